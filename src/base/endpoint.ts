@@ -1,0 +1,16 @@
+/** Where an HTTP/1.1 server listens: a unix socket, or a host and port, with TLS or without. */
+export interface Endpoint {
+  /** Absolute path of a unix socket; when set, host and port are not used to connect. */
+  readonly socketPath: string | null;
+  readonly host: string;
+  readonly port: number;
+  readonly tls: boolean;
+  /** Put before every request path, without a slash at its end; '' when there is none. */
+  readonly basePath: string;
+}
+
+/** One text per endpoint, for pools and maps. */
+export function endpointKey(endpoint: Endpoint): string {
+  if (endpoint.socketPath !== null) return `unix:${endpoint.socketPath}`;
+  return `${endpoint.tls ? 'tls' : 'tcp'}:${endpoint.host}:${endpoint.port}`;
+}
