@@ -1,0 +1,68 @@
+import { drizzle, type PostgresJsDatabase } from 'drizzle-orm/postgres-js';
+import { migrate } from 'drizzle-orm/postgres-js/migrator';
+import postgres, { type Sql } from 'postgres';
+
+/** Postgres by two doors over one pool: drizzle for typed queries, `sql` for the few that are hot or special. */
+export interface Db {
+  readonly orm: PostgresJsDatabase;
+  readonly sql: Sql;
+  close(): Promise<void>;
+}
+
+/** What a room needs of a transaction that another room began. */
+export type Transaction = Parameters<Parameters<PostgresJsDatabase['transaction']>[0]>[0];
+
+const migrationsFolder = new URL('../../drizzle', import.meta.url).pathname;
+
+export interface ConnectOptions {
+  readonly poolMax?: number;
+}
+
+/** Opens a pool; connections are made when they are first needed. */
+export function connectDb(url: string, options: ConnectOptions = {}): Db {
+  const sql = postgres(url, {
+    max: options.poolMax ?? 10,
+    connect_timeout: 5,
+    onnotice: () => undefined,
+    connection: { application_name: 'headgate' },
+  });
+  return { orm: drizzle(sql), sql, close: () => sql.end({ timeout: 5 }) };
+}
+
+/**
+ * Applies the migrations that the database does not have yet. Several gateways may start at once: an advisory lock
+ * lets one of them work while the others wait.
+ */
+export async function migrateDb(url: string): Promise<void> {
+  const sql = postgres(url, { max: 1, connect_timeout: 10, onnotice: () => undefined });
+  try {
+    await sql`select pg_advisory_lock(hashtext('headgate migrations'))`;
+    await migrate(drizzle(sql), { migrationsFolder });
+  } finally {
+    await sql.end({ timeout: 5 });
+  }
+}
+
+/** Whether an error says that the database cannot be reached, rather than that it refused a statement. */
+export function isConnectionError(error: unknown): boolean {
+  const code = errorCode(error);
+  if (code === null) return false;
+  return /^(CONNECT|CONNECTION_|ECONN|ENOTFOUND|EPIPE|ETIMEDOUT|EHOSTUNREACH|08|57P0)/.test(code);
+}
+
+function errorCode(error: unknown): string | null {
+  for (let current = error; current instanceof Error; current = current.cause) {
+    if ('code' in current && typeof current.code === 'string') return current.code;
+  }
+  return null;
+}
+
+/** Whether an error is Postgres' report of a broken unique index; `constraint` narrows it to one. */
+export function isUniqueViolation(error: unknown, constraint?: string): boolean {
+  for (let current = error; current instanceof Error; current = current.cause) {
+    if ('code' in current && current.code === '23505') {
+      return constraint === undefined || ('constraint_name' in current && current.constraint_name === constraint);
+    }
+  }
+  return false;
+}

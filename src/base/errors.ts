@@ -1,0 +1,93 @@
+/**
+ * The one table of error codes. Every surface translates from here; what an engine or a store said never passes.
+ * A code's text is the public default: a refusal may say it more precisely, never less safely.
+ */
+interface ErrorEntry {
+  readonly status: number;
+  readonly type: ErrorType;
+  readonly text: string;
+}
+
+export type ErrorType =
+  | 'auth_error'
+  | 'billing_error'
+  | 'invalid_request_error'
+  | 'not_implemented'
+  | 'rate_limit_error'
+  | 'server_error'
+  | 'upstream_error';
+
+const entry = (status: number, type: ErrorType, text: string): ErrorEntry => ({ status, type, text });
+const invalid = (status: number, text: string): ErrorEntry => entry(status, 'invalid_request_error', text);
+
+const errorTable = {
+  unauthorized: entry(401, 'auth_error', 'No valid API key: send it as "Authorization: Bearer <key>".'),
+  insufficient_scope: entry(403, 'auth_error', 'This API key may not do this: it needs a key of scope "management".'),
+  invalid_request_error: invalid(400, 'The request is not valid.'),
+  invalid_value: invalid(400, 'A field of the request has a value that is not valid.'),
+  unsupported_parameter: invalid(400, 'A field of the request is not supported here.'),
+  context_length_exceeded: invalid(400, 'The request is longer than the context of this model.'),
+  model_not_found: invalid(400, 'This model does not exist.'),
+  not_found: invalid(404, 'There is nothing at this path.'),
+  method_not_allowed: invalid(405, 'This path does not answer this method.'),
+  request_timeout: invalid(408, 'The request was not received completely in time.'),
+  key_limit_reached: invalid(409, 'The organization has as many active keys as it may have.'),
+  conflict: invalid(409, 'The request contradicts what is already there.'),
+  request_too_large: invalid(413, 'The request body is too large.'),
+  unsupported_media_type: invalid(415, 'Send the body as application/json.'),
+  unprocessable: invalid(422, 'The request contradicts an earlier one with the same reference.'),
+  insufficient_funds: entry(402, 'billing_error', 'The balance does not pay for this request.'),
+  rate_limit_exceeded: entry(429, 'rate_limit_error', 'Too many requests.'),
+  internal_error: entry(500, 'server_error', 'Something went wrong on our side.'),
+  not_implemented: entry(501, 'not_implemented', 'This is not implemented yet.'),
+  upstream_error: entry(502, 'upstream_error', 'The model could not answer this request.'),
+  billing_unavailable: entry(503, 'server_error', 'Billing cannot be reached at the moment; nothing was charged.'),
+  pricing_unavailable: entry(503, 'server_error', 'This model has no price yet; nothing was charged.'),
+  overloaded: entry(503, 'server_error', 'Too many requests are in flight; try again shortly.'),
+} as const satisfies Record<string, ErrorEntry>;
+
+export type ErrorCode = keyof typeof errorTable;
+
+export interface ErrorOptions {
+  /** Public text instead of the code's own. */
+  readonly message?: string;
+  /** Field of the request that is at fault. */
+  readonly param?: string;
+  /** Status instead of the code's own, where one code has several (upstream_error: 502, 503, 504). */
+  readonly status?: number;
+  readonly headers?: Readonly<Record<string, string>>;
+  /** For logs only; never shown. */
+  readonly cause?: unknown;
+}
+
+/** A refusal or failure with a code, and a text that may be shown to anybody. */
+export class AppError extends Error {
+  readonly code: ErrorCode;
+  readonly status: number;
+  readonly type: ErrorType;
+  readonly param: string | null;
+  readonly headers: Readonly<Record<string, string>>;
+
+  constructor(code: ErrorCode, options: ErrorOptions = {}) {
+    const { status, type, text } = errorTable[code];
+    super(options.message ?? text, options.cause === undefined ? undefined : { cause: options.cause });
+    this.name = 'AppError';
+    this.code = code;
+    this.status = options.status ?? status;
+    this.type = type;
+    this.param = options.param ?? null;
+    this.headers = options.headers ?? {};
+  }
+}
+
+/** All codes with their default status and type, for documentation and tests. */
+export function listErrorCodes(): { code: ErrorCode; status: number; type: ErrorType }[] {
+  return Object.entries(errorTable).map(([code, { status, type }]) => ({ code: code as ErrorCode, status, type }));
+}
+
+/** The body of an error as OpenAI's clients read it. */
+export function errorEnvelope(error: AppError): {
+  error: { message: string; type: ErrorType; code: ErrorCode; param: string | null };
+} {
+  return { error: { message: error.message, type: error.type, code: error.code, param: error.param } };
+}

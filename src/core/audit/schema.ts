@@ -1,0 +1,19 @@
+import { index, jsonb, pgTable, text, uuid } from 'drizzle-orm/pg-core';
+
+export const auditLog = pgTable(
+  'audit_log',
+  {
+    /** UUIDv7: it carries the moment. */
+    id: uuid('id').primaryKey(),
+    organizationId: uuid('organization_id').notNull(),
+    actorUserId: uuid('actor_user_id'),
+    actorKeyId: uuid('actor_key_id'),
+    action: text('action').notNull(),
+    targetType: text('target_type').notNull(),
+    targetId: text('target_id').notNull(),
+    before: jsonb('before'),
+    after: jsonb('after'),
+    requestId: uuid('request_id'),
+  },
+  (table) => [index('audit_log_organization_idx').on(table.organizationId, table.id)],
+);

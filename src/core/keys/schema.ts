@@ -1,0 +1,38 @@
+import { bigint, boolean, customType, index, integer, pgTable, text, timestamp, uniqueIndex, uuid } from 'drizzle-orm/pg-core';
+
+const moment = (name: string) => timestamp(name, { withTimezone: true, mode: 'date' });
+const bytes = customType<{ data: Buffer; driverData: Buffer }>({ dataType: () => 'bytea' });
+
+export const apiKeys = pgTable(
+  'api_keys',
+  {
+    id: uuid('id').primaryKey(),
+    organizationId: uuid('organization_id').notNull(),
+    projectId: uuid('project_id').notNull(),
+    /** The user who made it and whom it acts for. */
+    userId: uuid('user_id').notNull(),
+    name: text('name').notNull(),
+    /** What may be shown of the secret: its beginning and its last four characters. */
+    prefix: text('prefix').notNull(),
+    last4: text('last4').notNull(),
+    /** SHA-256 of the secret; the secret itself is kept nowhere. */
+    secretHash: bytes('secret_hash').notNull(),
+    /** Taken over from the configuration: it has no checksum of ours. */
+    imported: boolean('imported').notNull().default(false),
+    scope: text('scope', { enum: ['inference', 'management'] }).notNull(),
+    createdAt: moment('created_at').notNull(),
+    expiresAt: moment('expires_at'),
+    lastUsedAt: moment('last_used_at'),
+    revokedAt: moment('revoked_at'),
+    requestsPerMinute: integer('requests_per_minute'),
+    maxConcurrency: integer('max_concurrency'),
+    tokensPerMinute: bigint('tokens_per_minute', { mode: 'number' }),
+    monthlyTokenLimit: bigint('monthly_token_limit', { mode: 'number' }),
+    storeRequests: boolean('store_requests').notNull().default(false),
+    cacheResponses: boolean('cache_responses').notNull().default(false),
+  },
+  (table) => [
+    uniqueIndex('api_keys_secret_hash_key').on(table.secretHash),
+    index('api_keys_organization_idx').on(table.organizationId, table.id),
+  ],
+);
