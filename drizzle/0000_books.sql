@@ -127,7 +127,7 @@ CREATE TABLE "usage_records" (
 	"first_byte_ms" integer,
 	"total_ms" integer NOT NULL,
 	"client_request_id" text
-);
+) PARTITION BY RANGE ("id");
 --> statement-breakpoint
 CREATE TABLE "usage_refusals" (
 	"organization_id" uuid NOT NULL,
@@ -142,6 +142,7 @@ CREATE TABLE "usage_refusals" (
 --> statement-breakpoint
 CREATE TABLE "ledger_entries" (
 	"id" uuid PRIMARY KEY NOT NULL,
+	"seq" bigint GENERATED ALWAYS AS IDENTITY (sequence name "ledger_entries_seq_seq" INCREMENT BY 1 MINVALUE 1 MAXVALUE 9223372036854775807 START WITH 1 CACHE 1),
 	"organization_id" uuid NOT NULL,
 	"type" text NOT NULL,
 	"debit_account" text NOT NULL,
@@ -167,7 +168,7 @@ ALTER TABLE "memberships" ADD CONSTRAINT "memberships_organization_id_organizati
 ALTER TABLE "memberships" ADD CONSTRAINT "memberships_user_id_users_id_fk" FOREIGN KEY ("user_id") REFERENCES "public"."users"("id") ON DELETE no action ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "projects" ADD CONSTRAINT "projects_organization_id_organizations_id_fk" FOREIGN KEY ("organization_id") REFERENCES "public"."organizations"("id") ON DELETE no action ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "price_versions" ADD CONSTRAINT "price_versions_model_id_models_id_fk" FOREIGN KEY ("model_id") REFERENCES "public"."models"("id") ON DELETE no action ON UPDATE no action;--> statement-breakpoint
-CREATE INDEX "memberships_user_idx" ON "memberships" USING btree ("user_id") PARTITION BY RANGE ("id");--> statement-breakpoint
+CREATE INDEX "memberships_user_idx" ON "memberships" USING btree ("user_id");--> statement-breakpoint
 CREATE UNIQUE INDEX "projects_organization_name_key" ON "projects" USING btree ("organization_id",lower("name"));--> statement-breakpoint
 CREATE UNIQUE INDEX "users_email_key" ON "users" USING btree (lower("email"));--> statement-breakpoint
 CREATE INDEX "audit_log_organization_idx" ON "audit_log" USING btree ("organization_id","id");--> statement-breakpoint
@@ -175,7 +176,7 @@ CREATE INDEX "price_versions_model_idx" ON "price_versions" USING btree ("model_
 CREATE UNIQUE INDEX "api_keys_secret_hash_key" ON "api_keys" USING btree ("secret_hash");--> statement-breakpoint
 CREATE INDEX "api_keys_organization_idx" ON "api_keys" USING btree ("organization_id","id");--> statement-breakpoint
 CREATE INDEX "usage_records_organization_idx" ON "usage_records" USING btree ("organization_id","id");--> statement-breakpoint
-CREATE INDEX "ledger_entries_organization_idx" ON "ledger_entries" USING btree ("organization_id","id");--> statement-breakpoint
+CREATE INDEX "ledger_entries_organization_idx" ON "ledger_entries" USING btree ("organization_id","seq");--> statement-breakpoint
 CREATE UNIQUE INDEX "ledger_entries_request_key" ON "ledger_entries" USING btree ("request_id") WHERE "ledger_entries"."request_id" is not null;--> statement-breakpoint
 CREATE UNIQUE INDEX "ledger_entries_reference_key" ON "ledger_entries" USING btree ("organization_id","reference") WHERE "ledger_entries"."reference" is not null;
 --> statement-breakpoint

@@ -1,5 +1,5 @@
 import { sql } from 'drizzle-orm';
-import { index, numeric, pgTable, primaryKey, text, timestamp, uniqueIndex, uuid } from 'drizzle-orm/pg-core';
+import { bigint, index, numeric, pgTable, primaryKey, text, timestamp, uniqueIndex, uuid } from 'drizzle-orm/pg-core';
 
 /** Pico-dollars: whole numbers that a bigint column would end at 9.2 M USD. */
 const pico = (name: string) => numeric(name, { precision: 38, scale: 0, mode: 'bigint' });
@@ -25,6 +25,8 @@ export const ledgerEntries = pgTable(
   'ledger_entries',
   {
     id: uuid('id').primaryKey(),
+    /** Given while the wallet's row is locked, so that its order is the order in which balances came about. */
+    seq: bigint('seq', { mode: 'number' }).generatedAlwaysAsIdentity(),
     organizationId: uuid('organization_id').notNull(),
     type: text('type', { enum: ['credit', 'usage', 'adjustment'] }).notNull(),
     debitAccount: text('debit_account', { enum: ['wallet', 'funding', 'revenue', 'adjustments'] }).notNull(),
@@ -39,7 +41,7 @@ export const ledgerEntries = pgTable(
     createdAt: moment('created_at').notNull(),
   },
   (table) => [
-    index('ledger_entries_organization_idx').on(table.organizationId, table.id),
+    index('ledger_entries_organization_idx').on(table.organizationId, table.seq),
     uniqueIndex('ledger_entries_request_key')
       .on(table.requestId)
       .where(sql`${table.requestId} is not null`),
