@@ -1,0 +1,146 @@
+import { z } from 'zod';
+
+/**
+ * The one reader of the environment. Everything is parsed before anything starts; what is wrong stops the start with
+ * a sentence that names the variable.
+ */
+
+export interface Config {
+  readonly host: string;
+  readonly port: number;
+  /** Null: the gateway runs its own PostgreSQL under `dataDir`. */
+  readonly databaseUrl: string | null;
+  readonly redisUrl: string | null;
+  readonly logLevel: string;
+  /** Null: a folder of the user's own. */
+  readonly dataDir: string | null;
+  readonly enginesDir: string | null;
+  readonly keyPrefix: string;
+  readonly maxActiveKeys: number;
+  readonly bootstrap: { readonly email: string | null; readonly password: string | null; readonly key: string | null };
+  readonly bodyBytesMax: number;
+  readonly bodyStallTimeoutMs: number;
+  readonly headersTimeoutMs: number;
+  readonly inFlightMax: number;
+  readonly choicesMax: number;
+  readonly upstreamFirstByteTimeoutMs: number;
+  readonly upstreamIdleTimeoutMs: number;
+  readonly upstreamConnectTimeoutMs: number;
+  readonly startQueueMax: number;
+  readonly settleTimeoutMs: number;
+  readonly databasePoolMax: number;
+  /** The whole environment, for `${NAME}` references of engine files and what an engine's process may inherit. */
+  readonly environment: Readonly<Record<string, string | undefined>>;
+}
+
+/** A configuration that cannot be started with; the message names the variable and says what would do. */
+export class ConfigError extends Error {
+  constructor(message: string) {
+    super(message);
+    this.name = 'ConfigError';
+  }
+}
+
+const whole = (min: number, max: number, fallback: number) =>
+  z
+    .string()
+    .regex(/^\d{1,15}$/, 'must be a whole number')
+    .transform(Number)
+    .refine((value) => value >= min && value <= max, `must be between ${min} and ${max}`)
+    .default(fallback);
+
+const text = z.string().refine((value) => !value.includes('\0'), 'must not contain a NUL');
+
+function urlOf(protocols: readonly string[], example: string) {
+  return text.refine((value) => {
+    const url = URL.parse(value);
+    return url !== null && protocols.includes(url.protocol) && url.hostname !== '';
+  }, `must be a URL such as ${example}`);
+}
+
+const databaseUrl = text.refine((value) => {
+  const url = URL.parse(value);
+  if (url === null || !['postgres:', 'postgresql:'].includes(url.protocol)) return false;
+  return url.hostname !== '' || url.searchParams.has('host');
+}, 'must be a URL such as postgres://user:password@host:5432/database');
+
+const variables = z.object({
+  HOST: text.min(1).default('127.0.0.1'),
+  PORT: whole(0, 65_535, 8080),
+  DATABASE_URL: databaseUrl.optional(),
+  REDIS_URL: urlOf(['redis:', 'rediss:'], 'redis://host:6379').optional(),
+  LOG_LEVEL: z.enum(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent']).default('info'),
+  HEADGATE_DATA_DIR: text.optional(),
+  HEADGATE_ENGINES_DIR: text.optional(),
+  HEADGATE_KEY_PREFIX: z
+    .string()
+    .regex(/^[A-Za-z0-9][A-Za-z0-9_-]{0,23}$/, 'must be 1 to 24 letters, digits, "-" or "_"')
+    .default('sk-hg-'),
+  HEADGATE_MAX_ACTIVE_KEYS: whole(1, 1_000_000, 5),
+  HEADGATE_BOOTSTRAP_EMAIL: z.string().regex(/^[^\s@]+@[^\s@]+$/, 'must be an e-mail address').max(254).optional(),
+  HEADGATE_BOOTSTRAP_PASSWORD: text.min(8, 'must have 8 characters or more').max(1024).optional(),
+  HEADGATE_BOOTSTRAP_KEY: z
+    .string()
+    .regex(/^[\x21-\x7e]{32,512}$/, 'must be 32 to 512 printable ASCII characters without blanks')
+    .optional(),
+  HEADGATE_MAX_BODY_BYTES: whole(1024, 1_073_741_824, 33_554_432),
+  HEADGATE_BODY_STALL_SECONDS: whole(1, 3600, 15),
+  HEADGATE_HEADERS_SECONDS: whole(1, 3600, 15),
+  HEADGATE_MAX_IN_FLIGHT: whole(1, 1_000_000, 10_000),
+  HEADGATE_MAX_CHOICES: whole(1, 1024, 8),
+  HEADGATE_UPSTREAM_FIRST_BYTE_SECONDS: whole(1, 86_400, 600),
+  HEADGATE_UPSTREAM_IDLE_SECONDS: whole(1, 86_400, 120),
+  HEADGATE_UPSTREAM_CONNECT_SECONDS: whole(1, 600, 10),
+  HEADGATE_START_QUEUE_MAX: whole(1, 1_000_000, 1000),
+  HEADGATE_SETTLE_SECONDS: whole(1, 3600, 30),
+  HEADGATE_DATABASE_POOL: whole(2, 1000, 10),
+});
+
+const secondsMs = (seconds: number): number => seconds * 1000;
+
+/**
+ * @param environment what process.env holds; variables that are set to nothing count as not set
+ * @throws ConfigError for the first variable that is wrong
+ */
+export function parseConfig(environment: Readonly<Record<string, string | undefined>>): Config {
+  const given = Object.fromEntries(Object.entries(environment).filter(([, value]) => value !== undefined && value !== ''));
+  const parsed = variables.safeParse(given);
+  if (!parsed.success) {
+    const issue = parsed.error.issues[0];
+    throw new ConfigError(`${String(issue?.path[0] ?? 'The environment')}: ${issue?.message ?? 'is not valid'}.`);
+  }
+  const read = parsed.data;
+  return Object.freeze({
+    host: read.HOST,
+    port: read.PORT,
+    databaseUrl: read.DATABASE_URL ?? null,
+    redisUrl: read.REDIS_URL ?? null,
+    logLevel: read.LOG_LEVEL,
+    dataDir: read.HEADGATE_DATA_DIR ?? null,
+    enginesDir: read.HEADGATE_ENGINES_DIR ?? null,
+    keyPrefix: read.HEADGATE_KEY_PREFIX,
+    maxActiveKeys: read.HEADGATE_MAX_ACTIVE_KEYS,
+    bootstrap: {
+      email: read.HEADGATE_BOOTSTRAP_EMAIL ?? null,
+      password: read.HEADGATE_BOOTSTRAP_PASSWORD ?? null,
+      key: read.HEADGATE_BOOTSTRAP_KEY ?? null,
+    },
+    bodyBytesMax: read.HEADGATE_MAX_BODY_BYTES,
+    bodyStallTimeoutMs: secondsMs(read.HEADGATE_BODY_STALL_SECONDS),
+    headersTimeoutMs: secondsMs(read.HEADGATE_HEADERS_SECONDS),
+    inFlightMax: read.HEADGATE_MAX_IN_FLIGHT,
+    choicesMax: read.HEADGATE_MAX_CHOICES,
+    upstreamFirstByteTimeoutMs: secondsMs(read.HEADGATE_UPSTREAM_FIRST_BYTE_SECONDS),
+    upstreamIdleTimeoutMs: secondsMs(read.HEADGATE_UPSTREAM_IDLE_SECONDS),
+    upstreamConnectTimeoutMs: secondsMs(read.HEADGATE_UPSTREAM_CONNECT_SECONDS),
+    startQueueMax: read.HEADGATE_START_QUEUE_MAX,
+    settleTimeoutMs: secondsMs(read.HEADGATE_SETTLE_SECONDS),
+    databasePoolMax: read.HEADGATE_DATABASE_POOL,
+    environment: Object.freeze({ ...environment }),
+  });
+}
+
+/** The configuration of this process. */
+export function readConfig(): Config {
+  return parseConfig(process.env);
+}
