@@ -1,4 +1,8 @@
+import type { Clock } from '#base/clock.ts';
+import type { Db } from '#base/db.ts';
 import type { EngineDefinition, TaskType } from './engine-definition.ts';
+import type { Model, PriceVersion } from './model.ts';
+import { syncModels } from './sync.ts';
 
 export type {
   AllowableField,
@@ -9,33 +13,17 @@ export type {
   ProcessDriverSettings,
   TaskType,
 } from './engine-definition.ts';
+export { findFlag, fillReferences } from './command.ts';
 export { allowableFields, taskTypes } from './engine-definition.ts';
-
-/** A model that clients may name. */
-export interface Model {
-  readonly id: string;
-  readonly name: string;
-  readonly huggingFaceId: string;
-  readonly taskType: TaskType;
-  /** Tokens. */
-  readonly contextLength: number;
-  readonly enabled: boolean;
-  /** Unix seconds at which the catalog first saw the id. */
-  readonly createdAt: number;
-  readonly ownedBy: string;
-  readonly engine: EngineDefinition;
-}
-
-/** A price as it held from a moment on; never changed, only followed by another version. */
-export interface PriceVersion {
-  readonly id: string;
-  readonly modelId: string;
-  readonly inputPerMTokMicroUsd: bigint;
-  readonly cachedInputPerMTokMicroUsd: bigint;
-  readonly outputPerMTokMicroUsd: bigint;
-  readonly currency: 'USD';
-  readonly effectiveFrom: Date;
-}
+export { engineJsonSchema } from './engine-file-schema.ts';
+export {
+  type EngineFileProblem,
+  type EngineFilesOptions,
+  type EngineFilesResult,
+  formatEngineFileProblem,
+  loadEngineFiles,
+} from './engine-files.ts';
+export type { Model, PriceVersion } from './model.ts';
 
 export interface Catalog {
   /** Writes models and prices to the database; a new price version only where prices differ from the newest. */
@@ -48,4 +36,45 @@ export interface Catalog {
   byTask(taskType: TaskType): readonly Model[];
   /** The price in force; undefined when the engine's file has none. */
   price(modelId: string): PriceVersion | undefined;
+}
+
+export interface CatalogOptions {
+  readonly db: Db;
+  readonly clock: Clock;
+  readonly engines: readonly EngineDefinition[];
+}
+
+/** The models of a set of engine files. Until `sync` has run once, creation times are now and nothing has a price. */
+export function createCatalog({ db, clock, engines }: CatalogOptions): Catalog {
+  const startedAt = Math.floor(clock.now() / 1000);
+  let models: readonly Model[] = sortById(engines).map((engine) => toModel(engine, startedAt));
+  let byName = indexByName(models);
+  let prices: ReadonlyMap<string, PriceVersion> = new Map();
+
+  return {
+    async sync() {
+      const synced = await syncModels(db, clock, engines);
+      models = models.map((model) => ({ ...model, createdAt: synced.createdAt.get(model.id) ?? model.createdAt }));
+      byName = indexByName(models);
+      prices = synced.prices;
+    },
+    find: (name) => byName.get(name.toLowerCase()),
+    list: () => models,
+    byTask: (taskType) => models.filter((model) => model.enabled && model.taskType === taskType),
+    price: (modelId) => prices.get(modelId),
+  };
+}
+
+function sortById(engines: readonly EngineDefinition[]): EngineDefinition[] {
+  return engines.toSorted((a, b) => (a.id < b.id ? -1 : 1));
+}
+
+function toModel(engine: EngineDefinition, createdAt: number): Model {
+  const { id, name, huggingFaceId, taskType, contextLength, enabled, ownedBy } = engine;
+  return { id, name, huggingFaceId, taskType, contextLength, enabled, createdAt, ownedBy, engine };
+}
+
+function indexByName(models: readonly Model[]): ReadonlyMap<string, Model> {
+  const names = models.flatMap((model) => [model.id, model.name, model.huggingFaceId].map((name) => ({ name, model })));
+  return new Map(names.map(({ name, model }) => [name.toLowerCase(), model]));
 }

@@ -1,0 +1,100 @@
+import { basename } from 'node:path';
+import type { EngineKind } from './engine-definition.ts';
+import type { EngineFile } from './engine-file-schema.ts';
+
+/** What the command of an engine file means, beyond its shape. */
+
+type ProcessFile = Extract<EngineFile, { driver: 'process' }>;
+
+interface CommandProblem {
+  readonly path: readonly PropertyKey[];
+  readonly message: string;
+}
+
+export interface EnvironmentReference {
+  readonly path: readonly PropertyKey[];
+  readonly name: string;
+}
+
+const referencePattern = /\$\{([A-Za-z_][A-Za-z0-9_]*)\}/g;
+
+/** What the file says, else `vllm` for a program of that name. */
+export function engineKindOf(engine: EngineFile): EngineKind {
+  if (engine.kind !== undefined) return engine.kind;
+  return engine.driver === 'process' && basename(engine.command[0] ?? '') === 'vllm' ? 'vllm' : 'openai';
+}
+
+/**
+ * Where a command has one of vLLM's flags, written `--a-flag value`, `--a-flag=value` or with underscores.
+ * @returns the index of the argument and its value ('' for a switch at the end), or null
+ */
+export function findFlag(command: readonly string[], flag: string): { index: number; value: string } | null {
+  for (const [index, argument] of command.entries()) {
+    if (!argument.startsWith('--')) continue;
+    const equals = argument.indexOf('=');
+    const name = (equals === -1 ? argument : argument.slice(0, equals)).replaceAll('_', '-');
+    if (name !== flag) continue;
+    return { index, value: equals === -1 ? (command[index + 1] ?? '') : argument.slice(equals + 1) };
+  }
+  return null;
+}
+
+/** Puts the gateway's variables in place of `${NAME}`; null when one of them is not set. */
+export function fillReferences(
+  text: string,
+  env: Readonly<Record<string, string | undefined>>,
+): string | null {
+  let complete = true;
+  const filled = text.replace(referencePattern, (_, name: string) => {
+    const value = env[name];
+    if (value === undefined || value === '') complete = false;
+    return value ?? '';
+  });
+  return complete ? filled : null;
+}
+
+/** Every variable of the gateway that the file refers to. */
+export function environmentReferences(engine: EngineFile): EnvironmentReference[] {
+  if (engine.driver === 'external') {
+    return engine.api_key_env === undefined ? [] : [{ path: ['api_key_env'], name: engine.api_key_env }];
+  }
+  return Object.entries(engine.env).flatMap(([variable, value]) =>
+    [...value.matchAll(referencePattern)].map(([, name = '']) => ({ path: ['env', variable], name })),
+  );
+}
+
+/** What would keep the gateway from finding or understanding the program once it runs. */
+export function commandProblems(engine: EngineFile): CommandProblem[] {
+  if (engine.driver === 'external') return [];
+  if ((engine.command[0] ?? '').trim() === '') return [{ path: ['command', 0], message: 'the program is missing' }];
+  const hasSocket = engine.command.some((argument) => argument.includes('{socket}'));
+  const hasPort = engine.command.some((argument) => argument.includes('{port}'));
+  if (hasSocket && hasPort) return [{ path: ['command'], message: 'use either {socket} or {port}, not both' }];
+  if (engineKindOf(engine) === 'vllm') return vllmProblems(engine);
+  if (hasSocket || hasPort) return [];
+  return [{ path: ['command'], message: 'must hold {socket} or {port}, so that Headgate knows where it listens' }];
+}
+
+function vllmProblems(engine: ProcessFile): CommandProblem[] {
+  const problems: CommandProblem[] = [];
+  for (const [flag, placeholder] of [
+    ['--uds', '{socket}'],
+    ['--port', '{port}'],
+  ] as const) {
+    const found = findFlag(engine.command, flag);
+    if (found === null || found.value.includes(placeholder)) continue;
+    problems.push({ path: ['command', found.index], message: `${flag} needs ${placeholder} as its value` });
+  }
+  const servedName = findFlag(engine.command, '--served-model-name');
+  if (servedName !== null && servedName.value !== engine.id) {
+    problems.push({
+      path: ['command', servedName.index],
+      message: `the first --served-model-name must be the id (${engine.id}): answers call the model so`,
+    });
+  }
+  const apiKey = findFlag(engine.command, '--api-key');
+  if (apiKey !== null) {
+    problems.push({ path: ['command', apiKey.index], message: '--api-key: leave it out, only Headgate reaches the engine' });
+  }
+  return problems;
+}

@@ -1,0 +1,136 @@
+import { z } from 'zod';
+import { allowableFields, taskTypes } from './engine-definition.ts';
+
+/**
+ * The shape of a file in the engines folder. This schema validates, and the JSON Schema that editors use is made from
+ * it, so a description here is what an operator reads while writing.
+ */
+
+const pricePattern = /^\d{1,9}(\.\d{1,6})?$/;
+const priceText = 'expected a plain decimal of US dollars, 0 or more, with at most 6 decimals';
+const engineIdPattern = /^[A-Za-z0-9_][A-Za-z0-9._:/-]{0,127}$/;
+const hostPattern = /^(?=.{1,253}$)[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*$/;
+/** What a name that is shown to people and sent in headers and arguments may hold: no control characters. */
+const printablePattern = /^[^\p{Cc}\p{Cs}]+$/u;
+
+/** Reaches zod as the text of the file, never as a parsed number: binary fractions would not be exact. */
+const price = (what: string) =>
+  z
+    .string(priceText)
+    .regex(pricePattern, priceText)
+    .meta({
+      type: ['string', 'number'],
+      minimum: 0,
+      description: `${what}, USD per million tokens: a plain decimal, at most 6 decimals.`,
+    });
+
+const seconds = (max: number) => z.int().min(1).max(max);
+
+const printable = (max: number) =>
+  z.string().min(1).max(max).regex(printablePattern, 'control characters are not allowed here');
+
+const common = {
+  version: z.literal(1).describe('Version of this file format.'),
+  id: z
+    .string()
+    .regex(engineIdPattern, 'expected up to 128 letters, digits and . _ - / : beginning with a letter or digit')
+    .describe('Name of the model in the API. The answer of a request calls the model so.'),
+  name: printable(128).describe('Display name; requests may use it as well, without regard to case.'),
+  hugging_face_id: printable(128).describe('Repository on Hugging Face; requests may use it as well.'),
+  task_type: z.enum(taskTypes).describe('What the model is for; decides which routes serve it.'),
+  context_length: z.int().min(1).max(1_000_000_000).describe('Longest prompt and answer together, in tokens.'),
+  enabled: z.boolean().default(true).describe('false takes the model out of the list and refuses its requests.'),
+  owned_by: printable(128).optional().describe('Shown in the model list; the owner of the repository if absent.'),
+  pricing: z
+    .strictObject({
+      input_per_million: price('Prompt tokens'),
+      cached_input_per_million: price('Prompt tokens that the engine had cached'),
+      output_per_million: price('Generated tokens'),
+    })
+    .optional()
+    .describe('Without prices the model is listed, and its requests are refused.'),
+  kind: z
+    .enum(['vllm', 'openai'])
+    .optional()
+    .describe('vllm: gets its arguments and its abort route. A command whose program is called vllm counts as vllm.'),
+  allow: z
+    .array(z.enum(allowableFields))
+    .max(allowableFields.length)
+    .default([])
+    .describe('Request fields that are refused elsewhere.'),
+  media_domains: z
+    .array(z.string().regex(hostPattern, 'expected a host name'))
+    .max(1000)
+    .default([])
+    .describe('Hosts from which the engine may fetch media that a request names by URL.'),
+  max_n: z.int().min(1).max(1024).optional().describe('Largest n of a request.'),
+};
+
+const processFields = {
+  driver: z.literal('process').describe('A child process of the gateway.'),
+  command: z
+    .array(z.string().max(32_768).regex(/^[^\0]*$/, 'a NUL is not allowed here'))
+    .min(1)
+    .max(1000)
+    .describe(
+      'Program and arguments. {socket} and {port} are filled in. Runs in the folder that holds the engines folder.',
+    ),
+  env: z
+    .record(
+      z.string().regex(/^[A-Za-z_][A-Za-z0-9_]*$/, 'expected the name of an environment variable'),
+      z
+        .string()
+        .max(32_768)
+        .regex(/^[^\0]*$/, 'a NUL is not allowed here'),
+    )
+    .default({})
+    .describe('Environment of the program. ${NAME} stands for that variable of the gateway.'),
+  idle_seconds: seconds(31_536_000).default(300).describe('Stopped after this time without requests.'),
+  start_timeout_seconds: seconds(86_400).default(600).describe('Must be ready within this time.'),
+  drain_seconds: seconds(86_400).default(30).describe('Requests may run on for this long when it is stopped.'),
+  replicas: z
+    .strictObject({ min: z.literal(0), max: z.literal(1) })
+    .default({ min: 0, max: 1 })
+    .describe('How many may run at once.'),
+};
+
+const externalFields = {
+  driver: z.literal('external').describe('Somebody else runs it.'),
+  url: z
+    .string()
+    .max(2048)
+    .describe('Address of its API without /v1; http or https.')
+    .superRefine((text, context) => {
+      const message = urlProblem(text);
+      if (message !== null) context.addIssue({ code: 'custom', message });
+    }),
+  upstream_model: printable(256).optional().describe('What the engine calls the model; the id if absent.'),
+  api_key_env: z
+    .string()
+    .regex(/^[A-Za-z_][A-Za-z0-9_]*$/, 'expected the name of an environment variable')
+    .optional()
+    .describe("Name of the gateway's environment variable that holds the engine's API key."),
+};
+
+/** What is wrong with the address of an external engine, or null. */
+function urlProblem(text: string): string | null {
+  const url = URL.parse(text);
+  if (url === null || !['http:', 'https:'].includes(url.protocol)) return 'expected an http or https address';
+  if (url.username !== '' || url.password !== '') return 'credentials do not belong here; use api_key_env';
+  if (/[?#]/.test(text)) return 'a query or fragment does not belong here';
+  if (/\/v1\/?$/.test(url.pathname)) return 'leave out /v1';
+  return null;
+}
+
+export const engineFileSchema = z.discriminatedUnion('driver', [
+  z.strictObject({ ...common, ...processFields }),
+  z.strictObject({ ...common, ...externalFields }),
+]);
+
+export type EngineFile = z.output<typeof engineFileSchema>;
+
+/** The JSON Schema that editors complete and check engine files with, as a text that ends in a line break. */
+export function engineJsonSchema(): string {
+  const schema = z.toJSONSchema(engineFileSchema, { io: 'input' });
+  return `${JSON.stringify({ title: 'Headgate engine', ...schema }, null, 2)}\n`;
+}

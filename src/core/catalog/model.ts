@@ -1,0 +1,27 @@
+import type { EngineDefinition, TaskType } from './engine-definition.ts';
+
+/** A model that clients may name. */
+export interface Model {
+  readonly id: string;
+  readonly name: string;
+  readonly huggingFaceId: string;
+  readonly taskType: TaskType;
+  /** Tokens. */
+  readonly contextLength: number;
+  readonly enabled: boolean;
+  /** Unix seconds at which the catalog first saw the id. */
+  readonly createdAt: number;
+  readonly ownedBy: string;
+  readonly engine: EngineDefinition;
+}
+
+/** A price as it held from a moment on; never changed, only followed by another version. */
+export interface PriceVersion {
+  readonly id: string;
+  readonly modelId: string;
+  readonly inputPerMTokMicroUsd: bigint;
+  readonly cachedInputPerMTokMicroUsd: bigint;
+  readonly outputPerMTokMicroUsd: bigint;
+  readonly currency: 'USD';
+  readonly effectiveFrom: Date;
+}

@@ -1,0 +1,52 @@
+import type { z } from 'zod';
+
+interface FieldProblem {
+  readonly path: readonly PropertyKey[];
+  readonly message: string;
+}
+
+/** zod's issues as one sentence per field, in words of the file instead of JavaScript. */
+export function issueProblems(issues: readonly z.core.$ZodIssue[], input: unknown): FieldProblem[] {
+  return issues.flatMap((issue): FieldProblem[] => {
+    if (issue.code === 'unrecognized_keys') {
+      return issue.keys.map((key) => ({ path: [...issue.path, key], message: 'this field is not known' }));
+    }
+    if (issue.path.length === 0) return [{ path: [], message: 'expected fields such as "id: my-model"' }];
+    if (valueAt(input, issue.path) === undefined) return [{ path: issue.path, message: 'this field is missing' }];
+    return [{ path: issue.path, message: problemText(issue) }];
+  });
+}
+
+function problemText(issue: z.core.$ZodIssue): string {
+  switch (issue.code) {
+    case 'invalid_type':
+      // A schema that has its own words for a wrong type is more exact than the name of the type.
+      if (!issue.message.startsWith('Invalid input')) return issue.message;
+      return `expected ${issue.expected === 'record' ? 'a map of names to texts' : issue.expected}`;
+    case 'invalid_value':
+      return `expected ${issue.values.map((value) => JSON.stringify(value)).join(' or ')}`;
+    case 'invalid_union':
+      return 'expected "process" or "external"';
+    case 'invalid_key':
+      return issue.issues[0]?.message ?? issue.message;
+    case 'too_small':
+      return issue.origin === 'string' || issue.origin === 'array'
+        ? 'must not be empty'
+        : `must be at least ${issue.minimum}`;
+    case 'too_big':
+      return issue.origin === 'string' || issue.origin === 'array'
+        ? `must not be longer than ${issue.maximum}`
+        : `must be at most ${issue.maximum}`;
+    default:
+      return issue.message;
+  }
+}
+
+function valueAt(input: unknown, path: readonly PropertyKey[]): unknown {
+  let value = input;
+  for (const part of path) {
+    if (typeof value !== 'object' || value === null) return undefined;
+    value = (value as Record<PropertyKey, unknown>)[part];
+  }
+  return value;
+}

@@ -1,0 +1,217 @@
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { type EngineDefinition, formatEngineFileProblem, loadEngineFiles } from '#core/catalog/catalog.ts';
+
+let root: string;
+let folder: string;
+
+beforeEach(() => {
+  root = mkdtempSync(join(tmpdir(), 'hg-catalog-'));
+  folder = join(root, 'engines');
+  mkdirSync(folder);
+});
+afterEach(() => rmSync(root, { recursive: true, force: true }));
+
+const chat = `version: 1
+id: small-chat
+name: Small Chat
+hugging_face_id: Acme/Small-Chat
+task_type: chat
+context_length: 4096
+pricing:
+  input_per_million: 0.10
+  cached_input_per_million: "0.05"
+  output_per_million: 0.400000
+driver: process
+command: [serve-it, --socket, "{socket}"]
+`;
+
+const external = `version: 1
+id: far-chat
+name: Far Chat
+hugging_face_id: Acme/Far-Chat
+task_type: chat
+context_length: 4096
+driver: external
+url: https://engine.example/base/
+`;
+
+function write(name: string, text: string): void {
+  writeFileSync(join(folder, name), text);
+}
+
+function problems(env?: Record<string, string | undefined>): string[] {
+  const result = loadEngineFiles(folder, env === undefined ? {} : { env });
+  return result.ok ? [] : result.problems.map(formatEngineFileProblem);
+}
+
+function load(env: Record<string, string | undefined> = {}): readonly EngineDefinition[] {
+  const result = loadEngineFiles(folder, { env });
+  if (!result.ok) throw new Error(result.problems.map(formatEngineFileProblem).join('\n'));
+  return result.engines;
+}
+
+describe('engine files that are refused', () => {
+  it('name file, line and field of a price that is no plain decimal', () => {
+    for (const price of ['1e-1', '-0.1', '0.1234567', '1_000', '0x10', '.5', '+1', 'free', 'true', '.inf']) {
+      write('chat.yaml', chat.replace('0.10', price));
+      expect(problems(), price).toEqual([
+        expect.stringMatching(/^engines\/chat\.yaml:8: pricing\.input_per_million: expected a plain decimal/),
+      ]);
+    }
+  });
+
+  it('name a field that is not known, with its line', () => {
+    write('chat.yaml', chat.replace('context_length: 4096', 'context_length: 4096\nreplica: 3'));
+    expect(problems()).toEqual(['engines/chat.yaml:7: replica: this field is not known']);
+  });
+
+  it('name a field that is missing', () => {
+    write('chat.yaml', chat.replace('task_type: chat\n', ''));
+    expect(problems()).toEqual(['engines/chat.yaml:1: task_type: this field is missing']);
+  });
+
+  it('name a nested field by its own line', () => {
+    write('chat.yaml', chat.replace('  cached_input_per_million: "0.05"\n', '  cached_per_million: 1\n'));
+    expect(problems()).toEqual([
+      'engines/chat.yaml:7: pricing.cached_input_per_million: this field is missing',
+      'engines/chat.yaml:9: pricing.cached_per_million: this field is not known',
+    ]);
+  });
+
+  it('report every problem of every file at once', () => {
+    write('a.yaml', chat.replace('version: 1', 'version: 2').replace('4096', '-1'));
+    write('b.yaml', 'id: [');
+    write('c.yaml', '');
+    write('d.yaml', external.replace('task_type: chat', 'task_type: poetry').replace('driver: external', 'driver: ssh'));
+    const found = problems();
+    expect(found).toContain('engines/a.yaml:1: version: expected 1');
+    expect(found).toContain('engines/a.yaml:6: context_length: must be at least 1');
+    expect(found).toContainEqual(expect.stringMatching(/^engines\/b\.yaml:1: not valid YAML/));
+    expect(found).toContain('engines/c.yaml:1: expected fields such as "id: my-model"');
+    expect(found).toContainEqual(expect.stringMatching(/^engines\/d\.yaml:7: driver: expected "process" or "external"/));
+  });
+
+  it('share an id, name or repository with another, whatever the case', () => {
+    write('a.yaml', chat);
+    write('b.yaml', external.replace('id: far-chat', 'id: SMALL-CHAT'));
+    write('c.yaml', external.replace('far-chat', 'other').replace('name: Far Chat', 'name: acme/small-chat'));
+    const found = problems();
+    expect(found).toContain('engines/b.yaml:2: id: "SMALL-CHAT" is already the id, name or repository of engines/a.yaml');
+    expect(found).toContain('engines/c.yaml:3: name: "acme/small-chat" is already the id, name or repository of engines/a.yaml');
+    expect(found).toContain('engines/c.yaml:4: hugging_face_id: "Acme/Far-Chat" is already the id, name or repository of engines/b.yaml');
+  });
+
+  it('have an id that does not fit', () => {
+    for (const id of ['/lead', 'with space', 'ümlaut', '-flag', 'x'.repeat(129), '""']) {
+      write('chat.yaml', chat.replace('small-chat', id));
+      expect(problems(), id).toEqual([expect.stringMatching(/^engines\/chat\.yaml:2: id: /)]);
+    }
+  });
+
+  it('have an external address with credentials, a query, /v1 or another protocol', () => {
+    for (const url of ['https://user:secret@e.example', 'http://e.example?x=1', 'http://e.example/v1', 'ftp://e.example', 'e.example']) {
+      write('far.yaml', external.replace('https://engine.example/base/', url));
+      const [problem, ...others] = problems();
+      expect(problem, url).toMatch(/^engines\/far\.yaml:8: url: /);
+      expect(problem).not.toContain('secret');
+      expect(others).toEqual([]);
+    }
+  });
+
+  it('have a command that does not say where it listens', () => {
+    write('chat.yaml', chat.replace('"{socket}"', '/tmp/x.sock'));
+    expect(problems()).toEqual([expect.stringMatching(/^engines\/chat\.yaml:12: command: must hold \{socket\} or \{port\}/)]);
+    write('chat.yaml', chat.replace('"{socket}"', '"{socket}", "{port}"'));
+    expect(problems()).toEqual([expect.stringMatching(/not both/)]);
+  });
+
+  it("have a vLLM command whose port, name or key Headgate would not know", () => {
+    const command = (text: string) => chat.replace(/command: .*/, `command:\n  - /opt/vllm/bin/vllm\n  - serve\n  - m\n${text}`);
+    write('chat.yaml', command('  - --port=8000\n'));
+    expect(problems()).toEqual(['engines/chat.yaml:16: command[3]: --port needs {port} as its value']);
+    write('chat.yaml', command('  - --served_model_name\n  - other\n'));
+    expect(problems()).toEqual([expect.stringMatching(/^engines\/chat\.yaml:16: command\[3\]: the first --served-model-name/)]);
+    write('chat.yaml', command('  - --api-key\n  - k\n'));
+    expect(problems()).toEqual([expect.stringMatching(/^engines\/chat\.yaml:16: command\[3\]: --api-key/)]);
+  });
+
+  it('refer to a variable that the gateway does not have, unless they are disabled or checked elsewhere', () => {
+    write('chat.yaml', `${chat}env:\n  HF_TOKEN: "\${MY_TOKEN}"\n`);
+    write('far.yaml', `${external}api_key_env: FAR_KEY\n`);
+    expect(problems({ MY_TOKEN: '' })).toEqual([
+      'engines/chat.yaml:14: env.HF_TOKEN: the environment variable MY_TOKEN is not set',
+      'engines/far.yaml:9: api_key_env: the environment variable FAR_KEY is not set',
+    ]);
+    expect(problems({ MY_TOKEN: 'a', FAR_KEY: 'b' })).toEqual([]);
+    expect(problems()).toEqual([]);
+    write('chat.yaml', `${chat}enabled: false\nenv:\n  HF_TOKEN: "\${MY_TOKEN}"\n`);
+    expect(problems({ FAR_KEY: 'b' })).toEqual([]);
+  });
+
+  it('end in .yml, exceed the size, bomb with aliases or lie in a folder that is not there', () => {
+    write('a.yml', chat);
+    write('b.yaml', `${chat}# ${'x'.repeat(1_048_576)}`);
+    write('c.yaml', `a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]\nd: [*c,*c,*c,*c,*c,*c,*c,*c,*c]\n`);
+    const found = problems();
+    expect(found).toContain('engines/a.yml: not read: engine files end in .yaml');
+    expect(found).toContain('engines/b.yaml: larger than 1048576 bytes');
+    expect(found).toContainEqual(expect.stringMatching(/^engines\/c\.yaml:1: not valid YAML: Excessive alias count/));
+    const missing = loadEngineFiles(join(root, 'nowhere'));
+    expect(missing).toMatchObject({ ok: false, problems: [{ line: null, message: expect.stringContaining('ENOENT') }] });
+  });
+});
+
+describe('engine files that are accepted', () => {
+  it('keep prices exact, written as numbers or as texts', () => {
+    write('chat.yaml', chat.replace('0.10', '123456789.123456'));
+    expect(load()[0]?.pricing).toEqual({
+      inputPerMTokMicroUsd: 123_456_789_123_456n,
+      cachedInputPerMTokMicroUsd: 50_000n,
+      outputPerMTokMicroUsd: 400_000n,
+    });
+  });
+
+  it('get their defaults', () => {
+    write('chat.yaml', chat);
+    write('far.yaml', external);
+    const [small, far] = load();
+    expect(small).toMatchObject({
+      file: 'engines/chat.yaml',
+      enabled: true,
+      ownedBy: 'Acme',
+      kind: 'openai',
+      allow: [],
+      mediaDomains: [],
+      nMax: null,
+      driver: { type: 'process', env: {}, idleMs: 300_000, startTimeoutMs: 600_000, drainMs: 30_000, replicas: { min: 0, max: 1 } },
+    });
+    expect(far).toMatchObject({
+      pricing: null,
+      driver: { type: 'external', url: 'https://engine.example/base', upstreamModel: null, apiKeyEnv: null },
+    });
+  });
+
+  it('count as vLLM by the name of their program or by what they say', () => {
+    write('a.yaml', chat.replace(/command: .*/, 'command: [/opt/venv/bin/vllm, serve, m]'));
+    write('b.yaml', external.concat('kind: vllm\n'));
+    expect(load().map(({ kind }) => kind)).toEqual(['vllm', 'vllm']);
+  });
+
+  it('hold references to secrets, never the secrets', () => {
+    write('chat.yaml', `${chat}env:\n  HF_TOKEN: "\${MY_TOKEN}"\n`);
+    const text = JSON.stringify(load({ MY_TOKEN: 'hf_secret' }), (_, value: unknown) => (typeof value === 'bigint' ? String(value) : value));
+    expect(text).toContain('${MY_TOKEN}');
+    expect(text).not.toContain('hf_secret');
+  });
+
+  it('are read from the folder itself only, hidden ones and subfolders left out', () => {
+    write('chat.yaml', chat);
+    write('.draft.yaml', 'nonsense');
+    mkdirSync(join(folder, 'examples'));
+    writeFileSync(join(folder, 'examples', 'x.yaml'), 'nonsense');
+    expect(load().map(({ id }) => id)).toEqual(['small-chat']);
+  });
+});
