@@ -1,0 +1,85 @@
+import type { AnswerHeaders } from './engine-call.ts';
+
+export type Framing =
+  | { readonly kind: 'none' }
+  | { readonly kind: 'length'; readonly bodyBytes: number }
+  | { readonly kind: 'chunked' }
+  | { readonly kind: 'until_close' };
+
+export interface AnswerHead {
+  readonly status: number;
+  readonly headers: AnswerHeaders;
+  readonly framing: Framing;
+  /** The connection may carry another request after this answer. */
+  readonly keepAlive: boolean;
+}
+
+// Names are tokens with the colon right behind them, values hold no control characters that could end a line. A line
+// that begins with a blank (obs-fold) fits neither.
+const headPattern =
+  /^HTTP\/1\.[01] [1-5]\d\d(?: [^\r\n\0]*)?\r\n(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[^\r\n\0]*\r\n)*\r\n$/;
+const lengthPattern = /^\d{1,15}$/;
+const blanksAround = /^[ \t]+|[ \t]+$/g;
+
+/**
+ * Reads a whole head of an answer, as latin1 text with its closing empty line (RFC 9112 §4 to §6).
+ * Null for everything that two readers could understand differently.
+ */
+export function parseAnswerHead(text: string): AnswerHead | null {
+  if (!headPattern.test(text)) return null;
+  const status = Number(text.slice(9, 12));
+  const headers = createAnswerHeaders(text);
+  const http10 = text[7] === '0';
+  const framing = framingOf(status, headers, http10);
+  if (framing === null) return null;
+  const connection = headers.get('connection');
+  const keepAlive = framing.kind !== 'until_close' && staysOpen(connection, http10);
+  return { status, headers, framing, keepAlive };
+}
+
+function framingOf(status: number, headers: AnswerHeaders, http10: boolean): Framing | null {
+  const transferEncoding = headers.get('transfer-encoding');
+  const contentLength = headers.get('content-length');
+  if (transferEncoding !== undefined) {
+    if (contentLength !== undefined || http10 || transferEncoding.toLowerCase() !== 'chunked') return null;
+  }
+  const bodyBytes = contentLength === undefined ? undefined : agreedLength(contentLength);
+  if (bodyBytes === null) return null;
+  if (status < 200 || status === 204 || status === 304 || bodyBytes === 0) return { kind: 'none' };
+  if (transferEncoding !== undefined) return { kind: 'chunked' };
+  return bodyBytes === undefined ? { kind: 'until_close' } : { kind: 'length', bodyBytes };
+}
+
+/** A length that is named several times counts only while all agree. */
+function agreedLength(value: string): number | null {
+  if (lengthPattern.test(value)) return Number(value);
+  const named = value.split(',').map((part) => part.replace(blanksAround, ''));
+  const first = named[0];
+  if (first === undefined || !lengthPattern.test(first)) return null;
+  return named.every((part) => part === first) ? Number(first) : null;
+}
+
+function staysOpen(connection: string | undefined, http10: boolean): boolean {
+  if (connection === undefined) return !http10;
+  const wishes = connection.toLowerCase().split(',');
+  if (wishes.some((wish) => wish.trim() === 'close')) return false;
+  return !http10 || wishes.some((wish) => wish.trim() === 'keep-alive');
+}
+
+/** Looks names up in the text itself: few are ever asked for, so no table is built. */
+function createAnswerHeaders(text: string): AnswerHeaders {
+  // Every latin1 character has a lower case of one character, so offsets are the same in both texts.
+  const lower = text.toLowerCase();
+  return {
+    get(name) {
+      const needle = `\r\n${name}:`;
+      let found: string | undefined;
+      for (let at = lower.indexOf(needle); at !== -1; at = lower.indexOf(needle, at + needle.length)) {
+        const from = at + needle.length;
+        const value = text.slice(from, text.indexOf('\r\n', from)).replace(blanksAround, '');
+        found = found === undefined ? value : `${found}, ${value}`;
+      }
+      return found;
+    },
+  };
+}

@@ -1,0 +1,40 @@
+/**
+ * Time in steps, for limits of many calls without a timer each. It runs only while it is needed, and a step that comes
+ * late (a busy process, a machine that slept) counts as two at most: nobody is blamed for time in which nothing was read.
+ */
+export interface CoarseClock {
+  /** Milliseconds of running; good for differences only, exact to one step. */
+  readonly nowMs: number;
+  readonly stepMs: number;
+  /** Makes it run until a step finds nothing left to watch. */
+  wake(): void;
+  stop(): void;
+}
+
+/** onStep is called after each step and answers whether there is more to watch. */
+export function createCoarseClock(stepMs: number, onStep: () => boolean): CoarseClock {
+  let timer: NodeJS.Timeout | null = null;
+  let lastStepAt = 0;
+  const clock = { nowMs: 0, stepMs, wake, stop };
+
+  function wake(): void {
+    if (timer !== null) return;
+    lastStepAt = performance.now();
+    timer = setInterval(step, stepMs);
+    timer.unref();
+  }
+
+  function step(): void {
+    const now = performance.now();
+    clock.nowMs += Math.min(now - lastStepAt, 2 * stepMs);
+    lastStepAt = now;
+    if (!onStep()) stop();
+  }
+
+  function stop(): void {
+    if (timer !== null) clearInterval(timer);
+    timer = null;
+  }
+
+  return clock;
+}
