@@ -1,0 +1,95 @@
+import { and, eq } from 'drizzle-orm';
+import type { Transaction } from '#base/db.ts';
+import { uuidv7 } from '#base/id.ts';
+import { type LedgerEntry, toLedgerEntry } from './ledger.ts';
+import { ledgerEntries, wallets } from './schema.ts';
+
+/** Who makes a change, and in which request. */
+export interface WalletActor {
+  readonly userId: string | null;
+  readonly keyId: string | null;
+  readonly requestId: string | null;
+}
+
+/** A change of a balance that a person decided on. */
+export interface Booking {
+  readonly organizationId: string;
+  /** Credits are above zero; adjustments are signed and not zero. */
+  readonly amountPicoUsd: bigint;
+  /** The caller's own name for it, unique in the organization: a repetition books nothing. */
+  readonly reference: string;
+  readonly note: string | null;
+  readonly actor: WalletActor;
+}
+
+export type BookingType = 'credit' | 'adjustment';
+
+export type BookingResult =
+  | { readonly kind: 'created' | 'repeated'; readonly entry: LedgerEntry }
+  /** The reference stands for another amount or another type. */
+  | { readonly kind: 'conflict'; readonly entry: LedgerEntry }
+  /** The adjustment would take the balance below zero. */
+  | { readonly kind: 'insufficient'; readonly balancePicoUsd: bigint }
+  | { readonly kind: 'unknown_organization' };
+
+const usdWallet = (organizationId: string) =>
+  and(eq(wallets.organizationId, organizationId), eq(wallets.currency, 'USD'));
+
+/** Makes the wallet of a new organization; a second call changes nothing. */
+export async function insertWallet(tx: Transaction, organizationId: string, now: Date): Promise<void> {
+  await tx
+    .insert(wallets)
+    .values({ organizationId, currency: 'USD', balance: 0n, updatedAt: now })
+    .onConflictDoNothing();
+}
+
+/**
+ * Books a credit or an adjustment in the caller's transaction. The wallet's row is locked before the reference is
+ * looked up, so that of parallel calls with one reference exactly one books.
+ */
+export async function book(tx: Transaction, type: BookingType, booking: Booking, now: Date): Promise<BookingResult> {
+  const { organizationId, amountPicoUsd } = booking;
+  const [wallet] = await tx.select().from(wallets).where(usdWallet(organizationId)).for('update');
+  if (wallet === undefined) return { kind: 'unknown_organization' };
+  const [earlier] = await tx
+    .select()
+    .from(ledgerEntries)
+    .where(and(eq(ledgerEntries.organizationId, organizationId), eq(ledgerEntries.reference, booking.reference)));
+  if (earlier !== undefined) {
+    const entry = toLedgerEntry(earlier);
+    const same = entry.type === type && entry.amountPicoUsd === amountPicoUsd;
+    return { kind: same ? 'repeated' : 'conflict', entry };
+  }
+  const balance = wallet.balance + amountPicoUsd;
+  if (amountPicoUsd < 0n && balance < 0n) return { kind: 'insufficient', balancePicoUsd: wallet.balance };
+  await tx.update(wallets).set({ balance, updatedAt: now }).where(usdWallet(organizationId));
+  const [row] = await tx
+    .insert(ledgerEntries)
+    .values(toRow(type, booking, balance, now))
+    .returning();
+  if (row === undefined) throw new Error('an insert returned no row');
+  return { kind: 'created', entry: toLedgerEntry(row) };
+}
+
+function toRow(
+  type: BookingType,
+  booking: Booking,
+  balanceAfter: bigint,
+  now: Date,
+): typeof ledgerEntries.$inferInsert {
+  const counterpart = type === 'credit' ? 'funding' : 'adjustments';
+  const incoming = booking.amountPicoUsd > 0n;
+  return {
+    id: uuidv7(now.getTime()),
+    organizationId: booking.organizationId,
+    type,
+    debitAccount: incoming ? counterpart : 'wallet',
+    creditAccount: incoming ? 'wallet' : counterpart,
+    amount: incoming ? booking.amountPicoUsd : -booking.amountPicoUsd,
+    currency: 'USD',
+    balanceAfter,
+    reference: booking.reference,
+    note: booking.note,
+    createdAt: now,
+  };
+}
