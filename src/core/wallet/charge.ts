@@ -30,10 +30,10 @@ export function chargeStatement(sql: ISql, charges: readonly Charge[], now: Date
     if (!byRequest.has(charge.requestId)) byRequest.set(charge.requestId, charge);
   }
   const rows = [...byRequest.values()];
-  const entryIds = rows.map(() => uuidv7(now.getTime()));
-  const requestIds = rows.map((row) => row.requestId);
-  const organizationIds = rows.map((row) => row.organizationId);
-  const amounts = rows.map((row) => row.amountPicoUsd.toString());
+  const entryIds = arrayText(rows.map(() => uuidv7(now.getTime())));
+  const requestIds = arrayText(rows.map((row) => row.requestId));
+  const organizationIds = arrayText(rows.map((row) => row.organizationId));
+  const amounts = arrayText(rows.map((row) => row.amountPicoUsd.toString()));
   // As text: the pool is shared with drizzle, which takes the driver's own handling of dates away.
   const at = now.toISOString();
   return sql`
@@ -57,4 +57,9 @@ export function chargeStatement(sql: ISql, charges: readonly Charge[], now: Date
       f.request_id, ${at}::timestamptz
     FROM fresh f JOIN charged c USING (organization_id)
     ORDER BY f.organization_id, f.request_id`;
+}
+
+/** Postgres' text form of an array of ids or numbers; the driver's own needs types that it fetches some time later. */
+function arrayText(items: readonly string[]): string {
+  return `{${items.join(',')}}`;
 }
