@@ -1,0 +1,138 @@
+import { PICO_PER_MICRO } from '#base/money.ts';
+
+/**
+ * The short memory that decides whether a request may run: here the wallet's holds. `admit`, `extend` and `settle` are
+ * all that the request path asks, so that limits, and a store shared by several gateways, can come behind them.
+ *
+ * available = balance − held, in whole micro-dollars, and no hold is ever given beyond it: since a request is charged
+ * at most its hold, no wallet goes below zero. Balances are loaded from Postgres once and then follow what this
+ * process books; while Postgres is away a balance that is known keeps serving, an unknown one is `billing_unavailable`.
+ */
+export interface Admission {
+  /** All or nothing. A hold between `needed` and `wanted` is given: as much as is available. */
+  admit(request: AdmitRequest): AdmitResult | Promise<AdmitResult>;
+  /** Adds to a hold as much as is available, up to `moreMicroUsd`; returns what was added. */
+  extend(requestId: string, moreMicroUsd: bigint): bigint | Promise<bigint>;
+  /** Gives the hold back and takes what was charged off the balance. Only the first call for an id counts. */
+  settle(requestId: string, chargedPicoUsd: bigint): void;
+  /** Micro-dollars held for running requests of an organization. */
+  heldMicroUsd(organizationId: string): bigint;
+}
+
+export interface AdmitRequest {
+  readonly requestId: string;
+  readonly organizationId: string;
+  readonly keyId: string;
+  /** The least that makes sense: the prompt and one token. */
+  readonly neededMicroUsd: bigint;
+  readonly wantedMicroUsd: bigint;
+}
+
+export type AdmitResult =
+  | { readonly ok: true; readonly heldMicroUsd: bigint }
+  | {
+      readonly ok: false;
+      readonly code: 'insufficient_funds';
+      readonly balancePicoUsd: bigint;
+      readonly heldMicroUsd: bigint;
+    }
+  | { readonly ok: false; readonly code: 'billing_unavailable' };
+
+export interface AdmissionOptions {
+  /** Reads an organization's balance from the books, in pico-dollars. */
+  readonly loadBalance: (organizationId: string) => Promise<bigint>;
+  /** Calls the listener after a credit or an adjustment was booked. */
+  readonly onCredit: (listener: (organizationId: string, deltaPicoUsd: bigint) => void) => void;
+}
+
+interface Account {
+  balancePicoUsd: bigint;
+  heldMicroUsd: bigint;
+}
+
+interface Hold {
+  readonly account: Account;
+  heldMicroUsd: bigint;
+}
+
+const availableMicroUsd = (account: Account): bigint =>
+  account.balancePicoUsd / PICO_PER_MICRO - account.heldMicroUsd;
+
+/** Admission of one gateway, in this process's memory. */
+export function createMemoryAdmission({ loadBalance, onCredit }: AdmissionOptions): Admission {
+  const accounts = new Map<string, Account>();
+  const loading = new Map<string, Promise<Account>>();
+  const creditsSeen = new Map<string, number>();
+  const holds = new Map<string, Hold>();
+
+  onCredit((organizationId, deltaPicoUsd) => {
+    const account = accounts.get(organizationId);
+    if (account !== undefined) account.balancePicoUsd += deltaPicoUsd;
+    else if (loading.has(organizationId)) creditsSeen.set(organizationId, (creditsSeen.get(organizationId) ?? 0) + 1);
+  });
+
+  async function load(organizationId: string): Promise<Account> {
+    for (;;) {
+      const seen = creditsSeen.get(organizationId) ?? 0;
+      const balancePicoUsd = await loadBalance(organizationId);
+      // A credit that was booked while the balance was read may or may not be in it: read again.
+      if ((creditsSeen.get(organizationId) ?? 0) !== seen) continue;
+      const account = { balancePicoUsd, heldMicroUsd: 0n };
+      accounts.set(organizationId, account);
+      creditsSeen.delete(organizationId);
+      return account;
+    }
+  }
+
+  function loadOnce(organizationId: string): Promise<Account> {
+    const running = loading.get(organizationId);
+    if (running !== undefined) return running;
+    const started = load(organizationId).finally(() => loading.delete(organizationId));
+    loading.set(organizationId, started);
+    return started;
+  }
+
+  function decide(account: Account, request: AdmitRequest): AdmitResult {
+    const available = availableMicroUsd(account);
+    if (available <= 0n || available < request.neededMicroUsd) {
+      const { balancePicoUsd, heldMicroUsd } = account;
+      return { ok: false, code: 'insufficient_funds', balancePicoUsd, heldMicroUsd };
+    }
+    const heldMicroUsd = available < request.wantedMicroUsd ? available : request.wantedMicroUsd;
+    account.heldMicroUsd += heldMicroUsd;
+    holds.set(request.requestId, { account, heldMicroUsd });
+    return { ok: true, heldMicroUsd };
+  }
+
+  return {
+    admit(request) {
+      const account = accounts.get(request.organizationId);
+      if (account !== undefined) return decide(account, request);
+      return loadOnce(request.organizationId).then(
+        (loaded) => decide(loaded, request),
+        () => ({ ok: false, code: 'billing_unavailable' }),
+      );
+    },
+
+    extend(requestId, moreMicroUsd) {
+      const hold = holds.get(requestId);
+      if (hold === undefined) return 0n;
+      const available = availableMicroUsd(hold.account);
+      const added = available < moreMicroUsd ? available : moreMicroUsd;
+      if (added <= 0n) return 0n;
+      hold.account.heldMicroUsd += added;
+      hold.heldMicroUsd += added;
+      return added;
+    },
+
+    settle(requestId, chargedPicoUsd) {
+      const hold = holds.get(requestId);
+      if (hold === undefined) return;
+      holds.delete(requestId);
+      hold.account.heldMicroUsd -= hold.heldMicroUsd;
+      hold.account.balancePicoUsd -= chargedPicoUsd;
+    },
+
+    heldMicroUsd: (organizationId) => accounts.get(organizationId)?.heldMicroUsd ?? 0n,
+  };
+}

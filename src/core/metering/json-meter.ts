@@ -1,0 +1,40 @@
+import { scanDocument, spliceText, type Splice } from '#base/json-scan.ts';
+import { parseUsage, type Usage } from './usage.ts';
+import { findUsage } from './usage-member.ts';
+
+export interface JsonMeterOptions {
+  /** Text of `usage.cost`, where the client asked for it. */
+  readonly costText: ((usage: Usage) => string) | null;
+  /** The name that clients know, where the engine calls the model otherwise. */
+  readonly rename: string | null;
+}
+
+export type JsonMeterResult =
+  | { readonly ok: true; readonly text: string; readonly usage: Usage | null; readonly aborted: boolean }
+  | { readonly ok: false };
+
+/**
+ * Reads a complete JSON answer: its usage, whether the engine aborted it, and the text that the client gets.
+ * @param text the answer's bytes as latin1
+ */
+export function meterJson(text: string, options: JsonMeterOptions): JsonMeterResult {
+  let end = text.length;
+  while (end > 0 && text.charCodeAt(end - 1) <= 0x20) end -= 1;
+  const found = findUsage(text, 0, end);
+  if (found.kind === 'broken') return { ok: false };
+  const usage = found.kind === 'found' ? parseUsage(text.slice(found.start, found.end)) : null;
+  const splices: Splice[] = [];
+  if (usage !== null && found.kind === 'found' && options.costText !== null) {
+    splices.push({ start: found.end - 1, end: found.end - 1, text: `,"cost":${options.costText(usage)}` });
+  }
+  if (options.rename !== null) {
+    const scan = scanDocument(text);
+    if (!scan.ok) return { ok: false };
+    const model = scan.members.find(({ key }) => key === 'model');
+    if (model !== undefined) {
+      const name = Buffer.from(JSON.stringify(options.rename), 'utf8').toString('latin1');
+      splices.push({ start: model.valueStart, end: model.valueEnd, text: name });
+    }
+  }
+  return { ok: true, text: spliceText(text, splices), usage, aborted: text.includes('"finish_reason":"abort"') };
+}

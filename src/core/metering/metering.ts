@@ -1,0 +1,85 @@
+import type { Clock } from '#base/clock.ts';
+import type { Db } from '#base/db.ts';
+import type { Log } from '#base/log.ts';
+import type { Wallet } from '#core/wallet/wallet.ts';
+import { createGroupCommit } from './group-commit.ts';
+import type { UsageRecord } from './record.ts';
+import { createRefusals } from './refusals.ts';
+import { createReports, type Reports } from './reports.ts';
+import { ensurePartitions, recordStatement, type RefusalKey } from './writer.ts';
+
+/**
+ * The books of usage. While a stream passes, meters read the engine's own counts; when a request ends, its record,
+ * the hourly sums and the wallet's ledger are written in one transaction, and only then may the response end.
+ * When Postgres is away, records wait in memory and are tried again; `healthy` is false and nothing new is admitted.
+ */
+export interface Metering {
+  /** Resolves when the record and its charge are durable. Repeating an id changes nothing. */
+  settle(record: UsageRecord): Promise<void>;
+  /** Counts a refusal of this minute; written within about a second. */
+  countRefusal(refusal: RefusalKey): void;
+  readonly healthy: boolean;
+  readonly pending: number;
+  readonly reports: Reports;
+  /** Makes next months' partitions; to be called at the start and daily. */
+  ensurePartitions(): Promise<void>;
+  flushRefusals(): Promise<void>;
+  /** Waits until everything is written, at most `timeoutMs`. */
+  close(timeoutMs: number): Promise<void>;
+}
+
+export interface MeteringOptions {
+  readonly db: Db;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly wallet: Wallet;
+}
+
+const batchMax = 500;
+const retryDelayMs = 250;
+
+export function createMetering({ db, clock, log, wallet }: MeteringOptions): Metering {
+  const commits = createGroupCommit<UsageRecord>({
+    log,
+    batchMax,
+    retryDelayMs,
+    async write(records) {
+      const charges = records
+        .filter(({ costPicoUsd }) => costPicoUsd > 0n)
+        .map(({ id, organizationId, costPicoUsd }) => ({ requestId: id, organizationId, amountPicoUsd: costPicoUsd }));
+      await db.sql.begin(async (sql) => {
+        // Both are sent at once; Postgres runs them in this order, so the wallets' rows are locked last.
+        const recorded = recordStatement(sql, records);
+        await Promise.all(charges.length === 0 ? [recorded] : [recorded, wallet.chargeStatement(sql, charges)]);
+      });
+    },
+  });
+  const refusals = createRefusals({ db, clock, log });
+
+  return {
+    settle: (record) => commits.add(record),
+    countRefusal: (refusal) => refusals.count(refusal),
+    flushRefusals: () => refusals.flush(),
+    ensurePartitions: () => ensurePartitions(db, clock),
+    reports: createReports({ db }),
+    async close(timeoutMs) {
+      const late = setTimeout(() => commits.stop(), timeoutMs);
+      await commits.idle();
+      clearTimeout(late);
+      await refusals.flush();
+    },
+    get healthy() {
+      return commits.healthy;
+    },
+    get pending() {
+      return commits.pending;
+    },
+  };
+}
+
+export type { Outcome, UsageRecord } from './record.ts';
+export type { Reports } from './reports.ts';
+export { meterJson, type JsonMeterResult } from './json-meter.ts';
+export { createStreamMeter, type StreamFailure, type StreamMeter, type UsageSource } from './stream-meter.ts';
+export { costOf, noUsage, type Usage } from './usage.ts';
+export type { RefusalKey } from './writer.ts';

@@ -1,0 +1,75 @@
+import type { PriceVersion } from '#core/catalog/catalog.ts';
+
+/** What an engine counted for one request. */
+export interface Usage {
+  readonly inputTokens: number;
+  /** Part of inputTokens that the engine had cached. */
+  readonly cachedTokens: number;
+  readonly outputTokens: number;
+  /** Part of outputTokens that was reasoning. */
+  readonly reasoningTokens: number;
+}
+
+export const noUsage: Usage = { inputTokens: 0, cachedTokens: 0, outputTokens: 0, reasoningTokens: 0 };
+
+function count(value: unknown): number {
+  return typeof value === 'number' && Number.isSafeInteger(value) && value > 0 ? value : 0;
+}
+
+function member(value: unknown, name: string): unknown {
+  return typeof value === 'object' && value !== null ? (value as Record<string, unknown>)[name] : undefined;
+}
+
+/**
+ * Reads a `usage` object as OpenAI and vLLM write it. Every detail may be absent or null (vLLM sends
+ * `prompt_tokens_details` only with a flag and only at the end, `completion_tokens_details` only with a reasoning
+ * parser); parts are never taken for more than their whole.
+ * @param json the object's text
+ * @returns null when the text is not a JSON object
+ */
+export function parseUsage(json: string): Usage | null {
+  let value: unknown;
+  try {
+    value = JSON.parse(json);
+  } catch {
+    return null;
+  }
+  if (typeof value !== 'object' || value === null) return null;
+  const inputTokens = count(member(value, 'prompt_tokens'));
+  const outputTokens = count(member(value, 'completion_tokens'));
+  return {
+    inputTokens,
+    cachedTokens: Math.min(inputTokens, count(member(member(value, 'prompt_tokens_details'), 'cached_tokens'))),
+    outputTokens,
+    reasoningTokens: Math.min(
+      outputTokens,
+      count(member(member(value, 'completion_tokens_details'), 'reasoning_tokens')),
+    ),
+  };
+}
+
+/** The number that stands after `"name":` in a usage object's text, for the count that is read on every frame. */
+export function readCount(json: string, name: string): number {
+  const at = json.indexOf(`"${name}":`);
+  if (at === -1) return 0;
+  let index = at + name.length + 3;
+  while (json.charCodeAt(index) === 0x20) index += 1;
+  let value = 0;
+  for (;;) {
+    const digit = json.charCodeAt(index) - 0x30;
+    if (!(digit >= 0 && digit <= 9)) return Number.isSafeInteger(value) ? value : 0;
+    value = value * 10 + digit;
+    index += 1;
+  }
+}
+
+/**
+ * What usage costs, in pico-dollars: tokens × price, exact, because a price counts micro-dollars per million tokens.
+ */
+export function costOf(usage: Usage, price: PriceVersion): bigint {
+  return (
+    BigInt(usage.inputTokens - usage.cachedTokens) * price.inputPerMTokMicroUsd +
+    BigInt(usage.cachedTokens) * price.cachedInputPerMTokMicroUsd +
+    BigInt(usage.outputTokens) * price.outputPerMTokMicroUsd
+  );
+}

@@ -1,0 +1,60 @@
+import { spliceText, type Splice } from '#base/json-scan.ts';
+import type { Replica } from '#core/fleet/fleet.ts';
+import { parseMember, type InferenceEndpoint, type RequestFields } from './fields.ts';
+
+const latin1Json = (value: unknown): string => Buffer.from(JSON.stringify(value), 'utf8').toString('latin1');
+
+function setMember(fields: RequestFields, key: string, json: string): Splice {
+  const member = fields.members.get(key);
+  if (member !== undefined) return { start: member.valueStart, end: member.valueEnd, text: json };
+  const open = fields.text.indexOf('{') + 1;
+  const comma = fields.members.size === 0 ? '' : ',';
+  return { start: open, end: open, text: `"${key}":${json}${comma}` };
+}
+
+/** Usage while the stream runs must be asked for where the engine was not started so that it always sends it. */
+function askForUsage(fields: RequestFields): Splice {
+  const member = fields.members.get('stream_options');
+  const given = member === undefined ? {} : parseMember(fields.text, member);
+  const options = typeof given === 'object' && given !== null ? given : {};
+  return setMember(fields, 'stream_options', latin1Json({ ...options, include_usage: true, continuous_usage_stats: true }));
+}
+
+/** The fields that limit the output, of which `max_completion_tokens` wins where both are known. */
+function limitOutput(fields: RequestFields, endpoint: InferenceEndpoint, tokens: number): Splice[] {
+  const key = endpoint === '/v1/chat/completions' ? 'max_completion_tokens' : 'max_tokens';
+  const splices = [setMember(fields, key, String(tokens))];
+  if (key !== 'max_tokens' && fields.members.has('max_tokens')) {
+    splices.push(setMember(fields, 'max_tokens', String(tokens)));
+  }
+  return splices;
+}
+
+export interface EngineBodyOptions {
+  readonly endpoint: InferenceEndpoint;
+  readonly replica: Replica;
+  /** Catalog id. */
+  readonly model: string;
+  /** Output tokens per choice that the wallet pays for, where that is less than what was asked. */
+  readonly outputTokensMax: number | null;
+}
+
+/** The body that the engine gets, as latin1: the client's own bytes but for what must be different. */
+export function engineBody(fields: RequestFields, options: EngineBodyOptions): string {
+  const { endpoint, replica, model, outputTokensMax } = options;
+  const splices: Splice[] = [];
+  const upstream = replica.upstreamModel ?? model;
+  if (fields.model !== upstream) splices.push(setMember(fields, 'model', latin1Json(upstream)));
+  if (fields.stream && !replica.forcedUsage) splices.push(askForUsage(fields));
+  if (outputTokensMax !== null) splices.push(...limitOutput(fields, endpoint, outputTokensMax));
+  return spliceText(fields.text, mergeInsertions(splices));
+}
+
+/** Insertions at one place become one splice, since splices must not overlap. */
+function mergeInsertions(splices: readonly Splice[]): Splice[] {
+  const insertions = splices.filter(({ start, end }) => start === end);
+  const first = insertions[0];
+  if (first === undefined || insertions.length === 1) return [...splices];
+  const text = insertions.map((splice) => splice.text).join('');
+  return [...splices.filter(({ start, end }) => start !== end), { ...first, text }];
+}

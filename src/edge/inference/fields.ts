@@ -1,0 +1,152 @@
+import { AppError } from '#base/errors.ts';
+import { scanDocument, type JsonMember } from '#base/json-scan.ts';
+
+/** The inference routes, by what they are called under /v1. */
+export type InferenceEndpoint = '/v1/chat/completions' | '/v1/completions' | '/v1/embeddings';
+
+/**
+ * What the gateway needs to know of a request, with the offsets at which it stands. Everything else stays bytes.
+ * Fields that decide about money or about the form of the answer must have their JSON type: engines coerce "true" and
+ * "16", and what they would then do is not what was reserved.
+ */
+export interface RequestFields {
+  /** The body as latin1: one character, one byte. */
+  readonly text: string;
+  readonly members: ReadonlyMap<string, JsonMember>;
+  readonly model: string;
+  readonly stream: boolean;
+  /** Final usage chunk asked for, by OpenAI's or OpenRouter's option. */
+  readonly wantsUsage: boolean;
+  readonly wantsRunningUsage: boolean;
+  /** OpenRouter's `usage: {include: true}`: the answer's usage also says what it cost. */
+  readonly wantsCost: boolean;
+  readonly choices: number;
+  readonly prompts: number;
+  /** Output tokens per choice, null without a limit. */
+  readonly outputTokensMax: number | null;
+}
+
+const invalid = (param: string, message: string): AppError => new AppError('invalid_value', { message, param });
+
+function valueText(text: string, member: JsonMember): string {
+  return text.slice(member.valueStart, member.valueEnd);
+}
+
+/** JSON.parse of one member's value; the scanner does not look into nested values, so it may still fail. */
+export function parseMember(text: string, member: JsonMember): unknown {
+  try {
+    return JSON.parse(Buffer.from(valueText(text, member), 'latin1').toString('utf8')) as unknown;
+  } catch {
+    throw new AppError('invalid_request_error', {
+      message: `The value of "${member.key}" is not valid JSON.`,
+      param: member.key,
+    });
+  }
+}
+
+interface Reader {
+  readonly text: string;
+  readonly members: ReadonlyMap<string, JsonMember>;
+}
+
+function present(reader: Reader, key: string): JsonMember | null {
+  const member = reader.members.get(key);
+  return member === undefined || valueText(reader.text, member) === 'null' ? null : member;
+}
+
+function readString(reader: Reader, key: string): string | null {
+  const member = present(reader, key);
+  if (member === null) return null;
+  const value = parseMember(reader.text, member);
+  if (typeof value !== 'string') throw invalid(key, `"${key}" must be a string.`);
+  return value;
+}
+
+function readBoolean(reader: Reader, key: string): boolean {
+  const member = present(reader, key);
+  if (member === null) return false;
+  const value = valueText(reader.text, member);
+  if (value !== 'true' && value !== 'false') throw invalid(key, `"${key}" must be true or false.`);
+  return value === 'true';
+}
+
+function readInteger(reader: Reader, key: string, min: number): number | null {
+  const member = present(reader, key);
+  if (member === null) return null;
+  const value = valueText(reader.text, member);
+  if (!/^-?\d{1,15}$/.test(value)) throw invalid(key, `"${key}" must be an integer.`);
+  if (Number(value) < min) throw invalid(key, `"${key}" must be at least ${min}.`);
+  return Number(value);
+}
+
+/** The members of an option object such as stream_options; what is not an object is left for the engine to refuse. */
+function readOptions(reader: Reader, key: string): Readonly<Record<string, unknown>> {
+  const member = present(reader, key);
+  if (member === null || reader.text.charCodeAt(member.valueStart) !== 0x7b) return {};
+  return parseMember(reader.text, member) as Record<string, unknown>;
+}
+
+/** Text completions take one prompt or a list of them; a list of numbers is one prompt of token ids. */
+function countPrompts(reader: Reader): number {
+  const member = present(reader, 'prompt');
+  if (member === null || reader.text.charCodeAt(member.valueStart) !== 0x5b) return 1;
+  const value = parseMember(reader.text, member);
+  if (!Array.isArray(value) || value.length === 0) return 1;
+  return typeof value[0] === 'number' ? 1 : value.length;
+}
+
+function scanBody(text: string): Map<string, JsonMember> {
+  if (text === '') {
+    throw new AppError('invalid_request_error', { message: 'The request has no body; send a JSON object.' });
+  }
+  const scan = scanDocument(text);
+  if (!scan.ok) {
+    throw new AppError('invalid_request_error', {
+      message: `The request body is not a valid JSON object: ${scan.reason} at byte ${scan.offset}.`,
+    });
+  }
+  const members = new Map<string, JsonMember>();
+  for (const member of scan.members) {
+    if (members.has(member.key)) {
+      const key = member.key.slice(0, 64);
+      throw new AppError('invalid_request_error', { message: `The field "${key}" stands in the body twice.`, param: key });
+    }
+    members.set(member.key, member);
+  }
+  return members;
+}
+
+/**
+ * Reads the fields of a body.
+ * @param text the body as latin1
+ * @throws AppError invalid_request_error, invalid_value or model_not_found, with the field in `param`
+ */
+export function readFields(text: string, endpoint: InferenceEndpoint): RequestFields {
+  const reader: Reader = { text, members: scanBody(text) };
+  const model = readString(reader, 'model');
+  if (model === null || model === '') {
+    throw new AppError('model_not_found', {
+      message: 'The field "model" is missing: name one of the models of GET /v1/models.',
+      param: 'model',
+    });
+  }
+  const isEmbedding = endpoint === '/v1/embeddings';
+  const stream = !isEmbedding && readBoolean(reader, 'stream');
+  const streamOptions = readOptions(reader, 'stream_options');
+  const wantsCost = readOptions(reader, 'usage')['include'] === true;
+  const includesUsage = streamOptions['include_usage'] === true;
+  const maxTokens = isEmbedding ? null : readInteger(reader, 'max_tokens', 0);
+  const maxCompletionTokens = endpoint === '/v1/chat/completions' ? readInteger(reader, 'max_completion_tokens', 0) : null;
+  return {
+    text,
+    members: reader.members,
+    model,
+    stream,
+    wantsUsage: includesUsage || wantsCost,
+    wantsRunningUsage: includesUsage && streamOptions['continuous_usage_stats'] === true,
+    wantsCost,
+    choices: isEmbedding ? 1 : (readInteger(reader, 'n', 1) ?? 1),
+    prompts: endpoint === '/v1/completions' ? countPrompts(reader) : 1,
+    outputTokensMax: maxCompletionTokens ?? maxTokens,
+  };
+}

@@ -1,0 +1,80 @@
+import { AppError } from '#base/errors.ts';
+import { allowableFields, type Model } from '#core/catalog/catalog.ts';
+import { parseMember, type RequestFields } from './fields.ts';
+
+/**
+ * Fields that are not handed to an engine unless its file allows them: they reach into its scheduling, its cache
+ * transfer or its templates, or make it fetch something from inside its network.
+ */
+
+const refuse = (param: string, message: string): AppError => new AppError('unsupported_parameter', { message, param });
+
+const plainlyRefused = allowableFields.filter((field) => field !== 'encoding_format');
+
+/** @throws AppError unsupported_parameter, the field in `param` */
+export function refuseUnsupported(fields: RequestFields, model: Model, choicesMax: number): void {
+  const allowed = new Set<string>(model.engine.allow);
+  for (const field of plainlyRefused) {
+    const member = fields.members.get(field);
+    if (member === undefined || allowed.has(field)) continue;
+    if (fields.text.slice(member.valueStart, member.valueEnd) === 'null') continue;
+    throw refuse(field, `"${field}" is not supported for this model.`);
+  }
+  refuseEncoding(fields, allowed);
+  const limit = model.engine.nMax ?? choicesMax;
+  if (fields.choices > limit) throw refuse('n', `"n" may be at most ${limit}.`);
+  refuseRemoteMedia(fields, model.engine.mediaDomains);
+}
+
+/** `bytes` hides the usage in a header and `bytes_only` has none at all, so neither could be billed. */
+function refuseEncoding(fields: RequestFields, allowed: ReadonlySet<string>): void {
+  const member = fields.members.get('encoding_format');
+  if (member === undefined || allowed.has('encoding_format')) return;
+  const value = parseMember(fields.text, member);
+  if (value === 'bytes' || value === 'bytes_only') {
+    throw refuse('encoding_format', '"encoding_format" may be "float" or "base64".');
+  }
+}
+
+const mediaKey = /_url$|^(?:image|video|audio|file)$/;
+
+/** Messages are parsed only where something that could name media stands in the body. */
+function refuseRemoteMedia(fields: RequestFields, domains: readonly string[]): void {
+  if (!fields.text.includes('_url') && !fields.text.includes('"image') && !fields.text.includes('\\u')) return;
+  for (const key of ['messages', 'input']) {
+    const member = fields.members.get(key);
+    if (member !== undefined) checkMedia(parseMember(fields.text, member), key, domains);
+  }
+}
+
+interface MediaWalk {
+  readonly domains: readonly string[];
+  readonly param: string;
+}
+
+function checkMedia(value: unknown, param: string, domains: readonly string[]): void {
+  if (!Array.isArray(value)) return;
+  for (const message of value as unknown[]) {
+    const content: unknown = typeof message === 'object' && message !== null ? Reflect.get(message, 'content') : undefined;
+    if (!Array.isArray(content)) continue;
+    for (const part of content as unknown[]) checkPart(part, { domains, param });
+  }
+}
+
+function checkPart(part: unknown, walk: MediaWalk): void {
+  if (typeof part !== 'object' || part === null) return;
+  for (const [key, value] of Object.entries(part)) {
+    if (!mediaKey.test(key)) continue;
+    const url: unknown = typeof value === 'object' && value !== null ? Reflect.get(value, 'url') : value;
+    if (typeof url === 'string') checkUrl(url, walk);
+  }
+}
+
+function checkUrl(url: string, { domains, param }: MediaWalk): void {
+  if (/^data:/i.test(url)) return;
+  const host = URL.parse(url)?.hostname ?? null;
+  const remote = /^https?:/i.test(url) && host !== null;
+  if (remote && domains.some((domain) => host === domain)) return;
+  const hint = domains.length === 0 ? 'send the media as a data: URL' : `allowed are data: URLs and ${domains.join(', ')}`;
+  throw refuse(param, `Media cannot be fetched from this address: ${hint}.`);
+}
