@@ -16,8 +16,7 @@ export interface AnswerHead {
 
 // Names are tokens with the colon right behind them, values hold no control characters that could end a line. A line
 // that begins with a blank (obs-fold) fits neither.
-const headPattern =
-  /^HTTP\/1\.[01] [1-5]\d\d(?: [^\r\n\0]*)?\r\n(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[^\r\n\0]*\r\n)*\r\n$/;
+const headPattern = /^HTTP\/1\.[01] [1-5]\d\d(?: [^\r\n\0]*)?\r\n(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[^\r\n\0]*\r\n)*\r\n$/;
 const lengthPattern = /^\d{1,15}$/;
 const blanksAround = /^[ \t]+|[ \t]+$/g;
 

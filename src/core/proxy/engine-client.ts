@@ -42,7 +42,7 @@ export function createEngineClient(options: EngineClientOptions): EngineClient {
 
     close() {
       closed = true;
-      for (const exchange of [...running]) exchange.abandon();
+      for (const exchange of running) exchange.abandon();
       pool.closeIdle();
       clock.stop();
     },

@@ -35,12 +35,6 @@ export function createSocketPool(options: {
   const lanes = new Map<string, Lane>();
   let secureContext: SecureContext | null = null;
 
-  function trustedContext(): SecureContext {
-    if (options.tlsCa === undefined) secureContext ??= createSecureContext();
-    else secureContext ??= createSecureContext({ ca: [...getCACertificates('default'), options.tlsCa] });
-    return secureContext;
-  }
-
   return {
     lane(endpoint) {
       const key = endpointKey(endpoint);
@@ -64,7 +58,8 @@ export function createSocketPool(options: {
     },
 
     open(lane, user) {
-      const context = lane.endpoint.tls ? trustedContext() : null;
+      if (lane.endpoint.tls) secureContext ??= createTrustedContext(options.tlsCa);
+      const context = lane.endpoint.tls ? secureContext : null;
       const opened = new EngineSocket(lane.endpoint, context, user, (socket) => {
         lane.open -= 1;
         const at = lane.idle.lastIndexOf(socket);
@@ -87,29 +82,42 @@ export function createSocketPool(options: {
     sweep() {
       const clock = options.clock();
       // One step early: a stamp may be that much too young, and the engine closes its side on time.
-      const idleBefore = clock.nowMs - options.idleSocketMs + clock.stepMs;
+      const idleBeforeMs = clock.nowMs - options.idleSocketMs + clock.stepMs;
       for (const [key, lane] of lanes) {
-        for (let oldest = lane.idle[0]; oldest !== undefined && oldest.idleSinceMs <= idleBefore; oldest = lane.idle[0]) {
-          oldest.close();
-        }
+        closeIdleUntil(lane, idleBeforeMs);
         if (lane.open === 0) lanes.delete(key);
       }
     },
 
     closeIdle() {
-      for (const lane of lanes.values()) for (const socket of [...lane.idle]) socket.close();
+      for (const lane of lanes.values()) closeIdleUntil(lane, Number.POSITIVE_INFINITY);
     },
 
-    stats() {
-      let open = 0;
-      let idle = 0;
-      for (const lane of lanes.values()) {
-        open += lane.open;
-        idle += lane.idle.length;
-      }
-      return { open, idle };
-    },
+    stats: () => countSockets(lanes.values()),
   };
+}
+
+/** The longest idle stand at the front; closing one takes it out. */
+function closeIdleUntil(lane: Lane, idleSinceMs: number): void {
+  let oldest = lane.idle[0];
+  while (oldest !== undefined && oldest.idleSinceMs <= idleSinceMs) {
+    oldest.close();
+    oldest = lane.idle[0];
+  }
+}
+
+function countSockets(lanes: Iterable<Lane>): { open: number; idle: number } {
+  let open = 0;
+  let idle = 0;
+  for (const lane of lanes) {
+    open += lane.open;
+    idle += lane.idle.length;
+  }
+  return { open, idle };
+}
+
+function createTrustedContext(tlsCa: string | undefined): SecureContext {
+  return createSecureContext(tlsCa === undefined ? {} : { ca: [...getCACertificates('default'), tlsCa] });
 }
 
 function hostLineOf(endpoint: Endpoint): string {

@@ -1,0 +1,88 @@
+import { mkdtemp, rm } from 'node:fs/promises';
+import { createServer, type AddressInfo, type Server, type Socket } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createServer as createTlsServer } from 'node:tls';
+import type { Endpoint } from '#base/endpoint.ts';
+
+/** One request as it came: its head, and its body by Content-Length. */
+export interface SeenRequest {
+  readonly head: string;
+  readonly body: string;
+  /** Counts connections from 1. */
+  readonly connection: number;
+  readonly socket: Socket;
+}
+
+export interface ByteServer {
+  readonly endpoint: Endpoint;
+  readonly requests: SeenRequest[];
+  /** All connections ever taken, in order. */
+  readonly sockets: Socket[];
+  close(): Promise<void>;
+}
+
+export interface ByteServerOptions {
+  transport: 'tcp' | 'unix' | { key: string; cert: string };
+  answer: (request: SeenRequest) => void;
+  onConnection?: (socket: Socket, connection: number) => void;
+}
+
+/** A server that answers whatever bytes the test says. */
+export async function startByteServer(options: ByteServerOptions): Promise<ByteServer> {
+  const requests: SeenRequest[] = [];
+  const sockets: Socket[] = [];
+  function serve(socket: Socket): void {
+    sockets.push(socket);
+    const connection = sockets.length;
+    // Clients of these tests leave in all ways that there are.
+    socket.on('error', () => undefined);
+    options.onConnection?.(socket, connection);
+    let pending = '';
+    socket.on('data', (bytes: Buffer) => {
+      pending += bytes.toString('latin1');
+      for (let taken = takeRequest(pending); taken !== null; taken = takeRequest(pending)) {
+        pending = pending.slice(taken.length);
+        const request = { head: taken.head, body: taken.body, connection, socket };
+        requests.push(request);
+        options.answer(request);
+      }
+    });
+  }
+
+  const { transport } = options;
+  const server = typeof transport === 'string' ? createServer(serve) : createTlsServer(transport, serve);
+  const folder = transport === 'unix' ? await mkdtemp(join(tmpdir(), 'headgate-proxy-')) : null;
+  const socketPath = folder === null ? null : join(folder, 's');
+  await listen(server, socketPath);
+  const port = socketPath === null ? (server.address() as AddressInfo).port : 0;
+  return {
+    endpoint: { socketPath, host: '127.0.0.1', port, tls: typeof transport !== 'string', basePath: '' },
+    requests,
+    sockets,
+    async close() {
+      for (const socket of sockets) socket.destroy();
+      await new Promise<void>((resolve) => {
+        server.close(() => resolve());
+      });
+      if (folder !== null) await rm(folder, { recursive: true, force: true });
+    },
+  };
+}
+
+function listen(server: Server, socketPath: string | null): Promise<void> {
+  return new Promise((resolve, reject) => {
+    server.once('error', reject);
+    if (socketPath === null) server.listen(0, '127.0.0.1', resolve);
+    else server.listen(socketPath, resolve);
+  });
+}
+
+function takeRequest(pending: string): { head: string; body: string; length: number } | null {
+  const headEnd = pending.indexOf('\r\n\r\n');
+  if (headEnd === -1) return null;
+  const head = pending.slice(0, headEnd + 4);
+  const bodyLength = Number(/\r\ncontent-length: (\d+)/i.exec(head)?.[1] ?? 0);
+  const length = head.length + bodyLength;
+  return pending.length < length ? null : { head, body: pending.slice(head.length, length), length };
+}
