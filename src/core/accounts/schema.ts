@@ -35,7 +35,10 @@ export const memberships = pgTable(
     role: text('role', { enum: ['owner', 'admin', 'member'] }).notNull(),
     createdAt: moment('created_at').notNull(),
   },
-  (table) => [primaryKey({ columns: [table.organizationId, table.userId] }), index('memberships_user_idx').on(table.userId)],
+  (table) => [
+    primaryKey({ columns: [table.organizationId, table.userId] }),
+    index('memberships_user_idx').on(table.userId),
+  ],
 );
 
 export const projects = pgTable(

@@ -1,0 +1,91 @@
+import { formatId } from '#base/id.ts';
+import type { AuditView } from '#core/audit/audit.ts';
+import type { apiKeys } from './schema.ts';
+
+export type KeyScope = 'inference' | 'management';
+export type KeyStatus = 'active' | 'revoked' | 'expired';
+
+/** What the holder may use per minute, at once and per month; null is unlimited, numbers are 1 or more. */
+export interface KeyLimits {
+  readonly requestsPerMinute: number | null;
+  readonly maxConcurrency: number | null;
+  readonly tokensPerMinute: number | null;
+  readonly monthlyTokenLimit: number | null;
+}
+
+export interface KeyToggles {
+  readonly storeRequests: boolean;
+  readonly cacheResponses: boolean;
+}
+
+/** A key as every room and edge sees it; the secret and its hash are not part of it. Ids are UUIDs. */
+export interface ApiKey extends KeyLimits, KeyToggles {
+  readonly id: string;
+  readonly organizationId: string;
+  readonly projectId: string;
+  /** Who made it and whom it acts for. */
+  readonly userId: string;
+  /** Whether that user administers the platform; true says nothing about the key's scope. */
+  readonly platformAdmin: boolean;
+  readonly name: string;
+  readonly prefix: string;
+  readonly last4: string;
+  readonly scope: KeyScope;
+  readonly createdAtMs: number;
+  readonly expiresAtMs: number | null;
+  readonly lastUsedAtMs: number | null;
+  readonly revokedAtMs: number | null;
+}
+
+export type KeyRow = typeof apiKeys.$inferSelect;
+
+const momentMs = (moment: Date | null): number | null => (moment === null ? null : moment.getTime());
+
+export function toApiKey(row: KeyRow, platformAdmin: boolean): ApiKey {
+  return {
+    id: row.id,
+    organizationId: row.organizationId,
+    projectId: row.projectId,
+    userId: row.userId,
+    platformAdmin,
+    name: row.name,
+    prefix: row.prefix,
+    last4: row.last4,
+    scope: row.scope,
+    createdAtMs: row.createdAt.getTime(),
+    expiresAtMs: momentMs(row.expiresAt),
+    lastUsedAtMs: momentMs(row.lastUsedAt),
+    revokedAtMs: momentMs(row.revokedAt),
+    requestsPerMinute: row.requestsPerMinute,
+    maxConcurrency: row.maxConcurrency,
+    tokensPerMinute: row.tokensPerMinute,
+    monthlyTokenLimit: row.monthlyTokenLimit,
+    storeRequests: row.storeRequests,
+    cacheResponses: row.cacheResponses,
+  };
+}
+
+/** @param nowMs milliseconds since the Unix epoch; a key that was revoked stays "revoked" past its expiry */
+export function keyStatus(key: Pick<ApiKey, 'expiresAtMs' | 'revokedAtMs'>, nowMs: number): KeyStatus {
+  if (key.revokedAtMs !== null) return 'revoked';
+  return key.expiresAtMs !== null && key.expiresAtMs <= nowMs ? 'expired' : 'active';
+}
+
+/** What the audit keeps of a key. */
+export function keyAuditView(row: KeyRow): AuditView {
+  return {
+    name: row.name,
+    prefix: row.prefix,
+    last4: row.last4,
+    scope: row.scope,
+    project_id: formatId('proj', row.projectId),
+    expires_at: row.expiresAt?.toISOString() ?? null,
+    revoked_at: row.revokedAt?.toISOString() ?? null,
+    requests_per_minute: row.requestsPerMinute,
+    max_concurrency: row.maxConcurrency,
+    tokens_per_minute: row.tokensPerMinute,
+    monthly_token_limit: row.monthlyTokenLimit,
+    store_requests: row.storeRequests,
+    cache_responses: row.cacheResponses,
+  };
+}

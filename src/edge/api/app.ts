@@ -1,0 +1,47 @@
+import { OpenAPIHono, type z } from '@hono/zod-openapi';
+import { type HttpEnv, type Problem, ValidationError } from '#edge/http/http.ts';
+
+/**
+ * The app that the resources' files add their routes to. How a route is made, in this order:
+ *
+ * 1. `createRoute({ method, path, middleware, request, responses, security, tags, summary })` inside the file's own
+ *    `register…Routes(app, { guards, … })`, which takes what it needs and nothing else.
+ * 2. `middleware` names the guard first (`guards.anyKey`, `.management`, `.platformAdmin`; none for a public route),
+ *    then `jsonBody` where there is a body. Both refuse before any schema is looked at.
+ * 3. Schemas are strict (`z.strictObject`): an unknown field or query parameter is a 400 that names it.
+ * 4. The handler reads `context.req.valid('json' | 'query' | 'param')` and `context.get('caller')`, makes changes as
+ *    `actorOf(context)`, throws AppError for refusals and answers `context.json(body, status)`.
+ */
+export type ApiApp = OpenAPIHono<HttpEnv>;
+
+export function createApiApp(): ApiApp {
+  return new OpenAPIHono<HttpEnv>({
+    defaultHook: (result) => {
+      if (!result.success) throw new ValidationError(toProblems(result.error));
+    },
+  });
+}
+
+/** What zod found, as fields and sentences; an unknown field is named by itself. */
+export function toProblems(error: z.ZodError): Problem[] {
+  return error.issues.flatMap((issue): Problem[] => {
+    if (issue.code === 'unrecognized_keys') {
+      return issue.keys.map((key) => ({ field: [...issue.path, key].join('.'), message: 'is not known here' }));
+    }
+    return [{ field: issue.path.length === 0 ? 'body' : issue.path.join('.'), message: sentence(issue) }];
+  });
+}
+
+type Issue = z.core.$ZodIssue;
+
+const article = (type: string): string => `${/^[aeio]/.test(type) ? 'an' : 'a'} ${type}`;
+
+/** Zod's own texts begin with "Invalid input: expected …"; ours go on after the field's name. */
+function sentence(issue: Issue): string {
+  if (issue.code === 'invalid_type') {
+    if (issue.input === undefined && issue.message.endsWith('received undefined')) return 'is missing';
+    return `must be ${article(issue.expected === 'int' ? 'integer' : issue.expected)}`;
+  }
+  if (issue.code === 'invalid_value') return `must be one of ${issue.values.map(String).join(', ')}`;
+  return issue.message;
+}

@@ -1,0 +1,42 @@
+import type { MiddlewareHandler } from 'hono';
+import { AppError } from '#base/errors.ts';
+import type { Authenticator, Caller, HttpEnv } from '#edge/http/http.ts';
+
+/** What stands before a route. Each of them puts `caller` into the context. */
+export interface Guards {
+  /** Any valid key: models, usage and the wallet may be read by all of them. */
+  readonly anyKey: MiddlewareHandler<HttpEnv>;
+  /** A key of scope `management`: keys, projects, and everything that changes something. */
+  readonly management: MiddlewareHandler<HttpEnv>;
+  /** A management key of a user who administers the platform: organizations and credits. */
+  readonly platformAdmin: MiddlewareHandler<HttpEnv>;
+}
+
+function requireManagement({ key }: Caller): void {
+  if (key.scope !== 'management') throw new AppError('insufficient_scope');
+}
+
+function requirePlatformAdmin(caller: Caller): void {
+  requireManagement(caller);
+  if (caller.key.platformAdmin) return;
+  throw new AppError('insufficient_scope', {
+    message: 'This API key may not do this: it takes a management key of a platform administrator.',
+  });
+}
+
+/** A route names its guard in `middleware`, before `jsonBody`: who may not call learns nothing about bodies. */
+export function createGuards(authenticator: Authenticator): Guards {
+  const guard =
+    (check: (caller: Caller) => void): MiddlewareHandler<HttpEnv> =>
+    async (context, next) => {
+      const caller = await authenticator.authenticate(context.env.incoming);
+      check(caller);
+      context.set('caller', caller);
+      await next();
+    };
+  return {
+    anyKey: guard(() => undefined),
+    management: guard(requireManagement),
+    platformAdmin: guard(requirePlatformAdmin),
+  };
+}

@@ -1,0 +1,61 @@
+import { z } from '@hono/zod-openapi';
+import { ValidationError } from '#edge/http/http.ts';
+
+/** Lists of our own: `{object: "list", data, has_more, next_cursor}`, newest first. */
+
+const limitDefault = 50;
+const limitMax = 500;
+
+/** Query parameters that every list takes; spread them into the list's own `z.strictObject`. */
+export const listQuery = {
+  limit: z
+    .string()
+    .regex(/^[1-9]\d{0,8}$/, 'must be a whole number of 1 or more')
+    .transform(Number)
+    .refine((limit) => limit <= limitMax, `must be at most ${limitMax}`)
+    .default(limitDefault)
+    .openapi({ type: 'integer', minimum: 1, maximum: limitMax, default: limitDefault }),
+  cursor: z.string().max(512).optional().openapi({ description: '`next_cursor` of the page before' }),
+};
+
+/** The schema of a list; `name` is the one in the document. */
+export function listOf<T extends z.ZodType>(item: T, name: string) {
+  return z
+    .object({
+      object: z.literal('list'),
+      data: z.array(item),
+      has_more: z.boolean(),
+      next_cursor: z.string().nullable(),
+    })
+    .openapi(name);
+}
+
+export interface ListPage<T> {
+  object: 'list';
+  data: T[];
+  has_more: boolean;
+  next_cursor: string | null;
+}
+
+/**
+ * A page as it is answered.
+ * @param nextPosition where the next page begins, as `readCursor` hands it back; null when there is nothing more
+ */
+export function toListPage<T>(data: T[], nextPosition: string | null): ListPage<T> {
+  const nextCursor = nextPosition === null ? null : Buffer.from(nextPosition, 'utf8').toString('base64url');
+  return { object: 'list', data, has_more: nextCursor !== null, next_cursor: nextCursor };
+}
+
+/**
+ * The position behind a cursor, null without one.
+ * @param parse turns the text into a position, null when it is none of this list
+ * @throws ValidationError
+ */
+export function readCursor<T>(cursor: string | undefined, parse: (position: string) => T | null): T | null {
+  if (cursor === undefined) return null;
+  const position = parse(Buffer.from(cursor, 'base64url').toString('utf8'));
+  if (position === null) {
+    throw new ValidationError([{ field: 'cursor', message: 'is not a cursor of this list' }]);
+  }
+  return position;
+}

@@ -1,0 +1,106 @@
+import { z } from '@hono/zod-openapi';
+import { type IdPrefix, parseId } from '#base/id.ts';
+import { AppError } from '#base/errors.ts';
+
+/** Parts that the schemas of several resources are made of, and the answers that the document shows for errors. */
+
+/** A name that people read: trimmed, 1 to `lengthMax` characters on one line. */
+export function nameText(lengthMax = 200) {
+  return z
+    .string()
+    .trim()
+    .min(1, 'must not be empty')
+    .max(lengthMax, `must have at most ${lengthMax} characters`)
+    .refine((text) => !/\p{Cc}/u.test(text), 'must not contain control characters')
+    .refine((text) => text.isWellFormed(), 'must be well-formed Unicode');
+}
+
+/** Free text that may have several lines and may be empty. Postgres has no U+0000. */
+export function longText(lengthMax: number) {
+  return z
+    .string()
+    .max(lengthMax, `must have at most ${lengthMax} characters`)
+    .refine((text) => !text.includes('\0'), 'must not contain NUL characters')
+    .refine((text) => text.isWellFormed(), 'must be well-formed Unicode');
+}
+
+/** Seconds since the Unix epoch, as all times of this API but the generic one's. */
+export const unixSeconds = z.int().openapi({ example: 1_790_000_000, description: 'Seconds since the Unix epoch' });
+
+export const unixSecondsOrNull = unixSeconds.nullable();
+
+/** Whole seconds of a moment in milliseconds. */
+export function toUnixSeconds(momentMs: number): number {
+  return Math.floor(momentMs / 1000);
+}
+
+export function toUnixSecondsOrNull(momentMs: number | null): number | null {
+  return momentMs === null ? null : toUnixSeconds(momentMs);
+}
+
+/** An id as the API shows it; `example` in the document only. */
+export function idText(prefix: IdPrefix) {
+  return z.string().openapi({ example: `${prefix}_019ab1c2d3e47f008a1b2c3d4e5f6071` });
+}
+
+/**
+ * The UUID of an id in a path.
+ * @throws AppError not_found, as for an id of another organization: an answer must not tell the two apart
+ */
+export function requireId(prefix: IdPrefix, text: string): string {
+  const id = parseId(prefix, text);
+  if (id === null) throw notFound(prefix);
+  return id;
+}
+
+const nouns: Readonly<Record<IdPrefix, string>> = {
+  key: 'API key',
+  org: 'organization',
+  proj: 'project',
+  user: 'user',
+  le: 'ledger entry',
+};
+
+export function notFound(prefix: IdPrefix): AppError {
+  return new AppError('not_found', { message: `There is no such ${nouns[prefix]}.` });
+}
+
+const errorSchema = z
+  .object({
+    error: z.object({
+      message: z.string(),
+      type: z.string(),
+      code: z.string(),
+      param: z.string().nullable(),
+    }),
+  })
+  .openapi('Error');
+
+const genericErrorSchema = z
+  .object({
+    error: z.object({
+      code: z.string().openapi({ example: 'VALIDATION_ERROR' }),
+      message: z.string(),
+      details: z.array(z.object({ field: z.string(), message: z.string() })),
+    }),
+  })
+  .openapi('GenericError');
+
+/** A declared answer of type JSON. */
+export function jsonAnswer<T extends z.ZodType>(schema: T, description: string) {
+  return { description, content: { 'application/json': { schema } } };
+}
+
+/** A declared body of type JSON; the route needs `jsonBody` among its middleware. */
+export function jsonRequest<T extends z.ZodType>(schema: T) {
+  return { required: true, content: { 'application/json': { schema } } };
+}
+
+/** The error answer of routes in OpenAI's envelope. */
+export const errorAnswer = { default: { ...jsonAnswer(errorSchema, 'An error') } };
+
+/** The error answer of routes in the generic API's envelope. */
+export const genericErrorAnswer = { default: { ...jsonAnswer(genericErrorSchema, 'An error') } };
+
+/** For routes that need a key. */
+export const bearerSecurity = [{ bearer: [] as string[] }];

@@ -1,0 +1,29 @@
+import type { HttpBindings } from '@hono/node-server';
+import type { Context } from 'hono';
+import type { Project } from '#core/accounts/accounts.ts';
+import type { Actor } from '#core/audit/audit.ts';
+import type { ApiKey } from '#core/keys/keys.ts';
+
+/** Who calls, and for which of the organization's projects: the key's own, or the one that X-Project-ID names. */
+export interface Caller {
+  readonly key: ApiKey;
+  readonly project: Project;
+}
+
+/** What Hono's context carries here. `caller` is there on routes that a guard stands before. */
+export interface HttpEnv {
+  Bindings: HttpBindings;
+  Variables: {
+    /** The gateway's own id of this request, a UUIDv7. */
+    requestId: string;
+    caller: Caller;
+  };
+}
+
+export type HttpContext = Context<HttpEnv>;
+
+/** The caller as the one who makes a change. */
+export function actorOf(context: HttpContext): Actor {
+  const { key } = context.get('caller');
+  return { userId: key.userId, keyId: key.id, requestId: context.get('requestId') };
+}

@@ -1,0 +1,86 @@
+import { HTTPException } from 'hono/http-exception';
+import type { ContentfulStatusCode } from 'hono/utils/http-status';
+import { isConnectionError } from '#base/db.ts';
+import { AppError, errorEnvelope } from '#base/errors.ts';
+import type { Log } from '#base/log.ts';
+import type { HttpContext } from './env.ts';
+
+/** One thing that is wrong with a request; `field` is a dotted path, or "body". */
+export interface Problem {
+  readonly field: string;
+  readonly message: string;
+}
+
+/** A request that does not fit its schema. The OpenAI envelope shows the first problem, the generic one shows all. */
+export class ValidationError extends AppError {
+  readonly problems: readonly Problem[];
+
+  constructor(problems: readonly Problem[]) {
+    const [first] = problems;
+    const message = first === undefined ? 'The request is not valid.' : `${first.field}: ${first.message}`;
+    super('invalid_request_error', first === undefined ? { message } : { message, param: first.field });
+    this.name = 'ValidationError';
+    this.problems = problems;
+  }
+}
+
+/** What any thrown value means to the outside. Texts of unknown errors stay inside, as the cause. */
+export function toAppError(error: unknown): AppError {
+  if (error instanceof AppError) return error;
+  if (error instanceof HTTPException && error.status === 415) return new AppError('unsupported_media_type');
+  if (error instanceof HTTPException && error.status < 500)
+    return new AppError('invalid_request_error', { cause: error });
+  if (isConnectionError(error)) return new AppError('billing_unavailable', { cause: error });
+  return new AppError('internal_error', { cause: error });
+}
+
+const genericCodes: Readonly<Record<number, string>> = {
+  400: 'VALIDATION_ERROR',
+  401: 'UNAUTHORIZED',
+  403: 'FORBIDDEN',
+  404: 'NOT_FOUND',
+  405: 'METHOD_NOT_ALLOWED',
+  409: 'CONFLICT',
+  413: 'PAYLOAD_TOO_LARGE',
+  415: 'UNSUPPORTED_MEDIA_TYPE',
+  422: 'UNPROCESSABLE',
+  429: 'RATE_LIMITED',
+  503: 'UNAVAILABLE',
+};
+
+/** The body of an error in the generic API's shape. */
+export function genericEnvelope(error: AppError): {
+  error: { code: string; message: string; details: readonly Problem[] };
+} {
+  const code = genericCodes[error.status] ?? 'INTERNAL';
+  return { error: { code, message: error.message, details: problemsOf(error) } };
+}
+
+function problemsOf(error: AppError): readonly Problem[] {
+  if (error instanceof ValidationError) return error.problems;
+  return error.param === null ? [] : [{ field: error.param, message: error.message }];
+}
+
+/** Whether a path answers errors in the generic API's shape rather than in OpenAI's. */
+export function isGenericPath(path: string): boolean {
+  return /^\/(?:api\/v1|v1\/projects)(?:\/|$)/.test(path);
+}
+
+/** The one translation of errors into answers; what is our fault is logged with the request's id. */
+export function createFailureHandler(log: Log): (error: unknown, context: HttpContext) => Response {
+  return (error, context) => {
+    const failure = toAppError(error);
+    if (failure.status >= 500) {
+      const fields = { requestId: context.get('requestId'), method: context.req.method, code: failure.code };
+      log.error({ ...fields, err: failure.cause ?? failure }, 'request failed');
+    }
+    for (const [name, value] of Object.entries(failure.headers)) context.header(name, value);
+    const body = isGenericPath(context.req.path) ? genericEnvelope(failure) : errorEnvelope(failure);
+    return context.json(body, statusOf(failure));
+  };
+}
+
+/** Every status of the error table allows a body, which Hono's types want to know. */
+function statusOf(error: AppError): ContentfulStatusCode {
+  return error.status as ContentfulStatusCode;
+}
