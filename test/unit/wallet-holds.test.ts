@@ -1,0 +1,143 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { PICO_PER_MICRO } from '#base/money.ts';
+import { holdForJson, holdForStream, STREAM_OUTPUT_TOKENS_AHEAD, type TokenPrice } from '#core/wallet/wallet.ts';
+
+const priceOf = (input: bigint, output: bigint, cached = 0n): TokenPrice => ({
+  inputPerMTokMicroUsd: input,
+  cachedInputPerMTokMicroUsd: cached,
+  outputPerMTokMicroUsd: output,
+});
+
+/** 1 USD per million input tokens and 2 USD per million output tokens: 1 and 2 micro-dollars per token. */
+const price = priceOf(1_000_000n, 2_000_000n);
+const request = { availableMicroUsd: 10_000n, promptTokensMax: 100n, choices: 1n, price };
+
+const priceMicroUsd = fc.oneof(fc.constant(0n), fc.bigInt(1n, 50n), fc.bigInt(1n, 200_000_000n));
+const requests = fc.record({
+  availableMicroUsd: fc.oneof(fc.bigInt(-10n, 50n), fc.bigInt(0n, 5_000_000n), fc.bigInt(0n, 10n ** 15n)),
+  promptTokensMax: fc.bigInt(0n, 200_000n),
+  choices: fc.bigInt(1n, 8n),
+  price: fc
+    .tuple(priceMicroUsd, priceMicroUsd, priceMicroUsd)
+    .map(([input, output, cached]) => priceOf(input, output, cached)),
+});
+const limits = fc.oneof(fc.bigInt(0n, 3n), fc.bigInt(0n, 2_000n), fc.bigInt(0n, 1_000_000n));
+type HoldInput = typeof requests extends fc.Arbitrary<infer T> ? T : never;
+
+/** What the request may cost at most with so many output tokens per choice, whichever part of the prompt is cached. */
+function costPicoUsd(input: HoldInput, outputTokens: bigint): bigint {
+  const { inputPerMTokMicroUsd: fresh, cachedInputPerMTokMicroUsd: cached, outputPerMTokMicroUsd } = input.price;
+  const promptPicoUsd = input.promptTokensMax * (fresh > cached ? fresh : cached);
+  return promptPicoUsd + input.choices * outputTokens * outputPerMTokMicroUsd;
+}
+
+const availablePicoUsd = (input: HoldInput): bigint => input.availableMicroUsd * PICO_PER_MICRO;
+
+describe('a hold for a stream', () => {
+  it('is refused, naming prompt and one token per choice, when available does not pay for them', () => {
+    const poor = { ...request, availableMicroUsd: 103n, choices: 2n, outputTokensMax: null };
+    expect(holdForStream(poor)).toEqual({ refused: true, neededMicroUsd: 104n });
+    expect(holdForStream({ ...poor, availableMicroUsd: 104n })).toEqual({
+      refused: false,
+      holdMicroUsd: 104n,
+      outputTokens: 1n,
+    });
+  });
+
+  it('is refused on a balance below zero, also for a model without a price', () => {
+    const free = { ...request, price: priceOf(0n, 0n), outputTokensMax: null };
+    expect(holdForStream({ ...free, availableMicroUsd: -1n })).toEqual({ refused: true, neededMicroUsd: 0n });
+    expect(holdForStream({ ...free, availableMicroUsd: 0n })).toMatchObject({ refused: false, holdMicroUsd: 0n });
+  });
+
+  it('covers the prompt and 512 output tokens per choice', () => {
+    const hold = holdForStream({ ...request, choices: 3n, outputTokensMax: null });
+    expect(hold).toEqual({ refused: false, holdMicroUsd: 100n + 3n * 1024n, outputTokens: 512n });
+  });
+
+  it('covers fewer tokens where the request limits itself to fewer', () => {
+    const hold = holdForStream({ ...request, outputTokensMax: 16n });
+    expect(hold).toEqual({ refused: false, holdMicroUsd: 132n, outputTokens: 16n });
+  });
+
+  it('takes all of available where that is less than wanted but pays for one token', () => {
+    const hold = holdForStream({ ...request, availableMicroUsd: 201n, outputTokensMax: null });
+    expect(hold).toEqual({ refused: false, holdMicroUsd: 201n, outputTokens: 50n });
+  });
+
+  it('rounds up to whole micro-dollars', () => {
+    const hold = holdForStream({ ...request, price: priceOf(1n, 1n), outputTokensMax: 1n });
+    expect(hold).toEqual({ refused: false, holdMicroUsd: 1n, outputTokens: 1n });
+  });
+
+  it('never passes available, never refuses what available pays for, and pays for what it grants', () => {
+    fc.assert(
+      fc.property(requests, fc.option(limits), (input, outputTokensMax) => {
+        const hold = holdForStream({ ...input, outputTokensMax });
+        const limit = outputTokensMax ?? STREAM_OUTPUT_TOKENS_AHEAD;
+        const first = limit < 1n ? limit : 1n;
+        if (hold.refused) {
+          expect(costPicoUsd(input, first)).toBeGreaterThan(availablePicoUsd(input));
+          expect(hold.neededMicroUsd).toBeGreaterThan(input.availableMicroUsd);
+          return;
+        }
+        expect(hold.holdMicroUsd).toBeLessThanOrEqual(input.availableMicroUsd);
+        expect(costPicoUsd(input, hold.outputTokens)).toBeLessThanOrEqual(hold.holdMicroUsd * PICO_PER_MICRO);
+        expect(hold.outputTokens).toBeGreaterThanOrEqual(first);
+        expect(hold.outputTokens).toBeLessThanOrEqual(
+          limit < STREAM_OUTPUT_TOKENS_AHEAD ? limit : STREAM_OUTPUT_TOKENS_AHEAD,
+        );
+      }),
+      { numRuns: 2000 },
+    );
+  });
+});
+
+describe('a hold for a JSON answer', () => {
+  it('is refused, naming prompt and one token per choice, when available does not pay for them', () => {
+    const hold = holdForJson({ ...request, availableMicroUsd: 101n, outputTokensMax: 500n });
+    expect(hold).toEqual({ refused: true, neededMicroUsd: 102n });
+  });
+
+  it('covers the worst case of all choices', () => {
+    const hold = holdForJson({ ...request, choices: 2n, outputTokensMax: 700n });
+    expect(hold).toEqual({ refused: false, holdMicroUsd: 2_900n, outputTokensMax: 700n, cut: false });
+  });
+
+  it('cuts the limit down to what available pays for', () => {
+    const hold = holdForJson({ ...request, availableMicroUsd: 505n, choices: 2n, outputTokensMax: 700n });
+    expect(hold).toEqual({ refused: false, holdMicroUsd: 504n, outputTokensMax: 101n, cut: true });
+  });
+
+  it('of an endpoint without output covers the prompt alone', () => {
+    const hold = holdForJson({ ...request, availableMicroUsd: 100n, outputTokensMax: 0n });
+    expect(hold).toEqual({ refused: false, holdMicroUsd: 100n, outputTokensMax: 0n, cut: false });
+    expect(holdForJson({ ...request, availableMicroUsd: 99n, outputTokensMax: 0n })).toEqual({
+      refused: true,
+      neededMicroUsd: 100n,
+    });
+  });
+
+  it('never passes available, grants the most that available pays for, and pays for what it grants', () => {
+    fc.assert(
+      fc.property(requests, limits, (input, outputTokensMax) => {
+        const hold = holdForJson({ ...input, outputTokensMax });
+        if (hold.refused) {
+          const first = outputTokensMax < 1n ? outputTokensMax : 1n;
+          expect(costPicoUsd(input, first)).toBeGreaterThan(availablePicoUsd(input));
+          expect(hold.neededMicroUsd).toBeGreaterThan(input.availableMicroUsd);
+          return;
+        }
+        expect(hold.holdMicroUsd).toBeLessThanOrEqual(input.availableMicroUsd);
+        expect(costPicoUsd(input, hold.outputTokensMax)).toBeLessThanOrEqual(hold.holdMicroUsd * PICO_PER_MICRO);
+        expect(hold.cut).toBe(hold.outputTokensMax < outputTokensMax);
+        if (hold.cut) {
+          expect(costPicoUsd(input, hold.outputTokensMax + 1n)).toBeGreaterThan(availablePicoUsd(input));
+          expect(hold.outputTokensMax).toBeGreaterThanOrEqual(1n);
+        }
+      }),
+      { numRuns: 2000 },
+    );
+  });
+});
