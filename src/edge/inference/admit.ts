@@ -1,0 +1,119 @@
+import { AppError } from '#base/errors.ts';
+import { formatUsd, PICO_PER_MICRO } from '#base/money.ts';
+import type { Admission, AdmitResult } from '#core/admission/admission.ts';
+import type { Model, PriceVersion } from '#core/catalog/catalog.ts';
+import { holdForJson, holdForStream, type HoldRequest } from '#core/wallet/wallet.ts';
+import type { Grant } from './call.ts';
+import type { InferenceEndpoint, RequestFields } from './fields.ts';
+import { createStreamHold } from './hold.ts';
+
+/**
+ * What a request may cost at most, and the hold for it. A token is at least one byte of the body, but for what a chat
+ * template adds and for media, whose tokens are not in the text; no prompt is longer than the model's context.
+ */
+
+/** Tokens that chat templates add beside the text: a default system prompt, tool instructions, role marks. */
+const templateTokens = 512;
+/** vLLM's own default of `max_tokens` for text completions. */
+const completionTokensDefault = 16;
+/** More than any wallet holds: asks what a request would want if money did not matter. */
+const unlimitedMicroUsd = 10n ** 30n;
+
+function promptTokensMax(fields: RequestFields, model: Model): number {
+  const hasMedia = fields.text.includes('_url"') || fields.text.includes('data:');
+  const bytes = hasMedia ? Number.POSITIVE_INFINITY : fields.text.length + templateTokens;
+  if (fields.prompts > 1) return Math.min(bytes, fields.prompts * model.contextLength);
+  // A list of inputs is many prompts of one context each; its bytes bound them all together.
+  if (model.taskType === 'embedding') return Math.min(fields.text.length + templateTokens, Number.MAX_SAFE_INTEGER);
+  return Math.min(bytes, model.contextLength);
+}
+
+function outputTokensMax(fields: RequestFields, model: Model, endpoint: InferenceEndpoint): number {
+  if (endpoint === '/v1/embeddings') return 0;
+  if (fields.outputTokensMax !== null) return Math.min(fields.outputTokensMax, model.contextLength);
+  const isDefaulted = endpoint === '/v1/completions' && model.engine.kind === 'vllm';
+  return isDefaulted ? completionTokensDefault : model.contextLength;
+}
+
+export interface AdmitJob {
+  readonly requestId: string;
+  readonly organizationId: string;
+  readonly keyId: string;
+  readonly endpoint: InferenceEndpoint;
+  readonly fields: RequestFields;
+  readonly model: Model;
+  readonly price: PriceVersion;
+}
+
+interface Bounds {
+  readonly request: Omit<HoldRequest, 'availableMicroUsd'>;
+  readonly outputTokens: number;
+  readonly stream: boolean;
+}
+
+function boundsOf({ fields, model, price, endpoint }: AdmitJob): Bounds {
+  const request = {
+    promptTokensMax: BigInt(promptTokensMax(fields, model)),
+    choices: BigInt(fields.choices * fields.prompts),
+    price,
+  };
+  return { request, outputTokens: outputTokensMax(fields, model, endpoint), stream: fields.stream };
+}
+
+function holdFor({ request, outputTokens, stream }: Bounds, availableMicroUsd: bigint) {
+  const asked = { ...request, availableMicroUsd, outputTokensMax: BigInt(outputTokens) };
+  return stream ? holdForStream(asked) : holdForJson(asked);
+}
+
+/** What the request would hold if money did not matter, and the least it needs. */
+function wishes(bounds: Bounds): { wantedMicroUsd: bigint; neededMicroUsd: bigint } {
+  const wanted = holdFor(bounds, unlimitedMicroUsd);
+  const least = holdFor({ ...bounds, outputTokens: Math.min(1, bounds.outputTokens) }, unlimitedMicroUsd);
+  return {
+    wantedMicroUsd: wanted.refused ? wanted.neededMicroUsd : wanted.holdMicroUsd,
+    neededMicroUsd: least.refused ? least.neededMicroUsd : least.holdMicroUsd,
+  };
+}
+
+function refuse(result: AdmitResult & { ok: false }, neededMicroUsd: bigint): AppError {
+  if (result.code === 'billing_unavailable') return new AppError('billing_unavailable');
+  const balance = formatUsd(result.balancePicoUsd);
+  const held = formatUsd(result.heldMicroUsd * PICO_PER_MICRO);
+  const needed = formatUsd(neededMicroUsd * PICO_PER_MICRO);
+  const message = `The balance does not pay for this request: balance ${balance} USD, held by running requests ${held} USD, needed ${needed} USD.`;
+  return new AppError('insufficient_funds', { message });
+}
+
+/**
+ * Takes a hold for a request.
+ * @throws AppError insufficient_funds, billing_unavailable
+ */
+export async function admitCall(admission: Admission, job: AdmitJob): Promise<Grant> {
+  const bounds = boundsOf(job);
+  const { wantedMicroUsd, neededMicroUsd } = wishes(bounds);
+  const { requestId, organizationId, keyId } = job;
+  const asked = admission.admit({ requestId, organizationId, keyId, neededMicroUsd, wantedMicroUsd });
+  const result = asked instanceof Promise ? await asked : asked;
+  if (!result.ok) throw refuse(result, neededMicroUsd);
+  return grantFor(admission, job, bounds, result.heldMicroUsd);
+}
+
+function grantFor(admission: Admission, job: AdmitJob, bounds: Bounds, heldMicroUsd: bigint): Grant {
+  const { fields, price } = job;
+  if (fields.stream) {
+    const choices = fields.choices * fields.prompts;
+    const streamHold = createStreamHold({
+      admission,
+      requestId: job.requestId,
+      heldMicroUsd,
+      price,
+      promptTokensMax: bounds.request.promptTokensMax,
+      choices,
+      outputTokensMax: bounds.outputTokens * choices,
+    });
+    return { heldMicroUsd, outputTokensMax: null, streamHold };
+  }
+  const granted = holdFor(bounds, heldMicroUsd);
+  const cutTo = !granted.refused && 'cut' in granted && granted.cut ? Number(granted.outputTokensMax) : null;
+  return { heldMicroUsd, outputTokensMax: cutTo, streamHold: null };
+}

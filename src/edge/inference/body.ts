@@ -1,0 +1,92 @@
+import { isUtf8 } from 'node:buffer';
+import type { IncomingMessage } from 'node:http';
+import { AppError } from '#base/errors.ts';
+
+export interface BodyLimits {
+  readonly bodyBytesMax: number;
+  /** No byte for this long ends the request. */
+  readonly bodyStallTimeoutMs: number;
+}
+
+/** The client went away while its request was still coming in: nobody is left to answer. */
+export class ClientGoneError extends Error {
+  constructor() {
+    super('the client closed the connection before its request was complete');
+    this.name = 'ClientGoneError';
+  }
+}
+
+function checkHeaders(incoming: IncomingMessage, limits: BodyLimits): void {
+  const mediaType = (incoming.headers['content-type'] ?? '').split(';', 1)[0]?.trim().toLowerCase();
+  if (mediaType !== 'application/json') throw new AppError('unsupported_media_type');
+  const encoding = incoming.headers['content-encoding']?.toLowerCase() ?? 'identity';
+  if (encoding !== 'identity') {
+    throw new AppError('unsupported_media_type', { message: 'Send the body without a content encoding.' });
+  }
+  if (Number(incoming.headers['content-length'] ?? 0) > limits.bodyBytesMax) throw tooLarge(limits);
+}
+
+const tooLarge = ({ bodyBytesMax }: BodyLimits): AppError =>
+  new AppError('request_too_large', { message: `The request body is larger than ${bodyBytesMax} bytes.` });
+
+function collect(incoming: IncomingMessage, limits: BodyLimits): Promise<Buffer> {
+  return new Promise((resolve, reject) => {
+    const chunks: Buffer[] = [];
+    let bytes = 0;
+    const stalled = setTimeout(() => {
+      leave();
+      const message = `No part of the request body came for ${limits.bodyStallTimeoutMs / 1000} seconds.`;
+      reject(new AppError('request_timeout', { message, headers: { connection: 'close' } }));
+    }, limits.bodyStallTimeoutMs);
+    const leave = (): void => {
+      clearTimeout(stalled);
+      incoming.off('data', onData).off('end', onEnd).off('close', onClose).off('error', onClose);
+    };
+    const onData = (chunk: Buffer): void => {
+      stalled.refresh();
+      bytes += chunk.length;
+      if (bytes > limits.bodyBytesMax) {
+        leave();
+        reject(tooLarge(limits));
+        return;
+      }
+      chunks.push(chunk);
+    };
+    const onEnd = (): void => {
+      leave();
+      resolve(chunks.length === 1 && chunks[0] !== undefined ? chunks[0] : Buffer.concat(chunks));
+    };
+    const onClose = (): void => {
+      leave();
+      reject(new ClientGoneError());
+    };
+    incoming.on('data', onData).on('end', onEnd).on('close', onClose).on('error', onClose);
+  });
+}
+
+/**
+ * Reads a JSON body whole.
+ * @returns its bytes as latin1, one character each
+ * @throws AppError unsupported_media_type, request_too_large, request_timeout, invalid_request_error;
+ *   ClientGoneError when the connection closes first
+ */
+export async function readBody(incoming: IncomingMessage, limits: BodyLimits): Promise<string> {
+  checkHeaders(incoming, limits);
+  const body = await collect(incoming, limits);
+  if (!isUtf8(body)) throw new AppError('invalid_request_error', { message: 'The request body is not UTF-8.' });
+  return body.toString('latin1');
+}
+
+/** What is read on of a body that was refused, so that its sender gets to read the answer; then the socket goes. */
+const drainMs = 10_000;
+
+/** Reads on what nobody wants, for a while: a sender that is cut off in the middle never sees its refusal. */
+export function drainBody(incoming: IncomingMessage): void {
+  if (incoming.complete || incoming.destroyed) return;
+  const { socket } = incoming;
+  const late = setTimeout(() => socket.destroy(), drainMs);
+  late.unref();
+  incoming.once('close', () => clearTimeout(late));
+  incoming.once('end', () => clearTimeout(late));
+  incoming.resume();
+}

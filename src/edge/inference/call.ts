@@ -1,0 +1,91 @@
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { Caller } from '#edge/http/http.ts';
+import type { Model, PriceVersion } from '#core/catalog/catalog.ts';
+import type { Lease } from '#core/fleet/fleet.ts';
+import { createAnswer, type Answer } from './answer.ts';
+import type { Stop } from './exchange.ts';
+import type { InferenceEndpoint, RequestFields } from './fields.ts';
+import type { StreamHold } from './hold.ts';
+
+/** What admission granted. */
+export interface Grant {
+  readonly heldMicroUsd: bigint;
+  /** Output tokens per choice that a JSON request may have; null where its own limit stands. */
+  readonly outputTokensMax: number | null;
+  /** Null for a JSON answer, whose hold is its worst case. */
+  readonly streamHold: StreamHold | null;
+}
+
+/** One inference request on its way; each step of the path fills in what it finds out. */
+export interface Call {
+  readonly requestId: string;
+  readonly endpoint: InferenceEndpoint;
+  readonly incoming: IncomingMessage;
+  readonly answer: Answer;
+  readonly clientRequestId: string | null;
+  /** Monotonic milliseconds. */
+  readonly startedMs: number;
+  caller: Caller | null;
+  fields: RequestFields | null;
+  model: Model | null;
+  price: PriceVersion | null;
+  grant: Grant | null;
+  lease: Lease | null;
+  admittedMs: number;
+  queuedMs: number;
+  firstByteMs: number | null;
+  /** Why it must end early, once something wants that; the step that is waiting listens on `onStop`. */
+  stopped: Stop | null;
+  onStop: ((stop: Stop) => void) | null;
+  /** Takes the request out of the list of running ones. */
+  leave: (() => void) | null;
+}
+
+export interface CallOrigin {
+  readonly requestId: string;
+  readonly endpoint: InferenceEndpoint;
+  readonly incoming: IncomingMessage;
+  readonly outgoing: ServerResponse;
+  readonly startedMs: number;
+}
+
+const noteBytesMax = 200;
+
+/** A client's own id is only a note on the record: printable ASCII, cut to 200 characters. */
+function clientRequestId(incoming: IncomingMessage): string | null {
+  const given = incoming.headers['x-client-request-id'] ?? incoming.headers['x-request-id'];
+  if (typeof given !== 'string' || !/^[\x20-\x7e]+$/.test(given)) return null;
+  return given.slice(0, noteBytesMax);
+}
+
+export function createCall({ requestId, endpoint, incoming, outgoing, startedMs }: CallOrigin): Call {
+  const answer = createAnswer(outgoing);
+  answer.setHeader('x-request-id', requestId);
+  return {
+    requestId,
+    endpoint,
+    incoming,
+    answer,
+    clientRequestId: clientRequestId(incoming),
+    startedMs,
+    caller: null,
+    fields: null,
+    model: null,
+    price: null,
+    grant: null,
+    lease: null,
+    admittedMs: 0,
+    queuedMs: 0,
+    firstByteMs: null,
+    stopped: null,
+    onStop: null,
+    leave: null,
+  };
+}
+
+/** Makes the request end early; a step that can be interrupted hears of it, the others look before they go on. */
+export function stopCall(call: Call, stop: Stop): void {
+  if (call.stopped !== null) return;
+  call.stopped = stop;
+  call.onStop?.(stop);
+}

@@ -1,0 +1,88 @@
+import { PICO_PER_MICRO } from '#base/money.ts';
+import type { Admission } from '#core/admission/admission.ts';
+import type { PriceVersion } from '#core/catalog/catalog.ts';
+import { STREAM_OUTPUT_TOKENS_AHEAD } from '#core/wallet/wallet.ts';
+
+/**
+ * The hold of a running stream. It pays for the prompt and some output ahead; it is extended before that is used up,
+ * and when the wallet has nothing more the stream must end where the hold does.
+ */
+export interface StreamHold {
+  /** In pico-dollars, extensions included. */
+  readonly heldPicoUsd: bigint;
+  /** Told of the counts so far; false when the next token is not paid for. */
+  covers(inputTokens: number, outputTokens: number): boolean;
+}
+
+export interface StreamHoldOptions {
+  readonly admission: Admission;
+  readonly requestId: string;
+  readonly heldMicroUsd: bigint;
+  readonly price: PriceVersion;
+  readonly promptTokensMax: bigint;
+  /** Choices over all prompts. */
+  readonly choices: number;
+  /** Output tokens over all choices that the request itself allows, null without a limit. */
+  readonly outputTokensMax: number | null;
+}
+
+/** Choices make one token each per step of the engine, and some steps pass while an extension is asked for. */
+const extendAheadTokens = 128;
+
+export function createStreamHold(options: StreamHoldOptions): StreamHold {
+  const { admission, requestId, price, choices } = options;
+  const outputPrice = price.outputPerMTokMicroUsd;
+  const stepMicroUsd =
+    (BigInt(choices) * STREAM_OUTPUT_TOKENS_AHEAD * outputPrice + PICO_PER_MICRO - 1n) / PICO_PER_MICRO;
+  let heldMicroUsd = options.heldMicroUsd;
+  let promptTokens = options.promptTokensMax;
+  let promptKnown = false;
+  let paidTokens = countPaid();
+  let extending = false;
+  let exhausted = false;
+
+  /** Output tokens that the hold pays for; Infinity where they cost nothing or where the request ends before. */
+  function countPaid(): number {
+    if (outputPrice === 0n) return Number.POSITIVE_INFINITY;
+    const left = heldMicroUsd * PICO_PER_MICRO - promptTokens * dearerInput(price);
+    const paid = left <= 0n ? 0 : Number(left / outputPrice);
+    return options.outputTokensMax !== null && paid >= options.outputTokensMax ? Number.POSITIVE_INFINITY : paid;
+  }
+
+  function added(microUsd: bigint): void {
+    extending = false;
+    if (microUsd === 0n) exhausted = true;
+    heldMicroUsd += microUsd;
+    paidTokens = countPaid();
+  }
+
+  function extend(): void {
+    extending = true;
+    const answer = admission.extend(requestId, stepMicroUsd);
+    if (answer instanceof Promise) answer.then(added, () => added(0n));
+    else added(answer);
+  }
+
+  return {
+    covers(inputTokens, outputTokens) {
+      if (!promptKnown && inputTokens > 0) {
+        promptKnown = true;
+        promptTokens = BigInt(inputTokens);
+        paidTokens = countPaid();
+      }
+      if (outputTokens + extendAheadTokens * choices <= paidTokens) return true;
+      if (!extending && !exhausted) extend();
+      return outputTokens < paidTokens;
+    },
+    get heldPicoUsd() {
+      return heldMicroUsd * PICO_PER_MICRO;
+    },
+  };
+}
+
+/** Which part of a prompt is cached is known at the end only. */
+function dearerInput(price: PriceVersion): bigint {
+  return price.inputPerMTokMicroUsd > price.cachedInputPerMTokMicroUsd
+    ? price.inputPerMTokMicroUsd
+    : price.cachedInputPerMTokMicroUsd;
+}

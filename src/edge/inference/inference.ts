@@ -1,0 +1,80 @@
+import { RESPONSE_ALREADY_SENT } from '@hono/node-server/utils/response';
+import { Hono } from 'hono';
+import { AppError } from '#base/errors.ts';
+import { uuidv7 } from '#base/id.ts';
+import type { Fleet } from '#core/fleet/fleet.ts';
+import type { HttpContext, HttpEnv } from '#edge/http/http.ts';
+import { createCall } from './call.ts';
+import type { Stop } from './exchange.ts';
+import type { InferenceEndpoint } from './fields.ts';
+import { getModel, listModels, listPrices, modelIdOf } from './models.ts';
+import { serveInference, type PathParts } from './path.ts';
+import { createRunning } from './running.ts';
+
+/** The OpenAI surface under /v1. The three inference routes write to Node's response themselves; see path.ts. */
+export interface Inference {
+  readonly app: Hono<HttpEnv>;
+  /** Ends what a revoked key has running. */
+  revoked(keyId: string): void;
+  /** Waits until nothing is running, at most `timeoutMs`, then ends what still is and waits for its books. */
+  drain(timeoutMs: number): Promise<void>;
+}
+
+export type InferenceParts = Omit<PathParts, 'running'> & { readonly fleet: Fleet };
+
+const endpoints: readonly InferenceEndpoint[] = ['/v1/chat/completions', '/v1/completions', '/v1/embeddings'];
+const drainPollMs = 50;
+const drainEndMs = 5_000;
+
+export function createInference(parts: InferenceParts): Inference {
+  const running = createRunning();
+  const pathParts: PathParts = { ...parts, running };
+  const app = new Hono<HttpEnv>();
+
+  for (const endpoint of endpoints) {
+    app.post(endpoint, async (context) => {
+      const startedMs = parts.clock.monotonicMs();
+      const { incoming, outgoing } = context.env;
+      await serveInference(pathParts, createCall({ requestId: uuidv7(), endpoint, incoming, outgoing, startedMs }));
+      return RESPONSE_ALREADY_SENT;
+    });
+  }
+  const known = async (context: HttpContext): Promise<void> => {
+    await parts.authenticator.authenticate(context.env.incoming);
+  };
+  app.get('/v1/models', async (context) => {
+    await known(context);
+    return context.json(listModels(parts, context.req.query('task_type')));
+  });
+  app.get('/v1/models/:id{.+}', async (context) => {
+    await known(context);
+    return context.json(getModel(parts, modelIdOf(context)));
+  });
+  app.get('/v1/pricing', (context) => context.json(listPrices(parts)));
+  app.post('/v1/audio/transcriptions', async (context) => {
+    await known(context);
+    throw new AppError('not_implemented', { message: 'Audio transcription is coming soon; it is not available yet.' });
+  });
+
+  return {
+    app,
+    revoked(keyId) {
+      const message = 'This API key was revoked.';
+      running.stopKey(keyId, { outcome: 'ended', error: new AppError('unauthorized', { message }) });
+    },
+    async drain(timeoutMs) {
+      await idle(timeoutMs);
+      const message = 'The gateway is stopping; send the request again.';
+      const stop: Stop = { outcome: 'ended', error: new AppError('upstream_error', { status: 503, message }) };
+      running.stopAll(stop);
+      await idle(drainEndMs);
+    },
+  };
+
+  async function idle(timeoutMs: number): Promise<void> {
+    const until = parts.clock.monotonicMs() + timeoutMs;
+    while (running.size > 0 && parts.clock.monotonicMs() < until) {
+      await new Promise((resolve) => setTimeout(resolve, drainPollMs));
+    }
+  }
+}

@@ -1,0 +1,90 @@
+import type { Context } from 'hono';
+import { AppError } from '#base/errors.ts';
+import { formatDecimal, MICRO_DIGITS, PICO_DIGITS } from '#base/money.ts';
+import { taskTypes, type Catalog, type Model } from '#core/catalog/catalog.ts';
+import type { Fleet } from '#core/fleet/fleet.ts';
+
+/** The public lists of models and prices. Nothing in them says where or how a model runs. */
+
+export interface ModelParts {
+  readonly catalog: Catalog;
+  readonly fleet: Pick<Fleet, 'status'>;
+}
+
+function modelRecord({ catalog, fleet }: ModelParts, model: Model) {
+  const price = catalog.price(model.id);
+  // Micro-dollars per million tokens are pico-dollars per token.
+  const perToken = (value: bigint): string => formatDecimal(value, PICO_DIGITS);
+  return {
+    id: model.id,
+    object: 'model' as const,
+    created: model.createdAt,
+    owned_by: model.ownedBy,
+    name: model.name,
+    hugging_face_id: model.huggingFaceId,
+    task_type: model.taskType,
+    context_length: model.contextLength,
+    pricing:
+      price === undefined
+        ? null
+        : {
+            prompt: perToken(price.inputPerMTokMicroUsd),
+            completion: perToken(price.outputPerMTokMicroUsd),
+            input_cache_read: perToken(price.cachedInputPerMTokMicroUsd),
+          },
+    status: fleet.status(model.engine.id),
+  };
+}
+
+/** GET /v1/models?task_type= */
+export function listModels(parts: ModelParts, taskType: string | undefined) {
+  const known = taskTypes.find((task) => task === taskType);
+  if (taskType !== undefined && known === undefined) {
+    const message = `"task_type" must be one of ${taskTypes.join(', ')}.`;
+    throw new AppError('invalid_value', { message, param: 'task_type' });
+  }
+  const models = known === undefined ? parts.catalog.list() : parts.catalog.byTask(known);
+  return { object: 'list' as const, data: models.filter(({ enabled }) => enabled).map((model) => modelRecord(parts, model)) };
+}
+
+/** GET /v1/models/{id}; the id may hold slashes, encoded or not. */
+export function getModel(parts: ModelParts, id: string) {
+  const model = parts.catalog.find(id);
+  if (model === undefined || !model.enabled) {
+    const message = `The model ${JSON.stringify(id.slice(0, 128))} does not exist; GET /v1/models lists those that do.`;
+    throw new AppError('model_not_found', { status: 404, message, param: 'model' });
+  }
+  return modelRecord(parts, model);
+}
+
+/** GET /v1/pricing: USD per million tokens. */
+export function listPrices({ catalog }: ModelParts) {
+  const perMillion = (value: bigint): string => formatDecimal(value, MICRO_DIGITS);
+  const data = catalog.list().flatMap((model) => {
+    const price = model.enabled ? catalog.price(model.id) : undefined;
+    if (price === undefined) return [];
+    return [
+      {
+        model: model.id,
+        input_per_million: perMillion(price.inputPerMTokMicroUsd),
+        output_per_million: perMillion(price.outputPerMTokMicroUsd),
+        cached_input_per_million: perMillion(price.cachedInputPerMTokMicroUsd),
+        currency: price.currency,
+        effective_from: Math.floor(price.effectiveFrom.getTime() / 1000),
+      },
+    ];
+  });
+  return { object: 'list' as const, data };
+}
+
+const modelsPrefix = '/v1/models/';
+
+/** The id of a path below /v1/models/, decoded. */
+export function modelIdOf(context: Context): string {
+  const encoded = new URL(context.req.url).pathname.slice(modelsPrefix.length);
+  try {
+    return decodeURIComponent(encoded);
+  } catch {
+    throw new AppError('invalid_request_error', { message: 'The model id in the path is not validly encoded.', param: 'model' });
+  }
+}

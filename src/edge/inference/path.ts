@@ -1,0 +1,184 @@
+import { AppError } from '#base/errors.ts';
+import { formatUsd } from '#base/money.ts';
+import type { Clock } from '#base/clock.ts';
+import type { Log } from '#base/log.ts';
+import type { Admission } from '#core/admission/admission.ts';
+import type { Catalog, Model, PriceVersion } from '#core/catalog/catalog.ts';
+import { costOf, createStreamMeter, noUsage, type Metering, type Usage } from '#core/metering/metering.ts';
+import type { Routing } from '#core/routing/routing.ts';
+import { requireOpenProject, toAppError, type Authenticator, type Caller } from '#edge/http/http.ts';
+import { admitCall } from './admit.ts';
+import { ClientGoneError, drainBody, readBody, type BodyLimits } from './body.ts';
+import { stopCall, type Call, type Grant } from './call.ts';
+import { chooseModel } from './choose-model.ts';
+import { engineBody } from './engine-body.ts';
+import { upstreamBusy } from './engine-error.ts';
+import { clientLeft, startExchange, type Ending, type ExchangeParts, type Stop } from './exchange.ts';
+import { readFields, type RequestFields } from './fields.ts';
+import { refuseUnsupported } from './refused-fields.ts';
+import type { Running } from './running.ts';
+import { finish } from './settle.ts';
+
+export interface PathParts extends ExchangeParts {
+  readonly authenticator: Authenticator;
+  readonly admission: Admission;
+  readonly catalog: Catalog;
+  readonly routing: Routing;
+  readonly metering: Metering;
+  readonly running: Running;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly limits: BodyLimits & { readonly inFlightMax: number; readonly choicesMax: number };
+  readonly settleTimeoutMs: number;
+}
+
+/** THE request path: what happens to an inference request, in this order. Steps throw AppErrors to refuse. */
+async function follow(parts: PathParts, call: Call): Promise<Ending> {
+  const caller = await authenticate(parts, call);
+  const fields = readFields(await readBody(call.incoming, parts.limits), call.endpoint);
+  const model = chooseModel(parts.catalog, fields.model, call.endpoint);
+  call.model = model;
+  refuseUnsupported(fields, model, parts.limits.choicesMax);
+  const price = requirePrice(parts, model);
+  requireBooks(parts, call);
+  const grant = await admit(parts, call, { caller, fields, model, price });
+  await route(parts, call, model, fields);
+  return relay(parts, call, { fields, model, price, grant });
+}
+
+/** Serves one request from its headers to its last byte; never throws. */
+export async function serveInference(parts: PathParts, call: Call): Promise<void> {
+  call.answer.onGone(() => stopCall(call, clientLeft));
+  let ending: Ending;
+  try {
+    ending = await follow(parts, call);
+  } catch (error) {
+    ending = endingOf(call, error);
+  }
+  await finish(parts, call, ending);
+  drainBody(call.incoming);
+}
+
+function endingOf(call: Call, error: unknown): Ending {
+  const nothing = { last: '', usage: noUsage, usageSource: 'none', retry: false, unreachable: false } as const;
+  if (call.stopped !== null) return { ...nothing, ...call.stopped };
+  if (error instanceof ClientGoneError) return { ...nothing, ...clientLeft };
+  return { ...nothing, outcome: 'failed', error: toAppError(error) };
+}
+
+/** Ends the path where something already wants the request to end. */
+function throwIfStopped(call: Call): void {
+  if (call.stopped !== null) throw call.stopped.error ?? new ClientGoneError();
+}
+
+async function authenticate(parts: PathParts, call: Call): Promise<Caller> {
+  const found = parts.authenticator.authenticate(call.incoming);
+  const caller = found instanceof Promise ? await found : found;
+  call.caller = caller;
+  call.leave = parts.running.add(caller.key.id, (stop) => stopCall(call, stop));
+  if (parts.running.size > parts.limits.inFlightMax) {
+    throw new AppError('overloaded', { headers: { 'retry-after': '1' } });
+  }
+  requireOpenProject(caller);
+  return caller;
+}
+
+function requirePrice(parts: PathParts, model: Model): PriceVersion {
+  const price = parts.catalog.price(model.id);
+  if (price === undefined) throw new AppError('pricing_unavailable');
+  return price;
+}
+
+function requireBooks(parts: PathParts, call: Call): void {
+  throwIfStopped(call);
+  if (!parts.metering.healthy) throw new AppError('billing_unavailable', { headers: { 'retry-after': '2' } });
+}
+
+interface Known {
+  readonly fields: RequestFields;
+  readonly model: Model;
+  readonly price: PriceVersion;
+}
+
+async function admit(parts: PathParts, call: Call, known: Known & { readonly caller: Caller }): Promise<Grant> {
+  const { fields, model, price } = known;
+  const { id: keyId, organizationId } = known.caller.key;
+  const { requestId, endpoint } = call;
+  const grant = await admitCall(parts.admission, { requestId, organizationId, keyId, endpoint, fields, model, price });
+  call.fields = fields;
+  call.price = price;
+  call.grant = grant;
+  call.admittedMs = parts.clock.monotonicMs();
+  if (grant.outputTokensMax !== null) call.answer.setHeader('x-headgate-max-tokens', String(grant.outputTokensMax));
+  return grant;
+}
+
+/** Finds a replica; where the model is cold, waits for its start with signs of life on streams. */
+async function route(parts: PathParts, call: Call, model: Model, fields: RequestFields): Promise<void> {
+  throwIfStopped(call);
+  if (fields.stream) call.answer.keepAlive();
+  call.lease = parts.routing.now(model);
+  if (call.lease === null) {
+    call.answer.setHeader('x-headgate-start', 'cold');
+    const waiting = new AbortController();
+    call.onStop = () => waiting.abort();
+    const result = await parts.routing.wait(model, waiting.signal);
+    call.onStop = null;
+    if (!result.ok) throw upstreamBusy(result.refusal.retryAfterSeconds, result.refusal.publicText);
+    call.lease = result.lease;
+  }
+  call.answer.setHeader('x-headgate-start', call.lease.cold ? 'cold' : 'warm');
+  call.queuedMs = parts.clock.monotonicMs() - call.admittedMs;
+}
+
+/** Sends the request to its replica; while nothing of an answer has left, another replica is tried once. */
+async function relay(parts: PathParts, call: Call, known: Known & { readonly grant: Grant }): Promise<Ending> {
+  const first = await exchangeOnce(parts, call, known);
+  if (first.unreachable && call.lease !== null) parts.routing.unreachable(call.lease);
+  if (!first.retry || call.lease === null || call.stopped !== null) return first;
+  const other = parts.routing.now(known.model, new Set([call.lease.replica.id]));
+  if (other === null) return first;
+  call.lease.release();
+  call.lease = other;
+  return exchangeOnce(parts, call, known);
+}
+
+function exchangeOnce(parts: PathParts, call: Call, known: Known & { readonly grant: Grant }): Promise<Ending> {
+  throwIfStopped(call);
+  const { fields, model, price, grant } = known;
+  const { lease, endpoint, requestId, answer } = call;
+  if (lease === null) throw new Error('a request was to be sent without a lease on a replica');
+  const { replica } = lease;
+  const costText = fields.wantsCost ? (usage: Usage) => formatUsd(costOf(usage, price)) : null;
+  const rename = replica.upstreamModel === null || replica.upstreamModel === model.id ? null : model.id;
+  const exchange = startExchange(parts, {
+    requestId,
+    endpoint,
+    prompts: fields.prompts,
+    replica,
+    body: engineBody(fields, { endpoint, replica, model: model.id, outputTokensMax: grant.outputTokensMax }),
+    headerLines: engineHeaders(call, replica.headerLines),
+    answer,
+    meter: fields.stream ? createStreamMeter({ ...fields, costText, rename }) : null,
+    hold: grant.streamHold,
+    costText,
+    rename,
+    onFirstByte: () => {
+      call.firstByteMs = parts.clock.monotonicMs() - call.startedMs;
+    },
+  });
+  call.onStop = (stop: Stop) => (stop === clientLeft ? exchange.clientGone() : exchange.stop(stop));
+  return exchange.ending;
+}
+
+/** W3C trace context is all that is handed on of a client's headers. */
+const tracePattern = { traceparent: /^[0-9a-f-]{55,100}$/, tracestate: /^[\x20-\x7e]{1,512}$/ };
+
+function engineHeaders(call: Call, own: string): string {
+  let lines = `Content-Type: application/json\r\nX-Request-Id: ${call.requestId}\r\n${own}`;
+  for (const [name, pattern] of Object.entries(tracePattern)) {
+    const value = call.incoming.headers[name];
+    if (typeof value === 'string' && pattern.test(value)) lines += `${name}: ${value}\r\n`;
+  }
+  return lines;
+}

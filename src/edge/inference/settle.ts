@@ -1,0 +1,139 @@
+import { AppError } from '#base/errors.ts';
+import { PICO_PER_MICRO } from '#base/money.ts';
+import { costOf, noUsage, type UsageRecord } from '#core/metering/metering.ts';
+import type { Call, Grant } from './call.ts';
+import type { Ending } from './exchange.ts';
+import type { PathParts } from './path.ts';
+
+/** Status that a record shows for a client that left before it had one. */
+const clientClosedStatus = 499;
+
+type FinishParts = Pick<PathParts, 'admission' | 'metering' | 'clock' | 'log' | 'settleTimeoutMs'>;
+
+/**
+ * The end of every request, however it ended; runs exactly once. What was admitted is written to the books first and
+ * given back, and only then do the last bytes leave: a response that a client saw complete is always a billed one.
+ */
+export async function finish(parts: FinishParts, call: Call, ending: Ending): Promise<void> {
+  call.lease?.release();
+  let told = ending;
+  if (call.grant !== null) told = await settle(parts, call, call.grant, ending);
+  else countRefusal(parts, call, ending);
+  call.leave?.();
+  logEnd(parts, call, told);
+  tell(call, told);
+}
+
+function tell(call: Call, { outcome, error, last }: Ending): void {
+  const { answer } = call;
+  if (answer.gone) return;
+  if (error !== null) answer.error(error);
+  else if (outcome !== 'completed') answer.cut();
+  else if (call.fields?.stream === true) answer.endStream(last);
+  else answer.json(200, last);
+}
+
+function countRefusal(parts: FinishParts, call: Call, { error }: Ending): void {
+  if (error === null || call.caller === null) return;
+  const { key, project } = call.caller;
+  parts.metering.countRefusal({
+    organizationId: key.organizationId,
+    keyId: key.id,
+    projectId: project.id,
+    model: call.model?.id ?? '',
+    code: error.code,
+  });
+}
+
+function statusOf(call: Call, { error, outcome }: Ending): number {
+  if (call.answer.headSent) return 200;
+  if (error !== null) return error.status;
+  return outcome === 'aborted' ? clientClosedStatus : 200;
+}
+
+/** What is billed: nothing before the first token, and nothing for a JSON answer that could not be given. */
+function billable(call: Call, ending: Ending): Pick<UsageRecord, 'usage' | 'usageSource'> {
+  const { outcome, usage, usageSource } = ending;
+  const isEmbedding = call.endpoint === '/v1/embeddings';
+  const undelivered = outcome === 'failed' && call.fields?.stream !== true;
+  const nothingMade = outcome !== 'completed' && !isEmbedding && usage.outputTokens === 0;
+  if (undelivered || nothingMade) return { usage: noUsage, usageSource: usageSource === 'engine' ? 'engine' : 'none' };
+  return { usage, usageSource };
+}
+
+function recordOf(parts: FinishParts, call: Call, grant: Grant, ending: Ending): UsageRecord | null {
+  const { caller, fields, model, price } = call;
+  if (caller === null || fields === null || model === null || price === null) return null;
+  const { usage, usageSource } = billable(call, ending);
+  const heldPicoUsd = grant.streamHold?.heldPicoUsd ?? grant.heldMicroUsd * PICO_PER_MICRO;
+  const fullPicoUsd = costOf(usage, price);
+  const costPicoUsd = fullPicoUsd < heldPicoUsd ? fullPicoUsd : heldPicoUsd;
+  return {
+    id: call.requestId,
+    organizationId: caller.key.organizationId,
+    projectId: caller.project.id,
+    keyId: caller.key.id,
+    model: model.id,
+    endpoint: call.endpoint,
+    stream: fields.stream,
+    status: statusOf(call, ending),
+    outcome: ending.outcome,
+    reason: ending.error?.code ?? null,
+    cacheHit: false,
+    usage,
+    usageSource,
+    costPicoUsd,
+    writtenOffPicoUsd: fullPicoUsd - costPicoUsd,
+    priceVersionId: price.id,
+    queuedMs: call.queuedMs,
+    firstByteMs: call.firstByteMs,
+    totalMs: parts.clock.monotonicMs() - call.startedMs,
+    clientRequestId: call.clientRequestId,
+  };
+}
+
+/** Writes the record; the hold is given back when it is durable, even where the client is not made to wait so long. */
+async function settle(parts: FinishParts, call: Call, grant: Grant, ending: Ending): Promise<Ending> {
+  const record = recordOf(parts, call, grant, ending);
+  if (record === null) {
+    parts.admission.settle(call.requestId, 0n);
+    return ending;
+  }
+  const written = parts.metering.settle(record).then(
+    () => {
+      parts.admission.settle(record.id, record.costPicoUsd);
+      return true;
+    },
+    () => {
+      parts.admission.settle(record.id, 0n);
+      return false;
+    },
+  );
+  const isWritten = await inTime(written, parts.settleTimeoutMs);
+  return isWritten ? ending : { ...ending, outcome: 'failed', error: new AppError('billing_unavailable'), last: '' };
+}
+
+/** What a promise says, or false when it does not say it in time. */
+function inTime(written: Promise<boolean>, timeoutMs: number): Promise<boolean> {
+  return new Promise((resolve) => {
+    const late = setTimeout(() => resolve(false), timeoutMs);
+    void written.then((value) => {
+      clearTimeout(late);
+      resolve(value);
+    });
+  });
+}
+
+function logEnd(parts: FinishParts, call: Call, { outcome, error }: Ending): void {
+  const fields = {
+    requestId: call.requestId,
+    endpoint: call.endpoint,
+    model: call.model?.id,
+    keyId: call.caller?.key.id,
+    outcome,
+    code: error?.code,
+    totalMs: Math.round(parts.clock.monotonicMs() - call.startedMs),
+  };
+  if (error !== null && error.status >= 500) parts.log.warn({ ...fields, err: error.cause }, 'request failed');
+  else parts.log.debug(fields, 'request');
+}
