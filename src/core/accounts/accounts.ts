@@ -1,51 +1,37 @@
 import type { Clock } from '#base/clock.ts';
 import type { Db, Transaction } from '#base/db.ts';
+import type { Log } from '#base/log.ts';
 import type { Actor, Audit } from '#core/audit/audit.ts';
-import type { Organization } from './organization.ts';
-import type { Project, ProjectVisibility } from './project.ts';
+import {
+  countOrganizations,
+  insertOrganization,
+  listOrganizations,
+  lockOrganization,
+  type NewOrganization,
+  type OrganizationMade,
+  type OrganizationPage,
+} from './organization.ts';
+import {
+  createProjects,
+  type NewProject,
+  type Project,
+  type ProjectPage,
+  type ProjectPatch,
+  type ProjectRef,
+} from './project.ts';
+import { readPlatformRole } from './user.ts';
 
-export { type Project, projectVisibilities, type ProjectVisibility } from './project.ts';
-export type { Organization } from './organization.ts';
+export type { NewOrganization, NewOwner, Organization, OrganizationMade, OrganizationPage } from './organization.ts';
 export { hashPassword, verifyPassword } from './password.ts';
-
-export interface NewOrganization {
-  readonly name: string;
-  /** Null makes an owner who cannot sign in and administers nothing beyond the organization. */
-  readonly owner: NewOwner | null;
-}
-
-export interface NewOwner {
-  readonly email: string;
-  readonly name: string;
-  /** Of `hashPassword`; null for a user who cannot sign in. */
-  readonly passwordHash: string | null;
-  readonly platformRole: 'admin' | 'user';
-}
-
-export interface OrganizationMade {
-  readonly organization: Organization;
-  readonly ownerId: string;
-  /** The project `default`. */
-  readonly project: Project;
-}
-
-export interface OrganizationPage {
-  readonly organizations: readonly Organization[];
-  readonly more: boolean;
-}
-
-export interface NewProject {
-  readonly name: string;
-  readonly description: string;
-  readonly visibility: ProjectVisibility;
-}
-
-export type ProjectPatch = Partial<NewProject & { readonly archived: boolean }>;
-
-export interface ProjectPage {
-  readonly projects: readonly Project[];
-  readonly total: number;
-}
+export {
+  type NewProject,
+  type Project,
+  type ProjectPage,
+  type ProjectPatch,
+  type ProjectRef,
+  projectVisibilities,
+  type ProjectVisibility,
+} from './project.ts';
 
 export interface Accounts {
   /**
@@ -66,13 +52,32 @@ export interface Accounts {
   /** Oldest first; `page` counts from 1. */
   listProjects(organizationId: string, page: number, limit: number): Promise<ProjectPage>;
   /** @throws AppError conflict when the organization has a project of that name, in any case */
-  createProject(organizationId: string, input: NewProject, actor: Actor): Promise<Project>;
+  createProject(input: NewProject, actor: Actor): Promise<Project>;
   /** Null when there is no such project. @throws AppError conflict */
-  patchProject(organizationId: string, projectId: string, patch: ProjectPatch, actor: Actor): Promise<Project | null>;
+  patchProject(ref: ProjectRef, patch: ProjectPatch, actor: Actor): Promise<Project | null>;
 }
 
 export interface AccountsOptions {
   readonly db: Db;
   readonly clock: Clock;
+  readonly log: Log;
   readonly audit: Audit;
+}
+
+/** Organizations, their users and their projects. */
+export function createAccounts(options: AccountsOptions): Accounts {
+  const { db, clock, audit } = options;
+  const projects = createProjects(options);
+  return {
+    findProject: projects.find,
+    createOrganizationIn: (tx, input, actor) =>
+      insertOrganization({ tx, audit, now: new Date(clock.now()) }, input, actor),
+    listOrganizations: (limit, before) => listOrganizations(db, limit, before),
+    isEmptyIn: async (tx) => (await countOrganizations(tx)) === 0,
+    lockOrganization,
+    isPlatformAdmin: async (userId) => (await readPlatformRole(db, userId)) === 'admin',
+    listProjects: projects.list,
+    createProject: projects.create,
+    patchProject: projects.patch,
+  };
 }

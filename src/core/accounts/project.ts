@@ -1,5 +1,13 @@
-import type { AuditView } from '#core/audit/audit.ts';
-import type { projects } from './schema.ts';
+import { and, asc, count, eq } from 'drizzle-orm';
+import type { Clock } from '#base/clock.ts';
+import { type Db, isConnectionError, isUniqueViolation } from '#base/db.ts';
+import { AppError } from '#base/errors.ts';
+import { formatId, uuidv7 } from '#base/id.ts';
+import type { Log } from '#base/log.ts';
+import { createRefreshingCache } from '#base/refreshing-cache.ts';
+import type { Actor, Audit, AuditView } from '#core/audit/audit.ts';
+import type { ChangeContext } from './change.ts';
+import { projects } from './schema.ts';
 
 /** Who may see a project: its members alone, or everybody in the organization. */
 export const projectVisibilities = ['private', 'organization'] as const;
@@ -17,24 +25,169 @@ export interface Project {
   readonly createdAtMs: number;
 }
 
-export function toProject(row: typeof projects.$inferSelect): Project {
-  return {
-    id: row.id,
-    organizationId: row.organizationId,
-    name: row.name,
-    description: row.description,
-    visibility: row.visibility,
-    archived: row.archived,
-    createdAtMs: row.createdAt.getTime(),
-  };
+export interface NewProject {
+  readonly organizationId: string;
+  readonly name: string;
+  readonly description: string;
+  readonly visibility: ProjectVisibility;
 }
 
-/** What the audit keeps of a project. */
-export function projectAuditView(project: Project): AuditView {
+export interface ProjectPatch {
+  readonly name?: string | undefined;
+  readonly description?: string | undefined;
+  readonly visibility?: ProjectVisibility | undefined;
+  readonly archived?: boolean | undefined;
+}
+
+export interface ProjectPage {
+  readonly projects: readonly Project[];
+  readonly total: number;
+}
+
+export interface Projects {
+  readonly find: (organizationId: string, projectId: string) => Project | null | Promise<Project | null>;
+  readonly list: (organizationId: string, page: number, limit: number) => Promise<ProjectPage>;
+  readonly create: (input: NewProject, actor: Actor) => Promise<Project>;
+  readonly patch: (ref: ProjectRef, patch: ProjectPatch, actor: Actor) => Promise<Project | null>;
+}
+
+/** A project as a caller names it: of that organization or not there. */
+export interface ProjectRef {
+  readonly organizationId: string;
+  readonly projectId: string;
+}
+
+export interface ProjectsOptions {
+  readonly db: Db;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly audit: Audit;
+}
+
+const cacheEntriesMax = 10_000;
+const cacheRefreshAfterMs = 30_000;
+
+type ProjectRow = typeof projects.$inferSelect;
+
+function toProject(row: ProjectRow): Project {
+  const { createdAt, ...fields } = row;
+  return { ...fields, createdAtMs: createdAt.getTime() };
+}
+
+function auditView(project: ProjectRow): AuditView {
+  const { name, description, visibility, archived } = project;
+  return { name, description, visibility, archived };
+}
+
+/** @throws AppError conflict when the organization has a project of that name, in any case */
+async function refusingTakenNames<T>(name: string, change: () => Promise<T>): Promise<T> {
+  try {
+    return await change();
+  } catch (error) {
+    if (!isUniqueViolation(error, 'projects_organization_name_key')) throw error;
+    const message = `The organization already has a project named "${name}".`;
+    throw new AppError('conflict', { message, param: 'name', cause: error });
+  }
+}
+
+export async function insertProject(context: ChangeContext, input: NewProject, actor: Actor): Promise<Project> {
+  const { tx, audit, now } = context;
+  const row: ProjectRow = { id: uuidv7(now.getTime()), ...input, archived: false, createdAt: now };
+  await tx.insert(projects).values(row);
+  await audit.record(tx, {
+    organizationId: row.organizationId,
+    actor,
+    action: 'project.created',
+    targetType: 'project',
+    targetId: formatId('proj', row.id),
+    before: null,
+    after: auditView(row),
+  });
+  return toProject(row);
+}
+
+async function updateProject(
+  context: ChangeContext,
+  ref: ProjectRef,
+  patch: ProjectPatch,
+  actor: Actor,
+): Promise<Project | null> {
+  const { tx, audit } = context;
+  const same = and(eq(projects.id, ref.projectId), eq(projects.organizationId, ref.organizationId));
+  const [before] = await tx.select().from(projects).where(same).for('update');
+  if (before === undefined) return null;
+  if (Object.values(patch).every((value) => value === undefined)) return toProject(before);
+  const [after] = await tx.update(projects).set(patch).where(same).returning();
+  if (after === undefined) throw new Error('a locked row was not updated');
+  await audit.record(tx, {
+    organizationId: ref.organizationId,
+    actor,
+    action: before.archived === after.archived ? 'project.changed' : archiveAction(after),
+    targetType: 'project',
+    targetId: formatId('proj', ref.projectId),
+    before: auditView(before),
+    after: auditView(after),
+  });
+  return toProject(after);
+}
+
+const archiveAction = ({ archived }: ProjectRow): string => (archived ? 'project.archived' : 'project.unarchived');
+
+async function listProjects(db: Db, organizationId: string, page: number, limit: number): Promise<ProjectPage> {
+  const ofOrganization = eq(projects.organizationId, organizationId);
+  return db.orm.transaction(
+    async (tx) => {
+      const [counted] = await tx.select({ total: count() }).from(projects).where(ofOrganization);
+      const rows = await tx
+        .select()
+        .from(projects)
+        .where(ofOrganization)
+        .orderBy(asc(projects.id))
+        .limit(limit)
+        .offset((page - 1) * limit);
+      return { projects: rows.map(toProject), total: counted?.total ?? 0 };
+    },
+    { isolationLevel: 'repeatable read', accessMode: 'read only' },
+  );
+}
+
+/** Projects, and the short memory that resolves them on the request path. */
+export function createProjects({ db, clock, log, audit }: ProjectsOptions): Projects {
+  const load = async (projectId: string): Promise<Project | null> => {
+    try {
+      const [row] = await db.orm.select().from(projects).where(eq(projects.id, projectId));
+      return row === undefined ? null : toProject(row);
+    } catch (error) {
+      throw isConnectionError(error) ? new AppError('billing_unavailable', { cause: error }) : error;
+    }
+  };
+  const cache = createRefreshingCache<Project>({
+    clock,
+    entriesMax: cacheEntriesMax,
+    refreshAfterMs: cacheRefreshAfterMs,
+    load,
+    onRefreshFailed: (error) => log.warn({ err: error }, 'a project could not be read again; the known one stays'),
+  });
+  const now = (): Date => new Date(clock.now());
+  const ofOrganization = (project: Project | null, organizationId: string): Project | null =>
+    project?.organizationId === organizationId ? project : null;
   return {
-    name: project.name,
-    description: project.description,
-    visibility: project.visibility,
-    archived: project.archived,
+    find(organizationId, projectId) {
+      const project = cache.get(projectId);
+      if (!(project instanceof Promise)) return ofOrganization(project, organizationId);
+      return project.then((found) => ofOrganization(found, organizationId));
+    },
+    list: (organizationId, page, limit) => listProjects(db, organizationId, page, limit),
+    create: (input, actor) =>
+      refusingTakenNames(input.name, () =>
+        db.orm.transaction((tx) => insertProject({ tx, audit, now: now() }, input, actor)),
+      ),
+    async patch(ref, patch, actor) {
+      const changed = await refusingTakenNames(patch.name ?? '', () =>
+        db.orm.transaction((tx) => updateProject({ tx, audit, now: now() }, ref, patch, actor)),
+      );
+      if (changed !== null) cache.update(changed.id, () => changed);
+      return changed;
+    },
   };
 }

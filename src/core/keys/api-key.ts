@@ -18,15 +18,13 @@ export interface KeyToggles {
   readonly cacheResponses: boolean;
 }
 
-/** A key as every room and edge sees it; the secret and its hash are not part of it. Ids are UUIDs. */
-export interface ApiKey extends KeyLimits, KeyToggles {
+/** A key as it is kept; the secret and its hash are not part of it. Ids are UUIDs. */
+export interface KeyRecord extends KeyLimits, KeyToggles {
   readonly id: string;
   readonly organizationId: string;
   readonly projectId: string;
   /** Who made it and whom it acts for. */
   readonly userId: string;
-  /** Whether that user administers the platform; true says nothing about the key's scope. */
-  readonly platformAdmin: boolean;
   readonly name: string;
   readonly prefix: string;
   readonly last4: string;
@@ -37,17 +35,22 @@ export interface ApiKey extends KeyLimits, KeyToggles {
   readonly revokedAtMs: number | null;
 }
 
+/** A key that somebody calls with. */
+export interface ApiKey extends KeyRecord {
+  /** Whether the key's user administers the platform; true says nothing about the key's scope. */
+  readonly platformAdmin: boolean;
+}
+
 export type KeyRow = typeof apiKeys.$inferSelect;
 
 const momentMs = (moment: Date | null): number | null => (moment === null ? null : moment.getTime());
 
-export function toApiKey(row: KeyRow, platformAdmin: boolean): ApiKey {
+export function toKeyRecord(row: KeyRow): KeyRecord {
   return {
     id: row.id,
     organizationId: row.organizationId,
     projectId: row.projectId,
     userId: row.userId,
-    platformAdmin,
     name: row.name,
     prefix: row.prefix,
     last4: row.last4,
@@ -66,7 +69,7 @@ export function toApiKey(row: KeyRow, platformAdmin: boolean): ApiKey {
 }
 
 /** @param nowMs milliseconds since the Unix epoch; a key that was revoked stays "revoked" past its expiry */
-export function keyStatus(key: Pick<ApiKey, 'expiresAtMs' | 'revokedAtMs'>, nowMs: number): KeyStatus {
+export function keyStatus(key: Pick<KeyRecord, 'expiresAtMs' | 'revokedAtMs'>, nowMs: number): KeyStatus {
   if (key.revokedAtMs !== null) return 'revoked';
   return key.expiresAtMs !== null && key.expiresAtMs <= nowMs ? 'expired' : 'active';
 }

@@ -3,41 +3,28 @@ import type { Db, Transaction } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
 import type { Accounts } from '#core/accounts/accounts.ts';
 import type { Actor, Audit } from '#core/audit/audit.ts';
-import type { ApiKey, KeyLimits, KeyScope, KeyStatus, KeyToggles } from './api-key.ts';
+import { type ApiKey, type KeyRecord, type KeyRow, toKeyRecord } from './api-key.ts';
+import { type CreatedKey, createKeyChanges } from './changes.ts';
+import { type KeyListing, type KeyPatch, type KeyRef, type NewKey, selectKey, selectKeys } from './key-book.ts';
+import { createLastUse } from './last-use.ts';
+import { createRevocations } from './revocations.ts';
+import { createVerifier } from './verifier.ts';
 
-export { type ApiKey, type KeyLimits, type KeyScope, type KeyStatus, keyStatus, type KeyToggles } from './api-key.ts';
-
-export interface NewKey {
-  readonly organizationId: string;
-  /** Of the same organization and not archived; the caller has looked. */
-  readonly projectId: string;
-  readonly userId: string;
-  readonly name: string;
-  readonly scope: KeyScope;
-  readonly expiresAtMs: number | null;
-  readonly limits: KeyLimits;
-  readonly toggles: KeyToggles;
-}
-
-export type KeyPatch = Partial<KeyLimits & KeyToggles & { readonly name: string }>;
-
-export interface KeyListing {
-  readonly organizationId: string;
-  readonly limit: number;
-  /** Keys made before this one (its UUID); null for the newest. */
-  readonly before: string | null;
-  readonly status: KeyStatus | null;
-}
+export {
+  type ApiKey,
+  type KeyLimits,
+  type KeyRecord,
+  type KeyScope,
+  type KeyStatus,
+  keyStatus,
+  type KeyToggles,
+} from './api-key.ts';
+export type { CreatedKey } from './changes.ts';
+export type { KeyListing, KeyPatch, KeyRef, NewKey } from './key-book.ts';
 
 export interface KeyPage {
-  readonly keys: readonly ApiKey[];
+  readonly keys: readonly KeyRecord[];
   readonly more: boolean;
-}
-
-export interface CreatedKey {
-  readonly key: ApiKey;
-  /** Shown once; it is kept nowhere. */
-  readonly secret: string;
 }
 
 export interface Keys {
@@ -62,12 +49,13 @@ export interface Keys {
   /** As `create`, inside a transaction of the caller. */
   createIn(tx: Transaction, input: NewKey, actor: Actor): Promise<CreatedKey>;
   /** Makes a key of a secret that the operator chose: printable, 32 characters or more, without a checksum. */
-  importIn(tx: Transaction, secret: string, input: NewKey, actor: Actor): Promise<ApiKey>;
+  importIn(tx: Transaction, secret: string, input: NewKey, actor: Actor): Promise<KeyRecord>;
   list(listing: KeyListing): Promise<KeyPage>;
-  get(organizationId: string, keyId: string): Promise<ApiKey | null>;
-  patch(organizationId: string, keyId: string, patch: KeyPatch, actor: Actor): Promise<ApiKey | null>;
+  get(ref: KeyRef): Promise<KeyRecord | null>;
+  /** Null when there is no such key. */
+  patch(ref: KeyRef, patch: KeyPatch, actor: Actor): Promise<KeyRecord | null>;
   /** Ends a key's life; a second call changes nothing and answers the same. Null when there is no such key. */
-  revoke(organizationId: string, keyId: string, actor: Actor): Promise<ApiKey | null>;
+  revoke(ref: KeyRef, actor: Actor): Promise<KeyRecord | null>;
   /**
    * Revokes the key of a leaked secret. True when this call ended its life, false when there was nothing to end.
    * @throws AppError invalid_value when the text is no key at all
@@ -84,4 +72,41 @@ export interface KeysOptions {
   /** What secrets begin with: "sk-hg-". Keys made under another prefix stay valid. */
   readonly keyPrefix: string;
   readonly maxActiveKeys: number;
+}
+
+/** API keys: made, found, changed, ended. */
+export function createKeys(options: KeysOptions): Keys {
+  const { db, clock } = options;
+  const verifier = createVerifier(options);
+  const lastUse = createLastUse(options);
+  const revocations = createRevocations(options.log);
+  const changes = createKeyChanges({ ...options, verifier, revocations });
+  const present = (row: KeyRow): KeyRecord => lastUse.applyTo(toKeyRecord(row));
+  return {
+    start: verifier.start,
+    verify: verifier.verify,
+    touch: lastUse.touch,
+    flush: lastUse.flush,
+    onRevoked: revocations.listen,
+    create: (input, actor) => db.orm.transaction((tx) => changes.createIn(tx, input, actor)),
+    createIn: changes.createIn,
+    importIn: changes.importIn,
+    async list(listing) {
+      const rows = await selectKeys(db, listing, new Date(clock.now()));
+      return { keys: rows.slice(0, listing.limit).map(present), more: rows.length > listing.limit };
+    },
+    async get(ref) {
+      const row = await selectKey(db, ref);
+      return row === null ? null : present(row);
+    },
+    async patch(ref, patch, actor) {
+      const row = await changes.patch(ref, patch, actor);
+      return row === null ? null : present(row);
+    },
+    async revoke(ref, actor) {
+      const row = await changes.revoke(ref, actor);
+      return row === null ? null : present(row);
+    },
+    report: changes.report,
+  };
 }

@@ -1,0 +1,130 @@
+import type { Clock } from './clock.ts';
+
+/**
+ * A bounded map in front of a slow source. What is held is answered at once, however old; older than
+ * `refreshAfterMs` it is looked up again behind the answer. While the source is away what is held stays.
+ * What the source does not have is not held, so that made-up names cannot push real ones out.
+ */
+export interface RefreshingCache<V> {
+  get(name: string): V | null | Promise<V | null>;
+  /** What is held now, without a look-up. */
+  peek(name: string): V | null;
+  /** After a change in the source: look-ups that are under way begin anew, and what is held becomes `change` of it. */
+  update(name: string, change: (held: V) => V): void;
+}
+
+export interface RefreshingCacheOptions<V> {
+  readonly clock: Clock;
+  readonly entriesMax: number;
+  readonly refreshAfterMs: number;
+  /** The source; null when it has nothing under that name. */
+  readonly load: (name: string) => Promise<V | null>;
+  /** Told when a look-up behind an answer fails; the answer stays. */
+  readonly onRefreshFailed: (error: unknown) => void;
+}
+
+interface Entry<V> {
+  value: V;
+  /** Monotonic milliseconds after which it is looked up again. */
+  refreshAtMs: number;
+  refreshing: boolean;
+  /** Since it was last passed over for eviction. */
+  used: boolean;
+}
+
+interface LookUp<V> {
+  readonly promise: Promise<V | null>;
+  /** The value was changed after the look-up began. */
+  outdated: boolean;
+}
+
+/** Between two attempts while the source is away. */
+const retryAfterMs = 1000;
+/** Look-ups that are begun anew because the value changed meanwhile; more of them answer without being held. */
+const attemptsMax = 10;
+
+interface HeldValues<V> {
+  readonly entries: Map<string, Entry<V>>;
+  readonly hold: (name: string, value: V, refreshAtMs: number) => void;
+}
+
+function createHeldValues<V>(entriesMax: number): HeldValues<V> {
+  const entries = new Map<string, Entry<V>>();
+  /** The oldest entry that was not used since it was last passed over: near to least recently used, without its cost. */
+  const evict = (): void => {
+    for (const [name, entry] of entries) {
+      entries.delete(name);
+      if (!entry.used) return;
+      entry.used = false;
+      entries.set(name, entry);
+    }
+  };
+  const hold = (name: string, value: V, refreshAtMs: number): void => {
+    const entry = entries.get(name);
+    if (entry !== undefined) {
+      entry.value = value;
+      entry.refreshAtMs = refreshAtMs;
+      return;
+    }
+    if (entries.size >= entriesMax) evict();
+    entries.set(name, { value, refreshAtMs, refreshing: false, used: false });
+  };
+  return { entries, hold };
+}
+
+export function createRefreshingCache<V>(options: RefreshingCacheOptions<V>): RefreshingCache<V> {
+  const { clock, entriesMax, refreshAfterMs, load, onRefreshFailed } = options;
+  const { entries, hold } = createHeldValues<V>(entriesMax);
+  const lookUps = new Map<string, LookUp<V>>();
+
+  const lookUp = async (name: string, state: { outdated: boolean }): Promise<V | null> => {
+    for (let attempt = 1; ; attempt += 1) {
+      state.outdated = false;
+      const value = await load(name);
+      if (!state.outdated) {
+        if (value === null) entries.delete(name);
+        else hold(name, value, clock.monotonicMs() + refreshAfterMs);
+        return value;
+      }
+      if (attempt === attemptsMax) return value;
+    }
+  };
+  const lookUpOnce = (name: string): Promise<V | null> => {
+    const running = lookUps.get(name);
+    if (running !== undefined) return running.promise;
+    const state = { outdated: false };
+    const promise = lookUp(name, state).finally(() => lookUps.delete(name));
+    lookUps.set(name, Object.assign(state, { promise }));
+    return promise;
+  };
+  const refresh = async (name: string, entry: Entry<V>): Promise<void> => {
+    entry.refreshing = true;
+    try {
+      await lookUpOnce(name);
+    } catch (error) {
+      entry.refreshAtMs = clock.monotonicMs() + retryAfterMs;
+      onRefreshFailed(error);
+    } finally {
+      entry.refreshing = false;
+    }
+  };
+  return {
+    get(name) {
+      const entry = entries.get(name);
+      if (entry === undefined) return lookUpOnce(name);
+      entry.used = true;
+      if (!entry.refreshing && clock.monotonicMs() >= entry.refreshAtMs) void refresh(name, entry);
+      return entry.value;
+    },
+    peek: (name) => entries.get(name)?.value ?? null,
+    update(name, change) {
+      const running = lookUps.get(name);
+      if (running !== undefined) running.outdated = true;
+      const entry = entries.get(name);
+      if (entry === undefined) return;
+      entry.value = change(entry.value);
+      // Two changes may arrive here in another order than they were committed in: the next use looks it up again.
+      entry.refreshAtMs = clock.monotonicMs();
+    },
+  };
+}

@@ -1,0 +1,96 @@
+import type { Clock } from '#base/clock.ts';
+import type { Db, Transaction } from '#base/db.ts';
+import { AppError } from '#base/errors.ts';
+import type { Accounts } from '#core/accounts/accounts.ts';
+import type { Actor, Audit } from '#core/audit/audit.ts';
+import { type KeyRecord, type KeyRow, toKeyRecord } from './api-key.ts';
+import {
+  type ChangeContext,
+  insertKey,
+  keyOf,
+  type KeyPatch,
+  type KeyRef,
+  keyWithHash,
+  type NewKey,
+  requireRoom,
+  type Revocation,
+  revokeKey,
+  updateKey,
+} from './key-book.ts';
+import type { Revocations } from './revocations.ts';
+import { hashSecret, importedParts, makeSecret } from './secret.ts';
+import type { Verifier } from './verifier.ts';
+
+export interface CreatedKey {
+  readonly key: KeyRecord;
+  /** Shown once; it is kept nowhere. */
+  readonly secret: string;
+}
+
+export interface KeyChanges {
+  readonly createIn: (tx: Transaction, input: NewKey, actor: Actor) => Promise<CreatedKey>;
+  readonly importIn: (tx: Transaction, secret: string, input: NewKey, actor: Actor) => Promise<KeyRecord>;
+  readonly patch: (ref: KeyRef, patch: KeyPatch, actor: Actor) => Promise<KeyRow | null>;
+  readonly revoke: (ref: KeyRef, actor: Actor) => Promise<KeyRow | null>;
+  readonly report: (secret: string, requestId: string | null) => Promise<boolean>;
+}
+
+export interface KeyChangesOptions {
+  readonly db: Db;
+  readonly clock: Clock;
+  readonly audit: Audit;
+  readonly accounts: Pick<Accounts, 'lockOrganization'>;
+  readonly keyPrefix: string;
+  readonly maxActiveKeys: number;
+  readonly verifier: Verifier;
+  readonly revocations: Revocations;
+}
+
+/** What changes keys: one transaction each, and after its commit the hot path knows. */
+export function createKeyChanges(options: KeyChangesOptions): KeyChanges {
+  const { db, clock, audit, verifier, revocations } = options;
+  const inside = (tx: Transaction): ChangeContext => ({ tx, audit, now: new Date(clock.now()) });
+  const finish = ({ row, changed }: Revocation): KeyRow => {
+    verifier.learn(row);
+    if (changed) revocations.tell(row.id);
+    return row;
+  };
+  return {
+    async createIn(tx, input, actor) {
+      const context = inside(tx);
+      await requireRoom(context, input.organizationId, options);
+      const parts = makeSecret(options.keyPrefix, input.projectId);
+      const row = await insertKey(context, input, { ...parts, imported: false }, actor);
+      return { key: toKeyRecord(row), secret: parts.secret };
+    },
+    async importIn(tx, secret, input, actor) {
+      const parts = importedParts(secret);
+      const row = await insertKey(inside(tx), input, { ...parts, imported: true }, actor);
+      verifier.allowImported(parts.secretHash);
+      return toKeyRecord(row);
+    },
+    async patch(ref, patch, actor) {
+      const row = await db.orm.transaction((tx) => updateKey(inside(tx), ref, patch, actor));
+      if (row !== null) verifier.learn(row);
+      return row;
+    },
+    async revoke(ref, actor) {
+      const done = await db.orm.transaction((tx) => revokeKey(inside(tx), keyOf(ref), 'api_key.revoked', actor));
+      return done === null ? null : finish(done);
+    },
+    async report(secret, requestId) {
+      if (!verifier.isKey(secret)) {
+        throw new AppError('invalid_value', {
+          message: 'secret: this is no API key of this gateway.',
+          param: 'secret',
+        });
+      }
+      const reporter = { userId: null, keyId: null, requestId };
+      const which = keyWithHash(hashSecret(secret));
+      const done = await db.orm.transaction((tx) => revokeKey(inside(tx), which, 'api_key.reported', reporter));
+      if (done === null) return false;
+      finish(done);
+      return done.changed;
+    },
+  };
+}

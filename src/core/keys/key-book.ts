@@ -1,0 +1,197 @@
+import { and, count, desc, eq, gt, isNotNull, isNull, lt, lte, or, type SQL } from 'drizzle-orm';
+import type { Db, Transaction } from '#base/db.ts';
+import { AppError } from '#base/errors.ts';
+import { formatId, uuidv7 } from '#base/id.ts';
+import type { Accounts } from '#core/accounts/accounts.ts';
+import type { Actor, Audit } from '#core/audit/audit.ts';
+import {
+  type KeyLimits,
+  keyAuditView,
+  type KeyRow,
+  type KeyScope,
+  type KeyStatus,
+  type KeyToggles,
+} from './api-key.ts';
+import { apiKeys } from './schema.ts';
+import type { SecretParts } from './secret.ts';
+
+export interface NewKey {
+  readonly organizationId: string;
+  /** Of the same organization and not archived; the caller has looked. */
+  readonly projectId: string;
+  readonly userId: string;
+  readonly name: string;
+  readonly scope: KeyScope;
+  readonly expiresAtMs: number | null;
+  readonly limits: KeyLimits;
+  readonly toggles: KeyToggles;
+}
+
+/** What may be changed of a key; neither its scope nor its life. Absent and undefined stay as they are. */
+export type KeyPatch = {
+  readonly [Field in keyof (KeyLimits & KeyToggles) | 'name']?:
+    | (KeyLimits & KeyToggles & { name: string })[Field]
+    | undefined;
+};
+
+export interface KeyListing {
+  readonly organizationId: string;
+  readonly limit: number;
+  /** Keys made before this one (its UUID); null for the newest. */
+  readonly before: string | null;
+  readonly status: KeyStatus | null;
+}
+
+/** A key as a caller names it: of that organization or not there. */
+export interface KeyRef {
+  readonly organizationId: string;
+  readonly keyId: string;
+}
+
+/** What a change needs: the transaction, the audit, and one moment for all its rows. */
+export interface ChangeContext {
+  readonly tx: Transaction;
+  readonly audit: Audit;
+  readonly now: Date;
+}
+
+export const keyOf = ({ organizationId, keyId }: KeyRef): SQL | undefined =>
+  and(eq(apiKeys.id, keyId), eq(apiKeys.organizationId, organizationId));
+
+function withStatus(status: KeyStatus, now: Date): SQL | undefined {
+  if (status === 'revoked') return isNotNull(apiKeys.revokedAt);
+  if (status === 'expired') return and(isNull(apiKeys.revokedAt), lte(apiKeys.expiresAt, now));
+  return and(isNull(apiKeys.revokedAt), or(isNull(apiKeys.expiresAt), gt(apiKeys.expiresAt, now)));
+}
+
+export interface LimitCheck {
+  readonly accounts: Pick<Accounts, 'lockOrganization'>;
+  readonly maxActiveKeys: number;
+}
+
+/**
+ * Refuses a key beyond the limit. The organization's row is held until the transaction ends, so that of keys made
+ * at once none is counted too late.
+ * @throws AppError key_limit_reached
+ */
+export async function requireRoom(context: ChangeContext, organizationId: string, check: LimitCheck): Promise<void> {
+  const { tx, now } = context;
+  await check.accounts.lockOrganization(tx, organizationId);
+  const [counted] = await tx
+    .select({ active: count() })
+    .from(apiKeys)
+    .where(and(eq(apiKeys.organizationId, organizationId), withStatus('active', now)));
+  if ((counted?.active ?? 0) < check.maxActiveKeys) return;
+  const message = `The organization has ${check.maxActiveKeys} active API keys, which is the limit: revoke one first.`;
+  throw new AppError('key_limit_reached', { message });
+}
+
+export async function insertKey(
+  context: ChangeContext,
+  input: NewKey,
+  secret: SecretParts & { readonly imported: boolean },
+  actor: Actor,
+): Promise<KeyRow> {
+  const { tx, now } = context;
+  const row: KeyRow = {
+    id: uuidv7(now.getTime()),
+    organizationId: input.organizationId,
+    projectId: input.projectId,
+    userId: input.userId,
+    name: input.name,
+    prefix: secret.prefix,
+    last4: secret.last4,
+    secretHash: secret.secretHash,
+    imported: secret.imported,
+    scope: input.scope,
+    createdAt: now,
+    expiresAt: input.expiresAtMs === null ? null : new Date(input.expiresAtMs),
+    lastUsedAt: null,
+    revokedAt: null,
+    ...input.limits,
+    ...input.toggles,
+  };
+  await tx.insert(apiKeys).values(row);
+  await recordChange(context, 'api_key.created', { before: null, after: row }, actor);
+  return row;
+}
+
+async function recordChange(
+  { tx, audit }: ChangeContext,
+  action: string,
+  change: { readonly before: KeyRow | null; readonly after: KeyRow },
+  actor: Actor,
+): Promise<void> {
+  await audit.record(tx, {
+    organizationId: change.after.organizationId,
+    actor,
+    action,
+    targetType: 'api_key',
+    targetId: formatId('key', change.after.id),
+    before: change.before === null ? null : keyAuditView(change.before),
+    after: keyAuditView(change.after),
+  });
+}
+
+/** Null when there is no such key. A revoked or expired key may still be renamed. */
+export async function updateKey(
+  context: ChangeContext,
+  ref: KeyRef,
+  patch: KeyPatch,
+  actor: Actor,
+): Promise<KeyRow | null> {
+  const { tx } = context;
+  const [before] = await tx.select().from(apiKeys).where(keyOf(ref)).for('update');
+  if (before === undefined) return null;
+  if (Object.values(patch).every((value) => value === undefined)) return before;
+  const [after] = await tx.update(apiKeys).set(patch).where(keyOf(ref)).returning();
+  if (after === undefined) throw new Error('a locked row was not updated');
+  await recordChange(context, 'api_key.changed', { before, after }, actor);
+  return after;
+}
+
+export interface Revocation {
+  readonly row: KeyRow;
+  /** False when the key had been revoked before. */
+  readonly changed: boolean;
+}
+
+/** @param which selects at most one key; null when there is none */
+export async function revokeKey(
+  context: ChangeContext,
+  which: SQL | undefined,
+  action: 'api_key.revoked' | 'api_key.reported',
+  actor: Actor,
+): Promise<Revocation | null> {
+  const { tx, now } = context;
+  const [before] = await tx.select().from(apiKeys).where(which).for('update');
+  if (before === undefined) return null;
+  if (before.revokedAt !== null) return { row: before, changed: false };
+  const [after] = await tx.update(apiKeys).set({ revokedAt: now }).where(which).returning();
+  if (after === undefined) throw new Error('a locked row was not updated');
+  await recordChange(context, action, { before, after }, actor);
+  return { row: after, changed: true };
+}
+
+export const keyWithHash = (secretHash: Buffer): SQL => eq(apiKeys.secretHash, secretHash);
+
+/** Newest first; one more than asked for tells whether there are more. */
+export async function selectKeys(db: Db, listing: KeyListing, now: Date): Promise<KeyRow[]> {
+  return db.orm
+    .select()
+    .from(apiKeys)
+    .where(
+      and(
+        eq(apiKeys.organizationId, listing.organizationId),
+        listing.before === null ? undefined : lt(apiKeys.id, listing.before),
+        listing.status === null ? undefined : withStatus(listing.status, now),
+      ),
+    )
+    .orderBy(desc(apiKeys.id))
+    .limit(listing.limit + 1);
+}
+
+export async function selectKey(db: Db, ref: KeyRef): Promise<KeyRow | null> {
+  const [row] = await db.orm.select().from(apiKeys).where(keyOf(ref));
+  return row ?? null;
+}

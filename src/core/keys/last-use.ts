@@ -1,0 +1,43 @@
+import type { Clock } from '#base/clock.ts';
+import type { Db } from '#base/db.ts';
+import type { KeyRecord } from './api-key.ts';
+
+export interface LastUse {
+  readonly touch: (keyId: string) => void;
+  readonly flush: () => Promise<void>;
+  /** A key with what is known of its last use here, written or not. */
+  readonly applyTo: (key: KeyRecord) => KeyRecord;
+}
+
+/** When keys were last used: kept in memory, so that a request costs no write. */
+export function createLastUse({ db, clock }: { readonly db: Db; readonly clock: Clock }): LastUse {
+  let unwritten = new Map<string, number>();
+  return {
+    touch(keyId) {
+      unwritten.set(keyId, clock.now());
+    },
+    async flush() {
+      if (unwritten.size === 0) return;
+      const taken = unwritten;
+      unwritten = new Map();
+      // In id order, so that two gateways that write at once do not wait for each other in a circle.
+      const uses = [...taken].sort(([left], [right]) => (left < right ? -1 : 1));
+      const ids = uses.map(([id]) => id);
+      const moments = uses.map(([, usedAtMs]) => new Date(usedAtMs).toISOString());
+      try {
+        await db.sql`
+          update api_keys set last_used_at = greatest(last_used_at, uses.used_at)
+          from (select * from unnest(${ids}::uuid[], ${moments}::timestamptz[]) as given (id, used_at)) uses
+          where api_keys.id = uses.id`;
+      } catch (error) {
+        for (const [id, usedAtMs] of taken) unwritten.set(id, Math.max(usedAtMs, unwritten.get(id) ?? 0));
+        throw error;
+      }
+    },
+    applyTo(key) {
+      const usedAtMs = unwritten.get(key.id);
+      if (usedAtMs === undefined) return key;
+      return { ...key, lastUsedAtMs: Math.max(usedAtMs, key.lastUsedAtMs ?? 0) };
+    },
+  };
+}

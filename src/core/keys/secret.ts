@@ -1,0 +1,66 @@
+import { hash, randomBytes } from 'node:crypto';
+import { crc32 } from 'node:zlib';
+
+/**
+ * A secret is "<prefix><project>-<random><checksum>": the prefix that operators choose, the last 12 hexadecimal
+ * digits of the project's id, 26 random characters of base62 (154 bits) and 6 of the CRC-32 of all before them. The
+ * checksum tells a mistyped key from an unknown one without a look-up; it protects nothing.
+ */
+
+const alphabet = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz';
+/** `last4` shows 24 of the checksum's bits; the random part keeps more than 128 beyond them. */
+const randomLength = 26;
+const checksumLength = 6;
+const bodyPattern = new RegExp(`[0-9a-f]{12}-[0-9A-Za-z]{${randomLength + checksumLength}}$`);
+
+/** What is stored and shown of a new secret. */
+export interface SecretParts {
+  readonly secret: string;
+  readonly secretHash: Buffer;
+  readonly prefix: string;
+  readonly last4: string;
+}
+
+function randomText(length: number): string {
+  let text = '';
+  while (text.length < length) {
+    // 248 is the largest multiple of 62 in a byte: above it the first characters would come up more often.
+    for (const byte of randomBytes(length * 2)) {
+      if (byte < 248 && text.length < length) text += alphabet.charAt(byte % 62);
+    }
+  }
+  return text;
+}
+
+function checksum(text: string): string {
+  let rest = crc32(text);
+  let digits = '';
+  for (let index = 0; index < checksumLength; index += 1) {
+    digits = alphabet.charAt(rest % 62) + digits;
+    rest = Math.floor(rest / 62);
+  }
+  return digits;
+}
+
+/** @param projectId the UUID of the project that the key is made in */
+export function makeSecret(keyPrefix: string, projectId: string): SecretParts {
+  const prefix = keyPrefix + projectId.replaceAll('-', '').slice(-12);
+  const unchecked = `${prefix}-${randomText(randomLength)}`;
+  const secret = unchecked + checksum(unchecked);
+  return { secret, secretHash: hashSecret(secret), prefix, last4: secret.slice(-4) };
+}
+
+/** What is stored and shown of a secret that the operator chose. */
+export function importedParts(secret: string): SecretParts {
+  return { secret, secretHash: hashSecret(secret), prefix: secret.slice(0, 4), last4: secret.slice(-4) };
+}
+
+/** Whether a text can be a key that was made here, under whatever prefix. */
+export function isWellFormedSecret(text: string): boolean {
+  return bodyPattern.test(text) && checksum(text.slice(0, -checksumLength)) === text.slice(-checksumLength);
+}
+
+/** SHA-256: a secret has more entropy than any guess can cover, so nothing slower is needed. */
+export function hashSecret(secret: string): Buffer {
+  return hash('sha256', secret, 'buffer');
+}

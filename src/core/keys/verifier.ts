@@ -1,0 +1,94 @@
+import { timingSafeEqual } from 'node:crypto';
+import { eq } from 'drizzle-orm';
+import type { Clock } from '#base/clock.ts';
+import { type Db, isConnectionError } from '#base/db.ts';
+import { AppError } from '#base/errors.ts';
+import type { Log } from '#base/log.ts';
+import { createRefreshingCache } from '#base/refreshing-cache.ts';
+import type { Accounts } from '#core/accounts/accounts.ts';
+import { type ApiKey, type KeyRow, keyStatus, toKeyRecord } from './api-key.ts';
+import { apiKeys } from './schema.ts';
+import { hashSecret, isWellFormedSecret } from './secret.ts';
+
+/** A key as it is held in memory: with the hash that a secret is compared to. */
+interface KnownKey {
+  readonly key: ApiKey;
+  readonly secretHash: Buffer;
+}
+
+export interface Verifier {
+  readonly start: () => Promise<void>;
+  readonly verify: (secret: string) => ApiKey | null | Promise<ApiKey | null>;
+  /** Whether a text can be a key at all, without a look-up. */
+  readonly isKey: (secret: string) => boolean;
+  /** Takes over a key as it was just changed. */
+  readonly learn: (row: KeyRow) => void;
+  /** A secret without a checksum that is a key from now on. */
+  readonly allowImported: (secretHash: Buffer) => void;
+}
+
+export interface VerifierOptions {
+  readonly db: Db;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly accounts: Pick<Accounts, 'isPlatformAdmin'>;
+}
+
+const cacheEntriesMax = 10_000;
+const cacheRefreshAfterMs = 30_000;
+
+/** Names a hash in the cache: one character a byte. */
+const nameOf = (secretHash: Buffer): string => secretHash.toString('latin1');
+
+/** The hot path of every request: from a secret to its key. */
+export function createVerifier({ db, clock, log, accounts }: VerifierOptions): Verifier {
+  const imported = new Set<string>();
+
+  const load = async (name: string): Promise<KnownKey | null> => {
+    try {
+      const secretHash = Buffer.from(name, 'latin1');
+      const [row] = await db.orm.select().from(apiKeys).where(eq(apiKeys.secretHash, secretHash));
+      if (row === undefined) return null;
+      const platformAdmin = await accounts.isPlatformAdmin(row.userId);
+      return { key: { ...toKeyRecord(row), platformAdmin }, secretHash: row.secretHash };
+    } catch (error) {
+      throw isConnectionError(error) ? new AppError('billing_unavailable', { cause: error }) : error;
+    }
+  };
+  const cache = createRefreshingCache<KnownKey>({
+    clock,
+    entriesMax: cacheEntriesMax,
+    refreshAfterMs: cacheRefreshAfterMs,
+    load,
+    onRefreshFailed: (error) => log.warn({ err: error }, 'a key could not be read again; the known one stays'),
+  });
+  const check = (known: KnownKey | null, secretHash: Buffer): ApiKey | null => {
+    if (known === null || !timingSafeEqual(known.secretHash, secretHash)) return null;
+    return keyStatus(known.key, clock.now()) === 'active' ? known.key : null;
+  };
+  return {
+    async start() {
+      const rows = await db.orm.select().from(apiKeys).where(eq(apiKeys.imported, true));
+      for (const row of rows) imported.add(nameOf(row.secretHash));
+    },
+    verify(secret) {
+      const secretHash = hashSecret(secret);
+      const name = nameOf(secretHash);
+      if (cache.peek(name) === null && !imported.has(name) && !isWellFormedSecret(secret)) return null;
+      const known = cache.get(name);
+      if (!(known instanceof Promise)) return check(known, secretHash);
+      return known.then((found) => check(found, secretHash));
+    },
+    isKey: (secret) => imported.has(nameOf(hashSecret(secret))) || isWellFormedSecret(secret),
+    learn(row) {
+      cache.update(nameOf(row.secretHash), (known) => {
+        // Of two changes made at once, the one that revoked stays.
+        if (known.key.revokedAtMs !== null && row.revokedAt === null) return known;
+        return { ...known, key: { ...known.key, ...toKeyRecord(row) } };
+      });
+    },
+    allowImported(secretHash) {
+      imported.add(nameOf(secretHash));
+    },
+  };
+}
