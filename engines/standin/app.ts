@@ -1,0 +1,179 @@
+import { createHash, timingSafeEqual } from 'node:crypto';
+import type { IncomingHttpHeaders, Server } from 'node:http';
+import type { Options } from './args.ts';
+import { answerChat } from './chat.ts';
+import { answerCompletion } from './completions.ts';
+import { answerEmbedding } from './embeddings.ts';
+import {
+  DETAIL_METHOD,
+  DETAIL_NOT_FOUND,
+  UNAUTHORIZED,
+  WRONG_MEDIA_TYPE,
+  injected,
+  invalidBody,
+  refusal,
+  type Refused,
+} from './errors.ts';
+import { createHttpServer, readBody, type Exchange } from './http.ts';
+import { mergeKnobs } from './knobs.ts';
+import { createMetrics } from './metrics.ts';
+import * as operations from './operations.ts';
+import type { Body } from './params.ts';
+import { createPrefixCache } from './prefix-cache.ts';
+import { findJsonFault } from './python.ts';
+import type { Engine } from './run.ts';
+import { Scheduler } from './scheduler.ts';
+import { hashText } from './tokenizer.ts';
+
+const CACHE_BLOCKS_MAX = 65_536;
+
+type Plain = (engine: Engine, exchange: Exchange) => void;
+type WithBody = (engine: Engine, exchange: Exchange, body: Body) => void;
+
+/** What a path answers: a GET, a POST without a body, a POST with a JSON body. */
+interface Route {
+  get?: Plain;
+  post?: Plain;
+  postBody?: WithBody;
+  /** An inference route: the knobs that break an answer from outside apply. */
+  inference?: true;
+}
+
+function routesOf(options: Options): Map<string, Route> {
+  const routes = new Map<string, Route>([
+    ['/health', { get: operations.answerHealth }],
+    ['/ping', { get: operations.answerHealth, post: operations.answerHealth }],
+    ['/version', { get: operations.answerVersion }],
+    ['/load', { get: operations.answerLoad }],
+    ['/metrics', { get: operations.answerMetrics }],
+    ['/v1/models', { get: operations.answerModels }],
+    ['/tokenize', { postBody: operations.answerTokenize }],
+    ['/detokenize', { postBody: operations.answerDetokenize }],
+  ]);
+  if (options.embedding) routes.set('/v1/embeddings', { postBody: answerEmbedding, inference: true });
+  else {
+    routes.set('/v1/chat/completions', { postBody: answerChat, inference: true });
+    routes.set('/v1/completions', { postBody: answerCompletion, inference: true });
+  }
+  if (!options.devMode) return routes;
+  routes.set('/abort_requests', { postBody: operations.answerAbort });
+  routes.set('/server_info', { get: operations.answerServerInfo, post: operations.answerServerInfo });
+  routes.set('/is_sleeping', { get: operations.answerSleeping });
+  routes.set('/sleep', { post: operations.answerSleep });
+  routes.set('/wake_up', { post: operations.answerWakeUp });
+  routes.set('/reset_prefix_cache', { post: operations.answerResetPrefixCache });
+  return routes;
+}
+
+/** vLLM guards these path prefixes alone. */
+function isGuarded(path: string): boolean {
+  return /^\/(v1|v2|inference|cohere)/.test(path);
+}
+
+function createGuard(keys: readonly string[]): (headers: IncomingHttpHeaders) => boolean {
+  const digest = (text: string): Buffer => createHash('sha256').update(text).digest();
+  const known = keys.map(digest);
+  return ({ authorization }) => {
+    if (known.length === 0) return true;
+    const [scheme, ...rest] = (authorization ?? '').split(' ');
+    if (scheme?.toLowerCase() !== 'bearer') return false;
+    const given = digest(rest.join(' '));
+    return known.some((key) => timingSafeEqual(key, given));
+  };
+}
+
+/** Reads a JSON object, or refuses it as FastAPI does. */
+function parseBody(text: string, contentType: string | undefined): { body: Body } | Refused {
+  if (!/^application\/(?:[\w.-]+\+)?json\s*(?:;|$)/i.test(contentType ?? '')) return WRONG_MEDIA_TYPE;
+  if (text === '') return invalidBody([{ type: 'missing', loc: ['body'], msg: 'Field required', input: null }]);
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch {
+    const { at, reason } = findJsonFault(text);
+    return invalidBody([
+      { type: 'json_invalid', loc: ['body', at], msg: 'JSON decode error', input: {}, ctx: { error: reason } },
+    ]);
+  }
+  if (typeof value === 'object' && value !== null && !Array.isArray(value)) return { body: value as Body };
+  const msg = 'Input should be a valid dictionary or object to extract fields from';
+  return invalidBody([{ type: 'model_attributes_type', loc: ['body'], msg, input: value }]);
+}
+
+/** Does what the knobs say instead of an answer; true when that was all. */
+function sabotage(engine: Engine, exchange: Exchange, body: Body): boolean {
+  const knobs = mergeKnobs(engine.options.knobs, body.standin);
+  if (knobs.garbage_http === true) {
+    exchange.destroy('\x00\x7f this is not HTTP \r\n\r\n');
+    return true;
+  }
+  if (knobs.status === undefined) return false;
+  const refused = injected(knobs.status, knobs.status_message, engine.options.servedNames[0] ?? '');
+  exchange.send(refused.status, 'application/json', refused.body, knobs.status === 429 || knobs.status === 503 ? ['retry-after', '1'] : []);
+  return true;
+}
+
+function answerBody(engine: Engine, exchange: Exchange, route: Route): void {
+  readBody(exchange.req, (text) => {
+    const parsed = parseBody(text, exchange.req.headers['content-type']);
+    if ('status' in parsed) {
+      exchange.json(parsed.status, parsed.body);
+      return;
+    }
+    if (route.inference === true) {
+      if (engine.refusing) {
+        const refused = refusal(500, 'InternalServerError', 'cannot schedule new futures after shutdown');
+        exchange.json(refused.status, refused.body);
+        return;
+      }
+      if (sabotage(engine, exchange, parsed.body)) return;
+    }
+    route.postBody?.(engine, exchange, parsed.body);
+  });
+}
+
+export interface App {
+  engine: Engine;
+  server: Server;
+}
+
+/** Builds the engine and its HTTP front; nothing listens yet. `log` takes whole lines. */
+export function createApp(options: Options, log: (line: string) => void): App {
+  const metrics = createMetrics();
+  const now = (): number => performance.now();
+  const engine: Engine = {
+    options,
+    metrics,
+    scheduler: new Scheduler({ sequencesMax: options.maxNumSeqs, metrics, now }),
+    cache: createPrefixCache({ blockSize: options.blockSize, blocksMax: CACHE_BLOCKS_MAX }),
+    fingerprint: `vllm-0.29.0-${hashText(options.servedNames.join(' ')).toString(16).padStart(8, '0')}`,
+    runs: new Set(),
+    now,
+    sleeping: false,
+    refusing: false,
+  };
+  const routes = routesOf(options);
+  const allowed = createGuard(options.apiKeys);
+  const server = createHttpServer(options, (exchange) => {
+    const { req, path } = exchange;
+    if (options.accessLog) log(`INFO:     "${req.method ?? ''} ${path} HTTP/${req.httpVersion}"`);
+    if (isGuarded(path) && req.method !== 'OPTIONS' && !allowed(req.headers)) {
+      exchange.answer.vary = false;
+      exchange.json(401, UNAUTHORIZED);
+      return;
+    }
+    const route = routes.get(path);
+    if (route === undefined) {
+      exchange.json(404, DETAIL_NOT_FOUND);
+      return;
+    }
+    if (req.method === 'GET' && route.get !== undefined) route.get(engine, exchange);
+    else if (req.method === 'POST' && route.post !== undefined) route.post(engine, exchange);
+    else if (req.method === 'POST' && route.postBody !== undefined) answerBody(engine, exchange, route);
+    else {
+      const verbs = [...(route.get === undefined ? [] : ['GET']), ...(route.post ?? route.postBody ? ['POST'] : [])];
+      exchange.send(405, 'application/json', DETAIL_METHOD, ['allow', verbs.join(', ')]);
+    }
+  });
+  return { engine, server };
+}

@@ -1,0 +1,147 @@
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import { randomBytes } from 'node:crypto';
+
+/** One request and the ways to answer it. */
+export interface Exchange {
+  req: IncomingMessage;
+  /** The path without query and root path. */
+  path: string;
+  query: string;
+  /** The `X-Request-Id` sent along, or null. */
+  requestId: string | null;
+  closed: () => boolean;
+  /** Runs once when the client has gone before its answer was complete. */
+  onGone: (listener: () => void) => void;
+  json: (status: number, body: string) => void;
+  send: (status: number, contentType: string | null, body: string | Buffer, extra?: readonly string[]) => void;
+  /** Sends the headers of an event stream. */
+  openStream: () => void;
+  /** Sends one frame, terminator included. */
+  frame: (text: string) => void;
+  endStream: () => void;
+  /** Whether the client reads more slowly than frames come. */
+  congested: () => boolean;
+  /** Drops the connection, optionally after some raw bytes. */
+  destroy: (lastBytes?: string) => void;
+}
+
+let dateText = '';
+let dateSecond = 0;
+
+function httpDate(): string {
+  const second = Math.floor(Date.now() / 1000);
+  if (second !== dateSecond) {
+    dateSecond = second;
+    dateText = new Date(second * 1000).toUTCString();
+  }
+  return dateText;
+}
+
+/** Sixteen hex digits, as vLLM's random ids are. */
+export function randomHex(bytes = 8): string {
+  return randomBytes(bytes).toString('hex');
+}
+
+export interface HttpOptions {
+  requestIdHeaders: boolean;
+  keepAliveTimeoutMs: number;
+  rootPath: string;
+}
+
+/** Options that change one answer's headers. */
+interface Answer {
+  vary: boolean;
+}
+
+function createExchange(req: IncomingMessage, res: ServerResponse, options: HttpOptions): Exchange & { answer: Answer } {
+  const answer: Answer = { vary: true };
+  const header = req.headers['x-request-id'];
+  const requestId = typeof header === 'string' && header !== '' ? header : null;
+  const url = req.url ?? '/';
+  const mark = url.indexOf('?');
+  let path = mark < 0 ? url : url.slice(0, mark);
+  if (options.rootPath !== '' && path.startsWith(`${options.rootPath}/`)) path = path.slice(options.rootPath.length);
+
+  const headers = (length: number | null, contentType: string | null, extra: readonly string[]): string[] => {
+    const list = ['date', httpDate(), 'server', 'uvicorn', ...extra];
+    if (length !== null) list.push('content-length', String(length));
+    if (contentType !== null) list.push('content-type', contentType);
+    if (answer.vary) list.push('vary', 'Origin');
+    if (options.requestIdHeaders) list.push('x-request-id', requestId ?? randomHex(16));
+    if (res.shouldKeepAlive) res.removeHeader('connection');
+    else list.push('connection', 'close');
+    if (length === null) list.push('transfer-encoding', 'chunked');
+    return list;
+  };
+
+  const chunk = (text: string): void => {
+    const bytes = Buffer.byteLength(text);
+    const socket = res.socket;
+    // Written past the response object: its own chunking costs three writes a frame. Only while the socket is its own.
+    if (socket === null) res.write(text);
+    else socket.write(`${bytes.toString(16)}\r\n${text}\r\n`, bytes === text.length ? 'latin1' : 'utf8');
+  };
+
+  const send: Exchange['send'] = (status, contentType, body, extra = []) => {
+    if (res.headersSent || res.destroyed) return;
+    const length = typeof body === 'string' ? Buffer.byteLength(body) : body.length;
+    res.writeHead(status, headers(length, contentType, extra));
+    res.end(body);
+  };
+
+  return {
+    req,
+    path,
+    query: mark < 0 ? '' : url.slice(mark + 1),
+    requestId,
+    answer,
+    closed: () => res.destroyed || res.writableEnded,
+    onGone(listener) {
+      res.once('close', () => {
+        if (!res.writableFinished) listener();
+      });
+    },
+    json: (status, body) => send(status, 'application/json', body),
+    send,
+    openStream() {
+      if (res.headersSent || res.destroyed) return;
+      res.writeHead(200, headers(null, 'text/event-stream; charset=utf-8', []));
+      res.flushHeaders();
+    },
+    frame(text) {
+      if (!res.destroyed && !res.writableEnded) chunk(text);
+    },
+    endStream() {
+      if (!res.destroyed) res.end();
+    },
+    congested: () => res.socket?.writableNeedDrain === true,
+    destroy(lastBytes) {
+      const socket = req.socket;
+      if (lastBytes === undefined) socket.destroy();
+      else socket.write(lastBytes, 'utf8', () => socket.destroy());
+    },
+  };
+}
+
+/** Reads a whole body as text. vLLM has no limit of its own; this one only keeps the stand-in alive. */
+export function readBody(req: IncomingMessage, done: (body: string) => void): void {
+  const chunks: Buffer[] = [];
+  req.on('data', (chunk: Buffer) => chunks.push(chunk));
+  req.on('end', () => {
+    const [first] = chunks;
+    done(chunks.length === 1 && first !== undefined ? first.toString() : Buffer.concat(chunks).toString());
+  });
+}
+
+/** Starts nothing yet: the server answers once `listen` is called on it. */
+export function createHttpServer(
+  options: HttpOptions,
+  handle: (exchange: Exchange & { answer: Answer }) => void,
+): Server {
+  const server = createServer({ keepAliveTimeout: options.keepAliveTimeoutMs, requestTimeout: 0 }, (req, res) => {
+    res.sendDate = false;
+    handle(createExchange(req, res, options));
+  });
+  server.maxHeadersCount = 256;
+  return server;
+}

@@ -1,0 +1,131 @@
+import { encodeMessages } from './conversation.ts';
+import { badRequest, invalidBody } from './errors.ts';
+import { randomHex, type Exchange } from './http.ts';
+import { renderMetrics } from './metrics.ts';
+import type { Body } from './params.ts';
+import type { Engine } from './run.ts';
+import { decode, encode } from './tokenizer.ts';
+
+/** The routes beside inference: probes, counters, tokens, and what vLLM offers in development mode. */
+
+export function answerModels(engine: Engine, exchange: Exchange): void {
+  const created = Math.floor(Date.now() / 1000);
+  const { servedNames, model, maxModelLen } = engine.options;
+  const data = servedNames.map((id) => ({
+    id,
+    object: 'model',
+    created,
+    owned_by: 'vllm',
+    root: model,
+    parent: null,
+    max_model_len: maxModelLen,
+    permission: [
+      {
+        id: `modelperm-${randomHex()}`,
+        object: 'model_permission',
+        created,
+        allow_create_engine: false,
+        allow_sampling: true,
+        allow_logprobs: true,
+        allow_search_indices: false,
+        allow_view: true,
+        allow_fine_tuning: false,
+        organization: '*',
+        group: null,
+        is_blocking: false,
+      },
+    ],
+  }));
+  exchange.json(200, JSON.stringify({ object: 'list', data }));
+}
+
+export function answerHealth(_engine: Engine, exchange: Exchange): void {
+  exchange.send(200, null, '');
+}
+
+export function answerVersion(_engine: Engine, exchange: Exchange): void {
+  exchange.json(200, '{"version":"0.29.0"}');
+}
+
+export function answerLoad(engine: Engine, exchange: Exchange): void {
+  const load = engine.options.serverLoadTracking ? engine.runs.size : 0;
+  exchange.json(200, `{"server_load":${load}}`);
+}
+
+export function answerMetrics(engine: Engine, exchange: Exchange): void {
+  const text = renderMetrics(engine.metrics, {
+    running: engine.scheduler.running,
+    waiting: engine.scheduler.waiting,
+    sleeping: engine.sleeping,
+    modelName: engine.options.servedNames[0] ?? '',
+    blockSize: engine.options.blockSize,
+  });
+  exchange.send(200, 'text/plain; version=1.0.0; charset=utf-8', text);
+}
+
+export function answerTokenize(engine: Engine, exchange: Exchange, body: Body): void {
+  let tokens: number[];
+  if (typeof body.prompt === 'string') tokens = encode(body.prompt);
+  else if (Array.isArray(body.messages)) tokens = encodeMessages(body.messages);
+  else {
+    const refused = invalidBody([{ type: 'missing', loc: ['body', 'prompt'], msg: 'Field required', input: body }]);
+    exchange.json(refused.status, refused.body);
+    return;
+  }
+  const strings = body.return_token_strs === true ? tokens.map((id) => decode([id])) : null;
+  exchange.json(
+    200,
+    JSON.stringify({ count: tokens.length, max_model_len: engine.options.maxModelLen, tokens, token_strs: strings }),
+  );
+}
+
+export function answerDetokenize(_engine: Engine, exchange: Exchange, body: Body): void {
+  const { tokens } = body;
+  if (!Array.isArray(tokens) || !tokens.every((id) => Number.isInteger(id))) {
+    const refused = invalidBody([{ type: 'missing', loc: ['body', 'tokens'], msg: 'Field required', input: body }]);
+    exchange.json(refused.status, refused.body);
+    return;
+  }
+  exchange.json(200, JSON.stringify({ prompt: decode(tokens) }));
+}
+
+/** Ends requests by their ids; the answer counts the ids given, whether or not one was found. */
+export function answerAbort(engine: Engine, exchange: Exchange, body: Body): void {
+  const ids = body.request_ids;
+  if (!Array.isArray(ids) || !ids.every((id) => typeof id === 'string')) {
+    const refused = badRequest('request_ids must be a list of strings');
+    exchange.json(refused.status, refused.body);
+    return;
+  }
+  engine.scheduler.abort(ids);
+  exchange.json(200, `{"status":"aborted","aborted":${ids.length}}`);
+}
+
+export function answerSleeping(engine: Engine, exchange: Exchange): void {
+  exchange.json(200, `{"is_sleeping":${engine.sleeping}}`);
+}
+
+/** Sleeping ends what runs, unless told to keep it, and makes new requests wait. */
+export function answerSleep(engine: Engine, exchange: Exchange): void {
+  const mode = new URLSearchParams(exchange.query).get('mode') ?? 'abort';
+  engine.sleeping = true;
+  engine.scheduler.pause(true);
+  if (mode === 'abort') engine.scheduler.abortAll();
+  exchange.send(200, null, '');
+}
+
+export function answerWakeUp(engine: Engine, exchange: Exchange): void {
+  engine.sleeping = false;
+  engine.scheduler.pause(false);
+  exchange.send(200, null, '');
+}
+
+export function answerResetPrefixCache(engine: Engine, exchange: Exchange): void {
+  engine.cache.reset();
+  exchange.send(200, null, '');
+}
+
+export function answerServerInfo(engine: Engine, exchange: Exchange): void {
+  const note = 'stand-in engine: behaves like vLLM on the wire, has no model';
+  exchange.json(200, JSON.stringify({ vllm_config: note, name: engine.options.name, vllm_env: {}, system_env: {} }));
+}

@@ -1,0 +1,219 @@
+import { observe, type Metrics } from './metrics.ts';
+
+export type FinishReason = 'stop' | 'length' | 'abort';
+
+/** How long tokens take. */
+export interface Pace {
+  ttftMs: number;
+  tpotMs: number;
+  jitter: number;
+}
+
+/** One running generation: one choice of one request. */
+export interface Sequence {
+  /** What `/abort_requests` calls it. */
+  id: string;
+  promptTokens: number;
+  cachedTokens: number;
+  pace: Pace;
+  /** Tokens made in one turn of the event loop when nothing slows them down. */
+  burst: number;
+  /** Makes the next token; returns true when it was the last. */
+  step: (generated: number) => boolean;
+  /** Told when the engine ends the sequence before its last token. */
+  aborted: () => void;
+  generated: number;
+  state: 'new' | 'waiting' | 'running' | 'done';
+  submittedMs: number;
+  dueMs: number;
+}
+
+const CATCH_UP_TOKENS_MAX = 64;
+/** A sequence that fell behind further than this goes on from now instead of catching up. */
+const LAG_MS_MAX = 50;
+
+/** Spreads a time by its jitter. */
+function spread(ms: number, jitter: number): number {
+  return jitter === 0 ? ms : ms * (1 + (Math.random() * 2 - 1) * jitter);
+}
+
+/**
+ * Runs sequences as a continuous-batching engine does: up to `sequencesMax` at once, the rest in a queue. Sequences
+ * that wait for time share one ticker with a bucket per millisecond; the others share one turn of the event loop.
+ */
+export class Scheduler {
+  readonly #metrics: Metrics;
+  readonly #now: () => number;
+  readonly #sequencesMax: number;
+  readonly #queue = new Set<Sequence>();
+  readonly #byId = new Map<string, Set<Sequence>>();
+  readonly #buckets = new Map<number, Sequence[]>();
+  #eager: Sequence[] = [];
+  #running = 0;
+  #paused = false;
+  #pumping = false;
+  #ticker: NodeJS.Timeout | null = null;
+  #tickedMs = 0;
+
+  constructor(options: { sequencesMax: number; metrics: Metrics; now: () => number }) {
+    this.#metrics = options.metrics;
+    this.#now = options.now;
+    this.#sequencesMax = options.sequencesMax;
+  }
+
+  /** Sequences that are generating. */
+  get running(): number {
+    return this.#running;
+  }
+
+  /** Sequences in the queue. */
+  get waiting(): number {
+    return this.#queue.size;
+  }
+
+  submit(sequence: Sequence): void {
+    sequence.submittedMs = this.#now();
+    const same = this.#byId.get(sequence.id);
+    if (same === undefined) this.#byId.set(sequence.id, new Set([sequence]));
+    else same.add(sequence);
+    if (!this.#paused && this.#running < this.#sequencesMax && this.#queue.size === 0) {
+      this.#run(sequence);
+      return;
+    }
+    sequence.state = 'waiting';
+    this.#queue.add(sequence);
+  }
+
+  /** Takes a sequence out without a word, as when its client has left. */
+  drop(sequence: Sequence): void {
+    if (sequence.state === 'done' || sequence.state === 'new') return;
+    this.#metrics.abortedRequests += 1;
+    this.#release(sequence);
+  }
+
+  /** Ends every sequence of these ids through `aborted`. */
+  abort(ids: Iterable<string>): void {
+    for (const id of ids) {
+      for (const sequence of [...(this.#byId.get(id) ?? [])]) {
+        if (sequence.state === 'done') continue;
+        this.drop(sequence);
+        sequence.aborted();
+      }
+    }
+  }
+
+  abortAll(): void {
+    this.abort([...this.#byId.keys()]);
+  }
+
+  /** While paused, requests are taken and wait. */
+  pause(paused: boolean): void {
+    this.#paused = paused;
+    this.#admitWaiting();
+  }
+
+  #release(sequence: Sequence): void {
+    if (sequence.state === 'running') this.#running -= 1;
+    this.#queue.delete(sequence);
+    sequence.state = 'done';
+    const same = this.#byId.get(sequence.id);
+    same?.delete(sequence);
+    if (same?.size === 0) this.#byId.delete(sequence.id);
+    this.#admitWaiting();
+  }
+
+  #admitWaiting(): void {
+    if (this.#paused) return;
+    for (const sequence of this.#queue) {
+      if (this.#running >= this.#sequencesMax) return;
+      this.#queue.delete(sequence);
+      this.#run(sequence);
+    }
+  }
+
+  #run(sequence: Sequence): void {
+    sequence.state = 'running';
+    this.#running += 1;
+    const { ttftMs, tpotMs, jitter } = sequence.pace;
+    if (ttftMs === 0 && tpotMs === 0) {
+      this.#startEager(sequence);
+      return;
+    }
+    sequence.dueMs = this.#now() + spread(ttftMs === 0 ? tpotMs : ttftMs, jitter);
+    this.#park(sequence);
+  }
+
+  #makeToken(sequence: Sequence): void {
+    const metrics = this.#metrics;
+    if (sequence.generated === 0) {
+      metrics.promptTokens += sequence.promptTokens;
+      metrics.cachedPromptTokens += sequence.cachedTokens;
+      metrics.prefixQueries += sequence.promptTokens;
+      metrics.prefixHits += sequence.cachedTokens;
+      observe(metrics.firstTokenSeconds, (this.#now() - sequence.submittedMs) / 1000);
+    }
+    sequence.generated += 1;
+    metrics.generationTokens += 1;
+    const last = sequence.step(sequence.generated);
+    if (last && sequence.state === 'running') this.#release(sequence);
+  }
+
+  #startEager(sequence: Sequence): void {
+    this.#eager.push(sequence);
+    if (this.#pumping) return;
+    this.#pumping = true;
+    setImmediate(() => this.#pump());
+  }
+
+  #pump(): void {
+    const turn = this.#eager;
+    this.#eager = [];
+    for (const sequence of turn) {
+      for (let made = 0; made < sequence.burst && sequence.state === 'running'; made += 1) this.#makeToken(sequence);
+      if (sequence.state === 'running') this.#eager.push(sequence);
+    }
+    this.#pumping = this.#eager.length > 0;
+    if (this.#pumping) setImmediate(() => this.#pump());
+  }
+
+  #park(sequence: Sequence): void {
+    if (this.#ticker === null) {
+      this.#tickedMs = Math.max(this.#tickedMs, Math.floor(this.#now()) - 1);
+      this.#ticker = setInterval(() => this.#tick(), 1);
+    }
+    const slot = Math.max(Math.ceil(sequence.dueMs), this.#tickedMs + 1);
+    const bucket = this.#buckets.get(slot);
+    if (bucket === undefined) this.#buckets.set(slot, [sequence]);
+    else bucket.push(sequence);
+  }
+
+  #tick(): void {
+    const atMs = Math.floor(this.#now());
+    while (this.#tickedMs < atMs) {
+      this.#tickedMs += 1;
+      const due = this.#buckets.get(this.#tickedMs);
+      if (due === undefined) continue;
+      this.#buckets.delete(this.#tickedMs);
+      for (const sequence of due) if (sequence.state === 'running') this.#advance(sequence, atMs);
+    }
+    if (this.#buckets.size > 0 || this.#ticker === null) return;
+    clearInterval(this.#ticker);
+    this.#ticker = null;
+  }
+
+  #advance(sequence: Sequence, atMs: number): void {
+    const { tpotMs, jitter } = sequence.pace;
+    for (let made = 0; made < CATCH_UP_TOKENS_MAX; made += 1) {
+      this.#makeToken(sequence);
+      if (sequence.state !== 'running') return;
+      if (tpotMs === 0) {
+        this.#startEager(sequence);
+        return;
+      }
+      sequence.dueMs += spread(tpotMs, jitter);
+      if (sequence.dueMs > atMs) break;
+    }
+    if (sequence.dueMs < atMs - LAG_MS_MAX) sequence.dueMs = atMs;
+    this.#park(sequence);
+  }
+}

@@ -1,0 +1,163 @@
+/**
+ * A tokenizer of the stand-in's own: words with their leading space, digits by three, single marks; a character
+ * beyond the alphabets costs two tokens and one outside the basic plane three, and its text appears with the last of
+ * them, as with the byte tokens of a real vocabulary.
+ */
+
+const LETTER = 1;
+const DIGIT = 2;
+const SPACE = 3;
+const OTHER = 0;
+const WORD_CHARS_MAX = 16;
+
+const CLASSES = new Uint8Array(0x800);
+for (let code = 0; code < 0x800; code += 1) {
+  const char = String.fromCharCode(code);
+  if (/\p{L}|\p{M}/u.test(char)) CLASSES[code] = LETTER;
+  else if (code >= 48 && code <= 57) CLASSES[code] = DIGIT;
+  else if (code === 32) CLASSES[code] = SPACE;
+}
+
+function classAt(text: string, at: number): number {
+  const code = text.charCodeAt(at);
+  return code < 0x800 ? (CLASSES[code] ?? OTHER) : OTHER;
+}
+
+function runEnd(text: string, from: number, kind: number, charsMax: number): number {
+  const stop = Math.min(text.length, from + charsMax);
+  let at = from;
+  while (at < stop && classAt(text, at) === kind) at += 1;
+  return at;
+}
+
+/** End of the unit that starts at `at`. */
+function unitEnd(text: string, at: number): number {
+  const kind = classAt(text, at);
+  if (kind === LETTER) return runEnd(text, at, LETTER, WORD_CHARS_MAX);
+  if (kind === DIGIT) return runEnd(text, at, DIGIT, 3);
+  if (kind === SPACE) {
+    const next = at + 1;
+    if (next >= text.length) return next;
+    const nextKind = classAt(text, next);
+    if (nextKind === LETTER) return runEnd(text, next, LETTER, WORD_CHARS_MAX);
+    if (nextKind === SPACE) {
+      const end = runEnd(text, next, SPACE, WORD_CHARS_MAX);
+      return end < text.length && classAt(text, end) === LETTER ? end - 1 : end;
+    }
+    const code = text.charCodeAt(next);
+    return nextKind === OTHER && code > 32 && code < 127 ? next + 1 : next;
+  }
+  const code = text.charCodeAt(at);
+  if (code >= 0xd800 && code < 0xdc00 && at + 1 < text.length) {
+    const low = text.charCodeAt(at + 1);
+    if (low >= 0xdc00 && low < 0xe000) return at + 2;
+  }
+  return at + 1;
+}
+
+/** Tokens that a unit costs. */
+function unitCost(text: string, start: number, end: number): number {
+  const code = text.charCodeAt(start);
+  if (code < 0x800) return 1;
+  return end - start === 2 ? 3 : 2;
+}
+
+/** Splits text into tokens. A token that completes no character is the empty string. */
+export function splitTokens(text: string): string[] {
+  const tokens: string[] = [];
+  for (let at = 0; at < text.length; ) {
+    const end = unitEnd(text, at);
+    for (let cost = unitCost(text, at, end); cost > 1; cost -= 1) tokens.push('');
+    tokens.push(text.slice(at, end));
+    at = end;
+  }
+  return tokens;
+}
+
+const FNV_PRIME = 16_777_619;
+
+/** 32-bit hash of a text, the start of every deterministic choice. */
+export function hashText(text: string, seed = 2_166_136_261): number {
+  let hash = seed;
+  for (let at = 0; at < text.length; at += 1) hash = Math.imul(hash ^ text.charCodeAt(at), FNV_PRIME);
+  return hash >>> 0;
+}
+
+/** What is known of a prompt without keeping its text. */
+export interface PromptScan {
+  count: number;
+  hash: number;
+  /** One 53-bit hash per full block, each of the whole prompt up to that block's end. */
+  blocks: number[];
+}
+
+/** Reads a prompt piece by piece, counts its tokens and hashes it block by block for the prefix cache. */
+export function createPromptScanner(blockSize: number): {
+  text: (text: string) => void;
+  special: (id: number) => void;
+  result: () => PromptScan;
+} {
+  let count = 0;
+  let hash = 2_166_136_261;
+  let second = 40_389;
+  let blockEnd = blockSize;
+  const blocks: number[] = [];
+  const passed = (cost: number): void => {
+    count += cost;
+    if (count < blockEnd) return;
+    blockEnd += blockSize;
+    blocks.push((hash >>> 0) * 2_097_152 + ((second >>> 0) & 0x1f_ffff));
+  };
+  return {
+    text(text) {
+      for (let at = 0; at < text.length; ) {
+        const end = unitEnd(text, at);
+        const cost = unitCost(text, at, end);
+        for (; at < end; at += 1) {
+          const code = text.charCodeAt(at);
+          hash = Math.imul(hash ^ code, FNV_PRIME);
+          second = Math.imul(second + code, 0x5bd1e995) ^ (second >>> 15);
+        }
+        passed(cost);
+      }
+    },
+    special(id) {
+      hash = Math.imul(hash ^ (id + 0x1_0000), FNV_PRIME);
+      second = Math.imul(second + id + 0x1_0000, 0x5bd1e995) ^ (second >>> 15);
+      passed(1);
+    },
+    result: () => ({ count, hash: hash >>> 0, blocks }),
+  };
+}
+
+const IDS_KEPT_MAX = 200_000;
+const textOfId = new Map<number, string>();
+
+/** Number of a token: a 24-bit hash of its text; `step` tells the parts of one character apart. */
+export function tokenId(text: string, step = 0): number {
+  const id = 256 + (hashText(text, 2_166_136_261 ^ step) >>> 8);
+  if (textOfId.size < IDS_KEPT_MAX && !textOfId.has(id)) textOfId.set(id, step === 0 ? text : '');
+  return id;
+}
+
+/** Ids of a text's tokens. */
+export function encode(text: string): number[] {
+  const tokens = splitTokens(text);
+  const ids: number[] = [];
+  for (let at = 0; at < tokens.length; at += 1) {
+    let end = at;
+    while (tokens[end] === '' && end + 1 < tokens.length) end += 1;
+    for (let step = end - at; step >= 0; step -= 1) ids.push(tokenId(tokens[end] ?? '', step));
+    at = end;
+  }
+  return ids;
+}
+
+const WORDS = 'water river gate stone light slow under over turn race mill weir bank still bright old'.split(' ');
+
+/** Text of token ids: those that this process has handed out come back exactly, any other becomes some word. */
+export function decode(ids: readonly number[]): string {
+  let text = '';
+  for (const id of ids) text += textOfId.get(id) ?? ` ${WORDS[Math.abs(Math.trunc(id)) % WORDS.length] ?? ''}`;
+  return text;
+}
