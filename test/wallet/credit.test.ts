@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { uuidv7 } from '#base/id.ts';
-import { bookingOf, nobody, useWallet } from './support.ts';
+import { bookingOf, useWallet } from './support.ts';
 
 const usd = 10n ** 12n;
 
@@ -44,16 +44,16 @@ describe('a credit', () => {
     expect([...rows]).toEqual([
       { debit_account: 'funding', credit_account: 'wallet', amount: '5000000000000', currency: 'USD', note: 'May' },
     ]);
-    expect(bench.audited.filter((change) => change.organizationId === organizationId)).toEqual([
+    const audited = await bench.db.sql`SELECT * FROM audit_log WHERE organization_id = ${organizationId}`;
+    expect(audited).toMatchObject([
       {
-        organizationId,
-        actor: { userId: actor.userId, keyId: actor.keyId },
-        action: 'wallet.credit',
-        targetType: 'ledger_entry',
-        targetId: result.entry.id,
+        actor_user_id: actor.userId,
+        actor_key_id: actor.keyId,
+        action: 'wallet.credited',
+        target_type: 'wallet',
         before: { balance: '0' },
         after: { balance: '5', amount: '5', reference: 'invoice 1', note: 'May' },
-        requestId: actor.requestId,
+        request_id: actor.requestId,
       },
     ]);
   });
@@ -99,10 +99,28 @@ describe('a credit', () => {
     ]);
   });
 
+  it('is part of a balance that is read meanwhile exactly when listeners were told before', async () => {
+    const organizationIds = await Promise.all(Array.from({ length: 40 }, () => bench.openWallet()));
+    const told = new Map<string, bigint>();
+    const stop = bench.wallet.onCredit((id, deltaPicoUsd) => told.set(id, deltaPicoUsd));
+    const seen = await Promise.all(
+      organizationIds.map(async (organizationId, i) => {
+        const credit = bench.wallet.credit(bookingOf(organizationId, usd, 'meanwhile'));
+        for (let turn = 0; turn < i % 5; turn += 1) await bench.db.sql`SELECT 1`;
+        const balancePicoUsd = await bench.wallet.balance(organizationId);
+        const toldPicoUsd = told.get(organizationId) ?? 0n;
+        await credit;
+        return { balancePicoUsd, toldPicoUsd };
+      }),
+    );
+    stop();
+    expect(seen.filter(({ balancePicoUsd, toldPicoUsd }) => balancePicoUsd !== toldPicoUsd)).toEqual([]);
+  });
+
   it('of a transaction that is rolled back leaves nothing', async () => {
     const organizationId = await bench.openWallet();
     const undone = bench.db.orm.transaction(async (tx) => {
-      await bench.wallet.creditWithin(tx, bookingOf(organizationId, usd, 'undone'));
+      await bench.wallet.creditIn(tx, bookingOf(organizationId, usd, 'undone'));
       throw new Error('undone');
     });
     await expect(undone).rejects.toThrow('undone');
@@ -167,7 +185,7 @@ describe('the ledger', () => {
       const page = await bench.wallet.ledger(organizationId, { limit: 3, cursor });
       seen.push(...page.entries.map((entry) => entry.reference));
       cursor = page.nextCursor;
-      await bench.wallet.credit({ ...bookingOf(organizationId, 1n, `late ${cursor}`), actor: nobody });
+      await bench.wallet.credit(bookingOf(organizationId, 1n, `late ${cursor}`));
     } while (cursor !== null);
     expect(seen).toEqual([7, 6, 5, 4, 3, 2, 1].map((i) => `credit ${i}`));
   });

@@ -2,7 +2,8 @@ import { afterAll, beforeAll } from 'vitest';
 import { systemClock } from '#base/clock.ts';
 import { connectDb, type Db } from '#base/db.ts';
 import { uuidv7 } from '#base/id.ts';
-import { type Booking, createWallet, type Wallet, type WalletChange } from '#core/wallet/wallet.ts';
+import { createAudit, gatewayActor } from '#core/audit/audit.ts';
+import { type Booking, createWallet, type Wallet } from '#core/wallet/wallet.ts';
 import { createTestDatabase } from '../support/database.ts';
 
 export interface WalletBench {
@@ -11,8 +12,6 @@ export interface WalletBench {
   /** A second gateway on the same database, with connections of its own. */
   readonly otherDb: Db;
   readonly otherWallet: Wallet;
-  /** What the wallet handed to the audit. */
-  readonly audited: WalletChange[];
   /** Makes a wallet, credited when an amount is given. */
   openWallet(creditPicoUsd?: bigint): Promise<string>;
 }
@@ -25,21 +24,14 @@ export function useWallet(): WalletBench {
     const database = await createTestDatabase();
     const db = connectDb(database.url, { poolMax: 8 });
     const otherDb = connectDb(database.url, { poolMax: 8 });
-    const audited: WalletChange[] = [];
-    const audit = {
-      async record(_tx: unknown, change: WalletChange) {
-        audited.push(change);
-        await Promise.resolve();
-      },
-    };
+    const audit = createAudit({ clock: systemClock });
     const wallet = createWallet({ db, clock: systemClock, audit });
-    const otherWallet = createWallet({ db: otherDb, clock: systemClock });
+    const otherWallet = createWallet({ db: otherDb, clock: systemClock, audit });
     bench = {
       db,
       wallet,
       otherDb,
       otherWallet,
-      audited,
       async openWallet(creditPicoUsd) {
         const organizationId = uuidv7();
         await db.orm.transaction((tx) => wallet.open(tx, organizationId));
@@ -72,17 +64,12 @@ export function useWallet(): WalletBench {
     get otherWallet() {
       return opened().otherWallet;
     },
-    get audited() {
-      return opened().audited;
-    },
     openWallet: (creditPicoUsd) => opened().openWallet(creditPicoUsd),
   };
 }
 
-export const nobody = { userId: null, keyId: null, requestId: null };
-
 export function bookingOf(organizationId: string, amountPicoUsd: bigint, reference: string): Booking {
-  return { organizationId, amountPicoUsd, reference, note: null, actor: nobody };
+  return { organizationId, amountPicoUsd, reference, note: null, actor: gatewayActor };
 }
 
 /** All accounts of the whole ledger: what came in less what went out, by account and together. */

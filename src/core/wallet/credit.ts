@@ -1,15 +1,9 @@
 import { and, eq } from 'drizzle-orm';
 import type { Transaction } from '#base/db.ts';
 import { uuidv7 } from '#base/id.ts';
+import type { Actor } from '#core/audit/audit.ts';
 import { type LedgerEntry, toLedgerEntry } from './ledger.ts';
 import { ledgerEntries, wallets } from './schema.ts';
-
-/** Who makes a change, and in which request. */
-export interface WalletActor {
-  readonly userId: string | null;
-  readonly keyId: string | null;
-  readonly requestId: string | null;
-}
 
 /** A change of a balance that a person decided on. */
 export interface Booking {
@@ -19,7 +13,7 @@ export interface Booking {
   /** The caller's own name for it, unique in the organization: a repetition books nothing. */
   readonly reference: string;
   readonly note: string | null;
-  readonly actor: WalletActor;
+  readonly actor: Actor;
 }
 
 export type BookingType = 'credit' | 'adjustment';

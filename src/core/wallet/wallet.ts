@@ -2,7 +2,10 @@ import { and, eq } from 'drizzle-orm';
 import type { ISql, PendingQuery, Row } from 'postgres';
 import type { Clock } from '#base/clock.ts';
 import type { Db, Transaction } from '#base/db.ts';
+import { formatId } from '#base/id.ts';
 import { formatUsd } from '#base/money.ts';
+import type { Audit, AuditEntry } from '#core/audit/audit.ts';
+import { createBookingTracker } from './booking-tracker.ts';
 import { type Charge, chargeStatement } from './charge.ts';
 import { book, type Booking, type BookingResult, type BookingType, insertWallet } from './credit.ts';
 import { type LedgerPage, type LedgerPageRequest, type LedgerProof, proveLedger, readLedgerPage } from './ledger.ts';
@@ -15,26 +18,10 @@ import { wallets } from './schema.ts';
  */
 
 export type { Charge } from './charge.ts';
-export type { Booking, BookingResult, WalletActor } from './credit.ts';
+export type { Booking, BookingResult } from './credit.ts';
 export type { HoldRefused, HoldRequest, JsonHold, StreamHold, TokenPrice } from './holds.ts';
 export { holdForJson, holdForStream, STREAM_OUTPUT_TOKENS_AHEAD } from './holds.ts';
 export type { LedgerEntry, LedgerEntryType, LedgerPage, LedgerPageRequest, LedgerProof } from './ledger.ts';
-
-/** The part of the audit that a booking needs: a row in the booking's own transaction. */
-export interface WalletAudit {
-  record(tx: Transaction, change: WalletChange): Promise<void>;
-}
-
-export interface WalletChange {
-  readonly organizationId: string;
-  readonly actor: { readonly userId: string | null; readonly keyId: string | null };
-  readonly action: string;
-  readonly targetType: string;
-  readonly targetId: string;
-  readonly before: Readonly<Record<string, string>>;
-  readonly after: Readonly<Record<string, string | null>>;
-  readonly requestId: string | null;
-}
 
 /** Told of every credit and adjustment once it is committed. */
 export type CreditListener = (organizationId: string, deltaPicoUsd: bigint) => void;
@@ -42,17 +29,18 @@ export type CreditListener = (organizationId: string, deltaPicoUsd: bigint) => v
 export interface Wallet {
   /** Makes the wallet of an organization in the transaction that makes the organization. */
   open(tx: Transaction, organizationId: string): Promise<void>;
-  /** Pico-dollars; 0 for an organization that has no wallet. */
+  /**
+   * Pico-dollars; 0 for an organization that has no wallet. What this wallet books at the same time is told to the
+   * listeners of `onCredit` before the answer when it is part of it, after the answer when it is not.
+   */
   balance(organizationId: string): Promise<bigint>;
   /**
    * Adds money, once per organization and reference.
    * @throws RangeError for an amount that is not above zero
    */
   credit(booking: Booking): Promise<BookingResult>;
-  /** The same inside a transaction of the caller's, who calls `announce` once it is committed. */
-  creditWithin(tx: Transaction, booking: Booking): Promise<BookingResult>;
-  /** Tells the listeners of a booking made by `creditWithin`; repetitions and refusals are nobody's news. */
-  announce(result: BookingResult): void;
+  /** The same in the transaction that makes an organization: nobody follows its balance yet, so nobody is told. */
+  creditIn(tx: Transaction, booking: Booking): Promise<BookingResult>;
   /**
    * Corrects a balance up or down, once per organization and reference; never below zero.
    * @throws RangeError for an amount of zero
@@ -71,11 +59,12 @@ export interface Wallet {
 export interface WalletOptions {
   readonly db: Db;
   readonly clock: Clock;
-  readonly audit?: WalletAudit;
+  readonly audit: Audit;
 }
 
 export function createWallet({ db, clock, audit }: WalletOptions): Wallet {
   const listeners = new Set<CreditListener>();
+  const bookings = createBookingTracker();
   const now = (): Date => new Date(clock.now());
 
   async function bookWithin(tx: Transaction, type: BookingType, booking: Booking): Promise<BookingResult> {
@@ -83,28 +72,30 @@ export function createWallet({ db, clock, audit }: WalletOptions): Wallet {
       throw new RangeError(`a ${type} of ${booking.amountPicoUsd} pico-dollars`);
     }
     const result = await book(tx, type, booking, now());
-    if (result.kind === 'created') await audit?.record(tx, describeChange(booking, result));
+    if (result.kind === 'created') await audit.record(tx, describeChange(booking, result));
     return result;
-  }
-
-  function announce(result: BookingResult): void {
-    if (result.kind !== 'created') return;
-    for (const listener of listeners) listener(result.entry.organizationId, result.entry.amountPicoUsd);
   }
 
   async function bookAlone(type: BookingType, booking: Booking): Promise<BookingResult> {
     const result = await db.orm.transaction((tx) => bookWithin(tx, type, booking));
-    announce(result);
+    if (result.kind === 'created') {
+      for (const listener of listeners) listener(result.entry.organizationId, result.entry.amountPicoUsd);
+    }
     return result;
   }
 
   return {
     open: (tx, organizationId) => insertWallet(tx, organizationId, now()),
-    balance: (organizationId) => readBalance(db, organizationId),
-    credit: (booking) => bookAlone('credit', booking),
-    creditWithin: (tx, booking) => bookWithin(tx, 'credit', booking),
-    announce,
-    adjust: (booking) => bookAlone('adjustment', booking),
+    async balance(organizationId) {
+      for (;;) {
+        await bookings.settled(organizationId);
+        const balancePicoUsd = await readBalance(db, organizationId);
+        if (!bookings.running(organizationId)) return balancePicoUsd;
+      }
+    },
+    credit: (booking) => bookings.track(booking.organizationId, bookAlone('credit', booking)),
+    creditIn: (tx, booking) => bookWithin(tx, 'credit', booking),
+    adjust: (booking) => bookings.track(booking.organizationId, bookAlone('adjustment', booking)),
     chargeStatement: (sql, charges) => chargeStatement(sql, charges, now()),
     ledger: (organizationId, page) => readLedgerPage(db, organizationId, page),
     verify: (organizationId) => proveLedger(db, organizationId),
@@ -125,22 +116,21 @@ async function readBalance(db: Db, organizationId: string): Promise<bigint> {
 
 function describeChange(
   booking: Booking,
-  result: Extract<BookingResult, { kind: 'created' | 'repeated' }>,
-): WalletChange {
-  const { entry } = result;
+  { entry }: Extract<BookingResult, { kind: 'created' | 'repeated' }>,
+): AuditEntry {
   return {
     organizationId: entry.organizationId,
-    actor: { userId: booking.actor.userId, keyId: booking.actor.keyId },
-    action: `wallet.${entry.type}`,
-    targetType: 'ledger_entry',
-    targetId: entry.id,
+    actor: booking.actor,
+    action: entry.type === 'credit' ? 'wallet.credited' : 'wallet.adjusted',
+    targetType: 'wallet',
+    targetId: formatId('org', entry.organizationId),
     before: { balance: formatUsd(entry.balanceAfterPicoUsd - entry.amountPicoUsd) },
     after: {
       balance: formatUsd(entry.balanceAfterPicoUsd),
       amount: formatUsd(entry.amountPicoUsd),
       reference: entry.reference,
       note: entry.note,
+      ledger_entry: formatId('le', entry.id),
     },
-    requestId: booking.actor.requestId,
   };
 }
