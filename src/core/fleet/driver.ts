@@ -1,10 +1,11 @@
-import type { Endpoint } from '#base/endpoint.ts';
-import type { EngineKind } from '#core/catalog/catalog.ts';
+import type { EngineDefinition } from '#core/catalog/catalog.ts';
+import type { Replica } from './lease.ts';
 
-/** What a driver is asked to run. Two specs with one hash are interchangeable. */
+/** What a driver is asked to run. Two specs of one engine with the same hash are interchangeable. */
 export interface EngineSpec {
   readonly engineId: string;
   readonly hash: string;
+  readonly definition: EngineDefinition;
 }
 
 /** How a replica ended. `asked` tells a stop that was wanted from a crash, which an exit code cannot. */
@@ -21,26 +22,22 @@ export interface ReplicaExit {
 
 /** A replica as the driver finds it; the fleet believes nothing else. */
 export interface ObservedReplica {
-  readonly id: string;
-  readonly engineId: string;
+  readonly replica: Replica;
   readonly specHash: string;
   readonly state: 'running' | 'stopping' | 'exited';
-  readonly endpoint: Endpoint;
-  readonly upstreamModel: string | null;
-  readonly headerLines: string;
-  readonly forcedUsage: boolean;
-  readonly kind: EngineKind;
   /** `assumed`: somebody else watches over it, route to it at once; `probe`: ready when GET /health says so. */
   readonly health: 'assumed' | 'probe';
-  /** Set when state is `exited`; such a replica is reported once and then forgotten. */
+  /** Set when state is `exited`; such a replica is observed once and then forgotten. */
   readonly exit: ReplicaExit | null;
 }
 
 /**
  * Runs engines somewhere. Declarative: `apply` says how many replicas of a spec there should be and returns when that
- * is under way; `observe` says what there is, whoever started it. Containers and services fit the same three calls.
+ * is under way; `observe` says what there is, whoever started it. Containers and services fit the same calls.
  */
 export interface EngineDriver {
+  /** The spec of a definition, with a hash over all that would make a running replica the wrong one. */
+  specOf(definition: EngineDefinition): EngineSpec;
   /** Finds what an earlier gateway left, keeps what runs one of `specs`, ends the rest. Called once, first. */
   adopt(specs: readonly EngineSpec[]): Promise<void>;
   /** Wants `count` replicas of `spec`, and none of the engine's other specs. */

@@ -1,0 +1,66 @@
+import { createHash } from 'node:crypto';
+import type { Endpoint } from '#base/endpoint.ts';
+import type { EngineDefinition } from '#core/catalog/catalog.ts';
+import type { EngineDriver, EngineSpec, ObservedReplica } from './driver.ts';
+
+/**
+ * Engines that somebody else runs. They are always there: `apply` and its count change nothing but whether requests
+ * are routed to them, and only a request finds out whether they answer.
+ * @param env the gateway's environment, where API keys are looked up
+ */
+export function createExternalDriver(env: Readonly<Record<string, string | undefined>>): EngineDriver {
+  const routed = new Map<string, ObservedReplica>();
+  return {
+    specOf: (definition) => ({ engineId: definition.id, hash: hashOf(definition), definition }),
+    adopt(specs) {
+      for (const spec of specs) routed.set(spec.engineId, observe(spec, env));
+      return Promise.resolve();
+    },
+    apply(spec, count) {
+      if (count === 0) routed.delete(spec.engineId);
+      else routed.set(spec.engineId, observe(spec, env));
+      return Promise.resolve();
+    },
+    observe: () => Promise.resolve([...routed.values()]),
+    onChange: () => undefined,
+    close() {
+      routed.clear();
+      return Promise.resolve();
+    },
+  };
+}
+
+function hashOf(definition: EngineDefinition): string {
+  return createHash('sha256').update(JSON.stringify(definition.driver)).digest('hex');
+}
+
+function observe(spec: EngineSpec, env: Readonly<Record<string, string | undefined>>): ObservedReplica {
+  const { driver, id, kind } = spec.definition;
+  if (driver.type !== 'external') throw new Error('The external driver was given another driver’s engine.');
+  const replica = {
+    id: `external:${id}`,
+    engineId: id,
+    endpoint: parseEndpoint(driver.url),
+    upstreamModel: driver.upstreamModel,
+    headerLines: authorizationLine(driver.apiKeyEnv, env),
+    forcedUsage: false,
+    kind,
+  };
+  return { replica, specHash: spec.hash, state: 'running', health: 'assumed', exit: null };
+}
+
+function parseEndpoint(address: string): Endpoint {
+  const url = new URL(address);
+  const tls = url.protocol === 'https:';
+  const port = url.port === '' ? (tls ? 443 : 80) : Number(url.port);
+  // IPv6 addresses stand in brackets in a URL and without them everywhere else.
+  const host = url.hostname.replace(/^\[(.*)\]$/, '$1');
+  return { socketPath: null, host, port, tls, basePath: url.pathname.replace(/\/+$/, '') };
+}
+
+function authorizationLine(name: string | null, env: Readonly<Record<string, string | undefined>>): string {
+  const key = name === null ? '' : (env[name] ?? '').trim();
+  if (key === '') return '';
+  if (!/^[\x21-\x7e]+$/.test(key)) throw new Error(`The environment variable ${name} holds no usable API key.`);
+  return `Authorization: Bearer ${key}\r\n`;
+}

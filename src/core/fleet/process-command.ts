@@ -1,0 +1,106 @@
+import { createHash } from 'node:crypto';
+import { basename } from 'node:path';
+import { type EngineDefinition, fillReferences, findFlag, type ProcessDriverSettings } from '#core/catalog/catalog.ts';
+
+/** How a child process is started; what goes into it from the engine's file, and what the gateway adds. */
+
+export type Environment = Readonly<Record<string, string | undefined>>;
+export type ListenTarget = { readonly socketPath: string } | { readonly port: number };
+
+/** Names the data folder's owner in every child's environment, by which leftovers are recognised. */
+export const ownerVariable = 'HEADGATE_ENGINE_OWNER';
+
+/** What a child may inherit: what programs need to run at all, and what engines read. Nothing else is passed on. */
+const inheritedNames = new Set([
+  ...['PATH', 'HOME', 'USER', 'LOGNAME', 'SHELL', 'LANG', 'LANGUAGE', 'TZ', 'TMPDIR', 'TMP', 'TEMP'],
+  ...['LD_LIBRARY_PATH', 'DYLD_LIBRARY_PATH', 'LIBRARY_PATH', 'CPATH', 'VIRTUAL_ENV', 'CONDA_PREFIX'],
+  ...['HTTP_PROXY', 'HTTPS_PROXY', 'NO_PROXY', 'http_proxy', 'https_proxy', 'no_proxy'],
+  ...['SSL_CERT_FILE', 'SSL_CERT_DIR', 'REQUESTS_CA_BUNDLE', 'CURL_CA_BUNDLE', 'HUGGING_FACE_HUB_TOKEN'],
+]);
+const inheritedPrefixes = /^(LC|CUDA|NVIDIA|HF|VLLM|TORCH|PYTORCH|TRITON|NCCL|GLOO|OMP|MKL|KMP|XDG|ROCR|HIP|HSA|TRANSFORMERS)_/;
+/** An engine that found this one would ask the gateway for a key that nobody gave it. */
+const neverInherited = new Set(['VLLM_API_KEY']);
+
+export function processSettings(definition: EngineDefinition): ProcessDriverSettings {
+  if (definition.driver.type !== 'process') throw new Error('The process driver was given another driver’s engine.');
+  return definition.driver;
+}
+
+/** On a socket wherever the engine can: nobody else reaches it there. vLLM can unless its file insists on a port. */
+export function listensOnSocket(definition: EngineDefinition): boolean {
+  const { command } = processSettings(definition);
+  if (command.some((argument) => argument.includes('{socket}'))) return true;
+  return definition.kind === 'vllm' && !command.some((argument) => argument.includes('{port}'));
+}
+
+/** Every frame of the engine will carry usage. */
+export function forcesUsage(definition: EngineDefinition): boolean {
+  return definition.kind === 'vllm' && findFlag(processSettings(definition).command, '--no-enable-force-include-usage') === null;
+}
+
+/** Program and arguments, complete. */
+export function launchCommand(definition: EngineDefinition, target: ListenTarget): string[] {
+  const { command } = processSettings(definition);
+  const filled = [...command, ...addedArguments(definition)].map((argument) =>
+    'port' in target
+      ? argument.replaceAll('{port}', String(target.port))
+      : argument.replaceAll('{socket}', target.socketPath),
+  );
+  // The gateway's own Node: the one on PATH may be too old to run TypeScript, or not be there.
+  return filled[0] === 'node' ? [process.execPath, ...filled.slice(1)] : filled;
+}
+
+/**
+ * vLLM's own arguments, where the file does not give them: a private socket, the names under which the model is
+ * served (the first is what answers call it), and usage with details in every frame. `--shutdown-timeout` stays at
+ * vLLM's 0: with more, vLLM hangs on an open JSON request, and the gateway has drained before it sends the signal.
+ */
+function addedArguments(definition: EngineDefinition): string[] {
+  if (definition.kind !== 'vllm') return [];
+  const { command } = processSettings(definition);
+  const { id, name, huggingFaceId } = definition;
+  const names = [...new Set([id, name, huggingFaceId])].filter((served) => !served.startsWith('-'));
+  const additions: [string, string[]][] = [
+    ['--served-model-name', names],
+    ['--enable-force-include-usage', []],
+    ['--enable-prompt-tokens-details', []],
+    listensOnSocket(definition) ? ['--uds', ['{socket}']] : ['--host', ['127.0.0.1']],
+  ];
+  return additions
+    .filter(([flag]) => findFlag(command, flag) === null && findFlag(command, flag.replace('--', '--no-')) === null)
+    .flatMap(([flag, values]) => [flag, ...values]);
+}
+
+/**
+ * The child's whole environment, or the variable of the engine's file that refers to something that is not set.
+ * @param owner marks the child as belonging to this gateway's data folder
+ */
+export function launchEnvironment(
+  definition: EngineDefinition,
+  gatewayEnv: Environment,
+  owner: string,
+): { ok: true; env: Record<string, string> } | { ok: false; missing: string } {
+  const env: Record<string, string> = {};
+  for (const [name, value] of Object.entries(gatewayEnv)) {
+    if (value === undefined || neverInherited.has(name)) continue;
+    if (inheritedNames.has(name) || inheritedPrefixes.test(name)) env[name] = value;
+  }
+  // Its routes abort requests by id and do worse: only where nobody but the gateway can connect.
+  if (definition.kind === 'vllm' && listensOnSocket(definition)) env['VLLM_SERVER_DEV_MODE'] = '1';
+  for (const [name, text] of Object.entries(processSettings(definition).env)) {
+    const value = fillReferences(text, gatewayEnv);
+    if (value === null) return { ok: false, missing: name };
+    env[name] = value;
+  }
+  env[ownerVariable] = owner;
+  return { ok: true, env };
+}
+
+/** Changes with everything of the engine's file that a running child cannot take over. */
+export function processSpecHash(definition: EngineDefinition, gatewayEnv: Environment): string {
+  const { env } = processSettings(definition);
+  const values = Object.entries(env).map(([name, text]) => [name, fillReferences(text, gatewayEnv)]);
+  const command = launchCommand(definition, { socketPath: '{socket}' }).slice(1);
+  const program = basename(processSettings(definition).command[0] ?? '');
+  return createHash('sha256').update(JSON.stringify([definition.kind, program, command, values.sort()])).digest('hex');
+}

@@ -1,0 +1,90 @@
+import type { ReplicaExit } from './driver.ts';
+
+/** Why an engine does not run. `publicText` may be shown to anybody: it names no path, address or program. */
+export interface FailureCause {
+  readonly kind: FailureKind;
+  readonly publicText: string;
+}
+
+export type FailureKind =
+  | 'bad_arguments'
+  | 'crashed'
+  | 'ended'
+  | 'memory'
+  | 'missing_setting'
+  | 'no_accelerator'
+  | 'not_executable'
+  | 'port_in_use'
+  | 'program_not_found'
+  | 'spawn_failed'
+  | 'timeout'
+  | 'token'
+  | 'unreachable'
+  | 'vanished'
+  | 'weights_not_found';
+
+const publicTexts: Record<FailureKind, string> = {
+  bad_arguments: 'The engine of this model refused its settings.',
+  crashed: 'The engine of this model ended unexpectedly.',
+  ended: 'The engine of this model ended by itself.',
+  memory: 'There is not enough memory to run this model.',
+  missing_setting: 'The engine of this model lacks a setting that it needs.',
+  no_accelerator: 'There is no GPU of the kind that this model needs.',
+  not_executable: 'The program that runs this model may not be started.',
+  port_in_use: 'The address that the engine of this model listens on is in use.',
+  program_not_found: 'The program that runs this model is not installed.',
+  spawn_failed: 'The program that runs this model could not be started.',
+  timeout: 'The engine of this model was not ready in time.',
+  token: 'The weights of this model need a token that is missing or not allowed to read them.',
+  unreachable: 'The engine of this model does not answer any more.',
+  vanished: 'The engine of this model was removed.',
+  weights_not_found: 'The weights of this model were not found.',
+};
+
+export function failureCause(kind: FailureKind): FailureCause {
+  return { kind, publicText: publicTexts[kind] };
+}
+
+/** A spawn error code of our own: the engine's file refers to an environment variable that is not set. */
+export const missingVariableCode = 'MISSING_VARIABLE';
+
+const spawnErrors: Readonly<Record<string, FailureKind>> = {
+  ENOENT: 'program_not_found',
+  EACCES: 'not_executable',
+  EPERM: 'not_executable',
+  ENOMEM: 'memory',
+  EAGAIN: 'memory',
+  [missingVariableCode]: 'missing_setting',
+};
+
+/**
+ * What engines write when they fail, in the order of trust: the first match wins. The texts are those of vLLM 0.29,
+ * PyTorch, transformers, huggingface_hub, uvicorn and Node. A repository that does not exist and one that is private
+ * look the same to huggingface_hub (401), so only its words about gated repositories count as a token's fault.
+ */
+const logSigns: readonly (readonly [FailureKind, RegExp])[] = [
+  ['token', /GatedRepoError|Cannot access gated repo|You are trying to access a gated repo|awaiting a review from the repo authors/],
+  [
+    'weights_not_found',
+    /RepositoryNotFoundError|Repository Not Found|is not a valid model identifier|Invalid repository ID or local directory|does not appear to have (?:a file named|files named)|Can't load the configuration of|Cannot find any model weights|Repo id must be in the form/,
+  ],
+  [
+    'memory',
+    /out of memory|OutOfMemoryError|No available memory for the cache blocks|larger than the available KV cache memory|less than desired GPU memory utilization|can't allocate memory|Cannot allocate memory|std::bad_alloc|^MemoryError/im,
+  ],
+  ['port_in_use', /EADDRINUSE|[Aa]ddress already in use/],
+  ['no_accelerator', /No CUDA GPUs are available|Failed to infer device type|Found no NVIDIA driver|invalid device ordinal|no CUDA-capable device/],
+  ['bad_arguments', /error: unrecognized arguments|error: argument |error: the following arguments are required|invalid tool call parser|invalid reasoning parser|ValidationError: .* validation error/],
+];
+
+/** Tells causes apart by how a process ended and by what it wrote last. */
+export function explainExit(exit: ReplicaExit): FailureCause {
+  if (exit.spawnErrorCode !== null) return failureCause(spawnErrors[exit.spawnErrorCode] ?? 'spawn_failed');
+  for (const [kind, sign] of logSigns) if (sign.test(exit.logTail)) return failureCause(kind);
+  // 137 is a shell's way to say SIGKILL; nobody but the kernel, short of memory, sends that unasked.
+  if (exit.signal === 'SIGKILL' || exit.exitCode === 137) return failureCause('memory');
+  // argparse, and so vLLM, ends with 2 on a command line that it does not understand.
+  if (exit.exitCode === 2) return failureCause('bad_arguments');
+  if (exit.exitCode === 0) return failureCause('ended');
+  return failureCause('crashed');
+}
