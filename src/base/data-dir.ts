@@ -1,0 +1,113 @@
+import { chmodSync, mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { dirname, join, resolve } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
+import { ConfigError } from './config.ts';
+
+/**
+ * The folder for what must outlive the process, when HEADGATE_DATA_DIR does not name one.
+ * @param uid the process' effective user id; undefined where the system has none
+ * @throws ConfigError when the user has no home either
+ */
+export function defaultDataDir(
+  environment: Readonly<Record<string, string | undefined>>,
+  uid: number | undefined,
+): string {
+  if (uid === 0) return '/var/lib/headgate';
+  const { XDG_DATA_HOME: dataHome, HOME: home } = environment;
+  if (dataHome?.startsWith('/') === true) return join(dataHome, 'headgate');
+  if (home?.startsWith('/') === true) return join(home, '.local', 'share', 'headgate');
+  throw new ConfigError('HEADGATE_DATA_DIR: must name a folder, because this user has no home folder.');
+}
+
+/**
+ * Makes a folder with the folders above it. What root makes can be passed through by others but not listed, since
+ * PostgreSQL, which refuses to be root, lives further down; what anybody else makes is closed. What is already there
+ * keeps its mode.
+ * @returns the absolute path
+ * @throws ConfigError naming HEADGATE_DATA_DIR when that cannot be done
+ */
+export function makeDataDir(dir: string): string {
+  const path = resolve(dir);
+  try {
+    makeWithParents(path, process.geteuid?.() === 0 ? 0o711 : 0o700);
+  } catch (error) {
+    throw new ConfigError(`HEADGATE_DATA_DIR: the folder ${path} cannot be made (${reasonOf(error)}).`);
+  }
+  return path;
+}
+
+function makeWithParents(path: string, mode: number): void {
+  const found = statSync(path, { throwIfNoEntry: false });
+  if (found?.isDirectory() === true) return;
+  if (found !== undefined) throw new Error('there is a file of that name');
+  makeWithParents(dirname(path), mode);
+  try {
+    mkdirSync(path);
+  } catch (error) {
+    if (!isFileError(error, 'EEXIST')) throw error;
+    return;
+  }
+  // Not left to mkdir, whose mode the umask narrows.
+  chmodSync(path, mode);
+}
+
+/**
+ * Takes a folder for this process alone, until the returned function is called or the process ends in whatever way.
+ * The lock is the operating system's own on a file (taken through SQLite, Node's only door to such locks), so none
+ * can be left behind by a process that was killed.
+ * @throws ConfigError naming HEADGATE_DATA_DIR when another process has the folder
+ */
+export function lockDataDir(dir: string): () => void {
+  const path = makeDataDir(dir);
+  const pidFile = join(path, 'gateway.pid');
+  const database = takeLock(path, pidFile);
+  writeFileSync(pidFile, `${process.pid}\n`, { mode: 0o600 });
+  let held = true;
+  return () => {
+    if (!held) return;
+    held = false;
+    database.close();
+  };
+}
+
+function takeLock(path: string, pidFile: string): DatabaseSync {
+  let database: DatabaseSync | null = null;
+  try {
+    database = new DatabaseSync(join(path, 'gateway.lock'), { timeout: 0 });
+    database.exec('PRAGMA journal_mode = MEMORY');
+    database.exec('BEGIN EXCLUSIVE');
+    return database;
+  } catch (error) {
+    database?.close();
+    if (isBusy(error)) {
+      throw new ConfigError(
+        `HEADGATE_DATA_DIR: the folder ${path} is in use by another gateway${holderOf(pidFile)}; stop it or name another folder.`,
+      );
+    }
+    throw new ConfigError(`HEADGATE_DATA_DIR: the folder ${path} cannot be locked (${reasonOf(error)}).`);
+  }
+}
+
+function isBusy(error: unknown): boolean {
+  const sqliteBusy = 5;
+  return error instanceof Error && 'errcode' in error && error.errcode === sqliteBusy;
+}
+
+/** The number is for the reader only: the file may be older than the lock. */
+function holderOf(pidFile: string): string {
+  try {
+    const pid = readFileSync(pidFile, 'utf8').trim();
+    return /^\d+$/.test(pid) ? ` (process ${pid})` : '';
+  } catch {
+    return '';
+  }
+}
+
+/** Whether an error is the operating system's of that code, for example 'ENOENT'. */
+export function isFileError(error: unknown, code: string): boolean {
+  return error instanceof Error && 'code' in error && error.code === code;
+}
+
+function reasonOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}

@@ -1,0 +1,128 @@
+import { execFileSync } from 'node:child_process';
+import { readFileSync, readlinkSync } from 'node:fs';
+import { readFile, rm } from 'node:fs/promises';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+
+/** What a running server says of itself in the file postmaster.pid of its data folder. */
+export interface Postmaster {
+  readonly pid: number;
+  readonly port: number;
+  /** Whether it takes connections. */
+  readonly ready: boolean;
+}
+
+/**
+ * The server that serves a data folder, whoever started it. A file left behind by one that is gone is removed when
+ * its process number now belongs to another program: PostgreSQL itself would take that for a running server.
+ *
+ * Lines of the file (src/include/utils/pidfile.h): 1 process, 2 data folder, 4 port, 8 status.
+ */
+export async function findPostmaster(clusterDir: string): Promise<Postmaster | null> {
+  const file = join(clusterDir, 'postmaster.pid');
+  const lines = (await readFileIfThere(file)).split('\n');
+  const pid = Number(lines[0]);
+  if (!Number.isSafeInteger(pid) || pid <= 0) return null;
+  if (!isAlive(pid)) return null;
+  if (!servesCluster(pid, clusterDir)) {
+    await rm(file, { force: true });
+    return null;
+  }
+  return { pid, port: Number(lines[3] ?? 0), ready: lines[7]?.trim() === 'ready' };
+}
+
+async function readFileIfThere(path: string): Promise<string> {
+  try {
+    return await readFile(path, 'utf8');
+  } catch (error) {
+    if (error instanceof Error && 'code' in error && error.code === 'ENOENT') return '';
+    throw error;
+  }
+}
+
+/** Whether a process runs; one that has ended and waits for its parent to notice does not. */
+export function isAlive(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+  } catch (error) {
+    return error instanceof Error && 'code' in error && error.code === 'EPERM';
+  }
+  if (process.platform !== 'linux') return true;
+  try {
+    // "<pid> (<name>) <state> …", and the name may hold brackets and blanks.
+    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
+    return stat.charAt(stat.lastIndexOf(')') + 2) !== 'Z';
+  } catch {
+    return false;
+  }
+}
+
+/** Whether a process is a PostgreSQL server that was started on this data folder. */
+function servesCluster(pid: number, clusterDir: string): boolean {
+  const command = `${commandOf(pid)} `;
+  const at = command.indexOf(` -D ${clusterDir} `);
+  return at !== -1 && /(^|\/)postgres$/.test(command.slice(0, at));
+}
+
+/** Program and arguments of a process in one line; '' when it is gone. */
+function commandOf(pid: number): string {
+  try {
+    if (process.platform === 'linux') return readFileSync(`/proc/${pid}/cmdline`, 'utf8').replaceAll('\0', ' ');
+    return execFileSync('ps', ['-o', 'command=', '-p', String(pid)], { encoding: 'utf8' }).trim();
+  } catch {
+    return '';
+  }
+}
+
+/** Whether the program file that a process runs has been removed since, for example by a new installation. */
+export function programIsGone(pid: number): boolean {
+  if (process.platform !== 'linux') return false;
+  try {
+    return readlinkSync(`/proc/${pid}/exe`).endsWith(' (deleted)');
+  } catch {
+    return false;
+  }
+}
+
+/**
+ * Stops a server: first so that open transactions are rolled back and everything is written (SIGINT), after 30 s
+ * at once, which the next start repairs from the log (SIGQUIT).
+ * @throws Error when it still runs after that
+ */
+export async function stopPostmaster(pid: number, clusterDir: string): Promise<void> {
+  const signals: readonly [NodeJS.Signals, number][] = [
+    ['SIGINT', 30_000],
+    ['SIGQUIT', 10_000],
+  ];
+  for (const [signal, timeoutMs] of signals) {
+    if (!sendSignal(pid, signal)) return;
+    if (await waitUntil(async () => !(await runsStill(pid, clusterDir)), timeoutMs)) return;
+  }
+  throw new Error(`PostgreSQL (process ${pid}) does not stop`);
+}
+
+/** The file goes last; where nobody reaps ended processes, the number alone would seem alive for ever. */
+async function runsStill(pid: number, clusterDir: string): Promise<boolean> {
+  if (!isAlive(pid)) return false;
+  const lines = (await readFileIfThere(join(clusterDir, 'postmaster.pid'))).split('\n');
+  return Number(lines[0]) === pid;
+}
+
+function sendSignal(pid: number, signal: NodeJS.Signals): boolean {
+  try {
+    return process.kill(pid, signal);
+  } catch (error) {
+    if (error instanceof Error && 'code' in error && error.code === 'ESRCH') return false;
+    throw error;
+  }
+}
+
+/** Asks every 10 ms until the answer is yes. @returns false when the time is over first */
+export async function waitUntil(isTrue: () => boolean | Promise<boolean>, timeoutMs: number): Promise<boolean> {
+  const deadlineMs = performance.now() + timeoutMs;
+  while (!(await isTrue())) {
+    if (performance.now() > deadlineMs) return false;
+    await sleep(10);
+  }
+  return true;
+}
