@@ -28,6 +28,7 @@ export interface Config {
   readonly upstreamConnectTimeoutMs: number;
   readonly startQueueMax: number;
   readonly settleTimeoutMs: number;
+  readonly shutdownTimeoutMs: number;
   readonly databasePoolMax: number;
   /** The whole environment, for `${NAME}` references of engine files and what an engine's process may inherit. */
   readonly environment: Readonly<Record<string, string | undefined>>;
@@ -93,6 +94,7 @@ const variables = z.object({
   HEADGATE_UPSTREAM_CONNECT_SECONDS: whole(1, 600, 10),
   HEADGATE_START_QUEUE_MAX: whole(1, 1_000_000, 1000),
   HEADGATE_SETTLE_SECONDS: whole(1, 3600, 30),
+  HEADGATE_SHUTDOWN_SECONDS: whole(0, 3600, 30),
   HEADGATE_DATABASE_POOL: whole(2, 1000, 10),
 });
 
@@ -103,7 +105,11 @@ const secondsMs = (seconds: number): number => seconds * 1000;
  * @throws ConfigError for the first variable that is wrong
  */
 export function parseConfig(environment: Readonly<Record<string, string | undefined>>): Config {
-  const given = Object.fromEntries(Object.entries(environment).filter(([, value]) => value !== undefined && value !== ''));
+  const given = Object.fromEntries(
+    Object.entries(environment).filter(([, value]) => value !== undefined && value !== ''),
+  );
+  const unknown = Object.keys(given).find((name) => name.startsWith('HEADGATE_') && !(name in variables.shape));
+  if (unknown !== undefined) throw new ConfigError(`${unknown}: there is no setting of this name.`);
   const parsed = variables.safeParse(given);
   if (!parsed.success) {
     const issue = parsed.error.issues[0];
@@ -135,6 +141,7 @@ export function parseConfig(environment: Readonly<Record<string, string | undefi
     upstreamConnectTimeoutMs: secondsMs(read.HEADGATE_UPSTREAM_CONNECT_SECONDS),
     startQueueMax: read.HEADGATE_START_QUEUE_MAX,
     settleTimeoutMs: secondsMs(read.HEADGATE_SETTLE_SECONDS),
+    shutdownTimeoutMs: secondsMs(read.HEADGATE_SHUTDOWN_SECONDS),
     databasePoolMax: read.HEADGATE_DATABASE_POOL,
     environment: Object.freeze({ ...environment }),
   });

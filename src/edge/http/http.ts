@@ -9,6 +9,7 @@ export {
   readBearer,
   requireOpenProject,
 } from './authenticate.ts';
+export { handleClientError } from './client-error.ts';
 export { actorOf, type Caller, type HttpContext, type HttpEnv } from './env.ts';
 export {
   createFailureHandler,

@@ -1,0 +1,206 @@
+import { createServer, type Server } from 'node:http';
+import { getRequestListener } from '@hono/node-server';
+import { Hono } from 'hono';
+import { systemClock } from '#base/clock.ts';
+import { ConfigError, type Config } from '#base/config.ts';
+import type { Db } from '#base/db.ts';
+import { AppError, errorEnvelope } from '#base/errors.ts';
+import type { Log } from '#base/log.ts';
+import { PICO_PER_MICRO } from '#base/money.ts';
+import { createAccounts } from '#core/accounts/accounts.ts';
+import { createMemoryAdmission } from '#core/admission/admission.ts';
+import { createAudit, type Audit } from '#core/audit/audit.ts';
+import { createCatalog, type EngineDefinition } from '#core/catalog/catalog.ts';
+import { createFleet } from '#core/fleet/fleet.ts';
+import { createKeys } from '#core/keys/keys.ts';
+import { createMetering } from '#core/metering/metering.ts';
+import { createAborter, createEngineClient } from '#core/proxy/proxy.ts';
+import { createRouting } from '#core/routing/routing.ts';
+import { createWallet, type WalletAudit } from '#core/wallet/wallet.ts';
+import { createApi } from '#edge/api/api.ts';
+import { createAuthenticator, handleClientError, installFallbacks, type HttpEnv } from '#edge/http/http.ts';
+import { createInference } from '#edge/inference/inference.ts';
+import { runBootstrap, type BootstrapResult } from '#edge/jobs/bootstrap.ts';
+import { startJobs } from '#edge/jobs/jobs.ts';
+
+export interface AppOptions {
+  readonly config: Config;
+  readonly log: Log;
+  readonly db: Db;
+  readonly dataDir: string;
+  readonly engines: readonly EngineDefinition[];
+  /** Where engine processes run: the folder that holds the engines folder. */
+  readonly workingDirectory: string;
+}
+
+/** A gateway that listens. */
+export interface App {
+  /** `http://host:port`, with the port that was really taken. */
+  readonly url: string;
+  /** What the first start made; a secret that must be shown once. */
+  readonly bootstrap: BootstrapResult;
+  /** Takes no more requests, lets running ones end, stops engines and closes the books, in this order. */
+  stop(): Promise<void>;
+}
+
+const secondMs = 1000;
+const hourMs = 3_600_000;
+const keepAliveTimeoutMs = 75_000;
+const connectionsCheckMs = 1000;
+const idleSocketMs = 4000;
+const maxHeaderBytes = 65_536;
+const booksTimeoutMs = 10_000;
+
+/** Builds every room and hands rooms to edges; starts to listen when everything stands. */
+export async function startApp(options: AppOptions): Promise<App> {
+  const { config, log, db } = options;
+  const rooms = createRooms(options);
+  await rooms.metering.ensurePartitions();
+  const bootstrap = await runBootstrap({ ...rooms, db }, config.bootstrap);
+  await rooms.keys.start();
+  await rooms.catalog.sync();
+  await rooms.fleet.start();
+  const inference = createInferenceEdge(options, rooms);
+  const offRevoked = rooms.keys.onRevoked((keyId) => inference.revoked(keyId));
+  const jobs = startJobs(
+    [
+      { name: 'flush refusals', everyMs: secondMs, run: () => rooms.metering.flushRefusals() },
+      { name: 'flush last uses of keys', everyMs: 5 * secondMs, run: () => rooms.keys.flush() },
+      { name: 'make partitions', everyMs: hourMs, run: () => rooms.metering.ensurePartitions() },
+    ],
+    log,
+  );
+  const server = createHttpServer(config, composeEdges(options, rooms, inference.app));
+
+  async function stop(): Promise<void> {
+    const closed = closeServer(server);
+    await inference.drain(config.shutdownTimeoutMs);
+    server.closeAllConnections();
+    await closed;
+    offRevoked();
+    await rooms.fleet.close();
+    rooms.engineClient.close();
+    await jobs.stop();
+    await rooms.metering.close(booksTimeoutMs);
+    await rooms.keys.flush();
+  }
+
+  try {
+    await listen(server, config);
+  } catch (error) {
+    await stop();
+    throw error;
+  }
+  return { url: urlOf(server, config), bootstrap, stop };
+}
+
+type Rooms = ReturnType<typeof createRooms>;
+
+function createRooms({ config, log, db, dataDir, engines, workingDirectory }: AppOptions) {
+  const clock = systemClock;
+  const audit = createAudit({ clock });
+  const accounts = createAccounts({ db, clock, log, audit });
+  const { keyPrefix, maxActiveKeys } = config;
+  const keys = createKeys({ db, clock, log, audit, accounts, keyPrefix, maxActiveKeys });
+  const wallet = createWallet({ db, clock, audit: bookingAudit(audit) });
+  const admission = createMemoryAdmission({
+    loadBalance: (organizationId) => wallet.balance(organizationId),
+    onCredit: (listener) => wallet.onCredit(listener),
+  });
+  const catalog = createCatalog({ db, clock, engines });
+  const env = config.environment;
+  const fleet = createFleet({ engines, dataDir, workingDirectory, env, clock, log, queueMax: config.startQueueMax });
+  const engineClient = createEngineClient({
+    firstByteTimeoutMs: config.upstreamFirstByteTimeoutMs,
+    idleTimeoutMs: config.upstreamIdleTimeoutMs,
+    connectTimeoutMs: config.upstreamConnectTimeoutMs,
+    idleSocketMs,
+    maxHeaderBytes,
+    onSinkError: (error) => log.error({ err: error }, 'an answer could not be handled'),
+  });
+  const metering = createMetering({ db, clock, log, wallet });
+  const authenticator = createAuthenticator({ keys, accounts });
+  return { clock, audit, accounts, keys, wallet, admission, catalog, fleet, engineClient, metering, authenticator };
+}
+
+/** The wallet says who and for which request apart from each other; the audit keeps them as one actor. */
+function bookingAudit(audit: Audit): WalletAudit {
+  return {
+    record: (tx, { requestId, ...change }) => audit.record(tx, { ...change, actor: { ...change.actor, requestId } }),
+  };
+}
+
+function createInferenceEdge({ config, log }: AppOptions, rooms: Rooms) {
+  return createInference({
+    ...rooms,
+    client: rooms.engineClient,
+    aborter: createAborter({ client: rooms.engineClient, clock: rooms.clock }),
+    routing: createRouting({ fleet: rooms.fleet }),
+    log,
+    limits: {
+      bodyBytesMax: config.bodyBytesMax,
+      bodyStallTimeoutMs: config.bodyStallTimeoutMs,
+      inFlightMax: config.inFlightMax,
+      choicesMax: config.choicesMax,
+    },
+    settleTimeoutMs: config.settleTimeoutMs,
+  });
+}
+
+/** The routes that carry the load come first: Hono asks them before any middleware of the others. */
+function composeEdges({ log, db }: AppOptions, rooms: Rooms, inference: Hono<HttpEnv>): Hono<HttpEnv> {
+  const app = new Hono<HttpEnv>();
+  app.route('/', inference);
+  const heldPicoUsd = (organizationId: string): bigint =>
+    rooms.admission.heldMicroUsd(organizationId) * PICO_PER_MICRO;
+  app.route('/', createApi({ ...rooms, db, log, heldPicoUsd }));
+  installFallbacks(app, log);
+  return app;
+}
+
+function createHttpServer(config: Config, app: Hono<HttpEnv>): Server {
+  const refused = JSON.stringify(errorEnvelope(new AppError('invalid_request_error')));
+  const listener = getRequestListener(app.fetch, {
+    overrideGlobalObjects: false,
+    autoCleanupIncoming: false,
+    errorHandler: () => new Response(refused, { status: 400, headers: { 'content-type': 'application/json' } }),
+  });
+  const server = createServer(
+    {
+      headersTimeout: config.headersTimeoutMs,
+      // A body has its own limit between two of its parts; a long upload is no fault.
+      requestTimeout: 0,
+      keepAliveTimeout: keepAliveTimeoutMs,
+      connectionsCheckingInterval: connectionsCheckMs,
+      noDelay: true,
+    },
+    (incoming, outgoing) => void listener(incoming, outgoing),
+  );
+  server.on('clientError', handleClientError);
+  return server;
+}
+
+function listen(server: Server, { host, port }: Config): Promise<void> {
+  return new Promise((resolve, reject) => {
+    server.once('error', (error: NodeJS.ErrnoException) => {
+      if (error.code === 'EADDRINUSE') reject(new ConfigError(`PORT: ${port} is taken on ${host}; set another one.`));
+      else if (error.code === 'EACCES') reject(new ConfigError(`PORT: ${port} may not be opened by this user.`));
+      else reject(new ConfigError(`HOST: cannot listen on ${host} (${error.code ?? 'unknown error'}).`));
+    });
+    server.listen({ host, port, backlog: 4096 }, resolve);
+  });
+}
+
+function closeServer(server: Server): Promise<void> {
+  return new Promise((resolve) => {
+    if (!server.listening) resolve();
+    else server.close(() => resolve());
+    server.closeIdleConnections();
+  });
+}
+
+function urlOf(server: Server, { host, port }: Config): string {
+  const address = server.address();
+  const taken = typeof address === 'object' && address !== null ? address.port : port;
+  return `http://${host.includes(':') ? `[${host}]` : host}:${taken}`;
+}
