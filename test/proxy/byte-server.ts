@@ -39,14 +39,18 @@ export async function startByteServer(options: ByteServerOptions): Promise<ByteS
     socket.on('error', () => undefined);
     options.onConnection?.(socket, connection);
     let pending = '';
+    // Below this length it is not worth looking: long bodies come in many reads.
+    let needed = 0;
     socket.on('data', (bytes: Buffer) => {
       pending += bytes.toString('latin1');
+      if (pending.length < needed) return;
       for (let taken = takeRequest(pending); taken !== null; taken = takeRequest(pending)) {
         pending = pending.slice(taken.length);
         const request = { head: taken.head, body: taken.body, connection, socket };
         requests.push(request);
         options.answer(request);
       }
+      needed = neededLength(pending);
     });
   }
 
@@ -79,10 +83,15 @@ function listen(server: Server, socketPath: string | null): Promise<void> {
 }
 
 function takeRequest(pending: string): { head: string; body: string; length: number } | null {
+  const length = neededLength(pending);
+  if (length === 0 || pending.length < length) return null;
+  const headLength = pending.indexOf('\r\n\r\n') + 4;
+  return { head: pending.slice(0, headLength), body: pending.slice(headLength, length), length };
+}
+
+/** Head and body together, 0 while the head is not whole. */
+function neededLength(pending: string): number {
   const headEnd = pending.indexOf('\r\n\r\n');
-  if (headEnd === -1) return null;
-  const head = pending.slice(0, headEnd + 4);
-  const bodyLength = Number(/\r\ncontent-length: (\d+)/i.exec(head)?.[1] ?? 0);
-  const length = head.length + bodyLength;
-  return pending.length < length ? null : { head, body: pending.slice(head.length, length), length };
+  if (headEnd === -1) return 0;
+  return headEnd + 4 + Number(/\r\ncontent-length: (\d+)/i.exec(pending.slice(0, headEnd + 4))?.[1] ?? 0);
 }

@@ -18,7 +18,9 @@ export interface AnswerHead {
 // that begins with a blank (obs-fold) fits neither.
 const headPattern = /^HTTP\/1\.[01] [1-5]\d\d(?: [^\r\n\0]*)?\r\n(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[^\r\n\0]*\r\n)*\r\n$/;
 const lengthPattern = /^\d{1,15}$/;
-const blanksAround = /^[ \t]+|[ \t]+$/g;
+const connectionNeedle = '\r\nconnection:';
+const contentLengthNeedle = '\r\ncontent-length:';
+const transferEncodingNeedle = '\r\ntransfer-encoding:';
 
 /**
  * Reads a whole head of an answer, as latin1 text with its closing empty line (RFC 9112 §4 to §6).
@@ -27,18 +29,18 @@ const blanksAround = /^[ \t]+|[ \t]+$/g;
 export function parseAnswerHead(text: string): AnswerHead | null {
   if (!headPattern.test(text)) return null;
   const status = Number(text.slice(9, 12));
-  const headers = createAnswerHeaders(text);
+  const headers = createHeaderText(text);
   const http10 = text[7] === '0';
   const framing = framingOf(status, headers, http10);
   if (framing === null) return null;
-  const connection = headers.get('connection');
+  const connection = headers.find(connectionNeedle);
   const keepAlive = framing.kind !== 'until_close' && staysOpen(connection, http10);
   return { status, headers, framing, keepAlive };
 }
 
-function framingOf(status: number, headers: AnswerHeaders, http10: boolean): Framing | null {
-  const transferEncoding = headers.get('transfer-encoding');
-  const contentLength = headers.get('content-length');
+function framingOf(status: number, headers: HeaderText, http10: boolean): Framing | null {
+  const transferEncoding = headers.find(transferEncodingNeedle);
+  const contentLength = headers.find(contentLengthNeedle);
   if (transferEncoding !== undefined) {
     if (contentLength !== undefined || http10 || transferEncoding.toLowerCase() !== 'chunked') return null;
   }
@@ -52,7 +54,7 @@ function framingOf(status: number, headers: AnswerHeaders, http10: boolean): Fra
 /** A length that is named several times counts only while all agree. */
 function agreedLength(value: string): number | null {
   if (lengthPattern.test(value)) return Number(value);
-  const named = value.split(',').map((part) => part.replace(blanksAround, ''));
+  const named = value.split(',').map((part) => trimBlanks(part, 0, part.length));
   const first = named[0];
   if (first === undefined || !lengthPattern.test(first)) return null;
   return named.every((part) => part === first) ? Number(first) : null;
@@ -65,20 +67,38 @@ function staysOpen(connection: string | undefined, http10: boolean): boolean {
   return !http10 || wishes.some((wish) => wish.trim() === 'keep-alive');
 }
 
+interface HeaderText extends AnswerHeaders {
+  /** As get, by the name with the line end before it and the colon behind it. */
+  find(needle: string): string | undefined;
+}
+
 /** Looks names up in the text itself: few are ever asked for, so no table is built. */
-function createAnswerHeaders(text: string): AnswerHeaders {
+function createHeaderText(text: string): HeaderText {
   // Every latin1 character has a lower case of one character, so offsets are the same in both texts.
   const lower = text.toLowerCase();
-  return {
-    get(name) {
-      const needle = `\r\n${name}:`;
-      let found: string | undefined;
-      for (let at = lower.indexOf(needle); at !== -1; at = lower.indexOf(needle, at + needle.length)) {
-        const from = at + needle.length;
-        const value = text.slice(from, text.indexOf('\r\n', from)).replace(blanksAround, '');
-        found = found === undefined ? value : `${found}, ${value}`;
-      }
-      return found;
-    },
-  };
+
+  function find(needle: string): string | undefined {
+    let found: string | undefined;
+    for (let at = lower.indexOf(needle); at !== -1; at = lower.indexOf(needle, at + needle.length)) {
+      const from = at + needle.length;
+      const value = trimBlanks(text, from, text.indexOf('\r\n', from));
+      found = found === undefined ? value : `${found}, ${value}`;
+    }
+    return found;
+  }
+
+  return { find, get: (name) => find(`\r\n${name}:`) };
+}
+
+/** Blanks and tabs alone: what String.trim() takes off besides could be part of a value. */
+function trimBlanks(text: string, from: number, to: number): string {
+  let start = from;
+  let end = to;
+  while (start < end && isBlank(text.charCodeAt(start))) start += 1;
+  while (end > start && isBlank(text.charCodeAt(end - 1))) end -= 1;
+  return text.slice(start, end);
+}
+
+function isBlank(code: number): boolean {
+  return code === 32 || code === 9;
 }

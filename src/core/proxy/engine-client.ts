@@ -1,6 +1,7 @@
 import { createCoarseClock, type CoarseClock } from './coarse-clock.ts';
 import type { EngineClient, EngineClientOptions, EngineRequest } from './engine-call.ts';
 import { Exchange, type ExchangeHouse } from './exchange.ts';
+import { createRoster } from './roster.ts';
 import { createSocketPool } from './socket-pool.ts';
 
 const pathPattern = /^\/[\x21-\x7e]*$/;
@@ -17,9 +18,9 @@ const stepsPerLimit = 8;
  * Throws an Error for a limit that is not above 0.
  */
 export function createEngineClient(options: EngineClientOptions): EngineClient {
-  const running = new Set<Exchange>();
+  const running = createRoster<Exchange>();
   const clock: CoarseClock = createCoarseClock(stepMsOf(options), () => {
-    for (const exchange of running) exchange.checkLimits();
+    running.forEach((exchange) => exchange.checkLimits());
     pool.sweep();
     return running.size > 0 || pool.stats().open > 0;
   });
@@ -30,7 +31,7 @@ export function createEngineClient(options: EngineClientOptions): EngineClient {
   return {
     call(endpoint, request, sink) {
       assertWellFormed(request);
-      const exchange = new Exchange(house, pool.lane(endpoint), request, sink);
+      const exchange = new Exchange(house, endpoint, request, sink);
       if (closed) {
         queueMicrotask(() => exchange.fail('refused'));
         return exchange;
@@ -42,7 +43,7 @@ export function createEngineClient(options: EngineClientOptions): EngineClient {
 
     close() {
       closed = true;
-      for (const exchange of running) exchange.abandon();
+      running.forEach((exchange) => exchange.abandon());
       pool.closeIdle();
       clock.stop();
     },

@@ -1,8 +1,11 @@
+import type { Endpoint } from '#base/endpoint.ts';
 import { AnswerReader } from './answer-reader.ts';
 import type { CoarseClock } from './coarse-clock.ts';
 import type { AnswerSink, EngineCall, EngineClientOptions, EngineFaultKind, EngineRequest } from './engine-call.ts';
 import type { EngineSocket, SocketUser } from './engine-socket.ts';
-import type { Lane, SocketPool } from './socket-pool.ts';
+import type { Lane } from './lanes.ts';
+import type { Roster, Rostered } from './roster.ts';
+import type { SocketPool } from './socket-pool.ts';
 
 /** What all exchanges of one client share. */
 export interface ExchangeHouse {
@@ -10,16 +13,18 @@ export interface ExchangeHouse {
   readonly clock: CoarseClock;
   readonly pool: SocketPool;
   /** The exchanges that are not over. */
-  readonly running: Set<Exchange>;
+  readonly running: Roster<Exchange>;
   onSinkError(error: unknown): void;
 }
 
 type Phase = 'connecting' | 'sent' | 'over';
 
 /** One request and its answer, over a waiting connection or a fresh one. */
-export class Exchange implements EngineCall, SocketUser {
+export class Exchange implements EngineCall, SocketUser, Rostered {
+  rosterSlot = -1;
   readonly #house: ExchangeHouse;
   readonly #lane: Lane;
+  readonly #endpoint: Endpoint;
   readonly #sink: AnswerSink;
   readonly #reader: AnswerReader;
   readonly #firstByteTimeoutMs: number;
@@ -37,9 +42,10 @@ export class Exchange implements EngineCall, SocketUser {
   /** When the last thing happened that the limits count from. */
   #sinceMs: number;
 
-  constructor(house: ExchangeHouse, lane: Lane, request: EngineRequest, sink: AnswerSink) {
+  constructor(house: ExchangeHouse, endpoint: Endpoint, request: EngineRequest, sink: AnswerSink) {
     this.#house = house;
-    this.#lane = lane;
+    this.#lane = house.pool.lane(endpoint);
+    this.#endpoint = endpoint;
     this.#request = request;
     this.#sink = sink;
     this.#reader = new AnswerReader(house.options.maxHeaderBytes);
@@ -169,7 +175,7 @@ export class Exchange implements EngineCall, SocketUser {
     this.#mayBeStale = false;
     this.#phase = 'connecting';
     this.#sinceMs = this.#house.clock.nowMs;
-    this.#socket = this.#house.pool.open(this.#lane, this);
+    this.#socket = this.#house.pool.open(this.#lane, this.#endpoint, this);
   }
 
   #send(socket: EngineSocket): void {
@@ -178,7 +184,7 @@ export class Exchange implements EngineCall, SocketUser {
     this.#phase = 'sent';
     this.#sinceMs = this.#house.clock.nowMs;
     const { body } = request;
-    const start = `${request.method} ${this.#lane.endpoint.basePath}${request.path} HTTP/1.1\r\n`;
+    const start = `${request.method} ${this.#endpoint.basePath}${request.path} HTTP/1.1\r\n`;
     const length = body === null ? '' : `Content-Length: ${body.length}\r\n`;
     socket.write(`${start}${this.#lane.hostLine}${request.headerLines}${length}\r\n`, body);
   }
@@ -205,7 +211,7 @@ export class Exchange implements EngineCall, SocketUser {
     this.#phase = 'over';
     this.#request = null;
     this.#socket = null;
-    this.#house.running.delete(this);
+    this.#house.running.remove(this);
     if (socket !== null) socket.user = null;
     return socket;
   }

@@ -1,26 +1,17 @@
 import { createSecureContext, getCACertificates, type SecureContext } from 'node:tls';
-import { endpointKey, type Endpoint } from '#base/endpoint.ts';
+import type { Endpoint } from '#base/endpoint.ts';
 import type { CoarseClock } from './coarse-clock.ts';
 import { EngineSocket, type SocketUser } from './engine-socket.ts';
-
-/** The connections of one endpoint. */
-export interface Lane {
-  readonly endpoint: Endpoint;
-  /** The Host line of every request. */
-  readonly hostLine: string;
-  /** The one used last stands at the end. */
-  readonly idle: EngineSocket[];
-  open: number;
-}
+import { createLanes, type Lane } from './lanes.ts';
 
 export interface SocketPool {
   lane(endpoint: Endpoint): Lane;
   /** The connection that was used last, or null when none waits. */
   takeIdle(lane: Lane, user: SocketUser): EngineSocket | null;
-  open(lane: Lane, user: SocketUser): EngineSocket;
+  open(lane: Lane, endpoint: Endpoint, user: SocketUser): EngineSocket;
   /** Keeps a connection for the next call, if it can still serve one. */
   keep(lane: Lane, socket: EngineSocket): void;
-  /** Closes what was idle for too long and forgets endpoints that nobody uses. */
+  /** Closes what was idle for too long and forgets places that nobody uses. */
   sweep(): void;
   closeIdle(): void;
   stats(): { open: number; idle: number };
@@ -32,19 +23,11 @@ export function createSocketPool(options: {
   idleSocketMs: number;
   tlsCa: string | undefined;
 }): SocketPool {
-  const lanes = new Map<string, Lane>();
+  const lanes = createLanes();
   let secureContext: SecureContext | null = null;
 
   return {
-    lane(endpoint) {
-      const key = endpointKey(endpoint);
-      let lane = lanes.get(key);
-      if (lane === undefined) {
-        lane = { endpoint, hostLine: hostLineOf(endpoint), idle: [], open: 0 };
-        lanes.set(key, lane);
-      }
-      return lane;
-    },
+    lane: (endpoint) => lanes.of(endpoint),
 
     takeIdle(lane, user) {
       for (let socket = lane.idle.pop(); socket !== undefined; socket = lane.idle.pop()) {
@@ -57,10 +40,10 @@ export function createSocketPool(options: {
       return null;
     },
 
-    open(lane, user) {
-      if (lane.endpoint.tls) secureContext ??= createTrustedContext(options.tlsCa);
-      const context = lane.endpoint.tls ? secureContext : null;
-      const opened = new EngineSocket(lane.endpoint, context, user, (socket) => {
+    open(lane, endpoint, user) {
+      if (endpoint.tls) secureContext ??= createTrustedContext(options.tlsCa);
+      const context = endpoint.tls ? secureContext : null;
+      const opened = new EngineSocket(endpoint, context, user, (socket) => {
         lane.open -= 1;
         const at = lane.idle.lastIndexOf(socket);
         if (at !== -1) lane.idle.splice(at, 1);
@@ -83,17 +66,15 @@ export function createSocketPool(options: {
       const clock = options.clock();
       // One step early: a stamp may be that much too young, and the engine closes its side on time.
       const idleBeforeMs = clock.nowMs - options.idleSocketMs + clock.stepMs;
-      for (const [key, lane] of lanes) {
-        closeIdleUntil(lane, idleBeforeMs);
-        if (lane.open === 0) lanes.delete(key);
-      }
+      for (const lane of lanes.all()) closeIdleUntil(lane, idleBeforeMs);
+      lanes.forgetUnused();
     },
 
     closeIdle() {
-      for (const lane of lanes.values()) closeIdleUntil(lane, Number.POSITIVE_INFINITY);
+      for (const lane of lanes.all()) closeIdleUntil(lane, Number.POSITIVE_INFINITY);
     },
 
-    stats: () => countSockets(lanes.values()),
+    stats: () => countSockets(lanes.all()),
   };
 }
 
@@ -118,10 +99,4 @@ function countSockets(lanes: Iterable<Lane>): { open: number; idle: number } {
 
 function createTrustedContext(tlsCa: string | undefined): SecureContext {
   return createSecureContext(tlsCa === undefined ? {} : { ca: [...getCACertificates('default'), tlsCa] });
-}
-
-function hostLineOf(endpoint: Endpoint): string {
-  if (endpoint.socketPath !== null) return 'Host: localhost\r\n';
-  const host = endpoint.host.includes(':') ? `[${endpoint.host}]` : endpoint.host;
-  return endpoint.port === (endpoint.tls ? 443 : 80) ? `Host: ${host}\r\n` : `Host: ${host}:${endpoint.port}\r\n`;
 }

@@ -1,0 +1,49 @@
+/** Something that a roster can hold; it belongs to one roster at most. */
+export interface Rostered {
+  /** Where it stands, -1 when it is in none; the roster's to change. */
+  rosterSlot: number;
+}
+
+/**
+ * The members present, in no order. A Set would do the same, but its tables, once old, keep everything alive that went
+ * through it until the next full collection; here a place that was left is written over.
+ */
+export interface Roster<T extends Rostered> {
+  readonly size: number;
+  add(member: T): void;
+  remove(member: T): void;
+  /** Visits every member that is there from beginning to end; members may be added and removed meanwhile. */
+  forEach(visit: (member: T) => void): void;
+}
+
+export function createRoster<T extends Rostered>(): Roster<T> {
+  const members: T[] = [];
+  return {
+    get size() {
+      return members.length;
+    },
+
+    add(member) {
+      member.rosterSlot = members.length;
+      members.push(member);
+    },
+
+    remove(member) {
+      const slot = member.rosterSlot;
+      if (slot === -1) return;
+      member.rosterSlot = -1;
+      const last = members.pop();
+      if (last === undefined || last === member) return;
+      members[slot] = last;
+      last.rosterSlot = slot;
+    },
+
+    // From the end: what a removal moves comes from behind and has been visited.
+    forEach(visit) {
+      for (let slot = members.length - 1; slot >= 0; slot -= 1) {
+        const member = members[slot];
+        if (member !== undefined) visit(member);
+      }
+    },
+  };
+}
