@@ -9,14 +9,14 @@ import type { Log } from '#base/log.ts';
 import { PICO_PER_MICRO } from '#base/money.ts';
 import { createAccounts } from '#core/accounts/accounts.ts';
 import { createMemoryAdmission } from '#core/admission/admission.ts';
-import { createAudit, type Audit } from '#core/audit/audit.ts';
+import { createAudit } from '#core/audit/audit.ts';
 import { createCatalog, type EngineDefinition } from '#core/catalog/catalog.ts';
 import { createFleet } from '#core/fleet/fleet.ts';
 import { createKeys } from '#core/keys/keys.ts';
 import { createMetering } from '#core/metering/metering.ts';
 import { createAborter, createEngineClient } from '#core/proxy/proxy.ts';
 import { createRouting } from '#core/routing/routing.ts';
-import { createWallet, type WalletAudit } from '#core/wallet/wallet.ts';
+import { createWallet } from '#core/wallet/wallet.ts';
 import { createApi } from '#edge/api/api.ts';
 import { createAuthenticator, handleClientError, installFallbacks, type HttpEnv } from '#edge/http/http.ts';
 import { createInference } from '#edge/inference/inference.ts';
@@ -43,6 +43,8 @@ export interface App {
   stop(): Promise<void>;
 }
 
+/** 10 USD, so that the first request can be paid. */
+const firstCreditPicoUsd = 10_000_000_000_000n;
 const secondMs = 1000;
 const hourMs = 3_600_000;
 const keepAliveTimeoutMs = 75_000;
@@ -56,7 +58,7 @@ export async function startApp(options: AppOptions): Promise<App> {
   const { config, log, db } = options;
   const rooms = createRooms(options);
   await rooms.metering.ensurePartitions();
-  const bootstrap = await runBootstrap({ ...rooms, db }, config.bootstrap);
+  const bootstrap = await runBootstrap({ ...rooms, db }, { ...config.bootstrap, creditPicoUsd: firstCreditPicoUsd });
   await rooms.keys.start();
   await rooms.catalog.sync();
   await rooms.fleet.start();
@@ -102,7 +104,7 @@ function createRooms({ config, log, db, dataDir, engines, workingDirectory }: Ap
   const accounts = createAccounts({ db, clock, log, audit });
   const { keyPrefix, maxActiveKeys } = config;
   const keys = createKeys({ db, clock, log, audit, accounts, keyPrefix, maxActiveKeys });
-  const wallet = createWallet({ db, clock, audit: bookingAudit(audit) });
+  const wallet = createWallet({ db, clock, audit });
   const admission = createMemoryAdmission({
     loadBalance: (organizationId) => wallet.balance(organizationId),
     onCredit: (listener) => wallet.onCredit(listener),
@@ -121,13 +123,6 @@ function createRooms({ config, log, db, dataDir, engines, workingDirectory }: Ap
   const metering = createMetering({ db, clock, log, wallet });
   const authenticator = createAuthenticator({ keys, accounts });
   return { clock, audit, accounts, keys, wallet, admission, catalog, fleet, engineClient, metering, authenticator };
-}
-
-/** The wallet says who and for which request apart from each other; the audit keeps them as one actor. */
-function bookingAudit(audit: Audit): WalletAudit {
-  return {
-    record: (tx, { requestId, ...change }) => audit.record(tx, { ...change, actor: { ...change.actor, requestId } }),
-  };
 }
 
 function createInferenceEdge({ config, log }: AppOptions, rooms: Rooms) {

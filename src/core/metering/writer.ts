@@ -44,7 +44,7 @@ function toRow(record: UsageRecord): Record<string, string | number | boolean | 
 export function recordStatement(sql: TransactionSql, records: readonly UsageRecord[]) {
   return sql`
     with incoming as (
-      select * from json_to_recordset(${sql.json(records.map(toRow))}) as t(
+      select * from json_to_recordset(${JSON.stringify(records.map(toRow))}::text::json) as t(
         id uuid, organization_id uuid, project_id uuid, key_id uuid, model text, endpoint text, stream boolean,
         status integer, outcome text, reason text, cache_hit boolean, input_tokens bigint, input_cached_tokens bigint,
         output_tokens bigint, output_reasoning_tokens bigint, usage_source text, cost numeric, written_off numeric,
@@ -110,7 +110,7 @@ export function refusalStatement(sql: Sql, counts: readonly RefusalCount[]) {
   return sql`
     insert into usage_refusals as r (organization_id, minute, key_id, project_id, model, code, count)
     select organization_id, minute, key_id, project_id, model, code, count
-    from json_to_recordset(${sql.json(rows)}) as t(
+    from json_to_recordset(${JSON.stringify(rows)}::text::json) as t(
       organization_id uuid, minute timestamptz, key_id uuid, project_id uuid, model text, code text, count bigint)
     order by organization_id, minute, key_id, project_id, model, code
     on conflict (organization_id, minute, key_id, project_id, model, code) do update set count = r.count + excluded.count`;
