@@ -100,7 +100,7 @@ export function createFleet(options: FleetOptions): Fleet {
     external: createExternalDriver(env),
   };
   const policy = { ...defaultPolicy, ...options.policy };
-  const reconciler = createReconciler({ drivers: Object.values(drivers), clock, log });
+  const reconciler = createReconciler({ clock, log });
   for (const definition of options.engines.filter(({ enabled }) => enabled)) {
     const driver = drivers[definition.driver.type];
     const spec = driver.specOf(definition);

@@ -1,5 +1,4 @@
 import { createHash } from 'node:crypto';
-import { basename } from 'node:path';
 import { type EngineDefinition, fillReferences, findFlag, type ProcessDriverSettings } from '#core/catalog/catalog.ts';
 
 /** How a child process is started; what goes into it from the engine's file, and what the gateway adds. */
@@ -101,6 +100,7 @@ export function processSpecHash(definition: EngineDefinition, gatewayEnv: Enviro
   const { env } = processSettings(definition);
   const values = Object.entries(env).map(([name, text]) => [name, fillReferences(text, gatewayEnv)]);
   const command = launchCommand(definition, { socketPath: '{socket}' }).slice(1);
-  const program = basename(processSettings(definition).command[0] ?? '');
-  return createHash('sha256').update(JSON.stringify([definition.kind, program, command, values.sort()])).digest('hex');
+  const [program] = processSettings(definition).command;
+  const parts = [definition.kind, program, command, values.sort()];
+  return createHash('sha256').update(JSON.stringify(parts)).digest('hex');
 }

@@ -1,6 +1,6 @@
 import type { Clock } from '#base/clock.ts';
 import type { Log } from '#base/log.ts';
-import type { EngineDriver, ObservedReplica } from './driver.ts';
+import type { EngineDriver } from './driver.ts';
 import type { Engine } from './engine.ts';
 
 /** Looks at what runs, lets each engine act on it, and comes back when something changes or falls due. */
@@ -14,88 +14,100 @@ export interface Reconciler {
   close(): Promise<void>;
 }
 
+interface LoopState {
+  started: boolean;
+  ended: boolean;
+  /** Asked for while a look was under way. */
+  again: boolean;
+  running: Promise<void> | null;
+  timer: NodeJS.Timeout | null;
+  onSettled: () => void;
+}
+
 /** The longest time between two looks, whatever was or was not reported. */
 const reconcileEveryMs = 1000;
 
-export function createReconciler(options: {
-  readonly drivers: readonly EngineDriver[];
-  readonly clock: Clock;
-  readonly log: Log;
-}): Reconciler {
-  const { drivers, clock, log } = options;
+export function createReconciler({ clock, log }: { readonly clock: Clock; readonly log: Log }): Reconciler {
   const engines = new Map<string, Engine>();
-  let started = false;
-  let ended = false;
-  let running: Promise<void> | null = null;
-  let again = false;
-  let timer: NodeJS.Timeout | null = null;
-  let whenSettled: (() => void) | null = null;
-
-  async function look(): Promise<void> {
-    const observed: ObservedReplica[] = [];
-    for (const driver of drivers) observed.push(...(await driver.observe()));
-    const byEngine = Map.groupBy(observed, ({ replica }) => replica.engineId);
-    await Promise.all([...engines].map(([id, engine]) => engine.reconcile(byEngine.get(id) ?? [])));
-  }
+  const loop: LoopState = {
+    started: false,
+    ended: false,
+    again: false,
+    running: null,
+    timer: null,
+    onSettled: () => undefined,
+  };
 
   async function lookUntilQuiet(): Promise<void> {
     do {
-      again = false;
-      try {
-        await look();
-      } catch (error) {
-        // A driver that cannot be asked changes nothing: what was known stays, and it is asked again.
-        log.error({ err: error }, 'the running engines could not be observed');
-      }
-    } while (again && !ended);
+      loop.again = false;
+      await look(engines, log);
+    } while (loop.again && !loop.ended);
   }
 
   function wake(): void {
-    if (!started || ended) return;
-    if (running !== null) {
-      again = true;
+    if (!loop.started || loop.ended) return;
+    if (loop.running !== null) {
+      loop.again = true;
       return;
     }
-    if (timer !== null) clearTimeout(timer);
-    timer = null;
-    running = lookUntilQuiet().finally(() => {
-      running = null;
-      if (isSettled()) whenSettled?.();
+    if (loop.timer !== null) clearTimeout(loop.timer);
+    loop.timer = null;
+    loop.running = lookUntilQuiet().finally(() => {
+      loop.running = null;
+      if (isSettled(engines)) loop.onSettled();
       // Asked for after the last look had ended.
-      if (again) wake();
+      if (loop.again) wake();
       else schedule();
     });
   }
 
   function schedule(): void {
-    if (ended || timer !== null) return;
+    if (loop.ended) return;
     const dueInMs = Math.min(...[...engines.values()].map((engine) => engine.dueAtMs())) - clock.monotonicMs();
-    timer = setTimeout(wake, Math.max(1, Math.min(dueInMs, reconcileEveryMs)));
+    loop.timer = setTimeout(wake, Math.max(1, Math.min(dueInMs, reconcileEveryMs)));
   }
 
-  function isSettled(): boolean {
-    return [...engines.values()].every((engine) => engine.phase() === 'stopped' || engine.phase() === 'failed');
+  async function close(): Promise<void> {
+    if (loop.started && !isSettled(engines)) {
+      const settled = new Promise<void>((resolve) => {
+        loop.onSettled = resolve;
+      });
+      wake();
+      await settled;
+    }
+    loop.ended = true;
+    if (loop.timer !== null) clearTimeout(loop.timer);
+    await loop.running;
   }
 
   return {
     engines,
     wake,
     async start() {
-      started = true;
+      loop.started = true;
       wake();
-      await running;
+      await loop.running;
     },
-    async close() {
-      if (started && !isSettled()) {
-        const settled = new Promise<void>((resolve) => {
-          whenSettled = resolve;
-        });
-        wake();
-        await settled;
-      }
-      ended = true;
-      if (timer !== null) clearTimeout(timer);
-      await running;
-    },
+    close,
   };
+}
+
+async function look(engines: ReadonlyMap<string, Engine>, log: Log): Promise<void> {
+  const byDriver = Map.groupBy(engines.values(), (engine) => engine.driver);
+  await Promise.all([...byDriver].map(([driver, own]) => lookAt(driver, own, log)));
+}
+
+async function lookAt(driver: EngineDriver, engines: readonly Engine[], log: Log): Promise<void> {
+  try {
+    const byEngine = Map.groupBy(await driver.observe(), ({ replica }) => replica.engineId);
+    await Promise.all(engines.map((engine) => engine.reconcile(byEngine.get(engine.spec.engineId) ?? [])));
+  } catch (error) {
+    // A driver that cannot be asked changes nothing: what was known stays, and it is asked again.
+    log.error({ err: error }, 'running engines could not be observed');
+  }
+}
+
+function isSettled(engines: ReadonlyMap<string, Engine>): boolean {
+  return [...engines.values()].every((engine) => engine.phase() === 'stopped' || engine.phase() === 'failed');
 }

@@ -1,0 +1,171 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import { closeSync } from 'node:fs';
+import { createServer } from 'node:net';
+import type { Log } from '#base/log.ts';
+import type { EngineDefinition } from '#core/catalog/catalog.ts';
+import type { EngineSpec, ReplicaExit } from './driver.ts';
+import type { Replica } from './lease.ts';
+import { type Environment, forcesUsage, launchCommand, launchEnvironment, listensOnSocket } from './process-command.ts';
+import {
+  logPathOf,
+  newReplicaId,
+  openLog,
+  type ProcessFolders,
+  type ProcessRecord,
+  readLogTail,
+  removeRecord,
+  socketPathOf,
+  writeRecord,
+} from './process-files.ts';
+import { killGroup, processIdentity, signalProcess } from './process-identity.ts';
+import { missingVariableCode } from './start-failure.ts';
+
+/** A child that runs or has just ended. */
+export interface Child {
+  readonly replica: Replica;
+  readonly specHash: string;
+  /** null when it could not even be started. */
+  readonly record: ProcessRecord | null;
+  readonly logPath: string;
+  /** Started by this gateway, which is therefore told when it ends. */
+  readonly own: boolean;
+  stopAsked: boolean;
+  killTimer: NodeJS.Timeout | null;
+  exit: ReplicaExit | null;
+}
+
+/** What all children of one driver share. */
+export interface Nursery {
+  readonly children: Map<string, Child>;
+  readonly folders: ProcessFolders;
+  readonly workingDirectory: string;
+  readonly env: Environment;
+  readonly log: Log;
+  readonly stopGraceMs: number;
+  /** Called after a child ended. */
+  onChange: () => void;
+}
+
+/** Starts a child. What goes wrong from here on is seen as its exit; throws only when the machine has no room for it. */
+export async function launchChild(nursery: Nursery, spec: EngineSpec): Promise<void> {
+  const { folders, log } = nursery;
+  const { definition, engineId, hash } = spec;
+  const replicaId = newReplicaId(engineId);
+  const socketPath = listensOnSocket(definition) ? socketPathOf(folders, replicaId) : null;
+  const port = socketPath === null ? await freePort() : 0;
+  const replica = replicaOf({ replicaId, engineId, socketPath, port }, definition);
+  const environment = launchEnvironment(definition, nursery.env, folders.owner);
+  if (!environment.ok) {
+    log.warn({ engine: engineId, variable: environment.missing }, 'a variable of an engine refers to one that is not set');
+    endChild(nursery, addChild(nursery, { replica, specHash: hash, record: null, own: true }), {
+      spawnErrorCode: missingVariableCode,
+    });
+    return;
+  }
+  const command = launchCommand(definition, socketPath === null ? { port } : { socketPath });
+  const started = spawnDetached(nursery, command, environment.env, logPathOf(folders, engineId));
+  const { pid } = started;
+  const identity = pid === undefined ? null : processIdentity(pid);
+  const written = { version: 1 as const, replicaId, engineId, specHash: hash, socketPath, port };
+  const record = pid === undefined || identity === null ? null : { ...written, pid, identity };
+  // At once, before anything is awaited: a gateway that is killed now must not lose sight of its child.
+  if (record !== null) writeRecord(folders, record);
+  const child = addChild(nursery, { replica, specHash: hash, record, own: true });
+  started.once('error', (error) => endChild(nursery, child, { spawnErrorCode: errorCode(error) }));
+  started.once('exit', (exitCode, signal) => endChild(nursery, child, { exitCode, signal }));
+  log.info({ engine: engineId, replica: replicaId, pid }, 'an engine was started');
+}
+
+/** A child of an earlier gateway, which still runs. */
+export function adoptChild(nursery: Nursery, record: ProcessRecord, definition: EngineDefinition | undefined): Child {
+  const replica = replicaOf(record, definition);
+  return addChild(nursery, { replica, specHash: record.specHash, record, own: false });
+}
+
+/** SIGTERM to the program alone, which ends what it started; SIGKILL to all of them when it does not. */
+export function stopChild(nursery: Nursery, child: Child): void {
+  if (child.stopAsked || child.exit !== null) return;
+  child.stopAsked = true;
+  const { record } = child;
+  if (record === null) return;
+  const { pid, identity, engineId } = record;
+  signalProcess(pid, identity, 'SIGTERM');
+  child.killTimer = setTimeout(() => {
+    nursery.log.warn({ engine: engineId, pid }, 'an engine did not end on SIGTERM');
+    killGroup(pid, identity);
+  }, nursery.stopGraceMs);
+}
+
+/** Notes that a child has ended, and clears up after it. */
+export function endChild(nursery: Nursery, child: Child, how: Partial<ReplicaExit>): void {
+  if (child.exit !== null) return;
+  if (child.killTimer !== null) clearTimeout(child.killTimer);
+  const { record, stopAsked } = child;
+  if (record !== null) {
+    // Whatever it started and left would keep the GPU's memory.
+    killGroup(record.pid, record.identity);
+    removeRecord(nursery.folders, record);
+  }
+  const logTail = stopAsked ? '' : readLogTail(child.logPath);
+  child.exit = { asked: stopAsked, exitCode: null, signal: null, spawnErrorCode: null, logTail, ...how };
+  nursery.onChange();
+}
+
+function addChild(
+  { children, folders }: Nursery,
+  begun: Pick<Child, 'replica' | 'specHash' | 'record' | 'own'>,
+): Child {
+  const logPath = logPathOf(folders, begun.replica.engineId);
+  const child: Child = { ...begun, logPath, stopAsked: false, killTimer: null, exit: null };
+  children.set(child.replica.id, child);
+  return child;
+}
+
+/** In a session and process group of its own, so that a terminal's Ctrl-C reaches the gateway alone. */
+function spawnDetached(
+  { workingDirectory: cwd }: Nursery,
+  [program = '', ...args]: string[],
+  env: Record<string, string>,
+  logPath: string,
+): ChildProcess {
+  const log = openLog(logPath);
+  try {
+    return spawn(program, args, { cwd, env, detached: true, stdio: ['ignore', log, log] });
+  } finally {
+    closeSync(log);
+  }
+}
+
+function replicaOf(
+  { replicaId, engineId, socketPath, port }: Pick<ProcessRecord, 'replicaId' | 'engineId' | 'socketPath' | 'port'>,
+  definition: EngineDefinition | undefined,
+): Replica {
+  return {
+    id: replicaId,
+    engineId,
+    endpoint: { socketPath, host: '127.0.0.1', port, tls: false, basePath: '' },
+    upstreamModel: null,
+    headerLines: '',
+    forcedUsage: definition !== undefined && forcesUsage(definition),
+    kind: definition?.kind ?? 'openai',
+  };
+}
+
+/** A free port of the loopback address. Another program may take it first; the start then fails and says so. */
+function freePort(): Promise<number> {
+  return new Promise((resolve, reject) => {
+    const server = createServer();
+    server.once('error', reject);
+    server.listen(0, '127.0.0.1', () => {
+      const address = server.address();
+      server.close(() => {
+        if (typeof address === 'object' && address !== null) resolve(address.port);
+        else reject(new Error('The loopback address gave no port.'));
+      });
+    });
+  });
+}
+
+function errorCode(error: Error): string {
+  return 'code' in error && typeof error.code === 'string' ? error.code : 'UNKNOWN';
+}
