@@ -19,6 +19,7 @@ export {
   keyStatus,
   type KeyToggles,
 } from './api-key.ts';
+export { defaultKeyLimits, defaultKeyToggles, firstKeyOf } from './defaults.ts';
 export type { CreatedKey } from './changes.ts';
 export type { KeyListing, KeyPatch, KeyRef, NewKey } from './key-book.ts';
 

@@ -3,25 +3,38 @@ import type { Db } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
 import type { Accounts } from '#core/accounts/accounts.ts';
 import type { Keys } from '#core/keys/keys.ts';
-import { createAuthenticator, installFallbacks, requestId } from '#edge/http/http.ts';
+import type { Wallet } from '#core/wallet/wallet.ts';
+import { type Authenticator, installFallbacks, requestId } from '#edge/http/http.ts';
 import { type ApiApp, createApiApp } from './app.ts';
 import { createGuards } from './auth.ts';
+import { registerDocs } from './docs.ts';
+import { registerInferenceDocs } from './inference-docs.ts';
+import { registerKeyRoutes } from './keys.ts';
+import { registerOrganizationRoutes } from './organizations.ts';
+import { registerProjectRoutes } from './projects.ts';
 
 export interface ApiOptions {
-  readonly db: Db;
+  readonly db: Pick<Db, 'orm'>;
+  readonly authenticator: Authenticator;
   readonly keys: Keys;
   readonly accounts: Accounts;
+  readonly wallet: Wallet;
+  /** What running requests hold of an organization's balance. */
+  readonly heldPicoUsd: (organizationId: string) => bigint;
   readonly clock: Clock;
   readonly log: Log;
 }
 
 /** The JSON APIs of our own, with their document and a page to try them. Mounted at the root. */
 export function createApi(options: ApiOptions): ApiApp {
-  const { log } = options;
   const app = createApiApp();
-  const guards = createGuards(createAuthenticator(options));
-  void guards;
+  const parts = { ...options, guards: createGuards(options.authenticator) };
   app.use(requestId);
-  installFallbacks(app, log);
+  installFallbacks(app, options.log);
+  registerInferenceDocs(app);
+  registerKeyRoutes(app, parts);
+  registerProjectRoutes(app, parts);
+  registerOrganizationRoutes(app, parts);
+  registerDocs(app);
   return app;
 }

@@ -1,0 +1,27 @@
+import type { OrganizationMade } from '#core/accounts/accounts.ts';
+import type { KeyLimits, KeyToggles } from './api-key.ts';
+import type { NewKey } from './key-book.ts';
+
+/** What a key gets that was made without a word about limits. */
+export const defaultKeyLimits: KeyLimits = Object.freeze({
+  requestsPerMinute: 60,
+  maxConcurrency: 10,
+  tokensPerMinute: null,
+  monthlyTokenLimit: null,
+});
+
+export const defaultKeyToggles: KeyToggles = Object.freeze({ storeRequests: false, cacheResponses: false });
+
+/** The management key that an organization begins with; it acts for the owner. */
+export function firstKeyOf({ organization, project, ownerId }: OrganizationMade): NewKey {
+  return {
+    organizationId: organization.id,
+    projectId: project.id,
+    userId: ownerId,
+    name: 'Management key',
+    scope: 'management',
+    expiresAtMs: null,
+    limits: defaultKeyLimits,
+    toggles: defaultKeyToggles,
+  };
+}

@@ -1,0 +1,140 @@
+import { type RouteConfig, z } from '@hono/zod-openapi';
+import type { ApiApp } from './app.ts';
+import { bearerSecurity, errorAnswer, jsonAnswer, jsonRequest, unixSeconds } from './schemas.ts';
+
+/**
+ * The OpenAI routes, for the document only: they pass on what they do not know, so no schema stands before them.
+ */
+
+const tags = ['Inference'];
+
+const model = z.string().openapi({ description: 'Catalog id, display name or Hugging Face id; case does not matter' });
+const stream = z.boolean().default(false);
+const usage = z.looseObject({
+  prompt_tokens: z.int(),
+  completion_tokens: z.int().optional(),
+  total_tokens: z.int(),
+  cost: z.number().optional().openapi({ description: 'USD; only for usage: {"include": true}' }),
+});
+
+const chatRequest = z
+  .looseObject({
+    model,
+    messages: z.array(z.looseObject({ role: z.string() })),
+    stream,
+    stream_options: z.looseObject({ include_usage: z.boolean().optional() }).optional(),
+    max_completion_tokens: z.int().optional(),
+  })
+  .openapi('ChatCompletionRequest', { description: 'Every other field reaches the engine as it is' });
+
+const completionRequest = z
+  .looseObject({ model, prompt: z.union([z.string(), z.array(z.unknown())]), stream, max_tokens: z.int().optional() })
+  .openapi('CompletionRequest');
+
+const embeddingRequest = z
+  .looseObject({ model, input: z.union([z.string(), z.array(z.unknown())]) })
+  .openapi('EmbeddingRequest');
+
+const answer = (object: string, list: 'choices' | 'data', name: string) =>
+  z
+    .looseObject({ object: z.literal(object), model: z.string(), [list]: z.array(z.looseObject({})), usage })
+    .openapi(name);
+
+const modelRecord = z
+  .object({
+    id: z.string(),
+    object: z.literal('model'),
+    created: unixSeconds,
+    owned_by: z.string(),
+    name: z.string(),
+    hugging_face_id: z.string(),
+    task_type: z.string().openapi({ example: 'chat' }),
+    context_length: z.int(),
+    pricing: z
+      .object({ prompt: z.string(), completion: z.string(), input_cache_read: z.string() })
+      .nullable()
+      .openapi({ description: 'USD per token' }),
+    status: z.string().openapi({ example: 'ready' }),
+  })
+  .openapi('Model');
+
+const modelList = z.object({ object: z.literal('list'), data: z.array(modelRecord) }).openapi('ModelList');
+
+const price = z
+  .object({
+    model: z.string(),
+    input_per_million: z.string(),
+    output_per_million: z.string(),
+    cached_input_per_million: z.string(),
+    currency: z.literal('USD'),
+    effective_from: unixSeconds,
+  })
+  .openapi('Price');
+
+const priceList = z.object({ object: z.literal('list'), data: z.array(price) }).openapi('PriceList');
+
+const chatAnswer = answer('chat.completion', 'choices', 'ChatCompletion');
+const completionAnswer = answer('text_completion', 'choices', 'Completion');
+const embeddingAnswer = answer('list', 'data', 'EmbeddingList');
+
+/** An answer that comes as one JSON document, or as server-sent events where `stream` is true. */
+function streamable(schema: z.ZodType) {
+  const described = jsonAnswer(schema, 'The answer; a stream of "data:" frames up to "data: [DONE]" for stream: true');
+  const events = { 'text/event-stream': { schema: z.string() } };
+  return { ...described, content: { ...described.content, ...events } };
+}
+
+const inference: readonly RouteConfig[] = [
+  {
+    method: 'post',
+    path: '/v1/chat/completions',
+    summary: 'Chat with a model',
+    request: { body: jsonRequest(chatRequest) },
+    responses: { 200: streamable(chatAnswer), ...errorAnswer },
+  },
+  {
+    method: 'post',
+    path: '/v1/completions',
+    summary: 'Complete a text',
+    request: { body: jsonRequest(completionRequest) },
+    responses: { 200: streamable(completionAnswer), ...errorAnswer },
+  },
+  {
+    method: 'post',
+    path: '/v1/embeddings',
+    summary: 'Turn texts into vectors',
+    request: { body: jsonRequest(embeddingRequest) },
+    responses: { 200: jsonAnswer(embeddingAnswer, 'The vectors'), ...errorAnswer },
+  },
+  {
+    method: 'post',
+    path: '/v1/audio/transcriptions',
+    summary: 'Not implemented yet',
+    responses: { 501: jsonAnswer(z.looseObject({}), 'Coming soon') },
+  },
+  {
+    method: 'get',
+    path: '/v1/models',
+    summary: 'List the models',
+    request: { query: z.object({ task_type: z.string().optional() }) },
+    responses: { 200: jsonAnswer(modelList, 'The enabled models'), ...errorAnswer },
+  },
+  {
+    method: 'get',
+    path: '/v1/models/{id}',
+    summary: 'Read a model; the id may hold slashes',
+    request: { params: z.object({ id: z.string() }) },
+    responses: { 200: jsonAnswer(modelRecord, 'The model'), ...errorAnswer },
+  },
+];
+
+export function registerInferenceDocs(app: ApiApp): void {
+  for (const route of inference) app.openAPIRegistry.registerPath({ ...route, tags, security: bearerSecurity });
+  app.openAPIRegistry.registerPath({
+    method: 'get',
+    path: '/v1/pricing',
+    tags,
+    summary: 'List the prices, without a key',
+    responses: { 200: jsonAnswer(priceList, 'USD per million tokens'), ...errorAnswer },
+  });
+}

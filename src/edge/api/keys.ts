@@ -1,0 +1,247 @@
+import { createRoute, z } from '@hono/zod-openapi';
+import type { Clock } from '#base/clock.ts';
+import { AppError } from '#base/errors.ts';
+import { formatId, isUuid, parseId } from '#base/id.ts';
+import type { Accounts, Project } from '#core/accounts/accounts.ts';
+import { type KeyPatch, type KeyRecord, type Keys, keyStatus, type NewKey } from '#core/keys/keys.ts';
+import { actorOf, type Caller, type HttpContext, jsonBody, ValidationError } from '#edge/http/http.ts';
+import type { ApiApp } from './app.ts';
+import type { Guards } from './auth.ts';
+import {
+  type CreateKey,
+  createKeySchema,
+  createdKeySchema,
+  keyQuery,
+  keySchema,
+  type PatchKey,
+  patchKeySchema,
+  reportSchema,
+  reportedSchema,
+} from './key-schemas.ts';
+import { listOf, readCursor, toListPage } from './list.ts';
+import {
+  bearerSecurity,
+  errorAnswer,
+  jsonAnswer,
+  jsonRequest,
+  notFound,
+  requireId,
+  toUnixSeconds,
+  toUnixSecondsOrNull,
+} from './schemas.ts';
+
+export interface KeyRoutesParts {
+  readonly guards: Guards;
+  readonly keys: Keys;
+  readonly accounts: Pick<Accounts, 'findProject'>;
+  readonly clock: Clock;
+}
+
+const dayMs = 86_400_000;
+const lifeMs = { '7d': 7 * dayMs, '30d': 30 * dayMs, '90d': 90 * dayMs, '1y': 365 * dayMs };
+
+const tags = ['Keys'];
+const idParams = z.object({ id: z.string().openapi({ example: 'key_019ab1c2d3e47f008a1b2c3d4e5f6071' }) });
+
+/** A key as the API shows it. */
+function toAnswer(key: KeyRecord, nowMs: number): z.infer<typeof keySchema> {
+  return {
+    id: formatId('key', key.id),
+    object: 'api_key',
+    name: key.name,
+    prefix: key.prefix,
+    last4: key.last4,
+    scope: key.scope,
+    project_id: formatId('proj', key.projectId),
+    status: keyStatus(key, nowMs),
+    created_at: toUnixSeconds(key.createdAtMs),
+    expires_at: toUnixSecondsOrNull(key.expiresAtMs),
+    last_used_at: toUnixSecondsOrNull(key.lastUsedAtMs),
+    revoked_at: toUnixSecondsOrNull(key.revokedAtMs),
+    requests_per_minute: key.requestsPerMinute,
+    max_concurrency: key.maxConcurrency,
+    tokens_per_minute: key.tokensPerMinute,
+    monthly_token_limit: key.monthlyTokenLimit,
+    store_requests: key.storeRequests,
+    cache_responses: key.cacheResponses,
+  };
+}
+
+function expiryOf(body: CreateKey, nowMs: number): number | null {
+  if (body.expires_at !== undefined && body.expires_at !== null) {
+    if (body.expiry !== undefined) {
+      throw new ValidationError([{ field: 'expires_at', message: 'stands beside expiry: send one of the two' }]);
+    }
+    const expiresAtMs = body.expires_at * 1000;
+    if (expiresAtMs > nowMs) return expiresAtMs;
+    throw new ValidationError([{ field: 'expires_at', message: 'must lie in the future' }]);
+  }
+  const expiry = body.expiry ?? 'never';
+  return expiry === 'never' ? null : nowMs + lifeMs[expiry];
+}
+
+function newKeyOf(body: CreateKey, caller: Caller, project: Project, nowMs: number): NewKey {
+  return {
+    organizationId: project.organizationId,
+    projectId: project.id,
+    userId: caller.key.userId,
+    name: body.name,
+    scope: body.scope,
+    expiresAtMs: expiryOf(body, nowMs),
+    limits: {
+      requestsPerMinute: body.requests_per_minute,
+      maxConcurrency: body.max_concurrency,
+      tokensPerMinute: body.tokens_per_minute,
+      monthlyTokenLimit: body.monthly_token_limit,
+    },
+    toggles: { storeRequests: body.store_requests, cacheResponses: body.cache_responses },
+  };
+}
+
+function patchOf(body: PatchKey): KeyPatch {
+  return {
+    name: body.name,
+    requestsPerMinute: body.requests_per_minute,
+    maxConcurrency: body.max_concurrency,
+    tokensPerMinute: body.tokens_per_minute,
+    monthlyTokenLimit: body.monthly_token_limit,
+    storeRequests: body.store_requests,
+    cacheResponses: body.cache_responses,
+  };
+}
+
+/** The project that a new key is made in: the body's, else the caller's. */
+async function projectOf(body: CreateKey, caller: Caller, accounts: KeyRoutesParts['accounts']): Promise<Project> {
+  const id = body.project_id === undefined ? caller.project.id : parseId('proj', body.project_id);
+  const project = id === null ? null : await accounts.findProject(caller.key.organizationId, id);
+  if (project === null) {
+    throw new ValidationError([{ field: 'project_id', message: 'this organization has no such project' }]);
+  }
+  if (!project.archived) return project;
+  const message = `The project "${project.name}" is archived and takes no new keys.`;
+  throw new AppError('conflict', { message, param: 'project_id' });
+}
+
+function refOf(context: HttpContext, id: string): { organizationId: string; keyId: string } {
+  return { organizationId: context.get('caller').key.organizationId, keyId: requireId('key', id) };
+}
+
+function found(key: KeyRecord | null): KeyRecord {
+  if (key === null) throw notFound('key');
+  return key;
+}
+
+export function registerKeyRoutes(app: ApiApp, parts: KeyRoutesParts): void {
+  registerCreation(app, parts);
+  registerReading(app, parts);
+  registerChanges(app, parts);
+  registerReport(app, parts);
+}
+
+function registerCreation(app: ApiApp, { guards, keys, accounts, clock }: KeyRoutesParts): void {
+  const route = createRoute({
+    method: 'post',
+    path: '/v1/keys',
+    tags,
+    summary: 'Make an API key; the answer alone holds its secret',
+    security: bearerSecurity,
+    middleware: [guards.management, jsonBody],
+    request: { body: jsonRequest(createKeySchema) },
+    responses: { 201: jsonAnswer(createdKeySchema, 'The key and its secret'), ...errorAnswer },
+  });
+  app.openapi(route, async (context) => {
+    const body = context.req.valid('json');
+    const caller = context.get('caller');
+    const nowMs = clock.now();
+    const project = await projectOf(body, caller, accounts);
+    const created = await keys.create(newKeyOf(body, caller, project, nowMs), actorOf(context));
+    return context.json({ ...toAnswer(created.key, nowMs), secret: created.secret }, 201);
+  });
+}
+
+function registerReading(app: ApiApp, { guards, keys, clock }: KeyRoutesParts): void {
+  const list = createRoute({
+    method: 'get',
+    path: '/v1/keys',
+    tags,
+    summary: 'List the keys of the organization, newest first',
+    security: bearerSecurity,
+    middleware: [guards.management],
+    request: { query: keyQuery },
+    responses: { 200: jsonAnswer(listOf(keySchema, 'KeyList'), 'Keys'), ...errorAnswer },
+  });
+  app.openapi(list, async (context) => {
+    const { limit, cursor, status } = context.req.valid('query');
+    const page = await keys.list({
+      organizationId: context.get('caller').key.organizationId,
+      limit,
+      before: readCursor(cursor, (position) => (isUuid(position) ? position : null)),
+      status: status ?? null,
+    });
+    const nowMs = clock.now();
+    const data = page.keys.map((key) => toAnswer(key, nowMs));
+    return context.json(toListPage(data, page.more ? (page.keys.at(-1)?.id ?? null) : null), 200);
+  });
+  const get = createRoute({
+    method: 'get',
+    path: '/v1/keys/{id}',
+    tags,
+    summary: 'Read a key; a revoked one too',
+    security: bearerSecurity,
+    middleware: [guards.management],
+    request: { params: idParams },
+    responses: { 200: jsonAnswer(keySchema, 'The key'), ...errorAnswer },
+  });
+  app.openapi(get, async (context) => {
+    const key = found(await keys.get(refOf(context, context.req.valid('param').id)));
+    return context.json(toAnswer(key, clock.now()), 200);
+  });
+}
+
+function registerChanges(app: ApiApp, { guards, keys, clock }: KeyRoutesParts): void {
+  const patch = createRoute({
+    method: 'patch',
+    path: '/v1/keys/{id}',
+    tags,
+    summary: 'Change the name, limits and toggles of a key',
+    security: bearerSecurity,
+    middleware: [guards.management, jsonBody],
+    request: { params: idParams, body: jsonRequest(patchKeySchema) },
+    responses: { 200: jsonAnswer(keySchema, 'The key'), ...errorAnswer },
+  });
+  app.openapi(patch, async (context) => {
+    const ref = refOf(context, context.req.valid('param').id);
+    const key = found(await keys.patch(ref, patchOf(context.req.valid('json')), actorOf(context)));
+    return context.json(toAnswer(key, clock.now()), 200);
+  });
+  const revoke = createRoute({
+    method: 'delete',
+    path: '/v1/keys/{id}',
+    tags,
+    summary: 'Revoke a key: refused from the next request on, its running streams end; it stays readable',
+    security: bearerSecurity,
+    middleware: [guards.management],
+    request: { params: idParams },
+    responses: { 200: jsonAnswer(keySchema, 'The revoked key'), ...errorAnswer },
+  });
+  app.openapi(revoke, async (context) => {
+    const key = found(await keys.revoke(refOf(context, context.req.valid('param').id), actorOf(context)));
+    return context.json(toAnswer(key, clock.now()), 200);
+  });
+}
+
+function registerReport(app: ApiApp, { keys }: KeyRoutesParts): void {
+  const route = createRoute({
+    method: 'post',
+    path: '/v1/keys/report',
+    tags,
+    summary: 'Report a leaked secret, without a key: it is revoked at once',
+    middleware: [jsonBody],
+    request: { body: jsonRequest(reportSchema) },
+    responses: { 200: jsonAnswer(reportedSchema, 'Whether a key ended by this report'), ...errorAnswer },
+  });
+  app.openapi(route, async (context) => {
+    const revoked = await keys.report(context.req.valid('json').secret, context.get('requestId'));
+    return context.json({ object: 'key_report' as const, revoked }, 200);
+  });
+}

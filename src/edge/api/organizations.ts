@@ -1,0 +1,107 @@
+import { createRoute, z } from '@hono/zod-openapi';
+import type { Db } from '#base/db.ts';
+import { formatId, isUuid } from '#base/id.ts';
+import type { Accounts, Organization } from '#core/accounts/accounts.ts';
+import { firstKeyOf, type Keys } from '#core/keys/keys.ts';
+import type { Wallet } from '#core/wallet/wallet.ts';
+import { actorOf, jsonBody } from '#edge/http/http.ts';
+import type { ApiApp } from './app.ts';
+import type { Guards } from './auth.ts';
+import { listOf, listQuery, readCursor, toListPage } from './list.ts';
+import {
+  bearerSecurity,
+  errorAnswer,
+  idText,
+  jsonAnswer,
+  jsonRequest,
+  nameText,
+  toUnixSeconds,
+  unixSeconds,
+} from './schemas.ts';
+
+export interface OrganizationRoutesParts {
+  readonly guards: Guards;
+  readonly db: Pick<Db, 'orm'>;
+  readonly accounts: Accounts;
+  readonly wallet: Pick<Wallet, 'open'>;
+  readonly keys: Keys;
+}
+
+const tags = ['Organizations'];
+
+const organizationFields = {
+  id: idText('org'),
+  object: z.literal('organization'),
+  name: z.string(),
+  created_at: unixSeconds,
+};
+
+const organizationSchema = z.object(organizationFields).openapi('Organization');
+
+const createdSchema = z
+  .object({
+    ...organizationFields,
+    management_key: z.string().openapi({ description: 'The secret of its management key, shown this once' }),
+  })
+  .openapi('CreatedOrganization');
+
+const createSchema = z.strictObject({ name: nameText() }).openapi('CreateOrganization');
+
+function toAnswer(organization: Organization): z.infer<typeof organizationSchema> {
+  return {
+    id: formatId('org', organization.id),
+    object: 'organization',
+    name: organization.name,
+    created_at: toUnixSeconds(organization.createdAtMs),
+  };
+}
+
+export function registerOrganizationRoutes(app: ApiApp, parts: OrganizationRoutesParts): void {
+  registerCreation(app, parts);
+  registerList(app, parts);
+}
+
+function registerCreation(app: ApiApp, { guards, db, accounts, wallet, keys }: OrganizationRoutesParts): void {
+  const route = createRoute({
+    method: 'post',
+    path: '/v1/organizations',
+    tags,
+    summary: 'Make an organization with a project, a wallet and a management key of its own',
+    security: bearerSecurity,
+    middleware: [guards.platformAdmin, jsonBody],
+    request: { body: jsonRequest(createSchema) },
+    responses: { 201: jsonAnswer(createdSchema, 'The organization and the secret of its key'), ...errorAnswer },
+  });
+  app.openapi(route, async (context) => {
+    const actor = actorOf(context);
+    const { name } = context.req.valid('json');
+    const { made, secret } = await db.orm.transaction(async (tx) => {
+      const made = await accounts.createOrganizationIn(tx, { name, owner: null }, actor);
+      await wallet.open(tx, made.organization.id);
+      const { secret } = await keys.createIn(tx, firstKeyOf(made), actor);
+      return { made, secret };
+    });
+    return context.json({ ...toAnswer(made.organization), management_key: secret }, 201);
+  });
+}
+
+function registerList(app: ApiApp, { guards, accounts }: OrganizationRoutesParts): void {
+  const route = createRoute({
+    method: 'get',
+    path: '/v1/organizations',
+    tags,
+    summary: 'List the organizations, newest first',
+    security: bearerSecurity,
+    middleware: [guards.platformAdmin],
+    request: { query: z.strictObject(listQuery) },
+    responses: { 200: jsonAnswer(listOf(organizationSchema, 'OrganizationList'), 'Organizations'), ...errorAnswer },
+  });
+  app.openapi(route, async (context) => {
+    const { limit, cursor } = context.req.valid('query');
+    const before = readCursor(cursor, (position) => (isUuid(position) ? position : null));
+    const page = await accounts.listOrganizations(limit, before);
+    const last = page.organizations.at(-1);
+    const next = page.more && last !== undefined ? last.id : null;
+    return context.json(toListPage(page.organizations.map(toAnswer), next), 200);
+  });
+}

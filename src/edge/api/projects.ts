@@ -1,0 +1,196 @@
+import { createRoute, z } from '@hono/zod-openapi';
+import { formatId } from '#base/id.ts';
+import { type Accounts, type Project, projectVisibilities } from '#core/accounts/accounts.ts';
+import { actorOf, type HttpContext, jsonBody } from '#edge/http/http.ts';
+import type { ApiApp } from './app.ts';
+import type { Guards } from './auth.ts';
+import {
+  bearerSecurity,
+  genericErrorAnswer,
+  idText,
+  jsonAnswer,
+  jsonRequest,
+  longText,
+  nameText,
+  notFound,
+  requireId,
+} from './schemas.ts';
+
+/** Projects answer in the generic API's shape: pages by number, ISO times, errors with details. */
+
+export interface ProjectRoutesParts {
+  readonly guards: Guards;
+  readonly accounts: Accounts;
+}
+
+const tags = ['Projects'];
+const pageLimitDefault = 20;
+/** A larger limit counts as this one, and the answer says so. */
+const pageLimitMax = 100;
+
+const projectSchema = z
+  .object({
+    id: idText('proj'),
+    name: z.string(),
+    description: z.string(),
+    visibility: z.enum(projectVisibilities),
+    archived: z.boolean(),
+    created_at: z.iso.datetime(),
+  })
+  .openapi('Project');
+
+const projectPageSchema = z
+  .object({
+    data: z.array(projectSchema),
+    pagination: z.object({ page: z.int(), limit: z.int(), total: z.int(), pages: z.int() }),
+  })
+  .openapi('ProjectPage');
+
+const visibility = z.enum(projectVisibilities);
+
+const createSchema = z
+  .strictObject({
+    name: nameText(100),
+    description: longText(1000).default(''),
+    visibility: visibility.default('private'),
+  })
+  .openapi('CreateProject');
+
+const patchSchema = z
+  .strictObject({
+    name: nameText(100).optional(),
+    description: longText(1000).optional(),
+    visibility: visibility.optional(),
+    archived: z.boolean().optional().openapi({ description: 'false takes an archived project up again' }),
+  })
+  .openapi('PatchProject');
+
+/** Number() would take "1.5", "1e3" and " 2" as well. */
+const pageNumber = z
+  .string()
+  .regex(/^[1-9]\d{0,8}$/, 'must be a whole number of 1 or more')
+  .transform(Number);
+
+const pageQuery = z.strictObject({
+  page: pageNumber.default(1).openapi({ type: 'integer', minimum: 1, default: 1 }),
+  limit: pageNumber
+    .default(pageLimitDefault)
+    .openapi({ type: 'integer', minimum: 1, maximum: pageLimitMax, default: pageLimitDefault }),
+});
+
+const idParams = z.object({ id: idText('proj') });
+
+function toAnswer(project: Project): z.infer<typeof projectSchema> {
+  return {
+    id: formatId('proj', project.id),
+    name: project.name,
+    description: project.description,
+    visibility: project.visibility,
+    archived: project.archived,
+    created_at: new Date(project.createdAtMs).toISOString(),
+  };
+}
+
+function refOf(context: HttpContext, id: string): { organizationId: string; projectId: string } {
+  return { organizationId: context.get('caller').key.organizationId, projectId: requireId('proj', id) };
+}
+
+function found(project: Project | null): Project {
+  if (project === null) throw notFound('proj');
+  return project;
+}
+
+/** The same routes at both prefixes, which the generic API has from the first day. */
+export function registerProjectRoutes(app: ApiApp, parts: ProjectRoutesParts): void {
+  for (const prefix of ['/v1', '/api/v1'] as const) {
+    registerCollection(app, parts, `${prefix}/projects`);
+    registerReading(app, parts, `${prefix}/projects`);
+    registerChanges(app, parts, `${prefix}/projects`);
+  }
+}
+
+function registerCollection(app: ApiApp, { guards, accounts }: ProjectRoutesParts, path: string): void {
+  const list = createRoute({
+    method: 'get',
+    path,
+    tags,
+    summary: 'List the projects of the organization, oldest first',
+    security: bearerSecurity,
+    middleware: [guards.management],
+    request: { query: pageQuery },
+    responses: { 200: jsonAnswer(projectPageSchema, 'A page of projects'), ...genericErrorAnswer },
+  });
+  app.openapi(list, async (context) => {
+    const { page, ...asked } = context.req.valid('query');
+    const limit = Math.min(asked.limit, pageLimitMax);
+    const found = await accounts.listProjects(context.get('caller').key.organizationId, page, limit);
+    const pagination = { page, limit, total: found.total, pages: Math.ceil(found.total / limit) };
+    return context.json({ data: found.projects.map(toAnswer), pagination }, 200);
+  });
+  const create = createRoute({
+    method: 'post',
+    path,
+    tags,
+    summary: 'Make a project',
+    security: bearerSecurity,
+    middleware: [guards.management, jsonBody],
+    request: { body: jsonRequest(createSchema) },
+    responses: { 201: jsonAnswer(projectSchema, 'The project'), ...genericErrorAnswer },
+  });
+  app.openapi(create, async (context) => {
+    const { organizationId } = context.get('caller').key;
+    const project = await accounts.createProject({ organizationId, ...context.req.valid('json') }, actorOf(context));
+    context.header('location', `${path}/${formatId('proj', project.id)}`);
+    return context.json(toAnswer(project), 201);
+  });
+}
+
+function registerReading(app: ApiApp, { guards, accounts }: ProjectRoutesParts, path: string): void {
+  const get = createRoute({
+    method: 'get',
+    path: `${path}/{id}`,
+    tags,
+    summary: 'Read a project',
+    security: bearerSecurity,
+    middleware: [guards.management],
+    request: { params: idParams },
+    responses: { 200: jsonAnswer(projectSchema, 'The project'), ...genericErrorAnswer },
+  });
+  app.openapi(get, async (context) => {
+    const { organizationId, projectId } = refOf(context, context.req.valid('param').id);
+    return context.json(toAnswer(found(await accounts.findProject(organizationId, projectId))), 200);
+  });
+}
+
+function registerChanges(app: ApiApp, { guards, accounts }: ProjectRoutesParts, path: string): void {
+  const patch = createRoute({
+    method: 'patch',
+    path: `${path}/{id}`,
+    tags,
+    summary: 'Change a project',
+    security: bearerSecurity,
+    middleware: [guards.management, jsonBody],
+    request: { params: idParams, body: jsonRequest(patchSchema) },
+    responses: { 200: jsonAnswer(projectSchema, 'The project'), ...genericErrorAnswer },
+  });
+  app.openapi(patch, async (context) => {
+    const ref = refOf(context, context.req.valid('param').id);
+    const project = await accounts.patchProject(ref, context.req.valid('json'), actorOf(context));
+    return context.json(toAnswer(found(project)), 200);
+  });
+  const archive = createRoute({
+    method: 'post',
+    path: `${path}/{id}/archive`,
+    tags,
+    summary: 'Archive a project: it takes no new requests and no new keys',
+    security: bearerSecurity,
+    middleware: [guards.management],
+    request: { params: idParams },
+    responses: { 200: jsonAnswer(projectSchema, 'The archived project'), ...genericErrorAnswer },
+  });
+  app.openapi(archive, async (context) => {
+    const ref = refOf(context, context.req.valid('param').id);
+    const project = await accounts.patchProject(ref, { archived: true }, actorOf(context));
+    return context.json(toAnswer(found(project)), 200);
+  });
+}
