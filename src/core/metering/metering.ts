@@ -78,7 +78,9 @@ export function createMetering({ db, clock, log, wallet }: MeteringOptions): Met
 }
 
 export type { Outcome, UsageRecord } from './record.ts';
+export type { RecordFilter, RecordPage } from './record-list.ts';
 export type { Reports } from './reports.ts';
+export { type SummaryDimension, summaryDimensions, type SummaryGroup, type UsageSums } from './summary.ts';
 export { meterJson, type JsonMeterResult } from './json-meter.ts';
 export { createStreamMeter, type StreamFailure, type StreamMeter, type UsageSource } from './stream-meter.ts';
 export { costOf, noUsage, type Usage } from './usage.ts';
