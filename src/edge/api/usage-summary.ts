@@ -1,0 +1,171 @@
+import { createRoute, z } from '@hono/zod-openapi';
+import type { Clock } from '#base/clock.ts';
+import { AppError } from '#base/errors.ts';
+import { formatId } from '#base/id.ts';
+import { formatUsd } from '#base/money.ts';
+import type { ApiKey } from '#core/keys/keys.ts';
+import {
+  type Reports,
+  type SummaryDimension,
+  summaryDimensions,
+  type SummaryGroup,
+  type UsageSums,
+} from '#core/metering/metering.ts';
+import { ValidationError } from '#edge/http/http.ts';
+import type { ApiApp } from './app.ts';
+import type { Guards } from './auth.ts';
+import { bearerSecurity, errorAnswer, idText, jsonAnswer } from './schemas.ts';
+import { timeBound } from './time-bound.ts';
+
+const groupsMax = 10_000;
+const dayMs = 86_400_000;
+const hourlyDaysMax = 400;
+
+const tokens = z.int().min(0);
+
+const sumFields = {
+  num_model_requests: z.int().openapi({ description: 'Admitted requests, however they ended' }),
+  outcomes: z.object({ completed: z.int(), aborted: z.int(), ended: z.int(), failed: z.int() }),
+  refusals: z.record(z.string(), z.int()).openapi({ description: 'Requests that were not admitted, by error code' }),
+  input_tokens: tokens,
+  input_cached_tokens: tokens,
+  output_tokens: tokens,
+  output_reasoning_tokens: tokens,
+  cost: z.string().openapi({ example: '12.5', description: 'USD, an exact decimal' }),
+};
+
+const sumsSchema = z.object(sumFields).openapi('UsageSums');
+
+const groupSchema = z
+  .object({
+    key_id: idText('key').optional(),
+    model: z.string().nullable().optional().openapi({ description: 'Null for refusals before a model was known' }),
+    project_id: idText('proj').optional(),
+    day: z.string().optional().openapi({ example: '2026-11-21' }),
+    hour: z.int().optional().openapi({ description: 'Unix second of its start' }),
+    ...sumFields,
+  })
+  .openapi('UsageSummaryGroup');
+
+const bound = z.number().openapi({ description: 'Seconds since the Unix epoch', example: 1_790_000_000 });
+
+const summarySchema = z
+  .object({
+    object: z.literal('usage.summary'),
+    from: bound,
+    to: bound,
+    data: z.array(groupSchema),
+    totals: sumsSchema,
+  })
+  .openapi('UsageSummary');
+
+const groupBy = z
+  .string()
+  .transform((text, context): SummaryDimension[] => {
+    const names = text.split(',').map((name) => name.trim());
+    const known = summaryDimensions.filter((dimension) => names.includes(dimension));
+    if (known.length === names.length) return names.flatMap((name) => known.filter((dimension) => dimension === name));
+    const message = `must be a comma-separated list of ${summaryDimensions.join(', ')}, each at most once`;
+    context.addIssue({ code: 'custom', message });
+    return z.NEVER;
+  })
+  .optional()
+  .openapi({ type: 'string', example: 'key_id,day', description: `Any of ${summaryDimensions.join(', ')}` });
+
+const summaryRoute = (guards: Guards) =>
+  createRoute({
+    method: 'get',
+    path: '/v1/usage/summary',
+    tags: ['Usage'],
+    summary: 'Sums of usage',
+    description:
+      'From the start of the current UTC month until now where `from` and `to` do not say otherwise. Bounds are exact ' +
+      'for admitted requests; refusals are counted by the minute, in the span in which that minute begins. Without ' +
+      '`group_by` there is one group. A management key sees its organization, an inference key what it did itself.',
+    security: bearerSecurity,
+    middleware: guards.anyKey,
+    request: {
+      query: z.strictObject({
+        from: timeBound('From this date (midnight UTC) or RFC 3339 time on'),
+        to: timeBound('Until before this date or time'),
+        group_by: groupBy,
+      }),
+    },
+    responses: { 200: jsonAnswer(summarySchema, 'The sums'), ...errorAnswer },
+  });
+
+export interface UsageSummaryParts {
+  readonly guards: Guards;
+  readonly reports: Reports;
+  readonly clock: Clock;
+}
+
+/** The key whose usage alone may be seen; null for keys that see the whole organization. */
+export function keySeen(key: ApiKey): string | null {
+  return key.scope === 'management' ? null : key.id;
+}
+
+/** Sums of usage by key, model, project, day and hour. */
+export function registerUsageSummaryRoute(app: ApiApp, { guards, reports, clock }: UsageSummaryParts): void {
+  app.openapi(summaryRoute(guards), async (context) => {
+    const { key } = context.get('caller');
+    const query = context.req.valid('query');
+    const dimensions = query.group_by ?? [];
+    const span = readSpan(query, clock.now());
+    if (dimensions.includes('hour') && span.toMs - span.fromMs > hourlyDaysMax * dayMs) {
+      throw tooMuch(`Grouped by hour, a summary spans at most ${hourlyDaysMax} days: narrow "from" and "to".`);
+    }
+    const summary = await reports.summarize({
+      organizationId: key.organizationId,
+      keyId: keySeen(key),
+      ...span,
+      groupBy: dimensions,
+      groupsMax,
+    });
+    if (summary.kind === 'too_many_groups') {
+      throw tooMuch(`This summary has more than ${groupsMax} groups: narrow "from" and "to", or group by less.`);
+    }
+    const data = summary.rows.map((row) => ({ ...toGroup(row.group), ...toSums(row) }));
+    const bounds = { from: span.fromMs / 1000, to: span.toMs / 1000 };
+    return context.json({ object: 'usage.summary' as const, ...bounds, data, totals: toSums(summary.totals) }, 200);
+  });
+}
+
+const tooMuch = (message: string): AppError => new AppError('invalid_request_error', { message, param: 'group_by' });
+
+/** What was asked for; else from the month's start until the end of this second. */
+function readSpan(query: { from?: number | undefined; to?: number | undefined }, nowMs: number) {
+  const toMs = query.to ?? (Math.floor(nowMs / 1000) + 1) * 1000;
+  const last = new Date(query.to === undefined ? nowMs : toMs - 1);
+  const fromMs = query.from ?? Math.max(0, Date.UTC(last.getUTCFullYear(), last.getUTCMonth(), 1));
+  if (fromMs < toMs) return { fromMs, toMs };
+  const isFrom = query.to === undefined;
+  throw new ValidationError([
+    { field: isFrom ? 'from' : 'to', message: isFrom ? 'must not be in the future' : 'must be after "from"' },
+  ]);
+}
+
+/** Ids as they are shown; a name that was given is there, also where it is null. */
+function toGroup(group: SummaryGroup) {
+  return {
+    ...(typeof group.key_id === 'string' && { key_id: formatId('key', group.key_id) }),
+    ...(typeof group.model === 'string' && { model: group.model === '' ? null : group.model }),
+    ...(typeof group.project_id === 'string' && { project_id: formatId('proj', group.project_id) }),
+    ...(typeof group.day === 'string' && { day: group.day }),
+    ...(typeof group.hour === 'number' && { hour: group.hour }),
+  };
+}
+
+function toSums(sums: UsageSums): z.infer<typeof sumsSchema> {
+  const { completed, aborted, ended, failed } = sums;
+  return {
+    num_model_requests: sums.requests,
+    outcomes: { completed, aborted, ended, failed },
+    refusals: { ...sums.refusals },
+    input_tokens: sums.inputTokens,
+    input_cached_tokens: sums.inputCachedTokens,
+    output_tokens: sums.outputTokens,
+    output_reasoning_tokens: sums.outputReasoningTokens,
+    cost: formatUsd(sums.costPicoUsd),
+  };
+}

@@ -1,0 +1,182 @@
+import { createRoute, z } from '@hono/zod-openapi';
+import type { Clock } from '#base/clock.ts';
+import { AppError } from '#base/errors.ts';
+import { formatId, type IdPrefix, isUuid, parseId, uuidTimeMs } from '#base/id.ts';
+import { formatUsd } from '#base/money.ts';
+import type { ApiKey } from '#core/keys/keys.ts';
+import type { RecordFilter, RecordPage, Reports, UsageRecord } from '#core/metering/metering.ts';
+import { ValidationError } from '#edge/http/http.ts';
+import type { ApiApp } from './app.ts';
+import type { Guards } from './auth.ts';
+import { listOf, listQuery, readCursor, toListPage } from './list.ts';
+import { bearerSecurity, errorAnswer, idText, jsonAnswer, toUnixSeconds, unixSeconds } from './schemas.ts';
+import { timeBound } from './time-bound.ts';
+import { keySeen, registerUsageSummaryRoute } from './usage-summary.ts';
+
+export interface UsageRoutesParts {
+  readonly guards: Guards;
+  readonly reports: Reports;
+  readonly clock: Clock;
+}
+
+/**
+ * Usage of the caller's organization. A key of scope `inference` sees what it did itself: naming another key gives an
+ * empty list, and another key's request is not there.
+ */
+export function registerUsageRoutes(app: ApiApp, parts: UsageRoutesParts): void {
+  registerRequestRoutes(app, parts);
+  registerUsageSummaryRoute(app, parts);
+}
+
+const outcomes = ['completed', 'aborted', 'ended', 'failed'] as const;
+const tokens = z.int().min(0);
+
+const requestSchema = z
+  .object({
+    id: z.string().openapi({ description: 'The `x-request-id` of the answer' }),
+    object: z.literal('usage.request'),
+    created_at: unixSeconds,
+    key_id: idText('key'),
+    project_id: idText('proj'),
+    model: z.string(),
+    endpoint: z.string().openapi({ example: '/v1/chat/completions' }),
+    stream: z.boolean(),
+    status: z.int().openapi({ description: 'HTTP status of the answer' }),
+    outcome: z.enum(outcomes).openapi({
+      description: '`aborted`: the client left. `ended`: the gateway ended it, `reason` says why.',
+    }),
+    reason: z.string().nullable(),
+    cache_hit: z.boolean(),
+    input_tokens: tokens,
+    input_cached_tokens: tokens.openapi({ description: 'Part of `input_tokens`' }),
+    output_tokens: tokens,
+    output_reasoning_tokens: tokens.openapi({ description: 'Part of `output_tokens`' }),
+    usage_source: z.enum(['engine', 'last_seen', 'none']),
+    cost: z.string().openapi({ example: '0.00042', description: 'What was charged, an exact decimal' }),
+    written_off: z.string().openapi({ description: 'What went past the hold and was not charged' }),
+    currency: z.string().openapi({ example: 'USD' }),
+    timings_ms: z.object({ queued: z.int(), first_byte: z.int().nullable(), total: z.int() }),
+    client_request_id: z.string().nullable(),
+  })
+  .openapi('UsageRequest');
+
+function toBody(record: UsageRecord): z.infer<typeof requestSchema> {
+  return {
+    id: record.id,
+    object: 'usage.request',
+    created_at: toUnixSeconds(uuidTimeMs(record.id)),
+    key_id: formatId('key', record.keyId),
+    project_id: formatId('proj', record.projectId),
+    model: record.model,
+    endpoint: record.endpoint,
+    stream: record.stream,
+    status: record.status,
+    outcome: record.outcome,
+    reason: record.reason,
+    cache_hit: record.cacheHit,
+    input_tokens: record.usage.inputTokens,
+    input_cached_tokens: record.usage.cachedTokens,
+    output_tokens: record.usage.outputTokens,
+    output_reasoning_tokens: record.usage.reasoningTokens,
+    usage_source: record.usageSource,
+    cost: formatUsd(record.costPicoUsd),
+    written_off: formatUsd(record.writtenOffPicoUsd),
+    currency: 'USD',
+    timings_ms: { queued: record.queuedMs, first_byte: record.firstByteMs, total: record.totalMs },
+    client_request_id: record.clientRequestId,
+  };
+}
+
+/** A query parameter that holds a shown id, as its UUID. */
+function idFilter(prefix: IdPrefix, what: string) {
+  return z
+    .string()
+    .transform((text, context): string => {
+      const id = parseId(prefix, text);
+      if (id !== null) return id;
+      context.addIssue({ code: 'custom', message: `is not the id of ${what}, which begins with "${prefix}_"` });
+      return z.NEVER;
+    })
+    .optional()
+    .openapi({ type: 'string', example: `${prefix}_019ab1c2d3e47f008a1b2c3d4e5f6071` });
+}
+
+const listRoute = (guards: Guards) =>
+  createRoute({
+    method: 'get',
+    path: '/v1/usage/requests',
+    tags: ['Usage'],
+    summary: 'Admitted requests, newest first',
+    description:
+      'In the order of admission, so that a cursor stays true while long streams settle late. A management key sees ' +
+      'its organization, an inference key what it did itself.',
+    security: bearerSecurity,
+    middleware: guards.anyKey,
+    request: {
+      query: z.strictObject({
+        from: timeBound('Admitted at or after this date (midnight UTC) or RFC 3339 time'),
+        to: timeBound('Admitted before this date or time'),
+        key_id: idFilter('key', 'an API key'),
+        model: z.string().max(512).optional().openapi({ description: 'Catalog id' }),
+        project_id: idFilter('proj', 'a project'),
+        outcome: z.enum(outcomes).optional(),
+        ...listQuery,
+      }),
+    },
+    responses: { 200: jsonAnswer(listOf(requestSchema, 'UsageRequestList'), 'One page'), ...errorAnswer },
+  });
+
+const readRoute = (guards: Guards) =>
+  createRoute({
+    method: 'get',
+    path: '/v1/usage/requests/{id}',
+    tags: ['Usage'],
+    summary: 'One admitted request',
+    security: bearerSecurity,
+    middleware: guards.anyKey,
+    request: { params: z.object({ id: z.string() }) },
+    responses: { 200: jsonAnswer(requestSchema, 'The request'), ...errorAnswer },
+  });
+
+const noRecords: RecordPage = { records: [], more: false };
+
+type ListQuery = z.infer<ReturnType<typeof listRoute>['request']['query']>;
+
+/** Null when the caller asks for what its key does not see: an empty list, as for a key that does not exist. */
+function toFilter(query: ListQuery, key: ApiKey): RecordFilter | null {
+  if (query.from !== undefined && query.to !== undefined && query.from >= query.to) {
+    throw new ValidationError([{ field: 'to', message: 'must be after "from"' }]);
+  }
+  const before = readCursor(query.cursor, (position) => (isUuid(position) ? position : null));
+  const own = keySeen(key);
+  const asked = query.key_id ?? null;
+  if (own !== null && asked !== null && asked !== own) return null;
+  return {
+    organizationId: key.organizationId,
+    keyId: own ?? asked,
+    projectId: query.project_id ?? null,
+    model: query.model ?? null,
+    outcome: query.outcome ?? null,
+    fromMs: query.from ?? null,
+    toMs: query.to ?? null,
+    before,
+    limit: query.limit,
+  };
+}
+
+function registerRequestRoutes(app: ApiApp, { guards, reports }: UsageRoutesParts): void {
+  app.openapi(listRoute(guards), async (context) => {
+    const filter = toFilter(context.req.valid('query'), context.get('caller').key);
+    const { records, more } = filter === null ? noRecords : await reports.listRecords(filter);
+    return context.json(toListPage(records.map(toBody), more ? (records.at(-1)?.id ?? null) : null), 200);
+  });
+
+  app.openapi(readRoute(guards), async (context) => {
+    const { key } = context.get('caller');
+    const id = context.req.valid('param').id.toLowerCase();
+    const ref = { organizationId: key.organizationId, keyId: keySeen(key), id };
+    const record = isUuid(id) ? await reports.readRecord(ref) : null;
+    if (record === null) throw new AppError('not_found', { message: 'There is no such request in the books.' });
+    return context.json(toBody(record), 200);
+  });
+}
