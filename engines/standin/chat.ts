@@ -2,7 +2,7 @@ import { createPrinter } from './chat-format.ts';
 import { readPrompt, type ChatPrompt } from './conversation.ts';
 import { badRequest, refusal, type Refused } from './errors.ts';
 import type { Exchange } from './http.ts';
-import { mergeKnobs, type Knobs } from './knobs.ts';
+import { mergeKnobs, textFor, type Knobs } from './knobs.ts';
 import {
   CHAT_FIELDS,
   checkFields,
@@ -61,10 +61,11 @@ function thinks(body: Body, engine: Engine, knobs: Knobs): boolean {
 interface Accepted {
   params: Params;
   prompt: ChatPrompt;
-  fixed: string | null;
+  /** What `response_format` asks for, as text; null is free text. */
+  formatted: string | null;
 }
 
-function accept(body: Body, engine: Engine, knobs: Knobs): Accepted | Refused {
+function accept(body: Body, engine: Engine): Accepted | Refused {
   const { options } = engine;
   const early = checkStreamOptions(body) ?? checkTools(body, options) ?? checkFields(body, CHAT_FIELDS, 'messages');
   if (early !== null) return early;
@@ -78,18 +79,18 @@ function accept(body: Body, engine: Engine, knobs: Knobs): Accepted | Refused {
   if (refused !== null) return refused;
   const formatted = formattedText(body, prompt.asked);
   if (formatted !== null && typeof formatted === 'object') return formatted;
-  return { params, prompt, fixed: knobs.text ?? formatted };
+  return { params, prompt, formatted };
 }
 
 /** Answers POST /v1/chat/completions. */
 export function answerChat(engine: Engine, exchange: Exchange, body: Body): void {
   const knobs = mergeKnobs(engine.options.knobs, body.standin);
-  const accepted = accept(body, engine, knobs);
+  const accepted = accept(body, engine);
   if ('status' in accepted) {
     exchange.json(accepted.status, accepted.body);
     return;
   }
-  const { params, prompt, fixed } = accepted;
+  const { params, prompt, formatted } = accepted;
   const cacheUse = engine.cache.use(prompt.scan);
   const requestId = exchange.requestId ?? (typeof body.request_id === 'string' ? body.request_id : null);
   const printer = createPrinter({ engine, body, params, requestId });
@@ -99,6 +100,7 @@ export function answerChat(engine: Engine, exchange: Exchange, body: Body): void
     const seed = seedOf(params, prompt.scan, index);
     const call = chooseCall(body, prompt.asked, knobs);
     printer.calls.push(call);
+    const fixed = textFor(knobs, index) ?? formatted;
     const { minTokens, ignoreEos } = params;
     const script = createScript(
       { material: materialOf({ seed, call, fixed }), knobs, seed, room, minTokens, ignoreEos, thinks: call === null && thinks(body, engine, knobs) },

@@ -1,6 +1,6 @@
 import { badRequest, refusal, type Refused } from './errors.ts';
 import { randomHex, type Exchange } from './http.ts';
-import { mergeKnobs, type Knobs } from './knobs.ts';
+import { mergeKnobs, textFor, type Knobs } from './knobs.ts';
 import { completionLogprobs } from './logprobs.ts';
 import {
   COMPLETION_FIELDS,
@@ -161,8 +161,8 @@ function choicesOf(given: { engine: Engine; accepted: Accepted; id: string; knob
       const base = params.seed ?? Math.floor(Math.random() * 0x1_0000_0000);
       const seed = hashText(params.temperature === 0 ? String(prompt.scan.hash) : `${base} ${prompt.scan.hash} ${copy}`);
       const prose = createAnswer(seed, true);
-      const material =
-        knobs.text === undefined ? { ...prose, toolDeltas: null } : fixedMaterial(splitTokens(knobs.text), prose.next);
+      const fixed = textFor(knobs, index);
+      const material = fixed === null ? { ...prose, toolDeltas: null } : fixedMaterial(splitTokens(fixed), prose.next);
       const { minTokens, ignoreEos } = params;
       const script = createScript({ material, knobs, seed, room, minTokens, ignoreEos, thinks: false });
       return createChoice({ index, id: `${given.id}-${promptIndex}`, script, prompt: prompt.scan, cachedTokens, params, knobs });

@@ -17,8 +17,8 @@ export interface Knobs {
   reasoning_tokens?: number;
   /** The thought itself, in place of made-up text. */
   reasoning_text?: string;
-  /** The answer itself, in place of made-up text. */
-  text?: string;
+  /** The answer itself, in place of made-up text; a list holds one for each choice. */
+  text?: string | string[];
   /** Call a tool or never; a string names the tool. Overrides what `tool_choice: "auto"` would do. */
   tool_call?: boolean | string;
   /** The arguments of a tool call as JSON text, in place of sampled ones. */
@@ -44,7 +44,7 @@ export interface Knobs {
   abort_after?: number;
 }
 
-type KnobKind = 'number' | 'string' | 'boolean' | 'boolean-or-string';
+type KnobKind = 'number' | 'string' | 'boolean' | 'boolean-or-string' | 'texts';
 
 const KINDS: Record<keyof Knobs, KnobKind> = {
   ttft_ms: 'number',
@@ -54,7 +54,7 @@ const KINDS: Record<keyof Knobs, KnobKind> = {
   finish: 'string',
   reasoning_tokens: 'number',
   reasoning_text: 'string',
-  text: 'string',
+  text: 'texts',
   tool_call: 'boolean-or-string',
   tool_arguments: 'string',
   status: 'number',
@@ -74,6 +74,8 @@ export const KNOB_NAMES: readonly string[] = Object.keys(KINDS);
 
 function fits(kind: KnobKind, value: unknown): boolean {
   if (kind === 'boolean-or-string') return typeof value === 'boolean' || typeof value === 'string';
+  if (kind === 'texts' && Array.isArray(value)) return value.every((item) => typeof item === 'string');
+  if (kind === 'texts') return typeof value === 'string';
   return typeof value === kind && !(kind === 'number' && !(Number(value) >= 0));
 }
 
@@ -87,7 +89,7 @@ export function knobFromText(name: string, text: string): Knobs | undefined {
   if (kind === undefined) return undefined;
   let value: unknown = text;
   if (kind === 'number') value = text.trim() === '' ? Number.NaN : Number(text);
-  else if (kind !== 'string' && (text === 'true' || text === 'false')) value = text === 'true';
+  else if (kind.startsWith('boolean') && (text === 'true' || text === 'false')) value = text === 'true';
   return fits(kind, value) ? { [name]: value } : undefined;
 }
 
@@ -103,4 +105,9 @@ export function mergeKnobs(base: Knobs, member: unknown): Knobs {
     if (kind !== undefined && fits(kind, value)) merged[name] = value;
   }
   return merged as Knobs;
+}
+
+/** The fixed text of one choice, or null. */
+export function textFor(knobs: Knobs, index: number): string | null {
+  return (Array.isArray(knobs.text) ? knobs.text[index] : knobs.text) ?? null;
 }
