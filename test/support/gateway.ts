@@ -1,0 +1,84 @@
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import { startApp, type App } from '../../src/app.ts';
+import { parseConfig } from '#base/config.ts';
+import { connectDb, type Db } from '#base/db.ts';
+import { createLog } from '#base/log.ts';
+import { formatEngineFileProblem, loadEngineFiles } from '#core/catalog/catalog.ts';
+import { createTestDatabase } from './database.ts';
+
+/** A whole gateway in this process: a listening port, its own database, its own engines as child processes. */
+export interface TestGateway {
+  readonly url: string;
+  /** Secret of a management key of a platform admin, with 10 USD of credit. */
+  readonly key: string;
+  readonly db: Db;
+  readonly databaseUrl: string;
+  readonly logLines: readonly string[];
+  request(path: string, init?: RequestOptions): Promise<Response>;
+  stop(): Promise<void>;
+}
+
+export interface RequestOptions {
+  readonly method?: string;
+  /** Sent as JSON, unless it is a string. */
+  readonly body?: unknown;
+  /** Null sends no Authorization header. */
+  readonly key?: string | null;
+  readonly headers?: Readonly<Record<string, string>>;
+  readonly signal?: AbortSignal;
+}
+
+export interface TestGatewayOptions {
+  /** Environment variables of the gateway, such as HEADGATE_MAX_BODY_BYTES. */
+  readonly env?: Readonly<Record<string, string>>;
+  /** Folder of engine files; the shipped ones when absent. */
+  readonly enginesDir?: string;
+  /** Where engine processes run; the repository when absent. */
+  readonly workingDirectory?: string;
+  /** An existing database, which is then left alone at the end. */
+  readonly databaseUrl?: string;
+}
+
+const repository = new URL('../../', import.meta.url).pathname;
+
+export async function startGateway(options: TestGatewayOptions = {}): Promise<TestGateway> {
+  const own = options.databaseUrl === undefined ? await createTestDatabase() : null;
+  const databaseUrl = options.databaseUrl ?? own?.url ?? '';
+  const dataDir = await mkdtemp(join(tmpdir(), 'hg-'));
+  const enginesDir = options.enginesDir ?? join(repository, 'engines');
+  const env = { PATH: process.env['PATH'], HOME: process.env['HOME'], PORT: '0', ...options.env };
+  const config = parseConfig(env);
+  const logLines: string[] = [];
+  const log = createLog('debug', { write: (line: string) => void logLines.push(line) });
+  const loaded = loadEngineFiles(enginesDir, { env: config.environment });
+  if (!loaded.ok) throw new Error(loaded.problems.map(formatEngineFileProblem).join('\n'));
+  const db = connectDb(databaseUrl);
+  const workingDirectory = options.workingDirectory ?? (options.enginesDir === undefined ? dirname(enginesDir) : repository);
+  const app: App = await startApp({ config, log, db, dataDir, engines: loaded.engines, workingDirectory });
+  const key = app.bootstrap.secret ?? config.bootstrap.key ?? '';
+
+  return {
+    url: app.url,
+    key,
+    db,
+    databaseUrl,
+    logLines,
+    request(path, init = {}) {
+      const body = init.body === undefined ? null : typeof init.body === 'string' ? init.body : JSON.stringify(init.body);
+      const headers = new Headers(init.headers);
+      const secret = init.key === undefined ? key : init.key;
+      if (secret !== null && !headers.has('authorization')) headers.set('authorization', `Bearer ${secret}`);
+      if (body !== null && !headers.has('content-type')) headers.set('content-type', 'application/json');
+      const method = init.method ?? (body === null ? 'GET' : 'POST');
+      return fetch(new URL(path, app.url), { method, headers, body, ...(init.signal ? { signal: init.signal } : {}) });
+    },
+    async stop() {
+      await app.stop();
+      await db.close();
+      await own?.drop();
+      await rm(dataDir, { recursive: true, force: true });
+    },
+  };
+}
