@@ -3,6 +3,7 @@ import type { Db } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
 import type { Accounts } from '#core/accounts/accounts.ts';
 import type { Keys } from '#core/keys/keys.ts';
+import type { Metering } from '#core/metering/metering.ts';
 import type { Wallet } from '#core/wallet/wallet.ts';
 import { type Authenticator, installFallbacks, requestId } from '#edge/http/http.ts';
 import { type ApiApp, createApiApp } from './app.ts';
@@ -12,12 +13,15 @@ import { registerInferenceDocs } from './inference-docs.ts';
 import { registerKeyRoutes } from './keys.ts';
 import { registerOrganizationRoutes } from './organizations.ts';
 import { registerProjectRoutes } from './projects.ts';
+import { registerUsageRoutes } from './usage.ts';
+import { registerWalletRoutes } from './wallet.ts';
 
 export interface ApiOptions {
   readonly db: Pick<Db, 'orm'>;
   readonly authenticator: Authenticator;
   readonly keys: Keys;
   readonly accounts: Accounts;
+  readonly metering: Pick<Metering, 'reports'>;
   readonly wallet: Wallet;
   /** What running requests hold of an organization's balance. */
   readonly heldPicoUsd: (organizationId: string) => bigint;
@@ -28,13 +32,16 @@ export interface ApiOptions {
 /** The JSON APIs of our own, with their document and a page to try them. Mounted at the root. */
 export function createApi(options: ApiOptions): ApiApp {
   const app = createApiApp();
-  const parts = { ...options, guards: createGuards(options.authenticator) };
+  const { reports } = options.metering;
+  const parts = { ...options, reports, guards: createGuards(options.authenticator) };
   app.use(requestId);
   installFallbacks(app, options.log);
   registerInferenceDocs(app);
   registerKeyRoutes(app, parts);
   registerProjectRoutes(app, parts);
   registerOrganizationRoutes(app, parts);
+  registerUsageRoutes(app, parts);
+  registerWalletRoutes(app, parts);
   registerDocs(app);
   return app;
 }
