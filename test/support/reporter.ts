@@ -1,0 +1,67 @@
+import type { SerializedError } from 'vitest';
+import type { Reporter, TestCase, TestModule, Vitest } from 'vitest/node';
+import type { SuitePlan } from './suites.ts';
+
+/**
+ * Says before and after a run which suites it leaves out, and ends it with the line "N passed, N failed". What is not
+ * a test's own failure counts as one too: a file that cannot be loaded, a required suite that cannot run, an error
+ * outside of every test, a test that is switched off.
+ */
+export function createReporter(plan: SuitePlan): Reporter {
+  let whole = false;
+  let filteredByName = false;
+  let passed = 0;
+  let failed = 0;
+  return {
+    onInit(vitest: Vitest) {
+      // The last word of the process: behind what other reporters and the teardown print.
+      process.once('exit', (code) => write(`${passed} passed, ${code !== 0 && failed === 0 ? 1 : failed} failed`));
+      whole = [vitest.config.project].flat().every((name) => name === undefined || name === '*');
+      filteredByName = vitest.config.testNamePattern !== undefined;
+      if (whole) for (const line of [...plan.notes, ...plan.problems]) write(line);
+    },
+    onTestRunEnd(modules: readonly TestModule[], errors: readonly SerializedError[]) {
+      const results = countResults(modules);
+      const problems = [
+        ...(whole ? plan.problems : []),
+        ...(filteredByName ? [] : findSwitchedOff(modules)),
+        ...(results.passed + results.failed === 0 ? ['no test has run'] : []),
+      ];
+      passed = results.passed;
+      failed = results.failed + problems.length + errors.length;
+      for (const line of [...(whole ? plan.notes : []), ...problems]) write(line);
+      if (failed > 0) process.exitCode = 1;
+    },
+  };
+}
+
+function write(line: string): void {
+  process.stdout.write(`${line}\n`);
+}
+
+function countResults(modules: readonly TestModule[]): { passed: number; failed: number } {
+  let passed = 0;
+  let failed = 0;
+  for (const module of modules) {
+    const tests = [...module.children.allTests()];
+    const failedTests = tests.filter((test) => test.result().state === 'failed').length;
+    passed += tests.filter((test) => test.result().state === 'passed').length;
+    failed += failedTests;
+    // A file that failed with no failed test in it: it could not be loaded, or one of its hooks threw.
+    if (failedTests === 0 && module.state() === 'failed') failed += 1;
+  }
+  return { passed, failed };
+}
+
+function findSwitchedOff(modules: readonly TestModule[]): string[] {
+  return modules.flatMap((module) => {
+    const tests = [...module.children.allTests()].filter((test) => isSwitchedOff(test, module.state() === 'failed'));
+    return tests.map((test) => `switched off: ${module.relativeModuleId} > ${test.fullName}`);
+  });
+}
+
+/** Where a hook failed, which is counted, its tests are skipped without having been switched off. */
+function isSwitchedOff(test: TestCase, isInFailedFile: boolean): boolean {
+  if (test.options.mode === 'skip' || test.options.mode === 'todo') return true;
+  return !isInFailedFile && ['skipped', 'pending'].includes(test.result().state);
+}

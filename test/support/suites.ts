@@ -1,0 +1,75 @@
+import { accessSync, constants, existsSync, globSync } from 'node:fs';
+
+/**
+ * Suites that need something a bare machine does not have. A suite is a folder test/suites/<name>/ and one line here:
+ * why it cannot run on this machine, or null when it can.
+ */
+type Environment = Readonly<Record<string, string | undefined>>;
+type Probe = (environment: Environment) => string | null;
+
+const probes: Readonly<Record<string, Probe>> = {
+  vllm: probeVllm,
+};
+
+/** Names that may be required although this version has no tests for them. */
+const namesWithoutTests = ['redis', 'docker', 'browser'];
+
+export interface SuitePlan {
+  /** Suites that will run. */
+  readonly run: readonly string[];
+  /** What the report says of the others, one sentence each. */
+  readonly notes: readonly string[];
+  /** What makes the run fail, whatever its tests do. */
+  readonly problems: readonly string[];
+}
+
+/**
+ * Decides which suites run. TEST_REQUIRE (names, comma-separated) turns a suite that is left out into a failure.
+ * @param hasTests whether there are test files for a suite
+ */
+export function planSuites(environment: Environment, hasTests: (name: string) => boolean): SuitePlan {
+  const required = (environment['TEST_REQUIRE'] ?? '').split(',').map((name) => name.trim());
+  const names = [...Object.keys(probes), ...namesWithoutTests];
+  const run: string[] = [];
+  const notes: string[] = [];
+  const problems = required
+    .filter((name) => name !== '' && !names.includes(name))
+    .map((name) => `TEST_REQUIRE names an unknown suite: ${name} (known: ${names.join(', ')})`);
+  for (const name of names) {
+    const reason = hasTests(name) ? (probes[name] ?? noProbe)(environment) : null;
+    if (reason !== null) {
+      notes.push(`left out: ${name} (${reason})`);
+      if (required.includes(name)) problems.push(`required suite cannot run: ${name} (${reason})`);
+    } else if (hasTests(name)) run.push(name);
+    else if (required.includes(name)) notes.push(`nothing to run: ${name} (no tests in this version)`);
+  }
+  return { run, notes, problems };
+}
+
+/** Whether the folder of a suite holds test files. */
+export function suiteHasTests(name: string): boolean {
+  return globSync(`test/suites/${name}/**/*.test.ts`, { cwd: new URL('../..', import.meta.url).pathname }).length > 0;
+}
+
+function noProbe(): string {
+  return 'test/support/suites.ts does not say when it can run';
+}
+
+function probeVllm({ VLLM_BIN: program, VLLM_MODEL: model }: Environment): string | null {
+  const missing = Object.entries({ VLLM_BIN: program, VLLM_MODEL: model }).filter(([, value]) => (value ?? '') === '');
+  if (missing.length > 0) {
+    return `${missing.map(([name]) => name).join(' and ')} ${missing.length > 1 ? 'are' : 'is'} not set`;
+  }
+  if (program === undefined || !isProgram(program)) return `VLLM_BIN names no program: ${program}`;
+  if (model?.startsWith('/') === true && !existsSync(model)) return `VLLM_MODEL names no folder: ${model}`;
+  return null;
+}
+
+function isProgram(path: string): boolean {
+  try {
+    accessSync(path, constants.X_OK);
+    return true;
+  } catch {
+    return false;
+  }
+}
