@@ -22,12 +22,12 @@ export function createLastUse({ db, clock }: { readonly db: Db; readonly clock: 
       unwritten = new Map();
       // In id order, so that two gateways that write at once do not wait for each other in a circle.
       const uses = [...taken].sort(([left], [right]) => (left < right ? -1 : 1));
-      const ids = uses.map(([id]) => id);
-      const moments = uses.map(([, usedAtMs]) => new Date(usedAtMs).toISOString());
+      // As json text: drizzle takes the driver's own way of writing arrays of moments away.
+      const rows = JSON.stringify(uses.map(([id, usedAtMs]) => ({ id, used_at: new Date(usedAtMs).toISOString() })));
       try {
         await db.sql`
           update api_keys set last_used_at = greatest(last_used_at, uses.used_at)
-          from (select * from unnest(${ids}::uuid[], ${moments}::timestamptz[]) as given (id, used_at)) uses
+          from json_to_recordset(${rows}::text::json) as uses (id uuid, used_at timestamptz)
           where api_keys.id = uses.id`;
       } catch (error) {
         for (const [id, usedAtMs] of taken) unwritten.set(id, Math.max(usedAtMs, unwritten.get(id) ?? 0));
