@@ -9,7 +9,7 @@ import { ValidationError } from '#edge/http/http.ts';
 import type { ApiApp } from './app.ts';
 import type { Guards } from './auth.ts';
 import { listOf, listQuery, readCursor, toListPage } from './list.ts';
-import { bearerSecurity, errorAnswer, idText, jsonAnswer, toUnixSeconds, unixSeconds } from './schemas.ts';
+import { bearerSecurity, errorAnswer, idText, jsonAnswer, longText, toUnixSeconds, unixSeconds } from './schemas.ts';
 import { timeBound } from './time-bound.ts';
 import { keySeen, registerUsageSummaryRoute } from './usage-summary.ts';
 
@@ -117,7 +117,7 @@ const listRoute = (guards: Guards) =>
         from: timeBound('Admitted at or after this date (midnight UTC) or RFC 3339 time'),
         to: timeBound('Admitted before this date or time'),
         key_id: idFilter('key', 'an API key'),
-        model: z.string().max(512).optional().openapi({ description: 'Catalog id' }),
+        model: longText(512).optional().openapi({ description: 'Catalog id' }),
         project_id: idFilter('proj', 'a project'),
         outcome: z.enum(outcomes).optional(),
         ...listQuery,

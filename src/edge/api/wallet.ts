@@ -73,7 +73,9 @@ function toBody(entry: LedgerEntry): z.infer<typeof entrySchema> {
 }
 
 const creditAmount = z
-  .union([z.string(), z.number()])
+  .union([z.string(), z.number()], {
+    error: ({ input }) => (input === undefined ? 'is missing' : 'must be a string such as "25.00"'),
+  })
   .transform((value, context): bigint => {
     const problem = (message: string): never => {
       context.addIssue({ code: 'custom', message });
