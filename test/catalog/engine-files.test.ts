@@ -85,13 +85,18 @@ describe('engine files that are refused', () => {
     write('a.yaml', chat.replace('version: 1', 'version: 2').replace('4096', '-1'));
     write('b.yaml', 'id: [');
     write('c.yaml', '');
-    write('d.yaml', external.replace('task_type: chat', 'task_type: poetry').replace('driver: external', 'driver: ssh'));
+    write(
+      'd.yaml',
+      external.replace('task_type: chat', 'task_type: poetry').replace('driver: external', 'driver: ssh'),
+    );
     const found = problems();
     expect(found).toContain('engines/a.yaml:1: version: expected 1');
     expect(found).toContain('engines/a.yaml:6: context_length: must be at least 1');
     expect(found).toContainEqual(expect.stringMatching(/^engines\/b\.yaml:1: not valid YAML/));
     expect(found).toContain('engines/c.yaml:1: expected fields such as "id: my-model"');
-    expect(found).toContainEqual(expect.stringMatching(/^engines\/d\.yaml:7: driver: expected "process" or "external"/));
+    expect(found).toContainEqual(
+      expect.stringMatching(/^engines\/d\.yaml:7: driver: expected "process" or "external"/),
+    );
   });
 
   it('share an id, name or repository with another, whatever the case', () => {
@@ -99,9 +104,15 @@ describe('engine files that are refused', () => {
     write('b.yaml', external.replace('id: far-chat', 'id: SMALL-CHAT'));
     write('c.yaml', external.replace('far-chat', 'other').replace('name: Far Chat', 'name: acme/small-chat'));
     const found = problems();
-    expect(found).toContain('engines/b.yaml:2: id: "SMALL-CHAT" is already the id, name or repository of engines/a.yaml');
-    expect(found).toContain('engines/c.yaml:3: name: "acme/small-chat" is already the id, name or repository of engines/a.yaml');
-    expect(found).toContain('engines/c.yaml:4: hugging_face_id: "Acme/Far-Chat" is already the id, name or repository of engines/b.yaml');
+    expect(found).toContain(
+      'engines/b.yaml:2: id: "SMALL-CHAT" is already the id, name or repository of engines/a.yaml',
+    );
+    expect(found).toContain(
+      'engines/c.yaml:3: name: "acme/small-chat" is already the id, name or repository of engines/a.yaml',
+    );
+    expect(found).toContain(
+      'engines/c.yaml:4: hugging_face_id: "Acme/Far-Chat" is already the id, name or repository of engines/b.yaml',
+    );
   });
 
   it('have an id that does not fit', () => {
@@ -112,7 +123,13 @@ describe('engine files that are refused', () => {
   });
 
   it('have an external address with credentials, a query, /v1 or another protocol', () => {
-    for (const url of ['https://user:secret@e.example', 'http://e.example?x=1', 'http://e.example/v1', 'ftp://e.example', 'e.example']) {
+    for (const url of [
+      'https://user:secret@e.example',
+      'http://e.example?x=1',
+      'http://e.example/v1',
+      'ftp://e.example',
+      'e.example',
+    ]) {
       write('far.yaml', external.replace('https://engine.example/base/', url));
       const [problem, ...others] = problems();
       expect(problem, url).toMatch(/^engines\/far\.yaml:8: url: /);
@@ -123,17 +140,22 @@ describe('engine files that are refused', () => {
 
   it('have a command that does not say where it listens', () => {
     write('chat.yaml', chat.replace('"{socket}"', '/tmp/x.sock'));
-    expect(problems()).toEqual([expect.stringMatching(/^engines\/chat\.yaml:12: command: must hold \{socket\} or \{port\}/)]);
+    expect(problems()).toEqual([
+      expect.stringMatching(/^engines\/chat\.yaml:12: command: must hold \{socket\} or \{port\}/),
+    ]);
     write('chat.yaml', chat.replace('"{socket}"', '"{socket}", "{port}"'));
     expect(problems()).toEqual([expect.stringMatching(/not both/)]);
   });
 
-  it("have a vLLM command whose port, name or key Headgate would not know", () => {
-    const command = (text: string) => chat.replace(/command: .*/, `command:\n  - /opt/vllm/bin/vllm\n  - serve\n  - m\n${text}`);
+  it('have a vLLM command whose port, name or key Headgate would not know', () => {
+    const command = (text: string) =>
+      chat.replace(/command: .*/, `command:\n  - /opt/vllm/bin/vllm\n  - serve\n  - m\n${text}`);
     write('chat.yaml', command('  - --port=8000\n'));
     expect(problems()).toEqual(['engines/chat.yaml:16: command[3]: --port needs {port} as its value']);
     write('chat.yaml', command('  - --served_model_name\n  - other\n'));
-    expect(problems()).toEqual([expect.stringMatching(/^engines\/chat\.yaml:16: command\[3\]: the first --served-model-name/)]);
+    expect(problems()).toEqual([
+      expect.stringMatching(/^engines\/chat\.yaml:16: command\[3\]: the first --served-model-name/),
+    ]);
     write('chat.yaml', command('  - --api-key\n  - k\n'));
     expect(problems()).toEqual([expect.stringMatching(/^engines\/chat\.yaml:16: command\[3\]: --api-key/)]);
   });
@@ -154,13 +176,19 @@ describe('engine files that are refused', () => {
   it('end in .yml, exceed the size, bomb with aliases or lie in a folder that is not there', () => {
     write('a.yml', chat);
     write('b.yaml', `${chat}# ${'x'.repeat(1_048_576)}`);
-    write('c.yaml', `a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]\nd: [*c,*c,*c,*c,*c,*c,*c,*c,*c]\n`);
+    write(
+      'c.yaml',
+      `a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]\nd: [*c,*c,*c,*c,*c,*c,*c,*c,*c]\n`,
+    );
     const found = problems();
     expect(found).toContain('engines/a.yml: not read: engine files end in .yaml');
     expect(found).toContain('engines/b.yaml: larger than 1048576 bytes');
     expect(found).toContainEqual(expect.stringMatching(/^engines\/c\.yaml:1: not valid YAML: Excessive alias count/));
     const missing = loadEngineFiles(join(root, 'nowhere'));
-    expect(missing).toMatchObject({ ok: false, problems: [{ line: null, message: expect.stringContaining('ENOENT') }] });
+    expect(missing).toMatchObject({
+      ok: false,
+      problems: [{ line: null, message: expect.stringContaining('ENOENT') }],
+    });
   });
 });
 
@@ -186,7 +214,14 @@ describe('engine files that are accepted', () => {
       allow: [],
       mediaDomains: [],
       nMax: null,
-      driver: { type: 'process', env: {}, idleMs: 300_000, startTimeoutMs: 600_000, drainMs: 30_000, replicas: { min: 0, max: 1 } },
+      driver: {
+        type: 'process',
+        env: {},
+        idleMs: 300_000,
+        startTimeoutMs: 600_000,
+        drainMs: 30_000,
+        replicas: { min: 0, max: 1 },
+      },
     });
     expect(far).toMatchObject({
       pricing: null,
@@ -202,7 +237,9 @@ describe('engine files that are accepted', () => {
 
   it('hold references to secrets, never the secrets', () => {
     write('chat.yaml', `${chat}env:\n  HF_TOKEN: "\${MY_TOKEN}"\n`);
-    const text = JSON.stringify(load({ MY_TOKEN: 'hf_secret' }), (_, value: unknown) => (typeof value === 'bigint' ? String(value) : value));
+    const text = JSON.stringify(load({ MY_TOKEN: 'hf_secret' }), (_, value: unknown) =>
+      typeof value === 'bigint' ? String(value) : value,
+    );
     expect(text).toContain('${MY_TOKEN}');
     expect(text).not.toContain('hf_secret');
   });

@@ -3,7 +3,16 @@ import { once } from 'node:events';
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
-import { ask, engineDefinition, isAlive, mustAcquire, newFolder, readStarts, startFleet, type TestFleet } from './fixtures/kit.ts';
+import {
+  ask,
+  engineDefinition,
+  isAlive,
+  mustAcquire,
+  newFolder,
+  readStarts,
+  startFleet,
+  type TestFleet,
+} from './fixtures/kit.ts';
 
 const gatewayProgram = new URL('./fixtures/gateway.ts', import.meta.url).pathname;
 const until = (check: () => void) => vi.waitFor(check, { timeout: 20_000, interval: 10 });
@@ -43,7 +52,10 @@ async function startNext(...engines: Parameters<typeof startFleet>[0]): Promise<
 describe('after a gateway was killed', () => {
   it('a process that only has the number of a former child is left alone', async () => {
     const { enginePid } = await killedGateway();
-    const stranger = spawn(process.execPath, ['-e', 'setInterval(() => {}, 1000)'], { stdio: 'ignore', detached: true });
+    const stranger = spawn(process.execPath, ['-e', 'setInterval(() => {}, 1000)'], {
+      stdio: 'ignore',
+      detached: true,
+    });
     const strangerPid = stranger.pid ?? 0;
     const running = join(folder, 'data', 'engines', 'running');
     const [name = ''] = readdirSync(running);
@@ -52,8 +64,9 @@ describe('after a gateway was killed', () => {
     const { fleet } = await startNext(engineDefinition());
     await mustAcquire(fleet);
     expect(isAlive(strangerPid)).toBe(true);
-    // The real one lost its record, and is found by its mark.
-    if (process.platform === 'linux') await until(() => expect(isAlive(enginePid)).toBe(false));
+    // The real one lost its record, and is found by its mark; elsewhere than on Linux there is no cheap way to look.
+    const canLook = process.platform === 'linux';
+    await until(() => expect(isAlive(enginePid)).toBe(!canLook));
     stranger.kill('SIGKILL');
   });
 
@@ -94,7 +107,9 @@ describe('after a gateway was killed', () => {
     await until(() => expect(isAlive(enginePid)).toBe(false));
   });
 
-  it.runIf(process.platform === 'linux')('what a dead engine had started is ended', async () => {
+  it('what a dead engine had started is ended', async () => {
+    // Elsewhere there is no cheap way to find it.
+    if (process.platform !== 'linux') return;
     const file = join(folder, 'grandchild');
     const { enginePid } = await killedGateway(['--grandchild', file]);
     process.kill(enginePid, 'SIGKILL');

@@ -1,5 +1,12 @@
 import { describe, expect, it } from 'vitest';
-import { dueAtMs, type EngineFacts, type EnginePolicy, type EngineState, initialState, step } from '#core/fleet/engine-state.ts';
+import {
+  dueAtMs,
+  type EngineFacts,
+  type EnginePolicy,
+  type EngineState,
+  initialState,
+  step,
+} from '#core/fleet/engine-state.ts';
 import { failureCause } from '#core/fleet/start-failure.ts';
 
 const policy: EnginePolicy = {
@@ -49,14 +56,22 @@ describe('nothing is started', () => {
   it('before the pause after a failed start is over; who asks hears the cause', () => {
     const failed = after(starting, { nowMs: 50, waiting: 2, crash }).state;
     expect(failed).toMatchObject({ phase: 'failed', cause: crash, retryAtMs: 150 });
-    expect(after(failed, { nowMs: 149, waiting: 1 }).actions).toEqual([{ type: 'refuse', cause: crash, retryAtMs: 150 }]);
-    expect(after(failed, { nowMs: 150, waiting: 1 })).toMatchObject({ state: { phase: 'starting' }, actions: [{ type: 'run' }] });
+    expect(after(failed, { nowMs: 149, waiting: 1 }).actions).toEqual([
+      { type: 'refuse', cause: crash, retryAtMs: 150 },
+    ]);
+    expect(after(failed, { nowMs: 150, waiting: 1 })).toMatchObject({
+      state: { phase: 'starting' },
+      actions: [{ type: 'run' }],
+    });
   });
 });
 
 describe('a start', () => {
   it('serves all who wait when it is healthy', () => {
-    expect(after(starting, { waiting: 3, ...up })).toMatchObject({ state: { phase: 'ready' }, actions: [{ type: 'serve' }] });
+    expect(after(starting, { waiting: 3, ...up })).toMatchObject({
+      state: { phase: 'ready' },
+      actions: [{ type: 'serve' }],
+    });
   });
   it('answers all who wait when it fails, and is not repeated by itself', () => {
     const { state, actions } = after(starting, { waiting: 3, crash });
@@ -103,7 +118,10 @@ describe('a crash of a ready engine', () => {
   });
   it('counts from one again when it had been ready for long', () => {
     expect(after({ ...ready, crashes: 2 }, { nowMs: 49_999, crash }).state.phase).toBe('failed');
-    expect(after({ ...ready, crashes: 2 }, { nowMs: 50_010, crash }).state).toMatchObject({ phase: 'starting', crashes: 1 });
+    expect(after({ ...ready, crashes: 2 }, { nowMs: 50_010, crash }).state).toMatchObject({
+      phase: 'starting',
+      crashes: 1,
+    });
   });
   it('is also what a replica is that vanished', () => {
     expect(after(ready, {}).state).toMatchObject({ phase: 'starting', crashes: 1 });

@@ -21,9 +21,17 @@ const until = (check: () => void) => vi.waitFor(check, { timeout: 20_000, interv
 
 describe('a start that fails', () => {
   const causes: [string, string[], RegExp][] = [
-    ['weights', ['--say', 'OSError: nope is not a local folder and is not a valid model identifier', '--exit', '1'], /weights of this model were not found/],
+    [
+      'weights',
+      ['--say', 'OSError: nope is not a local folder and is not a valid model identifier', '--exit', '1'],
+      /weights of this model were not found/,
+    ],
     ['memory', ['--say', 'torch.OutOfMemoryError: CUDA out of memory.', '--exit', '1'], /not enough memory/],
-    ['port', ['--say', 'OSError: [Errno 98] error while attempting to bind on address: address already in use', '--exit', '1'], /in use/],
+    [
+      'port',
+      ['--say', 'OSError: [Errno 98] error while attempting to bind on address: address already in use', '--exit', '1'],
+      /in use/,
+    ],
     ['token', ['--say', 'huggingface_hub.errors.GatedRepoError: 403 Client Error.', '--exit', '1'], /need a token/],
     ['arguments', ['--say', 'vllm: error: unrecognized arguments: --nope', '--exit', '2'], /refused its settings/],
     ['exit code 0', ['--exit', '0'], /ended by itself/],
@@ -33,7 +41,10 @@ describe('a start that fails', () => {
     const { fleet, starts } = await start([engineDefinition({ args })]);
     const results = await Promise.all([1, 2, 3].map(() => fleet.acquire('fixture', {})));
     for (const result of results) {
-      expect(result).toMatchObject({ ok: false, refusal: { code: 'start_failed', publicText: expect.stringMatching(text) } });
+      expect(result).toMatchObject({
+        ok: false,
+        refusal: { code: 'start_failed', publicText: expect.stringMatching(text) },
+      });
     }
     expect(starts()).toHaveLength(1);
     expect(fleet.status('fixture')).toBe('failed');
@@ -62,7 +73,9 @@ describe('a start that fails', () => {
   });
 
   it('is not repeated before its pause is over, then by the next request', async () => {
-    const { fleet, starts } = await start([engineDefinition({ args: ['--exit', '1'] })], { policy: { backoffFirstMs: 300 } });
+    const { fleet, starts } = await start([engineDefinition({ args: ['--exit', '1'] })], {
+      policy: { backoffFirstMs: 300 },
+    });
     await fleet.acquire('fixture', {});
     const early = await fleet.acquire('fixture', {});
     expect(early).toMatchObject({ ok: false, refusal: { retryAfterSeconds: 1 } });
@@ -81,7 +94,12 @@ describe('requests that are refused', () => {
   it('when more wait than the queue holds', async () => {
     const { fleet } = await start([engineDefinition({ args: ['--delay', '300'] })], { queueMax: 2 });
     const results = await Promise.all([1, 2, 3, 4].map(() => fleet.acquire('fixture', {})));
-    expect(results.map((result) => (result.ok ? 'lease' : result.refusal.code))).toEqual(['lease', 'lease', 'queue_full', 'queue_full']);
+    expect(results.map((result) => (result.ok ? 'lease' : result.refusal.code))).toEqual([
+      'lease',
+      'lease',
+      'queue_full',
+      'queue_full',
+    ]);
   });
 
   it('when the only replica was tried already', async () => {
@@ -89,7 +107,10 @@ describe('requests that are refused', () => {
     const lease = await mustAcquire(fleet);
     const exclude = new Set([lease.replica.id]);
     expect(fleet.tryAcquire('fixture', exclude)).toBeNull();
-    expect(await fleet.acquire('fixture', { exclude })).toMatchObject({ ok: false, refusal: { code: 'no_other_replica' } });
+    expect(await fleet.acquire('fixture', { exclude })).toMatchObject({
+      ok: false,
+      refusal: { code: 'no_other_replica' },
+    });
   });
 
   it('when the gateway shuts down, those included that wait', async () => {
@@ -164,12 +185,20 @@ describe('a cold start', () => {
   });
 
   it('gives the child what it needs and none of the gateway’s secrets', async () => {
-    const env = { ...process.env, DATABASE_URL: 'postgres://x', HEADGATE_BOOTSTRAP_KEY: 'k', VLLM_API_KEY: 'v', HF_HOME: '/hf', MY_TOKEN: 'tok' };
+    const env = {
+      ...process.env,
+      DATABASE_URL: 'postgres://x',
+      HEADGATE_BOOTSTRAP_KEY: 'k',
+      VLLM_API_KEY: 'v',
+      HF_HOME: '/hf',
+      MY_TOKEN: 'tok',
+    };
     const { fleet } = await start([engineDefinition({ env: { HF_TOKEN: 'x-${MY_TOKEN}' } })], { env });
     const { replica } = await mustAcquire(fleet);
     const seen = JSON.parse((await ask(replica, '/env')) ?? '') as Record<string, string>;
     expect(seen).toMatchObject({ HF_HOME: '/hf', HF_TOKEN: 'x-tok', PATH: process.env['PATH'] });
-    for (const name of ['DATABASE_URL', 'HEADGATE_BOOTSTRAP_KEY', 'VLLM_API_KEY', 'MY_TOKEN']) expect(seen).not.toHaveProperty(name);
+    for (const name of ['DATABASE_URL', 'HEADGATE_BOOTSTRAP_KEY', 'VLLM_API_KEY', 'MY_TOKEN'])
+      expect(seen).not.toHaveProperty(name);
   });
 });
 
@@ -197,15 +226,22 @@ describe('an engine that ends unasked', () => {
       await until(() => expect(fleet.list()[0]?.replicaIds).not.toContain(replica.id));
     }
     expect(fleet.status('fixture')).toBe('failed');
-    expect(await fleet.acquire('fixture', {})).toMatchObject({ ok: false, refusal: { publicText: expect.stringMatching(/ended unexpectedly/) } });
+    expect(await fleet.acquire('fixture', {})).toMatchObject({
+      ok: false,
+      refusal: { publicText: expect.stringMatching(/ended unexpectedly/) },
+    });
     expect(starts()).toHaveLength(3);
-    await vi.waitFor(async () => expect(await fleet.acquire('fixture', {})).toMatchObject({ ok: true }), { timeout: 10_000 });
+    await vi.waitFor(async () => expect(await fleet.acquire('fixture', {})).toMatchObject({ ok: true }), {
+      timeout: 10_000,
+    });
     expect(starts()).toHaveLength(4);
   });
 
   it('takes along what it started itself', async () => {
     const file = join(newFolder(), 'grandchild');
-    const { fleet } = await start([engineDefinition({ args: ['--grandchild', file] })], { policy: { backoffFirstMs: 60_000 } });
+    const { fleet } = await start([engineDefinition({ args: ['--grandchild', file] })], {
+      policy: { backoffFirstMs: 60_000 },
+    });
     const { replica } = await mustAcquire(fleet);
     const grandchild = Number(await readWhenThere(file));
     expect(isAlive(grandchild)).toBe(true);
@@ -249,7 +285,9 @@ describe('a stop', () => {
 
   it('ends a program that ignores SIGTERM, with all that it started', async () => {
     const file = join(newFolder(), 'grandchild');
-    const { fleet, starts } = await start([engineDefinition({ args: ['--mute-sigterm', '--grandchild', file] })], { stopGraceMs: 300 });
+    const { fleet, starts } = await start([engineDefinition({ args: ['--mute-sigterm', '--grandchild', file] })], {
+      stopGraceMs: 300,
+    });
     await mustAcquire(fleet).then((lease) => lease.release());
     await fleet.close();
     const pids = [...starts(), Number(await readWhenThere(file))];
@@ -305,7 +343,9 @@ describe('an external engine', () => {
   });
 
   it('refuses a key that would break the header', async () => {
-    await expect(startFleet([external('https://e.example')], { env: { FAR_KEY: 'a\r\nX: b' } })).rejects.toThrow(/FAR_KEY/);
+    await expect(startFleet([external('https://e.example')], { env: { FAR_KEY: 'a\r\nX: b' } })).rejects.toThrow(
+      /FAR_KEY/,
+    );
   });
 });
 
@@ -313,7 +353,9 @@ function closedPort(): Promise<number> {
   return new Promise((resolve, reject) => {
     const server = createServer().listen(0, '127.0.0.1', () => {
       const address = server.address();
-      server.close(() => (typeof address === 'object' && address !== null ? resolve(address.port) : reject(new Error('no port'))));
+      server.close(() =>
+        typeof address === 'object' && address !== null ? resolve(address.port) : reject(new Error('no port')),
+      );
     });
   });
 }

@@ -40,10 +40,7 @@ export function findFlag(command: readonly string[], flag: string): { index: num
 }
 
 /** Puts the gateway's variables in place of `${NAME}`; null when one of them is not set. */
-export function fillReferences(
-  text: string,
-  env: Readonly<Record<string, string | undefined>>,
-): string | null {
+export function fillReferences(text: string, env: Readonly<Record<string, string | undefined>>): string | null {
   let complete = true;
   const filled = text.replace(referencePattern, (_, name: string) => {
     const value = env[name];
@@ -94,7 +91,10 @@ function vllmProblems(engine: ProcessFile): CommandProblem[] {
   }
   const apiKey = findFlag(engine.command, '--api-key');
   if (apiKey !== null) {
-    problems.push({ path: ['command', apiKey.index], message: '--api-key: leave it out, only Headgate reaches the engine' });
+    problems.push({
+      path: ['command', apiKey.index],
+      message: '--api-key: leave it out, only Headgate reaches the engine',
+    });
   }
   return problems;
 }

@@ -69,7 +69,12 @@ const common = {
 const processFields = {
   driver: z.literal('process').describe('A child process of the gateway.'),
   command: z
-    .array(z.string().max(32_768).regex(/^[^\0]*$/, 'a NUL is not allowed here'))
+    .array(
+      z
+        .string()
+        .max(32_768)
+        .regex(/^[^\0]*$/, 'a NUL is not allowed here'),
+    )
     .min(1)
     .max(1000)
     .describe(

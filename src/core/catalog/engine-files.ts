@@ -58,7 +58,7 @@ export function loadEngineFiles(folder: string, options: EngineFilesOptions = {}
   const folderName = basename(resolve(folder));
   let names: string[];
   try {
-    names = readdirSync(folder).sort();
+    names = readdirSync(folder).toSorted();
   } catch (error) {
     return { ok: false, problems: [wholeFile(folder, `this folder cannot be read (${errorCode(error)})`)] };
   }
@@ -122,7 +122,9 @@ function errorCode(error: unknown): string {
 }
 
 function fieldText(path: readonly PropertyKey[]): string {
-  return path.map((part, index) => (typeof part === 'number' ? `[${part}]` : (index > 0 ? '.' : '') + String(part))).join('');
+  return path
+    .map((part, index) => (typeof part === 'number' ? `[${part}]` : (index > 0 ? '.' : '') + String(part)))
+    .join('');
 }
 
 function environmentProblems(engine: EngineFile, { env }: EngineFilesOptions): FileProblem[] {

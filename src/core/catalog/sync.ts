@@ -17,9 +17,12 @@ export interface SyncedModels {
 export async function syncModels(db: Db, clock: Clock, engines: readonly EngineDefinition[]): Promise<SyncedModels> {
   if (engines.length === 0) return { createdAt: new Map(), prices: new Map() };
   return db.orm.transaction(async (tx) => {
-    const ids = engines.map(({ id }) => id).sort();
+    const ids = engines.map(({ id }) => id).toSorted();
     const firstSeenAt = new Date(clock.now());
-    await tx.insert(models).values(ids.map((id) => ({ id, firstSeenAt }))).onConflictDoNothing();
+    await tx
+      .insert(models)
+      .values(ids.map((id) => ({ id, firstSeenAt })))
+      .onConflictDoNothing();
     // The rows' locks make a second gateway that starts now wait, so that it sees our versions and adds none.
     const rows = await tx.select().from(models).where(inArray(models.id, ids)).orderBy(models.id).for('update');
     const newest = await newestPrices(tx, ids);

@@ -20,9 +20,7 @@ export function issueProblems(issues: readonly z.core.$ZodIssue[], input: unknow
 function problemText(issue: z.core.$ZodIssue): string {
   switch (issue.code) {
     case 'invalid_type':
-      // A schema that has its own words for a wrong type is more exact than the name of the type.
-      if (!issue.message.startsWith('Invalid input')) return issue.message;
-      return `expected ${issue.expected === 'record' ? 'a map of names to texts' : issue.expected}`;
+      return typeText(issue);
     case 'invalid_value':
       return `expected ${issue.values.map((value) => JSON.stringify(value)).join(' or ')}`;
     case 'invalid_union':
@@ -30,23 +28,29 @@ function problemText(issue: z.core.$ZodIssue): string {
     case 'invalid_key':
       return issue.issues[0]?.message ?? issue.message;
     case 'too_small':
-      return issue.origin === 'string' || issue.origin === 'array'
-        ? 'must not be empty'
-        : `must be at least ${issue.minimum}`;
+      return measuresLength(issue.origin) ? 'must not be empty' : `must be at least ${issue.minimum}`;
     case 'too_big':
-      return issue.origin === 'string' || issue.origin === 'array'
-        ? `must not be longer than ${issue.maximum}`
-        : `must be at most ${issue.maximum}`;
+      return `must ${measuresLength(issue.origin) ? 'not be longer than' : 'be at most'} ${issue.maximum}`;
     default:
       return issue.message;
   }
 }
 
+function typeText({ expected, message }: z.core.$ZodIssueInvalidType): string {
+  // A schema that has its own words for a wrong type is more exact than the name of the type.
+  if (!message.startsWith('Invalid input')) return message;
+  return `expected ${expected === 'record' ? 'a map of names to texts' : expected}`;
+}
+
+function measuresLength(origin: string): boolean {
+  return origin === 'string' || origin === 'array';
+}
+
 function valueAt(input: unknown, path: readonly PropertyKey[]): unknown {
-  let value = input;
+  let value: unknown = input;
   for (const part of path) {
     if (typeof value !== 'object' || value === null) return undefined;
-    value = (value as Record<PropertyKey, unknown>)[part];
+    value = Reflect.get(value, part);
   }
   return value;
 }

@@ -129,7 +129,14 @@ export class Engine {
     for (const { replica, exit } of this.replicas.takeOver(observed)) {
       crash = explainExit(exit);
       const { exitCode, signal, spawnErrorCode } = exit;
-      const fields = { engine: this.spec.engineId, replica: replica.id, cause: crash.kind, exitCode, signal, spawnErrorCode };
+      const fields = {
+        engine: this.spec.engineId,
+        replica: replica.id,
+        cause: crash.kind,
+        exitCode,
+        signal,
+        spawnErrorCode,
+      };
       this.log.warn(fields, 'an engine ended unasked');
     }
     for (let count = 0; count < stepsMax; count += 1) {
@@ -250,7 +257,9 @@ export class Engine {
 
   private unprobed(): ReplicaSlot[] {
     if (this.state.phase !== 'starting') return [];
-    return this.replicas.all().filter(({ healthy, probing, observed }) => !healthy && !probing && observed.state === 'running');
+    return this.replicas
+      .all()
+      .filter(({ healthy, probing, observed }) => !healthy && !probing && observed.state === 'running');
   }
 
   private probeDue(): void {

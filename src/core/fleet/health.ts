@@ -12,9 +12,7 @@ export function probeHealth(endpoint: Endpoint): Promise<number | null> {
   return new Promise((resolve) => {
     const request = endpoint.tls ? httpsRequest : httpRequest;
     const target =
-      endpoint.socketPath === null
-        ? { host: endpoint.host, port: endpoint.port }
-        : { socketPath: endpoint.socketPath };
+      endpoint.socketPath === null ? { host: endpoint.host, port: endpoint.port } : { socketPath: endpoint.socketPath };
     const options = { ...target, path: `${endpoint.basePath}/health`, agent: false, timeout: probeTimeoutMs };
     const probe = request(options, (response) => {
       response.resume();

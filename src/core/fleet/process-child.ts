@@ -56,7 +56,10 @@ export async function launchChild(nursery: Nursery, spec: EngineSpec): Promise<v
   const replica = replicaOf({ replicaId, engineId, socketPath, port }, definition);
   const environment = launchEnvironment(definition, nursery.env, folders.owner);
   if (!environment.ok) {
-    log.warn({ engine: engineId, variable: environment.missing }, 'a variable of an engine refers to one that is not set');
+    log.warn(
+      { engine: engineId, variable: environment.missing },
+      'a variable of an engine refers to one that is not set',
+    );
     endChild(nursery, addChild(nursery, { replica, specHash: hash, record: null, own: true }), {
       spawnErrorCode: missingVariableCode,
     });

@@ -10,13 +10,16 @@ export type ListenTarget = { readonly socketPath: string } | { readonly port: nu
 export const ownerVariable = 'HEADGATE_ENGINE_OWNER';
 
 /** What a child may inherit: what programs need to run at all, and what engines read. Nothing else is passed on. */
-const inheritedNames = new Set([
-  ...['PATH', 'HOME', 'USER', 'LOGNAME', 'SHELL', 'LANG', 'LANGUAGE', 'TZ', 'TMPDIR', 'TMP', 'TEMP'],
-  ...['LD_LIBRARY_PATH', 'DYLD_LIBRARY_PATH', 'LIBRARY_PATH', 'CPATH', 'VIRTUAL_ENV', 'CONDA_PREFIX'],
-  ...['HTTP_PROXY', 'HTTPS_PROXY', 'NO_PROXY', 'http_proxy', 'https_proxy', 'no_proxy'],
-  ...['SSL_CERT_FILE', 'SSL_CERT_DIR', 'REQUESTS_CA_BUNDLE', 'CURL_CA_BUNDLE', 'HUGGING_FACE_HUB_TOKEN'],
-]);
-const inheritedPrefixes = /^(LC|CUDA|NVIDIA|HF|VLLM|TORCH|PYTORCH|TRITON|NCCL|GLOO|OMP|MKL|KMP|XDG|ROCR|HIP|HSA|TRANSFORMERS)_/;
+const inheritedNames = new Set(
+  [
+    'PATH HOME USER LOGNAME SHELL LANG LANGUAGE TZ TMPDIR TMP TEMP',
+    'LD_LIBRARY_PATH DYLD_LIBRARY_PATH LIBRARY_PATH CPATH VIRTUAL_ENV CONDA_PREFIX',
+    'HTTP_PROXY HTTPS_PROXY NO_PROXY http_proxy https_proxy no_proxy',
+    'SSL_CERT_FILE SSL_CERT_DIR REQUESTS_CA_BUNDLE CURL_CA_BUNDLE HUGGING_FACE_HUB_TOKEN',
+  ].flatMap((names) => names.split(' ')),
+);
+const inheritedPrefixes =
+  /^(LC|CUDA|NVIDIA|HF|VLLM|TORCH|PYTORCH|TRITON|NCCL|GLOO|OMP|MKL|KMP|XDG|ROCR|HIP|HSA|TRANSFORMERS)_/;
 /** An engine that found this one would ask the gateway for a key that nobody gave it. */
 const neverInherited = new Set(['VLLM_API_KEY']);
 
@@ -34,7 +37,10 @@ export function listensOnSocket(definition: EngineDefinition): boolean {
 
 /** Every frame of the engine will carry usage. */
 export function forcesUsage(definition: EngineDefinition): boolean {
-  return definition.kind === 'vllm' && findFlag(processSettings(definition).command, '--no-enable-force-include-usage') === null;
+  return (
+    definition.kind === 'vllm' &&
+    findFlag(processSettings(definition).command, '--no-enable-force-include-usage') === null
+  );
 }
 
 /** Program and arguments, complete. */
@@ -98,9 +104,11 @@ export function launchEnvironment(
 /** Changes with everything of the engine's file that a running child cannot take over. */
 export function processSpecHash(definition: EngineDefinition, gatewayEnv: Environment): string {
   const { env } = processSettings(definition);
-  const values = Object.entries(env).map(([name, text]) => [name, fillReferences(text, gatewayEnv)]);
+  const values = Object.keys(env)
+    .toSorted()
+    .map((name) => [name, fillReferences(env[name] ?? '', gatewayEnv)]);
   const command = launchCommand(definition, { socketPath: '{socket}' }).slice(1);
   const [program] = processSettings(definition).command;
-  const parts = [definition.kind, program, command, values.sort()];
+  const parts = [definition.kind, program, command, values];
   return createHash('sha256').update(JSON.stringify(parts)).digest('hex');
 }

@@ -141,7 +141,10 @@ function parseJson(text: string | null): unknown {
 }
 
 /** Forgets a child that has ended: its record, and its socket, which nobody else removes. */
-export function removeRecord(folders: ProcessFolders, { replicaId, socketPath }: { replicaId: string; socketPath: string | null }): void {
+export function removeRecord(
+  folders: ProcessFolders,
+  { replicaId, socketPath }: { replicaId: string; socketPath: string | null },
+): void {
   rmSync(recordPath(folders, replicaId), { force: true });
   if (socketPath !== null) rmSync(socketPath, { force: true });
 }

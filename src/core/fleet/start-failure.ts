@@ -63,7 +63,10 @@ const spawnErrors: Readonly<Record<string, FailureKind>> = {
  * look the same to huggingface_hub (401), so only its words about gated repositories count as a token's fault.
  */
 const logSigns: readonly (readonly [FailureKind, RegExp])[] = [
-  ['token', /GatedRepoError|Cannot access gated repo|You are trying to access a gated repo|awaiting a review from the repo authors/],
+  [
+    'token',
+    /GatedRepoError|Cannot access gated repo|You are trying to access a gated repo|awaiting a review from the repo authors/,
+  ],
   [
     'weights_not_found',
     /RepositoryNotFoundError|Repository Not Found|is not a valid model identifier|Invalid repository ID or local directory|does not appear to have (?:a file named|files named)|Can't load the configuration of|Cannot find any model weights|Repo id must be in the form/,
@@ -73,8 +76,14 @@ const logSigns: readonly (readonly [FailureKind, RegExp])[] = [
     /out of memory|OutOfMemoryError|No available memory for the cache blocks|larger than the available KV cache memory|less than desired GPU memory utilization|can't allocate memory|Cannot allocate memory|std::bad_alloc|^MemoryError/im,
   ],
   ['port_in_use', /EADDRINUSE|[Aa]ddress already in use/],
-  ['no_accelerator', /No CUDA GPUs are available|Failed to infer device type|Found no NVIDIA driver|invalid device ordinal|no CUDA-capable device/],
-  ['bad_arguments', /error: unrecognized arguments|error: argument |error: the following arguments are required|invalid tool call parser|invalid reasoning parser|ValidationError: .* validation error/],
+  [
+    'no_accelerator',
+    /No CUDA GPUs are available|Failed to infer device type|Found no NVIDIA driver|invalid device ordinal|no CUDA-capable device/,
+  ],
+  [
+    'bad_arguments',
+    /error: unrecognized arguments|error: argument |error: the following arguments are required|invalid tool call parser|invalid reasoning parser|ValidationError: .* validation error/,
+  ],
 ];
 
 /** Tells causes apart by how a process ended and by what it wrote last. */

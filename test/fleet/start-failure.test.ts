@@ -1,0 +1,44 @@
+import { describe, expect, it } from 'vitest';
+import { explainExit, failureCause, type FailureKind } from '#core/fleet/start-failure.ts';
+
+const exit = { asked: false, exitCode: 1, signal: null, spawnErrorCode: null, logTail: '' };
+
+describe('the cause of an exit', () => {
+  it.each<[FailureKind, object]>([
+    ['program_not_found', { exitCode: null, spawnErrorCode: 'ENOENT' }],
+    ['not_executable', { exitCode: null, spawnErrorCode: 'EACCES' }],
+    ['spawn_failed', { exitCode: null, spawnErrorCode: 'E2BIG' }],
+    ['memory', { exitCode: null, signal: 'SIGKILL' }],
+    ['memory', { exitCode: 137 }],
+    ['bad_arguments', { exitCode: 2 }],
+    ['ended', { exitCode: 0 }],
+    ['crashed', { exitCode: null, signal: 'SIGSEGV' }],
+    ['crashed', { exitCode: null }],
+    ['token', { logTail: 'OSError: You are trying to access a gated repo.\nMake sure to have access to it at' }],
+    [
+      'weights_not_found',
+      {
+        logTail:
+          'Repository Not Found for url: https://huggingface.co/api/models/x.\nIf you are trying to access a private or gated repo, make sure you are authenticated.',
+      },
+    ],
+    [
+      'memory',
+      {
+        logTail:
+          'ValueError: Free memory on device (3.2/23.6 GiB) on startup is less than desired GPU memory utilization (0.9, 21.2 GiB).',
+      },
+    ],
+    ['port_in_use', { logTail: 'Error: listen EADDRINUSE: address already in use' }],
+    ['no_accelerator', { logTail: 'RuntimeError: Failed to infer device type, please set the environment variable' }],
+    ['bad_arguments', { logTail: "KeyError: 'invalid tool call parser: nope (chose from { hermes })'" }],
+  ])('is %s', (kind, over) => {
+    expect(explainExit({ ...exit, ...over }).kind).toBe(kind);
+  });
+
+  it('says nothing of what the engine wrote', () => {
+    const { publicText } = explainExit({ ...exit, logTail: 'EADDRINUSE /root/secret.sock' });
+    expect(publicText).toBe(failureCause('port_in_use').publicText);
+    expect(publicText).not.toMatch(/root|sock/);
+  });
+});
