@@ -32,14 +32,14 @@ export interface HoldRefused {
 }
 
 /** `outputTokens`: output tokens per choice that the hold pays for. */
-export interface StreamHold {
+interface StreamHold {
   readonly refused: false;
   readonly holdMicroUsd: bigint;
   readonly outputTokens: bigint;
 }
 
 /** `outputTokensMax`: output tokens per choice that the request may have; `cut` when that is less than it asked for. */
-export interface JsonHold {
+interface JsonHold {
   readonly refused: false;
   readonly holdMicroUsd: bigint;
   readonly outputTokensMax: bigint;

@@ -2,7 +2,7 @@ import { and, desc, eq, lt } from 'drizzle-orm';
 import type { Db } from '#base/db.ts';
 import { ledgerEntries } from './schema.ts';
 
-export type LedgerEntryType = 'credit' | 'usage' | 'adjustment';
+type LedgerEntryType = 'credit' | 'usage' | 'adjustment';
 
 export interface LedgerEntry {
   readonly id: string;

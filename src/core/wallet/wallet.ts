@@ -19,9 +19,9 @@ import { wallets } from './schema.ts';
 
 export type { Charge } from './charge.ts';
 export type { Booking, BookingResult } from './credit.ts';
-export type { HoldRefused, HoldRequest, JsonHold, StreamHold, TokenPrice } from './holds.ts';
+export type { HoldRefused, HoldRequest, TokenPrice } from './holds.ts';
 export { holdForJson, holdForStream, STREAM_OUTPUT_TOKENS_AHEAD } from './holds.ts';
-export type { LedgerEntry, LedgerEntryType, LedgerPage, LedgerPageRequest, LedgerProof } from './ledger.ts';
+export type { LedgerEntry, LedgerPage, LedgerPageRequest, LedgerProof } from './ledger.ts';
 
 /** Told of every credit and adjustment once it is committed. */
 export type CreditListener = (organizationId: string, deltaPicoUsd: bigint) => void;
