@@ -1,0 +1,40 @@
+import { existsSync, readFileSync } from 'node:fs';
+import { describe, expect, it } from 'vitest';
+import { findDeadNames } from './readme.ts';
+
+const root = new URL('../..', import.meta.url).pathname;
+const packageFile: { scripts: Record<string, string> } = JSON.parse(readFileSync(`${root}package.json`, 'utf8'));
+const scripts = Object.keys(packageFile.scripts);
+
+describe('the check of the README', () => {
+  it('refuses to have seen nothing', () => {
+    expect(findDeadNames('Nothing here.', root, scripts)).toHaveLength(1);
+  });
+
+  it('refuses a path that is not there, in code, links and trees', () => {
+    const text = 'See `src/base/nothing.ts`, [b](test/nothing/), and src/core/nothing, not src/base/log.ts.';
+    expect(findDeadNames(text, root, scripts)).toEqual([
+      'the README names src/base/nothing.ts, which is not there',
+      'the README names test/nothing/, which is not there',
+      'the README names src/core/nothing, which is not there',
+    ]);
+  });
+
+  it('refuses a script that is not there', () => {
+    const text = '`npm run verify` and `npm run nothing` for src/base/log.ts';
+    expect(findDeadNames(text, root, scripts)).toEqual(['the README names npm run nothing, which is not there']);
+  });
+
+  it('lets URLs, patterns and placeholders be', () => {
+    const text =
+      'https://example.org/src/nothing.ts, `src/core/*/schema.ts`, `src/core/<room>/schema.ts`, src/base/log.ts.';
+    expect(findDeadNames(text, root, scripts)).toEqual([]);
+  });
+});
+
+describe('the README', () => {
+  it('names only what is there', () => {
+    const path = `${root}README.md`;
+    expect(existsSync(path) ? findDeadNames(readFileSync(path, 'utf8'), root, scripts) : []).toEqual([]);
+  });
+});

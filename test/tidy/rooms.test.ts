@@ -1,0 +1,147 @@
+import { globSync, readFileSync } from 'node:fs';
+import { describe, expect, it } from 'vitest';
+import { checkRooms, type RoomTable, type SourceFile } from './rooms.ts';
+
+/** The rooms that know another room of their floor. Every line is a decision: what is not here is not known. */
+const roomTable: RoomTable = {
+  'core/accounts': ['core/audit'],
+  'core/admission': ['core/limits', 'core/wallet'],
+  'core/fleet': ['core/catalog'],
+  'core/keys': ['core/accounts', 'core/audit'],
+  'core/metering': ['core/catalog', 'core/wallet'],
+  'core/routing': ['core/catalog', 'core/fleet'],
+  'core/wallet': ['core/audit'],
+  'edge/api': ['edge/http'],
+  'edge/inference': ['edge/http'],
+};
+
+const root = new URL('../..', import.meta.url).pathname;
+
+function readTree(): SourceFile[] {
+  const paths = globSync('{src,test,engines,drizzle}/**/*.{ts,js}', { cwd: root });
+  return paths.map((path) => ({ path, text: readFileSync(`${root}${path}`, 'utf8') }));
+}
+
+/** What the check says of one file in an otherwise faultless house. */
+function check(path: string, text: string, others: readonly SourceFile[] = []): string[] {
+  return checkRooms([{ path, text }, ...others], roomTable);
+}
+
+describe('the check of the rooms', () => {
+  it('refuses to have seen nothing', () => {
+    expect(checkRooms([], roomTable)).toEqual(['no files were checked']);
+  });
+
+  it('refuses a file that it cannot read', () => {
+    expect(check('src/base/a.ts', 'const = 1;')[0]).toContain('cannot be parsed');
+  });
+
+  it.each([
+    ['src/base/a.ts', '#core/wallet/wallet.ts', 'base may not look up to core'],
+    ['src/base/db.ts', '#core/wallet/schema.ts', 'base may not look up to core'],
+    ['src/core/wallet/a.ts', '#edge/api/api.ts', 'core may not look up to edge'],
+    ['src/edge/api/a.ts', '#app.ts', 'edge may not look up to top'],
+    ['src/edge/api/a.ts', '#core/wallet/charge.ts', 'entered by its door, core/wallet/wallet.ts'],
+    ['src/app.ts', '#core/wallet/schema.ts', 'entered by its door, core/wallet/wallet.ts'],
+    ['src/core/metering/a.ts', '#core/wallet/schema.ts', 'entered by its door, core/wallet/wallet.ts'],
+    ['src/core/wallet/a.ts', '#core/metering/metering.ts', 'core/wallet may not know core/metering'],
+    ['src/core/proxy/a.ts', '#core/fleet/fleet.ts', 'core/proxy may not know core/fleet'],
+    ['src/edge/inference/a.ts', '#edge/api/api.ts', 'edge/inference may not know edge/api'],
+    ['src/core/wallet/a.ts', '#core/wallet/charge.ts', 'inside a room "./" is used'],
+    ['src/base/a.ts', '#base/log.ts', 'inside a room "./" is used'],
+    ['src/app.ts', './core/wallet/wallet.ts', '"./" stays inside a room'],
+    ['src/main.ts', './base/log.ts', '"./" stays inside a room'],
+    ['src/core/wallet/a.ts', '../metering/metering.ts', '"../" is not used'],
+    ['src/core/wallet/sub/a.ts', '../charge.ts', '"../" is not used'],
+    ['src/core/wallet/a.ts', './../metering/metering.ts', '"../" is not used'],
+    ['src/core/wallet/a.ts', '/srv/wallet.ts', 'a path of one machine'],
+  ])('refuses that %s imports %s', (path, specifier, why) => {
+    const breaches = check(path, `import { a } from '${specifier}';\na();\n`);
+    expect(breaches).toHaveLength(1);
+    expect(breaches[0]).toContain(why);
+  });
+
+  it.each([
+    ["import type { A } from '#edge/api/api.ts';"],
+    ["export { a } from '#edge/api/api.ts';"],
+    ["export * from '#edge/api/api.ts';"],
+    ["import '#edge/api/api.ts';"],
+    ["const a = await import('#edge/api/api.ts');"],
+    ["type A = import('#edge/api/api.ts').A;"],
+    ["type A = typeof import('#edge/api/api.ts');"],
+  ])('sees an import written as %s', (text) => {
+    expect(check('src/core/wallet/a.ts', text)[0]).toContain('core may not look up to edge');
+  });
+
+  it('refuses an import whose target stands in a variable', () => {
+    expect(check('src/app.ts', 'const a = await import(name);')).toEqual([
+      'src/app.ts: imports what cannot be read off',
+    ]);
+  });
+
+  it.each([
+    ['const a = process.env;'],
+    ["const a = process.env['PORT'];"],
+    ["const a = process['env'].PORT;"],
+    ['const { env } = process;'],
+    ['const { ...all } = process;'],
+    ["import { env } from 'node:process';"],
+  ])('refuses the environment outside of base/config.ts: %s', (text) => {
+    expect(check('src/base/log.ts', text)).toEqual([
+      'src/base/log.ts: reads process.env, which base/config.ts alone may',
+    ]);
+    expect(check('src/base/config.ts', text)).toEqual([]);
+  });
+
+  it('refuses a table of another room in SQL, and tables passed on by a room', () => {
+    const schema = { path: 'src/core/wallet/schema.ts', text: "export const wallets = pgTable(\n  'wallets', {});\n" };
+    const statement = 'sql`select 1 from ${x} join "wallets" on true`;';
+    expect(check('src/core/keys/a.ts', statement, [schema])).toEqual([
+      "src/core/keys/a.ts: names the table wallets, which is core/wallet's",
+    ]);
+    expect(check('src/core/wallet/a.ts', statement, [schema])).toEqual([]);
+    expect(check('src/core/wallet/wallet.ts', "export { wallets } from './schema.ts';", [schema])[0]).toContain(
+      'passes on',
+    );
+  });
+
+  it('refuses a file of more than 400 lines, tests included', () => {
+    expect(check('test/a.test.ts', '\n'.repeat(401))[0]).toContain('has 401 lines');
+    expect(check('test/a.test.ts', '\n'.repeat(400))).toEqual([]);
+  });
+
+  it.each([['export default 1;'], ['const a = 1;\nexport { a as default };'], ["export { default } from 'x';"]])(
+    'refuses a default export outside of tool configurations: %s',
+    (text) => {
+      expect(check('src/base/a.ts', text)).toEqual(['src/base/a.ts: has a default export']);
+      expect(check('test/vitest.config.ts', text)).toEqual([]);
+    },
+  );
+
+  it.each([['#base/log.ts'], ['../../src/base/log.ts']])('refuses that a stand-in engine imports %s', (specifier) => {
+    expect(check('engines/standin/a.ts', `import '${specifier}';`)[0]).toContain('stands alone');
+  });
+
+  it.each([
+    ['src/core/wallet/a.ts', "import { b } from './b.ts';"],
+    ['src/core/wallet/sub/a.ts', "import { b } from '#core/wallet/b.ts';"],
+    ['src/base/postgres/a.ts', "import { b } from '#base/log.ts';"],
+    ['src/core/keys/a.ts', "import { b } from '#core/accounts/accounts.ts';"],
+    ['src/edge/api/a.ts', "import { b } from '#core/wallet/wallet.ts';"],
+    ['src/app.ts', "import { b } from '#edge/api/api.ts';\nimport { c } from './main.ts';"],
+    ['src/base/a.ts', "import { b } from 'node:fs';\nimport { z } from 'zod';"],
+    ['engines/standin/a.ts', "import { b } from './b.ts';\nimport { c } from 'node:http';"],
+  ])('allows %s to say %s', (path, text) => {
+    expect(check(path, text)).toEqual([]);
+  });
+});
+
+describe('the house', () => {
+  it('keeps to its plan', () => {
+    const files = readTree();
+    for (const floor of ['src/base/', 'src/core/', 'src/edge/', 'test/']) {
+      expect(files.filter(({ path }) => path.startsWith(floor)).length, floor).toBeGreaterThan(0);
+    }
+    expect(checkRooms(files, roomTable)).toEqual([]);
+  });
+});
