@@ -37,9 +37,18 @@ function httpDate(): string {
   return dateText;
 }
 
-/** Sixteen hex digits, as vLLM's random ids are. */
+const POOL_BYTES = 4096;
+let pool = Buffer.alloc(0);
+let pooledAt = 0;
+
+/** Random hex digits, sixteen of them unless told otherwise, as vLLM's ids are. */
 export function randomHex(bytes = 8): string {
-  return randomBytes(bytes).toString('hex');
+  if (pooledAt + bytes > pool.length) {
+    pool = randomBytes(POOL_BYTES);
+    pooledAt = 0;
+  }
+  pooledAt += bytes;
+  return pool.toString('hex', pooledAt - bytes, pooledAt);
 }
 
 export interface HttpOptions {
@@ -86,7 +95,8 @@ function createExchange(req: IncomingMessage, res: ServerResponse, options: Http
     if (res.headersSent || res.destroyed) return;
     const length = typeof body === 'string' ? Buffer.byteLength(body) : body.length;
     res.writeHead(status, headers(length, contentType, extra));
-    res.end(body);
+    if (typeof body === 'string') res.end(body, length === body.length ? 'latin1' : 'utf8');
+    else res.end(body);
   };
 
   return {

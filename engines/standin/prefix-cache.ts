@@ -8,7 +8,7 @@ export interface CacheUse {
 
 /**
  * Remembers which blocks of prompts were computed, as vLLM's prefix cache does: whole blocks from the start only, and
- * never a prompt's last token, which must be computed to have something to continue from.
+ * never a prompt's last token, which must be computed to have something to continue from. The oldest blocks go first.
  */
 export function createPrefixCache(options: { blockSize: number; blocksMax: number }): {
   use: (prompt: PromptScan) => CacheUse;
@@ -22,10 +22,7 @@ export function createPrefixCache(options: { blockSize: number; blocksMax: numbe
       while (hits < prompt.blocks.length && known.has(prompt.blocks[hits] ?? 0)) hits += 1;
       let created = 0;
       for (const block of prompt.blocks) {
-        if (known.delete(block)) {
-          known.add(block);
-          continue;
-        }
+        if (known.has(block)) continue;
         created += 1;
         known.add(block);
         if (known.size > options.blocksMax) known.delete(known.values().next().value ?? 0);

@@ -29,6 +29,8 @@ export interface Sequence {
 }
 
 const CATCH_UP_TOKENS_MAX = 64;
+/** The ticker looks this far for its next sequence, and sleeps no longer. */
+const LOOK_AHEAD_MS = 50;
 /** A sequence that fell behind further than this goes on from now instead of catching up. */
 const LAG_MS_MAX = 50;
 
@@ -53,6 +55,9 @@ export class Scheduler {
   #paused = false;
   #pumping = false;
   #ticker: NodeJS.Timeout | null = null;
+  #ticking = false;
+  /** When the ticker goes off next. */
+  #wakeMs = 0;
   #tickedMs = 0;
 
   constructor(options: { sequencesMax: number; metrics: Metrics; now: () => number }) {
@@ -177,18 +182,26 @@ export class Scheduler {
   }
 
   #park(sequence: Sequence): void {
-    if (this.#ticker === null) {
-      this.#tickedMs = Math.max(this.#tickedMs, Math.floor(this.#now()) - 1);
-      this.#ticker = setInterval(() => this.#tick(), 1);
-    }
+    if (this.#ticker === null && !this.#ticking) this.#tickedMs = Math.max(this.#tickedMs, Math.floor(this.#now()) - 1);
     const slot = Math.max(Math.ceil(sequence.dueMs), this.#tickedMs + 1);
     const bucket = this.#buckets.get(slot);
     if (bucket === undefined) this.#buckets.set(slot, [sequence]);
     else bucket.push(sequence);
+    if (this.#ticking || (this.#ticker !== null && this.#wakeMs <= slot)) return;
+    this.#wakeAt(slot);
+  }
+
+  /** Sets the one timer. */
+  #wakeAt(slotMs: number): void {
+    if (this.#ticker !== null) clearTimeout(this.#ticker);
+    this.#wakeMs = slotMs;
+    this.#ticker = setTimeout(() => this.#tick(), Math.max(1, slotMs - this.#now()));
   }
 
   #tick(): void {
     const atMs = Math.floor(this.#now());
+    this.#ticker = null;
+    this.#ticking = true;
     while (this.#tickedMs < atMs) {
       this.#tickedMs += 1;
       const due = this.#buckets.get(this.#tickedMs);
@@ -196,9 +209,11 @@ export class Scheduler {
       this.#buckets.delete(this.#tickedMs);
       for (const sequence of due) if (sequence.state === 'running') this.#advance(sequence, atMs);
     }
-    if (this.#buckets.size > 0 || this.#ticker === null) return;
-    clearInterval(this.#ticker);
-    this.#ticker = null;
+    this.#ticking = false;
+    if (this.#buckets.size === 0) return;
+    let next = this.#tickedMs + 1;
+    while (next < atMs + LOOK_AHEAD_MS && !this.#buckets.has(next)) next += 1;
+    this.#wakeAt(next);
   }
 
   #advance(sequence: Sequence, atMs: number): void {

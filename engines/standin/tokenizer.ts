@@ -91,42 +91,78 @@ export interface PromptScan {
   blocks: number[];
 }
 
+/** Where the reading of a prompt stands. */
+interface ScanState {
+  count: number;
+  hash: number;
+  second: number;
+  blockEnd: number;
+  blockSize: number;
+  blocks: number[];
+}
+
+function mark(state: ScanState): void {
+  state.blockEnd += state.blockSize;
+  state.blocks.push((state.hash >>> 0) * 2_097_152 + ((state.second >>> 0) & 0x1f_ffff));
+}
+
+/**
+ * Reads on through a text. Units end where `unitEnd` says, but words are walked here: every character of every
+ * prompt passes this loop.
+ */
+function scan(state: ScanState, text: string): void {
+  let { hash, second, count } = state;
+  const { length } = text;
+  for (let at = 0; at < length; ) {
+    const start = at;
+    let code = text.charCodeAt(at);
+    if (code === 32 && at + 1 < length) {
+      const next = text.charCodeAt(at + 1);
+      if (next < 0x800 && CLASSES[next] === LETTER) {
+        hash = Math.imul(hash ^ 32, FNV_PRIME);
+        at += 1;
+        code = next;
+      }
+    }
+    if (code < 0x800 && CLASSES[code] === LETTER) {
+      const stop = Math.min(length, at + WORD_CHARS_MAX);
+      do {
+        hash = Math.imul(hash ^ code, FNV_PRIME);
+        at += 1;
+        code = at < stop ? text.charCodeAt(at) : 0x800;
+      } while (code < 0x800 && CLASSES[code] === LETTER);
+      count += 1;
+    } else {
+      const end = unitEnd(text, at);
+      count += unitCost(text, at, end);
+      for (; at < end; at += 1) hash = Math.imul(hash ^ text.charCodeAt(at), FNV_PRIME);
+    }
+    second = Math.imul(second ^ hash ^ (at - start), 0x5bd1_e995) + 0x1656_67b1;
+    if (count < state.blockEnd) continue;
+    state.hash = hash;
+    state.second = second;
+    mark(state);
+  }
+  state.hash = hash;
+  state.second = second;
+  state.count = count;
+}
+
 /** Reads a prompt piece by piece, counts its tokens and hashes it block by block for the prefix cache. */
 export function createPromptScanner(blockSize: number): {
   text: (text: string) => void;
   special: (id: number) => void;
   result: () => PromptScan;
 } {
-  let count = 0;
-  let hash = 2_166_136_261;
-  let second = 40_389;
-  let blockEnd = blockSize;
-  const blocks: number[] = [];
-  const passed = (cost: number): void => {
-    count += cost;
-    if (count < blockEnd) return;
-    blockEnd += blockSize;
-    blocks.push((hash >>> 0) * 2_097_152 + ((second >>> 0) & 0x1f_ffff));
-  };
+  const state: ScanState = { count: 0, hash: 2_166_136_261, second: 40_389, blockEnd: blockSize, blockSize, blocks: [] };
   return {
-    text(text) {
-      for (let at = 0; at < text.length; ) {
-        const end = unitEnd(text, at);
-        const cost = unitCost(text, at, end);
-        for (; at < end; at += 1) {
-          const code = text.charCodeAt(at);
-          hash = Math.imul(hash ^ code, FNV_PRIME);
-          second = Math.imul(second + code, 0x5bd1e995) ^ (second >>> 15);
-        }
-        passed(cost);
-      }
-    },
+    text: (text) => scan(state, text),
     special(id) {
-      hash = Math.imul(hash ^ (id + 0x1_0000), FNV_PRIME);
-      second = Math.imul(second + id + 0x1_0000, 0x5bd1e995) ^ (second >>> 15);
-      passed(1);
+      state.hash = Math.imul(state.hash ^ (id + 0x1_0000), FNV_PRIME);
+      state.count += 1;
+      if (state.count >= state.blockEnd) mark(state);
     },
-    result: () => ({ count, hash: hash >>> 0, blocks }),
+    result: () => ({ count: state.count, hash: state.hash >>> 0, blocks: state.blocks }),
   };
 }
 
