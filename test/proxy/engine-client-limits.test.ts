@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, describe, expect, it } from 'vitest';
 import type { ByteServer, SeenRequest } from './byte-server.ts';
 import { createGround, start, until } from './calls.ts';
@@ -92,6 +93,21 @@ describe('a time limit spares', () => {
     expect((await pausedEarly.over).fault?.kind).toBe('first_byte_timeout');
     expect((await pausedAtOnce.over).fault?.kind).toBe('idle_timeout');
     expect(pausedAtOnce.outcome.body).toBe('a');
+  });
+});
+
+describe('a pause longer than the limit', () => {
+  it('leaves the whole limit for what comes after it', async () => {
+    const server = await serve(({ socket }) => void socket.write(`${chunkedHead}1\r\na\r\n`));
+    const using = client({ idleTimeoutMs: 240 });
+    const paused = start(using, server.endpoint, {}, { onData: () => paused.call.pause() });
+    await until(() => paused.outcome.body === 'a');
+    expect((await start(using, server.endpoint).over).fault?.kind).toBe('idle_timeout');
+    paused.call.resume();
+    // Long enough for the limits to be checked, and far from one.
+    await sleep(80);
+    server.sockets[0]?.write('0\r\n\r\n');
+    expect((await paused.over).callbacks).toEqual(['head', 'data', 'end']);
   });
 });
 

@@ -73,6 +73,16 @@ describe('a connection is used again', () => {
     expect(server.sockets).toHaveLength(1);
   });
 
+  it('after a call that was paused when its answer ended', async () => {
+    const server = await serve(answerHello, 'unix');
+    const using = client();
+    for (let round = 0; round < 2; round += 1) {
+      const { over, call } = start(using, server.endpoint, {}, { onData: () => call.pause() });
+      expect((await over).callbacks).toEqual(['head', 'data', 'end']);
+    }
+    expect(server.sockets).toHaveLength(1);
+  });
+
   it('by equal endpoints, and never by another', async () => {
     const server = await serve(answerHello);
     const using = client();
@@ -180,6 +190,20 @@ describe('a kept connection that turns out to be gone', () => {
       expect(server.sockets).toHaveLength(2);
     },
   );
+
+  it('is replaced by one that is paused as well when the call is', async () => {
+    const server = await serve(answerHello, 'unix');
+    const using = client();
+    await start(using, server.endpoint).over;
+    server.sockets[0]?.destroy();
+    const paused = start(using, server.endpoint);
+    paused.call.pause();
+    await until(() => server.requests.length === 2);
+    await start(using, server.endpoint).over;
+    expect(paused.outcome.callbacks).toEqual([]);
+    paused.call.resume();
+    expect((await paused.over).callbacks).toEqual(['head', 'data', 'end']);
+  });
 
   it('is tried again only once, and only on a fresh connection', async () => {
     const waiting: SeenRequest[] = [];

@@ -75,6 +75,17 @@ describe('over TLS', () => {
     expect(outcome.body === data).toBe(true);
   });
 
+  it('a pause from the beginning holds the answer too', async () => {
+    const server = await serve(({ socket }) => void socket.write(hello));
+    const using = client({ tlsCa: cert });
+    const paused = start(using, server.endpoint);
+    paused.call.pause();
+    await start(using, server.endpoint).over;
+    expect(paused.outcome.callbacks).toEqual([]);
+    paused.call.resume();
+    expect((await paused.over).callbacks).toEqual(['head', 'data', 'end']);
+  });
+
   it('a cut is a cut, and destroy closes the connection', async () => {
     const server = await serve(({ socket, body }) => {
       socket.write(`${chunkedHead}5\r\nhello\r\n`);

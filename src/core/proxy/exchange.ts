@@ -116,10 +116,7 @@ export class Exchange implements EngineCall, SocketUser, Rostered {
   }
 
   onOpen(): void {
-    if (this.#socket === null) return;
-    this.#send(this.#socket);
-    // A pause before the connection was there did not reach it.
-    if (this.#paused) this.#socket.pause();
+    if (this.#socket !== null) this.#send(this.#socket);
   }
 
   onBytes(bytes: Buffer, length: number): void {
@@ -176,6 +173,8 @@ export class Exchange implements EngineCall, SocketUser, Rostered {
     this.#phase = 'connecting';
     this.#sinceMs = this.#house.clock.nowMs;
     this.#socket = this.#house.pool.open(this.#lane, this.#endpoint, this);
+    // The pause was that of the connection before.
+    if (this.#paused) this.#socket.pause();
   }
 
   #send(socket: EngineSocket): void {
