@@ -20,8 +20,7 @@ import { createWallet } from '#core/wallet/wallet.ts';
 import { createApi } from '#edge/api/api.ts';
 import { createAuthenticator, handleClientError, installFallbacks, type HttpEnv } from '#edge/http/http.ts';
 import { createInference } from '#edge/inference/inference.ts';
-import { runBootstrap, type BootstrapResult } from '#edge/jobs/bootstrap.ts';
-import { startJobs } from '#edge/jobs/jobs.ts';
+import { runBootstrap, startJobs, type BootstrapResult } from '#edge/jobs/jobs.ts';
 
 export interface AppOptions {
   readonly config: Config;
@@ -108,6 +107,7 @@ function createRooms({ config, log, db, dataDir, engines, workingDirectory }: Ap
   const admission = createMemoryAdmission({
     loadBalance: (organizationId) => wallet.balance(organizationId),
     onCredit: (listener) => wallet.onCredit(listener),
+    clock,
   });
   const catalog = createCatalog({ db, clock, engines });
   const env = config.environment;

@@ -50,6 +50,12 @@ export function isConnectionError(error: unknown): boolean {
   return /^(CONNECT|CONNECTION_|ECONN|ENOTFOUND|EPIPE|ETIMEDOUT|EHOSTUNREACH|08|57P0)/.test(code);
 }
 
+/** Whether Postgres gave a transaction up for the sake of another: deadlock or serialization failure. */
+export function isConflictOfTransactions(error: unknown): boolean {
+  const code = errorCode(error);
+  return code === '40001' || code === '40P01';
+}
+
 function errorCode(error: unknown): string | null {
   for (let current = error; current instanceof Error; current = current.cause) {
     if ('code' in current && typeof current.code === 'string') return current.code;

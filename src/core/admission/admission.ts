@@ -1,3 +1,4 @@
+import type { Clock } from '#base/clock.ts';
 import { PICO_PER_MICRO } from '#base/money.ts';
 
 /**
@@ -43,9 +44,15 @@ export interface AdmissionOptions {
   readonly loadBalance: (organizationId: string) => Promise<bigint>;
   /** Calls the listener after a credit or an adjustment was booked. */
   readonly onCredit: (listener: (organizationId: string, deltaPicoUsd: bigint) => void) => void;
+  readonly clock: Clock;
 }
 
+/** A balance that nothing is held on is read anew after this long: what was booked past this process shows up. */
+const knownForMs = 30_000;
+
 interface Account {
+  readonly organizationId: string;
+  readonly loadedMs: number;
   balancePicoUsd: bigint;
   heldMicroUsd: bigint;
 }
@@ -59,7 +66,7 @@ const availableMicroUsd = (account: Account): bigint =>
   account.balancePicoUsd / PICO_PER_MICRO - account.heldMicroUsd;
 
 /** Admission of one gateway, in this process's memory. */
-export function createMemoryAdmission({ loadBalance, onCredit }: AdmissionOptions): Admission {
+export function createMemoryAdmission({ loadBalance, onCredit, clock }: AdmissionOptions): Admission {
   const accounts = new Map<string, Account>();
   const loading = new Map<string, Promise<Account>>();
   const creditsSeen = new Map<string, number>();
@@ -77,7 +84,7 @@ export function createMemoryAdmission({ loadBalance, onCredit }: AdmissionOption
       const balancePicoUsd = await loadBalance(organizationId);
       // A credit that was booked while the balance was read may or may not be in it: read again.
       if ((creditsSeen.get(organizationId) ?? 0) !== seen) continue;
-      const account = { balancePicoUsd, heldMicroUsd: 0n };
+      const account = { organizationId, loadedMs: clock.monotonicMs(), balancePicoUsd, heldMicroUsd: 0n };
       accounts.set(organizationId, account);
       creditsSeen.delete(organizationId);
       return account;
@@ -94,7 +101,7 @@ export function createMemoryAdmission({ loadBalance, onCredit }: AdmissionOption
 
   function decide(account: Account, request: AdmitRequest): AdmitResult {
     const available = availableMicroUsd(account);
-    if (available <= 0n || available < request.neededMicroUsd) {
+    if (account.balancePicoUsd <= 0n || available < request.neededMicroUsd) {
       const { balancePicoUsd, heldMicroUsd } = account;
       return { ok: false, code: 'insufficient_funds', balancePicoUsd, heldMicroUsd };
     }
@@ -102,6 +109,12 @@ export function createMemoryAdmission({ loadBalance, onCredit }: AdmissionOption
     account.heldMicroUsd += heldMicroUsd;
     holds.set(request.requestId, { account, heldMicroUsd });
     return { ok: true, heldMicroUsd };
+  }
+
+  /** Nothing held means nothing that is booked and not yet taken off here, so the books alone say the balance. */
+  function forgetIdle(account: Account): void {
+    if (account.heldMicroUsd !== 0n || clock.monotonicMs() - account.loadedMs < knownForMs) return;
+    accounts.delete(account.organizationId);
   }
 
   return {
@@ -131,6 +144,7 @@ export function createMemoryAdmission({ loadBalance, onCredit }: AdmissionOption
       holds.delete(requestId);
       hold.account.heldMicroUsd -= hold.heldMicroUsd;
       hold.account.balancePicoUsd -= chargedPicoUsd;
+      forgetIdle(hold.account);
     },
 
     heldMicroUsd: (organizationId) => accounts.get(organizationId)?.heldMicroUsd ?? 0n,

@@ -1,5 +1,5 @@
 import type { Log } from '#base/log.ts';
-import { isConnectionError } from '#base/db.ts';
+import { isConnectionError, isConflictOfTransactions } from '#base/db.ts';
 
 /**
  * Group commit: a commit starts at once when none is running, what arrives meanwhile is the next one. A batch that
@@ -49,6 +49,8 @@ export function createGroupCommit<Item>(options: GroupCommitOptions<Item>): Grou
         healthy = true;
         return null;
       } catch (error) {
+        // A deadlock or the like says nothing of the items: the same batch goes through when it is tried again.
+        if (isConflictOfTransactions(error)) continue;
         if (!isConnectionError(error)) return error;
         if (healthy) log.error({ err: error, pending: batch.length }, 'the books cannot be written; trying again');
         healthy = false;

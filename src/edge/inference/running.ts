@@ -1,36 +1,46 @@
 import type { Stop } from './exchange.ts';
 
-/** The requests that are running, so that those of a key can be ended when it is revoked, and all when we stop. */
+/**
+ * The requests that are running, so that those of a key can be ended when it is revoked, and all when we stop. Slots
+ * of one array are used again: a long-lived Map or Set that entries pass through at a high rate keeps the collector
+ * busy with what has long ended, and looking through all of it is only needed when something is revoked.
+ */
 export interface Running {
   readonly size: number;
+  /** @returns what takes the request out again; calls after the first do nothing */
   add(keyId: string, stop: (stop: Stop) => void): () => void;
   stopKey(keyId: string, stop: Stop): void;
   stopAll(stop: Stop): void;
 }
 
+interface Entry {
+  readonly keyId: string;
+  readonly stop: (stop: Stop) => void;
+}
+
 export function createRunning(): Running {
-  const byKey = new Map<string, Set<(stop: Stop) => void>>();
-  let size = 0;
+  const slots: (Entry | null)[] = [];
+  const free: number[] = [];
+
+  function stopWhere(wanted: (entry: Entry) => boolean, reason: Stop): void {
+    for (const entry of [...slots]) if (entry !== null && wanted(entry)) entry.stop(reason);
+  }
+
   return {
     add(keyId, stop) {
-      let stops = byKey.get(keyId);
-      if (stops === undefined) byKey.set(keyId, (stops = new Set()));
-      stops.add(stop);
-      size += 1;
+      const entry = { keyId, stop };
+      const slot = free.pop() ?? slots.length;
+      slots[slot] = entry;
       return () => {
-        if (!stops.delete(stop)) return;
-        size -= 1;
-        if (stops.size === 0 && byKey.get(keyId) === stops) byKey.delete(keyId);
+        if (slots[slot] !== entry) return;
+        slots[slot] = null;
+        free.push(slot);
       };
     },
-    stopKey(keyId, stop) {
-      for (const end of byKey.get(keyId) ?? []) end(stop);
-    },
-    stopAll(stop) {
-      for (const stops of byKey.values()) for (const end of stops) end(stop);
-    },
+    stopKey: (keyId, reason) => stopWhere((entry) => entry.keyId === keyId, reason),
+    stopAll: (reason) => stopWhere(() => true, reason),
     get size() {
-      return size;
+      return slots.length - free.length;
     },
   };
 }
