@@ -1,4 +1,4 @@
-import { chmodSync, mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { accessSync, chmodSync, constants, mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { ConfigError } from './config.ts';
@@ -30,8 +30,9 @@ export function makeDataDir(dir: string): string {
   const path = resolve(dir);
   try {
     makeWithParents(path, process.geteuid?.() === 0 ? 0o711 : 0o700);
+    accessSync(path, constants.R_OK | constants.W_OK | constants.X_OK);
   } catch (error) {
-    throw new ConfigError(`HEADGATE_DATA_DIR: the folder ${path} cannot be made (${reasonOf(error)}).`);
+    throw new ConfigError(`HEADGATE_DATA_DIR: the folder ${path} cannot be used (${reasonOf(error)}).`);
   }
   return path;
 }

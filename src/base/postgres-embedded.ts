@@ -10,7 +10,7 @@ import { makeDataDir } from './data-dir.ts';
 import type { Log } from './log.ts';
 import { findPostgresPackage, preparePostgres } from './postgres/binaries.ts';
 import { type Cluster, clusterEnvironment, clusterUser, openCluster } from './postgres/cluster.ts';
-import { findPostmaster, programIsGone, stopPostmaster, waitUntil } from './postgres/postmaster.ts';
+import { findPostmaster, programIsGone, removeStalePidFile, stopPostmaster, waitUntil } from './postgres/postmaster.ts';
 import { findRunAs, firstClosedFolder, type RunAs } from './postgres/run-as.ts';
 
 /**
@@ -87,13 +87,13 @@ interface RunningServer {
  * version, or whose programs were replaced, is stopped so that a fresh one can start.
  */
 async function adoptRunning(cluster: Cluster, serverVersion: string, log: Log): Promise<RunningServer | null> {
-  let found = await findPostmaster(cluster.dir);
-  if (found === null) return null;
-  const settled = await waitUntil(async () => {
-    found = await findPostmaster(cluster.dir);
-    return found === null || found.ready;
-  }, startTimeoutMs);
-  if (found === null) return null;
+  // It may be starting, or stopping; either comes to an end.
+  const settled = await waitUntil(async () => (await findPostmaster(cluster.dir))?.ready !== false, startTimeoutMs);
+  const found = await findPostmaster(cluster.dir);
+  if (found === null) {
+    await removeStalePidFile(cluster.dir);
+    return null;
+  }
   const { pid, port } = found;
   if (settled && !programIsGone(pid)) {
     const said = await askIdentity(cluster, port);

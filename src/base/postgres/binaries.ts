@@ -163,7 +163,7 @@ function hashTree(postgres: PostgresPackage, files: readonly TreeFile[]): string
  */
 function isComplete(root: string, tree: Tree, owner: number): boolean {
   const mine = (path: string): Stats | undefined => {
-    const stats = lstatSync(join(root, path), { throwIfNoEntry: false });
+    const stats = statsOf(join(root, path));
     return stats?.uid === owner ? stats : undefined;
   };
   const closed = (stats: Stats): boolean => (stats.mode & 0o022) === 0;
@@ -178,6 +178,15 @@ function isComplete(root: string, tree: Tree, owner: number): boolean {
     }) &&
     tree.links.every(({ path }) => mine(path)?.isSymbolicLink() === true)
   );
+}
+
+function statsOf(path: string): Stats | undefined {
+  try {
+    return lstatSync(path);
+  } catch {
+    // Not there, behind a file, or not for us to see: none of these is ours.
+    return undefined;
+  }
 }
 
 /** Every folder of a tree, its root as ''. */

@@ -13,22 +13,28 @@ export interface Postmaster {
 }
 
 /**
- * The server that serves a data folder, whoever started it. A file left behind by one that is gone is removed when
- * its process number now belongs to another program: PostgreSQL itself would take that for a running server.
+ * The server that serves a data folder, whoever started it.
  *
  * Lines of the file (src/include/utils/pidfile.h): 1 process, 2 data folder, 4 port, 8 status.
  */
 export async function findPostmaster(clusterDir: string): Promise<Postmaster | null> {
-  const file = join(clusterDir, 'postmaster.pid');
-  const lines = (await readFileIfThere(file)).split('\n');
+  const lines = (await readFileIfThere(pidFileOf(clusterDir))).split('\n');
   const pid = Number(lines[0]);
-  if (!Number.isSafeInteger(pid) || pid <= 0) return null;
-  if (!isAlive(pid)) return null;
-  if (!servesCluster(pid, clusterDir)) {
-    await rm(file, { force: true });
-    return null;
-  }
+  if (!Number.isSafeInteger(pid) || pid <= 0 || !isAlive(pid) || !servesCluster(pid, clusterDir)) return null;
   return { pid, port: Number(lines[3] ?? 0), ready: lines[7]?.trim() === 'ready' };
+}
+
+/**
+ * Removes the file of a server that was killed, when `findPostmaster` found none and nobody else may start one now.
+ * PostgreSQL would take any process of that number for a running server, also one that has ended and waits in vain
+ * for a parent to notice. Workers that outlive their server still keep a new one out, by its shared memory.
+ */
+export async function removeStalePidFile(clusterDir: string): Promise<void> {
+  await rm(pidFileOf(clusterDir), { force: true });
+}
+
+function pidFileOf(clusterDir: string): string {
+  return join(clusterDir, 'postmaster.pid');
 }
 
 async function readFileIfThere(path: string): Promise<string> {
@@ -104,7 +110,7 @@ export async function stopPostmaster(pid: number, clusterDir: string): Promise<v
 /** The file goes last; where nobody reaps ended processes, the number alone would seem alive for ever. */
 async function runsStill(pid: number, clusterDir: string): Promise<boolean> {
   if (!isAlive(pid)) return false;
-  const lines = (await readFileIfThere(join(clusterDir, 'postmaster.pid'))).split('\n');
+  const lines = (await readFileIfThere(pidFileOf(clusterDir))).split('\n');
   return Number(lines[0]) === pid;
 }
 

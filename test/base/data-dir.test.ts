@@ -1,0 +1,81 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtempSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { defaultDataDir, lockDataDir, makeDataDir } from '#base/data-dir.ts';
+
+let dir = '';
+beforeEach(() => {
+  dir = mkdtempSync(join(tmpdir(), 'headgate-data-dir-'));
+});
+afterEach(() => rmSync(dir, { recursive: true, force: true }));
+
+const holder = `
+  import { lockDataDir } from ${JSON.stringify(new URL('../../src/base/data-dir.ts', import.meta.url).href)};
+  lockDataDir(process.argv[1]);
+  process.stdout.write('held');
+  setInterval(() => undefined, 1000);
+`;
+
+describe('the lock of a data folder', () => {
+  it('refuses a second holder in the same process, with a sentence that names the variable', () => {
+    const release = lockDataDir(dir);
+    expect(() => lockDataDir(dir)).toThrow(
+      `HEADGATE_DATA_DIR: the folder ${dir} is in use by another gateway (process ${process.pid})`,
+    );
+    release();
+  });
+
+  it('is free again once released, which may be said twice', () => {
+    const release = lockDataDir(dir);
+    release();
+    release();
+    expect(() => lockDataDir(dir)()).not.toThrow();
+  });
+
+  it('refuses a second process, and is free as soon as that is killed', async () => {
+    const child = spawn(process.execPath, ['--input-type=module', '-e', holder, dir], {
+      stdio: ['ignore', 'pipe', 'inherit'],
+    });
+    await once(child.stdout, 'data');
+    expect(() => lockDataDir(dir)).toThrow(`(process ${child.pid})`);
+    child.kill('SIGKILL');
+    await once(child, 'exit');
+    expect(() => lockDataDir(dir)()).not.toThrow();
+  });
+
+  it('lets other folders be', () => {
+    const release = lockDataDir(join(dir, 'a'));
+    expect(() => lockDataDir(join(dir, 'b'))()).not.toThrow();
+    release();
+  });
+});
+
+describe('a data folder', () => {
+  it('that stands behind a file is refused, with a sentence that names the variable', () => {
+    writeFileSync(join(dir, 'file'), '');
+    expect(() => makeDataDir(join(dir, 'file', 'data'))).toThrow(/^HEADGATE_DATA_DIR: the folder .* cannot be used/);
+  });
+
+  it('is made with what is above it, closed to others but for the way through that root leaves', () => {
+    const path = makeDataDir(join(dir, 'a', 'b'));
+    for (const made of [path, join(dir, 'a')])
+      expect(statSync(made).mode & 0o777).toBe(process.geteuid?.() === 0 ? 0o711 : 0o700);
+    expect(makeDataDir(path)).toBe(path);
+  });
+});
+
+describe('the folder that nobody named', () => {
+  it('is refused for a user without a home', () => {
+    expect(() => defaultDataDir({}, 1000)).toThrow(/^HEADGATE_DATA_DIR: must name a folder/);
+  });
+
+  it('is the system’s for root and the user’s for others', () => {
+    expect(defaultDataDir({ HOME: '/root' }, 0)).toBe('/var/lib/headgate');
+    expect(defaultDataDir({ HOME: '/home/a' }, 1000)).toBe('/home/a/.local/share/headgate');
+    expect(defaultDataDir({ HOME: '/home/a', XDG_DATA_HOME: '/data' }, 1000)).toBe('/data/headgate');
+    expect(defaultDataDir({ HOME: '/home/a', XDG_DATA_HOME: 'relative' }, 1000)).toBe('/home/a/.local/share/headgate');
+  });
+});

@@ -1,0 +1,54 @@
+import { describe, expect, it } from 'vitest';
+import { planSuites } from '../support/suites.ts';
+
+const everySuite = (): boolean => true;
+const noSuite = (): boolean => false;
+/** A program and a folder that every machine has. */
+const vllm = { VLLM_BIN: process.execPath, VLLM_MODEL: '/' };
+
+describe('the plan of the suites', () => {
+  it('names a suite that is left out, and why', () => {
+    expect(planSuites({}, everySuite).notes).toContain('left out: vllm (VLLM_BIN and VLLM_MODEL are not set)');
+    expect(planSuites({ ...vllm, VLLM_MODEL: '' }, everySuite).notes).toContain(
+      'left out: vllm (VLLM_MODEL is not set)',
+    );
+    expect(planSuites({ ...vllm, VLLM_BIN: '/nothing' }, everySuite).notes).toContain(
+      'left out: vllm (VLLM_BIN names no program: /nothing)',
+    );
+    expect(planSuites({ ...vllm, VLLM_MODEL: '/nothing' }, everySuite).notes).toContain(
+      'left out: vllm (VLLM_MODEL names no folder: /nothing)',
+    );
+  });
+
+  it('fails for a required suite that is left out', () => {
+    expect(planSuites({ TEST_REQUIRE: 'vllm' }, everySuite).problems).toEqual([
+      'required suite cannot run: vllm (VLLM_BIN and VLLM_MODEL are not set)',
+    ]);
+  });
+
+  it('fails for a required suite that nobody knows', () => {
+    expect(planSuites({ TEST_REQUIRE: 'vlm' }, noSuite).problems).toEqual([
+      'TEST_REQUIRE names an unknown suite: vlm (known: vllm, redis, docker, browser)',
+    ]);
+  });
+
+  it('fails for a required suite that has tests, but nothing that says when they can run', () => {
+    expect(planSuites({ TEST_REQUIRE: 'docker' }, everySuite).problems).toHaveLength(1);
+  });
+
+  it('says of a required suite without tests that there is nothing to run', () => {
+    expect(planSuites({ TEST_REQUIRE: 'redis, docker' }, noSuite)).toEqual({
+      run: [],
+      notes: ['nothing to run: redis (no tests in this version)', 'nothing to run: docker (no tests in this version)'],
+      problems: [],
+    });
+  });
+
+  it('runs what the machine can', () => {
+    expect(planSuites({ ...vllm, TEST_REQUIRE: 'vllm' }, (name) => name === 'vllm')).toEqual({
+      run: ['vllm'],
+      notes: [],
+      problems: [],
+    });
+  });
+});
