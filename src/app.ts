@@ -146,8 +146,7 @@ function createInferenceEdge({ config, log }: AppOptions, rooms: Rooms) {
 function composeEdges({ log, db }: AppOptions, rooms: Rooms, inference: Hono<HttpEnv>): Hono<HttpEnv> {
   const app = new Hono<HttpEnv>();
   app.route('/', inference);
-  const heldPicoUsd = (organizationId: string): bigint =>
-    rooms.admission.heldMicroUsd(organizationId) * PICO_PER_MICRO;
+  const heldPicoUsd = (organizationId: string): bigint => rooms.admission.heldMicroUsd(organizationId) * PICO_PER_MICRO;
   app.route('/', createApi({ ...rooms, db, log, heldPicoUsd }));
   installFallbacks(app, log);
   return app;

@@ -33,7 +33,8 @@ async function migrate(url: string): Promise<void> {
     await migrateDb(url);
   } catch (error) {
     const reason = error instanceof Error ? error.message : String(error);
-    if (!isConnectionError(error) && !/password|authentication|role|database .* does not exist/i.test(reason)) throw error;
+    if (!isConnectionError(error) && !/password|authentication|role|database .* does not exist/i.test(reason))
+      throw error;
     throw new ConfigError(`DATABASE_URL: the database cannot be used (${reason}).`);
   }
 }
@@ -50,7 +51,8 @@ async function start(config: Config, log: Log, stops: Stops): Promise<App> {
   stops.push(() => db.close());
   const app = await startApp({ config, log, db, dataDir, engines, workingDirectory: dirname(enginesDir) });
   stops.push(() => app.stop());
-  const text = app.bootstrap.secret === null ? startText(app.url) : firstStartText(app.url, app.bootstrap.secret, engines);
+  const text =
+    app.bootstrap.secret === null ? startText(app.url) : firstStartText(app.url, app.bootstrap.secret, engines);
   process.stdout.write(text);
   return app;
 }
@@ -83,7 +85,12 @@ async function main(): Promise<void> {
     await start(config, log, stops);
   } catch (error) {
     await stopAll(stops);
-    const text = error instanceof ConfigError ? error.message : error instanceof Error ? (error.stack ?? error.message) : String(error);
+    const text =
+      error instanceof ConfigError
+        ? error.message
+        : error instanceof Error
+          ? (error.stack ?? error.message)
+          : String(error);
     process.stderr.write(`${text}\n`);
     process.exit(1);
   }

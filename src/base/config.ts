@@ -78,7 +78,11 @@ const variables = z.object({
     .regex(/^[A-Za-z0-9][A-Za-z0-9_-]{0,23}$/, 'must be 1 to 24 letters, digits, "-" or "_"')
     .default('sk-hg-'),
   HEADGATE_MAX_ACTIVE_KEYS: whole(1, 1_000_000, 5),
-  HEADGATE_BOOTSTRAP_EMAIL: z.string().regex(/^[^\s@]+@[^\s@]+$/, 'must be an e-mail address').max(254).optional(),
+  HEADGATE_BOOTSTRAP_EMAIL: z
+    .string()
+    .regex(/^[^\s@]+@[^\s@]+$/, 'must be an e-mail address')
+    .max(254)
+    .optional(),
   HEADGATE_BOOTSTRAP_PASSWORD: text.min(8, 'must have 8 characters or more').max(1024).optional(),
   HEADGATE_BOOTSTRAP_KEY: z
     .string()

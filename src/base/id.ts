@@ -65,11 +65,7 @@ export function formatId(prefix: IdPrefix, uuid: string): string {
 export function parseId(prefix: IdPrefix, text: string): string | null {
   const digits = text.startsWith(`${prefix}_`) ? text.slice(prefix.length + 1) : '';
   if (!/^[0-9a-f]{32}$/.test(digits)) return null;
-  return [
-    digits.slice(0, 8),
-    digits.slice(8, 12),
-    digits.slice(12, 16),
-    digits.slice(16, 20),
-    digits.slice(20),
-  ].join('-');
+  return [digits.slice(0, 8), digits.slice(8, 12), digits.slice(12, 16), digits.slice(16, 20), digits.slice(20)].join(
+    '-',
+  );
 }

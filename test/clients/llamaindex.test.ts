@@ -21,7 +21,12 @@ describe('LlamaIndex', () => {
   afterAll(() => gateway.stop());
 
   it('is told what is wrong', async () => {
-    const stranger = new OpenAI({ model: 'standin-chat', apiKey: 'sk-wrong', baseURL: `${gateway.url}/v1`, maxRetries: 0 });
+    const stranger = new OpenAI({
+      model: 'standin-chat',
+      apiKey: 'sk-wrong',
+      baseURL: `${gateway.url}/v1`,
+      maxRetries: 0,
+    });
     await expect(stranger.complete({ prompt: 'Hello' })).rejects.toMatchObject({ status: 401 });
   });
 
@@ -54,7 +59,11 @@ describe('LlamaIndex', () => {
   });
 
   it('embeds', async () => {
-    const embedding = new OpenAIEmbedding({ model: 'standin-embed', apiKey: gateway.key, baseURL: `${gateway.url}/v1` });
+    const embedding = new OpenAIEmbedding({
+      model: 'standin-embed',
+      apiKey: gateway.key,
+      baseURL: `${gateway.url}/v1`,
+    });
     const [first, second] = await embedding.getTextEmbeddings(['one', 'two']);
     expect(first?.length).toBeGreaterThan(8);
     expect(second?.length).toBe(first?.length);

@@ -104,7 +104,11 @@ describe('the openai SDK', () => {
   });
 
   it('completes text', async () => {
-    const answer = await client.completions.create({ model: 'standin-chat', prompt: 'Once upon a time', max_tokens: 7 });
+    const answer = await client.completions.create({
+      model: 'standin-chat',
+      prompt: 'Once upon a time',
+      max_tokens: 7,
+    });
     expect(answer.choices[0]?.text.length).toBeGreaterThan(0);
     expect(answer.usage?.completion_tokens).toBe(7);
   });
@@ -120,6 +124,9 @@ describe('the openai SDK', () => {
     const ids = [];
     for await (const model of client.models.list()) ids.push(model.id);
     expect(ids).toContain('standin-chat');
-    expect(await client.models.retrieve('headgate/standin-chat')).toMatchObject({ id: 'standin-chat', object: 'model' });
+    expect(await client.models.retrieve('headgate/standin-chat')).toMatchObject({
+      id: 'standin-chat',
+      object: 'model',
+    });
   });
 });

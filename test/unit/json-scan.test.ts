@@ -5,9 +5,13 @@ import { memberCut, scanDocument, spliceText } from '#base/json-scan.ts';
 const latin1 = (text: string): string => Buffer.from(text, 'utf8').toString('latin1');
 const utf8 = (text: string): string => Buffer.from(text, 'latin1').toString('utf8');
 
-const anyObject = fc.dictionary(fc.string({ unit: 'binary', maxLength: 8 }), fc.jsonValue({ maxDepth: 4, stringUnit: 'binary' }), {
-  maxKeys: 8,
-});
+const anyObject = fc.dictionary(
+  fc.string({ unit: 'binary', maxLength: 8 }),
+  fc.jsonValue({ maxDepth: 4, stringUnit: 'binary' }),
+  {
+    maxKeys: 8,
+  },
+);
 const anySpacing = fc.constantFrom(undefined, 1, 2, '\t');
 
 /** Writes some characters of a JSON text's strings as \u escapes, which changes its bytes and not its meaning. */
@@ -21,7 +25,26 @@ function escapeSome(text: string, every: number): string {
 
 describe('the scanner of JSON objects', () => {
   it('refuses what is not one object', () => {
-    for (const text of ['', ' ', '[]', '"a"', '{', '{"a"}', '{"a":}', '{"a":1,}', '{"a":1}x', '{"a":1 "b":2}', '{a:1}', '{"a":[}', '{"a":{]}', '{"a":"b}', '{"a":01}', '{"a":tru}', '{"a":NaN}', '\ufeff{}']) {
+    for (const text of [
+      '',
+      ' ',
+      '[]',
+      '"a"',
+      '{',
+      '{"a"}',
+      '{"a":}',
+      '{"a":1,}',
+      '{"a":1}x',
+      '{"a":1 "b":2}',
+      '{a:1}',
+      '{"a":[}',
+      '{"a":{]}',
+      '{"a":"b}',
+      '{"a":01}',
+      '{"a":tru}',
+      '{"a":NaN}',
+      '\ufeff{}',
+    ]) {
       expect(scanDocument(latin1(text)), text).toMatchObject({ ok: false });
     }
   });
@@ -45,24 +68,32 @@ describe('the scanner of JSON objects', () => {
 
   it('never disagrees with JSON.parse on a text that both accept, after random damage', () => {
     fc.assert(
-      fc.property(anyObject, fc.nat(), fc.constantFrom('"', '{', '}', '[', ']', ',', ':', '\\', 'e', '1', ' '), (value, place, damage) => {
-        const text = JSON.stringify(value);
-        const at = place % (text.length + 1);
-        const damaged = utf8(latin1(text.slice(0, at) + damage + text.slice(at)));
-        let parsed: unknown;
-        try {
-          parsed = JSON.parse(damaged);
-        } catch {
-          return;
-        }
-        const bytes = latin1(damaged);
-        const scan = scanDocument(bytes);
-        if (!scan.ok) throw new Error(`${scan.reason} at ${scan.offset} of ${damaged}`);
-        const found = Object.fromEntries(
-          scan.members.map((member) => [member.key, JSON.parse(utf8(bytes.slice(member.valueStart, member.valueEnd)))]),
-        );
-        expect(found).toEqual({ ...(parsed as object) });
-      }),
+      fc.property(
+        anyObject,
+        fc.nat(),
+        fc.constantFrom('"', '{', '}', '[', ']', ',', ':', '\\', 'e', '1', ' '),
+        (value, place, damage) => {
+          const text = JSON.stringify(value);
+          const at = place % (text.length + 1);
+          const damaged = utf8(latin1(text.slice(0, at) + damage + text.slice(at)));
+          let parsed: unknown;
+          try {
+            parsed = JSON.parse(damaged);
+          } catch {
+            return;
+          }
+          const bytes = latin1(damaged);
+          const scan = scanDocument(bytes);
+          if (!scan.ok) throw new Error(`${scan.reason} at ${scan.offset} of ${damaged}`);
+          const found = Object.fromEntries(
+            scan.members.map((member) => [
+              member.key,
+              JSON.parse(utf8(bytes.slice(member.valueStart, member.valueEnd))),
+            ]),
+          );
+          expect(found).toEqual({ ...(parsed as object) });
+        },
+      ),
       { numRuns: 5000 },
     );
   });

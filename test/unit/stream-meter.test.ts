@@ -94,27 +94,35 @@ describe('the meter of a stream', () => {
     );
   });
 
-  it.each(streams)('counts what the engine counted in $name, and nearly that when its end is missing', ({ text, body }) => {
-    const meter = createStreamMeter({ ...silent, ...shapeOf(body), wantsUsage: true });
-    meter.feed(text);
-    const usage = finalUsage(text) as { prompt_tokens: number; completion_tokens: number };
-    expect(meter.usage()).toMatchObject({
-      source: 'engine',
-      usage: { inputTokens: usage.prompt_tokens, outputTokens: usage.completion_tokens },
-    });
-    const cut = createStreamMeter({ ...silent, ...shapeOf(body) });
-    cut.feed(text.slice(0, text.indexOf('"choices":[]') - 20));
-    expect(cut.usage()).toMatchObject({
-      source: 'last_seen',
-      usage: { inputTokens: usage.prompt_tokens, outputTokens: usage.completion_tokens },
-    });
-    expect(cut.outputTokens).toBe(usage.completion_tokens);
-  });
+  it.each(streams)(
+    'counts what the engine counted in $name, and nearly that when its end is missing',
+    ({ text, body }) => {
+      const meter = createStreamMeter({ ...silent, ...shapeOf(body), wantsUsage: true });
+      meter.feed(text);
+      const usage = finalUsage(text) as { prompt_tokens: number; completion_tokens: number };
+      expect(meter.usage()).toMatchObject({
+        source: 'engine',
+        usage: { inputTokens: usage.prompt_tokens, outputTokens: usage.completion_tokens },
+      });
+      const cut = createStreamMeter({ ...silent, ...shapeOf(body) });
+      cut.feed(text.slice(0, text.indexOf('"choices":[]') - 20));
+      expect(cut.usage()).toMatchObject({
+        source: 'last_seen',
+        usage: { inputTokens: usage.prompt_tokens, outputTokens: usage.completion_tokens },
+      });
+      expect(cut.outputTokens).toBe(usage.completion_tokens);
+    },
+  );
 
   it('adds the cost to the final usage alone, and leaves the rest of the stream as asked for', () => {
     const [stream] = streams;
     if (stream === undefined) throw new Error('no recording');
-    const meter = createStreamMeter({ ...silent, ...shapeOf(stream.body), wantsUsage: true, costText: () => '0.00042' });
+    const meter = createStreamMeter({
+      ...silent,
+      ...shapeOf(stream.body),
+      wantsUsage: true,
+      costText: () => '0.00042',
+    });
     const out = meter.feed(stream.text);
     expect(finalUsage(out)).toEqual({ ...(finalUsage(stream.text) as object), cost: 0.00042 });
     expect(out.split('"usage"')).toHaveLength(2);
@@ -131,7 +139,9 @@ describe('the meter of a stream', () => {
   it('is not misled by usage in the text, in nested objects or under escapes', () => {
     const content = ',"usage":{"completion_tokens":9}';
     const frame = {
-      choices: [{ index: 0, delta: { content, extra: { a: 1, usage: { completion_tokens: 7 } } }, finish_reason: null }],
+      choices: [
+        { index: 0, delta: { content, extra: { a: 1, usage: { completion_tokens: 7 } } }, finish_reason: null },
+      ],
       usage: { prompt_tokens: 3, completion_tokens: 2 },
     };
     const nested = { choices: [{ index: 0, delta: { extra: { a: 1, usage: { completion_tokens: 7 } } } }] };
@@ -154,7 +164,10 @@ describe('the meter of a stream', () => {
       ['garbage', 'Traceback (most recent call last):'],
       ['garbage', '{"choices":[{"index":0,"delta":{"content":"x"'],
       ['garbage', '{"id":"x"'],
-      ['engine_abort', '{"choices":[{"index":0,"delta":{"content":""},"finish_reason":"abort"}],"usage":{"prompt_tokens":1}}'],
+      [
+        'engine_abort',
+        '{"choices":[{"index":0,"delta":{"content":""},"finish_reason":"abort"}],"usage":{"prompt_tokens":1}}',
+      ],
     ] as const;
     for (const [failure, payload] of bad) {
       const meter = createStreamMeter(silent);

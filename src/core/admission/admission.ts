@@ -62,8 +62,7 @@ interface Hold {
   heldMicroUsd: bigint;
 }
 
-const availableMicroUsd = (account: Account): bigint =>
-  account.balancePicoUsd / PICO_PER_MICRO - account.heldMicroUsd;
+const availableMicroUsd = (account: Account): bigint => account.balancePicoUsd / PICO_PER_MICRO - account.heldMicroUsd;
 
 /** Admission of one gateway, in this process's memory. */
 export function createMemoryAdmission({ loadBalance, onCredit, clock }: AdmissionOptions): Admission {

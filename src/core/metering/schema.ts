@@ -1,4 +1,15 @@
-import { bigint, boolean, index, integer, numeric, pgTable, primaryKey, text, timestamp, uuid } from 'drizzle-orm/pg-core';
+import {
+  bigint,
+  boolean,
+  index,
+  integer,
+  numeric,
+  pgTable,
+  primaryKey,
+  text,
+  timestamp,
+  uuid,
+} from 'drizzle-orm/pg-core';
 
 const pico = (name: string) => numeric(name, { precision: 38, scale: 0, mode: 'bigint' });
 const moment = (name: string) => timestamp(name, { withTimezone: true, mode: 'date' });
@@ -75,6 +86,8 @@ export const usageRefusals = pgTable(
     count: count('count'),
   },
   (table) => [
-    primaryKey({ columns: [table.organizationId, table.minute, table.keyId, table.projectId, table.model, table.code] }),
+    primaryKey({
+      columns: [table.organizationId, table.minute, table.keyId, table.projectId, table.model, table.code],
+    }),
   ],
 );

@@ -2,7 +2,13 @@ import { memberCut, scanDocument, skipString, skipValue } from '#base/json-scan.
 
 /** Where the top-level `usage` of a JSON text stands, or that it has none, or that the text is no object. */
 export type UsageMember =
-  | { readonly kind: 'found'; readonly cutStart: number; readonly cutEnd: number; readonly start: number; readonly end: number }
+  | {
+      readonly kind: 'found';
+      readonly cutStart: number;
+      readonly cutEnd: number;
+      readonly start: number;
+      readonly end: number;
+    }
   | { readonly kind: 'absent' }
   | { readonly kind: 'broken' };
 

@@ -17,7 +17,11 @@ function askForUsage(fields: RequestFields): Splice {
   const member = fields.members.get('stream_options');
   const given = member === undefined ? {} : parseMember(fields.text, member);
   const options = typeof given === 'object' && given !== null ? given : {};
-  return setMember(fields, 'stream_options', latin1Json({ ...options, include_usage: true, continuous_usage_stats: true }));
+  return setMember(
+    fields,
+    'stream_options',
+    latin1Json({ ...options, include_usage: true, continuous_usage_stats: true }),
+  );
 }
 
 /** The fields that limit the output, of which `max_completion_tokens` wins where both are known. */

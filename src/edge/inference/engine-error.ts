@@ -20,7 +20,8 @@ const unsupported = (message: string, param: string): Refusal => ({ code: 'unsup
 
 const patterns: readonly Pattern[] = [
   {
-    matches: /maximum context length is (\d+) tokens\. However, you requested (\d+) output tokens and your prompt contains at least (\d+)/,
+    matches:
+      /maximum context length is (\d+) tokens\. However, you requested (\d+) output tokens and your prompt contains at least (\d+)/,
     say: ([, limit, output, input]) => ({
       code: 'context_length_exceeded',
       message: `This model's context holds ${limit} tokens; the request has at least ${input} input tokens and asks for ${output} output tokens. Shorten the input or ask for less output.`,
@@ -63,7 +64,10 @@ const patterns: readonly Pattern[] = [
   },
   {
     matches: /empty conversation|pass at least one prompt|prompt cannot be empty/,
-    say: () => ({ code: 'invalid_value', message: 'The request has no input: it needs at least one message or prompt.' }),
+    say: () => ({
+      code: 'invalid_value',
+      message: 'The request has no input: it needs at least one message or prompt.',
+    }),
   },
   {
     matches: /^Grammar error|(?:grammar|schema|regex).*(?:invalid|compile|unsupported)/i,
@@ -93,7 +97,11 @@ const patterns: readonly Pattern[] = [
   },
   {
     matches: /^(n) must be at least (\d+), got (-?\d+)/,
-    say: ([, name = 'n', limit]) => ({ code: 'invalid_value', message: `"${name}" must be at least ${limit}.`, param: name }),
+    say: ([, name = 'n', limit]) => ({
+      code: 'invalid_value',
+      message: `"${name}" must be at least ${limit}.`,
+      param: name,
+    }),
   },
   {
     matches: /must be at least (-?[\d.]+), got (-?[\d.]+)/,
@@ -101,7 +109,10 @@ const patterns: readonly Pattern[] = [
   },
   {
     matches: /must be non-negative, got (-?[\d.]+)/,
-    say: ([, value], param) => ({ code: 'invalid_value', message: `${nameOf(param)} must not be negative; it is ${value}.` }),
+    say: ([, value], param) => ({
+      code: 'invalid_value',
+      message: `${nameOf(param)} must not be negative; it is ${value}.`,
+    }),
   },
   {
     matches: /Stream options can only be defined/,
@@ -130,7 +141,10 @@ function readErrorBody(text: string): EngineErrorBody {
     const body: unknown = JSON.parse(Buffer.from(text, 'latin1').toString('utf8'));
     const error: unknown = typeof body === 'object' && body !== null ? Reflect.get(body, 'error') : null;
     if (typeof error !== 'object' || error === null) return { message: '', param: null };
-    return { message: stringOf(Reflect.get(error, 'message')) ?? '', param: fieldName(stringOf(Reflect.get(error, 'param'))) };
+    return {
+      message: stringOf(Reflect.get(error, 'message')) ?? '',
+      param: fieldName(stringOf(Reflect.get(error, 'param'))),
+    };
   } catch {
     return { message: '', param: null };
   }
@@ -160,8 +174,12 @@ function refusal({ message, param }: EngineErrorBody): AppError {
       return new AppError(said.code, { message: said.message, ...(named === null ? {} : { param: named }) });
     }
   }
-  if (field === null) return new AppError('invalid_request_error', { message: 'The model refused this request as not valid.' });
-  return new AppError('invalid_value', { message: `The value of "${field}" is not valid for this model.`, param: field });
+  if (field === null)
+    return new AppError('invalid_request_error', { message: 'The model refused this request as not valid.' });
+  return new AppError('invalid_value', {
+    message: `The value of "${field}" is not valid for this model.`,
+    param: field,
+  });
 }
 
 export type EngineAnswerVerdict =

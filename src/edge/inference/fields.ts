@@ -109,7 +109,10 @@ function scanBody(text: string): Map<string, JsonMember> {
   for (const member of scan.members) {
     if (members.has(member.key)) {
       const key = member.key.slice(0, 64);
-      throw new AppError('invalid_request_error', { message: `The field "${key}" stands in the body twice.`, param: key });
+      throw new AppError('invalid_request_error', {
+        message: `The field "${key}" stands in the body twice.`,
+        param: key,
+      });
     }
     members.set(member.key, member);
   }
@@ -136,7 +139,8 @@ export function readFields(text: string, endpoint: InferenceEndpoint): RequestFi
   const wantsCost = readOptions(reader, 'usage')['include'] === true;
   const includesUsage = streamOptions['include_usage'] === true;
   const maxTokens = isEmbedding ? null : readInteger(reader, 'max_tokens', 0);
-  const maxCompletionTokens = endpoint === '/v1/chat/completions' ? readInteger(reader, 'max_completion_tokens', 0) : null;
+  const maxCompletionTokens =
+    endpoint === '/v1/chat/completions' ? readInteger(reader, 'max_completion_tokens', 0) : null;
   return {
     text,
     members: reader.members,

@@ -44,7 +44,10 @@ export function listModels(parts: ModelParts, taskType: string | undefined) {
     throw new AppError('invalid_value', { message, param: 'task_type' });
   }
   const models = known === undefined ? parts.catalog.list() : parts.catalog.byTask(known);
-  return { object: 'list' as const, data: models.filter(({ enabled }) => enabled).map((model) => modelRecord(parts, model)) };
+  return {
+    object: 'list' as const,
+    data: models.filter(({ enabled }) => enabled).map((model) => modelRecord(parts, model)),
+  };
 }
 
 /** GET /v1/models/{id}; the id may hold slashes, encoded or not. */
@@ -85,6 +88,9 @@ export function modelIdOf(context: Context): string {
   try {
     return decodeURIComponent(encoded);
   } catch {
-    throw new AppError('invalid_request_error', { message: 'The model id in the path is not validly encoded.', param: 'model' });
+    throw new AppError('invalid_request_error', {
+      message: 'The model id in the path is not validly encoded.',
+      param: 'model',
+    });
   }
 }

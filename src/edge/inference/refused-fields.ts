@@ -55,7 +55,8 @@ interface MediaWalk {
 function checkMedia(value: unknown, param: string, domains: readonly string[]): void {
   if (!Array.isArray(value)) return;
   for (const message of value as unknown[]) {
-    const content: unknown = typeof message === 'object' && message !== null ? Reflect.get(message, 'content') : undefined;
+    const content: unknown =
+      typeof message === 'object' && message !== null ? Reflect.get(message, 'content') : undefined;
     if (!Array.isArray(content)) continue;
     for (const part of content as unknown[]) checkPart(part, { domains, param });
   }
@@ -75,6 +76,7 @@ function checkUrl(url: string, { domains, param }: MediaWalk): void {
   const host = URL.parse(url)?.hostname ?? null;
   const remote = /^https?:/i.test(url) && host !== null;
   if (remote && domains.some((domain) => host === domain)) return;
-  const hint = domains.length === 0 ? 'send the media as a data: URL' : `allowed are data: URLs and ${domains.join(', ')}`;
+  const hint =
+    domains.length === 0 ? 'send the media as a data: URL' : `allowed are data: URLs and ${domains.join(', ')}`;
   throw refuse(param, `Media cannot be fetched from this address: ${hint}.`);
 }
