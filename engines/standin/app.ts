@@ -61,6 +61,9 @@ function routesOf(options: Options): Map<string, Route> {
   routes.set('/is_sleeping', { get: operations.answerSleeping });
   routes.set('/sleep', { post: operations.answerSleep });
   routes.set('/wake_up', { post: operations.answerWakeUp });
+  routes.set('/pause', { post: operations.answerPause });
+  routes.set('/resume', { post: operations.answerResume });
+  routes.set('/is_paused', { get: operations.answerPaused });
   routes.set('/reset_prefix_cache', { post: operations.answerResetPrefixCache });
   return routes;
 }
@@ -109,7 +112,12 @@ function sabotage(engine: Engine, exchange: Exchange, body: Body): boolean {
   }
   if (knobs.status === undefined) return false;
   const refused = injected(knobs.status, knobs.status_message, engine.options.servedNames[0] ?? '');
-  exchange.send(refused.status, 'application/json', refused.body, knobs.status === 429 || knobs.status === 503 ? ['retry-after', '1'] : []);
+  exchange.send(
+    refused.status,
+    'application/json',
+    refused.body,
+    knobs.status === 429 || knobs.status === 503 ? ['retry-after', '1'] : [],
+  );
   return true;
 }
 
@@ -132,6 +140,19 @@ function answerBody(engine: Engine, exchange: Exchange, route: Route): void {
   });
 }
 
+/** Hands a request to its route's verb. */
+function dispatch(engine: Engine, exchange: Exchange, route: Route): void {
+  const { method } = exchange.req;
+  if (method === 'GET' && route.get !== undefined) route.get(engine, exchange);
+  else if (method === 'POST' && route.post !== undefined) route.post(engine, exchange);
+  else if (method === 'POST' && route.postBody !== undefined) answerBody(engine, exchange, route);
+  else {
+    const verbs = route.get === undefined ? [] : ['GET'];
+    if (route.post !== undefined || route.postBody !== undefined) verbs.push('POST');
+    exchange.send(405, 'application/json', DETAIL_METHOD, ['allow', verbs.join(', ')]);
+  }
+}
+
 export interface App {
   engine: Engine;
   server: Server;
@@ -150,6 +171,7 @@ export function createApp(options: Options, log: (line: string) => void): App {
     runs: new Set(),
     now,
     sleeping: false,
+    paused: false,
     refusing: false,
   };
   const routes = routesOf(options);
@@ -163,17 +185,8 @@ export function createApp(options: Options, log: (line: string) => void): App {
       return;
     }
     const route = routes.get(path);
-    if (route === undefined) {
-      exchange.json(404, DETAIL_NOT_FOUND);
-      return;
-    }
-    if (req.method === 'GET' && route.get !== undefined) route.get(engine, exchange);
-    else if (req.method === 'POST' && route.post !== undefined) route.post(engine, exchange);
-    else if (req.method === 'POST' && route.postBody !== undefined) answerBody(engine, exchange, route);
-    else {
-      const verbs = [...(route.get === undefined ? [] : ['GET']), ...(route.post ?? route.postBody ? ['POST'] : [])];
-      exchange.send(405, 'application/json', DETAIL_METHOD, ['allow', verbs.join(', ')]);
-    }
+    if (route === undefined) exchange.json(404, DETAIL_NOT_FOUND);
+    else dispatch(engine, exchange, route);
   });
   return { engine, server };
 }

@@ -169,7 +169,8 @@ function defaults(env: Record<string, string | undefined>): Options {
     uds: null,
     apiKeys: env.VLLM_API_KEY ? [env.VLLM_API_KEY] : [],
     maxModelLen: 32_768,
-    maxNumSeqs: 256,
+    // More than vLLM's own default, so that a test of many streams does not queue unawares.
+    maxNumSeqs: 4096,
     blockSize: 16,
     forceIncludeUsage: false,
     promptTokensDetails: false,
@@ -208,6 +209,23 @@ function takeList(words: string[], first: string | undefined): string[] {
   return list;
 }
 
+/** Sets what a flag with one value says; gives the problem in argparse's words, or null. */
+function applyValue(options: Options, flag: string, value: string | undefined): string | null {
+  if (value === undefined) return `argument ${flag}: expected one argument`;
+  const setter = WITH_VALUE[flag];
+  const invalid = `argument ${flag}: invalid value: '${value}'`;
+  if (setter !== undefined) return setter(options, value) ? null : invalid;
+  if (IGNORED_WITH_VALUE.has(flag)) return null;
+  const knob = knobFromText(knobName(flag), value);
+  if (knob === undefined) return invalid;
+  Object.assign(options.knobs, knob);
+  return null;
+}
+
+function knobName(flag: string): string {
+  return flag.slice(2).replaceAll('-', '_');
+}
+
 function applyFlag(options: Options, flag: string, inline: string | undefined, words: string[]): string | null {
   if (flag === '--served-model-name' || flag === '--api-key') {
     const list = takeList(words, inline);
@@ -222,18 +240,8 @@ function applyFlag(options: Options, flag: string, inline: string | undefined, w
     return null;
   }
   if (IGNORED_SWITCHES.has(flag)) return null;
-  const knob = flag.slice(2).replaceAll('-', '_');
-  const setter = WITH_VALUE[flag];
-  const isKnob = KNOB_NAMES.includes(knob);
-  if (setter === undefined && !isKnob && !IGNORED_WITH_VALUE.has(flag)) return `unrecognized arguments: ${flag}`;
-  const value = inline ?? words.shift();
-  if (value === undefined) return `argument ${flag}: expected one argument`;
-  if (setter !== undefined) return setter(options, value) ? null : `argument ${flag}: invalid value: '${value}'`;
-  if (!isKnob) return null;
-  const set = knobFromText(knob, value);
-  if (set === undefined) return `argument ${flag}: invalid value: '${value}'`;
-  Object.assign(options.knobs, set);
-  return null;
+  const known = WITH_VALUE[flag] !== undefined || IGNORED_WITH_VALUE.has(flag) || KNOB_NAMES.includes(knobName(flag));
+  return known ? applyValue(options, flag, inline ?? words.shift()) : `unrecognized arguments: ${flag}`;
 }
 
 /** Reads vLLM's command line as far as it matters here; what argparse refuses is refused with its words and code 2. */

@@ -89,7 +89,8 @@ function opening(context: Context, choices: readonly Choice[]): string[] {
 function message(context: Context, choice: Choice): string {
   const call = choice.finish === 'stop' ? (context.calls[choice.index] ?? null) : null;
   const reasoning = choice.reasoning !== '' && !context.hidden ? JSON.stringify(choice.reasoning) : 'null';
-  const content = choice.text === '' && (choice.thoughts > 0 || call?.asked === 'auto') ? 'null' : JSON.stringify(choice.text);
+  const content =
+    choice.text === '' && (choice.thoughts > 0 || call?.asked === 'auto') ? 'null' : JSON.stringify(choice.text);
   const calls =
     call === null
       ? ''
@@ -109,7 +110,12 @@ function jsonChoice(context: Context, choice: Choice): string {
 }
 
 /** A printer for one request. */
-export function createPrinter(given: { engine: Engine; body: Body; params: Params; requestId: string | null }): Printer {
+export function createPrinter(given: {
+  engine: Engine;
+  body: Body;
+  params: Params;
+  requestId: string | null;
+}): Printer {
   const { engine, params, body } = given;
   const id = `chatcmpl-${given.requestId ?? randomHex()}`;
   const created = Math.floor(Date.now() / 1000);
@@ -121,7 +127,11 @@ export function createPrinter(given: { engine: Engine; body: Body; params: Param
     params,
     body,
     calls: [],
-    style: { details: engine.options.promptTokensDetails, reasoning: engine.options.reasoningParser !== null, chat: true },
+    style: {
+      details: engine.options.promptTokensDetails,
+      reasoning: engine.options.reasoningParser !== null,
+      chat: true,
+    },
     hidden: body.include_reasoning === false,
     head: start('chat.completion.chunk'),
     finishTail: params.usage === 'none' ? fingerprint : '',

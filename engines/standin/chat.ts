@@ -103,10 +103,35 @@ export function answerChat(engine: Engine, exchange: Exchange, body: Body): void
     const fixed = textFor(knobs, index) ?? formatted;
     const { minTokens, ignoreEos } = params;
     const script = createScript(
-      { material: materialOf({ seed, call, fixed }), knobs, seed, room, minTokens, ignoreEos, thinks: call === null && thinks(body, engine, knobs) },
+      {
+        material: materialOf({ seed, call, fixed }),
+        knobs,
+        seed,
+        room,
+        minTokens,
+        ignoreEos,
+        thinks: call === null && thinks(body, engine, knobs),
+      },
       thoughtTokens,
     );
-    return createChoice({ index, id: printer.id, script, prompt: prompt.scan, cachedTokens: cacheUse.cachedTokens, params, knobs });
+    return createChoice({
+      index,
+      id: printer.id,
+      script,
+      prompt: prompt.scan,
+      cachedTokens: cacheUse.cachedTokens,
+      params,
+      knobs,
+    });
   });
-  startRun({ engine, exchange, params, knobs, format: printer.format, choices, promptTokens: prompt.scan.count, cacheUse });
+  startRun({
+    engine,
+    exchange,
+    params,
+    knobs,
+    format: printer.format,
+    choices,
+    promptTokens: prompt.scan.count,
+    cacheUse,
+  });
 }

@@ -159,13 +159,23 @@ function choicesOf(given: { engine: Engine; accepted: Accepted; id: string; knob
     return Array.from({ length: params.n }, (_, copy) => {
       const index = promptIndex * params.n + copy;
       const base = params.seed ?? Math.floor(Math.random() * 0x1_0000_0000);
-      const seed = hashText(params.temperature === 0 ? String(prompt.scan.hash) : `${base} ${prompt.scan.hash} ${copy}`);
+      const seed = hashText(
+        params.temperature === 0 ? String(prompt.scan.hash) : `${base} ${prompt.scan.hash} ${copy}`,
+      );
       const prose = createAnswer(seed, true);
       const fixed = textFor(knobs, index);
       const material = fixed === null ? { ...prose, toolDeltas: null } : fixedMaterial(splitTokens(fixed), prose.next);
       const { minTokens, ignoreEos } = params;
       const script = createScript({ material, knobs, seed, room, minTokens, ignoreEos, thinks: false });
-      return createChoice({ index, id: `${given.id}-${promptIndex}`, script, prompt: prompt.scan, cachedTokens, params, knobs });
+      return createChoice({
+        index,
+        id: `${given.id}-${promptIndex}`,
+        script,
+        prompt: prompt.scan,
+        cachedTokens,
+        params,
+        knobs,
+      });
     });
   });
 }

@@ -48,7 +48,11 @@ function visitMessages(messages: readonly unknown[], visit: Visit): { asked: str
   const hasSystem = typeof first === 'object' && first !== null && (first as Body).role === 'system';
   if (!hasSystem) visitTurn(visit, CHAT_DEFAULTS.system, SYSTEM);
   for (const message of messages) {
-    const { role, content, tool_calls: calls } = (typeof message === 'object' && message !== null ? message : {}) as Body;
+    const {
+      role,
+      content,
+      tool_calls: calls,
+    } = (typeof message === 'object' && message !== null ? message : {}) as Body;
     const text = contentText(content);
     if (text === null) return 'media';
     const turn = typeof role === 'string' ? role : CHAT_DEFAULTS.user;
@@ -67,7 +71,9 @@ export function readPrompt(messages: readonly unknown[], engine: Engine): ChatPr
   if (messages.length === 0) {
     return badRequest('Cannot apply chat template to an empty conversation. Provide at least one message.');
   }
-  const broken = messages.findIndex((message) => typeof message !== 'object' || message === null || !('role' in message));
+  const broken = messages.findIndex(
+    (message) => typeof message !== 'object' || message === null || !('role' in message),
+  );
   if (broken >= 0) {
     const loc = ['body', 'messages', broken, 'role'];
     return invalidBody([{ type: 'missing', loc, msg: 'Field required', input: messages[broken] }]);

@@ -1,11 +1,13 @@
 import { readPrompts } from './completions.ts';
 import { readPrompt } from './conversation.ts';
-import { badRequest, invalidBody, refusal, tooLong, type Finding, type Refused } from './errors.ts';
+import { badRequest, ENGINE_DEAD, invalidBody, refusal, tooLong, type Finding, type Refused } from './errors.ts';
 import { randomHex, type Exchange } from './http.ts';
+import { mergeKnobs } from './knobs.ts';
 import { observe } from './metrics.ts';
 import { checkModel, type Body } from './params.ts';
 import { createRandom } from './prose.ts';
-import type { Engine } from './run.ts';
+import { repr } from './python.ts';
+import type { Engine, OpenAnswer } from './run.ts';
 import type { PromptScan } from './tokenizer.ts';
 
 const PLACE = 'function-wrap[__log_extra_fields__()]';
@@ -14,7 +16,12 @@ const FORMATS = ['float', 'base64', 'bytes', 'bytes_only'];
 /** vLLM tries seven request shapes on a body and tells what each of them misses. */
 function missingInput(body: Body): Refused {
   const fields = ['input', 'messages', 'messages', 'messages', 'input', 'messages', 'input'];
-  const findings = fields.map((field) => ({ type: 'missing', loc: ['body', PLACE, field], msg: 'Field required', input: body }));
+  const findings = fields.map((field) => ({
+    type: 'missing',
+    loc: ['body', PLACE, field],
+    msg: 'Field required',
+    input: body,
+  }));
   return invalidBody(findings, 'body.input');
 }
 
@@ -71,11 +78,11 @@ function dimensionsOf(body: Body, engine: Engine): number | Refused {
   if (!options.matryoshka) {
     const name = options.servedNames[0] ?? '';
     return badRequest(
-      `Model '${name}' does not support Matryoshka embeddings; dimensions must be unset (received dimensions=${String(wanted)}).`,
+      `Model '${name}' does not support Matryoshka embeddings; dimensions must be unset (received dimensions=${repr(wanted)}).`,
     );
   }
   if (typeof wanted === 'number' && Number.isInteger(wanted) && wanted >= 1) return wanted;
-  return badRequest('dimensions must be greater than 0', 'dimensions', String(wanted));
+  return badRequest('dimensions must be greater than 0', 'dimensions', repr(wanted));
 }
 
 interface Accepted {
@@ -133,12 +140,40 @@ function respond(given: { engine: Engine; exchange: Exchange; accepted: Accepted
   exchange.json(200, `${head},"data":[${data.join(',')}],"usage":${usage}}`);
 }
 
-/** Answers POST /v1/embeddings. */
+/** Answers POST /v1/embeddings. An embedding has no tokens to break at, so a fault comes in its place. */
 export function answerEmbedding(engine: Engine, exchange: Exchange, body: Body): void {
   const accepted = accept(body, engine);
   if ('status' in accepted) {
     exchange.json(accepted.status, accepted.body);
     return;
   }
-  respond({ engine, exchange, accepted });
+  const knobs = mergeKnobs(engine.options.knobs, body.standin);
+  if (knobs.cut_after !== undefined) {
+    exchange.destroy();
+    return;
+  }
+  const fail = (message: string): void => {
+    close();
+    const refused = refusal(500, 'InternalServerError', message);
+    exchange.json(refused.status, refused.body);
+  };
+  const open: OpenAnswer = { die: () => fail(ENGINE_DEAD), cutStream: () => undefined };
+  const finish = (): void => {
+    if (knobs.error_after !== undefined) {
+      fail('Internal server error');
+      return;
+    }
+    close();
+    respond({ engine, exchange, accepted });
+  };
+  let timer: NodeJS.Timeout | undefined;
+  const close = (): void => {
+    clearTimeout(timer);
+    engine.runs.delete(open);
+  };
+  engine.runs.add(open);
+  exchange.onGone(close);
+  if (knobs.hang !== undefined) return;
+  if (knobs.ttft_ms === undefined || knobs.ttft_ms === 0) finish();
+  else timer = setTimeout(finish, knobs.ttft_ms);
 }

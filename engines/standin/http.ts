@@ -9,7 +9,6 @@ export interface Exchange {
   query: string;
   /** The `X-Request-Id` sent along, or null. */
   requestId: string | null;
-  closed: () => boolean;
   /** Runs once when the client has gone before its answer was complete. */
   onGone: (listener: () => void) => void;
   json: (status: number, body: string) => void;
@@ -62,50 +61,70 @@ interface Answer {
   vary: boolean;
 }
 
-function createExchange(req: IncomingMessage, res: ServerResponse, options: HttpOptions): Exchange & { answer: Answer } {
-  const answer: Answer = { vary: true };
+/** What the head of an answer is made of. */
+interface Head {
+  res: ServerResponse;
+  options: HttpOptions;
+  answer: Answer;
+  requestId: string | null;
+}
+
+/** uvicorn's headers in uvicorn's order; a null length is a chunked body. */
+function headersOf(head: Head, length: number | null, contentType: string | null, extra: readonly string[]): string[] {
+  const { res, options, answer, requestId } = head;
+  const list = ['date', httpDate(), 'server', 'uvicorn', ...extra];
+  if (length !== null) list.push('content-length', String(length));
+  if (contentType !== null) list.push('content-type', contentType);
+  if (answer.vary) list.push('vary', 'Origin');
+  if (options.requestIdHeaders) list.push('x-request-id', requestId ?? randomHex(16));
+  // uvicorn says nothing of a connection that stays open; Node would, unless the header was once removed.
+  if (res.shouldKeepAlive) res.removeHeader('connection');
+  else list.push('connection', 'close');
+  if (length === null) list.push('transfer-encoding', 'chunked');
+  return list;
+}
+
+function writeChunk(res: ServerResponse, text: string): void {
+  if (res.destroyed || res.writableEnded) return;
+  const { socket } = res;
+  if (socket === null) {
+    res.write(text);
+    return;
+  }
+  const bytes = Buffer.byteLength(text);
+  // Written past the response object, whose own chunking costs three writes a frame.
+  socket.write(`${bytes.toString(16)}\r\n${text}\r\n`, bytes === text.length ? 'latin1' : 'utf8');
+}
+
+function pathOf(url: string, rootPath: string): { path: string; query: string } {
+  const mark = url.indexOf('?');
+  const path = mark < 0 ? url : url.slice(0, mark);
+  const query = mark < 0 ? '' : url.slice(mark + 1);
+  const rooted = rootPath !== '' && path.startsWith(`${rootPath}/`);
+  return { path: rooted ? path.slice(rootPath.length) : path, query };
+}
+
+function createExchange(
+  req: IncomingMessage,
+  res: ServerResponse,
+  options: HttpOptions,
+): Exchange & { answer: Answer } {
   const header = req.headers['x-request-id'];
   const requestId = typeof header === 'string' && header !== '' ? header : null;
-  const url = req.url ?? '/';
-  const mark = url.indexOf('?');
-  let path = mark < 0 ? url : url.slice(0, mark);
-  if (options.rootPath !== '' && path.startsWith(`${options.rootPath}/`)) path = path.slice(options.rootPath.length);
-
-  const headers = (length: number | null, contentType: string | null, extra: readonly string[]): string[] => {
-    const list = ['date', httpDate(), 'server', 'uvicorn', ...extra];
-    if (length !== null) list.push('content-length', String(length));
-    if (contentType !== null) list.push('content-type', contentType);
-    if (answer.vary) list.push('vary', 'Origin');
-    if (options.requestIdHeaders) list.push('x-request-id', requestId ?? randomHex(16));
-    if (res.shouldKeepAlive) res.removeHeader('connection');
-    else list.push('connection', 'close');
-    if (length === null) list.push('transfer-encoding', 'chunked');
-    return list;
-  };
-
-  const chunk = (text: string): void => {
-    const bytes = Buffer.byteLength(text);
-    const socket = res.socket;
-    // Written past the response object: its own chunking costs three writes a frame. Only while the socket is its own.
-    if (socket === null) res.write(text);
-    else socket.write(`${bytes.toString(16)}\r\n${text}\r\n`, bytes === text.length ? 'latin1' : 'utf8');
-  };
-
+  const head: Head = { res, options, answer: { vary: true }, requestId };
   const send: Exchange['send'] = (status, contentType, body, extra = []) => {
     if (res.headersSent || res.destroyed) return;
-    const length = typeof body === 'string' ? Buffer.byteLength(body) : body.length;
-    res.writeHead(status, headers(length, contentType, extra));
+    // vLLM streams its binary answers.
+    const length = typeof body === 'string' ? Buffer.byteLength(body) : null;
+    res.writeHead(status, headersOf(head, length, contentType, extra));
     if (typeof body === 'string') res.end(body, length === body.length ? 'latin1' : 'utf8');
     else res.end(body);
   };
-
   return {
     req,
-    path,
-    query: mark < 0 ? '' : url.slice(mark + 1),
+    ...pathOf(req.url ?? '/', options.rootPath),
     requestId,
-    answer,
-    closed: () => res.destroyed || res.writableEnded,
+    answer: head.answer,
     onGone(listener) {
       res.once('close', () => {
         if (!res.writableFinished) listener();
@@ -115,18 +134,16 @@ function createExchange(req: IncomingMessage, res: ServerResponse, options: Http
     send,
     openStream() {
       if (res.headersSent || res.destroyed) return;
-      res.writeHead(200, headers(null, 'text/event-stream; charset=utf-8', []));
+      res.writeHead(200, headersOf(head, null, 'text/event-stream; charset=utf-8', []));
       res.flushHeaders();
     },
-    frame(text) {
-      if (!res.destroyed && !res.writableEnded) chunk(text);
-    },
+    frame: (text) => writeChunk(res, text),
     endStream() {
       if (!res.destroyed) res.end();
     },
     congested: () => res.socket?.writableNeedDrain === true,
     destroy(lastBytes) {
-      const socket = req.socket;
+      const { socket } = req;
       if (lastBytes === undefined) socket.destroy();
       else socket.write(lastBytes, 'utf8', () => socket.destroy());
     },
@@ -148,7 +165,8 @@ export function createHttpServer(
   options: HttpOptions,
   handle: (exchange: Exchange & { answer: Answer }) => void,
 ): Server {
-  const server = createServer({ keepAliveTimeout: options.keepAliveTimeoutMs, requestTimeout: 0 }, (req, res) => {
+  const limits = { keepAliveTimeout: options.keepAliveTimeoutMs, keepAliveTimeoutBuffer: 0, requestTimeout: 0 };
+  const server = createServer(limits, (req, res) => {
     res.sendDate = false;
     handle(createExchange(req, res, options));
   });

@@ -104,7 +104,7 @@ export function mergeKnobs(base: Knobs, member: unknown): Knobs {
     const kind = kindOf(name);
     if (kind !== undefined && fits(kind, value)) merged[name] = value;
   }
-  return merged as Knobs;
+  return merged;
 }
 
 /** The fixed text of one choice, or null. */

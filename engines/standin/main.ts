@@ -29,7 +29,9 @@ function info(where: string, text: string, who = 'APIServer'): void {
 function failure(kind: StartFailure, options: Options): void {
   const core = `(EngineCore pid=${process.pid}) ERROR ${stamp()} [core.py:1210]`;
   if (kind === 'bad-model') {
-    write(`OSError: ${options.model} is not a local folder and is not a valid model identifier listed on 'https://huggingface.co/models'`);
+    write(
+      `OSError: ${options.model} is not a local folder and is not a valid model identifier listed on 'https://huggingface.co/models'`,
+    );
     return;
   }
   write(`${core} EngineCore failed to start.`);
@@ -82,7 +84,10 @@ function listen(server: Server, options: Options, ready: (url: string) => void):
 
 function announce(options: Options): void {
   info('utils.py:299', 'vLLM server version 0.29.0 (STAND-IN ENGINE: no model is loaded, every text is made up)');
-  info('utils.py:233', `non-default args: ${JSON.stringify({ name: options.name, model: options.model, served_model_name: options.servedNames, uds: options.uds, port: options.port })}`);
+  info(
+    'utils.py:233',
+    `non-default args: ${JSON.stringify({ name: options.name, model: options.model, served_model_name: options.servedNames, uds: options.uds, port: options.port })}`,
+  );
   info('core.py:109', 'Initializing a V1 LLM engine (v0.29.0)', 'EngineCore');
   info('model_runner.py:2214', `Starting to load model ${options.model}...`, 'EngineCore');
 }
@@ -98,7 +103,7 @@ function shutDown(app: App): void {
   info('launcher.py:110', 'Shutting down');
   app.engine.refusing = true;
   app.server.close(() => process.exit(0));
-  for (const run of [...app.engine.runs]) run.die();
+  for (const run of app.engine.runs) run.die();
   setInterval(() => app.server.closeIdleConnections(), 10);
   setTimeout(() => process.exit(0), EXIT_MS_MAX);
 }
@@ -109,7 +114,7 @@ function drain(app: App, timeoutMs: number): void {
   app.engine.refusing = true;
   const deadlineMs = app.engine.now() + timeoutMs;
   const poll = setInterval(() => {
-    if (app.engine.now() >= deadlineMs) for (const run of [...app.engine.runs]) run.cutStream();
+    if (app.engine.now() >= deadlineMs) for (const run of app.engine.runs) run.cutStream();
     if (app.engine.runs.size > 0) return;
     clearInterval(poll);
     shutDown(app);

@@ -111,7 +111,9 @@ export function renderMetrics(metrics: Metrics, gauges: Gauges): string {
   family(
     'request_success_total',
     'counter',
-    Object.entries(metrics.finished).map(([reason, n]) => [`engine="0",finished_reason="${reason}",${model}`, n] as const),
+    Object.entries(metrics.finished).map(
+      ([reason, n]) => [`engine="0",finished_reason="${reason}",${model}`, n] as const,
+    ),
   );
   spread('request_prompt_tokens', metrics.requestPromptTokens);
   spread('request_generation_tokens', metrics.requestGenerationTokens);

@@ -116,8 +116,27 @@ export function answerSleep(engine: Engine, exchange: Exchange): void {
 
 export function answerWakeUp(engine: Engine, exchange: Exchange): void {
   engine.sleeping = false;
-  engine.scheduler.pause(false);
+  engine.scheduler.pause(engine.paused);
   exchange.send(200, null, '');
+}
+
+/** A pause keeps or ends what runs, as a sleep does, and says so by itself. */
+export function answerPause(engine: Engine, exchange: Exchange): void {
+  const mode = new URLSearchParams(exchange.query).get('mode') ?? 'abort';
+  engine.paused = true;
+  engine.scheduler.pause(true);
+  if (mode === 'abort') engine.scheduler.abortAll();
+  exchange.json(200, '{"status":"paused"}');
+}
+
+export function answerResume(engine: Engine, exchange: Exchange): void {
+  engine.paused = false;
+  engine.scheduler.pause(engine.sleeping);
+  exchange.json(200, '{"status":"resumed"}');
+}
+
+export function answerPaused(engine: Engine, exchange: Exchange): void {
+  exchange.json(200, `{"is_paused":${engine.paused}}`);
 }
 
 export function answerResetPrefixCache(engine: Engine, exchange: Exchange): void {

@@ -75,7 +75,10 @@ function numberFault(kind: 'float' | 'int', value: unknown): readonly [type: str
   const noun = kind === 'float' ? 'number' : 'integer';
   const parsed = typeof value === 'string' && value.trim() !== '' ? Number(value) : value;
   if (typeof value === 'string' && (typeof parsed !== 'number' || Number.isNaN(parsed))) {
-    return [`${kind}_parsing`, `Input should be a valid ${noun}, unable to parse string as ${noun === 'number' ? 'a' : 'an'} ${noun}`];
+    return [
+      `${kind}_parsing`,
+      `Input should be a valid ${noun}, unable to parse string as ${noun === 'number' ? 'a' : 'an'} ${noun}`,
+    ];
   }
   if (typeof parsed === 'boolean') return Number(parsed);
   if (typeof parsed !== 'number') return [`${kind}_type`, `Input should be a valid ${noun}`];
@@ -85,52 +88,61 @@ function numberFault(kind: 'float' | 'int', value: unknown): readonly [type: str
   return parsed;
 }
 
-/** Checks one field as pydantic's lax mode does; gives its value or why not. */
-function coerce(kind: FieldKind, value: unknown): { value: unknown } | readonly [type: string, msg: string] {
-  if (kind === 'float' || kind === 'int') {
-    const read = numberFault(kind, value);
-    return typeof read === 'number' ? { value: read } : read;
-  }
-  if (kind === 'bool') {
-    if (typeof value === 'boolean') return { value };
-    const truth = TRUTHS.get(typeof value === 'string' ? value.toLowerCase() : value);
-    if (truth !== undefined) return { value: truth };
-    return typeof value === 'string'
-      ? ['bool_parsing', 'Input should be a valid boolean, unable to interpret input']
-      : ['bool_type', 'Input should be a valid boolean'];
-  }
-  if (kind === 'str') return typeof value === 'string' ? { value } : ['string_type', 'Input should be a valid string'];
-  if (kind === 'list') return Array.isArray(value) ? { value } : ONLY_LIST;
-  if (kind === 'stop') {
-    if (typeof value === 'string') return { value: [value] };
-    const strings = Array.isArray(value) && value.every((item) => typeof item === 'string');
-    return strings ? { value } : ONLY_LIST;
-  }
-  if (typeof value === 'object' && !Array.isArray(value)) return { value };
-  return ['dict_type', 'Input should be a valid dictionary'];
+type Coerced = { value: unknown } | readonly [type: string, msg: string];
+
+function coerceBool(value: unknown): Coerced {
+  if (typeof value === 'boolean') return { value };
+  const truth = TRUTHS.get(typeof value === 'string' ? value.toLowerCase() : value);
+  if (truth !== undefined) return { value: truth };
+  return typeof value === 'string'
+    ? ['bool_parsing', 'Input should be a valid boolean, unable to interpret input']
+    : ['bool_type', 'Input should be a valid boolean'];
+}
+
+function coerceNumber(kind: 'float' | 'int', value: unknown): Coerced {
+  const read = numberFault(kind, value);
+  return typeof read === 'number' ? { value: read } : read;
+}
+
+function coerceStop(value: unknown): Coerced {
+  if (typeof value === 'string') return { value: [value] };
+  const strings = Array.isArray(value) && value.every((item) => typeof item === 'string');
+  return strings ? { value } : ONLY_LIST;
+}
+
+function coerceDict(value: unknown): Coerced {
+  const isDict = typeof value === 'object' && !Array.isArray(value);
+  return isDict ? { value } : ['dict_type', 'Input should be a valid dictionary'];
+}
+
+/** One check for each kind of field, as pydantic's lax mode does it: the value, or why not. */
+const COERCE: Record<FieldKind, (value: unknown) => Coerced> = {
+  float: (value) => coerceNumber('float', value),
+  int: (value) => coerceNumber('int', value),
+  bool: coerceBool,
+  str: (value) => (typeof value === 'string' ? { value } : ['string_type', 'Input should be a valid string']),
+  list: (value) => (Array.isArray(value) ? { value } : ONLY_LIST),
+  dict: coerceDict,
+  stop: coerceStop,
+};
+
+function missing(body: Body, name: string): Finding {
+  return body[name] === undefined
+    ? { type: 'missing', loc: ['body', name], msg: 'Field required', input: body }
+    : { type: 'list_type', loc: ['body', name], msg: ONLY_LIST[1], input: null };
 }
 
 /** Checks the types of a body's known fields and coerces them in place. */
 export function checkFields(body: Body, fields: Record<string, FieldKind>, required: string): Refused | null {
   const findings: Finding[] = [];
-  for (const name of [required, ...Object.keys(fields)]) {
+  if (body[required] === undefined || body[required] === null) findings.push(missing(body, required));
+  for (const name in fields) {
     const value = body[name];
-    if (value === undefined || value === null) {
-      if (name !== required || findings.length > 0) continue;
-      if (value === undefined) {
-        findings.push({ type: 'missing', loc: ['body', name], msg: 'Field required', input: body });
-        continue;
-      }
-      findings.push({ type: 'list_type', loc: ['body', name], msg: 'Input should be a valid list', input: null });
-      continue;
-    }
     const kind = fields[name];
-    if (kind === undefined || (name === required && findings.length > 0)) continue;
-    const read = coerce(kind, value);
+    if (value === undefined || value === null || kind === undefined) continue;
+    const read = COERCE[kind](value);
     if ('value' in read) body[name] = read.value;
-    else if (!findings.some((finding) => finding.loc[1] === name)) {
-      findings.push({ type: read[0], loc: ['body', name], msg: read[1], input: value });
-    }
+    else findings.push({ type: read[0], loc: ['body', name], msg: read[1], input: value });
   }
   return findings.length > 0 ? invalidBody(findings) : null;
 }
@@ -143,14 +155,22 @@ function numberOf(body: Body, name: string): number | null {
 function outOfRange(body: Body): Refused | null {
   const n = numberOf(body, 'n') ?? 1;
   if (n < 1) return badRequest(`n must be at least 1, got ${n}.`);
-  if (n > 16_384) return badRequest(`n must be at most 16384, got ${n}. To increase this limit, set the VLLM_MAX_N_SEQUENCES environment variable.`);
+  if (n > 16_384)
+    return badRequest(
+      `n must be at most 16384, got ${n}. To increase this limit, set the VLLM_MAX_N_SEQUENCES environment variable.`,
+    );
   for (const name of ['presence_penalty', 'frequency_penalty']) {
     const value = numberOf(body, name) ?? 0;
-    if (value < -2 || value > 2) return badRequest(`${name} must be in [-2, 2], got ${float(value)}.`, name, float(value));
+    if (value < -2 || value > 2)
+      return badRequest(`${name} must be in [-2, 2], got ${float(value)}.`, name, float(value));
   }
   const temperature = numberOf(body, 'temperature') ?? 1;
   if (temperature < 0) {
-    return badRequest(`temperature must be non-negative, got ${float(temperature)}.`, 'temperature', float(temperature));
+    return badRequest(
+      `temperature must be non-negative, got ${float(temperature)}.`,
+      'temperature',
+      float(temperature),
+    );
   }
   const topP = numberOf(body, 'top_p') ?? 1;
   if (topP <= 0 || topP > 1) return badRequest(`top_p must be in (0, 1], got ${float(topP)}.`, 'top_p', float(topP));
@@ -167,9 +187,18 @@ function wrongLimits(body: Body, maxModelLen: number): Refused | null {
     return badRequest(`${limits}. Please request fewer output tokens.`, 'max_tokens', String(maxTokens));
   }
   const minTokens = numberOf(body, 'min_tokens') ?? 0;
-  if (minTokens < 0) return badRequest(`min_tokens must be greater than or equal to 0, got ${minTokens}.`, 'min_tokens', String(minTokens));
+  if (minTokens < 0)
+    return badRequest(
+      `min_tokens must be greater than or equal to 0, got ${minTokens}.`,
+      'min_tokens',
+      String(minTokens),
+    );
   if (maxTokens !== null && minTokens > maxTokens) {
-    return badRequest(`min_tokens must be less than or equal to max_tokens=${maxTokens}, got ${minTokens}.`, 'min_tokens', String(minTokens));
+    return badRequest(
+      `min_tokens must be less than or equal to max_tokens=${maxTokens}, got ${minTokens}.`,
+      'min_tokens',
+      String(minTokens),
+    );
   }
   return null;
 }
@@ -189,7 +218,11 @@ function logprobsOf(body: Body): { count: number | null } | Refused {
     return badRequest('when using `top_logprobs`, `logprobs` must be set to true.', 'top_logprobs');
   }
   if (asked !== null && asked > 20) {
-    return badRequest(`Requested sample logprobs of ${asked}, which is greater than max allowed: 20`, 'logprobs', String(asked));
+    return badRequest(
+      `Requested sample logprobs of ${asked}, which is greater than max allowed: 20`,
+      'logprobs',
+      String(asked),
+    );
   }
   if (typeof body.logprobs === 'number') return { count: body.logprobs };
   return { count: body.logprobs === true ? (top ?? 0) : null };
@@ -207,7 +240,8 @@ function usageOf(body: Body, forced: boolean): Usage {
 /** What must not be set without `stream`; checked before the fields are. */
 export function checkStreamOptions(body: Body): Refused | null {
   const wanted = body.stream_options;
-  if (body.stream === true || typeof wanted !== 'object' || wanted === null || Object.keys(wanted).length === 0) return null;
+  if (body.stream === true || typeof wanted !== 'object' || wanted === null || Object.keys(wanted).length === 0)
+    return null;
   return badRequest('Stream options can only be defined when `stream=True`.', 'stream_options');
 }
 

@@ -29,6 +29,7 @@ export interface Engine {
   runs: Set<OpenAnswer>;
   now: () => number;
   sleeping: boolean;
+  paused: boolean;
   /** Set once a draining engine takes no new work. */
   refusing: boolean;
 }
@@ -90,8 +91,7 @@ const GARBAGE_BODY = '{"id":"chatcmpl-garbage","choices":[{"ind';
 const GARBAGE_FRAME = `data: ${GARBAGE_BODY}\n\n`;
 /** A chunk that promises more bytes than follow. */
 const HALF_FRAME = '1ff\r\ndata: {"id":"chatcmpl-';
-const HALF_ANSWER =
-  'HTTP/1.1 200 OK\r\ncontent-length: 700\r\ncontent-type: application/json\r\n\r\n{"id":"chatcmpl-';
+const HALF_ANSWER = 'HTTP/1.1 200 OK\r\ncontent-length: 700\r\ncontent-type: application/json\r\n\r\n{"id":"chatcmpl-';
 
 /** Makes a choice; `id` is what `/abort_requests` knows it by. */
 export function createChoice(options: {
@@ -249,18 +249,22 @@ class Run implements OpenAnswer {
     if (!this.#opened) this.#openAnswer();
     if (this.#keepTokens) choice.tokens.push(piece);
     if (index < script.thoughts) choice.thoughts += 1;
-    if (channel === 'reasoning') choice.reasoning += piece;
-    else if (channel === 'content') choice.text += piece;
+    if (channel === 'content') choice.text += piece;
+    else if (channel === 'reasoning') choice.reasoning += piece;
     let reason: FinishReason | null = generated >= script.length ? script.end : null;
-    if (channel === 'content' && params.stop.length > 0 && generated >= params.minTokens) {
-      choice.stopReason = findStop(choice, params, piece.length);
-      if (choice.stopReason !== null) reason = 'stop';
-    }
+    if (channel === 'content' && this.#stopped(choice, piece.length)) reason = 'stop';
     if (reason !== null) this.#finish(choice, reason);
     else if (params.stream) this.#stream(choice, script.toolDelta(index));
     if (this.#made >= this.#faultAt && this.#misbehave()) return true;
     if (this.#open === 0) this.#complete();
     return reason !== null;
+  }
+
+  #stopped(choice: Choice, added: number): boolean {
+    const { params } = this.#options;
+    if (params.stop.length === 0 || choice.sequence.generated < params.minTokens) return false;
+    choice.stopReason = findStop(choice, params, added);
+    return choice.stopReason !== null;
   }
 
   #stream(choice: Choice, tool: string | null): void {
@@ -269,7 +273,14 @@ class Run implements OpenAnswer {
       return;
     }
     const { format, exchange } = this.#options;
-    const part = { text: '', reasoning: '', tool, tokens: choice.tokens, from: choice.sequence.generated - 1, thinking: false };
+    const part = {
+      text: '',
+      reasoning: '',
+      tool,
+      tokens: choice.tokens,
+      from: choice.sequence.generated - 1,
+      thinking: false,
+    };
     const frame = format.frame(choice, part);
     choice.tokens = [];
     if (frame !== null) exchange.frame(frame);

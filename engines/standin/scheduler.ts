@@ -99,7 +99,7 @@ export class Scheduler {
   /** Ends every sequence of these ids through `aborted`. */
   abort(ids: Iterable<string>): void {
     for (const id of ids) {
-      for (const sequence of [...(this.#byId.get(id) ?? [])]) {
+      for (const sequence of this.#byId.get(id) ?? []) {
         if (sequence.state === 'done') continue;
         this.drop(sequence);
         sequence.aborted();

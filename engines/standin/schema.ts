@@ -56,9 +56,14 @@ function resolve(schema: unknown, source: Source): Schema {
   const all = listOf(current.allOf);
   if (all.length === 0) return current;
   const parts = [current, ...all.map((part) => resolve(part, source))];
-  const properties = Object.assign({}, ...parts.map((part) => part.properties));
+  const merged: Schema = {};
+  const properties: Schema = {};
+  for (const part of parts) {
+    Object.assign(merged, part);
+    if (isObject(part.properties)) Object.assign(properties, part.properties);
+  }
   const required = parts.flatMap((part) => listOf(part.required));
-  return { ...Object.assign({}, ...parts), allOf: undefined, properties, required };
+  return { ...merged, allOf: undefined, properties, required };
 }
 
 const FORMATS: Record<string, string> = {
@@ -112,7 +117,9 @@ function sampleObject(schema: Schema, source: Source, depth: number): Schema {
 
 function choose(values: readonly unknown[], source: Source): unknown {
   const prompt = source.prompt.toLowerCase();
-  const named = values.find((value) => typeof value === 'string' && value.length > 1 && prompt.includes(value.toLowerCase()));
+  const named = values.find(
+    (value) => typeof value === 'string' && value.length > 1 && prompt.includes(value.toLowerCase()),
+  );
   return named ?? values[0];
 }
 

@@ -30,29 +30,28 @@ function runEnd(text: string, from: number, kind: number, charsMax: number): num
   return at;
 }
 
+/** End of the unit that starts with a space: a word or mark takes one space along. */
+function spacedEnd(text: string, at: number): number {
+  const next = at + 1;
+  if (next >= text.length) return next;
+  const kind = classAt(text, next);
+  if (kind === LETTER) return runEnd(text, next, LETTER, WORD_CHARS_MAX);
+  if (kind === SPACE) {
+    const end = runEnd(text, next, SPACE, WORD_CHARS_MAX);
+    return end < text.length && classAt(text, end) === LETTER ? end - 1 : end;
+  }
+  const code = text.charCodeAt(next);
+  return kind === OTHER && code > 32 && code < 127 ? next + 1 : next;
+}
+
 /** End of the unit that starts at `at`. */
 function unitEnd(text: string, at: number): number {
   const kind = classAt(text, at);
   if (kind === LETTER) return runEnd(text, at, LETTER, WORD_CHARS_MAX);
   if (kind === DIGIT) return runEnd(text, at, DIGIT, 3);
-  if (kind === SPACE) {
-    const next = at + 1;
-    if (next >= text.length) return next;
-    const nextKind = classAt(text, next);
-    if (nextKind === LETTER) return runEnd(text, next, LETTER, WORD_CHARS_MAX);
-    if (nextKind === SPACE) {
-      const end = runEnd(text, next, SPACE, WORD_CHARS_MAX);
-      return end < text.length && classAt(text, end) === LETTER ? end - 1 : end;
-    }
-    const code = text.charCodeAt(next);
-    return nextKind === OTHER && code > 32 && code < 127 ? next + 1 : next;
-  }
-  const code = text.charCodeAt(at);
-  if (code >= 0xd800 && code < 0xdc00 && at + 1 < text.length) {
-    const low = text.charCodeAt(at + 1);
-    if (low >= 0xdc00 && low < 0xe000) return at + 2;
-  }
-  return at + 1;
+  if (kind === SPACE) return spacedEnd(text, at);
+  const isPair = (text.codePointAt(at) ?? 0) > 0xffff;
+  return isPair ? at + 2 : at + 1;
 }
 
 /** Tokens that a unit costs. */
@@ -65,7 +64,7 @@ function unitCost(text: string, start: number, end: number): number {
 /** Splits text into tokens. A token that completes no character is the empty string. */
 export function splitTokens(text: string): string[] {
   const tokens: string[] = [];
-  for (let at = 0; at < text.length; ) {
+  for (let at = 0; at < text.length;) {
     const end = unitEnd(text, at);
     for (let cost = unitCost(text, at, end); cost > 1; cost -= 1) tokens.push('');
     tokens.push(text.slice(at, end));
@@ -113,7 +112,7 @@ function mark(state: ScanState): void {
 function scan(state: ScanState, text: string): void {
   let { hash, second, count } = state;
   const { length } = text;
-  for (let at = 0; at < length; ) {
+  for (let at = 0; at < length;) {
     const start = at;
     let code = text.charCodeAt(at);
     if (code === 32 && at + 1 < length) {
@@ -154,7 +153,14 @@ export function createPromptScanner(blockSize: number): {
   special: (id: number) => void;
   result: () => PromptScan;
 } {
-  const state: ScanState = { count: 0, hash: 2_166_136_261, second: 40_389, blockEnd: blockSize, blockSize, blocks: [] };
+  const state: ScanState = {
+    count: 0,
+    hash: 2_166_136_261,
+    second: 40_389,
+    blockEnd: blockSize,
+    blockSize,
+    blocks: [],
+  };
   return {
     text: (text) => scan(state, text),
     special(id) {

@@ -3,7 +3,7 @@ import { badRequest, type Refused } from './errors.ts';
 import { randomHex } from './http.ts';
 import type { Knobs } from './knobs.ts';
 import type { Body } from './params.ts';
-import { dumps } from './python.ts';
+import { dumps, repr } from './python.ts';
 import { sampleValue } from './schema.ts';
 import type { Material } from './script.ts';
 import { splitTokens } from './tokenizer.ts';
@@ -44,27 +44,30 @@ function namedChoice(choice: unknown): string | null {
 
 /** vLLM's own refusals of tools. */
 export function checkTools(body: Body, options: Options): Refused | null {
-  const { tools, tool_choice: choice } = body;
-  if (Array.isArray(tools) && tools.length === 0) {
-    return badRequest('`tools` must not be an empty array. Either provide at least one tool or omit the field entirely.', 'tools');
+  const tools = body.tools ?? null;
+  const choice = body.tool_choice ?? null;
+  if (tools === null) {
+    const free = [null, 'none', 'auto'].some((value) => value === choice);
+    return free ? null : badRequest('When using `tool_choice`, `tools` must be set.', 'tool_choice');
   }
-  if (tools === undefined || tools === null) {
-    const wants = choice !== undefined && choice !== null && choice !== 'none' && choice !== 'auto';
-    return wants ? badRequest('When using `tool_choice`, `tools` must be set.', 'tool_choice') : null;
+  if (Array.isArray(tools) && tools.length === 0) {
+    const advice = 'Either provide at least one tool or omit the field entirely.';
+    return badRequest(`\`tools\` must not be an empty array. ${advice}`, 'tools');
   }
   const named = namedChoice(choice);
   if (named !== null) {
     const known = toolsOf(body).some((tool) => tool.name === named);
-    return known ? null : badRequest('The tool specified in `tool_choice` does not match any of the specified `tools`', 'tool_choice');
+    const unknown = 'The tool specified in `tool_choice` does not match any of the specified `tools`';
+    return known ? null : badRequest(unknown, 'tool_choice');
   }
-  if (typeof choice === 'string' && !['none', 'auto', 'required'].includes(choice)) {
-    return badRequest(`Invalid value for \`tool_choice\`: ${choice}! Only named tools, "none", "auto" or "required" are supported.`, 'tool_choice');
+  if (choice === 'none' || choice === 'required') return null;
+  if (choice !== null && choice !== 'auto') {
+    const allowed = 'Only named tools, "none", "auto" or "required" are supported.';
+    return badRequest(`Invalid value for \`tool_choice\`: ${repr(choice)}! ${allowed}`, 'tool_choice');
   }
-  const auto = choice === undefined || choice === null || choice === 'auto';
-  if (auto && !(options.autoToolChoice && options.toolCallParser !== null)) {
-    return badRequest('"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set');
-  }
-  return null;
+  const able = options.autoToolChoice && options.toolCallParser !== null;
+  const flags = '--enable-auto-tool-choice and --tool-call-parser';
+  return able ? null : badRequest(`"auto" tool choice requires ${flags} to be set`);
 }
 
 /** Whether a free choice falls on a tool: a word of its name stands in what the user said last. */
@@ -117,7 +120,9 @@ export function callMaterial(call: ToolCall, rest: () => string): Material {
     ...name.map(() => null),
     ...between.map((_, index) => (index === 0 ? opening : null)),
     ...args.map((token) =>
-      token === '' ? null : `{"content":null,"tool_calls":[{"index":0,"function":{"arguments":${JSON.stringify(token)}}}]}`,
+      token === ''
+        ? null
+        : `{"content":null,"tool_calls":[{"index":0,"function":{"arguments":${JSON.stringify(token)}}}]}`,
     ),
     ...after.map(() => null),
   ];

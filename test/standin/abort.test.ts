@@ -61,7 +61,7 @@ describe('an abort by id', () => {
       ['cmpl-R-0', 'cmpl-R-1'],
       2,
     ],
-  ])('ends %s with its exact usage', async (name, path, body, ids, choices) => {
+  ])('ends %s with its exact usage', async (...[name, path, body, ids, choices]) => {
     const open = await start(path, 'R', body);
     await open.until((text) => text.split('data: ').length > 8);
     await engine.post('/abort_requests', { request_ids: ids });
@@ -100,7 +100,10 @@ describe('an abort by id', () => {
       stream: true,
       standin: { ttft_ms: 60_000 },
     });
-    await eventually(() => engine.counter('vllm:num_requests_running'), (count) => count === 1);
+    await eventually(
+      () => engine.counter('vllm:num_requests_running'),
+      (count) => count === 1,
+    );
     await engine.post('/abort_requests', { request_ids: ['chatcmpl-E'] });
     const frames = framesOf((await open.done).text);
     expect(frames).toHaveLength(3);
@@ -120,7 +123,10 @@ describe('an abort by id', () => {
       headers: { ...JSON_TYPE, 'x-request-id': 'Q' },
       body,
     });
-    await eventually(() => narrow.counter('vllm:num_requests_waiting'), (count) => count === 1);
+    await eventually(
+      () => narrow.counter('vllm:num_requests_waiting'),
+      (count) => count === 1,
+    );
     expect(await narrow.counter('vllm:num_requests_running')).toBe(1);
     await narrow.post('/abort_requests', { request_ids: ['chatcmpl-Q'] });
     expect((await second.done).complete).toBe(true);
@@ -140,16 +146,32 @@ describe('a client that leaves', () => {
       await open.done;
     } else {
       const { request } = await import('node:http');
-      const req = request({ socketPath: engine.socketPath, method: 'POST', path: '/v1/chat/completions', headers: JSON_TYPE });
+      const req = request({
+        socketPath: engine.socketPath,
+        method: 'POST',
+        path: '/v1/chat/completions',
+        headers: JSON_TYPE,
+      });
       req.on('error', () => undefined);
       req.end(JSON.stringify({ messages: MESSAGES, standin: SLOW }));
-      await eventually(() => engine.counter('vllm:num_requests_running'), (count) => count === 3);
+      await eventually(
+        () => engine.counter('vllm:num_requests_running'),
+        (count) => count === 3,
+      );
       req.destroy();
-      await eventually(() => engine.counter('vllm:num_requests_running'), (count) => count === 2);
+      await eventually(
+        () => engine.counter('vllm:num_requests_running'),
+        (count) => count === 2,
+      );
       await engine.post('/abort_requests', { request_ids: ['chatcmpl-L'] });
-      await (await call).done;
+      await (
+        await call
+      ).done;
     }
-    await eventually(() => engine.counter('vllm:num_requests_running'), (count) => count === 0);
+    await eventually(
+      () => engine.counter('vllm:num_requests_running'),
+      (count) => count === 0,
+    );
     const before = await generated();
     await engine.post('/v1/completions', { prompt: 'x', max_tokens: 1 });
     expect(await generated()).toBe(before + 1);
@@ -161,7 +183,10 @@ describe('a client that leaves', () => {
     const body = { messages: MESSAGES, stream: true, standin: SLOW };
     const first = await narrow.open({ path: '/v1/chat/completions', headers: JSON_TYPE, body });
     const second = narrow.post('/v1/chat/completions', { messages: MESSAGES, standin: { output_tokens: 2 } });
-    await eventually(() => narrow.counter('vllm:num_requests_waiting'), (count) => count === 1);
+    await eventually(
+      () => narrow.counter('vllm:num_requests_waiting'),
+      (count) => count === 1,
+    );
     first.leave();
     expect(at(await second, 'usage', 'completion_tokens')).toBe(2);
     await narrow.stop();
@@ -172,7 +197,9 @@ it('counts in /metrics what its answers said, over many kinds of request at once
   const kinds = Array.from({ length: 60 }, (_, index) => ({
     path: index % 3 === 0 ? '/v1/completions' : '/v1/chat/completions',
     body: {
-      ...(index % 3 === 0 ? { prompt: [`Prompt ${index}`, 'Other'] } : { messages: [{ role: 'user', content: `Ask ${index}` }] }),
+      ...(index % 3 === 0
+        ? { prompt: [`Prompt ${index}`, 'Other'] }
+        : { messages: [{ role: 'user', content: `Ask ${index}` }] }),
       stream: index % 2 === 0,
       n: 1 + (index % 2),
       max_tokens: 5 + index,
@@ -186,5 +213,7 @@ it('counts in /metrics what its answers said, over many kinds of request at once
     }),
   );
   expect(await generated()).toBe(usages.reduce((sum, usage) => sum + usage.out, 0));
-  expect(await engine.counter('vllm:prompt_tokens_total')).toBe(usages.reduce((sum, usage) => sum + usage.prompt * usage.n, 0));
+  expect(await engine.counter('vllm:prompt_tokens_total')).toBe(
+    usages.reduce((sum, usage) => sum + usage.prompt * usage.n, 0),
+  );
 });

@@ -83,7 +83,9 @@ describe('refusals', () => {
 
   it('a prompt that fills the context is refused, one that leaves a token is answered', async () => {
     const words = (count: number): string => 'word '.repeat(count).trim();
-    expect(at(await engine.post('/v1/completions', { prompt: words(3984), max_tokens: 16 }), 'usage', 'prompt_tokens')).toBe(3984);
+    expect(
+      at(await engine.post('/v1/completions', { prompt: words(3984), max_tokens: 16 }), 'usage', 'prompt_tokens'),
+    ).toBe(3984);
     const refused = await engine.post('/v1/completions', { prompt: words(3985), max_tokens: 16 });
     expect(at(refused, 'error', 'param')).toBe('input_tokens');
   });
@@ -112,7 +114,9 @@ describe('text', () => {
 
   it('goes on to the limit with ignore_eos, and at least to min_tokens', async () => {
     expect(at(await chat('x', { ignore_eos: true, max_tokens: 500 }), 'usage', 'completion_tokens')).toBe(500);
-    expect(at(await chat('x', { min_tokens: 300, max_tokens: 900 }), 'usage', 'completion_tokens')).toBeGreaterThanOrEqual(300);
+    expect(
+      at(await chat('x', { min_tokens: 300, max_tokens: 900 }), 'usage', 'completion_tokens'),
+    ).toBeGreaterThanOrEqual(300);
   });
 
   it('never splits a character over frames', async () => {
@@ -132,12 +136,22 @@ describe('tools and formats', () => {
   it.each(['required', { type: 'function', function: { name: 'get_weather' } }, 'auto'])(
     'calls a tool with arguments that fit its schema (%j)',
     async (choice) => {
-      const answer = await chat('What is the weather in Rome today?', { tools: [WEATHER], tool_choice: choice, max_tokens: 500 });
+      const answer = await chat('What is the weather in Rome today?', {
+        tools: [WEATHER],
+        tool_choice: choice,
+        max_tokens: 500,
+      });
       const call = at(answer, 'choices', 0, 'message', 'tool_calls', 0);
       const args = JSON.parse(at(call, 'function', 'arguments') as string) as Record<string, unknown>;
       expect(at(answer, 'choices', 0, 'finish_reason')).toBe(typeof choice === 'string' ? 'tool_calls' : 'stop');
       expect(at(call, 'function', 'name')).toBe('get_weather');
-      expect(args).toMatchObject({ city: 'Rome', unit: 'c', days: 2, hourly: true, place: { at: expect.stringMatching(/^\d{4}-/) as string } });
+      expect(args).toMatchObject({
+        city: 'Rome',
+        unit: 'c',
+        days: 2,
+        hourly: true,
+        place: { at: expect.stringMatching(/^\d{4}-/) as string },
+      });
       expect(args.share).toBeGreaterThan(0);
       expect(args.share).toBeLessThanOrEqual(0.5);
       expect(args.tags).toHaveLength(2);
@@ -146,7 +160,12 @@ describe('tools and formats', () => {
   );
 
   it('streams a call whose pieces join to the same arguments', async () => {
-    const body = { messages: [{ role: 'user', content: 'Weather?' }], tools: [WEATHER], tool_choice: 'required', stream: true };
+    const body = {
+      messages: [{ role: 'user', content: 'Weather?' }],
+      tools: [WEATHER],
+      tool_choice: 'required',
+      stream: true,
+    };
     const { text } = await engine.send({ path: PATH, headers: JSON_TYPE, body });
     const calls = framesOf(text).map((frame) => at(frame, 'choices', 0, 'delta', 'tool_calls', 0, 'function'));
     const args = calls.map((call) => (at(call, 'arguments') ?? '') as string).join('');
@@ -160,7 +179,10 @@ describe('tools and formats', () => {
     expect(textOf(await chat('The weather?', { tools, tool_choice: 'none' }))).toMatch(/\w/);
     const messages = [
       { role: 'user', content: 'The weather?' },
-      { role: 'assistant', tool_calls: [{ id: 'c', type: 'function', function: { name: 'get_weather', arguments: '{}' } }] },
+      {
+        role: 'assistant',
+        tool_calls: [{ id: 'c', type: 'function', function: { name: 'get_weather', arguments: '{}' } }],
+      },
       { role: 'tool', tool_call_id: 'c', content: 'Rain.' },
     ];
     expect(textOf(await engine.post(PATH, { messages, tools }))).toMatch(/\w/);
@@ -191,7 +213,9 @@ describe('tokens', () => {
     const made = await engine.post('/tokenize', { messages });
     expect(at(await engine.post(PATH, { messages, max_tokens: 1 }), 'usage', 'prompt_tokens')).toBe(at(made, 'count'));
     const text = await engine.post('/tokenize', { prompt: 'One, two: 三 🌊' });
-    expect(at(await engine.post('/v1/completions', { prompt: 'One, two: 三 🌊' }), 'usage', 'prompt_tokens')).toBe(at(text, 'count'));
+    expect(at(await engine.post('/v1/completions', { prompt: 'One, two: 三 🌊' }), 'usage', 'prompt_tokens')).toBe(
+      at(text, 'count'),
+    );
   });
 
   it('of a prompt seen before are cached in whole blocks', async () => {
@@ -222,10 +246,33 @@ describe('tokens', () => {
 });
 
 describe('embeddings', () => {
+  it('fail, wait and break as told', async () => {
+    const other = await startStandIn(['--runner', 'pooling']);
+    const ask = (standin: object): ReturnType<StandIn['send']> =>
+      other.send({ path: '/v1/embeddings', headers: JSON_TYPE, body: { input: 'x', standin } });
+    expect((await ask({ status: 429 })).status).toBe(429);
+    expect((await ask({ error_after: 0 })).status).toBe(500);
+    await expect(ask({ cut_after: 0 })).rejects.toThrow(/hang up|ECONNRESET/);
+    const beginMs = performance.now();
+    expect((await ask({ ttft_ms: 60 })).status).toBe(200);
+    expect(performance.now() - beginMs).toBeGreaterThan(55);
+    await other.stop();
+  });
+
   it('are the same as floats and as base64, of unit length, and as short as asked where the model allows', async () => {
     const other = await startStandIn(['--runner', 'pooling', '--matryoshka', '--embedding-dimensions', '64']);
-    const floats = at(await other.post('/v1/embeddings', { input: ['a river', 'b'] }), 'data', 0, 'embedding') as number[];
-    const packed = at(await other.post('/v1/embeddings', { input: 'a river', encoding_format: 'base64' }), 'data', 0, 'embedding') as string;
+    const floats = at(
+      await other.post('/v1/embeddings', { input: ['a river', 'b'] }),
+      'data',
+      0,
+      'embedding',
+    ) as number[];
+    const packed = at(
+      await other.post('/v1/embeddings', { input: 'a river', encoding_format: 'base64' }),
+      'data',
+      0,
+      'embedding',
+    ) as string;
     const short = await other.post('/v1/embeddings', { input: [[5, 6], [7]], dimensions: 8 });
     const tokens = await other.counter('vllm:prompt_tokens_total');
     await other.stop();
@@ -234,7 +281,13 @@ describe('embeddings', () => {
     expect(floats.map((_, index) => bytes.readFloatLE(4 * index))).toEqual(floats);
     expect(Math.hypot(...floats)).toBeCloseTo(1, 4);
     expect(at(short, 'data', 1, 'embedding')).toHaveLength(8);
-    expect(at(short, 'usage')).toEqual({ prompt_tokens: 3, total_tokens: 3, completion_tokens: 0, prompt_tokens_details: null, completion_tokens_details: null });
+    expect(at(short, 'usage')).toEqual({
+      prompt_tokens: 3,
+      total_tokens: 3,
+      completion_tokens: 0,
+      prompt_tokens_details: null,
+      completion_tokens_details: null,
+    });
     expect(tokens).toBe(8);
   });
 });

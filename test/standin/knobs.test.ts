@@ -30,8 +30,8 @@ describe('a fault on request', () => {
   it.each([400, 401, 404, 422, 429, 500, 503, 418])('answers with status %d', async (status) => {
     const answer = await ask({ status }, { stream: true });
     expect(answer.status).toBe(status);
-    if (status === 401) expect(answer.text).toBe('{"error":"Unauthorized"}');
-    else expect(at(JSON.parse(answer.text), 'error', 'code')).toBe(status);
+    const error = at(JSON.parse(answer.text), 'error');
+    expect(at(error, 'code') ?? error).toBe(status === 401 ? 'Unauthorized' : status);
   });
 
   it('names the engine’s inside in an injected error, for tests that look for leaks', async () => {
@@ -44,7 +44,9 @@ describe('a fault on request', () => {
     const frames = framesOf(text);
     expect([status, complete]).toEqual([200, true]);
     expect(contentFrames(text)).toBe(4);
-    expect(text).toContain('data: {"error": {"message": "Internal server error", "type": "InternalServerError", "param": null, "code": 500}}\n\n');
+    expect(text).toContain(
+      'data: {"error": {"message": "Internal server error", "type": "InternalServerError", "param": null, "code": 500}}\n\n',
+    );
     expect(at(frames.at(-3), 'usage', 'completion_tokens')).toBe(3);
     expect(frames.at(-1)).toBe('[DONE]');
     expect(text).not.toContain('finish_reason":"');
@@ -69,7 +71,9 @@ describe('a fault on request', () => {
     const { text, complete } = await ask(knobs, { stream: true });
     expect(complete).toBe(false);
     expect(text).not.toContain('[DONE]');
-    expect(text.split('\n\n').filter((frame) => frame.startsWith('data: {') && frame.endsWith('}'))).toHaveLength(frames);
+    expect(text.split('\n\n').filter((frame) => frame.startsWith('data: {') && frame.endsWith('}'))).toHaveLength(
+      frames,
+    );
     expect(text.endsWith('\n\n') || text === '').toBe(!('cut_mid_frame' in knobs));
   });
 
@@ -81,7 +85,7 @@ describe('a fault on request', () => {
 
   it('puts a frame that is not JSON into a stream and goes on', async () => {
     const { text } = await ask({ garbage_after: 2, output_tokens: 4 }, { stream: true });
-    expect(() => framesOf(text)).toThrow();
+    expect(() => framesOf(text)).toThrow(/JSON/);
     expect(text.endsWith('data: [DONE]\n\n')).toBe(true);
   });
 
@@ -105,7 +109,9 @@ describe('a fault on request', () => {
     await middle.until((text) => text.includes('"completion_tokens":2'));
     const before = connect(engine.socketPath);
     const body = JSON.stringify({ messages: MESSAGES, standin: { hang: 'before_headers' } });
-    before.write(`POST ${PATH} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: ${body.length}\r\n\r\n${body}`);
+    before.write(
+      `POST ${PATH} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: ${body.length}\r\n\r\n${body}`,
+    );
     let heard = '';
     before.on('data', (chunk: Buffer) => (heard += chunk.toString()));
     await ask({ output_tokens: 2 });
@@ -115,7 +121,12 @@ describe('a fault on request', () => {
     after.leave();
     middle.leave();
     await Promise.all([after.done, middle.done]);
-    expect(await eventually(() => engine.counter('vllm:num_requests_running'), (count) => count === 0)).toBe(0);
+    expect(
+      await eventually(
+        () => engine.counter('vllm:num_requests_running'),
+        (count) => count === 0,
+      ),
+    ).toBe(0);
   });
 });
 
@@ -152,7 +163,9 @@ describe('an answer on request', () => {
 
   it('ignores a knob of the wrong type or name', async () => {
     expect((await ask({ output_tokens: 'many', no_such_knob: 1, status: null })).status).toBe(200);
-    expect((await engine.send({ path: PATH, headers: JSON_TYPE, body: { messages: MESSAGES, standin: 7 } })).status).toBe(200);
+    expect(
+      (await engine.send({ path: PATH, headers: JSON_TYPE, body: { messages: MESSAGES, standin: 7 } })).status,
+    ).toBe(200);
   });
 
   it('obeys knobs given as flags, and the body before them', async () => {

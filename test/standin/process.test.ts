@@ -109,10 +109,17 @@ describe('the start', () => {
 describe('the end', () => {
   it('on SIGTERM breaks streams off with an error frame and JSON with a 500, and exits 0', async () => {
     const engine = await start(['--enable-force-include-usage']);
-    const stream = await engine.open({ path: CHAT, headers: JSON_TYPE, body: { messages: MESSAGES, stream: true, standin: SLOW } });
+    const stream = await engine.open({
+      path: CHAT,
+      headers: JSON_TYPE,
+      body: { messages: MESSAGES, stream: true, standin: SLOW },
+    });
     const json = engine.send({ path: CHAT, headers: JSON_TYPE, body: { messages: MESSAGES, standin: SLOW } });
     await stream.until((text) => text.includes('"completion_tokens":3'));
-    await eventually(() => engine.counter('vllm:num_requests_running'), (count) => count === 2);
+    await eventually(
+      () => engine.counter('vllm:num_requests_running'),
+      (count) => count === 2,
+    );
     engine.child.kill('SIGTERM');
     const { text, complete } = await stream.done;
     const recorded = fault('sigterm-at-once-stream');
@@ -156,8 +163,15 @@ it('keeps a sleeping engine’s requests waiting until it wakes', async () => {
   const engine = await start([], { env: { VLLM_SERVER_DEV_MODE: '1' } });
   await engine.send({ path: '/sleep?level=1' });
   expect((await engine.send({ method: 'GET', path: '/is_sleeping' })).text).toBe('{"is_sleeping":true}');
-  const open = engine.open({ path: CHAT, headers: JSON_TYPE, body: { messages: MESSAGES, stream: true, max_tokens: 2 } });
-  await eventually(() => engine.counter('vllm:num_requests_waiting'), (count) => count === 1);
+  const open = engine.open({
+    path: CHAT,
+    headers: JSON_TYPE,
+    body: { messages: MESSAGES, stream: true, max_tokens: 2 },
+  });
+  await eventually(
+    () => engine.counter('vllm:num_requests_waiting'),
+    (count) => count === 1,
+  );
   await engine.send({ path: '/wake_up' });
   expect(framesOf((await (await open).done).text).at(-1)).toBe('[DONE]');
 });
@@ -166,6 +180,8 @@ it('asks for its key under /v1 only', async () => {
   const engine = await start([], { env: { VLLM_API_KEY: 'secret' } });
   const refused = await engine.send({ method: 'GET', path: '/v1/models' });
   expect([refused.status, refused.text]).toEqual([401, '{"error":"Unauthorized"}']);
-  expect((await engine.send({ method: 'GET', path: '/v1/models', headers: { authorization: 'Bearer secret' } })).status).toBe(200);
+  expect(
+    (await engine.send({ method: 'GET', path: '/v1/models', headers: { authorization: 'Bearer secret' } })).status,
+  ).toBe(200);
   expect((await engine.send({ method: 'GET', path: '/metrics' })).status).toBe(200);
 });
