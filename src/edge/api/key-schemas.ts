@@ -77,7 +77,12 @@ export const createKeySchema = z
 
 export type CreateKey = z.infer<typeof createKeySchema>;
 
-const fixed = z.never({ error: 'cannot be changed; make another key' }).optional();
+/** Known, so that the refusal can say more than "not known here". */
+const fixed = z
+  .unknown()
+  .refine((value) => value === undefined, 'cannot be changed; make another key')
+  .optional()
+  .openapi({ readOnly: true, description: 'Cannot be changed' });
 
 export const patchKeySchema = z
   .strictObject({

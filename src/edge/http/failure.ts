@@ -11,14 +11,17 @@ export interface Problem {
   readonly message: string;
 }
 
-/** A request that does not fit its schema. The OpenAI envelope shows the first problem, the generic one shows all. */
+/** More of them say nothing more. */
+const problemsShownMax = 5;
+
+/** A request that does not fit its schema. The OpenAI envelope names the first field, the generic one lists all. */
 export class ValidationError extends AppError {
   readonly problems: readonly Problem[];
 
   constructor(problems: readonly Problem[]) {
-    const [first] = problems;
-    const message = first === undefined ? 'The request is not valid.' : `${first.field}: ${first.message}`;
-    super('invalid_request_error', first === undefined ? { message } : { message, param: first.field });
+    const shown = problems.slice(0, problemsShownMax).map(({ field, message }) => `${field}: ${message}`);
+    const param = problems[0]?.field;
+    super('invalid_request_error', { message: shown.join('; '), ...(param !== undefined && { param }) });
     this.name = 'ValidationError';
     this.problems = problems;
   }
