@@ -71,11 +71,16 @@ function checkPart(part: unknown, walk: MediaWalk): void {
   }
 }
 
+/**
+ * Only the plainest form counts: what parsers read differently (credentials, backslashes, control characters, missing
+ * slashes) could name one host here and another one in the engine.
+ */
+const plainUrl = /^https?:\/\/([a-z0-9.-]+)(?::\d{1,5})?(?:[/?#][\x21-\x5b\x5d-\x7e]*)?$/i;
+
 function checkUrl(url: string, { domains, param }: MediaWalk): void {
   if (/^data:/i.test(url)) return;
-  const host = URL.parse(url)?.hostname ?? null;
-  const remote = /^https?:/i.test(url) && host !== null;
-  if (remote && domains.some((domain) => host === domain)) return;
+  const host = plainUrl.exec(url)?.[1]?.toLowerCase();
+  if (domains.some((domain) => host === domain.toLowerCase())) return;
   const hint =
     domains.length === 0 ? 'send the media as a data: URL' : `allowed are data: URLs and ${domains.join(', ')}`;
   throw refuse(param, `Media cannot be fetched from this address: ${hint}.`);
