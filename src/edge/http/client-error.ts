@@ -1,5 +1,6 @@
 import type { Duplex } from 'node:stream';
 import { AppError, errorEnvelope } from '#base/errors.ts';
+import { uuidv7 } from '#base/id.ts';
 
 function toAppError(error: NodeJS.ErrnoException): AppError {
   if (error.code === 'ERR_HTTP_REQUEST_TIMEOUT') {
@@ -27,6 +28,7 @@ export function handleClientError(error: NodeJS.ErrnoException, socket: Duplex):
   const body = JSON.stringify(errorEnvelope(refusal));
   socket.end(
     `HTTP/1.1 ${refusal.status} ${statusTexts[refusal.status] ?? 'Bad Request'}\r\n` +
-      `content-type: application/json\r\ncontent-length: ${Buffer.byteLength(body)}\r\nconnection: close\r\n\r\n${body}`,
+      `content-type: application/json\r\ncontent-length: ${Buffer.byteLength(body)}\r\nconnection: close\r\n` +
+      `x-request-id: ${uuidv7()}\r\n\r\n${body}`,
   );
 }

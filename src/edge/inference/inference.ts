@@ -3,7 +3,7 @@ import { Hono } from 'hono';
 import { AppError } from '#base/errors.ts';
 import { uuidv7 } from '#base/id.ts';
 import type { Fleet } from '#core/fleet/fleet.ts';
-import type { HttpContext, HttpEnv } from '#edge/http/http.ts';
+import { requestId, type HttpContext, type HttpEnv } from '#edge/http/http.ts';
 import { createCall } from './call.ts';
 import type { Stop } from './exchange.ts';
 import type { InferenceEndpoint } from './fields.ts';
@@ -42,16 +42,16 @@ export function createInference(parts: InferenceParts): Inference {
   const known = async (context: HttpContext): Promise<void> => {
     await parts.authenticator.authenticate(context.env.incoming);
   };
-  app.get('/v1/models', async (context) => {
+  app.get('/v1/models', requestId, async (context) => {
     await known(context);
     return context.json(listModels(parts, context.req.query('task_type')));
   });
-  app.get('/v1/models/:id{.+}', async (context) => {
+  app.get('/v1/models/:id{.+}', requestId, async (context) => {
     await known(context);
     return context.json(getModel(parts, modelIdOf(context)));
   });
-  app.get('/v1/pricing', (context) => context.json(listPrices(parts)));
-  app.post('/v1/audio/transcriptions', async (context) => {
+  app.get('/v1/pricing', requestId, (context) => context.json(listPrices(parts)));
+  app.post('/v1/audio/transcriptions', requestId, async (context) => {
     await known(context);
     throw new AppError('not_implemented', { message: 'Audio transcription is coming soon; it is not available yet.' });
   });
