@@ -16,6 +16,8 @@ export interface TestGateway {
   readonly db: Db;
   readonly databaseUrl: string;
   readonly logLines: readonly string[];
+  /** Where it keeps what it runs, such as the records of its engines' processes. */
+  readonly dataDir: string;
   request(path: string, init?: RequestOptions): Promise<Response>;
   stop(): Promise<void>;
 }
@@ -66,6 +68,7 @@ export async function startGateway(options: TestGatewayOptions = {}): Promise<Te
     db,
     databaseUrl,
     logLines,
+    dataDir,
     request(path, init = {}) {
       const body =
         init.body === undefined ? null : typeof init.body === 'string' ? init.body : JSON.stringify(init.body);
