@@ -1,4 +1,4 @@
-import { readdirSync, readFileSync, statSync } from 'node:fs';
+import { readdirSync, readFileSync, rmSync, statSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { afterEach, describe, expect, it, vi } from 'vitest';
@@ -7,9 +7,18 @@ import type { FleetOptions } from '#core/fleet/fleet.ts';
 import { ask, engineDefinition, isAlive, mustAcquire, newFolder, startFleet, type TestFleet } from './fixtures/kit.ts';
 
 const open: TestFleet[] = [];
+const folders: string[] = [];
 afterEach(async () => {
   await Promise.all(open.splice(0).map((fleet) => fleet.close()));
+  for (const folder of folders.splice(0)) rmSync(folder, { recursive: true, force: true });
 });
+
+/** Removed after the test. */
+function folderOfTest(): string {
+  const folder = newFolder();
+  folders.push(folder);
+  return folder;
+}
 
 async function start(engines: EngineDefinition[], options: Partial<FleetOptions> = {}): Promise<TestFleet> {
   const started = await startFleet(engines, options);
@@ -168,9 +177,10 @@ describe('a cold start', () => {
   });
 
   it('finds a short folder for the socket when the data folder has a long path', async () => {
-    const { fleet } = await start([engineDefinition()], { dataDir: join(newFolder(), 'd'.repeat(120)) });
+    const { fleet } = await start([engineDefinition()], { dataDir: join(folderOfTest(), 'd'.repeat(120)) });
     const { replica } = await mustAcquire(fleet);
     const path = replica.endpoint.socketPath ?? '';
+    folders.push(join(path, '..'));
     expect(Buffer.byteLength(path)).toBeLessThanOrEqual(107);
     expect(statSync(join(path, '..')).mode & 0o777).toBe(0o700);
     expect(await ask(replica, '/health')).toBe('');
@@ -238,7 +248,7 @@ describe('an engine that ends unasked', () => {
   });
 
   it('takes along what it started itself', async () => {
-    const file = join(newFolder(), 'grandchild');
+    const file = join(folderOfTest(), 'grandchild');
     const { fleet } = await start([engineDefinition({ args: ['--grandchild', file] })], {
       policy: { backoffFirstMs: 60_000 },
     });
@@ -284,7 +294,7 @@ describe('a stop', () => {
   });
 
   it('ends a program that ignores SIGTERM, with all that it started', async () => {
-    const file = join(newFolder(), 'grandchild');
+    const file = join(folderOfTest(), 'grandchild');
     const { fleet, starts } = await start([engineDefinition({ args: ['--mute-sigterm', '--grandchild', file] })], {
       stopGraceMs: 300,
     });

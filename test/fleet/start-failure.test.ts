@@ -29,6 +29,27 @@ describe('the cause of an exit', () => {
           'ValueError: Free memory on device (3.2/23.6 GiB) on startup is less than desired GPU memory utilization (0.9, 21.2 GiB).',
       },
     ],
+    [
+      'memory',
+      {
+        logTail:
+          'ValueError: Available memory on node 0 (9.61/12.84 GiB) on kv cache allocation is less than requested memory for kv (4000.0 GiB).\nRuntimeError: Engine core initialization failed. See root cause above.',
+      },
+    ],
+    [
+      'weights_not_found',
+      {
+        logTail:
+          'huggingface_hub.errors.LocalEntryNotFoundError: Cannot find an appropriate cached snapshot folder for the specified revision',
+      },
+    ],
+    [
+      'bad_arguments',
+      {
+        logTail:
+          'pydantic_core._pydantic_core.ValidationError: 1 validation error for ModelConfig\n  Value error, User-specified max_model_len (9999999) is greater',
+      },
+    ],
     ['port_in_use', { logTail: 'Error: listen EADDRINUSE: address already in use' }],
     ['no_accelerator', { logTail: 'RuntimeError: Failed to infer device type, please set the environment variable' }],
     ['bad_arguments', { logTail: "KeyError: 'invalid tool call parser: nope (chose from { hermes })'" }],

@@ -69,11 +69,11 @@ const logSigns: readonly (readonly [FailureKind, RegExp])[] = [
   ],
   [
     'weights_not_found',
-    /RepositoryNotFoundError|Repository Not Found|is not a valid model identifier|Invalid repository ID or local directory|does not appear to have (?:a file named|files named)|Can't load the configuration of|Cannot find any model weights|Repo id must be in the form/,
+    /RepositoryNotFoundError|Repository Not Found|is not a valid model identifier|Invalid repository ID or local directory|does not appear to have (?:a file named|files named)|Can't load the configuration of|Cannot find any model weights|LocalEntryNotFoundError|We couldn't connect to|Repo id must be in the form/,
   ],
   [
     'memory',
-    /out of memory|OutOfMemoryError|No available memory for the cache blocks|larger than the available KV cache memory|less than desired GPU memory utilization|can't allocate memory|Cannot allocate memory|std::bad_alloc|^MemoryError/im,
+    /out of memory|OutOfMemoryError|No available memory for the cache blocks|larger than the available KV cache memory|less than desired GPU memory utilization|less than requested memory for kv|can't allocate memory|Cannot allocate memory|std::bad_alloc|^MemoryError/im,
   ],
   ['port_in_use', /EADDRINUSE|[Aa]ddress already in use/],
   [
