@@ -156,7 +156,10 @@ export function readBody(req: IncomingMessage, done: (body: string) => void): vo
   req.on('data', (chunk: Buffer) => chunks.push(chunk));
   req.on('end', () => {
     const [first] = chunks;
-    done(chunks.length === 1 && first !== undefined ? first.toString() : Buffer.concat(chunks).toString());
+    const text = chunks.length === 1 && first !== undefined ? first.toString() : Buffer.concat(chunks).toString();
+    // Each chunk is a slice of a whole read buffer, which would live as long as the request.
+    chunks.length = 0;
+    done(text);
   });
 }
 
