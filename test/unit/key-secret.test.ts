@@ -1,0 +1,78 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { uuidv7 } from '#base/id.ts';
+import { hashSecret, isWellFormedSecret, makeSecret } from '#core/keys/secret.ts';
+
+const base62 = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz';
+
+describe('a secret', () => {
+  it('with one character mistyped, left out, doubled or two swapped is refused without a look-up', () => {
+    const { secret } = makeSecret('sk-hg-', uuidv7());
+    const position = fc.nat({ max: secret.length - 1 });
+    fc.assert(
+      fc.property(position, fc.constantFrom(...base62), (at, character) => {
+        const mistyped = secret.slice(0, at) + character + secret.slice(at + 1);
+        return mistyped === secret || !isWellFormedSecret(mistyped);
+      }),
+    );
+    for (let at = 0; at < secret.length; at += 1) {
+      expect(isWellFormedSecret(secret.slice(0, at) + secret.slice(at + 1))).toBe(false);
+      const doubled = secret.slice(0, at) + secret.slice(at, at + 1) + secret.slice(at);
+      expect(isWellFormedSecret(doubled)).toBe(false);
+      const swapped =
+        secret.slice(0, at) +
+        secret
+          .slice(at, at + 2)
+          .split('')
+          .reverse()
+          .join('') +
+        secret.slice(at + 2);
+      expect(swapped === secret || !isWellFormedSecret(swapped)).toBe(true);
+    }
+  });
+
+  it('is refused, and nothing else happens, whatever text it is', () => {
+    fc.assert(fc.property(fc.string({ unit: 'binary', maxLength: 200 }), (text) => !isWellFormedSecret(text)));
+  });
+
+  it('shows its prefix, the end of its project and a random part of more than 128 bits beside what is shown', () => {
+    const projectId = uuidv7();
+    const { secret, prefix, last4 } = makeSecret('sk-hg-', projectId);
+    expect(secret).toMatch(/^sk-hg-[0-9a-f]{12}-[0-9A-Za-z]{32}$/);
+    expect(prefix).toBe(`sk-hg-${projectId.slice(-12)}`);
+    expect(last4).toBe(secret.slice(-4));
+    expect(26 * Math.log2(62) - 4 * Math.log2(62)).toBeGreaterThan(128);
+  });
+
+  it('is well formed under any prefix, and never made twice', () => {
+    const seen = new Set<string>();
+    for (const keyPrefix of ['sk-hg-', 'a', 'Acme_', 'x'.repeat(24)]) {
+      for (let index = 0; index < 500; index += 1) {
+        const { secret } = makeSecret(keyPrefix, uuidv7());
+        expect(isWellFormedSecret(secret)).toBe(true);
+        seen.add(secret);
+      }
+    }
+    expect(seen.size).toBe(2000);
+  });
+
+  it('uses every character about as often as any other', () => {
+    const counts = new Map<string, number>();
+    for (let index = 0; index < 4000; index += 1) {
+      const { secret, prefix } = makeSecret('', uuidv7());
+      for (const character of secret.slice(prefix.length + 1, -6)) {
+        counts.set(character, (counts.get(character) ?? 0) + 1);
+      }
+    }
+    const expected = (4000 * 26) / 62;
+    const chiSquared = [...base62].reduce((sum, character) => {
+      return sum + ((counts.get(character) ?? 0) - expected) ** 2 / expected;
+    }, 0);
+    // 61 degrees of freedom: beyond 160 with a chance of 1 in 10^10.
+    expect(chiSquared).toBeLessThan(160);
+  });
+
+  it('is kept as SHA-256', () => {
+    expect(hashSecret('abc').toString('hex')).toBe('ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad');
+  });
+});
