@@ -65,40 +65,65 @@ interface Hold {
 const availableMicroUsd = (account: Account): bigint => account.balancePicoUsd / PICO_PER_MICRO - account.heldMicroUsd;
 
 /** Admission of one gateway, in this process's memory. */
-export function createMemoryAdmission({ loadBalance, onCredit, clock }: AdmissionOptions): Admission {
-  const accounts = new Map<string, Account>();
-  const loading = new Map<string, Promise<Account>>();
-  const creditsSeen = new Map<string, number>();
-  const holds = new Map<string, Hold>();
+export function createMemoryAdmission(options: AdmissionOptions): Admission {
+  return new MemoryAdmission(options);
+}
 
-  onCredit((organizationId, deltaPicoUsd) => {
-    const account = accounts.get(organizationId);
+class MemoryAdmission implements Admission {
+  readonly #options: AdmissionOptions;
+  readonly #accounts = new Map<string, Account>();
+  readonly #loading = new Map<string, Promise<Account>>();
+  /** Credits booked while a balance was being read, by organization. */
+  readonly #creditsSeen = new Map<string, number>();
+  readonly #holds = new Map<string, Hold>();
+
+  constructor(options: AdmissionOptions) {
+    this.#options = options;
+    options.onCredit((organizationId, deltaPicoUsd) => this.#credited(organizationId, deltaPicoUsd));
+  }
+
+  admit(request: AdmitRequest): AdmitResult | Promise<AdmitResult> {
+    const account = this.#accounts.get(request.organizationId);
+    if (account !== undefined) return this.#decide(account, request);
+    return this.#loadOnce(request.organizationId).then(
+      (loaded) => this.#decide(loaded, request),
+      () => ({ ok: false, code: 'billing_unavailable' }),
+    );
+  }
+
+  extend(requestId: string, moreMicroUsd: bigint): bigint {
+    const hold = this.#holds.get(requestId);
+    if (hold === undefined) return 0n;
+    const available = availableMicroUsd(hold.account);
+    const added = available < moreMicroUsd ? available : moreMicroUsd;
+    if (added <= 0n) return 0n;
+    hold.account.heldMicroUsd += added;
+    hold.heldMicroUsd += added;
+    return added;
+  }
+
+  settle(requestId: string, chargedPicoUsd: bigint): void {
+    const hold = this.#holds.get(requestId);
+    if (hold === undefined) return;
+    this.#holds.delete(requestId);
+    hold.account.heldMicroUsd -= hold.heldMicroUsd;
+    hold.account.balancePicoUsd -= chargedPicoUsd;
+    this.#forgetIdle(hold.account);
+  }
+
+  heldMicroUsd(organizationId: string): bigint {
+    return this.#accounts.get(organizationId)?.heldMicroUsd ?? 0n;
+  }
+
+  #credited(organizationId: string, deltaPicoUsd: bigint): void {
+    const account = this.#accounts.get(organizationId);
     if (account !== undefined) account.balancePicoUsd += deltaPicoUsd;
-    else if (loading.has(organizationId)) creditsSeen.set(organizationId, (creditsSeen.get(organizationId) ?? 0) + 1);
-  });
-
-  async function load(organizationId: string): Promise<Account> {
-    for (;;) {
-      const seen = creditsSeen.get(organizationId) ?? 0;
-      const balancePicoUsd = await loadBalance(organizationId);
-      // A credit that was booked while the balance was read may or may not be in it: read again.
-      if ((creditsSeen.get(organizationId) ?? 0) !== seen) continue;
-      const account = { organizationId, loadedMs: clock.monotonicMs(), balancePicoUsd, heldMicroUsd: 0n };
-      accounts.set(organizationId, account);
-      creditsSeen.delete(organizationId);
-      return account;
+    else if (this.#loading.has(organizationId)) {
+      this.#creditsSeen.set(organizationId, (this.#creditsSeen.get(organizationId) ?? 0) + 1);
     }
   }
 
-  function loadOnce(organizationId: string): Promise<Account> {
-    const running = loading.get(organizationId);
-    if (running !== undefined) return running;
-    const started = load(organizationId).finally(() => loading.delete(organizationId));
-    loading.set(organizationId, started);
-    return started;
-  }
-
-  function decide(account: Account, request: AdmitRequest): AdmitResult {
+  #decide(account: Account, request: AdmitRequest): AdmitResult {
     const available = availableMicroUsd(account);
     if (account.balancePicoUsd <= 0n || available < request.neededMicroUsd) {
       const { balancePicoUsd, heldMicroUsd } = account;
@@ -106,46 +131,36 @@ export function createMemoryAdmission({ loadBalance, onCredit, clock }: Admissio
     }
     const heldMicroUsd = available < request.wantedMicroUsd ? available : request.wantedMicroUsd;
     account.heldMicroUsd += heldMicroUsd;
-    holds.set(request.requestId, { account, heldMicroUsd });
+    this.#holds.set(request.requestId, { account, heldMicroUsd });
     return { ok: true, heldMicroUsd };
   }
 
-  /** Nothing held means nothing that is booked and not yet taken off here, so the books alone say the balance. */
-  function forgetIdle(account: Account): void {
-    if (account.heldMicroUsd !== 0n || clock.monotonicMs() - account.loadedMs < knownForMs) return;
-    accounts.delete(account.organizationId);
+  #loadOnce(organizationId: string): Promise<Account> {
+    const running = this.#loading.get(organizationId);
+    if (running !== undefined) return running;
+    const started = this.#load(organizationId).finally(() => this.#loading.delete(organizationId));
+    this.#loading.set(organizationId, started);
+    return started;
   }
 
-  return {
-    admit(request) {
-      const account = accounts.get(request.organizationId);
-      if (account !== undefined) return decide(account, request);
-      return loadOnce(request.organizationId).then(
-        (loaded) => decide(loaded, request),
-        () => ({ ok: false, code: 'billing_unavailable' }),
-      );
-    },
+  async #load(organizationId: string): Promise<Account> {
+    for (;;) {
+      const seen = this.#creditsSeen.get(organizationId) ?? 0;
+      const balancePicoUsd = await this.#options.loadBalance(organizationId);
+      // A credit that was booked while the balance was read may or may not be in it: read again.
+      if ((this.#creditsSeen.get(organizationId) ?? 0) !== seen) continue;
+      const loadedMs = this.#options.clock.monotonicMs();
+      const account = { organizationId, loadedMs, balancePicoUsd, heldMicroUsd: 0n };
+      this.#accounts.set(organizationId, account);
+      this.#creditsSeen.delete(organizationId);
+      return account;
+    }
+  }
 
-    extend(requestId, moreMicroUsd) {
-      const hold = holds.get(requestId);
-      if (hold === undefined) return 0n;
-      const available = availableMicroUsd(hold.account);
-      const added = available < moreMicroUsd ? available : moreMicroUsd;
-      if (added <= 0n) return 0n;
-      hold.account.heldMicroUsd += added;
-      hold.heldMicroUsd += added;
-      return added;
-    },
-
-    settle(requestId, chargedPicoUsd) {
-      const hold = holds.get(requestId);
-      if (hold === undefined) return;
-      holds.delete(requestId);
-      hold.account.heldMicroUsd -= hold.heldMicroUsd;
-      hold.account.balancePicoUsd -= chargedPicoUsd;
-      forgetIdle(hold.account);
-    },
-
-    heldMicroUsd: (organizationId) => accounts.get(organizationId)?.heldMicroUsd ?? 0n,
-  };
+  /** Nothing held means nothing that is booked and not yet taken off here, so the books alone say the balance. */
+  #forgetIdle(account: Account): void {
+    if (account.heldMicroUsd !== 0n) return;
+    if (this.#options.clock.monotonicMs() - account.loadedMs < knownForMs) return;
+    if (this.#accounts.get(account.organizationId) === account) this.#accounts.delete(account.organizationId);
+  }
 }

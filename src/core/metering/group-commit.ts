@@ -34,76 +34,88 @@ interface Waiting<Item> {
 }
 
 export function createGroupCommit<Item>(options: GroupCommitOptions<Item>): GroupCommit<Item> {
-  const { log, batchMax, write, retryDelayMs } = options;
-  let queue: Waiting<Item>[] = [];
-  let running = false;
-  let inFlight = 0;
-  let healthy = true;
-  let stopped = false;
-  let idlers: (() => void)[] = [];
+  return new CommitQueue(options);
+}
 
-  async function writeUntilKnown(batch: readonly Waiting<Item>[]): Promise<unknown> {
+class CommitQueue<Item> implements GroupCommit<Item> {
+  healthy = true;
+  readonly #options: GroupCommitOptions<Item>;
+  #queue: Waiting<Item>[] = [];
+  #inFlight = 0;
+  #running = false;
+  #stopped = false;
+  #idlers: (() => void)[] = [];
+
+  constructor(options: GroupCommitOptions<Item>) {
+    this.#options = options;
+  }
+
+  get pending(): number {
+    return this.#queue.length + this.#inFlight;
+  }
+
+  add(item: Item): Promise<void> {
+    return new Promise<void>((resolve, reject) => {
+      this.#queue.push({ item, resolve, reject });
+      if (!this.#running) void this.#run();
+    });
+  }
+
+  idle(): Promise<void> {
+    return this.#running ? new Promise((resolve) => this.#idlers.push(resolve)) : Promise.resolve();
+  }
+
+  stop(): void {
+    this.#stopped = true;
+  }
+
+  async #run(): Promise<void> {
+    this.#running = true;
+    while (this.#queue.length > 0) {
+      const { batchMax } = this.#options;
+      const batch = this.#queue.slice(0, batchMax);
+      this.#queue = this.#queue.length > batchMax ? this.#queue.slice(batchMax) : [];
+      this.#inFlight = batch.length;
+      await this.#commit(batch);
+      this.#inFlight = 0;
+    }
+    this.#running = false;
+    for (const resolve of this.#idlers) resolve();
+    this.#idlers = [];
+  }
+
+  async #commit(batch: readonly Waiting<Item>[]): Promise<void> {
+    const error = await this.#writeUntilKnown(batch);
+    if (error === null) {
+      for (const waiting of batch) waiting.resolve();
+    } else if (batch.length === 1 || this.#stopped) {
+      const items = batch.map(({ item }) => item);
+      this.#options.log.error({ err: error, items }, 'the books refused a record');
+      for (const waiting of batch) waiting.reject(error);
+    } else {
+      const middle = batch.length >> 1;
+      await this.#commit(batch.slice(0, middle));
+      await this.#commit(batch.slice(middle));
+    }
+  }
+
+  /** Null once the batch is written, else why the store refused it. */
+  async #writeUntilKnown(batch: readonly Waiting<Item>[]): Promise<unknown> {
+    const { write, log, retryDelayMs } = this.#options;
     for (;;) {
       try {
         await write(batch.map(({ item }) => item));
-        healthy = true;
+        this.healthy = true;
         return null;
       } catch (error) {
         // A deadlock or the like says nothing of the items: the same batch goes through when it is tried again.
         if (isConflictOfTransactions(error)) continue;
         if (!isConnectionError(error)) return error;
-        if (healthy) log.error({ err: error, pending: batch.length }, 'the books cannot be written; trying again');
-        healthy = false;
-        if (stopped) return error;
+        if (this.healthy) log.error({ err: error, pending: this.pending }, 'the books cannot be written; trying again');
+        this.healthy = false;
+        if (this.#stopped) return error;
         await new Promise((resolve) => setTimeout(resolve, retryDelayMs));
       }
     }
   }
-
-  async function commit(batch: readonly Waiting<Item>[]): Promise<void> {
-    const error = await writeUntilKnown(batch);
-    if (error === null) {
-      for (const waiting of batch) waiting.resolve();
-    } else if (batch.length === 1 || stopped) {
-      log.error({ err: error, items: batch.map(({ item }) => item) }, 'the books refused a record');
-      for (const waiting of batch) waiting.reject(error);
-    } else {
-      const middle = batch.length >> 1;
-      await commit(batch.slice(0, middle));
-      await commit(batch.slice(middle));
-    }
-  }
-
-  async function run(): Promise<void> {
-    running = true;
-    while (queue.length > 0) {
-      const batch = queue.slice(0, batchMax);
-      queue = queue.length > batchMax ? queue.slice(batchMax) : [];
-      inFlight = batch.length;
-      await commit(batch);
-      inFlight = 0;
-    }
-    running = false;
-    for (const resolve of idlers) resolve();
-    idlers = [];
-  }
-
-  return {
-    add(item) {
-      return new Promise<void>((resolve, reject) => {
-        queue.push({ item, resolve, reject });
-        if (!running) void run();
-      });
-    },
-    idle: () => (running ? new Promise((resolve) => idlers.push(resolve)) : Promise.resolve()),
-    stop() {
-      stopped = true;
-    },
-    get healthy() {
-      return healthy;
-    },
-    get pending() {
-      return queue.length + inFlight;
-    },
-  };
 }

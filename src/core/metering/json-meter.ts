@@ -13,6 +13,9 @@ export type JsonMeterResult =
   | { readonly ok: true; readonly text: string; readonly usage: Usage | null; readonly aborted: boolean }
   | { readonly ok: false };
 
+/** Quotes inside of strings are escaped, so this can only be a member. */
+const abortedPattern = /"finish_reason": ?"abort"/;
+
 /**
  * Reads a complete JSON answer: its usage, whether the engine aborted it, and the text that the client gets.
  * @param text the answer's bytes as latin1
@@ -36,5 +39,5 @@ export function meterJson(text: string, options: JsonMeterOptions): JsonMeterRes
       splices.push({ start: model.valueStart, end: model.valueEnd, text: name });
     }
   }
-  return { ok: true, text: spliceText(text, splices), usage, aborted: text.includes('"finish_reason":"abort"') };
+  return { ok: true, text: spliceText(text, splices), usage, aborted: abortedPattern.test(text) };
 }

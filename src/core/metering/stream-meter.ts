@@ -1,6 +1,6 @@
 import { scanDocument, spliceText, type Splice } from '#base/json-scan.ts';
 import { noUsage, parseUsage, readCount, type Usage } from './usage.ts';
-import { findUsage } from './usage-member.ts';
+import { findUsage, type UsageMember } from './usage-member.ts';
 
 /**
  * Reads a stream of chat or text completion chunks on its way to the client: counts usage, takes out the usage that
@@ -47,6 +47,15 @@ export interface StreamMeter {
   usage(): { usage: Usage; source: UsageSource };
 }
 
+/** A frame longer than this is no chunk of any answer: 64 MiB. */
+const frameBytesMax = 67_108_864;
+const OPEN_BRACE = 0x7b;
+const OPEN_BRACKET = 0x5b;
+const SPACE = 0x20;
+const QUOTE = 0x22;
+const choicesMark = '"choices":';
+const finishMark = '"finish_reason":';
+
 interface Frame {
   readonly text: string;
   /** Range of the JSON object inside the text. */
@@ -55,98 +64,71 @@ interface Frame {
 }
 
 export function createStreamMeter(options: StreamMeterOptions): StreamMeter {
-  const expected = options.choices * options.prompts;
-  /** Last running usage by choice index, as text: it is read whole only when the stream ends without a sum. */
-  const running: (string | undefined)[] = [];
-  const counted: number[] = [];
-  const finishedChoices = new Set<number>();
-  let pending = '';
-  let finalUsage: Usage | null = null;
-  let done = false;
-  let failure: StreamFailure | null = null;
-  let outputTokens = 0;
-  let inputTokens = 0;
-  let abortExpected = false;
+  return new ChunkMeter(options);
+}
 
-  function fail(reason: StreamFailure): string {
-    failure = reason;
+/** The state of one stream. */
+class ChunkMeter implements StreamMeter {
+  done = false;
+  failure: StreamFailure | null = null;
+  outputTokens = 0;
+  inputTokens = 0;
+  readonly #options: StreamMeterOptions;
+  readonly #choicesExpected: number;
+  /** Last running usage by choice index, as text: it is read whole only when the stream ends without a sum. */
+  readonly #running: (string | undefined)[] = [];
+  readonly #counted: number[] = [];
+  readonly #finishedChoices: number[] = [];
+  #pending = '';
+  #finalUsage: Usage | null = null;
+  #abortExpected = false;
+
+  constructor(options: StreamMeterOptions) {
+    this.#options = options;
+    this.#choicesExpected = options.choices * options.prompts;
+  }
+
+  get finished(): boolean {
+    return this.#finishedChoices.length >= this.#choicesExpected;
+  }
+
+  expectAbort(): void {
+    this.#abortExpected = true;
+  }
+
+  usage(): { usage: Usage; source: UsageSource } {
+    if (this.#finalUsage !== null) return { usage: this.#finalUsage, source: 'engine' };
+    if (this.#running.length === 0) return { usage: noUsage, source: 'none' };
+    return { usage: sumRunning(this.#running, this.#options.choices), source: 'last_seen' };
+  }
+
+  feed(text: string): string {
+    const input = this.#pending === '' ? text : this.#pending + text;
+    this.#pending = '';
+    let out = '';
+    let from = 0;
+    // Looked for once: vLLM ends lines with \n alone, and a search per frame would run to the end each time.
+    const hasCarriages = input.includes('\r');
+    while (from < input.length && !this.done && this.failure === null) {
+      const next = frameEnd(input, from, hasCarriages);
+      if (next === -1) {
+        this.#pending = input.slice(from);
+        if (this.#pending.length > frameBytesMax) this.#fail('garbage');
+        break;
+      }
+      out += this.#frame(from === 0 && next === input.length ? input : input.slice(from, next));
+      from = next;
+    }
+    return out;
+  }
+
+  #fail(reason: StreamFailure): string {
+    this.failure = reason;
     return '';
   }
 
-  function noteRunning(index: number, json: string): void {
-    const output = readCount(json, 'completion_tokens');
-    outputTokens += output - (counted[index] ?? 0);
-    counted[index] = output;
-    running[index] = json;
-    if (inputTokens === 0) inputTokens = readCount(json, 'prompt_tokens');
-  }
-
-  function usageChunk(frame: Frame, start: number, end: number): string {
-    const usage = parseUsage(frame.text.slice(start, end));
-    if (usage === null) return fail('garbage');
-    finalUsage = usage;
-    outputTokens = usage.outputTokens;
-    inputTokens = usage.inputTokens;
-    if (!options.wantsUsage) return '';
-    const splices: Splice[] = [];
-    if (options.costText !== null) {
-      splices.push({ start: end - 1, end: end - 1, text: `,"cost":${options.costText(usage)}` });
-    }
-    return renamed(frame, splices);
-  }
-
-  /** Applies the splices, and the model's public name where the engine uses another. */
-  function renamed(frame: Frame, splices: Splice[]): string {
-    if (options.rename !== null) {
-      const scan = scanDocument(frame.text.slice(frame.start, frame.end));
-      const model = scan.ok ? scan.members.find(({ key }) => key === 'model') : undefined;
-      if (model !== undefined) {
-        const text = Buffer.from(JSON.stringify(options.rename), 'utf8').toString('latin1');
-        splices.push({ start: frame.start + model.valueStart, end: frame.start + model.valueEnd, text });
-      }
-    }
-    return splices.length === 0 ? frame.text : spliceText(frame.text, splices);
-  }
-
-  function choiceIndex(frame: Frame, choicesAt: number): number {
-    if (expected === 1) return 0;
-    const at = frame.text.indexOf('"index":', choicesAt);
-    return at === -1 || at >= frame.end ? 0 : readCount(frame.text.slice(at, at + 24), 'index');
-  }
-
-  function noteFinish(frame: Frame, choicesAt: number): boolean {
-    const at = frame.text.indexOf('"finish_reason":"', choicesAt);
-    if (at === -1 || at >= frame.end) return true;
-    if (frame.text.startsWith('abort"', at + 17) && !abortExpected) return false;
-    finishedChoices.add(choiceIndex(frame, choicesAt));
-    return true;
-  }
-
-  function chunk(frame: Frame): string {
-    const choicesAt = frame.text.indexOf('"choices":', frame.start);
-    if (choicesAt === -1 || choicesAt >= frame.end) return oddFrame(frame);
-    const usage = findUsage(frame.text, frame.start, frame.end);
-    if (usage.kind === 'broken') return fail('garbage');
-    const isObject = usage.kind === 'found' && frame.text.charCodeAt(usage.start) === 0x7b;
-    if (isObject && /^\s*\[\s*\]/.test(frame.text.slice(choicesAt + 10, choicesAt + 20))) {
-      return usageChunk(frame, usage.start, usage.end);
-    }
-    if (isObject) noteRunning(choiceIndex(frame, choicesAt), frame.text.slice(usage.start, usage.end));
-    if (!noteFinish(frame, choicesAt)) return fail('engine_abort');
-    const cut = usage.kind === 'found' && !options.wantsRunningUsage && (isObject || !options.wantsUsage);
-    if (!cut && options.rename === null) return frame.text;
-    return renamed(frame, cut ? [{ start: usage.cutStart, end: usage.cutEnd, text: '' }] : []);
-  }
-
-  /** A frame without choices: an error, or something that this gateway has no reason to hold back. */
-  function oddFrame(frame: Frame): string {
-    const scan = scanDocument(frame.text.slice(frame.start, frame.end));
-    if (!scan.ok) return fail('garbage');
-    if (scan.members.some(({ key }) => key === 'error')) return fail('error_frame');
-    return renamed(frame, []);
-  }
-
-  function oneFrame(text: string): string {
+  /** One frame with its empty line: finds the JSON of its `data:` line. */
+  #frame(text: string): string {
     let lineStart = 0;
     while (!text.startsWith('data:', lineStart)) {
       const lineEnd = text.indexOf('\n', lineStart);
@@ -154,73 +136,123 @@ export function createStreamMeter(options: StreamMeterOptions): StreamMeter {
       lineStart = lineEnd + 1;
     }
     let start = lineStart + 5;
-    if (text.charCodeAt(start) === 0x20) start += 1;
+    if (text.charCodeAt(start) === SPACE) start += 1;
     let end = text.indexOf('\n', start);
     if (end === -1) end = text.length;
-    while (end > start && text.charCodeAt(end - 1) <= 0x20) end -= 1;
-    if (text.startsWith('[DONE]', start)) {
-      done = true;
-      return '';
-    }
-    if (text.charCodeAt(start) !== 0x7b) return fail('garbage');
-    return chunk({ text, start, end });
+    while (end > start && text.charCodeAt(end - 1) <= SPACE) end -= 1;
+    if (text.charCodeAt(start) === OPEN_BRACE) return this.#object({ text, start, end });
+    if (!text.startsWith('[DONE]', start)) return this.#fail('garbage');
+    // What vLLM aborts before the first token ends without any finish chunk.
+    if (this.#finishedChoices.length === 0 && !this.#abortExpected) return this.#fail('engine_abort');
+    this.done = true;
+    return '';
   }
 
-  function feed(text: string): string {
-    const input = pending === '' ? text : pending + text;
-    pending = '';
-    let out = '';
-    let from = 0;
-    while (from < input.length && !done && failure === null) {
-      const next = frameEnd(input, from);
-      if (next === -1) {
-        pending = input.slice(from);
-        if (pending.length > frameBytesMax) fail('garbage');
-        break;
+  #object(frame: Frame): string {
+    const mark = frame.text.indexOf(choicesMark, frame.start);
+    if (mark === -1 || mark >= frame.end) return this.#oddFrame(frame);
+    const choicesAt = mark + choicesMark.length;
+    const usage = findUsage(frame.text, frame.start, frame.end);
+    if (usage.kind === 'broken') return this.#fail('garbage');
+    const isCount = usage.kind === 'found' && frame.text.charCodeAt(usage.start) === OPEN_BRACE;
+    if (isCount && isEmptyList(frame.text, choicesAt)) return this.#usageChunk(frame, usage.start, usage.end);
+    if (isCount) this.#noteRunning(frame, choicesAt, frame.text.slice(usage.start, usage.end));
+    if (!this.#noteFinish(frame, choicesAt)) return this.#fail('engine_abort');
+    return this.#chunk(frame, usage, isCount);
+  }
+
+  #chunk(frame: Frame, usage: UsageMember, isCount: boolean): string {
+    const { wantsUsage, wantsRunningUsage, rename } = this.#options;
+    const cut = usage.kind === 'found' && !wantsRunningUsage && (isCount || !wantsUsage);
+    if (rename !== null)
+      return this.#renamed(frame, cut ? [{ start: usage.cutStart, end: usage.cutEnd, text: '' }] : []);
+    return cut ? frame.text.slice(0, usage.cutStart) + frame.text.slice(usage.cutEnd) : frame.text;
+  }
+
+  #usageChunk(frame: Frame, start: number, end: number): string {
+    const { wantsUsage, costText } = this.#options;
+    const usage = parseUsage(frame.text.slice(start, end));
+    if (usage === null) return this.#fail('garbage');
+    this.#finalUsage = usage;
+    this.outputTokens = usage.outputTokens;
+    this.inputTokens = usage.inputTokens;
+    if (!wantsUsage) return '';
+    const cost = costText === null ? [] : [{ start: end - 1, end: end - 1, text: `,"cost":${costText(usage)}` }];
+    return this.#renamed(frame, cost);
+  }
+
+  /** A frame without choices: an error, or something that this gateway has no reason to hold back. */
+  #oddFrame(frame: Frame): string {
+    const scan = scanDocument(frame.text.slice(frame.start, frame.end));
+    if (!scan.ok) return this.#fail('garbage');
+    if (scan.members.some(({ key }) => key === 'error')) return this.#fail('error_frame');
+    return this.#renamed(frame, []);
+  }
+
+  /** Applies the splices, and the model's public name where the engine uses another. */
+  #renamed(frame: Frame, splices: Splice[]): string {
+    const { rename } = this.#options;
+    if (rename !== null) {
+      const scan = scanDocument(frame.text.slice(frame.start, frame.end));
+      const model = scan.ok ? scan.members.find(({ key }) => key === 'model') : undefined;
+      if (model !== undefined) {
+        const text = Buffer.from(JSON.stringify(rename), 'utf8').toString('latin1');
+        splices.push({ start: frame.start + model.valueStart, end: frame.start + model.valueEnd, text });
       }
-      out += oneFrame(from === 0 && next === input.length ? input : input.slice(from, next));
-      from = next;
     }
-    return out;
+    return spliceText(frame.text, splices);
   }
 
-  function usage(): { usage: Usage; source: UsageSource } {
-    if (finalUsage !== null) return { usage: finalUsage, source: 'engine' };
-    if (running.length === 0) return { usage: noUsage, source: 'none' };
-    return { usage: sumRunning(running, options.choices), source: 'last_seen' };
+  #choiceIndex(frame: Frame, choicesAt: number): number {
+    if (this.#choicesExpected === 1) return 0;
+    const at = frame.text.indexOf('"index":', choicesAt);
+    return at === -1 || at >= frame.end ? 0 : readCount(frame.text.slice(at, at + 24), 'index');
   }
 
-  return {
-    feed,
-    usage,
-    expectAbort: () => {
-      abortExpected = true;
-    },
-    get done() {
-      return done;
-    },
-    get failure() {
-      return failure;
-    },
-    get finished() {
-      return finishedChoices.size >= expected;
-    },
-    get outputTokens() {
-      return outputTokens;
-    },
-    get inputTokens() {
-      return inputTokens;
-    },
-  };
+  #noteRunning(frame: Frame, choicesAt: number, json: string): void {
+    const index = this.#choiceIndex(frame, choicesAt);
+    const output = readCount(json, 'completion_tokens');
+    this.outputTokens += output - (this.#counted[index] ?? 0);
+    this.#counted[index] = output;
+    this.#running[index] = json;
+    if (this.inputTokens === 0) this.inputTokens = readCount(json, 'prompt_tokens');
+  }
+
+  /** @returns false for an abort that nobody here asked for */
+  #noteFinish(frame: Frame, choicesAt: number): boolean {
+    const at = finishReasonAt(frame.text, choicesAt);
+    if (at === -1) return true;
+    if (frame.text.startsWith('"abort"', at) && !this.#abortExpected) return false;
+    const index = this.#choiceIndex(frame, choicesAt);
+    if (!this.#finishedChoices.includes(index)) this.#finishedChoices.push(index);
+    return true;
+  }
 }
 
-/** A frame longer than this is no chunk of any answer: 64 MiB. */
-const frameBytesMax = 67_108_864;
+/** Whether the list that begins at or after `at` has nothing in it. */
+function isEmptyList(text: string, at: number): boolean {
+  let index = at;
+  while (text.charCodeAt(index) <= SPACE) index += 1;
+  if (text.charCodeAt(index) !== OPEN_BRACKET) return false;
+  index += 1;
+  while (text.charCodeAt(index) <= SPACE) index += 1;
+  return text.charCodeAt(index) === OPEN_BRACKET + 2;
+}
+
+/** Offset of the quote before a finish reason that is not null, or -1; vLLM writes no blank before it, others do. */
+function finishReasonAt(text: string, from: number): number {
+  for (let at = text.indexOf(finishMark, from); at !== -1; at = text.indexOf(finishMark, at)) {
+    at += finishMark.length;
+    while (text.charCodeAt(at) === SPACE) at += 1;
+    if (text.charCodeAt(at) === QUOTE) return at;
+  }
+  return -1;
+}
 
 /** Offset after the empty line that ends the frame at `from`, or -1 while it is not complete. */
-function frameEnd(text: string, from: number): number {
+function frameEnd(text: string, from: number, hasCarriages: boolean): number {
   const plain = text.indexOf('\n\n', from);
-  const carriage = text.indexOf('\n\r\n', from);
+  const carriage = hasCarriages ? text.indexOf('\n\r\n', from) : -1;
   if (carriage !== -1 && (plain === -1 || carriage < plain)) return carriage + 3;
   return plain === -1 ? -1 : plain + 2;
 }
