@@ -1,0 +1,177 @@
+import { fork, spawn, type ChildProcess } from 'node:child_process';
+import { chmod, mkdtemp, mkdir, rm, writeFile } from 'node:fs/promises';
+import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { startLoader, type Loader } from './loader.ts';
+import { descendants, pin } from './processes.ts';
+
+/** Everything that the benchmark runs: the gateway with its own Postgres and engine, bare Hono, an engine, the load. */
+export interface Stack {
+  readonly loader: Loader;
+  readonly variants: Record<VariantName, Variant>;
+  /** Postgres' processes, as they are now. */
+  postgresPids(): number[];
+  readonly gatewayUrl: string;
+  readonly authorization: string;
+  /** The cores on which the proxies and everything else run; null where nothing is pinned. */
+  readonly cores: { readonly proxy: number; readonly rest: number } | null;
+  /** Binds processes that came since. */
+  pinAll(): void;
+  stop(): Promise<void>;
+}
+
+export type VariantName = 'direct' | 'bare' | 'gateway';
+
+export interface Variant {
+  readonly name: VariantName;
+  readonly port: number;
+  /** Of the process that answers. */
+  readonly pid: number;
+  readonly authorization: string | null;
+}
+
+const secret = 'bench-key-bench-key-bench-key-bench-key';
+const startTimeoutMs = 60_000;
+const repository = new URL('../../', import.meta.url).pathname;
+
+const engineFile = `version: 1
+id: bench
+name: Benchmark
+hugging_face_id: headgate/bench
+task_type: chat
+context_length: 8192
+pricing: { input_per_million: 0.10, cached_input_per_million: 0.05, output_per_million: 0.40 }
+driver: process
+kind: vllm
+command: [node, ${join(repository, 'test/bench/engine.ts')}]
+idle_seconds: 3600
+start_timeout_seconds: 30
+drain_seconds: 5
+`;
+
+export interface StackOptions {
+  /** Node flags for the gateway, such as --cpu-prof. */
+  readonly gatewayFlags: readonly string[];
+}
+
+export async function startStack({ gatewayFlags }: StackOptions): Promise<Stack> {
+  const dir = await mkdtemp(join(tmpdir(), 'hg-bench-'));
+  // PostgreSQL does not run as root: it must reach its folder as another user.
+  await chmod(dir, 0o711);
+  const children: ChildProcess[] = [];
+  const loader = startLoader();
+
+  async function stop(): Promise<void> {
+    loader.stop();
+    await Promise.all(children.map((child) => stopChild(child)));
+    await rm(dir, { recursive: true, force: true });
+  }
+
+  try {
+    const engine = await forkListening('engine.ts', [], children);
+    const bare = await forkListening('bare.ts', [`http://127.0.0.1:${engine.port}`], children);
+    const gateway = await startGateway(dir, gatewayFlags, children);
+    const gatewayUrl = `http://127.0.0.1:${gateway.port}`;
+    const authorization = `Bearer ${secret}`;
+    await prepare(gatewayUrl, authorization);
+    const pinAll = (): boolean => {
+      const rest = [process.pid, loader.pid, engine.pid, ...descendants(gateway.pid).map(({ pid }) => pid)];
+      return [bare.pid, gateway.pid].every((pid) => pin(pid, 1)) && rest.map((pid) => pin(pid, 0)).some(Boolean);
+    };
+    return {
+      loader,
+      variants: {
+        direct: { name: 'direct', ...engine, authorization: null },
+        bare: { name: 'bare', ...bare, authorization: null },
+        gateway: { name: 'gateway', ...gateway, authorization },
+      },
+      postgresPids: () =>
+        descendants(gateway.pid)
+          .filter(({ name }) => name === 'postgres')
+          .map(({ pid }) => pid),
+      gatewayUrl,
+      authorization,
+      cores: pinAll() ? { proxy: 1, rest: 0 } : null,
+      pinAll: () => void pinAll(),
+      stop,
+    };
+  } catch (error) {
+    await stop();
+    throw error;
+  }
+}
+
+interface Listening {
+  readonly pid: number;
+  readonly port: number;
+}
+
+function forkListening(file: string, args: string[], children: ChildProcess[]): Promise<Listening> {
+  const child = fork(new URL(file, import.meta.url), args);
+  children.push(child);
+  return new Promise((resolve, reject) => {
+    child.once('message', ({ port }: { port: number }) => resolve({ pid: child.pid ?? 0, port }));
+    child.once('exit', (code) => reject(new Error(`${file} ended with ${String(code)}`)));
+  });
+}
+
+function freePort(): Promise<number> {
+  return new Promise((resolve) => {
+    const probe = createServer();
+    probe.listen(0, '127.0.0.1', () => {
+      const address = probe.address();
+      probe.close(() => resolve(typeof address === 'object' && address !== null ? address.port : 0));
+    });
+  });
+}
+
+async function startGateway(dir: string, flags: readonly string[], children: ChildProcess[]): Promise<Listening> {
+  const enginesDir = join(dir, 'engines');
+  await mkdir(enginesDir);
+  await writeFile(join(enginesDir, 'bench.yaml'), engineFile);
+  const port = await freePort();
+  const env = {
+    PATH: process.env['PATH'],
+    HOME: process.env['HOME'],
+    PORT: String(port),
+    LOG_LEVEL: 'warn',
+    HEADGATE_DATA_DIR: join(dir, 'data'),
+    HEADGATE_ENGINES_DIR: enginesDir,
+    HEADGATE_BOOTSTRAP_KEY: secret,
+  };
+  const child = spawn(process.execPath, [...flags, join(repository, 'src/start.js')], {
+    cwd: repository,
+    env,
+    stdio: ['ignore', 'ignore', 'inherit'],
+  });
+  children.push(child);
+  const untilMs = performance.now() + startTimeoutMs;
+  while (performance.now() < untilMs && child.exitCode === null) {
+    const answer = await fetch(`http://127.0.0.1:${port}/v1/pricing`).catch(() => null);
+    if (answer?.status === 200) return { pid: child.pid ?? 0, port };
+    await new Promise((resolve) => setTimeout(resolve, 100));
+  }
+  throw new Error('the gateway did not start');
+}
+
+/** Pays for what is to come and starts the engine. */
+async function prepare(url: string, authorization: string): Promise<void> {
+  const headers = { authorization, 'content-type': 'application/json' };
+  const post = async (path: string, body: unknown, status: number): Promise<void> => {
+    const answer = await fetch(url + path, { method: 'POST', headers, body: JSON.stringify(body) });
+    const text = await answer.text();
+    if (answer.status !== status) throw new Error(`${path} answered ${answer.status}: ${text}`);
+  };
+  await post('/v1/wallet/credits', { amount: '1000000', reference: 'bench' }, 201);
+  await post('/v1/chat/completions', { model: 'bench', messages: [{ role: 'user', content: 'start' }] }, 200);
+}
+
+async function stopChild(child: ChildProcess): Promise<void> {
+  if (child.exitCode !== null || child.signalCode !== null) return;
+  const ended = new Promise((resolve) => child.once('exit', resolve));
+  child.kill('SIGTERM');
+  const late = setTimeout(() => child.kill('SIGKILL'), 45_000);
+  await ended;
+  clearTimeout(late);
+}
