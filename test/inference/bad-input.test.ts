@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { chatBody, chatPath, type Body, errorOf, json, standinFile, useInference } from './kit.ts';
+import { chatPath, type Body, errorOf, json, standinFile, useInference } from './kit.ts';
 
 const bench = useInference(() => ({
   engines: {
