@@ -170,7 +170,8 @@ describe('the limit of active keys', () => {
     expect((await ask('/v1/keys', { key, body: {} })).status).toBe(409);
     api().turnClock(8 * dayS * 1000);
     const afterExpiry = await Promise.all([1, 2, 3, 4].map(() => ask('/v1/keys', { key, body: {} })));
-    expect(afterExpiry.map(({ status }) => status).toSorted()).toEqual([201, 201, 201, 409]);
+    expect(afterExpiry.filter(({ status }) => status === 201)).toHaveLength(3);
+    expect(afterExpiry.filter(({ status }) => status === 409)).toHaveLength(1);
   });
 
   it('is exact when many are made at once', async () => {

@@ -60,7 +60,15 @@ export function isWellFormedSecret(text: string): boolean {
   return bodyPattern.test(text) && checksum(text.slice(0, -checksumLength)) === text.slice(-checksumLength);
 }
 
-/** SHA-256: a secret has more entropy than any guess can cover, so nothing slower is needed. */
+/**
+ * SHA-256, one character a byte (Node's "binary" is latin1), which names a secret in memory: a string costs a fifth of a buffer. A secret has more
+ * entropy than any guess can cover, so nothing slower is needed.
+ */
+export function digestSecret(secret: string): string {
+  return hash('sha256', secret, 'binary');
+}
+
+/** The same as bytes, as it is stored. */
 export function hashSecret(secret: string): Buffer {
-  return hash('sha256', secret, 'buffer');
+  return Buffer.from(digestSecret(secret), 'latin1');
 }

@@ -8,7 +8,7 @@ import { createRefreshingCache } from '#base/refreshing-cache.ts';
 import type { Accounts } from '#core/accounts/accounts.ts';
 import { type ApiKey, type KeyRow, keyStatus, toKeyRecord } from './api-key.ts';
 import { apiKeys } from './schema.ts';
-import { hashSecret, isWellFormedSecret } from './secret.ts';
+import { digestSecret, isWellFormedSecret } from './secret.ts';
 
 /** A key as it is held in memory: with the hash that a secret is compared to. */
 interface KnownKey {
@@ -37,7 +37,7 @@ export interface VerifierOptions {
 const cacheEntriesMax = 10_000;
 const cacheRefreshAfterMs = 30_000;
 
-/** Names a hash in the cache: one character a byte. */
+/** Names a stored hash as `digestSecret` names a secret. */
 const nameOf = (secretHash: Buffer): string => secretHash.toString('latin1');
 
 /** The hot path of every request: from a secret to its key. */
@@ -62,8 +62,8 @@ export function createVerifier({ db, clock, log, accounts }: VerifierOptions): V
     load,
     onRefreshFailed: (error) => log.warn({ err: error }, 'a key could not be read again; the known one stays'),
   });
-  const check = (known: KnownKey | null, secretHash: Buffer): ApiKey | null => {
-    if (known === null || !timingSafeEqual(known.secretHash, secretHash)) return null;
+  const check = (known: KnownKey | null, name: string): ApiKey | null => {
+    if (known === null || !timingSafeEqual(known.secretHash, Buffer.from(name, 'latin1'))) return null;
     return keyStatus(known.key, clock.now()) === 'active' ? known.key : null;
   };
   return {
@@ -72,14 +72,13 @@ export function createVerifier({ db, clock, log, accounts }: VerifierOptions): V
       for (const row of rows) imported.add(nameOf(row.secretHash));
     },
     verify(secret) {
-      const secretHash = hashSecret(secret);
-      const name = nameOf(secretHash);
+      const name = digestSecret(secret);
       if (cache.peek(name) === null && !imported.has(name) && !isWellFormedSecret(secret)) return null;
       const known = cache.get(name);
-      if (!(known instanceof Promise)) return check(known, secretHash);
-      return known.then((found) => check(found, secretHash));
+      if (!(known instanceof Promise)) return check(known, name);
+      return known.then((found) => check(found, name));
     },
-    isKey: (secret) => imported.has(nameOf(hashSecret(secret))) || isWellFormedSecret(secret),
+    isKey: (secret) => imported.has(digestSecret(secret)) || isWellFormedSecret(secret),
     learn(row) {
       cache.update(nameOf(row.secretHash), (known) => {
         // Of two changes made at once, the one that revoked stays.
