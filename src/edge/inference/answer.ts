@@ -1,4 +1,5 @@
 import type { ServerResponse } from 'node:http';
+import type { Socket } from 'node:net';
 import { errorEnvelope, type AppError } from '#base/errors.ts';
 
 /**
@@ -12,7 +13,7 @@ export interface Answer {
   readonly headSent: boolean;
   /** A frame, not only a comment, is out. */
   readonly frameSent: boolean;
-  /** Headers of the answer, to be set before the head is out. */
+  /** Headers of the answer, to be set before the head is out; later ones are dropped. */
   setHeader(name: string, value: string): void;
   /** Sends comments after 5 s, and every 10 s, until the first frame. */
   keepAlive(): void;
@@ -26,6 +27,7 @@ export interface Answer {
   error(error: AppError): void;
   /** Closes the connection of a client that nothing more can be told. */
   cut(): void;
+  /** One listener each; it is called at once when the client is gone already. */
   onGone(listener: () => void): void;
   onDrain(listener: () => void): void;
 }
@@ -33,103 +35,142 @@ export interface Answer {
 const firstCommentMs = 5_000;
 const commentEveryMs = 10_000;
 export const doneFrame = 'data: [DONE]\n\n';
+const comment = ': waiting for the model\n\n';
+const streamHeaders = {
+  'content-type': 'text/event-stream; charset=utf-8',
+  'cache-control': 'no-cache',
+  'x-accel-buffering': 'no',
+};
+
+const latin1 = (text: string): string => Buffer.from(text, 'utf8').toString('latin1');
 
 /** One error frame in our envelope, then the end mark. */
 export function errorFrames(error: AppError): string {
   return `data: ${latin1(JSON.stringify(errorEnvelope(error)))}\n\n${doneFrame}`;
 }
 
-const latin1 = (text: string): string => Buffer.from(text, 'utf8').toString('latin1');
-
 export function createAnswer(outgoing: ServerResponse): Answer {
-  let gone = false;
-  let frameSent = false;
-  let comments: NodeJS.Timeout | null = null;
-  let goneListener: (() => void) | null = null;
+  return new ResponseAnswer(outgoing);
+}
 
-  outgoing.on('close', () => {
-    stopComments();
-    if (outgoing.writableFinished) return;
-    gone = true;
-    goneListener?.();
-  });
+class ResponseAnswer implements Answer {
+  gone = false;
+  frameSent = false;
+  readonly #outgoing: ServerResponse;
+  readonly #headers: Record<string, string | number> = {};
+  #comments: NodeJS.Timeout | null = null;
+  #goneListener: (() => void) | null = null;
+  #drainListener: (() => void) | null = null;
+  /** Where frames after the first are written, once it is sure that nothing else stands before them. */
+  #socket: Socket | null = null;
 
-  function stopComments(): void {
-    if (comments === null) return;
-    clearTimeout(comments);
-    comments = null;
+  constructor(outgoing: ServerResponse) {
+    this.#outgoing = outgoing;
+    outgoing.on('close', () => this.#closed());
   }
 
-  function sendHead(): void {
-    if (outgoing.headersSent) return;
-    outgoing.statusCode = 200;
-    outgoing.setHeader('content-type', 'text/event-stream; charset=utf-8');
-    outgoing.setHeader('cache-control', 'no-cache');
-    outgoing.setHeader('x-accel-buffering', 'no');
+  get headSent(): boolean {
+    return this.#outgoing.headersSent;
   }
 
-  function comment(): void {
-    sendHead();
-    outgoing.write(': waiting for the model\n\n', 'latin1');
-    comments = setTimeout(comment, commentEveryMs);
+  setHeader(name: string, value: string): void {
+    this.#headers[name] = value;
   }
 
-  function json(status: number, text: string): void {
-    stopComments();
-    outgoing.statusCode = status;
-    outgoing.setHeader('content-type', 'application/json');
-    outgoing.setHeader('content-length', text.length);
-    outgoing.end(text, 'latin1');
+  keepAlive(): void {
+    this.#comments ??= setTimeout(() => this.#comment(), firstCommentMs);
   }
 
-  function endStream(text: string): void {
-    stopComments();
-    sendHead();
-    outgoing.end(text, 'latin1');
+  frames(text: string): boolean {
+    if (this.#socket !== null) return this.#writeChunk(this.#socket, text);
+    const outgoing = this.#outgoing;
+    this.frameSent = true;
+    this.#stopComments();
+    this.#sendHead();
+    const flows = outgoing.write(text, 'latin1');
+    if (flows) this.#takeSocket();
+    else outgoing.once('drain', () => this.#drained());
+    return flows;
   }
 
-  return {
-    setHeader: (name, value) => {
-      if (!outgoing.headersSent) outgoing.setHeader(name, value);
-    },
-    keepAlive() {
-      comments ??= setTimeout(comment, firstCommentMs);
-    },
-    frames(text) {
-      if (!frameSent) {
-        frameSent = true;
-        stopComments();
-        sendHead();
-      }
-      return outgoing.write(text, 'latin1');
-    },
-    endStream,
-    json,
-    error(error) {
-      if (outgoing.headersSent) {
-        endStream(errorFrames(error));
-        return;
-      }
-      for (const [name, value] of Object.entries(error.headers)) outgoing.setHeader(name, value);
-      json(error.status, latin1(JSON.stringify(errorEnvelope(error))));
-    },
-    cut() {
-      stopComments();
-      outgoing.destroy();
-    },
-    onGone(listener) {
-      goneListener = listener;
-      if (gone) listener();
-    },
-    onDrain: (listener) => outgoing.on('drain', listener),
-    get gone() {
-      return gone;
-    },
-    get headSent() {
-      return outgoing.headersSent;
-    },
-    get frameSent() {
-      return frameSent;
-    },
-  };
+  endStream(text: string): void {
+    this.#stopComments();
+    this.#sendHead();
+    this.#outgoing.end(text, 'latin1');
+  }
+
+  json(status: number, text: string): void {
+    this.#stopComments();
+    this.#headers['content-type'] = 'application/json';
+    this.#headers['content-length'] = text.length;
+    this.#outgoing.writeHead(status, this.#headers);
+    this.#outgoing.end(text, 'latin1');
+  }
+
+  error(error: AppError): void {
+    if (this.headSent) {
+      this.endStream(errorFrames(error));
+      return;
+    }
+    Object.assign(this.#headers, error.headers);
+    this.json(error.status, latin1(JSON.stringify(errorEnvelope(error))));
+  }
+
+  cut(): void {
+    this.#stopComments();
+    this.#outgoing.destroy();
+  }
+
+  onGone(listener: () => void): void {
+    this.#goneListener = listener;
+    if (this.gone) listener();
+  }
+
+  onDrain(listener: () => void): void {
+    this.#drainListener = listener;
+  }
+
+  #closed(): void {
+    this.#stopComments();
+    if (this.#outgoing.writableFinished) return;
+    this.gone = true;
+    this.#goneListener?.();
+  }
+
+  #drained(): void {
+    this.#drainListener?.();
+  }
+
+  #sendHead(): void {
+    if (!this.#outgoing.headersSent) this.#outgoing.writeHead(200, { ...this.#headers, ...streamHeaders });
+  }
+
+  #comment(): void {
+    this.#sendHead();
+    this.#outgoing.write(comment, 'latin1');
+    this.#comments = setTimeout(() => this.#comment(), commentEveryMs);
+  }
+
+  #stopComments(): void {
+    if (this.#comments === null) return;
+    clearTimeout(this.#comments);
+    this.#comments = null;
+  }
+
+  /**
+   * ServerResponse.write makes three writes of a chunk and corks them together. Once the head is out and the answer
+   * is chunked, the same bytes go to the socket as one string. A response that waits behind another one on its
+   * connection has no socket yet and goes on through ServerResponse.
+   */
+  #takeSocket(): void {
+    const { socket, chunkedEncoding } = this.#outgoing;
+    if (socket !== null && chunkedEncoding) this.#socket = socket;
+  }
+
+  #writeChunk(socket: Socket, text: string): boolean {
+    if (socket.destroyed) return true;
+    const flows = socket.write(`${text.length.toString(16)}\r\n${text}\r\n`, 'latin1');
+    if (!flows) socket.once('drain', () => this.#drained());
+    return flows;
+  }
 }

@@ -1,7 +1,14 @@
 import { AppError } from '#base/errors.ts';
-import type { AnswerHeaders, Aborter, EngineCall, EngineClient, EngineFault } from '#core/proxy/proxy.ts';
+import type { Aborter, AnswerHeaders, AnswerSink, EngineCall, EngineClient, EngineFault } from '#core/proxy/proxy.ts';
 import type { Replica } from '#core/fleet/fleet.ts';
-import { meterJson, noUsage, type Outcome, type StreamMeter, type Usage, type UsageSource } from '#core/metering/metering.ts';
+import {
+  meterJson,
+  noUsage,
+  type Outcome,
+  type StreamMeter,
+  type Usage,
+  type UsageSource,
+} from '#core/metering/metering.ts';
 import { doneFrame, type Answer } from './answer.ts';
 import { engineError } from './engine-error.ts';
 import type { InferenceEndpoint } from './fields.ts';
@@ -84,156 +91,177 @@ function faultError(fault: EngineFault): AppError {
 
 /** Sends a request to a replica and its answer to the client, counting on the way. */
 export function startExchange(parts: ExchangeParts, job: ExchangeJob): Exchange {
-  const { meter, answer } = job;
-  let conclude: (ending: Ending) => void = () => undefined;
-  const ending = new Promise<Ending>((resolve) => {
-    conclude = resolve;
-  });
-  let concluded = false;
-  let stopped: Stop | null = null;
-  let status = 0;
-  let retryAfter: string | undefined;
-  let collected = '';
-  let firstByteSeen = false;
-  let slowReader: NodeJS.Timeout | null = null;
+  return new EngineExchange(parts, job);
+}
 
-  function finish(result: Partial<Ending> & Pick<Ending, 'outcome' | 'error'>): void {
-    if (concluded) return;
-    concluded = true;
-    if (slowReader !== null) clearTimeout(slowReader);
-    const counted = meter === null ? { usage: noUsage, source: 'none' as const } : meter.usage();
-    conclude({ last: '', usage: counted.usage, usageSource: counted.source, retry: false, unreachable: false, ...result });
+type Finish = Pick<Ending, 'outcome' | 'error'> & Partial<Ending>;
+
+/** The state of one request at one replica. It hears the engine as the sink of the call. */
+class EngineExchange implements Exchange, AnswerSink {
+  readonly ending: Promise<Ending>;
+  readonly #aborter: Aborter;
+  readonly #job: ExchangeJob;
+  readonly #call: EngineCall;
+  #conclude: ((ending: Ending) => void) | null = null;
+  #stopped: Stop | null = null;
+  #status = 0;
+  #retryAfter: string | undefined;
+  /** Body of a JSON answer or of an error, so far. */
+  #collected = '';
+  #firstByteSeen = false;
+  #slowReader: NodeJS.Timeout | null = null;
+
+  constructor({ client, aborter }: ExchangeParts, job: ExchangeJob) {
+    this.#aborter = aborter;
+    this.#job = job;
+    this.ending = new Promise<Ending>((resolve) => {
+      this.#conclude = resolve;
+    });
+    job.answer.onDrain(() => this.#readerCaughtUp());
+    const { replica, endpoint, headerLines, body } = job;
+    this.#call = client.call(replica.endpoint, { method: 'POST', path: endpoint, headerLines, body }, this);
   }
 
-  function fail(error: AppError, more: Partial<Ending> = {}): void {
-    if (stopped !== null) finish({ outcome: stopped.outcome, error: stopped.error, ...more, retry: false });
-    else finish({ outcome: 'failed', error, ...more, retry: more.retry === true && !answer.frameSent });
+  stop(reason: Stop): void {
+    if (this.#concluded || this.#stopped !== null) return;
+    this.#stopped = reason;
+    this.#job.meter?.expectAbort();
+    this.#call.resume();
+    void this.#endAtEngine();
   }
 
-  function streamData(text: string, stream: StreamMeter): void {
-    const out = stream.feed(text);
-    if (stopped === null && out !== '' && !answer.frames(out)) waitForReader();
-    if (stream.failure !== null) {
-      call.destroy();
-      fail(upstreamFailed(), { retry: stream.failure === 'error_frame' });
-    } else if (stream.done) {
-      if (stopped === null) finish({ outcome: 'completed', error: null, last: doneFrame });
-      else finish({ outcome: stopped.outcome, error: stopped.error });
-    } else if (stopped === null && job.hold !== null && !stream.finished) {
-      if (!job.hold.covers(stream.inputTokens, stream.outputTokens)) stop(outOfFunds());
+  clientGone(): void {
+    if (this.#job.meter?.finished !== true || this.#stopped !== null) {
+      this.stop(clientLeft);
+      return;
     }
-  }
-
-  function waitForReader(): void {
-    call.pause();
-    slowReader ??= setTimeout(() => stop(clientLeft), slowReaderMs);
-  }
-
-  answer.onDrain(() => {
-    if (slowReader !== null) clearTimeout(slowReader);
-    slowReader = null;
-    if (!concluded) call.resume();
-  });
-
-  function jsonEnd(): void {
-    const metered = meterJson(collected, { costText: job.costText, rename: job.rename });
-    if (!metered.ok) return fail(upstreamFailed());
-    const usage = metered.usage ?? noUsage;
-    const usageSource = metered.usage === null ? 'none' : 'engine';
-    if (stopped !== null) return finish({ outcome: stopped.outcome, error: stopped.error, usage, usageSource });
-    if (metered.aborted) return fail(upstreamFailed(), { usage, usageSource });
-    finish({ outcome: 'completed', error: null, last: metered.text, usage, usageSource });
-  }
-
-  function bodyEnd(): void {
-    if (status !== 200) {
-      const verdict = engineError(status, collected, retryAfter);
-      return fail(verdict.error, { retry: verdict.retry });
-    }
-    if (meter !== null) return fail(upstreamFailed());
-    jsonEnd();
-  }
-
-  function head(answerStatus: number, headers: AnswerHeaders): void {
-    status = answerStatus;
-    retryAfter = headers.get('retry-after');
-    if (status !== 200) return;
-    const isStream = headers.get('content-type')?.startsWith('text/event-stream') ?? false;
-    if (isStream !== (meter !== null)) {
-      call.destroy();
-      fail(upstreamFailed());
-    }
-  }
-
-  function data(text: string): void {
-    if (!firstByteSeen) {
-      firstByteSeen = true;
-      job.onFirstByte();
-    }
-    if (status === 200 && meter !== null) return streamData(text, meter);
-    collected += text;
-    if (collected.length > (status === 200 ? jsonBodyBytesMax : errorBodyBytesMax)) {
-      call.destroy();
-      fail(upstreamFailed());
-    }
-  }
-
-  const call: EngineCall = parts.client.call(
-    job.replica.endpoint,
-    { method: 'POST', path: job.endpoint, headerLines: job.headerLines, body: job.body },
-    {
-      onHead: head,
-      onData: (text) => {
-        if (!concluded) data(text);
-      },
-      onEnd: () => {
-        if (!concluded) bodyEnd();
-      },
-      onFault: (fault) => {
-        const timedOut = fault.kind === 'first_byte_timeout';
-        fail(faultError(fault), { retry: !fault.bodySeen && !timedOut, unreachable: fault.kind === 'refused' });
-      },
-    },
-  );
-
-  function stop(reason: Stop): void {
-    if (concluded || stopped !== null) return;
-    stopped = reason;
-    meter?.expectAbort();
-    call.resume();
-    void endAtEngine();
-  }
-
-  /** The engine may not know the id yet when the first try arrives, hence the repeats. */
-  async function endAtEngine(): Promise<void> {
-    const { endpoint, headerLines } = job.replica;
-    const ids = engineRequestIds(job);
-    for (let waitedMs = 0; waitedMs < abortWaitMs && !concluded; waitedMs += abortRepeatMs) {
-      const outcome = await Promise.race([parts.aborter.abort(endpoint, headerLines, ids), wait(abortWaitMs)]);
-      if (outcome !== 'sent') break;
-      await Promise.race([ending, wait(abortRepeatMs)]);
-    }
-    closeAtOnce();
-  }
-
-  function closeAtOnce(): void {
-    if (concluded) return;
-    call.destroy();
-    finish({ outcome: stopped?.outcome ?? 'aborted', error: stopped?.error ?? null });
-  }
-
-  function clientGone(): void {
-    if (meter?.finished !== true || stopped !== null) return stop(clientLeft);
     // It has every choice's end and left: the answer is complete, only the final count is still on its way.
-    call.resume();
+    this.#call.resume();
     void wait(abortWaitMs).then(() => {
-      if (concluded) return;
-      call.destroy();
-      finish({ outcome: 'completed', error: null });
+      if (this.#concluded) return;
+      this.#call.destroy();
+      this.#finish({ outcome: 'completed', error: null });
     });
   }
 
-  return { ending, stop, clientGone };
+  onHead(status: number, headers: AnswerHeaders): void {
+    if (this.#concluded) return;
+    this.#status = status;
+    if (status !== 200) {
+      this.#retryAfter = headers.get('retry-after');
+      return;
+    }
+    const isStream = headers.get('content-type')?.startsWith('text/event-stream') ?? false;
+    if (isStream !== (this.#job.meter !== null)) this.#giveUp();
+  }
+
+  onData(text: string): void {
+    if (this.#concluded) return;
+    if (!this.#firstByteSeen) {
+      this.#firstByteSeen = true;
+      this.#job.onFirstByte();
+    }
+    const { meter } = this.#job;
+    if (this.#status === 200 && meter !== null) {
+      this.#streamData(text, meter);
+      return;
+    }
+    this.#collected += text;
+    const bytesMax = this.#status === 200 ? jsonBodyBytesMax : errorBodyBytesMax;
+    if (this.#collected.length > bytesMax) this.#giveUp();
+  }
+
+  onEnd(): void {
+    if (this.#concluded) return;
+    if (this.#status !== 200) {
+      const { error, retry } = engineError(this.#status, this.#collected, this.#retryAfter);
+      this.#fail(error, { retry });
+    } else if (this.#job.meter === null) this.#jsonEnd();
+    // A stream that ends without [DONE] was cut.
+    else this.#fail(upstreamFailed());
+  }
+
+  onFault(fault: EngineFault): void {
+    const retry = !fault.bodySeen && fault.kind !== 'first_byte_timeout';
+    this.#fail(faultError(fault), { retry, unreachable: fault.kind === 'refused' });
+  }
+
+  get #concluded(): boolean {
+    return this.#conclude === null;
+  }
+
+  #finish(result: Finish): void {
+    const conclude = this.#conclude;
+    if (conclude === null) return;
+    this.#conclude = null;
+    if (this.#slowReader !== null) clearTimeout(this.#slowReader);
+    const { usage, source } = this.#job.meter?.usage() ?? { usage: noUsage, source: 'none' as const };
+    conclude({ last: '', usage, usageSource: source, retry: false, unreachable: false, ...result });
+  }
+
+  #fail(error: AppError, more: Partial<Ending> = {}): void {
+    const stopped = this.#stopped;
+    if (stopped !== null) this.#finish({ ...more, outcome: stopped.outcome, error: stopped.error, retry: false });
+    else this.#finish({ ...more, outcome: 'failed', error, retry: more.retry === true && !this.#job.answer.frameSent });
+  }
+
+  /** The answer is no good: nothing more of it is wanted. */
+  #giveUp(more: Partial<Ending> = {}): void {
+    this.#call.destroy();
+    this.#fail(upstreamFailed(), more);
+  }
+
+  #streamData(text: string, meter: StreamMeter): void {
+    const { answer, hold } = this.#job;
+    const out = meter.feed(text);
+    const stopped = this.#stopped;
+    if (stopped === null && out !== '' && !answer.frames(out)) this.#waitForReader();
+    if (meter.failure !== null) this.#giveUp({ retry: meter.failure === 'error_frame' });
+    else if (meter.done) {
+      if (stopped === null) this.#finish({ outcome: 'completed', error: null, last: doneFrame });
+      else this.#finish({ outcome: stopped.outcome, error: stopped.error });
+    } else if (stopped === null && hold !== null && !meter.finished) {
+      if (!hold.covers(meter.inputTokens, meter.outputTokens)) this.stop(outOfFunds());
+    }
+  }
+
+  #waitForReader(): void {
+    this.#call.pause();
+    this.#slowReader ??= setTimeout(() => this.stop(clientLeft), slowReaderMs);
+  }
+
+  #readerCaughtUp(): void {
+    if (this.#slowReader !== null) clearTimeout(this.#slowReader);
+    this.#slowReader = null;
+    if (!this.#concluded) this.#call.resume();
+  }
+
+  #jsonEnd(): void {
+    const { costText, rename } = this.#job;
+    const metered = meterJson(this.#collected, { costText, rename });
+    if (!metered.ok) {
+      this.#fail(upstreamFailed());
+      return;
+    }
+    const usage = metered.usage ?? noUsage;
+    const usageSource: UsageSource = metered.usage === null ? 'none' : 'engine';
+    if (this.#stopped !== null || metered.aborted) this.#fail(upstreamFailed(), { usage, usageSource });
+    else this.#finish({ outcome: 'completed', error: null, last: metered.text, usage, usageSource });
+  }
+
+  /** The engine may not know the id yet when the first try arrives, hence the repeats. */
+  async #endAtEngine(): Promise<void> {
+    const { endpoint, headerLines } = this.#job.replica;
+    const ids = engineRequestIds(this.#job);
+    for (let waitedMs = 0; waitedMs < abortWaitMs && !this.#concluded; waitedMs += abortRepeatMs) {
+      const outcome = await Promise.race([this.#aborter.abort(endpoint, headerLines, ids), wait(abortWaitMs)]);
+      if (outcome !== 'sent') break;
+      await Promise.race([this.ending, wait(abortRepeatMs)]);
+    }
+    if (this.#concluded) return;
+    this.#call.destroy();
+    this.#finish({ outcome: this.#stopped?.outcome ?? 'aborted', error: this.#stopped?.error ?? null });
+  }
 }
 
 function wait(ms: number): Promise<'late'> {
