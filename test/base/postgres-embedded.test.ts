@@ -161,7 +161,7 @@ describe('the built-in PostgreSQL', () => {
     const pidFile = join(clusterDir, 'postmaster.pid');
     const lines = readFileSync(pidFile, 'utf8').split('\n');
     await killPostmaster();
-    const other = spawn(process.execPath, ['-e', 'setInterval(() => 0, 1000)'], { ...findRunAs(), stdio: 'ignore' });
+    const other = spawn('sleep', ['600'], { ...findRunAs(), stdio: 'ignore' });
     children.push(other);
     writeFileSync(pidFile, [other.pid, ...lines.slice(1)].join('\n'));
     expect((await start()).adopted).toBe(false);
