@@ -52,6 +52,10 @@ const objects = (text: string): Record<string, unknown>[] =>
     .filter((frame) => frame.startsWith('data: {'))
     .map((frame) => JSON.parse(Buffer.from(frame.slice(6), 'latin1').toString('utf8')) as Record<string, unknown>);
 
+function without(object: Record<string, unknown>, key: string): Record<string, unknown> {
+  return Object.fromEntries(Object.entries(object).filter(([name]) => name !== key));
+}
+
 function finalUsage(text: string): unknown {
   return objects(text).find((frame) => Array.isArray(frame['choices']) && frame['choices'].length === 0)?.['usage'];
 }
@@ -66,7 +70,7 @@ describe('the meter of a stream', () => {
     const out = meter.feed(text);
     const expected = objects(text)
       .filter((frame) => (frame['choices'] as unknown[]).length > 0)
-      .map(({ usage: _, ...rest }) => rest);
+      .map((frame) => without(frame, 'usage'));
     expect(objects(out)).toEqual(expected);
     expect(out).not.toContain('"usage"');
     const cutByRegex = text
@@ -151,7 +155,7 @@ describe('the meter of a stream', () => {
     const out = meter.feed(
       `data: ${JSON.stringify(frame)}\n\ndata: ${JSON.stringify(nested)}\n\ndata: ${escaped}\r\n\r\ndata:${spaced}\n\n`,
     );
-    const { usage: _, ...rest } = frame;
+    const rest = without(frame, 'usage');
     expect(objects(out).slice(0, 2)).toEqual([rest, nested]);
     expect(out).not.toMatch(/completion_tokens":(?: ?)[245]/);
     expect(meter.outputTokens).toBe(5);

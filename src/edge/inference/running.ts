@@ -23,7 +23,7 @@ export function createRunning(): Running {
   const free: number[] = [];
 
   function stopWhere(wanted: (entry: Entry) => boolean, reason: Stop): void {
-    for (const entry of [...slots]) if (entry !== null && wanted(entry)) entry.stop(reason);
+    for (const entry of slots) if (entry !== null && wanted(entry)) entry.stop(reason);
   }
 
   return {
