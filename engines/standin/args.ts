@@ -39,7 +39,7 @@ export interface Options {
   knobs: Knobs;
 }
 
-export type Parsed =
+type Parsed =
   | { kind: 'run'; options: Options }
   | { kind: 'print'; text: string }
   | { kind: 'refused'; text: string };

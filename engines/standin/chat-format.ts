@@ -8,7 +8,7 @@ import type { ToolCall } from './tools.ts';
 import { finalUsage, jsonUsage, runningUsage, type UsageStyle } from './usage.ts';
 
 /** Prints one chat answer as vLLM 0.29 prints it: its members, their order, its nulls. */
-export interface Printer {
+interface Printer {
   /** The answer's id, which is also what `/abort_requests` takes. */
   id: string;
   /** The call of each choice, or null; filled in by whoever decides them. */

@@ -50,7 +50,7 @@ export function randomHex(bytes = 8): string {
   return pool.toString('hex', pooledAt - bytes, pooledAt);
 }
 
-export interface HttpOptions {
+interface HttpOptions {
   requestIdHeaders: boolean;
   keepAliveTimeoutMs: number;
   rootPath: string;

@@ -32,7 +32,7 @@ function chatEntry({ token, logprob }: Ranked): string {
 }
 
 /** What is printed: the tokens, where they stand, whether the last is the end marker, how many alternatives. */
-export interface Printed {
+interface Printed {
   tokens: readonly string[];
   from: number;
   endMarker: boolean;

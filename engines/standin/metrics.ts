@@ -14,7 +14,7 @@ export interface Metrics {
   requestGenerationTokens: Histogram;
 }
 
-export interface Histogram {
+interface Histogram {
   bounds: readonly number[];
   counts: number[];
   sum: number;
@@ -57,7 +57,7 @@ function float(value: number): string {
   return Number.isInteger(value) ? `${value}.0` : String(value);
 }
 
-export interface Gauges {
+interface Gauges {
   running: number;
   waiting: number;
   sleeping: boolean;

@@ -61,7 +61,7 @@ export function createRandom(seed: number): () => number {
 }
 
 /** An endless text, one token a call, and the number of tokens after which it would end by itself. */
-export interface Prose {
+interface Prose {
   next: () => string;
   naturalTokens: number;
 }

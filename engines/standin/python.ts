@@ -44,7 +44,7 @@ export function dumps(value: unknown): string {
 }
 
 /** Where and why Python's JSON parser refuses a text. */
-export interface JsonFault {
+interface JsonFault {
   at: number;
   reason: string;
 }

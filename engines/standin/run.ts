@@ -73,7 +73,7 @@ export interface Format {
   body: (choices: readonly Choice[], totals: Totals) => string;
 }
 
-export interface RunOptions {
+interface RunOptions {
   engine: Engine;
   exchange: Exchange;
   params: Params;

@@ -3,7 +3,7 @@ import { observe, type Metrics } from './metrics.ts';
 export type FinishReason = 'stop' | 'length' | 'abort';
 
 /** How long tokens take. */
-export interface Pace {
+interface Pace {
   ttftMs: number;
   tpotMs: number;
   jitter: number;

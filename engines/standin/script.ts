@@ -2,7 +2,7 @@ import type { Knobs } from './knobs.ts';
 import { createThought } from './prose.ts';
 
 /** Where a token's text goes: into the answer, the thought, or nowhere that a client sees. */
-export type Channel = 'content' | 'reasoning' | 'silent';
+type Channel = 'content' | 'reasoning' | 'silent';
 
 /** What an answer is made of before it is cut to length. */
 export interface Material {
@@ -27,7 +27,7 @@ export interface Script {
   toolDelta: (index: number) => string | null;
 }
 
-export interface ScriptOptions {
+interface ScriptOptions {
   material: Material;
   knobs: Knobs;
   seed: number;

@@ -8,7 +8,7 @@ import { sampleValue } from './schema.ts';
 import type { Material } from './script.ts';
 import { splitTokens } from './tokenizer.ts';
 
-export interface Tool {
+interface Tool {
   name: string;
   parameters: unknown;
 }

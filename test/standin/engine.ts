@@ -20,7 +20,7 @@ export interface StandIn {
   stop: () => Promise<void>;
 }
 
-export interface Sent {
+interface Sent {
   method?: string;
   path: string;
   headers?: Record<string, string>;
