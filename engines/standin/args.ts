@@ -39,10 +39,7 @@ export interface Options {
   knobs: Knobs;
 }
 
-type Parsed =
-  | { kind: 'run'; options: Options }
-  | { kind: 'print'; text: string }
-  | { kind: 'refused'; text: string };
+type Parsed = { kind: 'run'; options: Options } | { kind: 'print'; text: string } | { kind: 'refused'; text: string };
 
 type Setter = (options: Options, value: string) => boolean;
 
