@@ -73,8 +73,11 @@ export function lockDataDir(dir: string): () => void {
 
 function takeLock(path: string, pidFile: string): DatabaseSync {
   let database: DatabaseSync | null = null;
+  const lockFile = join(path, 'gateway.lock');
   try {
-    database = new DatabaseSync(join(path, 'gateway.lock'), { timeout: 0 });
+    // Who can read a file can lock it, too.
+    writeFileSync(lockFile, '', { flag: 'a', mode: 0o600 });
+    database = new DatabaseSync(lockFile, { timeout: 0 });
     database.exec('PRAGMA journal_mode = MEMORY');
     database.exec('BEGIN EXCLUSIVE');
     return database;

@@ -30,6 +30,7 @@ describe('the lock of a data folder', () => {
 
   it('is free again once released, which may be said twice', () => {
     const release = lockDataDir(dir);
+    expect(statSync(join(dir, 'gateway.lock')).mode & 0o777).toBe(0o600);
     release();
     release();
     expect(() => lockDataDir(dir)()).not.toThrow();
