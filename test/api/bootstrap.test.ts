@@ -6,6 +6,7 @@ import { createAccounts, verifyPassword } from '#core/accounts/accounts.ts';
 import { createAudit } from '#core/audit/audit.ts';
 import { createKeys } from '#core/keys/keys.ts';
 import { createWallet } from '#core/wallet/wallet.ts';
+import { createAuthenticator } from '#edge/http/http.ts';
 import { type BootstrapSettings, runBootstrap } from '#edge/jobs/bootstrap.ts';
 import { createTestDatabase } from '../support/database.ts';
 
@@ -104,6 +105,14 @@ describe('the first start', () => {
     const [counts] = await rooms.db.sql`select (select count(*) from users)::int as users,
       (select count(*) from api_keys)::int as keys, (select count(*) from ledger_entries)::int as entries`;
     expect(counts).toEqual({ users: 1, keys: 1, entries: 1 });
+  });
+
+  it('takes a key of every printable character, over HTTP too', async () => {
+    const rooms = gateway();
+    const key = Array.from({ length: 94 }, (_, index) => String.fromCharCode(0x21 + index)).join('');
+    await runBootstrap(rooms, { ...settings, key });
+    const caller = await createAuthenticator(rooms).authenticate({ rawHeaders: ['Authorization', `Bearer ${key}`] });
+    expect(caller).toMatchObject({ key: { name: 'Management key' }, project: { name: 'default' } });
   });
 
   it('makes a key that can be revoked and reported like any other', async () => {

@@ -54,6 +54,7 @@ export interface TestApiOptions {
   readonly keyPrefix?: string;
   readonly maxActiveKeys?: number;
   readonly databaseUrl?: string;
+  readonly bodyStallTimeoutMs?: number;
 }
 
 const limits = { keyPrefix: 'sk-hg-', maxActiveKeys: 5 };
@@ -89,7 +90,16 @@ export async function startApi(options: TestApiOptions = {}): Promise<TestApi> {
   await rooms.keys.start();
   const logLines: string[] = [];
   const log = createLog('debug', { write: (line: string) => void logLines.push(line) });
-  const app = createApi({ ...rooms, db, clock, log, authenticator: createAuthenticator(rooms), heldPicoUsd: () => 0n });
+  const stall = options.bodyStallTimeoutMs === undefined ? {} : { bodyStallTimeoutMs: options.bodyStallTimeoutMs };
+  const app = createApi({
+    ...rooms,
+    db,
+    clock,
+    log,
+    authenticator: createAuthenticator(rooms),
+    heldPicoUsd: () => 0n,
+    ...stall,
+  });
   const listener = getRequestListener(app.fetch, { overrideGlobalObjects: false, autoCleanupIncoming: false });
   const server = createServer((incoming, outgoing) => void listener(incoming, outgoing));
   const url = await listen(server);

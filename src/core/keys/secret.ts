@@ -61,8 +61,8 @@ export function isWellFormedSecret(text: string): boolean {
 }
 
 /**
- * SHA-256, one character a byte (Node's "binary" is latin1), which names a secret in memory: a string costs a fifth of a buffer. A secret has more
- * entropy than any guess can cover, so nothing slower is needed.
+ * SHA-256, one character a byte (Node's "binary" is latin1), which names a secret in memory: Node makes the string in
+ * a fifth of a buffer's time. A secret has more entropy than any guess can cover, so nothing slower is needed.
  */
 export function digestSecret(secret: string): string {
   return hash('sha256', secret, 'binary');

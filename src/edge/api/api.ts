@@ -26,14 +26,22 @@ export interface ApiOptions {
   /** What running requests hold of an organization's balance. */
   readonly heldPicoUsd: (organizationId: string) => bigint;
   readonly clock: Clock;
+  /** How long the next part of a request body may take; 15 seconds when absent. */
+  readonly bodyStallTimeoutMs?: number;
   readonly log: Log;
 }
+
+const bodyStallTimeoutMs = 15_000;
 
 /** The JSON APIs of our own, with their document and a page to try them. Mounted at the root. */
 export function createApi(options: ApiOptions): ApiApp {
   const app = createApiApp();
   const { reports } = options.metering;
-  const parts = { ...options, reports, guards: createGuards(options.authenticator) };
+  const parts = {
+    ...options,
+    reports,
+    guards: createGuards(options.authenticator, options.bodyStallTimeoutMs ?? bodyStallTimeoutMs),
+  };
   app.use(requestId);
   installFallbacks(app, options.log);
   registerInferenceDocs(app);

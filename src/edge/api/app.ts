@@ -7,7 +7,7 @@ import { type HttpEnv, type Problem, ValidationError } from '#edge/http/http.ts'
  * 1. `createRoute({ method, path, middleware, request, responses, security, tags, summary })` inside the file's own
  *    `register…Routes(app, { guards, … })`, which takes what it needs and nothing else.
  * 2. `middleware` names the guard first (`guards.anyKey`, `.management`, `.platformAdmin`; none for a public route),
- *    then `jsonBody` where there is a body. Both refuse before any schema is looked at.
+ *    then `guards.jsonBody` where there is a body. Both refuse before any schema is looked at.
  * 3. Schemas are strict (`z.strictObject`): an unknown field or query parameter is a 400 that names it.
  * 4. The handler reads `context.req.valid('json' | 'query' | 'param')` and `context.get('caller')`, makes changes as
  *    `actorOf(context)`, throws AppError for refusals and answers `context.json(body, status)`.

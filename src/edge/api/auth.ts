@@ -1,8 +1,8 @@
 import type { MiddlewareHandler } from 'hono';
 import { AppError } from '#base/errors.ts';
-import type { Authenticator, Caller, HttpEnv } from '#edge/http/http.ts';
+import { type Authenticator, type Caller, createJsonBody, type HttpEnv } from '#edge/http/http.ts';
 
-/** What stands before a route. Each of them puts `caller` into the context. */
+/** What stands before a route. The three that ask for a key put `caller` into the context. */
 export interface Guards {
   /** Any valid key: models, usage and the wallet may be read by all of them. */
   readonly anyKey: MiddlewareHandler<HttpEnv>;
@@ -10,6 +10,8 @@ export interface Guards {
   readonly management: MiddlewareHandler<HttpEnv>;
   /** A management key of a user who administers the platform: organizations and credits. */
   readonly platformAdmin: MiddlewareHandler<HttpEnv>;
+  /** Reads and checks the body, for routes that have one; after the key, so that who may not call learns nothing. */
+  readonly jsonBody: MiddlewareHandler<HttpEnv>;
 }
 
 function requireManagement({ key }: Caller): void {
@@ -24,8 +26,8 @@ function requirePlatformAdmin(caller: Caller): void {
   });
 }
 
-/** A route names its guard in `middleware`, before `jsonBody`: who may not call learns nothing about bodies. */
-export function createGuards(authenticator: Authenticator): Guards {
+/** @param bodyStallTimeoutMs how long the next part of a body may take */
+export function createGuards(authenticator: Authenticator, bodyStallTimeoutMs: number): Guards {
   const guard =
     (check: (caller: Caller) => void): MiddlewareHandler<HttpEnv> =>
     async (context, next) => {
@@ -38,5 +40,6 @@ export function createGuards(authenticator: Authenticator): Guards {
     anyKey: guard(() => undefined),
     management: guard(requireManagement),
     platformAdmin: guard(requirePlatformAdmin),
+    jsonBody: createJsonBody(bodyStallTimeoutMs),
   };
 }

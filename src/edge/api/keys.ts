@@ -4,7 +4,7 @@ import { AppError } from '#base/errors.ts';
 import { formatId, isUuid, parseId } from '#base/id.ts';
 import type { Accounts, Project } from '#core/accounts/accounts.ts';
 import { type KeyPatch, type KeyRecord, type Keys, keyStatus, type NewKey } from '#core/keys/keys.ts';
-import { actorOf, type Caller, type HttpContext, jsonBody, ValidationError } from '#edge/http/http.ts';
+import { actorOf, type Caller, type HttpContext, ValidationError } from '#edge/http/http.ts';
 import type { ApiApp } from './app.ts';
 import type { Guards } from './auth.ts';
 import {
@@ -145,7 +145,7 @@ function registerCreation(app: ApiApp, { guards, keys, accounts, clock }: KeyRou
     tags,
     summary: 'Make an API key; the answer alone holds its secret',
     security: bearerSecurity,
-    middleware: [guards.management, jsonBody],
+    middleware: [guards.management, guards.jsonBody],
     request: { body: jsonRequest(createKeySchema) },
     responses: { 201: jsonAnswer(createdKeySchema, 'The key and its secret'), ...errorAnswer },
   });
@@ -205,7 +205,7 @@ function registerChanges(app: ApiApp, { guards, keys, clock }: KeyRoutesParts): 
     tags,
     summary: 'Change the name, limits and toggles of a key',
     security: bearerSecurity,
-    middleware: [guards.management, jsonBody],
+    middleware: [guards.management, guards.jsonBody],
     request: { params: idParams, body: jsonRequest(patchKeySchema) },
     responses: { 200: jsonAnswer(keySchema, 'The key'), ...errorAnswer },
   });
@@ -230,13 +230,13 @@ function registerChanges(app: ApiApp, { guards, keys, clock }: KeyRoutesParts): 
   });
 }
 
-function registerReport(app: ApiApp, { keys }: KeyRoutesParts): void {
+function registerReport(app: ApiApp, { guards, keys }: KeyRoutesParts): void {
   const route = createRoute({
     method: 'post',
     path: '/v1/keys/report',
     tags,
     summary: 'Report a leaked secret, without a key: it is revoked at once',
-    middleware: [jsonBody],
+    middleware: [guards.jsonBody],
     request: { body: jsonRequest(reportSchema) },
     responses: { 200: jsonAnswer(reportedSchema, 'Whether a key ended by this report'), ...errorAnswer },
   });

@@ -4,7 +4,7 @@ import { formatId, isUuid } from '#base/id.ts';
 import type { Accounts, Organization } from '#core/accounts/accounts.ts';
 import { firstKeyOf, type Keys } from '#core/keys/keys.ts';
 import type { Wallet } from '#core/wallet/wallet.ts';
-import { actorOf, jsonBody } from '#edge/http/http.ts';
+import { actorOf } from '#edge/http/http.ts';
 import type { ApiApp } from './app.ts';
 import type { Guards } from './auth.ts';
 import { listOf, listQuery, readCursor, toListPage } from './list.ts';
@@ -68,7 +68,7 @@ function registerCreation(app: ApiApp, { guards, db, accounts, wallet, keys }: O
     tags,
     summary: 'Make an organization with a project, a wallet and a management key of its own',
     security: bearerSecurity,
-    middleware: [guards.platformAdmin, jsonBody],
+    middleware: [guards.platformAdmin, guards.jsonBody],
     request: { body: jsonRequest(createSchema) },
     responses: { 201: jsonAnswer(createdSchema, 'The organization and the secret of its key'), ...errorAnswer },
   });

@@ -1,7 +1,7 @@
 import { createRoute, z } from '@hono/zod-openapi';
 import { formatId } from '#base/id.ts';
 import { type Accounts, type Project, projectVisibilities } from '#core/accounts/accounts.ts';
-import { actorOf, type HttpContext, jsonBody } from '#edge/http/http.ts';
+import { actorOf, type HttpContext } from '#edge/http/http.ts';
 import type { ApiApp } from './app.ts';
 import type { Guards } from './auth.ts';
 import {
@@ -133,7 +133,7 @@ function registerCollection(app: ApiApp, { guards, accounts }: ProjectRoutesPart
     tags,
     summary: 'Make a project',
     security: bearerSecurity,
-    middleware: [guards.management, jsonBody],
+    middleware: [guards.management, guards.jsonBody],
     request: { body: jsonRequest(createSchema) },
     responses: { 201: jsonAnswer(projectSchema, 'The project'), ...genericErrorAnswer },
   });
@@ -169,7 +169,7 @@ function registerChanges(app: ApiApp, { guards, accounts }: ProjectRoutesParts, 
     tags,
     summary: 'Change a project',
     security: bearerSecurity,
-    middleware: [guards.management, jsonBody],
+    middleware: [guards.management, guards.jsonBody],
     request: { params: idParams, body: jsonRequest(patchSchema) },
     responses: { 200: jsonAnswer(projectSchema, 'The project'), ...genericErrorAnswer },
   });

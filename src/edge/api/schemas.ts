@@ -91,7 +91,7 @@ export function jsonAnswer<T extends z.ZodType>(schema: T, description: string) 
   return { description, content: { 'application/json': { schema } } };
 }
 
-/** A declared body of type JSON; the route needs `jsonBody` among its middleware. */
+/** A declared body of type JSON; the route needs `guards.jsonBody` among its middleware. */
 export function jsonRequest<T extends z.ZodType>(schema: T) {
   return { required: true, content: { 'application/json': { schema } } };
 }

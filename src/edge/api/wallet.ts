@@ -3,7 +3,7 @@ import { AppError } from '#base/errors.ts';
 import { formatId } from '#base/id.ts';
 import { formatUsd, parseDecimal, PICO_DIGITS } from '#base/money.ts';
 import type { LedgerEntry, Wallet } from '#core/wallet/wallet.ts';
-import { actorOf, jsonBody } from '#edge/http/http.ts';
+import { actorOf } from '#edge/http/http.ts';
 import type { ApiApp } from './app.ts';
 import type { Guards } from './auth.ts';
 import { listOf, listQuery, readCursor, toListPage } from './list.ts';
@@ -122,7 +122,7 @@ const creditRoute = (guards: Guards) =>
       'Idempotent by `reference` within an organization: the same again answers 200 and books nothing, another amount ' +
       'under it is a 422.',
     security: bearerSecurity,
-    middleware: [guards.platformAdmin, jsonBody],
+    middleware: [guards.platformAdmin, guards.jsonBody],
     request: {
       body: jsonRequest(
         z.strictObject({

@@ -18,7 +18,7 @@ export interface Authenticator {
   authenticate(request: RawRequest): Caller | Promise<Caller>;
 }
 
-const bearerPattern = /^bearer +([\x21-\x2b\x2d-\x7e]{1,512}) *$/i;
+const bearerPattern = /^bearer +([\x21-\x7e]{1,512}) *$/i;
 
 function unauthorized(message?: string): AppError {
   const headers = { 'www-authenticate': 'Bearer' };
@@ -41,7 +41,7 @@ function headerValues(request: RawRequest, lowerName: string): string[] {
  * The secret of "Authorization: Bearer <secret>" (RFC 6750 §2.1), the only scheme.
  * @throws AppError unauthorized
  */
-export function readBearer(request: RawRequest): string {
+function readBearer(request: RawRequest): string {
   const values = headerValues(request, 'authorization');
   if (values.length > 1) throw unauthorized('Send one Authorization header, not several.');
   const secret = bearerPattern.exec(values[0] ?? '')?.[1];

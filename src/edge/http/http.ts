@@ -6,18 +6,10 @@ export {
   type AuthenticatorParts,
   createAuthenticator,
   type RawRequest,
-  readBearer,
   requireOpenProject,
 } from './authenticate.ts';
 export { handleClientError } from './client-error.ts';
 export { actorOf, type Caller, type HttpContext, type HttpEnv } from './env.ts';
-export {
-  createFailureHandler,
-  genericEnvelope,
-  isGenericPath,
-  type Problem,
-  toAppError,
-  ValidationError,
-} from './failure.ts';
+export { type Problem, toAppError, ValidationError } from './failure.ts';
 export { installFallbacks, requestId } from './fallbacks.ts';
-export { jsonBody } from './json-body.ts';
+export { createJsonBody } from './json-body.ts';

@@ -13,36 +13,56 @@ const wrongBody = (message: string): ValidationError => new ValidationError([{ f
 /**
  * Reads the body of the JSON APIs before its schema sees it: at most 1 MiB, application/json, UTF-8, one JSON object
  * without a member twice (readers disagree on which of the two counts).
+ * @param stallTimeoutMs how long the next part of a body may take
  */
-export const jsonBody: MiddlewareHandler<HttpEnv> = async (context, next) => {
-  const mediaType = (context.req.header('content-type') ?? '').split(';')[0]?.trim().toLowerCase();
-  const bytes = await readBytes(context.req.raw.body);
-  if (bytes.length === 0) throw wrongBody('is missing: send a JSON object');
-  if (mediaType !== 'application/json') throw new AppError('unsupported_media_type');
-  const text = decode(bytes);
-  checkObject(text);
-  context.req.raw = new Request(context.req.url, {
-    method: context.req.method,
-    headers: { 'content-type': 'application/json' },
-    body: text,
-  });
-  await next();
-};
+export function createJsonBody(stallTimeoutMs: number): MiddlewareHandler<HttpEnv> {
+  return async (context, next) => {
+    const mediaType = (context.req.header('content-type') ?? '').split(';')[0]?.trim().toLowerCase();
+    const bytes = await readBytes(context.req.raw.body, stallTimeoutMs);
+    if (bytes.length === 0) throw wrongBody('is missing: send a JSON object');
+    if (mediaType !== 'application/json') throw new AppError('unsupported_media_type');
+    const text = decode(bytes);
+    checkObject(text);
+    context.req.raw = new Request(context.req.url, {
+      method: context.req.method,
+      headers: { 'content-type': 'application/json' },
+      body: text,
+    });
+    await next();
+  };
+}
 
-async function readBytes(stream: ReadableStream<Uint8Array> | null): Promise<Buffer> {
+async function readBytes(stream: ReadableStream<Uint8Array> | null, stallTimeoutMs: number): Promise<Buffer> {
   if (stream === null) return Buffer.alloc(0);
+  const reader = stream.getReader();
   const chunks: Uint8Array[] = [];
   let length = 0;
-  for await (const chunk of stream) {
-    length += chunk.length;
-    if (length <= bodyBytesMax) chunks.push(chunk);
-    if (length > drainBytesMax) break;
+  while (length <= drainBytesMax) {
+    const part = await withinTime(reader.read(), stallTimeoutMs);
+    if (part.done) break;
+    length += part.value.length;
+    if (length <= bodyBytesMax) chunks.push(part.value);
   }
   if (length > bodyBytesMax) {
     const message = `The request body is too large: at most ${bodyBytesMax} bytes are read here.`;
     throw new AppError('request_too_large', { message });
   }
   return Buffer.concat(chunks);
+}
+
+/** @throws AppError request_timeout; the connection closes with it, since the rest of the body may still come */
+async function withinTime<T>(reading: Promise<T>, timeoutMs: number): Promise<T> {
+  let timer: NodeJS.Timeout | null = null;
+  const stalled = new Promise<never>((_, reject) => {
+    const message = `The request body stalled for ${timeoutMs / 1000} seconds.`;
+    const refuse = (): void => reject(new AppError('request_timeout', { message, headers: { connection: 'close' } }));
+    timer = setTimeout(refuse, timeoutMs);
+  });
+  try {
+    return await Promise.race([reading, stalled]);
+  } finally {
+    if (timer !== null) clearTimeout(timer);
+  }
 }
 
 function decode(bytes: Buffer): string {
