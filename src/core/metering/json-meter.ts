@@ -1,6 +1,6 @@
 import { scanDocument, spliceText, type Splice } from '#base/json-scan.ts';
 import { parseUsage, type Usage } from './usage.ts';
-import { findUsage } from './usage-member.ts';
+import { costSplice, findUsage } from './usage-member.ts';
 
 export interface JsonMeterOptions {
   /** Text of `usage.cost`, where the client asked for it. */
@@ -28,7 +28,7 @@ export function meterJson(text: string, options: JsonMeterOptions): JsonMeterRes
   const usage = found.kind === 'found' ? parseUsage(text.slice(found.start, found.end)) : null;
   const splices: Splice[] = [];
   if (usage !== null && found.kind === 'found' && options.costText !== null) {
-    splices.push({ start: found.end - 1, end: found.end - 1, text: `,"cost":${options.costText(usage)}` });
+    splices.push(costSplice(text, found, options.costText(usage)));
   }
   if (options.rename !== null) {
     const scan = scanDocument(text);

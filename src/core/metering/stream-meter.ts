@@ -1,6 +1,6 @@
 import { scanDocument, spliceText, type Splice } from '#base/json-scan.ts';
 import { noUsage, parseUsage, readCount, type Usage } from './usage.ts';
-import { findUsage, type UsageMember } from './usage-member.ts';
+import { costSplice, findUsage, type UsageMember } from './usage-member.ts';
 
 /**
  * Reads a stream of chat or text completion chunks on its way to the client: counts usage, takes out the usage that
@@ -177,7 +177,7 @@ class ChunkMeter implements StreamMeter {
     this.outputTokens = usage.outputTokens;
     this.inputTokens = usage.inputTokens;
     if (!wantsUsage) return '';
-    const cost = costText === null ? [] : [{ start: end - 1, end: end - 1, text: `,"cost":${costText(usage)}` }];
+    const cost = costText === null ? [] : [costSplice(frame.text, { start, end }, costText(usage))];
     return this.#renamed(frame, cost);
   }
 

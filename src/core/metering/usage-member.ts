@@ -1,4 +1,4 @@
-import { memberCut, scanDocument, skipString, skipValue } from '#base/json-scan.ts';
+import { memberCut, scanDocument, skipString, skipValue, type Splice } from '#base/json-scan.ts';
 
 /** Where the top-level `usage` of a JSON text stands, or that it has none, or that the text is no object. */
 export type UsageMember =
@@ -68,4 +68,14 @@ function scanUsage(object: string, offset: number): UsageMember {
     start: offset + usage.valueStart,
     end: offset + usage.valueEnd,
   };
+}
+
+/** Adds `cost` to the usage object from `start` to `end`; a comma before it where it is not alone there. */
+export function costSplice(
+  text: string,
+  range: { readonly start: number; readonly end: number },
+  cost: string,
+): Splice {
+  const isEmpty = text.slice(range.start + 1, range.end - 1).trim() === '';
+  return { start: range.end - 1, end: range.end - 1, text: `${isEmpty ? '' : ','}"cost":${cost}` };
 }
