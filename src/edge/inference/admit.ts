@@ -31,7 +31,9 @@ function promptTokensMax(fields: RequestFields, model: Model): number {
 function outputTokensMax(fields: RequestFields, model: Model, endpoint: InferenceEndpoint): number {
   if (endpoint === '/v1/embeddings') return 0;
   if (fields.outputTokensMax !== null) return Math.min(fields.outputTokensMax, model.contextLength);
-  const isDefaulted = endpoint === '/v1/completions' && model.engine.kind === 'vllm';
+  // An explicit null is no default: vLLM then fills the rest of the context.
+  const isAbsent = !fields.members.has('max_tokens');
+  const isDefaulted = isAbsent && endpoint === '/v1/completions' && model.engine.kind === 'vllm';
   return isDefaulted ? completionTokensDefault : model.contextLength;
 }
 
@@ -48,7 +50,8 @@ export interface AdmitJob {
 interface Bounds {
   readonly request: Omit<HoldRequest, 'availableMicroUsd'>;
   readonly outputTokens: number;
-  readonly stream: boolean;
+  /** The hold can follow the answer; otherwise it is the worst case, as for a JSON answer. */
+  readonly extends: boolean;
 }
 
 function boundsOf({ fields, model, price, endpoint }: AdmitJob): Bounds {
@@ -57,12 +60,16 @@ function boundsOf({ fields, model, price, endpoint }: AdmitJob): Bounds {
     choices: BigInt(fields.choices * fields.prompts),
     price,
   };
-  return { request, outputTokens: outputTokensMax(fields, model, endpoint), stream: fields.stream };
+  return {
+    request,
+    outputTokens: outputTokensMax(fields, model, endpoint),
+    extends: fields.stream && !fields.countLags,
+  };
 }
 
-function holdFor({ request, outputTokens, stream }: Bounds, availableMicroUsd: bigint) {
+function holdFor({ request, outputTokens, extends: follows }: Bounds, availableMicroUsd: bigint) {
   const asked = { ...request, availableMicroUsd, outputTokensMax: BigInt(outputTokens) };
-  return stream ? holdForStream(asked) : holdForJson(asked);
+  return follows ? holdForStream(asked) : holdForJson(asked);
 }
 
 /** What the request would hold if money did not matter, and the least it needs. */
@@ -100,7 +107,7 @@ export async function admitCall(admission: Admission, job: AdmitJob): Promise<Gr
 
 function grantFor(admission: Admission, job: AdmitJob, bounds: Bounds, heldMicroUsd: bigint): Grant {
   const { fields, price } = job;
-  if (fields.stream) {
+  if (bounds.extends) {
     const choices = fields.choices * fields.prompts;
     const streamHold = createStreamHold({
       admission,
@@ -108,6 +115,7 @@ function grantFor(admission: Admission, job: AdmitJob, bounds: Bounds, heldMicro
       heldMicroUsd,
       price,
       promptTokensMax: bounds.request.promptTokensMax,
+      prompts: fields.prompts,
       choices,
       outputTokensMax: bounds.outputTokens * choices,
     });

@@ -10,9 +10,9 @@ import type { StreamHold } from './hold.ts';
 /** What admission granted. */
 export interface Grant {
   readonly heldMicroUsd: bigint;
-  /** Output tokens per choice that a JSON request may have; null where its own limit stands. */
+  /** Output tokens per choice that a request with a fixed hold may have; null where its own limit stands. */
   readonly outputTokensMax: number | null;
-  /** Null for a JSON answer, whose hold is its worst case. */
+  /** Null where the hold is the worst case: a JSON answer, a stream whose counts come too late. */
   readonly streamHold: StreamHold | null;
 }
 

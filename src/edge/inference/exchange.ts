@@ -214,15 +214,15 @@ class EngineExchange implements Exchange, AnswerSink {
   #streamData(text: string, meter: StreamMeter): void {
     const { answer, hold } = this.#job;
     const out = meter.feed(text);
+    // Asked to the last count: what comes with the end of an answer, or after a stop, is to be paid as well.
+    const isPaid = hold === null || hold.covers(meter.inputTokens, meter.outputTokens);
     const stopped = this.#stopped;
     if (stopped === null && out !== '' && !answer.frames(out)) this.#waitForReader();
     if (meter.failure !== null) this.#giveUp({ retry: meter.failure === 'error_frame' });
     else if (meter.done) {
       if (stopped === null) this.#finish({ outcome: 'completed', error: null, last: doneFrame });
       else this.#finish({ outcome: stopped.outcome, error: stopped.error });
-    } else if (stopped === null && hold !== null && !meter.finished) {
-      if (!hold.covers(meter.inputTokens, meter.outputTokens)) this.stop(outOfFunds());
-    }
+    } else if (!isPaid && stopped === null && !meter.finished) this.stop(outOfFunds());
   }
 
   #waitForReader(): void {

@@ -24,6 +24,8 @@ export interface RequestFields {
   readonly prompts: number;
   /** Output tokens per choice, null without a limit. */
   readonly outputTokensMax: number | null;
+  /** A stream whose frames, and the counts on them, come long after its tokens: it cannot be ended in time. */
+  readonly countLags: boolean;
 }
 
 const invalid = (param: string, message: string): AppError => new AppError('invalid_value', { message, param });
@@ -95,6 +97,19 @@ function countPrompts(reader: Reader): number {
   return typeof value[0] === 'number' ? 1 : value.length;
 }
 
+/** Tokens per frame up to which a stream still shows in time what it makes. */
+const streamIntervalMax = 64;
+
+/** vLLM's `stream_interval` gathers tokens into one frame; hidden reasoning has no frames at all. */
+function readCountLags(reader: Reader): boolean {
+  const reasoning = present(reader, 'include_reasoning');
+  if (reasoning !== null && valueText(reader.text, reasoning) !== 'true') return true;
+  const interval = present(reader, 'stream_interval');
+  if (interval === null) return false;
+  const value = valueText(reader.text, interval);
+  return !/^\d{1,3}$/.test(value) || Number(value) > streamIntervalMax;
+}
+
 function scanBody(text: string): Map<string, JsonMember> {
   if (text === '') {
     throw new AppError('invalid_request_error', { message: 'The request has no body; send a JSON object.' });
@@ -152,5 +167,6 @@ export function readFields(text: string, endpoint: InferenceEndpoint): RequestFi
     choices: isEmbedding ? 1 : (readInteger(reader, 'n', 1) ?? 1),
     prompts: endpoint === '/v1/completions' ? countPrompts(reader) : 1,
     outputTokensMax: maxCompletionTokens ?? maxTokens,
+    countLags: stream && readCountLags(reader),
   };
 }

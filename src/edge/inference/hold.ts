@@ -20,6 +20,7 @@ export interface StreamHoldOptions {
   readonly heldMicroUsd: bigint;
   readonly price: PriceVersion;
   readonly promptTokensMax: bigint;
+  readonly prompts: number;
   /** Choices over all prompts. */
   readonly choices: number;
   /** Output tokens over all choices that the request itself allows, null without a limit. */
@@ -32,8 +33,7 @@ const extendAheadTokens = 128;
 export function createStreamHold(options: StreamHoldOptions): StreamHold {
   const { admission, requestId, price, choices } = options;
   const outputPrice = price.outputPerMTokMicroUsd;
-  const stepMicroUsd =
-    (BigInt(choices) * STREAM_OUTPUT_TOKENS_AHEAD * outputPrice + PICO_PER_MICRO - 1n) / PICO_PER_MICRO;
+  const stepTokens = choices * Number(STREAM_OUTPUT_TOKENS_AHEAD);
   let heldMicroUsd = options.heldMicroUsd;
   let promptTokens = options.promptTokensMax;
   let promptKnown = false;
@@ -56,23 +56,27 @@ export function createStreamHold(options: StreamHoldOptions): StreamHold {
     paidTokens = countPaid();
   }
 
-  function extend(): void {
+  /** By a step beyond what is made: one read of a fast engine's answer may bring more tokens than a step. */
+  function extend(outputTokens: number): void {
     extending = true;
-    const answer = admission.extend(requestId, stepMicroUsd);
+    const tokens = BigInt(Math.max(0, outputTokens - paidTokens) + stepTokens);
+    const answer = admission.extend(requestId, (tokens * outputPrice + PICO_PER_MICRO - 1n) / PICO_PER_MICRO);
     if (answer instanceof Promise) answer.then(added, () => added(0n));
     else added(answer);
   }
 
   return {
     covers(inputTokens, outputTokens) {
-      if (!promptKnown && inputTokens > 0) {
+      // With several prompts, a running count is of one of them.
+      if (!promptKnown && inputTokens > 0 && options.prompts === 1) {
         promptKnown = true;
         promptTokens = BigInt(inputTokens);
         paidTokens = countPaid();
       }
       if (outputTokens + extendAheadTokens * choices <= paidTokens) return true;
-      if (!extending && !exhausted) extend();
-      return outputTokens < paidTokens;
+      if (!extending && !exhausted) extend(outputTokens);
+      // While the answer to an extension is on its way nothing says yet that the wallet cannot pay.
+      return outputTokens < paidTokens || extending;
     },
     get heldPicoUsd() {
       return heldMicroUsd * PICO_PER_MICRO;
