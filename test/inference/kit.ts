@@ -64,7 +64,9 @@ export interface InferenceBench {
   post(path: string, body: unknown, options?: RequestOptions): Promise<Response>;
   chat(body: object, options?: RequestOptions): Promise<Response>;
   /** The usage record of a request, once there is one. */
-  record(requestId: string): Promise<Body>;
+  record(requestId: string, key?: string): Promise<Body>;
+  /** The usage record of an answer's request. */
+  recordOf(answer: Response, key?: string): Promise<Body>;
   wallet(key?: string): Promise<Body>;
 }
 
@@ -96,7 +98,8 @@ export function useInference(make: () => InferenceOptions | Promise<InferenceOpt
     socketOf: (engineId) => findSocket(opened().dataDir, engineId),
     post,
     chat: (body, options) => post(chatPath, chatBody(body), options),
-    record: (requestId) => findRecord(opened(), requestId),
+    record: (requestId, key) => findRecord(opened(), requestId, key),
+    recordOf: (answer, key) => findRecord(opened(), answer.headers.get('x-request-id') ?? '', key),
     wallet: async (key) => (await opened().request('/v1/wallet', key === undefined ? {} : { key })).json(),
   };
 }
@@ -121,9 +124,9 @@ export function chatBody(fields: object): object {
   return { model: 'chat', messages: [{ role: 'user', content: 'Hello' }], max_tokens: 8, ...fields };
 }
 
-async function findRecord(gateway: TestGateway, requestId: string): Promise<Body> {
+async function findRecord(gateway: TestGateway, requestId: string, key = gateway.key): Promise<Body> {
   return eventually(async () => {
-    const answer = await gateway.request(`/v1/usage/requests/${requestId}`);
+    const answer = await gateway.request(`/v1/usage/requests/${requestId}`, { key });
     return answer.status === 200 ? await answer.json() : null;
   });
 }
