@@ -18,7 +18,13 @@ import { createAborter, createEngineClient } from '#core/proxy/proxy.ts';
 import { createRouting } from '#core/routing/routing.ts';
 import { createWallet } from '#core/wallet/wallet.ts';
 import { createApi } from '#edge/api/api.ts';
-import { createAuthenticator, handleClientError, installFallbacks, type HttpEnv } from '#edge/http/http.ts';
+import {
+  createAuthenticator,
+  createShowLimits,
+  handleClientError,
+  installFallbacks,
+  type HttpEnv,
+} from '#edge/http/http.ts';
 import { createInference } from '#edge/inference/inference.ts';
 import { runBootstrap, startJobs, type BootstrapResult } from '#edge/jobs/jobs.ts';
 
@@ -106,6 +112,7 @@ function createRooms({ config, log, db, dataDir, engines, workingDirectory }: Ap
   const wallet = createWallet({ db, clock, audit });
   const admission = createMemoryAdmission({
     loadBalance: (organizationId) => wallet.balance(organizationId),
+    loadTokens: (keyId, organizationId, sinceMs) => metering.reports.countTokens({ keyId, organizationId, sinceMs }),
     onCredit: (listener) => wallet.onCredit(listener),
     clock,
   });
@@ -122,7 +129,9 @@ function createRooms({ config, log, db, dataDir, engines, workingDirectory }: Ap
   });
   const metering = createMetering({ db, clock, log, wallet });
   const authenticator = createAuthenticator({ keys, accounts });
-  return { clock, audit, accounts, keys, wallet, admission, catalog, fleet, engineClient, metering, authenticator };
+  const showLimits = createShowLimits(admission);
+  const edge = { authenticator, showLimits };
+  return { clock, audit, accounts, keys, wallet, admission, catalog, fleet, engineClient, metering, ...edge };
 }
 
 function createInferenceEdge({ config, log }: AppOptions, rooms: Rooms) {
@@ -143,11 +152,13 @@ function createInferenceEdge({ config, log }: AppOptions, rooms: Rooms) {
 }
 
 /** The routes that carry the load come first: Hono asks them before any middleware of the others. */
-function composeEdges({ log, db }: AppOptions, rooms: Rooms, inference: Hono<HttpEnv>): Hono<HttpEnv> {
+function composeEdges({ config, log, db }: AppOptions, rooms: Rooms, inference: Hono<HttpEnv>): Hono<HttpEnv> {
   const app = new Hono<HttpEnv>();
   app.route('/', inference);
-  const heldPicoUsd = (organizationId: string): bigint => rooms.admission.heldMicroUsd(organizationId) * PICO_PER_MICRO;
-  app.route('/', createApi({ ...rooms, db, log, heldPicoUsd }));
+  const heldPicoUsd = async (organizationId: string): Promise<bigint> =>
+    (await rooms.admission.heldMicroUsd(organizationId)) * PICO_PER_MICRO;
+  const { bodyStallTimeoutMs } = config;
+  app.route('/', createApi({ ...rooms, db, log, heldPicoUsd, bodyStallTimeoutMs }));
   installFallbacks(app, log);
   return app;
 }

@@ -14,7 +14,7 @@ describe.each(['/v1/projects', '/api/v1/projects'])('%s', (path) => {
     expect(body.error.details).toEqual([
       { field: 'name', message: 'is missing' },
       { field: 'description', message: 'must be a string' },
-      { field: 'visibility', message: 'must be one of private, organization' },
+      { field: 'visibility', message: 'must be one of private, public' },
       { field: 'colour', message: 'is not known here' },
       { field: 'archived', message: 'is not known here' },
     ]);
@@ -108,7 +108,7 @@ describe.each(['/v1/projects', '/api/v1/projects'])('%s', (path) => {
     });
     expect(made.headers.get('location')).toBe(`${path}/${made.body.id}`);
     expect((await ask(made.headers.get('location') ?? '', { key })).body).toEqual(made.body);
-    const patch = { description: '', visibility: 'organization' };
+    const patch = { description: '', visibility: 'public' };
     const changed = await ask(`${path}/${made.body.id}`, { key, method: 'PATCH', body: patch });
     expect([changed.status, changed.body]).toEqual([200, { ...made.body, ...patch }]);
     const archived = await ask(`${path}/${made.body.id}/archive`, { key, method: 'POST' });

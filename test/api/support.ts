@@ -98,6 +98,7 @@ export async function startApi(options: TestApiOptions = {}): Promise<TestApi> {
     log,
     authenticator: createAuthenticator(rooms),
     heldPicoUsd: () => 0n,
+    showLimits: () => ({}),
     ...stall,
   });
   const listener = getRequestListener(app.fetch, { overrideGlobalObjects: false, autoCleanupIncoming: false });

@@ -4,7 +4,7 @@ import { connect, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll } from 'vitest';
-import { startGateway, type RequestOptions, type TestGateway } from '../support/gateway.ts';
+import { liftLimits, startGateway, type RequestOptions, type TestGateway } from '../support/gateway.ts';
 
 /** JSON of any shape; tests compare it. */
 // eslint-disable-next-line typescript/no-explicit-any
@@ -214,5 +214,6 @@ export async function openOrganization(gateway: TestGateway, usd: string | null)
     const answer = await gateway.request('/v1/wallet/credits', { body: credit });
     if (answer.status !== 201) throw new Error(await answer.text());
   }
+  await liftLimits(gateway.url, made.management_key);
   return { id: made.id, key: made.management_key };
 }

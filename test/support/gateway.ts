@@ -41,6 +41,8 @@ export interface TestGatewayOptions {
   readonly workingDirectory?: string;
   /** An existing database, which is then left alone at the end. */
   readonly databaseUrl?: string;
+  /** The first key keeps the limits that every new key has; else it has none. */
+  readonly keepLimits?: boolean;
 }
 
 const repository = new URL('../../', import.meta.url).pathname;
@@ -61,6 +63,8 @@ export async function startGateway(options: TestGatewayOptions = {}): Promise<Te
     options.workingDirectory ?? (options.enginesDir === undefined ? dirname(enginesDir) : repository);
   const app: App = await startApp({ config, log, db, dataDir, engines: loaded.engines, workingDirectory });
   const key = app.bootstrap.secret ?? config.bootstrap.key ?? '';
+
+  if (options.keepLimits !== true) await liftLimits(app.url, key);
 
   return {
     url: app.url,
@@ -86,4 +90,15 @@ export async function startGateway(options: TestGatewayOptions = {}): Promise<Te
       await rm(dataDir, { recursive: true, force: true });
     },
   };
+}
+
+/** New keys have limits, which tests of other things would run into: takes those of an organization's keys away. */
+export async function liftLimits(url: string, key: string): Promise<void> {
+  const headers = { authorization: `Bearer ${key}`, 'content-type': 'application/json' };
+  const keys = (await (await fetch(new URL('/v1/keys', url), { headers })).json()) as { data: { id: string }[] };
+  const body = JSON.stringify({ requests_per_minute: null, max_concurrency: null });
+  for (const { id } of keys.data) {
+    const patched = await fetch(new URL(`/v1/keys/${id}`, url), { method: 'PATCH', headers, body });
+    if (!patched.ok) throw new Error(`the limits of the first key could not be lifted: ${await patched.text()}`);
+  }
 }

@@ -71,7 +71,7 @@ export async function insertOrganization(
   });
   const project = await insertProject(
     context,
-    { organizationId: organization.id, name: 'default', description: '', visibility: 'organization' },
+    { organizationId: organization.id, name: 'default', description: '', visibility: 'private' },
     actor,
   );
   return { organization: toOrganization(organization), ownerId, project };

@@ -10,7 +10,7 @@ import type { ChangeContext } from './change.ts';
 import { projects } from './schema.ts';
 
 /** Who may see a project: its members alone, or everybody in the organization. */
-export const projectVisibilities = ['private', 'organization'] as const;
+export const projectVisibilities = ['private', 'public'] as const;
 export type ProjectVisibility = (typeof projectVisibilities)[number];
 
 /** Where requests and keys belong inside an organization. Ids are UUIDs. */

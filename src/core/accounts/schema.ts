@@ -50,7 +50,7 @@ export const projects = pgTable(
       .references(() => organizations.id),
     name: text('name').notNull(),
     description: text('description').notNull().default(''),
-    visibility: text('visibility', { enum: ['private', 'organization'] }).notNull(),
+    visibility: text('visibility', { enum: ['private', 'public'] }).notNull(),
     archived: boolean('archived').notNull().default(false),
     createdAt: moment('created_at').notNull(),
   },

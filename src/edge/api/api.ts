@@ -5,7 +5,7 @@ import type { Accounts } from '#core/accounts/accounts.ts';
 import type { Keys } from '#core/keys/keys.ts';
 import type { Metering } from '#core/metering/metering.ts';
 import type { Wallet } from '#core/wallet/wallet.ts';
-import { type Authenticator, installFallbacks, requestId } from '#edge/http/http.ts';
+import { type Authenticator, installFallbacks, requestId, type ShowLimits } from '#edge/http/http.ts';
 import { type ApiApp, createApiApp } from './app.ts';
 import { createGuards } from './auth.ts';
 import { registerDocs } from './docs.ts';
@@ -19,12 +19,13 @@ import { registerWalletRoutes } from './wallet.ts';
 export interface ApiOptions {
   readonly db: Pick<Db, 'orm'>;
   readonly authenticator: Authenticator;
+  readonly showLimits: ShowLimits;
   readonly keys: Keys;
   readonly accounts: Accounts;
   readonly metering: Pick<Metering, 'reports'>;
   readonly wallet: Wallet;
   /** What running requests hold of an organization's balance. */
-  readonly heldPicoUsd: (organizationId: string) => bigint;
+  readonly heldPicoUsd: (organizationId: string) => bigint | Promise<bigint>;
   readonly clock: Clock;
   /** How long the next part of a request body may take; 15 seconds when absent. */
   readonly bodyStallTimeoutMs?: number;
@@ -40,7 +41,7 @@ export function createApi(options: ApiOptions): ApiApp {
   const parts = {
     ...options,
     reports,
-    guards: createGuards(options.authenticator, options.bodyStallTimeoutMs ?? bodyStallTimeoutMs),
+    guards: createGuards({ ...options, bodyStallTimeoutMs: options.bodyStallTimeoutMs ?? bodyStallTimeoutMs }),
   };
   app.use(requestId);
   installFallbacks(app, options.log);

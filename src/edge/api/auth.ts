@@ -1,6 +1,6 @@
 import type { MiddlewareHandler } from 'hono';
 import { AppError } from '#base/errors.ts';
-import { type Authenticator, type Caller, createJsonBody, type HttpEnv } from '#edge/http/http.ts';
+import { type Authenticator, type Caller, createJsonBody, type HttpEnv, type ShowLimits } from '#edge/http/http.ts';
 
 /** What stands before a route. The three that ask for a key put `caller` into the context. */
 export interface Guards {
@@ -26,12 +26,19 @@ function requirePlatformAdmin(caller: Caller): void {
   });
 }
 
-/** @param bodyStallTimeoutMs how long the next part of a body may take */
-export function createGuards(authenticator: Authenticator, bodyStallTimeoutMs: number): Guards {
+export interface GuardParts {
+  readonly authenticator: Authenticator;
+  readonly showLimits: ShowLimits;
+  /** How long the next part of a body may take. */
+  readonly bodyStallTimeoutMs: number;
+}
+
+export function createGuards({ authenticator, showLimits, bodyStallTimeoutMs }: GuardParts): Guards {
   const guard =
     (check: (caller: Caller) => void): MiddlewareHandler<HttpEnv> =>
     async (context, next) => {
       const caller = await authenticator.authenticate(context.env.incoming);
+      for (const [name, value] of Object.entries(await showLimits(caller))) context.header(name, value);
       check(caller);
       context.set('caller', caller);
       await next();

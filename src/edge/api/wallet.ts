@@ -25,7 +25,7 @@ export interface WalletRoutesParts {
   readonly guards: Guards;
   readonly wallet: Wallet;
   /** Pico-dollars that running requests of an organization hold. */
-  readonly heldPicoUsd: (organizationId: string) => bigint;
+  readonly heldPicoUsd: (organizationId: string) => bigint | Promise<bigint>;
 }
 
 /** Far above any payment, far below what the ledger's columns hold. */
@@ -147,7 +147,7 @@ export function registerWalletRoutes(app: ApiApp, parts: WalletRoutesParts): voi
   app.openapi(walletRoute(guards), async (context) => {
     const { organizationId } = context.get('caller').key;
     const balance = await wallet.balance(organizationId);
-    const held = heldPicoUsd(organizationId);
+    const held = await heldPicoUsd(organizationId);
     const amounts = { balance: formatUsd(balance), held: formatUsd(held), available: formatUsd(balance - held) };
     return context.json({ object: 'wallet' as const, ...amounts, currency: 'USD' as const }, 200);
   });

@@ -2,6 +2,7 @@ import type { Hono, MiddlewareHandler } from 'hono';
 import { AppError } from '#base/errors.ts';
 import { uuidv7 } from '#base/id.ts';
 import type { Log } from '#base/log.ts';
+import { drainBody } from './drain-body.ts';
 import type { HttpEnv } from './env.ts';
 import { createFailureHandler } from './failure.ts';
 
@@ -14,6 +15,9 @@ export const requestId: MiddlewareHandler<HttpEnv> = async (context, next) => {
     context.set('requestId', id);
     context.header('x-request-id', id);
   }
+  const { incoming, outgoing } = context.env;
+  // A request that is refused before its body is read must not keep its connection for as long as it likes.
+  if (!incoming.complete) outgoing.once('finish', () => drainBody(incoming));
   await next();
 };
 

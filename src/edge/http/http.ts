@@ -11,5 +11,7 @@ export {
 export { handleClientError } from './client-error.ts';
 export { actorOf, type Caller, type HttpContext, type HttpEnv } from './env.ts';
 export { type Problem, toAppError, ValidationError } from './failure.ts';
+export { drainBody } from './drain-body.ts';
+export { createShowLimits, limitHeaders, type ShowLimits } from './limit-headers.ts';
 export { installFallbacks, requestId } from './fallbacks.ts';
 export { createJsonBody } from './json-body.ts';

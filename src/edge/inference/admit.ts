@@ -1,10 +1,11 @@
 import { AppError } from '#base/errors.ts';
 import { formatUsd, PICO_PER_MICRO } from '#base/money.ts';
-import type { Admission, AdmitResult } from '#core/admission/admission.ts';
+import type { Admission, AdmitRefusal, KeyRef } from '#core/admission/admission.ts';
 import type { Model, PriceVersion } from '#core/catalog/catalog.ts';
 import { holdForJson, holdForStream, type HoldRequest } from '#core/wallet/wallet.ts';
 import type { Grant } from './call.ts';
 import type { InferenceEndpoint, RequestFields } from './fields.ts';
+import { limitError } from './limit-error.ts';
 import { createStreamHold } from './hold.ts';
 
 /**
@@ -39,12 +40,21 @@ function outputTokensMax(fields: RequestFields, model: Model, endpoint: Inferenc
 
 export interface AdmitJob {
   readonly requestId: string;
-  readonly organizationId: string;
-  readonly keyId: string;
+  readonly key: KeyRef;
   readonly endpoint: InferenceEndpoint;
   readonly fields: RequestFields;
   readonly model: Model;
   readonly price: PriceVersion;
+}
+
+/** Tokens counted for a request that names no limit, until its real count is known. */
+const outputTokensGuess = 256;
+const bytesPerToken = 4;
+
+/** What is reserved of the limits on tokens: the body's bytes over 4, and the output that it asks for. */
+function estimateTokens(fields: RequestFields): number {
+  const output = (fields.outputTokensMax ?? outputTokensGuess) * fields.choices * fields.prompts;
+  return Math.ceil(fields.text.length / bytesPerToken) + output;
 }
 
 interface Bounds {
@@ -82,8 +92,9 @@ function wishes(bounds: Bounds): { wantedMicroUsd: bigint; neededMicroUsd: bigin
   };
 }
 
-function refuse(result: AdmitResult & { ok: false }, neededMicroUsd: bigint): AppError {
+function refuse(result: AdmitRefusal, neededMicroUsd: bigint): AppError {
   if (result.code === 'billing_unavailable') return new AppError('billing_unavailable');
+  if (result.code !== 'insufficient_funds') return limitError(result);
   const balance = formatUsd(result.balancePicoUsd);
   const held = formatUsd(result.heldMicroUsd * PICO_PER_MICRO);
   const needed = formatUsd(neededMicroUsd * PICO_PER_MICRO);
@@ -98,14 +109,19 @@ function refuse(result: AdmitResult & { ok: false }, neededMicroUsd: bigint): Ap
 export async function admitCall(admission: Admission, job: AdmitJob): Promise<Grant> {
   const bounds = boundsOf(job);
   const { wantedMicroUsd, neededMicroUsd } = wishes(bounds);
-  const { requestId, organizationId, keyId } = job;
-  const asked = admission.admit({ requestId, organizationId, keyId, neededMicroUsd, wantedMicroUsd });
+  const asked = admission.admit({
+    ...job.key,
+    requestId: job.requestId,
+    neededMicroUsd,
+    wantedMicroUsd,
+    estimatedTokens: estimateTokens(job.fields),
+  });
   const result = asked instanceof Promise ? await asked : asked;
   if (!result.ok) throw refuse(result, neededMicroUsd);
-  return grantFor(admission, job, bounds, result.heldMicroUsd);
+  return { ...grantFor(admission, job, bounds, result.heldMicroUsd), view: result.view };
 }
 
-function grantFor(admission: Admission, job: AdmitJob, bounds: Bounds, heldMicroUsd: bigint): Grant {
+function grantFor(admission: Admission, job: AdmitJob, bounds: Bounds, heldMicroUsd: bigint): Omit<Grant, 'view'> {
   const { fields, price } = job;
   if (bounds.extends) {
     const choices = fields.choices * fields.prompts;

@@ -76,17 +76,3 @@ export async function readBody(incoming: IncomingMessage, limits: BodyLimits): P
   if (!isUtf8(body)) throw new AppError('invalid_request_error', { message: 'The request body is not UTF-8.' });
   return body.toString('latin1');
 }
-
-/** What is read on of a body that was refused, so that its sender gets to read the answer; then the socket goes. */
-const drainMs = 10_000;
-
-/** Reads on what nobody wants, for a while: a sender that is cut off in the middle never sees its refusal. */
-export function drainBody(incoming: IncomingMessage): void {
-  if (incoming.complete || incoming.destroyed) return;
-  const { socket } = incoming;
-  const late = setTimeout(() => socket.destroy(), drainMs);
-  late.unref();
-  incoming.once('close', () => clearTimeout(late));
-  incoming.once('end', () => clearTimeout(late));
-  incoming.resume();
-}

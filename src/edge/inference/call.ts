@@ -2,6 +2,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Caller } from '#edge/http/http.ts';
 import type { Model, PriceVersion } from '#core/catalog/catalog.ts';
 import type { Lease } from '#core/fleet/fleet.ts';
+import type { LimitsView } from '#core/limits/limits.ts';
 import { createAnswer, type Answer } from './answer.ts';
 import type { Stop } from './exchange.ts';
 import type { InferenceEndpoint, RequestFields } from './fields.ts';
@@ -10,6 +11,8 @@ import type { StreamHold } from './hold.ts';
 /** What admission granted. */
 export interface Grant {
   readonly heldMicroUsd: bigint;
+  /** The key's limits after this request was counted. */
+  readonly view: LimitsView;
   /** Output tokens per choice that a request with a fixed hold may have; null where its own limit stands. */
   readonly outputTokensMax: number | null;
   /** Null where the hold is the worst case: a JSON answer, a stream whose counts come too late. */

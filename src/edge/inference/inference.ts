@@ -3,7 +3,7 @@ import { Hono } from 'hono';
 import { AppError } from '#base/errors.ts';
 import { uuidv7 } from '#base/id.ts';
 import type { Fleet } from '#core/fleet/fleet.ts';
-import { requestId, type HttpContext, type HttpEnv } from '#edge/http/http.ts';
+import { requestId, type HttpContext, type HttpEnv, type ShowLimits } from '#edge/http/http.ts';
 import { createCall } from './call.ts';
 import type { Stop } from './exchange.ts';
 import type { InferenceEndpoint } from './fields.ts';
@@ -20,7 +20,7 @@ export interface Inference {
   drain(timeoutMs: number): Promise<void>;
 }
 
-export type InferenceParts = Omit<PathParts, 'running'> & { readonly fleet: Fleet };
+export type InferenceParts = Omit<PathParts, 'running'> & { readonly fleet: Fleet; readonly showLimits: ShowLimits };
 
 const endpoints: readonly InferenceEndpoint[] = ['/v1/chat/completions', '/v1/completions', '/v1/embeddings'];
 const drainPollMs = 50;
@@ -40,7 +40,8 @@ export function createInference(parts: InferenceParts): Inference {
     });
   }
   const known = async (context: HttpContext): Promise<void> => {
-    await parts.authenticator.authenticate(context.env.incoming);
+    const caller = await parts.authenticator.authenticate(context.env.incoming);
+    for (const [name, value] of Object.entries(await parts.showLimits(caller))) context.header(name, value);
   };
   app.get('/v1/models', requestId, async (context) => {
     await known(context);

@@ -2,13 +2,20 @@ import { AppError } from '#base/errors.ts';
 import { formatUsd } from '#base/money.ts';
 import type { Clock } from '#base/clock.ts';
 import type { Log } from '#base/log.ts';
-import type { Admission } from '#core/admission/admission.ts';
+import type { Admission, KeyRef } from '#core/admission/admission.ts';
 import type { Catalog, Model, PriceVersion } from '#core/catalog/catalog.ts';
 import { costOf, createStreamMeter, noUsage, type Metering, type Usage } from '#core/metering/metering.ts';
 import type { Routing } from '#core/routing/routing.ts';
-import { requireOpenProject, toAppError, type Authenticator, type Caller } from '#edge/http/http.ts';
+import {
+  drainBody,
+  limitHeaders,
+  requireOpenProject,
+  toAppError,
+  type Authenticator,
+  type Caller,
+} from '#edge/http/http.ts';
 import { admitCall } from './admit.ts';
-import { ClientGoneError, drainBody, readBody, type BodyLimits } from './body.ts';
+import { ClientGoneError, readBody, type BodyLimits } from './body.ts';
 import { stopCall, type Call, type Grant } from './call.ts';
 import { chooseModel } from './choose-model.ts';
 import { engineBody } from './engine-body.ts';
@@ -55,6 +62,7 @@ export async function serveInference(parts: PathParts, call: Call): Promise<void
   } catch (error) {
     ending = endingOf(call, error);
   }
+  await showLimits(parts, call);
   await finish(parts, call, ending);
   drainBody(call.incoming);
 }
@@ -102,15 +110,31 @@ interface Known {
 
 async function admit(parts: PathParts, call: Call, known: Known & { readonly caller: Caller }): Promise<Grant> {
   const { fields, model, price } = known;
-  const { id: keyId, organizationId } = known.caller.key;
   const { requestId, endpoint } = call;
-  const grant = await admitCall(parts.admission, { requestId, organizationId, keyId, endpoint, fields, model, price });
+  const key = keyRefOf(known.caller);
+  const grant = await admitCall(parts.admission, { requestId, key, endpoint, fields, model, price });
   call.fields = fields;
   call.price = price;
   call.grant = grant;
   call.admittedMs = parts.clock.monotonicMs();
+  setLimitHeaders(call, limitHeaders(grant.view));
   if (grant.outputTokensMax !== null) call.answer.setHeader('x-headgate-max-tokens', String(grant.outputTokensMax));
   return grant;
+}
+
+function keyRefOf({ key }: Caller): KeyRef {
+  return { organizationId: key.organizationId, keyId: key.id, limits: key };
+}
+
+function setLimitHeaders(call: Call, headers: Readonly<Record<string, string>>): void {
+  for (const [name, value] of Object.entries(headers)) call.answer.setHeader(name, value);
+}
+
+/** A request that was refused before its limits were asked shows them as they stand. */
+async function showLimits(parts: PathParts, call: Call): Promise<void> {
+  if (call.caller === null || call.grant !== null || call.answer.gone) return;
+  const view = parts.admission.view(keyRefOf(call.caller));
+  setLimitHeaders(call, limitHeaders(view instanceof Promise ? await view : view));
 }
 
 /** Finds a replica; where the model is cold, waits for its start with signs of life on streams. */

@@ -1,5 +1,6 @@
 import { AppError } from '#base/errors.ts';
 import { PICO_PER_MICRO } from '#base/money.ts';
+import type { Settlement } from '#core/admission/admission.ts';
 import { costOf, noUsage, type UsageRecord } from '#core/metering/metering.ts';
 import type { Call, Grant } from './call.ts';
 import type { Ending } from './exchange.ts';
@@ -7,6 +8,8 @@ import type { PathParts } from './path.ts';
 
 /** Status that a record shows for a client that left before it had one. */
 const clientClosedStatus = 499;
+
+const nothingUsed: Settlement = { chargedPicoUsd: 0n, tokens: 0 };
 
 type FinishParts = Pick<PathParts, 'admission' | 'metering' | 'clock' | 'log' | 'settleTimeoutMs'>;
 
@@ -96,16 +99,17 @@ function recordOf(parts: FinishParts, call: Call, grant: Grant, ending: Ending):
 async function settle(parts: FinishParts, call: Call, grant: Grant, ending: Ending): Promise<Ending> {
   const record = recordOf(parts, call, grant, ending);
   if (record === null) {
-    parts.admission.settle(call.requestId, 0n);
+    parts.admission.settle(call.requestId, nothingUsed);
     return ending;
   }
   const written = parts.metering.settle(record).then(
     () => {
-      parts.admission.settle(record.id, record.costPicoUsd);
+      const tokens = record.usage.inputTokens + record.usage.outputTokens;
+      parts.admission.settle(record.id, { chargedPicoUsd: record.costPicoUsd, tokens });
       return true;
     },
     () => {
-      parts.admission.settle(record.id, 0n);
+      parts.admission.settle(record.id, nothingUsed);
       return false;
     },
   );

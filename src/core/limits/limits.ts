@@ -1,0 +1,149 @@
+/**
+ * The limits of a key as pure decisions: from what a key has used and what a request asks to yes, or which limit says
+ * no and until when. Admission keeps the state, here or in Redis; both ask the same rules.
+ *
+ * A minute is a window of 60 s that begins with the key's first counted request; nothing comes back inside it. Tokens
+ * are reserved by estimate and corrected when the request is settled: what was used beyond the limit is debt that the
+ * next windows pay off, one limit each. A month is a UTC calendar month. Null is unlimited.
+ */
+
+export interface KeyLimits {
+  readonly requestsPerMinute: number | null;
+  readonly maxConcurrency: number | null;
+  readonly tokensPerMinute: number | null;
+  readonly monthlyTokenLimit: number | null;
+}
+
+/** What a key has used. */
+export interface KeyUse {
+  /** Milliseconds since the Unix epoch at which the window began; 0 before the first counted request. */
+  windowStartMs: number;
+  requests: number;
+  /** Tokens of this window: reserved, corrected, and debt of earlier ones. */
+  tokens: number;
+  /** Tokens of the UTC month, reserved ones included; only kept for keys that have a monthly limit. */
+  monthTokens: number;
+  running: number;
+}
+
+export type LimitCode =
+  | 'rate_limit_exceeded'
+  | 'tokens_limit_exceeded'
+  | 'monthly_quota_exceeded'
+  | 'concurrency_limit_exceeded';
+
+/** One limit as headers show it. */
+export interface LimitView {
+  readonly limit: number;
+  readonly remaining: number;
+  /** Milliseconds since the Unix epoch at which `remaining` is whole again. */
+  readonly resetAtMs: number;
+}
+
+/** What headers say of a key's limits; null where there is none. */
+export interface LimitsView {
+  readonly requests: LimitView | null;
+  readonly tokens: LimitView | null;
+}
+
+export interface LimitRefusal {
+  readonly code: LimitCode;
+  /** A sole caller that waits this long is not refused again; for concurrency an estimate. */
+  readonly retryAfterMs: number;
+  readonly view: LimitView;
+}
+
+export const windowMs = 60_000;
+const concurrencyRetryMs = 1000;
+
+export const unusedKey = (): KeyUse => ({ windowStartMs: 0, requests: 0, tokens: 0, monthTokens: 0, running: 0 });
+
+/** First moment of the UTC month after the one of `nowMs`. */
+export function nextMonthMs(nowMs: number): number {
+  const date = new Date(nowMs);
+  return Date.UTC(date.getUTCFullYear(), date.getUTCMonth() + 1, 1);
+}
+
+/** First moment of the UTC month of `nowMs`. */
+export function monthStartMs(nowMs: number): number {
+  const date = new Date(nowMs);
+  return Date.UTC(date.getUTCFullYear(), date.getUTCMonth(), 1);
+}
+
+/** Closes a window that is over: its requests are forgotten, and each window gone by pays off one limit of tokens. */
+export function rollWindow(use: KeyUse, limits: KeyLimits, nowMs: number): void {
+  if (use.windowStartMs === 0) return;
+  const windows = Math.floor((nowMs - use.windowStartMs) / windowMs);
+  if (windows < 1) return;
+  use.requests = 0;
+  use.tokens = Math.max(0, use.tokens - windows * (limits.tokensPerMinute ?? use.tokens));
+  // Debt goes on being paid at this pace until a counted request begins a window of its own.
+  use.windowStartMs = use.tokens > 0 ? use.windowStartMs + windows * windowMs : 0;
+}
+
+/** Counts a request that is admitted; the first one of a window begins it. */
+export function countAdmitted(use: KeyUse, nowMs: number): void {
+  if (use.requests === 0) use.windowStartMs = nowMs;
+  use.requests += 1;
+  use.running += 1;
+}
+
+/** What a request reserves of a limit: never more than the limit itself, or it could never be admitted. */
+export function reserve(estimatedTokens: number, limit: number | null): number {
+  return limit === null ? 0 : Math.min(estimatedTokens, limit);
+}
+
+/**
+ * Whether a request may run, beside what else the key does. The window must have been rolled.
+ * @returns null for yes, else the first limit that says no: month, requests, tokens, concurrency
+ */
+export function refuseByLimits(
+  use: KeyUse,
+  limits: KeyLimits,
+  estimatedTokens: number,
+  nowMs: number,
+): LimitRefusal | null {
+  const { monthlyTokenLimit, requestsPerMinute, tokensPerMinute, maxConcurrency } = limits;
+  if (monthlyTokenLimit !== null && use.monthTokens + reserve(estimatedTokens, monthlyTokenLimit) > monthlyTokenLimit) {
+    return refusal('monthly_quota_exceeded', viewOf(monthlyTokenLimit, use.monthTokens, nextMonthMs(nowMs)), nowMs);
+  }
+  if (requestsPerMinute !== null && use.requests >= requestsPerMinute) {
+    return refusal('rate_limit_exceeded', viewOf(requestsPerMinute, use.requests, windowEndMs(use, nowMs)), nowMs);
+  }
+  if (tokensPerMinute !== null) {
+    const over = use.tokens + reserve(estimatedTokens, tokensPerMinute) - tokensPerMinute;
+    if (over > 0) {
+      const windows = Math.ceil(over / tokensPerMinute);
+      const freeAtMs = windowEndMs(use, nowMs) + (windows - 1) * windowMs;
+      return refusal('tokens_limit_exceeded', viewOf(tokensPerMinute, use.tokens, freeAtMs), nowMs);
+    }
+  }
+  if (maxConcurrency !== null && use.running >= maxConcurrency) {
+    const view = viewOf(maxConcurrency, use.running, nowMs + concurrencyRetryMs);
+    return refusal('concurrency_limit_exceeded', view, nowMs);
+  }
+  return null;
+}
+
+/** Limits for headers, as they stand now. The window must have been rolled. */
+export function viewLimits(use: KeyUse, limits: KeyLimits, nowMs: number): LimitsView {
+  const { requestsPerMinute, tokensPerMinute } = limits;
+  const endMs = windowEndMs(use, nowMs);
+  return {
+    requests: requestsPerMinute === null ? null : viewOf(requestsPerMinute, use.requests, endMs),
+    tokens: tokensPerMinute === null ? null : viewOf(tokensPerMinute, use.tokens, endMs),
+  };
+}
+
+/** A window that has not begun is whole now. */
+function windowEndMs(use: KeyUse, nowMs: number): number {
+  return use.windowStartMs === 0 ? nowMs : use.windowStartMs + windowMs;
+}
+
+function viewOf(limit: number, used: number, resetAtMs: number): LimitView {
+  return { limit, remaining: Math.max(0, limit - used), resetAtMs };
+}
+
+function refusal(code: LimitCode, view: LimitView, nowMs: number): LimitRefusal {
+  return { code, view, retryAfterMs: Math.max(1, view.resetAtMs - nowMs) };
+}
