@@ -83,11 +83,6 @@ export class AppError extends Error {
   }
 }
 
-/** All codes with their default status and type, for documentation and tests. */
-export function listErrorCodes(): { code: ErrorCode; status: number; type: ErrorType }[] {
-  return Object.entries(errorTable).map(([code, { status, type }]) => ({ code: code as ErrorCode, status, type }));
-}
-
 /** The body of an error as OpenAI's clients read it. */
 export function errorEnvelope(error: AppError): {
   error: { message: string; type: ErrorType; code: ErrorCode; param: string | null };

@@ -14,13 +14,16 @@ const anyObject = fc.dictionary(
 );
 const anySpacing = fc.constantFrom(undefined, 1, 2, '\t');
 
-/** Writes some characters of a JSON text's strings as \u escapes, which changes its bytes and not its meaning. */
+/** Writes some letters of a JSON text's strings as \u escapes, which changes its bytes and not its meaning. */
 function escapeSome(text: string, every: number): string {
   let seen = 0;
-  return text.replace(/(?<!\\.{0,4})[a-zA-Z](?=[^"\\]*"\s*:)/g, (letter) => {
+  const escapeLetter = (token: string): string => {
+    if (token.length > 1) return token;
     seen += 1;
-    return seen % every === 0 ? `\\u${letter.charCodeAt(0).toString(16).padStart(4, '0')}` : letter;
-  });
+    return seen % every === 0 ? `\u${token.charCodeAt(0).toString(16).padStart(4, '0')}` : token;
+  };
+  const strings = /"(?:[^"\]|\.)*"/gs;
+  return text.replace(strings, (string) => string.replace(/\u[0-9a-f]{4}|\.|[a-zA-Z]/gs, escapeLetter));
 }
 
 describe('the scanner of JSON objects', () => {
