@@ -20,10 +20,10 @@ function escapeSome(text: string, every: number): string {
   const escapeLetter = (token: string): string => {
     if (token.length > 1) return token;
     seen += 1;
-    return seen % every === 0 ? `\u${token.charCodeAt(0).toString(16).padStart(4, '0')}` : token;
+    return seen % every === 0 ? `\\u${token.charCodeAt(0).toString(16).padStart(4, '0')}` : token;
   };
-  const strings = /"(?:[^"\]|\.)*"/gs;
-  return text.replace(strings, (string) => string.replace(/\u[0-9a-f]{4}|\.|[a-zA-Z]/gs, escapeLetter));
+  const strings = /"(?:[^"\\]|\\.)*"/gs;
+  return text.replace(strings, (string) => string.replace(/\\u[0-9a-f]{4}|\\.|[a-zA-Z]/gs, escapeLetter));
 }
 
 describe('the scanner of JSON objects', () => {
