@@ -6,7 +6,7 @@ import { createGroupCommit } from './group-commit.ts';
 import type { UsageRecord } from './record.ts';
 import { createRefusals } from './refusals.ts';
 import { createReports, type Reports } from './reports.ts';
-import { ensurePartitions, recordStatement, type RefusalKey } from './writer.ts';
+import { ensurePartitions, recordParts, type RefusalKey } from './writer.ts';
 
 /**
  * The books of usage. While a stream passes, meters read the engine's own counts; when a request ends, its record,
@@ -47,11 +47,10 @@ export function createMetering({ db, clock, log, wallet }: MeteringOptions): Met
       const charges = records
         .filter(({ costPicoUsd }) => costPicoUsd > 0n)
         .map(({ id, organizationId, costPicoUsd }) => ({ requestId: id, organizationId, amountPicoUsd: costPicoUsd }));
-      await db.sql.begin(async (sql) => {
-        // Both are sent at once; Postgres runs them in this order, so the wallets' rows are locked last.
-        const recorded = recordStatement(sql, records);
-        await Promise.all(charges.length === 0 ? [recorded] : [recorded, wallet.chargeStatement(sql, charges)]);
-      });
+      // One statement is a transaction of its own, in one round trip; the wallets' rows are locked last in it.
+      const booked = recordParts(db.sql, records);
+      if (charges.length === 0) await db.sql`with ${booked} select count(*) from booked`;
+      else await wallet.chargeStatement(db.sql, charges, booked);
     },
   });
   const refusals = createRefusals({ db, clock, log });

@@ -1,4 +1,4 @@
-import type { Sql, TransactionSql } from 'postgres';
+import type { PendingQuery, Row, Sql } from 'postgres';
 import type { Clock } from '#base/clock.ts';
 import type { Db } from '#base/db.ts';
 import { uuidLowerBound, uuidTimeMs } from '#base/id.ts';
@@ -38,12 +38,13 @@ function toRow(record: UsageRecord): Record<string, string | number | boolean | 
 }
 
 /**
- * One statement for a batch: the records, and the hourly sums of those that are new. A record that is there already
- * counts nothing, so a batch may be repeated. Sums are taken in the order of their key, the same for every writer.
+ * A batch as parts of a WITH clause: the records, and in `booked` the hourly sums of those that are new. A record that
+ * is there already counts nothing, so a batch may be repeated. Sums are taken in the order of their key, the same for
+ * every writer.
  */
-export function recordStatement(sql: TransactionSql, records: readonly UsageRecord[]) {
+export function recordParts(sql: Sql, records: readonly UsageRecord[]): PendingQuery<Row[]> {
   return sql`
-    with incoming as (
+    incoming as (
       select * from json_to_recordset(${JSON.stringify(records.map(toRow))}::text::json) as t(
         id uuid, organization_id uuid, project_id uuid, key_id uuid, model text, endpoint text, stream boolean,
         status integer, outcome text, reason text, cache_hit boolean, input_tokens bigint, input_cached_tokens bigint,
@@ -60,25 +61,27 @@ export function recordStatement(sql: TransactionSql, records: readonly UsageReco
       from incoming order by id
       on conflict (id) do nothing
       returning id
-    )
-    insert into usage_hourly as h (organization_id, hour, key_id, project_id, model, requests, completed, aborted,
-      ended, failed, cache_hits, input_tokens, input_cached_tokens, output_tokens, output_reasoning_tokens, cost)
-    select organization_id, hour, key_id, project_id, model, count(*),
-      count(*) filter (where outcome = 'completed'), count(*) filter (where outcome = 'aborted'),
-      count(*) filter (where outcome = 'ended'), count(*) filter (where outcome = 'failed'),
-      count(*) filter (where cache_hit), sum(input_tokens), sum(input_cached_tokens), sum(output_tokens),
-      sum(output_reasoning_tokens), sum(cost)
-    from incoming join inserted using (id)
-    group by organization_id, hour, key_id, project_id, model
-    order by organization_id, hour, key_id, project_id, model
-    on conflict (organization_id, hour, key_id, project_id, model) do update set
-      requests = h.requests + excluded.requests, completed = h.completed + excluded.completed,
-      aborted = h.aborted + excluded.aborted, ended = h.ended + excluded.ended, failed = h.failed + excluded.failed,
-      cache_hits = h.cache_hits + excluded.cache_hits, input_tokens = h.input_tokens + excluded.input_tokens,
-      input_cached_tokens = h.input_cached_tokens + excluded.input_cached_tokens,
-      output_tokens = h.output_tokens + excluded.output_tokens,
-      output_reasoning_tokens = h.output_reasoning_tokens + excluded.output_reasoning_tokens,
-      cost = h.cost + excluded.cost`;
+    ), booked as (
+      insert into usage_hourly as h (organization_id, hour, key_id, project_id, model, requests, completed, aborted,
+        ended, failed, cache_hits, input_tokens, input_cached_tokens, output_tokens, output_reasoning_tokens, cost)
+      select organization_id, hour, key_id, project_id, model, count(*),
+        count(*) filter (where outcome = 'completed'), count(*) filter (where outcome = 'aborted'),
+        count(*) filter (where outcome = 'ended'), count(*) filter (where outcome = 'failed'),
+        count(*) filter (where cache_hit), sum(input_tokens), sum(input_cached_tokens), sum(output_tokens),
+        sum(output_reasoning_tokens), sum(cost)
+      from incoming join inserted using (id)
+      group by organization_id, hour, key_id, project_id, model
+      order by organization_id, hour, key_id, project_id, model
+      on conflict (organization_id, hour, key_id, project_id, model) do update set
+        requests = h.requests + excluded.requests, completed = h.completed + excluded.completed,
+        aborted = h.aborted + excluded.aborted, ended = h.ended + excluded.ended, failed = h.failed + excluded.failed,
+        cache_hits = h.cache_hits + excluded.cache_hits, input_tokens = h.input_tokens + excluded.input_tokens,
+        input_cached_tokens = h.input_cached_tokens + excluded.input_cached_tokens,
+        output_tokens = h.output_tokens + excluded.output_tokens,
+        output_reasoning_tokens = h.output_reasoning_tokens + excluded.output_reasoning_tokens,
+        cost = h.cost + excluded.cost
+      returning 1
+    )`;
 }
 
 export interface RefusalKey {

@@ -9,6 +9,12 @@ export interface Charge {
   readonly amountPicoUsd: bigint;
 }
 
+export interface ChargeBatch {
+  readonly charges: readonly Charge[];
+  readonly now: Date;
+  readonly booked?: PendingQuery<Row[]> | undefined;
+}
+
 /**
  * One statement that charges a batch: a ledger entry per request that has none yet, and the balances of their
  * organizations. Charging a request again changes nothing; two transactions that charge the same request at the same
@@ -21,9 +27,11 @@ export interface Charge {
  * The look-up of earlier entries is a scalar subquery because it then stays one index probe per row, also in a plan
  * that was prepared while the ledger was empty.
  * @param sql a transaction, or several statements' pipeline in one
+ * @param batch.booked parts of a WITH clause that write what is charged for, of which the last is called `booked`; they are
+ *   part of the statement, and done before a wallet is locked
  * @throws RangeError for an amount that is not above zero
  */
-export function chargeStatement(sql: ISql, charges: readonly Charge[], now: Date): PendingQuery<Row[]> {
+export function chargeStatement(sql: ISql, { charges, now, booked }: ChargeBatch): PendingQuery<Row[]> {
   const byRequest = new Map<string, Charge>();
   for (const charge of charges) {
     if (charge.amountPicoUsd <= 0n) throw new RangeError(`request ${charge.requestId} charges nothing`);
@@ -36,11 +44,14 @@ export function chargeStatement(sql: ISql, charges: readonly Charge[], now: Date
   const amounts = arrayText(rows.map((row) => row.amountPicoUsd.toString()));
   // As text: the pool is shared with drizzle, which takes the driver's own handling of dates away.
   const at = now.toISOString();
+  const first = booked === undefined ? sql`` : sql`${booked},`;
+  // Reading a part to its end is what makes Postgres run it before the others.
+  const isBooked = booked === undefined ? sql`` : sql`(SELECT count(*) FROM booked) IS NOT NULL AND`;
   return sql`
-    WITH fresh AS MATERIALIZED (
+    WITH ${first} fresh AS MATERIALIZED (
       SELECT i.* FROM unnest(${entryIds}::uuid[], ${requestIds}::uuid[], ${organizationIds}::uuid[], ${amounts}::numeric[])
         AS i(entry_id, request_id, organization_id, amount)
-      WHERE (SELECT e.request_id FROM ledger_entries e WHERE e.request_id = i.request_id) IS NULL
+      WHERE ${isBooked} (SELECT e.request_id FROM ledger_entries e WHERE e.request_id = i.request_id) IS NULL
     ), charged AS (
       INSERT INTO wallets AS w (organization_id, currency, balance, updated_at)
       SELECT organization_id, 'USD', -sum(amount), ${at}::timestamptz FROM fresh

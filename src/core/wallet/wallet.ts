@@ -46,8 +46,11 @@ export interface Wallet {
    * @throws RangeError for an amount of zero
    */
   adjust(booking: Booking): Promise<BookingResult>;
-  /** The one statement that charges a batch of settled requests, see charge.ts; run it last in the transaction. */
-  chargeStatement(sql: ISql, charges: readonly Charge[]): PendingQuery<Row[]>;
+  /**
+   * The one statement that charges a batch of settled requests, see charge.ts; run it last in the transaction. `booked`
+   * are parts of a WITH clause that are to be done in the same statement, before a wallet is locked.
+   */
+  chargeStatement(sql: ISql, charges: readonly Charge[], booked?: PendingQuery<Row[]>): PendingQuery<Row[]>;
   /** An organization's entries, newest first. */
   ledger(organizationId: string, page: LedgerPageRequest): Promise<LedgerPage>;
   /** Whether the balance is what the ledger adds up to; reads the whole ledger, so it is for audits. */
@@ -96,7 +99,7 @@ export function createWallet({ db, clock, audit }: WalletOptions): Wallet {
     credit: (booking) => bookings.track(booking.organizationId, bookAlone('credit', booking)),
     creditIn: (tx, booking) => bookWithin(tx, 'credit', booking),
     adjust: (booking) => bookings.track(booking.organizationId, bookAlone('adjustment', booking)),
-    chargeStatement: (sql, charges) => chargeStatement(sql, charges, now()),
+    chargeStatement: (sql, charges, booked) => chargeStatement(sql, { charges, now: now(), booked }),
     ledger: (organizationId, page) => readLedgerPage(db, organizationId, page),
     verify: (organizationId) => proveLedger(db, organizationId),
     onCredit(listener) {
