@@ -43,11 +43,14 @@ export async function migrateDb(url: string): Promise<void> {
   }
 }
 
-/** Whether an error says that the database cannot be reached, rather than that it refused a statement. */
+/**
+ * Whether an error says that the database cannot be reached or cannot work (class 53: out of disk, memory or
+ * connections; 25006: a stand-by that takes no writes), rather than that it refused a statement.
+ */
 export function isConnectionError(error: unknown): boolean {
   const code = errorCode(error);
   if (code === null) return false;
-  return /^(CONNECT|CONNECTION_|ECONN|ENOTFOUND|EPIPE|ETIMEDOUT|EHOSTUNREACH|08|57P0)/.test(code);
+  return /^(CONNECT|CONNECTION_|ECONN|ENOTFOUND|EPIPE|ETIMEDOUT|EHOSTUNREACH|08|53|57P0|25006)/.test(code);
 }
 
 /** Whether Postgres gave a transaction up for the sake of another: deadlock or serialization failure. */

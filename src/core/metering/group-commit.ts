@@ -1,3 +1,4 @@
+import type { Clock } from '#base/clock.ts';
 import type { Log } from '#base/log.ts';
 import { isConnectionError, isConflictOfTransactions } from '#base/db.ts';
 
@@ -8,16 +9,19 @@ import { isConnectionError, isConflictOfTransactions } from '#base/db.ts';
  */
 export interface GroupCommitOptions<Item> {
   readonly log: Log;
+  readonly clock: Clock;
   readonly batchMax: number;
   /** Writes all items or none; must be safe to repeat when it is not known whether an earlier try took effect. */
   readonly write: (items: readonly Item[]) => Promise<void>;
   readonly retryDelayMs: number;
+  /** A commit that takes longer than this counts as a store that is away: drivers may reconnect for ever in silence. */
+  readonly stallMs: number;
 }
 
 export interface GroupCommit<Item> {
   /** Resolves when the item is durable; rejects only when the store refused this very item. */
   add(item: Item): Promise<void>;
-  /** False while the last try of the current batch failed because the store is away. */
+  /** False while the last try of the current batch failed because the store is away, or says nothing at all. */
   readonly healthy: boolean;
   /** Items that are not durable yet. */
   readonly pending: number;
@@ -38,16 +42,24 @@ export function createGroupCommit<Item>(options: GroupCommitOptions<Item>): Grou
 }
 
 class CommitQueue<Item> implements GroupCommit<Item> {
-  healthy = true;
   readonly #options: GroupCommitOptions<Item>;
   #queue: Waiting<Item>[] = [];
   #inFlight = 0;
+  /** Monotonic milliseconds at which the try that is running began. */
+  #tryingSinceMs: number | null = null;
+  #answers = true;
   #running = false;
   #stopped = false;
   #idlers: (() => void)[] = [];
 
   constructor(options: GroupCommitOptions<Item>) {
     this.#options = options;
+  }
+
+  get healthy(): boolean {
+    if (!this.#answers || this.#tryingSinceMs === null) return this.#answers;
+    const { clock, stallMs } = this.#options;
+    return clock.monotonicMs() - this.#tryingSinceMs < stallMs;
   }
 
   get pending(): number {
@@ -88,7 +100,8 @@ class CommitQueue<Item> implements GroupCommit<Item> {
     const error = await this.#writeUntilKnown(batch);
     if (error === null) {
       for (const waiting of batch) waiting.resolve();
-    } else if (batch.length === 1 || this.#stopped) {
+    } else if (batch.length === 1 || isConnectionError(error)) {
+      // A store that is away comes here only once stop() has given up waiting for it.
       const items = batch.map(({ item }) => item);
       this.#options.log.error({ err: error, items }, 'the books refused a record');
       for (const waiting of batch) waiting.reject(error);
@@ -101,20 +114,23 @@ class CommitQueue<Item> implements GroupCommit<Item> {
 
   /** Null once the batch is written, else why the store refused it. */
   async #writeUntilKnown(batch: readonly Waiting<Item>[]): Promise<unknown> {
-    const { write, log, retryDelayMs } = this.#options;
+    const { write, log, retryDelayMs, clock } = this.#options;
     for (;;) {
       try {
+        this.#tryingSinceMs = clock.monotonicMs();
         await write(batch.map(({ item }) => item));
-        this.healthy = true;
+        this.#answers = true;
         return null;
       } catch (error) {
         // A deadlock or the like says nothing of the items: the same batch goes through when it is tried again.
         if (isConflictOfTransactions(error)) continue;
         if (!isConnectionError(error)) return error;
-        if (this.healthy) log.error({ err: error, pending: this.pending }, 'the books cannot be written; trying again');
-        this.healthy = false;
+        if (this.#answers) log.error({ err: error, pending: this.pending }, 'the books cannot be written; trying again');
+        this.#answers = false;
         if (this.#stopped) return error;
         await new Promise((resolve) => setTimeout(resolve, retryDelayMs));
+      } finally {
+        this.#tryingSinceMs = null;
       }
     }
   }

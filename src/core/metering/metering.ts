@@ -37,12 +37,15 @@ export interface MeteringOptions {
 
 const batchMax = 500;
 const retryDelayMs = 250;
+const stallMs = 3_000;
 
 export function createMetering({ db, clock, log, wallet }: MeteringOptions): Metering {
   const commits = createGroupCommit<UsageRecord>({
     log,
+    clock,
     batchMax,
     retryDelayMs,
+    stallMs,
     async write(records) {
       const charges = records
         .filter(({ costPicoUsd }) => costPicoUsd > 0n)
@@ -62,10 +65,15 @@ export function createMetering({ db, clock, log, wallet }: MeteringOptions): Met
     ensurePartitions: () => ensurePartitions(db, clock),
     reports: createReports({ db }),
     async close(timeoutMs) {
-      const late = setTimeout(() => commits.stop(), timeoutMs);
-      await commits.idle();
+      let late: NodeJS.Timeout | undefined;
+      const givenUp = new Promise<void>((resolve) => {
+        late = setTimeout(() => {
+          commits.stop();
+          resolve();
+        }, timeoutMs);
+      });
+      await Promise.race([commits.idle().then(() => refusals.flush()), givenUp]);
       clearTimeout(late);
-      await refusals.flush();
     },
     get healthy() {
       return commits.healthy;

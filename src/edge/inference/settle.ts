@@ -114,7 +114,13 @@ async function settle(parts: FinishParts, call: Call, grant: Grant, ending: Endi
     },
   );
   const isWritten = await inTime(written, parts.settleTimeoutMs);
-  return isWritten ? ending : { ...ending, outcome: 'failed', error: new AppError('billing_unavailable'), last: '' };
+  return isWritten ? ending : { ...ending, outcome: 'failed', error: notBooked(), last: '' };
+}
+
+/** The record still waits for the books to come back, and is charged then: this must not say that nothing was. */
+function notBooked(): AppError {
+  const message = 'The answer is complete, but the books cannot be written at the moment; it is charged when they can.';
+  return new AppError('billing_unavailable', { message, headers: { 'retry-after': '2' } });
 }
 
 /** What a promise says, or false when it does not say it in time. */
