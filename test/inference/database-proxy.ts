@@ -1,0 +1,77 @@
+import { connect, createServer, type Server, type Socket } from 'node:net';
+
+/** A TCP proxy before Postgres, so that a test can take the database away and give it back. */
+export interface DatabaseProxy {
+  /** The database's URL through the proxy. */
+  readonly url: string;
+  /** Breaks every connection and takes no new one. */
+  cut(): void;
+  restore(): void;
+  /** Lets the next commit reach the database, and breaks the connection before its answer comes back. */
+  loseNextCommit(): void;
+  /** Commits whose answer was lost. */
+  readonly lost: number;
+  close(): Promise<void>;
+}
+
+export async function startDatabaseProxy(databaseUrl: string): Promise<DatabaseProxy> {
+  const target = new URL(databaseUrl);
+  const sockets = new Set<Socket>();
+  let away = false;
+  let losing = false;
+  let lost = 0;
+
+  const server: Server = createServer((client) => {
+    if (away) {
+      client.destroy();
+      return;
+    }
+    const database = connect(Number(target.port), target.hostname);
+    for (const socket of [client, database]) {
+      sockets.add(socket);
+      socket.on('error', () => undefined);
+      socket.on('close', () => {
+        sockets.delete(socket);
+        client.destroy();
+        database.destroy();
+      });
+    }
+    client.on('data', (bytes: Buffer) => {
+      database.write(bytes);
+    });
+    database.on('data', (bytes: Buffer) => {
+      // CommandComplete of the commit: it has happened, and nobody hears of it.
+      if (losing && bytes.includes('COMMIT\0')) {
+        losing = false;
+        lost += 1;
+        client.destroy();
+      } else client.write(bytes);
+    });
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const address = server.address();
+  const proxied = new URL(databaseUrl);
+  proxied.hostname = '127.0.0.1';
+  proxied.port = String(typeof address === 'object' && address !== null ? address.port : 0);
+
+  return {
+    url: proxied.href,
+    cut() {
+      away = true;
+      for (const socket of sockets) socket.destroy();
+    },
+    restore() {
+      away = false;
+    },
+    loseNextCommit() {
+      losing = true;
+    },
+    get lost() {
+      return lost;
+    },
+    async close() {
+      for (const socket of sockets) socket.destroy();
+      await new Promise((resolve) => server.close(resolve));
+    },
+  };
+}

@@ -1,0 +1,84 @@
+import { afterAll, afterEach, describe, expect, it } from 'vitest';
+import { createTestDatabase, type TestDatabase } from '../support/database.ts';
+import { startDatabaseProxy, type DatabaseProxy } from './database-proxy.ts';
+import { errorOf, eventually, framesOf, openOrganization, standinFile, useInference, type Body } from './kit.ts';
+
+let database: TestDatabase | null = null;
+let proxy: DatabaseProxy | null = null;
+
+// Before the gateway's own: hooks run from the last to the first, and it stops with a database.
+afterAll(async () => {
+  await proxy?.close();
+  await database?.drop();
+});
+
+const bench = useInference(async () => {
+  database = await createTestDatabase();
+  proxy = await startDatabaseProxy(database.url);
+  return { engines: { chat: standinFile('chat') }, databaseUrl: proxy.url, env: { HEADGATE_SETTLE_SECONDS: '4' } };
+});
+afterEach(() => proxy?.restore());
+
+const unavailable = { status: 503, code: 'billing_unavailable', type: 'server_error' };
+
+/** Waits until requests are taken again. */
+async function restored(): Promise<void> {
+  proxy?.restore();
+  await eventually(async () => (await bench.chat({})).status === 200, 20_000);
+}
+
+describe('while Postgres is away', () => {
+  it('a valid key that is not known yet is 503 and never 401, an impossible one stays 401', async () => {
+    await (await bench.chat({})).text();
+    const fresh: Body = await (await bench.gateway.request('/v1/keys', { body: { name: 'fresh', scope: 'inference' } })).json();
+    const other = await openOrganization(bench.gateway, '1');
+    proxy?.cut();
+    // A key made here may be known already; one of an organization that has never asked is not.
+    for (const key of [fresh.secret, other.key]) {
+      const answer = await bench.chat({}, { key });
+      expect(answer.status).not.toBe(401);
+      expect(await errorOf(answer)).toMatchObject(unavailable);
+    }
+    expect((await bench.chat({}, { key: 'sk-hg-nonsense' })).status).toBe(401);
+    await restored();
+    for (const key of [fresh.secret, other.key]) expect((await bench.chat({}, { key })).status).toBe(200);
+  });
+
+  it('what cannot be booked is not shown as complete, nothing new is admitted, and it is booked once afterwards', async () => {
+    const { key } = await openOrganization(bench.gateway, '1');
+    expect((await bench.chat({}, { key })).status).toBe(200);
+    const streaming = await bench.chat({ stream: true, max_tokens: 30, standin: { tpot_ms: 10, output_tokens: 30 } }, { key });
+    proxy?.cut();
+    const frames = framesOf(await streaming.text());
+    expect(frames.slice(-2)).toEqual([{ error: expect.objectContaining({ code: 'billing_unavailable' }) }, '[DONE]']);
+    expect(frames.at(-2).error.message).not.toContain('nothing was charged');
+    const refused = await bench.chat({}, { key });
+    expect(refused.headers.get('retry-after')).toMatch(/^\d+$/);
+    expect(await errorOf(refused)).toMatchObject(unavailable);
+    await restored();
+    const record = await bench.recordOf(streaming, key);
+    expect(record).toMatchObject({ outcome: 'completed', output_tokens: 30 });
+    const records: Body = await (await bench.gateway.request('/v1/usage/requests', { key })).json();
+    const wallet: Body = await bench.wallet(key);
+    const spent = records.data.reduce((sum: bigint, { cost }: Body) => sum + BigInt(Math.round(Number(cost) * 1e12)), 0n);
+    expect(records.data).toHaveLength(2);
+    expect(BigInt(Math.round(Number(wallet.balance) * 1e12))).toBe(1_000_000_000_000n - spent);
+    expect(wallet.held).toBe('0');
+  });
+
+  it('a commit whose answer was lost is repeated and books once', async () => {
+    const { key } = await openOrganization(bench.gateway, '1');
+    expect((await bench.chat({}, { key })).status).toBe(200);
+    await eventually(async () => (await bench.wallet(key)).held === '0');
+    const before: Body = await bench.wallet(key);
+    proxy?.loseNextCommit();
+    const answer = await bench.chat({}, { key });
+    expect(answer.status).toBe(200);
+    expect(proxy?.lost).toBeGreaterThan(0);
+    const record = await bench.recordOf(answer, key);
+    const after: Body = await bench.wallet(key);
+    expect(Number(before.balance) - Number(after.balance)).toBeCloseTo(Number(record.cost), 12);
+    const { totals }: Body = await (await bench.gateway.request('/v1/usage/summary', { key })).json();
+    expect(totals.num_model_requests).toBe(2);
+  });
+});
