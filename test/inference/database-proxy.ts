@@ -7,9 +7,9 @@ export interface DatabaseProxy {
   /** Breaks every connection and takes no new one. */
   cut(): void;
   restore(): void;
-  /** Lets the next commit reach the database, and breaks the connection before its answer comes back. */
-  loseNextCommit(): void;
-  /** Commits whose answer was lost. */
+  /** Lets the next insertion be committed, and breaks the connection before its answer comes back. */
+  loseNextAnswer(): void;
+  /** Committed insertions whose answer was lost. */
   readonly lost: number;
   close(): Promise<void>;
 }
@@ -40,8 +40,8 @@ export async function startDatabaseProxy(databaseUrl: string): Promise<DatabaseP
       database.write(bytes);
     });
     database.on('data', (bytes: Buffer) => {
-      // CommandComplete of the commit: it has happened, and nobody hears of it.
-      if (losing && bytes.includes('COMMIT\0')) {
+      // Complete, and the server is ready for the next: it is committed, and nobody hears of it.
+      if (losing && bytes.includes('INSERT 0 ') && bytes.toString('latin1').endsWith('Z\0\0\0\x05I')) {
         losing = false;
         lost += 1;
         client.destroy();
@@ -63,7 +63,7 @@ export async function startDatabaseProxy(databaseUrl: string): Promise<DatabaseP
     restore() {
       away = false;
     },
-    loseNextCommit() {
+    loseNextAnswer() {
       losing = true;
     },
     get lost() {

@@ -71,7 +71,7 @@ describe('while Postgres is away', () => {
     expect((await bench.chat({}, { key })).status).toBe(200);
     await eventually(async () => (await bench.wallet(key)).held === '0');
     const before: Body = await bench.wallet(key);
-    proxy?.loseNextCommit();
+    proxy?.loseNextAnswer();
     const answer = await bench.chat({}, { key });
     expect(answer.status).toBe(200);
     expect(proxy?.lost).toBeGreaterThan(0);
