@@ -1,10 +1,7 @@
-import { createServer, type Server } from 'node:http';
-import { getRequestListener } from '@hono/node-server';
 import { Hono } from 'hono';
 import { systemClock } from '#base/clock.ts';
-import { ConfigError, type Config } from '#base/config.ts';
+import type { Config } from '#base/config.ts';
 import type { Db } from '#base/db.ts';
-import { AppError, errorEnvelope } from '#base/errors.ts';
 import type { Log } from '#base/log.ts';
 import { PICO_PER_MICRO } from '#base/money.ts';
 import { createAccounts } from '#core/accounts/accounts.ts';
@@ -18,15 +15,10 @@ import { createAborter, createEngineClient } from '#core/proxy/proxy.ts';
 import { createRouting } from '#core/routing/routing.ts';
 import { createWallet } from '#core/wallet/wallet.ts';
 import { createApi } from '#edge/api/api.ts';
-import {
-  createAuthenticator,
-  createShowLimits,
-  handleClientError,
-  installFallbacks,
-  type HttpEnv,
-} from '#edge/http/http.ts';
+import { createAuthenticator, createShowLimits, installFallbacks, type HttpEnv } from '#edge/http/http.ts';
 import { createInference } from '#edge/inference/inference.ts';
-import { runBootstrap, startJobs, type BootstrapResult } from '#edge/jobs/jobs.ts';
+import { runBootstrap, startJobs, type BootstrapResult, type Job } from '#edge/jobs/jobs.ts';
+import { createHttpServer } from './server.ts';
 
 export interface AppOptions {
   readonly config: Config;
@@ -44,45 +36,40 @@ export interface App {
   readonly url: string;
   /** What the first start made; a secret that must be shown once. */
   readonly bootstrap: BootstrapResult;
-  /** Takes no more requests, lets running ones end, stops engines and closes the books, in this order. */
-  stop(): Promise<void>;
+  /**
+   * Takes no more requests, lets running ones end, stops engines and closes the books, in this order.
+   * @param hurry once it aborts, running requests are ended as if their time was over
+   */
+  stop(hurry?: AbortSignal): Promise<void>;
 }
 
 /** 10 USD, so that the first request can be paid. */
 const firstCreditPicoUsd = 10_000_000_000_000n;
 const secondMs = 1000;
 const hourMs = 3_600_000;
-const keepAliveTimeoutMs = 75_000;
-const connectionsCheckMs = 1000;
 const idleSocketMs = 4000;
 const maxHeaderBytes = 65_536;
 const booksTimeoutMs = 10_000;
 
-/** Builds every room and hands rooms to edges; starts to listen when everything stands. */
+/**
+ * Builds every room and hands rooms to edges; serves when everything stands.
+ * @throws ConfigError naming PORT or HOST when the address cannot be had; nothing is written to the books then
+ */
 export async function startApp(options: AppOptions): Promise<App> {
   const { config, log, db } = options;
   const rooms = createRooms(options);
-  await rooms.metering.ensurePartitions();
-  const bootstrap = await runBootstrap({ ...rooms, db }, { ...config.bootstrap, creditPicoUsd: firstCreditPicoUsd });
-  await rooms.keys.start();
-  await rooms.catalog.sync();
-  await rooms.fleet.start();
   const inference = createInferenceEdge(options, rooms);
-  const offRevoked = rooms.keys.onRevoked((keyId) => inference.revoked(keyId));
-  const jobs = startJobs(
-    [
-      { name: 'flush refusals', everyMs: secondMs, run: () => rooms.metering.flushRefusals() },
-      { name: 'flush last uses of keys', everyMs: 5 * secondMs, run: () => rooms.keys.flush() },
-      { name: 'make partitions', everyMs: hourMs, run: () => rooms.metering.ensurePartitions() },
-    ],
-    log,
-  );
   const server = createHttpServer(config, composeEdges(options, rooms, inference.app));
+  const offRevoked = rooms.keys.onRevoked((keyId) => inference.revoked(keyId));
+  const jobs = startJobs(jobsOf(rooms), log);
 
-  async function stop(): Promise<void> {
-    const closed = closeServer(server);
-    await inference.drain(config.shutdownTimeoutMs);
-    server.closeAllConnections();
+  async function stop(hurry?: AbortSignal): Promise<void> {
+    const closed = server.close();
+    await Promise.race([
+      inference.drain(config.shutdownTimeoutMs),
+      ...(hurry === undefined ? [] : [aborted(hurry).then(() => inference.drain(0))]),
+    ]);
+    server.cut();
     await closed;
     offRevoked();
     await rooms.fleet.close();
@@ -93,12 +80,34 @@ export async function startApp(options: AppOptions): Promise<App> {
   }
 
   try {
-    await listen(server, config);
+    // Before the first start writes anything: the secret that it makes is told only by a gateway that runs.
+    await server.listen();
+    await rooms.metering.ensurePartitions();
+    const bootstrap = await runBootstrap({ ...rooms, db }, { ...config.bootstrap, creditPicoUsd: firstCreditPicoUsd });
+    await rooms.keys.start();
+    await rooms.catalog.sync();
+    await rooms.fleet.start();
+    server.open();
+    return { url: server.url(), bootstrap, stop };
   } catch (error) {
-    await stop();
+    await stop().catch((stopError: unknown) => log.error({ err: stopError }, 'stopping failed'));
     throw error;
   }
-  return { url: urlOf(server, config), bootstrap, stop };
+}
+
+function jobsOf({ metering, keys }: Rooms): Job[] {
+  return [
+    { name: 'flush refusals', everyMs: secondMs, run: () => metering.flushRefusals() },
+    { name: 'flush last uses of keys', everyMs: 5 * secondMs, run: () => keys.flush() },
+    { name: 'make partitions', everyMs: hourMs, run: () => metering.ensurePartitions() },
+  ];
+}
+
+function aborted(signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    if (signal.aborted) resolve();
+    else signal.addEventListener('abort', () => resolve(), { once: true });
+  });
 }
 
 type Rooms = ReturnType<typeof createRooms>;
@@ -161,51 +170,4 @@ function composeEdges({ config, log, db }: AppOptions, rooms: Rooms, inference: 
   app.route('/', createApi({ ...rooms, db, log, heldPicoUsd, bodyStallTimeoutMs }));
   installFallbacks(app, log);
   return app;
-}
-
-function createHttpServer(config: Config, app: Hono<HttpEnv>): Server {
-  const refused = JSON.stringify(errorEnvelope(new AppError('invalid_request_error')));
-  const listener = getRequestListener(app.fetch, {
-    overrideGlobalObjects: false,
-    autoCleanupIncoming: false,
-    errorHandler: () => new Response(refused, { status: 400, headers: { 'content-type': 'application/json' } }),
-  });
-  const server = createServer(
-    {
-      headersTimeout: config.headersTimeoutMs,
-      // A body has its own limit between two of its parts; a long upload is no fault.
-      requestTimeout: 0,
-      keepAliveTimeout: keepAliveTimeoutMs,
-      connectionsCheckingInterval: connectionsCheckMs,
-      noDelay: true,
-    },
-    (incoming, outgoing) => void listener(incoming, outgoing),
-  );
-  server.on('clientError', handleClientError);
-  return server;
-}
-
-function listen(server: Server, { host, port }: Config): Promise<void> {
-  return new Promise((resolve, reject) => {
-    server.once('error', (error: NodeJS.ErrnoException) => {
-      if (error.code === 'EADDRINUSE') reject(new ConfigError(`PORT: ${port} is taken on ${host}; set another one.`));
-      else if (error.code === 'EACCES') reject(new ConfigError(`PORT: ${port} may not be opened by this user.`));
-      else reject(new ConfigError(`HOST: cannot listen on ${host} (${error.code ?? 'unknown error'}).`));
-    });
-    server.listen({ host, port, backlog: 4096 }, resolve);
-  });
-}
-
-function closeServer(server: Server): Promise<void> {
-  return new Promise((resolve) => {
-    if (!server.listening) resolve();
-    else server.close(() => resolve());
-    server.closeIdleConnections();
-  });
-}
-
-function urlOf(server: Server, { host, port }: Config): string {
-  const address = server.address();
-  const taken = typeof address === 'object' && address !== null ? address.port : port;
-  return `http://${host.includes(':') ? `[${host}]` : host}:${taken}`;
 }

@@ -1,18 +1,34 @@
 import { dirname, resolve } from 'node:path';
-import { startApp, type App } from './app.ts';
+import { fileURLToPath } from 'node:url';
+import { startApp } from './app.ts';
 import { ConfigError, readConfig, type Config } from '#base/config.ts';
-import { connectDb, isConnectionError, migrateDb } from '#base/db.ts';
+import { connectDb, migrateDb, whyUnusable } from '#base/db.ts';
 import { defaultDataDir, lockDataDir, makeDataDir } from '#base/data-dir.ts';
 import { createLog, type Log } from '#base/log.ts';
 import { startEmbeddedPostgres } from '#base/postgres-embedded.ts';
 import { formatEngineFileProblem, loadEngineFiles, type EngineDefinition } from '#core/catalog/catalog.ts';
+import { checkAddress } from './server.ts';
 import { firstStartText, startText } from './welcome.ts';
 
-/** What was started, newest last; it is stopped from the end. */
-type Stops = (() => Promise<void> | void)[];
+/** The process's life: what was started, newest last, and how far the wish to end it goes. */
+interface Life {
+  readonly stops: (() => Promise<void> | void)[];
+  readonly asked: AbortController;
+  readonly hurry: AbortController;
+}
 
-async function stopAll(stops: Stops): Promise<void> {
-  for (let stop = stops.pop(); stop !== undefined; stop = stops.pop()) await stop();
+/** Stops from the end. @returns false when a part could not be stopped; the others are stopped all the same */
+async function stopAll({ stops }: Life, log: Log | null): Promise<boolean> {
+  let isClean = true;
+  for (let stop = stops.pop(); stop !== undefined; stop = stops.pop()) {
+    try {
+      await stop();
+    } catch (error) {
+      isClean = false;
+      log?.error({ err: error }, 'a part could not be stopped');
+    }
+  }
+  return isClean;
 }
 
 function readEngines(config: Config, enginesDir: string): readonly EngineDefinition[] {
@@ -21,79 +37,94 @@ function readEngines(config: Config, enginesDir: string): readonly EngineDefinit
   throw new ConfigError(`HEADGATE_ENGINES_DIR: ${loaded.problems.map(formatEngineFileProblem).join('\n')}`);
 }
 
-async function openDatabase(config: Config, log: Log, dataDir: string, stops: Stops): Promise<string> {
+async function openDatabase(config: Config, log: Log, dataDir: string, { stops }: Life): Promise<string> {
   if (config.databaseUrl !== null) return config.databaseUrl;
   const server = await startEmbeddedPostgres({ dataDir: `${dataDir}/postgres`, log });
   stops.push(() => server.stop());
   return server.url;
 }
 
-async function migrate(url: string): Promise<void> {
+async function migrate(url: string, config: Config): Promise<void> {
   try {
     await migrateDb(url);
   } catch (error) {
-    const reason = error instanceof Error ? error.message : String(error);
-    if (!isConnectionError(error) && !/password|authentication|role|database .* does not exist/i.test(reason))
-      throw error;
+    const reason = config.databaseUrl === null ? null : whyUnusable(error);
+    if (reason === null) throw error;
     throw new ConfigError(`DATABASE_URL: the database cannot be used (${reason}).`);
   }
 }
 
-async function start(config: Config, log: Log, stops: Stops): Promise<App> {
-  const enginesDir = resolve(config.enginesDir ?? new URL('../engines', import.meta.url).pathname);
+async function start(config: Config, log: Log, life: Life): Promise<void> {
+  const { stops, asked, hurry } = life;
+  const enginesDir = resolve(config.enginesDir ?? fileURLToPath(new URL('../engines', import.meta.url)));
   const engines = readEngines(config, enginesDir);
+  // Before anything that takes time or leaves something behind.
+  await checkAddress(config);
   const dataDir = makeDataDir(config.dataDir ?? defaultDataDir(config.environment, process.geteuid?.()));
   const release = lockDataDir(dataDir);
   stops.push(() => release());
-  const url = await openDatabase(config, log, dataDir, stops);
-  await migrate(url);
+  const url = await openDatabase(config, log, dataDir, life);
+  asked.signal.throwIfAborted();
+  await migrate(url, config);
+  asked.signal.throwIfAborted();
   const db = connectDb(url, { poolMax: config.databasePoolMax });
   stops.push(() => db.close());
   const app = await startApp({ config, log, db, dataDir, engines, workingDirectory: dirname(enginesDir) });
-  stops.push(() => app.stop());
-  const text =
-    app.bootstrap.secret === null ? startText(app.url) : firstStartText(app.url, app.bootstrap.secret, engines);
-  process.stdout.write(text);
-  return app;
+  stops.push(() => app.stop(hurry.signal));
+  const { secret } = app.bootstrap;
+  process.stdout.write(secret === null ? startText(app.url) : firstStartText(app.url, secret, engines));
 }
 
-/** Ctrl-C and SIGTERM stop in order; a second signal does not wait any longer. */
-function stopOnSignals(log: Log, stops: Stops): void {
-  let stopping = false;
-  const stop = (signal: NodeJS.Signals): void => {
-    if (stopping) process.exit(signal === 'SIGINT' ? 130 : 143);
-    stopping = true;
-    log.info({ signal }, 'stopping');
-    stopAll(stops).then(
-      () => process.exit(0),
-      (error: unknown) => {
-        log.error({ err: error }, 'stopping failed');
-        process.exit(1);
-      },
-    );
+/** npm passes on a Ctrl-C that the terminal has sent to this process, too: both within this time are one. */
+const sameWishMs = 1000;
+
+/**
+ * SIGINT and SIGTERM stop everything in order. A second one ends running requests at once, a third the process: what
+ * it leaves behind is taken over by the next start.
+ */
+function listenToSignals({ asked, hurry }: Life, log: Log): void {
+  let seenMs = -Infinity;
+  const onSignal = (signal: NodeJS.Signals): void => {
+    const nowMs = performance.now();
+    if (nowMs - seenMs < sameWishMs) return;
+    seenMs = nowMs;
+    if (hurry.signal.aborted) process.exit(signal === 'SIGINT' ? 130 : 143);
+    const wish = asked.signal.aborted ? hurry : asked;
+    log.info({ signal }, wish === hurry ? 'stopping at once' : 'stopping');
+    wish.abort();
   };
-  process.on('SIGINT', stop);
-  process.on('SIGTERM', stop);
+  process.on('SIGINT', onSignal);
+  process.on('SIGTERM', onSignal);
+}
+
+async function end(life: Life, log: Log | null): Promise<void> {
+  const isClean = await stopAll(life, log);
+  process.exit(isClean ? 0 : 1);
+}
+
+function explain(error: unknown): string {
+  if (error instanceof ConfigError) return error.message;
+  return error instanceof Error ? (error.stack ?? error.message) : String(error);
 }
 
 async function main(): Promise<void> {
-  const stops: Stops = [];
+  const life: Life = { stops: [], asked: new AbortController(), hurry: new AbortController() };
+  const { signal } = life.asked;
+  let log: Log | null = null;
   try {
     const config = readConfig();
-    const log = createLog(config.logLevel);
-    stopOnSignals(log, stops);
-    await start(config, log, stops);
+    log = createLog(config.logLevel);
+    listenToSignals(life, log);
+    await start(config, log, life);
   } catch (error) {
-    await stopAll(stops);
-    const text =
-      error instanceof ConfigError
-        ? error.message
-        : error instanceof Error
-          ? (error.stack ?? error.message)
-          : String(error);
-    process.stderr.write(`${text}\n`);
+    const isClean = await stopAll(life, log);
+    if (signal.aborted && signal.reason === error) process.exit(isClean ? 0 : 1);
+    process.stderr.write(`${explain(error)}\n`);
     process.exit(1);
   }
+  const onAsked = (): void => void end(life, log);
+  if (signal.aborted) onAsked();
+  else signal.addEventListener('abort', onAsked, { once: true });
 }
 
 await main();

@@ -1,4 +1,5 @@
 import * as nodeModule from 'node:module';
+import { fileURLToPath } from 'node:url';
 
 // Plain JavaScript on purpose: an older Node must be able to read this file to say that it is too old.
 const [major = 0, minor = 0] = process.versions.node.split('.').map(Number);
@@ -23,7 +24,7 @@ nodeModule.registerHooks({
 
 // Compiled code is kept beside the packages, where only who installed them can write: the next start is quicker and
 // does not load the TypeScript parser. Where that folder cannot be written, everything works without it.
-nodeModule.enableCompileCache(new URL('../node_modules/.cache/node', import.meta.url).pathname);
+nodeModule.enableCompileCache(fileURLToPath(new URL('../node_modules/.cache/node', import.meta.url)));
 
 await import('./main.ts');
 

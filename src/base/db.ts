@@ -1,3 +1,4 @@
+import { fileURLToPath } from 'node:url';
 import { drizzle, type PostgresJsDatabase } from 'drizzle-orm/postgres-js';
 import { migrate } from 'drizzle-orm/postgres-js/migrator';
 import postgres, { type Sql } from 'postgres';
@@ -12,7 +13,7 @@ export interface Db {
 /** What a room needs of a transaction that another room began. */
 export type Transaction = Parameters<Parameters<PostgresJsDatabase['transaction']>[0]>[0];
 
-const migrationsFolder = new URL('../../drizzle', import.meta.url).pathname;
+const migrationsFolder = fileURLToPath(new URL('../../drizzle', import.meta.url));
 
 export interface ConnectOptions {
   readonly poolMax?: number;
@@ -51,6 +52,20 @@ export function isConnectionError(error: unknown): boolean {
   const code = errorCode(error);
   if (code === null) return false;
   return /^(CONNECT|CONNECTION_|ECONN|ENOTFOUND|EPIPE|ETIMEDOUT|EHOSTUNREACH|08|53|57P0|25006)/.test(code);
+}
+
+/**
+ * Why a database that somebody named cannot be used at all: it is not reached, not there, or refuses who we are.
+ * @returns null for every other error
+ */
+export function whyUnusable(error: unknown): string | null {
+  const code = errorCode(error);
+  // Classes of SQLSTATE: 28 authorization, 3D no such database; 42501 is a missing right, 53300 too many connections.
+  if (!isConnectionError(error) && (code === null || !/^(28|3D|42501|53300|EAI_)/.test(code))) return null;
+  let cause = error;
+  while (cause instanceof Error && cause.cause instanceof Error) cause = cause.cause;
+  // A name with several addresses fails with one error for each, and no text of its own.
+  return cause instanceof Error && cause.message !== '' ? cause.message : code;
 }
 
 /** Whether Postgres gave a transaction up for the sake of another: deadlock or serialization failure. */
