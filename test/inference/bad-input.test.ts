@@ -192,7 +192,11 @@ describe('media that the engine would fetch', () => {
       const error = await refusalOf(withPart('chat', image(url)));
       expect(error).toMatchObject({ status: 400, message: 'This model reads text only.', param: 'messages' });
     }
-    for (const url of ['https://media.example.org/x.png', 'http://MEDIA.example.ORG:8080/x?y#z', 'https://media.example.org']) {
+    for (const url of [
+      'https://media.example.org/x.png',
+      'http://MEDIA.example.ORG:8080/x?y#z',
+      'https://media.example.org',
+    ]) {
       const error = await refusalOf(withPart('open', image(url)));
       expect(error).toMatchObject({ status: 400, message: 'This model reads text only.' });
     }

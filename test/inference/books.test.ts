@@ -1,6 +1,15 @@
 import { request } from 'node:http';
 import { describe, expect, it } from 'vitest';
-import { type Body, chatBody, chatPath, eventually, openOrganization, readMetric, standinFile, useInference } from './kit.ts';
+import {
+  type Body,
+  chatBody,
+  chatPath,
+  eventually,
+  openOrganization,
+  readMetric,
+  standinFile,
+  useInference,
+} from './kit.ts';
 
 const bench = useInference(() => ({
   engines: { chat: standinFile('chat', { flags: ['--max-num-seqs', '256'] }) },
@@ -26,7 +35,11 @@ interface Leave {
 function sendAndLeave(body: object, key: string, leave: Leave): Promise<{ complete: boolean; id: string | null }> {
   return new Promise((resolve) => {
     const text = JSON.stringify(body);
-    const headers = { authorization: `Bearer ${key}`, 'content-type': 'application/json', 'content-length': Buffer.byteLength(text) };
+    const headers = {
+      authorization: `Bearer ${key}`,
+      'content-type': 'application/json',
+      'content-length': Buffer.byteLength(text),
+    };
     let id: string | null = null;
     let seen = 0;
     const call = request(new URL(chatPath, bench.gateway.url), { method: 'POST', headers, agent: false }, (answer) => {
@@ -46,7 +59,7 @@ function sendAndLeave(body: object, key: string, leave: Leave): Promise<{ comple
 
 async function readRecords(key: string): Promise<Body[]> {
   const all: Body[] = [];
-  for (let cursor = ''; ; ) {
+  for (let cursor = ''; ;) {
     const page: Body = await (await bench.gateway.request(`/v1/usage/requests?limit=100${cursor}`, { key })).json();
     all.push(...page.data);
     if (!page.has_more) return all;
@@ -54,7 +67,8 @@ async function readRecords(key: string): Promise<Body[]> {
   }
 }
 
-const sum = (records: readonly Body[], field: string): number => records.reduce((total, record) => total + record[field], 0);
+const sum = (records: readonly Body[], field: string): number =>
+  records.reduce((total, record) => total + record[field], 0);
 
 describe('clients that leave', () => {
   it('200 streams and 50 JSON requests, half of them left at random: the books equal the engine’s counters', async () => {
@@ -70,7 +84,11 @@ describe('clients that leave', () => {
         const stream = index % 5 !== 4;
         const leaves = index % 2 === 0;
         const tokens = 20 + Math.floor(random() * 60);
-        const standin = { output_tokens: tokens, ttft_ms: Math.floor(random() * 40), tpot_ms: 1 + Math.floor(random() * 4) };
+        const standin = {
+          output_tokens: tokens,
+          ttft_ms: Math.floor(random() * 40),
+          tpot_ms: 1 + Math.floor(random() * 4),
+        };
         const body = chatBody({ stream, max_tokens: 200, n: index % 7 === 0 ? 2 : 1, standin });
         const frames = leaves && stream ? 1 + Math.floor(random() * tokens * 0.8) : null;
         const ms = leaves && (!stream || random() < 0.3) ? 1 + Math.floor(random() * 150) : 0;
@@ -81,7 +99,7 @@ describe('clients that leave', () => {
     const leftMs = Date.now();
     await eventually(async () => (await readMetric(socket, 'vllm:num_requests_running')) === 0);
     expect(Date.now() - leftMs).toBeLessThan(1000);
-    await eventually(async () => ((await bench.wallet(key)) as Body).held === '0');
+    await eventually(async () => (await bench.wallet(key)).held === '0');
     const records = await readRecords(key);
     const generated = (await readMetric(socket, 'vllm:generation_tokens_total')) - generatedBefore;
     expect(sum(records, 'output_tokens')).toBe(generated);
@@ -95,10 +113,13 @@ describe('clients that leave', () => {
     const byId = new Map(records.map((record) => [record.id, record]));
     expect(byId.size).toBe(records.length);
     for (const id of seenIds) expect(byId.has(id)).toBe(true);
-    for (const { complete, id } of results) if (complete && id !== null) expect(byId.get(id)?.outcome).toBe('completed');
+    const outcomes = results.flatMap(({ complete, id }) => (complete && id !== null ? [byId.get(id)?.outcome] : []));
+    expect(new Set(outcomes)).toEqual(new Set(['completed']));
     const aborted = records.filter(({ outcome }) => outcome === 'aborted');
     expect(aborted.length).toBeGreaterThan(60);
-    expect(aborted.every(({ usage_source: source, output_tokens: output }) => source === 'engine' || output === 0)).toBe(true);
+    expect(
+      aborted.every(({ usage_source: source, output_tokens: output }) => source === 'engine' || output === 0),
+    ).toBe(true);
     expect(records.every(({ outcome }) => outcome === 'aborted' || outcome === 'completed')).toBe(true);
 
     const wallet: Body = await bench.wallet(key);
@@ -120,7 +141,8 @@ describe('clients that leave', () => {
       const found = await readRecords(key);
       return found.length === 2 ? found : null;
     });
-    for (const record of records) expect(record).toMatchObject({ outcome: 'aborted', status: 499, input_tokens: 0, output_tokens: 0, cost: '0' });
+    for (const record of records)
+      expect(record).toMatchObject({ outcome: 'aborted', status: 499, input_tokens: 0, output_tokens: 0, cost: '0' });
     expect(await readMetric(bench.socketOf('chat'), 'vllm:num_requests_running')).toBe(0);
   });
 
@@ -155,9 +177,28 @@ describe('a usage record', () => {
       const found = await bench.gateway.request(`/v1/usage/requests/${id}`, { key });
       expect(found.status).toBe(200);
       const record: Body = await found.json();
-      const shape = { id, object: 'usage.request', model: 'chat', endpoint: chatPath, stream, status: 200, outcome: 'completed', reason: null };
-      expect(record).toMatchObject({ ...shape, cache_hit: false, output_tokens: 5, usage_source: 'engine', currency: 'USD' });
-      expect(record).toMatchObject({ client_request_id: `my own ${stream}`, written_off: '0', key_id: expect.stringMatching(/^key_/) });
+      const shape = {
+        id,
+        object: 'usage.request',
+        model: 'chat',
+        endpoint: chatPath,
+        stream,
+        status: 200,
+        outcome: 'completed',
+        reason: null,
+      };
+      expect(record).toMatchObject({
+        ...shape,
+        cache_hit: false,
+        output_tokens: 5,
+        usage_source: 'engine',
+        currency: 'USD',
+      });
+      expect(record).toMatchObject({
+        client_request_id: `my own ${stream}`,
+        written_off: '0',
+        key_id: expect.stringMatching(/^key_/),
+      });
       expect(Math.abs(record.created_at - Date.now() / 1000)).toBeLessThan(60);
       expect(record.timings_ms.first_byte).toBeGreaterThanOrEqual(25);
       expect(record.timings_ms.total).toBeGreaterThanOrEqual(record.timings_ms.first_byte);

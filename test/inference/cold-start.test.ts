@@ -26,14 +26,23 @@ describe.concurrent('a model that is cold', () => {
       expect(error).toMatchObject({ status: 503, code: 'upstream_error', type: 'upstream_error' });
       expect(error.message).toMatch(/memory/i);
       expect(error.message).not.toMatch(machine);
-      expect(await bench.recordOf(answer)).toMatchObject({ outcome: 'failed', reason: 'upstream_error', status: 503, cost: '0', output_tokens: 0 });
+      expect(await bench.recordOf(answer)).toMatchObject({
+        outcome: 'failed',
+        reason: 'upstream_error',
+        status: 503,
+        cost: '0',
+        output_tokens: 0,
+      });
     }
     const models: Body = await (await bench.gateway.request('/v1/models/broken')).json();
     expect(models.status).toBe('failed');
   });
 
   it('and fails late ends its streams with an error frame, and its JSON requests with 503', async () => {
-    const [streamed, json] = await Promise.all([bench.chat({ model: 'late', stream: true }), bench.chat({ model: 'late' })]);
+    const [streamed, json] = await Promise.all([
+      bench.chat({ model: 'late', stream: true }),
+      bench.chat({ model: 'late' }),
+    ]);
     expect(streamed.status).toBe(200);
     const text = await streamed.text();
     expect(text.startsWith(': ')).toBe(true);
@@ -54,7 +63,8 @@ describe.concurrent('a model that is cold', () => {
     const opening = Buffer.from((await reader?.read())?.value ?? []).toString();
     expect(opening).toMatch(/^: [\x20-\x7e]+\n\n$/);
     let rest = '';
-    for (let read = await reader?.read(); read?.done === false; read = await reader?.read()) rest += Buffer.from(read.value).toString();
+    for (let read = await reader?.read(); read?.done === false; read = await reader?.read())
+      rest += Buffer.from(read.value).toString();
     expect(framesOf(rest).at(-1)).toBe('[DONE]');
     const others = await Promise.all(answers.slice(1));
     const texts = await Promise.all(others.map((answer) => answer.text()));
@@ -75,7 +85,8 @@ describe.concurrent('a model that is cold', () => {
   it('and that its client does not wait for is no failure, and free', async () => {
     const leaving = new AbortController();
     const waiting = bench.chat({ model: 'left' }, { signal: leaving.signal }).catch(() => null);
-    const status = async (): Promise<string> => ((await (await bench.gateway.request('/v1/models/left')).json()) as Body).status;
+    const status = async (): Promise<string> =>
+      ((await (await bench.gateway.request('/v1/models/left')).json()) as Body).status;
     await eventually(async () => (await status()) === 'starting');
     leaving.abort();
     await waiting;

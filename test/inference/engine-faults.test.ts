@@ -15,15 +15,21 @@ function expectNothingOfTheEngine(answer: Response, text: string): void {
   expect(names.filter((name) => /^(?:server|vary|via|access-control-.*)$/.test(name))).toEqual([]);
 }
 
-async function expectFailure(body: object, status: number): Promise<Response> {
+/** Asks for an answer that fails as a whole: the answer, its error, and what the books have of it. */
+async function askFailing(body: object): Promise<{ answer: Response; error: Body; record: Body }> {
   const answer = await bench.chat(body);
   const copy = answer.clone();
   expectNothingOfTheEngine(answer, await answer.text());
-  expect(await errorOf(copy)).toMatchObject(failed(status));
-  const record = await bench.record(answer.headers.get('x-request-id') ?? '');
-  expect(record).toMatchObject({ outcome: 'failed', reason: 'upstream_error', status, output_tokens: 0, cost: '0' });
-  return answer;
+  return { answer, error: await errorOf(copy), record: await bench.recordOf(answer) };
 }
+
+const freeRecord = (status: number): object => ({
+  outcome: 'failed',
+  reason: 'upstream_error',
+  status,
+  output_tokens: 0,
+  cost: '0',
+});
 
 describe.each([
   ['streamed', true],
@@ -41,11 +47,18 @@ describe.each([
     ['silence', { hang: 'before_headers' }, 504],
     ['silence after its headers', { hang: 'after_headers' }, 504],
   ])('%s is an upstream_error', async (__, standin, status) => {
-    await expectFailure({ stream, standin }, status);
+    const { error, record } = await askFailing({ stream, standin });
+    expect(error).toMatchObject(failed(status));
+    expect(record).toMatchObject(freeRecord(status));
   });
 
   it.each([429, 503])('status %d is 503 with Retry-After', async (status) => {
-    const answer = await expectFailure({ stream, standin: { status, status_message: 'EngineCore is busy' } }, 503);
+    const { answer, error, record } = await askFailing({
+      stream,
+      standin: { status, status_message: 'EngineCore is busy' },
+    });
+    expect(error).toMatchObject(failed(503));
+    expect(record).toMatchObject(freeRecord(503));
     expect(answer.headers.get('retry-after')).toMatch(/^[1-9]\d*$/);
   });
 });
@@ -60,7 +73,9 @@ describe('a JSON answer that breaks', () => {
     ['by an abort that nobody asked for', { abort_after: 3 }, 502],
     ['by silence', { hang: 'after_tokens', hang_after: 3 }, 504],
   ])('%s is an upstream_error and costs nothing', async (_, standin, status) => {
-    await expectFailure({ stream: false, max_tokens: 40, standin }, status);
+    const { error, record } = await askFailing({ stream: false, max_tokens: 40, standin });
+    expect(error).toMatchObject(failed(status));
+    expect(record).toMatchObject(freeRecord(status));
   });
 });
 
@@ -80,7 +95,9 @@ describe('a stream that breaks in the middle', () => {
     expectNothingOfTheEngine(answer, text);
     const frames = framesOf(text);
     expect(frames.at(-1)).toBe('[DONE]');
-    expect(frames.at(-2)).toEqual({ error: expect.objectContaining({ code: 'upstream_error', type: 'upstream_error' }) });
+    expect(frames.at(-2)).toEqual({
+      error: expect.objectContaining({ code: 'upstream_error', type: 'upstream_error' }),
+    });
     expect(frames.filter((frame) => frame.error !== undefined)).toHaveLength(1);
     const record = await bench.record(answer.headers.get('x-request-id') ?? '');
     expect(record).toMatchObject({ outcome: 'failed', reason: 'upstream_error', status: 200, stream: true });
@@ -93,11 +110,19 @@ describe('a stream that breaks in the middle', () => {
     const frames = framesOf(await answer.text());
     expect(frames.slice(-2)).toEqual([{ error: expect.objectContaining({ code: 'upstream_error' }) }, '[DONE]']);
     const record = await bench.record(answer.headers.get('x-request-id') ?? '');
-    expect(record).toMatchObject({ outcome: 'failed', reason: 'upstream_error', input_tokens: 0, output_tokens: 0, cost: '0' });
+    expect(record).toMatchObject({
+      outcome: 'failed',
+      reason: 'upstream_error',
+      input_tokens: 0,
+      output_tokens: 0,
+      cost: '0',
+    });
   });
 
   it('before its first token is an error with its own status', async () => {
-    await expectFailure({ stream: true, standin: { error_after: 0 } }, 502);
+    const { error, record } = await askFailing({ stream: true, standin: { error_after: 0 } });
+    expect(error).toMatchObject(failed(502));
+    expect(record).toMatchObject(freeRecord(502));
   });
 });
 

@@ -18,7 +18,12 @@ function answerWith(status: number, body: string, headers: readonly string[] = [
   answer = lines.join('\r\n') + Buffer.from(body).toString('latin1');
 }
 
-const vllmHeaders = ['server: uvicorn', 'vary: Origin', 'access-control-allow-origin: *', 'content-type: application/json'];
+const vllmHeaders = [
+  'server: uvicorn',
+  'vary: Origin',
+  'access-control-allow-origin: *',
+  'content-type: application/json',
+];
 
 /** vLLM's envelope of a 400. */
 const envelope = (message: string, param: string | null = null, type = 'BadRequestError'): string =>
@@ -50,7 +55,11 @@ const refusals: readonly [string, string, string, string | null, readonly string
   ],
   [
     'an empty body',
-    envelope("1 validation error:\n  {'type': 'missing', 'loc': ('body',), 'msg': 'Field required', 'input': None}", 'body', 'Bad Request'),
+    envelope(
+      "1 validation error:\n  {'type': 'missing', 'loc': ('body',), 'msg': 'Field required', 'input': None}",
+      'body',
+      'Bad Request',
+    ),
     'invalid_request_error',
     null,
     ['missing'],
@@ -65,7 +74,10 @@ const refusals: readonly [string, string, string, string | null, readonly string
   ['an image', envelope('smollm2-135m is not a multimodal model'), 'unsupported_parameter', 'messages', ['text']],
   [
     'too many logprobs',
-    envelope('Requested sample logprobs of 50, which is greater than max allowed: 20 (parameter=logprobs, value=50)', 'logprobs'),
+    envelope(
+      'Requested sample logprobs of 50, which is greater than max allowed: 20 (parameter=logprobs, value=50)',
+      'logprobs',
+    ),
     'invalid_value',
     'logprobs',
     ['20'],
@@ -106,7 +118,13 @@ const refusals: readonly [string, string, string, string | null, readonly string
     'stream_options',
     ['stream'],
   ],
-  ['a long prompt', envelope(tooLong(2048, 24, 2025), 'input_tokens'), 'context_length_exceeded', null, ['2048', '24', '2025']],
+  [
+    'a long prompt',
+    envelope(tooLong(2048, 24, 2025), 'input_tokens'),
+    'context_length_exceeded',
+    null,
+    ['2048', '24', '2025'],
+  ],
   [
     'a negative temperature',
     envelope('temperature must be non-negative, got -1.0. (parameter=temperature, value=-1.0)', 'temperature'),
@@ -116,7 +134,10 @@ const refusals: readonly [string, string, string, string | null, readonly string
   ],
   [
     'an empty list of tools',
-    envelope('`tools` must not be an empty array. Either provide at least one tool or omit the field entirely. (parameter=tools)', 'tools'),
+    envelope(
+      '`tools` must not be an empty array. Either provide at least one tool or omit the field entirely. (parameter=tools)',
+      'tools',
+    ),
     'invalid_value',
     'tools',
     ['tools'],
@@ -141,40 +162,64 @@ const refusals: readonly [string, string, string, string | null, readonly string
   ],
   [
     'the size of an embedding',
-    envelope("Model 'smollm2-135m' does not support Matryoshka embeddings; dimensions must be unset (received dimensions=64)."),
+    envelope(
+      "Model 'smollm2-135m' does not support Matryoshka embeddings; dimensions must be unset (received dimensions=64).",
+    ),
     'unsupported_parameter',
     'dimensions',
     [],
   ],
   ['an empty list of inputs', envelope('You must pass at least one prompt'), 'invalid_value', null, ['at least one']],
   ['an empty input', envelope('The decoder prompt cannot be empty'), 'invalid_value', null, ['no input']],
-  ['a text that nobody knows yet', envelope('/opt/venv/vllm/engine.py: EngineCore says no to 10.0.0.7'), 'invalid_request_error', null, []],
+  [
+    'a text that nobody knows yet',
+    envelope('/opt/venv/vllm/engine.py: EngineCore says no to 10.0.0.7'),
+    'invalid_request_error',
+    null,
+    [],
+  ],
   ['no envelope at all', '<html>nginx at 10.0.0.7</html>', 'invalid_request_error', null, []],
 ];
 
-const leaks = /smollm2|BadRequest|validation error|parameter=|EngineCore|vllm|10\.0\.0\.7|secret prompt|--enable|nginx|function-wrap/i;
+const leaks =
+  /smollm2|BadRequest|validation error|parameter=|EngineCore|vllm|10\.0\.0\.7|secret prompt|--enable|nginx|function-wrap/i;
 
 describe('a 400 of the engine becomes a 400 in our words', () => {
-  it.each(refusals)('%s', async (_, body, code, param, said) => {
-    for (const stream of [true, false]) {
-      answerWith(400, body, vllmHeaders);
-      const got = await bench.chat({ stream });
-      expect(got.headers.get('server') ?? got.headers.get('vary') ?? got.headers.get('access-control-allow-origin')).toBeNull();
-      const error = await errorOf(got);
-      expect(error).toMatchObject({ status: 400, code, param, type: 'invalid_request_error' });
-      expect(error.message).not.toMatch(leaks);
-      for (const words of said) expect(error.message).toContain(words);
-      const record = await bench.record(got.headers.get('x-request-id') ?? '');
-      expect(record).toMatchObject({ status: 400, outcome: 'failed', reason: code, cost: '0', output_tokens: 0 });
-    }
-  });
+  it.each(refusals.map(([name, body, code, param, said]) => [name, { body, code, param, said }] as const))(
+    '%s',
+    async (_, { body, code, param, said }) => {
+      for (const stream of [true, false]) {
+        answerWith(400, body, vllmHeaders);
+        const got = await bench.chat({ stream });
+        expect(
+          got.headers.get('server') ?? got.headers.get('vary') ?? got.headers.get('access-control-allow-origin'),
+        ).toBeNull();
+        const error = await errorOf(got);
+        expect(error).toMatchObject({ status: 400, code, param, type: 'invalid_request_error' });
+        expect(error.message).not.toMatch(leaks);
+        for (const words of said) expect(error.message).toContain(words);
+        const record = await bench.record(got.headers.get('x-request-id') ?? '');
+        expect(record).toMatchObject({ status: 400, outcome: 'failed', reason: code, cost: '0', output_tokens: 0 });
+      }
+    },
+  );
 
   it('an embedding format that the validator lists in every variant of a body', async () => {
     const variants = ['function-wrap[__log_extra_fields__()]', 'EmbeddingChatRequest'].map(
-      (variant) => `  {'type': 'literal_error', 'loc': ('body', '${variant}', 'encoding_format'), 'msg': "Input should be 'float'", 'input': 'hex'}`,
+      (variant) =>
+        `  {'type': 'literal_error', 'loc': ('body', '${variant}', 'encoding_format'), 'msg': "Input should be 'float'", 'input': 'hex'}`,
     );
-    answerWith(400, envelope(`2 validation errors:\n${variants.join('\n')}`, 'body.function-wrap[__log_extra_fields__()].encoding_format', 'Bad Request'));
-    const error = await errorOf(await bench.post('/v1/embeddings', { model: 'embed', input: 'x', encoding_format: 'hex' }));
+    answerWith(
+      400,
+      envelope(
+        `2 validation errors:\n${variants.join('\n')}`,
+        'body.function-wrap[__log_extra_fields__()].encoding_format',
+        'Bad Request',
+      ),
+    );
+    const error = await errorOf(
+      await bench.post('/v1/embeddings', { model: 'embed', input: 'x', encoding_format: 'hex' }),
+    );
     expect(error).toMatchObject({ status: 400, code: 'invalid_value', param: 'encoding_format' });
   });
 
@@ -190,12 +235,27 @@ describe('a 400 of the engine becomes a 400 in our words', () => {
 
 describe('what the engine says about itself is our failure', () => {
   it.each([
-    ['an unknown model', 404, '{"error":{"message":"The model `nope` does not exist.","type":"NotFoundError","param":"model","code":404}}', 502],
+    [
+      'an unknown model',
+      404,
+      '{"error":{"message":"The model `nope` does not exist.","type":"NotFoundError","param":"model","code":404}}',
+      502,
+    ],
     ['an unknown route', 404, '{"detail":"Not Found"}', 502],
     ['a key that it does not know', 401, '{"error":"Unauthorized"}', 502],
     ['a method', 405, '{"detail":"Method Not Allowed"}', 502],
-    ['its own death', 500, '{"error":{"message":"EngineCore encountered an issue. See stack trace (above) for the root cause.","type":"InternalServerError","param":null,"code":500}}', 502],
-    ['a shutdown', 500, '{"error":{"message":"cannot schedule new futures after shutdown","type":"InternalServerError","param":null,"code":500}}', 502],
+    [
+      'its own death',
+      500,
+      '{"error":{"message":"EngineCore encountered an issue. See stack trace (above) for the root cause.","type":"InternalServerError","param":null,"code":500}}',
+      502,
+    ],
+    [
+      'a shutdown',
+      500,
+      '{"error":{"message":"cannot schedule new futures after shutdown","type":"InternalServerError","param":null,"code":500}}',
+      502,
+    ],
     ['scaling', 503, '{"error":"The model is currently scaling. Please try again later."}', 503],
     ['a JSON answer to a stream', 200, '{"id":"x","choices":[]}', 502],
   ])('%s', async (_, status, body, expected) => {
@@ -219,4 +279,3 @@ describe('what the engine says about itself is our failure', () => {
     }
   });
 });
-

@@ -1,12 +1,22 @@
 import { afterAll, beforeEach, describe, expect, it } from 'vitest';
 import { startByteServer, type ByteServer, type SeenRequest } from '../proxy/byte-server.ts';
-import { chatPath, type Body, exchangeRaw, externalFile, framesOf, json, useInference } from './kit.ts';
+import {
+  chatPath,
+  type Body,
+  exchangeRaw,
+  externalFile,
+  framesOf,
+  json,
+  openOrganization,
+  useInference,
+} from './kit.ts';
 
 const engineKey = 'engine-key-0123456789';
 let engine: ByteServer | null = null;
 let answer = '';
 
-const jsonBody = '{"id":"x","model":"upstream/Name","choices":[{"index":0,"finish_reason":"stop"}],"usage":{"prompt_tokens":3,"completion_tokens":2}}';
+const jsonBody =
+  '{"id":"x","model":"upstream/Name","choices":[{"index":0,"finish_reason":"stop"}],"usage":{"prompt_tokens":3,"completion_tokens":2}}';
 const jsonAnswer = `HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: ${jsonBody.length}\r\n\r\n${jsonBody}`;
 
 const bench = useInference(async () => {
@@ -17,6 +27,7 @@ const bench = useInference(async () => {
       chat: externalFile('chat', url),
       named: externalFile('named', url, { lines: ['upstream_model: upstream/Näme', 'api_key_env: TEST_ENGINE_KEY'] }),
       embed: externalFile('embed', url, { taskType: 'embedding' }),
+      vllm: externalFile('vllm', url, { lines: ['kind: vllm'] }),
     },
     env: { TEST_ENGINE_KEY: engineKey },
   };
@@ -69,7 +80,11 @@ describe('the body that the engine gets', () => {
     await send('{"model":"chat","stream_options":null,"stream":true}');
     expect(seen().body).toBe(`{"model":"chat","stream_options":${usage},"stream":true}`);
     await send('{"model":"chat","stream_options":{"include_usage":false,"other":[1]},"stream":true}');
-    expect(JSON.parse(seen().body).stream_options).toEqual({ include_usage: true, other: [1], continuous_usage_stats: true });
+    expect(JSON.parse(seen().body).stream_options).toEqual({
+      include_usage: true,
+      other: [1],
+      continuous_usage_stats: true,
+    });
   });
 
   it('is not touched for usage where it is no stream', async () => {
@@ -82,6 +97,31 @@ describe('the body that the engine gets', () => {
     const body = '{"input":["a",  "b"],"stream":"yes","n":0,"model":"embed"}';
     await send(body, {}, '/v1/embeddings');
     expect(seen().body).toBe(body);
+  });
+});
+
+describe('the output limit that the engine gets from a small wallet', () => {
+  it('holds the whole context where the client says null, and the default of 16 only where it says nothing', async () => {
+    const { key } = await openOrganization(bench.gateway, '0.001');
+    const completion = async (more: object): Promise<string | null> => {
+      const answered = await bench.post('/v1/completions', { model: 'vllm', prompt: 'x', ...more }, { key });
+      expect(answered.status).toBe(200);
+      return answered.headers.get('x-headgate-max-tokens');
+    };
+    expect(await completion({})).toBeNull();
+    expect(JSON.parse(seen().body)).not.toHaveProperty('max_tokens');
+    const tokens = Number(await completion({ max_tokens: null }));
+    expect(tokens).toBeGreaterThan(1000);
+    expect(tokens).toBeLessThan(2500);
+    expect(JSON.parse(seen().body).max_tokens).toBe(tokens);
+  });
+
+  it('replaces both names of the limit in a chat', async () => {
+    const { key } = await openOrganization(bench.gateway, '0.001');
+    const answered = await bench.chat({ max_tokens: 8000, max_completion_tokens: 7000 }, { key });
+    const tokens = Number(answered.headers.get('x-headgate-max-tokens'));
+    expect(tokens).toBeGreaterThan(1000);
+    expect(JSON.parse(seen().body)).toMatchObject({ max_tokens: tokens, max_completion_tokens: tokens });
   });
 });
 
@@ -105,11 +145,26 @@ describe('the headers that the engine gets', () => {
     }).catch(() => null);
     // An empty X-Project-ID is refused, so the request is sent again without it.
     expect(answered?.status).toBe(400);
-    const again = await send(odd, { traceparent, tracestate: 'a=b', cookie: 'a=1', 'x-vllm-priority': '-5', 'x-request-id': 'mine' });
+    const again = await send(odd, {
+      traceparent,
+      tracestate: 'a=b',
+      cookie: 'a=1',
+      'x-vllm-priority': '-5',
+      'x-request-id': 'mine',
+    });
     const [requestLine, ...lines] = seen().head.trimEnd().split('\r\n');
     expect(requestLine).toBe(`POST /base${chatPath} HTTP/1.1`);
-    const headers = new Map(lines.map((line) => [line.slice(0, line.indexOf(':')).toLowerCase(), line.slice(line.indexOf(':') + 2)]));
-    expect([...headers.keys()].toSorted()).toEqual(['content-length', 'content-type', 'host', 'traceparent', 'tracestate', 'x-request-id']);
+    const headers = new Map(
+      lines.map((line) => [line.slice(0, line.indexOf(':')).toLowerCase(), line.slice(line.indexOf(':') + 2)]),
+    );
+    expect([...headers.keys()].toSorted()).toEqual([
+      'content-length',
+      'content-type',
+      'host',
+      'traceparent',
+      'tracestate',
+      'x-request-id',
+    ]);
     expect(headers.get('x-request-id')).toBe(again.headers.get('x-request-id'));
     expect(headers.get('traceparent')).toBe(traceparent);
   });
@@ -140,7 +195,11 @@ describe('what an engine that writes JSON in its own way sends', () => {
     const answered = await send('{"model":"chat","messages":[],"stream":true}');
     const text = await answered.text();
     expect(text).not.toContain('usage');
-    expect(framesOf(text.replaceAll('\r\n', '\n')).map((frame) => frame.choices?.[0]?.delta ?? frame)).toEqual([{ content: 'a' }, {}, '[DONE]']);
+    expect(framesOf(text.replaceAll('\r\n', '\n')).map((frame) => frame.choices?.[0]?.delta ?? frame)).toEqual([
+      { content: 'a' },
+      {},
+      '[DONE]',
+    ]);
     const record = await bench.record(answered.headers.get('x-request-id') ?? '');
     expect(record).toMatchObject({ outcome: 'completed', input_tokens: 7, output_tokens: 2, usage_source: 'engine' });
   });
@@ -155,7 +214,10 @@ describe('what an engine that writes JSON in its own way sends', () => {
   });
 
   it('without any count is complete, and billed nothing', async () => {
-    answer = streamAnswer(['data: {"choices":[{"index":0,"delta":{"content":"a"},"finish_reason":"stop"}]}\n\n', 'data: [DONE]\n\n']);
+    answer = streamAnswer([
+      'data: {"choices":[{"index":0,"delta":{"content":"a"},"finish_reason":"stop"}]}\n\n',
+      'data: [DONE]\n\n',
+    ]);
     const answered = await send('{"model":"chat","messages":[],"stream":true}');
     await answered.text();
     const record = await bench.record(answered.headers.get('x-request-id') ?? '');
@@ -177,7 +239,11 @@ describe('a connection of the client', () => {
     const one = `POST ${chatPath} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${bench.gateway.key}\r\nContent-Type: application/json\r\n`;
     const body = '{"model":"chat","messages":[]}';
     const request = `${one}Content-Length: ${body.length}\r\n\r\n${body}`;
-    const text = await exchangeRaw(bench.gateway.url, [request + request + request], (got) => got.split('"finish_reason"').length === 4);
+    const text = await exchangeRaw(
+      bench.gateway.url,
+      [request + request + request],
+      (got) => got.split('"finish_reason"').length === 4,
+    );
     expect(text.match(/HTTP\/1\.1 200 OK/g)).toHaveLength(3);
   });
 });

@@ -32,7 +32,15 @@ async function startProcess(dataDir: string, enginesDir: string): Promise<Gatewa
   const { PATH, HOME } = process.env;
   const child = spawn(process.execPath, ['src/start.js'], {
     cwd: repository,
-    env: { PATH, HOME, PORT: '0', HEADGATE_DATA_DIR: dataDir, HEADGATE_ENGINES_DIR: enginesDir, HEADGATE_BOOTSTRAP_KEY: key, LOG_LEVEL: 'warn' },
+    env: {
+      PATH,
+      HOME,
+      PORT: '0',
+      HEADGATE_DATA_DIR: dataDir,
+      HEADGATE_ENGINES_DIR: enginesDir,
+      HEADGATE_BOOTSTRAP_KEY: key,
+      LOG_LEVEL: 'warn',
+    },
     stdio: ['ignore', 'pipe', 'pipe'],
   });
   children.push(child);
@@ -42,7 +50,13 @@ async function startProcess(dataDir: string, enginesDir: string): Promise<Gatewa
     if (child.exitCode !== null) throw new Error(said);
     return /http:\/\/127\.0\.0\.1:\d+/.exec(said)?.[0] ?? null;
   }, 40_000);
-  await eventually(async () => fetch(`${url}/v1/pricing`).then(({ ok }) => ok).catch(() => false), 20_000);
+  await eventually(
+    async () =>
+      fetch(`${url}/v1/pricing`)
+        .then(({ ok }) => ok)
+        .catch(() => false),
+    20_000,
+  );
   return { child, url };
 }
 
@@ -57,10 +71,13 @@ async function keepAsking(url: string, stream: boolean, complete: Map<string, nu
   for (;;) {
     try {
       const standin = { output_tokens: 5 + Math.floor(Math.random() * 10), tpot_ms: 1 };
-      const body = JSON.stringify(chatBody({ stream, max_tokens: 50, standin, stream_options: stream ? { include_usage: true } : undefined }));
+      const body = JSON.stringify(
+        chatBody({ stream, max_tokens: 50, standin, stream_options: stream ? { include_usage: true } : undefined }),
+      );
       const answer = await fetch(new URL(chatPath, url), { method: 'POST', headers, body });
       const text = await answer.text();
-      const isComplete = answer.status === 200 && (!stream || text.endsWith('data: [DONE]\n\n')) && !text.includes('"error"');
+      const isComplete =
+        answer.status === 200 && (!stream || text.endsWith('data: [DONE]\n\n')) && !text.includes('"error"');
       const output = /"completion_tokens":(\d+)/.exec(text.slice(text.lastIndexOf('"usage"')))?.[1];
       if (isComplete) complete.set(answer.headers.get('x-request-id') ?? '', Number(output));
     } catch {
@@ -71,7 +88,7 @@ async function keepAsking(url: string, stream: boolean, complete: Map<string, nu
 
 async function readAll(url: string): Promise<Body[]> {
   const all: Body[] = [];
-  for (let cursor = ''; ; ) {
+  for (let cursor = ''; ;) {
     const page = await get(url, `/v1/usage/requests?limit=500${cursor}`);
     all.push(...page.data);
     if (!page.has_more) return all;
@@ -81,7 +98,7 @@ async function readAll(url: string): Promise<Body[]> {
 
 function pidsOf(dataDir: string): { engine: Body; postgres: number } {
   const running = join(dataDir, 'engines', 'running');
-  const records = readdirSync(running).map((name) => JSON.parse(readFileSync(join(running, name), 'utf8')) as Body);
+  const records = readdirSync(running).map((name): Body => JSON.parse(readFileSync(join(running, name), 'utf8')));
   expect(records).toHaveLength(1);
   const pidFile = readFileSync(join(dataDir, 'postgres', 'cluster', 'postmaster.pid'), 'utf8');
   return { engine: records[0], postgres: Number(pidFile.split('\n')[0]) };
@@ -92,10 +109,14 @@ describe('a gateway that is killed with -9 under load', () => {
     const parent = process.geteuid?.() === 0 ? '/tmp' : tmpdir();
     // Made by the gateway itself, so that PostgreSQL may enter it as another user.
     const dataDir = join(parent, `hg-killed-${randomBytes(6).toString('hex')}`);
-    const enginesDir = writeEngines({ chat: standinFile('chat').replace('engines/standin', join(repository, 'engines/standin')) });
+    const enginesDir = writeEngines({
+      chat: standinFile('chat').replace('engines/standin', join(repository, 'engines/standin')),
+    });
     folders.push(dataDir, enginesDir);
     const first = await startProcess(dataDir, enginesDir);
-    await (await fetch(new URL(chatPath, first.url), { method: 'POST', headers, body: JSON.stringify(chatBody({})) })).text();
+    await (
+      await fetch(new URL(chatPath, first.url), { method: 'POST', headers, body: JSON.stringify(chatBody({})) })
+    ).text();
     await liftLimits(first.url, key);
     const before = pidsOf(dataDir);
 
@@ -117,7 +138,11 @@ describe('a gateway that is killed with -9 under load', () => {
     expect(BigInt(Math.round(Number(wallet.balance) * 1e12))).toBe(10_000_000_000_000n - spent);
     expect(wallet.held).toBe('0');
 
-    const answer = await fetch(new URL(chatPath, second.url), { method: 'POST', headers, body: JSON.stringify(chatBody({})) });
+    const answer = await fetch(new URL(chatPath, second.url), {
+      method: 'POST',
+      headers,
+      body: JSON.stringify(chatBody({})),
+    });
     expect(answer.status).toBe(200);
     await answer.text();
     const after = pidsOf(dataDir);

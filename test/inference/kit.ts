@@ -30,7 +30,9 @@ function commonLines(id: string, { taskType = 'chat', lines = [], priced = true 
     `hugging_face_id: test/${id}`,
     `task_type: ${taskType}`,
     'context_length: 8192',
-    ...(priced ? ['pricing: { input_per_million: 0.10, cached_input_per_million: 0.05, output_per_million: 0.40 }'] : []),
+    ...(priced
+      ? ['pricing: { input_per_million: 0.10, cached_input_per_million: 0.05, output_per_million: 0.40 }']
+      : []),
     ...lines,
   ];
 }
@@ -127,7 +129,7 @@ export function chatBody(fields: object): object {
 async function findRecord(gateway: TestGateway, requestId: string, key = gateway.key): Promise<Body> {
   return eventually(async () => {
     const answer = await gateway.request(`/v1/usage/requests/${requestId}`, { key });
-    return answer.status === 200 ? await answer.json() : null;
+    return answer.status === 200 ? answer.json() : null;
   });
 }
 

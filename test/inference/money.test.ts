@@ -1,5 +1,14 @@
 import { describe, expect, it } from 'vitest';
-import { eventually, errorOf, framesOf, openOrganization, readMetric, standinFile, useInference, type Body } from './kit.ts';
+import {
+  eventually,
+  errorOf,
+  framesOf,
+  openOrganization,
+  readMetric,
+  standinFile,
+  useInference,
+  type Body,
+} from './kit.ts';
 
 const bench = useInference(() => ({
   engines: { chat: standinFile('chat', { flags: ['--reasoning-parser', 'deepseek_r1'] }) },
@@ -12,7 +21,7 @@ function usd({ input_tokens: input, input_cached_tokens: cached, output_tokens: 
 
 async function records(key: string): Promise<Body[]> {
   const all: Body[] = [];
-  for (let cursor = ''; ; ) {
+  for (let cursor = ''; ;) {
     const page: Body = await (await bench.gateway.request(`/v1/usage/requests?limit=500${cursor}`, { key })).json();
     all.push(...page.data);
     if (!page.has_more) return all;
@@ -53,10 +62,16 @@ describe('a small wallet', () => {
 
   it('ends a stream that it cannot pay on with an error frame, billed to the token and no further', async () => {
     const { key } = await openOrganization(bench.gateway, '0.0005');
-    const answer = await bench.chat({ stream: true, max_tokens: 8000, standin: { output_tokens: 8000, tpot_ms: 1 } }, { key });
+    const answer = await bench.chat(
+      { stream: true, max_tokens: 8000, standin: { output_tokens: 8000, tpot_ms: 1 } },
+      { key },
+    );
     expect(answer.status).toBe(200);
     const frames = framesOf(await answer.text());
-    expect(frames.slice(-2)).toEqual([{ error: expect.objectContaining({ code: 'insufficient_funds', type: 'billing_error' }) }, '[DONE]']);
+    expect(frames.slice(-2)).toEqual([
+      { error: expect.objectContaining({ code: 'insufficient_funds', type: 'billing_error' }) },
+      '[DONE]',
+    ]);
     const record = await bench.recordOf(answer, key);
     expect(record).toMatchObject({ outcome: 'ended', reason: 'insufficient_funds', status: 200 });
     expect(Number(record.cost) + Number(record.written_off)).toBeCloseTo(usd(record), 12);
@@ -122,7 +137,9 @@ describe('a small wallet', () => {
 
 /** A key of the admin's organization, to be revoked or to expire. */
 async function makeKey(more: object = {}): Promise<{ id: string; secret: string }> {
-  const made: Body = await (await bench.gateway.request('/v1/keys', { body: { name: 'short', scope: 'inference', ...more } })).json();
+  const made: Body = await (
+    await bench.gateway.request('/v1/keys', { body: { name: 'short', scope: 'inference', ...more } })
+  ).json();
   return made;
 }
 
@@ -140,7 +157,10 @@ async function readSome(reader: ReadableStreamDefaultReader<Uint8Array>, frames:
 describe('a key that is revoked', () => {
   it('ends its streams within a second with the code unauthorized, billed for what was made', async () => {
     const key = await makeKey();
-    const answer = await bench.chat({ stream: true, max_tokens: 8000, standin: { output_tokens: 8000, tpot_ms: 5 } }, { key: key.secret });
+    const answer = await bench.chat(
+      { stream: true, max_tokens: 8000, standin: { output_tokens: 8000, tpot_ms: 5 } },
+      { key: key.secret },
+    );
     const reader = answer.body?.getReader();
     if (reader === undefined) throw new Error('the stream has no body');
     await readSome(reader, 5);
@@ -150,7 +170,9 @@ describe('a key that is revoked', () => {
     expect(Date.now() - revokedMs).toBeLessThan(1000);
     const frames = rest.trimEnd().split('\n\n');
     expect(frames.at(-1)).toBe('data: [DONE]');
-    expect(JSON.parse(frames.at(-2)?.slice(6) ?? '')).toEqual({ error: expect.objectContaining({ code: 'unauthorized', type: 'auth_error' }) });
+    expect(JSON.parse(frames.at(-2)?.slice(6) ?? '')).toEqual({
+      error: expect.objectContaining({ code: 'unauthorized', type: 'auth_error' }),
+    });
     const record = await bench.recordOf(answer);
     expect(record).toMatchObject({ outcome: 'ended', reason: 'unauthorized', usage_source: 'engine' });
     expect(record.output_tokens).toBeGreaterThan(3);

@@ -30,7 +30,9 @@ async function restored(): Promise<void> {
 describe('while Postgres is away', () => {
   it('a valid key that is not known yet is 503 and never 401, an impossible one stays 401', async () => {
     await (await bench.chat({})).text();
-    const fresh: Body = await (await bench.gateway.request('/v1/keys', { body: { name: 'fresh', scope: 'inference' } })).json();
+    const fresh: Body = await (
+      await bench.gateway.request('/v1/keys', { body: { name: 'fresh', scope: 'inference' } })
+    ).json();
     const other = await openOrganization(bench.gateway, '1');
     proxy?.cut();
     // A key made here may be known already; one of an organization that has never asked is not.
@@ -47,7 +49,10 @@ describe('while Postgres is away', () => {
   it('what cannot be booked is not shown as complete, nothing new is admitted, and it is booked once afterwards', async () => {
     const { key } = await openOrganization(bench.gateway, '1');
     expect((await bench.chat({}, { key })).status).toBe(200);
-    const streaming = await bench.chat({ stream: true, max_tokens: 30, standin: { tpot_ms: 10, output_tokens: 30 } }, { key });
+    const streaming = await bench.chat(
+      { stream: true, max_tokens: 30, standin: { tpot_ms: 10, output_tokens: 30 } },
+      { key },
+    );
     proxy?.cut();
     const frames = framesOf(await streaming.text());
     expect(frames.slice(-2)).toEqual([{ error: expect.objectContaining({ code: 'billing_unavailable' }) }, '[DONE]']);
@@ -60,7 +65,10 @@ describe('while Postgres is away', () => {
     expect(record).toMatchObject({ outcome: 'completed', output_tokens: 30 });
     const records: Body = await (await bench.gateway.request('/v1/usage/requests', { key })).json();
     const wallet: Body = await bench.wallet(key);
-    const spent = records.data.reduce((sum: bigint, { cost }: Body) => sum + BigInt(Math.round(Number(cost) * 1e12)), 0n);
+    const spent = records.data.reduce(
+      (sum: bigint, { cost }: Body) => sum + BigInt(Math.round(Number(cost) * 1e12)),
+      0n,
+    );
     expect(records.data).toHaveLength(2);
     expect(BigInt(Math.round(Number(wallet.balance) * 1e12))).toBe(1_000_000_000_000n - spent);
     expect(wallet.held).toBe('0');

@@ -1,5 +1,15 @@
 import { describe, expect, it } from 'vitest';
-import { chatBody, chatPath, type Body, errorOf, exchangeRaw, json, openOrganization, standinFile, useInference } from './kit.ts';
+import {
+  chatBody,
+  chatPath,
+  type Body,
+  errorOf,
+  exchangeRaw,
+  json,
+  openOrganization,
+  standinFile,
+  useInference,
+} from './kit.ts';
 
 const bench = useInference(() => ({
   engines: {
@@ -22,14 +32,21 @@ describe('who may not call', () => {
       const answer = await bench.chat({}, { key: null, headers });
       expect(answer.headers.get('www-authenticate')).toBe('Bearer');
       expect(answer.headers.get('x-request-id')).toMatch(/^[0-9a-f-]{36}$/);
-      expect(await errorOf(answer)).toMatchObject({ status: 401, code: 'unauthorized', type: 'auth_error', param: null });
+      expect(await errorOf(answer)).toMatchObject({
+        status: 401,
+        code: 'unauthorized',
+        type: 'auth_error',
+        param: null,
+      });
     }
   });
 
   it('two Authorization headers are 401, also when both are valid', async () => {
     const body = JSON.stringify(chatBody({}));
     const head = `POST ${chatPath} HTTP/1.1\r\nHost: x\r\n${auth()}${auth()}Content-Type: application/json\r\n`;
-    const text = await exchangeRaw(bench.gateway.url, [`${head}Content-Length: ${body.length}\r\nConnection: close\r\n\r\n${body}`]);
+    const text = await exchangeRaw(bench.gateway.url, [
+      `${head}Content-Length: ${body.length}\r\nConnection: close\r\n\r\n${body}`,
+    ]);
     expect(text).toMatch(/^HTTP\/1\.1 401 /);
     expect(text).toContain('"code":"unauthorized"');
   });
@@ -39,7 +56,11 @@ describe('who may not call', () => {
     const projects: Body = await (await bench.gateway.request('/v1/projects', { key: other.key })).json();
     for (const id of [projects.data[0].id, 'proj_nonsense', '', 'proj_00000000-0000-7000-8000-000000000000']) {
       const answer = await bench.chat({}, { headers: { 'x-project-id': id } });
-      expect(await errorOf(answer)).toMatchObject({ status: 400, code: 'invalid_request_error', param: 'X-Project-ID' });
+      expect(await errorOf(answer)).toMatchObject({
+        status: 400,
+        code: 'invalid_request_error',
+        param: 'X-Project-ID',
+      });
     }
   });
 
@@ -98,7 +119,12 @@ describe('what is not there', () => {
     ];
     for (const [path, body, named] of cases) {
       const error = await errorOf(await bench.post(path, body));
-      expect(error).toMatchObject({ status: 400, code: 'model_not_found', type: 'invalid_request_error', param: 'model' });
+      expect(error).toMatchObject({
+        status: 400,
+        code: 'model_not_found',
+        type: 'invalid_request_error',
+        param: 'model',
+      });
       expect(error.message).toContain(named);
       expect(error.message).not.toContain('off,');
     }
@@ -152,8 +178,13 @@ describe('how a request may not come', () => {
 
   it('so is one of 50 MB in chunks, which announces no length', async () => {
     const chunk = `100000\r\n${'y'.repeat(1_048_576)}\r\n`;
-    const parts = [postHead('Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n'), ...Array(50).fill(chunk)];
-    const text = await exchangeRaw(bench.gateway.url, [...parts, '0\r\n\r\n'], (got) => got.includes('request_too_large'));
+    const parts = [
+      postHead('Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n'),
+      ...Array(50).fill(chunk),
+    ];
+    const text = await exchangeRaw(bench.gateway.url, [...parts, '0\r\n\r\n'], (got) =>
+      got.includes('request_too_large'),
+    );
     expect(text).toMatch(/^HTTP\/1\.1 413 /);
   });
 
@@ -171,7 +202,10 @@ describe('how a request may not come', () => {
   });
 
   it('what is not HTTP is 400 in the same envelope', async () => {
-    for (const bytes of ['nonsense\r\n\r\n', `GET / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n`]) {
+    for (const bytes of [
+      'nonsense\r\n\r\n',
+      `GET / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n`,
+    ]) {
       const text = await exchangeRaw(bench.gateway.url, [bytes]);
       expect(text).toMatch(/^HTTP\/1\.1 400 /);
       expect(text).toContain('"type":"invalid_request_error"');

@@ -5,7 +5,12 @@ import { startStandIn, type StandIn } from '../standin/engine.ts';
 import { errorOf, framesOf, standinFile, useInference } from './kit.ts';
 
 /** Two replicas of one engine, handed out in this order, and what became of their leases. */
-const fake = vi.hoisted(() => ({ replicas: [] as Replica[], taken: [] as string[], open: 0, unreachable: [] as string[] }));
+const fake = vi.hoisted(() => ({
+  replicas: [] as Replica[],
+  taken: [] as string[],
+  open: 0,
+  unreachable: [] as string[],
+}));
 
 // The fleet of this version runs one replica of an engine; the path is ready for several.
 vi.mock('#core/routing/routing.ts', () => ({
@@ -35,7 +40,13 @@ function replicaOf(id: string, socketPath: string): Replica {
 }
 
 async function startReplica(flags: readonly string[] = []): Promise<string> {
-  const engine = await startStandIn(['--served-model-name', 'chat', '--enable-force-include-usage', '--dev-mode', ...flags]);
+  const engine = await startStandIn([
+    '--served-model-name',
+    'chat',
+    '--enable-force-include-usage',
+    '--dev-mode',
+    ...flags,
+  ]);
   engines.push(engine);
   return engine.socketPath;
 }

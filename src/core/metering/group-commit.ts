@@ -125,7 +125,8 @@ class CommitQueue<Item> implements GroupCommit<Item> {
         // A deadlock or the like says nothing of the items: the same batch goes through when it is tried again.
         if (isConflictOfTransactions(error)) continue;
         if (!isConnectionError(error)) return error;
-        if (this.#answers) log.error({ err: error, pending: this.pending }, 'the books cannot be written; trying again');
+        if (this.#answers)
+          log.error({ err: error, pending: this.pending }, 'the books cannot be written; trying again');
         this.#answers = false;
         if (this.#stopped) return error;
         await new Promise((resolve) => setTimeout(resolve, retryDelayMs));
