@@ -64,6 +64,15 @@ function collect(incoming: IncomingMessage, limits: BodyLimits): Promise<Buffer>
   });
 }
 
+/** The body, when all of it came with its head, as small ones do: nothing has to be waited for then. */
+function takeWhole(incoming: IncomingMessage, limits: BodyLimits): Buffer | null {
+  if (!incoming.complete || incoming.destroyed) return null;
+  const bytes: unknown = incoming.read();
+  if (!Buffer.isBuffer(bytes)) return Buffer.alloc(0);
+  if (bytes.length > limits.bodyBytesMax) throw tooLarge(limits);
+  return bytes;
+}
+
 /**
  * Reads a JSON body whole.
  * @returns its bytes as latin1, one character each
@@ -72,7 +81,7 @@ function collect(incoming: IncomingMessage, limits: BodyLimits): Promise<Buffer>
  */
 export async function readBody(incoming: IncomingMessage, limits: BodyLimits): Promise<string> {
   checkHeaders(incoming, limits);
-  const body = await collect(incoming, limits);
+  const body = takeWhole(incoming, limits) ?? (await collect(incoming, limits));
   if (!isUtf8(body)) throw new AppError('invalid_request_error', { message: 'The request body is not UTF-8.' });
   return body.toString('latin1');
 }
