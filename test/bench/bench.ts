@@ -18,7 +18,7 @@ import { startStack, type Variant, type VariantName } from './stack.ts';
  * `npm run bench`: what the gateway costs beside an engine asked directly and beside bare Hono with Pool.dispatch, in
  * one run. It reports and judges nothing but the answers and the books. `--quick` takes less than a minute, `--json
  * PATH` writes every figure of every round, `--only json,first,frames,open` leaves parts out, `--cpu-prof DIR` writes
- * a CPU profile of the gateway (what is then measured is slower).
+ * a CPU profile of the gateway (what is then measured is slower), `--node-flags "…"` starts the gateway's Node with them.
  */
 
 interface Plan {
@@ -106,10 +106,12 @@ async function main(): Promise<number> {
       json: { type: 'string' },
       only: { type: 'string', default: 'json,first,frames,open' },
       'cpu-prof': { type: 'string' },
+      'node-flags': { type: 'string', default: '' },
     },
   });
   const profileDir = values['cpu-prof'];
-  const gatewayFlags = profileDir === undefined ? [] : ['--cpu-prof', `--cpu-prof-dir=${profileDir}`];
+  const gatewayFlags = values['node-flags'].split(' ').filter((flag) => flag !== '');
+  if (profileDir !== undefined) gatewayFlags.push('--cpu-prof', `--cpu-prof-dir=${profileDir}`);
   const stack = await startStack({ gatewayFlags });
   try {
     // The request that started the engine.

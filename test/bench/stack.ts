@@ -1,5 +1,5 @@
 import { fork, spawn, type ChildProcess } from 'node:child_process';
-import { chmod, mkdtemp, mkdir, rm, writeFile } from 'node:fs/promises';
+import { chmod, mkdtemp, mkdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -126,6 +126,15 @@ function freePort(): Promise<number> {
   });
 }
 
+/** What `npm start` gives to Node, so that the gateway is measured as it is run. */
+async function startArguments(): Promise<string[]> {
+  const text = await readFile(join(repository, 'package.json'), 'utf8');
+  const { scripts } = JSON.parse(text) as { scripts: { start: string } };
+  const [program, ...args] = scripts.start.split(' ');
+  if (program !== 'node') throw new Error(`npm start begins with "${String(program)}", not with node`);
+  return args;
+}
+
 async function startGateway(dir: string, flags: readonly string[], children: ChildProcess[]): Promise<Listening> {
   const enginesDir = join(dir, 'engines');
   await mkdir(enginesDir);
@@ -140,7 +149,7 @@ async function startGateway(dir: string, flags: readonly string[], children: Chi
     HEADGATE_ENGINES_DIR: enginesDir,
     HEADGATE_BOOTSTRAP_KEY: secret,
   };
-  const child = spawn(process.execPath, [...flags, join(repository, 'src/start.js')], {
+  const child = spawn(process.execPath, [...flags, ...(await startArguments())], {
     cwd: repository,
     env,
     stdio: ['ignore', 'ignore', 'inherit'],
