@@ -5,26 +5,37 @@ export function startText(url: string): string {
   return `Headgate listens on ${url}\n`;
 }
 
+const chatSample = { path: '/v1/chat/completions', body: { messages: [{ role: 'user', content: 'Hello!' }] } };
+
+/** A small request for a model of each kind. */
+const samples: Readonly<Record<EngineDefinition['taskType'], { readonly path: string; readonly body: object }>> = {
+  chat: chatSample,
+  vision: chatSample,
+  code: chatSample,
+  completion: { path: '/v1/completions', body: { prompt: 'Hello' } },
+  embedding: { path: '/v1/embeddings', body: { input: 'Hello!' } },
+};
+
 /** What the first start says: the secret, which is shown this once, and a request that works as it stands. */
 export function firstStartText(url: string, secret: string, engines: readonly EngineDefinition[]): string {
-  const enabled = engines.filter(({ enabled }) => enabled);
-  const model = (enabled.find(({ taskType }) => taskType === 'chat') ?? enabled[0])?.id;
-  const body = JSON.stringify({ model, messages: [{ role: 'user', content: 'Hello!' }] });
-  const curl =
-    model === undefined
-      ? ''
-      : `Try it:
-
-  curl ${url}/v1/chat/completions \\
-    -H 'Authorization: Bearer ${secret}' \\
-    -H 'Content-Type: application/json' \\
-    -d '${body}'
-
-`;
+  const enabled = engines.filter((engine) => engine.enabled);
+  const model = enabled.find(({ taskType }) => taskType === 'chat') ?? enabled[0];
   return `${startText(url)}
 Your API key (scope management, 10 USD of credit); it is shown this once, so keep it:
 
   ${secret}
 
-${curl}`;
+${model === undefined ? '' : curlText(url, secret, model)}`;
+}
+
+function curlText(url: string, secret: string, { id, taskType }: EngineDefinition): string {
+  const { path, body } = samples[taskType];
+  return `Try it:
+
+  curl ${url}${path} \\
+    -H 'Authorization: Bearer ${secret}' \\
+    -H 'Content-Type: application/json' \\
+    -d '${JSON.stringify({ model: id, ...body })}'
+
+`;
 }

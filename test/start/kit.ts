@@ -12,7 +12,7 @@ import {
 } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach } from 'vitest';
+import { afterEach, vi } from 'vitest';
 import { findPostmaster, stopPostmaster } from '#base/postgres/postmaster.ts';
 import { type Body, eventually } from '../inference/kit.ts';
 import { createTestDatabase } from '../support/database.ts';
@@ -60,6 +60,8 @@ export interface Processes {
 const parentDir = process.geteuid?.() === 0 ? '/var/tmp' : tmpdir();
 
 export function useProcesses(): Processes {
+  // Whole gateways with their databases are started, often many at once on a small machine.
+  vi.setConfig({ testTimeout: 120_000 });
   const cleanups: (() => Promise<void> | void)[] = [];
   afterEach(async () => {
     for (const cleanup of cleanups.splice(0).toReversed()) await cleanup();
@@ -177,7 +179,7 @@ function runGateway({ home, databaseUrl, env = {}, command, cwd = repository }: 
 }
 
 /** When it has ended and everything that it wrote is here. */
-async function exitOf(child: ChildProcess): Promise<{ code: number | null; signal: NodeJS.Signals | null }> {
+function exitOf(child: ChildProcess): Promise<{ code: number | null; signal: NodeJS.Signals | null }> {
   return new Promise((resolve, reject) => {
     child.once('error', reject);
     child.once('close', (code, signal) => resolve({ code, signal }));
