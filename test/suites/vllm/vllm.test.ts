@@ -1,0 +1,298 @@
+import { readdirSync, readFileSync } from 'node:fs';
+import { describe, expect, it } from 'vitest';
+import {
+  askEngine,
+  type Body,
+  chatPath,
+  errorOf,
+  eventually,
+  framesOf,
+  readMetric,
+  useInference,
+} from '../../inference/kit.ts';
+import { engineRecords, isAlive, onlyEngine, readFrames } from '../../start/kit.ts';
+
+/**
+ * A real vLLM through the process driver. It takes most of a minute to start, so that one serves all of these tests,
+ * in their order; the last ones stop it, start it again, and stop it while it hangs.
+ */
+const idleSeconds = 8;
+const bench = useInference(() => ({ engines: { chat: vllmFile() } }));
+
+function vllmFile(): string {
+  const { VLLM_BIN: program = '', VLLM_MODEL: model = '' } = process.env;
+  const size = ['--dtype', 'bfloat16', '--max-model-len', '2048', '--max-num-seqs', '8', '--enforce-eager'];
+  const tools = ['--enable-auto-tool-choice', '--tool-call-parser', 'hermes'];
+  // With this one vLLM hangs on SIGTERM while a client of a JSON request stays.
+  const hanging = ['--shutdown-timeout', '8'];
+  return [
+    'version: 1',
+    'id: chat',
+    'name: SmolLM2 135M Instruct',
+    'hugging_face_id: HuggingFaceTB/SmolLM2-135M-Instruct',
+    'task_type: chat',
+    'context_length: 2048',
+    'pricing: { input_per_million: 0.10, cached_input_per_million: 0.05, output_per_million: 0.40 }',
+    'driver: process',
+    'kind: vllm',
+    `command: ${JSON.stringify([program, 'serve', model, ...size, ...tools, ...hanging])}`,
+    `idle_seconds: ${idleSeconds}`,
+    'start_timeout_seconds: 300',
+    '',
+  ].join('\n');
+}
+
+const question = { messages: [{ role: 'user', content: 'What is the capital of France?' }], temperature: 0 };
+const longStory = {
+  messages: [{ role: 'user', content: 'Tell a very long story.' }],
+  temperature: 0,
+  ignore_eos: true,
+};
+const weatherTool = {
+  type: 'function',
+  function: {
+    name: 'get_weather',
+    description: 'Weather of a city',
+    parameters: {
+      type: 'object',
+      properties: { city: { type: 'string', enum: ['Paris', 'Rome'] }, unit: { type: 'string', enum: ['c', 'f'] } },
+      required: ['city', 'unit'],
+      additionalProperties: false,
+    },
+  },
+};
+
+const socket = (): string => bench.socketOf('chat');
+const generated = (): Promise<number> => readMetric(socket(), 'vllm:generation_tokens_total');
+const idle = (): Promise<true> =>
+  eventually(async () => (await readMetric(socket(), 'vllm:num_requests_running')) === 0, 1000);
+
+/** Every process of an engine: it leads a group of its own. */
+function groupOf(leader: number): number[] {
+  const pids = readdirSync('/proc').filter((name) => /^\d+$/.test(name));
+  return pids.map(Number).filter((pid) => {
+    try {
+      const stat = readFileSync(`/proc/${pid}/stat`, 'latin1');
+      return Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[2]) === leader && isAlive(pid);
+    } catch {
+      return false;
+    }
+  });
+}
+
+/** What of an engine's stream a client sees that did not ask for usage; ids and times are the request's own. */
+function withoutUsage(text: string): string {
+  const frames = normalised(text).split(/(?<=\n\n)/);
+  return frames
+    .filter((frame) => !frame.includes('"choices":[],"usage":'))
+    .map((frame) => frame.replace(/,"usage":\{[^{}]*\}/, ''))
+    .join('');
+}
+
+function normalised(text: string): string {
+  return text.replaceAll(/"id":"[^"]*"/g, '"id":"ID"').replaceAll(/"created":\d+/g, '"created":0');
+}
+
+async function expectBilled(answer: Response, usage: Body): Promise<void> {
+  expect(await bench.recordOf(answer)).toMatchObject({
+    outcome: 'completed',
+    usage_source: 'engine',
+    input_tokens: usage.prompt_tokens,
+    output_tokens: usage.completion_tokens,
+  });
+}
+
+describe('a cold vLLM', () => {
+  it('is started once for all who wait; streams get comments meanwhile', async () => {
+    const streams = [1, 2, 3].map(() => bench.chat({ ...question, stream: true }));
+    const answers = await Promise.all([...streams, bench.chat(question)]);
+    expect(answers.map(({ status }) => status)).toEqual([200, 200, 200, 200]);
+    for (const answer of answers.slice(0, 3)) {
+      const text = await answer.text();
+      expect(text).toMatch(/^(?:: [^\n]+\n\n)+data: \{/);
+      expect(framesOf(text).at(-1)).toBe('[DONE]');
+    }
+    const [json] = answers.slice(3);
+    expect(json?.headers.get('x-headgate-start')).toBe('cold');
+    expect(await json?.json()).toMatchObject({ object: 'chat.completion', model: 'chat' });
+    expect(engineRecords(bench.gateway.dataDir)).toHaveLength(1);
+    expect(bench.gateway.logLines.filter((line) => line.includes('"an engine was started"'))).toHaveLength(1);
+  });
+});
+
+describe('a request that vLLM refuses is a 400 in our words:', () => {
+  it.each([
+    ['a prompt too long', { messages: [{ role: 'user', content: 'word '.repeat(3000) }] }, /^context_length_exceeded$/],
+    ['more output than the context', { ...question, max_tokens: 100_000 }, /^context_length_exceeded$/],
+    ['a temperature below zero', { ...question, temperature: -1 }, /^invalid_value$/],
+    ['messages of a wrong type', { messages: 'the-prompt-marker' }, /^(?:invalid_request_error|invalid_value)$/],
+    ['an image', { messages: [imageMessage()] }, /^(?:invalid_request_error|unsupported_parameter)$/],
+  ])('%s', async (_, fields, code) => {
+    const answer = await bench.chat(fields);
+    const error = await errorOf(answer);
+    expect(error).toMatchObject({ status: 400, type: 'invalid_request_error' });
+    expect(error.code).toMatch(code);
+    expect(error.message).not.toMatch(/validation error|the-prompt-marker|vllm|BadRequest|max_model_len|parameter=/i);
+    expect(await bench.recordOf(answer)).toMatchObject({ outcome: 'failed', cost: '0' });
+  });
+});
+
+function imageMessage(): object {
+  const url =
+    'data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==';
+  return { role: 'user', content: [{ type: 'image_url', image_url: { url } }] };
+}
+
+describe('an answer of vLLM', () => {
+  it('as JSON is billed by the engine’s count', async () => {
+    const answer = await bench.chat(question);
+    expect(answer.headers.get('x-headgate-start')).toBe('warm');
+    const body: Body = await answer.json();
+    expect(body).toMatchObject({ model: 'chat', choices: [{ finish_reason: expect.any(String) }] });
+    await expectBilled(answer, body.usage);
+  });
+
+  it('streamed has the engine’s bytes, without usage where nobody asked, and with one usage chunk where somebody did', async () => {
+    const body = { model: 'chat', max_tokens: 16, ...question, stream: true };
+    // The first one fills the prefix cache, so that all below find the same.
+    await askEngine(socket(), chatPath, body);
+    const direct = await askEngine(socket(), chatPath, body);
+    expect(direct.text).toContain('"usage"');
+    const plain = await (await bench.chat(body)).text();
+    expect(plain).not.toContain('"usage"');
+    expect(normalised(plain)).toBe(withoutUsage(direct.text));
+
+    const asked = await bench.chat({ ...body, stream_options: { include_usage: true } });
+    const frames = framesOf(await asked.text());
+    const withUsage = frames.filter((frame) => frame.usage !== undefined);
+    expect(withUsage).toHaveLength(1);
+    expect(withUsage[0]).toBe(frames.at(-2));
+    expect(withUsage[0].choices).toEqual([]);
+    await expectBilled(asked, withUsage[0].usage);
+  });
+
+  it('calls a tool that is required, as JSON and streamed', async () => {
+    const asked = { ...question, max_tokens: 120, tools: [weatherTool], tool_choice: 'required' };
+    const answer = await bench.chat(asked);
+    const body: Body = await answer.json();
+    const [call] = body.choices[0].message.tool_calls;
+    expect(call.function.name).toBe('get_weather');
+    expect(JSON.parse(call.function.arguments)).toMatchObject({ city: expect.stringMatching(/^(?:Paris|Rome)$/) });
+    await expectBilled(answer, body.usage);
+
+    const streamed = await bench.chat({ ...asked, stream: true });
+    const frames = framesOf(await streamed.text());
+    const deltas = frames.flatMap((frame) => frame.choices?.[0]?.delta?.tool_calls ?? []);
+    expect(deltas[0].function.name).toBe('get_weather');
+    const text = deltas.map((delta) => delta.function.arguments ?? '').join('');
+    expect(JSON.parse(text)).toEqual(JSON.parse(call.function.arguments));
+    expect((await bench.recordOf(streamed)).output_tokens).toBe(body.usage.completion_tokens);
+  });
+
+  it('with two choices is billed for both, and the prompt once', async () => {
+    const before = await generated();
+    const asked = { ...question, temperature: 1, n: 2, stream: true, stream_options: { include_usage: true } };
+    const answer = await bench.chat(asked);
+    const frames = framesOf(await answer.text());
+    const finished = frames.filter((frame) => frame.choices?.[0]?.finish_reason);
+    expect(new Set(finished.map((frame) => frame.choices[0].index))).toEqual(new Set([0, 1]));
+    const { usage } = frames.at(-2);
+    await expectBilled(answer, usage);
+    expect((await generated()) - before).toBe(usage.completion_tokens);
+  });
+
+  it('to two prompts of plain completion is billed for both', async () => {
+    const before = await generated();
+    const asked = { model: 'chat', prompt: ['One, two,', 'A, B,'], max_tokens: 6, temperature: 0 };
+    const answer = await bench.post('/v1/completions', asked);
+    const body: Body = await answer.json();
+    expect(body.choices).toHaveLength(2);
+    await expectBilled(answer, body.usage);
+    expect((await generated()) - before).toBe(body.usage.completion_tokens);
+  });
+});
+
+describe('a client that leaves', () => {
+  it('a stream is billed exactly what vLLM counted, and vLLM works no more within a second', async () => {
+    const before = await generated();
+    const leaving = new AbortController();
+    const answer = await bench.chat({ ...longStory, max_tokens: 1500, stream: true }, { signal: leaving.signal });
+    await readFrames(answer, 8);
+    leaving.abort();
+    await idle();
+    const record = await bench.recordOf(answer);
+    expect(record).toMatchObject({ outcome: 'aborted', usage_source: 'engine', stream: true });
+    expect(record.output_tokens).toBe((await generated()) - before);
+    expect(record.output_tokens).toBeGreaterThanOrEqual(7);
+  });
+
+  it('a stream of two choices, and one of two prompts, as well', async () => {
+    for (const [path, fields] of [
+      [chatPath, { ...longStory, model: 'chat', n: 2, temperature: 1 }],
+      ['/v1/completions', { model: 'chat', prompt: ['One, two,', 'A, B,'], temperature: 0, ignore_eos: true }],
+    ] as const) {
+      const before = await generated();
+      const leaving = new AbortController();
+      const answer = await bench.post(path, { ...fields, max_tokens: 900, stream: true }, { signal: leaving.signal });
+      await readFrames(answer, 10);
+      leaving.abort();
+      await idle();
+      const record = await bench.recordOf(answer);
+      expect(record).toMatchObject({ outcome: 'aborted', usage_source: 'engine' });
+      expect(record.output_tokens).toBe((await generated()) - before);
+    }
+  });
+
+  it('a JSON request as well', async () => {
+    const before = await generated();
+    const leaving = new AbortController();
+    const body = { ...longStory, max_tokens: 1500 };
+    const headers = { 'x-client-request-id': 'the-one-that-left' };
+    const pending = bench.chat(body, { signal: leaving.signal, headers });
+    await eventually(async () => (await generated()) - before >= 5, 30_000);
+    leaving.abort();
+    await expect(pending).rejects.toThrow('aborted');
+    await idle();
+    const record = await eventually(async () => {
+      const list: Body = await (await bench.gateway.request('/v1/usage/requests')).json();
+      return list.data.find((entry: Body) => entry.client_request_id === 'the-one-that-left') ?? null;
+    });
+    expect(record).toMatchObject({ outcome: 'aborted', usage_source: 'engine', stream: false, status: 499 });
+    expect(record.output_tokens).toBe((await generated()) - before);
+  });
+
+  it('with the finish chunk in its hands has a complete answer', async () => {
+    const leaving = new AbortController();
+    const answer = await bench.chat({ ...question, max_tokens: 6, stream: true }, { signal: leaving.signal });
+    const reader = answer.body?.pipeThrough(new TextDecoderStream()).getReader();
+    let text = '';
+    while (!/"finish_reason":"/.test(text)) text += (await reader?.read())?.value ?? '';
+    leaving.abort();
+    expect(await bench.recordOf(answer)).toMatchObject({ outcome: 'completed', usage_source: 'engine' });
+  });
+});
+
+describe('a vLLM that nobody asks', () => {
+  it('is stopped after its idle time, and nothing of it is left', async () => {
+    const { pid, socketPath } = onlyEngine(bench.gateway.dataDir);
+    expect(groupOf(pid).length).toBeGreaterThan(1);
+    await eventually(() => Promise.resolve(groupOf(pid).length === 0), 60_000);
+    await eventually(async () => engineRecords(bench.gateway.dataDir).length === 0);
+    await expect(askEngine(socketPath, '/health')).rejects.toThrow('ENOENT');
+    const model: Body = await (await bench.gateway.request('/v1/models/chat')).json();
+    expect(model.status).toBe('cold');
+  });
+
+  it('is ended also when it hangs on SIGTERM, which it does while it has an open JSON request', async () => {
+    const answer = await bench.chat({ ...question, max_tokens: 2 });
+    expect([answer.status, answer.headers.get('x-headgate-start')]).toEqual([200, 'cold']);
+    const { pid, socketPath } = onlyEngine(bench.gateway.dataDir);
+    // Past the gateway, so that to its mind the engine is idle.
+    const open = askEngine(socketPath, chatPath, { model: 'chat', ...longStory, max_tokens: 1900 }).catch(
+      () => 'ended with the engine',
+    );
+    await eventually(() => Promise.resolve(groupOf(pid).length === 0), 60_000);
+    expect(await open).toBe('ended with the engine');
+    expect(bench.gateway.logLines.join('')).toContain('an engine did not end on SIGTERM');
+  });
+});
