@@ -68,8 +68,10 @@ export interface Exchange {
   clientGone(): void;
 }
 
-/** How long an engine may take to end a request that it was asked to end; then its connection is closed. */
+/** How long an engine may take to answer that it was asked to end a request; then its connection is closed. */
 const abortWaitMs = 900;
+/** It is asked again until the answer ends: about a second, and longer only where all of it is slow. */
+const abortTries = 6;
 const abortRepeatMs = 150;
 const errorBodyBytesMax = 1_048_576;
 const jsonBodyBytesMax = 268_435_456;
@@ -253,7 +255,7 @@ class EngineExchange implements Exchange, AnswerSink {
   async #endAtEngine(): Promise<void> {
     const { endpoint, headerLines } = this.#job.replica;
     const ids = engineRequestIds(this.#job);
-    for (let waitedMs = 0; waitedMs < abortWaitMs && !this.#concluded; waitedMs += abortRepeatMs) {
+    for (let tries = 0; tries < abortTries && !this.#concluded; tries += 1) {
       const outcome = await Promise.race([this.#aborter.abort(endpoint, headerLines, ids), wait(abortWaitMs)]);
       if (outcome !== 'sent') break;
       await Promise.race([this.ending, wait(abortRepeatMs)]);
