@@ -31,14 +31,14 @@ interface Plan {
 }
 
 const fullPlan: Plan = {
-  rounds: 5,
-  jsonMs: 2500,
-  firstMs: 2500,
-  frames: { connections: 300, framesPerSecond: 20, rampMs: 500, windowMs: 3000 },
+  rounds: 4,
+  jsonMs: 2000,
+  firstMs: 2000,
+  frames: { connections: 300, framesPerSecond: 20, rampMs: 500, windowMs: 2500 },
   openRounds: 2,
   open: [
-    { connections: 1000, framesPerSecond: 4, rampMs: 1000, windowMs: 4000 },
-    { connections: 2000, framesPerSecond: 2, rampMs: 2000, windowMs: 5000 },
+    { connections: 1000, framesPerSecond: 4, rampMs: 1000, windowMs: 3000 },
+    { connections: 2000, framesPerSecond: 2, rampMs: 2000, windowMs: 4000 },
   ],
 };
 
