@@ -1,8 +1,12 @@
-import { existsSync, readdirSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs';
 import { once } from 'node:events';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
+import { parseConfig } from '#base/config.ts';
+import { connectDb } from '#base/db.ts';
+import { createLog } from '#base/log.ts';
+import { startApp } from '../../src/app.ts';
 import { databaseUrl as otherDatabase } from '../support/database.ts';
 import { engineFile, engineRecords, type Home, type StartOptions, useProcesses } from './kit.ts';
 
@@ -65,6 +69,22 @@ describe('a start is refused with one sentence that names the variable, and make
     expect(await refusalOf(options)).toMatch(new RegExp(`^PORT: ${port} is taken on 127\\.0\\.0\\.1`));
     other.close();
     expectNothingMade(home);
+  });
+
+  it('PORT that was taken in the last moment: no key is made that nobody would be told', async () => {
+    const other = createServer().listen(0, '127.0.0.1');
+    await once(other, 'listening');
+    const address = other.address();
+    const PORT = String(typeof address === 'object' && address !== null ? address.port : 0);
+    const { dataDir, dir } = processes.home();
+    mkdirSync(dataDir);
+    const db = connectDb(await processes.database());
+    const parts = { log: createLog('silent'), db, dataDir, engines: [], workingDirectory: dir };
+    await expect(startApp({ ...parts, config: parseConfig({ PORT }) })).rejects.toThrow(/^PORT: \d+ is taken/);
+    const [counts] = await db.sql`select count(*)::int as organizations from organizations`;
+    expect(counts).toEqual({ organizations: 0 });
+    await db.close();
+    other.close();
   });
 
   it('an engine file with a wrong field, by file, line and field', async () => {

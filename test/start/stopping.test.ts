@@ -111,6 +111,21 @@ describe('Ctrl-C', () => {
     expect(pids.filter(isAlive)).toEqual([]);
   });
 
+  it('three times ends the process at once, whatever still runs; the next start takes that over', async () => {
+    const home = processes.home({ chat: engineFile('chat', { flags: ['--ignore-sigterm'] }) });
+    const databaseUrl = await processes.database();
+    const gateway = processes.run({ home, databaseUrl, env });
+    await (await clientOf(await gateway.url()).chat({})).text();
+    const engine = onlyEngine(home.dataDir);
+    const again = setInterval(() => gateway.signal('SIGINT', 'group'), 200);
+    expect(await gateway.exited).toEqual({ code: 130, signal: null });
+    clearInterval(again);
+    expect(isAlive(engine.pid)).toBe(true);
+    const next = processes.run({ home, databaseUrl, env });
+    expect((await clientOf(await next.url()).chat({})).status).toBe(200);
+    expect(onlyEngine(home.dataDir)).toEqual(engine);
+  });
+
   it('of "npm start", which passes it on a second time, is one wish and lets a running stream finish', async () => {
     const home = processes.home();
     const command = ['npm', 'start', '--loglevel=error'];
