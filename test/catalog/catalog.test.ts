@@ -33,6 +33,8 @@ function engine(id: string, over: Partial<EngineDefinition> = {}): EngineDefinit
     enabled: true,
     ownedBy: 'Acme',
     pricing,
+    flexPricing: null,
+    concurrencyMax: null,
     kind: 'openai',
     allow: [],
     mediaDomains: [],

@@ -79,6 +79,7 @@ function recordOf(parts: FinishParts, call: Call, grant: Grant, ending: Ending):
     model: model.id,
     endpoint: call.endpoint,
     stream: fields.stream,
+    serviceTier: price.tier,
     status: statusOf(call, ending),
     outcome: ending.outcome,
     reason: ending.error?.code ?? null,
