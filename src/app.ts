@@ -10,6 +10,7 @@ import { PICO_PER_MICRO } from '#base/money.ts';
 import { createAccounts } from '#core/accounts/accounts.ts';
 import { createMemoryAdmission } from '#core/admission/admission.ts';
 import { createAudit } from '#core/audit/audit.ts';
+import { createMemoryStore, createResponseCache } from '#core/cache/cache.ts';
 import { createCatalog, type EngineDefinition } from '#core/catalog/catalog.ts';
 import { createFleet } from '#core/fleet/fleet.ts';
 import { createKeys } from '#core/keys/keys.ts';
@@ -57,6 +58,7 @@ const connectionsCheckMs = 1000;
 const idleSocketMs = 4000;
 const maxHeaderBytes = 65_536;
 const booksTimeoutMs = 10_000;
+const cachedAnswerBytesMax = 4_194_304;
 
 /** Builds every room and hands rooms to edges; starts to listen when everything stands. */
 export async function startApp(options: AppOptions): Promise<App> {
@@ -129,9 +131,12 @@ function createRooms({ config, log, db, dataDir, engines, workingDirectory }: Ap
   });
   const metering = createMetering({ db, clock, log, wallet });
   const authenticator = createAuthenticator({ keys, accounts });
+  const { cacheBytesMax: bytesMax, cacheAgeMaxMs: ageMaxMs } = config;
+  const cacheStore = createMemoryStore({ bytesMax, ageMaxMs, clock });
+  const cache = createResponseCache({ store: cacheStore, answerBytesMax: cachedAnswerBytesMax, log });
   const showLimits = createShowLimits(admission);
   const edge = { authenticator, showLimits };
-  return { clock, audit, accounts, keys, wallet, admission, catalog, fleet, engineClient, metering, ...edge };
+  return { clock, audit, accounts, keys, wallet, admission, cache, catalog, fleet, engineClient, metering, ...edge };
 }
 
 function createInferenceEdge({ config, log }: AppOptions, rooms: Rooms) {

@@ -29,6 +29,9 @@ export interface Config {
   readonly startQueueMax: number;
   readonly settleTimeoutMs: number;
   readonly shutdownTimeoutMs: number;
+  /** Bounds of the response cache: all answers together, and the age of each. */
+  readonly cacheBytesMax: number;
+  readonly cacheAgeMaxMs: number;
   readonly databasePoolMax: number;
   /** The whole environment, for `${NAME}` references of engine files and what an engine's process may inherit. */
   readonly environment: Readonly<Record<string, string | undefined>>;
@@ -99,6 +102,8 @@ const variables = z.object({
   HEADGATE_START_QUEUE_MAX: whole(1, 1_000_000, 1000),
   HEADGATE_SETTLE_SECONDS: whole(1, 3600, 30),
   HEADGATE_SHUTDOWN_SECONDS: whole(0, 3600, 30),
+  HEADGATE_CACHE_MAX_BYTES: whole(0, 1_099_511_627_776, 67_108_864),
+  HEADGATE_CACHE_SECONDS: whole(1, 31_536_000, 3600),
   HEADGATE_DATABASE_POOL: whole(2, 1000, 10),
 });
 
@@ -146,6 +151,8 @@ export function parseConfig(environment: Readonly<Record<string, string | undefi
     startQueueMax: read.HEADGATE_START_QUEUE_MAX,
     settleTimeoutMs: secondsMs(read.HEADGATE_SETTLE_SECONDS),
     shutdownTimeoutMs: secondsMs(read.HEADGATE_SHUTDOWN_SECONDS),
+    cacheBytesMax: read.HEADGATE_CACHE_MAX_BYTES,
+    cacheAgeMaxMs: secondsMs(read.HEADGATE_CACHE_SECONDS),
     databasePoolMax: read.HEADGATE_DATABASE_POOL,
     environment: Object.freeze({ ...environment }),
   });

@@ -1,6 +1,7 @@
 import type { ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import { errorEnvelope, type AppError } from '#base/errors.ts';
+import type { Transcript } from './transcript.ts';
 
 /**
  * The client's side of one request. A stream keeps its status open until the first frame: a failure before that is an
@@ -19,6 +20,8 @@ export interface Answer {
   keepAlive(): void;
   /** Frames as latin1; false when the client reads slower than they come, then `onDrain` follows. */
   frames(text: string): boolean;
+  /** Notes all frames but the last ones, also those that a client that left does not get. */
+  record(transcript: Transcript): void;
   /** Ends a stream with its last frames. */
   endStream(text: string): void;
   /** A whole JSON answer as latin1. */
@@ -63,6 +66,7 @@ class ResponseAnswer implements Answer {
   #drainListener: (() => void) | null = null;
   /** Where frames after the first are written, once it is sure that nothing else stands before them. */
   #socket: Socket | null = null;
+  #transcript: Transcript | null = null;
 
   constructor(outgoing: ServerResponse) {
     this.#outgoing = outgoing;
@@ -82,6 +86,7 @@ class ResponseAnswer implements Answer {
   }
 
   frames(text: string): boolean {
+    this.#transcript?.add(text);
     if (this.#socket !== null) return this.#writeChunk(this.#socket, text);
     const outgoing = this.#outgoing;
     this.frameSent = true;
@@ -91,6 +96,10 @@ class ResponseAnswer implements Answer {
     if (flows) this.#takeSocket();
     else outgoing.once('drain', () => this.#drained());
     return flows;
+  }
+
+  record(transcript: Transcript): void {
+    this.#transcript = transcript;
   }
 
   endStream(text: string): void {

@@ -7,13 +7,15 @@ import { createAnswer, type Answer } from './answer.ts';
 import type { Stop } from './exchange.ts';
 import type { InferenceEndpoint, RequestFields } from './fields.ts';
 import type { StreamHold } from './hold.ts';
+import type { SpendingWish } from './spending.ts';
+import type { CallReuse } from './reuse.ts';
 
 /** What admission granted. */
 export interface Grant {
   readonly heldMicroUsd: bigint;
   /** The key's limits after this request was counted. */
   readonly view: LimitsView;
-  /** Output tokens per choice that a request with a fixed hold may have; null where its own limit stands. */
+  /** Output tokens per choice that the wallet or the caller's cap pays for; null where its own limit stands. */
   readonly outputTokensMax: number | null;
   /** Null where the hold is the worst case: a JSON answer, a stream whose counts come too late. */
   readonly streamHold: StreamHold | null;
@@ -29,11 +31,16 @@ export interface Call {
   /** Monotonic milliseconds. */
   readonly startedMs: number;
   caller: Caller | null;
+  wish: SpendingWish;
   fields: RequestFields | null;
   model: Model | null;
   price: PriceVersion | null;
   grant: Grant | null;
   lease: Lease | null;
+  /** Null where no other request has to do with this one's answer. */
+  reuse: CallReuse | null;
+  /** The answer came from the response cache. */
+  cacheHit: boolean;
   admittedMs: number;
   queuedMs: number;
   firstByteMs: number | null;
@@ -72,11 +79,14 @@ export function createCall({ requestId, endpoint, incoming, outgoing, startedMs 
     clientRequestId: clientRequestId(incoming),
     startedMs,
     caller: null,
+    wish: { maxCostPicoUsd: null, dryRun: false },
     fields: null,
     model: null,
     price: null,
     grant: null,
     lease: null,
+    reuse: null,
+    cacheHit: false,
     admittedMs: 0,
     queuedMs: 0,
     firstByteMs: null,

@@ -14,19 +14,22 @@ import {
   type Authenticator,
   type Caller,
 } from '#edge/http/http.ts';
-import { admitCall } from './admit.ts';
+import { admitCall, type AdmitJob } from './admit.ts';
 import { ClientGoneError, readBody, type BodyLimits } from './body.ts';
 import { stopCall, type Call, type Grant } from './call.ts';
 import { chooseModel } from './choose-model.ts';
+import { dryRun } from './dry-run.ts';
 import { engineBody } from './engine-body.ts';
 import { upstreamBusy } from './engine-error.ts';
 import { clientLeft, startExchange, type Ending, type ExchangeParts, type Stop } from './exchange.ts';
 import { readFields, type RequestFields } from './fields.ts';
 import { refuseUnsupported } from './refused-fields.ts';
+import { endReuse, findEarlier, reuses, type ReuseParts } from './reuse.ts';
 import type { Running } from './running.ts';
 import { finish } from './settle.ts';
+import { readSpendingWish } from './spending.ts';
 
-export interface PathParts extends ExchangeParts {
+export interface PathParts extends ExchangeParts, ReuseParts {
   readonly authenticator: Authenticator;
   readonly admission: Admission;
   readonly catalog: Catalog;
@@ -42,12 +45,18 @@ export interface PathParts extends ExchangeParts {
 /** THE request path: what happens to an inference request, in this order. Steps throw AppErrors to refuse. */
 async function follow(parts: PathParts, call: Call): Promise<Ending> {
   const caller = await authenticate(parts, call);
+  call.wish = readSpendingWish(call.incoming);
   const fields = readFields(await readBody(call.incoming, parts.limits), call.endpoint);
   const model = chooseModel(parts.catalog, fields.model, call.endpoint);
   call.model = model;
   refuseUnsupported(fields, model, parts.limits.choicesMax);
-  const price = requirePrice(parts, model);
+  const price = requirePrice(parts, model, fields);
   requireBooks(parts, call);
+  if (call.wish.dryRun) return rehearse(parts, call, { caller, fields, model, price });
+  call.fields = fields;
+  call.price = price;
+  const earlier = reuses({ caller }) ? await findEarlier(parts, call, { caller, fields, model }) : null;
+  if (earlier !== null) return earlier;
   const grant = await admit(parts, call, { caller, fields, model, price });
   await route(parts, call, model, fields);
   return relay(parts, call, { fields, model, price, grant });
@@ -63,7 +72,7 @@ export async function serveInference(parts: PathParts, call: Call): Promise<void
     ending = endingOf(call, error);
   }
   await showLimits(parts, call);
-  await finish(parts, call, ending);
+  endReuse(call, await finish(parts, call, ending));
   drainBody(call.incoming);
 }
 
@@ -91,8 +100,8 @@ async function authenticate(parts: PathParts, call: Call): Promise<Caller> {
   return caller;
 }
 
-function requirePrice(parts: PathParts, model: Model): PriceVersion {
-  const price = parts.catalog.price(model.id);
+function requirePrice(parts: PathParts, model: Model, { serviceTier }: RequestFields): PriceVersion {
+  const price = parts.catalog.price(model.id, serviceTier);
   if (price === undefined) throw new AppError('pricing_unavailable');
   return price;
 }
@@ -108,13 +117,21 @@ interface Known {
   readonly price: PriceVersion;
 }
 
-async function admit(parts: PathParts, call: Call, known: Known & { readonly caller: Caller }): Promise<Grant> {
-  const { fields, model, price } = known;
-  const { requestId, endpoint } = call;
-  const key = keyRefOf(known.caller);
-  const grant = await admitCall(parts.admission, { requestId, key, endpoint, fields, model, price });
-  call.fields = fields;
-  call.price = price;
+type KnownCall = Known & { readonly caller: Caller };
+
+function admitJob({ requestId, endpoint, wish }: Call, { caller, fields, model, price }: KnownCall): AdmitJob {
+  return { requestId, key: keyRefOf(caller), endpoint, fields, model, price, maxCostPicoUsd: wish.maxCostPicoUsd };
+}
+
+/** What would happen, in the place of an answer; `call` learns nothing that would make it one of the books. */
+async function rehearse(parts: PathParts, call: Call, known: KnownCall): Promise<Ending> {
+  const last = await dryRun(parts.admission, parts.routing, admitJob(call, known));
+  const nothing = { usage: noUsage, usageSource: 'none', retry: false, unreachable: false } as const;
+  return { ...nothing, outcome: 'completed', error: null, last };
+}
+
+async function admit(parts: PathParts, call: Call, known: KnownCall): Promise<Grant> {
+  const grant = await admitCall(parts.admission, admitJob(call, known));
   call.grant = grant;
   call.admittedMs = parts.clock.monotonicMs();
   setLimitHeaders(call, limitHeaders(grant.view));

@@ -1,0 +1,153 @@
+import { createHash } from 'node:crypto';
+import { formatUsd } from '#base/money.ts';
+import {
+  makeFrames,
+  mergeFrames,
+  plainAnswer,
+  requestKey,
+  type CacheTurn,
+  type ResponseCache,
+  type TurnEnd,
+} from '#core/cache/cache.ts';
+import type { EngineDefinition, Model } from '#core/catalog/catalog.ts';
+import { meterJson, noUsage, type Usage } from '#core/metering/metering.ts';
+import type { Caller } from '#edge/http/http.ts';
+import { doneFrame } from './answer.ts';
+import { ClientGoneError } from './body.ts';
+import type { Call } from './call.ts';
+import type { Ending } from './exchange.ts';
+import type { RequestFields } from './fields.ts';
+import { Transcript } from './transcript.ts';
+
+/**
+ * What earlier requests left for this one, and what this one leaves for later ones. Only requests whose key or headers
+ * ask for it come by here; for the others nothing is copied and nothing is kept.
+ */
+export interface ReuseParts {
+  readonly cache: ResponseCache;
+}
+
+export interface ReuseRequest {
+  readonly caller: Caller;
+  readonly fields: RequestFields;
+  readonly model: Model;
+}
+
+/** What a request that is reused keeps until its end. */
+export interface CallReuse {
+  readonly transcript: Transcript;
+  /** To be ended with the answer, while others may be waiting for it. */
+  cacheTurn: CacheTurn | null;
+}
+
+/** A stream longer than this, as it is sent, is not kept for others. */
+const transcriptBytesMax = 8_388_608;
+
+export function reuses({ caller }: Pick<ReuseRequest, 'caller'>): boolean {
+  return caller.key.cacheResponses;
+}
+
+/**
+ * An earlier answer that serves this request as well; null when it goes on to an engine.
+ * @throws ClientGoneError when the request was stopped meanwhile
+ */
+export async function findEarlier(parts: ReuseParts, call: Call, request: ReuseRequest): Promise<Ending | null> {
+  const transcript = new Transcript(transcriptBytesMax);
+  const reuse: CallReuse = { transcript, cacheTurn: null };
+  call.reuse = reuse;
+  if (request.fields.stream) call.answer.record(transcript);
+  return request.caller.key.cacheResponses ? askCache(parts, call, reuse, request) : null;
+}
+
+async function askCache(
+  parts: ReuseParts,
+  call: Call,
+  reuse: CallReuse,
+  request: ReuseRequest,
+): Promise<Ending | null> {
+  const { fields, model } = request;
+  const { organizationId } = request.caller.key;
+  const engineHash = hashOf(model.engine);
+  const key = requestKey({ organizationId, model: model.id, engineHash, endpoint: call.endpoint, body: fields.text });
+  if (key === null) return null;
+  const waiting = new AbortController();
+  call.onStop = () => waiting.abort();
+  if (call.stopped !== null) throw new ClientGoneError();
+  const take = await parts.cache.take({ organizationId, key }, waiting.signal);
+  call.onStop = null;
+  if (take.kind === 'miss') {
+    reuse.cacheTurn = take.turn;
+    if (call.stopped !== null) throw new ClientGoneError();
+  }
+  call.answer.setHeader('x-headgate-cache', take.kind);
+  if (take.kind === 'miss') return null;
+  call.cacheHit = true;
+  return completed(shapeAnswer(take.text, fields));
+}
+
+/** An answer that costs nothing and counts nothing. */
+function completed(last: string): Ending {
+  return {
+    outcome: 'completed',
+    error: null,
+    last,
+    usage: noUsage,
+    usageSource: 'none',
+    retry: false,
+    unreachable: false,
+  };
+}
+
+/** A kept answer in the form that was asked for. */
+function shapeAnswer(text: string, { stream, wantsCost, wantsUsage, wantsRunningUsage }: RequestFields): string {
+  const costText = wantsCost ? formatUsd(0n) : null;
+  if (stream) return makeFrames(text, { wantsUsage, wantsRunningUsage, costText }) + doneFrame;
+  if (costText === null) return text;
+  const shaped = meterJson(text, { costText: () => costText, rename: null });
+  return shaped.ok ? shaped.text : text;
+}
+
+/** Ends what this request has begun, and leaves its answer for others. To be called once its end is in the books. */
+export function endReuse(call: Call, told: Ending): void {
+  call.reuse?.cacheTurn?.end(turnEnd(call, told));
+}
+
+/** A request that never came to its engine, or was ended from outside, says nothing about what others would get. */
+function turnEnd(call: Call, told: Ending): TurnEnd {
+  const { fields, grant, reuse } = call;
+  if (grant === null || told.outcome === 'aborted' || told.outcome === 'ended') return 'next';
+  // An answer that one wallet could not pay in full is not what another one would get.
+  if (told.outcome !== 'completed' || grant.outputTokensMax !== null) return 'each';
+  if (fields === null || reuse === null) return 'each';
+  const answer = fields.stream
+    ? streamAnswer(reuse.transcript, fields, told)
+    : plainAnswer(told.last, fields.wantsCost);
+  return answer === null ? 'each' : { answer };
+}
+
+function streamAnswer(transcript: Transcript, { choices, prompts }: RequestFields, told: Ending): string | null {
+  if (!transcript.whole || told.usageSource !== 'engine') return null;
+  return mergeFrames(transcript.text, usageBody(told.usage), choices * prompts);
+}
+
+function usageBody({ inputTokens, cachedTokens, outputTokens, reasoningTokens }: Usage): object {
+  return {
+    prompt_tokens: inputTokens,
+    total_tokens: inputTokens + outputTokens,
+    completion_tokens: outputTokens,
+    prompt_tokens_details: { cached_tokens: cachedTokens },
+    completion_tokens_details: reasoningTokens === 0 ? null : { reasoning_tokens: reasoningTokens },
+  };
+}
+
+const engineHashes = new WeakMap<EngineDefinition, string>();
+
+/** Changes with anything that an engine's file says; not with its comments. */
+function hashOf(engine: EngineDefinition): string {
+  const known = engineHashes.get(engine);
+  if (known !== undefined) return known;
+  const text = JSON.stringify(engine, (_key, value: unknown) => (typeof value === 'bigint' ? value.toString() : value));
+  const hash = createHash('sha256').update(text).digest('hex');
+  engineHashes.set(engine, hash);
+  return hash;
+}
