@@ -7,6 +7,8 @@ export interface Routing {
   now(model: Model, exclude?: ReadonlySet<string>): Lease | null;
   /** Waits while the engine starts; one start serves all who wait. Throws when the signal aborts. */
   wait(model: Model, signal: AbortSignal): Promise<RouteResult>;
+  /** How long a request would wait for the model to start, an estimate in milliseconds; null when it is warm. */
+  coldStartMs(model: Model): number | null;
   /** A connection to the replica was refused. */
   unreachable(lease: Lease): void;
 }
@@ -19,6 +21,14 @@ export function createRouting({ fleet }: { fleet: Fleet }): Routing {
   return {
     now: (model, exclude) => fleet.tryAcquire(model.engine.id, exclude),
     wait: (model, signal) => fleet.acquire(model.engine.id, { signal }),
+    coldStartMs: (model) => coldStartMs(fleet, model),
     unreachable: (lease) => fleet.reportUnreachable(lease.replica.id),
   };
+}
+
+/** As long as its last start took; before that was ever measured, the longest that a start may take. */
+function coldStartMs(fleet: Fleet, { engine }: Model): number | null {
+  const found = fleet.list().find(({ engineId }) => engineId === engine.id);
+  if (found === undefined || found.status === 'ready') return null;
+  return found.lastStartMs ?? (engine.driver.type === 'process' ? engine.driver.startTimeoutMs : 0);
 }
