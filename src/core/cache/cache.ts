@@ -9,9 +9,15 @@ import type { CacheEntryRef, CacheStore } from './store.ts';
 export interface ResponseCache {
   /**
    * The answer that is kept, or a turn to make it. Waits while another request of this process makes the same answer.
-   * @param signal ends the waiting; then the result is a turn, and the caller is expected to give up
    */
-  take(entry: CacheEntryRef, signal: AbortSignal): Promise<CacheTake>;
+  take(entry: CacheEntryRef, wait: CacheWait): Promise<CacheTake>;
+}
+
+export interface CacheWait {
+  /** Ends the waiting; then the result is a turn, and the caller is expected to give up. */
+  readonly signal: AbortSignal;
+  /** Called when there is something to wait for. */
+  readonly onWait: () => void;
 }
 
 export type CacheTake =
@@ -46,10 +52,11 @@ class AnswerCache implements ResponseCache {
     this.#options = options;
   }
 
-  async take(entry: CacheEntryRef, signal: AbortSignal): Promise<CacheTake> {
+  async take(entry: CacheEntryRef, { signal, onWait }: CacheWait): Promise<CacheTake> {
     for (;;) {
       const running = this.#turns.get(entry.key);
       if (running === undefined) return this.#lead(entry);
+      onWait();
       const ended = await Promise.race([running, aborted(signal)]);
       if (ended === 'each') return { kind: 'miss', turn: { end: (result) => this.#keep(entry, result) } };
       if (ended !== 'next') return { kind: 'hit', text: ended.answer };

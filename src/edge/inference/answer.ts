@@ -82,6 +82,7 @@ class ResponseAnswer implements Answer {
   }
 
   keepAlive(): void {
+    if (this.#outgoing.writableEnded) return;
     this.#comments ??= setTimeout(() => this.#comment(), firstCommentMs);
   }
 

@@ -24,7 +24,7 @@ import { upstreamBusy } from './engine-error.ts';
 import { clientLeft, startExchange, type Ending, type ExchangeParts, type Stop } from './exchange.ts';
 import { readFields, type RequestFields } from './fields.ts';
 import { refuseUnsupported } from './refused-fields.ts';
-import { endReuse, findEarlier, reuses, type ReuseParts } from './reuse.ts';
+import { endReuse, findEarlier, reuses, type ReuseParts, type ReuseRequest } from './reuse.ts';
 import type { Running } from './running.ts';
 import { finish } from './settle.ts';
 import { readSpendingWish } from './spending.ts';
@@ -55,7 +55,7 @@ async function follow(parts: PathParts, call: Call): Promise<Ending> {
   if (call.wish.dryRun) return rehearse(parts, call, { caller, fields, model, price });
   call.fields = fields;
   call.price = price;
-  const earlier = reuses({ caller }) ? await findEarlier(parts, call, { caller, fields, model }) : null;
+  const earlier = await reuse(parts, call, { caller, fields, model });
   if (earlier !== null) return earlier;
   const grant = await admit(parts, call, { caller, fields, model, price });
   await route(parts, call, model, fields);
@@ -81,6 +81,12 @@ function endingOf(call: Call, error: unknown): Ending {
   if (call.stopped !== null) return { ...nothing, ...call.stopped };
   if (error instanceof ClientGoneError) return { ...nothing, ...clientLeft };
   return { ...nothing, outcome: 'failed', error: toAppError(error) };
+}
+
+/** What an earlier request left for this one, where key or headers ask for that. */
+async function reuse(parts: PathParts, call: Call, request: Omit<ReuseRequest, 'showLimits'>): Promise<Ending | null> {
+  if (!reuses(call, request.caller)) return null;
+  return findEarlier(parts, call, { ...request, showLimits: () => showLimits(parts, call) });
 }
 
 /** Ends the path where something already wants the request to end. */

@@ -31,6 +31,8 @@ export interface ReuseRequest {
   readonly caller: Caller;
   readonly fields: RequestFields;
   readonly model: Model;
+  /** Puts the limits of the key on an answer that may have to begin before anything else is known of it. */
+  readonly showLimits: () => Promise<void>;
 }
 
 /** What a request that is reused keeps until its end. */
@@ -43,8 +45,8 @@ export interface CallReuse {
 /** A stream longer than this, as it is sent, is not kept for others. */
 const transcriptBytesMax = 8_388_608;
 
-export function reuses({ caller }: Pick<ReuseRequest, 'caller'>): boolean {
-  return caller.key.cacheResponses;
+export function reuses(_call: Call, { key }: Caller): boolean {
+  return key.cacheResponses;
 }
 
 /**
@@ -73,7 +75,10 @@ async function askCache(
   const waiting = new AbortController();
   call.onStop = () => waiting.abort();
   if (call.stopped !== null) throw new ClientGoneError();
-  const take = await parts.cache.take({ organizationId, key }, waiting.signal);
+  const take = await parts.cache.take(
+    { organizationId, key },
+    { signal: waiting.signal, onWait: () => showSigns(call, request) },
+  );
   call.onStop = null;
   if (take.kind === 'miss') {
     reuse.cacheTurn = take.turn;
@@ -83,6 +88,14 @@ async function askCache(
   if (take.kind === 'miss') return null;
   call.cacheHit = true;
   return completed(shapeAnswer(take.text, fields));
+}
+
+/** While a stream waits for another request's answer its client hears of it, as while a model starts. */
+function showSigns(call: Call, { fields, showLimits }: ReuseRequest): void {
+  if (!fields.stream) return;
+  void showLimits().then(() => {
+    if (!call.answer.gone) call.answer.keepAlive();
+  });
 }
 
 /** An answer that costs nothing and counts nothing. */
