@@ -8,9 +8,9 @@ export interface ReuseBench {
   readonly managementKey: string;
   readonly key: string;
   readonly keyId: string;
-  chat(body: object, options?: RequestOptions): Promise<Response>;
+  readonly chat: (body: object, options?: RequestOptions) => Promise<Response>;
   /** Requests that the engine has finished. */
-  asked(engineId?: string): Promise<number>;
+  readonly asked: (engineId?: string) => Promise<number>;
 }
 
 export async function openReuse(bench: InferenceBench, toggles: object, usd = '5.00'): Promise<ReuseBench> {
