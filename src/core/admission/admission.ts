@@ -58,6 +58,9 @@ export type AdmitRefusal =
       readonly heldMicroUsd: bigint;
     }
   | { readonly ok: false; readonly code: 'billing_unavailable' }
+  /** The key was revoked after this gateway looked it up. */
+  | { readonly ok: false; readonly code: 'unauthorized' }
   | ({ readonly ok: false; readonly limits: LimitsView } & LimitRefusal);
 
 export { createMemoryAdmission, type MemoryAdmissionOptions } from './memory-admission.ts';
+export { createRedisAdmission, type RedisAdmission, type RedisAdmissionOptions } from './redis-admission.ts';

@@ -91,7 +91,10 @@ function wishes(bounds: Bounds): { wantedMicroUsd: bigint; neededMicroUsd: bigin
 }
 
 function refuse(result: AdmitRefusal, neededMicroUsd: bigint): AppError {
-  if (result.code === 'billing_unavailable') return new AppError('billing_unavailable');
+  if (result.code === 'billing_unavailable') {
+    return new AppError('billing_unavailable', { headers: { 'retry-after': '1' } });
+  }
+  if (result.code === 'unauthorized') return new AppError('unauthorized', { message: 'This API key was revoked.' });
   if (result.code !== 'insufficient_funds') return limitError(result);
   const balance = formatUsd(result.balancePicoUsd);
   const held = formatUsd(result.heldMicroUsd * PICO_PER_MICRO);
