@@ -19,13 +19,7 @@ import { createAborter, createEngineClient } from '#core/proxy/proxy.ts';
 import { createRouting } from '#core/routing/routing.ts';
 import { createWallet } from '#core/wallet/wallet.ts';
 import { createApi } from '#edge/api/api.ts';
-import {
-  createAuthenticator,
-  createShowLimits,
-  handleClientError,
-  installFallbacks,
-  type HttpEnv,
-} from '#edge/http/http.ts';
+import { createDoors, createShowLimits, handleClientError, installFallbacks, type HttpEnv } from '#edge/http/http.ts';
 import { createInference } from '#edge/inference/inference.ts';
 import { runBootstrap, startJobs, type BootstrapResult } from '#edge/jobs/jobs.ts';
 
@@ -130,12 +124,13 @@ function createRooms({ config, log, db, dataDir, engines, workingDirectory }: Ap
     onSinkError: (error) => log.error({ err: error }, 'an answer could not be handled'),
   });
   const metering = createMetering({ db, clock, log, wallet });
-  const authenticator = createAuthenticator({ keys, accounts });
+  const { wrongKeysPerMinute, trustedProxies } = config;
+  const doors = createDoors({ keys, accounts, redis: null, wrongKeysPerMinute, trustedProxies });
   const { cacheBytesMax: bytesMax, cacheAgeMaxMs: ageMaxMs } = config;
   const cacheStore = createMemoryStore({ bytesMax, ageMaxMs, clock });
   const cache = createResponseCache({ store: cacheStore, answerBytesMax: cachedAnswerBytesMax, log });
   const showLimits = createShowLimits(admission);
-  const edge = { authenticator, showLimits };
+  const edge = { ...doors, showLimits };
   return { clock, audit, accounts, keys, wallet, admission, cache, catalog, fleet, engineClient, metering, ...edge };
 }
 

@@ -1,3 +1,4 @@
+import { isIP } from 'node:net';
 import { z } from 'zod';
 
 /**
@@ -17,6 +18,9 @@ export interface Config {
   readonly enginesDir: string | null;
   readonly keyPrefix: string;
   readonly maxActiveKeys: number;
+  readonly wrongKeysPerMinute: number;
+  /** Addresses and networks of proxies whose X-Forwarded-For is believed. */
+  readonly trustedProxies: readonly string[];
   readonly bootstrap: { readonly email: string | null; readonly password: string | null; readonly key: string | null };
   readonly bodyBytesMax: number;
   readonly bodyStallTimeoutMs: number;
@@ -27,6 +31,8 @@ export interface Config {
   readonly upstreamIdleTimeoutMs: number;
   readonly upstreamConnectTimeoutMs: number;
   readonly startQueueMax: number;
+  /** Requests of the tier `flex` that may wait for one model. */
+  readonly flexQueueMax: number;
   readonly settleTimeoutMs: number;
   readonly shutdownTimeoutMs: number;
   /** Bounds of the response cache: all answers together, and the age of each. */
@@ -68,6 +74,17 @@ const databaseUrl = text.refine((value) => {
   return url.hostname !== '' || url.searchParams.has('host');
 }, 'must be a URL such as postgres://user:password@host:5432/database');
 
+function isNetwork(value: string): boolean {
+  const [address = '', bits, ...more] = value.split('/');
+  const family = isIP(address);
+  if (family === 0 || more.length > 0) return false;
+  return bits === undefined || (/^\d{1,3}$/.test(bits) && Number(bits) <= (family === 4 ? 32 : 128));
+}
+
+const networks = text
+  .transform((value) => value.split(',').map((part) => part.trim()))
+  .refine((values) => values.every(isNetwork), 'must be addresses or networks such as 10.0.0.0/8, separated by commas');
+
 const variables = z.object({
   HOST: text.min(1).default('127.0.0.1'),
   PORT: whole(0, 65_535, 8080),
@@ -81,6 +98,8 @@ const variables = z.object({
     .regex(/^[A-Za-z0-9][A-Za-z0-9_-]{0,23}$/, 'must be 1 to 24 letters, digits, "-" or "_"')
     .default('sk-hg-'),
   HEADGATE_MAX_ACTIVE_KEYS: whole(1, 1_000_000, 5),
+  HEADGATE_WRONG_KEYS_PER_MINUTE: whole(1, 1_000_000, 60),
+  HEADGATE_TRUSTED_PROXIES: networks.default([]),
   HEADGATE_BOOTSTRAP_EMAIL: z
     .string()
     .regex(/^[^\s@]+@[^\s@]+$/, 'must be an e-mail address')
@@ -100,6 +119,7 @@ const variables = z.object({
   HEADGATE_UPSTREAM_IDLE_SECONDS: whole(1, 86_400, 120),
   HEADGATE_UPSTREAM_CONNECT_SECONDS: whole(1, 600, 10),
   HEADGATE_START_QUEUE_MAX: whole(1, 1_000_000, 1000),
+  HEADGATE_FLEX_QUEUE_MAX: whole(1, 1_000_000, 1000),
   HEADGATE_SETTLE_SECONDS: whole(1, 3600, 30),
   HEADGATE_SHUTDOWN_SECONDS: whole(0, 3600, 30),
   HEADGATE_CACHE_MAX_BYTES: whole(0, 1_099_511_627_776, 67_108_864),
@@ -135,6 +155,8 @@ export function parseConfig(environment: Readonly<Record<string, string | undefi
     enginesDir: read.HEADGATE_ENGINES_DIR ?? null,
     keyPrefix: read.HEADGATE_KEY_PREFIX,
     maxActiveKeys: read.HEADGATE_MAX_ACTIVE_KEYS,
+    wrongKeysPerMinute: read.HEADGATE_WRONG_KEYS_PER_MINUTE,
+    trustedProxies: read.HEADGATE_TRUSTED_PROXIES,
     bootstrap: {
       email: read.HEADGATE_BOOTSTRAP_EMAIL ?? null,
       password: read.HEADGATE_BOOTSTRAP_PASSWORD ?? null,
@@ -149,6 +171,7 @@ export function parseConfig(environment: Readonly<Record<string, string | undefi
     upstreamIdleTimeoutMs: secondsMs(read.HEADGATE_UPSTREAM_IDLE_SECONDS),
     upstreamConnectTimeoutMs: secondsMs(read.HEADGATE_UPSTREAM_CONNECT_SECONDS),
     startQueueMax: read.HEADGATE_START_QUEUE_MAX,
+    flexQueueMax: read.HEADGATE_FLEX_QUEUE_MAX,
     settleTimeoutMs: secondsMs(read.HEADGATE_SETTLE_SECONDS),
     shutdownTimeoutMs: secondsMs(read.HEADGATE_SHUTDOWN_SECONDS),
     cacheBytesMax: read.HEADGATE_CACHE_MAX_BYTES,

@@ -39,6 +39,8 @@ export interface Keys {
    * @throws AppError billing_unavailable for a key that is not known yet while Postgres is away
    */
   verify(secret: string): ApiKey | null | Promise<ApiKey | null>;
+  /** After `verify` said null: whether the secret is that of a key all the same, revoked or expired. */
+  knows(secret: string): boolean;
   /** Remembers a use, in memory. */
   touch(keyId: string): void;
   /** Writes remembered uses in one statement. */
@@ -86,6 +88,7 @@ export function createKeys(options: KeysOptions): Keys {
   return {
     start: verifier.start,
     verify: verifier.verify,
+    knows: verifier.knows,
     touch: lastUse.touch,
     flush: lastUse.flush,
     onRevoked: revocations.listen,

@@ -1,3 +1,4 @@
+import type { MiddlewareHandler } from 'hono';
 import type { Clock } from '#base/clock.ts';
 import type { Db } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
@@ -5,7 +6,7 @@ import type { Accounts } from '#core/accounts/accounts.ts';
 import type { Keys } from '#core/keys/keys.ts';
 import type { Metering } from '#core/metering/metering.ts';
 import type { Wallet } from '#core/wallet/wallet.ts';
-import { type Authenticator, installFallbacks, requestId, type ShowLimits } from '#edge/http/http.ts';
+import { type Authenticator, type HttpEnv, installFallbacks, requestId, type ShowLimits } from '#edge/http/http.ts';
 import { type ApiApp, createApiApp } from './app.ts';
 import { createGuards } from './auth.ts';
 import { registerDocs } from './docs.ts';
@@ -20,6 +21,8 @@ export interface ApiOptions {
   readonly db: Pick<Db, 'orm'>;
   readonly authenticator: Authenticator;
   readonly showLimits: ShowLimits;
+  /** Stands before the generic API. */
+  readonly hourlyLimits: MiddlewareHandler<HttpEnv>;
   readonly keys: Keys;
   readonly accounts: Accounts;
   readonly metering: Pick<Metering, 'reports'>;
@@ -44,6 +47,7 @@ export function createApi(options: ApiOptions): ApiApp {
     guards: createGuards({ ...options, bodyStallTimeoutMs: options.bodyStallTimeoutMs ?? bodyStallTimeoutMs }),
   };
   app.use(requestId);
+  for (const path of ['/api/v1/*', '/v1/projects/*']) app.use(path, options.hourlyLimits);
   installFallbacks(app, options.log);
   registerInferenceDocs(app);
   registerKeyRoutes(app, parts);
