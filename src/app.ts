@@ -16,6 +16,7 @@ import { createFleet } from '#core/fleet/fleet.ts';
 import { createKeys } from '#core/keys/keys.ts';
 import { createMetering } from '#core/metering/metering.ts';
 import { createAborter, createEngineClient } from '#core/proxy/proxy.ts';
+import { createContents } from '#core/requests/requests.ts';
 import { createRouting } from '#core/routing/routing.ts';
 import { createWallet } from '#core/wallet/wallet.ts';
 import { createApi } from '#edge/api/api.ts';
@@ -46,6 +47,7 @@ export interface App {
 /** 10 USD, so that the first request can be paid. */
 const firstCreditPicoUsd = 10_000_000_000_000n;
 const secondMs = 1000;
+const minuteMs = 60_000;
 const hourMs = 3_600_000;
 const keepAliveTimeoutMs = 75_000;
 const connectionsCheckMs = 1000;
@@ -69,6 +71,7 @@ export async function startApp(options: AppOptions): Promise<App> {
     [
       { name: 'flush refusals', everyMs: secondMs, run: () => rooms.metering.flushRefusals() },
       { name: 'flush last uses of keys', everyMs: 5 * secondMs, run: () => rooms.keys.flush() },
+      { name: 'delete old contents', everyMs: minuteMs, run: () => rooms.contents.deleteOld() },
       { name: 'make partitions', everyMs: hourMs, run: () => rooms.metering.ensurePartitions() },
     ],
     log,
@@ -85,6 +88,7 @@ export async function startApp(options: AppOptions): Promise<App> {
     rooms.engineClient.close();
     await jobs.stop();
     await rooms.metering.close(booksTimeoutMs);
+    await rooms.contents.close(booksTimeoutMs);
     await rooms.keys.flush();
   }
 
@@ -129,9 +133,12 @@ function createRooms({ config, log, db, dataDir, engines, workingDirectory }: Ap
   const { cacheBytesMax: bytesMax, cacheAgeMaxMs: ageMaxMs } = config;
   const cacheStore = createMemoryStore({ bytesMax, ageMaxMs, clock });
   const cache = createResponseCache({ store: cacheStore, answerBytesMax: cachedAnswerBytesMax, log });
+  const { storeAgeMaxMs, storedBodyBytesMax: bodyBytesMax } = config;
+  const contents = createContents({ db, clock, log, audit, ageMaxMs: storeAgeMaxMs, bodyBytesMax });
   const showLimits = createShowLimits(admission);
   const edge = { ...doors, showLimits };
-  return { clock, audit, accounts, keys, wallet, admission, cache, catalog, fleet, engineClient, metering, ...edge };
+  const reuse = { cache, contents };
+  return { clock, audit, accounts, keys, wallet, admission, catalog, fleet, engineClient, metering, ...reuse, ...edge };
 }
 
 function createInferenceEdge({ config, log }: AppOptions, rooms: Rooms) {

@@ -38,6 +38,9 @@ export interface Config {
   /** Bounds of the response cache: all answers together, and the age of each. */
   readonly cacheBytesMax: number;
   readonly cacheAgeMaxMs: number;
+  /** Bounds of stored request data: the age of a request, and what is kept of one body. */
+  readonly storeAgeMaxMs: number;
+  readonly storedBodyBytesMax: number;
   readonly databasePoolMax: number;
   /** The whole environment, for `${NAME}` references of engine files and what an engine's process may inherit. */
   readonly environment: Readonly<Record<string, string | undefined>>;
@@ -124,6 +127,8 @@ const variables = z.object({
   HEADGATE_SHUTDOWN_SECONDS: whole(0, 3600, 30),
   HEADGATE_CACHE_MAX_BYTES: whole(0, 1_099_511_627_776, 67_108_864),
   HEADGATE_CACHE_SECONDS: whole(1, 31_536_000, 3600),
+  HEADGATE_STORE_DAYS: whole(1, 36_500, 30),
+  HEADGATE_STORE_MAX_BYTES: whole(1024, 1_073_741_824, 1_048_576),
   HEADGATE_DATABASE_POOL: whole(2, 1000, 10),
 });
 
@@ -176,6 +181,8 @@ export function parseConfig(environment: Readonly<Record<string, string | undefi
     shutdownTimeoutMs: secondsMs(read.HEADGATE_SHUTDOWN_SECONDS),
     cacheBytesMax: read.HEADGATE_CACHE_MAX_BYTES,
     cacheAgeMaxMs: secondsMs(read.HEADGATE_CACHE_SECONDS),
+    storeAgeMaxMs: secondsMs(read.HEADGATE_STORE_DAYS * 86_400),
+    storedBodyBytesMax: read.HEADGATE_STORE_MAX_BYTES,
     databasePoolMax: read.HEADGATE_DATABASE_POOL,
     environment: Object.freeze({ ...environment }),
   });

@@ -5,6 +5,7 @@ import type { Log } from '#base/log.ts';
 import type { Accounts } from '#core/accounts/accounts.ts';
 import type { Keys } from '#core/keys/keys.ts';
 import type { Metering } from '#core/metering/metering.ts';
+import type { Contents } from '#core/requests/requests.ts';
 import type { Wallet } from '#core/wallet/wallet.ts';
 import { type Authenticator, type HttpEnv, installFallbacks, requestId, type ShowLimits } from '#edge/http/http.ts';
 import { type ApiApp, createApiApp } from './app.ts';
@@ -14,6 +15,7 @@ import { registerInferenceDocs } from './inference-docs.ts';
 import { registerKeyRoutes } from './keys.ts';
 import { registerOrganizationRoutes } from './organizations.ts';
 import { registerProjectRoutes } from './projects.ts';
+import { registerUsageContentRoutes } from './usage-content.ts';
 import { registerUsageRoutes } from './usage.ts';
 import { registerWalletRoutes } from './wallet.ts';
 
@@ -26,6 +28,7 @@ export interface ApiOptions {
   readonly keys: Keys;
   readonly accounts: Accounts;
   readonly metering: Pick<Metering, 'reports'>;
+  readonly contents: Contents;
   readonly wallet: Wallet;
   /** What running requests hold of an organization's balance. */
   readonly heldPicoUsd: (organizationId: string) => bigint | Promise<bigint>;
@@ -54,6 +57,7 @@ export function createApi(options: ApiOptions): ApiApp {
   registerProjectRoutes(app, parts);
   registerOrganizationRoutes(app, parts);
   registerUsageRoutes(app, parts);
+  registerUsageContentRoutes(app, parts);
   registerWalletRoutes(app, parts);
   registerDocs(app);
   return app;

@@ -72,7 +72,7 @@ export async function serveInference(parts: PathParts, call: Call): Promise<void
     ending = endingOf(call, error);
   }
   await showLimits(parts, call);
-  endReuse(call, await finish(parts, call, ending));
+  endReuse(parts, call, await finish(parts, call, ending));
   drainBody(call.incoming);
 }
 

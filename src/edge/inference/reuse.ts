@@ -11,10 +11,13 @@ import {
 } from '#core/cache/cache.ts';
 import type { EngineDefinition, Model } from '#core/catalog/catalog.ts';
 import { meterJson, noUsage, type Usage } from '#core/metering/metering.ts';
+import type { ApiKey } from '#core/keys/keys.ts';
+import type { Contents } from '#core/requests/requests.ts';
 import type { Caller } from '#edge/http/http.ts';
 import { doneFrame } from './answer.ts';
 import { ClientGoneError } from './body.ts';
 import type { Call } from './call.ts';
+import { keepContent } from './content.ts';
 import type { Ending } from './exchange.ts';
 import type { RequestFields } from './fields.ts';
 import { Transcript } from './transcript.ts';
@@ -25,6 +28,7 @@ import { Transcript } from './transcript.ts';
  */
 export interface ReuseParts {
   readonly cache: ResponseCache;
+  readonly contents: Contents;
 }
 
 export interface ReuseRequest {
@@ -42,11 +46,15 @@ export interface CallReuse {
   cacheTurn: CacheTurn | null;
 }
 
-/** A stream longer than this, as it is sent, is not kept for others. */
-const transcriptBytesMax = 8_388_608;
+/** A stream longer than this, as it is sent, is not kept in the cache. */
+const cachedStreamBytesMax = 8_388_608;
+
+function transcriptBytesMax({ contents }: ReuseParts, key: ApiKey): number {
+  return Math.max(key.cacheResponses ? cachedStreamBytesMax : 0, key.storeRequests ? contents.bodyBytesMax : 0);
+}
 
 export function reuses(_call: Call, { key }: Caller): boolean {
-  return key.cacheResponses;
+  return key.cacheResponses || key.storeRequests;
 }
 
 /**
@@ -54,7 +62,7 @@ export function reuses(_call: Call, { key }: Caller): boolean {
  * @throws ClientGoneError when the request was stopped meanwhile
  */
 export async function findEarlier(parts: ReuseParts, call: Call, request: ReuseRequest): Promise<Ending | null> {
-  const transcript = new Transcript(transcriptBytesMax);
+  const transcript = new Transcript(transcriptBytesMax(parts, request.caller.key));
   const reuse: CallReuse = { transcript, cacheTurn: null };
   call.reuse = reuse;
   if (request.fields.stream) call.answer.record(transcript);
@@ -121,8 +129,10 @@ function shapeAnswer(text: string, { stream, wantsCost, wantsUsage, wantsRunning
 }
 
 /** Ends what this request has begun, and leaves its answer for others. To be called once its end is in the books. */
-export function endReuse(call: Call, told: Ending): void {
-  call.reuse?.cacheTurn?.end(turnEnd(call, told));
+export function endReuse(parts: ReuseParts, call: Call, told: Ending): void {
+  if (call.reuse === null) return;
+  keepContent(parts.contents, call, told);
+  call.reuse.cacheTurn?.end(turnEnd(call, told));
 }
 
 /** A request that never came to its engine, or was ended from outside, says nothing about what others would get. */
