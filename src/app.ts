@@ -8,7 +8,6 @@ import { AppError, errorEnvelope } from '#base/errors.ts';
 import type { Log } from '#base/log.ts';
 import { PICO_PER_MICRO } from '#base/money.ts';
 import { createAccounts } from '#core/accounts/accounts.ts';
-import { createMemoryAdmission } from '#core/admission/admission.ts';
 import { createAudit } from '#core/audit/audit.ts';
 import { createMemoryStore, createResponseCache } from '#core/cache/cache.ts';
 import { createCatalog, type EngineDefinition } from '#core/catalog/catalog.ts';
@@ -23,6 +22,7 @@ import { createApi } from '#edge/api/api.ts';
 import { createDoors, createShowLimits, handleClientError, installFallbacks, type HttpEnv } from '#edge/http/http.ts';
 import { createInference } from '#edge/inference/inference.ts';
 import { runBootstrap, startJobs, type BootstrapResult } from '#edge/jobs/jobs.ts';
+import { createSharing, openSharedStore, type SharedStore } from './sharing.ts';
 
 export interface AppOptions {
   readonly config: Config;
@@ -59,7 +59,8 @@ const cachedAnswerBytesMax = 4_194_304;
 /** Builds every room and hands rooms to edges; starts to listen when everything stands. */
 export async function startApp(options: AppOptions): Promise<App> {
   const { config, log, db } = options;
-  const rooms = createRooms(options);
+  const rooms = createRooms(options, await openSharedStore(config, db, log));
+  await rooms.sharing.start();
   await rooms.metering.ensurePartitions();
   const bootstrap = await runBootstrap({ ...rooms, db }, { ...config.bootstrap, creditPicoUsd: firstCreditPicoUsd });
   await rooms.keys.start();
@@ -73,6 +74,7 @@ export async function startApp(options: AppOptions): Promise<App> {
       { name: 'flush last uses of keys', everyMs: 5 * secondMs, run: () => rooms.keys.flush() },
       { name: 'delete old contents', everyMs: minuteMs, run: () => rooms.contents.deleteOld() },
       { name: 'make partitions', everyMs: hourMs, run: () => rooms.metering.ensurePartitions() },
+      ...rooms.sharing.jobs,
     ],
     log,
   );
@@ -90,6 +92,7 @@ export async function startApp(options: AppOptions): Promise<App> {
     await rooms.metering.close(booksTimeoutMs);
     await rooms.contents.close(booksTimeoutMs);
     await rooms.keys.flush();
+    await rooms.sharing.stop();
   }
 
   try {
@@ -103,19 +106,16 @@ export async function startApp(options: AppOptions): Promise<App> {
 
 type Rooms = ReturnType<typeof createRooms>;
 
-function createRooms({ config, log, db, dataDir, engines, workingDirectory }: AppOptions) {
+function createRooms({ config, log, db, dataDir, engines, workingDirectory }: AppOptions, shared: SharedStore) {
   const clock = systemClock;
   const audit = createAudit({ clock });
   const accounts = createAccounts({ db, clock, log, audit });
   const { keyPrefix, maxActiveKeys } = config;
   const keys = createKeys({ db, clock, log, audit, accounts, keyPrefix, maxActiveKeys });
   const wallet = createWallet({ db, clock, audit });
-  const admission = createMemoryAdmission({
-    loadBalance: (organizationId) => wallet.balance(organizationId),
-    loadTokens: (keyId, organizationId, sinceMs) => metering.reports.countTokens({ keyId, organizationId, sinceMs }),
-    onCredit: (listener) => wallet.onCredit(listener),
-    clock,
-  });
+  const metering = createMetering({ db, clock, log, wallet });
+  const sharing = createSharing({ ...shared, config, db, clock, log, dataDir, wallet, keys, metering });
+  const { admission } = sharing;
   const catalog = createCatalog({ db, clock, engines });
   const env = config.environment;
   const fleet = createFleet({ engines, dataDir, workingDirectory, env, clock, log, queueMax: config.startQueueMax });
@@ -127,9 +127,8 @@ function createRooms({ config, log, db, dataDir, engines, workingDirectory }: Ap
     maxHeaderBytes,
     onSinkError: (error) => log.error({ err: error }, 'an answer could not be handled'),
   });
-  const metering = createMetering({ db, clock, log, wallet });
   const { wrongKeysPerMinute, trustedProxies } = config;
-  const doors = createDoors({ keys, accounts, redis: null, wrongKeysPerMinute, trustedProxies });
+  const doors = createDoors({ keys, accounts, redis: shared.store, wrongKeysPerMinute, trustedProxies });
   const { cacheBytesMax: bytesMax, cacheAgeMaxMs: ageMaxMs } = config;
   const cacheStore = createMemoryStore({ bytesMax, ageMaxMs, clock });
   const cache = createResponseCache({ store: cacheStore, answerBytesMax: cachedAnswerBytesMax, log });
@@ -137,7 +136,7 @@ function createRooms({ config, log, db, dataDir, engines, workingDirectory }: Ap
   const contents = createContents({ db, clock, log, audit, ageMaxMs: storeAgeMaxMs, bodyBytesMax });
   const showLimits = createShowLimits(admission);
   const edge = { ...doors, showLimits };
-  const reuse = { cache, contents };
+  const reuse = { cache, contents, sharing };
   return { clock, audit, accounts, keys, wallet, admission, catalog, fleet, engineClient, metering, ...reuse, ...edge };
 }
 
@@ -146,7 +145,7 @@ function createInferenceEdge({ config, log }: AppOptions, rooms: Rooms) {
     ...rooms,
     client: rooms.engineClient,
     aborter: createAborter({ client: rooms.engineClient, clock: rooms.clock }),
-    routing: createRouting({ fleet: rooms.fleet }),
+    routing: createRouting({ fleet: rooms.fleet, flexQueueMax: config.flexQueueMax }),
     log,
     limits: {
       bodyBytesMax: config.bodyBytesMax,

@@ -12,6 +12,8 @@ export interface Config {
   /** Null: the gateway runs its own PostgreSQL under `dataDir`. */
   readonly databaseUrl: string | null;
   readonly redisUrl: string | null;
+  /** How long slots and holds outlive a gateway that does not renew them. */
+  readonly leaseMs: number;
   readonly logLevel: string;
   /** Null: a folder of the user's own. */
   readonly dataDir: string | null;
@@ -93,6 +95,7 @@ const variables = z.object({
   PORT: whole(0, 65_535, 8080),
   DATABASE_URL: databaseUrl.optional(),
   REDIS_URL: urlOf(['redis:', 'rediss:'], 'redis://host:6379').optional(),
+  HEADGATE_LEASE_SECONDS: whole(1, 3600, 30),
   LOG_LEVEL: z.enum(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent']).default('info'),
   HEADGATE_DATA_DIR: text.optional(),
   HEADGATE_ENGINES_DIR: text.optional(),
@@ -155,6 +158,7 @@ export function parseConfig(environment: Readonly<Record<string, string | undefi
     port: read.PORT,
     databaseUrl: read.DATABASE_URL ?? null,
     redisUrl: read.REDIS_URL ?? null,
+    leaseMs: secondsMs(read.HEADGATE_LEASE_SECONDS),
     logLevel: read.LOG_LEVEL,
     dataDir: read.HEADGATE_DATA_DIR ?? null,
     enginesDir: read.HEADGATE_ENGINES_DIR ?? null,
