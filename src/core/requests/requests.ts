@@ -4,3 +4,12 @@
  */
 export { type Content, type ContentRef, type Contents, type ContentsOptions, createContents } from './contents.ts';
 export type { NewContent } from './content-writer.ts';
+export {
+  type Claim,
+  type ClaimResult,
+  type Idempotency,
+  type IdempotencyOptions,
+  type IdempotentTurn,
+  createIdempotency,
+  type SharedEnd,
+} from './idempotency.ts';

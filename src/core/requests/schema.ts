@@ -1,4 +1,14 @@
-import { boolean, customType, index, pgTable, primaryKey, text, timestamp, uuid } from 'drizzle-orm/pg-core';
+import {
+  boolean,
+  customType,
+  index,
+  pgTable,
+  primaryKey,
+  text,
+  timestamp,
+  uniqueIndex,
+  uuid,
+} from 'drizzle-orm/pg-core';
 
 const moment = (name: string) => timestamp(name, { withTimezone: true, mode: 'date' });
 const bytes = customType<{ data: Buffer; driverData: Buffer }>({ dataType: () => 'bytea' });
@@ -36,6 +46,7 @@ export const idempotencyKeys = pgTable(
   },
   (table) => [
     primaryKey({ columns: [table.keyId, table.idempotencyKey] }),
+    uniqueIndex('idempotency_keys_request_key').on(table.requestId),
     index('idempotency_keys_expiry_idx').on(table.expiresAt),
   ],
 );
