@@ -11,6 +11,7 @@ import {
   initialState,
   step,
 } from './engine-state.ts';
+import { readWaiting, type WaitingReport } from './engine-load.ts';
 import { isHealthy, probeHealth } from './health.ts';
 import type { AcquireRefusal, AcquireResult, Lease } from './lease.ts';
 import { createReplicaSet, type ReplicaSet, type ReplicaSlot } from './replica-set.ts';
@@ -113,6 +114,19 @@ export class Engine {
     const answer = this.queue.join(signal);
     this.wake();
     return answer;
+  }
+
+  leases(): number {
+    return this.replicas.leases();
+  }
+
+  /** Requests that wait inside its replicas, all together. */
+  async reportedWaiting(): Promise<WaitingReport> {
+    const healthy = this.replicas.all().filter((slot) => slot.healthy);
+    const reports = await Promise.all(healthy.map(({ replica }) => readWaiting(replica.endpoint)));
+    const counts = reports.filter((report) => typeof report === 'number');
+    if (counts.length > 0) return counts.reduce((sum, count) => sum + count, 0);
+    return reports.length > 0 && reports.every((report) => report === 'none') ? 'none' : 'unknown';
   }
 
   /** Probes a replica now; false when this engine has none of that id. */

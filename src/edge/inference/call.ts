@@ -3,6 +3,7 @@ import type { Caller } from '#edge/http/http.ts';
 import type { Model, PriceVersion } from '#core/catalog/catalog.ts';
 import type { Lease } from '#core/fleet/fleet.ts';
 import type { LimitsView } from '#core/limits/limits.ts';
+import type { FlexSeat } from '#core/routing/routing.ts';
 import { createAnswer, type Answer } from './answer.ts';
 import type { Stop } from './exchange.ts';
 import type { InferenceEndpoint, RequestFields } from './fields.ts';
@@ -37,6 +38,8 @@ export interface Call {
   price: PriceVersion | null;
   grant: Grant | null;
   lease: Lease | null;
+  /** Of a request of the tier `flex`, beside its lease. */
+  seat: FlexSeat | null;
   /** Null where no other request has to do with this one's answer. */
   reuse: CallReuse | null;
   /** The answer came from the response cache. */
@@ -85,6 +88,7 @@ export function createCall({ requestId, endpoint, incoming, outgoing, startedMs 
     price: null,
     grant: null,
     lease: null,
+    seat: null,
     reuse: null,
     cacheHit: false,
     admittedMs: 0,

@@ -20,9 +20,9 @@ import { stopCall, type Call, type Grant } from './call.ts';
 import { chooseModel } from './choose-model.ts';
 import { dryRun } from './dry-run.ts';
 import { engineBody } from './engine-body.ts';
-import { upstreamBusy } from './engine-error.ts';
 import { clientLeft, startExchange, type Ending, type ExchangeParts, type Stop } from './exchange.ts';
 import { readFields, type RequestFields } from './fields.ts';
+import { priorityLine, takeLease } from './lease.ts';
 import { refuseUnsupported } from './refused-fields.ts';
 import { endReuse, findEarlier, reuses, type ReuseParts, type ReuseRequest } from './reuse.ts';
 import type { Running } from './running.ts';
@@ -160,20 +160,11 @@ async function showLimits(parts: PathParts, call: Call): Promise<void> {
   setLimitHeaders(call, limitHeaders(view instanceof Promise ? await view : view));
 }
 
-/** Finds a replica; where the model is cold, waits for its start with signs of life on streams. */
+/** Finds a replica; where that takes a while, streams show signs of life. */
 async function route(parts: PathParts, call: Call, model: Model, fields: RequestFields): Promise<void> {
   throwIfStopped(call);
   if (fields.stream) call.answer.keepAlive();
-  call.lease = parts.routing.now(model);
-  if (call.lease === null) {
-    call.answer.setHeader('x-headgate-start', 'cold');
-    const waiting = new AbortController();
-    call.onStop = () => waiting.abort();
-    const result = await parts.routing.wait(model, waiting.signal);
-    call.onStop = null;
-    if (!result.ok) throw upstreamBusy(result.refusal.retryAfterSeconds, result.refusal.publicText);
-    call.lease = result.lease;
-  }
+  call.lease = await takeLease(parts.routing, call, model, fields);
   call.answer.setHeader('x-headgate-start', call.lease.cold ? 'cold' : 'warm');
   call.queuedMs = parts.clock.monotonicMs() - call.admittedMs;
 }
@@ -204,7 +195,7 @@ function exchangeOnce(parts: PathParts, call: Call, known: Known & { readonly gr
     prompts: fields.prompts,
     replica,
     body: engineBody(fields, { endpoint, replica, model: model.id, outputTokensMax: grant.outputTokensMax }),
-    headerLines: engineHeaders(call, replica.headerLines),
+    headerLines: engineHeaders(call, priorityLine(model, fields) + replica.headerLines),
     answer,
     meter: fields.stream ? createStreamMeter({ ...fields, costText, rename }) : null,
     hold: grant.streamHold,

@@ -20,6 +20,7 @@ type FinishParts = Pick<PathParts, 'admission' | 'metering' | 'clock' | 'log' | 
  */
 export async function finish(parts: FinishParts, call: Call, ending: Ending): Promise<Ending> {
   call.lease?.release();
+  call.seat?.done(ending.usage.inputTokens + ending.usage.outputTokens);
   let told = ending;
   if (call.grant !== null || call.cacheHit) told = await settle(parts, call, ending);
   else countRefusal(parts, call, ending);
