@@ -9,19 +9,18 @@ import type { Log } from '#base/log.ts';
 import { PICO_PER_MICRO } from '#base/money.ts';
 import { createAccounts } from '#core/accounts/accounts.ts';
 import { createAudit } from '#core/audit/audit.ts';
-import { createMemoryStore, createResponseCache } from '#core/cache/cache.ts';
 import { createCatalog, type EngineDefinition } from '#core/catalog/catalog.ts';
 import { createFleet } from '#core/fleet/fleet.ts';
 import { createKeys } from '#core/keys/keys.ts';
 import { createMetering } from '#core/metering/metering.ts';
 import { createAborter, createEngineClient } from '#core/proxy/proxy.ts';
-import { createContents } from '#core/requests/requests.ts';
 import { createRouting } from '#core/routing/routing.ts';
 import { createWallet } from '#core/wallet/wallet.ts';
 import { createApi } from '#edge/api/api.ts';
 import { createDoors, createShowLimits, handleClientError, installFallbacks, type HttpEnv } from '#edge/http/http.ts';
 import { createInference } from '#edge/inference/inference.ts';
 import { runBootstrap, startJobs, type BootstrapResult } from '#edge/jobs/jobs.ts';
+import { createKeeping } from './keeping.ts';
 import { createSharing, openSharedStore, type SharedStore } from './sharing.ts';
 
 export interface AppOptions {
@@ -47,14 +46,12 @@ export interface App {
 /** 10 USD, so that the first request can be paid. */
 const firstCreditPicoUsd = 10_000_000_000_000n;
 const secondMs = 1000;
-const minuteMs = 60_000;
 const hourMs = 3_600_000;
 const keepAliveTimeoutMs = 75_000;
 const connectionsCheckMs = 1000;
 const idleSocketMs = 4000;
 const maxHeaderBytes = 65_536;
 const booksTimeoutMs = 10_000;
-const cachedAnswerBytesMax = 4_194_304;
 
 /** Builds every room and hands rooms to edges; starts to listen when everything stands. */
 export async function startApp(options: AppOptions): Promise<App> {
@@ -72,8 +69,8 @@ export async function startApp(options: AppOptions): Promise<App> {
     [
       { name: 'flush refusals', everyMs: secondMs, run: () => rooms.metering.flushRefusals() },
       { name: 'flush last uses of keys', everyMs: 5 * secondMs, run: () => rooms.keys.flush() },
-      { name: 'delete old contents', everyMs: minuteMs, run: () => rooms.contents.deleteOld() },
       { name: 'make partitions', everyMs: hourMs, run: () => rooms.metering.ensurePartitions() },
+      ...rooms.keeping.jobs,
       ...rooms.sharing.jobs,
     ],
     log,
@@ -90,7 +87,7 @@ export async function startApp(options: AppOptions): Promise<App> {
     rooms.engineClient.close();
     await jobs.stop();
     await rooms.metering.close(booksTimeoutMs);
-    await rooms.contents.close(booksTimeoutMs);
+    await rooms.keeping.close(booksTimeoutMs);
     await rooms.keys.flush();
     await rooms.sharing.stop();
   }
@@ -129,15 +126,11 @@ function createRooms({ config, log, db, dataDir, engines, workingDirectory }: Ap
   });
   const { wrongKeysPerMinute, trustedProxies } = config;
   const doors = createDoors({ keys, accounts, redis: shared.store, wrongKeysPerMinute, trustedProxies });
-  const { cacheBytesMax: bytesMax, cacheAgeMaxMs: ageMaxMs } = config;
-  const cacheStore = createMemoryStore({ bytesMax, ageMaxMs, clock });
-  const cache = createResponseCache({ store: cacheStore, answerBytesMax: cachedAnswerBytesMax, log });
-  const { storeAgeMaxMs, storedBodyBytesMax: bodyBytesMax } = config;
-  const contents = createContents({ db, clock, log, audit, ageMaxMs: storeAgeMaxMs, bodyBytesMax });
+  const keeping = createKeeping({ config, shared, db, clock, log, audit, metering });
   const showLimits = createShowLimits(admission);
-  const edge = { ...doors, showLimits };
-  const reuse = { cache, contents, sharing };
-  return { clock, audit, accounts, keys, wallet, admission, catalog, fleet, engineClient, metering, ...reuse, ...edge };
+  const { cache, contents, idempotency } = keeping;
+  const edge = { ...doors, showLimits, sharing, keeping, cache, contents, idempotency };
+  return { clock, audit, accounts, keys, wallet, admission, catalog, fleet, engineClient, metering, ...edge };
 }
 
 function createInferenceEdge({ config, log }: AppOptions, rooms: Rooms) {

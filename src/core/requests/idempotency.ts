@@ -77,6 +77,8 @@ interface Running {
   readonly requestId: string;
   readonly bodyHash: Buffer;
   readonly ended: Promise<SharedEnd>;
+  /** Once it has ended: resolves when its row says so. Who comes now has not joined it. */
+  over: Promise<void> | null;
 }
 
 const hashOf = ({ endpoint, body }: Claim): Buffer =>
@@ -102,6 +104,10 @@ class ClaimBook implements Idempotency {
     for (;;) {
       const running = this.#running.get(name);
       if (running === undefined) return this.#first(name, claim, bodyHash);
+      if (running.over !== null) {
+        await running.over;
+        continue;
+      }
       if (!running.bodyHash.equals(bodyHash)) return { kind: 'other_body' };
       wait.onWait();
       const ended = await Promise.race([running.ended, aborted(wait.signal)]);
@@ -121,24 +127,25 @@ class ClaimBook implements Idempotency {
   }
 
   async close(): Promise<void> {
-    await Promise.all(this.#writes);
+    await Promise.allSettled(this.#writes);
   }
 
   /** The first on this gateway; what others left decides whether it runs. */
   async #first(name: string, claim: Claim, bodyHash: Buffer): Promise<ClaimResult> {
     const { promise: ended, resolve: conclude } = Promise.withResolvers<SharedEnd>();
-    this.#running.set(name, { requestId: claim.requestId, bodyHash, ended });
-    const leave = (end: SharedEnd): void => {
-      this.#running.delete(name);
+    const running: Running = { requestId: claim.requestId, bodyHash, ended, over: null };
+    this.#running.set(name, running);
+    const leave = (end: SharedEnd, written: Promise<void>): void => {
       conclude(end);
+      running.over = this.#write(written).then(() => void this.#running.delete(name));
     };
     try {
       const found = await this.#ask(claim, bodyHash);
-      if (found === null) return { kind: 'run', turn: this.#turn(claim, conclude, leave) };
-      leave(found.kind === 'replay' ? { kind: 'answer', text: found.text } : { kind: 'none' });
+      if (found === null) return { kind: 'run', turn: this.#turn(claim, leave) };
+      leave(found.kind === 'replay' ? { kind: 'answer', text: found.text } : { kind: 'none' }, Promise.resolve());
       return found;
     } catch (error) {
-      leave({ kind: 'none' });
+      leave({ kind: 'none' }, Promise.resolve());
       throw error;
     }
   }
@@ -168,7 +175,7 @@ class ClaimBook implements Idempotency {
   }
 
   /** Those who wait hear at once; who comes later waits until the row says the same. */
-  #turn({ requestId }: Claim, conclude: (end: SharedEnd) => void, leave: (end: SharedEnd) => void): IdempotentTurn {
+  #turn({ requestId }: Claim, leave: (end: SharedEnd, written: Promise<void>) => void): IdempotentTurn {
     let isKept = false;
     let isOver = false;
     return {
@@ -182,24 +189,21 @@ class ClaimBook implements Idempotency {
       end: (end) => {
         if (isOver) return;
         isOver = true;
-        conclude(end);
         // A kept answer whose booking is not known stays as it is: once its lease is over, the books are asked.
-        if (isKept && end.kind !== 'answer') leave(end);
-        else this.#write(isKept ? this.#rows.finish(requestId) : this.#rows.remove(requestId), () => leave(end));
+        if (isKept && end.kind !== 'answer') leave(end, Promise.resolve());
+        else leave(end, isKept ? this.#rows.finish(requestId) : this.#rows.remove(requestId));
       },
     };
   }
 
-  #write(writing: Promise<void>, done: () => void): void {
-    const write = writing
-      .catch((error: unknown) =>
-        this.#log.warn({ err: error }, 'the end of an idempotent request could not be written'),
-      )
-      .then(() => {
-        this.#writes.delete(write);
-        done();
-      });
-    this.#writes.add(write);
+  async #write(writing: Promise<void>): Promise<void> {
+    this.#writes.add(writing);
+    try {
+      await writing;
+    } catch (error) {
+      this.#log.warn({ err: error }, 'the end of an idempotent request could not be written');
+    }
+    this.#writes.delete(writing);
   }
 }
 

@@ -16,6 +16,7 @@ export interface Answer {
   readonly frameSent: boolean;
   /** Headers of the answer, to be set before the head is out; later ones are dropped. */
   setHeader(name: string, value: string): void;
+  dropHeader(name: string): void;
   /** Sends comments after 5 s, and every 10 s, until the first frame. */
   keepAlive(): void;
   /** Frames as latin1; false when the client reads slower than they come, then `onDrain` follows. */
@@ -81,8 +82,12 @@ class ResponseAnswer implements Answer {
     this.#headers[name] = value;
   }
 
+  dropHeader(name: string): void {
+    delete this.#headers[name];
+  }
+
   keepAlive(): void {
-    if (this.#outgoing.writableEnded) return;
+    if (this.gone || this.#outgoing.writableEnded) return;
     this.#comments ??= setTimeout(() => this.#comment(), firstCommentMs);
   }
 
@@ -91,6 +96,8 @@ class ResponseAnswer implements Answer {
     if (this.#socket !== null) return this.#writeChunk(this.#socket, text);
     const outgoing = this.#outgoing;
     this.frameSent = true;
+    // Nobody hears it, and it may still be wanted: there is nothing to wait for.
+    if (this.gone) return true;
     this.#stopComments();
     this.#sendHead();
     const flows = outgoing.write(text, 'latin1');
@@ -145,6 +152,8 @@ class ResponseAnswer implements Answer {
     if (this.#outgoing.writableFinished) return;
     this.gone = true;
     this.#goneListener?.();
+    // Who waited for the client to take more waits no longer.
+    this.#drained();
   }
 
   #drained(): void {

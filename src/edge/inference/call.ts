@@ -42,6 +42,8 @@ export interface Call {
   seat: FlexSeat | null;
   /** Null where no other request has to do with this one's answer. */
   reuse: CallReuse | null;
+  /** It does not end when its client leaves: a repetition will ask for its answer. */
+  runsOn: boolean;
   /** The answer came from the response cache. */
   cacheHit: boolean;
   admittedMs: number;
@@ -90,6 +92,7 @@ export function createCall({ requestId, endpoint, incoming, outgoing, startedMs 
     lease: null,
     seat: null,
     reuse: null,
+    runsOn: false,
     cacheHit: false,
     admittedMs: 0,
     queuedMs: 0,

@@ -20,6 +20,7 @@ import { stopCall, type Call, type Grant } from './call.ts';
 import { chooseModel } from './choose-model.ts';
 import { dryRun } from './dry-run.ts';
 import { engineBody } from './engine-body.ts';
+import { keepAnswer } from './idempotent.ts';
 import { clientLeft, startExchange, type Ending, type ExchangeParts, type Stop } from './exchange.ts';
 import { readFields, type RequestFields } from './fields.ts';
 import { priorityLine, takeLease } from './lease.ts';
@@ -64,7 +65,9 @@ async function follow(parts: PathParts, call: Call): Promise<Ending> {
 
 /** Serves one request from its headers to its last byte; never throws. */
 export async function serveInference(parts: PathParts, call: Call): Promise<void> {
-  call.answer.onGone(() => stopCall(call, clientLeft));
+  call.answer.onGone(() => {
+    if (!call.runsOn) stopCall(call, clientLeft);
+  });
   let ending: Ending;
   try {
     ending = await follow(parts, call);
@@ -72,6 +75,7 @@ export async function serveInference(parts: PathParts, call: Call): Promise<void
     ending = endingOf(call, error);
   }
   await showLimits(parts, call);
+  await keepAnswer(call, ending);
   endReuse(parts, call, await finish(parts, call, ending));
   drainBody(call.incoming);
 }
@@ -197,6 +201,7 @@ function exchangeOnce(parts: PathParts, call: Call, known: Known & { readonly gr
     body: engineBody(fields, { endpoint, replica, model: model.id, outputTokensMax: grant.outputTokensMax }),
     headerLines: engineHeaders(call, priorityLine(model, fields) + replica.headerLines),
     answer,
+    runsOn: call.runsOn,
     meter: fields.stream ? createStreamMeter({ ...fields, costText, rename }) : null,
     hold: grant.streamHold,
     costText,

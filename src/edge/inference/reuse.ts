@@ -12,7 +12,7 @@ import {
 import type { EngineDefinition, Model } from '#core/catalog/catalog.ts';
 import { meterJson, noUsage, type Usage } from '#core/metering/metering.ts';
 import type { ApiKey } from '#core/keys/keys.ts';
-import type { Contents } from '#core/requests/requests.ts';
+import type { Contents, Idempotency, IdempotentTurn } from '#core/requests/requests.ts';
 import type { Caller } from '#edge/http/http.ts';
 import { doneFrame } from './answer.ts';
 import { ClientGoneError } from './body.ts';
@@ -20,6 +20,7 @@ import type { Call } from './call.ts';
 import { keepContent } from './content.ts';
 import type { Ending } from './exchange.ts';
 import type { RequestFields } from './fields.ts';
+import { claimKey, hasIdempotencyKey, replayBytesMax, sharedEnd } from './idempotent.ts';
 import { Transcript } from './transcript.ts';
 
 /**
@@ -29,6 +30,7 @@ import { Transcript } from './transcript.ts';
 export interface ReuseParts {
   readonly cache: ResponseCache;
   readonly contents: Contents;
+  readonly idempotency: Idempotency;
 }
 
 export interface ReuseRequest {
@@ -44,17 +46,21 @@ export interface CallReuse {
   readonly transcript: Transcript;
   /** To be ended with the answer, while others may be waiting for it. */
   cacheTurn: CacheTurn | null;
+  idempotentTurn: IdempotentTurn | null;
+  /** The whole answer as it was sent, once it is complete; only for a request with an Idempotency-Key. */
+  answer: string | null;
 }
 
 /** A stream longer than this, as it is sent, is not kept in the cache. */
 const cachedStreamBytesMax = 8_388_608;
 
-function transcriptBytesMax({ contents }: ReuseParts, key: ApiKey): number {
+function transcriptBytesMax({ contents }: ReuseParts, { incoming }: Call, key: ApiKey): number {
+  if (hasIdempotencyKey(incoming)) return replayBytesMax;
   return Math.max(key.cacheResponses ? cachedStreamBytesMax : 0, key.storeRequests ? contents.bodyBytesMax : 0);
 }
 
-export function reuses(_call: Call, { key }: Caller): boolean {
-  return key.cacheResponses || key.storeRequests;
+export function reuses({ incoming }: Call, { key }: Caller): boolean {
+  return key.cacheResponses || key.storeRequests || hasIdempotencyKey(incoming);
 }
 
 /**
@@ -62,10 +68,17 @@ export function reuses(_call: Call, { key }: Caller): boolean {
  * @throws ClientGoneError when the request was stopped meanwhile
  */
 export async function findEarlier(parts: ReuseParts, call: Call, request: ReuseRequest): Promise<Ending | null> {
-  const transcript = new Transcript(transcriptBytesMax(parts, request.caller.key));
-  const reuse: CallReuse = { transcript, cacheTurn: null };
+  const transcript = new Transcript(transcriptBytesMax(parts, call, request.caller.key));
+  const reuse: CallReuse = { transcript, cacheTurn: null, idempotentTurn: null, answer: null };
   call.reuse = reuse;
   if (request.fields.stream) call.answer.record(transcript);
+  if (hasIdempotencyKey(call.incoming)) {
+    const claimed = await claimKey(parts.idempotency, call, request, () => showSigns(call, request));
+    if ('text' in claimed) return completed(claimed.text);
+    reuse.idempotentTurn = claimed.turn;
+    if (call.stopped !== null) throw new ClientGoneError();
+    call.runsOn = true;
+  }
   return request.caller.key.cacheResponses ? askCache(parts, call, reuse, request) : null;
 }
 
@@ -132,6 +145,7 @@ function shapeAnswer(text: string, { stream, wantsCost, wantsUsage, wantsRunning
 export function endReuse(parts: ReuseParts, call: Call, told: Ending): void {
   if (call.reuse === null) return;
   keepContent(parts.contents, call, told);
+  call.reuse.idempotentTurn?.end(sharedEnd(call, told));
   call.reuse.cacheTurn?.end(turnEnd(call, told));
 }
 
