@@ -22,6 +22,7 @@ const bench = useInference(() => ({
     plain: standinFile('plain'),
     cheap: flexFile('cheap'),
     narrow: flexFile('narrow', { flags: ['--max-num-seqs', '1'] }),
+    four: flexFile('four', { flags: ['--max-num-seqs', '4'] }),
     two: flexFile('two', { lines: ['max_concurrent: 2'] }),
     one: flexFile('one', { lines: ['max_concurrent: 1'] }),
     small: flexFile('small', { lines: ['max_concurrent: 1'] }),
@@ -109,6 +110,24 @@ describe('a request of the tier flex', () => {
 });
 
 describe('a full engine', () => {
+  it('that runs flex keeps a seat for default traffic', async () => {
+    await warm('four');
+    const slow = { max_tokens: 40, standin: { output_tokens: 40, tpot_ms: 10 } };
+    const flood = Array.from({ length: 20 }, async () => (await send(flex('four', slow))).text());
+    const socket = bench.socketOf('four');
+    // It has been full, and flex has stepped back from it.
+    await eventually(async () => (await readMetric(socket, 'vllm:num_requests_waiting')) > 0);
+    await eventually(async () => (await readMetric(socket, 'vllm:num_requests_running')) === 3);
+    const load: number[] = [];
+    for (let count = 0; count < 5; count += 1) {
+      const answer = await send(chatBody({ model: 'four', stream: true, max_tokens: 2 }));
+      load.push(await readMetric(socket, 'vllm:num_requests_waiting'));
+      await answer.text();
+    }
+    expect(load).toEqual([0, 0, 0, 0, 0]);
+    await Promise.all(flood);
+  });
+
   it('by its own report serves default traffic first, and flex in the end', async () => {
     await warm('narrow');
     const slow = { max_tokens: 30, standin: { output_tokens: 30, tpot_ms: 10 } };
@@ -167,12 +186,16 @@ describe('a full engine', () => {
       await answer.text();
       order.push(name);
     };
-    const runs = Array.from({ length: 10 }, () => run('greedy', greedy));
-    const held = async (key: string): Promise<boolean> => (await bench.wallet(key)).held !== '0';
-    await eventually(() => held(greedy));
-    runs.push(...Array.from({ length: 3 }, () => run('modest', modest)));
-    await eventually(() => held(modest));
-    await new Promise((resolve) => setTimeout(resolve, 200));
+    const runs: Promise<void>[] = [];
+    const held = async (key: string): Promise<string> => (await bench.wallet(key)).held;
+    for (const [name, key] of [
+      ...Array.from({ length: 10 }, () => ['greedy', greedy]),
+      ...Array.from({ length: 3 }, () => ['modest', modest]),
+    ]) {
+      const before = await held(key ?? '');
+      runs.push(run(name ?? '', key ?? ''));
+      await eventually(async () => (await held(key ?? '')) !== before);
+    }
     await leave();
     await Promise.all(runs);
     expect(order).toHaveLength(13);
@@ -184,14 +207,11 @@ describe('a full engine', () => {
     await warm('small');
     const leave = await occupy('small');
     const waiting = Array.from({ length: 40 }, () => send(flex('small')));
-    const refused = await Promise.all(
-      waiting.map((answer) =>
-        Promise.race([answer, new Promise<null>((resolve) => setTimeout(() => resolve(null), 1500))]),
-      ),
-    );
-    const early = refused.filter((answer) => answer !== null);
+    const early: Response[] = [];
+    for (const answer of waiting) void answer.then((got) => early.push(got));
+    await eventually(async () => early.length >= 20);
     expect(early).toHaveLength(20);
-    for (const answer of early) {
+    for (const answer of early.slice(0, 20)) {
       expect(Number(answer.headers.get('retry-after'))).toBeGreaterThan(0);
       expect(await errorOf(answer)).toMatchObject({ status: 503, code: 'overloaded' });
     }

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { FairOrder } from '#core/routing/fair-order.ts';
-import { parseWaiting } from '#core/fleet/engine-load.ts';
+import { parseLoad } from '#core/fleet/engine-load.ts';
 
 function takeAll(order: FairOrder<string>): string[] {
   const taken: string[] = [];
@@ -68,18 +68,19 @@ describe('the fair order', () => {
 });
 
 describe('the report of an engine', () => {
-  it('is the sum of its gauges of waiting requests, and nothing else', () => {
+  it('is the sum of its gauges of requests, and nothing else', () => {
     const text = [
       '# TYPE vllm:num_requests_waiting gauge',
       'vllm:num_requests_waiting{engine="0",model_name="m"} 3.0',
       'vllm:num_requests_waiting{engine="1",model_name="m"} 4.0',
       'vllm:num_requests_waiting_by_reason{engine="0",reason="capacity"} 100.0',
       'vllm:num_requests_running{engine="0",model_name="m"} 200.0',
+      'vllm:num_requests_running{engine="1",model_name="m"} 1.0',
     ].join('\n');
-    expect(parseWaiting(text)).toBe(7);
-    expect(parseWaiting(text.replaceAll('.0', ''))).toBe(7);
-    expect(parseWaiting('vllm:num_requests_waiting 0.0\n')).toBe(0);
-    expect(parseWaiting('something else')).toBe('none');
-    expect(parseWaiting('')).toBe('none');
+    expect(parseLoad(text)).toEqual({ running: 201, waiting: 7 });
+    expect(parseLoad(text.replaceAll('.0', ''))).toEqual({ running: 201, waiting: 7 });
+    expect(parseLoad('vllm:num_requests_waiting 0.0\n')).toEqual({ running: 0, waiting: 0 });
+    expect(parseLoad('something else')).toBe('none');
+    expect(parseLoad('')).toBe('none');
   });
 });

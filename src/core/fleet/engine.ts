@@ -11,7 +11,7 @@ import {
   initialState,
   step,
 } from './engine-state.ts';
-import { readWaiting, type WaitingReport } from './engine-load.ts';
+import { type LoadReport, readLoad, sumLoads } from './engine-load.ts';
 import { isHealthy, probeHealth } from './health.ts';
 import type { AcquireRefusal, AcquireResult, Lease } from './lease.ts';
 import { createReplicaSet, type ReplicaSet, type ReplicaSlot } from './replica-set.ts';
@@ -120,13 +120,10 @@ export class Engine {
     return this.replicas.leases();
   }
 
-  /** Requests that wait inside its replicas, all together. */
-  async reportedWaiting(): Promise<WaitingReport> {
+  /** Asks its replicas what they have to do. */
+  async readLoad(): Promise<LoadReport> {
     const healthy = this.replicas.all().filter((slot) => slot.healthy);
-    const reports = await Promise.all(healthy.map(({ replica }) => readWaiting(replica.endpoint)));
-    const counts = reports.filter((report) => typeof report === 'number');
-    if (counts.length > 0) return counts.reduce((sum, count) => sum + count, 0);
-    return reports.length > 0 && reports.every((report) => report === 'none') ? 'none' : 'unknown';
+    return sumLoads(await Promise.all(healthy.map(({ replica }) => readLoad(replica.endpoint))));
   }
 
   /** Probes a replica now; false when this engine has none of that id. */

@@ -3,7 +3,7 @@ import type { Log } from '#base/log.ts';
 import type { EngineDefinition } from '#core/catalog/catalog.ts';
 import type { EngineDriver } from './driver.ts';
 import { Engine } from './engine.ts';
-import type { WaitingReport } from './engine-load.ts';
+import type { LoadReport } from './engine-load.ts';
 import type { EnginePhase, EnginePolicy } from './engine-state.ts';
 import { createExternalDriver } from './external-driver.ts';
 import type { AcquireResult, Lease } from './lease.ts';
@@ -11,7 +11,7 @@ import type { Environment } from './process-command.ts';
 import { createProcessDriver } from './process-driver.ts';
 import { createReconciler, type Reconciler } from './reconciler.ts';
 
-export type { WaitingReport } from './engine-load.ts';
+export type { EngineLoad, LoadReport } from './engine-load.ts';
 export type { AcquireRefusal, AcquireResult, Lease, Replica } from './lease.ts';
 
 /** As outsiders see an engine; one that is being stopped counts as cold. */
@@ -51,8 +51,8 @@ export interface Fleet {
   ): Promise<AcquireResult>;
   /** Leases held on an engine's replicas. */
   leases(engineId: string): number;
-  /** Asks an engine how many requests wait inside it: beyond those that it works on. */
-  reportedWaiting(engineId: string): Promise<WaitingReport>;
+  /** Asks an engine what it has to do. */
+  readLoad(engineId: string): Promise<LoadReport>;
   /** A connect to the replica was refused: takes it out of routing unless a probe made now succeeds. */
   reportUnreachable(replicaId: string): void;
   list(): readonly EngineView[];
@@ -147,7 +147,7 @@ function fleetOf(reconciler: Reconciler, drivers: readonly EngineDriver[], clock
       return engine.acquire(acquireOptions);
     },
     leases: (engineId) => engines.get(engineId)?.leases() ?? 0,
-    reportedWaiting: async (engineId) => (await engines.get(engineId)?.reportedWaiting()) ?? 'unknown',
+    readLoad: async (engineId) => (await engines.get(engineId)?.readLoad()) ?? 'unknown',
     reportUnreachable(replicaId) {
       for (const engine of engines.values()) if (engine.reportUnreachable(replicaId)) return;
     },

@@ -1,12 +1,13 @@
 import type { Model } from '#core/catalog/catalog.ts';
-import type { AcquireRefusal, Fleet, Lease, WaitingReport } from '#core/fleet/fleet.ts';
+import type { AcquireRefusal, EngineLoad, Fleet, Lease, LoadReport } from '#core/fleet/fleet.ts';
 import { FairOrder } from './fair-order.ts';
 
 /**
  * Requests of the tier `flex` for one model. They run only while the engine has nothing waiting and fewer requests than
- * its file's `max_concurrent`; default traffic never stands in this queue. How many of them fit is not known and changes
- * with the other traffic, so it is felt for: the window grows while the engine reports nothing waiting, and falls to
- * what really runs when it does. The engine is asked only while somebody waits here.
+ * its file's `max_concurrent`; default traffic never stands in this queue. How many fit beside it is not known and
+ * changes, so it is felt for: the window grows until the engine has requests waiting. What it then runs is what it can
+ * run, and for a while flex leaves a part of that free, so that a default request finds room at once. The engine is
+ * asked only while somebody waits here.
  */
 
 export interface FlexRequest {
@@ -41,6 +42,10 @@ const notStarted: FlexRefusal = {
 };
 const pollMs = 100;
 const windowMax = 100_000;
+const windowStepMax = 8;
+const capacityKeptMs = 30_000;
+/** One seat of so many is left free. */
+const spareShare = 8;
 /** An engine that does not say how it is gets requests again after this many tries: they find out. */
 const unknownsMax = 10;
 
@@ -52,8 +57,9 @@ export class FlexQueue {
   #looking = false;
   #running = 0;
   #window = 1;
-  /** Until the engine had requests waiting for the first time the window doubles. */
-  #feltFull = false;
+  /** What the engine ran when it was full; null before that, and when it is time to feel for it again. */
+  #capacity: number | null = null;
+  #capacityUntilMs = 0;
   /** Nothing is known before the first look. */
   #full = true;
   #unknowns = 0;
@@ -107,7 +113,7 @@ export class FlexQueue {
     this.#full = true;
     while (this.#order.size > 0) {
       if (this.#fleet.status(this.#model.engine.id) === 'ready') {
-        this.#learn(await this.#fleet.reportedWaiting(this.#model.engine.id));
+        this.#learn(await this.#fleet.readLoad(this.#model.engine.id));
         this.#serve();
         if (this.#order.size > 0) await new Promise((resolve) => setTimeout(resolve, pollMs));
       } else await this.#start();
@@ -139,20 +145,30 @@ export class FlexQueue {
     }
   }
 
-  #learn(report: WaitingReport): void {
+  #learn(report: LoadReport): void {
     this.#unknowns = report === 'unknown' ? this.#unknowns + 1 : 0;
     if (report === 'unknown') this.#full = this.#unknowns < unknownsMax;
     else if (report === 'none') {
       this.#full = false;
       this.#window = windowMax;
-    } else if (report > 0) {
-      this.#full = true;
-      this.#feltFull = true;
-      this.#window = Math.max(1, Math.min(this.#window, this.#running - report));
-    } else {
-      this.#full = false;
-      if (this.#running >= this.#window)
-        this.#window = Math.min(windowMax, this.#feltFull ? this.#window + 1 : this.#window * 2);
+    } else this.#feel(report);
+  }
+
+  #feel({ running, waiting }: EngineLoad): void {
+    const nowMs = performance.now();
+    this.#full = waiting > 0;
+    if (this.#full) {
+      this.#capacity = running;
+      this.#capacityUntilMs = nowMs + capacityKeptMs;
+      this.#window = Math.max(1, this.#running - waiting);
+      return;
+    }
+    if (nowMs > this.#capacityUntilMs) this.#capacity = null;
+    if (this.#capacity !== null) {
+      const spare = Math.ceil(this.#capacity / spareShare);
+      this.#window = Math.max(1, this.#running + this.#capacity - spare - running);
+    } else if (this.#running >= this.#window) {
+      this.#window = Math.min(windowMax, this.#window * 2, this.#window + windowStepMax);
     }
   }
 
