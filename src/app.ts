@@ -125,7 +125,7 @@ function createRooms({ config, log, db, dataDir, engines, workingDirectory }: Ap
     onSinkError: (error) => log.error({ err: error }, 'an answer could not be handled'),
   });
   const { wrongKeysPerMinute, trustedProxies } = config;
-  const doors = createDoors({ keys, accounts, redis: shared.store, wrongKeysPerMinute, trustedProxies });
+  const doors = createDoors({ ...shared, keys, accounts, wrongKeysPerMinute, trustedProxies });
   const keeping = createKeeping({ config, shared, db, clock, log, audit, metering });
   const showLimits = createShowLimits(admission);
   const { cache, contents, idempotency } = keeping;

@@ -25,7 +25,9 @@ export interface ThrottleOptions {
   readonly limit: number;
   readonly windowSeconds: number;
   /** Null counts in this process's memory. */
-  readonly redis: Pick<RedisStore, 'run'> | null;
+  readonly store: Pick<RedisStore, 'run'> | null;
+  /** What names in the store begin with. */
+  readonly prefix: string;
 }
 
 /** Counts and answers with the time left, in one step; the key goes away with its window. */
@@ -33,10 +35,10 @@ const countScript = redisScript(`redis.call('SET', KEYS[1], 0, 'EX', ARGV[2], 'N
 local count = redis.call('INCRBY', KEYS[1], ARGV[1])
 return {count, redis.call('PTTL', KEYS[1])}`);
 
-export function createThrottle({ kind, limit, windowSeconds, redis }: ThrottleOptions): Throttle {
-  const own = { keyPrefix: `headgate:throttle:${kind}`, points: limit, duration: windowSeconds };
+export function createThrottle({ kind, limit, windowSeconds, store, prefix }: ThrottleOptions): Throttle {
+  const own = { keyPrefix: `${prefix}throttle:${kind}`, points: limit, duration: windowSeconds };
   const memory = new RateLimiterMemory(own);
-  const storeClient = redis === null ? null : clientOf(redis);
+  const storeClient = store === null ? null : clientOf(store);
   const limiter =
     storeClient === null ? memory : new RateLimiterRedis({ ...own, storeClient, insuranceLimiter: memory });
   return {
@@ -52,8 +54,8 @@ export function createThrottle({ kind, limit, windowSeconds, redis }: ThrottleOp
 }
 
 /** The one command that the limiter sends, in the form in which it calls clients of ioredis. */
-function clientOf(redis: Pick<RedisStore, 'run'>) {
-  return { rlflxIncr: ([key = '', ...args]: readonly string[]) => redis.run(countScript, [key], args) };
+function clientOf(store: Pick<RedisStore, 'run'>) {
+  return { rlflxIncr: ([key = '', ...args]: readonly string[]) => store.run(countScript, [key], args) };
 }
 
 function countOf(result: RateLimiterRes, limit: number, allowed: boolean): ThrottleCount {

@@ -111,7 +111,13 @@ describe('the first start', () => {
     const rooms = gateway();
     const key = Array.from({ length: 94 }, (_, index) => String.fromCharCode(0x21 + index)).join('');
     await runBootstrap(rooms, { ...settings, key });
-    const { authenticator } = createDoors({ ...rooms, redis: null, wrongKeysPerMinute: 60, trustedProxies: [] });
+    const { authenticator } = createDoors({
+      ...rooms,
+      store: null,
+      prefix: '',
+      wrongKeysPerMinute: 60,
+      trustedProxies: [],
+    });
     const caller = await authenticator.authenticate({ rawHeaders: ['Authorization', `Bearer ${key}`] });
     expect(caller).toMatchObject({ key: { name: 'Management key' }, project: { name: 'default' } });
   });

@@ -98,7 +98,7 @@ export async function startApi(options: TestApiOptions = {}): Promise<TestApi> {
     db,
     clock,
     log,
-    ...createDoors({ ...rooms, redis: null, wrongKeysPerMinute: 1000, trustedProxies: [] }),
+    ...createDoors({ ...rooms, store: null, prefix: '', wrongKeysPerMinute: 1000, trustedProxies: [] }),
     heldPicoUsd: () => 0n,
     showLimits: () => ({}),
     ...stall,

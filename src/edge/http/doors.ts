@@ -11,9 +11,7 @@ const addressRequestsPerHour = 100;
 const minuteSeconds = 60;
 const hourSeconds = 3600;
 
-export interface DoorsOptions extends Omit<AuthenticatorParts, 'guesses'> {
-  /** Null counts in this process's memory. */
-  readonly redis: ThrottleOptions['redis'];
+export interface DoorsOptions extends Omit<AuthenticatorParts, 'guesses'>, Pick<ThrottleOptions, 'store' | 'prefix'> {
   /** Wrong keys of one address that are answered as such. */
   readonly wrongKeysPerMinute: number;
   /** Addresses and networks whose X-Forwarded-For is believed. */
@@ -27,9 +25,10 @@ export interface Doors {
 }
 
 /** Who comes in, and how often somebody may knock. */
-export function createDoors({ keys, accounts, redis, wrongKeysPerMinute, trustedProxies }: DoorsOptions): Doors {
+export function createDoors(options: DoorsOptions): Doors {
+  const { keys, accounts, store, prefix, wrongKeysPerMinute, trustedProxies } = options;
   const throttle = (kind: string, limit: number, windowSeconds: number): Throttle =>
-    createThrottle({ kind, limit, windowSeconds, redis });
+    createThrottle({ kind, limit, windowSeconds, store, prefix });
   const addressOf = createClientAddress(trustedProxies);
   const guesses = { throttle: throttle('wrong-keys', wrongKeysPerMinute, minuteSeconds), addressOf };
   const authenticator = createAuthenticator({ keys, accounts, guesses });
