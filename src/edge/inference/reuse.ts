@@ -179,11 +179,12 @@ function usageBody({ inputTokens, cachedTokens, outputTokens, reasoningTokens }:
 
 const engineHashes = new WeakMap<EngineDefinition, string>();
 
-/** Changes with anything that an engine's file says; not with its comments. */
+/** Changes with anything that an engine's file says; not with its comments, nor with where it lies. */
 function hashOf(engine: EngineDefinition): string {
   const known = engineHashes.get(engine);
   if (known !== undefined) return known;
-  const text = JSON.stringify(engine, (_key, value: unknown) => (typeof value === 'bigint' ? value.toString() : value));
+  const { file: _file, ...said } = engine;
+  const text = JSON.stringify(said, (_key, value: unknown) => (typeof value === 'bigint' ? value.toString() : value));
   const hash = createHash('sha256').update(text).digest('hex');
   engineHashes.set(engine, hash);
   return hash;
