@@ -101,6 +101,16 @@ describe('a request of the tier flex', () => {
     expect(Math.round(Number(cheap.estimated_cost) * 1e12)).toBe(Math.ceil(bytes / 4) * 33_334 + 100 * 133_334);
   });
 
+  it('has its price in the list of prices, where it is offered', async () => {
+    const { data }: Body = await (await bench.gateway.request('/v1/pricing')).json();
+    expect(data.find(({ model }: Body) => model === 'cheap').flex).toEqual({
+      input_per_million: '0.033334',
+      output_per_million: '0.133334',
+      cached_input_per_million: '0.016667',
+    });
+    expect(data.find(({ model }: Body) => model === 'plain')).not.toHaveProperty('flex');
+  });
+
   it('starts a cold model', async () => {
     const answer = await send(flex('cold', { stream: true }));
     expect(answer.status).toBe(200);
