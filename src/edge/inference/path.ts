@@ -56,7 +56,7 @@ async function follow(parts: PathParts, call: Call): Promise<Ending> {
   if (call.wish.dryRun) return rehearse(parts, call, { caller, fields, model, price });
   call.fields = fields;
   call.price = price;
-  const earlier = await reuse(parts, call, { caller, fields, model });
+  const earlier = reuses(call, caller) ? await reuse(parts, call, { caller, fields, model }) : null;
   if (earlier !== null) return earlier;
   const grant = await admit(parts, call, { caller, fields, model, price });
   await route(parts, call, model, fields);
@@ -75,7 +75,7 @@ export async function serveInference(parts: PathParts, call: Call): Promise<void
     ending = endingOf(call, error);
   }
   await showLimits(parts, call);
-  await keepAnswer(call, ending);
+  if (call.reuse !== null) await keepAnswer(call, ending);
   endReuse(parts, call, await finish(parts, call, ending));
   drainBody(call.incoming);
 }
@@ -87,9 +87,8 @@ function endingOf(call: Call, error: unknown): Ending {
   return { ...nothing, outcome: 'failed', error: toAppError(error) };
 }
 
-/** What an earlier request left for this one, where key or headers ask for that. */
-async function reuse(parts: PathParts, call: Call, request: Omit<ReuseRequest, 'showLimits'>): Promise<Ending | null> {
-  if (!reuses(call, request.caller)) return null;
+/** What an earlier request left for this one. */
+function reuse(parts: PathParts, call: Call, request: Omit<ReuseRequest, 'showLimits'>): Promise<Ending | null> {
   return findEarlier(parts, call, { ...request, showLimits: () => showLimits(parts, call) });
 }
 
