@@ -11,15 +11,15 @@ async function done(answer: Response): Promise<Response> {
   return copy;
 }
 
-async function refusedWith(answer: Response, code: string, status = 429): Promise<Response> {
-  const copy = answer.clone();
-  expect(await errorOf(answer)).toMatchObject({ status, code });
-  return copy;
+/** The code of a refusal with its status; the answer can still be read. */
+async function codeOf(answer: Response): Promise<string> {
+  const { status, code } = await errorOf(answer.clone());
+  return `${status} ${code}`;
 }
 
 /** A stream that has begun and goes on until it is left. */
 async function startStream(key: LimitedKey): Promise<{ leave(): Promise<void> }> {
-  const answer = await key.chat({ stream: true, max_tokens: 4000, standin: { tpot_ms: 20 } });
+  const answer = await key.chat({ stream: true, max_tokens: 4000, ignore_eos: true, standin: { tpot_ms: 20 } });
   expect(answer.status).toBe(200);
   const reader = answer.body?.getReader();
   await reader?.read();
@@ -41,7 +41,8 @@ describe.each(storeNames)('limits of a key, in %s', (name) => {
       expect(limit(answer, 'x-ratelimit-limit')).toBe(3);
     }
     for (let time = 0; time < 3; time += 1) {
-      const refused = await refusedWith(await key.chat(), 'rate_limit_exceeded');
+      const refused = await key.chat();
+      expect(await codeOf(refused)).toBe('429 rate_limit_exceeded');
       const retryAfter = limit(refused, 'retry-after');
       expect(retryAfter).toBeGreaterThan(0);
       expect(retryAfter).toBeLessThanOrEqual(60);
@@ -53,7 +54,7 @@ describe.each(storeNames)('limits of a key, in %s', (name) => {
 
   it('lets exactly as many of many parallel requests in as a minute has', async () => {
     const key = await bench.key({ requests_per_minute: 20 });
-    const answers = await Promise.all(Array.from({ length: 60 }, () => key.chat().then(done)));
+    const answers = await Promise.all(Array.from({ length: 60 }, async () => done(await key.chat())));
     expect(answers.filter(({ status }) => status === 200)).toHaveLength(20);
     expect(answers.filter(({ status }) => status === 429)).toHaveLength(40);
   });
@@ -61,7 +62,8 @@ describe.each(storeNames)('limits of a key, in %s', (name) => {
   it('refuses the request beyond those that may run at once, and lets it in when one has ended', async () => {
     const key = await bench.key({ max_concurrency: 2 });
     const streams = [await startStream(key), await startStream(key)];
-    const refused = await refusedWith(await key.chat(), 'concurrency_limit_exceeded');
+    const refused = await key.chat();
+    expect(await codeOf(refused)).toBe('429 concurrency_limit_exceeded');
     expect(limit(refused, 'retry-after')).toBeGreaterThanOrEqual(1);
     await streams[0]?.leave();
     await eventually(async () => (await done(await key.chat())).status === 200);
@@ -71,7 +73,7 @@ describe.each(storeNames)('limits of a key, in %s', (name) => {
   it('gives one slot to a hundred requests at once', async () => {
     const key = await bench.key({ max_concurrency: 1 });
     const answers = await Promise.all(
-      Array.from({ length: 100 }, () => key.chat({ standin: { ttft_ms: 1000 } }).then(done)),
+      Array.from({ length: 100 }, async () => done(await key.chat({ standin: { ttft_ms: 1000 } }))),
     );
     expect(answers.filter(({ status }) => status === 200)).toHaveLength(1);
   });
@@ -82,10 +84,7 @@ describe.each(storeNames)('limits of a key, in %s', (name) => {
     const plain = await bench.key();
     const { usage } = (await (await plain.chat(fields)).json()) as { usage: { total_tokens: number } };
     const used = usage.total_tokens;
-    for (const [tokensPerMinute, isEnough] of [
-      [used + estimate, true],
-      [used + estimate - 1, false],
-    ] as const) {
+    const second = async (tokensPerMinute: number): Promise<Response> => {
       const key = await bench.key({ tokens_per_minute: tokensPerMinute });
       const first = await done(await key.chat(fields));
       expect(limit(first, 'x-ratelimit-limit-tokens')).toBe(tokensPerMinute);
@@ -94,11 +93,15 @@ describe.each(storeNames)('limits of a key, in %s', (name) => {
         const listed = await bench.gateway.request('/v1/models', { key: key.secret });
         return limit(listed, 'x-ratelimit-remaining-tokens') === tokensPerMinute - used;
       });
-      const second = await done(await key.chat(fields));
-      expect(second.status).toBe(isEnough ? 200 : 429);
-      if (isEnough) expect(limit(second, 'x-ratelimit-remaining-tokens')).toBe(0);
-      else expect(limit(await refusedWith(second, 'tokens_limit_exceeded'), 'retry-after')).toBeLessThanOrEqual(60);
-    }
+      return done(await key.chat(fields));
+    };
+    const edge = await second(used + estimate);
+    expect(edge.status).toBe(200);
+    expect(limit(edge, 'x-ratelimit-remaining-tokens')).toBe(0);
+    const beyond = await second(used + estimate - 1);
+    expect(await codeOf(beyond)).toBe('429 tokens_limit_exceeded');
+    expect(limit(beyond)).toBe(estimate - 1);
+    expect(limit(beyond, 'retry-after')).toBeLessThanOrEqual(60);
   });
 
   it('carries over as debt what was used beyond the limit', async () => {
@@ -109,14 +112,15 @@ describe.each(storeNames)('limits of a key, in %s', (name) => {
       const answer = await key.chat();
       return limit(answer, 'retry-after') > 120 ? answer : null;
     });
-    await refusedWith(refused, 'tokens_limit_exceeded');
+    expect(await codeOf(refused)).toBe('429 tokens_limit_exceeded');
   });
 
   it('refuses what a month does not have, with a wait that SDKs must not obey', async () => {
     const estimate = estimateOf({}, 8);
     const key = await bench.key({ monthly_token_limit: estimate });
     expect((await done(await key.chat())).status).toBe(200);
-    const refused = await refusedWith(await key.chat(), 'monthly_quota_exceeded');
+    const refused = await key.chat();
+    expect(await codeOf(refused)).toBe('429 monthly_quota_exceeded');
     expect(refused.headers.get('x-should-retry')).toBe('false');
     const now = new Date();
     const nextMonth = Date.UTC(now.getUTCFullYear(), now.getUTCMonth() + 1, 1) / 1000;
@@ -128,14 +132,14 @@ describe.each(storeNames)('limits of a key, in %s', (name) => {
     const limits = { requests_per_minute: 1, tokens_per_minute: 1, monthly_token_limit: 1, max_concurrency: 1 };
     const key = await bench.key(limits);
     const stream = await startStream(key);
-    await refusedWith(await key.chat(), 'monthly_quota_exceeded');
+    expect(await codeOf(await key.chat())).toBe('429 monthly_quota_exceeded');
     for (const [lifted, code] of [
       ['monthly_token_limit', 'rate_limit_exceeded'],
       ['requests_per_minute', 'tokens_limit_exceeded'],
       ['tokens_per_minute', 'concurrency_limit_exceeded'],
     ] as const) {
       await bench.gateway.request(`/v1/keys/${key.id}`, { method: 'PATCH', body: { [lifted]: null } });
-      await refusedWith(await key.chat(), code);
+      expect(await codeOf(await key.chat())).toBe(`429 ${code}`);
     }
     await stream.leave();
   });
@@ -153,13 +157,13 @@ describe.each(storeNames)('limits of a key, in %s', (name) => {
   it('uses up nothing of the limits where the wallet refuses, and nothing of the wallet where a limit does', async () => {
     const poor = await bench.organization('0.000001');
     const key = await bench.key({ requests_per_minute: 5 }, poor.key);
-    await refusedWith(await key.chat(), 'insufficient_funds', 402);
+    expect(await codeOf(await key.chat())).toBe('402 insufficient_funds');
     const listing = await bench.gateway.request('/v1/models', { key: key.secret });
     expect(limit(listing)).toBe(5);
     const rich = await bench.organization('1');
     const limited = await bench.key({ tokens_per_minute: 1, requests_per_minute: 1 }, rich.key);
     await done(await limited.chat());
-    await refusedWith(await limited.chat(), 'rate_limit_exceeded');
+    expect(await codeOf(await limited.chat())).toBe('429 rate_limit_exceeded');
     const wallet = async () => (await bench.gateway.request('/v1/wallet', { key: rich.key })).json();
     await eventually(async () => ((await wallet()) as { held: string }).held === '0');
   });
@@ -167,7 +171,7 @@ describe.each(storeNames)('limits of a key, in %s', (name) => {
   it('takes a limit that was edited at once', async () => {
     const key = await bench.key({ requests_per_minute: 1 });
     await done(await key.chat());
-    await refusedWith(await key.chat(), 'rate_limit_exceeded');
+    expect(await codeOf(await key.chat())).toBe('429 rate_limit_exceeded');
     await bench.gateway.request(`/v1/keys/${key.id}`, { method: 'PATCH', body: { requests_per_minute: 2 } });
     const answer = await done(await key.chat());
     expect(answer.status).toBe(200);
@@ -190,7 +194,7 @@ describe.each(storeNames)('limits of a key, in %s', (name) => {
 
   it('ends the running stream of a revoked key, and admits nothing more for it', async () => {
     const key = await bench.key();
-    const answer = await key.chat({ stream: true, max_tokens: 4000, standin: { tpot_ms: 20 } });
+    const answer = await key.chat({ stream: true, max_tokens: 4000, ignore_eos: true, standin: { tpot_ms: 20 } });
     const reading = answer.text();
     const beganMs = Date.now();
     await bench.gateway.request(`/v1/keys/${key.id}`, { method: 'DELETE' });
