@@ -1,28 +1,35 @@
-import { describe, expect, it } from 'vitest';
+import { afterAll, describe, expect, it } from 'vitest';
 import { errorOf, openOrganization, standinFile, useInference, type Body } from '../inference/kit.ts';
-
-const bench = useInference(() => ({
-  engines: { chat: standinFile('chat'), cold: standinFile('cold'), free: standinFile('free', { priced: false }) },
-}));
+import { startRedis, type TestRedis } from '../support/redis.ts';
 
 const headers = { 'x-headgate-dry-run': 'true' };
 const ask = { model: 'cold', messages: [{ role: 'user', content: 'Hello' }], max_tokens: 100 };
 const path = '/v1/chat/completions';
 
-async function rehearse(body: object, more: object = {}): Promise<Body> {
-  const answer = await bench.post(path, body, { headers, ...more });
-  expect(answer.status).toBe(200);
-  expect(answer.headers.get('content-type')).toBe('application/json');
-  return answer.json();
-}
+describe.each(['this process', 'Redis'])('with limits in %s, a dry run', (place) => {
+  let redis: TestRedis | null = null;
+  afterAll(() => redis?.stop());
+  const bench = useInference(async () => {
+    if (place === 'Redis') redis = await startRedis();
+    return {
+      engines: { chat: standinFile('chat'), cold: standinFile('cold'), free: standinFile('free', { priced: false }) },
+      env: redis === null ? {} : { REDIS_URL: redis.url },
+    };
+  });
 
-async function limitKey(key: string, limits: object): Promise<string> {
-  const body = { name: 'limited', scope: 'inference', ...limits };
-  const made: Body = await (await bench.gateway.request('/v1/keys', { body, key })).json();
-  return made.secret;
-}
+  async function rehearse(body: object, more: object = {}): Promise<Body> {
+    const answer = await bench.post(path, body, { headers, ...more });
+    expect(answer.status).toBe(200);
+    expect(answer.headers.get('content-type')).toBe('application/json');
+    return answer.json();
+  }
 
-describe('a dry run', () => {
+  async function limitKey(key: string, limits: object): Promise<string> {
+    const body = { name: 'limited', scope: 'inference', ...limits };
+    const made: Body = await (await bench.gateway.request('/v1/keys', { body, key })).json();
+    return made.secret;
+  }
+
   it('is refused like the request itself where that is not valid, or the key is not', async () => {
     for (const [body, code] of [
       [{ ...ask, model: 'nobody' }, 'model_not_found'],
