@@ -5,7 +5,6 @@ import type { Db } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
 import { PICO_PER_MICRO } from '#base/money.ts';
 import { createAccounts } from '#core/accounts/accounts.ts';
-import { createMemoryAdmission } from '#core/admission/admission.ts';
 import { createAudit } from '#core/audit/audit.ts';
 import { createCatalog, type EngineDefinition } from '#core/catalog/catalog.ts';
 import { createFleet } from '#core/fleet/fleet.ts';
@@ -15,10 +14,12 @@ import { createAborter, createEngineClient } from '#core/proxy/proxy.ts';
 import { createRouting } from '#core/routing/routing.ts';
 import { createWallet } from '#core/wallet/wallet.ts';
 import { createApi } from '#edge/api/api.ts';
-import { createAuthenticator, createShowLimits, installFallbacks, type HttpEnv } from '#edge/http/http.ts';
+import { createDoors, createShowLimits, installFallbacks, type HttpEnv } from '#edge/http/http.ts';
 import { createInference } from '#edge/inference/inference.ts';
 import { runBootstrap, startJobs, type BootstrapResult, type Job } from '#edge/jobs/jobs.ts';
+import { createKeeping } from './keeping.ts';
 import { createHttpServer } from './server.ts';
+import { createSharing, openSharedStore, type SharedStore } from './sharing.ts';
 
 export interface AppOptions {
   readonly config: Config;
@@ -57,7 +58,7 @@ const booksTimeoutMs = 10_000;
  */
 export async function startApp(options: AppOptions): Promise<App> {
   const { config, log, db } = options;
-  const rooms = createRooms(options);
+  const rooms = createRooms(options, await openSharedStore(config, db, log));
   const inference = createInferenceEdge(options, rooms);
   const server = createHttpServer(config, composeEdges(options, rooms, inference.app));
   const offRevoked = rooms.keys.onRevoked((keyId) => inference.revoked(keyId));
@@ -76,13 +77,16 @@ export async function startApp(options: AppOptions): Promise<App> {
     rooms.engineClient.close();
     await jobs.stop();
     await rooms.metering.close(booksTimeoutMs);
+    await rooms.keeping.close(booksTimeoutMs);
     // Only a note of when keys were used: it must not keep a gateway from stopping while Postgres is away.
     await rooms.keys.flush().catch((error: unknown) => log.warn({ err: error }, 'last uses of keys were not written'));
+    await rooms.sharing.stop();
   }
 
   try {
     // Before the first start writes anything: the secret that it makes is told only by a gateway that runs.
     await server.listen();
+    await rooms.sharing.start();
     await rooms.metering.ensurePartitions();
     const bootstrap = await runBootstrap({ ...rooms, db }, { ...config.bootstrap, creditPicoUsd: firstCreditPicoUsd });
     await rooms.keys.start();
@@ -96,11 +100,13 @@ export async function startApp(options: AppOptions): Promise<App> {
   }
 }
 
-function jobsOf({ metering, keys }: Rooms): Job[] {
+function jobsOf({ metering, keys, keeping, sharing }: Rooms): Job[] {
   return [
     { name: 'flush refusals', everyMs: secondMs, run: () => metering.flushRefusals() },
     { name: 'flush last uses of keys', everyMs: 5 * secondMs, run: () => keys.flush() },
     { name: 'make partitions', everyMs: hourMs, run: () => metering.ensurePartitions() },
+    ...keeping.jobs,
+    ...sharing.jobs,
   ];
 }
 
@@ -113,19 +119,16 @@ function aborted(signal: AbortSignal): Promise<void> {
 
 type Rooms = ReturnType<typeof createRooms>;
 
-function createRooms({ config, log, db, dataDir, engines, workingDirectory }: AppOptions) {
+function createRooms({ config, log, db, dataDir, engines, workingDirectory }: AppOptions, shared: SharedStore) {
   const clock = systemClock;
   const audit = createAudit({ clock });
   const accounts = createAccounts({ db, clock, log, audit });
   const { keyPrefix, maxActiveKeys } = config;
   const keys = createKeys({ db, clock, log, audit, accounts, keyPrefix, maxActiveKeys });
   const wallet = createWallet({ db, clock, audit });
-  const admission = createMemoryAdmission({
-    loadBalance: (organizationId) => wallet.balance(organizationId),
-    loadTokens: (keyId, organizationId, sinceMs) => metering.reports.countTokens({ keyId, organizationId, sinceMs }),
-    onCredit: (listener) => wallet.onCredit(listener),
-    clock,
-  });
+  const metering = createMetering({ db, clock, log, wallet });
+  const sharing = createSharing({ ...shared, config, db, clock, log, dataDir, wallet, keys, metering });
+  const { admission } = sharing;
   const catalog = createCatalog({ db, clock, engines });
   const env = config.environment;
   const fleet = createFleet({ engines, dataDir, workingDirectory, env, clock, log, queueMax: config.startQueueMax });
@@ -137,10 +140,12 @@ function createRooms({ config, log, db, dataDir, engines, workingDirectory }: Ap
     maxHeaderBytes,
     onSinkError: (error) => log.error({ err: error }, 'an answer could not be handled'),
   });
-  const metering = createMetering({ db, clock, log, wallet });
-  const authenticator = createAuthenticator({ keys, accounts });
+  const { wrongKeysPerMinute, trustedProxies } = config;
+  const doors = createDoors({ ...shared, keys, accounts, wrongKeysPerMinute, trustedProxies });
+  const keeping = createKeeping({ config, shared, db, clock, log, audit, metering });
   const showLimits = createShowLimits(admission);
-  const edge = { authenticator, showLimits };
+  const { cache, contents, idempotency } = keeping;
+  const edge = { ...doors, showLimits, sharing, keeping, cache, contents, idempotency };
   return { clock, audit, accounts, keys, wallet, admission, catalog, fleet, engineClient, metering, ...edge };
 }
 
@@ -149,7 +154,7 @@ function createInferenceEdge({ config, log }: AppOptions, rooms: Rooms) {
     ...rooms,
     client: rooms.engineClient,
     aborter: createAborter({ client: rooms.engineClient, clock: rooms.clock }),
-    routing: createRouting({ fleet: rooms.fleet }),
+    routing: createRouting({ fleet: rooms.fleet, flexQueueMax: config.flexQueueMax }),
     log,
     limits: {
       bodyBytesMax: config.bodyBytesMax,

@@ -1,3 +1,4 @@
+import { isIP } from 'node:net';
 import { z } from 'zod';
 
 /**
@@ -11,12 +12,17 @@ export interface Config {
   /** Null: the gateway runs its own PostgreSQL under `dataDir`. */
   readonly databaseUrl: string | null;
   readonly redisUrl: string | null;
+  /** How long slots and holds outlive a gateway that does not renew them. */
+  readonly leaseMs: number;
   readonly logLevel: string;
   /** Null: a folder of the user's own. */
   readonly dataDir: string | null;
   readonly enginesDir: string | null;
   readonly keyPrefix: string;
   readonly maxActiveKeys: number;
+  readonly wrongKeysPerMinute: number;
+  /** Addresses and networks of proxies whose X-Forwarded-For is believed. */
+  readonly trustedProxies: readonly string[];
   readonly bootstrap: { readonly email: string | null; readonly password: string | null; readonly key: string | null };
   readonly bodyBytesMax: number;
   readonly bodyStallTimeoutMs: number;
@@ -27,8 +33,16 @@ export interface Config {
   readonly upstreamIdleTimeoutMs: number;
   readonly upstreamConnectTimeoutMs: number;
   readonly startQueueMax: number;
+  /** Requests of the tier `flex` that may wait for one model. */
+  readonly flexQueueMax: number;
   readonly settleTimeoutMs: number;
   readonly shutdownTimeoutMs: number;
+  /** Bounds of the response cache: all answers together, and the age of each. */
+  readonly cacheBytesMax: number;
+  readonly cacheAgeMaxMs: number;
+  /** Bounds of stored request data: the age of a request, and what is kept of one body. */
+  readonly storeAgeMaxMs: number;
+  readonly storedBodyBytesMax: number;
   readonly databasePoolMax: number;
   /** The whole environment, for `${NAME}` references of engine files and what an engine's process may inherit. */
   readonly environment: Readonly<Record<string, string | undefined>>;
@@ -65,11 +79,23 @@ const databaseUrl = text.refine((value) => {
   return url.hostname !== '' || url.searchParams.has('host');
 }, 'must be a URL such as postgres://user:password@host:5432/database');
 
+function isNetwork(value: string): boolean {
+  const [address = '', bits, ...more] = value.split('/');
+  const family = isIP(address);
+  if (family === 0 || more.length > 0) return false;
+  return bits === undefined || (/^\d{1,3}$/.test(bits) && Number(bits) <= (family === 4 ? 32 : 128));
+}
+
+const networks = text
+  .transform((value) => value.split(',').map((part) => part.trim()))
+  .refine((values) => values.every(isNetwork), 'must be addresses or networks such as 10.0.0.0/8, separated by commas');
+
 const variables = z.object({
   HOST: text.min(1).default('127.0.0.1'),
   PORT: whole(0, 65_535, 8080),
   DATABASE_URL: databaseUrl.optional(),
   REDIS_URL: urlOf(['redis:', 'rediss:'], 'redis://host:6379').optional(),
+  HEADGATE_LEASE_SECONDS: whole(1, 3600, 30),
   LOG_LEVEL: z.enum(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent']).default('info'),
   HEADGATE_DATA_DIR: text.optional(),
   HEADGATE_ENGINES_DIR: text.optional(),
@@ -78,6 +104,8 @@ const variables = z.object({
     .regex(/^[A-Za-z0-9][A-Za-z0-9_-]{0,23}$/, 'must be 1 to 24 letters, digits, "-" or "_"')
     .default('sk-hg-'),
   HEADGATE_MAX_ACTIVE_KEYS: whole(1, 1_000_000, 5),
+  HEADGATE_WRONG_KEYS_PER_MINUTE: whole(1, 1_000_000, 60),
+  HEADGATE_TRUSTED_PROXIES: networks.default([]),
   HEADGATE_BOOTSTRAP_EMAIL: z
     .string()
     .regex(/^[^\s@]+@[^\s@]+$/, 'must be an e-mail address')
@@ -97,8 +125,13 @@ const variables = z.object({
   HEADGATE_UPSTREAM_IDLE_SECONDS: whole(1, 86_400, 120),
   HEADGATE_UPSTREAM_CONNECT_SECONDS: whole(1, 600, 10),
   HEADGATE_START_QUEUE_MAX: whole(1, 1_000_000, 1000),
+  HEADGATE_FLEX_QUEUE_MAX: whole(1, 1_000_000, 1000),
   HEADGATE_SETTLE_SECONDS: whole(1, 3600, 30),
   HEADGATE_SHUTDOWN_SECONDS: whole(0, 3600, 30),
+  HEADGATE_CACHE_MAX_BYTES: whole(0, 1_099_511_627_776, 67_108_864),
+  HEADGATE_CACHE_SECONDS: whole(1, 31_536_000, 3600),
+  HEADGATE_STORE_DAYS: whole(1, 36_500, 30),
+  HEADGATE_STORE_MAX_BYTES: whole(1024, 1_073_741_824, 1_048_576),
   HEADGATE_DATABASE_POOL: whole(2, 1000, 10),
 });
 
@@ -125,11 +158,14 @@ export function parseConfig(environment: Readonly<Record<string, string | undefi
     port: read.PORT,
     databaseUrl: read.DATABASE_URL ?? null,
     redisUrl: read.REDIS_URL ?? null,
+    leaseMs: secondsMs(read.HEADGATE_LEASE_SECONDS),
     logLevel: read.LOG_LEVEL,
     dataDir: read.HEADGATE_DATA_DIR ?? null,
     enginesDir: read.HEADGATE_ENGINES_DIR ?? null,
     keyPrefix: read.HEADGATE_KEY_PREFIX,
     maxActiveKeys: read.HEADGATE_MAX_ACTIVE_KEYS,
+    wrongKeysPerMinute: read.HEADGATE_WRONG_KEYS_PER_MINUTE,
+    trustedProxies: read.HEADGATE_TRUSTED_PROXIES,
     bootstrap: {
       email: read.HEADGATE_BOOTSTRAP_EMAIL ?? null,
       password: read.HEADGATE_BOOTSTRAP_PASSWORD ?? null,
@@ -144,8 +180,13 @@ export function parseConfig(environment: Readonly<Record<string, string | undefi
     upstreamIdleTimeoutMs: secondsMs(read.HEADGATE_UPSTREAM_IDLE_SECONDS),
     upstreamConnectTimeoutMs: secondsMs(read.HEADGATE_UPSTREAM_CONNECT_SECONDS),
     startQueueMax: read.HEADGATE_START_QUEUE_MAX,
+    flexQueueMax: read.HEADGATE_FLEX_QUEUE_MAX,
     settleTimeoutMs: secondsMs(read.HEADGATE_SETTLE_SECONDS),
     shutdownTimeoutMs: secondsMs(read.HEADGATE_SHUTDOWN_SECONDS),
+    cacheBytesMax: read.HEADGATE_CACHE_MAX_BYTES,
+    cacheAgeMaxMs: secondsMs(read.HEADGATE_CACHE_SECONDS),
+    storeAgeMaxMs: secondsMs(read.HEADGATE_STORE_DAYS * 86_400),
+    storedBodyBytesMax: read.HEADGATE_STORE_MAX_BYTES,
     databasePoolMax: read.HEADGATE_DATABASE_POOL,
     environment: Object.freeze({ ...environment }),
   });

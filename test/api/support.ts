@@ -8,9 +8,10 @@ import { type Accounts, createAccounts } from '#core/accounts/accounts.ts';
 import { createAudit } from '#core/audit/audit.ts';
 import { createKeys, type Keys } from '#core/keys/keys.ts';
 import { createMetering } from '#core/metering/metering.ts';
+import { createContents } from '#core/requests/requests.ts';
 import { createWallet } from '#core/wallet/wallet.ts';
 import { createApi } from '#edge/api/api.ts';
-import { createAuthenticator } from '#edge/http/http.ts';
+import { createDoors } from '#edge/http/http.ts';
 import { type BootstrapResult, runBootstrap } from '#edge/jobs/bootstrap.ts';
 import { createTestDatabase } from '../support/database.ts';
 
@@ -77,7 +78,8 @@ function createRooms(db: Db, clock: Clock, options: TestApiOptions) {
   const keys = createKeys({ db, clock, log, audit, accounts, ...limits, ...options });
   const wallet = createWallet({ db, clock, audit });
   const metering = createMetering({ db, clock, log, wallet });
-  return { accounts, keys, wallet, metering };
+  const contents = createContents({ db, clock, log, audit, ageMaxMs: 86_400_000, bodyBytesMax: 1_048_576 });
+  return { accounts, keys, wallet, metering, contents };
 }
 
 export async function startApi(options: TestApiOptions = {}): Promise<TestApi> {
@@ -96,7 +98,7 @@ export async function startApi(options: TestApiOptions = {}): Promise<TestApi> {
     db,
     clock,
     log,
-    authenticator: createAuthenticator(rooms),
+    ...createDoors({ ...rooms, store: null, prefix: '', wrongKeysPerMinute: 1000, trustedProxies: [] }),
     heldPicoUsd: () => 0n,
     showLimits: () => ({}),
     ...stall,

@@ -33,6 +33,8 @@ function engine(id: string, over: Partial<EngineDefinition> = {}): EngineDefinit
     enabled: true,
     ownedBy: 'Acme',
     pricing,
+    flexPricing: null,
+    concurrencyMax: null,
     kind: 'openai',
     allow: [],
     mediaDomains: [],
@@ -117,6 +119,27 @@ describe('a price', () => {
       { input: '100000', at: new Date('2026-01-01T00:00:00Z') },
       { input: '123456789', at: new Date('2026-03-01T00:00:00Z') },
     ]);
+  });
+
+  it('of the tier flex has versions of its own, and goes with its share', async () => {
+    const half = {
+      inputPerMTokMicroUsd: 50_000n,
+      cachedInputPerMTokMicroUsd: 25_000n,
+      outputPerMTokMicroUsd: 200_000n,
+    };
+    const plain = await synced([engine('tiered')]);
+    expect(plain.price('tiered', 'flex')).toBeUndefined();
+    const both = await synced([engine('tiered', { flexPricing: half })]);
+    expect(both.price('tiered')).toEqual(plain.price('tiered'));
+    expect(both.price('tiered', 'flex')).toMatchObject({ ...half, modelId: 'tiered', tier: 'flex' });
+    const again = await synced([engine('tiered', { flexPricing: half })]);
+    expect(again.price('tiered', 'flex')).toEqual(both.price('tiered', 'flex'));
+    const cheaper = await synced([engine('tiered', { flexPricing: { ...half, outputPerMTokMicroUsd: 1n } })]);
+    expect(cheaper.price('tiered', 'flex')?.id).not.toBe(both.price('tiered', 'flex')?.id);
+    expect(cheaper.price('tiered')).toEqual(plain.price('tiered'));
+    const without = await synced([engine('tiered')]);
+    expect(without.price('tiered', 'flex')).toBeUndefined();
+    expect(await versions('tiered')).toHaveLength(3);
   });
 
   it('follows the one before it even when the clock stepped back', async () => {

@@ -63,6 +63,19 @@ describe('engine files that are refused', () => {
     }
   });
 
+  it('name a share of the price that is no decimal from 0 to 1, and a concurrency below 1', () => {
+    for (const share of ['1.1', '-0.5', '2', '5e-1', '0.1234567', 'half', '1.000001']) {
+      write('chat.yaml', chat.replace('0.400000', `0.400000\n  flex_multiplier: ${share}`));
+      expect(problems(), share).toEqual([
+        expect.stringMatching(
+          /^engines\/chat\.yaml:11: pricing\.flex_multiplier: expected a plain decimal from 0 to 1/,
+        ),
+      ]);
+    }
+    write('chat.yaml', chat.replace('context_length: 4096', 'context_length: 4096\nmax_concurrent: 0'));
+    expect(problems()).toEqual([expect.stringMatching(/^engines\/chat\.yaml:7: max_concurrent: /)]);
+  });
+
   it('name a field that is not known, with its line', () => {
     write('chat.yaml', chat.replace('context_length: 4096', 'context_length: 4096\nreplica: 3'));
     expect(problems()).toEqual(['engines/chat.yaml:7: replica: this field is not known']);
@@ -200,6 +213,25 @@ describe('engine files that are accepted', () => {
       cachedInputPerMTokMicroUsd: 50_000n,
       outputPerMTokMicroUsd: 400_000n,
     });
+  });
+
+  it('round the prices of the tier flex up to whole micro-dollars per million tokens, once', () => {
+    for (const [share, input, cached, output] of [
+      ['0.5', 50_000n, 25_000n, 200_000n],
+      ['"0.333333"', 33_334n, 16_667n, 133_334n],
+      ['0.000001', 1n, 1n, 1n],
+      ['0', 0n, 0n, 0n],
+      ['1.0', 100_000n, 50_000n, 400_000n],
+    ] as const) {
+      write('chat.yaml', chat.replace('0.400000', `0.400000\n  flex_multiplier: ${share}`));
+      expect(load()[0]?.flexPricing, share).toEqual({
+        inputPerMTokMicroUsd: input,
+        cachedInputPerMTokMicroUsd: cached,
+        outputPerMTokMicroUsd: output,
+      });
+    }
+    write('chat.yaml', chat.replace('context_length: 4096', 'context_length: 4096\nmax_concurrent: 12'));
+    expect(load()[0]).toMatchObject({ flexPricing: null, concurrencyMax: 12 });
   });
 
   it('get their defaults', () => {

@@ -56,6 +56,7 @@ export interface InferenceOptions {
   readonly engines: Readonly<Record<string, string>>;
   readonly env?: Readonly<Record<string, string>>;
   readonly databaseUrl?: string;
+  readonly redisUrl?: string;
 }
 
 export interface InferenceBench {

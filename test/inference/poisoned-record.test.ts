@@ -53,6 +53,7 @@ function recordOf(organizationId: string, more: Partial<UsageRecord> = {}): Usag
     outcome: 'completed',
     reason: null,
     cacheHit: false,
+    serviceTier: 'default',
     usage: { inputTokens: 1, cachedTokens: 0, outputTokens: 1, reasoningTokens: 0 },
     usageSource: 'engine',
     costPicoUsd: 10n,

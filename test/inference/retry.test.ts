@@ -28,6 +28,8 @@ vi.mock('#core/routing/routing.ts', () => ({
       return { replica, cold: false, release } satisfies Lease;
     },
     wait: () => Promise.reject(new Error('no replica has to be waited for')),
+    flex: () => Promise.reject(new Error('nobody asks for flex here')),
+    coldStartMs: () => null,
     unreachable: ({ replica }) => void fake.unreachable.push(replica.id),
   }),
 }));

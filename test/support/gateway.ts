@@ -41,6 +41,7 @@ export interface TestGatewayOptions {
   readonly workingDirectory?: string;
   /** An existing database, which is then left alone at the end. */
   readonly databaseUrl?: string;
+  readonly redisUrl?: string;
   /** The first key keeps the limits that every new key has; else it has none. */
   readonly keepLimits?: boolean;
 }
@@ -52,7 +53,8 @@ export async function startGateway(options: TestGatewayOptions = {}): Promise<Te
   const databaseUrl = options.databaseUrl ?? own?.url ?? '';
   const dataDir = await mkdtemp(join(tmpdir(), 'hg-'));
   const enginesDir = options.enginesDir ?? join(repository, 'engines');
-  const env = { PATH: process.env['PATH'], HOME: process.env['HOME'], PORT: '0', ...options.env };
+  const shared = options.redisUrl === undefined ? {} : { REDIS_URL: options.redisUrl };
+  const env = { PATH: process.env['PATH'], HOME: process.env['HOME'], PORT: '0', ...shared, ...options.env };
   const config = parseConfig(env);
   const logLines: string[] = [];
   const log = createLog('debug', { write: (line: string) => void logLines.push(line) });

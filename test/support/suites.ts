@@ -1,4 +1,5 @@
 import { accessSync, constants, existsSync, globSync } from 'node:fs';
+import { findRedisServer } from './redis.ts';
 
 /**
  * Suites that need something a bare machine does not have. A suite is a folder test/suites/<name>/ and one line here:
@@ -9,10 +10,12 @@ type Probe = (environment: Environment) => string | null;
 
 const probes: Readonly<Record<string, Probe>> = {
   vllm: probeVllm,
+  redis: ({ PATH }) =>
+    findRedisServer(PATH) === null ? 'there is no redis-server and no valkey-server on PATH' : null,
 };
 
 /** Names that may be required although this version has no tests for them. */
-const namesWithoutTests = ['redis', 'docker', 'browser'];
+const namesWithoutTests = ['docker', 'browser'];
 
 export interface SuitePlan {
   /** Suites that will run. */

@@ -9,6 +9,7 @@ const roomTable: RoomTable = {
   'core/fleet': ['core/catalog'],
   'core/keys': ['core/accounts', 'core/audit'],
   'core/metering': ['core/catalog', 'core/wallet'],
+  'core/requests': ['core/audit'],
   'core/routing': ['core/catalog', 'core/fleet'],
   'core/wallet': ['core/audit'],
   'edge/api': ['edge/http'],

@@ -69,6 +69,7 @@ describe('GET /v1/usage/requests', () => {
       model: 'big',
       endpoint: '/v1/completions',
       stream: true,
+      service_tier: 'default',
       status: 200,
       outcome: 'ended',
       reason: 'insufficient_funds',

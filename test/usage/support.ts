@@ -107,6 +107,7 @@ export function recordOf(
     model: 'small',
     endpoint: '/v1/chat/completions',
     stream: false,
+    serviceTier: 'default',
     status: 200,
     outcome: 'completed',
     reason: null,

@@ -12,6 +12,8 @@ import type { KeyLimits, LimitRefusal, LimitsView } from '#core/limits/limits.ts
 export interface Admission {
   /** All or nothing. A hold between `needed` and `wanted` is given: as much as is available. */
   admit(request: AdmitRequest): AdmitResult | Promise<AdmitResult>;
+  /** What `admit` would say now, without counting or holding anything; `view` shows the limits as they stand. */
+  check(request: AdmitRequest): AdmitResult | Promise<AdmitResult>;
   /** Adds to a hold as much as is available, up to `moreMicroUsd`; returns what was added. */
   extend(requestId: string, moreMicroUsd: bigint): bigint | Promise<bigint>;
   /** Gives hold, slot and reservations back for what was really used. Only the first call for an id counts. */
@@ -56,6 +58,9 @@ export type AdmitRefusal =
       readonly heldMicroUsd: bigint;
     }
   | { readonly ok: false; readonly code: 'billing_unavailable' }
+  /** The key was revoked after this gateway looked it up. */
+  | { readonly ok: false; readonly code: 'unauthorized' }
   | ({ readonly ok: false; readonly limits: LimitsView } & LimitRefusal);
 
 export { createMemoryAdmission, type MemoryAdmissionOptions } from './memory-admission.ts';
+export { createRedisAdmission, type RedisAdmission, type RedisAdmissionOptions } from './redis-admission.ts';

@@ -54,6 +54,8 @@ interface Hold {
   heldMicroUsd: bigint;
 }
 
+type Decide = (account: Account, key: Key) => AdmitResult;
+
 const availableMicroUsd = (account: Account): bigint => account.balancePicoUsd / PICO_PER_MICRO - account.heldMicroUsd;
 
 /** Admission of one gateway, in this process's memory. */
@@ -77,10 +79,11 @@ class MemoryAdmission implements Admission {
   }
 
   admit(request: AdmitRequest): AdmitResult | Promise<AdmitResult> {
-    const account = this.#accounts.get(request.organizationId);
-    const key = this.#keyOf(request.keyId);
-    if (account !== undefined && this.#knowsMonth(key, request.limits)) return this.#decide(account, key, request);
-    return this.#admitAfterLoading(request, key);
+    return this.#withBooks(request, (account, key) => this.#take(account, key, request));
+  }
+
+  check(request: AdmitRequest): AdmitResult | Promise<AdmitResult> {
+    return this.#withBooks(request, (account, key) => this.#decide(account, key, request));
   }
 
   extend(requestId: string, moreMicroUsd: bigint): bigint {
@@ -128,25 +131,42 @@ class MemoryAdmission implements Admission {
     return limits.monthlyTokenLimit === null || key.monthMs === monthStartMs(this.#options.clock.now());
   }
 
-  async #admitAfterLoading(request: AdmitRequest, key: Key): Promise<AdmitResult> {
+  /** Decides at once where the balance and the month are known, else when they have been read. */
+  #withBooks(request: AdmitRequest, decide: Decide): AdmitResult | Promise<AdmitResult> {
+    const account = this.#accounts.get(request.organizationId);
+    const key = this.#keyOf(request.keyId);
+    if (account !== undefined && this.#knowsMonth(key, request.limits)) return decide(account, key);
+    return this.#afterLoading(request, key, decide);
+  }
+
+  async #afterLoading(request: AdmitRequest, key: Key, decide: Decide): Promise<AdmitResult> {
     try {
       if (!this.#knowsMonth(key, request.limits)) await this.#loadMonth(request, key);
       const account = this.#accounts.get(request.organizationId) ?? (await this.#loadOnce(request.organizationId));
-      return this.#decide(account, key, request);
+      return decide(account, key);
     } catch {
       return { ok: false, code: 'billing_unavailable' };
     }
   }
 
+  /** Whether the request may run and what it would hold; changes nothing. */
   #decide(account: Account, key: Key, request: AdmitRequest): AdmitResult {
     const nowMs = this.#options.clock.now();
-    const { limits, estimatedTokens } = request;
-    const { use } = key;
-    rollWindow(use, limits, nowMs);
+    rollWindow(key.use, request.limits, nowMs);
     const refused = refuseByFunds(account, request) ?? this.#refuseByLimits(key, request, nowMs);
     if (refused !== null) return refused;
     const available = availableMicroUsd(account);
     const heldMicroUsd = available < request.wantedMicroUsd ? available : request.wantedMicroUsd;
+    return { ok: true, heldMicroUsd, view: viewLimits(key.use, request.limits, nowMs) };
+  }
+
+  #take(account: Account, key: Key, request: AdmitRequest): AdmitResult {
+    const decided = this.#decide(account, key, request);
+    if (!decided.ok) return decided;
+    const { heldMicroUsd } = decided;
+    const nowMs = this.#options.clock.now();
+    const { limits, estimatedTokens } = request;
+    const { use } = key;
     const reservedTokens = reserve(estimatedTokens, limits.tokensPerMinute);
     const reservedMonthTokens = reserve(estimatedTokens, limits.monthlyTokenLimit);
     account.heldMicroUsd += heldMicroUsd;

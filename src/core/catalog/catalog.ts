@@ -1,8 +1,8 @@
 import type { Clock } from '#base/clock.ts';
 import type { Db } from '#base/db.ts';
-import type { EngineDefinition, TaskType } from './engine-definition.ts';
+import type { EngineDefinition, ServiceTier, TaskType } from './engine-definition.ts';
 import type { Model, PriceVersion } from './model.ts';
-import { syncModels } from './sync.ts';
+import { syncModels, type PriceTable } from './sync.ts';
 
 export type {
   AllowableField,
@@ -11,6 +11,7 @@ export type {
   EnginePricing,
   ExternalDriverSettings,
   ProcessDriverSettings,
+  ServiceTier,
   TaskType,
 } from './engine-definition.ts';
 export { findFlag, fillReferences } from './command.ts';
@@ -34,8 +35,8 @@ export interface Catalog {
   list(): readonly Model[];
   /** The enabled models of one task type, in the order of their ids. */
   byTask(taskType: TaskType): readonly Model[];
-  /** The price in force; undefined when the engine's file has none. */
-  price(modelId: string): PriceVersion | undefined;
+  /** The price in force for a tier, `default` when absent; undefined when the engine's file has none. */
+  price(modelId: string, tier?: ServiceTier): PriceVersion | undefined;
 }
 
 export interface CatalogOptions {
@@ -49,7 +50,7 @@ export function createCatalog({ db, clock, engines }: CatalogOptions): Catalog {
   const startedAt = Math.floor(clock.now() / 1000);
   let models: readonly Model[] = sortById(engines).map((engine) => toModel(engine, startedAt));
   let byName = indexByName(models);
-  let prices: ReadonlyMap<string, PriceVersion> = new Map();
+  let prices: PriceTable = new Map();
 
   return {
     async sync() {
@@ -61,7 +62,7 @@ export function createCatalog({ db, clock, engines }: CatalogOptions): Catalog {
     find: (name) => byName.get(name.toLowerCase()),
     list: () => models,
     byTask: (taskType) => models.filter((model) => model.enabled && model.taskType === taskType),
-    price: (modelId) => prices.get(modelId),
+    price: (modelId, tier = 'default') => prices.get(modelId)?.[tier],
   };
 }
 

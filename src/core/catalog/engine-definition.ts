@@ -19,6 +19,10 @@ export type AllowableField = (typeof allowableFields)[number];
 /** `vllm` gets vLLM's own arguments and its abort route; `openai` is anything else that speaks the OpenAI API. */
 export type EngineKind = 'vllm' | 'openai';
 
+/** How soon a request must run, and at which price. `flex` waits while its engine is full. */
+export const serviceTiers = ['default', 'flex'] as const;
+export type ServiceTier = (typeof serviceTiers)[number];
+
 /** Prices in micro-dollars per million tokens: tokens × price is a whole number of pico-dollars. */
 export interface EnginePricing {
   readonly inputPerMTokMicroUsd: bigint;
@@ -64,6 +68,10 @@ export interface EngineDefinition {
   readonly ownedBy: string;
   /** null when the file has no prices: the model is listed, and requests to it are refused. */
   readonly pricing: EnginePricing | null;
+  /** What requests of the tier `flex` pay; null when the file does not offer it. */
+  readonly flexPricing: EnginePricing | null;
+  /** Requests at once from which on the engine counts as full; null leaves that to what the engine reports. */
+  readonly concurrencyMax: number | null;
   readonly kind: EngineKind;
   readonly allow: readonly AllowableField[];
   /** Hosts from which images and other media may be fetched by the engine; none when empty. */

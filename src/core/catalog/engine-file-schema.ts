@@ -7,6 +7,8 @@ import { allowableFields, taskTypes } from './engine-definition.ts';
  */
 
 const pricePattern = /^\d{1,9}(\.\d{1,6})?$/;
+const multiplierPattern = /^(0(\.\d{1,6})?|1(\.0{1,6})?)$/;
+const multiplierText = 'expected a plain decimal from 0 to 1 with at most 6 decimals';
 const priceText = 'expected a plain decimal of US dollars, 0 or more, with at most 6 decimals';
 const engineIdPattern = /^[A-Za-z0-9_][A-Za-z0-9._:/-]{0,127}$/;
 const hostPattern = /^(?=.{1,253}$)[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*$/;
@@ -23,6 +25,17 @@ const price = (what: string) =>
       minimum: 0,
       description: `${what}, USD per million tokens: a plain decimal, at most 6 decimals.`,
     });
+
+/** As text, for the same reason. */
+const multiplier = z
+  .string(multiplierText)
+  .regex(multiplierPattern, multiplierText)
+  .meta({
+    type: ['string', 'number'],
+    minimum: 0,
+    maximum: 1,
+    description: 'Requests of service_tier "flex" cost this share of the prices; without it they are refused.',
+  });
 
 const seconds = (max: number) => z.int().min(1).max(max);
 
@@ -46,6 +59,7 @@ const common = {
       input_per_million: price('Prompt tokens'),
       cached_input_per_million: price('Prompt tokens that the engine had cached'),
       output_per_million: price('Generated tokens'),
+      flex_multiplier: multiplier.optional(),
     })
     .optional()
     .describe('Without prices the model is listed, and its requests are refused.'),
@@ -63,6 +77,12 @@ const common = {
     .max(1000)
     .default([])
     .describe('Hosts from which the engine may fetch media that a request names by URL.'),
+  max_concurrent: z
+    .int()
+    .min(1)
+    .max(1_000_000)
+    .optional()
+    .describe('With so many requests running it counts as full: those of service_tier "flex" then wait.'),
   max_n: z.int().min(1).max(1024).optional().describe('Largest n of a request.'),
 };
 

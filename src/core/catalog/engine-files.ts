@@ -43,6 +43,7 @@ const decimalPaths = [
   ['pricing', 'input_per_million'],
   ['pricing', 'cached_input_per_million'],
   ['pricing', 'output_per_million'],
+  ['pricing', 'flex_multiplier'],
 ];
 
 /** `engines/foo.yaml:12: pricing.input_per_million: what is wrong` */
@@ -146,6 +147,8 @@ function toDefinition(file: string, engine: EngineFile): EngineDefinition {
     enabled: engine.enabled,
     ownedBy: engine.owned_by ?? ownerOf(engine.hugging_face_id),
     pricing: engine.pricing === undefined ? null : toPricing(engine.pricing),
+    flexPricing: engine.pricing === undefined ? null : toFlexPricing(engine.pricing),
+    concurrencyMax: engine.max_concurrent ?? null,
     kind: engineKindOf(engine),
     allow: engine.allow,
     mediaDomains: engine.media_domains.map((domain) => domain.toLowerCase()),
@@ -182,6 +185,20 @@ function toPricing(pricing: NonNullable<EngineFile['pricing']>): EnginePricing {
   };
 }
 
+/** Micro-dollars per million tokens stay whole, so that every cost is exact: the share is rounded up, once, here. */
+function toFlexPricing(pricing: NonNullable<EngineFile['pricing']>): EnginePricing | null {
+  if (pricing.flex_multiplier === undefined) return null;
+  const millionths = microUsd(pricing.flex_multiplier);
+  const share = (price: bigint): bigint => (price * millionths + 999_999n) / 1_000_000n;
+  const full = toPricing(pricing);
+  return {
+    inputPerMTokMicroUsd: share(full.inputPerMTokMicroUsd),
+    cachedInputPerMTokMicroUsd: share(full.cachedInputPerMTokMicroUsd),
+    outputPerMTokMicroUsd: share(full.outputPerMTokMicroUsd),
+  };
+}
+
+/** A decimal of at most 6 places, in millionths. */
 function microUsd(text: string): bigint {
   const value = parseDecimal(text, MICRO_DIGITS);
   if (value === null) throw new Error('A price passed the schema and is no decimal.');

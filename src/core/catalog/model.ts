@@ -1,4 +1,4 @@
-import type { EngineDefinition, TaskType } from './engine-definition.ts';
+import type { EngineDefinition, ServiceTier, TaskType } from './engine-definition.ts';
 
 /** A model that clients may name. */
 export interface Model {
@@ -19,6 +19,7 @@ export interface Model {
 export interface PriceVersion {
   readonly id: string;
   readonly modelId: string;
+  readonly tier: ServiceTier;
   readonly inputPerMTokMicroUsd: bigint;
   readonly cachedInputPerMTokMicroUsd: bigint;
   readonly outputPerMTokMicroUsd: bigint;

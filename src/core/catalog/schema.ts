@@ -9,7 +9,7 @@ export const models = pgTable('models', {
   firstSeenAt: moment('first_seen_at').notNull(),
 });
 
-/** Dated prices: a change adds a row and never rewrites one. */
+/** Dated prices, one line of versions per model and tier: a change adds a row and never rewrites one. */
 export const priceVersions = pgTable(
   'price_versions',
   {
@@ -17,11 +17,14 @@ export const priceVersions = pgTable(
     modelId: text('model_id')
       .notNull()
       .references(() => models.id),
+    tier: text('tier', { enum: ['default', 'flex'] })
+      .notNull()
+      .default('default'),
     inputPerMTokMicroUsd: microUsdPerMTok('input_per_mtok_micro_usd').notNull(),
     cachedInputPerMTokMicroUsd: microUsdPerMTok('cached_input_per_mtok_micro_usd').notNull(),
     outputPerMTokMicroUsd: microUsdPerMTok('output_per_mtok_micro_usd').notNull(),
     currency: text('currency').notNull(),
     effectiveFrom: moment('effective_from').notNull(),
   },
-  (table) => [index('price_versions_model_idx').on(table.modelId, table.effectiveFrom)],
+  (table) => [index('price_versions_model_idx').on(table.modelId, table.tier, table.effectiveFrom)],
 );

@@ -11,6 +11,7 @@ import {
   initialState,
   step,
 } from './engine-state.ts';
+import { type LoadReport, readLoad, sumLoads } from './engine-load.ts';
 import { isHealthy, probeHealth } from './health.ts';
 import type { AcquireRefusal, AcquireResult, Lease } from './lease.ts';
 import { createReplicaSet, type ReplicaSet, type ReplicaSlot } from './replica-set.ts';
@@ -113,6 +114,16 @@ export class Engine {
     const answer = this.queue.join(signal);
     this.wake();
     return answer;
+  }
+
+  leases(): number {
+    return this.replicas.leases();
+  }
+
+  /** Asks its replicas what they have to do. */
+  async readLoad(): Promise<LoadReport> {
+    const healthy = this.replicas.all().filter((slot) => slot.healthy);
+    return sumLoads(await Promise.all(healthy.map(({ replica }) => readLoad(replica.endpoint))));
   }
 
   /** Probes a replica now; false when this engine has none of that id. */

@@ -3,6 +3,7 @@ import type { Log } from '#base/log.ts';
 import type { EngineDefinition } from '#core/catalog/catalog.ts';
 import type { EngineDriver } from './driver.ts';
 import { Engine } from './engine.ts';
+import type { LoadReport } from './engine-load.ts';
 import type { EnginePhase, EnginePolicy } from './engine-state.ts';
 import { createExternalDriver } from './external-driver.ts';
 import type { AcquireResult, Lease } from './lease.ts';
@@ -10,6 +11,7 @@ import type { Environment } from './process-command.ts';
 import { createProcessDriver } from './process-driver.ts';
 import { createReconciler, type Reconciler } from './reconciler.ts';
 
+export type { EngineLoad, LoadReport } from './engine-load.ts';
 export type { AcquireRefusal, AcquireResult, Lease, Replica } from './lease.ts';
 
 /** As outsiders see an engine; one that is being stopped counts as cold. */
@@ -47,6 +49,10 @@ export interface Fleet {
     engineId: string,
     options: { readonly signal?: AbortSignal; readonly exclude?: ReadonlySet<string> },
   ): Promise<AcquireResult>;
+  /** Leases held on an engine's replicas. */
+  leases(engineId: string): number;
+  /** Asks an engine what it has to do. */
+  readLoad(engineId: string): Promise<LoadReport>;
   /** A connect to the replica was refused: takes it out of routing unless a probe made now succeeds. */
   reportUnreachable(replicaId: string): void;
   list(): readonly EngineView[];
@@ -140,6 +146,8 @@ function fleetOf(reconciler: Reconciler, drivers: readonly EngineDriver[], clock
       if (engine === undefined) throw new Error(`There is no enabled engine ${JSON.stringify(engineId)}.`);
       return engine.acquire(acquireOptions);
     },
+    leases: (engineId) => engines.get(engineId)?.leases() ?? 0,
+    readLoad: async (engineId) => (await engines.get(engineId)?.readLoad()) ?? 'unknown',
     reportUnreachable(replicaId) {
       for (const engine of engines.values()) if (engine.reportUnreachable(replicaId)) return;
     },

@@ -50,9 +50,13 @@ export interface KeyChangesOptions {
 export function createKeyChanges(options: KeyChangesOptions): KeyChanges {
   const { db, clock, audit, verifier, revocations } = options;
   const inside = (tx: Transaction): ChangeContext => ({ tx, audit, now: new Date(clock.now()) });
-  const finish = ({ row, changed }: Revocation): KeyRow => {
+  const spread = (row: KeyRow): Promise<void> =>
+    revocations.spread({ organizationId: row.organizationId, keyId: row.id, revoked: row.revokedAt !== null });
+  const finish = async ({ row, changed }: Revocation): Promise<KeyRow> => {
     verifier.learn(row);
     if (changed) revocations.tell(row.id);
+    // Repeated too: the first time may have met gateways that did not hear it.
+    await spread(row);
     return row;
   };
   return {
@@ -71,7 +75,9 @@ export function createKeyChanges(options: KeyChangesOptions): KeyChanges {
     },
     async patch(ref, patch, actor) {
       const row = await db.orm.transaction((tx) => updateKey(inside(tx), ref, patch, actor));
-      if (row !== null) verifier.learn(row);
+      if (row === null) return null;
+      verifier.learn(row);
+      await spread(row);
       return row;
     },
     async revoke(ref, actor) {
@@ -89,7 +95,7 @@ export function createKeyChanges(options: KeyChangesOptions): KeyChanges {
       const which = keyWithHash(hashSecret(secret));
       const done = await db.orm.transaction((tx) => revokeKey(inside(tx), which, 'api_key.reported', reporter));
       if (done === null) return false;
-      finish(done);
+      await finish(done);
       return done.changed;
     },
   };

@@ -195,3 +195,8 @@ export async function selectKey(db: Db, ref: KeyRef): Promise<KeyRow | null> {
   const [row] = await db.orm.select().from(apiKeys).where(keyOf(ref));
   return row ?? null;
 }
+
+export async function selectKeyById(db: Db, keyId: string): Promise<KeyRow | null> {
+  const [row] = await db.orm.select().from(apiKeys).where(eq(apiKeys.id, keyId));
+  return row ?? null;
+}

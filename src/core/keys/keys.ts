@@ -5,9 +5,17 @@ import type { Accounts } from '#core/accounts/accounts.ts';
 import type { Actor, Audit } from '#core/audit/audit.ts';
 import { type ApiKey, type KeyRecord, type KeyRow, toKeyRecord } from './api-key.ts';
 import { type CreatedKey, createKeyChanges } from './changes.ts';
-import { type KeyListing, type KeyPatch, type KeyRef, type NewKey, selectKey, selectKeys } from './key-book.ts';
+import {
+  type KeyListing,
+  type KeyPatch,
+  type KeyRef,
+  type NewKey,
+  selectKey,
+  selectKeyById,
+  selectKeys,
+} from './key-book.ts';
 import { createLastUse } from './last-use.ts';
-import { createRevocations } from './revocations.ts';
+import { type ChangeListener, createRevocations } from './revocations.ts';
 import { createVerifier } from './verifier.ts';
 
 export {
@@ -22,6 +30,7 @@ export {
 export { defaultKeyLimits, defaultKeyToggles, firstKeyOf } from './defaults.ts';
 export type { CreatedKey } from './changes.ts';
 export type { KeyListing, KeyPatch, KeyRef, NewKey } from './key-book.ts';
+export type { KeyChange } from './revocations.ts';
 
 export interface KeyPage {
   readonly keys: readonly KeyRecord[];
@@ -39,12 +48,20 @@ export interface Keys {
    * @throws AppError billing_unavailable for a key that is not known yet while Postgres is away
    */
   verify(secret: string): ApiKey | null | Promise<ApiKey | null>;
+  /** After `verify` said null: whether the secret is that of a key all the same, revoked or expired. */
+  knows(secret: string): boolean;
   /** Remembers a use, in memory. */
   touch(keyId: string): void;
   /** Writes remembered uses in one statement. */
   flush(): Promise<void>;
   /** Calls `listener` right after a revocation has committed; returns what takes the listener off. */
   onRevoked(listener: (keyId: string) => void): () => void;
+  /** Calls `listener` after a change or a revocation here has committed; it is answered when the listener is done. */
+  onChanged(listener: ChangeListener): void;
+  /** Takes over a change that was made elsewhere: `verify` knows it, and listeners of `onRevoked` hear of its end. */
+  refresh(keyId: string): Promise<void>;
+  /** By the books; a key that is not there counts as revoked. */
+  isRevoked(ref: KeyRef): Promise<boolean>;
   /** @throws AppError key_limit_reached */
   create(input: NewKey, actor: Actor): Promise<CreatedKey>;
   /** As `create`, inside a transaction of the caller. */
@@ -86,9 +103,21 @@ export function createKeys(options: KeysOptions): Keys {
   return {
     start: verifier.start,
     verify: verifier.verify,
+    knows: verifier.knows,
     touch: lastUse.touch,
     flush: lastUse.flush,
     onRevoked: revocations.listen,
+    onChanged: revocations.onChanged,
+    async refresh(keyId) {
+      const row = await selectKeyById(db, keyId);
+      if (row === null) return;
+      verifier.learn(row);
+      if (row.revokedAt !== null) revocations.tell(row.id);
+    },
+    async isRevoked(ref) {
+      const row = await selectKey(db, ref);
+      return row === null || row.revokedAt !== null;
+    },
     create: (input, actor) => db.orm.transaction((tx) => changes.createIn(tx, input, actor)),
     createIn: changes.createIn,
     importIn: changes.importIn,

@@ -19,6 +19,8 @@ interface KnownKey {
 export interface Verifier {
   readonly start: () => Promise<void>;
   readonly verify: (secret: string) => ApiKey | null | Promise<ApiKey | null>;
+  /** Whether a secret is held as a key, whatever became of it; to be asked after `verify`. */
+  readonly knows: (secret: string) => boolean;
   /** Whether a text can be a key at all, without a look-up. */
   readonly isKey: (secret: string) => boolean;
   /** Takes over a key as it was just changed. */
@@ -78,6 +80,7 @@ export function createVerifier({ db, clock, log, accounts }: VerifierOptions): V
       if (!(known instanceof Promise)) return check(known, name);
       return known.then((found) => check(found, name));
     },
+    knows: (secret) => cache.peek(digestSecret(secret)) !== null,
     isKey: (secret) => imported.has(digestSecret(secret)) || isWellFormedSecret(secret),
     learn(row) {
       cache.update(nameOf(row.secretHash), (known) => {

@@ -1,3 +1,4 @@
+import type { ServiceTier } from '#core/catalog/catalog.ts';
 import type { UsageSource } from './stream-meter.ts';
 import type { Usage } from './usage.ts';
 
@@ -15,6 +16,7 @@ export interface UsageRecord {
   /** Path that was asked, such as /v1/chat/completions. */
   readonly endpoint: string;
   readonly stream: boolean;
+  readonly serviceTier: ServiceTier;
   /** HTTP status that the client got, or would have got. */
   readonly status: number;
   readonly outcome: Outcome;

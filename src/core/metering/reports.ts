@@ -11,6 +11,20 @@ export interface Reports {
   summarize(request: SummaryRequest): Promise<Summary>;
   /** Input and output tokens of a key since the start of an hour. */
   countTokens(span: TokenSpan): Promise<number>;
+  /** The same, and which of these requests are among them, at one moment. */
+  tokensWith(span: TokenSpan, requestIds: readonly string[]): Promise<CountedTokens>;
+  /** What the books have of some requests, by id: cost in pico-dollars, input and output tokens together. */
+  findSettled(organizationId: string, requestIds: readonly string[]): Promise<ReadonlyMap<string, SettledRequest>>;
+}
+
+export interface CountedTokens {
+  readonly tokens: number;
+  readonly counted: readonly string[];
+}
+
+export interface SettledRequest {
+  readonly chargedPicoUsd: bigint;
+  readonly tokens: number;
 }
 
 export function createReports({ db }: { readonly db: Db }): Reports {
@@ -18,7 +32,9 @@ export function createReports({ db }: { readonly db: Db }): Reports {
     listRecords: (filter) => listRecords(db, filter),
     readRecord: (ref) => readRecord(db, ref),
     summarize: (request) => summarize(db, request),
-    countTokens: (span) => countTokens(db, span),
+    countTokens: async (span) => (await tokensWith(db, span, [])).tokens,
+    tokensWith: (span, requestIds) => tokensWith(db, span, requestIds),
+    findSettled: (organizationId, requestIds) => findSettled(db, organizationId, requestIds),
   };
 }
 
@@ -29,10 +45,31 @@ export interface TokenSpan {
   readonly sinceMs: number;
 }
 
-async function countTokens({ sql }: Db, { organizationId, keyId, sinceMs }: TokenSpan): Promise<number> {
+/** Postgres' text form of a list of ids. */
+const idList = (ids: readonly string[]): string => `{${ids.join(',')}}`;
+
+async function tokensWith(
+  { sql }: Db,
+  { organizationId, keyId, sinceMs }: TokenSpan,
+  requestIds: readonly string[],
+): Promise<CountedTokens> {
   const since = new Date(sinceMs).toISOString();
-  const [row] = await sql<{ tokens: string }[]>`
-    select coalesce(sum(input_tokens + output_tokens), 0)::text as tokens from usage_hourly
-    where organization_id = ${organizationId} and hour >= ${since}::timestamptz and key_id = ${keyId}`;
-  return Number(row?.tokens ?? 0);
+  const [row] = await sql<{ tokens: string; counted: string }[]>`
+    select (select coalesce(sum(input_tokens + output_tokens), 0) from usage_hourly
+        where organization_id = ${organizationId} and hour >= ${since}::timestamptz and key_id = ${keyId})::text as tokens,
+      coalesce((select string_agg(id::text, ' ') from usage_records
+        where id = any(${idList(requestIds)}::uuid[])), '') as counted`;
+  const counted = row === undefined || row.counted === '' ? [] : row.counted.split(' ');
+  return { tokens: Number(row?.tokens ?? 0), counted };
+}
+
+async function findSettled(
+  { sql }: Db,
+  organizationId: string,
+  requestIds: readonly string[],
+): Promise<ReadonlyMap<string, SettledRequest>> {
+  const rows = await sql<{ id: string; cost: string; tokens: string }[]>`
+    select id::text, cost::text, (input_tokens + output_tokens)::text as tokens from usage_records
+    where organization_id = ${organizationId} and id = any(${idList(requestIds)}::uuid[])`;
+  return new Map(rows.map((row) => [row.id, { chargedPicoUsd: BigInt(row.cost), tokens: Number(row.tokens) }]));
 }

@@ -26,6 +26,9 @@ export const usageRecords = pgTable(
     model: text('model').notNull(),
     endpoint: text('endpoint').notNull(),
     stream: boolean('stream').notNull(),
+    serviceTier: text('service_tier', { enum: ['default', 'flex'] })
+      .notNull()
+      .default('default'),
     status: integer('status').notNull(),
     outcome: text('outcome', { enum: ['completed', 'aborted', 'ended', 'failed'] }).notNull(),
     reason: text('reason'),

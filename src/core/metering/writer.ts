@@ -17,6 +17,7 @@ function toRow(record: UsageRecord): Record<string, string | number | boolean | 
     model: record.model,
     endpoint: record.endpoint,
     stream: record.stream,
+    service_tier: record.serviceTier,
     status: record.status,
     outcome: record.outcome,
     reason: record.reason,
@@ -47,17 +48,17 @@ export function recordParts(sql: Sql, records: readonly UsageRecord[]): PendingQ
     incoming as (
       select * from json_to_recordset(${JSON.stringify(records.map(toRow))}::text::json) as t(
         id uuid, organization_id uuid, project_id uuid, key_id uuid, model text, endpoint text, stream boolean,
-        status integer, outcome text, reason text, cache_hit boolean, input_tokens bigint, input_cached_tokens bigint,
+        service_tier text, status integer, outcome text, reason text, cache_hit boolean, input_tokens bigint, input_cached_tokens bigint,
         output_tokens bigint, output_reasoning_tokens bigint, usage_source text, cost numeric, written_off numeric,
         price_version_id uuid, queued_ms integer, first_byte_ms integer, total_ms integer, client_request_id text,
         hour timestamptz)
     ), inserted as (
-      insert into usage_records (id, organization_id, project_id, key_id, model, endpoint, stream, status, outcome,
-        reason, cache_hit, input_tokens, input_cached_tokens, output_tokens, output_reasoning_tokens, usage_source,
-        cost, written_off, currency, price_version_id, queued_ms, first_byte_ms, total_ms, client_request_id)
-      select id, organization_id, project_id, key_id, model, endpoint, stream, status, outcome,
-        reason, cache_hit, input_tokens, input_cached_tokens, output_tokens, output_reasoning_tokens, usage_source,
-        cost, written_off, 'USD', price_version_id, queued_ms, first_byte_ms, total_ms, client_request_id
+      insert into usage_records (id, organization_id, project_id, key_id, model, endpoint, stream,
+        service_tier, status, outcome, reason, cache_hit, input_tokens, input_cached_tokens, output_tokens,
+        output_reasoning_tokens, usage_source, cost, written_off, currency, price_version_id, queued_ms, first_byte_ms, total_ms, client_request_id)
+      select id, organization_id, project_id, key_id, model, endpoint, stream,
+        service_tier, status, outcome, reason, cache_hit, input_tokens, input_cached_tokens, output_tokens,
+        output_reasoning_tokens, usage_source, cost, written_off, 'USD', price_version_id, queued_ms, first_byte_ms, total_ms, client_request_id
       from incoming order by id
       on conflict (id) do nothing
       returning id

@@ -34,6 +34,8 @@ export interface Wallet {
    * listeners of `onCredit` before the answer when it is part of it, after the answer when it is not.
    */
   balance(organizationId: string): Promise<bigint>;
+  /** The balance, and which of these requests it has been charged for, at one moment. */
+  balanceWith(organizationId: string, requestIds: readonly string[]): Promise<ChargedBalance>;
   /**
    * Adds money, once per organization and reference.
    * @throws RangeError for an amount that is not above zero
@@ -57,6 +59,11 @@ export interface Wallet {
   verify(organizationId: string): Promise<LedgerProof>;
   /** @returns a function that ends the subscription */
   onCredit(listener: CreditListener): () => void;
+}
+
+export interface ChargedBalance {
+  readonly balancePicoUsd: bigint;
+  readonly charged: readonly string[];
 }
 
 export interface WalletOptions {
@@ -96,6 +103,7 @@ export function createWallet({ db, clock, audit }: WalletOptions): Wallet {
         if (!bookings.running(organizationId)) return balancePicoUsd;
       }
     },
+    balanceWith: (organizationId, requestIds) => readChargedBalance(db, organizationId, requestIds),
     credit: (booking) => bookings.track(booking.organizationId, bookAlone('credit', booking)),
     creditIn: (tx, booking) => bookWithin(tx, 'credit', booking),
     adjust: (booking) => bookings.track(booking.organizationId, bookAlone('adjustment', booking)),
@@ -115,6 +123,19 @@ async function readBalance(db: Db, organizationId: string): Promise<bigint> {
     .from(wallets)
     .where(and(eq(wallets.organizationId, organizationId), eq(wallets.currency, 'USD')));
   return row?.balance ?? 0n;
+}
+
+async function readChargedBalance(
+  { sql }: Db,
+  organizationId: string,
+  requestIds: readonly string[],
+): Promise<ChargedBalance> {
+  const [row] = await sql<{ balance: string; charged: string }[]>`
+    SELECT coalesce((SELECT balance FROM wallets WHERE organization_id = ${organizationId} AND currency = 'USD'), 0)::text
+      AS balance, coalesce((SELECT string_agg(request_id::text, ' ') FROM ledger_entries
+        WHERE request_id = ANY(${`{${requestIds.join(',')}}`}::uuid[])), '') AS charged`;
+  const charged = row === undefined || row.charged === '' ? [] : row.charged.split(' ');
+  return { balancePicoUsd: BigInt(row?.balance ?? '0'), charged };
 }
 
 function describeChange(

@@ -1,11 +1,13 @@
+import type { MiddlewareHandler } from 'hono';
 import type { Clock } from '#base/clock.ts';
 import type { Db } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
 import type { Accounts } from '#core/accounts/accounts.ts';
 import type { Keys } from '#core/keys/keys.ts';
 import type { Metering } from '#core/metering/metering.ts';
+import type { Contents } from '#core/requests/requests.ts';
 import type { Wallet } from '#core/wallet/wallet.ts';
-import { type Authenticator, installFallbacks, requestId, type ShowLimits } from '#edge/http/http.ts';
+import { type Authenticator, type HttpEnv, installFallbacks, requestId, type ShowLimits } from '#edge/http/http.ts';
 import { type ApiApp, createApiApp } from './app.ts';
 import { createGuards } from './auth.ts';
 import { registerDocs } from './docs.ts';
@@ -13,6 +15,7 @@ import { registerInferenceDocs } from './inference-docs.ts';
 import { registerKeyRoutes } from './keys.ts';
 import { registerOrganizationRoutes } from './organizations.ts';
 import { registerProjectRoutes } from './projects.ts';
+import { registerUsageContentRoutes } from './usage-content.ts';
 import { registerUsageRoutes } from './usage.ts';
 import { registerWalletRoutes } from './wallet.ts';
 
@@ -20,9 +23,12 @@ export interface ApiOptions {
   readonly db: Pick<Db, 'orm'>;
   readonly authenticator: Authenticator;
   readonly showLimits: ShowLimits;
+  /** Stands before the generic API. */
+  readonly hourlyLimits: MiddlewareHandler<HttpEnv>;
   readonly keys: Keys;
   readonly accounts: Accounts;
   readonly metering: Pick<Metering, 'reports'>;
+  readonly contents: Contents;
   readonly wallet: Wallet;
   /** What running requests hold of an organization's balance. */
   readonly heldPicoUsd: (organizationId: string) => bigint | Promise<bigint>;
@@ -44,12 +50,14 @@ export function createApi(options: ApiOptions): ApiApp {
     guards: createGuards({ ...options, bodyStallTimeoutMs: options.bodyStallTimeoutMs ?? bodyStallTimeoutMs }),
   };
   app.use(requestId);
+  for (const path of ['/api/v1/*', '/v1/projects/*']) app.use(path, options.hourlyLimits);
   installFallbacks(app, options.log);
   registerInferenceDocs(app);
   registerKeyRoutes(app, parts);
   registerProjectRoutes(app, parts);
   registerOrganizationRoutes(app, parts);
   registerUsageRoutes(app, parts);
+  registerUsageContentRoutes(app, parts);
   registerWalletRoutes(app, parts);
   registerDocs(app);
   return app;

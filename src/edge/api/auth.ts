@@ -1,6 +1,14 @@
 import type { MiddlewareHandler } from 'hono';
 import { AppError } from '#base/errors.ts';
-import { type Authenticator, type Caller, createJsonBody, type HttpEnv, type ShowLimits } from '#edge/http/http.ts';
+import {
+  type Authenticator,
+  type Caller,
+  createJsonBody,
+  type HttpContext,
+  type HttpEnv,
+  type Identity,
+  type ShowLimits,
+} from '#edge/http/http.ts';
 
 /** What stands before a route. The three that ask for a key put `caller` into the context. */
 export interface Guards {
@@ -26,6 +34,14 @@ function requirePlatformAdmin(caller: Caller): void {
   });
 }
 
+/** Whom the limits of the generic API have found. @throws AppError what they found instead */
+function knownCaller(context: HttpContext): Caller | null {
+  const identity: Identity | undefined = context.get('identity');
+  if (identity === undefined) return null;
+  if (identity.refusal !== null) throw identity.refusal;
+  return identity.caller;
+}
+
 export interface GuardParts {
   readonly authenticator: Authenticator;
   readonly showLimits: ShowLimits;
@@ -37,7 +53,7 @@ export function createGuards({ authenticator, showLimits, bodyStallTimeoutMs }: 
   const guard =
     (check: (caller: Caller) => void): MiddlewareHandler<HttpEnv> =>
     async (context, next) => {
-      const caller = await authenticator.authenticate(context.env.incoming);
+      const caller = knownCaller(context) ?? (await authenticator.authenticate(context.env.incoming));
       for (const [name, value] of Object.entries(await showLimits(caller))) context.header(name, value);
       check(caller);
       context.set('caller', caller);

@@ -10,6 +10,25 @@ const tags = ['Inference'];
 
 const model = z.string().openapi({ description: 'Catalog id, display name or Hugging Face id; case does not matter' });
 const stream = z.boolean().default(false);
+const tier = z.string().optional().openapi({
+  example: 'flex',
+  description: '"flex": cheaper, and waits while the engine is full. Every other value is the engine\'s to understand.',
+});
+
+const spendingHeaders = z.object({
+  'x-headgate-max-cost': z.string().optional().openapi({
+    example: '0.01',
+    description: 'USD: the output is limited to what this pays for beside the prompt, estimated as body bytes / 4',
+  }),
+  'x-headgate-dry-run': z
+    .enum(['true', 'false'])
+    .optional()
+    .openapi({
+      description:
+        '`true`: no engine is asked, nothing is counted or charged, and the answer is {"object":"dry_run","model",' +
+        '"estimated_cost","worst_cost","admitted","refusal","cold_start_seconds"}',
+    }),
+});
 const usage = z.looseObject({
   prompt_tokens: z.int(),
   completion_tokens: z.int().optional(),
@@ -24,15 +43,22 @@ const chatRequest = z
     stream,
     stream_options: z.looseObject({ include_usage: z.boolean().optional() }).optional(),
     max_completion_tokens: z.int().optional(),
+    service_tier: tier,
   })
   .openapi('ChatCompletionRequest', { description: 'Every other field reaches the engine as it is' });
 
 const completionRequest = z
-  .looseObject({ model, prompt: z.union([z.string(), z.array(z.unknown())]), stream, max_tokens: z.int().optional() })
+  .looseObject({
+    model,
+    prompt: z.union([z.string(), z.array(z.unknown())]),
+    stream,
+    max_tokens: z.int().optional(),
+    service_tier: tier,
+  })
   .openapi('CompletionRequest');
 
 const embeddingRequest = z
-  .looseObject({ model, input: z.union([z.string(), z.array(z.unknown())]) })
+  .looseObject({ model, input: z.union([z.string(), z.array(z.unknown())]), service_tier: tier })
   .openapi('EmbeddingRequest');
 
 const answer = (object: string, list: 'choices' | 'data', name: string) =>
@@ -60,12 +86,17 @@ const modelRecord = z
 
 const modelList = z.object({ object: z.literal('list'), data: z.array(modelRecord) }).openapi('ModelList');
 
+const perMillion = {
+  input_per_million: z.string(),
+  output_per_million: z.string(),
+  cached_input_per_million: z.string(),
+};
+
 const price = z
   .object({
     model: z.string(),
-    input_per_million: z.string(),
-    output_per_million: z.string(),
-    cached_input_per_million: z.string(),
+    ...perMillion,
+    flex: z.object(perMillion).optional().openapi({ description: 'For service_tier "flex", where it is offered' }),
     currency: z.literal('USD'),
     effective_from: unixSeconds,
   })
@@ -89,21 +120,21 @@ const inference: readonly RouteConfig[] = [
     method: 'post',
     path: '/v1/chat/completions',
     summary: 'Chat with a model',
-    request: { body: jsonRequest(chatRequest) },
+    request: { headers: spendingHeaders, body: jsonRequest(chatRequest) },
     responses: { 200: streamable(chatAnswer), ...errorAnswer },
   },
   {
     method: 'post',
     path: '/v1/completions',
     summary: 'Complete a text',
-    request: { body: jsonRequest(completionRequest) },
+    request: { headers: spendingHeaders, body: jsonRequest(completionRequest) },
     responses: { 200: streamable(completionAnswer), ...errorAnswer },
   },
   {
     method: 'post',
     path: '/v1/embeddings',
     summary: 'Turn texts into vectors',
-    request: { body: jsonRequest(embeddingRequest) },
+    request: { headers: spendingHeaders, body: jsonRequest(embeddingRequest) },
     responses: { 200: jsonAnswer(embeddingAnswer, 'The vectors'), ...errorAnswer },
   },
   {

@@ -41,6 +41,7 @@ const requestSchema = z
     model: z.string(),
     endpoint: z.string().openapi({ example: '/v1/chat/completions' }),
     stream: z.boolean(),
+    service_tier: z.enum(['default', 'flex']).openapi({ description: 'Whose price was charged' }),
     status: z.int().openapi({ description: 'HTTP status of the answer' }),
     outcome: z.enum(outcomes).openapi({
       description: '`aborted`: the client left. `ended`: the gateway ended it, `reason` says why.',
@@ -70,6 +71,7 @@ function toBody(record: UsageRecord): z.infer<typeof requestSchema> {
     model: record.model,
     endpoint: record.endpoint,
     stream: record.stream,
+    service_tier: record.serviceTier,
     status: record.status,
     outcome: record.outcome,
     reason: record.reason,

@@ -2,18 +2,17 @@ import { AppError } from '#base/errors.ts';
 import { parseId } from '#base/id.ts';
 import type { Accounts, Project } from '#core/accounts/accounts.ts';
 import type { ApiKey, Keys } from '#core/keys/keys.ts';
+import type { Throttle } from '#base/throttle.ts';
+import type { ClientAddress } from './client-address.ts';
 import type { Caller } from './env.ts';
-
-/** What is read of a request: Node's list of alternating names and values, as they came over the wire. */
-export interface RawRequest {
-  readonly rawHeaders: readonly string[];
-}
+import { headerValues, type RawRequest } from './raw-request.ts';
 
 export interface Authenticator {
   /**
    * Who calls. Answers at once when key and project are known, which is what the request path lives on.
    * @throws AppError unauthorized; invalid_request_error when X-Project-ID names no project of the organization;
-   *   billing_unavailable when the key is not known yet and Postgres is away
+   *   billing_unavailable when the key is not known yet and Postgres is away; rate_limit_exceeded for one more wrong
+   *   key from an address that tried many
    */
   authenticate(request: RawRequest): Caller | Promise<Caller>;
 }
@@ -23,18 +22,6 @@ const bearerPattern = /^bearer +([\x21-\x7e]{1,512}) *$/i;
 function unauthorized(message?: string): AppError {
   const headers = { 'www-authenticate': 'Bearer' };
   return new AppError('unauthorized', message === undefined ? { headers } : { message, headers });
-}
-
-/** The only value of a header, null when it is not there. Node keeps the first of two; here two are told apart. */
-function headerValues(request: RawRequest, lowerName: string): string[] {
-  const values: string[] = [];
-  const { rawHeaders } = request;
-  for (let index = 0; index + 1 < rawHeaders.length; index += 2) {
-    const name = rawHeaders[index];
-    if (name === undefined || name.length !== lowerName.length || name.toLowerCase() !== lowerName) continue;
-    values.push(rawHeaders[index + 1] ?? '');
-  }
-  return values;
 }
 
 /**
@@ -65,26 +52,54 @@ function unknownProject(): AppError {
 }
 
 export interface AuthenticatorParts {
-  readonly keys: Pick<Keys, 'verify' | 'touch'>;
+  readonly keys: Pick<Keys, 'verify' | 'touch' | 'knows'>;
   readonly accounts: Pick<Accounts, 'findProject'>;
+  /** Counts wrong keys per address. */
+  readonly guesses: Guesses;
 }
 
+interface Guesses {
+  readonly throttle: Throttle;
+  readonly addressOf: ClientAddress;
+}
+
+/**
+ * A key that never was one is a guess. Guesses are counted after the look-up and never before it, so that a valid key
+ * is not slowed by what else comes from its address; keys that ended their life are no guesses.
+ */
+async function refuseGuess(request: RawRequest, { throttle, addressOf }: Guesses): Promise<never> {
+  const { allowed, resetMs } = await throttle.hit(addressOf(request));
+  if (allowed) throw notValid();
+  throw new AppError('rate_limit_exceeded', {
+    message: 'Too many wrong API keys came from this address.',
+    headers: { 'retry-after': String(Math.max(1, Math.ceil(resetMs / 1000))) },
+  });
+}
+
+const notValid = (): AppError =>
+  unauthorized('This API key is not valid: it is mistyped, unknown, revoked or expired.');
+
 /** Reads who calls from a request's headers. */
-export function createAuthenticator({ keys, accounts }: AuthenticatorParts): Authenticator {
+export function createAuthenticator({ keys, accounts, guesses }: AuthenticatorParts): Authenticator {
   const withProject = (key: ApiKey, project: Project | null): Caller => {
     if (project === null) throw unknownProject();
     keys.touch(key.id);
     return { key, project };
   };
-  const withKey = (request: RawRequest, key: ApiKey | null): Caller | Promise<Caller> => {
-    if (key === null) throw unauthorized('This API key is not valid: it is mistyped, unknown, revoked or expired.');
+  const withKey = (request: RawRequest, secret: string, key: ApiKey | null): Caller | Promise<Caller> => {
+    if (key === null) {
+      if (keys.knows(secret)) throw notValid();
+      return refuseGuess(request, guesses);
+    }
     const project = accounts.findProject(key.organizationId, readProjectId(request) ?? key.projectId);
     return project instanceof Promise ? project.then((found) => withProject(key, found)) : withProject(key, project);
   };
   return {
     authenticate(request) {
-      const key = keys.verify(readBearer(request));
-      return key instanceof Promise ? key.then((found) => withKey(request, found)) : withKey(request, key);
+      const secret = readBearer(request);
+      const key = keys.verify(secret);
+      if (key instanceof Promise) return key.then((found) => withKey(request, secret, found));
+      return withKey(request, secret, key);
     },
   };
 }

@@ -1,5 +1,6 @@
 import type { HttpBindings } from '@hono/node-server';
 import type { Context } from 'hono';
+import type { AppError } from '#base/errors.ts';
 import type { Project } from '#core/accounts/accounts.ts';
 import type { Actor } from '#core/audit/audit.ts';
 import type { ApiKey } from '#core/keys/keys.ts';
@@ -10,6 +11,11 @@ export interface Caller {
   readonly project: Project;
 }
 
+/** Who calls the generic API, or why that is not known. */
+export type Identity =
+  | { readonly caller: Caller; readonly refusal: null }
+  | { readonly caller: null; readonly refusal: AppError };
+
 /** What Hono's context carries here. `caller` is there on routes that a guard stands before. */
 export interface HttpEnv {
   Bindings: HttpBindings;
@@ -17,6 +23,8 @@ export interface HttpEnv {
     /** The gateway's own id of this request, a UUIDv7. */
     requestId: string;
     caller: Caller;
+    /** There on routes of the generic API. */
+    identity: Identity;
   };
 }
 

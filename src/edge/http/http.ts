@@ -1,15 +1,10 @@
 /**
  * What every HTTP surface of the gateway shares: who calls, the request's id, bodies, and how errors are answered.
  */
-export {
-  type Authenticator,
-  type AuthenticatorParts,
-  createAuthenticator,
-  type RawRequest,
-  requireOpenProject,
-} from './authenticate.ts';
+export { type Authenticator, requireOpenProject } from './authenticate.ts';
+export { createDoors } from './doors.ts';
 export { handleClientError } from './client-error.ts';
-export { actorOf, type Caller, type HttpContext, type HttpEnv } from './env.ts';
+export { actorOf, type Caller, type HttpContext, type HttpEnv, type Identity } from './env.ts';
 export { type Problem, toAppError, ValidationError } from './failure.ts';
 export { drainBody } from './drain-body.ts';
 export { createShowLimits, limitHeaders, type ShowLimits } from './limit-headers.ts';

@@ -1,12 +1,13 @@
-import { AppError } from '#base/errors.ts';
+import { AppError, type ErrorCode } from '#base/errors.ts';
 import { formatUsd, PICO_PER_MICRO } from '#base/money.ts';
-import type { Admission, AdmitRefusal, KeyRef } from '#core/admission/admission.ts';
+import type { Admission, AdmitRefusal, AdmitRequest, KeyRef } from '#core/admission/admission.ts';
 import type { Model, PriceVersion } from '#core/catalog/catalog.ts';
 import { holdForJson, holdForStream, type HoldRequest } from '#core/wallet/wallet.ts';
 import type { Grant } from './call.ts';
 import type { InferenceEndpoint, RequestFields } from './fields.ts';
 import { limitError } from './limit-error.ts';
-import { createStreamHold } from './hold.ts';
+import { createStreamHold, dearerInput } from './hold.ts';
+import { capOutput, estimateCost, estimateTokens } from './spending.ts';
 
 /**
  * What a request may cost at most, and the hold for it. A token is at least one byte of the body, but for what a chat
@@ -45,26 +46,22 @@ export interface AdmitJob {
   readonly fields: RequestFields;
   readonly model: Model;
   readonly price: PriceVersion;
-}
-
-/** Tokens counted for a request that names no limit, until its real count is known. */
-const outputTokensGuess = 256;
-const bytesPerToken = 4;
-
-/** What is reserved of the limits on tokens: the body's bytes over 4, and the output that it asks for. */
-function estimateTokens(fields: RequestFields): number {
-  const output = (fields.outputTokensMax ?? outputTokensGuess) * fields.choices * fields.prompts;
-  return Math.ceil(fields.text.length / bytesPerToken) + output;
+  /** What the caller pays at most; null without a cap. */
+  readonly maxCostPicoUsd: bigint | null;
 }
 
 interface Bounds {
   readonly request: Omit<HoldRequest, 'availableMicroUsd'>;
   readonly outputTokens: number;
+  /** The same where the caller's cap is what limits it, else null. */
+  readonly cutTo: number | null;
   /** The hold can follow the answer; otherwise it is the worst case, as for a JSON answer. */
   readonly extends: boolean;
 }
 
-function boundsOf({ fields, model, price, endpoint }: AdmitJob): Bounds {
+function boundsOf({ fields, model, price, endpoint, maxCostPicoUsd }: AdmitJob): Bounds {
+  const outputTokens = outputTokensMax(fields, model, endpoint);
+  const cutTo = capOutput(fields, price, maxCostPicoUsd, outputTokens);
   const request = {
     promptTokensMax: BigInt(promptTokensMax(fields, model)),
     choices: BigInt(fields.choices * fields.prompts),
@@ -72,7 +69,8 @@ function boundsOf({ fields, model, price, endpoint }: AdmitJob): Bounds {
   };
   return {
     request,
-    outputTokens: outputTokensMax(fields, model, endpoint),
+    outputTokens: cutTo ?? outputTokens,
+    cutTo,
     extends: fields.stream && !fields.countLags,
   };
 }
@@ -93,7 +91,10 @@ function wishes(bounds: Bounds): { wantedMicroUsd: bigint; neededMicroUsd: bigin
 }
 
 function refuse(result: AdmitRefusal, neededMicroUsd: bigint): AppError {
-  if (result.code === 'billing_unavailable') return new AppError('billing_unavailable');
+  if (result.code === 'billing_unavailable') {
+    return new AppError('billing_unavailable', { headers: { 'retry-after': '1' } });
+  }
+  if (result.code === 'unauthorized') return new AppError('unauthorized', { message: 'This API key was revoked.' });
   if (result.code !== 'insufficient_funds') return limitError(result);
   const balance = formatUsd(result.balancePicoUsd);
   const held = formatUsd(result.heldMicroUsd * PICO_PER_MICRO);
@@ -102,22 +103,22 @@ function refuse(result: AdmitRefusal, neededMicroUsd: bigint): AppError {
   return new AppError('insufficient_funds', { message });
 }
 
+function requestOf(job: AdmitJob, bounds: Bounds): AdmitRequest {
+  const estimatedTokens = estimateTokens(job.fields, bounds.cutTo ?? Number.POSITIVE_INFINITY);
+  return { ...job.key, requestId: job.requestId, ...wishes(bounds), estimatedTokens };
+}
+
 /**
  * Takes a hold for a request.
- * @throws AppError insufficient_funds, billing_unavailable
+ * @throws AppError insufficient_funds, billing_unavailable, the codes of the limits; invalid_value for a cap that
+ *   does not pay for the prompt
  */
 export async function admitCall(admission: Admission, job: AdmitJob): Promise<Grant> {
   const bounds = boundsOf(job);
-  const { wantedMicroUsd, neededMicroUsd } = wishes(bounds);
-  const asked = admission.admit({
-    ...job.key,
-    requestId: job.requestId,
-    neededMicroUsd,
-    wantedMicroUsd,
-    estimatedTokens: estimateTokens(job.fields),
-  });
+  const request = requestOf(job, bounds);
+  const asked = admission.admit(request);
   const result = asked instanceof Promise ? await asked : asked;
-  if (!result.ok) throw refuse(result, neededMicroUsd);
+  if (!result.ok) throw refuse(result, request.neededMicroUsd);
   return { ...grantFor(admission, job, bounds, result.heldMicroUsd), view: result.view };
 }
 
@@ -135,9 +136,39 @@ function grantFor(admission: Admission, job: AdmitJob, bounds: Bounds, heldMicro
       choices,
       outputTokensMax: bounds.outputTokens * choices,
     });
-    return { heldMicroUsd, outputTokensMax: null, streamHold };
+    return { heldMicroUsd, outputTokensMax: bounds.cutTo, streamHold };
   }
   const granted = holdFor(bounds, heldMicroUsd);
-  const cutTo = !granted.refused && 'cut' in granted && granted.cut ? Number(granted.outputTokensMax) : null;
+  const cutTo = !granted.refused && 'cut' in granted && granted.cut ? Number(granted.outputTokensMax) : bounds.cutTo;
   return { heldMicroUsd, outputTokensMax: cutTo, streamHold: null };
+}
+
+/** What would come of a request, in pico-dollars. */
+export interface Forecast {
+  readonly estimatedPicoUsd: bigint;
+  /** What it may cost at most, whatever the wallet has. */
+  readonly worstPicoUsd: bigint;
+  /** Why it would not be admitted; null when it would. */
+  readonly refusal: ErrorCode | null;
+}
+
+/**
+ * What admission would say of a request now, without counting or holding anything.
+ * @throws AppError billing_unavailable; invalid_value as above
+ */
+export async function forecastCall(admission: Admission, job: AdmitJob): Promise<Forecast> {
+  const { fields, price } = job;
+  const bounds = boundsOf(job);
+  const result = await admission.check(requestOf(job, bounds));
+  if (!result.ok && result.code === 'billing_unavailable') throw new AppError('billing_unavailable');
+  return {
+    estimatedPicoUsd: estimateCost(fields, price, bounds.outputTokens),
+    worstPicoUsd: worstCost(bounds),
+    refusal: result.ok ? null : result.code,
+  };
+}
+
+function worstCost({ request, outputTokens }: Bounds): bigint {
+  const { promptTokensMax: prompt, choices, price } = request;
+  return prompt * dearerInput(price) + choices * BigInt(outputTokens) * price.outputPerMTokMicroUsd;
 }

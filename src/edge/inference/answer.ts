@@ -1,6 +1,7 @@
 import type { ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import { errorEnvelope, type AppError } from '#base/errors.ts';
+import type { Transcript } from './transcript.ts';
 
 /**
  * The client's side of one request. A stream keeps its status open until the first frame: a failure before that is an
@@ -15,10 +16,13 @@ export interface Answer {
   readonly frameSent: boolean;
   /** Headers of the answer, to be set before the head is out; later ones are dropped. */
   setHeader(name: string, value: string): void;
+  dropHeader(name: string): void;
   /** Sends comments after 5 s, and every 10 s, until the first frame. */
   keepAlive(): void;
   /** Frames as latin1; false when the client reads slower than they come, then `onDrain` follows. */
   frames(text: string): boolean;
+  /** Notes all frames but the last ones, also those that a client that left does not get. */
+  record(transcript: Transcript): void;
   /** Ends a stream with its last frames. */
   endStream(text: string): void;
   /** A whole JSON answer as latin1. */
@@ -63,6 +67,7 @@ class ResponseAnswer implements Answer {
   #drainListener: (() => void) | null = null;
   /** Where frames after the first are written, once it is sure that nothing else stands before them. */
   #socket: Socket | null = null;
+  #transcript: Transcript | null = null;
 
   constructor(outgoing: ServerResponse) {
     this.#outgoing = outgoing;
@@ -77,20 +82,32 @@ class ResponseAnswer implements Answer {
     this.#headers[name] = value;
   }
 
+  dropHeader(name: string): void {
+    delete this.#headers[name];
+  }
+
   keepAlive(): void {
+    if (this.gone || this.#outgoing.writableEnded) return;
     this.#comments ??= setTimeout(() => this.#comment(), firstCommentMs);
   }
 
   frames(text: string): boolean {
+    this.#transcript?.add(text);
     if (this.#socket !== null) return this.#writeChunk(this.#socket, text);
     const outgoing = this.#outgoing;
     this.frameSent = true;
+    // Nobody hears it, and it may still be wanted: there is nothing to wait for.
+    if (this.gone) return true;
     this.#stopComments();
     this.#sendHead();
     const flows = outgoing.write(text, 'latin1');
     if (flows) this.#takeSocket();
     else outgoing.once('drain', () => this.#drained());
     return flows;
+  }
+
+  record(transcript: Transcript): void {
+    this.#transcript = transcript;
   }
 
   endStream(text: string): void {
@@ -135,6 +152,8 @@ class ResponseAnswer implements Answer {
     if (this.#outgoing.writableFinished) return;
     this.gone = true;
     this.#goneListener?.();
+    // Who waited for the client to take more waits no longer.
+    this.#drained();
   }
 
   #drained(): void {

@@ -3,17 +3,20 @@ import type { Caller } from '#edge/http/http.ts';
 import type { Model, PriceVersion } from '#core/catalog/catalog.ts';
 import type { Lease } from '#core/fleet/fleet.ts';
 import type { LimitsView } from '#core/limits/limits.ts';
+import type { FlexSeat } from '#core/routing/routing.ts';
 import { createAnswer, type Answer } from './answer.ts';
 import type { Stop } from './exchange.ts';
 import type { InferenceEndpoint, RequestFields } from './fields.ts';
 import type { StreamHold } from './hold.ts';
+import type { SpendingWish } from './spending.ts';
+import type { CallReuse } from './reuse.ts';
 
 /** What admission granted. */
 export interface Grant {
   readonly heldMicroUsd: bigint;
   /** The key's limits after this request was counted. */
   readonly view: LimitsView;
-  /** Output tokens per choice that a request with a fixed hold may have; null where its own limit stands. */
+  /** Output tokens per choice that the wallet or the caller's cap pays for; null where its own limit stands. */
   readonly outputTokensMax: number | null;
   /** Null where the hold is the worst case: a JSON answer, a stream whose counts come too late. */
   readonly streamHold: StreamHold | null;
@@ -29,11 +32,20 @@ export interface Call {
   /** Monotonic milliseconds. */
   readonly startedMs: number;
   caller: Caller | null;
+  wish: SpendingWish;
   fields: RequestFields | null;
   model: Model | null;
   price: PriceVersion | null;
   grant: Grant | null;
   lease: Lease | null;
+  /** Of a request of the tier `flex`, beside its lease. */
+  seat: FlexSeat | null;
+  /** Null where no other request has to do with this one's answer. */
+  reuse: CallReuse | null;
+  /** It does not end when its client leaves: a repetition will ask for its answer. */
+  runsOn: boolean;
+  /** The answer came from the response cache. */
+  cacheHit: boolean;
   admittedMs: number;
   queuedMs: number;
   firstByteMs: number | null;
@@ -72,11 +84,16 @@ export function createCall({ requestId, endpoint, incoming, outgoing, startedMs 
     clientRequestId: clientRequestId(incoming),
     startedMs,
     caller: null,
+    wish: { maxCostPicoUsd: null, dryRun: false },
     fields: null,
     model: null,
     price: null,
     grant: null,
     lease: null,
+    seat: null,
+    reuse: null,
+    runsOn: false,
+    cacheHit: false,
     admittedMs: 0,
     queuedMs: 0,
     firstByteMs: null,

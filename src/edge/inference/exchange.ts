@@ -50,6 +50,8 @@ export interface ExchangeJob {
   readonly body: string;
   readonly headerLines: string;
   readonly answer: Answer;
+  /** A client that leaves, or takes nothing, does not end the request. */
+  readonly runsOn: boolean;
   /** Null for a JSON answer. */
   readonly meter: StreamMeter | null;
   readonly hold: StreamHold | null;
@@ -229,7 +231,12 @@ class EngineExchange implements Exchange, AnswerSink {
 
   #waitForReader(): void {
     this.#call.pause();
-    this.#slowReader ??= setTimeout(() => this.stop(clientLeft), slowReaderMs);
+    this.#slowReader ??= setTimeout(() => this.#readerStalled(), slowReaderMs);
+  }
+
+  #readerStalled(): void {
+    if (!this.#job.runsOn) this.stop(clientLeft);
+    else this.#job.answer.cut();
   }
 
   #readerCaughtUp(): void {

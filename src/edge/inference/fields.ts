@@ -1,5 +1,6 @@
 import { AppError } from '#base/errors.ts';
 import { scanDocument, type JsonMember } from '#base/json-scan.ts';
+import type { ServiceTier } from '#core/catalog/catalog.ts';
 
 /** The inference routes, by what they are called under /v1. */
 export type InferenceEndpoint = '/v1/chat/completions' | '/v1/completions' | '/v1/embeddings';
@@ -15,6 +16,8 @@ export interface RequestFields {
   readonly members: ReadonlyMap<string, JsonMember>;
   readonly model: string;
   readonly stream: boolean;
+  /** Other values of `service_tier` than "flex" are the engine's to understand. */
+  readonly serviceTier: ServiceTier;
   /** Final usage chunk asked for, by OpenAI's or OpenRouter's option. */
   readonly wantsUsage: boolean;
   readonly wantsRunningUsage: boolean;
@@ -79,6 +82,11 @@ function readInteger(reader: Reader, key: string, min: number): number | null {
   if (!/^-?\d{1,15}$/.test(value)) throw invalid(key, `"${key}" must be an integer.`);
   if (Number(value) < min) throw invalid(key, `"${key}" must be at least ${min}.`);
   return Number(value);
+}
+
+function readServiceTier(reader: Reader): ServiceTier {
+  const member = present(reader, 'service_tier');
+  return member !== null && parseMember(reader.text, member) === 'flex' ? 'flex' : 'default';
 }
 
 /** The members of an option object such as stream_options; what is not an object is left for the engine to refuse. */
@@ -161,6 +169,7 @@ export function readFields(text: string, endpoint: InferenceEndpoint): RequestFi
     members: reader.members,
     model,
     stream,
+    serviceTier: readServiceTier(reader),
     wantsUsage: includesUsage || wantsCost,
     wantsRunningUsage: includesUsage && streamOptions['continuous_usage_stats'] === true,
     wantsCost,

@@ -1,7 +1,7 @@
 import { PICO_PER_MICRO } from '#base/money.ts';
 import type { Admission } from '#core/admission/admission.ts';
 import type { PriceVersion } from '#core/catalog/catalog.ts';
-import { STREAM_OUTPUT_TOKENS_AHEAD } from '#core/wallet/wallet.ts';
+import { STREAM_OUTPUT_TOKENS_AHEAD, type TokenPrice } from '#core/wallet/wallet.ts';
 
 /**
  * The hold of a running stream. It pays for the prompt and some output ahead; it is extended before that is used up,
@@ -85,7 +85,7 @@ export function createStreamHold(options: StreamHoldOptions): StreamHold {
 }
 
 /** Which part of a prompt is cached is known at the end only. */
-function dearerInput(price: PriceVersion): bigint {
+export function dearerInput(price: TokenPrice): bigint {
   return price.inputPerMTokMicroUsd > price.cachedInputPerMTokMicroUsd
     ? price.inputPerMTokMicroUsd
     : price.cachedInputPerMTokMicroUsd;

@@ -1,7 +1,7 @@
 import type { Context } from 'hono';
 import { AppError } from '#base/errors.ts';
 import { formatDecimal, MICRO_DIGITS, PICO_DIGITS } from '#base/money.ts';
-import { taskTypes, type Catalog, type Model } from '#core/catalog/catalog.ts';
+import { taskTypes, type Catalog, type Model, type PriceVersion } from '#core/catalog/catalog.ts';
 import type { Fleet } from '#core/fleet/fleet.ts';
 
 /** The public lists of models and prices. Nothing in them says where or how a model runs. */
@@ -60,18 +60,26 @@ export function getModel(parts: ModelParts, id: string) {
   return modelRecord(parts, model);
 }
 
-/** GET /v1/pricing: USD per million tokens. */
+function perMillion(price: PriceVersion) {
+  const shown = (value: bigint): string => formatDecimal(value, MICRO_DIGITS);
+  return {
+    input_per_million: shown(price.inputPerMTokMicroUsd),
+    output_per_million: shown(price.outputPerMTokMicroUsd),
+    cached_input_per_million: shown(price.cachedInputPerMTokMicroUsd),
+  };
+}
+
+/** GET /v1/pricing: USD per million tokens; `flex` where that tier is offered. */
 export function listPrices({ catalog }: ModelParts) {
-  const perMillion = (value: bigint): string => formatDecimal(value, MICRO_DIGITS);
   const data = catalog.list().flatMap((model) => {
     const price = model.enabled ? catalog.price(model.id) : undefined;
     if (price === undefined) return [];
+    const flex = catalog.price(model.id, 'flex');
     return [
       {
         model: model.id,
-        input_per_million: perMillion(price.inputPerMTokMicroUsd),
-        output_per_million: perMillion(price.outputPerMTokMicroUsd),
-        cached_input_per_million: perMillion(price.cachedInputPerMTokMicroUsd),
+        ...perMillion(price),
+        ...(flex !== undefined && { flex: perMillion(flex) }),
         currency: price.currency,
         effective_from: Math.floor(price.effectiveFrom.getTime() / 1000),
       },

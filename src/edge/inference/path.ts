@@ -14,19 +14,23 @@ import {
   type Authenticator,
   type Caller,
 } from '#edge/http/http.ts';
-import { admitCall } from './admit.ts';
+import { admitCall, type AdmitJob } from './admit.ts';
 import { ClientGoneError, readBody, type BodyLimits } from './body.ts';
 import { stopCall, type Call, type Grant } from './call.ts';
 import { chooseModel } from './choose-model.ts';
+import { dryRun } from './dry-run.ts';
 import { engineBody } from './engine-body.ts';
-import { upstreamBusy } from './engine-error.ts';
+import { keepAnswer } from './idempotent.ts';
 import { clientLeft, startExchange, type Ending, type ExchangeParts, type Stop } from './exchange.ts';
 import { readFields, type RequestFields } from './fields.ts';
+import { priorityLine, takeLease } from './lease.ts';
 import { refuseUnsupported } from './refused-fields.ts';
+import { endReuse, findEarlier, reuses, type ReuseParts, type ReuseRequest } from './reuse.ts';
 import type { Running } from './running.ts';
 import { finish } from './settle.ts';
+import { readSpendingWish } from './spending.ts';
 
-export interface PathParts extends ExchangeParts {
+export interface PathParts extends ExchangeParts, ReuseParts {
   readonly authenticator: Authenticator;
   readonly admission: Admission;
   readonly catalog: Catalog;
@@ -42,12 +46,18 @@ export interface PathParts extends ExchangeParts {
 /** THE request path: what happens to an inference request, in this order. Steps throw AppErrors to refuse. */
 async function follow(parts: PathParts, call: Call): Promise<Ending> {
   const caller = await authenticate(parts, call);
+  call.wish = readSpendingWish(call.incoming);
   const fields = readFields(await readBody(call.incoming, parts.limits), call.endpoint);
   const model = chooseModel(parts.catalog, fields.model, call.endpoint);
   call.model = model;
   refuseUnsupported(fields, model, parts.limits.choicesMax);
-  const price = requirePrice(parts, model);
+  const price = requirePrice(parts, model, fields);
   requireBooks(parts, call);
+  if (call.wish.dryRun) return rehearse(parts, call, { caller, fields, model, price });
+  call.fields = fields;
+  call.price = price;
+  const earlier = reuses(call, caller) ? await reuse(parts, call, { caller, fields, model }) : null;
+  if (earlier !== null) return earlier;
   const grant = await admit(parts, call, { caller, fields, model, price });
   await route(parts, call, model, fields);
   return relay(parts, call, { fields, model, price, grant });
@@ -55,7 +65,9 @@ async function follow(parts: PathParts, call: Call): Promise<Ending> {
 
 /** Serves one request from its headers to its last byte; never throws. */
 export async function serveInference(parts: PathParts, call: Call): Promise<void> {
-  call.answer.onGone(() => stopCall(call, clientLeft));
+  call.answer.onGone(() => {
+    if (!call.runsOn) stopCall(call, clientLeft);
+  });
   let ending: Ending;
   try {
     ending = await follow(parts, call);
@@ -63,7 +75,8 @@ export async function serveInference(parts: PathParts, call: Call): Promise<void
     ending = endingOf(call, error);
   }
   await showLimits(parts, call);
-  await finish(parts, call, ending);
+  if (call.reuse !== null) await keepAnswer(call, ending);
+  endReuse(parts, call, await finish(parts, call, ending));
   drainBody(call.incoming);
 }
 
@@ -72,6 +85,11 @@ function endingOf(call: Call, error: unknown): Ending {
   if (call.stopped !== null) return { ...nothing, ...call.stopped };
   if (error instanceof ClientGoneError) return { ...nothing, ...clientLeft };
   return { ...nothing, outcome: 'failed', error: toAppError(error) };
+}
+
+/** What an earlier request left for this one. */
+function reuse(parts: PathParts, call: Call, request: Omit<ReuseRequest, 'showLimits'>): Promise<Ending | null> {
+  return findEarlier(parts, call, { ...request, showLimits: () => showLimits(parts, call) });
 }
 
 /** Ends the path where something already wants the request to end. */
@@ -91,8 +109,8 @@ async function authenticate(parts: PathParts, call: Call): Promise<Caller> {
   return caller;
 }
 
-function requirePrice(parts: PathParts, model: Model): PriceVersion {
-  const price = parts.catalog.price(model.id);
+function requirePrice(parts: PathParts, model: Model, { serviceTier }: RequestFields): PriceVersion {
+  const price = parts.catalog.price(model.id, serviceTier);
   if (price === undefined) throw new AppError('pricing_unavailable');
   return price;
 }
@@ -108,13 +126,21 @@ interface Known {
   readonly price: PriceVersion;
 }
 
-async function admit(parts: PathParts, call: Call, known: Known & { readonly caller: Caller }): Promise<Grant> {
-  const { fields, model, price } = known;
-  const { requestId, endpoint } = call;
-  const key = keyRefOf(known.caller);
-  const grant = await admitCall(parts.admission, { requestId, key, endpoint, fields, model, price });
-  call.fields = fields;
-  call.price = price;
+type KnownCall = Known & { readonly caller: Caller };
+
+function admitJob({ requestId, endpoint, wish }: Call, { caller, fields, model, price }: KnownCall): AdmitJob {
+  return { requestId, key: keyRefOf(caller), endpoint, fields, model, price, maxCostPicoUsd: wish.maxCostPicoUsd };
+}
+
+/** What would happen, in the place of an answer; `call` learns nothing that would make it one of the books. */
+async function rehearse(parts: PathParts, call: Call, known: KnownCall): Promise<Ending> {
+  const last = await dryRun(parts.admission, parts.routing, admitJob(call, known));
+  const nothing = { usage: noUsage, usageSource: 'none', retry: false, unreachable: false } as const;
+  return { ...nothing, outcome: 'completed', error: null, last };
+}
+
+async function admit(parts: PathParts, call: Call, known: KnownCall): Promise<Grant> {
+  const grant = await admitCall(parts.admission, admitJob(call, known));
   call.grant = grant;
   call.admittedMs = parts.clock.monotonicMs();
   setLimitHeaders(call, limitHeaders(grant.view));
@@ -137,20 +163,11 @@ async function showLimits(parts: PathParts, call: Call): Promise<void> {
   setLimitHeaders(call, limitHeaders(view instanceof Promise ? await view : view));
 }
 
-/** Finds a replica; where the model is cold, waits for its start with signs of life on streams. */
+/** Finds a replica; where that takes a while, streams show signs of life. */
 async function route(parts: PathParts, call: Call, model: Model, fields: RequestFields): Promise<void> {
   throwIfStopped(call);
   if (fields.stream) call.answer.keepAlive();
-  call.lease = parts.routing.now(model);
-  if (call.lease === null) {
-    call.answer.setHeader('x-headgate-start', 'cold');
-    const waiting = new AbortController();
-    call.onStop = () => waiting.abort();
-    const result = await parts.routing.wait(model, waiting.signal);
-    call.onStop = null;
-    if (!result.ok) throw upstreamBusy(result.refusal.retryAfterSeconds, result.refusal.publicText);
-    call.lease = result.lease;
-  }
+  call.lease = await takeLease(parts.routing, call, model, fields);
   call.answer.setHeader('x-headgate-start', call.lease.cold ? 'cold' : 'warm');
   call.queuedMs = parts.clock.monotonicMs() - call.admittedMs;
 }
@@ -181,8 +198,9 @@ function exchangeOnce(parts: PathParts, call: Call, known: Known & { readonly gr
     prompts: fields.prompts,
     replica,
     body: engineBody(fields, { endpoint, replica, model: model.id, outputTokensMax: grant.outputTokensMax }),
-    headerLines: engineHeaders(call, replica.headerLines),
+    headerLines: engineHeaders(call, priorityLine(model, fields) + replica.headerLines),
     answer,
+    runsOn: call.runsOn,
     meter: fields.stream ? createStreamMeter({ ...fields, costText, rename }) : null,
     hold: grant.streamHold,
     costText,

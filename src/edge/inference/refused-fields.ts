@@ -21,6 +21,9 @@ export function refuseUnsupported(fields: RequestFields, model: Model, choicesMa
     throw refuse(field, `"${field}" is not supported for this model.`);
   }
   refuseEncoding(fields, allowed);
+  if (fields.serviceTier === 'flex' && model.engine.flexPricing === null) {
+    throw refuse('service_tier', 'The service tier "flex" is not offered for this model.');
+  }
   const limit = model.engine.nMax ?? choicesMax;
   if (fields.choices > limit) throw refuse('n', `"n" may be at most ${limit}.`);
   refuseRemoteMedia(fields, model.engine.mediaDomains);

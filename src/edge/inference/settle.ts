@@ -16,15 +16,18 @@ type FinishParts = Pick<PathParts, 'admission' | 'metering' | 'clock' | 'log' | 
 /**
  * The end of every request, however it ended; runs exactly once. What was admitted is written to the books first and
  * given back, and only then do the last bytes leave: a response that a client saw complete is always a billed one.
+ * @returns the end as the client was told of it
  */
-export async function finish(parts: FinishParts, call: Call, ending: Ending): Promise<void> {
+export async function finish(parts: FinishParts, call: Call, ending: Ending): Promise<Ending> {
   call.lease?.release();
+  call.seat?.done(ending.usage.inputTokens + ending.usage.outputTokens);
   let told = ending;
-  if (call.grant !== null) told = await settle(parts, call, call.grant, ending);
+  if (call.grant !== null || call.cacheHit) told = await settle(parts, call, ending);
   else countRefusal(parts, call, ending);
   call.leave?.();
   logEnd(parts, call, told);
   tell(call, told);
+  return told;
 }
 
 function tell(call: Call, { outcome, error, last }: Ending): void {
@@ -64,11 +67,17 @@ function billable(call: Call, ending: Ending): Pick<UsageRecord, 'usage' | 'usag
   return { usage, usageSource };
 }
 
-function recordOf(parts: FinishParts, call: Call, grant: Grant, ending: Ending): UsageRecord | null {
+/** In pico-dollars; what the cache answers holds nothing. */
+function heldOf(grant: Grant | null): bigint {
+  if (grant === null) return 0n;
+  return grant.streamHold?.heldPicoUsd ?? grant.heldMicroUsd * PICO_PER_MICRO;
+}
+
+function recordOf(parts: FinishParts, call: Call, ending: Ending): UsageRecord | null {
   const { caller, fields, model, price } = call;
   if (caller === null || fields === null || model === null || price === null) return null;
   const { usage, usageSource } = billable(call, ending);
-  const heldPicoUsd = grant.streamHold?.heldPicoUsd ?? grant.heldMicroUsd * PICO_PER_MICRO;
+  const heldPicoUsd = heldOf(call.grant);
   const fullPicoUsd = costOf(usage, price);
   const costPicoUsd = fullPicoUsd < heldPicoUsd ? fullPicoUsd : heldPicoUsd;
   return {
@@ -79,10 +88,11 @@ function recordOf(parts: FinishParts, call: Call, grant: Grant, ending: Ending):
     model: model.id,
     endpoint: call.endpoint,
     stream: fields.stream,
+    serviceTier: price.tier,
     status: statusOf(call, ending),
     outcome: ending.outcome,
     reason: ending.error?.code ?? null,
-    cacheHit: false,
+    cacheHit: call.cacheHit,
     usage,
     usageSource,
     costPicoUsd,
@@ -96,20 +106,23 @@ function recordOf(parts: FinishParts, call: Call, grant: Grant, ending: Ending):
 }
 
 /** Writes the record; the hold is given back when it is durable, even where the client is not made to wait so long. */
-async function settle(parts: FinishParts, call: Call, grant: Grant, ending: Ending): Promise<Ending> {
-  const record = recordOf(parts, call, grant, ending);
+async function settle(parts: FinishParts, call: Call, ending: Ending): Promise<Ending> {
+  const record = recordOf(parts, call, ending);
+  const giveBack = (used: Settlement): void => {
+    if (call.grant !== null) parts.admission.settle(call.requestId, used);
+  };
   if (record === null) {
-    parts.admission.settle(call.requestId, nothingUsed);
+    giveBack(nothingUsed);
     return ending;
   }
   const written = parts.metering.settle(record).then(
     () => {
       const tokens = record.usage.inputTokens + record.usage.outputTokens;
-      parts.admission.settle(record.id, { chargedPicoUsd: record.costPicoUsd, tokens });
+      giveBack({ chargedPicoUsd: record.costPicoUsd, tokens });
       return true;
     },
     () => {
-      parts.admission.settle(record.id, nothingUsed);
+      giveBack(nothingUsed);
       return false;
     },
   );

@@ -1,0 +1,1 @@
+CREATE UNIQUE INDEX "idempotency_keys_request_key" ON "idempotency_keys" USING btree ("request_id");

@@ -1,0 +1,234 @@
+import { createHash } from 'node:crypto';
+import { Cluster, Redis } from 'ioredis';
+import type { Log } from './log.ts';
+
+/**
+ * Redis as the gateway uses it: Lua scripts and messages. Nothing here waits long: a server that is away is an error at
+ * once, and one that does not answer is an error after `answerTimeoutMs`, after which the next calls fail at once until
+ * it answers again. `REDIS_URL` with `?cluster=1` names any node of a cluster.
+ */
+
+/** Redis cannot be asked at the moment. */
+export class RedisAwayError extends Error {
+  /** The command may have reached Redis: nobody knows whether it ran. */
+  readonly uncertain: boolean;
+
+  constructor(message: string, uncertain: boolean, cause?: unknown) {
+    super(message, cause === undefined ? undefined : { cause });
+    this.name = 'RedisAwayError';
+    this.uncertain = uncertain;
+  }
+}
+
+export interface RedisScript {
+  readonly lua: string;
+  readonly sha: string;
+}
+
+export function redisScript(lua: string): RedisScript {
+  return { lua, sha: createHash('sha1').update(lua).digest('hex') };
+}
+
+/** A flat reply of a script: whole numbers come as numbers, texts as strings. */
+export type RedisReply = readonly (string | number | null)[];
+
+export interface RedisStore {
+  /**
+   * Runs a script; all its keys must carry the same hash tag.
+   * @throws RedisAwayError
+   */
+  run(script: RedisScript, keys: readonly string[], args: readonly string[]): Promise<RedisReply>;
+  /** Runs one command. @throws RedisAwayError */
+  command(name: string, ...args: readonly string[]): Promise<unknown>;
+  /** Sends a message to who listens on a channel. @throws RedisAwayError */
+  publish(channel: string, message: string): Promise<void>;
+  /** Listens from now on, also after the connection was lost and found again. */
+  subscribe(channels: readonly string[], listener: (channel: string, message: string) => void): Promise<void>;
+  /** Called when the subscription stands again after a loss: messages may have been missed. */
+  onGap(listener: () => void): void;
+  close(): void;
+}
+
+type Client = Redis | Cluster;
+
+/** A call fails when it has seen this many ticks of the watch, so that a late event loop is not taken for a late Redis. */
+const tickMs = 50;
+const ticksMax = 4;
+export const answerTimeoutMs = tickMs * ticksMax;
+const probeEveryMs = 100;
+const reconnectMsMax = 500;
+const connectTimeoutMs = 2000;
+
+const reconnectMs = (times: number): number => Math.min(25 * 2 ** Math.min(times, 6), reconnectMsMax);
+
+/** @param isListener a listener's subscriptions may wait for the connection; calls never do */
+function openClient(url: string, isListener: boolean): Client {
+  const parsed = new URL(url);
+  const isCluster = parsed.searchParams.get('cluster') === '1';
+  parsed.searchParams.delete('cluster');
+  const common = { lazyConnect: true, enableOfflineQueue: isListener, enableAutoPipelining: false };
+  const perNode = { maxRetriesPerRequest: isListener ? null : 0, connectTimeout: connectTimeoutMs };
+  if (!isCluster) return new Redis(parsed.href, { ...common, ...perNode, retryStrategy: reconnectMs });
+  const { hostname: host, port, protocol, username, password } = parsed;
+  return new Cluster([{ host, port: port === '' ? 6379 : Number(port) }], {
+    ...common,
+    clusterRetryStrategy: reconnectMs,
+    redisOptions: {
+      ...perNode,
+      ...(protocol === 'rediss:' ? { tls: {} } : {}),
+      ...(username === '' ? {} : { username: decodeURIComponent(username) }),
+      ...(password === '' ? {} : { password: decodeURIComponent(password) }),
+    },
+  });
+}
+
+/** @throws RedisAwayError when Redis cannot be reached */
+export async function connectRedis(url: string, log: Log): Promise<RedisStore> {
+  const store = new Store(url, log);
+  await store.connect();
+  return store;
+}
+
+interface Waiting {
+  ticks: number;
+  readonly expire: () => void;
+}
+
+class Store implements RedisStore {
+  readonly #client: Client;
+  readonly #listener: Client;
+  readonly #log: Log;
+  readonly #waiting = new Set<Waiting>();
+  readonly #watch: NodeJS.Timeout;
+  readonly #gapListeners: (() => void)[] = [];
+  /** Since a call was not answered, until a probe is. */
+  #silent = false;
+  #probing = false;
+  #probeAtMs = 0;
+
+  constructor(url: string, log: Log) {
+    this.#log = log;
+    this.#client = openClient(url, false);
+    this.#listener = openClient(url, true);
+    for (const client of [this.#client, this.#listener]) {
+      client.on('error', (error: Error) => log.debug({ err: error }, 'Redis connection'));
+    }
+    this.#watch = setInterval(() => this.#tick(), tickMs).unref();
+  }
+
+  async connect(): Promise<void> {
+    try {
+      await Promise.all([this.#client.connect(), this.#listener.connect()]);
+    } catch (error) {
+      this.close();
+      throw new RedisAwayError('Redis cannot be reached', false, error);
+    }
+    let connected = true;
+    this.#listener.on('close', () => (connected = false));
+    this.#listener.on('ready', () => {
+      if (connected) return;
+      connected = true;
+      // Subscriptions are restored right after `ready`.
+      setImmediate(() => this.#gapListeners.forEach((listener) => listener()));
+    });
+  }
+
+  async run(script: RedisScript, keys: readonly string[], args: readonly string[]): Promise<RedisReply> {
+    const rest = [...keys, ...args];
+    try {
+      return (await this.#ask(() => this.#client.evalsha(script.sha, keys.length, ...rest))) as RedisReply;
+    } catch (error) {
+      if (!(error instanceof Error) || !error.message.includes('NOSCRIPT')) throw error;
+      return (await this.#ask(() => this.#client.eval(script.lua, keys.length, ...rest))) as RedisReply;
+    }
+  }
+
+  command(name: string, ...args: readonly string[]): Promise<unknown> {
+    return this.#ask(() => this.#client.call(name, ...args));
+  }
+
+  async publish(channel: string, message: string): Promise<void> {
+    await this.#ask(() => this.#client.publish(channel, message));
+  }
+
+  async subscribe(channels: readonly string[], listener: (channel: string, message: string) => void): Promise<void> {
+    this.#listener.on('message', listener);
+    await this.#listener.subscribe(...channels);
+  }
+
+  onGap(listener: () => void): void {
+    this.#gapListeners.push(listener);
+  }
+
+  close(): void {
+    clearInterval(this.#watch);
+    this.#client.disconnect();
+    this.#listener.disconnect();
+    for (const waiting of this.#waiting) waiting.expire();
+  }
+
+  #ask<T>(send: () => Promise<T>): Promise<T> {
+    if (this.#silent) return Promise.reject(new RedisAwayError('Redis does not answer', false));
+    if (this.#client.status !== 'ready') return Promise.reject(new RedisAwayError('Redis is away', false));
+    return new Promise<T>((resolve, reject) => {
+      const waiting: Waiting = {
+        ticks: 0,
+        expire: () => {
+          this.#waiting.delete(waiting);
+          reject(new RedisAwayError('Redis did not answer in time', true));
+        },
+      };
+      this.#waiting.add(waiting);
+      send().then(
+        (reply) => {
+          this.#waiting.delete(waiting);
+          resolve(reply);
+        },
+        (error: unknown) => {
+          this.#waiting.delete(waiting);
+          reject(asError(error));
+        },
+      );
+    });
+  }
+
+  /** Answers that have arrived are read before calls are given up: the poll phase comes between timers and immediates. */
+  #tick(): void {
+    if (this.#silent) this.#probe();
+    if (this.#waiting.size === 0) return;
+    setImmediate(() => {
+      for (const waiting of this.#waiting) {
+        waiting.ticks += 1;
+        if (waiting.ticks <= ticksMax) continue;
+        if (!this.#silent) this.#log.warn({}, 'Redis does not answer');
+        this.#silent = true;
+        waiting.expire();
+      }
+    });
+  }
+
+  #probe(): void {
+    if (this.#probing || performance.now() < this.#probeAtMs || this.#client.status !== 'ready') return;
+    this.#probing = true;
+    this.#probeAtMs = performance.now() + probeEveryMs;
+    const ended = (answers: boolean): void => {
+      this.#probing = false;
+      if (!answers || !this.#silent) return;
+      this.#silent = false;
+      this.#log.info({}, 'Redis answers again');
+    };
+    this.#client.ping().then(
+      () => ended(true),
+      () => ended(false),
+    );
+  }
+}
+
+/** What Redis itself says is passed on; everything else means that it could not be asked, or that its answer is lost. */
+function asError(error: unknown): Error {
+  if (!(error instanceof Error)) return new RedisAwayError(String(error), true);
+  if (error.name === 'ReplyError' && !/^(LOADING|CLUSTERDOWN|READONLY|MASTERDOWN|BUSY|TRYAGAIN)/.test(error.message)) {
+    return error;
+  }
+  return new RedisAwayError(error.message, true, error);
+}

@@ -1,0 +1,64 @@
+import { RateLimiterMemory, RateLimiterRedis, RateLimiterRes } from 'rate-limiter-flexible';
+import { redisScript, type RedisStore } from './redis.ts';
+
+/**
+ * Counts how often something with a name happens in a fixed window that its first time begins. With Redis all gateways
+ * count together; while Redis is away each counts for itself. Nothing here decides over money or the limits of a key.
+ */
+export interface Throttle {
+  /** Counts one more. */
+  hit(name: string): Promise<ThrottleCount>;
+}
+
+export interface ThrottleCount {
+  /** The limit was not reached before. */
+  readonly allowed: boolean;
+  readonly limit: number;
+  readonly remaining: number;
+  /** Milliseconds until the window ends. */
+  readonly resetMs: number;
+}
+
+export interface ThrottleOptions {
+  /** What is counted; names of different throttles never meet. */
+  readonly kind: string;
+  readonly limit: number;
+  readonly windowSeconds: number;
+  /** Null counts in this process's memory. */
+  readonly store: Pick<RedisStore, 'run'> | null;
+  /** What names in the store begin with. */
+  readonly prefix: string;
+}
+
+/** Counts and answers with the time left, in one step; the key goes away with its window. */
+const countScript = redisScript(`redis.call('SET', KEYS[1], 0, 'EX', ARGV[2], 'NX')
+local count = redis.call('INCRBY', KEYS[1], ARGV[1])
+return {count, redis.call('PTTL', KEYS[1])}`);
+
+export function createThrottle({ kind, limit, windowSeconds, store, prefix }: ThrottleOptions): Throttle {
+  const own = { keyPrefix: `${prefix}throttle:${kind}`, points: limit, duration: windowSeconds };
+  const memory = new RateLimiterMemory(own);
+  const storeClient = store === null ? null : clientOf(store);
+  const limiter =
+    storeClient === null ? memory : new RateLimiterRedis({ ...own, storeClient, insuranceLimiter: memory });
+  return {
+    async hit(name) {
+      try {
+        return countOf(await limiter.consume(name), limit, true);
+      } catch (refused) {
+        if (refused instanceof RateLimiterRes) return countOf(refused, limit, false);
+        throw refused;
+      }
+    },
+  };
+}
+
+/** The one command that the limiter sends, in the form in which it calls clients of ioredis. */
+function clientOf(store: Pick<RedisStore, 'run'>) {
+  return { rlflxIncr: ([key = '', ...args]: readonly string[]) => store.run(countScript, [key], args) };
+}
+
+function countOf(result: RateLimiterRes, limit: number, allowed: boolean): ThrottleCount {
+  const resetMs = Math.max(0, result.msBeforeNext);
+  return { allowed, limit, remaining: Math.max(0, result.remainingPoints), resetMs };
+}

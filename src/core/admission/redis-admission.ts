@@ -1,0 +1,246 @@
+import type { Clock } from '#base/clock.ts';
+import { AppError } from '#base/errors.ts';
+import type { Log } from '#base/log.ts';
+import { PICO_PER_MICRO } from '#base/money.ts';
+import { RedisAwayError, type RedisStore } from '#base/redis.ts';
+import {
+  monthStartMs,
+  nextMonthMs,
+  refuseByLimits,
+  viewLimits,
+  type KeyUse,
+  type LimitsView,
+} from '#core/limits/limits.ts';
+import type { Admission, AdmitRequest, AdmitResult, KeyRef, Settlement } from './admission.ts';
+import { RedisBooks, type Books } from './redis-books.ts';
+import { RedisLeases } from './redis-leases.ts';
+import { admitScript, extendScript, viewScript } from './redis-scripts.ts';
+import { ShortMemory, type Reply } from './short-memory.ts';
+
+export interface RedisAdmissionOptions {
+  readonly store: RedisStore;
+  /** What all names in Redis begin with: one for each database. */
+  readonly prefix: string;
+  readonly gatewayId: string;
+  readonly leaseMs: number;
+  readonly books: Books;
+  /** Has the other gateways call `register` for an organization; waits for them, but not for ever. */
+  readonly collect: (organizationId: string) => Promise<void>;
+  /** Which of these requests are in the books, and with what. */
+  readonly findSettled: (
+    organizationId: string,
+    requestIds: readonly string[],
+  ) => Promise<ReadonlyMap<string, Settlement>>;
+  /** Gateways that are alive, by the database's word. */
+  readonly liveGateways: () => Promise<ReadonlySet<string>>;
+  readonly clock: Clock;
+  readonly log: Log;
+}
+
+/** Admission of several gateways, in Redis. While Redis is away every request is `billing_unavailable`. */
+export interface RedisAdmission extends Admission {
+  /** Renews the leases of what runs here, and settles what could not be settled before; to be called every `renewMs`. */
+  renew(): Promise<void>;
+  readonly renewMs: number;
+  /** Settles or releases holds of gateways that are gone, by what the books say. */
+  sweep(): Promise<void>;
+  /** Puts what runs here for an organization into a memory that may have lost it. */
+  register(organizationId: string): Promise<void>;
+  /** The balance was changed by something else than a request: it is read anew. */
+  credited(organizationId: string): Promise<void>;
+  /** Nothing more is admitted for a key, by any gateway; also when Redis is away now. */
+  revoked(key: Pick<KeyRef, 'keyId' | 'organizationId'>): Promise<void>;
+  /** Settles what could not be settled before. */
+  close(): Promise<void>;
+}
+
+const attemptsMax = 20;
+const noView: LimitsView = { requests: null, tokens: null };
+const unavailable: AdmitResult = { ok: false, code: 'billing_unavailable' };
+
+export function createRedisAdmission(options: RedisAdmissionOptions): RedisAdmission {
+  return new SharedAdmission(options);
+}
+
+class SharedAdmission implements RedisAdmission {
+  readonly renewMs: number;
+  readonly #options: RedisAdmissionOptions;
+  readonly #memory: ShortMemory;
+  readonly #books: RedisBooks;
+  readonly #leases: RedisLeases;
+
+  constructor(options: RedisAdmissionOptions) {
+    const { store, prefix, clock, books } = options;
+    this.#options = options;
+    this.renewMs = Math.max(200, Math.floor(options.leaseMs / 3));
+    this.#memory = new ShortMemory(store, prefix, clock);
+    this.#leases = new RedisLeases({ ...options, memory: this.#memory });
+    const collect = async (organizationId: string): Promise<void> => {
+      await Promise.all([this.#leases.register(organizationId), options.collect(organizationId)]);
+    };
+    this.#books = new RedisBooks({ memory: this.#memory, books, collect });
+  }
+
+  admit(request: AdmitRequest): Promise<AdmitResult> {
+    return this.#admit(request, false);
+  }
+
+  check(request: AdmitRequest): Promise<AdmitResult> {
+    return this.#admit(request, true);
+  }
+
+  async extend(requestId: string, moreMicroUsd: bigint): Promise<bigint> {
+    const hold = this.#leases.find(requestId);
+    if (hold === undefined) return 0n;
+    const { wallet, money } = this.#memory.organization(hold.organizationId);
+    try {
+      for (let attempt = 1; attempt <= attemptsMax; attempt += 1) {
+        const reply = await this.#memory.run(extendScript, [wallet, money], [requestId, moreMicroUsd.toString()]);
+        if (reply.word === 'wallet') await this.#books.loadWallet(hold.organizationId);
+        else if (reply.word === 'gone') await this.#leases.register(hold.organizationId);
+        else {
+          const added = BigInt(reply.rest[0] ?? '0');
+          hold.heldMicroUsd += added;
+          return added;
+        }
+      }
+    } catch (error) {
+      this.#options.log.warn({ err: error, requestId }, 'a hold could not be extended');
+    }
+    return 0n;
+  }
+
+  settle(requestId: string, used: Settlement): void {
+    this.#leases.settle(requestId, used);
+  }
+
+  async view({ keyId, organizationId, limits }: KeyRef): Promise<LimitsView> {
+    const { use } = this.#memory.use(organizationId, keyId);
+    try {
+      const reply = await this.#memory.run(viewScript, [use], [text(limits.tokensPerMinute)]);
+      const { use: used, nowMs } = this.#useOf(reply);
+      return viewLimits(used, limits, nowMs);
+    } catch (error) {
+      if (error instanceof RedisAwayError) return noView;
+      throw error;
+    }
+  }
+
+  async heldMicroUsd(organizationId: string): Promise<bigint> {
+    try {
+      const { money } = this.#memory.organization(organizationId);
+      const held = await this.#memory.store.command('HGET', money, 'total');
+      return typeof held === 'string' ? BigInt(held) : 0n;
+    } catch (error) {
+      throw error instanceof RedisAwayError ? new AppError('billing_unavailable', { cause: error }) : error;
+    }
+  }
+
+  renew(): Promise<void> {
+    return this.#leases.renew();
+  }
+
+  sweep(): Promise<void> {
+    return this.#leases.sweep();
+  }
+
+  register(organizationId: string): Promise<void> {
+    return this.#leases.register(organizationId);
+  }
+
+  credited(organizationId: string): Promise<void> {
+    const { wallet, loading } = this.#memory.organization(organizationId);
+    return this.#leases.sure(() => this.#memory.store.command('DEL', wallet, loading));
+  }
+
+  revoked({ organizationId, keyId }: Pick<KeyRef, 'keyId' | 'organizationId'>): Promise<void> {
+    const { use } = this.#memory.use(organizationId, keyId);
+    return this.#leases.sure(() => this.#memory.store.command('HSET', use, 'a', '0'));
+  }
+
+  close(): Promise<void> {
+    return this.#leases.close();
+  }
+
+  async #admit(request: AdmitRequest, isDry: boolean): Promise<AdmitResult> {
+    try {
+      let monthMs = monthStartMs(this.#options.clock.now());
+      for (let attempt = 1; attempt <= attemptsMax; attempt += 1) {
+        const reply = await this.#ask(request, monthMs, isDry);
+        if (reply.word === 'clock') monthMs = monthStartMs(reply.nowMs);
+        else if (!(await this.#learn(request, monthMs, reply.word))) return this.#resultOf(request, reply, isDry);
+      }
+      throw new Error('what admission must know was lost faster than it could be read');
+    } catch (error) {
+      if (!isDry && error instanceof RedisAwayError && error.uncertain) this.#leases.undo(request);
+      if (!(error instanceof RedisAwayError)) this.#options.log.warn({ err: error }, 'admission failed');
+      return unavailable;
+    }
+  }
+
+  #ask(request: AdmitRequest, monthMs: number, isDry: boolean): Promise<Reply> {
+    const { organizationId, keyId, limits } = request;
+    const { wallet, holds, money, leases } = this.#memory.organization(organizationId);
+    const { use, slots } = this.#memory.use(organizationId, keyId);
+    return this.#memory.run(
+      admitScript,
+      [wallet, holds, money, leases, use, slots],
+      [
+        request.requestId,
+        request.neededMicroUsd.toString(),
+        request.wantedMicroUsd.toString(),
+        String(request.estimatedTokens),
+        text(limits.requestsPerMinute),
+        text(limits.maxConcurrency),
+        text(limits.tokensPerMinute),
+        text(limits.monthlyTokenLimit),
+        String(monthMs),
+        String(nextMonthMs(monthMs)),
+        String(this.#options.leaseMs),
+        this.#options.gatewayId,
+        keyId,
+        isDry ? '1' : '0',
+      ],
+    );
+  }
+
+  /** Reads what Redis says it does not know; false when it knows all. */
+  async #learn(request: AdmitRequest, monthMs: number, word: string): Promise<boolean> {
+    if (word === 'wallet') await this.#books.loadWallet(request.organizationId);
+    else if (word === 'month') await this.#books.loadMonth(request, monthMs);
+    else if (word === 'key') await this.#books.loadKey(request);
+    else return false;
+    return true;
+  }
+
+  #resultOf(request: AdmitRequest, reply: Reply, isDry: boolean): AdmitResult {
+    if (reply.word === 'revoked') return { ok: false, code: 'unauthorized' };
+    if (reply.word === 'insufficient_funds') {
+      const [micro = '0', pico = '0', held = '0'] = reply.rest;
+      const balancePicoUsd = BigInt(micro) * PICO_PER_MICRO + BigInt(pico);
+      return { ok: false, code: 'insufficient_funds', balancePicoUsd, heldMicroUsd: BigInt(held) };
+    }
+    const { use, nowMs } = this.#useOf(reply);
+    const { limits } = request;
+    const view = viewLimits(use, limits, nowMs);
+    if (reply.word === 'ok') {
+      const heldMicroUsd = BigInt(reply.rest[5] ?? '0');
+      if (!isDry) this.#leases.add(request, { heldMicroUsd, reservedTokens: reply.rest[6] ?? '0', reply });
+      return { ok: true, heldMicroUsd, view };
+    }
+    // The script decides, the rules say how long to wait: they are the same rules.
+    const refused = refuseByLimits(use, limits, request.estimatedTokens, nowMs);
+    if (refused?.code !== reply.word) throw new Error(`the rules of limits do not know why ${reply.word} refused`);
+    return { ok: false, ...refused, limits: view };
+  }
+
+  /** What a key has used, in the time of this machine's clock: Redis' may be another. */
+  #useOf({ rest, nowMs }: Reply): { readonly use: KeyUse; readonly nowMs: number } {
+    const [startMs = 0, requests = 0, tokens = 0, monthTokens = 0, running = 0] = rest.map(Number);
+    const hereMs = this.#options.clock.now();
+    const windowStartMs = startMs === 0 ? 0 : startMs + hereMs - nowMs;
+    return { use: { windowStartMs, requests, tokens, monthTokens, running }, nowMs: hereMs };
+  }
+}
+
+const text = (limit: number | null): string => (limit === null ? '' : String(limit));

@@ -1,0 +1,125 @@
+import { randomUUID } from 'node:crypto';
+import { PICO_PER_MICRO } from '#base/money.ts';
+import type { KeyRef } from './admission.ts';
+import { beginMonthScript, beginWalletScript, endMonthScript, endWalletScript } from './redis-scripts.ts';
+import type { Reply, ShortMemory } from './short-memory.ts';
+
+/** What the short memory asks of the books, each in one snapshot. */
+export interface Books {
+  /** The balance in pico-dollars, and which of these requests it has been charged for. */
+  readonly balanceWith: (
+    organizationId: string,
+    requestIds: readonly string[],
+  ) => Promise<{ balancePicoUsd: bigint; charged: readonly string[] }>;
+  /** Tokens of a key since a moment (milliseconds since the Unix epoch), and which of these requests are among them. */
+  readonly tokensWith: (
+    key: Pick<KeyRef, 'keyId' | 'organizationId'>,
+    sinceMs: number,
+    requestIds: readonly string[],
+  ) => Promise<{ tokens: number; counted: readonly string[] }>;
+  readonly isRevoked: (key: Pick<KeyRef, 'keyId' | 'organizationId'>) => Promise<boolean>;
+}
+
+export interface RedisBooksOptions {
+  readonly memory: ShortMemory;
+  readonly books: Books;
+  /** Has every gateway, this one included, put what it holds for an organization into a memory that lost it. */
+  readonly collect: (organizationId: string) => Promise<void>;
+}
+
+/** Beyond it a balance is not told apart: Lua compares numbers exactly up to 2^53. */
+const balanceMicroUsdMax = 4_000_000_000_000_000n;
+/** A balance is read anew after this long, so that what was booked past all gateways shows up. */
+const balanceTtlMs = 60_000;
+const attemptsMax = 50;
+
+/** Balance as the short memory keeps it: whole micro-dollars, rounded down, and pico-dollars beyond them. */
+export function splitBalance(picoUsd: bigint): { micro: string; pico: string } {
+  const capped = picoUsd > balanceMicroUsdMax * PICO_PER_MICRO ? balanceMicroUsdMax * PICO_PER_MICRO : picoUsd;
+  const pico = ((capped % PICO_PER_MICRO) + PICO_PER_MICRO) % PICO_PER_MICRO;
+  return { micro: ((capped - pico) / PICO_PER_MICRO).toString(), pico: pico.toString() };
+}
+
+/**
+ * Reads balances, months and revocations into Redis where it has none. What is settled while the books are read makes
+ * the reading void, and a charge that they have already is marked, so that its settlement does not take it again: the
+ * balance in Redis is exact whoever reads, settles and credits at the same time.
+ */
+export class RedisBooks {
+  readonly #options: RedisBooksOptions;
+  readonly #running = new Map<string, Promise<void>>();
+
+  constructor(options: RedisBooksOptions) {
+    this.#options = options;
+  }
+
+  loadWallet(organizationId: string): Promise<void> {
+    return this.#once(`wallet ${organizationId}`, () => this.#readWallet(organizationId));
+  }
+
+  loadMonth(key: KeyRef, monthMs: number): Promise<void> {
+    return this.#once(`month ${monthMs} ${key.keyId}`, () => this.#readMonth(key, monthMs));
+  }
+
+  loadKey(key: KeyRef): Promise<void> {
+    return this.#once(`key ${key.keyId}`, async () => {
+      const isRevoked = await this.#options.books.isRevoked(key);
+      const { use } = this.#options.memory.use(key.organizationId, key.keyId);
+      // A revocation that comes between is written without asking, and stays.
+      await this.#options.memory.store.command('HSETNX', use, 'a', isRevoked ? '0' : '1');
+    });
+  }
+
+  #once(name: string, read: () => Promise<void>): Promise<void> {
+    const running = this.#running.get(name);
+    if (running !== undefined) return running;
+    const started = read().finally(() => this.#running.delete(name));
+    this.#running.set(name, started);
+    return started;
+  }
+
+  async #readWallet(organizationId: string): Promise<void> {
+    const { memory, books, collect } = this.#options;
+    const { wallet, holds, loading, known } = memory.organization(organizationId);
+    const keys = [wallet, holds, loading, known];
+    await memory.store.command('ZADD', memory.index, String(Math.floor(await memory.nowMs())), organizationId);
+    let isCollected = false;
+    for (let attempt = 1; attempt <= attemptsMax; attempt += 1) {
+      const begun = await memory.run(beginWalletScript, keys, [randomUUID()]);
+      if (begun.word === 'there') return;
+      const { token, isKnown, requestIds } = readBegun(begun);
+      if (!isKnown && !isCollected) {
+        await collect(organizationId);
+        isCollected = true;
+        continue;
+      }
+      const { balancePicoUsd, charged } = await books.balanceWith(organizationId, requestIds);
+      const { micro, pico } = splitBalance(balancePicoUsd);
+      const ended = await memory.run(endWalletScript, keys, [token, micro, pico, String(balanceTtlMs), ...charged]);
+      if (ended.word !== 'again') return;
+    }
+    throw new Error('a balance was settled on faster than it could be read');
+  }
+
+  async #readMonth(key: KeyRef, monthMs: number): Promise<void> {
+    const { memory, books } = this.#options;
+    const { use, monthLoading } = memory.use(key.organizationId, key.keyId);
+    const keys = [use, memory.organization(key.organizationId).holds, monthLoading];
+    const limit = String(key.limits.monthlyTokenLimit ?? 0);
+    for (let attempt = 1; attempt <= attemptsMax; attempt += 1) {
+      const begun = await memory.run(beginMonthScript, keys, [randomUUID(), String(monthMs), key.keyId]);
+      if (begun.word === 'there') return;
+      const { token, requestIds } = readBegun(begun);
+      const { tokens, counted } = await books.tokensWith(key, monthMs, requestIds);
+      const args = [token, String(monthMs), key.keyId, String(tokens), limit, ...counted];
+      const ended = await memory.run(endMonthScript, keys, args);
+      if (ended.word !== 'again') return;
+    }
+    throw new Error('a month was settled on faster than it could be read');
+  }
+}
+
+function readBegun({ rest }: Reply): { token: string; isKnown: boolean; requestIds: readonly string[] } {
+  const [token = '', known, ...requestIds] = rest;
+  return { token, isKnown: known === '1', requestIds };
+}

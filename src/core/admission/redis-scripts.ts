@@ -1,0 +1,318 @@
+import { redisScript } from '#base/redis.ts';
+
+/**
+ * What runs inside Redis. Every script is all or nothing, takes Redis' TIME as the clock, and has as its first argument
+ * the moment (Redis' own, in milliseconds) after which its caller has been answered otherwise: it then does nothing and
+ * says `late`. The second entry of every reply is Redis' time.
+ *
+ * Money is whole micro-dollars as decimal strings, changed by HINCRBY alone; `tonumber` only compares, which is exact up
+ * to 2^53, and balances are kept below that. What a balance has beyond whole micro-dollars stands beside it as a number
+ * of pico-dollars below a million.
+ *
+ * Keys, all of one organization under one hash tag:
+ *   wallet   hash   b: micro-dollars, r: pico-dollars beyond them; missing: the books must be asked
+ *   holds    hash   request → "key gateway estimate reserved window limit"; request:w → 1 when the balance has its charge;
+ *                   request:m → "month reserved" when the month's count has its reservation
+ *   money    hash   request → micro-dollars held; total → their sum
+ *   leases   zset   request → when its gateway must have renewed it
+ *   use      hash   of a key: s window's start, n requests, t tokens, m tokens of the month mm, a: 1 active, 0 revoked
+ *   slots    zset   of a key: request → when its slot comes back by itself
+ *   loading  string token of whoever reads the books now; gone when what is read may be outdated
+ */
+
+const prelude = `
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+if now > tonumber(ARGV[1]) then return {'late', now} end
+local function text(number) return string.format('%.0f', number) end
+`;
+
+/** The limits' rules of core/limits, word by word: see rollWindow there. */
+const windows = `
+local function roll(s, n, t, limit)
+  if s == 0 then return s, n, t end
+  local gone = math.floor((now - s) / 60000)
+  if gone < 1 then return s, n, t end
+  t = math.max(0, t - gone * (limit or t))
+  if t > 0 then return s + gone * 60000, 0, t end
+  return 0, 0, 0
+end
+`;
+
+/** Nothing of a key outlives this, unless it is used: longer than a month. */
+const useTtlMs = 35 * 24 * 3_600_000;
+const loadingTtlMs = 60_000;
+const knownTtlMs = 24 * 3_600_000;
+
+/**
+ * KEYS wallet holds money leases use slots
+ * ARGV deadline request needed wanted estimate requestsPerMinute maxConcurrency tokensPerMinute monthlyTokens
+ *      month nextMonth leaseMs gateway key dry
+ */
+export const admitScript = redisScript(`${prelude}${windows}
+local estimate = tonumber(ARGV[5])
+local rpm, most, tpm, monthly = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
+local use = redis.call('HMGET', KEYS[5], 's', 'n', 't', 'm', 'mm', 'a')
+if use[6] == '0' then return {'revoked', now} end
+if not use[6] then return {'key', now} end
+local wallet = redis.call('HMGET', KEYS[1], 'b', 'r')
+if not wallet[1] then return {'wallet', now} end
+if now < tonumber(ARGV[10]) or now >= tonumber(ARGV[11]) then return {'clock', now} end
+local counted = use[5] == ARGV[10]
+if monthly and not counted then return {'month', now} end
+
+local s, n, t = roll(tonumber(use[1] or 0), tonumber(use[2] or 0), tonumber(use[3] or 0), tpm)
+local m = counted and tonumber(use[4] or 0) or 0
+local running = redis.call('ZCOUNT', KEYS[6], '(' .. text(now), '+inf')
+local held = redis.call('HGET', KEYS[3], 'total') or '0'
+local balance = tonumber(wallet[1])
+local available = balance - tonumber(held)
+if not (balance > 0 or (balance == 0 and tonumber(wallet[2]) > 0)) or available < tonumber(ARGV[3]) then
+  return {'insufficient_funds', now, wallet[1], wallet[2], held}
+end
+
+local function reserve(limit) if limit then return math.min(estimate, limit) end return 0 end
+local why
+if monthly and m + reserve(monthly) > monthly then why = 'monthly_quota_exceeded'
+elseif rpm and n >= rpm then why = 'rate_limit_exceeded'
+elseif tpm and t + reserve(tpm) > tpm then why = 'tokens_limit_exceeded'
+elseif most and running >= most then why = 'concurrency_limit_exceeded' end
+if why then return {why, now, text(s), text(n), text(t), text(m), text(running)} end
+
+local hold = ARGV[4]
+if available < tonumber(hold) then hold = text(available) end
+if ARGV[15] == '1' then return {'ok', now, text(s), text(n), text(t), text(m), text(running), hold, '0'} end
+if n == 0 then s = now end
+n = n + 1
+local reserved = reserve(tpm)
+t = t + reserved
+redis.call('HSET', KEYS[5], 's', text(s), 'n', text(n), 't', text(t))
+redis.call('PEXPIRE', KEYS[5], ${useTtlMs})
+local note = table.concat({ARGV[14], ARGV[13], text(estimate), text(reserved), text(s), tpm and text(tpm) or '-'}, ' ')
+redis.call('HSET', KEYS[2], ARGV[2], note)
+if counted then
+  m = m + reserve(monthly)
+  redis.call('HSET', KEYS[5], 'm', text(m))
+  redis.call('HSET', KEYS[2], ARGV[2] .. ':m', ARGV[10] .. ' ' .. text(reserve(monthly)))
+end
+redis.call('HSET', KEYS[3], ARGV[2], hold)
+redis.call('HINCRBY', KEYS[3], 'total', hold)
+local ends = text(now + tonumber(ARGV[12]))
+redis.call('ZADD', KEYS[4], ends, ARGV[2])
+redis.call('ZREMRANGEBYSCORE', KEYS[6], '-inf', text(now))
+redis.call('ZADD', KEYS[6], ends, ARGV[2])
+redis.call('PEXPIRE', KEYS[6], ${knownTtlMs})
+return {'ok', now, text(s), text(n), text(t), text(m), text(running + 1), hold, text(reserved)}
+`);
+
+/** KEYS use slots · ARGV deadline tokensPerMinute */
+export const viewScript = redisScript(`${prelude}${windows}
+local use = redis.call('HMGET', KEYS[1], 's', 'n', 't')
+local s, n, t = roll(tonumber(use[1] or 0), tonumber(use[2] or 0), tonumber(use[3] or 0), tonumber(ARGV[2]))
+return {'ok', now, text(s), text(n), text(t), '0', '0'}
+`);
+
+/** KEYS wallet money · ARGV deadline request more. Says what was added. */
+export const extendScript = redisScript(`${prelude}
+if redis.call('HEXISTS', KEYS[2], ARGV[2]) == 0 then return {'gone', now} end
+local balance = redis.call('HGET', KEYS[1], 'b')
+if not balance then return {'wallet', now} end
+local available = tonumber(balance) - tonumber(redis.call('HGET', KEYS[2], 'total') or '0')
+if available <= 0 then return {'ok', now, '0'} end
+local more = ARGV[3]
+if available < tonumber(more) then more = text(available) end
+redis.call('HINCRBY', KEYS[2], ARGV[2], more)
+redis.call('HINCRBY', KEYS[2], 'total', more)
+return {'ok', now, more}
+`);
+
+/**
+ * KEYS wallet holds money leases use slots loading monthLoading
+ * ARGV deadline request chargedMicro chargedPico tokens how
+ * `how`: `settle`; `undo` for an admission that nobody was told of, which takes its request back as well; `sweep`, which
+ * leaves everything as it is when there is no such hold. Otherwise a charge without a hold means that this memory has
+ * lost something: it forgets the balance and the month, so that the books are asked again.
+ */
+export const settleScript = redisScript(`${prelude}${windows}
+local id, how = ARGV[2], ARGV[6]
+local note = redis.call('HGET', KEYS[2], id)
+if not note then
+  if how == 'settle' then
+    redis.call('DEL', KEYS[1], KEYS[7], KEYS[8])
+    redis.call('HDEL', KEYS[5], 'mm')
+  end
+  return {'gone', now}
+end
+local billed = redis.call('HGET', KEYS[2], id .. ':w')
+local month = redis.call('HGET', KEYS[2], id .. ':m')
+local held = redis.call('HGET', KEYS[3], id)
+redis.call('HDEL', KEYS[2], id, id .. ':w', id .. ':m')
+redis.call('HDEL', KEYS[3], id)
+if held and held ~= '0' then redis.call('HINCRBY', KEYS[3], 'total', '-' .. held) end
+redis.call('ZREM', KEYS[4], id)
+redis.call('ZREM', KEYS[6], id)
+redis.call('DEL', KEYS[7], KEYS[8])
+
+if not billed and redis.call('EXISTS', KEYS[1]) == 1 then
+  if ARGV[3] ~= '0' then redis.call('HINCRBY', KEYS[1], 'b', '-' .. ARGV[3]) end
+  local rest = tonumber(redis.call('HGET', KEYS[1], 'r')) - tonumber(ARGV[4])
+  if rest < 0 then
+    rest = rest + 1000000
+    redis.call('HINCRBY', KEYS[1], 'b', '-1')
+  end
+  redis.call('HSET', KEYS[1], 'r', text(rest))
+end
+
+local reserved, began, limit = string.match(note, '^%S+ %S+ %S+ (%S+) (%S+) (%S+)$')
+local use = redis.call('HMGET', KEYS[5], 's', 'n', 't', 'm', 'mm')
+local tokens = tonumber(ARGV[5])
+local s, n, t = roll(tonumber(use[1] or 0), tonumber(use[2] or 0), tonumber(use[3] or 0), tonumber(limit))
+local same = s == tonumber(began)
+if limit ~= '-' then
+  local beyond = tokens - tonumber(reserved)
+  if beyond > 0 or same then t = math.max(0, t + beyond) end
+  if s == 0 and t > 0 then s = now end
+end
+if how == 'undo' and same and n > 0 then n = n - 1 end
+redis.call('HSET', KEYS[5], 's', text(s), 'n', text(n), 't', text(t))
+redis.call('PEXPIRE', KEYS[5], ${useTtlMs})
+if month then
+  local of, taken = string.match(month, '^(%S+) (%S+)$')
+  if of == use[5] then
+    redis.call('HSET', KEYS[5], 'm', text(math.max(0, tonumber(use[4] or 0) + tokens - tonumber(taken))))
+  end
+end
+return {'ok', now}
+`);
+
+/** KEYS holds leases slots · ARGV deadline leaseMs request… Says which requests it does not know. */
+export const renewScript = redisScript(`${prelude}
+local ends = text(now + tonumber(ARGV[2]))
+local reply = {'ok', now}
+for index = 3, #ARGV do
+  local id = ARGV[index]
+  if redis.call('HEXISTS', KEYS[1], id) == 1 then
+    redis.call('ZADD', KEYS[2], ends, id)
+    redis.call('ZADD', KEYS[3], ends, id)
+  else
+    table.insert(reply, id)
+  end
+end
+return reply
+`);
+
+/**
+ * Puts what a gateway has running into a memory that has lost it. What was read of the books meanwhile is outdated.
+ * KEYS wallet holds money leases slots loading monthLoading use · ARGV deadline leaseMs (request note micro)…
+ */
+export const registerScript = redisScript(`${prelude}
+local ends = text(now + tonumber(ARGV[2]))
+local added = 0
+for index = 3, #ARGV, 3 do
+  local id = ARGV[index]
+  if redis.call('HSETNX', KEYS[2], id, ARGV[index + 1]) == 1 then
+    added = added + 1
+    redis.call('HSET', KEYS[3], id, ARGV[index + 2])
+    redis.call('HINCRBY', KEYS[3], 'total', ARGV[index + 2])
+    redis.call('ZADD', KEYS[4], ends, id)
+    redis.call('ZADD', KEYS[5], ends, id)
+  end
+end
+if added > 0 then
+  redis.call('DEL', KEYS[1], KEYS[6], KEYS[7])
+  redis.call('HDEL', KEYS[8], 'mm')
+end
+return {'ok', now, added}
+`);
+
+const requestsHeld = `
+local function held(of)
+  local found = {}
+  local all = redis.call('HGETALL', KEYS[2])
+  for index = 1, #all, 2 do
+    local key = string.match(all[index + 1], '^(%S+) %S+ %S+ %S+ %S+ %S+$')
+    if key and not string.find(all[index], ':', 1, true) and (of == nil or key == of) then
+      table.insert(found, all[index])
+    end
+  end
+  return found
+end
+local function token()
+  local running = redis.call('GET', KEYS[3])
+  if running then return running end
+  redis.call('SET', KEYS[3], ARGV[2], 'PX', ${loadingTtlMs})
+  return ARGV[2]
+end
+`;
+
+/**
+ * Before the books are asked for a balance: whoever reads at the same time shares a token, and every settlement,
+ * credit or registration takes it away. KEYS wallet holds loading known · ARGV deadline token
+ * Reply: begin, now, token, whether this memory knows the organization's holds, held requests…
+ */
+export const beginWalletScript = redisScript(`${prelude}${requestsHeld}
+if redis.call('EXISTS', KEYS[1]) == 1 then return {'there', now} end
+local reply = {'begin', now, token(), redis.call('EXISTS', KEYS[4])}
+for _, id in ipairs(held(nil)) do table.insert(reply, id) end
+return reply
+`);
+
+/** KEYS wallet holds loading known · ARGV deadline token micro pico ttlMs (request whose charge the balance has)… */
+export const endWalletScript = redisScript(`${prelude}
+if redis.call('EXISTS', KEYS[1]) == 1 then return {'there', now} end
+if redis.call('GET', KEYS[3]) ~= ARGV[2] then return {'again', now} end
+for index = 6, #ARGV do
+  if redis.call('HEXISTS', KEYS[2], ARGV[index]) == 1 then redis.call('HSET', KEYS[2], ARGV[index] .. ':w', '1') end
+end
+redis.call('HSET', KEYS[1], 'b', ARGV[3], 'r', ARGV[4])
+redis.call('PEXPIRE', KEYS[1], ARGV[5])
+redis.call('SET', KEYS[4], '1', 'PX', ${knownTtlMs})
+redis.call('DEL', KEYS[3])
+return {'ok', now}
+`);
+
+/** The same for a key's month. KEYS use holds monthLoading · ARGV deadline token month key */
+export const beginMonthScript = redisScript(`${prelude}${requestsHeld}
+if redis.call('HGET', KEYS[1], 'mm') == ARGV[3] then return {'there', now} end
+local reply = {'begin', now, token(), 1}
+for _, id in ipairs(held(ARGV[4])) do table.insert(reply, id) end
+return reply
+`);
+
+/** KEYS use holds monthLoading · ARGV deadline token month key tokens limit (request that the count has)… */
+export const endMonthScript = redisScript(`${prelude}${requestsHeld}
+if redis.call('HGET', KEYS[1], 'mm') == ARGV[3] then return {'there', now} end
+if redis.call('GET', KEYS[3]) ~= ARGV[2] then return {'again', now} end
+local counted = {}
+for index = 7, #ARGV do counted[ARGV[index]] = true end
+local sum = tonumber(ARGV[5])
+for _, id in ipairs(held(ARGV[4])) do
+  if counted[id] then
+    redis.call('HDEL', KEYS[2], id .. ':m')
+  else
+    local estimate = string.match(redis.call('HGET', KEYS[2], id), '^%S+ %S+ (%S+)')
+    local reserved = math.min(tonumber(estimate), tonumber(ARGV[6]))
+    sum = sum + reserved
+    redis.call('HSET', KEYS[2], id .. ':m', ARGV[3] .. ' ' .. text(reserved))
+  end
+end
+redis.call('HSET', KEYS[1], 'm', text(sum), 'mm', ARGV[3])
+redis.call('PEXPIRE', KEYS[1], ${useTtlMs})
+redis.call('DEL', KEYS[3])
+return {'ok', now}
+`);
+
+/** What no gateway has renewed in time. KEYS leases holds · ARGV deadline most · Reply: request, note, … */
+export const expiredScript = redisScript(`${prelude}
+local reply = {'ok', now}
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', text(now), 'LIMIT', 0, tonumber(ARGV[2]))) do
+  local note = redis.call('HGET', KEYS[2], id)
+  if note then
+    table.insert(reply, id)
+    table.insert(reply, note)
+  else
+    redis.call('ZREM', KEYS[1], id)
+  end
+end
+return reply
+`);

@@ -1,0 +1,114 @@
+import type { Clock } from '#base/clock.ts';
+import { answerTimeoutMs, RedisAwayError, type RedisReply, type RedisScript, type RedisStore } from '#base/redis.ts';
+
+/** The names of what Redis keeps of one organization, and of one key; see redis-scripts.ts for what is in them. */
+export interface OrganizationKeys {
+  readonly wallet: string;
+  readonly holds: string;
+  readonly money: string;
+  readonly leases: string;
+  readonly loading: string;
+  readonly known: string;
+}
+
+export interface UseKeys {
+  readonly use: string;
+  readonly slots: string;
+  readonly monthLoading: string;
+}
+
+/** A script's reply: its first word, Redis' time, and the rest as text. */
+export interface Reply {
+  readonly word: string;
+  readonly nowMs: number;
+  readonly rest: readonly string[];
+}
+
+/** Samples of Redis' clock are taken as good for this long, then the next one is, whatever it took. */
+const sampleGoodForMs = 10_000;
+const lateAttemptsMax = 3;
+
+/** Runs scripts with the deadline that every one of them carries, in Redis' own time. */
+export class ShortMemory {
+  readonly store: RedisStore;
+  readonly #prefix: string;
+  readonly #clock: Clock;
+  /** Redis' clock less the monotonic one here, at most by the way of one call too much. */
+  #offsetMs: number | null = null;
+  #sampleMs = 0;
+  #sampledAtMs = 0;
+
+  /** @param prefix what all names in Redis begin with */
+  constructor(store: RedisStore, prefix: string, clock: Clock) {
+    this.store = store;
+    this.#prefix = prefix;
+    this.#clock = clock;
+  }
+
+  /** Organizations that this memory was asked about, by when their balance was read last. Not in any hash tag. */
+  get index(): string {
+    return `${this.#prefix}:organizations`;
+  }
+
+  organization(organizationId: string): OrganizationKeys {
+    const base = `${this.#prefix}:{${organizationId}}`;
+    return {
+      wallet: `${base}:wallet`,
+      holds: `${base}:holds`,
+      money: `${base}:money`,
+      leases: `${base}:leases`,
+      loading: `${base}:loading`,
+      known: `${base}:known`,
+    };
+  }
+
+  use(organizationId: string, keyId: string): UseKeys {
+    const base = `${this.#prefix}:{${organizationId}}:${keyId}`;
+    return { use: `${base}:use`, slots: `${base}:slots`, monthLoading: `${base}:loading` };
+  }
+
+  /**
+   * Runs a script; one that Redis found to be late did nothing, so it is sent again while its caller still waits.
+   * @throws RedisAwayError
+   */
+  async run(script: RedisScript, keys: readonly string[], args: readonly string[]): Promise<Reply> {
+    for (let attempt = 1; ; attempt += 1) {
+      const reply = await this.#once(script, keys, args);
+      if (reply.word !== 'late') return reply;
+      if (attempt === lateAttemptsMax) throw new RedisAwayError('Redis is late', false);
+    }
+  }
+
+  /** What Redis' clock says now, as far as it is known. */
+  async nowMs(): Promise<number> {
+    return this.#clock.monotonicMs() + (this.#offsetMs ?? (await this.#readClock()));
+  }
+
+  async #once(script: RedisScript, keys: readonly string[], args: readonly string[]): Promise<Reply> {
+    const offsetMs = this.#offsetMs ?? (await this.#readClock());
+    const sentMs = this.#clock.monotonicMs();
+    const deadlineMs = Math.ceil(sentMs + offsetMs + answerTimeoutMs);
+    const reply: RedisReply = await this.store.run(script, keys, [String(deadlineMs), ...args]);
+    const [word, nowMs, ...rest] = reply;
+    this.#sample(sentMs, Number(nowMs));
+    return { word: String(word), nowMs: Number(nowMs), rest: rest.map((entry) => String(entry ?? '')) };
+  }
+
+  async #readClock(): Promise<number> {
+    const sentMs = this.#clock.monotonicMs();
+    const [seconds, micros] = (await this.store.command('TIME')) as [string, string];
+    const nowMs = Number(seconds) * 1000 + Math.floor(Number(micros) / 1000);
+    this.#sample(sentMs, nowMs);
+    return nowMs - sentMs;
+  }
+
+  #sample(sentMs: number, redisNowMs: number): void {
+    const atMs = this.#clock.monotonicMs();
+    const tookMs = atMs - sentMs;
+    const isOld = atMs - this.#sampledAtMs > sampleGoodForMs;
+    if (this.#offsetMs !== null && !isOld && tookMs > this.#sampleMs) return;
+    this.#offsetMs = redisNowMs - sentMs;
+    this.#sampleMs = tookMs;
+    this.#sampledAtMs = atMs;
+  }
+}

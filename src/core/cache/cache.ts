@@ -1,0 +1,123 @@
+import type { Log } from '#base/log.ts';
+import type { CacheEntryRef, CacheStore } from './store.ts';
+
+/**
+ * The response cache: complete answers, kept for requests of the same meaning. Of identical requests that run at once
+ * one goes to the engine and the others wait for it. Answers are kept in the form of a JSON answer, whatever way they
+ * came; `makeFrames` turns one into a stream and `mergeFrames` a stream into one.
+ */
+export interface ResponseCache {
+  /**
+   * The answer that is kept, or a turn to make it. Waits while another request of this process makes the same answer.
+   */
+  take(entry: CacheEntryRef, wait: CacheWait): Promise<CacheTake>;
+}
+
+export interface CacheWait {
+  /** Ends the waiting; then the result is a turn, and the caller is expected to give up. */
+  readonly signal: AbortSignal;
+  /** Called when there is something to wait for. */
+  readonly onWait: () => void;
+}
+
+export type CacheTake =
+  | { readonly kind: 'hit'; readonly text: string }
+  | { readonly kind: 'miss'; readonly turn: CacheTurn };
+
+/** How a turn ended for those who wait: with the answer, with a try for the next of them, or with one for each. */
+export type TurnEnd = { readonly answer: string } | 'next' | 'each';
+
+export interface CacheTurn {
+  /** Must be called once, however the request ended; later calls do nothing. The answer is JSON as latin1. */
+  end(result: TurnEnd): void;
+}
+
+export interface ResponseCacheOptions {
+  readonly store: CacheStore;
+  /** An answer larger than this is not kept. */
+  readonly answerBytesMax: number;
+  readonly log: Log;
+}
+
+export function createResponseCache(options: ResponseCacheOptions): ResponseCache {
+  return new AnswerCache(options);
+}
+
+class AnswerCache implements ResponseCache {
+  readonly #options: ResponseCacheOptions;
+  /** What is being made now. */
+  readonly #turns = new Map<string, Promise<TurnEnd>>();
+
+  constructor(options: ResponseCacheOptions) {
+    this.#options = options;
+  }
+
+  async take(entry: CacheEntryRef, { signal, onWait }: CacheWait): Promise<CacheTake> {
+    for (;;) {
+      const running = this.#turns.get(entry.key);
+      if (running === undefined) return this.#lead(entry);
+      onWait();
+      const ended = await Promise.race([running, aborted(signal)]);
+      if (ended === 'each') return { kind: 'miss', turn: { end: (result) => this.#keep(entry, result) } };
+      if (ended !== 'next') return { kind: 'hit', text: ended.answer };
+    }
+  }
+
+  async #lead(entry: CacheEntryRef): Promise<CacheTake> {
+    let conclude: ((result: TurnEnd) => void) | null = null;
+    const turn = new Promise<TurnEnd>((resolve) => {
+      conclude = resolve;
+    });
+    this.#turns.set(entry.key, turn);
+    const end = (result: TurnEnd): void => {
+      if (conclude === null) return;
+      const resolve = conclude;
+      conclude = null;
+      this.#turns.delete(entry.key);
+      resolve(result);
+    };
+    const kept = await this.#read(entry);
+    if (kept !== null) {
+      end({ answer: kept });
+      return { kind: 'hit', text: kept };
+    }
+    return {
+      kind: 'miss',
+      turn: {
+        end: (result) => {
+          if (conclude !== null) this.#keep(entry, result);
+          end(result);
+        },
+      },
+    };
+  }
+
+  async #read(entry: CacheEntryRef): Promise<string | null> {
+    try {
+      return (await this.#options.store.get(entry))?.toString('latin1') ?? null;
+    } catch (error) {
+      this.#options.log.warn({ err: error }, 'the response cache cannot be read');
+      return null;
+    }
+  }
+
+  #keep(entry: CacheEntryRef, result: TurnEnd): void {
+    const { store, answerBytesMax } = this.#options;
+    if (typeof result === 'string' || result.answer.length > answerBytesMax) return;
+    void store.set(entry, Buffer.from(result.answer, 'latin1'));
+  }
+}
+
+function aborted(signal: AbortSignal): Promise<'each'> {
+  return new Promise((resolve) => {
+    if (signal.aborted) resolve('each');
+    else signal.addEventListener('abort', () => resolve('each'), { once: true });
+  });
+}
+
+export { makeFrames, type FrameOptions } from './make-frames.ts';
+export { mergeFrames, plainAnswer } from './merge-frames.ts';
+export { createMemoryStore } from './memory-store.ts';
+export { createRedisStore } from './redis-store.ts';
+export { requestKey, type RequestIdentity } from './request-key.ts';
+export type { CacheBounds, CacheEntryRef, CacheStore } from './store.ts';

@@ -1,0 +1,65 @@
+export interface FrameOptions {
+  /** The final chunk with the usage is asked for. */
+  readonly wantsUsage: boolean;
+  /** Usage on every chunk is asked for; all of an answer comes at once, so all of them say the same. */
+  readonly wantsRunningUsage: boolean;
+  /** Text of `usage.cost`, null where it was not asked for. */
+  readonly costText: string | null;
+}
+
+type Members = Readonly<Record<string, unknown>>;
+
+const membersOf = (value: unknown): Members => (typeof value === 'object' && value !== null ? (value as Members) : {});
+const listOf = (value: unknown): readonly unknown[] => (Array.isArray(value) ? (value as unknown[]) : []);
+
+const withoutNulls = (members: Members): Members =>
+  Object.fromEntries(Object.entries(members).filter(([, value]) => value !== null));
+
+/** The chunks of one choice of a chat: who speaks, its thoughts, what it says or calls, and why it ended. */
+function chatChunks({ index, message, finish_reason: finishReason, logprobs, ...rest }: Members): Members[] {
+  const { role, reasoning, tool_calls: toolCalls, ...said } = withoutNulls(membersOf(message));
+  const chunk = (delta: Members, more: Members = {}): Members => ({
+    index,
+    delta,
+    logprobs: null,
+    finish_reason: null,
+    ...more,
+  });
+  const calls = listOf(toolCalls).map((call, at) => ({ index: at, ...membersOf(call) }));
+  const delta = calls.length === 0 ? said : { ...said, tool_calls: calls };
+  const hasLogprobs = logprobs !== null && logprobs !== undefined;
+  const isSilent = Object.keys(said).length === 0 || (Object.keys(said).length === 1 && said['content'] === '');
+  return [
+    chunk({ role: role ?? 'assistant', content: '' }),
+    ...(typeof reasoning === 'string' && reasoning !== '' ? [chunk({ reasoning })] : []),
+    ...(isSilent && calls.length === 0 && !hasLogprobs ? [] : [chunk(delta, { logprobs: logprobs ?? null })]),
+    chunk({}, { finish_reason: finishReason, ...withoutNulls(rest) }),
+  ];
+}
+
+/**
+ * A JSON answer as the stream that a client asked for.
+ * @param text JSON of a chat or text completion as latin1
+ * @returns frames as latin1, without the end mark
+ */
+export function makeFrames(text: string, options: FrameOptions): string {
+  const {
+    choices,
+    usage,
+    object,
+    id,
+    created,
+    model,
+    system_fingerprint: fingerprint,
+  } = membersOf(JSON.parse(Buffer.from(text, 'latin1').toString('utf8')));
+  const isChat = object === 'chat.completion';
+  const head = { id, object: isChat ? 'chat.completion.chunk' : object, created, model };
+  const counted = options.costText === null ? usage : { ...membersOf(usage), cost: Number(options.costText) };
+  const running = options.wantsRunningUsage ? { usage: counted } : {};
+  const pieces = listOf(choices).flatMap((choice) => (isChat ? chatChunks(membersOf(choice)) : [membersOf(choice)]));
+  const chunks: Members[] = pieces.map((piece) => ({ ...head, choices: [piece], ...running }));
+  if (options.wantsUsage)
+    chunks.push({ ...head, choices: [], usage: counted, system_fingerprint: fingerprint ?? null });
+  const frames = chunks.map((chunk) => `data: ${JSON.stringify(chunk)}\n\n`).join('');
+  return Buffer.from(frames, 'utf8').toString('latin1');
+}

@@ -1,0 +1,149 @@
+/** Members of a JSON object of which only some are known. */
+type Members = Record<string, unknown>;
+
+const isMembers = (value: unknown): value is Members =>
+  typeof value === 'object' && value !== null && !Array.isArray(value);
+
+/** One value after another: texts and lists grow, objects grow by member, of anything else the newest stands. */
+function join(before: unknown, after: unknown): unknown {
+  if (after === null || after === undefined) return before ?? null;
+  if (before === null || before === undefined) return after;
+  if (typeof before === 'string' && typeof after === 'string') return before + after;
+  if (Array.isArray(before) && Array.isArray(after)) return [...(before as unknown[]), ...(after as unknown[])];
+  if (isMembers(before) && isMembers(after)) {
+    for (const [key, value] of Object.entries(after)) before[key] = join(before[key], value);
+    return before;
+  }
+  return after;
+}
+
+interface Choice {
+  readonly members: Members;
+  readonly message: Members;
+  readonly toolCalls: Members[];
+}
+
+/** No answer has more; an index is only a number that somebody wrote. */
+const toolCallsMax = 1024;
+
+/** A tool call comes in pieces that name its place in the list; its id and names come once, its arguments grow. */
+function joinToolCall(calls: Members[], piece: unknown): void {
+  if (!isMembers(piece)) return;
+  const { index, id, type, function: called, ...rest } = piece;
+  const at = typeof index === 'number' ? index : calls.length;
+  if (at >= toolCallsMax) return;
+  const call = (calls[at] ??= { id: null, type: 'function', function: { name: '', arguments: '' } });
+  if (typeof id === 'string') call['id'] = id;
+  if (typeof type === 'string') call['type'] = type;
+  call['function'] = join(call['function'], called);
+  Object.assign(call, rest);
+}
+
+function joinChoice(
+  choice: Choice,
+  { delta, index: _index, text, logprobs, token_ids: tokenIds, ...rest }: Members,
+): void {
+  const { members, message, toolCalls } = choice;
+  if (text !== undefined) members['text'] = join(members['text'], text);
+  members['logprobs'] = join(members['logprobs'], logprobs);
+  if (tokenIds !== undefined) members['token_ids'] = join(members['token_ids'], tokenIds);
+  for (const [key, value] of Object.entries(rest)) {
+    if (value !== null || members[key] === undefined) members[key] = value;
+  }
+  if (!isMembers(delta)) return;
+  for (const [key, value] of Object.entries(delta)) {
+    if (key === 'tool_calls' && Array.isArray(value)) for (const piece of value) joinToolCall(toolCalls, piece);
+    else if (key === 'role') message[key] = value;
+    else message[key] = join(message[key], value);
+  }
+}
+
+function choiceAt(choices: Choice[], index: unknown): Choice {
+  const at = typeof index === 'number' ? index : 0;
+  return (choices[at] ??= { members: { index: at }, message: {}, toolCalls: [] });
+}
+
+function parseFrames(text: string): Members[] | null {
+  const frames: Members[] = [];
+  for (const line of Buffer.from(text, 'latin1').toString('utf8').split(/\r?\n/)) {
+    if (!line.startsWith('data:')) continue;
+    const data = line.slice(5).trim();
+    if (data === '[DONE]') continue;
+    const frame: unknown = JSON.parse(data);
+    if (!isMembers(frame) || !Array.isArray(frame['choices'])) return null;
+    frames.push(frame);
+  }
+  return frames;
+}
+
+function finishChoice({ members, message, toolCalls }: Choice, isChat: boolean): Members {
+  if (!isChat) return members;
+  const calls = toolCalls.filter((call) => call !== undefined);
+  const whole = { role: 'assistant', content: null, refusal: null, ...message };
+  return { ...members, message: calls.length === 0 ? whole : { ...whole, tool_calls: calls } };
+}
+
+/**
+ * The JSON answer that a stream of chat or text completion chunks amounts to.
+ * @param text frames as latin1, without or with their usage
+ * @param usage the `usage` of the answer, in place of what the frames say
+ * @param choicesExpected over all prompts
+ * @returns JSON as latin1; null when it is not the whole of an answer
+ */
+export function mergeFrames(text: string, usage: object, choicesExpected: number): string | null {
+  let frames: Members[] | null;
+  try {
+    frames = parseFrames(text);
+  } catch {
+    return null;
+  }
+  if (frames === null) return null;
+  const top: Members = {};
+  const choices: Choice[] = [];
+  let lastUsage: unknown = null;
+  for (const { choices: list, usage: counted, ...rest } of frames) {
+    for (const [key, value] of Object.entries(rest)) if (value !== null || top[key] === undefined) top[key] = value;
+    if (!Array.isArray(list)) continue;
+    if (list.length === 0) lastUsage = counted;
+    for (const piece of list as unknown[]) if (isMembers(piece)) joinChoice(choiceAt(choices, piece['index']), piece);
+  }
+  const isFinished = (choice: Choice): boolean => typeof choice.members['finish_reason'] === 'string';
+  if (
+    choices.length !== choicesExpected ||
+    !Array.from(choices).every((choice) => choice !== undefined && isFinished(choice))
+  )
+    return null;
+  const isChat = top['object'] === 'chat.completion.chunk';
+  const answer = {
+    ...top,
+    object: isChat ? 'chat.completion' : top['object'],
+    choices: choices.map((choice) => finishChoice(choice, isChat)),
+    usage: isMembers(lastUsage) ? withoutCost(lastUsage) : usage,
+  };
+  return Buffer.from(JSON.stringify(answer), 'utf8').toString('latin1');
+}
+
+/** What it cost was said to the one who paid. */
+function withoutCost({ cost: _cost, ...usage }: Members): Members {
+  return usage;
+}
+
+/**
+ * A JSON answer without what it cost the one who asked.
+ * @param text JSON as latin1
+ * @param hasCost `usage.cost` was added to it
+ * @returns null when it is no JSON object
+ */
+export function plainAnswer(text: string, hasCost: boolean): string | null {
+  if (!hasCost) return text;
+  let answer: unknown;
+  try {
+    answer = JSON.parse(Buffer.from(text, 'latin1').toString('utf8'));
+  } catch {
+    return null;
+  }
+  if (!isMembers(answer)) return null;
+  const { usage } = answer;
+  const plain = isMembers(usage) ? { ...answer, usage: withoutCost(usage) } : answer;
+  return Buffer.from(JSON.stringify(plain), 'utf8').toString('latin1');
+}

@@ -1,0 +1,106 @@
+import { randomUUID } from 'node:crypto';
+import type { Log } from '#base/log.ts';
+import type { RedisStore } from '#base/redis.ts';
+
+/** What gateways tell each other: flat, of texts. */
+export type Message = Readonly<Record<string, string>>;
+
+interface Envelope {
+  readonly id: string;
+  readonly from: string;
+  readonly message: Message;
+}
+
+interface Asked {
+  readonly missing: Set<string>;
+  readonly done: () => void;
+}
+
+export interface BusOptions {
+  readonly store: RedisStore;
+  readonly prefix: string;
+  readonly gatewayId: string;
+  readonly log: Log;
+}
+
+/** What is done with another gateway's message; it is acknowledged when that is done. */
+export type MessageHandler = (message: Message) => Promise<void>;
+
+/** Messages to all other gateways, which each acknowledges when it has done what they say. */
+export class Bus {
+  readonly #options: BusOptions;
+  readonly #asked = new Map<string, Asked>();
+  #handle: MessageHandler = () => Promise.resolve();
+
+  constructor(options: BusOptions) {
+    this.#options = options;
+  }
+
+  async open(): Promise<void> {
+    const { store, gatewayId } = this.#options;
+    await store.subscribe([this.#all, this.#to(gatewayId)], (channel, text) => this.#received(channel, text));
+  }
+
+  onMessage(handle: MessageHandler): void {
+    this.#handle = handle;
+  }
+
+  /**
+   * Tells all others, and waits for those in `gatewayIds`.
+   * @returns those that did not acknowledge in time
+   * @throws RedisAwayError
+   */
+  async tell(message: Message, gatewayIds: readonly string[], timeoutMs: number): Promise<readonly string[]> {
+    const { store, gatewayId } = this.#options;
+    const id = randomUUID();
+    const missing = new Set(gatewayIds.filter((other) => other !== gatewayId));
+    const acknowledged = new Promise<void>((resolve) => {
+      this.#asked.set(id, { missing, done: resolve });
+      setTimeout(resolve, timeoutMs).unref();
+    });
+    try {
+      await store.publish(this.#all, JSON.stringify({ id, from: gatewayId, message }));
+      if (missing.size > 0) await acknowledged;
+    } finally {
+      this.#asked.delete(id);
+    }
+    return [...missing];
+  }
+
+  get #all(): string {
+    return `${this.#options.prefix}:gateways`;
+  }
+
+  #to(gatewayId: string): string {
+    return `${this.#options.prefix}:gateway:${gatewayId}`;
+  }
+
+  #received(channel: string, text: string): void {
+    try {
+      const envelope = JSON.parse(text) as Envelope;
+      if (channel === this.#all) void this.#done(envelope);
+      else if (channel === this.#to(this.#options.gatewayId)) this.#acknowledged(envelope);
+    } catch (error) {
+      this.#options.log.warn({ err: error }, 'a message of another gateway could not be read');
+    }
+  }
+
+  #acknowledged({ id, from }: Envelope): void {
+    const asked = this.#asked.get(id);
+    if (asked === undefined) return;
+    asked.missing.delete(from);
+    if (asked.missing.size === 0) asked.done();
+  }
+
+  /** What fails is not acknowledged: the sender waits as long as it would for a gateway that does not answer. */
+  async #done({ id, from, message }: Envelope): Promise<void> {
+    const { store, gatewayId, log } = this.#options;
+    if (from === gatewayId) return;
+    try {
+      await this.#handle(message);
+      await store.publish(this.#to(from), JSON.stringify({ id, from: gatewayId, message: {} }));
+    } catch (error) {
+      log.warn({ err: error }, 'a message of another gateway was not followed');
+    }
+  }
+}

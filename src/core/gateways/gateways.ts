@@ -1,0 +1,178 @@
+import { randomUUID } from 'node:crypto';
+import { readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import type { Clock } from '#base/clock.ts';
+import { ConfigError } from '#base/config.ts';
+import type { Db } from '#base/db.ts';
+import { isUuid } from '#base/id.ts';
+import type { Log } from '#base/log.ts';
+import type { RedisStore } from '#base/redis.ts';
+import { Bus, type Message, type MessageHandler } from './bus.ts';
+
+export type { Message } from './bus.ts';
+
+/**
+ * The gateways of one database. Each writes a heartbeat there; those that share a Redis hear each other through it. A
+ * gateway that would neither be alone nor share refuses to start, since it would give every limit a second time.
+ */
+export interface Gateways {
+  readonly id: string;
+  /**
+   * Takes its place among the others.
+   * @throws ConfigError naming REDIS_URL when others run that it does not share Redis with
+   */
+  start(): Promise<void>;
+  /** Says that it lives; to be called every `heartbeatMs`. */
+  beat(): Promise<void>;
+  /** Ids of the gateways that live, this one included. */
+  live(): Promise<ReadonlySet<string>>;
+  /** What to do with the others' messages. */
+  onMessage(handle: MessageHandler): void;
+  /** Tells all others, and waits until those that live have done what it says, at most a second. Alone it does nothing. */
+  tell(message: Message): Promise<void>;
+  /** Leaves the others at once. */
+  stop(): Promise<void>;
+}
+
+export interface GatewaysOptions {
+  readonly db: Db;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly dataDir: string;
+  /** Null for a gateway that shares nothing. */
+  readonly store: RedisStore | null;
+  /** What names in Redis begin with. */
+  readonly prefix: string;
+}
+
+export const heartbeatMs = 2000;
+/** A gateway that was not seen for this long is gone. */
+const goneAfterMs = 15_000;
+const acknowledgeMs = 1000;
+const helloMs = 500;
+const lookAgainMs = 250;
+
+interface Other {
+  readonly id: string;
+  readonly shares: boolean;
+  readonly seen: string;
+}
+
+export function createGateways(options: GatewaysOptions): Gateways {
+  return new DatabaseGateways(options);
+}
+
+/**
+ * What names in Redis begin with, so that gateways of other databases may use the same Redis: the server's own id and
+ * the database's.
+ */
+export async function readNamespace({ sql }: Db): Promise<string> {
+  const [row] = await sql<{ cluster: string; database: string }[]>`
+    select (select system_identifier from pg_control_system())::text as cluster,
+      (select oid from pg_database where datname = current_database())::text as database`;
+  return `hg:${BigInt(row?.cluster ?? '0').toString(36)}.${row?.database ?? '0'}`;
+}
+
+class DatabaseGateways implements Gateways {
+  readonly id = randomUUID();
+  readonly #options: GatewaysOptions;
+  readonly #bus: Bus | null;
+  readonly #placeId: string;
+
+  constructor(options: GatewaysOptions) {
+    const { store, prefix, log, dataDir } = options;
+    this.#options = options;
+    this.#bus = store === null ? null : new Bus({ store, prefix, gatewayId: this.id, log });
+    this.#placeId = placeOf(dataDir);
+  }
+
+  async start(): Promise<void> {
+    await this.#bus?.open();
+    const first = new Map<string, string>();
+    for (;;) {
+      const strangers = await this.#enter();
+      if (strangers.length === 0) return;
+      for (const { id, seen } of strangers) {
+        const before = first.get(id);
+        if (before === undefined) first.set(id, seen);
+        // A gateway that was killed leaves a heartbeat that stands still: that one is waited out.
+        else if (before !== seen) throw this.#refusal();
+      }
+      await new Promise((resolve) => setTimeout(resolve, lookAgainMs));
+    }
+  }
+
+  async beat(): Promise<void> {
+    const { sql } = this.#options.db;
+    await sql`insert into gateways (id, place_id, started_at, last_seen_at, shares)
+      values (${this.id}, ${this.#placeId}, now(), now(), ${this.#bus !== null})
+      on conflict (id) do update set last_seen_at = now()`;
+  }
+
+  async live(): Promise<ReadonlySet<string>> {
+    const { sql } = this.#options.db;
+    const rows = await sql<{ id: string }[]>`
+      select id from gateways where last_seen_at > now() - ${goneAfterMs}::int * interval '1 ms'`;
+    return new Set([this.id, ...rows.map(({ id }) => id)]);
+  }
+
+  onMessage(handle: MessageHandler): void {
+    this.#bus?.onMessage(handle);
+  }
+
+  async tell(message: Message): Promise<void> {
+    if (this.#bus === null) return;
+    const missing = await this.#bus.tell(message, [...(await this.live())], acknowledgeMs);
+    if (missing.length > 0) this.#options.log.warn({ message, missing }, 'gateways did not answer a message');
+  }
+
+  async stop(): Promise<void> {
+    await this.#options.db.sql`delete from gateways where id = ${this.id}`;
+  }
+
+  /** Writes the first heartbeat if there is nobody that this one does not share with; says who that is otherwise. */
+  async #enter(): Promise<readonly Other[]> {
+    const { sql } = this.#options.db;
+    return sql.begin(async (tx) => {
+      await tx`select pg_advisory_xact_lock(hashtext('headgate gateways'))`;
+      await tx`delete from gateways where place_id = ${this.#placeId}
+        or last_seen_at < now() - ${goneAfterMs}::int * interval '1 ms'`;
+      const others = await tx<Other[]>`select id, shares, last_seen_at::text as seen from gateways`;
+      const strangers = await this.#strangersAmong(others);
+      if (strangers.length > 0) return strangers;
+      await tx`insert into gateways (id, place_id, started_at, last_seen_at, shares)
+        values (${this.id}, ${this.#placeId}, now(), now(), ${this.#bus !== null})`;
+      return [];
+    });
+  }
+
+  /** Whoever answers through our Redis shares it; that two URLs are different says nothing. */
+  async #strangersAmong(others: readonly Other[]): Promise<readonly Other[]> {
+    if (others.length === 0 || this.#bus === null) return others;
+    const sharing = others.filter(({ shares }) => shares).map(({ id }) => id);
+    const silent = await this.#bus.tell({ kind: 'hello' }, sharing, helloMs);
+    return others.filter(({ id, shares }) => !shares || silent.includes(id));
+  }
+
+  #refusal(): ConfigError {
+    const text =
+      this.#bus === null
+        ? 'REDIS_URL: another gateway runs on this database. Name a Redis that both use, or every limit would hold twice.'
+        : 'REDIS_URL: another gateway runs on this database and does not use this Redis; all must use the same one.';
+    return new ConfigError(text);
+  }
+}
+
+/** The id of a data folder: kept in it, made when it has none. One process at a time has the folder. */
+function placeOf(dataDir: string): string {
+  const path = join(dataDir, 'gateway-id');
+  try {
+    const kept = readFileSync(path, 'utf8').trim();
+    if (isUuid(kept)) return kept;
+  } catch (error) {
+    if (!(error instanceof Error && 'code' in error && error.code === 'ENOENT')) throw error;
+  }
+  const made = randomUUID();
+  writeFileSync(path, `${made}\n`, { mode: 0o600 });
+  return made;
+}

@@ -1,0 +1,14 @@
+import { promisify } from 'node:util';
+import { zstdCompress, zstdDecompress } from 'node:zlib';
+
+const compressBytes = promisify(zstdCompress);
+const decompressBytes = promisify(zstdDecompress);
+
+/** @param bytes compressed off the event loop */
+export function compress(bytes: Buffer): Promise<Buffer> {
+  return compressBytes(bytes);
+}
+
+export function decompress(bytes: Buffer): Promise<Buffer> {
+  return decompressBytes(bytes);
+}

@@ -1,0 +1,113 @@
+import { and, eq, gte, inArray, lt } from 'drizzle-orm';
+import type { Clock } from '#base/clock.ts';
+import type { Db } from '#base/db.ts';
+import { uuidLowerBound } from '#base/id.ts';
+import type { Log } from '#base/log.ts';
+import type { Actor, Audit } from '#core/audit/audit.ts';
+import { decompress } from './compress.ts';
+import { ContentWriter, type NewContent } from './content-writer.ts';
+import { requestContents } from './schema.ts';
+
+/** What was asked and answered in one request. */
+export interface Content {
+  /** UTF-8 texts as they were sent; what was cut off is not there. */
+  readonly request: string;
+  readonly response: string;
+  readonly requestTruncated: boolean;
+  readonly responseTruncated: boolean;
+}
+
+/** A request that a caller may see: `keyId` null is any key of the organization. */
+export interface ContentRef {
+  readonly organizationId: string;
+  readonly keyId: string | null;
+  readonly requestId: string;
+}
+
+/** Bodies of requests and answers, for keys that want them kept: bounded in size and age, and theirs to delete. */
+export interface Contents {
+  /** Bytes that are kept of one body. */
+  readonly bodyBytesMax: number;
+  /** Writes in the background; what comes faster than it can be written is left out, and logged. */
+  add(content: NewContent): void;
+  read(ref: ContentRef): Promise<Content | null>;
+  /** @returns false where nothing is kept */
+  remove(ref: ContentRef, actor: Actor): Promise<boolean>;
+  /** Deletes what is too old, a batch at a time. */
+  deleteOld(): Promise<void>;
+  /** Waits until everything is written, at most `timeoutMs`. */
+  close(timeoutMs: number): Promise<void>;
+}
+
+export interface ContentsOptions {
+  readonly db: Db;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly audit: Audit;
+  readonly ageMaxMs: number;
+  readonly bodyBytesMax: number;
+}
+
+const deleteBatch = 500;
+
+export function createContents({ db, clock, log, audit, ageMaxMs, bodyBytesMax }: ContentsOptions): Contents {
+  const writer = new ContentWriter({ db, log, bodyBytesMax });
+  const oldest = (): string => uuidLowerBound(clock.now() - ageMaxMs);
+  const matches = ({ organizationId, keyId, requestId }: ContentRef) =>
+    and(
+      eq(requestContents.requestId, requestId),
+      gte(requestContents.requestId, oldest()),
+      eq(requestContents.organizationId, organizationId),
+      ...(keyId === null ? [] : [eq(requestContents.keyId, keyId)]),
+    );
+
+  return {
+    bodyBytesMax,
+    add: (content) => writer.add(content),
+    async read(ref) {
+      await writer.written(ref.requestId);
+      const [row] = await db.orm.select().from(requestContents).where(matches(ref));
+      if (row === undefined) return null;
+      const { request, response, requestTruncated, responseTruncated } = row;
+      return { request: await unpack(request), response: await unpack(response), requestTruncated, responseTruncated };
+    },
+    async remove(ref, actor) {
+      await writer.written(ref.requestId);
+      return db.orm.transaction(async (tx) => {
+        const [row] = await tx.delete(requestContents).where(matches(ref)).returning({ id: requestContents.requestId });
+        if (row === undefined) return false;
+        await audit.record(tx, {
+          organizationId: ref.organizationId,
+          actor,
+          action: 'usage_content.deleted',
+          targetType: 'usage_content',
+          targetId: row.id,
+          before: { request_id: row.id },
+          after: null,
+        });
+        return true;
+      });
+    },
+    async deleteOld() {
+      for (let deleted = deleteBatch; deleted === deleteBatch;) {
+        const old = db.orm
+          .select({ id: requestContents.requestId })
+          .from(requestContents)
+          .where(lt(requestContents.requestId, oldest()))
+          .orderBy(requestContents.requestId)
+          .limit(deleteBatch);
+        const rows = await db.orm
+          .delete(requestContents)
+          .where(inArray(requestContents.requestId, old))
+          .returning({ id: requestContents.requestId });
+        deleted = rows.length;
+      }
+    },
+    close: (timeoutMs) => writer.close(timeoutMs),
+  };
+}
+
+/** A text that was cut may end in half a character, which is left out. */
+async function unpack(bytes: Buffer): Promise<string> {
+  return (await decompress(bytes)).toString('utf8').replace(/\ufffd$/, '');
+}

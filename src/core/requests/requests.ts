@@ -1,0 +1,15 @@
+/**
+ * What is kept of requests beside their records: bodies and answers for keys that want that, and for a day the answers
+ * of requests that carried an Idempotency-Key. The rest of the gateway keeps no content.
+ */
+export { type Content, type ContentRef, type Contents, type ContentsOptions, createContents } from './contents.ts';
+export type { NewContent } from './content-writer.ts';
+export {
+  type Claim,
+  type ClaimResult,
+  type Idempotency,
+  type IdempotencyOptions,
+  type IdempotentTurn,
+  createIdempotency,
+  type SharedEnd,
+} from './idempotency.ts';

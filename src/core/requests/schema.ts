@@ -1,0 +1,52 @@
+import {
+  boolean,
+  customType,
+  index,
+  pgTable,
+  primaryKey,
+  text,
+  timestamp,
+  uniqueIndex,
+  uuid,
+} from 'drizzle-orm/pg-core';
+
+const moment = (name: string) => timestamp(name, { withTimezone: true, mode: 'date' });
+const bytes = customType<{ data: Buffer; driverData: Buffer }>({ dataType: () => 'bytea' });
+
+/** What was asked and answered, for keys that want it kept. The request id (UUIDv7) says how old a row is. */
+export const requestContents = pgTable('request_contents', {
+  requestId: uuid('request_id').primaryKey(),
+  organizationId: uuid('organization_id').notNull(),
+  keyId: uuid('key_id').notNull(),
+  /** Bodies as they were sent, compressed with Zstandard. */
+  request: bytes('request').notNull(),
+  response: bytes('response').notNull(),
+  /** A body is longer than what was kept of it. */
+  requestTruncated: boolean('request_truncated').notNull(),
+  responseTruncated: boolean('response_truncated').notNull(),
+});
+
+/** Requests that carried an Idempotency-Key: those that run, and the answers of those that are done. */
+export const idempotencyKeys = pgTable(
+  'idempotency_keys',
+  {
+    keyId: uuid('key_id').notNull(),
+    idempotencyKey: text('idempotency_key').notNull(),
+    /** SHA-256 over the route and the body. */
+    bodyHash: bytes('body_hash').notNull(),
+    requestId: uuid('request_id').notNull(),
+    /** The gateway process that runs it. */
+    gatewayId: uuid('gateway_id').notNull(),
+    state: text('state', { enum: ['running', 'done'] }).notNull(),
+    /** While it runs: when its gateway counts as dead. */
+    leaseUntil: moment('lease_until').notNull(),
+    expiresAt: moment('expires_at').notNull(),
+    /** As it was sent, compressed with Zstandard; a running request has one while it waits for its record. */
+    answer: bytes('answer'),
+  },
+  (table) => [
+    primaryKey({ columns: [table.keyId, table.idempotencyKey] }),
+    uniqueIndex('idempotency_keys_request_key').on(table.requestId),
+    index('idempotency_keys_expiry_idx').on(table.expiresAt),
+  ],
+);

@@ -1,0 +1,210 @@
+import type { Model } from '#core/catalog/catalog.ts';
+import type { AcquireRefusal, EngineLoad, Fleet, Lease, LoadReport } from '#core/fleet/fleet.ts';
+import { FairOrder } from './fair-order.ts';
+
+/**
+ * Requests of the tier `flex` for one model. They run only while the engine has nothing waiting and fewer requests than
+ * its file's `max_concurrent`; default traffic never stands in this queue. How many fit beside it is not known and
+ * changes, so it is felt for: the window grows until the engine has requests waiting. What it then runs is what it can
+ * run, and for a while flex leaves a part of that free, so that a default request finds room at once. The engine is
+ * asked only while somebody waits here.
+ */
+
+export interface FlexRequest {
+  readonly keyId: string;
+  /** Expected to be used, input and output together. */
+  readonly tokens: number;
+  readonly signal: AbortSignal;
+}
+
+/** A lease that a flex request runs on. */
+export interface FlexSeat {
+  readonly lease: Lease;
+  /** The request has ended; its lease is given back apart. Calls after the first do nothing. */
+  done(tokens: number): void;
+}
+
+export type FlexRefusal = AcquireRefusal | (Omit<AcquireRefusal, 'code'> & { readonly code: 'flex_queue_full' });
+
+export type FlexResult =
+  | { readonly ok: true; readonly seat: FlexSeat }
+  | { readonly ok: false; readonly refusal: FlexRefusal };
+
+interface Waiter {
+  readonly request: FlexRequest;
+  readonly answer: (result: FlexResult) => void;
+}
+
+const notStarted: FlexRefusal = {
+  code: 'start_failed',
+  publicText: 'The engine of this model could not be started.',
+  retryAfterSeconds: 1,
+};
+const pollMs = 100;
+const windowMax = 100_000;
+const windowStepMax = 8;
+const capacityKeptMs = 30_000;
+/** One seat of so many is left free. */
+const spareShare = 8;
+/** An engine that does not say how it is gets requests again after this many tries: they find out. */
+const unknownsMax = 10;
+
+export class FlexQueue {
+  readonly #fleet: Fleet;
+  readonly #model: Model;
+  readonly #queueMax: number;
+  readonly #order = new FairOrder<Waiter>();
+  #looking = false;
+  #running = 0;
+  #window = 1;
+  /** What the engine ran when it was full; null before that, and when it is time to feel for it again. */
+  #capacity: number | null = null;
+  #capacityUntilMs = 0;
+  /** Nothing is known before the first look. */
+  #full = true;
+  #unknowns = 0;
+  /** Ends the wait for a start that nobody waits for any more. */
+  #starting: AbortController | null = null;
+  #grantedMs = 0;
+  #grantEveryMs = 1000;
+
+  constructor(fleet: Fleet, model: Model, queueMax: number) {
+    this.#fleet = fleet;
+    this.#model = model;
+    this.#queueMax = queueMax;
+  }
+
+  /** Rejects when the signal aborts. */
+  join(request: FlexRequest): Promise<FlexResult> {
+    if (this.#order.size >= this.#queueMax) return Promise.resolve({ ok: false, refusal: this.#queueFull() });
+    const { keyId, tokens, signal } = request;
+    return new Promise((resolve, reject) => {
+      const waiter: Waiter = {
+        request,
+        answer: (result) => {
+          signal.removeEventListener('abort', leave);
+          resolve(result);
+        },
+      };
+      const leave = (): void => {
+        this.#order.remove(keyId, waiter);
+        if (this.#order.size === 0) this.#starting?.abort();
+        reject(new Error('The wait for a seat was given up.'));
+      };
+      if (signal.aborted) {
+        reject(new Error('The wait for a seat was given up.'));
+        return;
+      }
+      signal.addEventListener('abort', leave, { once: true });
+      this.#order.add(keyId, tokens, waiter);
+      if (!this.#looking) void this.#look();
+    });
+  }
+
+  #queueFull(): FlexRefusal {
+    const retryAfterSeconds = Math.max(1, Math.ceil(this.#grantEveryMs / 1000));
+    return { code: 'flex_queue_full', publicText: 'Too many flex requests wait for this model.', retryAfterSeconds };
+  }
+
+  /** Looks at the engine until nobody waits. */
+  async #look(): Promise<void> {
+    this.#looking = true;
+    // What was known when somebody waited last is no longer true.
+    this.#full = true;
+    while (this.#order.size > 0) {
+      if (this.#fleet.status(this.#model.engine.id) === 'ready') {
+        this.#learn(await this.#fleet.readLoad(this.#model.engine.id));
+        this.#serve();
+        if (this.#order.size > 0) await new Promise((resolve) => setTimeout(resolve, pollMs));
+      } else await this.#start();
+    }
+    this.#looking = false;
+  }
+
+  /** One lease is waited for as everybody waits for a start; the others see the engine when it runs. */
+  async #start(): Promise<void> {
+    const starting = new AbortController();
+    this.#starting = starting;
+    try {
+      const result = await this.#fleet.acquire(this.#model.engine.id, { signal: starting.signal });
+      if (result.ok) this.#give(result.lease);
+      else this.#refuseAll(result.refusal);
+    } catch {
+      // Ended by all who waited; what else it may be must not come again and again.
+      if (!starting.signal.aborted) this.#refuseAll(notStarted);
+    } finally {
+      this.#starting = null;
+    }
+  }
+
+  #refuseAll(refusal: FlexRefusal): void {
+    for (let next = this.#order.take(); next !== null; next = this.#order.take()) {
+      const { keyId, tokens } = next.request;
+      this.#order.correct(keyId, -tokens);
+      next.answer({ ok: false, refusal });
+    }
+  }
+
+  #learn(report: LoadReport): void {
+    this.#unknowns = report === 'unknown' ? this.#unknowns + 1 : 0;
+    if (report === 'unknown') this.#full = this.#unknowns < unknownsMax;
+    else if (report === 'none') {
+      this.#full = false;
+      this.#window = windowMax;
+    } else this.#feel(report);
+  }
+
+  #feel({ running, waiting }: EngineLoad): void {
+    const nowMs = performance.now();
+    this.#full = waiting > 0;
+    if (this.#full) {
+      this.#capacity = running;
+      this.#capacityUntilMs = nowMs + capacityKeptMs;
+      this.#window = Math.max(1, this.#running - waiting);
+      return;
+    }
+    if (nowMs > this.#capacityUntilMs) this.#capacity = null;
+    if (this.#capacity !== null) {
+      const spare = Math.ceil(this.#capacity / spareShare);
+      this.#window = Math.max(1, this.#running + this.#capacity - spare - running);
+    } else if (this.#running >= this.#window) {
+      this.#window = Math.min(windowMax, this.#window * 2, this.#window + windowStepMax);
+    }
+  }
+
+  #hasRoom(): boolean {
+    const { id, concurrencyMax } = this.#model.engine;
+    if (this.#full || this.#running >= this.#window) return false;
+    return concurrencyMax === null || this.#fleet.leases(id) < concurrencyMax;
+  }
+
+  #serve(): void {
+    while (this.#order.size > 0 && this.#hasRoom()) {
+      const lease = this.#fleet.tryAcquire(this.#model.engine.id);
+      if (lease === null) return;
+      this.#give(lease);
+    }
+  }
+
+  #give(lease: Lease): void {
+    const next = this.#order.take();
+    if (next === null) {
+      lease.release();
+      return;
+    }
+    this.#running += 1;
+    const nowMs = performance.now();
+    if (this.#grantedMs > 0) this.#grantEveryMs += (Math.min(60_000, nowMs - this.#grantedMs) - this.#grantEveryMs) / 8;
+    this.#grantedMs = nowMs;
+    let held = true;
+    const { keyId, tokens: expected } = next.request;
+    const done = (tokens: number): void => {
+      if (!held) return;
+      held = false;
+      this.#running -= 1;
+      this.#order.correct(keyId, tokens - expected);
+      this.#serve();
+    };
+    next.answer({ ok: true, seat: { lease, done } });
+  }
+}

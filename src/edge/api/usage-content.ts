@@ -1,0 +1,99 @@
+import { createRoute, z } from '@hono/zod-openapi';
+import { AppError } from '#base/errors.ts';
+import { isUuid } from '#base/id.ts';
+import type { Content, ContentRef, Contents } from '#core/requests/requests.ts';
+import { actorOf, type HttpContext } from '#edge/http/http.ts';
+import type { ApiApp } from './app.ts';
+import type { Guards } from './auth.ts';
+import { bearerSecurity, errorAnswer, jsonAnswer } from './schemas.ts';
+import { keySeen } from './usage-summary.ts';
+
+export interface UsageContentParts {
+  readonly guards: Guards;
+  readonly contents: Contents;
+}
+
+const body = z.unknown().openapi({
+  description: 'JSON as it was sent; a string where it is a stream, or where only its beginning is kept; or null',
+});
+
+const contentSchema = z
+  .object({
+    object: z.literal('usage.content'),
+    request: body,
+    response: body,
+    truncated: z.boolean().openapi({ description: 'A body was longer than what is kept of one' }),
+  })
+  .openapi('UsageContent');
+
+const deletedSchema = z
+  .object({ id: z.string(), object: z.literal('usage.content'), deleted: z.literal(true) })
+  .openapi('DeletedUsageContent');
+
+const shared = (guards: Guards) => ({
+  path: '/v1/usage/requests/{id}/content' as const,
+  tags: ['Usage'],
+  security: bearerSecurity,
+  middleware: guards.anyKey,
+  request: { params: z.object({ id: z.string() }) },
+});
+
+const readRoute = (guards: Guards) =>
+  createRoute({
+    ...shared(guards),
+    method: 'get',
+    summary: 'What a request asked and got, where its key has store_requests on',
+    description: 'For the key that made the request, and for management keys of its organization.',
+    responses: { 200: jsonAnswer(contentSchema, 'What is kept'), ...errorAnswer },
+  });
+
+const deleteRoute = (guards: Guards) =>
+  createRoute({
+    ...shared(guards),
+    method: 'delete',
+    summary: 'Delete what a request asked and got; its record stays',
+    responses: { 200: jsonAnswer(deletedSchema, 'It is deleted'), ...errorAnswer },
+  });
+
+const nothingKept = (): AppError => new AppError('not_found', { message: 'Nothing is kept of such a request.' });
+
+function refOf(context: HttpContext, text: string): ContentRef {
+  const requestId = text.toLowerCase();
+  if (!isUuid(requestId)) throw nothingKept();
+  const { key } = context.get('caller');
+  return { organizationId: key.organizationId, keyId: keySeen(key), requestId };
+}
+
+/** What is whole and JSON is shown as JSON, everything else as the text that it is. */
+function shown(text: string, isTruncated: boolean): unknown {
+  if (text === '') return null;
+  if (isTruncated) return text;
+  try {
+    return JSON.parse(text) as unknown;
+  } catch {
+    return text;
+  }
+}
+
+function toBody({ request, response, requestTruncated, responseTruncated }: Content): z.infer<typeof contentSchema> {
+  return {
+    object: 'usage.content',
+    request: shown(request, requestTruncated),
+    response: shown(response, responseTruncated),
+    truncated: requestTruncated || responseTruncated,
+  };
+}
+
+export function registerUsageContentRoutes(app: ApiApp, { guards, contents }: UsageContentParts): void {
+  app.openapi(readRoute(guards), async (context) => {
+    const content = await contents.read(refOf(context, context.req.valid('param').id));
+    if (content === null) throw nothingKept();
+    return context.json(toBody(content), 200);
+  });
+
+  app.openapi(deleteRoute(guards), async (context) => {
+    const ref = refOf(context, context.req.valid('param').id);
+    if (!(await contents.remove(ref, actorOf(context)))) throw nothingKept();
+    return context.json({ id: ref.requestId, object: 'usage.content' as const, deleted: true as const }, 200);
+  });
+}

@@ -1,0 +1,42 @@
+import type { MiddlewareHandler } from 'hono';
+import { createThrottle, type Throttle, type ThrottleOptions } from '#base/throttle.ts';
+import { createAuthenticator, type Authenticator, type AuthenticatorParts } from './authenticate.ts';
+import { createClientAddress } from './client-address.ts';
+import type { HttpEnv } from './env.ts';
+import { createHourlyLimits } from './hourly-limits.ts';
+
+/** Requests per hour of the generic API: of a user, whatever the number of keys, and of an address without a key. */
+const userRequestsPerHour = 1000;
+const addressRequestsPerHour = 100;
+const minuteSeconds = 60;
+const hourSeconds = 3600;
+
+export interface DoorsOptions extends Omit<AuthenticatorParts, 'guesses'>, Pick<ThrottleOptions, 'store' | 'prefix'> {
+  /** Wrong keys of one address that are answered as such. */
+  readonly wrongKeysPerMinute: number;
+  /** Addresses and networks whose X-Forwarded-For is believed. */
+  readonly trustedProxies: readonly string[];
+}
+
+export interface Doors {
+  readonly authenticator: Authenticator;
+  /** Stands before the generic API. */
+  readonly hourlyLimits: MiddlewareHandler<HttpEnv>;
+}
+
+/** Who comes in, and how often somebody may knock. */
+export function createDoors(options: DoorsOptions): Doors {
+  const { keys, accounts, store, prefix, wrongKeysPerMinute, trustedProxies } = options;
+  const throttle = (kind: string, limit: number, windowSeconds: number): Throttle =>
+    createThrottle({ kind, limit, windowSeconds, store, prefix });
+  const addressOf = createClientAddress(trustedProxies);
+  const guesses = { throttle: throttle('wrong-keys', wrongKeysPerMinute, minuteSeconds), addressOf };
+  const authenticator = createAuthenticator({ keys, accounts, guesses });
+  const hourlyLimits = createHourlyLimits({
+    authenticator,
+    addressOf,
+    users: throttle('users', userRequestsPerHour, hourSeconds),
+    addresses: throttle('addresses', addressRequestsPerHour, hourSeconds),
+  });
+  return { authenticator, hourlyLimits };
+}

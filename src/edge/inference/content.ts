@@ -1,0 +1,27 @@
+import { errorEnvelope } from '#base/errors.ts';
+import type { Contents } from '#core/requests/requests.ts';
+import { errorFrames } from './answer.ts';
+import type { Call } from './call.ts';
+import type { Ending } from './exchange.ts';
+
+/** Leaves what was asked and answered with the store, for a request that has a record and a key that wants it kept. */
+export function keepContent(contents: Contents, call: Call, told: Ending): void {
+  const { caller, fields, requestId, reuse } = call;
+  if (caller === null || fields === null || !caller.key.storeRequests) return;
+  if (call.grant === null && !call.cacheHit) return;
+  contents.add({
+    requestId,
+    organizationId: caller.key.organizationId,
+    keyId: caller.key.id,
+    request: fields.text,
+    response: (reuse?.transcript.text ?? '') + lastOf(call, told),
+    responseTruncated: reuse?.transcript.whole === false,
+  });
+}
+
+/** What was sent at the end: the last frames, a JSON answer, an error in one of the two forms, or nothing. */
+function lastOf({ answer, reuse }: Call, { error, last }: Ending): string {
+  if (error === null) return last;
+  if (answer.frameSent && reuse !== null) return errorFrames(error);
+  return Buffer.from(JSON.stringify(errorEnvelope(error)), 'utf8').toString('latin1');
+}

@@ -1,0 +1,104 @@
+import type { IncomingMessage } from 'node:http';
+import { AppError } from '#base/errors.ts';
+import type { ClaimResult, Idempotency, IdempotentTurn, SharedEnd } from '#core/requests/requests.ts';
+import { ClientGoneError } from './body.ts';
+import type { Call } from './call.ts';
+import type { Ending } from './exchange.ts';
+import type { ReuseRequest } from './reuse.ts';
+
+const headerName = 'idempotency-key';
+/** An answer larger than this is not kept: a repetition runs again. */
+export const replayBytesMax = 33_554_432;
+/** When another gateway runs the request; how long it will is not known. */
+const elsewhereRetrySeconds = 2;
+
+export function hasIdempotencyKey(incoming: IncomingMessage): boolean {
+  return incoming.headers[headerName] !== undefined;
+}
+
+/** @throws AppError invalid_request_error */
+function readIdempotencyKey(incoming: IncomingMessage): string {
+  const value = incoming.headers[headerName];
+  if (typeof value === 'string' && /^[\x20-\x7e]{1,255}$/.test(value)) return value;
+  throw new AppError('invalid_request_error', {
+    message: 'Idempotency-Key: send 1 to 255 printable ASCII characters.',
+    param: 'Idempotency-Key',
+  });
+}
+
+/** A turn of this request's own, or the text of the answer that was given before. */
+export type Claimed = { readonly turn: IdempotentTurn } | { readonly text: string };
+
+/**
+ * Claims the request's Idempotency-Key; waits where the same request runs here already.
+ * @param onWait called when there is something to wait for
+ * @throws AppError invalid_request_error, conflict, unprocessable, or what the request that was joined ended with
+ */
+export async function claimKey(
+  idempotency: Idempotency,
+  call: Call,
+  { caller, fields }: ReuseRequest,
+  onWait: () => void,
+): Promise<Claimed> {
+  const idempotencyKey = readIdempotencyKey(call.incoming);
+  const { requestId, endpoint } = call;
+  const { id: keyId, organizationId } = caller.key;
+  const waiting = new AbortController();
+  call.onStop = () => waiting.abort();
+  if (call.stopped !== null) throw new ClientGoneError();
+  const claim = { organizationId, keyId, idempotencyKey, requestId, endpoint, body: fields.text };
+  const result = await idempotency.claim(claim, {
+    signal: waiting.signal,
+    onWait: () => {
+      // The answer that comes will be another request's, and its head may have to go first.
+      call.answer.setHeader('idempotent-replayed', 'true');
+      onWait();
+    },
+  });
+  call.onStop = null;
+  return claimed(call, result);
+}
+
+function claimed(call: Call, result: ClaimResult): Claimed {
+  switch (result.kind) {
+    case 'run':
+      call.answer.dropHeader('idempotent-replayed');
+      return { turn: result.turn };
+    case 'replay':
+      call.answer.setHeader('idempotent-replayed', 'true');
+      return { text: result.text };
+    case 'failed':
+      throw result.error;
+    case 'stopped':
+      throw new ClientGoneError();
+    case 'runs_elsewhere':
+      throw new AppError('conflict', {
+        message: 'The request with this Idempotency-Key is still running; ask again for its answer.',
+        param: 'Idempotency-Key',
+        headers: { 'retry-after': String(elsewhereRetrySeconds) },
+      });
+    case 'other_body':
+      throw new AppError('unprocessable', {
+        message: 'This Idempotency-Key stands for another request; use a new one for each request.',
+        param: 'Idempotency-Key',
+      });
+  }
+}
+
+/** Keeps the answer of a request that is complete, before it is booked: a gateway that dies after that has left it. */
+export async function keepAnswer({ fields, reuse }: Call, { outcome, last }: Ending): Promise<void> {
+  const turn = reuse?.idempotentTurn ?? null;
+  if (reuse === null || turn === null || fields === null || outcome !== 'completed') return;
+  const { transcript } = reuse;
+  const text = fields.stream ? transcript.text + last : last;
+  if (!transcript.whole || text.length > replayBytesMax) return;
+  reuse.answer = text;
+  await turn.keep(text);
+}
+
+/** What those get who have joined this request. */
+export function sharedEnd({ reuse }: Call, told: Ending): SharedEnd {
+  if (told.error !== null) return { kind: 'error', error: told.error };
+  const text = reuse?.answer ?? null;
+  return told.outcome === 'completed' && text !== null ? { kind: 'answer', text } : { kind: 'none' };
+}

@@ -1,0 +1,65 @@
+import { AppError } from '#base/errors.ts';
+import { findFlag, type Model } from '#core/catalog/catalog.ts';
+import type { AcquireRefusal, Lease } from '#core/fleet/fleet.ts';
+import type { FlexRefusal, Routing } from '#core/routing/routing.ts';
+import type { Call } from './call.ts';
+import { upstreamBusy } from './engine-error.ts';
+import type { RequestFields } from './fields.ts';
+import { estimateTokens } from './spending.ts';
+
+/**
+ * The right to send a request to a replica: at once where the model is warm; else after its start, and for requests of
+ * the tier `flex` when the engine has room for them.
+ * @throws AppError upstream_error, overloaded, both 503 with Retry-After; an Error when the request is stopped
+ */
+export async function takeLease(routing: Routing, call: Call, model: Model, fields: RequestFields): Promise<Lease> {
+  const isFlex = fields.serviceTier === 'flex';
+  const warm = isFlex ? null : routing.now(model);
+  if (warm !== null) return warm;
+  const isWarm = isFlex && routing.coldStartMs(model) === null;
+  call.answer.setHeader('x-headgate-start', isWarm ? 'warm' : 'cold');
+  const waiting = new AbortController();
+  call.onStop = () => waiting.abort();
+  const { signal } = waiting;
+  const lease = isFlex
+    ? await takeSeat(routing, call, model, { fields, signal })
+    : await takeStarted(routing, model, signal);
+  call.onStop = null;
+  return lease;
+}
+
+async function takeStarted(routing: Routing, model: Model, signal: AbortSignal): Promise<Lease> {
+  const result = await routing.wait(model, signal);
+  if (!result.ok) throw refusalError(result.refusal);
+  return result.lease;
+}
+
+interface SeatRequest {
+  readonly fields: RequestFields;
+  readonly signal: AbortSignal;
+}
+
+async function takeSeat(routing: Routing, call: Call, model: Model, { fields, signal }: SeatRequest): Promise<Lease> {
+  const perChoiceMax = call.grant?.outputTokensMax ?? model.contextLength;
+  const tokens = estimateTokens(fields, perChoiceMax);
+  const result = await routing.flex(model, { keyId: call.caller?.key.id ?? '', tokens, signal });
+  if (!result.ok) throw refusalError(result.refusal);
+  call.seat = result.seat;
+  return result.seat.lease;
+}
+
+function refusalError({ code, publicText, retryAfterSeconds }: AcquireRefusal | FlexRefusal): AppError {
+  if (code !== 'flex_queue_full') return upstreamBusy(retryAfterSeconds, publicText);
+  return new AppError('overloaded', { message: publicText, headers: { 'retry-after': String(retryAfterSeconds) } });
+}
+
+/** vLLM serves lower numbers first where it was started to schedule by priority, and preempts the others for them. */
+const flexPriorityLine = 'X-Vllm-Priority: 1\r\n';
+
+/** The header that lets the engine itself prefer default traffic, where it can. */
+export function priorityLine(model: Model, fields: RequestFields): string {
+  if (fields.serviceTier !== 'flex') return '';
+  const { driver } = model.engine;
+  if (driver.type !== 'process' || findFlag(driver.command, '--scheduling-policy')?.value !== 'priority') return '';
+  return flexPriorityLine;
+}

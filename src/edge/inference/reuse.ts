@@ -1,0 +1,191 @@
+import { createHash } from 'node:crypto';
+import { formatUsd } from '#base/money.ts';
+import {
+  makeFrames,
+  mergeFrames,
+  plainAnswer,
+  requestKey,
+  type CacheTurn,
+  type ResponseCache,
+  type TurnEnd,
+} from '#core/cache/cache.ts';
+import type { EngineDefinition, Model } from '#core/catalog/catalog.ts';
+import { meterJson, noUsage, type Usage } from '#core/metering/metering.ts';
+import type { ApiKey } from '#core/keys/keys.ts';
+import type { Contents, Idempotency, IdempotentTurn } from '#core/requests/requests.ts';
+import type { Caller } from '#edge/http/http.ts';
+import { doneFrame } from './answer.ts';
+import { ClientGoneError } from './body.ts';
+import type { Call } from './call.ts';
+import { keepContent } from './content.ts';
+import type { Ending } from './exchange.ts';
+import type { RequestFields } from './fields.ts';
+import { claimKey, hasIdempotencyKey, replayBytesMax, sharedEnd } from './idempotent.ts';
+import { Transcript } from './transcript.ts';
+
+/**
+ * What earlier requests left for this one, and what this one leaves for later ones. Only requests whose key or headers
+ * ask for it come by here; for the others nothing is copied and nothing is kept.
+ */
+export interface ReuseParts {
+  readonly cache: ResponseCache;
+  readonly contents: Contents;
+  readonly idempotency: Idempotency;
+}
+
+export interface ReuseRequest {
+  readonly caller: Caller;
+  readonly fields: RequestFields;
+  readonly model: Model;
+  /** Puts the limits of the key on an answer that may have to begin before anything else is known of it. */
+  readonly showLimits: () => Promise<void>;
+}
+
+/** What a request that is reused keeps until its end. */
+export interface CallReuse {
+  readonly transcript: Transcript;
+  /** To be ended with the answer, while others may be waiting for it. */
+  cacheTurn: CacheTurn | null;
+  idempotentTurn: IdempotentTurn | null;
+  /** The whole answer as it was sent, once it is complete; only for a request with an Idempotency-Key. */
+  answer: string | null;
+}
+
+/** A stream longer than this, as it is sent, is not kept in the cache. */
+const cachedStreamBytesMax = 8_388_608;
+
+function transcriptBytesMax({ contents }: ReuseParts, { incoming }: Call, key: ApiKey): number {
+  if (hasIdempotencyKey(incoming)) return replayBytesMax;
+  return Math.max(key.cacheResponses ? cachedStreamBytesMax : 0, key.storeRequests ? contents.bodyBytesMax : 0);
+}
+
+export function reuses({ incoming }: Call, { key }: Caller): boolean {
+  return key.cacheResponses || key.storeRequests || hasIdempotencyKey(incoming);
+}
+
+/**
+ * An earlier answer that serves this request as well; null when it goes on to an engine.
+ * @throws ClientGoneError when the request was stopped meanwhile
+ */
+export async function findEarlier(parts: ReuseParts, call: Call, request: ReuseRequest): Promise<Ending | null> {
+  const transcript = new Transcript(transcriptBytesMax(parts, call, request.caller.key));
+  const reuse: CallReuse = { transcript, cacheTurn: null, idempotentTurn: null, answer: null };
+  call.reuse = reuse;
+  if (request.fields.stream) call.answer.record(transcript);
+  if (hasIdempotencyKey(call.incoming)) {
+    const claimed = await claimKey(parts.idempotency, call, request, () => showSigns(call, request));
+    if ('text' in claimed) return completed(claimed.text);
+    reuse.idempotentTurn = claimed.turn;
+    if (call.stopped !== null) throw new ClientGoneError();
+    call.runsOn = true;
+  }
+  return request.caller.key.cacheResponses ? askCache(parts, call, reuse, request) : null;
+}
+
+async function askCache(
+  parts: ReuseParts,
+  call: Call,
+  reuse: CallReuse,
+  request: ReuseRequest,
+): Promise<Ending | null> {
+  const { fields, model } = request;
+  const { organizationId } = request.caller.key;
+  const engineHash = hashOf(model.engine);
+  const key = requestKey({ organizationId, model: model.id, engineHash, endpoint: call.endpoint, body: fields.text });
+  if (key === null) return null;
+  const waiting = new AbortController();
+  call.onStop = () => waiting.abort();
+  if (call.stopped !== null) throw new ClientGoneError();
+  const take = await parts.cache.take(
+    { organizationId, key },
+    { signal: waiting.signal, onWait: () => showSigns(call, request) },
+  );
+  call.onStop = null;
+  if (take.kind === 'miss') {
+    reuse.cacheTurn = take.turn;
+    if (call.stopped !== null) throw new ClientGoneError();
+  }
+  call.answer.setHeader('x-headgate-cache', take.kind);
+  if (take.kind === 'miss') return null;
+  call.cacheHit = true;
+  return completed(shapeAnswer(take.text, fields));
+}
+
+/** While a stream waits for another request's answer its client hears of it, as while a model starts. */
+function showSigns(call: Call, { fields, showLimits }: ReuseRequest): void {
+  if (!fields.stream) return;
+  void showLimits().then(() => {
+    if (!call.answer.gone) call.answer.keepAlive();
+  });
+}
+
+/** An answer that costs nothing and counts nothing. */
+function completed(last: string): Ending {
+  return {
+    outcome: 'completed',
+    error: null,
+    last,
+    usage: noUsage,
+    usageSource: 'none',
+    retry: false,
+    unreachable: false,
+  };
+}
+
+/** A kept answer in the form that was asked for. */
+function shapeAnswer(text: string, { stream, wantsCost, wantsUsage, wantsRunningUsage }: RequestFields): string {
+  const costText = wantsCost ? formatUsd(0n) : null;
+  if (stream) return makeFrames(text, { wantsUsage, wantsRunningUsage, costText }) + doneFrame;
+  if (costText === null) return text;
+  const shaped = meterJson(text, { costText: () => costText, rename: null });
+  return shaped.ok ? shaped.text : text;
+}
+
+/** Ends what this request has begun, and leaves its answer for others. To be called once its end is in the books. */
+export function endReuse(parts: ReuseParts, call: Call, told: Ending): void {
+  if (call.reuse === null) return;
+  keepContent(parts.contents, call, told);
+  call.reuse.idempotentTurn?.end(sharedEnd(call, told));
+  call.reuse.cacheTurn?.end(turnEnd(call, told));
+}
+
+/** A request that never came to its engine, or was ended from outside, says nothing about what others would get. */
+function turnEnd(call: Call, told: Ending): TurnEnd {
+  const { fields, grant, reuse } = call;
+  if (grant === null || told.outcome === 'aborted' || told.outcome === 'ended') return 'next';
+  // An answer that one wallet could not pay in full is not what another one would get.
+  if (told.outcome !== 'completed' || grant.outputTokensMax !== null) return 'each';
+  if (fields === null || reuse === null) return 'each';
+  const answer = fields.stream
+    ? streamAnswer(reuse.transcript, fields, told)
+    : plainAnswer(told.last, fields.wantsCost);
+  return answer === null ? 'each' : { answer };
+}
+
+function streamAnswer(transcript: Transcript, { choices, prompts }: RequestFields, told: Ending): string | null {
+  if (!transcript.whole || told.usageSource !== 'engine') return null;
+  return mergeFrames(transcript.text, usageBody(told.usage), choices * prompts);
+}
+
+function usageBody({ inputTokens, cachedTokens, outputTokens, reasoningTokens }: Usage): object {
+  return {
+    prompt_tokens: inputTokens,
+    total_tokens: inputTokens + outputTokens,
+    completion_tokens: outputTokens,
+    prompt_tokens_details: { cached_tokens: cachedTokens },
+    completion_tokens_details: reasoningTokens === 0 ? null : { reasoning_tokens: reasoningTokens },
+  };
+}
+
+const engineHashes = new WeakMap<EngineDefinition, string>();
+
+/** Changes with anything that an engine's file says; not with its comments, nor with where it lies. */
+function hashOf(engine: EngineDefinition): string {
+  const known = engineHashes.get(engine);
+  if (known !== undefined) return known;
+  const { file: _file, ...said } = engine;
+  const text = JSON.stringify(said, (_key, value: unknown) => (typeof value === 'bigint' ? value.toString() : value));
+  const hash = createHash('sha256').update(text).digest('hex');
+  engineHashes.set(engine, hash);
+  return hash;
+}

@@ -1,0 +1,113 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { eventually, framesOf, type Body } from '../../inference/kit.ts';
+import { adminKey, startCluster, type Cluster } from './gateways.ts';
+
+let cluster: Cluster;
+beforeAll(async () => {
+  cluster = await startCluster({ count: 4 });
+  await Promise.all([0, 1, 2, 3].map((which) => cluster.chat(which, adminKey).then((answer) => answer.text())));
+}, 120_000);
+afterAll(() => cluster.stop());
+
+/** How often each status came. */
+function countBy(statuses: readonly number[]): Record<number, number> {
+  const counts: Record<number, number> = {};
+  for (const status of statuses) counts[status] = (counts[status] ?? 0) + 1;
+  return counts;
+}
+
+async function statusOf(asked: Promise<Response>): Promise<number> {
+  const answer = await asked;
+  await answer.text();
+  return answer.status;
+}
+
+async function wallet(key: string): Promise<Body> {
+  return (await cluster.ask(0, '/v1/wallet', { key })).json();
+}
+
+describe('four gateways', () => {
+  it('admit exactly 100 of 1,000 requests at once, and count none of the 900 others', async () => {
+    const { id, secret } = await cluster.key({ requests_per_minute: 100 });
+    const statuses = await Promise.all(
+      Array.from({ length: 1000 }, (_, index) => statusOf(cluster.chat(index % 4, secret))),
+    );
+    expect(countBy(statuses)).toEqual({ 200: 100, 429: 900 });
+    // Nothing that was refused counts: with a limit of one more, one more is let in, and it was the last.
+    await cluster.ask(0, `/v1/keys/${id}`, { method: 'PATCH', body: { requests_per_minute: 101 } });
+    const more = await eventually(async () => {
+      const answer = await cluster.chat(3, secret);
+      return answer.status === 200 ? answer : null;
+    }, 1000);
+    expect(more.headers.get('x-ratelimit-remaining')).toBe('0');
+    expect(await statusOf(cluster.chat(2, secret))).toBe(429);
+  });
+
+  it('never spend a wallet for ten twice, with 500 requests at once', async () => {
+    const owner = await cluster.organization('1');
+    const probe = await cluster.key({}, owner.key);
+    const fields = { max_tokens: 64, ignore_eos: true };
+    await (await cluster.chat(0, probe.secret, fields)).text();
+    const cost = 1 - Number((await wallet(owner.key)).balance);
+    // A hold is above its cost and the last answers are cut to what is left, so only the sum is certain.
+    const opening = (cost * 10).toFixed(12);
+    const poor = await cluster.organization(opening);
+    const { secret } = await cluster.key({}, poor.key);
+    const statuses = await Promise.all(
+      Array.from({ length: 500 }, (_, index) => statusOf(cluster.chat(index % 4, secret, fields))),
+    );
+    const counts = countBy(statuses);
+    const served = counts[200] ?? 0;
+    expect(counts).toEqual({ 200: served, 402: 500 - served });
+    expect(served).toBeGreaterThan(0);
+    expect(served).toBeLessThanOrEqual(40);
+    const left = await eventually(async () => {
+      const now = await wallet(poor.key);
+      return now.held === '0' ? now : null;
+    });
+    expect(Number(left.balance)).toBeGreaterThanOrEqual(0);
+    const [row] = await cluster.sql`select count(*)::int as records,
+        (${opening}::numeric - sum(cost) / 1e12 = ${left.balance as string}::numeric) as exact
+      from usage_records where organization_id = ${poor.id.replace('org_', '')} and cost > 0`;
+    expect(row).toEqual({ records: served, exact: true });
+  });
+
+  it('end the streams of a revoked key everywhere within a second, and know it before DELETE answers', async () => {
+    const { id, secret } = await cluster.key();
+    const fields = { stream: true, max_tokens: 4000, ignore_eos: true, standin: { tpot_ms: 20 } };
+    const answers = await Promise.all([0, 1, 2].map((which) => cluster.chat(which, secret, fields)));
+    expect(answers.map(({ status }) => status)).toEqual([200, 200, 200]);
+    const texts = answers.map((answer) => answer.text());
+    const revoked = await cluster.ask(3, `/v1/keys/${id}`, { method: 'DELETE' });
+    const answeredMs = Date.now();
+    expect(revoked.status).toBe(200);
+    const after = await Promise.all([0, 1, 2, 3].map((which) => statusOf(cluster.chat(which, secret))));
+    expect(after).toEqual([401, 401, 401, 401]);
+    for (const text of await Promise.all(texts)) {
+      expect(framesOf(text).at(-2)).toMatchObject({ error: { code: 'unauthorized' } });
+    }
+    expect(Date.now() - answeredMs).toBeLessThan(1500);
+  });
+
+  it('take an edited limit everywhere within a second', async () => {
+    const { id, secret } = await cluster.key({ requests_per_minute: 4 });
+    for (const which of [0, 1, 2, 3]) expect(await statusOf(cluster.chat(which, secret))).toBe(200);
+    expect(await statusOf(cluster.chat(0, secret))).toBe(429);
+    await cluster.ask(1, `/v1/keys/${id}`, { method: 'PATCH', body: { requests_per_minute: 8 } });
+    for (const which of [0, 1, 2, 3]) expect(await statusOf(cluster.chat(which, secret))).toBe(200);
+    expect(await statusOf(cluster.chat(3, secret))).toBe(429);
+  });
+
+  it('see a credit that another one booked at once', async () => {
+    const owner = await cluster.organization('0.000001');
+    const { secret } = await cluster.key({}, owner.key);
+    expect(await statusOf(cluster.chat(2, secret))).toBe(402);
+    const credit = { organization_id: owner.id, amount: '1', reference: 'more' };
+    await cluster.ask(0, '/v1/wallet/credits', { body: credit });
+    expect(await statusOf(cluster.chat(2, secret))).toBe(200);
+  });
+
+  it('refuse a fifth one without REDIS_URL, naming it', async () => {
+    await expect(cluster.start({ REDIS_URL: '' })).rejects.toThrow(/ended with 1: .*REDIS_URL/s);
+  });
+});

@@ -1,0 +1,158 @@
+import { Redis } from 'ioredis';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { errorOf, eventually, type Body } from '../../inference/kit.ts';
+import { adminKey, startCluster, type Cluster } from './gateways.ts';
+
+const leaseSeconds = '2';
+let cluster: Cluster;
+beforeAll(async () => {
+  cluster = await startCluster({ count: 2, env: { HEADGATE_LEASE_SECONDS: leaseSeconds } });
+  await Promise.all([0, 1].map((which) => cluster.chat(which, adminKey).then((answer) => answer.text())));
+}, 120_000);
+afterAll(() => cluster.stop());
+
+const slow = { stream: true, max_tokens: 4000, ignore_eos: true, standin: { tpot_ms: 50 } };
+
+async function statusOf(asked: Promise<Response>): Promise<number> {
+  const answer = await asked;
+  await answer.text();
+  return answer.status;
+}
+
+async function wallet(key: string): Promise<Body> {
+  return (await cluster.ask(0, '/v1/wallet', { key })).json();
+}
+
+/** A stream of gateway `which` that has begun; it goes on until it is left. */
+async function startStream(which: number, key: string): Promise<{ leave(): void; ended: Promise<unknown> }> {
+  const aborter = new AbortController();
+  const answer = await cluster.chat(which, key, slow, aborter.signal);
+  expect(answer.status).toBe(200);
+  const reader = answer.body?.getReader();
+  await reader?.read();
+  const ended = answer.body === null ? Promise.resolve() : drain(reader).catch(() => undefined);
+  return { leave: () => aborter.abort(), ended };
+}
+
+async function drain(reader: ReadableStreamDefaultReader<Uint8Array> | undefined): Promise<void> {
+  while (reader !== undefined && !(await reader.read()).done);
+}
+
+describe('Redis that forgets', () => {
+  it('is told again what runs and what the books say, before anything is admitted', async () => {
+    const owner = await cluster.organization('1');
+    const { secret } = await cluster.key({ max_concurrency: 2, monthly_token_limit: 100_000 }, owner.key);
+    expect(await statusOf(cluster.chat(0, secret))).toBe(200);
+    const streams = [await startStream(0, secret), await startStream(1, secret)];
+    await cluster.redis.flush();
+    // Both slots are taken by streams that only their own gateways know of.
+    const refused = await cluster.chat(0, secret);
+    expect(await errorOf(refused)).toMatchObject({ status: 429, code: 'concurrency_limit_exceeded' });
+    for (const stream of streams) stream.leave();
+    await eventually(async () => (await statusOf(cluster.chat(1, secret))) === 200);
+    const left = await eventually(async () => {
+      const now = await wallet(owner.key);
+      return now.held === '0' ? now : null;
+    });
+    const client = new Redis(cluster.redis.url);
+    const [name = ''] = await client.keys(`*{${uuidOf(owner.id)}}:wallet`);
+    const { b, r } = await client.hgetall(name);
+    client.disconnect();
+    const pico = BigInt(b ?? '0') * 1_000_000n + BigInt(r ?? '0');
+    const [row] =
+      await cluster.sql`select ${left.balance as string}::numeric * 1e12 = ${pico.toString()}::numeric as same`;
+    expect(row).toEqual({ same: true });
+  });
+
+  it('knows revocations and months again', async () => {
+    const { id, secret } = await cluster.key({ monthly_token_limit: 60 });
+    await eventually(async () => {
+      const answer = await cluster.chat(0, secret);
+      await answer.text();
+      return answer.status === 429;
+    });
+    await cluster.redis.flush();
+    expect(await errorOf(await cluster.chat(1, secret))).toMatchObject({ code: 'monthly_quota_exceeded' });
+    await cluster.ask(0, `/v1/keys/${id}`, { method: 'DELETE' });
+    await cluster.redis.flush();
+    for (const which of [0, 1]) expect(await statusOf(cluster.chat(which, secret))).toBe(401);
+  });
+
+  it('loses no money and admits nothing twice when it is flushed in mid-traffic', async () => {
+    const owner = await cluster.organization('0.01');
+    const { secret } = await cluster.key({}, owner.key);
+    const flushing = (async () => {
+      for (let time = 0; time < 5; time += 1) {
+        await new Promise((resolve) => setTimeout(resolve, 60));
+        await cluster.redis.flush();
+      }
+    })();
+    const statuses = await Promise.all(
+      Array.from({ length: 300 }, (_, index) => statusOf(cluster.chat(index % 2, secret, { max_tokens: 200 }))),
+    );
+    await flushing;
+    expect(statuses.filter((status) => status !== 200 && status !== 402 && status !== 503)).toEqual([]);
+    const [row] = await cluster.sql`select count(*)::int as records,
+        (select balance >= 0 from wallets where organization_id = ${uuidOf(owner.id)}) as covered
+      from usage_records where organization_id = ${uuidOf(owner.id)} and outcome = 'completed'`;
+    expect(row).toEqual({ records: statuses.filter((status) => status === 200).length, covered: true });
+    await eventually(async () => (await wallet(owner.key)).held === '0');
+  });
+});
+
+describe('Redis that is frozen', () => {
+  it('costs a refusal of 503 at once, and counts nothing for it when it thaws', async () => {
+    const owner = await cluster.organization('1');
+    const { secret } = await cluster.key({ requests_per_minute: 30 }, owner.key);
+    const first = await cluster.chat(0, secret);
+    expect(first.status).toBe(200);
+    await first.text();
+    await eventually(async () => (await wallet(owner.key)).held === '0');
+    process.kill(cluster.redis.pid ?? 0, 'SIGSTOP');
+    try {
+      const refused = await Promise.all(Array.from({ length: 10 }, (_, index) => cluster.chat(index % 2, secret)));
+      for (const answer of refused) {
+        expect(answer.headers.get('retry-after')).toBe('1');
+        expect(await errorOf(answer)).toMatchObject({ status: 503, code: 'billing_unavailable' });
+      }
+      const beganMs = performance.now();
+      expect(await statusOf(cluster.chat(0, secret))).toBe(503);
+      expect(performance.now() - beganMs).toBeLessThan(150);
+    } finally {
+      process.kill(cluster.redis.pid ?? 0, 'SIGCONT');
+    }
+    const after = await eventually(async () => {
+      const answer = await cluster.chat(0, secret);
+      await answer.text();
+      return answer.status === 200 ? answer : null;
+    });
+    expect(after.headers.get('x-ratelimit-remaining')).toBe('28');
+    await eventually(async () => (await wallet(owner.key)).held === '0');
+  });
+});
+
+describe('a gateway that is killed', () => {
+  it('gives its slots back by the clock, and its holds by the books', async () => {
+    const owner = await cluster.organization('0.001');
+    const { secret } = await cluster.key({ max_concurrency: 2 }, owner.key);
+    const third = await cluster.start();
+    const which = cluster.gateways.indexOf(third);
+    const streams = [await startStream(which, secret), await startStream(which, secret)];
+    const held = (await wallet(owner.key)).held as string;
+    expect(Number(held)).toBeGreaterThan(0);
+    expect(await statusOf(cluster.chat(0, secret))).toBe(429);
+    await third.end('SIGKILL');
+    await Promise.all(streams.map(({ ended }) => ended));
+    await eventually(async () => (await statusOf(cluster.chat(0, secret))) !== 429, 15_000);
+    // Its holds outlive its slots: they go when its heartbeat is old and the books do not have its requests.
+    await eventually(async () => (await wallet(owner.key)).held === '0', 40_000);
+    const [row] =
+      await cluster.sql`select balance >= 0 as covered from wallets where organization_id = ${uuidOf(owner.id)}`;
+    expect(row).toEqual({ covered: true });
+  });
+});
+
+function uuidOf(id: string): string {
+  const digits = id.replace(/^[a-z]+_/, '');
+  return digits.replace(/^(.{8})(.{4})(.{4})(.{4})(.{12})$/, '$1-$2-$3-$4-$5');
+}

@@ -1,0 +1,86 @@
+import { describe, expect, it } from 'vitest';
+import { FairOrder } from '#core/routing/fair-order.ts';
+import { parseLoad } from '#core/fleet/engine-load.ts';
+
+function takeAll(order: FairOrder<string>): string[] {
+  const taken: string[] = [];
+  for (let item = order.take(); item !== null; item = order.take()) taken.push(item);
+  return taken;
+}
+
+describe('the fair order', () => {
+  it('has nothing to give when it is empty', () => {
+    const order = new FairOrder<string>();
+    expect(order.take()).toBeNull();
+    order.add('a', 1, 'a1');
+    order.remove('a', 'a1');
+    order.remove('a', 'a1');
+    order.remove('b', 'b1');
+    expect([order.size, order.take()]).toEqual([0, null]);
+  });
+
+  it('alternates between keys, however many things one of them has', () => {
+    const order = new FairOrder<string>();
+    for (const item of ['a1', 'a2', 'a3', 'a4']) order.add('a', 10, item);
+    for (const item of ['b1', 'b2']) order.add('b', 10, item);
+    expect(takeAll(order)).toEqual(['a1', 'b1', 'a2', 'b2', 'a3', 'a4']);
+  });
+
+  it('gives a key with small things more of them', () => {
+    const order = new FairOrder<string>();
+    for (const item of ['big1', 'big2']) order.add('a', 30, item);
+    for (const item of ['1', '2', '3', '4', '5', '6']) order.add('b', 10, item);
+    expect(takeAll(order)).toEqual(['big1', '1', '2', '3', 'big2', '4', '5', '6']);
+  });
+
+  it('counts what was really used', () => {
+    const order = new FairOrder<string>();
+    order.add('a', 10, 'a1');
+    order.add('b', 10, 'b1');
+    expect([order.take(), order.take()]).toEqual(['a1', 'b1']);
+    for (const item of ['a2', 'a3']) order.add('a', 10, item);
+    for (const item of ['b2', 'b3']) order.add('b', 10, item);
+    // The first thing of a cost three times as much as was thought.
+    order.correct('a', 20);
+    order.correct('b', 0);
+    expect(takeAll(order)).toEqual(['b2', 'b3', 'a2', 'a3']);
+  });
+
+  it('lets nobody save up turns by staying away', () => {
+    const order = new FairOrder<string>();
+    for (let count = 0; count < 100; count += 1) {
+      order.add('a', 10, 'a');
+      order.add('b', 10, 'b');
+    }
+    for (let count = 0; count < 100; count += 1) {
+      order.take();
+      order.take();
+    }
+    for (const key of ['a', 'b']) for (let count = 0; count < 100; count += 1) order.correct(key, 0);
+    for (let count = 0; count < 4; count += 1) order.add('a', 10, 'a');
+    for (let count = 0; count < 4; count += 1) order.add('late', 10, 'late');
+    expect(
+      takeAll(order)
+        .slice(0, 4)
+        .filter((item) => item === 'late').length,
+    ).toBeLessThanOrEqual(3);
+  });
+});
+
+describe('the report of an engine', () => {
+  it('is the sum of its gauges of requests, and nothing else', () => {
+    const text = [
+      '# TYPE vllm:num_requests_waiting gauge',
+      'vllm:num_requests_waiting{engine="0",model_name="m"} 3.0',
+      'vllm:num_requests_waiting{engine="1",model_name="m"} 4.0',
+      'vllm:num_requests_waiting_by_reason{engine="0",reason="capacity"} 100.0',
+      'vllm:num_requests_running{engine="0",model_name="m"} 200.0',
+      'vllm:num_requests_running{engine="1",model_name="m"} 1.0',
+    ].join('\n');
+    expect(parseLoad(text)).toEqual({ running: 201, waiting: 7 });
+    expect(parseLoad(text.replaceAll('.0', ''))).toEqual({ running: 201, waiting: 7 });
+    expect(parseLoad('vllm:num_requests_waiting 0.0\n')).toEqual({ running: 0, waiting: 0 });
+    expect(parseLoad('something else')).toBe('none');
+    expect(parseLoad('')).toBe('none');
+  });
+});
