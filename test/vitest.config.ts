@@ -28,7 +28,7 @@ export default defineConfig({
       project('house', { include: ['test/**/*.test.ts'], exclude: [...quickTests, 'test/suites/**'], globalSetup }),
       ...plan.run.map((name) => {
         const include = [`test/suites/${name}/**/*.test.ts`];
-        // After all others: what they run would starve a real engine, which is held to its times here.
+        // A group of its own never runs beside others: what they do would starve a real engine, which is held to times.
         return project(name, { include, globalSetup, testTimeout: 300_000, sequence: { groupOrder: 1 } });
       }),
     ],
