@@ -12,7 +12,7 @@ import {
 } from './measure.ts';
 import { pssMb } from './processes.ts';
 import { formatSection, type Row, type Section } from './report.ts';
-import { startStack, type Variant, type VariantName } from './stack.ts';
+import { startStack, type Stack, type Variant } from './stack.ts';
 
 /**
  * `npm run bench`: what the gateway costs beside an engine asked directly and beside bare Hono with Pool.dispatch, in
@@ -54,18 +54,18 @@ const quickPlan: Plan = {
 /** Runs variants in turn, round after round, so that what else the machine does strikes all of them. */
 async function alternate(
   bench: Bench,
-  names: readonly VariantName[],
+  variants: readonly Variant[],
   rounds: number,
   measure: (variant: Variant) => Promise<Figures>,
 ): Promise<Row[]> {
-  const rows = names.map((name): Row & { rounds: Figures[] } => ({ name, rounds: [] }));
+  const rows = variants.map((variant) => ({ name: variant.name, variant, rounds: [] as Figures[] }));
   for (let round = 0; round < rounds; round += 1) {
     for (const row of rows) {
       bench.stack.pinAll();
-      row.rounds.push(await measure(bench.stack.variants[row.name]));
+      row.rounds.push(await measure(row.variant));
     }
   }
-  return rows;
+  return rows.map(({ name, rounds: figures }) => ({ name, rounds: figures }));
 }
 
 async function runPlan(bench: Bench, plan: Plan, parts: readonly string[]): Promise<Section[]> {
@@ -75,12 +75,14 @@ async function runPlan(bench: Bench, plan: Plan, parts: readonly string[]): Prom
     sections.push(section);
     console.log(formatSection(section));
   };
-  const all = ['direct', 'bare', 'gateway'] as const;
-  const proxies = ['bare', 'gateway'] as const;
+  const { direct, bare, gateway } = bench.stack.variants;
+  const all = [direct, bare, gateway];
+  const proxies = [bare, gateway];
+  const withRedis = bench.stack.redis === null ? all : [...all, bench.stack.redis];
   // Once over everything that is hot, so that nobody is measured while his code is compiled.
-  for (const name of all) await measureJson(bench, bench.stack.variants[name], 1500);
+  for (const variant of withRedis) await measureJson(bench, variant, 1500);
   if (parts.includes('json')) {
-    const rows = await alternate(bench, all, plan.rounds, (variant) => measureJson(bench, variant, plan.jsonMs));
+    const rows = await alternate(bench, withRedis, plan.rounds, (variant) => measureJson(bench, variant, plan.jsonMs));
     add('JSON requests: 32 connections, 2 KB prompt, 0.9 KB answer', rows);
   }
   if (parts.includes('first')) {
@@ -134,7 +136,7 @@ async function main(): Promise<number> {
   }
 }
 
-function restOf({ bare, gateway }: Record<VariantName, Variant>): string {
+function restOf({ bare, gateway }: Stack['variants']): string {
   return `bare ${pssMb(bare.pid).toFixed(0)} MB, gateway ${pssMb(gateway.pid).toFixed(0)} MB`;
 }
 

@@ -69,6 +69,7 @@ export function formatSection({ title, rows }: Section): string {
   const gateway = rows.find(({ name }) => name === 'gateway');
   const bare = rows.find(({ name }) => name === 'bare');
   const direct = rows.find(({ name }) => name === 'direct');
+  const redis = rows.find(({ name }) => name === 'redis');
   if (gateway !== undefined && bare !== undefined) {
     const ratios = figures.map((figure) => compared(gateway, bare, figure, (a, b) => a / b));
     lines.push(
@@ -77,6 +78,10 @@ export function formatSection({ title, rows }: Section): string {
         ratios.map((ratio) => (Number.isFinite(ratio) ? `${format(ratio)}×` : '–')),
       ),
     );
+  }
+  if (redis !== undefined && gateway !== undefined) {
+    const added = figures.map((figure) => compared(redis, gateway, figure, (a, b) => a - b));
+    lines.push(line('redis − gateway', added.map(format)));
   }
   for (const row of [bare, gateway]) {
     if (row === undefined || direct === undefined) continue;

@@ -3,13 +3,16 @@ import { chmod, mkdtemp, mkdir, readFile, rm, writeFile } from 'node:fs/promises
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { findRedisServer, startServer, type TestRedis } from '../support/redis.ts';
 import { startLoader, type Loader } from './loader.ts';
 import { descendants, pin } from './processes.ts';
 
 /** Everything that the benchmark runs: the gateway with its own Postgres and engine, bare Hono, an engine, the load. */
 export interface Stack {
   readonly loader: Loader;
-  readonly variants: Record<VariantName, Variant>;
+  readonly variants: Record<Exclude<VariantName, 'redis'>, Variant>;
+  /** Null where no Redis server is to be had. */
+  readonly redis: Variant | null;
   /** Postgres' processes, as they are now. */
   postgresPids(): number[];
   readonly gatewayUrl: string;
@@ -21,7 +24,8 @@ export interface Stack {
   stop(): Promise<void>;
 }
 
-export type VariantName = 'direct' | 'bare' | 'gateway';
+/** `redis` is a second gateway, with books of its own, whose short memory is in Redis. */
+export type VariantName = 'direct' | 'bare' | 'gateway' | 'redis';
 
 export interface Variant {
   readonly name: VariantName;
@@ -61,23 +65,36 @@ export async function startStack({ gatewayFlags }: StackOptions): Promise<Stack>
   await chmod(dir, 0o711);
   const children: ChildProcess[] = [];
   const loader = startLoader();
+  let redis: TestRedis | null = null;
 
   async function stop(): Promise<void> {
     loader.stop();
     await Promise.all(children.map((child) => stopChild(child)));
+    await redis?.stop();
     await rm(dir, { recursive: true, force: true });
   }
 
   try {
     const engine = await forkListening('engine.ts', [], children);
     const bare = await forkListening('bare.ts', [`http://127.0.0.1:${engine.port}`], children);
-    const gateway = await startGateway(dir, gatewayFlags, children);
+    const enginesDir = await writeEngines(dir);
+    const home = { enginesDir, flags: gatewayFlags, children };
+    const gateway = await startGateway({ ...home, dataDir: join(dir, 'data'), redisUrl: null });
     const gatewayUrl = `http://127.0.0.1:${gateway.port}`;
     const authorization = `Bearer ${secret}`;
     await prepare(gatewayUrl, authorization);
+    const program = findRedisServer();
+    redis = program === null ? null : await startServer(program);
+    const shared =
+      redis === null ? null : await startGateway({ ...home, dataDir: join(dir, 'shared'), redisUrl: redis.url });
+    if (shared !== null) await prepare(`http://127.0.0.1:${shared.port}`, authorization);
+    const redisPid = redis?.pid ?? null;
     const pinAll = (): boolean => {
-      const rest = [process.pid, loader.pid, engine.pid, ...descendants(gateway.pid).map(({ pid }) => pid)];
-      return [bare.pid, gateway.pid].every((pid) => pin(pid, 1)) && rest.map((pid) => pin(pid, 0)).some(Boolean);
+      const proxies = [bare.pid, gateway.pid, ...(shared === null ? [] : [shared.pid])];
+      const below = [gateway, ...(shared === null ? [] : [shared])].flatMap(({ pid }) => descendants(pid));
+      const rest = [process.pid, loader.pid, engine.pid, ...below.map(({ pid }) => pid)];
+      if (redisPid !== null) rest.push(redisPid);
+      return proxies.every((pid) => pin(pid, 1)) && rest.map((pid) => pin(pid, 0)).some(Boolean);
     };
     return {
       loader,
@@ -86,6 +103,7 @@ export async function startStack({ gatewayFlags }: StackOptions): Promise<Stack>
         bare: { name: 'bare', ...bare, authorization: null },
         gateway: { name: 'gateway', ...gateway, authorization },
       },
+      redis: shared === null ? null : { name: 'redis', ...shared, authorization },
       postgresPids: () =>
         descendants(gateway.pid)
           .filter(({ name }) => name === 'postgres')
@@ -135,17 +153,30 @@ async function startArguments(): Promise<string[]> {
   return args;
 }
 
-async function startGateway(dir: string, flags: readonly string[], children: ChildProcess[]): Promise<Listening> {
+async function writeEngines(dir: string): Promise<string> {
   const enginesDir = join(dir, 'engines');
   await mkdir(enginesDir);
   await writeFile(join(enginesDir, 'bench.yaml'), engineFile);
+  return enginesDir;
+}
+
+interface GatewayHome {
+  readonly enginesDir: string;
+  readonly dataDir: string;
+  readonly redisUrl: string | null;
+  readonly flags: readonly string[];
+  readonly children: ChildProcess[];
+}
+
+async function startGateway({ enginesDir, dataDir, redisUrl, flags, children }: GatewayHome): Promise<Listening> {
   const port = await freePort();
   const env = {
     PATH: process.env['PATH'],
     HOME: process.env['HOME'],
     PORT: String(port),
     LOG_LEVEL: 'warn',
-    HEADGATE_DATA_DIR: join(dir, 'data'),
+    HEADGATE_DATA_DIR: dataDir,
+    ...(redisUrl === null ? {} : { REDIS_URL: redisUrl }),
     HEADGATE_ENGINES_DIR: enginesDir,
     HEADGATE_BOOTSTRAP_KEY: secret,
   };
