@@ -98,6 +98,12 @@ function shareThrough(parts: SharedParts, gateways: Gateways, beat: Job): Sharin
     if (change.revoked) await admission.revoked(change);
     await gateways.tell({ kind: 'key', keyId: change.keyId });
   });
+  // While nothing could be heard, a key of a running stream may have been revoked.
+  store.onGap(() => {
+    for (const keyId of admission.keysRunning()) {
+      keys.refresh(keyId).catch((error: unknown) => log.warn({ err: error, keyId }, 'a key could not be read again'));
+    }
+  });
   gateways.onMessage(async (message) => {
     const { kind, keyId, organizationId } = message;
     if (kind === 'key' && keyId !== undefined) await keys.refresh(keyId);

@@ -53,7 +53,7 @@ type Client = Redis | Cluster;
 
 /** A call fails when it has seen this many ticks of the watch, so that a late event loop is not taken for a late Redis. */
 const tickMs = 50;
-const ticksMax = 4;
+const ticksMax = 10;
 export const answerTimeoutMs = tickMs * ticksMax;
 const probeEveryMs = 100;
 const reconnectMsMax = 500;

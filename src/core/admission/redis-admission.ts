@@ -50,6 +50,8 @@ export interface RedisAdmission extends Admission {
   credited(organizationId: string): Promise<void>;
   /** Nothing more is admitted for a key, by any gateway; also when Redis is away now. */
   revoked(key: Pick<KeyRef, 'keyId' | 'organizationId'>): Promise<void>;
+  /** Keys that have something running here. */
+  keysRunning(): readonly string[];
   /** Settles what could not be settled before. */
   close(): Promise<void>;
 }
@@ -156,6 +158,10 @@ class SharedAdmission implements RedisAdmission {
   revoked({ organizationId, keyId }: Pick<KeyRef, 'keyId' | 'organizationId'>): Promise<void> {
     const { use } = this.#memory.use(organizationId, keyId);
     return this.#leases.sure(() => this.#memory.store.command('HSET', use, 'a', '0'));
+  }
+
+  keysRunning(): readonly string[] {
+    return this.#leases.keysRunning();
   }
 
   close(): Promise<void> {

@@ -73,6 +73,10 @@ export class RedisLeases {
     return this.#own.get(requestId);
   }
 
+  keysRunning(): readonly string[] {
+    return [...new Set([...this.#own.values()].map(({ keyId }) => keyId))];
+  }
+
   settle(requestId: string, used: Settlement): void {
     const hold = this.#own.get(requestId);
     if (hold === undefined) return;

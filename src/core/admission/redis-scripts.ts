@@ -86,22 +86,25 @@ if n == 0 then s = now end
 n = n + 1
 local reserved = reserve(tpm)
 t = t + reserved
-redis.call('HSET', KEYS[5], 's', text(s), 'n', text(n), 't', text(t))
-redis.call('PEXPIRE', KEYS[5], ${useTtlMs})
 local note = table.concat({ARGV[14], ARGV[13], text(estimate), text(reserved), text(s), tpm and text(tpm) or '-'}, ' ')
-redis.call('HSET', KEYS[2], ARGV[2], note)
 if counted then
   m = m + reserve(monthly)
-  redis.call('HSET', KEYS[5], 'm', text(m))
-  redis.call('HSET', KEYS[2], ARGV[2] .. ':m', ARGV[10] .. ' ' .. text(reserve(monthly)))
+  redis.call('HSET', KEYS[5], 's', text(s), 'n', text(n), 't', text(t), 'm', text(m))
+  redis.call('HSET', KEYS[2], ARGV[2], note, ARGV[2] .. ':m', ARGV[10] .. ' ' .. text(reserve(monthly)))
+else
+  redis.call('HSET', KEYS[5], 's', text(s), 'n', text(n), 't', text(t))
+  redis.call('HSET', KEYS[2], ARGV[2], note)
 end
 redis.call('HSET', KEYS[3], ARGV[2], hold)
 redis.call('HINCRBY', KEYS[3], 'total', hold)
 local ends = text(now + tonumber(ARGV[12]))
 redis.call('ZADD', KEYS[4], ends, ARGV[2])
-redis.call('ZREMRANGEBYSCORE', KEYS[6], '-inf', text(now))
 redis.call('ZADD', KEYS[6], ends, ARGV[2])
-redis.call('PEXPIRE', KEYS[6], ${knownTtlMs})
+if n == 1 then
+  redis.call('ZREMRANGEBYSCORE', KEYS[6], '-inf', text(now))
+  redis.call('PEXPIRE', KEYS[6], ${useTtlMs})
+  redis.call('PEXPIRE', KEYS[5], ${useTtlMs})
+end
 return {'ok', now, text(s), text(n), text(t), text(m), text(running + 1), hold, text(reserved)}
 `);
 
@@ -135,7 +138,8 @@ return {'ok', now, more}
  */
 export const settleScript = redisScript(`${prelude}${windows}
 local id, how = ARGV[2], ARGV[6]
-local note = redis.call('HGET', KEYS[2], id)
+local noted = redis.call('HMGET', KEYS[2], id, id .. ':w', id .. ':m')
+local note, billed, month = noted[1], noted[2], noted[3]
 if not note then
   if how == 'settle' then
     redis.call('DEL', KEYS[1], KEYS[7], KEYS[8])
@@ -143,8 +147,6 @@ if not note then
   end
   return {'gone', now}
 end
-local billed = redis.call('HGET', KEYS[2], id .. ':w')
-local month = redis.call('HGET', KEYS[2], id .. ':m')
 local held = redis.call('HGET', KEYS[3], id)
 redis.call('HDEL', KEYS[2], id, id .. ':w', id .. ':m')
 redis.call('HDEL', KEYS[3], id)
@@ -153,9 +155,10 @@ redis.call('ZREM', KEYS[4], id)
 redis.call('ZREM', KEYS[6], id)
 redis.call('DEL', KEYS[7], KEYS[8])
 
-if not billed and redis.call('EXISTS', KEYS[1]) == 1 then
+local rest = not billed and redis.call('HGET', KEYS[1], 'r')
+if rest then
   if ARGV[3] ~= '0' then redis.call('HINCRBY', KEYS[1], 'b', '-' .. ARGV[3]) end
-  local rest = tonumber(redis.call('HGET', KEYS[1], 'r')) - tonumber(ARGV[4])
+  rest = tonumber(rest) - tonumber(ARGV[4])
   if rest < 0 then
     rest = rest + 1000000
     redis.call('HINCRBY', KEYS[1], 'b', '-1')
@@ -174,14 +177,12 @@ if limit ~= '-' then
   if s == 0 and t > 0 then s = now end
 end
 if how == 'undo' and same and n > 0 then n = n - 1 end
-redis.call('HSET', KEYS[5], 's', text(s), 'n', text(n), 't', text(t))
-redis.call('PEXPIRE', KEYS[5], ${useTtlMs})
+local m = use[4] or '0'
 if month then
   local of, taken = string.match(month, '^(%S+) (%S+)$')
-  if of == use[5] then
-    redis.call('HSET', KEYS[5], 'm', text(math.max(0, tonumber(use[4] or 0) + tokens - tonumber(taken))))
-  end
+  if of == use[5] then m = text(math.max(0, tonumber(m) + tokens - tonumber(taken))) end
 end
+redis.call('HSET', KEYS[5], 's', text(s), 'n', text(n), 't', text(t), 'm', m)
 return {'ok', now}
 `);
 

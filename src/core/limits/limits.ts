@@ -95,7 +95,8 @@ export function reserve(estimatedTokens: number, limit: number | null): number {
 
 /**
  * Whether a request may run, beside what else the key does. The window must have been rolled.
- * @returns null for yes, else the first limit that says no: month, requests, tokens, concurrency
+ * @returns null for yes, else the first limit that says no (month, requests, tokens, concurrency) and the wait after
+ *   which none of those that say no now does
  */
 export function refuseByLimits(
   use: KeyUse,
@@ -103,26 +104,42 @@ export function refuseByLimits(
   estimatedTokens: number,
   nowMs: number,
 ): LimitRefusal | null {
-  const { monthlyTokenLimit, requestsPerMinute, tokensPerMinute, maxConcurrency } = limits;
-  if (monthlyTokenLimit !== null && use.monthTokens + reserve(estimatedTokens, monthlyTokenLimit) > monthlyTokenLimit) {
-    return refusal('monthly_quota_exceeded', viewOf(monthlyTokenLimit, use.monthTokens, nextMonthMs(nowMs)), nowMs);
-  }
+  const { maxConcurrency, requestsPerMinute } = limits;
+  const refusals: Refused[] = [];
+  const month = refuseByMonth(use, limits, estimatedTokens, nowMs);
+  if (month !== null) refusals.push(month);
   if (requestsPerMinute !== null && use.requests >= requestsPerMinute) {
-    return refusal('rate_limit_exceeded', viewOf(requestsPerMinute, use.requests, windowEndMs(use, nowMs)), nowMs);
+    const view = viewOf(requestsPerMinute, use.requests, windowEndMs(use, nowMs));
+    refusals.push({ code: 'rate_limit_exceeded', view });
   }
-  if (tokensPerMinute !== null) {
-    const over = use.tokens + reserve(estimatedTokens, tokensPerMinute) - tokensPerMinute;
-    if (over > 0) {
-      const windows = Math.ceil(over / tokensPerMinute);
-      const freeAtMs = windowEndMs(use, nowMs) + (windows - 1) * windowMs;
-      return refusal('tokens_limit_exceeded', viewOf(tokensPerMinute, use.tokens, freeAtMs), nowMs);
-    }
-  }
+  const tokens = refuseByTokens(use, limits, estimatedTokens, nowMs);
+  if (tokens !== null) refusals.push(tokens);
   if (maxConcurrency !== null && use.running >= maxConcurrency) {
     const view = viewOf(maxConcurrency, use.running, nowMs + concurrencyRetryMs);
-    return refusal('concurrency_limit_exceeded', view, nowMs);
+    refusals.push({ code: 'concurrency_limit_exceeded', view });
   }
-  return null;
+  const [first] = refusals;
+  if (first === undefined) return null;
+  const freeAtMs = Math.max(...refusals.map(({ view }) => view.resetAtMs));
+  return { ...first, retryAfterMs: Math.max(1, freeAtMs - nowMs) };
+}
+
+type Refused = Pick<LimitRefusal, 'code' | 'view'>;
+
+function refuseByMonth(use: KeyUse, limits: KeyLimits, estimatedTokens: number, nowMs: number): Refused | null {
+  const { monthlyTokenLimit: limit } = limits;
+  if (limit === null || use.monthTokens + reserve(estimatedTokens, limit) <= limit) return null;
+  return { code: 'monthly_quota_exceeded', view: viewOf(limit, use.monthTokens, nextMonthMs(nowMs)) };
+}
+
+function refuseByTokens(use: KeyUse, limits: KeyLimits, estimatedTokens: number, nowMs: number): Refused | null {
+  const { tokensPerMinute: limit } = limits;
+  if (limit === null) return null;
+  const over = use.tokens + reserve(estimatedTokens, limit) - limit;
+  if (over <= 0) return null;
+  const windows = Math.ceil(over / limit);
+  const freeAtMs = windowEndMs(use, nowMs) + (windows - 1) * windowMs;
+  return { code: 'tokens_limit_exceeded', view: viewOf(limit, use.tokens, freeAtMs) };
 }
 
 /** Limits for headers, as they stand now. The window must have been rolled. */
@@ -142,8 +159,4 @@ function windowEndMs(use: KeyUse, nowMs: number): number {
 
 function viewOf(limit: number, used: number, resetAtMs: number): LimitView {
   return { limit, remaining: Math.max(0, limit - used), resetAtMs };
-}
-
-function refusal(code: LimitCode, view: LimitView, nowMs: number): LimitRefusal {
-  return { code, view, retryAfterMs: Math.max(1, view.resetAtMs - nowMs) };
 }

@@ -1,0 +1,55 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { eventually } from '../../inference/kit.ts';
+import type { TestRedis } from '../../support/redis.ts';
+import { adminKey, startCluster, type Cluster } from './gateways.ts';
+import { startRedisCluster } from './redis-cluster.ts';
+
+let redis: TestRedis;
+let cluster: Cluster;
+beforeAll(async () => {
+  redis = await startRedisCluster();
+  cluster = await startCluster({ count: 2, redis });
+  await Promise.all([0, 1].map((which) => cluster.chat(which, adminKey).then((answer) => answer.text())));
+}, 120_000);
+afterAll(async () => {
+  await cluster.stop();
+  await redis.stop();
+});
+
+async function statusOf(asked: Promise<Response>): Promise<number> {
+  const answer = await asked;
+  await answer.text();
+  return answer.status;
+}
+
+describe('two gateways on a Redis cluster of three', () => {
+  it('share limits of organizations on all of its nodes', async () => {
+    for (let time = 0; time < 6; time += 1) {
+      const owner = await cluster.organization('1');
+      const { secret } = await cluster.key({ requests_per_minute: 10 }, owner.key);
+      const asked = Array.from({ length: 30 }, (_, index) => statusOf(cluster.chat(index % 2, secret)));
+      const statuses = await Promise.all(asked);
+      expect(statuses.filter((status) => status === 200)).toHaveLength(10);
+      expect(statuses.filter((status) => status === 429)).toHaveLength(20);
+      await eventually(async () => {
+        const wallet = (await (await cluster.ask(1, '/v1/wallet', { key: owner.key })).json()) as { held: string };
+        return wallet.held === '0';
+      });
+    }
+  });
+
+  it('hear each other of a revocation', async () => {
+    const { id, secret } = await cluster.key();
+    expect(await statusOf(cluster.chat(1, secret))).toBe(200);
+    await cluster.ask(0, `/v1/keys/${id}`, { method: 'DELETE' });
+    expect(await statusOf(cluster.chat(1, secret))).toBe(401);
+  });
+
+  it('know balances again when all nodes have forgotten them', async () => {
+    const owner = await cluster.organization('1');
+    const { secret } = await cluster.key({}, owner.key);
+    expect(await statusOf(cluster.chat(0, secret))).toBe(200);
+    await redis.flush();
+    expect(await statusOf(cluster.chat(1, secret))).toBe(200);
+  });
+});

@@ -1,0 +1,139 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import {
+  countAdmitted,
+  monthStartMs,
+  nextMonthMs,
+  refuseByLimits,
+  reserve,
+  rollWindow,
+  unusedKey,
+  viewLimits,
+  windowMs,
+  type KeyLimits,
+  type KeyUse,
+} from '#core/limits/limits.ts';
+
+/** One key by the rules alone, with a clock that the test turns. */
+class Caller {
+  nowMs = Date.UTC(2026, 4, 17, 11, 30);
+  readonly use: KeyUse = unusedKey();
+  readonly #limits: KeyLimits;
+  #monthMs = monthStartMs(this.nowMs);
+
+  constructor(limits: KeyLimits) {
+    this.#limits = limits;
+  }
+
+  /** Asks, runs at once and uses `used` tokens; the refusal, or null. */
+  ask(estimate: number, used: number) {
+    if (monthStartMs(this.nowMs) !== this.#monthMs) this.use.monthTokens = 0;
+    this.#monthMs = monthStartMs(this.nowMs);
+    rollWindow(this.use, this.#limits, this.nowMs);
+    const refused = refuseByLimits(this.use, this.#limits, estimate, this.nowMs);
+    if (refused !== null) return refused;
+    const { tokensPerMinute, monthlyTokenLimit } = this.#limits;
+    countAdmitted(this.use, this.nowMs);
+    if (tokensPerMinute !== null) this.use.tokens += used;
+    if (monthlyTokenLimit !== null) this.use.monthTokens += used;
+    this.use.running -= 1;
+    return null;
+  }
+
+  view() {
+    rollWindow(this.use, this.#limits, this.nowMs);
+    return viewLimits(this.use, this.#limits, this.nowMs);
+  }
+}
+
+const limit = (max: number) => fc.option(fc.integer({ min: 1, max }));
+const limits: fc.Arbitrary<KeyLimits> = fc.record({
+  requestsPerMinute: limit(5),
+  maxConcurrency: limit(3),
+  tokensPerMinute: limit(400),
+  monthlyTokenLimit: limit(4000),
+});
+const step = fc.record({ waitMs: fc.nat(90_000), estimate: fc.nat(600), used: fc.nat(900) });
+
+describe('the limits of a key', () => {
+  it('never refuse again a sole caller who waited exactly Retry-After', () => {
+    fc.assert(
+      fc.property(limits, fc.array(step, { maxLength: 40 }), (of, steps) => {
+        const caller = new Caller(of);
+        for (const { waitMs, estimate, used } of steps) {
+          caller.nowMs += waitMs;
+          const refused = caller.ask(estimate, used);
+          if (refused === null) continue;
+          caller.nowMs += Math.ceil(refused.retryAfterMs / 1000) * 1000;
+          expect(caller.ask(estimate, used)).toBeNull();
+        }
+      }),
+      { numRuns: 500 },
+    );
+  });
+
+  it('ask nobody to wait too long: a moment before Retry-After is over a limit still says no', () => {
+    fc.assert(
+      fc.property(limits, fc.array(step, { maxLength: 40 }), (of, steps) => {
+        const caller = new Caller(of);
+        for (const { waitMs, estimate, used } of steps) {
+          caller.nowMs += waitMs;
+          const refused = caller.ask(estimate, used);
+          if (refused === null || refused.code === 'concurrency_limit_exceeded') continue;
+          caller.nowMs += refused.retryAfterMs - 1;
+          expect(caller.ask(estimate, used)).not.toBeNull();
+        }
+      }),
+      { numRuns: 500 },
+    );
+  });
+
+  it('admit no more requests in any window than the limit, and say how many are left', () => {
+    fc.assert(
+      fc.property(fc.integer({ min: 1, max: 6 }), fc.array(fc.nat(20_000), { maxLength: 60 }), (most, waits) => {
+        const caller = new Caller({
+          requestsPerMinute: most,
+          maxConcurrency: null,
+          tokensPerMinute: null,
+          monthlyTokenLimit: null,
+        });
+        for (const waitMs of waits) {
+          caller.nowMs += waitMs;
+          const left = caller.view().requests?.remaining ?? 0;
+          expect(caller.ask(1, 1) === null).toBe(left > 0);
+          expect(caller.use.requests).toBeLessThanOrEqual(most);
+        }
+      }),
+    );
+  });
+
+  it('begin a window with the first counted request and give nothing back inside it', () => {
+    const caller = new Caller({
+      requestsPerMinute: 2,
+      maxConcurrency: null,
+      tokensPerMinute: null,
+      monthlyTokenLimit: null,
+    });
+    const beganMs = caller.nowMs;
+    caller.ask(1, 1);
+    caller.nowMs += 50_000;
+    caller.ask(1, 1);
+    caller.nowMs = beganMs + windowMs - 1;
+    expect(caller.ask(1, 1)).toMatchObject({ code: 'rate_limit_exceeded', retryAfterMs: 1 });
+    caller.nowMs += 1;
+    expect(caller.ask(1, 1)).toBeNull();
+    expect(caller.view().requests).toEqual({ limit: 2, remaining: 1, resetAtMs: beganMs + 2 * windowMs });
+  });
+
+  it('reserve never more than the limit itself', () => {
+    expect(reserve(1000, 10)).toBe(10);
+    expect(reserve(5, 10)).toBe(5);
+    expect(reserve(5, null)).toBe(0);
+  });
+
+  it('count months by UTC', () => {
+    const lastMs = Date.UTC(2026, 11, 31, 23, 59, 59, 999);
+    expect(nextMonthMs(lastMs)).toBe(lastMs + 1);
+    expect(monthStartMs(lastMs + 1)).toBe(lastMs + 1);
+  });
+});
