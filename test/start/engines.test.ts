@@ -1,7 +1,8 @@
 import { readFileSync } from 'node:fs';
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import { eventually } from '../inference/kit.ts';
 import { clientOf, ended, engineFile, engineRecords, givenKey, onlyEngine, useProcesses } from './kit.ts';
+import { startRedis } from '../support/redis.ts';
 
 const processes = useProcesses();
 const bootstrap = { HEADGATE_BOOTSTRAP_KEY: givenKey };
@@ -36,7 +37,8 @@ describe('an idle engine', () => {
     expect([warm.status, warm.headers.get('x-headgate-start')]).toEqual([200, 'warm']);
     await ended(first.pid);
     await eventually(async () => (await client.get('/v1/models/chat')).status === 'cold');
-    expect(engineRecords(home.dataDir)).toEqual([]);
+    // The status says cold a moment before the note of its process is gone.
+    await eventually(() => Promise.resolve(engineRecords(home.dataDir).length === 0));
     const again = await client.chat({});
     expect([again.status, again.headers.get('x-headgate-start')]).toEqual([200, 'cold']);
     expect(onlyEngine(home.dataDir).pid).not.toBe(first.pid);
@@ -57,12 +59,14 @@ describe('the environment of an engine', () => {
   it('has what its file refers to and none of the gateway’s secrets', async () => {
     const lines = ['env:', '  OWN_TOKEN: "${TOKEN_OF_THE_ENGINE}"', '  PLAIN: "as written"'];
     const home = processes.home({ chat: engineFile('chat', { lines }) });
+    const redis = await startRedis();
+    onTestFinished(() => redis.stop());
     const secrets = { FOO_API_KEY: 'secret-foo', AWS_SECRET_ACCESS_KEY: 'secret-aws', VLLM_API_KEY: 'secret-vllm' };
     const env = {
       ...bootstrap,
       ...secrets,
       HEADGATE_BOOTSTRAP_PASSWORD: 'secret-password',
-      REDIS_URL: 'redis://:secret-redis@127.0.0.1:9',
+      REDIS_URL: redis.url,
       TOKEN_OF_THE_ENGINE: 'token-that-it-may-have',
     };
     const databaseUrl = await processes.database();
@@ -72,7 +76,7 @@ describe('the environment of an engine', () => {
     const found = text.split('\0').filter((line) => line !== '');
     expect(found).toContain('OWN_TOKEN=token-that-it-may-have');
     expect(found).toContain('PLAIN=as written');
-    expect(text).not.toMatch(/secret-|DATABASE_URL|HEADGATE_BOOTSTRAP|TOKEN_OF_THE_ENGINE/);
+    expect(text).not.toMatch(/secret-|REDIS_URL|DATABASE_URL|HEADGATE_BOOTSTRAP|TOKEN_OF_THE_ENGINE/);
     expect(text).not.toContain(givenKey);
     expect(text).not.toContain(databaseUrl);
   });
