@@ -30,6 +30,7 @@ describe.each(storeNames)('limits of a key, in %s', (name) => {
   let bench: StoreBench;
   beforeAll(async () => {
     bench = await openStore(name);
+    return () => bench.close();
   });
 
   it('refuses the request after the last one of a minute, and counts no refused one', async () => {

@@ -1,4 +1,3 @@
-import { afterAll } from 'vitest';
 import { startGateway, type TestGateway } from '../support/gateway.ts';
 import { startRedis, type TestRedis } from '../support/redis.ts';
 import { chatBody, openOrganization, standinFile, writeEngines, type Body } from '../inference/kit.ts';
@@ -24,6 +23,8 @@ export const env = { HEADGATE_MAX_ACTIVE_KEYS: '100000' };
 
 /** A gateway on a store, with what the tests of limits do on it. */
 export interface StoreBench {
+  /** Ends the gateway, its engines and its Redis. */
+  close(): Promise<void>;
   readonly gateway: TestGateway;
   readonly redis: TestRedis | null;
   readonly enginesDir: string;
@@ -39,21 +40,21 @@ const unlimited = {
   monthly_token_limit: null,
 };
 
-/** Is stopped when the test file ends. */
+/** The caller closes it. */
 export async function openStore(name: StoreName, more: Readonly<Record<string, string>> = {}): Promise<StoreBench> {
   const redis = name === 'redis' ? await startRedis() : null;
   const enginesDir = writeEngines({ chat: standinFile('chat') });
   const shared = redis === null ? {} : { redisUrl: redis.url };
   const gateway = await startGateway({ ...shared, enginesDir, env: { ...env, ...more } });
-  afterAll(async () => {
-    await gateway.stop();
-    await redis?.stop();
-  });
   await (await gateway.request('/v1/chat/completions', { body: chatBody({}) })).text();
   return {
     gateway,
     redis,
     enginesDir,
+    async close() {
+      await gateway.stop();
+      await redis?.stop();
+    },
     organization: (usd) => openOrganization(gateway, usd),
     key: (limits = {}, owner = gateway.key) => makeKey(gateway, limits, owner),
   };
