@@ -6,13 +6,17 @@ import { syncModels, type PriceTable } from './sync.ts';
 
 export type {
   AllowableField,
+  Canary,
+  ContainerDriverSettings,
   EngineDefinition,
   EngineKind,
   EnginePricing,
   ExternalDriverSettings,
+  GpuNeed,
   ProcessDriverSettings,
   ServiceTier,
   TaskType,
+  VolumeMount,
 } from './engine-definition.ts';
 export { findFlag, fillReferences } from './command.ts';
 export { allowableFields, taskTypes } from './engine-definition.ts';

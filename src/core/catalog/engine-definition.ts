@@ -54,6 +54,71 @@ export interface ExternalDriverSettings {
   readonly apiKeyEnv: string | null;
 }
 
+/** A directory or named volume of the host, as `docker run --volume` has it. */
+export interface VolumeMount {
+  /** Name of a volume, or an absolute path on the host. */
+  readonly source: string;
+  readonly target: string;
+  readonly readOnly: boolean;
+}
+
+/** What a replica needs of a host's GPUs. */
+export interface GpuNeed {
+  readonly count: number;
+  /** Memory that each must have at least; null when any will do. */
+  readonly memoryBytesMin: number | null;
+  /** A part of the product name, without regard to case; null when any will do. */
+  readonly profile: string | null;
+}
+
+/** A request that a new replica must answer well before users' requests reach it; never billed. */
+export interface Canary {
+  readonly route: 'chat/completions' | 'completions' | 'embeddings';
+  /** The body, JSON, without `model`. */
+  readonly body: Readonly<Record<string, unknown>>;
+  /** What the answer's text must contain; null when a well-formed answer is enough. */
+  readonly contains: string | null;
+}
+
+/** A container: `docker` on hosts of the configuration, `swarm` as services of a Docker Swarm. */
+export interface ContainerDriverSettings {
+  readonly type: 'docker' | 'swarm';
+  /** With a tag or digest. */
+  readonly image: string;
+  /** After the image's entrypoint: for vLLM's image the model and its options. */
+  readonly args: readonly string[];
+  /** Replaces the image's entrypoint; null leaves it. */
+  readonly entrypoint: readonly string[] | null;
+  /** `${NAME}` in a value stands for the gateway's own variable of that name. Holds no secret itself. */
+  readonly env: Readonly<Record<string, string>>;
+  /** null: no GPU. */
+  readonly gpus: GpuNeed | null;
+  /** Size of /dev/shm; null leaves the engine's default. */
+  readonly shmBytes: number | null;
+  /** Of the container; null: no limit. */
+  readonly memoryBytesMax: number | null;
+  readonly volumes: readonly VolumeMount[];
+  /** Where it listens inside. */
+  readonly port: number;
+  /** Hosts or pools that may run it; empty: any. */
+  readonly hosts: readonly string[];
+  /** How replicas are laid on hosts: `pack` fills one before the next, `spread` evens out. */
+  readonly placement: 'pack' | 'spread';
+  /** Swarm's placement constraints, as `node.labels.gpu==h100`. */
+  readonly constraints: readonly string[];
+  readonly idleMs: number;
+  readonly startTimeoutMs: number;
+  readonly drainMs: number;
+  /** Once ready it stays so at least this long, so that models that share a GPU do not take turns too fast. */
+  readonly upMinMs: number;
+  readonly replicas: { readonly min: number; readonly max: number };
+  /** Never stopped to make room for another. */
+  readonly pinned: boolean;
+  /** 1 or 2: put to sleep instead of stopped when idle; 0: stopped. */
+  readonly sleepLevel: 0 | 1 | 2;
+  readonly canaries: readonly Canary[];
+}
+
 /** One file of the engines folder, checked. Holds no secret: references to the environment stay references. */
 export interface EngineDefinition {
   /** `engines/name.yaml`, for messages to operators. */
@@ -78,5 +143,5 @@ export interface EngineDefinition {
   readonly mediaDomains: readonly string[];
   /** Largest `n` of a request; null leaves the gateway's own setting. */
   readonly nMax: number | null;
-  readonly driver: ProcessDriverSettings | ExternalDriverSettings;
+  readonly driver: ProcessDriverSettings | ContainerDriverSettings | ExternalDriverSettings;
 }

@@ -1,0 +1,93 @@
+import type { Fence } from './driver.ts';
+import type { FailureCause } from './start-failure.ts';
+
+/** What an operator wants of an engine, beyond what its file says. */
+export type OrderKind = 'start' | 'stop' | 'restart' | 'reset';
+
+/** One gateway's need of engines, told to whoever leads. */
+export interface Demand {
+  readonly gatewayId: string;
+  /** The newest published version that this gateway routes by. */
+  readonly seenVersion: bigint;
+  readonly engines: Readonly<Record<string, EngineDemand>>;
+}
+
+export interface EngineDemand {
+  /** Requests that wait for a replica there. */
+  readonly waiting: number;
+  /** Milliseconds since this gateway last used the engine, at the time of the report; null while it uses it. */
+  readonly idleMs: number | null;
+  /** Leases by replica id. */
+  readonly leases: Readonly<Record<string, number>>;
+}
+
+/** What the leader says of one engine; everybody routes and answers by it. */
+export interface PublishedEngine {
+  readonly engineId: string;
+  /** Of the file that the leader goes by. */
+  readonly specHash: string;
+  readonly phase: 'stopped' | 'starting' | 'ready' | 'draining' | 'failed' | 'held';
+  /** Milliseconds since the Unix epoch. */
+  readonly sinceMs: number;
+  /** Why it does not run: set in `failed`, and in `starting` when the last start failed. */
+  readonly cause: FailureCause | null;
+  /** Milliseconds since the Unix epoch before which a failed engine is not started again; null otherwise. */
+  readonly retryAtMs: number | null;
+  /** Counts starts that failed: a request that waits since before the last one is answered with its cause. */
+  readonly failedStarts: number;
+  readonly replicas: readonly PublishedReplica[];
+  /** Measured start times, newest last, a few, milliseconds from order to traffic. */
+  readonly startTimesMs: readonly number[];
+  /** The rollout that did not go in, in plain words with its spec hash; null when there is none. */
+  readonly rollout: { readonly specHash: string; readonly state: 'checking' | 'refused'; readonly text: string } | null;
+}
+
+export interface PublishedReplica {
+  readonly id: string;
+  readonly specHash: string;
+  /** Only `ready` ones take new requests. */
+  readonly state: 'creating' | 'starting' | 'checking' | 'ready' | 'draining' | 'stopping' | 'asleep' | 'waking';
+  readonly host: string;
+  readonly gpuIds: readonly string[];
+  readonly progress: string | null;
+  readonly sinceMs: number;
+}
+
+export interface Published {
+  /** Grows with every change, also over changes of leaders. */
+  readonly version: bigint;
+  readonly epoch: bigint;
+  readonly engines: readonly PublishedEngine[];
+}
+
+/** Who may change what runs. One at a time over all gateways of a scope. */
+export interface Leadership {
+  /** The fence of this gateway while it leads; null while another does, or nobody can be asked. */
+  current(): Fence | null;
+  /** Called when it began or ceased to lead. */
+  onChange(listener: () => void): void;
+  start(): Promise<void>;
+  /** Gives the lease back, so that another takes over at once. */
+  close(): Promise<void>;
+}
+
+/** Where the leader of a scope and the gateways that route tell each other what they know. */
+export interface FleetBoard {
+  readonly leadership: Leadership;
+  /** Leader only. @returns the version under which it is known @throws when the fence does not hold */
+  publish(fence: Fence, engines: readonly PublishedEngine[]): Promise<bigint>;
+  /** What was published last by whoever; null when nothing ever was. */
+  read(): Promise<Published | null>;
+  /** This gateway's own need, instead of what it told before. */
+  report(demand: Omit<Demand, 'gatewayId'>): Promise<void>;
+  /** The demands of all live gateways, this one included. */
+  demands(): Promise<readonly Demand[]>;
+  /** An operator's order, for whoever leads; the newest replaces one of the same engine that was not taken yet. */
+  order(engineId: string, kind: OrderKind): Promise<void>;
+  /** Leader only: orders not taken yet; taking them is final. */
+  takeOrders(fence: Fence): Promise<readonly { readonly engineId: string; readonly kind: OrderKind }[]>;
+  /** Calls the listener soon after another gateway published, reported or ordered something. */
+  onChange(listener: () => void): void;
+  start(): Promise<void>;
+  close(): Promise<void>;
+}
