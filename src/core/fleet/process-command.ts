@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto';
-import { type EngineDefinition, fillReferences, findFlag, type ProcessDriverSettings } from '#core/catalog/catalog.ts';
+import { type EngineDefinition, fillReferences, type ProcessDriverSettings } from '#core/catalog/catalog.ts';
+import { missingArguments, type VllmArgument, vllmArguments, vllmForcesUsage } from './vllm-arguments.ts';
 
 /** How a child process is started; what goes into it from the engine's file, and what the gateway adds. */
 
@@ -37,10 +38,7 @@ export function listensOnSocket(definition: EngineDefinition): boolean {
 
 /** Every frame of the engine will carry usage. */
 export function forcesUsage(definition: EngineDefinition): boolean {
-  return (
-    definition.kind === 'vllm' &&
-    findFlag(processSettings(definition).command, '--no-enable-force-include-usage') === null
-  );
+  return vllmForcesUsage(definition.kind, processSettings(definition).command);
 }
 
 /** Program and arguments, complete. */
@@ -55,25 +53,11 @@ export function launchCommand(definition: EngineDefinition, target: ListenTarget
   return filled[0] === 'node' ? [process.execPath, ...filled.slice(1)] : filled;
 }
 
-/**
- * vLLM's own arguments, where the file does not give them: a private socket, the names under which the model is
- * served (the first is what answers call it), and usage with details in every frame. `--shutdown-timeout` stays at
- * vLLM's 0: with more, vLLM hangs on an open JSON request, and the gateway has drained before it sends the signal.
- */
+/** vLLM's own arguments, where the file does not give them, and a private socket. */
 function addedArguments(definition: EngineDefinition): string[] {
   if (definition.kind !== 'vllm') return [];
-  const { command } = processSettings(definition);
-  const { id, name, huggingFaceId } = definition;
-  const names = [...new Set([id, name, huggingFaceId])].filter((served) => !served.startsWith('-'));
-  const additions: [string, string[]][] = [
-    ['--served-model-name', names],
-    ['--enable-force-include-usage', []],
-    ['--enable-prompt-tokens-details', []],
-    listensOnSocket(definition) ? ['--uds', ['{socket}']] : ['--host', ['127.0.0.1']],
-  ];
-  return additions
-    .filter(([flag]) => findFlag(command, flag) === null && findFlag(command, flag.replace('--', '--no-')) === null)
-    .flatMap(([flag, values]) => [flag, ...values]);
+  const listen: VllmArgument = listensOnSocket(definition) ? ['--uds', ['{socket}']] : ['--host', ['127.0.0.1']];
+  return missingArguments(processSettings(definition).command, [...vllmArguments(definition), listen]);
 }
 
 /**

@@ -1,0 +1,31 @@
+import { type EngineDefinition, findFlag } from '#core/catalog/catalog.ts';
+
+/** What the gateway adds to vLLM's command line, whoever starts it. */
+
+export type VllmArgument = readonly [flag: string, values: readonly string[]];
+
+/**
+ * The names under which the model is served (the first is what answers call it), and usage with details in every
+ * frame. `--shutdown-timeout` stays at vLLM's 0: with more, vLLM hangs on an open JSON request, and the gateway has
+ * drained before it sends the signal.
+ */
+export function vllmArguments({ id, name, huggingFaceId }: EngineDefinition): VllmArgument[] {
+  const names = [...new Set([id, name, huggingFaceId])].filter((served) => !served.startsWith('-'));
+  return [
+    ['--served-model-name', names],
+    ['--enable-force-include-usage', []],
+    ['--enable-prompt-tokens-details', []],
+  ];
+}
+
+/** Those of `additions` that the file's own command neither gives nor switches off, as words of a command line. */
+export function missingArguments(command: readonly string[], additions: readonly VllmArgument[]): string[] {
+  return additions
+    .filter(([flag]) => findFlag(command, flag) === null && findFlag(command, flag.replace('--', '--no-')) === null)
+    .flatMap(([flag, values]) => [flag, ...values]);
+}
+
+/** Every frame of an engine with this command will carry usage. */
+export function vllmForcesUsage(kind: EngineDefinition['kind'], command: readonly string[]): boolean {
+  return kind === 'vllm' && findFlag(command, '--no-enable-force-include-usage') === null;
+}
