@@ -135,6 +135,21 @@ const variables = z.object({
   HEADGATE_DATABASE_POOL: whole(2, 1000, 10),
 });
 
+function parseVariables<Shape extends z.ZodRawShape>(
+  schema: z.ZodObject<Shape>,
+  environment: Readonly<Record<string, string | undefined>>,
+): z.output<z.ZodObject<Shape>> {
+  const given = Object.fromEntries(
+    Object.entries(environment).filter(([, value]) => value !== undefined && value !== ''),
+  );
+  const unknown = Object.keys(given).find((name) => name.startsWith('HEADGATE_') && !(name in schema.shape));
+  if (unknown !== undefined) throw new ConfigError(`${unknown}: there is no setting of this name.`);
+  const parsed = schema.safeParse(given);
+  if (parsed.success) return parsed.data;
+  const issue = parsed.error.issues[0];
+  throw new ConfigError(`${String(issue?.path[0] ?? 'The environment')}: ${issue?.message ?? 'is not valid'}.`);
+}
+
 const secondsMs = (seconds: number): number => seconds * 1000;
 
 /**
@@ -142,17 +157,7 @@ const secondsMs = (seconds: number): number => seconds * 1000;
  * @throws ConfigError for the first variable that is wrong
  */
 export function parseConfig(environment: Readonly<Record<string, string | undefined>>): Config {
-  const given = Object.fromEntries(
-    Object.entries(environment).filter(([, value]) => value !== undefined && value !== ''),
-  );
-  const unknown = Object.keys(given).find((name) => name.startsWith('HEADGATE_') && !(name in variables.shape));
-  if (unknown !== undefined) throw new ConfigError(`${unknown}: there is no setting of this name.`);
-  const parsed = variables.safeParse(given);
-  if (!parsed.success) {
-    const issue = parsed.error.issues[0];
-    throw new ConfigError(`${String(issue?.path[0] ?? 'The environment')}: ${issue?.message ?? 'is not valid'}.`);
-  }
-  const read = parsed.data;
+  const read = parseVariables(variables, environment);
   return Object.freeze({
     host: read.HOST,
     port: read.PORT,
@@ -190,6 +195,55 @@ export function parseConfig(environment: Readonly<Record<string, string | undefi
     databasePoolMax: read.HEADGATE_DATABASE_POOL,
     environment: Object.freeze({ ...environment }),
   });
+}
+
+/** What the door to the Docker socket is told: a program of its own beside the gateway. */
+export interface DockerGateConfig {
+  readonly host: string;
+  readonly port: number;
+  readonly logLevel: string;
+  readonly socketPath: string;
+  /** Images that may be run, with `*` for any text. */
+  readonly images: readonly string[];
+  /** Folders of the machine that may be mounted, without a slash at their end. */
+  readonly binds: readonly string[];
+  readonly allowsPorts: boolean;
+}
+
+const list = z
+  .string()
+  .transform((value) => value.split(',').map((part) => part.trim()))
+  .transform((parts) => parts.filter((part) => part !== ''));
+
+const dockerGateVariables = z.object({
+  HOST: text.min(1).default('127.0.0.1'),
+  PORT: whole(0, 65_535, 2375),
+  LOG_LEVEL: variables.shape.LOG_LEVEL,
+  HEADGATE_DOCKER_SOCKET: text.startsWith('/', 'must be the absolute path of a socket').default('/var/run/docker.sock'),
+  HEADGATE_DOCKER_IMAGES: list.default(['vllm/*']),
+  HEADGATE_DOCKER_BINDS: list
+    .refine((paths) => paths.every((path) => /^\/[^.:][^:]*[^/:]$/.test(path)), 'must be absolute paths')
+    .default([]),
+  HEADGATE_DOCKER_PORTS: z.enum(['true', 'false']).default('false'),
+});
+
+/** @throws ConfigError for the first variable that is wrong */
+export function parseDockerGateConfig(environment: Readonly<Record<string, string | undefined>>): DockerGateConfig {
+  const read = parseVariables(dockerGateVariables, environment);
+  return {
+    host: read.HOST,
+    port: read.PORT,
+    logLevel: read.LOG_LEVEL,
+    socketPath: read.HEADGATE_DOCKER_SOCKET,
+    images: read.HEADGATE_DOCKER_IMAGES,
+    binds: read.HEADGATE_DOCKER_BINDS,
+    allowsPorts: read.HEADGATE_DOCKER_PORTS === 'true',
+  };
+}
+
+/** The configuration of this process as the door to the Docker socket. */
+export function readDockerGateConfig(): DockerGateConfig {
+  return parseDockerGateConfig(process.env);
 }
 
 /** The configuration of this process. */
