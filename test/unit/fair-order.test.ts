@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { FairOrder } from '#core/routing/fair-order.ts';
+import { FairOrder } from '#base/fair-order.ts';
 import { parseLoad } from '#core/fleet/engine-load.ts';
 
 function takeAll(order: FairOrder<string>): string[] {

@@ -1,6 +1,6 @@
+import { FairOrder } from '#base/fair-order.ts';
 import type { Model } from '#core/catalog/catalog.ts';
 import type { AcquireRefusal, EngineLoad, Fleet, Lease, LoadReport } from '#core/fleet/fleet.ts';
-import { FairOrder } from './fair-order.ts';
 
 /**
  * Requests of the tier `flex` for one model. They run only while the engine has nothing waiting and fewer requests than
