@@ -1,13 +1,15 @@
 import { describe, expect, it } from 'vitest';
 import { explainExit, failureCause, type FailureKind } from '#core/fleet/start-failure.ts';
 
-const exit = { asked: false, exitCode: 1, signal: null, spawnErrorCode: null, logTail: '' };
+const exit = { asked: false, exitCode: 1, signal: null, startErrorCode: null, oomKilled: false, logTail: '' };
 
 describe('the cause of an exit', () => {
   it.each<[FailureKind, object]>([
-    ['program_not_found', { exitCode: null, spawnErrorCode: 'ENOENT' }],
-    ['not_executable', { exitCode: null, spawnErrorCode: 'EACCES' }],
-    ['spawn_failed', { exitCode: null, spawnErrorCode: 'E2BIG' }],
+    ['program_not_found', { exitCode: null, startErrorCode: 'ENOENT' }],
+    ['not_executable', { exitCode: null, startErrorCode: 'EACCES' }],
+    ['spawn_failed', { exitCode: null, startErrorCode: 'E2BIG' }],
+    ['image_not_found', { exitCode: null, startErrorCode: 'IMAGE_NOT_FOUND' }],
+    ['memory', { exitCode: 1, oomKilled: true }],
     ['memory', { exitCode: null, signal: 'SIGKILL' }],
     ['memory', { exitCode: 137 }],
     ['bad_arguments', { exitCode: 2 }],

@@ -4,17 +4,26 @@ import type { ReplicaExit } from './driver.ts';
 export interface FailureCause {
   readonly kind: FailureKind;
   readonly publicText: string;
+  /** More of it for operators, never for clients. */
+  readonly detail?: string;
 }
 
 export type FailureKind =
   | 'bad_arguments'
+  | 'canary_failed'
   | 'crashed'
   | 'ended'
+  | 'gpu_in_use'
+  | 'held'
+  | 'host_unreachable'
+  | 'image_not_found'
   | 'memory'
   | 'missing_setting'
   | 'no_accelerator'
+  | 'no_room'
   | 'not_executable'
   | 'port_in_use'
+  | 'probe_failed'
   | 'program_not_found'
   | 'spawn_failed'
   | 'timeout'
@@ -25,13 +34,20 @@ export type FailureKind =
 
 const publicTexts: Record<FailureKind, string> = {
   bad_arguments: 'The engine of this model refused its settings.',
+  canary_failed: 'The engine of this model does not answer as it should.',
   crashed: 'The engine of this model ended unexpectedly.',
   ended: 'The engine of this model ended by itself.',
+  gpu_in_use: 'The memory of the GPU that this model needs is in use by something else.',
+  held: 'This model was stopped by its operator.',
+  host_unreachable: 'The machine that runs this model cannot be reached.',
+  image_not_found: 'The image of the engine of this model was not found.',
   memory: 'There is not enough memory to run this model.',
   missing_setting: 'The engine of this model lacks a setting that it needs.',
   no_accelerator: 'There is no GPU of the kind that this model needs.',
+  no_room: 'All GPUs that this model could run on are in use.',
   not_executable: 'The program that runs this model may not be started.',
   port_in_use: 'The address that the engine of this model listens on is in use.',
+  probe_failed: 'The engine of this model does not answer requests as it should.',
   program_not_found: 'The program that runs this model is not installed.',
   spawn_failed: 'The program that runs this model could not be started.',
   timeout: 'The engine of this model was not ready in time.',
@@ -41,20 +57,25 @@ const publicTexts: Record<FailureKind, string> = {
   weights_not_found: 'The weights of this model were not found.',
 };
 
-export function failureCause(kind: FailureKind): FailureCause {
-  return { kind, publicText: publicTexts[kind] };
+/** @param detail for operators; '' when there is no more to say */
+export function failureCause(kind: FailureKind, detail = ''): FailureCause {
+  return detail === '' ? { kind, publicText: publicTexts[kind] } : { kind, publicText: publicTexts[kind], detail };
 }
 
-/** A spawn error code of our own: the engine's file refers to an environment variable that is not set. */
+/** A start error code of our own: the engine's file refers to an environment variable that is not set. */
 export const missingVariableCode = 'MISSING_VARIABLE';
 
-const spawnErrors: Readonly<Record<string, FailureKind>> = {
+const startErrors: Readonly<Record<string, FailureKind>> = {
   ENOENT: 'program_not_found',
   EACCES: 'not_executable',
   EPERM: 'not_executable',
   ENOMEM: 'memory',
   EAGAIN: 'memory',
+  EADDRINUSE: 'port_in_use',
   [missingVariableCode]: 'missing_setting',
+  HOST_UNREACHABLE: 'host_unreachable',
+  IMAGE_NOT_FOUND: 'image_not_found',
+  NO_SUCH_DEVICE: 'no_accelerator',
 };
 
 /**
@@ -88,7 +109,8 @@ const logSigns: readonly (readonly [FailureKind, RegExp])[] = [
 
 /** Tells causes apart by how a process ended and by what it wrote last. */
 export function explainExit(exit: ReplicaExit): FailureCause {
-  if (exit.spawnErrorCode !== null) return failureCause(spawnErrors[exit.spawnErrorCode] ?? 'spawn_failed');
+  if (exit.startErrorCode !== null) return failureCause(startErrors[exit.startErrorCode] ?? 'spawn_failed');
+  if (exit.oomKilled) return failureCause('memory');
   for (const [kind, sign] of logSigns) if (sign.test(exit.logTail)) return failureCause(kind);
   // 137 is a shell's way to say SIGKILL; nobody but the kernel, short of memory, sends that unasked.
   if (exit.signal === 'SIGKILL' || exit.exitCode === 137) return failureCause('memory');
