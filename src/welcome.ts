@@ -14,6 +14,7 @@ const samples: Readonly<Record<EngineDefinition['taskType'], { readonly path: st
   code: chatSample,
   completion: { path: '/v1/completions', body: { prompt: 'Hello' } },
   embedding: { path: '/v1/embeddings', body: { input: 'Hello!' } },
+  rerank: { path: '/v1/rerank', body: { query: 'Hello!', documents: ['Good morning!', 'Goodbye!'] } },
 };
 
 /** What the first start says: the secret, which is shown this once, and a request that works as it stands. */

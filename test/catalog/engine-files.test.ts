@@ -108,7 +108,7 @@ describe('engine files that are refused', () => {
     expect(found).toContainEqual(expect.stringMatching(/^engines\/b\.yaml:1: not valid YAML/));
     expect(found).toContain('engines/c.yaml:1: expected fields such as "id: my-model"');
     expect(found).toContainEqual(
-      expect.stringMatching(/^engines\/d\.yaml:7: driver: expected "process" or "external"/),
+      expect.stringMatching(/^engines\/d\.yaml:7: driver: expected "process", "docker", "swarm" or "external"/),
     );
   });
 

@@ -1,15 +1,12 @@
 import { basename } from 'node:path';
+import { parseImage } from './container-file-schema.ts';
 import type { EngineKind } from './engine-definition.ts';
 import type { EngineFile } from './engine-file-schema.ts';
+import type { FileProblem } from './zod-problems.ts';
 
 /** What the command of an engine file means, beyond its shape. */
 
 type ProcessFile = Extract<EngineFile, { driver: 'process' }>;
-
-interface CommandProblem {
-  readonly path: readonly PropertyKey[];
-  readonly message: string;
-}
 
 export interface EnvironmentReference {
   readonly path: readonly PropertyKey[];
@@ -18,10 +15,12 @@ export interface EnvironmentReference {
 
 const referencePattern = /\$\{([A-Za-z_][A-Za-z0-9_]*)\}/g;
 
-/** What the file says, else `vllm` for a program of that name. */
+/** What the file says, else `vllm` for a program of that name and for images such as `vllm/vllm-openai`. */
 export function engineKindOf(engine: EngineFile): EngineKind {
   if (engine.kind !== undefined) return engine.kind;
-  return engine.driver === 'process' && basename(engine.command[0] ?? '') === 'vllm' ? 'vllm' : 'openai';
+  if (engine.driver === 'external') return 'openai';
+  if (engine.driver === 'process') return basename(engine.command[0] ?? '') === 'vllm' ? 'vllm' : 'openai';
+  return basename(parseImage(engine.image)?.repository ?? '').startsWith('vllm') ? 'vllm' : 'openai';
 }
 
 /**
@@ -61,8 +60,8 @@ export function environmentReferences(engine: EngineFile): EnvironmentReference[
 }
 
 /** What would keep the gateway from finding or understanding the program once it runs. */
-export function commandProblems(engine: EngineFile): CommandProblem[] {
-  if (engine.driver === 'external') return [];
+export function commandProblems(engine: EngineFile): FileProblem[] {
+  if (engine.driver !== 'process') return [];
   if ((engine.command[0] ?? '').trim() === '') return [{ path: ['command', 0], message: 'the program is missing' }];
   const hasSocket = engine.command.some((argument) => argument.includes('{socket}'));
   const hasPort = engine.command.some((argument) => argument.includes('{port}'));
@@ -72,8 +71,8 @@ export function commandProblems(engine: EngineFile): CommandProblem[] {
   return [{ path: ['command'], message: 'must hold {socket} or {port}, so that Headgate knows where it listens' }];
 }
 
-function vllmProblems(engine: ProcessFile): CommandProblem[] {
-  const problems: CommandProblem[] = [];
+function vllmProblems(engine: ProcessFile): FileProblem[] {
+  const problems: FileProblem[] = [];
   for (const [flag, placeholder] of [
     ['--uds', '{socket}'],
     ['--port', '{port}'],
@@ -96,5 +95,16 @@ function vllmProblems(engine: ProcessFile): CommandProblem[] {
       message: '--api-key: leave it out, only Headgate reaches the engine',
     });
   }
-  return problems;
+  return [...problems, ...joinedArguments(engine.command, 'command')];
+}
+
+/** One item that holds an option and its value reaches the program as one word, which it does not know. */
+export function joinedArguments(items: readonly string[], field: string): FileProblem[] {
+  return items.flatMap((item, index) => {
+    const [option = '', value = ''] = item.split(/[ \t]+/, 2);
+    if (!/^--?[A-Za-z][\w.-]*$/.test(option) || value === '') return [];
+    return [
+      { path: [field, index], message: `two words in one item: write ${option} and its value as items of their own` },
+    ];
+  });
 }

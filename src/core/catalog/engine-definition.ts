@@ -1,5 +1,5 @@
 /** What an engine's model is for; it decides which routes serve it. */
-export const taskTypes = ['chat', 'completion', 'embedding', 'vision', 'code'] as const;
+export const taskTypes = ['chat', 'completion', 'embedding', 'rerank', 'vision', 'code'] as const;
 export type TaskType = (typeof taskTypes)[number];
 
 /** Request fields that are refused unless the engine's file names them under `allow`. */
@@ -40,6 +40,8 @@ export interface ProcessDriverSettings {
   readonly idleMs: number;
   readonly startTimeoutMs: number;
   readonly drainMs: number;
+  /** Once ready it makes room for no other before this time. */
+  readonly upMinMs: number;
   readonly replicas: { readonly min: number; readonly max: number };
 }
 

@@ -1,5 +1,7 @@
 import { z } from 'zod';
+import { dockerFields, swarmFields } from './container-file-schema.ts';
 import { allowableFields, taskTypes } from './engine-definition.ts';
+import { environmentFields, replicasField, seconds, variableName } from './run-fields.ts';
 
 /**
  * The shape of a file in the engines folder. This schema validates, and the JSON Schema that editors use is made from
@@ -37,8 +39,6 @@ const multiplier = z
     description: 'Requests of service_tier "flex" cost this share of the prices; without it they are refused.',
   });
 
-const seconds = (max: number) => z.int().min(1).max(max);
-
 const printable = (max: number) =>
   z.string().min(1).max(max).regex(printablePattern, 'control characters are not allowed here');
 
@@ -66,7 +66,7 @@ const common = {
   kind: z
     .enum(['vllm', 'openai'])
     .optional()
-    .describe('vllm: gets its arguments and its abort route. A command whose program is called vllm counts as vllm.'),
+    .describe('vllm: gets its arguments and its abort route. A program or image called vllm… counts as vllm.'),
   allow: z
     .array(z.enum(allowableFields))
     .max(allowableFields.length)
@@ -100,23 +100,17 @@ const processFields = {
     .describe(
       'Program and arguments. {socket} and {port} are filled in. Runs in the folder that holds the engines folder.',
     ),
-  env: z
-    .record(
-      z.string().regex(/^[A-Za-z_][A-Za-z0-9_]*$/, 'expected the name of an environment variable'),
-      z
-        .string()
-        .max(32_768)
-        .regex(/^[^\0]*$/, 'a NUL is not allowed here'),
-    )
-    .default({})
-    .describe('Environment of the program. ${NAME} stands for that variable of the gateway.'),
+  ...environmentFields,
   idle_seconds: seconds(31_536_000).default(300).describe('Stopped after this time without requests.'),
   start_timeout_seconds: seconds(86_400).default(600).describe('Must be ready within this time.'),
   drain_seconds: seconds(86_400).default(30).describe('Requests may run on for this long when it is stopped.'),
-  replicas: z
-    .strictObject({ min: z.literal(0), max: z.literal(1) })
-    .default({ min: 0, max: 1 })
-    .describe('How many may run at once.'),
+  min_up_seconds: z
+    .int()
+    .min(0)
+    .max(86_400)
+    .default(0)
+    .describe('Once ready, it makes room for no other model before this time.'),
+  replicas: replicasField,
 };
 
 const externalFields = {
@@ -130,9 +124,7 @@ const externalFields = {
       if (message !== null) context.addIssue({ code: 'custom', message });
     }),
   upstream_model: printable(256).optional().describe('What the engine calls the model; the id if absent.'),
-  api_key_env: z
-    .string()
-    .regex(/^[A-Za-z_][A-Za-z0-9_]*$/, 'expected the name of an environment variable')
+  api_key_env: variableName
     .optional()
     .describe("Name of the gateway's environment variable that holds the engine's API key."),
 };
@@ -149,6 +141,8 @@ function urlProblem(text: string): string | null {
 
 export const engineFileSchema = z.discriminatedUnion('driver', [
   z.strictObject({ ...common, ...processFields }),
+  z.strictObject({ ...common, ...dockerFields }),
+  z.strictObject({ ...common, ...swarmFields }),
   z.strictObject({ ...common, ...externalFields }),
 ]);
 

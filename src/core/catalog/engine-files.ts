@@ -1,11 +1,13 @@
 import { readdirSync, readFileSync, statSync } from 'node:fs';
 import { basename, join, resolve } from 'node:path';
-import { MICRO_DIGITS, parseDecimal } from '#base/money.ts';
-import { commandProblems, engineKindOf, environmentReferences } from './command.ts';
-import type { EngineDefinition, EnginePricing } from './engine-definition.ts';
+import { commandProblems, environmentReferences } from './command.ts';
+import { containerProblems } from './container-checks.ts';
+import type { EngineDefinition } from './engine-definition.ts';
 import { type EngineFile, engineFileSchema } from './engine-file-schema.ts';
+import { secretProblems } from './secrets.ts';
+import { toDefinition } from './to-definition.ts';
 import { readYaml, type YamlSource } from './yaml-source.ts';
-import { issueProblems } from './zod-problems.ts';
+import { type FileProblem, issueProblems } from './zod-problems.ts';
 
 /** Something that is wrong with a file of the engines folder. */
 export interface EngineFileProblem {
@@ -27,11 +29,6 @@ export interface EngineFilesOptions {
   readonly env?: Readonly<Record<string, string | undefined>>;
 }
 
-interface FileProblem {
-  readonly path: readonly PropertyKey[];
-  readonly message: string;
-}
-
 interface ReadFile {
   readonly definition: EngineDefinition;
   readonly source: YamlSource;
@@ -39,6 +36,8 @@ interface ReadFile {
 
 const fileBytesMax = 1_048_576;
 const enginesMax = 10_000;
+/** Files of the folder that describe no engine. */
+const otherFiles = new Set(['hosts.yaml']);
 const decimalPaths = [
   ['pricing', 'input_per_million'],
   ['pricing', 'cached_input_per_million'],
@@ -52,7 +51,7 @@ export function formatEngineFileProblem({ file, line, field, message }: EngineFi
 }
 
 /**
- * Reads every `*.yaml` directly in a folder, in the order of their names. Collects the problems of all files before it
+ * Reads every `*.yaml` directly in a folder but hosts.yaml, in the order of their names. Collects the problems of all files before it
  * gives up, so that an operator mends them in one round.
  */
 export function loadEngineFiles(folder: string, options: EngineFilesOptions = {}): EngineFilesResult {
@@ -68,7 +67,7 @@ export function loadEngineFiles(folder: string, options: EngineFilesOptions = {}
   for (const name of names) {
     const file = `${folderName}/${name}`;
     if (/\.yml$/i.test(name)) problems.push(wholeFile(file, 'not read: engine files end in .yaml'));
-    if (!name.endsWith('.yaml') || name.startsWith('.')) continue;
+    if (!name.endsWith('.yaml') || name.startsWith('.') || otherFiles.has(name)) continue;
     const result = readEngineFile(join(folder, name), file, options);
     problems.push(...result.problems);
     if (result.read !== null) read.push(result.read);
@@ -105,7 +104,12 @@ function readEngineFile(
   });
   const parsed = engineFileSchema.safeParse(yaml.source.value);
   if (!parsed.success) return refused(...issueProblems(parsed.error.issues, yaml.source.value).map(located));
-  const found = [...commandProblems(parsed.data), ...environmentProblems(parsed.data, options)];
+  const found = [
+    ...commandProblems(parsed.data),
+    ...containerProblems(parsed.data),
+    ...secretProblems(parsed.data),
+    ...environmentProblems(parsed.data, options),
+  ];
   if (found.length > 0) return refused(...found.map(located));
   return { read: { definition: toDefinition(file, parsed.data), source: yaml.source }, problems: [] };
 }
@@ -134,80 +138,6 @@ function environmentProblems(engine: EngineFile, { env }: EngineFilesOptions): F
   return environmentReferences(engine)
     .filter(({ name }) => (env[name] ?? '') === '')
     .map(({ path, name }) => ({ path, message: `the environment variable ${name} is not set` }));
-}
-
-function toDefinition(file: string, engine: EngineFile): EngineDefinition {
-  return {
-    file,
-    id: engine.id,
-    name: engine.name,
-    huggingFaceId: engine.hugging_face_id,
-    taskType: engine.task_type,
-    contextLength: engine.context_length,
-    enabled: engine.enabled,
-    ownedBy: engine.owned_by ?? ownerOf(engine.hugging_face_id),
-    pricing: engine.pricing === undefined ? null : toPricing(engine.pricing),
-    flexPricing: engine.pricing === undefined ? null : toFlexPricing(engine.pricing),
-    concurrencyMax: engine.max_concurrent ?? null,
-    kind: engineKindOf(engine),
-    allow: engine.allow,
-    mediaDomains: engine.media_domains.map((domain) => domain.toLowerCase()),
-    nMax: engine.max_n ?? null,
-    driver: toDriver(engine),
-  };
-}
-
-function toDriver(engine: EngineFile): EngineDefinition['driver'] {
-  if (engine.driver === 'external') {
-    return {
-      type: 'external',
-      url: engine.url.replace(/\/+$/, ''),
-      upstreamModel: engine.upstream_model ?? null,
-      apiKeyEnv: engine.api_key_env ?? null,
-    };
-  }
-  return {
-    type: 'process',
-    command: engine.command,
-    env: engine.env,
-    idleMs: engine.idle_seconds * 1000,
-    startTimeoutMs: engine.start_timeout_seconds * 1000,
-    drainMs: engine.drain_seconds * 1000,
-    replicas: engine.replicas,
-  };
-}
-
-function toPricing(pricing: NonNullable<EngineFile['pricing']>): EnginePricing {
-  return {
-    inputPerMTokMicroUsd: microUsd(pricing.input_per_million),
-    cachedInputPerMTokMicroUsd: microUsd(pricing.cached_input_per_million),
-    outputPerMTokMicroUsd: microUsd(pricing.output_per_million),
-  };
-}
-
-/** Micro-dollars per million tokens stay whole, so that every cost is exact: the share is rounded up, once, here. */
-function toFlexPricing(pricing: NonNullable<EngineFile['pricing']>): EnginePricing | null {
-  if (pricing.flex_multiplier === undefined) return null;
-  const millionths = microUsd(pricing.flex_multiplier);
-  const share = (price: bigint): bigint => (price * millionths + 999_999n) / 1_000_000n;
-  const full = toPricing(pricing);
-  return {
-    inputPerMTokMicroUsd: share(full.inputPerMTokMicroUsd),
-    cachedInputPerMTokMicroUsd: share(full.cachedInputPerMTokMicroUsd),
-    outputPerMTokMicroUsd: share(full.outputPerMTokMicroUsd),
-  };
-}
-
-/** A decimal of at most 6 places, in millionths. */
-function microUsd(text: string): bigint {
-  const value = parseDecimal(text, MICRO_DIGITS);
-  if (value === null) throw new Error('A price passed the schema and is no decimal.');
-  return value;
-}
-
-function ownerOf(huggingFaceId: string): string {
-  const slash = huggingFaceId.indexOf('/');
-  return slash > 0 ? huggingFaceId.slice(0, slash) : 'headgate';
 }
 
 /** Ids, names and repositories are one name space for requests, whatever their case. */

@@ -1,13 +1,14 @@
 import type { z } from 'zod';
 
-interface FieldProblem {
+/** Something that is wrong with a field of a file. */
+export interface FileProblem {
   readonly path: readonly PropertyKey[];
   readonly message: string;
 }
 
 /** zod's issues as one sentence per field, in words of the file instead of JavaScript. */
-export function issueProblems(issues: readonly z.core.$ZodIssue[], input: unknown): FieldProblem[] {
-  return issues.flatMap((issue): FieldProblem[] => {
+export function issueProblems(issues: readonly z.core.$ZodIssue[], input: unknown): FileProblem[] {
+  return issues.flatMap((issue): FileProblem[] => {
     if (issue.code === 'unrecognized_keys') {
       return issue.keys.map((key) => ({ path: [...issue.path, key], message: 'this field is not known' }));
     }
@@ -24,7 +25,7 @@ function problemText(issue: z.core.$ZodIssue): string {
     case 'invalid_value':
       return `expected ${issue.values.map((value) => JSON.stringify(value)).join(' or ')}`;
     case 'invalid_union':
-      return 'expected "process" or "external"';
+      return 'expected "process", "docker", "swarm" or "external"';
     case 'invalid_key':
       return issue.issues[0]?.message ?? issue.message;
     case 'too_small':
@@ -39,7 +40,9 @@ function problemText(issue: z.core.$ZodIssue): string {
 function typeText({ expected, message }: z.core.$ZodIssueInvalidType): string {
   // A schema that has its own words for a wrong type is more exact than the name of the type.
   if (!message.startsWith('Invalid input')) return message;
-  return `expected ${expected === 'record' ? 'a map of names to texts' : expected}`;
+  if (expected === 'record') return 'expected a map of names to values';
+  // Numbers and truth values of YAML are the usual cause.
+  return expected === 'string' ? 'expected a text: put it in quotes' : `expected ${expected}`;
 }
 
 function measuresLength(origin: string): boolean {

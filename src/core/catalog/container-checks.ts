@@ -1,0 +1,178 @@
+import { engineKindOf, findFlag, joinedArguments } from './command.ts';
+import { parseVolume } from './container-file-schema.ts';
+import type { TaskType } from './engine-definition.ts';
+import type { EngineFile } from './engine-file-schema.ts';
+import type { FileProblem } from './zod-problems.ts';
+
+/** What the fields of a container's engine file mean together, beyond the shape of each. */
+
+export type ContainerFile = Extract<EngineFile, { driver: 'docker' | 'swarm' }>;
+
+/** Options of vLLM that Headgate gives itself, or with which it could not reach, read or bill the engine. */
+const refusedFlags: Readonly<Record<string, string>> = {
+  '--served-model-name': 'leave it out, Headgate serves the model as id, name and hugging_face_id',
+  '--api-key': 'leave it out, Headgate gives each replica a key of its own',
+  '--host': 'leave it out, Headgate says where it listens',
+  '--port': 'leave it out; the field port says where it listens',
+  '--uds': 'leave it out, Headgate says where it listens',
+  '--enable-force-include-usage': 'leave it out, Headgate adds it',
+  '--no-enable-force-include-usage': 'Headgate bills by the usage that this leaves away',
+  '--enable-prompt-tokens-details': 'leave it out, Headgate adds it',
+  '--no-enable-prompt-tokens-details': 'Headgate bills cached tokens by the details that this leaves away',
+  '--disable-log-stats': 'Headgate routes by the statistics that this leaves away',
+  '--shutdown-timeout': 'leave it out, Headgate drains by drain_seconds before it stops the engine',
+  '--ssl-keyfile': 'leave it out, Headgate speaks plain HTTP on a network of its own',
+  '--ssl-certfile': 'leave it out, Headgate speaks plain HTTP on a network of its own',
+  '--hf-token': 'leave it out and give HF_TOKEN by reference under env',
+  '--headless': 'Headgate needs the API server that this leaves away',
+};
+
+/** Variables that Headgate sets, or with which it could not reach or bill the engine. */
+const refusedVariables: Readonly<Record<string, string>> = {
+  VLLM_API_KEY: 'leave it out, Headgate gives each replica a key of its own',
+  VLLM_SERVER_DEV_MODE: 'leave it out, Headgate sets it where nobody else can connect',
+  VLLM_USE_RUST_FRONTEND: 'that front end does not report the usage by which Headgate bills',
+  CUDA_VISIBLE_DEVICES: 'leave it out, Headgate gives each replica devices of its own; see gpus',
+  NVIDIA_VISIBLE_DEVICES: 'leave it out, Headgate gives each replica devices of its own; see gpus',
+  HIP_VISIBLE_DEVICES: 'leave it out, Headgate gives each replica devices of its own; see gpus',
+};
+
+export function containerProblems(engine: EngineFile): FileProblem[] {
+  if (engine.driver !== 'docker' && engine.driver !== 'swarm') return [];
+  return [
+    ...(engineKindOf(engine) === 'vllm' ? vllmProblems(engine) : openaiProblems(engine)),
+    ...volumeProblems(engine),
+    ...canaryProblems(engine),
+  ];
+}
+
+function vllmProblems(engine: ContainerFile): FileProblem[] {
+  const flags = Object.entries(refusedFlags).flatMap(([flag, why]) => {
+    const found = findFlag(engine.args, flag);
+    return found === null ? [] : [{ path: ['args', found.index], message: `${flag}: ${why}` }];
+  });
+  const variables = Object.entries(refusedVariables).flatMap(([name, why]) =>
+    engine.env[name] === undefined ? [] : [{ path: ['env', name], message: why }],
+  );
+  return [
+    ...modelProblems(engine),
+    ...flags,
+    ...variables,
+    ...joinedArguments(engine.args, 'args'),
+    ...parallelProblems(engine),
+    ...sleepProblems(engine),
+  ];
+}
+
+/** Without a model vLLM serves one of its own choice, which would then be billed as this one. */
+function modelProblems({ args, entrypoint, hugging_face_id: repository }: ContainerFile): FileProblem[] {
+  if (entrypoint !== undefined) return [];
+  const [first] = args;
+  if (first === undefined) return [{ path: ['args'], message: `the model is missing: begin with ${repository}` }];
+  if (first === 'vllm' || first === 'serve') {
+    const message = `the image begins with "vllm serve" by itself: begin with the model, ${repository}`;
+    return [{ path: ['args', 0], message }];
+  }
+  if (!first.startsWith('-') || findFlag(args, '--model') !== null || findFlag(args, '--config') !== null) return [];
+  return [{ path: ['args', 0], message: `the model is missing: begin with ${repository}` }];
+}
+
+function openaiProblems(engine: ContainerFile): FileProblem[] {
+  const fields = ['tensor_parallel_size', 'sleep_level'] as const;
+  return fields
+    .filter((field) => engine[field] !== undefined && engine[field] !== 0)
+    .map((field) => ({ path: [field], message: 'only vLLM knows this; kind: vllm says that the image is one' }));
+}
+
+const parallelFlags = {
+  tensor: ['--tensor-parallel-size', '-tp'],
+  pipeline: ['--pipeline-parallel-size', '-pp'],
+  data: ['--data-parallel-size', '-dp'],
+} as const;
+
+/** The value of one of vLLM's options for several GPUs, in its long or short form; null where it is not given. */
+function parallelSize(
+  args: readonly string[],
+  kind: keyof typeof parallelFlags,
+): { index: number; size: number } | null {
+  const [long, short] = parallelFlags[kind];
+  const found = findFlag(args, long);
+  if (found !== null) return { index: found.index, size: Number(found.value) };
+  const index = args.findIndex((argument) => argument === short || argument.startsWith(`${short}=`));
+  if (index === -1) return null;
+  const value = args[index] === short ? (args[index + 1] ?? '') : (args[index] ?? '').slice(short.length + 1);
+  return { index, size: Number(value) };
+}
+
+/**
+ * Over how many GPUs vLLM splits each layer: what the file says, else all that pipeline and data parallelism leave.
+ * May be no whole number where these do not fit; `containerProblems` says so.
+ */
+export function tensorParallelSize({ args, gpus, tensor_parallel_size: size }: ContainerFile): number {
+  return size ?? parallelSize(args, 'tensor')?.size ?? (gpus?.count ?? 1) / otherParallelSizes(args);
+}
+
+/** Whether the arguments themselves say it. */
+export function givesTensorParallelSize(args: readonly string[]): boolean {
+  return parallelSize(args, 'tensor') !== null;
+}
+
+function otherParallelSizes(args: readonly string[]): number {
+  return (parallelSize(args, 'pipeline')?.size ?? 1) * (parallelSize(args, 'data')?.size ?? 1);
+}
+
+function parallelProblems(engine: ContainerFile): FileProblem[] {
+  const { args, gpus, tensor_parallel_size: size } = engine;
+  const given = parallelSize(args, 'tensor');
+  if (given !== null && size !== undefined && given.size !== size) {
+    return [{ path: ['tensor_parallel_size'], message: 'contradicts args; leave one of them out' }];
+  }
+  const used = tensorParallelSize(engine) * otherParallelSizes(args);
+  // On CPU the parts are sockets of the machine, which nobody counts here.
+  if (gpus === undefined || (Number.isInteger(tensorParallelSize(engine)) && used === gpus.count)) return [];
+  const message = `the parallel sizes use ${used}, gpus.count gives ${gpus.count}: they must be the same`;
+  if (size !== undefined) return [{ path: ['tensor_parallel_size'], message }];
+  if (given !== null) return [{ path: ['args', given.index], message }];
+  const undivided = `${gpus.count} cannot be divided by the pipeline and data parallel sizes of args`;
+  return [{ path: ['gpus', 'count'], message: undivided }];
+}
+
+function sleepProblems({ sleep_level: level, gpus, args }: ContainerFile): FileProblem[] {
+  if (level === 0) return [];
+  if (gpus === undefined) return [{ path: ['sleep_level'], message: 'needs gpus: vLLM does not sleep on a CPU' }];
+  const refused = findFlag(args, '--no-enable-sleep-mode');
+  if (refused === null) return [];
+  return [{ path: ['args', refused.index], message: '--no-enable-sleep-mode contradicts sleep_level' }];
+}
+
+function volumeProblems({ volumes }: ContainerFile): FileProblem[] {
+  const targets = volumes.map((volume) => parseVolume(volume)?.target.replace(/\/+$/, ''));
+  return targets.flatMap((target, index) =>
+    targets.indexOf(target) === index
+      ? []
+      : [{ path: ['volumes', index], message: `${target ?? ''} is mounted already` }],
+  );
+}
+
+/** The routes on which the models of a task answer. */
+function canaryRoutes(task: TaskType): readonly string[] {
+  if (task === 'embedding') return ['embeddings'];
+  if (task === 'rerank') return [];
+  return task === 'completion' ? ['completions'] : ['chat/completions', 'completions'];
+}
+
+function canaryProblems({ canaries, task_type: task }: ContainerFile): FileProblem[] {
+  const routes = canaryRoutes(task);
+  return canaries.flatMap(({ route, body, contains }, index) => {
+    const problems = ['model', 'stream']
+      .filter((key) => body[key] !== undefined)
+      .map((key) => ({ path: ['canaries', index, 'body', key], message: 'Headgate fills this in: leave it out' }));
+    if (!routes.includes(route)) {
+      problems.unshift({ path: ['canaries', index, 'route'], message: `a model for ${task} does not answer there` });
+    }
+    if (route === 'embeddings' && contains !== undefined) {
+      problems.push({ path: ['canaries', index, 'contains'], message: 'an embedding has no text' });
+    }
+    return problems;
+  });
+}

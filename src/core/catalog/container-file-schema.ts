@@ -1,0 +1,171 @@
+import { z } from 'zod';
+import { environmentFields, replicasField, seconds } from './run-fields.ts';
+
+/** The fields of engine files whose driver runs containers: `docker` on hosts, `swarm` as services of a swarm. */
+
+const volumeNamePattern = /^[A-Za-z0-9][A-Za-z0-9_.-]{1,127}$/;
+const hostNamePattern = /^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$/;
+/** https://docs.docker.com/reference/cli/docker/service/create/#constraint */
+const constraintPattern = /^(node|engine)\.[A-Za-z0-9_.-]+ *(==|!=) *\S.*$/;
+const sizePattern = /^(\d{1,12})(?:\.(\d{1,3}))? ?([kmgt])(?:i?b)?$/i;
+const sizeText = 'expected a size such as 512mb or 16gb';
+
+/** The name of an image by its parts: https://github.com/distribution/reference */
+const imagePattern =
+  /^(?<repository>(?:[A-Za-z0-9.-]+(?::\d{1,5})?\/)?[a-z0-9]+(?:[._/-]+[a-z0-9]+)*)(?::(?<tag>[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}))?(?:@(?<digest>sha256:[a-f0-9]{64}))?$/;
+
+/** Repository, tag and digest of an image's name; null where it is none. */
+export function parseImage(image: string): { repository: string; tag: string | null; digest: string | null } | null {
+  const groups = imagePattern.exec(image)?.groups;
+  if (groups === undefined || image.length > 512) return null;
+  return { repository: groups['repository'] ?? '', tag: groups['tag'] ?? null, digest: groups['digest'] ?? null };
+}
+
+/** What is wrong with the name of an image, or null. Tags that move would make two replicas of one file differ. */
+function imageProblem(image: string): string | null {
+  const parsed = parseImage(image);
+  if (parsed === null) return 'expected an image such as vllm/vllm-openai:v0.29.0';
+  if (parsed.digest !== null) return null;
+  if (parsed.tag === null) return `name a version: ${parsed.repository}:v…, or a digest`;
+  if (/^(latest|nightly)(-|$)/.test(parsed.tag)) {
+    return `the tag "${parsed.tag}" moves: name a version such as v0.29.0, or a digest`;
+  }
+  return null;
+}
+
+/** Bytes of `16gb`, with the units that Docker's command line reads: k, m, g, t, powers of 1024. */
+export function parseSize(text: string): number | null {
+  const match = sizePattern.exec(text);
+  if (match === null) return null;
+  const power = 'kmgt'.indexOf((match[3] ?? '').toLowerCase()) + 1;
+  return Math.round(Number(`${match[1] ?? ''}.${match[2] ?? '0'}`) * 1024 ** power);
+}
+
+export interface ParsedVolume {
+  readonly source: string;
+  readonly target: string;
+  readonly readOnly: boolean;
+}
+
+/** `name:/target`, `/host/path:/target:ro`; null where it is neither. */
+export function parseVolume(text: string): ParsedVolume | null {
+  const [source = '', target = '', mode = 'rw', ...more] = text.split(':');
+  if (more.length > 0 || !['ro', 'rw'].includes(mode) || !/^\/[^\0]+$/.test(target)) return null;
+  if (!volumeNamePattern.test(source) && !/^\/[^\0]*$/.test(source)) return null;
+  return { source, target, readOnly: mode === 'ro' };
+}
+
+const size = (what: string) =>
+  z
+    .string(sizeText)
+    .regex(sizePattern, sizeText)
+    .refine((text) => (parseSize(text) ?? 1_048_576) >= 1_048_576, 'must be at least 1mb')
+    .meta({ pattern: sizePattern.source.replace('kmgt', 'kmgtKMGT').replace('i?b', '[iI]?[bB]') })
+    .describe(what);
+
+const argument = z
+  .string()
+  .max(32_768)
+  .regex(/^[^\0]*$/, 'a NUL is not allowed here');
+
+const canary = z.strictObject({
+  route: z.enum(['chat/completions', 'completions', 'embeddings']).describe('Route under /v1.'),
+  body: z.record(z.string(), z.unknown()).describe('The request without "model" and "stream".'),
+  contains: z.string().min(1).max(4096).optional().describe("What the answer's text must contain."),
+});
+
+const gpus = z.strictObject({
+  count: z.int().min(1).max(64).describe('Devices of one replica, all on one host; no other replica gets them.'),
+  memory_gib: z
+    .number()
+    .min(1)
+    .max(4096)
+    .optional()
+    .describe('Memory that each device must have at least. An "80 GB" card reports a little less than 80.'),
+  profile: z
+    .string()
+    .min(1)
+    .max(128)
+    .optional()
+    .describe('Part of the product name, such as H100; case does not matter.'),
+});
+
+const containerFields = {
+  image: z
+    .string()
+    .describe('Image with a version tag that does not move, or a digest: vllm/vllm-openai:v0.29.0.')
+    .superRefine((text, context) => {
+      const message = imageProblem(text);
+      if (message !== null) context.addIssue({ code: 'custom', message });
+    }),
+  args: z
+    .array(argument)
+    .max(1000)
+    .default([])
+    .describe("What follows the image's entrypoint. vLLM: the model, then its options, each word an item of its own."),
+  entrypoint: z.array(argument).min(1).max(100).optional().describe("In place of the image's own."),
+  ...environmentFields,
+  gpus: gpus.optional().describe('What a replica needs of a host; without it, it gets no GPU.'),
+  tensor_parallel_size: z
+    .int()
+    .min(1)
+    .max(64)
+    .optional()
+    .describe('GPUs over which each layer is split. vLLM: gpus.count if absent and args do not say otherwise.'),
+  shm_size: size('Shared memory, such as 16gb. vLLM on several GPUs: 16gb if absent.').optional(),
+  memory_limit: size('Memory of the container, such as 64gb; without it there is no limit.').optional(),
+  volumes: z
+    .array(
+      z.string().refine((text) => parseVolume(text) !== null, 'expected name:/target or /host/path:/target, then :ro'),
+    )
+    .max(100)
+    .default([])
+    .describe('Named volumes or directories of the host, such as hf-cache:/root/.cache/huggingface.'),
+  port: z.int().min(1).max(65_535).default(8000).describe('Where it listens inside of the container.'),
+  placement: z
+    .enum(['pack', 'spread'])
+    .default('pack')
+    .describe('pack fills one host before the next, spread evens replicas out.'),
+  idle_seconds: seconds(31_536_000).default(300).describe('Stopped after this time without requests.'),
+  start_timeout_seconds: seconds(86_400)
+    .default(1800)
+    .describe('Must be ready within this time, downloads of image and model included.'),
+  drain_seconds: seconds(86_400).default(30).describe('Requests may run on for this long when it is stopped.'),
+  min_up_seconds: z
+    .int()
+    .min(0)
+    .max(86_400)
+    .default(60)
+    .describe('Once ready, it makes room for no other model before this time.'),
+  replicas: replicasField,
+  pinned: z.boolean().default(false).describe('true: never stopped to make room for another model.'),
+  sleep_level: z
+    .literal([0, 1, 2])
+    .default(0)
+    .describe('When idle it sleeps instead of being stopped: 1 keeps weights in host memory, 2 drops them.'),
+  canaries: z
+    .array(canary)
+    .max(16)
+    .default([])
+    .describe("Requests that a new replica must answer before users' requests reach it; never billed."),
+};
+
+export const dockerFields = {
+  driver: z.literal('docker').describe('Containers on the hosts of hosts.yaml, or of this machine.'),
+  ...containerFields,
+  hosts: z
+    .array(z.string().regex(hostNamePattern, 'expected the name of a host or pool'))
+    .max(1000)
+    .default([])
+    .describe('Hosts or pools of hosts.yaml that may run it; any if empty.'),
+};
+
+export const swarmFields = {
+  driver: z.literal('swarm').describe('Services of a Docker Swarm.'),
+  ...containerFields,
+  constraints: z
+    .array(z.string().regex(constraintPattern, 'expected a constraint such as node.labels.gpu==h100'))
+    .max(100)
+    .default([])
+    .describe('Placement constraints, such as node.labels.gpu==h100.'),
+};

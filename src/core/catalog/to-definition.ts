@@ -1,0 +1,136 @@
+import { MICRO_DIGITS, parseDecimal } from '#base/money.ts';
+import { engineKindOf, findFlag } from './command.ts';
+import { type ContainerFile, givesTensorParallelSize, tensorParallelSize } from './container-checks.ts';
+import { parseSize, parseVolume } from './container-file-schema.ts';
+import type { ContainerDriverSettings, EngineDefinition, EnginePricing } from './engine-definition.ts';
+import type { EngineFile } from './engine-file-schema.ts';
+
+/** From the words of an engine file to what the rooms work with. */
+
+/** The definition of an engine file that has passed every check. */
+export function toDefinition(file: string, engine: EngineFile): EngineDefinition {
+  return {
+    file,
+    id: engine.id,
+    name: engine.name,
+    huggingFaceId: engine.hugging_face_id,
+    taskType: engine.task_type,
+    contextLength: engine.context_length,
+    enabled: engine.enabled,
+    ownedBy: engine.owned_by ?? ownerOf(engine.hugging_face_id),
+    pricing: engine.pricing === undefined ? null : toPricing(engine.pricing),
+    flexPricing: engine.pricing === undefined ? null : toFlexPricing(engine.pricing),
+    concurrencyMax: engine.max_concurrent ?? null,
+    kind: engineKindOf(engine),
+    allow: engine.allow,
+    mediaDomains: engine.media_domains.map((domain) => domain.toLowerCase()),
+    nMax: engine.max_n ?? null,
+    driver: toDriver(engine),
+  };
+}
+
+function toDriver(engine: EngineFile): EngineDefinition['driver'] {
+  if (engine.driver === 'external') {
+    return {
+      type: 'external',
+      url: engine.url.replace(/\/+$/, ''),
+      upstreamModel: engine.upstream_model ?? null,
+      apiKeyEnv: engine.api_key_env ?? null,
+    };
+  }
+  if (engine.driver === 'process') {
+    return { type: 'process', command: engine.command, env: engine.env, ...toTimes(engine), replicas: engine.replicas };
+  }
+  return toContainer(engine);
+}
+
+function toTimes(engine: ContainerFile | Extract<EngineFile, { driver: 'process' }>) {
+  return {
+    idleMs: engine.idle_seconds * 1000,
+    startTimeoutMs: engine.start_timeout_seconds * 1000,
+    drainMs: engine.drain_seconds * 1000,
+    upMinMs: engine.min_up_seconds * 1000,
+  };
+}
+
+function toContainer(engine: ContainerFile): ContainerDriverSettings {
+  const { gpus } = engine;
+  return {
+    type: engine.driver,
+    image: engine.image,
+    args: [...engine.args, ...addedArguments(engine)],
+    entrypoint: engine.entrypoint ?? null,
+    env: engine.env,
+    gpus:
+      gpus === undefined
+        ? null
+        : { count: gpus.count, memoryBytesMin: toBytes(gpus.memory_gib), profile: gpus.profile ?? null },
+    shmBytes: sharedMemory(engine),
+    memoryBytesMax: engine.memory_limit === undefined ? null : parseSize(engine.memory_limit),
+    volumes: engine.volumes.flatMap((volume) => parseVolume(volume) ?? []),
+    port: engine.port,
+    hosts: engine.driver === 'docker' ? engine.hosts : [],
+    placement: engine.placement,
+    constraints: engine.driver === 'swarm' ? engine.constraints : [],
+    ...toTimes(engine),
+    replicas: engine.replicas,
+    pinned: engine.pinned,
+    sleepLevel: engine.sleep_level,
+    canaries: engine.canaries.map(({ route, body, contains }) => ({ route, body, contains: contains ?? null })),
+  };
+}
+
+function toBytes(gib: number | undefined): number | null {
+  return gib === undefined ? null : Math.round(gib * 1024 ** 3);
+}
+
+/** What other fields of the file say is not to be said again as an argument. */
+function addedArguments(engine: ContainerFile): string[] {
+  if (engineKindOf(engine) !== 'vllm') return [];
+  const added: string[] = [];
+  const size = tensorParallelSize(engine);
+  if (size > 1 && !givesTensorParallelSize(engine.args)) added.push('--tensor-parallel-size', String(size));
+  if (engine.sleep_level > 0 && findFlag(engine.args, '--enable-sleep-mode') === null) {
+    added.push('--enable-sleep-mode');
+  }
+  return added;
+}
+
+/** The processes of several GPUs talk through /dev/shm; the 64 MB that containers get by themselves are too few. */
+function sharedMemory(engine: ContainerFile): number | null {
+  if (engine.shm_size !== undefined) return parseSize(engine.shm_size);
+  return engineKindOf(engine) === 'vllm' && (engine.gpus?.count ?? 1) > 1 ? 16 * 1024 ** 3 : null;
+}
+
+function toPricing(pricing: NonNullable<EngineFile['pricing']>): EnginePricing {
+  return {
+    inputPerMTokMicroUsd: microUsd(pricing.input_per_million),
+    cachedInputPerMTokMicroUsd: microUsd(pricing.cached_input_per_million),
+    outputPerMTokMicroUsd: microUsd(pricing.output_per_million),
+  };
+}
+
+/** Micro-dollars per million tokens stay whole, so that every cost is exact: the share is rounded up, once, here. */
+function toFlexPricing(pricing: NonNullable<EngineFile['pricing']>): EnginePricing | null {
+  if (pricing.flex_multiplier === undefined) return null;
+  const millionths = microUsd(pricing.flex_multiplier);
+  const share = (price: bigint): bigint => (price * millionths + 999_999n) / 1_000_000n;
+  const full = toPricing(pricing);
+  return {
+    inputPerMTokMicroUsd: share(full.inputPerMTokMicroUsd),
+    cachedInputPerMTokMicroUsd: share(full.cachedInputPerMTokMicroUsd),
+    outputPerMTokMicroUsd: share(full.outputPerMTokMicroUsd),
+  };
+}
+
+/** A decimal of at most 6 places, in millionths. */
+function microUsd(text: string): bigint {
+  const value = parseDecimal(text, MICRO_DIGITS);
+  if (value === null) throw new Error('A price passed the schema and is no decimal.');
+  return value;
+}
+
+function ownerOf(huggingFaceId: string): string {
+  const slash = huggingFaceId.indexOf('/');
+  return slash > 0 ? huggingFaceId.slice(0, slash) : 'headgate';
+}

@@ -1,0 +1,261 @@
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { type ContainerDriverSettings, formatEngineFileProblem, loadEngineFiles } from '#core/catalog/catalog.ts';
+
+let root: string;
+let folder: string;
+
+beforeEach(() => {
+  root = mkdtempSync(join(tmpdir(), 'hg-containers-'));
+  folder = join(root, 'engines');
+  mkdirSync(folder);
+});
+afterEach(() => rmSync(root, { recursive: true, force: true }));
+
+const head = `version: 1
+id: chat
+name: Chat
+hugging_face_id: Acme/Chat
+task_type: chat
+context_length: 4096
+`;
+const image = 'image: vllm/vllm-openai:v0.29.0\n';
+
+function load(text: string) {
+  writeFileSync(join(folder, 'chat.yaml'), head + text);
+  return loadEngineFiles(folder);
+}
+
+/** What is wrong with a docker engine's file that has these lines beside the usual ones, which are lines 1 to 9. */
+function problems(lines: string, start = `driver: docker\n${image}args: [Acme/Chat]\n`): string[] {
+  const result = load(start + lines);
+  return result.ok ? [] : result.problems.map(formatEngineFileProblem);
+}
+
+function settings(lines: string, start = `driver: docker\n${image}args: [Acme/Chat]\n`): ContainerDriverSettings {
+  const result = load(start + lines);
+  if (!result.ok) throw new Error(result.problems.map(formatEngineFileProblem).join('\n'));
+  const driver = result.engines[0]?.driver;
+  if (driver?.type !== 'docker' && driver?.type !== 'swarm') throw new Error('not a container');
+  return driver;
+}
+
+describe('container engine files that are refused', () => {
+  it.each([
+    ['vllm/vllm-openai', 'name a version'],
+    ['vllm/vllm-openai:latest', 'the tag "latest" moves'],
+    ['vllm/vllm-openai-cpu:latest-x86_64', 'the tag "latest-x86_64" moves'],
+    ['vllm/vllm-openai:nightly', 'the tag "nightly" moves'],
+    ['registry.example:5000/vllm', 'name a version'],
+    ['vllm/VLLM:v1', 'expected an image such as'],
+    ['two words:v1', 'expected an image such as'],
+    ['vllm/vllm-openai@sha256:abc', 'expected an image such as'],
+  ])('have the image %s, which is not pinned', (name, why) => {
+    expect(problems('', `driver: docker\nimage: ${name}\nargs: [Acme/Chat]\n`)).toEqual([
+      expect.stringContaining(`engines/chat.yaml:8: image: ${why}`),
+    ]);
+  });
+
+  it.each([
+    ['--served-model-name', 'leave it out'],
+    ['--api-key', 'a key of its own'],
+    ['--host', 'leave it out'],
+    ['--port=9000', 'the field port'],
+    ['--uds', 'leave it out'],
+    ['--enable_force_include_usage', 'Headgate adds it'],
+    ['--no-enable-force-include-usage', 'bills by the usage'],
+    ['--disable-log-stats', 'routes by the statistics'],
+    ['--ssl-keyfile', 'plain HTTP'],
+    ['--shutdown-timeout', 'drain_seconds'],
+    ['--hf-token', 'by reference under env'],
+  ])('give vLLM %s', (flag, why) => {
+    const [problem, ...others] = problems('', `driver: docker\n${image}args:\n  - Acme/Chat\n  - ${flag}\n  - x\n`);
+    expect(problem).toMatch(/^engines\/chat\.yaml:11: args\[1\]: --/);
+    expect(problem).toContain(why);
+    expect(others).toEqual([]);
+  });
+
+  it('begin with anything but the model', () => {
+    const args = (text: string) => problems('', `driver: docker\n${image}args: [${text}]\n`);
+    expect(args('')).toEqual([expect.stringContaining(':9: args: the model is missing: begin with Acme/Chat')]);
+    expect(args('serve, Acme/Chat')).toEqual([expect.stringContaining('args[0]: the image begins with "vllm serve"')]);
+    expect(args('--enforce-eager')).toEqual([expect.stringContaining('args[0]: the model is missing')]);
+    expect(args('Acme/Chat, --max-model-len 4096')).toEqual([
+      expect.stringContaining('args[1]: two words in one item: write --max-model-len and its value'),
+    ]);
+    expect(args('Acme/Chat, --max-model-len, 4096')).toEqual([
+      expect.stringContaining('args[2]: expected a text: put it in quotes'),
+    ]);
+  });
+
+  it.each([
+    ['tensor_parallel_size: 4\ngpus: {count: 2}\n', ':10: tensor_parallel_size: the parallel sizes use 4'],
+    ['shm_size: 16\n', ':10: shm_size: expected a size'],
+    ['shm_size: 16kb\n', ':10: shm_size: must be at least 1mb'],
+    ['memory_limit: lots\n', ':10: memory_limit: expected a size'],
+    ['gpus: {count: 0}\n', ':10: gpus.count: must be at least 1'],
+    ['gpus: {count: 1, memory: 80}\n', ':10: gpus.memory: this field is not known'],
+    ['volumes: ["~/hf:/root"]\n', ':10: volumes[0]: expected name:/target'],
+    ['volumes: ["a1:/x", "/b:/x/:ro"]\n', ':10: volumes[1]: /x is mounted already'],
+    ['volumes: ["data:relative"]\n', ':10: volumes[0]: expected name:/target'],
+    ['port: 70000\n', ':10: port: must be at most 65535'],
+    ['hosts: ["gpu 1"]\n', ':10: hosts[0]: expected the name of a host or pool'],
+    ['constraints: [node.role==worker]\n', ':10: constraints: this field is not known'],
+    ['placement: anywhere\n', ':10: placement: expected "pack" or "spread"'],
+    ['replicas: {min: 3, max: 2}\n', ':10: replicas.max: must be at least replicas.min'],
+    ['sleep_level: 3\n', ':10: sleep_level: expected 0 or 1 or 2'],
+    ['sleep_level: 1\n', ':10: sleep_level: needs gpus'],
+    ['canaries: [{route: embeddings, body: {input: a}}]\n', ':10: canaries[0].route: a model for chat'],
+    ['canaries: [{route: completions, body: {prompt: a, model: b}}]\n', ':10: canaries[0].body.model: Headgate fills'],
+    ['env: {VLLM_API_KEY: "${A}"}\n', ':10: env.VLLM_API_KEY: leave it out'],
+    ['env: {CUDA_VISIBLE_DEVICES: "0"}\n', ':10: env.CUDA_VISIBLE_DEVICES: leave it out'],
+    ['env: {VLLM_USE_RUST_FRONTEND: "1"}\n', ':10: env.VLLM_USE_RUST_FRONTEND: that front end'],
+  ])('say %s', (lines, why) => {
+    expect(problems(lines)).toEqual([expect.stringContaining(`engines/chat.yaml${why}`)]);
+  });
+
+  it('use other GPUs than they ask for, in whatever form the arguments say so', () => {
+    const args = (text: string, count: number) =>
+      problems(`gpus: {count: ${count}}\n`, `driver: docker\n${image}args: [Acme/Chat, ${text}]\n`);
+    expect(args('"-tp", "4"', 2)).toEqual([expect.stringContaining('args[1]: the parallel sizes use 4')]);
+    expect(args('--tensor-parallel-size=two', 2)).toEqual([expect.stringContaining('args[1]')]);
+    expect(args('"-pp=2"', 3)).toEqual([expect.stringContaining('gpus.count: 3 cannot be divided')]);
+    expect(args('"-tp", "2", --pipeline_parallel_size, "2"', 4)).toEqual([]);
+  });
+
+  it('hold a secret in the clear, which is not repeated', () => {
+    const secret = 'hf_abcdefghijklmnopqrstuvwx';
+    for (const [lines, field] of [
+      [`env:\n  HF_TOKEN: ${secret}\n`, ':11: env.HF_TOKEN'],
+      ['env:\n  MY_SERVICE_PASSWORD: hunter2\n', ':11: env.MY_SERVICE_PASSWORD'],
+      ['env:\n  AWS_ACCESS_KEY_ID: someone\n', ':11: env.AWS_ACCESS_KEY_ID'],
+      [`env:\n  PLAIN: "Bearer ${secret}"\n`, ':11: env.PLAIN'],
+    ] as const) {
+      const [problem, ...others] = problems(lines);
+      expect(problem, lines).toContain(`engines/chat.yaml${field}: a secret does not belong here`);
+      expect(problem).not.toMatch(/hf_abc|hunter2|someone/);
+      expect(others).toEqual([]);
+    }
+    expect(problems('', `driver: docker\n${image}args: [Acme/Chat, --some-option, ${secret}]\n`)).toEqual([
+      expect.stringContaining('args[2]: a secret does not belong here'),
+    ]);
+    expect(problems('', `driver: process\ncommand: [vllm, serve, m]\nenv: {HF_TOKEN: ${secret}}\n`)).toEqual([
+      expect.stringContaining('env.HF_TOKEN: a secret does not belong here'),
+    ]);
+    expect(problems('env: {TOKENIZERS_PARALLELISM: "false", HF_TOKEN: "${HF_TOKEN}", HF_TOKEN_PATH: /t}\n')).toEqual(
+      [],
+    );
+  });
+
+  it('say what only vLLM knows of another image', () => {
+    const start = 'driver: docker\nimage: ghcr.io/acme/server:v1\n';
+    expect(problems('tensor_parallel_size: 2\n', start)).toEqual([
+      expect.stringContaining('tensor_parallel_size: only vLLM knows this'),
+    ]);
+    expect(problems('args: [--port, "8000", --host, 0.0.0.0]\n', start)).toEqual([]);
+  });
+});
+
+describe('container engine files that are accepted', () => {
+  it('get their defaults', () => {
+    expect(settings('')).toEqual({
+      type: 'docker',
+      image: 'vllm/vllm-openai:v0.29.0',
+      args: ['Acme/Chat'],
+      entrypoint: null,
+      env: {},
+      gpus: null,
+      shmBytes: null,
+      memoryBytesMax: null,
+      volumes: [],
+      port: 8000,
+      hosts: [],
+      placement: 'pack',
+      constraints: [],
+      idleMs: 300_000,
+      startTimeoutMs: 1_800_000,
+      drainMs: 30_000,
+      upMinMs: 60_000,
+      replicas: { min: 0, max: 1 },
+      pinned: false,
+      sleepLevel: 0,
+      canaries: [],
+    });
+  });
+
+  it('carry every field, and what other fields say as arguments of vLLM', () => {
+    const text = `gpus: {count: 4, memory_gib: 79.5, profile: H100}
+sleep_level: 2
+shm_size: 1.5GB
+memory_limit: 64 gib
+volumes: ["hf-cache:/root/.cache/huggingface", "/srv/models:/models:ro"]
+hosts: [gpu-1, h100]
+placement: spread
+replicas: {min: 1, max: 4}
+pinned: true
+min_up_seconds: 0
+canaries:
+  - route: chat/completions
+    body: {messages: [{role: user, content: "1+1?"}], max_tokens: 4}
+    contains: "2"
+`;
+    expect(settings(text)).toMatchObject({
+      args: ['Acme/Chat', '--tensor-parallel-size', '4', '--enable-sleep-mode'],
+      gpus: { count: 4, memoryBytesMin: 85_362_475_008, profile: 'H100' },
+      shmBytes: 1_610_612_736,
+      memoryBytesMax: 68_719_476_736,
+      volumes: [
+        { source: 'hf-cache', target: '/root/.cache/huggingface', readOnly: false },
+        { source: '/srv/models', target: '/models', readOnly: true },
+      ],
+      hosts: ['gpu-1', 'h100'],
+      placement: 'spread',
+      replicas: { min: 1, max: 4 },
+      pinned: true,
+      upMinMs: 0,
+      sleepLevel: 2,
+      canaries: [{ route: 'chat/completions', body: { max_tokens: 4 }, contains: '2' }],
+    });
+  });
+
+  it('do not repeat what the arguments say, and share memory where GPUs are several', () => {
+    const args = 'args: [Acme/Chat, "-tp", "2", "-pp", "2", --enable-sleep-mode]\n';
+    const found = settings('gpus: {count: 4}\nsleep_level: 1\n', `driver: docker\n${image}${args}`);
+    expect(found.args).toEqual(['Acme/Chat', '-tp', '2', '-pp', '2', '--enable-sleep-mode']);
+    expect(found.shmBytes).toBe(17_179_869_184);
+  });
+
+  it('are services of a swarm with their constraints', () => {
+    const start = `driver: swarm\n${image}args: [Acme/Chat]\n`;
+    expect(settings('constraints: ["node.labels.gpu == h100"]\n', start)).toMatchObject({
+      type: 'swarm',
+      hosts: [],
+      constraints: ['node.labels.gpu == h100'],
+    });
+  });
+
+  it('count as vLLM by the name of their image or by what they say, whatever the registry', () => {
+    const digest = 'a'.repeat(64);
+    for (const [name, kind] of [
+      ['vllm/vllm-openai-cpu:v0.29.0', 'vllm'],
+      [`registry.example:5000/mirror/vllm-openai@sha256:${digest}`, 'vllm'],
+      [`vllm/vllm-openai:latest@sha256:${digest}`, 'vllm'],
+      ['ghcr.io/ggml-org/llama.cpp:server-b4719', 'openai'],
+    ] as const) {
+      const result = load(`driver: docker\nimage: ${name}\nargs: [Acme/Chat]\n`);
+      expect(result.ok && result.engines[0]?.kind, name).toBe(kind);
+    }
+  });
+
+  it('may run several processes of one file', () => {
+    const result = load('driver: process\ncommand: [vllm, serve, m]\nreplicas: {min: 1, max: 3}\nmin_up_seconds: 20\n');
+    expect(result.ok && result.engines[0]?.driver).toMatchObject({ replicas: { min: 1, max: 3 }, upMinMs: 20_000 });
+  });
+
+  it('stand beside hosts.yaml, which is no engine', () => {
+    writeFileSync(join(folder, 'hosts.yaml'), 'hosts: []\n');
+    expect(problems('')).toEqual([]);
+  });
+});
