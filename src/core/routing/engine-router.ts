@@ -1,0 +1,156 @@
+import type { Lease, LoadReport, Replica } from '#core/fleet/fleet.ts';
+import { choose, type RouteChoice } from './choose.ts';
+import { LoadWatch } from './load-watch.ts';
+import { Outliers, type OutlierChange, type ReplicaOutcome } from './outliers.ts';
+import { PrefixIndex } from './prefix-index.ts';
+import { hashPrompt, type PromptText } from './prompt-blocks.ts';
+
+/** What of a request says where it should go; both are asked for only where there is a choice. */
+export interface Affinity {
+  /** Null for requests whose prompts engines do not keep. */
+  prompt(): PromptText | null;
+  /** What the client wants kept together, told apart by organization; null when it sent nothing of the kind. */
+  stickyKey(): string | null;
+}
+
+/** A replica that may be sent to. */
+export interface ReplicaCandidate {
+  readonly replica: Replica;
+  /** Requests of this gateway that it has now. */
+  readonly leases: number;
+}
+
+/** The replicas of engines, as a choice among them needs them. */
+export interface ReplicaFleet {
+  /** Those of an engine that are ready, healthy and not draining. Cheap: it is asked for every request. */
+  candidates(engineId: string): readonly ReplicaCandidate[];
+  /** Null when it may no longer be sent to. */
+  tryAcquireReplica(replicaId: string): Lease | null;
+  readReplicaLoad(replicaId: string): Promise<LoadReport>;
+}
+
+export interface EngineRouterOptions {
+  readonly engineId: string;
+  readonly fleet: ReplicaFleet;
+  /** Monotonic milliseconds. */
+  readonly nowMs: () => number;
+  /** In [0, 1). */
+  readonly random: () => number;
+}
+
+/**
+ * 4 MB of prompts, about a million tokens: more than most replicas can cache. To think too much cached costs little,
+ * since load bounds what that attracts; to forget what is cached costs reading it again.
+ */
+const blocksMax = 8192;
+/** What was read by a replica that is not there is kept this long: it may only have missed a health check. */
+const absentMsMax = 60_000;
+
+interface Choosable extends ReplicaCandidate {
+  readonly id: string;
+}
+
+const noBlocks = new Int32Array(0);
+
+/** Chooses among the replicas of one engine, and remembers what that takes. */
+export class EngineRouter {
+  readonly #options: EngineRouterOptions;
+  readonly #prefixes = new PrefixIndex(blocksMax);
+  readonly #outliers = new Outliers();
+  readonly #loads: LoadWatch;
+  readonly #seed: number;
+  /** When each replica was last there. */
+  readonly #seenMs = new Map<string, number>();
+  readonly #trials = new WeakSet<Lease>();
+
+  constructor(options: EngineRouterOptions) {
+    this.#options = options;
+    const { engineId, fleet, nowMs, random } = options;
+    this.#seed = Math.floor(random() * 0x1_0000_0000) | 0;
+    this.#loads = new LoadWatch({
+      replicas: () => fleet.candidates(engineId).map(({ replica, leases }) => ({ id: replica.id, leases })),
+      readLoad: (replicaId) => fleet.readReplicaLoad(replicaId),
+      onRound: (replicas, atMs) => this.#sweep(replicas, atMs),
+      nowMs,
+    });
+  }
+
+  /**
+   * @param candidates of the engine, two or more
+   * @param exclude ids of replicas that were tried for this request
+   * @returns null when none is left
+   */
+  acquire(
+    candidates: readonly ReplicaCandidate[],
+    affinity: Affinity | null,
+    exclude: ReadonlySet<string> | undefined,
+  ): Lease | null {
+    const nowMs = this.#options.nowMs();
+    this.#loads.use(nowMs);
+    let open: readonly Choosable[] = candidates
+      .filter(({ replica }) => exclude?.has(replica.id) !== true)
+      .map((candidate) => ({ ...candidate, id: candidate.replica.id }));
+    // Who has met one failure is not sent to try another replica.
+    const trial = exclude === undefined && !this.#outliers.clean ? this.#outliers.due(open, nowMs) : null;
+    const prompt = affinity?.prompt() ?? null;
+    const chain = prompt === null ? noBlocks : hashPrompt(prompt, this.#seed);
+    if (trial !== null) {
+      this.#outliers.tried(trial.id, nowMs);
+      const lease = this.#take(trial.id, chain);
+      if (lease !== null) this.#trials.add(lease);
+      if (lease !== null) return lease;
+    }
+    open = this.#outliers.admitted(open);
+    const stickyKey = affinity?.stickyKey() ?? null;
+    while (open.length > 0) {
+      const choice = this.#choose(open, { chain, stickyKey }, nowMs);
+      const lease = choice === null ? null : this.#take(choice.id, chain);
+      if (lease !== null) return lease;
+      open = open.filter(({ id }) => id !== choice?.id);
+    }
+    return null;
+  }
+
+  /** @param replicaCount replicas that the engine has now */
+  report(lease: Lease, outcome: ReplicaOutcome, replicaCount: number): OutlierChange {
+    const trial = this.#trials.has(lease);
+    return this.#outliers.report(
+      { replicaId: lease.replica.id, outcome, trial, replicaCount },
+      this.#options.nowMs(),
+    );
+  }
+
+  close(): void {
+    this.#loads.close();
+  }
+
+  #choose(
+    open: readonly Choosable[],
+    { chain, stickyKey }: { readonly chain: Int32Array; readonly stickyKey: string | null },
+    nowMs: number,
+  ): RouteChoice | null {
+    const weighable = open.map(({ id, leases }) => ({
+      id,
+      leases,
+      load: this.#loads.sample(id, nowMs),
+      matchedBlocks: chain.length === 0 ? 0 : this.#prefixes.match(id, chain),
+    }));
+    return choose(weighable, { blocks: chain.length, stickyKey }, this.#options.random);
+  }
+
+  #take(replicaId: string, chain: Int32Array): Lease | null {
+    const lease = this.#options.fleet.tryAcquireReplica(replicaId);
+    if (lease !== null && chain.length > 0) this.#prefixes.record(replicaId, chain);
+    return lease;
+  }
+
+  #sweep(replicas: readonly { readonly id: string }[], nowMs: number): void {
+    for (const { id } of replicas) this.#seenMs.set(id, nowMs);
+    for (const [id, seenMs] of this.#seenMs) {
+      if (nowMs - seenMs <= absentMsMax) continue;
+      this.#seenMs.delete(id);
+      this.#prefixes.forget(id);
+      this.#outliers.forget(id);
+    }
+  }
+}

@@ -1,0 +1,105 @@
+import type { LoadReport } from '#core/fleet/fleet.ts';
+import type { LoadSample } from './choose.ts';
+
+/**
+ * Asks the replicas of an engine what they have to do, twice a second and only while requests choose among them.
+ */
+
+export interface WatchedReplica {
+  readonly id: string;
+  readonly leases: number;
+}
+
+export interface LoadWatchOptions {
+  /** The replicas to be asked; empty when there is nothing to choose. */
+  readonly replicas: () => readonly WatchedReplica[];
+  readonly readLoad: (replicaId: string) => Promise<LoadReport>;
+  /** Called before each round with those that there are. */
+  readonly onRound: (replicas: readonly WatchedReplica[], nowMs: number) => void;
+  /** Monotonic milliseconds. */
+  readonly nowMs: () => number;
+  readonly everyMs?: number;
+}
+
+const everyMsDefault = 500;
+/** Nobody chose for so long: the next who does begins with what our leases say. */
+const idleMs = 5_000;
+/** An older report says nothing any more; ours do. */
+const sampleMsMax = 3_000;
+/** An engine without such gauges is asked again after this long: it may have been started anew. */
+const noneMs = 30_000;
+
+interface Watched {
+  sample: LoadSample | null;
+  asking: boolean;
+  notBeforeMs: number;
+}
+
+export class LoadWatch {
+  readonly #options: LoadWatchOptions;
+  readonly #watched = new Map<string, Watched>();
+  #timer: NodeJS.Timeout | null = null;
+  #usedMs = -Infinity;
+  #closed = false;
+
+  constructor(options: LoadWatchOptions) {
+    this.#options = options;
+  }
+
+  /** A choice is being made: reports are wanted for a while. */
+  use(nowMs: number): void {
+    this.#usedMs = nowMs;
+    if (this.#timer === null && !this.#closed) this.#round();
+  }
+
+  sample(replicaId: string, nowMs: number): LoadSample | null {
+    const sample = this.#watched.get(replicaId)?.sample ?? null;
+    return sample !== null && nowMs - sample.atMs <= sampleMsMax ? sample : null;
+  }
+
+  close(): void {
+    this.#closed = true;
+    if (this.#timer !== null) clearTimeout(this.#timer);
+    this.#timer = null;
+  }
+
+  #round(): void {
+    this.#timer = null;
+    const { replicas, onRound, nowMs, everyMs = everyMsDefault } = this.#options;
+    const now = nowMs();
+    if (this.#closed || now - this.#usedMs > idleMs) return;
+    const present = replicas();
+    const ids = new Set(present.map(({ id }) => id));
+    for (const id of this.#watched.keys()) if (!ids.has(id)) this.#watched.delete(id);
+    onRound(present, now);
+    for (const { id } of present) this.#ask(id, now);
+    this.#timer = setTimeout(() => this.#round(), everyMs);
+    this.#timer.unref();
+  }
+
+  #ask(id: string, nowMs: number): void {
+    const watched = this.#watched.get(id) ?? { sample: null, asking: false, notBeforeMs: 0 };
+    this.#watched.set(id, watched);
+    if (watched.asking || nowMs < watched.notBeforeMs) return;
+    watched.asking = true;
+    const leasesBefore = this.#leases(id);
+    const learn = (report: LoadReport): void => {
+      watched.asking = false;
+      if (report === 'unknown') return;
+      const atMs = this.#options.nowMs();
+      if (report === 'none') {
+        watched.sample = null;
+        watched.notBeforeMs = atMs + noneMs;
+        return;
+      }
+      // Whether the engine had those counted that came or went meanwhile is not known: rather too much load than too
+      // little.
+      watched.sample = { ...report, atMs, leasesThen: Math.min(leasesBefore, this.#leases(id)) };
+    };
+    this.#options.readLoad(id).then(learn, () => learn('unknown'));
+  }
+
+  #leases(id: string): number {
+    return this.#options.replicas().find((replica) => replica.id === id)?.leases ?? 0;
+  }
+}
