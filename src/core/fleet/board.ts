@@ -60,6 +60,13 @@ export interface Published {
   readonly engines: readonly PublishedEngine[];
 }
 
+/** A leader asked for something that is not its right any more. */
+export class FenceLostError extends Error {
+  constructor() {
+    super('another gateway leads the fleet');
+  }
+}
+
 /** Who may change what runs. One at a time over all gateways of a scope. */
 export interface Leadership {
   /** The fence of this gateway while it leads; null while another does, or nobody can be asked. */
@@ -72,9 +79,14 @@ export interface Leadership {
 }
 
 /** Where the leader of a scope and the gateways that route tell each other what they know. */
+/**
+ * What is asked of a board rejects when its store does not answer in time; nothing is known then of a write.
+ * `start`, `close` and `onChange` never fail.
+ */
 export interface FleetBoard {
+  /** Begun and ended with the board. */
   readonly leadership: Leadership;
-  /** Leader only. @returns the version under which it is known @throws when the fence does not hold */
+  /** Leader only. @returns the version under which it is known @throws FenceLostError when the fence does not hold */
   publish(fence: Fence, engines: readonly PublishedEngine[]): Promise<bigint>;
   /** What was published last by whoever; null when nothing ever was. */
   read(): Promise<Published | null>;
@@ -84,9 +96,9 @@ export interface FleetBoard {
   demands(): Promise<readonly Demand[]>;
   /** An operator's order, for whoever leads; the newest replaces one of the same engine that was not taken yet. */
   order(engineId: string, kind: OrderKind): Promise<void>;
-  /** Leader only: orders not taken yet; taking them is final. */
+  /** Leader only: orders not taken yet, oldest first; taking them is final. None when the fence does not hold. */
   takeOrders(fence: Fence): Promise<readonly { readonly engineId: string; readonly kind: OrderKind }[]>;
-  /** Calls the listener soon after another gateway published, reported or ordered something. */
+  /** Calls the listener soon after another gateway published something; the leader's also after reports and orders. */
   onChange(listener: () => void): void;
   start(): Promise<void>;
   close(): Promise<void>;
