@@ -1,0 +1,23 @@
+import { createHmac, randomBytes } from 'node:crypto';
+import type { Db } from '#base/db.ts';
+
+/** What all gateways of one database share of a fleet. */
+export interface FleetIdentity {
+  /** Tells this installation's containers from another's on the same host; no secret. 16 hexadecimal digits. */
+  readonly fleetId: string;
+  /** What the API keys of replicas are derived from; 64 hexadecimal digits. Never to be logged. */
+  readonly fleetSecret: string;
+}
+
+const purpose = 'replicas';
+const secretBytes = 32;
+
+/** Reads what the first start on this database made up; several may start at once. */
+export async function readFleetIdentity({ sql }: Pick<Db, 'sql'>): Promise<FleetIdentity> {
+  const made = randomBytes(secretBytes).toString('hex');
+  await sql`insert into fleet_secrets (purpose, secret) values (${purpose}, ${made}) on conflict do nothing`;
+  const [row] = await sql<{ secret: string }[]>`select secret from fleet_secrets where purpose = ${purpose}`;
+  if (row === undefined) throw new Error('the secret of the fleet was removed while it was read');
+  const { secret: fleetSecret } = row;
+  return { fleetId: createHmac('sha256', fleetSecret).update('fleet id').digest('hex').slice(0, 16), fleetSecret };
+}
