@@ -19,6 +19,14 @@ export type {
   VolumeMount,
 } from './engine-definition.ts';
 export { findFlag, fillReferences } from './command.ts';
+export {
+  type DockerAddress,
+  type DockerHostSettings,
+  type DockerHostsOptions,
+  type DockerHostsResult,
+  type GpuAccess,
+  loadDockerHosts,
+} from './docker-hosts-file.ts';
 export { allowableFields, taskTypes } from './engine-definition.ts';
 export { engineJsonSchema } from './engine-file-schema.ts';
 export {
@@ -26,6 +34,7 @@ export {
   type EngineFilesOptions,
   type EngineFilesResult,
   formatEngineFileProblem,
+  loadEngineFileList,
   loadEngineFiles,
 } from './engine-files.ts';
 export type { Model, PriceVersion } from './model.ts';

@@ -1,0 +1,270 @@
+import { readFileSync, statSync } from 'node:fs';
+import { isIP } from 'node:net';
+import { basename, join, resolve } from 'node:path';
+import { z } from 'zod';
+import type { EngineFileProblem } from './engine-files.ts';
+import { readYaml } from './yaml-source.ts';
+import { issueProblems } from './zod-problems.ts';
+
+/** `hosts.yaml` of the engines folder: the machines whose Docker engine runs containers. */
+
+export const dockerHostsFileName = 'hosts.yaml';
+
+/** A GPU that the file lists by hand. */
+export interface HostGpu {
+  readonly id: string;
+  readonly memoryBytes: number | null;
+  readonly profile: string | null;
+}
+
+/** How containers get their GPUs: by the nvidia runtime's device requests, by CDI, or by a variable alone. */
+export type GpuAccess = 'nvidia' | 'cdi' | 'environment';
+
+export type DockerAddress =
+  | { readonly type: 'unix'; readonly socketPath: string }
+  | {
+      readonly type: 'tcp';
+      readonly host: string;
+      readonly port: number;
+      /** Paths of PEM files; null: without TLS. */
+      readonly tls: { readonly ca: string; readonly cert: string; readonly key: string } | null;
+    }
+  | {
+      readonly type: 'ssh';
+      readonly user: string;
+      readonly host: string;
+      readonly port: number;
+      /** Of the Docker engine over there. */
+      readonly socketPath: string;
+      /** Path of the private key. */
+      readonly key: string;
+      /** `SHA256:…`, as `ssh-keygen -l` prints it. */
+      readonly hostKey: string;
+    };
+
+export interface DockerHostSettings {
+  readonly name: string;
+  readonly docker: DockerAddress;
+  /** IP address on which replicas publish their port; null: they are reached by their own address. */
+  readonly address: string | null;
+  readonly pools: readonly string[];
+  /** null: the engine is asked. */
+  readonly gpus: readonly HostGpu[] | null;
+  /** null: what the engine offers. */
+  readonly gpuAccess: GpuAccess | null;
+  /** An image in which `nvidia-smi` runs when the host gives it GPUs; null: an engine's own image. */
+  readonly probeImage: string | null;
+}
+
+export type DockerHostsResult =
+  | { readonly ok: true; readonly hosts: readonly DockerHostSettings[] }
+  | { readonly ok: false; readonly problems: readonly EngineFileProblem[] };
+
+const gibibyte = 2 ** 30;
+const fileBytesMax = 1_048_576;
+const namePattern = /^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$/;
+const name = z.string().regex(namePattern, 'expected up to 63 letters, digits and . _ -');
+const path = z.string().regex(/^\/[^\0]*$/, 'expected an absolute path');
+
+const gpuSchema = z.strictObject({
+  id: z
+    .string()
+    .regex(/^[A-Za-z0-9][A-Za-z0-9._:/=-]{0,127}$/, 'expected a UUID or whatever the host calls the device')
+    .describe('UUID of the device, as `nvidia-smi -L` prints it.'),
+  memory_gib: z.number().positive().max(1_000_000).optional().describe('Its memory.'),
+  profile: z.string().min(1).max(128).optional().describe('Its product name.'),
+});
+
+const hostSchema = z.strictObject({
+  name: name.describe('What engine files call the host.'),
+  docker: z
+    .string()
+    .max(2048)
+    .describe('unix:///var/run/docker.sock, tcp://host:2376 or ssh://user@host')
+    .superRefine((text, context) => {
+      const message = addressProblem(text);
+      if (message !== null) context.addIssue({ code: 'custom', message });
+    }),
+  tls: z.strictObject({ ca: path, cert: path, key: path }).optional().describe('PEM files, for tcp.'),
+  ssh: z
+    .strictObject({
+      key: path.describe('File of the private key.'),
+      host_key: z.string().regex(/^SHA256:[A-Za-z0-9+/]{43}=?$/, 'expected SHA256:…, as ssh-keygen -l prints it'),
+    })
+    .optional()
+    .describe('For ssh.'),
+  address: z
+    .string()
+    .refine((text) => isIP(text) !== 0 && text !== '0.0.0.0' && text !== '::', 'expected one IP address of the host')
+    .optional()
+    .describe('Private address on which replicas publish their port. Needed for tcp.'),
+  same_machine: z
+    .boolean()
+    .default(false)
+    .describe(
+      'For tcp: a proxy of the Docker socket of the machine that the gateway runs on. Needs no tls, no address.',
+    ),
+  pools: z.array(name).max(100).default([]).describe('Names that engine files may ask for instead of one host.'),
+  gpus: z
+    .preprocess(
+      (value) => (value === 'auto' ? undefined : value),
+      z.array(gpuSchema, 'expected auto or a list of GPUs').max(1000).optional(),
+    )
+    .describe('auto, or a list.'),
+  gpu_access: z.enum(['nvidia', 'cdi', 'environment']).optional().describe('How containers get their GPUs.'),
+  probe_image: z.string().min(1).max(1024).optional().describe('Image in which nvidia-smi runs.'),
+});
+
+const fileSchema = z.strictObject({ hosts: z.array(hostSchema).min(1).max(1000) });
+type HostFile = z.output<typeof hostSchema>;
+
+export interface DockerHostsOptions {
+  /** Address of the Docker engine of the one host `local` that there is without the file. */
+  readonly defaultDocker: string;
+}
+
+/** Reads `hosts.yaml` of an engines folder. Without the file there is one host, `local`. */
+export function loadDockerHosts(folder: string, { defaultDocker }: DockerHostsOptions): DockerHostsResult {
+  const file = `${basename(resolve(folder))}/${dockerHostsFileName}`;
+  const whole = (message: string): DockerHostsResult => ({
+    ok: false,
+    problems: [{ file, line: null, field: null, message }],
+  });
+  let text: string;
+  try {
+    const filePath = join(folder, dockerHostsFileName);
+    if (statSync(filePath).size > fileBytesMax) return whole(`larger than ${fileBytesMax} bytes`);
+    text = readFileSync(filePath, 'utf8');
+  } catch (error) {
+    const code = error instanceof Error && 'code' in error ? String(error.code) : 'unknown error';
+    if (code !== 'ENOENT') return whole(`cannot be read (${code})`);
+    return localHost(defaultDocker);
+  }
+  const yaml = readYaml(text, []);
+  if (!yaml.ok) {
+    return { ok: false, problems: yaml.problems.map(({ line, message }) => ({ file, line, field: null, message })) };
+  }
+  const parsed = fileSchema.safeParse(yaml.source.value);
+  const found = parsed.success
+    ? meaningProblems(parsed.data.hosts)
+    : issueProblems(parsed.error.issues, yaml.source.value);
+  if (parsed.success && found.length === 0) return { ok: true, hosts: parsed.data.hosts.map(toSettings) };
+  const problems = found.map(({ path: field, message }) => ({
+    file,
+    line: yaml.source.lineOf(field),
+    field: field.length === 0 ? null : fieldText(field),
+    message,
+  }));
+  return { ok: false, problems };
+}
+
+/** A machine with Docker Desktop cannot reach containers by their own address, so they publish on its loopback. */
+function localHost(docker: string): DockerHostsResult {
+  const problem = addressProblem(docker) ?? (docker.startsWith('ssh:') ? 'ssh hosts belong into hosts.yaml' : null);
+  if (problem !== null) {
+    return { ok: false, problems: [{ file: 'DOCKER_HOST', line: null, field: null, message: problem }] };
+  }
+  const address = process.platform === 'linux' ? undefined : '127.0.0.1';
+  const host = { name: 'local', docker, pools: [], same_machine: true, gpus: undefined, address };
+  return { ok: true, hosts: [toSettings(host)] };
+}
+
+function addressProblem(text: string): string | null {
+  const url = URL.parse(text);
+  const expected = 'expected unix:///path, tcp://host:port or ssh://user@host';
+  if (url === null || !['unix:', 'tcp:', 'ssh:'].includes(url.protocol)) return expected;
+  if (url.password !== '') return 'a password does not belong here';
+  if (url.search !== '' || url.hash !== '') return 'a query or fragment does not belong here';
+  if (url.protocol === 'unix:') return url.host === '' && url.pathname.length > 1 ? null : expected;
+  if (url.hostname === '') return expected;
+  if (url.protocol === 'ssh:') return url.username === '' ? 'the user is missing: ssh://user@host' : null;
+  if (url.username !== '') return 'a user does not belong here';
+  return url.pathname === '' || url.pathname === '/' ? null : 'a path does not belong here';
+}
+
+interface Problem {
+  readonly path: readonly PropertyKey[];
+  readonly message: string;
+}
+
+function meaningProblems(hosts: readonly HostFile[]): Problem[] {
+  const names = new Set<string>();
+  return hosts.flatMap((host, index) => {
+    const problems = [...reachProblems(host)].map(([field, message]) => ({ path: ['hosts', index, field], message }));
+    if (names.has(host.name)) {
+      const message = `${JSON.stringify(host.name)} is already the name of another host`;
+      problems.push({ path: ['hosts', index, 'name'], message });
+    }
+    names.add(host.name);
+    const ids = (host.gpus ?? []).map(({ id }) => id);
+    const twice = ids.findIndex((id, at) => ids.indexOf(id) !== at);
+    if (twice === -1) return problems;
+    return [...problems, { path: ['hosts', index, 'gpus', twice, 'id'], message: 'listed twice' }];
+  });
+}
+
+/** Fields that do not fit the way in which a host is reached. */
+function* reachProblems(host: HostFile): Generator<readonly [field: string, message: string]> {
+  const scheme = host.docker.slice(0, host.docker.indexOf(':'));
+  if (scheme !== 'tcp' && host.tls !== undefined) yield ['tls', 'only tcp has TLS'];
+  if (scheme !== 'ssh' && host.ssh !== undefined) yield ['ssh', 'only ssh:// has it'];
+  if (scheme === 'ssh') {
+    if (host.ssh === undefined) yield ['ssh', 'this field is missing'];
+    if (host.address !== undefined) yield ['address', 'replicas are reached through ssh: leave it out'];
+    if (host.same_machine) yield ['same_machine', 'an ssh host is another machine'];
+  }
+  if (scheme === 'tcp' && !host.same_machine) {
+    if (host.address === undefined) yield ['address', 'this field is missing: replicas publish there'];
+    if (host.tls === undefined && !isLoopback(host.docker)) {
+      yield ['tls', 'this field is missing: whoever reaches a Docker engine owns its machine'];
+    }
+  }
+}
+
+function isLoopback(docker: string): boolean {
+  const hostname = URL.parse(docker)?.hostname ?? '';
+  return hostname === 'localhost' || hostname === '[::1]' || hostname.startsWith('127.');
+}
+
+function toSettings(host: HostFile): DockerHostSettings {
+  const gpus = host.gpus?.map(({ id, memory_gib: memory, profile }) => ({
+    id,
+    memoryBytes: memory === undefined ? null : Math.round(memory * gibibyte),
+    profile: profile ?? null,
+  }));
+  return {
+    name: host.name,
+    docker: toAddress(host),
+    address: host.address ?? null,
+    pools: host.pools,
+    gpus: gpus ?? null,
+    gpuAccess: host.gpu_access ?? null,
+    probeImage: host.probe_image ?? null,
+  };
+}
+
+function toAddress({ docker, tls, ssh }: HostFile): DockerAddress {
+  const url = new URL(docker);
+  const host = url.hostname.replace(/^\[(.*)\]$/, '$1');
+  const port = Number(url.port);
+  if (url.protocol === 'unix:') return { type: 'unix', socketPath: decodeURIComponent(url.pathname) };
+  if (url.protocol === 'tcp:') {
+    return { type: 'tcp', host, port: port === 0 ? (tls === undefined ? 2375 : 2376) : port, tls: tls ?? null };
+  }
+  if (ssh === undefined) throw new Error('An ssh host passed the checks without its keys.');
+  return {
+    type: 'ssh',
+    user: decodeURIComponent(url.username),
+    host,
+    port: port === 0 ? 22 : port,
+    socketPath: url.pathname.length > 1 ? decodeURIComponent(url.pathname) : '/var/run/docker.sock',
+    key: ssh.key,
+    hostKey: ssh.host_key,
+  };
+}
+
+function fieldText(field: readonly PropertyKey[]): string {
+  return field
+    .map((part, index) => (typeof part === 'number' ? `[${part}]` : (index > 0 ? '.' : '') + String(part)))
+    .join('');
+}

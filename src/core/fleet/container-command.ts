@@ -1,0 +1,111 @@
+import { createHmac } from 'node:crypto';
+import {
+  type ContainerDriverSettings,
+  type EngineDefinition,
+  fillReferences,
+  findFlag,
+} from '#core/catalog/catalog.ts';
+import { missingArguments, type VllmArgument, vllmArguments, vllmForcesUsage } from './vllm-arguments.ts';
+
+/** What runs in a container: what the engine's file says, and what the gateway adds. */
+
+type Environment = Readonly<Record<string, string | undefined>>;
+
+/** vLLM's worker processes hand tensors to each other in shared memory; Docker's 64 MiB are too little for that. */
+const shmBytesOfParallel = 16 * 2 ** 30;
+const vllmPort = 8000;
+
+/** @throws for an engine of another driver */
+export function containerSettings(definition: EngineDefinition): ContainerDriverSettings {
+  const { driver } = definition;
+  if (driver.type !== 'docker' && driver.type !== 'swarm') {
+    throw new Error('A container driver was given another driver’s engine.');
+  }
+  return driver;
+}
+
+/** Every frame of the engine will carry usage. */
+export function containerForcesUsage(definition: EngineDefinition): boolean {
+  return vllmForcesUsage(definition.kind, containerSettings(definition).args);
+}
+
+/** The words after the entrypoint. */
+export function containerArguments(definition: EngineDefinition): string[] {
+  const { args, gpus, port } = containerSettings(definition);
+  if (definition.kind !== 'vllm') return [...args];
+  const additions: VllmArgument[] = [...vllmArguments(definition)];
+  if (port !== vllmPort) additions.push(['--port', [String(port)]]);
+  if (gpus !== null && gpus.count > 1 && !saysParallel(args)) {
+    additions.push(['--tensor-parallel-size', [String(gpus.count)]]);
+  }
+  return [...args, ...missingArguments(args, additions)];
+}
+
+/** The file itself says how its GPUs are shared out. */
+function saysParallel(args: readonly string[]): boolean {
+  const flags = ['--tensor-parallel-size', '--pipeline-parallel-size', '--data-parallel-size'];
+  return (
+    flags.some((flag) => findFlag(args, flag) !== null) || args.some((argument) => /^-(tp|pp|dp)(=|$)/.test(argument))
+  );
+}
+
+/** Bytes of /dev/shm; null leaves Docker's own. */
+export function containerShmBytes(definition: EngineDefinition): number | null {
+  const { gpus, shmBytes } = containerSettings(definition);
+  if (shmBytes !== null || definition.kind !== 'vllm' || gpus === null || gpus.count < 2) return shmBytes;
+  return shmBytesOfParallel;
+}
+
+export interface ContainerEnvironmentOptions {
+  readonly definition: EngineDefinition;
+  /** The gateway's environment, for references. */
+  readonly env: Environment;
+  /** The key that the replica asks for. */
+  readonly apiKey: string;
+  /** Nobody but the gateway connects: vLLM's development routes may be there. */
+  readonly isPrivate: boolean;
+}
+
+/** The whole environment that is added to the image's, or the variable that refers to one that is not set. */
+export function containerEnvironment({
+  definition,
+  env,
+  apiKey,
+  isPrivate,
+}: ContainerEnvironmentOptions): { ok: true; env: Record<string, string> } | { ok: false; missing: string } {
+  const filled: Record<string, string> = {};
+  for (const [name, text] of Object.entries(containerSettings(definition).env)) {
+    const value = fillReferences(text, env);
+    if (value === null) return { ok: false, missing: name };
+    filled[name] = value;
+  }
+  if (definition.kind !== 'vllm') return { ok: true, env: filled };
+  // Its routes abort requests by id and do worse, and ask for no key.
+  delete filled['VLLM_SERVER_DEV_MODE'];
+  const own = { VLLM_API_KEY: apiKey, ...(isPrivate ? { VLLM_SERVER_DEV_MODE: '1' } : {}) };
+  return { ok: true, env: { VLLM_NO_USAGE_STATS: '1', DO_NOT_TRACK: '1', ...filled, ...own } };
+}
+
+/**
+ * Changes with everything of the engine's file that a running container cannot take over. Secrets go into it, so it is
+ * made with a key.
+ */
+export function containerSpecHash(definition: EngineDefinition, env: Environment, fleetSecret: string): string {
+  const { image, entrypoint, env: texts, gpus, memoryBytesMax, volumes, port } = containerSettings(definition);
+  const values = Object.keys(texts)
+    .toSorted()
+    .map((name) => [name, fillReferences(texts[name] ?? '', env)]);
+  const parts = [
+    definition.kind,
+    image,
+    entrypoint,
+    containerArguments(definition),
+    values,
+    gpus,
+    containerShmBytes(definition),
+    memoryBytesMax,
+    volumes,
+    port,
+  ];
+  return createHmac('sha256', fleetSecret).update(JSON.stringify(parts)).digest('hex');
+}

@@ -1,0 +1,131 @@
+import { type DockerApi, DockerError } from './docker-api.ts';
+import { tcpEndpoint } from './docker-connection.ts';
+import { type ContainerPlan, planContainer } from './docker-container.ts';
+import { containerForcesUsage, containerSettings } from './container-command.ts';
+import { fenceLostCode, startErrorCode } from './docker-failures.ts';
+import type { DockerHost } from './docker-host.ts';
+import { ensureImage } from './docker-images.ts';
+import { labels } from './docker-labels.ts';
+import { ensureNetwork } from './docker-network.ts';
+import type { ObservedReplica, ReplicaExit, ReplicaOrder } from './driver.ts';
+import { missingVariableCode } from './start-failure.ts';
+
+/** A replica that is on its way to being a running container, or has failed to become one. */
+export interface Launch {
+  readonly order: ReplicaOrder;
+  readonly cancel: AbortController;
+  progress: string;
+  /** Set when it will not run. */
+  exit: ReplicaExit | null;
+  /** Settled when it runs or has failed; never rejects. */
+  done: Promise<void>;
+}
+
+export interface LaunchOptions {
+  readonly host: DockerHost;
+  readonly fleetId: string;
+  readonly fleetSecret: string;
+  readonly env: Readonly<Record<string, string | undefined>>;
+  /** Runs one after the other what concerns the same engine's network. */
+  readonly exclusively: <T>(engineId: string, work: () => Promise<T>) => Promise<T>;
+  readonly onProgress: () => void;
+}
+
+class Cancelled extends Error {}
+class FenceLost extends Error {}
+
+/** From the image to the running container. @returns how it failed, or null when the container runs */
+export async function launch(started: Launch, options: LaunchOptions): Promise<ReplicaExit | null> {
+  const { order, cancel } = started;
+  const { host, fleetId, fleetSecret, env, exclusively } = options;
+  const planned = planContainer({ order, host: host.settings, gpuAccess: host.gpuAccess(), fleetId, fleetSecret, env });
+  if (!planned.ok)
+    return failedExit(missingVariableCode, `The variable ${planned.missing} refers to one that is not set.`);
+  let step: 'image' | 'container' = 'image';
+  try {
+    await loadImage(started, options);
+    step = 'container';
+    await exclusively(order.spec.engineId, async () => {
+      if (cancel.signal.aborted) throw new Cancelled();
+      await makeContainer(started, options, planned.plan);
+    });
+    return null;
+  } catch (error) {
+    if (error instanceof Cancelled || cancel.signal.aborted) return { ...failedExit(null, ''), asked: true };
+    if (error instanceof FenceLost) return { ...failedExit(fenceLostCode, ''), asked: true };
+    return failedExit(startErrorCode(error, step), error instanceof DockerError ? error.reason : String(error));
+  }
+}
+
+async function loadImage(started: Launch, { host, onProgress }: LaunchOptions): Promise<void> {
+  const { image } = containerSettings(started.order.spec.definition);
+  await ensureImage({
+    api: host.api,
+    reference: image,
+    signal: started.cancel.signal,
+    onProgress(percent) {
+      const progress = `pulling ${image} ${percent} %`;
+      if (progress === started.progress) return;
+      started.progress = progress;
+      onProgress();
+    },
+  });
+}
+
+async function makeContainer(started: Launch, options: LaunchOptions, plan: ContainerPlan): Promise<void> {
+  const { host, fleetId } = options;
+  const { fence, spec, replicaId } = started.order;
+  const { api } = host;
+  started.progress = 'creating the container';
+  if (!(await ensureNetwork({ api, fleetId, engineId: spec.engineId }, fence))) throw new FenceLost();
+  if (!(await fence.holds())) throw new FenceLost();
+  const container = await createOnce(api, plan, { fleetId, replicaId });
+  started.progress = 'starting the container';
+  if (!(await fence.holds())) throw new FenceLost();
+  await api.start(container);
+}
+
+/** One that is already there is the same one: its name is made of the replica's id. */
+async function createOnce(
+  api: DockerApi,
+  { name, body }: ContainerPlan,
+  { fleetId, replicaId }: { fleetId: string; replicaId: string },
+): Promise<string> {
+  try {
+    return await api.create(name, body);
+  } catch (error) {
+    if (!(error instanceof DockerError) || error.status !== 409) throw error;
+    const [found] = await api.list([`${labels.fleet}=${fleetId}`, `${labels.replica}=${replicaId}`]);
+    if (found === undefined) throw error;
+    return found.Id;
+  }
+}
+
+/** @param why for operators */
+function failedExit(code: string | null, why: string): ReplicaExit {
+  return { asked: false, exitCode: null, signal: null, startErrorCode: code, oomKilled: false, logTail: why };
+}
+
+/** A launch as observed; what the host says of it meanwhile does not count. */
+export function observedLaunch({ order, progress, exit }: Launch): ObservedReplica {
+  const { replicaId, spec, placement, fence } = order;
+  const { definition, engineId, hash } = spec;
+  return {
+    replica: {
+      id: replicaId,
+      engineId,
+      endpoint: tcpEndpoint('', 0),
+      upstreamModel: null,
+      headerLines: '',
+      forcedUsage: containerForcesUsage(definition),
+      kind: definition.kind,
+    },
+    specHash: hash,
+    placement,
+    epoch: fence.epoch,
+    state: exit === null ? 'creating' : 'exited',
+    progress: exit === null ? progress : null,
+    health: 'probe',
+    exit,
+  };
+}

@@ -1,0 +1,64 @@
+/** The calls of dockerode that are used here. What it answers is `unknown`: it is read with a schema. */
+declare module 'dockerode' {
+  import type { Agent } from 'node:http';
+  import type { Readable } from 'node:stream';
+
+  interface CallOptions {
+    readonly abortSignal?: AbortSignal;
+    readonly [name: string]: unknown;
+  }
+
+  interface Container {
+    inspect(options: CallOptions): Promise<unknown>;
+    start(options: CallOptions): Promise<unknown>;
+    stop(options: CallOptions): Promise<unknown>;
+    rename(options: CallOptions): Promise<unknown>;
+    remove(options: CallOptions): Promise<unknown>;
+    attach(options: CallOptions): Promise<Readable>;
+    logs(options: CallOptions & { follow: true }): Promise<Readable>;
+    logs(options: CallOptions & { follow: false }): Promise<unknown>;
+  }
+
+  interface Network {
+    inspect(options: CallOptions): Promise<unknown>;
+    remove(options: CallOptions): Promise<unknown>;
+    connect(options: CallOptions): Promise<unknown>;
+    disconnect(options: CallOptions): Promise<unknown>;
+  }
+
+  interface Image {
+    inspect(options: CallOptions): Promise<unknown>;
+  }
+
+  class Docker {
+    constructor(options: {
+      socketPath?: string | undefined;
+      host?: string | undefined;
+      port?: number | undefined;
+      protocol?: 'http' | 'https' | undefined;
+      pathPrefix?: string | undefined;
+      ca?: Buffer | undefined;
+      cert?: Buffer | undefined;
+      key?: Buffer | undefined;
+      agent?: Agent | undefined;
+      timeout?: number | undefined;
+    });
+    readonly modem: {
+      /** `v1.41`; put before every path. */
+      version: string | undefined;
+    };
+    version(options: CallOptions): Promise<unknown>;
+    info(options: CallOptions): Promise<unknown>;
+    listContainers(options: CallOptions): Promise<unknown>;
+    /** `_query` and `_body` keep what belongs into the body, secrets among it, out of the address. */
+    createContainer(options: CallOptions & { _query: object; _body: object }): Promise<{ readonly id: string }>;
+    getContainer(id: string): Container;
+    createNetwork(options: CallOptions & { _query: object; _body: object }): Promise<unknown>;
+    getNetwork(id: string): Network;
+    getImage(name: string): Image;
+    pull(reference: string, options: CallOptions): Promise<Readable>;
+    getEvents(options: CallOptions): Promise<Readable>;
+  }
+
+  export = Docker;
+}
