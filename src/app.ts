@@ -73,6 +73,7 @@ export async function startApp(options: AppOptions): Promise<App> {
     server.cut();
     await closed;
     offRevoked();
+    rooms.routing.close();
     await rooms.fleet.close();
     rooms.engineClient.close();
     await jobs.stop();
@@ -132,6 +133,7 @@ function createRooms({ config, log, db, dataDir, engines, workingDirectory }: Ap
   const catalog = createCatalog({ db, clock, engines });
   const env = config.environment;
   const fleet = createFleet({ engines, dataDir, workingDirectory, env, clock, log, queueMax: config.startQueueMax });
+  const routing = createRouting({ fleet, clock, log, flexQueueMax: config.flexQueueMax });
   const engineClient = createEngineClient({
     firstByteTimeoutMs: config.upstreamFirstByteTimeoutMs,
     idleTimeoutMs: config.upstreamIdleTimeoutMs,
@@ -146,7 +148,7 @@ function createRooms({ config, log, db, dataDir, engines, workingDirectory }: Ap
   const showLimits = createShowLimits(admission);
   const { cache, contents, idempotency } = keeping;
   const edge = { ...doors, showLimits, sharing, keeping, cache, contents, idempotency };
-  return { clock, audit, accounts, keys, wallet, admission, catalog, fleet, engineClient, metering, ...edge };
+  return { clock, audit, accounts, keys, wallet, admission, catalog, fleet, routing, engineClient, metering, ...edge };
 }
 
 function createInferenceEdge({ config, log }: AppOptions, rooms: Rooms) {
@@ -154,7 +156,6 @@ function createInferenceEdge({ config, log }: AppOptions, rooms: Rooms) {
     ...rooms,
     client: rooms.engineClient,
     aborter: createAborter({ client: rooms.engineClient, clock: rooms.clock }),
-    routing: createRouting({ fleet: rooms.fleet, flexQueueMax: config.flexQueueMax }),
     log,
     limits: {
       bodyBytesMax: config.bodyBytesMax,

@@ -22,11 +22,13 @@ export class FairOrder<Item> {
     this.#size += 1;
   }
 
+  /** What `take` would take. */
+  peek(): Item | null {
+    return this.#next()?.entries[0]?.item ?? null;
+  }
+
   take(): Item | null {
-    let next: KeyLine<Item> | null = null;
-    for (const line of this.#keys.values()) {
-      if (line.entries.length > 0 && (next === null || line.time < next.time)) next = line;
-    }
+    const next = this.#next();
     const entry = next?.entries.shift();
     if (next === null || entry === undefined) return null;
     this.#size -= 1;
@@ -53,6 +55,15 @@ export class FairOrder<Item> {
     line.running -= 1;
     line.time += beyond;
     this.#forget(keyId, line);
+  }
+
+  /** The line whose turn it is. */
+  #next(): KeyLine<Item> | null {
+    let next: KeyLine<Item> | null = null;
+    for (const line of this.#keys.values()) {
+      if (line.entries.length > 0 && (next === null || line.time < next.time)) next = line;
+    }
+    return next;
   }
 
   /** A key that is behind the others and does nothing would start where they are; where nothing waits, all would. */

@@ -15,7 +15,7 @@ const fake = vi.hoisted(() => ({
 // The fleet of this version runs one replica of an engine; the path is ready for several.
 vi.mock('#core/routing/routing.ts', () => ({
   createRouting: (): Routing => ({
-    now(_, exclude) {
+    now(_, { exclude } = {}) {
       const replica = fake.replicas.find(({ id }) => exclude?.has(id) !== true);
       if (replica === undefined) return null;
       fake.taken.push(replica.id);
@@ -30,7 +30,8 @@ vi.mock('#core/routing/routing.ts', () => ({
     wait: () => Promise.reject(new Error('no replica has to be waited for')),
     flex: () => Promise.reject(new Error('nobody asks for flex here')),
     coldStartMs: () => null,
-    unreachable: ({ replica }) => void fake.unreachable.push(replica.id),
+    report: ({ replica }, outcome) => void (outcome === 'unreachable' && fake.unreachable.push(replica.id)),
+    close: () => {},
   }),
 }));
 

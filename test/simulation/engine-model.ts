@@ -4,7 +4,7 @@ import { pageTokens, type TraceRequest } from './trace.ts';
 const blockTokens = 16;
 const blocksPerPage = pageTokens / blockTokens;
 
-/** What an engine of the simulation can do; one large GPU with a model of 8 to 14 billion parameters. */
+/** What an engine of the simulation can do; by default about that of an 80 GB GPU and a model of 8 billion parameters. */
 export interface EngineLimits {
   readonly kvBlocks: number;
   readonly runningMax: number;
@@ -15,7 +15,7 @@ export interface EngineLimits {
 }
 
 export const defaultLimits: EngineLimits = {
-  kvBlocks: 500_000 / blockTokens,
+  kvBlocks: 800_000 / blockTokens,
   runningMax: 128,
   prefillTokensPerSecond: 12_000,
   tokenMs: 12,

@@ -83,14 +83,14 @@ export function simulate(trace: readonly TraceRequest[], options: SimulationOpti
   function route(gateway: Gateway, request: TraceRequest): number {
     if (policy === 'round robin') return gateway.turn++ % replicas.length;
     const text = policy === 'prefix affinity' ? promptText(request) : '';
-    const chain = hashPrompt({ text, context: [], prompt: { start: 0, end: text.length } }, 1);
+    const chain = hashPrompt({ text, context: [], prompt: { start: 0, end: text.length } });
     const candidates = replicas.map(({ id }, at) => ({
       id,
       leases: gateway.leases[at] ?? 0,
       load: gateway.samples[at] ?? null,
       matchedBlocks: gateway.prefixes.match(id, chain),
     }));
-    const choice = choose(candidates, { blocks: chain.length, stickyKey: null }, random);
+    const choice = choose(candidates, { chain, stickyKey: null }, random);
     if (choice === null) throw new Error('nothing was chosen');
     gateway.prefixes.record(choice.id, chain);
     return replicas.findIndex(({ id }) => id === choice.id);
@@ -191,7 +191,7 @@ class Heap {
   pop(): Ending | undefined {
     this.#swap(0, this.#items.length - 1);
     const item = this.#items.pop();
-    for (let at = 0; ; ) {
+    for (let at = 0; ;) {
       const left = at * 2 + 1;
       const least = this.#atMs(left + 1) < this.#atMs(left) ? left + 1 : left;
       if (this.#atMs(least) >= this.#atMs(at)) return item;

@@ -43,12 +43,47 @@ const shape = {
   /** That another turn follows the first, the second, any later one; 1.5 turns on average. */
   nextTurn: [0.26, 0.39, 0.5],
   turnsMax: 25,
-  firstPromptTokens: [[0, 520], [0.1, 907], [0.25, 1475], [0.5, 5942], [0.75, 14_349], [0.9, 26_527], [0.99, 85_000], [1, 123_000]],
-  outputTokens: [[0, 1], [0.1, 24], [0.25, 156], [0.5, 350], [0.75, 472], [0.9, 597], [0.99, 1115], [1, 2000]],
+  firstPromptTokens: [
+    [0, 520],
+    [0.1, 907],
+    [0.25, 1475],
+    [0.5, 5942],
+    [0.75, 14_349],
+    [0.9, 26_527],
+    [0.99, 85_000],
+    [1, 123_000],
+  ],
+  outputTokens: [
+    [0, 1],
+    [0.1, 24],
+    [0.25, 156],
+    [0.5, 350],
+    [0.75, 472],
+    [0.9, 597],
+    [0.99, 1115],
+    [1, 2000],
+  ],
   /** What a turn adds to the prompt beside the answer before it. */
-  addedTokens: [[0, 1], [0.25, 9], [0.5, 26], [0.75, 370], [0.9, 4267], [0.99, 14_000], [1, 40_000]],
+  addedTokens: [
+    [0, 1],
+    [0.25, 9],
+    [0.5, 26],
+    [0.75, 370],
+    [0.9, 4267],
+    [0.99, 14_000],
+    [1, 40_000],
+  ],
   /** Between the beginnings of two turns. */
-  pauseSeconds: [[0, 10], [0.1, 39], [0.25, 66], [0.5, 123], [0.75, 264], [0.9, 474], [0.99, 1452], [1, 2400]],
+  pauseSeconds: [
+    [0, 10],
+    [0.1, 39],
+    [0.25, 66],
+    [0.5, 123],
+    [0.75, 264],
+    [0.9, 474],
+    [0.99, 1452],
+    [1, 2400],
+  ],
 } as const;
 
 type Quantiles = readonly (readonly [number, number])[];
@@ -78,7 +113,13 @@ export interface TraceOptions {
 }
 
 /** A trace of that shape. */
-export function makeTrace({ seconds, seed, rate = 1, systemPrompts = 1, systemPages = 1 }: TraceOptions): TraceRequest[] {
+export function makeTrace({
+  seconds,
+  seed,
+  rate = 1,
+  systemPrompts = 1,
+  systemPages = 1,
+}: TraceOptions): TraceRequest[] {
   const random = createRandom(seed);
   const requests: TraceRequest[] = [];
   let nextId = systemPrompts * systemPages;

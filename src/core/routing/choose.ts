@@ -8,9 +8,16 @@
  * two drawn at random is taken, which is nearly as good and does not herd (Mitzenmacher, "How Useful Is Old
  * Information?", 2000).
  *
- * Affinity. A replica that has a prompt's beginning cached, or that a key of the client's stays with, is taken while its
- * load is at most `loadBound` times the average, as in "Consistent Hashing with Bounded Loads" (Mirrokni, Thorup and
- * Zadimoghaddam, 2018); else the next best.
+ * Affinity. No replica is taken whose load is more than `loadBound` times the average, as in "Consistent Hashing with
+ * Bounded Loads" (Mirrokni, Thorup and Zadimoghaddam, 2018). Within that, one that has all of a prompt cached is
+ * preferred whatever its load, and one that has a part of it may be busier than the others by as large a part of the
+ * bound: a system prompt that is short beside what follows it must not draw everything to the few replicas that happened
+ * to read it first.
+ *
+ * Several gateways. What another gateway sent somewhere is not known here, but where it would have sent it can be told:
+ * the first block of a prompt that none of the replicas is known to have (what comes after the system prompt, since
+ * every gateway soon knows that) has a replica of its own by rendezvous hashing, the same one at every gateway, and that
+ * is believed to have the prompt. One gateway alone would only lose balance by it.
  */
 
 /** An engine's own counts, and what we had there when they were taken. */
@@ -33,8 +40,8 @@ export interface RouteCandidate {
 }
 
 export interface RouteRequest {
-  /** Blocks of the prompt that were looked up. */
-  readonly blocks: number;
+  /** The prompt's blocks; empty where there is none to go by. */
+  readonly chain: Int32Array;
   /** What the client wants kept together; null when it sent nothing of the kind. */
   readonly stickyKey: string | null;
 }
@@ -54,33 +61,41 @@ const deepShare = 0.5;
 const foreignShare = 0.125;
 
 interface Weighed {
-  readonly candidate: RouteCandidate;
+  readonly id: string;
+  readonly matchedBlocks: number;
   /** Requests that it has, ours and others', as far as can be told. */
   readonly load: number;
 }
 
 /**
- * @param candidates at least one
  * @param random in [0, 1)
+ * @returns null only without candidates
  */
 export function choose(
   candidates: readonly RouteCandidate[],
-  request: RouteRequest,
+  { chain, stickyKey }: RouteRequest,
   random: () => number,
 ): RouteChoice | null {
   const { weighed, shared } = weigh(candidates);
-  const average = weighed.reduce((sum, { load }) => sum + load, 0) / weighed.length;
-  const open = weighed.filter(({ load }) => load <= loadBound * (average + 1));
-  const deepest = Math.max(0, ...open.map(({ candidate }) => candidate.matchedBlocks));
-  const holders = open.filter(({ candidate }) => candidate.matchedBlocks === deepest);
-  if (deepest > 0 && deepest >= request.blocks * deepShare) return chosen(least(holders, false, random), 'prefix');
-  if (request.stickyKey !== null) return chosen(stickiest(open, request.stickyKey), 'sticky');
-  if (deepest > 0) return chosen(least(holders, false, random), 'prefix');
-  return chosen(least(open, shared, random), 'load');
+  const bound = loadBound * (1 + weighed.reduce((sum, { load }) => sum + load, 0) / weighed.length);
+  const open = weighed.filter(({ load }) => load <= bound);
+  const matches = open.map(({ matchedBlocks }) => matchedBlocks);
+  const deepest = Math.max(...matches);
+  const isDeep = chain.length > 0 && deepest >= chain.length * deepShare;
+  if (stickyKey !== null && !isDeep) return chosen(stickiest(open, stickyKey), 'sticky');
+  const firstNew = shared && !isDeep ? chain[deepest] : undefined;
+  const guess = firstNew === undefined ? null : stickiest(open, String(firstNew));
+  const contenders = shared && chain.length === 0 ? drawTwo(open, random) : open;
+  const best = cheapest(contenders, random, (one) => {
+    const cachedShare = one === guess ? 1 : one.matchedBlocks / Math.max(1, chain.length);
+    return one.load - cachedShare * bound;
+  });
+  const isAffine = best !== null && (best === guess || best.matchedBlocks > Math.min(...matches));
+  return chosen(best, isAffine ? 'prefix' : 'load');
 }
 
 function chosen(found: Weighed | null, reason: RouteReason): RouteChoice | null {
-  return found === null ? null : { id: found.candidate.id, reason };
+  return found === null ? null : { id: found.id, reason };
 }
 
 /** The loads of candidates, and whether others send requests to them as well. */
@@ -91,9 +106,10 @@ function weigh(candidates: readonly RouteCandidate[]): { weighed: readonly Weigh
   // A replica without a report is not an empty one: it has what the others have.
   const assumed = known.length === 0 ? 0 : total / known.length;
   const own = candidates.reduce((sum, { leases }) => sum + leases, 0);
-  const weighed = candidates.map((candidate, at) => ({
-    candidate,
-    load: candidate.leases + (foreign[at] ?? assumed),
+  const weighed = candidates.map(({ id, matchedBlocks, leases }, at) => ({
+    id,
+    matchedBlocks,
+    load: leases + (foreign[at] ?? assumed),
   }));
   return { weighed, shared: total > (own + total) * foreignShare };
 }
@@ -106,23 +122,23 @@ function foreignOf({ running, waiting, leasesThen }: LoadSample): number {
   return Math.max(0, running + waiting - leasesThen);
 }
 
-function draw(weighed: readonly Weighed[], random: () => number): Weighed | null {
-  return weighed[Math.floor(random() * weighed.length)] ?? null;
+function draw<Item>(items: readonly Item[], random: () => number): Item | null {
+  return items[Math.floor(random() * items.length)] ?? null;
 }
 
-/** The least loaded, any of those that are equal; or the better of two. */
-function least(weighed: readonly Weighed[], ofTwo: boolean, random: () => number): Weighed | null {
-  if (ofTwo && weighed.length > 2) {
-    const first = draw(weighed, random);
-    const second = draw(
-      weighed.filter((other) => other !== first),
-      random,
-    );
-    return first !== null && second !== null && second.load < first.load ? second : first;
-  }
-  const lowest = Math.min(...weighed.map(({ load }) => load));
+function drawTwo(items: readonly Weighed[], random: () => number): readonly Weighed[] {
+  if (items.length <= 2) return items;
+  const first = draw(items, random);
+  const others = items.filter((item) => item !== first);
+  return [first, draw(others, random)].filter((item) => item !== null);
+}
+
+/** Any of those that cost the least. */
+function cheapest(items: readonly Weighed[], random: () => number, costOf: (item: Weighed) => number): Weighed | null {
+  const costs = items.map((item) => costOf(item));
+  const lowest = Math.min(...costs);
   return draw(
-    weighed.filter(({ load }) => load === lowest),
+    items.filter((_, at) => costs[at] === lowest),
     random,
   );
 }
@@ -135,7 +151,7 @@ function stickiest(weighed: readonly Weighed[], key: string): Weighed | null {
   let best: Weighed | null = null;
   let bestScore = -1;
   for (const one of weighed) {
-    const score = hashText(`${key}\n${one.candidate.id}`);
+    const score = hashText(`${key}\n${one.id}`);
     if (score > bestScore) {
       best = one;
       bestScore = score;

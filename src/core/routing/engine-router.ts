@@ -1,5 +1,5 @@
 import type { Lease, LoadReport, Replica } from '#core/fleet/fleet.ts';
-import { choose, type RouteChoice } from './choose.ts';
+import { choose, type RouteChoice, type RouteRequest } from './choose.ts';
 import { LoadWatch } from './load-watch.ts';
 import { Outliers, type OutlierChange, type ReplicaOutcome } from './outliers.ts';
 import { PrefixIndex } from './prefix-index.ts';
@@ -58,15 +58,13 @@ export class EngineRouter {
   readonly #prefixes = new PrefixIndex(blocksMax);
   readonly #outliers = new Outliers();
   readonly #loads: LoadWatch;
-  readonly #seed: number;
   /** When each replica was last there. */
   readonly #seenMs = new Map<string, number>();
   readonly #trials = new WeakSet<Lease>();
 
   constructor(options: EngineRouterOptions) {
     this.#options = options;
-    const { engineId, fleet, nowMs, random } = options;
-    this.#seed = Math.floor(random() * 0x1_0000_0000) | 0;
+    const { engineId, fleet, nowMs } = options;
     this.#loads = new LoadWatch({
       replicas: () => fleet.candidates(engineId).map(({ replica, leases }) => ({ id: replica.id, leases })),
       readLoad: (replicaId) => fleet.readReplicaLoad(replicaId),
@@ -93,13 +91,9 @@ export class EngineRouter {
     // Who has met one failure is not sent to try another replica.
     const trial = exclude === undefined && !this.#outliers.clean ? this.#outliers.due(open, nowMs) : null;
     const prompt = affinity?.prompt() ?? null;
-    const chain = prompt === null ? noBlocks : hashPrompt(prompt, this.#seed);
-    if (trial !== null) {
-      this.#outliers.tried(trial.id, nowMs);
-      const lease = this.#take(trial.id, chain);
-      if (lease !== null) this.#trials.add(lease);
-      if (lease !== null) return lease;
-    }
+    const chain = prompt === null ? noBlocks : hashPrompt(prompt);
+    const onTrial = trial === null ? null : this.#try(trial.id, chain, nowMs);
+    if (onTrial !== null) return onTrial;
     open = this.#outliers.admitted(open);
     const stickyKey = affinity?.stickyKey() ?? null;
     while (open.length > 0) {
@@ -111,31 +105,32 @@ export class EngineRouter {
     return null;
   }
 
+  #try(replicaId: string, chain: Int32Array, nowMs: number): Lease | null {
+    this.#outliers.tried(replicaId, nowMs);
+    const lease = this.#take(replicaId, chain);
+    if (lease !== null) this.#trials.add(lease);
+    return lease;
+  }
+
   /** @param replicaCount replicas that the engine has now */
   report(lease: Lease, outcome: ReplicaOutcome, replicaCount: number): OutlierChange {
     const trial = this.#trials.has(lease);
-    return this.#outliers.report(
-      { replicaId: lease.replica.id, outcome, trial, replicaCount },
-      this.#options.nowMs(),
-    );
+    return this.#outliers.report({ replicaId: lease.replica.id, outcome, trial, replicaCount }, this.#options.nowMs());
   }
 
   close(): void {
     this.#loads.close();
   }
 
-  #choose(
-    open: readonly Choosable[],
-    { chain, stickyKey }: { readonly chain: Int32Array; readonly stickyKey: string | null },
-    nowMs: number,
-  ): RouteChoice | null {
+  #choose(open: readonly Choosable[], request: RouteRequest, nowMs: number): RouteChoice | null {
+    const { chain } = request;
     const weighable = open.map(({ id, leases }) => ({
       id,
       leases,
       load: this.#loads.sample(id, nowMs),
       matchedBlocks: chain.length === 0 ? 0 : this.#prefixes.match(id, chain),
     }));
-    return choose(weighable, { blocks: chain.length, stickyKey }, this.#options.random);
+    return choose(weighable, request, this.#options.random);
   }
 
   #take(replicaId: string, chain: Int32Array): Lease | null {

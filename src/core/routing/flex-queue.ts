@@ -1,6 +1,7 @@
 import { FairOrder } from '#base/fair-order.ts';
 import type { Model } from '#core/catalog/catalog.ts';
 import type { AcquireRefusal, EngineLoad, Fleet, Lease, LoadReport } from '#core/fleet/fleet.ts';
+import type { Affinity } from './engine-router.ts';
 
 /**
  * Requests of the tier `flex` for one model. They run only while the engine has nothing waiting and fewer requests than
@@ -15,6 +16,16 @@ export interface FlexRequest {
   /** Expected to be used, input and output together. */
   readonly tokens: number;
   readonly signal: AbortSignal;
+  readonly affinity?: Affinity;
+}
+
+export interface FlexQueueOptions {
+  readonly fleet: Fleet;
+  readonly model: Model;
+  /** Requests that may wait. */
+  readonly queueMax: number;
+  /** A lease on a replica that is ready for this request; null when none is. */
+  readonly acquire: (request: FlexRequest) => Lease | null;
 }
 
 /** A lease that a flex request runs on. */
@@ -53,6 +64,7 @@ export class FlexQueue {
   readonly #fleet: Fleet;
   readonly #model: Model;
   readonly #queueMax: number;
+  readonly #acquire: FlexQueueOptions['acquire'];
   readonly #order = new FairOrder<Waiter>();
   #looking = false;
   #running = 0;
@@ -68,10 +80,11 @@ export class FlexQueue {
   #grantedMs = 0;
   #grantEveryMs = 1000;
 
-  constructor(fleet: Fleet, model: Model, queueMax: number) {
+  constructor({ fleet, model, queueMax, acquire }: FlexQueueOptions) {
     this.#fleet = fleet;
     this.#model = model;
     this.#queueMax = queueMax;
+    this.#acquire = acquire;
   }
 
   /** Rejects when the signal aborts. */
@@ -179,8 +192,8 @@ export class FlexQueue {
   }
 
   #serve(): void {
-    while (this.#order.size > 0 && this.#hasRoom()) {
-      const lease = this.#fleet.tryAcquire(this.#model.engine.id);
+    for (let next = this.#order.peek(); next !== null && this.#hasRoom(); next = this.#order.peek()) {
+      const lease = this.#acquire(next.request);
       if (lease === null) return;
       this.#give(lease);
     }

@@ -56,24 +56,36 @@ function finish(hash: number): number {
   return mixed ^ (mixed >>> 16);
 }
 
+/** Writes a span at an offset of the scratch space, as much of it as fits; returns the offset after it. */
+function write(text: string, { start, end }: TextSpan, at: number): number {
+  const fitting = Math.min(end, start + hashedBytesMax - at);
+  return fitting <= start ? at : at + scratch.write(text.slice(start, fitting), at, 'latin1');
+}
+
+/** Fills the block up in which an offset stands; returns the offset of the next one. */
+function fillBlock(at: number): number {
+  const filled = Math.ceil(at / blockBytes) * blockBytes;
+  scratch.fill(0, at, filled);
+  return filled;
+}
+
 /**
  * The chain of a prompt's full blocks, up to 64 KB of it; the rest, which grows or changes with the next turn, is left
- * out. Context blocks are filled up, so that a message stands at the same place in its block whatever comes before it.
- * 32 bits are enough: a false likeness sends one request to a replica that is as good as another.
- * @param seed of this process, so that nobody can prepare prompts that look alike
+ * out. Context that fills blocks counts as they do, with its last one filled up, so that a message stands at the same
+ * place in its block whatever comes before it; a short one only makes another chain.
+ * 32 bits without a secret are enough: a false likeness, prepared or not, sends a request to a replica that is as good as
+ * another, and every gateway must make the same chain.
  */
-export function hashPrompt({ text, context, prompt }: PromptText, seed: number): Int32Array {
+export function hashPrompt({ text, context, prompt }: PromptText): Int32Array {
   let bytes = 0;
+  let hash = 1;
   for (const span of context) {
-    const length = scratch.latin1Write(text.slice(span.start, Math.min(span.end, span.start + hashedBytesMax)), bytes);
-    const filled = Math.ceil((bytes + length) / blockBytes) * blockBytes;
-    scratch.fill(0, bytes + length, filled);
-    bytes = filled;
+    const filled = fillBlock(write(text, span, bytes));
+    if (filled - bytes === blockBytes) hash = hashBlock(hash, bytes / blockBytes);
+    else bytes = filled;
   }
-  const end = Math.min(prompt.end, prompt.start + hashedBytesMax - bytes);
-  bytes += scratch.latin1Write(text.slice(prompt.start, Math.max(prompt.start, end)), bytes);
+  bytes = write(text, prompt, bytes);
   const chain = new Int32Array(Math.floor(bytes / blockBytes));
-  let hash = finish(seed ^ context.length);
   for (let block = 0; block < chain.length; block += 1) {
     hash = hashBlock(hash, block);
     chain[block] = hash;

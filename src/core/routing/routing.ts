@@ -1,21 +1,37 @@
+import type { Clock } from '#base/clock.ts';
+import type { Log } from '#base/log.ts';
 import type { Model } from '#core/catalog/catalog.ts';
 import type { AcquireRefusal, Fleet, Lease } from '#core/fleet/fleet.ts';
+import { type Affinity, EngineRouter, type ReplicaFleet } from './engine-router.ts';
 import { FlexQueue, type FlexRequest, type FlexResult } from './flex-queue.ts';
+import type { ReplicaOutcome } from './outliers.ts';
 
+export type { Affinity } from './engine-router.ts';
 export type { FlexRefusal, FlexSeat } from './flex-queue.ts';
+export type { ReplicaOutcome } from './outliers.ts';
+export type { PromptText, TextSpan } from './prompt-blocks.ts';
+
+/** What a request wants of a replica, beside that it is ready. */
+export interface RouteWish {
+  readonly affinity?: Affinity;
+  /** Ids of replicas that were tried. */
+  readonly exclude?: ReadonlySet<string>;
+}
 
 /** From a model to a replica that takes the request now, or the reason why there is none. */
 export interface Routing {
   /** The warm path: at once, or null when the model has to be waited for. */
-  now(model: Model, exclude?: ReadonlySet<string>): Lease | null;
+  now(model: Model, wish?: RouteWish): Lease | null;
   /** Waits while the engine starts; one start serves all who wait. Throws when the signal aborts. */
   wait(model: Model, signal: AbortSignal): Promise<RouteResult>;
   /** Waits for a seat that no default traffic wants; see flex-queue.ts. Throws when the signal aborts. */
   flex(model: Model, request: FlexRequest): Promise<FlexResult>;
   /** How long a request would wait for the model to start, an estimate in milliseconds; null when it is warm. */
   coldStartMs(model: Model): number | null;
-  /** A connection to the replica was refused. */
-  unreachable(lease: Lease): void;
+  /** How a replica did with the request that it was leased for; once for each lease. */
+  report(lease: Lease, outcome: ReplicaOutcome): void;
+  /** Asks no engine any more. */
+  close(): void;
 }
 
 export type RouteResult =
@@ -23,25 +39,81 @@ export type RouteResult =
   | { readonly ok: false; readonly refusal: AcquireRefusal };
 
 export interface RoutingOptions {
-  readonly fleet: Fleet;
+  /** Where it does not tell its replicas apart, it chooses among them itself. */
+  readonly fleet: Fleet & Partial<ReplicaFleet>;
+  readonly clock: Clock;
+  readonly log: Log;
   /** Flex requests that may wait for one model. */
   readonly flexQueueMax: number;
 }
 
-export function createRouting({ fleet, flexQueueMax }: RoutingOptions): Routing {
+export function createRouting({ fleet, clock, log, flexQueueMax }: RoutingOptions): Routing {
+  const choice = isReplicaFleet(fleet) ? new ReplicaChoice(fleet, clock, log) : null;
+  const now = ({ engine }: Model, { affinity, exclude }: RouteWish = {}): Lease | null =>
+    choice === null ? fleet.tryAcquire(engine.id, exclude) : choice.acquire(engine.id, affinity ?? null, exclude);
   const flexQueues = new Map<string, FlexQueue>();
   const flexQueueOf = (model: Model): FlexQueue => {
-    const queue = flexQueues.get(model.id) ?? new FlexQueue(fleet, model, flexQueueMax);
+    const acquire = (request: FlexRequest): Lease | null => now(model, request);
+    const queue = flexQueues.get(model.id) ?? new FlexQueue({ fleet, model, queueMax: flexQueueMax, acquire });
     flexQueues.set(model.id, queue);
     return queue;
   };
   return {
-    now: (model, exclude) => fleet.tryAcquire(model.engine.id, exclude),
+    now,
     wait: (model, signal) => fleet.acquire(model.engine.id, { signal }),
     flex: (model, request) => flexQueueOf(model).join(request),
     coldStartMs: (model) => coldStartMs(fleet, model),
-    unreachable: (lease) => fleet.reportUnreachable(lease.replica.id),
+    report(lease, outcome) {
+      choice?.report(lease, outcome);
+      if (outcome === 'unreachable') fleet.reportUnreachable(lease.replica.id);
+    },
+    close: () => choice?.close(),
   };
+}
+
+function isReplicaFleet(fleet: Fleet & Partial<ReplicaFleet>): fleet is Fleet & ReplicaFleet {
+  return fleet.candidates !== undefined;
+}
+
+/** The choice among the replicas of engines that have several; nothing is computed or kept for the others. */
+class ReplicaChoice {
+  readonly #fleet: Fleet & ReplicaFleet;
+  readonly #clock: Clock;
+  readonly #log: Log;
+  readonly #routers = new Map<string, EngineRouter>();
+
+  constructor(fleet: Fleet & ReplicaFleet, clock: Clock, log: Log) {
+    this.#fleet = fleet;
+    this.#clock = clock;
+    this.#log = log;
+  }
+
+  acquire(engineId: string, affinity: Affinity | null, exclude: ReadonlySet<string> | undefined): Lease | null {
+    const candidates = this.#fleet.candidates(engineId);
+    if (candidates.length < 2) return this.#fleet.tryAcquire(engineId, exclude);
+    return this.#routerOf(engineId).acquire(candidates, affinity, exclude);
+  }
+
+  report(lease: Lease, outcome: ReplicaOutcome): void {
+    const { engineId, id } = lease.replica;
+    const change = this.#routers.get(engineId)?.report(lease, outcome, this.#fleet.candidates(engineId).length) ?? null;
+    const fields = { engine: engineId, replica: id };
+    if (change === 'ejected') this.#log.warn(fields, 'a replica fails and gets no requests for a while');
+    if (change === 'readmitted') this.#log.info(fields, 'a replica that failed answers again');
+  }
+
+  close(): void {
+    for (const router of this.#routers.values()) router.close();
+  }
+
+  #routerOf(engineId: string): EngineRouter {
+    const known = this.#routers.get(engineId);
+    if (known !== undefined) return known;
+    const nowMs = (): number => this.#clock.monotonicMs();
+    const router = new EngineRouter({ engineId, fleet: this.#fleet, nowMs, random: Math.random });
+    this.#routers.set(engineId, router);
+    return router;
+  }
 }
 
 /** As long as its last start took; before that was ever measured, the longest that a start may take. */

@@ -2,6 +2,7 @@ import { AppError } from '#base/errors.ts';
 import { findFlag, type Model } from '#core/catalog/catalog.ts';
 import type { AcquireRefusal, Lease } from '#core/fleet/fleet.ts';
 import type { FlexRefusal, Routing } from '#core/routing/routing.ts';
+import { affinityOf } from './affinity.ts';
 import type { Call } from './call.ts';
 import { upstreamBusy } from './engine-error.ts';
 import type { RequestFields } from './fields.ts';
@@ -14,7 +15,7 @@ import { estimateTokens } from './spending.ts';
  */
 export async function takeLease(routing: Routing, call: Call, model: Model, fields: RequestFields): Promise<Lease> {
   const isFlex = fields.serviceTier === 'flex';
-  const warm = isFlex ? null : routing.now(model);
+  const warm = isFlex ? null : routing.now(model, { affinity: affinityOf(call, fields) });
   if (warm !== null) return warm;
   const isWarm = isFlex && routing.coldStartMs(model) === null;
   call.answer.setHeader('x-headgate-start', isWarm ? 'warm' : 'cold');
@@ -42,7 +43,8 @@ interface SeatRequest {
 async function takeSeat(routing: Routing, call: Call, model: Model, { fields, signal }: SeatRequest): Promise<Lease> {
   const perChoiceMax = call.grant?.outputTokensMax ?? model.contextLength;
   const tokens = estimateTokens(fields, perChoiceMax);
-  const result = await routing.flex(model, { keyId: call.caller?.key.id ?? '', tokens, signal });
+  const affinity = affinityOf(call, fields);
+  const result = await routing.flex(model, { keyId: call.caller?.key.id ?? '', tokens, signal, affinity });
   if (!result.ok) throw refusalError(result.refusal);
   call.seat = result.seat;
   return result.seat.lease;

@@ -15,6 +15,7 @@ import {
   type Caller,
 } from '#edge/http/http.ts';
 import { admitCall, type AdmitJob } from './admit.ts';
+import { affinityOf, replicaOutcome } from './affinity.ts';
 import { ClientGoneError, readBody, type BodyLimits } from './body.ts';
 import { stopCall, type Call, type Grant } from './call.ts';
 import { chooseModel } from './choose-model.ts';
@@ -175,16 +176,16 @@ async function route(parts: PathParts, call: Call, model: Model, fields: Request
 /** Sends the request to its replica; while nothing of an answer has left, another replica is tried once. */
 async function relay(parts: PathParts, call: Call, known: Known & { readonly grant: Grant }): Promise<Ending> {
   const first = await exchangeOnce(parts, call, known);
-  if (first.unreachable && call.lease !== null) parts.routing.unreachable(call.lease);
   if (!first.retry || call.lease === null || call.stopped !== null) return first;
-  const other = parts.routing.now(known.model, new Set([call.lease.replica.id]));
+  const exclude = new Set([call.lease.replica.id]);
+  const other = parts.routing.now(known.model, { exclude, affinity: affinityOf(call, known.fields) });
   if (other === null) return first;
   call.lease.release();
   call.lease = other;
   return exchangeOnce(parts, call, known);
 }
 
-function exchangeOnce(parts: PathParts, call: Call, known: Known & { readonly grant: Grant }): Promise<Ending> {
+async function exchangeOnce(parts: PathParts, call: Call, known: Known & { readonly grant: Grant }): Promise<Ending> {
   throwIfStopped(call);
   const { fields, model, price, grant } = known;
   const { lease, endpoint, requestId, answer } = call;
@@ -210,7 +211,9 @@ function exchangeOnce(parts: PathParts, call: Call, known: Known & { readonly gr
     },
   });
   call.onStop = (stop: Stop) => (stop === clientLeft ? exchange.clientGone() : exchange.stop(stop));
-  return exchange.ending;
+  const ending = await exchange.ending;
+  parts.routing.report(lease, replicaOutcome(ending));
+  return ending;
 }
 
 /** W3C trace context is all that is handed on of a client's headers. */

@@ -1,0 +1,65 @@
+import type { JsonMember } from '#base/json-scan.ts';
+import type { Affinity, PromptText, ReplicaOutcome } from '#core/routing/routing.ts';
+import type { Call } from './call.ts';
+import type { Ending } from './exchange.ts';
+import type { InferenceEndpoint, RequestFields } from './fields.ts';
+
+/** What engines set before a prompt or make it by; requests that differ in one of these share no prefix. */
+const contextKeys = [
+  'tools',
+  'documents',
+  'chat_template',
+  'chat_template_kwargs',
+  'reasoning_effort',
+  'cache_salt',
+] as const;
+
+const promptKeys: Readonly<Record<InferenceEndpoint, string | null>> = {
+  '/v1/chat/completions': 'messages',
+  '/v1/completions': 'prompt',
+  // What an embedding is made of is read once and not kept.
+  '/v1/embeddings': null,
+};
+
+/** By which a client says what belongs together; OpenAI's own order. */
+const stickyKeys = ['prompt_cache_key', 'user'] as const;
+const stickyBytesMax = 512;
+
+/** What of a request says which replica should have it, by offsets: nothing is parsed or copied. */
+export function affinityOf({ endpoint, caller }: Pick<Call, 'endpoint' | 'caller'>, fields: RequestFields): Affinity {
+  return {
+    prompt: () => promptOf(fields, endpoint),
+    stickyKey: () => stickyKeyOf(fields, caller?.key.organizationId ?? ''),
+  };
+}
+
+/** What an exchange says of the replica: not every failed request is one of its own. */
+export function replicaOutcome({ outcome, error, unreachable }: Ending): ReplicaOutcome {
+  if (unreachable) return 'unreachable';
+  if (outcome === 'completed') return 'answered';
+  if (outcome !== 'failed') return 'unknown';
+  return error?.code === 'upstream_error' ? 'failed' : 'answered';
+}
+
+function promptOf({ text, members }: RequestFields, endpoint: InferenceEndpoint): PromptText | null {
+  const key = promptKeys[endpoint];
+  const member = key === null ? undefined : members.get(key);
+  if (member === undefined) return null;
+  const context = contextKeys
+    .map((name) => members.get(name))
+    .filter((found): found is JsonMember => found !== undefined)
+    .map(({ keyStart, valueEnd }) => ({ start: keyStart, end: valueEnd }));
+  return { text, context, prompt: { start: member.valueStart, end: member.valueEnd } };
+}
+
+/** The value as it was sent, quotes and escapes included: that a key is the same is all that counts. */
+function stickyKeyOf({ text, members }: RequestFields, organizationId: string): string | null {
+  for (const key of stickyKeys) {
+    const member = members.get(key);
+    // What is no string, or an empty one, names nothing.
+    if (member === undefined || text[member.valueStart] !== '"' || member.valueEnd - member.valueStart <= 2) continue;
+    const value = text.slice(member.valueStart, Math.min(member.valueEnd, member.valueStart + stickyBytesMax));
+    return `${organizationId}\n${key}\n${value}`;
+  }
+  return null;
+}

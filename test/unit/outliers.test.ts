@@ -1,0 +1,139 @@
+import { describe, expect, it } from 'vitest';
+import { Outliers, type OutlierChange, type ReplicaOutcome } from '#core/routing/outliers.ts';
+
+const four = ['a', 'b', 'c', 'd'].map((id) => ({ id }));
+
+interface Told {
+  readonly trial?: boolean;
+  readonly replicaCount?: number;
+  readonly atMs?: number;
+}
+
+function tell(outliers: Outliers, replicaId: string, outcome: ReplicaOutcome, told: Told = {}): OutlierChange {
+  const { trial = false, replicaCount = 4, atMs = 0 } = told;
+  return outliers.report({ replicaId, outcome, trial, replicaCount }, atMs);
+}
+
+const admitted = (outliers: Outliers): string =>
+  outliers
+    .admitted(four)
+    .map(({ id }) => id)
+    .join('');
+
+function failing(...ids: string[]): Outliers {
+  const outliers = new Outliers();
+  for (const id of ids) for (let failure = 0; failure < 5; failure += 1) tell(outliers, id, 'failed');
+  return outliers;
+}
+
+describe('a replica that fails', () => {
+  it('stays in below five failures in a row', () => {
+    const outliers = new Outliers();
+    for (let round = 0; round < 4; round += 1) {
+      for (let failure = 0; failure < 4; failure += 1) tell(outliers, 'a', 'failed', { atMs: round * 20_000 });
+      tell(outliers, 'a', 'answered', { atMs: round * 20_000 });
+    }
+    expect(admitted(outliers)).toBe('abcd');
+  });
+
+  it('is out after five in a row', () => {
+    expect(admitted(failing('b'))).toBe('acd');
+  });
+
+  it('is out when half of many requests fail, though never five in a row', () => {
+    const outliers = new Outliers();
+    const changes = Array.from({ length: 24 }, (_, at) => tell(outliers, 'a', at % 2 === 0 ? 'answered' : 'failed'));
+    // The first answer of a replica that never failed is not counted.
+    expect(changes).toContain('ejected');
+    expect(admitted(outliers)).toBe('bcd');
+  });
+
+  it('is out at once when nothing listens there', () => {
+    const outliers = new Outliers();
+    expect(tell(outliers, 'a', 'unreachable')).toBe('ejected');
+    expect(admitted(outliers)).toBe('bcd');
+  });
+
+  it('says nothing by requests that were ended early', () => {
+    const outliers = new Outliers();
+    for (let request = 0; request < 50; request += 1) tell(outliers, 'a', 'unknown');
+    expect(outliers.clean).toBe(true);
+  });
+});
+
+describe('how many may be out', () => {
+  it('is never more than half by failing', () => {
+    expect(admitted(failing('a', 'b', 'c'))).toBe('cd');
+  });
+
+  it('is none of one, and one of two', () => {
+    const outliers = new Outliers();
+    for (let failure = 0; failure < 50; failure += 1) tell(outliers, 'a', 'failed', { replicaCount: 1 });
+    expect(outliers.admitted([{ id: 'a' }])).toEqual([{ id: 'a' }]);
+    for (let failure = 0; failure < 5; failure += 1) tell(outliers, 'b', 'failed', { replicaCount: 2 });
+    expect(outliers.admitted([{ id: 'a' }, { id: 'b' }])).toEqual([{ id: 'a' }]);
+  });
+
+  it('is any number where nothing listens; when all are out, all are tried', () => {
+    const outliers = failing('a', 'b');
+    tell(outliers, 'c', 'unreachable');
+    expect(admitted(outliers)).toBe('d');
+    tell(outliers, 'd', 'unreachable');
+    expect(admitted(outliers)).toBe('abcd');
+  });
+});
+
+describe('the way back', () => {
+  it('is one request after the time, and not a second one beside it', () => {
+    const outliers = failing('a');
+    expect(outliers.due(four, 4_999)).toBeNull();
+    expect(outliers.due(four, 5_000)).toEqual({ id: 'a' });
+    outliers.tried('a', 5_000);
+    expect(outliers.due(four, 5_001)).toBeNull();
+    expect(admitted(outliers)).toBe('bcd');
+  });
+
+  it('is open when that is answered', () => {
+    const outliers = failing('a');
+    outliers.tried('a', 5_000);
+    expect(tell(outliers, 'a', 'answered', { trial: true, atMs: 5_100 })).toBe('readmitted');
+    expect(admitted(outliers)).toBe('abcd');
+  });
+
+  it('is longer each time that fails, up to two minutes', () => {
+    const outliers = failing('a');
+    let atMs = 0;
+    const times: number[] = [];
+    for (let round = 0; round < 30; round += 1) {
+      const sinceMs = atMs;
+      while (outliers.due(four, atMs) === null) atMs += 1000;
+      times.push(atMs - sinceMs);
+      outliers.tried('a', atMs);
+      expect(tell(outliers, 'a', 'failed', { trial: true, atMs })).toBe('ejected');
+    }
+    expect(times.slice(0, 4)).toEqual([5_000, 10_000, 15_000, 20_000]);
+    expect(times.at(-1)).toBe(120_000);
+  });
+
+  it('is not moved by requests that were on their way before it was out', () => {
+    const outliers = failing('a');
+    for (let late = 0; late < 10; late += 1) expect(tell(outliers, 'a', 'failed')).toBeNull();
+    expect(tell(outliers, 'a', 'answered')).toBeNull();
+    expect(outliers.due(four, 5_000)).toEqual({ id: 'a' });
+    expect(admitted(outliers)).toBe('bcd');
+  });
+
+  it('is tried again when the one request is never heard of', () => {
+    const outliers = failing('a');
+    outliers.tried('a', 5_000);
+    expect(outliers.due(four, 10_000)).toEqual({ id: 'a' });
+  });
+
+  it('forgets a failure after it has gone well for long', () => {
+    const outliers = failing('a');
+    outliers.tried('a', 5_000);
+    tell(outliers, 'a', 'answered', { trial: true, atMs: 5_000 });
+    tell(outliers, 'a', 'answered', { atMs: 70_000 });
+    expect(outliers.clean).toBe(true);
+  });
+});
