@@ -9,8 +9,12 @@ const policy = {
 
 const hostConfig = {
   NetworkMode: 'headgate-net',
-  Binds: ['hf-cache:/root/.cache/huggingface', '/srv/models:/models:ro'],
+  Mounts: [
+    { Type: 'volume', Source: 'hf-cache', Target: '/root/.cache/huggingface', ReadOnly: false },
+    { Type: 'bind', Source: '/srv/models', Target: '/models', ReadOnly: true },
+  ],
 };
+const bind = (source: string) => ({ Mounts: [{ Type: 'bind', Source: source, Target: '/x', ReadOnly: true }] });
 const container = {
   Image: 'vllm/vllm-openai:v0.29.0',
   Cmd: ['model'],
@@ -31,7 +35,7 @@ describe('the door to the Docker socket', () => {
     ['the files of a container', 'GET', '/containers/abc/archive?path=/'],
     ['building', 'POST', '/build'],
     ['volumes', 'DELETE', '/volumes/hf-cache'],
-    ['renaming', 'POST', '/containers/abc/rename?name=x'],
+    ['a name of somebody else for a container', 'POST', '/containers/abc/rename?name=x'],
     ['another method', 'PUT', '/containers/abc/json'],
     ['a path that leads elsewhere', 'GET', '/containers/../secrets'],
     ['an encoded path', 'GET', '/containers/%2e%2e/json'],
@@ -56,11 +60,12 @@ describe('the door to the Docker socket', () => {
     ['CapAdd', { CapAdd: ['SYS_ADMIN'] }],
     ['devices', { Devices: [{ PathOnHost: '/dev/sda' }] }],
     ['an unconfined profile', { SecurityOpt: ['seccomp=unconfined'] }],
-    ['the root of the machine', { Binds: ['/:/host'] }],
-    ['a folder beside an allowed one', { Binds: ['/srv/models-secret:/x'] }],
-    ['a way out of an allowed folder', { Binds: ['/srv/models/../../etc:/x'] }],
-    ['the Docker socket', { Binds: ['/var/run/docker.sock:/var/run/docker.sock'] }],
-    ['mounts that are not binds', { Mounts: [{ Type: 'bind', Source: '/', Target: '/host' }] }],
+    ['the root of the machine', bind('/')],
+    ['a folder beside an allowed one', bind('/srv/models-secret')],
+    ['a way out of an allowed folder', bind('/srv/models/../../etc')],
+    ['the Docker socket', bind('/var/run/docker.sock')],
+    ['binds in the other form', { Binds: ['/:/host'] }],
+    ['a volume that is a folder', { Mounts: [{ Type: 'volume', Source: '/etc', Target: '/x', ReadOnly: true }] }],
     ['published ports', { PortBindings: { '8000/tcp': [{ HostIp: '0.0.0.0', HostPort: '8000' }] } }],
     ['another runtime', { Runtime: 'runc-debug' }],
   ])('refuses a container with %s', (_what, fields) => {
@@ -72,6 +77,23 @@ describe('the door to the Docker socket', () => {
     expect(create({ ...container, Labels: {} })).toHaveProperty('refusal');
     const labels = { ...container.Labels, 'headgate.gateway': 'true' };
     expect(create({ ...container, Labels: labels })).toHaveProperty('refusal');
+  });
+
+  it('refuses a probe of GPUs that is more than that', () => {
+    const probe = {
+      Image: 'vllm/vllm-openai:v0.29.0',
+      Entrypoint: ['nvidia-smi'],
+      Cmd: ['--query-compute-apps=gpu_uuid,pid', '--format=csv,noheader,nounits'],
+      Env: ['NVIDIA_VISIBLE_DEVICES=all'],
+      Labels: { 'headgate.managed': 'true', 'headgate.probe': 'true' },
+      NetworkDisabled: true,
+      Healthcheck: { Test: ['NONE'] },
+      HostConfig: { AutoRemove: true, NetworkMode: 'none', SecurityOpt: ['no-new-privileges'], PidMode: 'host' },
+    };
+    expect(create(probe)).not.toHaveProperty('refusal');
+    expect(create({ ...probe, Entrypoint: ['sh'] })).toHaveProperty('refusal');
+    expect(create({ ...probe, Cmd: ['--id=0', '--gpu-reset'] })).toHaveProperty('refusal');
+    expect(create({ ...probe, HostConfig: { ...probe.HostConfig, ...bind('/srv/models') } })).toHaveProperty('refusal');
   });
 
   it('refuses a body that is read twice, by passing on what it read', () => {

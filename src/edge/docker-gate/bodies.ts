@@ -25,15 +25,20 @@ const texts = z.array(z.string());
 const networkName = z.string().regex(/^headgate-[a-zA-Z0-9_.-]{1,200}$/, 'expected a network of Headgate');
 const volumeName = /^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,254}$/;
 
-/** `source:target` or `source:target:ro`, with a named volume or an allowed folder. */
-const bind = ({ isAllowedBind }: Policy) =>
-  z.string().refine((text) => {
-    const [source = '', target = '', mode = 'rw', ...more] = text.split(':');
-    if (more.length > 0 || !/^(ro|rw)$/.test(mode)) return false;
-    // A path with dots could lead out of the folder that is allowed.
-    if (!target.startsWith('/') || `${source}${target}`.includes('..')) return false;
-    return source.startsWith('/') ? isAllowedBind(source) : volumeName.test(source);
-  }, 'expected a named volume, or a folder among HEADGATE_DOCKER_BINDS');
+/** Named volumes, and folders that are allowed. A path with dots could lead out of one. */
+const mount = ({ isAllowedBind }: Policy) =>
+  z
+    .strictObject({
+      Type: z.enum(['bind', 'volume']),
+      Source: z.string(),
+      Target: z.string().startsWith('/'),
+      ReadOnly: z.boolean(),
+    })
+    .refine(({ Source: source, Target: target }) => !`${source}/${target}`.includes('..'), 'dots lead elsewhere')
+    .refine(
+      ({ Type: type, Source: source }) => (type === 'bind' ? isAllowedBind(source) : volumeName.test(source)),
+      'expected a named volume, or a folder among HEADGATE_DOCKER_BINDS',
+    );
 
 const portBindings = ({ allowsPorts }: Policy) =>
   z
@@ -43,22 +48,23 @@ const portBindings = ({ allowsPorts }: Policy) =>
     )
     .refine((ports) => allowsPorts || Object.keys(ports).length === 0, 'ports are not published here');
 
+const deviceRequests = z.array(
+  z.strictObject({
+    Driver: z.enum(['', 'nvidia', 'cdi']).optional(),
+    Count: z.int().optional(),
+    DeviceIDs: texts.optional(),
+    Capabilities: z.array(texts).optional(),
+    Options: z.record(z.string(), z.string()).optional(),
+  }),
+);
+const securityOptions = z.array(z.enum(['no-new-privileges', 'no-new-privileges:true']));
+
 const hostConfig = (policy: Policy) =>
   z.strictObject({
     NetworkMode: networkName,
-    Binds: z.array(bind(policy)).optional(),
+    Mounts: z.array(mount(policy)).optional(),
     PortBindings: portBindings(policy).optional(),
-    DeviceRequests: z
-      .array(
-        z.strictObject({
-          Driver: z.enum(['', 'nvidia', 'cdi']).optional(),
-          Count: z.int().optional(),
-          DeviceIDs: texts.optional(),
-          Capabilities: z.array(texts).optional(),
-          Options: z.record(z.string(), z.string()).optional(),
-        }),
-      )
-      .optional(),
+    DeviceRequests: deviceRequests.optional(),
     Runtime: z.enum(['nvidia']).optional(),
     ShmSize: z.int().min(0).optional(),
     Memory: z.int().min(0).optional(),
@@ -76,11 +82,10 @@ const hostConfig = (policy: Policy) =>
       .strictObject({ Type: z.enum(['json-file', 'local']), Config: z.record(z.string(), z.string()) })
       .optional(),
     CapDrop: texts.optional(),
-    SecurityOpt: z.array(z.enum(['no-new-privileges', 'no-new-privileges:true'])).optional(),
+    SecurityOpt: securityOptions.optional(),
   });
 
-/** Body of POST /containers/create: strict, so that a field which nobody thought of (Privileged, PidMode…) is refused. */
-export const containerBody = (policy: Policy) =>
+const engineBody = (policy: Policy) =>
   z.strictObject({
     Image: z.string().refine(policy.isAllowedImage, 'is not among HEADGATE_DOCKER_IMAGES'),
     Entrypoint: texts.optional(),
@@ -101,6 +106,36 @@ export const containerBody = (policy: Policy) =>
     Tty: z.literal(false).optional(),
     HostConfig: hostConfig(policy),
   });
+
+/**
+ * A container that asks GPUs what they are and is gone in a moment. To name the programs that hold memory there it sees
+ * the machine's process ids, so it is nothing but nvidia-smi, without network and mounts.
+ */
+const probeBody = ({ isAllowedImage }: Policy) =>
+  z.strictObject({
+    Image: z.string().refine(isAllowedImage, 'is not among HEADGATE_DOCKER_IMAGES'),
+    Entrypoint: z.tuple([z.literal('nvidia-smi')]),
+    Cmd: z.array(z.string().regex(/^--(query-gpu|query-compute-apps|format)=[a-z._,]+$/)),
+    Env: z.array(z.string().startsWith('NVIDIA_')),
+    Labels: labels.refine((all) => 'headgate.probe' in all, 'the label headgate.probe is missing'),
+    NetworkDisabled: z.literal(true),
+    Healthcheck: z.strictObject({ Test: z.array(z.literal('NONE')) }),
+    HostConfig: z.strictObject({
+      AutoRemove: z.literal(true),
+      NetworkMode: z.literal('none'),
+      SecurityOpt: securityOptions,
+      PidMode: z.enum(['', 'host']),
+      DeviceRequests: deviceRequests.optional(),
+    }),
+  });
+
+/** Body of POST /containers/create: strict, so that a field which nobody thought of (Privileged, Devices…) is refused. */
+export const containerBody = (policy: Policy, body: unknown) =>
+  isProbe(body) ? probeBody(policy) : engineBody(policy);
+
+function isProbe(body: unknown): boolean {
+  return (body as { NetworkDisabled?: unknown } | null)?.NetworkDisabled === true;
+}
 
 /** Body of POST /networks/create. */
 export const networkBody = () =>

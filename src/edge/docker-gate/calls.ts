@@ -41,7 +41,7 @@ interface Rule {
   readonly isFiltered?: boolean;
   readonly targets?: (name: string, prefix: string) => readonly Target[];
   readonly check?: (policy: Policy, query: URLSearchParams) => string | null;
-  readonly body?: (policy: Policy) => z.ZodType;
+  readonly body?: (policy: Policy, body: unknown) => z.ZodType;
   /** Other things that the body names. */
   readonly bodyTargets?: (body: unknown, prefix: string) => readonly Target[];
   readonly passesRegistryAuth?: boolean;
@@ -91,6 +91,19 @@ const rules: readonly Rule[] = [
     query: ['name', 'platform'],
     check: nameCheck,
     body: containerBody,
+  },
+  {
+    method: 'POST',
+    path: new RegExp(`^/containers/${id}/attach$`),
+    query: ['stream', 'stdout', 'stderr', 'logs'],
+    targets: container(managedLabel),
+  },
+  {
+    method: 'POST',
+    path: new RegExp(`^/containers/${id}/rename$`),
+    query: ['name'],
+    check: nameCheck,
+    targets: container(managedLabel),
   },
   { method: 'POST', path: new RegExp(`^/containers/${id}/start$`), targets: container(managedLabel) },
   {
@@ -208,7 +221,7 @@ function readBody(policy: Policy, rule: Rule, text: string): { text: string | nu
   } catch {
     return { refusal: 'The body is not JSON.' };
   }
-  const parsed = rule.body(policy).safeParse(value);
+  const parsed = rule.body(policy, value).safeParse(value);
   if (parsed.success) return { text: JSON.stringify(parsed.data), value: parsed.data };
   return { refusal: describe(parsed.error.issues[0]) };
 }
