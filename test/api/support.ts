@@ -10,7 +10,7 @@ import { createKeys, type Keys } from '#core/keys/keys.ts';
 import { createMetering } from '#core/metering/metering.ts';
 import { createContents } from '#core/requests/requests.ts';
 import { createWallet } from '#core/wallet/wallet.ts';
-import { createApi } from '#edge/api/api.ts';
+import { createApi, type EngineOperations } from '#edge/api/api.ts';
 import { createDoors } from '#edge/http/http.ts';
 import { type BootstrapResult, runBootstrap } from '#edge/jobs/bootstrap.ts';
 import { createTestDatabase } from '../support/database.ts';
@@ -56,6 +56,7 @@ export interface TestApiOptions {
   readonly maxActiveKeys?: number;
   readonly databaseUrl?: string;
   readonly bodyStallTimeoutMs?: number;
+  readonly operations?: EngineOperations;
 }
 
 const limits = { keyPrefix: 'sk-hg-', maxActiveKeys: 5 };
@@ -79,7 +80,7 @@ function createRooms(db: Db, clock: Clock, options: TestApiOptions) {
   const wallet = createWallet({ db, clock, audit });
   const metering = createMetering({ db, clock, log, wallet });
   const contents = createContents({ db, clock, log, audit, ageMaxMs: 86_400_000, bodyBytesMax: 1_048_576 });
-  return { accounts, keys, wallet, metering, contents };
+  return { audit, accounts, keys, wallet, metering, contents };
 }
 
 export async function startApi(options: TestApiOptions = {}): Promise<TestApi> {
@@ -102,6 +103,7 @@ export async function startApi(options: TestApiOptions = {}): Promise<TestApi> {
     heldPicoUsd: () => 0n,
     showLimits: () => ({}),
     ...stall,
+    ...(options.operations === undefined ? {} : { operations: options.operations }),
   });
   const listener = getRequestListener(app.fetch, { overrideGlobalObjects: false, autoCleanupIncoming: false });
   const server = createServer((incoming, outgoing) => void listener(incoming, outgoing));

@@ -173,3 +173,43 @@ describe('a model', () => {
     expect(catalog.list()).toEqual([]);
   });
 });
+
+describe('files that were read again', () => {
+  it('change nothing before they are applied', async () => {
+    const catalog = await synced([engine('stays'), engine('goes')]);
+    const before = catalog.price('stays');
+    const free = { ...pricing, inputPerMTokMicroUsd: 1n };
+    await catalog.prepare([engine('stays', { pricing: free }), engine('comes')]);
+    expect(catalog.list().map(({ id }) => id)).toEqual(['goes', 'stays']);
+    expect(catalog.find('comes')).toBeUndefined();
+    expect(catalog.price('stays')).toEqual(before);
+  });
+
+  it('are the catalog’s all at once, with their prices and moments', async () => {
+    const catalog = await synced([engine('kept'), engine('left')], clockAt('2026-01-01T00:00:00Z'));
+    const free = { ...pricing, inputPerMTokMicroUsd: 1n };
+    const apply = await catalog.prepare([engine('kept', { pricing: free }), engine('fresh', { enabled: false })]);
+    apply();
+    expect(catalog.list().map(({ id, enabled }) => [id, enabled])).toEqual([
+      ['fresh', false],
+      ['kept', true],
+    ]);
+    expect(catalog.find('left')).toBeUndefined();
+    expect(catalog.price('left')).toBeUndefined();
+    expect(catalog.price('kept')).toMatchObject(free);
+    expect(catalog.find('the kept')?.createdAt).toBe(Date.parse('2026-01-01T00:00:00Z') / 1000);
+    expect(catalog.byTask('chat').map(({ id }) => id)).toEqual(['kept']);
+  });
+
+  it('are refused where the books cannot be written, and the catalog stays', async () => {
+    const catalog = await synced([engine('firm')]);
+    await db.sql`alter table models rename to models_away`;
+    try {
+      await expect(catalog.prepare([engine('soft')])).rejects.toThrow(/models/);
+    } finally {
+      await db.sql`alter table models_away rename to models`;
+    }
+    expect(catalog.find('firm')?.id).toBe('firm');
+    expect(catalog.find('soft')).toBeUndefined();
+  });
+});

@@ -42,6 +42,11 @@ export type { Model, PriceVersion } from './model.ts';
 export interface Catalog {
   /** Writes models and prices to the database; a new price version only where prices differ from the newest. */
   sync(): Promise<void>;
+  /**
+   * Writes models and prices of files that were read again, as `sync` does.
+   * @returns makes these files the catalog's, all at once; until then it knows the ones before
+   */
+  prepare(engines: readonly EngineDefinition[]): Promise<() => void>;
   /** By catalog id, display name or Hugging Face id, without regard to case; disabled models too. */
   find(name: string): Model | undefined;
   /** Every model of the files, disabled ones too, in the order of their ids. */
@@ -65,12 +70,22 @@ export function createCatalog({ db, clock, engines }: CatalogOptions): Catalog {
   let byName = indexByName(models);
   let prices: PriceTable = new Map();
 
-  return {
-    async sync() {
-      const synced = await syncModels(db, clock, engines);
-      models = models.map((model) => ({ ...model, createdAt: synced.createdAt.get(model.id) ?? model.createdAt }));
-      byName = indexByName(models);
+  async function prepare(next: readonly EngineDefinition[]): Promise<() => void> {
+    const synced = await syncModels(db, clock, next);
+    const made = sortById(next).map((engine) => toModel(engine, synced.createdAt.get(engine.id) ?? startedAt));
+    const names = indexByName(made);
+    return () => {
+      models = made;
+      byName = names;
       prices = synced.prices;
+    };
+  }
+
+  return {
+    prepare,
+    async sync() {
+      const apply = await prepare(engines);
+      apply();
     },
     find: (name) => byName.get(name.toLowerCase()),
     list: () => models,

@@ -3,6 +3,7 @@ import type { Clock } from '#base/clock.ts';
 import type { Db } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
 import type { Accounts } from '#core/accounts/accounts.ts';
+import type { Audit } from '#core/audit/audit.ts';
 import type { Keys } from '#core/keys/keys.ts';
 import type { Metering } from '#core/metering/metering.ts';
 import type { Contents } from '#core/requests/requests.ts';
@@ -11,6 +12,8 @@ import { type Authenticator, type HttpEnv, installFallbacks, requestId, type Sho
 import { type ApiApp, createApiApp } from './app.ts';
 import { createGuards } from './auth.ts';
 import { registerDocs } from './docs.ts';
+import type { EngineOperations } from './engine-operations.ts';
+import { registerEngineRoutes } from './engines.ts';
 import { registerInferenceDocs } from './inference-docs.ts';
 import { registerKeyRoutes } from './keys.ts';
 import { registerOrganizationRoutes } from './organizations.ts';
@@ -18,6 +21,8 @@ import { registerProjectRoutes } from './projects.ts';
 import { registerUsageContentRoutes } from './usage-content.ts';
 import { registerUsageRoutes } from './usage.ts';
 import { registerWalletRoutes } from './wallet.ts';
+
+export type { EngineOperations, LogLine, OperatedEngine } from './engine-operations.ts';
 
 export interface ApiOptions {
   readonly db: Pick<Db, 'orm'>;
@@ -30,6 +35,9 @@ export interface ApiOptions {
   readonly metering: Pick<Metering, 'reports'>;
   readonly contents: Contents;
   readonly wallet: Wallet;
+  readonly audit: Audit;
+  /** What operators may do with engines; without it there are no such routes. */
+  readonly operations?: EngineOperations;
   /** What running requests hold of an organization's balance. */
   readonly heldPicoUsd: (organizationId: string) => bigint | Promise<bigint>;
   readonly clock: Clock;
@@ -59,6 +67,7 @@ export function createApi(options: ApiOptions): ApiApp {
   registerUsageRoutes(app, parts);
   registerUsageContentRoutes(app, parts);
   registerWalletRoutes(app, parts);
+  if (options.operations !== undefined) registerEngineRoutes(app, { ...parts, operations: options.operations });
   registerDocs(app);
   return app;
 }

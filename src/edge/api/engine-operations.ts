@@ -1,0 +1,102 @@
+import type { EngineDefinition, EngineFileProblem } from '#core/catalog/catalog.ts';
+
+/** What the operations API asks of the fleet and of who reads the engine files; the composition root provides it. */
+
+export type EngineOrder = 'start' | 'stop' | 'restart' | 'reset';
+
+export type ReplicaState =
+  | 'creating'
+  | 'starting'
+  | 'checking'
+  | 'ready'
+  | 'draining'
+  | 'stopping'
+  | 'asleep'
+  | 'waking';
+
+/** A replica as the leader publishes it. */
+export interface OperatedReplica {
+  readonly id: string;
+  readonly state: ReplicaState;
+  readonly host: string;
+  readonly gpuIds: readonly string[];
+  /** What it is busy with before it runs; null when nothing is to be said. */
+  readonly progress: string | null;
+  /** Milliseconds since the Unix epoch. */
+  readonly sinceMs: number;
+  /** Requests of this gateway that run there. */
+  readonly leases: number;
+  /** It runs what the engine's file says now. */
+  readonly current: boolean;
+}
+
+export interface OperatedEngine {
+  readonly engineId: string;
+  readonly phase: 'stopped' | 'starting' | 'ready' | 'draining' | 'failed' | 'held';
+  /** Milliseconds since the Unix epoch. */
+  readonly sinceMs: number;
+  /** The last failure that still counts, in plain words. */
+  readonly failure: { readonly kind: string; readonly text: string; readonly retryAtMs: number | null } | null;
+  readonly replicas: readonly OperatedReplica[];
+  /** Requests that run and wait at this gateway. */
+  readonly leases: number;
+  readonly waiting: number;
+  /** Newest last. */
+  readonly startTimesMs: readonly number[];
+  readonly rollout: { readonly state: 'checking' | 'refused'; readonly text: string } | null;
+}
+
+export interface OperatedHost {
+  readonly name: string;
+  readonly pools: readonly string[];
+  readonly reachable: boolean;
+  readonly gpus: readonly {
+    readonly id: string;
+    readonly memoryBytes: number | null;
+    readonly profile: string | null;
+  }[];
+}
+
+/** Something of ours that belongs to no engine of the files. */
+export interface OperatedStranger {
+  readonly host: string;
+  readonly name: string;
+  readonly engineId: string | null;
+}
+
+export interface LogLine {
+  readonly replicaId: string;
+  readonly line: string;
+}
+
+export interface LogRequest {
+  readonly tailLines: number;
+  readonly follow: boolean;
+  readonly signal: AbortSignal;
+}
+
+/** Ids of engines that reading the files again added, changed and removed. */
+export interface ReloadChanges {
+  readonly added: readonly string[];
+  readonly changed: readonly string[];
+  readonly removed: readonly string[];
+}
+
+export type ReloadResult =
+  | ({ readonly ok: true } & ReloadChanges)
+  | { readonly ok: false; readonly problems: readonly EngineFileProblem[] };
+
+export interface EngineOperations {
+  /** What the files say, disabled engines too. */
+  definitions(): readonly EngineDefinition[];
+  /** The enabled ones, as they are. */
+  list(): readonly OperatedEngine[];
+  /** @throws when the order could not be noted */
+  order(engineId: string, kind: EngineOrder): Promise<void>;
+  /** Of one replica, or of all where it is null. */
+  logs(engineId: string, replicaId: string | null, request: LogRequest): AsyncIterable<LogLine>;
+  hosts(): readonly OperatedHost[];
+  strangers(): readonly OperatedStranger[];
+  /** Reads the engine files again; with any problem everything stays as it was. */
+  reload(): Promise<ReloadResult>;
+}

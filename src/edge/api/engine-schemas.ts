@@ -1,0 +1,173 @@
+import { z } from '@hono/zod-openapi';
+import type { EngineDefinition } from '#core/catalog/catalog.ts';
+import type { OperatedEngine, OperatedHost, OperatedReplica, OperatedStranger } from './engine-operations.ts';
+import { toUnixSeconds, toUnixSecondsOrNull, unixSeconds, unixSecondsOrNull } from './schemas.ts';
+
+const milliseconds = z.int().openapi({ description: 'Milliseconds' });
+const bytesOrNull = z.int().nullable();
+
+const replicaSchema = z
+  .object({
+    id: z.string(),
+    state: z.enum(['creating', 'starting', 'checking', 'ready', 'draining', 'stopping', 'asleep', 'waking']),
+    since: unixSeconds,
+    host: z.string(),
+    gpus: z.array(z.string()).openapi({ description: 'The devices that are its own' }),
+    progress: z.string().nullable().openapi({ example: 'pulling vllm/vllm-openai:v0.29.0 43 %' }),
+    running: z.int().openapi({ description: 'Requests of this gateway that run there' }),
+    current: z.boolean().openapi({ description: 'It runs what the file says now' }),
+  })
+  .openapi('EngineReplica');
+
+export const engineSchema = z
+  .object({
+    id: z.string(),
+    object: z.literal('engine'),
+    name: z.string(),
+    driver: z.enum(['process', 'docker', 'swarm', 'external']),
+    file: z.string().openapi({ example: 'engines/llama.yaml' }),
+    state: z.enum(['disabled', 'stopped', 'starting', 'ready', 'draining', 'failed', 'held']),
+    since: unixSecondsOrNull.openapi({ description: 'When it came into this state; null for a disabled one' }),
+    held: z.boolean().openapi({ description: 'Stopped by an order, until start, restart or reset' }),
+    last_failure: z
+      .object({ kind: z.string(), message: z.string(), retry_at: unixSecondsOrNull })
+      .nullable()
+      .openapi({ description: 'The last failure that still counts, and when the engine is tried again by itself' }),
+    rollout: z
+      .object({ state: z.enum(['checking', 'refused']), message: z.string() })
+      .nullable()
+      .openapi({ description: 'A changed file that is not in: its new replica is looked at, or was refused' }),
+    replicas: z.array(replicaSchema),
+    replicas_min: z.int(),
+    replicas_max: z.int(),
+    pinned: z.boolean(),
+    hosts: z.array(z.string()).openapi({ description: 'Where its replicas are' }),
+    gpus: z.array(z.string()).openapi({ description: 'The devices that its replicas have' }),
+    gpus_needed: z
+      .object({ count: z.int(), memory_bytes: bytesOrNull, profile: z.string().nullable() })
+      .nullable()
+      .openapi({ description: 'What each replica needs; null: none' }),
+    queue: z.object({ running: z.int(), waiting: z.int() }).openapi({ description: 'Requests of this gateway' }),
+    start_times_ms: z
+      .array(milliseconds)
+      .openapi({ description: 'Of the last starts, newest last: from the order to the first request' }),
+  })
+  .openapi('Engine');
+
+export type EngineAnswer = z.infer<typeof engineSchema>;
+
+function toReplica(replica: OperatedReplica): EngineAnswer['replicas'][number] {
+  const { id, state, sinceMs, host, gpuIds, progress, leases, current } = replica;
+  return { id, state, since: toUnixSeconds(sinceMs), host, gpus: [...gpuIds], progress, running: leases, current };
+}
+
+function toFailure(failure: OperatedEngine['failure']): EngineAnswer['last_failure'] {
+  if (failure === null) return null;
+  return { kind: failure.kind, message: failure.text, retry_at: toUnixSecondsOrNull(failure.retryAtMs) };
+}
+
+type Scale = Pick<EngineAnswer, 'replicas_min' | 'replicas_max' | 'pinned' | 'gpus_needed'>;
+
+function toScale({ driver }: EngineDefinition): Scale {
+  if (driver.type === 'external') return { replicas_min: 1, replicas_max: 1, pinned: true, gpus_needed: null };
+  const { replicas } = driver;
+  const isContainer = driver.type !== 'process';
+  const gpus = isContainer ? driver.gpus : null;
+  return {
+    replicas_min: replicas.min,
+    replicas_max: replicas.max,
+    pinned: isContainer && driver.pinned,
+    gpus_needed: gpus === null ? null : { count: gpus.count, memory_bytes: gpus.memoryBytesMin, profile: gpus.profile },
+  };
+}
+
+type Condition = Pick<
+  EngineAnswer,
+  'state' | 'since' | 'held' | 'last_failure' | 'rollout' | 'queue' | 'start_times_ms'
+>;
+
+const disabled: Condition = {
+  state: 'disabled',
+  since: null,
+  held: false,
+  last_failure: null,
+  rollout: null,
+  queue: { running: 0, waiting: 0 },
+  start_times_ms: [],
+};
+
+function toCondition({ phase, sinceMs, failure, rollout, leases, waiting, startTimesMs }: OperatedEngine): Condition {
+  return {
+    state: phase,
+    since: toUnixSeconds(sinceMs),
+    held: phase === 'held',
+    last_failure: toFailure(failure),
+    rollout: rollout === null ? null : { state: rollout.state, message: rollout.text },
+    queue: { running: leases, waiting },
+    start_times_ms: startTimesMs.map(Math.round),
+  };
+}
+
+/** @param engine null for one that is disabled */
+export function toEngineAnswer(definition: EngineDefinition, engine: OperatedEngine | null): EngineAnswer {
+  const replicas = (engine?.replicas ?? []).map(toReplica);
+  return {
+    id: definition.id,
+    object: 'engine',
+    name: definition.name,
+    driver: definition.driver.type,
+    file: definition.file,
+    ...(engine === null ? disabled : toCondition(engine)),
+    replicas,
+    ...toScale(definition),
+    hosts: [...new Set(replicas.map(({ host }) => host))],
+    gpus: [...new Set(replicas.flatMap(({ gpus }) => gpus))],
+  };
+}
+
+export const hostSchema = z
+  .object({
+    name: z.string(),
+    object: z.literal('host'),
+    reachable: z.boolean(),
+    pools: z.array(z.string()),
+    gpus: z.array(
+      z.object({
+        id: z.string(),
+        memory_bytes: bytesOrNull,
+        profile: z.string().nullable(),
+        used_by: z.object({ engine: z.string(), replica: z.string() }).nullable(),
+      }),
+    ),
+    replicas: z.array(z.object({ engine: z.string(), replica: z.string(), state: z.string() })),
+    strangers: z
+      .array(z.object({ name: z.string(), engine: z.string().nullable() }))
+      .openapi({ description: 'What Headgate made here once and no engine file knows; it is left alone' }),
+  })
+  .openapi('Host');
+
+/** A host with what runs there; a device belongs to the replica that has it in any state. */
+export function toHostAnswer(
+  host: OperatedHost,
+  engines: readonly OperatedEngine[],
+  strangers: readonly OperatedStranger[],
+): z.infer<typeof hostSchema> {
+  const here = engines.flatMap(({ engineId, replicas }) =>
+    replicas.filter((replica) => replica.host === host.name).map((replica) => ({ engineId, replica })),
+  );
+  return {
+    name: host.name,
+    object: 'host',
+    reachable: host.reachable,
+    pools: [...host.pools],
+    gpus: host.gpus.map(({ id, memoryBytes, profile }) => {
+      const user = here.find(({ replica }) => replica.gpuIds.includes(id));
+      const usedBy = user === undefined ? null : { engine: user.engineId, replica: user.replica.id };
+      return { id, memory_bytes: memoryBytes, profile, used_by: usedBy };
+    }),
+    replicas: here.map(({ engineId, replica: { id, state } }) => ({ engine: engineId, replica: id, state })),
+    strangers: strangers
+      .filter((stranger) => stranger.host === host.name)
+      .map(({ name, engineId }) => ({ name, engine: engineId })),
+  };
+}

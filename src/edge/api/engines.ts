@@ -1,0 +1,271 @@
+import { createRoute, z } from '@hono/zod-openapi';
+import type { Db } from '#base/db.ts';
+import { AppError } from '#base/errors.ts';
+import type { Audit } from '#core/audit/audit.ts';
+import { formatEngineFileProblem, type EngineDefinition, type EngineFileProblem } from '#core/catalog/catalog.ts';
+import { actorOf, type HttpContext } from '#edge/http/http.ts';
+import type { ApiApp } from './app.ts';
+import type { Guards } from './auth.ts';
+import { toEvents, toLogAnswer } from './engine-logs.ts';
+import type { EngineOperations, EngineOrder, OperatedEngine } from './engine-operations.ts';
+import { engineSchema, hostSchema, toEngineAnswer, toHostAnswer, type EngineAnswer } from './engine-schemas.ts';
+import { bearerSecurity, errorAnswer, jsonAnswer } from './schemas.ts';
+
+export interface EngineRoutesParts {
+  readonly guards: Guards;
+  readonly operations: EngineOperations;
+  readonly audit: Audit;
+  readonly db: Pick<Db, 'orm'>;
+}
+
+const tags = ['Engines'];
+const problemsShownMax = 20;
+const logLinesDefault = 200;
+const logLinesMax = 10_000;
+
+/** Lists that come whole, since an installation has few of these. */
+const wholeList = <T extends z.ZodType>(item: T, name: string) =>
+  z.object({ object: z.literal('list'), data: z.array(item) }).openapi(name);
+
+const idParams = z.object({
+  id: z.string().openapi({ description: 'Catalog id, URL-encoded: `acme%2Fchat`', example: 'standin-chat' }),
+});
+
+const reloadSchema = z
+  .object({
+    object: z.literal('engines.reload'),
+    added: z.array(z.string()),
+    changed: z.array(z.string()),
+    removed: z.array(z.string()),
+  })
+  .openapi('EnginesReload');
+
+const logLineSchema = z.object({ replica: z.string(), line: z.string() }).openapi('EngineLogLine');
+
+const logQuery = z.strictObject({
+  follow: z
+    .enum(['0', '1', 'true', 'false'])
+    .default('0')
+    .openapi({ description: '1: server-sent events, which go on with every new line' }),
+  tail: z
+    .string()
+    .regex(/^\d{1,9}$/, 'must be a whole number')
+    .transform(Number)
+    .refine((lines) => lines <= logLinesMax, `must be at most ${logLinesMax}`)
+    .default(logLinesDefault)
+    .openapi({ type: 'integer', minimum: 0, maximum: logLinesMax, default: logLinesDefault }),
+  replica: z.string().max(256).optional().openapi({ description: 'One replica; all without it' }),
+});
+
+/** What operators do with engines and hosts; for platform administrators alone. */
+export function registerEngineRoutes(app: ApiApp, parts: EngineRoutesParts): void {
+  registerReload(app, parts);
+  registerReading(app, parts);
+  for (const kind of ['start', 'stop', 'restart', 'reset'] as const) registerOrder(app, parts, kind);
+  registerLogs(app, parts);
+  registerHosts(app, parts);
+}
+
+interface Found {
+  readonly definition: EngineDefinition;
+  readonly engine: OperatedEngine | null;
+}
+
+/** @throws AppError not_found */
+function find(operations: EngineOperations, id: string): Found {
+  const definition = operations.definitions().find((one) => one.id === id);
+  if (definition === undefined) throw new AppError('not_found', { message: 'There is no such engine.' });
+  return { definition, engine: operations.list().find(({ engineId }) => engineId === id) ?? null };
+}
+
+function answerOf(operations: EngineOperations, id: string): EngineAnswer {
+  const { definition, engine } = find(operations, id);
+  return toEngineAnswer(definition, engine);
+}
+
+function registerReading(app: ApiApp, { guards, operations }: EngineRoutesParts): void {
+  const list = createRoute({
+    method: 'get',
+    path: '/v1/admin/engines',
+    tags,
+    summary: 'List the engines of the files, in the order of their ids',
+    security: bearerSecurity,
+    middleware: [guards.platformAdmin],
+    request: { query: z.strictObject({}) },
+    responses: { 200: jsonAnswer(wholeList(engineSchema, 'EngineList'), 'Engines'), ...errorAnswer },
+  });
+  app.openapi(list, (context) => {
+    const engines = new Map(operations.list().map((engine) => [engine.engineId, engine]));
+    const data = operations
+      .definitions()
+      .map((definition) => toEngineAnswer(definition, engines.get(definition.id) ?? null))
+      .toSorted((a, b) => (a.id < b.id ? -1 : 1));
+    return context.json({ object: 'list' as const, data }, 200);
+  });
+  const get = createRoute({
+    method: 'get',
+    path: '/v1/admin/engines/{id}',
+    tags,
+    summary: 'Read an engine: its state, replicas, devices, queue and last failure',
+    security: bearerSecurity,
+    middleware: [guards.platformAdmin],
+    request: { params: idParams },
+    responses: { 200: jsonAnswer(engineSchema, 'The engine'), ...errorAnswer },
+  });
+  app.openapi(get, (context) => context.json(answerOf(operations, context.req.valid('param').id), 200));
+}
+
+const orderTexts: Readonly<Record<EngineOrder, { readonly summary: string; readonly action: string }>> = {
+  start: { summary: 'Start an engine now; one that is held stopped is no longer', action: 'engine.start_ordered' },
+  stop: {
+    summary: 'Stop an engine when its requests are done, and hold it stopped until start, restart or reset',
+    action: 'engine.stop_ordered',
+  },
+  restart: {
+    summary: 'Replace every replica of an engine, each once its successor is ready where there is room for both',
+    action: 'engine.restart_ordered',
+  },
+  reset: {
+    summary: 'Forget the failures of an engine and release it where it is held: the next request starts it',
+    action: 'engine.reset_ordered',
+  },
+};
+
+function registerOrder(app: ApiApp, { guards, operations, audit, db }: EngineRoutesParts, kind: EngineOrder): void {
+  const { summary, action } = orderTexts[kind];
+  const route = createRoute({
+    method: 'post',
+    path: `/v1/admin/engines/{id}/${kind}`,
+    tags,
+    summary,
+    description: 'The order is noted, and carried out by the gateway that leads the fleet.',
+    security: bearerSecurity,
+    middleware: [guards.platformAdmin],
+    request: { params: idParams },
+    responses: { 202: jsonAnswer(engineSchema, 'The engine as it is now'), ...errorAnswer },
+  });
+  app.openapi(route, async (context) => {
+    const { id } = context.req.valid('param');
+    const { definition, engine } = find(operations, id);
+    if (engine === null) {
+      throw new AppError('conflict', { message: `The engine is disabled in its file, ${definition.file}.` });
+    }
+    // The order last: what was not noted in the audit log was not ordered.
+    await db.orm.transaction(async (tx) => {
+      await audit.record(tx, {
+        organizationId: context.get('caller').key.organizationId,
+        actor: actorOf(context),
+        action,
+        targetType: 'engine',
+        targetId: id,
+        before: { state: engine.phase },
+        after: { ordered: kind },
+      });
+      await operations.order(id, kind);
+    });
+    return context.json(answerOf(operations, id), 202);
+  });
+}
+
+function registerLogs(app: ApiApp, { guards, operations }: EngineRoutesParts): void {
+  const route = createRoute({
+    method: 'get',
+    path: '/v1/admin/engines/{id}/logs',
+    tags,
+    summary: 'Read what the replicas of an engine wrote, oldest first',
+    security: bearerSecurity,
+    middleware: [guards.platformAdmin],
+    request: { params: idParams, query: logQuery },
+    responses: {
+      200: {
+        description: 'The last lines; with `follow=1` events of one line each',
+        content: {
+          'application/json': { schema: wholeList(logLineSchema, 'EngineLog') },
+          'text/event-stream': { schema: z.string().openapi({ example: 'data: {"replica":"r1","line":"…"}\n\n' }) },
+        },
+      },
+      ...errorAnswer,
+    },
+  });
+  app.openapi(route, async (context) => {
+    const { id } = context.req.valid('param');
+    const { follow, tail, replica } = context.req.valid('query');
+    const { engine } = find(operations, id);
+    const replicaId = replica ?? null;
+    if (replicaId !== null && engine?.replicas.some((one) => one.id === replicaId) !== true) {
+      throw new AppError('not_found', { message: 'This engine has no such replica.', param: 'replica' });
+    }
+    const left = new AbortController();
+    const isFollowing = follow === '1' || follow === 'true';
+    const lines = operations.logs(id, replicaId, { tailLines: tail, follow: isFollowing, signal: left.signal });
+    if (isFollowing) {
+      const headers = { 'content-type': 'text/event-stream', 'cache-control': 'no-store' };
+      return context.body(toEvents(lines, left), 200, headers);
+    }
+    const data = [];
+    for await (const line of lines) data.push(toLogAnswer(line));
+    return context.json({ object: 'list' as const, data }, 200);
+  });
+}
+
+function registerHosts(app: ApiApp, { guards, operations }: EngineRoutesParts): void {
+  const route = createRoute({
+    method: 'get',
+    path: '/v1/admin/hosts',
+    tags,
+    summary: 'List the hosts with their devices, and who uses them',
+    security: bearerSecurity,
+    middleware: [guards.platformAdmin],
+    request: { query: z.strictObject({}) },
+    responses: { 200: jsonAnswer(wholeList(hostSchema, 'HostList'), 'Hosts'), ...errorAnswer },
+  });
+  app.openapi(route, (context) => {
+    const [engines, strangers] = [operations.list(), operations.strangers()];
+    const data = operations.hosts().map((host) => toHostAnswer(host, engines, strangers));
+    return context.json({ object: 'list' as const, data }, 200);
+  });
+}
+
+function registerReload(app: ApiApp, { guards, operations, audit, db }: EngineRoutesParts): void {
+  const route = createRoute({
+    method: 'post',
+    path: '/v1/admin/engines/reload',
+    tags,
+    summary: 'Read the engine files again',
+    description: 'A mistake in any file is a 422 that names file, line and field, and changes nothing.',
+    security: bearerSecurity,
+    middleware: [guards.platformAdmin],
+    responses: { 200: jsonAnswer(reloadSchema, 'Ids of the engines that are different now'), ...errorAnswer },
+  });
+  app.openapi(route, async (context) => {
+    const result = await operations.reload();
+    if (!result.ok) throw refused(result.problems);
+    const { added, changed, removed } = result;
+    await db.orm.transaction((tx) => audit.record(tx, reloadEntry(context, { added, changed, removed })));
+    return context.json(
+      { object: 'engines.reload' as const, added: [...added], changed: [...changed], removed: [...removed] },
+      200,
+    );
+  });
+}
+
+function reloadEntry(context: HttpContext, changes: Readonly<Record<string, readonly string[]>>) {
+  const after = Object.fromEntries(Object.entries(changes).map(([name, ids]) => [name, ids.join(' ')]));
+  return {
+    organizationId: context.get('caller').key.organizationId,
+    actor: actorOf(context),
+    action: 'engines.reloaded',
+    targetType: 'engines',
+    targetId: 'engines',
+    before: null,
+    after,
+  };
+}
+
+function refused(problems: readonly EngineFileProblem[]): AppError {
+  const shown = problems.slice(0, problemsShownMax).map(formatEngineFileProblem);
+  if (problems.length > shown.length) shown.push(`and ${problems.length - shown.length} more`);
+  const param = problems[0]?.field ?? null;
+  const message = `The engine files cannot be used; everything stays as it was. ${shown.join('\n')}`;
+  return new AppError('unprocessable', { message, ...(param !== null && { param }) });
+}
