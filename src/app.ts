@@ -15,7 +15,8 @@ import { createRouting } from '#core/routing/routing.ts';
 import { createWallet } from '#core/wallet/wallet.ts';
 import { createApi } from '#edge/api/api.ts';
 import { createDoors, createShowLimits, installFallbacks, type HttpEnv } from '#edge/http/http.ts';
-import { createInference } from '#edge/inference/inference.ts';
+import { createInference, type Inference } from '#edge/inference/inference.ts';
+import { createObserve, lookEveryMs, type Observe, type Watching } from '#edge/observe/observe.ts';
 import { runBootstrap, startJobs, type BootstrapResult, type Job } from '#edge/jobs/jobs.ts';
 import { createKeeping } from './keeping.ts';
 import { createHttpServer } from './server.ts';
@@ -35,6 +36,8 @@ export interface AppOptions {
 export interface App {
   /** `http://host:port`, with the port that was really taken. */
   readonly url: string;
+  /** The same of the listener for metrics; null where there is none. */
+  readonly metricsUrl: string | null;
   /** What the first start made; a secret that must be shown once. */
   readonly bootstrap: BootstrapResult;
   /**
@@ -58,13 +61,17 @@ const booksTimeoutMs = 10_000;
  */
 export async function startApp(options: AppOptions): Promise<App> {
   const { config, log, db } = options;
-  const rooms = createRooms(options, await openSharedStore(config, db, log));
-  const inference = createInferenceEdge(options, rooms);
-  const server = createHttpServer(config, composeEdges(options, rooms, inference.app));
+  const observe = createObserve(log);
+  const rooms = createRooms(options, await openSharedStore(config, db, log), observe);
+  const inference = createInferenceEdge(options, rooms, observe);
+  const life = { fleetRuns: false };
+  const watching = watch(options, rooms, { observe, inference, life });
+  const server = createHttpServer(config, composeEdges(options, rooms, { inference, observe, watching }));
   const offRevoked = rooms.keys.onRevoked((keyId) => inference.revoked(keyId));
-  const jobs = startJobs(jobsOf(rooms), log);
+  const jobs = startJobs(jobsOf(rooms, watching), log);
 
   async function stop(hurry?: AbortSignal): Promise<void> {
+    watching.health.enter('draining');
     const closed = server.close();
     await Promise.race([
       inference.drain(config.shutdownTimeoutMs),
@@ -73,6 +80,7 @@ export async function startApp(options: AppOptions): Promise<App> {
     server.cut();
     await closed;
     offRevoked();
+    life.fleetRuns = false;
     rooms.routing.close();
     await rooms.fleet.close();
     rooms.engineClient.close();
@@ -82,27 +90,59 @@ export async function startApp(options: AppOptions): Promise<App> {
     // Only a note of when keys were used: it must not keep a gateway from stopping while Postgres is away.
     await rooms.keys.flush().catch((error: unknown) => log.warn({ err: error }, 'last uses of keys were not written'));
     await rooms.sharing.stop();
+    // Last, so that a stop that takes long can be watched.
+    await watching.server.close();
   }
 
   try {
     // Before the first start writes anything: the secret that it makes is told only by a gateway that runs.
     await server.listen();
+    await watching.server.listen();
     await rooms.sharing.start();
     await rooms.metering.ensurePartitions();
     const bootstrap = await runBootstrap({ ...rooms, db }, { ...config.bootstrap, creditPicoUsd: firstCreditPicoUsd });
     await rooms.keys.start();
     await rooms.catalog.sync();
     await rooms.fleet.start();
+    life.fleetRuns = true;
+    await watching.look();
+    watching.health.enter('serving');
     server.open();
-    return { url: server.url(), bootstrap, stop };
+    return { url: server.url(), metricsUrl: watching.server.url(), bootstrap, stop };
   } catch (error) {
     await stop().catch((stopError: unknown) => log.error({ err: stopError }, 'stopping failed'));
     throw error;
   }
 }
 
-function jobsOf({ metering, keys, keeping, sharing }: Rooms): Job[] {
+interface Outside {
+  readonly observe: Observe;
+  readonly inference: Inference;
+}
+
+interface WatchParts extends Outside {
+  readonly life: { readonly fleetRuns: boolean };
+}
+
+function watch({ config, db }: AppOptions, rooms: Rooms, { observe, inference, life }: WatchParts): Watching {
+  const { fleet, metering, sharing } = rooms;
+  const { store } = sharing;
+  return observe.watch({
+    config,
+    fleet,
+    metering,
+    fleetRuns: () => life.fleetRuns,
+    // A gateway has its engines for itself.
+    leads: () => life.fleetRuns,
+    inFlight: () => inference.inFlight,
+    askDatabase: () => db.sql`select 1`,
+    askRedis: store === null ? null : () => store.command('PING'),
+  });
+}
+
+function jobsOf({ metering, keys, keeping, sharing }: Rooms, watching: Watching): Job[] {
   return [
+    { name: 'look at stores and engines', everyMs: lookEveryMs, run: () => watching.look() },
     { name: 'flush refusals', everyMs: secondMs, run: () => metering.flushRefusals() },
     { name: 'flush last uses of keys', everyMs: 5 * secondMs, run: () => keys.flush() },
     { name: 'make partitions', everyMs: hourMs, run: () => metering.ensurePartitions() },
@@ -120,14 +160,18 @@ function aborted(signal: AbortSignal): Promise<void> {
 
 type Rooms = ReturnType<typeof createRooms>;
 
-function createRooms({ config, log, db, dataDir, engines, workingDirectory }: AppOptions, shared: SharedStore) {
+function createRooms(
+  { config, log, db, dataDir, engines, workingDirectory }: AppOptions,
+  shared: SharedStore,
+  { onCommit }: Observe,
+) {
   const clock = systemClock;
   const audit = createAudit({ clock });
   const accounts = createAccounts({ db, clock, log, audit });
   const { keyPrefix, maxActiveKeys } = config;
   const keys = createKeys({ db, clock, log, audit, accounts, keyPrefix, maxActiveKeys });
   const wallet = createWallet({ db, clock, audit });
-  const metering = createMetering({ db, clock, log, wallet });
+  const metering = createMetering({ db, clock, log, wallet, onCommit });
   const sharing = createSharing({ ...shared, config, db, clock, log, dataDir, wallet, keys, metering });
   const { admission } = sharing;
   const catalog = createCatalog({ db, clock, engines });
@@ -151,9 +195,10 @@ function createRooms({ config, log, db, dataDir, engines, workingDirectory }: Ap
   return { clock, audit, accounts, keys, wallet, admission, catalog, fleet, routing, engineClient, metering, ...edge };
 }
 
-function createInferenceEdge({ config, log }: AppOptions, rooms: Rooms) {
+function createInferenceEdge({ config, log }: AppOptions, rooms: Rooms, observe: Observe): Inference {
   return createInference({
     ...rooms,
+    observer: observe.requests,
     client: rooms.engineClient,
     aborter: createAborter({ client: rooms.engineClient, clock: rooms.clock }),
     log,
@@ -168,9 +213,16 @@ function createInferenceEdge({ config, log }: AppOptions, rooms: Rooms) {
 }
 
 /** The routes that carry the load come first: Hono asks them before any middleware of the others. */
-function composeEdges({ config, log, db }: AppOptions, rooms: Rooms, inference: Hono<HttpEnv>): Hono<HttpEnv> {
+function composeEdges(
+  { config, log, db }: AppOptions,
+  rooms: Rooms,
+  { inference, observe, watching }: Outside & { readonly watching: Watching },
+): Hono<HttpEnv> {
   const app = new Hono<HttpEnv>();
-  app.route('/', inference);
+  app.route('/', inference.requests);
+  app.route('/', watching.routes);
+  app.use(observe.otherRequests);
+  app.route('/', inference.lists);
   const heldPicoUsd = async (organizationId: string): Promise<bigint> =>
     (await rooms.admission.heldMicroUsd(organizationId)) * PICO_PER_MICRO;
   const { bodyStallTimeoutMs } = config;

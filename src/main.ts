@@ -7,7 +7,7 @@ import { defaultDataDir, lockDataDir, makeDataDir } from '#base/data-dir.ts';
 import { createLog, type Log } from '#base/log.ts';
 import { startEmbeddedPostgres } from '#base/postgres-embedded.ts';
 import { formatEngineFileProblem, loadEngineFiles, type EngineDefinition } from '#core/catalog/catalog.ts';
-import { checkAddress } from './server.ts';
+import { checkAddresses } from './server.ts';
 import { firstStartText, startText } from './welcome.ts';
 
 /** The process's life: what was started, newest last, and how far the wish to end it goes. */
@@ -59,7 +59,7 @@ async function start(config: Config, log: Log, life: Life): Promise<void> {
   const enginesDir = resolve(config.enginesDir ?? fileURLToPath(new URL('../engines', import.meta.url)));
   const engines = readEngines(config, enginesDir);
   // Before anything that takes time or leaves something behind.
-  await checkAddress(config);
+  await checkAddresses(config);
   const dataDir = makeDataDir(config.dataDir ?? defaultDataDir(config.environment, process.geteuid?.()));
   const release = lockDataDir(dataDir);
   stops.push(() => release());

@@ -1,10 +1,12 @@
-import { createServer, type Server } from 'node:http';
-import { createServer as createSocketServer, type Server as SocketServer } from 'node:net';
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
+import { createServer as createSocketServer } from 'node:net';
 import { getRequestListener } from '@hono/node-server';
 import type { Hono } from 'hono';
-import { ConfigError, type Config } from '#base/config.ts';
+import type { Config } from '#base/config.ts';
 import { AppError, errorEnvelope } from '#base/errors.ts';
+import { closeServer, listen, urlOf, type ListenAddress } from '#base/listen.ts';
 import { handleClientError, type HttpEnv } from '#edge/http/http.ts';
+import { healthPaths, metricsAddress } from '#edge/observe/observe.ts';
 
 /** The port of the gateway. */
 export interface HttpServer {
@@ -25,7 +27,6 @@ export interface HttpServer {
 
 const keepAliveTimeoutMs = 75_000;
 const connectionsCheckMs = 1000;
-const backlog = 4096;
 
 export function createHttpServer(config: Config, app: Hono<HttpEnv>): HttpServer {
   const opened = Promise.withResolvers<void>();
@@ -38,11 +39,14 @@ export function createHttpServer(config: Config, app: Hono<HttpEnv>): HttpServer
     connectionsCheckingInterval: connectionsCheckMs,
     noDelay: true,
   });
-  const wait = (...call: Parameters<typeof listener>): void => void opened.promise.then(() => listener(...call));
+  const wait = (incoming: IncomingMessage, outgoing: ServerResponse): void => {
+    if (asksHealth(incoming)) void listener(incoming, outgoing);
+    else void opened.promise.then(() => listener(incoming, outgoing));
+  };
   server.on('request', wait);
   server.on('clientError', handleClientError);
   return {
-    listen: () => listen(server, config),
+    listen: () => listen(server, addressOf(config)),
     open() {
       server.off('request', wait);
       server.on('request', (incoming, outgoing) => void listener(incoming, outgoing));
@@ -64,39 +68,23 @@ function listenerOf(app: Hono<HttpEnv>): ReturnType<typeof getRequestListener> {
 }
 
 /**
- * Takes the address and gives it back, to find out before anything is made whether it can be had.
- * @throws ConfigError naming PORT or HOST when it cannot
+ * Takes the addresses and gives them back, to find out before anything is made whether they can be had.
+ * @throws ConfigError naming the variable of the one that cannot
  */
-export async function checkAddress(config: Config): Promise<void> {
-  const server = createSocketServer();
-  await listen(server, config);
-  await closeServer(server);
+export async function checkAddresses(config: Config): Promise<void> {
+  for (const address of [addressOf(config), metricsAddress(config)]) {
+    if (address === null) continue;
+    const server = createSocketServer();
+    await listen(server, address);
+    await closeServer(server);
+  }
 }
 
-function listen(server: SocketServer, { host, port }: Config): Promise<void> {
-  return new Promise((resolve, reject) => {
-    const refuse = (error: NodeJS.ErrnoException): void => {
-      if (error.code === 'EADDRINUSE') reject(new ConfigError(`PORT: ${port} is taken on ${host}; set another one.`));
-      else if (error.code === 'EACCES') reject(new ConfigError(`PORT: ${port} may not be opened by this user.`));
-      else reject(new ConfigError(`HOST: cannot listen on ${host} (${error.code ?? 'unknown error'}).`));
-    };
-    server.once('error', refuse);
-    server.listen({ host, port, backlog }, () => {
-      server.off('error', refuse);
-      resolve();
-    });
-  });
+function addressOf({ host, port }: Config): ListenAddress {
+  return { host, port, hostVariable: 'HOST', portVariable: 'PORT' };
 }
 
-function closeServer(server: SocketServer): Promise<void> {
-  return new Promise((resolve) => {
-    if (server.listening) server.close(() => resolve());
-    else resolve();
-  });
-}
-
-function urlOf(server: Server, { host, port }: Config): string {
-  const address = server.address();
-  const taken = typeof address === 'object' && address !== null ? address.port : port;
-  return `http://${host.includes(':') ? `[${host}]` : host}:${taken}`;
+/** Who asks how the gateway is is answered at once: that it is starting is an answer. */
+function asksHealth({ url = '' }: IncomingMessage): boolean {
+  return healthPaths.includes(url.split('?', 1)[0] ?? '');
 }

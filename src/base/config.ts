@@ -9,6 +9,9 @@ import { z } from 'zod';
 export interface Config {
   readonly host: string;
   readonly port: number;
+  readonly metricsHost: string;
+  /** Null: nothing listens for those who ask for metrics. */
+  readonly metricsPort: number | null;
   /** Null: the gateway runs its own PostgreSQL under `dataDir`. */
   readonly databaseUrl: string | null;
   readonly redisUrl: string | null;
@@ -64,6 +67,8 @@ const whole = (min: number, max: number, fallback: number) =>
     .refine((value) => value >= min && value <= max, `must be between ${min} and ${max}`)
     .default(fallback);
 
+const optionalWhole = (min: number, max: number) => whole(min, max, 0).unwrap().optional();
+
 const text = z.string().refine((value) => !value.includes('\0'), 'must not contain a NUL');
 
 function urlOf(protocols: readonly string[], example: string) {
@@ -93,6 +98,8 @@ const networks = text
 const variables = z.object({
   HOST: text.min(1).default('127.0.0.1'),
   PORT: whole(0, 65_535, 8080),
+  HEADGATE_METRICS_HOST: text.min(1).default('127.0.0.1'),
+  HEADGATE_METRICS_PORT: optionalWhole(0, 65_535),
   DATABASE_URL: databaseUrl.optional(),
   REDIS_URL: urlOf(['redis:', 'rediss:'], 'redis://host:6379').optional(),
   HEADGATE_LEASE_SECONDS: whole(1, 3600, 30),
@@ -161,6 +168,8 @@ export function parseConfig(environment: Readonly<Record<string, string | undefi
   return Object.freeze({
     host: read.HOST,
     port: read.PORT,
+    metricsHost: read.HEADGATE_METRICS_HOST,
+    metricsPort: read.HEADGATE_METRICS_PORT ?? null,
     databaseUrl: read.DATABASE_URL ?? null,
     redisUrl: read.REDIS_URL ?? null,
     leaseMs: secondsMs(read.HEADGATE_LEASE_SECONDS),

@@ -11,6 +11,8 @@ import { createTestDatabase } from './database.ts';
 /** A whole gateway in this process: a listening port, its own database, its own engines as child processes. */
 export interface TestGateway {
   readonly url: string;
+  /** Where it tells its metrics; null unless HEADGATE_METRICS_PORT is set. */
+  readonly metricsUrl: string | null;
   /** Secret of a management key of a platform admin, with 10 USD of credit. */
   readonly key: string;
   readonly db: Db;
@@ -70,6 +72,7 @@ export async function startGateway(options: TestGatewayOptions = {}): Promise<Te
 
   return {
     url: app.url,
+    metricsUrl: app.metricsUrl,
     key,
     db,
     databaseUrl,

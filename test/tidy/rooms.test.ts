@@ -14,6 +14,8 @@ const roomTable: RoomTable = {
   'core/wallet': ['core/audit'],
   'edge/api': ['edge/http'],
   'edge/inference': ['edge/http'],
+  // It is what inference tells of its requests, in that room's own words.
+  'edge/observe': ['edge/http', 'edge/inference'],
 };
 
 const root = new URL('../..', import.meta.url).pathname;

@@ -16,6 +16,8 @@ export interface GroupCommitOptions<Item> {
   readonly retryDelayMs: number;
   /** A commit that takes longer than this counts as a store that is away: drivers may reconnect for ever in silence. */
   readonly stallMs: number;
+  /** Told of every batch that was written: its items, and how long it took with all its tries. */
+  readonly onCommit?: (items: number, durationMs: number) => void;
 }
 
 export interface GroupCommit<Item> {
@@ -25,6 +27,8 @@ export interface GroupCommit<Item> {
   readonly healthy: boolean;
   /** Items that are not durable yet. */
   readonly pending: number;
+  /** How long the oldest of them has waited, in milliseconds; 0 when there are none. */
+  readonly oldestPendingMs: number;
   /** Resolves when nothing is pending. */
   idle(): Promise<void>;
   /** Gives up waiting for a store that is away: what is pending is rejected. */
@@ -45,6 +49,9 @@ class CommitQueue<Item> implements GroupCommit<Item> {
   readonly #options: GroupCommitOptions<Item>;
   #queue: Waiting<Item>[] = [];
   #inFlight = 0;
+  /** Monotonic milliseconds at which the oldest item of each came. */
+  #queuedSinceMs = 0;
+  #inFlightSinceMs = 0;
   /** Monotonic milliseconds at which the try that is running began. */
   #tryingSinceMs: number | null = null;
   #answers = true;
@@ -66,8 +73,15 @@ class CommitQueue<Item> implements GroupCommit<Item> {
     return this.#queue.length + this.#inFlight;
   }
 
+  get oldestPendingMs(): number {
+    if (this.pending === 0) return 0;
+    const sinceMs = this.#inFlight > 0 ? this.#inFlightSinceMs : this.#queuedSinceMs;
+    return this.#options.clock.monotonicMs() - sinceMs;
+  }
+
   add(item: Item): Promise<void> {
     return new Promise<void>((resolve, reject) => {
+      if (this.#queue.length === 0) this.#queuedSinceMs = this.#options.clock.monotonicMs();
       this.#queue.push({ item, resolve, reject });
       if (!this.#running) void this.#run();
     });
@@ -88,6 +102,7 @@ class CommitQueue<Item> implements GroupCommit<Item> {
       const batch = this.#queue.slice(0, batchMax);
       this.#queue = this.#queue.length > batchMax ? this.#queue.slice(batchMax) : [];
       this.#inFlight = batch.length;
+      this.#inFlightSinceMs = this.#queuedSinceMs;
       await this.#commit(batch);
       this.#inFlight = 0;
     }
@@ -97,8 +112,11 @@ class CommitQueue<Item> implements GroupCommit<Item> {
   }
 
   async #commit(batch: readonly Waiting<Item>[]): Promise<void> {
+    const { clock, onCommit } = this.#options;
+    const sinceMs = clock.monotonicMs();
     const error = await this.#writeUntilKnown(batch);
     if (error === null) {
+      onCommit?.(batch.length, clock.monotonicMs() - sinceMs);
       for (const waiting of batch) waiting.resolve();
     } else if (batch.length === 1 || isConnectionError(error)) {
       // A store that is away comes here only once stop() has given up waiting for it.

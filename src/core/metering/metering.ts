@@ -20,6 +20,8 @@ export interface Metering {
   countRefusal(refusal: RefusalKey): void;
   readonly healthy: boolean;
   readonly pending: number;
+  /** How long the oldest record has waited to be durable, in milliseconds; 0 when none waits. */
+  readonly oldestPendingMs: number;
   readonly reports: Reports;
   /** Makes next months' partitions; to be called at the start and daily. */
   ensurePartitions(): Promise<void>;
@@ -33,14 +35,17 @@ export interface MeteringOptions {
   readonly clock: Clock;
   readonly log: Log;
   readonly wallet: Wallet;
+  /** Told of every group commit: its records, and how long it took with all its tries. */
+  readonly onCommit?: (records: number, durationMs: number) => void;
 }
 
 const batchMax = 500;
 const retryDelayMs = 250;
 const stallMs = 3_000;
 
-export function createMetering({ db, clock, log, wallet }: MeteringOptions): Metering {
+export function createMetering({ db, clock, log, wallet, onCommit }: MeteringOptions): Metering {
   const commits = createGroupCommit<UsageRecord>({
+    ...(onCommit !== undefined && { onCommit }),
     log,
     clock,
     batchMax,
@@ -80,6 +85,9 @@ export function createMetering({ db, clock, log, wallet }: MeteringOptions): Met
     },
     get pending() {
       return commits.pending;
+    },
+    get oldestPendingMs() {
+      return commits.oldestPendingMs;
     },
   };
 }

@@ -1,6 +1,6 @@
 import type { HttpBindings } from '@hono/node-server';
 import type { Context } from 'hono';
-import type { AppError } from '#base/errors.ts';
+import type { AppError, ErrorCode } from '#base/errors.ts';
 import type { Project } from '#core/accounts/accounts.ts';
 import type { Actor } from '#core/audit/audit.ts';
 import type { ApiKey } from '#core/keys/keys.ts';
@@ -23,6 +23,8 @@ export interface HttpEnv {
     /** The gateway's own id of this request, a UUIDv7. */
     requestId: string;
     caller: Caller;
+    /** Code of the error that is being answered, once there is one. */
+    failureCode: ErrorCode;
     /** There on routes of the generic API. */
     identity: Identity;
   };

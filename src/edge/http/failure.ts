@@ -73,6 +73,7 @@ export function isGenericPath(path: string): boolean {
 export function createFailureHandler(log: Log): (error: unknown, context: HttpContext) => Response {
   return (error, context) => {
     const failure = toAppError(error);
+    context.set('failureCode', failure.code);
     if (failure.status >= 500) {
       const fields = { requestId: context.get('requestId'), method: context.req.method, code: failure.code };
       log.error({ ...fields, err: failure.cause ?? failure }, 'request failed');

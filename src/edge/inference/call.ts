@@ -8,6 +8,7 @@ import { createAnswer, type Answer } from './answer.ts';
 import type { Stop } from './exchange.ts';
 import type { InferenceEndpoint, RequestFields } from './fields.ts';
 import type { StreamHold } from './hold.ts';
+import { noTrace, type CallTrace } from './observer.ts';
 import type { SpendingWish } from './spending.ts';
 import type { CallReuse } from './reuse.ts';
 
@@ -46,6 +47,15 @@ export interface Call {
   runsOn: boolean;
   /** The answer came from the response cache. */
   cacheHit: boolean;
+  trace: CallTrace;
+  /** How long the body was waited for, in milliseconds. */
+  bodyMs: number;
+  /** The answer of another request was waited for. */
+  waitedForOther: boolean;
+  /** How long engines had the request, in milliseconds, all tries together; null when none had it. */
+  engineMs: number | null;
+  /** Replicas that it was sent to after the first. */
+  retries: number;
   admittedMs: number;
   queuedMs: number;
   firstByteMs: number | null;
@@ -94,6 +104,11 @@ export function createCall({ requestId, endpoint, incoming, outgoing, startedMs 
     reuse: null,
     runsOn: false,
     cacheHit: false,
+    trace: noTrace,
+    bodyMs: 0,
+    waitedForOther: false,
+    engineMs: null,
+    retries: 0,
     admittedMs: 0,
     queuedMs: 0,
     firstByteMs: null,

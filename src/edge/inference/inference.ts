@@ -11,9 +11,17 @@ import { getModel, listModels, listPrices, modelIdOf } from './models.ts';
 import { serveInference, type PathParts } from './path.ts';
 import { createRunning } from './running.ts';
 
+export type { CallTrace, RequestObserver, RequestSummary } from './observer.ts';
+export { noTrace } from './observer.ts';
+
 /** The OpenAI surface under /v1. The three inference routes write to Node's response themselves; see path.ts. */
 export interface Inference {
-  readonly app: Hono<HttpEnv>;
+  /** The routes that carry the load. */
+  readonly requests: Hono<HttpEnv>;
+  /** Lists of models and prices. */
+  readonly lists: Hono<HttpEnv>;
+  /** Requests that are running. */
+  readonly inFlight: number;
   /** Ends what a revoked key has running. */
   revoked(keyId: string): void;
   /** Waits until nothing is running, at most `timeoutMs`, then ends what still is and waits for its books. */
@@ -29,36 +37,23 @@ const drainEndMs = 5_000;
 export function createInference(parts: InferenceParts): Inference {
   const running = createRunning();
   const pathParts: PathParts = { ...parts, running };
-  const app = new Hono<HttpEnv>();
+  const requests = new Hono<HttpEnv>();
 
   for (const endpoint of endpoints) {
-    app.post(endpoint, async (context) => {
+    requests.post(endpoint, async (context) => {
       const startedMs = parts.clock.monotonicMs();
       const { incoming, outgoing } = context.env;
       await serveInference(pathParts, createCall({ requestId: uuidv7(), endpoint, incoming, outgoing, startedMs }));
       return RESPONSE_ALREADY_SENT;
     });
   }
-  const known = async (context: HttpContext): Promise<void> => {
-    const caller = await parts.authenticator.authenticate(context.env.incoming);
-    for (const [name, value] of Object.entries(await parts.showLimits(caller))) context.header(name, value);
-  };
-  app.get('/v1/models', requestId, async (context) => {
-    await known(context);
-    return context.json(listModels(parts, context.req.query('task_type')));
-  });
-  app.get('/v1/models/:id{.+}', requestId, async (context) => {
-    await known(context);
-    return context.json(getModel(parts, modelIdOf(context)));
-  });
-  app.get('/v1/pricing', requestId, (context) => context.json(listPrices(parts)));
-  app.post('/v1/audio/transcriptions', requestId, async (context) => {
-    await known(context);
-    throw new AppError('not_implemented', { message: 'Audio transcription is coming soon; it is not available yet.' });
-  });
 
   return {
-    app,
+    requests,
+    lists: createLists(parts),
+    get inFlight() {
+      return running.size;
+    },
     revoked(keyId) {
       const message = 'This API key was revoked.';
       running.stopKey(keyId, { outcome: 'ended', error: new AppError('unauthorized', { message }) });
@@ -78,4 +73,27 @@ export function createInference(parts: InferenceParts): Inference {
       await new Promise((resolve) => setTimeout(resolve, drainPollMs));
     }
   }
+}
+
+function createLists(parts: InferenceParts): Hono<HttpEnv> {
+  const app = new Hono<HttpEnv>();
+  const known = async (context: HttpContext): Promise<void> => {
+    const caller = await parts.authenticator.authenticate(context.env.incoming);
+    context.set('caller', caller);
+    for (const [name, value] of Object.entries(await parts.showLimits(caller))) context.header(name, value);
+  };
+  app.get('/v1/models', requestId, async (context) => {
+    await known(context);
+    return context.json(listModels(parts, context.req.query('task_type')));
+  });
+  app.get('/v1/models/:id{.+}', requestId, async (context) => {
+    await known(context);
+    return context.json(getModel(parts, modelIdOf(context)));
+  });
+  app.get('/v1/pricing', requestId, (context) => context.json(listPrices(parts)));
+  app.post('/v1/audio/transcriptions', requestId, async (context) => {
+    await known(context);
+    throw new AppError('not_implemented', { message: 'Audio transcription is coming soon; it is not available yet.' });
+  });
+  return app;
 }

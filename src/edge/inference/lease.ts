@@ -6,14 +6,21 @@ import { affinityOf } from './affinity.ts';
 import type { Call } from './call.ts';
 import { upstreamBusy } from './engine-error.ts';
 import type { RequestFields } from './fields.ts';
+import type { RequestObserver } from './observer.ts';
 import { estimateTokens } from './spending.ts';
+
+export interface LeaseParts {
+  readonly routing: Routing;
+  readonly observer: RequestObserver;
+}
 
 /**
  * The right to send a request to a replica: at once where the model is warm; else after its start, and for requests of
  * the tier `flex` when the engine has room for them.
  * @throws AppError upstream_error, overloaded, both 503 with Retry-After; an Error when the request is stopped
  */
-export async function takeLease(routing: Routing, call: Call, model: Model, fields: RequestFields): Promise<Lease> {
+export async function takeLease(parts: LeaseParts, call: Call, model: Model, fields: RequestFields): Promise<Lease> {
+  const { routing, observer } = parts;
   const isFlex = fields.serviceTier === 'flex';
   const warm = isFlex ? null : routing.now(model, { affinity: affinityOf(call, fields) });
   if (warm !== null) return warm;
@@ -22,11 +29,15 @@ export async function takeLease(routing: Routing, call: Call, model: Model, fiel
   const waiting = new AbortController();
   call.onStop = () => waiting.abort();
   const { signal } = waiting;
-  const lease = isFlex
-    ? await takeSeat(routing, call, model, { fields, signal })
-    : await takeStarted(routing, model, signal);
-  call.onStop = null;
-  return lease;
+  observer.waiting(model.id, 1);
+  try {
+    return isFlex
+      ? await takeSeat(routing, call, model, { fields, signal })
+      : await takeStarted(routing, model, signal);
+  } finally {
+    observer.waiting(model.id, -1);
+    call.onStop = null;
+  }
 }
 
 async function takeStarted(routing: Routing, model: Model, signal: AbortSignal): Promise<Lease> {

@@ -25,6 +25,7 @@ import { keepAnswer } from './idempotent.ts';
 import { clientLeft, startExchange, type Ending, type ExchangeParts, type Stop } from './exchange.ts';
 import { readFields, type RequestFields } from './fields.ts';
 import { priorityLine, takeLease } from './lease.ts';
+import type { RequestObserver } from './observer.ts';
 import { refuseUnsupported } from './refused-fields.ts';
 import { endReuse, findEarlier, reuses, type ReuseParts, type ReuseRequest } from './reuse.ts';
 import type { Running } from './running.ts';
@@ -38,6 +39,7 @@ export interface PathParts extends ExchangeParts, ReuseParts {
   readonly routing: Routing;
   readonly metering: Metering;
   readonly running: Running;
+  readonly observer: RequestObserver;
   readonly clock: Clock;
   readonly log: Log;
   readonly limits: BodyLimits & { readonly inFlightMax: number; readonly choicesMax: number };
@@ -48,7 +50,7 @@ export interface PathParts extends ExchangeParts, ReuseParts {
 async function follow(parts: PathParts, call: Call): Promise<Ending> {
   const caller = await authenticate(parts, call);
   call.wish = readSpendingWish(call.incoming);
-  const fields = readFields(await readBody(call.incoming, parts.limits), call.endpoint);
+  const fields = readFields(await receive(parts, call), call.endpoint);
   const model = chooseModel(parts.catalog, fields.model, call.endpoint);
   call.model = model;
   refuseUnsupported(fields, model, parts.limits.choicesMax);
@@ -66,6 +68,7 @@ async function follow(parts: PathParts, call: Call): Promise<Ending> {
 
 /** Serves one request from its headers to its last byte; never throws. */
 export async function serveInference(parts: PathParts, call: Call): Promise<void> {
+  call.trace = parts.observer.trace(call.endpoint, call.incoming.headers, call.requestId);
   call.answer.onGone(() => {
     if (!call.runsOn) stopCall(call, clientLeft);
   });
@@ -108,6 +111,13 @@ async function authenticate(parts: PathParts, call: Call): Promise<Caller> {
   }
   requireOpenProject(caller);
   return caller;
+}
+
+async function receive({ clock, limits }: PathParts, call: Call): Promise<string> {
+  const sinceMs = clock.monotonicMs();
+  const body = await readBody(call.incoming, limits);
+  call.bodyMs = clock.monotonicMs() - sinceMs;
+  return body;
 }
 
 function requirePrice(parts: PathParts, model: Model, { serviceTier }: RequestFields): PriceVersion {
@@ -168,7 +178,7 @@ async function showLimits(parts: PathParts, call: Call): Promise<void> {
 async function route(parts: PathParts, call: Call, model: Model, fields: RequestFields): Promise<void> {
   throwIfStopped(call);
   if (fields.stream) call.answer.keepAlive();
-  call.lease = await takeLease(parts.routing, call, model, fields);
+  call.lease = await takeLease(parts, call, model, fields);
   call.answer.setHeader('x-headgate-start', call.lease.cold ? 'cold' : 'warm');
   call.queuedMs = parts.clock.monotonicMs() - call.admittedMs;
 }
@@ -182,6 +192,7 @@ async function relay(parts: PathParts, call: Call, known: Known & { readonly gra
   if (other === null) return first;
   call.lease.release();
   call.lease = other;
+  call.retries += 1;
   return exchangeOnce(parts, call, known);
 }
 
@@ -192,6 +203,7 @@ async function exchangeOnce(parts: PathParts, call: Call, known: Known & { reado
   if (lease === null) throw new Error('a request was to be sent without a lease on a replica');
   const { replica } = lease;
   const costText = fields.wantsCost ? (usage: Usage) => formatUsd(costOf(usage, price)) : null;
+  const trace = call.trace.toEngine(model, replica.id);
   const rename = replica.upstreamModel === null || replica.upstreamModel === model.id ? null : model.id;
   const exchange = startExchange(parts, {
     requestId,
@@ -199,7 +211,7 @@ async function exchangeOnce(parts: PathParts, call: Call, known: Known & { reado
     prompts: fields.prompts,
     replica,
     body: engineBody(fields, { endpoint, replica, model: model.id, outputTokensMax: grant.outputTokensMax }),
-    headerLines: engineHeaders(call, priorityLine(model, fields) + replica.headerLines),
+    headerLines: engineHeaders(call, trace + priorityLine(model, fields) + replica.headerLines),
     answer,
     runsOn: call.runsOn,
     meter: fields.stream ? createStreamMeter({ ...fields, costText, rename }) : null,
@@ -210,20 +222,16 @@ async function exchangeOnce(parts: PathParts, call: Call, known: Known & { reado
       call.firstByteMs = parts.clock.monotonicMs() - call.startedMs;
     },
   });
+  const sentMs = parts.clock.monotonicMs();
   call.onStop = (stop: Stop) => (stop === clientLeft ? exchange.clientGone() : exchange.stop(stop));
   const ending = await exchange.ending;
   parts.routing.report(lease, replicaOutcome(ending));
+  call.engineMs = (call.engineMs ?? 0) + parts.clock.monotonicMs() - sentMs;
+  call.trace.engineEnded(ending);
   return ending;
 }
 
-/** W3C trace context is all that is handed on of a client's headers. */
-const tracePattern = { traceparent: /^[0-9a-f-]{55,100}$/, tracestate: /^[\x20-\x7e]{1,512}$/ };
-
-function engineHeaders(call: Call, own: string): string {
-  let lines = `Content-Type: application/json\r\nX-Request-Id: ${call.requestId}\r\n${own}`;
-  for (const [name, pattern] of Object.entries(tracePattern)) {
-    const value = call.incoming.headers[name];
-    if (typeof value === 'string' && pattern.test(value)) lines += `${name}: ${value}\r\n`;
-  }
-  return lines;
+/** Nothing is handed on of a client's own headers. */
+function engineHeaders({ requestId }: Call, own: string): string {
+  return `Content-Type: application/json\r\nX-Request-Id: ${requestId}\r\n${own}`;
 }

@@ -113,6 +113,7 @@ async function askCache(
 
 /** While a stream waits for another request's answer its client hears of it, as while a model starts. */
 function showSigns(call: Call, { fields, showLimits }: ReuseRequest): void {
+  call.waitedForOther = true;
   if (!fields.stream) return;
   void showLimits().then(() => {
     if (!call.answer.gone) call.answer.keepAlive();

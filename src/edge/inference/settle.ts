@@ -5,13 +5,14 @@ import { costOf, noUsage, type UsageRecord } from '#core/metering/metering.ts';
 import type { Call, Grant } from './call.ts';
 import type { Ending } from './exchange.ts';
 import type { PathParts } from './path.ts';
+import { summarize } from './summary.ts';
 
 /** Status that a record shows for a client that left before it had one. */
 const clientClosedStatus = 499;
 
 const nothingUsed: Settlement = { chargedPicoUsd: 0n, tokens: 0 };
 
-type FinishParts = Pick<PathParts, 'admission' | 'metering' | 'clock' | 'log' | 'settleTimeoutMs'>;
+type FinishParts = Pick<PathParts, 'admission' | 'metering' | 'clock' | 'observer' | 'settleTimeoutMs'>;
 
 /**
  * The end of every request, however it ended; runs exactly once. What was admitted is written to the books first and
@@ -21,12 +22,16 @@ type FinishParts = Pick<PathParts, 'admission' | 'metering' | 'clock' | 'log' | 
 export async function finish(parts: FinishParts, call: Call, ending: Ending): Promise<Ending> {
   call.lease?.release();
   call.seat?.done(ending.usage.inputTokens + ending.usage.outputTokens);
+  const isBooked = call.grant !== null || call.cacheHit;
+  const record = isBooked ? recordOf(parts, call, ending) : null;
   let told = ending;
-  if (call.grant !== null || call.cacheHit) told = await settle(parts, call, ending);
+  if (isBooked) told = await settle(parts, call, ending, record);
   else countRefusal(parts, call, ending);
   call.leave?.();
-  logEnd(parts, call, told);
+  const status = statusOf(call, told);
   tell(call, told);
+  const totalMs = parts.clock.monotonicMs() - call.startedMs;
+  parts.observer.ended(summarize(call, { told, status, record, totalMs }), call.trace, told.error?.cause);
   return told;
 }
 
@@ -106,8 +111,7 @@ function recordOf(parts: FinishParts, call: Call, ending: Ending): UsageRecord |
 }
 
 /** Writes the record; the hold is given back when it is durable, even where the client is not made to wait so long. */
-async function settle(parts: FinishParts, call: Call, ending: Ending): Promise<Ending> {
-  const record = recordOf(parts, call, ending);
+async function settle(parts: FinishParts, call: Call, ending: Ending, record: UsageRecord | null): Promise<Ending> {
   const giveBack = (used: Settlement): void => {
     if (call.grant !== null) parts.admission.settle(call.requestId, used);
   };
@@ -145,18 +149,4 @@ function inTime(written: Promise<boolean>, timeoutMs: number): Promise<boolean> 
       resolve(value);
     });
   });
-}
-
-function logEnd(parts: FinishParts, call: Call, { outcome, error }: Ending): void {
-  const fields = {
-    requestId: call.requestId,
-    endpoint: call.endpoint,
-    model: call.model?.id,
-    keyId: call.caller?.key.id,
-    outcome,
-    code: error?.code,
-    totalMs: Math.round(parts.clock.monotonicMs() - call.startedMs),
-  };
-  if (error !== null && error.status >= 500) parts.log.warn({ ...fields, err: error.cause }, 'request failed');
-  else parts.log.debug(fields, 'request');
 }

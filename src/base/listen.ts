@@ -1,0 +1,45 @@
+import type { Server } from 'node:net';
+import { ConfigError } from './config.ts';
+
+/** Where a server listens, and the variables that say so. */
+export interface ListenAddress {
+  readonly host: string;
+  /** 0 takes any free one. */
+  readonly port: number;
+  readonly hostVariable: string;
+  readonly portVariable: string;
+}
+
+const backlog = 4096;
+
+/** @throws ConfigError naming the variable when the address cannot be had */
+export function listen(server: Server, { host, port, hostVariable, portVariable }: ListenAddress): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const refuse = ({ code = 'unknown error' }: NodeJS.ErrnoException): void => {
+      if (code === 'EADDRINUSE')
+        reject(new ConfigError(`${portVariable}: ${port} is taken on ${host}; set another one.`));
+      else if (code === 'EACCES') reject(new ConfigError(`${portVariable}: ${port} may not be opened by this user.`));
+      else reject(new ConfigError(`${hostVariable}: cannot listen on ${host} (${code}).`));
+    };
+    server.once('error', refuse);
+    server.listen({ host, port, backlog }, () => {
+      server.off('error', refuse);
+      resolve();
+    });
+  });
+}
+
+/** Takes no more connections; resolves when the last one has ended. */
+export function closeServer(server: Server): Promise<void> {
+  return new Promise((resolve) => {
+    if (server.listening) server.close(() => resolve());
+    else resolve();
+  });
+}
+
+/** `http://host:port`, with the port that was really taken. */
+export function urlOf(server: Server, { host, port }: Pick<ListenAddress, 'host' | 'port'>): string {
+  const address = server.address();
+  const taken = typeof address === 'object' && address !== null ? address.port : port;
+  return `http://${host.includes(':') ? `[${host}]` : host}:${taken}`;
+}

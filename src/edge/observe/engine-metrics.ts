@@ -1,0 +1,83 @@
+import type { CounterSeries, Family, HistogramSeries, Metrics } from '#base/metrics.ts';
+import type { EngineView, Fleet } from '#core/fleet/fleet.ts';
+
+/** All that is told of engines; what is known of them comes from `fleet.list()` alone. */
+export interface EngineMetrics {
+  /** Looks at the engines once; a start or a failure between two looks is counted at the second. */
+  look(): void;
+}
+
+const phases = ['stopped', 'starting', 'ready', 'draining', 'failed'] as const satisfies readonly EngineView['phase'][];
+const labelNames = ['engine'];
+/** Seconds. */
+const startBounds = [1, 2.5, 5, 10, 20, 30, 45, 60, 90, 120, 180, 300, 600, 1200, 1800];
+
+export function createEngineMetrics(metrics: Metrics, fleet: Pick<Fleet, 'list'>): EngineMetrics {
+  addGauges(metrics, fleet);
+  const starts = metrics.histogram(
+    {
+      name: 'headgate_engine_start_duration_seconds',
+      help: 'Starts that succeeded, and how long they took',
+      labelNames,
+    },
+    startBounds,
+  );
+  const failures = metrics.counter({
+    name: 'headgate_engine_failures_total',
+    help: 'Times that an engine failed: at its start, or by crashing again and again',
+    labelNames,
+  });
+  let seen = new Map<string, EngineView>();
+  return {
+    look() {
+      const views = fleet.list();
+      for (const view of views) compare(view, seen.get(view.engineId), { starts, failures });
+      seen = new Map(views.map((view) => [view.engineId, view]));
+    },
+  };
+}
+
+interface Counters {
+  readonly starts: Family<HistogramSeries>;
+  readonly failures: Family<CounterSeries>;
+}
+
+function compare(view: EngineView, before: EngineView | undefined, { starts, failures }: Counters): void {
+  // Both are there from the beginning: a first failure is an increase only from zero.
+  const started = starts.of(view.engineId);
+  const failed = failures.of(view.engineId);
+  const { lastStartMs, phase, sinceMs } = view;
+  if (lastStartMs !== null && lastStartMs !== before?.lastStartMs) started.observe(lastStartMs / 1000);
+  if (phase === 'failed' && (before?.phase !== 'failed' || !isSameMoment(before.sinceMs, sinceMs))) failed.add(1);
+}
+
+/** Moments are worked out from two clocks at every look, which drift apart by a little. */
+function isSameMoment(oneMs: number, otherMs: number): boolean {
+  return Math.abs(oneMs - otherMs) < 500;
+}
+
+function addGauges(metrics: Metrics, fleet: Pick<Fleet, 'list'>): void {
+  metrics.gauge(
+    {
+      name: 'headgate_engine_state',
+      help: '1 for the phase that an engine is in, 0 for the others',
+      labelNames: ['engine', 'phase'],
+    },
+    (set) => {
+      for (const { engineId, phase } of fleet.list()) {
+        for (const each of phases) set(each === phase ? 1 : 0, engineId, each);
+      }
+    },
+  );
+  metrics.gauge({ name: 'headgate_engine_replicas', help: 'Copies of an engine that there are', labelNames }, (set) =>
+    fleet.list().forEach(({ engineId, replicaIds }) => set(replicaIds.length, engineId)),
+  );
+  metrics.gauge(
+    { name: 'headgate_engine_running_requests', help: 'Requests of this gateway that engines have', labelNames },
+    (set) => fleet.list().forEach(({ engineId, leases }) => set(leases, engineId)),
+  );
+  metrics.gauge(
+    { name: 'headgate_engine_queue_requests', help: 'Requests of this gateway that wait for a start', labelNames },
+    (set) => fleet.list().forEach(({ engineId, waiting }) => set(waiting, engineId)),
+  );
+}

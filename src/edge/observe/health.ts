@@ -1,0 +1,58 @@
+import { Hono } from 'hono';
+import { type HttpEnv, requestId } from '#edge/http/http.ts';
+
+/** Where a gateway is in its life. */
+export type Stage = 'starting' | 'serving' | 'draining';
+
+export interface Health {
+  /** To be told where the gateway is; it begins as `starting`. */
+  enter(stage: Stage): void;
+  readonly stage: Stage;
+  /** Names of what keeps it from taking traffic, without any detail of the machine; empty when it may. */
+  notReady(): readonly string[];
+}
+
+/** A part that must work for requests to be served. */
+export interface HealthPart {
+  readonly name: 'database' | 'redis' | 'fleet';
+  readonly isReady: () => boolean;
+}
+
+export const healthPaths: readonly string[] = ['/healthz', '/readyz'];
+
+export function createHealth(parts: readonly HealthPart[]): Health {
+  let stage: Stage = 'starting';
+  return {
+    enter(next) {
+      stage = next;
+    },
+    get stage() {
+      return stage;
+    },
+    notReady() {
+      const names = parts.filter(({ isReady }) => !isReady()).map(({ name }) => name);
+      return stage === 'serving' ? names : [stage, ...names];
+    },
+  };
+}
+
+/** What is answered to those who ask how it is: `/healthz` asks nothing else, `/readyz` says what is missing. */
+export function healthAnswer(health: Health, path: string): { status: 200 | 503; body: object } {
+  if (path === '/healthz') return { status: 200, body: { status: 'ok' } };
+  const missing = health.notReady();
+  if (missing.length === 0) return { status: 200, body: { status: 'ready' } };
+  return { status: 503, body: { status: 'not_ready', not_ready: missing } };
+}
+
+/** Routes without a key, which count against no limit and are answered in every stage. */
+export function createHealthRoutes(health: Health): Hono<HttpEnv> {
+  const app = new Hono<HttpEnv>();
+  for (const path of healthPaths) {
+    app.get(path, requestId, (context) => {
+      const { status, body } = healthAnswer(health, path);
+      context.header('cache-control', 'no-store');
+      return context.json(body, status);
+    });
+  }
+  return app;
+}

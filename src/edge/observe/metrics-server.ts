@@ -1,0 +1,67 @@
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
+import type { Config } from '#base/config.ts';
+import { closeServer, listen, urlOf, type ListenAddress } from '#base/listen.ts';
+import type { Metrics } from '#base/metrics.ts';
+import { healthAnswer, healthPaths, type Health } from './health.ts';
+
+/** The listener for those who watch: metrics, and health to the very end of a stop. Plain, without keys. */
+export interface MetricsServer {
+  /** Null where nothing listens. */
+  url(): string | null;
+  /** @throws ConfigError naming HEADGATE_METRICS_PORT or HEADGATE_METRICS_HOST */
+  listen(): Promise<void>;
+  close(): Promise<void>;
+}
+
+export interface MetricsServerParts {
+  readonly config: Config;
+  readonly metrics: Metrics;
+  readonly health: Health;
+  /** Called before metrics are read. */
+  readonly refresh: () => void;
+}
+
+/** Where metrics are answered; null where they are not. */
+export function metricsAddress({ metricsHost, metricsPort }: Config): ListenAddress | null {
+  if (metricsPort === null) return null;
+  const variables = { hostVariable: 'HEADGATE_METRICS_HOST', portVariable: 'HEADGATE_METRICS_PORT' };
+  return { host: metricsHost, port: metricsPort, ...variables };
+}
+
+export function createMetricsServer(parts: MetricsServerParts): MetricsServer {
+  const address = metricsAddress(parts.config);
+  const server = createServer((incoming, outgoing) => void answer(parts, incoming, outgoing));
+  return {
+    url: () => (address === null ? null : urlOf(server, address)),
+    listen: () => (address === null ? Promise.resolve() : listen(server, address)),
+    async close() {
+      const closed = closeServer(server);
+      server.closeAllConnections();
+      await closed;
+    },
+  };
+}
+
+async function answer(parts: MetricsServerParts, incoming: IncomingMessage, outgoing: ServerResponse): Promise<void> {
+  const path = incoming.url?.split('?', 1)[0] ?? '';
+  const isRead = incoming.method === 'GET' || incoming.method === 'HEAD';
+  if (path !== '/metrics' && !healthPaths.includes(path)) send(outgoing, 404, 'There is nothing at this path.\n');
+  else if (!isRead) send(outgoing.setHeader('allow', 'GET, HEAD'), 405, 'Only GET and HEAD are answered here.\n');
+  else if (path === '/metrics') await sendMetrics(parts, outgoing);
+  else {
+    const { status, body } = healthAnswer(parts.health, path);
+    send(outgoing.setHeader('content-type', 'application/json'), status, JSON.stringify(body));
+  }
+}
+
+async function sendMetrics({ metrics, refresh }: MetricsServerParts, outgoing: ServerResponse): Promise<void> {
+  refresh();
+  const text = await metrics.text();
+  send(outgoing.setHeader('content-type', metrics.contentType), 200, text);
+}
+
+/** Node leaves the body out of an answer to HEAD by itself. */
+function send(outgoing: ServerResponse, status: number, text: string): void {
+  if (!outgoing.hasHeader('content-type')) outgoing.setHeader('content-type', 'text/plain; charset=utf-8');
+  outgoing.writeHead(status, { 'content-length': Buffer.byteLength(text), 'cache-control': 'no-store' }).end(text);
+}

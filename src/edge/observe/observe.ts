@@ -1,0 +1,117 @@
+import type { Hono, MiddlewareHandler } from 'hono';
+import type { Config } from '#base/config.ts';
+import type { Log } from '#base/log.ts';
+import { createMetrics } from '#base/metrics.ts';
+import type { Fleet } from '#core/fleet/fleet.ts';
+import type { Metering } from '#core/metering/metering.ts';
+import type { HttpEnv } from '#edge/http/http.ts';
+import type { RequestObserver } from '#edge/inference/inference.ts';
+import { addBookGauges, createCommitMetrics, type CommitListener } from './book-metrics.ts';
+import { createEngineMetrics } from './engine-metrics.ts';
+import { createHealth, createHealthRoutes, type Health } from './health.ts';
+import { createMetricsServer, type MetricsServer } from './metrics-server.ts';
+import { createOtherRequests } from './other-requests.ts';
+import { createProbe, type Probe } from './probe.ts';
+import { logRequest } from './request-log.ts';
+import { createRequestMetrics } from './request-metrics.ts';
+import { createTracing } from './tracing.ts';
+
+export { healthPaths } from './health.ts';
+export { metricsAddress } from './metrics-server.ts';
+
+/** What is seen of a gateway from outside: health, metrics, one log line per request, traces. It changes nothing. */
+export interface Observe {
+  readonly requests: RequestObserver;
+  /** Stands before every route but the inference requests, which tell `requests`. */
+  readonly otherRequests: MiddlewareHandler<HttpEnv>;
+  readonly onCommit: CommitListener;
+  /** Takes what exists only later; to be called once, before anything is served. */
+  watch(parts: WatchedParts): Watching;
+}
+
+export interface Watching {
+  readonly health: Health;
+  /** `/healthz` and `/readyz`. */
+  readonly routes: Hono<HttpEnv>;
+  readonly server: MetricsServer;
+  /** Asks the stores and looks at the engines; to be called every `lookEveryMs`. */
+  look(): Promise<void>;
+}
+
+export interface WatchedParts {
+  readonly config: Config;
+  readonly fleet: Pick<Fleet, 'list'>;
+  readonly metering: Pick<Metering, 'pending' | 'oldestPendingMs' | 'healthy'>;
+  /** The fleet runs: its engines were taken over, and can be started. */
+  readonly fleetRuns: () => boolean;
+  /** This gateway is the one that starts and stops engines. */
+  readonly leads: () => boolean;
+  readonly inFlight: () => number;
+  /** Asks Postgres anything at all. */
+  readonly askDatabase: () => Promise<unknown>;
+  /** Null where there is no Redis. */
+  readonly askRedis: (() => Promise<unknown>) | null;
+}
+
+export const lookEveryMs = 1000;
+const answerTimeoutMs = 3000;
+
+export function createObserve(log: Log): Observe {
+  const metrics = createMetrics();
+  const requestMetrics = createRequestMetrics(metrics);
+  const requests: RequestObserver = {
+    trace: createTracing(),
+    waiting: (modelId, change) => requestMetrics.waiting(modelId, change),
+    ended(summary, trace, cause) {
+      requestMetrics.ended(summary);
+      trace.ended(summary);
+      logRequest(log, summary, { traceId: trace.traceId, cause });
+    },
+  };
+
+  function watch(parts: WatchedParts): Watching {
+    const { config, fleet, metering, fleetRuns } = parts;
+    const database = createProbe(parts.askDatabase, answerTimeoutMs);
+    const redis = parts.askRedis === null ? null : createProbe(parts.askRedis, answerTimeoutMs);
+    const health = createHealth([
+      { name: 'database', isReady: () => database.isUp && metering.healthy },
+      ...(redis === null ? [] : [{ name: 'redis' as const, isReady: () => redis.isUp }]),
+      { name: 'fleet', isReady: fleetRuns },
+    ]);
+    const engines = createEngineMetrics(metrics, fleet);
+    addBookGauges(metrics, metering);
+    const probes: readonly Probe[] = redis === null ? [database] : [database, redis];
+    metrics.gauge(
+      {
+        name: 'headgate_store_up',
+        help: '1 while a store answers; redis only where there is one',
+        labelNames: ['store'],
+      },
+      (set) => {
+        set(Number(database.isUp), 'postgres');
+        if (redis !== null) set(Number(redis.isUp), 'redis');
+      },
+    );
+    metrics.gauge({ name: 'headgate_ready', help: '1 while this gateway may take traffic' }, (set) =>
+      set(Number(health.notReady().length === 0)),
+    );
+    metrics.gauge({ name: 'headgate_fleet_leader', help: '1 for the gateway that starts and stops engines' }, (set) =>
+      set(Number(parts.leads())),
+    );
+    metrics.gauge({ name: 'headgate_requests_in_flight', help: 'Inference requests that are running' }, (set) =>
+      set(parts.inFlight()),
+    );
+    return {
+      health,
+      routes: createHealthRoutes(health),
+      server: createMetricsServer({ config, metrics, health, refresh: () => engines.look() }),
+      async look() {
+        engines.look();
+        await Promise.all(probes.map((probe) => probe.ask()));
+      },
+    };
+  }
+
+  const otherRequests = createOtherRequests(requestMetrics, log);
+  return { requests, otherRequests, onCommit: createCommitMetrics(metrics), watch };
+}

@@ -1,0 +1,38 @@
+import type { MiddlewareHandler } from 'hono';
+import { matchedRoutes } from 'hono/route';
+import type { Log } from '#base/log.ts';
+import type { HttpEnv } from '#edge/http/http.ts';
+import type { RequestMetrics } from './request-metrics.ts';
+
+/** Where a path is none of ours: what a client made up is no label. */
+const noRoute = 'other';
+
+/**
+ * Counts and logs what is not an inference request; to stand before all those routes. The route is the pattern that a
+ * request matched, never its path.
+ */
+export function createOtherRequests(metrics: RequestMetrics, log: Log): MiddlewareHandler<HttpEnv> {
+  return async (context, next) => {
+    const sinceMs = performance.now();
+    await next();
+    const { status } = context.res;
+    const known: Partial<HttpEnv['Variables']> = context.var;
+    const code = known.failureCode ?? null;
+    // What answers to every method is no route but something that stands before some.
+    const matched = matchedRoutes(context).findLast(({ method }) => method !== 'ALL');
+    const route = matched === undefined || matched.path.endsWith('*') ? noRoute : matched.path;
+    metrics.otherEnded(route, status, code);
+    const totalMs = Math.round((performance.now() - sinceMs) * 10) / 10;
+    const fields = {
+      requestId: known.requestId,
+      route,
+      method: context.req.method,
+      status,
+      code,
+      keyId: known.caller?.key.id ?? null,
+      organizationId: known.caller?.key.organizationId ?? null,
+      totalMs,
+    };
+    log.info(fields, 'api request');
+  };
+}

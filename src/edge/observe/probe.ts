@@ -1,0 +1,34 @@
+/** Asks a store from time to time whether it is there. Whoever wants to know is answered at once, from the last time. */
+export interface Probe {
+  readonly isUp: boolean;
+  /** Asks once; never rejects. A question that was not answered is not asked again until it is. */
+  ask(): Promise<void>;
+}
+
+/** @param timeoutMs an answer that takes longer says that the store is away: drivers may wait for ever */
+export function createProbe(question: () => Promise<unknown>, timeoutMs: number): Probe {
+  let isUp = false;
+  let asked: Promise<void> | null = null;
+  return {
+    get isUp() {
+      return isUp;
+    },
+    async ask() {
+      asked ??= question()
+        .then(
+          () => void (isUp = true),
+          () => void (isUp = false),
+        )
+        .finally(() => {
+          asked = null;
+        });
+      const running = asked;
+      let late: NodeJS.Timeout | undefined;
+      const isLate = new Promise<true>((resolve) => {
+        late = setTimeout(() => resolve(true), timeoutMs).unref();
+      });
+      if ((await Promise.race([running, isLate])) === true) isUp = false;
+      clearTimeout(late);
+    },
+  };
+}

@@ -1,0 +1,32 @@
+import type { Log } from '#base/log.ts';
+import { formatUsd } from '#base/money.ts';
+import type { RequestSummary } from '#edge/inference/inference.ts';
+
+/** What else the line of a request says. */
+export interface LineExtras {
+  readonly traceId: string | null;
+  /** Why it failed, for failures of our side. */
+  readonly cause: unknown;
+}
+
+const rounded = (ms: number): number => Math.round(ms * 10) / 10;
+
+/** One wide line per request, with all there is to tell of it but what it said. Never a key's secret: only its id. */
+export function logRequest(log: Log, summary: RequestSummary, { traceId, cause }: LineExtras): void {
+  // A stream that had begun fails under status 200.
+  const isFailure = summary.status >= 500 || (summary.outcome === 'failed' && summary.status === 200);
+  if (!log.isLevelEnabled(isFailure ? 'warn' : 'info')) return;
+  const { costPicoUsd, queuedMs, firstByteMs, totalMs, addedMs, ...rest } = summary;
+  const fields = {
+    ...rest,
+    traceId,
+    costUsd: formatUsd(costPicoUsd),
+    queuedMs: rounded(queuedMs),
+    firstByteMs: firstByteMs === null ? null : rounded(firstByteMs),
+    totalMs: rounded(totalMs),
+    addedMs: addedMs === null ? null : rounded(addedMs),
+  };
+  if (!isFailure) log.info(fields, 'request');
+  else if (cause === undefined) log.warn(fields, 'request failed');
+  else log.warn({ ...fields, err: cause }, 'request failed');
+}

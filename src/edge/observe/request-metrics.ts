@@ -1,0 +1,193 @@
+import type { CounterSeries, Family, HistogramSeries, Metrics } from '#base/metrics.ts';
+import type { RequestSummary } from '#edge/inference/inference.ts';
+
+/**
+ * What requests come to, in numbers. Labels are routes, models of the catalog, codes of the error table: nothing that
+ * grows with users, and no name of a model that a client made up.
+ */
+export interface RequestMetrics {
+  ended(summary: RequestSummary): void;
+  waiting(modelId: string, change: 1 | -1): void;
+  /** A request of another route, by the pattern that it matched. */
+  otherEnded(route: string, status: number, code: string | null): void;
+}
+
+/** Seconds. */
+const addedBounds = [0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5];
+const firstTokenBounds = [0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2.5, 5, 10, 20, 40, 80, 160, 320];
+const durationBounds = [0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80, 160, 320, 640, 1280];
+const coldBounds = [0.5, 1, 2.5, 5, 10, 20, 30, 45, 60, 90, 120, 180, 300, 600, 1200];
+
+/** Pico-dollars. */
+const picoPerUsd = 1e12;
+
+/** Where a request named no model that is known. */
+const noModel = 'none';
+
+/** The series of one model, bound at its first request. */
+interface ModelSeries {
+  readonly inputTokens: CounterSeries;
+  readonly cachedTokens: CounterSeries;
+  readonly outputTokens: CounterSeries;
+  readonly cost: CounterSeries;
+  readonly cacheHits: CounterSeries;
+  readonly cacheMisses: CounterSeries;
+  readonly aborted: CounterSeries;
+  readonly retries: CounterSeries;
+  readonly duration: HistogramSeries;
+  readonly firstToken: HistogramSeries;
+  readonly coldWait: HistogramSeries;
+}
+
+export function createRequestMetrics(metrics: Metrics): RequestMetrics {
+  const countRequest = createRequestCount(metrics);
+  const refusals = metrics.counter({
+    name: 'headgate_refusals_total',
+    help: 'Requests that ended with an error, by its code',
+    labelNames: ['code'],
+  });
+  const added = metrics.histogram(
+    {
+      name: 'headgate_added_latency_seconds',
+      help: 'What the gateway itself added to a request: without the engine, the wait for it, and the body of the client',
+      labelNames: ['route'],
+    },
+    addedBounds,
+  );
+  const seriesOf = createModelSeries(metrics);
+  const addedOf = remember((route) => added.of(route));
+  const refusalsOf = remember((code) => refusals.of(code));
+  const waiting = countWaiting(metrics);
+
+  return {
+    waiting,
+    ended(summary) {
+      countRequest(summary.route, summary.model ?? noModel, summary);
+      if (summary.code !== null) refusalsOf(summary.code).add(1);
+      const { addedMs } = summary;
+      if (addedMs !== null && summary.outcome === 'completed') addedOf(summary.route).observe(addedMs / 1000);
+      if (summary.model !== null) addToModel(seriesOf(summary.model), summary);
+    },
+    otherEnded(route, status, code) {
+      countRequest(route, noModel, { status, stream: false });
+      if (code !== null) refusalsOf(code).add(1);
+    },
+  };
+}
+
+const statusClasses = ['1xx', '2xx', '3xx', '4xx', '5xx'];
+
+type CountRequest = (route: string, model: string, end: Pick<RequestSummary, 'status' | 'stream'>) => void;
+
+function createRequestCount(metrics: Metrics): CountRequest {
+  const requests = metrics.counter({
+    name: 'headgate_requests_total',
+    help: 'Requests that ended, by the class of the status that the client got; model is "none" where none was known',
+    labelNames: ['route', 'model', 'status', 'stream'],
+  });
+  // A list by status class and way of answering for each route of each model: to find one takes no text to be made.
+  const known = remember((_model) => remember((_route): CounterSeries[] => []));
+  return (route, model, { status, stream }) => {
+    const list = known(model)(route);
+    const statusClass = Math.min(Math.max(Math.floor(status / 100), 1), statusClasses.length) - 1;
+    const at = statusClass * 2 + (stream ? 1 : 0);
+    const series = list[at] ?? requests.of(route, model, statusClasses[statusClass] ?? '', String(stream));
+    list[at] = series;
+    series.add(1);
+  };
+}
+
+function addToModel(series: ModelSeries, summary: RequestSummary): void {
+  const { inputTokens, cachedTokens, outputTokens, costPicoUsd, cache, firstByteMs } = summary;
+  series.inputTokens.add(inputTokens);
+  series.cachedTokens.add(cachedTokens);
+  series.outputTokens.add(outputTokens);
+  // A number for graphs; the books have the exact one.
+  if (costPicoUsd > 0n) series.cost.add(Number(costPicoUsd) / picoPerUsd);
+  if (cache === 'hit') series.cacheHits.add(1);
+  else if (cache === 'miss') series.cacheMisses.add(1);
+  if (summary.abortedByClient) series.aborted.add(1);
+  if (summary.retries > 0) series.retries.add(summary.retries);
+  if (summary.cold) series.coldWait.observe(summary.queuedMs / 1000);
+  if (summary.outcome !== 'completed') return;
+  series.duration.observe(summary.totalMs / 1000);
+  if (summary.stream && firstByteMs !== null) series.firstToken.observe(firstByteMs / 1000);
+}
+
+function createModelSeries(metrics: Metrics): (model: string) => ModelSeries {
+  const labelNames = ['model'];
+  const counter = (name: string, help: string): Family<CounterSeries> => metrics.counter({ name, help, labelNames });
+  const inputTokens = counter('headgate_input_tokens_total', 'Billed prompt tokens, cached ones included');
+  const cachedTokens = counter('headgate_cached_input_tokens_total', 'Billed prompt tokens that the engine had cached');
+  const outputTokens = counter('headgate_output_tokens_total', 'Billed output tokens');
+  const cost = counter('headgate_cost_usd_total', 'What was charged, in USD; the books are exact, this is for graphs');
+  const aborted = counter(
+    'headgate_aborted_requests_total',
+    'Requests whose client left before the answer was complete',
+  );
+  const retries = counter('headgate_retries_total', 'Requests that were sent to another replica');
+  const cache = metrics.counter({
+    name: 'headgate_response_cache_requests_total',
+    help: 'Requests that asked the response cache, by what they found',
+    labelNames: ['model', 'result'],
+  });
+  const duration = metrics.histogram(
+    {
+      name: 'headgate_request_duration_seconds',
+      help: 'From arrival to the last byte, of complete answers',
+      labelNames,
+    },
+    durationBounds,
+  );
+  const firstToken = metrics.histogram(
+    {
+      name: 'headgate_time_to_first_token_seconds',
+      help: "From arrival to the engine's first byte, of complete streams",
+      labelNames,
+    },
+    firstTokenBounds,
+  );
+  const coldWait = metrics.histogram(
+    {
+      name: 'headgate_cold_start_wait_seconds',
+      help: 'How long requests waited for their engine to start',
+      labelNames,
+    },
+    coldBounds,
+  );
+  return remember((model) => ({
+    inputTokens: inputTokens.of(model),
+    cachedTokens: cachedTokens.of(model),
+    outputTokens: outputTokens.of(model),
+    cost: cost.of(model),
+    cacheHits: cache.of(model, 'hit'),
+    cacheMisses: cache.of(model, 'miss'),
+    aborted: aborted.of(model),
+    retries: retries.of(model),
+    duration: duration.of(model),
+    firstToken: firstToken.of(model),
+    coldWait: coldWait.of(model),
+  }));
+}
+
+function countWaiting(metrics: Metrics): (modelId: string, change: 1 | -1) => void {
+  const waiting = new Map<string, number>();
+  metrics.gauge(
+    {
+      name: 'headgate_waiting_requests',
+      help: 'Requests that wait for an engine to start, or for a seat of the tier flex',
+      labelNames: ['model'],
+    },
+    (set) => waiting.forEach((count, model) => set(count, model)),
+  );
+  return (modelId, change) => void waiting.set(modelId, (waiting.get(modelId) ?? 0) + change);
+}
+
+function remember<Value>(make: (name: string) => Value): (name: string) => Value {
+  const known = new Map<string, Value>();
+  return (name) => {
+    const found = known.get(name) ?? make(name);
+    known.set(name, found);
+    return found;
+  };
+}

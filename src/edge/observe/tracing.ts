@@ -1,0 +1,156 @@
+import {
+  createTraceState,
+  ProxyTracerProvider,
+  ROOT_CONTEXT,
+  SpanKind,
+  SpanStatusCode,
+  trace as traceApi,
+  type Attributes,
+  type Context,
+  type Span,
+  type Tracer,
+} from '@opentelemetry/api';
+import type { IncomingHttpHeaders } from 'node:http';
+import { readTraceContext, traceLines, type TraceContext } from '#base/trace-context.ts';
+import type { Model } from '#core/catalog/catalog.ts';
+import { noTrace, type CallTrace, type RequestObserver, type RequestSummary } from '#edge/inference/inference.ts';
+
+/**
+ * Spans through the OpenTelemetry API alone: an operator who wants them registers an SDK before the gateway starts
+ * (`node --import`). Without one a caller's trace is handed on as it came, and nothing else is done.
+ * Names follow the semantic conventions for HTTP and for generative AI (1.38).
+ */
+export type StartTrace = RequestObserver['trace'];
+
+const operations = {
+  '/v1/chat/completions': 'chat',
+  '/v1/completions': 'text_completion',
+  '/v1/embeddings': 'embeddings',
+} as const;
+
+/** Looks once whether an SDK is there: it has to be registered before. */
+export function createTracing(): StartTrace {
+  const tracer = findTracer();
+  if (tracer === null) return (_endpoint, headers) => passOn(headers);
+  return (endpoint, headers, requestId) => {
+    const parent = readTraceContext(headers);
+    const attributes = {
+      'http.request.method': 'POST',
+      'http.route': endpoint,
+      'url.path': endpoint,
+      'url.scheme': 'http',
+      'gen_ai.operation.name': operations[endpoint],
+      'headgate.request.id': requestId,
+    };
+    const options = { kind: SpanKind.SERVER, attributes };
+    const context = parent === null ? ROOT_CONTEXT : contextOf(parent);
+    return new SpanTrace(tracer, tracer.startSpan(`POST ${endpoint}`, options, context), operations[endpoint]);
+  };
+}
+
+/** Null where no SDK is registered: the API then only has its proxy, with nothing behind it. */
+function findTracer(): Tracer | null {
+  const provider = traceApi.getTracerProvider();
+  const isEmpty = provider instanceof ProxyTracerProvider && provider.getDelegateTracer('headgate') === undefined;
+  return isEmpty ? null : provider.getTracer('headgate');
+}
+
+function contextOf({ traceId, spanId, flags, state }: TraceContext): Context {
+  const traceState = state === '' ? {} : { traceState: createTraceState(state) };
+  return traceApi.setSpanContext(ROOT_CONTEXT, { traceId, spanId, traceFlags: flags, isRemote: true, ...traceState });
+}
+
+function passOn(headers: IncomingHttpHeaders): CallTrace {
+  if (headers['traceparent'] === undefined) return noTrace;
+  const context = readTraceContext(headers);
+  if (context === null) return noTrace;
+  return { ...noTrace, traceId: context.traceId, toEngine: () => traceLines(context) };
+}
+
+/** The spans of one request: one for the client's side, and one for each try at an engine. */
+class SpanTrace implements CallTrace {
+  readonly traceId: string;
+  readonly #tracer: Tracer;
+  readonly #server: Span;
+  readonly #operation: string;
+  #engine: Span | null = null;
+
+  constructor(tracer: Tracer, server: Span, operation: string) {
+    this.#tracer = tracer;
+    this.#server = server;
+    this.#operation = operation;
+    this.traceId = server.spanContext().traceId;
+  }
+
+  toEngine(model: Model, replicaId: string): string {
+    const attributes = {
+      'gen_ai.operation.name': this.#operation,
+      'gen_ai.provider.name': model.engine.kind,
+      'gen_ai.request.model': model.id,
+      'headgate.replica.id': replicaId,
+    };
+    const options = { kind: SpanKind.CLIENT, attributes };
+    const parent = traceApi.setSpan(ROOT_CONTEXT, this.#server);
+    const span = this.#tracer.startSpan(`${this.#operation} ${model.id}`, options, parent);
+    this.#engine = span;
+    const { traceId, spanId, traceFlags, traceState } = span.spanContext();
+    return traceLines({ traceId, spanId, flags: traceFlags, state: traceState?.serialize() ?? '' });
+  }
+
+  engineEnded({ usage, error, outcome }: Parameters<CallTrace['engineEnded']>[0]): void {
+    const span = this.#engine;
+    this.#engine = null;
+    if (span === null) return;
+    if (span.isRecording()) {
+      span.setAttributes(usageOf(usage));
+      if (outcome === 'failed') fail(span, error?.code ?? 'upstream_error');
+    }
+    span.end();
+  }
+
+  ended(summary: RequestSummary): void {
+    // A try that was given up from outside has no end of its own.
+    this.#engine?.end();
+    const span = this.#server;
+    if (span.isRecording()) {
+      span.setAttributes(attributesOf(summary));
+      if (summary.code !== null) span.setAttribute('error.type', summary.code);
+      // What the client did wrong is no error of a server's span.
+      if (summary.status >= 500 || (summary.outcome === 'failed' && summary.status === 200)) {
+        span.setStatus({ code: SpanStatusCode.ERROR });
+      }
+    }
+    span.end();
+  }
+}
+
+function fail(span: Span, errorType: string): void {
+  span.setAttribute('error.type', errorType);
+  span.setStatus({ code: SpanStatusCode.ERROR });
+}
+
+type TokenCounts = Pick<RequestSummary, 'inputTokens' | 'cachedTokens' | 'outputTokens'>;
+
+function usageOf({ inputTokens, cachedTokens, outputTokens }: TokenCounts): Attributes {
+  return {
+    'gen_ai.usage.input_tokens': inputTokens,
+    'gen_ai.usage.cache_read.input_tokens': cachedTokens,
+    'gen_ai.usage.output_tokens': outputTokens,
+  };
+}
+
+function attributesOf(summary: RequestSummary): Attributes {
+  const { model, keyId, organizationId, firstByteMs } = summary;
+  return {
+    ...usageOf(summary),
+    'http.response.status_code': summary.status,
+    'headgate.outcome': summary.outcome,
+    'headgate.response_cache': summary.cache,
+    'headgate.cold_start': summary.cold,
+    'headgate.queued_ms': summary.queuedMs,
+    ...(model !== null && { 'gen_ai.request.model': model }),
+    ...(keyId !== null && { 'headgate.key.id': keyId }),
+    ...(organizationId !== null && { 'headgate.organization.id': organizationId }),
+    ...(firstByteMs !== null && { 'headgate.first_byte_ms': firstByteMs }),
+  };
+}

@@ -1,0 +1,12 @@
+/** The value of one series, by its name and labels as they are written; null where there is none. */
+export function seriesValue(text: string, series: string): number | null {
+  const line = text.split('\n').find((each) => each.startsWith(`${series} `));
+  return line === undefined ? null : Number(line.slice(line.lastIndexOf(' ') + 1));
+}
+
+/** Everything that a gateway's metrics say now. */
+export async function readMetrics(metricsUrl: string | null): Promise<string> {
+  const answer = await fetch(new URL('/metrics', metricsUrl ?? 'http://there.is.none'));
+  if (answer.status !== 200) throw new Error(`the metrics were answered with ${answer.status}`);
+  return answer.text();
+}
