@@ -1,6 +1,5 @@
-import { request as httpRequest } from 'node:http';
-import { request as httpsRequest } from 'node:https';
-import type { Endpoint } from '#base/endpoint.ts';
+import { askEngine } from './engine-http.ts';
+import type { Replica } from './lease.ts';
 
 /** Requests that an engine works on, and those that wait inside it until it can. */
 export interface EngineLoad {
@@ -12,37 +11,15 @@ export interface EngineLoad {
 export type LoadReport = EngineLoad | 'none' | 'unknown';
 
 const answerTimeoutMs = 2000;
-const answerBytesMax = 4_194_304;
 
 /**
  * Asks an engine's GET /metrics once, over a connection of its own, for vLLM's gauges of requests (Prometheus text;
  * one line each per engine core).
  */
-export function readLoad(endpoint: Endpoint): Promise<LoadReport> {
-  return new Promise((resolve) => {
-    const request = endpoint.tls ? httpsRequest : httpRequest;
-    const target =
-      endpoint.socketPath === null ? { host: endpoint.host, port: endpoint.port } : { socketPath: endpoint.socketPath };
-    const options = { ...target, path: `${endpoint.basePath}/metrics`, agent: false, timeout: answerTimeoutMs };
-    const asked = request(options, (answer) => {
-      if (answer.statusCode !== 200) {
-        answer.resume();
-        resolve('none');
-        return;
-      }
-      let text = '';
-      answer.setEncoding('latin1');
-      answer.on('data', (chunk: string) => {
-        text += chunk;
-        if (text.length > answerBytesMax) asked.destroy();
-      });
-      answer.on('end', () => resolve(parseLoad(text)));
-      answer.on('close', () => resolve('unknown'));
-    });
-    asked.on('timeout', () => asked.destroy());
-    asked.on('error', () => resolve('unknown'));
-    asked.end();
-  });
+export async function readLoad(replica: Replica): Promise<LoadReport> {
+  const answer = await askEngine(replica, { method: 'GET', path: '/metrics', timeoutMs: answerTimeoutMs });
+  if (typeof answer === 'string') return 'unknown';
+  return answer.status === 200 ? parseLoad(answer.text) : 'none';
 }
 
 const gauges = /^vllm:num_requests_(running|waiting)(?:\{[^}]*\})? ([0-9.eE+]+)$/gm;

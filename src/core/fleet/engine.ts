@@ -1,57 +1,31 @@
 import type { Clock } from '#base/clock.ts';
-import type { Log } from '#base/log.ts';
-import type { EngineDriver, EngineSpec, ObservedReplica } from './driver.ts';
-import {
-  dueAtMs,
-  type EngineAction,
-  type EngineFacts,
-  type EnginePhase,
-  type EnginePolicy,
-  type EngineState,
-  initialState,
-  step,
-} from './engine-state.ts';
-import { type LoadReport, readLoad, sumLoads } from './engine-load.ts';
-import { isHealthy, probeHealth } from './health.ts';
+import type { EngineDemand, PublishedEngine } from './board.ts';
+import type { EngineSpec, ObservedReplica } from './driver.ts';
+import { settingsOf } from './fleet-policy.ts';
 import type { AcquireRefusal, AcquireResult, Lease } from './lease.ts';
 import { createReplicaSet, type ReplicaSet, type ReplicaSlot } from './replica-set.ts';
-import { explainExit, type FailureCause, failureCause } from './start-failure.ts';
-import { abortError, createWaitQueue, type WaitQueue } from './wait-queue.ts';
+import { type FailureCause, failureCause } from './start-failure.ts';
+import { abortError, createWaitQueue, type Fairness, type Waiter, type WaitQueue } from './wait-queue.ts';
 
 export interface EngineOptions {
   readonly spec: EngineSpec;
-  readonly driver: EngineDriver;
-  readonly policy: EnginePolicy;
   /** Requests that may wait at once. */
   readonly queueMax: number;
   readonly clock: Clock;
-  readonly log: Log;
-  /** Asks for a reconcile soon. */
+  /** Asks for a look soon. */
   readonly wake: () => void;
-}
-
-export interface EngineSnapshot {
-  readonly phase: EnginePhase;
-  /** Monotonic milliseconds. */
-  readonly sinceMs: number;
-  readonly cause: FailureCause | null;
-  readonly lastStartMs: number | null;
-  readonly leases: number;
-  readonly waiting: number;
-  readonly replicaIds: readonly string[];
 }
 
 export interface AcquireOptions {
   readonly signal?: AbortSignal;
+  /** Ids of replicas that were tried. */
   readonly exclude?: ReadonlySet<string>;
+  /** Where it must wait, it is weighed against the others by this. */
+  readonly fairness?: Fairness;
 }
 
-/** Quick engines are ready at once; slow ones are not worth asking more often. */
-const probeEarlyMs = 50;
-const probeLateMs = 500;
-const probeEarlyForMs = 3000;
-/** Guards against states that follow each other for ever. */
-const stepsMax = 8;
+/** As outsiders see an engine; one that is being stopped counts as cold. */
+export type EngineStatus = 'ready' | 'cold' | 'starting' | 'failed';
 
 const refusalTexts: Record<AcquireRefusal['code'], string> = {
   start_failed: 'The engine of this model could not be started.',
@@ -60,236 +34,170 @@ const refusalTexts: Record<AcquireRefusal['code'], string> = {
   no_other_replica: 'No other copy of this model is running.',
   shutting_down: 'The gateway is shutting down.',
 };
+/** The leader's own verdict on a late start comes first. */
+const verdictMs = 2000;
+/** Where only an operator can help. */
+const helplessRetryMs = 60_000;
 
-/** One engine of the fleet: carries out what `step` decides, and gives out leases on the replicas. */
+/** One engine as this gateway routes to it: gives out leases on what is published ready and found well. */
 export class Engine {
-  readonly spec: EngineSpec;
-  readonly driver: EngineDriver;
-  private readonly policy: EnginePolicy;
-  private readonly clock: Clock;
-  private readonly log: Log;
-  private readonly wake: () => void;
-  private readonly replicas: ReplicaSet;
-  private readonly queue: WaitQueue;
-  private state: EngineState;
-  private idleSinceMs: number | null;
-  private closing = false;
-  /** When the start that is under way began; null when this gateway began none. */
-  private startedAtMs: number | null = null;
-  private lastStartMs: number | null = null;
+  readonly replicas: ReplicaSet;
+  spec: EngineSpec;
+  /** No file has it any more. */
+  isRetired = false;
+  /** null before a leader said anything of it. */
+  published: PublishedEngine | null = null;
+  readonly #clock: Clock;
+  readonly #wake: () => void;
+  readonly #queue: WaitQueue;
+  #idleSinceMs: number;
+  #closing = false;
 
-  constructor({ spec, driver, policy, queueMax, clock, log, wake }: EngineOptions) {
+  constructor({ spec, queueMax, clock, wake }: EngineOptions) {
     this.spec = spec;
-    this.driver = driver;
-    this.policy = policy;
-    this.clock = clock;
-    this.log = log;
-    this.wake = wake;
-    this.queue = createWaitQueue(queueMax);
-    this.replicas = createReplicaSet((leases) => this.onLeases(leases));
-    this.state = initialState(clock.monotonicMs());
-    this.idleSinceMs = clock.monotonicMs();
+    this.#clock = clock;
+    this.#wake = wake;
+    this.#queue = createWaitQueue(queueMax);
+    this.#idleSinceMs = clock.monotonicMs();
+    this.replicas = createReplicaSet((slot) => this.#onLeases(slot));
   }
 
-  phase(): EnginePhase {
-    return this.state.phase;
+  status(): EngineStatus {
+    if (this.replicas.routable().length > 0) return 'ready';
+    switch (this.published?.phase) {
+      case 'ready':
+      case 'starting':
+        return 'starting';
+      case 'failed':
+      case 'held':
+        return 'failed';
+      default:
+        return 'cold';
+    }
   }
 
   /** Null when nothing is ready outside `exclude`. */
   tryAcquire(exclude?: ReadonlySet<string>): Lease | null {
-    if (this.state.phase !== 'ready') return null;
-    const slot = this.replicas.pick(exclude);
-    return slot === undefined ? null : this.replicas.lease(slot, false);
+    const slot = this.#closing ? undefined : this.replicas.pick(exclude);
+    return slot === undefined ? null : this.replicas.lease(slot.replica.id, false);
+  }
+
+  tryAcquireReplica(replicaId: string): Lease | null {
+    return this.#closing ? null : this.replicas.lease(replicaId, false);
   }
 
   /** Waits for a start where that is needed; rejects when the signal aborts. */
-  async acquire({ signal, exclude }: AcquireOptions): Promise<AcquireResult> {
+  async acquire({ signal, exclude, fairness }: AcquireOptions): Promise<AcquireResult> {
     if (signal?.aborted === true) throw abortError(signal);
-    if (this.closing) return this.refusal('shutting_down');
+    if (this.#closing) return this.#refusal('shutting_down');
     const lease = this.tryAcquire(exclude);
     if (lease !== null) return { ok: true, lease };
     // Who comes with exclusions has tried one already: another may serve it, but it does not wait for a start.
-    if (exclude !== undefined && exclude.size > 0) return this.refusal('no_other_replica');
-    if (this.queue.isFull()) return this.refusal('queue_full');
-    const answer = this.queue.join(signal);
-    this.wake();
+    if (exclude !== undefined && exclude.size > 0) return this.#refusal('no_other_replica');
+    const refused = this.#hopeless();
+    if (refused !== null) return refused;
+    if (this.#queue.isFull()) return this.#refusal('queue_full');
+    const { startTimeoutMs } = settingsOf(this.spec.definition);
+    const deadlineMs = this.#clock.monotonicMs() + startTimeoutMs + verdictMs;
+    const answer = this.#queue.join({ deadlineMs, failedStarts: this.published?.failedStarts ?? 0 }, fairness, signal);
+    this.#wake();
     return answer;
   }
 
-  leases(): number {
-    return this.replicas.leases();
+  waiting(): number {
+    return this.#queue.size();
   }
 
-  /** Asks its replicas what they have to do. */
-  async readLoad(): Promise<LoadReport> {
-    const healthy = this.replicas.all().filter((slot) => slot.healthy);
-    return sumLoads(await Promise.all(healthy.map(({ replica }) => readLoad(replica.endpoint))));
+  demand(): EngineDemand {
+    const waiting = this.#queue.size();
+    const isUsed = waiting > 0 || this.replicas.leases() > 0;
+    const idleMs = isUsed ? null : Math.round(this.#clock.monotonicMs() - this.#idleSinceMs);
+    return { waiting, idleMs, leases: this.replicas.leasesByReplica() };
   }
 
-  /** Probes a replica now; false when this engine has none of that id. */
-  reportUnreachable(replicaId: string): boolean {
-    const slot = this.replicas.get(replicaId);
-    if (slot === undefined) return false;
-    if (!slot.probing) void this.probe(slot);
-    return true;
+  takeObserved(observed: readonly ObservedReplica[], keep: (slot: ReplicaSlot) => boolean): void {
+    this.replicas.takeObserved(observed, keep);
+    this.serve();
   }
 
-  /** Compares what should be with what the driver observed, and acts. Not to be called again before it has ended. */
-  async reconcile(observed: readonly ObservedReplica[]): Promise<void> {
-    let crash: FailureCause | null = null;
-    for (const { replica, exit } of this.replicas.takeOver(observed)) {
-      crash = explainExit(exit);
-      const { exitCode, signal, spawnErrorCode } = exit;
-      const fields = {
-        engine: this.spec.engineId,
-        replica: replica.id,
-        cause: crash.kind,
-        exitCode,
-        signal,
-        spawnErrorCode,
-      };
-      this.log.warn(fields, 'an engine ended unasked');
-    }
-    for (let count = 0; count < stepsMax; count += 1) {
-      const before = this.state;
-      const { state, actions } = step(before, this.facts(crash), this.policy);
-      crash = null;
-      this.state = state;
-      if (state.phase !== before.phase) this.onPhase(before);
-      for (const action of actions) crash = (await this.perform(action)) ?? crash;
-      if (state === before && crash === null) break;
-    }
-    this.probeDue();
+  takePublished(published: PublishedEngine | null): void {
+    this.published = published;
+    this.replicas.takePublished(published?.replicas ?? []);
+    this.serve();
+    if (published === null || this.#queue.size() === 0) return;
+    this.#queue.answerAll((waiter) => this.#verdict(published, waiter));
   }
 
-  /** Monotonic milliseconds at which it must be looked at again; Infinity when time alone changes nothing. */
-  dueAtMs(): number {
-    const probes = this.unprobed().map(({ probeAtMs }) => probeAtMs);
-    return Math.min(dueAtMs(this.state, this.facts(null), this.policy), ...probes);
+  /** Gives those who wait what there is, and ends the wait of those whose time is over. */
+  serve(): void {
+    if (this.#queue.size() === 0) return;
+    const nowMs = this.#clock.monotonicMs();
+    this.#queue.answerAll((waiter) => {
+      const slot = this.replicas.pick(undefined);
+      const lease = slot === undefined ? null : this.replicas.lease(slot.replica.id, true);
+      if (lease !== null) return { ok: true, lease };
+      if (nowMs < waiter.deadlineMs) return null;
+      const cause = this.published?.cause ?? null;
+      return cause?.kind === 'no_room' ? this.#failure(cause, 0) : this.#refusal('start_timeout');
+    });
   }
 
-  /** Refuses all that wait and will come; the next reconciles drain and stop it. */
+  /** Refuses all that wait and will come. */
   beginClosing(): void {
-    this.closing = true;
-    this.queue.answerAll(() => this.refusal('shutting_down'));
+    this.#closing = true;
+    this.#queue.answerAll(() => this.#refusal('shutting_down'));
   }
 
-  snapshot(): EngineSnapshot {
-    return {
-      phase: this.state.phase,
-      sinceMs: this.state.sinceMs,
-      cause: this.state.phase === 'failed' ? this.state.cause : null,
-      lastStartMs: this.lastStartMs,
-      leases: this.replicas.leases(),
-      waiting: this.queue.size(),
-      replicaIds: this.replicas.all().map(({ replica }) => replica.id),
-    };
+  takeSpec(spec: EngineSpec): void {
+    this.spec = spec;
+    this.isRetired = false;
   }
 
-  private facts(crash: FailureCause | null): EngineFacts {
-    return {
-      nowMs: this.clock.monotonicMs(),
-      leases: this.replicas.leases(),
-      waiting: this.queue.size(),
-      idleSinceMs: this.idleSinceMs,
-      replicasRunning: this.replicas.count('running'),
-      replicasStopping: this.replicas.count('stopping'),
-      healthy: this.replicas.hasHealthy(),
-      crash,
-      closing: this.closing,
-    };
+  retire(): void {
+    this.isRetired = true;
+    this.#queue.answerAll(() => this.#refusal('start_failed'));
   }
 
-  private onLeases(leases: number): void {
-    this.idleSinceMs = leases > 0 ? null : this.clock.monotonicMs();
+  /** Milliseconds that a start of this engine takes, by the last ones measured; null before the first. */
+  startMs(): number | null {
+    const times = (this.published?.startTimesMs ?? []).toSorted((a, b) => a - b);
+    return times[Math.floor(times.length / 2)] ?? null;
+  }
+
+  /** What is known to be in vain is not waited for. */
+  #hopeless(): AcquireResult | null {
+    const { published } = this;
+    if (published?.phase === 'held') return this.#failure(failureCause('held'), helplessRetryMs);
+    if (published?.phase !== 'failed' || published.cause === null) return null;
+    const retryMs = published.retryAtMs === null ? helplessRetryMs : published.retryAtMs - this.#clock.now();
+    return retryMs > 0 ? this.#failure(published.cause, retryMs) : null;
+  }
+
+  #verdict(published: PublishedEngine, waiter: Waiter): AcquireResult | null {
+    if (published.phase === 'held') return this.#failure(failureCause('held'), helplessRetryMs);
+    if (published.failedStarts < waiter.failedStarts) waiter.failedStarts = published.failedStarts;
+    if (published.failedStarts === waiter.failedStarts) return null;
+    const { retryAtMs, cause } = published;
+    const retryMs = retryAtMs === null ? helplessRetryMs : retryAtMs - this.#clock.now();
+    return this.#failure(cause ?? failureCause('crashed'), retryMs);
+  }
+
+  #onLeases(slot: ReplicaSlot): void {
+    if (this.replicas.leases() === 0) this.#idleSinceMs = this.#clock.monotonicMs();
     // A drain waits for the last lease.
-    if (leases === 0 && this.state.phase === 'draining') this.wake();
+    if (slot.leases === 0 && slot.published !== 'ready') this.#wake();
   }
 
-  /** Returns a cause when the driver could not even begin. */
-  private async perform(action: EngineAction): Promise<FailureCause | null> {
-    switch (action.type) {
-      case 'run':
-        this.startedAtMs = this.clock.monotonicMs();
-        return this.apply(1);
-      case 'stop':
-        for (const slot of this.replicas.all()) slot.healthy = false;
-        await this.apply(0);
-        return null;
-      case 'serve':
-        this.queue.answerAll(() => {
-          const slot = this.replicas.pick(undefined);
-          if (slot === undefined) return this.refusal('start_failed');
-          return { ok: true, lease: this.replicas.lease(slot, true) };
-        });
-        return null;
-      case 'refuse':
-        this.queue.answerAll(() => this.failure(action.cause, action.retryAtMs));
-        return null;
-    }
-  }
-
-  private async apply(count: number): Promise<FailureCause | null> {
-    try {
-      await this.driver.apply(this.spec, count);
-      // What this changed is to be observed at once.
-      this.wake();
-      return null;
-    } catch (error) {
-      this.log.error({ engine: this.spec.engineId, count, err: error }, 'a driver could not change an engine');
-      return failureCause('spawn_failed');
-    }
-  }
-
-  private onPhase(before: EngineState): void {
-    const { state } = this;
-    const fields = { engine: this.spec.engineId, from: before.phase, to: state.phase };
-    if (state.phase === 'failed') this.log.warn({ ...fields, cause: state.cause.kind }, 'an engine failed');
-    else this.log.info(fields, 'an engine changed its state');
-    if (state.phase !== 'ready') return;
-    const nowMs = this.clock.monotonicMs();
-    // Counted from now and not from the last request: all who waited may have left.
-    if (this.replicas.leases() === 0) this.idleSinceMs = nowMs;
-    if (this.startedAtMs !== null) this.lastStartMs = nowMs - this.startedAtMs;
-    this.startedAtMs = null;
-  }
-
-  private failure(cause: FailureCause, retryAtMs: number): AcquireResult {
+  #failure(cause: FailureCause, retryMs: number): AcquireResult {
     const code = cause.kind === 'timeout' ? 'start_timeout' : 'start_failed';
-    const retryAfterSeconds = wholeSeconds(retryAtMs - this.clock.monotonicMs());
-    return { ok: false, refusal: { code, publicText: cause.publicText, retryAfterSeconds } };
+    return { ok: false, refusal: { code, publicText: cause.publicText, retryAfterSeconds: wholeSeconds(retryMs) } };
   }
 
-  private refusal(code: AcquireRefusal['code']): AcquireResult {
-    const elapsedMs = this.clock.monotonicMs() - this.state.sinceMs;
-    const waitMs = this.state.phase === 'starting' && this.lastStartMs !== null ? this.lastStartMs - elapsedMs : 0;
+  #refusal(code: AcquireRefusal['code']): AcquireResult {
+    const { published } = this;
+    const goneByMs = published?.phase === 'starting' ? this.#clock.now() - published.sinceMs : 0;
+    const waitMs = (this.startMs() ?? 0) - goneByMs;
     return { ok: false, refusal: { code, publicText: refusalTexts[code], retryAfterSeconds: wholeSeconds(waitMs) } };
-  }
-
-  private unprobed(): ReplicaSlot[] {
-    if (this.state.phase !== 'starting') return [];
-    return this.replicas
-      .all()
-      .filter(({ healthy, probing, observed }) => !healthy && !probing && observed.state === 'running');
-  }
-
-  private probeDue(): void {
-    const nowMs = this.clock.monotonicMs();
-    for (const slot of this.unprobed()) if (slot.probeAtMs <= nowMs) void this.probe(slot);
-  }
-
-  private async probe(slot: ReplicaSlot): Promise<void> {
-    slot.probing = true;
-    const status = await probeHealth(slot.replica.endpoint);
-    slot.probing = false;
-    const nowMs = this.clock.monotonicMs();
-    slot.probeAtMs = nowMs + (nowMs - this.state.sinceMs < probeEarlyForMs ? probeEarlyMs : probeLateMs);
-    if (slot.observed.health === 'assumed') {
-      if (status === null) this.log.warn({ engine: this.spec.engineId }, 'an external engine cannot be reached');
-      return;
-    }
-    if (slot.observed.state === 'running') slot.healthy = isHealthy(status, slot.replica.kind);
-    this.wake();
   }
 }
 

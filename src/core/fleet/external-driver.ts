@@ -4,27 +4,38 @@ import type { EngineDefinition } from '#core/catalog/catalog.ts';
 import type { EngineDriver, EngineSpec, ObservedReplica } from './driver.ts';
 
 /**
- * Engines that somebody else runs. They are always there: `apply` and its count change nothing but whether requests
- * are routed to them, and only a request finds out whether they answer.
+ * Engines that somebody else runs. They are always there: nothing starts or stops them, and only a request finds out
+ * whether they answer.
  * @param env the gateway's environment, where API keys are looked up
  */
 export function createExternalDriver(env: Readonly<Record<string, string | undefined>>): EngineDriver {
-  const routed = new Map<string, ObservedReplica>();
+  let replicas: readonly ObservedReplica[] = [];
+  function setSpecs(specs: readonly EngineSpec[]): void {
+    replicas = specs.map((spec) => observe(spec, env));
+  }
   return {
-    specOf: (definition) => ({ engineId: definition.id, hash: hashOf(definition), definition }),
-    adopt(specs) {
-      for (const spec of specs) routed.set(spec.engineId, observe(spec, env));
+    specOf(definition) {
+      const spec = { engineId: definition.id, hash: hashOf(definition), definition };
+      // What cannot be sent to is refused before anything is changed.
+      observe(spec, env);
+      return spec;
+    },
+    open(specs) {
+      setSpecs(specs);
       return Promise.resolve();
     },
-    apply(spec, count) {
-      if (count === 0) routed.delete(spec.engineId);
-      else routed.set(spec.engineId, observe(spec, env));
-      return Promise.resolve();
+    setSpecs,
+    observe: () => Promise.resolve({ replicas, hosts: [], strangers: [] }),
+    start: () => Promise.reject(new Error('An external engine is not ours to start.')),
+    stop: () => Promise.resolve(),
+    forget: () => Promise.resolve(),
+    probeGpus: () => Promise.resolve(null),
+    async *logs() {
+      // What it writes is with whoever runs it.
     },
-    observe: () => Promise.resolve([...routed.values()]),
     onChange: () => undefined,
     close() {
-      routed.clear();
+      replicas = [];
       return Promise.resolve();
     },
   };
@@ -46,7 +57,9 @@ function observe(spec: EngineSpec, env: Readonly<Record<string, string | undefin
     forcedUsage: false,
     kind,
   };
-  return { replica, specHash: spec.hash, state: 'running', health: 'assumed', exit: null };
+  const placement = { host: replica.endpoint.host, gpuIds: [] };
+  const always = { state: 'running', progress: null, health: 'assumed', exit: null } as const;
+  return { replica, specHash: spec.hash, placement, epoch: null, ...always };
 }
 
 function parseEndpoint(address: string): Endpoint {

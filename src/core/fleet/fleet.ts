@@ -1,67 +1,109 @@
 import type { Clock } from '#base/clock.ts';
 import type { Log } from '#base/log.ts';
 import type { EngineDefinition } from '#core/catalog/catalog.ts';
-import type { EngineDriver } from './driver.ts';
-import { Engine } from './engine.ts';
-import type { LoadReport } from './engine-load.ts';
-import type { EnginePhase, EnginePolicy } from './engine-state.ts';
+import type { FleetBoard, OrderKind, PublishedEngine, PublishedReplica } from './board.ts';
+import type { EngineDriver, EngineSpec, HostReport, LogOptions, Stranger } from './driver.ts';
+import type { AcquireOptions, Engine, EngineStatus } from './engine.ts';
+import { type LoadReport, readLoad, sumLoads } from './engine-load.ts';
 import { createExternalDriver } from './external-driver.ts';
-import type { AcquireResult, Lease } from './lease.ts';
+import { defaultPolicy, type FleetPolicy } from './fleet-policy.ts';
+import type { AcquireResult, Lease, Replica } from './lease.ts';
+import { createLocalBoard } from './local-board.ts';
+import type { DriverType } from './plan-draft.ts';
 import type { Environment } from './process-command.ts';
 import { createProcessDriver } from './process-driver.ts';
-import { createReconciler, type Reconciler } from './reconciler.ts';
+import { newReplicaId } from './process-files.ts';
+import { Scope } from './scope.ts';
 
+export type { FleetBoard, OrderKind } from './board.ts';
+export type { HostReport, LogOptions, Stranger } from './driver.ts';
+export type { EngineStatus } from './engine.ts';
 export type { EngineLoad, LoadReport } from './engine-load.ts';
 export type { AcquireRefusal, AcquireResult, Lease, Replica } from './lease.ts';
-
-/** As outsiders see an engine; one that is being stopped counts as cold. */
-export type EngineStatus = 'ready' | 'cold' | 'starting' | 'failed';
 
 /** An engine for pages and the operations API. */
 export interface EngineView {
   readonly engineId: string;
   readonly status: EngineStatus;
-  readonly phase: EnginePhase;
+  readonly phase: PublishedEngine['phase'];
   /** Milliseconds since the Unix epoch at which the phase began. */
   readonly sinceMs: number;
-  /** Why it failed, in plain words; null unless the phase is `failed`. */
+  /** Why it does not run, in plain words; null when it does, or was only stopped for being idle. */
   readonly cause: string | null;
+  /** More of it, for operators alone: may name hosts, devices and programs. */
+  readonly causeDetail: string | null;
+  /** Milliseconds since the Unix epoch before which a failed engine is not started again; null: see `phase`. */
+  readonly retryAtMs: number | null;
+  /** Stopped by an operator. */
+  readonly held: boolean;
   /** How long the last successful start took; null before the first. */
   readonly lastStartMs: number | null;
+  /** The last few, newest last. */
+  readonly startTimesMs: readonly number[];
+  /** Leases of this gateway. */
   readonly leases: number;
+  /** Requests that wait at this gateway. */
   readonly waiting: number;
   readonly replicaIds: readonly string[];
+  /** As published by whoever leads, with this gateway's leases. */
+  readonly replicas: readonly ReplicaView[];
+  /** A changed file that is being checked, or that was refused and why. */
+  readonly rollout: PublishedEngine['rollout'];
+}
+
+export interface ReplicaView extends PublishedReplica {
+  readonly leases: number;
+  /** As this gateway's own probes found it; null before the first. */
+  readonly healthy: boolean | null;
+}
+
+/** A replica that may be sent to now. */
+export interface ReplicaCandidate {
+  readonly replica: Replica;
+  /** Requests of this gateway that it has now. */
+  readonly leases: number;
 }
 
 export interface Fleet {
-  /** Adopts or ends what an earlier gateway left, and begins reconciling. */
+  /** Adopts or ends what an earlier gateway left, and begins looking after the engines. */
   start(): Promise<void>;
   /** `failed` for an engine that is not known. */
   status(engineId: string): EngineStatus;
   /** The warm path: synchronous, null when nothing is ready outside `exclude` (replica ids). Never starts anything. */
   tryAcquire(engineId: string, exclude?: ReadonlySet<string>): Lease | null;
+  /** The replicas of an engine that are ready, well and not draining. Cheap: asked for every request. */
+  candidates(engineId: string): readonly ReplicaCandidate[];
+  /** null when that replica may not be sent to now. */
+  tryAcquireReplica(replicaId: string): Lease | null;
   /**
-   * Waits for a replica, starting the engine when it is cold; one start serves all who wait. With `exclude` (replica
-   * ids that were tried) it does not wait for a start. Refusals are values; rejects when `signal` aborts, and for an
-   * engine that is not known or not enabled.
+   * Waits for a replica, starting the engine when it is cold; one start serves all who wait, in an order that is fair
+   * among keys. With `exclude` (replica ids that were tried) it does not wait for a start. Refusals are values; rejects
+   * when `signal` aborts, and for an engine that is not known or not enabled.
    */
-  acquire(
-    engineId: string,
-    options: { readonly signal?: AbortSignal; readonly exclude?: ReadonlySet<string> },
-  ): Promise<AcquireResult>;
+  acquire(engineId: string, options: AcquireOptions): Promise<AcquireResult>;
   /** Leases held on an engine's replicas. */
   leases(engineId: string): number;
-  /** Asks an engine what it has to do. */
+  /** Asks an engine what it has to do, all replicas together. */
   readLoad(engineId: string): Promise<LoadReport>;
+  readReplicaLoad(replicaId: string): Promise<LoadReport>;
   /** A connect to the replica was refused: takes it out of routing unless a probe made now succeeds. */
   reportUnreachable(replicaId: string): void;
   list(): readonly EngineView[];
+  /** An operator's order, for whoever leads. Rejects for an engine that is not known, and when the board is away. */
+  order(engineId: string, kind: OrderKind): Promise<void>;
+  /**
+   * The files were read again: changed engines are renewed beside what serves, removed ones drained and stopped.
+   * @throws when one of them cannot be run here, and changes nothing then
+   */
+  reload(engines: readonly EngineDefinition[]): void;
+  /** Lines of a replica's output, or of the newest replica's; of the last that ended when none runs. */
+  logs(engineId: string, replicaId: string | null, options: LogOptions): AsyncIterable<string>;
+  /** Containers that bear our label and belong to no engine. */
+  strangers(): readonly Stranger[];
+  hosts(): readonly HostReport[];
   /** Refuses new work, waits for leases up to each engine's drain time, ends what it runs, and returns after that. */
   close(): Promise<void>;
 }
-
-/** How a fleet treats crashes; each has a default. */
-export type FleetPolicy = Omit<EnginePolicy, 'idleMs' | 'startTimeoutMs' | 'drainMs'>;
 
 export interface FleetOptions {
   /** Disabled ones are never started. */
@@ -76,101 +118,182 @@ export interface FleetOptions {
   readonly log: Log;
   /** Requests that may wait for one engine at once. */
   readonly queueMax?: number;
-  /** Between SIGTERM and SIGKILL of a child. */
+  /** Between SIGTERM and SIGKILL. */
   readonly stopGraceMs?: number;
   readonly policy?: Partial<FleetPolicy>;
+  /** Those that several gateways share; what has no driver here cannot be run. */
+  readonly drivers?: { readonly docker?: EngineDriver; readonly swarm?: EngineDriver };
+  /** Boards of this gateway alone when absent; what several gateways share needs one that they share too. */
+  readonly boards?: { readonly machine?: FleetBoard; readonly shared?: FleetBoard };
 }
-
-const defaultPolicy: FleetPolicy = {
-  crashesMax: 5,
-  backoffFirstMs: 1000,
-  backoffMaxMs: 30_000,
-  failedMs: 60_000,
-  stableMs: 60_000,
-  unreachableMs: 15_000,
-};
-
-const statusOf: Record<EnginePhase, EngineStatus> = {
-  stopped: 'cold',
-  starting: 'starting',
-  ready: 'ready',
-  draining: 'cold',
-  failed: 'failed',
-};
 
 /** The engines of the gateway. Nothing runs and nothing is routed to before `start`. */
 export function createFleet(options: FleetOptions): Fleet {
   const { dataDir, workingDirectory, env, log, clock, queueMax = 1000, stopGraceMs = 10_000 } = options;
-  const drivers: Record<EngineDefinition['driver']['type'], EngineDriver> = {
-    process: createProcessDriver({ dataDir, workingDirectory, env, log, stopGraceMs }),
-    external: createExternalDriver(env),
-  };
   const policy = { ...defaultPolicy, ...options.policy };
-  const reconciler = createReconciler({ clock, log });
-  for (const definition of options.engines.filter(({ enabled }) => enabled)) {
-    const driver = drivers[definition.driver.type];
-    const spec = driver.specOf(definition);
-    const own = { ...policy, ...timesOf(definition) };
-    reconciler.engines.set(
-      spec.engineId,
-      new Engine({ spec, driver, policy: own, queueMax, clock, log, wake: reconciler.wake }),
-    );
+  const common = { clock, log, policy, queueMax, stopGraceMs, newReplicaId };
+  const machine = new Map<DriverType, EngineDriver>([
+    ['process', createProcessDriver({ dataDir, workingDirectory, env, log })],
+    ['external', createExternalDriver(env)],
+  ]);
+  const shared = new Map<DriverType, EngineDriver>(
+    (['docker', 'swarm'] as const).flatMap((type) => {
+      const driver = options.drivers?.[type];
+      return driver === undefined ? [] : [[type, driver]];
+    }),
+  );
+  const places = [{ drivers: machine, board: options.boards?.machine ?? createLocalBoard(clock) }];
+  if (shared.size > 0) places.push({ drivers: shared, board: options.boards?.shared ?? createLocalBoard(clock) });
+  const scopes = places.map(({ drivers, board }) => ({ drivers, scope: new Scope({ ...common, drivers, board }) }));
+  return new ScopedFleet(scopes, options.engines, clock);
+}
+
+interface ScopeOf {
+  readonly drivers: ReadonlyMap<DriverType, EngineDriver>;
+  readonly scope: Scope;
+}
+
+class ScopedFleet implements Fleet {
+  readonly #scopes: readonly ScopeOf[];
+  readonly #clock: Clock;
+  #specs: ReadonlyMap<Scope, readonly EngineSpec[]>;
+
+  constructor(scopes: readonly ScopeOf[], engines: readonly EngineDefinition[], clock: Clock) {
+    this.#scopes = scopes;
+    this.#clock = clock;
+    this.#specs = this.#sort(engines);
   }
-  return fleetOf(reconciler, Object.values(drivers), clock);
-}
 
-function timesOf({ driver }: EngineDefinition): Pick<EnginePolicy, 'idleMs' | 'startTimeoutMs' | 'drainMs'> {
-  if (driver.type === 'process') return driver;
-  // Nobody here starts or stops it; only the drain at the end is waited for.
-  return { idleMs: Infinity, startTimeoutMs: Infinity, drainMs: 30_000 };
-}
+  async start(): Promise<void> {
+    await Promise.all(this.#scopes.map(({ scope }) => scope.start(this.#specs.get(scope) ?? [])));
+  }
 
-function fleetOf(reconciler: Reconciler, drivers: readonly EngineDriver[], clock: Clock): Fleet {
-  const { engines } = reconciler;
-  return {
-    async start() {
-      for (const driver of drivers) {
-        const own = [...engines.values()].filter((engine) => engine.driver === driver);
-        await driver.adopt(own.map(({ spec }) => spec));
-        driver.onChange(reconciler.wake);
+  status(engineId: string): EngineStatus {
+    return this.#find(engineId)?.status() ?? 'failed';
+  }
+
+  tryAcquire(engineId: string, exclude?: ReadonlySet<string>): Lease | null {
+    return this.#find(engineId)?.tryAcquire(exclude) ?? null;
+  }
+
+  candidates(engineId: string): readonly ReplicaCandidate[] {
+    return this.#find(engineId)?.replicas.routable() ?? [];
+  }
+
+  tryAcquireReplica(replicaId: string): Lease | null {
+    return this.#ownerOf(replicaId)?.tryAcquireReplica(replicaId) ?? null;
+  }
+
+  async acquire(engineId: string, options: AcquireOptions): Promise<AcquireResult> {
+    const engine = this.#find(engineId);
+    if (engine === undefined) throw new Error(`There is no enabled engine ${JSON.stringify(engineId)}.`);
+    return engine.acquire(options);
+  }
+
+  leases(engineId: string): number {
+    return this.#find(engineId)?.replicas.leases() ?? 0;
+  }
+
+  async readLoad(engineId: string): Promise<LoadReport> {
+    const slots = this.#find(engineId)?.replicas.routable() ?? [];
+    return sumLoads(await Promise.all(slots.map(({ replica }) => readLoad(replica))));
+  }
+
+  async readReplicaLoad(replicaId: string): Promise<LoadReport> {
+    const slot = this.#ownerOf(replicaId)?.replicas.get(replicaId);
+    return slot === undefined ? 'unknown' : readLoad(slot.replica);
+  }
+
+  reportUnreachable(replicaId: string): void {
+    this.#scopes.some(({ scope }) => scope.suspect(replicaId));
+  }
+
+  list(): readonly EngineView[] {
+    return this.#all().map((engine) => viewOf(engine, this.#clock));
+  }
+
+  async order(engineId: string, kind: OrderKind): Promise<void> {
+    const found = this.#scopes.find(({ scope }) => scope.engines.get(engineId)?.isRetired === false);
+    if (found === undefined) throw new Error(`There is no enabled engine ${JSON.stringify(engineId)}.`);
+    await found.scope.order(engineId, kind);
+  }
+
+  reload(engines: readonly EngineDefinition[]): void {
+    this.#specs = this.#sort(engines);
+    for (const { scope } of this.#scopes) scope.setSpecs(this.#specs.get(scope) ?? []);
+  }
+
+  async *logs(engineId: string, replicaId: string | null, options: LogOptions): AsyncGenerator<string> {
+    const found = this.#scopes.find(({ scope }) => scope.engines.has(engineId));
+    if (found !== undefined) yield* found.scope.logs(engineId, replicaId, options);
+  }
+
+  strangers(): readonly Stranger[] {
+    return this.#scopes.flatMap(({ scope }) => scope.strangers());
+  }
+
+  hosts(): readonly HostReport[] {
+    return this.#scopes.flatMap(({ scope }) => scope.hosts());
+  }
+
+  async close(): Promise<void> {
+    for (const { scope } of this.#scopes) scope.beginClosing();
+    await Promise.all(this.#scopes.map(({ scope }) => scope.close()));
+  }
+
+  #all(): Engine[] {
+    return this.#scopes.flatMap(({ scope }) => [...scope.engines.values()]).filter(({ isRetired }) => !isRetired);
+  }
+
+  #find(engineId: string): Engine | undefined {
+    for (const { scope } of this.#scopes) {
+      const engine = scope.engines.get(engineId);
+      if (engine !== undefined && !engine.isRetired) return engine;
+    }
+    return undefined;
+  }
+
+  #ownerOf(replicaId: string): Engine | undefined {
+    return this.#all().find(({ replicas }) => replicas.get(replicaId) !== undefined);
+  }
+
+  #sort(engines: readonly EngineDefinition[]): ReadonlyMap<Scope, readonly EngineSpec[]> {
+    const specs = new Map<Scope, EngineSpec[]>(this.#scopes.map(({ scope }) => [scope, []]));
+    for (const definition of engines.filter(({ enabled }) => enabled)) {
+      const { type } = definition.driver;
+      const found = this.#scopes.find(({ drivers }) => drivers.has(type));
+      const driver = found?.drivers.get(type);
+      if (found === undefined || driver === undefined) {
+        throw new Error(`${definition.file}: this gateway is not set up for the driver ${type}.`);
       }
-      await reconciler.start();
-    },
-    status(engineId) {
-      const engine = engines.get(engineId);
-      return engine === undefined ? 'failed' : statusOf[engine.phase()];
-    },
-    tryAcquire: (engineId, exclude) => engines.get(engineId)?.tryAcquire(exclude) ?? null,
-    async acquire(engineId, acquireOptions) {
-      const engine = engines.get(engineId);
-      if (engine === undefined) throw new Error(`There is no enabled engine ${JSON.stringify(engineId)}.`);
-      return engine.acquire(acquireOptions);
-    },
-    leases: (engineId) => engines.get(engineId)?.leases() ?? 0,
-    readLoad: async (engineId) => (await engines.get(engineId)?.readLoad()) ?? 'unknown',
-    reportUnreachable(replicaId) {
-      for (const engine of engines.values()) if (engine.reportUnreachable(replicaId)) return;
-    },
-    list: () => [...engines.values()].map((engine) => viewOf(engine, clock)),
-    async close() {
-      for (const engine of engines.values()) engine.beginClosing();
-      await reconciler.close();
-      await Promise.all(drivers.map((driver) => driver.close()));
-    },
-  };
+      specs.get(found.scope)?.push(driver.specOf(definition));
+    }
+    return specs;
+  }
 }
 
 function viewOf(engine: Engine, clock: Clock): EngineView {
-  const { phase, sinceMs, cause, lastStartMs, leases, waiting, replicaIds } = engine.snapshot();
+  const { published, replicas } = engine;
+  const phase = published?.phase ?? 'stopped';
+  const startTimesMs = published?.startTimesMs ?? [];
   return {
     engineId: engine.spec.engineId,
-    status: statusOf[phase],
+    status: engine.status(),
     phase,
-    sinceMs: clock.now() - (clock.monotonicMs() - sinceMs),
-    cause: cause?.publicText ?? null,
-    lastStartMs,
-    leases,
-    waiting,
-    replicaIds,
+    sinceMs: published?.sinceMs ?? clock.now(),
+    cause: published?.cause?.publicText ?? null,
+    causeDetail: published?.cause?.detail ?? null,
+    retryAtMs: published?.retryAtMs ?? null,
+    held: phase === 'held',
+    lastStartMs: startTimesMs.at(-1) ?? null,
+    startTimesMs,
+    leases: replicas.leases(),
+    waiting: engine.waiting(),
+    replicaIds: replicas.all().map(({ replica }) => replica.id),
+    replicas: (published?.replicas ?? []).map((replica) => {
+      const slot = replicas.get(replica.id);
+      return { ...replica, leases: slot?.leases ?? 0, healthy: slot?.healthy ?? null };
+    }),
+    rollout: published?.rollout ?? null,
   };
 }

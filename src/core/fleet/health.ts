@@ -1,31 +1,21 @@
-import { request as httpRequest } from 'node:http';
-import { request as httpsRequest } from 'node:https';
-import type { Endpoint } from '#base/endpoint.ts';
+import type { EngineKind } from '#core/catalog/catalog.ts';
+import { askEngine } from './engine-http.ts';
+import type { Replica } from './lease.ts';
 
 const probeTimeoutMs = 2000;
 
-/**
- * Asks GET /health once, over a connection of its own.
- * @returns the status, or null when nothing answers within two seconds
- */
-export function probeHealth(endpoint: Endpoint): Promise<number | null> {
-  return new Promise((resolve) => {
-    const request = endpoint.tls ? httpsRequest : httpRequest;
-    const target =
-      endpoint.socketPath === null ? { host: endpoint.host, port: endpoint.port } : { socketPath: endpoint.socketPath };
-    const options = { ...target, path: `${endpoint.basePath}/health`, agent: false, timeout: probeTimeoutMs };
-    const probe = request(options, (response) => {
-      response.resume();
-      resolve(response.statusCode ?? null);
-    });
-    probe.on('timeout', () => probe.destroy());
-    // Covers refused, reset and timed out alike: a probe only asks whether it answers.
-    probe.on('error', () => resolve(null));
-    probe.end();
-  });
+/** `busy`: it was reached and did not answer in time, which under load means little when it happens once. */
+export type Health = 'well' | 'busy' | 'ill';
+
+/** Asks GET /health once. */
+export async function probeHealth(replica: Replica): Promise<Health> {
+  const answer = await askEngine(replica.endpoint, { method: 'GET', path: '/health', timeoutMs: probeTimeoutMs });
+  if (answer === 'silent') return 'busy';
+  if (answer === 'refused') return 'ill';
+  return isHealthy(answer.status, replica.kind) ? 'well' : 'ill';
 }
 
 /** vLLM answers 200 when its model is loaded; another engine that has no such route answers 404 once it listens. */
-export function isHealthy(status: number | null, kind: 'vllm' | 'openai'): boolean {
+function isHealthy(status: number, kind: EngineKind): boolean {
   return status === 200 || (kind === 'openai' && status === 404);
 }

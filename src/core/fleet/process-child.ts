@@ -3,12 +3,11 @@ import { closeSync } from 'node:fs';
 import { createServer } from 'node:net';
 import type { Log } from '#base/log.ts';
 import type { EngineDefinition } from '#core/catalog/catalog.ts';
-import type { EngineSpec, ReplicaExit } from './driver.ts';
+import type { ReplicaExit, ReplicaOrder } from './driver.ts';
 import type { Replica } from './lease.ts';
 import { type Environment, forcesUsage, launchCommand, launchEnvironment, listensOnSocket } from './process-command.ts';
 import {
   logPathOf,
-  newReplicaId,
   openLog,
   type ProcessFolders,
   type ProcessRecord,
@@ -27,6 +26,10 @@ export interface Child {
   /** null when it could not even be started. */
   readonly record: ProcessRecord | null;
   readonly logPath: string;
+  /** Which of the engine's logs it writes: those of replicas that run at once have different ones. */
+  readonly logIndex: number;
+  /** Under which leader it was started; null when unknown. */
+  readonly epoch: bigint | null;
   /** Started by this gateway, which is therefore told when it ends. */
   readonly own: boolean;
   stopAsked: boolean;
@@ -41,40 +44,36 @@ export interface Nursery {
   readonly workingDirectory: string;
   readonly env: Environment;
   readonly log: Log;
-  readonly stopGraceMs: number;
   /** Called after a child ended. */
   onChange: () => void;
 }
 
 /** Starts a child. What goes wrong from here on is seen as its exit; throws only when the machine has no room for it. */
-export async function launchChild(nursery: Nursery, spec: EngineSpec): Promise<void> {
+export async function launchChild(nursery: Nursery, { replicaId, spec, fence }: ReplicaOrder): Promise<void> {
   const { folders, log } = nursery;
   const { definition, engineId, hash } = spec;
-  const replicaId = newReplicaId(engineId);
   const socketPath = listensOnSocket(definition) ? socketPathOf(folders, replicaId) : null;
   const port = socketPath === null ? await freePort() : 0;
+  const logIndex = freeLogIndex(nursery, engineId);
   const replica = replicaOf({ replicaId, engineId, socketPath, port }, definition);
+  const begun = { replica, specHash: hash, logIndex, epoch: fence.epoch, own: true };
   const environment = launchEnvironment(definition, nursery.env, folders.owner);
   if (!environment.ok) {
-    log.warn(
-      { engine: engineId, variable: environment.missing },
-      'a variable of an engine refers to one that is not set',
-    );
-    endChild(nursery, addChild(nursery, { replica, specHash: hash, record: null, own: true }), {
-      spawnErrorCode: missingVariableCode,
-    });
+    const fields = { engine: engineId, variable: environment.missing };
+    log.warn(fields, 'a variable of an engine refers to one that is not set');
+    endChild(nursery, addChild(nursery, { ...begun, record: null }), { startErrorCode: missingVariableCode });
     return;
   }
   const command = launchCommand(definition, socketPath === null ? { port } : { socketPath });
-  const started = spawnDetached(nursery, command, environment.env, logPathOf(folders, engineId));
+  const started = spawnDetached(nursery, command, environment.env, logPathOf(folders, engineId, logIndex));
   const { pid } = started;
   const identity = pid === undefined ? null : processIdentity(pid);
-  const written = { version: 1 as const, replicaId, engineId, specHash: hash, socketPath, port };
+  const written = { version: 1 as const, replicaId, engineId, specHash: hash, socketPath, port, logIndex };
   const record = pid === undefined || identity === null ? null : { ...written, pid, identity };
   // At once, before anything is awaited: a gateway that is killed now must not lose sight of its child.
   if (record !== null) writeRecord(folders, record);
-  const child = addChild(nursery, { replica, specHash: hash, record, own: true });
-  started.once('error', (error) => endChild(nursery, child, { spawnErrorCode: errorCode(error) }));
+  const child = addChild(nursery, { ...begun, record });
+  started.once('error', (error) => endChild(nursery, child, { startErrorCode: errorCode(error) }));
   started.once('exit', (exitCode, signal) => endChild(nursery, child, { exitCode, signal }));
   log.info({ engine: engineId, replica: replicaId, pid }, 'an engine was started');
 }
@@ -82,11 +81,12 @@ export async function launchChild(nursery: Nursery, spec: EngineSpec): Promise<v
 /** A child of an earlier gateway, which still runs. */
 export function adoptChild(nursery: Nursery, record: ProcessRecord, definition: EngineDefinition | undefined): Child {
   const replica = replicaOf(record, definition);
-  return addChild(nursery, { replica, specHash: record.specHash, record, own: false });
+  const { specHash, logIndex } = record;
+  return addChild(nursery, { replica, specHash, logIndex, epoch: null, record, own: false });
 }
 
 /** SIGTERM to the program alone, which ends what it started; SIGKILL to all of them when it does not. */
-export function stopChild(nursery: Nursery, child: Child): void {
+export function stopChild(nursery: Nursery, child: Child, graceMs: number): void {
   if (child.stopAsked || child.exit !== null) return;
   child.stopAsked = true;
   const { record } = child;
@@ -96,7 +96,7 @@ export function stopChild(nursery: Nursery, child: Child): void {
   child.killTimer = setTimeout(() => {
     nursery.log.warn({ engine: engineId, pid }, 'an engine did not end on SIGTERM');
     killGroup(pid, identity);
-  }, nursery.stopGraceMs);
+  }, graceMs);
 }
 
 /** Notes that a child has ended, and clears up after it. */
@@ -110,18 +110,31 @@ export function endChild(nursery: Nursery, child: Child, how: Partial<ReplicaExi
     removeRecord(nursery.folders, record);
   }
   const logTail = stopAsked ? '' : readLogTail(child.logPath);
-  child.exit = { asked: stopAsked, exitCode: null, signal: null, spawnErrorCode: null, logTail, ...how };
+  const unknown = { exitCode: null, signal: null, startErrorCode: null, oomKilled: false };
+  child.exit = { asked: stopAsked, ...unknown, logTail, ...how };
   nursery.onChange();
 }
 
 function addChild(
   { children, folders }: Nursery,
-  begun: Pick<Child, 'replica' | 'specHash' | 'record' | 'own'>,
+  begun: Pick<Child, 'replica' | 'specHash' | 'record' | 'own' | 'epoch' | 'logIndex'>,
 ): Child {
-  const logPath = logPathOf(folders, begun.replica.engineId);
+  const logPath = logPathOf(folders, begun.replica.engineId, begun.logIndex);
   const child: Child = { ...begun, logPath, stopAsked: false, killTimer: null, exit: null };
   children.set(child.replica.id, child);
   return child;
+}
+
+/** The first that no child writes now. */
+function freeLogIndex({ children }: Nursery, engineId: string): number {
+  const used = new Set(
+    [...children.values()]
+      .filter(({ replica, exit }) => replica.engineId === engineId && exit === null)
+      .map(({ logIndex }) => logIndex),
+  );
+  let index = 0;
+  while (used.has(index)) index += 1;
+  return index;
 }
 
 /** In a session and process group of its own, so that a terminal's Ctrl-C reaches the gateway alone. */

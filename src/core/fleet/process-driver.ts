@@ -1,4 +1,5 @@
 import type { Log } from '#base/log.ts';
+import { FenceLostError } from './board.ts';
 import type { EngineDriver, EngineSpec, ObservedReplica } from './driver.ts';
 import { adoptChild, type Child, endChild, launchChild, type Nursery, stopChild } from './process-child.ts';
 import { type Environment, processSpecHash } from './process-command.ts';
@@ -11,6 +12,7 @@ import {
   removeStaleSockets,
 } from './process-files.ts';
 import { findMarkedProcesses, processIdentity, signalProcess } from './process-identity.ts';
+import { followLog } from './process-log.ts';
 
 export interface ProcessDriverOptions {
   readonly dataDir: string;
@@ -19,13 +21,15 @@ export interface ProcessDriverOptions {
   /** The gateway's environment; children see an allow-list of it. */
   readonly env: Environment;
   readonly log: Log;
-  /** Between SIGTERM and SIGKILL. vLLM can hang on the first. */
-  readonly stopGraceMs: number;
 }
 
 const watchIntervalMs = 250;
 const boundLogsEveryTicks = 20;
 const closePollMs = 20;
+/** Between SIGTERM and SIGKILL where nobody says how long: vLLM can hang on the first. */
+const graceMs = 10_000;
+/** The only machine that this driver knows. */
+const host = 'local';
 
 /**
  * Engines as child processes, each in a process group of its own. They outlive a gateway that is killed, and the next
@@ -42,29 +46,49 @@ export function createProcessDriver({ dataDir, ...options }: ProcessDriverOption
 
   return {
     specOf: (definition) => ({ engineId: definition.id, hash: processSpecHash(definition, options.env), definition }),
-    adopt(specs) {
+    open(specs) {
       const wanted = new Map(specs.map((spec) => [spec.engineId, spec]));
       for (const record of readRecords(nursery.folders)) takeOver(nursery, record, wanted);
       endLeftovers(nursery);
       watchTimer ??= setInterval(createWatch(nursery), watchIntervalMs);
       return Promise.resolve();
     },
-    async apply(spec, count) {
-      const running = runningOf(nursery, spec.engineId);
-      const kept = running.filter(({ specHash }) => specHash === spec.hash).slice(0, count);
-      for (const child of running) if (!kept.includes(child)) stopChild(nursery, child);
-      for (let missing = count - kept.length; missing > 0; missing -= 1) await launchChild(nursery, spec);
-    },
+    // What runs was started from the specs of its orders.
+    setSpecs: () => undefined,
     observe() {
-      const observed = [...nursery.children.values()].map(observedOf);
-      for (const { replica, exit } of observed) if (exit !== null) nursery.children.delete(replica.id);
-      return Promise.resolve(observed);
+      const replicas = [...nursery.children.values()].map(observedOf);
+      return Promise.resolve({
+        replicas,
+        hosts: [{ name: host, pools: [], reachable: true, gpus: [] }],
+        strangers: [],
+      });
+    },
+    async start(order) {
+      if (nursery.children.has(order.replicaId)) return;
+      if (!(await order.fence.holds())) throw new FenceLostError();
+      await launchChild(nursery, order);
+      nursery.onChange();
+    },
+    async stop(replicaId, order) {
+      const child = nursery.children.get(replicaId);
+      if (child === undefined || !(await order.fence.holds())) return;
+      stopChild(nursery, child, order.graceMs);
+      nursery.onChange();
+    },
+    forget(replicaId) {
+      if ((nursery.children.get(replicaId)?.exit ?? null) !== null) nursery.children.delete(replicaId);
+      return Promise.resolve();
+    },
+    probeGpus: () => Promise.resolve(null),
+    logs(replicaId, logOptions) {
+      const child = nursery.children.get(replicaId);
+      return followLog(child?.logPath ?? null, () => child?.exit !== null, logOptions);
     },
     onChange(listener) {
       nursery.onChange = listener;
     },
     async close() {
-      for (const child of nursery.children.values()) stopChild(nursery, child);
+      for (const child of nursery.children.values()) stopChild(nursery, child, graceMs);
       while ([...nursery.children.values()].some(({ exit }) => exit === null)) await pause(closePollMs);
       if (watchTimer !== null) clearInterval(watchTimer);
       watchTimer = null;
@@ -72,15 +96,19 @@ export function createProcessDriver({ dataDir, ...options }: ProcessDriverOption
   };
 }
 
-function observedOf({ replica, specHash, stopAsked, exit }: Child): ObservedReplica {
+function observedOf({ replica, specHash, stopAsked, exit, epoch }: Child): ObservedReplica {
   const state = exit !== null ? 'exited' : stopAsked ? 'stopping' : 'running';
-  return { replica, specHash, state, health: 'probe', exit };
+  return { replica, specHash, placement: { host, gpuIds: [] }, epoch, state, progress: null, health: 'probe', exit };
 }
 
 function runningOf({ children }: Nursery, engineId: string): Child[] {
   return [...children.values()].filter(
     ({ replica, stopAsked, exit }) => replica.engineId === engineId && !stopAsked && exit === null,
   );
+}
+
+function replicasMax({ definition }: EngineSpec): number {
+  return definition.driver.type === 'process' ? definition.driver.replicas.max : 0;
 }
 
 /** Keeps a child that still runs what its engine's file says; stops it otherwise. */
@@ -92,10 +120,10 @@ function takeOver(nursery: Nursery, record: ProcessRecord, wanted: ReadonlyMap<s
     return;
   }
   const spec = wanted.get(engineId);
-  const fits = spec?.hash === specHash && runningOf(nursery, engineId).length === 0;
+  const fits = spec?.hash === specHash && runningOf(nursery, engineId).length < replicasMax(spec);
   const child = adoptChild(nursery, record, spec?.definition);
   nursery.log.info({ engine: engineId, pid, adopted: fits }, 'an engine of an earlier gateway still runs');
-  if (!fits) stopChild(nursery, child);
+  if (!fits) stopChild(nursery, child, graceMs);
 }
 
 /** Ends processes that carry our mark and belong to no child, and removes sockets that nobody listens on. */

@@ -109,6 +109,7 @@ const recordSchema = z.object({
   identity: z.string().min(1),
   socketPath: z.string().nullable(),
   port: z.int(),
+  logIndex: z.int().min(0).default(0),
 });
 
 /** A child as it is written down, for a gateway that comes after this one. */
@@ -165,9 +166,13 @@ export function removeStaleSockets({ sockets }: ProcessFolders, kept: ReadonlySe
   }
 }
 
-/** `logs/<id>-<key>.log`; the key keeps ids apart that differ only in characters which a file name cannot have. */
-export function logPathOf({ logs }: ProcessFolders, engineId: string): string {
-  return join(logs, `${engineId.replaceAll(/[^A-Za-z0-9._-]/g, '_').slice(0, 80)}-${engineKey(engineId)}.log`);
+/**
+ * `logs/<id>-<key>.log`; the key keeps ids apart that differ only in characters which a file name cannot have.
+ * @param index 0 for the first replica that runs at once, 1 for the second; those have a file name of their own
+ */
+export function logPathOf({ logs }: ProcessFolders, engineId: string, index = 0): string {
+  const name = `${engineId.replaceAll(/[^A-Za-z0-9._-]/g, '_').slice(0, 80)}-${engineKey(engineId)}`;
+  return join(logs, index === 0 ? `${name}.log` : `${name}-${index + 1}.log`);
 }
 
 /**

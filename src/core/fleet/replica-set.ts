@@ -1,73 +1,88 @@
-import type { ObservedReplica, ReplicaExit } from './driver.ts';
+import type { PublishedReplica } from './board.ts';
+import type { ObservedReplica } from './driver.ts';
 import type { Lease, Replica } from './lease.ts';
 
-/** A replica as one engine keeps it: what was observed of it, whether it may be routed to, and who uses it. */
+/** A replica as one gateway keeps it: what was observed and published of it, what its own probes found, who uses it. */
 export interface ReplicaSlot {
   readonly replica: Replica;
   readonly leases: number;
-  observed: ObservedReplica;
-  healthy: boolean;
-  probing: boolean;
-  /** Monotonic milliseconds before which it is not probed again. */
-  probeAtMs: number;
+  /** It may be given requests. */
+  readonly routable: boolean;
+  readonly observed: ObservedReplica;
+  readonly published: PublishedReplica['state'] | null;
+  /** null before the first probe. */
+  readonly healthy: boolean | null;
 }
 
 export interface ReplicaSet {
-  /** Makes the set equal to what the driver found; returns how those ended that nobody had asked to. */
-  takeOver(observed: readonly ObservedReplica[]): readonly { replica: Replica; exit: ReplicaExit }[];
+  /** Makes the set equal to what the driver found; those that `keep` says stay although they were not found. */
+  takeObserved(observed: readonly ObservedReplica[], keep: (slot: ReplicaSlot) => boolean): void;
+  takePublished(replicas: readonly PublishedReplica[]): void;
+  /** @returns whether it made a difference */
+  setHealth(replicaId: string, healthy: boolean): boolean;
   get(replicaId: string): ReplicaSlot | undefined;
   all(): readonly ReplicaSlot[];
-  count(state: 'running' | 'stopping'): number;
-  hasHealthy(): boolean;
-  /** The healthy replica with the fewest leases; undefined when there is none outside `exclude`. */
+  routable(): readonly ReplicaSlot[];
+  /** The routable replica with the fewest leases; undefined when there is none outside `exclude`. */
   pick(exclude: ReadonlySet<string> | undefined): ReplicaSlot | undefined;
-  lease(slot: ReplicaSlot, cold: boolean): Lease;
+  /** null when the replica is not routable now. */
+  lease(replicaId: string, cold: boolean): Lease | null;
   /** Leases held on all replicas, those included that have ended since. */
   leases(): number;
+  /** By replica id, those with none left out. */
+  leasesByReplica(): Readonly<Record<string, number>>;
 }
 
 type OwnSlot = { -readonly [Field in keyof ReplicaSlot]: ReplicaSlot[Field] };
 
-/** @param onLeases called with the number of leases after each change */
-export function createReplicaSet(onLeases: (leases: number) => void): ReplicaSet {
+/** @param onLeases called with the slot after each change of its leases */
+export function createReplicaSet(onLeases: (slot: ReplicaSlot) => void): ReplicaSet {
   const slots = new Map<string, OwnSlot>();
+  /** Gone, and still in use. */
+  const ended = new Set<OwnSlot>();
+  let published = new Map<string, PublishedReplica['state']>();
+  let routable: readonly OwnSlot[] = [];
   let leases = 0;
 
-  function takeOver(observed: readonly ObservedReplica[]) {
-    const crashes: { replica: Replica; exit: ReplicaExit }[] = [];
+  function refresh(): void {
+    for (const slot of slots.values()) {
+      slot.published = published.get(slot.replica.id) ?? null;
+      const isWell = slot.observed.health === 'assumed' || slot.healthy === true;
+      slot.routable = slot.published === 'ready' && slot.observed.state === 'running' && isWell;
+    }
+    routable = [...slots.values()].filter((slot) => slot.routable);
+  }
+
+  function takeObserved(observed: readonly ObservedReplica[], keep: (slot: ReplicaSlot) => boolean): void {
     const present = new Set<string>();
     for (const found of observed) {
-      const { replica, state, exit } = found;
-      if (state === 'exited') {
-        if (exit !== null && !exit.asked) crashes.push({ replica, exit });
-        continue;
-      }
+      if (found.state === 'exited') continue;
+      const { replica } = found;
       present.add(replica.id);
       const slot = slots.get(replica.id) ?? newSlot(found);
       slot.observed = found;
-      if (state === 'stopping') slot.healthy = false;
+      slot.replica = replica;
       slots.set(replica.id, slot);
     }
-    for (const id of slots.keys()) if (!present.has(id)) slots.delete(id);
-    return crashes;
-  }
-
-  function pick(exclude: ReadonlySet<string> | undefined): ReplicaSlot | undefined {
-    let best: OwnSlot | undefined;
-    for (const slot of slots.values()) {
-      if (!slot.healthy || exclude?.has(slot.replica.id) === true) continue;
-      if (best === undefined || slot.leases < best.leases) best = slot;
+    for (const [id, slot] of slots) {
+      if (present.has(id) || keep(slot)) continue;
+      slots.delete(id);
+      slot.routable = false;
+      if (slot.leases > 0) ended.add(slot);
     }
-    return best;
+    refresh();
   }
 
   function change(slot: OwnSlot, by: 1 | -1): void {
     slot.leases += by;
     leases += by;
-    onLeases(leases);
+    if (slot.leases === 0) ended.delete(slot);
+    onLeases(slot);
   }
 
-  function lease(slot: OwnSlot, cold: boolean): Lease {
+  function lease(replicaId: string, cold: boolean): Lease | null {
+    const slot = slots.get(replicaId);
+    if (slot === undefined || !slot.routable) return null;
     let held = true;
     change(slot, 1);
     return {
@@ -82,18 +97,40 @@ export function createReplicaSet(onLeases: (leases: number) => void): ReplicaSet
   }
 
   return {
-    takeOver,
+    takeObserved,
+    takePublished(replicas) {
+      published = new Map(replicas.map(({ id, state }) => [id, state]));
+      refresh();
+    },
+    setHealth(replicaId, healthy) {
+      const slot = slots.get(replicaId);
+      if (slot === undefined || slot.healthy === healthy) return false;
+      slot.healthy = healthy;
+      refresh();
+      return true;
+    },
     get: (replicaId) => slots.get(replicaId),
     all: () => [...slots.values()],
-    count: (state) => [...slots.values()].filter(({ observed }) => observed.state === state).length,
-    hasHealthy: () => [...slots.values()].some(({ healthy }) => healthy),
-    pick,
+    routable: () => routable,
+    pick: (exclude) => fewest(routable, exclude),
     lease,
     leases: () => leases,
+    leasesByReplica() {
+      const used = [...slots.values(), ...ended].filter((slot) => slot.leases > 0);
+      return Object.fromEntries(used.map((slot) => [slot.replica.id, slot.leases]));
+    },
   };
 }
 
+function fewest(slots: readonly OwnSlot[], exclude: ReadonlySet<string> | undefined): OwnSlot | undefined {
+  let best: OwnSlot | undefined;
+  for (const slot of slots) {
+    if (exclude?.has(slot.replica.id) === true) continue;
+    if (best === undefined || slot.leases < best.leases) best = slot;
+  }
+  return best;
+}
+
 function newSlot(observed: ObservedReplica): OwnSlot {
-  const healthy = observed.health === 'assumed' && observed.state === 'running';
-  return { replica: observed.replica, leases: 0, observed, healthy, probing: false, probeAtMs: 0 };
+  return { replica: observed.replica, leases: 0, routable: false, observed, published: null, healthy: null };
 }

@@ -1,43 +1,80 @@
+import { FairOrder } from '#base/fair-order.ts';
 import type { AcquireResult } from './lease.ts';
+
+/** By what a request that waits is weighed against the others. */
+export interface Fairness {
+  readonly keyId: string;
+  /** Expected to be used, input and output together. */
+  readonly tokens: number;
+}
+
+export interface Waiter {
+  /** Monotonic milliseconds after which it is not to wait any longer. */
+  readonly deadlineMs: number;
+  /** Failed starts of the engine when it came. */
+  failedStarts: number;
+}
 
 /** Requests that wait for an engine, bounded, each free to leave. */
 export interface WaitQueue {
   size(): number;
   isFull(): boolean;
-  /** Settles with the answer that all get; rejects when the signal aborts first. */
-  join(signal: AbortSignal | undefined): Promise<AcquireResult>;
-  /** Calls `answer` once for each that waits, in the order they came, and empties the queue. */
-  answerAll(answer: () => AcquireResult): void;
+  /** Settles with the answer that it gets; rejects when the signal aborts first. */
+  join(waiter: Waiter, fairness: Fairness | undefined, signal: AbortSignal | undefined): Promise<AcquireResult>;
+  /**
+   * Calls `answer` once for each that waits, fair among their keys by tokens; those for which it returns null wait on.
+   */
+  answerAll(answer: (waiter: Waiter) => AcquireResult | null): void;
 }
 
-export function createWaitQueue(sizeMax: number): WaitQueue {
-  const waiters = new Set<(result: AcquireResult) => void>();
+interface Entry {
+  readonly waiter: Waiter;
+  readonly fairness: Fairness;
+  readonly settle: (result: AcquireResult) => void;
+}
 
-  function join(signal: AbortSignal | undefined): Promise<AcquireResult> {
+const nobody: Fairness = { keyId: '', tokens: 1 };
+
+export function createWaitQueue(sizeMax: number): WaitQueue {
+  const order = new FairOrder<Entry>();
+
+  function add(entry: Entry): void {
+    order.add(entry.fairness.keyId, entry.fairness.tokens, entry);
+  }
+
+  function join(waiter: Waiter, fairness: Fairness = nobody, signal: AbortSignal | undefined): Promise<AcquireResult> {
     return new Promise((resolve, reject) => {
-      const answer = (result: AcquireResult) => {
-        signal?.removeEventListener('abort', leave);
-        resolve(result);
+      const entry: Entry = {
+        waiter,
+        fairness,
+        settle(result) {
+          signal?.removeEventListener('abort', leave);
+          resolve(result);
+        },
       };
-      const leave = () => {
-        waiters.delete(answer);
+      const leave = (): void => {
+        order.remove(fairness.keyId, entry);
         reject(abortError(signal));
       };
       signal?.addEventListener('abort', leave, { once: true });
-      waiters.add(answer);
+      add(entry);
     });
   }
 
-  return {
-    size: () => waiters.size,
-    isFull: () => waiters.size >= sizeMax,
-    join,
-    answerAll(answer) {
-      const answered = [...waiters];
-      waiters.clear();
-      for (const resolve of answered) resolve(answer());
-    },
-  };
+  function answerAll(answer: (waiter: Waiter) => AcquireResult | null): void {
+    const kept: Entry[] = [];
+    for (let next = order.take(); next !== null; next = order.take()) {
+      const { keyId, tokens } = next.fairness;
+      const result = answer(next.waiter);
+      // Who was refused has cost nothing; whoever got a replica goes on beyond this queue.
+      order.correct(keyId, result?.ok === true ? 0 : -tokens);
+      if (result === null) kept.push(next);
+      else next.settle(result);
+    }
+    for (const entry of kept) add(entry);
+  }
+
+  return { size: () => order.size, isFull: () => order.size >= sizeMax, join, answerAll };
 }
 
 /** The signal's own reason where that is an error. */

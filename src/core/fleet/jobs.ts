@@ -1,0 +1,147 @@
+import type { Clock } from '#base/clock.ts';
+import type { Log } from '#base/log.ts';
+import { checkAwake, checkReplica, putToSleep, wakeUp } from './checks.ts';
+import type { EngineDriver, Fence, GpuUse, ObservedReplica } from './driver.ts';
+import { type FleetPolicy, settingsOf } from './fleet-policy.ts';
+import type { EngineState, LeaderState, ReplicaPhase } from './leader-state.ts';
+import { type DriverType, driverType, type JobReport, jobKey, type LeaderAction } from './plan-draft.ts';
+import { type FailureCause, failureCause } from './start-failure.ts';
+
+export interface JobsOptions {
+  readonly drivers: ReadonlyMap<DriverType, EngineDriver>;
+  readonly fence: Fence;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly policy: FleetPolicy;
+  readonly stopGraceMs: number;
+  readonly wake: () => void;
+}
+
+/** What a leader has begun and not yet taken note of. */
+export interface Jobs {
+  reports(): ReadonlyMap<string, JobReport>;
+  /** Does nothing for what is under way, or was done and not taken note of. */
+  begin(action: LeaderAction, state: LeaderState, observed: ReadonlyMap<string, ObservedReplica>): void;
+  /** Forgets what the state has taken note of. */
+  settle(state: LeaderState, nowMs: number): void;
+}
+
+interface Job {
+  readonly action: LeaderAction;
+  report: JobReport;
+  endedAtMs: number;
+}
+
+interface JobResult {
+  readonly cause: FailureCause | null;
+  readonly uses: readonly GpuUse[] | null;
+}
+
+/** A stop or a tidying that had no effect is tried again after this time. */
+const repeatAfterMs = 1000;
+const fine: JobResult = { cause: null, uses: null };
+
+export function createJobs(options: JobsOptions): Jobs {
+  const { clock, log, wake } = options;
+  const jobs = new Map<string, Job>();
+
+  function begin(action: LeaderAction, state: LeaderState, observed: ReadonlyMap<string, ObservedReplica>): void {
+    const key = keyOf(action);
+    if (jobs.has(key)) return;
+    const engine = state.engines.find(({ id }) => id === action.engineId);
+    if (engine === undefined) return;
+    const job: Job = { action, report: { state: 'pending' }, endedAtMs: Infinity };
+    jobs.set(key, job);
+    const found = action.type === 'probe_gpus' ? undefined : observed.get(action.replicaId);
+    void run(options, action, engine, found)
+      .catch((error: unknown) => failed(log, action, error))
+      .then((result) => {
+        job.report = { state: 'done', ...result };
+        job.endedAtMs = clock.monotonicMs();
+        wake();
+      });
+  }
+
+  return {
+    reports: () => new Map([...jobs].map(([key, { report }]) => [key, report])),
+    begin,
+    settle(state, nowMs) {
+      for (const [key, { action, report, endedAtMs }] of jobs) {
+        if (report.state === 'done' && isNoted(action, state, nowMs - endedAtMs)) jobs.delete(key);
+      }
+    },
+  };
+}
+
+function keyOf(action: LeaderAction): string {
+  return jobKey(action.type, action.type === 'probe_gpus' ? action.key : action.replicaId);
+}
+
+const phaseOf: Partial<Record<LeaderAction['type'], ReplicaPhase>> = {
+  check: 'checking',
+  wake: 'waking',
+  sleep: 'draining',
+};
+
+function isNoted(action: LeaderAction, state: LeaderState, ageMs: number): boolean {
+  const engine = state.engines.find(({ id }) => id === action.engineId);
+  if (action.type === 'probe_gpus') {
+    const claim = engine?.claim ?? null;
+    return claim === null || action.key !== `${action.engineId}:${claim.sinceMs}:${claim.tries}`;
+  }
+  if (action.type === 'stop' || action.type === 'forget') return ageMs >= repeatAfterMs;
+  const replica = engine?.replicas.find(({ id }) => id === action.replicaId);
+  if (action.type === 'start') return replica === undefined || replica.observed;
+  return replica?.phase !== phaseOf[action.type];
+}
+
+function failed(log: Log, action: LeaderAction, error: unknown): JobResult {
+  const { type, engineId } = action;
+  log.error({ engine: engineId, action: type, err: error }, 'a change of an engine could not be begun');
+  // A device that cannot be asked now is asked again; see judgeMemory.
+  return { ...fine, cause: failureCause('spawn_failed') };
+}
+
+async function run(
+  options: JobsOptions,
+  action: LeaderAction,
+  engine: EngineState,
+  found: ObservedReplica | undefined,
+): Promise<JobResult> {
+  const { fence, stopGraceMs } = options;
+  const driver = options.drivers.get(driverType(engine));
+  if (driver === undefined) throw new Error('There is no driver for this engine.');
+  switch (action.type) {
+    case 'start': {
+      const { replicaId, spec, placement } = action;
+      await driver.start({ replicaId, spec, placement, fence });
+      return fine;
+    }
+    case 'stop':
+      await driver.stop(action.replicaId, { fence, graceMs: stopGraceMs });
+      return fine;
+    case 'forget':
+      await driver.forget(action.replicaId, fence);
+      return fine;
+    case 'probe_gpus':
+      return { cause: null, uses: await driver.probeGpus(action.placement) };
+    default:
+      return { cause: await tryOut(options, action.type, engine, found), uses: null };
+  }
+}
+
+/** What is asked of the engine itself. */
+async function tryOut(
+  { policy }: JobsOptions,
+  type: 'check' | 'sleep' | 'wake',
+  { spec }: EngineState,
+  found: ObservedReplica | undefined,
+): Promise<FailureCause | null> {
+  if (found === undefined) return failureCause('vanished');
+  const { replica } = found;
+  const checked = { replica, definition: spec.definition, timeoutMs: policy.checkTimeoutMs };
+  if (type === 'check') return checkReplica(checked);
+  const level = settingsOf(spec.definition).sleepLevel === 2 ? 2 : 1;
+  if (type === 'sleep') return putToSleep(replica, level);
+  return (await wakeUp(replica, level)) ?? (await checkAwake(checked));
+}

@@ -1,0 +1,67 @@
+import type { Clock } from '#base/clock.ts';
+import type { Demand, FleetBoard, Leadership, OrderKind, Published } from './board.ts';
+import { FenceLostError } from './board.ts';
+import type { Fence } from './driver.ts';
+
+/**
+ * The board of a gateway that is alone with what it runs: child processes belong to one gateway, and need no others to
+ * agree. Nothing of it outlives the process.
+ */
+export function createLocalBoard(clock: Clock): FleetBoard {
+  const leadership = soleLeadership(BigInt(Math.max(1, Math.floor(clock.now()))));
+  const orders = new Map<string, OrderKind>();
+  const listeners: (() => void)[] = [];
+  let demand: Demand | null = null;
+  let published: Published | null = null;
+
+  return {
+    leadership,
+    async publish(fence, engines) {
+      if (!(await fence.holds())) throw new FenceLostError();
+      const version = (published?.version ?? 0n) + 1n;
+      published = { version, epoch: fence.epoch, engines };
+      return version;
+    },
+    read: () => Promise.resolve(published),
+    report(own) {
+      demand = { gatewayId: 'local', ...own };
+      return Promise.resolve();
+    },
+    demands: () => Promise.resolve(demand === null ? [] : [demand]),
+    order(engineId, kind) {
+      orders.set(engineId, kind);
+      for (const listener of listeners) listener();
+      return Promise.resolve();
+    },
+    takeOrders() {
+      const taken = [...orders].map(([engineId, kind]) => ({ engineId, kind }));
+      orders.clear();
+      return Promise.resolve(taken);
+    },
+    onChange(listener) {
+      listeners.push(listener);
+    },
+    start: () => leadership.start(),
+    close: () => leadership.close(),
+  };
+}
+
+/** There is nobody to take it away. */
+function soleLeadership(epoch: bigint): Leadership {
+  let leads = false;
+  const listeners: (() => void)[] = [];
+  const fence: Fence = { epoch, holds: () => Promise.resolve(leads) };
+  function set(value: boolean): Promise<void> {
+    leads = value;
+    for (const listener of listeners) listener();
+    return Promise.resolve();
+  }
+  return {
+    current: () => (leads ? fence : null),
+    onChange(listener) {
+      listeners.push(listener);
+    },
+    start: () => set(true),
+    close: () => set(false),
+  };
+}

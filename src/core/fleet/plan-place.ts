@@ -1,0 +1,235 @@
+import type { HostReport, Placement } from './driver.ts';
+import { judgeMemory, noteTouched } from './gpu-memory.ts';
+import { type Evictable, findEviction, findPlace, gpuKey, type Occupant, type PlaceNeed } from './gpu-slots.ts';
+import {
+  type Claim,
+  type EngineState,
+  isAlive,
+  isArriving,
+  isOutdated,
+  type ReplicaState,
+  specToStart,
+} from './leader-state.ts';
+import { type Draft, driverType, due, leasesOn, needOf, settings, tell } from './plan-draft.ts';
+import { failStart } from './plan-observe.ts';
+import { drain, stopNow } from './plan-replica.ts';
+import { failureCause } from './start-failure.ts';
+
+/** Starts what is missing, one replica of an engine at a time; who has waited longest chooses first. */
+export function placeStarts(draft: Draft, engines: readonly EngineState[]): void {
+  noteTouched(draft);
+  const wanting = engines
+    .filter((engine) => wantsStart(draft, engine))
+    .toSorted((a, b) => (a.waitingSinceMs ?? Infinity) - (b.waitingSinceMs ?? Infinity) || 0);
+  for (const engine of engines) {
+    if (wanting.includes(engine)) continue;
+    engine.claim = null;
+    engine.blocked = null;
+  }
+  for (const engine of wanting) {
+    engine.claim ??= claim(draft, engine);
+    if (engine.claim !== null) tryStart(draft, engine, engine.claim);
+  }
+}
+
+function wantsStart(draft: Draft, engine: EngineState): boolean {
+  if (driverType(engine) === 'external' || engine.target === 0) return false;
+  const alive = engine.replicas.filter(isAlive);
+  const current = alive.filter((replica) => !isOutdated(engine, replica));
+  if (current.length >= engine.target || current.some(isArriving)) return false;
+  const { max } = settings(engine);
+  // What still ends keeps its memory: where the devices are not known, the next one waits for it.
+  const isThere = engine.replicas.filter(({ phase }) => phase !== 'lost' && phase !== 'asleep').length;
+  const isRollout = engine.rollout?.state === 'checking';
+  if (isThere >= max + (isRollout ? 1 : 0)) return false;
+  const retryAtMs = engine.failure?.retryAtMs ?? 0;
+  if (draft.facts.nowMs >= retryAtMs) return true;
+  due(draft, retryAtMs);
+  return false;
+}
+
+function placeNeed(engine: EngineState): PlaceNeed | null {
+  const { driver } = specToStart(engine).definition;
+  if (driver.type !== 'docker') return null;
+  return { gpus: driver.gpus, hosts: driver.hosts, order: driver.placement };
+}
+
+/** @returns null when there is no room now, or never will be */
+function claim(draft: Draft, engine: EngineState): Claim | null {
+  const { nowMs } = draft.facts;
+  const need = placeNeed(engine);
+  const claimed = (placement: Placement): Claim => {
+    engine.blocked = null;
+    return { placement, sinceMs: nowMs, freeSinceMs: null, probeAtMs: nowMs, tries: 0 };
+  };
+  // Swarm places by itself; child processes know one machine and no devices.
+  if (need === null) return claimed({ host: driverType(engine) === 'swarm' ? 'swarm' : 'local', gpuIds: [] });
+  const hosts = hostsOf(draft, engine);
+  const occupants = occupantsOf(draft, engine);
+  const found = findPlace(need, hosts, occupants);
+  switch (found.type) {
+    case 'placed':
+      return claimed(found.placement);
+    case 'impossible':
+      refuse(draft, engine, need.gpus === null ? 'no_room' : 'no_accelerator');
+      return null;
+    case 'unreachable':
+      refuse(draft, engine, 'host_unreachable');
+      return null;
+    case 'full': {
+      const placement = makeRoom(draft, engine, need, occupants);
+      if (placement !== null) return claimed(placement);
+      if (engine.blocked?.kind !== 'no_room') tell(draft, engine, 'an engine waits for a GPU');
+      engine.blocked = failureCause('no_room');
+      return null;
+    }
+  }
+}
+
+function hostsOf(draft: Draft, engine: EngineState): readonly HostReport[] {
+  return draft.facts.hosts.get(driverType(engine)) ?? [];
+}
+
+function refuse(draft: Draft, engine: EngineState, kind: 'no_room' | 'no_accelerator' | 'host_unreachable'): void {
+  engine.crashes = Math.min(engine.crashes + 1, draft.policy.crashesMax - 1);
+  failStart(draft, engine, failureCause(kind), false);
+}
+
+/** Everything that keeps devices: replicas of any phase, known to the plan or only seen, and claims of others. */
+function occupantsOf(draft: Draft, engine: EngineState): Occupant[] {
+  const own = draft.engines.flatMap(({ id, replicas, claim: other }) => [
+    ...replicas.map(({ placement }) => ({ engineId: id, placement })),
+    ...(other === null || id === engine.id ? [] : [{ engineId: id, placement: other.placement }]),
+  ]);
+  const known = new Set(draft.engines.flatMap(({ replicas }) => replicas.map(({ id }) => id)));
+  const seen = [...draft.facts.observed.values()]
+    .filter(({ state, replica }) => state !== 'exited' && !known.has(replica.id))
+    .map(({ replica, placement }) => ({ engineId: replica.engineId, placement }));
+  return [...own, ...seen];
+}
+
+/**
+ * Takes idle ones out, the least recently used first; where all are busy, one that has been up for its minimum, once
+ * who waits here has waited as long. An engine that renews itself without room beside gives up one of its own.
+ */
+function makeRoom(
+  draft: Draft,
+  engine: EngineState,
+  need: PlaceNeed,
+  occupants: readonly Occupant[],
+): Placement | null {
+  if (engine.rollout?.state === 'checking' && engine.replicas.some(({ phase }) => phase === 'ready')) {
+    return replaceOwn(draft, engine, need, occupants);
+  }
+  const room = evictables(draft, engine);
+  const hosts = hostsOf(draft, engine);
+  const eviction = findEviction(need, hosts, occupants, room.idle) ?? findEviction(need, hosts, occupants, room.all);
+  if (eviction === null) return null;
+  for (const victimId of eviction.victims) {
+    const victim = ownerOf(draft, victimId);
+    if (victim === null) continue;
+    tell(draft, victim.engine, `a replica makes room for ${engine.id}`, { replicaId: victimId });
+    if (victim.replica.phase === 'asleep') stopNow(draft, victim.engine, victim.replica);
+    else drain(draft, victim.engine, victim.replica, 'room');
+    victim.engine.target = Math.max(0, victim.engine.target - 1);
+  }
+  return eviction.placement;
+}
+
+/** Nothing fits beside: as few of its own old ones as will do go first, those with the fewest requests. */
+function replaceOwn(
+  draft: Draft,
+  engine: EngineState,
+  need: PlaceNeed,
+  occupants: readonly Occupant[],
+): Placement | null {
+  const old = engine.replicas
+    .filter((replica) => replica.phase === 'ready' && isOutdated(engine, replica))
+    .map((replica) => evictable(replica, leasesOn(draft, engine, replica)));
+  const eviction = findEviction(need, hostsOf(draft, engine), occupants, old);
+  if (eviction === null) return null;
+  tell(draft, engine, 'there is no room for the new one beside the old ones: they are replaced one by one');
+  for (const replica of engine.replicas) {
+    if (eviction.victims.includes(replica.id)) drain(draft, engine, replica, 'rollout');
+  }
+  return eviction.placement;
+}
+
+function ownerOf(draft: Draft, replicaId: string): { engine: EngineState; replica: ReplicaState } | null {
+  for (const engine of draft.engines) {
+    const replica = engine.replicas.find(({ id }) => id === replicaId);
+    if (replica !== undefined) return { engine, replica };
+  }
+  return null;
+}
+
+/** Worth grows with use: what was idle longest goes first, what is asleep before it. */
+function evictables(draft: Draft, forEngine: EngineState) {
+  const { nowMs } = draft.facts;
+  const idle: Evictable[] = [];
+  const busy: Evictable[] = [];
+  for (const engine of draft.engines) {
+    const { pinned, min, upMinMs } = settings(engine);
+    if (engine.id === forEngine.id || pinned || driverType(engine) !== driverType(forEngine)) continue;
+    const need = needOf(draft, engine);
+    const isIdle = need.waiting + need.leases === 0;
+    const waitedMs = nowMs - (forEngine.waitingSinceMs ?? nowMs);
+    const spare = engine.replicas.filter(({ phase }) => phase === 'ready').length - min;
+    const ready = engine.replicas.filter(({ phase, sinceMs }) => isUp(draft, phase, sinceMs + upMinMs));
+    const victims = ready.slice(0, Math.max(0, spare)).map((replica) => evictable(replica, -need.idleMs));
+    const asleep = engine.replicas.filter(({ phase }) => phase === 'asleep');
+    idle.push(...asleep.map((replica) => evictable(replica, -Infinity)));
+    if (isIdle) idle.push(...victims);
+    else if (waitedMs >= upMinMs) busy.push(...victims.map((victim) => ({ ...victim, worth: need.leases })));
+    else if (victims.length > 0) due(draft, (forEngine.waitingSinceMs ?? nowMs) + upMinMs);
+  }
+  return { idle, all: [...idle, ...busy] };
+}
+
+function isUp(draft: Draft, phase: ReplicaState['phase'], sinceMs: number): boolean {
+  if (phase !== 'ready') return false;
+  if (draft.facts.nowMs >= sinceMs) return true;
+  due(draft, sinceMs);
+  return false;
+}
+
+function evictable({ id, placement }: ReplicaState, worth: number): Evictable {
+  return { replicaId: id, placement, worth };
+}
+
+/** Orders the start once nothing of ours is on the devices and their memory is free. */
+function tryStart(draft: Draft, engine: EngineState, own: Claim): void {
+  const { nowMs, newReplicaId } = draft.facts;
+  const { placement } = own;
+  const wanted = new Set(placement.gpuIds.map((id) => gpuKey(placement.host, id)));
+  const isTaken = occupantsOf(draft, engine).some(({ placement: { host, gpuIds } }) =>
+    gpuIds.some((id) => wanted.has(gpuKey(host, id))),
+  );
+  if (isTaken) {
+    engine.claim = { ...own, freeSinceMs: null };
+    return;
+  }
+  const current = { ...own, freeSinceMs: own.freeSinceMs ?? nowMs };
+  engine.claim = current;
+  if (placement.gpuIds.length > 0 && !judgeMemory(draft, engine, current)) return;
+  const spec = specToStart(engine);
+  const replicaId = newReplicaId(engine.id);
+  engine.claim = null;
+  engine.replicas.push({
+    id: replicaId,
+    specHash: spec.hash,
+    placement,
+    phase: 'creating',
+    sinceMs: nowMs,
+    orderedAtMs: nowMs,
+    observed: false,
+    deadlineMs: nowMs + draft.policy.createTimeoutMs,
+    readyAtMs: null,
+    drain: null,
+    stale: false,
+    progress: null,
+    unhealthySinceMs: null,
+  });
+  draft.actions.push({ type: 'start', engineId: engine.id, replicaId, spec, placement });
+  tell(draft, engine, 'a replica is started', { replicaId });
+}

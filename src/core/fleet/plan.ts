@@ -1,0 +1,95 @@
+import type { PublishedEngine } from './board.ts';
+import type { EngineSpec } from './driver.ts';
+import type { FleetPolicy } from './fleet-policy.ts';
+import { type EngineState, isAlive, isArriving, isRefused, type LeaderState, newEngine } from './leader-state.ts';
+import { type Draft, draftOf, driverType, type LeaderFacts, type Plan, tell } from './plan-draft.ts';
+import { foldObservation } from './plan-observe.ts';
+import { placeStarts } from './plan-place.ts';
+import { advanceReplicas } from './plan-replica.ts';
+import { reduceAndRenew } from './plan-rollout.ts';
+import { setTarget } from './plan-scale.ts';
+
+/**
+ * What the leader does next: from what it kept, what is known now and the policy, to what it keeps then and what is to
+ * be done. Called with the same facts again it orders nothing twice: whatever was ordered stands in the state.
+ */
+export function plan(state: LeaderState, facts: LeaderFacts, policy: FleetPolicy): Plan {
+  const draft = draftOf(state, facts, policy);
+  syncSpecs(draft);
+  applyOrders(draft);
+  const seen = draft.engines.filter((engine) => !facts.blind.has(driverType(engine)));
+  for (const engine of seen) {
+    foldObservation(draft, engine);
+    advanceReplicas(draft, engine);
+    setTarget(draft, engine);
+    reduceAndRenew(draft, engine);
+  }
+  placeStarts(draft, seen);
+  for (const engine of draft.engines) notePhase(engine, facts.nowMs);
+  // What is left of a removed one is still to be tidied away.
+  const isThere = new Set([...facts.observed.values()].map(({ replica }) => replica.engineId));
+  const engines = draft.engines.filter(
+    ({ id, removed, replicas }) => !removed || replicas.length > 0 || isThere.has(id),
+  );
+  const { actions, events, dueAtMs, gpus } = draft;
+  return { state: { engines, gpus }, actions, events, dueAtMs };
+}
+
+/** Takes over what the files say now. */
+function syncSpecs(draft: Draft): void {
+  const { facts } = draft;
+  const known = new Map(draft.engines.map((engine) => [engine.id, engine]));
+  for (const spec of facts.specs.values()) {
+    const engine = known.get(spec.engineId);
+    if (engine === undefined) draft.engines.push(newEngine(spec, facts.nowMs));
+    else takeSpec(engine, spec);
+  }
+  for (const engine of draft.engines) engine.removed = !facts.specs.has(engine.id);
+}
+
+function takeSpec(engine: EngineState, spec: EngineSpec): void {
+  if (engine.spec.hash !== spec.hash) {
+    forgive(engine);
+    engine.rollout = null;
+  }
+  engine.spec = spec;
+}
+
+/** Failures of before count no more: something was changed since. */
+function forgive(engine: EngineState): void {
+  engine.failure = null;
+  engine.blocked = null;
+  engine.crashes = 0;
+}
+
+function applyOrders(draft: Draft): void {
+  for (const { engineId, kind } of draft.facts.orders) {
+    const engine = draft.engines.find(({ id }) => id === engineId);
+    if (engine === undefined) continue;
+    tell(draft, engine, `an operator ordered: ${kind}`);
+    forgive(engine);
+    engine.held = kind === 'stop';
+    engine.recovering = false;
+    if (kind === 'stop') engine.startAsked = false;
+    if (kind === 'start' || kind === 'restart') engine.startAsked = true;
+    if (kind === 'start') continue;
+    if (isRefused(engine)) engine.rollout = null;
+    if (kind === 'restart') for (const replica of engine.replicas) replica.stale = isAlive(replica);
+  }
+}
+
+function notePhase(engine: EngineState, nowMs: number): void {
+  const phase = phaseOf(engine);
+  if (phase !== engine.phase) engine.sinceMs = nowMs;
+  engine.phase = phase;
+}
+
+function phaseOf(engine: EngineState): PublishedEngine['phase'] {
+  const { replicas } = engine;
+  if (engine.held) return 'held';
+  if (replicas.some(({ phase }) => phase === 'ready')) return 'ready';
+  if (replicas.some(isArriving) || engine.claim !== null || engine.recovering) return 'starting';
+  if (engine.failure !== null) return 'failed';
+  if (replicas.some(({ phase }) => phase === 'draining' || phase === 'stopping')) return 'draining';
+  return engine.blocked === null ? 'stopped' : 'starting';
+}

@@ -1,0 +1,264 @@
+import type { Clock } from '#base/clock.ts';
+import type { Log } from '#base/log.ts';
+import { type FleetBoard, FenceLostError, type OrderKind, type Published } from './board.ts';
+import type { EngineDriver, EngineSpec, HostReport, LogOptions, Stranger } from './driver.ts';
+import { Engine } from './engine.ts';
+import type { FleetPolicy } from './fleet-policy.ts';
+import { Leader } from './leader.ts';
+import { createLookLoop, type LookLoop } from './look-loop.ts';
+import type { DriverType } from './plan-draft.ts';
+import { createProber, type Prober } from './prober.ts';
+import { type Exits, newExits, observeAll, type Sight } from './sight.ts';
+
+export interface ScopeOptions {
+  readonly board: FleetBoard;
+  readonly drivers: ReadonlyMap<DriverType, EngineDriver>;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly policy: FleetPolicy;
+  readonly queueMax: number;
+  readonly stopGraceMs: number;
+  readonly newReplicaId: (engineId: string) => string;
+}
+
+const reportEveryMs = 1000;
+
+/**
+ * The engines of one board: this gateway routes to them by what is published and by what it finds itself, and decides
+ * about them while it leads. When the board cannot be asked it routes on by what it knew last, and decides nothing.
+ */
+export class Scope {
+  readonly engines = new Map<string, Engine>();
+  readonly #options: ScopeOptions;
+  readonly #leader: Leader;
+  readonly #prober: Prober;
+  readonly #loop: LookLoop;
+  readonly #exits: Exits = newExits();
+  #specs: ReadonlyMap<string, EngineSpec> = new Map();
+  /** No file has them any more; kept until nothing of them runs or is in use. */
+  readonly #retired = new Map<string, EngineSpec>();
+  #sight: Sight;
+  #published: Published | null = null;
+  #reportedAtMs = -Infinity;
+  #reportedWaiting = 0;
+  #reportedVersion = -1n;
+  #closing = false;
+  #boardAway = false;
+
+  constructor(options: ScopeOptions) {
+    this.#options = options;
+    const { clock, board } = options;
+    const wake = (): void => this.#loop.wake();
+    this.#loop = createLookLoop({ clock, look: () => this.#look() });
+    this.#leader = new Leader({ ...options, wake });
+    this.#prober = createProber({
+      clock,
+      slots: () => [...this.engines.values()].flatMap((engine) => engine.replicas.all()),
+      leads: () => board.leadership.current() !== null,
+      onHealth: ({ replica }, healthy) => this.#onHealth(replica.engineId, replica.id, healthy),
+    });
+    this.#sight = { observed: new Map(), blind: new Set(), hosts: new Map(), strangers: [] };
+  }
+
+  /** Adopts what runs, and looks until nothing more is to be done at once. */
+  async start(specs: readonly EngineSpec[]): Promise<void> {
+    const { board, drivers } = this.#options;
+    this.#takeSpecs(specs);
+    for (const [type, driver] of drivers) {
+      await driver.open(specs.filter(({ definition }) => definition.driver.type === type));
+      driver.onChange(() => this.#loop.wake());
+    }
+    board.onChange(() => this.#loop.wake());
+    board.leadership.onChange(() => this.#loop.wake());
+    await board.start();
+    await this.#loop.start();
+  }
+
+  /** The files were read again. */
+  setSpecs(specs: readonly EngineSpec[]): void {
+    this.#takeSpecs(specs);
+    this.#tellDrivers();
+    this.#loop.wake();
+  }
+
+  async order(engineId: string, kind: OrderKind): Promise<void> {
+    await this.#options.board.order(engineId, kind);
+    this.#loop.wake();
+  }
+
+  suspect(replicaId: string): boolean {
+    for (const engine of this.engines.values()) {
+      const slot = engine.replicas.get(replicaId);
+      if (slot === undefined) continue;
+      this.#prober.suspect(slot);
+      return true;
+    }
+    return false;
+  }
+
+  strangers(): readonly Stranger[] {
+    return this.#sight.strangers;
+  }
+
+  hosts(): readonly HostReport[] {
+    return [...this.#sight.hosts.values()].flat();
+  }
+
+  /** Of the replica named, or of the newest; of the last one that ended unasked when nothing of it runs. */
+  async *logs(engineId: string, replicaId: string | null, options: LogOptions): AsyncGenerator<string> {
+    const slots = this.engines.get(engineId)?.replicas.all() ?? [];
+    const slot = replicaId === null ? slots.at(-1) : slots.find(({ replica }) => replica.id === replicaId);
+    const type = this.engines.get(engineId)?.spec.definition.driver.type;
+    const driver = type === undefined ? undefined : this.#options.drivers.get(type);
+    if (slot !== undefined && driver !== undefined) {
+      yield* driver.logs(slot.replica.id, options);
+      return;
+    }
+    yield* this.#exits.tail(engineId, replicaId, options.tailLines);
+  }
+
+  /** Refuses all that wait and will come; replicas that cannot outlive this gateway are drained. */
+  beginClosing(): void {
+    this.#closing = true;
+    for (const engine of this.engines.values()) engine.beginClosing();
+    this.#loop.wake();
+  }
+
+  async close(): Promise<void> {
+    const { board, drivers } = this.#options;
+    await this.#loop.close(() => this.#isSettled());
+    this.#prober.close();
+    await board.close();
+    await Promise.all([...drivers.values()].map((driver) => driver.close()));
+  }
+
+  #isSettled(): boolean {
+    const state = this.#leader.state();
+    // What outlives this gateway runs on; and who does not lead stops nothing.
+    return (state?.engines ?? []).every(
+      ({ replicas, spec }) => replicas.length === 0 || spec.definition.driver.type !== 'process',
+    );
+  }
+
+  #takeSpecs(specs: readonly EngineSpec[]): void {
+    const { queueMax, clock } = this.#options;
+    const wake = (): void => this.#loop.wake();
+    const next = new Map(specs.map((spec) => [spec.engineId, spec]));
+    for (const [engineId, engine] of this.engines) {
+      if (next.has(engineId)) continue;
+      this.#retired.set(engineId, engine.spec);
+      engine.retire();
+    }
+    for (const spec of specs) {
+      const engine = this.engines.get(spec.engineId);
+      this.#retired.delete(spec.engineId);
+      if (engine === undefined) this.engines.set(spec.engineId, new Engine({ spec, queueMax, clock, wake }));
+      else engine.takeSpec(spec);
+    }
+    this.#specs = next;
+  }
+
+  #tellDrivers(): void {
+    const all = [...this.#specs.values(), ...this.#retired.values()];
+    for (const [type, driver] of this.#options.drivers) {
+      driver.setSpecs(all.filter(({ definition }) => definition.driver.type === type));
+    }
+  }
+
+  #forgetRetired(): void {
+    const ended = [...this.#retired.keys()].filter((engineId) => {
+      const replicas = this.engines.get(engineId)?.replicas;
+      return replicas === undefined || (replicas.all().length === 0 && replicas.leases() === 0);
+    });
+    if (ended.length === 0) return;
+    for (const engineId of ended) {
+      this.#retired.delete(engineId);
+      this.engines.delete(engineId);
+    }
+    this.#tellDrivers();
+  }
+
+  /** @returns when to look again, monotonic milliseconds; now when something was changed that may lead to more */
+  async #look(): Promise<number> {
+    const { drivers, log, board, clock } = this.#options;
+    const jobs = this.#leader.jobs();
+    const sight = await observeAll(drivers, this.#sight, log);
+    this.#sight = sight;
+    this.#exits.note(sight, log);
+    this.#takeObserved(sight);
+    let dueAtMs = Infinity;
+    try {
+      const fence = board.leadership.current();
+      if (fence === null) {
+        this.#leader.abdicate();
+        this.#takePublished(await board.read());
+      }
+      await this.#report(fence !== null);
+      if (fence !== null) {
+        const health = this.#health();
+        const found = { ...sight, jobs, health, specs: this.#specs, closing: this.#closing };
+        const result = await this.#leader.look(fence, found);
+        this.#takePublished(result.published);
+        dueAtMs = result.again ? clock.monotonicMs() : result.dueAtMs;
+      }
+      this.#boardAway = false;
+    } catch (error) {
+      this.#onBoardError(error);
+    }
+    for (const engine of this.engines.values()) engine.serve();
+    this.#prober.kick();
+    if (this.#retired.size > 0) this.#forgetRetired();
+    return dueAtMs;
+  }
+
+  #onBoardError(error: unknown): void {
+    if (error instanceof FenceLostError) this.#leader.abdicate();
+    if (!this.#boardAway) {
+      this.#options.log.warn({ err: error }, 'engines are neither started nor stopped now; what runs is routed to');
+    }
+    this.#boardAway = true;
+  }
+
+  #takeObserved({ observed, hosts }: Sight): void {
+    const away = new Set([...hosts.values()].flat().flatMap(({ name, reachable }) => (reachable ? [] : [name])));
+    const byEngine = Map.groupBy(observed.values(), ({ replica }) => replica.engineId);
+    for (const [engineId, engine] of this.engines) {
+      engine.takeObserved(byEngine.get(engineId) ?? [], (slot) => away.has(slot.observed.placement.host));
+    }
+  }
+
+  #takePublished(published: Published | null): void {
+    if (published === null || published.version === this.#published?.version) return;
+    this.#published = published;
+    const byId = new Map(published.engines.map((engine) => [engine.engineId, engine]));
+    for (const [engineId, engine] of this.engines) engine.takePublished(byId.get(engineId) ?? null);
+    this.#prober.kick();
+  }
+
+  #health(): ReadonlyMap<string, boolean> {
+    const slots = [...this.engines.values()].flatMap((engine) => engine.replicas.all());
+    return new Map(slots.flatMap(({ replica, healthy }) => (healthy === null ? [] : [[replica.id, healthy]])));
+  }
+
+  #onHealth(engineId: string, replicaId: string, healthy: boolean): void {
+    const engine = this.engines.get(engineId);
+    if (engine?.replicas.setHealth(replicaId, healthy) !== true) return;
+    engine.serve();
+    this.#loop.wake();
+  }
+
+  /** At once when the first request waits or something was published; else every second, and for whoever leads. */
+  async #report(leads: boolean): Promise<void> {
+    const { clock, board } = this.#options;
+    const nowMs = clock.monotonicMs();
+    const engines = Object.fromEntries([...this.engines].map(([id, engine]) => [id, engine.demand()]));
+    const waiting = Object.values(engines).reduce((sum, one) => sum + one.waiting, 0);
+    const seenVersion = this.#published?.version ?? 0n;
+    const isUrgent = (waiting > 0 && this.#reportedWaiting === 0) || seenVersion !== this.#reportedVersion;
+    if (!leads && !isUrgent && nowMs - this.#reportedAtMs < reportEveryMs) return;
+    await board.report({ seenVersion, engines });
+    this.#reportedAtMs = nowMs;
+    this.#reportedWaiting = waiting;
+    this.#reportedVersion = seenVersion;
+  }
+}
