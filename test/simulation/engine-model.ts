@@ -110,9 +110,12 @@ export class EngineModel {
       this.#used.set(block, (this.#used.get(block) ?? 0) + 1);
     }
     this.#outputBlocks += outputBlocks;
+    let over = this.#used.size + this.#outputBlocks + this.#free.size - this.#limits.kvBlocks;
+    if (over <= 0) return;
     for (const oldest of this.#free) {
-      if (this.#used.size + this.#outputBlocks + this.#free.size <= this.#limits.kvBlocks) break;
       this.#free.delete(oldest);
+      over -= 1;
+      if (over <= 0) return;
     }
   }
 }
