@@ -1,4 +1,5 @@
 import { accessSync, constants, existsSync, globSync } from 'node:fs';
+import { whyNoDocker } from './docker.ts';
 import { findRedisServer } from './redis.ts';
 
 /**
@@ -9,13 +10,14 @@ type Environment = Readonly<Record<string, string | undefined>>;
 type Probe = (environment: Environment) => string | null;
 
 const probes: Readonly<Record<string, Probe>> = {
+  docker: whyNoDocker,
   vllm: probeVllm,
   redis: ({ PATH }) =>
     findRedisServer(PATH) === null ? 'there is no redis-server and no valkey-server on PATH' : null,
 };
 
 /** Names that may be required although this version has no tests for them. */
-const namesWithoutTests = ['docker', 'browser'];
+const namesWithoutTests = ['browser'];
 
 export interface SuitePlan {
   /** Suites that will run. */

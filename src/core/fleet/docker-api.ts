@@ -112,7 +112,9 @@ export function createDockerApi(connection: DockerConnection): DockerApi {
     ...streamCalls(docker),
     ...networkCalls(call),
     hasImage: async (reference) =>
-      (await orNull(call('inspect image', callTimeoutMs, (api, o) => api.getImage(reference).inspect(o)))) !== null,
+      (await orNull(
+        call('inspect image', callTimeoutMs, (api, o) => api.getImage(encodeURI(reference)).inspect(o)),
+      )) !== null,
   };
 }
 

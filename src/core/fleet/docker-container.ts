@@ -30,12 +30,6 @@ const logBytesMax = '10m';
 const logFilesMax = '3';
 /** Of Docker's default set; what is left lets root read caches that belong to other users. */
 const droppedCapabilities = ['AUDIT_WRITE', 'MKNOD', 'NET_BIND_SERVICE', 'NET_RAW', 'SETFCAP', 'SETPCAP', 'SYS_CHROOT'];
-/** NVIDIA's advice for containers that pin memory and share it between processes. */
-const ulimits = [
-  { Name: 'memlock', Soft: -1, Hard: -1 },
-  { Name: 'stack', Soft: 67_108_864, Hard: 67_108_864 },
-];
-
 /** The container of an order, or the variable of the engine's file that refers to something that is not set. */
 export function planContainer(
   options: PlanOptions,
@@ -80,7 +74,6 @@ export function planContainer(
       IpcMode: 'private',
       SecurityOpt: ['no-new-privileges'],
       CapDrop: droppedCapabilities,
-      Ulimits: ulimits,
       LogConfig: { Type: 'json-file', Config: { 'max-size': logBytesMax, 'max-file': logFilesMax } },
       Mounts: mountsOf(settings.volumes),
       ...shmOf(containerShmBytes(definition)),

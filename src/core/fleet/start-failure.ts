@@ -12,13 +12,16 @@ export type FailureKind =
   | 'bad_arguments'
   | 'canary_failed'
   | 'crashed'
+  | 'disk_full'
   | 'ended'
   | 'gpu_in_use'
   | 'held'
   | 'host_unreachable'
   | 'image_not_found'
+  | 'image_not_loaded'
   | 'memory'
   | 'missing_setting'
+  | 'mount_not_found'
   | 'no_accelerator'
   | 'no_room'
   | 'not_executable'
@@ -36,13 +39,16 @@ const publicTexts: Record<FailureKind, string> = {
   bad_arguments: 'The engine of this model refused its settings.',
   canary_failed: 'The engine of this model does not answer as it should.',
   crashed: 'The engine of this model ended unexpectedly.',
+  disk_full: 'There is no space left where this model should run.',
   ended: 'The engine of this model ended by itself.',
   gpu_in_use: 'The memory of the GPU that this model needs is in use by something else.',
   held: 'This model was stopped by its operator.',
   host_unreachable: 'The machine that runs this model cannot be reached.',
   image_not_found: 'The image of the engine of this model was not found.',
+  image_not_loaded: 'The image of the engine of this model could not be loaded.',
   memory: 'There is not enough memory to run this model.',
   missing_setting: 'The engine of this model lacks a setting that it needs.',
+  mount_not_found: 'A folder that the engine of this model needs is not there.',
   no_accelerator: 'There is no GPU of the kind that this model needs.',
   no_room: 'All GPUs that this model could run on are in use.',
   not_executable: 'The program that runs this model may not be started.',
@@ -74,7 +80,10 @@ const startErrors: Readonly<Record<string, FailureKind>> = {
   EADDRINUSE: 'port_in_use',
   [missingVariableCode]: 'missing_setting',
   HOST_UNREACHABLE: 'host_unreachable',
+  ENOSPC: 'disk_full',
   IMAGE_NOT_FOUND: 'image_not_found',
+  IMAGE_PULL_FAILED: 'image_not_loaded',
+  MOUNT: 'mount_not_found',
   NO_SUCH_DEVICE: 'no_accelerator',
 };
 
@@ -116,6 +125,9 @@ export function explainExit(exit: ReplicaExit): FailureCause {
   if (exit.signal === 'SIGKILL' || exit.exitCode === 137) return failureCause('memory');
   // argparse, and so vLLM, ends with 2 on a command line that it does not understand.
   if (exit.exitCode === 2) return failureCause('bad_arguments');
+  // What a shell, and the init of a container, end with when there is no such program, or it may not run.
+  if (exit.exitCode === 127) return failureCause('program_not_found');
+  if (exit.exitCode === 126) return failureCause('not_executable');
   if (exit.exitCode === 0) return failureCause('ended');
   return failureCause('crashed');
 }

@@ -1,0 +1,303 @@
+import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
+import { createHash, randomInt } from 'node:crypto';
+import {
+  chmodSync,
+  closeSync,
+  copyFileSync,
+  createReadStream,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  openSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
+import { request } from 'node:http';
+import { networkInterfaces, tmpdir } from 'node:os';
+import { delimiter, dirname, join } from 'node:path';
+import { setTimeout as pause } from 'node:timers/promises';
+
+/** A Docker engine of the caller's own: its data, sockets and networks clash with nobody's. */
+export interface TestDocker {
+  readonly socketPath: string;
+  /** Everything of it; files may be put there. */
+  readonly dir: string;
+  /** A call of the Engine API; what it answers, parsed where it is JSON. */
+  call(method: string, path: string, body?: object): Promise<unknown>;
+  /** Ends the engine as a power failure would; containers stay. */
+  kill(): Promise<void>;
+  /** Starts it again on the same data. */
+  start(options?: readonly string[]): Promise<void>;
+  /** Freezes it, or thaws it. */
+  freeze(frozen: boolean): void;
+  stop(): Promise<void>;
+}
+
+const dirPrefix = 'headgate-dockerd-';
+const startTimeoutMs = 30_000;
+
+/** Why no Docker engine can be started here, or null. */
+export function whyNoDocker({ PATH = '' }: Readonly<Record<string, string | undefined>>): string | null {
+  if (process.platform !== 'linux') return 'only Linux runs a Docker engine without a virtual machine';
+  const folders = [...PATH.split(delimiter), '/usr/sbin', '/sbin'];
+  const missing = ['dockerd', 'containerd', 'tar'].find((name) => !folders.some((dir) => existsSync(join(dir, name))));
+  if (missing !== undefined) return `there is no ${missing} on PATH`;
+  return process.geteuid?.() === 0 ? null : 'a Docker engine needs root';
+}
+
+/**
+ * @param options of dockerd, beside those that keep engines apart: without rules of iptables and without a bridge of
+ *   its own any number of them run at once; networks take their addresses from a range of this engine alone
+ */
+export async function startDocker(options: readonly string[] = []): Promise<TestDocker> {
+  removeLeftOver();
+  const dir = mkdtempSync(join(tmpdir(), dirPrefix));
+  writeFileSync(join(dir, 'owner'), `${process.pid} ${processStart(process.pid)}`);
+  const socketPath = join(dir, 'docker.sock');
+  const pool = freeRange();
+  let child: ChildProcess | null = null;
+  const call: TestDocker['call'] = async (method, path, body) => callDocker(socketPath, { method, path, body });
+  const start = async (more: readonly string[] = []): Promise<void> => {
+    rmSync(join(dir, 'pid'), { force: true });
+    child = launch(dir, [`--default-address-pool=base=${pool},size=28`, ...options, ...more]);
+    await untilAnswers(child, call, join(dir, 'log'));
+  };
+  const end = async (signal: NodeJS.Signals): Promise<void> => {
+    if (child === null || child.exitCode !== null || child.signalCode !== null) return;
+    const ended = new Promise((resolve) => child?.once('exit', resolve));
+    child.kill(signal);
+    await ended;
+  };
+  await start();
+  return {
+    socketPath,
+    dir,
+    call,
+    start,
+    kill: () => end('SIGKILL'),
+    freeze: (frozen) => void child?.kill(frozen ? 'SIGSTOP' : 'SIGCONT'),
+    async stop() {
+      child?.kill('SIGCONT');
+      await removeContainers(call);
+      await end('SIGTERM');
+      removeDir(dir);
+    },
+  };
+}
+
+function launch(dir: string, options: readonly string[]): ChildProcess {
+  const log = openSync(join(dir, 'log'), 'a');
+  const places = { host: `unix://${dir}/docker.sock`, 'data-root': `${dir}/data`, 'exec-root': `${dir}/exec` };
+  const args = Object.entries({ ...places, pidfile: `${dir}/pid` }).map(([name, value]) => `--${name}=${value}`);
+  const apart = ['--bridge=none', '--iptables=false', '--ip-masq=false', '--ip-forward=false'];
+  try {
+    return spawn('dockerd', [...args, ...apart, ...options], { stdio: ['ignore', log, log], detached: true });
+  } finally {
+    closeSync(log);
+  }
+}
+
+async function untilAnswers(child: ChildProcess, call: TestDocker['call'], logPath: string): Promise<void> {
+  const deadline = Date.now() + startTimeoutMs;
+  for (;;) {
+    try {
+      await call('GET', '/_ping');
+      return;
+    } catch (error) {
+      if (child.exitCode === null && Date.now() < deadline) await pause(20);
+      else throw new Error(`dockerd did not start:\n${readFileSync(logPath, 'utf8').slice(-4000)}`, { cause: error });
+    }
+  }
+}
+
+async function removeContainers(call: TestDocker['call']): Promise<void> {
+  try {
+    const all = (await call('GET', '/containers/json?all=1')) as readonly { Id: string }[];
+    await Promise.all(all.map(({ Id: id }) => call('DELETE', `/containers/${id}?force=1&v=1`).catch(() => undefined)));
+    const networks = (await call('GET', '/networks?filters={"type":["custom"]}')) as readonly { Id: string }[];
+    await Promise.all(networks.map(({ Id: id }) => call('DELETE', `/networks/${id}`).catch(() => undefined)));
+  } catch {
+    // It does not run any more.
+  }
+}
+
+/** Runs that were killed leave their engine; the owner's pid tells them from runs that go on. */
+function removeLeftOver(): void {
+  for (const name of readdirSync(tmpdir()).filter((found) => found.startsWith(dirPrefix))) {
+    const dir = join(tmpdir(), name);
+    const [pid = '', start = ''] = readText(join(dir, 'owner')).split(' ');
+    if (pid === '' || processStart(Number(pid)) === start) continue;
+    for (const entry of readdirSync('/proc').filter((number) => /^\d+$/.test(number))) {
+      const command = readText(`/proc/${entry}/cmdline`);
+      if (command.includes(`${dir}/`) && /dockerd|containerd|docker-proxy/.test(command)) signal(Number(entry));
+    }
+    removeDir(dir);
+  }
+}
+
+function signal(pid: number): void {
+  try {
+    process.kill(pid, 'SIGKILL');
+  } catch {
+    // Gone by itself.
+  }
+}
+
+/** Its mounts first: an engine that was killed leaves those of its containers. */
+function removeDir(dir: string): void {
+  const mounts = readText('/proc/self/mounts').split('\n');
+  const paths = mounts.map((line) => line.split(' ')[1] ?? '').filter((path) => path.startsWith(`${dir}/`));
+  for (const path of paths.toReversed()) {
+    try {
+      execFileSync('umount', ['-l', path], { stdio: 'ignore' });
+    } catch {
+      // Unmounted with the one it lies in.
+    }
+  }
+  try {
+    rmSync(dir, { recursive: true, force: true, maxRetries: 5 });
+  } catch {
+    // Something is slow to let go; the next run tries again.
+  }
+}
+
+/** Field 22 of /proc/<pid>/stat, by which a number that was given out again is told from the process before. */
+function processStart(pid: number): string {
+  const stat = readText(`/proc/${pid}/stat`);
+  return stat.slice(stat.lastIndexOf(')') + 2).split(' ')[19] ?? '';
+}
+
+function readText(path: string): string {
+  try {
+    return readFileSync(path, 'utf8');
+  } catch {
+    return '';
+  }
+}
+
+/** 256 networks of 14 addresses, where no interface of this machine is. */
+function freeRange(): string {
+  const taken = Object.values(networkInterfaces()).flatMap((addresses) => addresses ?? []);
+  for (;;) {
+    const base = `10.${randomInt(100, 250)}.${randomInt(0, 16) * 16}`;
+    const prefix = base.slice(0, base.lastIndexOf('.') + 1);
+    if (!taken.some(({ address }) => address.startsWith(prefix))) return `${base}.0/20`;
+  }
+}
+
+interface DockerCall {
+  readonly method: string;
+  readonly path: string;
+  readonly body?: object | undefined;
+  /** A tar file, in place of a body. */
+  readonly tarPath?: string;
+}
+
+function callDocker(socketPath: string, { method, path, body, tarPath }: DockerCall): Promise<unknown> {
+  const text = body === undefined ? '' : JSON.stringify(body);
+  const type = tarPath === undefined ? 'application/json' : 'application/x-tar';
+  return new Promise((resolve, reject) => {
+    const sent = request({ socketPath, method, path, agent: false, headers: { 'content-type': type } }, (answer) => {
+      let received = '';
+      answer.setEncoding('utf8');
+      answer.on('data', (chunk: string) => (received += chunk));
+      answer.on('end', () => {
+        if ((answer.statusCode ?? 500) >= 400) reject(new Error(`${method} ${path}: ${received}`));
+        else resolve(parse(received));
+      });
+      answer.on('error', reject);
+    });
+    sent.on('error', reject);
+    if (tarPath === undefined) sent.end(text);
+    else createReadStream(tarPath).pipe(sent);
+  });
+}
+
+function parse(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return text;
+  }
+}
+
+const repository = new URL('../..', import.meta.url).pathname;
+
+/** What `nvidia-smi` says where the variable of nvidia's runtime names GPUs; 4 GiB of 80 are in use. */
+const fakeNvidiaSmi = `#!/usr/bin/node
+const wanted = process.env.NVIDIA_VISIBLE_DEVICES ?? '';
+const ids = wanted === 'all' ? ['GPU-aaaa', 'GPU-bbbb'] : wanted.split(',').filter((id) => id.startsWith('GPU-'));
+if (ids.length === 0) { console.log('No devices were found'); process.exit(6); }
+const query = process.argv.slice(2).find((argument) => argument.startsWith('--query-'));
+const rows = { 'uuid,memory.total,name': '81920, Fake H100', 'uuid,memory.used,memory.total': '4096, 81920', 'gpu_uuid,pid,process_name': '4711, python3' };
+for (const id of ids) console.log(id + ', ' + rows[query.split('=')[1]]);
+`;
+
+/**
+ * Puts an image into an engine that behaves like vLLM's: its entrypoint is the stand-in's `serve`. Made from this
+ * Node and the libraries it needs, by tar, once for each state of the stand-in; nothing is pulled.
+ */
+export async function loadStandinImage(
+  docker: TestDocker,
+  name = 'headgate-test/vllm-standin:v0.29.0',
+): Promise<string> {
+  const [repo = '', tag = ''] = name.split(':');
+  const query = new URLSearchParams({ fromSrc: '-', repo, tag });
+  const changes = ['ENTRYPOINT ["/usr/bin/node","/app/standin/main.ts","serve"]', 'ENV PATH=/usr/bin', 'WORKDIR /app'];
+  for (const change of changes) query.append('changes', change);
+  const path = `/images/create?${query.toString()}`;
+  const answer = await callDocker(docker.socketPath, { method: 'POST', path, tarPath: standinTar() });
+  if (!JSON.stringify(answer).includes('sha256:')) throw new Error(`The image was not made: ${JSON.stringify(answer)}`);
+  return name;
+}
+
+/** A tar file of the image's whole file system; kept for later runs. */
+function standinTar(): string {
+  const sources = readdirSync(join(repository, 'engines/standin')).filter((file) => file.endsWith('.ts'));
+  const texts = sources.map((file) => readFileSync(join(repository, 'engines/standin', file), 'utf8'));
+  const parts = [process.version, process.execPath, fakeNvidiaSmi, ...sources, ...texts];
+  const key = createHash('sha256').update(JSON.stringify(parts)).digest('hex').slice(0, 16);
+  const tarPath = join(tmpdir(), `headgate-standin-image-${key}.tar`);
+  if (existsSync(tarPath)) return tarPath;
+  const root = mkdtempSync(join(tmpdir(), 'headgate-standin-image-'));
+  try {
+    place(root, '/usr/bin/node', process.execPath);
+    for (const library of librariesOf(process.execPath)) place(root, library, library);
+    for (const file of sources) place(root, `/app/standin/${file}`, join(repository, 'engines/standin', file));
+    writeFileSync(join(root, 'app/package.json'), '{"type":"module"}\n');
+    writeFileSync(join(root, 'usr/bin/nvidia-smi'), fakeNvidiaSmi, { mode: 0o755 });
+    chmodSync(join(root, 'usr/bin/node'), 0o755);
+    mkdirSync(join(root, 'tmp'));
+    chmodSync(join(root, 'tmp'), 0o1777);
+    execFileSync('tar', ['--create', '--file', `${root}.part`, '--directory', root, '.']);
+    renameSync(`${root}.part`, tarPath);
+  } finally {
+    rmSync(root, { recursive: true, force: true });
+  }
+  return tarPath;
+}
+
+/** Paths as the program asks for them, the dynamic loader among them. */
+function librariesOf(program: string): string[] {
+  const listed = execFileSync('ldd', [program], { encoding: 'utf8' });
+  return [...listed.matchAll(/(\/\S+) \(0x/g)].map(([, path = '']) => path);
+}
+
+function place(root: string, path: string, source: string): void {
+  const target = join(root, path);
+  mkdirSync(dirname(target), { recursive: true });
+  copyFileSync(resolveLink(source), target);
+}
+
+function resolveLink(path: string): string {
+  try {
+    const target = readlinkSync(path);
+    return target.startsWith('/') ? target : join(dirname(path), target);
+  } catch {
+    return path;
+  }
+}
