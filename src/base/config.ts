@@ -15,6 +15,8 @@ export interface Config {
   /** Null: the gateway runs its own PostgreSQL under `dataDir`. */
   readonly databaseUrl: string | null;
   readonly redisUrl: string | null;
+  /** Address of the Docker engine of the host `local`, in the words of Docker's own client. */
+  readonly dockerHost: string;
   /** How long slots and holds outlive a gateway that does not renew them. */
   readonly leaseMs: number;
   readonly logLevel: string;
@@ -102,6 +104,7 @@ const variables = z.object({
   HEADGATE_METRICS_PORT: optionalWhole(0, 65_535),
   DATABASE_URL: databaseUrl.optional(),
   REDIS_URL: urlOf(['redis:', 'rediss:'], 'redis://host:6379').optional(),
+  DOCKER_HOST: text.min(1).default('unix:///var/run/docker.sock'),
   HEADGATE_LEASE_SECONDS: whole(1, 3600, 30),
   LOG_LEVEL: z.enum(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent']).default('info'),
   HEADGATE_DATA_DIR: text.optional(),
@@ -142,6 +145,23 @@ const variables = z.object({
   HEADGATE_DATABASE_POOL: whole(2, 1000, 10),
 });
 
+/** What the command `headgate` reads; the gateway leaves it alone. */
+const clientVariables = z.object({
+  HEADGATE_URL: urlOf(['http:', 'https:'], 'http://127.0.0.1:8080').default('http://127.0.0.1:8080'),
+  HEADGATE_API_KEY: z
+    .string()
+    .regex(/^[\x21-\x7e]+$/, 'must be printable ASCII characters without blanks')
+    .optional(),
+  HEADGATE_ENGINES_DIR: text.optional(),
+});
+
+export interface ClientConfig {
+  /** Of the gateway; without /v1. */
+  readonly url: string;
+  readonly apiKey: string | null;
+  readonly enginesDir: string | null;
+}
+
 function parseVariables<Shape extends z.ZodRawShape>(
   schema: z.ZodObject<Shape>,
   environment: Readonly<Record<string, string | undefined>>,
@@ -149,7 +169,8 @@ function parseVariables<Shape extends z.ZodRawShape>(
   const given = Object.fromEntries(
     Object.entries(environment).filter(([, value]) => value !== undefined && value !== ''),
   );
-  const unknown = Object.keys(given).find((name) => name.startsWith('HEADGATE_') && !(name in schema.shape));
+  const known = { ...schema.shape, ...clientVariables.shape };
+  const unknown = Object.keys(given).find((name) => name.startsWith('HEADGATE_') && !(name in known));
   if (unknown !== undefined) throw new ConfigError(`${unknown}: there is no setting of this name.`);
   const parsed = schema.safeParse(given);
   if (parsed.success) return parsed.data;
@@ -172,6 +193,7 @@ export function parseConfig(environment: Readonly<Record<string, string | undefi
     metricsPort: read.HEADGATE_METRICS_PORT ?? null,
     databaseUrl: read.DATABASE_URL ?? null,
     redisUrl: read.REDIS_URL ?? null,
+    dockerHost: read.DOCKER_HOST,
     leaseMs: secondsMs(read.HEADGATE_LEASE_SECONDS),
     logLevel: read.LOG_LEVEL,
     dataDir: read.HEADGATE_DATA_DIR ?? null,
@@ -253,6 +275,25 @@ export function parseDockerGateConfig(environment: Readonly<Record<string, strin
 /** The configuration of this process as the door to the Docker socket. */
 export function readDockerGateConfig(): DockerGateConfig {
   return parseDockerGateConfig(process.env);
+}
+
+/**
+ * @param environment as above; variables of the gateway are not looked at
+ * @throws ConfigError for the first variable that is wrong
+ */
+export function parseClientConfig(environment: Readonly<Record<string, string | undefined>>): ClientConfig {
+  const own = Object.entries(environment).filter(([name]) => name in clientVariables.shape);
+  const read = parseVariables(clientVariables, Object.fromEntries(own));
+  return {
+    url: read.HEADGATE_URL,
+    apiKey: read.HEADGATE_API_KEY ?? null,
+    enginesDir: read.HEADGATE_ENGINES_DIR ?? null,
+  };
+}
+
+/** What the command `headgate` was started with. */
+export function readClientConfig(): ClientConfig {
+  return parseClientConfig(process.env);
 }
 
 /** The configuration of this process. */

@@ -30,6 +30,7 @@ export {
 export { allowableFields, taskTypes } from './engine-definition.ts';
 export { engineJsonSchema } from './engine-file-schema.ts';
 export {
+  checkEngineText,
   type EngineFileProblem,
   type EngineFilesOptions,
   type EngineFilesResult,
@@ -38,6 +39,7 @@ export {
   loadEngineFiles,
 } from './engine-files.ts';
 export type { Model, PriceVersion } from './model.ts';
+export { looksSecret, namesSecret } from './secrets.ts';
 
 export interface Catalog {
   /** Writes models and prices to the database; a new price version only where prices differ from the newest. */

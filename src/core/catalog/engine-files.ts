@@ -51,8 +51,8 @@ export function formatEngineFileProblem({ file, line, field, message }: EngineFi
 }
 
 /**
- * Reads every `*.yaml` directly in a folder but hosts.yaml, in the order of their names. Collects the problems of all files before it
- * gives up, so that an operator mends them in one round.
+ * Reads every `*.yaml` directly in a folder but hosts.yaml, in the order of their names. Collects the problems of all
+ * files before it gives up, so that an operator mends them in one round.
  */
 export function loadEngineFiles(folder: string, options: EngineFilesOptions = {}): EngineFilesResult {
   const folderName = basename(resolve(folder));
@@ -62,27 +62,51 @@ export function loadEngineFiles(folder: string, options: EngineFilesOptions = {}
   } catch (error) {
     return { ok: false, problems: [wholeFile(folder, `this folder cannot be read (${errorCode(error)})`)] };
   }
+  const found: FoundFile[] = [];
   const problems: EngineFileProblem[] = [];
-  const read: ReadFile[] = [];
   for (const name of names) {
     const file = `${folderName}/${name}`;
     if (/\.yml$/i.test(name)) problems.push(wholeFile(file, 'not read: engine files end in .yaml'));
     if (!name.endsWith('.yaml') || name.startsWith('.') || otherFiles.has(name)) continue;
-    const result = readEngineFile(join(folder, name), file, options);
+    found.push({ path: join(folder, name), file });
+  }
+  if (found.length > enginesMax) problems.push(wholeFile(folderName, `more than ${enginesMax} files`));
+  return readAll(found, options, problems);
+}
+
+/** Reads the named files as if they were the only ones of a folder. */
+export function loadEngineFileList(paths: readonly string[], options: EngineFilesOptions = {}): EngineFilesResult {
+  return readAll(
+    paths.map((path) => ({ path, file: path })),
+    options,
+    [],
+  );
+}
+
+interface FoundFile {
+  readonly path: string;
+  /** What messages call it. */
+  readonly file: string;
+}
+
+function readAll(
+  files: readonly FoundFile[],
+  options: EngineFilesOptions,
+  earlier: readonly EngineFileProblem[],
+): EngineFilesResult {
+  const problems = [...earlier];
+  const read: ReadFile[] = [];
+  for (const { path, file } of files) {
+    const result = readEngineFile(path, file, options);
     problems.push(...result.problems);
     if (result.read !== null) read.push(result.read);
   }
-  if (read.length > enginesMax) problems.push(wholeFile(folderName, `more than ${enginesMax} files`));
   problems.push(...nameCollisions(read));
   if (problems.length > 0) return { ok: false, problems };
   return { ok: true, engines: read.map(({ definition }) => definition) };
 }
 
-function readEngineFile(
-  path: string,
-  file: string,
-  options: EngineFilesOptions,
-): { read: ReadFile | null; problems: EngineFileProblem[] } {
+function readEngineFile(path: string, file: string, options: EngineFilesOptions): ReadResult {
   let text: string;
   try {
     const stat = statSync(path);
@@ -92,6 +116,20 @@ function readEngineFile(
   } catch (error) {
     return refused(wholeFile(file, `cannot be read (${errorCode(error)})`));
   }
+  return readEngineText(text, file, options);
+}
+
+/** What is wrong with a text that is to be the file of this name. */
+export function checkEngineText(text: string, file: string): readonly EngineFileProblem[] {
+  return readEngineText(text, file, {}).problems;
+}
+
+interface ReadResult {
+  readonly read: ReadFile | null;
+  readonly problems: readonly EngineFileProblem[];
+}
+
+function readEngineText(text: string, file: string, options: EngineFilesOptions): ReadResult {
   const yaml = readYaml(text, decimalPaths);
   if (!yaml.ok) {
     return refused(...yaml.problems.map(({ line, message }) => ({ file, line, field: null, message })));
@@ -114,7 +152,7 @@ function readEngineFile(
   return { read: { definition: toDefinition(file, parsed.data), source: yaml.source }, problems: [] };
 }
 
-function refused(...problems: EngineFileProblem[]): { read: null; problems: EngineFileProblem[] } {
+function refused(...problems: EngineFileProblem[]): ReadResult {
   return { read: null, problems };
 }
 

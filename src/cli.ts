@@ -1,0 +1,22 @@
+import { ConfigError, readClientConfig } from '#base/config.ts';
+import { runCli } from '#edge/cli/cli.ts';
+
+/** The command `headgate`: what it prints and how it ends are its answer; everything else is in edge/cli. */
+async function main(): Promise<void> {
+  // Whoever reads may stop to: `headgate engines logs -f chat | head`.
+  process.stdout.on('error', () => process.exit(0));
+  try {
+    process.exitCode = await runCli({
+      args: process.argv.slice(2),
+      config: readClientConfig(),
+      out: (text) => void process.stdout.write(text),
+      err: (text) => void process.stderr.write(text),
+    });
+  } catch (error) {
+    if (!(error instanceof ConfigError)) throw error;
+    process.stderr.write(`headgate: ${error.message}\n`);
+    process.exitCode = 2;
+  }
+}
+
+await main();

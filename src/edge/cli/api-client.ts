@@ -1,0 +1,105 @@
+import { type IncomingMessage, request as httpRequest } from 'node:http';
+import { request as httpsRequest } from 'node:https';
+import { text } from 'node:stream/consumers';
+import type { ClientConfig } from '#base/config.ts';
+import { FailedError, UsageError } from './command.ts';
+
+/** The gateway's HTTP API as the commands use it. */
+export interface ApiClient {
+  /**
+   * @param path begins with /v1
+   * @throws FailedError with what the gateway said, or why it could not be reached
+   */
+  call(method: 'GET' | 'POST', path: string): Promise<unknown>;
+  /** The `data:` of each server-sent event, until the gateway ends the stream. */
+  events(path: string): AsyncIterable<string>;
+}
+
+const answerTimeoutMs = 60_000;
+
+/** Node's own HTTP rather than `fetch`, which ends a stream of which nothing comes for five minutes. */
+export function createApiClient(config: ClientConfig): ApiClient {
+  return {
+    async call(method, path) {
+      const response = await send(config, method, path);
+      const body = await text(response);
+      try {
+        return JSON.parse(body) as unknown;
+      } catch {
+        throw new FailedError(`${config.url} did not answer as Headgate does; HEADGATE_URL names the gateway`);
+      }
+    },
+    async *events(path) {
+      const response = await send(config, 'GET', path);
+      for await (const event of splitEvents(response)) yield event;
+    },
+  };
+}
+
+async function send(config: ClientConfig, method: string, path: string): Promise<IncomingMessage> {
+  if (config.apiKey === null) {
+    throw new UsageError('HEADGATE_API_KEY is not set: it holds a management key of a platform admin');
+  }
+  const url = `${config.url.replace(/\/+$/, '')}${path}`;
+  const response = await connect(url, method, config.apiKey).catch((error: unknown) => {
+    const code = error instanceof Error && 'code' in error ? String(error.code) : String(error);
+    throw new FailedError(`${config.url} cannot be reached (${code}): is the gateway running? HEADGATE_URL names it`);
+  });
+  const status = response.statusCode ?? 0;
+  if (status >= 200 && status < 300) return response;
+  throw new FailedError(refusalText(status, await text(response)));
+}
+
+function connect(url: string, method: string, apiKey: string): Promise<IncomingMessage> {
+  return new Promise((resolve, reject) => {
+    const headers = { authorization: `Bearer ${apiKey}`, accept: 'application/json, text/event-stream' };
+    const request = url.startsWith('https:') ? httpsRequest : httpRequest;
+    const outgoing = request(url, { method, headers }, (response) => {
+      // What follows the head of a stream may take any time.
+      outgoing.setTimeout(0);
+      resolve(response);
+    });
+    outgoing.setTimeout(answerTimeoutMs, () => outgoing.destroy(Object.assign(new Error(), { code: 'ETIMEDOUT' })));
+    outgoing.on('error', reject);
+    outgoing.end();
+  });
+}
+
+const hints: Readonly<Record<number, string>> = {
+  401: 'HEADGATE_API_KEY must hold a key that is valid',
+  403: 'HEADGATE_API_KEY must hold a management key of a platform admin',
+  404: '"headgate engines ls" lists the engines',
+};
+
+/** The gateway's own sentence, and how to mend it where that is for whoever typed the command. */
+function refusalText(status: number, body: string): string {
+  const message = messageOf(body) ?? `the gateway answered with status ${status}`;
+  const hint = hints[status];
+  return hint === undefined ? message : `${message.replace(/\.$/, '')}; ${hint}`;
+}
+
+function messageOf(body: string): string | null {
+  try {
+    const parsed = JSON.parse(body) as { error?: { message?: unknown } } | null;
+    return typeof parsed?.error?.message === 'string' ? parsed.error.message : null;
+  } catch {
+    return null;
+  }
+}
+
+/** Server-sent events, of which only the data counts: https://html.spec.whatwg.org/multipage/server-sent-events.html */
+async function* splitEvents(response: IncomingMessage): AsyncGenerator<string> {
+  response.setEncoding('utf8');
+  let rest = '';
+  let data: string[] = [];
+  for await (const chunk of response as AsyncIterable<string>) {
+    const lines = (rest + chunk).split(/\r?\n/);
+    rest = lines.pop() ?? '';
+    for (const line of lines) {
+      if (line.startsWith('data:')) data.push(line.slice(5).replace(/^ /, ''));
+      if (line !== '' || data.length === 0) continue;
+      yield data.join('\n');
+      data = [];
+    }
+  }
+}

@@ -1,0 +1,73 @@
+/** The command line `docker run`: https://docs.docker.com/reference/cli/docker/container/run/ */
+
+export interface DockerRun {
+  readonly image: string;
+  readonly args: readonly string[];
+  /** By long name without dashes; an option that is given twice has two values. A switch has the value `true`. */
+  readonly options: ReadonlyMap<string, readonly string[]>;
+}
+
+const shortNames: Readonly<Record<string, string>> = {
+  e: 'env',
+  v: 'volume',
+  p: 'publish',
+  m: 'memory',
+  u: 'user',
+  w: 'workdir',
+  l: 'label',
+  h: 'hostname',
+  a: 'attach',
+  c: 'cpu-shares',
+  d: 'detach',
+  i: 'interactive',
+  t: 'tty',
+  P: 'publish-all',
+  q: 'quiet',
+};
+
+const switches = new Set(
+  'detach interactive tty publish-all quiet rm init privileged read-only no-healthcheck oom-kill-disable'.split(' '),
+);
+
+/** @param words what follows `docker run`; null where they name no image */
+export function parseDockerRun(words: readonly string[]): DockerRun | null {
+  const options = new Map<string, string[]>();
+  const add = (name: string, value: string): void => void options.set(name, [...(options.get(name) ?? []), value]);
+  let index = 0;
+  while (index < words.length) {
+    const word = words[index] ?? '';
+    if (!word.startsWith('-')) {
+      return { image: word, args: words.slice(index + 1), options };
+    }
+    const { names, value } = readOption(word);
+    for (const name of names.slice(0, -1)) add(name, 'true');
+    const last = names[names.length - 1] ?? '';
+    if (value !== null || switches.has(last)) {
+      add(last, value ?? 'true');
+      index += 1;
+    } else {
+      add(last, words[index + 1] ?? '');
+      index += 2;
+    }
+  }
+  return null;
+}
+
+/** `--env=A`, `-e`, `-it`, `-p8000:8000` */
+function readOption(word: string): { names: string[]; value: string | null } {
+  if (word.startsWith('--')) {
+    const equals = word.indexOf('=');
+    return equals === -1
+      ? { names: [word.slice(2)], value: null }
+      : { names: [word.slice(2, equals)], value: word.slice(equals + 1) };
+  }
+  const names: string[] = [];
+  for (let index = 1; index < word.length; index += 1) {
+    const name = shortNames[word.charAt(index)] ?? word.charAt(index);
+    names.push(name);
+    if (switches.has(name)) continue;
+    const rest = word.slice(index + 1).replace(/^=/, '');
+    return { names, value: rest === '' ? null : rest };
+  }
+  return { names, value: null };
+}

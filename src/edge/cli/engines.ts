@@ -1,0 +1,188 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { stringify } from 'yaml';
+import { z } from 'zod';
+import { type Command, type CommandContext, exitCodes, FailedError, textFlag, UsageError } from './command.ts';
+import { cleanLine, renderTable } from './table.ts';
+
+/** Commands over /v1/admin/engines. What the gateway may add to its answers later is left alone. */
+
+const replica = z.looseObject({ id: z.string(), state: z.string(), host: z.string().nullish() });
+
+const engine = z.looseObject({
+  id: z.string(),
+  state: z.string(),
+  replicas: z.array(replica).default([]),
+  waiting: z.number().nullish(),
+  last_failure: z.looseObject({ message: z.string() }).nullish(),
+  rollout: z.looseObject({ state: z.string(), message: z.string().nullish() }).nullish(),
+});
+type Engine = z.output<typeof engine>;
+
+const engineList = z.object({ data: z.array(engine) });
+const reloaded = z.object({
+  added: z.array(z.string()),
+  changed: z.array(z.string()),
+  removed: z.array(z.string()),
+});
+const logLine = z.object({ replica: z.string(), line: z.string() });
+const logList = z.object({ data: z.array(logLine) });
+
+const enginesPath = '/v1/admin/engines';
+
+const enginePath = (id: string | undefined): string => `${enginesPath}/${encodeURIComponent(id ?? '')}`;
+
+/** @throws FailedError where the gateway is of another version than this command */
+function parseAnswer<Schema extends z.ZodType>(schema: Schema, answer: unknown): z.output<Schema> {
+  const parsed = schema.safeParse(answer);
+  if (parsed.success) return parsed.data;
+  throw new FailedError('the gateway answers in a form that this command does not know: their versions differ');
+}
+
+const jsonText = (value: unknown): string => `${JSON.stringify(value, null, 2)}\n`;
+
+function remark({ last_failure: failure, rollout, replicas }: Engine): string {
+  if (rollout?.state === 'refused') return `new version refused: ${rollout.message ?? ''}`;
+  const progress = replicas.map((one) => one['progress']).find((text) => typeof text === 'string');
+  return failure?.message ?? progress ?? '';
+}
+
+function row(one: Engine): string[] {
+  const ready = one.replicas.filter(({ state }) => state === 'ready').length;
+  const hosts = [...new Set(one.replicas.flatMap(({ host }) => host ?? []))];
+  const count = one.replicas.length === 0 ? '-' : `${ready}/${one.replicas.length}`;
+  return [one.id, one.state, count, hosts.join(',') || '-', String(one.waiting ?? 0), remark(one)];
+}
+
+async function list({ api, json, out }: CommandContext): Promise<number> {
+  const answer = await api.call('GET', enginesPath);
+  const { data } = parseAnswer(engineList, answer);
+  out(json ? jsonText(answer) : renderTable(['ENGINE', 'STATE', 'READY', 'HOST', 'WAITING', ''], data.map(row)));
+  return exitCodes.ok;
+}
+
+async function show({ api, json, out, words }: CommandContext): Promise<number> {
+  const answer = await api.call('GET', enginePath(words[0]));
+  parseAnswer(engine, answer);
+  out(json ? jsonText(answer) : `${stringify(answer).trimEnd().split('\n').map(cleanLine).join('\n')}\n`);
+  return exitCodes.ok;
+}
+
+function orderCommand(kind: 'start' | 'stop' | 'restart' | 'reset', summary: string): Command {
+  return {
+    name: `engines ${kind}`,
+    usage: 'ID',
+    summary,
+    words: { min: 1, max: 1 },
+    options: {},
+    async run({ api, json, out, words }) {
+      const answer = await api.call('POST', `${enginePath(words[0])}/${kind}`);
+      const { id, state } = parseAnswer(engine, answer);
+      out(json ? jsonText(answer) : `${id}: ${state}\n`);
+      return exitCodes.ok;
+    },
+  };
+}
+
+async function reload({ api, json, out }: CommandContext): Promise<number> {
+  const answer = await api.call('POST', `${enginesPath}/reload`);
+  const changes = parseAnswer(reloaded, answer);
+  const lines = (['added', 'changed', 'removed'] as const).flatMap((kind) =>
+    changes[kind].map((id) => `${kind} ${id}\n`),
+  );
+  out(json ? jsonText(answer) : lines.length === 0 ? 'nothing has changed\n' : lines.join(''));
+  return exitCodes.ok;
+}
+
+function logsPath(context: CommandContext, follow: boolean, tail: number): string {
+  const query = new URLSearchParams({ tail: String(tail) });
+  if (follow) query.set('follow', '1');
+  const one = textFlag(context, 'replica');
+  if (one !== null) query.set('replica', one);
+  return `${enginePath(context.words[0])}/logs?${query.toString()}`;
+}
+
+/** A replica's name stands before its lines once a second one has spoken. */
+function createLogPrinter({ json, out }: CommandContext): (line: z.output<typeof logLine>) => void {
+  const seen = new Set<string>();
+  return (line) => {
+    seen.add(line.replica);
+    if (json) out(`${JSON.stringify({ replica: line.replica, line: line.line })}\n`);
+    else out(`${seen.size > 1 ? `${cleanLine(line.replica)} | ` : ''}${cleanLine(line.line)}\n`);
+  };
+}
+
+function parseEvent(data: string): z.output<typeof logLine> {
+  try {
+    return parseAnswer(logLine, JSON.parse(data));
+  } catch (error) {
+    if (error instanceof FailedError) throw error;
+    throw new FailedError('the gateway sent a line of the log that is not JSON');
+  }
+}
+
+const reconnectMs = 1000;
+
+async function logs(context: CommandContext): Promise<number> {
+  const tailText = textFlag(context, 'tail') ?? '200';
+  if (!/^\d{1,6}$/.test(tailText)) throw new UsageError('--tail must be a number of lines');
+  const print = createLogPrinter(context);
+  if (context.flags['follow'] !== true) {
+    const answer = await context.api.call('GET', logsPath(context, false, Number(tailText)));
+    for (const line of parseAnswer(logList, answer).data) print(line);
+    return exitCodes.ok;
+  }
+  let tail = Number(tailText);
+  // The gateway ends the stream when it stops, or when the replica is gone: the next one's lines follow.
+  for (;;) {
+    let received = 0;
+    for await (const data of context.api.events(logsPath(context, true, tail))) {
+      received += 1;
+      print(parseEvent(data));
+    }
+    if (received === 0) await sleep(reconnectMs);
+    tail = 0;
+  }
+}
+
+export const engineCommands: readonly Command[] = [
+  {
+    name: 'engines ls',
+    usage: '',
+    summary: 'List the engines: state, replicas, where they run, requests that wait, last failure.',
+    words: { min: 0, max: 0 },
+    options: {},
+    run: list,
+  },
+  {
+    name: 'engines show',
+    usage: 'ID',
+    summary: 'Show all that is known of an engine.',
+    words: { min: 1, max: 1 },
+    options: {},
+    run: show,
+  },
+  orderCommand('start', 'Start an engine, also one that was stopped by hand.'),
+  orderCommand('stop', 'Stop an engine; it stays stopped until start, restart or reset.'),
+  orderCommand('restart', 'Start new replicas in place of the running ones.'),
+  orderCommand('reset', 'Forget the failed starts of an engine, so that requests start it again.'),
+  {
+    name: 'engines logs',
+    usage: 'ID [-f] [--tail LINES] [--replica REPLICA]',
+    summary: "Print the last lines of an engine's output; -f goes on with what comes.",
+    words: { min: 1, max: 1 },
+    options: {
+      follow: { type: 'boolean', short: 'f' },
+      tail: { type: 'string' },
+      replica: { type: 'string' },
+    },
+    run: logs,
+  },
+  {
+    name: 'engines reload',
+    usage: '',
+    summary: 'Make the gateway read its engine files again; a file with an error changes nothing.',
+    words: { min: 0, max: 0 },
+    options: {},
+    run: reload,
+  },
+];

@@ -1,0 +1,123 @@
+import { Document, isMap, isSeq } from 'yaml';
+
+/** What an import makes of one model of another program's configuration, before it is an engine file. */
+
+export interface EngineDraft {
+  /** What the other program calls it; notes are about this. */
+  readonly source: string;
+  /** Fields of the engine file in the order in which they are written. */
+  readonly fields: Readonly<Record<string, unknown>>;
+}
+
+/** Something that could not be carried over, or that somebody has to look at. */
+export interface ImportNote {
+  /** null: about the configuration as a whole. */
+  readonly model: string | null;
+  readonly text: string;
+}
+
+export interface ImportResult {
+  readonly drafts: readonly EngineDraft[];
+  readonly notes: readonly ImportNote[];
+}
+
+/** Collects notes; the same words about the same model are kept once. */
+export interface Notes {
+  readonly list: readonly ImportNote[];
+  add(model: string | null, text: string): void;
+}
+
+export function createNotes(): Notes {
+  const list: ImportNote[] = [];
+  return {
+    list,
+    add(model, text) {
+      if (!list.some((note) => note.model === model && note.text === text)) list.push({ model, text });
+    },
+  };
+}
+
+/** Ids, names and repositories are one name space over all engines: what is taken cannot be given twice. */
+export interface Names {
+  /** The id for a model: its own name where that can be one. */
+  takeId(wanted: string): string;
+  /** The first of these that is free for the engine of this id. */
+  takeName(id: string, wanted: readonly string[]): string;
+}
+
+export function createNames(): Names {
+  const owners = new Map<string, string>();
+  const isFree = (name: string, id: string): boolean => (owners.get(name.toLowerCase()) ?? id) === id;
+  const take = (name: string, id: string): string => {
+    owners.set(name.toLowerCase(), id);
+    return name;
+  };
+  return {
+    takeId(wanted) {
+      const base = toId(wanted);
+      let id = base;
+      for (let count = 2; owners.has(id.toLowerCase()); count += 1) id = `${base}-${count}`;
+      return take(id, id);
+    },
+    takeName(id, wanted) {
+      const name = wanted.find((candidate) => isName(candidate) && isFree(candidate, id)) ?? id;
+      return take(name, id);
+    },
+  };
+}
+
+const isName = (text: string): boolean => text.length > 0 && text.length <= 128 && /^[^\p{Cc}\p{Cs}]+$/u.test(text);
+
+function toId(text: string): string {
+  const id = text.replace(/[^A-Za-z0-9._:/-]+/g, '-').replace(/^[^A-Za-z0-9_]+/, '');
+  return id.slice(0, 100) || 'model';
+}
+
+/** `org/Model:q4` → `org-model-q4.yaml` */
+export function fileNameOf(id: string): string {
+  return `${id.toLowerCase().replace(/[^a-z0-9._-]+/g, '-')}.yaml`;
+}
+
+/** `my-model` → `MY_MODEL_API_KEY` */
+export function keyVariable(name: string): string {
+  const stem = name
+    .toUpperCase()
+    .replace(/[^A-Z0-9]+/g, '_')
+    .replace(/^_+|_+$/g, '');
+  return `${/^\d/.test(stem) ? 'MODEL_' : ''}${stem}_API_KEY`;
+}
+
+/** The text of an engine file. */
+export function renderDraft({ fields }: EngineDraft, comments: readonly string[], schemaPath: string | null): string {
+  const document = new Document(fields);
+  const { contents } = document;
+  for (const pair of isMap(contents) ? contents.items : []) {
+    // Lists of objects read better one below the other, lists of words in one line where they are short.
+    if (isSeq(pair.value) && pair.value.items.length === 0) pair.value.flow = true;
+  }
+  const head = [
+    ...(schemaPath === null ? [] : [` yaml-language-server: $schema=${schemaPath}`]),
+    ...comments.flatMap((comment) => wrap(comment, 116).map((line) => ` ${line}`)),
+  ];
+  const comment = head.map((line) => `#${line}\n`).join('');
+  return comment + document.toString({ lineWidth: 0 });
+}
+
+function wrap(text: string, width: number): string[] {
+  const lines: string[] = [];
+  let line = '';
+  for (const word of text.split(/\s+/)) {
+    if (line !== '' && line.length + 1 + word.length > width) {
+      lines.push(line);
+      line = word;
+    } else line = line === '' ? word : `${line} ${word}`;
+  }
+  return [...lines, line];
+}
+
+/** Requests to a model without prices are refused. */
+export const freePricing = { input_per_million: '0', cached_input_per_million: '0', output_per_million: '0' };
+
+export const freeNote = 'no price is known: it is free until you set pricing in its file';
+
+export const contextLengthUnknown = 8192;

@@ -1,0 +1,219 @@
+import { type Document, isScalar, parseDocument, visit } from 'yaml';
+import { z } from 'zod';
+import { FailedError } from './command.ts';
+import { perMillion } from './decimal.ts';
+import {
+  contextLengthUnknown,
+  createNames,
+  createNotes,
+  type EngineDraft,
+  freeNote,
+  freePricing,
+  type ImportResult,
+  keyVariable,
+  type Names,
+  type Notes,
+} from './import-draft.ts';
+import { repositoryOf } from './program-words.ts';
+
+/** litellm's config.yaml: https://docs.litellm.ai/docs/proxy/configs. Every model becomes an external engine. */
+
+const decimal = z.union([z.string(), z.number()]).optional();
+const costs = {
+  input_cost_per_token: decimal,
+  output_cost_per_token: decimal,
+  cache_read_input_token_cost: decimal,
+};
+const entry = z.looseObject({
+  model_name: z.string(),
+  litellm_params: z.looseObject({
+    model: z.string(),
+    api_base: z.string().nullish(),
+    base_url: z.string().nullish(),
+    api_key: z.string().nullish(),
+    ...costs,
+  }),
+  model_info: z
+    .looseObject({
+      mode: z.string().nullish(),
+      max_input_tokens: z.number().nullish(),
+      max_tokens: z.number().nullish(),
+      supports_vision: z.boolean().nullish(),
+      ...costs,
+    })
+    .nullish(),
+});
+type Entry = z.output<typeof entry>;
+
+const config = z.looseObject({ model_list: z.array(entry).default([]) });
+
+/** Providers that speak OpenAI's API: their address where the file names none, and where their key is looked for. */
+const providers: Readonly<Record<string, { readonly url: string | null; readonly keyVariable: string | null }>> = {
+  openai: { url: 'https://api.openai.com', keyVariable: 'OPENAI_API_KEY' },
+  'text-completion-openai': { url: 'https://api.openai.com', keyVariable: 'OPENAI_API_KEY' },
+  hosted_vllm: { url: null, keyVariable: null },
+  openai_like: { url: null, keyVariable: null },
+  litellm_proxy: { url: null, keyVariable: null },
+  lm_studio: { url: null, keyVariable: null },
+  llamafile: { url: null, keyVariable: null },
+  groq: { url: 'https://api.groq.com/openai', keyVariable: 'GROQ_API_KEY' },
+  openrouter: { url: 'https://openrouter.ai/api', keyVariable: 'OPENROUTER_API_KEY' },
+  together_ai: { url: 'https://api.together.xyz', keyVariable: 'TOGETHERAI_API_KEY' },
+  deepseek: { url: 'https://api.deepseek.com', keyVariable: 'DEEPSEEK_API_KEY' },
+  mistral: { url: 'https://api.mistral.ai', keyVariable: 'MISTRAL_API_KEY' },
+};
+
+const leftOut: Readonly<Record<string, string>> = {
+  general_settings: 'general_settings: keys are made with POST /v1/keys, the rest is set by environment variables',
+  router_settings: 'router_settings: Headgate routes by what engines report; a request names its model itself',
+  litellm_settings: 'litellm_settings: fallbacks, callbacks and caching are not carried over',
+  environment_variables: "environment_variables: their values belong into the gateway's environment",
+  credential_list: "credential_list: the keys belong into the gateway's environment",
+};
+
+/** Makes engine files of litellm's configuration. @param source the text of its YAML, of which prices are taken exactly */
+export function importLitellm(source: string): ImportResult {
+  const document = parseDocument(source);
+  if (document.errors.length > 0) throw new FailedError(`not valid YAML: ${document.errors[0]?.message}`);
+  keepDecimals(document);
+  const parsed = config.safeParse(document.toJS());
+  if (!parsed.success) {
+    const issue = parsed.error.issues[0];
+    throw new FailedError(`this is no configuration of litellm: ${(issue?.path ?? []).join('.')}: ${issue?.message}`);
+  }
+  const notes = createNotes();
+  const names = createNames();
+  const seen = new Set<string>();
+  const drafts = parsed.data.model_list.flatMap((model) => {
+    if (seen.has(model.model_name)) {
+      const text = 'a second deployment of it has an engine of its own: an external engine has one address';
+      notes.add(model.model_name, text);
+    }
+    seen.add(model.model_name);
+    return draftEntry(model, notes, names) ?? [];
+  });
+  for (const [key, text] of Object.entries(leftOut)) if (key in parsed.data) notes.add(null, text);
+  return { drafts, notes: notes.list };
+}
+
+/** Costs as the text that the file has: a parsed number may be rounded. */
+function keepDecimals(document: Document): void {
+  visit(document, {
+    Pair(_, { key, value }) {
+      if (!isScalar(key) || !String(key.value).includes('cost') || !isScalar(value)) return;
+      if (typeof value.value === 'number' && value.source !== undefined) value.value = value.source;
+    },
+  });
+}
+
+function draftEntry(model: Entry, notes: Notes, names: Names): EngineDraft | null {
+  const source = model.model_name;
+  const slash = model.litellm_params.model.indexOf('/');
+  const provider = slash === -1 ? 'openai' : model.litellm_params.model.slice(0, slash);
+  const upstream = model.litellm_params.model.slice(slash + 1);
+  const address = addressOf(model, provider, notes);
+  const task = taskOf(model, provider);
+  if (source.includes('*') || upstream.includes('*')) {
+    notes.add(source, 'left out: an engine file names one model');
+    return null;
+  }
+  if (task === null) notes.add(source, `left out: Headgate has no route for models of mode ${model.model_info?.mode}`);
+  if (address === null || task === null) return null;
+  const id = names.takeId(source);
+  if (id !== source) notes.add(source, `its id is ${id}`);
+  const key = keyOf(model, provider, id, notes);
+  noteTheRest(model, notes);
+  return {
+    source,
+    fields: {
+      version: 1,
+      id,
+      name: names.takeName(id, [source]),
+      hugging_face_id: names.takeName(id, [repositoryOf(upstream) ?? id]),
+      task_type: task,
+      context_length: contextLengthOf(model, notes),
+      pricing: pricingOf(model, notes),
+      driver: 'external',
+      ...(provider === 'hosted_vllm' && { kind: 'vllm' }),
+      url: address,
+      ...(upstream !== id && { upstream_model: upstream }),
+      ...(key !== null && { api_key_env: key }),
+    },
+  };
+}
+
+function addressOf({ model_name: name, litellm_params: params }: Entry, provider: string, notes: Notes): string | null {
+  const known = providers[provider];
+  if (known === undefined) {
+    notes.add(name, `left out: ${provider} does not speak OpenAI's API, or not at an address that is known here`);
+    return null;
+  }
+  const given = params.api_base ?? params.base_url ?? known.url;
+  if (given === null || given.startsWith('os.environ/')) {
+    notes.add(
+      name,
+      `left out: its address is ${given === null ? 'not given' : 'in the environment'}; write it as api_base`,
+    );
+    return null;
+  }
+  return given.replace(/\/+$/, '').replace(/\/v1$/, '');
+}
+
+function taskOf({ model_info: info }: Entry, provider: string): string | null {
+  const mode = info?.mode ?? (provider === 'text-completion-openai' ? 'completion' : 'chat');
+  if (mode === 'chat' || mode === 'responses') return info?.supports_vision === true ? 'vision' : 'chat';
+  return ['completion', 'embedding', 'rerank'].includes(mode) ? mode : null;
+}
+
+/** What people write where a server wants no key. */
+const noKey = /^(none|null|empty|dummy|fake.*|no[-_ ]?key.*|not[-_ ]?needed|anything|x+|n\/?a)$/i;
+
+function keyOf({ model_name: name, litellm_params: params }: Entry, provider: string, id: string, notes: Notes) {
+  const given = params.api_key ?? '';
+  if (given === '') return (params.api_base ?? null) === null ? (providers[provider]?.keyVariable ?? null) : null;
+  const reference = /^os\.environ\/([A-Za-z_][A-Za-z0-9_]*)$/.exec(given)?.[1];
+  if (reference !== undefined) return reference;
+  if (noKey.test(given)) return null;
+  const variable = keyVariable(id);
+  notes.add(name, `its key is not written anywhere: set ${variable} in the gateway's environment to it`);
+  return variable;
+}
+
+function contextLengthOf({ model_name: name, model_info: info }: Entry, notes: Notes): number {
+  const length = info?.max_input_tokens ?? info?.max_tokens ?? null;
+  if (length !== null && Number.isInteger(length) && length > 0) return length;
+  notes.add(name, `context_length is not known: set it in its file, now ${contextLengthUnknown}`);
+  return contextLengthUnknown;
+}
+
+function pricingOf({ model_name: name, litellm_params: params, model_info: info }: Entry, notes: Notes): object {
+  const read = (key: keyof typeof costs): string | null => {
+    const given = params[key] ?? info?.[key];
+    if (given === undefined) return null;
+    const price = perMillion(String(given));
+    if (price === null) notes.add(name, `${key} is no decimal: set its price in its file`);
+    else if (!price.exact) notes.add(name, `${key} was rounded up to ${price.value} USD per million tokens`);
+    return price?.value ?? null;
+  };
+  const input = read('input_cost_per_token');
+  const output = read('output_cost_per_token');
+  if (input === null && output === null) {
+    notes.add(name, freeNote);
+    return freePricing;
+  }
+  return {
+    input_per_million: input ?? '0',
+    cached_input_per_million: read('cache_read_input_token_cost') ?? input ?? '0',
+    output_per_million: output ?? '0',
+  };
+}
+
+const carried = new Set(['model', 'api_base', 'base_url', 'api_key', ...Object.keys(costs)]);
+
+function noteTheRest({ model_name: name, litellm_params: params }: Entry, notes: Notes): void {
+  const others = Object.keys(params).filter((key) => !carried.has(key));
+  const limits = others.filter((key) => ['rpm', 'tpm', 'max_parallel_requests', 'max_budget'].includes(key));
+  if (limits.length > 0) notes.add(name, `${limits.join(', ')}: limits are set for each key`);
+  const rest = others.filter((key) => !limits.includes(key));
+  if (rest.length > 0) notes.add(name, `not carried over: ${rest.join(', ')}`);
+}

@@ -1,0 +1,261 @@
+import { basename } from 'node:path';
+import { FailedError } from './command.ts';
+import { parseDockerRun } from './docker-run.ts';
+import { draftContainer } from './draft-container.ts';
+import { readVariable, type VariableNotes } from './draft-variables.ts';
+import {
+  contextLengthUnknown,
+  createNames,
+  createNotes,
+  type EngineDraft,
+  freeNote,
+  freePricing,
+  type ImportResult,
+  keyVariable,
+  type Names,
+  type Notes,
+} from './import-draft.ts';
+import {
+  environmentMacro,
+  expandMacros,
+  llamaSwapConfig,
+  type LlamaSwapConfig,
+  type LlamaSwapModel,
+  withoutComments,
+} from './llama-swap-config.ts';
+import { modelFirst, optionValue, parseLength, repositoryOf, taskOf, withoutGiven } from './program-words.ts';
+import { splitWords } from './shell-words.ts';
+
+/** Settings of llama-swap as a whole that mean nothing to Headgate, or that it does in its own way. */
+const leftOut: Readonly<Record<string, string>> = {
+  apiKeys: 'apiKeys: make keys with POST /v1/keys',
+  groups: 'groups: Headgate runs side by side what the GPUs hold, and stops the least recently used where they do not',
+  matrix: 'matrix: Headgate runs side by side what the GPUs hold, and stops the least recently used where they do not',
+  routing:
+    'routing: Headgate runs side by side what the GPUs hold, and stops the least recently used where they do not',
+  profiles: 'profiles: a request names its model itself',
+  selectors: 'selectors: a request names its model itself',
+  upstream: 'upstream: engines are reached by the routes under /v1 only',
+};
+
+/** Makes engine files of llama-swap's configuration. @param value the parsed YAML */
+export function importLlamaSwap(value: unknown): ImportResult {
+  const parsed = llamaSwapConfig.safeParse(value);
+  if (!parsed.success) {
+    const issue = parsed.error.issues[0];
+    throw new FailedError(
+      `this is no configuration of llama-swap: ${(issue?.path ?? []).join('.')}: ${issue?.message}`,
+    );
+  }
+  const config = parsed.data;
+  const notes = createNotes();
+  const names = createNames();
+  const drafts = Object.entries(config.models).flatMap(([id, model]) =>
+    draftModel({ config, id, model, notes, names }),
+  );
+  drafts.push(...draftPeers(config, notes, names));
+  for (const [key, text] of Object.entries(leftOut)) if (key in config) notes.add(null, text);
+  return { drafts, notes: notes.list };
+}
+
+interface ModelJob {
+  readonly config: LlamaSwapConfig;
+  readonly id: string;
+  readonly model: LlamaSwapModel;
+  readonly notes: Notes;
+  readonly names: Names;
+}
+
+function draftModel(job: ModelJob): EngineDraft[] {
+  const { config, id, model, notes } = job;
+  const command = withoutComments(expandMacros(model.cmd ?? '', config, id, model));
+  const words = splitWords(command);
+  if (words === null || words.length === 0) {
+    notes.add(id, 'left out: its cmd is empty or has an open quote');
+    return [];
+  }
+  const isContainer = ['docker', 'podman'].includes(basename(words[0] ?? '')) && words[1] === 'run';
+  const runs = isContainer ? runContainer(job, words.slice(2)) : runProcess(job, words);
+  if (runs === null) return [];
+  noteTheRest(job);
+  return [{ source: id, fields: { ...describe(job, runs), ...runs.fields, ...howLong(job, isContainer) } }];
+}
+
+interface Runs {
+  /** Driver and what it runs. */
+  readonly fields: Readonly<Record<string, unknown>>;
+  /** The server's own words: model and options. */
+  readonly words: readonly string[];
+  /** The model as the server is told it. */
+  readonly served: string | null;
+}
+
+function runContainer({ id, model, notes, config }: ModelJob, words: readonly string[]): Runs | null {
+  const run = parseDockerRun(words);
+  if (run === null) {
+    notes.add(id, 'left out: its docker command names no image');
+    return null;
+  }
+  const env = model.env.map((entry) => expandMacros(entry, config, id, model));
+  const fields = draftContainer(run, { model: id, notes, env });
+  return fields === null ? null : { fields, words: run.args, served: servedModel(run.args) };
+}
+
+/** What vLLM and llama.cpp are told to load. */
+function servedModel(words: readonly string[]): string | null {
+  const named = optionValue(words, '--model', '-m', '--hf-repo', '-hf', '-hfr');
+  const [first = null] = words;
+  return (named ?? (first?.startsWith('-') === true ? null : first))?.replace(/:[^/]*$/, '') ?? null;
+}
+
+function runProcess(job: ModelJob, words: readonly string[]): Runs | null {
+  const { id, notes } = job;
+  const program = basename(words[0] ?? '');
+  const isModule = words.includes('vllm.entrypoints.openai.api_server');
+  const isVllm = program === 'vllm' || isModule;
+  const missing = [...words.join(' ').matchAll(environmentMacro)].map(([, name]) => name);
+  if (missing.length > 0) {
+    notes.add(id, `switched off: write the value of ${missing.join(', ')} into its command, then set enabled: true`);
+  }
+  const command = isVllm ? vllmCommand(words, isModule, job) : otherCommand(words, job);
+  if (command === null) return null;
+  const served = isVllm ? (command[isModule ? 0 : 2] ?? null) : servedModel(words.slice(1));
+  const fields = {
+    ...(missing.length > 0 && { enabled: false }),
+    driver: 'process',
+    kind: isVllm ? 'vllm' : 'openai',
+    command,
+    ...readEnvironment(job),
+  };
+  return { fields, words, served: isModule ? optionValue(words, '--model') : served };
+}
+
+/** On its private socket, so without the port; `vllm serve X` is what 0.29 wants instead of its old module. */
+function vllmCommand(words: readonly string[], isModule: boolean, { id, notes }: ModelJob): string[] {
+  const start = isModule ? words.indexOf('vllm.entrypoints.openai.api_server') + 1 : words[1] === 'serve' ? 2 : 1;
+  if (isModule) notes.add(id, 'its command is now "vllm serve": the program vllm must be on the PATH of the gateway');
+  const program = isModule ? 'vllm' : (words[0] ?? 'vllm');
+  return [program, 'serve', ...modelFirst(withoutGiven(words.slice(start), id, notes))];
+}
+
+/** Another server: the port that it was told becomes one that Headgate chooses. */
+function otherCommand(words: readonly string[], { id, model, notes, config }: ModelJob): string[] | null {
+  const filled = words.map((word) => word.replaceAll('${PORT}', '{port}'));
+  if (filled.some((word) => word.includes('{port}'))) return filled;
+  const port = URL.parse(expandMacros(model.proxy ?? '', config, id, model))?.port ?? '';
+  if (port !== '' && words.some((word) => isPort(word, port))) {
+    return words.map((word) => (isPort(word, port) ? word.slice(0, -port.length) + '{port}' : word));
+  }
+  notes.add(id, 'left out: its command does not say on which port it listens; write {port} where it belongs');
+  return null;
+}
+
+const isPort = (word: string, port: string): boolean =>
+  word === port || (/[:=]$/.test(word.slice(0, -port.length)) && word.endsWith(port));
+
+function readEnvironment({ id, model, notes, config }: ModelJob): { env?: Record<string, string> } {
+  const about: VariableNotes = { model: id, notes };
+  const entries = model.env.flatMap((entry) => readVariable(expandMacros(entry, config, id, model), about) ?? []);
+  return entries.length === 0 ? {} : { env: Object.fromEntries(entries.map(({ name, value }) => [name, value])) };
+}
+
+function describe({ id, model, notes, names }: ModelJob, { words, served }: Runs) {
+  const engineId = names.takeId(id);
+  if (engineId !== id) notes.add(id, `its id is now ${engineId}`);
+  const name = names.takeName(
+    engineId,
+    [model.name ?? '', ...model.aliases].filter((text) => text !== ''),
+  );
+  const lost = model.aliases.filter((alias) => alias !== name);
+  if (lost.length > 0) {
+    notes.add(id, `aliases ${lost.join(', ')}: a request names a model by id, name or hugging_face_id`);
+  }
+  const repository = names.takeName(engineId, [repositoryOf(served) ?? engineId]);
+  const length =
+    parseLength(optionValue(words, '--max-model-len', '--ctx-size', '-c')) ??
+    parseLength(String(model.capabilities?.context ?? 0));
+  if (length === null) notes.add(id, `context_length is not known: set it in its file, now ${contextLengthUnknown}`);
+  notes.add(id, freeNote);
+  return {
+    version: 1,
+    id: engineId,
+    name,
+    hugging_face_id: repository,
+    task_type: taskFor(model, words),
+    context_length: length ?? contextLengthUnknown,
+    pricing: freePricing,
+  };
+}
+
+function taskFor({ capabilities }: LlamaSwapModel, words: readonly string[]): string {
+  if (capabilities?.reranker === true) return 'rerank';
+  return taskOf(words) ?? (capabilities?.in.includes('image') === true ? 'vision' : 'chat');
+}
+
+const neverSeconds = 31_536_000;
+
+function howLong({ config, id, model, notes }: ModelJob, isContainer: boolean) {
+  const ttl = model.ttl < 0 ? config.globalTTL : model.ttl;
+  const groups = { ...config.groups, ...config.routing?.router?.settings?.groups };
+  const isPersistent = Object.values(groups).some(({ persistent, members }) => persistent && members.includes(id));
+  const isPreloaded = config.hooks?.on_startup?.preload.includes(id) === true;
+  if (isPersistent && !isContainer) notes.add(id, 'its group is persistent; only containers can be pinned');
+  return {
+    // llama-swap stops nothing by itself where no time is set: a year is as long as it gets here.
+    idle_seconds: ttl > 0 ? Math.ceil(ttl) : neverSeconds,
+    start_timeout_seconds: Math.max(15, Math.ceil(config.healthCheckTimeout)),
+    ...(isPreloaded && { replicas: { min: 1, max: 1 } }),
+    ...(isPersistent && isContainer && { pinned: true }),
+  };
+}
+
+/** What the model's entry says beyond what an engine file can. */
+function noteTheRest({ id, model, notes }: ModelJob): void {
+  const { checkEndpoint, concurrencyLimit, filters, unlisted, useModelName } = model;
+  if (checkEndpoint !== undefined && checkEndpoint !== '/health') {
+    notes.add(id, `checkEndpoint ${checkEndpoint}: Headgate asks /health`);
+  }
+  if (concurrencyLimit > 0) notes.add(id, 'concurrencyLimit: limits are set for each key');
+  if (filters !== undefined) notes.add(id, 'filters: requests reach the engine as they were sent');
+  if (unlisted) notes.add(id, 'unlisted: every enabled model is listed');
+  if (useModelName !== undefined) notes.add(id, `useModelName ${useModelName}: the engine is asked for its id`);
+  if ('cmdStop' in model) notes.add(id, 'cmdStop: Headgate stops what it has started itself');
+}
+
+/** Servers that somebody else runs: one engine for each of their models. */
+function draftPeers({ peers }: LlamaSwapConfig, notes: Notes, names: Names): EngineDraft[] {
+  return Object.entries(peers).flatMap(([peer, { proxy, apiKey, models }]) => {
+    const key = peerKey(peer, apiKey, notes);
+    return models.map((model) => {
+      const source = `${peer}/${model}`;
+      const id = names.takeId(source);
+      notes.add(source, freeNote);
+      notes.add(source, `context_length is not known: set it in its file, now ${contextLengthUnknown}`);
+      return {
+        source,
+        fields: {
+          version: 1,
+          id,
+          name: names.takeName(id, [model]),
+          hugging_face_id: names.takeName(id, [repositoryOf(model) ?? id]),
+          task_type: 'chat',
+          context_length: contextLengthUnknown,
+          pricing: freePricing,
+          driver: 'external',
+          url: proxy.replace(/\/+$/, '').replace(/\/v1$/, ''),
+          upstream_model: model,
+          ...(key !== null && { api_key_env: key }),
+        },
+      };
+    });
+  });
+}
+
+function peerKey(peer: string, apiKey: string | undefined, notes: Notes): string | null {
+  if (apiKey === undefined || apiKey === '') return null;
+  const [reference] = [...apiKey.matchAll(environmentMacro)];
+  if (reference?.[0] === apiKey) return reference[1] ?? null;
+  const variable = keyVariable(peer);
+  notes.add(peer, `its key is not written anywhere: set ${variable} in the gateway's environment to it`);
+  return variable;
+}
