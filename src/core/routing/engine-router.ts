@@ -1,6 +1,6 @@
-import type { Lease, LoadReport, Replica } from '#core/fleet/fleet.ts';
+import type { Fleet, Lease, ReplicaCandidate } from '#core/fleet/fleet.ts';
 import { choose, type RouteChoice, type RouteRequest } from './choose.ts';
-import { LoadWatch } from './load-watch.ts';
+import { LoadWatch, type WatchedReplica } from './load-watch.ts';
 import { Outliers, type OutlierChange, type ReplicaOutcome } from './outliers.ts';
 import { PrefixIndex } from './prefix-index.ts';
 import { hashPrompt, type PromptText } from './prompt-blocks.ts';
@@ -13,21 +13,8 @@ export interface Affinity {
   stickyKey(): string | null;
 }
 
-/** A replica that may be sent to. */
-export interface ReplicaCandidate {
-  readonly replica: Replica;
-  /** Requests of this gateway that it has now. */
-  readonly leases: number;
-}
-
 /** The replicas of engines, as a choice among them needs them. */
-export interface ReplicaFleet {
-  /** Those of an engine that are ready, healthy and not draining. Cheap: it is asked for every request. */
-  candidates(engineId: string): readonly ReplicaCandidate[];
-  /** Null when it may no longer be sent to. */
-  tryAcquireReplica(replicaId: string): Lease | null;
-  readReplicaLoad(replicaId: string): Promise<LoadReport>;
-}
+export type ReplicaFleet = Pick<Fleet, 'candidates' | 'tryAcquireReplica' | 'readReplicaLoad'>;
 
 export interface EngineRouterOptions {
   readonly engineId: string;
@@ -45,10 +32,6 @@ export interface EngineRouterOptions {
 const blocksMax = 8192;
 /** What was read by a replica that is not there is kept this long: it may only have missed a health check. */
 const absentMsMax = 60_000;
-
-interface Choosable extends ReplicaCandidate {
-  readonly id: string;
-}
 
 const noBlocks = new Int32Array(0);
 
@@ -85,9 +68,9 @@ export class EngineRouter {
   ): Lease | null {
     const nowMs = this.#options.nowMs();
     this.#loads.use(nowMs);
-    let open: readonly Choosable[] = candidates
+    let open: readonly WatchedReplica[] = candidates
       .filter(({ replica }) => exclude?.has(replica.id) !== true)
-      .map((candidate) => ({ ...candidate, id: candidate.replica.id }));
+      .map(({ replica, leases }) => ({ id: replica.id, leases }));
     // Who has met one failure is not sent to try another replica.
     const trial = exclude === undefined && !this.#outliers.clean ? this.#outliers.due(open, nowMs) : null;
     const prompt = affinity?.prompt() ?? null;
@@ -122,7 +105,7 @@ export class EngineRouter {
     this.#loads.close();
   }
 
-  #choose(open: readonly Choosable[], request: RouteRequest, nowMs: number): RouteChoice | null {
+  #choose(open: readonly WatchedReplica[], request: RouteRequest, nowMs: number): RouteChoice | null {
     const { chain } = request;
     const weighable = open.map(({ id, leases }) => ({
       id,

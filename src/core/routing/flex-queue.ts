@@ -11,11 +11,15 @@ import type { Affinity } from './engine-router.ts';
  * asked only while somebody waits here.
  */
 
-export interface FlexRequest {
+/** A request that waits its turn among those of other keys. */
+export interface WaitingRequest {
   readonly keyId: string;
   /** Expected to be used, input and output together. */
   readonly tokens: number;
   readonly signal: AbortSignal;
+}
+
+export interface FlexRequest extends WaitingRequest {
   readonly affinity?: Affinity;
 }
 

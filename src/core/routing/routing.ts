@@ -2,12 +2,12 @@ import type { Clock } from '#base/clock.ts';
 import type { Log } from '#base/log.ts';
 import type { Model } from '#core/catalog/catalog.ts';
 import type { AcquireRefusal, Fleet, Lease } from '#core/fleet/fleet.ts';
-import { type Affinity, EngineRouter, type ReplicaFleet } from './engine-router.ts';
-import { FlexQueue, type FlexRequest, type FlexResult } from './flex-queue.ts';
+import { type Affinity, EngineRouter } from './engine-router.ts';
+import { FlexQueue, type FlexRequest, type FlexResult, type WaitingRequest } from './flex-queue.ts';
 import type { ReplicaOutcome } from './outliers.ts';
 
 export type { Affinity } from './engine-router.ts';
-export type { FlexRefusal, FlexSeat } from './flex-queue.ts';
+export type { FlexRefusal, FlexRequest, FlexSeat, WaitingRequest } from './flex-queue.ts';
 export type { ReplicaOutcome } from './outliers.ts';
 export type { PromptText, TextSpan } from './prompt-blocks.ts';
 
@@ -22,8 +22,8 @@ export interface RouteWish {
 export interface Routing {
   /** The warm path: at once, or null when the model has to be waited for. */
   now(model: Model, wish?: RouteWish): Lease | null;
-  /** Waits while the engine starts; one start serves all who wait. Throws when the signal aborts. */
-  wait(model: Model, signal: AbortSignal): Promise<RouteResult>;
+  /** Waits while the engine starts; one start serves all who wait, fairly. Throws when the signal aborts. */
+  wait(model: Model, request: WaitingRequest): Promise<RouteResult>;
   /** Waits for a seat that no default traffic wants; see flex-queue.ts. Throws when the signal aborts. */
   flex(model: Model, request: FlexRequest): Promise<FlexResult>;
   /** How long a request would wait for the model to start, an estimate in milliseconds; null when it is warm. */
@@ -39,8 +39,7 @@ export type RouteResult =
   | { readonly ok: false; readonly refusal: AcquireRefusal };
 
 export interface RoutingOptions {
-  /** Where it does not tell its replicas apart, it chooses among them itself. */
-  readonly fleet: Fleet & Partial<ReplicaFleet>;
+  readonly fleet: Fleet;
   readonly clock: Clock;
   readonly log: Log;
   /** Flex requests that may wait for one model. */
@@ -48,9 +47,9 @@ export interface RoutingOptions {
 }
 
 export function createRouting({ fleet, clock, log, flexQueueMax }: RoutingOptions): Routing {
-  const choice = isReplicaFleet(fleet) ? new ReplicaChoice(fleet, clock, log) : null;
+  const choice = new ReplicaChoice(fleet, clock, log);
   const now = ({ engine }: Model, { affinity, exclude }: RouteWish = {}): Lease | null =>
-    choice === null ? fleet.tryAcquire(engine.id, exclude) : choice.acquire(engine.id, affinity ?? null, exclude);
+    choice.acquire(engine.id, affinity ?? null, exclude);
   const flexQueues = new Map<string, FlexQueue>();
   const flexQueueOf = (model: Model): FlexQueue => {
     const acquire = (request: FlexRequest): Lease | null => now(model, request);
@@ -60,29 +59,25 @@ export function createRouting({ fleet, clock, log, flexQueueMax }: RoutingOption
   };
   return {
     now,
-    wait: (model, signal) => fleet.acquire(model.engine.id, { signal }),
+    wait: ({ engine }, { signal, ...fairness }) => fleet.acquire(engine.id, { signal, fairness }),
     flex: (model, request) => flexQueueOf(model).join(request),
     coldStartMs: (model) => coldStartMs(fleet, model),
     report(lease, outcome) {
-      choice?.report(lease, outcome);
+      choice.report(lease, outcome);
       if (outcome === 'unreachable') fleet.reportUnreachable(lease.replica.id);
     },
-    close: () => choice?.close(),
+    close: () => choice.close(),
   };
-}
-
-function isReplicaFleet(fleet: Fleet & Partial<ReplicaFleet>): fleet is Fleet & ReplicaFleet {
-  return fleet.candidates !== undefined;
 }
 
 /** The choice among the replicas of engines that have several; nothing is computed or kept for the others. */
 class ReplicaChoice {
-  readonly #fleet: Fleet & ReplicaFleet;
+  readonly #fleet: Fleet;
   readonly #clock: Clock;
   readonly #log: Log;
   readonly #routers = new Map<string, EngineRouter>();
 
-  constructor(fleet: Fleet & ReplicaFleet, clock: Clock, log: Log) {
+  constructor(fleet: Fleet, clock: Clock, log: Log) {
     this.#fleet = fleet;
     this.#clock = clock;
     this.#log = log;
@@ -120,5 +115,5 @@ class ReplicaChoice {
 function coldStartMs(fleet: Fleet, { engine }: Model): number | null {
   const found = fleet.list().find(({ engineId }) => engineId === engine.id);
   if (found === undefined || found.status === 'ready') return null;
-  return found.lastStartMs ?? (engine.driver.type === 'process' ? engine.driver.startTimeoutMs : 0);
+  return found.lastStartMs ?? (engine.driver.type === 'external' ? 0 : engine.driver.startTimeoutMs);
 }

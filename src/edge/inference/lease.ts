@@ -1,7 +1,7 @@
 import { AppError } from '#base/errors.ts';
 import { findFlag, type Model } from '#core/catalog/catalog.ts';
 import type { AcquireRefusal, Lease } from '#core/fleet/fleet.ts';
-import type { FlexRefusal, Routing } from '#core/routing/routing.ts';
+import type { FlexRefusal, FlexRequest, Routing, WaitingRequest } from '#core/routing/routing.ts';
 import { affinityOf } from './affinity.ts';
 import type { Call } from './call.ts';
 import { upstreamBusy } from './engine-error.ts';
@@ -28,34 +28,27 @@ export async function takeLease(parts: LeaseParts, call: Call, model: Model, fie
   call.answer.setHeader('x-headgate-start', isWarm ? 'warm' : 'cold');
   const waiting = new AbortController();
   call.onStop = () => waiting.abort();
-  const { signal } = waiting;
+  const perChoiceMax = call.grant?.outputTokensMax ?? model.contextLength;
+  const tokens = estimateTokens(fields, perChoiceMax);
+  const request = { keyId: call.caller?.key.id ?? '', tokens, signal: waiting.signal };
   observer.waiting(model.id, 1);
   try {
-    return isFlex
-      ? await takeSeat(routing, call, model, { fields, signal })
-      : await takeStarted(routing, model, signal);
+    if (!isFlex) return await takeStarted(routing, model, request);
+    return await takeSeat(routing, call, model, { ...request, affinity: affinityOf(call, fields) });
   } finally {
     observer.waiting(model.id, -1);
     call.onStop = null;
   }
 }
 
-async function takeStarted(routing: Routing, model: Model, signal: AbortSignal): Promise<Lease> {
-  const result = await routing.wait(model, signal);
+async function takeStarted(routing: Routing, model: Model, request: WaitingRequest): Promise<Lease> {
+  const result = await routing.wait(model, request);
   if (!result.ok) throw refusalError(result.refusal);
   return result.lease;
 }
 
-interface SeatRequest {
-  readonly fields: RequestFields;
-  readonly signal: AbortSignal;
-}
-
-async function takeSeat(routing: Routing, call: Call, model: Model, { fields, signal }: SeatRequest): Promise<Lease> {
-  const perChoiceMax = call.grant?.outputTokensMax ?? model.contextLength;
-  const tokens = estimateTokens(fields, perChoiceMax);
-  const affinity = affinityOf(call, fields);
-  const result = await routing.flex(model, { keyId: call.caller?.key.id ?? '', tokens, signal, affinity });
+async function takeSeat(routing: Routing, call: Call, model: Model, request: FlexRequest): Promise<Lease> {
+  const result = await routing.flex(model, request);
   if (!result.ok) throw refusalError(result.refusal);
   call.seat = result.seat;
   return result.seat.lease;
@@ -73,6 +66,7 @@ const flexPriorityLine = 'X-Vllm-Priority: 1\r\n';
 export function priorityLine(model: Model, fields: RequestFields): string {
   if (fields.serviceTier !== 'flex') return '';
   const { driver } = model.engine;
-  if (driver.type !== 'process' || findFlag(driver.command, '--scheduling-policy')?.value !== 'priority') return '';
-  return flexPriorityLine;
+  if (driver.type === 'external') return '';
+  const words = driver.type === 'process' ? driver.command : driver.args;
+  return findFlag(words, '--scheduling-policy')?.value === 'priority' ? flexPriorityLine : '';
 }
