@@ -24,7 +24,8 @@ export interface EngineReloadParts {
   readonly engines: readonly EngineDefinition[];
   readonly readFiles: () => EngineFilesResult;
   readonly catalog: Pick<Catalog, 'prepare'>;
-  readonly fleet: { reload(engines: readonly EngineDefinition[]): Promise<void> | void };
+  /** Throws, and changes nothing, where it cannot run one of them here. */
+  readonly fleet: { reload(engines: readonly EngineDefinition[]): void };
   readonly log: Log;
 }
 
@@ -42,17 +43,23 @@ export function createEngineReload(parts: EngineReloadParts): EngineReload {
   let engines = parts.engines;
   let last: Promise<unknown> = Promise.resolve();
 
+  function refuse(problems: readonly EngineFileProblem[]): EngineReloadResult {
+    const texts = problems.map(formatEngineFileProblem);
+    log.error({ problems: texts }, 'the engine files cannot be used; everything stays as it was');
+    return { ok: false, problems };
+  }
+
   async function once(): Promise<EngineReloadResult> {
     const read = readFiles();
-    if (!read.ok) {
-      const problems = read.problems.map(formatEngineFileProblem);
-      log.error({ problems }, 'the engine files cannot be used; everything stays as it was');
-      return read;
-    }
+    if (!read.ok) return refuse(read.problems);
     const changes = changesBetween(engines, read.engines);
     const applyToCatalog = await catalog.prepare(read.engines);
-    // The fleet first: a model that the catalog lists can be asked for.
-    await fleet.reload(read.engines);
+    // Both in one step: no request finds the one without the other.
+    try {
+      fleet.reload(read.engines);
+    } catch (error) {
+      return refuse([{ file: 'engines', line: null, field: null, message: messageOf(error) }]);
+    }
     applyToCatalog();
     engines = read.engines;
     log.info(changes, 'the engine files were read again');
@@ -68,6 +75,10 @@ export function createEngineReload(parts: EngineReloadParts): EngineReload {
       return next;
     },
   };
+}
+
+function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
 }
 
 function changesBetween(before: readonly EngineDefinition[], after: readonly EngineDefinition[]): EngineChanges {

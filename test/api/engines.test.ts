@@ -62,7 +62,9 @@ function engine(engineId: string, over: Partial<OperatedEngine> = {}): OperatedE
     engineId,
     phase: 'stopped',
     sinceMs: 1_790_000_000_900,
-    failure: null,
+    cause: null,
+    causeDetail: null,
+    retryAtMs: null,
     replicas: [],
     leases: 0,
     waiting: 0,
@@ -80,7 +82,7 @@ const replica = {
   progress: null,
   sinceMs: 1_790_000_001_000,
   leases: 3,
-  current: true,
+  healthy: true,
 };
 
 const routes = [
@@ -133,7 +135,9 @@ describe('an engine', () => {
     operations.engines = [
       engine('plain', {
         phase: 'ready',
-        failure: { kind: 'memory', text: 'There is not enough memory.', retryAtMs: 1_790_000_060_000 },
+        cause: 'There is not enough memory.',
+        causeDetail: '70 GiB asked of GPU-2',
+        retryAtMs: 1_790_000_060_000,
         replicas: [replica, { ...replica, id: 'r2', state: 'creating', progress: 'pulling 43 %', gpuIds: ['GPU-1'] }],
         leases: 3,
         waiting: 7,
@@ -150,7 +154,11 @@ describe('an engine', () => {
       state: 'ready',
       since: 1_790_000_000,
       held: false,
-      last_failure: { kind: 'memory', message: 'There is not enough memory.', retry_at: 1_790_000_060 },
+      last_failure: {
+        message: 'There is not enough memory.',
+        detail: '70 GiB asked of GPU-2',
+        retry_at: 1_790_000_060,
+      },
       rollout: { state: 'refused', message: 'It refused its settings.' },
       replicas: [
         {
@@ -161,7 +169,7 @@ describe('an engine', () => {
           gpus: ['GPU-2'],
           progress: null,
           running: 3,
-          current: true,
+          healthy: true,
         },
         expect.objectContaining({ id: 'r2', state: 'creating', progress: 'pulling 43 %' }),
       ],

@@ -30,7 +30,7 @@ export function toEvents(lines: AsyncIterable<LogLine>, left: AbortController): 
   });
 }
 
-export function toLogAnswer({ replicaId, line }: LogLine): { replica: string; line: string } {
+export function toLogAnswer({ replicaId, line }: LogLine): { replica: string | null; line: string } {
   return { replica: replicaId, line };
 }
 

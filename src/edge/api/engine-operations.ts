@@ -26,8 +26,8 @@ export interface OperatedReplica {
   readonly sinceMs: number;
   /** Requests of this gateway that run there. */
   readonly leases: number;
-  /** It runs what the engine's file says now. */
-  readonly current: boolean;
+  /** As this gateway's own probes found it; null before the first. */
+  readonly healthy: boolean | null;
 }
 
 export interface OperatedEngine {
@@ -35,8 +35,12 @@ export interface OperatedEngine {
   readonly phase: 'stopped' | 'starting' | 'ready' | 'draining' | 'failed' | 'held';
   /** Milliseconds since the Unix epoch. */
   readonly sinceMs: number;
-  /** The last failure that still counts, in plain words. */
-  readonly failure: { readonly kind: string; readonly text: string; readonly retryAtMs: number | null } | null;
+  /** Why it does not run, in plain words; null when no failure counts. */
+  readonly cause: string | null;
+  /** More of it, for operators alone. */
+  readonly causeDetail: string | null;
+  /** When it is tried again by itself, milliseconds since the Unix epoch; null: not before it is asked for. */
+  readonly retryAtMs: number | null;
   readonly replicas: readonly OperatedReplica[];
   /** Requests that run and wait at this gateway. */
   readonly leases: number;
@@ -65,7 +69,8 @@ export interface OperatedStranger {
 }
 
 export interface LogLine {
-  readonly replicaId: string;
+  /** null: of the last one that ended. */
+  readonly replicaId: string | null;
   readonly line: string;
 }
 

@@ -15,7 +15,7 @@ const replicaSchema = z
     gpus: z.array(z.string()).openapi({ description: 'The devices that are its own' }),
     progress: z.string().nullable().openapi({ example: 'pulling vllm/vllm-openai:v0.29.0 43 %' }),
     running: z.int().openapi({ description: 'Requests of this gateway that run there' }),
-    current: z.boolean().openapi({ description: 'It runs what the file says now' }),
+    healthy: z.boolean().nullable().openapi({ description: 'As this gateway found it; null before it looked' }),
   })
   .openapi('EngineReplica');
 
@@ -30,7 +30,7 @@ export const engineSchema = z
     since: unixSecondsOrNull.openapi({ description: 'When it came into this state; null for a disabled one' }),
     held: z.boolean().openapi({ description: 'Stopped by an order, until start, restart or reset' }),
     last_failure: z
-      .object({ kind: z.string(), message: z.string(), retry_at: unixSecondsOrNull })
+      .object({ message: z.string(), detail: z.string().nullable(), retry_at: unixSecondsOrNull })
       .nullable()
       .openapi({ description: 'The last failure that still counts, and when the engine is tried again by itself' }),
     rollout: z
@@ -57,13 +57,13 @@ export const engineSchema = z
 export type EngineAnswer = z.infer<typeof engineSchema>;
 
 function toReplica(replica: OperatedReplica): EngineAnswer['replicas'][number] {
-  const { id, state, sinceMs, host, gpuIds, progress, leases, current } = replica;
-  return { id, state, since: toUnixSeconds(sinceMs), host, gpus: [...gpuIds], progress, running: leases, current };
+  const { id, state, sinceMs, host, gpuIds, progress, leases, healthy } = replica;
+  return { id, state, since: toUnixSeconds(sinceMs), host, gpus: [...gpuIds], progress, running: leases, healthy };
 }
 
-function toFailure(failure: OperatedEngine['failure']): EngineAnswer['last_failure'] {
-  if (failure === null) return null;
-  return { kind: failure.kind, message: failure.text, retry_at: toUnixSecondsOrNull(failure.retryAtMs) };
+function toFailure({ cause, causeDetail, retryAtMs }: OperatedEngine): EngineAnswer['last_failure'] {
+  if (cause === null) return null;
+  return { message: cause, detail: causeDetail, retry_at: toUnixSecondsOrNull(retryAtMs) };
 }
 
 type Scale = Pick<EngineAnswer, 'replicas_min' | 'replicas_max' | 'pinned' | 'gpus_needed'>;
@@ -96,12 +96,13 @@ const disabled: Condition = {
   start_times_ms: [],
 };
 
-function toCondition({ phase, sinceMs, failure, rollout, leases, waiting, startTimesMs }: OperatedEngine): Condition {
+function toCondition(engine: OperatedEngine): Condition {
+  const { phase, sinceMs, rollout, leases, waiting, startTimesMs } = engine;
   return {
     state: phase,
     since: toUnixSeconds(sinceMs),
     held: phase === 'held',
-    last_failure: toFailure(failure),
+    last_failure: toFailure(engine),
     rollout: rollout === null ? null : { state: rollout.state, message: rollout.text },
     queue: { running: leases, waiting },
     start_times_ms: startTimesMs.map(Math.round),

@@ -40,7 +40,7 @@ const reloadSchema = z
   })
   .openapi('EnginesReload');
 
-const logLineSchema = z.object({ replica: z.string(), line: z.string() }).openapi('EngineLogLine');
+const logLineSchema = z.object({ replica: z.string().nullable(), line: z.string() }).openapi('EngineLogLine');
 
 const logQuery = z.strictObject({
   follow: z
