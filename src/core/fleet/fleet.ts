@@ -16,9 +16,12 @@ import { newReplicaId } from './process-files.ts';
 import { Scope } from './scope.ts';
 
 export type { FleetBoard, OrderKind } from './board.ts';
+export { createDbBoard } from './db-board.ts';
+export { createDockerDriver } from './docker-driver.ts';
 export type { HostReport, LogOptions, Stranger } from './driver.ts';
 export type { EngineStatus } from './engine.ts';
 export type { EngineLoad, LoadReport } from './engine-load.ts';
+export { type FleetIdentity, readFleetIdentity } from './fleet-identity.ts';
 export type { AcquireRefusal, AcquireResult, Lease, Replica } from './lease.ts';
 
 /** An engine for pages and the operations API. */
@@ -254,7 +257,10 @@ class ScopedFleet implements Fleet {
   }
 
   #ownerOf(replicaId: string): Engine | undefined {
-    return this.#all().find(({ replicas }) => replicas.get(replicaId) !== undefined);
+    for (const { scope } of this.#scopes) {
+      for (const engine of scope.engines.values()) if (engine.replicas.get(replicaId) !== undefined) return engine;
+    }
+    return undefined;
   }
 
   #sort(engines: readonly EngineDefinition[]): ReadonlyMap<Scope, readonly EngineSpec[]> {
@@ -272,28 +278,37 @@ class ScopedFleet implements Fleet {
   }
 }
 
+const nothingPublished = {
+  phase: 'stopped',
+  cause: null,
+  retryAtMs: null,
+  startTimesMs: [],
+  replicas: [],
+  rollout: null,
+} as const;
+
 function viewOf(engine: Engine, clock: Clock): EngineView {
-  const { published, replicas } = engine;
-  const phase = published?.phase ?? 'stopped';
-  const startTimesMs = published?.startTimesMs ?? [];
+  const { replicas } = engine;
+  const published = engine.published ?? { ...nothingPublished, sinceMs: clock.now() };
+  const { phase, sinceMs, cause, retryAtMs, startTimesMs, rollout } = published;
   return {
     engineId: engine.spec.engineId,
     status: engine.status(),
     phase,
-    sinceMs: published?.sinceMs ?? clock.now(),
-    cause: published?.cause?.publicText ?? null,
-    causeDetail: published?.cause?.detail ?? null,
-    retryAtMs: published?.retryAtMs ?? null,
+    sinceMs,
+    cause: cause?.publicText ?? null,
+    causeDetail: cause?.detail ?? null,
+    retryAtMs,
     held: phase === 'held',
     lastStartMs: startTimesMs.at(-1) ?? null,
     startTimesMs,
     leases: replicas.leases(),
     waiting: engine.waiting(),
     replicaIds: replicas.all().map(({ replica }) => replica.id),
-    replicas: (published?.replicas ?? []).map((replica) => {
+    replicas: published.replicas.map((replica) => {
       const slot = replicas.get(replica.id);
       return { ...replica, leases: slot?.leases ?? 0, healthy: slot?.healthy ?? null };
     }),
-    rollout: published?.rollout ?? null,
+    rollout,
   };
 }

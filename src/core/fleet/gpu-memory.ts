@@ -12,15 +12,10 @@ const probePauseMs = 500;
 
 /** Devices that a replica of ours is or was on: what is found there later may be its remains. */
 export function noteTouched({ engines, gpus }: Draft): void {
-  for (const { replicas } of engines) {
-    for (const { placement } of replicas) {
-      for (const id of placement.gpuIds) {
-        const key = gpuKey(placement.host, id);
-        if (gpus.get(key)?.touched !== true) {
-          gpus.set(key, { baselineBytes: gpus.get(key)?.baselineBytes ?? null, touched: true });
-        }
-      }
-    }
+  const placements = engines.flatMap(({ replicas }) => replicas.map(({ placement }) => placement));
+  for (const key of placements.flatMap(({ host, gpuIds }) => gpuIds.map((id) => gpuKey(host, id)))) {
+    const known = gpus.get(key);
+    if (known?.touched !== true) gpus.set(key, { baselineBytes: known?.baselineBytes ?? null, touched: true });
   }
 }
 

@@ -11,7 +11,7 @@ export function foldObservation(draft: Draft, engine: EngineState): void {
     return;
   }
   const known = new Set(engine.replicas.map(({ id }) => id));
-  for (const replica of [...engine.replicas]) {
+  for (const replica of engine.replicas) {
     const found = observed.get(replica.id);
     if (found === undefined) missing(draft, engine, replica);
     else if (found.state === 'exited') exited(draft, engine, replica, found);

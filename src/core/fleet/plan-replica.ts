@@ -3,13 +3,13 @@ import { act, type Draft, driverType, due, hostIsAway, job, leasesOn, settings, 
 import { noteFailure } from './plan-observe.ts';
 import { type FailureCause, failureCause } from './start-failure.ts';
 
-/** How often a stop is repeated that did not come about. */
+/** Enough for a median that follows a changed file soon. */
 const startTimesMax = 8;
 
 /** Takes each replica one step on, as far as what is known allows. */
 export function advanceReplicas(draft: Draft, engine: EngineState): void {
   if (driverType(engine) === 'external') return;
-  for (const replica of [...engine.replicas]) advance(draft, engine, replica);
+  for (const replica of engine.replicas) advance(draft, engine, replica);
 }
 
 function advance(draft: Draft, engine: EngineState, replica: ReplicaState): void {

@@ -28,23 +28,27 @@ export function reduceAndRenew(draft: Draft, engine: EngineState): void {
 }
 
 function takeOutAll(draft: Draft, engine: EngineState): void {
-  const { held, removed, rollout } = engine;
-  const { closing } = draft.facts;
-  const reason = closing ? 'closing' : held ? 'held' : removed ? 'removed' : 'idle';
-  const isForGood = reason !== 'idle';
-  // What nobody waits for any more is not brought to an end for its own sake, except when it must go.
-  const sleeps = !isForGood && settings(engine).sleepLevel > 0;
-  for (const replica of engine.replicas) {
-    const isCurrent = !isOutdated(engine, replica);
-    if (isAlive(replica)) drain(draft, engine, replica, sleeps && isCurrent ? 'sleep' : reason);
-    else if (replica.phase === 'asleep' && (isForGood || !isCurrent)) stopNow(draft, engine, replica);
-    else if (replica.phase === 'draining' && isForGood && replica.drain?.reason === 'sleep') {
-      replica.drain = { ...replica.drain, reason };
-    }
-  }
-  if (rollout?.state === 'checking') engine.rollout = null;
+  const reason = reasonToEnd(draft, engine);
+  for (const replica of engine.replicas) takeOutOne(draft, engine, replica, reason);
+  if (engine.rollout?.state === 'checking') engine.rollout = null;
   engine.claim = null;
   engine.blocked = null;
+}
+
+function reasonToEnd({ facts }: Draft, { held, removed }: EngineState): DrainReason {
+  if (facts.closing) return 'closing';
+  if (held) return 'held';
+  return removed ? 'removed' : 'idle';
+}
+
+function takeOutOne(draft: Draft, engine: EngineState, replica: ReplicaState, reason: DrainReason): void {
+  const isForGood = reason !== 'idle';
+  const maySleep = !isForGood && !isOutdated(engine, replica);
+  if (isAlive(replica)) {
+    drain(draft, engine, replica, maySleep && settings(engine).sleepLevel > 0 ? 'sleep' : reason);
+  } else if (replica.phase === 'asleep') {
+    if (!maySleep) stopNow(draft, engine, replica);
+  } else if (replica.drain?.reason === 'sleep' && isForGood) replica.drain = { ...replica.drain, reason };
 }
 
 /** Replaces outdated replicas count by count, each after a new one serves. */

@@ -8,28 +8,33 @@ const spareShare = 0.5;
 
 /** How many replicas there should be: from need, idle time and load, between the file's bounds. */
 export function setTarget(draft: Draft, engine: EngineState): void {
-  const { nowMs, closing } = draft.facts;
-  const { min } = settings(engine);
   const need = needOf(draft, engine);
   const alive = engine.replicas.filter(isAlive);
   const serves = alive.some(({ phase }) => phase === 'ready');
-  engine.waitingSinceMs = need.waiting > 0 && !serves ? (engine.waitingSinceMs ?? nowMs) : null;
-  if (engine.held || engine.removed || (closing && driverType(engine) === 'process')) {
+  engine.waitingSinceMs = need.waiting > 0 && !serves ? (engine.waitingSinceMs ?? draft.facts.nowMs) : null;
+  if (mustEnd(draft, engine)) {
     engine.target = 0;
     engine.recovering = false;
-    return;
-  }
-  if (alive.length === 0) {
-    // Who was cut off by its end would be back by now.
-    if (engine.recovering && need.idleMs >= settings(engine).idleMs) engine.recovering = false;
-    const isWanted = need.waiting > 0 || engine.startAsked || engine.recovering;
-    engine.target = Math.max(min, isWanted ? 1 : 0);
-    engine.scale = noScale;
-    if (engine.failure === null && engine.target === 0) engine.crashes = 0;
-  } else if (!alive.some(isArriving) && isIdle(draft, engine, need)) {
-    engine.target = min;
+  } else if (alive.length === 0) targetFromZero(engine, need);
+  else if (!alive.some(isArriving) && isIdle(draft, engine, need)) {
+    engine.target = settings(engine).min;
     engine.scale = noScale;
   } else scale(draft, engine, alive);
+}
+
+function mustEnd(draft: Draft, engine: EngineState): boolean {
+  // Containers run on when a gateway ends.
+  return engine.held || engine.removed || (draft.facts.closing && driverType(engine) === 'process');
+}
+
+function targetFromZero(engine: EngineState, need: Need): void {
+  const { min, idleMs } = settings(engine);
+  // Who was cut off by its end would be back by now.
+  if (engine.recovering && need.idleMs >= idleMs) engine.recovering = false;
+  const isWanted = need.waiting > 0 || engine.startAsked || engine.recovering;
+  engine.target = Math.max(min, isWanted ? 1 : 0);
+  engine.scale = noScale;
+  if (engine.failure === null && engine.target === 0) engine.crashes = 0;
 }
 
 function isIdle(draft: Draft, engine: EngineState, need: Need): boolean {
@@ -54,18 +59,29 @@ function scale(draft: Draft, engine: EngineState, alive: readonly ReplicaState[]
     engine.scale = { ...engine.scale, highSinceMs: null, lowSinceMs: null };
     return;
   }
+  learnLoad(draft, engine, ready);
+  const { highSinceMs, lowSinceMs } = engine.scale;
+  const upMs = Math.max(...ready.map(({ readyAtMs }) => readyAtMs ?? nowMs)) + upMinMs;
+  if (highSinceMs !== null && engine.target < max) step(draft, engine, highSinceMs + scaleUpAfterMs, 1);
+  else if (lowSinceMs !== null && engine.target > Math.max(1, min)) {
+    step(draft, engine, Math.max(lowSinceMs + scaleDownAfterMs, upMs), -1);
+  }
+}
+
+/** Since when there has been too much to do, or too little. */
+function learnLoad(draft: Draft, engine: EngineState, ready: readonly ReplicaState[]): void {
+  const { nowMs } = draft.facts;
   const load = loadOf(draft, engine, ready);
   const capacity = load.waiting > 0 ? Math.max(1, load.running / ready.length) : engine.scale.capacity;
-  const { concurrencyMax } = engine.spec.definition;
-  const each = concurrencyMax ?? capacity;
+  const each = engine.spec.definition.concurrencyMax ?? capacity;
   const isHigh = load.waiting > 0 || (each !== null && load.running >= fullShare * each * ready.length);
   const isLow = load.waiting === 0 && load.running <= spareShare * (each ?? 0) * (ready.length - 1);
-  const highSinceMs = isHigh && engine.target < max ? (engine.scale.highSinceMs ?? nowMs) : null;
-  const lowSinceMs = isLow && engine.target > Math.max(1, min) ? (engine.scale.lowSinceMs ?? nowMs) : null;
-  engine.scale = { highSinceMs, lowSinceMs, capacity };
-  const upMs = Math.max(...ready.map(({ readyAtMs }) => readyAtMs ?? nowMs)) + upMinMs;
-  if (highSinceMs !== null) step(draft, engine, highSinceMs + scaleUpAfterMs, 1);
-  if (lowSinceMs !== null) step(draft, engine, Math.max(lowSinceMs + scaleDownAfterMs, upMs), -1);
+  const { highSinceMs, lowSinceMs } = engine.scale;
+  engine.scale = {
+    highSinceMs: isHigh ? (highSinceMs ?? nowMs) : null,
+    lowSinceMs: isLow ? (lowSinceMs ?? nowMs) : null,
+    capacity,
+  };
 }
 
 function step(draft: Draft, engine: EngineState, atMs: number, by: 1 | -1): void {

@@ -37,89 +37,113 @@ type OwnSlot = { -readonly [Field in keyof ReplicaSlot]: ReplicaSlot[Field] };
 
 /** @param onLeases called with the slot after each change of its leases */
 export function createReplicaSet(onLeases: (slot: ReplicaSlot) => void): ReplicaSet {
-  const slots = new Map<string, OwnSlot>();
-  /** Gone, and still in use. */
-  const ended = new Set<OwnSlot>();
-  let published = new Map<string, PublishedReplica['state']>();
-  let routable: readonly OwnSlot[] = [];
-  let leases = 0;
+  return new Slots(onLeases);
+}
 
-  function refresh(): void {
-    for (const slot of slots.values()) {
-      slot.published = published.get(slot.replica.id) ?? null;
-      const isWell = slot.observed.health === 'assumed' || slot.healthy === true;
-      slot.routable = slot.published === 'ready' && slot.observed.state === 'running' && isWell;
-    }
-    routable = [...slots.values()].filter((slot) => slot.routable);
+class Slots implements ReplicaSet {
+  readonly #slots = new Map<string, OwnSlot>();
+  /** Gone, and still in use. */
+  readonly #ended = new Set<OwnSlot>();
+  readonly #onLeases: (slot: ReplicaSlot) => void;
+  #published: ReadonlyMap<string, PublishedReplica['state']> = new Map();
+  #routable: readonly OwnSlot[] = [];
+  #leases = 0;
+
+  constructor(onLeases: (slot: ReplicaSlot) => void) {
+    this.#onLeases = onLeases;
   }
 
-  function takeObserved(observed: readonly ObservedReplica[], keep: (slot: ReplicaSlot) => boolean): void {
+  takeObserved(observed: readonly ObservedReplica[], keep: (slot: ReplicaSlot) => boolean): void {
     const present = new Set<string>();
     for (const found of observed) {
       if (found.state === 'exited') continue;
       const { replica } = found;
       present.add(replica.id);
-      const slot = slots.get(replica.id) ?? newSlot(found);
+      // A host that came back has its replicas still, and who uses them.
+      const former = [...this.#ended].find((slot) => slot.replica.id === replica.id);
+      const slot = this.#slots.get(replica.id) ?? former ?? newSlot(found);
+      if (former !== undefined) this.#ended.delete(former);
       slot.observed = found;
       slot.replica = replica;
-      slots.set(replica.id, slot);
+      this.#slots.set(replica.id, slot);
     }
-    for (const [id, slot] of slots) {
+    for (const [id, slot] of this.#slots) {
       if (present.has(id) || keep(slot)) continue;
-      slots.delete(id);
+      this.#slots.delete(id);
       slot.routable = false;
-      if (slot.leases > 0) ended.add(slot);
+      if (slot.leases > 0) this.#ended.add(slot);
     }
-    refresh();
+    this.#refresh();
   }
 
-  function change(slot: OwnSlot, by: 1 | -1): void {
-    slot.leases += by;
-    leases += by;
-    if (slot.leases === 0) ended.delete(slot);
-    onLeases(slot);
+  takePublished(replicas: readonly PublishedReplica[]): void {
+    this.#published = new Map(replicas.map(({ id, state }) => [id, state]));
+    this.#refresh();
   }
 
-  function lease(replicaId: string, cold: boolean): Lease | null {
-    const slot = slots.get(replicaId);
+  setHealth(replicaId: string, healthy: boolean): boolean {
+    const slot = this.#slots.get(replicaId);
+    if (slot === undefined || slot.healthy === healthy) return false;
+    slot.healthy = healthy;
+    this.#refresh();
+    return true;
+  }
+
+  get(replicaId: string): ReplicaSlot | undefined {
+    return this.#slots.get(replicaId);
+  }
+
+  all(): readonly ReplicaSlot[] {
+    return [...this.#slots.values()];
+  }
+
+  routable(): readonly ReplicaSlot[] {
+    return this.#routable;
+  }
+
+  pick(exclude: ReadonlySet<string> | undefined): ReplicaSlot | undefined {
+    return fewest(this.#routable, exclude);
+  }
+
+  lease(replicaId: string, cold: boolean): Lease | null {
+    const slot = this.#slots.get(replicaId);
     if (slot === undefined || !slot.routable) return null;
     let held = true;
-    change(slot, 1);
+    this.#change(slot, 1);
     return {
       replica: slot.replica,
       cold,
-      release() {
-        if (!held) return;
+      release: () => {
+        if (held) this.#change(slot, -1);
         held = false;
-        change(slot, -1);
       },
     };
   }
 
-  return {
-    takeObserved,
-    takePublished(replicas) {
-      published = new Map(replicas.map(({ id, state }) => [id, state]));
-      refresh();
-    },
-    setHealth(replicaId, healthy) {
-      const slot = slots.get(replicaId);
-      if (slot === undefined || slot.healthy === healthy) return false;
-      slot.healthy = healthy;
-      refresh();
-      return true;
-    },
-    get: (replicaId) => slots.get(replicaId),
-    all: () => [...slots.values()],
-    routable: () => routable,
-    pick: (exclude) => fewest(routable, exclude),
-    lease,
-    leases: () => leases,
-    leasesByReplica() {
-      const used = [...slots.values(), ...ended].filter((slot) => slot.leases > 0);
-      return Object.fromEntries(used.map((slot) => [slot.replica.id, slot.leases]));
-    },
-  };
+  leases(): number {
+    return this.#leases;
+  }
+
+  leasesByReplica(): Readonly<Record<string, number>> {
+    const used = [...this.#slots.values(), ...this.#ended].filter(({ leases }) => leases > 0);
+    return Object.fromEntries(used.map(({ replica, leases }) => [replica.id, leases]));
+  }
+
+  #refresh(): void {
+    for (const slot of this.#slots.values()) {
+      slot.published = this.#published.get(slot.replica.id) ?? null;
+      const isWell = slot.observed.health === 'assumed' || slot.healthy === true;
+      slot.routable = slot.published === 'ready' && slot.observed.state === 'running' && isWell;
+    }
+    this.#routable = [...this.#slots.values()].filter(({ routable }) => routable);
+  }
+
+  #change(slot: OwnSlot, by: 1 | -1): void {
+    slot.leases += by;
+    this.#leases += by;
+    if (slot.leases === 0) this.#ended.delete(slot);
+    this.#onLeases(slot);
+  }
 }
 
 function fewest(slots: readonly OwnSlot[], exclude: ReadonlySet<string> | undefined): OwnSlot | undefined {
