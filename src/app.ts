@@ -6,8 +6,8 @@ import type { Log } from '#base/log.ts';
 import { PICO_PER_MICRO } from '#base/money.ts';
 import { createAccounts } from '#core/accounts/accounts.ts';
 import { createAudit } from '#core/audit/audit.ts';
-import { createCatalog, type EngineDefinition } from '#core/catalog/catalog.ts';
-import { createFleet } from '#core/fleet/fleet.ts';
+import { createCatalog, type DockerHostSettings, type EngineDefinition } from '#core/catalog/catalog.ts';
+import { readFleetIdentity, type FleetIdentity } from '#core/fleet/fleet.ts';
 import { createKeys } from '#core/keys/keys.ts';
 import { createMetering } from '#core/metering/metering.ts';
 import { createAborter, createEngineClient } from '#core/proxy/proxy.ts';
@@ -19,6 +19,7 @@ import { createInference, type Inference } from '#edge/inference/inference.ts';
 import { createObserve, lookEveryMs, type Observe, type Watching } from '#edge/observe/observe.ts';
 import { runBootstrap, startJobs, type BootstrapResult, type Job } from '#edge/jobs/jobs.ts';
 import { createKeeping } from './keeping.ts';
+import { createRunning } from './running.ts';
 import { createHttpServer } from './server.ts';
 import { createSharing, openSharedStore, type SharedStore } from './sharing.ts';
 
@@ -28,6 +29,8 @@ export interface AppOptions {
   readonly db: Db;
   readonly dataDir: string;
   readonly engines: readonly EngineDefinition[];
+  /** Machines whose Docker engine may run containers. */
+  readonly hosts: readonly DockerHostSettings[];
   /** Where engine processes run: the folder that holds the engines folder. */
   readonly workingDirectory: string;
 }
@@ -62,7 +65,8 @@ const booksTimeoutMs = 10_000;
 export async function startApp(options: AppOptions): Promise<App> {
   const { config, log, db } = options;
   const observe = createObserve(log);
-  const rooms = createRooms(options, await openSharedStore(config, db, log), observe);
+  const identity = await readFleetIdentity(db);
+  const rooms = createRooms(options, { ...(await openSharedStore(config, db, log)), identity }, observe);
   const inference = createInferenceEdge(options, rooms, observe);
   const life = { fleetRuns: false };
   const watching = watch(options, rooms, { observe, inference, life });
@@ -158,11 +162,14 @@ function aborted(signal: AbortSignal): Promise<void> {
   });
 }
 
+/** What was opened or read before the rooms are built. */
+type SharedPlaces = SharedStore & { readonly identity: FleetIdentity };
+
 type Rooms = ReturnType<typeof createRooms>;
 
 function createRooms(
-  { config, log, db, dataDir, engines, workingDirectory }: AppOptions,
-  shared: SharedStore,
+  { config, log, db, dataDir, engines, hosts, workingDirectory }: AppOptions,
+  { identity, ...shared }: SharedPlaces,
   { onCommit }: Observe,
 ) {
   const clock = systemClock;
@@ -175,8 +182,8 @@ function createRooms(
   const sharing = createSharing({ ...shared, config, db, clock, log, dataDir, wallet, keys, metering });
   const { admission } = sharing;
   const catalog = createCatalog({ db, clock, engines });
-  const env = config.environment;
-  const fleet = createFleet({ engines, dataDir, workingDirectory, env, clock, log, queueMax: config.startQueueMax });
+  const own = { config, engines, db, clock, log, dataDir, workingDirectory, hosts, identity };
+  const fleet = createRunning({ ...own, gateways: sharing.gateways });
   const routing = createRouting({ fleet, clock, log, flexQueueMax: config.flexQueueMax });
   const engineClient = createEngineClient({
     firstByteTimeoutMs: config.upstreamFirstByteTimeoutMs,

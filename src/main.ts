@@ -7,6 +7,7 @@ import { defaultDataDir, lockDataDir, makeDataDir } from '#base/data-dir.ts';
 import { createLog, type Log } from '#base/log.ts';
 import { startEmbeddedPostgres } from '#base/postgres-embedded.ts';
 import { formatEngineFileProblem, loadEngineFiles, type EngineDefinition } from '#core/catalog/catalog.ts';
+import { readDockerHosts } from './running.ts';
 import { checkAddresses } from './server.ts';
 import { firstStartText, startText } from './welcome.ts';
 
@@ -58,6 +59,7 @@ async function start(config: Config, log: Log, life: Life): Promise<void> {
   const { stops, asked, hurry } = life;
   const enginesDir = resolve(config.enginesDir ?? fileURLToPath(new URL('../engines', import.meta.url)));
   const engines = readEngines(config, enginesDir);
+  const hosts = readDockerHosts(config, enginesDir);
   // Before anything that takes time or leaves something behind.
   await checkAddresses(config);
   const dataDir = makeDataDir(config.dataDir ?? defaultDataDir(config.environment, process.geteuid?.()));
@@ -69,7 +71,7 @@ async function start(config: Config, log: Log, life: Life): Promise<void> {
   asked.signal.throwIfAborted();
   const db = connectDb(url, { poolMax: config.databasePoolMax });
   stops.push(() => db.close());
-  const app = await startApp({ config, log, db, dataDir, engines, workingDirectory: dirname(enginesDir) });
+  const app = await startApp({ config, log, db, dataDir, engines, hosts, workingDirectory: dirname(enginesDir) });
   stops.push(() => app.stop(hurry.signal));
   const { secret } = app.bootstrap;
   process.stdout.write(secret === null ? startText(app.url) : firstStartText(app.url, secret, engines));

@@ -25,6 +25,8 @@ export interface Sharing {
   readonly store: RedisStore | null;
   /** What names in Redis begin with. */
   readonly prefix: string;
+  /** This gateway among those of its database. */
+  readonly gateways: Pick<Gateways, 'id' | 'live'>;
   readonly jobs: readonly Job[];
   /** @throws ConfigError when another gateway runs here that nothing would be shared with */
   start(): Promise<void>;
@@ -80,6 +82,7 @@ function shareNothing({ wallet, metering, clock, prefix }: SharingParts, gateway
     admission,
     store: null,
     prefix,
+    gateways,
     jobs: [beat],
     start: () => gateways.start(),
     stop: () => gateways.stop(),
@@ -113,6 +116,7 @@ function shareThrough(parts: SharedParts, gateways: Gateways, beat: Job): Sharin
     admission,
     store,
     prefix,
+    gateways,
     jobs: [
       beat,
       { name: 'renew leases', everyMs: admission.renewMs, run: () => admission.renew() },

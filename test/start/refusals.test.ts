@@ -79,7 +79,7 @@ describe('a start is refused with one sentence that names the variable, and make
     const { dataDir, dir } = processes.home();
     mkdirSync(dataDir);
     const db = connectDb(await processes.database());
-    const parts = { log: createLog('silent'), db, dataDir, engines: [], workingDirectory: dir };
+    const parts = { log: createLog('silent'), db, dataDir, engines: [], hosts: [], workingDirectory: dir };
     await expect(startApp({ ...parts, config: parseConfig({ PORT }) })).rejects.toThrow(/^PORT: \d+ is taken/);
     const [counts] = await db.sql`select count(*)::int as organizations from organizations`;
     expect(counts).toEqual({ organizations: 0 });

@@ -1,6 +1,7 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
+import { readDockerHosts } from '#running.ts';
 import { startApp, type App } from '../../src/app.ts';
 import { parseConfig } from '#base/config.ts';
 import { connectDb, type Db } from '#base/db.ts';
@@ -65,7 +66,8 @@ export async function startGateway(options: TestGatewayOptions = {}): Promise<Te
   const db = connectDb(databaseUrl);
   const workingDirectory =
     options.workingDirectory ?? (options.enginesDir === undefined ? dirname(enginesDir) : repository);
-  const app: App = await startApp({ config, log, db, dataDir, engines: loaded.engines, workingDirectory });
+  const hosts = readDockerHosts(config, enginesDir);
+  const app: App = await startApp({ config, log, db, dataDir, engines: loaded.engines, hosts, workingDirectory });
   const key = app.bootstrap.secret ?? config.bootstrap.key ?? '';
 
   if (options.keepLimits !== true) await liftLimits(app.url, key);

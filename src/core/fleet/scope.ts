@@ -42,6 +42,7 @@ export class Scope {
   #reportedAtMs = -Infinity;
   #reportedWaiting = 0;
   #reportedVersion = -1n;
+  #begun = false;
   #closing = false;
   #boardAway = false;
 
@@ -60,10 +61,18 @@ export class Scope {
     this.#sight = { observed: new Map(), blind: new Set(), hosts: new Map(), strangers: [] };
   }
 
-  /** Adopts what runs, and looks until nothing more is to be done at once. */
+  /**
+   * Adopts what runs, and looks until nothing more is to be done at once. Without any engine it waits for the first
+   * one: a machine that has no Docker engine, and no file that wants one, is not asked for it every second.
+   */
   async start(specs: readonly EngineSpec[]): Promise<void> {
-    const { board, drivers } = this.#options;
     this.#takeSpecs(specs);
+    if (specs.length > 0) await this.#begin(specs);
+  }
+
+  async #begin(specs: readonly EngineSpec[]): Promise<void> {
+    const { board, drivers } = this.#options;
+    this.#begun = true;
     for (const [type, driver] of drivers) {
       await driver.open(specs.filter(({ definition }) => definition.driver.type === type));
       driver.onChange(() => this.#loop.wake());
@@ -77,8 +86,13 @@ export class Scope {
   /** The files were read again. */
   setSpecs(specs: readonly EngineSpec[]): void {
     this.#takeSpecs(specs);
-    this.#tellDrivers();
-    this.#loop.wake();
+    if (this.#begun) {
+      this.#tellDrivers();
+      this.#loop.wake();
+    } else if (specs.length > 0) {
+      const { log } = this.#options;
+      this.#begin(specs).catch((error: unknown) => log.error({ err: error }, 'the first engines could not be begun'));
+    }
   }
 
   async order(engineId: string, kind: OrderKind): Promise<void> {
@@ -126,9 +140,11 @@ export class Scope {
 
   async close(): Promise<void> {
     const { board, drivers } = this.#options;
-    await this.#loop.close(() => this.#isSettled());
-    this.#prober.close();
-    await board.close();
+    if (this.#begun) {
+      await this.#loop.close(() => this.#isSettled());
+      this.#prober.close();
+      await board.close();
+    }
     await Promise.all([...drivers.values()].map((driver) => driver.close()));
   }
 

@@ -1,0 +1,59 @@
+import type { Clock } from '#base/clock.ts';
+import { ConfigError, type Config } from '#base/config.ts';
+import type { Db } from '#base/db.ts';
+import type { Log } from '#base/log.ts';
+import {
+  formatEngineFileProblem,
+  loadDockerHosts,
+  type DockerHostSettings,
+  type EngineDefinition,
+} from '#core/catalog/catalog.ts';
+import { createDbBoard, createDockerDriver, createFleet, type Fleet, type FleetIdentity } from '#core/fleet/fleet.ts';
+import type { Gateways } from '#core/gateways/gateways.ts';
+
+/** What running engines needs beyond the gateway's own rooms, known before they are built. */
+export interface RunningPlace {
+  /** Machines whose Docker engine may run containers. */
+  readonly hosts: readonly DockerHostSettings[];
+  readonly identity: FleetIdentity;
+}
+
+/** @throws ConfigError naming the file and line, or the variable, that is wrong */
+export function readDockerHosts(config: Config, enginesDir: string): readonly DockerHostSettings[] {
+  const loaded = loadDockerHosts(enginesDir, { defaultDocker: config.dockerHost });
+  if (loaded.ok) return loaded.hosts;
+  throw new ConfigError(loaded.problems.map(formatEngineFileProblem).join('\n'));
+}
+
+export interface RunningParts extends RunningPlace {
+  readonly config: Config;
+  readonly engines: readonly EngineDefinition[];
+  readonly gateways: Pick<Gateways, 'id' | 'live'>;
+  readonly db: Db;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly dataDir: string;
+  /** Where engine processes run. */
+  readonly workingDirectory: string;
+}
+
+/**
+ * The engines of this gateway: processes of its own, and containers that all gateways of the database share, which one
+ * of them starts and stops.
+ */
+export function createRunning(parts: RunningParts): Fleet {
+  const { config, engines, gateways, db, clock, log, dataDir, workingDirectory, hosts, identity } = parts;
+  const env = config.environment;
+  const liveGateways = (): Promise<ReadonlySet<string>> => gateways.live();
+  return createFleet({
+    engines,
+    dataDir,
+    workingDirectory,
+    env,
+    clock,
+    log,
+    queueMax: config.startQueueMax,
+    drivers: { docker: createDockerDriver({ hosts, ...identity, env, log }) },
+    boards: { shared: createDbBoard({ db, scope: 'containers', gatewayId: gateways.id, liveGateways, clock, log }) },
+  });
+}
