@@ -7,7 +7,8 @@ import type { ContainerDriverSettings, DockerHostSettings, EngineDefinition } fr
 import { createDockerDriver, type DockerDriverOptions } from '#core/fleet/docker-driver.ts';
 import type { EngineDriver, Fence, Observation, ObservedReplica, ReplicaOrder } from '#core/fleet/driver.ts';
 import type { Replica } from '#core/fleet/lease.ts';
-import type { TestDocker } from '../../support/docker.ts';
+import { afterAll, beforeAll } from 'vitest';
+import { loadStandinImage, startDocker, type TestDocker } from '../../support/docker.ts';
 
 export const image = 'headgate-test/vllm-standin:v0.29.0';
 
@@ -185,4 +186,51 @@ export async function collect(lines: AsyncIterable<string>): Promise<string[]> {
   const all: string[] = [];
   for await (const line of lines) all.push(line);
   return all;
+}
+
+interface Found {
+  readonly Id: string;
+  readonly State: string;
+  readonly Labels: Record<string, string>;
+  readonly Names: string[];
+}
+
+/** A Docker engine for the tests of one file, with the image in it. */
+export interface Lab {
+  docker(): TestDocker;
+  /** A driver on that engine, closed at the end. */
+  open(...args: Partial<Parameters<typeof openDriver>>): Promise<TestDriver>;
+  containersOf(fleetId: string): Promise<Found[]>;
+  networksOf(fleetId: string): Promise<{ Name: string }[]>;
+}
+
+export function createLab(options: () => readonly string[] = () => []): Lab {
+  let docker: TestDocker | null = null;
+  const opened: TestDriver[] = [];
+  const engine = (): TestDocker => {
+    if (docker === null) throw new Error('The Docker engine of this file does not run.');
+    return docker;
+  };
+  const listed = async (path: string, fleetId: string): Promise<unknown> => {
+    const filters = encodeURIComponent(JSON.stringify({ label: [`headgate.fleet=${fleetId}`] }));
+    return engine().call('GET', `${path}filters=${filters}`);
+  };
+  beforeAll(async () => {
+    docker = await startDocker(options());
+    await loadStandinImage(docker, image);
+  });
+  afterAll(async () => {
+    await Promise.all(opened.map(({ driver }) => driver.close()));
+    await docker?.stop();
+  });
+  return {
+    docker: engine,
+    async open(hosts = [localHost(engine())], engines = [containerEngine()], over = {}) {
+      const driver = await openDriver(hosts, engines, over);
+      opened.push(driver);
+      return driver;
+    },
+    containersOf: async (fleetId) => (await listed('/containers/json?all=1&', fleetId)) as Found[],
+    networksOf: async (fleetId) => (await listed('/networks?', fleetId)) as { Name: string }[],
+  };
 }

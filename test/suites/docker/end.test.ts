@@ -1,0 +1,193 @@
+import { describe, expect, it } from 'vitest';
+import { explainExit } from '#core/fleet/start-failure.ts';
+import { collect, containerEngine, createLab, holding, localHost, newId, scriptEngine, statusOf } from './kit.ts';
+
+const lab = createLab();
+
+describe('a container that ends', () => {
+  it.each([
+    ['0 by itself', 'process.exit(0)', { exitCode: 0, oomKilled: false }, 'ended'],
+    ['2 on arguments that it does not know', 'process.exit(2)', { exitCode: 2 }, 'bad_arguments'],
+    [
+      '1 with a cause in its log',
+      'console.error("huggingface_hub.errors.GatedRepoError: 401"); process.exit(1)',
+      { exitCode: 1 },
+      'token',
+    ],
+    ['a signal that nobody sent', 'process.kill(process.pid, "SIGSEGV")', { exitCode: 139 }, 'crashed'],
+  ])('with code %s is a crash with its cause', async (_, script, exit, kind) => {
+    const engine = scriptEngine(script);
+    const test = await lab.open([localHost(lab.docker())], [engine]);
+    const id = await test.start(engine);
+    const observed = await test.untilIs(id, 'exited');
+    expect(observed.exit).toMatchObject({ asked: false, startErrorCode: null, ...exit });
+    expect(observed.exit === null ? null : explainExit(observed.exit).kind).toBe(kind);
+  });
+
+  it.each([
+    ['a program that is not there', '/usr/bin/vllm', 127, 'program_not_found'],
+    ['a file that is no program', '/app/package.json', 126, 'not_executable'],
+  ])('because its image has %s is a crash with its cause', async (_, program, exitCode, kind) => {
+    const engine = containerEngine({ entrypoint: [program] });
+    const test = await lab.open([localHost(lab.docker())], [engine]);
+    const { exit } = await test.untilIs(await test.start(engine), 'exited');
+    expect(exit).toMatchObject({ asked: false, exitCode });
+    expect(exit === null ? null : explainExit(exit).kind).toBe(kind);
+  });
+
+  it('on an argument that vLLM does not know is a crash with its cause', async () => {
+    const engine = containerEngine({ args: ['acme/chat', '--no-such-flag'] });
+    const test = await lab.open([localHost(lab.docker())], [engine]);
+    const { exit } = await test.untilIs(await test.start(engine), 'exited');
+    expect(exit).toMatchObject({ asked: false, exitCode: 2 });
+    expect(exit?.logTail).toContain('unrecognized arguments: --no-such-flag');
+  });
+
+  it('for want of memory is told from others', async () => {
+    const hog = 'const all = []; for (;;) all.push(Buffer.alloc(8_000_000, 1))';
+    const engine = scriptEngine(hog, { memoryBytesMax: 128 * 2 ** 20 });
+    const test = await lab.open([localHost(lab.docker())], [engine]);
+    const { exit } = await test.untilIs(await test.start(engine), 'exited');
+    expect(exit).toMatchObject({ asked: false, exitCode: 137, oomKilled: true });
+  });
+
+  it('because it was asked to is no crash, for the gateway that comes after as well', async () => {
+    const test = await lab.open();
+    const id = await test.start(containerEngine());
+    await test.untilReady(id);
+    await test.stop(id);
+    const { exit } = await test.untilIs(id, 'exited');
+    expect(exit).toMatchObject({ asked: true, exitCode: 0 });
+    const next = await lab.open([localHost(lab.docker())], [containerEngine()], { fleetId: test.fleetId });
+    expect((await next.untilIs(id, 'exited')).exit).toMatchObject({ asked: true, exitCode: 0 });
+  });
+
+  it('is killed after the grace time when it hangs on SIGTERM', async () => {
+    const engine = containerEngine({ args: ['acme/chat', '--ignore-sigterm'] });
+    const test = await lab.open([localHost(lab.docker())], [engine]);
+    const id = await test.start(engine);
+    await test.untilReady(id);
+    await test.stop(id, 1000);
+    expect((await test.untilIs(id, 'stopping')).exit).toBeNull();
+    // Once more changes nothing.
+    await test.stop(id, 60_000);
+    const { exit } = await test.untilIs(id, 'exited');
+    expect(exit).toMatchObject({ asked: true, exitCode: 137, oomKilled: false });
+  });
+
+  it('is not stopped, nor cleaned away, where the fence does not hold', async () => {
+    const test = await lab.open();
+    const id = await test.start(containerEngine());
+    const replica = await test.untilReady(id);
+    const fence = { epoch: 1n, holds: () => Promise.resolve(false) };
+    await expect(test.driver.stop(id, { fence, graceMs: 0 })).rejects.toThrow('Another gateway leads');
+    await expect(test.driver.forget(id, fence)).rejects.toThrow('Another gateway leads');
+    expect(await statusOf(replica, '/health')).toBe(200);
+  });
+
+  it('is not cleaned away while it runs', async () => {
+    const test = await lab.open();
+    const id = await test.start(containerEngine());
+    await test.untilReady(id);
+    await expect(test.driver.forget(id, holding)).rejects.toThrow(/running container/);
+  });
+
+  it('because somebody removed it by hand is gone at once', async () => {
+    const test = await lab.open();
+    const id = await test.start(containerEngine());
+    await test.untilReady(id);
+    let told = 0;
+    test.driver.onChange(() => (told += 1));
+    const [container] = await lab.containersOf(test.fleetId);
+    await lab.docker().call('DELETE', `/containers/${container?.Id}?force=1`);
+    await test.until(({ replicas }) => replicas.length === 0);
+    await expect.poll(() => told).toBeGreaterThan(0);
+  });
+});
+
+describe('a gateway that comes after another', () => {
+  it('finds what runs by its labels alone and uses it with the same key', async () => {
+    const test = await lab.open();
+    const id = await test.start(containerEngine());
+    const before = await test.untilReady(id);
+    await test.driver.close();
+    const next = await lab.open([localHost(lab.docker())], [containerEngine()], { fleetId: test.fleetId });
+    const { replica, specHash, state } = await next.untilIs(id, 'running');
+    expect(replica).toEqual(before);
+    expect(state).toBe('running');
+    expect(specHash).toBe(next.driver.specOf(containerEngine()).hash);
+    expect(await statusOf(replica, '/v1/models')).toBe(200);
+  });
+
+  it('sees nothing of another installation', async () => {
+    const test = await lab.open();
+    await test.untilIs(await test.start(containerEngine()), 'running');
+    const other = await lab.open();
+    expect(await other.driver.observe()).toMatchObject({ replicas: [], strangers: [] });
+  });
+
+  it('names containers of engines that no file has, and lets them be', async () => {
+    const test = await lab.open();
+    const id = await test.start(containerEngine());
+    await test.untilReady(id);
+    const next = await lab.open([localHost(lab.docker())], [], { fleetId: test.fleetId });
+    const { replicas, strangers } = await next.driver.observe();
+    expect(replicas).toEqual([]);
+    expect(strangers).toEqual([{ host: 'local', name: expect.stringMatching(/^headgate-chat-/), engineId: 'chat' }]);
+  });
+
+  it('cleans away what an earlier leader made and did not start', async () => {
+    const test = await lab.open();
+    let asked = 0;
+    const fence = { epoch: 4n, holds: () => Promise.resolve((asked += 1) <= 3) };
+    const id = await test.start(containerEngine(), { fence });
+    await test.untilIs(id, 'exited');
+    const next = await lab.open([localHost(lab.docker())], [containerEngine()], { fleetId: test.fleetId });
+    // Somebody may be about to start it, until a newer leader has acted.
+    expect((await next.untilIs(id, 'creating')).exit).toBeNull();
+    await next.start(containerEngine(), { fence: { ...holding, epoch: 5n } });
+    expect((await next.untilIs(id, 'exited')).exit).toMatchObject({ asked: false, startErrorCode: 'NOT_STARTED' });
+    await next.driver.forget(id, holding);
+    expect(await lab.containersOf(test.fleetId)).toHaveLength(1);
+  });
+});
+
+describe('the output of a container', () => {
+  const chatter = `
+    let count = 0;
+    const timer = setInterval(() => {
+      count += 1;
+      (count % 2 === 0 ? process.stdout : process.stderr).write('line ' + count + '\\n');
+      if (count === 6) { clearInterval(timer); process.once('SIGTERM', () => { console.log('the end'); process.exit(0); }); setInterval(() => {}, 1000); }
+    }, 5);`;
+
+  it('is read from its end, both streams, and followed until the container ends', async () => {
+    const engine = scriptEngine(chatter);
+    const test = await lab.open([localHost(lab.docker())], [engine]);
+    const id = await test.start(engine);
+    await test.untilIs(id, 'running');
+    const followed = collect(
+      test.driver.logs(id, { tailLines: 1000, follow: true, signal: AbortSignal.timeout(20_000) }),
+    );
+    const tail = { tailLines: 3, follow: false, signal: AbortSignal.timeout(20_000) };
+    await expect.poll(async () => collect(test.driver.logs(id, tail))).toEqual(['line 4', 'line 5', 'line 6']);
+    await test.stop(id);
+    expect(await followed).toEqual([...[1, 2, 3, 4, 5, 6].map((count) => `line ${count}`), 'the end']);
+    await test.untilIs(id, 'exited');
+    expect(await collect(test.driver.logs(id, { ...tail, tailLines: 1 }))).toEqual(['the end']);
+    expect(await collect(test.driver.logs(newId(), tail))).toEqual([]);
+  });
+
+  it('ends quietly for a reader that leaves', async () => {
+    const test = await lab.open();
+    const id = await test.start(containerEngine());
+    await test.untilReady(id);
+    const leaving = new AbortController();
+    const lines: string[] = [];
+    for await (const line of test.driver.logs(id, { tailLines: 1000, follow: true, signal: leaving.signal })) {
+      lines.push(line);
+      if (line.includes('startup complete')) leaving.abort();
+    }
+    expect(lines.join('\n')).toContain('Starting to load model');
+  });
+});

@@ -1,0 +1,180 @@
+import { describe, expect, it } from 'vitest';
+import { createLog } from '#base/log.ts';
+import { ask, containerEngine, createLab, holding, localHost, newId, scriptEngine, statusOf } from './kit.ts';
+
+const lab = createLab();
+
+describe('a container that cannot be started', () => {
+  it('is not made where the fence does not hold', async () => {
+    const test = await lab.open();
+    const fence = { epoch: 1n, holds: () => Promise.resolve(false) };
+    await expect(test.start(containerEngine(), { fence })).rejects.toThrow('Another gateway leads');
+    expect(await lab.containersOf(test.fleetId)).toEqual([]);
+    expect(await lab.networksOf(test.fleetId)).toEqual([]);
+  });
+
+  it('is not made, or not started, where the fence falls on the way', async () => {
+    for (const yes of [1, 2, 3]) {
+      const test = await lab.open();
+      let asked = 0;
+      const fence = { epoch: 1n, holds: () => Promise.resolve((asked += 1) <= yes) };
+      const id = await test.start(containerEngine(), { fence });
+      const { exit } = await test.untilIs(id, 'exited');
+      expect(exit).toMatchObject({ asked: true, startErrorCode: 'FENCE_LOST' });
+      expect(await lab.networksOf(test.fleetId)).toHaveLength(yes === 1 ? 0 : 1);
+      expect((await lab.containersOf(test.fleetId)).map(({ State: state }) => state)).toEqual(
+        yes === 3 ? ['created'] : [],
+      );
+    }
+  });
+
+  it('says that its host is not known', async () => {
+    const test = await lab.open();
+    const placement = { host: 'elsewhere', gpuIds: [] };
+    await expect(test.start(containerEngine(), { placement })).rejects.toThrow('no Docker host elsewhere');
+  });
+
+  const missing = `127.0.0.1:9/acme/no-such-engine:v1`;
+  it.each([
+    ['an image that is not there', { image: missing }, /^(IMAGE_NOT_FOUND|IMAGE_PULL_FAILED)$/],
+    ['an image whose name is wrong', { image: 'Not/An Image' }, /^IMAGE_NOT_FOUND$/],
+    ['a folder of the host that is not there', { volumes: [volume('/no/such/folder')] }, /^MOUNT$/],
+    ['a variable that refers to one that is not set', { env: { HF_TOKEN: '${NO_SUCH}' } }, /^MISSING_VARIABLE$/],
+  ] as const)('because of %s says so', async (_, driver, code) => {
+    const test = await lab.open();
+    const id = await test.start(containerEngine(driver));
+    const { exit } = await test.untilIs(id, 'exited');
+    expect(exit?.startErrorCode).toMatch(code);
+    expect(exit).toMatchObject({ asked: false, exitCode: null });
+    await test.driver.forget(id, holding);
+    expect((await test.driver.observe()).replicas).toEqual([]);
+    expect(await lab.containersOf(test.fleetId)).toEqual([]);
+    expect(await lab.networksOf(test.fleetId)).toEqual([]);
+  });
+
+  it('because there is no such GPU says so, to the gateway that comes after as well', async () => {
+    const hosts = [localHost(lab.docker(), { gpuAccess: 'nvidia' })];
+    const test = await lab.open(hosts);
+    const placement = { host: 'local', gpuIds: ['GPU-aaaa'] };
+    const id = await test.start(containerEngine(), { placement });
+    const { exit } = await test.untilIs(id, 'exited');
+    expect(exit?.startErrorCode).toBe('NO_SUCH_DEVICE');
+    const next = await lab.open(hosts, [containerEngine()], { fleetId: test.fleetId });
+    const seen = await next.untilIs(id, 'exited');
+    expect(seen.exit).toMatchObject({ asked: false, startErrorCode: 'NO_SUCH_DEVICE' });
+    expect(seen.placement).toEqual(placement);
+  });
+});
+
+function volume(source: string) {
+  return { source, target: '/data', readOnly: true };
+}
+
+describe('a container that runs', () => {
+  it('answers on its network alone, to the gateway alone, as vLLM with its added arguments', async () => {
+    const test = await lab.open();
+    const id = await test.start(containerEngine());
+    const replica = await test.untilReady(id);
+    expect(replica).toMatchObject({ id, engineId: 'chat', kind: 'vllm', forcedUsage: true, upstreamModel: null });
+    expect(await statusOf(replica, '/v1/models', false)).toBe(401);
+    const models = await ask(replica.endpoint, '/v1/models', replica.headerLines);
+    expect(models.status).toBe(200);
+    for (const name of ['chat', 'Chat', 'acme/chat']) expect(models.text).toContain(`"id":"${name}"`);
+    expect(await statusOf(replica, '/is_sleeping')).toBe(200);
+    const [container] = await lab.containersOf(test.fleetId);
+    expect(container?.Names[0]).toMatch(/^\/headgate-chat-[0-9a-f]{10}$/);
+    const detail = (await lab.docker().call('GET', `/containers/${container?.Id}/json`)) as {
+      HostConfig: Record<string, unknown>;
+      NetworkSettings: { Ports: Record<string, unknown>; Networks: object };
+      Config: { Env: string[]; Healthcheck: unknown };
+    };
+    expect(detail.NetworkSettings.Ports).toEqual({ '8000/tcp': null });
+    expect(Object.keys(detail.NetworkSettings.Networks)).toEqual([
+      expect.stringMatching(/^headgate-chat-[0-9a-f]{10}$/),
+    ]);
+    expect(detail.HostConfig).toMatchObject({
+      Init: true,
+      RestartPolicy: { Name: 'no' },
+      SecurityOpt: ['no-new-privileges'],
+      LogConfig: { Type: 'json-file', Config: { 'max-size': '10m', 'max-file': '3' } },
+    });
+    expect(detail.Config.Healthcheck).toEqual({ Test: ['NONE'] });
+    expect(detail.Config.Env).toContain('VLLM_NO_USAGE_STATS=1');
+  });
+
+  it('is started once, however often it is ordered and by whom', async () => {
+    const test = await lab.open();
+    const replicaId = newId();
+    await Promise.all([1, 2, 3].map(() => test.start(containerEngine(), { replicaId })));
+    const other = await lab.open([localHost(lab.docker())], [containerEngine()], { fleetId: test.fleetId });
+    await other.start(containerEngine(), { replicaId });
+    await test.untilReady(replicaId);
+    await test.start(containerEngine(), { replicaId });
+    expect(await lab.containersOf(test.fleetId)).toHaveLength(1);
+    expect((await other.until(({ replicas }) => replicas[0]?.state === 'running' && replicas)).length).toBe(1);
+  });
+
+  it('has a key and an address of its own beside another of its engine', async () => {
+    const test = await lab.open();
+    const [a, b] = await Promise.all([test.start(containerEngine()), test.start(containerEngine())]);
+    const [first, second] = await Promise.all([test.untilReady(a), test.untilReady(b)]);
+    expect(first.endpoint.host).not.toBe(second.endpoint.host);
+    expect(first.headerLines).not.toBe(second.headerLines);
+    expect(await statusOf({ ...second, headerLines: first.headerLines }, '/v1/models')).toBe(401);
+    expect(await lab.networksOf(test.fleetId)).toHaveLength(1);
+  });
+
+  it('gets its devices, secrets by reference and arguments for all its GPUs', async () => {
+    const lines: string[] = [];
+    const log = createLog('trace', { write: (line: string) => void lines.push(line) });
+    const engine = containerEngine({
+      gpus: { count: 2, memoryBytesMin: null, profile: null },
+      env: { HF_TOKEN: '${TOKEN}' },
+    });
+    const test = await lab.open([localHost(lab.docker())], [engine], { env: { TOKEN: 'hf_very_secret' }, log });
+    const placement = { host: 'local', gpuIds: ['GPU-aaaa', 'GPU-bbbb'] };
+    const id = await test.start(engine, { placement });
+    const observed = await test.untilIs(id, 'running');
+    expect(observed.placement).toEqual(placement);
+    expect(observed.epoch).toBe(1n);
+    const [container] = await lab.containersOf(test.fleetId);
+    const detail = (await lab.docker().call('GET', `/containers/${container?.Id}/json`)) as {
+      Config: { Env: string[]; Cmd: string[] };
+      HostConfig: { ShmSize: number };
+    };
+    expect(detail.Config.Env).toContain('HF_TOKEN=hf_very_secret');
+    expect(detail.Config.Env).toContain('NVIDIA_VISIBLE_DEVICES=GPU-aaaa,GPU-bbbb');
+    expect(detail.Config.Cmd.join(' ')).toContain('--tensor-parallel-size 2');
+    expect(detail.HostConfig.ShmSize).toBe(16 * 2 ** 30);
+    const told = JSON.stringify([lines, observed, container?.Labels, test.driver.specOf(engine).hash], (_, value) =>
+      typeof value === 'bigint' ? String(value) : value,
+    );
+    expect(told).not.toContain('hf_very_secret');
+    const { env, log: _, ...changed } = { env: { TOKEN: 'another' }, log };
+    const other = await lab.open([localHost(lab.docker())], [engine], { ...changed, env });
+    expect(other.driver.specOf(engine).hash).not.toBe(test.driver.specOf(engine).hash);
+  });
+
+  it('is joined by the gateway that runs in a container itself', async () => {
+    const gateway = await lab.open();
+    const own = await gateway.start(scriptEngine('setInterval(() => {}, 1000)'));
+    await gateway.untilIs(own, 'running');
+    const [container] = await lab.containersOf(gateway.fleetId);
+    const test = await lab.open([localHost(lab.docker())], [containerEngine()], { selfContainer: container?.Id ?? '' });
+    const id = await test.start(containerEngine());
+    await test.untilReady(id);
+    const [network] = await lab.networksOf(test.fleetId);
+    const joinedByGateway = async (): Promise<string[]> => {
+      const detail = (await lab.docker().call('GET', `/containers/${container?.Id}/json`)) as {
+        NetworkSettings: { Networks: object };
+      };
+      return Object.keys(detail.NetworkSettings.Networks);
+    };
+    expect(await joinedByGateway()).toContain(network?.Name);
+    await test.stop(id);
+    await test.untilIs(id, 'exited');
+    await test.driver.forget(id, holding);
+    expect(await joinedByGateway()).not.toContain(network?.Name);
+    expect(await lab.networksOf(test.fleetId)).toEqual([]);
+  });
+});
