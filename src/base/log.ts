@@ -15,11 +15,11 @@ const secretFields = new Set([
   'redisUrl',
   'secret',
 ]);
-const depthMax = 3;
+const depthMax = 4;
 const causesMax = 4;
 
 /**
- * JSON lines on stdout. Fields that could carry a secret are cut out wherever they stand up to three levels deep; of
+ * JSON lines on stdout. Fields that could carry a secret are cut out wherever they stand a few levels deep; of
  * errors only what says what happened is kept: drivers put statements with their values, and commands with passwords,
  * on theirs. (pino's own redaction by paths costs many times what the rest of a line does.)
  */

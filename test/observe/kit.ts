@@ -4,6 +4,16 @@ export function seriesValue(text: string, series: string): number | null {
   return line === undefined ? null : Number(line.slice(line.lastIndexOf(' ') + 1));
 }
 
+/** Names of metrics as queries name them, those of a histogram with its three endings. */
+export function metricNames(text: string): ReadonlySet<string> {
+  const families = [...text.matchAll(/^# TYPE (\S+) (\S+)$/gm)];
+  return new Set(
+    families.flatMap(([, name = '', type]) =>
+      type === 'histogram' ? [`${name}_bucket`, `${name}_sum`, `${name}_count`] : [name],
+    ),
+  );
+}
+
 /** Everything that a gateway's metrics say now. */
 export async function readMetrics(metricsUrl: string | null): Promise<string> {
   const answer = await fetch(new URL('/metrics', metricsUrl ?? 'http://there.is.none'));

@@ -178,9 +178,12 @@ async function showLimits(parts: PathParts, call: Call): Promise<void> {
 async function route(parts: PathParts, call: Call, model: Model, fields: RequestFields): Promise<void> {
   throwIfStopped(call);
   if (fields.stream) call.answer.keepAlive();
-  call.lease = await takeLease(parts, call, model, fields);
+  try {
+    call.lease = await takeLease(parts, call, model, fields);
+  } finally {
+    call.queuedMs = parts.clock.monotonicMs() - call.admittedMs;
+  }
   call.answer.setHeader('x-headgate-start', call.lease.cold ? 'cold' : 'warm');
-  call.queuedMs = parts.clock.monotonicMs() - call.admittedMs;
 }
 
 /** Sends the request to its replica; while nothing of an answer has left, another replica is tried once. */
