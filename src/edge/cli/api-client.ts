@@ -11,7 +11,7 @@ export interface ApiClient {
    * @throws FailedError with what the gateway said, or why it could not be reached
    */
   call(method: 'GET' | 'POST', path: string): Promise<unknown>;
-  /** The `data:` of each server-sent event, until the gateway ends the stream. */
+  /** The `data:` of each server-sent event, until the stream ends. @throws FailedError when it cannot begin */
   events(path: string): AsyncIterable<string>;
 }
 
@@ -22,16 +22,15 @@ export function createApiClient(config: ClientConfig): ApiClient {
   return {
     async call(method, path) {
       const response = await send(config, method, path);
-      const body = await text(response);
       try {
-        return JSON.parse(body) as unknown;
+        return JSON.parse(await text(response)) as unknown;
       } catch {
         throw new FailedError(`${config.url} did not answer as Headgate does; HEADGATE_URL names the gateway`);
       }
     },
     async *events(path) {
       const response = await send(config, 'GET', path);
-      for await (const event of splitEvents(response)) yield event;
+      yield* splitEvents(response);
     },
   };
 }
@@ -47,7 +46,7 @@ async function send(config: ClientConfig, method: string, path: string): Promise
   });
   const status = response.statusCode ?? 0;
   if (status >= 200 && status < 300) return response;
-  throw new FailedError(refusalText(status, await text(response)));
+  throw new FailedError(refusalText(status, await text(response).catch(() => '')));
 }
 
 function connect(url: string, method: string, apiKey: string): Promise<IncomingMessage> {
@@ -92,7 +91,7 @@ async function* splitEvents(response: IncomingMessage): AsyncGenerator<string> {
   response.setEncoding('utf8');
   let rest = '';
   let data: string[] = [];
-  for await (const chunk of response as AsyncIterable<string>) {
+  for await (const chunk of untilCut(response)) {
     const lines = (rest + chunk).split(/\r?\n/);
     rest = lines.pop() ?? '';
     for (const line of lines) {
@@ -101,5 +100,14 @@ async function* splitEvents(response: IncomingMessage): AsyncGenerator<string> {
       yield data.join('\n');
       data = [];
     }
+  }
+}
+
+/** A connection that breaks ends the stream as the gateway's own end does: who follows connects again. */
+async function* untilCut(response: IncomingMessage): AsyncGenerator<string> {
+  try {
+    yield* response as AsyncIterable<string>;
+  } catch {
+    response.destroy();
   }
 }

@@ -6,13 +6,15 @@ import { cleanLine, renderTable } from './table.ts';
 
 /** Commands over /v1/admin/engines. What the gateway may add to its answers later is left alone. */
 
-const replica = z.looseObject({ id: z.string(), state: z.string(), host: z.string().nullish() });
+const replica = z.looseObject({ id: z.string(), state: z.string(), progress: z.string().nullish() });
 
 const engine = z.looseObject({
   id: z.string(),
   state: z.string(),
   replicas: z.array(replica).default([]),
-  waiting: z.number().nullish(),
+  hosts: z.array(z.string()).default([]),
+  replicas_max: z.number(),
+  queue: z.looseObject({ running: z.number(), waiting: z.number() }),
   last_failure: z.looseObject({ message: z.string() }).nullish(),
   rollout: z.looseObject({ state: z.string(), message: z.string().nullish() }).nullish(),
 });
@@ -24,7 +26,7 @@ const reloaded = z.object({
   changed: z.array(z.string()),
   removed: z.array(z.string()),
 });
-const logLine = z.object({ replica: z.string(), line: z.string() });
+const logLine = z.object({ replica: z.string().nullable(), line: z.string() });
 const logList = z.object({ data: z.array(logLine) });
 
 const enginesPath = '/v1/admin/engines';
@@ -42,21 +44,23 @@ const jsonText = (value: unknown): string => `${JSON.stringify(value, null, 2)}\
 
 function remark({ last_failure: failure, rollout, replicas }: Engine): string {
   if (rollout?.state === 'refused') return `new version refused: ${rollout.message ?? ''}`;
-  const progress = replicas.map((one) => one['progress']).find((text) => typeof text === 'string');
+  const progress = replicas.map((one) => one.progress ?? null).find((text) => text !== null);
   return failure?.message ?? progress ?? '';
 }
 
 function row(one: Engine): string[] {
   const ready = one.replicas.filter(({ state }) => state === 'ready').length;
-  const hosts = [...new Set(one.replicas.flatMap(({ host }) => host ?? []))];
-  const count = one.replicas.length === 0 ? '-' : `${ready}/${one.replicas.length}`;
-  return [one.id, one.state, count, hosts.join(',') || '-', String(one.waiting ?? 0), remark(one)];
+  const { running, waiting } = one.queue;
+  const where = one.hosts.join(',') || '-';
+  return [one.id, one.state, `${ready}/${one.replicas_max}`, String(running), String(waiting), where, remark(one)];
 }
+
+const headings = ['ENGINE', 'STATE', 'READY', 'RUNNING', 'WAITING', 'HOST', ''];
 
 async function list({ api, json, out }: CommandContext): Promise<number> {
   const answer = await api.call('GET', enginesPath);
   const { data } = parseAnswer(engineList, answer);
-  out(json ? jsonText(answer) : renderTable(['ENGINE', 'STATE', 'READY', 'HOST', 'WAITING', ''], data.map(row)));
+  out(json ? jsonText(answer) : renderTable(headings, data.map(row)));
   return exitCodes.ok;
 }
 
@@ -103,11 +107,11 @@ function logsPath(context: CommandContext, follow: boolean, tail: number): strin
 
 /** A replica's name stands before its lines once a second one has spoken. */
 function createLogPrinter({ json, out }: CommandContext): (line: z.output<typeof logLine>) => void {
-  const seen = new Set<string>();
+  const seen = new Set<string | null>();
   return (line) => {
     seen.add(line.replica);
     if (json) out(`${JSON.stringify({ replica: line.replica, line: line.line })}\n`);
-    else out(`${seen.size > 1 ? `${cleanLine(line.replica)} | ` : ''}${cleanLine(line.line)}\n`);
+    else out(`${seen.size > 1 ? `${cleanLine(line.replica ?? '-')} | ` : ''}${cleanLine(line.line)}\n`);
   };
 }
 
@@ -142,6 +146,34 @@ async function logs(context: CommandContext): Promise<number> {
     if (received === 0) await sleep(reconnectMs);
     tail = 0;
   }
+}
+
+const gpu = z.looseObject({ id: z.string(), used_by: z.looseObject({ engine: z.string() }).nullish() });
+const hostList = z.object({
+  data: z.array(
+    z.looseObject({
+      name: z.string(),
+      reachable: z.boolean(),
+      pools: z.array(z.string()),
+      gpus: z.array(gpu),
+      replicas: z.array(z.unknown()),
+      strangers: z.array(z.looseObject({ name: z.string() })),
+    }),
+  ),
+});
+
+async function listHosts({ api, json, out }: CommandContext): Promise<number> {
+  const answer = await api.call('GET', '/v1/admin/hosts');
+  const rows = parseAnswer(hostList, answer).data.map((host) => [
+    host.name,
+    host.reachable ? 'reachable' : 'unreachable',
+    `${host.gpus.filter(({ used_by: user }) => (user ?? null) === null).length}/${host.gpus.length}`,
+    String(host.replicas.length),
+    host.pools.join(',') || '-',
+    host.strangers.length === 0 ? '' : `not known: ${host.strangers.map(({ name }) => name).join(', ')}`,
+  ]);
+  out(json ? jsonText(answer) : renderTable(['HOST', 'STATE', 'FREE GPUS', 'REPLICAS', 'POOLS', ''], rows));
+  return exitCodes.ok;
 }
 
 export const engineCommands: readonly Command[] = [
@@ -184,5 +216,13 @@ export const engineCommands: readonly Command[] = [
     words: { min: 0, max: 0 },
     options: {},
     run: reload,
+  },
+  {
+    name: 'hosts ls',
+    usage: '',
+    summary: 'List the hosts: whether they answer, free GPUs, replicas, and containers that no engine file knows.',
+    words: { min: 0, max: 0 },
+    options: {},
+    run: listHosts,
   },
 ];
