@@ -78,7 +78,10 @@ export async function startDocker(options: readonly string[] = []): Promise<Test
     dir,
     call,
     start,
-    kill: () => end('SIGKILL'),
+    async kill() {
+      await end('SIGKILL');
+      await endContainerd(dir);
+    },
     freeze: (frozen) => void child?.kill(frozen ? 'SIGSTOP' : 'SIGCONT'),
     async stop() {
       child?.kill('SIGCONT');
@@ -112,6 +115,20 @@ async function untilAnswers(child: ChildProcess, call: TestDocker['call'], logPa
       else throw new Error(`dockerd did not start:\n${readFileSync(logPath, 'utf8').slice(-4000)}`, { cause: error });
     }
   }
+}
+
+/**
+ * It dies with the engine that started it. Where nobody takes note of its death the next engine would wait for it, so
+ * that its pid is forgotten as well.
+ */
+async function endContainerd(dir: string): Promise<void> {
+  const pidPath = join(dir, 'exec/containerd/containerd.pid');
+  const pid = readText(pidPath).trim();
+  if (pid === '') return;
+  signal(Number(pid));
+  const deadline = Date.now() + startTimeoutMs;
+  while (/^\d+ \(containerd\) [^ZX]/.test(readText(`/proc/${pid}/stat`)) && Date.now() < deadline) await pause(5);
+  rmSync(pidPath, { force: true });
 }
 
 async function removeContainers(call: TestDocker['call']): Promise<void> {

@@ -166,7 +166,7 @@ describe('a host that is away', () => {
     await test.until(({ hosts: [host] }) => host?.reachable === false);
     expect((await test.driver.observe()).replicas).toMatchObject([{ replica: { id }, state: 'running' }]);
     expect(told).toBeGreaterThan(0);
-    await lab.docker().start(['--live-restore']);
+    await lab.docker().start();
     const { exit } = await test.untilIs(id, 'exited');
     expect(exit).toMatchObject({ asked: false, startErrorCode: null });
     await test.driver.forget(id, holding);

@@ -199,7 +199,11 @@ interface Found {
 export interface Lab {
   docker(): TestDocker;
   /** A driver on that engine, closed at the end. */
-  open(...args: Partial<Parameters<typeof openDriver>>): Promise<TestDriver>;
+  open(
+    hosts?: readonly DockerHostSettings[],
+    engines?: readonly EngineDefinition[],
+    over?: Partial<DockerDriverOptions>,
+  ): Promise<TestDriver>;
   containersOf(fleetId: string): Promise<Found[]>;
   networksOf(fleetId: string): Promise<{ Name: string }[]>;
 }

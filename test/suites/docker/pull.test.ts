@@ -1,0 +1,57 @@
+import { describe, expect, it } from 'vitest';
+import { containerEngine, createLab, holding } from './kit.ts';
+import { startRegistry } from './registry.ts';
+
+const lab = createLab();
+
+describe('an image that is not there', () => {
+  it('is said not to exist where its registry does not know it', async () => {
+    const registry = await startRegistry();
+    const engine = containerEngine({ image: registry.image.replace('engine:v1', 'other:v1') });
+    const test = await lab.open(undefined, [engine]);
+    const { exit } = await test.untilIs(await test.start(engine), 'exited');
+    expect(exit).toMatchObject({ asked: false, startErrorCode: 'IMAGE_NOT_FOUND' });
+    registry.close();
+  });
+
+  it('is said not to be loaded where its registry does not answer', async () => {
+    const registry = await startRegistry();
+    registry.close();
+    const engine = containerEngine({ image: registry.image });
+    const test = await lab.open(undefined, [engine]);
+    const { exit } = await test.untilIs(await test.start(engine), 'exited');
+    expect(exit).toMatchObject({ asked: false, startErrorCode: 'IMAGE_PULL_FAILED' });
+  });
+
+  it('is not pulled any more once the replica is to be stopped', async () => {
+    const registry = await startRegistry();
+    const engine = containerEngine({ image: registry.image });
+    const test = await lab.open(undefined, [engine]);
+    const id = await test.start(engine);
+    await expect.poll(registry.sending, { timeout: 10_000 }).toBe(1);
+    await test.stop(id);
+    expect((await test.untilIs(id, 'exited')).exit).toMatchObject({ asked: true, startErrorCode: null });
+    await expect.poll(registry.sending, { timeout: 10_000 }).toBe(0);
+    expect(await lab.containersOf(test.fleetId)).toEqual([]);
+    await test.driver.forget(id, holding);
+    registry.close();
+  });
+
+  it('is pulled once for all who need it, and says how far it is', async () => {
+    const registry = await startRegistry();
+    const engine = containerEngine({ image: registry.image, entrypoint: ['/weights'] });
+    const test = await lab.open(undefined, [engine]);
+    const ids = await Promise.all([test.start(engine), test.start(engine)]);
+    const progress = await test.until(({ replicas }) => {
+      const percents = replicas.map((found) => Number(/ (\d+) %$/.exec(found.progress ?? '')?.[1] ?? 0));
+      return percents.some((percent) => percent > 0) && { percents, texts: replicas.map((found) => found.progress) };
+    });
+    expect(Math.max(...progress.percents)).toBeLessThanOrEqual(51);
+    expect(progress.texts[0]).toMatch(new RegExp(`^pulling ${registry.image} \\d+ %$`));
+    registry.release();
+    // It is no program, which only a container can find out.
+    for (const id of ids) expect((await test.untilIs(id, 'exited')).exit).toMatchObject({ exitCode: 126 });
+    expect(registry.layerRequests()).toBe(1);
+    registry.close();
+  });
+});
