@@ -1,0 +1,114 @@
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { basename, join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { type DockerHostsResult, formatEngineFileProblem, loadDockerHosts } from '#core/catalog/catalog.ts';
+
+let folder = '';
+beforeAll(() => {
+  folder = mkdtempSync(join(tmpdir(), 'headgate-hosts-'));
+});
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
+function load(text: string | null, defaultDocker = 'unix:///var/run/docker.sock'): DockerHostsResult {
+  const path = join(folder, 'hosts.yaml');
+  if (text === null) rmSync(path, { force: true });
+  else writeFileSync(path, text);
+  return loadDockerHosts(folder, { defaultDocker });
+}
+
+function problemsOf(result: DockerHostsResult): string[] {
+  const name = `${basename(folder)}/`;
+  return result.ok ? [] : result.problems.map((problem) => formatEngineFileProblem(problem).replace(name, ''));
+}
+
+const far = 'name: a, docker: "tcp://10.0.0.5"';
+const tls = 'tls: {ca: /k/ca.pem, cert: /k/cert.pem, key: /k/key.pem}';
+const hostKey = `SHA256:${'A'.repeat(43)}`;
+
+describe('hosts.yaml is refused', () => {
+  it.each([
+    ['hosts: []', 'hosts.yaml:1: hosts: must not be empty'],
+    ['hosts: [{name: a}]', 'hosts.yaml:1: hosts[0].docker: this field is missing'],
+    [
+      'hosts:\n  - name: a\n    docker: unix:///d.sock\n    user: x',
+      'hosts.yaml:4: hosts[0].user: this field is not known',
+    ],
+    ['hosts: [{name: a, docker: "http://h"}]', 'expected unix:///path, tcp://host:port or ssh://user@host'],
+    ['hosts: [{name: a, docker: "tcp://u:p@h"}]', 'a password does not belong here'],
+    ['hosts: [{name: a, docker: "ssh://h"}]', 'the user is missing'],
+    [`hosts: [{${far}, address: 10.0.0.5}]`, 'hosts[0].tls: this field is missing: whoever reaches'],
+    [`hosts: [{${far}, ${tls}}]`, 'hosts[0].address: this field is missing: replicas publish there'],
+    [`hosts: [{${far}, ${tls}, address: 0.0.0.0}]`, 'hosts[0].address: expected one IP address'],
+    [`hosts: [{name: a, docker: "ssh://u@h"}]`, 'hosts[0].ssh: this field is missing'],
+    [
+      `hosts: [{name: a, docker: "ssh://u@h", address: 10.0.0.5, ssh: {key: /k, host_key: "${hostKey}"}}]`,
+      'hosts[0].address: replicas are reached through ssh',
+    ],
+    [
+      `hosts: [{name: a, docker: "ssh://u@h", ssh: {key: /k, host_key: MD5}}]`,
+      'hosts[0].ssh.host_key: expected SHA256:',
+    ],
+    [`hosts: [{name: a, docker: "unix:///d.sock", ${tls}}]`, 'hosts[0].tls: only tcp has TLS'],
+    ['hosts: [{name: a, docker: "unix:///d.sock", gpus: all}]', 'hosts[0].gpus: expected auto or a list of GPUs'],
+    [
+      'hosts: [{name: a, docker: "unix:///d.sock", gpus: [{id: GPU-1}, {id: GPU-1}]}]',
+      'hosts[0].gpus[1].id: listed twice',
+    ],
+    [
+      'hosts:\n- {name: a, docker: "unix:///d.sock"}\n- {name: a, docker: "unix:///e.sock"}',
+      'hosts.yaml:3: hosts[1].name: "a" is already the name of another host',
+    ],
+  ])('%s', (text, problem) => {
+    expect(problemsOf(load(text)).join('\n')).toContain(problem);
+  });
+
+  it('as a Docker address of the environment that needs more than an address', () => {
+    expect(problemsOf(load(null, 'ssh://u@h'))).toEqual(['DOCKER_HOST: ssh hosts belong into hosts.yaml']);
+  });
+});
+
+describe('hosts.yaml', () => {
+  it('may be left out: one host, local, without a published port', () => {
+    const local = { name: 'local', address: null, pools: [], gpus: null, gpuAccess: null, probeImage: null };
+    const socket = { type: 'unix', socketPath: '/var/run/docker.sock' };
+    expect(load(null)).toEqual({ ok: true, hosts: [{ ...local, docker: socket }] });
+    const proxy = { type: 'tcp', host: 'docker-gate', port: 2375, tls: null };
+    expect(load(null, 'tcp://docker-gate:2375')).toEqual({ ok: true, hosts: [{ ...local, docker: proxy }] });
+  });
+
+  it('names hosts of every kind', () => {
+    const text = `
+hosts:
+  - { name: near, docker: unix:///run/docker.sock, gpus: auto, pools: [lab], gpu_access: cdi }
+  - { ${far}, ${tls}, address: 10.0.0.5, gpus: [{ id: GPU-1, memory_gib: 80, profile: H100 }, { id: GPU-2 }] }
+  - { name: c, docker: "ssh://ops@c.internal:2222", ssh: { key: /k/id, host_key: "${hostKey}" }, probe_image: cuda:1 }
+`;
+    expect(load(text)).toMatchObject({
+      ok: true,
+      hosts: [
+        { name: 'near', gpus: null, pools: ['lab'], gpuAccess: 'cdi' },
+        {
+          docker: { type: 'tcp', host: '10.0.0.5', port: 2376, tls: { ca: '/k/ca.pem' } },
+          address: '10.0.0.5',
+          gpus: [
+            { id: 'GPU-1', memoryBytes: 80 * 2 ** 30, profile: 'H100' },
+            { id: 'GPU-2', memoryBytes: null, profile: null },
+          ],
+        },
+        {
+          docker: {
+            type: 'ssh',
+            user: 'ops',
+            host: 'c.internal',
+            port: 2222,
+            socketPath: '/var/run/docker.sock',
+            hostKey,
+          },
+          address: null,
+          probeImage: 'cuda:1',
+        },
+      ],
+    });
+  });
+});
