@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { containerDefinition, gpuHost, World } from './fixtures/world.ts';
+import { containerDefinition, gpuHost } from '../fleet/fixtures/containers.ts';
+import { World } from '../fleet/fixtures/world.ts';
 
 function worldOf(gpus: number, ...definitions: ReturnType<typeof containerDefinition>[]): World {
   const world = new World([gpuHost('h', gpus)]);
@@ -156,6 +157,7 @@ describe('a stop', () => {
     world.until('ready', () => world.ready('a').length === 1);
     world.order('a', 'stop');
     world.until('gone', () => world.live('a').length === 0, 5000);
+    expect(world.engine('a').phase).toBe('held');
   });
 
   it('is taken back when a request comes while it drains', () => {
@@ -372,6 +374,7 @@ describe('a new leader', () => {
     for (const container of world.live('a')) world.crash(container);
     world.takeOver();
     world.until('another', () => world.ready('a').length === 1 && world.everStarted.length === 2);
+    expect(world.live('a')).toHaveLength(1);
   });
 });
 
@@ -385,5 +388,6 @@ describe('a host that cannot be reached', () => {
     world.until('replaced', () => world.ready('a').some(({ placement }) => placement.host !== lost));
     world.hosts = world.hosts.map((host) => ({ ...host, reachable: true }));
     world.until('one is left', () => world.live('a').length === 1 && world.ready('a').length === 1);
+    expect(world.everStarted).toHaveLength(2);
   });
 });

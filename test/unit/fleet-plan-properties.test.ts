@@ -1,6 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { containerDefinition, gpuHost, World } from './fixtures/world.ts';
+import { containerDefinition, gpuHost } from '../fleet/fixtures/containers.ts';
+import { World } from '../fleet/fixtures/world.ts';
 
 /**
  * Whatever happens in whatever order: no device has two replicas, nothing is started twice, no request meets a spec
@@ -97,7 +98,7 @@ class Run {
       case 'take over':
         return world.takeOver();
       case 'deaf':
-        world.gateways[1] && (world.gateways[1].deaf = !world.gateways[1].deaf);
+        for (const gateway of world.gateways.slice(1)) gateway.deaf = !gateway.deaf;
         return;
       case 'remains':
         if (world.remains.size > 0) world.remains.clear();
@@ -116,12 +117,12 @@ class Run {
 
   #bounds(): void {
     for (const id of ids) {
-      const { max } = definitionOf(id).driver.type === 'docker' ? { max: id === 'chat' ? 2 : 1 } : { max: 0 };
+      const max = id === 'chat' ? 2 : 1;
       const reachable = this.world
         .live(id)
         .filter(({ placement }) => this.world.hosts.find(({ name }) => name === placement.host)?.reachable === true);
       // One more while it renews itself, one while an excess that came back with a host is taken away.
-      expect(reachable.length).toBeLessThanOrEqual(max + 2);
+      if (reachable.length > max + 2) throw new Error(`${id} has ${reachable.length} replicas`);
     }
   }
 
@@ -153,7 +154,7 @@ describe('whatever happens', () => {
         for (const id of ids) while (run.world.finish(id));
         run.world.until('all is quiet', () => run.world.live().every(({ asleep }) => asleep));
       }),
-      { numRuns: Number(process.env['FLEET_RUNS'] ?? 60) },
+      { numRuns: 60 },
     );
   }, 120_000);
 });
