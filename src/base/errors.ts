@@ -51,6 +51,9 @@ const errorTable = {
 
 export type ErrorCode = keyof typeof errorTable;
 
+/** Every code there is. */
+export const errorCodes = Object.keys(errorTable) as readonly ErrorCode[];
+
 export interface ErrorOptions {
   /** Public text instead of the code's own. */
   readonly message?: string;

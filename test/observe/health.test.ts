@@ -78,6 +78,7 @@ describe('/readyz', () => {
     await untilNotReady(gateway.url, null);
     await redis.stop();
     await untilNotReady(gateway.url, ['redis']);
+    expect((await ask(gateway.url, '/readyz')).answered).toBe(503);
   });
 
   it('is 503 until the start has ended, while other requests wait for it', async () => {
@@ -124,7 +125,7 @@ describe('/readyz', () => {
     expect(await ask(gateway.metricsUrl, '/healthz')).toEqual({ answered: 200, status: 'ok' });
     expect(await answer.text()).toContain('[DONE]');
     await stopping;
-    await expect(fetch(new URL('/readyz', gateway.metricsUrl ?? ''))).rejects.toThrow();
+    await expect(fetch(new URL('/readyz', gateway.metricsUrl ?? ''))).rejects.toThrow('fetch failed');
   });
 });
 

@@ -150,6 +150,7 @@ describe('metrics', () => {
     leaving.abort();
     await answer.text().catch(() => undefined);
     await reaches('headgate_aborted_requests_total{model="chat"}', 1);
+    expect(await valueOf('headgate_retries_total{model="chat"}')).toBe(0);
   });
 
   it('tell the stores, the books and the process', async () => {

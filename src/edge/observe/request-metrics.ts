@@ -1,3 +1,4 @@
+import { errorCodes } from '#base/errors.ts';
 import type { CounterSeries, Family, HistogramSeries, Metrics } from '#base/metrics.ts';
 import type { RequestSummary } from '#edge/inference/inference.ts';
 
@@ -57,6 +58,8 @@ export function createRequestMetrics(metrics: Metrics): RequestMetrics {
   const seriesOf = createModelSeries(metrics);
   const addedOf = remember((route) => added.of(route));
   const refusalsOf = remember((code) => refusals.of(code));
+  // There from the beginning: a first refusal is an increase only from zero.
+  for (const code of errorCodes) refusalsOf(code);
   const waiting = countWaiting(metrics);
 
   return {
