@@ -6,7 +6,12 @@ import type { Log } from '#base/log.ts';
 import { PICO_PER_MICRO } from '#base/money.ts';
 import { createAccounts } from '#core/accounts/accounts.ts';
 import { createAudit } from '#core/audit/audit.ts';
-import { createCatalog, type DockerHostSettings, type EngineDefinition } from '#core/catalog/catalog.ts';
+import {
+  createCatalog,
+  type DockerHostSettings,
+  type EngineDefinition,
+  type EngineFilesResult,
+} from '#core/catalog/catalog.ts';
 import { readFleetIdentity, type FleetIdentity } from '#core/fleet/fleet.ts';
 import { createKeys } from '#core/keys/keys.ts';
 import { createMetering } from '#core/metering/metering.ts';
@@ -18,8 +23,10 @@ import { createDoors, createShowLimits, installFallbacks, type HttpEnv } from '#
 import { createInference, type Inference } from '#edge/inference/inference.ts';
 import { createObserve, lookEveryMs, type Observe, type Watching } from '#edge/observe/observe.ts';
 import { runBootstrap, startJobs, type BootstrapResult, type Job } from '#edge/jobs/jobs.ts';
+import { createEngineReload } from './engine-reload.ts';
 import { createKeeping } from './keeping.ts';
-import { createRunning } from './running.ts';
+import { createOperating } from './operating.ts';
+import { createRunning, soleSeat, type Seat } from './running.ts';
 import { createHttpServer } from './server.ts';
 import { createSharing, openSharedStore, type SharedStore } from './sharing.ts';
 
@@ -29,10 +36,14 @@ export interface AppOptions {
   readonly db: Db;
   readonly dataDir: string;
   readonly engines: readonly EngineDefinition[];
+  /** Reads the files of `engines` again. */
+  readonly readEngineFiles: () => EngineFilesResult;
   /** Machines whose Docker engine may run containers. */
   readonly hosts: readonly DockerHostSettings[];
   /** Where engine processes run: the folder that holds the engines folder. */
   readonly workingDirectory: string;
+  /** Its place among several gateways of one data folder; absent when it has that for itself. */
+  readonly seat?: Seat;
 }
 
 /** A gateway that listens. */
@@ -43,6 +54,8 @@ export interface App {
   readonly metricsUrl: string | null;
   /** What the first start made; a secret that must be shown once. */
   readonly bootstrap: BootstrapResult;
+  /** Reads the engine files again, here and on the other gateways. Never rejects: what is wrong is logged. */
+  reload(): Promise<void>;
   /**
    * Takes no more requests, lets running ones end, stops engines and closes the books, in this order.
    * @param hurry once it aborts, running requests are ended as if their time was over
@@ -112,10 +125,21 @@ export async function startApp(options: AppOptions): Promise<App> {
     await watching.look();
     watching.health.enter('serving');
     server.open();
-    return { url: server.url(), metricsUrl: watching.server.url(), bootstrap, stop };
+    const reload = (): Promise<void> => reloadQuietly(() => rooms.operations.reload(), log);
+    rooms.sharing.onReload(() => void reloadQuietly(() => rooms.engineFiles.reload(), log));
+    return { url: server.url(), metricsUrl: watching.server.url(), bootstrap, reload, stop };
   } catch (error) {
     await stop().catch((stopError: unknown) => log.error({ err: stopError }, 'stopping failed'));
     throw error;
+  }
+}
+
+/** Mistakes in files are logged by who reads them; this is for what else may fail. */
+async function reloadQuietly(reload: () => Promise<unknown>, log: Log): Promise<void> {
+  try {
+    await reload();
+  } catch (error) {
+    log.error({ err: error }, 'the engine files were not read again; everything stays as it was');
   }
 }
 
@@ -168,7 +192,7 @@ type SharedPlaces = SharedStore & { readonly identity: FleetIdentity };
 type Rooms = ReturnType<typeof createRooms>;
 
 function createRooms(
-  { config, log, db, dataDir, engines, hosts, workingDirectory }: AppOptions,
+  { config, log, db, dataDir, engines, readEngineFiles, hosts, workingDirectory, seat = soleSeat }: AppOptions,
   { identity, ...shared }: SharedPlaces,
   { onCommit }: Observe,
 ) {
@@ -179,11 +203,14 @@ function createRooms(
   const keys = createKeys({ db, clock, log, audit, accounts, keyPrefix, maxActiveKeys });
   const wallet = createWallet({ db, clock, audit });
   const metering = createMetering({ db, clock, log, wallet, onCommit });
-  const sharing = createSharing({ ...shared, config, db, clock, log, dataDir, wallet, keys, metering });
+  const common = { config, db, clock, log, dataDir };
+  const sharing = createSharing({ ...shared, ...common, seat: seat.number, wallet, keys, metering });
   const { admission } = sharing;
   const catalog = createCatalog({ db, clock, engines });
-  const own = { config, engines, db, clock, log, dataDir, workingDirectory, hosts, identity };
-  const fleet = createRunning({ ...own, gateways: sharing.gateways });
+  const { gateways } = sharing;
+  const fleet = createRunning({ ...common, engines, workingDirectory, hosts, identity, gateways, seat });
+  const engineFiles = createEngineReload({ engines, readFiles: readEngineFiles, catalog, fleet, log });
+  const operations = createOperating({ fleet, reload: engineFiles, tellReload: () => sharing.tellReload(), log });
   const routing = createRouting({ fleet, clock, log, flexQueueMax: config.flexQueueMax });
   const engineClient = createEngineClient({
     firstByteTimeoutMs: config.upstreamFirstByteTimeoutMs,
@@ -198,7 +225,7 @@ function createRooms(
   const keeping = createKeeping({ config, shared, db, clock, log, audit, metering });
   const showLimits = createShowLimits(admission);
   const { cache, contents, idempotency } = keeping;
-  const edge = { ...doors, showLimits, sharing, keeping, cache, contents, idempotency };
+  const edge = { ...doors, showLimits, sharing, keeping, cache, contents, idempotency, engineFiles, operations };
   return { clock, audit, accounts, keys, wallet, admission, catalog, fleet, routing, engineClient, metering, ...edge };
 }
 

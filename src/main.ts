@@ -1,4 +1,5 @@
 import { dirname, resolve } from 'node:path';
+import { isatty } from 'node:tty';
 import { fileURLToPath } from 'node:url';
 import { startApp } from './app.ts';
 import { ConfigError, readConfig, type Config } from '#base/config.ts';
@@ -6,7 +7,12 @@ import { connectDb, migrateDb, whyUnusable } from '#base/db.ts';
 import { defaultDataDir, lockDataDir, makeDataDir } from '#base/data-dir.ts';
 import { createLog, type Log } from '#base/log.ts';
 import { startEmbeddedPostgres } from '#base/postgres-embedded.ts';
-import { formatEngineFileProblem, loadEngineFiles, type EngineDefinition } from '#core/catalog/catalog.ts';
+import {
+  formatEngineFileProblem,
+  loadEngineFiles,
+  type EngineDefinition,
+  type EngineFilesResult,
+} from '#core/catalog/catalog.ts';
 import { readDockerHosts } from './running.ts';
 import { checkAddresses } from './server.ts';
 import { firstStartText, startText } from './welcome.ts';
@@ -16,6 +22,8 @@ interface Life {
   readonly stops: (() => Promise<void> | void)[];
   readonly asked: AbortController;
   readonly hurry: AbortController;
+  /** Reads the engine files again; nothing before there is somebody who goes by them. */
+  reload: () => void;
 }
 
 /** Stops from the end. @returns false when a part could not be stopped; the others are stopped all the same */
@@ -32,8 +40,8 @@ async function stopAll({ stops }: Life, log: Log | null): Promise<boolean> {
   return isClean;
 }
 
-function readEngines(config: Config, enginesDir: string): readonly EngineDefinition[] {
-  const loaded = loadEngineFiles(enginesDir, { env: config.environment });
+function readEngines(readEngineFiles: () => EngineFilesResult): readonly EngineDefinition[] {
+  const loaded = readEngineFiles();
   if (loaded.ok) return loaded.engines;
   throw new ConfigError(`HEADGATE_ENGINES_DIR: ${loaded.problems.map(formatEngineFileProblem).join('\n')}`);
 }
@@ -58,7 +66,8 @@ async function migrate(url: string, config: Config): Promise<void> {
 async function start(config: Config, log: Log, life: Life): Promise<void> {
   const { stops, asked, hurry } = life;
   const enginesDir = resolve(config.enginesDir ?? fileURLToPath(new URL('../engines', import.meta.url)));
-  const engines = readEngines(config, enginesDir);
+  const readEngineFiles = (): EngineFilesResult => loadEngineFiles(enginesDir, { env: config.environment });
+  const engines = readEngines(readEngineFiles);
   const hosts = readDockerHosts(config, enginesDir);
   // Before anything that takes time or leaves something behind.
   await checkAddresses(config);
@@ -71,8 +80,10 @@ async function start(config: Config, log: Log, life: Life): Promise<void> {
   asked.signal.throwIfAborted();
   const db = connectDb(url, { poolMax: config.databasePoolMax });
   stops.push(() => db.close());
-  const app = await startApp({ config, log, db, dataDir, engines, hosts, workingDirectory: dirname(enginesDir) });
+  const files = { engines, readEngineFiles, hosts, workingDirectory: dirname(enginesDir) };
+  const app = await startApp({ config, log, db, dataDir, ...files });
   stops.push(() => app.stop(hurry.signal));
+  life.reload = () => void app.reload();
   const { secret } = app.bootstrap;
   process.stdout.write(secret === null ? startText(app.url) : firstStartText(app.url, secret, engines));
 }
@@ -82,9 +93,10 @@ const sameWishMs = 1000;
 
 /**
  * SIGINT and SIGTERM stop everything in order. A second one ends running requests at once, a third the process: what
- * it leaves behind is taken over by the next start.
+ * it leaves behind is taken over by the next start. SIGHUP has the engine files read again.
  */
-function listenToSignals({ asked, hurry }: Life, log: Log): void {
+function listenToSignals(life: Life, log: Log): void {
+  const { asked, hurry } = life;
   let seenMs = -Infinity;
   const onSignal = (signal: NodeJS.Signals): void => {
     const nowMs = performance.now();
@@ -97,6 +109,12 @@ function listenToSignals({ asked, hurry }: Life, log: Log): void {
   };
   process.on('SIGINT', onSignal);
   process.on('SIGTERM', onSignal);
+  const hadTerminal = isatty(1);
+  process.on('SIGHUP', () => {
+    // Whoever closes the window of a terminal does not mean the files.
+    if (hadTerminal && !isatty(1)) onSignal('SIGTERM');
+    else life.reload();
+  });
 }
 
 async function end(life: Life, log: Log | null): Promise<void> {
@@ -110,7 +128,12 @@ function explain(error: unknown): string {
 }
 
 async function main(): Promise<void> {
-  const life: Life = { stops: [], asked: new AbortController(), hurry: new AbortController() };
+  const life: Life = {
+    stops: [],
+    asked: new AbortController(),
+    hurry: new AbortController(),
+    reload: () => undefined,
+  };
   const { signal } = life.asked;
   let log: Log | null = null;
   try {

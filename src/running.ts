@@ -8,8 +8,15 @@ import {
   type DockerHostSettings,
   type EngineDefinition,
 } from '#core/catalog/catalog.ts';
-import { createDbBoard, createDockerDriver, createFleet, type Fleet, type FleetIdentity } from '#core/fleet/fleet.ts';
-import type { Gateways } from '#core/gateways/gateways.ts';
+import {
+  type Company,
+  createDbBoard,
+  createDockerDriver,
+  createFleet,
+  type Fleet,
+  type FleetIdentity,
+} from '#core/fleet/fleet.ts';
+import { readDataDirId, type Gateways } from '#core/gateways/gateways.ts';
 
 /** What running engines needs beyond the gateway's own rooms, known before they are built. */
 export interface RunningPlace {
@@ -17,6 +24,14 @@ export interface RunningPlace {
   readonly hosts: readonly DockerHostSettings[];
   readonly identity: FleetIdentity;
 }
+
+/** The place of a gateway among those that share a data folder; the first has the number 0. */
+export interface Seat {
+  readonly number: number;
+  readonly company: Company;
+}
+
+export const soleSeat: Seat = { number: 0, company: 'alone' };
 
 /** @throws ConfigError naming the file and line, or the variable, that is wrong */
 export function readDockerHosts(config: Config, enginesDir: string): readonly DockerHostSettings[] {
@@ -29,6 +44,7 @@ export interface RunningParts extends RunningPlace {
   readonly config: Config;
   readonly engines: readonly EngineDefinition[];
   readonly gateways: Pick<Gateways, 'id' | 'live'>;
+  readonly seat: Seat;
   readonly db: Db;
   readonly clock: Clock;
   readonly log: Log;
@@ -38,13 +54,15 @@ export interface RunningParts extends RunningPlace {
 }
 
 /**
- * The engines of this gateway: processes of its own, and containers that all gateways of the database share, which one
- * of them starts and stops.
+ * The engines of this gateway: processes of its own or of the data folder that it shares with others, and containers
+ * that all gateways of the database share. Where several share, one of them starts and stops.
  */
 export function createRunning(parts: RunningParts): Fleet {
   const { config, engines, gateways, db, clock, log, dataDir, workingDirectory, hosts, identity } = parts;
   const env = config.environment;
+  const { company } = parts.seat;
   const liveGateways = (): Promise<ReadonlySet<string>> => gateways.live();
+  const boardOf = (scope: string) => createDbBoard({ db, scope, gatewayId: gateways.id, liveGateways, clock, log });
   return createFleet({
     engines,
     dataDir,
@@ -54,6 +72,10 @@ export function createRunning(parts: RunningParts): Fleet {
     log,
     queueMax: config.startQueueMax,
     drivers: { docker: createDockerDriver({ hosts, ...identity, env, log }) },
-    boards: { shared: createDbBoard({ db, scope: 'containers', gatewayId: gateways.id, liveGateways, clock, log }) },
+    company,
+    boards: {
+      shared: boardOf('containers'),
+      ...(company !== 'alone' && { machine: boardOf(`machine:${readDataDirId(dataDir)}`) }),
+    },
   });
 }

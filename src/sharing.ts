@@ -27,6 +27,10 @@ export interface Sharing {
   readonly prefix: string;
   /** This gateway among those of its database. */
   readonly gateways: Pick<Gateways, 'id' | 'live'>;
+  /** Tells the other gateways to read their engine files again; that they could not be told is logged. */
+  tellReload(): Promise<void>;
+  /** What to do when another gateway says so. */
+  onReload(listener: () => void): void;
   readonly jobs: readonly Job[];
   /** @throws ConfigError when another gateway runs here that nothing would be shared with */
   start(): Promise<void>;
@@ -58,6 +62,8 @@ export interface SharingParts extends SharedStore {
   readonly clock: Clock;
   readonly log: Log;
   readonly dataDir: string;
+  /** Which of the gateways that share the data folder this one is. */
+  readonly seat: number;
   readonly wallet: Wallet;
   readonly keys: Keys;
   readonly metering: Metering;
@@ -83,6 +89,8 @@ function shareNothing({ wallet, metering, clock, prefix }: SharingParts, gateway
     store: null,
     prefix,
     gateways,
+    tellReload: () => Promise.resolve(),
+    onReload: () => undefined,
     jobs: [beat],
     start: () => gateways.start(),
     stop: () => gateways.stop(),
@@ -107,8 +115,10 @@ function shareThrough(parts: SharedParts, gateways: Gateways, beat: Job): Sharin
       keys.refresh(keyId).catch((error: unknown) => log.warn({ err: error, keyId }, 'a key could not be read again'));
     }
   });
+  let reload = (): void => undefined;
   gateways.onMessage(async (message) => {
     const { kind, keyId, organizationId } = message;
+    if (kind === 'engine files') reload();
     if (kind === 'key' && keyId !== undefined) await keys.refresh(keyId);
     if (kind === 'collect' && organizationId !== undefined) await admission.register(organizationId);
   });
@@ -117,6 +127,16 @@ function shareThrough(parts: SharedParts, gateways: Gateways, beat: Job): Sharin
     store,
     prefix,
     gateways,
+    async tellReload() {
+      try {
+        await gateways.tell({ kind: 'engine files' });
+      } catch (error) {
+        log.warn({ err: error }, 'other gateways were not told to read their engine files again');
+      }
+    },
+    onReload(listener) {
+      reload = listener;
+    },
     jobs: [
       beat,
       { name: 'renew leases', everyMs: admission.renewMs, run: () => admission.renew() },

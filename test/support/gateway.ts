@@ -61,13 +61,15 @@ export async function startGateway(options: TestGatewayOptions = {}): Promise<Te
   const config = parseConfig(env);
   const logLines: string[] = [];
   const log = createLog('debug', { write: (line: string) => void logLines.push(line) });
-  const loaded = loadEngineFiles(enginesDir, { env: config.environment });
+  const readEngineFiles = () => loadEngineFiles(enginesDir, { env: config.environment });
+  const loaded = readEngineFiles();
   if (!loaded.ok) throw new Error(loaded.problems.map(formatEngineFileProblem).join('\n'));
   const db = connectDb(databaseUrl);
   const workingDirectory =
     options.workingDirectory ?? (options.enginesDir === undefined ? dirname(enginesDir) : repository);
   const hosts = readDockerHosts(config, enginesDir);
-  const app: App = await startApp({ config, log, db, dataDir, engines: loaded.engines, hosts, workingDirectory });
+  const files = { engines: loaded.engines, readEngineFiles, hosts, workingDirectory };
+  const app: App = await startApp({ config, log, db, dataDir, ...files });
   const key = app.bootstrap.secret ?? config.bootstrap.key ?? '';
 
   if (options.keepLimits !== true) await liftLimits(app.url, key);

@@ -11,7 +11,7 @@ import type { AcquireResult, Lease, Replica } from './lease.ts';
 import { createLocalBoard } from './local-board.ts';
 import type { DriverType } from './plan-draft.ts';
 import type { Environment } from './process-command.ts';
-import { createProcessDriver } from './process-driver.ts';
+import { createProcessDriver, type Company } from './process-driver.ts';
 import { newReplicaId } from './process-files.ts';
 import { Scope } from './scope.ts';
 
@@ -23,6 +23,7 @@ export type { EngineStatus } from './engine.ts';
 export type { EngineLoad, LoadReport } from './engine-load.ts';
 export { type FleetIdentity, readFleetIdentity } from './fleet-identity.ts';
 export type { AcquireRefusal, AcquireResult, Lease, Replica } from './lease.ts';
+export { type Company, endProcesses } from './process-driver.ts';
 
 /** An engine for pages and the operations API. */
 export interface EngineView {
@@ -128,15 +129,19 @@ export interface FleetOptions {
   readonly drivers?: { readonly docker?: EngineDriver; readonly swarm?: EngineDriver };
   /** Boards of this gateway alone when absent; what several gateways share needs one that they share too. */
   readonly boards?: { readonly machine?: FleetBoard; readonly shared?: FleetBoard };
+  /** Whether other gateways run processes in the same data folder; they need a board for the machine then. */
+  readonly company?: Company;
 }
 
 /** The engines of the gateway. Nothing runs and nothing is routed to before `start`. */
 export function createFleet(options: FleetOptions): Fleet {
   const { dataDir, workingDirectory, env, log, clock, queueMax = 1000, stopGraceMs = 10_000 } = options;
+  const { company = 'alone' } = options;
   const policy = { ...defaultPolicy, ...options.policy };
-  const common = { clock, log, policy, queueMax, stopGraceMs, newReplicaId };
+  const outlives = company !== 'alone';
+  const common = { clock, log, policy, queueMax, stopGraceMs, newReplicaId, outlives };
   const machine = new Map<DriverType, EngineDriver>([
-    ['process', createProcessDriver({ dataDir, workingDirectory, env, log })],
+    ['process', createProcessDriver({ dataDir, workingDirectory, env, log, company })],
     ['external', createExternalDriver(env)],
   ]);
   const shared = new Map<DriverType, EngineDriver>(

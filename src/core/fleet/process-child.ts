@@ -35,6 +35,8 @@ export interface Child {
   stopAsked: boolean;
   killTimer: NodeJS.Timeout | null;
   exit: ReplicaExit | null;
+  /** Monotonic milliseconds; null while it runs. */
+  endedAtMs: number | null;
 }
 
 /** What all children of one driver share. */
@@ -111,6 +113,7 @@ export function endChild(nursery: Nursery, child: Child, how: Partial<ReplicaExi
   }
   const logTail = stopAsked ? '' : readLogTail(child.logPath);
   const unknown = { exitCode: null, signal: null, startErrorCode: null, oomKilled: false };
+  child.endedAtMs = performance.now();
   child.exit = { asked: stopAsked, ...unknown, logTail, ...how };
   nursery.onChange();
 }
@@ -120,7 +123,7 @@ function addChild(
   begun: Pick<Child, 'replica' | 'specHash' | 'record' | 'own' | 'epoch' | 'logIndex'>,
 ): Child {
   const logPath = logPathOf(folders, begun.replica.engineId, begun.logIndex);
-  const child: Child = { ...begun, logPath, stopAsked: false, killTimer: null, exit: null };
+  const child: Child = { ...begun, logPath, stopAsked: false, killTimer: null, exit: null, endedAtMs: null };
   children.set(child.replica.id, child);
   return child;
 }

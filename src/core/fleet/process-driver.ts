@@ -21,11 +21,22 @@ export interface ProcessDriverOptions {
   /** The gateway's environment; children see an allow-list of it. */
   readonly env: Environment;
   readonly log: Log;
+  /** Whether other gateways work on the same data folder; alone when absent. */
+  readonly company?: Company;
 }
+
+/**
+ * A gateway that is `alone` takes over what an earlier one left, and ends its children when it closes. One of several
+ * on a data folder sees the children of all in their records, may stop each of them, and leaves them running when it
+ * closes; the `first` of them finds nobody there yet, and takes over what was left.
+ */
+export type Company = 'alone' | 'first' | 'joining';
 
 const watchIntervalMs = 250;
 const boundLogsEveryTicks = 20;
 const closePollMs = 20;
+/** How long the end of a child is shown where it is another gateway that forgets it. */
+const endShownMs = 60_000;
 /** Between SIGTERM and SIGKILL where nobody says how long: vLLM can hang on the first. */
 const graceMs = 10_000;
 /** The only machine that this driver knows. */
@@ -35,27 +46,33 @@ const host = 'local';
  * Engines as child processes, each in a process group of its own. They outlive a gateway that is killed, and the next
  * one on the same data folder adopts them.
  */
-export function createProcessDriver({ dataDir, ...options }: ProcessDriverOptions): EngineDriver {
+export function createProcessDriver({ dataDir, company = 'alone', ...options }: ProcessDriverOptions): EngineDriver {
   const nursery: Nursery = {
     ...options,
     children: new Map(),
     folders: prepareProcessFolders(dataDir),
     onChange: () => undefined,
   };
+  let specs: ReadonlyMap<string, EngineSpec> = new Map();
   let watchTimer: NodeJS.Timeout | null = null;
+  const setSpecs = (given: readonly EngineSpec[]): void => {
+    specs = new Map(given.map((spec) => [spec.engineId, spec]));
+  };
 
   return {
     specOf: (definition) => ({ engineId: definition.id, hash: processSpecHash(definition, options.env), definition }),
-    open(specs) {
-      const wanted = new Map(specs.map((spec) => [spec.engineId, spec]));
-      for (const record of readRecords(nursery.folders)) takeOver(nursery, record, wanted);
-      endLeftovers(nursery);
+    open(given) {
+      setSpecs(given);
+      if (company !== 'joining') {
+        for (const record of readRecords(nursery.folders)) takeOver(nursery, record, specs);
+        endLeftovers(nursery);
+      }
       watchTimer ??= setInterval(createWatch(nursery), watchIntervalMs);
       return Promise.resolve();
     },
-    // What runs was started from the specs of its orders.
-    setSpecs: () => undefined,
+    setSpecs,
     observe() {
+      if (company !== 'alone') meetOthers(nursery, specs);
       const replicas = [...nursery.children.values()].map(observedOf);
       return Promise.resolve({
         replicas,
@@ -88,12 +105,37 @@ export function createProcessDriver({ dataDir, ...options }: ProcessDriverOption
       nursery.onChange = listener;
     },
     async close() {
-      for (const child of nursery.children.values()) stopChild(nursery, child, graceMs);
-      while ([...nursery.children.values()].some(({ exit }) => exit === null)) await pause(closePollMs);
+      if (company === 'alone') await endChildren(nursery);
       if (watchTimer !== null) clearInterval(watchTimer);
       watchTimer = null;
     },
   };
+}
+
+/** Ends what the gateways of a data folder left running there, none of which may be at work any more. */
+export async function endProcesses(options: Omit<ProcessDriverOptions, 'company'>): Promise<void> {
+  const driver = createProcessDriver(options);
+  await driver.open([]);
+  await driver.close();
+}
+
+async function endChildren(nursery: Nursery): Promise<void> {
+  for (const child of nursery.children.values()) stopChild(nursery, child, graceMs);
+  while ([...nursery.children.values()].some(({ exit }) => exit === null)) await pause(closePollMs);
+}
+
+/** Takes note of children that other gateways started, and drops those that have long ended. */
+function meetOthers(nursery: Nursery, specs: ReadonlyMap<string, EngineSpec>): void {
+  const { children, folders } = nursery;
+  for (const record of readRecords(folders, false)) {
+    if (children.has(record.replicaId)) continue;
+    if (processIdentity(record.pid) === record.identity) {
+      adoptChild(nursery, record, specs.get(record.engineId)?.definition);
+    } else removeRecord(folders, record);
+  }
+  for (const [id, { endedAtMs }] of children) {
+    if (endedAtMs !== null && performance.now() - endedAtMs > endShownMs) children.delete(id);
+  }
 }
 
 function observedOf({ replica, specHash, stopAsked, exit, epoch }: Child): ObservedReplica {

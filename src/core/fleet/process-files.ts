@@ -122,9 +122,10 @@ export function writeRecord(folders: ProcessFolders, record: ProcessRecord): voi
   renameSync(`${path}.new`, path);
 }
 
-/** Every record that can be read; what cannot is removed. */
-export function readRecords(folders: ProcessFolders): ProcessRecord[] {
-  return readdirSync(folders.records).flatMap((name) => {
+/** Every record that can be read; what cannot is removed, but for one that another gateway may be writing. */
+export function readRecords(folders: ProcessFolders, isAlone = true): ProcessRecord[] {
+  const names = readdirSync(folders.records).filter((name) => isAlone || !name.endsWith('.new'));
+  return names.flatMap((name) => {
     const path = join(folders.records, name);
     const record = recordSchema.safeParse(parseJson(readText(path)));
     if (record.success && `${record.data.replicaId}.json` === name) return [record.data];

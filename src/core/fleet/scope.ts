@@ -19,6 +19,8 @@ export interface ScopeOptions {
   readonly queueMax: number;
   readonly stopGraceMs: number;
   readonly newReplicaId: (engineId: string) => string;
+  /** Nothing of it ends with this gateway: others go on with it. */
+  readonly outlives: boolean;
 }
 
 const reportEveryMs = 1000;
@@ -149,6 +151,7 @@ export class Scope {
   }
 
   #isSettled(): boolean {
+    if (this.#options.outlives) return true;
     const state = this.#leader.state();
     // What outlives this gateway runs on; and who does not lead stops nothing.
     return (state?.engines ?? []).every(
@@ -212,7 +215,7 @@ export class Scope {
       await this.#report(fence !== null);
       if (fence !== null) {
         const health = this.#health();
-        const found = { ...sight, jobs, health, specs: this.#specs, closing: this.#closing };
+        const found = { ...sight, jobs, health, specs: this.#specs, closing: this.#closing && !this.#options.outlives };
         const result = await this.#leader.look(fence, found);
         this.#takePublished(result.published);
         dueAtMs = result.again ? clock.monotonicMs() : result.dueAtMs;

@@ -39,6 +39,8 @@ export interface GatewaysOptions {
   readonly clock: Clock;
   readonly log: Log;
   readonly dataDir: string;
+  /** Which of the gateways that share the data folder this one is; 0 when absent. */
+  readonly seat?: number;
   /** Null for a gateway that shares nothing. */
   readonly store: RedisStore | null;
   /** What names in Redis begin with. */
@@ -80,10 +82,10 @@ class DatabaseGateways implements Gateways {
   readonly #placeId: string;
 
   constructor(options: GatewaysOptions) {
-    const { store, prefix, log, dataDir } = options;
+    const { store, prefix, log, dataDir, seat = 0 } = options;
     this.#options = options;
     this.#bus = store === null ? null : new Bus({ store, prefix, gatewayId: this.id, log });
-    this.#placeId = placeOf(dataDir);
+    this.#placeId = placeOf(dataDir, seat);
   }
 
   async start(): Promise<void> {
@@ -163,9 +165,14 @@ class DatabaseGateways implements Gateways {
   }
 }
 
-/** The id of a data folder: kept in it, made when it has none. One process at a time has the folder. */
-function placeOf(dataDir: string): string {
-  const path = join(dataDir, 'gateway-id');
+/** What tells a data folder from all others, whoever works on it. */
+export function readDataDirId(dataDir: string): string {
+  return placeOf(dataDir, 0);
+}
+
+/** The id of a seat in a data folder: kept there, made when it has none. One process at a time has the seat. */
+function placeOf(dataDir: string, seat: number): string {
+  const path = join(dataDir, seat === 0 ? 'gateway-id' : `gateway-id-${seat}`);
   try {
     const kept = readFileSync(path, 'utf8').trim();
     if (isUuid(kept)) return kept;
