@@ -21,6 +21,7 @@ import * as operations from './operations.ts';
 import type { Body } from './params.ts';
 import { createPrefixCache } from './prefix-cache.ts';
 import { findJsonFault } from './python.ts';
+import { answerRerank, answerScore } from './rerank.ts';
 import type { Engine } from './run.ts';
 import { Scheduler } from './scheduler.ts';
 import { hashText } from './tokenizer.ts';
@@ -50,7 +51,10 @@ function routesOf(options: Options): Map<string, Route> {
     ['/tokenize', { postBody: operations.answerTokenize }],
     ['/detokenize', { postBody: operations.answerDetokenize }],
   ]);
-  if (options.embedding) routes.set('/v1/embeddings', { postBody: answerEmbedding, inference: true });
+  if (options.scoring) {
+    routes.set('/v1/rerank', { postBody: answerRerank, inference: true });
+    routes.set('/v1/score', { postBody: answerScore, inference: true });
+  } else if (options.embedding) routes.set('/v1/embeddings', { postBody: answerEmbedding, inference: true });
   else {
     routes.set('/v1/chat/completions', { postBody: answerChat, inference: true });
     routes.set('/v1/completions', { postBody: answerCompletion, inference: true });

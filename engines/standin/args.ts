@@ -22,6 +22,7 @@ export interface Options {
   toolCallParser: string | null;
   streamInterval: number;
   embedding: boolean;
+  scoring: boolean;
   devMode: boolean;
   rootPath: string;
   accessLog: boolean;
@@ -81,7 +82,10 @@ const WITH_VALUE: Record<string, Setter> = {
   '--tool-call-parser': textSetter((o, v) => (o.toolCallParser = v)),
   '--stream-interval': numberSetter((o, v) => (o.streamInterval = v)),
   '--runner': textSetter((o, v) => (o.embedding = v === 'pooling')),
-  '--convert': textSetter((o, v) => (o.embedding = o.embedding || v === 'embed')),
+  '--convert': textSetter((o, v) => {
+    o.embedding ||= v === 'embed';
+    o.scoring = v === 'classify';
+  }),
   '--root-path': textSetter((o, v) => (o.rootPath = v.replace(/\/$/, ''))),
   '--shutdown-timeout': numberSetter((o, v) => (o.shutdownTimeoutMs = v * 1000)),
   '--name': textSetter((o, v) => (o.name = v)),
@@ -140,7 +144,8 @@ options of vLLM that it obeys:
   serve MODEL, --model, --served-model-name NAME [NAME ...], --host, --port, --uds, --api-key KEY [KEY ...],
   --max-model-len, --max-num-seqs, --block-size, --enable-force-include-usage, --enable-prompt-tokens-details,
   --enable-request-id-headers, --enable-server-load-tracking, --reasoning-parser, --enable-auto-tool-choice,
-  --tool-call-parser, --stream-interval, --runner pooling, --convert embed, --root-path, --shutdown-timeout
+  --tool-call-parser, --stream-interval, --runner pooling, --convert embed|classify, --root-path,
+  --shutdown-timeout
 environment: VLLM_API_KEY, VLLM_SERVER_DEV_MODE=1, VLLM_HTTP_TIMEOUT_KEEP_ALIVE (seconds)
 
 options of its own:
@@ -178,6 +183,7 @@ function defaults(env: Record<string, string | undefined>): Options {
     toolCallParser: null,
     streamInterval: 1,
     embedding: false,
+    scoring: false,
     devMode: env.VLLM_SERVER_DEV_MODE === '1',
     rootPath: '',
     accessLog: false,

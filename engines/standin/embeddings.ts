@@ -140,13 +140,15 @@ function respond(given: { engine: Engine; exchange: Exchange; accepted: Accepted
   exchange.json(200, `${head},"data":[${data.join(',')}],"usage":${usage}}`);
 }
 
-/** Answers POST /v1/embeddings. An embedding has no tokens to break at, so a fault comes in its place. */
+/** Answers POST /v1/embeddings. */
 export function answerEmbedding(engine: Engine, exchange: Exchange, body: Body): void {
   const accepted = accept(body, engine);
-  if ('status' in accepted) {
-    exchange.json(accepted.status, accepted.body);
-    return;
-  }
+  if ('status' in accepted) exchange.json(accepted.status, accepted.body);
+  else answerWhole(engine, exchange, body, () => respond({ engine, exchange, accepted }));
+}
+
+/** Gives an answer that has no tokens to break at, so a fault comes in its place. */
+export function answerWhole(engine: Engine, exchange: Exchange, body: Body, give: () => void): void {
   const knobs = mergeKnobs(engine.options.knobs, body.standin);
   if (knobs.cut_after !== undefined) {
     exchange.destroy();
@@ -164,7 +166,7 @@ export function answerEmbedding(engine: Engine, exchange: Exchange, body: Body):
       return;
     }
     close();
-    respond({ engine, exchange, accepted });
+    give();
   };
   let timer: NodeJS.Timeout | undefined;
   const close = (): void => {

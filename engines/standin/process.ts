@@ -145,7 +145,10 @@ function serve(options: Options): void {
   }
   listen(app.server, options, (url) => {
     onSignals(app, options);
-    info('api_server.py:1346', `Supported tasks: ('${options.embedding ? 'embed' : 'generate'}',)`);
+    info(
+      'api_server.py:1346',
+      `Supported tasks: ('${options.scoring ? 'score' : options.embedding ? 'embed' : 'generate'}',)`,
+    );
     info('launcher.py:29', `Starting vLLM server on ${url} (stand-in ${options.name})`);
     write(`(APIServer pid=${process.pid}) INFO:     Application startup complete.`);
     flushCompileCache();

@@ -37,6 +37,8 @@ describe('the OpenAPI document', () => {
         'POST /v1/chat/completions',
         'POST /v1/completions',
         'POST /v1/embeddings',
+        'POST /v1/rerank',
+        'POST /v1/score',
         'GET /v1/models',
         'GET /v1/models/{id}',
         'GET /v1/pricing',
@@ -58,7 +60,7 @@ describe('the OpenAPI document', () => {
     const open = routes.filter(({ operation }) => operation.security === undefined);
     expect(open.map(({ path }) => path).toSorted()).toEqual(['/v1/keys/report', '/v1/pricing']);
     expect(body.components.securitySchemes.bearer).toMatchObject({ type: 'http', scheme: 'bearer' });
-    const ownRoutes = routes.filter(({ path }) => !/completions|embeddings|audio|models|pricing/.test(path));
+    const ownRoutes = routes.filter(({ path }) => !/completions|embeddings|rerank|score|audio|models|pricing/.test(path));
     for (const { path, method, operation } of ownRoutes.filter((route) => route.operation.security !== undefined)) {
       const { status } = await api().ask(path.replace('{id}', 'x'), { method, key: null });
       expect([method, path, status]).toEqual([method, path, 401]);

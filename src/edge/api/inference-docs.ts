@@ -61,6 +61,27 @@ const embeddingRequest = z
   .looseObject({ model, input: z.union([z.string(), z.array(z.unknown())]), service_tier: tier })
   .openapi('EmbeddingRequest');
 
+const rerankRequest = z
+  .looseObject({
+    model,
+    query: z.union([z.string(), z.looseObject({})]),
+    documents: z.array(z.union([z.string(), z.looseObject({})])),
+    top_n: z.int().optional(),
+  })
+  .openapi('RerankRequest');
+
+const rerankAnswer = z
+  .looseObject({
+    model: z.string(),
+    results: z.array(z.looseObject({ index: z.int(), relevance_score: z.number() })),
+    usage,
+  })
+  .openapi('Rerank');
+
+const scoreRequest = z
+  .looseObject({ model })
+  .openapi('ScoreRequest', { description: '`queries` and `documents`, or `text_1` and `text_2`: texts or lists' });
+
 const answer = (object: string, list: 'choices' | 'data', name: string) =>
   z
     .looseObject({ object: z.literal(object), model: z.string(), [list]: z.array(z.looseObject({})), usage })
@@ -107,6 +128,7 @@ const priceList = z.object({ object: z.literal('list'), data: z.array(price) }).
 const chatAnswer = answer('chat.completion', 'choices', 'ChatCompletion');
 const completionAnswer = answer('text_completion', 'choices', 'Completion');
 const embeddingAnswer = answer('list', 'data', 'EmbeddingList');
+const scoreAnswer = answer('list', 'data', 'ScoreList');
 
 /** An answer that comes as one JSON document, or as server-sent events where `stream` is true. */
 function streamable(schema: z.ZodType) {
@@ -136,6 +158,20 @@ const inference: readonly RouteConfig[] = [
     summary: 'Turn texts into vectors',
     request: { headers: spendingHeaders, body: jsonRequest(embeddingRequest) },
     responses: { 200: jsonAnswer(embeddingAnswer, 'The vectors'), ...errorAnswer },
+  },
+  {
+    method: 'post',
+    path: '/v1/rerank',
+    summary: 'Sort documents by how well they answer a query',
+    request: { headers: spendingHeaders, body: jsonRequest(rerankRequest) },
+    responses: { 200: jsonAnswer(rerankAnswer, 'The documents, best first'), ...errorAnswer },
+  },
+  {
+    method: 'post',
+    path: '/v1/score',
+    summary: 'Score pairs of texts',
+    request: { headers: spendingHeaders, body: jsonRequest(scoreRequest) },
+    responses: { 200: jsonAnswer(scoreAnswer, 'The scores, in the order of the pairs'), ...errorAnswer },
   },
   {
     method: 'post',

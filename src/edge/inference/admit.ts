@@ -4,7 +4,7 @@ import type { Admission, AdmitRefusal, AdmitRequest, KeyRef } from '#core/admiss
 import type { Model, PriceVersion } from '#core/catalog/catalog.ts';
 import { holdForJson, holdForStream, type HoldRequest } from '#core/wallet/wallet.ts';
 import type { Grant } from './call.ts';
-import type { InferenceEndpoint, RequestFields } from './fields.ts';
+import { generates, type InferenceEndpoint, type RequestFields } from './fields.ts';
 import { limitError } from './limit-error.ts';
 import { createStreamHold, dearerInput } from './hold.ts';
 import { capOutput, estimateCost, estimateTokens } from './spending.ts';
@@ -24,6 +24,8 @@ const unlimitedMicroUsd = 10n ** 30n;
 function promptTokensMax(fields: RequestFields, model: Model): number {
   const hasMedia = fields.text.includes('_url"') || fields.text.includes('data:');
   const bytes = hasMedia ? Number.POSITIVE_INFINITY : fields.text.length + templateTokens;
+  // Each pair is read with the whole query: only its context bounds what a pair of a long list may be.
+  if (model.taskType === 'rerank') return fields.prompts * Math.min(bytes, model.contextLength);
   if (fields.prompts > 1) return Math.min(bytes, fields.prompts * model.contextLength);
   // A list of inputs is many prompts of one context each; its bytes bound them all together.
   if (model.taskType === 'embedding') return Math.min(fields.text.length + templateTokens, Number.MAX_SAFE_INTEGER);
@@ -31,7 +33,7 @@ function promptTokensMax(fields: RequestFields, model: Model): number {
 }
 
 function outputTokensMax(fields: RequestFields, model: Model, endpoint: InferenceEndpoint): number {
-  if (endpoint === '/v1/embeddings') return 0;
+  if (!generates(endpoint)) return 0;
   if (fields.outputTokensMax !== null) return Math.min(fields.outputTokensMax, model.contextLength);
   // An explicit null is no default: vLLM then fills the rest of the context.
   const isAbsent = !fields.members.has('max_tokens');

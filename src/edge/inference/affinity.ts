@@ -17,8 +17,10 @@ const contextKeys = [
 const promptKeys: Readonly<Record<InferenceEndpoint, string | null>> = {
   '/v1/chat/completions': 'messages',
   '/v1/completions': 'prompt',
-  // What an embedding is made of is read once and not kept.
+  // What an embedding or a score is made of is read once and not kept.
   '/v1/embeddings': null,
+  '/v1/rerank': null,
+  '/v1/score': null,
 };
 
 /** By which a client says what belongs together; OpenAI's own order. */

@@ -3,11 +3,13 @@ import type { Catalog, Model, TaskType } from '#core/catalog/catalog.ts';
 import type { InferenceEndpoint } from './fields.ts';
 
 const embeddingTasks: readonly TaskType[] = ['embedding'];
+const rerankTasks: readonly TaskType[] = ['rerank'];
 const textTasks: readonly TaskType[] = ['chat', 'completion', 'vision', 'code'];
 
 /** Chat templates belong to the model: one for plain completion has none, the others answer both routes. */
 function tasksOf(endpoint: InferenceEndpoint): readonly TaskType[] {
   if (endpoint === '/v1/embeddings') return embeddingTasks;
+  if (endpoint === '/v1/rerank' || endpoint === '/v1/score') return rerankTasks;
   return endpoint === '/v1/chat/completions' ? textTasks.filter((task) => task !== 'completion') : textTasks;
 }
 

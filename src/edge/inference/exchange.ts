@@ -11,7 +11,7 @@ import {
 } from '#core/metering/metering.ts';
 import { doneFrame, type Answer } from './answer.ts';
 import { engineError } from './engine-error.ts';
-import type { InferenceEndpoint } from './fields.ts';
+import { generates, type InferenceEndpoint } from './fields.ts';
 import type { StreamHold } from './hold.ts';
 
 /** How one request's work at the engine ended, and what is still to be sent once that is in the books. */
@@ -80,10 +80,10 @@ const jsonBodyBytesMax = 268_435_456;
 /** A client that takes nothing for this long has left without saying so. */
 const slowReaderMs = 120_000;
 
-/** The ids by which vLLM knows a request that came with our X-Request-Id; embeddings have none worth ending. */
+/** The ids by which vLLM knows a request that came with our X-Request-Id; what is not generated is not worth ending. */
 function engineRequestIds(job: ExchangeJob): string[] {
   if (job.endpoint === '/v1/chat/completions') return [`chatcmpl-${job.requestId}`];
-  if (job.endpoint === '/v1/embeddings') return [];
+  if (!generates(job.endpoint)) return [];
   return Array.from({ length: job.prompts }, (_, index) => `cmpl-${job.requestId}-${index}`);
 }
 

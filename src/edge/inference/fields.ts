@@ -2,8 +2,20 @@ import { AppError } from '#base/errors.ts';
 import { scanDocument, type JsonMember } from '#base/json-scan.ts';
 import type { ServiceTier } from '#core/catalog/catalog.ts';
 
-/** The inference routes, by what they are called under /v1. */
-export type InferenceEndpoint = '/v1/chat/completions' | '/v1/completions' | '/v1/embeddings';
+/** The inference routes. */
+export const inferenceEndpoints = [
+  '/v1/chat/completions',
+  '/v1/completions',
+  '/v1/embeddings',
+  '/v1/rerank',
+  '/v1/score',
+] as const;
+export type InferenceEndpoint = (typeof inferenceEndpoints)[number];
+
+/** Whether answers are made token by token, and may be streamed; the others read their input and are done. */
+export function generates(endpoint: InferenceEndpoint): boolean {
+  return endpoint === '/v1/chat/completions' || endpoint === '/v1/completions';
+}
 
 /**
  * What the gateway needs to know of a request, with the offsets at which it stands. Everything else stays bytes.
@@ -105,6 +117,25 @@ function countPrompts(reader: Reader): number {
   return typeof value[0] === 'number' ? 1 : value.length;
 }
 
+/** What rerankers compare, by all names that vLLM knows it by. */
+export const comparedKeys = 'query queries documents items data_1 data_2 text_1 text_2'.split(' ');
+
+/** A reranker reads a query with each document: one prompt a pair, one with many or each with its own. */
+function countPairs(reader: Reader): number {
+  const lengths = comparedKeys.map((key) => {
+    const member = present(reader, key);
+    if (member === null || reader.text.charCodeAt(member.valueStart) !== 0x5b) return 1;
+    const value = parseMember(reader.text, member);
+    return Array.isArray(value) ? value.length : 1;
+  });
+  return Math.max(1, ...lengths);
+}
+
+function countInputs(reader: Reader, endpoint: InferenceEndpoint): number {
+  if (endpoint === '/v1/completions') return countPrompts(reader);
+  return endpoint === '/v1/rerank' || endpoint === '/v1/score' ? countPairs(reader) : 1;
+}
+
 /** Tokens per frame up to which a stream still shows in time what it makes. */
 const streamIntervalMax = 64;
 
@@ -156,12 +187,12 @@ export function readFields(text: string, endpoint: InferenceEndpoint): RequestFi
       param: 'model',
     });
   }
-  const isEmbedding = endpoint === '/v1/embeddings';
-  const stream = !isEmbedding && readBoolean(reader, 'stream');
+  const isGenerated = generates(endpoint);
+  const stream = isGenerated && readBoolean(reader, 'stream');
   const streamOptions = readOptions(reader, 'stream_options');
   const wantsCost = readOptions(reader, 'usage')['include'] === true;
   const includesUsage = streamOptions['include_usage'] === true;
-  const maxTokens = isEmbedding ? null : readInteger(reader, 'max_tokens', 0);
+  const maxTokens = isGenerated ? readInteger(reader, 'max_tokens', 0) : null;
   const maxCompletionTokens =
     endpoint === '/v1/chat/completions' ? readInteger(reader, 'max_completion_tokens', 0) : null;
   return {
@@ -173,8 +204,8 @@ export function readFields(text: string, endpoint: InferenceEndpoint): RequestFi
     wantsUsage: includesUsage || wantsCost,
     wantsRunningUsage: includesUsage && streamOptions['continuous_usage_stats'] === true,
     wantsCost,
-    choices: isEmbedding ? 1 : (readInteger(reader, 'n', 1) ?? 1),
-    prompts: endpoint === '/v1/completions' ? countPrompts(reader) : 1,
+    choices: isGenerated ? (readInteger(reader, 'n', 1) ?? 1) : 1,
+    prompts: countInputs(reader, endpoint),
     outputTokensMax: maxCompletionTokens ?? maxTokens,
     countLags: stream && readCountLags(reader),
   };

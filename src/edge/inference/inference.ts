@@ -6,7 +6,7 @@ import type { Fleet } from '#core/fleet/fleet.ts';
 import { requestId, type HttpContext, type HttpEnv, type ShowLimits } from '#edge/http/http.ts';
 import { createCall } from './call.ts';
 import type { Stop } from './exchange.ts';
-import type { InferenceEndpoint } from './fields.ts';
+import { inferenceEndpoints } from './fields.ts';
 import { getModel, listModels, listPrices, modelIdOf } from './models.ts';
 import { serveInference, type PathParts } from './path.ts';
 import { createRunning } from './running.ts';
@@ -30,7 +30,6 @@ export interface Inference {
 
 export type InferenceParts = Omit<PathParts, 'running'> & { readonly fleet: Fleet; readonly showLimits: ShowLimits };
 
-const endpoints: readonly InferenceEndpoint[] = ['/v1/chat/completions', '/v1/completions', '/v1/embeddings'];
 const drainPollMs = 50;
 const drainEndMs = 5_000;
 
@@ -39,7 +38,7 @@ export function createInference(parts: InferenceParts): Inference {
   const pathParts: PathParts = { ...parts, running };
   const requests = new Hono<HttpEnv>();
 
-  for (const endpoint of endpoints) {
+  for (const endpoint of inferenceEndpoints) {
     requests.post(endpoint, async (context) => {
       const startedMs = parts.clock.monotonicMs();
       const { incoming, outgoing } = context.env;

@@ -1,6 +1,6 @@
 import { AppError } from '#base/errors.ts';
 import { allowableFields, type Model } from '#core/catalog/catalog.ts';
-import { parseMember, type RequestFields } from './fields.ts';
+import { comparedKeys, parseMember, type RequestFields } from './fields.ts';
 
 /**
  * Fields that are not handed to an engine unless its file allows them: they reach into its scheduling, its cache
@@ -39,14 +39,20 @@ function refuseEncoding(fields: RequestFields, allowed: ReadonlySet<string>): vo
   }
 }
 
+/** Members of a body in which media may be named. */
+const mediaMembers = ['messages', 'input', ...comparedKeys];
+
 const mediaKey = /_url$|^(?:image|video|audio|file)$/;
 
 /** Messages are parsed only where something that could name media stands in the body. */
 function refuseRemoteMedia(fields: RequestFields, domains: readonly string[]): void {
   if (!fields.text.includes('_url') && !fields.text.includes('"image') && !fields.text.includes('\\u')) return;
-  for (const key of ['messages', 'input']) {
+  for (const key of mediaMembers) {
     const member = fields.members.get(key);
-    if (member !== undefined) checkMedia(parseMember(fields.text, member), key, domains);
+    if (member === undefined) continue;
+    const value = parseMember(fields.text, member);
+    // A query or document of a reranker stands alone or in a list.
+    checkMedia(Array.isArray(value) ? value : [value], key, domains);
   }
 }
 
@@ -55,9 +61,8 @@ interface MediaWalk {
   readonly param: string;
 }
 
-function checkMedia(value: unknown, param: string, domains: readonly string[]): void {
-  if (!Array.isArray(value)) return;
-  for (const message of value as unknown[]) {
+function checkMedia(messages: readonly unknown[], param: string, domains: readonly string[]): void {
+  for (const message of messages) {
     const content: unknown =
       typeof message === 'object' && message !== null ? Reflect.get(message, 'content') : undefined;
     if (!Array.isArray(content)) continue;

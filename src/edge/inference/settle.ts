@@ -4,6 +4,7 @@ import type { Settlement } from '#core/admission/admission.ts';
 import { costOf, noUsage, type UsageRecord } from '#core/metering/metering.ts';
 import type { Call, Grant } from './call.ts';
 import type { Ending } from './exchange.ts';
+import { generates } from './fields.ts';
 import type { PathParts } from './path.ts';
 import { summarize } from './summary.ts';
 
@@ -65,9 +66,8 @@ function statusOf(call: Call, { error, outcome }: Ending): number {
 /** What is billed: nothing before the first token, and nothing for a JSON answer that could not be given. */
 function billable(call: Call, ending: Ending): Pick<UsageRecord, 'usage' | 'usageSource'> {
   const { outcome, usage, usageSource } = ending;
-  const isEmbedding = call.endpoint === '/v1/embeddings';
   const undelivered = outcome === 'failed' && call.fields?.stream !== true;
-  const nothingMade = outcome !== 'completed' && !isEmbedding && usage.outputTokens === 0;
+  const nothingMade = outcome !== 'completed' && generates(call.endpoint) && usage.outputTokens === 0;
   if (undelivered || nothingMade) return { usage: noUsage, usageSource: usageSource === 'engine' ? 'engine' : 'none' };
   return { usage, usageSource };
 }

@@ -26,6 +26,9 @@ const operations = {
   '/v1/chat/completions': 'chat',
   '/v1/completions': 'text_completion',
   '/v1/embeddings': 'embeddings',
+  // The conventions have no names for these yet, and allow others.
+  '/v1/rerank': 'rerank',
+  '/v1/score': 'score',
 } as const;
 
 /** Looks once whether an SDK is there: it has to be registered before. */
