@@ -28,12 +28,12 @@ describe('the plan of the suites', () => {
 
   it('fails for a required suite that nobody knows', () => {
     expect(planSuites({ TEST_REQUIRE: 'vlm' }, noSuite).problems).toEqual([
-      'TEST_REQUIRE names an unknown suite: vlm (known: vllm, redis, docker, browser)',
+      expect.stringMatching(/^TEST_REQUIRE names an unknown suite: vlm \(known: .*\bvllm, redis\b.*\)$/),
     ]);
   });
 
   it('fails for a required suite that has tests, but nothing that says when they can run', () => {
-    expect(planSuites({ TEST_REQUIRE: 'docker' }, everySuite).problems).toHaveLength(1);
+    expect(planSuites({ TEST_REQUIRE: 'browser' }, everySuite).problems).toHaveLength(1);
   });
 
   it('says of a required suite without tests that there is nothing to run', () => {

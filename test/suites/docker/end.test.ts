@@ -1,10 +1,10 @@
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
 import { explainExit } from '#core/fleet/start-failure.ts';
 import { collect, containerEngine, createLab, holding, localHost, newId, scriptEngine, statusOf } from './kit.ts';
 
 const lab = createLab();
 
-describe('a container that ends', () => {
+describe.concurrent('a container that ends', () => {
   it.each([
     ['0 by itself', 'process.exit(0)', { exitCode: 0, oomKilled: false }, 'ended'],
     ['2 on arguments that it does not know', 'process.exit(2)', { exitCode: 2 }, 'bad_arguments'],
@@ -101,11 +101,11 @@ describe('a container that ends', () => {
     const [container] = await lab.containersOf(test.fleetId);
     await lab.docker().call('DELETE', `/containers/${container?.Id}?force=1`);
     await test.until(({ replicas }) => replicas.length === 0);
-    await expect.poll(() => told).toBeGreaterThan(0);
+    await vi.waitFor(() => expect(told).toBeGreaterThan(0), 30_000);
   });
 });
 
-describe('a gateway that comes after another', () => {
+describe.concurrent('a gateway that comes after another', () => {
   it('finds what runs by its labels alone and uses it with the same key', async () => {
     const test = await lab.open();
     const id = await test.start(containerEngine());
@@ -152,7 +152,7 @@ describe('a gateway that comes after another', () => {
   });
 });
 
-describe('the output of a container', () => {
+describe.concurrent('the output of a container', () => {
   const chatter = `
     let count = 0;
     const timer = setInterval(() => {
@@ -170,7 +170,10 @@ describe('the output of a container', () => {
       test.driver.logs(id, { tailLines: 1000, follow: true, signal: AbortSignal.timeout(20_000) }),
     );
     const tail = { tailLines: 3, follow: false, signal: AbortSignal.timeout(20_000) };
-    await expect.poll(async () => collect(test.driver.logs(id, tail))).toEqual(['line 4', 'line 5', 'line 6']);
+    await vi.waitFor(
+      async () => expect(await collect(test.driver.logs(id, tail))).toEqual(['line 4', 'line 5', 'line 6']),
+      30_000,
+    );
     await test.stop(id);
     expect(await followed).toEqual([...[1, 2, 3, 4, 5, 6].map((count) => `line ${count}`), 'the end']);
     await test.untilIs(id, 'exited');

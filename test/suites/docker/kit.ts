@@ -10,6 +10,9 @@ import type { Replica } from '#core/fleet/lease.ts';
 import { afterAll, beforeAll } from 'vitest';
 import { loadStandinImage, startDocker, type TestDocker } from '../../support/docker.ts';
 
+/** Far beyond what anything takes, so that a busy machine fails nothing. */
+const waitMs = 90_000;
+
 export const image = 'headgate-test/vllm-standin:v0.29.0';
 
 export function containerEngine(
@@ -105,7 +108,7 @@ export async function openDriver(
   const driver = createDockerDriver({ ...options, selfContainer: null, ...over });
   await driver.open(engines.map((engine) => driver.specOf(engine)));
   const until: TestDriver['until'] = async (look) => {
-    const deadline = Date.now() + 30_000;
+    const deadline = Date.now() + waitMs;
     for (;;) {
       const observation = await driver.observe();
       const found = look(observation);
@@ -134,7 +137,7 @@ export async function openDriver(
     },
     async untilReady(id) {
       const { replica } = await untilIs(id, 'running');
-      const deadline = Date.now() + 30_000;
+      const deadline = Date.now() + waitMs;
       while ((await statusOf(replica, '/health')) !== 200) {
         if (Date.now() > deadline) throw new Error('It does not become ready.');
         await pause(20);

@@ -4,7 +4,7 @@ import { ask, containerEngine, createLab, holding, localHost, newId, scriptEngin
 
 const lab = createLab();
 
-describe('a container that cannot be started', () => {
+describe.concurrent('a container that cannot be started', () => {
   it('is not made where the fence does not hold', async () => {
     const test = await lab.open();
     const fence = { epoch: 1n, holds: () => Promise.resolve(false) };
@@ -70,7 +70,7 @@ function volume(source: string) {
   return { source, target: '/data', readOnly: true };
 }
 
-describe('a container that runs', () => {
+describe.concurrent('a container that runs', () => {
   it('answers on its network alone, to the gateway alone, as vLLM with its added arguments', async () => {
     const test = await lab.open();
     const id = await test.start(containerEngine());
