@@ -60,7 +60,9 @@ describe('the OpenAPI document', () => {
     const open = routes.filter(({ operation }) => operation.security === undefined);
     expect(open.map(({ path }) => path).toSorted()).toEqual(['/v1/keys/report', '/v1/pricing']);
     expect(body.components.securitySchemes.bearer).toMatchObject({ type: 'http', scheme: 'bearer' });
-    const ownRoutes = routes.filter(({ path }) => !/completions|embeddings|rerank|score|audio|models|pricing/.test(path));
+    const ownRoutes = routes.filter(
+      ({ path }) => !/completions|embeddings|rerank|score|audio|models|pricing/.test(path),
+    );
     for (const { path, method, operation } of ownRoutes.filter((route) => route.operation.security !== undefined)) {
       const { status } = await api().ask(path.replace('{id}', 'x'), { method, key: null });
       expect([method, path, status]).toEqual([method, path, 401]);
