@@ -15,12 +15,13 @@ import {
   versionSchema,
 } from './docker-answers.ts';
 
-/** How to reach a Docker engine, secrets read. */
+/** How to reach a Docker engine. */
 export interface DockerConnection {
   readonly socketPath?: string;
   readonly host?: string;
   readonly port?: number;
-  readonly tls?: { readonly ca: Buffer; readonly cert: Buffer; readonly key: Buffer };
+  /** Reads the keys, which may have been renewed since. */
+  readonly tls?: () => { readonly ca: Buffer; readonly cert: Buffer; readonly key: Buffer };
   readonly agent?: Agent;
 }
 
@@ -100,8 +101,8 @@ export function createDockerApi(connection: DockerConnection): DockerApi {
   };
   return {
     async negotiate() {
-      const client = await docker();
-      client.modem.version = undefined;
+      loading = null;
+      const client = await docker().catch((error: unknown) => Promise.reject(dockerError('connect', error)));
       const found = read('version', versionSchema, await call('version', callTimeoutMs, (api, o) => api.version(o)));
       const version = chooseVersion(found.ApiVersion, found.MinAPIVersion ?? versionMin);
       client.modem.version = `v${version}`;
@@ -118,7 +119,8 @@ export function createDockerApi(connection: DockerConnection): DockerApi {
   };
 }
 
-async function loadDocker({ socketPath, host, port, tls, agent }: DockerConnection): Promise<Docker> {
+async function loadDocker({ socketPath, host, port, tls: readKeys, agent }: DockerConnection): Promise<Docker> {
+  const tls = readKeys?.();
   // Loaded when it is needed: it costs 120 ms and 30 MB.
   const { default: Client } = await import('dockerode');
   const { Agent: HttpAgent } = await import('node:http');

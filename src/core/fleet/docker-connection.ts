@@ -51,12 +51,12 @@ function connectOverSsh(docker: Extract<DockerHostSettings['docker'], { type: 's
   };
 }
 
-/** @throws when a file of the host's TLS keys cannot be read */
 function directConnection(docker: Exclude<DockerHostSettings['docker'], { type: 'ssh' }>): DockerConnection {
   if (docker.type === 'unix') return { socketPath: docker.socketPath };
   const { host, port, tls } = docker;
   if (tls === null) return { host, port };
-  return { host, port, tls: { ca: readFileSync(tls.ca), cert: readFileSync(tls.cert), key: readFileSync(tls.key) } };
+  const readKeys = () => ({ ca: readFileSync(tls.ca), cert: readFileSync(tls.cert), key: readFileSync(tls.key) });
+  return { host, port, tls: readKeys };
 }
 
 function networkEndpoint(container: ContainerSummary, network: string, port: number): Endpoint | null {

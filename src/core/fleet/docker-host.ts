@@ -70,7 +70,6 @@ interface Context extends HostOptions {
   readonly state: HostState;
 }
 
-/** @throws when a file of its keys cannot be read */
 export function createDockerHost(options: HostOptions): DockerHost {
   const { settings, fleetId, onChange } = options;
   const connection = connectHost(settings);
