@@ -149,6 +149,18 @@ describe('container engine files that are refused', () => {
     );
   });
 
+  it('name a host or pool that hosts.yaml does not have', () => {
+    expect(problems('hosts: [local, gpu-9]\n')).toEqual([
+      'engines/chat.yaml:10: hosts[1]: hosts.yaml has no host or pool "gpu-9"; there are local',
+    ]);
+    writeFileSync(
+      join(folder, 'hosts.yaml'),
+      'hosts:\n  - {name: gpu-1, docker: "unix:///run/docker.sock", pools: [h100]}\n',
+    );
+    expect(problems('hosts: [gpu-1, h100]\n')).toEqual([]);
+    expect(problems('hosts: [local]\n')).toEqual([expect.stringContaining('"local"; there are gpu-1, h100')]);
+  });
+
   it('say what only vLLM knows of another image', () => {
     const start = 'driver: docker\nimage: ghcr.io/acme/server:v1\n';
     expect(problems('tensor_parallel_size: 2\n', start)).toEqual([
@@ -191,7 +203,7 @@ sleep_level: 2
 shm_size: 1.5GB
 memory_limit: 64 gib
 volumes: ["hf-cache:/root/.cache/huggingface", "/srv/models:/models:ro"]
-hosts: [gpu-1, h100]
+hosts: [local]
 placement: spread
 replicas: {min: 1, max: 4}
 pinned: true
@@ -210,7 +222,7 @@ canaries:
         { source: 'hf-cache', target: '/root/.cache/huggingface', readOnly: false },
         { source: '/srv/models', target: '/models', readOnly: true },
       ],
-      hosts: ['gpu-1', 'h100'],
+      hosts: ['local'],
       placement: 'spread',
       replicas: { min: 1, max: 4 },
       pinned: true,

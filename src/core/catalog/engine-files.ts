@@ -2,6 +2,7 @@ import { readdirSync, readFileSync, statSync } from 'node:fs';
 import { basename, join, resolve } from 'node:path';
 import { commandProblems, environmentReferences } from './command.ts';
 import { containerProblems } from './container-checks.ts';
+import { dockerHostsFileName, loadDockerHosts } from './docker-hosts-file.ts';
 import type { EngineDefinition } from './engine-definition.ts';
 import { type EngineFile, engineFileSchema } from './engine-file-schema.ts';
 import { secretProblems } from './secrets.ts';
@@ -37,7 +38,7 @@ interface ReadFile {
 const fileBytesMax = 1_048_576;
 const enginesMax = 10_000;
 /** Files of the folder that describe no engine. */
-const otherFiles = new Set(['hosts.yaml']);
+const otherFiles = new Set([dockerHostsFileName]);
 const decimalPaths = [
   ['pricing', 'input_per_million'],
   ['pricing', 'cached_input_per_million'],
@@ -71,16 +72,20 @@ export function loadEngineFiles(folder: string, options: EngineFilesOptions = {}
     found.push({ path: join(folder, name), file });
   }
   if (found.length > enginesMax) problems.push(wholeFile(folderName, `more than ${enginesMax} files`));
-  return readAll(found, options, problems);
+  return readAll(found, { options, earlier: problems, hosts: hostNames(folder) });
+}
+
+/** Hosts and pools that files may name; null where the file of the hosts has mistakes of its own. */
+function hostNames(folder: string): ReadonlySet<string> | null {
+  // Which Docker engine is used without the file is of no matter here: its name is always the same.
+  const result = loadDockerHosts(folder, { defaultDocker: 'unix:///var/run/docker.sock' });
+  return result.ok ? new Set(result.hosts.flatMap(({ name, pools }) => [name, ...pools])) : null;
 }
 
 /** Reads the named files as if they were the only ones of a folder. */
 export function loadEngineFileList(paths: readonly string[], options: EngineFilesOptions = {}): EngineFilesResult {
-  return readAll(
-    paths.map((path) => ({ path, file: path })),
-    options,
-    [],
-  );
+  const files = paths.map((path) => ({ path, file: path }));
+  return readAll(files, { options, earlier: [], hosts: null });
 }
 
 interface FoundFile {
@@ -89,11 +94,13 @@ interface FoundFile {
   readonly file: string;
 }
 
-function readAll(
-  files: readonly FoundFile[],
-  options: EngineFilesOptions,
-  earlier: readonly EngineFileProblem[],
-): EngineFilesResult {
+interface ReadAllOptions {
+  readonly options: EngineFilesOptions;
+  readonly earlier: readonly EngineFileProblem[];
+  readonly hosts: ReadonlySet<string> | null;
+}
+
+function readAll(files: readonly FoundFile[], { options, earlier, hosts }: ReadAllOptions): EngineFilesResult {
   const problems = [...earlier];
   const read: ReadFile[] = [];
   for (const { path, file } of files) {
@@ -101,7 +108,7 @@ function readAll(
     problems.push(...result.problems);
     if (result.read !== null) read.push(result.read);
   }
-  problems.push(...nameCollisions(read));
+  problems.push(...nameCollisions(read), ...(hosts === null ? [] : unknownHosts(read, hosts)));
   if (problems.length > 0) return { ok: false, problems };
   return { ok: true, engines: read.map(({ definition }) => definition) };
 }
@@ -197,4 +204,14 @@ function nameCollisions(read: readonly ReadFile[]): EngineFileProblem[] {
     }
   }
   return problems;
+}
+
+function unknownHosts(read: readonly ReadFile[], known: ReadonlySet<string>): EngineFileProblem[] {
+  return read.flatMap(({ definition: { file, driver }, source }) =>
+    (driver.type === 'docker' ? driver.hosts : []).flatMap((name, index) => {
+      if (known.has(name)) return [];
+      const message = `hosts.yaml has no host or pool ${JSON.stringify(name)}; there are ${[...known].join(', ')}`;
+      return [{ file, line: source.lineOf(['hosts', index]), field: `hosts[${index}]`, message }];
+    }),
+  );
 }
