@@ -1,20 +1,23 @@
 import { dirname, resolve } from 'node:path';
 import { isatty } from 'node:tty';
 import { fileURLToPath } from 'node:url';
-import { startApp } from './app.ts';
+import { startApp, type App } from './app.ts';
 import { ConfigError, readConfig, type Config } from '#base/config.ts';
 import { connectDb, migrateDb, whyUnusable } from '#base/db.ts';
 import { defaultDataDir, lockDataDir, makeDataDir } from '#base/data-dir.ts';
 import { createLog, type Log } from '#base/log.ts';
 import { startEmbeddedPostgres } from '#base/postgres-embedded.ts';
 import {
+  type DockerHostSettings,
   formatEngineFileProblem,
   loadEngineFiles,
   type EngineDefinition,
   type EngineFilesResult,
 } from '#core/catalog/catalog.ts';
-import { readDockerHosts } from './running.ts';
-import { checkAddresses } from './server.ts';
+import { endProcesses } from '#core/fleet/fleet.ts';
+import { readDockerHosts, type Seat } from './running.ts';
+import { checkAddresses, metricsPortOf } from './server.ts';
+import { createWorkers, isWorker, takeSeat, tellReady, WorkerEndedError, type Started } from './workers.ts';
 import { firstStartText, startText } from './welcome.ts';
 
 /** The process's life: what was started, newest last, and how far the wish to end it goes. */
@@ -24,6 +27,16 @@ interface Life {
   readonly hurry: AbortController;
   /** Reads the engine files again; nothing before there is somebody who goes by them. */
   reload: () => void;
+  /** It ends for a reason that is no one's wish. */
+  failed: boolean;
+}
+
+/** The engines folder as it was read. */
+interface Files {
+  readonly engines: readonly EngineDefinition[];
+  readonly readEngineFiles: () => EngineFilesResult;
+  readonly hosts: readonly DockerHostSettings[];
+  readonly workingDirectory: string;
 }
 
 /** Stops from the end. @returns false when a part could not be stopped; the others are stopped all the same */
@@ -63,29 +76,83 @@ async function migrate(url: string, config: Config): Promise<void> {
   }
 }
 
-async function start(config: Config, log: Log, life: Life): Promise<void> {
-  const { stops, asked, hurry } = life;
+function readFiles(config: Config): Files {
   const enginesDir = resolve(config.enginesDir ?? fileURLToPath(new URL('../engines', import.meta.url)));
   const readEngineFiles = (): EngineFilesResult => loadEngineFiles(enginesDir, { env: config.environment });
   const engines = readEngines(readEngineFiles);
-  const hosts = readDockerHosts(config, enginesDir);
+  return {
+    engines,
+    readEngineFiles,
+    hosts: readDockerHosts(config, enginesDir),
+    workingDirectory: dirname(enginesDir),
+  };
+}
+
+/** What all gateways of this machine need, then the one gateway, or several. */
+async function start(config: Config, log: Log, life: Life): Promise<void> {
+  const { stops, asked } = life;
+  const files = readFiles(config);
   // Before anything that takes time or leaves something behind.
   await checkAddresses(config);
   const dataDir = makeDataDir(config.dataDir ?? defaultDataDir(config.environment, process.geteuid?.()));
   const release = lockDataDir(dataDir);
   stops.push(() => release());
-  const url = await openDatabase(config, log, dataDir, life);
+  const databaseUrl = await openDatabase(config, log, dataDir, life);
   asked.signal.throwIfAborted();
-  await migrate(url, config);
+  await migrate(databaseUrl, config);
   asked.signal.throwIfAborted();
-  const db = connectDb(url, { poolMax: config.databasePoolMax });
+  const place = { config, log, dataDir, databaseUrl };
+  const { url, secret } =
+    config.workers > 1 ? await startWorkers(place, files, life) : startedBy(await startGateway(place, files, life));
+  process.stdout.write(secret === null ? startText(url) : firstStartText(url, secret, files.engines));
+}
+
+interface Place {
+  readonly config: Config;
+  readonly log: Log;
+  readonly dataDir: string;
+  readonly databaseUrl: string;
+  readonly seat?: Seat;
+}
+
+async function startGateway({ databaseUrl, ...place }: Place, files: Files, life: Life): Promise<App> {
+  const { stops, hurry } = life;
+  const db = connectDb(databaseUrl, { poolMax: place.config.databasePoolMax });
   stops.push(() => db.close());
-  const files = { engines, readEngineFiles, hosts, workingDirectory: dirname(enginesDir) };
-  const app = await startApp({ config, log, db, dataDir, ...files });
+  const app = await startApp({ ...place, db, ...files });
   stops.push(() => app.stop(hurry.signal));
   life.reload = () => void app.reload();
-  const { secret } = app.bootstrap;
-  process.stdout.write(secret === null ? startText(app.url) : firstStartText(app.url, secret, engines));
+  return app;
+}
+
+function startedBy({ url, bootstrap }: App): Started {
+  return { url, secret: bootstrap.secret };
+}
+
+async function startWorkers({ config, log, dataDir, databaseUrl }: Place, files: Files, life: Life): Promise<Started> {
+  const { workingDirectory } = files;
+  life.stops.push(() => endProcesses({ dataDir, workingDirectory, env: config.environment, log }));
+  const workers = createWorkers({ count: config.workers, databaseUrl, log });
+  life.stops.push(() => workers.stop(life.hurry.signal));
+  life.reload = () => workers.reload();
+  workers.onGivenUp(() => {
+    life.failed = true;
+    life.asked.abort();
+  });
+  return workers.start();
+}
+
+/** One of several gateways: what they share is there already. */
+async function startWorker(config: Config, log: Log, life: Life): Promise<void> {
+  const { databaseUrl, ...seat } = await takeSeat({
+    reload: () => life.reload(),
+    stop: () => life.asked.abort(),
+    hurry: () => life.hurry.abort(),
+  });
+  const dataDir = makeDataDir(config.dataDir ?? defaultDataDir(config.environment, process.geteuid?.()));
+  const own = { ...config, metricsPort: metricsPortOf(config, seat.number) };
+  const place = { config: own, log: log.child({ worker: seat.number }), dataDir, databaseUrl, seat };
+  tellReady(startedBy(await startGateway(place, readFiles(config), life)));
 }
 
 /** npm passes on a Ctrl-C that the terminal has sent to this process, too: both within this time are one. */
@@ -119,11 +186,11 @@ function listenToSignals(life: Life, log: Log): void {
 
 async function end(life: Life, log: Log | null): Promise<void> {
   const isClean = await stopAll(life, log);
-  process.exit(isClean ? 0 : 1);
+  process.exit(isClean && !life.failed ? 0 : 1);
 }
 
 function explain(error: unknown): string {
-  if (error instanceof ConfigError) return error.message;
+  if (error instanceof ConfigError || error instanceof WorkerEndedError) return error.message;
   return error instanceof Error ? (error.stack ?? error.message) : String(error);
 }
 
@@ -133,6 +200,7 @@ async function main(): Promise<void> {
     asked: new AbortController(),
     hurry: new AbortController(),
     reload: () => undefined,
+    failed: false,
   };
   const { signal } = life.asked;
   let log: Log | null = null;
@@ -140,7 +208,7 @@ async function main(): Promise<void> {
     const config = readConfig();
     log = createLog(config.logLevel);
     listenToSignals(life, log);
-    await start(config, log, life);
+    await (isWorker ? startWorker(config, log, life) : start(config, log, life));
   } catch (error) {
     const isClean = await stopAll(life, log);
     if (signal.aborted && signal.reason === error) process.exit(isClean ? 0 : 1);

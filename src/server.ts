@@ -72,12 +72,19 @@ function listenerOf(app: Hono<HttpEnv>): ReturnType<typeof getRequestListener> {
  * @throws ConfigError naming the variable of the one that cannot
  */
 export async function checkAddresses(config: Config): Promise<void> {
-  for (const address of [addressOf(config), metricsAddress(config)]) {
+  const ports = config.metricsPort === null ? [] : Array.from({ length: config.workers }, (_, index) => index);
+  const metrics = ports.map((index) => metricsAddress({ ...config, metricsPort: metricsPortOf(config, index) }));
+  for (const address of [addressOf(config), ...metrics]) {
     if (address === null) continue;
     const server = createSocketServer();
     await listen(server, address);
     await closeServer(server);
   }
+}
+
+/** Each worker has a listener for its own metrics; 0 takes any free port. */
+export function metricsPortOf({ metricsPort }: Config, worker: number): number | null {
+  return metricsPort === null || metricsPort === 0 ? metricsPort : metricsPort + worker;
 }
 
 function addressOf({ host, port }: Config): ListenAddress {

@@ -10,8 +10,10 @@ export interface Config {
   readonly host: string;
   readonly port: number;
   readonly metricsHost: string;
-  /** Null: nothing listens for those who ask for metrics. */
+  /** Null: nothing listens for those who ask for metrics. The first worker's; each further one takes the next. */
   readonly metricsPort: number | null;
+  /** Gateways that this machine runs, each a process of its own. */
+  readonly workers: number;
   /** Null: the gateway runs its own PostgreSQL under `dataDir`. */
   readonly databaseUrl: string | null;
   readonly redisUrl: string | null;
@@ -102,6 +104,7 @@ const variables = z.object({
   PORT: whole(0, 65_535, 8080),
   HEADGATE_METRICS_HOST: text.min(1).default('127.0.0.1'),
   HEADGATE_METRICS_PORT: optionalWhole(0, 65_535),
+  HEADGATE_WORKERS: whole(1, 256, 1),
   DATABASE_URL: databaseUrl.optional(),
   REDIS_URL: urlOf(['redis:', 'rediss:'], 'redis://host:6379').optional(),
   DOCKER_HOST: text.min(1).default('unix:///var/run/docker.sock'),
@@ -186,11 +189,18 @@ const secondsMs = (seconds: number): number => seconds * 1000;
  */
 export function parseConfig(environment: Readonly<Record<string, string | undefined>>): Config {
   const read = parseVariables(variables, environment);
+  if (read.HEADGATE_WORKERS > 1 && read.REDIS_URL === undefined) {
+    throw new ConfigError('REDIS_URL: several workers (HEADGATE_WORKERS) need a Redis, or every limit would multiply.');
+  }
+  if ((read.HEADGATE_METRICS_PORT ?? 0) + read.HEADGATE_WORKERS - 1 > 65_535) {
+    throw new ConfigError('HEADGATE_METRICS_PORT: every worker takes one more, and there are not as many ports.');
+  }
   return Object.freeze({
     host: read.HOST,
     port: read.PORT,
     metricsHost: read.HEADGATE_METRICS_HOST,
     metricsPort: read.HEADGATE_METRICS_PORT ?? null,
+    workers: read.HEADGATE_WORKERS,
     databaseUrl: read.DATABASE_URL ?? null,
     redisUrl: read.REDIS_URL ?? null,
     dockerHost: read.DOCKER_HOST,

@@ -8,12 +8,15 @@ export interface ListenAddress {
   readonly port: number;
   readonly hostVariable: string;
   readonly portVariable: string;
+  /** Of this process alone, also where several share their ports. */
+  readonly exclusive?: boolean;
 }
 
 const backlog = 4096;
 
 /** @throws ConfigError naming the variable when the address cannot be had */
-export function listen(server: Server, { host, port, hostVariable, portVariable }: ListenAddress): Promise<void> {
+export function listen(server: Server, address: ListenAddress): Promise<void> {
+  const { host, port, hostVariable, portVariable, exclusive = false } = address;
   return new Promise((resolve, reject) => {
     const refuse = ({ code = 'unknown error' }: NodeJS.ErrnoException): void => {
       if (code === 'EADDRINUSE')
@@ -22,7 +25,7 @@ export function listen(server: Server, { host, port, hostVariable, portVariable 
       else reject(new ConfigError(`${hostVariable}: cannot listen on ${host} (${code}).`));
     };
     server.once('error', refuse);
-    server.listen({ host, port, backlog }, () => {
+    server.listen({ host, port, backlog, exclusive }, () => {
       server.off('error', refuse);
       resolve();
     });

@@ -25,7 +25,7 @@ export interface MetricsServerParts {
 export function metricsAddress({ metricsHost, metricsPort }: Config): ListenAddress | null {
   if (metricsPort === null) return null;
   const variables = { hostVariable: 'HEADGATE_METRICS_HOST', portVariable: 'HEADGATE_METRICS_PORT' };
-  return { host: metricsHost, port: metricsPort, ...variables };
+  return { host: metricsHost, port: metricsPort, ...variables, exclusive: true };
 }
 
 export function createMetricsServer(parts: MetricsServerParts): MetricsServer {

@@ -1,0 +1,227 @@
+import { spawn, type ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import postgres from 'postgres';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { type Body, chatBody, chatPath, eventually, writeEngines } from '../../inference/kit.ts';
+import { engineFile, isAlive } from '../../start/kit.ts';
+import { createTestDatabase, type TestDatabase } from '../../support/database.ts';
+import { freePort, startRedis, type TestRedis } from '../../support/redis.ts';
+
+/** `HEADGATE_WORKERS=3`: one start, three gateways on one port, one process of each engine for all. */
+
+const repository = new URL('../../../', import.meta.url).pathname;
+const adminKey = 'sk-test-admin-0123456789abcdef0123456789abcdef';
+const workers = 3;
+
+let database: TestDatabase;
+let redis: TestRedis;
+let sql: postgres.Sql;
+let enginesDir: string;
+let dataDir: string;
+let metricsPort: number;
+let main: ChildProcess;
+let output = '';
+let url = '';
+
+function run(env: Readonly<Record<string, string>>): ChildProcess {
+  const child = spawn(process.execPath, ['src/start.js'], {
+    cwd: repository,
+    env: {
+      PATH: process.env['PATH'],
+      HOME: process.env['HOME'],
+      PORT: '0',
+      DATABASE_URL: database.url,
+      HEADGATE_DATA_DIR: dataDir,
+      HEADGATE_ENGINES_DIR: enginesDir,
+      HEADGATE_BOOTSTRAP_KEY: adminKey,
+      HEADGATE_MAX_ACTIVE_KEYS: '100',
+      HEADGATE_DATABASE_POOL: '4',
+      ...env,
+    },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  return child;
+}
+
+beforeAll(async () => {
+  database = await createTestDatabase();
+  redis = await startRedis();
+  sql = postgres(database.url, { max: 2, onnotice: () => undefined });
+  enginesDir = writeEngines({ chat: engineFile('chat', { flags: ['--max-num-seqs', '2000'] }) });
+  dataDir = mkdtempSync(join(tmpdir(), 'hg-workers-'));
+  metricsPort = await freePort();
+  main = run({ REDIS_URL: redis.url, HEADGATE_WORKERS: String(workers), HEADGATE_METRICS_PORT: String(metricsPort) });
+  for (const stream of [main.stdout, main.stderr]) stream?.on('data', (bytes: Buffer) => (output += bytes.toString()));
+  url = await eventually(async () => {
+    if (main.exitCode !== null) throw new Error(output);
+    return /^Headgate listens on (\S+)$/m.exec(output)?.[1] ?? null;
+  }, 60_000);
+});
+afterAll(async () => {
+  if (main.exitCode === null && main.signalCode === null) {
+    main.kill('SIGKILL');
+    await once(main, 'exit');
+  }
+  for (const { pid } of engineRecords()) killQuietly(pid);
+  await sql.end();
+  await database.drop();
+  await redis.stop();
+  for (const folder of [enginesDir, dataDir]) rmSync(folder, { recursive: true, force: true });
+});
+
+function killQuietly(pid: number): void {
+  try {
+    process.kill(pid, 'SIGKILL');
+  } catch {
+    // It has ended.
+  }
+}
+
+function engineRecords(): { engineId: string; pid: number }[] {
+  const folder = join(dataDir, 'engines', 'running');
+  if (!existsSync(folder)) return [];
+  return readdirSync(folder)
+    .filter((name) => name.endsWith('.json'))
+    .map((name) => JSON.parse(readFileSync(join(folder, name), 'utf8')) as { engineId: string; pid: number });
+}
+
+/** Pids of the workers: the children of the first process that run the program. */
+function workerPids(): number[] {
+  const children = readFileSync(`/proc/${main.pid}/task/${main.pid}/children`, 'utf8');
+  return children.trim().split(' ').filter(Boolean).map(Number);
+}
+
+const headers = (key: string) => ({ authorization: `Bearer ${key}`, 'content-type': 'application/json' });
+
+async function ask(path: string, body: object | null = null, key = adminKey): Promise<Response> {
+  const init = body === null ? {} : { method: 'POST', body: JSON.stringify(body) };
+  return fetch(new URL(path, url), { ...init, headers: { ...headers(key), connection: 'close' } });
+}
+
+async function newKey(limits: object): Promise<{ id: string; secret: string }> {
+  const answer = await ask('/v1/keys', { name: 'test', requests_per_minute: null, max_concurrency: null, ...limits });
+  if (!answer.ok) throw new Error(await answer.text());
+  return answer.json();
+}
+
+/** Statuses of many requests at once. */
+async function burst(count: number, key: string): Promise<Map<number, number>> {
+  const statuses = await Promise.all(
+    Array.from({ length: count }, async () => {
+      const answer = await ask(chatPath, chatBody({ max_tokens: 2 }), key);
+      await answer.arrayBuffer();
+      return answer.status;
+    }),
+  );
+  return new Map([...Map.groupBy(statuses, (status) => status)].map(([status, all]) => [status, all.length]));
+}
+
+/** Whether an engine is so for every worker: connections of their own come to all of them. */
+async function everywhere(id: string, check: (engine: Body) => boolean): Promise<boolean> {
+  const answers = await Promise.all(Array.from({ length: 4 * workers }, () => ask(`/v1/admin/engines/${id}`)));
+  const engines: Body[] = await Promise.all(answers.map((answer) => answer.json()));
+  return engines.every((engine) => check(engine));
+}
+
+async function liveGateways(): Promise<number> {
+  const rows = await sql`select 1 from gateways where last_seen_at > now() - interval '15 s'`;
+  return rows.length;
+}
+
+describe('several workers', () => {
+  it('are refused without a Redis', async () => {
+    const child = run({ HEADGATE_WORKERS: '2' });
+    let text = '';
+    child.stderr?.on('data', (bytes: Buffer) => (text += bytes.toString()));
+    const [code] = await once(child, 'exit');
+    expect(code).toBe(1);
+    expect(text).toMatch(/^REDIS_URL: several workers \(HEADGATE_WORKERS\) need a Redis/);
+  });
+
+  it('are gateways of their own behind one port, with one process of an engine', async () => {
+    expect(await liveGateways()).toBe(workers);
+    const { secret } = await newKey({});
+    expect(await burst(30, secret)).toEqual(new Map([[200, 30]]));
+    expect(engineRecords().map(({ engineId }) => engineId)).toEqual(['chat']);
+    const replicas = new Set<string>();
+    for (let index = 0; index < 6; index += 1) {
+      const engine: Body = await (await ask('/v1/admin/engines/chat')).json();
+      expect(engine.state).toBe('ready');
+      for (const { id } of engine.replicas) replicas.add(id);
+    }
+    expect(replicas.size).toBe(1);
+  });
+
+  it('count a limit together, exactly', async () => {
+    const { secret } = await newKey({ requests_per_minute: 100 });
+    expect(await burst(300, secret)).toEqual(
+      new Map([
+        [200, 100],
+        [429, 200],
+      ]),
+    );
+  });
+
+  it('have metrics of their own, each on its port', async () => {
+    for (let index = 0; index < workers; index += 1) {
+      const answer = await fetch(`http://127.0.0.1:${metricsPort + index}/metrics`);
+      expect(await answer.text()).toContain('headgate_');
+    }
+  });
+
+  it('read the files again when the first process is told to', async () => {
+    writeFileSync(join(enginesDir, 'more.yaml'), engineFile('more'));
+    main.kill('SIGHUP');
+    await eventually(() => everywhere('more', ({ state }) => state === 'stopped'), 30_000);
+    expect((await ask(chatPath, chatBody({ model: 'more' }))).status).toBe(200);
+  });
+
+  it('are replaced when they die: the limit holds, the engine runs on', async () => {
+    const [before] = engineRecords().filter(({ engineId }) => engineId === 'chat');
+    for (const victim of workerPids().slice(0, 2)) {
+      process.kill(victim, 'SIGKILL');
+      await eventually(async () => {
+        const pids = workerPids();
+        return pids.length === workers && !pids.includes(victim) && (await liveGateways()) === workers;
+      }, 60_000);
+      const { secret } = await newKey({ requests_per_minute: 50 });
+      const counts = await eventually(async () => {
+        const answers = await burst(1, adminKey);
+        return answers.get(200) === 1 ? burst(150, secret) : null;
+      }, 60_000);
+      expect(counts).toEqual(
+        new Map([
+          [200, 50],
+          [429, 100],
+        ]),
+      );
+    }
+    expect(engineRecords().filter(({ engineId }) => engineId === 'chat')).toEqual([before]);
+  });
+
+  it('start and stop an engine on whichever of them the order comes', async () => {
+    await eventually(async () => {
+      await ask('/v1/admin/engines/chat/stop', {});
+      return engineRecords().every(({ engineId }) => engineId !== 'chat');
+    }, 60_000);
+    expect((await ask('/v1/admin/engines/chat/start', {})).status).toBe(202);
+    await eventually(() => everywhere('chat', ({ state }) => state === 'ready'), 60_000);
+    const { secret } = await newKey({});
+    expect(await burst(20, secret)).toEqual(new Map([[200, 20]]));
+  });
+
+  it('all end on SIGTERM, in order, and leave no engine', async () => {
+    const stream = await ask(chatPath, chatBody({ stream: true, max_tokens: 20 }));
+    const { pid } = engineRecords().find(({ engineId }) => engineId === 'chat') ?? { pid: 0 };
+    const ended = once(main, 'exit');
+    main.kill('SIGTERM');
+    expect(await stream.text()).toMatch(/data: \[DONE\]\n\n$/);
+    expect(await ended).toEqual([0, null]);
+    expect(engineRecords()).toEqual([]);
+    expect(isAlive(pid)).toBe(false);
+    expect(await liveGateways()).toBe(0);
+  });
+});
