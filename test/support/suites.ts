@@ -1,4 +1,5 @@
 import { accessSync, constants, existsSync, globSync } from 'node:fs';
+import { whyNoCompose } from './compose.ts';
 import { whyNoDocker } from './docker.ts';
 import { findRedisServer } from './redis.ts';
 
@@ -10,6 +11,7 @@ type Environment = Readonly<Record<string, string | undefined>>;
 type Probe = (environment: Environment) => string | null;
 
 const probes: Readonly<Record<string, Probe>> = {
+  compose: whyNoCompose,
   docker: whyNoDocker,
   vllm: probeVllm,
   redis: ({ PATH }) =>

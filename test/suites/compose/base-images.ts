@@ -12,6 +12,7 @@ import {
 } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
+import { busybox, findProgram, postgresBin } from '../../support/compose.ts';
 
 /**
  * Images that stand where compose.yaml names node, postgres and redis, made FROM scratch of this machine's own
@@ -24,21 +25,7 @@ export interface BaseImages {
   readonly redis: string;
 }
 
-export const postgresBin = globSync('/usr/lib/postgresql/*/bin').toSorted().at(-1);
-const busybox = '/bin/busybox';
-
-/** What is missing on this machine to make the images; null when nothing is. */
-export function missingForImages(): string | null {
-  if (!existsSync(busybox)) return 'there is no /bin/busybox (package busybox-static)';
-  if (postgresBin === undefined) return 'there is no PostgreSQL under /usr/lib/postgresql';
-  if (findProgram('redis-server') === null) return 'there is no redis-server on PATH';
-  return findProgram('npm') === null ? 'there is no npm on PATH' : null;
-}
-
-export function findProgram(name: string): string | null {
-  const folders = (process.env['PATH'] ?? '').split(':');
-  return folders.map((folder) => join(folder, name)).find((path) => existsSync(path)) ?? null;
-}
+const serverBin = postgresBin() ?? '';
 
 /** @param docker runs the Docker client with the given arguments */
 export function buildBaseImages(docker: (args: readonly string[], input?: Buffer) => string, tag: string): BaseImages {
@@ -48,7 +35,7 @@ export function buildBaseImages(docker: (args: readonly string[], input?: Buffer
     'CMD ["node"]',
   ]);
   buildImage(docker, images.postgres, postgresRoot, [
-    `ENV PATH=${postgresBin}:/usr/bin:/bin PGDATA=/var/lib/postgresql/data`,
+    `ENV PATH=${serverBin}:/usr/bin:/bin PGDATA=/var/lib/postgresql/data`,
     'VOLUME /var/lib/postgresql',
     'USER 999',
     'ENTRYPOINT ["/entrypoint"]',
@@ -86,7 +73,7 @@ function nodeRoot(root: string): void {
   addProgram(root, process.execPath, '/usr/local/bin/node');
   const npm = dirname(
     dirname(
-      execFileSync('readlink', ['-f', findProgram('npm') ?? ''])
+      execFileSync('readlink', ['-f', findProgram('npm', process.env) ?? ''])
         .toString()
         .trim(),
     ),
@@ -114,10 +101,9 @@ exec postgres -D "$PGDATA" -k /tmp -c listen_addresses='*'
 `;
 
 function postgresRoot(root: string): void {
-  const bin = postgresBin ?? '';
-  const version = bin.split('/')[4] ?? '';
+  const version = serverBin.split('/')[4] ?? '';
   const programs = 'postgres initdb pg_ctl psql pg_isready pg_dump pg_restore createdb dropdb'.split(' ');
-  for (const program of programs) addProgram(root, join(bin, program), join(bin, program));
+  for (const program of programs) addProgram(root, join(serverBin, program), join(serverBin, program));
   copy(root, `/usr/lib/postgresql/${version}/lib`, `/usr/lib/postgresql/${version}/lib`);
   for (const library of globSync(`/usr/lib/postgresql/${version}/lib/*.so`)) addLibraries(root, library);
   copy(root, `/usr/share/postgresql/${version}`, `/usr/share/postgresql/${version}`);
@@ -130,7 +116,7 @@ function postgresRoot(root: string): void {
 
 function redisRoot(root: string): void {
   for (const name of ['redis-server', 'redis-cli']) {
-    const path = findProgram(name);
+    const path = findProgram(name, process.env);
     if (path !== null) addProgram(root, path, `/usr/bin/${name}`);
   }
   mkdirSync(join(root, 'data'));
