@@ -1,6 +1,7 @@
+import type { Clock } from '#base/clock.ts';
 import type { Log } from '#base/log.ts';
 import { PICO_PER_MICRO } from '#base/money.ts';
-import { RedisAwayError } from '#base/redis.ts';
+import { answerTimeoutMs, RedisAwayError } from '#base/redis.ts';
 import type { AdmitRequest, Settlement } from './admission.ts';
 import { expiredScript, registerScript, renewScript, settleScript } from './redis-scripts.ts';
 import type { Reply, ShortMemory } from './short-memory.ts';
@@ -17,9 +18,15 @@ export interface OwnHold {
 type How = 'settle' | 'undo' | 'sweep';
 type HoldRef = Pick<OwnHold, 'organizationId' | 'keyId'>;
 
-interface Unsettled extends HoldRef {
+interface Charge extends HoldRef {
   readonly used: Settlement;
   readonly how: How;
+}
+
+interface Unsettled extends Charge {
+  /** On the monotonic clock. */
+  readonly notBeforeMs: number;
+  isSending: boolean;
 }
 
 export interface RedisLeasesOptions {
@@ -31,6 +38,7 @@ export interface RedisLeasesOptions {
     requestIds: readonly string[],
   ) => Promise<ReadonlyMap<string, Settlement>>;
   readonly liveGateways: () => Promise<ReadonlySet<string>>;
+  readonly clock: Clock;
   readonly log: Log;
 }
 
@@ -42,6 +50,11 @@ export interface AddedHold {
 
 const nothingUsed: Settlement = { chargedPicoUsd: 0n, tokens: 0 };
 const sweepBatchMax = 100;
+const retryMsMin = 200;
+/** Settlements that are kept for another try, about 5 MB; what is beyond them the sweep finds once its lease is over. */
+const unsettledMax = 10_000;
+/** An admission that nobody knows of is surely too late by then: its own deadline is half of this. */
+const undoAfterMs = 2 * answerTimeoutMs;
 /** An organization whose balance was not read for this long has nothing left to sweep. */
 const indexKeptMs = 2 * 24 * 3_600_000;
 
@@ -52,10 +65,16 @@ const indexKeptMs = 2 * 24 * 3_600_000;
 export class RedisLeases {
   readonly #options: RedisLeasesOptions;
   readonly #own = new Map<string, OwnHold>();
-  /** Settlements that Redis has not confirmed. */
+  /** Settlements that Redis has not confirmed, those on their way included. */
   readonly #unsettled = new Map<string, Unsettled>();
   readonly #sending = new Set<Promise<void>>();
+  /** Registrations on their way, by organization. */
+  readonly #registering = new Map<string, Promise<unknown>>();
   #later: (() => Promise<unknown>)[] = [];
+  #retrying: Promise<void> | null = null;
+  #retryTimer: NodeJS.Timeout | null = null;
+  #retryMs = retryMsMin;
+  #isClosed = false;
 
   constructor(options: RedisLeasesOptions) {
     this.#options = options;
@@ -81,12 +100,15 @@ export class RedisLeases {
     const hold = this.#own.get(requestId);
     if (hold === undefined) return;
     this.#own.delete(requestId);
-    this.#begin(requestId, { organizationId: hold.organizationId, keyId: hold.keyId, used, how: 'settle' });
+    const { organizationId, keyId } = hold;
+    this.#begin(requestId, { organizationId, keyId, used, how: 'settle', notBeforeMs: 0, isSending: false });
   }
 
   /** Takes an admission back of which nobody knows whether it happened. */
   undo({ requestId, organizationId, keyId }: AdmitRequest): void {
-    this.#unsettled.set(requestId, { organizationId, keyId, used: nothingUsed, how: 'undo' });
+    const notBeforeMs = this.#options.clock.monotonicMs() + undoAfterMs;
+    const undone = { organizationId, keyId, used: nothingUsed, how: 'undo', notBeforeMs, isSending: false } as const;
+    this.#keep(requestId, undone);
   }
 
   /** Does something now, or as soon as Redis can be asked again. */
@@ -96,6 +118,7 @@ export class RedisLeases {
     } catch (error) {
       if (!(error instanceof RedisAwayError)) throw error;
       this.#later.push(task);
+      this.#retryLater();
     }
   }
 
@@ -121,13 +144,13 @@ export class RedisLeases {
     }
     const { memory, leaseMs } = this.#options;
     const { wallet, holds, money, leases, loading } = memory.organization(organizationId);
-    await Promise.all(
-      [...byKey].map(([keyId, args]) => {
-        const { slots, monthLoading, use } = memory.use(organizationId, keyId);
-        const keys = [wallet, holds, money, leases, slots, loading, monthLoading, use];
-        return memory.run(registerScript, keys, [String(leaseMs), ...args]);
-      }),
-    );
+    const writing = [...byKey].map(([keyId, args]) => {
+      const { slots, monthLoading, use } = memory.use(organizationId, keyId);
+      const keys = [wallet, holds, money, leases, slots, loading, monthLoading, use];
+      return memory.run(registerScript, keys, [String(leaseMs), ...args]);
+    });
+    this.#holdSettlements(organizationId, writing);
+    await Promise.all(writing);
   }
 
   async sweep(): Promise<void> {
@@ -146,8 +169,23 @@ export class RedisLeases {
   }
 
   async close(): Promise<void> {
+    this.#isClosed = true;
+    if (this.#retryTimer !== null) clearTimeout(this.#retryTimer);
     await Promise.all(this.#sending);
     await this.#retry();
+  }
+
+  /**
+   * A script may be sent twice before it runs (Redis does not know it yet, or was late). A hold that was settled in
+   * between would be put back by a registration, for ever: settlements wait for the registrations that may carry them.
+   */
+  #holdSettlements(organizationId: string, writing: readonly Promise<unknown>[]): void {
+    if (writing.length === 0) return;
+    const before = this.#registering.get(organizationId);
+    const through = Promise.allSettled([before, ...writing]).then(() => {
+      if (this.#registering.get(organizationId) === through) this.#registering.delete(organizationId);
+    });
+    this.#registering.set(organizationId, through);
   }
 
   async #renewKey(ref: HoldRef, ids: readonly string[]): Promise<void> {
@@ -161,8 +199,9 @@ export class RedisLeases {
   async #sweepHolds(organizationId: string, notes: readonly string[], live: ReadonlySet<string>): Promise<void> {
     const lost = new Map<string, string>();
     for (let index = 0; index + 1 < notes.length; index += 2) {
-      const [keyId = '', gatewayId = ''] = (notes[index + 1] ?? '').split(' ');
-      if (!live.has(gatewayId)) lost.set(notes[index] ?? '', keyId);
+      const [requestId = '', note = ''] = notes.slice(index, index + 2);
+      const [keyId = '', gatewayId = ''] = note.split(' ');
+      if (this.#isLost(requestId, gatewayId, live)) lost.set(requestId, keyId);
     }
     if (lost.size === 0) return;
     const settled = await this.#options.findSettled(organizationId, [...lost.keys()]);
@@ -170,32 +209,73 @@ export class RedisLeases {
       const used = settled.get(requestId) ?? nothingUsed;
       await this.#send(requestId, { organizationId, keyId, used, how: 'sweep' });
     }
-    this.#options.log.info({ organizationId, holds: lost.size }, 'holds of gateways that are gone were settled');
+    this.#options.log.info({ organizationId, holds: lost.size }, 'holds that no gateway has were settled by the books');
   }
 
-  async #retry(): Promise<void> {
+  /** A lease that ran out: its gateway is gone, or it is this one, which has no such request. */
+  #isLost(requestId: string, gatewayId: string, live: ReadonlySet<string>): boolean {
+    if (gatewayId !== this.#options.gatewayId) return !live.has(gatewayId);
+    return !this.#own.has(requestId) && !this.#unsettled.has(requestId);
+  }
+
+  #retryLater(): void {
+    if (this.#retryTimer !== null || this.#isClosed) return;
+    this.#retryTimer = setTimeout(() => {
+      this.#retryTimer = null;
+      this.#retry().catch((error: unknown) => this.#options.log.error({ err: error }, 'settling again failed'));
+    }, this.#retryMs).unref();
+  }
+
+  #retry(): Promise<void> {
+    this.#retrying ??= this.#retryAll().finally(() => (this.#retrying = null));
+    return this.#retrying;
+  }
+
+  async #retryAll(): Promise<void> {
     const later = this.#later;
     this.#later = [];
     for (const task of later) await this.sure(task);
-    await Promise.all([...this.#unsettled].map(([id, unsettled]) => this.#confirm(id, unsettled)));
+    const nowMs = this.#options.clock.monotonicMs();
+    const due = [...this.#unsettled].filter(([, { notBeforeMs }]) => notBeforeMs <= nowMs);
+    await Promise.all(due.map(([id, unsettled]) => this.#confirm(id, unsettled)));
+    const failed = this.#later.length > 0 || due.some(([id]) => this.#unsettled.has(id));
+    this.#retryMs = failed ? Math.min(2 * this.#retryMs, Math.max(retryMsMin, this.#options.leaseMs / 3)) : retryMsMin;
+    if (this.#unsettled.size > 0 || this.#later.length > 0) this.#retryLater();
   }
 
   #begin(requestId: string, unsettled: Unsettled): void {
+    this.#unsettled.set(requestId, unsettled);
     const sending = this.#confirm(requestId, unsettled).finally(() => this.#sending.delete(sending));
     this.#sending.add(sending);
   }
 
+  /** For another try. */
+  #keep(requestId: string, unsettled: Unsettled): void {
+    if (this.#unsettled.size < unsettledMax) this.#unsettled.set(requestId, unsettled);
+    else this.#unsettled.delete(requestId);
+    this.#retryLater();
+  }
+
   async #confirm(requestId: string, unsettled: Unsettled): Promise<void> {
+    if (unsettled.isSending) return;
+    unsettled.isSending = true;
     try {
+      const registering = this.#registering.get(unsettled.organizationId);
+      if (registering !== undefined) await registering;
       await this.#send(requestId, unsettled);
       this.#unsettled.delete(requestId);
     } catch (error) {
-      if (error instanceof RedisAwayError) this.#unsettled.set(requestId, unsettled);
-      else this.#options.log.error({ err: error, requestId }, 'a settlement was refused');
+      if (error instanceof RedisAwayError) this.#keep(requestId, unsettled);
+      else {
+        this.#unsettled.delete(requestId);
+        this.#options.log.error({ err: error, requestId }, 'a settlement was refused');
+      }
+    } finally {
+      unsettled.isSending = false;
     }
   }
 
-  async #send(requestId: string, { organizationId, keyId, used, how }: Unsettled): Promise<void> {
+  async #send(requestId: string, { organizationId, keyId, used, how }: Charge): Promise<void> {
     const { memory } = this.#options;
     const { wallet, holds, money, leases, loading } = memory.organization(organizationId);
     const { use, slots, monthLoading } = memory.use(organizationId, keyId);
