@@ -53,7 +53,7 @@ describe('while Postgres is away', () => {
       { stream: true, max_tokens: 30, standin: { tpot_ms: 10, output_tokens: 30 } },
       { key },
     );
-    proxy?.cut();
+    proxy?.refuse();
     const frames = framesOf(await streaming.text());
     expect(frames.slice(-2)).toEqual([{ error: expect.objectContaining({ code: 'billing_unavailable' }) }, '[DONE]']);
     expect(frames.at(-2).error.message).not.toContain('nothing was charged');
