@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto';
-import { Cluster, Redis } from 'ioredis';
+import type { Socket } from 'node:net';
+import { Cluster, Command, Redis } from 'ioredis';
 import type { Log } from './log.ts';
 
 /**
@@ -29,8 +30,9 @@ export function redisScript(lua: string): RedisScript {
   return { lua, sha: createHash('sha1').update(lua).digest('hex') };
 }
 
-/** A flat reply of a script: whole numbers come as numbers, texts as strings. */
-export type RedisReply = readonly (string | number | null)[];
+/** What a script returns: whole numbers come as numbers, texts as strings; a list of them has no lists in it. */
+export type RedisReply = RedisValue | readonly RedisValue[];
+type RedisValue = string | number | null;
 
 export interface RedisStore {
   /**
@@ -82,6 +84,29 @@ function openClient(url: string, isListener: boolean): Client {
   });
 }
 
+/** What one round of the event loop has to say to a server leaves it in one write: a write costs more than its command. */
+function gatherWrites(client: Client): void {
+  if (client instanceof Cluster) client.on('+node', gatherWrites);
+  else client.on('connect', () => corkByRound(client.stream));
+}
+
+function corkByRound(socket: Socket): void {
+  const write = socket.write.bind(socket) as (...args: unknown[]) => boolean;
+  let corked = false;
+  const uncork = (): void => {
+    corked = false;
+    socket.uncork();
+  };
+  socket.write = (...args: unknown[]): boolean => {
+    if (!corked) {
+      corked = true;
+      socket.cork();
+      setImmediate(uncork);
+    }
+    return write(...args);
+  };
+}
+
 /** @throws RedisAwayError when Redis cannot be reached */
 export async function connectRedis(url: string, log: Log): Promise<RedisStore> {
   const store = new Store(url, log);
@@ -90,15 +115,18 @@ export async function connectRedis(url: string, log: Log): Promise<RedisStore> {
 }
 
 interface Waiting {
-  ticks: number;
-  readonly expire: () => void;
+  /** The watch's tick at which the call was sent. */
+  readonly sentTick: number;
+  readonly reject: (error: Error) => void;
 }
 
 class Store implements RedisStore {
   readonly #client: Client;
   readonly #listener: Client;
   readonly #log: Log;
+  /** Oldest first. */
   readonly #waiting = new Set<Waiting>();
+  #ticks = 0;
   readonly #watch: NodeJS.Timeout;
   readonly #gapListeners: (() => void)[] = [];
   /** Since a call was not answered, until a probe is. */
@@ -113,6 +141,7 @@ class Store implements RedisStore {
     for (const client of [this.#client, this.#listener]) {
       client.on('error', (error: Error) => log.debug({ err: error }, 'Redis connection'));
     }
+    gatherWrites(this.#client);
     this.#watch = setInterval(() => this.#tick(), tickMs).unref();
   }
 
@@ -133,22 +162,18 @@ class Store implements RedisStore {
     });
   }
 
-  async run(script: RedisScript, keys: readonly string[], args: readonly string[]): Promise<RedisReply> {
-    const rest = [...keys, ...args];
-    try {
-      return (await this.#ask(() => this.#client.evalsha(script.sha, keys.length, ...rest))) as RedisReply;
-    } catch (error) {
-      if (!(error instanceof Error) || !error.message.includes('NOSCRIPT')) throw error;
-      return (await this.#ask(() => this.#client.eval(script.lua, keys.length, ...rest))) as RedisReply;
-    }
+  run(script: RedisScript, keys: readonly string[], args: readonly string[]): Promise<RedisReply> {
+    const rest = [String(keys.length), ...keys, ...args];
+    const evaluate = (): Promise<unknown> => this.#ask(textCommand('eval', [script.lua, ...rest]));
+    return this.#ask(textCommand('evalsha', [script.sha, ...rest]), evaluate) as Promise<RedisReply>;
   }
 
   command(name: string, ...args: readonly string[]): Promise<unknown> {
-    return this.#ask(() => this.#client.call(name, ...args));
+    return this.#ask(textCommand(name, args));
   }
 
   async publish(channel: string, message: string): Promise<void> {
-    await this.#ask(() => this.#client.publish(channel, message));
+    await this.#ask(textCommand('publish', [channel, message]));
   }
 
   async subscribe(channels: readonly string[], listener: (channel: string, message: string) => void): Promise<void> {
@@ -164,29 +189,26 @@ class Store implements RedisStore {
     clearInterval(this.#watch);
     this.#client.disconnect();
     this.#listener.disconnect();
-    for (const waiting of this.#waiting) waiting.expire();
+    for (const waiting of this.#waiting) this.#expire(waiting);
   }
 
-  #ask<T>(send: () => Promise<T>): Promise<T> {
+  /** @param unknownScript what is asked instead when Redis does not know a script */
+  #ask(command: Command, unknownScript?: () => Promise<unknown>): Promise<unknown> {
     if (this.#silent) return Promise.reject(new RedisAwayError('Redis does not answer', false));
     if (this.#client.status !== 'ready') return Promise.reject(new RedisAwayError('Redis is away', false));
-    return new Promise<T>((resolve, reject) => {
-      const waiting: Waiting = {
-        ticks: 0,
-        expire: () => {
-          this.#waiting.delete(waiting);
-          reject(new RedisAwayError('Redis did not answer in time', true));
-        },
-      };
+    return new Promise((resolve, reject) => {
+      const waiting: Waiting = { sentTick: this.#ticks, reject };
       this.#waiting.add(waiting);
-      send().then(
-        (reply) => {
+      this.#client.sendCommand(command);
+      command.promise.then(
+        (reply: unknown) => {
           this.#waiting.delete(waiting);
           resolve(reply);
         },
         (error: unknown) => {
-          this.#waiting.delete(waiting);
-          reject(asError(error));
+          if (!this.#waiting.delete(waiting)) return;
+          if (unknownScript !== undefined && isUnknownScript(error)) unknownScript().then(resolve, reject);
+          else reject(asError(error));
         },
       );
     });
@@ -194,17 +216,24 @@ class Store implements RedisStore {
 
   /** Answers that have arrived are read before calls are given up: the poll phase comes between timers and immediates. */
   #tick(): void {
+    this.#ticks += 1;
     if (this.#silent) this.#probe();
-    if (this.#waiting.size === 0) return;
-    setImmediate(() => {
-      for (const waiting of this.#waiting) {
-        waiting.ticks += 1;
-        if (waiting.ticks <= ticksMax) continue;
-        if (!this.#silent) this.#log.warn({}, 'Redis does not answer');
-        this.#silent = true;
-        waiting.expire();
-      }
-    });
+    if (this.#waiting.size > 0) setImmediate(() => this.#giveUp(this.#ticks - ticksMax));
+  }
+
+  /** Calls that were sent before a tick have waited long enough. */
+  #giveUp(tick: number): void {
+    for (const waiting of this.#waiting) {
+      if (waiting.sentTick >= tick) return;
+      if (!this.#silent) this.#log.warn({}, 'Redis does not answer');
+      this.#silent = true;
+      this.#expire(waiting);
+    }
+  }
+
+  #expire(waiting: Waiting): void {
+    this.#waiting.delete(waiting);
+    waiting.reject(new RedisAwayError('Redis did not answer in time', true));
   }
 
   #probe(): void {
@@ -223,6 +252,12 @@ class Store implements RedisStore {
     );
   }
 }
+
+function textCommand(name: string, args: readonly string[]): Command {
+  return new Command(name, [...args], { replyEncoding: 'utf8' });
+}
+
+const isUnknownScript = (error: unknown): boolean => error instanceof Error && error.message.includes('NOSCRIPT');
 
 /** What Redis itself says is passed on; everything else means that it could not be asked, or that its answer is lost. */
 function asError(error: unknown): Error {

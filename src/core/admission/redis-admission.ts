@@ -249,4 +249,4 @@ class SharedAdmission implements RedisAdmission {
   }
 }
 
-const text = (limit: number | null): string => (limit === null ? '' : String(limit));
+const text = (limit: number | null): string => (limit === null ? '-' : String(limit));

@@ -1,5 +1,5 @@
 import type { Clock } from '#base/clock.ts';
-import { answerTimeoutMs, RedisAwayError, type RedisReply, type RedisScript, type RedisStore } from '#base/redis.ts';
+import { answerTimeoutMs, RedisAwayError, type RedisScript, type RedisStore } from '#base/redis.ts';
 
 /** The names of what Redis keeps of one organization, and of one key; see redis-scripts.ts for what is in them. */
 export interface OrganizationKeys {
@@ -69,12 +69,20 @@ export class ShortMemory {
 
   /**
    * Runs a script; one that Redis found to be late did nothing, so it is sent again while its caller still waits.
+   * @param args none of them empty, none with a line break
    * @throws RedisAwayError
    */
   async run(script: RedisScript, keys: readonly string[], args: readonly string[]): Promise<Reply> {
+    const lines = args.join('\n');
     for (let attempt = 1; ; attempt += 1) {
-      const reply = await this.#once(script, keys, args);
-      if (reply.word !== 'late') return reply;
+      const offsetMs = this.#offsetMs ?? (await this.#readClock());
+      const sentMs = this.#clock.monotonicMs();
+      const deadlineMs = Math.ceil(sentMs + offsetMs + answerTimeoutMs);
+      const reply = await this.store.run(script, keys, [`${deadlineMs}\n${lines}`]);
+      const [word = '', now, ...rest] = String(reply).split('\n');
+      const nowMs = Number(now);
+      this.#sample(sentMs, nowMs);
+      if (word !== 'late') return { word, nowMs, rest };
       if (attempt === lateAttemptsMax) throw new RedisAwayError('Redis is late', false);
     }
   }
@@ -82,16 +90,6 @@ export class ShortMemory {
   /** What Redis' clock says now, as far as it is known. */
   async nowMs(): Promise<number> {
     return this.#clock.monotonicMs() + (this.#offsetMs ?? (await this.#readClock()));
-  }
-
-  async #once(script: RedisScript, keys: readonly string[], args: readonly string[]): Promise<Reply> {
-    const offsetMs = this.#offsetMs ?? (await this.#readClock());
-    const sentMs = this.#clock.monotonicMs();
-    const deadlineMs = Math.ceil(sentMs + offsetMs + answerTimeoutMs);
-    const reply: RedisReply = await this.store.run(script, keys, [String(deadlineMs), ...args]);
-    const [word, nowMs, ...rest] = reply;
-    this.#sample(sentMs, Number(nowMs));
-    return { word: String(word), nowMs: Number(nowMs), rest: rest.map((entry) => String(entry ?? '')) };
   }
 
   async #readClock(): Promise<number> {
