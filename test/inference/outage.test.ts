@@ -39,6 +39,7 @@ describe('while Postgres is away', () => {
     for (const key of [fresh.secret, other.key]) {
       const answer = await bench.chat({}, { key });
       expect(answer.status).not.toBe(401);
+      expect(answer.headers.get('retry-after')).toMatch(/^\d+$/);
       expect(await errorOf(answer)).toMatchObject(unavailable);
     }
     expect((await bench.chat({}, { key: 'sk-hg-nonsense' })).status).toBe(401);
