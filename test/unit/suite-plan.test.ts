@@ -28,7 +28,7 @@ describe('the plan of the suites', () => {
 
   it('fails for a required suite that nobody knows', () => {
     expect(planSuites({ TEST_REQUIRE: 'vlm' }, noSuite).problems).toEqual([
-      'TEST_REQUIRE names an unknown suite: vlm (known: vllm, redis, docker, browser)',
+      'TEST_REQUIRE names an unknown suite: vlm (known: vllm, redis, valkey, docker, browser)',
     ]);
   });
 

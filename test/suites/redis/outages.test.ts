@@ -41,7 +41,7 @@ async function drain(reader: ReadableStreamDefaultReader<Uint8Array> | undefined
 }
 
 /** The wallet where Redis answers, null where it does not. */
-async function known(key: string): Promise<Body | null> {
+async function known(key: string): Promise<Body> {
   const answer = await cluster.ask(0, '/v1/wallet', { key });
   const body: Body = await answer.json();
   return answer.status === 200 ? body : null;
