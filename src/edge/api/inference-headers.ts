@@ -54,12 +54,9 @@ export const listingAnswerHeaders = z.object({ ...requestId, ...limits });
 
 export const inferenceAnswerHeaders = z.object({
   ...requestId,
-  'x-headgate-cache': z
-    .enum(['hit', 'miss'])
-    .optional()
-    .openapi({
-      description: 'Where the key has cache_responses; missing on a stream whose head went before it was known',
-    }),
+  'x-headgate-cache': z.enum(['hit', 'miss']).optional().openapi({
+    description: 'Where the key has cache_responses; missing on a stream whose head went before it was known',
+  }),
   'idempotent-replayed': z
     .enum(['true'])
     .optional()
