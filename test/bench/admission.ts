@@ -10,8 +10,9 @@ import { median } from './statistics.ts';
 
 /**
  * `node test/bench/admission.ts`: CPU time of this process, user and system, for an admission with its settlement, in
- * memory and with a Redis on another core. Each of `--connections` callers has one request at a time and `--hold`
- * milliseconds between its admission and its settlement; rounds of both stores alternate.
+ * memory and with a Redis on another core. Each of `--connections` callers has one request at a time, which is settled
+ * after `--hold` milliseconds together with whatever else is waiting then, as the books make requests durable in
+ * groups. Rounds of both stores alternate.
  */
 
 const { values } = parseArgs({
@@ -62,6 +63,21 @@ function inRedis(store: RedisStore): Admission {
   });
 }
 
+let commit: Promise<void> | null = null;
+
+/** Resolves for all that wait at once. */
+function committed(): Promise<void> {
+  commit ??= new Promise((resolve) => {
+    const end = (): void => {
+      commit = null;
+      resolve();
+    };
+    if (holdMs > 0) setTimeout(end, holdMs);
+    else setImmediate(end);
+  });
+  return commit;
+}
+
 /** One request after the other. @throws Error when one is refused */
 async function call(admission: Admission, times: number): Promise<void> {
   for (let time = 0; time < times; time += 1) {
@@ -69,7 +85,7 @@ async function call(admission: Admission, times: number): Promise<void> {
     const amounts = { neededMicroUsd: 1n, wantedMicroUsd: 450n, estimatedTokens: 564 };
     const result = await admission.admit({ ...key, requestId, ...amounts });
     if (!result.ok) throw new Error(`an admission was refused: ${result.code}`);
-    await new Promise((resolve) => (holdMs > 0 ? setTimeout(resolve, holdMs) : setImmediate(resolve)));
+    await committed();
     admission.settle(requestId, { chargedPicoUsd: 123_400_000n, tokens: 512 });
   }
 }

@@ -95,6 +95,7 @@ class SharedAdmission implements RedisAdmission {
     const hold = this.#leases.find(requestId);
     if (hold === undefined) return 0n;
     const { wallet, money } = this.#memory.organization(hold.organizationId);
+    this.#leases.flush();
     try {
       for (let attempt = 1; attempt <= attemptsMax; attempt += 1) {
         const reply = await this.#memory.run(extendScript, [wallet, money], [requestId, moreMicroUsd.toString()]);
@@ -118,6 +119,7 @@ class SharedAdmission implements RedisAdmission {
 
   async view({ keyId, organizationId, limits }: KeyRef): Promise<LimitsView> {
     const { use } = this.#memory.use(organizationId, keyId);
+    this.#leases.flush();
     try {
       const reply = await this.#memory.run(viewScript, [use], [text(limits.tokensPerMinute)]);
       const { use: used, nowMs } = this.#useOf(reply);
@@ -129,6 +131,7 @@ class SharedAdmission implements RedisAdmission {
   }
 
   async heldMicroUsd(organizationId: string): Promise<bigint> {
+    this.#leases.flush();
     try {
       const { money } = this.#memory.organization(organizationId);
       const held = await this.#memory.store.command('HGET', money, 'total');
@@ -169,6 +172,7 @@ class SharedAdmission implements RedisAdmission {
   }
 
   async #admit(request: AdmitRequest, isDry: boolean): Promise<AdmitResult> {
+    this.#leases.flush();
     try {
       let monthMs = monthStartMs(this.#options.clock.now());
       for (let attempt = 1; attempt <= attemptsMax; attempt += 1) {

@@ -29,6 +29,11 @@ interface Unsettled extends Charge {
   isSending: boolean;
 }
 
+/** Settlements of one key by their requests. */
+interface Bunch extends HoldRef {
+  readonly unsettled: Map<string, Unsettled>;
+}
+
 export interface RedisLeasesOptions {
   readonly memory: ShortMemory;
   readonly gatewayId: string;
@@ -50,6 +55,8 @@ export interface AddedHold {
 
 const nothingUsed: Settlement = { chargedPicoUsd: 0n, tokens: 0 };
 const sweepBatchMax = 100;
+/** So many settlements keep Redis from others for about a millisecond. */
+const bunchMax = 50;
 const retryMsMin = 200;
 /** Settlements that are kept for another try, about 5 MB; what is beyond them the sweep finds once its lease is over. */
 const unsettledMax = 10_000;
@@ -68,6 +75,8 @@ export class RedisLeases {
   /** Settlements that Redis has not confirmed, those on their way included. */
   readonly #unsettled = new Map<string, Unsettled>();
   readonly #sending = new Set<Promise<void>>();
+  /** Settlements of this moment, by key: the books make requests durable in groups, and they are settled as such. */
+  #bunches = new Map<string, Bunch>();
   /** Registrations on their way, by organization. */
   readonly #registering = new Map<string, Promise<unknown>>();
   #later: (() => Promise<unknown>)[] = [];
@@ -101,7 +110,20 @@ export class RedisLeases {
     if (hold === undefined) return;
     this.#own.delete(requestId);
     const { organizationId, keyId } = hold;
-    this.#begin(requestId, { organizationId, keyId, used, how: 'settle', notBeforeMs: 0, isSending: false });
+    const unsettled = { organizationId, keyId, used, how: 'settle', notBeforeMs: 0, isSending: false } as const;
+    this.#unsettled.set(requestId, unsettled);
+    this.#bunch(requestId, unsettled);
+  }
+
+  /** Sends the settlements of this moment: whatever is asked of Redis after them must find them done. */
+  flush(): void {
+    if (this.#bunches.size === 0) return;
+    const bunches = this.#bunches;
+    this.#bunches = new Map();
+    for (const bunch of bunches.values()) {
+      const sending = this.#confirm(bunch).finally(() => this.#sending.delete(sending));
+      this.#sending.add(sending);
+    }
   }
 
   /** Takes an admission back of which nobody knows whether it happened. */
@@ -171,6 +193,7 @@ export class RedisLeases {
   async close(): Promise<void> {
     this.#isClosed = true;
     if (this.#retryTimer !== null) clearTimeout(this.#retryTimer);
+    this.flush();
     await Promise.all(this.#sending);
     await this.#retry();
   }
@@ -207,7 +230,7 @@ export class RedisLeases {
     const settled = await this.#options.findSettled(organizationId, [...lost.keys()]);
     for (const [requestId, keyId] of lost) {
       const used = settled.get(requestId) ?? nothingUsed;
-      await this.#send(requestId, { organizationId, keyId, used, how: 'sweep' });
+      await this.#send({ organizationId, keyId }, [[requestId, { organizationId, keyId, used, how: 'sweep' }]]);
     }
     this.#options.log.info({ organizationId, holds: lost.size }, 'holds that no gateway has were settled by the books');
   }
@@ -237,16 +260,23 @@ export class RedisLeases {
     for (const task of later) await this.sure(task);
     const nowMs = this.#options.clock.monotonicMs();
     const due = [...this.#unsettled].filter(([, { notBeforeMs }]) => notBeforeMs <= nowMs);
-    await Promise.all(due.map(([id, unsettled]) => this.#confirm(id, unsettled)));
+    for (const [id, unsettled] of due) this.#bunch(id, unsettled);
+    this.flush();
+    await Promise.all(this.#sending);
     const failed = this.#later.length > 0 || due.some(([id]) => this.#unsettled.has(id));
     this.#retryMs = failed ? Math.min(2 * this.#retryMs, Math.max(retryMsMin, this.#options.leaseMs / 3)) : retryMsMin;
     if (this.#unsettled.size > 0 || this.#later.length > 0) this.#retryLater();
   }
 
-  #begin(requestId: string, unsettled: Unsettled): void {
-    this.#unsettled.set(requestId, unsettled);
-    const sending = this.#confirm(requestId, unsettled).finally(() => this.#sending.delete(sending));
-    this.#sending.add(sending);
+  #bunch(requestId: string, unsettled: Unsettled): void {
+    if (unsettled.isSending) return;
+    unsettled.isSending = true;
+    const { organizationId, keyId } = unsettled;
+    if (this.#bunches.size === 0) process.nextTick(() => this.flush());
+    const bunch = this.#bunches.get(keyId) ?? { organizationId, keyId, unsettled: new Map() };
+    bunch.unsettled.set(requestId, unsettled);
+    this.#bunches.set(keyId, bunch);
+    if (bunch.unsettled.size >= bunchMax) this.flush();
   }
 
   /** For another try. */
@@ -256,32 +286,39 @@ export class RedisLeases {
     this.#retryLater();
   }
 
-  async #confirm(requestId: string, unsettled: Unsettled): Promise<void> {
-    if (unsettled.isSending) return;
-    unsettled.isSending = true;
+  async #confirm(bunch: Bunch): Promise<void> {
     try {
-      const registering = this.#registering.get(unsettled.organizationId);
+      const registering = this.#registering.get(bunch.organizationId);
       if (registering !== undefined) await registering;
-      await this.#send(requestId, unsettled);
-      this.#unsettled.delete(requestId);
+      await this.#send(bunch, [...bunch.unsettled]);
+      for (const [requestId, unsettled] of bunch.unsettled) this.#sent(requestId, unsettled, null);
     } catch (error) {
-      if (error instanceof RedisAwayError) this.#keep(requestId, unsettled);
-      else {
-        this.#unsettled.delete(requestId);
-        this.#options.log.error({ err: error, requestId }, 'a settlement was refused');
+      if (bunch.unsettled.size === 1 || error instanceof RedisAwayError) {
+        for (const [requestId, unsettled] of bunch.unsettled) this.#sent(requestId, unsettled, error);
+        return;
       }
-    } finally {
-      unsettled.isSending = false;
+      // One at fault must not take the others with it; those that are settled by now are found to be gone.
+      for (const entry of bunch.unsettled) await this.#confirm({ ...bunch, unsettled: new Map([entry]) });
     }
   }
 
-  async #send(requestId: string, { organizationId, keyId, used, how }: Charge): Promise<void> {
+  #sent(requestId: string, unsettled: Unsettled, error: unknown): void {
+    unsettled.isSending = false;
+    if (error instanceof RedisAwayError) return this.#keep(requestId, unsettled);
+    this.#unsettled.delete(requestId);
+    if (error !== null) this.#options.log.error({ err: error, requestId }, 'a settlement was refused');
+  }
+
+  async #send({ organizationId, keyId }: HoldRef, charges: readonly (readonly [string, Charge])[]): Promise<void> {
     const { memory } = this.#options;
     const { wallet, holds, money, leases, loading } = memory.organization(organizationId);
     const { use, slots, monthLoading } = memory.use(organizationId, keyId);
-    const micro = (used.chargedPicoUsd / PICO_PER_MICRO).toString();
-    const pico = (used.chargedPicoUsd % PICO_PER_MICRO).toString();
-    const keys = [wallet, holds, money, leases, use, slots, loading, monthLoading];
-    await memory.run(settleScript, keys, [requestId, micro, pico, String(used.tokens), how]);
+    const args: string[] = [];
+    for (const [requestId, { used, how }] of charges) {
+      const micro = used.chargedPicoUsd / PICO_PER_MICRO;
+      const pico = used.chargedPicoUsd % PICO_PER_MICRO;
+      args.push(requestId, micro.toString(), pico.toString(), String(used.tokens), how);
+    }
+    await memory.run(settleScript, [wallet, holds, money, leases, use, slots, loading, monthLoading], args);
   }
 }

@@ -143,13 +143,13 @@ return {'ok', now, more}
 
 /**
  * KEYS wallet holds money leases use slots loading monthLoading
- * ARGV deadline request chargedMicro chargedPico tokens how
+ * ARGV deadline (request chargedMicro chargedPico tokens how)…
  * `how`: `settle`; `undo` for an admission that nobody was told of, which takes its request back as well; `sweep`, which
  * leaves everything as it is when there is no such hold. Otherwise a charge without a hold means that this memory has
  * lost something: it forgets the balance and the month, so that the books are asked again.
  */
 export const settleScript = script(`${windows}
-local id, how = ARGV[2], ARGV[6]
+local function settle(id, micro, pico, used, how)
 local noted = redis.call('HMGET', KEYS[2], id, id .. ':w', id .. ':m')
 local note, billed, month = noted[1], noted[2], noted[3]
 if not note then
@@ -157,7 +157,7 @@ if not note then
     redis.call('DEL', KEYS[1], KEYS[7], KEYS[8])
     redis.call('HDEL', KEYS[5], 'mm')
   end
-  return {'gone', now}
+  return
 end
 local held = redis.call('HGET', KEYS[3], id)
 redis.call('HDEL', KEYS[2], id, id .. ':w', id .. ':m')
@@ -169,8 +169,8 @@ redis.call('DEL', KEYS[7], KEYS[8])
 
 local rest = not billed and redis.call('HGET', KEYS[1], 'r')
 if rest then
-  if ARGV[3] ~= '0' then redis.call('HINCRBY', KEYS[1], 'b', '-' .. ARGV[3]) end
-  rest = tonumber(rest) - tonumber(ARGV[4])
+  if micro ~= '0' then redis.call('HINCRBY', KEYS[1], 'b', '-' .. micro) end
+  rest = tonumber(rest) - tonumber(pico)
   if rest < 0 then
     rest = rest + 1000000
     redis.call('HINCRBY', KEYS[1], 'b', '-1')
@@ -180,7 +180,7 @@ end
 
 local reserved, began, limit = string.match(note, '^%S+ %S+ %S+ (%S+) (%S+) (%S+)$')
 local use = redis.call('HMGET', KEYS[5], 's', 'n', 't', 'm', 'mm')
-local tokens = tonumber(ARGV[5])
+local tokens = tonumber(used)
 local s, n, t = roll(tonumber(use[1] or 0), tonumber(use[2] or 0), tonumber(use[3] or 0), tonumber(limit))
 local same = s == tonumber(began)
 if limit ~= '-' then
@@ -195,6 +195,8 @@ if month then
   if of == use[5] then m = text(math.max(0, tonumber(m) + tokens - tonumber(taken))) end
 end
 redis.call('HSET', KEYS[5], 's', text(s), 'n', text(n), 't', text(t), 'm', m)
+end
+for index = 2, #ARGV, 5 do settle(unpack(ARGV, index, index + 4)) end
 return {'ok', now}
 `);
 
