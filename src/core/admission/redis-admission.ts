@@ -190,28 +190,22 @@ class SharedAdmission implements RedisAdmission {
 
   #ask(request: AdmitRequest, monthMs: number, isDry: boolean): Promise<Reply> {
     const { organizationId, keyId, limits } = request;
-    const { wallet, holds, money, leases } = this.#memory.organization(organizationId);
-    const { use, slots } = this.#memory.use(organizationId, keyId);
-    return this.#memory.run(
-      admitScript,
-      [wallet, holds, money, leases, use, slots],
-      [
-        request.requestId,
-        request.neededMicroUsd.toString(),
-        request.wantedMicroUsd.toString(),
-        String(request.estimatedTokens),
-        text(limits.requestsPerMinute),
-        text(limits.maxConcurrency),
-        text(limits.tokensPerMinute),
-        text(limits.monthlyTokenLimit),
-        String(monthMs),
-        String(nextMonthMs(monthMs)),
-        String(this.#options.leaseMs),
-        this.#options.gatewayId,
-        keyId,
-        isDry ? '1' : '0',
-      ],
-    );
+    return this.#memory.run(admitScript, this.#memory.requests(organizationId, keyId).admit, [
+      request.requestId,
+      request.neededMicroUsd.toString(),
+      request.wantedMicroUsd.toString(),
+      String(request.estimatedTokens),
+      text(limits.requestsPerMinute),
+      text(limits.maxConcurrency),
+      text(limits.tokensPerMinute),
+      text(limits.monthlyTokenLimit),
+      String(monthMs),
+      String(nextMonthMs(monthMs)),
+      String(this.#options.leaseMs),
+      this.#options.gatewayId,
+      keyId,
+      isDry ? '1' : '0',
+    ]);
   }
 
   /** Reads what Redis says it does not know; false when it knows all. */

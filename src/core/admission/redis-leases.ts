@@ -311,14 +311,12 @@ export class RedisLeases {
 
   async #send({ organizationId, keyId }: HoldRef, charges: readonly (readonly [string, Charge])[]): Promise<void> {
     const { memory } = this.#options;
-    const { wallet, holds, money, leases, loading } = memory.organization(organizationId);
-    const { use, slots, monthLoading } = memory.use(organizationId, keyId);
     const args: string[] = [];
     for (const [requestId, { used, how }] of charges) {
       const micro = used.chargedPicoUsd / PICO_PER_MICRO;
       const pico = used.chargedPicoUsd % PICO_PER_MICRO;
       args.push(requestId, micro.toString(), pico.toString(), String(used.tokens), how);
     }
-    await memory.run(settleScript, [wallet, holds, money, leases, use, slots, loading, monthLoading], args);
+    await memory.run(settleScript, memory.requests(organizationId, keyId).settle, args);
   }
 }

@@ -17,6 +17,12 @@ export interface UseKeys {
   readonly monthLoading: string;
 }
 
+/** What admission and settlement of a key's requests are about, in the order of their scripts' keys. */
+export interface RequestKeys {
+  readonly admit: readonly string[];
+  readonly settle: readonly string[];
+}
+
 /** A script's reply: its first word, Redis' time, and the rest as text. */
 export interface Reply {
   readonly word: string;
@@ -27,12 +33,15 @@ export interface Reply {
 /** Samples of Redis' clock are taken as good for this long, then the next one is, whatever it took. */
 const sampleGoodForMs = 10_000;
 const lateAttemptsMax = 3;
+/** Names of keys are kept for so many API keys, about 10 MB, then made anew. */
+const requestKeysMax = 5000;
 
 /** Runs scripts with the deadline that every one of them carries, in Redis' own time. */
 export class ShortMemory {
   readonly store: RedisStore;
   readonly #prefix: string;
   readonly #clock: Clock;
+  readonly #requestKeys = new Map<string, RequestKeys>();
   /** Redis' clock less the monotonic one here, at most by the way of one call too much. */
   #offsetMs: number | null = null;
   #sampleMs = 0;
@@ -65,6 +74,19 @@ export class ShortMemory {
   use(organizationId: string, keyId: string): UseKeys {
     const base = `${this.#prefix}:{${organizationId}}:${keyId}`;
     return { use: `${base}:use`, slots: `${base}:slots`, monthLoading: `${base}:loading` };
+  }
+
+  /** The same arrays every time, as far as they are remembered. */
+  requests(organizationId: string, keyId: string): RequestKeys {
+    const known = this.#requestKeys.get(keyId);
+    if (known !== undefined) return known;
+    const { wallet, holds, money, leases, loading } = this.organization(organizationId);
+    const { use, slots, monthLoading } = this.use(organizationId, keyId);
+    const admit = [wallet, holds, money, leases, use, slots];
+    const made = { admit, settle: [...admit, loading, monthLoading] };
+    if (this.#requestKeys.size >= requestKeysMax) this.#requestKeys.clear();
+    this.#requestKeys.set(keyId, made);
+    return made;
   }
 
   /**
