@@ -30,7 +30,6 @@ export interface KeepingParts {
 }
 
 const cachedAnswerBytesMax = 4_194_304;
-const leaseRenewalMs = 10_000;
 const cleaningMs = 60_000;
 
 export function createKeeping(parts: KeepingParts): Keeping {
@@ -41,6 +40,7 @@ export function createKeeping(parts: KeepingParts): Keeping {
   const idempotency = createIdempotency({
     db,
     log,
+    leaseMs: config.leaseMs,
     isBooked: async ({ organizationId, keyId, requestId: id }) =>
       (await metering.reports.readRecord({ organizationId, keyId, id })) !== null,
   });
@@ -49,7 +49,7 @@ export function createKeeping(parts: KeepingParts): Keeping {
     contents,
     idempotency,
     jobs: [
-      { name: 'renew leases of idempotency keys', everyMs: leaseRenewalMs, run: () => idempotency.renew() },
+      { name: 'renew leases of idempotency keys', everyMs: config.leaseMs / 3, run: () => idempotency.renew() },
       { name: 'delete old idempotency keys', everyMs: cleaningMs, run: () => idempotency.deleteOld() },
       { name: 'delete old contents', everyMs: cleaningMs, run: () => contents.deleteOld() },
     ],

@@ -12,7 +12,7 @@ const plan = planSuites(process.env, suiteHasTests);
 const globalSetup = ['test/support/global-setup.ts'];
 
 function project(name: string, options: ProjectOptions): TestProjectInlineConfiguration {
-  return { root, test: { name, testTimeout: 30_000, hookTimeout: 60_000, ...options } };
+  return { root, test: { name, testTimeout: 60_000, hookTimeout: 60_000, ...options } };
 }
 
 /**

@@ -19,11 +19,21 @@ export interface ConnectOptions {
   readonly poolMax?: number;
 }
 
+/**
+ * How long a connection that was lost waits before the next try: a few milliseconds, then up to a second. By default
+ * postgres.js waits up to 20, and a database that has come back is not seen for so long.
+ * @param failures of the whole pool in a row
+ */
+function reconnectSeconds(failures: number): number {
+  return (0.5 + Math.random() / 2) * Math.min(2 ** failures / 50, 1);
+}
+
 /** Opens a pool; connections are made when they are first needed. */
 export function connectDb(url: string, options: ConnectOptions = {}): Db {
   const sql = postgres(url, {
     max: options.poolMax ?? 10,
     connect_timeout: 5,
+    backoff: reconnectSeconds,
     onnotice: () => undefined,
     connection: { application_name: 'headgate' },
   });

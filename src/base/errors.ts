@@ -61,10 +61,14 @@ export interface ErrorOptions {
   readonly param?: string;
   /** Status instead of the code's own, where one code has several (upstream_error: 502, 503, 504). */
   readonly status?: number;
+  /** Names in lower case. */
   readonly headers?: Readonly<Record<string, string>>;
   /** For logs only; never shown. */
   readonly cause?: unknown;
 }
+
+/** Retry-After of what is away, where nobody knows better. */
+const unavailableSeconds = '1';
 
 /** A refusal or failure with a code, and a text that may be shown to anybody. */
 export class AppError extends Error {
@@ -82,7 +86,8 @@ export class AppError extends Error {
     this.status = options.status ?? status;
     this.type = type;
     this.param = options.param ?? null;
-    this.headers = options.headers ?? {};
+    this.headers =
+      this.status === 503 ? { 'retry-after': unavailableSeconds, ...options.headers } : (options.headers ?? {});
   }
 }
 

@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto';
-import { Cluster, Redis } from 'ioredis';
+import type { Socket } from 'node:net';
+import { Cluster, Command, Redis } from 'ioredis';
 import type { Log } from './log.ts';
 
 /**
@@ -23,18 +24,22 @@ export class RedisAwayError extends Error {
 export interface RedisScript {
   readonly lua: string;
   readonly sha: string;
+  /** The command and the script's hash as the protocol frames them. */
+  readonly framed: string;
 }
 
 export function redisScript(lua: string): RedisScript {
-  return { lua, sha: createHash('sha1').update(lua).digest('hex') };
+  const sha = createHash('sha1').update(lua).digest('hex');
+  return { lua, sha, framed: frame('evalsha') + frame(sha) };
 }
 
-/** A flat reply of a script: whole numbers come as numbers, texts as strings. */
-export type RedisReply = readonly (string | number | null)[];
+/** What a script returns: whole numbers come as numbers, texts as strings; a list of them has no lists in it. */
+export type RedisReply = RedisValue | readonly RedisValue[];
+type RedisValue = string | number | null;
 
 export interface RedisStore {
   /**
-   * Runs a script; all its keys must carry the same hash tag.
+   * Runs a script; all its keys must carry the same hash tag. The same array of keys again costs less than another.
    * @throws RedisAwayError
    */
   run(script: RedisScript, keys: readonly string[], args: readonly string[]): Promise<RedisReply>;
@@ -82,6 +87,29 @@ function openClient(url: string, isListener: boolean): Client {
   });
 }
 
+/** What one round of the event loop has to say to a server leaves it in one write: a write costs more than its command. */
+function gatherWrites(client: Client): void {
+  if (client instanceof Cluster) client.on('+node', gatherWrites);
+  else client.on('connect', () => corkByRound(client.stream));
+}
+
+function corkByRound(socket: Socket): void {
+  const write = socket.write.bind(socket) as (...args: unknown[]) => boolean;
+  let corked = false;
+  const uncork = (): void => {
+    corked = false;
+    socket.uncork();
+  };
+  socket.write = (...args: unknown[]): boolean => {
+    if (!corked) {
+      corked = true;
+      socket.cork();
+      setImmediate(uncork);
+    }
+    return write(...args);
+  };
+}
+
 /** @throws RedisAwayError when Redis cannot be reached */
 export async function connectRedis(url: string, log: Log): Promise<RedisStore> {
   const store = new Store(url, log);
@@ -90,15 +118,18 @@ export async function connectRedis(url: string, log: Log): Promise<RedisStore> {
 }
 
 interface Waiting {
-  ticks: number;
-  readonly expire: () => void;
+  /** The watch's tick at which the call was sent. */
+  readonly sentTick: number;
+  readonly reject: (error: Error) => void;
 }
 
 class Store implements RedisStore {
   readonly #client: Client;
   readonly #listener: Client;
   readonly #log: Log;
+  /** Oldest first. */
   readonly #waiting = new Set<Waiting>();
+  #ticks = 0;
   readonly #watch: NodeJS.Timeout;
   readonly #gapListeners: (() => void)[] = [];
   /** Since a call was not answered, until a probe is. */
@@ -113,6 +144,7 @@ class Store implements RedisStore {
     for (const client of [this.#client, this.#listener]) {
       client.on('error', (error: Error) => log.debug({ err: error }, 'Redis connection'));
     }
+    gatherWrites(this.#client);
     this.#watch = setInterval(() => this.#tick(), tickMs).unref();
   }
 
@@ -133,22 +165,18 @@ class Store implements RedisStore {
     });
   }
 
-  async run(script: RedisScript, keys: readonly string[], args: readonly string[]): Promise<RedisReply> {
-    const rest = [...keys, ...args];
-    try {
-      return (await this.#ask(() => this.#client.evalsha(script.sha, keys.length, ...rest))) as RedisReply;
-    } catch (error) {
-      if (!(error instanceof Error) || !error.message.includes('NOSCRIPT')) throw error;
-      return (await this.#ask(() => this.#client.eval(script.lua, keys.length, ...rest))) as RedisReply;
-    }
+  run(script: RedisScript, keys: readonly string[], args: readonly string[]): Promise<RedisReply> {
+    const evaluate = (): Promise<unknown> =>
+      this.#ask(textCommand('eval', [script.lua, String(keys.length), ...keys, ...args]));
+    return this.#ask(new ScriptCommand(script, keys, args), evaluate) as Promise<RedisReply>;
   }
 
   command(name: string, ...args: readonly string[]): Promise<unknown> {
-    return this.#ask(() => this.#client.call(name, ...args));
+    return this.#ask(textCommand(name, args));
   }
 
   async publish(channel: string, message: string): Promise<void> {
-    await this.#ask(() => this.#client.publish(channel, message));
+    await this.#ask(textCommand('publish', [channel, message]));
   }
 
   async subscribe(channels: readonly string[], listener: (channel: string, message: string) => void): Promise<void> {
@@ -164,29 +192,26 @@ class Store implements RedisStore {
     clearInterval(this.#watch);
     this.#client.disconnect();
     this.#listener.disconnect();
-    for (const waiting of this.#waiting) waiting.expire();
+    for (const waiting of this.#waiting) this.#expire(waiting);
   }
 
-  #ask<T>(send: () => Promise<T>): Promise<T> {
+  /** @param unknownScript what is asked instead when Redis does not know a script */
+  #ask(command: Command, unknownScript?: () => Promise<unknown>): Promise<unknown> {
     if (this.#silent) return Promise.reject(new RedisAwayError('Redis does not answer', false));
     if (this.#client.status !== 'ready') return Promise.reject(new RedisAwayError('Redis is away', false));
-    return new Promise<T>((resolve, reject) => {
-      const waiting: Waiting = {
-        ticks: 0,
-        expire: () => {
-          this.#waiting.delete(waiting);
-          reject(new RedisAwayError('Redis did not answer in time', true));
-        },
-      };
+    return new Promise((resolve, reject) => {
+      const waiting: Waiting = { sentTick: this.#ticks, reject };
       this.#waiting.add(waiting);
-      send().then(
-        (reply) => {
+      this.#client.sendCommand(command);
+      command.promise.then(
+        (reply: unknown) => {
           this.#waiting.delete(waiting);
           resolve(reply);
         },
         (error: unknown) => {
-          this.#waiting.delete(waiting);
-          reject(asError(error));
+          if (!this.#waiting.delete(waiting)) return;
+          if (unknownScript !== undefined && isUnknownScript(error)) unknownScript().then(resolve, reject);
+          else reject(asError(error));
         },
       );
     });
@@ -194,17 +219,24 @@ class Store implements RedisStore {
 
   /** Answers that have arrived are read before calls are given up: the poll phase comes between timers and immediates. */
   #tick(): void {
+    this.#ticks += 1;
     if (this.#silent) this.#probe();
-    if (this.#waiting.size === 0) return;
-    setImmediate(() => {
-      for (const waiting of this.#waiting) {
-        waiting.ticks += 1;
-        if (waiting.ticks <= ticksMax) continue;
-        if (!this.#silent) this.#log.warn({}, 'Redis does not answer');
-        this.#silent = true;
-        waiting.expire();
-      }
-    });
+    if (this.#waiting.size > 0) setImmediate(() => this.#giveUp(this.#ticks - ticksMax));
+  }
+
+  /** Calls that were sent before a tick have waited long enough. */
+  #giveUp(tick: number): void {
+    for (const waiting of this.#waiting) {
+      if (waiting.sentTick >= tick) return;
+      if (!this.#silent) this.#log.warn({}, 'Redis does not answer');
+      this.#silent = true;
+      this.#expire(waiting);
+    }
+  }
+
+  #expire(waiting: Waiting): void {
+    this.#waiting.delete(waiting);
+    waiting.reject(new RedisAwayError('Redis did not answer in time', true));
   }
 
   #probe(): void {
@@ -223,6 +255,47 @@ class Store implements RedisStore {
     );
   }
 }
+
+/** A bulk string of the Redis protocol: https://redis.io/docs/latest/develop/reference/protocol-spec/ */
+function frame(text: string): string {
+  return `$${Buffer.byteLength(text)}\r\n${text}\r\n`;
+}
+
+const framedKeys = new WeakMap<readonly string[], string>();
+
+/** The number of keys and the keys, framed: made once for an array, which must not change. */
+function frameKeys(keys: readonly string[]): string {
+  const known = framedKeys.get(keys);
+  if (known !== undefined) return known;
+  // Through bytes, so that it is one string and no longer a tree of its parts.
+  const framed = Buffer.from([String(keys.length), ...keys].map(frame).join('')).toString();
+  framedKeys.set(keys, framed);
+  return framed;
+}
+
+/** Names of keys are most of what a script is sent: they are not framed anew for every call. */
+class ScriptCommand extends Command {
+  readonly #head: string;
+  readonly #values: readonly string[];
+
+  constructor(script: RedisScript, keys: readonly string[], values: readonly string[]) {
+    super('evalsha', [script.sha, String(keys.length), ...keys, ...values], { replyEncoding: 'utf8' });
+    this.#head = `*${3 + keys.length + values.length}\r\n${script.framed}${frameKeys(keys)}`;
+    this.#values = values;
+  }
+
+  override toWritable(): string {
+    let text = this.#head;
+    for (const value of this.#values) text += frame(value);
+    return text;
+  }
+}
+
+function textCommand(name: string, args: readonly string[]): Command {
+  return new Command(name, [...args], { replyEncoding: 'utf8' });
+}
+
+const isUnknownScript = (error: unknown): boolean => error instanceof Error && error.message.includes('NOSCRIPT');
 
 /** What Redis itself says is passed on; everything else means that it could not be asked, or that its answer is lost. */
 function asError(error: unknown): Error {

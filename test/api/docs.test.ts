@@ -6,7 +6,8 @@ const ask = (path: string): Promise<Answer> => api().ask(path, { key: null });
 
 interface Operation {
   readonly security?: unknown[];
-  readonly responses: Record<string, unknown>;
+  readonly parameters?: readonly { readonly name: string; readonly in: string; readonly required?: boolean }[];
+  readonly responses: Record<string, { readonly headers?: Record<string, unknown> }>;
 }
 
 /** Every "$ref" below a value. */
@@ -68,6 +69,35 @@ describe('the OpenAPI document', () => {
       expect([method, path, status]).toEqual([method, path, 401]);
       expect(operation.responses).toHaveProperty('default');
     }
+  });
+});
+
+const limitHeaders = [
+  'X-RateLimit-Limit',
+  'X-RateLimit-Remaining',
+  'X-RateLimit-Reset',
+  ...['requests', 'tokens'].flatMap((of) => ['limit', 'remaining', 'reset'].map((what) => `x-ratelimit-${what}-${of}`)),
+];
+
+describe('the headers in the document', () => {
+  const headersOf = ({ responses }: Operation, status: string): string[] =>
+    Object.keys(responses[status]?.headers ?? {}).toSorted();
+
+  it.each(['/v1/chat/completions', '/v1/completions', '/v1/embeddings'])('are all there for %s', async (path) => {
+    const { body } = await ask('/openapi.json');
+    const operation: Operation = body.paths[path].post;
+    const asked = operation.parameters?.filter(({ in: place }) => place === 'header') ?? [];
+    expect(asked.map(({ name }) => name)).toEqual(['Idempotency-Key', 'x-headgate-max-cost', 'x-headgate-dry-run']);
+    expect(asked.filter(({ required }) => required === true)).toEqual([]);
+    const own = ['x-headgate-cache', 'idempotent-replayed', 'x-headgate-start'];
+    expect(headersOf(operation, '200')).toEqual(['x-request-id', ...own, ...limitHeaders].toSorted());
+    const refused = ['x-request-id', 'Retry-After', 'x-should-retry', ...limitHeaders];
+    expect(headersOf(operation, 'default')).toEqual(refused.toSorted());
+  });
+
+  it.each(['/v1/models', '/v1/models/{id}'])('are those of every answer for %s', async (path) => {
+    const { body } = await ask('/openapi.json');
+    expect(headersOf(body.paths[path].get, '200')).toEqual(['x-request-id', ...limitHeaders].toSorted());
   });
 });
 

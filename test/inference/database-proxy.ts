@@ -4,8 +4,10 @@ import { connect, createServer, type Server, type Socket } from 'node:net';
 export interface DatabaseProxy {
   /** The database's URL through the proxy. */
   readonly url: string;
-  /** Breaks every connection and takes no new one. */
+  /** Breaks every connection, and every new one as soon as it is made. */
   cut(): void;
+  /** Breaks every connection; new ones are refused, as by a machine where no server runs. */
+  refuse(): void;
   restore(): void;
   /** Lets the next insertion be committed, and breaks the connection before its answer comes back. */
   loseNextAnswer(): void;
@@ -60,8 +62,13 @@ export async function startDatabaseProxy(databaseUrl: string): Promise<DatabaseP
       away = true;
       for (const socket of sockets) socket.destroy();
     },
+    refuse() {
+      server.close();
+      for (const socket of sockets) socket.destroy();
+    },
     restore() {
       away = false;
+      if (!server.listening) server.listen(Number(proxied.port), '127.0.0.1');
     },
     loseNextAnswer() {
       losing = true;
@@ -71,7 +78,7 @@ export async function startDatabaseProxy(databaseUrl: string): Promise<DatabaseP
     },
     async close() {
       for (const socket of sockets) socket.destroy();
-      await new Promise((resolve) => server.close(resolve));
+      if (server.listening) await new Promise((resolve) => server.close(resolve));
     },
   };
 }

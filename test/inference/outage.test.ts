@@ -39,6 +39,7 @@ describe('while Postgres is away', () => {
     for (const key of [fresh.secret, other.key]) {
       const answer = await bench.chat({}, { key });
       expect(answer.status).not.toBe(401);
+      expect(answer.headers.get('retry-after')).toMatch(/^\d+$/);
       expect(await errorOf(answer)).toMatchObject(unavailable);
     }
     expect((await bench.chat({}, { key: 'sk-hg-nonsense' })).status).toBe(401);
@@ -53,7 +54,7 @@ describe('while Postgres is away', () => {
       { stream: true, max_tokens: 30, standin: { tpot_ms: 10, output_tokens: 30 } },
       { key },
     );
-    proxy?.cut();
+    proxy?.refuse();
     const frames = framesOf(await streaming.text());
     expect(frames.slice(-2)).toEqual([{ error: expect.objectContaining({ code: 'billing_unavailable' }) }, '[DONE]']);
     expect(frames.at(-2).error.message).not.toContain('nothing was charged');

@@ -23,6 +23,16 @@ export function findRedisServer(path = process.env['PATH'] ?? ''): string | null
   return candidates.find((candidate) => isProgram(candidate)) ?? null;
 }
 
+/** The Valkey server that VALKEY_BIN names, else the first on PATH. */
+export function findValkeyServer({ VALKEY_BIN: named = '', PATH = '' } = process.env): string | null {
+  if (named !== '') return isProgram(named) ? named : null;
+  return (
+    PATH.split(delimiter)
+      .map((folder) => join(folder, 'valkey-server'))
+      .find(isProgram) ?? null
+  );
+}
+
 function isProgram(path: string): boolean {
   try {
     accessSync(path, constants.X_OK);

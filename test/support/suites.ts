@@ -1,7 +1,7 @@
 import { accessSync, constants, existsSync, globSync } from 'node:fs';
 import { whyNoCompose } from './compose.ts';
 import { whyNoDocker } from './docker.ts';
-import { findRedisServer } from './redis.ts';
+import { findRedisServer, findValkeyServer } from './redis.ts';
 
 /**
  * Suites that need something a bare machine does not have. A suite is a folder test/suites/<name>/ and one line here:
@@ -16,6 +16,10 @@ const probes: Readonly<Record<string, Probe>> = {
   vllm: probeVllm,
   redis: ({ PATH }) =>
     findRedisServer(PATH) === null ? 'there is no redis-server and no valkey-server on PATH' : null,
+  valkey: (environment) =>
+    findValkeyServer(environment) === null
+      ? 'VALKEY_BIN names no program, and there is no valkey-server on PATH'
+      : null,
 };
 
 /** Names that may be required although this version has no tests for them. */

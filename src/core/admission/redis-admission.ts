@@ -95,6 +95,7 @@ class SharedAdmission implements RedisAdmission {
     const hold = this.#leases.find(requestId);
     if (hold === undefined) return 0n;
     const { wallet, money } = this.#memory.organization(hold.organizationId);
+    this.#leases.flush();
     try {
       for (let attempt = 1; attempt <= attemptsMax; attempt += 1) {
         const reply = await this.#memory.run(extendScript, [wallet, money], [requestId, moreMicroUsd.toString()]);
@@ -118,6 +119,7 @@ class SharedAdmission implements RedisAdmission {
 
   async view({ keyId, organizationId, limits }: KeyRef): Promise<LimitsView> {
     const { use } = this.#memory.use(organizationId, keyId);
+    this.#leases.flush();
     try {
       const reply = await this.#memory.run(viewScript, [use], [text(limits.tokensPerMinute)]);
       const { use: used, nowMs } = this.#useOf(reply);
@@ -129,6 +131,7 @@ class SharedAdmission implements RedisAdmission {
   }
 
   async heldMicroUsd(organizationId: string): Promise<bigint> {
+    this.#leases.flush();
     try {
       const { money } = this.#memory.organization(organizationId);
       const held = await this.#memory.store.command('HGET', money, 'total');
@@ -169,6 +172,7 @@ class SharedAdmission implements RedisAdmission {
   }
 
   async #admit(request: AdmitRequest, isDry: boolean): Promise<AdmitResult> {
+    this.#leases.flush();
     try {
       let monthMs = monthStartMs(this.#options.clock.now());
       for (let attempt = 1; attempt <= attemptsMax; attempt += 1) {
@@ -186,28 +190,22 @@ class SharedAdmission implements RedisAdmission {
 
   #ask(request: AdmitRequest, monthMs: number, isDry: boolean): Promise<Reply> {
     const { organizationId, keyId, limits } = request;
-    const { wallet, holds, money, leases } = this.#memory.organization(organizationId);
-    const { use, slots } = this.#memory.use(organizationId, keyId);
-    return this.#memory.run(
-      admitScript,
-      [wallet, holds, money, leases, use, slots],
-      [
-        request.requestId,
-        request.neededMicroUsd.toString(),
-        request.wantedMicroUsd.toString(),
-        String(request.estimatedTokens),
-        text(limits.requestsPerMinute),
-        text(limits.maxConcurrency),
-        text(limits.tokensPerMinute),
-        text(limits.monthlyTokenLimit),
-        String(monthMs),
-        String(nextMonthMs(monthMs)),
-        String(this.#options.leaseMs),
-        this.#options.gatewayId,
-        keyId,
-        isDry ? '1' : '0',
-      ],
-    );
+    return this.#memory.run(admitScript, this.#memory.requests(organizationId, keyId).admit, [
+      request.requestId,
+      request.neededMicroUsd.toString(),
+      request.wantedMicroUsd.toString(),
+      String(request.estimatedTokens),
+      text(limits.requestsPerMinute),
+      text(limits.maxConcurrency),
+      text(limits.tokensPerMinute),
+      text(limits.monthlyTokenLimit),
+      String(monthMs),
+      String(nextMonthMs(monthMs)),
+      String(this.#options.leaseMs),
+      this.#options.gatewayId,
+      keyId,
+      isDry ? '1' : '0',
+    ]);
   }
 
   /** Reads what Redis says it does not know; false when it knows all. */
@@ -249,4 +247,4 @@ class SharedAdmission implements RedisAdmission {
   }
 }
 
-const text = (limit: number | null): string => (limit === null ? '' : String(limit));
+const text = (limit: number | null): string => (limit === null ? '-' : String(limit));

@@ -1,6 +1,7 @@
+import type { Clock } from '#base/clock.ts';
 import type { Log } from '#base/log.ts';
 import { PICO_PER_MICRO } from '#base/money.ts';
-import { RedisAwayError } from '#base/redis.ts';
+import { answerTimeoutMs, RedisAwayError } from '#base/redis.ts';
 import type { AdmitRequest, Settlement } from './admission.ts';
 import { expiredScript, registerScript, renewScript, settleScript } from './redis-scripts.ts';
 import type { Reply, ShortMemory } from './short-memory.ts';
@@ -17,9 +18,20 @@ export interface OwnHold {
 type How = 'settle' | 'undo' | 'sweep';
 type HoldRef = Pick<OwnHold, 'organizationId' | 'keyId'>;
 
-interface Unsettled extends HoldRef {
+interface Charge extends HoldRef {
   readonly used: Settlement;
   readonly how: How;
+}
+
+interface Unsettled extends Charge {
+  /** On the monotonic clock. */
+  readonly notBeforeMs: number;
+  isSending: boolean;
+}
+
+/** Settlements of one key by their requests. */
+interface Bunch extends HoldRef {
+  readonly unsettled: Map<string, Unsettled>;
 }
 
 export interface RedisLeasesOptions {
@@ -31,6 +43,7 @@ export interface RedisLeasesOptions {
     requestIds: readonly string[],
   ) => Promise<ReadonlyMap<string, Settlement>>;
   readonly liveGateways: () => Promise<ReadonlySet<string>>;
+  readonly clock: Clock;
   readonly log: Log;
 }
 
@@ -42,6 +55,13 @@ export interface AddedHold {
 
 const nothingUsed: Settlement = { chargedPicoUsd: 0n, tokens: 0 };
 const sweepBatchMax = 100;
+/** So many settlements keep Redis from others for about a millisecond. */
+const bunchMax = 50;
+const retryMsMin = 200;
+/** Settlements that are kept for another try, about 5 MB; what is beyond them the sweep finds once its lease is over. */
+const unsettledMax = 10_000;
+/** An admission that nobody knows of is surely too late by then: its own deadline is half of this. */
+const undoAfterMs = 2 * answerTimeoutMs;
 /** An organization whose balance was not read for this long has nothing left to sweep. */
 const indexKeptMs = 2 * 24 * 3_600_000;
 
@@ -52,10 +72,18 @@ const indexKeptMs = 2 * 24 * 3_600_000;
 export class RedisLeases {
   readonly #options: RedisLeasesOptions;
   readonly #own = new Map<string, OwnHold>();
-  /** Settlements that Redis has not confirmed. */
+  /** Settlements that Redis has not confirmed, those on their way included. */
   readonly #unsettled = new Map<string, Unsettled>();
   readonly #sending = new Set<Promise<void>>();
+  /** Settlements of this moment, by key: the books make requests durable in groups, and they are settled as such. */
+  #bunches = new Map<string, Bunch>();
+  /** Registrations on their way, by organization. */
+  readonly #registering = new Map<string, Promise<unknown>>();
   #later: (() => Promise<unknown>)[] = [];
+  #retrying: Promise<void> | null = null;
+  #retryTimer: NodeJS.Timeout | null = null;
+  #retryMs = retryMsMin;
+  #isClosed = false;
 
   constructor(options: RedisLeasesOptions) {
     this.#options = options;
@@ -81,12 +109,28 @@ export class RedisLeases {
     const hold = this.#own.get(requestId);
     if (hold === undefined) return;
     this.#own.delete(requestId);
-    this.#begin(requestId, { organizationId: hold.organizationId, keyId: hold.keyId, used, how: 'settle' });
+    const { organizationId, keyId } = hold;
+    const unsettled = { organizationId, keyId, used, how: 'settle', notBeforeMs: 0, isSending: false } as const;
+    this.#unsettled.set(requestId, unsettled);
+    this.#bunch(requestId, unsettled);
+  }
+
+  /** Sends the settlements of this moment: whatever is asked of Redis after them must find them done. */
+  flush(): void {
+    if (this.#bunches.size === 0) return;
+    const bunches = this.#bunches;
+    this.#bunches = new Map();
+    for (const bunch of bunches.values()) {
+      const sending = this.#confirm(bunch).finally(() => this.#sending.delete(sending));
+      this.#sending.add(sending);
+    }
   }
 
   /** Takes an admission back of which nobody knows whether it happened. */
   undo({ requestId, organizationId, keyId }: AdmitRequest): void {
-    this.#unsettled.set(requestId, { organizationId, keyId, used: nothingUsed, how: 'undo' });
+    const notBeforeMs = this.#options.clock.monotonicMs() + undoAfterMs;
+    const undone = { organizationId, keyId, used: nothingUsed, how: 'undo', notBeforeMs, isSending: false } as const;
+    this.#keep(requestId, undone);
   }
 
   /** Does something now, or as soon as Redis can be asked again. */
@@ -96,6 +140,7 @@ export class RedisLeases {
     } catch (error) {
       if (!(error instanceof RedisAwayError)) throw error;
       this.#later.push(task);
+      this.#retryLater();
     }
   }
 
@@ -121,13 +166,13 @@ export class RedisLeases {
     }
     const { memory, leaseMs } = this.#options;
     const { wallet, holds, money, leases, loading } = memory.organization(organizationId);
-    await Promise.all(
-      [...byKey].map(([keyId, args]) => {
-        const { slots, monthLoading, use } = memory.use(organizationId, keyId);
-        const keys = [wallet, holds, money, leases, slots, loading, monthLoading, use];
-        return memory.run(registerScript, keys, [String(leaseMs), ...args]);
-      }),
-    );
+    const writing = [...byKey].map(([keyId, args]) => {
+      const { slots, monthLoading, use } = memory.use(organizationId, keyId);
+      const keys = [wallet, holds, money, leases, slots, loading, monthLoading, use];
+      return memory.run(registerScript, keys, [String(leaseMs), ...args]);
+    });
+    this.#holdSettlements(organizationId, writing);
+    await Promise.all(writing);
   }
 
   async sweep(): Promise<void> {
@@ -146,8 +191,24 @@ export class RedisLeases {
   }
 
   async close(): Promise<void> {
+    this.#isClosed = true;
+    if (this.#retryTimer !== null) clearTimeout(this.#retryTimer);
+    this.flush();
     await Promise.all(this.#sending);
     await this.#retry();
+  }
+
+  /**
+   * A script may be sent twice before it runs (Redis does not know it yet, or was late). A hold that was settled in
+   * between would be put back by a registration, for ever: settlements wait for the registrations that may carry them.
+   */
+  #holdSettlements(organizationId: string, writing: readonly Promise<unknown>[]): void {
+    if (writing.length === 0) return;
+    const before = this.#registering.get(organizationId);
+    const through = Promise.allSettled([before, ...writing]).then(() => {
+      if (this.#registering.get(organizationId) === through) this.#registering.delete(organizationId);
+    });
+    this.#registering.set(organizationId, through);
   }
 
   async #renewKey(ref: HoldRef, ids: readonly string[]): Promise<void> {
@@ -161,47 +222,101 @@ export class RedisLeases {
   async #sweepHolds(organizationId: string, notes: readonly string[], live: ReadonlySet<string>): Promise<void> {
     const lost = new Map<string, string>();
     for (let index = 0; index + 1 < notes.length; index += 2) {
-      const [keyId = '', gatewayId = ''] = (notes[index + 1] ?? '').split(' ');
-      if (!live.has(gatewayId)) lost.set(notes[index] ?? '', keyId);
+      const [requestId = '', note = ''] = notes.slice(index, index + 2);
+      const [keyId = '', gatewayId = ''] = note.split(' ');
+      if (this.#isLost(requestId, gatewayId, live)) lost.set(requestId, keyId);
     }
     if (lost.size === 0) return;
     const settled = await this.#options.findSettled(organizationId, [...lost.keys()]);
     for (const [requestId, keyId] of lost) {
       const used = settled.get(requestId) ?? nothingUsed;
-      await this.#send(requestId, { organizationId, keyId, used, how: 'sweep' });
+      await this.#send({ organizationId, keyId }, [[requestId, { organizationId, keyId, used, how: 'sweep' }]]);
     }
-    this.#options.log.info({ organizationId, holds: lost.size }, 'holds of gateways that are gone were settled');
+    this.#options.log.info({ organizationId, holds: lost.size }, 'holds that no gateway has were settled by the books');
   }
 
-  async #retry(): Promise<void> {
+  /** A lease that ran out: its gateway is gone, or it is this one, which has no such request. */
+  #isLost(requestId: string, gatewayId: string, live: ReadonlySet<string>): boolean {
+    if (gatewayId !== this.#options.gatewayId) return !live.has(gatewayId);
+    return !this.#own.has(requestId) && !this.#unsettled.has(requestId);
+  }
+
+  #retryLater(): void {
+    if (this.#retryTimer !== null || this.#isClosed) return;
+    this.#retryTimer = setTimeout(() => {
+      this.#retryTimer = null;
+      this.#retry().catch((error: unknown) => this.#options.log.error({ err: error }, 'settling again failed'));
+    }, this.#retryMs).unref();
+  }
+
+  #retry(): Promise<void> {
+    this.#retrying ??= this.#retryAll().finally(() => (this.#retrying = null));
+    return this.#retrying;
+  }
+
+  async #retryAll(): Promise<void> {
     const later = this.#later;
     this.#later = [];
     for (const task of later) await this.sure(task);
-    await Promise.all([...this.#unsettled].map(([id, unsettled]) => this.#confirm(id, unsettled)));
+    const nowMs = this.#options.clock.monotonicMs();
+    const due = [...this.#unsettled].filter(([, { notBeforeMs }]) => notBeforeMs <= nowMs);
+    for (const [id, unsettled] of due) this.#bunch(id, unsettled);
+    this.flush();
+    await Promise.all(this.#sending);
+    const failed = this.#later.length > 0 || due.some(([id]) => this.#unsettled.has(id));
+    this.#retryMs = failed ? Math.min(2 * this.#retryMs, Math.max(retryMsMin, this.#options.leaseMs / 3)) : retryMsMin;
+    if (this.#unsettled.size > 0 || this.#later.length > 0) this.#retryLater();
   }
 
-  #begin(requestId: string, unsettled: Unsettled): void {
-    const sending = this.#confirm(requestId, unsettled).finally(() => this.#sending.delete(sending));
-    this.#sending.add(sending);
+  #bunch(requestId: string, unsettled: Unsettled): void {
+    if (unsettled.isSending) return;
+    unsettled.isSending = true;
+    const { organizationId, keyId } = unsettled;
+    if (this.#bunches.size === 0) process.nextTick(() => this.flush());
+    const bunch = this.#bunches.get(keyId) ?? { organizationId, keyId, unsettled: new Map() };
+    bunch.unsettled.set(requestId, unsettled);
+    this.#bunches.set(keyId, bunch);
+    if (bunch.unsettled.size >= bunchMax) this.flush();
   }
 
-  async #confirm(requestId: string, unsettled: Unsettled): Promise<void> {
+  /** For another try. */
+  #keep(requestId: string, unsettled: Unsettled): void {
+    if (this.#unsettled.size < unsettledMax) this.#unsettled.set(requestId, unsettled);
+    else this.#unsettled.delete(requestId);
+    this.#retryLater();
+  }
+
+  async #confirm(bunch: Bunch): Promise<void> {
     try {
-      await this.#send(requestId, unsettled);
-      this.#unsettled.delete(requestId);
+      const registering = this.#registering.get(bunch.organizationId);
+      if (registering !== undefined) await registering;
+      await this.#send(bunch, [...bunch.unsettled]);
+      for (const [requestId, unsettled] of bunch.unsettled) this.#sent(requestId, unsettled, null);
     } catch (error) {
-      if (error instanceof RedisAwayError) this.#unsettled.set(requestId, unsettled);
-      else this.#options.log.error({ err: error, requestId }, 'a settlement was refused');
+      if (bunch.unsettled.size === 1 || error instanceof RedisAwayError) {
+        for (const [requestId, unsettled] of bunch.unsettled) this.#sent(requestId, unsettled, error);
+        return;
+      }
+      // One at fault must not take the others with it; those that are settled by now are found to be gone.
+      for (const entry of bunch.unsettled) await this.#confirm({ ...bunch, unsettled: new Map([entry]) });
     }
   }
 
-  async #send(requestId: string, { organizationId, keyId, used, how }: Unsettled): Promise<void> {
+  #sent(requestId: string, unsettled: Unsettled, error: unknown): void {
+    unsettled.isSending = false;
+    if (error instanceof RedisAwayError) return this.#keep(requestId, unsettled);
+    this.#unsettled.delete(requestId);
+    if (error !== null) this.#options.log.error({ err: error, requestId }, 'a settlement was refused');
+  }
+
+  async #send({ organizationId, keyId }: HoldRef, charges: readonly (readonly [string, Charge])[]): Promise<void> {
     const { memory } = this.#options;
-    const { wallet, holds, money, leases, loading } = memory.organization(organizationId);
-    const { use, slots, monthLoading } = memory.use(organizationId, keyId);
-    const micro = (used.chargedPicoUsd / PICO_PER_MICRO).toString();
-    const pico = (used.chargedPicoUsd % PICO_PER_MICRO).toString();
-    const keys = [wallet, holds, money, leases, use, slots, loading, monthLoading];
-    await memory.run(settleScript, keys, [requestId, micro, pico, String(used.tokens), how]);
+    const args: string[] = [];
+    for (const [requestId, { used, how }] of charges) {
+      const micro = used.chargedPicoUsd / PICO_PER_MICRO;
+      const pico = used.chargedPicoUsd % PICO_PER_MICRO;
+      args.push(requestId, micro.toString(), pico.toString(), String(used.tokens), how);
+    }
+    await memory.run(settleScript, memory.requests(organizationId, keyId).settle, args);
   }
 }

@@ -1,9 +1,12 @@
-import { redisScript } from '#base/redis.ts';
+import { redisScript, type RedisScript } from '#base/redis.ts';
 
 /**
  * What runs inside Redis. Every script is all or nothing, takes Redis' TIME as the clock, and has as its first argument
  * the moment (Redis' own, in milliseconds) after which its caller has been answered otherwise: it then does nothing and
  * says `late`. The second entry of every reply is Redis' time.
+ *
+ * Arguments come as one text of lines, none of them empty, and so does the reply: each value that the protocol frames
+ * costs the gateway more than Lua pays for taking the text apart.
  *
  * Money is whole micro-dollars as decimal strings, changed by HINCRBY alone; `tonumber` only compares, which is exact up
  * to 2^53, and balances are kept below that. What a balance has beyond whole micro-dollars stands beside it as a number
@@ -20,12 +23,21 @@ import { redisScript } from '#base/redis.ts';
  *   loading  string token of whoever reads the books now; gone when what is read may be outdated
  */
 
-const prelude = `
+function script(body: string): RedisScript {
+  return redisScript(`
+local lines = ARGV[1]
+local ARGV = {}
+for line in string.gmatch(lines, '[^\\n]+') do ARGV[#ARGV + 1] = line end
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-if now > tonumber(ARGV[1]) then return {'late', now} end
 local function text(number) return string.format('%.0f', number) end
-`;
+local function run()
+if now > tonumber(ARGV[1]) then return {'late', now} end
+${body}
+end
+return table.concat(run(), '\\n')
+`);
+}
 
 /** The limits' rules of core/limits, word by word: see rollWindow there. */
 const windows = `
@@ -49,7 +61,7 @@ const knownTtlMs = 24 * 3_600_000;
  * ARGV deadline request needed wanted estimate requestsPerMinute maxConcurrency tokensPerMinute monthlyTokens
  *      month nextMonth leaseMs gateway key dry
  */
-export const admitScript = redisScript(`${prelude}${windows}
+export const admitScript = script(`${windows}
 local estimate = tonumber(ARGV[5])
 local rpm, most, tpm, monthly = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
 local use = redis.call('HMGET', KEYS[5], 's', 'n', 't', 'm', 'mm', 'a')
@@ -109,14 +121,14 @@ return {'ok', now, text(s), text(n), text(t), text(m), text(running + 1), hold, 
 `);
 
 /** KEYS use slots · ARGV deadline tokensPerMinute */
-export const viewScript = redisScript(`${prelude}${windows}
+export const viewScript = script(`${windows}
 local use = redis.call('HMGET', KEYS[1], 's', 'n', 't')
 local s, n, t = roll(tonumber(use[1] or 0), tonumber(use[2] or 0), tonumber(use[3] or 0), tonumber(ARGV[2]))
 return {'ok', now, text(s), text(n), text(t), '0', '0'}
 `);
 
 /** KEYS wallet money · ARGV deadline request more. Says what was added. */
-export const extendScript = redisScript(`${prelude}
+export const extendScript = script(`
 if redis.call('HEXISTS', KEYS[2], ARGV[2]) == 0 then return {'gone', now} end
 local balance = redis.call('HGET', KEYS[1], 'b')
 if not balance then return {'wallet', now} end
@@ -131,13 +143,13 @@ return {'ok', now, more}
 
 /**
  * KEYS wallet holds money leases use slots loading monthLoading
- * ARGV deadline request chargedMicro chargedPico tokens how
+ * ARGV deadline (request chargedMicro chargedPico tokens how)…
  * `how`: `settle`; `undo` for an admission that nobody was told of, which takes its request back as well; `sweep`, which
  * leaves everything as it is when there is no such hold. Otherwise a charge without a hold means that this memory has
  * lost something: it forgets the balance and the month, so that the books are asked again.
  */
-export const settleScript = redisScript(`${prelude}${windows}
-local id, how = ARGV[2], ARGV[6]
+export const settleScript = script(`${windows}
+local function settle(id, micro, pico, used, how)
 local noted = redis.call('HMGET', KEYS[2], id, id .. ':w', id .. ':m')
 local note, billed, month = noted[1], noted[2], noted[3]
 if not note then
@@ -145,7 +157,7 @@ if not note then
     redis.call('DEL', KEYS[1], KEYS[7], KEYS[8])
     redis.call('HDEL', KEYS[5], 'mm')
   end
-  return {'gone', now}
+  return
 end
 local held = redis.call('HGET', KEYS[3], id)
 redis.call('HDEL', KEYS[2], id, id .. ':w', id .. ':m')
@@ -157,8 +169,8 @@ redis.call('DEL', KEYS[7], KEYS[8])
 
 local rest = not billed and redis.call('HGET', KEYS[1], 'r')
 if rest then
-  if ARGV[3] ~= '0' then redis.call('HINCRBY', KEYS[1], 'b', '-' .. ARGV[3]) end
-  rest = tonumber(rest) - tonumber(ARGV[4])
+  if micro ~= '0' then redis.call('HINCRBY', KEYS[1], 'b', '-' .. micro) end
+  rest = tonumber(rest) - tonumber(pico)
   if rest < 0 then
     rest = rest + 1000000
     redis.call('HINCRBY', KEYS[1], 'b', '-1')
@@ -168,7 +180,7 @@ end
 
 local reserved, began, limit = string.match(note, '^%S+ %S+ %S+ (%S+) (%S+) (%S+)$')
 local use = redis.call('HMGET', KEYS[5], 's', 'n', 't', 'm', 'mm')
-local tokens = tonumber(ARGV[5])
+local tokens = tonumber(used)
 local s, n, t = roll(tonumber(use[1] or 0), tonumber(use[2] or 0), tonumber(use[3] or 0), tonumber(limit))
 local same = s == tonumber(began)
 if limit ~= '-' then
@@ -183,11 +195,13 @@ if month then
   if of == use[5] then m = text(math.max(0, tonumber(m) + tokens - tonumber(taken))) end
 end
 redis.call('HSET', KEYS[5], 's', text(s), 'n', text(n), 't', text(t), 'm', m)
+end
+for index = 2, #ARGV, 5 do settle(unpack(ARGV, index, index + 4)) end
 return {'ok', now}
 `);
 
 /** KEYS holds leases slots · ARGV deadline leaseMs request… Says which requests it does not know. */
-export const renewScript = redisScript(`${prelude}
+export const renewScript = script(`
 local ends = text(now + tonumber(ARGV[2]))
 local reply = {'ok', now}
 for index = 3, #ARGV do
@@ -206,7 +220,7 @@ return reply
  * Puts what a gateway has running into a memory that has lost it. What was read of the books meanwhile is outdated.
  * KEYS wallet holds money leases slots loading monthLoading use · ARGV deadline leaseMs (request note micro)…
  */
-export const registerScript = redisScript(`${prelude}
+export const registerScript = script(`
 local ends = text(now + tonumber(ARGV[2]))
 local added = 0
 for index = 3, #ARGV, 3 do
@@ -251,7 +265,7 @@ end
  * credit or registration takes it away. KEYS wallet holds loading known · ARGV deadline token
  * Reply: begin, now, token, whether this memory knows the organization's holds, held requests…
  */
-export const beginWalletScript = redisScript(`${prelude}${requestsHeld}
+export const beginWalletScript = script(`${requestsHeld}
 if redis.call('EXISTS', KEYS[1]) == 1 then return {'there', now} end
 local reply = {'begin', now, token(), redis.call('EXISTS', KEYS[4])}
 for _, id in ipairs(held(nil)) do table.insert(reply, id) end
@@ -259,7 +273,7 @@ return reply
 `);
 
 /** KEYS wallet holds loading known · ARGV deadline token micro pico ttlMs (request whose charge the balance has)… */
-export const endWalletScript = redisScript(`${prelude}
+export const endWalletScript = script(`
 if redis.call('EXISTS', KEYS[1]) == 1 then return {'there', now} end
 if redis.call('GET', KEYS[3]) ~= ARGV[2] then return {'again', now} end
 for index = 6, #ARGV do
@@ -273,7 +287,7 @@ return {'ok', now}
 `);
 
 /** The same for a key's month. KEYS use holds monthLoading · ARGV deadline token month key */
-export const beginMonthScript = redisScript(`${prelude}${requestsHeld}
+export const beginMonthScript = script(`${requestsHeld}
 if redis.call('HGET', KEYS[1], 'mm') == ARGV[3] then return {'there', now} end
 local reply = {'begin', now, token(), 1}
 for _, id in ipairs(held(ARGV[4])) do table.insert(reply, id) end
@@ -281,7 +295,7 @@ return reply
 `);
 
 /** KEYS use holds monthLoading · ARGV deadline token month key tokens limit (request that the count has)… */
-export const endMonthScript = redisScript(`${prelude}${requestsHeld}
+export const endMonthScript = script(`${requestsHeld}
 if redis.call('HGET', KEYS[1], 'mm') == ARGV[3] then return {'there', now} end
 if redis.call('GET', KEYS[3]) ~= ARGV[2] then return {'again', now} end
 local counted = {}
@@ -304,7 +318,7 @@ return {'ok', now}
 `);
 
 /** What no gateway has renewed in time. KEYS leases holds · ARGV deadline most · Reply: request, note, … */
-export const expiredScript = redisScript(`${prelude}
+export const expiredScript = script(`
 local reply = {'ok', now}
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', text(now), 'LIMIT', 0, tonumber(ARGV[2]))) do
   local note = redis.call('HGET', KEYS[2], id)

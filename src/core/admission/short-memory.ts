@@ -1,5 +1,5 @@
 import type { Clock } from '#base/clock.ts';
-import { answerTimeoutMs, RedisAwayError, type RedisReply, type RedisScript, type RedisStore } from '#base/redis.ts';
+import { answerTimeoutMs, RedisAwayError, type RedisScript, type RedisStore } from '#base/redis.ts';
 
 /** The names of what Redis keeps of one organization, and of one key; see redis-scripts.ts for what is in them. */
 export interface OrganizationKeys {
@@ -17,6 +17,12 @@ export interface UseKeys {
   readonly monthLoading: string;
 }
 
+/** What admission and settlement of a key's requests are about, in the order of their scripts' keys. */
+export interface RequestKeys {
+  readonly admit: readonly string[];
+  readonly settle: readonly string[];
+}
+
 /** A script's reply: its first word, Redis' time, and the rest as text. */
 export interface Reply {
   readonly word: string;
@@ -27,12 +33,15 @@ export interface Reply {
 /** Samples of Redis' clock are taken as good for this long, then the next one is, whatever it took. */
 const sampleGoodForMs = 10_000;
 const lateAttemptsMax = 3;
+/** Names of keys are kept for so many API keys, about 10 MB, then made anew. */
+const requestKeysMax = 5000;
 
 /** Runs scripts with the deadline that every one of them carries, in Redis' own time. */
 export class ShortMemory {
   readonly store: RedisStore;
   readonly #prefix: string;
   readonly #clock: Clock;
+  readonly #requestKeys = new Map<string, RequestKeys>();
   /** Redis' clock less the monotonic one here, at most by the way of one call too much. */
   #offsetMs: number | null = null;
   #sampleMs = 0;
@@ -67,14 +76,35 @@ export class ShortMemory {
     return { use: `${base}:use`, slots: `${base}:slots`, monthLoading: `${base}:loading` };
   }
 
+  /** The same arrays every time, as far as they are remembered. */
+  requests(organizationId: string, keyId: string): RequestKeys {
+    const known = this.#requestKeys.get(keyId);
+    if (known !== undefined) return known;
+    const { wallet, holds, money, leases, loading } = this.organization(organizationId);
+    const { use, slots, monthLoading } = this.use(organizationId, keyId);
+    const admit = [wallet, holds, money, leases, use, slots];
+    const made = { admit, settle: [...admit, loading, monthLoading] };
+    if (this.#requestKeys.size >= requestKeysMax) this.#requestKeys.clear();
+    this.#requestKeys.set(keyId, made);
+    return made;
+  }
+
   /**
    * Runs a script; one that Redis found to be late did nothing, so it is sent again while its caller still waits.
+   * @param args none of them empty, none with a line break
    * @throws RedisAwayError
    */
   async run(script: RedisScript, keys: readonly string[], args: readonly string[]): Promise<Reply> {
+    const lines = args.join('\n');
     for (let attempt = 1; ; attempt += 1) {
-      const reply = await this.#once(script, keys, args);
-      if (reply.word !== 'late') return reply;
+      const offsetMs = this.#offsetMs ?? (await this.#readClock());
+      const sentMs = this.#clock.monotonicMs();
+      const deadlineMs = Math.ceil(sentMs + offsetMs + answerTimeoutMs);
+      const reply = await this.store.run(script, keys, [`${deadlineMs}\n${lines}`]);
+      const [word = '', now, ...rest] = String(reply).split('\n');
+      const nowMs = Number(now);
+      this.#sample(sentMs, nowMs);
+      if (word !== 'late') return { word, nowMs, rest };
       if (attempt === lateAttemptsMax) throw new RedisAwayError('Redis is late', false);
     }
   }
@@ -82,16 +112,6 @@ export class ShortMemory {
   /** What Redis' clock says now, as far as it is known. */
   async nowMs(): Promise<number> {
     return this.#clock.monotonicMs() + (this.#offsetMs ?? (await this.#readClock()));
-  }
-
-  async #once(script: RedisScript, keys: readonly string[], args: readonly string[]): Promise<Reply> {
-    const offsetMs = this.#offsetMs ?? (await this.#readClock());
-    const sentMs = this.#clock.monotonicMs();
-    const deadlineMs = Math.ceil(sentMs + offsetMs + answerTimeoutMs);
-    const reply: RedisReply = await this.store.run(script, keys, [String(deadlineMs), ...args]);
-    const [word, nowMs, ...rest] = reply;
-    this.#sample(sentMs, Number(nowMs));
-    return { word: String(word), nowMs: Number(nowMs), rest: rest.map((entry) => String(entry ?? '')) };
   }
 
   async #readClock(): Promise<number> {

@@ -1,4 +1,4 @@
-import { and, eq, inArray, lt, sql } from 'drizzle-orm';
+import { and, eq, inArray, lt, sql, type SQL } from 'drizzle-orm';
 import type { Db } from '#base/db.ts';
 import { compress } from './compress.ts';
 import { idempotencyKeys } from './schema.ts';
@@ -18,21 +18,21 @@ export interface KeptRow {
   readonly lapsed: boolean;
 }
 
-const leaseSeconds = 30;
 const keptHours = 24;
 const deleteBatch = 500;
 /** All moments are the database's: gateways' clocks differ. */
-const leaseUntil = sql`now() + make_interval(secs => ${leaseSeconds})`;
 const expiresAt = sql`now() + make_interval(hours => ${keptHours})`;
 
 /** The table of idempotency keys; a row belongs to one request until it expires or its gateway is taken for dead. */
 export class IdempotencyRows {
   readonly #db: Db;
   readonly #gatewayId: string;
+  readonly #leaseUntil: SQL;
 
-  constructor(db: Db, gatewayId: string) {
+  constructor(db: Db, gatewayId: string, leaseMs: number) {
     this.#db = db;
     this.#gatewayId = gatewayId;
+    this.#leaseUntil = sql`now() + make_interval(secs => ${leaseMs / 1000})`;
   }
 
   /** Whether the row is this request's now: there was none, or one that is over. */
@@ -40,7 +40,8 @@ export class IdempotencyRows {
     { keyId, idempotencyKey, requestId }: RowName & { requestId: string },
     bodyHash: Buffer,
   ): Promise<boolean> {
-    const row = { bodyHash, requestId, gatewayId: this.#gatewayId, state: 'running' as const, leaseUntil, expiresAt };
+    const lease = { gatewayId: this.#gatewayId, leaseUntil: this.#leaseUntil };
+    const row = { ...lease, bodyHash, requestId, state: 'running' as const, expiresAt };
     const table = idempotencyKeys;
     const taken = await this.#db.orm
       .insert(table)
@@ -68,7 +69,7 @@ export class IdempotencyRows {
   async keep(requestId: string, answer: Buffer): Promise<boolean> {
     const kept = await this.#db.orm
       .update(idempotencyKeys)
-      .set({ answer: await compress(answer), leaseUntil })
+      .set({ answer: await compress(answer), leaseUntil: this.#leaseUntil })
       .where(eq(idempotencyKeys.requestId, requestId))
       .returning({ requestId: idempotencyKeys.requestId });
     return kept.length === 1;
@@ -85,7 +86,7 @@ export class IdempotencyRows {
   async renew(requestIds: readonly string[]): Promise<void> {
     await this.#db.orm
       .update(idempotencyKeys)
-      .set({ leaseUntil })
+      .set({ leaseUntil: this.#leaseUntil })
       .where(inArray(idempotencyKeys.requestId, [...requestIds]));
   }
 

@@ -54,7 +54,7 @@ export interface ClaimWait {
  */
 export interface Idempotency {
   claim(claim: Claim, wait: ClaimWait): Promise<ClaimResult>;
-  /** Renews the leases of what runs here; to be called every ten seconds. */
+  /** Renews the leases of what runs here; to be called three times in a lease. */
   renew(): Promise<void>;
   /** Deletes what has expired, a batch at a time. */
   deleteOld(): Promise<void>;
@@ -65,6 +65,8 @@ export interface Idempotency {
 export interface IdempotencyOptions {
   readonly db: Db;
   readonly log: Log;
+  /** How long a request whose gateway says nothing more is taken for running. */
+  readonly leaseMs: number;
   /** Whether a request is in the books. */
   readonly isBooked: (request: Pick<Claim, 'organizationId' | 'keyId' | 'requestId'>) => Promise<boolean>;
 }
@@ -92,10 +94,10 @@ class ClaimBook implements Idempotency {
   readonly #running = new Map<string, Running>();
   readonly #writes = new Set<Promise<void>>();
 
-  constructor({ db, log, isBooked }: IdempotencyOptions) {
+  constructor({ db, log, leaseMs, isBooked }: IdempotencyOptions) {
     this.#log = log;
     this.#isBooked = isBooked;
-    this.#rows = new IdempotencyRows(db, uuidv7());
+    this.#rows = new IdempotencyRows(db, uuidv7(), leaseMs);
   }
 
   async claim(claim: Claim, wait: ClaimWait): Promise<ClaimResult> {

@@ -1,5 +1,11 @@
 import { type RouteConfig, z } from '@hono/zod-openapi';
 import type { ApiApp } from './app.ts';
+import {
+  errorAnswerHeaders,
+  inferenceAnswerHeaders,
+  inferenceRequestHeaders,
+  listingAnswerHeaders,
+} from './inference-headers.ts';
 import { bearerSecurity, errorAnswer, jsonAnswer, jsonRequest, unixSeconds } from './schemas.ts';
 
 /**
@@ -15,20 +21,6 @@ const tier = z.string().optional().openapi({
   description: '"flex": cheaper, and waits while the engine is full. Every other value is the engine\'s to understand.',
 });
 
-const spendingHeaders = z.object({
-  'x-headgate-max-cost': z.string().optional().openapi({
-    example: '0.01',
-    description: 'USD: the output is limited to what this pays for beside the prompt, estimated as body bytes / 4',
-  }),
-  'x-headgate-dry-run': z
-    .enum(['true', 'false'])
-    .optional()
-    .openapi({
-      description:
-        '`true`: no engine is asked, nothing is counted or charged, and the answer is {"object":"dry_run","model",' +
-        '"estimated_cost","worst_cost","admitted","refusal","cold_start_seconds"}',
-    }),
-});
 const usage = z.looseObject({
   prompt_tokens: z.int(),
   completion_tokens: z.int().optional(),
@@ -134,30 +126,32 @@ const scoreAnswer = answer('list', 'data', 'ScoreList');
 function streamable(schema: z.ZodType) {
   const described = jsonAnswer(schema, 'The answer; a stream of "data:" frames up to "data: [DONE]" for stream: true');
   const events = { 'text/event-stream': { schema: z.string() } };
-  return { ...described, content: { ...described.content, ...events } };
+  return { ...described, headers: inferenceAnswerHeaders, content: { ...described.content, ...events } };
 }
+
+const errors = { default: { ...errorAnswer.default, headers: errorAnswerHeaders } };
 
 const inference: readonly RouteConfig[] = [
   {
     method: 'post',
     path: '/v1/chat/completions',
     summary: 'Chat with a model',
-    request: { headers: spendingHeaders, body: jsonRequest(chatRequest) },
-    responses: { 200: streamable(chatAnswer), ...errorAnswer },
+    request: { headers: inferenceRequestHeaders, body: jsonRequest(chatRequest) },
+    responses: { 200: streamable(chatAnswer), ...errors },
   },
   {
     method: 'post',
     path: '/v1/completions',
     summary: 'Complete a text',
-    request: { headers: spendingHeaders, body: jsonRequest(completionRequest) },
-    responses: { 200: streamable(completionAnswer), ...errorAnswer },
+    request: { headers: inferenceRequestHeaders, body: jsonRequest(completionRequest) },
+    responses: { 200: streamable(completionAnswer), ...errors },
   },
   {
     method: 'post',
     path: '/v1/embeddings',
     summary: 'Turn texts into vectors',
-    request: { headers: spendingHeaders, body: jsonRequest(embeddingRequest) },
-    responses: { 200: jsonAnswer(embeddingAnswer, 'The vectors'), ...errorAnswer },
+    request: { headers: inferenceRequestHeaders, body: jsonRequest(embeddingRequest) },
+    responses: { 200: { ...jsonAnswer(embeddingAnswer, 'The vectors'), headers: inferenceAnswerHeaders }, ...errors },
   },
   {
     method: 'post',
@@ -184,14 +178,14 @@ const inference: readonly RouteConfig[] = [
     path: '/v1/models',
     summary: 'List the models',
     request: { query: z.object({ task_type: z.string().optional() }) },
-    responses: { 200: jsonAnswer(modelList, 'The enabled models'), ...errorAnswer },
+    responses: { 200: { ...jsonAnswer(modelList, 'The enabled models'), headers: listingAnswerHeaders }, ...errors },
   },
   {
     method: 'get',
     path: '/v1/models/{id}',
     summary: 'Read a model; the id may hold slashes',
     request: { params: z.object({ id: z.string() }) },
-    responses: { 200: jsonAnswer(modelRecord, 'The model'), ...errorAnswer },
+    responses: { 200: { ...jsonAnswer(modelRecord, 'The model'), headers: listingAnswerHeaders }, ...errors },
   },
 ];
 

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { eventually } from '../../inference/kit.ts';
+import { eventually, type Body } from '../../inference/kit.ts';
 import type { TestRedis } from '../../support/redis.ts';
 import { adminKey, startCluster, type Cluster } from './gateways.ts';
 import { startRedisCluster } from './redis-cluster.ts';
@@ -22,34 +22,51 @@ async function statusOf(asked: Promise<Response>): Promise<number> {
   return answer.status;
 }
 
+/** Null while Redis does not answer. */
+async function heldOf(key: string): Promise<string | null> {
+  const answer = await cluster.ask(1, '/v1/wallet', { key });
+  const wallet: Body = await answer.json();
+  return answer.status === 200 ? wallet.held : null;
+}
+
+/** The first status that is not Redis being late. */
+async function decided(ask: () => Promise<Response>): Promise<number> {
+  return eventually(async () => {
+    const status = await statusOf(ask());
+    return status === 503 ? null : status;
+  });
+}
+
 describe('two gateways on a Redis cluster of three', () => {
   it('share limits of organizations on all of its nodes', async () => {
-    for (let time = 0; time < 6; time += 1) {
+    let exact = 0;
+    for (let time = 0; exact < 6 && time < 30; time += 1) {
       const owner = await cluster.organization('1');
       const { secret } = await cluster.key({ requests_per_minute: 10 }, owner.key);
       const asked = Array.from({ length: 30 }, (_, index) => statusOf(cluster.chat(index % 2, secret)));
       const statuses = await Promise.all(asked);
+      await eventually(async () => (await heldOf(owner.key)) === '0');
+      // On a busy machine a node may be late: that is a refusal, and says nothing about limits.
+      if (statuses.includes(503)) continue;
       expect(statuses.filter((status) => status === 200)).toHaveLength(10);
       expect(statuses.filter((status) => status === 429)).toHaveLength(20);
-      await eventually(async () => {
-        const wallet = (await (await cluster.ask(1, '/v1/wallet', { key: owner.key })).json()) as { held: string };
-        return wallet.held === '0';
-      });
+      exact += 1;
     }
+    expect(exact).toBe(6);
   });
 
   it('hear each other of a revocation', async () => {
     const { id, secret } = await cluster.key();
-    expect(await statusOf(cluster.chat(1, secret))).toBe(200);
+    expect(await decided(() => cluster.chat(1, secret))).toBe(200);
     await cluster.ask(0, `/v1/keys/${id}`, { method: 'DELETE' });
-    expect(await statusOf(cluster.chat(1, secret))).toBe(401);
+    expect(await decided(() => cluster.chat(1, secret))).toBe(401);
   });
 
   it('know balances again when all nodes have forgotten them', async () => {
     const owner = await cluster.organization('1');
     const { secret } = await cluster.key({}, owner.key);
-    expect(await statusOf(cluster.chat(0, secret))).toBe(200);
+    expect(await decided(() => cluster.chat(0, secret))).toBe(200);
     await redis.flush();
-    expect(await statusOf(cluster.chat(1, secret))).toBe(200);
+    expect(await decided(() => cluster.chat(1, secret))).toBe(200);
   });
 });

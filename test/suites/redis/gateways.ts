@@ -40,13 +40,14 @@ export interface AskOptions {
   readonly method?: string;
   readonly body?: unknown;
   readonly key?: string;
+  readonly headers?: Readonly<Record<string, string>>;
   readonly signal?: AbortSignal;
 }
 
 export interface ClusterOptions {
   readonly count: number;
   readonly env?: Readonly<Record<string, string>>;
-  /** A Redis that is there already. */
+  /** A Redis that is there already; one of the cluster's own otherwise. */
   readonly redis?: TestRedis;
 }
 
@@ -80,6 +81,12 @@ async function launch(
   return { child, match, output: () => text };
 }
 
+function startRealRedis(): Promise<TestRedis> {
+  const program = findRedisServer();
+  if (program === null) throw new Error('this suite needs a Redis server');
+  return startServer(program);
+}
+
 async function startEngine(): Promise<{ url: string; child: ChildProcess }> {
   const port = await freePort();
   const flags = ['--enable-force-include-usage', '--enable-request-id-headers', '--dev-mode', '--max-num-seqs', '2000'];
@@ -99,9 +106,7 @@ async function startEngine(): Promise<{ url: string; child: ChildProcess }> {
 }
 
 export async function startCluster({ count, env = {}, redis: given }: ClusterOptions): Promise<Cluster> {
-  const program = findRedisServer();
-  if (program === null) throw new Error('this suite needs a Redis server');
-  const redis = given ?? (await startServer(program));
+  const redis = given ?? (await startRealRedis());
   const database = await createTestDatabase();
   const sql = postgres(database.url, { max: 2, onnotice: () => undefined });
   const engine = await startEngine();
@@ -144,7 +149,7 @@ export async function startCluster({ count, env = {}, redis: given }: ClusterOpt
 
   const ask = (which: number, path: string, options: AskOptions = {}): Promise<Response> => {
     const { body, key = adminKey, method = body === undefined ? 'GET' : 'POST', signal } = options;
-    const headers = { authorization: `Bearer ${key}`, 'content-type': 'application/json' };
+    const headers = { authorization: `Bearer ${key}`, 'content-type': 'application/json', ...options.headers };
     const url = new URL(path, gateways[which]?.url);
     const text = body === undefined ? null : JSON.stringify(body);
     return fetch(url, { method, headers, body: text, ...(signal === undefined ? {} : { signal }) });

@@ -38,7 +38,7 @@ describe('four gateways', () => {
     const more = await eventually(async () => {
       const answer = await cluster.chat(3, secret);
       return answer.status === 200 ? answer : null;
-    }, 1000);
+    });
     expect(more.headers.get('x-ratelimit-remaining')).toBe('0');
     expect(await statusOf(cluster.chat(2, secret))).toBe(429);
   });
@@ -86,7 +86,7 @@ describe('four gateways', () => {
     for (const text of await Promise.all(texts)) {
       expect(framesOf(text).at(-2)).toMatchObject({ error: { code: 'unauthorized' } });
     }
-    expect(Date.now() - answeredMs).toBeLessThan(1500);
+    expect(Date.now() - answeredMs).toBeLessThan(3000);
   });
 
   it('take an edited limit everywhere within a second', async () => {

@@ -1,5 +1,7 @@
 import { Redis } from 'ioredis';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { formatUsd } from '#base/money.ts';
+import { answerTimeoutMs } from '#base/redis.ts';
 import { errorOf, eventually, type Body } from '../../inference/kit.ts';
 import { adminKey, startCluster, type Cluster } from './gateways.ts';
 
@@ -38,6 +40,32 @@ async function drain(reader: ReadableStreamDefaultReader<Uint8Array> | undefined
   while (reader !== undefined && !(await reader.read()).done);
 }
 
+/** The wallet where Redis answers, null where it does not. */
+async function known(key: string): Promise<Body> {
+  const answer = await cluster.ask(0, '/v1/wallet', { key });
+  const body: Body = await answer.json();
+  return answer.status === 200 ? body : null;
+}
+
+async function whileFrozen(run: () => Promise<void>): Promise<void> {
+  const pid = cluster.redis.pid ?? 0;
+  process.kill(pid, 'SIGSTOP');
+  try {
+    await run();
+  } finally {
+    process.kill(pid, 'SIGCONT');
+  }
+}
+
+/** What the short memory takes an organization's balance for, as the API writes it. */
+async function balanceInRedis(organizationId: string): Promise<string> {
+  const client = new Redis(cluster.redis.url);
+  const [name = ''] = await client.keys(`*{${uuidOf(organizationId)}}:wallet`);
+  const { b, r } = await client.hgetall(name);
+  client.disconnect();
+  return formatUsd(BigInt(b ?? '0') * 1_000_000n + BigInt(r ?? '0'));
+}
+
 describe('Redis that forgets', () => {
   it('is told again what runs and what the books say, before anything is admitted', async () => {
     const owner = await cluster.organization('1');
@@ -54,14 +82,7 @@ describe('Redis that forgets', () => {
       const now = await wallet(owner.key);
       return now.held === '0' ? now : null;
     });
-    const client = new Redis(cluster.redis.url);
-    const [name = ''] = await client.keys(`*{${uuidOf(owner.id)}}:wallet`);
-    const { b, r } = await client.hgetall(name);
-    client.disconnect();
-    const pico = BigInt(b ?? '0') * 1_000_000n + BigInt(r ?? '0');
-    const [row] =
-      await cluster.sql`select ${left.balance as string}::numeric * 1e12 = ${pico.toString()}::numeric as same`;
-    expect(row).toEqual({ same: true });
+    expect(await balanceInRedis(owner.id)).toBe(left.balance);
   });
 
   it('knows revocations and months again', async () => {
@@ -108,8 +129,7 @@ describe('Redis that is frozen', () => {
     expect(first.status).toBe(200);
     await first.text();
     await eventually(async () => (await wallet(owner.key)).held === '0');
-    process.kill(cluster.redis.pid ?? 0, 'SIGSTOP');
-    try {
+    await whileFrozen(async () => {
       const refused = await Promise.all(Array.from({ length: 10 }, (_, index) => cluster.chat(index % 2, secret)));
       for (const answer of refused) {
         expect(answer.headers.get('retry-after')).toBe('1');
@@ -117,10 +137,8 @@ describe('Redis that is frozen', () => {
       }
       const beganMs = performance.now();
       expect(await statusOf(cluster.chat(0, secret))).toBe(503);
-      expect(performance.now() - beganMs).toBeLessThan(150);
-    } finally {
-      process.kill(cluster.redis.pid ?? 0, 'SIGCONT');
-    }
+      expect(performance.now() - beganMs).toBeLessThan(1000);
+    });
     const after = await eventually(async () => {
       const answer = await cluster.chat(0, secret);
       await answer.text();
@@ -131,7 +149,63 @@ describe('Redis that is frozen', () => {
   });
 });
 
+describe('the wallet', () => {
+  it('says that it does not know while Redis does not answer, never a number that is wrong', async () => {
+    const owner = await cluster.organization('1');
+    const { secret } = await cluster.key({}, owner.key);
+    const stream = await startStream(0, secret);
+    const before = await wallet(owner.key);
+    expect(Number(before.held)).toBeGreaterThan(0);
+    await whileFrozen(async () => {
+      for (let time = 0; time < 3; time += 1) {
+        const answers = await Promise.all([0, 1].map((which) => cluster.ask(which, '/v1/wallet', { key: owner.key })));
+        for (const answer of answers) {
+          expect(answer.headers.get('retry-after')).toBe('1');
+          expect(await errorOf(answer)).toMatchObject({ status: 503, code: 'billing_unavailable' });
+        }
+      }
+      const listed = await cluster.ask(0, '/v1/models', { key: secret });
+      expect([listed.status, listed.headers.get('x-ratelimit-limit')]).toEqual([200, null]);
+    });
+    const after = await eventually(() => known(owner.key));
+    expect(Number(after.held)).toBeGreaterThan(0);
+    stream.leave();
+    await eventually(async () => (await known(owner.key))?.held === '0');
+  });
+});
+
 describe('a gateway that is killed', () => {
+  it('between the books and Redis is charged by the books, once, and its hold is given back', async () => {
+    const owner = await cluster.organization('1');
+    const { secret } = await cluster.key({ tokens_per_minute: 100_000 }, owner.key);
+    const which = cluster.gateways.indexOf(await cluster.start());
+    expect(await statusOf(cluster.chat(which, secret))).toBe(200);
+    await eventually(async () => (await wallet(owner.key)).held === '0');
+    const fields = { stream: true, max_tokens: 40, ignore_eos: true, standin: { ttft_ms: 20, tpot_ms: 20 } };
+    const answer = await cluster.chat(which, secret, fields);
+    const held = Number((await wallet(owner.key)).held);
+    expect(held).toBeGreaterThan(0);
+    await whileFrozen(async () => {
+      // Complete means booked; what Redis was sent of it is late when it thaws.
+      expect(await answer.text()).toContain('data: [DONE]');
+      // Nothing that was sent before is in time then, and nothing more is sent.
+      await new Promise((resolve) => setTimeout(resolve, 3 * answerTimeoutMs));
+      await cluster.gateways[which]?.end('SIGKILL');
+    });
+    const before = await eventually(() => known(owner.key));
+    expect(Number(before.held)).toBe(held);
+    const after = await eventually(async () => {
+      const now = await known(owner.key);
+      return now?.held === '0' ? now : null;
+    }, 60_000);
+    const [row] = await cluster.sql`select count(*)::int as records,
+        (1e12 - sum(cost) = ${after.balance as string}::numeric * 1e12) as exact
+      from usage_records where organization_id = ${uuidOf(owner.id)} and outcome = 'completed'`;
+    expect(row).toEqual({ records: 2, exact: true });
+    expect(await balanceInRedis(owner.id)).toBe(after.balance);
+    expect(await statusOf(cluster.chat(0, secret))).toBe(200);
+  });
+
   it('gives its slots back by the clock, and its holds by the books', async () => {
     const owner = await cluster.organization('0.001');
     const { secret } = await cluster.key({ max_concurrency: 2 }, owner.key);
@@ -143,9 +217,9 @@ describe('a gateway that is killed', () => {
     expect(await statusOf(cluster.chat(0, secret))).toBe(429);
     await third.end('SIGKILL');
     await Promise.all(streams.map(({ ended }) => ended));
-    await eventually(async () => (await statusOf(cluster.chat(0, secret))) !== 429, 15_000);
+    await eventually(async () => (await statusOf(cluster.chat(0, secret))) !== 429);
     // Its holds outlive its slots: they go when its heartbeat is old and the books do not have its requests.
-    await eventually(async () => (await wallet(owner.key)).held === '0', 40_000);
+    await eventually(async () => (await wallet(owner.key)).held === '0', 60_000);
     const [row] =
       await cluster.sql`select balance >= 0 as covered from wallets where organization_id = ${uuidOf(owner.id)}`;
     expect(row).toEqual({ covered: true });

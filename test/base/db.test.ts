@@ -1,0 +1,39 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { connectDb, isConnectionError, type Db } from '#base/db.ts';
+import { startDatabaseProxy, type DatabaseProxy } from '../inference/database-proxy.ts';
+import { createTestDatabase, type TestDatabase } from '../support/database.ts';
+
+let database: TestDatabase;
+let proxy: DatabaseProxy;
+let db: Db;
+beforeAll(async () => {
+  database = await createTestDatabase();
+  proxy = await startDatabaseProxy(database.url);
+  db = connectDb(proxy.url, { poolMax: 1 });
+});
+afterAll(async () => {
+  await db.close();
+  await proxy.close();
+  await database.drop();
+});
+
+/** The error of a statement, null when it was done. */
+async function failureOf(): Promise<unknown> {
+  return db.sql`select 1`.then(
+    () => null,
+    (error: unknown) => error,
+  );
+}
+
+describe('a pool whose database was away for long', () => {
+  it('finds it again within seconds, however often it has failed', async () => {
+    expect(await failureOf()).toBeNull();
+    proxy.refuse();
+    // By postgres.js' own rule the next try would be 10 to 20 seconds away after seven.
+    for (let failures = 0; failures < 8; failures += 1) expect(isConnectionError(await failureOf())).toBe(true);
+    proxy.restore();
+    const beganMs = performance.now();
+    expect(await failureOf()).toBeNull();
+    expect(performance.now() - beganMs).toBeLessThan(5000);
+  });
+});
