@@ -140,6 +140,8 @@ describe('a stop', () => {
     if (far !== undefined) far.deaf = true;
     world.finish('a');
     world.until('drains', () => world.engine('a').phase === 'draining');
+    world.run(10_000);
+    expect(world.live('a').map(({ state }) => state)).toEqual(['running']);
     // It does not know, and sends one there.
     world.request('a', far);
     world.run(10_000);
