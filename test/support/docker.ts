@@ -14,6 +14,7 @@ import {
   readlinkSync,
   renameSync,
   rmSync,
+  statSync,
   writeFileSync,
 } from 'node:fs';
 import { request } from 'node:http';
@@ -280,6 +281,7 @@ function standinTar(): string {
   const key = createHash('sha256').update(JSON.stringify(parts)).digest('hex').slice(0, 16);
   const tarPath = join(tmpdir(), `headgate-standin-image-${key}.tar`);
   if (existsSync(tarPath)) return tarPath;
+  removeOldTars();
   const root = mkdtempSync(join(tmpdir(), 'headgate-standin-image-'));
   try {
     place(root, '/usr/bin/node', process.execPath);
@@ -296,6 +298,15 @@ function standinTar(): string {
     rmSync(root, { recursive: true, force: true });
   }
   return tarPath;
+}
+
+/** Those of yesterday's stand-ins; each is 130 MB. */
+function removeOldTars(): void {
+  for (const name of readdirSync(tmpdir()).filter((found) => /^headgate-standin-image-.*\.(tar|part)$/.test(found))) {
+    const path = join(tmpdir(), name);
+    if (Date.now() - (statSync(path, { throwIfNoEntry: false })?.mtimeMs ?? Date.now()) < 86_400_000) continue;
+    rmSync(path, { force: true });
+  }
 }
 
 /** Paths as the program asks for them, the dynamic loader among them. */
