@@ -104,7 +104,8 @@ async function ask(path: string, body: object | null = null, key = adminKey): Pr
 async function newKey(limits: object): Promise<{ id: string; secret: string }> {
   const answer = await ask('/v1/keys', { name: 'test', requests_per_minute: null, max_concurrency: null, ...limits });
   if (!answer.ok) throw new Error(await answer.text());
-  return answer.json();
+  const made: Body = await answer.json();
+  return made;
 }
 
 /** Statuses of many requests at once. */
