@@ -157,14 +157,14 @@ const inference: readonly RouteConfig[] = [
     method: 'post',
     path: '/v1/rerank',
     summary: 'Sort documents by how well they answer a query',
-    request: { headers: spendingHeaders, body: jsonRequest(rerankRequest) },
+    request: { headers: inferenceRequestHeaders, body: jsonRequest(rerankRequest) },
     responses: { 200: jsonAnswer(rerankAnswer, 'The documents, best first'), ...errorAnswer },
   },
   {
     method: 'post',
     path: '/v1/score',
     summary: 'Score pairs of texts',
-    request: { headers: spendingHeaders, body: jsonRequest(scoreRequest) },
+    request: { headers: inferenceRequestHeaders, body: jsonRequest(scoreRequest) },
     responses: { 200: jsonAnswer(scoreAnswer, 'The scores, in the order of the pairs'), ...errorAnswer },
   },
   {
