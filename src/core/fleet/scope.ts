@@ -63,6 +63,11 @@ export class Scope {
     this.#sight = { observed: new Map(), blind: new Set(), hosts: new Map(), strangers: [] };
   }
 
+  /** Whether this gateway starts and stops what is here; null while there is nothing to lead. */
+  get leads(): boolean | null {
+    return this.#begun ? this.#options.board.leadership.current() !== null : null;
+  }
+
   /**
    * Adopts what runs, and looks until nothing more is to be done at once. Without any engine it waits for the first
    * one: a machine that has no Docker engine, and no file that wants one, is not asked for it every second.
@@ -222,7 +227,7 @@ export class Scope {
       }
       this.#boardAway = false;
     } catch (error) {
-      this.#onBoardError(error);
+      await this.#onBoardError(error);
     }
     for (const engine of this.engines.values()) engine.serve();
     this.#prober.kick();
@@ -230,8 +235,13 @@ export class Scope {
     return dueAtMs;
   }
 
-  #onBoardError(error: unknown): void {
-    if (error instanceof FenceLostError) this.#leader.abdicate();
+  async #onBoardError(error: unknown): Promise<void> {
+    if (error instanceof FenceLostError) {
+      // Another one's word counts, also for a gateway that has not noticed yet that it does not lead any more.
+      this.#leader.abdicate();
+      this.#takePublished(await this.#options.board.read().catch(() => null));
+      return;
+    }
     if (!this.#boardAway) {
       this.#options.log.warn({ err: error }, 'engines are neither started nor stopped now; what runs is routed to');
     }
