@@ -160,8 +160,6 @@ function watch({ config, db }: AppOptions, rooms: Rooms, { observe, inference, l
     fleet,
     metering,
     fleetRuns: () => life.fleetRuns,
-    // A gateway has its engines for itself.
-    leads: () => life.fleetRuns,
     inFlight: () => inference.inFlight,
     askDatabase: () => db.sql`select 1`,
     askRedis: store === null ? null : () => store.command('PING'),

@@ -66,7 +66,20 @@ describe('metrics', () => {
     const text = await read();
     expect(text).not.toContain('made');
     const labels = new Set([...text.matchAll(/[{,](\w+)="/g)].map(([, name]) => name ?? ''));
-    const own = ['route', 'model', 'status', 'stream', 'code', 'engine', 'phase', 'result', 'store', 'le'];
+    const own = [
+      'route',
+      'model',
+      'status',
+      'stream',
+      'code',
+      'engine',
+      'phase',
+      'state',
+      'scope',
+      'result',
+      'store',
+      'le',
+    ];
     // What prom-client tells of Node itself.
     const ofNode = ['kind', 'type', 'space', 'version', 'major', 'minor', 'patch'];
     expect([...labels].filter((name) => ![...own, ...ofNode].includes(name))).toEqual([]);
@@ -125,7 +138,7 @@ describe('metrics', () => {
     await reaches('headgate_requests_in_flight', 0);
     expect(await valueOf('headgate_cold_start_wait_seconds_sum{model="slow"}')).toBeGreaterThan(0.8);
     expect(await valueOf('headgate_engine_start_duration_seconds_count{engine="slow"}')).toBe(1);
-    expect(await valueOf('headgate_engine_replicas{engine="slow"}')).toBe(1);
+    expect(await valueOf('headgate_engine_replicas{engine="slow",state="ready"}')).toBe(1);
   });
 
   it('tell an engine that failed, and what its requests were refused with', async () => {
@@ -164,6 +177,7 @@ describe('metrics', () => {
     expect(commits).toBeGreaterThan(0);
     expect(seriesValue(text, 'headgate_books_commit_records_sum') ?? 0).toBeGreaterThanOrEqual(commits);
     expect(seriesValue(text, 'headgate_ready')).toBe(1);
+    expect(seriesValue(text, 'headgate_fleet_leader{scope="machine"}')).toBe(1);
     expect(seriesValue(text, 'process_cpu_seconds_total') ?? 0).toBeGreaterThan(0);
     expect(text).toContain('nodejs_eventloop_lag_p99_seconds');
   });

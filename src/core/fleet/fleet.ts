@@ -68,6 +68,12 @@ export interface ReplicaCandidate {
   readonly leases: number;
 }
 
+/** Whether this gateway is the one that starts and stops engines: those of its machine, or those that several share. */
+export interface FleetLead {
+  readonly scope: 'machine' | 'shared';
+  readonly leads: boolean;
+}
+
 export interface Fleet {
   /** Adopts or ends what an earlier gateway left, and begins looking after the engines. */
   start(): Promise<void>;
@@ -93,6 +99,8 @@ export interface Fleet {
   /** A connect to the replica was refused: takes it out of routing unless a probe made now succeeds. */
   reportUnreachable(replicaId: string): void;
   list(): readonly EngineView[];
+  /** Only of what has engines. */
+  leads(): readonly FleetLead[];
   /** An operator's order, for whoever leads. Rejects for an engine that is not known, and when the board is away. */
   order(engineId: string, kind: OrderKind): Promise<void>;
   /**
@@ -150,13 +158,16 @@ export function createFleet(options: FleetOptions): Fleet {
       return driver === undefined ? [] : [[type, driver]];
     }),
   );
-  const places = [{ drivers: machine, board: options.boards?.machine ?? createLocalBoard(clock) }];
-  if (shared.size > 0) places.push({ drivers: shared, board: options.boards?.shared ?? createLocalBoard(clock) });
-  const scopes = places.map(({ drivers, board }) => ({ drivers, scope: new Scope({ ...common, drivers, board }) }));
+  const place = (name: FleetLead['scope'], drivers: ReadonlyMap<DriverType, EngineDriver>): ScopeOf => {
+    const board = options.boards?.[name] ?? createLocalBoard(clock);
+    return { name, drivers, scope: new Scope({ ...common, drivers, board }) };
+  };
+  const scopes = [place('machine', machine), ...(shared.size > 0 ? [place('shared', shared)] : [])];
   return new ScopedFleet(scopes, options.engines, clock);
 }
 
 interface ScopeOf {
+  readonly name: FleetLead['scope'];
   readonly drivers: ReadonlyMap<DriverType, EngineDriver>;
   readonly scope: Scope;
 }
@@ -218,6 +229,10 @@ class ScopedFleet implements Fleet {
 
   list(): readonly EngineView[] {
     return this.#all().map((engine) => viewOf(engine, this.#clock));
+  }
+
+  leads(): readonly FleetLead[] {
+    return this.#scopes.flatMap(({ name, scope: { leads } }) => (leads === null ? [] : [{ scope: name, leads }]));
   }
 
   async order(engineId: string, kind: OrderKind): Promise<void> {

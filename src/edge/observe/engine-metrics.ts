@@ -7,12 +7,30 @@ export interface EngineMetrics {
   look(): void;
 }
 
-const phases = ['stopped', 'starting', 'ready', 'draining', 'failed'] as const satisfies readonly EngineView['phase'][];
+/** Written out so that a series is there before its first time; a new one does not compile without its name here. */
+const phases: Record<EngineView['phase'], true> = {
+  stopped: true,
+  starting: true,
+  ready: true,
+  draining: true,
+  failed: true,
+  held: true,
+};
+const replicaStates: Record<EngineView['replicas'][number]['state'], true> = {
+  creating: true,
+  starting: true,
+  checking: true,
+  ready: true,
+  draining: true,
+  stopping: true,
+  asleep: true,
+  waking: true,
+};
 const labelNames = ['engine'];
 /** Seconds. */
 const startBounds = [1, 2.5, 5, 10, 20, 30, 45, 60, 90, 120, 180, 300, 600, 1200, 1800];
 
-export function createEngineMetrics(metrics: Metrics, fleet: Pick<Fleet, 'list'>): EngineMetrics {
+export function createEngineMetrics(metrics: Metrics, fleet: Pick<Fleet, 'list' | 'leads'>): EngineMetrics {
   addGauges(metrics, fleet);
   const starts = metrics.histogram(
     {
@@ -56,7 +74,7 @@ function isSameMoment(oneMs: number, otherMs: number): boolean {
   return Math.abs(oneMs - otherMs) < 500;
 }
 
-function addGauges(metrics: Metrics, fleet: Pick<Fleet, 'list'>): void {
+function addGauges(metrics: Metrics, fleet: Pick<Fleet, 'list' | 'leads'>): void {
   metrics.gauge(
     {
       name: 'headgate_engine_state',
@@ -65,12 +83,27 @@ function addGauges(metrics: Metrics, fleet: Pick<Fleet, 'list'>): void {
     },
     (set) => {
       for (const { engineId, phase } of fleet.list()) {
-        for (const each of phases) set(each === phase ? 1 : 0, engineId, each);
+        for (const each of Object.keys(phases)) set(each === phase ? 1 : 0, engineId, each);
       }
     },
   );
-  metrics.gauge({ name: 'headgate_engine_replicas', help: 'Copies of an engine that there are', labelNames }, (set) =>
-    fleet.list().forEach(({ engineId, replicaIds }) => set(replicaIds.length, engineId)),
+  metrics.gauge(
+    { name: 'headgate_engine_replicas', help: 'Copies of an engine by their state', labelNames: ['engine', 'state'] },
+    (set) => {
+      for (const { engineId, replicas } of fleet.list()) {
+        for (const state of Object.keys(replicaStates)) {
+          set(replicas.filter((replica) => replica.state === state).length, engineId, state);
+        }
+      }
+    },
+  );
+  metrics.gauge(
+    {
+      name: 'headgate_fleet_leader',
+      help: '1 for the gateway that starts and stops the engines of a scope: of its machine, or shared by several',
+      labelNames: ['scope'],
+    },
+    (set) => fleet.leads().forEach(({ scope, leads }) => set(Number(leads), scope)),
   );
   metrics.gauge(
     { name: 'headgate_engine_running_requests', help: 'Requests of this gateway that engines have', labelNames },

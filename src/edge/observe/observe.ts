@@ -40,12 +40,10 @@ export interface Watching {
 
 export interface WatchedParts {
   readonly config: Config;
-  readonly fleet: Pick<Fleet, 'list'>;
+  readonly fleet: Pick<Fleet, 'list' | 'leads'>;
   readonly metering: Pick<Metering, 'pending' | 'oldestPendingMs' | 'healthy'>;
   /** The fleet runs: its engines were taken over, and can be started. */
   readonly fleetRuns: () => boolean;
-  /** This gateway is the one that starts and stops engines. */
-  readonly leads: () => boolean;
   readonly inFlight: () => number;
   /** Asks Postgres anything at all. */
   readonly askDatabase: () => Promise<unknown>;
@@ -94,9 +92,6 @@ export function createObserve(log: Log): Observe {
     );
     metrics.gauge({ name: 'headgate_ready', help: '1 while this gateway may take traffic' }, (set) =>
       set(Number(health.notReady().length === 0)),
-    );
-    metrics.gauge({ name: 'headgate_fleet_leader', help: '1 for the gateway that starts and stops engines' }, (set) =>
-      set(Number(parts.leads())),
     );
     metrics.gauge({ name: 'headgate_requests_in_flight', help: 'Inference requests that are running' }, (set) =>
       set(parts.inFlight()),
