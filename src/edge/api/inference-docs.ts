@@ -158,14 +158,20 @@ const inference: readonly RouteConfig[] = [
     path: '/v1/rerank',
     summary: 'Sort documents by how well they answer a query',
     request: { headers: inferenceRequestHeaders, body: jsonRequest(rerankRequest) },
-    responses: { 200: jsonAnswer(rerankAnswer, 'The documents, best first'), ...errorAnswer },
+    responses: {
+      200: { ...jsonAnswer(rerankAnswer, 'The documents, best first'), headers: inferenceAnswerHeaders },
+      ...errors,
+    },
   },
   {
     method: 'post',
     path: '/v1/score',
     summary: 'Score pairs of texts',
     request: { headers: inferenceRequestHeaders, body: jsonRequest(scoreRequest) },
-    responses: { 200: jsonAnswer(scoreAnswer, 'The scores, in the order of the pairs'), ...errorAnswer },
+    responses: {
+      200: { ...jsonAnswer(scoreAnswer, 'The scores, in the order of the pairs'), headers: inferenceAnswerHeaders },
+      ...errors,
+    },
   },
   {
     method: 'post',
