@@ -57,6 +57,7 @@ export interface ContainerEvent {
   readonly atMs: number;
   readonly replica: string;
   readonly exitCode: string | undefined;
+  readonly engine: string;
 }
 
 export interface Container {
@@ -75,6 +76,11 @@ export interface Floor {
   containers(engineId: string): Promise<readonly Container[]>;
   networks(engineId: string): Promise<readonly unknown[]>;
   inspect(id: string): Promise<Body>;
+  /**
+   * Goes through all that happened to engines' containers in the order of its happening, and tells of each start which
+   * of its devices another container had that moment; `[]` when each device was one container's at a time.
+   */
+  sharedDevices(): readonly string[];
   /** A folder of engine files with hosts.yaml. */
   folder(engines: Readonly<Record<string, string>>, gpuIds?: readonly string[]): string;
   /** A gateway in this process with engine files of its own, stopped at the end of the file. */
@@ -103,13 +109,12 @@ export function createFloor(options: () => readonly string[] = () => []): Floor 
     if (docker === null) throw new Error('The Docker engine of this file does not run.');
     return docker;
   };
-  const byLabel = (id: string): string =>
-    encodeURIComponent(JSON.stringify({ label: [`headgate.engine=${id}`] }));
+  const byLabel = (id: string): string => encodeURIComponent(JSON.stringify({ label: [`headgate.engine=${id}`] }));
 
   beforeAll(async () => {
     docker = await startDocker(options());
     await loadStandinImage(docker, image);
-    watched = watchEvents(docker.socketPath);
+    watched = watchEvents(docker);
   });
   afterAll(async () => {
     await Promise.all(gateways.map((gateway) => gateway.stop()));
@@ -128,7 +133,8 @@ export function createFloor(options: () => readonly string[] = () => []): Floor 
   return {
     docker: engine,
     folder,
-    events: (id) => watched?.of(id) ?? [],
+    events: (id) => (watched?.all() ?? []).filter(({ engine: of }) => of === id),
+    sharedDevices: () => (watched === null ? [] : sharedDevices(watched)),
     containers: async (id) =>
       (await engine().call('GET', `/containers/json?all=1&filters=${byLabel(id)}`)) as readonly Container[],
     networks: async (id) => (await engine().call('GET', `/networks?filters=${byLabel(id)}`)) as readonly unknown[],
@@ -153,8 +159,25 @@ export function createFloor(options: () => readonly string[] = () => []): Floor 
 }
 
 interface WatchedEvents {
-  of(engineId: string): readonly ContainerEvent[];
+  all(): readonly ContainerEvent[];
+  /** What the containers that were started had as NVIDIA_VISIBLE_DEVICES, by their id. */
+  readonly devices: ReadonlyMap<string, string>;
   stop(): void;
+}
+
+function sharedDevices({ all, devices }: WatchedEvents): string[] {
+  const owners = new Map<string, string>();
+  const shared: string[] = [];
+  for (const { action, id, engine } of all()) {
+    const own = (devices.get(id) ?? 'unknown').split(',').filter((device) => device !== 'void');
+    for (const device of own) {
+      const owner = owners.get(device);
+      if (action === 'start' && owner !== undefined) shared.push(`${engine} got ${device}, which ${owner} had`);
+      if (action === 'start') owners.set(device, `${engine} ${id}`);
+      if (action === 'die' && owner === `${engine} ${id}`) owners.delete(device);
+    }
+  }
+  return shared;
 }
 
 interface RawEvent {
@@ -164,8 +187,9 @@ interface RawEvent {
 }
 
 /** Goes on with a Docker engine that was away: what happened meanwhile is told then. */
-function watchEvents(socketPath: string): WatchedEvents {
-  const all: (ContainerEvent & { readonly engine: string })[] = [];
+function watchEvents({ socketPath, call }: TestDocker): WatchedEvents {
+  const all: ContainerEvent[] = [];
+  const devices = new Map<string, string>();
   let stopped = false;
   let sent: ClientRequest | null = null;
   let sinceNano = Date.now() * 1e6;
@@ -178,9 +202,15 @@ function watchEvents(socketPath: string): WatchedEvents {
     const { ID: id, Attributes: about } = Actor;
     const engine = about['headgate.engine'];
     const replica = about['headgate.replica'] ?? '';
-    if (engine !== undefined) {
-      all.push({ action, id, atMs: timeNano / 1e6, engine, replica, exitCode: about['exitCode'] });
-    }
+    if (engine === undefined) return;
+    all.push({ action, id, atMs: timeNano / 1e6, engine, replica, exitCode: about['exitCode'] });
+    if (action === 'create') void inspect(id);
+  }
+  async function inspect(id: string): Promise<void> {
+    const { Config: config }: Body = await call('GET', `/containers/${id}/json`);
+    const prefix = 'NVIDIA_VISIBLE_DEVICES=';
+    const variable = config.Env.find((one: string) => one.startsWith(prefix)) ?? prefix;
+    devices.set(id, variable.slice(prefix.length));
   }
   function connect(): void {
     if (stopped) return;
@@ -209,7 +239,8 @@ function watchEvents(socketPath: string): WatchedEvents {
   }
   connect();
   return {
-    of: (engineId) => all.filter(({ engine }) => engine === engineId),
+    all: () => all,
+    devices,
     stop() {
       stopped = true;
       sent?.destroy();
@@ -305,7 +336,12 @@ async function send(url: URL, init: RequestInit, onToken: () => void): Promise<A
   const { text } = got;
   const isWhole = text.endsWith('data: [DONE]\n\n') || text.startsWith('{');
   const isGood = /"finish_reason":"(stop|length)"/.test(text) && !/"error":\{/.test(text);
-  const outputTokens = Number(text.match(/"completion_tokens":\d+/g)?.at(-1)?.split(':')[1] ?? 0);
+  const outputTokens = Number(
+    text
+      .match(/"completion_tokens":\d+/g)
+      ?.at(-1)
+      ?.split(':')[1] ?? 0,
+  );
   return { ...got, ok: got.status === 200 && isWhole && isGood, sentAtMs, firstTokenMs, outputTokens };
 }
 
@@ -365,7 +401,7 @@ export interface Books {
 /** What is written of the requests to a model. */
 export async function booksOf(gateway: Pick<TestGateway, 'db'>, model: string): Promise<Books> {
   const [row] = await gateway.db.sql<
-    { requests: number; completed: number; tokens: string; cost: string; open: number }[]
+    { requests: number; completed: number; tokens: string; cost: string }[]
   >`
     select count(*)::int as requests, count(*) filter (where outcome = 'completed')::int as completed,
       coalesce(sum(output_tokens), 0)::text as tokens, coalesce(sum(cost), 0)::text as cost

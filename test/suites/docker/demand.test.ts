@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest';
+import type { Body } from '../../inference/kit.ts';
 import { booksOf, createFloor, dockerFile, figure, lostOf, median, until } from './bench.ts';
 
 const floor = createFloor();
@@ -18,7 +19,7 @@ describe('an engine that nobody asked for yet', () => {
       return found.requests >= 200 && found;
     });
     expect(books).toMatchObject({ requests: 200, completed: 200, outputTokens });
-    const wallet = await (await gateway.request('/v1/wallet')).json();
+    const wallet: Body = await (await gateway.request('/v1/wallet')).json();
     expect(Number(wallet.balance) + Number(books.picoUsd) / 1e12).toBeCloseTo(10, 9);
     expect(Number(wallet.held)).toBe(0);
     const started = floor.events('crowd').find(({ action }) => action === 'start')?.atMs ?? 0;
@@ -28,7 +29,9 @@ describe('an engine that nobody asked for yet', () => {
   });
 
   it('is started for one, stopped when nobody asks any more, and started anew', async (test) => {
-    const { chat, engine } = await floor.open({ engines: { idle: dockerFile('idle', { fields: { idle_seconds: 1 } }) } });
+    const { chat, engine } = await floor.open({
+      engines: { idle: dockerFile('idle', { fields: { idle_seconds: 1 } }) },
+    });
     const first = await chat('idle', stream);
     expect(lostOf([first])).toEqual([]);
     const [before] = await floor.containers('idle');
@@ -42,7 +45,11 @@ describe('an engine that nobody asked for yet', () => {
     const starts = floor.events('idle').filter(({ action }) => action === 'start');
     expect(starts.map(({ id }) => id)).toEqual([before?.Id, expect.not.stringMatching(before?.Id ?? '')]);
     for (const [index, answer] of [first, second].entries()) {
-      await figure(test, `one client: ms from request to container start`, (starts[index]?.atMs ?? 0) - answer.sentAtMs);
+      await figure(
+        test,
+        `one client: ms from request to container start`,
+        (starts[index]?.atMs ?? 0) - answer.sentAtMs,
+      );
       await figure(test, `one client: ms from request to first token, cold`, answer.firstTokenMs ?? NaN);
     }
     const warm = await chat('idle', stream);

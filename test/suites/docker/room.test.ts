@@ -1,0 +1,71 @@
+import { describe, expect, it } from 'vitest';
+import { createFloor, dockerFile, figure, lostOf, until } from './bench.ts';
+
+const floor = createFloor();
+const gpus = { gpus: { count: 1 } };
+const starts = (id: string) => floor.events(id).filter(({ action }) => action === 'start');
+const ends = (id: string) => floor.events(id).filter(({ action }) => action === 'die');
+
+describe('two models and one GPU', () => {
+  it('of which one is pinned: the other is refused in plain words once its time is over', async () => {
+    const { chat, engine } = await floor.open({
+      engines: {
+        pinned: dockerFile('pinned', { fields: { ...gpus, pinned: true } }),
+        outside: dockerFile('outside', { fields: { ...gpus, start_timeout_seconds: 3 } }),
+      },
+      gpuIds: ['GPU-pin'],
+    });
+    expect(lostOf([await chat('pinned')])).toEqual([]);
+    const [before] = await floor.containers('pinned');
+    const refused = await chat('outside');
+    expect(refused).toMatchObject({ status: 503, ok: false });
+    expect(Number(refused.retryAfter)).toBeGreaterThan(0);
+    expect(JSON.parse(refused.text).error).toMatchObject({ code: 'upstream_error' });
+    expect(JSON.parse(refused.text).error.message).toMatch(/other models|no room|in use|free/i);
+    expect(refused.text).not.toMatch(/GPU-pin|local|container/);
+    expect(floor.events('outside')).toEqual([]);
+    expect(await floor.containers('pinned')).toMatchObject([{ Id: before?.Id, State: 'running' }]);
+    expect(await engine('pinned')).toMatchObject({ state: 'ready', gpus: ['GPU-pin'] });
+  });
+
+  it('make room for each other when idle, each time after the other has let go', async () => {
+    const { chat } = await floor.open({
+      engines: { first: dockerFile('first', { fields: gpus }), second: dockerFile('second', { fields: gpus }) },
+      gpuIds: ['GPU-room'],
+    });
+    for (const id of ['first', 'second', 'first']) expect(lostOf([await chat(id)])).toEqual([]);
+    expect([starts('first').length, ends('first').length]).toEqual([2, 1]);
+    expect([starts('second').length, ends('second').length]).toEqual([1, 1]);
+    const order = [starts('first')[0], ends('first')[0], starts('second')[0], ends('second')[0], starts('first')[1]];
+    const times = order.map((event) => event?.atMs ?? NaN);
+    expect(times).toEqual(times.toSorted((a, b) => a - b));
+    const [running] = await floor.containers('first');
+    expect((await floor.inspect(running?.Id ?? '')).Config.Env).toContain('NVIDIA_VISIBLE_DEVICES=GPU-room');
+    expect(floor.sharedDevices()).toEqual([]);
+  });
+
+  it('both go on under load, none before its minimum time up, and every request is answered', async (test) => {
+    const upSeconds = 3;
+    const fields = { ...gpus, min_up_seconds: upSeconds };
+    const { load, engine } = await floor.open({
+      engines: { ping: dockerFile('ping', { fields }), pong: dockerFile('pong', { fields }) },
+      gpuIds: ['GPU-turn'],
+    });
+    const loads = [load('ping', 3, { stream: true }), load('pong', 3)];
+    const begunMs = performance.now();
+    await until('two turns of each', () => starts('ping').length >= 2 && starts('pong').length >= 2);
+    const all = (await Promise.all(loads.map((one) => one.stop()))).flat();
+    expect(lostOf(all)).toEqual([]);
+    const seconds = (performance.now() - begunMs) / 1000;
+    for (const id of ['ping', 'pong']) {
+      for (const { id: container, atMs } of ends(id)) {
+        const started = starts(id).find((one) => one.id === container);
+        expect(atMs - (started?.atMs ?? NaN)).toBeGreaterThanOrEqual(upSeconds * 1000);
+      }
+      expect(await engine(id)).toMatchObject({ last_failure: null });
+    }
+    expect(floor.sharedDevices()).toEqual([]);
+    const turns = starts('ping').length + starts('pong').length;
+    await figure(test, 'two models on one GPU, 3 workers each', `${turns} turns in ${seconds.toFixed(1)} s, ${all.length} answers, 0 lost`);
+  });
+});
