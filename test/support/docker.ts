@@ -88,6 +88,7 @@ export async function startDocker(options: readonly string[] = []): Promise<Test
       child?.kill('SIGCONT');
       await removeContainers(call);
       await end('SIGTERM');
+      endProcesses(dir);
       removeDir(dir);
     },
   };
@@ -149,12 +150,21 @@ function removeLeftOver(): void {
     const dir = join(tmpdir(), name);
     const [pid = '', start = ''] = readText(join(dir, 'owner')).split(' ');
     if (pid === '' || processStart(Number(pid)) === start) continue;
-    for (const entry of readdirSync('/proc').filter((number) => /^\d+$/.test(number))) {
-      const command = readText(`/proc/${entry}/cmdline`);
-      if (command.includes(`${dir}/`) && /dockerd|containerd|docker-proxy/.test(command)) signal(Number(entry));
-    }
+    endProcesses(dir);
     removeDir(dir);
   }
+}
+
+/** The engine, what it started, and the first process of every container, with which its others end. */
+function endProcesses(dir: string): void {
+  const processes = readdirSync('/proc').filter((entry) => /^\d+$/.test(entry));
+  const own = processes.filter((pid) => {
+    const command = readText(`/proc/${pid}/cmdline`);
+    return command.includes(`${dir}/`) && /dockerd|containerd|docker-proxy/.test(command);
+  });
+  const parentOf = (pid: string): string => /^PPid:\s*(\d+)$/m.exec(readText(`/proc/${pid}/status`))?.[1] ?? '';
+  const contained = processes.filter((pid) => own.includes(parentOf(pid)));
+  for (const pid of new Set([...contained, ...own])) signal(Number(pid));
 }
 
 function signal(pid: number): void {

@@ -50,8 +50,3 @@ export function startErrorCode(error: unknown, step: 'image' | 'container'): str
 export function codeOfReason(reason: string): string | null {
   return signs.find(([, sign]) => sign.test(reason))?.[0] ?? null;
 }
-
-/** The engine did not answer at all. */
-export function isUnreachable(error: unknown): boolean {
-  return error instanceof DockerError && error.status === null;
-}
