@@ -172,7 +172,8 @@ function parseVariables<Shape extends z.ZodRawShape>(
   const given = Object.fromEntries(
     Object.entries(environment).filter(([, value]) => value !== undefined && value !== ''),
   );
-  const known = { ...schema.shape, ...clientVariables.shape };
+  // Programs of one machine often share an environment: what another one reads is no mistake.
+  const known = { ...variables.shape, ...dockerGateVariables.shape, ...clientVariables.shape };
   const unknown = Object.keys(given).find((name) => name.startsWith('HEADGATE_') && !(name in known));
   if (unknown !== undefined) throw new ConfigError(`${unknown}: there is no setting of this name.`);
   const parsed = schema.safeParse(given);
