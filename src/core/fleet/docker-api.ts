@@ -1,8 +1,4 @@
-import type Docker from 'dockerode';
-import { once } from 'node:events';
-import type { Agent } from 'node:http';
 import type { Readable } from 'node:stream';
-import type { z } from 'zod';
 import {
   type ContainerDetail,
   type ContainerSummary,
@@ -14,33 +10,21 @@ import {
   summariesSchema,
   versionSchema,
 } from './docker-answers.ts';
+import {
+  type Call,
+  callTimeoutMs,
+  changeTimeoutMs,
+  createDockerCalls,
+  type DockerConnection,
+  DockerError,
+  type Open,
+  orNull,
+  read,
+  unless,
+} from './docker-call.ts';
+import { type SwarmApi, swarmCalls } from './swarm-api.ts';
 
-/** How to reach a Docker engine. */
-export interface DockerConnection {
-  readonly socketPath?: string;
-  readonly host?: string;
-  readonly port?: number;
-  /** Reads the keys, which may have been renewed since. */
-  readonly tls?: () => { readonly ca: Buffer; readonly cert: Buffer; readonly key: Buffer };
-  readonly agent?: Agent;
-}
-
-/** What went wrong with a call: what the engine answered, or why it could not be asked. */
-export class DockerError extends Error {
-  readonly call: string;
-  /** null: the engine did not answer. */
-  readonly status: number | null;
-  /** The engine's own words, or the system's. */
-  readonly reason: string;
-
-  constructor(call: string, status: number | null, reason: string) {
-    super(`Docker: ${call}: ${status === null ? '' : `${status}: `}${reason}`);
-    this.name = 'DockerError';
-    this.call = call;
-    this.status = status;
-    this.reason = reason;
-  }
-}
+export { type DockerConnection, DockerError } from './docker-call.ts';
 
 /** The few calls of the Engine API that are made, each bounded in time. All throw a DockerError. */
 export interface DockerApi {
@@ -71,38 +55,19 @@ export interface DockerApi {
   removeNetwork(name: string): Promise<void>;
   connect(network: string, container: string): Promise<void>;
   disconnect(network: string, container: string): Promise<void>;
+  /** Answered by managers of a swarm alone. */
+  readonly swarm: SwarmApi;
 }
 
 /** The API of Docker 20.10, the oldest that is known to work, and the newest whose answers were read. */
 const versionMin = '1.41';
 const versionMax = '1.51';
 
-const callTimeoutMs = 10_000;
-/** A container with GPUs is made ready by hooks, and a full disk is slow. */
-const changeTimeoutMs = 120_000;
-
-type Signal = { abortSignal: AbortSignal };
-type Call = <T>(name: string, timeoutMs: number, make: (docker: Docker, signal: Signal) => Promise<T>) => Promise<T>;
-
 export function createDockerApi(connection: DockerConnection): DockerApi {
-  let loading: Promise<Docker> | null = null;
-  const docker = (): Promise<Docker> => (loading ??= loadDocker(connection));
-  const call: Call = async (name, timeoutMs, make) => {
-    try {
-      const abortSignal = AbortSignal.timeout(timeoutMs);
-      // Not every call of dockerode minds the signal.
-      const late = once(abortSignal, 'abort').then(() =>
-        Promise.reject(new DockerError(name, null, 'no answer in time')),
-      );
-      return await Promise.race([make(await docker(), { abortSignal }), late]);
-    } catch (error) {
-      throw dockerError(name, error);
-    }
-  };
+  const { call, open, renew } = createDockerCalls(connection);
   return {
     async negotiate() {
-      loading = null;
-      const client = await docker().catch((error: unknown) => Promise.reject(dockerError('connect', error)));
+      const client = await renew();
       const found = read('version', versionSchema, await call('version', callTimeoutMs, (api, o) => api.version(o)));
       const version = chooseVersion(found.ApiVersion, found.MinAPIVersion ?? versionMin);
       client.modem.version = `v${version}`;
@@ -110,36 +75,14 @@ export function createDockerApi(connection: DockerConnection): DockerApi {
     },
     info: async () => read('info', infoSchema, await call('info', callTimeoutMs, (api, o) => api.info(o))),
     ...containerCalls(call),
-    ...streamCalls(docker),
+    ...streamCalls(open),
     ...networkCalls(call),
+    swarm: swarmCalls(call, open),
     hasImage: async (reference) =>
       (await orNull(
         call('inspect image', callTimeoutMs, (api, o) => api.getImage(encodeURI(reference)).inspect(o)),
       )) !== null,
   };
-}
-
-async function loadDocker({ socketPath, host, port, tls: readKeys, agent }: DockerConnection): Promise<Docker> {
-  const tls = readKeys?.();
-  // Loaded when it is needed: it costs 120 ms and 30 MB.
-  const { default: Client } = await import('dockerode');
-  const { Agent: HttpAgent } = await import('node:http');
-  const { Agent: HttpsAgent } = await import('node:https');
-  // Everything is named, or dockerode would take it from the environment. No connection is kept: after a restart of
-  // the engine it would be a dead one, and a change must not be sent twice.
-  const ownAgent = agent ?? (tls === undefined ? new HttpAgent({ keepAlive: false }) : new HttpsAgent(tls));
-  return new Client({
-    socketPath,
-    host,
-    port,
-    protocol: tls === undefined ? 'http' : 'https',
-    pathPrefix: '/',
-    ca: tls?.ca,
-    cert: tls?.cert,
-    key: tls?.key,
-    agent: ownAgent,
-    timeout: undefined,
-  });
 }
 
 function containerCalls(call: Call) {
@@ -195,14 +138,7 @@ function containerCalls(call: Call) {
 }
 
 /** Calls that answer for as long as somebody listens; bounded by the signal alone. */
-function streamCalls(docker: () => Promise<Docker>) {
-  const open = async (name: string, make: (api: Docker) => Promise<Readable>): Promise<Readable> => {
-    try {
-      return await make(await docker());
-    } catch (error) {
-      throw dockerError(name, error);
-    }
-  };
+function streamCalls(open: Open) {
   return {
     attach: (container: string, abortSignal: AbortSignal) =>
       open('attach', (api) =>
@@ -261,40 +197,4 @@ function isOlder(a: string, b: string): boolean {
   const [aMajor = 0, aMinor = 0] = a.split('.').map(Number);
   const [bMajor = 0, bMinor = 0] = b.split('.').map(Number);
   return aMajor < bMajor || (aMajor === bMajor && aMinor < bMinor);
-}
-
-function read<T>(name: string, schema: z.ZodType<T>, answer: unknown): T {
-  const parsed = schema.safeParse(answer);
-  if (parsed.success) return parsed.data;
-  const [issue] = parsed.error.issues;
-  throw new DockerError(name, null, `an answer that was not understood (${issue?.path.join('.')}: ${issue?.message})`);
-}
-
-async function orNull(call: Promise<unknown>): Promise<unknown> {
-  try {
-    return await call;
-  } catch (error) {
-    if (error instanceof DockerError && error.status === 404) return null;
-    throw error;
-  }
-}
-
-async function unless(statuses: readonly number[], call: Promise<unknown>): Promise<void> {
-  try {
-    await call;
-  } catch (error) {
-    if (!(error instanceof DockerError) || error.status === null || !statuses.includes(error.status)) throw error;
-  }
-}
-
-function dockerError(name: string, error: unknown): DockerError {
-  if (error instanceof DockerError) return error;
-  if (!(error instanceof Error)) return new DockerError(name, null, String(error));
-  const { statusCode, json, code } = error as Error & { statusCode?: unknown; json?: unknown; code?: unknown };
-  if (typeof statusCode !== 'number') {
-    const text = error.name === 'AbortError' || error.name === 'TimeoutError' ? 'no answer in time' : error.message;
-    return new DockerError(name, null, typeof code === 'string' && !text.includes(code) ? `${code}: ${text}` : text);
-  }
-  const said = typeof json === 'object' && json !== null && 'message' in json ? String(json.message) : error.message;
-  return new DockerError(name, statusCode, said);
 }

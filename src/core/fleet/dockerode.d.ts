@@ -30,6 +30,19 @@ declare module 'dockerode' {
     inspect(options: CallOptions): Promise<unknown>;
   }
 
+  interface Service {
+    /** Whatever comes first is sent as the login of a registry. */
+    update(login: undefined, options: CallOptions & { _query: object; _body: object }): Promise<unknown>;
+    remove(options: CallOptions): Promise<unknown>;
+    logs(options: CallOptions & { follow: true }): Promise<Readable>;
+    logs(options: CallOptions & { follow: false }): Promise<unknown>;
+  }
+
+  interface Secret {
+    readonly id: string;
+    remove(options: CallOptions): Promise<unknown>;
+  }
+
   class Docker {
     constructor(options: {
       socketPath?: string | undefined;
@@ -57,6 +70,14 @@ declare module 'dockerode' {
     getNetwork(id: string): Network;
     getImage(name: string): Image;
     pull(reference: string, options: CallOptions): Promise<Readable>;
+    listServices(options: CallOptions): Promise<unknown>;
+    listTasks(options: CallOptions): Promise<unknown>;
+    listNodes(options: CallOptions): Promise<unknown>;
+    listSecrets(options: CallOptions): Promise<unknown>;
+    createService(login: undefined, options: CallOptions & { _query: object; _body: object }): Promise<unknown>;
+    createSecret(options: CallOptions & { _query: object; _body: object }): Promise<Secret>;
+    getService(id: string): Service;
+    getSecret(id: string): Secret;
     getEvents(options: CallOptions): Promise<Readable>;
   }
 

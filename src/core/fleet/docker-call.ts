@@ -1,0 +1,146 @@
+import type Docker from 'dockerode';
+import { once } from 'node:events';
+import type { Agent } from 'node:http';
+import type { Readable } from 'node:stream';
+import type { z } from 'zod';
+
+/** Calls of the Engine API through dockerode: bounded in time, with errors that say what happened. */
+
+/** How to reach a Docker engine. */
+export interface DockerConnection {
+  readonly socketPath?: string;
+  readonly host?: string;
+  readonly port?: number;
+  /** Reads the keys, which may have been renewed since. */
+  readonly tls?: () => { readonly ca: Buffer; readonly cert: Buffer; readonly key: Buffer };
+  readonly agent?: Agent;
+}
+
+/** What went wrong with a call: what the engine answered, or why it could not be asked. */
+export class DockerError extends Error {
+  readonly call: string;
+  /** null: the engine did not answer. */
+  readonly status: number | null;
+  /** The engine's own words, or the system's. */
+  readonly reason: string;
+
+  constructor(call: string, status: number | null, reason: string) {
+    super(`Docker: ${call}: ${status === null ? '' : `${status}: `}${reason}`);
+    this.name = 'DockerError';
+    this.call = call;
+    this.status = status;
+    this.reason = reason;
+  }
+}
+
+type Signal = { abortSignal: AbortSignal };
+/** One call, given up after its time. @throws DockerError */
+export type Call = <T>(
+  name: string,
+  timeoutMs: number,
+  make: (docker: Docker, signal: Signal) => Promise<T>,
+) => Promise<T>;
+/** A call that answers for as long as somebody listens; bounded by the caller's signal alone. @throws DockerError */
+export type Open = (name: string, make: (docker: Docker) => Promise<Readable>) => Promise<Readable>;
+
+export interface DockerCalls {
+  readonly call: Call;
+  readonly open: Open;
+  /** A new client, which reads the keys again. */
+  readonly renew: () => Promise<Docker>;
+}
+
+export const callTimeoutMs = 10_000;
+/** A container with GPUs is made ready by hooks, and a full disk is slow. */
+export const changeTimeoutMs = 120_000;
+
+export function createDockerCalls(connection: DockerConnection): DockerCalls {
+  let loading: Promise<Docker> | null = null;
+  const docker = (): Promise<Docker> => (loading ??= loadDocker(connection));
+  const call: Call = async (name, timeoutMs, make) => {
+    try {
+      const abortSignal = AbortSignal.timeout(timeoutMs);
+      // Not every call of dockerode minds the signal.
+      const late = once(abortSignal, 'abort').then(() =>
+        Promise.reject(new DockerError(name, null, 'no answer in time')),
+      );
+      return await Promise.race([make(await docker(), { abortSignal }), late]);
+    } catch (error) {
+      throw dockerError(name, error);
+    }
+  };
+  const open: Open = async (name, make) => {
+    try {
+      return await make(await docker());
+    } catch (error) {
+      throw dockerError(name, error);
+    }
+  };
+  return {
+    call,
+    open,
+    async renew() {
+      loading = null;
+      return docker().catch((error: unknown) => Promise.reject(dockerError('connect', error)));
+    },
+  };
+}
+
+async function loadDocker({ socketPath, host, port, tls: readKeys, agent }: DockerConnection): Promise<Docker> {
+  const tls = readKeys?.();
+  // Loaded when it is needed: it costs 120 ms and 30 MB.
+  const { default: Client } = await import('dockerode');
+  const { Agent: HttpAgent } = await import('node:http');
+  const { Agent: HttpsAgent } = await import('node:https');
+  // Everything is named, or dockerode would take it from the environment. No connection is kept: after a restart of
+  // the engine it would be a dead one, and a change must not be sent twice.
+  const ownAgent = agent ?? (tls === undefined ? new HttpAgent({ keepAlive: false }) : new HttpsAgent(tls));
+  return new Client({
+    socketPath,
+    host,
+    port,
+    protocol: tls === undefined ? 'http' : 'https',
+    pathPrefix: '/',
+    ca: tls?.ca,
+    cert: tls?.cert,
+    key: tls?.key,
+    agent: ownAgent,
+    timeout: undefined,
+  });
+}
+
+export function read<T>(name: string, schema: z.ZodType<T>, answer: unknown): T {
+  const parsed = schema.safeParse(answer);
+  if (parsed.success) return parsed.data;
+  const [issue] = parsed.error.issues;
+  throw new DockerError(name, null, `an answer that was not understood (${issue?.path.join('.')}: ${issue?.message})`);
+}
+
+export async function orNull(call: Promise<unknown>): Promise<unknown> {
+  try {
+    return await call;
+  } catch (error) {
+    if (error instanceof DockerError && error.status === 404) return null;
+    throw error;
+  }
+}
+
+export async function unless(statuses: readonly number[], call: Promise<unknown>): Promise<void> {
+  try {
+    await call;
+  } catch (error) {
+    if (!(error instanceof DockerError) || error.status === null || !statuses.includes(error.status)) throw error;
+  }
+}
+
+function dockerError(name: string, error: unknown): DockerError {
+  if (error instanceof DockerError) return error;
+  if (!(error instanceof Error)) return new DockerError(name, null, String(error));
+  const { statusCode, json, code } = error as Error & { statusCode?: unknown; json?: unknown; code?: unknown };
+  if (typeof statusCode !== 'number') {
+    const text = error.name === 'AbortError' || error.name === 'TimeoutError' ? 'no answer in time' : error.message;
+    return new DockerError(name, null, typeof code === 'string' && !text.includes(code) ? `${code}: ${text}` : text);
+  }
+  const said = typeof json === 'object' && json !== null && 'message' in json ? String(json.message) : error.message;
+  return new DockerError(name, statusCode, said);
+}
