@@ -1,8 +1,8 @@
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { Agent } from 'node:http';
-import { createRequire } from 'node:module';
 import type { Duplex } from 'node:stream';
+import type { Client as SshClient } from 'ssh2';
 import type { DockerAddress } from '#core/catalog/catalog.ts';
 
 /** One SSH connection to a host, kept: to its Docker engine's socket, and to the addresses of its containers. */
@@ -16,17 +16,6 @@ export interface SshConnection {
 
 type SshAddress = Extract<DockerAddress, { type: 'ssh' }>;
 type Opened = (error: Error | undefined, channel: Duplex) => void;
-
-/** What is used of ssh2's client. */
-interface SshClient {
-  on(event: 'ready' | 'close', listener: () => void): this;
-  on(event: 'error', listener: (error: Error) => void): this;
-  connect(options: object): void;
-  openssh_forwardOutStreamLocal(socketPath: string, opened: Opened): void;
-  forwardOut(sourceHost: string, sourcePort: number, host: string, portOfHost: number, opened: Opened): void;
-  exec(command: string, opened: Opened): void;
-  end(): void;
-}
 
 const readyTimeoutMs = 10_000;
 const keepaliveIntervalMs = 10_000;
@@ -87,9 +76,11 @@ class DockerAgent extends Agent {
 }
 
 /** @param onGone called once, when the connection has failed or ended */
-function connect(address: SshAddress, onGone: () => void): Promise<SshClient> {
+async function connect(address: SshAddress, onGone: () => void): Promise<SshClient> {
+  // Loaded only where a host needs it.
+  const { default: ssh2 } = await import('ssh2');
   return new Promise((resolve, reject) => {
-    const connection = newClient();
+    const connection = new ssh2.Client();
     const fail = (error: Error): void => {
       onGone();
       reject(error);
@@ -114,15 +105,6 @@ function connect(address: SshAddress, onGone: () => void): Promise<SshClient> {
 /** As `ssh-keygen -l` prints it: base64 without its padding. */
 function fingerprint(key: Buffer): string {
   return `SHA256:${createHash('sha256').update(key).digest('base64').replace(/=+$/, '')}`;
-}
-
-/** ssh2 comes with dockerode, two levels down; loaded only where a host needs it. */
-function newClient(): SshClient {
-  const fromHere = createRequire(import.meta.url);
-  const fromDockerode = createRequire(fromHere.resolve('dockerode'));
-  const fromModem = createRequire(fromDockerode.resolve('docker-modem'));
-  const { Client } = fromModem('ssh2') as { Client: new () => SshClient };
-  return new Client();
 }
 
 /** To the engine's socket; over the docker program where the SSH server forwards no sockets. */
