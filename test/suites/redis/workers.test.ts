@@ -21,6 +21,8 @@ let redis: TestRedis;
 let sql: postgres.Sql;
 let enginesDir: string;
 let dataDir: string;
+/** For those that are not to meet the others. */
+let otherDir: string;
 let metricsPort: number;
 let main: ChildProcess;
 let output = '';
@@ -52,6 +54,7 @@ beforeAll(async () => {
   sql = postgres(database.url, { max: 2, onnotice: () => undefined });
   enginesDir = writeEngines({ chat: engineFile('chat', { flags: ['--max-num-seqs', '2000'] }) });
   dataDir = mkdtempSync(join(tmpdir(), 'hg-workers-'));
+  otherDir = mkdtempSync(join(tmpdir(), 'hg-workers-'));
   metricsPort = await freePort();
   main = run({ REDIS_URL: redis.url, HEADGATE_WORKERS: String(workers), HEADGATE_METRICS_PORT: String(metricsPort) });
   for (const stream of [main.stdout, main.stderr]) stream?.on('data', (bytes: Buffer) => (output += bytes.toString()));
@@ -69,7 +72,7 @@ afterAll(async () => {
   await sql.end();
   await database.drop();
   await redis.stop();
-  for (const folder of [enginesDir, dataDir]) rmSync(folder, { recursive: true, force: true });
+  for (const folder of [enginesDir, dataDir, otherDir]) rmSync(folder, { recursive: true, force: true });
 });
 
 function killQuietly(pid: number): void {
@@ -140,6 +143,19 @@ describe('several workers', () => {
     const [code] = await once(child, 'exit');
     expect(code).toBe(1);
     expect(text).toMatch(/^REDIS_URL: several workers \(HEADGATE_WORKERS\) need a Redis/);
+  });
+
+  it('that cannot start say why once, and all end', async () => {
+    const child = run({
+      HEADGATE_WORKERS: '2',
+      REDIS_URL: `redis://127.0.0.1:${await freePort()}`,
+      HEADGATE_DATA_DIR: otherDir,
+    });
+    let text = '';
+    child.stderr?.on('data', (bytes: Buffer) => (text += bytes.toString()));
+    const [code] = await once(child, 'exit');
+    expect(code).toBe(1);
+    expect(text.match(/^REDIS_URL: Redis cannot be used/gm)).toHaveLength(1);
   });
 
   it('are gateways of their own behind one port, with one process of an engine', async () => {
