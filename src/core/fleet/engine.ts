@@ -18,7 +18,7 @@ export interface EngineOptions {
 
 export interface AcquireOptions {
   readonly signal?: AbortSignal;
-  /** Ids of replicas that were tried. */
+  /** Ids of replicas that were tried and could not be reached. */
   readonly exclude?: ReadonlySet<string>;
   /** Where it must wait, it is weighed against the others by this. */
   readonly fairness?: Fairness;
@@ -34,6 +34,8 @@ const refusalTexts: Record<AcquireRefusal['code'], string> = {
   no_other_replica: 'No other copy of this model is running.',
   shutting_down: 'The gateway is shutting down.',
 };
+/** A replica that refused a connection is asked for its health at once. */
+const suspicionMs = 1000;
 /** The leader's own verdict on a late start comes first. */
 const verdictMs = 2000;
 /** Where only an operator can help. */
@@ -92,14 +94,21 @@ export class Engine {
     if (this.#closing) return this.#refusal('shutting_down');
     const lease = this.tryAcquire(exclude);
     if (lease !== null) return { ok: true, lease };
-    // Who comes with exclusions has tried one already: another may serve it, but it does not wait for a start.
-    if (exclude !== undefined && exclude.size > 0) return this.#refusal('no_other_replica');
+    // Nobody here looks whether it is well, and nobody starts another in its place.
+    if (this.#isTried(exclude, ({ observed }) => observed.health === 'assumed')) {
+      return this.#refusal('no_other_replica');
+    }
     const refused = this.#hopeless();
     if (refused !== null) return refused;
     if (this.#queue.isFull()) return this.#refusal('queue_full');
     const { startTimeoutMs } = settingsOf(this.spec.definition);
-    const deadlineMs = this.#clock.monotonicMs() + startTimeoutMs + verdictMs;
-    const answer = this.#queue.join({ deadlineMs, failedStarts: this.published?.failedStarts ?? 0 }, fairness, signal);
+    const nowMs = this.#clock.monotonicMs();
+    const waiter: Waiter = {
+      deadlineMs: nowMs + startTimeoutMs + verdictMs,
+      failedStarts: this.published?.failedStarts ?? 0,
+      tried: exclude === undefined ? null : { ids: exclude, untilMs: nowMs + suspicionMs },
+    };
+    const answer = this.#queue.join(waiter, fairness, signal);
     this.#wake();
     return answer;
   }
@@ -133,9 +142,12 @@ export class Engine {
     if (this.#queue.size() === 0) return;
     const nowMs = this.#clock.monotonicMs();
     this.#queue.answerAll((waiter) => {
-      const slot = this.replicas.pick(undefined);
+      const slot = this.replicas.pick(waiter.tried?.ids);
       const lease = slot === undefined ? null : this.replicas.lease(slot.replica.id, true);
       if (lease !== null) return { ok: true, lease };
+      // It is well after all, and there is no other.
+      const isSuspected = waiter.tried !== null && nowMs < waiter.tried.untilMs;
+      if (!isSuspected && this.#isTried(waiter.tried?.ids)) return this.#refusal('no_other_replica');
       if (nowMs < waiter.deadlineMs) return null;
       const cause = this.published?.cause ?? null;
       return cause?.kind === 'no_room' ? this.#failure(cause, 0) : this.#refusal('start_timeout');
@@ -180,6 +192,11 @@ export class Engine {
     const { retryAtMs, cause } = published;
     const retryMs = retryAtMs === null ? helplessRetryMs : retryAtMs - this.#clock.now();
     return this.#failure(cause ?? failureCause('crashed'), retryMs);
+  }
+
+  /** Whether one of those that were tried is still given requests, and is as asked for. */
+  #isTried(ids: ReadonlySet<string> | undefined, isSo: (slot: ReplicaSlot) => boolean = () => true): boolean {
+    return ids !== undefined && this.replicas.routable().some((slot) => ids.has(slot.replica.id) && isSo(slot));
   }
 
   #onLeases(slot: ReplicaSlot): void {

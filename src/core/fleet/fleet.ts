@@ -87,7 +87,8 @@ export interface Fleet {
   tryAcquireReplica(replicaId: string): Lease | null;
   /**
    * Waits for a replica, starting the engine when it is cold; one start serves all who wait, in an order that is fair
-   * among keys. With `exclude` (replica ids that were tried) it does not wait for a start. Refusals are values; rejects
+   * among keys. With `exclude` (ids of replicas that could not be reached) it waits for another, or for the one that is
+   * started in their place, unless they turn out to be well. Refusals are values; rejects
    * when `signal` aborts, and for an engine that is not known or not enabled.
    */
   acquire(engineId: string, options: AcquireOptions): Promise<AcquireResult>;

@@ -13,6 +13,8 @@ export interface Waiter {
   readonly deadlineMs: number;
   /** Failed starts of the engine when it came. */
   failedStarts: number;
+  /** Ids of replicas that could not be reached, and when they should have been found to be away; null: none. */
+  readonly tried: { readonly ids: ReadonlySet<string>; readonly untilMs: number } | null;
 }
 
 /** Requests that wait for an engine, bounded, each free to leave. */

@@ -17,6 +17,8 @@ export interface WaitingRequest {
   /** Expected to be used, input and output together. */
   readonly tokens: number;
   readonly signal: AbortSignal;
+  /** Ids of replicas that could not be reached. */
+  readonly exclude?: ReadonlySet<string>;
 }
 
 export interface FlexRequest extends WaitingRequest {

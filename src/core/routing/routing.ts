@@ -59,7 +59,9 @@ export function createRouting({ fleet, clock, log, flexQueueMax }: RoutingOption
   };
   return {
     now,
-    wait: ({ engine }, { signal, ...fairness }) => fleet.acquire(engine.id, { signal, fairness }),
+    wait({ engine }, { signal, exclude, ...fairness }) {
+      return fleet.acquire(engine.id, { signal, fairness, ...(exclude !== undefined && { exclude }) });
+    },
     flex: (model, request) => flexQueueOf(model).join(request),
     coldStartMs: (model) => coldStartMs(fleet, model),
     report(lease, outcome) {

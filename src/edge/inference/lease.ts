@@ -26,25 +26,63 @@ export async function takeLease(parts: LeaseParts, call: Call, model: Model, fie
   if (warm !== null) return warm;
   const isWarm = isFlex && routing.coldStartMs(model) === null;
   call.answer.setHeader('x-headgate-start', isWarm ? 'warm' : 'cold');
+  return whileWaiting(observer, { call, model, fields }, async (request) => {
+    if (isFlex) return takeSeat(routing, call, model, { ...request, affinity: affinityOf(call, fields) });
+    const result = await routing.wait(model, request);
+    if (!result.ok) throw refusalError(result.refusal);
+    return result.lease;
+  });
+}
+
+interface Unreached {
+  readonly model: Model;
+  readonly fields: RequestFields;
+  /** Ids of replicas that could not be reached. */
+  readonly exclude: ReadonlySet<string>;
+}
+
+/**
+ * The right to send a request that no engine has seen yet to the replica that is started in the place of one that is
+ * gone; null where that one is well after all.
+ * @throws as takeLease
+ */
+export async function waitForOther(
+  { routing, observer }: LeaseParts,
+  call: Call,
+  wish: Unreached,
+): Promise<Lease | null> {
+  const { model, fields, exclude } = wish;
+  return whileWaiting(observer, { call, model, fields }, async (request) => {
+    const result = await routing.wait(model, { ...request, exclude });
+    if (result.ok) return result.lease;
+    if (result.refusal.code === 'no_other_replica') return null;
+    throw refusalError(result.refusal);
+  });
+}
+
+interface Wanted {
+  readonly call: Call;
+  readonly model: Model;
+  readonly fields: RequestFields;
+}
+
+/** Waits, is counted as waiting, and gives up when the request is stopped. */
+async function whileWaiting<T>(
+  observer: RequestObserver,
+  { call, model, fields }: Wanted,
+  take: (request: WaitingRequest) => Promise<T>,
+): Promise<T> {
   const waiting = new AbortController();
   call.onStop = () => waiting.abort();
   const perChoiceMax = call.grant?.outputTokensMax ?? model.contextLength;
   const tokens = estimateTokens(fields, perChoiceMax);
-  const request = { keyId: call.caller?.key.id ?? '', tokens, signal: waiting.signal };
   observer.waiting(model.id, 1);
   try {
-    if (!isFlex) return await takeStarted(routing, model, request);
-    return await takeSeat(routing, call, model, { ...request, affinity: affinityOf(call, fields) });
+    return await take({ keyId: call.caller?.key.id ?? '', tokens, signal: waiting.signal });
   } finally {
     observer.waiting(model.id, -1);
     call.onStop = null;
   }
-}
-
-async function takeStarted(routing: Routing, model: Model, request: WaitingRequest): Promise<Lease> {
-  const result = await routing.wait(model, request);
-  if (!result.ok) throw refusalError(result.refusal);
-  return result.lease;
 }
 
 async function takeSeat(routing: Routing, call: Call, model: Model, request: FlexRequest): Promise<Lease> {

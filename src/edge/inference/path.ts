@@ -24,7 +24,7 @@ import { engineBody } from './engine-body.ts';
 import { keepAnswer } from './idempotent.ts';
 import { clientLeft, startExchange, type Ending, type ExchangeParts, type Stop } from './exchange.ts';
 import { readFields, type RequestFields } from './fields.ts';
-import { priorityLine, takeLease } from './lease.ts';
+import { priorityLine, takeLease, waitForOther } from './lease.ts';
 import type { RequestObserver } from './observer.ts';
 import { refuseUnsupported } from './refused-fields.ts';
 import { endReuse, findEarlier, reuses, type ReuseParts, type ReuseRequest } from './reuse.ts';
@@ -186,15 +186,20 @@ async function route(parts: PathParts, call: Call, model: Model, fields: Request
   call.answer.setHeader('x-headgate-start', call.lease.cold ? 'cold' : 'warm');
 }
 
-/** Sends the request to its replica; while nothing of an answer has left, another replica is tried once. */
+/**
+ * Sends the request to its replica; while nothing of an answer has left, another replica is tried once. Where the only
+ * one could not be reached, that is the one that is started in its place.
+ */
 async function relay(parts: PathParts, call: Call, known: Known & { readonly grant: Grant }): Promise<Ending> {
   const first = await exchangeOnce(parts, call, known);
   if (!first.retry || call.lease === null || call.stopped !== null) return first;
+  const { model, fields } = known;
   const exclude = new Set([call.lease.replica.id]);
-  const other = parts.routing.now(known.model, { exclude, affinity: affinityOf(call, known.fields) });
-  if (other === null) return first;
+  const other = parts.routing.now(model, { exclude, affinity: affinityOf(call, fields) });
+  if (other === null && !first.unreachable) return first;
   call.lease.release();
-  call.lease = other;
+  call.lease = other ?? (await waitForOther(parts, call, { model, fields, exclude }));
+  if (call.lease === null) return first;
   call.retries += 1;
   return exchangeOnce(parts, call, known);
 }
