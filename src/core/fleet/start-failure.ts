@@ -116,18 +116,30 @@ const logSigns: readonly (readonly [FailureKind, RegExp])[] = [
   ],
 ];
 
-/** Tells causes apart by how a process ended and by what it wrote last. */
+const detailCharsMax = 300;
+
+/** Tells causes apart by how a process ended and by what it wrote last; the line that says it is for operators. */
 export function explainExit(exit: ReplicaExit): FailureCause {
-  if (exit.startErrorCode !== null) return failureCause(startErrors[exit.startErrorCode] ?? 'spawn_failed');
+  const lines = exit.logTail.split(/\r?\n/).filter((line) => line.trim() !== '');
+  const last = (lines.at(-1) ?? '').trim().slice(0, detailCharsMax);
+  if (exit.startErrorCode !== null) return failureCause(startErrors[exit.startErrorCode] ?? 'spawn_failed', last);
   if (exit.oomKilled) return failureCause('memory');
-  for (const [kind, sign] of logSigns) if (sign.test(exit.logTail)) return failureCause(kind);
+  for (const [kind, sign] of logSigns) {
+    if (!sign.test(exit.logTail)) continue;
+    const line = lines.find((one) => sign.test(one)) ?? last;
+    return failureCause(kind, line.trim().slice(0, detailCharsMax));
+  }
+  return failureCause(kindOfEnd(exit), last);
+}
+
+function kindOfEnd(exit: ReplicaExit): FailureKind {
   // 137 is a shell's way to say SIGKILL; nobody but the kernel, short of memory, sends that unasked.
-  if (exit.signal === 'SIGKILL' || exit.exitCode === 137) return failureCause('memory');
+  if (exit.signal === 'SIGKILL' || exit.exitCode === 137) return 'memory';
   // argparse, and so vLLM, ends with 2 on a command line that it does not understand.
-  if (exit.exitCode === 2) return failureCause('bad_arguments');
+  if (exit.exitCode === 2) return 'bad_arguments';
   // What a shell, and the init of a container, end with when there is no such program, or it may not run.
-  if (exit.exitCode === 127) return failureCause('program_not_found');
-  if (exit.exitCode === 126) return failureCause('not_executable');
-  if (exit.exitCode === 0) return failureCause('ended');
-  return failureCause('crashed');
+  if (exit.exitCode === 127) return 'program_not_found';
+  if (exit.exitCode === 126) return 'not_executable';
+  if (exit.exitCode === 0) return 'ended';
+  return 'crashed';
 }
