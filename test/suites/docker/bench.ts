@@ -1,18 +1,15 @@
-import { appendFileSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { request, type ClientRequest } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { setTimeout as pause } from 'node:timers/promises';
 import { afterAll, beforeAll } from 'vitest';
-import { chatPath, type Body } from '../../inference/kit.ts';
+import type { Body } from '../../inference/kit.ts';
 import { loadStandinImage, startDocker, type TestDocker } from '../../support/docker.ts';
 import { startGateway, type TestGateway } from '../../support/gateway.ts';
+import { createCaller, type Caller } from './clients.ts';
 import { image } from './kit.ts';
 
 /** Whole gateways with their engines on a real Docker engine, asked over HTTP alone. */
-
-/** Far beyond what anything takes, so that a busy machine fails nothing. */
-const waitMs = 60_000;
 
 export interface EngineFile {
   /** Further arguments of the stand-in. */
@@ -97,7 +94,7 @@ export interface FloorGateway {
 export interface Whole extends Caller {
   readonly gateway: TestGateway;
   /** Writes the file of an engine anew, or removes it, and has the files read again. */
-  change(id: string, text: string | null): Promise<void>;
+  readonly change: (id: string, text: string | null) => Promise<void>;
 }
 
 export function createFloor(options: () => readonly string[] = () => []): Floor {
@@ -165,11 +162,11 @@ interface WatchedEvents {
   stop(): void;
 }
 
-function sharedDevices({ all, devices }: WatchedEvents): string[] {
+function sharedDevices(watched: WatchedEvents): string[] {
   const owners = new Map<string, string>();
   const shared: string[] = [];
-  for (const { action, id, engine } of all()) {
-    const own = (devices.get(id) ?? 'unknown').split(',').filter((device) => device !== 'void');
+  for (const { action, id, engine } of watched.all()) {
+    const own = (watched.devices.get(id) ?? 'unknown').split(',').filter((device) => device !== 'void');
     for (const device of own) {
       const owner = owners.get(device);
       if (action === 'start' && owner !== undefined) shared.push(`${engine} got ${device}, which ${owner} had`);
@@ -187,9 +184,10 @@ interface RawEvent {
 }
 
 /** Goes on with a Docker engine that was away: what happened meanwhile is told then. */
-function watchEvents({ socketPath, call }: TestDocker): WatchedEvents {
+function watchEvents(docker: TestDocker): WatchedEvents {
   const all: ContainerEvent[] = [];
   const devices = new Map<string, string>();
+  const seen = new Set<string>();
   let stopped = false;
   let sent: ClientRequest | null = null;
   let sinceNano = Date.now() * 1e6;
@@ -197,8 +195,10 @@ function watchEvents({ socketPath, call }: TestDocker): WatchedEvents {
 
   function take(line: string): void {
     const { Action: action, timeNano, Actor } = JSON.parse(line) as RawEvent;
-    if (timeNano <= sinceNano) return;
-    sinceNano = timeNano;
+    // They do not come strictly in the order of their times, and after a reconnection some come twice.
+    if (seen.has(line)) return;
+    seen.add(line);
+    sinceNano = Math.max(sinceNano, timeNano);
     const { ID: id, Attributes: about } = Actor;
     const engine = about['headgate.engine'];
     const replica = about['headgate.replica'] ?? '';
@@ -207,7 +207,7 @@ function watchEvents({ socketPath, call }: TestDocker): WatchedEvents {
     if (action === 'create') void inspect(id);
   }
   async function inspect(id: string): Promise<void> {
-    const { Config: config }: Body = await call('GET', `/containers/${id}/json`);
+    const { Config: config }: Body = await docker.call('GET', `/containers/${id}/json`);
     const prefix = 'NVIDIA_VISIBLE_DEVICES=';
     const variable = config.Env.find((one: string) => one.startsWith(prefix)) ?? prefix;
     devices.set(id, variable.slice(prefix.length));
@@ -216,15 +216,18 @@ function watchEvents({ socketPath, call }: TestDocker): WatchedEvents {
     if (stopped) return;
     const since = (sinceNano / 1e9).toFixed(9);
     let rest = '';
-    sent = request({ socketPath, path: `/events?filters=${filters}&since=${since}`, agent: false }, (answer) => {
-      answer.setEncoding('utf8').on('data', (chunk: string) => {
-        const lines = (rest + chunk).split('\n');
-        rest = lines.pop() ?? '';
-        for (const line of lines) if (line.trim() !== '') take(line);
-      });
-      answer.on('error', () => undefined);
-      answer.on('close', again);
-    });
+    sent = request(
+      { socketPath: docker.socketPath, path: `/events?filters=${filters}&since=${since}`, agent: false },
+      (answer) => {
+        answer.setEncoding('utf8').on('data', (chunk: string) => {
+          const lines = (rest + chunk).split('\n');
+          rest = lines.pop() ?? '';
+          for (const line of lines) if (line.trim() !== '') take(line);
+        });
+        answer.on('error', () => undefined);
+        answer.on('close', again);
+      },
+    );
     sent.on('error', again);
     sent.end();
   }
@@ -246,186 +249,4 @@ function watchEvents({ socketPath, call }: TestDocker): WatchedEvents {
       sent?.destroy();
     },
   };
-}
-
-export interface Answer {
-  readonly status: number;
-  /** It came to its proper end. */
-  readonly ok: boolean;
-  readonly text: string;
-  readonly requestId: string;
-  readonly retryAfter: string | null;
-  /** Milliseconds since the Unix epoch. */
-  readonly sentAtMs: number;
-  /** null for what is not a stream, or broke before. */
-  readonly firstTokenMs: number | null;
-  readonly outputTokens: number;
-}
-
-/** What clients and operators do over HTTP. */
-export interface Caller {
-  /** A chat; streamed when the fields say so. Never rejects: what broke is not `ok`. */
-  chat(model: string, fields?: object): Promise<Answer>;
-  /** The same, told when the first token is there. */
-  begin(model: string, fields?: object): { readonly begun: Promise<void>; readonly ended: Promise<Answer> };
-  admin(method: string, path: string): Promise<Body>;
-  /** An engine as operators see it. */
-  engine(id: string): Promise<Body>;
-  /** Chats without a pause, so many at once, until told to stop. */
-  load(model: string, workers: number, fields?: object): Load;
-}
-
-export interface Load {
-  readonly answers: readonly Answer[];
-  /** Waits until so many more were answered well. */
-  more(count: number): Promise<void>;
-  /** All answers, once the last has come. */
-  stop(): Promise<readonly Answer[]>;
-}
-
-export function createCaller(url: string, key: string): Caller {
-  const headers = { authorization: `Bearer ${key}`, 'content-type': 'application/json' };
-  const chat = (model: string, fields: object, onToken: () => void): Promise<Answer> => {
-    const messages = [{ role: 'user', content: 'Hello' }];
-    const body = JSON.stringify({ model, messages, max_tokens: 512, ...fields });
-    return send(new URL(chatPath, url), { method: 'POST', headers, body }, onToken);
-  };
-  const begin: Caller['begin'] = (model, fields = {}) => {
-    const begun = Promise.withResolvers<void>();
-    const ended = chat(model, { stream: true, ...fields }, () => begun.resolve()).then((answer) => {
-      if (answer.firstTokenMs === null) begun.reject(new Error(`it did not begin: ${answer.status} ${answer.text}`));
-      return answer;
-    });
-    return { begun: begun.promise, ended };
-  };
-  const admin: Caller['admin'] = async (method, path) => {
-    const answer = await fetch(new URL(path, url), { method, headers });
-    const body: Body = await answer.json();
-    if (!answer.ok) throw new Error(`${method} ${path}: ${JSON.stringify(body)}`);
-    return body;
-  };
-  const once: Caller['chat'] = (model, fields = {}) => chat(model, fields, () => undefined);
-  return {
-    chat: once,
-    begin,
-    admin,
-    engine: (id) => admin('GET', `/v1/admin/engines/${encodeURIComponent(id)}`),
-    load: (model, workers, fields) => startLoad(() => once(model, fields), workers),
-  };
-}
-
-async function send(url: URL, init: RequestInit, onToken: () => void): Promise<Answer> {
-  const sentAtMs = Date.now();
-  let got = { status: 0, text: '', requestId: '', retryAfter: null as string | null };
-  let firstTokenMs: number | null = null;
-  try {
-    const answer = await fetch(url, init);
-    const requestId = answer.headers.get('x-request-id') ?? '';
-    got = { ...got, status: answer.status, requestId, retryAfter: answer.headers.get('retry-after') };
-    const decoder = new TextDecoder();
-    for await (const chunk of answer.body ?? []) {
-      got.text += decoder.decode(chunk, { stream: true });
-      if (firstTokenMs === null && /"delta":\{[^}]*"content":"[^"]/.test(got.text)) {
-        firstTokenMs = Date.now() - sentAtMs;
-        onToken();
-      }
-    }
-  } catch (error) {
-    return { ...got, ok: false, text: `${got.text}\n${String(error)}`, sentAtMs, firstTokenMs, outputTokens: 0 };
-  }
-  const { text } = got;
-  const isWhole = text.endsWith('data: [DONE]\n\n') || text.startsWith('{');
-  const isGood = /"finish_reason":"(stop|length)"/.test(text) && !/"error":\{/.test(text);
-  const outputTokens = Number(
-    text
-      .match(/"completion_tokens":\d+/g)
-      ?.at(-1)
-      ?.split(':')[1] ?? 0,
-  );
-  return { ...got, ok: got.status === 200 && isWhole && isGood, sentAtMs, firstTokenMs, outputTokens };
-}
-
-function startLoad(ask: () => Promise<Answer>, workers: number): Load {
-  const answers: Answer[] = [];
-  let stopped = false;
-  const work = async (): Promise<void> => {
-    while (!stopped) {
-      const answer = await ask();
-      answers.push(answer);
-      if (!answer.ok) await pause(50);
-    }
-  };
-  const all = Promise.all(Array.from({ length: workers }, work));
-  const good = (): number => answers.filter(({ ok }) => ok).length;
-  return {
-    answers,
-    async more(count) {
-      const wanted = good() + count;
-      await until(`${count} more answers`, () => good() >= wanted || null);
-    },
-    async stop() {
-      stopped = true;
-      await all;
-      return answers;
-    },
-  };
-}
-
-/** What of an answer a failed test should show. */
-export function lostOf(answers: readonly Answer[]): string[] {
-  return answers.filter(({ ok }) => !ok).map(({ status, text }) => `${status} ${text.slice(-300)}`);
-}
-
-/** Waits until there is a value that is neither null, undefined nor false. */
-export async function until<T>(
-  what: string,
-  look: () => T | null | undefined | false | Promise<T | null | undefined | false>,
-  timeoutMs = waitMs,
-): Promise<T> {
-  const deadline = performance.now() + timeoutMs;
-  for (;;) {
-    const found = await look();
-    if (found !== null && found !== undefined && found !== false) return found;
-    if (performance.now() > deadline) throw new Error(`It did not come to this: ${what}`);
-    await pause(25);
-  }
-}
-
-export interface Books {
-  readonly requests: number;
-  readonly completed: number;
-  readonly outputTokens: number;
-  readonly picoUsd: bigint;
-}
-
-/** What is written of the requests to a model. */
-export async function booksOf(gateway: Pick<TestGateway, 'db'>, model: string): Promise<Books> {
-  const [row] = await gateway.db.sql<
-    { requests: number; completed: number; tokens: string; cost: string }[]
-  >`
-    select count(*)::int as requests, count(*) filter (where outcome = 'completed')::int as completed,
-      coalesce(sum(output_tokens), 0)::text as tokens, coalesce(sum(cost), 0)::text as cost
-    from usage_records where model = ${model}`;
-  return {
-    requests: row?.requests ?? 0,
-    completed: row?.completed ?? 0,
-    outputTokens: Number(row?.tokens ?? 0),
-    picoUsd: BigInt(row?.cost ?? 0),
-  };
-}
-
-interface Annotates {
-  annotate(message: string): Promise<unknown>;
-}
-
-/** A figure to be quoted: with the test's results, and in the file that TEST_FIGURES names. */
-export async function figure(test: Annotates, name: string, value: string | number): Promise<void> {
-  const line = `${name}: ${typeof value === 'number' ? Math.round(value) : value}`;
-  await test.annotate(line);
-  const path = process.env['TEST_FIGURES'] ?? '';
-  if (path !== '') appendFileSync(path, `${line}\n`);
-}
-
-export function median(values: readonly number[]): number {
-  return values.toSorted((a, b) => a - b)[Math.floor(values.length / 2)] ?? Number.NaN;
 }

@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import type { Body } from '../../inference/kit.ts';
-import { booksOf, createFloor, dockerFile, figure, lostOf, median, until } from './bench.ts';
+import { createFloor, dockerFile } from './bench.ts';
+import { booksOf, figure, lostOf, median, until } from './clients.ts';
 
 const floor = createFloor();
 const stream = { stream: true, stream_options: { include_usage: true } };

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { createFloor, dockerFile, figure, lostOf, until } from './bench.ts';
+import { createFloor, dockerFile } from './bench.ts';
+import { figure, lostOf, until } from './clients.ts';
 
 const floor = createFloor();
 const count = (id: string, action: string): number => floor.events(id).filter((one) => one.action === action).length;
@@ -29,8 +30,16 @@ describe('under load', () => {
     const [after] = await floor.containers(id);
     expect(after?.Id).not.toBe(before?.Id);
     expect(await engine(id)).toMatchObject({ state: 'ready', last_failure: null });
-    const back = Math.min(...answers.filter(({ ok, sentAtMs }) => ok && sentAtMs > faultMs).map((one) => one.sentAtMs + (one.firstTokenMs ?? 0)));
-    await figure({ annotate: async () => undefined }, `container that ${what}, ${workers} workers`, `${lost.length} requests lost, first token again after ${Math.round(back - faultMs)} ms`);
+    const back = Math.min(
+      ...answers
+        .filter(({ ok, sentAtMs }) => ok && sentAtMs > faultMs)
+        .map((one) => one.sentAtMs + (one.firstTokenMs ?? 0)),
+    );
+    await figure(
+      { annotate: async () => undefined },
+      `container that ${what}, ${workers} workers`,
+      `${lost.length} requests lost, first token again after ${Math.round(back - faultMs)} ms`,
+    );
   });
 
   it('20 streams run to their last token when an operator stops their engine; then it ends', async () => {
@@ -46,7 +55,9 @@ describe('under load', () => {
     const answers = await Promise.all(streams.map(({ ended }) => ended));
     const endedMs = Date.now();
     expect(lostOf(answers)).toEqual([]);
-    expect(answers.map(({ text }) => text.match(/"content":"[^"]/g)?.length)).toEqual(answers.map(() => expect.any(Number)));
+    expect(answers.map(({ text }) => text.match(/"content":"[^"]/g)?.length)).toEqual(
+      answers.map(() => expect.any(Number)),
+    );
     await until('no container', async () => (await floor.containers('drained')).length === 0);
     const [died] = floor.events('drained').filter(({ action }) => action === 'die');
     expect(died?.exitCode).toBe('0');
@@ -59,7 +70,9 @@ describe('under load', () => {
 
 describe.concurrent('an engine', () => {
   it('that fails to start says why, to clients in plain words and to operators in detail', async () => {
-    const { chat, engine } = await floor.open({ engines: { failing: dockerFile('failing', { flags: ['--fail-start', 'oom'] }) } });
+    const { chat, engine } = await floor.open({
+      engines: { failing: dockerFile('failing', { flags: ['--fail-start', 'oom'] }) },
+    });
     const refused = await chat('failing');
     expect(refused.status).toBe(503);
     expect(Number(refused.retryAfter)).toBeGreaterThan(0);
@@ -85,10 +98,14 @@ describe.concurrent('an engine', () => {
     const flags = ['--exit-after-ms', '3000', '--exit-code', '1'];
     const { chat, engine, admin } = await floor.open({ engines: { crashing: dockerFile('crashing', { flags }) } });
     expect(lostOf([await chat('crashing')])).toEqual([]);
-    await until('it is given up', async () => {
-      const { state, last_failure: failure } = await engine('crashing');
-      return state === 'failed' && failure.retry_at === null;
-    }, 120_000);
+    await until(
+      'it is given up',
+      async () => {
+        const { state, last_failure: failure } = await engine('crashing');
+        return state === 'failed' && failure.retry_at === null;
+      },
+      120_000,
+    );
     expect(count('crashing', 'start')).toBe(5);
     const refused = await chat('crashing');
     expect(refused.status).toBe(503);

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { createFloor, dockerFile, figure, lostOf, until } from './bench.ts';
+import { createFloor, dockerFile } from './bench.ts';
+import { figure, lostOf, until } from './clients.ts';
 
 const floor = createFloor();
 const steady = { stream: true, standin: { output_tokens: 10, tpot_ms: 10, finish: 'stop' } };
@@ -7,9 +8,19 @@ const canary = { route: 'chat/completions', body: { messages: [{ role: 'user', c
 
 describe('a changed file under load', () => {
   it.each([
-    ['an argument that vLLM does not know', 'bad-argument', { flags: ['--no-such-flag'] }, /settings/i],
+    [
+      'an argument that vLLM does not know',
+      'bad-argument',
+      { flags: ['--no-such-flag'] },
+      /settings.*unrecognized arguments: --no-such-flag/i,
+    ],
     ['an image that is nowhere', 'bad-image', { fields: { image: 'headgate-test/absent:v2' } }, /image/i],
-    ['a canary that comes to nothing', 'bad-canary', { fields: { canaries: [{ ...canary, contains: 'Xyzzy' }], env: { A: '1' } } }, /canary/i],
+    [
+      'a canary that comes to nothing',
+      'bad-canary',
+      { fields: { canaries: [{ ...canary, contains: 'Xyzzy' }], env: { A: '1' } } },
+      /canary/i,
+    ],
     ['an engine that answers nonsense', 'bad-answers', { flags: ['--status', '500'] }, /probe|status 500/i],
   ])('with %s meets no request: the old replica serves on, and the rollout says why', async (_, id, file, why) => {
     const { load, change, engine } = await floor.open({ engines: { [id]: dockerFile(id) } });
@@ -49,6 +60,10 @@ describe('a changed file under load', () => {
     const serves = floor.events('good').filter(({ action }) => action === 'start');
     const ended = floor.events('good').find(({ action, id }) => action === 'die' && id === before?.Id);
     expect(ended?.atMs).toBeGreaterThan(serves[1]?.atMs ?? Infinity);
-    await figure(test, 'good rollout, 8 workers', `0 of ${answers.length} requests lost, done after ${Math.round(tookMs)} ms`);
+    await figure(
+      test,
+      'good rollout, 8 workers',
+      `0 of ${answers.length} requests lost, done after ${Math.round(tookMs)} ms`,
+    );
   });
 });

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { createFloor, dockerFile, figure, lostOf, until } from './bench.ts';
+import { createFloor, dockerFile } from './bench.ts';
+import { figure, lostOf, until } from './clients.ts';
 
 const floor = createFloor();
 const gpus = { gpus: { count: 1 } };
@@ -66,6 +67,10 @@ describe('two models and one GPU', () => {
     }
     expect(floor.sharedDevices()).toEqual([]);
     const turns = starts('ping').length + starts('pong').length;
-    await figure(test, 'two models on one GPU, 3 workers each', `${turns} turns in ${seconds.toFixed(1)} s, ${all.length} answers, 0 lost`);
+    await figure(
+      test,
+      'two models on one GPU, 3 workers each',
+      `${turns} turns in ${seconds.toFixed(1)} s, ${all.length} answers, 0 lost`,
+    );
   });
 });
