@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { mkdirSync, watch } from 'node:fs';
 import { describe, expect, it } from 'vitest';
-import { type Body, framesOf } from '../inference/kit.ts';
+import { type Body, eventually, framesOf } from '../inference/kit.ts';
 import {
   clientOf,
   engineFile,
@@ -67,7 +67,10 @@ describe('Ctrl-C', () => {
     // fetch keeps the connection of this one.
     await client.get('/v1/wallet');
     const pending = client.chat({ max_tokens: 60, standin: { tpot_ms: 10, output_tokens: 60, finish: 'length' } });
-    await gateway.printed(/"to":"ready"/);
+    await eventually(async () => {
+      const { data }: Body = await client.get('/v1/admin/engines');
+      return data.some(({ queue }: Body) => queue.running > 0);
+    }, 30_000);
     gateway.signal('SIGTERM');
     const answer = await pending;
     expect(answer.status).toBe(200);
