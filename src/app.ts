@@ -6,12 +6,7 @@ import type { Log } from '#base/log.ts';
 import { PICO_PER_MICRO } from '#base/money.ts';
 import { createAccounts } from '#core/accounts/accounts.ts';
 import { createAudit } from '#core/audit/audit.ts';
-import {
-  createCatalog,
-  type DockerHostSettings,
-  type EngineDefinition,
-  type EngineFilesResult,
-} from '#core/catalog/catalog.ts';
+import { createCatalog, type EngineDefinition, type EngineFilesResult } from '#core/catalog/catalog.ts';
 import { readFleetIdentity, type FleetIdentity } from '#core/fleet/fleet.ts';
 import { createKeys } from '#core/keys/keys.ts';
 import { createMetering } from '#core/metering/metering.ts';
@@ -26,7 +21,7 @@ import { runBootstrap, startJobs, type BootstrapResult, type Job } from '#edge/j
 import { createEngineReload } from './engine-reload.ts';
 import { createKeeping } from './keeping.ts';
 import { createOperating } from './operating.ts';
-import { createRunning, soleSeat, type Seat } from './running.ts';
+import { type ContainerHosts, createRunning, soleSeat, type Seat } from './running.ts';
 import { createHttpServer } from './server.ts';
 import { createSharing, openSharedStore, type SharedStore } from './sharing.ts';
 
@@ -38,8 +33,8 @@ export interface AppOptions {
   readonly engines: readonly EngineDefinition[];
   /** Reads the files of `engines` again. */
   readonly readEngineFiles: () => EngineFilesResult;
-  /** Machines whose Docker engine may run containers. */
-  readonly hosts: readonly DockerHostSettings[];
+  /** Where containers may run. */
+  readonly hosts: ContainerHosts;
   /** Where engine processes run: the folder that holds the engines folder. */
   readonly workingDirectory: string;
   /** Its place among several gateways of one data folder; absent when it has that for itself. */

@@ -8,14 +8,13 @@ import { defaultDataDir, lockDataDir, makeDataDir } from '#base/data-dir.ts';
 import { createLog, type Log } from '#base/log.ts';
 import { startEmbeddedPostgres } from '#base/postgres-embedded.ts';
 import {
-  type DockerHostSettings,
   formatEngineFileProblem,
   loadEngineFiles,
   type EngineDefinition,
   type EngineFilesResult,
 } from '#core/catalog/catalog.ts';
 import { endProcesses } from '#core/fleet/fleet.ts';
-import { readDockerHosts, type Seat } from './running.ts';
+import { type ContainerHosts, readDockerHosts, type Seat } from './running.ts';
 import { checkAddresses, metricsPortOf } from './server.ts';
 import { createWorkers, isWorker, takeSeat, tellReady, WorkerEndedError, type Started } from './workers.ts';
 import { firstStartText, startText } from './welcome.ts';
@@ -35,7 +34,7 @@ interface Life {
 interface Files {
   readonly engines: readonly EngineDefinition[];
   readonly readEngineFiles: () => EngineFilesResult;
-  readonly hosts: readonly DockerHostSettings[];
+  readonly hosts: ContainerHosts;
   readonly workingDirectory: string;
 }
 

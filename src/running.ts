@@ -7,21 +7,29 @@ import {
   loadDockerHosts,
   type DockerHostSettings,
   type EngineDefinition,
+  type SwarmSettings,
 } from '#core/catalog/catalog.ts';
 import {
   type Company,
   createDbBoard,
   createDockerDriver,
   createFleet,
+  createSwarmDriver,
   type Fleet,
   type FleetIdentity,
 } from '#core/fleet/fleet.ts';
 import { readDataDirId, type Gateways } from '#core/gateways/gateways.ts';
 
+/** Where containers may run. */
+export interface ContainerHosts {
+  readonly hosts: readonly DockerHostSettings[];
+  /** null where nothing names a manager of a swarm. */
+  readonly swarm: SwarmSettings | null;
+}
+
 /** What running engines needs beyond the gateway's own rooms, known before they are built. */
 export interface RunningPlace {
-  /** Machines whose Docker engine may run containers. */
-  readonly hosts: readonly DockerHostSettings[];
+  readonly hosts: ContainerHosts;
   readonly identity: FleetIdentity;
 }
 
@@ -34,9 +42,9 @@ export interface Seat {
 export const soleSeat: Seat = { number: 0, company: 'alone' };
 
 /** @throws ConfigError naming the file and line, or the variable, that is wrong */
-export function readDockerHosts(config: Config, enginesDir: string): readonly DockerHostSettings[] {
+export function readDockerHosts(config: Config, enginesDir: string): ContainerHosts {
   const loaded = loadDockerHosts(enginesDir, { defaultDocker: config.dockerHost });
-  if (loaded.ok) return loaded.hosts;
+  if (loaded.ok) return loaded;
   throw new ConfigError(loaded.problems.map(formatEngineFileProblem).join('\n'));
 }
 
@@ -71,7 +79,10 @@ export function createRunning(parts: RunningParts): Fleet {
     clock,
     log,
     queueMax: config.startQueueMax,
-    drivers: { docker: createDockerDriver({ hosts, ...identity, env, log }) },
+    drivers: {
+      docker: createDockerDriver({ hosts: hosts.hosts, ...identity, env, log }),
+      ...(hosts.swarm !== null && { swarm: createSwarmDriver({ swarm: hosts.swarm, ...identity, env, log }) }),
+    },
     company,
     boards: {
       shared: boardOf('containers'),

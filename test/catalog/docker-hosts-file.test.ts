@@ -59,6 +59,12 @@ describe('hosts.yaml is refused', () => {
       'hosts:\n- {name: a, docker: "unix:///d.sock"}\n- {name: a, docker: "unix:///e.sock"}',
       'hosts.yaml:3: hosts[1].name: "a" is already the name of another host',
     ],
+    ['{}', 'hosts: this field is missing'],
+    ['swarm: {}', 'swarm.docker: this field is missing'],
+    ['swarm: {docker: "unix:///d.sock", address: 10.0.0.5}', 'swarm.address: this field is not known'],
+    ['swarm: {docker: "tcp://10.0.0.5", network: host}', 'swarm.tls: this field is missing: whoever reaches'],
+    [`swarm: {docker: "tcp://10.0.0.5", ${tls}}`, 'swarm.network: host is needed'],
+    [`swarm: {docker: "ssh://u@h", network: host}`, 'swarm.ssh: this field is missing'],
   ])('%s', (text, problem) => {
     expect(problemsOf(load(text)).join('\n')).toContain(problem);
   });
@@ -72,9 +78,29 @@ describe('hosts.yaml', () => {
   it('may be left out: one host, local, without a published port', () => {
     const local = { name: 'local', address: null, pools: [], gpus: null, gpuAccess: null, probeImage: null };
     const socket = { type: 'unix', socketPath: '/var/run/docker.sock' };
-    expect(load(null)).toEqual({ ok: true, hosts: [{ ...local, docker: socket }] });
+    const swarm = { network: 'overlay', gpuResource: 'NVIDIA-GPU', secrets: 'files', isNamed: false };
+    expect(load(null)).toEqual({
+      ok: true,
+      hosts: [{ ...local, docker: socket }],
+      swarm: { ...swarm, docker: socket },
+    });
     const proxy = { type: 'tcp', host: 'docker-gate', port: 2375, tls: null };
-    expect(load(null, 'tcp://docker-gate:2375')).toEqual({ ok: true, hosts: [{ ...local, docker: proxy }] });
+    expect(load(null, 'tcp://docker-gate:2375')).toEqual({
+      ok: true,
+      hosts: [{ ...local, docker: proxy }],
+      swarm: { ...swarm, docker: proxy },
+    });
+  });
+
+  it('names a manager of a swarm, beside hosts or instead of them', () => {
+    const text = `swarm: { docker: "tcp://10.0.0.5", ${tls}, network: host, gpu_resource: GPU, secrets: environment }`;
+    const local = [{ name: 'local', docker: { type: 'unix' } }];
+    const tcp = { type: 'tcp', host: '10.0.0.5', port: 2376 };
+    const swarm = { docker: tcp, network: 'host', gpuResource: 'GPU', secrets: 'environment', isNamed: true };
+    expect(load(text)).toMatchObject({ ok: true, hosts: local, swarm });
+    const hosts = 'hosts: [{name: a, docker: "unix:///d.sock"}]';
+    expect(load(`${hosts}\n${text}`)).toMatchObject({ ok: true, hosts: [{ name: 'a' }], swarm });
+    expect(load(hosts, 'ssh://u@h')).toMatchObject({ ok: true, hosts: [{ name: 'a' }], swarm: null });
   });
 
   it('names hosts of every kind', () => {

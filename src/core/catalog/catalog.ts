@@ -26,6 +26,7 @@ export {
   type DockerHostsResult,
   type GpuAccess,
   loadDockerHosts,
+  type SwarmSettings,
 } from './docker-hosts-file.ts';
 export { allowableFields, taskTypes } from './engine-definition.ts';
 export { engineJsonSchema } from './engine-file-schema.ts';

@@ -6,7 +6,7 @@ import type { EngineFileProblem } from './engine-files.ts';
 import { readYaml } from './yaml-source.ts';
 import { issueProblems } from './zod-problems.ts';
 
-/** `hosts.yaml` of the engines folder: the machines whose Docker engine runs containers. */
+/** `hosts.yaml` of the engines folder: the machines whose Docker engine runs containers, and the swarm. */
 
 export const dockerHostsFileName = 'hosts.yaml';
 
@@ -56,8 +56,26 @@ export interface DockerHostSettings {
   readonly probeImage: string | null;
 }
 
+/** The swarm whose services engines with `driver: swarm` are. */
+export interface SwarmSettings {
+  /** Of one of its managers. */
+  readonly docker: DockerAddress;
+  /**
+   * How tasks are reached: on an overlay network that the gateway's own container joins, or on a port that is
+   * published on the address of the task's node.
+   */
+  readonly network: 'overlay' | 'host';
+  /** Kind of the generic resource that nodes offer their GPUs as. */
+  readonly gpuResource: string;
+  /** Swarm secrets, which a shell in the image reads, or variables that whoever sees the service reads. */
+  readonly secrets: 'files' | 'environment';
+  /** Somebody wrote it down: it is asked even if no engine runs there. */
+  readonly isNamed: boolean;
+}
+
+/** `swarm` is null where nothing names a manager that could be asked. */
 export type DockerHostsResult =
-  | { readonly ok: true; readonly hosts: readonly DockerHostSettings[] }
+  | { readonly ok: true; readonly hosts: readonly DockerHostSettings[]; readonly swarm: SwarmSettings | null }
   | { readonly ok: false; readonly problems: readonly EngineFileProblem[] };
 
 const gibibyte = 2 ** 30;
@@ -75,8 +93,7 @@ const gpuSchema = z.strictObject({
   profile: z.string().min(1).max(128).optional().describe('Its product name.'),
 });
 
-const hostSchema = z.strictObject({
-  name: name.describe('What engine files call the host.'),
+const reachFields = {
   docker: z
     .string()
     .max(2048)
@@ -93,17 +110,22 @@ const hostSchema = z.strictObject({
     })
     .optional()
     .describe('For ssh.'),
-  address: z
-    .string()
-    .refine((text) => isIP(text) !== 0 && text !== '0.0.0.0' && text !== '::', 'expected one IP address of the host')
-    .optional()
-    .describe('Private address on which replicas publish their port. Needed for tcp.'),
   same_machine: z
     .boolean()
     .default(false)
     .describe(
       'For tcp: a proxy of the Docker socket of the machine that the gateway runs on. Needs no tls, no address.',
     ),
+};
+
+const hostSchema = z.strictObject({
+  name: name.describe('What engine files call the host.'),
+  ...reachFields,
+  address: z
+    .string()
+    .refine((text) => isIP(text) !== 0 && text !== '0.0.0.0' && text !== '::', 'expected one IP address of the host')
+    .optional()
+    .describe('Private address on which replicas publish their port. Needed for tcp.'),
   pools: z.array(name).max(100).default([]).describe('Names that engine files may ask for instead of one host.'),
   gpus: z
     .preprocess(
@@ -115,8 +137,26 @@ const hostSchema = z.strictObject({
   probe_image: z.string().min(1).max(1024).optional().describe('Image in which nvidia-smi runs.'),
 });
 
-const fileSchema = z.strictObject({ hosts: z.array(hostSchema).min(1).max(1000) });
+const swarmSchema = z.strictObject({
+  ...reachFields,
+  network: z
+    .enum(['overlay', 'host'])
+    .default('overlay')
+    .describe('overlay: the gateway runs in a container on that manager. host: tasks publish a port on their node.'),
+  gpu_resource: name.default('NVIDIA-GPU').describe('Generic resource that the nodes offer their GPUs as.'),
+  secrets: z
+    .enum(['files', 'environment'])
+    .default('files')
+    .describe('files: Swarm secrets, read by a shell in the image. environment: for images without a shell.'),
+});
+
+const fileSchema = z.strictObject({
+  hosts: z.array(hostSchema).min(1).max(1000).optional(),
+  swarm: swarmSchema.optional().describe('The swarm for engines with driver: swarm.'),
+});
 type HostFile = z.output<typeof hostSchema>;
+type SwarmFile = z.output<typeof swarmSchema>;
+type Reach = Pick<HostFile, 'docker' | 'tls' | 'ssh' | 'address' | 'same_machine'>;
 
 export interface DockerHostsOptions {
   /** Address of the Docker engine of the one host `local` that there is without the file. */
@@ -145,10 +185,8 @@ export function loadDockerHosts(folder: string, { defaultDocker }: DockerHostsOp
     return { ok: false, problems: yaml.problems.map(({ line, message }) => ({ file, line, field: null, message })) };
   }
   const parsed = fileSchema.safeParse(yaml.source.value);
-  const found = parsed.success
-    ? meaningProblems(parsed.data.hosts)
-    : issueProblems(parsed.error.issues, yaml.source.value);
-  if (parsed.success && found.length === 0) return { ok: true, hosts: parsed.data.hosts.map(toSettings) };
+  const found = parsed.success ? fileProblems(parsed.data) : issueProblems(parsed.error.issues, yaml.source.value);
+  if (parsed.success && found.length === 0) return withDefaults(parsed.data, defaultDocker);
   const problems = found.map(({ path: field, message }) => ({
     file,
     line: yaml.source.lineOf(field),
@@ -166,7 +204,19 @@ function localHost(docker: string): DockerHostsResult {
   }
   const address = process.platform === 'linux' ? undefined : '127.0.0.1';
   const host = { name: 'local', docker, pools: [], same_machine: true, gpus: undefined, address };
-  return { ok: true, hosts: [toSettings(host)] };
+  const swarm = swarmSchema.parse({ docker });
+  return { ok: true, hosts: [toSettings(host)], swarm: toSwarmSettings(swarm, false) };
+}
+
+/** What the file leaves out is as without it. */
+function withDefaults({ hosts, swarm }: z.output<typeof fileSchema>, defaultDocker: string): DockerHostsResult {
+  const local = localHost(defaultDocker);
+  if (hosts === undefined && !local.ok) return local;
+  return {
+    ok: true,
+    hosts: hosts?.map(toSettings) ?? (local.ok ? local.hosts : []),
+    swarm: swarm === undefined ? (local.ok ? local.swarm : null) : toSwarmSettings(swarm, true),
+  };
 }
 
 function addressProblem(text: string): string | null {
@@ -187,6 +237,11 @@ interface Problem {
   readonly message: string;
 }
 
+function fileProblems({ hosts, swarm }: z.output<typeof fileSchema>): Problem[] {
+  if (hosts === undefined && swarm === undefined) return [{ path: ['hosts'], message: 'this field is missing' }];
+  return [...meaningProblems(hosts ?? []), ...swarmProblems(swarm)];
+}
+
 function meaningProblems(hosts: readonly HostFile[]): Problem[] {
   const names = new Set<string>();
   return hosts.flatMap((host, index) => {
@@ -203,8 +258,20 @@ function meaningProblems(hosts: readonly HostFile[]): Problem[] {
   });
 }
 
+function swarmProblems(swarm: SwarmFile | undefined): Problem[] {
+  if (swarm === undefined) return [];
+  const isHere = swarm.docker.startsWith('unix:') || swarm.same_machine;
+  // Its nodes have addresses of their own.
+  const address = swarm.docker.startsWith('tcp:') ? 'of each node' : undefined;
+  const problems = [...reachProblems({ ...swarm, address })];
+  if (swarm.network === 'overlay' && !isHere) {
+    problems.push(['network', 'host is needed: overlay networks are joined through the engine of the same machine']);
+  }
+  return problems.map(([field, message]) => ({ path: ['swarm', field], message }));
+}
+
 /** Fields that do not fit the way in which a host is reached. */
-function* reachProblems(host: HostFile): Generator<readonly [field: string, message: string]> {
+function* reachProblems(host: Reach): Generator<readonly [field: string, message: string]> {
   const scheme = host.docker.slice(0, host.docker.indexOf(':'));
   if (scheme !== 'tcp' && host.tls !== undefined) yield ['tls', 'only tcp has TLS'];
   if (scheme !== 'ssh' && host.ssh !== undefined) yield ['ssh', 'only ssh:// has it'];
@@ -243,7 +310,12 @@ function toSettings(host: HostFile): DockerHostSettings {
   };
 }
 
-function toAddress({ docker, tls, ssh }: HostFile): DockerAddress {
+function toSwarmSettings(swarm: SwarmFile, isNamed: boolean): SwarmSettings {
+  const { network, secrets, gpu_resource: gpuResource } = swarm;
+  return { docker: toAddress(swarm), network, gpuResource, secrets, isNamed };
+}
+
+function toAddress({ docker, tls, ssh }: Reach): DockerAddress {
   const url = new URL(docker);
   const host = url.hostname.replace(/^\[(.*)\]$/, '$1');
   const port = Number(url.port);

@@ -26,10 +26,18 @@ export interface PlanOptions {
   readonly env: Readonly<Record<string, string | undefined>>;
 }
 
-const logBytesMax = '10m';
-const logFilesMax = '3';
+/** So that logs fill no disk. */
+export const containerLog = { Type: 'json-file', Config: { 'max-size': '10m', 'max-file': '3' } };
 /** Of Docker's default set; what is left lets root read caches that belong to other users. */
-const droppedCapabilities = ['AUDIT_WRITE', 'MKNOD', 'NET_BIND_SERVICE', 'NET_RAW', 'SETFCAP', 'SETPCAP', 'SYS_CHROOT'];
+export const droppedCapabilities = [
+  'AUDIT_WRITE',
+  'MKNOD',
+  'NET_BIND_SERVICE',
+  'NET_RAW',
+  'SETFCAP',
+  'SETPCAP',
+  'SYS_CHROOT',
+];
 /** The container of an order, or the variable of the engine's file that refers to something that is not set. */
 export function planContainer(
   options: PlanOptions,
@@ -74,7 +82,7 @@ export function planContainer(
       IpcMode: 'private',
       SecurityOpt: ['no-new-privileges'],
       CapDrop: droppedCapabilities,
-      LogConfig: { Type: 'json-file', Config: { 'max-size': logBytesMax, 'max-file': logFilesMax } },
+      LogConfig: containerLog,
       Mounts: mountsOf(settings.volumes),
       ...shmOf(containerShmBytes(definition)),
       ...memoryOf(settings.memoryBytesMax),
@@ -86,7 +94,7 @@ export function planContainer(
 }
 
 /** A folder that is not there is an error: Docker would make an empty one where a model was expected. */
-function mountsOf(volumes: readonly { source: string; target: string; readOnly: boolean }[]): object[] {
+export function mountsOf(volumes: readonly { source: string; target: string; readOnly: boolean }[]): object[] {
   return volumes.map(({ source, target, readOnly }) => ({
     Type: source.startsWith('/') ? 'bind' : 'volume',
     Source: source,

@@ -22,6 +22,7 @@ import type {
   ReplicaOrder,
   StopOrder,
 } from './driver.ts';
+import { createLines } from './in-line.ts';
 
 export interface DockerDriverOptions {
   readonly hosts: readonly DockerHostSettings[];
@@ -57,8 +58,8 @@ class DockerDriver implements EngineDriver {
   readonly #stopping = new Set<string>();
   /** Never shrinks: what runs of an engine whose file is gone has still to be stopped. */
   readonly #knownEngines = new Set<string>();
-  /** The end of the line of what concerns one engine's network on one host. */
-  readonly #lines = new Map<string, Promise<unknown>>();
+  /** For what concerns one engine's network on one host. */
+  readonly #inLine = createLines();
   #specs: readonly EngineSpec[] = [];
   #epoch = 0n;
   #changes = 0;
@@ -297,15 +298,5 @@ class DockerDriver implements EngineDriver {
     if (now - this.#told < progressIntervalMs) return;
     this.#told = now;
     this.#listener();
-  }
-
-  async #inLine<T>(key: string, work: () => Promise<T>): Promise<T> {
-    const before = this.#lines.get(key) ?? Promise.resolve();
-    const mine = before.then(work, work);
-    this.#lines.set(
-      key,
-      mine.catch(() => undefined),
-    );
-    return mine;
   }
 }

@@ -6,7 +6,7 @@ import { DockerError } from './docker-api.ts';
 export const fenceLostCode = 'FENCE_LOST';
 /** It was made, and whoever made it did not come to start it. */
 export const notStartedCode = 'NOT_STARTED';
-const hostUnreachableCode = 'HOST_UNREACHABLE';
+export const hostUnreachableCode = 'HOST_UNREACHABLE';
 const pullFailedCode = 'IMAGE_PULL_FAILED';
 export const refusedCode = 'CONTAINER_REFUSED';
 

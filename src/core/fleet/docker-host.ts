@@ -122,7 +122,8 @@ export function createDockerHost(options: HostOptions): DockerHost {
   };
 }
 
-function isLate(work: Promise<void>, waitMs: number): Promise<boolean> {
+/** Whether work takes longer than that; it goes on. */
+export function isLate(work: Promise<void>, waitMs: number): Promise<boolean> {
   return new Promise((resolve) => {
     const timer = setTimeout(() => resolve(true), waitMs);
     void work.finally(() => {

@@ -107,7 +107,11 @@ function failedExit(code: string | null, why: string): ReplicaExit {
 }
 
 /** A launch as observed; what the host says of it meanwhile does not count. */
-export function observedLaunch({ order, progress, exit }: Launch): ObservedReplica {
+export function observedLaunch({
+  order,
+  progress,
+  exit,
+}: Pick<Launch, 'order' | 'progress' | 'exit'>): ObservedReplica {
   const { replicaId, spec, placement, fence } = order;
   const { definition, engineId, hash } = spec;
   return {

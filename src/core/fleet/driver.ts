@@ -66,6 +66,8 @@ export interface ObservedReplica {
   readonly state: 'creating' | 'running' | 'stopping' | 'exited';
   /** What it is busy with while `creating`, for operators: `pulling vllm/vllm-openai:v0.29.0 43 %`. */
   readonly progress: string | null;
+  /** While `creating`: whoever chooses the place finds none with enough devices free; room can be made for it. */
+  readonly noRoom?: boolean;
   /** `assumed`: somebody else watches over it, route to it at once; `probe`: ready when GET /health says so. */
   readonly health: 'assumed' | 'probe';
   /** Set when state is `exited`; such a replica is observed once by whoever leads, and then cleaned away. */

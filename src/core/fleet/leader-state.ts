@@ -48,6 +48,8 @@ export interface ReplicaState {
   stale: boolean;
   progress: string | null;
   unhealthySinceMs: number | null;
+  /** Since when no place was found for it although nothing was ending that could have left one. */
+  noRoomSinceMs?: number | null;
 }
 
 /** Devices kept for the next replica of an engine while they become free. */

@@ -125,14 +125,7 @@ function makeRoom(
   const hosts = hostsOf(draft, engine);
   const eviction = findEviction(need, hosts, occupants, room.idle) ?? findEviction(need, hosts, occupants, room.all);
   if (eviction === null) return null;
-  for (const victimId of eviction.victims) {
-    const victim = ownerOf(draft, victimId);
-    if (victim === null) continue;
-    tell(draft, victim.engine, `a replica makes room for ${engine.id}`, { replicaId: victimId });
-    if (victim.replica.phase === 'asleep') stopNow(draft, victim.engine, victim.replica);
-    else drain(draft, victim.engine, victim.replica, 'room');
-    victim.engine.target = Math.max(0, victim.engine.target - 1);
-  }
+  for (const victimId of eviction.victims) evict(draft, engine, victimId);
   return eviction.placement;
 }
 
@@ -153,6 +146,74 @@ function replaceOwn(
     if (eviction.victims.includes(replica.id)) drain(draft, engine, replica, 'rollout');
   }
   return eviction.placement;
+}
+
+/** A scheduler that is not ours takes a moment to see what became free. */
+const freedMs = 2000;
+
+/**
+ * Makes room for replicas that a scheduler which is not ours finds no place for. What would fit is that scheduler's to
+ * know, so one replica gives way at a time, and the next one when that did not help.
+ */
+export function makeRoomElsewhere(draft: Draft, engines: readonly EngineState[]): void {
+  const { observed, nowMs } = draft.facts;
+  for (const engine of engines) {
+    for (const replica of engine.replicas) {
+      if (replica.phase !== 'creating' || observed.get(replica.id)?.noRoom !== true) continue;
+      if (engine.blocked?.kind !== 'no_room') engine.blocked = failureCause('no_room');
+      const isEnding = draft.engines.some(
+        (other) =>
+          driverType(other) === driverType(engine) &&
+          other.replicas.some(({ phase }) => phase === 'draining' || phase === 'stopping'),
+      );
+      replica.noRoomSinceMs = isEnding ? null : (replica.noRoomSinceMs ?? nowMs);
+      if (replica.noRoomSinceMs === null) continue;
+      due(draft, replica.noRoomSinceMs + freedMs);
+      if (nowMs < replica.noRoomSinceMs + freedMs) continue;
+      if (!isNeeded(draft, engine)) stopNow(draft, engine, replica);
+      else giveWay(draft, engine);
+    }
+  }
+}
+
+/** Somebody still waits for what has no place. */
+function isNeeded(draft: Draft, engine: EngineState): boolean {
+  const { startAsked, recovering, rollout, replicas } = engine;
+  const { waiting, leases } = needOf(draft, engine);
+  const isBelowMin = replicas.filter(({ phase }) => phase === 'ready').length < settings(engine).min;
+  return waiting + leases > 0 || startAsked || recovering || rollout?.state === 'checking' || isBelowMin;
+}
+
+function giveWay(draft: Draft, engine: EngineState): void {
+  const byWorth = (a: Evictable, b: Evictable): number => a.worth - b.worth;
+  const old = engine.replicas.filter((replica) => replica.phase === 'ready' && isOutdated(engine, replica));
+  if (engine.rollout?.state === 'checking' && old.length > 0) {
+    const [first] = old.toSorted((a, b) => leasesOn(draft, engine, a) - leasesOn(draft, engine, b));
+    if (first === undefined) return;
+    tell(draft, engine, 'there is no room for the new one beside the old ones: they are replaced one by one');
+    drain(draft, engine, first, 'rollout');
+    return;
+  }
+  const room = evictables(draft, engine);
+  const idle = room.idle.filter(usesGpus(draft));
+  const [victim] = (idle.length > 0 ? idle : room.all.filter(usesGpus(draft))).toSorted(byWorth);
+  if (victim !== undefined) evict(draft, engine, victim.replicaId);
+}
+
+function usesGpus(draft: Draft): (victim: Evictable) => boolean {
+  return ({ replicaId }) => {
+    const driver = ownerOf(draft, replicaId)?.engine.spec.definition.driver;
+    return driver !== undefined && 'gpus' in driver && driver.gpus !== null;
+  };
+}
+
+function evict(draft: Draft, engine: EngineState, victimId: string): void {
+  const victim = ownerOf(draft, victimId);
+  if (victim === null) return;
+  tell(draft, victim.engine, `a replica makes room for ${engine.id}`, { replicaId: victimId });
+  if (victim.replica.phase === 'asleep') stopNow(draft, victim.engine, victim.replica);
+  else drain(draft, victim.engine, victim.replica, 'room');
+  victim.engine.target = Math.max(0, victim.engine.target - 1);
 }
 
 function ownerOf(draft: Draft, replicaId: string): { engine: EngineState; replica: ReplicaState } | null {

@@ -4,7 +4,7 @@ import type { FleetPolicy } from './fleet-policy.ts';
 import { type EngineState, isAlive, isArriving, isRefused, type LeaderState, newEngine } from './leader-state.ts';
 import { type Draft, draftOf, driverType, type LeaderFacts, type Plan, tell } from './plan-draft.ts';
 import { foldObservation } from './plan-observe.ts';
-import { placeStarts } from './plan-place.ts';
+import { makeRoomElsewhere, placeStarts } from './plan-place.ts';
 import { advanceReplicas } from './plan-replica.ts';
 import { reduceAndRenew } from './plan-rollout.ts';
 import { setTarget } from './plan-scale.ts';
@@ -25,6 +25,7 @@ export function plan(state: LeaderState, facts: LeaderFacts, policy: FleetPolicy
     reduceAndRenew(draft, engine);
   }
   placeStarts(draft, seen);
+  makeRoomElsewhere(draft, seen);
   for (const engine of draft.engines) notePhase(engine, facts.nowMs);
   // What is left of a removed one is still to be tidied away.
   const isThere = new Set([...facts.observed.values()].map(({ replica }) => replica.engineId));

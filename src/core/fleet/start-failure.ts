@@ -23,6 +23,7 @@ export type FailureKind =
   | 'missing_setting'
   | 'mount_not_found'
   | 'no_accelerator'
+  | 'no_node'
   | 'no_room'
   | 'not_executable'
   | 'port_in_use'
@@ -50,6 +51,7 @@ const publicTexts: Record<FailureKind, string> = {
   missing_setting: 'The engine of this model lacks a setting that it needs.',
   mount_not_found: 'A folder that the engine of this model needs is not there.',
   no_accelerator: 'There is no GPU of the kind that this model needs.',
+  no_node: 'There is no machine of the kind that this model needs.',
   no_room: 'All GPUs that this model could run on are in use.',
   not_executable: 'The program that runs this model may not be started.',
   port_in_use: 'The address that the engine of this model listens on is in use.',
@@ -85,6 +87,7 @@ const startErrors: Readonly<Record<string, FailureKind>> = {
   IMAGE_PULL_FAILED: 'image_not_loaded',
   MOUNT: 'mount_not_found',
   NO_SUCH_DEVICE: 'no_accelerator',
+  NO_SUITABLE_NODE: 'no_node',
 };
 
 /**

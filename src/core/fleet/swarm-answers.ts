@@ -34,7 +34,11 @@ export const taskSchema = z.object({
   Status: z.object({
     State: z.string(),
     Message: z.string().nullish(),
-    Err: z.string().nullish(),
+    /** '' while nothing is wrong. */
+    Err: z
+      .string()
+      .nullish()
+      .transform((said) => said ?? ''),
     ContainerStatus: z.object({ ContainerID: z.string().nullish(), ExitCode: z.int().nullish() }).nullish(),
     PortStatus: z
       .object({
@@ -63,6 +67,7 @@ export const nodeSchema = z.object({
   ID: z.string(),
   Spec: z.object({ Availability: z.string().nullish() }).nullish(),
   Status: z.object({ State: z.string(), Addr: z.string().nullish() }),
+  ManagerStatus: z.object({ Addr: z.string().nullish() }).nullish(),
   Description: z
     .object({
       Hostname: z.string().nullish(),

@@ -1,0 +1,94 @@
+import { type DockerApi, DockerError } from './docker-api.ts';
+import { startErrorCode } from './docker-failures.ts';
+import { labels } from './docker-labels.ts';
+import { containerSettings } from './container-command.ts';
+import type { Fence, ReplicaExit } from './driver.ts';
+import { missingVariableCode } from './start-failure.ts';
+import { overlayName, planService, type ServicePlan, type ServicePlanOptions } from './swarm-service.ts';
+
+export interface ServiceStartOptions extends ServicePlanOptions {
+  readonly api: DockerApi;
+}
+
+/** The right to change something is gone. */
+export class FenceLost extends Error {
+  constructor() {
+    super('Another gateway leads.');
+  }
+}
+
+export async function checkFence(fence: Fence): Promise<void> {
+  if (!(await fence.holds())) throw new FenceLost();
+}
+
+/**
+ * Makes the service of an order with its secrets and its network; all of them are the same ones when it is done again.
+ * @returns how it failed, or null when the swarm has the service
+ * @throws FenceLost
+ */
+export async function startService(options: ServiceStartOptions): Promise<ReplicaExit | null> {
+  const planned = planService(options);
+  if (!planned.ok) {
+    return failedExit(missingVariableCode, `The variable ${planned.missing} refers to one that is not set.`);
+  }
+  try {
+    await makeService(options, planned.plan);
+    return null;
+  } catch (error) {
+    if (error instanceof FenceLost) throw error;
+    return failedExit(startErrorCode(error, 'container'), error instanceof DockerError ? error.reason : String(error));
+  }
+}
+
+async function makeService({ api, order, fleetId }: ServiceStartOptions, plan: ServicePlan): Promise<void> {
+  const { fence, spec } = order;
+  await ensureOverlay({ api, fleetId, engineId: spec.engineId }, fence);
+  const secretIds: string[] = [];
+  for (const { name, value } of plan.secrets) {
+    await checkFence(fence);
+    secretIds.push(await api.swarm.createSecret(name, value, plan.labels));
+  }
+  const entrypoint = await api.swarm.imageEntrypoint(containerSettings(spec.definition).image);
+  await checkFence(fence);
+  await api.swarm.createService(plan.body(secretIds, entrypoint));
+}
+
+/** @param why for operators */
+function failedExit(code: string, why: string): ReplicaExit {
+  return { asked: false, exitCode: null, signal: null, startErrorCode: code, oomKilled: false, logTail: why };
+}
+
+export interface OverlayOptions {
+  readonly api: DockerApi;
+  readonly fleetId: string;
+  readonly engineId: string;
+}
+
+async function ensureOverlay({ api, fleetId, engineId }: OverlayOptions, fence: Fence): Promise<void> {
+  const name = overlayName(fleetId, engineId);
+  if ((await api.inspectNetwork(name)) !== null) return;
+  await checkFence(fence);
+  const marks = { [labels.managed]: 'true', [labels.fleet]: fleetId, [labels.engine]: engineId };
+  try {
+    await api.swarm.createOverlay(name, marks);
+  } catch (error) {
+    // Somebody else was faster.
+    if (!(error instanceof DockerError) || error.status !== 409) throw error;
+  }
+}
+
+/** Removes what a replica leaves: its service, and then what only that used. */
+export async function removeReplica(
+  { api, fleetId, replicaId }: { api: DockerApi; fleetId: string; replicaId: string },
+  fence: Fence,
+): Promise<void> {
+  const wanted = [`${labels.fleet}=${fleetId}`, `${labels.replica}=${replicaId}`];
+  for (const { ID: id } of await api.swarm.listServices(wanted)) {
+    await checkFence(fence);
+    await api.swarm.removeService(id);
+  }
+  for (const { ID: id } of await api.swarm.listSecrets(wanted)) {
+    await checkFence(fence);
+    await api.swarm.removeSecret(id);
+  }
+}
