@@ -87,6 +87,21 @@ function startRealRedis(): Promise<TestRedis> {
   return startServer(program);
 }
 
+/** A gateway as a process of its own, with nothing but this environment. */
+export async function startGatewayProcess(env: Readonly<Record<string, string>>): Promise<GatewayProcess> {
+  const { child, match, output } = await launch(['src/main.ts'], env, /listens on (\S+)/);
+  return {
+    url: match[1] ?? '',
+    pid: child.pid ?? 0,
+    child,
+    output,
+    end(signal = 'SIGTERM') {
+      child.kill(signal);
+      return exited(child);
+    },
+  };
+}
+
 async function startEngine(): Promise<{ url: string; child: ChildProcess }> {
   const port = await freePort();
   const flags = ['--enable-force-include-usage', '--enable-request-id-headers', '--dev-mode', '--max-num-seqs', '2000'];
@@ -130,17 +145,7 @@ export async function startCluster({ count, env = {}, redis: given }: ClusterOpt
       ...env,
       ...more,
     };
-    const { child, match, output } = await launch(['src/main.ts'], all, /listens on (\S+)/);
-    const gateway: GatewayProcess = {
-      url: match[1] ?? '',
-      pid: child.pid ?? 0,
-      child,
-      output,
-      end(signal = 'SIGTERM') {
-        child.kill(signal);
-        return exited(child);
-      },
-    };
+    const gateway = await startGatewayProcess(all);
     gateways.push(gateway);
     return gateway;
   }

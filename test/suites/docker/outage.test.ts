@@ -1,0 +1,79 @@
+import { describe, expect, it } from 'vitest';
+import { createFloor, dockerFile } from './bench.ts';
+import { figure, lostOf, until } from './clients.ts';
+
+const steady = { stream: true, standin: { output_tokens: 20, tpot_ms: 10, finish: 'stop' } };
+const workers = 6;
+
+describe('a Docker engine that is killed with -9 under load', () => {
+  describe('and lets containers live', () => {
+    const floor = createFloor(() => ['--live-restore']);
+
+    it('is not missed: everything is answered by the same container, before and after it is back', async (test) => {
+      const { load, chat, engine } = await floor.open({
+        engines: { lives: dockerFile('lives'), other: dockerFile('other') },
+      });
+      const running = load('lives', workers, steady);
+      await running.more(workers);
+      const [before] = await floor.containers('lives');
+      await floor.docker().kill();
+      await running.more(4 * workers);
+      const refused = chat('other');
+      await running.more(4 * workers);
+      await floor.docker().start();
+      await running.more(4 * workers);
+      await until('it is known to run', async () => (await engine('lives')).state === 'ready');
+      const answers = await running.stop();
+      expect(lostOf(answers)).toEqual([]);
+      expect(await floor.containers('lives')).toMatchObject([{ Id: before?.Id, State: 'running' }]);
+      expect(floor.events('lives').filter(({ action }) => action === 'create')).toHaveLength(1);
+      const answer = await refused;
+      expect(answer.ok || answer.status === 503, answer.text).toBe(true);
+      expect(
+        lostOf([
+          await until('the other', async () => {
+            const one = await chat('other');
+            return one.ok && one;
+          }),
+        ]),
+      ).toEqual([]);
+      await figure(
+        test,
+        `dockerd killed and back, live-restore, ${workers} workers`,
+        `0 of ${answers.length} requests lost`,
+      );
+    });
+  });
+
+  describe('and ends containers when it comes back', () => {
+    const floor = createFloor();
+
+    it('is not missed while it is away; what ran when it came back is lost, and the engine is started anew', async (test) => {
+      const { load, engine } = await floor.open({ engines: { ends: dockerFile('ends') } });
+      const running = load('ends', workers, steady);
+      await running.more(workers);
+      const [before] = await floor.containers('ends');
+      await floor.docker().kill();
+      await running.more(4 * workers);
+      expect(lostOf(running.answers)).toEqual([]);
+      await floor.docker().start();
+      const after = await until('another container', async () => {
+        const found = (await floor.containers('ends')).find(
+          ({ Id: id, State: state }) => id !== before?.Id && state === 'running',
+        );
+        return found;
+      });
+      await running.more(2 * workers);
+      const answers = await running.stop();
+      expect(lostOf(answers).length, lostOf(answers).join('\n')).toBeLessThanOrEqual(workers);
+      await until('it alone', async () => (await floor.containers('ends')).length === 1);
+      expect(await floor.containers('ends')).toMatchObject([{ Id: after.Id }]);
+      expect(await engine('ends')).toMatchObject({ state: 'ready', last_failure: null });
+      await figure(
+        test,
+        `dockerd killed and back, ${workers} workers`,
+        `${lostOf(answers).length} of ${answers.length} requests lost`,
+      );
+    });
+  });
+});

@@ -1,0 +1,81 @@
+import { describe, expect, it } from 'vitest';
+import { createFloor, dockerFile } from './bench.ts';
+import { figure, lostOf, until } from './clients.ts';
+
+const floor = createFloor();
+const starts = (id: string) => floor.events(id).filter(({ action }) => action === 'start');
+const ends = (id: string) => floor.events(id).filter(({ action }) => action === 'die');
+
+describe.concurrent('an engine', () => {
+  it('gets a second replica when requests queue inside the first, both serve, and none is left in the end', async (test) => {
+    const fields = { replicas: { min: 0, max: 2 }, idle_seconds: 3 };
+    const { load, engine } = await floor.open({
+      engines: { scaled: dockerFile('scaled', { flags: ['--max-num-seqs', '2'], fields }) },
+    });
+    const running = load('scaled', 8, { standin: { output_tokens: 20, tpot_ms: 20, finish: 'stop' } });
+    await running.more(1);
+    expect(await floor.containers('scaled')).toHaveLength(1);
+    const queuedMs = performance.now();
+    const both = await until('requests run on both', async () => {
+      const { replicas } = await engine('scaled');
+      return replicas.length === 2 && replicas.every((one: { running: number }) => one.running > 0) && replicas;
+    });
+    await figure(test, 'second replica serves, ms after the queue began', performance.now() - queuedMs);
+    // By least load neither is given all of what the two of them have.
+    await until('it is spread', async () => {
+      const { replicas } = await engine('scaled');
+      return replicas.every((one: { running: number }) => one.running >= 3);
+    });
+    expect(new Set(both.map(({ id }: { id: string }) => id)).size).toBe(2);
+    await running.more(16);
+    expect(lostOf(await running.stop())).toEqual([]);
+    expect(starts('scaled')).toHaveLength(2);
+    await until('none is left', async () => (await floor.containers('scaled')).length === 0);
+    expect(ends('scaled').map(({ exitCode }) => exitCode)).toEqual(['0', '0']);
+    expect(await engine('scaled')).toMatchObject({ state: 'stopped', last_failure: null });
+  });
+
+  it('keeps its smallest number without anybody asking, and goes back to it', async () => {
+    const fields = { replicas: { min: 1, max: 2 }, idle_seconds: 3 };
+    const { load, engine } = await floor.open({
+      engines: { kept: dockerFile('kept', { flags: ['--max-num-seqs', '1'], fields }) },
+    });
+    await until('one that nobody asked for', async () => (await engine('kept')).state === 'ready');
+    const running = load('kept', 4, { standin: { output_tokens: 20, tpot_ms: 20, finish: 'stop' } });
+    await until(
+      'two',
+      async () =>
+        (await engine('kept')).replicas.filter((one: { state: string }) => one.state === 'ready').length === 2,
+    );
+    expect(lostOf(await running.stop())).toEqual([]);
+    await until('one', async () => (await floor.containers('kept')).length === 1);
+    expect(await engine('kept')).toMatchObject({ state: 'ready', replicas: [{ state: 'ready' }] });
+    expect([starts('kept').length, ends('kept').length]).toEqual([2, 1]);
+  });
+
+  it.each([1, 2])(
+    'sleeps at level %i when idle, and is awake for the next request in the same container',
+    async (level) => {
+      const id = `sleeper-${level}`;
+      const { chat, engine, load } = await floor.open({
+        engines: {
+          [id]: dockerFile(id, { flags: ['--enable-sleep-mode'], fields: { sleep_level: level, idle_seconds: 1 } }),
+        },
+      });
+      const test = { annotate: async () => undefined };
+      const asleep = async (): Promise<boolean> => (await engine(id)).replicas[0]?.state === 'asleep';
+      expect(lostOf([await chat(id)])).toEqual([]);
+      const [before] = await floor.containers(id);
+      await until('it sleeps', asleep);
+      const woken = await chat(id, { stream: true });
+      expect(lostOf([woken])).toEqual([]);
+      await figure(test, `sleep level ${level}: ms from request to first token`, woken.firstTokenMs ?? Number.NaN);
+      await until('it sleeps again', asleep);
+      const running = load(id, 8, { stream: true });
+      await running.more(16);
+      expect(lostOf(await running.stop())).toEqual([]);
+      expect(await floor.containers(id)).toMatchObject([{ Id: before?.Id, State: 'running' }]);
+      expect([starts(id).length, ends(id).length]).toEqual([1, 0]);
+    },
+  );
+});
