@@ -83,14 +83,15 @@ describe('clients that leave', () => {
       Array.from({ length: 250 }, (_, index) => {
         const stream = index % 5 !== 4;
         const leaves = index % 2 === 0;
-        const tokens = 20 + Math.floor(random() * 60);
+        // Who leaves does so long before the end, also where a busy machine hands over many frames at once.
+        const tokens = leaves ? 400 : 20 + Math.floor(random() * 60);
         const standin = {
           output_tokens: tokens,
           ttft_ms: Math.floor(random() * 40),
-          tpot_ms: 1 + Math.floor(random() * 4),
+          tpot_ms: leaves ? 5 : 1 + Math.floor(random() * 4),
         };
-        const body = chatBody({ stream, max_tokens: 200, n: index % 7 === 0 ? 2 : 1, standin });
-        const frames = leaves && stream ? 1 + Math.floor(random() * tokens * 0.8) : null;
+        const body = chatBody({ stream, max_tokens: 400, n: index % 7 === 0 ? 2 : 1, standin });
+        const frames = leaves && stream ? 1 + Math.floor(random() * tokens * 0.2) : null;
         const ms = leaves && (!stream || random() < 0.3) ? 1 + Math.floor(random() * 150) : 0;
         return sendAndLeave(body, key, { frames, ms });
       }),
