@@ -10,7 +10,7 @@ const folder = `${root}compose/`;
 const files = globSync('compose*.yaml', { cwd: folder }).toSorted();
 
 interface Service {
-  readonly environment?: Readonly<Record<string, unknown>>;
+  readonly environment?: Readonly<Record<string, string | number | null>>;
   readonly volumes?: readonly string[];
   readonly image?: string;
 }
