@@ -53,8 +53,9 @@ export function whyNoDocker({ PATH = '' }: Readonly<Record<string, string | unde
 /**
  * @param options of dockerd, beside those that keep engines apart: without rules of iptables and without a bridge of
  *   its own any number of them run at once; networks take their addresses from a range of this engine alone
+ * @param netns path of the network namespace that it runs in, as a machine of its own
  */
-export async function startDocker(options: readonly string[] = []): Promise<TestDocker> {
+export async function startDocker(options: readonly string[] = [], netns: string | null = null): Promise<TestDocker> {
   removeLeftOver();
   const dir = mkdtempSync(join(tmpdir(), dirPrefix));
   writeFileSync(join(dir, 'owner'), `${process.pid} ${processStart(process.pid)}`);
@@ -64,7 +65,7 @@ export async function startDocker(options: readonly string[] = []): Promise<Test
   const call: TestDocker['call'] = async (method, path, body) => callDocker(socketPath, { method, path, body });
   const start = async (more: readonly string[] = []): Promise<void> => {
     rmSync(join(dir, 'pid'), { force: true });
-    child = launch(dir, [`--default-address-pool=base=${pool},size=28`, ...options, ...more]);
+    child = launch(dir, [`--default-address-pool=base=${pool},size=28`, ...options, ...more], netns);
     await untilAnswers(child, call, join(dir, 'log'));
   };
   const end = async (signal: NodeJS.Signals): Promise<void> => {
@@ -94,13 +95,15 @@ export async function startDocker(options: readonly string[] = []): Promise<Test
   };
 }
 
-function launch(dir: string, options: readonly string[]): ChildProcess {
+function launch(dir: string, options: readonly string[], netns: string | null): ChildProcess {
   const log = openSync(join(dir, 'log'), 'a');
   const places = { host: `unix://${dir}/docker.sock`, 'data-root': `${dir}/data`, 'exec-root': `${dir}/exec` };
   const args = Object.entries({ ...places, pidfile: `${dir}/pid` }).map(([name, value]) => `--${name}=${value}`);
   const apart = ['--bridge=none', '--iptables=false', '--ip-masq=false', '--ip-forward=false'];
   try {
-    return spawn('dockerd', [...args, ...apart, ...options], { stdio: ['ignore', log, log], detached: true });
+    const inside = netns === null ? [] : ['nsenter', `--net=${netns}`];
+    const [program = '', ...words] = [...inside, 'dockerd', ...args, ...apart, ...options];
+    return spawn(program, words, { stdio: ['ignore', log, log], detached: true });
   } finally {
     closeSync(log);
   }
@@ -273,21 +276,35 @@ export async function loadStandinImage(
   docker: TestDocker,
   name = 'headgate-test/vllm-standin:v0.29.0',
 ): Promise<string> {
+  const changes = ['ENTRYPOINT ["/usr/bin/node","/app/standin/main.ts","serve"]', 'ENV PATH=/usr/bin', 'WORKDIR /app'];
+  await importImage(docker, { name, tarPath: standinTar(), changes });
+  return name;
+}
+
+export interface ImageSource {
+  /** `repository:tag` */
+  readonly name: string;
+  /** Of all files. */
+  readonly tarPath: string;
+  /** Lines of a Dockerfile. */
+  readonly changes: readonly string[];
+}
+
+/** Makes an image of one layer. */
+export async function importImage(docker: TestDocker, { name, tarPath, changes }: ImageSource): Promise<void> {
   const [repo = '', tag = ''] = name.split(':');
   const query = new URLSearchParams({ fromSrc: '-', repo, tag });
-  const changes = ['ENTRYPOINT ["/usr/bin/node","/app/standin/main.ts","serve"]', 'ENV PATH=/usr/bin', 'WORKDIR /app'];
   for (const change of changes) query.append('changes', change);
   const path = `/images/create?${query.toString()}`;
-  const answer = await callDocker(docker.socketPath, { method: 'POST', path, tarPath: standinTar() });
+  const answer = await callDocker(docker.socketPath, { method: 'POST', path, tarPath });
   if (!JSON.stringify(answer).includes('sha256:')) throw new Error(`The image was not made: ${JSON.stringify(answer)}`);
-  return name;
 }
 
 /** A tar file of the image's whole file system; kept for later runs. */
 function standinTar(): string {
   const sources = readdirSync(join(repository, 'engines/standin')).filter((file) => file.endsWith('.ts'));
   const texts = sources.map((file) => readFileSync(join(repository, 'engines/standin', file), 'utf8'));
-  const parts = [process.version, process.execPath, fakeNvidiaSmi, ...sources, ...texts];
+  const parts = [process.version, process.execPath, 'sh', fakeNvidiaSmi, ...sources, ...texts];
   const key = createHash('sha256').update(JSON.stringify(parts)).digest('hex').slice(0, 16);
   const tarPath = join(tmpdir(), `headgate-standin-image-${key}.tar`);
   if (existsSync(tarPath)) return tarPath;
@@ -296,6 +313,9 @@ function standinTar(): string {
   try {
     place(root, '/usr/bin/node', process.execPath);
     for (const library of librariesOf(process.execPath)) place(root, library, library);
+    // As vLLM's image has one.
+    place(root, '/bin/sh', '/bin/sh');
+    for (const library of librariesOf('/bin/sh')) place(root, library, library);
     for (const file of sources) place(root, `/app/standin/${file}`, join(repository, 'engines/standin', file));
     writeFileSync(join(root, 'app/package.json'), '{"type":"module"}\n');
     writeFileSync(join(root, 'usr/bin/nvidia-smi'), fakeNvidiaSmi, { mode: 0o755 });
