@@ -68,6 +68,7 @@ function routesOf(options: Options): Map<string, Route> {
   routes.set('/pause', { post: operations.answerPause });
   routes.set('/resume', { post: operations.answerResume });
   routes.set('/is_paused', { get: operations.answerPaused });
+  routes.set('/collective_rpc', { postBody: operations.answerCollectiveRpc });
   routes.set('/reset_prefix_cache', { post: operations.answerResetPrefixCache });
   return routes;
 }
@@ -174,7 +175,7 @@ export function createApp(options: Options, log: (line: string) => void): App {
     fingerprint: `vllm-0.29.0-${hashText(options.servedNames.join(' ')).toString(16).padStart(8, '0')}`,
     runs: new Set(),
     now,
-    sleeping: false,
+    asleep: new Set(),
     paused: false,
     refusing: false,
   };

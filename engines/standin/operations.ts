@@ -56,7 +56,7 @@ export function answerMetrics(engine: Engine, exchange: Exchange): void {
   const text = renderMetrics(engine.metrics, {
     running: engine.scheduler.running,
     waiting: engine.scheduler.waiting,
-    sleeping: engine.sleeping,
+    sleeping: engine.asleep.size > 0,
     modelName: engine.options.servedNames[0] ?? '',
     blockSize: engine.options.blockSize,
   });
@@ -102,21 +102,25 @@ export function answerAbort(engine: Engine, exchange: Exchange, body: Body): voi
 }
 
 export function answerSleeping(engine: Engine, exchange: Exchange): void {
-  exchange.json(200, `{"is_sleeping":${engine.sleeping}}`);
+  exchange.json(200, `{"is_sleeping":${engine.asleep.size > 0}}`);
 }
 
 /** Sleeping ends what runs, unless told to keep it, and makes new requests wait. */
 export function answerSleep(engine: Engine, exchange: Exchange): void {
   const mode = new URLSearchParams(exchange.query).get('mode') ?? 'abort';
-  engine.sleeping = true;
+  engine.asleep = new Set(['weights', 'kv_cache']);
   engine.scheduler.pause(true);
   if (mode === 'abort') engine.scheduler.abortAll();
   exchange.send(200, null, '');
 }
 
+/** Without tags all of it wakes; requests run on only when nothing sleeps any more. A tag that is not asleep does nothing. */
 export function answerWakeUp(engine: Engine, exchange: Exchange): void {
-  engine.sleeping = false;
-  engine.scheduler.pause(engine.paused);
+  const tags = new URLSearchParams(exchange.query).getAll('tags');
+  if (tags.every((tag) => engine.asleep.has(tag))) {
+    for (const tag of tags.length > 0 ? tags : [...engine.asleep]) engine.asleep.delete(tag);
+  }
+  if (engine.asleep.size === 0) engine.scheduler.pause(engine.paused);
   exchange.send(200, null, '');
 }
 
@@ -131,7 +135,7 @@ export function answerPause(engine: Engine, exchange: Exchange): void {
 
 export function answerResume(engine: Engine, exchange: Exchange): void {
   engine.paused = false;
-  engine.scheduler.pause(engine.sleeping);
+  engine.scheduler.pause(engine.asleep.size > 0);
   exchange.json(200, '{"status":"resumed"}');
 }
 
@@ -142,6 +146,12 @@ export function answerPaused(engine: Engine, exchange: Exchange): void {
 export function answerResetPrefixCache(engine: Engine, exchange: Exchange): void {
   engine.cache.reset();
   exchange.send(200, null, '');
+}
+
+/** Calls a method of every worker; the stand-in has one, whose methods all return nothing. */
+export function answerCollectiveRpc(_engine: Engine, exchange: Exchange, body: Body): void {
+  if (typeof body.method === 'string') exchange.json(200, '{"results":[null]}');
+  else exchange.json(400, `{"detail":"Missing 'method' in request body"}`);
 }
 
 export function answerServerInfo(engine: Engine, exchange: Exchange): void {

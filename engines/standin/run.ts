@@ -28,7 +28,8 @@ export interface Engine {
   /** Requests that are being answered, to be told when the engine dies. */
   runs: Set<OpenAnswer>;
   now: () => number;
-  sleeping: boolean;
+  /** What is not in the GPU's memory: by vLLM's names `weights`, `kv_cache`; it sleeps while there is any. */
+  asleep: Set<string>;
   paused: boolean;
   /** Set once a draining engine takes no new work. */
   refusing: boolean;

@@ -176,6 +176,19 @@ it('keeps a sleeping engine’s requests waiting until it wakes', async () => {
   expect(framesOf((await (await open).done).text).at(-1)).toBe('[DONE]');
 });
 
+it('wakes part by part, and runs requests when nothing of it sleeps any more', async () => {
+  const engine = await start([], { env: { VLLM_SERVER_DEV_MODE: '1' } });
+  const isSleeping = async (): Promise<string> => (await engine.send({ method: 'GET', path: '/is_sleeping' })).text;
+  await engine.send({ path: '/sleep?level=2' });
+  for (const tag of ['weights', 'weights', 'nothing']) await engine.send({ path: `/wake_up?tags=${tag}` });
+  expect(await isSleeping()).toBe('{"is_sleeping":true}');
+  const call = { path: '/collective_rpc', headers: JSON_TYPE };
+  expect((await engine.send({ ...call, body: {} })).status).toBe(400);
+  expect((await engine.send({ ...call, body: { method: 'reload_weights' } })).text).toBe('{"results":[null]}');
+  await engine.send({ path: '/wake_up?tags=kv_cache' });
+  expect(await isSleeping()).toBe('{"is_sleeping":false}');
+});
+
 it('asks for its key under /v1 only', async () => {
   const engine = await start([], { env: { VLLM_API_KEY: 'secret' } });
   const refused = await engine.send({ method: 'GET', path: '/v1/models' });

@@ -13,6 +13,7 @@ type Probe = (environment: Environment) => string | null;
 const probes: Readonly<Record<string, Probe>> = {
   compose: whyNoCompose,
   docker: whyNoDocker,
+  'docker-vllm': (environment) => whyNoDocker(environment) ?? probeVllm(environment),
   vllm: probeVllm,
   redis: ({ PATH }) =>
     findRedisServer(PATH) === null ? 'there is no redis-server and no valkey-server on PATH' : null,

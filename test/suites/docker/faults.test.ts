@@ -9,18 +9,17 @@ const long = { stream: true, standin: { output_tokens: 60, tpot_ms: 50, finish: 
 const steady = { stream: true, standin: { output_tokens: 20, tpot_ms: 10, finish: 'stop' } };
 
 describe('under load', () => {
-  it.each([
-    ['is killed with -9', 'killed', (id: string) => ['POST', `/containers/${id}/kill?signal=KILL`]],
-    ['is removed by hand', 'drifted', (id: string) => ['DELETE', `/containers/${id}?force=1`]],
-  ])('a container that %s is replaced; only what ran in it is lost', async (what, id, call) => {
+  it.for([
+    { what: 'is killed with -9', id: 'killed', method: 'POST', path: '/kill?signal=KILL' },
+    { what: 'is removed by hand', id: 'drifted', method: 'DELETE', path: '?force=1' },
+  ])('a container that $what is replaced; only what ran in it is lost', async ({ what, id, method, path }, test) => {
     const workers = 12;
     const { load, engine } = await floor.open({ engines: { [id]: dockerFile(id) } });
     const running = load(id, workers, steady);
     await running.more(workers);
     const [before] = await floor.containers(id);
     const faultMs = Date.now();
-    const [method = '', path = ''] = call(before?.Id ?? '');
-    await floor.docker().call(method, path);
+    await floor.docker().call(method, `/containers/${before?.Id}${path}`);
     await until('another container', () => count(id, 'start') >= 2);
     await running.more(2 * workers);
     const answers = await running.stop();
@@ -36,7 +35,7 @@ describe('under load', () => {
         .map((one) => one.sentAtMs + (one.firstTokenMs ?? 0)),
     );
     await figure(
-      { annotate: async () => undefined },
+      test,
       `container that ${what}, ${workers} workers`,
       `${lost.length} requests lost, first token again after ${Math.round(back - faultMs)} ms`,
     );

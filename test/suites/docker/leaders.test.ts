@@ -26,9 +26,9 @@ interface House {
   readonly sql: postgres.Sql;
   readonly members: readonly Member[];
   /** One more gateway. */
-  join(): Promise<Member>;
+  readonly join: () => Promise<Member>;
   /** Who leads the containers, of those that are not left out. */
-  leader(without?: Member): Promise<Member>;
+  readonly leader: (without?: Member) => Promise<Member>;
 }
 
 const closing: (() => Promise<unknown>)[] = [];

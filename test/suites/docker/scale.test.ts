@@ -53,22 +53,32 @@ describe.concurrent('an engine', () => {
     expect([starts('kept').length, ends('kept').length]).toEqual([2, 1]);
   });
 
-  it.each([1, 2])(
+  it.for([1, 2])(
     'sleeps at level %i when idle, and is awake for the next request in the same container',
-    async (level) => {
+    async (level, test) => {
       const id = `sleeper-${level}`;
-      const { chat, engine, load } = await floor.open({
+      const { chat, engine, load, admin } = await floor.open({
         engines: {
-          [id]: dockerFile(id, { flags: ['--enable-sleep-mode'], fields: { sleep_level: level, idle_seconds: 1 } }),
+          [id]: dockerFile(id, {
+            flags: ['--enable-sleep-mode', '--access-log'],
+            fields: { sleep_level: level, idle_seconds: 1, gpus: { count: 1 } },
+          }),
         },
+        gpuIds: [`GPU-${id}`],
       });
-      const test = { annotate: async () => undefined };
       const asleep = async (): Promise<boolean> => (await engine(id)).replicas[0]?.state === 'asleep';
       expect(lostOf([await chat(id)])).toEqual([]);
       const [before] = await floor.containers(id);
       await until('it sleeps', asleep);
       const woken = await chat(id, { stream: true });
       expect(lostOf([woken])).toEqual([]);
+      const { data: log } = await admin('GET', `/v1/admin/engines/${id}/logs`);
+      const posts = log.flatMap(({ line }: { line: string }) => /"POST (\S+)/.exec(line)?.[1] ?? []);
+      const wakes = level === 1 ? ['/wake_up'] : ['/wake_up', '/collective_rpc', '/wake_up', '/reset_prefix_cache'];
+      const [checks, sleep, ...rest] = [posts.slice(0, 3), ...posts.slice(3)];
+      expect([checks, sleep]).toEqual([Array.from({ length: 3 }, () => '/v1/chat/completions'), '/sleep']);
+      // One canary, then the request.
+      expect(rest.slice(0, wakes.length + 2)).toEqual([...wakes, '/v1/chat/completions', '/v1/chat/completions']);
       await figure(test, `sleep level ${level}: ms from request to first token`, woken.firstTokenMs ?? Number.NaN);
       await until('it sleeps again', asleep);
       const running = load(id, 8, { stream: true });
