@@ -171,7 +171,12 @@ function networkCalls(call: Call) {
       );
     },
     async connect(network: string, Container: string) {
-      await call('connect', changeTimeoutMs, (api, o) => api.getNetwork(network).connect({ Container, ...o }));
+      // Never the network that its published ports go through: a change of that one cuts every connection. Engines
+      // before API 1.48 do not know the field, and go by the names of networks.
+      const EndpointConfig = { GwPriority: -1 };
+      await call('connect', changeTimeoutMs, (api, o) =>
+        api.getNetwork(network).connect({ Container, EndpointConfig, ...o }),
+      );
     },
     async disconnect(network: string, Container: string) {
       const options = { Container, Force: true };

@@ -155,4 +155,5 @@ export const networkConnectBody = () =>
   z.strictObject({
     Container: z.string().regex(/^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,254}$/),
     Force: z.boolean().optional(),
+    EndpointConfig: z.strictObject({ GwPriority: z.int() }).optional(),
   });

@@ -35,7 +35,7 @@ export function buildBaseImages(docker: (args: readonly string[], input?: Buffer
     'CMD ["node"]',
   ]);
   buildImage(docker, images.postgres, postgresRoot, [
-    `ENV PATH=${serverBin}:/usr/bin:/bin PGDATA=/var/lib/postgresql/data`,
+    `ENV PATH=${serverBin}:/usr/bin:/bin PGDATA=/var/lib/postgresql/data PGHOST=/tmp`,
     'VOLUME /var/lib/postgresql',
     'USER 999',
     'ENTRYPOINT ["/entrypoint"]',
