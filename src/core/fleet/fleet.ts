@@ -162,7 +162,7 @@ export function createFleet(options: FleetOptions): Fleet {
   );
   const place = (name: FleetLead['scope'], drivers: ReadonlyMap<DriverType, EngineDriver>): ScopeOf => {
     const board = options.boards?.[name] ?? createLocalBoard(clock);
-    return { name, drivers, scope: new Scope({ ...common, drivers, board }) };
+    return { name, drivers, scope: new Scope({ ...common, drivers, board, waitsForEngines: name === 'shared' }) };
   };
   const scopes = [place('machine', machine), ...(shared.size > 0 ? [place('shared', shared)] : [])];
   return new ScopedFleet(scopes, options.engines, clock);

@@ -16,6 +16,8 @@ export interface ScopeOptions {
   readonly clock: Clock;
   readonly log: Log;
   readonly policy: FleetPolicy;
+  /** Nothing is looked at before there is an engine. */
+  readonly waitsForEngines: boolean;
   readonly queueMax: number;
   readonly stopGraceMs: number;
   readonly newReplicaId: (engineId: string) => string;
@@ -69,12 +71,12 @@ export class Scope {
   }
 
   /**
-   * Adopts what runs, and looks until nothing more is to be done at once. Without any engine it waits for the first
-   * one: a machine that has no Docker engine, and no file that wants one, is not asked for it every second.
+   * Adopts what runs, and looks until nothing more is to be done at once. Where that is wished it waits for
+   * the first engine: a machine that has no Docker engine, and no file that wants one, is not asked for it every second.
    */
   async start(specs: readonly EngineSpec[]): Promise<void> {
     this.#takeSpecs(specs);
-    if (specs.length > 0) await this.#begin(specs);
+    if (specs.length > 0 || !this.#options.waitsForEngines) await this.#begin(specs);
   }
 
   async #begin(specs: readonly EngineSpec[]): Promise<void> {
