@@ -26,10 +26,10 @@ export default defineConfig({
     projects: [
       project('quick', { include: quickTests }),
       project('house', { include: ['test/**/*.test.ts'], exclude: [...quickTests, 'test/suites/**'], globalSetup }),
-      ...plan.run.map((name) => {
+      ...plan.run.map((name, index) => {
         const include = [`test/suites/${name}/**/*.test.ts`];
         // A group of its own never runs beside others: what they do would starve a real engine, which is held to times.
-        return project(name, { include, globalSetup, testTimeout: 300_000, sequence: { groupOrder: 1 } });
+        return project(name, { include, globalSetup, testTimeout: 300_000, sequence: { groupOrder: index + 1 } });
       }),
     ],
   },
