@@ -24,7 +24,7 @@ import type { SwarmService } from './swarm-answers.ts';
 import { saysStopping } from './swarm-exit.ts';
 import { type ObservedServices, observeServices } from './swarm-observe.ts';
 import { overlayName, serviceSpecHash, swarmPlacement } from './swarm-service.ts';
-import { checkFence, removeReplica, startService } from './swarm-start.ts';
+import { checkFence, removeReplica, removeSecrets, startService } from './swarm-start.ts';
 
 export interface SwarmDriverOptions {
   readonly swarm: SwarmSettings;
@@ -142,7 +142,7 @@ class SwarmDriver implements EngineDriver {
         knownEngines: this.#knownEngines,
         exits: this.#exits,
       });
-      await this.#join(seen.networks);
+      await this.#join(seen);
       if (sequence < this.#applied) return;
       this.#applied = sequence;
       this.#seen = seen;
@@ -166,12 +166,22 @@ class SwarmDriver implements EngineDriver {
   }
 
   /** What is not joined is not reached, which the probes of its replicas will say as well. */
-  async #join(networks: ReadonlySet<string>): Promise<void> {
-    if (this.#options.swarm.network === 'host' || networks.size === 0) return;
-    let trouble: string | null = 'the gateway runs in no container on this manager: it needs network: host';
+  async #join({ networks, replicas }: ObservedServices): Promise<void> {
+    const { swarm, fleetId } = this.#options;
+    if (swarm.network === 'host') return;
+    let trouble: string | null = null;
     try {
       const own = this.#selfContainer;
-      if (own !== null && (await joinNetworks(this.#api, own, networks)) !== null) trouble = null;
+      const joined = own === null ? null : await joinNetworks(this.#api, own, networks);
+      if (own !== null && joined !== null) {
+        const inUse = new Set(replicas.map(({ replica: { engineId } }) => overlayName(fleetId, engineId)));
+        const known = [...this.#knownEngines].map((engineId) => overlayName(fleetId, engineId));
+        // Whoever leads can remove a network once all gateways have left it.
+        const over = known.filter((name) => joined.has(name) && !inUse.has(name));
+        for (const name of over) await this.#api.disconnect(name, own);
+      } else if (networks.size > 0) {
+        trouble = 'the gateway runs in no container on this manager: it needs network: host';
+      }
     } catch (error) {
       trouble = error instanceof Error ? error.message : String(error);
     }
@@ -216,12 +226,13 @@ class SwarmDriver implements EngineDriver {
     if (engineId !== undefined) await this.#inLine(engineId, () => this.#leaveNetwork(engineId, fence));
   }
 
-  /** Removes the network of an engine that has no service any more. */
+  /** Removes what an engine without a service has left, starts that were broken off included. */
   async #leaveNetwork(engineId: string, fence: Fence): Promise<void> {
     const { fleetId, log } = this.#options;
     const name = overlayName(fleetId, engineId);
     const left = await this.#api.swarm.listServices([`${labels.fleet}=${fleetId}`, `${labels.engine}=${engineId}`]);
     if (left.length > 0) return;
+    await removeSecrets(this.#api, [`${labels.fleet}=${fleetId}`, `${labels.engine}=${engineId}`], fence);
     for (let tries = 1; ; tries += 1) {
       try {
         const network = await this.#api.inspectNetwork(name);

@@ -87,6 +87,11 @@ export async function removeReplica(
     await checkFence(fence);
     await api.swarm.removeService(id);
   }
+  await removeSecrets(api, wanted, fence);
+}
+
+/** Removes the secrets that bear all of the labels, which no service may use any more. */
+export async function removeSecrets(api: DockerApi, wanted: readonly string[], fence: Fence): Promise<void> {
   for (const { ID: id } of await api.swarm.listSecrets(wanted)) {
     await checkFence(fence);
     await api.swarm.removeSecret(id);

@@ -2,7 +2,7 @@ import { execFileSync, spawn, type ChildProcess } from 'node:child_process';
 import { randomBytes, randomInt } from 'node:crypto';
 import { mkdtempSync, readdirSync, existsSync, rmSync, writeFileSync } from 'node:fs';
 import { networkInterfaces, tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import { loadStandinImage, startDocker, type TestDocker } from '../../support/docker.ts';
 import { liftLimits } from '../../support/gateway.ts';
 import { createCaller, until, type Caller } from './clients.ts';
@@ -23,6 +23,8 @@ export interface TestSwarm {
   /** A folder of engine files with hosts.yaml. */
   folder(engines: Readonly<Record<string, string>>): string;
   open(enginesDir: string): Promise<SwarmGateway>;
+  /** Cuts a machine's only cable, or mends it. */
+  cut(machine: SwarmMachine, isCut: boolean): void;
   stop(): Promise<void>;
 }
 
@@ -64,8 +66,18 @@ const repository = new URL('../../../', import.meta.url).pathname;
 const adminKey = 'sk-test-admin-0123456789abcdef0123456789abcdef';
 const prefix = 'hgsw';
 
+export interface SwarmOptions {
+  /** Variables of its gateways. */
+  readonly env?: Readonly<Record<string, string>>;
+  /** Further names of the image on every machine. */
+  readonly images?: readonly string[];
+}
+
 /** @param gpus what each machine offers, as `GPU-aa`; the first is the manager's */
-export async function startSwarm(gpus: readonly (readonly string[])[]): Promise<TestSwarm> {
+export async function startSwarm(
+  gpus: readonly (readonly string[])[],
+  { env = {}, images = [] }: SwarmOptions = {},
+): Promise<TestSwarm> {
   removeLeftOver();
   const net = createNet();
   const nodes: SwarmMachine[] = [];
@@ -83,6 +95,7 @@ export async function startSwarm(gpus: readonly (readonly string[])[]): Promise<
     const docker = await startDocker(resources, netns);
     nodes.push({ docker, address, netns });
     await loadStandinImage(docker, image);
+    for (const other of images) await tag(docker, other);
     await (index === 0 ? initialize(docker, net, address) : join_(manager(), docker, { net, address }));
   }
   const folder: TestSwarm['folder'] = (engines) => {
@@ -101,10 +114,11 @@ export async function startSwarm(gpus: readonly (readonly string[])[]): Promise<
     anchor: (network, labels) => keepNetwork(call, { network, labels, count: nodes.length }),
     folder,
     async open(enginesDir) {
-      const gateway = await openGateway(manager(), net, enginesDir);
+      const gateway = await openGateway(manager(), net, { enginesDir, env });
       gateways.push(gateway);
       return gateway;
     },
+    cut: ({ netns }, isCut) => ip('-n', basename(netns), 'link', 'set', 'eth0', isCut ? 'down' : 'up'),
     async stop() {
       await Promise.all(gateways.map((gateway) => gateway.end('SIGTERM')));
       const services = (await call('GET', '/services').catch(() => [])) as readonly Service[];
@@ -193,6 +207,12 @@ function createNet(): Net {
   ip('netns', 'add', hub);
   ip('-n', hub, 'link', 'add', 'br0', 'type', 'bridge');
   ip('-n', hub, 'link', 'set', 'br0', 'up');
+  // A way to the machines from here, as from a gateway that runs in no container.
+  const own = `hg${randomBytes(4).toString('hex')}`;
+  ip('link', 'add', own, 'type', 'veth', 'peer', 'name', 'here', 'netns', hub);
+  ip('-n', hub, 'link', 'set', 'here', 'master', 'br0', 'up');
+  ip('addr', 'add', `${base}.0.254/24`, 'dev', own);
+  ip('link', 'set', own, 'up');
   let ways = 0;
   return {
     manager: `${base}.0.1`,
@@ -241,7 +261,16 @@ function removeLeftOver(): void {
   }
 }
 
-async function openGateway(docker: TestDocker, net: Net, enginesDir: string): Promise<SwarmGateway> {
+async function tag(docker: TestDocker, name: string): Promise<void> {
+  const [repo = '', version = ''] = name.split(':');
+  await docker.call('POST', `/images/${image}/tag?repo=${repo}&tag=${version}`);
+}
+
+async function openGateway(
+  docker: TestDocker,
+  net: Net,
+  { enginesDir, env: given }: { enginesDir: string; env: Readonly<Record<string, string>> },
+): Promise<SwarmGateway> {
   const name = randomBytes(4).toString('hex');
   await docker.call('POST', '/networks/create', { Name: `door-${name}`, Driver: 'bridge' });
   const body = { Image: image, Entrypoint: idle.Command, HostConfig: { NetworkMode: `door-${name}` } };
@@ -257,7 +286,7 @@ async function openGateway(docker: TestDocker, net: Net, enginesDir: string): Pr
     HEADGATE_DATA_DIR: dataDir,
     HEADGATE_ENGINES_DIR: enginesDir,
     HEADGATE_BOOTSTRAP_KEY: adminKey,
-    SECRET_OF_A_TEST: 'what nobody may read',
+    ...given,
   };
   const mount = `mount --bind "$1" /etc/hostname && shift && exec "$@"`;
   const hostname = `${docker.dir}/data/containers/${id}/hostname`;

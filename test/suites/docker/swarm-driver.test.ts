@@ -1,0 +1,175 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { createLog } from '#base/log.ts';
+import type { ContainerDriverSettings, EngineDefinition, SwarmSettings } from '#core/catalog/catalog.ts';
+import type { EngineDriver, Fence, Observation, ObservedReplica } from '#core/fleet/driver.ts';
+import { createSwarmDriver } from '#core/fleet/swarm-driver.ts';
+import { swarmPlacement } from '#core/fleet/swarm-service.ts';
+import { until } from './clients.ts';
+import { ask, collect, containerEngine, holding, newId, scriptEngine, statusOf } from './kit.ts';
+import { startSwarm, type TestSwarm } from './swarm-lab.ts';
+
+let swarm: TestSwarm | null = null;
+const opened: EngineDriver[] = [];
+beforeAll(async () => {
+  swarm = await startSwarm([['GPU-aaaa']]);
+}, 120_000);
+afterAll(async () => {
+  await Promise.all(opened.map((driver) => driver.close()));
+  await swarm?.stop();
+}, 120_000);
+
+function lab(): TestSwarm {
+  if (swarm === null) throw new Error('There is no swarm.');
+  return swarm;
+}
+
+interface Test {
+  readonly driver: EngineDriver;
+  readonly fleetId: string;
+  start(definition: EngineDefinition, fence?: Fence): Promise<string>;
+  untilIs(id: string, state: ObservedReplica['state']): Promise<ObservedReplica>;
+  services(): Promise<number>;
+}
+
+async function open(
+  engines: readonly EngineDefinition[],
+  over: { fleetId?: string; swarm?: Partial<SwarmSettings>; socketPath?: string } = {},
+): Promise<Test> {
+  const fleetId = over.fleetId ?? newId();
+  const socketPath = over.socketPath ?? lab().nodes[0]?.docker.socketPath ?? '';
+  const settings = { network: 'host', gpuResource: 'NVIDIA-GPU', secrets: 'files', isNamed: false } as const;
+  const driver = createSwarmDriver({
+    swarm: { ...settings, docker: { type: 'unix', socketPath }, ...over.swarm },
+    fleetId,
+    fleetSecret: 'a secret of the fleet',
+    env: { NAME: 'a value', MANY: 'first\n second\\n\n"third"' },
+    log: createLog('silent'),
+    selfContainer: null,
+  });
+  opened.push(driver);
+  await driver.open(engines.map((engine) => driver.specOf(engine)));
+  return {
+    driver,
+    fleetId,
+    async start(definition, fence = holding) {
+      const replicaId = newId();
+      await driver.start({ replicaId, spec: driver.specOf(definition), placement: swarmPlacement, fence });
+      return replicaId;
+    },
+    untilIs: (id, state) =>
+      until(`${id} is ${state}`, async () => {
+        const { replicas } = await driver.observe();
+        return replicas.find((found) => found.replica.id === id && found.state === state);
+      }),
+    services: async () => {
+      const all = await lab().services();
+      return all.filter(({ Spec: { Labels: labels } }) => labels['headgate.fleet'] === fleetId).length;
+    },
+  };
+}
+
+function engine(driver: Partial<ContainerDriverSettings> = {}): EngineDefinition {
+  return containerEngine({ type: 'swarm', ...driver });
+}
+
+function script(text: string, driver: Partial<ContainerDriverSettings> = {}): EngineDefinition {
+  return scriptEngine(text, { type: 'swarm', ...driver });
+}
+
+const nothing: Observation = { replicas: [], hosts: [], strangers: [] };
+
+describe.concurrent('a service that cannot be started', () => {
+  it('is not made where the fence does not hold', async () => {
+    for (const yes of [0, 1, 2, 3]) {
+      const test = await open([engine()]);
+      let asked = 0;
+      const fence = { epoch: 1n, holds: () => Promise.resolve((asked += 1) <= yes) };
+      await expect(test.start(engine(), fence)).rejects.toThrow('Another gateway leads');
+      expect(await test.services()).toBe(0);
+    }
+  });
+
+  it.each([
+    ['an image that is not there', { image: '127.0.0.1:9/acme/no-such-engine:v1' }, 'IMAGE_NOT_FOUND'],
+    ['a folder of the node that is not there', { volumes: [volume('/no/such/folder')] }, 'MOUNT'],
+    ['a variable that refers to one that is not set', { env: { HF_TOKEN: '${NO_SUCH}' } }, 'MISSING_VARIABLE'],
+    ['a node that there is none of', { constraints: ['node.labels.gpu==h100'] }, 'NO_SUITABLE_NODE'],
+    ['more GPUs than any node has', { gpus: { count: 2, memoryBytesMin: null, profile: null } }, 'NO_SUCH_DEVICE'],
+  ] as const)('because of %s says so', async (_, driver, code) => {
+    const test = await open([engine()]);
+    const id = await test.start(engine(driver));
+    const { exit } = await test.untilIs(id, 'exited');
+    expect(exit).toMatchObject({ asked: false, exitCode: null, startErrorCode: code });
+    await test.driver.forget(id, holding);
+    expect((await test.driver.observe()).replicas).toEqual([]);
+    expect(await test.services()).toBe(0);
+  });
+
+  it('says what is wrong with a Docker engine that is no manager', async () => {
+    const test = await open([engine()], { socketPath: '/no/such/docker.sock' });
+    expect(await test.driver.observe()).toMatchObject({ hosts: [{ name: 'swarm', reachable: false }] });
+  });
+});
+
+function volume(source: string) {
+  return { source, target: '/data', readOnly: true };
+}
+
+describe.concurrent('a service that runs', () => {
+  it('answers on a port of its node, to the gateway alone, without the routes of developers', async () => {
+    const test = await open([engine()]);
+    const id = await test.start(engine());
+    const { replica } = await test.untilIs(id, 'running');
+    await until('it is ready', async () => (await statusOf(replica, '/health')) === 200);
+    expect(await statusOf(replica, '/v1/models', false)).toBe(401);
+    expect((await ask(replica.endpoint, '/v1/models', replica.headerLines)).status).toBe(200);
+    expect(await statusOf(replica, '/is_sleeping')).toBe(404);
+    await test.driver.stop(id, { fence: holding, graceMs: 1000 });
+    await test.driver.stop(id, { fence: holding, graceMs: 1000 });
+    expect((await test.untilIs(id, 'exited')).exit).toMatchObject({ asked: true });
+    await test.driver.forget(id, holding);
+    await test.driver.forget(id, holding);
+    expect(await test.services()).toBe(0);
+  });
+
+  it('reads its secrets as they are, and its log can be read', async () => {
+    const text = `console.log(JSON.stringify([process.env.ONE, process.env.TWO, process.env.PLAIN])); setInterval(() => {}, 1e6)`;
+    const env = { ONE: '${MANY}', TWO: 'a ${NAME}', PLAIN: 'plain' };
+    const test = await open([script(text)]);
+    const id = await test.start(script(text, { env }));
+    await test.untilIs(id, 'running');
+    const options = { tailLines: 10, follow: false, signal: new AbortController().signal };
+    const [line = ''] = await until('a line', async () => {
+      const lines = await collect(test.driver.logs(id, options));
+      return lines.length > 0 && lines;
+    });
+    expect(JSON.parse(line)).toEqual(['first\n second\\n\n"third"', 'a a value', 'plain']);
+    const inspected = JSON.stringify(await lab().services());
+    expect(inspected).not.toContain('a a value');
+    expect(inspected).toContain('PLAIN=plain');
+  });
+
+  it('ends with its exit code and last words, and is started by nobody again', async () => {
+    const text = `console.error('ValidationError: 1 validation error'); process.exit(3)`;
+    const test = await open([script(text)]);
+    const id = await test.start(script(text));
+    const { exit } = await test.untilIs(id, 'exited');
+    expect(exit).toMatchObject({ asked: false, exitCode: 3, startErrorCode: null });
+    expect(exit?.logTail).toContain('1 validation error');
+  });
+
+  it('is another gateway’s to adopt, and a stranger to one that does not know its engine', async () => {
+    const test = await open([engine()]);
+    const id = await test.start(engine());
+    const { replica } = await test.untilIs(id, 'running');
+    const next = await open([engine()], { fleetId: test.fleetId });
+    expect((await next.untilIs(id, 'running')).replica).toEqual(replica);
+    const other = await open([containerEngine({ type: 'swarm' }, { id: 'other' })], { fleetId: test.fleetId });
+    expect(await other.driver.observe()).toMatchObject({ replicas: [], strangers: [{ engineId: 'chat' }] });
+  });
+
+  it('is asked for by nobody whose files have none', async () => {
+    const test = await open([]);
+    expect(await test.driver.observe()).toEqual(nothing);
+  });
+});
