@@ -119,6 +119,19 @@ describe('engines as services of a swarm', () => {
     expect(await nodesOf('left')).toHaveLength(0);
   });
 
+  it('renew themselves one by one where there is no room beside', async () => {
+    const { gateway, dir } = all();
+    writeFileSync(join(dir, 'right.yaml'), swarmFile('right', { fields: { ...one, image: newImage } }));
+    gateway.reload();
+    await until('the new one alone', async () => {
+      const services = await servicesOf('right');
+      return services.length === 1 && JSON.stringify(services).includes(newImage);
+    });
+    await untilReady('right', 1);
+    expect(await gateway.chat('right')).toMatchObject({ ok: true });
+    expect(await gateway.engine('right')).toMatchObject({ rollout: null });
+  });
+
   it('say so when no node could ever hold them', async () => {
     const { gateway } = all();
     const answer = await gateway.chat('huge');
