@@ -105,7 +105,8 @@ class DockerDriver implements EngineDriver {
     for (const { engineId } of specs) this.#knownEngines.add(engineId);
   }
 
-  async observe(): Promise<Observation> {
+  async observe(epoch: bigint | null = null): Promise<Observation> {
+    if (epoch !== null && epoch > this.#epoch) this.#epoch = epoch;
     let views: HostView[] = [];
     // What was read before a launch ended lacks its container, which would look as if it had vanished.
     for (let round = 0; round < 3; round += 1) {

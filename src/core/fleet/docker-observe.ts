@@ -115,14 +115,16 @@ async function exitOf(
   const detail = await api.inspect(id);
   if (detail === null) return 'gone';
   const failed = (detail.State.Error ?? '') !== '';
-  if (state === 'created' && !failed && !asked) {
+  // Who made it leads no more and will not start it: that is no failure of the engine.
+  const isLeft = state === 'created' && !failed && (marks.epoch ?? 0n) < epoch;
+  if (state === 'created' && !failed && !asked && !isLeft) {
     const since = memory.unstartedSince.get(id) ?? Date.now();
     memory.unstartedSince.set(id, since);
-    if ((marks.epoch ?? 0n) >= epoch && Date.now() - since < unstartedMsMax) return null;
+    if (Date.now() - since < unstartedMsMax) return null;
   }
   const output =
     state === 'created' ? Buffer.alloc(0) : await api.logTail(id, logTailLines).catch(() => Buffer.alloc(0));
-  const exit = toExit(detail, asked, demultiplex(output).slice(-logTailCharsMax));
+  const exit = toExit(detail, asked || isLeft, demultiplex(output).slice(-logTailCharsMax));
   memory.exits.set(id, exit);
   return exit;
 }

@@ -131,8 +131,12 @@ export interface EngineDriver {
   open(specs: readonly EngineSpec[]): Promise<void>;
   /** The files were read again. */
   setSpecs(specs: readonly EngineSpec[]): void;
-  /** @throws when nothing could be learned at all; a host that cannot be reached is part of the answer */
-  observe(): Promise<Observation>;
+  /**
+   * @param epoch under which this gateway leads; null when another does. What was made under an earlier one, and not
+   *   started, will not be started any more.
+   * @throws when nothing could be learned at all; a host that cannot be reached is part of the answer
+   */
+  observe(epoch?: bigint | null): Promise<Observation>;
   /**
    * What goes wrong later shows up in `observe` as `exited` with the cause.
    * @throws when the fence does not hold or nothing could be begun

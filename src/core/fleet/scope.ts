@@ -208,7 +208,8 @@ export class Scope {
   async #look(): Promise<number> {
     const { drivers, log, board, clock } = this.#options;
     const jobs = this.#leader.jobs();
-    const sight = await observeAll(drivers, this.#sight, log);
+    const epoch = board.leadership.current()?.epoch ?? null;
+    const sight = await observeAll(drivers, { before: this.#sight, epoch, log });
     this.#sight = sight;
     this.#exits.note(sight, log);
     this.#takeObserved(sight);

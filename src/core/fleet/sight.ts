@@ -14,8 +14,7 @@ export interface Sight {
 
 export async function observeAll(
   drivers: ReadonlyMap<DriverType, EngineDriver>,
-  before: Sight,
-  log: Log,
+  { before, epoch, log }: { readonly before: Sight; readonly epoch: bigint | null; readonly log: Log },
 ): Promise<Sight> {
   const observed = new Map<string, ObservedReplica>();
   const blind = new Set<DriverType>();
@@ -23,7 +22,7 @@ export async function observeAll(
   const strangers: Stranger[] = [];
   const look = async (type: DriverType, driver: EngineDriver): Promise<void> => {
     try {
-      const found = await driver.observe();
+      const found = await driver.observe(epoch);
       for (const one of found.replicas) observed.set(one.replica.id, one);
       hosts.set(type, found.hosts);
       strangers.push(...found.strangers);

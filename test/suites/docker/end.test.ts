@@ -143,12 +143,12 @@ describe.concurrent('a gateway that comes after another', () => {
     const id = await test.start(containerEngine(), { fence });
     await test.untilIs(id, 'exited');
     const next = await lab.open([localHost(lab.docker())], [containerEngine()], { fleetId: test.fleetId });
-    // Somebody may be about to start it, until a newer leader has acted.
+    // Somebody may be about to start it, until a newer leader looks.
     expect((await next.untilIs(id, 'creating')).exit).toBeNull();
-    await next.start(containerEngine(), { fence: { ...holding, epoch: 5n } });
-    expect((await next.untilIs(id, 'exited')).exit).toMatchObject({ asked: false, startErrorCode: 'NOT_STARTED' });
-    await next.driver.forget(id, holding);
-    expect(await lab.containersOf(test.fleetId)).toHaveLength(1);
+    await next.driver.observe(5n);
+    expect((await next.untilIs(id, 'exited')).exit).toMatchObject({ asked: true, startErrorCode: 'NOT_STARTED' });
+    await next.driver.forget(id, { ...holding, epoch: 5n });
+    expect(await lab.containersOf(test.fleetId)).toEqual([]);
   });
 });
 

@@ -16,6 +16,13 @@ const floor = createFloor();
 const steady = { stream: true, standin: { output_tokens: 20, tpot_ms: 20, finish: 'stop' } };
 const long = { stream: true, standin: { output_tokens: 300, tpot_ms: 100, finish: 'stop' } };
 const made = (id: string): number => floor.events(id).filter(({ action }) => action === 'create').length;
+/** The most containers of an engine that ran at once. */
+function mostAtOnce(id: string): number {
+  let running = 0;
+  return Math.max(
+    ...floor.events(id).map(({ action }) => (running += action === 'start' ? 1 : action === 'die' ? -1 : 0)),
+  );
+}
 const happened = (id: string): string[] => floor.events(id).map(({ action }) => action);
 
 interface Member extends Caller {
@@ -196,5 +203,33 @@ describe('the leader of three gateways', () => {
     expect(epochs[1]).toBe((epochs[0] ?? NaN) + 1);
     expect(made('fresh')).toBe(1);
     expect(await next.engine('fresh')).toMatchObject({ state: 'ready' });
+  });
+
+  it.for([
+    { signal: 'SIGKILL' as const, id: 'orphan', what: 'killed' },
+    { signal: 'SIGSTOP' as const, id: 'halfway', what: 'frozen and thawed' },
+  ])('that is $what when it has made a container and not started it leaves one that serves', async ({ signal, id }) => {
+    const { members, leader } = await openHouse(2, { [id]: dockerFile(id) });
+    const lost = await leader();
+    const other = members.find((one) => one !== lost);
+    if (other === undefined) throw new Error('there is one gateway alone');
+    const callers = [other];
+    const waiting = other.chat(id, steady);
+    await until('a container is made', () => made(id) === 1);
+    process.kill(lost.process.pid, signal);
+    await leader(lost);
+    expect(lostOf([await waiting])).toEqual([]);
+    if (signal === 'SIGSTOP') {
+      process.kill(lost.process.pid, 'SIGCONT');
+      await until('it knows', () =>
+        /"scope":"containers".*this gateway leads the fleet no more/.test(lost.process.output()),
+      );
+      callers.push(lost);
+    }
+    expect(lostOf(await Promise.all(callers.map((one) => one.chat(id, steady))))).toEqual([]);
+    expect(mostAtOnce(id)).toBe(1);
+    await until('no other container', async () => (await floor.containers(id)).length === 1);
+    expect(await floor.containers(id)).toMatchObject([{ State: 'running' }]);
+    expect(await other.engine(id)).toMatchObject({ state: 'ready' });
   });
 });
