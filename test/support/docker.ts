@@ -1,4 +1,4 @@
-import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
+import { type ChildProcess, execFileSync, spawn, type SpawnOptions } from 'node:child_process';
 import { createHash, randomInt } from 'node:crypto';
 import {
   chmodSync,
@@ -101,9 +101,10 @@ function launch(dir: string, options: readonly string[], netns: string | null): 
   const args = Object.entries({ ...places, pidfile: `${dir}/pid` }).map(([name, value]) => `--${name}=${value}`);
   const apart = ['--bridge=none', '--iptables=false', '--ip-masq=false', '--ip-forward=false'];
   try {
-    const inside = netns === null ? [] : ['nsenter', `--net=${netns}`];
-    const [program = '', ...words] = [...inside, 'dockerd', ...args, ...apart, ...options];
-    return spawn(program, words, { stdio: ['ignore', log, log], detached: true });
+    const words = [...args, ...apart, ...options];
+    const settings: SpawnOptions = { stdio: ['ignore', log, log], detached: true };
+    if (netns === null) return spawn('dockerd', words, settings);
+    return spawn('nsenter', [`--net=${netns}`, 'dockerd', ...words], settings);
   } finally {
     closeSync(log);
   }
