@@ -135,7 +135,7 @@ export async function startSwarm(
 
 /**
  * Docker 20.10 rejects tasks with generic resources whenever their node changes, as it does with each network that
- * comes to it or goes (https://github.com/moby/moby/issues/44378, mended in 23): a task on every node keeps it there.
+ * comes to it or goes (https://github.com/moby/moby/issues/44378, mended since): a task on every node keeps it there.
  */
 async function keepNetwork(
   call: TestSwarm['call'],

@@ -4,7 +4,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { overlayName } from '#core/fleet/swarm-service.ts';
 import { dockerFile, type EngineFile } from './bench.ts';
 import { figure, lostOf, until } from './clients.ts';
-import { type Service, type SwarmGateway, startSwarm, type TestSwarm } from './swarm-lab.ts';
+import { type Service, type SwarmGateway, type SwarmMachine, startSwarm, type TestSwarm } from './swarm-lab.ts';
 
 const steady = { stream: true, standin: { output_tokens: 20, tpot_ms: 20, finish: 'stop' } };
 const newImage = 'headgate-test/vllm-standin:v0.29.1';
@@ -43,6 +43,15 @@ async function nodesOf(engineId: string): Promise<readonly (string | undefined)[
   const services = new Set((await servicesOf(engineId)).map(({ ID: id }) => id));
   const tasks = (await all().swarm.tasks()).filter(({ ServiceID: id = '' }) => services.has(id));
   return tasks.filter(({ Status: { State: state } }) => state === 'running').map(({ NodeID: id }) => id);
+}
+
+/** Variables of all containers of a machine, as they are. */
+async function environmentsOf(machine: SwarmMachine | undefined): Promise<readonly string[]> {
+  if (machine === undefined) return [];
+  const { docker } = machine;
+  const containers = (await docker.call('GET', '/containers/json')) as readonly { Id: string }[];
+  const details = await Promise.all(containers.map(({ Id: id }) => docker.call('GET', `/containers/${id}/json`)));
+  return (details as readonly { Config: { Env: string[] } }[]).flatMap(({ Config: { Env: env } }) => env);
 }
 
 async function untilReady(engineId: string, count: number): Promise<void> {
@@ -112,6 +121,7 @@ describe('engines as services of a swarm', () => {
     for (const id of ['left', 'right']) await swarm.anchor(overlayName(fleetId, id), { 'headgate.fleet': fleetId });
     expect(await gateway.chat('left')).toMatchObject({ ok: true });
     expect(JSON.stringify(await servicesOf('left'))).toContain('{"Kind":"NVIDIA-GPU","Value":1}');
+    expect(await environmentsOf(swarm.nodes[1])).toContain('DOCKER_RESOURCE_NVIDIA-GPU=GPU-aaaa');
     const sentAtMs = performance.now();
     expect(await gateway.chat('right')).toMatchObject({ ok: true });
     await figure(test, 'swarm, eviction to first answer: ms', Math.round(performance.now() - sentAtMs));
