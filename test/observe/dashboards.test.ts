@@ -1,6 +1,4 @@
-import { execFileSync } from 'node:child_process';
 import { existsSync, globSync, readFileSync } from 'node:fs';
-import { delimiter, join } from 'node:path';
 import { parse } from 'yaml';
 import { describe, expect, it } from 'vitest';
 import { standinFile, useInference, type Body } from '../inference/kit.ts';
@@ -128,18 +126,5 @@ describe('what is shipped for operators', () => {
     expect(chosen.current.value).toBe(datasources[0].uid);
     const ids = dashboard.panels.map(({ id }: Body) => id);
     expect(new Set(ids).size).toBe(ids.length);
-  });
-
-  const promtool = (process.env['PATH'] ?? '')
-    .split(delimiter)
-    .map((folder) => join(folder, 'promtool'))
-    .find(existsSync);
-  it.skipIf(promtool === undefined)('holds before promtool', () => {
-    const [rules = ''] = globSync('prometheus/rules/*.yml', { cwd: compose });
-    expect(execFileSync(promtool ?? '', ['check', 'rules', `${compose}${rules}`], { encoding: 'utf8' })).toContain(
-      'SUCCESS',
-    );
-    const config = ['check', 'config', '--syntax-only', `${compose}prometheus/prometheus.yml`];
-    expect(execFileSync(promtool ?? '', config, { encoding: 'utf8' })).toContain('SUCCESS');
   });
 });

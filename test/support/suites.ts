@@ -1,5 +1,5 @@
 import { accessSync, constants, existsSync, globSync } from 'node:fs';
-import { whyNoCompose } from './compose.ts';
+import { findProgram, whyNoCompose } from './compose.ts';
 import { whyNoDocker } from './docker.ts';
 import { findRedisServer, findValkeyServer } from './redis.ts';
 
@@ -13,6 +13,7 @@ type Probe = (environment: Environment) => string | null;
 const probes: Readonly<Record<string, Probe>> = {
   compose: whyNoCompose,
   docker: whyNoDocker,
+  prometheus: (environment) => (findProgram('promtool', environment) === null ? 'there is no promtool on PATH' : null),
   'docker-vllm': (environment) => whyNoDocker(environment) ?? probeVllm(environment),
   vllm: probeVllm,
   redis: ({ PATH }) =>
