@@ -101,6 +101,11 @@ export function driverType(engine: EngineState): DriverType {
   return engine.spec.definition.driver.type;
 }
 
+/** This gateway is about to end; containers run on then, or sleep on. */
+export function endsWithGateway({ facts }: Draft, engine: EngineState): boolean {
+  return facts.closing && driverType(engine) === 'process';
+}
+
 export function act(draft: Draft, type: ReplicaJob, engine: EngineState, replicaId: string): void {
   draft.actions.push({ type, engineId: engine.id, replicaId });
 }

@@ -7,7 +7,7 @@ import {
   isOutdated,
   type ReplicaState,
 } from './leader-state.ts';
-import { act, type Draft, driverType, leasesOn, settings, tell } from './plan-draft.ts';
+import { act, type Draft, driverType, endsWithGateway, leasesOn, settings, tell } from './plan-draft.ts';
 import { drain, stopNow, undrain } from './plan-replica.ts';
 
 /**
@@ -35,10 +35,10 @@ function takeOutAll(draft: Draft, engine: EngineState): void {
   engine.blocked = null;
 }
 
-function reasonToEnd({ facts }: Draft, { held, removed }: EngineState): DrainReason {
-  if (facts.closing) return 'closing';
-  if (held) return 'held';
-  return removed ? 'removed' : 'idle';
+function reasonToEnd(draft: Draft, engine: EngineState): DrainReason {
+  if (endsWithGateway(draft, engine)) return 'closing';
+  if (engine.held) return 'held';
+  return engine.removed ? 'removed' : 'idle';
 }
 
 function takeOutOne(draft: Draft, engine: EngineState, replica: ReplicaState, reason: DrainReason): void {

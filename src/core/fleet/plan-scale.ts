@@ -1,5 +1,5 @@
 import { type EngineState, isAlive, isArriving, noScale, type ReplicaState } from './leader-state.ts';
-import { type Draft, driverType, due, leasesOn, type Need, needOf, settings } from './plan-draft.ts';
+import { type Draft, due, endsWithGateway, leasesOn, type Need, needOf, settings } from './plan-draft.ts';
 
 /** From so much of what its replicas can run at once, an engine is thought full. */
 const fullShare = 0.8;
@@ -23,15 +23,16 @@ export function setTarget(draft: Draft, engine: EngineState): void {
 }
 
 function mustEnd(draft: Draft, engine: EngineState): boolean {
-  // Containers run on when a gateway ends.
-  return engine.held || engine.removed || (draft.facts.closing && driverType(engine) === 'process');
+  return engine.held || engine.removed || endsWithGateway(draft, engine);
 }
 
 function targetFromZero(engine: EngineState, need: Need): void {
   const { min, idleMs } = settings(engine);
   // Who was cut off by its end would be back by now.
   if (engine.recovering && need.idleMs >= idleMs) engine.recovering = false;
-  const isWanted = need.waiting > 0 || engine.startAsked || engine.recovering;
+  // The old one has gone to make room for the new one: what its requests do meanwhile says nothing.
+  const isRenewed = engine.rollout?.state === 'checking';
+  const isWanted = need.waiting > 0 || engine.startAsked || engine.recovering || isRenewed;
   engine.target = Math.max(min, isWanted ? 1 : 0);
   engine.scale = noScale;
   if (engine.failure === null && engine.target === 0) engine.crashes = 0;
