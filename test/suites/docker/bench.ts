@@ -93,6 +93,8 @@ export interface FloorGateway {
 
 export interface Whole extends Caller {
   readonly gateway: TestGateway;
+  /** Before the end of the file. */
+  readonly stop: () => Promise<void>;
   /** Writes the file of an engine anew, or removes it, and has the files read again. */
   readonly change: (id: string, text: string | null) => Promise<void>;
 }
@@ -101,7 +103,7 @@ export function createFloor(options: () => readonly string[] = () => []): Floor 
   let docker: TestDocker | null = null;
   let watched: WatchedEvents | null = null;
   const folders: string[] = [];
-  const gateways: TestGateway[] = [];
+  const gateways = new Set<TestGateway>();
   const engine = (): TestDocker => {
     if (docker === null) throw new Error('The Docker engine of this file does not run.');
     return docker;
@@ -114,7 +116,7 @@ export function createFloor(options: () => readonly string[] = () => []): Floor 
     watched = watchEvents(docker);
   });
   afterAll(async () => {
-    await Promise.all(gateways.map((gateway) => gateway.stop()));
+    await Promise.all([...gateways].map((gateway) => gateway.stop()));
     watched?.stop();
     await docker?.stop();
     for (const folder of folders) rmSync(folder, { recursive: true, force: true });
@@ -140,11 +142,15 @@ export function createFloor(options: () => readonly string[] = () => []): Floor 
       const enginesDir = folder(engines, gpuIds);
       const given = databaseUrl === undefined ? {} : { databaseUrl };
       const gateway = await startGateway({ enginesDir, env, ...given });
-      gateways.push(gateway);
+      gateways.add(gateway);
       const caller = createCaller(gateway.url, gateway.key);
       return {
         ...caller,
         gateway,
+        async stop() {
+          gateways.delete(gateway);
+          await gateway.stop();
+        },
         async change(id, text) {
           if (text === null) rmSync(join(enginesDir, `${id}.yaml`));
           else writeFileSync(join(enginesDir, `${id}.yaml`), text);

@@ -1,3 +1,4 @@
+import { setTimeout as pause } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
 import type { Body } from '../../inference/kit.ts';
 import { createFloor, dockerFile } from './bench.ts';
@@ -55,5 +56,23 @@ describe('an engine that nobody asked for yet', () => {
     }
     const warm = await chat('idle', stream);
     await figure(test, `one client: ms from request to first token, warm`, warm.firstTokenMs ?? NaN);
+  });
+
+  it('answers who comes just as it is stopped for being idle', async () => {
+    const { chat } = await floor.open({ engines: { edge: dockerFile('edge', { fields: { idle_seconds: 1 } }) } });
+    const answers = [await chat('edge', stream)];
+    // Around the moment at which it is told to end.
+    for (let lateMs = -60; lateMs <= 100; lateMs += 20) {
+      await pause(1000 + lateMs);
+      answers.push(await chat('edge', stream));
+    }
+    // And when it has just been told.
+    const told = (): number => floor.events('edge').filter(({ action }) => action === 'kill').length;
+    for (let times = 0; times < 3; times += 1) {
+      const before = told();
+      await until('it is told to end', () => told() > before);
+      answers.push(await chat('edge', stream));
+    }
+    expect(lostOf(answers)).toEqual([]);
   });
 });

@@ -4,6 +4,7 @@ import { figure, lostOf, until } from './clients.ts';
 
 const floor = createFloor();
 const steady = { stream: true, standin: { output_tokens: 10, tpot_ms: 10, finish: 'stop' } };
+const isStart = ({ action }: { readonly action: string }): boolean => action === 'start';
 const canary = { route: 'chat/completions', body: { messages: [{ role: 'user', content: 'Paris?' }], max_tokens: 4 } };
 
 describe('a changed file under load', () => {
@@ -64,6 +65,37 @@ describe('a changed file under load', () => {
       test,
       'good rollout, 8 workers',
       `0 of ${answers.length} requests lost, done after ${Math.round(tookMs)} ms`,
+    );
+  });
+
+  it('without room beside the old one: requests wait, and a bad one is replaced by what served before', async (test) => {
+    const fields = { gpus: { count: 1 } };
+    const { load, change, engine } = await floor.open({
+      engines: { tight: dockerFile('tight', { fields }) },
+      gpuIds: ['GPU-tight'],
+    });
+    const running = load('tight', 4, steady);
+    await running.more(4);
+    await change('tight', dockerFile('tight', { fields, flags: ['--no-such-flag'] }));
+    await until('it is refused', async () => (await engine('tight')).rollout?.state === 'refused');
+    await running.more(8);
+    const [restored] = await floor.containers('tight');
+    expect((await floor.inspect(restored?.Id ?? '')).Config.Cmd).not.toContain('--no-such-flag');
+    await change('tight', dockerFile('tight', { fields, flags: ['--name', 'second'] }));
+    await until('the new one serves', async () => {
+      const { state, rollout } = await engine('tight');
+      return state === 'ready' && rollout === null && floor.events('tight').filter(isStart).length === 4;
+    });
+    await running.more(8);
+    const answers = await running.stop();
+    expect(lostOf(answers)).toEqual([]);
+    expect(floor.sharedDevices()).toEqual([]);
+    const [after] = await floor.containers('tight');
+    expect((await floor.inspect(after?.Id ?? '')).Config.Cmd).toContain('second');
+    await figure(
+      test,
+      'rollouts without room, a bad and a good one, 4 workers',
+      `0 of ${answers.length} requests lost`,
     );
   });
 });

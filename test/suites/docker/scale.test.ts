@@ -1,4 +1,6 @@
 import { describe, expect, it } from 'vitest';
+import { createTestDatabase } from '../../support/database.ts';
+import { adminKey } from '../redis/gateways.ts';
 import { createFloor, dockerFile } from './bench.ts';
 import { figure, lostOf, until } from './clients.ts';
 
@@ -88,4 +90,25 @@ describe.concurrent('an engine', () => {
       expect([starts(id).length, ends(id).length]).toEqual([1, 0]);
     },
   );
+
+  it('that sleeps is woken in its container by a gateway that comes later', async () => {
+    const fields = { sleep_level: 1, idle_seconds: 1, gpus: { count: 1 } };
+    const database = await createTestDatabase();
+    const engines = { dozing: dockerFile('dozing', { flags: ['--enable-sleep-mode'], fields }) };
+    const common = {
+      engines,
+      gpuIds: ['GPU-dozing'],
+      databaseUrl: database.url,
+      env: { HEADGATE_BOOTSTRAP_KEY: adminKey },
+    };
+    const first = await floor.open(common);
+    expect(lostOf([await first.chat('dozing')])).toEqual([]);
+    await until('it sleeps', async () => (await first.engine('dozing')).replicas[0]?.state === 'asleep');
+    const [before] = await floor.containers('dozing');
+    await first.stop();
+    const next = await floor.open(common);
+    expect(lostOf([await next.chat('dozing')])).toEqual([]);
+    expect(await floor.containers('dozing')).toMatchObject([{ Id: before?.Id, State: 'running' }]);
+    expect([starts('dozing').length, ends('dozing').length]).toEqual([1, 0]);
+  });
 });
