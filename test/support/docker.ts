@@ -45,7 +45,9 @@ const startTimeoutMs = 30_000;
 export function whyNoDocker({ PATH = '' }: Readonly<Record<string, string | undefined>>): string | null {
   if (process.platform !== 'linux') return 'only Linux runs a Docker engine without a virtual machine';
   const folders = [...PATH.split(delimiter), '/usr/sbin', '/sbin'];
-  const missing = ['dockerd', 'containerd', 'tar'].find((name) => !folders.some((dir) => existsSync(join(dir, name))));
+  const missing = ['dockerd', 'containerd', 'tar', 'ip', 'nsenter', 'unshare'].find(
+    (name) => !folders.some((dir) => existsSync(join(dir, name))),
+  );
   if (missing !== undefined) return `there is no ${missing} on PATH`;
   return process.geteuid?.() === 0 ? null : 'a Docker engine needs root';
 }
