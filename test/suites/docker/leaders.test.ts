@@ -14,7 +14,7 @@ import { createCaller, figure, lostOf, until, type Answer, type Caller } from '.
 const successionMs = 15_000;
 const floor = createFloor();
 const steady = { stream: true, standin: { output_tokens: 20, tpot_ms: 20, finish: 'stop' } };
-const long = { stream: true, standin: { output_tokens: 300, tpot_ms: 100, finish: 'stop' } };
+const long = { stream: true, standin: { output_tokens: 200, tpot_ms: 100, finish: 'stop' } };
 const made = (id: string): number => floor.events(id).filter(({ action }) => action === 'create').length;
 /** The most containers of an engine that ran at once. */
 function mostAtOnce(id: string): number {
