@@ -10,7 +10,6 @@ const endpoint = '/v1/chat/completions';
 /** The affinity of a request with this body, as the request path makes it. */
 function affinityFor(body: object, organization: string | null = null) {
   const fields = readFields(Buffer.from(JSON.stringify({ model: 'chat', ...body })).toString('latin1'), endpoint);
-  // oxlint-disable-next-line typescript/consistent-type-assertions
   const caller = organization === null ? null : ({ key: { organizationId: organization } } as never);
   return affinityOf({ endpoint, caller }, fields);
 }
