@@ -34,8 +34,11 @@ const refusalTexts: Record<AcquireRefusal['code'], string> = {
   no_other_replica: 'No other copy of this model is running.',
   shutting_down: 'The gateway is shutting down.',
 };
-/** A replica that refused a connection is asked for its health at once. */
-const suspicionMs = 1000;
+/**
+ * A replica that refused a connection is asked for its health at once. One whose address is gone answers nothing, and
+ * is known to be ill when that question, and one that may have been under way, are over.
+ */
+const suspicionMs = 6000;
 /** The leader's own verdict on a late start comes first. */
 const verdictMs = 2000;
 /** Where only an operator can help. */
