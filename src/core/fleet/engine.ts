@@ -36,9 +36,10 @@ const refusalTexts: Record<AcquireRefusal['code'], string> = {
 };
 /**
  * A replica that refused a connection is asked for its health at once. One whose address is gone answers nothing, and
- * is known to be ill when that question, and one that may have been under way, are over.
+ * is known to be ill when that question, and one that may have been under way, are over. Below five seconds, so that
+ * a refusal keeps its HTTP status.
  */
-const suspicionMs = 6000;
+const suspicionMs = 4500;
 /** The leader's own verdict on a late start comes first. */
 const verdictMs = 2000;
 /** Where only an operator can help. */
