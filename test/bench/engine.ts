@@ -35,10 +35,12 @@ const due = new Map<number, Stream[]>();
 let tickedMs = Math.floor(monotonicMs());
 setInterval(() => {
   const nowMs = Math.floor(monotonicMs());
-  for (; tickedMs < nowMs; tickedMs += 1) {
-    const streams = due.get(tickedMs + 1);
+  while (tickedMs < nowMs) {
+    // First, so that a stream that is due again at once is parked in a millisecond that is still to come.
+    tickedMs += 1;
+    const streams = due.get(tickedMs);
     if (streams === undefined) continue;
-    due.delete(tickedMs + 1);
+    due.delete(tickedMs);
     for (const stream of streams) stream.next();
   }
 }, 1);
