@@ -56,7 +56,7 @@ export interface Call {
   engineMs: number | null;
   /** Replicas that it was sent to after the first. */
   retries: number;
-  admittedMs: number;
+  /** How long replicas were waited for, in milliseconds. */
   queuedMs: number;
   firstByteMs: number | null;
   /** Why it must end early, once something wants that; the step that is waiting listens on `onStop`. */
@@ -109,7 +109,6 @@ export function createCall({ requestId, endpoint, incoming, outgoing, startedMs 
     waitedForOther: false,
     engineMs: null,
     retries: 0,
-    admittedMs: 0,
     queuedMs: 0,
     firstByteMs: null,
     stopped: null,

@@ -153,7 +153,6 @@ async function rehearse(parts: PathParts, call: Call, known: KnownCall): Promise
 async function admit(parts: PathParts, call: Call, known: KnownCall): Promise<Grant> {
   const grant = await admitCall(parts.admission, admitJob(call, known));
   call.grant = grant;
-  call.admittedMs = parts.clock.monotonicMs();
   setLimitHeaders(call, limitHeaders(grant.view));
   if (grant.outputTokensMax !== null) call.answer.setHeader('x-headgate-max-tokens', String(grant.outputTokensMax));
   return grant;
@@ -178,12 +177,18 @@ async function showLimits(parts: PathParts, call: Call): Promise<void> {
 async function route(parts: PathParts, call: Call, model: Model, fields: RequestFields): Promise<void> {
   throwIfStopped(call);
   if (fields.stream) call.answer.keepAlive();
-  try {
-    call.lease = await takeLease(parts, call, model, fields);
-  } finally {
-    call.queuedMs = parts.clock.monotonicMs() - call.admittedMs;
-  }
+  call.lease = await queued(parts, call, () => takeLease(parts, call, model, fields));
   call.answer.setHeader('x-headgate-start', call.lease.cold ? 'cold' : 'warm');
+}
+
+/** A wait for a replica is the engine's time, the first one and a later one, also where it ends in a refusal. */
+async function queued<T>({ clock }: PathParts, call: Call, take: () => Promise<T>): Promise<T> {
+  const sinceMs = clock.monotonicMs();
+  try {
+    return await take();
+  } finally {
+    call.queuedMs += clock.monotonicMs() - sinceMs;
+  }
 }
 
 /**
@@ -198,7 +203,7 @@ async function relay(parts: PathParts, call: Call, known: Known & { readonly gra
   const other = parts.routing.now(model, { exclude, affinity: affinityOf(call, fields) });
   if (other === null && !first.unreachable) return first;
   call.lease.release();
-  call.lease = other ?? (await waitForOther(parts, call, { model, fields, exclude }));
+  call.lease = other ?? (await queued(parts, call, () => waitForOther(parts, call, { model, fields, exclude })));
   if (call.lease === null) return first;
   call.retries += 1;
   return exchangeOnce(parts, call, known);
