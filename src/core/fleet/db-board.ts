@@ -4,6 +4,7 @@ import { FenceLostError, type OrderKind } from './board.ts';
 import { BoundedStore } from './bounded-store.ts';
 import type { Fence } from './driver.ts';
 import { createLeadership, type LeadershipOptions } from './leadership.ts';
+import { createPacedLoop } from './paced-loop.ts';
 
 /** How often a gateway looks what others wrote, and when it takes them for dead; milliseconds. */
 export interface BoardTimes {
@@ -57,8 +58,7 @@ class DatabaseBoard implements FleetBoard {
   #sweptAtMs = -Infinity;
   #away = false;
   #closed = false;
-  #loop: Promise<void> | null = null;
-  #wake: () => void = () => undefined;
+  readonly #loop = createPacedLoop(() => this.#look());
 
   constructor(options: DbBoardOptions) {
     this.#options = options;
@@ -105,7 +105,7 @@ class DatabaseBoard implements FleetBoard {
         on conflict (scope, gateway_id) do update set seen_version = excluded.seen_version,
           waiting = excluded.waiting, engines = excluded.engines, updated_at = excluded.updated_at`;
     });
-    if (beganToWait) this.#wake();
+    if (beganToWait) this.#loop.wake();
   }
 
   async demands(): Promise<readonly Demand[]> {
@@ -129,7 +129,7 @@ class DatabaseBoard implements FleetBoard {
         values (${scope}, ${engineId}, ${kind}, clock_timestamp())
         on conflict (scope, engine_id) do update set kind = excluded.kind, ordered_at = excluded.ordered_at`;
     });
-    this.#wake();
+    this.#loop.wake();
   }
 
   async takeOrders(fence: Fence): Promise<readonly { readonly engineId: string; readonly kind: OrderKind }[]> {
@@ -154,15 +154,13 @@ class DatabaseBoard implements FleetBoard {
 
   async start(): Promise<void> {
     await this.leadership.start();
-    if (this.#loop !== null || this.#closed) return;
-    this.#loop = this.#run();
+    this.#loop.start(this.#times.busyLookMs);
   }
 
   async close(): Promise<void> {
     if (this.#closed) return;
     this.#closed = true;
-    this.#wake();
-    await this.#loop;
+    await this.#loop.close();
     await Promise.all([this.#withdraw(), this.leadership.close()]);
   }
 
@@ -174,20 +172,6 @@ class DatabaseBoard implements FleetBoard {
       });
     } catch (error) {
       this.#log.warn({ err: error, scope }, "this gateway's demand was not taken back; it lapses by itself");
-    }
-  }
-
-  async #run(): Promise<void> {
-    let waitMs = this.#times.busyLookMs;
-    while (!this.#closed) {
-      await new Promise<void>((resolve) => {
-        const timer = setTimeout(resolve, waitMs).unref();
-        this.#wake = () => {
-          clearTimeout(timer);
-          resolve();
-        };
-      });
-      if (!this.#closed) waitMs = await this.#look();
     }
   }
 

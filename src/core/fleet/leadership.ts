@@ -4,6 +4,7 @@ import type { Log } from '#base/log.ts';
 import type { Leadership } from './board.ts';
 import { BoundedStore } from './bounded-store.ts';
 import type { Fence } from './driver.ts';
+import { createPacedLoop } from './paced-loop.ts';
 
 /** How long a lease holds and how it is kept; milliseconds. */
 export interface LeadershipTimes {
@@ -66,12 +67,12 @@ class LeaseLeadership implements Leadership {
   readonly #store = new BoundedStore();
   readonly #listeners: (() => void)[] = [];
   #term: Term | null = null;
-  #loop: Promise<void> | null = null;
+  readonly #loop = createPacedLoop(() => this.#turn());
+  #started = false;
   #closed = false;
   #away = false;
   /** It may be that the lease is this gateway's. */
   #took = false;
-  #wake: () => void = () => undefined;
   #ends: NodeJS.Timeout | undefined;
 
   constructor(options: LeadershipOptions) {
@@ -90,17 +91,16 @@ class LeaseLeadership implements Leadership {
 
   /** Returns when it is known who leads, or that nobody can be asked. */
   async start(): Promise<void> {
-    if (this.#loop !== null || this.#closed) return;
-    const waitMs = await this.#turn();
-    this.#loop = this.#run(waitMs);
+    if (this.#started || this.#closed) return;
+    this.#started = true;
+    this.#loop.start(await this.#turn());
   }
 
   async close(): Promise<void> {
     if (this.#closed) return;
     this.#closed = true;
     this.#end();
-    this.#wake();
-    await this.#loop;
+    await this.#loop.close();
     if (!this.#took) return;
     const { scope, gatewayId } = this.#options;
     const { sql } = this.#options.db;
@@ -111,20 +111,6 @@ class LeaseLeadership implements Leadership {
       });
     } catch (error) {
       this.#options.log.warn({ err: error, scope }, 'the lease could not be given back; it expires by itself');
-    }
-  }
-
-  async #run(firstWaitMs: number): Promise<void> {
-    let waitMs = firstWaitMs;
-    while (!this.#closed) {
-      await new Promise<void>((resolve) => {
-        const timer = setTimeout(resolve, waitMs).unref();
-        this.#wake = () => {
-          clearTimeout(timer);
-          resolve();
-        };
-      });
-      if (!this.#closed) waitMs = await this.#turn();
     }
   }
 

@@ -1,0 +1,42 @@
+/** Does something again and again, one at a time, with a pause after each that it says itself. */
+export interface PacedLoop {
+  /** Begins with a pause; a second call changes nothing. */
+  start(firstPauseMs: number): void;
+  /** Ends the pause that is now. */
+  wake(): void;
+  /** Ends after what is under way. */
+  close(): Promise<void>;
+}
+
+/** @param turn never rejects; @returns the milliseconds until the next one */
+export function createPacedLoop(turn: () => Promise<number>): PacedLoop {
+  let running: Promise<void> | null = null;
+  let closed = false;
+  let endPause: () => void = () => undefined;
+
+  async function run(firstPauseMs: number): Promise<void> {
+    let pauseMs = firstPauseMs;
+    while (!closed) {
+      await new Promise<void>((resolve) => {
+        const timer = setTimeout(resolve, pauseMs).unref();
+        endPause = () => {
+          clearTimeout(timer);
+          resolve();
+        };
+      });
+      if (!closed) pauseMs = await turn();
+    }
+  }
+
+  return {
+    start(firstPauseMs) {
+      if (!closed) running ??= run(firstPauseMs);
+    },
+    wake: () => endPause(),
+    async close() {
+      closed = true;
+      endPause();
+      await running;
+    },
+  };
+}
