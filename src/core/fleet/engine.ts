@@ -5,7 +5,7 @@ import { settingsOf } from './fleet-policy.ts';
 import type { AcquireRefusal, AcquireResult, Lease } from './lease.ts';
 import { createReplicaSet, type ReplicaSet, type ReplicaSlot } from './replica-set.ts';
 import { type FailureCause, failureCause } from './start-failure.ts';
-import { abortError, createWaitQueue, type Fairness, type Waiter, type WaitQueue } from './wait-queue.ts';
+import { abortError, createWaitQueue, type Fairness, type Tried, type Waiter, type WaitQueue } from './wait-queue.ts';
 
 export interface EngineOptions {
   readonly spec: EngineSpec;
@@ -107,13 +107,15 @@ export class Engine {
     if (this.#queue.isFull()) return this.#refusal('queue_full');
     const { startTimeoutMs } = settingsOf(this.spec.definition);
     const nowMs = this.#clock.monotonicMs();
+    const tried = exclude === undefined ? null : { ids: exclude, sinceMs: nowMs, untilMs: nowMs + suspicionMs };
     const waiter: Waiter = {
       deadlineMs: nowMs + startTimeoutMs + verdictMs,
       failedStarts: this.published?.failedStarts ?? 0,
-      tried: exclude === undefined ? null : { ids: exclude, untilMs: nowMs + suspicionMs },
+      tried,
     };
     const answer = this.#queue.join(waiter, fairness, signal);
     this.#wake();
+    if (tried !== null) setTimeout(() => this.serve(), suspicionMs).unref();
     return answer;
   }
 
@@ -141,6 +143,12 @@ export class Engine {
     this.#queue.answerAll((waiter) => this.#verdict(published, waiter));
   }
 
+  /** A replica that could not be reached is well after all. */
+  takeCleared(replicaId: string): void {
+    this.replicas.setCleared(replicaId, this.#clock.monotonicMs());
+    this.serve();
+  }
+
   /** Gives those who wait what there is, and ends the wait of those whose time is over. */
   serve(): void {
     if (this.#queue.size() === 0) return;
@@ -150,8 +158,7 @@ export class Engine {
       const lease = slot === undefined ? null : this.replicas.lease(slot.replica.id, true);
       if (lease !== null) return { ok: true, lease };
       // It is well after all, and there is no other.
-      const isSuspected = waiter.tried !== null && nowMs < waiter.tried.untilMs;
-      if (!isSuspected && this.#isTried(waiter.tried?.ids)) return this.#refusal('no_other_replica');
+      if (waiter.tried !== null && this.#isInVain(waiter.tried, nowMs)) return this.#refusal('no_other_replica');
       if (nowMs < waiter.deadlineMs) return null;
       const cause = this.published?.cause ?? null;
       return cause?.kind === 'no_room' ? this.#failure(cause, 0) : this.#refusal('start_timeout');
@@ -196,6 +203,12 @@ export class Engine {
     const { retryAtMs, cause } = published;
     const retryMs = retryAtMs === null ? helplessRetryMs : retryAtMs - this.#clock.now();
     return this.#failure(cause ?? failureCause('crashed'), retryMs);
+  }
+
+  /** Whether those that were tried stay, by what was found since, or because nothing was found against them in time. */
+  #isInVain({ ids, sinceMs, untilMs }: Tried, nowMs: number): boolean {
+    if (nowMs >= untilMs) return this.#isTried(ids);
+    return this.#isTried(ids, ({ clearedAtMs }) => clearedAtMs !== null && clearedAtMs >= sinceMs);
   }
 
   /** Whether one of those that were tried is still given requests, and is as asked for. */

@@ -15,6 +15,18 @@ export async function probeHealth(replica: Replica): Promise<Health> {
   return isHealthy(answer.status, replica.kind) ? 'well' : 'ill';
 }
 
+/**
+ * Whether what answers at its address is this replica and well: its key opens, where another one that was started at
+ * the address of a container that is gone refuses it. GET /health asks for no key.
+ */
+export async function probeOwn(replica: Replica): Promise<Health> {
+  const health = await probeHealth(replica);
+  if (health !== 'well') return health;
+  const answer = await askEngine(replica, { method: 'GET', path: '/v1/models', timeoutMs: probeTimeoutMs });
+  if (answer === 'silent') return 'busy';
+  return answer === 'refused' || answer.status === 401 ? 'ill' : 'well';
+}
+
 /** vLLM answers 200 when its model is loaded; another engine that has no such route answers 404 once it listens. */
 function isHealthy(status: number, kind: EngineKind): boolean {
   return status === 200 || (kind === 'openai' && status === 404);

@@ -1,5 +1,5 @@
 import type { Clock } from '#base/clock.ts';
-import { type Health, probeHealth } from './health.ts';
+import { type Health, probeHealth, probeOwn } from './health.ts';
 import type { ReplicaSlot } from './replica-set.ts';
 
 /** Keeps knowing how the replicas are that this gateway sends to, or starts. */
@@ -17,6 +17,8 @@ export interface ProberOptions {
   /** Starting replicas are only looked at by who leads. */
   readonly leads: () => boolean;
   readonly onHealth: (slot: ReplicaSlot, healthy: boolean) => void;
+  /** It was suspected, and was then found to be itself and well. */
+  readonly onCleared: (slot: ReplicaSlot) => void;
 }
 
 /** Quick engines are ready at once; slow ones are not worth asking more often. */
@@ -31,73 +33,92 @@ interface Watch {
   readonly sinceMs: number;
   atMs: number;
   probing: boolean;
+  /** Suspected since its last probe began. */
+  suspected: boolean;
   misses: number;
 }
 
 export function createProber(options: ProberOptions): Prober {
-  const { clock, slots, leads, onHealth } = options;
-  const watches = new Map<string, Watch>();
-  let timer: NodeJS.Timeout | null = null;
-  let closed = false;
+  return new SlotProber(options);
+}
 
-  function isWatched({ observed, published }: ReplicaSlot): boolean {
-    if (observed.health === 'assumed' || observed.state !== 'running') return false;
-    if (published === 'ready' || published === 'draining') return true;
-    return leads() && published !== 'asleep' && published !== 'stopping' && published !== 'waking';
+class SlotProber implements Prober {
+  readonly #options: ProberOptions;
+  readonly #watches = new Map<string, Watch>();
+  #timer: NodeJS.Timeout | undefined;
+  #closed = false;
+
+  constructor(options: ProberOptions) {
+    this.#options = options;
   }
 
-  function kick(): void {
-    if (closed) return;
-    const nowMs = clock.monotonicMs();
+  kick(): void {
+    if (this.#closed) return;
+    const nowMs = this.#options.clock.monotonicMs();
     const seen = new Set<string>();
     let nextMs = Infinity;
-    for (const slot of slots()) {
-      if (!isWatched(slot)) continue;
+    for (const slot of this.#options.slots()) {
+      if (!this.#isWatched(slot)) continue;
       const { id } = slot.replica;
       seen.add(id);
-      const watch = watches.get(id) ?? { sinceMs: nowMs, atMs: nowMs, probing: false, misses: 0 };
-      watches.set(id, watch);
+      const watch = this.#watchOf(id);
       if (watch.probing) continue;
-      if (watch.atMs <= nowMs) void probe(slot, watch, false);
+      if (watch.atMs <= nowMs) void this.#probe(slot, watch);
       else nextMs = Math.min(nextMs, watch.atMs);
     }
-    for (const [id, watch] of watches) if (!seen.has(id) && !watch.probing) watches.delete(id);
-    if (timer !== null) clearTimeout(timer);
-    timer = nextMs === Infinity ? null : setTimeout(kick, Math.max(1, nextMs - nowMs));
+    for (const [id, watch] of this.#watches) if (!seen.has(id) && !watch.probing) this.#watches.delete(id);
+    clearTimeout(this.#timer);
+    if (nextMs !== Infinity) this.#timer = setTimeout(() => this.kick(), Math.max(1, nextMs - nowMs));
+  }
+
+  suspect(slot: ReplicaSlot): void {
+    if (this.#closed) return;
+    const watch = this.#watchOf(slot.replica.id);
+    watch.suspected = true;
+    if (!watch.probing) void this.#probe(slot, watch);
+  }
+
+  close(): void {
+    this.#closed = true;
+    clearTimeout(this.#timer);
+  }
+
+  #isWatched({ observed, published }: ReplicaSlot): boolean {
+    if (observed.health === 'assumed' || observed.state !== 'running') return false;
+    if (published === 'ready' || published === 'draining') return true;
+    return this.#options.leads() && published !== 'asleep' && published !== 'stopping' && published !== 'waking';
+  }
+
+  #watchOf(id: string): Watch {
+    const nowMs = this.#options.clock.monotonicMs();
+    const known = this.#watches.get(id);
+    const watch = known ?? { sinceMs: nowMs, atMs: nowMs, probing: false, suspected: false, misses: 0 };
+    this.#watches.set(id, watch);
+    return watch;
+  }
+
+  async #probe(slot: ReplicaSlot, watch: Watch): Promise<void> {
+    const isSuspect = watch.suspected;
+    watch.suspected = false;
+    watch.probing = true;
+    const health = await (isSuspect ? probeOwn(slot.replica) : probeHealth(slot.replica));
+    watch.probing = false;
+    if (this.#closed) return;
+    this.#judge(slot, watch, health, isSuspect);
+    // What was suspected meanwhile may have come after the answer.
+    if (watch.suspected) return this.#probe(slot, watch);
+    if (isSuspect && health === 'well') this.#options.onCleared(slot);
+    const nowMs = this.#options.clock.monotonicMs();
+    const isEarly = slot.published !== 'ready' && nowMs - watch.sinceMs < earlyForMs;
+    watch.atMs = nowMs + (slot.published === 'ready' && slot.healthy === true ? readyMs : isEarly ? earlyMs : lateMs);
+    this.kick();
   }
 
   /** @param isSuspect a single miss counts then */
-  async function probe(slot: ReplicaSlot, watch: Watch, isSuspect: boolean): Promise<void> {
-    watch.probing = true;
-    const health = await probeHealth(slot.replica);
-    watch.probing = false;
-    if (closed) return;
-    judge(slot, watch, health, isSuspect);
-    const nowMs = clock.monotonicMs();
-    const isEarly = slot.published !== 'ready' && nowMs - watch.sinceMs < earlyForMs;
-    watch.atMs = nowMs + (slot.published === 'ready' && slot.healthy === true ? readyMs : isEarly ? earlyMs : lateMs);
-    kick();
-  }
-
-  function judge(slot: ReplicaSlot, watch: Watch, health: Health, isSuspect: boolean): void {
+  #judge(slot: ReplicaSlot, watch: Watch, health: Health, isSuspect: boolean): void {
     watch.misses = health === 'busy' ? watch.misses + 1 : 0;
     const isIll = health === 'ill' || (health === 'busy' && (isSuspect || watch.misses >= missesMax));
-    if (health === 'well') onHealth(slot, true);
-    else if (isIll) onHealth(slot, false);
+    if (health === 'well') this.#options.onHealth(slot, true);
+    else if (isIll) this.#options.onHealth(slot, false);
   }
-
-  return {
-    kick,
-    suspect(slot) {
-      const { id } = slot.replica;
-      const nowMs = clock.monotonicMs();
-      const watch = watches.get(id) ?? { sinceMs: nowMs, atMs: nowMs, probing: false, misses: 0 };
-      watches.set(id, watch);
-      if (!watch.probing && !closed) void probe(slot, watch, true);
-    },
-    close() {
-      closed = true;
-      if (timer !== null) clearTimeout(timer);
-    },
-  };
 }

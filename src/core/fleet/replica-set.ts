@@ -12,6 +12,8 @@ export interface ReplicaSlot {
   readonly published: PublishedReplica['state'] | null;
   /** null before the first probe. */
   readonly healthy: boolean | null;
+  /** When it was last suspected and then found well, monotonic milliseconds; null: never. */
+  readonly clearedAtMs: number | null;
 }
 
 export interface ReplicaSet {
@@ -20,6 +22,7 @@ export interface ReplicaSet {
   takePublished(replicas: readonly PublishedReplica[]): void;
   /** @returns whether it made a difference */
   setHealth(replicaId: string, healthy: boolean): boolean;
+  setCleared(replicaId: string, nowMs: number): void;
   get(replicaId: string): ReplicaSlot | undefined;
   all(): readonly ReplicaSlot[];
   routable(): readonly ReplicaSlot[];
@@ -89,6 +92,11 @@ class Slots implements ReplicaSet {
     return true;
   }
 
+  setCleared(replicaId: string, nowMs: number): void {
+    const slot = this.#slots.get(replicaId);
+    if (slot !== undefined) slot.clearedAtMs = nowMs;
+  }
+
   get(replicaId: string): ReplicaSlot | undefined {
     return this.#slots.get(replicaId);
   }
@@ -156,5 +164,13 @@ function fewest(slots: readonly OwnSlot[], exclude: ReadonlySet<string> | undefi
 }
 
 function newSlot(observed: ObservedReplica): OwnSlot {
-  return { replica: observed.replica, leases: 0, routable: false, observed, published: null, healthy: null };
+  return {
+    replica: observed.replica,
+    leases: 0,
+    routable: false,
+    observed,
+    published: null,
+    healthy: null,
+    clearedAtMs: null,
+  };
 }

@@ -61,6 +61,7 @@ export class Scope {
       slots: () => [...this.engines.values()].flatMap((engine) => engine.replicas.all()),
       leads: () => board.leadership.current() !== null,
       onHealth: ({ replica }, healthy) => this.#onHealth(replica.engineId, replica.id, healthy),
+      onCleared: ({ replica }) => this.engines.get(replica.engineId)?.takeCleared(replica.id),
     });
     this.#sight = { observed: new Map(), blind: new Set(), hosts: new Map(), strangers: [] };
   }

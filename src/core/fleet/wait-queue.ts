@@ -8,13 +8,20 @@ export interface Fairness {
   readonly tokens: number;
 }
 
+/** Monotonic milliseconds of when they could not be reached, and of when they should have been found to be away. */
+export interface Tried {
+  readonly ids: ReadonlySet<string>;
+  readonly sinceMs: number;
+  readonly untilMs: number;
+}
+
 export interface Waiter {
   /** Monotonic milliseconds after which it is not to wait any longer. */
   readonly deadlineMs: number;
   /** Failed starts of the engine when it came. */
   failedStarts: number;
-  /** Ids of replicas that could not be reached, and when they should have been found to be away; null: none. */
-  readonly tried: { readonly ids: ReadonlySet<string>; readonly untilMs: number } | null;
+  /** Replicas that could not be reached; null: none. */
+  readonly tried: Tried | null;
 }
 
 /** Requests that wait for an engine, bounded, each free to leave. */
