@@ -201,10 +201,6 @@ function createRooms(
   const { admission } = sharing;
   const catalog = createCatalog({ db, clock, engines });
   const { gateways } = sharing;
-  const fleet = createRunning({ ...common, engines, workingDirectory, hosts, identity, gateways, seat });
-  const engineFiles = createEngineReload({ engines, readFiles: readEngineFiles, catalog, fleet, log });
-  const operations = createOperating({ fleet, reload: engineFiles, tellReload: () => sharing.tellReload(), log });
-  const routing = createRouting({ fleet, clock, log, flexQueueMax: config.flexQueueMax });
   const engineClient = createEngineClient({
     firstByteTimeoutMs: config.upstreamFirstByteTimeoutMs,
     idleTimeoutMs: config.upstreamIdleTimeoutMs,
@@ -213,6 +209,11 @@ function createRooms(
     maxHeaderBytes,
     onSinkError: (error) => log.error({ err: error }, 'an answer could not be handled'),
   });
+  const place = { workingDirectory, hosts, identity, gateways, seat, engineClient };
+  const fleet = createRunning({ ...common, ...place, engines });
+  const engineFiles = createEngineReload({ engines, readFiles: readEngineFiles, catalog, fleet, log });
+  const operations = createOperating({ fleet, reload: engineFiles, tellReload: () => sharing.tellReload(), log });
+  const routing = createRouting({ fleet, clock, log, flexQueueMax: config.flexQueueMax });
   const { wrongKeysPerMinute, trustedProxies } = config;
   const doors = createDoors({ ...shared, keys, accounts, wrongKeysPerMinute, trustedProxies });
   const keeping = createKeeping({ config, shared, db, clock, log, audit, metering });

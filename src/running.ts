@@ -18,6 +18,7 @@ import {
   type Fleet,
   type FleetIdentity,
 } from '#core/fleet/fleet.ts';
+import type { EngineClient } from '#core/proxy/proxy.ts';
 import { readDataDirId, type Gateways } from '#core/gateways/gateways.ts';
 
 /** Where containers may run. */
@@ -59,6 +60,7 @@ export interface RunningParts extends RunningPlace {
   readonly dataDir: string;
   /** Where engine processes run. */
   readonly workingDirectory: string;
+  readonly engineClient: Pick<EngineClient, 'giveUp'>;
 }
 
 /**
@@ -84,6 +86,7 @@ export function createRunning(parts: RunningParts): Fleet {
       ...(hosts.swarm !== null && { swarm: createSwarmDriver({ swarm: hosts.swarm, ...identity, env, log }) }),
     },
     company,
+    onLost: ({ endpoint }) => parts.engineClient.giveUp(endpoint),
     boards: {
       shared: boardOf('containers'),
       ...(company !== 'alone' && { machine: boardOf(`machine:${readDataDirId(dataDir)}`) }),

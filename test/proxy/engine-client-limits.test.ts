@@ -53,6 +53,28 @@ describe('a time limit ends a call with one fault and closes its connection', ()
   });
 });
 
+describe('a place that is given up', () => {
+  it('refuses the calls that have no connection yet, and lets the others end', async () => {
+    const silent = await serve(() => undefined, 'tcp');
+    const other = await serve(() => undefined, 'tcp');
+    const server = await serve(({ socket }) => void socket.write(`${chunkedHead}1\r\na\r\n`), 'tcp');
+    const using = client({});
+    const unmade = { ...silent.endpoint, tls: true };
+    const connecting = [start(using, unmade), start(using, unmade)];
+    const elsewhere = start(using, { ...other.endpoint, tls: true });
+    const answered = start(using, server.endpoint);
+    await until(() => answered.outcome.body === 'a' && silent.sockets.length === 2);
+    using.giveUp({ ...unmade, basePath: '/other' });
+    using.giveUp(server.endpoint);
+    for (const { over } of connecting) {
+      expect(await over).toMatchObject({ callbacks: ['fault'], fault: { kind: 'refused' } });
+    }
+    expect(elsewhere.outcome.callbacks).toEqual([]);
+    server.sockets[0]?.write('0\r\n\r\n');
+    expect((await answered.over).callbacks).toEqual(['head', 'data', 'end']);
+  });
+});
+
 describe('a time limit spares', () => {
   it('an answer that comes slowly, but comes', async () => {
     const server = await serve(({ socket }) => void socket.write(chunkedHead + '1\r\na\r\n'));

@@ -2,7 +2,7 @@ import type { Clock } from '#base/clock.ts';
 import type { EngineDemand, PublishedEngine } from './board.ts';
 import type { EngineSpec, ObservedReplica } from './driver.ts';
 import { settingsOf } from './fleet-policy.ts';
-import type { AcquireRefusal, AcquireResult, Lease } from './lease.ts';
+import type { AcquireRefusal, AcquireResult, Lease, Replica } from './lease.ts';
 import { createReplicaSet, type ReplicaSet, type ReplicaSlot } from './replica-set.ts';
 import { type FailureCause, failureCause } from './start-failure.ts';
 import { abortError, createWaitQueue, type Fairness, type Tried, type Waiter, type WaitQueue } from './wait-queue.ts';
@@ -14,6 +14,8 @@ export interface EngineOptions {
   readonly clock: Clock;
   /** Asks for a look soon. */
   readonly wake: () => void;
+  /** A replica was there and well, and is not any more. */
+  readonly onLost: (replica: Replica) => void;
 }
 
 export interface AcquireOptions {
@@ -59,13 +61,13 @@ export class Engine {
   #idleSinceMs: number;
   #closing = false;
 
-  constructor({ spec, queueMax, clock, wake }: EngineOptions) {
+  constructor({ spec, queueMax, clock, wake, onLost }: EngineOptions) {
     this.spec = spec;
     this.#clock = clock;
     this.#wake = wake;
     this.#queue = createWaitQueue(queueMax);
     this.#idleSinceMs = clock.monotonicMs();
-    this.replicas = createReplicaSet((slot) => this.#onLeases(slot));
+    this.replicas = createReplicaSet({ onLeases: (slot) => this.#onLeases(slot), onLost });
   }
 
   status(): EngineStatus {

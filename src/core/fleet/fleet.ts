@@ -141,15 +141,17 @@ export interface FleetOptions {
   readonly boards?: { readonly machine?: FleetBoard; readonly shared?: FleetBoard };
   /** Whether other gateways run processes in the same data folder; they need a board for the machine then. */
   readonly company?: Company;
+  /** A replica was there and well, and is not any more: what has not reached it yet does not reach it. */
+  readonly onLost?: (replica: Replica) => void;
 }
 
 /** The engines of the gateway. Nothing runs and nothing is routed to before `start`. */
 export function createFleet(options: FleetOptions): Fleet {
   const { dataDir, workingDirectory, env, log, clock, queueMax = 1000, stopGraceMs = 10_000 } = options;
-  const { company = 'alone' } = options;
+  const { company = 'alone', onLost = () => undefined } = options;
   const policy = { ...defaultPolicy, ...options.policy };
   const outlives = company !== 'alone';
-  const common = { clock, log, policy, queueMax, stopGraceMs, newReplicaId, outlives };
+  const common = { clock, log, policy, queueMax, stopGraceMs, newReplicaId, outlives, onLost };
   const machine = new Map<DriverType, EngineDriver>([
     ['process', createProcessDriver({ dataDir, workingDirectory, env, log, company })],
     ['external', createExternalDriver(env)],

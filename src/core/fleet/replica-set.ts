@@ -38,22 +38,30 @@ export interface ReplicaSet {
 
 type OwnSlot = { -readonly [Field in keyof ReplicaSlot]: ReplicaSlot[Field] };
 
-/** @param onLeases called with the slot after each change of its leases */
-export function createReplicaSet(onLeases: (slot: ReplicaSlot) => void): ReplicaSet {
-  return new Slots(onLeases);
+export interface ReplicaSetListeners {
+  /** Called with the slot after each change of its leases. */
+  readonly onLeases: (slot: ReplicaSlot) => void;
+  /** It was there and well, and is not any more. */
+  readonly onLost: (replica: Replica) => void;
+}
+
+export function createReplicaSet(listeners: ReplicaSetListeners): ReplicaSet {
+  return new Slots(listeners);
 }
 
 class Slots implements ReplicaSet {
   readonly #slots = new Map<string, OwnSlot>();
   /** Gone, and still in use. */
   readonly #ended = new Set<OwnSlot>();
-  readonly #onLeases: (slot: ReplicaSlot) => void;
+  readonly #listeners: ReplicaSetListeners;
+  /** Those that are there and well. */
+  #sound: ReadonlySet<OwnSlot> = new Set();
   #published: ReadonlyMap<string, PublishedReplica['state']> = new Map();
   #routable: readonly OwnSlot[] = [];
   #leases = 0;
 
-  constructor(onLeases: (slot: ReplicaSlot) => void) {
-    this.#onLeases = onLeases;
+  constructor(listeners: ReplicaSetListeners) {
+    this.#listeners = listeners;
   }
 
   takeObserved(observed: readonly ObservedReplica[], keep: (slot: ReplicaSlot) => boolean): void {
@@ -138,19 +146,24 @@ class Slots implements ReplicaSet {
   }
 
   #refresh(): void {
+    const sound = new Set<OwnSlot>();
     for (const slot of this.#slots.values()) {
       slot.published = this.#published.get(slot.replica.id) ?? null;
       const isWell = slot.observed.health === 'assumed' || slot.healthy === true;
-      slot.routable = slot.published === 'ready' && slot.observed.state === 'running' && isWell;
+      if (isWell && slot.observed.state === 'running') sound.add(slot);
+      slot.routable = slot.published === 'ready' && sound.has(slot);
     }
     this.#routable = [...this.#slots.values()].filter(({ routable }) => routable);
+    const former = this.#sound;
+    this.#sound = sound;
+    for (const slot of former) if (!sound.has(slot)) this.#listeners.onLost(slot.replica);
   }
 
   #change(slot: OwnSlot, by: 1 | -1): void {
     slot.leases += by;
     this.#leases += by;
     if (slot.leases === 0) this.#ended.delete(slot);
-    this.#onLeases(slot);
+    this.#listeners.onLeases(slot);
   }
 }
 

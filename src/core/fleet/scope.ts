@@ -5,6 +5,7 @@ import type { EngineDriver, EngineSpec, HostReport, LogOptions, Stranger } from 
 import { Engine } from './engine.ts';
 import type { FleetPolicy } from './fleet-policy.ts';
 import { Leader } from './leader.ts';
+import type { Replica } from './lease.ts';
 import { createLookLoop, type LookLoop } from './look-loop.ts';
 import type { DriverType } from './plan-draft.ts';
 import { createProber, type Prober } from './prober.ts';
@@ -23,6 +24,8 @@ export interface ScopeOptions {
   readonly newReplicaId: (engineId: string) => string;
   /** Nothing of it ends with this gateway: others go on with it. */
   readonly outlives: boolean;
+  /** A replica was there and well, and is not any more. */
+  readonly onLost: (replica: Replica) => void;
 }
 
 const reportEveryMs = 1000;
@@ -168,7 +171,7 @@ export class Scope {
   }
 
   #takeSpecs(specs: readonly EngineSpec[]): void {
-    const { queueMax, clock } = this.#options;
+    const { queueMax, clock, onLost } = this.#options;
     const wake = (): void => this.#loop.wake();
     const next = new Map(specs.map((spec) => [spec.engineId, spec]));
     for (const [engineId, engine] of this.engines) {
@@ -179,7 +182,7 @@ export class Scope {
     for (const spec of specs) {
       const engine = this.engines.get(spec.engineId);
       this.#retired.delete(spec.engineId);
-      if (engine === undefined) this.engines.set(spec.engineId, new Engine({ spec, queueMax, clock, wake }));
+      if (engine === undefined) this.engines.set(spec.engineId, new Engine({ spec, queueMax, clock, wake, onLost }));
       else engine.takeSpec(spec);
     }
     this.#specs = next;

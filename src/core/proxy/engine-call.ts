@@ -74,6 +74,11 @@ export interface EngineCall {
 export interface EngineClient {
   /** Starts a call; throws an Error when path or header lines are malformed. */
   call(endpoint: Endpoint, request: EngineRequest, sink: AnswerSink): EngineCall;
+  /**
+   * Nothing listens there any more: calls that have no connection yet end with `refused`, at once and not when a
+   * connection to an address that is gone runs into its limit.
+   */
+  giveUp(endpoint: Endpoint): void;
   /** Closes all connections; running calls end with a fault, and so does every later one. */
   close(): void;
   /** Connections: all of them, and those of them that wait for a next call. */

@@ -41,6 +41,11 @@ export function createEngineClient(options: EngineClientOptions): EngineClient {
       return exchange;
     },
 
+    giveUp(endpoint) {
+      const lane = pool.lane(endpoint);
+      running.forEach((exchange) => exchange.giveUp(lane));
+    },
+
     close() {
       closed = true;
       running.forEach((exchange) => exchange.abandon());

@@ -99,6 +99,11 @@ export class Exchange implements EngineCall, SocketUser, Rostered {
     }
   }
 
+  /** Ends the exchange if it still waits for a connection of that lane. */
+  giveUp(lane: Lane): void {
+    if (this.#lane === lane && this.#phase === 'connecting') this.fail('refused');
+  }
+
   /** Ends the exchange because the client itself closes. */
   abandon(): void {
     if (this.#phase === 'connecting') this.fail('refused');

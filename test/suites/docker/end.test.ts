@@ -170,12 +170,16 @@ describe.concurrent('the output of a container', () => {
       test.driver.logs(id, { tailLines: 1000, follow: true, signal: AbortSignal.timeout(20_000) }),
     );
     const tail = { tailLines: 3, follow: false, signal: AbortSignal.timeout(20_000) };
+    // Docker keeps the order within each of the two streams only.
     await vi.waitFor(
-      async () => expect(await collect(test.driver.logs(id, tail))).toEqual(['line 4', 'line 5', 'line 6']),
+      async () =>
+        expect((await collect(test.driver.logs(id, tail))).toSorted()).toEqual(['line 4', 'line 5', 'line 6']),
       30_000,
     );
     await test.stop(id);
-    expect(await followed).toEqual([...[1, 2, 3, 4, 5, 6].map((count) => `line ${count}`), 'the end']);
+    const lines = await followed;
+    expect(lines.filter((line) => /[135]$/.test(line))).toEqual(['line 1', 'line 3', 'line 5']);
+    expect(lines.filter((line) => !/[135]$/.test(line))).toEqual(['line 2', 'line 4', 'line 6', 'the end']);
     await test.untilIs(id, 'exited');
     expect(await collect(test.driver.logs(id, { ...tail, tailLines: 1 }))).toEqual(['the end']);
     expect(await collect(test.driver.logs(newId(), tail))).toEqual([]);
