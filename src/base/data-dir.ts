@@ -1,4 +1,13 @@
-import { accessSync, chmodSync, constants, mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import {
+  accessSync,
+  chmodSync,
+  constants,
+  existsSync,
+  mkdirSync,
+  readFileSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { ConfigError } from './config.ts';
@@ -75,8 +84,9 @@ function takeLock(path: string, pidFile: string): DatabaseSync {
   let database: DatabaseSync | null = null;
   const lockFile = join(path, 'gateway.lock');
   try {
-    // Who can read a file can lock it, too.
-    writeFileSync(lockFile, '', { flag: 'a', mode: 0o600 });
+    // Who can read a file can lock it, too. One that is there is not opened beside SQLite: to close it would release the
+    // lock that this process may have on it (fcntl(2)).
+    if (!existsSync(lockFile)) writeFileSync(lockFile, '', { flag: 'a', mode: 0o600 });
     database = new DatabaseSync(lockFile, { timeout: 0 });
     database.exec('PRAGMA journal_mode = MEMORY');
     database.exec('BEGIN EXCLUSIVE');

@@ -15,6 +15,9 @@ afterEach(() => rmSync(dir, { recursive: true, force: true }));
 const holder = `
   import { lockDataDir } from ${JSON.stringify(new URL('../../src/base/data-dir.ts', import.meta.url).href)};
   lockDataDir(process.argv[1]);
+  for (let tries = 1; tries < Number(process.argv[2]); tries += 1) {
+    try { lockDataDir(process.argv[1]); } catch {}
+  }
   process.stdout.write('held');
   setInterval(() => undefined, 1000);
 `;
@@ -36,13 +39,19 @@ describe('the lock of a data folder', () => {
     expect(() => lockDataDir(dir)()).not.toThrow();
   });
 
-  it('refuses a second process, and is free as soon as that is killed', async () => {
-    const child = spawn(process.execPath, ['--input-type=module', '-e', holder, dir], {
+  it.each([
+    ['', 1],
+    [', also one that asked for it twice', 2],
+  ])('refuses a second process, and is free as soon as the first is killed%s', async (_, tries) => {
+    const child = spawn(process.execPath, ['--input-type=module', '-e', holder, dir, String(tries)], {
       stdio: ['ignore', 'pipe', 'inherit'],
     });
     await once(child.stdout, 'data');
-    expect(() => lockDataDir(dir)).toThrow(`(process ${child.pid})`);
-    child.kill('SIGKILL');
+    try {
+      expect(() => lockDataDir(dir)).toThrow(`(process ${child.pid})`);
+    } finally {
+      child.kill('SIGKILL');
+    }
     await once(child, 'exit');
     expect(() => lockDataDir(dir)()).not.toThrow();
   });
