@@ -43,6 +43,8 @@ export interface RedisStore {
    * @throws RedisAwayError
    */
   run(script: RedisScript, keys: readonly string[], args: readonly string[]): Promise<RedisReply>;
+  /** Does something when this round of the event loop has read all that has come; what it asks leaves in one write. */
+  atRoundEnd(task: () => void): void;
   /** Runs one command. @throws RedisAwayError */
   command(name: string, ...args: readonly string[]): Promise<unknown>;
   /** Sends a message to who listens on a channel. @throws RedisAwayError */
@@ -87,27 +89,59 @@ function openClient(url: string, isListener: boolean): Client {
   });
 }
 
-/** What one round of the event loop has to say to a server leaves it in one write: a write costs more than its command. */
-function gatherWrites(client: Client): void {
-  if (client instanceof Cluster) client.on('+node', gatherWrites);
-  else client.on('connect', () => corkByRound(client.stream));
-}
+/**
+ * What one round of the event loop has to say to a server leaves it in one write, when all that had come was read: a
+ * write costs more than its command.
+ */
+class Round {
+  #tasks: (() => void)[] = [];
+  #uncorks: (() => void)[] = [];
+  #isSet = false;
 
-function corkByRound(socket: Socket): void {
-  const write = socket.write.bind(socket) as (...args: unknown[]) => boolean;
-  let corked = false;
-  const uncork = (): void => {
-    corked = false;
-    socket.uncork();
-  };
-  socket.write = (...args: unknown[]): boolean => {
-    if (!corked) {
-      corked = true;
-      socket.cork();
-      setImmediate(uncork);
-    }
-    return write(...args);
-  };
+  /** Before the writes of the round leave. */
+  atEnd(task: () => void): void {
+    this.#tasks.push(task);
+    this.#set();
+  }
+
+  gatherWrites(client: Client): void {
+    if (client instanceof Cluster) client.on('+node', (node: Redis) => this.gatherWrites(node));
+    else client.on('connect', () => this.#cork(client.stream));
+  }
+
+  #cork(socket: Socket): void {
+    const write = socket.write.bind(socket) as (...args: unknown[]) => boolean;
+    let corked = false;
+    const uncork = (): void => {
+      corked = false;
+      socket.uncork();
+    };
+    socket.write = (...args: unknown[]): boolean => {
+      if (!corked) {
+        corked = true;
+        socket.cork();
+        this.#uncorks.push(uncork);
+        this.#set();
+      }
+      return write(...args);
+    };
+  }
+
+  #set(): void {
+    if (!this.#isSet) setImmediate(() => this.#end());
+    this.#isSet = true;
+  }
+
+  #end(): void {
+    const tasks = this.#tasks;
+    this.#tasks = [];
+    for (const task of tasks) task();
+    const uncorks = this.#uncorks;
+    this.#uncorks = [];
+    for (const uncork of uncorks) uncork();
+    this.#isSet = false;
+    if (this.#tasks.length > 0) this.#set();
+  }
 }
 
 /** @throws RedisAwayError when Redis cannot be reached */
@@ -127,6 +161,7 @@ class Store implements RedisStore {
   readonly #client: Client;
   readonly #listener: Client;
   readonly #log: Log;
+  readonly #round = new Round();
   /** Oldest first. */
   readonly #waiting = new Set<Waiting>();
   #ticks = 0;
@@ -144,7 +179,7 @@ class Store implements RedisStore {
     for (const client of [this.#client, this.#listener]) {
       client.on('error', (error: Error) => log.debug({ err: error }, 'Redis connection'));
     }
-    gatherWrites(this.#client);
+    this.#round.gatherWrites(this.#client);
     this.#watch = setInterval(() => this.#tick(), tickMs).unref();
   }
 
@@ -169,6 +204,10 @@ class Store implements RedisStore {
     const evaluate = (): Promise<unknown> =>
       this.#ask(textCommand('eval', [script.lua, String(keys.length), ...keys, ...args]));
     return this.#ask(new ScriptCommand(script, keys, args), evaluate) as Promise<RedisReply>;
+  }
+
+  atRoundEnd(task: () => void): void {
+    this.#round.atEnd(task);
   }
 
   command(name: string, ...args: readonly string[]): Promise<unknown> {

@@ -9,6 +9,7 @@ import {
   createMemoryAdmission,
   createRedisAdmission,
   type Admission,
+  type AdmitRequest,
   type AdmitResult,
   type RedisAdmission,
 } from '#core/admission/admission.ts';
@@ -83,16 +84,25 @@ function openMemory(start: Start): Admission {
   });
 }
 
+interface Asked {
+  readonly needed: bigint;
+  readonly more: bigint;
+  readonly estimate: number;
+}
+
 type Step =
-  | { readonly kind: 'admit'; readonly needed: bigint; readonly more: bigint; readonly estimate: number }
+  | ({ readonly kind: 'admit' } & Asked)
+  | { readonly kind: 'together'; readonly all: readonly Asked[] }
   | { readonly kind: 'settle'; readonly which: number; readonly charge: number; readonly tokens: number }
   | { readonly kind: 'extend'; readonly which: number; readonly more: bigint };
 
 const micro = fc.bigInt({ min: 0n, max: 400n });
+const asked = { needed: micro, more: micro, estimate: fc.nat(300) };
 const stepArbitrary: fc.Arbitrary<Step> = fc.oneof(
+  { weight: 3, arbitrary: fc.record({ kind: fc.constant('admit' as const), ...asked }) },
   {
-    weight: 3,
-    arbitrary: fc.record({ kind: fc.constant('admit' as const), needed: micro, more: micro, estimate: fc.nat(300) }),
+    weight: 1,
+    arbitrary: fc.record({ kind: fc.constant('together' as const), all: fc.array(fc.record(asked), { maxLength: 8 }) }),
   },
   {
     weight: 2,
@@ -128,32 +138,49 @@ function remaining(view: { requests: { remaining: number } | null; tokens: { rem
   return { requests: view.requests?.remaining ?? null, tokens: view.tokens?.remaining ?? null };
 }
 
+interface Held {
+  readonly id: string;
+  microUsd: bigint;
+}
+
+/** Asks for some at the same moment, which are answered in their order; those admitted are added to `held`. */
+async function admitAll(
+  admission: Admission,
+  requests: readonly AdmitRequest[],
+  held: Held[],
+): Promise<readonly unknown[]> {
+  const said: unknown[] = [];
+  for (const request of requests) said.push(timeless(await admission.check(request)));
+  const results = await Promise.all(requests.map(async (request) => admission.admit(request)));
+  for (const [index, result] of results.entries()) {
+    if (result.ok) held.push({ id: requests[index]?.requestId ?? '', microUsd: result.heldMicroUsd });
+    said.push(timeless(result));
+  }
+  return said;
+}
+
 /** What a history of one key says, step by step. */
 async function play(admission: Admission, steps: readonly Step[], limits: KeyLimits): Promise<unknown[]> {
   const key = { organizationId: randomUUID(), keyId: randomUUID(), limits };
-  const held: { id: string; microUsd: bigint }[] = [];
+  const held: Held[] = [];
   const said: unknown[] = [];
+  const requestFor = ({ needed, more, estimate }: Asked): AdmitRequest => {
+    const funds = { neededMicroUsd: needed, wantedMicroUsd: needed + more };
+    return { ...key, requestId: randomUUID(), ...funds, estimatedTokens: estimate };
+  };
   for (const step of steps) {
-    if (step.kind === 'admit') {
-      const requestId = randomUUID();
-      const funds = { neededMicroUsd: step.needed, wantedMicroUsd: step.needed + step.more };
-      const request = { ...key, requestId, ...funds, estimatedTokens: step.estimate };
-      const checked = timeless(await admission.check(request));
-      const result = await admission.admit(request);
-      if (result.ok) held.push({ id: requestId, microUsd: result.heldMicroUsd });
-      said.push(checked, timeless(result));
+    const hold = 'which' in step ? held[step.which % Math.max(1, held.length)] : undefined;
+    if (step.kind === 'admit') said.push(...(await admitAll(admission, [requestFor(step)], held)));
+    else if (step.kind === 'together') said.push(...(await admitAll(admission, step.all.map(requestFor), held)));
+    else if (hold === undefined) continue;
+    else if (step.kind === 'extend') {
+      const added = await admission.extend(hold.id, step.more);
+      hold.microUsd += added;
+      said.push(added);
     } else {
-      const hold = held[step.which % Math.max(1, held.length)];
-      if (hold === undefined) continue;
-      if (step.kind === 'extend') {
-        const added = await admission.extend(hold.id, step.more);
-        hold.microUsd += added;
-        said.push(added);
-      } else {
-        held.splice(held.indexOf(hold), 1);
-        const chargedPicoUsd = hold.microUsd * BigInt(step.charge);
-        admission.settle(hold.id, { chargedPicoUsd, tokens: step.tokens });
-      }
+      held.splice(held.indexOf(hold), 1);
+      const chargedPicoUsd = hold.microUsd * BigInt(step.charge);
+      admission.settle(hold.id, { chargedPicoUsd, tokens: step.tokens });
     }
     said.push(remaining(await admission.view(key)), await admission.heldMicroUsd(key.organizationId));
   }

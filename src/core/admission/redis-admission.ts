@@ -3,18 +3,12 @@ import { AppError } from '#base/errors.ts';
 import type { Log } from '#base/log.ts';
 import { PICO_PER_MICRO } from '#base/money.ts';
 import { RedisAwayError, type RedisStore } from '#base/redis.ts';
-import {
-  monthStartMs,
-  nextMonthMs,
-  refuseByLimits,
-  viewLimits,
-  type KeyUse,
-  type LimitsView,
-} from '#core/limits/limits.ts';
+import { monthStartMs, refuseByLimits, viewLimits, type KeyUse, type LimitsView } from '#core/limits/limits.ts';
 import type { Admission, AdmitRequest, AdmitResult, KeyRef, Settlement } from './admission.ts';
+import { AdmitDesk } from './redis-admit.ts';
 import { RedisBooks, type Books } from './redis-books.ts';
 import { RedisLeases } from './redis-leases.ts';
-import { admitScript, extendScript, viewScript } from './redis-scripts.ts';
+import { extendScript, viewScript } from './redis-scripts.ts';
 import { ShortMemory, type Reply } from './short-memory.ts';
 
 export interface RedisAdmissionOptions {
@@ -70,6 +64,7 @@ class SharedAdmission implements RedisAdmission {
   readonly #memory: ShortMemory;
   readonly #books: RedisBooks;
   readonly #leases: RedisLeases;
+  readonly #desk: AdmitDesk;
 
   constructor(options: RedisAdmissionOptions) {
     const { store, prefix, clock, books } = options;
@@ -77,6 +72,7 @@ class SharedAdmission implements RedisAdmission {
     this.renewMs = Math.max(200, Math.floor(options.leaseMs / 3));
     this.#memory = new ShortMemory(store, prefix, clock);
     this.#leases = new RedisLeases({ ...options, memory: this.#memory });
+    this.#desk = new AdmitDesk({ ...options, memory: this.#memory, beforeAsking: () => this.#leases.flush() });
     const collect = async (organizationId: string): Promise<void> => {
       await Promise.all([this.#leases.register(organizationId), options.collect(organizationId)]);
     };
@@ -172,11 +168,10 @@ class SharedAdmission implements RedisAdmission {
   }
 
   async #admit(request: AdmitRequest, isDry: boolean): Promise<AdmitResult> {
-    this.#leases.flush();
     try {
       let monthMs = monthStartMs(this.#options.clock.now());
       for (let attempt = 1; attempt <= attemptsMax; attempt += 1) {
-        const reply = await this.#ask(request, monthMs, isDry);
+        const reply = await this.#desk.ask(request, monthMs, isDry);
         if (reply.word === 'clock') monthMs = monthStartMs(reply.nowMs);
         else if (!(await this.#learn(request, monthMs, reply.word))) return this.#resultOf(request, reply, isDry);
       }
@@ -186,26 +181,6 @@ class SharedAdmission implements RedisAdmission {
       if (!(error instanceof RedisAwayError)) this.#options.log.warn({ err: error }, 'admission failed');
       return unavailable;
     }
-  }
-
-  #ask(request: AdmitRequest, monthMs: number, isDry: boolean): Promise<Reply> {
-    const { organizationId, keyId, limits } = request;
-    return this.#memory.run(admitScript, this.#memory.requests(organizationId, keyId).admit, [
-      request.requestId,
-      request.neededMicroUsd.toString(),
-      request.wantedMicroUsd.toString(),
-      String(request.estimatedTokens),
-      text(limits.requestsPerMinute),
-      text(limits.maxConcurrency),
-      text(limits.tokensPerMinute),
-      text(limits.monthlyTokenLimit),
-      String(monthMs),
-      String(nextMonthMs(monthMs)),
-      String(this.#options.leaseMs),
-      this.#options.gatewayId,
-      keyId,
-      isDry ? '1' : '0',
-    ]);
   }
 
   /** Reads what Redis says it does not know; false when it knows all. */

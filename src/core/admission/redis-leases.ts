@@ -272,7 +272,7 @@ export class RedisLeases {
     if (unsettled.isSending) return;
     unsettled.isSending = true;
     const { organizationId, keyId } = unsettled;
-    if (this.#bunches.size === 0) process.nextTick(() => this.flush());
+    if (this.#bunches.size === 0) this.#options.memory.store.atRoundEnd(() => this.flush());
     const bunch = this.#bunches.get(keyId) ?? { organizationId, keyId, unsettled: new Map() };
     bunch.unsettled.set(requestId, unsettled);
     this.#bunches.set(keyId, bunch);

@@ -8,8 +8,8 @@ import { redisScript, type RedisScript } from '#base/redis.ts';
  * Arguments come as one text of lines, none of them empty, and so does the reply: each value that the protocol frames
  * costs the gateway more than Lua pays for taking the text apart.
  *
- * Money is whole micro-dollars as decimal strings, changed by HINCRBY alone; `tonumber` only compares, which is exact up
- * to 2^53, and balances are kept below that. What a balance has beyond whole micro-dollars stands beside it as a number
+ * Money is whole micro-dollars as decimal strings, changed by HINCRBY alone. Lua's numbers compare it and add up the
+ * holds of one call, which is exact up to 2^53, and balances and what is held of them are kept below that. What a balance has beyond whole micro-dollars stands beside it as a number
  * of pico-dollars below a million.
  *
  * Keys, all of one organization under one hash tag:
@@ -57,67 +57,87 @@ const loadingTtlMs = 60_000;
 const knownTtlMs = 24 * 3_600_000;
 
 /**
+ * Admits requests of one key, in their order; each is all or nothing by itself.
  * KEYS wallet holds money leases use slots
- * ARGV deadline request needed wanted estimate requestsPerMinute maxConcurrency tokensPerMinute monthlyTokens
- *      month nextMonth leaseMs gateway key dry
+ * ARGV deadline requestsPerMinute maxConcurrency tokensPerMinute monthlyTokens month nextMonth leaseMs gateway key
+ *      (request needed wanted estimate dry)…
+ * Reply: what must be known or done first, once for all; or ok, now, and a line for each request: "word…" with the use
+ * that it met, or "ok" with the use that there is now, hold and reserved tokens.
  */
 export const admitScript = script(`${windows}
-local estimate = tonumber(ARGV[5])
-local rpm, most, tpm, monthly = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
+local rpm, most, tpm, monthly = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local use = redis.call('HMGET', KEYS[5], 's', 'n', 't', 'm', 'mm', 'a')
 if use[6] == '0' then return {'revoked', now} end
 if not use[6] then return {'key', now} end
 local wallet = redis.call('HMGET', KEYS[1], 'b', 'r')
 if not wallet[1] then return {'wallet', now} end
-if now < tonumber(ARGV[10]) or now >= tonumber(ARGV[11]) then return {'clock', now} end
-local counted = use[5] == ARGV[10]
+if now < tonumber(ARGV[6]) or now >= tonumber(ARGV[7]) then return {'clock', now} end
+local counted = use[5] == ARGV[6]
 if monthly and not counted then return {'month', now} end
 
 local s, n, t = roll(tonumber(use[1] or 0), tonumber(use[2] or 0), tonumber(use[3] or 0), tpm)
 local m = counted and tonumber(use[4] or 0) or 0
 local running = redis.call('ZCOUNT', KEYS[6], '(' .. text(now), '+inf')
-local held = redis.call('HGET', KEYS[3], 'total') or '0'
+local held = tonumber(redis.call('HGET', KEYS[3], 'total') or '0')
 local balance = tonumber(wallet[1])
-local available = balance - tonumber(held)
-if not (balance > 0 or (balance == 0 and tonumber(wallet[2]) > 0)) or available < tonumber(ARGV[3]) then
-  return {'insufficient_funds', now, wallet[1], wallet[2], held}
+local isEmpty = not (balance > 0 or (balance == 0 and tonumber(wallet[2]) > 0))
+local function used() return text(s) .. ' ' .. text(n) .. ' ' .. text(t) .. ' ' .. text(m) .. ' ' .. text(running) end
+local function reserve(estimate, limit) if limit then return math.min(estimate, limit) end return 0 end
+local function refused(estimate)
+  if monthly and m + reserve(estimate, monthly) > monthly then return 'monthly_quota_exceeded' end
+  if rpm and n >= rpm then return 'rate_limit_exceeded' end
+  if tpm and t + reserve(estimate, tpm) > tpm then return 'tokens_limit_exceeded' end
+  if most and running >= most then return 'concurrency_limit_exceeded' end
 end
 
-local function reserve(limit) if limit then return math.min(estimate, limit) end return 0 end
-local why
-if monthly and m + reserve(monthly) > monthly then why = 'monthly_quota_exceeded'
-elseif rpm and n >= rpm then why = 'rate_limit_exceeded'
-elseif tpm and t + reserve(tpm) > tpm then why = 'tokens_limit_exceeded'
-elseif most and running >= most then why = 'concurrency_limit_exceeded' end
-if why then return {why, now, text(s), text(n), text(t), text(m), text(running)} end
-
-local hold = ARGV[4]
-if available < tonumber(hold) then hold = text(available) end
-if ARGV[15] == '1' then return {'ok', now, text(s), text(n), text(t), text(m), text(running), hold, '0'} end
-if n == 0 then s = now end
-n = n + 1
-local reserved = reserve(tpm)
-t = t + reserved
-local note = table.concat({ARGV[14], ARGV[13], text(estimate), text(reserved), text(s), tpm and text(tpm) or '-'}, ' ')
-if counted then
-  m = m + reserve(monthly)
-  redis.call('HSET', KEYS[5], 's', text(s), 'n', text(n), 't', text(t), 'm', text(m))
-  redis.call('HSET', KEYS[2], ARGV[2], note, ARGV[2] .. ':m', ARGV[10] .. ' ' .. text(reserve(monthly)))
-else
-  redis.call('HSET', KEYS[5], 's', text(s), 'n', text(n), 't', text(t))
-  redis.call('HSET', KEYS[2], ARGV[2], note)
+local begins, sum, ends = false, 0, text(now + tonumber(ARGV[8]))
+local tail = ' ' .. ARGV[9] .. ' '
+local notes, holds, due = {}, {}, {}
+local function take(id, wanted, estimate)
+  local hold = math.min(tonumber(wanted), balance - held)
+  if n == 0 then s, begins = now, true end
+  local reserved, month = reserve(estimate, tpm), reserve(estimate, monthly)
+  n, t, running, held, sum = n + 1, t + reserved, running + 1, held + hold, sum + hold
+  notes[#notes + 1] = id
+  notes[#notes + 1] = ARGV[10] .. tail .. text(estimate) .. ' ' .. text(reserved) .. ' ' .. text(s) .. ' ' .. (tpm and text(tpm) or '-')
+  if counted then
+    m = m + month
+    notes[#notes + 1] = id .. ':m'
+    notes[#notes + 1] = ARGV[6] .. ' ' .. text(month)
+  end
+  holds[#holds + 1] = id
+  holds[#holds + 1] = text(hold)
+  due[#due + 1] = ends
+  due[#due + 1] = id
+  return 'ok ' .. used() .. ' ' .. text(hold) .. ' ' .. text(reserved)
 end
-redis.call('HSET', KEYS[3], ARGV[2], hold)
-redis.call('HINCRBY', KEYS[3], 'total', hold)
-local ends = text(now + tonumber(ARGV[12]))
-redis.call('ZADD', KEYS[4], ends, ARGV[2])
-redis.call('ZADD', KEYS[6], ends, ARGV[2])
-if n == 1 then
+local function decide(id, needed, wanted, estimate, dry)
+  if isEmpty or balance - held < tonumber(needed) then
+    return 'insufficient_funds ' .. wallet[1] .. ' ' .. wallet[2] .. ' ' .. text(held)
+  end
+  estimate = tonumber(estimate)
+  local why = refused(estimate)
+  if why then return why .. ' ' .. used() end
+  if dry == '1' then return 'ok ' .. used() .. ' ' .. text(math.min(tonumber(wanted), balance - held)) .. ' 0' end
+  return take(id, wanted, estimate)
+end
+
+local reply = {'ok', now}
+for index = 11, #ARGV, 5 do reply[#reply + 1] = decide(unpack(ARGV, index, index + 4)) end
+if #due == 0 then return reply end
+if counted then redis.call('HSET', KEYS[5], 's', text(s), 'n', text(n), 't', text(t), 'm', text(m))
+else redis.call('HSET', KEYS[5], 's', text(s), 'n', text(n), 't', text(t)) end
+redis.call('HSET', KEYS[2], unpack(notes))
+redis.call('HSET', KEYS[3], unpack(holds))
+redis.call('HINCRBY', KEYS[3], 'total', text(sum))
+redis.call('ZADD', KEYS[4], unpack(due))
+redis.call('ZADD', KEYS[6], unpack(due))
+if begins then
   redis.call('ZREMRANGEBYSCORE', KEYS[6], '-inf', text(now))
   redis.call('PEXPIRE', KEYS[6], ${useTtlMs})
   redis.call('PEXPIRE', KEYS[5], ${useTtlMs})
 end
-return {'ok', now, text(s), text(n), text(t), text(m), text(running + 1), hold, text(reserved)}
+return reply
 `);
 
 /** KEYS use slots · ARGV deadline tokensPerMinute */

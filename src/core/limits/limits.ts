@@ -58,16 +58,30 @@ const concurrencyRetryMs = 1000;
 
 export const unusedKey = (): KeyUse => ({ windowStartMs: 0, requests: 0, tokens: 0, monthTokens: 0, running: 0 });
 
+interface Month {
+  readonly startMs: number;
+  readonly endMs: number;
+}
+
+/** The one that was asked for last: every request asks, and nearly always for the same. */
+let lastMonth: Month = { startMs: 0, endMs: 0 };
+
+function monthOf(nowMs: number): Month {
+  if (nowMs >= lastMonth.startMs && nowMs < lastMonth.endMs) return lastMonth;
+  const date = new Date(nowMs);
+  const [year, month] = [date.getUTCFullYear(), date.getUTCMonth()];
+  lastMonth = { startMs: Date.UTC(year, month, 1), endMs: Date.UTC(year, month + 1, 1) };
+  return lastMonth;
+}
+
 /** First moment of the UTC month after the one of `nowMs`. */
 export function nextMonthMs(nowMs: number): number {
-  const date = new Date(nowMs);
-  return Date.UTC(date.getUTCFullYear(), date.getUTCMonth() + 1, 1);
+  return monthOf(nowMs).endMs;
 }
 
 /** First moment of the UTC month of `nowMs`. */
 export function monthStartMs(nowMs: number): number {
-  const date = new Date(nowMs);
-  return Date.UTC(date.getUTCFullYear(), date.getUTCMonth(), 1);
+  return monthOf(nowMs).startMs;
 }
 
 /** Closes a window that is over: its requests are forgotten, and each window gone by pays off one limit of tokens. */
