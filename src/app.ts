@@ -14,7 +14,7 @@ import { createAborter, createEngineClient } from '#core/proxy/proxy.ts';
 import { createRouting } from '#core/routing/routing.ts';
 import { createWallet } from '#core/wallet/wallet.ts';
 import { createApi } from '#edge/api/api.ts';
-import { createDoors, createShowLimits, installFallbacks, type HttpEnv } from '#edge/http/http.ts';
+import { createDoors, createShowLimits, installFallbacks, standBefore, type HttpEnv } from '#edge/http/http.ts';
 import { createInference, type Inference } from '#edge/inference/inference.ts';
 import { createObserve, lookEveryMs, type Observe, type Watching } from '#edge/observe/observe.ts';
 import { runBootstrap, startJobs, type BootstrapResult, type Job } from '#edge/jobs/jobs.ts';
@@ -240,7 +240,6 @@ function createInferenceEdge({ config, log }: AppOptions, rooms: Rooms, observe:
   });
 }
 
-/** The routes that carry the load come first: Hono asks them before any middleware of the others. */
 function composeEdges(
   { config, log, db }: AppOptions,
   rooms: Rooms,
@@ -256,5 +255,5 @@ function composeEdges(
   const { bodyStallTimeoutMs } = config;
   app.route('/', createApi({ ...rooms, db, log, heldPicoUsd, bodyStallTimeoutMs }));
   installFallbacks(app, log);
-  return app;
+  return standBefore(app, inference.requests, log);
 }

@@ -3,18 +3,28 @@ import { randomBytes } from 'node:crypto';
 /** Kinds of records that outsiders name, by the prefix that their ids show. */
 export type IdPrefix = 'key' | 'org' | 'proj' | 'user' | 'le';
 
-const pool = Buffer.alloc(8192);
-let poolUsed = pool.length;
+/** Random hexadecimal digits, each used once. */
+let digits = '';
+let digitsUsed = 0;
 let lastMs = 0;
 let sequence = 0;
+/** What all ids of one millisecond begin with. */
+let prefix = '';
 
-function randomChunk(bytes: number): Buffer {
-  if (poolUsed + bytes > pool.length) {
-    randomBytes(pool.length).copy(pool);
-    poolUsed = 0;
+function takeDigits(count: number): string {
+  if (digitsUsed + count > digits.length) {
+    digits = randomBytes(8192).toString('hex');
+    digitsUsed = 0;
   }
-  poolUsed += bytes;
-  return pool.subarray(poolUsed - bytes, poolUsed);
+  digitsUsed += count;
+  return digits.slice(digitsUsed - count, digitsUsed);
+}
+
+function beginMs(ms: number): void {
+  lastMs = ms;
+  sequence = 0;
+  const time = ms.toString(16).padStart(12, '0');
+  prefix = `${time.slice(0, 8)}-${time.slice(8)}-7`;
 }
 
 /**
@@ -23,21 +33,12 @@ function randomChunk(bytes: number): Buffer {
  * @param nowMs milliseconds since the Unix epoch; a clock that steps back does not reorder ids
  */
 export function uuidv7(nowMs: number = Date.now()): string {
-  if (nowMs > lastMs) {
-    lastMs = nowMs;
-    sequence = 0;
-  } else {
-    sequence += 1;
-    if (sequence > 0xfff) {
-      lastMs += 1;
-      sequence = 0;
-    }
-  }
-  const time = lastMs.toString(16).padStart(12, '0');
+  if (nowMs > lastMs) beginMs(nowMs);
+  else if (sequence === 0xfff) beginMs(lastMs + 1);
+  else sequence += 1;
   const counter = sequence.toString(16).padStart(3, '0');
-  const tail = randomChunk(8).toString('hex');
-  const variant = ((Number.parseInt(tail.slice(0, 1), 16) & 0x3) | 0x8).toString(16);
-  return `${time.slice(0, 8)}-${time.slice(8)}-7${counter}-${variant}${tail.slice(1, 4)}-${tail.slice(4, 16)}`;
+  const variant = '89ab'[Number.parseInt(takeDigits(1), 16) & 0x3];
+  return `${prefix}${counter}-${variant}${takeDigits(3)}-${takeDigits(12)}`;
 }
 
 /** Milliseconds since the Unix epoch that a UUIDv7 carries. */

@@ -1,4 +1,4 @@
-import type { Hono, MiddlewareHandler } from 'hono';
+import { Hono, type MiddlewareHandler } from 'hono';
 import { AppError } from '#base/errors.ts';
 import { uuidv7 } from '#base/id.ts';
 import type { Log } from '#base/log.ts';
@@ -20,6 +20,19 @@ export const requestId: MiddlewareHandler<HttpEnv> = async (context, next) => {
   if (!incoming.complete) outgoing.once('finish', () => drainBody(incoming));
   await next();
 };
+
+/**
+ * Stands routes that carry the load before an app that has them too: they are found by a table, and not by a walk
+ * through what the routes and middlewares of the others might be. Everything else goes on to the app.
+ */
+export function standBefore(app: Hono<HttpEnv>, busy: Hono<HttpEnv>, log: Log): Hono<HttpEnv> {
+  const front = new Hono<HttpEnv>();
+  const fail = createFailureHandler(log);
+  front.route('/', busy);
+  front.onError((error, context) => fail(error, context));
+  front.notFound((context) => app.fetch(context.req.raw, context.env));
+  return front;
+}
 
 interface KnownRoute {
   readonly method: string;

@@ -8,5 +8,5 @@ export { actorOf, type Caller, type HttpContext, type HttpEnv, type Identity } f
 export { type Problem, toAppError, ValidationError } from './failure.ts';
 export { drainBody } from './drain-body.ts';
 export { createShowLimits, limitHeaders, type ShowLimits } from './limit-headers.ts';
-export { installFallbacks, requestId } from './fallbacks.ts';
+export { installFallbacks, requestId, standBefore } from './fallbacks.ts';
 export { createJsonBody } from './json-body.ts';

@@ -10,36 +10,33 @@ function formatDuration(ms: number): string {
   return `${hours > 0 ? `${hours}h` : ''}${hours > 0 || minutes > 0 ? `${minutes}m` : ''}${rest}s`;
 }
 
-function openAiHeaders(kind: 'requests' | 'tokens', view: LimitView | null, nowMs: number): Record<string, string> {
-  if (view === null) return {};
-  return {
-    [`x-ratelimit-limit-${kind}`]: String(view.limit),
-    [`x-ratelimit-remaining-${kind}`]: String(view.remaining),
-    [`x-ratelimit-reset-${kind}`]: formatDuration(view.resetAtMs - nowMs),
-  };
-}
-
 /**
  * The headers of a key's limits: X-RateLimit-* (reset in Unix seconds) of the limit that refused, else of requests per
  * minute, and OpenAI's own for requests and tokens. A limit that there is not has no header.
  */
 export function limitHeaders(
-  view: LimitsView,
+  { requests, tokens }: LimitsView,
   refused: LimitView | null = null,
   nowMs = Date.now(),
 ): Record<string, string> {
-  const shown = refused ?? view.requests;
-  const headers = {
-    ...openAiHeaders('requests', view.requests, nowMs),
-    ...openAiHeaders('tokens', view.tokens, nowMs),
-  };
-  if (shown === null) return headers;
-  return {
-    'x-ratelimit-limit': String(shown.limit),
-    'x-ratelimit-remaining': String(shown.remaining),
-    'x-ratelimit-reset': String(Math.ceil(shown.resetAtMs / 1000)),
-    ...headers,
-  };
+  const shown = refused ?? requests;
+  const headers: Record<string, string> = {};
+  if (shown !== null) {
+    headers['x-ratelimit-limit'] = String(shown.limit);
+    headers['x-ratelimit-remaining'] = String(shown.remaining);
+    headers['x-ratelimit-reset'] = String(Math.ceil(shown.resetAtMs / 1000));
+  }
+  if (requests !== null) {
+    headers['x-ratelimit-limit-requests'] = String(requests.limit);
+    headers['x-ratelimit-remaining-requests'] = String(requests.remaining);
+    headers['x-ratelimit-reset-requests'] = formatDuration(requests.resetAtMs - nowMs);
+  }
+  if (tokens !== null) {
+    headers['x-ratelimit-limit-tokens'] = String(tokens.limit);
+    headers['x-ratelimit-remaining-tokens'] = String(tokens.remaining);
+    headers['x-ratelimit-reset-tokens'] = formatDuration(tokens.resetAtMs - nowMs);
+  }
+  return headers;
 }
 
 /** Headers that every authenticated answer carries, whatever it is about. */

@@ -81,6 +81,8 @@ function takeWhole(incoming: IncomingMessage, limits: BodyLimits): Buffer | null
  */
 export async function readBody(incoming: IncomingMessage, limits: BodyLimits): Promise<string> {
   checkHeaders(incoming, limits);
+  // A head is handed on before the bytes that came with it are read; a moment later they are there.
+  if (!incoming.complete) await Promise.resolve();
   const body = takeWhole(incoming, limits) ?? (await collect(incoming, limits));
   if (!isUtf8(body)) throw new AppError('invalid_request_error', { message: 'The request body is not UTF-8.' });
   return body.toString('latin1');
