@@ -22,6 +22,7 @@ import {
   read,
   unless,
 } from './docker-call.ts';
+import type { RegistryLogin } from './registry-logins.ts';
 import { type SwarmApi, swarmCalls } from './swarm-api.ts';
 
 export { type DockerConnection, DockerError } from './docker-call.ts';
@@ -49,7 +50,8 @@ export interface DockerApi {
   followLog(container: string, lines: number, signal: AbortSignal): Promise<Readable>;
   events(labels: readonly string[], signal: AbortSignal): Promise<Readable>;
   hasImage(reference: string): Promise<boolean>;
-  pull(reference: string, signal: AbortSignal): Promise<Readable>;
+  /** @param login of the image's registry */
+  pull(reference: string, login: RegistryLogin | null, signal: AbortSignal): Promise<Readable>;
   createNetwork(name: string, labels: Readonly<Record<string, string>>): Promise<void>;
   inspectNetwork(name: string): Promise<NetworkDetail | null>;
   removeNetwork(name: string): Promise<void>;
@@ -150,7 +152,8 @@ function streamCalls(open: Open) {
       ),
     events: (label: readonly string[], abortSignal: AbortSignal) =>
       open('events', (api) => api.getEvents({ filters: { type: ['container'], label }, abortSignal })),
-    pull: (reference: string, abortSignal: AbortSignal) => open('pull', (api) => api.pull(reference, { abortSignal })),
+    pull: (reference: string, login: RegistryLogin | null, abortSignal: AbortSignal) =>
+      open('pull', (api) => api.pull(reference, { ...(login !== null && { authconfig: login }), abortSignal })),
   };
 }
 

@@ -23,6 +23,7 @@ import type {
   StopOrder,
 } from './driver.ts';
 import { createLines } from './in-line.ts';
+import type { RegistryLogins } from './registry-logins.ts';
 
 export interface DockerDriverOptions {
   readonly hosts: readonly DockerHostSettings[];
@@ -32,6 +33,7 @@ export interface DockerDriverOptions {
   readonly fleetSecret: string;
   /** The gateway's environment, for the references of engine files. */
   readonly env: Readonly<Record<string, string | undefined>>;
+  readonly logins: RegistryLogins;
   readonly log: Log;
   /** Id of the container that this gateway runs in; null: in none. Found out when absent. */
   readonly selfContainer?: string | null;
@@ -143,12 +145,13 @@ class DockerDriver implements EngineDriver {
 
   async #launch(started: Launch, host: DockerHost): Promise<void> {
     const { order } = started;
-    const { fleetId, fleetSecret, env, log } = this.#options;
+    const { fleetId, fleetSecret, env, logins, log } = this.#options;
     const exit = await launch(started, {
       host,
       fleetId,
       fleetSecret,
       env,
+      logins,
       exclusively: (engineId, work) => this.#inLine(`${host.settings.name}\n${engineId}`, work),
       onProgress: () => this.#tellProgress(),
     });

@@ -2,6 +2,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { createLog } from '#base/log.ts';
 import type { ContainerDriverSettings, EngineDefinition, SwarmSettings } from '#core/catalog/catalog.ts';
 import type { EngineDriver, Fence, Observation, ObservedReplica } from '#core/fleet/driver.ts';
+import { createRegistryLogins } from '#core/fleet/registry-logins.ts';
 import { createSwarmDriver } from '#core/fleet/swarm-driver.ts';
 import { swarmPlacement } from '#core/fleet/swarm-service.ts';
 import { until } from './clients.ts';
@@ -38,12 +39,14 @@ async function open(
   const fleetId = over.fleetId ?? newId();
   const socketPath = over.socketPath ?? lab().nodes[0]?.docker.socketPath ?? '';
   const settings = { network: 'host', gpuResource: 'NVIDIA-GPU', secrets: 'files', isNamed: false } as const;
+  const log = createLog('silent');
   const driver = createSwarmDriver({
     swarm: { ...settings, docker: { type: 'unix', socketPath }, ...over.swarm },
     fleetId,
     fleetSecret: 'a secret of the fleet',
     env: { NAME: 'a value', MANY: 'first\n second\\n\n"third"' },
-    log: createLog('silent'),
+    logins: createRegistryLogins({ folder: null, log }),
+    log,
     selfContainer: null,
   });
   opened.push(driver);
