@@ -256,6 +256,7 @@ export interface DockerGateConfig {
   /** Folders of the machine that may be mounted, without a slash at their end. */
   readonly binds: readonly string[];
   readonly allowsPorts: boolean;
+  readonly allowsSwarm: boolean;
 }
 
 const list = z
@@ -273,6 +274,7 @@ const dockerGateVariables = z.object({
     .refine((paths) => paths.every((path) => /^\/[^.:][^:]*[^/:]$/.test(path)), 'must be absolute paths')
     .default([]),
   HEADGATE_DOCKER_PORTS: z.enum(['true', 'false']).default('false'),
+  HEADGATE_DOCKER_SWARM: z.enum(['true', 'false']).default('false'),
 });
 
 /** @throws ConfigError for the first variable that is wrong */
@@ -286,6 +288,7 @@ export function parseDockerGateConfig(environment: Readonly<Record<string, strin
     images: read.HEADGATE_DOCKER_IMAGES,
     binds: read.HEADGATE_DOCKER_BINDS,
     allowsPorts: read.HEADGATE_DOCKER_PORTS === 'true',
+    allowsSwarm: read.HEADGATE_DOCKER_SWARM === 'true',
   };
 }
 
