@@ -93,7 +93,7 @@ describe('an image of a registry that wants a login', () => {
     expect(causeOf(pulled)).toContain('not you: Basic *** ada:***');
     expectNoSecret(pulled);
     registry.close();
-    const tokens = await startRegistry(access, 'token');
+    const tokens = await startRegistry(access, { scheme: 'token' });
     const entry = { auth: base64('ada:'), identitytoken: 'wrong-token' };
     const refused = await pull(tokens, { auths: { [hostOf(tokens)]: entry } });
     expect(causeOf(refused)).toMatch(/^image_denied: Asked with the login/);
@@ -115,7 +115,7 @@ describe('an image of a registry that wants a login', () => {
   });
 
   it('is pulled with an identity token', async () => {
-    const registry = await startRegistry(access, 'token');
+    const registry = await startRegistry(access, { scheme: 'token' });
     registry.release();
     const entry = { auth: base64('00000000-0000-0000-0000-000000000000:'), identitytoken: access.identityToken };
     const pulled = await pull(registry, { auths: { [`https://${hostOf(registry)}/v2/`]: entry } });

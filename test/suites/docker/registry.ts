@@ -9,7 +9,7 @@ import { gzipSync } from 'node:zlib';
 
 /** A registry with one image in it, whose layer stops halfway until it is let go. */
 export interface TestRegistry {
-  /** `127.0.0.1:<port>/acme/engine:v1` */
+  /** `<address>:<port>/acme/engine:v1` */
   readonly image: string;
   /** How many times the layer was asked for. */
   layerRequests(): number;
@@ -27,16 +27,22 @@ export interface RegistryAccess {
   readonly identityToken: string;
 }
 
+export interface RegistryOptions {
+  /** How somebody proves to be the one who may. */
+  readonly scheme?: 'basic' | 'token';
+  /** Where it listens. */
+  readonly address?: string;
+}
+
 const manifestType = 'application/vnd.docker.distribution.manifest.v2+json';
 
 /**
  * Speaks the registry API, version 2, as far as a pull needs it: https://distribution.github.io/distribution/spec/api/
  * @param access null: everybody may pull
- * @param scheme how somebody proves to be the one who may
  */
 export async function startRegistry(
   access: RegistryAccess | null = null,
-  scheme: 'basic' | 'token' = 'basic',
+  { scheme = 'basic', address = '127.0.0.1' }: RegistryOptions = {},
 ): Promise<TestRegistry> {
   const layer = makeLayer();
   const blob = gzipSync(layer, { level: 0 });
@@ -92,9 +98,9 @@ export async function startRegistry(
       answer.end('{"errors":[{"code":"MANIFEST_UNKNOWN","message":"manifest unknown"}]}');
     }
   });
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  await new Promise<void>((resolve) => server.listen(0, address, resolve));
   return {
-    image: `127.0.0.1:${(server.address() as AddressInfo).port}/acme/engine:v1`,
+    image: `${address}:${(server.address() as AddressInfo).port}/acme/engine:v1`,
     layerRequests: () => requests,
     sending: () => sending,
     release,
