@@ -77,12 +77,14 @@ export interface SwarmOptions {
   readonly images?: readonly string[];
   /** Options of every machine's Docker engine. */
   readonly docker?: readonly string[];
+  /** Gateways reach the manager through its door alone, as in compose/. */
+  readonly gated?: boolean;
 }
 
 /** @param gpus what each machine offers, as `GPU-aa`; the first is the manager's */
 export async function startSwarm(
   gpus: readonly (readonly string[])[],
-  { env = {}, images = [], docker: options = [] }: SwarmOptions = {},
+  { env = {}, images = [], docker: options = [], gated = false }: SwarmOptions = {},
 ): Promise<TestSwarm> {
   removeLeftOver();
   const net = createNet();
