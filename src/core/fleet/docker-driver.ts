@@ -83,9 +83,18 @@ class DockerDriver implements EngineDriver {
         knownEngines: this.#knownEngines,
         epoch: () => this.#epoch,
         onChange: () => this.#listener(),
+        namesake: (engineId) => this.#entryBefore(settings.name, engineId),
       });
       this.#hosts.set(settings.name, host);
     }
+  }
+
+  #entryBefore(name: string, engineId: string): string | null {
+    for (const [other, host] of this.#hosts) {
+      if (other === name) return null;
+      if (host.engineId() === engineId) return other;
+    }
+    return null;
   }
 
   specOf(definition: EngineSpec['definition']): EngineSpec {
@@ -113,7 +122,9 @@ class DockerDriver implements EngineDriver {
     // What was read before a launch ended lacks its container, which would look as if it had vanished.
     for (let round = 0; round < 3; round += 1) {
       const changes = this.#changes;
-      views = await Promise.all([...this.#hosts.values()].map((host) => host.observe()));
+      await Promise.all([...this.#hosts.values()].map((host) => host.observe()));
+      // As of one moment: what one host is found to be may change what another one is.
+      views = [...this.#hosts.values()].map((host) => host.view());
       if (changes === this.#changes) break;
     }
     const seen = views.flatMap(({ replicas }) => replicas).filter(({ replica: { id } }) => !this.#launches.has(id));

@@ -2,7 +2,13 @@ import { type DockerApi, DockerError } from './docker-api.ts';
 import { tcpEndpoint } from './docker-connection.ts';
 import { type ContainerPlan, planContainer } from './docker-container.ts';
 import { containerForcesUsage, containerSettings } from './container-command.ts';
-import { concernsLogin, fenceLostCode, imageNotFoundCode, startErrorCode } from './docker-failures.ts';
+import {
+  concernsLogin,
+  fenceLostCode,
+  hostUnreachableCode,
+  imageNotFoundCode,
+  startErrorCode,
+} from './docker-failures.ts';
 import type { DockerHost } from './docker-host.ts';
 import { pullImage } from './docker-images.ts';
 import { labels } from './docker-labels.ts';
@@ -43,6 +49,8 @@ export async function launch(started: Launch, options: LaunchOptions): Promise<R
   const planned = planContainer({ order, host: host.settings, gpuAccess: host.gpuAccess(), fleetId, fleetSecret, env });
   if (!planned.ok)
     return failedExit(missingVariableCode, `The variable ${planned.missing} refers to one that is not set.`);
+  const refusal = host.refusal();
+  if (refusal !== null) return failedExit(hostUnreachableCode, refusal);
   let step: 'image' | 'container' = 'image';
   try {
     const failed = await loadImage(started, options);

@@ -122,7 +122,15 @@ class SwarmDriver implements EngineDriver {
     return {
       replicas: [...replicas.filter(({ replica: { id } }) => !this.#failures.has(id)), ...failed],
       // Which nodes and GPUs there are is between the swarm and its operator.
-      hosts: [{ name: swarmPlacement.host, pools: [], reachable: this.#reachable, gpus: [] }],
+      hosts: [
+        {
+          name: swarmPlacement.host,
+          pools: [],
+          reachable: this.#reachable,
+          ...(this.#trouble !== null && { trouble: this.#trouble }),
+          gpus: [],
+        },
+      ],
       strangers,
     };
   }
