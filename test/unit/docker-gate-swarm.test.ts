@@ -232,6 +232,7 @@ describe('the door to the Docker socket of a manager', () => {
     expect(bodyOf(createService(body))).toEqual(body);
     expect(createService(body)).toMatchObject({
       path: '/v1.41/services/create',
+      passesRegistryAuth: true,
       targets: [
         { path: `/v1.41/networks/${plan.network}`, labels: ['headgate.managed'] },
         { path: `/v1.41/secrets/${secretIds[0]}`, labels: ['headgate.managed'] },

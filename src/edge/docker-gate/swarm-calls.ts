@@ -32,7 +32,14 @@ export const swarmRules: readonly Rule[] = [
   { method: 'GET', path: /^\/tasks$/, query: ['filters'], isFiltered: true },
   { method: 'GET', path: /^\/nodes$/ },
   { method: 'GET', path: /^\/secrets$/, query: ['filters'], isFiltered: true },
-  { method: 'POST', path: /^\/services\/create$/, body: serviceBody, bodyTargets: createTargets },
+  {
+    method: 'POST',
+    path: /^\/services\/create$/,
+    body: serviceBody,
+    bodyTargets: createTargets,
+    // The managers keep it, for the nodes to pull with.
+    passesRegistryAuth: true,
+  },
   {
     method: 'POST',
     path: new RegExp(`^/services/${id}/update$`),
