@@ -70,7 +70,7 @@ declare module 'dockerode' {
     getNetwork(id: string): Network;
     getImage(name: string): Image;
     /** `authconfig` is sent as X-Registry-Auth, and never becomes a part of the address. */
-    pull(reference: string, options: CallOptions & { authconfig?: object }): Promise<Readable>;
+    createImage(options: CallOptions & { _query: object; _body: object; authconfig?: object }): Promise<Readable>;
     listServices(options: CallOptions): Promise<unknown>;
     listTasks(options: CallOptions): Promise<unknown>;
     listNodes(options: CallOptions): Promise<unknown>;

@@ -4,10 +4,12 @@ import { join } from 'node:path';
 import { PassThrough } from 'node:stream';
 import { pino } from 'pino';
 import { afterAll, describe, expect, it } from 'vitest';
+import type { DockerHostSettings } from '#core/catalog/catalog.ts';
 import type { ReplicaExit } from '#core/fleet/driver.ts';
 import { createRegistryLogins } from '#core/fleet/registry-logins.ts';
 import { explainExit } from '#core/fleet/start-failure.ts';
-import { containerEngine, createLab } from './kit.ts';
+import { startDockerGate } from '#edge/docker-gate/docker-gate.ts';
+import { containerEngine, createLab, localHost } from './kit.ts';
 import { startRegistry, type TestRegistry } from './registry.ts';
 
 const lab = createLab();
@@ -26,14 +28,18 @@ interface Pulled {
 }
 
 /** Starts an engine whose image is in the registry; its only file is no program. */
-async function pull(registry: TestRegistry, config: object | null): Promise<Pulled> {
+async function pull(
+  registry: TestRegistry,
+  config: object | null,
+  host: DockerHostSettings = localHost(lab.docker()),
+): Promise<Pulled> {
   const folder = mkdtempSync(join(tmpdir(), 'headgate-logins-'));
   folders.push(folder);
   if (config !== null) writeFileSync(join(folder, 'config.json'), JSON.stringify(config));
   const written = new PassThrough();
   const log = pino({ level: 'trace' }, written);
   const engine = containerEngine({ image: registry.image, entrypoint: ['/weights'] });
-  const test = await lab.open(undefined, [engine], { log, logins: createRegistryLogins({ folder, log }) });
+  const test = await lab.open([host], [engine], { log, logins: createRegistryLogins({ folder, log }) });
   const { exit } = await test.untilIs(await test.start(engine), 'exited');
   await test.driver.close();
   written.end();
@@ -111,6 +117,30 @@ describe('an image of a registry that wants a login', () => {
     expectNoSecret(pulled);
     const containers = await lab.docker().call('GET', '/containers/json?all=1');
     expect(JSON.stringify(containers)).not.toContain(access.password);
+    registry.close();
+  });
+
+  it('is pulled through the door to the Docker socket, which tells nobody', async () => {
+    const registry = await startRegistry(access);
+    registry.release();
+    const written = new PassThrough();
+    const policy = {
+      isAllowedImage: (image: string) => image === registry.image,
+      isAllowedBind: () => false,
+      allowsPorts: false,
+      allowsSwarm: false,
+    };
+    const { socketPath } = lab.docker();
+    const log = pino({ level: 'trace' }, written);
+    const gate = await startDockerGate({ host: '127.0.0.1', port: 0, socketPath, policy, log });
+    const docker = { type: 'tcp', host: '127.0.0.1', port: gate.port, tls: null } as const;
+    const config = { auths: { [hostOf(registry)]: { auth: base64('ada:pass/word+1') } } };
+    const pulled = await pull(registry, config, localHost(lab.docker(), { docker }));
+    expect(pulled.exit).toMatchObject({ exitCode: 126 });
+    expect(registry.layerRequests()).toBe(1);
+    expectNoSecret(pulled);
+    await gate.close();
+    expect(String(written.read() ?? '')).not.toMatch(/pass|X-Registry/i);
     registry.close();
   });
 
