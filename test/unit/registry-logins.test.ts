@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { PassThrough } from 'node:stream';
 import { pino } from 'pino';
 import { afterAll, describe, expect, it } from 'vitest';
+import { parseConfig } from '#base/config.ts';
 import { DockerError } from '#core/fleet/docker-api.ts';
 import { concernsLogin, startErrorCode } from '#core/fleet/docker-failures.ts';
 import { createRegistryLogins, hideLogin, registryOf } from '#core/fleet/registry-logins.ts';
@@ -145,6 +146,17 @@ describe('the login of a registry', () => {
     const said = `denied se.*t-2 for ada with se.*t or ${base64('ada:se.*t')}`;
     expect(hideLogin(said, login)).toBe('denied *** for ada with *** or ***');
     expect(hideLogin(said, null)).toBe(said);
+  });
+});
+
+describe('the folder of config.json', () => {
+  it.each([
+    [{}, null],
+    [{ HOME: '/home/ada' }, '/home/ada/.docker'],
+    [{ HOME: '/home/ada', DOCKER_CONFIG: '' }, '/home/ada/.docker'],
+    [{ HOME: '/home/ada', DOCKER_CONFIG: '/run/docker-config' }, '/run/docker-config'],
+  ])('with %j is %j', (environment, folder) => {
+    expect(parseConfig(environment).dockerConfigDir).toBe(folder);
   });
 });
 
