@@ -4,11 +4,12 @@ import { startDockerGate } from '#edge/docker-gate/docker-gate.ts';
 
 // A program of its own, beside the gateway and never inside it: it alone holds the Docker socket.
 
-function policyOf({ images, binds, allowsPorts }: DockerGateConfig) {
+function policyOf({ images, binds, allowsPorts, allowsSwarm }: DockerGateConfig) {
   return {
     isAllowedImage: (image: string) => images.some((pattern) => matchesImage(image, pattern)),
     isAllowedBind: (path: string) => binds.some((folder) => path === folder || path.startsWith(`${folder}/`)),
     allowsPorts,
+    allowsSwarm,
   };
 }
 

@@ -14,6 +14,7 @@ import {
   createDbBoard,
   createDockerDriver,
   createFleet,
+  createRegistryLogins,
   createSwarmDriver,
   type Fleet,
   type FleetIdentity,
@@ -71,6 +72,7 @@ export function createRunning(parts: RunningParts): Fleet {
   const { config, engines, gateways, db, clock, log, dataDir, workingDirectory, hosts, identity } = parts;
   const env = config.environment;
   const { company } = parts.seat;
+  const logins = createRegistryLogins({ folder: config.dockerConfigDir, log });
   const liveGateways = (): Promise<ReadonlySet<string>> => gateways.live();
   const boardOf = (scope: string) => createDbBoard({ db, scope, gatewayId: gateways.id, liveGateways, clock, log });
   return createFleet({
@@ -82,8 +84,8 @@ export function createRunning(parts: RunningParts): Fleet {
     log,
     queueMax: config.startQueueMax,
     drivers: {
-      docker: createDockerDriver({ hosts: hosts.hosts, ...identity, env, log }),
-      ...(hosts.swarm !== null && { swarm: createSwarmDriver({ swarm: hosts.swarm, ...identity, env, log }) }),
+      docker: createDockerDriver({ hosts: hosts.hosts, ...identity, env, logins, log }),
+      ...(hosts.swarm !== null && { swarm: createSwarmDriver({ swarm: hosts.swarm, ...identity, env, logins, log }) }),
     },
     company,
     onLost: ({ endpoint }) => parts.engineClient.giveUp(endpoint),

@@ -1,4 +1,5 @@
 import { isIP } from 'node:net';
+import { join } from 'node:path';
 import { z } from 'zod';
 
 /**
@@ -19,6 +20,8 @@ export interface Config {
   readonly redisUrl: string | null;
   /** Address of the Docker engine of the host `local`, in the words of Docker's own client. */
   readonly dockerHost: string;
+  /** Folder of Docker's own `config.json`, whose logins images are pulled with; null: this user has none. */
+  readonly dockerConfigDir: string | null;
   /** How long slots and holds outlive a gateway that does not renew them. */
   readonly leaseMs: number;
   readonly logLevel: string;
@@ -108,6 +111,8 @@ const variables = z.object({
   DATABASE_URL: databaseUrl.optional(),
   REDIS_URL: urlOf(['redis:', 'rediss:'], 'redis://host:6379').optional(),
   DOCKER_HOST: text.min(1).default('unix:///var/run/docker.sock'),
+  DOCKER_CONFIG: text.optional(),
+  HOME: text.optional(),
   HEADGATE_LEASE_SECONDS: whole(1, 3600, 30),
   LOG_LEVEL: z.enum(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent']).default('info'),
   HEADGATE_DATA_DIR: text.optional(),
@@ -205,6 +210,7 @@ export function parseConfig(environment: Readonly<Record<string, string | undefi
     databaseUrl: read.DATABASE_URL ?? null,
     redisUrl: read.REDIS_URL ?? null,
     dockerHost: read.DOCKER_HOST,
+    dockerConfigDir: read.DOCKER_CONFIG ?? (read.HOME === undefined ? null : join(read.HOME, '.docker')),
     leaseMs: secondsMs(read.HEADGATE_LEASE_SECONDS),
     logLevel: read.LOG_LEVEL,
     dataDir: read.HEADGATE_DATA_DIR ?? null,
@@ -250,6 +256,7 @@ export interface DockerGateConfig {
   /** Folders of the machine that may be mounted, without a slash at their end. */
   readonly binds: readonly string[];
   readonly allowsPorts: boolean;
+  readonly allowsSwarm: boolean;
 }
 
 const list = z
@@ -267,6 +274,7 @@ const dockerGateVariables = z.object({
     .refine((paths) => paths.every((path) => /^\/[^.:][^:]*[^/:]$/.test(path)), 'must be absolute paths')
     .default([]),
   HEADGATE_DOCKER_PORTS: z.enum(['true', 'false']).default('false'),
+  HEADGATE_DOCKER_SWARM: z.enum(['true', 'false']).default('false'),
 });
 
 /** @throws ConfigError for the first variable that is wrong */
@@ -280,6 +288,7 @@ export function parseDockerGateConfig(environment: Readonly<Record<string, strin
     images: read.HEADGATE_DOCKER_IMAGES,
     binds: read.HEADGATE_DOCKER_BINDS,
     allowsPorts: read.HEADGATE_DOCKER_PORTS === 'true',
+    allowsSwarm: read.HEADGATE_DOCKER_SWARM === 'true',
   };
 }
 

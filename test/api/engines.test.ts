@@ -42,7 +42,7 @@ class ScriptedOperations implements EngineOperations {
     const gpus = ['GPU-1', 'GPU-2'].map((id) => ({ id, memoryBytes: 85_899_345_920, profile: 'H100' }));
     return [
       { name: 'h1', pools: ['big'], reachable: true, gpus },
-      { name: 'h2', pools: [], reachable: false, gpus: [] },
+      { name: 'h2', pools: [], reachable: false, trouble: 'no answer in time', gpus: [] },
     ];
   }
   strangers() {
@@ -301,6 +301,7 @@ describe('hosts', () => {
         name: 'h1',
         object: 'host',
         reachable: true,
+        trouble: null,
         pools: ['big'],
         gpus: [
           { id: 'GPU-1', memory_bytes: 85_899_345_920, profile: 'H100', used_by: null },
@@ -318,6 +319,7 @@ describe('hosts', () => {
         name: 'h2',
         object: 'host',
         reachable: false,
+        trouble: 'no answer in time',
         pools: [],
         gpus: [],
         replicas: [],

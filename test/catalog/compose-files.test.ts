@@ -69,7 +69,13 @@ describe('env.example', () => {
 
   it('is understood by the door to the Docker socket', () => {
     const environment = environmentOf(read('compose.yaml').services['docker-gate']);
-    expect(parseDockerGateConfig(environment)).toMatchObject({ images: ['vllm/*'], binds: [], allowsPorts: false });
+    expect(parseDockerGateConfig(environment)).toMatchObject({
+      images: ['vllm/*'],
+      binds: [],
+      allowsPorts: false,
+      allowsSwarm: false,
+    });
+    expect(parseDockerGateConfig({ ...environment, HEADGATE_DOCKER_SWARM: 'true' }).allowsSwarm).toBe(true);
   });
 });
 

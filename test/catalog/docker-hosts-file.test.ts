@@ -25,6 +25,7 @@ function problemsOf(result: DockerHostsResult): string[] {
 const far = 'name: a, docker: "tcp://10.0.0.5"';
 const tls = 'tls: {ca: /k/ca.pem, cert: /k/cert.pem, key: /k/key.pem}';
 const hostKey = `SHA256:${'A'.repeat(43)}`;
+const ssh = `ssh: {key: /k, host_key: "${hostKey}"}`;
 
 describe('hosts.yaml is refused', () => {
   it.each([
@@ -58,6 +59,18 @@ describe('hosts.yaml is refused', () => {
     [
       'hosts:\n- {name: a, docker: "unix:///d.sock"}\n- {name: a, docker: "unix:///e.sock"}',
       'hosts.yaml:3: hosts[1].name: "a" is already the name of another host',
+    ],
+    [
+      'hosts:\n- {name: a, docker: "unix:///run/d.sock"}\n- {name: b, docker: "unix:///run/./d.sock"}',
+      'hosts.yaml:3: hosts[1].docker: the Docker engine of "a": a machine that is named twice',
+    ],
+    [
+      `hosts: [{${far}, ${tls}, address: 10.0.0.5}, {name: b, docker: "tcp://10.0.0.5:2376", ${tls}, address: 10.0.0.6}]`,
+      'hosts[1].docker: the Docker engine of "a"',
+    ],
+    [
+      `hosts: [{name: a, docker: "ssh://u@h", ${ssh}}, {name: b, docker: "ssh://root@H:22/var/run/docker.sock", ${ssh}}]`,
+      'hosts[1].docker: the Docker engine of "a"',
     ],
     ['{}', 'hosts: this field is missing'],
     ['swarm: {}', 'swarm.docker: this field is missing'],
@@ -101,6 +114,13 @@ describe('hosts.yaml', () => {
     const hosts = 'hosts: [{name: a, docker: "unix:///d.sock"}]';
     expect(load(`${hosts}\n${text}`)).toMatchObject({ ok: true, hosts: [{ name: 'a' }], swarm });
     expect(load(hosts, 'ssh://u@h')).toMatchObject({ ok: true, hosts: [{ name: 'a' }], swarm: null });
+  });
+
+  it('may name several Docker engines of one machine', () => {
+    const two = (a: string, b: string) => `hosts: [{name: a, docker: "${a}"}, {name: b, docker: "${b}"}]`;
+    expect(load(two('unix:///run/a.sock', 'unix:///run/b.sock'))).toMatchObject({ ok: true });
+    const text = `hosts: [{name: a, docker: "ssh://u@h/a.sock", ${ssh}}, {name: b, docker: "ssh://u@h", ${ssh}}]`;
+    expect(load(text)).toMatchObject({ ok: true });
   });
 
   it('names hosts of every kind', () => {

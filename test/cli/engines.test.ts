@@ -50,6 +50,7 @@ class ScriptedFleet implements EngineOperations {
   hosts() {
     return [
       { name: 'gpu-1', pools: ['big'], reachable: true, gpus: [{ id: 'GPU-1', memoryBytes: null, profile: null }] },
+      { name: 'gpu-2', pools: [], reachable: false, trouble: 'no answer in time', gpus: [] },
     ];
   }
   strangers() {
@@ -153,5 +154,6 @@ describe('headgate engines', () => {
   it('lists hosts with what is free and what nobody knows', async () => {
     const { stdout } = await headgate(['hosts', 'ls']);
     expect(stdout).toMatch(/^gpu-1 +reachable +0\/1 +1 +big +not known: headgate-gone-1$/m);
+    expect(stdout).toMatch(/^gpu-2 +unreachable +0\/0 +0 +- +no answer in time$/m);
   });
 });

@@ -9,6 +9,7 @@ describe('the cause of an exit', () => {
     ['not_executable', { exitCode: null, startErrorCode: 'EACCES' }],
     ['spawn_failed', { exitCode: null, startErrorCode: 'E2BIG' }],
     ['image_not_found', { exitCode: null, startErrorCode: 'IMAGE_NOT_FOUND' }],
+    ['image_denied', { exitCode: null, startErrorCode: 'IMAGE_DENIED' }],
     ['memory', { exitCode: 1, oomKilled: true }],
     ['memory', { exitCode: null, signal: 'SIGKILL' }],
     ['memory', { exitCode: 137 }],

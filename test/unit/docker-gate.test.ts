@@ -5,6 +5,7 @@ const policy = {
   isAllowedImage: (image: string) => image.startsWith('vllm/'),
   isAllowedBind: (path: string) => path === '/srv/models',
   allowsPorts: false,
+  allowsSwarm: false,
 };
 
 const hostConfig = {

@@ -31,10 +31,11 @@ describe('nothing is started', () => {
 
   it('on a host that cannot be reached', () => {
     const world = worldOf(1, ...twins());
-    world.hosts = [{ ...gpuHost('h', 1), reachable: false }];
+    world.hosts = [{ ...gpuHost('h', 1), reachable: false, trouble: 'no answer' }];
     world.request('a');
     world.until('an answer', () => world.answers.length > 0);
     expect(world.answers).toEqual([{ engineId: 'a', answer: 'host_unreachable' }]);
+    expect(world.state.engines[0]?.failure?.cause.detail).toBe('h: no answer');
   });
 
   it('for one that an operator stopped, until it is ordered to start', () => {

@@ -1,6 +1,6 @@
 import { readFileSync, statSync } from 'node:fs';
 import { isIP } from 'node:net';
-import { basename, join, resolve } from 'node:path';
+import { basename, join, posix, resolve } from 'node:path';
 import { z } from 'zod';
 import type { EngineFileProblem } from './engine-files.ts';
 import { readYaml } from './yaml-source.ts';
@@ -78,6 +78,7 @@ export type DockerHostsResult =
   | { readonly ok: true; readonly hosts: readonly DockerHostSettings[]; readonly swarm: SwarmSettings | null }
   | { readonly ok: false; readonly problems: readonly EngineFileProblem[] };
 
+const defaultSocketPath = '/var/run/docker.sock';
 const gibibyte = 2 ** 30;
 const fileBytesMax = 1_048_576;
 const namePattern = /^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$/;
@@ -244,6 +245,7 @@ function fileProblems({ hosts, swarm }: z.output<typeof fileSchema>): Problem[] 
 
 function meaningProblems(hosts: readonly HostFile[]): Problem[] {
   const names = new Set<string>();
+  const byEngine = new Map<string, string>();
   return hosts.flatMap((host, index) => {
     const problems = [...reachProblems(host)].map(([field, message]) => ({ path: ['hosts', index, field], message }));
     if (names.has(host.name)) {
@@ -251,6 +253,13 @@ function meaningProblems(hosts: readonly HostFile[]): Problem[] {
       problems.push({ path: ['hosts', index, 'name'], message });
     }
     names.add(host.name);
+    const engine = engineKey(host);
+    const same = byEngine.get(engine);
+    if (same === undefined) byEngine.set(engine, host.name);
+    else {
+      const message = `the Docker engine of ${JSON.stringify(same)}: a machine that is named twice would give its GPUs away twice`;
+      problems.push({ path: ['hosts', index, 'docker'], message });
+    }
     const ids = (host.gpus ?? []).map(({ id }) => id);
     const twice = ids.findIndex((id, at) => ids.indexOf(id) !== at);
     if (twice === -1) return problems;
@@ -286,6 +295,16 @@ function* reachProblems(host: Reach): Generator<readonly [field: string, message
       yield ['tls', 'this field is missing: whoever reaches a Docker engine owns its machine'];
     }
   }
+}
+
+/** The same for all ways to write one address. That two addresses reach one engine is found when it answers. */
+function engineKey({ docker, tls }: HostFile): string {
+  const { protocol, hostname, port, pathname } = new URL(docker);
+  const defaultPort = protocol === 'ssh:' ? '22' : tls === undefined ? '2375' : '2376';
+  const path = protocol === 'ssh:' && pathname.length <= 1 ? defaultSocketPath : decodeURIComponent(pathname);
+  if (protocol === 'unix:') return `unix ${posix.normalize(path)}`;
+  const place = `${protocol} ${hostname.toLowerCase()} ${port === '' ? defaultPort : port}`;
+  return protocol === 'tcp:' ? place : `${place} ${posix.normalize(path)}`;
 }
 
 function isLoopback(docker: string): boolean {
@@ -329,7 +348,7 @@ function toAddress({ docker, tls, ssh }: Reach): DockerAddress {
     user: decodeURIComponent(url.username),
     host,
     port: port === 0 ? 22 : port,
-    socketPath: url.pathname.length > 1 ? decodeURIComponent(url.pathname) : '/var/run/docker.sock',
+    socketPath: url.pathname.length > 1 ? decodeURIComponent(url.pathname) : defaultSocketPath,
     key: ssh.key,
     hostKey: ssh.host_key,
   };

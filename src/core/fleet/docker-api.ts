@@ -22,6 +22,7 @@ import {
   read,
   unless,
 } from './docker-call.ts';
+import type { RegistryLogin } from './registry-logins.ts';
 import { type SwarmApi, swarmCalls } from './swarm-api.ts';
 
 export { type DockerConnection, DockerError } from './docker-call.ts';
@@ -49,7 +50,8 @@ export interface DockerApi {
   followLog(container: string, lines: number, signal: AbortSignal): Promise<Readable>;
   events(labels: readonly string[], signal: AbortSignal): Promise<Readable>;
   hasImage(reference: string): Promise<boolean>;
-  pull(reference: string, signal: AbortSignal): Promise<Readable>;
+  /** @param login of the image's registry */
+  pull(reference: string, login: RegistryLogin | null, signal: AbortSignal): Promise<Readable>;
   createNetwork(name: string, labels: Readonly<Record<string, string>>): Promise<void>;
   inspectNetwork(name: string): Promise<NetworkDetail | null>;
   removeNetwork(name: string): Promise<void>;
@@ -114,11 +116,13 @@ function containerCalls(call: Call) {
       const timeoutMs = t * 1000 + changeTimeoutMs;
       await unless(
         [304, 404],
-        call('stop', timeoutMs, (api, o) => api.getContainer(container).stop({ t, ...o })),
+        call('stop', timeoutMs, (api, o) => api.getContainer(container).stop({ ...inAddress({ t }), ...o })),
       );
     },
     async rename(container: string, name: string) {
-      await call('rename', callTimeoutMs, (api, o) => api.getContainer(container).rename({ name, ...o }));
+      await call('rename', callTimeoutMs, (api, o) =>
+        api.getContainer(container).rename({ ...inAddress({ name }), ...o }),
+      );
     },
     async remove(container: string, force: boolean) {
       const options = { v: true, force };
@@ -142,7 +146,7 @@ function streamCalls(open: Open) {
   return {
     attach: (container: string, abortSignal: AbortSignal) =>
       open('attach', (api) =>
-        api.getContainer(container).attach({ stream: true, stdout: true, stderr: true, abortSignal }),
+        api.getContainer(container).attach({ ...inAddress({ stream: true, stdout: true, stderr: true }), abortSignal }),
       ),
     followLog: (container: string, tail: number, abortSignal: AbortSignal) =>
       open('logs', (api) =>
@@ -150,8 +154,29 @@ function streamCalls(open: Open) {
       ),
     events: (label: readonly string[], abortSignal: AbortSignal) =>
       open('events', (api) => api.getEvents({ filters: { type: ['container'], label }, abortSignal })),
-    pull: (reference: string, abortSignal: AbortSignal) => open('pull', (api) => api.pull(reference, { abortSignal })),
+    pull: (reference: string, login: RegistryLogin | null, abortSignal: AbortSignal) =>
+      open('pull', (api) =>
+        api.createImage({
+          ...inAddress(pullQuery(reference)),
+          ...(login !== null && { authconfig: login }),
+          abortSignal,
+        }),
+      ),
   };
+}
+
+/** Options of a POST that belong into its address: dockerode would send them as a body as well, which proxies refuse. */
+function inAddress(query: object): { _query: object; _body: object } {
+  return { _query: query, _body: {} };
+}
+
+/** What stands behind the name is its tag or digest; a colon before a slash belongs to a port. Without, all tags are pulled. */
+function pullQuery(reference: string): { fromImage: string; tag: string } {
+  const at = reference.indexOf('@');
+  const colon = reference.lastIndexOf(':');
+  const end = at >= 0 ? at : colon > reference.lastIndexOf('/') ? colon : -1;
+  if (end < 0) return { fromImage: reference, tag: 'latest' };
+  return { fromImage: reference.slice(0, end), tag: reference.slice(end + 1) };
 }
 
 function networkCalls(call: Call) {

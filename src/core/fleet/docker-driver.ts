@@ -23,6 +23,7 @@ import type {
   StopOrder,
 } from './driver.ts';
 import { createLines } from './in-line.ts';
+import type { RegistryLogins } from './registry-logins.ts';
 
 export interface DockerDriverOptions {
   readonly hosts: readonly DockerHostSettings[];
@@ -32,6 +33,7 @@ export interface DockerDriverOptions {
   readonly fleetSecret: string;
   /** The gateway's environment, for the references of engine files. */
   readonly env: Readonly<Record<string, string | undefined>>;
+  readonly logins: RegistryLogins;
   readonly log: Log;
   /** Id of the container that this gateway runs in; null: in none. Found out when absent. */
   readonly selfContainer?: string | null;
@@ -81,9 +83,18 @@ class DockerDriver implements EngineDriver {
         knownEngines: this.#knownEngines,
         epoch: () => this.#epoch,
         onChange: () => this.#listener(),
+        namesake: (engineId) => this.#entryBefore(settings.name, engineId),
       });
       this.#hosts.set(settings.name, host);
     }
+  }
+
+  #entryBefore(name: string, engineId: string): string | null {
+    for (const [other, host] of this.#hosts) {
+      if (other === name) return null;
+      if (host.engineId() === engineId) return other;
+    }
+    return null;
   }
 
   specOf(definition: EngineSpec['definition']): EngineSpec {
@@ -111,7 +122,9 @@ class DockerDriver implements EngineDriver {
     // What was read before a launch ended lacks its container, which would look as if it had vanished.
     for (let round = 0; round < 3; round += 1) {
       const changes = this.#changes;
-      views = await Promise.all([...this.#hosts.values()].map((host) => host.observe()));
+      await Promise.all([...this.#hosts.values()].map((host) => host.observe()));
+      // As of one moment: what one host is found to be may change what another one is.
+      views = [...this.#hosts.values()].map((host) => host.view());
       if (changes === this.#changes) break;
     }
     const seen = views.flatMap(({ replicas }) => replicas).filter(({ replica: { id } }) => !this.#launches.has(id));
@@ -143,12 +156,13 @@ class DockerDriver implements EngineDriver {
 
   async #launch(started: Launch, host: DockerHost): Promise<void> {
     const { order } = started;
-    const { fleetId, fleetSecret, env, log } = this.#options;
+    const { fleetId, fleetSecret, env, logins, log } = this.#options;
     const exit = await launch(started, {
       host,
       fleetId,
       fleetSecret,
       env,
+      logins,
       exclusively: (engineId, work) => this.#inLine(`${host.settings.name}\n${engineId}`, work),
       onProgress: () => this.#tellProgress(),
     });

@@ -7,6 +7,8 @@ export const fenceLostCode = 'FENCE_LOST';
 /** It was made, and whoever made it did not come to start it. */
 export const notStartedCode = 'NOT_STARTED';
 export const hostUnreachableCode = 'HOST_UNREACHABLE';
+const imageDeniedCode = 'IMAGE_DENIED';
+export const imageNotFoundCode = 'IMAGE_NOT_FOUND';
 const pullFailedCode = 'IMAGE_PULL_FAILED';
 export const refusedCode = 'CONTAINER_REFUSED';
 
@@ -31,6 +33,12 @@ const signs: readonly (readonly [code: string, sign: RegExp])[] = [
   ['ENOMEM', /cannot allocate memory/i],
 ];
 
+/** Sure ones: a registry that hides what is not for everybody says the same of what it does not have. */
+const imageDeniedSigns =
+  /no basic auth credentials|unauthorized|authentication required|authorization failed|incorrect username or password|\b401\b/i;
+/** With a login the answer may be another. */
+const loginSigns = /access denied|denied:|forbidden|may require|toomanyrequests|\b403\b/i;
+
 const missingImageSigns =
   /no such image|not found: manifest|manifest (?:for .* |\S+ )?(?:not found|unknown)|pull access denied|repository (?:does not exist|name not known)|name unknown|invalid reference format|: not found$|no matching manifest|image not known/i;
 
@@ -40,10 +48,16 @@ export function startErrorCode(error: unknown, step: 'image' | 'container'): str
   const { status, reason, call } = error;
   const known = codeOfReason(reason);
   if (known !== null) return known;
-  if (missingImageSigns.test(reason) || (step === 'image' && status === 404)) return 'IMAGE_NOT_FOUND';
+  if (call === 'pull' && imageDeniedSigns.test(reason)) return imageDeniedCode;
+  if (missingImageSigns.test(reason) || (step === 'image' && status === 404)) return imageNotFoundCode;
   // What a registry says comes without a status too.
   if (status === null && call !== 'pull') return hostUnreachableCode;
   return step === 'image' ? pullFailedCode : refusedCode;
+}
+
+/** Whether it matters for a failed pull which login the registry was asked with. */
+export function concernsLogin(reason: string): boolean {
+  return imageDeniedSigns.test(reason) || loginSigns.test(reason);
 }
 
 /** The code of what an engine wrote down of a failed start; null when it says nothing known. */

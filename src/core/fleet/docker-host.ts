@@ -19,6 +19,8 @@ export interface HostOptions {
   readonly knownEngines: ReadonlySet<string>;
   readonly epoch: () => bigint;
   readonly onChange: () => void;
+  /** Name of the entry before this one whose Docker engine has that id; null when there is none. */
+  readonly namesake: (engineId: string) => string | null;
 }
 
 /** A host as it was last seen. */
@@ -29,6 +31,10 @@ export interface HostView extends ObservedContainers {
 export interface DockerHost {
   readonly settings: DockerHostSettings;
   readonly api: DockerApi;
+  /** Id of its Docker engine, as it was told last; null: not known. */
+  engineId(): string | null;
+  /** Why nothing may be done there whatever it answers; null when there is no such reason. */
+  refusal(): string | null;
   gpuAccess(): GpuAccess;
   /** In which image `nvidia-smi` is asked; null when there is none on the host. */
   probeImage(): Promise<string | null>;
@@ -46,6 +52,7 @@ const observeWaitMs = 3000;
 const inventoryRetryMs = 60_000;
 
 interface HostState {
+  engineId: string | null;
   reachable: boolean;
   /** The API version is agreed on, and the GPUs are known. */
   ready: boolean;
@@ -75,13 +82,14 @@ export function createDockerHost(options: HostOptions): DockerHost {
   const connection = connectHost(settings);
   const { api } = connection;
   const state: HostState = {
+    engineId: null,
     reachable: false,
     ready: false,
     access: settings.gpuAccess ?? 'nvidia',
     gpus: settings.gpus ?? [],
     inventoryAt: 0,
     isElsewhere: false,
-    seen: { replicas: [], strangers: [], networks: new Set() },
+    seen: nothing,
     reading: null,
     begun: 0,
     applied: 0,
@@ -93,10 +101,7 @@ export function createDockerHost(options: HostOptions): DockerHost {
   const touch = (): void => {
     state.reading = null;
   };
-  const view = (): HostView => ({
-    ...state.seen,
-    report: { name: settings.name, pools: settings.pools, reachable: state.reachable, gpus: state.gpus },
-  });
+  const view = (): HostView => viewOf(context);
   const onEvent = (): void => {
     touch();
     onChange();
@@ -106,6 +111,8 @@ export function createDockerHost(options: HostOptions): DockerHost {
   return {
     settings,
     api,
+    engineId: () => state.engineId,
+    refusal: () => refusalOf(context),
     gpuAccess: () => state.access,
     probeImage: () => findProbeImage(context),
     view,
@@ -121,6 +128,29 @@ export function createDockerHost(options: HostOptions): DockerHost {
     },
   };
 }
+
+const nothing: ObservedContainers = { replicas: [], strangers: [], networks: new Set() };
+
+function viewOf(context: Context): HostView {
+  const { state, settings } = context;
+  const { name, pools } = settings;
+  const { gpus } = state;
+  const refusal = refusalOf(context);
+  // What runs there is seen, and counted, by the entry that is used.
+  if (refusal !== null) return { ...nothing, report: { name, pools, reachable: false, trouble: refusal, gpus } };
+  const { reachable } = state;
+  const trouble = reachable || state.trouble === null ? {} : { trouble: state.trouble };
+  return { ...state.seen, report: { name, pools, reachable, ...trouble, gpus } };
+}
+
+/** Two entries for one machine would each give its GPUs away: only the first one is used. */
+function refusalOf({ state, namesake }: Context): string | null {
+  const other = state.engineId === null ? null : namesake(state.engineId);
+  if (other === null) return null;
+  return `its Docker engine is the one of ${other} (ID ${state.engineId}): hosts.yaml names a machine twice, or one machine is a copy of the other`;
+}
+
+class NamedTwice extends Error {}
 
 /** Whether work takes longer than that; it goes on. */
 export function isLate(work: Promise<void>, waitMs: number): Promise<boolean> {
@@ -138,6 +168,8 @@ async function readHost(context: Context): Promise<void> {
   const sequence = (state.begun += 1);
   try {
     if (!state.ready) await agree(context);
+    const refusal = refusalOf(context);
+    if (refusal !== null) throw new NamedTwice(refusal);
     await countGpus(context);
     const seen = await observeContainers({
       ...context,
@@ -152,24 +184,32 @@ async function readHost(context: Context): Promise<void> {
     state.reachable = true;
     state.trouble = null;
   } catch (error) {
-    if (sequence >= state.applied) noteTrouble(context, error instanceof Error ? error.message : String(error));
+    if (sequence >= state.applied) noteError(context, error);
   } finally {
     // What comes later must be read anew.
     if (state.begun === sequence) state.reading = null;
   }
 }
 
-function noteTrouble({ state, log, settings }: Context, trouble: string): void {
+function noteError(context: Context, error: unknown): void {
+  const isMistake = error instanceof NamedTwice;
+  noteTrouble(context, error instanceof Error ? error.message : String(error), isMistake ? 'error' : 'warn');
+}
+
+function noteTrouble({ state, log, settings }: Context, trouble: string, level: 'warn' | 'error' = 'warn'): void {
   state.reachable = false;
   state.ready = false;
   if (state.trouble === trouble) return;
   state.trouble = trouble;
-  log.warn({ host: settings.name, trouble }, 'the Docker engine of a host cannot be asked');
+  const text = level === 'error' ? 'a host is not used' : 'the Docker engine of a host cannot be asked';
+  log[level]({ host: settings.name, trouble }, text);
 }
 
 async function agree({ state, connection: { api }, settings }: Context): Promise<void> {
   await api.negotiate();
-  const found = gpusOfInfo(await api.info(), settings.gpuAccess);
+  const info = await api.info();
+  state.engineId = info.ID || null;
+  const found = gpusOfInfo(info, settings.gpuAccess);
   state.access = found.access;
   state.isElsewhere = false;
   state.ready = true;

@@ -1,36 +1,38 @@
 import type { Readable } from 'node:stream';
 import { pullLineSchema } from './docker-answers.ts';
 import { type DockerApi, DockerError } from './docker-api.ts';
+import { hideLogin, type RegistryLogin } from './registry-logins.ts';
 
 export interface PullOptions {
   readonly api: DockerApi;
   readonly reference: string;
+  /** Of the image's registry. */
+  readonly login: RegistryLogin | null;
   readonly signal: AbortSignal;
   /** Told the share that is loaded, 0 to 100, which never falls. */
   readonly onProgress: (percent: number) => void;
 }
 
 /**
- * Pulls an image if it is not there. Ends with the signal, and the engine then stops pulling as well.
- * @throws DockerError
+ * Pulls an image. Ends with the signal, and the engine then stops pulling as well.
+ * @throws DockerError without a secret in it
  */
-export async function ensureImage({ api, reference, signal, onProgress }: PullOptions): Promise<void> {
-  if (await api.hasImage(reference)) return;
+export async function pullImage({ api, reference, login, signal, onProgress }: PullOptions): Promise<void> {
   onProgress(0);
   const layers = new Map<string, Layer>();
   let percent = 0;
   let failure: string | null = null;
   try {
-    for await (const line of readLines(await api.pull(reference, signal))) {
+    for await (const line of readLines(await api.pull(reference, login, signal))) {
       failure ??= notePullLine(layers, line);
       percent = Math.max(percent, percentOf(layers));
       onProgress(percent);
     }
   } catch (error) {
-    if (error instanceof DockerError) throw error;
-    throw new DockerError('pull', null, error instanceof Error ? error.message : String(error));
+    if (error instanceof DockerError) throw new DockerError('pull', error.status, hideLogin(error.reason, login));
+    throw new DockerError('pull', null, hideLogin(error instanceof Error ? error.message : String(error), login));
   }
-  if (failure !== null) throw new DockerError('pull', null, failure);
+  if (failure !== null) throw new DockerError('pull', null, hideLogin(failure, login));
 }
 
 interface Layer {

@@ -2,12 +2,19 @@ import { type DockerApi, DockerError } from './docker-api.ts';
 import { tcpEndpoint } from './docker-connection.ts';
 import { type ContainerPlan, planContainer } from './docker-container.ts';
 import { containerForcesUsage, containerSettings } from './container-command.ts';
-import { fenceLostCode, startErrorCode } from './docker-failures.ts';
+import {
+  concernsLogin,
+  fenceLostCode,
+  hostUnreachableCode,
+  imageNotFoundCode,
+  startErrorCode,
+} from './docker-failures.ts';
 import type { DockerHost } from './docker-host.ts';
-import { ensureImage } from './docker-images.ts';
+import { pullImage } from './docker-images.ts';
 import { labels } from './docker-labels.ts';
 import { ensureNetwork } from './docker-network.ts';
 import type { ObservedReplica, ReplicaExit, ReplicaOrder } from './driver.ts';
+import type { RegistryLogins } from './registry-logins.ts';
 import { missingVariableCode } from './start-failure.ts';
 
 /** A replica that is on its way to being a running container, or has failed to become one. */
@@ -26,6 +33,7 @@ export interface LaunchOptions {
   readonly fleetId: string;
   readonly fleetSecret: string;
   readonly env: Readonly<Record<string, string | undefined>>;
+  readonly logins: RegistryLogins;
   /** Runs one after the other what concerns the same engine's network. */
   readonly exclusively: <T>(engineId: string, work: () => Promise<T>) => Promise<T>;
   readonly onProgress: () => void;
@@ -41,9 +49,12 @@ export async function launch(started: Launch, options: LaunchOptions): Promise<R
   const planned = planContainer({ order, host: host.settings, gpuAccess: host.gpuAccess(), fleetId, fleetSecret, env });
   if (!planned.ok)
     return failedExit(missingVariableCode, `The variable ${planned.missing} refers to one that is not set.`);
+  const refusal = host.refusal();
+  if (refusal !== null) return failedExit(hostUnreachableCode, refusal);
   let step: 'image' | 'container' = 'image';
   try {
-    await loadImage(started, options);
+    const failed = await loadImage(started, options);
+    if (failed !== null) return failed;
     step = 'container';
     await exclusively(order.spec.engineId, async () => {
       if (cancel.signal.aborted) throw new Cancelled();
@@ -57,19 +68,28 @@ export async function launch(started: Launch, options: LaunchOptions): Promise<R
   }
 }
 
-async function loadImage(started: Launch, { host, onProgress }: LaunchOptions): Promise<void> {
+/** @returns how that failed, or null when the image is there */
+async function loadImage(started: Launch, { host, logins, onProgress }: LaunchOptions): Promise<ReplicaExit | null> {
+  const { api } = host;
+  const { signal } = started.cancel;
   const { image } = containerSettings(started.order.spec.definition);
-  await ensureImage({
-    api: host.api,
-    reference: image,
-    signal: started.cancel.signal,
-    onProgress(percent) {
-      const progress = `pulling ${image} ${percent} %`;
-      if (progress === started.progress) return;
-      started.progress = progress;
-      onProgress();
-    },
-  });
+  if (await api.hasImage(image)) return null;
+  const { login, remark, isUnusable } = await logins.find(image);
+  const progressed = (percent: number): void => {
+    const progress = `pulling ${image} ${percent} %`;
+    if (progress === started.progress) return;
+    started.progress = progress;
+    onProgress();
+  };
+  try {
+    await pullImage({ api, reference: image, login, signal, onProgress: progressed });
+    return null;
+  } catch (error) {
+    if (!(error instanceof DockerError) || signal.aborted) throw error;
+    const code = startErrorCode(error, 'image');
+    const isAbout = concernsLogin(error.reason) || (isUnusable && code === imageNotFoundCode);
+    return failedExit(code, isAbout ? `${remark} ${error.reason}` : error.reason);
+  }
 }
 
 async function makeContainer(started: Launch, options: LaunchOptions, plan: ContainerPlan): Promise<void> {

@@ -69,12 +69,17 @@ declare module 'dockerode' {
     createNetwork(options: CallOptions & { _query: object; _body: object }): Promise<unknown>;
     getNetwork(id: string): Network;
     getImage(name: string): Image;
-    pull(reference: string, options: CallOptions): Promise<Readable>;
+    /** `authconfig` is sent as X-Registry-Auth, and never becomes a part of the address. */
+    createImage(options: CallOptions & { _query: object; _body: object; authconfig?: object }): Promise<Readable>;
     listServices(options: CallOptions): Promise<unknown>;
     listTasks(options: CallOptions): Promise<unknown>;
     listNodes(options: CallOptions): Promise<unknown>;
     listSecrets(options: CallOptions): Promise<unknown>;
-    createService(login: undefined, options: CallOptions & { _query: object; _body: object }): Promise<unknown>;
+    /** The login is sent as X-Registry-Auth. */
+    createService(
+      login: object | undefined,
+      options: CallOptions & { _query: object; _body: object },
+    ): Promise<unknown>;
     createSecret(options: CallOptions & { _query: object; _body: object }): Promise<Secret>;
     getService(id: string): Service;
     getSecret(id: string): Secret;

@@ -88,6 +88,8 @@ export interface HostReport {
   readonly pools: readonly string[];
   /** False: nothing is known of it now, and what it ran before is believed to run on. */
   readonly reachable: boolean;
+  /** Why it is not reachable, for operators; absent while it is, or when nobody knows. */
+  readonly trouble?: string;
   readonly gpus: readonly Gpu[];
 }
 

@@ -24,6 +24,7 @@ export type { EngineLoad, LoadReport } from './engine-load.ts';
 export { type FleetIdentity, readFleetIdentity } from './fleet-identity.ts';
 export type { AcquireRefusal, AcquireResult, Lease, Replica } from './lease.ts';
 export { type Company, endProcesses } from './process-driver.ts';
+export { createRegistryLogins } from './registry-logins.ts';
 export { createSwarmDriver } from './swarm-driver.ts';
 
 /** An engine for pages and the operations API. */

@@ -33,7 +33,7 @@ export type PlaceOutcome =
   /** It would fit if others were not there. */
   | { readonly type: 'full' }
   /** It would fit on a host that cannot be reached now. */
-  | { readonly type: 'unreachable' }
+  | { readonly type: 'unreachable'; readonly hosts: readonly HostReport[] }
   /** No host has what it needs. */
   | { readonly type: 'impossible' };
 
@@ -51,7 +51,7 @@ export function findPlace(need: PlaceNeed, hosts: readonly HostReport[], occupan
   const able = hosts.filter((host) => isAllowed(need, host) && usable(need, host).length >= countOf(need));
   if (able.length === 0) return { type: 'impossible' };
   const reachable = able.filter((host) => host.reachable);
-  if (reachable.length === 0) return { type: 'unreachable' };
+  if (reachable.length === 0) return { type: 'unreachable', hosts: able };
   const taken = takenGpus(occupants);
   const places = reachable
     .map((host) => ({ host, free: freeOf(need, host, taken), used: usedOf(host, occupants) }))

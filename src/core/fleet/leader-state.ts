@@ -32,7 +32,8 @@ export interface Drain {
 export interface ReplicaState {
   readonly id: string;
   readonly specHash: string;
-  readonly placement: Placement;
+  /** As it was ordered, and then as it is observed. */
+  placement: Placement;
   phase: ReplicaPhase;
   sinceMs: number;
   /** When this leader ordered its start; null for one that was found. */

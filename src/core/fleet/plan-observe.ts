@@ -69,6 +69,8 @@ function remove(engine: EngineState, replica: ReplicaState): void {
 function present(draft: Draft, engine: EngineState, replica: ReplicaState, found: ObservedReplica): void {
   const { nowMs } = draft.facts;
   replica.observed = true;
+  // An entry of hosts.yaml may have got another name, or be another one's that reaches the same engine.
+  replica.placement = found.placement;
   replica.progress = found.progress;
   if (found.state === 'stopping' && replica.phase !== 'stopping') enter(replica, 'stopping', nowMs);
   if (replica.phase === 'lost' && !hostIsAway(draft, engine, replica)) {

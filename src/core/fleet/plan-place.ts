@@ -74,7 +74,7 @@ function claim(draft: Draft, engine: EngineState): Claim | null {
       refuse(draft, engine, need.gpus === null ? 'no_room' : 'no_accelerator');
       return null;
     case 'unreachable':
-      refuse(draft, engine, 'host_unreachable');
+      refuse(draft, engine, 'host_unreachable', troublesOf(found.hosts));
       return null;
     case 'full': {
       const placement = makeRoom(draft, engine, need, occupants);
@@ -90,9 +90,16 @@ function hostsOf(draft: Draft, engine: EngineState): readonly HostReport[] {
   return draft.facts.hosts.get(driverType(engine)) ?? [];
 }
 
-function refuse(draft: Draft, engine: EngineState, kind: 'no_room' | 'no_accelerator' | 'host_unreachable'): void {
+type NoPlace = 'no_room' | 'no_accelerator' | 'host_unreachable';
+
+/** @param detail for operators */
+function refuse(draft: Draft, engine: EngineState, kind: NoPlace, detail = ''): void {
   engine.crashes = Math.min(engine.crashes + 1, draft.policy.crashesMax - 1);
-  failStart(draft, engine, failureCause(kind), false);
+  failStart(draft, engine, failureCause(kind, detail), false);
+}
+
+function troublesOf(hosts: readonly HostReport[]): string {
+  return hosts.flatMap(({ name, trouble }) => (trouble === undefined ? [] : [`${name}: ${trouble}`])).join('; ');
 }
 
 /** Everything that keeps devices: replicas of any phase, known to the plan or only seen, and claims of others. */

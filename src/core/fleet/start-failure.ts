@@ -17,6 +17,7 @@ export type FailureKind =
   | 'gpu_in_use'
   | 'held'
   | 'host_unreachable'
+  | 'image_denied'
   | 'image_not_found'
   | 'image_not_loaded'
   | 'memory'
@@ -45,6 +46,7 @@ const publicTexts: Record<FailureKind, string> = {
   gpu_in_use: 'The memory of the GPU that this model needs is in use by something else.',
   held: 'This model was stopped by its operator.',
   host_unreachable: 'The machine that runs this model cannot be reached.',
+  image_denied: 'The image of the engine of this model needs a login that is missing or not accepted.',
   image_not_found: 'The image of the engine of this model was not found.',
   image_not_loaded: 'The image of the engine of this model could not be loaded.',
   memory: 'There is not enough memory to run this model.',
@@ -83,6 +85,7 @@ const startErrors: Readonly<Record<string, FailureKind>> = {
   [missingVariableCode]: 'missing_setting',
   HOST_UNREACHABLE: 'host_unreachable',
   ENOSPC: 'disk_full',
+  IMAGE_DENIED: 'image_denied',
   IMAGE_NOT_FOUND: 'image_not_found',
   IMAGE_PULL_FAILED: 'image_not_loaded',
   MOUNT: 'mount_not_found',

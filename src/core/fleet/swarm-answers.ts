@@ -9,6 +9,7 @@ export const serviceSchema = z.object({
   Spec: z.looseObject({
     Name: z.string(),
     Labels: z.record(z.string(), z.string()).nullish(),
+    TaskTemplate: z.looseObject({ ContainerSpec: z.looseObject({ Image: z.string().nullish() }).nullish() }).nullish(),
     Mode: z.looseObject({ Replicated: z.looseObject({ Replicas: z.int().nullish() }).nullish() }).nullish(),
   }),
 });

@@ -9,6 +9,7 @@ import {
   read,
   unless,
 } from './docker-call.ts';
+import type { RegistryLogin } from './registry-logins.ts';
 import {
   imageSchema,
   type SwarmNode,
@@ -31,8 +32,12 @@ export interface SwarmApi {
   listTasks(labels: readonly string[]): Promise<SwarmTask[]>;
   listNodes(): Promise<SwarmNode[]>;
   listSecrets(labels: readonly string[]): Promise<SwarmSecret[]>;
-  /** Nothing for one whose name is taken. @param body holds no secret, or all managers show it */
-  createService(body: object): Promise<void>;
+  /**
+   * Nothing for one whose name is taken.
+   * @param body holds no secret, or all managers show it
+   * @param login of the image's registry; the managers keep it for the nodes, and show it to nobody
+   */
+  createService(body: object, login: RegistryLogin | null): Promise<void>;
   /** Changes how many tasks a service has. @throws with status 400 or 409 when somebody changed it meanwhile */
   scaleService(service: SwarmService, replicas: number): Promise<void>;
   /** Nothing for one that is not there. */
@@ -80,17 +85,19 @@ async function findSecrets(call: Call, filters: object): Promise<SwarmSecret[]> 
 
 function serviceCalls(call: Call) {
   return {
-    async createService(body: object) {
+    async createService(body: object, login: RegistryLogin | null) {
       const options = { _query: {}, _body: body };
       await unless(
         [409],
-        // The first argument would be sent as the login of a registry.
-        call('create service', changeTimeoutMs, (api, o) => api.createService(undefined, { ...options, ...o })),
+        call('create service', changeTimeoutMs, (api, o) =>
+          api.createService(login ?? undefined, { ...options, ...o }),
+        ),
       );
     },
     async scaleService({ ID: id, Version: { Index: version }, Spec: spec }: SwarmService, replicas: number) {
       const body = { ...spec, Mode: { Replicated: { Replicas: replicas } } };
       const options = { _query: { version }, _body: body };
+      // Without a login the managers keep the one that they have.
       await call('scale service', changeTimeoutMs, (api, o) =>
         api.getService(id).update(undefined, { ...options, ...o }),
       );

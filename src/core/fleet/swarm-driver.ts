@@ -20,6 +20,7 @@ import type {
   StopOrder,
 } from './driver.ts';
 import { createLines } from './in-line.ts';
+import type { RegistryLogins } from './registry-logins.ts';
 import type { SwarmService } from './swarm-answers.ts';
 import { saysStopping } from './swarm-exit.ts';
 import { type ObservedServices, observeServices } from './swarm-observe.ts';
@@ -34,6 +35,7 @@ export interface SwarmDriverOptions {
   readonly fleetSecret: string;
   /** The gateway's environment, for the references of engine files. */
   readonly env: Readonly<Record<string, string | undefined>>;
+  readonly logins: RegistryLogins;
   readonly log: Log;
   /** Id of the container that this gateway runs in; null: in none. Found out when absent. */
   readonly selfContainer?: string | null;
@@ -120,7 +122,15 @@ class SwarmDriver implements EngineDriver {
     return {
       replicas: [...replicas.filter(({ replica: { id } }) => !this.#failures.has(id)), ...failed],
       // Which nodes and GPUs there are is between the swarm and its operator.
-      hosts: [{ name: swarmPlacement.host, pools: [], reachable: this.#reachable, gpus: [] }],
+      hosts: [
+        {
+          name: swarmPlacement.host,
+          pools: [],
+          reachable: this.#reachable,
+          ...(this.#trouble !== null && { trouble: this.#trouble }),
+          gpus: [],
+        },
+      ],
       strangers,
     };
   }

@@ -1,7 +1,8 @@
 import { type DockerApi, DockerError } from './docker-api.ts';
-import { hostUnreachableCode, notStartedCode, startErrorCode } from './docker-failures.ts';
+import { hostUnreachableCode, imageNotFoundCode, notStartedCode, startErrorCode } from './docker-failures.ts';
 import { demultiplex } from './docker-logs.ts';
 import type { ReplicaExit } from './driver.ts';
+import type { RegistryLogins } from './registry-logins.ts';
 import type { SwarmNode, SwarmService, SwarmTask } from './swarm-answers.ts';
 
 /** How tasks end, and that some can never begin. */
@@ -11,6 +12,11 @@ export interface ServiceTask {
   /** null: it has none yet, or none any more. */
   readonly task: SwarmTask | null;
   readonly nodes: readonly SwarmNode[];
+}
+
+export interface ExitSource {
+  readonly api: DockerApi;
+  readonly logins: RegistryLogins;
 }
 
 /** https://docs.docker.com/engine/swarm/how-swarm-mode-works/swarm-task-states/ */
@@ -32,13 +38,13 @@ export function lacksRoom({ Status: { State: state, Err: trouble } }: SwarmTask)
 }
 
 /** null while it may come to run, or does. */
-export async function exitOf(api: DockerApi, { service, task, nodes }: ServiceTask): Promise<ReplicaExit | null> {
+export async function exitOf(source: ExitSource, { service, task, nodes }: ServiceTask): Promise<ReplicaExit | null> {
   const asked = saysStopping(service);
   if (task === null) return asked ? toExit({ asked }) : null;
   const { State: state, Err: trouble } = task.Status;
   const node = nodes.find(({ ID: id }) => id === task.NodeID) ?? null;
   const isDown = node?.Status.State === 'down';
-  if (endedStates.has(state)) return endOf(api, { service, task, readsLog: !isDown });
+  if (endedStates.has(state)) return endOf(source, { service, task, readsLog: !isDown });
   if (isDown) {
     const name = node.Description?.Hostname ?? node.ID;
     return toExit({ asked, startErrorCode: hostUnreachableCode, logTail: `The node ${name} is down.` });
@@ -60,13 +66,17 @@ interface Ended {
   readonly readsLog: boolean;
 }
 
-async function endOf(api: DockerApi, { service, task, readsLog }: Ended): Promise<ReplicaExit> {
+async function endOf({ api, logins }: ExitSource, { service, task, readsLog }: Ended): Promise<ReplicaExit> {
   const { State: state, Err: trouble, ContainerStatus: container } = task.Status;
   const said = trouble === '' ? '' : `${state}: ${trouble}`;
   const asked = saysStopping(service);
   const wasMade = (container?.ContainerID ?? '') !== '';
   if (!wasMade || state === 'rejected' || neverRanSigns.test(trouble)) {
-    return toExit({ asked, startErrorCode: codeOf(trouble), logTail: said });
+    const startErrorCode = codeOf(trouble);
+    if (startErrorCode !== imageNotFoundCode) return toExit({ asked, startErrorCode, logTail: said });
+    // Nodes say no more than that they have no such image, whatever its registry said.
+    const { remark } = await logins.find(service.Spec.TaskTemplate?.ContainerSpec?.Image ?? '');
+    return toExit({ asked, startErrorCode, logTail: `${remark} ${said}` });
   }
   const output = readsLog ? await api.swarm.serviceLogTail(service.ID, logTailLines).catch(() => null) : null;
   const text = output === null ? '' : demultiplex(output).slice(-logTailCharsMax);

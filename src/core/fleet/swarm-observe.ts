@@ -5,6 +5,7 @@ import type { DockerApi } from './docker-api.ts';
 import { tcpEndpoint } from './docker-connection.ts';
 import { apiKeyOf, labels, type Marks, readMarks } from './docker-labels.ts';
 import type { ObservedReplica, ReplicaExit, Stranger } from './driver.ts';
+import type { RegistryLogins } from './registry-logins.ts';
 import type { SwarmNode, SwarmTask } from './swarm-answers.ts';
 import { exitOf, lacksRoom, saysStopping, type ServiceTask } from './swarm-exit.ts';
 import { overlayName, swarmPlacement } from './swarm-service.ts';
@@ -14,6 +15,7 @@ import { overlayName, swarmPlacement } from './swarm-service.ts';
 export interface SwarmObserveOptions {
   readonly api: DockerApi;
   readonly swarm: SwarmSettings;
+  readonly logins: RegistryLogins;
   readonly fleetId: string;
   readonly fleetSecret: string;
   /** Engines of the files, and those whose files are gone since this gateway started. */
@@ -79,7 +81,7 @@ async function observeService(options: SwarmObserveOptions, found: Found): Promi
     forcedUsage,
     kind,
   });
-  const exit = exits.get(service.ID) ?? (await exitOf(options.api, found));
+  const exit = exits.get(service.ID) ?? (await exitOf(options, found));
   if (exit !== null) {
     exits.set(service.ID, exit);
     return { ...base, replica: replica(), state: 'exited', exit };

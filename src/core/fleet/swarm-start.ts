@@ -3,11 +3,13 @@ import { startErrorCode } from './docker-failures.ts';
 import { labels } from './docker-labels.ts';
 import { containerSettings } from './container-command.ts';
 import type { Fence, ReplicaExit } from './driver.ts';
+import { hideLogin, type RegistryLogins } from './registry-logins.ts';
 import { missingVariableCode } from './start-failure.ts';
 import { overlayName, planService, type ServicePlan, type ServicePlanOptions } from './swarm-service.ts';
 
 export interface ServiceStartOptions extends ServicePlanOptions {
   readonly api: DockerApi;
+  readonly logins: RegistryLogins;
 }
 
 /** The right to change something is gone. */
@@ -40,7 +42,7 @@ export async function startService(options: ServiceStartOptions): Promise<Replic
   }
 }
 
-async function makeService({ api, order, fleetId }: ServiceStartOptions, plan: ServicePlan): Promise<void> {
+async function makeService({ api, order, fleetId, logins }: ServiceStartOptions, plan: ServicePlan): Promise<void> {
   const { fence, spec } = order;
   await ensureOverlay({ api, fleetId, engineId: spec.engineId }, fence);
   const secretIds: string[] = [];
@@ -48,9 +50,16 @@ async function makeService({ api, order, fleetId }: ServiceStartOptions, plan: S
     await checkFence(fence);
     secretIds.push(await api.swarm.createSecret(name, value, plan.labels));
   }
-  const entrypoint = await api.swarm.imageEntrypoint(containerSettings(spec.definition).image);
+  const { image } = containerSettings(spec.definition);
+  const entrypoint = await api.swarm.imageEntrypoint(image);
+  const { login } = await logins.find(image);
   await checkFence(fence);
-  await api.swarm.createService(plan.body(secretIds, entrypoint));
+  try {
+    await api.swarm.createService(plan.body(secretIds, entrypoint), login);
+  } catch (error) {
+    if (!(error instanceof DockerError)) throw error;
+    throw new DockerError(error.call, error.status, hideLogin(error.reason, login));
+  }
 }
 
 /** @param why for operators */

@@ -54,6 +54,8 @@ export interface OperatedHost {
   readonly name: string;
   readonly pools: readonly string[];
   readonly reachable: boolean;
+  /** Why not. */
+  readonly trouble?: string;
   readonly gpus: readonly {
     readonly id: string;
     readonly memoryBytes: number | null;

@@ -131,6 +131,7 @@ export const hostSchema = z
     name: z.string(),
     object: z.literal('host'),
     reachable: z.boolean(),
+    trouble: z.string().nullable().openapi({ description: 'Why it is not reachable, where that is known' }),
     pools: z.array(z.string()),
     gpus: z.array(
       z.object({
@@ -160,6 +161,7 @@ export function toHostAnswer(
     name: host.name,
     object: 'host',
     reachable: host.reachable,
+    trouble: host.trouble ?? null,
     pools: [...host.pools],
     gpus: host.gpus.map(({ id, memoryBytes, profile }) => {
       const user = here.find(({ replica }) => replica.gpuIds.includes(id));

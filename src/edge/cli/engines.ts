@@ -154,6 +154,7 @@ const hostList = z.object({
     z.looseObject({
       name: z.string(),
       reachable: z.boolean(),
+      trouble: z.string().nullish(),
       pools: z.array(z.string()),
       gpus: z.array(gpu),
       replicas: z.array(z.unknown()),
@@ -170,7 +171,10 @@ async function listHosts({ api, json, out }: CommandContext): Promise<number> {
     `${host.gpus.filter(({ used_by: user }) => (user ?? null) === null).length}/${host.gpus.length}`,
     String(host.replicas.length),
     host.pools.join(',') || '-',
-    host.strangers.length === 0 ? '' : `not known: ${host.strangers.map(({ name }) => name).join(', ')}`,
+    [
+      ...(host.trouble ? [host.trouble] : []),
+      ...(host.strangers.length === 0 ? [] : [`not known: ${host.strangers.map(({ name }) => name).join(', ')}`]),
+    ].join('; '),
   ]);
   out(json ? jsonText(answer) : renderTable(['HOST', 'STATE', 'FREE GPUS', 'REPLICAS', 'POOLS', ''], rows));
   return exitCodes.ok;

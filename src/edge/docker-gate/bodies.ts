@@ -8,6 +8,8 @@ export interface Policy {
   readonly isAllowedBind: (path: string) => boolean;
   /** Whether containers may publish ports. */
   readonly allowsPorts: boolean;
+  /** Whether the calls of the swarm driver are passed on as well. */
+  readonly allowsSwarm: boolean;
 }
 
 export type BodyProblem = z.core.$ZodIssue;
@@ -15,18 +17,18 @@ export type BodyProblem = z.core.$ZodIssue;
 /** Also the label of the same meaning in calls.ts; on everything that Headgate makes. */
 const managed = 'headgate.managed';
 
-const labels = z
+export const labels = z
   .record(z.string(), z.string())
   .refine((all) => managed in all, `the label ${managed} is missing`)
   // A container of a gateway may be joined to any engine's network.
   .refine((all) => !('headgate.gateway' in all), 'only a gateway bears this label');
 
-const texts = z.array(z.string());
-const networkName = z.string().regex(/^headgate-[a-zA-Z0-9_.-]{1,200}$/, 'expected a network of Headgate');
+export const texts = z.array(z.string());
+export const networkName = z.string().regex(/^headgate-[a-zA-Z0-9_.-]{1,200}$/, 'expected a network of Headgate');
 const volumeName = /^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,254}$/;
 
 /** Named volumes, and folders that are allowed. A path with dots could lead out of one. */
-const mount = ({ isAllowedBind }: Policy) =>
+export const mount = ({ isAllowedBind }: Policy) =>
   z
     .strictObject({
       Type: z.enum(['bind', 'volume']),

@@ -1,5 +1,8 @@
 import { z } from 'zod';
 import { containerBody, networkBody, networkConnectBody, type BodyProblem, type Policy } from './bodies.ts';
+import { gatewayLabel, id, managedLabel, network, type Rule, type Target } from './rule.ts';
+import { overlayBody } from './swarm-bodies.ts';
+import { swarmRules } from './swarm-calls.ts';
 
 export type { Policy } from './bodies.ts';
 
@@ -9,13 +12,6 @@ export interface IncomingCall {
   /** Path and query. */
   readonly url: string;
   readonly body: string;
-}
-
-/** What must bear one of these labels before a call on it is passed on. */
-export interface Target {
-  /** Of its inspection. */
-  readonly path: string;
-  readonly labels: readonly string[];
 }
 
 /** A call as it is passed on, every byte of it made here. */
@@ -31,41 +27,16 @@ export interface Refusal {
   readonly refusal: string;
 }
 
-interface Rule {
-  readonly method: string;
-  /** Of the path without its version; groups are what `targets` and `query` get. */
-  readonly path: RegExp;
-  /** Names that the query may have; none when absent. */
-  readonly query?: readonly string[];
-  /** Has the engine show only what bears Headgate's label. */
-  readonly isFiltered?: boolean;
-  readonly targets?: (name: string, prefix: string) => readonly Target[];
-  readonly check?: (policy: Policy, query: URLSearchParams) => string | null;
-  readonly body?: (policy: Policy, body: unknown) => z.ZodType;
-  /** Other things that the body names. */
-  readonly bodyTargets?: (body: unknown, prefix: string) => readonly Target[];
-  readonly passesRegistryAuth?: boolean;
-}
-
-/** On everything that Headgate makes in a Docker engine. */
-export const managedLabel = 'headgate.managed';
-/** On the containers of gateways, which join the networks of their engines. */
-export const gatewayLabel = 'headgate.gateway';
-
-const id = '([a-zA-Z0-9][a-zA-Z0-9_.-]{0,254})';
 const imageName = '([a-zA-Z0-9][a-zA-Z0-9._:/@-]{0,511})';
 
 const container =
   (...labels: string[]) =>
   (name: string, prefix: string): Target[] => [{ path: `${prefix}/containers/${name}/json`, labels }];
-const network = (name: string, prefix: string): Target[] => [
-  { path: `${prefix}/networks/${name}`, labels: [managedLabel] },
-];
 
 const connectTargets = (body: unknown, prefix: string): readonly Target[] =>
   container(managedLabel, gatewayLabel)((body as { Container: string }).Container, prefix);
 
-/** Every call that is passed on. Names are those of the Engine API 1.41. */
+/** Every call of the docker driver. Names are those of the Engine API 1.41. */
 const rules: readonly Rule[] = [
   { method: 'GET', path: /^\/_ping$/ },
   { method: 'HEAD', path: /^\/_ping$/ },
@@ -128,7 +99,7 @@ const rules: readonly Rule[] = [
   },
   { method: 'GET', path: /^\/networks$/, query: ['filters'], isFiltered: true },
   { method: 'GET', path: new RegExp(`^/networks/${id}$`), targets: network },
-  { method: 'POST', path: /^\/networks\/create$/, body: networkBody },
+  { method: 'POST', path: /^\/networks\/create$/, body: createdNetwork },
   {
     method: 'POST',
     path: new RegExp(`^/networks/${id}/(?:connect|disconnect)$`),
@@ -138,6 +109,11 @@ const rules: readonly Rule[] = [
   },
   { method: 'DELETE', path: new RegExp(`^/networks/${id}$`), targets: network },
 ];
+
+function createdNetwork(policy: Policy, body: unknown): z.ZodType {
+  const isOverlay = (body as { Driver?: unknown } | null)?.Driver === 'overlay';
+  return policy.allowsSwarm && isOverlay ? overlayBody() : networkBody();
+}
 
 function nameCheck(_policy: Policy, query: URLSearchParams): string | null {
   return (query.get('name') ?? '').startsWith('headgate-') ? null : 'The name must begin with headgate-.';
@@ -152,7 +128,7 @@ function imageCheck({ isAllowedImage }: Policy, query: URLSearchParams): string 
 
 /** What becomes of a call: passed on in this form once its targets are found to be ours, or refused. */
 export function decide(policy: Policy, { method, url, body }: IncomingCall): DockerCall | Refusal {
-  const found = findRule(method, url);
+  const found = findRule(policy, method, url);
   if ('refusal' in found) return found;
   const { rule, prefix, path, name } = found;
   const query = readQuery(found.query, rule);
@@ -166,7 +142,7 @@ export function decide(policy: Policy, { method, url, body }: IncomingCall): Doc
     method,
     path: `${prefix}${path}${search}`,
     body: checked.text,
-    targets: [...(rule.targets?.(name, prefix) ?? []), ...(rule.bodyTargets?.(checked.value, prefix) ?? [])],
+    targets: [...(rule.targets?.(name, prefix) ?? []), ...(rule.bodyTargets?.(checked.value, prefix, name) ?? [])],
     passesRegistryAuth: rule.passesRegistryAuth === true,
   };
 }
@@ -180,13 +156,16 @@ interface FoundRule {
   readonly query: string;
 }
 
-function findRule(method: string, url: string): FoundRule | Refusal {
+function findRule({ allowsSwarm }: Policy, method: string, url: string): FoundRule | Refusal {
   const [rawPath = '', query = '', ...more] = url.split('?');
   const prefix = /^\/v1\.\d{1,3}(?=\/)/.exec(rawPath)?.[0] ?? '';
   const path = rawPath.slice(prefix.length);
   // Nothing that a reader behind could resolve to another path.
   if (more.length > 0 || /%|\/\/|\/\.|\\/.test(path)) return { refusal: 'The address is malformed.' };
-  const rule = rules.find((candidate) => candidate.method === method && candidate.path.test(path));
+  const isIt = (candidate: Rule): boolean => candidate.method === method && candidate.path.test(path);
+  const ofSwarm = swarmRules.find(isIt);
+  if (ofSwarm !== undefined && !allowsSwarm) return { refusal: 'Calls of a swarm need HEADGATE_DOCKER_SWARM.' };
+  const rule = rules.find(isIt) ?? ofSwarm;
   if (rule === undefined) return { refusal: 'This call is not among those that a gateway makes.' };
   return { rule, prefix, path, query, name: rule.path.exec(path)?.[1] ?? '' };
 }

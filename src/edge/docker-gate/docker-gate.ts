@@ -7,14 +7,16 @@ import {
   type ServerResponse,
 } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { isDeepStrictEqual } from 'node:util';
 import type { Log } from '#base/log.ts';
 import { decide, type DockerCall, type Policy } from './calls.ts';
+import type { Target } from './rule.ts';
 
 /**
  * A door in front of the Docker socket. Whoever has that socket is root on its machine; a gateway needs a few calls of
- * it, on containers and networks of its own. Calls that are not listed, bodies with a field that is not known, and
- * things that bear no label of Headgate's are answered 403, and what is passed on is made anew from what was read, so
- * that the engine behind sees nothing that was not checked.
+ * it, on containers and networks of its own, and where a swarm is allowed on services and secrets of its own. Calls that
+ * are not listed, bodies with a field that is not known, and things that bear no label of Headgate's are answered 403,
+ * and what is passed on is made anew from what was read, so that the engine behind sees nothing that was not checked.
  */
 export interface DockerGateOptions {
   readonly host: string;
@@ -59,12 +61,25 @@ async function handle(options: DockerGateOptions, incoming: IncomingMessage, ans
   const decision = decide(options.policy, { method, url, body });
   if ('refusal' in decision) return refuseLoudly(options, answer, `${method} ${url.split('?')[0]}`, decision.refusal);
   for (const target of decision.targets) {
-    const labels = await readLabels(options.socketPath, target.path);
-    // One that is not there is told so by the engine itself.
-    if (labels === null || target.labels.some((label) => label in labels)) continue;
-    return refuseLoudly(options, answer, target.path, 'This is not one of Headgate.');
+    const problem = problemOf(target, await inspect(options.socketPath, target.path));
+    if (problem === 'absent') return refuse(answer, 404, 'headgate docker-gate: There is nothing of this name.');
+    if (problem !== null) return refuseLoudly(options, answer, target.path, problem);
   }
   forward(options, decision, { incoming, answer });
+}
+
+/** What speaks against a call on something, null when nothing does. */
+function problemOf({ labels, spec }: Target, found: Inspected | null): string | null {
+  // One that is not there is told so by the engine itself, which may still know what it left behind. Where its
+  // specification counts it must be there: it could come in a moment, with another one.
+  if (found === null) return spec === undefined ? null : 'absent';
+  if (!labels.some((label) => label in found.labels)) return 'This is not one of Headgate.';
+  if (spec === undefined || isSameBesideMode(spec, found.spec)) return null;
+  return 'Nothing but the number of tasks may change.';
+}
+
+function isSameBesideMode(spec: object, other: object): boolean {
+  return isDeepStrictEqual({ ...spec, Mode: null }, { ...other, Mode: null });
 }
 
 function refuseLoudly({ log }: DockerGateOptions, answer: ServerResponse, call: string, reason: string): void {
@@ -93,8 +108,16 @@ async function readBody(incoming: IncomingMessage): Promise<string | null> {
   return Buffer.concat(parts).toString('utf8');
 }
 
-/** The labels of a container or network; null when there is none of that name. */
-async function readLabels(socketPath: string, path: string): Promise<Readonly<Record<string, string>> | null> {
+interface Inspected {
+  readonly labels: Readonly<Record<string, string>>;
+  /** Of a service or secret. */
+  readonly spec: object;
+}
+
+type LabelsAnswer = { Labels?: Record<string, string> | null };
+
+/** What an inspection tells of a container, network, service or secret; null when there is none of that name. */
+async function inspect(socketPath: string, path: string): Promise<Inspected | null> {
   const asked = httpRequest({ socketPath, path, agent: false, timeout: inspectTimeoutMs });
   asked.on('timeout', () => asked.destroy(new Error('The Docker engine did not answer in time.')));
   asked.end();
@@ -103,11 +126,12 @@ async function readLabels(socketPath: string, path: string): Promise<Readonly<Re
   for await (const part of answer as AsyncIterable<Buffer>) parts.push(part);
   if (answer.statusCode === 404) return null;
   if (answer.statusCode !== 200) throw new Error(`The Docker engine answered ${answer.statusCode} to an inspection.`);
-  const found = JSON.parse(Buffer.concat(parts).toString('utf8')) as {
-    Labels?: Record<string, string> | null;
-    Config?: { Labels?: Record<string, string> | null };
+  const found = JSON.parse(Buffer.concat(parts).toString('utf8')) as LabelsAnswer & {
+    Config?: LabelsAnswer;
+    Spec?: LabelsAnswer;
   };
-  return found.Config?.Labels ?? found.Labels ?? {};
+  const labels = found.Config?.Labels ?? found.Labels ?? found.Spec?.Labels ?? {};
+  return { labels, spec: found.Spec ?? {} };
 }
 
 interface Exchange {

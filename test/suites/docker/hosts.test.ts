@@ -1,11 +1,12 @@
 import { execFileSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { copyFileSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { connect, type AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import type { Duplex } from 'node:stream';
+import { type Duplex, PassThrough } from 'node:stream';
+import { pino } from 'pino';
 import { afterAll, describe, expect, it } from 'vitest';
 import type { DockerHostSettings } from '#core/catalog/catalog.ts';
 import { freePort } from '../../support/redis.ts';
@@ -52,16 +53,16 @@ function tlsHost(over: Partial<DockerHostSettings> = {}): DockerHostSettings {
 describe('the GPUs of a host', () => {
   it('are those of the file, or those that nvidia-smi names in an engine’s own image', async () => {
     const byHand = { id: 'GPU-cccc', memoryBytes: 1, profile: 'H100' };
-    const hosts = [localHost(lab.docker(), { gpus: [byHand] }), localHost(lab.docker(), { name: 'asked', gpus: null })];
-    const test = await lab.open(hosts);
-    const asked = await test.until(({ hosts: [, second] }) => second?.gpus.length === 2 && second);
+    const test = await lab.open([localHost(lab.docker(), { name: 'asked', gpus: null })]);
+    const asked = await test.until(({ hosts: [host] }) => host?.gpus.length === 2 && host);
     expect(asked).toEqual({
       name: 'asked',
       pools: ['lab'],
       reachable: true,
       gpus: ['GPU-aaaa', 'GPU-bbbb'].map((id) => ({ id, memoryBytes: 80 * 2 ** 30, profile: 'Fake H100' })),
     });
-    expect((await test.driver.observe()).hosts[0]?.gpus).toEqual([byHand]);
+    const listed = await lab.open([localHost(lab.docker(), { gpus: [byHand] })]);
+    expect((await listed.driver.observe()).hosts[0]?.gpus).toEqual([byHand]);
   });
 
   it('say how much of them is in use, and by whom', async () => {
@@ -137,6 +138,49 @@ describe('a host that is reached through SSH', () => {
     expect(await statusOf(replica, '/health')).toBe(0);
     await test.driver.close();
     ssh.close();
+  });
+});
+
+describe('a machine that is named twice', () => {
+  const twice = /^its Docker engine is the one of near \(ID \S+\): hosts\.yaml names a machine twice/;
+
+  it('is used by its first name alone; the second is said to be unreachable, and why', async () => {
+    const written = new PassThrough();
+    const near = localHost(lab.docker(), {
+      name: 'near',
+      gpus: [{ id: 'GPU-aaaa', memoryBytes: null, profile: null }],
+    });
+    const test = await lab.open([near, tlsHost({ gpus: near.gpus })], undefined, { log: pino(written) });
+    const trouble = expect.stringMatching(twice);
+    expect((await test.driver.observe()).hosts).toMatchObject([
+      { name: 'near', reachable: true },
+      { name: 'far', reachable: false, trouble },
+    ]);
+    const logged = String(written.read()).trim().split('\n');
+    const errors = logged.map((line) => JSON.parse(line) as { level: number }).filter(({ level }) => level === 50);
+    expect(errors).toMatchObject([{ host: 'far', trouble, msg: 'a host is not used' }]);
+    const refused = await test.start(containerEngine(), { placement: { host: 'far', gpuIds: ['GPU-aaaa'] } });
+    const { exit } = await test.untilIs(refused, 'exited');
+    expect(exit).toMatchObject({ startErrorCode: 'HOST_UNREACHABLE', logTail: trouble });
+    const id = await test.start(containerEngine(), { placement: { host: 'near', gpuIds: ['GPU-aaaa'] } });
+    await test.untilReady(id);
+    // Its container is seen once, with the machine's first name.
+    const seen = (await test.driver.observe()).replicas.filter(({ state }) => state === 'running');
+    expect(seen).toMatchObject([{ replica: { id }, placement: { host: 'near' } }]);
+  });
+
+  it('gives what runs to its first name as soon as that answers', async () => {
+    const keyless = mkdtempSync(join(tmpdir(), 'headgate-docker-keys-'));
+    const docker = { type: 'tcp' as const, host: '127.0.0.1', port, tls: { ...tls, key: `${keyless}/client.key` } };
+    const test = await lab.open([tlsHost({ name: 'near', docker }), localHost(lab.docker(), { name: 'far' })]);
+    const id = await test.start(containerEngine(), { placement: { host: 'far', gpuIds: [] } });
+    await test.untilReady(id);
+    expect((await test.driver.observe()).hosts).toMatchObject([{ reachable: false }, { name: 'far', reachable: true }]);
+    copyFileSync(tls.key, `${keyless}/client.key`);
+    const { replicas, hosts } = await test.until((found) => found.hosts[0]?.reachable === true && found);
+    expect(replicas).toMatchObject([{ replica: { id }, placement: { host: 'near' } }]);
+    expect(hosts[1]).toMatchObject({ reachable: false, trouble: expect.stringMatching(twice) });
+    rmSync(keyless, { recursive: true, force: true });
   });
 });
 

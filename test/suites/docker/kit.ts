@@ -7,6 +7,7 @@ import type { ContainerDriverSettings, DockerHostSettings, EngineDefinition } fr
 import { createDockerDriver, type DockerDriverOptions } from '#core/fleet/docker-driver.ts';
 import type { EngineDriver, Fence, Observation, ObservedReplica, ReplicaOrder } from '#core/fleet/driver.ts';
 import type { Replica } from '#core/fleet/lease.ts';
+import { createRegistryLogins } from '#core/fleet/registry-logins.ts';
 import { afterAll, beforeAll } from 'vitest';
 import { loadStandinImage, startDocker, type TestDocker } from '../../support/docker.ts';
 
@@ -104,7 +105,9 @@ export async function openDriver(
   over: Partial<DockerDriverOptions> = {},
 ): Promise<TestDriver> {
   const fleetId = over.fleetId ?? newId();
-  const options = { hosts, fleetId, fleetSecret: 'a secret of the fleet', env: {}, log: createLog('silent') };
+  const log = createLog('silent');
+  const logins = createRegistryLogins({ folder: null, log });
+  const options = { hosts, fleetId, fleetSecret: 'a secret of the fleet', env: {}, logins, log };
   const driver = createDockerDriver({ ...options, selfContainer: null, ...over });
   await driver.open(engines.map((engine) => driver.specOf(engine)));
   const until: TestDriver['until'] = async (look) => {

@@ -1,7 +1,7 @@
 import { execFileSync } from 'node:child_process';
 import { createHash, randomBytes } from 'node:crypto';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { createServer } from 'node:http';
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -9,7 +9,7 @@ import { gzipSync } from 'node:zlib';
 
 /** A registry with one image in it, whose layer stops halfway until it is let go. */
 export interface TestRegistry {
-  /** `127.0.0.1:<port>/acme/engine:v1` */
+  /** `<address>:<port>/acme/engine:v1` */
   readonly image: string;
   /** How many times the layer was asked for. */
   layerRequests(): number;
@@ -19,10 +19,31 @@ export interface TestRegistry {
   close(): void;
 }
 
+/** Who may pull. */
+export interface RegistryAccess {
+  readonly username: string;
+  readonly password: string;
+  /** What a login with a token for good has in place of a password. */
+  readonly identityToken: string;
+}
+
+export interface RegistryOptions {
+  /** How somebody proves to be the one who may. */
+  readonly scheme?: 'basic' | 'token';
+  /** Where it listens. */
+  readonly address?: string;
+}
+
 const manifestType = 'application/vnd.docker.distribution.manifest.v2+json';
 
-/** Speaks the registry API, version 2, as far as a pull needs it: https://distribution.github.io/distribution/spec/api/ */
-export async function startRegistry(): Promise<TestRegistry> {
+/**
+ * Speaks the registry API, version 2, as far as a pull needs it: https://distribution.github.io/distribution/spec/api/
+ * @param access null: everybody may pull
+ */
+export async function startRegistry(
+  access: RegistryAccess | null = null,
+  { scheme = 'basic', address = '127.0.0.1' }: RegistryOptions = {},
+): Promise<TestRegistry> {
   const layer = makeLayer();
   const blob = gzipSync(layer, { level: 0 });
   const config = Buffer.from(
@@ -52,6 +73,7 @@ export async function startRegistry(): Promise<TestRegistry> {
   let release = (): void => undefined;
   const released = new Promise<void>((resolve) => (release = resolve));
   const server = createServer((request, answer) => {
+    if (access !== null && !isLetIn(request, answer, { access, scheme })) return;
     const path = request.url ?? '';
     const send = (type: string, body: Buffer): void => {
       answer.writeHead(200, {
@@ -76,9 +98,9 @@ export async function startRegistry(): Promise<TestRegistry> {
       answer.end('{"errors":[{"code":"MANIFEST_UNKNOWN","message":"manifest unknown"}]}');
     }
   });
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  await new Promise<void>((resolve) => server.listen(0, address, resolve));
   return {
-    image: `127.0.0.1:${(server.address() as AddressInfo).port}/acme/engine:v1`,
+    image: `${address}:${(server.address() as AddressInfo).port}/acme/engine:v1`,
     layerRequests: () => requests,
     sending: () => sending,
     release,
@@ -87,6 +109,40 @@ export async function startRegistry(): Promise<TestRegistry> {
       server.close();
     },
   };
+}
+
+interface Door {
+  readonly access: RegistryAccess;
+  readonly scheme: 'basic' | 'token';
+}
+
+const accessToken = 'an-access-token';
+
+/** Answers whoever is not let in, and says in its answer what it was told, as it should not. */
+function isLetIn(request: IncomingMessage, answer: ServerResponse, { access, scheme }: Door): boolean {
+  const { authorization = '', host = '' } = request.headers;
+  if (request.url?.startsWith('/token') === true) {
+    void giveToken(request, answer, access);
+    return false;
+  }
+  const pair = Buffer.from(`${access.username}:${access.password}`).toString('base64');
+  if (authorization === (scheme === 'basic' ? `Basic ${pair}` : `Bearer ${accessToken}`)) return true;
+  const realm = scheme === 'basic' ? 'Basic realm="acme"' : `Bearer realm="http://${host}/token",service="acme"`;
+  answer.writeHead(401, { 'content-type': 'application/json', 'www-authenticate': realm });
+  const told = Buffer.from(authorization.replace(/^Basic /, ''), 'base64').toString('utf8');
+  const message = `not you: ${authorization} ${told}`;
+  answer.end(JSON.stringify({ errors: [{ code: 'UNAUTHORIZED', message }] }));
+  return false;
+}
+
+/** https://distribution.github.io/distribution/spec/auth/oauth/ */
+async function giveToken(request: IncomingMessage, answer: ServerResponse, access: RegistryAccess): Promise<void> {
+  let text = '';
+  for await (const chunk of request.setEncoding('utf8') as AsyncIterable<string>) text += chunk;
+  const isKnown = new URLSearchParams(text).get('refresh_token') === access.identityToken;
+  answer.writeHead(isKnown ? 200 : 401, { 'content-type': 'application/json' });
+  const refusal = { errors: [{ code: 'UNAUTHORIZED', message: `not you: ${text}` }] };
+  answer.end(JSON.stringify(isKnown ? { access_token: accessToken, expires_in: 300 } : refusal));
 }
 
 /** Eight megabytes: less is sent at once, and there is no progress to be seen. */

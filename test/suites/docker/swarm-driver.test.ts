@@ -1,17 +1,22 @@
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { createLog } from '#base/log.ts';
 import type { ContainerDriverSettings, EngineDefinition, SwarmSettings } from '#core/catalog/catalog.ts';
 import type { EngineDriver, Fence, Observation, ObservedReplica } from '#core/fleet/driver.ts';
+import { createRegistryLogins } from '#core/fleet/registry-logins.ts';
 import { createSwarmDriver } from '#core/fleet/swarm-driver.ts';
 import { swarmPlacement } from '#core/fleet/swarm-service.ts';
 import { until } from './clients.ts';
 import { ask, collect, containerEngine, holding, newId, scriptEngine, statusOf } from './kit.ts';
+import { startRegistry } from './registry.ts';
 import { startSwarm, type TestSwarm } from './swarm-lab.ts';
 
 let swarm: TestSwarm | null = null;
 const opened: EngineDriver[] = [];
 beforeAll(async () => {
-  swarm = await startSwarm([['GPU-aaaa']]);
+  swarm = await startSwarm([['GPU-aaaa']], { docker: ['--insecure-registry=10.0.0.0/8'] });
 }, 120_000);
 afterAll(async () => {
   await Promise.all(opened.map((driver) => driver.close()));
@@ -33,17 +38,19 @@ interface Test {
 
 async function open(
   engines: readonly EngineDefinition[],
-  over: { fleetId?: string; swarm?: Partial<SwarmSettings>; socketPath?: string } = {},
+  over: { fleetId?: string; swarm?: Partial<SwarmSettings>; socketPath?: string; dockerConfig?: string } = {},
 ): Promise<Test> {
   const fleetId = over.fleetId ?? newId();
   const socketPath = over.socketPath ?? lab().nodes[0]?.docker.socketPath ?? '';
   const settings = { network: 'host', gpuResource: 'NVIDIA-GPU', secrets: 'files', isNamed: false } as const;
+  const log = createLog('silent');
   const driver = createSwarmDriver({
     swarm: { ...settings, docker: { type: 'unix', socketPath }, ...over.swarm },
     fleetId,
     fleetSecret: 'a secret of the fleet',
     env: { NAME: 'a value', MANY: 'first\n second\\n\n"third"' },
-    log: createLog('silent'),
+    logins: createRegistryLogins({ folder: over.dockerConfig ?? null, log }),
+    log,
     selfContainer: null,
   });
   opened.push(driver);
@@ -108,6 +115,50 @@ describe.concurrent('a service that cannot be started', () => {
   it('says what is wrong with a Docker engine that is no manager', async () => {
     const test = await open([engine()], { socketPath: '/no/such/docker.sock' });
     expect(await test.driver.observe()).toMatchObject({ hosts: [{ name: 'swarm', reachable: false }] });
+  });
+});
+
+describe.concurrent('an image of a registry that wants a login', () => {
+  const password = 'pass/word+1';
+
+  async function pull(given: string) {
+    const folder = mkdtempSync(join(tmpdir(), 'headgate-logins-'));
+    const registry = await startRegistry({ username: 'ada', password, identityToken: '-' }, { address: lab().here });
+    registry.release();
+    try {
+      const auth = Buffer.from(`ada:${given}`).toString('base64');
+      const host = registry.image.slice(0, registry.image.indexOf('/'));
+      writeFileSync(join(folder, 'config.json'), JSON.stringify(given === '' ? {} : { auths: { [host]: { auth } } }));
+      // It is no program, which only a container can find out.
+      const definition = engine({ image: registry.image, entrypoint: ['/weights'] });
+      const test = await open([definition], { dockerConfig: folder, swarm: { secrets: 'environment' } });
+      const id = await test.start(definition);
+      const { exit } = await test.untilIs(id, 'exited');
+      const shown = JSON.stringify([await lab().services(), await lab().tasks(), exit]);
+      await test.driver.forget(id, holding);
+      return { exit, shown, pulls: registry.layerRequests() };
+    } finally {
+      registry.close();
+      rmSync(folder, { recursive: true, force: true });
+    }
+  }
+
+  it('is not pulled by the nodes without one, or with a wrong one, and the cause says which', async () => {
+    const { exit, pulls } = await pull('');
+    expect({ code: exit?.startErrorCode, pulls }).toEqual({ code: 'IMAGE_NOT_FOUND', pulls: 0 });
+    expect(exit?.logTail).toMatch(/^Asked without a login: .* has none for .*No such image/);
+    const wrong = await pull('wrong-word');
+    expect({ code: wrong.exit?.startErrorCode, pulls: wrong.pulls }).toEqual({ code: 'IMAGE_NOT_FOUND', pulls: 0 });
+    expect(wrong.exit?.logTail).toMatch(/^Asked with the login for .*No such image/);
+    expect(wrong.shown).not.toContain('wrong-word');
+  });
+
+  it('is pulled by the nodes with the login of its registry, which no manager shows', async () => {
+    const { exit, pulls, shown } = await pull(password);
+    expect(pulls).toBe(1);
+    expect(exit?.startErrorCode).not.toBe('IMAGE_NOT_FOUND');
+    expect(shown).not.toContain(password);
+    expect(shown).not.toContain(Buffer.from(`ada:${password}`).toString('base64'));
   });
 });
 

@@ -13,6 +13,8 @@ import { image } from './kit.ts';
  * and gateways that run where a container on the manager would: in its network, with its name in /proc.
  */
 export interface TestSwarm {
+  /** Of this machine, where the machines of the swarm reach it. */
+  readonly here: string;
   /** The first is the manager. */
   readonly nodes: readonly SwarmMachine[];
   call(method: string, path: string, body?: object): Promise<unknown>;
@@ -55,6 +57,8 @@ export interface SwarmGateway extends Caller {
   /** Id of the container that it runs in. */
   readonly container: string;
   output(): string;
+  /** Log of the door that it reaches the manager through. */
+  gateOutput(): string;
   /** Sends SIGHUP: the files are read again. */
   reload(): void;
   end(signal?: NodeJS.Signals): Promise<void>;
@@ -71,12 +75,16 @@ export interface SwarmOptions {
   readonly env?: Readonly<Record<string, string>>;
   /** Further names of the image on every machine. */
   readonly images?: readonly string[];
+  /** Options of every machine's Docker engine. */
+  readonly docker?: readonly string[];
+  /** Gateways reach the manager through its door alone, as in compose/. */
+  readonly gated?: boolean;
 }
 
 /** @param gpus what each machine offers, as `GPU-aa`; the first is the manager's */
 export async function startSwarm(
   gpus: readonly (readonly string[])[],
-  { env = {}, images = [] }: SwarmOptions = {},
+  { env = {}, images = [], docker: options = [], gated = false }: SwarmOptions = {},
 ): Promise<TestSwarm> {
   removeLeftOver();
   const net = createNet();
@@ -92,7 +100,7 @@ export async function startSwarm(
   for (const [index, ids] of gpus.entries()) {
     const { address, netns } = net.machine(index);
     const resources = ids.map((id) => `--node-generic-resource=NVIDIA-GPU=${id}`);
-    const docker = await startDocker(resources, netns);
+    const docker = await startDocker([...resources, ...options], netns);
     nodes.push({ docker, address, netns });
     await loadStandinImage(docker, image);
     for (const other of images) await tag(docker, other);
@@ -103,10 +111,11 @@ export async function startSwarm(
     folders.push(dir);
     for (const [name, text] of Object.entries(engines)) writeFileSync(join(dir, `${name}.yaml`), text);
     const swarm = { docker: `unix://${manager().socketPath}` };
-    writeFileSync(join(dir, 'hosts.yaml'), `${JSON.stringify({ swarm })}\n`);
+    if (!gated) writeFileSync(join(dir, 'hosts.yaml'), `${JSON.stringify({ swarm })}\n`);
     return dir;
   };
   return {
+    here: net.here,
     nodes,
     call,
     services: async () => (await call('GET', '/services')) as readonly Service[],
@@ -114,7 +123,7 @@ export async function startSwarm(
     anchor: (network, labels) => keepNetwork(call, { network, labels, count: nodes.length }),
     folder,
     async open(enginesDir) {
-      const gateway = await openGateway(manager(), net, { enginesDir, env });
+      const gateway = await openGateway(manager(), net, { enginesDir, env, gated });
       gateways.push(gateway);
       return gateway;
     },
@@ -182,6 +191,8 @@ async function join_(
 }
 
 interface Net {
+  /** Of this end. */
+  readonly here: string;
   readonly manager: string;
   /** Range of the swarm's overlay networks. */
   readonly overlays: string;
@@ -211,10 +222,12 @@ function createNet(): Net {
   const own = `hg${randomBytes(4).toString('hex')}`;
   ip('link', 'add', own, 'type', 'veth', 'peer', 'name', 'here', 'netns', hub);
   ip('-n', hub, 'link', 'set', 'here', 'master', 'br0', 'up');
-  ip('addr', 'add', `${base}.0.254/24`, 'dev', own);
+  const here = `${base}.0.254`;
+  ip('addr', 'add', `${here}/24`, 'dev', own);
   ip('link', 'set', own, 'up');
   let ways = 0;
   return {
+    here,
     manager: `${base}.0.1`,
     overlays: `${base}.128.0/17`,
     machine(index) {
@@ -269,11 +282,12 @@ async function tag(docker: TestDocker, name: string): Promise<void> {
 async function openGateway(
   docker: TestDocker,
   net: Net,
-  { enginesDir, env: given }: { enginesDir: string; env: Readonly<Record<string, string>> },
+  { enginesDir, env: given, gated }: { enginesDir: string; env: Readonly<Record<string, string>>; gated: boolean },
 ): Promise<SwarmGateway> {
   const name = randomBytes(4).toString('hex');
   await docker.call('POST', '/networks/create', { Name: `door-${name}`, Driver: 'bridge' });
-  const body = { Image: image, Entrypoint: idle.Command, HostConfig: { NetworkMode: `door-${name}` } };
+  const Labels = gated ? { 'headgate.gateway': 'true' } : {};
+  const body = { Image: image, Entrypoint: idle.Command, Labels, HostConfig: { NetworkMode: `door-${name}` } };
   const { Id: id } = (await docker.call('POST', '/containers/create', body)) as { Id: string };
   await docker.call('POST', `/containers/${id}/start`);
   const detail = (await docker.call('GET', `/containers/${id}/json`)) as { State: { Pid: number } };
@@ -286,29 +300,29 @@ async function openGateway(
     HEADGATE_DATA_DIR: dataDir,
     HEADGATE_ENGINES_DIR: enginesDir,
     HEADGATE_BOOTSTRAP_KEY: adminKey,
+    ...(gated && { DOCKER_HOST: 'tcp://127.0.0.1:2375' }),
     ...given,
   };
   const mount = `mount --bind "$1" /etc/hostname && shift && exec "$@"`;
   const hostname = `${docker.dir}/data/containers/${id}/hostname`;
-  const inside = [`--net=/proc/${pid}/ns/net`, 'unshare', '--mount', 'sh', '-c', mount, 'sh', hostname];
+  const network = `--net=/proc/${pid}/ns/net`;
+  const inside = [network, 'unshare', '--mount', 'sh', '-c', mount, 'sh', hostname];
   const launch = () => startProcess([...inside, process.execPath, 'src/main.ts'], env);
+  const gate = gated ? await startGate(network, docker.socketPath) : null;
   let running = await launch();
   const url = `http://${address}:8080`;
   await liftLimits(url, adminKey);
-  const end: SwarmGateway['end'] = async (signal = 'SIGTERM') => {
-    if (running.child.exitCode !== null || running.child.signalCode !== null) return;
-    const ended = new Promise((resolve) => running.child.once('exit', resolve));
-    running.child.kill(signal);
-    await ended;
-  };
+  const end: SwarmGateway['end'] = (signal = 'SIGTERM') => endProcess(running.child, signal);
   return {
     ...createCaller(url, adminKey),
     url,
     container: id,
     output: () => running.output(),
+    gateOutput: () => gate?.output() ?? '',
     reload: () => void running.child.kill('SIGHUP'),
     async end(signal) {
       await end(signal);
+      if (gate !== null) await endProcess(gate.child, 'SIGTERM');
       if (signal === 'SIGTERM') rmSync(dataDir, { recursive: true, force: true });
     },
     async restart() {
@@ -318,10 +332,33 @@ async function openGateway(
   };
 }
 
+async function endProcess(child: ChildProcess, signal: NodeJS.Signals): Promise<void> {
+  if (child.exitCode !== null || child.signalCode !== null) return;
+  const ended = new Promise((resolve) => child.once('exit', resolve));
+  child.kill(signal);
+  await ended;
+}
+
+/** The door to a manager's socket, where the gateway of that network alone reaches it. */
+function startGate(network: string, socketPath: string): Promise<Running> {
+  const env = {
+    HEADGATE_DOCKER_SOCKET: socketPath,
+    HEADGATE_DOCKER_IMAGES: `${image.split(':')[0] ?? ''}:*`,
+    HEADGATE_DOCKER_SWARM: 'true',
+  };
+  return startProcess([network, process.execPath, 'src/docker-gate.ts'], env, /is open/);
+}
+
+interface Running {
+  readonly child: ChildProcess;
+  output(): string;
+}
+
 async function startProcess(
   words: readonly string[],
   env: Readonly<Record<string, string>>,
-): Promise<{ child: ChildProcess; output: () => string }> {
+  isUp = /listens on \S+/,
+): Promise<Running> {
   const child = spawn('nsenter', words, {
     cwd: repository,
     env: { PATH: process.env['PATH'], HOME: process.env['HOME'], ...env },
@@ -331,7 +368,7 @@ async function startProcess(
   await new Promise<void>((resolve, reject) => {
     const read = (bytes: Buffer): void => {
       text += bytes.toString();
-      if (/listens on \S+/.test(text)) resolve();
+      if (isUp.test(text)) resolve();
     };
     child.stdout.on('data', read);
     child.stderr.on('data', read);

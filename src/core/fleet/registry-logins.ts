@@ -1,0 +1,190 @@
+import { readFile, stat } from 'node:fs/promises';
+import { join } from 'node:path';
+import { z } from 'zod';
+import type { Log } from '#base/log.ts';
+
+/**
+ * The logins of registries, from the file that `docker login` writes:
+ * https://github.com/docker/cli/blob/master/cli/config/configfile/file.go
+ */
+
+/** A secret, in the words of the header X-Registry-Auth: https://docs.docker.com/reference/api/engine/version/v1.51/ */
+export interface RegistryLogin {
+  readonly serveraddress: string;
+  readonly username?: string;
+  readonly password?: string;
+  readonly identitytoken?: string;
+  readonly registrytoken?: string;
+}
+
+export interface ImageLogin {
+  /** null: the registry is asked without one. */
+  readonly login: RegistryLogin | null;
+  /** With what login the registry is asked, or why with none: a sentence for operators, without a secret. */
+  readonly remark: string;
+  /** Somebody has logged in there, which does not help here. */
+  readonly isUnusable: boolean;
+}
+
+export interface RegistryLogins {
+  /** The login of the registry that an image comes from, as the file says now. Never rejects. */
+  find(image: string): Promise<ImageLogin>;
+}
+
+export interface RegistryLoginsOptions {
+  /** Holds `config.json`; null: there is none. */
+  readonly folder: string | null;
+  readonly log: Log;
+}
+
+const fileBytesMax = 1_048_576;
+/** What Docker's own client files the login of Docker Hub under. */
+const hubKey = 'https://index.docker.io/v1/';
+const hubHost = 'docker.io';
+const hubHosts: ReadonlySet<string> = new Set([hubHost, 'index.docker.io', 'registry-1.docker.io']);
+
+const fileSchema = z.object({
+  auths: z.record(z.string(), z.unknown()).nullish(),
+  credHelpers: z.record(z.string(), z.string()).nullish(),
+  credsStore: z.string().nullish(),
+});
+type ConfigFile = z.output<typeof fileSchema>;
+
+const entrySchema = z.object({
+  auth: z.string().nullish(),
+  username: z.string().nullish(),
+  password: z.string().nullish(),
+  identitytoken: z.string().nullish(),
+  registrytoken: z.string().nullish(),
+});
+
+/** The file is read at each look: it is small, and `docker login` changes it at any time. */
+export function createRegistryLogins({ folder, log }: RegistryLoginsOptions): RegistryLogins {
+  const path = folder === null ? null : join(folder, 'config.json');
+  let told: string | null = null;
+  return {
+    async find(image) {
+      if (path === null) return without('DOCKER_CONFIG names no folder, and this user has no home');
+      const registry = registryOf(image);
+      const file = await readConfig(path);
+      const trouble = 'trouble' in file ? file.trouble : null;
+      if (trouble !== null && trouble !== told) {
+        log.warn({ file: path, trouble }, 'the logins of registries cannot be read: images are pulled without');
+      }
+      told = trouble;
+      if ('trouble' in file) return without(`${path} ${file.trouble}`, true);
+      if (file.config === null) return without(`there is no ${path}`);
+      return findLogin(file.config, registry, path);
+    },
+  };
+}
+
+/** @param why a clause */
+function without(why: string, isUnusable = false): ImageLogin {
+  return { login: null, remark: `Asked without a login: ${why}.`, isUnusable };
+}
+
+/** `config` is null where there is no file, which is usual. No word of what is in the file gets into `trouble`. */
+async function readConfig(path: string): Promise<{ config: ConfigFile | null } | { trouble: string }> {
+  let text: string;
+  try {
+    const found = await stat(path);
+    if (!found.isFile()) return { trouble: 'is no file' };
+    if (found.size > fileBytesMax) return { trouble: `is larger than ${fileBytesMax} bytes` };
+    text = await readFile(path, 'utf8');
+  } catch (error) {
+    const code = error instanceof Error && 'code' in error ? String(error.code) : 'unknown error';
+    return code === 'ENOENT' ? { config: null } : { trouble: `cannot be read (${code})` };
+  }
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch (error) {
+    const [place] = /line \d+ column \d+/.exec(String(error)) ?? [];
+    return { trouble: place === undefined ? 'is not JSON' : `is not JSON (${place})` };
+  }
+  const parsed = fileSchema.safeParse(value);
+  return parsed.success ? { config: parsed.data } : { trouble: 'has not the form that docker login gives it' };
+}
+
+/**
+ * The registry of an image: what stands before the first slash, if that looks like a host; else Docker Hub.
+ * https://github.com/distribution/reference/blob/main/normalize.go, `splitDockerDomain`
+ */
+export function registryOf(image: string): string {
+  const end = image.indexOf('/');
+  if (end === -1) return hubHost;
+  const first = image.slice(0, end);
+  const isHost = first === 'localhost' || /[.:]/.test(first) || first.toLowerCase() !== first;
+  return !isHost || first === 'index.docker.io' ? hubHost : first;
+}
+
+function findLogin(config: ConfigFile, registry: string, path: string): ImageLogin {
+  const entries = entriesOf(config.auths ?? {}, registry).map((entry) => readEntry(entry, registry));
+  const login = entries.find((entry) => typeof entry === 'object');
+  if (login !== undefined)
+    return { login, remark: `Asked with the login for ${registry} of ${path}.`, isUnusable: false };
+  if (entries.includes('malformed')) return without(`the one for ${registry} in ${path} cannot be understood`, true);
+  const own = [registry, ...(registry === hubHost ? [hubKey, 'index.docker.io'] : [])]
+    .map((key) => config.credHelpers?.[key] ?? '')
+    .find((name) => name !== '');
+  const helper = own ?? config.credsStore ?? '';
+  if (helper === '') return without(`${path} has none for ${registry}`);
+  const why = `${path} leaves the one for ${registry} to the credential helper ${helper}, which is not run: write it into auths`;
+  // `docker login` leaves an empty entry where the helper has taken the login.
+  return without(why, own !== undefined || entries.length > 0);
+}
+
+/** Everything that is filed under a registry, in the order in which it counts. */
+function entriesOf(auths: Readonly<Record<string, unknown>>, registry: string): unknown[] {
+  const best = registry === hubHost ? hubKey : registry;
+  return Object.keys(auths)
+    .filter((key) => key === best || isKeyOf(key, registry))
+    .toSorted((a, b) => Number(b === best) - Number(a === best))
+    .map((key) => auths[key]);
+}
+
+/** Old clients wrote addresses where new ones write hosts. */
+function isKeyOf(key: string, registry: string): boolean {
+  const [host = '', ...path] = key.replace(/^[a-z]+:\/\//i, '').split('/');
+  if (registry !== hubHost) return host === registry;
+  // Below its own key Docker Hub's tokens of other kinds are filed as well.
+  return hubHosts.has(host) && /^(?:v[12])?$/.test(path.filter((part) => part !== '').join('/'));
+}
+
+function readEntry(entry: unknown, registry: string): RegistryLogin | 'empty' | 'malformed' {
+  const parsed = entrySchema.safeParse(entry);
+  if (!parsed.success) return 'malformed';
+  const { auth, identitytoken, registrytoken } = parsed.data;
+  const pair = auth ? decodeAuth(auth) : { username: parsed.data.username, password: parsed.data.password };
+  if (pair === null) return 'malformed';
+  const { username, password } = pair;
+  if (!password && !identitytoken && !registrytoken) return 'empty';
+  return {
+    // The engine gives it to no other host.
+    serveraddress: registry === hubHost ? hubKey : registry,
+    ...(username && { username }),
+    ...(password && { password }),
+    ...(identitytoken && { identitytoken }),
+    ...(registrytoken && { registrytoken }),
+  };
+}
+
+/** base64 of `user:password`. */
+function decodeAuth(auth: string): { username: string; password: string } | null {
+  if (!/^[A-Za-z0-9+/]+={0,2}$/.test(auth)) return null;
+  const text = Buffer.from(auth, 'base64').toString('utf8');
+  const colon = text.indexOf(':');
+  // Some tools pad the password.
+  return colon < 1 ? null : { username: text.slice(0, colon), password: text.slice(colon + 1).replace(/\0+$/, '') };
+}
+
+/** What somebody said, without the secrets of a login, in case that it repeats them. */
+export function hideLogin(text: string, login: RegistryLogin | null): string {
+  if (login === null) return text;
+  const { username = '', password = '', identitytoken = '', registrytoken = '' } = login;
+  const pair = password === '' ? '' : Buffer.from(`${username}:${password}`).toString('base64');
+  // The longest first: one may be a part of another.
+  const secrets = [pair, password, identitytoken, registrytoken].toSorted((a, b) => b.length - a.length);
+  return secrets.reduce((left, secret) => (secret === '' ? left : left.replaceAll(secret, '***')), text);
+}
