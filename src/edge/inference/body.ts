@@ -64,9 +64,15 @@ function collect(incoming: IncomingMessage, limits: BodyLimits): Promise<Buffer>
   });
 }
 
+/** Node says so itself only a moment after the last byte. */
+function isWhole(incoming: IncomingMessage): boolean {
+  const { complete, readableLength, headers } = incoming;
+  return complete || (readableLength > 0 && readableLength === Number(headers['content-length']));
+}
+
 /** The body, when all of it came with its head, as small ones do: nothing has to be waited for then. */
 function takeWhole(incoming: IncomingMessage, limits: BodyLimits): Buffer | null {
-  if (!incoming.complete || incoming.destroyed) return null;
+  if (incoming.destroyed || !isWhole(incoming)) return null;
   const bytes: unknown = incoming.read();
   if (!Buffer.isBuffer(bytes)) return Buffer.alloc(0);
   if (bytes.length > limits.bodyBytesMax) throw tooLarge(limits);
