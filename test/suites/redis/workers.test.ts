@@ -241,4 +241,26 @@ describe('several workers', () => {
     expect(isAlive(pid)).toBe(false);
     expect(await liveGateways()).toBe(0);
   });
+
+  it('that die again and again are not replaced for ever: all end, and say so', async () => {
+    main = run({ REDIS_URL: redis.url, HEADGATE_WORKERS: '6', HEADGATE_DATA_DIR: otherDir });
+    let text = '';
+    for (const stream of [main.stdout, main.stderr]) stream?.on('data', (bytes: Buffer) => (text += bytes.toString()));
+    const ended = once(main, 'exit');
+    await eventually(async () => /^Headgate listens on/m.test(text) || main.exitCode !== null, 60_000);
+    const killed = new Set<number>();
+    await eventually(async () => {
+      if (main.exitCode !== null) return true;
+      for (const pid of workerPids().filter((one) => !killed.has(one))) {
+        // The last ones are ended by the first process.
+        if (killed.size === 11) continue;
+        killed.add(pid);
+        killQuietly(pid);
+      }
+      return false;
+    }, 60_000);
+    expect(await ended).toEqual([1, null]);
+    expect(killed.size).toBe(11);
+    expect(text).toContain('gateways die again and again; all are stopped');
+  });
 });
