@@ -110,7 +110,8 @@ export async function startApp(options: AppOptions): Promise<App> {
     // Before the first start writes anything: the secret that it makes is told only by a gateway that runs.
     await server.listen();
     await watching.server.listen();
-    await rooms.sharing.start();
+    const former = await rooms.sharing.start();
+    await rooms.idempotency.lapse(former);
     await rooms.metering.ensurePartitions();
     const bootstrap = await runBootstrap({ ...rooms, db }, { ...config.bootstrap, creditPicoUsd: firstCreditPicoUsd });
     await rooms.keys.start();
@@ -216,7 +217,7 @@ function createRooms(
   const routing = createRouting({ fleet, clock, log, flexQueueMax: config.flexQueueMax });
   const { wrongKeysPerMinute, trustedProxies } = config;
   const doors = createDoors({ ...shared, keys, accounts, wrongKeysPerMinute, trustedProxies });
-  const keeping = createKeeping({ config, shared, db, clock, log, audit, metering });
+  const keeping = createKeeping({ config, shared, db, clock, log, audit, metering, gateways });
   const showLimits = createShowLimits(admission);
   const { cache, contents, idempotency } = keeping;
   const edge = { ...doors, showLimits, sharing, keeping, cache, contents, idempotency, engineFiles, operations };

@@ -4,6 +4,7 @@ import type { Db } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
 import type { Audit } from '#core/audit/audit.ts';
 import { createMemoryStore, createRedisStore, createResponseCache, type ResponseCache } from '#core/cache/cache.ts';
+import type { Gateways } from '#core/gateways/gateways.ts';
 import type { Metering } from '#core/metering/metering.ts';
 import { createContents, createIdempotency, type Contents, type Idempotency } from '#core/requests/requests.ts';
 import type { Job } from '#edge/jobs/jobs.ts';
@@ -27,19 +28,21 @@ export interface KeepingParts {
   readonly log: Log;
   readonly audit: Audit;
   readonly metering: Metering;
+  readonly gateways: Pick<Gateways, 'id'>;
 }
 
 const cachedAnswerBytesMax = 4_194_304;
 const cleaningMs = 60_000;
 
 export function createKeeping(parts: KeepingParts): Keeping {
-  const { config, db, clock, log, audit, metering } = parts;
+  const { config, db, clock, log, audit, metering, gateways } = parts;
   const cache = createResponseCache({ store: openCacheStore(parts), answerBytesMax: cachedAnswerBytesMax, log });
   const { storeAgeMaxMs: ageMaxMs, storedBodyBytesMax: bodyBytesMax } = config;
   const contents = createContents({ db, clock, log, audit, ageMaxMs, bodyBytesMax });
   const idempotency = createIdempotency({
     db,
     log,
+    gatewayId: gateways.id,
     leaseMs: config.leaseMs,
     isBooked: async ({ organizationId, keyId, requestId: id }) =>
       (await metering.reports.readRecord({ organizationId, keyId, id })) !== null,

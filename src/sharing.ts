@@ -32,8 +32,11 @@ export interface Sharing {
   /** What to do when another gateway says so. */
   onReload(listener: () => void): void;
   readonly jobs: readonly Job[];
-  /** @throws ConfigError when another gateway runs here that nothing would be shared with */
-  start(): Promise<void>;
+  /**
+   * @returns ids of gateways that had this one's place before and are gone
+   * @throws ConfigError when another gateway runs here that nothing would be shared with
+   */
+  start(): Promise<readonly string[]>;
   stop(): Promise<void>;
 }
 

@@ -148,7 +148,9 @@ describe('a gateway alone, killed and started again', () => {
     expect([replay.answer.status, replay.answer.headers.get('idempotent-replayed')]).toEqual([200, 'true']);
     expect(await replay.answer.text()).toBe(text);
     await expectBilledOnce(done, 1, text);
-    const { answer } = await running.obey(1);
+    // Whose place it has taken is gone for sure: there is no lease to wait for.
+    const { answer, refusals } = await running.obey(1);
+    expect(refusals).toBe(0);
     expect([answer.status, answer.headers.get('idempotent-replayed')]).toEqual([200, null]);
     await expectBilledOnce(running, 1, await answer.text());
     for (const request of [done, running]) expect(await request.held(1)).toBe('0');

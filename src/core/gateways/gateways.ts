@@ -19,9 +19,10 @@ export interface Gateways {
   readonly id: string;
   /**
    * Takes its place among the others.
+   * @returns ids of gateways that had the place before and did not leave it: they are gone
    * @throws ConfigError naming REDIS_URL when others run that it does not share Redis with
    */
-  start(): Promise<void>;
+  start(): Promise<readonly string[]>;
   /** Says that it lives; to be called every `heartbeatMs`. */
   beat(): Promise<void>;
   /** Ids of the gateways that live, this one included. */
@@ -88,12 +89,14 @@ class DatabaseGateways implements Gateways {
     this.#placeId = placeOf(dataDir, seat);
   }
 
-  async start(): Promise<void> {
+  async start(): Promise<readonly string[]> {
     await this.#bus?.open();
     const first = new Map<string, string>();
+    const former: string[] = [];
     for (;;) {
-      const strangers = await this.#enter();
-      if (strangers.length === 0) return;
+      const { strangers, gone } = await this.#enter();
+      former.push(...gone);
+      if (strangers.length === 0) return former;
       for (const { id, seen } of strangers) {
         const before = first.get(id);
         if (before === undefined) first.set(id, seen);
@@ -133,18 +136,20 @@ class DatabaseGateways implements Gateways {
   }
 
   /** Writes the first heartbeat if there is nobody that this one does not share with; says who that is otherwise. */
-  async #enter(): Promise<readonly Other[]> {
+  async #enter(): Promise<{ readonly strangers: readonly Other[]; readonly gone: readonly string[] }> {
     const { sql } = this.#options.db;
     return sql.begin(async (tx) => {
       await tx`select pg_advisory_xact_lock(hashtext('headgate gateways'))`;
-      await tx`delete from gateways where place_id = ${this.#placeId}
-        or last_seen_at < now() - ${goneAfterMs}::int * interval '1 ms'`;
+      const deleted = await tx<{ id: string; place_id: string }[]>`delete from gateways
+        where place_id = ${this.#placeId} or last_seen_at < now() - ${goneAfterMs}::int * interval '1 ms'
+        returning id, place_id`;
+      const gone = deleted.filter((row) => row.place_id === this.#placeId).map(({ id }) => id);
       const others = await tx<Other[]>`select id, shares, last_seen_at::text as seen from gateways`;
       const strangers = await this.#strangersAmong(others);
-      if (strangers.length > 0) return strangers;
+      if (strangers.length > 0) return { strangers, gone };
       await tx`insert into gateways (id, place_id, started_at, last_seen_at, shares)
         values (${this.id}, ${this.#placeId}, now(), now(), ${this.#bus !== null})`;
-      return [];
+      return { strangers, gone };
     });
   }
 

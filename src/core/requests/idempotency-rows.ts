@@ -90,6 +90,14 @@ export class IdempotencyRows {
       .where(inArray(idempotencyKeys.requestId, [...requestIds]));
   }
 
+  async lapse(gatewayIds: readonly string[]): Promise<void> {
+    const { gatewayId, state } = idempotencyKeys;
+    await this.#db.orm
+      .update(idempotencyKeys)
+      .set({ leaseUntil: sql`now()` })
+      .where(and(inArray(gatewayId, [...gatewayIds]), eq(state, 'running')));
+  }
+
   async deleteOld(): Promise<void> {
     const { keyId, idempotencyKey } = idempotencyKeys;
     for (let deleted = deleteBatch; deleted === deleteBatch;) {

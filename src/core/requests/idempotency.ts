@@ -1,7 +1,6 @@
 import { createHash } from 'node:crypto';
 import type { Db } from '#base/db.ts';
 import type { AppError } from '#base/errors.ts';
-import { uuidv7 } from '#base/id.ts';
 import type { Log } from '#base/log.ts';
 import { decompress } from './compress.ts';
 import { IdempotencyRows, type KeptRow } from './idempotency-rows.ts';
@@ -56,6 +55,8 @@ export interface Idempotency {
   claim(claim: Claim, wait: ClaimWait): Promise<ClaimResult>;
   /** Renews the leases of what runs here; to be called three times in a lease. */
   renew(): Promise<void>;
+  /** What these gateways had running is over: they are gone. */
+  lapse(gatewayIds: readonly string[]): Promise<void>;
   /** Deletes what has expired, a batch at a time. */
   deleteOld(): Promise<void>;
   /** Waits until what has ended is written. */
@@ -65,6 +66,8 @@ export interface Idempotency {
 export interface IdempotencyOptions {
   readonly db: Db;
   readonly log: Log;
+  /** This gateway's own. */
+  readonly gatewayId: string;
   /** How long a request whose gateway says nothing more is taken for running. */
   readonly leaseMs: number;
   /** Whether a request is in the books. */
@@ -94,10 +97,10 @@ class ClaimBook implements Idempotency {
   readonly #running = new Map<string, Running>();
   readonly #writes = new Set<Promise<void>>();
 
-  constructor({ db, log, leaseMs, isBooked }: IdempotencyOptions) {
+  constructor({ db, log, gatewayId, leaseMs, isBooked }: IdempotencyOptions) {
     this.#log = log;
     this.#isBooked = isBooked;
-    this.#rows = new IdempotencyRows(db, uuidv7(), leaseMs);
+    this.#rows = new IdempotencyRows(db, gatewayId, leaseMs);
   }
 
   async claim(claim: Claim, wait: ClaimWait): Promise<ClaimResult> {
@@ -122,6 +125,10 @@ class ClaimBook implements Idempotency {
   async renew(): Promise<void> {
     const requestIds = [...this.#running.values()].map(({ requestId }) => requestId);
     if (requestIds.length > 0) await this.#rows.renew(requestIds);
+  }
+
+  async lapse(gatewayIds: readonly string[]): Promise<void> {
+    if (gatewayIds.length > 0) await this.#rows.lapse(gatewayIds);
   }
 
   deleteOld(): Promise<void> {
