@@ -323,10 +323,12 @@ class ScriptCommand extends Command {
     this.#values = values;
   }
 
-  override toWritable(): string {
+  override toWritable(): string | Buffer {
     let text = this.#head;
     for (const value of this.#values) text += frame(value);
-    return text;
+    // Long texts are put together from many pieces. As bytes they are copied once; the socket would do it twice, once
+    // to count.
+    return Buffer.byteLength(text) === text.length ? Buffer.from(text, 'latin1') : text;
   }
 }
 

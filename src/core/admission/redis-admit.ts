@@ -13,14 +13,24 @@ interface Asked {
   readonly reject: (error: unknown) => void;
 }
 
-/** What requests of a key that are asked for together have in common. */
-interface Bunch {
+/** What the requests of a key have in common, as long as its limits stay as they are. */
+interface Terms {
   readonly keyId: string;
   readonly organizationId: string;
   readonly limits: KeyLimits;
   readonly monthMs: number;
+  /** As the script reads them: lines, the last one without its end. */
+  readonly lines: string;
+}
+
+/** Requests of a key that are asked for together. */
+interface Bunch {
+  readonly terms: Terms;
   readonly asked: Asked[];
 }
+
+/** Terms are kept for so many API keys, about 2 MB, then made anew. */
+const termsMax = 5000;
 
 export interface AdmitDeskOptions {
   readonly memory: ShortMemory;
@@ -33,6 +43,7 @@ export interface AdmitDeskOptions {
 /** Asks Redis to admit requests; those of one key that come in one round of the event loop are one call. */
 export class AdmitDesk {
   readonly #options: AdmitDeskOptions;
+  readonly #terms = new Map<string, Terms>();
   #bunches = new Map<string, Bunch>();
 
   constructor(options: AdmitDeskOptions) {
@@ -48,17 +59,29 @@ export class AdmitDesk {
     });
   }
 
-  #bunchFor({ organizationId, keyId, limits }: AdmitRequest, monthMs: number): Bunch {
-    const open = this.#bunches.get(keyId);
-    if (open !== undefined) {
-      if (open.monthMs === monthMs && areEqual(open.limits, limits)) return open;
-      // Its limits were just changed.
-      this.#flush();
-    }
+  #bunchFor(request: AdmitRequest, monthMs: number): Bunch {
+    const terms = this.#termsOf(request, monthMs);
+    const open = this.#bunches.get(request.keyId);
+    if (open?.terms === terms) return open;
+    // Its limits were just changed.
+    if (open !== undefined) this.#flush();
     if (this.#bunches.size === 0) this.#options.memory.store.atRoundEnd(() => this.#flush());
-    const bunch = { keyId, organizationId, limits, monthMs, asked: [] };
-    this.#bunches.set(keyId, bunch);
+    const bunch = { terms, asked: [] };
+    this.#bunches.set(request.keyId, bunch);
     return bunch;
+  }
+
+  #termsOf({ organizationId, keyId, limits }: AdmitRequest, monthMs: number): Terms {
+    const known = this.#terms.get(keyId);
+    if (known !== undefined && known.monthMs === monthMs && areEqual(known.limits, limits)) return known;
+    const { leaseMs, gatewayId } = this.#options;
+    const { requestsPerMinute, maxConcurrency, tokensPerMinute, monthlyTokenLimit } = limits;
+    const limitLines = [requestsPerMinute, maxConcurrency, tokensPerMinute, monthlyTokenLimit].map(text);
+    const lines = [...limitLines, monthMs, nextMonthMs(monthMs), leaseMs, gatewayId, keyId].join('\n');
+    const terms = { keyId, organizationId, limits, monthMs, lines };
+    if (this.#terms.size >= termsMax) this.#terms.clear();
+    this.#terms.set(keyId, terms);
+    return terms;
   }
 
   #flush(): void {
@@ -69,29 +92,19 @@ export class AdmitDesk {
     for (const bunch of bunches.values()) void this.#send(bunch);
   }
 
-  async #send({ keyId, organizationId, limits, monthMs, asked }: Bunch): Promise<void> {
-    const { memory, leaseMs, gatewayId } = this.#options;
-    const args = [
-      text(limits.requestsPerMinute),
-      text(limits.maxConcurrency),
-      text(limits.tokensPerMinute),
-      text(limits.monthlyTokenLimit),
-      String(monthMs),
-      String(nextMonthMs(monthMs)),
-      String(leaseMs),
-      gatewayId,
-      keyId,
-    ];
+  async #send({ terms, asked }: Bunch): Promise<void> {
+    const { memory } = this.#options;
+    let { lines } = terms;
     for (const { request, isDry } of asked) {
       const { requestId, neededMicroUsd, wantedMicroUsd, estimatedTokens } = request;
-      const money = `${neededMicroUsd}\n${wantedMicroUsd}`;
-      args.push(`${requestId}\n${money}\n${estimatedTokens}\n${isDry ? '1' : '0'}`);
+      lines += `\n${requestId}\n${neededMicroUsd}\n${wantedMicroUsd}\n${estimatedTokens}\n${isDry ? '1' : '0'}`;
     }
+    const keys = memory.requests(terms.organizationId, terms.keyId).admit;
     try {
-      const { word, nowMs, rest } = await memory.run(admitScript, memory.requests(organizationId, keyId).admit, args);
-      for (const [index, { resolve }] of asked.entries()) {
-        const [own = '', ...values] = word === 'ok' ? (rest[index] ?? '').split(' ') : [word];
-        resolve({ word: own, nowMs, rest: values });
+      const { word, nowMs, rest } = await memory.runLines(admitScript, keys, lines);
+      for (let index = 0; index < asked.length; index += 1) {
+        const values = word === 'ok' ? (rest[index] ?? '').split(' ') : [word];
+        asked[index]?.resolve({ word: values.shift() ?? '', nowMs, rest: values });
       }
     } catch (error) {
       for (const { reject } of asked) reject(error);

@@ -10,8 +10,10 @@ import type { Reply, ShortMemory } from './short-memory.ts';
 export interface OwnHold {
   readonly organizationId: string;
   readonly keyId: string;
-  /** What Redis keeps of it: "key gateway estimate reserved window limit". */
-  readonly note: string;
+  readonly estimatedTokens: number;
+  readonly reservedTokens: string;
+  readonly windowStart: string;
+  readonly tokensPerMinute: number | null;
   heldMicroUsd: bigint;
 }
 
@@ -92,9 +94,15 @@ export class RedisLeases {
   add(request: AdmitRequest, { heldMicroUsd, reservedTokens, reply }: AddedHold): void {
     const { organizationId, keyId, limits, estimatedTokens, requestId } = request;
     const windowStart = reply.rest[0] ?? '0';
-    const limit = limits.tokensPerMinute ?? '-';
-    const note = `${keyId} ${this.#options.gatewayId} ${estimatedTokens} ${reservedTokens} ${windowStart} ${limit}`;
-    this.#own.set(requestId, { organizationId, keyId, note, heldMicroUsd });
+    const { tokensPerMinute } = limits;
+    const hold = { organizationId, keyId, estimatedTokens, reservedTokens, windowStart, tokensPerMinute, heldMicroUsd };
+    this.#own.set(requestId, hold);
+  }
+
+  /** What Redis keeps of it: "key gateway estimate reserved window limit". */
+  #noteOf({ keyId, estimatedTokens, reservedTokens, windowStart, tokensPerMinute }: OwnHold): string {
+    const of = [keyId, this.#options.gatewayId, estimatedTokens, reservedTokens, windowStart, tokensPerMinute ?? '-'];
+    return of.join(' ');
   }
 
   find(requestId: string): OwnHold | undefined {
@@ -161,7 +169,7 @@ export class RedisLeases {
     for (const [id, hold] of this.#own) {
       if (hold.organizationId !== organizationId) continue;
       const args = byKey.get(hold.keyId) ?? [];
-      args.push(id, hold.note, hold.heldMicroUsd.toString());
+      args.push(id, this.#noteOf(hold), hold.heldMicroUsd.toString());
       byKey.set(hold.keyId, args);
     }
     const { memory, leaseMs } = this.#options;

@@ -94,8 +94,12 @@ export class ShortMemory {
    * @param args none of them empty, none with a line break
    * @throws RedisAwayError
    */
-  async run(script: RedisScript, keys: readonly string[], args: readonly string[]): Promise<Reply> {
-    const lines = args.join('\n');
+  run(script: RedisScript, keys: readonly string[], args: readonly string[]): Promise<Reply> {
+    return this.runLines(script, keys, args.join('\n'));
+  }
+
+  /** The same with the arguments as lines already. */
+  async runLines(script: RedisScript, keys: readonly string[], lines: string): Promise<Reply> {
     for (let attempt = 1; ; attempt += 1) {
       const offsetMs = this.#offsetMs ?? (await this.#readClock());
       const sentMs = this.#clock.monotonicMs();
