@@ -22,6 +22,8 @@ import { startStack, type Stack, type Variant } from './stack.ts';
  */
 
 interface Plan {
+  /** JSON requests of each variant before anything is measured: after this long, their cost falls no more. */
+  readonly warmUpMs: number;
   readonly rounds: number;
   /** Many and short: neighbours on the machine change what is measured by more than what is looked for. */
   readonly jsonRounds: number;
@@ -33,6 +35,7 @@ interface Plan {
 }
 
 const fullPlan: Plan = {
+  warmUpMs: 10_000,
   rounds: 4,
   jsonRounds: 24,
   jsonMs: 1000,
@@ -46,6 +49,7 @@ const fullPlan: Plan = {
 };
 
 const quickPlan: Plan = {
+  warmUpMs: 1500,
   rounds: 2,
   jsonRounds: 4,
   jsonMs: 1000,
@@ -84,7 +88,7 @@ async function runPlan(bench: Bench, plan: Plan, parts: readonly string[]): Prom
   const proxies = [bare, gateway];
   const withRedis = bench.stack.redis === null ? all : [...all, bench.stack.redis];
   // Once over everything that is hot, so that nobody is measured while his code is compiled.
-  for (const variant of withRedis) await measureJson(bench, variant, 1500);
+  for (const variant of withRedis) await measureJson(bench, variant, plan.warmUpMs);
   if (parts.includes('json')) {
     const rows = await alternate(bench, withRedis, plan.jsonRounds, (variant) =>
       measureJson(bench, variant, plan.jsonMs),
