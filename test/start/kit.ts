@@ -208,8 +208,14 @@ export function engineRecords(dataDir: string): EngineRecord[] {
   if (!existsSync(folder)) return [];
   return readdirSync(folder).flatMap((name) => {
     if (!name.endsWith('.json')) return [];
-    const record: Body = JSON.parse(readFileSync(join(folder, name), 'utf8'));
-    return [record];
+    try {
+      const record: Body = JSON.parse(readFileSync(join(folder, name), 'utf8'));
+      return [record];
+    } catch (error) {
+      // Removed since its name was read: its engine has just ended.
+      if (error instanceof Error && 'code' in error && error.code === 'ENOENT') return [];
+      throw error;
+    }
   });
 }
 

@@ -1,12 +1,12 @@
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import postgres from 'postgres';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type Body, chatBody, chatPath, eventually, writeEngines } from '../../inference/kit.ts';
-import { engineFile, isAlive } from '../../start/kit.ts';
+import { engineFile, engineRecords, isAlive } from '../../start/kit.ts';
 import { createTestDatabase, type TestDatabase } from '../../support/database.ts';
 import { freePort, startRedis, type TestRedis } from '../../support/redis.ts';
 
@@ -68,7 +68,7 @@ afterAll(async () => {
     main.kill('SIGKILL');
     await once(main, 'exit');
   }
-  for (const { pid } of engineRecords()) killQuietly(pid);
+  for (const { pid } of engineRecords(dataDir)) killQuietly(pid);
   await sql.end();
   await database.drop();
   await redis.stop();
@@ -81,14 +81,6 @@ function killQuietly(pid: number): void {
   } catch {
     // It has ended.
   }
-}
-
-function engineRecords(): { engineId: string; pid: number }[] {
-  const folder = join(dataDir, 'engines', 'running');
-  if (!existsSync(folder)) return [];
-  return readdirSync(folder)
-    .filter((name) => name.endsWith('.json'))
-    .map((name) => JSON.parse(readFileSync(join(folder, name), 'utf8')) as { engineId: string; pid: number });
 }
 
 /** Pids of the workers: the children of the first process that run the program. */
@@ -162,7 +154,7 @@ describe('several workers', () => {
     expect(await liveGateways()).toBe(workers);
     const { secret } = await newKey({});
     expect(await burst(30, secret)).toEqual(new Map([[200, 30]]));
-    expect(engineRecords().map(({ engineId }) => engineId)).toEqual(['chat']);
+    expect(engineRecords(dataDir).map(({ engineId }) => engineId)).toEqual(['chat']);
     const replicas = new Set<string>();
     for (let index = 0; index < 6; index += 1) {
       const engine: Body = await (await ask('/v1/admin/engines/chat')).json();
@@ -197,7 +189,7 @@ describe('several workers', () => {
   });
 
   it('are replaced when they die: the limit holds, the engine runs on', async () => {
-    const [before] = engineRecords().filter(({ engineId }) => engineId === 'chat');
+    const [before] = engineRecords(dataDir).filter(({ engineId }) => engineId === 'chat');
     for (const victim of workerPids().slice(0, 2)) {
       process.kill(victim, 'SIGKILL');
       await eventually(async () => {
@@ -216,13 +208,13 @@ describe('several workers', () => {
         ]),
       );
     }
-    expect(engineRecords().filter(({ engineId }) => engineId === 'chat')).toEqual([before]);
+    expect(engineRecords(dataDir).filter(({ engineId }) => engineId === 'chat')).toEqual([before]);
   });
 
   it('start and stop an engine on whichever of them the order comes', async () => {
     await eventually(async () => {
       await ask('/v1/admin/engines/chat/stop', {});
-      return engineRecords().every(({ engineId }) => engineId !== 'chat');
+      return engineRecords(dataDir).every(({ engineId }) => engineId !== 'chat');
     }, 60_000);
     expect((await ask('/v1/admin/engines/chat/start', {})).status).toBe(202);
     await eventually(() => everywhere('chat', ({ state }) => state === 'ready'), 60_000);
@@ -232,12 +224,12 @@ describe('several workers', () => {
 
   it('all end on SIGTERM, in order, and leave no engine', async () => {
     const stream = await ask(chatPath, chatBody({ stream: true, max_tokens: 20 }));
-    const { pid } = engineRecords().find(({ engineId }) => engineId === 'chat') ?? { pid: 0 };
+    const { pid } = engineRecords(dataDir).find(({ engineId }) => engineId === 'chat') ?? { pid: 0 };
     const ended = once(main, 'exit');
     main.kill('SIGTERM');
     expect(await stream.text()).toMatch(/data: \[DONE\]\n\n$/);
     expect(await ended).toEqual([0, null]);
-    expect(engineRecords()).toEqual([]);
+    expect(engineRecords(dataDir)).toEqual([]);
     expect(isAlive(pid)).toBe(false);
     expect(await liveGateways()).toBe(0);
   });
