@@ -135,12 +135,15 @@ class Round {
   #end(): void {
     const tasks = this.#tasks;
     this.#tasks = [];
-    for (const task of tasks) task();
-    const uncorks = this.#uncorks;
-    this.#uncorks = [];
-    for (const uncork of uncorks) uncork();
-    this.#isSet = false;
-    if (this.#tasks.length > 0) this.#set();
+    try {
+      for (const task of tasks) task();
+    } finally {
+      const uncorks = this.#uncorks;
+      this.#uncorks = [];
+      for (const uncork of uncorks) uncork();
+      this.#isSet = false;
+      if (this.#tasks.length > 0) this.#set();
+    }
   }
 }
 
@@ -323,12 +326,12 @@ class ScriptCommand extends Command {
     this.#values = values;
   }
 
-  override toWritable(): string | Buffer {
+  override toWritable(): Buffer {
     let text = this.#head;
     for (const value of this.#values) text += frame(value);
     // Long texts are put together from many pieces. As bytes they are copied once; the socket would do it twice, once
     // to count.
-    return Buffer.byteLength(text) === text.length ? Buffer.from(text, 'latin1') : text;
+    return Buffer.from(text);
   }
 }
 

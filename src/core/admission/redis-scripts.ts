@@ -9,8 +9,8 @@ import { redisScript, type RedisScript } from '#base/redis.ts';
  * costs the gateway more than Lua pays for taking the text apart.
  *
  * Money is whole micro-dollars as decimal strings, changed by HINCRBY alone. Lua's numbers compare it and add up the
- * holds of one call, which is exact up to 2^53, and balances and what is held of them are kept below that. What a balance has beyond whole micro-dollars stands beside it as a number
- * of pico-dollars below a million.
+ * holds of one call, which is exact up to 2^53, and balances and what is held of them are kept below that. What a
+ * balance has beyond whole micro-dollars stands beside it as a number of pico-dollars below a million.
  *
  * Keys, all of one organization under one hash tag:
  *   wallet   hash   b: micro-dollars, r: pico-dollars beyond them; missing: the books must be asked

@@ -1,27 +1,13 @@
 import { z } from 'zod';
-
-/** What an operator lets containers have beyond what every engine has. */
-export interface Policy {
-  /** Whether an image, with its tag or digest, may be pulled and run. */
-  readonly isAllowedImage: (image: string) => boolean;
-  /** Whether a folder of the machine may be mounted. Named volumes always may. */
-  readonly isAllowedBind: (path: string) => boolean;
-  /** Whether containers may publish ports. */
-  readonly allowsPorts: boolean;
-  /** Whether the calls of the swarm driver are passed on as well. */
-  readonly allowsSwarm: boolean;
-}
+import { gatewayLabel, managedLabel, type Policy } from './rule.ts';
 
 export type BodyProblem = z.core.$ZodIssue;
 
-/** Also the label of the same meaning in calls.ts; on everything that Headgate makes. */
-const managed = 'headgate.managed';
-
 export const labels = z
   .record(z.string(), z.string())
-  .refine((all) => managed in all, `the label ${managed} is missing`)
+  .refine((all) => managedLabel in all, `the label ${managedLabel} is missing`)
   // A container of a gateway may be joined to any engine's network.
-  .refine((all) => !('headgate.gateway' in all), 'only a gateway bears this label');
+  .refine((all) => !(gatewayLabel in all), 'only a gateway bears this label');
 
 export const texts = z.array(z.string());
 export const networkName = z.string().regex(/^headgate-[a-zA-Z0-9_.-]{1,200}$/, 'expected a network of Headgate');

@@ -1,10 +1,10 @@
 import { z } from 'zod';
-import { containerBody, networkBody, networkConnectBody, type BodyProblem, type Policy } from './bodies.ts';
-import { gatewayLabel, id, managedLabel, network, type Rule, type Target } from './rule.ts';
+import { containerBody, networkBody, networkConnectBody, type BodyProblem } from './bodies.ts';
+import { gatewayLabel, id, managedLabel, network, type Policy, type Rule, type Target } from './rule.ts';
 import { overlayBody } from './swarm-bodies.ts';
 import { swarmRules } from './swarm-calls.ts';
 
-export type { Policy } from './bodies.ts';
+export type { Policy } from './rule.ts';
 
 /** A call as it came. */
 export interface IncomingCall {

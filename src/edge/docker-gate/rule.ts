@@ -1,5 +1,16 @@
 import type { z } from 'zod';
-import type { Policy } from './bodies.ts';
+
+/** What an operator lets containers have beyond what every engine has. */
+export interface Policy {
+  /** Whether an image, with its tag or digest, may be pulled and run. */
+  readonly isAllowedImage: (image: string) => boolean;
+  /** Whether a folder of the machine may be mounted. Named volumes always may. */
+  readonly isAllowedBind: (path: string) => boolean;
+  /** Whether containers may publish ports. */
+  readonly allowsPorts: boolean;
+  /** Whether the calls of the swarm driver are passed on as well. */
+  readonly allowsSwarm: boolean;
+}
 
 /** What must bear one of these labels before a call on it is passed on. */
 export interface Target {

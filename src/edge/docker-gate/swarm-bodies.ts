@@ -1,5 +1,6 @@
 import { z } from 'zod';
-import { labels, mount, networkName, texts, type Policy } from './bodies.ts';
+import { labels, mount, networkName, texts } from './bodies.ts';
+import type { Policy } from './rule.ts';
 
 /** Bodies of the swarm driver's calls: what it sends, with values that it never varies fixed. */
 

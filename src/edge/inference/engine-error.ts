@@ -182,10 +182,13 @@ function refusal({ message, param }: EngineErrorBody): AppError {
   });
 }
 
-export type EngineAnswerVerdict =
-  | { readonly retry: false; readonly error: AppError }
+export interface EngineAnswerVerdict {
+  readonly error: AppError;
   /** The fault may be this replica's alone. */
-  | { readonly retry: true; readonly error: AppError };
+  readonly retry: boolean;
+  /** What answered is not the replica. */
+  readonly unreachable: boolean;
+}
 
 const busyRetryAfterSeconds = 5;
 
@@ -196,12 +199,17 @@ const busyRetryAfterSeconds = 5;
  * @param retryAfter its Retry-After header
  */
 export function engineError(status: number, text: string, retryAfter: string | undefined): EngineAnswerVerdict {
-  if (status === 400 || status === 422 || status === 413) return { retry: false, error: refusal(readErrorBody(text)) };
+  if (status === 400 || status === 422 || status === 413) {
+    return { error: refusal(readErrorBody(text)), retry: false, unreachable: false };
+  }
   if (status === 429 || status === 503) {
     const seconds = /^\d{1,5}$/.test(retryAfter ?? '') ? Number(retryAfter) : busyRetryAfterSeconds;
-    return { retry: true, error: upstreamBusy(Math.max(1, seconds)) };
+    return { error: upstreamBusy(Math.max(1, seconds)), retry: true, unreachable: false };
   }
-  return { retry: status >= 500, error: new AppError('upstream_error', { status: status === 504 ? 504 : 502 }) };
+  const error = new AppError('upstream_error', { status: status === 504 ? 504 : 502 });
+  // Each replica has a key of its own: this is another one, started at the address of one that is gone.
+  if (status === 401) return { error, retry: true, unreachable: true };
+  return { error, retry: status >= 500, unreachable: false };
 }
 
 /** The engine takes nothing at the moment. */

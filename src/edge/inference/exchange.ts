@@ -178,10 +178,8 @@ class EngineExchange implements Exchange, AnswerSink {
   onEnd(): void {
     if (this.#concluded) return;
     if (this.#status !== 200) {
-      const { error, retry } = engineError(this.#status, this.#collected, this.#retryAfter);
-      // Each replica has a key of its own: this is another one, started at the address of one that is gone.
-      const isAnother = this.#status === 401;
-      this.#fail(error, { retry: retry || isAnother, unreachable: isAnother });
+      const { error, ...verdict } = engineError(this.#status, this.#collected, this.#retryAfter);
+      this.#fail(error, verdict);
     } else if (this.#job.meter === null) this.#jsonEnd();
     // A stream that ends without [DONE] was cut.
     else this.#fail(upstreamFailed());

@@ -14,7 +14,7 @@ import { engineRecords, isAlive, onlyEngine, readFrames } from '../../start/kit.
 
 /**
  * A real vLLM through the process driver. It takes most of a minute to start, so that one serves all of these tests,
- * in their order; the last ones stop it, start it again, and stop it while it hangs.
+ * in their order; the last ones stop it, start it again, and stop it while it is busy.
  */
 const idleSeconds = 8;
 const bench = useInference(() => ({ engines: { chat: vllmFile() } }));
@@ -23,7 +23,7 @@ function vllmFile(): string {
   const { VLLM_BIN: program = '', VLLM_MODEL: model = '' } = process.env;
   const size = ['--dtype', 'bfloat16', '--max-model-len', '2048', '--max-num-seqs', '8', '--enforce-eager'];
   const tools = ['--enable-auto-tool-choice', '--tool-call-parser', 'hermes'];
-  // With this one vLLM hangs on SIGTERM while a client of a JSON request stays.
+  // With this one vLLM mostly hangs on SIGTERM while a client of a JSON request stays.
   const hanging = ['--shutdown-timeout', '8'];
   return [
     'version: 1',
@@ -283,16 +283,22 @@ describe('a vLLM that nobody asks', () => {
     expect(model.status).toBe('cold');
   });
 
-  it('is ended also when it hangs on SIGTERM, which it does while it has an open JSON request', async () => {
+  it('is ended with all its processes while it has an open JSON request, hang on SIGTERM or not', async () => {
     const answer = await bench.chat({ ...question, max_tokens: 2 });
     expect([answer.status, answer.headers.get('x-headgate-start')]).toEqual([200, 'cold']);
     const { pid, socketPath } = onlyEngine(bench.gateway.dataDir);
     // Past the gateway, so that to its mind the engine is idle.
-    const open = askEngine(socketPath, chatPath, { model: 'chat', ...longStory, max_tokens: 1900 }).catch(
-      () => 'ended with the engine',
+    const stories = { model: 'chat', ...longStory, temperature: 1, n: 4, max_tokens: 1900 };
+    const open = askEngine(socketPath, chatPath, stories).then(
+      ({ status }) => status,
+      () => 'cut' as const,
     );
     await eventually(() => Promise.resolve(groupOf(pid).length === 0), 60_000);
-    expect(await open).toBe('ended with the engine');
-    expect(bench.gateway.logLines.join('')).toContain('an engine did not end on SIGTERM');
+    await eventually(async () => engineRecords(bench.gateway.dataDir).length === 0);
+    // It hangs until it is killed, or answers 500 when its core is the first to end: that is a race within vLLM.
+    const end = await open;
+    expect([500, 'cut']).toContain(end);
+    const killed = bench.gateway.logLines.join('').includes('an engine did not end on SIGTERM');
+    expect(killed || end === 500).toBe(true);
   });
 });
