@@ -12,7 +12,9 @@ const plan = planSuites(process.env, suiteHasTests);
 const globalSetup = ['test/support/global-setup.ts'];
 
 function project(name: string, options: ProjectOptions): TestProjectInlineConfiguration {
-  return { root, test: { name, testTimeout: 60_000, hookTimeout: 60_000, ...options } };
+  // A wait ends when what is waited for is there; how long a busy machine takes for it is not what is tested.
+  const expect = { poll: { timeout: 30_000 } };
+  return { root, test: { name, testTimeout: 60_000, hookTimeout: 60_000, expect, ...options } };
 }
 
 /**

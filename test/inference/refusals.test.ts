@@ -227,7 +227,7 @@ describe('refusals in the books', () => {
     const wanted = { insufficient_funds: 3, model_not_found: 2, unsupported_parameter: 1 };
     const read = async (): Promise<Body> =>
       (await bench.gateway.request(`/v1/usage/summary?from=${day}&to=${nextDay}`, { key })).json();
-    await expect.poll(async () => (await read()).totals.refusals, { timeout: 5000 }).toEqual(wanted);
+    await expect.poll(async () => (await read()).totals.refusals).toEqual(wanted);
     const records: Body = await (await bench.gateway.request('/v1/usage/requests', { key })).json();
     expect(records.data).toEqual([]);
   });

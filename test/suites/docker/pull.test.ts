@@ -28,13 +28,13 @@ describe('an image that is not there', () => {
     const engine = containerEngine({ image: registry.image });
     const test = await lab.open(undefined, [engine]);
     const id = await test.start(engine);
-    await expect.poll(() => registry.sending(), { timeout: 10_000 }).toBe(1);
+    await expect.poll(() => registry.sending()).toBe(1);
     await test.stop(id);
     expect((await test.untilIs(id, 'exited')).exit).toMatchObject({ asked: true, startErrorCode: null });
     expect(await lab.containersOf(test.fleetId)).toEqual([]);
     // The engine has given up, though it may still be waiting for the next bytes.
     registry.release();
-    await expect.poll(() => registry.sending(), { timeout: 10_000 }).toBe(0);
+    await expect.poll(() => registry.sending()).toBe(0);
     expect(JSON.stringify(await lab.docker().call('GET', '/images/json'))).not.toContain(registry.image);
     await test.driver.forget(id, holding);
     registry.close();
