@@ -5,7 +5,7 @@ import { PICO_PER_MICRO } from '#base/money.ts';
 import { RedisAwayError, type RedisStore } from '#base/redis.ts';
 import { monthStartMs, refuseByLimits, viewLimits, type KeyUse, type LimitsView } from '#core/limits/limits.ts';
 import type { Admission, AdmitRequest, AdmitResult, KeyRef, Settlement } from './admission.ts';
-import { AdmitDesk } from './redis-admit.ts';
+import { AdmitDesk, type Asked } from './redis-admit.ts';
 import { RedisBooks, type Books } from './redis-books.ts';
 import { RedisLeases } from './redis-leases.ts';
 import { extendScript, viewScript } from './redis-scripts.ts';
@@ -50,7 +50,15 @@ export interface RedisAdmission extends Admission {
   close(): Promise<void>;
 }
 
+/** An admission on its way. */
+interface Asking extends Asked {
+  readonly attempt: number;
+  readonly resolve: (result: AdmitResult) => void;
+}
+
 const attemptsMax = 20;
+/** Words of a reply that say what Redis must be told first. */
+const knowsNot: ReadonlySet<string> = new Set(['wallet', 'month', 'key', 'clock']);
 const noView: LimitsView = { requests: null, tokens: null };
 const unavailable: AdmitResult = { ok: false, code: 'billing_unavailable' };
 
@@ -64,7 +72,7 @@ class SharedAdmission implements RedisAdmission {
   readonly #memory: ShortMemory;
   readonly #books: RedisBooks;
   readonly #leases: RedisLeases;
-  readonly #desk: AdmitDesk;
+  readonly #desk: AdmitDesk<Asking>;
 
   constructor(options: RedisAdmissionOptions) {
     const { store, prefix, clock, books } = options;
@@ -72,7 +80,13 @@ class SharedAdmission implements RedisAdmission {
     this.renewMs = Math.max(200, Math.floor(options.leaseMs / 3));
     this.#memory = new ShortMemory(store, prefix, clock);
     this.#leases = new RedisLeases({ ...options, memory: this.#memory });
-    this.#desk = new AdmitDesk({ ...options, memory: this.#memory, beforeAsking: () => this.#leases.flush() });
+    this.#desk = new AdmitDesk<Asking>({
+      ...options,
+      memory: this.#memory,
+      beforeAsking: () => this.#leases.flush(),
+      heard: (asking, reply) => this.#heard(asking, reply),
+      failed: (asking, error) => asking.resolve(this.#unavailable(asking, error)),
+    });
     const collect = async (organizationId: string): Promise<void> => {
       await Promise.all([this.#leases.register(organizationId), options.collect(organizationId)]);
     };
@@ -167,29 +181,38 @@ class SharedAdmission implements RedisAdmission {
     return this.#leases.close();
   }
 
-  async #admit(request: AdmitRequest, isDry: boolean): Promise<AdmitResult> {
+  #admit(request: AdmitRequest, isDry: boolean): Promise<AdmitResult> {
+    const monthMs = monthStartMs(this.#options.clock.now());
+    return new Promise((resolve) => this.#desk.ask({ request, isDry, monthMs, attempt: 1, resolve }));
+  }
+
+  #heard(asking: Asking, reply: Reply): void {
     try {
-      let monthMs = monthStartMs(this.#options.clock.now());
-      for (let attempt = 1; attempt <= attemptsMax; attempt += 1) {
-        const reply = await this.#desk.ask(request, monthMs, isDry);
-        if (reply.word === 'clock') monthMs = monthStartMs(reply.nowMs);
-        else if (!(await this.#learn(request, monthMs, reply.word))) return this.#resultOf(request, reply, isDry);
-      }
-      throw new Error('what admission must know was lost faster than it could be read');
+      if (knowsNot.has(reply.word)) void this.#learn(asking, reply);
+      else asking.resolve(this.#resultOf(asking.request, reply, asking.isDry));
     } catch (error) {
-      if (!isDry && error instanceof RedisAwayError && error.uncertain) this.#leases.undo(request);
-      if (!(error instanceof RedisAwayError)) this.#options.log.warn({ err: error }, 'admission failed');
-      return unavailable;
+      asking.resolve(this.#unavailable(asking, error));
     }
   }
 
-  /** Reads what Redis says it does not know; false when it knows all. */
-  async #learn(request: AdmitRequest, monthMs: number, word: string): Promise<boolean> {
-    if (word === 'wallet') await this.#books.loadWallet(request.organizationId);
-    else if (word === 'month') await this.#books.loadMonth(request, monthMs);
-    else if (word === 'key') await this.#books.loadKey(request);
-    else return false;
-    return true;
+  #unavailable({ request, isDry }: Asking, error: unknown): AdmitResult {
+    if (!isDry && error instanceof RedisAwayError && error.uncertain) this.#leases.undo(request);
+    if (!(error instanceof RedisAwayError)) this.#options.log.warn({ err: error }, 'admission failed');
+    return unavailable;
+  }
+
+  /** Reads what Redis says it does not know, and asks again. */
+  async #learn(asking: Asking, { word, nowMs }: Reply): Promise<void> {
+    const { request, monthMs, attempt } = asking;
+    try {
+      if (attempt === attemptsMax) throw new Error('what admission must know was lost faster than it could be read');
+      if (word === 'wallet') await this.#books.loadWallet(request.organizationId);
+      else if (word === 'month') await this.#books.loadMonth(request, monthMs);
+      else if (word === 'key') await this.#books.loadKey(request);
+      this.#desk.ask({ ...asking, attempt: attempt + 1, monthMs: word === 'clock' ? monthStartMs(nowMs) : monthMs });
+    } catch (error) {
+      asking.resolve(this.#unavailable(asking, error));
+    }
   }
 
   #resultOf(request: AdmitRequest, reply: Reply, isDry: boolean): AdmitResult {

@@ -21,6 +21,7 @@ type How = 'settle' | 'undo' | 'sweep';
 type HoldRef = Pick<OwnHold, 'organizationId' | 'keyId'>;
 
 interface Charge extends HoldRef {
+  readonly requestId: string;
   readonly used: Settlement;
   readonly how: How;
 }
@@ -31,9 +32,9 @@ interface Unsettled extends Charge {
   isSending: boolean;
 }
 
-/** Settlements of one key by their requests. */
+/** Settlements of one key. */
 interface Bunch extends HoldRef {
-  readonly unsettled: Map<string, Unsettled>;
+  readonly unsettled: Unsettled[];
 }
 
 export interface RedisLeasesOptions {
@@ -118,9 +119,10 @@ export class RedisLeases {
     if (hold === undefined) return;
     this.#own.delete(requestId);
     const { organizationId, keyId } = hold;
-    const unsettled = { organizationId, keyId, used, how: 'settle', notBeforeMs: 0, isSending: false } as const;
+    const ref = { requestId, organizationId, keyId };
+    const unsettled = { ...ref, used, how: 'settle', notBeforeMs: 0, isSending: false } as const;
     this.#unsettled.set(requestId, unsettled);
-    this.#bunch(requestId, unsettled);
+    this.#bunch(unsettled);
   }
 
   /** Sends the settlements of this moment: whatever is asked of Redis after them must find them done. */
@@ -137,8 +139,8 @@ export class RedisLeases {
   /** Takes an admission back of which nobody knows whether it happened. */
   undo({ requestId, organizationId, keyId }: AdmitRequest): void {
     const notBeforeMs = this.#options.clock.monotonicMs() + undoAfterMs;
-    const undone = { organizationId, keyId, used: nothingUsed, how: 'undo', notBeforeMs, isSending: false } as const;
-    this.#keep(requestId, undone);
+    const ref = { requestId, organizationId, keyId };
+    this.#keep({ ...ref, used: nothingUsed, how: 'undo', notBeforeMs, isSending: false });
   }
 
   /** Does something now, or as soon as Redis can be asked again. */
@@ -238,7 +240,7 @@ export class RedisLeases {
     const settled = await this.#options.findSettled(organizationId, [...lost.keys()]);
     for (const [requestId, keyId] of lost) {
       const used = settled.get(requestId) ?? nothingUsed;
-      await this.#send({ organizationId, keyId }, [[requestId, { organizationId, keyId, used, how: 'sweep' }]]);
+      await this.#send([{ requestId, organizationId, keyId, used, how: 'sweep' }]);
     }
     this.#options.log.info({ organizationId, holds: lost.size }, 'holds that no gateway has were settled by the books');
   }
@@ -267,64 +269,71 @@ export class RedisLeases {
     this.#later = [];
     for (const task of later) await this.sure(task);
     const nowMs = this.#options.clock.monotonicMs();
-    const due = [...this.#unsettled].filter(([, { notBeforeMs }]) => notBeforeMs <= nowMs);
-    for (const [id, unsettled] of due) this.#bunch(id, unsettled);
+    const due = [...this.#unsettled.values()].filter(({ notBeforeMs }) => notBeforeMs <= nowMs);
+    for (const unsettled of due) this.#bunch(unsettled);
     this.flush();
     await Promise.all(this.#sending);
-    const failed = this.#later.length > 0 || due.some(([id]) => this.#unsettled.has(id));
+    const failed = this.#later.length > 0 || due.some(({ requestId }) => this.#unsettled.has(requestId));
     this.#retryMs = failed ? Math.min(2 * this.#retryMs, Math.max(retryMsMin, this.#options.leaseMs / 3)) : retryMsMin;
     if (this.#unsettled.size > 0 || this.#later.length > 0) this.#retryLater();
   }
 
-  #bunch(requestId: string, unsettled: Unsettled): void {
+  #bunch(unsettled: Unsettled): void {
     if (unsettled.isSending) return;
     unsettled.isSending = true;
     const { organizationId, keyId } = unsettled;
     if (this.#bunches.size === 0) this.#options.memory.store.atRoundEnd(() => this.flush());
-    const bunch = this.#bunches.get(keyId) ?? { organizationId, keyId, unsettled: new Map() };
-    bunch.unsettled.set(requestId, unsettled);
-    this.#bunches.set(keyId, bunch);
-    if (bunch.unsettled.size >= bunchMax) this.flush();
+    const open = this.#bunches.get(keyId);
+    if (open === undefined) this.#bunches.set(keyId, { organizationId, keyId, unsettled: [unsettled] });
+    else {
+      open.unsettled.push(unsettled);
+      if (open.unsettled.length >= bunchMax) this.flush();
+    }
   }
 
   /** For another try. */
-  #keep(requestId: string, unsettled: Unsettled): void {
+  #keep(unsettled: Unsettled): void {
+    const { requestId } = unsettled;
     if (this.#unsettled.size < unsettledMax) this.#unsettled.set(requestId, unsettled);
     else this.#unsettled.delete(requestId);
     this.#retryLater();
   }
 
-  async #confirm(bunch: Bunch): Promise<void> {
+  async #confirm({ organizationId, unsettled }: Bunch): Promise<void> {
     try {
-      const registering = this.#registering.get(bunch.organizationId);
+      const registering = this.#registering.get(organizationId);
       if (registering !== undefined) await registering;
-      await this.#send(bunch, [...bunch.unsettled]);
-      for (const [requestId, unsettled] of bunch.unsettled) this.#sent(requestId, unsettled, null);
+      await this.#send(unsettled);
+      for (const one of unsettled) this.#sent(one, null);
     } catch (error) {
-      if (bunch.unsettled.size === 1 || error instanceof RedisAwayError) {
-        for (const [requestId, unsettled] of bunch.unsettled) this.#sent(requestId, unsettled, error);
+      if (unsettled.length === 1 || error instanceof RedisAwayError) {
+        for (const one of unsettled) this.#sent(one, error);
         return;
       }
       // One at fault must not take the others with it; those that are settled by now are found to be gone.
-      for (const entry of bunch.unsettled) await this.#confirm({ ...bunch, unsettled: new Map([entry]) });
+      for (const one of unsettled) await this.#confirm({ organizationId, keyId: one.keyId, unsettled: [one] });
     }
   }
 
-  #sent(requestId: string, unsettled: Unsettled, error: unknown): void {
+  #sent(unsettled: Unsettled, error: unknown): void {
     unsettled.isSending = false;
-    if (error instanceof RedisAwayError) return this.#keep(requestId, unsettled);
+    if (error instanceof RedisAwayError) return this.#keep(unsettled);
+    const { requestId } = unsettled;
     this.#unsettled.delete(requestId);
     if (error !== null) this.#options.log.error({ err: error, requestId }, 'a settlement was refused');
   }
 
-  async #send({ organizationId, keyId }: HoldRef, charges: readonly (readonly [string, Charge])[]): Promise<void> {
+  /** @param charges of one key */
+  async #send(charges: readonly Charge[]): Promise<void> {
+    const [first] = charges;
+    if (first === undefined) return;
     const { memory } = this.#options;
-    const args: string[] = [];
-    for (const [requestId, { used, how }] of charges) {
+    let lines = '';
+    for (const { requestId, used, how } of charges) {
       const micro = used.chargedPicoUsd / PICO_PER_MICRO;
       const pico = used.chargedPicoUsd % PICO_PER_MICRO;
-      args.push(requestId, micro.toString(), pico.toString(), String(used.tokens), how);
+      lines += `${lines === '' ? '' : '\n'}${requestId}\n${micro}\n${pico}\n${used.tokens}\n${how}`;
     }
-    await memory.run(settleScript, memory.requests(organizationId, keyId).settle, args);
+    await memory.runLines(settleScript, memory.requests(first.organizationId, first.keyId).settle, lines);
   }
 }
