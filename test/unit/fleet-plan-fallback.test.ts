@@ -101,6 +101,17 @@ describe('a file that fails is no refused rollout', () => {
     expect(ask(world)).toEqual({ started: ['a-v3'], answer: 'served' });
   });
 
+  it('when a host that may have what it asks for was not reached yet', () => {
+    const world = stopped();
+    change(world, 'v3', wide);
+    world.hosts = [gpuHost('h', 1), { ...gpuHost('i', 0), reachable: false }];
+    expect(ask(world)).toEqual({ started: [], answer: 'no_accelerator' });
+    expect(world.engine('a').rollout).toBeNull();
+    world.hosts = [gpuHost('h', 1), gpuHost('i', 2)];
+    world.run(10_000);
+    expect(ask(world)).toEqual({ started: ['a-v3'], answer: 'served' });
+  });
+
   it('when it was ready before it ended', () => {
     const world = stopped();
     change(world, 'v3');

@@ -98,8 +98,11 @@ function hostsOf(draft: Draft, engine: EngineState): readonly HostReport[] {
 function isFilesFault(draft: Draft, engine: EngineState): boolean {
   const { lastGood } = engine;
   if (lastGood === null || !hasFallback(engine) || isRefused(engine)) return false;
+  const hosts = hostsOf(draft, engine);
+  // One that was never reached may have anything.
+  if (hosts.some(({ reachable, gpus }) => !reachable && gpus.length === 0)) return false;
   const need = placeNeed(lastGood);
-  return need === null || !['impossible', 'unreachable'].includes(findPlace(need, hostsOf(draft, engine), []).type);
+  return need === null || !['impossible', 'unreachable'].includes(findPlace(need, hosts, []).type);
 }
 
 type NoPlace = 'no_room' | 'no_accelerator' | 'host_unreachable';
