@@ -132,7 +132,7 @@ describe('what is kept of an engine', () => {
   });
 
   it('delays nobody while it cannot be written, and is written later', async () => {
-    const { fleet } = await gateway(chat(1));
+    const { fleet, logLines } = await gateway(chat(1));
     const free = Promise.withResolvers<void>();
     const locked = Promise.withResolvers<void>();
     const lock = db.sql.begin(async (sql) => {
@@ -145,6 +145,8 @@ describe('what is kept of an engine', () => {
       await answerer(fleet);
       await idle();
     }
+    await until(() => expect(logLines.join('')).toContain('could not be kept; it is tried again'));
+    expect(await answerer(fleet)).toBe('chat acme/engine:1');
     free.resolve();
     await lock;
     await until(async () => expect(await kept()).toMatchObject([{ hash: 'chat acme/engine:1' }]));

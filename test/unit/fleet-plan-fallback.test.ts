@@ -181,6 +181,7 @@ describe('a changed file that fails while nothing runs', () => {
     change(world, 'v2');
     world.until('refused', () => world.engine('a').rollout?.state === 'refused');
     world.until('the one before serves', () => world.ready('a').some(({ spec }) => spec.hash === 'a-v1'));
+    expect(world.everStarted).toHaveLength(3);
   });
 
   it('is tried again after an order to reset, and refused again', () => {
