@@ -14,6 +14,8 @@ import {
   createDbBoard,
   createDockerDriver,
   createFleet,
+  createGoodSpecTable,
+  createLocalBoard,
   createRegistryLogins,
   createSwarmDriver,
   type Fleet,
@@ -74,6 +76,7 @@ export function createRunning(parts: RunningParts): Fleet {
   const { company } = parts.seat;
   const logins = createRegistryLogins({ folder: config.dockerConfigDir, log });
   const liveGateways = (): Promise<ReadonlySet<string>> => gateways.live();
+  const machine = `machine:${readDataDirId(dataDir)}`;
   const boardOf = (scope: string) => createDbBoard({ db, scope, gatewayId: gateways.id, liveGateways, clock, log });
   return createFleet({
     engines,
@@ -91,7 +94,10 @@ export function createRunning(parts: RunningParts): Fleet {
     onLost: ({ endpoint }) => parts.engineClient.giveUp(endpoint),
     boards: {
       shared: boardOf('containers'),
-      ...(company !== 'alone' && { machine: boardOf(`machine:${readDataDirId(dataDir)}`) }),
+      machine:
+        company === 'alone'
+          ? createLocalBoard({ clock, goodSpecs: createGoodSpecTable({ db, scope: machine }) })
+          : boardOf(machine),
     },
   });
 }

@@ -3,7 +3,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } 
 import { systemClock } from '#base/clock.ts';
 import { connectDb, type Db } from '#base/db.ts';
 import { createLog } from '#base/log.ts';
-import { FenceLostError, type FleetBoard, type PublishedEngine } from '#core/fleet/board.ts';
+import { FenceLostError, type FleetBoard, type GoodSpec, type PublishedEngine } from '#core/fleet/board.ts';
 import { createDbBoard, type DbBoardOptions } from '#core/fleet/db-board.ts';
 import type { Fence } from '#core/fleet/driver.ts';
 import { startDatabaseProxy } from '../inference/database-proxy.ts';
@@ -232,6 +232,52 @@ describe('orders', () => {
   });
 });
 
+const spec = (over: Partial<GoodSpec> = {}): GoodSpec => {
+  return { engineId: 'chat', specHash: 'a1', definition: '{"b":"\\u0000","a":1}', revision: 0n, ...over };
+};
+
+describe('a spec that passed its checks', () => {
+  it('is neither kept nor dropped under a fence that does not hold', async () => {
+    const first = await join();
+    const fence = await leaderOf(first);
+    expect(await first.board.keepGoodSpec(fence, spec())).toBe(1n);
+    const { board, fence: newer } = await succeed(first);
+    expect(await first.board.keepGoodSpec(fence, spec({ specHash: 'b2', revision: 1n }))).toBeNull();
+    expect(await first.board.keepGoodSpec(fence, spec({ engineId: 'embed' }))).toBeNull();
+    expect(await first.board.dropGoodSpec(fence, spec({ revision: 1n }))).toBe(false);
+    expect(await board.goodSpecs()).toEqual([spec({ revision: 1n })]);
+    expect(await board.keepGoodSpec(newer, spec({ specHash: 'b2', revision: 1n }))).toBe(2n);
+    await board.leadership.close();
+    expect(await board.keepGoodSpec(newer, spec({ specHash: 'c3', revision: 2n }))).toBeNull();
+    expect(await board.goodSpecs()).toEqual([spec({ specHash: 'b2', revision: 2n })]);
+  });
+
+  it('is not undone by a write that was given up for lost and lands later', async () => {
+    const { board, ...leader } = await join();
+    const fence = await leaderOf({ board, ...leader });
+    await board.keepGoodSpec(fence, spec());
+    await board.keepGoodSpec(fence, spec({ specHash: 'b2', revision: 1n }));
+    expect(await board.keepGoodSpec(fence, spec({ specHash: 'late', revision: 1n }))).toBeNull();
+    expect(await board.keepGoodSpec(fence, spec({ specHash: 'late' }))).toBeNull();
+    expect(await board.dropGoodSpec(fence, spec({ revision: 1n }))).toBe(false);
+    expect(await board.goodSpecs()).toEqual([spec({ specHash: 'b2', revision: 2n })]);
+  });
+
+  it('is kept to the letter for whoever leads next, of its own scope alone, until it is dropped', async () => {
+    const first = await join();
+    await first.board.keepGoodSpec(await leaderOf(first), spec());
+    const { board, fence } = await succeed(first);
+    expect(await board.goodSpecs()).toEqual([spec({ revision: 1n })]);
+    const home = scope;
+    scope = `${home} of another test`;
+    const elsewhere = await join();
+    expect(await elsewhere.board.goodSpecs()).toEqual([]);
+    expect(await elsewhere.board.dropGoodSpec(await leaderOf(elsewhere), spec({ revision: 1n }))).toBe(false);
+    expect(await board.dropGoodSpec(fence, spec({ revision: 1n }))).toBe(true);
+    expect(await board.goodSpecs()).toEqual([]);
+  });
+});
+
 describe('while Postgres is away', () => {
   it('everything that is asked rejects, nothing else throws, and afterwards it goes on', async () => {
     const proxy = await startDatabaseProxy(database.url);
@@ -252,8 +298,11 @@ describe('while Postgres is away', () => {
       board.order('chat', 'start'),
       board.takeOrders(fence),
       board.publish(fence, []),
+      board.goodSpecs(),
+      board.keepGoodSpec(fence, spec()),
+      board.dropGoodSpec(fence, spec()),
     ]);
-    expect(asked.map(({ status }) => status)).toEqual(Array.from({ length: 6 }, () => 'rejected'));
+    expect(asked.map(({ status }) => status)).toEqual(Array.from({ length: 9 }, () => 'rejected'));
     expect(changes()).toBe(0);
     proxy.restore();
     await until(async () => expect(await board.read()).toMatchObject({ version: 1n }));

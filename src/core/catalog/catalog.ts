@@ -41,6 +41,7 @@ export {
 } from './engine-files.ts';
 export type { Model, PriceVersion } from './model.ts';
 export { looksSecret, namesSecret } from './secrets.ts';
+export { decodeDefinition, encodeDefinition } from './stored-definition.ts';
 
 export interface Catalog {
   /** Writes models and prices to the database; a new price version only where prices differ from the newest. */

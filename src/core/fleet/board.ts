@@ -60,6 +60,16 @@ export interface Published {
   readonly engines: readonly PublishedEngine[];
 }
 
+/** The newest definition of an engine that passed its checks, as it is kept for the leaders to come. */
+export interface GoodSpec {
+  readonly engineId: string;
+  readonly specHash: string;
+  /** One JSON object, kept as it is written. */
+  readonly definition: string;
+  /** Grows with every write. */
+  readonly revision: bigint;
+}
+
 /** A leader asked for something that is not its right any more. */
 export class FenceLostError extends Error {
   constructor() {
@@ -98,6 +108,15 @@ export interface FleetBoard {
   order(engineId: string, kind: OrderKind): Promise<void>;
   /** Leader only: orders not taken yet, oldest first; taking them is final. None when the fence does not hold. */
   takeOrders(fence: Fence): Promise<readonly { readonly engineId: string; readonly kind: OrderKind }[]>;
+  /** Of all engines of the scope, also of those whose files are gone. */
+  goodSpecs(): Promise<readonly GoodSpec[]>;
+  /**
+   * Leader only: keeps a spec in place of the one that has its revision; 0n when none is kept of its engine.
+   * @returns its own revision; null, and nothing is written, when the fence does not hold or another was kept since
+   */
+  keepGoodSpec(fence: Fence, spec: GoodSpec): Promise<bigint | null>;
+  /** Leader only. @returns whether none is kept any more; false when the fence does not hold or another was kept since */
+  dropGoodSpec(fence: Fence, spec: Pick<GoodSpec, 'engineId' | 'revision'>): Promise<boolean>;
   /** Calls the listener soon after another gateway published something; the leader's also after reports and orders. */
   onChange(listener: () => void): void;
   start(): Promise<void>;

@@ -1,8 +1,9 @@
 import type { Log } from '#base/log.ts';
-import type { Demand, EngineDemand, FleetBoard, Leadership, Published, PublishedEngine } from './board.ts';
+import type { Demand, EngineDemand, FleetBoard, GoodSpec, Leadership, Published, PublishedEngine } from './board.ts';
 import { FenceLostError, type OrderKind } from './board.ts';
 import { BoundedStore } from './bounded-store.ts';
 import type { Fence } from './driver.ts';
+import { createGoodSpecTable, type GoodSpecTable } from './good-spec-table.ts';
 import { createLeadership, type LeadershipOptions } from './leadership.ts';
 import { createPacedLoop } from './paced-loop.ts';
 
@@ -49,6 +50,7 @@ class DatabaseBoard implements FleetBoard {
   readonly #options: DbBoardOptions;
   readonly #times: BoardTimes;
   readonly #store = new BoundedStore();
+  readonly #goodSpecs: GoodSpecTable;
   readonly #log: Log;
   readonly #listeners: (() => void)[] = [];
   /** Of what is published, as this gateway knows it. */
@@ -64,6 +66,8 @@ class DatabaseBoard implements FleetBoard {
     this.#options = options;
     this.#log = options.log;
     this.#times = { ...boardTimes, ...options.times };
+    const { db, scope } = options;
+    this.#goodSpecs = createGoodSpecTable({ db, scope, answerMs: this.#times.answerMs });
     const { times: _, leadership, ...own } = options;
     this.leadership = leadership ?? createLeadership(own);
   }
@@ -146,6 +150,18 @@ class DatabaseBoard implements FleetBoard {
     return rows
       .toSorted((a, b) => (a.orderedAt < b.orderedAt ? -1 : 1))
       .map(({ engineId, kind }) => ({ engineId, kind }));
+  }
+
+  goodSpecs(): Promise<readonly GoodSpec[]> {
+    return this.#goodSpecs.read();
+  }
+
+  keepGoodSpec({ epoch }: Fence, spec: GoodSpec): Promise<bigint | null> {
+    return this.#goodSpecs.keep(spec, { gatewayId: this.#options.gatewayId, epoch });
+  }
+
+  dropGoodSpec({ epoch }: Fence, spec: Pick<GoodSpec, 'engineId' | 'revision'>): Promise<boolean> {
+    return this.#goodSpecs.drop(spec, { gatewayId: this.#options.gatewayId, epoch });
   }
 
   onChange(listener: () => void): void {

@@ -21,6 +21,8 @@ export { createDockerDriver } from './docker-driver.ts';
 export type { HostReport, LogOptions, Stranger } from './driver.ts';
 export type { EngineStatus } from './engine.ts';
 export type { EngineLoad, LoadReport } from './engine-load.ts';
+export { createGoodSpecTable } from './good-spec-table.ts';
+export { createLocalBoard } from './local-board.ts';
 export { type FleetIdentity, readFleetIdentity } from './fleet-identity.ts';
 export type { AcquireRefusal, AcquireResult, Lease, Replica } from './lease.ts';
 export { type Company, endProcesses } from './process-driver.ts';
@@ -164,7 +166,7 @@ export function createFleet(options: FleetOptions): Fleet {
     }),
   );
   const place = (name: FleetLead['scope'], drivers: ReadonlyMap<DriverType, EngineDriver>): ScopeOf => {
-    const board = options.boards?.[name] ?? createLocalBoard(clock);
+    const board = options.boards?.[name] ?? createLocalBoard({ clock });
     return { name, drivers, scope: new Scope({ ...common, drivers, board, waitsForEngines: name === 'shared' }) };
   };
   const scopes = [place('machine', machine), ...(shared.size > 0 ? [place('shared', shared)] : [])];

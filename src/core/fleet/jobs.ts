@@ -3,7 +3,7 @@ import type { Log } from '#base/log.ts';
 import { checkAwake, checkReplica, putToSleep, wakeUp } from './checks.ts';
 import type { EngineDriver, Fence, GpuUse, ObservedReplica } from './driver.ts';
 import { type FleetPolicy, settingsOf } from './fleet-policy.ts';
-import type { EngineState, LeaderState, ReplicaPhase } from './leader-state.ts';
+import { type EngineState, type LeaderState, type ReplicaPhase, specOf } from './leader-state.ts';
 import { type DriverType, driverType, type JobReport, jobKey, type LeaderAction } from './plan-draft.ts';
 import { type FailureCause, failureCause } from './start-failure.ts';
 
@@ -134,11 +134,13 @@ async function run(
 async function tryOut(
   { policy }: JobsOptions,
   type: 'check' | 'sleep' | 'wake',
-  { spec }: EngineState,
+  engine: EngineState,
   found: ObservedReplica | undefined,
 ): Promise<FailureCause | null> {
   if (found === undefined) return failureCause('vanished');
   const { replica } = found;
+  // One that was started since a newer file is refused must not be held to that file's canaries.
+  const spec = specOf(engine, found.specHash);
   const checked = { replica, definition: spec.definition, timeoutMs: policy.checkTimeoutMs };
   if (type === 'check') return checkReplica(checked);
   const level = settingsOf(spec.definition).sleepLevel === 2 ? 2 : 1;

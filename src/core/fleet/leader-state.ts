@@ -76,7 +76,7 @@ export interface EngineState {
   spec: EngineSpec;
   /** No file has it any more. */
   removed: boolean;
-  /** The newest spec that passed its checks; what is started while a newer one is refused. */
+  /** The newest spec that passed its checks, kept by the board; what is started while a newer one is refused. */
   lastGood: EngineSpec | null;
   held: boolean;
   /** An operator asked for a start that has not come about yet. */
@@ -157,6 +157,16 @@ export function isRefused({ rollout, spec }: EngineState): boolean {
 /** It does not run what its file says, and is to be replaced by one that does. */
 export function isOutdated(engine: EngineState, replica: ReplicaState): boolean {
   return (replica.stale || replica.specHash !== engine.spec.hash) && !isRefused(engine);
+}
+
+/** Its file has changed since something passed the checks: there is what to fall back to. */
+export function hasFallback({ lastGood, spec }: EngineState): boolean {
+  return lastGood !== null && lastGood.hash !== spec.hash;
+}
+
+/** What a replica was started from, as far as it is known; else what the file says. */
+export function specOf({ lastGood, spec }: EngineState, specHash: string): EngineSpec {
+  return specHash !== spec.hash && lastGood?.hash === specHash ? lastGood : spec;
 }
 
 /** What the next replica is started from. */

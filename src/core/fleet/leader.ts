@@ -4,6 +4,7 @@ import type { FleetBoard, OrderKind, Published } from './board.ts';
 import type { EngineDriver, Fence } from './driver.ts';
 import { type LoadReport, readLoad } from './engine-load.ts';
 import { type FleetPolicy, settingsOf } from './fleet-policy.ts';
+import { createGoodSpecKeeper, type GoodSpecKeeper, recallGoodSpecs } from './good-specs.ts';
 import { createJobs, type Jobs } from './jobs.ts';
 import type { LeaderState } from './leader-state.ts';
 import { plan } from './plan.ts';
@@ -39,6 +40,7 @@ interface Reign {
   /** Added to milliseconds since the Unix epoch, makes them monotonic ones. */
   readonly offsetMs: number;
   readonly jobs: Jobs;
+  readonly goodSpecs: GoodSpecKeeper;
   state: LeaderState;
   /** As JSON: what was published last. */
   told: string;
@@ -74,6 +76,11 @@ export class Leader {
     this.#reign = null;
   }
 
+  /** Waits until what it has begun to write is written, or cannot be. */
+  async settled(): Promise<void> {
+    await this.#reign?.goodSpecs.settled();
+  }
+
   /**
    * Decides, tells all gateways, then acts: what could not be told is not done and was not decided.
    * @throws when the board cannot be asked, or another gateway leads
@@ -91,20 +98,24 @@ export class Leader {
     const isNew = await this.#publish(fence, reign, state);
     this.#orders = [];
     for (const event of events) logEvent(log, event);
+    reign.goodSpecs.keep(reign.state, found);
     reign.jobs.settle(reign.state, clock.monotonicMs());
     for (const action of actions) reign.jobs.begin(action, reign.state, found.observed);
     return { published: isNew ? reign.published : null, again: isNew, dueAtMs };
   }
 
   async #begin(fence: Fence, found: LookFacts): Promise<Reign> {
-    const { board, clock } = this.#options;
+    const { board, clock, drivers, log } = this.#options;
     if (this.#reign?.epoch === fence.epoch) return this.#reign;
     const published = await board.read();
+    const kept = await board.goodSpecs();
+    const good = recallGoodSpecs(kept, { specs: found.specs, drivers, log });
     const nowMs = clock.monotonicMs();
     const offsetMs = nowMs - clock.now();
-    const state = inherit({ ...found, published, nowMs, offsetMs });
+    const state = inherit({ ...found, good, published, nowMs, offsetMs });
     const jobs = createJobs({ ...this.#options, fence });
-    this.#reign = { epoch: fence.epoch, offsetMs, jobs, state, told: '', published };
+    const goodSpecs = createGoodSpecKeeper({ board, fence, clock, log, kept });
+    this.#reign = { epoch: fence.epoch, offsetMs, jobs, goodSpecs, state, told: '', published };
     return this.#reign;
   }
 

@@ -2,12 +2,19 @@ import type { Clock } from '#base/clock.ts';
 import type { Demand, FleetBoard, Leadership, OrderKind, Published } from './board.ts';
 import { FenceLostError } from './board.ts';
 import type { Fence } from './driver.ts';
+import type { GoodSpecTable } from './good-spec-table.ts';
+
+export interface LocalBoardOptions {
+  readonly clock: Clock;
+  /** Where specs that passed their checks outlive this process; nowhere when absent. */
+  readonly goodSpecs?: GoodSpecTable;
+}
 
 /**
  * The board of a gateway that is alone with what it runs: child processes belong to one gateway, and need no others to
- * agree. Nothing of it outlives the process.
+ * agree. Nothing of it outlives the process but the specs that passed their checks, where there is a table for them.
  */
-export function createLocalBoard(clock: Clock): FleetBoard {
+export function createLocalBoard({ clock, goodSpecs }: LocalBoardOptions): FleetBoard {
   const leadership = soleLeadership(BigInt(Math.max(1, Math.floor(clock.now()))));
   const orders = new Map<string, OrderKind>();
   const listeners: (() => void)[] = [];
@@ -37,6 +44,14 @@ export function createLocalBoard(clock: Clock): FleetBoard {
       const taken = [...orders].map(([engineId, kind]) => ({ engineId, kind }));
       orders.clear();
       return Promise.resolve(taken);
+    },
+    goodSpecs: () => goodSpecs?.read() ?? Promise.resolve([]),
+    async keepGoodSpec(fence, spec) {
+      if (!(await fence.holds())) return null;
+      return goodSpecs === undefined ? spec.revision + 1n : goodSpecs.keep(spec, null);
+    },
+    async dropGoodSpec(fence, spec) {
+      return (await fence.holds()) && (goodSpecs === undefined || goodSpecs.drop(spec, null));
     },
     onChange(listener) {
       listeners.push(listener);

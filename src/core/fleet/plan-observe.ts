@@ -1,5 +1,13 @@
 import type { ObservedReplica } from './driver.ts';
-import { enter, type EngineState, isAlive, isOutdated, type ReplicaState } from './leader-state.ts';
+import {
+  enter,
+  type EngineState,
+  hasFallback,
+  isAlive,
+  isOutdated,
+  isRefused,
+  type ReplicaState,
+} from './leader-state.ts';
 import { act, type Draft, driverType, hostIsAway, job, settings, tell } from './plan-draft.ts';
 import { explainExit, type FailureCause, failureCause } from './start-failure.ts';
 
@@ -117,7 +125,7 @@ function foundReplica(found: ObservedReplica, nowMs: number): ReplicaState {
 
 /**
  * What a replica's end, failed check or lateness means for its engine. A start that fails answers all who wait; one
- * that was ready is started again by itself; a new spec that fails beside an old one that serves is refused.
+ * that was ready is started again by itself; a new spec that fails is refused where an old one serves or is known.
  */
 export function noteFailure(draft: Draft, engine: EngineState, replica: ReplicaState, cause: FailureCause): void {
   if (isTrial(engine, replica)) {
@@ -152,12 +160,16 @@ export function failStart(draft: Draft, engine: EngineState, cause: FailureCause
 
 /** The first of a new spec, or of a restart, before any of its kind has served. */
 function isTrial(engine: EngineState, replica: ReplicaState): boolean {
-  const { rollout } = engine;
-  if (rollout?.state !== 'checking' || replica.readyAtMs !== null || isOutdated(engine, replica)) return false;
+  if (replica.readyAtMs !== null || isOutdated(engine, replica)) return false;
+  // With nothing left that serves, there is no rollout to see: the file was changed while the engine was stopped, or
+  // the leader that had begun it is gone.
+  const isTried = engine.rollout?.state === 'checking' || (hasFallback(engine) && !isRefused(engine));
+  if (!isTried) return false;
   return !engine.replicas.some((one) => one.phase === 'ready' && !isOutdated(engine, one));
 }
 
-function refuseRollout(draft: Draft, engine: EngineState, cause: FailureCause): void {
+/** What runs stays; where nothing does, what passed its checks before is started. */
+export function refuseRollout(draft: Draft, engine: EngineState, cause: FailureCause): void {
   const words = cause.detail === undefined ? cause.publicText : `${cause.publicText} ${cause.detail}`;
   engine.rollout = { specHash: engine.spec.hash, state: 'refused', text: words };
   engine.claim = null;

@@ -1,17 +1,19 @@
-import type { HostReport, Placement } from './driver.ts';
+import type { EngineSpec, HostReport, Placement } from './driver.ts';
 import { judgeMemory, noteTouched } from './gpu-memory.ts';
 import { type Evictable, findEviction, findPlace, gpuKey, type Occupant, type PlaceNeed } from './gpu-slots.ts';
 import {
   type Claim,
   type EngineState,
+  hasFallback,
   isAlive,
   isArriving,
   isOutdated,
+  isRefused,
   type ReplicaState,
   specToStart,
 } from './leader-state.ts';
 import { type Draft, driverType, due, leasesOn, needOf, settings, tell } from './plan-draft.ts';
-import { failStart } from './plan-observe.ts';
+import { failStart, refuseRollout } from './plan-observe.ts';
 import { drain, stopNow } from './plan-replica.ts';
 import { failureCause } from './start-failure.ts';
 
@@ -48,8 +50,7 @@ function wantsStart(draft: Draft, engine: EngineState): boolean {
   return false;
 }
 
-function placeNeed(engine: EngineState): PlaceNeed | null {
-  const { driver } = specToStart(engine).definition;
+function placeNeed({ definition: { driver } }: EngineSpec): PlaceNeed | null {
   if (driver.type !== 'docker') return null;
   return { gpus: driver.gpus, hosts: driver.hosts, order: driver.placement };
 }
@@ -57,7 +58,7 @@ function placeNeed(engine: EngineState): PlaceNeed | null {
 /** @returns null when there is no room now, or never will be */
 function claim(draft: Draft, engine: EngineState): Claim | null {
   const { nowMs } = draft.facts;
-  const need = placeNeed(engine);
+  const need = placeNeed(specToStart(engine));
   const claimed = (placement: Placement): Claim => {
     engine.blocked = null;
     return { placement, sinceMs: nowMs, freeSinceMs: null, probeAtMs: nowMs, tries: 0 };
@@ -70,9 +71,12 @@ function claim(draft: Draft, engine: EngineState): Claim | null {
   switch (found.type) {
     case 'placed':
       return claimed(found.placement);
-    case 'impossible':
-      refuse(draft, engine, need.gpus === null ? 'no_room' : 'no_accelerator');
+    case 'impossible': {
+      const kind = need.gpus === null ? 'no_room' : 'no_accelerator';
+      if (isFilesFault(draft, engine)) refuseRollout(draft, engine, failureCause(kind));
+      else refuse(draft, engine, kind);
       return null;
+    }
     case 'unreachable':
       refuse(draft, engine, 'host_unreachable', troublesOf(found.hosts));
       return null;
@@ -88,6 +92,17 @@ function claim(draft: Draft, engine: EngineState): Claim | null {
 
 function hostsOf(draft: Draft, engine: EngineState): readonly HostReport[] {
   return draft.facts.hosts.get(driverType(engine)) ?? [];
+}
+
+/** No host has what the changed file asks for, and some have what the one before did. */
+function isFilesFault(draft: Draft, engine: EngineState): boolean {
+  const { lastGood } = engine;
+  if (lastGood === null || !hasFallback(engine) || isRefused(engine)) return false;
+  const hosts = hostsOf(draft, engine);
+  // One that was never reached may have anything.
+  if (hosts.some(({ reachable, gpus }) => !reachable && gpus.length === 0)) return false;
+  const need = placeNeed(lastGood);
+  return need === null || !['impossible', 'unreachable'].includes(findPlace(need, hosts, []).type);
 }
 
 type NoPlace = 'no_room' | 'no_accelerator' | 'host_unreachable';

@@ -1,4 +1,4 @@
-import { bigint, integer, jsonb, pgTable, primaryKey, text, timestamp, uuid } from 'drizzle-orm/pg-core';
+import { bigint, integer, json, jsonb, pgTable, primaryKey, text, timestamp, uuid } from 'drizzle-orm/pg-core';
 
 const moment = (name: string) => timestamp(name, { withTimezone: true, mode: 'date' }).notNull();
 const count = (name: string) => bigint(name, { mode: 'bigint' }).notNull();
@@ -44,6 +44,22 @@ export const fleetOrders = pgTable(
     engineId: text('engine_id').notNull(),
     kind: text('kind', { enum: ['start', 'stop', 'restart', 'reset'] }).notNull(),
     orderedAt: moment('ordered_at'),
+  },
+  (table) => [primaryKey({ columns: [table.scope, table.engineId] })],
+);
+
+/** The newest definition of each engine that passed its checks: what is started while a newer file is refused. */
+export const fleetGoodSpecs = pgTable(
+  'fleet_good_specs',
+  {
+    scope: text('scope').notNull(),
+    engineId: text('engine_id').notNull(),
+    specHash: text('spec_hash').notNull(),
+    /** Not jsonb: the hash is made over keys in their order, and jsonb keeps neither that nor every text. */
+    definition: json('definition').notNull(),
+    /** Grows with every write; what is written names the one that it follows. */
+    revision: count('revision'),
+    updatedAt: moment('updated_at'),
   },
   (table) => [primaryKey({ columns: [table.scope, table.engineId] })],
 );

@@ -156,6 +156,7 @@ export class Scope {
     if (this.#begun) {
       await this.#loop.close(() => this.#isSettled());
       this.#prober.close();
+      await this.#leader.settled();
       await board.close();
     }
     await Promise.all([...drivers.values()].map((driver) => driver.close()));

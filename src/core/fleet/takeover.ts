@@ -7,6 +7,8 @@ import { type EngineState, isAlive, type LeaderState, newEngine, type ReplicaSta
 export interface Inheritance {
   readonly published: Published | null;
   readonly specs: ReadonlyMap<string, EngineSpec>;
+  /** What passed its checks last, by engine id. */
+  readonly good: ReadonlyMap<string, EngineSpec>;
   readonly observed: ReadonlyMap<string, ObservedReplica>;
   /** Monotonic milliseconds. */
   readonly nowMs: number;
@@ -15,11 +17,27 @@ export interface Inheritance {
 }
 
 export function inherit(inheritance: Inheritance): LeaderState {
-  const engines = (inheritance.published?.engines ?? []).flatMap((published) => {
-    const spec = inheritance.specs.get(published.engineId);
-    return spec === undefined ? [] : [engineOf(inheritance, published, spec)];
+  const published = new Map(inheritance.published?.engines.map((engine) => [engine.engineId, engine]));
+  const engines = [...inheritance.specs.values()].flatMap((spec) => {
+    const known = published.get(spec.engineId);
+    if (known !== undefined) return [engineOf(inheritance, known, spec)];
+    const lastGood = goodSpecOf(inheritance, [], spec);
+    return lastGood === null ? [] : [{ ...newEngine(spec, inheritance.nowMs), lastGood }];
   });
   return { engines, gpus: new Map() };
+}
+
+/** Whatever serves, or did when it was last heard of, has passed its checks. */
+function goodSpecOf({ good }: Inheritance, replicas: readonly PublishedReplica[], spec: EngineSpec): EngineSpec | null {
+  // Of one that somebody else runs nothing is checked, and nothing started.
+  if (spec.definition.driver.type === 'external') return null;
+  const hasServed = replicas.some((replica) => replica.specHash === spec.hash && isServing(replica));
+  const kept = good.get(spec.engineId) ?? null;
+  return hasServed || kept?.hash === spec.hash ? spec : kept;
+}
+
+function isServing({ state }: PublishedReplica): boolean {
+  return ['ready', 'draining', 'asleep', 'waking'].includes(state);
 }
 
 function engineOf(from: Inheritance, published: PublishedEngine, spec: EngineSpec): EngineState {
@@ -31,6 +49,7 @@ function engineOf(from: Inheritance, published: PublishedEngine, spec: EngineSpe
   const hadFailed = isSame && cause !== null && cause.kind !== 'no_room';
   return {
     ...newEngine(spec, nowMs),
+    lastGood: goodSpecOf(from, published.replicas, spec),
     held: phase === 'held',
     failure: hadFailed ? { cause, retryAtMs: retry } : null,
     failedStarts: published.failedStarts,
@@ -47,9 +66,9 @@ function engineOf(from: Inheritance, published: PublishedEngine, spec: EngineSpe
 function replicaOf(from: Inheritance, replica: PublishedReplica, spec: EngineSpec): ReplicaState | null {
   const { nowMs, offsetMs, observed, published } = from;
   const isThere = observed.has(replica.id);
-  const isServing = ['ready', 'draining', 'asleep', 'waking'].includes(replica.state);
+  const hasServed = isServing(replica);
   // One that was announced and never came about is nobody's failure; one that served and is gone is.
-  if (!isThere && !isServing) return null;
+  if (!isThere && !hasServed) return null;
   const { startTimeoutMs, drainMs } = settingsOf(spec.definition);
   // Its checks are done again: what they had found died with who did them.
   const phase = replica.state === 'checking' ? 'starting' : replica.state;
@@ -63,7 +82,7 @@ function replicaOf(from: Inheritance, replica: PublishedReplica, spec: EngineSpe
     orderedAtMs: null,
     observed: true,
     deadlineMs: nowMs + startTimeoutMs,
-    readyAtMs: isServing ? sinceMs : null,
+    readyAtMs: hasServed ? sinceMs : null,
     drain:
       phase === 'draining'
         ? { reason: 'scale', deadlineMs: nowMs + drainMs, version: published?.version ?? null }

@@ -1,0 +1,108 @@
+import { z } from 'zod';
+import {
+  allowableFields,
+  type Canary,
+  type ContainerDriverSettings,
+  type EngineDefinition,
+  type EnginePricing,
+  type ExternalDriverSettings,
+  type ProcessDriverSettings,
+  taskTypes,
+} from './engine-definition.ts';
+
+/**
+ * Definitions as JSON, for rooms that keep them longer than the file says so. Keys stay in their order, which the
+ * hashes of specs are made over; whole numbers beyond a double's are decimal strings.
+ */
+
+const price = z
+  .string()
+  .regex(/^\d{1,30}$/)
+  .transform((digits) => BigInt(digits));
+const pricing: z.ZodType<EnginePricing, unknown> = z.object({
+  inputPerMTokMicroUsd: price,
+  cachedInputPerMTokMicroUsd: price,
+  outputPerMTokMicroUsd: price,
+});
+
+const texts = z.array(z.string());
+const environment = z.record(z.string(), z.string());
+const replicas = z.object({ min: z.number(), max: z.number() });
+const times = { idleMs: z.number(), startTimeoutMs: z.number(), drainMs: z.number(), upMinMs: z.number() };
+
+const processDriver: z.ZodType<ProcessDriverSettings, unknown> = z.object({
+  type: z.literal('process'),
+  command: texts,
+  env: environment,
+  ...times,
+  replicas,
+});
+
+const externalDriver: z.ZodType<ExternalDriverSettings, unknown> = z.object({
+  type: z.literal('external'),
+  url: z.string(),
+  upstreamModel: z.string().nullable(),
+  apiKeyEnv: z.string().nullable(),
+});
+
+const canary: z.ZodType<Canary, unknown> = z.object({
+  route: z.enum(['chat/completions', 'completions', 'embeddings']),
+  body: z.record(z.string(), z.unknown()),
+  contains: z.string().nullable(),
+});
+
+const containerDriver: z.ZodType<ContainerDriverSettings, unknown> = z.object({
+  type: z.enum(['docker', 'swarm']),
+  image: z.string(),
+  args: texts,
+  entrypoint: texts.nullable(),
+  env: environment,
+  gpus: z
+    .object({ count: z.number(), memoryBytesMin: z.number().nullable(), profile: z.string().nullable() })
+    .nullable(),
+  shmBytes: z.number().nullable(),
+  memoryBytesMax: z.number().nullable(),
+  volumes: z.array(z.object({ source: z.string(), target: z.string(), readOnly: z.boolean() })),
+  port: z.number(),
+  hosts: texts,
+  placement: z.enum(['pack', 'spread']),
+  constraints: texts,
+  ...times,
+  replicas,
+  pinned: z.boolean(),
+  sleepLevel: z.union([z.literal(0), z.literal(1), z.literal(2)]),
+  canaries: z.array(canary),
+});
+
+const definition: z.ZodType<EngineDefinition, unknown> = z.object({
+  file: z.string(),
+  id: z.string(),
+  name: z.string(),
+  huggingFaceId: z.string(),
+  taskType: z.enum(taskTypes),
+  contextLength: z.number(),
+  enabled: z.boolean(),
+  ownedBy: z.string(),
+  pricing: pricing.nullable(),
+  flexPricing: pricing.nullable(),
+  concurrencyMax: z.number().nullable(),
+  kind: z.enum(['vllm', 'openai']),
+  allow: z.array(z.enum(allowableFields)),
+  mediaDomains: texts,
+  nMax: z.number().nullable(),
+  driver: z.union([processDriver, containerDriver, externalDriver]),
+});
+
+/** One JSON object; references to the environment stay references, as they are in the definition. */
+export function encodeDefinition(engine: EngineDefinition): string {
+  return JSON.stringify(engine, (_, value: unknown) => (typeof value === 'bigint' ? String(value) : value));
+}
+
+/** @returns null for what is not a definition as this version has them */
+export function decodeDefinition(text: string): EngineDefinition | null {
+  try {
+    return definition.safeParse(JSON.parse(text)).data ?? null;
+  } catch {
+    return null;
+  }
+}
