@@ -2,6 +2,7 @@ import type Docker from 'dockerode';
 import { once } from 'node:events';
 import type { Agent } from 'node:http';
 import type { Readable } from 'node:stream';
+import { inspect } from 'node:util';
 import type { z } from 'zod';
 
 /** Calls of the Engine API through dockerode: bounded in time, with errors that say what happened. */
@@ -95,6 +96,9 @@ async function loadDocker({ socketPath, host, port, tls: readKeys, agent }: Dock
   // Everything is named, or dockerode would take it from the environment. No connection is kept: after a restart of
   // the engine it would be a dead one, and a change must not be sent twice.
   const ownAgent = agent ?? (tls === undefined ? new HttpAgent({ keepAlive: false }) : new HttpsAgent(tls));
+  // docker-modem prints every call's options for its debug log, also when nobody reads that, and the agent has all open
+  // connections in it: each call kept the event loop for milliseconds while events or logs were followed.
+  Object.assign(ownAgent, { [inspect.custom]: () => 'Agent' });
   return new Client({
     socketPath,
     host,

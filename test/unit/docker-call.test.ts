@@ -1,0 +1,31 @@
+import { once } from 'node:events';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { Agent, createServer } from 'node:http';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { inspect } from 'node:util';
+import { expect, it } from 'vitest';
+import { createDockerApi } from '#core/fleet/docker-api.ts';
+
+it('calls of a Docker engine do not print its open connections, which takes milliseconds for each', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'headgate-docker-call-'));
+  const socketPath = join(folder, 'docker.sock');
+  const engine = createServer((_, answer) => {
+    answer.setHeader('content-type', 'application/json');
+    answer.end('{"Version":"28.0.0","ApiVersion":"1.48","MinAPIVersion":"1.24"}');
+  });
+  engine.listen(socketPath);
+  await once(engine, 'listening');
+  const agent = new Agent({ keepAlive: true });
+  try {
+    await createDockerApi({ socketPath, agent }).negotiate();
+    // Its agent has a connection now, and is printed as docker-modem does it for its debug log.
+    expect([agent.sockets, agent.freeSockets].flatMap((sockets) => Object.values(sockets))).toHaveLength(1);
+    expect(inspect(agent, { showHidden: true, depth: null })).toBe('Agent');
+    await createDockerApi({ socketPath, agent }).negotiate();
+  } finally {
+    agent.destroy();
+    engine.close();
+    rmSync(folder, { recursive: true, force: true });
+  }
+});
