@@ -1,4 +1,5 @@
-import { type DockerApi, DockerError } from './docker-api.ts';
+import { setTimeout as pause } from 'node:timers/promises';
+import { DockerError } from './docker-api.ts';
 import { tcpEndpoint } from './docker-connection.ts';
 import { type ContainerPlan, planContainer } from './docker-container.ts';
 import { containerForcesUsage, containerSettings } from './container-command.ts';
@@ -38,6 +39,10 @@ export interface LaunchOptions {
   readonly exclusively: <T>(engineId: string, work: () => Promise<T>) => Promise<T>;
   readonly onProgress: () => void;
 }
+
+/** Together longer than Docker takes to make a container. */
+const nameAttemptsMax = 50;
+const nameRetryMs = 100;
 
 class Cancelled extends Error {}
 class FenceLost extends Error {}
@@ -94,30 +99,37 @@ async function loadImage(started: Launch, { host, logins, onProgress }: LaunchOp
 
 async function makeContainer(started: Launch, options: LaunchOptions, plan: ContainerPlan): Promise<void> {
   const { host, fleetId } = options;
-  const { fence, spec, replicaId } = started.order;
+  const { fence, spec } = started.order;
   const { api } = host;
   started.progress = 'creating the container';
   if (!(await ensureNetwork({ api, fleetId, engineId: spec.engineId }, fence))) throw new FenceLost();
-  if (!(await fence.holds())) throw new FenceLost();
-  const container = await createOnce(api, plan, { fleetId, replicaId });
+  const container = await createOnce(started, options, plan);
   started.progress = 'starting the container';
   if (!(await fence.holds())) throw new FenceLost();
   await api.start(container);
 }
 
-/** One that is already there is the same one: its name is made of the replica's id. */
+/**
+ * One that is already there is the same one: its name is made of the replica's id. Docker reserves a name before its
+ * container is listed, and gives it back when the container cannot be made, so that either of them comes soon.
+ */
 async function createOnce(
-  api: DockerApi,
+  { order: { fence, replicaId }, cancel }: Launch,
+  { host: { api }, fleetId }: LaunchOptions,
   { name, body }: ContainerPlan,
-  { fleetId, replicaId }: { fleetId: string; replicaId: string },
 ): Promise<string> {
-  try {
-    return await api.create(name, body);
-  } catch (error) {
-    if (!(error instanceof DockerError) || error.status !== 409) throw error;
-    const [found] = await api.list([`${labels.fleet}=${fleetId}`, `${labels.replica}=${replicaId}`]);
-    if (found === undefined) throw error;
-    return found.Id;
+  for (let attempt = 1; ; attempt += 1) {
+    if (cancel.signal.aborted) throw new Cancelled();
+    if (!(await fence.holds())) throw new FenceLost();
+    try {
+      return await api.create(name, body);
+    } catch (error) {
+      if (!(error instanceof DockerError) || error.status !== 409) throw error;
+      const [found] = await api.list([`${labels.fleet}=${fleetId}`, `${labels.replica}=${replicaId}`]);
+      if (found !== undefined) return found.Id;
+      if (attempt === nameAttemptsMax) throw error;
+      await pause(nameRetryMs);
+    }
   }
 }
 

@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { createLog } from '#base/log.ts';
-import { ask, containerEngine, createLab, holding, localHost, newId, scriptEngine, statusOf } from './kit.ts';
+import { containerName } from '#core/fleet/docker-labels.ts';
+import { ask, containerEngine, createLab, holding, image, localHost, newId, scriptEngine, statusOf } from './kit.ts';
 
 const lab = createLab();
 
@@ -112,6 +113,23 @@ describe.concurrent('a container that runs', () => {
     await test.start(containerEngine(), { replicaId });
     expect(await lab.containersOf(test.fleetId)).toHaveLength(1);
     expect((await other.until(({ replicas }) => replicas[0]?.state === 'running' && replicas)).length).toBe(1);
+  });
+
+  it('gets its name when Docker gives that back', async () => {
+    const test = await lab.open();
+    const replicaId = newId();
+    const name = containerName(test.fleetId, containerEngine().id, replicaId);
+    // Nothing of ours has that name, as while another call that makes the container has reserved it.
+    const docker = lab.docker();
+    const other = (await docker.call('POST', `/containers/create?name=${name}`, { Image: image })) as { Id: string };
+    let asked = 0;
+    const fence = { epoch: 1n, holds: () => Promise.resolve((asked += 1) > 0) };
+    await test.start(containerEngine(), { replicaId, fence });
+    // Once for the network, then before each try.
+    await test.until(() => asked > 4);
+    await docker.call('DELETE', `/containers/${other.Id}`);
+    await test.untilReady(replicaId);
+    expect(await lab.containersOf(test.fleetId)).toHaveLength(1);
   });
 
   it('has a key and an address of its own beside another of its engine', async () => {
