@@ -144,13 +144,13 @@ function freePort(): Promise<number> {
   });
 }
 
-/** What `npm start` gives to Node, so that the gateway is measured as it is run. */
-async function startArguments(): Promise<string[]> {
+/** What `npm start` gives to Node, so that the gateway is measured as it is run; `flags` count over those of its own. */
+async function startArguments(flags: readonly string[]): Promise<string[]> {
   const text = await readFile(join(repository, 'package.json'), 'utf8');
   const { scripts } = JSON.parse(text) as { scripts: { start: string } };
   const [program, ...args] = scripts.start.split(' ');
   if (program !== 'node') throw new Error(`npm start begins with "${String(program)}", not with node`);
-  return args;
+  return [...args.slice(0, -1), ...flags, ...args.slice(-1)];
 }
 
 async function writeEngines(dir: string): Promise<string> {
@@ -180,7 +180,7 @@ async function startGateway({ enginesDir, dataDir, redisUrl, flags, children }: 
     HEADGATE_ENGINES_DIR: enginesDir,
     HEADGATE_BOOTSTRAP_KEY: secret,
   };
-  const child = spawn(process.execPath, [...flags, ...(await startArguments())], {
+  const child = spawn(process.execPath, await startArguments(flags), {
     cwd: repository,
     env,
     stdio: ['ignore', 'ignore', 'inherit'],
