@@ -1,6 +1,6 @@
 import { AppError, type ErrorCode } from '#base/errors.ts';
 import { formatUsd, PICO_PER_MICRO } from '#base/money.ts';
-import type { Admission, AdmitRefusal, AdmitRequest, KeyRef } from '#core/admission/admission.ts';
+import type { Admission, AdmitRefusal, AdmitRequest, AdmitResult, KeyRef } from '#core/admission/admission.ts';
 import type { Model, PriceVersion } from '#core/catalog/catalog.ts';
 import { holdForJson, holdForStream, type HoldRequest } from '#core/wallet/wallet.ts';
 import type { Grant } from './call.ts';
@@ -115,17 +115,26 @@ function requestOf(job: AdmitJob, bounds: Bounds): AdmitRequest {
  * @throws AppError insufficient_funds, billing_unavailable, the codes of the limits; invalid_value for a cap that
  *   does not pay for the prompt
  */
-export async function admitCall(admission: Admission, job: AdmitJob): Promise<Grant> {
+export function admitCall(admission: Admission, job: AdmitJob): Grant | Promise<Grant> {
   const bounds = boundsOf(job);
   const request = requestOf(job, bounds);
-  const asked = admission.admit(request);
-  const result = asked instanceof Promise ? await asked : asked;
-  if (!result.ok) throw refuse(result, request.neededMicroUsd);
-  return { ...grantFor(admission, job, bounds, result.heldMicroUsd), view: result.view };
+  const taken = (result: AdmitResult): Grant => {
+    if (!result.ok) throw refuse(result, request.neededMicroUsd);
+    return grantFor(admission, job, { bounds, request, result });
+  };
+  const result = admission.admit(request);
+  return result instanceof Promise ? result.then(taken) : taken(result);
 }
 
-function grantFor(admission: Admission, job: AdmitJob, bounds: Bounds, heldMicroUsd: bigint): Omit<Grant, 'view'> {
+interface Admitted {
+  readonly bounds: Bounds;
+  readonly request: AdmitRequest;
+  readonly result: AdmitResult & { readonly ok: true };
+}
+
+function grantFor(admission: Admission, job: AdmitJob, { bounds, request, result }: Admitted): Grant {
   const { fields, price } = job;
+  const { heldMicroUsd, view } = result;
   if (bounds.extends) {
     const choices = fields.choices * fields.prompts;
     const streamHold = createStreamHold({
@@ -138,11 +147,15 @@ function grantFor(admission: Admission, job: AdmitJob, bounds: Bounds, heldMicro
       choices,
       outputTokensMax: bounds.outputTokens * choices,
     });
-    return { heldMicroUsd, outputTokensMax: bounds.cutTo, streamHold };
+    return { heldMicroUsd, outputTokensMax: bounds.cutTo, streamHold, view };
+  }
+  // All that it wants pays for all that it asks.
+  if (heldMicroUsd === request.wantedMicroUsd) {
+    return { heldMicroUsd, outputTokensMax: bounds.cutTo, streamHold: null, view };
   }
   const granted = holdFor(bounds, heldMicroUsd);
   const cutTo = !granted.refused && 'cut' in granted && granted.cut ? Number(granted.outputTokensMax) : bounds.cutTo;
-  return { heldMicroUsd, outputTokensMax: cutTo, streamHold: null };
+  return { heldMicroUsd, outputTokensMax: cutTo, streamHold: null, view };
 }
 
 /** What would come of a request, in pico-dollars. */

@@ -51,7 +51,7 @@ export function engineBody(fields: RequestFields, options: EngineBodyOptions): s
   if (fields.model !== upstream) splices.push(setMember(fields, 'model', latin1Json(upstream)));
   if (fields.stream && !replica.forcedUsage) splices.push(askForUsage(fields));
   if (outputTokensMax !== null) splices.push(...limitOutput(fields, endpoint, outputTokensMax));
-  return spliceText(fields.text, mergeInsertions(splices));
+  return splices.length === 0 ? fields.text : spliceText(fields.text, mergeInsertions(splices));
 }
 
 /** Insertions at one place become one splice, since splices must not overlap. */

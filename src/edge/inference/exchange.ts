@@ -63,7 +63,6 @@ export interface ExchangeJob {
 }
 
 export interface Exchange {
-  readonly ending: Promise<Ending>;
   /** Ends the engine's request by its id and bills what it counted; the first call counts. */
   stop(stop: Stop): void;
   /** The client left: that is an abort, unless it has all it waited for. */
@@ -93,20 +92,25 @@ function faultError(fault: EngineFault): AppError {
   return upstreamFailed(fault.kind === 'first_byte_timeout' || fault.kind === 'idle_timeout' ? 504 : 502);
 }
 
-/** Sends a request to a replica and its answer to the client, counting on the way. */
-export function startExchange(parts: ExchangeParts, job: ExchangeJob): Exchange {
-  return new EngineExchange(parts, job);
+/**
+ * Sends a request to a replica and its answer to the client, counting on the way.
+ * @param onEnding told once how it ended
+ */
+export function startExchange(parts: ExchangeParts, job: ExchangeJob, onEnding: (ending: Ending) => void): Exchange {
+  return new EngineExchange(parts, job, onEnding);
 }
 
 type Finish = Pick<Ending, 'outcome' | 'error'> & Partial<Ending>;
 
 /** The state of one request at one replica. It hears the engine as the sink of the call. */
 class EngineExchange implements Exchange, AnswerSink {
-  readonly ending: Promise<Ending>;
   readonly #aborter: Aborter;
   readonly #job: ExchangeJob;
   readonly #call: EngineCall;
-  #conclude: ((ending: Ending) => void) | null = null;
+  /** Null once it is over. */
+  #conclude: ((ending: Ending) => void) | null;
+  /** Of who waits for the end of a request that was asked to end. */
+  #onOver: (() => void) | null = null;
   #stopped: Stop | null = null;
   #status = 0;
   #retryAfter: string | undefined;
@@ -115,12 +119,10 @@ class EngineExchange implements Exchange, AnswerSink {
   #firstByteSeen = false;
   #slowReader: NodeJS.Timeout | null = null;
 
-  constructor({ client, aborter }: ExchangeParts, job: ExchangeJob) {
+  constructor({ client, aborter }: ExchangeParts, job: ExchangeJob, onEnding: (ending: Ending) => void) {
     this.#aborter = aborter;
     this.#job = job;
-    this.ending = new Promise<Ending>((resolve) => {
-      this.#conclude = resolve;
-    });
+    this.#conclude = onEnding;
     job.answer.onDrain(() => this.#readerCaughtUp());
     const { replica, endpoint, headerLines, body } = job;
     this.#call = client.call(replica.endpoint, { method: 'POST', path: endpoint, headerLines, body }, this);
@@ -201,6 +203,7 @@ class EngineExchange implements Exchange, AnswerSink {
     if (this.#slowReader !== null) clearTimeout(this.#slowReader);
     const { usage, source } = this.#job.meter?.usage() ?? { usage: noUsage, source: 'none' as const };
     conclude({ last: '', usage, usageSource: source, retry: false, unreachable: false, ...result });
+    this.#onOver?.();
   }
 
   #fail(error: AppError, more: Partial<Ending> = {}): void {
@@ -262,10 +265,13 @@ class EngineExchange implements Exchange, AnswerSink {
   async #endAtEngine(): Promise<void> {
     const { endpoint, headerLines } = this.#job.replica;
     const ids = engineRequestIds(this.#job);
+    const over = new Promise<void>((resolve) => {
+      this.#onOver = resolve;
+    });
     for (let tries = 0; tries < abortTries && !this.#concluded; tries += 1) {
       const outcome = await Promise.race([this.#aborter.abort(endpoint, headerLines, ids), wait(abortWaitMs)]);
       if (outcome !== 'sent') break;
-      await Promise.race([this.ending, wait(abortRepeatMs)]);
+      await Promise.race([over, wait(abortRepeatMs)]);
     }
     if (this.#concluded) return;
     this.#call.destroy();

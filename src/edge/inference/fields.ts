@@ -61,6 +61,9 @@ export function parseMember(text: string, member: JsonMember): unknown {
   }
 }
 
+/** A string without escapes and beyond-ASCII characters, as nearly all are that must be known: it need not be parsed. */
+const plainString = /^"([\x20\x21\x23-\x5b\x5d-\x7e]*)"$/;
+
 interface Reader {
   readonly text: string;
   readonly members: ReadonlyMap<string, JsonMember>;
@@ -74,6 +77,8 @@ function present(reader: Reader, key: string): JsonMember | null {
 function readString(reader: Reader, key: string): string | null {
   const member = present(reader, key);
   if (member === null) return null;
+  const plain = plainString.exec(valueText(reader.text, member));
+  if (plain !== null) return plain[1] ?? '';
   const value = parseMember(reader.text, member);
   if (typeof value !== 'string') throw invalid(key, `"${key}" must be a string.`);
   return value;

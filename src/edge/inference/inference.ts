@@ -30,6 +30,7 @@ export interface Inference {
 
 export type InferenceParts = Omit<PathParts, 'running'> & { readonly fleet: Fleet; readonly showLimits: ShowLimits };
 
+const alreadySent = (): Response => RESPONSE_ALREADY_SENT;
 const drainPollMs = 50;
 const drainEndMs = 5_000;
 
@@ -39,11 +40,11 @@ export function createInference(parts: InferenceParts): Inference {
   const requests = new Hono<HttpEnv>();
 
   for (const endpoint of inferenceEndpoints) {
-    requests.post(endpoint, async (context) => {
+    requests.post(endpoint, (context) => {
       const startedMs = parts.clock.monotonicMs();
       const { incoming, outgoing } = context.env;
-      await serveInference(pathParts, createCall({ requestId: uuidv7(), endpoint, incoming, outgoing, startedMs }));
-      return RESPONSE_ALREADY_SENT;
+      const call = createCall({ requestId: uuidv7(), endpoint, incoming, outgoing, startedMs });
+      return serveInference(pathParts, call).then(alreadySent);
     });
   }
 

@@ -19,11 +19,14 @@ export interface LeaseParts {
  * the tier `flex` when the engine has room for them.
  * @throws AppError upstream_error, overloaded, both 503 with Retry-After; an Error when the request is stopped
  */
-export async function takeLease(parts: LeaseParts, call: Call, model: Model, fields: RequestFields): Promise<Lease> {
-  const { routing, observer } = parts;
+export function takeLease(parts: LeaseParts, call: Call, model: Model, fields: RequestFields): Lease | Promise<Lease> {
   const isFlex = fields.serviceTier === 'flex';
-  const warm = isFlex ? null : routing.now(model, { affinity: affinityOf(call, fields) });
-  if (warm !== null) return warm;
+  const warm = isFlex ? null : parts.routing.now(model, { affinity: affinityOf(call, fields) });
+  return warm ?? waitForLease(parts, { call, model, fields });
+}
+
+function waitForLease({ routing, observer }: LeaseParts, { call, model, fields }: Wanted): Promise<Lease> {
+  const isFlex = fields.serviceTier === 'flex';
   const isWarm = isFlex && routing.coldStartMs(model) === null;
   call.answer.setHeader('x-headgate-start', isWarm ? 'warm' : 'cold');
   return whileWaiting(observer, { call, model, fields }, async (request) => {

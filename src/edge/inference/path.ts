@@ -5,6 +5,7 @@ import type { Log } from '#base/log.ts';
 import type { Admission, KeyRef } from '#core/admission/admission.ts';
 import type { Catalog, Model, PriceVersion } from '#core/catalog/catalog.ts';
 import { costOf, createStreamMeter, noUsage, type Metering, type Usage } from '#core/metering/metering.ts';
+import type { Lease } from '#core/fleet/fleet.ts';
 import type { Routing } from '#core/routing/routing.ts';
 import {
   drainBody,
@@ -22,7 +23,7 @@ import { chooseModel } from './choose-model.ts';
 import { dryRun } from './dry-run.ts';
 import { engineBody } from './engine-body.ts';
 import { keepAnswer } from './idempotent.ts';
-import { clientLeft, startExchange, type Ending, type ExchangeParts, type Stop } from './exchange.ts';
+import { clientLeft, startExchange, type Ending, type ExchangeJob, type ExchangeParts, type Stop } from './exchange.ts';
 import { readFields, type RequestFields } from './fields.ts';
 import { priorityLine, takeLease, waitForOther } from './lease.ts';
 import type { RequestObserver } from './observer.ts';
@@ -46,7 +47,10 @@ export interface PathParts extends ExchangeParts, ReuseParts {
   readonly settleTimeoutMs: number;
 }
 
-/** THE request path: what happens to an inference request, in this order. Steps throw AppErrors to refuse. */
+/**
+ * THE request path: what happens to an inference request, in this order. Steps throw AppErrors to refuse. One that has
+ * nothing to wait for answers at once: a promise and a frame for each would be a tenth of what a request allocates.
+ */
 async function follow(parts: PathParts, call: Call): Promise<Ending> {
   const caller = await authenticate(parts, call);
   call.wish = readSpendingWish(call.incoming);
@@ -63,7 +67,8 @@ async function follow(parts: PathParts, call: Call): Promise<Ending> {
   if (earlier !== null) return earlier;
   const grant = await admit(parts, call, { caller, fields, model, price });
   await route(parts, call, model, fields);
-  return relay(parts, call, { fields, model, price, grant });
+  const ending = await relay(parts, call, { fields, model, price, grant });
+  return ending;
 }
 
 /** Serves one request from its headers to its last byte; never throws. */
@@ -78,7 +83,7 @@ export async function serveInference(parts: PathParts, call: Call): Promise<void
   } catch (error) {
     ending = endingOf(call, error);
   }
-  await showLimits(parts, call);
+  if (call.grant === null) await showLimits(parts, call);
   if (call.reuse !== null) await keepAnswer(call, ending);
   endReuse(parts, call, await finish(parts, call, ending));
   drainBody(call.incoming);
@@ -101,9 +106,12 @@ function throwIfStopped(call: Call): void {
   if (call.stopped !== null) throw call.stopped.error ?? new ClientGoneError();
 }
 
-async function authenticate(parts: PathParts, call: Call): Promise<Caller> {
+function authenticate(parts: PathParts, call: Call): Caller | Promise<Caller> {
   const found = parts.authenticator.authenticate(call.incoming);
-  const caller = found instanceof Promise ? await found : found;
+  return found instanceof Promise ? found.then((caller) => accept(parts, call, caller)) : accept(parts, call, found);
+}
+
+function accept(parts: PathParts, call: Call, caller: Caller): Caller {
   call.caller = caller;
   call.leave = parts.running.add(caller.key.id, (stop) => stopCall(call, stop));
   if (parts.running.size > parts.limits.inFlightMax) {
@@ -113,11 +121,14 @@ async function authenticate(parts: PathParts, call: Call): Promise<Caller> {
   return caller;
 }
 
-async function receive({ clock, limits }: PathParts, call: Call): Promise<string> {
+function receive({ clock, limits }: PathParts, call: Call): string | Promise<string> {
+  const body = readBody(call.incoming, limits);
+  if (!(body instanceof Promise)) return body;
   const sinceMs = clock.monotonicMs();
-  const body = await readBody(call.incoming, limits);
-  call.bodyMs = clock.monotonicMs() - sinceMs;
-  return body;
+  return body.then((text) => {
+    call.bodyMs = clock.monotonicMs() - sinceMs;
+    return text;
+  });
 }
 
 function requirePrice(parts: PathParts, model: Model, { serviceTier }: RequestFields): PriceVersion {
@@ -150,8 +161,12 @@ async function rehearse(parts: PathParts, call: Call, known: KnownCall): Promise
   return { ...nothing, outcome: 'completed', error: null, last };
 }
 
-async function admit(parts: PathParts, call: Call, known: KnownCall): Promise<Grant> {
-  const grant = await admitCall(parts.admission, admitJob(call, known));
+function admit(parts: PathParts, call: Call, known: KnownCall): Grant | Promise<Grant> {
+  const granted = admitCall(parts.admission, admitJob(call, known));
+  return granted instanceof Promise ? granted.then((grant) => keepGrant(call, grant)) : keepGrant(call, granted);
+}
+
+function keepGrant(call: Call, grant: Grant): Grant {
   call.grant = grant;
   setLimitHeaders(call, limitHeaders(grant.view));
   if (grant.outputTokensMax !== null) call.answer.setHeader('x-headgate-max-tokens', String(grant.outputTokensMax));
@@ -174,18 +189,25 @@ async function showLimits(parts: PathParts, call: Call): Promise<void> {
 }
 
 /** Finds a replica; where that takes a while, streams show signs of life. */
-async function route(parts: PathParts, call: Call, model: Model, fields: RequestFields): Promise<void> {
+function route(parts: PathParts, call: Call, model: Model, fields: RequestFields): Lease | Promise<Lease> {
   throwIfStopped(call);
   if (fields.stream) call.answer.keepAlive();
-  call.lease = await queued(parts, call, () => takeLease(parts, call, model, fields));
-  call.answer.setHeader('x-headgate-start', call.lease.cold ? 'cold' : 'warm');
+  const taken = takeLease(parts, call, model, fields);
+  if (!(taken instanceof Promise)) return keepLease(call, taken);
+  return queued(parts, call, taken).then((lease) => keepLease(call, lease));
+}
+
+function keepLease(call: Call, lease: Lease): Lease {
+  call.lease = lease;
+  call.answer.setHeader('x-headgate-start', lease.cold ? 'cold' : 'warm');
+  return lease;
 }
 
 /** A wait for a replica is the engine's time, the first one and a later one, also where it ends in a refusal. */
-async function queued<T>({ clock }: PathParts, call: Call, take: () => Promise<T>): Promise<T> {
+async function queued<T>({ clock }: PathParts, call: Call, taking: Promise<T>): Promise<T> {
   const sinceMs = clock.monotonicMs();
   try {
-    return await take();
+    return await taking;
   } finally {
     call.queuedMs += clock.monotonicMs() - sinceMs;
   }
@@ -203,22 +225,37 @@ async function relay(parts: PathParts, call: Call, known: Known & { readonly gra
   const other = parts.routing.now(model, { exclude, affinity: affinityOf(call, fields) });
   if (other === null && !first.unreachable) return first;
   call.lease.release();
-  call.lease = other ?? (await queued(parts, call, () => waitForOther(parts, call, { model, fields, exclude })));
+  call.lease = other ?? (await queued(parts, call, waitForOther(parts, call, { model, fields, exclude })));
   if (call.lease === null) return first;
   call.retries += 1;
   return exchangeOnce(parts, call, known);
 }
 
-async function exchangeOnce(parts: PathParts, call: Call, known: Known & { readonly grant: Grant }): Promise<Ending> {
-  throwIfStopped(call);
-  const { fields, model, price, grant } = known;
-  const { lease, endpoint, requestId, answer } = call;
+function exchangeOnce(parts: PathParts, call: Call, known: Known & { readonly grant: Grant }): Promise<Ending> {
+  const { lease } = call;
   if (lease === null) throw new Error('a request was to be sent without a lease on a replica');
+  throwIfStopped(call);
+  return new Promise((resolve) => {
+    const sentMs = parts.clock.monotonicMs();
+    const exchange = startExchange(parts, exchangeJob(parts, call, { ...known, lease }), (ending) => {
+      parts.routing.report(lease, replicaOutcome(ending));
+      call.engineMs = (call.engineMs ?? 0) + parts.clock.monotonicMs() - sentMs;
+      call.trace.engineEnded(ending);
+      resolve(ending);
+    });
+    call.onStop = (stop: Stop) => (stop === clientLeft ? exchange.clientGone() : exchange.stop(stop));
+  });
+}
+
+type Sending = Known & { readonly grant: Grant; readonly lease: Lease };
+
+function exchangeJob(parts: PathParts, call: Call, { fields, model, price, grant, lease }: Sending): ExchangeJob {
+  const { endpoint, requestId, answer } = call;
   const { replica } = lease;
   const costText = fields.wantsCost ? (usage: Usage) => formatUsd(costOf(usage, price)) : null;
   const trace = call.trace.toEngine(model, replica.id);
   const rename = replica.upstreamModel === null || replica.upstreamModel === model.id ? null : model.id;
-  const exchange = startExchange(parts, {
+  return {
     requestId,
     endpoint,
     prompts: fields.prompts,
@@ -234,14 +271,7 @@ async function exchangeOnce(parts: PathParts, call: Call, known: Known & { reado
     onFirstByte: () => {
       call.firstByteMs = parts.clock.monotonicMs() - call.startedMs;
     },
-  });
-  const sentMs = parts.clock.monotonicMs();
-  call.onStop = (stop: Stop) => (stop === clientLeft ? exchange.clientGone() : exchange.stop(stop));
-  const ending = await exchange.ending;
-  parts.routing.report(lease, replicaOutcome(ending));
-  call.engineMs = (call.engineMs ?? 0) + parts.clock.monotonicMs() - sentMs;
-  call.trace.engineEnded(ending);
-  return ending;
+  };
 }
 
 /** Nothing is handed on of a client's own headers. */

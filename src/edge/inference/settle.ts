@@ -26,7 +26,8 @@ export async function finish(parts: FinishParts, call: Call, ending: Ending): Pr
   const isBooked = call.grant !== null || call.cacheHit;
   const record = isBooked ? recordOf(parts, call, ending) : null;
   let told = ending;
-  if (isBooked) told = await settle(parts, call, ending, record);
+  if (record !== null) told = await settle(parts, call, ending, record);
+  else if (isBooked) giveBack(parts, call, nothingUsed);
   else countRefusal(parts, call, ending);
   call.leave?.();
   const status = statusOf(call, told);
@@ -110,43 +111,37 @@ function recordOf(parts: FinishParts, call: Call, ending: Ending): UsageRecord |
   };
 }
 
-/** Writes the record; the hold is given back when it is durable, even where the client is not made to wait so long. */
-async function settle(parts: FinishParts, call: Call, ending: Ending, record: UsageRecord | null): Promise<Ending> {
-  const giveBack = (used: Settlement): void => {
-    if (call.grant !== null) parts.admission.settle(call.requestId, used);
-  };
-  if (record === null) {
-    giveBack(nothingUsed);
-    return ending;
-  }
-  const written = parts.metering.settle(record).then(
-    () => {
-      const tokens = record.usage.inputTokens + record.usage.outputTokens;
-      giveBack({ chargedPicoUsd: record.costPicoUsd, tokens });
-      return true;
-    },
-    () => {
-      giveBack(nothingUsed);
-      return false;
-    },
-  );
-  const isWritten = await inTime(written, parts.settleTimeoutMs);
-  return isWritten ? ending : { ...ending, outcome: 'failed', error: notBooked(), last: '' };
+/**
+ * Writes the record; the hold is given back when it is durable, even where the client is not made to wait so long.
+ * @returns what the client is told: the ending, or that it could not be booked in time
+ */
+function settle(parts: FinishParts, call: Call, ending: Ending, record: UsageRecord): Promise<Ending> {
+  return new Promise((resolve) => {
+    const late = setTimeout(() => resolve(unbooked(ending)), parts.settleTimeoutMs);
+    const settled = (used: Settlement, told: Ending): void => {
+      clearTimeout(late);
+      giveBack(parts, call, used);
+      resolve(told);
+    };
+    parts.metering.settle(record).then(
+      () => settled(usedBy(record), ending),
+      () => settled(nothingUsed, unbooked(ending)),
+    );
+  });
 }
+
+function giveBack({ admission }: FinishParts, call: Call, used: Settlement): void {
+  if (call.grant !== null) admission.settle(call.requestId, used);
+}
+
+function usedBy({ costPicoUsd, usage }: UsageRecord): Settlement {
+  return { chargedPicoUsd: costPicoUsd, tokens: usage.inputTokens + usage.outputTokens };
+}
+
+const unbooked = (ending: Ending): Ending => ({ ...ending, outcome: 'failed', error: notBooked(), last: '' });
 
 /** The record still waits for the books to come back, and is charged then: this must not say that nothing was. */
 function notBooked(): AppError {
   const message = 'The answer is complete, but the books cannot be written at the moment; it is charged when they can.';
   return new AppError('billing_unavailable', { message, headers: { 'retry-after': '2' } });
-}
-
-/** What a promise says, or false when it does not say it in time. */
-function inTime(written: Promise<boolean>, timeoutMs: number): Promise<boolean> {
-  return new Promise((resolve) => {
-    const late = setTimeout(() => resolve(false), timeoutMs);
-    void written.then((value) => {
-      clearTimeout(late);
-      resolve(value);
-    });
-  });
 }
