@@ -44,7 +44,8 @@ export async function claimKey(
   const { requestId, endpoint } = call;
   const { id: keyId, organizationId } = caller.key;
   const waiting = new AbortController();
-  call.onStop = () => waiting.abort();
+  const abort = (): void => waiting.abort();
+  call.onStop = abort;
   if (call.stopped !== null) throw new ClientGoneError();
   const claim = { organizationId, keyId, idempotencyKey, requestId, endpoint, body: fields.text };
   const result = await idempotency.claim(claim, {

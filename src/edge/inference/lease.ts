@@ -76,7 +76,8 @@ async function whileWaiting<T>(
   take: (request: WaitingRequest) => Promise<T>,
 ): Promise<T> {
   const waiting = new AbortController();
-  call.onStop = () => waiting.abort();
+  const abort = (): void => waiting.abort();
+  call.onStop = abort;
   const perChoiceMax = call.grant?.outputTokensMax ?? model.contextLength;
   const tokens = estimateTokens(fields, perChoiceMax);
   observer.waiting(model.id, 1);

@@ -243,7 +243,8 @@ function exchangeOnce(parts: PathParts, call: Call, known: Known & { readonly gr
       call.trace.engineEnded(ending);
       resolve(ending);
     });
-    call.onStop = (stop: Stop) => (stop === clientLeft ? exchange.clientGone() : exchange.stop(stop));
+    const onStop = (stop: Stop): void => (stop === clientLeft ? exchange.clientGone() : exchange.stop(stop));
+    call.onStop = onStop;
   });
 }
 

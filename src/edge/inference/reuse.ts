@@ -94,7 +94,8 @@ async function askCache(
   const key = requestKey({ organizationId, model: model.id, engineHash, endpoint: call.endpoint, body: fields.text });
   if (key === null) return null;
   const waiting = new AbortController();
-  call.onStop = () => waiting.abort();
+  const abort = (): void => waiting.abort();
+  call.onStop = abort;
   if (call.stopped !== null) throw new ClientGoneError();
   const take = await parts.cache.take(
     { organizationId, key },
