@@ -119,7 +119,14 @@ async function syncFolder(path: string): Promise<void> {
 /** Runs one of PostgreSQL's programs to its end. @throws Error with the end of its output when it fails */
 function runProgram(path: string, args: readonly string[], runAs: RunAs | null): Promise<void> {
   const { promise, resolve, reject } = Promise.withResolvers<void>();
-  const child = spawn(path, args, { ...runAs, cwd: '/', env: clusterEnvironment, stdio: ['ignore', 'pipe', 'pipe'] });
+  const child = spawn(path, args, {
+    ...runAs,
+    cwd: '/',
+    env: clusterEnvironment,
+    // A session of its own, as the server has: a terminal's Ctrl-C is for the gateway, and no failure of the program.
+    detached: true,
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
   let output = '';
   const keep = (chunk: Buffer): void => {
     output = (output + chunk.toString('utf8')).slice(-2000);
