@@ -3,6 +3,7 @@ import { existsSync, globSync, mkdirSync, readdirSync, readFileSync, watch } fro
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { type Body, eventually, framesOf } from '../inference/kit.ts';
+import { freePort } from '../support/redis.ts';
 import {
   clientOf,
   engineFile,
@@ -201,5 +202,27 @@ describe('Ctrl-C', () => {
     first.signal('SIGINT', 'group');
     expect(await first.exited).toEqual(cleanExit);
     expect(first.output.stderr).toBe('');
+  });
+});
+
+describe('a start whose output nobody reads', () => {
+  it('serves all the same, and ends as always', async () => {
+    const home = processes.home();
+    const port = await freePort();
+    const script = `{ "${process.execPath}" src/start.js; echo "ended with $?" >&2; } | true`;
+    const shell = processes.run({
+      home,
+      databaseUrl: await processes.database(),
+      command: ['sh', '-c', script],
+      env: { ...env, PORT: String(port) },
+    });
+    const client = clientOf(`http://127.0.0.1:${port}`);
+    // Before it listens nobody answers.
+    const answer = await eventually(() => client.chat({}).catch(() => null));
+    expect(answer.status).toBe(200);
+    await answer.text();
+    process.kill(Number(readFileSync(join(home.dataDir, 'gateway.pid'), 'utf8')), 'SIGINT');
+    await shell.exited;
+    expect(shell.output.stderr).toBe('ended with 0\n');
   });
 });
