@@ -108,6 +108,17 @@ describe('a start is refused with one sentence that names the variable, and make
   });
 });
 
+describe('a PostgreSQL that cannot be set up', () => {
+  it('is refused with one sentence that holds its own reason', async () => {
+    const home = processes.home();
+    // No file of more than 200 blocks of half a kilobyte, which the gateway does without and PostgreSQL does not.
+    const command = ['sh', '-c', `ulimit -f 200; exec "${process.execPath}" src/start.js`];
+    expect(await refusalOf({ home, databaseUrl: null, command })).toMatch(
+      /^DATABASE_URL: must name a PostgreSQL, because the built-in one does not run here \(\S+initdb: .*initdb: /,
+    );
+  });
+});
+
 describe('a database that cannot be used is refused with one sentence that does not tell the password:', () => {
   it('a server that is not there, by address and by name', async () => {
     const home = processes.home();
