@@ -183,6 +183,11 @@ function listenToSignals(life: Life, log: Log): void {
   });
 }
 
+/** Who serves need not be read: the log drops its lines by itself when nobody is there, and so do the few others. */
+function outliveReaders(): void {
+  for (const stream of [process.stdout, process.stderr]) stream.on('error', () => undefined);
+}
+
 async function end(life: Life, log: Log | null): Promise<void> {
   const isClean = await stopAll(life, log);
   process.exit(isClean && !life.failed ? 0 : 1);
@@ -203,6 +208,7 @@ async function main(): Promise<void> {
   };
   const { signal } = life.asked;
   let log: Log | null = null;
+  outliveReaders();
   try {
     const config = readConfig();
     log = createLog(config.logLevel);

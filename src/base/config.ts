@@ -85,11 +85,23 @@ function urlOf(protocols: readonly string[], example: string) {
   }, `must be a URL such as ${example}`);
 }
 
-const databaseUrl = text.refine((value) => {
-  const url = URL.parse(value);
-  if (url === null || !['postgres:', 'postgresql:'].includes(url.protocol)) return false;
-  return url.hostname !== '' || url.searchParams.has('host');
-}, 'must be a URL such as postgres://user:password@host:5432/database');
+function isDecodable(value: string): boolean {
+  try {
+    decodeURIComponent(value);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+const databaseUrl = text
+  .refine((value) => {
+    const url = URL.parse(value);
+    if (url === null || !['postgres:', 'postgresql:'].includes(url.protocol)) return false;
+    return url.hostname !== '' || url.searchParams.has('host');
+  }, 'must be a URL such as postgres://user:password@host:5432/database')
+  // Passwords that were made at random have it often.
+  .refine(isDecodable, 'holds a "%" that begins no code; in a URL it is written "%25"');
 
 function isNetwork(value: string): boolean {
   const [address = '', bits, ...more] = value.split('/');

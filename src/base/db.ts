@@ -28,9 +28,29 @@ function reconnectSeconds(failures: number): number {
   return (0.5 + Math.random() / 2) * Math.min(2 ** failures / 50, 1);
 }
 
+/**
+ * What postgres.js does not read of a URL by itself: an IPv6 address, whose colons it takes for the port's, and libpq's
+ * `?host=` and `?port=`, which it would hand to the server as settings. A host that begins with a slash is the folder
+ * of a unix socket.
+ */
+function placeOf(url: string): { readonly url: string; readonly place: object } {
+  const parsed = new URL(url);
+  const host = parsed.searchParams.get('host') ?? parsed.hostname;
+  const port = Number(parsed.searchParams.get('port') ?? parsed.port) || 5432;
+  const isPlain = parsed.searchParams.get('host') === null && !host.startsWith('[');
+  if (isPlain) return { url, place: {} };
+  for (const name of ['host', 'port']) parsed.searchParams.delete(name);
+  const place = host.startsWith('/')
+    ? { path: `${host}/.s.PGSQL.${port}` }
+    : { host: [host.replace(/^\[(.*)\]$/, '$1')], port: [port] };
+  return { url: parsed.href, place };
+}
+
 /** Opens a pool; connections are made when they are first needed. */
 export function connectDb(url: string, options: ConnectOptions = {}): Db {
-  const sql = postgres(url, {
+  const { url: plain, place } = placeOf(url);
+  const sql = postgres(plain, {
+    ...place,
     max: options.poolMax ?? 10,
     connect_timeout: 5,
     backoff: reconnectSeconds,
@@ -40,13 +60,35 @@ export function connectDb(url: string, options: ConnectOptions = {}): Db {
   return { orm: drizzle(sql), sql, close: () => sql.end({ timeout: 5 }) };
 }
 
+/** A server that does not say a word of PostgreSQL's is none; longer than a connection may take to be made. */
+const firstAnswerTimeoutMs = 15_000;
+
+/**
+ * postgres.js tries for ever, and at once again, where a connection is closed before the server has said anything: by
+ * a proxy that has no database behind it, for example, or a program that is no PostgreSQL.
+ */
+async function expectAnswer(sql: Sql): Promise<void> {
+  const { promise, reject } = Promise.withResolvers<never>();
+  const late = Object.assign(new Error(`no answer within ${firstAnswerTimeoutMs / 1000} s`), {
+    code: 'CONNECTION_CLOSED',
+  });
+  const timer = setTimeout(() => reject(late), firstAnswerTimeoutMs);
+  try {
+    await Promise.race([sql`select 1`, promise]);
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
 /**
  * Applies the migrations that the database does not have yet. Several gateways may start at once: an advisory lock
  * lets one of them work while the others wait.
  */
 export async function migrateDb(url: string): Promise<void> {
-  const sql = postgres(url, { max: 1, connect_timeout: 10, onnotice: () => undefined });
+  const { url: plain, place } = placeOf(url);
+  const sql = postgres(plain, { ...place, max: 1, connect_timeout: 10, onnotice: () => undefined });
   try {
+    await expectAnswer(sql);
     await sql`select pg_advisory_lock(hashtext('headgate migrations'))`;
     await migrate(drizzle(sql), { migrationsFolder });
   } finally {
@@ -71,11 +113,17 @@ export function isConnectionError(error: unknown): boolean {
 export function whyUnusable(error: unknown): string | null {
   const code = errorCode(error);
   // Classes of SQLSTATE: 28 authorization, 3D no such database; 42501 is a missing right, 53300 too many connections.
-  if (!isConnectionError(error) && (code === null || !/^(28|3D|42501|53300|EAI_)/.test(code))) return null;
+  const isUnusable = code !== null && /^(28|3D|42501|53300|EAI_)/.test(code);
+  if (!isConnectionError(error) && !isUnusable && !isFailedConnect(error)) return null;
   let cause = error;
   while (cause instanceof Error && cause.cause instanceof Error) cause = cause.cause;
   // A name with several addresses fails with one error for each, and no text of its own.
   return cause instanceof Error && cause.message !== '' ? cause.message : code;
+}
+
+/** A unix socket that is not there, or not for us, has the code of a file. */
+function isFailedConnect(error: unknown): boolean {
+  return error instanceof Error && 'syscall' in error && error.syscall === 'connect';
 }
 
 /** Whether Postgres gave a transaction up for the sake of another: deadlock or serialization failure. */

@@ -40,6 +40,7 @@ describe('a start is refused with one sentence that names the variable, and make
     ['LOG_LEVEL', 'loud', /^LOG_LEVEL: .*debug.*\.$/m],
     ['DATABASE_URL', 'localhost:5432', /^DATABASE_URL: must be a URL such as postgres:/m],
     ['DATABASE_URL', 'mysql://root:hidden-password@localhost/x', /^DATABASE_URL: must be a URL such as postgres:/m],
+    ['DATABASE_URL', 'postgres://u:hidden-password%@127.0.0.1/x', /^DATABASE_URL: holds a "%".* written "%25"\.$/m],
     ['REDIS_URL', 'localhost', /^REDIS_URL: must be a URL such as redis:/m],
     ['HEADGATE_BOOTSTRAP_KEY', 'hidden-password', /^HEADGATE_BOOTSTRAP_KEY: must be 32 to 512 printable/m],
     [
@@ -107,6 +108,17 @@ describe('a start is refused with one sentence that names the variable, and make
   });
 });
 
+describe('a PostgreSQL that cannot be set up', () => {
+  it('is refused with one sentence that holds its own reason', async () => {
+    const home = processes.home();
+    // No file of more than 200 blocks of half a kilobyte, which the gateway does without and PostgreSQL does not.
+    const command = ['sh', '-c', `ulimit -f 200; exec "${process.execPath}" src/start.js`];
+    expect(await refusalOf({ home, databaseUrl: null, command })).toMatch(
+      /^DATABASE_URL: must name a PostgreSQL, because the built-in one does not run here \(\S+initdb: .*initdb: /,
+    );
+  });
+});
+
 describe('a database that cannot be used is refused with one sentence that does not tell the password:', () => {
   it('a server that is not there, by address and by name', async () => {
     const home = processes.home();
@@ -121,6 +133,32 @@ describe('a database that cannot be used is refused with one sentence that does 
     const localhost = nowhere.replace('127.0.0.1', 'localhost');
     expect(await refusalOf({ home, databaseUrl: localhost })).toMatch(
       /^DATABASE_URL: the database cannot be used \(.*ECONNREFUSED/,
+    );
+  });
+
+  it('a program that closes each connection without a word, as a proxy without a database does', async () => {
+    const other = createServer((socket) => {
+      socket.on('error', () => undefined);
+      socket.on('data', () => socket.end());
+    });
+    await once(other.listen(0, '127.0.0.1'), 'listening');
+    const address = other.address();
+    const port = typeof address === 'object' && address !== null ? address.port : 0;
+    const databaseUrl = nowhere.replace(':9/', `:${port}/`);
+    expect(await refusalOf({ home: processes.home(), databaseUrl })).toMatch(
+      /^DATABASE_URL: the database cannot be used \(no answer within \d+ s\)/,
+    );
+    other.close();
+  });
+
+  it('an IPv6 address, and the folder of a socket, are understood as they stand', async () => {
+    const home = processes.home();
+    expect(await refusalOf({ home, databaseUrl: nowhere.replace('127.0.0.1', '[::1]') })).toMatch(
+      /^DATABASE_URL: the database cannot be used \(connect \w+ ::1:9/,
+    );
+    const databaseUrl = `postgres:///headgate?host=${home.dir}`;
+    expect(await refusalOf({ home, databaseUrl })).toContain(
+      `DATABASE_URL: the database cannot be used (connect ENOENT ${home.dir}/.s.PGSQL.5432).`,
     );
   });
 

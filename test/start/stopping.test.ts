@@ -1,7 +1,9 @@
 import { once } from 'node:events';
-import { mkdirSync, watch } from 'node:fs';
+import { existsSync, globSync, mkdirSync, readdirSync, readFileSync, watch } from 'node:fs';
+import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { type Body, eventually, framesOf } from '../inference/kit.ts';
+import { freePort } from '../support/redis.ts';
 import {
   clientOf,
   engineFile,
@@ -32,6 +34,20 @@ async function recordLater(databaseUrl: string, answer: Response): Promise<Body>
   const gateway = processes.run({ home: processes.home(), databaseUrl, env });
   const id = answer.headers.get('x-request-id') ?? '';
   return clientOf(await gateway.url()).get(`/v1/usage/requests/${id}`);
+}
+
+/** The processes that a terminal's Ctrl-C would reach. */
+function groupMembers(leader: number): number[] {
+  const pids = readdirSync('/proc').map(Number).filter(Number.isInteger);
+  return pids.filter((pid) => {
+    try {
+      const stat = readFileSync(`/proc/${pid}/stat`, 'latin1');
+      // "<pid> (<name>) <state> <parent> <group> …"
+      return Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[2]) === leader;
+    } catch {
+      return false;
+    }
+  });
 }
 
 const stopping = (gateway: GatewayProcess): Promise<unknown> => gateway.printed(/"msg":"stopping"/);
@@ -172,5 +188,41 @@ describe('Ctrl-C', () => {
     await expect(postgresPid(home.dataDir)).rejects.toThrow('PostgreSQL is not running');
     const second = processes.run({ home, databaseUrl: null });
     await second.printed(/^ {2}sk-hg-\S+$/m);
+  });
+
+  it('while PostgreSQL is being set up is no failure of PostgreSQL', async () => {
+    const home = processes.home();
+    const first = processes.run({ home, databaseUrl: null });
+    const folder = join(home.dataDir, 'postgres');
+    // initdb writes this file before it begins to fill the database.
+    const isAtWork = () =>
+      existsSync(folder) && globSync('cluster.new-*/cluster/PG_VERSION', { cwd: folder }).length > 0;
+    await eventually(() => Promise.resolve(isAtWork()));
+    expect(groupMembers(first.pid)).toEqual([first.pid]);
+    first.signal('SIGINT', 'group');
+    expect(await first.exited).toEqual(cleanExit);
+    expect(first.output.stderr).toBe('');
+  });
+});
+
+describe('a start whose output nobody reads', () => {
+  it('serves all the same, and ends as always', async () => {
+    const home = processes.home();
+    const port = await freePort();
+    const script = `{ "${process.execPath}" src/start.js; echo "ended with $?" >&2; } | true`;
+    const shell = processes.run({
+      home,
+      databaseUrl: await processes.database(),
+      command: ['sh', '-c', script],
+      env: { ...env, PORT: String(port) },
+    });
+    const client = clientOf(`http://127.0.0.1:${port}`);
+    // Before it listens nobody answers.
+    const answer = await eventually(() => client.chat({}).catch(() => null));
+    expect(answer.status).toBe(200);
+    await answer.text();
+    process.kill(Number(readFileSync(join(home.dataDir, 'gateway.pid'), 'utf8')), 'SIGINT');
+    await shell.exited;
+    expect(shell.output.stderr).toBe('ended with 0\n');
   });
 });

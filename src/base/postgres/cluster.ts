@@ -116,26 +116,43 @@ async function syncFolder(path: string): Promise<void> {
   }
 }
 
-/** Runs one of PostgreSQL's programs to its end. @throws Error with the end of its output when it fails */
+/** Runs one of PostgreSQL's programs to its end. @throws ConfigError with what it said of its failure */
 function runProgram(path: string, args: readonly string[], runAs: RunAs | null): Promise<void> {
   const { promise, resolve, reject } = Promise.withResolvers<void>();
-  const child = spawn(path, args, { ...runAs, cwd: '/', env: clusterEnvironment, stdio: ['ignore', 'pipe', 'pipe'] });
+  const child = spawn(path, args, {
+    ...runAs,
+    cwd: '/',
+    env: clusterEnvironment,
+    // A session of its own, as the server has: a terminal's Ctrl-C is for the gateway, and no failure of the program.
+    detached: true,
+    // What it says of its progress is nobody's concern.
+    stdio: ['ignore', 'ignore', 'pipe'],
+  });
   let output = '';
   const keep = (chunk: Buffer): void => {
     output = (output + chunk.toString('utf8')).slice(-2000);
   };
-  child.stdout.on('data', keep);
   child.stderr.on('data', keep);
   child.once('error', (error) => reject(programError(path, error.message)));
   child.once('close', (code, signal) => {
     if (code === 0) resolve();
-    else reject(programError(path, `${signal ?? `exit code ${code}`}: ${output.trim()}`));
+    else reject(programError(path, `${signal ?? `exit code ${code}`}: ${inOneLine(output)}`));
   });
   return promise;
 }
 
+function inOneLine(output: string): string {
+  return output
+    .trim()
+    .split(/\s*\n\s*/)
+    .join('; ');
+}
+
 /** @param reason why a program of the built-in PostgreSQL did not run */
 function programError(path: string, reason: string): Error {
+  if (reason.includes('No space left on device')) {
+    return new ConfigError('HEADGATE_DATA_DIR: there is no space left where PostgreSQL is to keep its data.');
+  }
   return new ConfigError(
     `DATABASE_URL: must name a PostgreSQL, because the built-in one does not run here (${path}: ${reason}).`,
   );

@@ -1,6 +1,7 @@
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import postgres from 'postgres';
@@ -27,6 +28,22 @@ let metricsPort: number;
 let main: ChildProcess;
 let output = '';
 let url = '';
+
+/**
+ * The first of so many free ports in a row. They lie below those that systems hand out (32768 and up on Linux, 49152
+ * elsewhere), of which every other test takes some at any moment.
+ */
+async function freeRow(count: number): Promise<number> {
+  for (;;) {
+    const first = 20_000 + Math.floor(Math.random() * 12_000);
+    const servers = Array.from({ length: count }, () => createServer());
+    const taken = await Promise.allSettled(
+      servers.map((server, index) => once(server.listen(first + index, '127.0.0.1'), 'listening')),
+    );
+    for (const server of servers) server.close();
+    if (taken.every(({ status }) => status === 'fulfilled')) return first;
+  }
+}
 
 function run(env: Readonly<Record<string, string>>): ChildProcess {
   const child = spawn(process.execPath, ['src/start.js'], {
@@ -55,7 +72,7 @@ beforeAll(async () => {
   enginesDir = writeEngines({ chat: engineFile('chat', { flags: ['--max-num-seqs', '2000'] }) });
   dataDir = mkdtempSync(join(tmpdir(), 'hg-workers-'));
   otherDir = mkdtempSync(join(tmpdir(), 'hg-workers-'));
-  metricsPort = await freePort();
+  metricsPort = await freeRow(workers);
   main = run({ REDIS_URL: redis.url, HEADGATE_WORKERS: String(workers), HEADGATE_METRICS_PORT: String(metricsPort) });
   for (const stream of [main.stdout, main.stderr]) stream?.on('data', (bytes: Buffer) => (output += bytes.toString()));
   url = await eventually(async () => {
