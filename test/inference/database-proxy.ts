@@ -11,6 +11,8 @@ export interface DatabaseProxy {
   restore(): void;
   /** Lets the next insertion be committed, and breaks the connection before its answer comes back. */
   loseNextAnswer(): void;
+  /** Lets insertions be committed, and keeps their answers back until the returned function is called. */
+  holdAnswers(): () => void;
   /** Committed insertions whose answer was lost. */
   readonly lost: number;
   close(): Promise<void>;
@@ -22,6 +24,8 @@ export async function startDatabaseProxy(databaseUrl: string): Promise<DatabaseP
   let away = false;
   let losing = false;
   let lost = 0;
+  let holding = false;
+  const heldBack: (() => void)[] = [];
 
   const server: Server = createServer((client) => {
     if (away) {
@@ -43,10 +47,13 @@ export async function startDatabaseProxy(databaseUrl: string): Promise<DatabaseP
     });
     database.on('data', (bytes: Buffer) => {
       // Complete, and the server is ready for the next: it is committed, and nobody hears of it.
-      if (losing && bytes.includes('INSERT 0 ') && bytes.toString('latin1').endsWith('Z\0\0\0\x05I')) {
+      const isCommitted = bytes.includes('INSERT 0 ') && bytes.toString('latin1').endsWith('Z\0\0\0\x05I');
+      if (losing && isCommitted) {
         losing = false;
         lost += 1;
         client.destroy();
+      } else if (holding && isCommitted) {
+        heldBack.push(() => client.write(bytes));
       } else client.write(bytes);
     });
   });
@@ -72,6 +79,13 @@ export async function startDatabaseProxy(databaseUrl: string): Promise<DatabaseP
     },
     loseNextAnswer() {
       losing = true;
+    },
+    holdAnswers() {
+      holding = true;
+      return () => {
+        holding = false;
+        for (const release of heldBack.splice(0)) release();
+      };
     },
     get lost() {
       return lost;

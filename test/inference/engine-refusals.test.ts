@@ -197,6 +197,7 @@ describe('a 400 of the engine becomes a 400 in our words', () => {
         const error = await errorOf(got);
         expect(error).toMatchObject({ status: 400, code, param, type: 'invalid_request_error' });
         expect(error.message).not.toMatch(leaks);
+        expect(error.message).toMatch(/[^.]\.$/);
         for (const words of said) expect(error.message).toContain(words);
         const record = await bench.record(got.headers.get('x-request-id') ?? '');
         expect(record).toMatchObject({ status: 400, outcome: 'failed', reason: code, cost: '0', output_tokens: 0 });

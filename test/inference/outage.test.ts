@@ -75,6 +75,21 @@ describe('while Postgres is away', () => {
     expect(wallet.held).toBe('0');
   });
 
+  it('a wallet is never shown with more held than there is, also between a charge and the end of its hold', async () => {
+    const { key } = await openOrganization(bench.gateway, '0.0001');
+    const release = proxy?.holdAnswers();
+    const asked = bench.chat({ stream: true, max_tokens: 100, standin: { output_tokens: 100 } }, { key });
+    const charged: Body = await eventually(async () => {
+      const wallet: Body = await bench.wallet(key);
+      return wallet.balance !== '0.0001' && wallet;
+    });
+    release?.();
+    await (await asked).text();
+    expect(charged).toMatchObject({ held: charged.balance, available: '0' });
+    await eventually(async () => (await bench.wallet(key)).held === '0');
+    expect(await bench.wallet(key)).toMatchObject({ balance: charged.balance, available: charged.balance });
+  });
+
   it('a commit whose answer was lost is repeated and books once', async () => {
     const { key } = await openOrganization(bench.gateway, '1');
     expect((await bench.chat({}, { key })).status).toBe(200);

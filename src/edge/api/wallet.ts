@@ -147,7 +147,9 @@ export function registerWalletRoutes(app: ApiApp, parts: WalletRoutesParts): voi
   app.openapi(walletRoute(guards), async (context) => {
     const { organizationId } = context.get('caller').key;
     const balance = await wallet.balance(organizationId);
-    const held = await heldPicoUsd(organizationId);
+    const holds = await heldPicoUsd(organizationId);
+    // Nothing is held beyond the balance: what is seems to be of a request that was charged in the moment between.
+    const held = holds < balance ? holds : balance;
     const amounts = { balance: formatUsd(balance), held: formatUsd(held), available: formatUsd(balance - held) };
     return context.json({ object: 'wallet' as const, ...amounts, currency: 'USD' as const }, 200);
   });

@@ -108,7 +108,7 @@ const patterns: readonly Pattern[] = [
     say: ([, limit], param) => ({ code: 'invalid_value', message: `${nameOf(param)} must be at least ${limit}.` }),
   },
   {
-    matches: /must be non-negative, got (-?[\d.]+)/,
+    matches: /must be non-negative, got (-?\d+(?:\.\d+)?(?:e[-+]?\d+)?)/,
     say: ([, value], param) => ({
       code: 'invalid_value',
       message: `${nameOf(param)} must not be negative; it is ${value}.`,

@@ -56,11 +56,15 @@ export function createStreamHold(options: StreamHoldOptions): StreamHold {
     paidTokens = countPaid();
   }
 
-  /** By a step beyond what is made: one read of a fast engine's answer may bring more tokens than a step. */
+  /**
+   * By a step beyond what is made: one read of a fast engine's answer may bring more tokens than a step. Never to more
+   * than the request allows, whatever an engine says that it made.
+   */
   function extend(outputTokens: number): void {
     extending = true;
-    const tokens = BigInt(Math.max(0, outputTokens - paidTokens) + stepTokens);
-    const answer = admission.extend(requestId, (tokens * outputPrice + PICO_PER_MICRO - 1n) / PICO_PER_MICRO);
+    const wanted = Math.max(0, outputTokens - paidTokens) + stepTokens;
+    const tokens = Math.min(wanted, (options.outputTokensMax ?? Number.POSITIVE_INFINITY) - paidTokens);
+    const answer = admission.extend(requestId, (BigInt(tokens) * outputPrice + PICO_PER_MICRO - 1n) / PICO_PER_MICRO);
     if (answer instanceof Promise) answer.then(added, () => added(0n));
     else added(answer);
   }
