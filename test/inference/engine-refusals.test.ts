@@ -197,6 +197,7 @@ describe('a 400 of the engine becomes a 400 in our words', () => {
         const error = await errorOf(got);
         expect(error).toMatchObject({ status: 400, code, param, type: 'invalid_request_error' });
         expect(error.message).not.toMatch(leaks);
+        expect(error.message).toMatch(/[^.]\.$/);
         for (const words of said) expect(error.message).toContain(words);
         const record = await bench.record(got.headers.get('x-request-id') ?? '');
         expect(record).toMatchObject({ status: 400, outcome: 'failed', reason: code, cost: '0', output_tokens: 0 });
@@ -263,6 +264,25 @@ describe('what the engine says about itself is our failure', () => {
     const error = await errorOf(await bench.chat({ stream: true }));
     expect(error).toMatchObject({ status: expected, code: 'upstream_error', type: 'upstream_error', param: null });
     expect(error.message).not.toMatch(/nope|EngineCore|futures|scaling|Unauthorized/);
+  });
+
+  it.each([
+    ['an object', '{"error":{"message":"EngineCore says no","code":500}}'],
+    ['a text', '{"id":"x","error":"EngineCore says no"}'],
+    ['beside an empty usage', '{"usage":null,"error":{"message":"EngineCore says no"}}'],
+  ])('an error under status 200, %s', async (_, body) => {
+    answerWith(200, body, vllmHeaders);
+    const got = await bench.chat({});
+    expect(await errorOf(got.clone())).toMatchObject({ status: 502, code: 'upstream_error', type: 'upstream_error' });
+    expect(await got.text()).not.toContain('EngineCore');
+    expect(await bench.recordOf(got)).toMatchObject({ status: 502, outcome: 'failed', cost: '0' });
+  });
+
+  it('an answer without usage that says it has no error is one', async () => {
+    const body = '{"id":"x","error":null,"choices":[]}';
+    answerWith(200, body, vllmHeaders);
+    const got = await bench.chat({});
+    expect([got.status, await got.text()]).toEqual([200, body]);
   });
 
   it('its own Retry-After is kept when it is one', async () => {

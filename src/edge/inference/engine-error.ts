@@ -104,11 +104,11 @@ const patterns: readonly Pattern[] = [
     }),
   },
   {
-    matches: /must be at least (-?[\d.]+), got (-?[\d.]+)/,
+    matches: /must be at least (-?\d+(?:\.\d+)?), got -?\d/,
     say: ([, limit], param) => ({ code: 'invalid_value', message: `${nameOf(param)} must be at least ${limit}.` }),
   },
   {
-    matches: /must be non-negative, got (-?[\d.]+)/,
+    matches: /must be non-negative, got (-?\d+(?:\.\d+)?)/,
     say: ([, value], param) => ({
       code: 'invalid_value',
       message: `${nameOf(param)} must not be negative; it is ${value}.`,
