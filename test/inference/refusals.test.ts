@@ -99,12 +99,14 @@ describe('what is not there', () => {
     }
   });
 
-  it('audio transcription is 501 and coming soon', async () => {
+  it('audio transcription is 501 and coming soon, and no fault in the log', async () => {
     const answer = await bench.post('/v1/audio/transcriptions', {});
     expect(answer.headers.get('x-request-id')).not.toBeNull();
     const error = await errorOf(answer);
     expect(error).toMatchObject({ status: 501, code: 'not_implemented', type: 'not_implemented' });
     expect(error.message).toContain('coming soon');
+    const id = answer.headers.get('x-request-id') ?? 'none';
+    expect(bench.gateway.logLines.filter((line) => line.includes(id) && line.includes('"level":50'))).toEqual([]);
   });
 
   it('a missing, unknown or disabled model, and one of another route, is model_not_found and says which would do', async () => {
