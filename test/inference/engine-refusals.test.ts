@@ -126,6 +126,13 @@ const refusals: readonly [string, string, string, string | null, readonly string
     ['2048', '24', '2025'],
   ],
   [
+    'a long input of an embedding',
+    envelope(tooLong(2048, 0, 2049), 'input_tokens'),
+    'context_length_exceeded',
+    null,
+    ['2048', '2049. Shorten it.'],
+  ],
+  [
     'a negative temperature',
     envelope('temperature must be non-negative, got -1.0. (parameter=temperature, value=-1.0)', 'temperature'),
     'invalid_value',
