@@ -4,6 +4,7 @@ import { getRequestListener } from '@hono/node-server';
 import type { Hono } from 'hono';
 import type { Config } from '#base/config.ts';
 import { AppError, errorEnvelope } from '#base/errors.ts';
+import { uuidv7 } from '#base/id.ts';
 import { closeServer, listen, urlOf, type ListenAddress } from '#base/listen.ts';
 import { handleClientError, type HttpEnv } from '#edge/http/http.ts';
 import { healthPaths, metricsAddress } from '#edge/observe/observe.ts';
@@ -59,11 +60,18 @@ export function createHttpServer(config: Config, app: Hono<HttpEnv>): HttpServer
 }
 
 function listenerOf(app: Hono<HttpEnv>): ReturnType<typeof getRequestListener> {
-  const refused = JSON.stringify(errorEnvelope(new AppError('invalid_request_error')));
+  const message = 'The address of this request is not valid: its path or its Host header.';
+  const refused = JSON.stringify(errorEnvelope(new AppError('invalid_request_error', { message })));
   return getRequestListener(app.fetch, {
+    // HTTP/1.0 asks for no Host, and load balancers leave it out of their health checks.
+    hostname: 'localhost',
     overrideGlobalObjects: false,
     autoCleanupIncoming: false,
-    errorHandler: () => new Response(refused, { status: 400, headers: { 'content-type': 'application/json' } }),
+    errorHandler: () =>
+      new Response(refused, {
+        status: 400,
+        headers: { 'content-type': 'application/json', 'x-request-id': uuidv7() },
+      }),
   });
 }
 

@@ -29,6 +29,8 @@ describe('making a key', () => {
     [{ tokens_per_minute: 1.5 }, 'tokens_per_minute'],
     [{ monthly_token_limit: '5' }, 'monthly_token_limit'],
     [{ requests_per_minute: 3_000_000_000 }, 'requests_per_minute'],
+    [{ tokens_per_minute: 1e16 }, 'tokens_per_minute'],
+    [{ expires_at: 1e300 }, 'expires_at'],
     [{ store_requests: 1 }, 'store_requests'],
     [{ cache_responses: null }, 'cache_responses'],
     [{ name: '' }, 'name'],
@@ -44,7 +46,7 @@ describe('making a key', () => {
     const answer = await ask('/v1/keys', { body: { name: 'bad', ...fields } });
     expect(refusal(answer)).toEqual([400, 'invalid_request_error', 'invalid_request_error', param]);
     expect(answer.body.error.message).toMatch(new RegExp(`^${param}: `));
-    expect(answer.body.error.message).not.toContain('Invalid');
+    expect(answer.body.error.message).not.toMatch(/Invalid|Too big|expected/);
   });
 
   it('refuses a project of another organization as one that is not there', async () => {

@@ -126,6 +126,13 @@ const refusals: readonly [string, string, string, string | null, readonly string
     ['2048', '24', '2025'],
   ],
   [
+    'a long input of an embedding',
+    envelope(tooLong(2048, 0, 2049), 'input_tokens'),
+    'context_length_exceeded',
+    null,
+    ['2048', '2049. Shorten it.'],
+  ],
+  [
     'a negative temperature',
     envelope('temperature must be non-negative, got -1.0. (parameter=temperature, value=-1.0)', 'temperature'),
     'invalid_value',
@@ -264,6 +271,25 @@ describe('what the engine says about itself is our failure', () => {
     const error = await errorOf(await bench.chat({ stream: true }));
     expect(error).toMatchObject({ status: expected, code: 'upstream_error', type: 'upstream_error', param: null });
     expect(error.message).not.toMatch(/nope|EngineCore|futures|scaling|Unauthorized/);
+  });
+
+  it.each([
+    ['an object', '{"error":{"message":"EngineCore says no","code":500}}'],
+    ['a text', '{"id":"x","error":"EngineCore says no"}'],
+    ['beside an empty usage', '{"usage":null,"error":{"message":"EngineCore says no"}}'],
+  ])('an error under status 200, %s', async (_, body) => {
+    answerWith(200, body, vllmHeaders);
+    const got = await bench.chat({});
+    expect(await errorOf(got.clone())).toMatchObject({ status: 502, code: 'upstream_error', type: 'upstream_error' });
+    expect(await got.text()).not.toContain('EngineCore');
+    expect(await bench.recordOf(got)).toMatchObject({ status: 502, outcome: 'failed', cost: '0' });
+  });
+
+  it('an answer without usage that says it has no error is one', async () => {
+    const body = '{"id":"x","error":null,"choices":[]}';
+    answerWith(200, body, vllmHeaders);
+    const got = await bench.chat({});
+    expect([got.status, await got.text()]).toEqual([200, body]);
   });
 
   it('its own Retry-After is kept when it is one', async () => {

@@ -123,6 +123,14 @@ describe('a small wallet', () => {
     expect(record).toMatchObject({ outcome: 'completed', written_off: '0' });
   });
 
+  it('pays for a prompt by its length, also when that speaks of "data:"; a data URL may cost the whole context', async () => {
+    const { key } = await openOrganization(bench.gateway, '0.0003');
+    const ask = (content: unknown): Promise<Response> => bench.chat({ messages: [{ role: 'user', content }] }, { key });
+    expect((await ask('Each line begins with data: and ends with \\n.')).status).toBe(200);
+    const part = { type: 'image', image: 'data:image/png;base64,aGk=' };
+    expect(await errorOf(await ask([part]))).toMatchObject({ status: 402, code: 'insufficient_funds' });
+  });
+
   it('pays a long stream by and by: the hold grows with it', async () => {
     const { key } = await openOrganization(bench.gateway, '1');
     const body = { stream: true, max_tokens: 6000, standin: { output_tokens: 6000 } };

@@ -99,12 +99,14 @@ describe('what is not there', () => {
     }
   });
 
-  it('audio transcription is 501 and coming soon', async () => {
+  it('audio transcription is 501 and coming soon, and no fault in the log', async () => {
     const answer = await bench.post('/v1/audio/transcriptions', {});
     expect(answer.headers.get('x-request-id')).not.toBeNull();
     const error = await errorOf(answer);
     expect(error).toMatchObject({ status: 501, code: 'not_implemented', type: 'not_implemented' });
     expect(error.message).toContain('coming soon');
+    const id = answer.headers.get('x-request-id') ?? 'none';
+    expect(bench.gateway.logLines.filter((line) => line.includes(id) && line.includes('"level":50'))).toEqual([]);
   });
 
   it('a missing, unknown or disabled model, and one of another route, is model_not_found and says which would do', async () => {
@@ -205,6 +207,8 @@ describe('how a request may not come', () => {
     for (const bytes of [
       'nonsense\r\n\r\n',
       `GET / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n`,
+      'GET /v1/models HTTP/1.1\r\nHost: a b/<>\r\nConnection: close\r\n\r\n',
+      'OPTIONS * HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n',
     ]) {
       const text = await exchangeRaw(bench.gateway.url, [bytes]);
       expect(text).toMatch(/^HTTP\/1\.1 400 /);
@@ -213,6 +217,13 @@ describe('how a request may not come', () => {
     }
     const large = `GET / HTTP/1.1\r\nHost: x\r\nX-Large: ${'x'.repeat(100_000)}\r\n\r\n`;
     expect(await exchangeRaw(bench.gateway.url, [large])).toMatch(/^HTTP\/1\.1 431 /);
+  });
+});
+
+describe('HTTP/1.0, as health checks of load balancers speak it', () => {
+  it.each(['/healthz', '/v1/pricing'])('is answered without a Host header at %s', async (path) => {
+    const text = await exchangeRaw(bench.gateway.url, [`GET ${path} HTTP/1.0\r\n\r\n`]);
+    expect(text).toMatch(/^HTTP\/1\.1 200 /);
   });
 });
 

@@ -16,6 +16,14 @@ export type JsonMeterResult =
 /** Quotes inside of strings are escaped, so this can only be a member. */
 const abortedPattern = /"finish_reason": ?"abort"/;
 
+/** Some servers send an error under status 200, and its text is theirs. Answers have usage, so few are scanned for it. */
+function isError(text: string): boolean {
+  const scan = scanDocument(text);
+  if (!scan.ok) return true;
+  const error = scan.members.find(({ key }) => key === 'error');
+  return error !== undefined && text.slice(error.valueStart, error.valueEnd) !== 'null';
+}
+
 /**
  * Reads a complete JSON answer: its usage, whether the engine aborted it, and the text that the client gets.
  * @param text the answer's bytes as latin1
@@ -26,6 +34,7 @@ export function meterJson(text: string, options: JsonMeterOptions): JsonMeterRes
   const found = findUsage(text, 0, end);
   if (found.kind === 'broken') return { ok: false };
   const usage = found.kind === 'found' ? parseUsage(text.slice(found.start, found.end)) : null;
+  if (usage === null && isError(text)) return { ok: false };
   const splices: Splice[] = [];
   if (usage !== null && found.kind === 'found' && options.costText !== null) {
     splices.push(costSplice(text, found, options.costText(usage)));

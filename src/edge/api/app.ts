@@ -24,12 +24,16 @@ export function createApiApp(): ApiApp {
 
 /** What zod found, as fields and sentences; an unknown field is named by itself. */
 export function toProblems(error: z.ZodError): Problem[] {
-  return error.issues.flatMap((issue): Problem[] => {
+  const problems = error.issues.flatMap((issue): Problem[] => {
     if (issue.code === 'unrecognized_keys') {
       return issue.keys.map((key) => ({ field: [...issue.path, key].join('.'), message: 'is not known here' }));
     }
     return [{ field: issue.path.length === 0 ? 'body' : issue.path.join('.'), message: sentence(issue) }];
   });
+  // A number past what is exact breaks its type's bound and its field's, which may be the same.
+  const isNew = ({ field, message }: Problem, index: number): boolean =>
+    problems.findIndex((other) => other.field === field && other.message === message) === index;
+  return problems.filter(isNew);
 }
 
 type Issue = z.core.$ZodIssue;
@@ -43,5 +47,10 @@ function sentence(issue: Issue): string {
     return `must be ${article(issue.expected === 'int' ? 'integer' : issue.expected)}`;
   }
   if (issue.code === 'invalid_value') return `must be one of ${issue.values.map(String).join(', ')}`;
+  if (issue.code === 'too_big' && issue.message.startsWith('Too big')) {
+    return issue.origin === 'string'
+      ? `must have at most ${issue.maximum} characters`
+      : `must be at most ${issue.maximum}`;
+  }
   return issue.message;
 }

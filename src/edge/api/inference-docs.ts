@@ -1,4 +1,5 @@
 import { type RouteConfig, z } from '@hono/zod-openapi';
+import { taskTypes } from '#core/catalog/catalog.ts';
 import type { ApiApp } from './app.ts';
 import {
   errorAnswerHeaders,
@@ -87,13 +88,13 @@ const modelRecord = z
     owned_by: z.string(),
     name: z.string(),
     hugging_face_id: z.string(),
-    task_type: z.string().openapi({ example: 'chat' }),
+    task_type: z.enum(taskTypes),
     context_length: z.int(),
     pricing: z
       .object({ prompt: z.string(), completion: z.string(), input_cache_read: z.string() })
       .nullable()
       .openapi({ description: 'USD per token' }),
-    status: z.string().openapi({ example: 'ready' }),
+    status: z.enum(['ready', 'cold', 'starting', 'failed']),
   })
   .openapi('Model');
 
@@ -176,14 +177,14 @@ const inference: readonly RouteConfig[] = [
   {
     method: 'post',
     path: '/v1/audio/transcriptions',
-    summary: 'Not implemented yet',
-    responses: { 501: jsonAnswer(z.looseObject({}), 'Coming soon') },
+    summary: 'Coming soon: answers 501 not_implemented',
+    responses: errors,
   },
   {
     method: 'get',
     path: '/v1/models',
     summary: 'List the models',
-    request: { query: z.object({ task_type: z.string().optional() }) },
+    request: { query: z.object({ task_type: z.enum(taskTypes).optional() }) },
     responses: { 200: { ...jsonAnswer(modelList, 'The enabled models'), headers: listingAnswerHeaders }, ...errors },
   },
   {

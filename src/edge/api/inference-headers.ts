@@ -10,6 +10,8 @@ const header = (description: string, example?: string) =>
     .openapi({ description, ...(example === undefined ? {} : { example }) });
 
 export const inferenceRequestHeaders = z.object({
+  'X-Project-ID': header("Another project of the organization that the request counts for; the key's by default"),
+  'X-Client-Request-Id': header("The caller's own id, kept on the usage record; X-Request-Id is one too"),
   'Idempotency-Key': z
     .string()
     .min(1)
@@ -65,6 +67,10 @@ export const inferenceAnswerHeaders = z.object({
     .enum(['warm', 'cold'])
     .optional()
     .openapi({ description: 'cold: the model had to be started; missing where no engine was asked' }),
+  'x-headgate-max-tokens': header(
+    'Output tokens per choice, where money allows less than the request asked for',
+    '512',
+  ),
   ...limits,
 });
 

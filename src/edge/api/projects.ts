@@ -73,9 +73,12 @@ const pageNumber = z
 
 const pageQuery = z.strictObject({
   page: pageNumber.default(1).openapi({ type: 'integer', minimum: 1, default: 1 }),
-  limit: pageNumber
-    .default(pageLimitDefault)
-    .openapi({ type: 'integer', minimum: 1, maximum: pageLimitMax, default: pageLimitDefault }),
+  limit: pageNumber.default(pageLimitDefault).openapi({
+    type: 'integer',
+    minimum: 1,
+    default: pageLimitDefault,
+    description: `More than ${pageLimitMax} count as ${pageLimitMax}`,
+  }),
 });
 
 const idParams = z.object({ id: idText('proj') });

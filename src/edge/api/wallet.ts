@@ -87,7 +87,12 @@ const creditAmount = z
     if (picoUsd <= 0n) return problem('must be above 0');
     return picoUsd <= creditPicoUsdMax ? picoUsd : problem(`must be at most ${creditUsdMax}`);
   })
-  .openapi({ type: 'string', example: '25.00', description: 'USD above 0, a plain decimal with at most 12 places' });
+  .openapi({
+    type: 'string',
+    pattern: '^[0-9]{1,40}(\\.[0-9]{1,12})?$',
+    example: '25.00',
+    description: 'USD above 0, a plain decimal with at most 12 places',
+  });
 
 const walletRoute = (guards: Guards) =>
   createRoute({

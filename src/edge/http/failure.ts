@@ -74,7 +74,8 @@ export function createFailureHandler(log: Log): (error: unknown, context: HttpCo
   return (error, context) => {
     const failure = toAppError(error);
     context.set('failureCode', failure.code);
-    if (failure.status >= 500) {
+    // What is not there yet is an answer, not a fault.
+    if (failure.status >= 500 && failure.code !== 'not_implemented') {
       const fields = { requestId: context.get('requestId'), method: context.req.method, code: failure.code };
       log.error({ ...fields, err: failure.cause ?? failure }, 'request failed');
     }

@@ -24,7 +24,11 @@ const patterns: readonly Pattern[] = [
       /maximum context length is (\d+) tokens\. However, you requested (\d+) output tokens and your prompt contains at least (\d+)/,
     say: ([, limit, output, input]) => ({
       code: 'context_length_exceeded',
-      message: `This model's context holds ${limit} tokens; the request has at least ${input} input tokens and asks for ${output} output tokens. Shorten the input or ask for less output.`,
+      // An embedding asks for none.
+      message:
+        output === '0'
+          ? `This model's context holds ${limit} tokens; the input has at least ${input}. Shorten it.`
+          : `This model's context holds ${limit} tokens; the request has at least ${input} input tokens and asks for ${output} output tokens. Shorten the input or ask for less output.`,
     }),
   },
   {
@@ -104,7 +108,7 @@ const patterns: readonly Pattern[] = [
     }),
   },
   {
-    matches: /must be at least (-?[\d.]+), got (-?[\d.]+)/,
+    matches: /must be at least (-?\d+(?:\.\d+)?), got -?\d/,
     say: ([, limit], param) => ({ code: 'invalid_value', message: `${nameOf(param)} must be at least ${limit}.` }),
   },
   {
