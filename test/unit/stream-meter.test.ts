@@ -186,4 +186,13 @@ describe('the meter of a stream', () => {
     const text = ': ping\n\nevent: note\ndata: {"choices":[]}\n\nid: 7\n\n';
     expect(meter.feed(text)).toBe(text);
   });
+
+  it('takes a very long frame in many reads without searching all of it again each time', { timeout: 10_000 }, () => {
+    const meter = createStreamMeter(silent);
+    const content = 'x'.repeat(48_000_000);
+    const text = `data: ${JSON.stringify({ choices: [{ index: 0, delta: { content }, finish_reason: null }] })}\n\n`;
+    let bytes = 0;
+    for (let at = 0; at < text.length; at += 65_536) bytes += meter.feed(text.slice(at, at + 65_536)).length;
+    expect(bytes).toBe(text.length);
+  });
 });

@@ -80,6 +80,8 @@ class ChunkMeter implements StreamMeter {
   readonly #counted: number[] = [];
   readonly #finishedChoices: number[] = [];
   #pending = '';
+  /** The last characters of what is pending, in which the end of a frame may begin. */
+  #pendingTail = '';
   #finalUsage: Usage | null = null;
   #abortExpected = false;
 
@@ -103,6 +105,7 @@ class ChunkMeter implements StreamMeter {
   }
 
   feed(text: string): string {
+    if (this.#pending !== '' && this.#goesOn(text)) return '';
     const input = this.#pending === '' ? text : this.#pending + text;
     this.#pending = '';
     let out = '';
@@ -113,6 +116,7 @@ class ChunkMeter implements StreamMeter {
       const next = frameEnd(input, from, hasCarriages);
       if (next === -1) {
         this.#pending = input.slice(from);
+        this.#pendingTail = this.#pending.slice(-2);
         if (this.#pending.length > frameBytesMax) this.#fail('garbage');
         break;
       }
@@ -120,6 +124,16 @@ class ChunkMeter implements StreamMeter {
       from = next;
     }
     return out;
+  }
+
+  /** Of a frame that comes in many reads only what is new is searched: all of it each time would take seconds. */
+  #goesOn(text: string): boolean {
+    const seam = this.#pendingTail + text;
+    if (frameEnd(seam, 0, true) !== -1) return false;
+    this.#pending += text;
+    this.#pendingTail = seam.slice(-2);
+    if (this.#pending.length > frameBytesMax) this.#fail('garbage');
+    return true;
   }
 
   #fail(reason: StreamFailure): string {
