@@ -14,10 +14,20 @@ export type JsonMeterResult =
   | { readonly ok: false };
 
 /** Quotes inside of strings are escaped, so this can only be a member. */
-const abortedPattern = /"finish_reason": ?"abort"/;
+const abortedPattern = /"finish_reason": ?"(?:abort|error)"/;
+
+/** Whether an answer without a count may pass: some engines tell of an error under status 200. */
+function isAnswer(text: string): boolean {
+  try {
+    const value: unknown = JSON.parse(text);
+    return typeof value === 'object' && value !== null && (Reflect.get(value, 'error') ?? null) === null;
+  } catch {
+    return false;
+  }
+}
 
 /**
- * Reads a complete JSON answer: its usage, whether the engine aborted it, and the text that the client gets.
+ * Reads a complete JSON answer: its usage, whether the engine broke it off, and the text that the client gets.
  * @param text the answer's bytes as latin1
  */
 export function meterJson(text: string, options: JsonMeterOptions): JsonMeterResult {
@@ -26,6 +36,7 @@ export function meterJson(text: string, options: JsonMeterOptions): JsonMeterRes
   const found = findUsage(text, 0, end);
   if (found.kind === 'broken') return { ok: false };
   const usage = found.kind === 'found' ? parseUsage(text.slice(found.start, found.end)) : null;
+  if (usage === null && !isAnswer(text)) return { ok: false };
   const splices: Splice[] = [];
   if (usage !== null && found.kind === 'found' && options.costText !== null) {
     splices.push(costSplice(text, found, options.costText(usage)));
