@@ -1,6 +1,6 @@
 import { scanDocument, spliceText, type Splice } from '#base/json-scan.ts';
 import { noUsage, parseUsage, readCount, type Usage } from './usage.ts';
-import { costSplice, findUsage, type UsageMember } from './usage-member.ts';
+import { costSplice, findUsage, nameText, type UsageMember } from './usage-member.ts';
 
 /**
  * Reads a stream of chat or text completion chunks on its way to the client: counts usage, takes out the usage that
@@ -79,6 +79,8 @@ class ChunkMeter implements StreamMeter {
   inputTokens = 0;
   readonly #options: StreamMeterOptions;
   readonly #choicesExpected: number;
+  /** The member of a frame that has the public name already. */
+  readonly #named: string;
   /** Last running usage by choice index, as text: it is read whole only when the stream ends without a sum. */
   readonly #running: (string | undefined)[] = [];
   readonly #counted: number[] = [];
@@ -92,6 +94,7 @@ class ChunkMeter implements StreamMeter {
   constructor(options: StreamMeterOptions) {
     this.#options = options;
     this.#choicesExpected = options.choices * options.prompts;
+    this.#named = options.rename === null ? '' : `"model":${nameText(options.rename)}`;
   }
 
   get lacksEmptyLine(): boolean {
@@ -228,12 +231,12 @@ class ChunkMeter implements StreamMeter {
   /** Applies the splices, and the model's public name where the engine uses another. */
   #renamed(frame: Frame, splices: Splice[]): string {
     const { rename } = this.#options;
-    if (rename !== null) {
+    if (rename !== null && !frame.text.includes(this.#named)) {
       const scan = scanDocument(frame.text.slice(frame.start, frame.end));
       const model = scan.ok ? scan.members.find(({ key }) => key === 'model') : undefined;
       if (model !== undefined) {
-        const text = Buffer.from(JSON.stringify(rename), 'utf8').toString('latin1');
-        splices.push({ start: frame.start + model.valueStart, end: frame.start + model.valueEnd, text });
+        const range = { start: frame.start + model.valueStart, end: frame.start + model.valueEnd };
+        splices.push({ ...range, text: nameText(rename) });
       }
     }
     return spliceText(frame.text, splices);

@@ -82,3 +82,8 @@ export function costSplice(
   const isEmpty = text.slice(range.start + 1, range.end - 1).trim() === '';
   return { start: range.end - 1, end: range.end - 1, text: `${isEmpty ? '' : ','}"cost":${cost}` };
 }
+
+/** A model's name as JSON, in latin1. */
+export function nameText(name: string): string {
+  return Buffer.from(JSON.stringify(name), 'utf8').toString('latin1');
+}
