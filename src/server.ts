@@ -4,6 +4,7 @@ import { getRequestListener } from '@hono/node-server';
 import type { Hono } from 'hono';
 import type { Config } from '#base/config.ts';
 import { AppError, errorEnvelope } from '#base/errors.ts';
+import { uuidv7 } from '#base/id.ts';
 import { closeServer, listen, urlOf, type ListenAddress } from '#base/listen.ts';
 import { handleClientError, type HttpEnv } from '#edge/http/http.ts';
 import { healthPaths, metricsAddress } from '#edge/observe/observe.ts';
@@ -59,11 +60,15 @@ export function createHttpServer(config: Config, app: Hono<HttpEnv>): HttpServer
 }
 
 function listenerOf(app: Hono<HttpEnv>): ReturnType<typeof getRequestListener> {
-  const refused = JSON.stringify(errorEnvelope(new AppError('invalid_request_error')));
+  const message = 'The address of the request, or its Host header, is not valid.';
+  const refused = JSON.stringify(errorEnvelope(new AppError('invalid_request_error', { message })));
+  const headersOf = () => ({ 'content-type': 'application/json', 'x-request-id': uuidv7() });
   return getRequestListener(app.fetch, {
     overrideGlobalObjects: false,
     autoCleanupIncoming: false,
-    errorHandler: () => new Response(refused, { status: 400, headers: { 'content-type': 'application/json' } }),
+    // HTTP/1.0 needs no Host header, and health checks of load balancers send none.
+    hostname: 'localhost',
+    errorHandler: () => new Response(refused, { status: 400, headers: headersOf() }),
   });
 }
 
