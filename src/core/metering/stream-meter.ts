@@ -167,7 +167,7 @@ class ChunkMeter implements StreamMeter {
     let end = text.indexOf('\n', start);
     if (end === -1) end = text.length;
     // One frame holds one object: what stands on a second line would pass without being read.
-    else if (text.includes('\ndata', end)) return this.#fail('garbage');
+    else if (end + 2 < text.length && text.includes('\ndata', end)) return this.#fail('garbage');
     while (end > start && text.charCodeAt(end - 1) <= SPACE) end -= 1;
     if (text.charCodeAt(start) === OPEN_BRACE) return this.#object({ text, start, end });
     if (!text.startsWith('[DONE]', start)) return this.#fail('garbage');
