@@ -60,18 +60,15 @@ export function createHttpServer(config: Config, app: Hono<HttpEnv>): HttpServer
 }
 
 function listenerOf(app: Hono<HttpEnv>): ReturnType<typeof getRequestListener> {
-  const message = 'The address of this request is not valid: its path or its Host header.';
+  const message = 'The address of the request, or its Host header, is not valid.';
   const refused = JSON.stringify(errorEnvelope(new AppError('invalid_request_error', { message })));
+  const headersOf = () => ({ 'content-type': 'application/json', 'x-request-id': uuidv7() });
   return getRequestListener(app.fetch, {
-    // HTTP/1.0 asks for no Host, and load balancers leave it out of their health checks.
-    hostname: 'localhost',
     overrideGlobalObjects: false,
     autoCleanupIncoming: false,
-    errorHandler: () =>
-      new Response(refused, {
-        status: 400,
-        headers: { 'content-type': 'application/json', 'x-request-id': uuidv7() },
-      }),
+    // HTTP/1.0 needs no Host header, and health checks of load balancers send none.
+    hostname: 'localhost',
+    errorHandler: () => new Response(refused, { status: 400, headers: headersOf() }),
   });
 }
 

@@ -88,6 +88,20 @@ describe('a field of the wrong type', () => {
     });
   });
 
+  it.each([
+    ['"x"', 'stream_options'],
+    ['[]', 'stream_options'],
+    ['1', 'stream_options'],
+    ['{"include_usage":1}', 'stream_options.include_usage'],
+    ['{"include_usage":"true"}', 'stream_options.include_usage'],
+    ['{"include_usage":true,"continuous_usage_stats":{}}', 'stream_options.continuous_usage_stats'],
+  ])('stream_options: %s is invalid_value with the field in param', async (value, param) => {
+    const error = await refusalOf(chatText(`,"stream":true,"stream_options":${value}`));
+    expect(error).toMatchObject({ status: 400, code: 'invalid_value', param });
+    expect((await bench.chat({ stream: true, stream_options: { include_usage: null } })).status).toBe(200);
+    expect((await bench.chat({ stream: true, stream_options: null })).status).toBe(200);
+  });
+
   it('model as a number, an object or with a NUL is refused', async () => {
     expect(await refusalOf('{"model":5}')).toMatchObject({ status: 400, code: 'invalid_value', param: 'model' });
     expect(await refusalOf('{"model":{}}')).toMatchObject({ status: 400, code: 'invalid_value', param: 'model' });

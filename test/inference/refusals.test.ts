@@ -220,9 +220,23 @@ describe('how a request may not come', () => {
   });
 });
 
-describe('HTTP/1.0, as health checks of load balancers speak it', () => {
-  it.each(['/healthz', '/v1/pricing'])('is answered without a Host header at %s', async (path) => {
-    const text = await exchangeRaw(bench.gateway.url, [`GET ${path} HTTP/1.0\r\n\r\n`]);
+describe('the address of a request', () => {
+  it('that is none is 400 in the same envelope, with an id', async () => {
+    for (const start of [
+      'GET /v1/models HTTP/1.1\r\nHost: a b/',
+      'GET /v1/models/x\\y HTTP/1.1\r\nHost: x',
+      'POST http://[::1/v1/embeddings HTTP/1.1\r\nHost: x',
+    ]) {
+      const text = await exchangeRaw(bench.gateway.url, [`${start}\r\n${auth()}Connection: close\r\n\r\n`]);
+      expect(text).toMatch(/^HTTP\/1\.1 400 /);
+      expect(text).toContain('"message":"The address of the request, or its Host header, is not valid."');
+      expect(text).toMatch(/\r\nx-request-id: [0-9a-f-]{36}\r\n/);
+    }
+  });
+
+  it('needs no Host in HTTP/1.0', async () => {
+    expect(await exchangeRaw(bench.gateway.url, ['GET /healthz HTTP/1.0\r\n\r\n'])).toMatch(/^HTTP\/1\.1 200 /);
+    const text = await exchangeRaw(bench.gateway.url, [`GET /v1/models HTTP/1.0\r\n${auth()}\r\n`]);
     expect(text).toMatch(/^HTTP\/1\.1 200 /);
   });
 });

@@ -181,9 +181,67 @@ describe('the meter of a stream', () => {
     }
   });
 
+  it('lets nothing pass that stands in no data line, or in a second one', () => {
+    const chunk = '{"choices":[{"index":0,"delta":{"content":"x"},"finish_reason":"stop"}]}';
+    const count = '{"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":4}}';
+    for (const text of [
+      `Traceback: /srv/model.py\n\ndata: ${chunk}\n\n`,
+      `Traceback: /srv/model.py\ndata: ${chunk}\n\n`,
+      `eventually\ndata: ${chunk}\n\n`,
+      `\x1f\x8b\x08\n\n\xff`,
+      `data: ${chunk}\ndata: ${count}\n\n`,
+      `data: ${chunk}\r\ndata: [DONE]\r\n\r\n`,
+    ]) {
+      const meter = createStreamMeter(silent);
+      expect(meter.feed(text), text).toBe('');
+      expect(meter.failure, text).toBe('garbage');
+    }
+  });
+
+  it('takes an error finish for a failure, and an empty finish reason for none', () => {
+    const failed = createStreamMeter(silent);
+    const why = '{"choices":[{"index":0,"delta":{},"finish_reason":"error"}],"error":{"message":"at /srv/model.py"}}';
+    expect(failed.feed(`data: ${why}\n\n`)).toBe('');
+    expect(failed.failure).toBe('engine_abort');
+    const meter = createStreamMeter(silent);
+    meter.feed('data: {"choices":[{"index":0,"delta":{"content":"x"},"finish_reason":""}]}\n\n');
+    expect(meter.finished).toBe(false);
+    meter.feed('data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\n');
+    expect(meter.finished).toBe(true);
+  });
+
+  it('counts and cuts usage in frames of other shapes', () => {
+    const usage = '{"prompt_tokens":3,"completion_tokens":4}';
+    const spaced = `{"choices" :[{"index":0,"delta":{"content":"x"},"finish_reason":"stop"}],"usage" :${usage}}`;
+    const [silently, asked] = [false, true].map((wantsUsage) => {
+      const meter = createStreamMeter({ ...silent, wantsUsage });
+      const out = meter.feed(`data: ${spaced}\n\ndata: {"id":"x","usage":${usage}}\n\n`);
+      expect(meter.usage()).toMatchObject({ source: 'engine', usage: { inputTokens: 3, outputTokens: 4 } });
+      return out;
+    });
+    const rest = 'data: {"choices" :[{"index":0,"delta":{"content":"x"},"finish_reason":"stop"}]}\n\n';
+    expect(silently).toBe(rest);
+    expect(asked).toBe(`${rest}data: {"id":"x","usage":${usage}}\n\n`);
+  });
+
+  it('puts the cost in the place of one that the engine has put there', () => {
+    const meter = createStreamMeter({ ...silent, wantsUsage: true, costText: () => '0.5' });
+    const out = meter.feed('data: {"choices":[],"usage":{"prompt_tokens":1,"cost":9,"cost_details":{"cost":7}}}\n\n');
+    expect(out).toBe('data: {"choices":[],"usage":{"prompt_tokens":1,"cost":0.5,"cost_details":{"cost":7}}}\n\n');
+  });
+
   it('takes comments and frames of other events as they are', () => {
     const meter = createStreamMeter(silent);
     const text = ': ping\n\nevent: note\ndata: {"choices":[]}\n\nid: 7\n\n';
     expect(meter.feed(text)).toBe(text);
+  });
+
+  it('takes a very long frame in many reads without searching all of it again each time', { timeout: 10_000 }, () => {
+    const meter = createStreamMeter(silent);
+    const content = 'x'.repeat(48_000_000);
+    const text = `data: ${JSON.stringify({ choices: [{ index: 0, delta: { content }, finish_reason: null }] })}\n\n`;
+    let bytes = 0;
+    for (let at = 0; at < text.length; at += 65_536) bytes += meter.feed(text.slice(at, at + 65_536)).length;
+    expect(bytes).toBe(text.length);
   });
 });

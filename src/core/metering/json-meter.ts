@@ -1,6 +1,6 @@
 import { scanDocument, spliceText, type Splice } from '#base/json-scan.ts';
 import { parseUsage, type Usage } from './usage.ts';
-import { costSplice, findUsage } from './usage-member.ts';
+import { costSplice, findUsage, nameText } from './usage-member.ts';
 
 export interface JsonMeterOptions {
   /** Text of `usage.cost`, where the client asked for it. */
@@ -14,18 +14,20 @@ export type JsonMeterResult =
   | { readonly ok: false };
 
 /** Quotes inside of strings are escaped, so this can only be a member. */
-const abortedPattern = /"finish_reason": ?"abort"/;
+const abortedPattern = /"finish_reason": ?"(?:abort|error)"/;
 
-/** Some servers send an error under status 200, and its text is theirs. Answers have usage, so few are scanned for it. */
-function isError(text: string): boolean {
-  const scan = scanDocument(text);
-  if (!scan.ok) return true;
-  const error = scan.members.find(({ key }) => key === 'error');
-  return error !== undefined && text.slice(error.valueStart, error.valueEnd) !== 'null';
+/** Whether an answer without a count may pass: some engines tell of an error under status 200. */
+function isAnswer(text: string): boolean {
+  try {
+    const value: unknown = JSON.parse(text);
+    return typeof value === 'object' && value !== null && (Reflect.get(value, 'error') ?? null) === null;
+  } catch {
+    return false;
+  }
 }
 
 /**
- * Reads a complete JSON answer: its usage, whether the engine aborted it, and the text that the client gets.
+ * Reads a complete JSON answer: its usage, whether the engine broke it off, and the text that the client gets.
  * @param text the answer's bytes as latin1
  */
 export function meterJson(text: string, options: JsonMeterOptions): JsonMeterResult {
@@ -34,18 +36,17 @@ export function meterJson(text: string, options: JsonMeterOptions): JsonMeterRes
   const found = findUsage(text, 0, end);
   if (found.kind === 'broken') return { ok: false };
   const usage = found.kind === 'found' ? parseUsage(text.slice(found.start, found.end)) : null;
-  if (usage === null && isError(text)) return { ok: false };
+  if (usage === null && !isAnswer(text)) return { ok: false };
   const splices: Splice[] = [];
   if (usage !== null && found.kind === 'found' && options.costText !== null) {
     splices.push(costSplice(text, found, options.costText(usage)));
   }
-  if (options.rename !== null) {
+  if (options.rename !== null && !text.includes(`"model":${nameText(options.rename)}`)) {
     const scan = scanDocument(text);
     if (!scan.ok) return { ok: false };
     const model = scan.members.find(({ key }) => key === 'model');
     if (model !== undefined) {
-      const name = Buffer.from(JSON.stringify(options.rename), 'utf8').toString('latin1');
-      splices.push({ start: model.valueStart, end: model.valueEnd, text: name });
+      splices.push({ start: model.valueStart, end: model.valueEnd, text: nameText(options.rename) });
     }
   }
   return { ok: true, text: spliceText(text, splices), usage, aborted: abortedPattern.test(text) };

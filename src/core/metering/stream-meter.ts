@@ -1,6 +1,6 @@
 import { scanDocument, spliceText, type Splice } from '#base/json-scan.ts';
 import { noUsage, parseUsage, readCount, type Usage } from './usage.ts';
-import { costSplice, findUsage, type UsageMember } from './usage-member.ts';
+import { costSplice, findUsage, nameText, type UsageMember } from './usage-member.ts';
 
 /**
  * Reads a stream of chat or text completion chunks on its way to the client: counts usage, takes out the usage that
@@ -33,6 +33,8 @@ export interface StreamMeter {
   feed(text: string): string;
   /** `[DONE]` was seen; it is never part of what feed returns. */
   readonly done: boolean;
+  /** What came last is `[DONE]` without the empty line behind it, as some engines end their answers. */
+  readonly lacksEmptyLine: boolean;
   /** Why the stream is no good, once that is known; nothing after it is returned. */
   readonly failure: StreamFailure | null;
   /** Every choice's finish chunk was seen. */
@@ -55,6 +57,8 @@ const SPACE = 0x20;
 const QUOTE = 0x22;
 const choicesMark = '"choices":';
 const finishMark = '"finish_reason":';
+/** Lines of a frame that are no data: comments, the other fields of server-sent events, empty ones. */
+const otherLine = /(?::|(?:event|id|retry)(?::|\r?\n)|\r?\n)/y;
 
 interface Frame {
   readonly text: string;
@@ -75,17 +79,26 @@ class ChunkMeter implements StreamMeter {
   inputTokens = 0;
   readonly #options: StreamMeterOptions;
   readonly #choicesExpected: number;
+  /** The member of a frame that has the public name already. */
+  readonly #named: string;
   /** Last running usage by choice index, as text: it is read whole only when the stream ends without a sum. */
   readonly #running: (string | undefined)[] = [];
   readonly #counted: number[] = [];
   readonly #finishedChoices: number[] = [];
   #pending = '';
+  /** The last characters of what is pending, in which the end of a frame may begin. */
+  #pendingTail = '';
   #finalUsage: Usage | null = null;
   #abortExpected = false;
 
   constructor(options: StreamMeterOptions) {
     this.#options = options;
     this.#choicesExpected = options.choices * options.prompts;
+    this.#named = options.rename === null ? '' : `"model":${nameText(options.rename)}`;
+  }
+
+  get lacksEmptyLine(): boolean {
+    return /^data: ?\[DONE\]\s*$/.test(this.#pending);
   }
 
   get finished(): boolean {
@@ -103,6 +116,7 @@ class ChunkMeter implements StreamMeter {
   }
 
   feed(text: string): string {
+    if (this.#pending !== '' && this.#goesOn(text)) return '';
     const input = this.#pending === '' ? text : this.#pending + text;
     this.#pending = '';
     let out = '';
@@ -113,6 +127,7 @@ class ChunkMeter implements StreamMeter {
       const next = frameEnd(input, from, hasCarriages);
       if (next === -1) {
         this.#pending = input.slice(from);
+        this.#pendingTail = this.#pending.slice(-2);
         if (this.#pending.length > frameBytesMax) this.#fail('garbage');
         break;
       }
@@ -120,6 +135,16 @@ class ChunkMeter implements StreamMeter {
       from = next;
     }
     return out;
+  }
+
+  /** Of a frame that comes in many reads only what is new is searched: all of it each time would take seconds. */
+  #goesOn(text: string): boolean {
+    const seam = this.#pendingTail + text;
+    if (frameEnd(seam, 0, true) !== -1) return false;
+    this.#pending += text;
+    this.#pendingTail = seam.slice(-2);
+    if (this.#pending.length > frameBytesMax) this.#fail('garbage');
+    return true;
   }
 
   #fail(reason: StreamFailure): string {
@@ -131,6 +156,8 @@ class ChunkMeter implements StreamMeter {
   #frame(text: string): string {
     let lineStart = 0;
     while (!text.startsWith('data:', lineStart)) {
+      otherLine.lastIndex = lineStart;
+      if (!otherLine.test(text)) return this.#fail('garbage');
       const lineEnd = text.indexOf('\n', lineStart);
       if (lineEnd === -1 || lineEnd + 1 >= text.length) return text;
       lineStart = lineEnd + 1;
@@ -139,6 +166,8 @@ class ChunkMeter implements StreamMeter {
     if (text.charCodeAt(start) === SPACE) start += 1;
     let end = text.indexOf('\n', start);
     if (end === -1) end = text.length;
+    // One frame holds one object: what stands on a second line would pass without being read.
+    else if (end + 2 < text.length && text.includes('\ndata', end)) return this.#fail('garbage');
     while (end > start && text.charCodeAt(end - 1) <= SPACE) end -= 1;
     if (text.charCodeAt(start) === OPEN_BRACE) return this.#object({ text, start, end });
     if (!text.startsWith('[DONE]', start)) return this.#fail('garbage');
@@ -151,7 +180,10 @@ class ChunkMeter implements StreamMeter {
   #object(frame: Frame): string {
     const mark = frame.text.indexOf(choicesMark, frame.start);
     if (mark === -1 || mark >= frame.end) return this.#oddFrame(frame);
-    const choicesAt = mark + choicesMark.length;
+    return this.#choices(frame, mark + choicesMark.length);
+  }
+
+  #choices(frame: Frame, choicesAt: number): string {
     const usage = findUsage(frame.text, frame.start, frame.end);
     if (usage.kind === 'broken') return this.#fail('garbage');
     const isCount = usage.kind === 'found' && frame.text.charCodeAt(usage.start) === OPEN_BRACE;
@@ -181,23 +213,30 @@ class ChunkMeter implements StreamMeter {
     return this.#renamed(frame, cost);
   }
 
-  /** A frame without choices: an error, or something that this gateway has no reason to hold back. */
+  /** A frame without choices: an error, a last count, or something that this gateway has no reason to hold back. */
   #oddFrame(frame: Frame): string {
     const scan = scanDocument(frame.text.slice(frame.start, frame.end));
     if (!scan.ok) return this.#fail('garbage');
-    if (scan.members.some(({ key }) => key === 'error')) return this.#fail('error_frame');
-    return this.#renamed(frame, []);
+    const find = (name: string) => scan.members.find(({ key }) => key === name);
+    if (find('error') !== undefined) return this.#fail('error_frame');
+    const choices = find('choices');
+    if (choices !== undefined) return this.#choices(frame, frame.start + choices.valueStart);
+    const usage = find('usage');
+    if (usage === undefined || frame.text.charCodeAt(frame.start + usage.valueStart) !== OPEN_BRACE) {
+      return this.#renamed(frame, []);
+    }
+    return this.#usageChunk(frame, frame.start + usage.valueStart, frame.start + usage.valueEnd);
   }
 
   /** Applies the splices, and the model's public name where the engine uses another. */
   #renamed(frame: Frame, splices: Splice[]): string {
     const { rename } = this.#options;
-    if (rename !== null) {
+    if (rename !== null && !frame.text.includes(this.#named)) {
       const scan = scanDocument(frame.text.slice(frame.start, frame.end));
       const model = scan.ok ? scan.members.find(({ key }) => key === 'model') : undefined;
       if (model !== undefined) {
-        const text = Buffer.from(JSON.stringify(rename), 'utf8').toString('latin1');
-        splices.push({ start: frame.start + model.valueStart, end: frame.start + model.valueEnd, text });
+        const range = { start: frame.start + model.valueStart, end: frame.start + model.valueEnd };
+        splices.push({ ...range, text: nameText(rename) });
       }
     }
     return spliceText(frame.text, splices);
@@ -223,6 +262,8 @@ class ChunkMeter implements StreamMeter {
     const at = finishReasonAt(frame.text, choicesAt);
     if (at === -1) return true;
     if (frame.text.startsWith('"abort"', at) && !this.#abortExpected) return false;
+    // Engines that say so add why, in their own words.
+    if (frame.text.startsWith('"error"', at)) return false;
     const index = this.#choiceIndex(frame, choicesAt);
     if (!this.#finishedChoices.includes(index)) this.#finishedChoices.push(index);
     return true;
@@ -239,12 +280,12 @@ function isEmptyList(text: string, at: number): boolean {
   return text.charCodeAt(index) === OPEN_BRACKET + 2;
 }
 
-/** Offset of the quote before a finish reason that is not null, or -1; vLLM writes no blank before it, others do. */
+/** Offset of the quote before a finish reason, or -1; vLLM writes no blank before it and null for none, others "". */
 function finishReasonAt(text: string, from: number): number {
   for (let at = text.indexOf(finishMark, from); at !== -1; at = text.indexOf(finishMark, at)) {
     at += finishMark.length;
     while (text.charCodeAt(at) === SPACE) at += 1;
-    if (text.charCodeAt(at) === QUOTE) return at;
+    if (text.charCodeAt(at) === QUOTE && text.charCodeAt(at + 1) !== QUOTE) return at;
   }
   return -1;
 }

@@ -1,4 +1,4 @@
-import { memberCut, scanDocument, skipString, skipValue, type Splice } from '#base/json-scan.ts';
+import { memberCut, scanDocument, scanObject, skipString, skipValue, type Splice } from '#base/json-scan.ts';
 
 /** Where the top-level `usage` of a JSON text stands, or that it has none, or that the text is no object. */
 export type UsageMember =
@@ -70,12 +70,20 @@ function scanUsage(object: string, offset: number): UsageMember {
   };
 }
 
-/** Adds `cost` to the usage object from `start` to `end`; a comma before it where it is not alone there. */
+/** Puts `cost` into the usage object from `start` to `end`, in the place of one that the engine has put there. */
 export function costSplice(
   text: string,
   range: { readonly start: number; readonly end: number },
   cost: string,
 ): Splice {
+  const scan = scanObject(text, range.start);
+  const own = scan.ok ? scan.members.find(({ key }) => key === 'cost') : undefined;
+  if (own !== undefined) return { start: own.valueStart, end: own.valueEnd, text: cost };
   const isEmpty = text.slice(range.start + 1, range.end - 1).trim() === '';
   return { start: range.end - 1, end: range.end - 1, text: `${isEmpty ? '' : ','}"cost":${cost}` };
+}
+
+/** A model's name as JSON, in latin1. */
+export function nameText(name: string): string {
+  return Buffer.from(JSON.stringify(name), 'utf8').toString('latin1');
 }

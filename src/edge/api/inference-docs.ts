@@ -35,10 +35,16 @@ const chatRequest = z
     messages: z.array(z.looseObject({ role: z.string() })),
     stream,
     stream_options: z.looseObject({ include_usage: z.boolean().optional() }).optional(),
+    usage: z
+      .looseObject({ include: z.boolean().optional() })
+      .optional()
+      .openapi({ description: '{"include": true}: the answer, streamed or not, ends with usage and usage.cost' }),
     max_completion_tokens: z.int().optional(),
     service_tier: tier,
   })
-  .openapi('ChatCompletionRequest', { description: 'Every other field reaches the engine as it is' });
+  .openapi('ChatCompletionRequest', {
+    description: 'Every other field reaches the engine as it is, or is refused with 400 and its name in `param`',
+  });
 
 const completionRequest = z
   .looseObject({

@@ -108,8 +108,35 @@ const patterns: readonly Pattern[] = [
     }),
   },
   {
-    matches: /must be at least (-?\d+(?:\.\d+)?), got -?\d/,
+    matches: /must be (?:at least|greater than or equal to) (-?\d+(?:\.\d+)?), got -?\d/,
     say: ([, limit], param) => ({ code: 'invalid_value', message: `${nameOf(param)} must be at least ${limit}.` }),
+  },
+  {
+    matches: /^n must be 1 when using greedy sampling/,
+    say: () => ({ code: 'invalid_value', message: '"n" must be 1 where "temperature" is 0.', param: 'n' }),
+  },
+  {
+    matches: /must be in ([[(])(-?[\d.]+), (-?[\d.]+)\]/,
+    say: ([, open, low, high], param) => ({
+      code: 'invalid_value',
+      message: `${nameOf(param)} must be ${open === '(' ? 'above' : 'at least'} ${low} and at most ${high}.`,
+    }),
+  },
+  {
+    matches: /must be greater than zero/,
+    say: (_, param) => ({ code: 'invalid_value', message: `${nameOf(param)} must be above 0.` }),
+  },
+  {
+    matches: /^min_tokens must be less than or equal to max_tokens=(\d+)/,
+    say: ([, limit]) => ({
+      code: 'invalid_value',
+      message: `"min_tokens" may be at most the output limit of ${limit}.`,
+      param: 'min_tokens',
+    }),
+  },
+  {
+    matches: /cannot contain an empty string/,
+    say: (_, param) => ({ code: 'invalid_value', message: `${nameOf(param)} must not contain an empty string.` }),
   },
   {
     matches: /must be non-negative, got (-?\d+(?:\.\d+)?(?:e[-+]?\d+)?)/,
@@ -166,8 +193,13 @@ function literalParam(message: string): string | null {
   return match?.[1] ?? null;
 }
 
+/** vLLM's checks of sampling parameters begin with the name, and most of them say it nowhere else. */
+function leadingParam(message: string): string | null {
+  return /^([a-z][a-z_]{0,63}) (?:must|cannot)\b/.exec(message)?.[1] ?? null;
+}
+
 function refusal({ message, param }: EngineErrorBody): AppError {
-  const field = literalParam(message) ?? param;
+  const field = literalParam(message) ?? param ?? leadingParam(message);
   const wrongType = message.includes('validation error') && literalParam(message) !== null;
   if (!wrongType) {
     for (const { matches, say } of patterns) {

@@ -157,7 +157,7 @@ class EngineExchange implements Exchange, AnswerSink {
       this.#retryAfter = headers.get('retry-after');
       return;
     }
-    const isStream = headers.get('content-type')?.startsWith('text/event-stream') ?? false;
+    const isStream = headers.get('content-type')?.toLowerCase().startsWith('text/event-stream') ?? false;
     if (isStream !== (this.#job.meter !== null)) this.#giveUp();
   }
 
@@ -183,6 +183,7 @@ class EngineExchange implements Exchange, AnswerSink {
       const { error, ...verdict } = engineError(this.#status, this.#collected, this.#retryAfter);
       this.#fail(error, verdict);
     } else if (this.#job.meter === null) this.#jsonEnd();
+    else if (this.#job.meter.lacksEmptyLine) this.#streamData('\n\n', this.#job.meter);
     // A stream that ends without [DONE] was cut.
     else this.#fail(upstreamFailed());
   }

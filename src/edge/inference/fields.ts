@@ -106,11 +106,26 @@ function readServiceTier(reader: Reader): ServiceTier {
   return member !== null && parseMember(reader.text, member) === 'flex' ? 'flex' : 'default';
 }
 
-/** The members of an option object such as stream_options; what is not an object is left for the engine to refuse. */
+/** The members of an option object; what is not an object is left for the engine to refuse. */
 function readOptions(reader: Reader, key: string): Readonly<Record<string, unknown>> {
   const member = present(reader, key);
   if (member === null || reader.text.charCodeAt(member.valueStart) !== 0x7b) return {};
   return parseMember(reader.text, member) as Record<string, unknown>;
+}
+
+/** Engines take 1 and "true" for true, and would send what is then cut as not asked for. */
+function readStreamOptions(reader: Reader): Readonly<Record<string, unknown>> {
+  const key = 'stream_options';
+  const options = readOptions(reader, key);
+  const member = present(reader, key);
+  if (member !== null && reader.text.charCodeAt(member.valueStart) !== 0x7b) {
+    throw invalid(key, `"${key}" must be an object.`);
+  }
+  for (const name of ['include_usage', 'continuous_usage_stats']) {
+    const value = options[name] ?? false;
+    if (typeof value !== 'boolean') throw invalid(`${key}.${name}`, `"${key}.${name}" must be true or false.`);
+  }
+  return options;
 }
 
 /** Text completions take one prompt or a list of them; a list of numbers is one prompt of token ids. */
@@ -194,7 +209,7 @@ export function readFields(text: string, endpoint: InferenceEndpoint): RequestFi
   }
   const isGenerated = generates(endpoint);
   const stream = isGenerated && readBoolean(reader, 'stream');
-  const streamOptions = readOptions(reader, 'stream_options');
+  const streamOptions = isGenerated ? readStreamOptions(reader) : {};
   const wantsCost = readOptions(reader, 'usage')['include'] === true;
   const includesUsage = streamOptions['include_usage'] === true;
   const maxTokens = isGenerated ? readInteger(reader, 'max_tokens', 0) : null;

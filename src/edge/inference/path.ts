@@ -255,7 +255,8 @@ function exchangeJob(parts: PathParts, call: Call, { fields, model, price, grant
   const { replica } = lease;
   const costText = fields.wantsCost ? (usage: Usage) => formatUsd(costOf(usage, price)) : null;
   const trace = call.trace.toEngine(model, replica.id);
-  const rename = replica.upstreamModel === null || replica.upstreamModel === model.id ? null : model.id;
+  // Somebody else's engine may name another model than the one that it was asked for, such as a path or a date.
+  const rename = model.engine.driver.type === 'external' ? model.id : null;
   return {
     requestId,
     endpoint,
