@@ -102,6 +102,7 @@ describe('the check of the rooms', () => {
     expect(check('src/core/keys/a.ts', statement, [schema])).toEqual([
       "src/core/keys/a.ts: names the table wallets, which is core/wallet's",
     ]);
+    expect(check('src/core/keys/a.ts', statement.replace('sql`', 'a = `'), [schema])).toHaveLength(1);
     expect(check('src/core/wallet/a.ts', statement, [schema])).toEqual([]);
     expect(check('src/core/wallet/wallet.ts', "export { wallets } from './schema.ts';", [schema])[0]).toContain(
       'passes on',

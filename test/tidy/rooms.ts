@@ -37,7 +37,7 @@ interface Facts {
   readonly reexports: readonly string[];
   readonly hasDefaultExport: boolean;
   readonly readsEnvironment: boolean;
-  /** Texts of tagged templates, which is how SQL is written. */
+  /** Texts of templates, tagged or not, which is how SQL is written. */
   readonly statements: readonly string[];
 }
 
@@ -96,8 +96,8 @@ function gatherFacts({ path, text }: SourceFile, parsed: ParseResult): Facts {
         readsEnvironment = true;
       }
     },
-    TaggedTemplateExpression: ({ quasi }) => {
-      statements.push(quasi.quasis.map((part) => part.value.raw).join(' ? '));
+    TemplateLiteral: ({ quasis }) => {
+      statements.push(quasis.map((part) => part.value.raw).join(' ? '));
     },
   }).visit(program);
   const names = module.staticExports.flatMap(({ entries }) => entries.map((entry) => entry.exportName));

@@ -141,7 +141,7 @@ describe('a batch of charges', () => {
     const plan = await bench.db.sql.begin(async (sql) => {
       await sql`SET LOCAL plan_cache_mode = force_generic_plan`;
       await sql.unsafe(`PREPARE charge AS ${text}`);
-      return sql.unsafe(`EXPLAIN EXECUTE charge('{}', '{}', '{}', '{}', now(), now())`);
+      return sql.unsafe(`EXPLAIN EXECUTE charge('{}', '{}', '{}', '{}', now())`);
     });
     const lines = plan.map((row) => String(Object.values(row)[0])).join('\n');
     expect(lines).toContain('Index Only Scan using ledger_entries_request_key');

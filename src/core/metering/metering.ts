@@ -6,7 +6,7 @@ import { createGroupCommit } from './group-commit.ts';
 import type { UsageRecord } from './record.ts';
 import { createRefusals } from './refusals.ts';
 import { createReports, type Reports } from './reports.ts';
-import { ensurePartitions, recordParts, type RefusalKey } from './writer.ts';
+import { ensurePartitions, recordsParameter, recordsText, type RefusalKey } from './writer.ts';
 
 /**
  * The books of usage. While a stream passes, meters read the engine's own counts; when a request ends, its record,
@@ -42,6 +42,8 @@ export interface MeteringOptions {
 const batchMax = 500;
 const retryDelayMs = 250;
 const stallMs = 3_000;
+/** Records that cost nothing, as of embeddings by an engine without a price. */
+const uncharged = `with ${recordsText} select count(*) from booked`;
 
 export function createMetering({ db, clock, log, wallet, onCommit }: MeteringOptions): Metering {
   const commits = createGroupCommit<UsageRecord>({
@@ -56,9 +58,9 @@ export function createMetering({ db, clock, log, wallet, onCommit }: MeteringOpt
         .filter(({ costPicoUsd }) => costPicoUsd > 0n)
         .map(({ id, organizationId, costPicoUsd }) => ({ requestId: id, organizationId, amountPicoUsd: costPicoUsd }));
       // One statement is a transaction of its own, in one round trip; the wallets' rows are locked last in it.
-      const booked = recordParts(db.sql, records);
-      if (charges.length === 0) await db.sql`with ${booked} select count(*) from booked`;
-      else await wallet.chargeStatement(db.sql, charges, booked);
+      const booked = { text: recordsText, parameters: [recordsParameter(records)] };
+      if (charges.length > 0) await wallet.chargeStatement(db.sql, charges, booked);
+      else await db.sql.unsafe(uncharged, booked.parameters, { prepare: true });
     },
   });
   const refusals = createRefusals({ db, clock, log });

@@ -1,4 +1,4 @@
-import type { PendingQuery, Row, Sql } from 'postgres';
+import type { Sql } from 'postgres';
 import type { Clock } from '#base/clock.ts';
 import type { Db } from '#base/db.ts';
 import { uuidLowerBound, uuidTimeMs } from '#base/id.ts';
@@ -38,15 +38,19 @@ function toRow(record: UsageRecord): Record<string, string | number | boolean | 
   };
 }
 
+/** A batch of records as the parameter of `recordsText`. */
+export function recordsParameter(records: readonly UsageRecord[]): string {
+  return JSON.stringify(records.map(toRow));
+}
+
 /**
- * A batch as parts of a WITH clause: the records, and in `booked` the hourly sums of those that are new. A record that
- * is there already counts nothing, so a batch may be repeated. Sums are taken in the order of their key, the same for
- * every writer.
+ * A batch, $1, as parts of a WITH clause: the records, and in `booked` the hourly sums of those that are new. A record
+ * that is there already counts nothing, so a batch may be repeated. Sums are taken in the order of their key, the same
+ * for every writer.
  */
-export function recordParts(sql: Sql, records: readonly UsageRecord[]): PendingQuery<Row[]> {
-  return sql`
+export const recordsText = `
     incoming as (
-      select * from json_to_recordset(${JSON.stringify(records.map(toRow))}::text::json) as t(
+      select * from json_to_recordset($1::text::json) as t(
         id uuid, organization_id uuid, project_id uuid, key_id uuid, model text, endpoint text, stream boolean,
         service_tier text, status integer, outcome text, reason text, cache_hit boolean, input_tokens bigint, input_cached_tokens bigint,
         output_tokens bigint, output_reasoning_tokens bigint, usage_source text, cost numeric, written_off numeric,
@@ -83,7 +87,6 @@ export function recordParts(sql: Sql, records: readonly UsageRecord[]): PendingQ
         cost = h.cost + excluded.cost
       returning 1
     )`;
-}
 
 export interface RefusalKey {
   readonly organizationId: string;

@@ -9,11 +9,19 @@ export interface Charge {
   readonly amountPicoUsd: bigint;
 }
 
+/** Parts of a WITH clause, of which the last is called `booked`, with their parameters from $1 on. */
+export interface BookedParts {
+  readonly text: string;
+  readonly parameters: readonly string[];
+}
+
 export interface ChargeBatch {
   readonly charges: readonly Charge[];
   readonly now: Date;
-  readonly booked?: PendingQuery<Row[]> | undefined;
+  readonly booked?: BookedParts | undefined;
 }
+
+const noParts: BookedParts = { text: '', parameters: [] };
 
 /**
  * One statement that charges a batch: a ledger entry per request that has none yet, and the balances of their
@@ -27,27 +35,39 @@ export interface ChargeBatch {
  * The look-up of earlier entries is a scalar subquery because it then stays one index probe per row, also in a plan
  * that was prepared while the ledger was empty.
  * @param sql a transaction, or several statements' pipeline in one
- * @param batch.booked parts of a WITH clause that write what is charged for, of which the last is called `booked`; they are
- *   part of the statement, and done before a wallet is locked
+ * @param batch.booked write what is charged for; they are part of the statement, and done before a wallet is locked
  * @throws RangeError for an amount that is not above zero
  */
-export function chargeStatement(sql: ISql, { charges, now, booked }: ChargeBatch): PendingQuery<Row[]> {
+export function chargeStatement(sql: ISql, { charges, now, booked = noParts }: ChargeBatch): PendingQuery<Row[]> {
   const byRequest = new Map<string, Charge>();
   for (const charge of charges) {
     if (charge.amountPicoUsd <= 0n) throw new RangeError(`request ${charge.requestId} charges nothing`);
     if (!byRequest.has(charge.requestId)) byRequest.set(charge.requestId, charge);
   }
   const rows = [...byRequest.values()];
-  const entryIds = arrayText(rows.map(() => uuidv7(now.getTime())));
-  const requestIds = arrayText(rows.map((row) => row.requestId));
-  const organizationIds = arrayText(rows.map((row) => row.organizationId));
-  const amounts = arrayText(rows.map((row) => row.amountPicoUsd.toString()));
-  // As text: the pool is shared with drizzle, which takes the driver's own handling of dates away.
-  const at = now.toISOString();
-  const first = booked === undefined ? sql`` : sql`${booked},`;
+  const parameters = [
+    ...booked.parameters,
+    arrayText(rows.map(() => uuidv7(now.getTime()))),
+    arrayText(rows.map((row) => row.requestId)),
+    arrayText(rows.map((row) => row.organizationId)),
+    arrayText(rows.map((row) => row.amountPicoUsd.toString())),
+    // As text: the pool is shared with drizzle, which takes the driver's own handling of dates away.
+    now.toISOString(),
+  ];
+  return sql.unsafe(chargeText(booked), parameters, { prepare: true });
+}
+
+/** The last one that was made: a process charges with the same parts all its life. */
+let known = { bookedText: '', text: '' };
+
+/** A constant text: the driver would put one of fragments together anew for each batch. Nothing of a batch is in it. */
+function chargeText({ text: bookedText, parameters }: BookedParts): string {
+  if (known.text !== '' && known.bookedText === bookedText) return known.text;
+  const [entryIds, requestIds, organizationIds, amounts, at] = [1, 2, 3, 4, 5].map((n) => `$${parameters.length + n}`);
+  const first = bookedText === '' ? '' : `${bookedText},`;
   // Reading a part to its end is what makes Postgres run it before the others.
-  const isBooked = booked === undefined ? sql`` : sql`(SELECT count(*) FROM booked) IS NOT NULL AND`;
-  return sql`
+  const isBooked = bookedText === '' ? '' : '(SELECT count(*) FROM booked) IS NOT NULL AND';
+  const text = `
     WITH ${first} fresh AS MATERIALIZED (
       SELECT i.* FROM unnest(${entryIds}::uuid[], ${requestIds}::uuid[], ${organizationIds}::uuid[], ${amounts}::numeric[])
         AS i(entry_id, request_id, organization_id, amount)
@@ -68,6 +88,8 @@ export function chargeStatement(sql: ISql, { charges, now, booked }: ChargeBatch
       f.request_id, ${at}::timestamptz
     FROM fresh f JOIN charged c USING (organization_id)
     ORDER BY f.organization_id, f.request_id`;
+  known = { bookedText, text };
+  return text;
 }
 
 /** Postgres' text form of an array of ids or numbers; the driver's own needs types that it fetches some time later. */

@@ -6,7 +6,7 @@ import { formatId } from '#base/id.ts';
 import { formatUsd } from '#base/money.ts';
 import type { Audit, AuditEntry } from '#core/audit/audit.ts';
 import { createBookingTracker } from './booking-tracker.ts';
-import { type Charge, chargeStatement } from './charge.ts';
+import { type BookedParts, type Charge, chargeStatement } from './charge.ts';
 import { book, type Booking, type BookingResult, type BookingType, insertWallet } from './credit.ts';
 import { type LedgerPage, type LedgerPageRequest, type LedgerProof, proveLedger, readLedgerPage } from './ledger.ts';
 import { wallets } from './schema.ts';
@@ -52,7 +52,7 @@ export interface Wallet {
    * The one statement that charges a batch of settled requests, see charge.ts; run it last in the transaction. `booked`
    * are parts of a WITH clause that are to be done in the same statement, before a wallet is locked.
    */
-  chargeStatement(sql: ISql, charges: readonly Charge[], booked?: PendingQuery<Row[]>): PendingQuery<Row[]>;
+  chargeStatement(sql: ISql, charges: readonly Charge[], booked?: BookedParts): PendingQuery<Row[]>;
   /** An organization's entries, newest first. */
   ledger(organizationId: string, page: LedgerPageRequest): Promise<LedgerPage>;
   /** Whether the balance is what the ledger adds up to; reads the whole ledger, so it is for audits. */

@@ -16,9 +16,14 @@ export class ClientGoneError extends Error {
   }
 }
 
+const json = 'application/json';
+
 function checkHeaders(incoming: IncomingMessage, limits: BodyLimits): void {
-  const mediaType = (incoming.headers['content-type'] ?? '').split(';', 1)[0]?.trim().toLowerCase();
-  if (mediaType !== 'application/json') throw new AppError('unsupported_media_type');
+  const contentType = incoming.headers['content-type'] ?? '';
+  // As nearly all write it; the others are looked at more closely.
+  if (contentType !== json && contentType.split(';', 1)[0]?.trim().toLowerCase() !== json) {
+    throw new AppError('unsupported_media_type');
+  }
   const encoding = incoming.headers['content-encoding']?.toLowerCase() ?? 'identity';
   if (encoding !== 'identity') {
     throw new AppError('unsupported_media_type', { message: 'Send the body without a content encoding.' });

@@ -13,10 +13,10 @@ const plainlyRefused = allowableFields.filter((field) => field !== 'encoding_for
 
 /** @throws AppError unsupported_parameter, the field in `param` */
 export function refuseUnsupported(fields: RequestFields, model: Model, choicesMax: number): void {
-  const allowed = new Set<string>(model.engine.allow);
+  const allowed: readonly string[] = model.engine.allow;
   for (const field of plainlyRefused) {
     const member = fields.members.get(field);
-    if (member === undefined || allowed.has(field)) continue;
+    if (member === undefined || allowed.includes(field)) continue;
     if (fields.text.slice(member.valueStart, member.valueEnd) === 'null') continue;
     throw refuse(field, `"${field}" is not supported for this model.`);
   }
@@ -30,9 +30,9 @@ export function refuseUnsupported(fields: RequestFields, model: Model, choicesMa
 }
 
 /** `bytes` hides the usage in a header and `bytes_only` has none at all, so neither could be billed. */
-function refuseEncoding(fields: RequestFields, allowed: ReadonlySet<string>): void {
+function refuseEncoding(fields: RequestFields, allowed: readonly string[]): void {
   const member = fields.members.get('encoding_format');
-  if (member === undefined || allowed.has('encoding_format')) return;
+  if (member === undefined || allowed.includes('encoding_format')) return;
   const value = parseMember(fields.text, member);
   if (value === 'bytes' || value === 'bytes_only') {
     throw refuse('encoding_format', '"encoding_format" may be "float" or "base64".');
