@@ -2,6 +2,7 @@ import { fileURLToPath } from 'node:url';
 import { drizzle, type PostgresJsDatabase } from 'drizzle-orm/postgres-js';
 import { migrate } from 'drizzle-orm/postgres-js/migrator';
 import postgres, { type Sql } from 'postgres';
+import { createReconnecting } from './db-socket.ts';
 
 /** Postgres by two doors over one pool: drizzle for typed queries, `sql` for the few that are hot or special. */
 export interface Db {
@@ -17,15 +18,6 @@ const migrationsFolder = fileURLToPath(new URL('../../drizzle', import.meta.url)
 
 export interface ConnectOptions {
   readonly poolMax?: number;
-}
-
-/**
- * How long a connection that was lost waits before the next try: a few milliseconds, then up to a second. By default
- * postgres.js waits up to 20, and a database that has come back is not seen for so long.
- * @param failures of the whole pool in a row
- */
-function reconnectSeconds(failures: number): number {
-  return (0.5 + Math.random() / 2) * Math.min(2 ** failures / 50, 1);
 }
 
 /**
@@ -46,6 +38,15 @@ function placeOf(url: string): { readonly url: string; readonly place: object } 
   return { url: parsed.href, place };
 }
 
+/**
+ * Several hosts, of which postgres.js takes the next one itself while it is connecting, and TLS from the first byte,
+ * which needs a connection that is made already.
+ */
+function isTakenByItself(url: string): boolean {
+  const { hostname, searchParams } = new URL(url);
+  return hostname.includes(',') || searchParams.get('sslnegotiation') === 'direct';
+}
+
 /** Opens a pool; connections are made when they are first needed. */
 export function connectDb(url: string, options: ConnectOptions = {}): Db {
   const { url: plain, place } = placeOf(url);
@@ -53,7 +54,7 @@ export function connectDb(url: string, options: ConnectOptions = {}): Db {
     ...place,
     max: options.poolMax ?? 10,
     connect_timeout: 5,
-    backoff: reconnectSeconds,
+    ...(isTakenByItself(plain) ? {} : createReconnecting()),
     onnotice: () => undefined,
     connection: { application_name: 'headgate' },
   });
