@@ -16,7 +16,6 @@ export interface Reconnecting {
 }
 
 type Callback = (error?: Error | null) => void;
-type Chunk = Parameters<NonNullable<Socket['_writev']>>[0][number];
 
 /** A connection that ends sooner was none: nothing that could answer stood behind its port. */
 const shortLifeMs = 1000;
@@ -33,7 +32,12 @@ export function createReconnecting(): Reconnecting {
     shortLives = lifeMs < shortLifeMs ? shortLives + 1 : 0;
   };
   return {
-    socket: (place) => new DatabaseSocket(place, onClosed),
+    socket(place) {
+      const socket = new DatabaseSocket(place, onClosed);
+      // The first message is written in the next turn at the latest, and this is the one after.
+      setImmediate(() => setImmediate(() => socket.endUnlessAsked()));
+      return socket;
+    },
     backoff: () => reconnectSeconds(shortLives),
   };
 }
@@ -71,18 +75,22 @@ class DatabaseSocket extends Socket {
   }
 
   override _write(chunk: Buffer, encoding: BufferEncoding, callback: Callback): void {
-    if (!this.#isAsked) this.#ask(chunk);
-    super._write(chunk, encoding, callback);
-  }
-
-  override _writev(chunks: Chunk[], callback: Callback): void {
-    if (!this.#isAsked) this.#ask(chunks[0]?.chunk);
-    super._writev?.(chunks, callback);
+    if (this.#isAsked) {
+      super._write(chunk, encoding, callback);
+      return;
+    }
+    const opening = openingOf(chunk);
+    if (opening === null) callback(this.#closed());
+    else {
+      this.#ask(opening);
+      super._write(opening, encoding, callback);
+    }
   }
 
   override _destroy(error: Error | null, callback: Callback): void {
-    this.#onClosed(performance.now() - this.#beganMs);
-    const reason = error ?? (this.#isCancel ? null : this.#closed());
+    if (this.#isAsked) this.#onClosed(performance.now() - this.#beganMs);
+    const isPeaceful = this.#isCancel || !this.#isAsked;
+    const reason = error ?? (isPeaceful ? null : this.#closed());
     // After the event `error` the event `close` says that there was none: a statement that is given to this connection
     // between the two would otherwise be answered by neither.
     super._destroy(null, () => callback(reason));
@@ -90,13 +98,19 @@ class DatabaseSocket extends Socket {
 
   /**
    * Connects only when the first message is written. postgres.js collects what it writes until the next turn of the
-   * event loop; a failure before that would leave the message for the next connection, which then sends nothing.
+   * event loop; a connection that fails before that leaves the rest to the next one. There it stands before the opening
+   * message, and both are kept back until they are 1 KiB: `endUnlessAsked` lets them grow.
    */
-  #ask(message: unknown): void {
+  #ask(opening: Buffer): void {
     this.#isAsked = true;
-    this.#isCancel = message instanceof Buffer && isCancelRequest(message);
+    this.#isCancel = opening.readInt32BE(4) === cancelRequestCode;
     if (this.#path !== undefined) this.connect({ path: this.#path });
     else this.connect({ host: this.host ?? 'localhost', port: this.port ?? 5432 });
+  }
+
+  /** A connection that closes in peace before it was made is tried again at once, with its opening message once more. */
+  endUnlessAsked(): void {
+    if (!this.#isAsked) this.destroy();
   }
 
   #closed(): Error {
@@ -105,7 +119,20 @@ class DatabaseSocket extends Socket {
   }
 }
 
-/** The one request that a server answers by closing: https://www.postgresql.org/docs/current/protocol-message-formats.html */
-function isCancelRequest(message: Buffer): boolean {
-  return message.length === 16 && message.readInt32BE(4) === 80_877_102;
+// https://www.postgresql.org/docs/current/protocol-message-formats.html: the four bytes after the length.
+const startupCode = 196_608;
+const sslRequestCode = 80_877_103;
+/** The one request that a server answers by closing. */
+const cancelRequestCode = 80_877_102;
+
+/** The message at the end that opens a connection, without what a lost connection left before it. */
+function openingOf(written: Buffer): Buffer | null {
+  for (let start = written.length - 8; start >= 0; start -= 1) {
+    const length = written.length - start;
+    if (written.readInt32BE(start) !== length) continue;
+    const code = written.readInt32BE(start + 4);
+    if (code === startupCode || (code === sslRequestCode && length === 8)) return written.subarray(start);
+    if (code === cancelRequestCode && length === 16) return written.subarray(start);
+  }
+  return null;
 }
