@@ -80,7 +80,25 @@ async function keepAsking(outage: Outage, { loops, untilMs }: { loops: number; u
   return longestMs / 1000;
 }
 
+/** A transaction that has begun, and has a statement under way. */
+async function beginTransaction({ db }: Outage): Promise<{ readonly failure: Promise<unknown> }> {
+  const begun = Promise.withResolvers<void>();
+  const transaction = db.sql.begin(async (tx) => {
+    await tx`select 1`;
+    begun.resolve();
+    await tx`select pg_sleep(5)`;
+  });
+  const failure = transaction.then(
+    () => null,
+    (error: unknown) => error,
+  );
+  await begun.promise;
+  return { failure };
+}
+
 interface Course {
+  /** Of a transaction that was under way; what it throws beside that fails the run. */
+  readonly transactionFailed: boolean;
   readonly longestSeconds: number;
   readonly connectionsPerSecond: number;
   readonly failureAfterwards: unknown;
@@ -90,20 +108,22 @@ interface Course {
 /** Takes the database away from a pool that works, asks on and on meanwhile, and gives it back. */
 async function outageOf(outage: Outage, way: Way): Promise<Course> {
   await connectionsAtOnce(outage);
+  const { failure } = await beginTransaction(outage);
   takeAway(outage, way);
   const takenBefore = outage.proxy.taken;
   const beganMs = performance.now();
   const longestSeconds = await keepAsking(outage, { loops: poolMax + 2, untilMs: beganMs + 2000 });
   const connectionsPerSecond = (1000 * (outage.proxy.taken - takenBefore)) / (performance.now() - beganMs);
+  const transactionFailed = isConnectionError(await failure);
   outage.proxy.restore();
   const failureAfterwards = await failureOf(outage);
   const connectionsAtOnceAfterwards = await connectionsAtOnce(outage);
-  return { longestSeconds, connectionsPerSecond, failureAfterwards, connectionsAtOnceAfterwards };
+  return { transactionFailed, longestSeconds, connectionsPerSecond, failureAfterwards, connectionsAtOnceAfterwards };
 }
 
 // Two rounds: each of a second at most, or of the five that a connection may take to be made.
 const longestOf = (way: Way): number => (way === 'silence' ? 20 : 5);
-const whole = { failureAfterwards: null, connectionsAtOnceAfterwards: poolMax };
+const whole = { transactionFailed: true, failureAfterwards: null, connectionsAtOnceAfterwards: poolMax };
 
 describe('a pool whose database is away', () => {
   const outage = useOutage();
