@@ -6,7 +6,7 @@ import type { Config } from '#base/config.ts';
 import { AppError, errorEnvelope } from '#base/errors.ts';
 import { uuidv7 } from '#base/id.ts';
 import { closeServer, listen, urlOf, type ListenAddress } from '#base/listen.ts';
-import { handleClientError, type HttpEnv } from '#edge/http/http.ts';
+import { handleClientError, type HttpEnv, isAddressed, refuseExpectation, refuseUnaddressed } from '#edge/http/http.ts';
 import { healthPaths, metricsAddress } from '#edge/observe/observe.ts';
 
 /** The port of the gateway. */
@@ -39,18 +39,25 @@ export function createHttpServer(config: Config, app: Hono<HttpEnv>): HttpServer
     keepAliveTimeout: keepAliveTimeoutMs,
     connectionsCheckingInterval: connectionsCheckMs,
     noDelay: true,
+    // Refused below, in the one envelope.
+    requireHostHeader: false,
   });
+  const serve = (incoming: IncomingMessage, outgoing: ServerResponse): void => {
+    if (isAddressed(incoming)) void listener(incoming, outgoing);
+    else refuseUnaddressed(incoming, outgoing);
+  };
   const wait = (incoming: IncomingMessage, outgoing: ServerResponse): void => {
-    if (asksHealth(incoming)) void listener(incoming, outgoing);
-    else void opened.promise.then(() => listener(incoming, outgoing));
+    if (asksHealth(incoming)) serve(incoming, outgoing);
+    else void opened.promise.then(() => serve(incoming, outgoing));
   };
   server.on('request', wait);
+  server.on('checkExpectation', refuseExpectation);
   server.on('clientError', handleClientError);
   return {
     listen: () => listen(server, addressOf(config)),
     open() {
       server.off('request', wait);
-      server.on('request', (incoming, outgoing) => void listener(incoming, outgoing));
+      server.on('request', serve);
       opened.resolve();
     },
     url: () => urlOf(server, config),

@@ -2,6 +2,7 @@ import { fileURLToPath } from 'node:url';
 import { drizzle, type PostgresJsDatabase } from 'drizzle-orm/postgres-js';
 import { migrate } from 'drizzle-orm/postgres-js/migrator';
 import postgres, { type Sql } from 'postgres';
+import { createReconnecting, type Reconnecting } from './db-socket.ts';
 
 /** Postgres by two doors over one pool: drizzle for typed queries, `sql` for the few that are hot or special. */
 export interface Db {
@@ -17,15 +18,6 @@ const migrationsFolder = fileURLToPath(new URL('../../drizzle', import.meta.url)
 
 export interface ConnectOptions {
   readonly poolMax?: number;
-}
-
-/**
- * How long a connection that was lost waits before the next try: a few milliseconds, then up to a second. By default
- * postgres.js waits up to 20, and a database that has come back is not seen for so long.
- * @param failures of the whole pool in a row
- */
-function reconnectSeconds(failures: number): number {
-  return (0.5 + Math.random() / 2) * Math.min(2 ** failures / 50, 1);
 }
 
 /**
@@ -46,6 +38,16 @@ function placeOf(url: string): { readonly url: string; readonly place: object } 
   return { url: parsed.href, place };
 }
 
+/**
+ * Left to postgres.js alone are several hosts, of which it takes the next one by itself while it connects, and TLS from
+ * the first byte, which needs a connection that is made already.
+ */
+function reconnectingTo(url: string): Partial<Reconnecting> {
+  const { hostname, searchParams } = new URL(url);
+  const isLeftAlone = hostname.includes(',') || searchParams.get('sslnegotiation') === 'direct';
+  return isLeftAlone ? {} : createReconnecting();
+}
+
 /** Opens a pool; connections are made when they are first needed. */
 export function connectDb(url: string, options: ConnectOptions = {}): Db {
   const { url: plain, place } = placeOf(url);
@@ -53,7 +55,7 @@ export function connectDb(url: string, options: ConnectOptions = {}): Db {
     ...place,
     max: options.poolMax ?? 10,
     connect_timeout: 5,
-    backoff: reconnectSeconds,
+    ...reconnectingTo(plain),
     onnotice: () => undefined,
     connection: { application_name: 'headgate' },
   });
@@ -64,8 +66,8 @@ export function connectDb(url: string, options: ConnectOptions = {}): Db {
 const firstAnswerTimeoutMs = 15_000;
 
 /**
- * postgres.js tries for ever, and at once again, where a connection is closed before the server has said anything: by
- * a proxy that has no database behind it, for example, or a program that is no PostgreSQL.
+ * Of several hosts postgres.js tries one after the other for ever, and at once, when none of them is there; and it
+ * waits for ever for a program that is no PostgreSQL.
  */
 async function expectAnswer(sql: Sql): Promise<void> {
   const { promise, reject } = Promise.withResolvers<never>();
@@ -86,7 +88,8 @@ async function expectAnswer(sql: Sql): Promise<void> {
  */
 export async function migrateDb(url: string): Promise<void> {
   const { url: plain, place } = placeOf(url);
-  const sql = postgres(plain, { ...place, max: 1, connect_timeout: 10, onnotice: () => undefined });
+  const options = { max: 1, connect_timeout: 10, onnotice: () => undefined };
+  const sql = postgres(plain, { ...place, ...options, ...reconnectingTo(plain) });
   try {
     await expectAnswer(sql);
     await sql`select pg_advisory_lock(hashtext('headgate migrations'))`;

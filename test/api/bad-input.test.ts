@@ -87,6 +87,8 @@ describe('paths and methods', () => {
       ['PUT', '/v1/keys', 'GET, HEAD, POST'],
       ['DELETE', '/v1/keys', 'GET, HEAD, POST'],
       ['POST', '/v1/keys/key_1', 'DELETE, GET, HEAD, PATCH'],
+      ['GET', '/v1/keys/report', 'POST'],
+      ['DELETE', '/v1/keys/report', 'POST'],
       ['DELETE', '/v1/organizations', 'GET, HEAD, POST'],
       ['POST', '/docs', 'GET, HEAD'],
       ['POST', '/openapi.json', 'GET, HEAD'],

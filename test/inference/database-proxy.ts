@@ -1,4 +1,6 @@
+import { once } from 'node:events';
 import { connect, createServer, type Server, type Socket } from 'node:net';
+import { TLSSocket } from 'node:tls';
 
 /** A TCP proxy before Postgres, so that a test can take the database away and give it back. */
 export interface DatabaseProxy {
@@ -8,7 +10,11 @@ export interface DatabaseProxy {
   cut(): void;
   /** Breaks every connection; new ones are refused, as by a machine where no server runs. */
   refuse(): void;
+  /** Breaks every connection; new ones are taken, and then what the name says happens to them. */
+  answerWith(what: Answer): void;
   restore(): void;
+  /** Connections that were taken so far. */
+  readonly taken: number;
   /** Lets the next insertion be committed, and breaks the connection before its answer comes back. */
   loseNextAnswer(): void;
   /** Lets insertions be committed, and keeps their answers back until the returned function is called. */
@@ -18,20 +24,37 @@ export interface DatabaseProxy {
   close(): Promise<void>;
 }
 
-export async function startDatabaseProxy(databaseUrl: string): Promise<DatabaseProxy> {
+/** `close-secured` is for a proxy that speaks TLS: it closes when that is agreed upon. */
+type Answer = 'reset' | 'close' | 'close-secured' | 'silence';
+
+export interface TlsFiles {
+  readonly key: Buffer;
+  readonly cert: Buffer;
+}
+
+/** @param tls makes the proxy's own side speak TLS, as a client of PostgreSQL asks for it */
+export async function startDatabaseProxy(databaseUrl: string, tls?: TlsFiles): Promise<DatabaseProxy> {
   const target = new URL(databaseUrl);
   const sockets = new Set<Socket>();
-  let away = false;
+  let away: 'cut' | Answer | null = null;
+  let taken = 0;
   let losing = false;
   let lost = 0;
   let holding = false;
   const heldBack: (() => void)[] = [];
 
-  const server: Server = createServer((client) => {
-    if (away) {
-      client.destroy();
-      return;
-    }
+  const turnAway = async (client: Socket, how: 'cut' | Answer): Promise<void> => {
+    sockets.add(client);
+    client.on('error', () => undefined);
+    client.on('close', () => sockets.delete(client));
+    if (how === 'cut') client.destroy();
+    if (how === 'reset') client.resetAndDestroy();
+    // What the client writes is read, or the kernel would reset the connection.
+    if (how === 'close') client.resume().end();
+    if (how === 'silence') client.resume();
+    if (how === 'close-secured' && tls !== undefined) (await secure(client, tls)).resume().end();
+  };
+  const carry = (client: Socket): void => {
     const database = connect(Number(target.port), target.hostname);
     for (const socket of [client, database]) {
       sockets.add(socket);
@@ -56,6 +79,12 @@ export async function startDatabaseProxy(databaseUrl: string): Promise<DatabaseP
         heldBack.push(() => client.write(bytes));
       } else client.write(bytes);
     });
+  };
+  const server: Server = createServer((client) => {
+    taken += 1;
+    if (away !== null) void turnAway(client, away);
+    else if (tls === undefined) carry(client);
+    else void secure(client, tls).then(carry);
   });
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   const address = server.address();
@@ -66,15 +95,19 @@ export async function startDatabaseProxy(databaseUrl: string): Promise<DatabaseP
   return {
     url: proxied.href,
     cut() {
-      away = true;
+      away = 'cut';
       for (const socket of sockets) socket.destroy();
     },
     refuse() {
       server.close();
       for (const socket of sockets) socket.destroy();
     },
+    answerWith(what) {
+      away = what;
+      for (const socket of sockets) socket.destroy();
+    },
     restore() {
-      away = false;
+      away = null;
       if (!server.listening) server.listen(Number(proxied.port), '127.0.0.1');
     },
     loseNextAnswer() {
@@ -87,6 +120,9 @@ export async function startDatabaseProxy(databaseUrl: string): Promise<DatabaseP
         for (const release of heldBack.splice(0)) release();
       };
     },
+    get taken() {
+      return taken;
+    },
     get lost() {
       return lost;
     },
@@ -95,4 +131,15 @@ export async function startDatabaseProxy(databaseUrl: string): Promise<DatabaseP
       if (server.listening) await new Promise((resolve) => server.close(resolve));
     },
   };
+}
+
+/** Says yes to a client that asks whether there is TLS: https://www.postgresql.org/docs/current/protocol-flow.html */
+async function secure(client: Socket, tls: TlsFiles): Promise<Socket> {
+  client.on('error', () => undefined);
+  await once(client, 'data');
+  client.write('S');
+  const secured = new TLSSocket(client, { ...tls, isServer: true });
+  secured.on('error', () => undefined);
+  await once(secured, 'secure');
+  return secured;
 }

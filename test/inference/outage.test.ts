@@ -47,6 +47,24 @@ describe('while Postgres is away', () => {
     for (const key of [fresh.secret, other.key]) expect((await bench.chat({}, { key })).status).toBe(200);
   });
 
+  it.each(['reset', 'close', 'silence'] as const)(
+    'a valid key is 503 in bounded time and few connections, also where something takes them for a database: %s',
+    async (way) => {
+      const { key } = await openOrganization(bench.gateway, '1');
+      const takenBefore = proxy?.taken ?? 0;
+      const beganMs = performance.now();
+      proxy?.answerWith(way);
+      const ask = () => [bench.chat({}, { key }), bench.gateway.request('/v1/wallet', { key })];
+      for (const answer of await Promise.all([...ask(), ...ask()]))
+        expect([answer.status, await errorOf(answer)]).toEqual([503, expect.objectContaining(unavailable)]);
+      const seconds = (performance.now() - beganMs) / 1000;
+      expect(seconds).toBeLessThan(25);
+      expect((proxy?.taken ?? 0) - takenBefore).toBeLessThan(30 * Math.max(seconds, 1));
+      await restored();
+      expect((await bench.chat({}, { key })).status).toBe(200);
+    },
+  );
+
   it('what cannot be booked is not shown as complete, nothing new is admitted, and it is booked once afterwards', async () => {
     const { key } = await openOrganization(bench.gateway, '1');
     expect((await bench.chat({}, { key })).status).toBe(200);

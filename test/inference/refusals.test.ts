@@ -203,6 +203,21 @@ describe('how a request may not come', () => {
     expect(text).toContain('"code":"request_timeout"');
   });
 
+  it('an expectation that is not known is 417 in the same envelope, and the connection serves on', async () => {
+    const refused = `GET /v1/models HTTP/1.1\r\nHost: x\r\n${auth()}Expect: a-miracle\r\n\r\n`;
+    const served = `GET /v1/models HTTP/1.1\r\nHost: x\r\n${auth()}Connection: close\r\n\r\n`;
+    const text = await exchangeRaw(bench.gateway.url, [refused, served]);
+    expect(text).toMatch(/^HTTP\/1\.1 417 .*\r\n/);
+    expect(text).toContain('"type":"invalid_request_error"');
+    expect(text).toMatch(/\r\nx-request-id: [0-9a-f-]{36}\r\n/);
+    expect(text).toContain('HTTP/1.1 200 ');
+    const body = JSON.stringify(chatBody({}));
+    const head = `POST ${chatPath} HTTP/1.1\r\nHost: x\r\n${auth()}Content-Type: application/json\r\n`;
+    const asked = `${head}Content-Length: ${body.length}\r\nExpect: 100-continue\r\nConnection: close\r\n\r\n`;
+    const continued = await exchangeRaw(bench.gateway.url, [asked, body]);
+    expect(continued).toMatch(/^HTTP\/1\.1 100 Continue\r\n\r\nHTTP\/1\.1 200 /);
+  });
+
   it('what is not HTTP is 400 in the same envelope', async () => {
     for (const bytes of [
       'nonsense\r\n\r\n',
@@ -230,6 +245,23 @@ describe('the address of a request', () => {
       const text = await exchangeRaw(bench.gateway.url, [`${start}\r\n${auth()}Connection: close\r\n\r\n`]);
       expect(text).toMatch(/^HTTP\/1\.1 400 /);
       expect(text).toContain('"message":"The address of the request, or its Host header, is not valid."');
+      expect(text).toMatch(/\r\nx-request-id: [0-9a-f-]{36}\r\n/);
+    }
+  });
+
+  it('needs exactly one Host in HTTP/1.1: else 400 in the same envelope, with an id', async () => {
+    for (const head of [
+      `GET /v1/models HTTP/1.1\r\n${auth()}`,
+      'GET /healthz HTTP/1.1\r\n',
+      `GET /v1/models HTTP/1.1\r\nHost: x\r\n${auth()}hOST: x\r\n`,
+      `GET /v1/models HTTP/1.0\r\nHost: x\r\nHost: y\r\n${auth()}`,
+      `POST ${chatPath} HTTP/1.1\r\n${auth()}Content-Type: application/json\r\nContent-Length: 2\r\n`,
+    ]) {
+      const text = await exchangeRaw(bench.gateway.url, [`${head}Connection: close\r\n\r\n`, '{}']);
+      expect(text).toMatch(/^HTTP\/1\.1 400 /);
+      expect(text).toContain(
+        '"message":"An HTTP/1.1 request has exactly one Host header.","type":"invalid_request_error"',
+      );
       expect(text).toMatch(/\r\nx-request-id: [0-9a-f-]{36}\r\n/);
     }
   });

@@ -146,7 +146,7 @@ describe('a database that cannot be used is refused with one sentence that does 
     const port = typeof address === 'object' && address !== null ? address.port : 0;
     const databaseUrl = nowhere.replace(':9/', `:${port}/`);
     expect(await refusalOf({ home: processes.home(), databaseUrl })).toMatch(
-      /^DATABASE_URL: the database cannot be used \(no answer within \d+ s\)/,
+      /^DATABASE_URL: the database cannot be used \(the connection to 127\.0\.0\.1:\d+ was closed\)/,
     );
     other.close();
   });

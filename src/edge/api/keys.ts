@@ -132,10 +132,11 @@ function found(key: KeyRecord | null): KeyRecord {
 }
 
 export function registerKeyRoutes(app: ApiApp, parts: KeyRoutesParts): void {
+  // First: its path would be the one of a key.
+  registerReport(app, parts);
   registerCreation(app, parts);
   registerReading(app, parts);
   registerChanges(app, parts);
-  registerReport(app, parts);
 }
 
 function registerCreation(app: ApiApp, { guards, keys, accounts, clock }: KeyRoutesParts): void {
@@ -244,4 +245,5 @@ function registerReport(app: ApiApp, { guards, keys }: KeyRoutesParts): void {
     const revoked = await keys.report(context.req.valid('json').secret, context.get('requestId'));
     return context.json({ object: 'key_report' as const, revoked }, 200);
   });
+  app.all('/v1/keys/report', (context) => context.notFound());
 }

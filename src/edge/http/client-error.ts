@@ -1,6 +1,8 @@
+import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Duplex } from 'node:stream';
 import { AppError, errorEnvelope } from '#base/errors.ts';
 import { uuidv7 } from '#base/id.ts';
+import { drainBody } from './drain-body.ts';
 
 function toAppError(error: NodeJS.ErrnoException): AppError {
   if (error.code === 'ERR_HTTP_REQUEST_TIMEOUT') {
@@ -31,4 +33,37 @@ export function handleClientError(error: NodeJS.ErrnoException, socket: Duplex):
       `content-type: application/json\r\ncontent-length: ${Buffer.byteLength(body)}\r\nconnection: close\r\n` +
       `x-request-id: ${uuidv7()}\r\n\r\n${body}`,
   );
+}
+
+/**
+ * Whether a request says for which host it is as HTTP wants it: once, and only HTTP/1.0 may leave it out (RFC 9112,
+ * section 3.2). Node can refuse the missing one itself, without a body, and drops a second one.
+ */
+export function isAddressed({ rawHeaders, httpVersionMinor }: IncomingMessage): boolean {
+  let hosts = 0;
+  for (let index = 0; index < rawHeaders.length; index += 2) {
+    const name = rawHeaders[index];
+    if (name?.length === 4 && (name === 'host' || name === 'Host' || name.toLowerCase() === 'host')) hosts += 1;
+  }
+  return hosts === 1 || (hosts === 0 && httpVersionMinor === 0);
+}
+
+/** Answers a request that does not say for which host it is. */
+export function refuseUnaddressed(incoming: IncomingMessage, outgoing: ServerResponse): void {
+  const message = 'An HTTP/1.1 request has exactly one Host header.';
+  refuse(incoming, outgoing, new AppError('invalid_request_error', { message }));
+}
+
+/** Answers a request with an `Expect` that is not `100-continue` (RFC 9110, section 10.1.1). */
+export function refuseExpectation(incoming: IncomingMessage, outgoing: ServerResponse): void {
+  const message = 'Of the header Expect only the value "100-continue" is known.';
+  refuse(incoming, outgoing, new AppError('invalid_request_error', { status: 417, message }));
+}
+
+function refuse(incoming: IncomingMessage, outgoing: ServerResponse, refusal: AppError): void {
+  if (!incoming.complete) outgoing.once('finish', () => drainBody(incoming));
+  const body = JSON.stringify(errorEnvelope(refusal));
+  const length = Buffer.byteLength(body);
+  const headers = { 'content-type': 'application/json', 'content-length': length, 'x-request-id': uuidv7() };
+  outgoing.writeHead(refusal.status, headers).end(body);
 }

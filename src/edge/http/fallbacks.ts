@@ -36,6 +36,7 @@ export function standBefore(app: Hono<HttpEnv>, busy: Hono<HttpEnv>, log: Log): 
 
 interface KnownRoute {
   readonly method: string;
+  readonly path: string;
   readonly pattern: RegExp;
 }
 
@@ -59,24 +60,25 @@ function compile(path: string): RegExp {
 export function installFallbacks(app: Hono<HttpEnv>, log: Log): void {
   const fail = createFailureHandler(log);
   let known: readonly KnownRoute[] = [];
+  // Paths that answer for all methods: what fits them by a parameter or a star is never reached.
+  let closed: ReadonlySet<string> = new Set();
   let routeCount = -1;
   const routes = (): readonly KnownRoute[] => {
     if (app.routes.length !== routeCount) {
       routeCount = app.routes.length;
       known = app.routes
         .filter(({ method }) => method !== 'ALL')
-        .map(({ method, path }) => ({ method, pattern: compile(path) }));
+        .map(({ method, path }) => ({ method, path, pattern: compile(path) }));
+      closed = new Set(app.routes.filter(({ method }) => method === 'ALL').map(({ path }) => path));
     }
     return known;
   };
   app.onError((error, context) => fail(error, context));
   app.notFound((context) => {
     const { path, method } = context.req;
-    const allowed = new Set(
-      routes()
-        .filter((route) => route.pattern.test(path))
-        .map((route) => route.method),
-    );
+    const fitting = routes().filter((route) => route.pattern.test(path));
+    const reached = closed.has(path) ? fitting.filter((route) => route.path === path) : fitting;
+    const allowed = new Set(reached.map((route) => route.method));
     if (allowed.size === 0) return fail(new AppError('not_found'), context);
     if (allowed.has('GET')) allowed.add('HEAD');
     const allow = [...allowed].sort().join(', ');

@@ -1,0 +1,138 @@
+import { Socket } from 'node:net';
+
+/** What postgres.js hands to its option `socket`, of all its settings. */
+interface Place {
+  /** Of a unix socket; false where there is none. */
+  readonly path: string | false;
+  readonly host: readonly string[];
+  readonly port: readonly number[];
+}
+
+/** The reconnecting of a pool, as options of postgres.js; its types do not know `socket`. */
+export interface Reconnecting {
+  readonly socket: (place: Place) => Socket;
+  /** Seconds that a connection that was lost waits before the next try. */
+  readonly backoff: () => number;
+}
+
+type Callback = (error?: Error | null) => void;
+
+/** A connection that ends sooner was none: nothing that could answer stood behind its port. */
+const shortLifeMs = 1000;
+
+/**
+ * What a pool needs to get over a database that is away. postgres.js takes a connection that is closed in peace while
+ * it is being made for no failure at all: it tries again at once, a thousand times a second, and never answers the
+ * query that waits for it (https://github.com/porsager/postgres/issues/1193). That is how a load balancer with no
+ * server behind it looks.
+ */
+export function createReconnecting(): Reconnecting {
+  let shortLives = 0;
+  const onClosed = (lifeMs: number): void => {
+    shortLives = lifeMs < shortLifeMs ? shortLives + 1 : 0;
+  };
+  return {
+    socket(place) {
+      const socket = new DatabaseSocket(place, onClosed);
+      // The first message is written in the next turn at the latest, and this is the one after.
+      setImmediate(() => setImmediate(() => socket.endUnlessAsked()));
+      return socket;
+    },
+    backoff: () => reconnectSeconds(shortLives),
+  };
+}
+
+/**
+ * A few milliseconds, then up to a second. By default postgres.js waits up to 20, and a database that has come back is
+ * not seen for so long.
+ * @param failures of the whole pool in a row
+ */
+function reconnectSeconds(failures: number): number {
+  return (0.5 + Math.random() / 2) * Math.min(2 ** failures / 50, 1);
+}
+
+/**
+ * A connection whose every end is an error to those who still wait for it. postgres.js ignores one that comes when
+ * nothing waits; under TLS Node hands it on to the TLS socket around this one.
+ */
+class DatabaseSocket extends Socket {
+  // Names that postgres.js reads: for the name that TLS verifies, and for its messages.
+  readonly host: string | undefined;
+  readonly port: number | undefined;
+  readonly #path: string | undefined;
+  readonly #beganMs = performance.now();
+  readonly #onClosed: (lifeMs: number) => void;
+  #isAsked = false;
+  #isCancel = false;
+
+  constructor({ path, host, port }: Place, onClosed: (lifeMs: number) => void) {
+    super();
+    if (path === false) {
+      this.host = host[0];
+      this.port = port[0];
+    } else this.#path = path;
+    this.#onClosed = onClosed;
+  }
+
+  override _write(chunk: Buffer, encoding: BufferEncoding, callback: Callback): void {
+    if (this.#isAsked) {
+      super._write(chunk, encoding, callback);
+      return;
+    }
+    const opening = openingOf(chunk);
+    if (opening === null) callback(this.#closed());
+    else {
+      this.#ask(opening);
+      super._write(opening, encoding, callback);
+    }
+  }
+
+  override _destroy(error: Error | null, callback: Callback): void {
+    if (this.#isAsked) this.#onClosed(performance.now() - this.#beganMs);
+    const isPeaceful = this.#isCancel || !this.#isAsked;
+    const reason = error ?? (isPeaceful ? null : this.#closed());
+    // After the event `error` the event `close` says that there was none: a statement that is given to this connection
+    // between the two would otherwise be answered by neither.
+    super._destroy(null, () => callback(reason));
+  }
+
+  /**
+   * Connects only when the first message is written. postgres.js collects what it writes until the next turn of the
+   * event loop; a connection that fails before that leaves the rest to the next one. There it stands before the opening
+   * message, and both are kept back until they are 1 KiB: `endUnlessAsked` lets them grow.
+   */
+  #ask(opening: Buffer): void {
+    this.#isAsked = true;
+    this.#isCancel = opening.readInt32BE(4) === cancelRequestCode;
+    if (this.#path !== undefined) this.connect({ path: this.#path });
+    else this.connect({ host: this.host ?? 'localhost', port: this.port ?? 5432 });
+  }
+
+  /** A connection that closes in peace before it was made is tried again at once, with its opening message once more. */
+  endUnlessAsked(): void {
+    if (!this.#isAsked) this.destroy();
+  }
+
+  #closed(): Error {
+    const place = this.#path ?? `${this.host}:${this.port}`;
+    return Object.assign(new Error(`the connection to ${place} was closed`), { code: 'CONNECTION_CLOSED' });
+  }
+}
+
+// https://www.postgresql.org/docs/current/protocol-message-formats.html: the four bytes after the length.
+const startupCode = 196_608;
+const sslRequestCode = 80_877_103;
+/** The one request that a server answers by closing. */
+const cancelRequestCode = 80_877_102;
+
+/** The message at the end that opens a connection, without what a lost connection left before it. */
+function openingOf(written: Buffer): Buffer | null {
+  for (let start = written.length - 8; start >= 0; start -= 1) {
+    const length = written.length - start;
+    if (written.readInt32BE(start) !== length) continue;
+    const code = written.readInt32BE(start + 4);
+    if (code === startupCode || (code === sslRequestCode && length === 8)) return written.subarray(start);
+    if (code === cancelRequestCode && length === 16) return written.subarray(start);
+  }
+  return null;
+}
