@@ -1,4 +1,4 @@
-import { type ChildProcess, spawn } from 'node:child_process';
+import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { chmodSync, mkdirSync, readFileSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
@@ -213,3 +213,71 @@ describe('the built-in PostgreSQL', () => {
     expect(Number(String(chunk).trim())).toBe(pid);
   });
 });
+
+/** Processes of a server, which outlive it for a moment when it is killed. */
+function processesOf(postmaster: number): number[] {
+  const rows = execFileSync('ps', ['-A', '-o', 'pid=,ppid='], { encoding: 'utf8' }).trim().split('\n');
+  return rows.flatMap((row) => {
+    const [pid = 0, parent] = row.trim().split(/\s+/).map(Number);
+    return parent === postmaster ? [pid] : [];
+  });
+}
+
+async function until(isTrue: () => boolean | Promise<boolean>): Promise<void> {
+  expect(await waitUntil(isTrue, 30_000)).toBe(true);
+}
+
+describe('the built-in PostgreSQL that ends unasked', () => {
+  it.each(['SIGKILL', 'SIGQUIT', 'SIGINT'] as const)('by %s is started again in its place', async (signal) => {
+    const server = await start({ fsync: true });
+    await ask(server.url, 'create table kept (x int); insert into kept values (1)');
+    const pid = await postmasterPid();
+    process.kill(pid, signal);
+    await until(async () => (await findPostmaster(clusterDir))?.pid !== pid);
+    await until(async () => (await findPostmaster(clusterDir))?.ready === true);
+    expect(await ask(server.url, 'select x from kept')).toEqual([{ x: 1 }]);
+  });
+
+  it('is not started while a process of it is left, and is then', async () => {
+    const server = await start();
+    const pid = await postmasterPid();
+    const [left = 0] = processesOf(pid);
+    process.kill(left, 'SIGSTOP');
+    process.kill(pid, 'SIGKILL');
+    const log = (): string => readFileSync(join(dataDir, 'postgres.log'), 'utf8');
+    await until(() => log().includes('pre-existing shared memory block'));
+    await expect(ask(server.url, 'select 1')).rejects.toThrow('ECONNREFUSED');
+    process.kill(left, 'SIGCONT');
+    await until(async () => (await findPostmaster(clusterDir))?.ready === true);
+    expect(await ask(server.url, 'select 1 as one')).toEqual([{ one: 1 }]);
+  });
+
+  it.each([
+    ['at once', () => true],
+    [
+      'as soon as there is a new process',
+      async (old: number) => ((await findPostmaster(clusterDir))?.pid ?? old) !== old,
+    ],
+    ['while a process of the killed one is in the way', null],
+  ])('leaves nothing when it is stopped meanwhile: %s', async (_, moment) => {
+    const server = await start();
+    const pid = await postmasterPid();
+    const [left = 0] = processesOf(pid);
+    if (moment === null) process.kill(left, 'SIGSTOP');
+    process.kill(pid, 'SIGKILL');
+    const log = (): string => readFileSync(join(dataDir, 'postgres.log'), 'utf8');
+    await until(() => (moment === null ? log().includes('shared memory block') : moment(pid)));
+    await server.stop();
+    if (moment === null) process.kill(left, 'SIGCONT');
+    await expect(ask(server.url, 'select 1')).rejects.toThrow('ECONNREFUSED');
+    expect(await findPostmaster(clusterDir)).toBe(null);
+    await until(() => commandsOf().every((command) => !command.includes(clusterDir)));
+    expect(commandsOf().filter((command) => command.includes(clusterDir))).toEqual([]);
+  });
+});
+
+function commandsOf(): string[] {
+  return execFileSync('ps', ['-A', '-o', 'stat=,command='], { encoding: 'utf8' })
+    .split('\n')
+    .filter((row) => !row.startsWith('Z'));
+}
