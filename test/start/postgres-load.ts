@@ -38,7 +38,10 @@ export async function killPostgresUnderLoad(
     const pid = await postgresPid(home.dataDir);
     process.kill(pid, 'SIGKILL');
     await ended(pid);
-    await eventually(async () => timesSaid(gateway, 'PostgreSQL runs again') === times);
+    await eventually(async () => timesSaid(gateway, 'PostgreSQL runs again') === times).catch(() => {
+      const lines = gateway.output.stdout.split('\n').filter((line) => line.includes('"msg":"PostgreSQL'));
+      throw new Error(`PostgreSQL does not run again: ${lines.join('\n')}`);
+    });
   }
   await more();
   enough = true;

@@ -1,4 +1,5 @@
 import { type ChildProcess, spawn } from 'node:child_process';
+import { randomInt } from 'node:crypto';
 import { open, readFile, rename, stat } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
@@ -58,14 +59,28 @@ export async function launchOnFreePort(plan: LaunchPlan, options: LaunchOptions)
   }
 }
 
+/** Below those that systems hand out (32768 and up on Linux, 49152 elsewhere). */
+const portMin = 15_000;
+const portMax = 32_000;
+const portAttemptsMax = 100;
+
+/**
+ * A port that nobody is handed by chance while the server is away, to listen on or to connect from: it is to come back
+ * where it was.
+ */
 async function chooseFreePort(): Promise<number> {
-  const { promise, resolve, reject } = Promise.withResolvers<number>();
+  for (let attempt = 1; attempt <= portAttemptsMax; attempt += 1) {
+    const port = randomInt(portMin, portMax);
+    if (await isFree(port)) return port;
+  }
+  throw new Error(`no port from ${portMin} to ${portMax} is free for PostgreSQL`);
+}
+
+function isFree(port: number): Promise<boolean> {
+  const { promise, resolve } = Promise.withResolvers<boolean>();
   const server = createServer();
-  server.once('error', reject);
-  server.listen(0, '127.0.0.1', () => {
-    const address = server.address();
-    server.close(() => resolve(typeof address === 'object' && address !== null ? address.port : 0));
-  });
+  server.once('error', () => resolve(false));
+  server.listen(port, '127.0.0.1', () => server.close(() => resolve(true)));
   return promise;
 }
 
