@@ -1,16 +1,20 @@
-import { type ChildProcess, spawn } from 'node:child_process';
 import { realpathSync } from 'node:fs';
-import { open, readFile, rename, stat } from 'node:fs/promises';
-import { createServer } from 'node:net';
-import { join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import postgres from 'postgres';
 import { ConfigError } from './config.ts';
 import { makeDataDir } from './data-dir.ts';
 import type { Log } from './log.ts';
 import { findPostgresPackage, preparePostgres } from './postgres/binaries.ts';
-import { type Cluster, clusterEnvironment, clusterUser, openCluster } from './postgres/cluster.ts';
-import { findPostmaster, programIsGone, removeStalePidFile, stopPostmaster, waitUntil } from './postgres/postmaster.ts';
+import { type Cluster, clusterUser, openCluster } from './postgres/cluster.ts';
+import { keepRunning } from './postgres/keep.ts';
+import { launchOnFreePort, type RunningServer, startTimeoutMs } from './postgres/launch.ts';
+import {
+  findPostmaster,
+  programIsGone,
+  removeStalePidFile,
+  stopPostmaster,
+  waitUntil,
+  whenGone,
+} from './postgres/postmaster.ts';
 import { findRunAs, firstClosedFolder, type RunAs } from './postgres/run-as.ts';
 
 /**
@@ -33,37 +37,67 @@ export interface EmbeddedPostgres {
   readonly url: string;
   /** Whether a server that an earlier process left running was taken over. */
   readonly adopted: boolean;
-  /** Resolves when the server has ended; open transactions are rolled back. */
+  /** Resolves when the server has ended, also one that was just being started again; open transactions are lost. */
   stop(): Promise<void>;
 }
 
-/** A crashed server replays its log before it answers. */
-const startTimeoutMs = 300_000;
-const launchAttemptsMax = 50;
-const launchPauseMs = 200;
-const logBytesMax = 8 * 1024 * 1024;
-
 /**
- * Starts the server of a data folder, or takes over the one that still serves it.
+ * Starts the server of a data folder, or takes over the one that still serves it. Until it is stopped it is started
+ * again whenever it ends, with the same data, port and password.
  * @throws ConfigError naming HEADGATE_DATA_DIR or DATABASE_URL when it cannot run here; Error when it does not start
  */
 export async function startEmbeddedPostgres(options: EmbeddedPostgresOptions): Promise<EmbeddedPostgres> {
   const runAs = findRunAs();
   const dataDir = realpathSync(makeDataDir(options.dataDir));
   if (runAs !== null) checkReachable(dataDir, runAs);
-  const packageFound = findPostgresPackage();
-  const binDir = await preparePostgres({ postgres: packageFound, runAs, spareDir: dataDir });
-  const fsync = options.fsync ?? true;
-  const cluster = await openCluster({ dataDir, binDir, runAs, fsync }, packageFound.serverVersion);
+  const place: Place = { dataDir, runAs, fsync: options.fsync ?? true };
+  const programs = await findPrograms(place);
+  const cluster = await openCluster({ ...place, binDir: programs.binDir }, programs.serverVersion);
 
-  const adopted = await adoptRunning(cluster, packageFound.serverVersion, options.log);
-  const server = adopted ?? (await launchOnFreePort({ cluster, dataDir, binDir, runAs, fsync }, options));
+  const wish = { port: options.port, log: options.log };
+  const adopted = await adoptRunning(cluster, programs, wish);
+  const server = adopted ?? (await launchOnFreePort({ ...place, ...programs, cluster }, wish));
   await makeDatabase(cluster, server.port);
-  const stop = once(async () => {
-    server.expectExit();
-    await stopPostmaster(server.pid, cluster.dir);
+  const { port } = server;
+  const stop = keepRunning({
+    server,
+    log: options.log,
+    // Programs, too, are looked for again: an installation may have replaced them, or a machine cleaned their copy.
+    start: (signal) => startAgain(place, cluster, { port, log: options.log, signal }),
   });
-  return { url: urlOf(cluster, server.port, clusterUser), adopted: adopted !== null, stop };
+  return { url: urlOf(cluster, port, clusterUser), adopted: adopted !== null, stop };
+}
+
+interface Place {
+  readonly dataDir: string;
+  readonly runAs: RunAs | null;
+  readonly fsync: boolean;
+}
+
+interface Programs {
+  readonly binDir: string;
+  readonly serverVersion: string;
+}
+
+async function findPrograms({ dataDir, runAs }: Place): Promise<Programs> {
+  const postgresPackage = findPostgresPackage();
+  const binDir = await preparePostgres({ postgres: postgresPackage, runAs, spareDir: dataDir });
+  return { binDir, serverVersion: postgresPackage.serverVersion };
+}
+
+interface Wish {
+  /** Undefined takes any. */
+  readonly port: number | undefined;
+  readonly log: Log;
+  readonly signal?: AbortSignal;
+}
+
+/** A cluster that is gone is not made anew here: an empty one would pass for the books. */
+async function startAgain(place: Place, cluster: Cluster, wish: Wish): Promise<RunningServer> {
+  const programs = await findPrograms(place);
+  return (
+    (await adoptRunning(cluster, programs, wish)) ?? (await launchOnFreePort({ ...place, ...programs, cluster }, wish))
+  );
 }
 
 function checkReachable(dataDir: string, runAs: RunAs): void {
@@ -75,31 +109,33 @@ function checkReachable(dataDir: string, runAs: RunAs): void {
   );
 }
 
-interface RunningServer {
-  readonly pid: number;
-  readonly port: number;
-  /** From now on its end is no news. */
-  expectExit(): void;
-}
-
 /**
- * A gateway that is killed leaves its server running. It is taken over when it is of our version; one of another
- * version, or whose programs were replaced, is stopped so that a fresh one can start.
+ * A gateway that is killed leaves its server running. It is taken over when it is of our version and on the wished
+ * port; one of another version, or whose programs were replaced, is stopped so that a fresh one can start.
  */
-async function adoptRunning(cluster: Cluster, serverVersion: string, log: Log): Promise<RunningServer | null> {
+async function adoptRunning(
+  cluster: Cluster,
+  { serverVersion }: Programs,
+  { port: wished, log, signal }: Wish,
+): Promise<RunningServer | null> {
   // It may be starting, or stopping; either comes to an end.
-  const settled = await waitUntil(async () => (await findPostmaster(cluster.dir))?.ready !== false, startTimeoutMs);
+  const settled = await waitUntil(
+    async () => signal?.aborted === true || (await findPostmaster(cluster.dir))?.ready !== false,
+    startTimeoutMs,
+  );
+  signal?.throwIfAborted();
   const found = await findPostmaster(cluster.dir);
   if (found === null) {
     await removeStalePidFile(cluster.dir);
     return null;
   }
   const { pid, port } = found;
-  if (settled && !programIsGone(pid)) {
+  if (settled && !programIsGone(pid) && port === (wished ?? port)) {
     const said = await askIdentity(cluster, port);
     if (said?.dataDirectory === cluster.dir && said.serverVersion === serverVersion) {
       log.info({ pid, port }, 'took over the PostgreSQL that was still running');
-      return { pid, port, expectExit: () => undefined };
+      const stop = (): Promise<void> => stopPostmaster(pid, cluster.dir);
+      return { pid, port, ended: whenGone(pid, cluster.dir), stop };
     }
   }
   log.info({ pid, port }, 'stopping a PostgreSQL that was still running, to start it anew');
@@ -124,129 +160,6 @@ async function askIdentity(
   }
 }
 
-interface LaunchPlan {
-  readonly cluster: Cluster;
-  readonly dataDir: string;
-  readonly binDir: string;
-  readonly runAs: RunAs | null;
-  readonly fsync: boolean;
-}
-
-/**
- * Two refusals pass by themselves: a port that another program took between choosing it and listening on it, and the
- * last workers of a killed server, which need a moment to notice that they are alone.
- */
-async function launchOnFreePort(plan: LaunchPlan, options: EmbeddedPostgresOptions): Promise<RunningServer> {
-  for (let attempt = 1; ; attempt += 1) {
-    const port = options.port ?? (await chooseFreePort());
-    const result = await launch(plan, port, options.log);
-    if (typeof result !== 'string') return result;
-    const portTaken = /could not bind|could not create any TCP\/IP sockets/.test(result);
-    const passes = portTaken ? options.port === undefined : /pre-existing shared memory block/.test(result);
-    if (!passes || attempt >= launchAttemptsMax) throw new Error(`PostgreSQL did not start: ${result.trim()}`);
-    await sleep(launchPauseMs);
-  }
-}
-
-async function chooseFreePort(): Promise<number> {
-  const { promise, resolve, reject } = Promise.withResolvers<number>();
-  const server = createServer();
-  server.once('error', reject);
-  server.listen(0, '127.0.0.1', () => {
-    const address = server.address();
-    server.close(() => resolve(typeof address === 'object' && address !== null ? address.port : 0));
-  });
-  return promise;
-}
-
-/** @returns the server once it takes connections, or the end of its log when it ended instead */
-async function launch(plan: LaunchPlan, port: number, log: Log): Promise<RunningServer | string> {
-  const { cluster, binDir, runAs } = plan;
-  const logPath = await rotateLog(plan.dataDir);
-  const logFile = await open(logPath, 'a', 0o600);
-  const logStart = (await logFile.stat()).size;
-  let child: ChildProcess;
-  try {
-    child = spawn(join(binDir, 'postgres'), ['-D', cluster.dir, ...settings(port, plan.fsync)], {
-      ...runAs,
-      cwd: '/',
-      env: clusterEnvironment,
-      // A session of its own: Ctrl-C in a terminal reaches the gateway alone, which settles its books first.
-      detached: true,
-      stdio: ['ignore', logFile.fd, logFile.fd],
-    });
-  } finally {
-    await logFile.close();
-  }
-  const exit = watchExit(child);
-  child.unref();
-  const ready = await waitUntil(async () => {
-    if (exit.seen !== null) return true;
-    const found = await findPostmaster(cluster.dir);
-    return found?.pid === child.pid && found?.ready === true;
-  }, startTimeoutMs);
-  if (exit.seen !== null || child.pid === undefined) {
-    const text = (await readFile(logPath)).subarray(logStart).toString('utf8');
-    return text.slice(-2000) || (exit.seen ?? 'it has no process');
-  }
-  if (!ready) {
-    await stopPostmaster(child.pid, cluster.dir);
-    return `it was not ready after ${startTimeoutMs / 1000} s`;
-  }
-  exit.onUnexpected = (how) => log.error({ how }, 'PostgreSQL ended unexpectedly');
-  return {
-    pid: child.pid,
-    port,
-    expectExit: () => {
-      exit.onUnexpected = () => undefined;
-    },
-  };
-}
-
-interface ExitWatch {
-  seen: string | null;
-  onUnexpected: (how: string) => void;
-}
-
-function watchExit(child: ChildProcess): ExitWatch {
-  const watch: ExitWatch = { seen: null, onUnexpected: () => undefined };
-  const see = (how: string): void => {
-    watch.seen = how;
-    watch.onUnexpected(how);
-  };
-  child.once('error', (error) => see(error.message));
-  child.once('exit', (code, signal) => see(signal ?? `exit code ${code}`));
-  return watch;
-}
-
-/** Everything that differs from PostgreSQL's defaults; given at each start, so that a new version brings its own. */
-function settings(port: number, fsync: boolean): string[] {
-  const values: Record<string, string> = {
-    listen_addresses: '127.0.0.1',
-    port: String(port),
-    unix_socket_directories: '',
-    max_connections: '200',
-    shared_buffers: '128MB',
-    // Server events, but neither failed statements nor their values: those are the gateway's to report.
-    log_min_messages: 'log',
-    log_checkpoints: 'off',
-    timezone: 'UTC',
-    ...(fsync ? {} : { fsync: 'off', synchronous_commit: 'off', full_page_writes: 'off' }),
-  };
-  return Object.entries(values).flatMap(([name, value]) => ['-c', `${name}=${value}`]);
-}
-
-/** Keeps one earlier log. @returns the path of the log to write on */
-async function rotateLog(dataDir: string): Promise<string> {
-  const path = join(dataDir, 'postgres.log');
-  const bytes = await stat(path).then(
-    (stats) => stats.size,
-    () => 0,
-  );
-  if (bytes > logBytesMax) await rename(path, `${path}.1`);
-  return path;
-}
-
 /** initdb knows only the database of its own; this one is made at the first start, or the next if that was cut. */
 async function makeDatabase(cluster: Cluster, port: number): Promise<void> {
   const sql = connect(cluster, port);
@@ -264,9 +177,4 @@ function connect(cluster: Cluster, port: number): postgres.Sql {
 
 function urlOf(cluster: Cluster, port: number, database: string): string {
   return `postgres://${clusterUser}:${cluster.password}@127.0.0.1:${port}/${database}`;
-}
-
-function once(run: () => Promise<void>): () => Promise<void> {
-  let running: Promise<void> | null = null;
-  return () => (running ??= run());
 }

@@ -1,4 +1,4 @@
-import { type ChildProcess, spawn } from 'node:child_process';
+import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { chmodSync, mkdirSync, readFileSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
@@ -9,13 +9,14 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { makeDataDir } from '#base/data-dir.ts';
 import { uuidv7 } from '#base/id.ts';
 import { createLog } from '#base/log.ts';
-import { type EmbeddedPostgres, startEmbeddedPostgres } from '#base/postgres-embedded.ts';
+import { type EmbeddedPostgres, type EmbeddedPostgresOptions, startEmbeddedPostgres } from '#base/postgres-embedded.ts';
 import { findPostmaster, stopPostmaster, waitUntil } from '#base/postgres/postmaster.ts';
 import { findRunAs } from '#base/postgres/run-as.ts';
 
 let dataDir = '';
 let clusterDir = '';
 const children: ChildProcess[] = [];
+const servers: EmbeddedPostgres[] = [];
 
 beforeEach(() => {
   dataDir = makeDataDir(join(process.geteuid?.() === 0 ? '/tmp' : tmpdir(), `headgate-pg-${uuidv7()}`));
@@ -23,19 +24,38 @@ beforeEach(() => {
 });
 afterEach(async () => {
   for (const child of children.splice(0)) child.kill('SIGKILL');
+  for (const server of servers.splice(0)) await server.stop();
   const left = await findPostmaster(clusterDir);
   if (left !== null) await stopPostmaster(left.pid, clusterDir);
   rmSync(dataDir, { recursive: true, force: true });
 });
 
 /** Without fsync, for which most of these tests would only wait. */
-function start(port?: number): Promise<EmbeddedPostgres> {
-  return startEmbeddedPostgres({
-    dataDir,
-    log: createLog('silent'),
-    fsync: false,
-    ...(port === undefined ? {} : { port }),
+async function start(options: Partial<EmbeddedPostgresOptions> = {}): Promise<EmbeddedPostgres> {
+  const server = await startEmbeddedPostgres({ dataDir, log: createLog('silent'), fsync: false, ...options });
+  servers.push(server);
+  return server;
+}
+
+const starter = `
+  import { createLog } from ${JSON.stringify(new URL('../../src/base/log.ts', import.meta.url).href)};
+  import { startEmbeddedPostgres } from ${JSON.stringify(new URL('../../src/base/postgres-embedded.ts', import.meta.url).href)};
+  const { url } = await startEmbeddedPostgres({ dataDir: process.argv[1], log: createLog('silent') });
+  process.stdout.write(url);
+  setInterval(() => undefined, 1000);
+`;
+
+/** A durable server whose process, which started it, was killed. @returns its url */
+async function startAndLeave(meanwhile: (url: string) => Promise<void> = async () => undefined): Promise<string> {
+  const child = spawn(process.execPath, ['--input-type=module', '-e', starter, dataDir], {
+    stdio: ['ignore', 'pipe', 'inherit'],
   });
+  children.push(child);
+  const [url]: unknown[] = await once(child.stdout, 'data');
+  await meanwhile(String(url));
+  child.kill('SIGKILL');
+  await once(child, 'exit');
+  return String(url);
 }
 
 /** Runs one statement on a connection of its own. */
@@ -73,7 +93,7 @@ describe('the built-in PostgreSQL refuses', () => {
     await once(other, 'listening');
     const address = other.address();
     const port = typeof address === 'object' && address !== null ? address.port : 0;
-    await expect(start(port)).rejects.toThrow(/PostgreSQL did not start: .*could not bind IPv4 address/s);
+    await expect(start({ port })).rejects.toThrow(/PostgreSQL did not start: .*could not bind IPv4 address/s);
     other.close();
   });
 
@@ -99,7 +119,7 @@ describe('the built-in PostgreSQL refuses', () => {
 
 describe('the built-in PostgreSQL', () => {
   it('is a UTF-8 server on loopback alone, durable unless told otherwise', async () => {
-    const server = await startEmbeddedPostgres({ dataDir, log: createLog('silent') });
+    const server = await start({ fsync: true });
     const [row] = await ask<Record<string, string>>(
       server.url,
       `select current_setting('server_encoding') as encoding, current_setting('listen_addresses') as addresses,
@@ -134,33 +154,34 @@ describe('the built-in PostgreSQL', () => {
   });
 
   it('that an earlier process left running is taken over, not started twice, and can be stopped', async () => {
-    const first = await start();
+    const url = await startAndLeave();
     const pid = await postmasterPid();
     const second = await start();
-    expect(second).toMatchObject({ adopted: true, url: first.url });
+    expect(second).toMatchObject({ adopted: true, url });
     expect(await postmasterPid()).toBe(pid);
     await second.stop();
     expect(await findPostmaster(clusterDir)).toBe(null);
   });
 
-  it('starts after it was killed, with a transaction open, and has what was committed', async () => {
-    const durable = { dataDir, log: createLog('silent') };
-    const server = await startEmbeddedPostgres(durable);
-    await ask(server.url, 'create table kept (x int); insert into kept values (1)');
-    const open = postgres(server.url, { max: 1, onnotice: () => undefined });
-    await open.unsafe('begin; insert into kept values (2)');
+  it('starts after it was killed with who started it, with a transaction open, and has what was committed', async () => {
+    let open: postgres.Sql | undefined;
+    await startAndLeave(async (url) => {
+      await ask(url, 'create table kept (x int); insert into kept values (1)');
+      open = postgres(url, { max: 1, onnotice: () => undefined });
+      await open.unsafe('begin; insert into kept values (2)');
+    });
     await killPostmaster();
-    const second = await startEmbeddedPostgres(durable);
+    const second = await start({ fsync: true });
     expect(second.adopted).toBe(false);
     expect(await ask(second.url, 'select x from kept')).toEqual([{ x: 1 }]);
-    await open.end({ timeout: 1 }).catch(() => undefined);
+    await open?.end({ timeout: 1 }).catch(() => undefined);
   });
 
   it('is not mistaken for another process that got its number', async () => {
-    await start();
+    const first = await start();
     const pidFile = join(clusterDir, 'postmaster.pid');
     const lines = readFileSync(pidFile, 'utf8').split('\n');
-    await killPostmaster();
+    await first.stop();
     const other = spawn('sleep', ['600'], { ...findRunAs(), stdio: 'ignore' });
     children.push(other);
     writeFileSync(pidFile, [other.pid, ...lines.slice(1)].join('\n'));
@@ -192,3 +213,71 @@ describe('the built-in PostgreSQL', () => {
     expect(Number(String(chunk).trim())).toBe(pid);
   });
 });
+
+/** Processes of a server, which outlive it for a moment when it is killed. */
+function processesOf(postmaster: number): number[] {
+  const rows = execFileSync('ps', ['-A', '-o', 'pid=,ppid='], { encoding: 'utf8' }).trim().split('\n');
+  return rows.flatMap((row) => {
+    const [pid = 0, parent] = row.trim().split(/\s+/).map(Number);
+    return parent === postmaster ? [pid] : [];
+  });
+}
+
+async function until(isTrue: () => boolean | Promise<boolean>): Promise<void> {
+  expect(await waitUntil(isTrue, 30_000)).toBe(true);
+}
+
+describe('the built-in PostgreSQL that ends unasked', () => {
+  it.each(['SIGKILL', 'SIGQUIT', 'SIGINT'] as const)('by %s is started again in its place', async (signal) => {
+    const server = await start({ fsync: true });
+    await ask(server.url, 'create table kept (x int); insert into kept values (1)');
+    const pid = await postmasterPid();
+    process.kill(pid, signal);
+    await until(async () => (await findPostmaster(clusterDir))?.pid !== pid);
+    await until(async () => (await findPostmaster(clusterDir))?.ready === true);
+    expect(await ask(server.url, 'select x from kept')).toEqual([{ x: 1 }]);
+  });
+
+  it('is not started while a process of it is left, and is then', async () => {
+    const server = await start();
+    const pid = await postmasterPid();
+    const [left = 0] = processesOf(pid);
+    process.kill(left, 'SIGSTOP');
+    process.kill(pid, 'SIGKILL');
+    const log = (): string => readFileSync(join(dataDir, 'postgres.log'), 'utf8');
+    await until(() => log().includes('pre-existing shared memory block'));
+    await expect(ask(server.url, 'select 1')).rejects.toThrow('ECONNREFUSED');
+    process.kill(left, 'SIGCONT');
+    await until(async () => (await findPostmaster(clusterDir))?.ready === true);
+    expect(await ask(server.url, 'select 1 as one')).toEqual([{ one: 1 }]);
+  });
+
+  it.each([
+    ['at once', () => true],
+    [
+      'as soon as there is a new process',
+      async (old: number) => ((await findPostmaster(clusterDir))?.pid ?? old) !== old,
+    ],
+    ['while a process of the killed one is in the way', null],
+  ])('leaves nothing when it is stopped meanwhile: %s', async (_, moment) => {
+    const server = await start();
+    const pid = await postmasterPid();
+    const [left = 0] = processesOf(pid);
+    if (moment === null) process.kill(left, 'SIGSTOP');
+    process.kill(pid, 'SIGKILL');
+    const log = (): string => readFileSync(join(dataDir, 'postgres.log'), 'utf8');
+    await until(() => (moment === null ? log().includes('shared memory block') : moment(pid)));
+    await server.stop();
+    if (moment === null) process.kill(left, 'SIGCONT');
+    await expect(ask(server.url, 'select 1')).rejects.toThrow('ECONNREFUSED');
+    expect(await findPostmaster(clusterDir)).toBe(null);
+    await until(() => commandsOf().every((command) => !command.includes(clusterDir)));
+    expect(commandsOf().filter((command) => command.includes(clusterDir))).toEqual([]);
+  });
+});
+
+function commandsOf(): string[] {
+  return execFileSync('ps', ['-A', '-o', 'stat=,command='], { encoding: 'utf8' })
+    .split('\n')
+    .filter((row) => !row.startsWith('Z'));
+}

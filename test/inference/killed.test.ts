@@ -6,7 +6,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
 import { liftLimits } from '../support/gateway.ts';
-import { type Body, chatBody, chatPath, eventually, readMetric, standinFile, writeEngines } from './kit.ts';
+import { type Body, chatBody, chatPath, eventually, json, readMetric, standinFile, writeEngines } from './kit.ts';
+import { type Complete, expectBooked, keepAsking } from './load.ts';
 
 const repository = new URL('../../', import.meta.url).pathname;
 const key = 'bootstrap-key-of-this-test-0123456789';
@@ -60,42 +61,6 @@ async function startProcess(dataDir: string, enginesDir: string): Promise<Gatewa
   return { child, url };
 }
 
-const headers = { authorization: `Bearer ${key}`, 'content-type': 'application/json' };
-
-async function get(url: string, path: string): Promise<Body> {
-  return (await fetch(new URL(path, url), { headers })).json();
-}
-
-/** Sends one request after another until the gateway is gone; notes those whose answer came whole. */
-async function keepAsking(url: string, stream: boolean, complete: Map<string, number>): Promise<void> {
-  for (;;) {
-    try {
-      const standin = { output_tokens: 5 + Math.floor(Math.random() * 10), tpot_ms: 1 };
-      const body = JSON.stringify(
-        chatBody({ stream, max_tokens: 50, standin, stream_options: stream ? { include_usage: true } : undefined }),
-      );
-      const answer = await fetch(new URL(chatPath, url), { method: 'POST', headers, body });
-      const text = await answer.text();
-      const isComplete =
-        answer.status === 200 && (!stream || text.endsWith('data: [DONE]\n\n')) && !text.includes('"error"');
-      const output = /"completion_tokens":(\d+)/.exec(text.slice(text.lastIndexOf('"usage"')))?.[1];
-      if (isComplete) complete.set(answer.headers.get('x-request-id') ?? '', Number(output));
-    } catch {
-      return;
-    }
-  }
-}
-
-async function readAll(url: string): Promise<Body[]> {
-  const all: Body[] = [];
-  for (let cursor = ''; ;) {
-    const page = await get(url, `/v1/usage/requests?limit=500${cursor}`);
-    all.push(...page.data);
-    if (!page.has_more) return all;
-    cursor = `&cursor=${encodeURIComponent(page.next_cursor)}`;
-  }
-}
-
 function pidsOf(dataDir: string): { engine: Body; postgres: number } {
   const running = join(dataDir, 'engines', 'running');
   const records = readdirSync(running).map((name): Body => JSON.parse(readFileSync(join(running, name), 'utf8')));
@@ -103,6 +68,8 @@ function pidsOf(dataDir: string): { engine: Body; postgres: number } {
   const pidFile = readFileSync(join(dataDir, 'postgres', 'cluster', 'postmaster.pid'), 'utf8');
   return { engine: records[0], postgres: Number(pidFile.split('\n')[0]) };
 }
+
+const headers = { authorization: `Bearer ${key}`, ...json };
 
 describe('a gateway that is killed with -9 under load', () => {
   it('has every answer that was seen complete in its books once, and starts nothing twice', async () => {
@@ -120,23 +87,16 @@ describe('a gateway that is killed with -9 under load', () => {
     await liftLimits(first.url, key);
     const before = pidsOf(dataDir);
 
-    const complete = new Map<string, number>();
-    const asking = Array.from({ length: 32 }, (_, index) => keepAsking(first.url, index % 2 === 0, complete));
+    const complete: Complete = new Map();
+    const asking = Array.from({ length: 32 }, (_, index) =>
+      keepAsking({ url: first.url, key }, index % 2 === 0, complete),
+    );
     await eventually(async () => complete.size > 150, 20_000);
     first.child.kill('SIGKILL');
     await Promise.all(asking);
 
     const second = await startProcess(dataDir, enginesDir);
-    const records = await readAll(second.url);
-    const byId = new Map(records.map((record) => [record.id, record]));
-    expect(byId.size).toBe(records.length);
-    for (const [id, outputTokens] of complete) {
-      expect(byId.get(id)).toMatchObject({ outcome: 'completed', output_tokens: outputTokens });
-    }
-    const spent = records.reduce((sum, { cost }) => sum + BigInt(Math.round(Number(cost) * 1e12)), 0n);
-    const wallet = await get(second.url, '/v1/wallet');
-    expect(BigInt(Math.round(Number(wallet.balance) * 1e12))).toBe(10_000_000_000_000n - spent);
-    expect(wallet.held).toBe('0');
+    await expectBooked({ url: second.url, key }, complete);
 
     const answer = await fetch(new URL(chatPath, second.url), {
       method: 'POST',

@@ -46,6 +46,12 @@ async function readFileIfThere(path: string): Promise<string> {
   }
 }
 
+/** A process that cannot be looked at because we are short of files or memory is not gone. */
+function throwIfShort(error: unknown): void {
+  if (error instanceof Error && 'code' in error && /^(EMFILE|ENFILE|ENOMEM|EAGAIN)$/.test(String(error.code)))
+    throw error;
+}
+
 /** Whether a process runs; one that has ended and waits for its parent to notice does not. */
 export function isAlive(pid: number): boolean {
   try {
@@ -58,7 +64,8 @@ export function isAlive(pid: number): boolean {
     // "<pid> (<name>) <state> …", and the name may hold brackets and blanks.
     const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
     return stat.charAt(stat.lastIndexOf(')') + 2) !== 'Z';
-  } catch {
+  } catch (error) {
+    throwIfShort(error);
     return false;
   }
 }
@@ -70,12 +77,33 @@ function servesCluster(pid: number, clusterDir: string): boolean {
   return at !== -1 && /(^|\/)postgres$/.test(command.slice(0, at));
 }
 
+const lookEveryMs = 500;
+
+/**
+ * Waits for the end of a server that is no child of ours, so that nobody tells of it.
+ * @returns how it ended, as far as that can be known
+ */
+export async function whenGone(pid: number, clusterDir: string): Promise<string> {
+  while (mayRun(pid, clusterDir)) await sleep(lookEveryMs, undefined, { ref: false });
+  return 'its process is gone';
+}
+
+function mayRun(pid: number, clusterDir: string): boolean {
+  try {
+    // What its number runs is asked for only where that starts no process.
+    return isAlive(pid) && (process.platform !== 'linux' || servesCluster(pid, clusterDir));
+  } catch {
+    return true;
+  }
+}
+
 /** Program and arguments of a process in one line; '' when it is gone. */
 function commandOf(pid: number): string {
   try {
     if (process.platform === 'linux') return readFileSync(`/proc/${pid}/cmdline`, 'utf8').replaceAll('\0', ' ');
     return execFileSync('ps', ['-o', 'command=', '-p', String(pid)], { encoding: 'utf8' }).trim();
-  } catch {
+  } catch (error) {
+    throwIfShort(error);
     return '';
   }
 }

@@ -31,7 +31,7 @@ export interface Gateways {
   onMessage(handle: MessageHandler): void;
   /** Tells all others, and waits until those that live have done what it says, at most a second. Alone it does nothing. */
   tell(message: Message): Promise<void>;
-  /** Leaves the others at once. */
+  /** Leaves the others at once; while Postgres is away, when its heartbeat is old. */
   stop(): Promise<void>;
 }
 
@@ -132,7 +132,13 @@ class DatabaseGateways implements Gateways {
   }
 
   async stop(): Promise<void> {
-    await this.#options.db.sql`delete from gateways where id = ${this.id}`;
+    const { db, log } = this.#options;
+    try {
+      await db.sql`delete from gateways where id = ${this.id}`;
+    } catch (error) {
+      // It must not keep a gateway from stopping in order while Postgres is away.
+      log.warn({ err: error }, 'the others were not told that this gateway stops; they see it by its heartbeat');
+    }
   }
 
   /** Writes the first heartbeat if there is nobody that this one does not share with; says who that is otherwise. */

@@ -1,0 +1,171 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import { randomInt } from 'node:crypto';
+import { open, readFile, rename, stat } from 'node:fs/promises';
+import { createServer } from 'node:net';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { type Cluster, clusterEnvironment } from './cluster.ts';
+import { findPostmaster, stopPostmaster, waitUntil } from './postmaster.ts';
+import type { RunAs } from './run-as.ts';
+
+/** A server that serves a cluster. */
+export interface RunningServer {
+  readonly pid: number;
+  readonly port: number;
+  /** Resolves when its process has ended, with how. Never rejects. */
+  readonly ended: Promise<string>;
+  /** Resolves when it has ended. @throws Error when it does not */
+  stop(): Promise<void>;
+}
+
+export interface LaunchPlan {
+  readonly cluster: Cluster;
+  /** Takes its log. */
+  readonly dataDir: string;
+  readonly binDir: string;
+  readonly runAs: RunAs | null;
+  /** False only for data that may be lost. */
+  readonly fsync: boolean;
+}
+
+export interface LaunchOptions {
+  /** Undefined takes any that is free. */
+  readonly port: number | undefined;
+  readonly signal?: AbortSignal;
+}
+
+/** A crashed server replays its log before it answers. */
+export const startTimeoutMs = 300_000;
+const endTimeoutMs = 30_000;
+const launchAttemptsMax = 50;
+const launchPauseMs = 200;
+const logBytesMax = 8 * 1024 * 1024;
+
+/**
+ * Starts a server where none runs. Two refusals pass by themselves: a port that another program took between choosing
+ * it and listening on it, and the last workers of a killed server, which need a moment to notice that they are alone.
+ * @returns the server once it takes connections; once `signal` aborts, as far as it is, for its caller to stop
+ * @throws Error with the end of its log when it does not start, or why `signal` aborted before there was a process
+ */
+export async function launchOnFreePort(plan: LaunchPlan, options: LaunchOptions): Promise<RunningServer> {
+  for (let attempt = 1; ; attempt += 1) {
+    const port = options.port ?? (await chooseFreePort());
+    const result = await launch(plan, port, options.signal);
+    if (typeof result !== 'string') return result;
+    const portTaken = /could not bind|could not create any TCP\/IP sockets/.test(result);
+    const passes = portTaken ? options.port === undefined : /pre-existing shared memory block/.test(result);
+    if (!passes || attempt >= launchAttemptsMax) throw new Error(`PostgreSQL did not start: ${result.trim()}`);
+    await sleep(launchPauseMs, undefined, options);
+  }
+}
+
+/** Below those that systems hand out (32768 and up on Linux, 49152 elsewhere). */
+const portMin = 15_000;
+const portMax = 32_000;
+const portAttemptsMax = 100;
+
+/**
+ * A port that nobody is handed by chance while the server is away, to listen on or to connect from: it is to come back
+ * where it was.
+ */
+async function chooseFreePort(): Promise<number> {
+  for (let attempt = 1; attempt <= portAttemptsMax; attempt += 1) {
+    const port = randomInt(portMin, portMax);
+    if (await isFree(port)) return port;
+  }
+  throw new Error(`no port from ${portMin} to ${portMax} is free for PostgreSQL`);
+}
+
+function isFree(port: number): Promise<boolean> {
+  const { promise, resolve } = Promise.withResolvers<boolean>();
+  const server = createServer();
+  server.once('error', () => resolve(false));
+  server.listen(port, '127.0.0.1', () => server.close(() => resolve(true)));
+  return promise;
+}
+
+/** @returns the server once it takes connections or `signal` aborts, or the end of its log when it ended instead */
+async function launch(plan: LaunchPlan, port: number, signal?: AbortSignal): Promise<RunningServer | string> {
+  const { cluster, binDir, runAs } = plan;
+  const logPath = await rotateLog(plan.dataDir);
+  const logFile = await open(logPath, 'a', 0o600);
+  const logStart = (await logFile.stat()).size;
+  let child: ChildProcess;
+  try {
+    child = spawn(join(binDir, 'postgres'), ['-D', cluster.dir, ...settings(port, plan.fsync)], {
+      ...runAs,
+      cwd: '/',
+      env: clusterEnvironment,
+      // A session of its own: Ctrl-C in a terminal reaches the gateway alone, which settles its books first.
+      detached: true,
+      stdio: ['ignore', logFile.fd, logFile.fd],
+    });
+  } finally {
+    await logFile.close();
+  }
+  const exit = watchExit(child);
+  child.unref();
+  const ready = await waitUntil(async () => {
+    if (exit.seen !== null || signal?.aborted === true) return true;
+    const found = await findPostmaster(cluster.dir);
+    return found?.pid === child.pid && found?.ready === true;
+  }, startTimeoutMs);
+  const { pid } = child;
+  if (exit.seen !== null || pid === undefined) {
+    const text = (await readFile(logPath)).subarray(logStart).toString('utf8');
+    return text.slice(-2000) || (exit.seen ?? 'it has no process');
+  }
+  const stop = async (): Promise<void> => {
+    await stopPostmaster(pid, cluster.dir);
+    // One that had only begun has no file yet whose removal would tell of its end.
+    if (!(await waitUntil(() => exit.seen !== null, endTimeoutMs))) throw new Error(`PostgreSQL (${pid}) does not end`);
+  };
+  if (ready) return { pid, port, ended: exit.ended, stop };
+  await stop();
+  return `it was not ready after ${startTimeoutMs / 1000} s`;
+}
+
+interface ExitWatch {
+  seen: string | null;
+  readonly ended: Promise<string>;
+}
+
+function watchExit(child: ChildProcess): ExitWatch {
+  const { promise, resolve } = Promise.withResolvers<string>();
+  const watch: ExitWatch = { seen: null, ended: promise };
+  const see = (how: string): void => {
+    watch.seen = how;
+    resolve(how);
+  };
+  child.once('error', (error) => see(error.message));
+  child.once('exit', (code, signal) => see(signal ?? `exit code ${code}`));
+  return watch;
+}
+
+/** Everything that differs from PostgreSQL's defaults; given at each start, so that a new version brings its own. */
+function settings(port: number, fsync: boolean): string[] {
+  const values: Record<string, string> = {
+    listen_addresses: '127.0.0.1',
+    port: String(port),
+    unix_socket_directories: '',
+    max_connections: '200',
+    shared_buffers: '128MB',
+    // Server events, but neither failed statements nor their values: those are the gateway's to report.
+    log_min_messages: 'log',
+    log_checkpoints: 'off',
+    timezone: 'UTC',
+    ...(fsync ? {} : { fsync: 'off', synchronous_commit: 'off', full_page_writes: 'off' }),
+  };
+  return Object.entries(values).flatMap(([name, value]) => ['-c', `${name}=${value}`]);
+}
+
+/** Keeps one earlier log. @returns the path of the log to write on */
+async function rotateLog(dataDir: string): Promise<string> {
+  const path = join(dataDir, 'postgres.log');
+  const bytes = await stat(path).then(
+    (stats) => stats.size,
+    () => 0,
+  );
+  if (bytes > logBytesMax) await rename(path, `${path}.1`);
+  return path;
+}
