@@ -48,6 +48,12 @@ function reconnectingTo(url: string): Partial<Reconnecting> {
   return isLeftAlone ? {} : createReconnecting();
 }
 
+/**
+ * Types of arrays are not asked for: nothing here reads or writes one, and postgres.js asks on every new connection, on
+ * its own account: where that one is lost, nobody catches its error, which then ends the process.
+ */
+const everyConnection = { fetch_types: false, onnotice: () => undefined };
+
 /** Opens a pool; connections are made when they are first needed. */
 export function connectDb(url: string, options: ConnectOptions = {}): Db {
   const { url: plain, place } = placeOf(url);
@@ -56,7 +62,7 @@ export function connectDb(url: string, options: ConnectOptions = {}): Db {
     max: options.poolMax ?? 10,
     connect_timeout: 5,
     ...reconnectingTo(plain),
-    onnotice: () => undefined,
+    ...everyConnection,
     connection: { application_name: 'headgate' },
   });
   return { orm: drizzle(sql), sql, close: () => sql.end({ timeout: 5 }) };
@@ -88,7 +94,7 @@ async function expectAnswer(sql: Sql): Promise<void> {
  */
 export async function migrateDb(url: string): Promise<void> {
   const { url: plain, place } = placeOf(url);
-  const options = { max: 1, connect_timeout: 10, onnotice: () => undefined };
+  const options = { max: 1, connect_timeout: 10, ...everyConnection };
   const sql = postgres(plain, { ...place, ...options, ...reconnectingTo(plain) });
   try {
     await expectAnswer(sql);

@@ -172,7 +172,8 @@ async function makeDatabase(cluster: Cluster, port: number): Promise<void> {
 }
 
 function connect(cluster: Cluster, port: number): postgres.Sql {
-  return postgres(urlOf(cluster, port, 'postgres'), { max: 1, connect_timeout: 10, onnotice: () => undefined });
+  const options = { max: 1, connect_timeout: 10, fetch_types: false, onnotice: () => undefined };
+  return postgres(urlOf(cluster, port, 'postgres'), options);
 }
 
 function urlOf(cluster: Cluster, port: number, database: string): string {

@@ -1,4 +1,6 @@
+import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
+import { connect, createServer } from 'node:net';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { connectDb, isConnectionError, type Db } from '#base/db.ts';
 import { startDatabaseProxy, type DatabaseProxy } from '../inference/database-proxy.ts';
@@ -147,4 +149,50 @@ describe('a pool under TLS whose database is away', () => {
       expect(course.connectionsPerSecond).toBeLessThan(5 * poolMax);
     },
   );
+});
+
+/** Carries what is said while a connection is made, and breaks it at the first thing that is asked on it. */
+async function startBreakingProxy(databaseUrl: string): Promise<{ readonly url: string; close(): void }> {
+  const target = new URL(databaseUrl);
+  const server = createServer((client) => {
+    const behind = connect(Number(target.port), target.hostname);
+    let isReady = false;
+    for (const socket of [client, behind]) {
+      socket.on('error', () => undefined);
+      socket.on('close', () => [client, behind].forEach((each) => each.destroy()));
+    }
+    behind.on('data', (bytes: Buffer) => {
+      isReady ||= bytes.toString('latin1').endsWith('Z\0\0\0\x05I');
+      client.write(bytes);
+    });
+    client.on('data', (bytes: Buffer) => {
+      if (isReady) client.resetAndDestroy();
+      else behind.write(bytes);
+    });
+  });
+  await once(server.listen(0, '127.0.0.1'), 'listening');
+  const address = server.address();
+  const own = new URL(databaseUrl);
+  own.port = String(typeof address === 'object' && address !== null ? address.port : 0);
+  return { url: own.href, close: () => void server.close() };
+}
+
+describe('a connection that is lost as soon as it is made', () => {
+  // What postgres.js asked by itself would fail where nobody catches it, and fail the run.
+  it('fails the statement that it was made for, and nothing else', async () => {
+    const proxy = await startBreakingProxy(database.url);
+    const db = connectDb(proxy.url, { poolMax });
+    try {
+      for (let round = 0; round < 3; round += 1) {
+        const asked = Array.from({ length: poolMax }, () => db.sql`select 1`);
+        const outcomes = await Promise.allSettled(asked);
+        expect(outcomes.map((outcome) => outcome.status === 'rejected' && isConnectionError(outcome.reason))).toEqual(
+          asked.map(() => true),
+        );
+      }
+    } finally {
+      await db.close();
+      proxy.close();
+    }
+  });
 });
