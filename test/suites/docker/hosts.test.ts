@@ -269,16 +269,30 @@ interface Ssh2 {
   };
   utils: {
     generateKeyPairSync(type: 'ed25519'): { private: string };
-    parseKey(key: string): { getPublicSSH(): Buffer };
+    parseKey(key: string): { getPublicSSH(): Buffer } | Error;
   };
+}
+
+interface SshKey {
+  readonly text: string;
+  readonly publicKey: Buffer;
+}
+
+/** Of some hundred keys that ssh2 makes it cannot read one. */
+function makeKey({ utils }: Ssh2): SshKey {
+  for (;;) {
+    const text = utils.generateKeyPairSync('ed25519').private;
+    const key = utils.parseKey(text);
+    if (!(key instanceof Error)) return { text, publicKey: key.getPublicSSH() };
+  }
 }
 
 /** An SSH server that forwards to sockets and ports of this machine, as OpenSSH's does. */
 async function startSshServer(): Promise<SshServer> {
   const ssh2 = createRequire(createRequire(import.meta.url).resolve('dockerode'))('ssh2') as Ssh2;
-  const host = ssh2.utils.generateKeyPairSync('ed25519').private;
+  const host = makeKey(ssh2);
   const keyPath = join(keys, 'id_ed25519');
-  writeFileSync(keyPath, ssh2.utils.generateKeyPairSync('ed25519').private, { mode: 0o600 });
+  writeFileSync(keyPath, makeKey(ssh2).text, { mode: 0o600 });
   const connections = new Set<SshConnection>();
   const opened: string[] = [];
   const bridge = (accept: Accept, what: string, socket: Duplex): void => {
@@ -288,7 +302,7 @@ async function startSshServer(): Promise<SshServer> {
     for (const end of [channel, socket]) end.on('error', () => undefined);
     channel.pipe(socket).pipe(channel);
   };
-  const server = new ssh2.Server({ hostKeys: [host] }, (connection) => {
+  const server = new ssh2.Server({ hostKeys: [host.text] }, (connection) => {
     connections.add(connection);
     connection
       .on('authentication', (context) => (context.method === 'publickey' ? context.accept() : context.reject()))
@@ -297,7 +311,7 @@ async function startSshServer(): Promise<SshServer> {
       .on('error', () => undefined);
   });
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  const digest = createHash('sha256').update(ssh2.utils.parseKey(host).getPublicSSH()).digest('base64');
+  const digest = createHash('sha256').update(host.publicKey).digest('base64');
   const drop = (): void => connections.forEach((connection) => connection.end());
   return {
     port: server.address().port,
