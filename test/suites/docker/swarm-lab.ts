@@ -106,6 +106,11 @@ export async function startSwarm(
     for (const other of images) await tag(docker, other);
     await (index === 0 ? initialize(docker, net, address) : join_(manager(), docker, { net, address }));
   }
+  // A node that has joined gets tasks once its manager has heard of it.
+  await until('all nodes are ready', async () => {
+    const known = (await call('GET', '/nodes')) as readonly { Status: { State: string } }[];
+    return known.length === nodes.length && known.every(({ Status: { State: state } }) => state === 'ready');
+  });
   const folder: TestSwarm['folder'] = (engines) => {
     const dir = mkdtempSync(join(tmpdir(), 'hg-swarm-engines-'));
     folders.push(dir);
