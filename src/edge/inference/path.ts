@@ -67,6 +67,7 @@ async function follow(parts: PathParts, call: Call): Promise<Ending> {
   if (earlier !== null) return earlier;
   const grant = await admit(parts, call, { caller, fields, model, price });
   await route(parts, call, model, fields);
+  // Awaited, since a promise that is returned from here takes two turns more to be seen.
   const ending = await relay(parts, call, { fields, model, price, grant });
   return ending;
 }
