@@ -41,8 +41,8 @@ export interface LaunchOptions {
 }
 
 /** Together longer than Docker takes to make a container. */
-const nameAttemptsMax = 50;
-const nameRetryMs = 100;
+const makeAttemptsMax = 300;
+const makeRetryMs = 100;
 
 class Cancelled extends Error {}
 class FenceLost extends Error {}
@@ -100,37 +100,52 @@ async function loadImage(started: Launch, { host, logins, onProgress }: LaunchOp
 async function makeContainer(started: Launch, options: LaunchOptions, plan: ContainerPlan): Promise<void> {
   const { host, fleetId } = options;
   const { fence, spec } = started.order;
-  const { api } = host;
   started.progress = 'creating the container';
-  if (!(await ensureNetwork({ api, fleetId, engineId: spec.engineId }, fence))) throw new FenceLost();
-  const container = await createOnce(started, options, plan);
-  started.progress = 'starting the container';
-  if (!(await fence.holds())) throw new FenceLost();
-  await api.start(container);
+  if (!(await ensureNetwork({ api: host.api, fleetId, engineId: spec.engineId }, fence))) throw new FenceLost();
+  for (let attempt = 1; ; attempt += 1) {
+    try {
+      const container = await createOrFind(started, options, plan);
+      started.progress = 'starting the container';
+      await assertWanted(started);
+      await host.api.start(container);
+      return;
+    } catch (error) {
+      if (!isBeingMade(error) || attempt === makeAttemptsMax) throw error;
+    }
+    await pause(makeRetryMs);
+  }
 }
 
-/**
- * One that is already there is the same one: its name is made of the replica's id. Docker reserves a name before its
- * container is listed, and gives it back when the container cannot be made, so that either of them comes soon.
- */
-async function createOnce(
-  { order: { fence, replicaId }, cancel }: Launch,
+/** One that is already there is the same one: its name is made of the replica's id. */
+async function createOrFind(
+  started: Launch,
   { host: { api }, fleetId }: LaunchOptions,
   { name, body }: ContainerPlan,
 ): Promise<string> {
-  for (let attempt = 1; ; attempt += 1) {
-    if (cancel.signal.aborted) throw new Cancelled();
-    if (!(await fence.holds())) throw new FenceLost();
-    try {
-      return await api.create(name, body);
-    } catch (error) {
-      if (!(error instanceof DockerError) || error.status !== 409) throw error;
-      const [found] = await api.list([`${labels.fleet}=${fleetId}`, `${labels.replica}=${replicaId}`]);
-      if (found !== undefined) return found.Id;
-      if (attempt === nameAttemptsMax) throw error;
-      await pause(nameRetryMs);
-    }
+  await assertWanted(started);
+  try {
+    return await api.create(name, body);
+  } catch (error) {
+    if (!isBeingMade(error)) throw error;
+    const [found] = await api.list([`${labels.fleet}=${fleetId}`, `${labels.replica}=${started.order.replicaId}`]);
+    if (found === undefined) throw error;
+    return found.Id;
   }
+}
+
+async function assertWanted({ order: { fence }, cancel }: Launch): Promise<void> {
+  if (cancel.signal.aborted) throw new Cancelled();
+  if (!(await fence.holds())) throw new FenceLost();
+}
+
+/**
+ * Whether another call may be making that very container. Docker reserves its name first, lists it next, and only when
+ * its volumes are filled does it know it by its id; if that fails, the name is free again.
+ */
+function isBeingMade(error: unknown): boolean {
+  if (!(error instanceof DockerError)) return false;
+  const { call, status, reason } = error;
+  return call === 'create' ? status === 409 : call === 'start' && status === 404 && /no such container/i.test(reason);
 }
 
 /** @param why for operators */

@@ -115,6 +115,21 @@ describe.concurrent('a container that runs', () => {
     expect((await other.until(({ replicas }) => replicas[0]?.state === 'running' && replicas)).length).toBe(1);
   });
 
+  it('is started when Docker lists it and does not know it yet', async () => {
+    // Docker fills a new volume from the image first, which takes a while with all of its programs.
+    const engine = containerEngine({ volumes: [{ source: `filled-${newId()}`, target: '/usr', readOnly: false }] });
+    const test = await lab.open();
+    const other = await lab.open([localHost(lab.docker())], [engine], { fleetId: test.fleetId });
+    const replicaId = newId();
+    const first = test.start(engine, { replicaId });
+    let listed = await lab.containersOf(test.fleetId);
+    while (listed.length === 0) listed = await lab.containersOf(test.fleetId);
+    await other.start(engine, { replicaId });
+    await first;
+    await Promise.all([test.untilReady(replicaId), other.untilReady(replicaId)]);
+    expect(await lab.containersOf(test.fleetId)).toHaveLength(1);
+  });
+
   it('gets its name when Docker gives that back', async () => {
     const test = await lab.open();
     const replicaId = newId();
