@@ -91,19 +91,23 @@ class DatabaseGateways implements Gateways {
 
   async start(): Promise<readonly string[]> {
     await this.#bus?.open();
+    const sharing = new Set<string>();
     const first = new Map<string, string>();
     const former: string[] = [];
     for (;;) {
-      const { strangers, gone } = await this.#enter();
+      const { strangers, gone } = await this.#enter(sharing);
       former.push(...gone);
       if (strangers.length === 0) return former;
+      // Not while the place is held: a transaction whose connection is lost must not have anything else to wait for.
+      const silent = await this.#silentAmong(strangers);
       for (const { id, seen } of strangers) {
         const before = first.get(id);
-        if (before === undefined) first.set(id, seen);
+        if (!silent.has(id)) sharing.add(id);
+        else if (before === undefined) first.set(id, seen);
         // A gateway that was killed leaves a heartbeat that stands still: that one is waited out.
         else if (before !== seen) throw this.#refusal();
       }
-      await new Promise((resolve) => setTimeout(resolve, lookAgainMs));
+      if (silent.size > 0) await new Promise((resolve) => setTimeout(resolve, lookAgainMs));
     }
   }
 
@@ -141,8 +145,14 @@ class DatabaseGateways implements Gateways {
     }
   }
 
-  /** Writes the first heartbeat if there is nobody that this one does not share with; says who that is otherwise. */
-  async #enter(): Promise<{ readonly strangers: readonly Other[]; readonly gone: readonly string[] }> {
+  /**
+   * Writes the first heartbeat if all others are known to share with this one; says which are not known to otherwise.
+   *
+   * @param sharing ids
+   */
+  async #enter(
+    sharing: ReadonlySet<string>,
+  ): Promise<{ readonly strangers: readonly Other[]; readonly gone: readonly string[] }> {
     const { sql } = this.#options.db;
     return sql.begin(async (tx) => {
       await tx`select pg_advisory_xact_lock(hashtext('headgate gateways'))`;
@@ -151,7 +161,7 @@ class DatabaseGateways implements Gateways {
         returning id, place_id`;
       const gone = deleted.filter((row) => row.place_id === this.#placeId).map(({ id }) => id);
       const others = await tx<Other[]>`select id, shares, last_seen_at::text as seen from gateways`;
-      const strangers = await this.#strangersAmong(others);
+      const strangers = others.filter(({ id }) => !sharing.has(id));
       if (strangers.length > 0) return { strangers, gone };
       await tx`insert into gateways (id, place_id, started_at, last_seen_at, shares)
         values (${this.id}, ${this.#placeId}, now(), now(), ${this.#bus !== null})`;
@@ -160,11 +170,10 @@ class DatabaseGateways implements Gateways {
   }
 
   /** Whoever answers through our Redis shares it; that two URLs are different says nothing. */
-  async #strangersAmong(others: readonly Other[]): Promise<readonly Other[]> {
-    if (others.length === 0 || this.#bus === null) return others;
-    const sharing = others.filter(({ shares }) => shares).map(({ id }) => id);
-    const silent = await this.#bus.tell({ kind: 'hello' }, sharing, helloMs);
-    return others.filter(({ id, shares }) => !shares || silent.includes(id));
+  async #silentAmong(others: readonly Other[]): Promise<ReadonlySet<string>> {
+    const asked = this.#bus === null ? [] : others.filter(({ shares }) => shares).map(({ id }) => id);
+    const missing = asked.length === 0 ? [] : await this.#bus?.tell({ kind: 'hello' }, asked, helloMs);
+    return new Set(others.map(({ id }) => id).filter((id) => !asked.includes(id) || missing?.includes(id) === true));
   }
 
   #refusal(): ConfigError {
