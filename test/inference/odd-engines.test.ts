@@ -130,6 +130,18 @@ describe('the model in an answer', () => {
     const renamed = await ask(scripted(other(json), { type: 'application/json' }), { stream: false, model: 'renamed' });
     expect(renamed.text).toBe(json.replace('team/odd', 'renamed'));
   });
+
+  it.each([
+    ['that name in another member as well', '{"extra":{"model":"team/odd"},"model":"/srv/odd.gguf",'],
+    ['blanks before the colon', '{"extra":{"model":"team/odd"},"model" : "/srv/odd.gguf",'],
+  ])('is that with %s', async (_, start) => {
+    const body = JSON.stringify({ ...choice('hi', 'stop'), usage }).replace('{"id":"x","model":"team/odd",', start);
+    const answer = await ask(scripted(body, { type: 'application/json' }), { stream: false });
+    expect(JSON.parse(answer.text)).toMatchObject({ model: 'team/odd', extra: { model: 'team/odd' } });
+    const stream = await ask(scripted(frame(body) + done), { stream_options: { include_usage: true } });
+    expect(stream.text).not.toContain('/srv');
+    expect(stream.text).toContain('"content":"hi"');
+  });
 });
 
 describe('an error that an engine tells under status 200', () => {
@@ -137,6 +149,7 @@ describe('an error that an engine tells under status 200', () => {
     ['in a JSON answer', false, '{"error":{"message":"at /srv/model.py","code":500}}'],
     ['as a broken JSON answer', false, '{"choices":}'],
     ['in a chunk', true, frame({ ...choice('', 'error'), error: { message: 'at /srv/model.py' } }) + done],
+    ['in a chunk that is no JSON', true, frame('{"model":"/srv/model","choices":[{"index":0,]}') + done],
     ['as lines that are no data', true, `Traceback: /srv/model.py\n\n${chunks}${done}`],
     ['compressed', true, '\x1f\x8b\x08\n\n\x00'],
   ])('%s is an upstream_error without its words', async (_, stream, body) => {

@@ -1,6 +1,6 @@
-import { scanDocument, spliceText, type Splice } from '#base/json-scan.ts';
+import { spliceText, type Splice } from '#base/json-scan.ts';
 import { parseUsage, type Usage } from './usage.ts';
-import { costSplice, findUsage, nameText } from './usage-member.ts';
+import { costSplice, findUsage, modelSplices, publicNameOf } from './usage-member.ts';
 
 export interface JsonMeterOptions {
   /** Text of `usage.cost`, where the client asked for it. */
@@ -41,13 +41,10 @@ export function meterJson(text: string, options: JsonMeterOptions): JsonMeterRes
   if (usage !== null && found.kind === 'found' && options.costText !== null) {
     splices.push(costSplice(text, found, options.costText(usage)));
   }
-  if (options.rename !== null && !text.includes(`"model":${nameText(options.rename)}`)) {
-    const scan = scanDocument(text);
-    if (!scan.ok) return { ok: false };
-    const model = scan.members.find(({ key }) => key === 'model');
-    if (model !== undefined) {
-      splices.push({ start: model.valueStart, end: model.valueEnd, text: nameText(options.rename) });
-    }
+  if (options.rename !== null) {
+    const renaming = modelSplices(text, 0, end, publicNameOf(options.rename));
+    if (renaming === null) return { ok: false };
+    splices.push(...renaming);
   }
   return { ok: true, text: spliceText(text, splices), usage, aborted: abortedPattern.test(text) };
 }

@@ -1,6 +1,13 @@
 import { scanDocument, spliceText, type Splice } from '#base/json-scan.ts';
 import { noUsage, parseUsage, readCount, type Usage } from './usage.ts';
-import { costSplice, findUsage, nameText, type UsageMember } from './usage-member.ts';
+import {
+  costSplice,
+  findUsage,
+  modelSplices,
+  publicNameOf,
+  type PublicName,
+  type UsageMember,
+} from './usage-member.ts';
 
 /**
  * Reads a stream of chat or text completion chunks on its way to the client: counts usage, takes out the usage that
@@ -79,8 +86,7 @@ class ChunkMeter implements StreamMeter {
   inputTokens = 0;
   readonly #options: StreamMeterOptions;
   readonly #choicesExpected: number;
-  /** The member of a frame that has the public name already. */
-  readonly #named: string;
+  readonly #publicName: PublicName | null;
   /** Last running usage by choice index, as text: it is read whole only when the stream ends without a sum. */
   readonly #running: (string | undefined)[] = [];
   readonly #counted: number[] = [];
@@ -94,7 +100,7 @@ class ChunkMeter implements StreamMeter {
   constructor(options: StreamMeterOptions) {
     this.#options = options;
     this.#choicesExpected = options.choices * options.prompts;
-    this.#named = options.rename === null ? '' : `"model":${nameText(options.rename)}`;
+    this.#publicName = options.rename === null ? null : publicNameOf(options.rename);
   }
 
   get lacksEmptyLine(): boolean {
@@ -194,9 +200,9 @@ class ChunkMeter implements StreamMeter {
   }
 
   #chunk(frame: Frame, usage: UsageMember, isCount: boolean): string {
-    const { wantsUsage, wantsRunningUsage, rename } = this.#options;
+    const { wantsUsage, wantsRunningUsage } = this.#options;
     const cut = usage.kind === 'found' && !wantsRunningUsage && (isCount || !wantsUsage);
-    if (rename !== null)
+    if (this.#publicName !== null)
       return this.#renamed(frame, cut ? [{ start: usage.cutStart, end: usage.cutEnd, text: '' }] : []);
     return cut ? frame.text.slice(0, usage.cutStart) + frame.text.slice(usage.cutEnd) : frame.text;
   }
@@ -230,15 +236,10 @@ class ChunkMeter implements StreamMeter {
 
   /** Applies the splices, and the model's public name where the engine uses another. */
   #renamed(frame: Frame, splices: Splice[]): string {
-    const { rename } = this.#options;
-    if (rename !== null && !frame.text.includes(this.#named)) {
-      const scan = scanDocument(frame.text.slice(frame.start, frame.end));
-      const model = scan.ok ? scan.members.find(({ key }) => key === 'model') : undefined;
-      if (model !== undefined) {
-        const range = { start: frame.start + model.valueStart, end: frame.start + model.valueEnd };
-        splices.push({ ...range, text: nameText(rename) });
-      }
-    }
+    if (this.#publicName === null) return spliceText(frame.text, splices);
+    const renaming = modelSplices(frame.text, frame.start, frame.end, this.#publicName);
+    if (renaming === null) return this.#fail('garbage');
+    splices.push(...renaming);
     return spliceText(frame.text, splices);
   }
 

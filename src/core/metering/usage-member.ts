@@ -15,6 +15,7 @@ export type UsageMember =
 const absent: UsageMember = { kind: 'absent' };
 const broken: UsageMember = { kind: 'broken' };
 const marker = ',"usage":{';
+const modelMark = '"model"';
 
 /**
  * Whether the object that `at` stands in ends exactly at `end`, when it is the outermost one: then what stood before
@@ -83,7 +84,24 @@ export function costSplice(
   return { start: range.end - 1, end: range.end - 1, text: `${isEmpty ? '' : ','}"cost":${cost}` };
 }
 
-/** A model's name as JSON, in latin1. */
-export function nameText(name: string): string {
-  return Buffer.from(JSON.stringify(name), 'utf8').toString('latin1');
+/** The name that clients know a model by, where its engine calls it otherwise; as JSON, in latin1. */
+export type PublicName = string & { readonly publicName: never };
+
+export function publicNameOf(name: string): PublicName {
+  return Buffer.from(JSON.stringify(name), 'utf8').toString('latin1') as PublicName;
+}
+
+/**
+ * Where the public name goes into an object's top-level `model`.
+ * @param text latin1 text that holds the object from `start` to `end`
+ * @returns none where the name stands there already, or nothing that could be called so; null for what is no object
+ */
+export function modelSplices(text: string, start: number, end: number, name: PublicName): Splice[] | null {
+  const at = text.indexOf(modelMark, start);
+  const isOnly = at !== -1 && text.indexOf(modelMark, at + 1) === -1;
+  if (isOnly && text.startsWith(`:${name}`, at + modelMark.length)) return [];
+  const scan = scanDocument(text.slice(start, end));
+  if (!scan.ok) return null;
+  const model = scan.members.find(({ key }) => key === 'model');
+  return model === undefined ? [] : [{ start: start + model.valueStart, end: start + model.valueEnd, text: name }];
 }
