@@ -99,6 +99,12 @@ export type { RecordFilter, RecordPage } from './record-list.ts';
 export type { Reports } from './reports.ts';
 export { type SummaryDimension, summaryDimensions, type SummaryGroup, type UsageSums } from './summary.ts';
 export { meterJson, type JsonMeterResult } from './json-meter.ts';
-export { createStreamMeter, type StreamFailure, type StreamMeter, type UsageSource } from './stream-meter.ts';
+export {
+  createStreamMeter,
+  type StreamFailure,
+  type StreamMeter,
+  type StreamMeterOptions,
+  type UsageSource,
+} from './stream-meter.ts';
 export { costOf, noUsage, type Usage } from './usage.ts';
 export type { RefusalKey } from './writer.ts';

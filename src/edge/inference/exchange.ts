@@ -47,7 +47,8 @@ export interface ExchangeJob {
   readonly endpoint: InferenceEndpoint;
   readonly prompts: number;
   readonly replica: Replica;
-  readonly body: string;
+  /** Let go once it is handed on. */
+  body: string;
   readonly headerLines: string;
   readonly answer: Answer;
   /** A client that leaves, or takes nothing, does not end the request. */
@@ -60,6 +61,8 @@ export interface ExchangeJob {
   readonly rename: string | null;
   /** Called when the first byte of an answer's body is here. */
   readonly onFirstByte: () => void;
+  /** Called when the client was sent a part of a stream: no other replica will be asked. */
+  readonly onCommitted: () => void;
 }
 
 export interface Exchange {
@@ -125,6 +128,7 @@ class EngineExchange implements Exchange, AnswerSink {
     this.#conclude = onEnding;
     job.answer.onDrain(() => this.#readerCaughtUp());
     const { replica, endpoint, headerLines, body } = job;
+    job.body = '';
     this.#call = client.call(replica.endpoint, { method: 'POST', path: endpoint, headerLines, body }, this);
   }
 
@@ -221,11 +225,13 @@ class EngineExchange implements Exchange, AnswerSink {
 
   #streamData(text: string, meter: StreamMeter): void {
     const { answer, hold } = this.#job;
+    const wasSent = answer.frameSent;
     const out = meter.feed(text);
     // Asked to the last count: what comes with the end of an answer, or after a stop, is to be paid as well.
     const isPaid = hold === null || hold.covers(meter.inputTokens, meter.outputTokens);
     const stopped = this.#stopped;
     if (stopped === null && out !== '' && !answer.frames(out)) this.#waitForReader();
+    if (!wasSent && answer.frameSent) this.#job.onCommitted();
     if (meter.failure !== null) this.#giveUp({ retry: meter.failure === 'error_frame' });
     else if (meter.done) {
       if (stopped === null) this.#finish({ outcome: 'completed', error: null, last: doneFrame });

@@ -24,9 +24,10 @@ export function generates(endpoint: InferenceEndpoint): boolean {
  */
 export interface RequestFields {
   /** The body as latin1: one character, one byte. */
-  readonly text: string;
-  readonly members: ReadonlyMap<string, JsonMember>;
-  readonly model: string;
+  text: string;
+  members: ReadonlyMap<string, JsonMember>;
+  /** As the client calls it. */
+  model: string;
   readonly stream: boolean;
   /** Other values of `service_tier` than "flex" are the engine's to understand. */
   readonly serviceTier: ServiceTier;
@@ -41,6 +42,18 @@ export interface RequestFields {
   readonly outputTokensMax: number | null;
   /** A stream whose frames, and the counts on them, come long after its tokens: it cannot be ended in time. */
   readonly countLags: boolean;
+}
+
+const noMembers: ReadonlyMap<string, JsonMember> = new Map();
+
+/**
+ * Lets the body go. A stream outlives its body by minutes, and prompts with pictures have megabytes; what was cut out
+ * of the body, the model's name and those of the members, would keep the whole of it in memory.
+ */
+export function releaseBody(fields: RequestFields): void {
+  fields.text = '';
+  fields.members = noMembers;
+  fields.model = '';
 }
 
 const invalid = (param: string, message: string): AppError => new AppError('invalid_value', { message, param });

@@ -4,7 +4,14 @@ import type { Clock } from '#base/clock.ts';
 import type { Log } from '#base/log.ts';
 import type { Admission, KeyRef } from '#core/admission/admission.ts';
 import type { Catalog, Model, PriceVersion } from '#core/catalog/catalog.ts';
-import { costOf, createStreamMeter, noUsage, type Metering, type Usage } from '#core/metering/metering.ts';
+import {
+  costOf,
+  createStreamMeter,
+  noUsage,
+  type Metering,
+  type StreamMeterOptions,
+  type Usage,
+} from '#core/metering/metering.ts';
 import type { Lease } from '#core/fleet/fleet.ts';
 import type { Routing } from '#core/routing/routing.ts';
 import {
@@ -24,7 +31,7 @@ import { dryRun } from './dry-run.ts';
 import { engineBody } from './engine-body.ts';
 import { keepAnswer } from './idempotent.ts';
 import { clientLeft, startExchange, type Ending, type ExchangeJob, type ExchangeParts, type Stop } from './exchange.ts';
-import { readFields, type RequestFields } from './fields.ts';
+import { readFields, releaseBody, type RequestFields } from './fields.ts';
 import { priorityLine, takeLease, waitForOther } from './lease.ts';
 import type { RequestObserver } from './observer.ts';
 import { refuseUnsupported } from './refused-fields.ts';
@@ -267,14 +274,26 @@ function exchangeJob(parts: PathParts, call: Call, { fields, model, price, grant
     headerLines: engineHeaders(call, trace + priorityLine(model, fields) + replica.headerLines),
     answer,
     runsOn: call.runsOn,
-    meter: fields.stream ? createStreamMeter({ ...fields, costText, rename }) : null,
+    meter: fields.stream ? createStreamMeter(meterOptions(fields, costText, rename)) : null,
     hold: grant.streamHold,
     costText,
     rename,
     onFirstByte: () => {
       call.firstByteMs = parts.clock.monotonicMs() - call.startedMs;
     },
+    onCommitted: () => {
+      if (call.caller?.key.storeRequests !== true) releaseBody(fields);
+    },
   };
+}
+
+/** Written out: a copy of the fields would keep the body for as long as the stream runs. */
+function meterOptions(
+  { wantsUsage, wantsRunningUsage, choices, prompts }: RequestFields,
+  costText: StreamMeterOptions['costText'],
+  rename: string | null,
+): StreamMeterOptions {
+  return { wantsUsage, wantsRunningUsage, choices, prompts, costText, rename };
 }
 
 /** Nothing is handed on of a client's own headers. */
