@@ -75,6 +75,14 @@ async function migrate(url: string, config: Config): Promise<void> {
   }
 }
 
+/** Not longer than until it is asked to end: a database may be silent for a while, or somebody else migrate it. */
+async function unlessAsked({ asked: { signal } }: Life, work: Promise<void>): Promise<void> {
+  const end = new Promise<never>((_, reject) => {
+    signal.addEventListener('abort', () => reject(signal.reason as Error), { once: true });
+  });
+  await Promise.race([work, end]);
+}
+
 function readFiles(config: Config): Files {
   const enginesDir = resolve(config.enginesDir ?? fileURLToPath(new URL('../engines', import.meta.url)));
   const readEngineFiles = (): EngineFilesResult => loadEngineFiles(enginesDir, { env: config.environment });
@@ -98,8 +106,7 @@ async function start(config: Config, log: Log, life: Life): Promise<void> {
   stops.push(() => release());
   const databaseUrl = await openDatabase(config, log, dataDir, life);
   asked.signal.throwIfAborted();
-  await migrate(databaseUrl, config);
-  asked.signal.throwIfAborted();
+  await unlessAsked(life, migrate(databaseUrl, config));
   const place = { config, log, dataDir, databaseUrl };
   const { url, secret } =
     config.workers > 1 ? await startWorkers(place, files, life) : startedBy(await startGateway(place, files, life));

@@ -1,6 +1,8 @@
 import { once } from 'node:events';
 import { existsSync, globSync, mkdirSync, readdirSync, readFileSync, watch } from 'node:fs';
+import { type AddressInfo, createServer } from 'node:net';
 import { join } from 'node:path';
+import postgres from 'postgres';
 import { describe, expect, it } from 'vitest';
 import { type Body, eventually, framesOf } from '../inference/kit.ts';
 import { freePort } from '../support/redis.ts';
@@ -202,6 +204,40 @@ describe('Ctrl-C', () => {
     first.signal('SIGINT', 'group');
     expect(await first.exited).toEqual(cleanExit);
     expect(first.output.stderr).toBe('');
+  });
+});
+
+describe('a signal while a start waits for its database', () => {
+  it('ends it when that says nothing', async () => {
+    const silent = createServer((socket) => void socket.on('error', () => undefined));
+    await once(silent.listen(0, '127.0.0.1'), 'listening');
+    const { port } = silent.address() as AddressInfo;
+    const asked = once(silent, 'connection');
+    const gateway = processes.run({ home: processes.home(), databaseUrl: `postgres://u:p@127.0.0.1:${port}/d` });
+    await asked;
+    gateway.signal('SIGINT');
+    expect(await gateway.exited).toEqual(cleanExit);
+    expect(gateway.output.stderr).toBe('');
+    silent.close();
+  });
+
+  it('ends it when somebody else migrates that', async () => {
+    const databaseUrl = await processes.database();
+    const sql = postgres(databaseUrl, { max: 2, onnotice: () => undefined });
+    const other = await sql.reserve();
+    await other`select pg_advisory_lock(hashtext('headgate migrations'))`;
+    const gateway = processes.run({ home: processes.home(), databaseUrl });
+    const isWaiting = async (): Promise<boolean> =>
+      (
+        await sql`select from pg_locks where not granted and locktype = 'advisory' and database =
+        (select oid from pg_database where datname = current_database())`
+      ).length > 0;
+    await eventually(isWaiting);
+    gateway.signal('SIGTERM');
+    expect(await gateway.exited).toEqual(cleanExit);
+    expect(gateway.output.stderr).toBe('');
+    other.release();
+    await sql.end();
   });
 });
 
