@@ -3,9 +3,10 @@ import { isatty } from 'node:tty';
 import { fileURLToPath } from 'node:url';
 import { startApp, type App } from './app.ts';
 import { ConfigError, readConfig, type Config } from '#base/config.ts';
-import { connectDb, migrateDb, whyUnusable } from '#base/db.ts';
+import { connectDb, isConnectionError, migrateDb, whyUnusable } from '#base/db.ts';
 import { defaultDataDir, lockDataDir, makeDataDir } from '#base/data-dir.ts';
 import { createLog, type Log } from '#base/log.ts';
+import { RedisAwayError } from '#base/redis.ts';
 import { startEmbeddedPostgres } from '#base/postgres-embedded.ts';
 import {
   formatEngineFileProblem,
@@ -16,7 +17,15 @@ import {
 import { endProcesses } from '#core/fleet/fleet.ts';
 import { type ContainerHosts, readDockerHosts, type Seat } from './running.ts';
 import { checkAddresses, metricsPortOf } from './server.ts';
-import { createWorkers, isWorker, takeSeat, tellReady, WorkerEndedError, type Started } from './workers.ts';
+import {
+  createWorkers,
+  isWorker,
+  storeAwayExitCode,
+  takeSeat,
+  tellReady,
+  WorkerEndedError,
+  type Started,
+} from './workers.ts';
 import { firstStartText, startText } from './welcome.ts';
 
 /** The process's life: what was started, newest last, and how far the wish to end it goes. */
@@ -205,6 +214,11 @@ function explain(error: unknown): string {
   return error instanceof Error ? (error.stack ?? error.message) : String(error);
 }
 
+function isStoreAway(error: unknown): boolean {
+  const cause = error instanceof ConfigError ? error.cause : error;
+  return cause instanceof RedisAwayError || isConnectionError(cause);
+}
+
 async function main(): Promise<void> {
   const life: Life = {
     stops: [],
@@ -224,8 +238,10 @@ async function main(): Promise<void> {
   } catch (error) {
     const isClean = await stopAll(life, log);
     if (signal.aborted && signal.reason === error) process.exit(isClean ? 0 : 1);
-    process.stderr.write(`${explain(error)}\n`);
-    process.exit(1);
+    const lacksStore = isWorker && isStoreAway(error);
+    if (lacksStore) log?.warn({ err: error }, 'this gateway cannot begin while PostgreSQL or Redis is away');
+    else process.stderr.write(`${explain(error)}\n`);
+    process.exit(lacksStore ? storeAwayExitCode : 1);
   }
   const onAsked = (): void => void end(life, log);
   if (signal.aborted) onAsked();

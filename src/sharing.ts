@@ -55,7 +55,7 @@ export async function openSharedStore(config: Config, db: Db, log: Log): Promise
   } catch (error) {
     if (!(error instanceof RedisAwayError)) throw error;
     const reason = error.cause instanceof Error ? error.cause.message : error.message;
-    throw new ConfigError(`REDIS_URL: Redis cannot be used (${reason}).`);
+    throw new ConfigError(`REDIS_URL: Redis cannot be used (${reason}).`, error);
   }
 }
 

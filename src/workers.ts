@@ -36,6 +36,9 @@ const firstPauseMs = 200;
 const pauseMaxMs = 10_000;
 const deathsWindowMs = 60_000;
 const deathsMax = 10;
+const storePauseMs = 2000;
+/** Of a gateway that cannot begin while a store is away: EX_TEMPFAIL of BSD's sysexits. */
+export const storeAwayExitCode = 75;
 
 export interface WorkersOptions {
   readonly count: number;
@@ -111,6 +114,12 @@ class ClusterWorkers implements Workers {
 
   #replace(number: number, how: { readonly code: number | null; readonly signal: string | null }): void {
     const { log } = this.#options;
+    if (how.code === storeAwayExitCode) {
+      // Nothing is wrong with it, and those that run come through this as well: they are not ended for its sake.
+      log.warn({ worker: number, pauseMs: storePauseMs }, 'a gateway waits for PostgreSQL and Redis to begin');
+      this.#forkLater(number, storePauseMs);
+      return;
+    }
     const nowMs = performance.now();
     this.#deathsAtMs = [...this.#deathsAtMs.filter((atMs) => nowMs - atMs < deathsWindowMs), nowMs];
     const deaths = this.#deathsAtMs.length;
@@ -121,10 +130,13 @@ class ClusterWorkers implements Workers {
     }
     const pauseMs = Math.min(pauseMaxMs, firstPauseMs * 2 ** (deaths - 1));
     log.error({ worker: number, ...how, pauseMs }, 'a gateway ended and is replaced');
+    this.#forkLater(number, pauseMs);
+  }
+
+  #forkLater(number: number, pauseMs: number): void {
     setTimeout(() => {
-      if (this.#stopping) return;
-      // Its end before it is ready is one more death.
-      this.#fork({ number, company: 'joining' }).catch(() => undefined);
+      // Its end before it is ready comes here again.
+      if (!this.#stopping) this.#fork({ number, company: 'joining' }).catch(() => undefined);
     }, pauseMs);
   }
 }

@@ -60,8 +60,9 @@ export interface Config {
 
 /** A configuration that cannot be started with; the message names the variable and says what would do. */
 export class ConfigError extends Error {
-  constructor(message: string) {
-    super(message);
+  /** @param cause why the setting does not do, where something else said so */
+  constructor(message: string, cause?: unknown) {
+    super(message, cause === undefined ? undefined : { cause });
     this.name = 'ConfigError';
   }
 }

@@ -1,10 +1,51 @@
+import { readFileSync } from 'node:fs';
+import postgres from 'postgres';
 import { expect, it } from 'vitest';
+import { startDatabaseProxy } from '../../inference/database-proxy.ts';
+import { eventually } from '../../inference/kit.ts';
 import { expectBooked } from '../../inference/load.ts';
-import { givenKey, isAlive, postgresPid, useProcesses } from '../../start/kit.ts';
+import { type GatewayProcess, givenKey, isAlive, postgresPid, useProcesses } from '../../start/kit.ts';
 import { killPostgresUnderLoad } from '../../start/postgres-load.ts';
 import { startRedis } from '../../support/redis.ts';
 
 const processes = useProcesses();
+
+/** The lines of a log that say so. */
+const count = ({ output }: GatewayProcess, words: string): number => output.stdout.split(words).length - 1;
+
+it('a gateway that dies while PostgreSQL is away comes back with it; the tries until then are no deaths', async () => {
+  const redis = await startRedis();
+  const databaseUrl = await processes.database();
+  const proxy = await startDatabaseProxy(databaseUrl);
+  const sql = postgres(databaseUrl, { max: 1, onnotice: () => undefined });
+  try {
+    const env = { HEADGATE_BOOTSTRAP_KEY: givenKey, HEADGATE_METRICS_PORT: '0' };
+    const gateway = processes.run({
+      home: processes.home(),
+      databaseUrl: proxy.url,
+      env: { ...env, REDIS_URL: redis.url, HEADGATE_WORKERS: '2' },
+    });
+    await gateway.url();
+    const pids = readFileSync(`/proc/${gateway.pid}/task/${gateway.pid}/children`, 'utf8')
+      .trim()
+      .split(' ')
+      .map(Number);
+    proxy.refuse();
+    process.kill(pids.at(-1) ?? 0, 'SIGKILL');
+    await eventually(() => Promise.resolve(count(gateway, 'waits for PostgreSQL and Redis') >= 3), 90_000);
+    expect(count(gateway, 'a gateway ended and is replaced')).toBe(1);
+    proxy.restore();
+    const bothLive = async (): Promise<boolean> =>
+      (await sql`select from gateways where last_seen_at > now() - interval '5 s'`).length === 2;
+    await eventually(bothLive, 90_000);
+    gateway.signal('SIGTERM');
+    expect(await gateway.exited).toEqual({ code: 0, signal: null });
+  } finally {
+    await sql.end();
+    await proxy.close();
+    await redis.stop();
+  }
+});
 
 it('several gateways of one start have their built-in PostgreSQL back once when it is killed under load', async () => {
   const redis = await startRedis();
