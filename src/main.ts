@@ -211,6 +211,7 @@ async function end(life: Life, log: Log | null): Promise<void> {
 
 function explain(error: unknown): string {
   if (error instanceof ConfigError || error instanceof WorkerEndedError) return error.message;
+  if (isConnectionError(error)) return `The database cannot be used (${whyUnusable(error) ?? 'it is away'}).`;
   return error instanceof Error ? (error.stack ?? error.message) : String(error);
 }
 
@@ -238,10 +239,8 @@ async function main(): Promise<void> {
   } catch (error) {
     const isClean = await stopAll(life, log);
     if (signal.aborted && signal.reason === error) process.exit(isClean ? 0 : 1);
-    const lacksStore = isWorker && isStoreAway(error);
-    if (lacksStore) log?.warn({ err: error }, 'this gateway cannot begin while PostgreSQL or Redis is away');
-    else process.stderr.write(`${explain(error)}\n`);
-    process.exit(lacksStore ? storeAwayExitCode : 1);
+    process.stderr.write(`${explain(error)}\n`);
+    process.exit(isWorker && isStoreAway(error) ? storeAwayExitCode : 1);
   }
   const onAsked = (): void => void end(life, log);
   if (signal.aborted) onAsked();
