@@ -98,6 +98,25 @@ describe('a stream from an engine of any make has its bytes but for the usage', 
     }
   });
 
+  it('which stands on the chunk that ends the answer, where it asked for it and has none of its own', async () => {
+    const last = { ...choice('', 'stop'), usage };
+    const [begin = ''] = chunks.split(/(?<=\n\n)/);
+    const asked = { stream_options: { include_usage: true } };
+    for (const [options, expected] of [
+      [{}, begin + frame(choice('', 'stop')) + done],
+      [asked, begin + frame(last) + done],
+      [{ usage: { include: true } }, begin + frame({ ...last, usage: { ...usage, cost: 0.000003 } }) + done],
+    ] as const) {
+      const { text, record } = await ask(scripted(begin + frame(last) + done), options);
+      expect(text).toBe(expected);
+      expect(record).toMatchObject(billed);
+    }
+    // A running count is no final one, even if none other comes.
+    const running = frame({ ...choice('x'), usage: { ...usage, completion_tokens: 1 } });
+    const { text } = await ask(scripted(running + frame(last) + usageChunk + done), asked);
+    expect(text).toBe(frame(choice('x')) + frame(choice('', 'stop')) + usageChunk + done);
+  });
+
   it('with carriage returns, without blanks after data:, with comments between', async () => {
     for (const change of [
       (text: string) => text.replaceAll('\n', '\r\n'),

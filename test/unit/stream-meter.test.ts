@@ -26,6 +26,7 @@ const silent = {
   wantsRunningUsage: false,
   costText: null,
   rename: null,
+  mayCountOnFinish: false,
   choices: 1,
   prompts: 1,
 };

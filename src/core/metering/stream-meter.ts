@@ -30,6 +30,11 @@ export interface StreamMeterOptions {
   readonly choices: number;
   /** Prompts in this request; more than one only for text completions. */
   readonly prompts: number;
+  /**
+   * A first count on the chunk that ends the only choice is the final one. So do APIs that send no chunk of usage alone;
+   * vLLM's text completions of one token look the same, and one follows.
+   */
+  readonly mayCountOnFinish: boolean;
 }
 
 export type UsageSource = 'engine' | 'last_seen' | 'none';
@@ -194,9 +199,13 @@ class ChunkMeter implements StreamMeter {
     if (usage.kind === 'broken') return this.#fail('garbage');
     const isCount = usage.kind === 'found' && frame.text.charCodeAt(usage.start) === OPEN_BRACE;
     if (isCount && isEmptyList(frame.text, choicesAt)) return this.#usageChunk(frame, usage.start, usage.end);
+    const isFirstCount = isCount && this.#running.length === 0;
     if (isCount) this.#noteRunning(frame, choicesAt, frame.text.slice(usage.start, usage.end));
     if (!this.#noteFinish(frame, choicesAt)) return this.#fail('engine_abort');
-    return this.#chunk(frame, usage, isCount);
+    const { mayCountOnFinish, wantsUsage } = this.#options;
+    const isFinal = mayCountOnFinish && isFirstCount && this.#choicesExpected === 1 && this.finished;
+    const told = isFinal ? this.#usageChunk(frame, usage.start, usage.end) : '';
+    return (isFinal && wantsUsage) || this.failure !== null ? told : this.#chunk(frame, usage, isCount);
   }
 
   #chunk(frame: Frame, usage: UsageMember, isCount: boolean): string {

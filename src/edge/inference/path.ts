@@ -12,7 +12,7 @@ import {
   type StreamMeterOptions,
   type Usage,
 } from '#core/metering/metering.ts';
-import type { Lease } from '#core/fleet/fleet.ts';
+import type { Lease, Replica } from '#core/fleet/fleet.ts';
 import type { Routing } from '#core/routing/routing.ts';
 import {
   drainBody,
@@ -274,7 +274,7 @@ function exchangeJob(parts: PathParts, call: Call, { fields, model, price, grant
     headerLines: engineHeaders(call, trace + priorityLine(model, fields) + replica.headerLines),
     answer,
     runsOn: call.runsOn,
-    meter: fields.stream ? createStreamMeter(meterOptions(fields, costText, rename)) : null,
+    meter: fields.stream ? createStreamMeter({ ...meterOptions(call, fields, replica), costText, rename }) : null,
     hold: grant.streamHold,
     costText,
     rename,
@@ -289,11 +289,12 @@ function exchangeJob(parts: PathParts, call: Call, { fields, model, price, grant
 
 /** Written out: a copy of the fields would keep the body for as long as the stream runs. */
 function meterOptions(
+  { endpoint }: Call,
   { wantsUsage, wantsRunningUsage, choices, prompts }: RequestFields,
-  costText: StreamMeterOptions['costText'],
-  rename: string | null,
-): StreamMeterOptions {
-  return { wantsUsage, wantsRunningUsage, choices, prompts, costText, rename };
+  { forcedUsage }: Replica,
+): Omit<StreamMeterOptions, 'costText' | 'rename'> {
+  const mayCountOnFinish = !forcedUsage && endpoint === '/v1/chat/completions';
+  return { wantsUsage, wantsRunningUsage, choices, prompts, mayCountOnFinish };
 }
 
 /** Nothing is handed on of a client's own headers. */
