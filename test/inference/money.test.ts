@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import {
+  chatPath,
   eventually,
   errorOf,
   framesOf,
@@ -129,6 +130,22 @@ describe('a small wallet', () => {
     expect((await ask('Each line begins with data: and ends with \\n.')).status).toBe(200);
     const part = { type: 'image', image: 'data:image/png;base64,aGk=' };
     expect(await errorOf(await ask([part]))).toMatchObject({ status: 402, code: 'insufficient_funds' });
+  });
+
+  it('pays for a prompt by its length where tools or escapes look like media, and not where escapes hide media', async () => {
+    const { key } = await openOrganization(bench.gateway, '0.0003');
+    const ask = (content: string, more = ''): Promise<Response> =>
+      bench.post(chatPath, `{"model":"chat","max_tokens":8,"messages":[{"role":"user","content":${content}}]${more}}`, {
+        key,
+      });
+    const properties = { image_url: { type: 'string', default: 'data:' }, input_file: { type: 'string' } };
+    const tools = [{ type: 'function', function: { name: 'show', parameters: { type: 'object', properties } } }];
+    expect((await ask('"hello"', `,"tool_choice":"none","tools":${JSON.stringify(tools)}`)).status).toBe(200);
+    expect((await ask('[{"type":"text","text":"\\u003cb\\u003e \\u0022image_url\\u0022"}]')).status).toBe(200);
+    const hidden = '[{"type":"image\\u005furl","image\\u005furl":{"url":"\\u0064ata:image/png;base64,aGk="}}]';
+    expect(await errorOf(await ask(hidden))).toMatchObject({ status: 402, code: 'insufficient_funds' });
+    const heard = '[{"type":"input_audio","input_audio":{"data":"aGk=","format":"wav"}}]';
+    expect(await errorOf(await ask(heard))).toMatchObject({ status: 402, code: 'insufficient_funds' });
   });
 
   it('pays a long stream by and by: the hold grows with it', async () => {

@@ -22,9 +22,7 @@ const completionTokensDefault = 16;
 const unlimitedMicroUsd = 10n ** 30n;
 
 function promptTokensMax(fields: RequestFields, model: Model): number {
-  // A data URL is a string of its own; texts that only speak of "data:", as of event streams, are no media.
-  const hasMedia = fields.text.includes('_url"') || fields.text.includes('"data:');
-  const bytes = hasMedia ? Number.POSITIVE_INFINITY : fields.text.length + templateTokens;
+  const bytes = fields.media.present ? Number.POSITIVE_INFINITY : fields.text.length + templateTokens;
   // Each pair is read with the whole query: only its context bounds what a pair of a long list may be.
   if (model.taskType === 'rerank') return fields.prompts * Math.min(bytes, model.contextLength);
   if (fields.prompts > 1) return Math.min(bytes, fields.prompts * model.contextLength);

@@ -1,6 +1,7 @@
 import { AppError } from '#base/errors.ts';
 import { scanDocument, type JsonMember } from '#base/json-scan.ts';
 import type { ServiceTier } from '#core/catalog/catalog.ts';
+import { comparedKeys, parseMember, readMedia, valueText, type Media } from './media.ts';
 
 /** The inference routes. */
 export const inferenceEndpoints = [
@@ -42,6 +43,7 @@ export interface RequestFields {
   readonly outputTokensMax: number | null;
   /** A stream whose frames, and the counts on them, come long after its tokens: it cannot be ended in time. */
   readonly countLags: boolean;
+  readonly media: Media;
 }
 
 const noMembers: ReadonlyMap<string, JsonMember> = new Map();
@@ -57,22 +59,6 @@ export function releaseBody(fields: RequestFields): void {
 }
 
 const invalid = (param: string, message: string): AppError => new AppError('invalid_value', { message, param });
-
-function valueText(text: string, member: JsonMember): string {
-  return text.slice(member.valueStart, member.valueEnd);
-}
-
-/** JSON.parse of one member's value; the scanner does not look into nested values, so it may still fail. */
-export function parseMember(text: string, member: JsonMember): unknown {
-  try {
-    return JSON.parse(Buffer.from(valueText(text, member), 'latin1').toString('utf8')) as unknown;
-  } catch {
-    throw new AppError('invalid_request_error', {
-      message: `The value of "${member.key}" is not valid JSON.`,
-      param: member.key,
-    });
-  }
-}
 
 /** A string without escapes and beyond-ASCII characters, as nearly all are that must be known: it need not be parsed. */
 const plainString = /^"([\x20\x21\x23-\x5b\x5d-\x7e]*)"$/;
@@ -149,9 +135,6 @@ function countPrompts(reader: Reader): number {
   if (!Array.isArray(value) || value.length === 0) return 1;
   return typeof value[0] === 'number' ? 1 : value.length;
 }
-
-/** What rerankers compare, by all names that vLLM knows it by. */
-export const comparedKeys = 'query queries documents items data_1 data_2 text_1 text_2'.split(' ');
 
 /** A reranker reads a query with each document: one prompt a pair, one with many or each with its own. */
 function countPairs(reader: Reader): number {
@@ -241,5 +224,6 @@ export function readFields(text: string, endpoint: InferenceEndpoint): RequestFi
     prompts: countInputs(reader, endpoint),
     outputTokensMax: maxCompletionTokens ?? maxTokens,
     countLags: stream && readCountLags(reader),
+    media: readMedia(text, reader.members),
   };
 }

@@ -1,6 +1,7 @@
 import { AppError } from '#base/errors.ts';
 import { allowableFields, type Model } from '#core/catalog/catalog.ts';
-import { comparedKeys, parseMember, type RequestFields } from './fields.ts';
+import type { RequestFields } from './fields.ts';
+import { parseMember } from './media.ts';
 
 /**
  * Fields that are not handed to an engine unless its file allows them: they reach into its scheduling, its cache
@@ -39,44 +40,8 @@ function refuseEncoding(fields: RequestFields, allowed: readonly string[]): void
   }
 }
 
-/** Members of a body in which media may be named. */
-const mediaMembers = ['messages', 'input', ...comparedKeys];
-
-const mediaKey = /_url$|^(?:image|video|audio|file)$/;
-
-/** Messages are parsed only where something that could name media stands in the body. */
-function refuseRemoteMedia(fields: RequestFields, domains: readonly string[]): void {
-  if (!fields.text.includes('_url') && !fields.text.includes('"image') && !fields.text.includes('\\u')) return;
-  for (const key of mediaMembers) {
-    const member = fields.members.get(key);
-    if (member === undefined) continue;
-    const value = parseMember(fields.text, member);
-    // A query or document of a reranker stands alone or in a list.
-    checkMedia(Array.isArray(value) ? value : [value], key, domains);
-  }
-}
-
-interface MediaWalk {
-  readonly domains: readonly string[];
-  readonly param: string;
-}
-
-function checkMedia(messages: readonly unknown[], param: string, domains: readonly string[]): void {
-  for (const message of messages) {
-    const content: unknown =
-      typeof message === 'object' && message !== null ? Reflect.get(message, 'content') : undefined;
-    if (!Array.isArray(content)) continue;
-    for (const part of content as unknown[]) checkPart(part, { domains, param });
-  }
-}
-
-function checkPart(part: unknown, walk: MediaWalk): void {
-  if (typeof part !== 'object' || part === null) return;
-  for (const [key, value] of Object.entries(part)) {
-    if (!mediaKey.test(key)) continue;
-    const url: unknown = typeof value === 'object' && value !== null ? Reflect.get(value, 'url') : value;
-    if (typeof url === 'string') checkUrl(url, walk);
-  }
+function refuseRemoteMedia({ media }: RequestFields, domains: readonly string[]): void {
+  for (const { url, param } of media.remote) checkUrl(url, param, domains);
 }
 
 /**
@@ -85,8 +50,7 @@ function checkPart(part: unknown, walk: MediaWalk): void {
  */
 const plainUrl = /^https?:\/\/([a-z0-9.-]+)(?::\d{1,5})?(?:[/?#][\x21-\x5b\x5d-\x7e]*)?$/i;
 
-function checkUrl(url: string, { domains, param }: MediaWalk): void {
-  if (/^data:/i.test(url)) return;
+function checkUrl(url: string, param: string, domains: readonly string[]): void {
   const host = plainUrl.exec(url)?.[1]?.toLowerCase();
   if (domains.some((domain) => host === domain.toLowerCase())) return;
   const hint =
