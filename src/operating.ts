@@ -18,7 +18,7 @@ export function createOperating({ fleet, reload, tellReload, log }: OperatingPar
   return {
     definitions: (): readonly EngineDefinition[] => reload.engines(),
     list: () => fleet.list(),
-    order: (engineId, kind) => fleet.order(engineId, kind),
+    order: (engineId, kind, tx) => fleet.order(engineId, kind, tx),
     logs: (engineId, replicaId, request) => readLogs(source, { engineId, replicaId }, request),
     hosts: () => fleet.hosts(),
     strangers: () => fleet.strangers(),

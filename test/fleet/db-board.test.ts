@@ -219,6 +219,25 @@ describe('orders', () => {
     expect(await leader.board.takeOrders(fence)).toEqual([]);
   });
 
+  it('of a transaction are there once it is committed, and never where it is not', async () => {
+    const leader = await join();
+    const fence = await leaderOf(leader);
+    const failed = db.orm.transaction(async (tx) => {
+      await leader.board.order('chat', 'stop', tx);
+      throw new Error('the audit log is full');
+    });
+    await expect(failed).rejects.toThrow('the audit log is full');
+    const committed = await db.orm.transaction(async (tx) => {
+      const wake = await leader.board.order('chat', 'start', tx);
+      expect(await leader.board.takeOrders(fence)).toEqual([]);
+      return wake;
+    });
+    const before = leader.changes();
+    committed();
+    await until(() => expect(leader.changes()).toBeGreaterThan(before));
+    expect(await leader.board.takeOrders(fence)).toEqual([{ engineId: 'chat', kind: 'start' }]);
+  });
+
   it('wake the leader, and do not reach another scope', async () => {
     const leader = await join();
     const fence = await leaderOf(leader);

@@ -1,3 +1,4 @@
+import type { Transaction } from '#base/db.ts';
 import type { Fence } from './driver.ts';
 import type { FailureCause } from './start-failure.ts';
 
@@ -104,8 +105,13 @@ export interface FleetBoard {
   report(demand: Omit<Demand, 'gatewayId'>): Promise<void>;
   /** The demands of all live gateways, this one included. */
   demands(): Promise<readonly Demand[]>;
-  /** An operator's order, for whoever leads; the newest replaces one of the same engine that was not taken yet. */
-  order(engineId: string, kind: OrderKind): Promise<void>;
+  /**
+   * An operator's order, for whoever leads; the newest replaces one of the same engine that was not taken yet.
+   *
+   * @param tx it is noted in this transaction, or not at all
+   * @returns what is to be done once that is committed; without one it is done
+   */
+  order(engineId: string, kind: OrderKind, tx?: Transaction): Promise<() => void>;
   /** Leader only: orders not taken yet, oldest first; taking them is final. None when the fence does not hold. */
   takeOrders(fence: Fence): Promise<readonly { readonly engineId: string; readonly kind: OrderKind }[]>;
   /** Of all engines of the scope, also of those whose files are gone. */

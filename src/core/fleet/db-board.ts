@@ -1,3 +1,5 @@
+import { sql } from 'drizzle-orm';
+import type { Transaction } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
 import type { Demand, EngineDemand, FleetBoard, GoodSpec, Leadership, Published, PublishedEngine } from './board.ts';
 import { FenceLostError, type OrderKind } from './board.ts';
@@ -126,14 +128,15 @@ class DatabaseBoard implements FleetBoard {
     }));
   }
 
-  async order(engineId: string, kind: OrderKind): Promise<void> {
+  async order(engineId: string, kind: OrderKind, tx?: Transaction): Promise<() => void> {
     const { scope, db } = this.#options;
-    await this.#ask('an order to be noted', () => {
-      return db.sql`insert into fleet_orders (scope, engine_id, kind, ordered_at)
-        values (${scope}, ${engineId}, ${kind}, clock_timestamp())
-        on conflict (scope, engine_id) do update set kind = excluded.kind, ordered_at = excluded.ordered_at`;
-    });
-    this.#loop.wake();
+    const statement = sql`insert into fleet_orders (scope, engine_id, kind, ordered_at)
+      values (${scope}, ${engineId}, ${kind}, clock_timestamp())
+      on conflict (scope, engine_id) do update set kind = excluded.kind, ordered_at = excluded.ordered_at`;
+    await this.#ask('an order to be noted', () => (tx ?? db.orm).execute(statement));
+    const wake = (): void => this.#loop.wake();
+    if (tx === undefined) wake();
+    return wake;
   }
 
   async takeOrders(fence: Fence): Promise<readonly { readonly engineId: string; readonly kind: OrderKind }[]> {

@@ -1,3 +1,4 @@
+import type { Transaction } from '#base/db.ts';
 import type { Clock } from '#base/clock.ts';
 import type { Log } from '#base/log.ts';
 import type { EngineDefinition } from '#core/catalog/catalog.ts';
@@ -106,8 +107,13 @@ export interface Fleet {
   list(): readonly EngineView[];
   /** Only of what has engines. */
   leads(): readonly FleetLead[];
-  /** An operator's order, for whoever leads. Rejects for an engine that is not known, and when the board is away. */
-  order(engineId: string, kind: OrderKind): Promise<void>;
+  /**
+   * An operator's order, for whoever leads. Rejects for an engine that is not known, and when the board is away.
+   *
+   * @param tx it is noted in this transaction, or not at all
+   * @returns what is to be done once that is committed; without one it is done
+   */
+  order(engineId: string, kind: OrderKind, tx?: Transaction): Promise<() => void>;
   /**
    * The files were read again: changed engines are renewed beside what serves, removed ones drained and stopped.
    * @throws when one of them cannot be run here, and changes nothing then
@@ -242,10 +248,10 @@ class ScopedFleet implements Fleet {
     return this.#scopes.flatMap(({ name, scope: { leads } }) => (leads === null ? [] : [{ scope: name, leads }]));
   }
 
-  async order(engineId: string, kind: OrderKind): Promise<void> {
+  order(engineId: string, kind: OrderKind, tx?: Transaction): Promise<() => void> {
     const found = this.#scopes.find(({ scope }) => scope.engines.get(engineId)?.isRetired === false);
-    if (found === undefined) throw new Error(`There is no enabled engine ${JSON.stringify(engineId)}.`);
-    await found.scope.order(engineId, kind);
+    if (found !== undefined) return found.scope.order(engineId, kind, tx);
+    return Promise.reject(new Error(`There is no enabled engine ${JSON.stringify(engineId)}.`));
   }
 
   reload(engines: readonly EngineDefinition[]): void {

@@ -35,10 +35,13 @@ export function createLocalBoard({ clock, goodSpecs }: LocalBoardOptions): Fleet
       return Promise.resolve();
     },
     demands: () => Promise.resolve(demand === null ? [] : [demand]),
-    order(engineId, kind) {
-      orders.set(engineId, kind);
-      for (const listener of listeners) listener();
-      return Promise.resolve();
+    order(engineId, kind, tx) {
+      const note = (): void => {
+        orders.set(engineId, kind);
+        for (const listener of listeners) listener();
+      };
+      if (tx === undefined) note();
+      return Promise.resolve(note);
     },
     takeOrders() {
       const taken = [...orders].map(([engineId, kind]) => ({ engineId, kind }));

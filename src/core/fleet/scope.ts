@@ -1,3 +1,4 @@
+import type { Transaction } from '#base/db.ts';
 import type { Clock } from '#base/clock.ts';
 import type { Log } from '#base/log.ts';
 import { type FleetBoard, FenceLostError, type OrderKind, type Published } from './board.ts';
@@ -108,9 +109,15 @@ export class Scope {
     }
   }
 
-  async order(engineId: string, kind: OrderKind): Promise<void> {
-    await this.#options.board.order(engineId, kind);
-    this.#loop.wake();
+  /** As the board's. */
+  async order(engineId: string, kind: OrderKind, tx?: Transaction): Promise<() => void> {
+    const noted = await this.#options.board.order(engineId, kind, tx);
+    const committed = (): void => {
+      noted();
+      this.#loop.wake();
+    };
+    if (tx === undefined) this.#loop.wake();
+    return committed;
   }
 
   suspect(replicaId: string): boolean {

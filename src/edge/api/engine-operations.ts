@@ -1,3 +1,4 @@
+import type { Transaction } from '#base/db.ts';
 import type { EngineDefinition, EngineFileProblem } from '#core/catalog/catalog.ts';
 
 /** What the operations API asks of the fleet and of who reads the engine files; the composition root provides it. */
@@ -98,8 +99,13 @@ export interface EngineOperations {
   definitions(): readonly EngineDefinition[];
   /** The enabled ones, as they are. */
   list(): readonly OperatedEngine[];
-  /** @throws when the order could not be noted */
-  order(engineId: string, kind: EngineOrder): Promise<void>;
+  /**
+   * Notes an order in a transaction.
+   *
+   * @returns to be called once that is committed
+   * @throws when the order could not be noted
+   */
+  order(engineId: string, kind: EngineOrder, tx: Transaction): Promise<() => void>;
   /** Of one replica, or of all where it is null. */
   logs(engineId: string, replicaId: string | null, request: LogRequest): AsyncIterable<LogLine>;
   hosts(): readonly OperatedHost[];

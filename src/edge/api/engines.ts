@@ -150,9 +150,9 @@ function registerOrder(app: ApiApp, { guards, operations, audit, db }: EngineRou
     if (engine === null) {
       throw new AppError('conflict', { message: `The engine is disabled in its file, ${definition.file}.` });
     }
-    // What was not noted in the audit log was not ordered; an order that could not be kept was given all the same.
-    await db.orm.transaction((tx) =>
-      audit.record(tx, {
+    // Both in one transaction: what is not in the audit log was not ordered, and the reverse.
+    const committed = await db.orm.transaction(async (tx) => {
+      await audit.record(tx, {
         organizationId: context.get('caller').key.organizationId,
         actor: actorOf(context),
         action,
@@ -160,9 +160,10 @@ function registerOrder(app: ApiApp, { guards, operations, audit, db }: EngineRou
         targetId: id,
         before: { state: engine.phase },
         after: { ordered: kind },
-      }),
-    );
-    await operations.order(id, kind);
+      });
+      return operations.order(id, kind, tx);
+    });
+    committed();
     return context.json(answerOf(operations, id), 202);
   });
 }
