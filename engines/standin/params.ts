@@ -210,6 +210,14 @@ function wrongStop(body: Body): Refused | null {
   return null;
 }
 
+/** Without chance all choices would be the same; vLLM raises temperatures above 0 to at least 0.01. */
+function wrongGreedy(body: Body): Refused | null {
+  const n = numberOf(body, 'n') ?? 1;
+  return numberOf(body, 'temperature') === 0 && n > 1
+    ? badRequest(`n must be 1 when using greedy sampling, got ${n}.`)
+    : null;
+}
+
 function logprobsOf(body: Body): { count: number | null } | Refused {
   const top = numberOf(body, 'top_logprobs');
   const asked = typeof body.logprobs === 'number' ? body.logprobs : top;
@@ -247,7 +255,7 @@ export function checkStreamOptions(body: Body): Refused | null {
 
 /** Reads the sampling parameters of a body whose types are right. */
 export function readParams(body: Body, options: Options): Params | Refused {
-  const refused = outOfRange(body) ?? wrongLimits(body, options.maxModelLen) ?? wrongStop(body);
+  const refused = outOfRange(body) ?? wrongLimits(body, options.maxModelLen) ?? wrongStop(body) ?? wrongGreedy(body);
   if (refused !== null) return refused;
   const logprobs = logprobsOf(body);
   if ('status' in logprobs) return logprobs;

@@ -54,7 +54,7 @@ async function askBoth(path: string, body: Body): Promise<{ engine: string; gate
 
 const variants: readonly [string, string, object][] = [
   ['chat', chatPath, chat],
-  ['chat with two choices', chatPath, { ...chat, n: 2 }],
+  ['chat with two choices', chatPath, { ...chat, n: 2, temperature: 1 }],
   ['chat that stops', chatPath, { ...chat, max_tokens: 200, standin: { text: 'one two STOP three' }, stop: ['STOP'] }],
   ['chat with logprobs', chatPath, { ...chat, logprobs: true, top_logprobs: 3 }],
   [
@@ -90,13 +90,20 @@ const variants: readonly [string, string, object][] = [
   [
     'reasoning with two choices',
     chatPath,
-    { ...chat, model: 'think', max_tokens: 60, n: 2, standin: { reasoning_tokens: 5, output_tokens: 20 } },
+    {
+      ...chat,
+      model: 'think',
+      max_tokens: 60,
+      n: 2,
+      temperature: 1,
+      standin: { reasoning_tokens: 5, output_tokens: 20 },
+    },
   ],
   ['a completion', completions, { model: 'chat', prompt: 'Once', max_tokens: 10, temperature: 0 }],
   [
     'a completion of several prompts and choices',
     completions,
-    { model: 'chat', prompt: ['One', 'Two, three'], n: 2, max_tokens: 6, temperature: 0 },
+    { model: 'chat', prompt: ['One', 'Two, three'], n: 2, max_tokens: 6, seed: 5 },
   ],
   [
     'a completion with an echo and logprobs',

@@ -81,6 +81,15 @@ describe('refusals', () => {
     expect(at(await engine.post('/v1/completions', { prompt: 'x', model: 'nope' }), 'error', 'param')).toBe('model');
   });
 
+  it('several choices without chance are refused in vLLM’s words, one or a little chance is not', async () => {
+    const refused = await chat('x', { n: 2, temperature: 0 });
+    expect(at(refused, 'error', 'message')).toBe('n must be 1 when using greedy sampling, got 2.');
+    expect(at(refused, 'error', 'param')).toBe(null);
+    for (const body of [{ n: 1, temperature: 0 }, { n: 2, temperature: 0.000001 }, { n: 2 }]) {
+      expect(at(await chat('x', body), 'object')).toBe('chat.completion');
+    }
+  });
+
   it('a prompt that fills the context is refused, one that leaves a token is answered', async () => {
     const words = (count: number): string => 'word '.repeat(count).trim();
     expect(
