@@ -148,7 +148,7 @@ function freePort(): Promise<number> {
 async function startArguments(flags: readonly string[]): Promise<string[]> {
   const text = await readFile(join(repository, 'package.json'), 'utf8');
   const { scripts } = JSON.parse(text) as { scripts: { start: string } };
-  const [program, ...args] = scripts.start.split(' ');
+  const [program, ...args] = scripts.start.replace(/^exec /, '').split(' ');
   if (program !== 'node') throw new Error(`npm start begins with "${String(program)}", not with node`);
   return [...args.slice(0, -1), ...flags, ...args.slice(-1)];
 }

@@ -164,6 +164,20 @@ describe('Ctrl-C', () => {
     expect(gateway.output.stdout).not.toContain('at once');
   });
 
+  it('to npm alone, as supervisors send it, ends the gateway and not only npm', async () => {
+    const command = ['npm', 'start', '--loglevel=error'];
+    const home = processes.home();
+    const gateway = processes.run({ home, databaseUrl: await processes.database(), env, command, cwd: repository });
+    const answer = await clientOf(await gateway.url()).chat(streamOf(150));
+    const stream = await readFrames(answer, 3);
+    const engine = onlyEngine(home.dataDir);
+    gateway.signal('SIGTERM');
+    expect(framesOf(await stream.rest()).at(-1)).toBe('[DONE]');
+    await gateway.exited;
+    expect(isAlive(engine.pid)).toBe(false);
+    expect(gateway.output.stdout).toContain('"msg":"stopping"');
+  });
+
   it('while an engine starts answers who waits for it, and ends that engine', async () => {
     const home = processes.home({ chat: engineFile('chat', { flags: ['--start-delay-ms', '600000'] }) });
     const hasty = { ...env, HEADGATE_SHUTDOWN_SECONDS: '1' };
