@@ -68,6 +68,9 @@ export const networkSchema = z.object({
 });
 export type NetworkDetail = z.output<typeof networkSchema>;
 
+export const networksSchema = z.array(z.object({ Id: z.string(), Name: z.string(), Created: z.string().nullish() }));
+export type NetworkSummary = z.output<typeof networksSchema>[number];
+
 /** One line of a pull's answer. */
 export const pullLineSchema = z.object({
   id: z.string().nullish(),

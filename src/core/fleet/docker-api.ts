@@ -7,6 +7,8 @@ import {
   infoSchema,
   type NetworkDetail,
   networkSchema,
+  networksSchema,
+  type NetworkSummary,
   summariesSchema,
   versionSchema,
 } from './docker-answers.ts';
@@ -53,6 +55,8 @@ export interface DockerApi {
   /** @param login of the image's registry */
   pull(reference: string, login: RegistryLogin | null, signal: AbortSignal): Promise<Readable>;
   createNetwork(name: string, labels: Readonly<Record<string, string>>): Promise<void>;
+  /** That bear all of the labels. */
+  networks(labels: readonly string[]): Promise<NetworkSummary[]>;
   inspectNetwork(name: string): Promise<NetworkDetail | null>;
   removeNetwork(name: string): Promise<void>;
   connect(network: string, container: string): Promise<void>;
@@ -184,6 +188,14 @@ function networkCalls(call: Call) {
     async createNetwork(name: string, labels: Readonly<Record<string, string>>) {
       const body = { Name: name, CheckDuplicate: true, Driver: 'bridge', Attachable: false, Labels: labels };
       await call('create network', changeTimeoutMs, (api, o) => api.createNetwork({ _query: {}, _body: body, ...o }));
+    },
+    async networks(labels: readonly string[]) {
+      const options = { filters: { label: labels } };
+      return read(
+        'list networks',
+        networksSchema,
+        await call('list networks', callTimeoutMs, (api, o) => api.listNetworks({ ...options, ...o })),
+      );
     },
     async inspectNetwork(name: string) {
       const found = await orNull(call('inspect network', callTimeoutMs, (api, o) => api.getNetwork(name).inspect(o)));

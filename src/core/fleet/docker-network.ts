@@ -1,3 +1,4 @@
+import type { NetworkSummary } from './docker-answers.ts';
 import { type DockerApi, DockerError } from './docker-api.ts';
 import { labels, networkName } from './docker-labels.ts';
 import type { Fence } from './driver.ts';
@@ -11,12 +12,14 @@ export interface NetworkOptions {
 }
 
 /** Makes the network of an engine if it is not there. @returns false when the fence does not hold */
-export async function ensureNetwork({ api, fleetId, engineId }: NetworkOptions, fence: Fence): Promise<boolean> {
-  const name = networkName(fleetId, engineId);
-  if ((await api.inspectNetwork(name)) !== null) return true;
+export async function ensureNetwork(options: NetworkOptions, fence: Fence): Promise<boolean> {
+  const { api, fleetId, engineId } = options;
+  const found = await networksOf(options);
+  if (found.length === 1) return true;
   if (!(await fence.holds())) return false;
+  if (found.length > 1) return keepOne(options, found, fence);
   try {
-    await api.createNetwork(name, {
+    await api.createNetwork(networkName(fleetId, engineId), {
       [labels.managed]: 'true',
       [labels.fleet]: fleetId,
       [labels.engine]: engineId,
@@ -24,6 +27,34 @@ export async function ensureNetwork({ api, fleetId, engineId }: NetworkOptions, 
   } catch (error) {
     // Somebody else was faster.
     if (!(error instanceof DockerError) || error.status !== 409) throw error;
+  }
+  return keepOne(options, await networksOf(options), fence);
+}
+
+/** By age, the newest first. */
+async function networksOf({ api, fleetId, engineId }: NetworkOptions): Promise<readonly NetworkSummary[]> {
+  const name = networkName(fleetId, engineId);
+  const found = await api.networks([`${labels.fleet}=${fleetId}`, `${labels.engine}=${engineId}`]);
+  const ageOf = ({ Created: created, Id: id }: NetworkSummary): string => `${created ?? ''} ${id}`;
+  return found.filter((network) => network.Name === name).toSorted((a, b) => (ageOf(a) < ageOf(b) ? 1 : -1));
+}
+
+/**
+ * Docker looks for a namesake before it makes a network, so that two calls at once may make two, and no container can
+ * be started in either then. Whoever sees both keeps the same one: the oldest, but for one that is in use.
+ */
+async function keepOne({ api }: NetworkOptions, found: readonly NetworkSummary[], fence: Fence): Promise<boolean> {
+  let left = found.length;
+  for (const { Id: id } of found) {
+    if (left <= 1) break;
+    if (!(await fence.holds())) return false;
+    try {
+      await api.removeNetwork(id);
+      left -= 1;
+    } catch (error) {
+      // It has containers.
+      if (!(error instanceof DockerError) || error.status !== 403) throw error;
+    }
   }
   return true;
 }

@@ -101,8 +101,8 @@ async function makeContainer(started: Launch, options: LaunchOptions, plan: Cont
   const { host, fleetId } = options;
   const { fence, spec } = started.order;
   started.progress = 'creating the container';
-  if (!(await ensureNetwork({ api: host.api, fleetId, engineId: spec.engineId }, fence))) throw new FenceLost();
   for (let attempt = 1; ; attempt += 1) {
+    if (!(await ensureNetwork({ api: host.api, fleetId, engineId: spec.engineId }, fence))) throw new FenceLost();
     try {
       const container = await createOrFind(started, options, plan);
       started.progress = 'starting the container';
@@ -139,12 +139,13 @@ async function assertWanted({ order: { fence }, cancel }: Launch): Promise<void>
 }
 
 /**
- * Whether another call may be making that very container. Docker reserves its name first, lists it next, and only when
- * its volumes are filled does it know it by its id; if that fails, the name is free again.
+ * Whether another call may be making that very container, or its network. Docker reserves a container's name first,
+ * lists it next, and only when its volumes are filled does it know it by its id; if that fails, the name is free again.
  */
 function isBeingMade(error: unknown): boolean {
   if (!(error instanceof DockerError)) return false;
   const { call, status, reason } = error;
+  if (/^network \S+ is ambiguous/.test(reason)) return call === 'create' || call === 'start';
   return call === 'create' ? status === 409 : call === 'start' && status === 404 && /no such container/i.test(reason);
 }
 

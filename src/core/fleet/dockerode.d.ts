@@ -66,6 +66,7 @@ declare module 'dockerode' {
     /** `_query` and `_body` keep what belongs into the body, secrets among it, out of the address. */
     createContainer(options: CallOptions & { _query: object; _body: object }): Promise<{ readonly id: string }>;
     getContainer(id: string): Container;
+    listNetworks(options: CallOptions): Promise<unknown>;
     createNetwork(options: CallOptions & { _query: object; _body: object }): Promise<unknown>;
     getNetwork(id: string): Network;
     getImage(name: string): Image;

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { createLog } from '#base/log.ts';
-import { containerName } from '#core/fleet/docker-labels.ts';
+import { containerName, networkName } from '#core/fleet/docker-labels.ts';
 import { ask, containerEngine, createLab, holding, image, localHost, newId, scriptEngine, statusOf } from './kit.ts';
 
 const lab = createLab();
@@ -128,6 +128,24 @@ describe.concurrent('a container that runs', () => {
     await first;
     await Promise.all([test.untilReady(replicaId), other.untilReady(replicaId)]);
     expect(await lab.containersOf(test.fleetId)).toHaveLength(1);
+  });
+
+  it('is started where its network was made twice, which Docker lets two calls at once do', async () => {
+    const test = await lab.open();
+    const name = networkName(test.fleetId, 'chat');
+    const marks = { 'headgate.managed': 'true', 'headgate.fleet': test.fleetId, 'headgate.engine': 'chat' };
+    const double = (): Promise<unknown> =>
+      lab.docker().call('POST', '/networks/create', { Name: name, Driver: 'bridge', Labels: marks });
+    await double();
+    await double();
+    expect(await lab.networksOf(test.fleetId)).toHaveLength(2);
+    const first = await test.untilReady(await test.start(containerEngine()));
+    expect(await lab.networksOf(test.fleetId)).toHaveLength(1);
+    // Now one is in use.
+    await double();
+    await test.untilReady(await test.start(containerEngine()));
+    expect(await lab.networksOf(test.fleetId)).toHaveLength(1);
+    expect(await statusOf(first, '/health')).toBe(200);
   });
 
   it('gets its name when Docker gives that back', async () => {
