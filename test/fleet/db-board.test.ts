@@ -199,7 +199,7 @@ describe('orders', () => {
     const first = await join();
     const fence = await leaderOf(first);
     const { board, fence: newer } = await succeed(first);
-    await board.order('chat', 'stop');
+    (await board.order('chat', 'stop'))();
     expect(await first.board.takeOrders(fence)).toEqual([]);
     expect(await board.takeOrders(newer)).toEqual([{ engineId: 'chat', kind: 'stop' }]);
   });
@@ -208,9 +208,9 @@ describe('orders', () => {
     const leader = await join();
     const fence = await leaderOf(leader);
     const other = await join();
-    await other.board.order('chat', 'start');
-    await other.board.order('embed', 'restart');
-    await leader.board.order('chat', 'stop');
+    (await other.board.order('chat', 'start'))();
+    (await other.board.order('embed', 'restart'))();
+    (await leader.board.order('chat', 'stop'))();
     const taken = await Promise.all(Array.from({ length: 4 }, () => leader.board.takeOrders(fence)));
     expect(taken.flat()).toEqual([
       { engineId: 'embed', kind: 'restart' },
@@ -244,7 +244,7 @@ describe('orders', () => {
     const other = await join();
     scope = 'shared of another test';
     const elsewhere = await join();
-    await other.board.order('chat', 'reset');
+    (await other.board.order('chat', 'reset'))();
     await until(() => expect(leader.changes()).toBeGreaterThan(0));
     expect(await elsewhere.board.takeOrders(await leaderOf(elsewhere))).toEqual([]);
     expect(await leader.board.takeOrders(fence)).toHaveLength(1);

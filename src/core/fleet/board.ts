@@ -109,7 +109,7 @@ export interface FleetBoard {
    * An operator's order, for whoever leads; the newest replaces one of the same engine that was not taken yet.
    *
    * @param tx it is noted in this transaction, or not at all
-   * @returns what is to be done once that is committed; without one it is done
+   * @returns to be called once that is committed: tells who waits for orders
    */
   order(engineId: string, kind: OrderKind, tx?: Transaction): Promise<() => void>;
   /** Leader only: orders not taken yet, oldest first; taking them is final. None when the fence does not hold. */

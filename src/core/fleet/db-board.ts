@@ -134,9 +134,7 @@ class DatabaseBoard implements FleetBoard {
       values (${scope}, ${engineId}, ${kind}, clock_timestamp())
       on conflict (scope, engine_id) do update set kind = excluded.kind, ordered_at = excluded.ordered_at`;
     await this.#ask('an order to be noted', () => (tx ?? db.orm).execute(statement));
-    const wake = (): void => this.#loop.wake();
-    if (tx === undefined) wake();
-    return wake;
+    return () => this.#loop.wake();
   }
 
   async takeOrders(fence: Fence): Promise<readonly { readonly engineId: string; readonly kind: OrderKind }[]> {

@@ -111,7 +111,7 @@ export interface Fleet {
    * An operator's order, for whoever leads. Rejects for an engine that is not known, and when the board is away.
    *
    * @param tx it is noted in this transaction, or not at all
-   * @returns what is to be done once that is committed; without one it is done
+   * @returns to be called once that is committed: tells who waits for orders
    */
   order(engineId: string, kind: OrderKind, tx?: Transaction): Promise<() => void>;
   /**

@@ -35,14 +35,11 @@ export function createLocalBoard({ clock, goodSpecs }: LocalBoardOptions): Fleet
       return Promise.resolve();
     },
     demands: () => Promise.resolve(demand === null ? [] : [demand]),
-    order(engineId, kind, tx) {
-      const note = (): void => {
+    order: (engineId, kind) =>
+      Promise.resolve(() => {
         orders.set(engineId, kind);
         for (const listener of listeners) listener();
-      };
-      if (tx === undefined) note();
-      return Promise.resolve(note);
-    },
+      }),
     takeOrders() {
       const taken = [...orders].map(([engineId, kind]) => ({ engineId, kind }));
       orders.clear();

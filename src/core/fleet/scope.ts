@@ -111,13 +111,11 @@ export class Scope {
 
   /** As the board's. */
   async order(engineId: string, kind: OrderKind, tx?: Transaction): Promise<() => void> {
-    const noted = await this.#options.board.order(engineId, kind, tx);
-    const committed = (): void => {
-      noted();
+    const committed = await this.#options.board.order(engineId, kind, tx);
+    return () => {
+      committed();
       this.#loop.wake();
     };
-    if (tx === undefined) this.#loop.wake();
-    return committed;
   }
 
   suspect(replicaId: string): boolean {

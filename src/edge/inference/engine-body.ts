@@ -1,7 +1,7 @@
 import { spliceText, type Splice } from '#base/json-scan.ts';
 import type { Replica } from '#core/fleet/fleet.ts';
 import type { InferenceEndpoint, RequestFields } from './fields.ts';
-import { parseMember } from './media.ts';
+import { parseMember } from './member.ts';
 
 const latin1Json = (value: unknown): string => Buffer.from(JSON.stringify(value), 'utf8').toString('latin1');
 

@@ -1,7 +1,8 @@
 import { AppError } from '#base/errors.ts';
 import { scanDocument, type JsonMember } from '#base/json-scan.ts';
 import type { ServiceTier } from '#core/catalog/catalog.ts';
-import { comparedKeys, parseMember, readMedia, valueText, type Media } from './media.ts';
+import { comparedKeys, readMedia, type Media } from './media.ts';
+import { parseMember, valueText } from './member.ts';
 
 /** The inference routes. */
 export const inferenceEndpoints = [

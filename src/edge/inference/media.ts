@@ -1,5 +1,5 @@
-import { AppError } from '#base/errors.ts';
 import type { JsonMember } from '#base/json-scan.ts';
+import { parseMember } from './member.ts';
 
 /** Pictures, sound and films in a body: their tokens are not in its text, and some are fetched by the engine. */
 export interface Media {
@@ -29,23 +29,6 @@ const urlKey = /_url$|^(?:image|video|audio|file)$/;
 const textTypes: ReadonlySet<unknown> = new Set(['text', 'input_text', 'output_text', 'refusal', 'thinking']);
 /** What a text may have beside itself. */
 const mediaKey = /_url$|_embeds$|_pil$|^(?:image|video|audio|file|input_audio|input_image|input_file)$/;
-
-/** The bytes of a member's value, as latin1. */
-export function valueText(text: string, member: JsonMember): string {
-  return text.slice(member.valueStart, member.valueEnd);
-}
-
-/** JSON.parse of one member's value; the scanner does not look into nested values, so it may still fail. */
-export function parseMember(text: string, member: JsonMember): unknown {
-  try {
-    return JSON.parse(Buffer.from(valueText(text, member), 'latin1').toString('utf8')) as unknown;
-  } catch {
-    throw new AppError('invalid_request_error', {
-      message: `The value of "${member.key}" is not valid JSON.`,
-      param: member.key,
-    });
-  }
-}
 
 /**
  * Messages are parsed only where something that could be media stands in the body.

@@ -1,7 +1,7 @@
 import { AppError } from '#base/errors.ts';
 import { allowableFields, type Model } from '#core/catalog/catalog.ts';
 import type { RequestFields } from './fields.ts';
-import { parseMember } from './media.ts';
+import { parseMember } from './member.ts';
 
 /**
  * Fields that are not handed to an engine unless its file allows them: they reach into its scheduling, its cache

@@ -1,0 +1,19 @@
+import { AppError } from '#base/errors.ts';
+import type { JsonMember } from '#base/json-scan.ts';
+
+/** The bytes of a member's value, as latin1. */
+export function valueText(text: string, member: JsonMember): string {
+  return text.slice(member.valueStart, member.valueEnd);
+}
+
+/** JSON.parse of one member's value; the scanner does not look into nested values, so it may still fail. */
+export function parseMember(text: string, member: JsonMember): unknown {
+  try {
+    return JSON.parse(Buffer.from(valueText(text, member), 'latin1').toString('utf8')) as unknown;
+  } catch {
+    throw new AppError('invalid_request_error', {
+      message: `The value of "${member.key}" is not valid JSON.`,
+      param: member.key,
+    });
+  }
+}
