@@ -29,6 +29,16 @@ describe('a stored definition', () => {
         pricing: { inputPerMTokMicroUsd: 1, cachedInputPerMTokMicroUsd: 1, outputPerMTokMicroUsd: 1 },
       }),
     ],
+    [
+      'one that was kept with the Docker socket',
+      encodeDefinition(
+        containerDefinition('chat', { volumes: [{ source: '/var/run/docker.sock', target: '/x', readOnly: true }] }),
+      ),
+    ],
+    [
+      'one that was kept with docker’s own options',
+      encodeDefinition(containerDefinition('chat', { args: ['acme/chat', '--privileged'] })),
+    ],
   ])('is not read from %s', (_, text) => {
     expect(decodeDefinition(text)).toBeNull();
   });

@@ -39,6 +39,8 @@ export {
   loadEngineFileList,
   loadEngineFiles,
 } from './engine-files.ts';
+export { type DockerRun, onlyDockerRunWords, parseDockerRun } from './docker-run.ts';
+export { volumeProblem } from './machine-checks.ts';
 export type { Model, PriceVersion } from './model.ts';
 export { looksSecret, namesSecret } from './secrets.ts';
 export { decodeDefinition, encodeDefinition } from './stored-definition.ts';

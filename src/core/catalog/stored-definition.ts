@@ -9,6 +9,7 @@ import {
   type ProcessDriverSettings,
   taskTypes,
 } from './engine-definition.ts';
+import { handsOverMachine } from './machine-checks.ts';
 
 /**
  * Definitions as JSON, for rooms that keep them longer than the file says so. Keys stay in their order, which the
@@ -98,10 +99,11 @@ export function encodeDefinition(engine: EngineDefinition): string {
   return JSON.stringify(engine, (_, value: unknown) => (typeof value === 'bigint' ? String(value) : value));
 }
 
-/** @returns null for what is not a definition as this version has them */
+/** @returns null for what is not a definition as this version has them, or lets run */
 export function decodeDefinition(text: string): EngineDefinition | null {
   try {
-    return definition.safeParse(JSON.parse(text)).data ?? null;
+    const decoded = definition.safeParse(JSON.parse(text)).data ?? null;
+    return decoded === null || handsOverMachine(decoded) ? null : decoded;
   } catch {
     return null;
   }
