@@ -241,6 +241,10 @@ describe('the door to the Docker socket: containers', () => {
     for (const wrong of [
       { HostIp: '0.0.0.0', HostPort: '' },
       { HostIp: '::', HostPort: '' },
+      { HostIp: '0:0:0:0:0:0:0:0', HostPort: '' },
+      { HostIp: '::ffff:0.0.0.0', HostPort: '' },
+      { HostIp: '0', HostPort: '' },
+      { HostIp: 'localhost', HostPort: '' },
       { HostIp: '', HostPort: '' },
       { HostIp: '10.0.0.11', HostPort: '443' },
     ]) {

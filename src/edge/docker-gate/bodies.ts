@@ -66,10 +66,15 @@ export const mount = ({ binds, volumes }: Policy) =>
 
 const port = /^\d{1,5}\/tcp$/;
 const one = (all: object): boolean => Object.keys(all).length === 1;
-/** Any address would be reached by everybody. */
+/** Any address would be reached by everybody, however it is written. */
+const everyAddress = ['0.0.0.0', '[::]', '[::ffff:0:0]'];
 const address = z
   .union([z.ipv4(), z.ipv6()])
-  .refine((text) => !/^[0:.]*$/.test(text), 'expected one address of the machine');
+  .refine(
+    (text) =>
+      !everyAddress.includes(URL.parse(`http://${text.includes(':') ? `[${text}]` : text}`)?.hostname ?? '[::]'),
+    'expected one address of the machine',
+  );
 
 /** On a port that the machine chooses: one of its own choice could stand before another program. */
 const portBindings = ({ allowsPorts }: Policy) =>
