@@ -246,6 +246,9 @@ describe('engine files that are accepted', () => {
       allow: [],
       mediaDomains: [],
       nMax: null,
+      mediaMax: 32,
+      structuredOutputs: { choicesMax: 1000, depthMax: 16, propertiesMax: 500, bytesMax: 65_536, repetitionsMax: 250 },
+      shareCache: false,
       driver: {
         type: 'process',
         env: {},

@@ -11,7 +11,7 @@ const endpoint = '/v1/chat/completions';
 function affinityFor(body: object, organization: string | null = null) {
   const fields = readFields(Buffer.from(JSON.stringify({ model: 'chat', ...body })).toString('latin1'), endpoint);
   const caller = organization === null ? null : ({ key: { organizationId: organization } } as never);
-  return affinityOf({ endpoint, caller }, fields);
+  return affinityOf({ endpoint, caller, model: null }, fields);
 }
 
 const says = (role: string, content: string) => ({ role, content });
