@@ -118,7 +118,7 @@ const SALT_CHARS_MAX = 1024;
 function coerceSalt(value: unknown): Coerced {
   if (typeof value !== 'string') return ['string_type', 'Input should be a valid string'];
   if (value === '') return ['string_too_short', 'String should have at least 1 character', { min_length: 1 }];
-  if ([...value].length <= SALT_CHARS_MAX) return { value };
+  if (Array.from(value).length <= SALT_CHARS_MAX) return { value };
   const ctx = { max_length: SALT_CHARS_MAX };
   return ['string_too_long', `String should have at most ${SALT_CHARS_MAX} characters`, ctx];
 }

@@ -264,6 +264,17 @@ describe('engine files that are accepted', () => {
     });
   });
 
+  it('say what requests may make the engine build, and what organizations share in it', () => {
+    const lines = 'structured_outputs: { max_choices: 5, max_repetitions: 9 }\nmax_media: 2\nshare_cache: true\n';
+    write('chat.yaml', `${chat}${lines}allow: [regex, grammar, uuid, use_beam_search]\n`);
+    expect(load()[0]).toMatchObject({
+      allow: ['regex', 'grammar', 'uuid', 'use_beam_search'],
+      mediaMax: 2,
+      structuredOutputs: { choicesMax: 5, depthMax: 16, propertiesMax: 500, bytesMax: 65_536, repetitionsMax: 9 },
+      shareCache: true,
+    });
+  });
+
   it('count as vLLM by the name of their program or by what they say', () => {
     write('a.yaml', chat.replace(/command: .*/, 'command: [/opt/venv/bin/vllm, serve, m]'));
     write('b.yaml', external.concat('kind: vllm\n'));

@@ -130,7 +130,7 @@ export const checkCacheSalt: FieldRule = ({ fields, engine }, member) => {
   if (
     typeof value === 'string' &&
     value !== '' &&
-    (value.length <= saltCharsMax || [...value].length <= saltCharsMax)
+    (value.length <= saltCharsMax || Array.from(value).length <= saltCharsMax)
   ) {
     return;
   }

@@ -24,6 +24,8 @@ const letters = 0.15;
 const narrow = 0.02;
 /** Pieces that the counts of one pattern may write out: reading the grammar takes a time that grows with their square. */
 const statesMax = 1000;
+/** The largest count that xgrammar builds; beyond it vLLM 0.29 answers 500, which looks as if the replica were broken. */
+const countMax = 128;
 /** For a count around something of varying length. */
 const variesFactor = 8;
 
@@ -78,7 +80,7 @@ function repeat(piece: Piece, { min, max }: Count): Piece {
   if (times <= 1) return { ...piece, empty, varies };
   const weight = piece.weight * times;
   const states = piece.states * times;
-  const isEndless = piece.empty || states > statesMax;
+  const isEndless = piece.empty || times > countMax || states > statesMax;
   const repeated = isEndless ? Number.POSITIVE_INFINITY : weight * (piece.varies ? variesFactor : 1);
   return { weight, states, repeated, empty, varies };
 }
@@ -222,8 +224,8 @@ class PatternReader {
 /**
  * What the counts of a pattern write out: 1 for a broad class (`.`, `[^x]`), 0.15 for letters, 0.02 for anything
  * else; eight times as much where what is counted varies in length itself; times the broad pieces of varying counts.
- * @returns Infinity where something is counted that may be empty, for more than 1000 pieces, and for brackets that do not
- * match
+ * @returns Infinity where something is counted that may be empty, for counts above 128, for more than 1000 pieces, and
+ * for brackets that do not match
  */
 export function repeatedSize(pattern: string): number {
   return new PatternReader(pattern).read();

@@ -1,4 +1,4 @@
-import type { Model } from '#core/catalog/catalog.ts';
+import { allowableFields, type AllowableField, type Model } from '#core/catalog/catalog.ts';
 import {
   atMost,
   checkBadWords,
@@ -14,7 +14,8 @@ import {
   unlessAllowedOrFalse,
 } from './field-bounds.ts';
 import { type FieldRule, refuse, type RuleRequest } from './field-rule.ts';
-import type { InferenceEndpoint, RequestFields } from './fields.ts';
+import { inferenceEndpoints, type InferenceEndpoint, type RequestFields } from './fields.ts';
+import { comparedKeys } from './media.ts';
 import { refuseMedia } from './media-rules.ts';
 import { valueText } from './member.ts';
 import {
@@ -27,6 +28,7 @@ import {
   checkStructuredOutputs,
   checkTools,
 } from './structured-outputs.ts';
+import { type FieldDecision, olderVllmFields, vllmFields } from './vllm-fields.ts';
 
 /**
  * What is not handed to an engine: fields that reach into its scheduling, its caches, its templates or its network,
@@ -34,51 +36,71 @@ import {
  * not have pass.
  */
 
-const plainlyRefused = [
-  'priority',
-  'request_id',
-  'session_id',
-  'kv_transfer_params',
-  'ec_transfer_params',
-  'prompt_embeds',
-  'chat_template',
-  'mm_processor_kwargs',
-  'media_io_kwargs',
-  'vllm_xargs',
-  'logits_processors',
-  'best_of',
-  'prompt_logprobs',
-] as const;
+/** Bounds, by the names of top-level fields. What media may be is looked at where they are read. */
+const bounds: Readonly<Record<string, FieldRule | 'elsewhere'>> = {
+  n: 'elsewhere',
+  messages: 'elsewhere',
+  prompt: 'elsewhere',
+  input: 'elsewhere',
+  ...Object.fromEntries(comparedKeys.map((key) => [key, 'elsewhere' as const])),
+  echo: checkEcho,
+  encoding_format: checkEncodingFormat,
+  chat_template_kwargs: checkTemplateArguments,
+  stop: checkStop,
+  stop_token_ids: atMost(64),
+  allowed_token_ids: atMost(1024),
+  logit_bias: atMost(1024),
+  bad_words: checkBadWords,
+  thinking_token_budget: checkInt32,
+  repetition_detection: checkRepetitionDetection,
+  truncate_prompt_tokens: checkCut,
+  max_tokens_per_query: checkCut,
+  max_tokens_per_doc: checkCut,
+  response_format: checkResponseFormat,
+  structured_outputs: checkStructuredOutputs,
+  tools: checkTools,
+  guided_json: checkGuidedJson,
+  guided_choice: checkGuidedChoice,
+  guided_regex: checkRegex,
+  guided_whitespace_pattern: checkRegex,
+  guided_grammar: checkGrammar,
+  guided_decoding_backend: checkGrammar,
+  structural_tag: checkStructuralTag,
+};
 
-const rules: ReadonlyMap<string, FieldRule> = new Map<string, FieldRule>([
-  ...plainlyRefused.map((field): [string, FieldRule] => [field, unlessAllowed(field)]),
-  ['use_beam_search', unlessAllowedOrFalse('use_beam_search')],
-  ['echo', checkEcho],
-  ['encoding_format', checkEncodingFormat],
-  ['cache_salt', checkCacheSalt],
-  ['chat_template_kwargs', checkTemplateArguments],
-  ['stop', checkStop],
-  ['stop_token_ids', atMost(64)],
-  ['allowed_token_ids', atMost(1024)],
-  ['logit_bias', atMost(1024)],
-  ['bad_words', checkBadWords],
-  ['thinking_token_budget', checkInt32],
-  ['repetition_detection', checkRepetitionDetection],
-  ['truncate_prompt_tokens', checkCut],
-  ['max_tokens_per_query', checkCut],
-  ['max_tokens_per_doc', checkCut],
-  ['response_format', checkResponseFormat],
-  ['structured_outputs', checkStructuredOutputs],
-  ['tools', checkTools],
-  // What older versions of vLLM call these.
-  ['guided_json', checkGuidedJson],
-  ['guided_choice', checkGuidedChoice],
-  ['guided_regex', checkRegex],
-  ['guided_whitespace_pattern', checkRegex],
-  ['guided_grammar', checkGrammar],
-  ['guided_decoding_backend', checkGrammar],
-  ['structural_tag', checkStructuralTag],
-]);
+/** What is allowed by another name than the field's own, or asked for by false as well. */
+const refusals: Readonly<Record<string, FieldRule>> = { use_beam_search: unlessAllowedOrFalse('use_beam_search') };
+
+const isAllowable = (field: string): field is AllowableField => (allowableFields as readonly string[]).includes(field);
+
+function ruleOf(field: string, decision: FieldDecision): FieldRule | null {
+  if (field === 'cache_salt') return checkCacheSalt;
+  if (decision === 'refused') {
+    if (!isAllowable(field)) throw new Error(`${field} is refused, and no engine file could allow it`);
+    return refusals[field] ?? unlessAllowed(field);
+  }
+  if (decision !== 'bounded') return null;
+  const rule = bounds[field];
+  if (rule === undefined) throw new Error(`${field} is bounded, and nothing bounds it`);
+  return rule === 'elsewhere' ? null : rule;
+}
+
+/** A field that one route of vLLM refuses is none that others would know by another meaning. */
+const refusedAnywhere = inferenceEndpoints.flatMap((endpoint) =>
+  Object.entries(vllmFields[endpoint]).filter(([, decision]) => decision === 'refused'),
+);
+
+function rulesOf(endpoint: InferenceEndpoint): ReadonlyMap<string, FieldRule> {
+  const decided = [...refusedAnywhere, ...Object.entries(olderVllmFields), ...Object.entries(vllmFields[endpoint])];
+  return new Map(
+    decided.flatMap(([field, decision]): [string, FieldRule][] => {
+      const rule = ruleOf(field, decision);
+      return rule === null ? [] : [[field, rule]];
+    }),
+  );
+}
+
+const rules = new Map(inferenceEndpoints.map((endpoint) => [endpoint, rulesOf(endpoint)]));
 
 /**
  * Looks at the fields of a request that its engine should not get as they are.
@@ -91,8 +113,9 @@ export function refuseUnsupported(
   choicesMax: number,
 ): void {
   const request: RuleRequest = { fields, endpoint, engine: model.engine };
+  const known = rules.get(endpoint);
   for (const member of fields.members.values()) {
-    const rule = rules.get(member.key);
+    const rule = known?.get(member.key);
     if (rule !== undefined && valueText(fields.text, member) !== 'null') rule(request, member);
   }
   if (fields.serviceTier === 'flex' && model.engine.flexPricing === null) {

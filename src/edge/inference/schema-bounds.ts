@@ -28,6 +28,10 @@ const countKeywords = new Set(['max', 'max_chars', 'max_tokens', 'max_whitespace
 /** Up to this length a string costs nothing worth counting. */
 const freeLength = 4;
 
+const repeatHint =
+  'use smaller and fewer counts such as {1,64} in patterns and none around what may be empty, fewer different values ' +
+  'of minLength and maxLength, and no minProperties or maxProperties beside many properties';
+
 type Members = Readonly<Record<string, unknown>>;
 
 function isObject(value: unknown): value is Members {
@@ -165,7 +169,7 @@ export class SchemaMeter {
       return `has choices longer than ${longValueChars} characters that are together longer than ${longMax}`;
     }
     if (this.#repetitions <= repetitionsMax * this.#factor) return null;
-    return 'repeats too much: use fewer counts such as {0,100} in patterns, fewer different values of minLength and maxLength, and no minProperties or maxProperties beside many properties';
+    return `repeats too much: ${repeatHint}`;
   }
 
   #tooDeep(): string {
