@@ -289,6 +289,27 @@ describe('tools', () => {
     expect(error.message).toContain('2000');
   });
 
+  it('are strict by whatever name and value the engine would take for it', async () => {
+    const parameters = '{"pattern":"([a-z]{0,30}){0,30}"}';
+    const text = (strict: string): string =>
+      `{"model":"chat","messages":[{"role":"user","content":"x"}],"tools":[{"type":"function","function":{"name":"f",${strict},"parameters":${parameters}}}]}`;
+    for (const strict of ['"strict":true', '"strict" : 1', '"strict":"true"', '"str\\u0069ct":true']) {
+      const error = await errorOf(await bench.post(chatPath, text(strict)));
+      expect(error).toMatchObject({ ...refused, param: 'tools[0].function.parameters' });
+    }
+    for (const strict of ['"strict":false', '"strict":null', '"description":"\\u0061 \\u00e9"']) {
+      expect((await bench.post(chatPath, text(strict))).status).toBe(200);
+    }
+  });
+
+  it('that are built may be 256 KiB long together, those that are not as long as any prompt', async () => {
+    const tools = names(9).map(() => tool({}, { description: 'x'.repeat(30_000) }));
+    const error = await refusal({ tools, tool_choice: 'required' });
+    expect(error).toMatchObject({ ...refused, param: 'tools' });
+    expect(error.message).toContain('262144');
+    expect((await ask({ tools })).status).toBe(200);
+  });
+
   it('with a grammar of their own are refused', async () => {
     const custom = { type: 'custom', custom: { name: 'c', format: { type: 'grammar', grammar: { syntax: 'lark' } } } };
     expect(await refusal({ tools: [custom], tool_choice: 'required' })).toMatchObject({

@@ -1,5 +1,5 @@
 import { AppError } from '#base/errors.ts';
-import { skipSpace, skipValue } from '#base/json-scan.ts';
+import { type JsonMember, skipSpace, skipValue } from '#base/json-scan.ts';
 import type { AllowableField } from '#core/catalog/catalog.ts';
 import { type FieldRule, notSupported, refuse, type RuleRequest } from './field-rule.ts';
 import { parseMember, valueText } from './member.ts';
@@ -26,16 +26,24 @@ export function unlessAllowedOrFalse(what: AllowableField): FieldRule {
   };
 }
 
-/** What this long a list of numbers or short words has at most; a longer text is not parsed to be refused. */
-const listBytesMax = 65_536;
+/** None of the fields here is as long; a longer one is refused without being parsed. */
+const shortBytesMax = 65_536;
+
+function isLong({ valueStart, valueEnd }: JsonMember): boolean {
+  return valueEnd - valueStart > shortBytesMax;
+}
+
+function parseShort({ fields }: RuleRequest, member: JsonMember): unknown {
+  if (!isLong(member)) return parseMember(fields.text, member);
+  throw refuse(member.key, `"${member.key}" may be at most ${shortBytesMax} bytes long.`);
+}
 
 /** A list, or an object, with at most so many members. */
 export function atMost(membersMax: number): FieldRule {
-  return ({ fields }, member) => {
-    const isLong = member.valueEnd - member.valueStart > listBytesMax;
-    const value = isLong ? null : parseMember(fields.text, member);
+  return (request, member) => {
+    const value = isLong(member) ? null : parseShort(request, member);
     const count = typeof value === 'object' && value !== null ? Object.keys(value).length : 0;
-    if (isLong || count > membersMax)
+    if (isLong(member) || count > membersMax)
       throw refuse(member.key, `"${member.key}" may have at most ${membersMax} members.`);
   };
 }
@@ -43,11 +51,10 @@ export function atMost(membersMax: number): FieldRule {
 const stopCharsMax = 256;
 
 /** Text is held back for as long as it may become a stop string: with it the counts by which a stream is billed. */
-export const checkStop: FieldRule = ({ fields }, member) => {
-  const isLong = member.valueEnd - member.valueStart > listBytesMax;
-  const value = isLong ? null : parseMember(fields.text, member);
+export const checkStop: FieldRule = (request, member) => {
+  const value = isLong(member) ? null : parseShort(request, member);
   const texts: readonly unknown[] = Array.isArray(value) ? value : [value];
-  if (isLong || texts.some((text) => typeof text === 'string' && text.length > stopCharsMax)) {
+  if (isLong(member) || texts.some((text) => typeof text === 'string' && text.length > stopCharsMax)) {
     throw refuse('stop', `A "stop" string may be at most ${stopCharsMax} characters long.`);
   }
 };
@@ -59,12 +66,11 @@ export const checkStop: FieldRule = ({ fields }, member) => {
 const badWordsBytesMax = 448;
 const badWordsMax = 64;
 
-export const checkBadWords: FieldRule = ({ fields }, member) => {
-  const isLong = member.valueEnd - member.valueStart > listBytesMax;
-  const value = isLong ? null : parseMember(fields.text, member);
+export const checkBadWords: FieldRule = (request, member) => {
+  const value = isLong(member) ? null : parseShort(request, member);
   const words = Array.isArray(value) ? value.filter((word) => typeof word === 'string') : [];
   const bytes = words.reduce((sum, word) => sum + Buffer.byteLength(word), 0);
-  if (isLong || words.length > badWordsMax || bytes > badWordsBytesMax) {
+  if (isLong(member) || words.length > badWordsMax || bytes > badWordsBytesMax) {
     const bounds = `at most ${badWordsMax} words of together ${badWordsBytesMax} bytes`;
     throw refuse('bad_words', `"bad_words" may have ${bounds}.`);
   }
@@ -83,8 +89,8 @@ const repetitionBounds: Readonly<Record<string, number>> = {
   min_count: 16,
 };
 
-export const checkRepetitionDetection: FieldRule = ({ fields }, member) => {
-  const value = parseMember(fields.text, member);
+export const checkRepetitionDetection: FieldRule = (request, member) => {
+  const value = parseShort(request, member);
   if (typeof value !== 'object' || value === null) return;
   for (const [name, max] of Object.entries(repetitionBounds)) {
     const given: unknown = Reflect.get(value, name);
@@ -92,9 +98,12 @@ export const checkRepetitionDetection: FieldRule = ({ fields }, member) => {
   }
 };
 
+/** The name, plain or with a letter of it as an escape. */
+const templateSign = /chat_template|\\u00[5-7]/;
+
 /** A template is a program, and here it could hide. */
 export const checkTemplateArguments: FieldRule = ({ fields, engine }, member) => {
-  if (engine.allow.includes('chat_template')) return;
+  if (engine.allow.includes('chat_template') || !templateSign.test(valueText(fields.text, member))) return;
   const value = parseMember(fields.text, member);
   if (typeof value !== 'object' || value === null) return;
   const template: unknown = Reflect.get(value, 'chat_template') ?? null;
@@ -113,9 +122,9 @@ export const checkEcho: FieldRule = (request, member) => {
 };
 
 /** `bytes` hides the usage in a header and `bytes_only` has none at all, so neither could be billed. */
-export const checkEncodingFormat: FieldRule = ({ fields, engine }, member) => {
-  if (engine.allow.includes('encoding_format')) return;
-  const value = parseMember(fields.text, member);
+export const checkEncodingFormat: FieldRule = (request, member) => {
+  if (request.engine.allow.includes('encoding_format')) return;
+  const value = parseShort(request, member);
   if (value === 'bytes' || value === 'bytes_only') {
     throw refuse('encoding_format', '"encoding_format" may be "float" or "base64".');
   }
@@ -124,9 +133,9 @@ export const checkEncodingFormat: FieldRule = ({ fields, engine }, member) => {
 const saltCharsMax = 1024;
 
 /** As vLLM has it; where the salt is mixed with another, vLLM would not see that it is wrong. */
-export const checkCacheSalt: FieldRule = ({ fields, engine }, member) => {
-  if (engine.kind !== 'vllm') return;
-  const value = parseMember(fields.text, member);
+export const checkCacheSalt: FieldRule = (request, member) => {
+  if (request.engine.kind !== 'vllm') return;
+  const value = isLong(member) ? null : parseShort(request, member);
   if (
     typeof value === 'string' &&
     value !== '' &&

@@ -1,6 +1,6 @@
 import type { JsonMember } from '#base/json-scan.ts';
 import type { AllowableField, EngineDefinition } from '#core/catalog/catalog.ts';
-import { parseMember } from './member.ts';
+import { parseMember, valueText } from './member.ts';
 import { SchemaMeter } from './schema-bounds.ts';
 import { refuse, type RuleRequest } from './field-rule.ts';
 
@@ -34,8 +34,8 @@ function refuseWord({ engine }: RuleRequest, word: 'regex' | 'grammar', param: s
 }
 
 /** @throws where the value as it stands in the body is longer than a schema may be */
-function refuseLong({ engine }: RuleRequest, bytes: number, param: string): void {
-  const { bytesMax } = engine.structuredOutputs;
+function refuseLong({ engine }: RuleRequest, bytes: number, param: string, factor = 1): void {
+  const bytesMax = engine.structuredOutputs.bytesMax * factor;
   if (bytes > bytesMax) throw refuse(param, `"${param}" may be at most ${bytesMax} bytes long for this model.`);
 }
 
@@ -114,11 +114,17 @@ export const checkGrammar = (request: RuleRequest, { key }: JsonMember): void =>
 /** Fields by which an answer is given a form, so that tools beside them may be built into the same grammar. */
 const formFields = ['response_format', 'structured_outputs', 'guided_json', 'guided_choice', 'structural_tag'];
 
+const toolChoiceBytesMax = 4096;
+/** Of a tool, plain or with a letter of its name as an escape; false and null are none. */
+const strictSign = /"strict"\s*:\s*[^fn\s]|\\u00[67]/;
+
 type Demand = { readonly kind: 'none' | 'auto' | 'any' } | { readonly kind: 'one'; readonly name: string };
 
 /** Which tools the model must call. */
 function demandedTools({ fields }: RuleRequest): Demand {
   const member = fields.members.get('tool_choice');
+  // A tool that has such a name is not there to be looked for.
+  if (member !== undefined && member.valueEnd - member.valueStart > toolChoiceBytesMax) return { kind: 'any' };
   const choice = member === undefined ? 'auto' : parseMember(fields.text, member);
   if (choice === 'none') return { kind: 'none' };
   if (choice === 'required') return { kind: 'any' };
@@ -136,9 +142,12 @@ export function checkTools(request: RuleRequest, member: JsonMember): void {
   const demand = demandedTools(request);
   if (demand.kind === 'none') return;
   const isBuilt = demand.kind !== 'auto' || formFields.some((field) => fields.members.has(field));
-  if (!isBuilt && !/strict|\\u00/.test(fields.text.slice(member.valueStart, member.valueEnd))) return;
+  if (!isBuilt && !strictSign.test(valueText(fields.text, member))) return;
+  const bytes = member.valueEnd - member.valueStart;
+  if (isBuilt) refuseLong(request, bytes, member.key, toolsFactor);
   const tools = parseMember(fields.text, member);
   if (!Array.isArray(tools) || (!isBuilt && !tools.some(isStrict))) return;
+  refuseLong(request, bytes, member.key, toolsFactor);
   const together = newMeter(engine, toolsFactor);
   for (const [index, tool] of tools.entries()) {
     const called = functionOf(tool);
