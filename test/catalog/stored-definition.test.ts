@@ -69,6 +69,11 @@ describe('a stored definition', () => {
     expect(decoded === null ? null : encodeDefinition(decoded)).toBe(text);
   });
 
+  it('of a version before some fields has their defaults, so that it is not lost with an upgrade', () => {
+    const { mediaMax: _media, structuredOutputs: _outputs, shareCache: _share, ...older } = definition;
+    expect(decodeDefinition(JSON.stringify(older))).toEqual(definition);
+  });
+
   it('keeps prices beyond what a double can tell apart, canaries, volumes and any text', () => {
     const price = 9_007_199_254_740_993n;
     const pricing = { inputPerMTokMicroUsd: price, cachedInputPerMTokMicroUsd: 0n, outputPerMTokMicroUsd: price };

@@ -13,7 +13,8 @@ const fake = vi.hoisted(() => ({
 }));
 
 // The fleet of this version runs one replica of an engine; the path is ready for several.
-vi.mock('#core/routing/routing.ts', () => ({
+vi.mock(import('#core/routing/routing.ts'), async (importOriginal) => ({
+  ...(await importOriginal()),
   createRouting: (): Routing => ({
     now(_, { exclude } = {}) {
       const replica = fake.replicas.find(({ id }) => exclude?.has(id) !== true);

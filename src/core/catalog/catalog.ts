@@ -15,6 +15,7 @@ export type {
   GpuNeed,
   ProcessDriverSettings,
   ServiceTier,
+  StructuredOutputBounds,
   TaskType,
   VolumeMount,
 } from './engine-definition.ts';

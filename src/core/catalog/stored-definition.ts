@@ -91,6 +91,18 @@ const definition: z.ZodType<EngineDefinition, unknown> = z.object({
   allow: z.array(z.enum(allowableFields)),
   mediaDomains: texts,
   nMax: z.number().nullable(),
+  // Absent in what versions before these fields have stored.
+  mediaMax: z.number().default(32),
+  structuredOutputs: z
+    .object({
+      choicesMax: z.number(),
+      depthMax: z.number(),
+      propertiesMax: z.number(),
+      bytesMax: z.number(),
+      repetitionsMax: z.number(),
+    })
+    .default({ choicesMax: 1000, depthMax: 16, propertiesMax: 500, bytesMax: 65_536, repetitionsMax: 250 }),
+  shareCache: z.boolean().default(false),
   driver: z.union([processDriver, containerDriver, externalDriver]),
 });
 

@@ -36,6 +36,9 @@ export function containerEngine(
     allow: [],
     mediaDomains: [],
     nMax: null,
+    mediaMax: 32,
+    structuredOutputs: { choicesMax: 1000, depthMax: 16, propertiesMax: 500, bytesMax: 65_536, repetitionsMax: 250 },
+    shareCache: false,
     driver: {
       type: 'docker',
       image,

@@ -7,6 +7,7 @@ import {
   errorOf,
   eventually,
   framesOf,
+  openOrganization,
   readMetric,
   useInference,
 } from '../../inference/kit.ts';
@@ -36,6 +37,7 @@ function vllmFile(): string {
     'driver: process',
     'kind: vllm',
     `command: ${JSON.stringify([program, 'serve', model, ...size, ...tools, ...hanging])}`,
+    'media_domains: [media.example.org]',
     `idle_seconds: ${idleSeconds}`,
     'start_timeout_seconds: 300',
     '',
@@ -209,6 +211,62 @@ describe('an answer of vLLM', () => {
     expect(body.choices).toHaveLength(2);
     await expectBilled(answer, body.usage);
     expect((await generated()) - before).toBe(body.usage.completion_tokens);
+  });
+});
+
+describe('two organizations at one vLLM', () => {
+  const confidential = {
+    messages: [{ role: 'user', content: `The plan: ${'sell the mill by the river. '.repeat(20)}` }],
+    temperature: 0,
+    max_tokens: 1,
+  };
+
+  it('learn nothing of each other’s prompts by what is cached, nor by what it costs', async () => {
+    const [one, two] = [await openOrganization(bench.gateway, '1'), await openOrganization(bench.gateway, '1')];
+    const ask = async (key: string, more: object = {}): Promise<[cached: number, cost: string]> => {
+      const answer = await bench.chat({ ...confidential, ...more }, { key });
+      const { usage }: Body = await answer.json();
+      const { cost }: Body = await bench.recordOf(answer, key);
+      return [usage.prompt_tokens_details?.cached_tokens ?? 0, cost];
+    };
+    const [first, full] = await ask(one.key);
+    expect(first).toBe(0);
+    expect(await ask(two.key)).toEqual([0, full]);
+    const [again, reduced] = await ask(one.key);
+    expect(again).toBeGreaterThan(100);
+    expect(Number(reduced)).toBeLessThan(Number(full));
+    expect(await ask(two.key)).toEqual([again, reduced]);
+    // The same salt of their own is another one to vLLM.
+    expect(await ask(one.key, { cache_salt: 'salt' })).toEqual([0, full]);
+    expect(await ask(two.key, { cache_salt: 'salt' })).toEqual([0, full]);
+  });
+
+  it('cannot put media under a name that the other one would find them by', async () => {
+    const { content } = imageMessage() as { content: object[] };
+    const named = [{ role: 'user', content: [{ ...content[0], uuid: 'logo' }] }];
+    expect(await errorOf(await bench.chat({ messages: named }))).toMatchObject({
+      status: 400,
+      code: 'unsupported_parameter',
+      param: 'messages',
+    });
+  });
+
+  it('cannot make it follow a redirect, nor hold it up with a pattern', async () => {
+    const { pid } = onlyEngine(bench.gateway.dataDir);
+    const environment = readFileSync(`/proc/${pid}/environ`, 'latin1').split('\0');
+    expect(environment).toContain('VLLM_MEDIA_URL_ALLOW_REDIRECTS=0');
+    const schema = { type: 'string', pattern: '([a-z]{0,30}){0,30}' };
+    const response_format = { type: 'json_schema', json_schema: { name: 'x', schema } };
+    expect(await errorOf(await bench.chat({ ...question, response_format }))).toMatchObject({ status: 400 });
+  });
+
+  it('get what is built within the bounds', async () => {
+    const uuid = '^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$';
+    const properties = { id: { type: 'string', pattern: uuid }, note: { type: 'string', maxLength: 20 } };
+    const schema = { type: 'object', properties, required: ['id', 'note'], additionalProperties: false };
+    const response_format = { type: 'json_schema', json_schema: { name: 'x', schema } };
+    const answer: Body = await (await bench.chat({ ...question, max_tokens: 120, response_format })).json();
+    expect(JSON.parse(answer.choices[0].message.content).id).toMatch(new RegExp(uuid));
   });
 });
 
