@@ -2,7 +2,6 @@ import { afterAll, beforeEach, describe, expect, it, vi } from 'vitest';
 import type { Lease, Replica } from '#core/fleet/fleet.ts';
 import type { Routing } from '#core/routing/routing.ts';
 import { startStandIn, type StandIn } from '../standin/engine.ts';
-import { errorOf, framesOf, standinFile, useInference } from './kit.ts';
 
 /** Two replicas of one engine, handed out in this order, and what became of their leases. */
 const fake = vi.hoisted(() => ({
@@ -35,6 +34,11 @@ vi.mock(import('#core/routing/routing.ts'), async (importOriginal) => ({
     close: () => {},
   }),
 }));
+
+// Files of a worker share their modules: the path of an earlier file has the real routing, and the next one needs it.
+vi.resetModules();
+const { errorOf, framesOf, standinFile, useInference } = await import('./kit.ts');
+afterAll(() => void vi.resetModules());
 
 const engines: StandIn[] = [];
 

@@ -3,7 +3,7 @@ import { chmodSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync 
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { beforeAll, expect, it } from 'vitest';
-import { importImage } from '../../support/docker.ts';
+import { importImage } from '../../support/docker-image.ts';
 import { createFloor, dockerFile } from '../docker/bench.ts';
 import { booksOf, figure, lostOf, until } from '../docker/clients.ts';
 
@@ -52,7 +52,7 @@ it('starts in a container for the first request, is billed by its own count, and
     env: { HOME: '/root', USER: 'root' },
     shm_size: '1gb',
     idle_seconds: idleSeconds,
-    start_timeout_seconds: 280,
+    start_timeout_seconds: 900,
   };
   const { gateway, chat, engine, admin } = await floor.open({ engines: { real: dockerFile('real', { fields }) } });
   const question = {

@@ -36,12 +36,12 @@ beforeAll(async () => {
   };
   const socketPath = swarm.nodes[0]?.docker.socketPath ?? '';
   gate = await startDockerGate({ host: '127.0.0.1', port: 0, socketPath, policy, log: silent });
-}, 120_000);
+});
 afterAll(async () => {
   await gate?.close();
   await swarm?.stop();
   rmSync(folder, { recursive: true, force: true });
-}, 120_000);
+});
 
 function lab(): TestSwarm {
   if (swarm === null) throw new Error('There is no swarm.');
