@@ -12,7 +12,7 @@ import {
 } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach } from 'vitest';
+import { afterEach, vi } from 'vitest';
 import { findPostmaster, stopPostmaster } from '#base/postgres/postmaster.ts';
 import { type Body, eventually } from '../inference/kit.ts';
 import { createTestDatabase } from '../support/database.ts';
@@ -60,6 +60,8 @@ export interface Processes {
 const parentDir = process.geteuid?.() === 0 ? '/var/tmp' : tmpdir();
 
 export function useProcesses(): Processes {
+  // Whole gateways with their databases are started, often many at once on a small machine.
+  vi.setConfig({ testTimeout: 120_000 });
   const cleanups: (() => Promise<void> | void)[] = [];
   afterEach(async () => {
     for (const cleanup of cleanups.splice(0).toReversed()) await cleanup();
@@ -86,7 +88,7 @@ export function useProcesses(): Processes {
   };
 }
 
-function makeHome(engines: Readonly<Record<string, string>>): Home {
+export function makeHome(engines: Readonly<Record<string, string>>): Home {
   const dir = mkdtempSync(join(parentDir, 'hg-test-'));
   chmodSync(dir, 0o711);
   const home = { dir, dataDir: join(dir, 'data'), enginesDir: join(dir, 'engines') };
@@ -96,7 +98,7 @@ function makeHome(engines: Readonly<Record<string, string>>): Home {
   return { ...home, writeEngine };
 }
 
-async function clearHome({ dir, dataDir }: Home): Promise<void> {
+export async function clearHome({ dir, dataDir }: Home): Promise<void> {
   for (const { pid } of engineRecords(dataDir)) if (isAlive(pid)) process.kill(-pid, 'SIGKILL');
   const clusterDir = join(dataDir, 'postgres', 'cluster');
   const left = existsSync(clusterDir) ? await findPostmaster(clusterDir) : null;
@@ -130,7 +132,7 @@ export function engineFile(id: string, { flags = [], lines = [] }: EngineFileOpt
   return `${all.join('\n')}\n`;
 }
 
-function runGateway({ home, databaseUrl, env = {}, command, cwd = repository }: StartOptions): GatewayProcess {
+export function runGateway({ home, databaseUrl, env = {}, command, cwd = repository }: StartOptions): GatewayProcess {
   const [program = '', ...args] = command ?? [process.execPath, 'src/start.js'];
   const child = spawn(program, args, {
     cwd,
