@@ -238,6 +238,7 @@ function createInferenceEdge({ config, log }: AppOptions, rooms: Rooms, observe:
       choicesMax: config.choicesMax,
     },
     settleTimeoutMs: config.settleTimeoutMs,
+    answerStallTimeoutMs: config.answerStallTimeoutMs,
   });
 }
 

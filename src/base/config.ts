@@ -37,6 +37,8 @@ export interface Config {
   readonly bodyBytesMax: number;
   readonly bodyStallTimeoutMs: number;
   readonly headersTimeoutMs: number;
+  /** A client that takes nothing of an answer for this long is cut off. */
+  readonly answerStallTimeoutMs: number;
   readonly inFlightMax: number;
   readonly choicesMax: number;
   readonly upstreamFirstByteTimeoutMs: number;
@@ -150,6 +152,7 @@ const variables = z.object({
   HEADGATE_MAX_BODY_BYTES: whole(1024, 1_073_741_824, 33_554_432),
   HEADGATE_BODY_STALL_SECONDS: whole(1, 3600, 15),
   HEADGATE_HEADERS_SECONDS: whole(1, 3600, 15),
+  HEADGATE_ANSWER_STALL_SECONDS: whole(1, 3600, 120),
   HEADGATE_MAX_IN_FLIGHT: whole(1, 1_000_000, 10_000),
   HEADGATE_MAX_CHOICES: whole(1, 1024, 8),
   HEADGATE_UPSTREAM_FIRST_BYTE_SECONDS: whole(1, 86_400, 600),
@@ -240,6 +243,7 @@ export function parseConfig(environment: Readonly<Record<string, string | undefi
     bodyBytesMax: read.HEADGATE_MAX_BODY_BYTES,
     bodyStallTimeoutMs: secondsMs(read.HEADGATE_BODY_STALL_SECONDS),
     headersTimeoutMs: secondsMs(read.HEADGATE_HEADERS_SECONDS),
+    answerStallTimeoutMs: secondsMs(read.HEADGATE_ANSWER_STALL_SECONDS),
     inFlightMax: read.HEADGATE_MAX_IN_FLIGHT,
     choicesMax: read.HEADGATE_MAX_CHOICES,
     upstreamFirstByteTimeoutMs: secondsMs(read.HEADGATE_UPSTREAM_FIRST_BYTE_SECONDS),

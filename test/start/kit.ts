@@ -88,7 +88,7 @@ export function useProcesses(): Processes {
   };
 }
 
-function makeHome(engines: Readonly<Record<string, string>>): Home {
+export function makeHome(engines: Readonly<Record<string, string>>): Home {
   const dir = mkdtempSync(join(parentDir, 'hg-test-'));
   chmodSync(dir, 0o711);
   const home = { dir, dataDir: join(dir, 'data'), enginesDir: join(dir, 'engines') };
@@ -98,7 +98,7 @@ function makeHome(engines: Readonly<Record<string, string>>): Home {
   return { ...home, writeEngine };
 }
 
-async function clearHome({ dir, dataDir }: Home): Promise<void> {
+export async function clearHome({ dir, dataDir }: Home): Promise<void> {
   for (const { pid } of engineRecords(dataDir)) if (isAlive(pid)) process.kill(-pid, 'SIGKILL');
   const clusterDir = join(dataDir, 'postgres', 'cluster');
   const left = existsSync(clusterDir) ? await findPostmaster(clusterDir) : null;
@@ -132,7 +132,7 @@ export function engineFile(id: string, { flags = [], lines = [] }: EngineFileOpt
   return `${all.join('\n')}\n`;
 }
 
-function runGateway({ home, databaseUrl, env = {}, command, cwd = repository }: StartOptions): GatewayProcess {
+export function runGateway({ home, databaseUrl, env = {}, command, cwd = repository }: StartOptions): GatewayProcess {
   const [program = '', ...args] = command ?? [process.execPath, 'src/start.js'];
   const child = spawn(program, args, {
     cwd,

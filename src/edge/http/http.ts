@@ -3,7 +3,7 @@
  */
 export { type Authenticator, requireOpenProject } from './authenticate.ts';
 export { createDoors } from './doors.ts';
-export { handleClientError, isAddressed, refuseExpectation, refuseUnaddressed } from './client-error.ts';
+export { handleClientError, isAddressed, refuseExpectation, refuseSurplus, refuseUnaddressed } from './client-error.ts';
 export { actorOf, type Caller, type HttpContext, type HttpEnv, type Identity } from './env.ts';
 export { type Problem, toAppError, ValidationError } from './failure.ts';
 export { drainBody } from './drain-body.ts';

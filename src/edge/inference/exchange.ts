@@ -40,6 +40,8 @@ export const clientLeft: Stop = { outcome: 'aborted', error: null };
 export interface ExchangeParts {
   readonly client: EngineClient;
   readonly aborter: Aborter;
+  /** A client that takes nothing of a stream for so long has left without saying so, in milliseconds. */
+  readonly answerStallTimeoutMs: number;
 }
 
 export interface ExchangeJob {
@@ -79,8 +81,6 @@ const abortTries = 6;
 const abortRepeatMs = 150;
 const errorBodyBytesMax = 1_048_576;
 const jsonBodyBytesMax = 268_435_456;
-/** A client that takes nothing for this long has left without saying so. */
-const slowReaderMs = 120_000;
 
 /** The ids by which vLLM knows a request that came with our X-Request-Id; what is not generated is not worth ending. */
 function engineRequestIds(job: ExchangeJob): string[] {
@@ -108,6 +108,7 @@ type Finish = Pick<Ending, 'outcome' | 'error'> & Partial<Ending>;
 /** The state of one request at one replica. It hears the engine as the sink of the call. */
 class EngineExchange implements Exchange, AnswerSink {
   readonly #aborter: Aborter;
+  readonly #stallMs: number;
   readonly #job: ExchangeJob;
   readonly #call: EngineCall;
   /** Null once it is over. */
@@ -122,8 +123,10 @@ class EngineExchange implements Exchange, AnswerSink {
   #firstByteSeen = false;
   #slowReader: NodeJS.Timeout | null = null;
 
-  constructor({ client, aborter }: ExchangeParts, job: ExchangeJob, onEnding: (ending: Ending) => void) {
+  constructor(parts: ExchangeParts, job: ExchangeJob, onEnding: (ending: Ending) => void) {
+    const { client, aborter, answerStallTimeoutMs } = parts;
     this.#aborter = aborter;
+    this.#stallMs = answerStallTimeoutMs;
     this.#job = job;
     this.#conclude = onEnding;
     job.answer.onDrain(() => this.#readerCaughtUp());
@@ -241,7 +244,7 @@ class EngineExchange implements Exchange, AnswerSink {
 
   #waitForReader(): void {
     this.#call.pause();
-    this.#slowReader ??= setTimeout(() => this.#readerStalled(), slowReaderMs);
+    this.#slowReader ??= setTimeout(() => this.#readerStalled(), this.#stallMs);
   }
 
   #readerStalled(): void {
