@@ -42,7 +42,8 @@ describe('a connection that its client never closes', () => {
 
 it('hundreds of connections that wait to be refused keep nobody from an answer', async () => {
   openMany('');
-  await serveCustomer(victim(), `while ${connections} connections are silent`);
+  const { answers } = await serveCustomer(victim(), `while ${connections} connections are silent`);
+  expect(answers).toBe(50);
 });
 
 describe('a part that is no HTTP, after requests that are', () => {

@@ -76,8 +76,9 @@ export function useVictim(options: VictimOptions = {}): () => Victim {
   };
 }
 
-async function openVictim({ pid, url: listening }: GatewayProcess): Promise<Victim> {
-  const url = await listening();
+async function openVictim(gateway: GatewayProcess): Promise<Victim> {
+  const { pid } = gateway;
+  const url = await gateway.url();
   const api = (path: string, call: ApiCall): Promise<Body> => callApi(new URL(path, url), call);
   return {
     url,

@@ -1,11 +1,15 @@
-import { afterEach, describe, expect, it } from 'vitest';
-import { head, hear, serveCustomer, tell, until, useVictim } from './kit.ts';
 import type { Socket } from 'node:net';
+import { afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { head, hear, serveCustomer, tell, until, useVictim } from './kit.ts';
 
-const stallSeconds = 3;
-const victim = useVictim({ env: { HEADGATE_ANSWER_STALL_SECONDS: String(stallSeconds) } });
+const victim = useVictim({ env: { HEADGATE_ANSWER_STALL_SECONDS: '3' } });
 const open: Socket[] = [];
+/** Descriptors without any of these connections. */
+let quiet = 0;
 
+beforeAll(() => {
+  quiet = victim().descriptors();
+});
 afterEach(() => {
   for (const socket of open.splice(0)) socket.destroy();
 });
@@ -31,12 +35,12 @@ describe('requests that nobody reads the answers of', () => {
   });
 
   it('have their connection closed', async () => {
-    await until(() => victim().descriptors() > 0);
-    const before = victim().descriptors();
+    await until(() => victim().descriptors() <= quiet);
     const sockets = Array.from({ length: 20 }, connect);
     for (const socket of sockets) socket.pause().write(asset.repeat(16));
-    await until(() => victim().descriptors() >= before + sockets.length);
-    await until(() => victim().descriptors() <= before);
+    await until(() => victim().descriptors() >= quiet + sockets.length);
+    await until(() => victim().descriptors() <= quiet);
+    expect(sockets.some(({ destroyed }) => destroyed)).toBe(false);
   });
 });
 
