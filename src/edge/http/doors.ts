@@ -5,8 +5,8 @@ import { createClientAddress } from './client-address.ts';
 import type { HttpEnv } from './env.ts';
 import { createHourlyLimits } from './hourly-limits.ts';
 
-/** Requests per hour of the generic API: of a user, whatever the number of keys, and of an address without a key. */
-const userRequestsPerHour = 1000;
+/** Requests per hour of the generic API: of a key, and of an address without one. */
+const keyRequestsPerHour = 1000;
 const addressRequestsPerHour = 100;
 const minuteSeconds = 60;
 const hourSeconds = 3600;
@@ -35,7 +35,8 @@ export function createDoors(options: DoorsOptions): Doors {
   const hourlyLimits = createHourlyLimits({
     authenticator,
     addressOf,
-    users: throttle('users', userRequestsPerHour, hourSeconds),
+    keys: throttle('keys', keyRequestsPerHour, hourSeconds),
+    scopeRefusals: throttle('scope-refusals', keyRequestsPerHour, hourSeconds),
     addresses: throttle('addresses', addressRequestsPerHour, hourSeconds),
   });
   return { authenticator, hourlyLimits };
