@@ -236,6 +236,8 @@ function createInferenceEdge({ config, log }: AppOptions, rooms: Rooms, observe:
       bodyStallTimeoutMs: config.bodyStallTimeoutMs,
       inFlightMax: config.inFlightMax,
       choicesMax: config.choicesMax,
+      sequencesMax: config.sequencesMax,
+      inputsMax: config.inputsMax,
     },
     settleTimeoutMs: config.settleTimeoutMs,
     answerStallTimeoutMs: config.answerStallTimeoutMs,

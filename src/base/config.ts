@@ -41,6 +41,9 @@ export interface Config {
   readonly answerStallTimeoutMs: number;
   readonly inFlightMax: number;
   readonly choicesMax: number;
+  /** Prompts times choices of one request that generates, and inputs of one that does not. */
+  readonly sequencesMax: number;
+  readonly inputsMax: number;
   readonly upstreamFirstByteTimeoutMs: number;
   readonly upstreamIdleTimeoutMs: number;
   readonly upstreamConnectTimeoutMs: number;
@@ -155,6 +158,8 @@ const variables = z.object({
   HEADGATE_ANSWER_STALL_SECONDS: whole(1, 3600, 120),
   HEADGATE_MAX_IN_FLIGHT: whole(1, 1_000_000, 10_000),
   HEADGATE_MAX_CHOICES: whole(1, 1024, 8),
+  HEADGATE_MAX_SEQUENCES: whole(1, 65_536, 128),
+  HEADGATE_MAX_INPUTS: whole(1, 1_048_576, 2048),
   HEADGATE_UPSTREAM_FIRST_BYTE_SECONDS: whole(1, 86_400, 600),
   HEADGATE_UPSTREAM_IDLE_SECONDS: whole(1, 86_400, 120),
   HEADGATE_UPSTREAM_CONNECT_SECONDS: whole(1, 600, 10),
@@ -246,6 +251,8 @@ export function parseConfig(environment: Readonly<Record<string, string | undefi
     answerStallTimeoutMs: secondsMs(read.HEADGATE_ANSWER_STALL_SECONDS),
     inFlightMax: read.HEADGATE_MAX_IN_FLIGHT,
     choicesMax: read.HEADGATE_MAX_CHOICES,
+    sequencesMax: read.HEADGATE_MAX_SEQUENCES,
+    inputsMax: read.HEADGATE_MAX_INPUTS,
     upstreamFirstByteTimeoutMs: secondsMs(read.HEADGATE_UPSTREAM_FIRST_BYTE_SECONDS),
     upstreamIdleTimeoutMs: secondsMs(read.HEADGATE_UPSTREAM_IDLE_SECONDS),
     upstreamConnectTimeoutMs: secondsMs(read.HEADGATE_UPSTREAM_CONNECT_SECONDS),

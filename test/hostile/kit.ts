@@ -1,5 +1,5 @@
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
-import { Agent, request } from 'node:http';
+import { Agent, request, type IncomingHttpHeaders } from 'node:http';
 import { connect, type Socket } from 'node:net';
 import { afterAll, beforeAll, vi } from 'vitest';
 import { type Body, eventually } from '../inference/kit.ts';
@@ -16,7 +16,6 @@ export interface Victim {
   readonly customer: Organization;
   /** Of a platform administrator. */
   readonly adminKey: string;
-  /** Where it tells its metrics. */
   readonly pid: number;
   /** Opens a connection; errors and the end of it are nobody's concern. */
   connect(): Socket;
@@ -177,6 +176,37 @@ export function chat(url: string, key: string, agent: Agent): Promise<{ status: 
     sent.on('error', reject);
     sent.end(body);
   });
+}
+
+export interface Posted {
+  readonly status: number;
+  readonly text: string;
+  readonly headers: IncomingHttpHeaders;
+}
+
+/** Sends a body of any size as it is, and reads the answer also while it is still being sent. */
+export function post(url: string, path: string, key: string, body: string | Buffer): Promise<Posted> {
+  const length = Buffer.byteLength(body);
+  const headers = { authorization: `Bearer ${key}`, 'content-type': 'application/json', 'content-length': length };
+  return new Promise((resolve, reject) => {
+    const sent = request(new URL(path, url), { method: 'POST', headers, agent: false }, (answer) => {
+      let text = '';
+      answer.setEncoding('utf8').on('data', (part: string) => (text += part));
+      answer.on('end', () => {
+        resolve({ status: answer.statusCode ?? 0, text, headers: answer.headers });
+        sent.destroy();
+      });
+      answer.on('error', reject);
+    });
+    sent.on('error', reject);
+    sent.end(body);
+  });
+}
+
+/** What refused, and the field. */
+export function refusalOf({ status, text }: Posted): { status: number; code: string; param: string | null } {
+  const { error }: Body = JSON.parse(text);
+  return { status, code: error.code, param: error.param };
 }
 
 /** The head of a request for a connection of one's own, with an empty line at its end. */

@@ -7,6 +7,7 @@ import {
   makeFrames,
   mergeFrames,
   requestKey,
+  requestMeaning,
   type CacheStore,
 } from '#core/cache/cache.ts';
 
@@ -49,8 +50,11 @@ describe('answers in memory', () => {
 });
 
 describe('the key of a request', () => {
-  const key = (body: string, more: object = {}): string | null =>
-    requestKey({ organizationId, model: 'm', engineHash: 'e', endpoint: '/v1/chat/completions', body, ...more });
+  const key = (body: string, more: object = {}): string | null => {
+    const meaning = requestMeaning(Buffer.from(body).toString('latin1'));
+    if (meaning === null) return null;
+    return requestKey({ organizationId, model: 'm', engineHash: 'e', endpoint: '/v1/chat/completions', meaning, ...more });
+  };
 
   it('differs by whose it is, what answers and what is asked', () => {
     const keys = [

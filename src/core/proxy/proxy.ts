@@ -1,5 +1,5 @@
 /** The way to the engines: bytes there and back, without knowing what they mean. */
-export { createAborter, type Aborter } from './abort.ts';
+export { createAborter, type AbortOutcome, type Aborter } from './abort.ts';
 export type {
   AnswerHeaders,
   AnswerSink,

@@ -1,5 +1,5 @@
 import { AppError } from '#base/errors.ts';
-import type { Aborter, AnswerHeaders, AnswerSink, EngineCall, EngineClient, EngineFault } from '#core/proxy/proxy.ts';
+import type { Aborter, AbortOutcome, AnswerHeaders, AnswerSink, EngineCall, EngineClient, EngineFault } from '#core/proxy/proxy.ts';
 import type { Replica } from '#core/fleet/fleet.ts';
 import {
   meterJson,
@@ -11,7 +11,7 @@ import {
 } from '#core/metering/metering.ts';
 import { doneFrame, type Answer } from './answer.ts';
 import { engineError } from './engine-error.ts';
-import { generates, type InferenceEndpoint } from './fields.ts';
+import type { InferenceEndpoint } from './fields.ts';
 import type { StreamHold } from './hold.ts';
 
 /** How one request's work at the engine ended, and what is still to be sent once that is in the books. */
@@ -82,11 +82,20 @@ const abortRepeatMs = 150;
 const errorBodyBytesMax = 1_048_576;
 const jsonBodyBytesMax = 268_435_456;
 
-/** The ids by which vLLM knows a request that came with our X-Request-Id; what is not generated is not worth ending. */
-function engineRequestIds(job: ExchangeJob): string[] {
-  if (job.endpoint === '/v1/chat/completions') return [`chatcmpl-${job.requestId}`];
-  if (!generates(job.endpoint)) return [];
-  return Array.from({ length: job.prompts }, (_, index) => `cmpl-${job.requestId}-${index}`);
+/** Ids that are told at once: a request may be of thousands of prompts. */
+const abortIdsMax = 256;
+
+/**
+ * The ids by which vLLM knows a request that came with our X-Request-Id, some at a time; what is not generated is not
+ * worth ending.
+ */
+function* engineRequestIds({ endpoint, requestId, prompts }: ExchangeJob): Generator<readonly string[]> {
+  if (endpoint === '/v1/chat/completions') yield [`chatcmpl-${requestId}`];
+  if (endpoint !== '/v1/completions') return;
+  for (let first = 0; first < prompts; first += abortIdsMax) {
+    const length = Math.min(abortIdsMax, prompts - first);
+    yield Array.from({ length }, (_, index) => `cmpl-${requestId}-${first + index}`);
+  }
 }
 
 const upstreamFailed = (status = 502): AppError => new AppError('upstream_error', { status });
@@ -271,16 +280,24 @@ class EngineExchange implements Exchange, AnswerSink {
     else this.#finish({ outcome: 'completed', error: null, last: metered.text, usage, usageSource });
   }
 
+  /** What became of it when the last of the ids, or the first that was not taken, was told. */
+  async #abort(): Promise<AbortOutcome | 'late'> {
+    const { endpoint, headerLines } = this.#job.replica;
+    let outcome: AbortOutcome | 'late' = 'failed';
+    for (const ids of engineRequestIds(this.#job)) {
+      outcome = await Promise.race([this.#aborter.abort(endpoint, headerLines, ids), wait(abortWaitMs)]);
+      if (outcome !== 'sent' || this.#concluded) break;
+    }
+    return outcome;
+  }
+
   /** The engine may not know the id yet when the first try arrives, hence the repeats. */
   async #endAtEngine(): Promise<void> {
-    const { endpoint, headerLines } = this.#job.replica;
-    const ids = engineRequestIds(this.#job);
     const over = new Promise<void>((resolve) => {
       this.#onOver = resolve;
     });
     for (let tries = 0; tries < abortTries && !this.#concluded; tries += 1) {
-      const outcome = await Promise.race([this.#aborter.abort(endpoint, headerLines, ids), wait(abortWaitMs)]);
-      if (outcome !== 'sent') break;
+      if ((await this.#abort()) !== 'sent') break;
       await Promise.race([over, wait(abortRepeatMs)]);
     }
     if (this.#concluded) return;

@@ -1,5 +1,5 @@
-import type { JsonMember } from '#base/json-scan.ts';
-import { parseMember } from './member.ts';
+import { AppError } from '#base/errors.ts';
+import { forEachElement, scanObject, type JsonMember } from '#base/json-scan.ts';
 
 /** Pictures, sound and films in a body: their tokens are not in its text, and some are fetched by the engine. */
 export interface Media {
@@ -30,49 +30,113 @@ const textTypes: ReadonlySet<unknown> = new Set(['text', 'input_text', 'output_t
 /** What a text may have beside itself. */
 const mediaKey = /_url$|_embeds$|_pil$|^(?:image|video|audio|file|input_audio|input_image|input_file)$/;
 
+/** Far more than any engine takes, and longer than any address that is fetched. */
+const remoteMax = 1000;
+const urlBytesMax = 65_536;
+
 /**
- * Messages are parsed only where something that could be media stands in the body.
+ * Looks for media where something that could be media stands in the body. Nothing is parsed but addresses: a body of
+ * megabytes is walked through by its offsets, whatever it is made of. Of a field that is there twice each is looked at.
  * @param text the body as latin1
  * @throws AppError invalid_request_error
  */
 export function readMedia(text: string, members: Members): Media {
   if (!mediaSign.test(text)) return noMedia;
-  const remote: { url: string; param: string }[] = [];
-  let present = false;
+  const finder = new MediaFinder(text);
   for (const param of mediaMembers) {
     const member = members.get(param);
-    if (member === undefined) continue;
-    const value = parseMember(text, member);
+    if (member !== undefined) finder.look(member);
+  }
+  return { present: finder.present, remote: finder.remote };
+}
+
+class MediaFinder {
+  readonly #text: string;
+  readonly remote: { url: string; param: string }[] = [];
+  present = false;
+  #param = '';
+
+  constructor(text: string) {
+    this.#text = text;
+  }
+
+  look({ key, valueStart, valueEnd }: JsonMember): void {
+    this.#param = key;
     // A query or document of a reranker stands alone or in a list.
-    for (const part of partsOf(Array.isArray(value) ? value : [value])) {
-      if (!isText(part)) present = true;
-      for (const url of urlsOf(part)) remote.push({ url, param });
+    this.#each(valueStart, valueEnd, (start) => this.#message(start));
+  }
+
+  /** A content that is a text has no parts. */
+  #message(at: number): void {
+    for (const { key, valueStart, valueEnd } of this.#members(at)) {
+      if (key === 'content') this.#each(valueStart, valueEnd, (start) => this.#part(start));
     }
   }
-  return { present, remote };
-}
 
-/** The content parts of messages; a content that is a text has none. */
-function partsOf(messages: readonly unknown[]): unknown[] {
-  return messages.flatMap((message) => {
-    const content: unknown =
-      typeof message === 'object' && message !== null ? Reflect.get(message, 'content') : undefined;
-    if (Array.isArray(content)) return content as unknown[];
-    return typeof content === 'object' && content !== null ? [content] : [];
-  });
-}
+  #part(at: number): void {
+    for (const member of this.#members(at)) {
+      const { key, valueStart, valueEnd } = member;
+      if (mediaKey.test(key)) this.present = true;
+      if (key === 'type' && !this.#isTextType(valueStart, valueEnd)) this.present = true;
+      if (!urlKey.test(key)) continue;
+      this.#address(valueStart, valueEnd);
+      for (const inner of this.#members(valueStart)) {
+        if (inner.key === 'url') this.#address(inner.valueStart, inner.valueEnd);
+      }
+    }
+  }
 
-function isText(part: unknown): boolean {
-  if (typeof part !== 'object' || part === null) return true;
-  const type: unknown = Reflect.get(part, 'type') ?? 'text';
-  return textTypes.has(type) && !Object.keys(part).some((key) => mediaKey.test(key));
-}
+  #isTextType(start: number, end: number): boolean {
+    return this.#text.slice(start, end) === 'null' || textTypes.has(this.#string(start, end));
+  }
 
-function urlsOf(part: unknown): string[] {
-  if (typeof part !== 'object' || part === null) return [];
-  return Object.entries(part).flatMap(([key, value]) => {
-    if (!urlKey.test(key)) return [];
-    const url: unknown = typeof value === 'object' && value !== null ? Reflect.get(value, 'url') : value;
-    return typeof url === 'string' && !/^data:/i.test(url) ? [url] : [];
-  });
+  #address(start: number, end: number): void {
+    if (this.#isData(start)) return;
+    const url = this.#string(start, end);
+    if (url === null || /^data:/i.test(url)) return;
+    if (this.remote.length >= remoteMax) throw this.#invalid(`names more than ${remoteMax} addresses`);
+    this.remote.push({ url, param: this.#param });
+  }
+
+  /** As nearly all are written; the others are read. */
+  #isData(at: number): boolean {
+    return this.#text.startsWith('"data:', at);
+  }
+
+  /** A string's value; null for what is none. */
+  #string(start: number, end: number): string | null {
+    if (this.#text[start] !== '"') return null;
+    if (end - start > urlBytesMax) throw this.#invalid(`has a type or an address of more than ${urlBytesMax} bytes`);
+    try {
+      return JSON.parse(Buffer.from(this.#text.slice(start, end), 'latin1').toString('utf8')) as string;
+    } catch {
+      throw this.#invalid('is not valid JSON');
+    }
+  }
+
+  /** Of an object; none of anything else. */
+  #members(at: number): readonly JsonMember[] {
+    if (this.#text[at] !== '{') return [];
+    const scan = scanObject(this.#text, at);
+    if (!scan.ok) throw this.#invalid('is not valid JSON');
+    return scan.members;
+  }
+
+  /** The elements of a list, or the one thing that is no list. */
+  #each(start: number, end: number, visit: (at: number) => void): void {
+    if (this.#text[start] !== '[') {
+      visit(start);
+      return;
+    }
+    const next = forEachElement(this.#text, start, (at) => {
+      visit(at);
+      return true;
+    });
+    if (next !== end) throw this.#invalid('is not valid JSON');
+  }
+
+  #invalid(what: string): AppError {
+    const message = `The value of "${this.#param}" ${what}.`;
+    return new AppError('invalid_request_error', { message, param: this.#param });
+  }
 }

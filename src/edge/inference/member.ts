@@ -6,8 +6,20 @@ export function valueText(text: string, member: JsonMember): string {
   return text.slice(member.valueStart, member.valueEnd);
 }
 
-/** JSON.parse of one member's value; the scanner does not look into nested values, so it may still fail. */
+/** A field that is read has a few hundred bytes at most: what is longer is not worth the time that it takes to read. */
+const parsedBytesMax = 65_536;
+
+/**
+ * JSON.parse of one member's value; the scanner does not look into nested values, so it may still fail.
+ * @throws AppError invalid_request_error, also for a value above 64 KiB
+ */
 export function parseMember(text: string, member: JsonMember): unknown {
+  if (member.valueEnd - member.valueStart > parsedBytesMax) {
+    throw new AppError('invalid_request_error', {
+      message: `The value of "${member.key}" is longer than ${parsedBytesMax} bytes.`,
+      param: member.key,
+    });
+  }
   try {
     return JSON.parse(Buffer.from(valueText(text, member), 'latin1').toString('utf8')) as unknown;
   } catch {

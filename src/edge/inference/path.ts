@@ -31,7 +31,7 @@ import { dryRun } from './dry-run.ts';
 import { engineBody } from './engine-body.ts';
 import { keepAnswer } from './idempotent.ts';
 import { clientLeft, startExchange, type Ending, type ExchangeJob, type ExchangeParts, type Stop } from './exchange.ts';
-import { readFields, releaseBody, type RequestFields } from './fields.ts';
+import { readFields, releaseBody, type InputBounds, type RequestFields } from './fields.ts';
 import { priorityLine, takeLease, waitForOther } from './lease.ts';
 import type { RequestObserver } from './observer.ts';
 import { refuseUnsupported } from './refused-fields.ts';
@@ -50,7 +50,7 @@ export interface PathParts extends ExchangeParts, ReuseParts {
   readonly observer: RequestObserver;
   readonly clock: Clock;
   readonly log: Log;
-  readonly limits: BodyLimits & { readonly inFlightMax: number; readonly choicesMax: number };
+  readonly limits: BodyLimits & InputBounds & { readonly inFlightMax: number; readonly choicesMax: number };
   readonly settleTimeoutMs: number;
 }
 
@@ -61,7 +61,7 @@ export interface PathParts extends ExchangeParts, ReuseParts {
 async function follow(parts: PathParts, call: Call): Promise<Ending> {
   const caller = await authenticate(parts, call);
   call.wish = readSpendingWish(call.incoming);
-  const fields = readFields(await receive(parts, call), call.endpoint);
+  const fields = readFields(await receive(parts, call), call.endpoint, parts.limits);
   const model = chooseModel(parts.catalog, fields.model, call.endpoint);
   call.model = model;
   refuseUnsupported(fields, model, parts.limits.choicesMax);

@@ -5,6 +5,7 @@ import {
   mergeFrames,
   plainAnswer,
   requestKey,
+  requestMeaning,
   type CacheTurn,
   type ResponseCache,
   type TurnEnd,
@@ -91,8 +92,9 @@ async function askCache(
   const { fields, model } = request;
   const { organizationId } = request.caller.key;
   const engineHash = hashOf(model.engine);
-  const key = requestKey({ organizationId, model: model.id, engineHash, endpoint: call.endpoint, body: fields.text });
-  if (key === null) return null;
+  const meaning = requestMeaning(fields.text);
+  if (meaning === null) return null;
+  const key = requestKey({ organizationId, model: model.id, engineHash, endpoint: call.endpoint, meaning });
   const waiting = new AbortController();
   const abort = (): void => waiting.abort();
   call.onStop = abort;
