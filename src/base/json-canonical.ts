@@ -1,4 +1,5 @@
-import { skipLiteral, skipSpace, skipString } from './json-scan.ts';
+import { createHash } from 'node:crypto';
+import { scanDocument, skipLiteral, skipSpace, skipString } from './json-scan.ts';
 
 /**
  * One notation for JSON of one meaning: members in the order of their names, no white space, no escapes that need not be,
@@ -138,4 +139,27 @@ export function canonicalJson(text: string): string | null {
     if (error instanceof NoJson || error instanceof SyntaxError) return null;
     throw error;
   }
+}
+
+/** A member longer than this is compared as it was written: reading it again would take as long as a small request. */
+const readBytesMax = 65_536;
+
+/**
+ * A SHA-256 over the members of a JSON object, in one order and one notation.
+ * @param text the object as latin1
+ * @param without names of members that do not count
+ * @returns hexadecimal; null for what is no JSON object
+ */
+export function digestMembers(text: string, without: readonly string[]): string | null {
+  const scan = scanDocument(text);
+  if (!scan.ok) return null;
+  const members = scan.members.filter(({ key }) => !without.includes(key)).sort((a, b) => (a.key < b.key ? -1 : 1));
+  const hash = createHash('sha256');
+  for (const { key, valueStart, valueEnd } of members) {
+    const value = text.slice(valueStart, valueEnd);
+    const written = value.length > readBytesMax ? value : canonicalJson(value);
+    if (written === null) return null;
+    hash.update(`${JSON.stringify(key)}:${written.length}:`).update(written, 'latin1');
+  }
+  return hash.digest('hex');
 }

@@ -20,7 +20,8 @@ export interface JsonMember {
 
 export type JsonScan =
   | { readonly ok: true; readonly members: JsonMember[]; readonly end: number }
-  | { readonly ok: false; readonly offset: number; readonly reason: string };
+  /** `exceeds`: the text may be JSON, but has more than it may have. */
+  | { readonly ok: false; readonly offset: number; readonly reason: string; readonly exceeds: boolean };
 
 const QUOTE = 0x22;
 const BACKSLASH = 0x5c;
@@ -163,11 +164,13 @@ function decodeKey(raw: string): string | null {
   }
 }
 
-const refused = (offset: number, reason: string): JsonScan => ({ ok: false, offset, reason });
+const refused = (offset: number, reason: string): JsonScan => ({ ok: false, offset, reason, exceeds: false });
+const exceeded = (offset: number, reason: string): JsonScan => ({ ok: false, offset, reason, exceeds: true });
 
 function refusedValue(at: number, found: number, key: string, bounds: ScanBounds): JsonScan {
-  if (found === tooMany) return refused(at, `it has more than ${bounds.membersInAllMax} fields in all its objects`);
-  if (found === tooDeep) return refused(at, `it has more than ${bounds.depthMax} objects and lists within one another`);
+  if (found === tooMany) return exceeded(at, `it has more than ${bounds.membersInAllMax} fields in all its objects`);
+  if (found === tooDeep)
+    return exceeded(at, `it has more than ${bounds.depthMax} objects and lists within one another`);
   return refused(at, `the value of "${key.slice(0, 64)}" is not valid`);
 }
 
@@ -184,7 +187,7 @@ export function scanObject(text: string, at = 0, bounds = unbounded): JsonScan {
   if (text.charCodeAt(index) === CLOSE_BRACE) return { ok: true, members, end: index + 1 };
   for (;;) {
     if (text.charCodeAt(index) !== QUOTE) return refused(index, 'a field name in quotes is expected');
-    if (members.length >= bounds.membersMax) return refused(index, `it has more than ${bounds.membersMax} fields`);
+    if (members.length >= bounds.membersMax) return exceeded(index, `it has more than ${bounds.membersMax} fields`);
     const keyStart = index;
     const keyEnd = skipString(text, index);
     if (keyEnd === -1) return refused(index, 'this string does not end');

@@ -10,7 +10,11 @@ const bounds = { sequencesMax: 128, inputsMax: 2048 };
 
 /** The affinity of a request with this body, as the request path makes it. */
 function affinityFor(body: object, organization: string | null = null) {
-  const fields = readFields(Buffer.from(JSON.stringify({ model: 'chat', ...body })).toString('latin1'), endpoint, bounds);
+  const fields = readFields(
+    Buffer.from(JSON.stringify({ model: 'chat', ...body })).toString('latin1'),
+    endpoint,
+    bounds,
+  );
   const caller = organization === null ? null : ({ key: { organizationId: organization } } as never);
   return affinityOf({ endpoint, caller }, fields);
 }

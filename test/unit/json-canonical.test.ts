@@ -19,12 +19,16 @@ it('is JSON of the same meaning, and the same for every notation of it', () => {
       return /[bfnrtu]/.test(letter) ? letter : `\\u${letter.charCodeAt(0).toString(16).padStart(4, '0')}`;
     });
   fc.assert(
-    fc.property(fc.jsonValue({ maxDepth: 5, stringUnit: 'binary' }), fc.constantFrom(undefined, 1, '\t'), (value, gap) => {
-      const text = canonicalJson(latin1(JSON.stringify(value))) ?? '';
-      expect(JSON.parse(Buffer.from(text, 'latin1').toString('utf8'))).toEqual(JSON.parse(JSON.stringify(value)));
-      expect(canonicalJson(text)).toBe(text);
-      expect(canonicalJson(` ${latin1(JSON.stringify(shuffled(value), null, gap))}\n`)).toBe(text);
-    }),
+    fc.property(
+      fc.jsonValue({ maxDepth: 5, stringUnit: 'binary' }),
+      fc.constantFrom(undefined, 1, '\t'),
+      (value, gap) => {
+        const text = canonicalJson(latin1(JSON.stringify(value))) ?? '';
+        expect(JSON.parse(Buffer.from(text, 'latin1').toString('utf8'))).toEqual(JSON.parse(JSON.stringify(value)));
+        expect(canonicalJson(text)).toBe(text);
+        expect(canonicalJson(` ${latin1(JSON.stringify(shuffled(value), null, gap))}\n`)).toBe(text);
+      },
+    ),
   );
   expect(canonicalJson(escaped('{"alpha":["sigma",{"k":1}]}'))).toBe('{"alpha":["sigma",{"k":1}]}');
 });

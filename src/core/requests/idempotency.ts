@@ -1,4 +1,3 @@
-import { createHash } from 'node:crypto';
 import type { Db } from '#base/db.ts';
 import type { AppError } from '#base/errors.ts';
 import type { Log } from '#base/log.ts';
@@ -11,9 +10,8 @@ export interface Claim {
   readonly keyId: string;
   readonly idempotencyKey: string;
   readonly requestId: string;
-  readonly endpoint: string;
-  /** As latin1. */
-  readonly body: string;
+  /** SHA-256 of route and body: what is repeated is the same. */
+  readonly bodyHash: Buffer;
 }
 
 /** How a request that others have joined ended: its answer as latin1, its error, or nothing that they could share. */
@@ -86,9 +84,6 @@ interface Running {
   over: Promise<void> | null;
 }
 
-const hashOf = ({ endpoint, body }: Claim): Buffer =>
-  createHash('sha256').update(`${endpoint}\n`).update(body, 'latin1').digest();
-
 class ClaimBook implements Idempotency {
   readonly #log: Log;
   readonly #isBooked: IdempotencyOptions['isBooked'];
@@ -105,7 +100,7 @@ class ClaimBook implements Idempotency {
 
   async claim(claim: Claim, wait: ClaimWait): Promise<ClaimResult> {
     const name = `${claim.keyId} ${claim.idempotencyKey}`;
-    const bodyHash = hashOf(claim);
+    const { bodyHash } = claim;
     for (;;) {
       const running = this.#running.get(name);
       if (running === undefined) return this.#first(name, claim, bodyHash);

@@ -31,6 +31,10 @@ export interface Answer {
   error(error: AppError): void;
   /** Closes the connection of a client that nothing more can be told. */
   cut(): void;
+  /** Bytes that the client has not taken yet. */
+  readonly unreadBytes: number;
+  /** Tells when an answer that is over was taken, or its client has left. */
+  onTaken(listener: () => void): void;
   /** One listener each; it is called at once when the client is gone already. */
   onGone(listener: () => void): void;
   onDrain(listener: () => void): void;
@@ -136,6 +140,15 @@ class ResponseAnswer implements Answer {
   cut(): void {
     this.#stopComments();
     this.#outgoing.destroy();
+  }
+
+  get unreadBytes(): number {
+    return this.#outgoing.writableLength;
+  }
+
+  onTaken(listener: () => void): void {
+    if (this.#outgoing.closed) listener();
+    else this.#outgoing.once('close', listener);
   }
 
   onGone(listener: () => void): void {

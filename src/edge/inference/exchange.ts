@@ -1,5 +1,13 @@
 import { AppError } from '#base/errors.ts';
-import type { Aborter, AbortOutcome, AnswerHeaders, AnswerSink, EngineCall, EngineClient, EngineFault } from '#core/proxy/proxy.ts';
+import type {
+  Aborter,
+  AbortOutcome,
+  AnswerHeaders,
+  AnswerSink,
+  EngineCall,
+  EngineClient,
+  EngineFault,
+} from '#core/proxy/proxy.ts';
 import type { Replica } from '#core/fleet/fleet.ts';
 import {
   meterJson,

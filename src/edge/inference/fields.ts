@@ -45,6 +45,10 @@ export interface RequestFields {
   /** A stream whose frames, and the counts on them, come long after its tokens: it cannot be ended in time. */
   readonly countLags: boolean;
   readonly media: Media;
+  /** What it asks for, hexadecimal; null where the response cache is not asked, and for a body that is no JSON. */
+  meaning: string | null;
+  /** SHA-256 of route and body, hexadecimal; null without an Idempotency-Key. */
+  hash: string | null;
 }
 
 const noMembers: ReadonlyMap<string, JsonMember> = new Map();
@@ -262,5 +266,7 @@ export function readFields(text: string, endpoint: InferenceEndpoint, bounds: In
     outputTokensMax: maxCompletionTokens ?? maxTokens,
     countLags: stream && readCountLags(reader),
     media: readMedia(text, reader.members),
+    meaning: null,
+    hash: null,
   };
 }

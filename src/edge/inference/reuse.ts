@@ -5,7 +5,6 @@ import {
   mergeFrames,
   plainAnswer,
   requestKey,
-  requestMeaning,
   type CacheTurn,
   type ResponseCache,
   type TurnEnd,
@@ -14,9 +13,8 @@ import type { EngineDefinition, Model } from '#core/catalog/catalog.ts';
 import { meterJson, noUsage, type Usage } from '#core/metering/metering.ts';
 import type { ApiKey } from '#core/keys/keys.ts';
 import type { Contents, Idempotency, IdempotentTurn } from '#core/requests/requests.ts';
-import type { Caller } from '#edge/http/http.ts';
+import { type Caller, ClientGoneError } from '#edge/http/http.ts';
 import { doneFrame } from './answer.ts';
-import { ClientGoneError } from './body.ts';
 import type { Call } from './call.ts';
 import { keepContent } from './content.ts';
 import type { Ending } from './exchange.ts';
@@ -92,7 +90,7 @@ async function askCache(
   const { fields, model } = request;
   const { organizationId } = request.caller.key;
   const engineHash = hashOf(model.engine);
-  const meaning = requestMeaning(fields.text);
+  const { meaning } = fields;
   if (meaning === null) return null;
   const key = requestKey({ organizationId, model: model.id, engineHash, endpoint: call.endpoint, meaning });
   const waiting = new AbortController();
