@@ -208,11 +208,11 @@ export interface Posted {
  * refused early is still sending then, and may not get rid of all.
  */
 export function post(url: string, path: string, key: string, body: string | Buffer): Promise<Posted> {
-  const bytes = Buffer.from(body);
+  const bytes = typeof body === 'string' ? Buffer.from(body) : body;
   const type = { authorization: `Bearer ${key}`, 'content-type': 'application/json' };
   const socket = stubborn(url);
   const heard = hear(socket);
-  socket.write(head('POST', path, { ...type, 'content-length': bytes.length, connection: 'close' }));
+  socket.write(head('POST', path, { ...type, 'content-length': bytes.length }));
   socket.write(bytes);
   return new Promise((resolve, reject) => {
     const look = (isOver: boolean): void => {

@@ -3,6 +3,7 @@ export { createAborter, type AbortOutcome, type Aborter } from './abort.ts';
 export type {
   AnswerHeaders,
   AnswerSink,
+  EngineBody,
   EngineCall,
   EngineClient,
   EngineClientOptions,

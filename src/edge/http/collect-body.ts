@@ -26,7 +26,7 @@ const blockBytes = 65_536;
 
 /** The parts of a body, in memory of about its length. */
 class Parts {
-  readonly #parts: Buffer[] = [];
+  readonly list: Buffer[] = [];
   #block = Buffer.alloc(0);
   #blockUsed = 0;
   bytes = 0;
@@ -35,7 +35,7 @@ class Parts {
     this.bytes += part.length;
     if (part.length >= partBytesMin) {
       this.#closeBlock();
-      this.#parts.push(part);
+      this.list.push(part);
       return;
     }
     if (this.#blockUsed + part.length > this.#block.length) {
@@ -45,15 +45,13 @@ class Parts {
     this.#blockUsed += part.copy(this.#block, this.#blockUsed);
   }
 
-  whole(): Buffer {
+  end(): void {
     this.#closeBlock();
-    const [only] = this.#parts;
-    return this.#parts.length === 1 && only !== undefined ? only : Buffer.concat(this.#parts);
   }
 
   #closeBlock(): void {
     if (this.#blockUsed === 0) return;
-    this.#parts.push(this.#block.subarray(0, this.#blockUsed));
+    this.list.push(this.#block.subarray(0, this.#blockUsed));
     this.#block = this.#block.subarray(this.#blockUsed);
     this.#blockUsed = 0;
   }
@@ -61,6 +59,7 @@ class Parts {
 
 /**
  * Reads a body to its end.
+ * @returns its parts, none of them small but the last of a row
  * @param onPart told the length of each part; what it throws refuses the body
  * @throws AppError request_too_large, request_timeout; ClientGoneError when the connection closes first
  */
@@ -68,7 +67,7 @@ export function collectBody(
   incoming: IncomingMessage,
   limits: BodyLimits,
   onPart: (bytes: number) => void,
-): Promise<Buffer> {
+): Promise<readonly Buffer[]> {
   return new Promise((resolve, reject) => {
     const parts = new Parts();
     const sinceMs = performance.now();
@@ -98,7 +97,8 @@ export function collectBody(
     };
     const onEnd = (): void => {
       leave();
-      resolve(parts.whole());
+      parts.end();
+      resolve(parts.list);
     };
     const onClose = (): void => refuse(new ClientGoneError());
     incoming.on('data', onData).on('end', onEnd).on('close', onClose).on('error', onClose);

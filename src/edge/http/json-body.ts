@@ -53,7 +53,7 @@ function holderOf(context: HttpContext): string {
 
 async function readBytes(incoming: IncomingMessage, limits: BodyLimits, hold: BodyHold): Promise<Buffer> {
   try {
-    return await collectBody(incoming, limits, (bytes) => hold.grow(bytes));
+    return Buffer.concat(await collectBody(incoming, limits, (bytes) => hold.grow(bytes)));
   } catch (error) {
     if (!(error instanceof ClientGoneError)) throw error;
     throw new AppError('invalid_request_error', { message: 'The connection closed before the request was complete.' });

@@ -6,8 +6,8 @@ import { readRequest, type ReadJob } from './read-request.ts';
 /** A thread that reads large bodies, one at a time; see large-bodies.ts. */
 
 export interface BodyTask extends ReadJob {
-  /** Handed over, and given back with the result. */
-  readonly bytes: ArrayBuffer;
+  /** The body in the parts in which it came. */
+  readonly parts: readonly ArrayBuffer[];
 }
 
 /** A body that was refused. */
@@ -18,13 +18,15 @@ export interface BodyRefusal {
 }
 
 export interface BodyResult {
-  readonly bytes: ArrayBuffer;
-  /** But for the text, which is made of the bytes where it is wanted. */
+  /** The body in one piece; null where it was refused. */
+  readonly bytes: ArrayBuffer | null;
+  /** But for the text, which is the bytes. */
   readonly fields: RequestFields | null;
   readonly refusal: BodyRefusal | null;
 }
 
-function answer({ bytes, ...job }: BodyTask): BodyResult {
+function answer({ parts, ...job }: BodyTask): BodyResult {
+  const bytes = joined(parts);
   try {
     const fields = readRequest(Buffer.from(bytes), job);
     fields.text = '';
@@ -32,11 +34,21 @@ function answer({ bytes, ...job }: BodyTask): BodyResult {
   } catch (error) {
     if (!(error instanceof AppError)) throw error;
     const { code, message, param } = error;
-    return { bytes, fields: null, refusal: { code, message, param } };
+    return { bytes: null, fields: null, refusal: { code, message, param } };
   }
+}
+
+function joined(parts: readonly ArrayBuffer[]): ArrayBuffer {
+  const bytes = new Uint8Array(parts.reduce((sum, { byteLength }) => sum + byteLength, 0));
+  let at = 0;
+  for (const part of parts) {
+    bytes.set(new Uint8Array(part), at);
+    at += part.byteLength;
+  }
+  return bytes.buffer;
 }
 
 parentPort?.on('message', (task: BodyTask) => {
   const result = answer(task);
-  parentPort?.postMessage(result, [result.bytes]);
+  parentPort?.postMessage(result, result.bytes === null ? [] : [result.bytes]);
 });

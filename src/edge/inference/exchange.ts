@@ -4,6 +4,7 @@ import type {
   AbortOutcome,
   AnswerHeaders,
   AnswerSink,
+  EngineBody,
   EngineCall,
   EngineClient,
   EngineFault,
@@ -58,7 +59,7 @@ export interface ExchangeJob {
   readonly prompts: number;
   readonly replica: Replica;
   /** Let go once it is handed on. */
-  body: string;
+  body: EngineBody;
   readonly headerLines: string;
   readonly answer: Answer;
   /** A client that leaves, or takes nothing, does not end the request. */

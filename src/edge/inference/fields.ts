@@ -1,3 +1,4 @@
+import type { BodyText } from '#base/body-text.ts';
 import { AppError } from '#base/errors.ts';
 import { forEachElement, scanDocument, type JsonMember, type ScanBounds } from '#base/json-scan.ts';
 import type { ServiceTier } from '#core/catalog/catalog.ts';
@@ -25,8 +26,7 @@ export function generates(endpoint: InferenceEndpoint): boolean {
  * "16", and what they would then do is not what was reserved.
  */
 export interface RequestFields {
-  /** The body as latin1: one character, one byte. */
-  text: string;
+  text: BodyText;
   members: ReadonlyMap<string, JsonMember>;
   /** As the client calls it. */
   model: string;

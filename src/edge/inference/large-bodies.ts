@@ -1,4 +1,5 @@
 import { Worker } from 'node:worker_threads';
+import { LargeText } from '#base/body-text.ts';
 import { AppError } from '#base/errors.ts';
 import { FairOrder } from '#base/fair-order.ts';
 import type { Log } from '#base/log.ts';
@@ -13,10 +14,10 @@ import type { ReadJob } from './read-request.ts';
  */
 export interface LargeBodies {
   /**
-   * @param bytes handed over: not to be used any more
+   * @param parts handed over: not to be used any more
    * @throws AppError as `readRequest`; overloaded when the thread ended; ClientGoneError when `signal` aborts first
    */
-  read(keyId: string, bytes: Buffer, job: ReadJob, signal: AbortSignal): Promise<RequestFields>;
+  read(keyId: string, parts: readonly Buffer[], job: ReadJob, signal: AbortSignal): Promise<RequestFields>;
   /** Ends the thread; what is being read is refused. */
   close(): void;
 }
@@ -44,16 +45,17 @@ class BodyThread implements LargeBodies {
     this.#log = log;
   }
 
-  read(keyId: string, bytes: Buffer, job: ReadJob, signal: AbortSignal): Promise<RequestFields> {
+  read(keyId: string, parts: readonly Buffer[], job: ReadJob, signal: AbortSignal): Promise<RequestFields> {
     return new Promise((resolve, reject) => {
-      const task = { ...job, bytes: ownBytes(bytes) };
+      const task = { ...job, parts: parts.map(ownBytes) };
+      const cost = task.parts.reduce((sum, { byteLength }) => sum + byteLength, 0);
       const waiting: Waiting = { keyId, task, resolve, reject };
       const leave = (): void => {
         this.#order.remove(keyId, waiting);
         reject(new ClientGoneError());
       };
       signal.addEventListener('abort', leave, { once: true });
-      this.#order.add(keyId, bytes.length, waiting);
+      this.#order.add(keyId, cost, waiting);
       this.#next();
     });
   }
@@ -67,7 +69,7 @@ class BodyThread implements LargeBodies {
     const next = this.#order.take();
     if (next === null) return;
     this.#current = next;
-    this.#thread().postMessage(next.task, [next.task.bytes]);
+    this.#thread().postMessage(next.task, [...next.task.parts]);
   }
 
   #thread(): Worker {
@@ -88,8 +90,8 @@ class BodyThread implements LargeBodies {
 
   #done({ bytes, fields, refusal }: BodyResult): void {
     const waiting = this.#end();
-    if (fields !== null) {
-      fields.text = Buffer.from(bytes).toString('latin1');
+    if (fields !== null && bytes !== null) {
+      fields.text = new LargeText(Buffer.from(bytes));
       waiting?.resolve(fields);
     } else if (refusal !== null) {
       const { code, message, param } = refusal;

@@ -1,8 +1,9 @@
 import { AppError } from '#base/errors.ts';
+import type { BodyText } from '#base/body-text.ts';
 import type { JsonMember } from '#base/json-scan.ts';
 
 /** The bytes of a member's value, as latin1. */
-export function valueText(text: string, member: JsonMember): string {
+export function valueText(text: BodyText, member: JsonMember): string {
   return text.slice(member.valueStart, member.valueEnd);
 }
 
@@ -13,7 +14,7 @@ const parsedBytesMax = 65_536;
  * JSON.parse of one member's value; the scanner does not look into nested values, so it may still fail.
  * @throws AppError invalid_request_error, also for a value above 64 KiB
  */
-export function parseMember(text: string, member: JsonMember): unknown {
+export function parseMember(text: BodyText, member: JsonMember): unknown {
   if (member.valueEnd - member.valueStart > parsedBytesMax) {
     throw new AppError('invalid_request_error', {
       message: `The value of "${member.key}" is longer than ${parsedBytesMax} bytes.`,

@@ -56,7 +56,7 @@ class BodyReceiver implements Receiver {
     checkHeaders(call.incoming, limits);
     const whole = takeWhole(call.incoming, limits);
     if (whole !== null && whole.length <= smallBytesMax) return readRequest(whole, this.#jobOf(call, caller));
-    if (whole !== null && this.#mayHoldLoop(caller, whole)) {
+    if (whole !== null && this.#mayHoldLoop(caller, whole.length)) {
       this.#holdOf(call, caller).grow(whole.length);
       return this.#readHere(caller, whole, this.#jobOf(call, caller));
     }
@@ -67,17 +67,17 @@ class BodyReceiver implements Receiver {
     const keyId = caller.key.id;
     this.#enter(caller);
     try {
-      const body = whole ?? (await this.#collect(call, caller));
+      const body = whole === null ? await this.#collect(call, caller) : [whole];
       const job = this.#jobOf(call, caller);
       if (whole !== null) this.#holdOf(call, caller).grow(whole.length);
-      if (this.#mayHoldLoop(caller, body)) return this.#readHere(caller, body, job);
+      if (this.#mayHoldLoop(caller, lengthOf(body))) return this.#readHere(caller, Buffer.concat(body), job);
       return await this.#readElsewhere(call, caller, body, job);
     } finally {
       this.#unread.leave(keyId);
     }
   }
 
-  async #collect(call: Call, caller: Caller): Promise<Buffer> {
+  async #collect(call: Call, caller: Caller): Promise<readonly Buffer[]> {
     const sinceMs = performance.now();
     const hold = this.#holdOf(call, caller);
     const body = await collectBody(call.incoming, this.#parts.limits, (bytes) => hold.grow(bytes));
@@ -96,11 +96,11 @@ class BodyReceiver implements Receiver {
     }
   }
 
-  #mayHoldLoop({ key }: Caller, body: Buffer): boolean {
-    return body.length <= loopBytesMax && (this.#spentMs.get(key.id) ?? 0) < loopMsMax;
+  #mayHoldLoop({ key }: Caller, bytes: number): boolean {
+    return bytes <= loopBytesMax && (this.#spentMs.get(key.id) ?? 0) < loopMsMax;
   }
 
-  async #readElsewhere(call: Call, { key }: Caller, body: Buffer, job: ReadJob): Promise<RequestFields> {
+  async #readElsewhere(call: Call, { key }: Caller, body: readonly Buffer[], job: ReadJob): Promise<RequestFields> {
     const leaving = new AbortController();
     const leave = (): void => leaving.abort();
     call.onStop = leave;
@@ -132,4 +132,8 @@ class BodyReceiver implements Receiver {
     const message = `This key may have ${max} requests running, and as many of its bodies are not read yet.`;
     throw new AppError('concurrency_limit_exceeded', { message, headers: { 'retry-after': '1' } });
   }
+}
+
+function lengthOf(parts: readonly Buffer[]): number {
+  return parts.reduce((sum, { length }) => sum + length, 0);
 }
