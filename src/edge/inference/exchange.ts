@@ -74,6 +74,8 @@ export interface ExchangeJob {
   readonly onFirstByte: () => void;
   /** Called when the client was sent a part of a stream: no other replica will be asked. */
   readonly onCommitted: () => void;
+  /** Called with the bytes of a JSON answer that are kept until it is whole, where they are many. */
+  readonly onKept: (bytes: number) => void;
 }
 
 export interface Exchange {
@@ -90,6 +92,7 @@ const abortTries = 6;
 const abortRepeatMs = 150;
 const errorBodyBytesMax = 1_048_576;
 const jsonBodyBytesMax = 268_435_456;
+const keptBytesMin = 65_536;
 
 /** Ids that are told at once: a request may be of thousands of prompts. */
 const abortIdsMax = 256;
@@ -198,6 +201,7 @@ class EngineExchange implements Exchange, AnswerSink {
       return;
     }
     this.#collected += text;
+    if (this.#collected.length > keptBytesMin) this.#job.onKept(text.length);
     const bytesMax = this.#status === 200 ? jsonBodyBytesMax : errorBodyBytesMax;
     if (this.#collected.length > bytesMax) this.#giveUp();
   }

@@ -288,6 +288,11 @@ function exchangeJob(parts: PathParts, call: Call, { fields, model, price, grant
       releaseBody(fields);
       call.bodyHold?.release();
     },
+    onKept: (bytes) => {
+      if (call.caller === null) return;
+      call.bodyHold ??= parts.shares.hold(call.caller.key.id);
+      call.bodyHold.add(bytes);
+    },
   };
 }
 
