@@ -55,7 +55,7 @@ export interface GuardParts {
 }
 
 /** Requests of one key, or of one address without a key. */
-const turnBounds = { atOnceMax: 8, waitingMax: 100 };
+const turnBounds = { atOnceMax: 4, waitingMax: 100 };
 
 export function createGuards({ authenticator, addressOf, showLimits, shares, limits }: GuardParts): Guards {
   const turns = new Turns(turnBounds);
