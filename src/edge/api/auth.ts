@@ -1,5 +1,6 @@
 import type { MiddlewareHandler } from 'hono';
 import { AppError } from '#base/errors.ts';
+import { Turns } from '#base/turns.ts';
 import {
   type Authenticator,
   type BodyLimits,
@@ -11,7 +12,6 @@ import {
   type HttpEnv,
   type Identity,
   type ShowLimits,
-  Turns,
 } from '#edge/http/http.ts';
 
 /** What stands before a route. The three that ask for a key put `caller` into the context. */
