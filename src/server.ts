@@ -4,6 +4,7 @@ import { getRequestListener } from '@hono/node-server';
 import type { Hono } from 'hono';
 import type { Config } from '#base/config.ts';
 import { guardConnections } from '#base/connections.ts';
+import { descriptorsMax } from '#base/descriptors.ts';
 import { AppError, errorEnvelope } from '#base/errors.ts';
 import { uuidv7 } from '#base/id.ts';
 import { closeServer, listen, urlOf, type ListenAddress } from '#base/listen.ts';
@@ -36,6 +37,8 @@ export interface HttpServer {
 
 const keepAliveTimeoutMs = 75_000;
 const connectionsCheckMs = 1000;
+/** Of the descriptors of this process; the others are for engines, databases and files. */
+const clientShare = 0.75;
 
 export function createHttpServer(config: Config, app: Hono<HttpEnv>): HttpServer {
   const opened = Promise.withResolvers<void>();
@@ -50,7 +53,11 @@ export function createHttpServer(config: Config, app: Hono<HttpEnv>): HttpServer
     // Refused below, in the one envelope.
     requireHostHeader: false,
   });
-  const connections = guardConnections(server, { stallMs: config.answerStallTimeoutMs, refuse: refuseSurplus });
+  const connections = guardConnections(server, {
+    connectionsMax: Math.floor(descriptorsMax() * clientShare),
+    stallMs: config.answerStallTimeoutMs,
+    refuse: refuseSurplus,
+  });
   const answer = (incoming: IncomingMessage, outgoing: ServerResponse): void => {
     if (isAddressed(incoming)) void listener(incoming, outgoing);
     else refuseUnaddressed(incoming, outgoing);

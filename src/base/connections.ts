@@ -1,4 +1,5 @@
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
+import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 
 /**
@@ -19,6 +20,8 @@ export interface Connections {
 }
 
 export interface ConnectionBounds {
+  /** Connections that are open at once. Beyond that, one that no request runs on makes room for the next. */
+  readonly connectionsMax: number;
   /** A client that takes nothing of an answer for so long is cut off, in milliseconds. */
   readonly stallMs: number;
   /** Answers a request beyond the bound. The connection must close with that answer. */
@@ -39,8 +42,10 @@ interface ConnectionState {
 }
 
 /** Watches the connections of a server from now on. It takes over the server's `timeout`. */
-export function guardConnections(server: Server, { stallMs, refuse }: ConnectionBounds): Connections {
+export function guardConnections(server: Server, bounds: ConnectionBounds): Connections {
+  const { connectionsMax, stallMs, refuse } = bounds;
   const states = new WeakMap<Duplex, ConnectionState>();
+  const open = new OpenConnections();
 
   function stateOf(socket: Duplex): ConnectionState {
     let state = states.get(socket);
@@ -59,6 +64,10 @@ export function guardConnections(server: Server, { stallMs, refuse }: Connection
     callAfterAnswers(state);
   }
 
+  server.on('connection', (socket) => {
+    if (open.size >= connectionsMax) open.findOldest((other) => stateOf(other).unfinished === 0)?.destroy();
+    open.add(socket);
+  });
   // Node calls this after so long without a byte read, and without one taken of what is written.
   server.setTimeout(stallMs, (socket) => {
     // Otherwise it waits for an answer that is being made, which has its own limits.
@@ -97,4 +106,29 @@ function callAfterAnswers(state: ConnectionState): void {
   if (unfinished > (unanswered === null ? 0 : 1)) return;
   state.afterAnswers = null;
   afterAnswers(unanswered);
+}
+
+/** The connections of a server, by where they come from. */
+class OpenConnections {
+  readonly #byAddress = new Map<string, Set<Socket>>();
+  size = 0;
+
+  add(socket: Socket): void {
+    const address = socket.remoteAddress ?? '';
+    const sockets = this.#byAddress.get(address) ?? new Set();
+    this.#byAddress.set(address, sockets.add(socket));
+    this.size += 1;
+    socket.on('close', () => {
+      this.size -= 1;
+      sockets.delete(socket);
+      if (sockets.size === 0) this.#byAddress.delete(address);
+    });
+  }
+
+  /** The oldest that will do, of the address that has most: one that opens many takes the places of its own. */
+  findOldest(willDo: (socket: Socket) => boolean): Socket | null {
+    const [most] = [...this.#byAddress.values()].toSorted((a, b) => b.size - a.size);
+    for (const socket of most ?? []) if (!socket.destroyed && willDo(socket)) return socket;
+    return null;
+  }
 }

@@ -23,7 +23,11 @@ async function ask(
   answerWith: (outgoing: ServerResponse) => void,
 ): Promise<{ client: Socket; server: Server; taken: ServerResponse }> {
   const server = createServer();
-  const connections = guardConnections(server, { stallMs, refuse: (outgoing) => outgoing.destroy() });
+  const connections = guardConnections(server, {
+    connectionsMax: 100,
+    stallMs,
+    refuse: (outgoing) => outgoing.destroy(),
+  });
   server.on('request', (incoming, outgoing) => connections.accept(incoming, outgoing));
   open.push(server);
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));

@@ -1,5 +1,5 @@
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
-import { Agent, request } from 'node:http';
+import { Agent, request, type AgentOptions } from 'node:http';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 import { afterAll, beforeAll, vi } from 'vitest';
 import { type Body, eventually } from '../inference/kit.ts';
@@ -17,8 +17,8 @@ export interface Victim {
   /** Of a platform administrator. */
   readonly adminKey: string;
   readonly pid: number;
-  /** Opens a connection; errors and the end of it are nobody's concern. */
-  connect(): Socket;
+  /** Opens a connection, also to the port for metrics; errors and the end of it are nobody's concern. */
+  connect(to?: 'metrics'): Socket;
   /** Bytes that the process holds now, in MiB. */
   memoryMiB(): number;
   /** The most that it held since the last call, in MiB. */
@@ -46,6 +46,8 @@ export interface ApiCall {
 
 export interface VictimOptions {
   readonly env?: Readonly<Record<string, string>>;
+  /** Descriptors that the process may have. */
+  readonly descriptorsMax?: number;
   /** Engine files by their id; without them a stand-in for chat. */
   readonly engines?: Readonly<Record<string, string>>;
 }
@@ -60,14 +62,18 @@ export function useVictim(options: VictimOptions = {}): () => Victim {
     const home = makeHome(options.engines ?? { chat: engineFile('chat') });
     const metricsPort = await freePort();
     const own = { HEADGATE_BOOTSTRAP_KEY: givenKey, HEADGATE_METRICS_PORT: String(metricsPort), LOG_LEVEL: 'warn' };
-    const process = runGateway({ home, databaseUrl: database.url, env: { ...own, ...options.env } });
+    const limit = options.descriptorsMax;
+    const start = `ulimit -n ${limit ?? 'hard'}; exec "${process.execPath}" src/start.js`;
+    const command = { command: ['bash', '-c', start] };
+    const all = { ...own, ...options.env };
+    const gateway = runGateway({ home, databaseUrl: database.url, env: all, ...(limit === undefined ? {} : command) });
     close = async () => {
-      process.signal('SIGKILL', 'group');
-      await process.exited;
+      gateway.signal('SIGKILL', 'group');
+      await gateway.exited;
       await clearHome(home);
       await database.drop();
     };
-    victim = await openVictim(process, metricsPort);
+    victim = await openVictim(gateway, metricsPort);
     // What only a first request does is not to be taken for the work of an attack.
     for (const { key } of [victim.attacker, victim.customer]) await chat(victim.url, key, new Agent());
   });
@@ -100,9 +106,9 @@ async function openVictim(gateway: GatewayProcess, metricsPort: number): Promise
     adminKey: givenKey,
     attacker: await openOrganization(api, 'Attacker'),
     customer: await openOrganization(api, 'Customer'),
-    connect() {
+    connect(to) {
       const { hostname, port } = new URL(url);
-      const socket = connect(Number(port), hostname);
+      const socket = connect(to === 'metrics' ? metricsPort : Number(port), hostname);
       socket.on('error', () => undefined);
       return socket;
     },
@@ -155,8 +161,13 @@ export interface Served {
  * The customer asks for one answer after the other, and all of them come. The times are told, and not held to
  * anything: how fast a busy machine is says nothing of the gateway.
  */
-export async function serveCustomer(victim: Victim, label: string, answers = 50): Promise<Served> {
-  const agent = new Agent({ keepAlive: true });
+export async function serveCustomer(
+  victim: Victim,
+  label: string,
+  answers = 50,
+  own: AgentOptions = { keepAlive: true },
+): Promise<Served> {
+  const agent = new Agent(own);
   const times: number[] = [];
   await victim.loopHeldMs();
   try {

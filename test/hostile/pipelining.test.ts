@@ -14,8 +14,8 @@ afterEach(() => {
   for (const socket of open.splice(0)) socket.destroy();
 });
 
-function connect(): Socket {
-  const socket = victim().connect();
+function connect(to?: 'metrics'): Socket {
+  const socket = victim().connect(to);
   open.push(socket);
   return socket;
 }
@@ -34,9 +34,19 @@ describe('requests that nobody reads the answers of', () => {
     expect(peak - before).toBeLessThan(200);
   });
 
+  it('cost no memory either on the port for metrics', async () => {
+    victim().peakMiB();
+    const before = victim().memoryMiB();
+    for (let count = 0; count < 5; count += 1) connect('metrics').pause().write(head('GET', '/metrics').repeat(1000));
+    await serveCustomer(victim(), 'while 5,000 pipelined metrics are not read');
+    const peak = victim().peakMiB();
+    tell(`memory: ${before} MiB before, at most ${peak} MiB`);
+    expect(peak - before).toBeLessThan(100);
+  });
+
   it('have their connection closed', async () => {
     await until(() => victim().descriptors() <= quiet);
-    const sockets = Array.from({ length: 20 }, connect);
+    const sockets = Array.from({ length: 20 }, () => connect());
     for (const socket of sockets) socket.pause().write(asset.repeat(16));
     await until(() => victim().descriptors() >= quiet + sockets.length);
     await until(() => victim().descriptors() <= quiet);

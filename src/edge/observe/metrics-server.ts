@@ -22,6 +22,9 @@ export interface MetricsServerParts {
   readonly refresh: () => void;
 }
 
+/** A few programs watch. */
+const connectionsMax = 100;
+
 /** Where metrics are answered; null where they are not. */
 export function metricsAddress({ metricsHost, metricsPort }: Config): ListenAddress | null {
   if (metricsPort === null) return null;
@@ -32,7 +35,11 @@ export function metricsAddress({ metricsHost, metricsPort }: Config): ListenAddr
 export function createMetricsServer(parts: MetricsServerParts): MetricsServer {
   const address = metricsAddress(parts.config);
   const server = createServer();
-  const connections = guardConnections(server, { stallMs: parts.config.answerStallTimeoutMs, refuse: refuseSurplus });
+  const connections = guardConnections(server, {
+    connectionsMax,
+    stallMs: parts.config.answerStallTimeoutMs,
+    refuse: refuseSurplus,
+  });
   server.on('request', (incoming, outgoing) => {
     if (connections.accept(incoming, outgoing)) void answer(parts, incoming, outgoing);
   });
