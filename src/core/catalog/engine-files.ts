@@ -5,6 +5,7 @@ import { containerProblems } from './container-checks.ts';
 import { dockerHostsFileName, loadDockerHosts } from './docker-hosts-file.ts';
 import type { EngineDefinition } from './engine-definition.ts';
 import { type EngineFile, engineFileSchema } from './engine-file-schema.ts';
+import { machineProblems } from './machine-checks.ts';
 import { secretProblems } from './secrets.ts';
 import { toDefinition } from './to-definition.ts';
 import { readYaml, type YamlSource } from './yaml-source.ts';
@@ -152,6 +153,7 @@ function readEngineText(text: string, file: string, options: EngineFilesOptions)
   const found = [
     ...commandProblems(parsed.data),
     ...containerProblems(parsed.data),
+    ...machineProblems(parsed.data),
     ...secretProblems(parsed.data),
     ...environmentProblems(parsed.data, options),
   ];

@@ -1,6 +1,12 @@
 import { createHash } from 'node:crypto';
 import { type EngineDefinition, fillReferences, type ProcessDriverSettings } from '#core/catalog/catalog.ts';
-import { missingArguments, type VllmArgument, vllmArguments, vllmForcesUsage } from './vllm-arguments.ts';
+import {
+  missingArguments,
+  type VllmArgument,
+  vllmArguments,
+  vllmEnvironment,
+  vllmForcesUsage,
+} from './vllm-arguments.ts';
 
 /** How a child process is started; what goes into it from the engine's file, and what the gateway adds. */
 
@@ -74,6 +80,7 @@ export function launchEnvironment(
     if (value === undefined || neverInherited.has(name)) continue;
     if (inheritedNames.has(name) || inheritedPrefixes.test(name)) env[name] = value;
   }
+  if (definition.kind === 'vllm') Object.assign(env, vllmEnvironment);
   // Its routes abort requests by id and do worse: only where nobody but the gateway can connect.
   if (definition.kind === 'vllm' && listensOnSocket(definition)) env['VLLM_SERVER_DEV_MODE'] = '1';
   for (const [name, text] of Object.entries(processSettings(definition).env)) {

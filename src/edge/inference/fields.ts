@@ -40,6 +40,8 @@ export interface RequestFields {
   readonly wantsCost: boolean;
   readonly choices: number;
   readonly prompts: number;
+  /** What engines read each for itself, and cut so. */
+  readonly texts: number;
   /** Output tokens per choice, null without a limit. */
   readonly outputTokensMax: number | null;
   /** A stream whose frames, and the counts on them, come long after its tokens: it cannot be ended in time. */
@@ -173,18 +175,30 @@ function checkSequences(prompts: number, choices: number, { sequencesMax }: Inpu
  * A reranker reads a query with each document: one prompt a pair, one with many or each with its own. The texts of an
  * embedding are bounded, and count as one: their bytes bound them all together.
  */
-function countInputs(reader: Reader, endpoint: InferenceEndpoint, { inputsMax, sequencesMax }: InputBounds): number {
-  if (endpoint === '/v1/completions') return countList(reader, 'prompt', sequencesMax);
-  if (endpoint === '/v1/chat/completions') return 1;
-  const keys = endpoint === '/v1/embeddings' ? ['input'] : comparedKeys;
+function countInputs(reader: Reader, endpoint: InferenceEndpoint, { inputsMax, sequencesMax }: InputBounds): Inputs {
+  if (endpoint === '/v1/completions') return alike(countList(reader, 'prompt', sequencesMax));
+  if (endpoint === '/v1/chat/completions') return alike(1);
+  const keys = endpoint === '/v1/embeddings' ? embeddedKeys(reader) : comparedKeys;
   let most = 1;
   for (const key of keys) {
     const count = countList(reader, key, inputsMax);
     if (count > inputsMax) throw invalid(key, `"${key}" may have ${inputsMax} inputs: send several requests.`);
     most = Math.max(most, count);
   }
-  return endpoint === '/v1/embeddings' ? 1 : most;
+  return endpoint === '/v1/embeddings' ? { prompts: 1, texts: most } : alike(most);
 }
+
+/** Messages are one conversation, or a list of several. */
+function embeddedKeys({ text, members }: Reader): readonly string[] {
+  const messages = members.get('messages');
+  const isSeveral =
+    messages !== undefined && /^\[\s*\[/.test(text.slice(messages.valueStart, messages.valueStart + 64));
+  return isSeveral ? ['input', 'messages'] : ['input'];
+}
+
+type Inputs = Pick<RequestFields, 'prompts' | 'texts'>;
+
+const alike = (count: number): Inputs => ({ prompts: count, texts: count });
 
 /** Tokens per frame up to which a stream still shows in time what it makes. */
 const streamIntervalMax = 64;
@@ -250,7 +264,7 @@ export function readFields(text: string, endpoint: InferenceEndpoint, bounds: In
   const maxCompletionTokens =
     endpoint === '/v1/chat/completions' ? readInteger(reader, 'max_completion_tokens', 0) : null;
   const choices = isGenerated ? (readInteger(reader, 'n', 1) ?? 1) : 1;
-  const prompts = countInputs(reader, endpoint, bounds);
+  const { prompts, texts } = countInputs(reader, endpoint, bounds);
   if (isGenerated) checkSequences(prompts, choices, bounds);
   return {
     text,
@@ -263,6 +277,7 @@ export function readFields(text: string, endpoint: InferenceEndpoint, bounds: In
     wantsCost,
     choices,
     prompts,
+    texts,
     outputTokensMax: maxCompletionTokens ?? maxTokens,
     countLags: stream && readCountLags(reader),
     media: readMedia(text, reader.members),

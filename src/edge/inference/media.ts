@@ -5,13 +5,29 @@ import { forEachElement, scanObject, type JsonMember } from '#base/json-scan.ts'
 export interface Media {
   /** A part of a message may be something else than text. */
   readonly present: boolean;
+  readonly count: number;
+  /** What they take of the body, about. */
+  readonly bytes: number;
   /** Addresses that are no data URLs, each with the member of the body in which it stands. */
   readonly remote: readonly { readonly url: string; readonly param: string }[];
+  /** The member of the body in which there is one of these; null without one. */
+  readonly params: {
+    readonly any: string | null;
+    /** A name under which vLLM is to keep the media. */
+    readonly uuid: string | null;
+    /** Serialized tensors in the place of media. */
+    readonly tensor: string | null;
+    /** Serialized tensors in the place of text. */
+    readonly promptEmbeds: string | null;
+    /** An object of Python's memory, which no request can have. */
+    readonly pil: string | null;
+  };
 }
 
 type Members = ReadonlyMap<string, JsonMember>;
 
-const noMedia: Media = { present: false, remote: [] };
+const noParams: Media['params'] = { any: null, uuid: null, tensor: null, promptEmbeds: null, pil: null };
+const noMedia: Media = { present: false, count: 0, bytes: 0, remote: [], params: noParams };
 
 /** What rerankers compare, by all names that vLLM knows it by. */
 export const comparedKeys = 'query queries documents items data_1 data_2 text_1 text_2'.split(' ');
@@ -26,6 +42,7 @@ const mediaMembers = ['messages', 'input', ...comparedKeys];
 const mediaSign = /_url|_embeds|_pil|"data:|"input_|"(?:image|audio|video|file)"|\\u00[2-7]/;
 
 const urlKey = /_url$|^(?:image|video|audio|file)$/;
+const tensorKey = /_embeds$/;
 const textTypes: ReadonlySet<unknown> = new Set(['text', 'input_text', 'output_text', 'refusal', 'thinking']);
 /** What a text may have beside itself. */
 const mediaKey = /_url$|_embeds$|_pil$|^(?:image|video|audio|file|input_audio|input_image|input_file)$/;
@@ -33,6 +50,8 @@ const mediaKey = /_url$|_embeds$|_pil$|^(?:image|video|audio|file|input_audio|in
 /** Far more than any engine takes, and longer than any address that is fetched. */
 const remoteMax = 1000;
 const urlBytesMax = 65_536;
+/** Lists in lists: embeddings take many conversations at once, of messages with lists of parts. */
+const listDepthMax = 4;
 
 /**
  * Looks for media where something that could be media stands in the body. Nothing is parsed but addresses: a body of
@@ -47,13 +66,16 @@ export function readMedia(text: string, members: Members): Media {
     const member = members.get(param);
     if (member !== undefined) finder.look(member);
   }
-  return { present: finder.present, remote: finder.remote };
+  const { count, bytes, remote, params } = finder;
+  return { present: count > 0, count, bytes, remote, params };
 }
 
 class MediaFinder {
   readonly #text: string;
   readonly remote: { url: string; param: string }[] = [];
-  present = false;
+  readonly params: { -readonly [name in keyof Media['params']]: string | null } = { ...noParams };
+  count = 0;
+  bytes = 0;
   #param = '';
 
   constructor(text: string) {
@@ -74,20 +96,38 @@ class MediaFinder {
   }
 
   #part(at: number): void {
-    for (const member of this.#members(at)) {
-      const { key, valueStart, valueEnd } = member;
-      if (mediaKey.test(key)) this.present = true;
-      if (key === 'type' && !this.#isTextType(valueStart, valueEnd)) this.present = true;
-      if (!urlKey.test(key)) continue;
-      this.#address(valueStart, valueEnd);
-      for (const inner of this.#members(valueStart)) {
-        if (inner.key === 'url') this.#address(inner.valueStart, inner.valueEnd);
-      }
+    const members = this.#members(at).filter((member) => !this.#isNull(member));
+    if (!members.some((member) => this.#isMedia(member))) return;
+    this.count += 1;
+    this.params.any ??= this.#param;
+    for (const member of members) this.#note(member);
+  }
+
+  #isMedia({ key, valueStart, valueEnd }: JsonMember): boolean {
+    return mediaKey.test(key) || (key === 'type' && !textTypes.has(this.#string(valueStart, valueEnd)));
+  }
+
+  #note({ key, valueStart, valueEnd }: JsonMember): void {
+    if (key === 'uuid') this.params.uuid ??= this.#param;
+    if (key === 'type') this.#noteKind(this.#string(valueStart, valueEnd) ?? '');
+    else this.#noteKind(key);
+    if (key.endsWith('_pil')) this.params.pil ??= this.#param;
+    if (mediaKey.test(key)) this.bytes += valueEnd - valueStart;
+    if (!urlKey.test(key)) return;
+    this.#address(valueStart, valueEnd);
+    for (const inner of this.#members(valueStart)) {
+      if (inner.key === 'url') this.#address(inner.valueStart, inner.valueEnd);
     }
   }
 
-  #isTextType(start: number, end: number): boolean {
-    return this.#text.slice(start, end) === 'null' || textTypes.has(this.#string(start, end));
+  /** @param name of a member, or the type of a part */
+  #noteKind(name: string): void {
+    if (name === 'prompt_embeds') this.params.promptEmbeds ??= this.#param;
+    else if (tensorKey.test(name)) this.params.tensor ??= this.#param;
+  }
+
+  #isNull({ valueStart, valueEnd }: JsonMember): boolean {
+    return valueEnd - valueStart === 4 && this.#text.startsWith('null', valueStart);
   }
 
   #address(start: number, end: number): void {
@@ -122,14 +162,15 @@ class MediaFinder {
     return scan.members;
   }
 
-  /** The elements of a list, or the one thing that is no list. */
-  #each(start: number, end: number, visit: (at: number) => void): void {
+  /** The elements of a list and of the lists in it, or the one thing that is no list. */
+  #each(start: number, end: number, visit: (at: number) => void, depth = 1): void {
     if (this.#text[start] !== '[') {
       visit(start);
       return;
     }
-    const next = forEachElement(this.#text, start, (at) => {
-      visit(at);
+    if (depth > listDepthMax) throw this.#invalid('is nested too deep');
+    const next = forEachElement(this.#text, start, (at, atEnd) => {
+      this.#each(at, atEnd, visit, depth + 1);
       return true;
     });
     if (next !== end) throw this.#invalid('is not valid JSON');
