@@ -26,7 +26,7 @@ class ScriptedOperations implements EngineOperations {
   }
   async order(engineId: string, kind: string) {
     if (this.refusesOrders) throw new Error('the board is away');
-    return () => void this.ordered.push(`${kind} ${engineId}`);
+    return async () => void this.ordered.push(`${kind} ${engineId}`);
   }
   async *logs(...asked: Parameters<EngineOperations['logs']>) {
     const [engineId, replicaId, { signal, ...request }] = asked;

@@ -38,7 +38,7 @@ class ScriptedFleet implements EngineOperations {
     ];
   }
   order(engineId: string, kind: string) {
-    return Promise.resolve(() => void this.ordered.push(`${kind} ${engineId}`));
+    return Promise.resolve(async () => void this.ordered.push(`${kind} ${engineId}`));
   }
   async *logs(...[, replicaId, { tailLines, follow, signal }]: Parameters<EngineOperations['logs']>) {
     yield* this.lines.filter((line) => replicaId === null || line.replicaId === replicaId).slice(-tailLines);

@@ -91,6 +91,15 @@ export interface HostReport {
   /** Why it is not reachable, for operators; absent while it is, or when nobody knows. */
   readonly trouble?: string;
   readonly gpus: readonly Gpu[];
+  /** Memory that engines may take together; absent where nobody counts it. */
+  readonly memoryBytes?: number;
+}
+
+/** Devices and memory of a host that something has. */
+export interface Holding {
+  readonly engineId: string | null;
+  readonly placement: Placement;
+  readonly memoryBytes: number;
 }
 
 /** Something that bears our label and belongs to no engine of the files: told to the operator, never touched. */
@@ -99,6 +108,11 @@ export interface Stranger {
   /** Its name there. */
   readonly name: string;
   readonly engineId: string | null;
+  /** Devices that it has as long as it is there. */
+  readonly gpuIds: readonly string[];
+  readonly memoryBytes: number;
+  /** The command that ends it, for an operator on that host. */
+  readonly endedBy: string;
 }
 
 export interface Observation {

@@ -1,4 +1,4 @@
-import { type Drain, type DrainReason, enter, type EngineState, type ReplicaState } from './leader-state.ts';
+import { type Drain, type DrainReason, enter, type EngineState, isLeaving, type ReplicaState } from './leader-state.ts';
 import { act, type Draft, driverType, due, hostIsAway, job, leasesOn, settings, tell } from './plan-draft.ts';
 import { noteFailure } from './plan-observe.ts';
 import { type FailureCause, failureCause } from './start-failure.ts';
@@ -160,11 +160,9 @@ export function drain(draft: Draft, engine: EngineState, replica: ReplicaState, 
   due(draft, deadlineMs);
 }
 
-const takenBack: ReadonlySet<DrainReason> = new Set(['idle', 'scale', 'sleep']);
-
 /** @returns whether it serves again */
 export function undrain(draft: Draft, replica: ReplicaState): boolean {
-  if (replica.phase !== 'draining' || replica.drain === null || !takenBack.has(replica.drain.reason)) return false;
+  if (replica.phase !== 'draining' || isLeaving(replica)) return false;
   // It may be falling asleep already.
   if (job(draft, 'sleep', replica.id) !== undefined) return false;
   enter(replica, 'ready', draft.facts.nowMs);

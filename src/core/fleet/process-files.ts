@@ -110,6 +110,9 @@ const recordSchema = z.object({
   socketPath: z.string().nullable(),
   port: z.int(),
   logIndex: z.int().min(0).default(0),
+  /** What it takes of the machine, for whoever does not know its engine's file. */
+  gpuIds: z.array(z.string()).default([]),
+  memoryBytes: z.number().min(0).default(0),
 });
 
 /** A child as it is written down, for a gateway that comes after this one. */

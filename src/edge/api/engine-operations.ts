@@ -102,10 +102,10 @@ export interface EngineOperations {
   /**
    * Notes an order in a transaction.
    *
-   * @returns to be called once that is committed
+   * @returns to be called once that is committed; resolves when the order holds, or nobody carries it out in time
    * @throws when the order could not be noted
    */
-  order(engineId: string, kind: EngineOrder, tx: Transaction): Promise<() => void>;
+  order(engineId: string, kind: EngineOrder, tx: Transaction): Promise<() => Promise<void>>;
   /** Of one replica, or of all where it is null. */
   logs(engineId: string, replicaId: string | null, request: LogRequest): AsyncIterable<LogLine>;
   hosts(): readonly OperatedHost[];

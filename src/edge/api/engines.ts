@@ -138,7 +138,9 @@ function registerOrder(app: ApiApp, { guards, operations, audit, db }: EngineRou
     path: `/v1/admin/engines/{id}/${kind}`,
     tags,
     summary,
-    description: 'The order is noted, and carried out by the gateway that leads the fleet.',
+    description:
+      'The gateway that leads the fleet carries it out; the answer comes when every gateway goes by it, or after five ' +
+      'seconds when none leads.',
     security: bearerSecurity,
     middleware: [guards.platformAdmin],
     request: { params: idParams },
@@ -163,7 +165,7 @@ function registerOrder(app: ApiApp, { guards, operations, audit, db }: EngineRou
       });
       return operations.order(id, kind, tx);
     });
-    committed();
+    await committed();
     return context.json(answerOf(operations, id), 202);
   });
 }
