@@ -11,7 +11,10 @@ class ScriptedFleet implements EngineOperations {
   lines: LogLine[] = [];
 
   definitions() {
-    return [engineDefinition({}, { id: 'plain', name: 'Plain' }), engineDefinition({}, { id: 'acme/chat:7b' })];
+    return [
+      engineDefinition({}, { id: 'plain', name: 'Plain' }),
+      engineDefinition({ memoryBytes: 4 * 2 ** 30 }, { id: 'acme/chat:7b' }),
+    ];
   }
   list(): OperatedEngine[] {
     const common = { sinceMs: 0, causeDetail: null, retryAtMs: null, startTimesMs: [], rollout: null };
@@ -48,12 +51,19 @@ class ScriptedFleet implements EngineOperations {
   }
   hosts() {
     return [
-      { name: 'gpu-1', pools: ['big'], reachable: true, gpus: [{ id: 'GPU-1', memoryBytes: null, profile: null }] },
+      {
+        name: 'gpu-1',
+        pools: ['big'],
+        reachable: true,
+        gpus: [{ id: 'GPU-1', memoryBytes: null, profile: null }],
+        memoryBytes: 16 * 2 ** 30,
+      },
       { name: 'gpu-2', pools: [], reachable: false, trouble: 'no answer in time', gpus: [] },
     ];
   }
   strangers() {
-    return [{ host: 'gpu-1', name: 'headgate-gone-1', engineId: 'gone' }];
+    const endedBy = 'docker rm --force headgate-gone-1';
+    return [{ host: 'gpu-1', name: 'headgate-gone-1', engineId: 'gone', gpuIds: [], endedBy }];
   }
   reload() {
     return Promise.resolve(this.reloaded);
@@ -152,7 +162,9 @@ describe('headgate engines', () => {
 
   it('lists hosts with what is free and what nobody knows', async () => {
     const { stdout } = await headgate(['hosts', 'ls']);
-    expect(stdout).toMatch(/^gpu-1 +reachable +0\/1 +1 +big +not known: headgate-gone-1$/m);
-    expect(stdout).toMatch(/^gpu-2 +unreachable +0\/0 +0 +- +no answer in time$/m);
+    expect(stdout).toMatch(
+      /^gpu-1 +reachable +0\/1 +12\/16 +1 +big +not known: headgate-gone-1, ended there by "docker rm --force headgate-gone-1"$/m,
+    );
+    expect(stdout).toMatch(/^gpu-2 +unreachable +0\/0 +- +0 +- +no answer in time$/m);
   });
 });

@@ -5,7 +5,9 @@ import type { EngineDefinition } from '#core/catalog/catalog.ts';
 import type { Fleet, FleetOptions } from '#core/fleet/fleet.ts';
 import { createLog } from '#base/log.ts';
 import { createProcessDriver } from '#core/fleet/process-driver.ts';
+import { containerDefinition } from './fixtures/containers.ts';
 import { ask, engineDefinition, mustAcquire, newFolder, startFleet, type TestFleet } from './fixtures/kit.ts';
+import { Machines } from './fixtures/machines.ts';
 
 /** Child processes that do not fit on the machine together, run for real. */
 
@@ -196,5 +198,30 @@ esac
     const held = { gpuIds: [device], memoryBytes: gib };
     expect(strangers).toEqual([{ host: 'local', name: `pid ${pid}`, engineId: 'a', ...held, endedBy: `kill ${pid}` }]);
     await other.close();
+  });
+
+  it('share no device with containers of the machine, which is listed once', async () => {
+    const gpuIds = ['GPU-11', 'GPU-22'];
+    const listed = gpuIds.map((id) => ({ id, memoryBytes: null, profile: null }));
+    const machines = new Machines([{ name: 'local', pools: ['lab'], reachable: true, gpus: listed }]);
+    const boxes = ['box', 'box2'].map((id) => containerDefinition(id, { upMinMs: 0, startTimeoutMs: 1000 }));
+    const fleet = await start([engine('a', { gpus, startTimeoutMs: 3000 }), engine('b', { gpus }), ...boxes], {
+      env: withGpus(),
+      engineMemoryBytes: 16 * gib,
+      drivers: { docker: machines.driver() },
+    });
+    const box = await mustAcquire(fleet, 'box');
+    const [taken] = [...machines.replicas.values()].flatMap(({ observed }) => observed.placement.gpuIds);
+    const left = gpuIds.find((id) => id !== taken);
+    for (const id of ['a', 'b', 'a']) expect(await devicesOf(fleet, id)).toBe(left);
+    // Its own fellow it would stop; what a process has it leaves alone.
+    expect(await fleet.acquire('box2', {})).toMatchObject({ ok: false });
+    expect(machines.starts).toHaveLength(1);
+    expect(fleet.hosts()).toMatchObject([{ name: 'local', pools: ['lab'], reachable: true, memoryBytes: 16 * gib }]);
+    expect(fleet.hosts()[0]?.gpus.map(({ id, memoryBytes }) => [id, memoryBytes])).toEqual(
+      gpuIds.map((id) => [id, 81_559 * 2 ** 20]),
+    );
+    box.release();
+    await machines.close();
   });
 });

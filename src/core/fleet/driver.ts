@@ -88,7 +88,7 @@ export interface HostReport {
   readonly pools: readonly string[];
   /** False: nothing is known of it now, and what it ran before is believed to run on. */
   readonly reachable: boolean;
-  /** Why it is not reachable, for operators; absent while it is, or when nobody knows. */
+  /** Why it is not reachable, or what is not known of it, for operators; absent when there is nothing to say. */
   readonly trouble?: string;
   readonly gpus: readonly Gpu[];
   /** Memory that engines may take together; absent where nobody counts it. */

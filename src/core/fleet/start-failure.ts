@@ -54,7 +54,7 @@ const publicTexts: Record<FailureKind, string> = {
   mount_not_found: 'A folder that the engine of this model needs is not there.',
   no_accelerator: 'There is no GPU of the kind that this model needs.',
   no_node: 'There is no machine of the kind that this model needs.',
-  no_room: 'All GPUs that this model could run on are in use.',
+  no_room: 'What this model needs to run is in use by other models.',
   not_executable: 'The program that runs this model may not be started.',
   port_in_use: 'The address that the engine of this model listens on is in use.',
   probe_failed: 'The engine of this model does not answer requests as it should.',

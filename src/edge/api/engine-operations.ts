@@ -55,13 +55,15 @@ export interface OperatedHost {
   readonly name: string;
   readonly pools: readonly string[];
   readonly reachable: boolean;
-  /** Why not. */
+  /** Why not, or what is not known of it. */
   readonly trouble?: string;
   readonly gpus: readonly {
     readonly id: string;
     readonly memoryBytes: number | null;
     readonly profile: string | null;
   }[];
+  /** What processes may take together; absent where none run. */
+  readonly memoryBytes?: number;
 }
 
 /** Something of ours that belongs to no engine of the files. */
@@ -69,6 +71,9 @@ export interface OperatedStranger {
   readonly host: string;
   readonly name: string;
   readonly engineId: string | null;
+  readonly gpuIds: readonly string[];
+  /** A command for that host. */
+  readonly endedBy: string;
 }
 
 export interface LogLine {

@@ -223,8 +223,8 @@ function registerHosts(app: ApiApp, { guards, operations }: EngineRoutesParts): 
     responses: { 200: jsonAnswer(wholeList(hostSchema, 'HostList'), 'Hosts'), ...errorAnswer },
   });
   app.openapi(route, (context) => {
-    const [engines, strangers] = [operations.list(), operations.strangers()];
-    const data = operations.hosts().map((host) => toHostAnswer(host, engines, strangers));
+    const [definitions, engines, strangers] = [operations.definitions(), operations.list(), operations.strangers()];
+    const data = operations.hosts().map((host) => toHostAnswer(host, { definitions, engines, strangers }));
     return context.json({ object: 'list' as const, data }, 200);
   });
 }

@@ -148,7 +148,7 @@ async function logs(context: CommandContext): Promise<number> {
   }
 }
 
-const gpu = z.looseObject({ id: z.string(), used_by: z.looseObject({ engine: z.string() }).nullish() });
+const gpu = z.looseObject({ id: z.string(), used_by: z.looseObject({}).nullish() });
 const hostList = z.object({
   data: z.array(
     z.looseObject({
@@ -157,11 +157,26 @@ const hostList = z.object({
       trouble: z.string().nullish(),
       pools: z.array(z.string()),
       gpus: z.array(gpu),
-      replicas: z.array(z.unknown()),
-      strangers: z.array(z.looseObject({ name: z.string() })),
+      memory_bytes: z.number().nullish(),
+      replicas: z.array(z.looseObject({ memory_bytes: z.number().nullish() })),
+      strangers: z.array(z.looseObject({ name: z.string(), ended_by: z.string().nullish() })),
     }),
   ),
 });
+
+type Host = z.output<typeof hostList>['data'][number];
+
+/** Free and all, GiB, of what processes may take together. */
+function memoryCell({ memory_bytes: bytes, replicas }: Host): string {
+  if (bytes === undefined || bytes === null) return '-';
+  const taken = replicas.reduce((sum, one) => sum + (one.memory_bytes ?? 0), 0);
+  const gib = (amount: number): string => String(Math.round((amount / 2 ** 30) * 10) / 10);
+  return `${gib(bytes - taken)}/${gib(bytes)}`;
+}
+
+function strangerText({ name, ended_by: command }: Host['strangers'][number]): string {
+  return command === undefined || command === null ? name : `${name}, ended there by "${command}"`;
+}
 
 async function listHosts({ api, json, out }: CommandContext): Promise<number> {
   const answer = await api.call('GET', '/v1/admin/hosts');
@@ -169,14 +184,15 @@ async function listHosts({ api, json, out }: CommandContext): Promise<number> {
     host.name,
     host.reachable ? 'reachable' : 'unreachable',
     `${host.gpus.filter(({ used_by: user }) => (user ?? null) === null).length}/${host.gpus.length}`,
+    memoryCell(host),
     String(host.replicas.length),
     host.pools.join(',') || '-',
     [
       ...(host.trouble ? [host.trouble] : []),
-      ...(host.strangers.length === 0 ? [] : [`not known: ${host.strangers.map(({ name }) => name).join(', ')}`]),
+      ...(host.strangers.length === 0 ? [] : [`not known: ${host.strangers.map(strangerText).join('; ')}`]),
     ].join('; '),
   ]);
-  out(json ? jsonText(answer) : renderTable(['HOST', 'STATE', 'FREE GPUS', 'REPLICAS', 'POOLS', ''], rows));
+  out(json ? jsonText(answer) : renderTable(['HOST', 'STATE', 'FREE GPUS', 'FREE GIB', 'REPLICAS', 'POOLS', ''], rows));
   return exitCodes.ok;
 }
 
@@ -224,7 +240,7 @@ export const engineCommands: readonly Command[] = [
   {
     name: 'hosts ls',
     usage: '',
-    summary: 'List the hosts: whether they answer, free GPUs, replicas, and containers that no engine file knows.',
+    summary: 'List the hosts: whether they answer, what is free, replicas, and what no engine file knows.',
     words: { min: 0, max: 0 },
     options: {},
     run: listHosts,
