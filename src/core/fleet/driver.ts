@@ -53,6 +53,8 @@ export interface ReplicaExit {
   readonly oomKilled: boolean;
   /** The end of what it wrote, bounded; for finding the cause, never for clients. */
   readonly logTail: string;
+  /** The end of what it wrote on stderr alone; absent where that is not known. */
+  readonly errorTail?: string;
 }
 
 /** A replica as the driver finds it; the fleet believes nothing else. */

@@ -331,7 +331,7 @@ const nothingPublished = {
 
 function viewOf(engine: Engine, clock: Clock): EngineView {
   const { replicas } = engine;
-  const published = engine.published ?? { ...nothingPublished, sinceMs: clock.now() };
+  const published = engine.current ?? { ...nothingPublished, sinceMs: clock.now() };
   const { phase, sinceMs, cause, retryAtMs, startTimesMs, rollout } = published;
   return {
     engineId: engine.spec.engineId,

@@ -13,6 +13,7 @@ import {
   listensOnSocket,
   processSettings,
 } from './process-command.ts';
+import { addErrors, errorPathOf, openErrorLog } from './process-error-log.ts';
 import {
   logPathOf,
   openLog,
@@ -55,6 +56,8 @@ export interface Nursery {
   readonly workingDirectory: string;
   readonly env: Environment;
   readonly log: Log;
+  /** This gateway starts and stops children now. */
+  leads: boolean;
   /** Called after a child ended. */
   onChange: () => void;
 }
@@ -84,7 +87,17 @@ export async function launchChild(nursery: Nursery, order: ReplicaOrder): Promis
   const started = spawnDetached(nursery, command, environment.env, logPathOf(folders, engineId, logIndex));
   const { pid } = started;
   const identity = pid === undefined ? null : processIdentity(pid);
-  const written = { version: 1 as const, replicaId, engineId, specHash: hash, socketPath, port, logIndex, ...takes };
+  const written = {
+    version: 1 as const,
+    replicaId,
+    engineId,
+    specHash: hash,
+    socketPath,
+    port,
+    logIndex,
+    ...takes,
+    keeper: ownKeeper(),
+  };
   const record = pid === undefined || identity === null ? null : { ...written, pid, identity };
   // At once, before anything is awaited: a gateway that is killed now must not lose sight of its child.
   if (record !== null) writeRecord(folders, record);
@@ -128,11 +141,29 @@ export function endChild(nursery: Nursery, child: Child, how: Partial<ReplicaExi
     killGroup(record.pid, record.identity);
     removeRecord(nursery.folders, record);
   }
-  const logTail = stopAsked ? '' : readLogTail(child.logPath);
+  if (keepsLog(nursery, child)) addErrors(child.logPath, true);
+  const isTold = !stopAsked && how.startErrorCode === undefined;
+  const logTail = isTold ? readLogTail(child.logPath) : '';
+  const errorTail = isTold ? readLogTail(errorPathOf(child.logPath)) : '';
   const unknown = { exitCode: null, signal: null, startErrorCode: null, oomKilled: false };
   child.endedAtMs = performance.now();
-  child.exit = { asked: stopAsked, ...unknown, logTail, ...how };
+  child.exit = { asked: stopAsked, ...unknown, logTail, errorTail, ...how };
   nursery.onChange();
+}
+
+/**
+ * Whether this gateway adds what a child writes on stderr to its log: the one that started it, or took it over, does;
+ * and whoever leads, once that one is gone.
+ */
+export function keepsLog({ leads }: Nursery, { own, record }: Child): boolean {
+  if (own || record === null) return own;
+  const { keeper } = record;
+  return leads && (keeper === null || processIdentity(keeper.pid) !== keeper.identity);
+}
+
+function ownKeeper(): ProcessRecord['keeper'] {
+  const identity = processIdentity(process.pid);
+  return identity === null ? null : { pid: process.pid, identity };
 }
 
 function addChild(
@@ -165,10 +196,12 @@ function spawnDetached(
   logPath: string,
 ): ChildProcess {
   const log = openLog(logPath);
+  const errors = openErrorLog(logPath);
   try {
-    return spawn(program, args, { cwd, env, detached: true, stdio: ['ignore', log, log] });
+    return spawn(program, args, { cwd, env, detached: true, stdio: ['ignore', log, errors] });
   } finally {
     closeSync(log);
+    closeSync(errors);
   }
 }
 

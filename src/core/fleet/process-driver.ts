@@ -1,9 +1,9 @@
 import { totalmem } from 'node:os';
 import type { Log } from '#base/log.ts';
 import { FenceLostError } from './board.ts';
-import type { EngineDriver, EngineSpec, ObservedReplica, Stranger } from './driver.ts';
+import type { EngineDriver, EngineSpec, HostReport, LogOptions, ObservedReplica, Stranger } from './driver.ts';
 import { createLocalGpus, type FoundGpus } from './local-gpus.ts';
-import { adoptChild, type Child, endChild, launchChild, type Nursery, stopChild } from './process-child.ts';
+import { adoptChild, type Child, endChild, keepsLog, launchChild, type Nursery, stopChild } from './process-child.ts';
 import { type Environment, processSpecHash } from './process-command.ts';
 import {
   boundLog,
@@ -13,6 +13,7 @@ import {
   removeRecord,
   removeStaleSockets,
 } from './process-files.ts';
+import { addErrors } from './process-error-log.ts';
 import { findMarkedProcesses, processIdentity, signalProcess } from './process-identity.ts';
 import { followLog } from './process-log.ts';
 
@@ -57,6 +58,7 @@ export function createProcessDriver({ dataDir, company = 'alone', ...options }: 
     ...options,
     children: new Map(),
     folders: prepareProcessFolders(dataDir),
+    leads: company !== 'joining',
     onChange: () => undefined,
   };
   let specs: ReadonlyMap<string, EngineSpec> = new Map();
@@ -77,14 +79,14 @@ export function createProcessDriver({ dataDir, company = 'alone', ...options }: 
       return Promise.resolve();
     },
     setSpecs,
-    async observe() {
-      const { gpus, trouble } = needsGpus(specs) ? await localGpus.find() : noGpus;
+    async observe(epoch = null) {
+      nursery.leads = company === 'alone' || epoch !== null;
+      const found = needsGpus(specs) ? await localGpus.find() : noGpus;
       if (company !== 'alone') meetOthers(nursery, specs);
       const children = [...nursery.children.values()];
-      const report = { name: host, pools: [], reachable: true, gpus, memoryBytes };
       return {
         replicas: children.map(observedOf),
-        hosts: [trouble === null ? report : { ...report, trouble }],
+        hosts: [machineReport(found, memoryBytes)],
         strangers: children.flatMap((child) => strangerOf(child, specs) ?? []),
       };
     },
@@ -105,10 +107,7 @@ export function createProcessDriver({ dataDir, company = 'alone', ...options }: 
       return Promise.resolve();
     },
     probeGpus: ({ gpuIds }) => localGpus.uses(gpuIds),
-    logs(replicaId, logOptions) {
-      const child = nursery.children.get(replicaId);
-      return followLog(child?.logPath ?? null, () => child?.exit !== null, logOptions);
-    },
+    logs: (replicaId, logOptions) => readLog(nursery, replicaId, logOptions),
     onChange(listener) {
       nursery.onChange = listener;
     },
@@ -118,6 +117,12 @@ export function createProcessDriver({ dataDir, company = 'alone', ...options }: 
       watchTimer = null;
     },
   };
+}
+
+function readLog(nursery: Nursery, replicaId: string, options: LogOptions): AsyncIterable<string> {
+  const child = nursery.children.get(replicaId);
+  if (child !== undefined && keepsLog(nursery, child)) addErrors(child.logPath);
+  return followLog(child?.logPath ?? null, () => child?.exit !== null, options);
 }
 
 /** Ends what the gateways of a data folder left running there, none of which may be at work any more. */
@@ -150,6 +155,11 @@ const noGpus: FoundGpus = { gpus: [], trouble: null };
 
 function needsGpus(specs: ReadonlyMap<string, EngineSpec>): boolean {
   return [...specs.values()].some(({ definition: { driver } }) => driver.type === 'process' && driver.gpus !== null);
+}
+
+function machineReport({ gpus, trouble }: FoundGpus, memoryBytes: number): HostReport {
+  const report = { name: host, pools: [], reachable: true, gpus, memoryBytes };
+  return trouble === null ? report : { ...report, trouble };
 }
 
 /** What the machine, or the control group that the gateway runs in, has. */
@@ -217,6 +227,7 @@ function createWatch(nursery: Nursery): () => void {
       const { own, record } = child;
       if (!own && record !== null && processIdentity(record.pid) !== record.identity) endChild(nursery, child, {});
     }
+    for (const child of live) if (keepsLog(nursery, child)) addErrors(child.logPath);
     ticks += 1;
     if (ticks % boundLogsEveryTicks === 0) for (const { logPath } of live) boundLog(logPath);
   };

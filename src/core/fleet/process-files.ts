@@ -112,6 +112,8 @@ const recordSchema = z.object({
   logIndex: z.int().min(0).default(0),
   /** What it takes of the machine, for whoever does not know its engine's file. */
   gpuIds: z.array(z.string()).default([]),
+  /** Which gateway adds to its log; absent in records of before there was such a thing. */
+  keeper: z.object({ pid: z.int(), identity: z.string() }).nullable().default(null),
   memoryBytes: z.number().min(0).default(0),
 });
 

@@ -1,4 +1,5 @@
 import type { ReplicaExit } from './driver.ts';
+import { isCalm, lastTellingOf, tellingLine, wordsOf } from './telling-line.ts';
 
 /** Why an engine does not run. `publicText` may be shown to anybody: it names no path, address or program. */
 export interface FailureCause {
@@ -122,20 +123,26 @@ const logSigns: readonly (readonly [FailureKind, RegExp])[] = [
   ],
 ];
 
-const detailCharsMax = 300;
+const detailCharsMax = 500;
 
 /** Tells causes apart by how a process ended and by what it wrote last; the line that says it is for operators. */
 export function explainExit(exit: ReplicaExit): FailureCause {
-  const lines = exit.logTail.split(/\r?\n/).filter((line) => line.trim() !== '');
-  const last = (lines.at(-1) ?? '').trim().slice(0, detailCharsMax);
-  if (exit.startErrorCode !== null) return failureCause(startErrors[exit.startErrorCode] ?? 'spawn_failed', last);
+  const lines = linesOf(exit.logTail);
+  const errors = linesOf(exit.errorTail ?? '');
+  const detail = (text: string): string => text.trim().slice(0, detailCharsMax);
+  const told = detail(tellingLine(lines, errors) || wordsOf(lines.at(-1) ?? ''));
+  if (exit.startErrorCode !== null) return failureCause(startErrors[exit.startErrorCode] ?? 'spawn_failed', told);
   if (exit.oomKilled) return failureCause('memory');
+  const grave = lines.filter((line) => !isCalm(line)).join('\n');
   for (const [kind, sign] of logSigns) {
-    if (!sign.test(exit.logTail)) continue;
-    const line = lines.find((one) => sign.test(one)) ?? last;
-    return failureCause(kind, line.trim().slice(0, detailCharsMax));
+    if (!sign.test(grave)) continue;
+    return failureCause(kind, detail(lastTellingOf(lines, (line) => sign.test(line)) || told));
   }
-  return failureCause(kindOfEnd(exit), last);
+  return failureCause(kindOfEnd(exit), told);
+}
+
+function linesOf(text: string): string[] {
+  return text.split(/\r?\n/).filter((line) => line.trim() !== '');
 }
 
 function kindOfEnd(exit: ReplicaExit): FailureKind {

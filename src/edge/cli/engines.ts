@@ -15,7 +15,10 @@ const engine = z.looseObject({
   hosts: z.array(z.string()).default([]),
   replicas_max: z.number(),
   queue: z.looseObject({ running: z.number(), waiting: z.number() }),
-  last_failure: z.looseObject({ message: z.string() }).nullish(),
+  file: z.string().nullish(),
+  last_failure: z
+    .looseObject({ message: z.string(), detail: z.string().nullish(), retry_at: z.number().nullish() })
+    .nullish(),
   rollout: z.looseObject({ state: z.string(), message: z.string().nullish() }).nullish(),
 });
 type Engine = z.output<typeof engine>;
@@ -42,10 +45,33 @@ function parseAnswer<Schema extends z.ZodType>(schema: Schema, answer: unknown):
 
 const jsonText = (value: unknown): string => `${JSON.stringify(value, null, 2)}\n`;
 
-function remark({ last_failure: failure, rollout, replicas }: Engine): string {
-  if (rollout?.state === 'refused') return `new version refused: ${rollout.message ?? ''}`;
-  const progress = replicas.map((one) => one.progress ?? null).find((text) => text !== null);
-  return failure?.message ?? progress ?? '';
+/** What is to be known of an engine, and the command that mends it where one does. */
+function remark(one: Engine): string {
+  const { id, state, file, last_failure: failure, rollout, replicas } = one;
+  if (state === 'held') return `stopped by an order; to start it: ${commandText('start', id)}`;
+  if (rollout?.state === 'refused') {
+    const mended = `mend ${file ?? 'its file'}, then: ${commandText('reload')}`;
+    return sentences(`new version refused: ${rollout.message ?? ''}`, mended);
+  }
+  if (failure !== null && failure !== undefined) {
+    const text = sentences(failure.message, failure.detail ?? '');
+    const isGivenUp = state === 'failed' && (failure.retry_at ?? null) === null;
+    return isGivenUp ? sentences(text, `when it is mended: ${commandText('reset', id)}`) : text;
+  }
+  return replicas.map((replica) => replica.progress ?? null).find((text) => text !== null) ?? '';
+}
+
+function sentences(...parts: readonly string[]): string {
+  return parts
+    .filter((part) => part !== '')
+    .join('; ')
+    .replaceAll('.;', ';');
+}
+
+/** As a shell takes it. */
+function commandText(command: string, id: string | null = null): string {
+  const word = id === null || /^[\w./:-]+$/.test(id) ? (id ?? '') : `'${id}'`;
+  return `headgate engines ${command} ${word}`.trim();
 }
 
 function row(one: Engine): string[] {

@@ -134,8 +134,8 @@ describe.concurrent('a gateway that comes after another', () => {
     const next = await lab.open([localHost(lab.docker())], [], { fleetId: test.fleetId });
     const { replicas, strangers } = await next.driver.observe();
     expect(replicas).toEqual([]);
-    const [{ Names: [name = ''] = [] } = {}] = await lab.containersOf(test.fleetId);
-    const own = name.slice(1);
+    const [container] = await lab.containersOf(test.fleetId);
+    const own = container?.Names[0]?.slice(1) ?? '';
     expect(own).toMatch(/^headgate-chat-/);
     const endedBy = `docker rm --force ${own}`;
     expect(strangers).toEqual([{ host: 'local', name: own, engineId: 'chat', gpuIds, memoryBytes: 0, endedBy }]);
