@@ -107,6 +107,9 @@ describe('processes that need more memory together than there is', () => {
     world.request('a');
     world.until('an answer', () => world.answers.length > 0);
     expect(world.answers).toEqual([{ engineId: 'a', answer: 'no_room' }]);
+    world.request('a');
+    world.run(1000);
+    expect(world.engine('a').cause).toMatchObject({ kind: 'no_room', detail: 'taken by gone' });
     world.holdings = [];
     serve(world, 'a');
   });

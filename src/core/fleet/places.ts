@@ -124,6 +124,18 @@ export function findEviction(
   return best === undefined ? null : { placement: best.placement, victims: best.victims };
 }
 
+/** Ids of engines that have what is needed, on hosts that would do. */
+export function holdersOf(need: PlaceNeed, hosts: readonly HostReport[], occupants: readonly Occupant[]): string[] {
+  const able = new Map(hosts.filter((host) => isAble(need, host)).map((host) => [host.name, host]));
+  const holders = occupants.flatMap((occupant) => {
+    const host = able.get(occupant.placement.host);
+    if (host === undefined) return [];
+    const wanted = new Set(usable(need, host).map(({ id }) => id));
+    return isInTheWay(need, occupant, wanted) ? [occupant.engineId ?? 'something that no engine file knows'] : [];
+  });
+  return [...new Set(holders)].toSorted();
+}
+
 interface Victim {
   readonly replicaId: string;
   readonly worth: number;

@@ -21,7 +21,7 @@ import {
   presentOccupants,
   stayingReplica,
 } from './plan-room.ts';
-import { findPlace, hasPlace, type PlaceNeed, type PlaceOutcome } from './places.ts';
+import { findPlace, hasPlace, holdersOf, type PlaceNeed, type PlaceOutcome } from './places.ts';
 import { type FailureKind, failureCause } from './start-failure.ts';
 
 /** Starts what is missing, one replica of an engine at a time; who has waited longest chooses first. */
@@ -90,8 +90,17 @@ function claim(draft: Draft, engine: EngineState): Claim | null {
   const placement = makeRoom(draft, engine, spec, need);
   if (placement !== null) return claimed(placement);
   if (engine.blocked?.kind !== 'no_room') tell(draft, engine, 'an engine waits for room');
-  engine.blocked = failureCause('no_room');
+  engine.blocked = failureCause('no_room', holdersText(draft, engine, need));
   return null;
+}
+
+const holdersMax = 10;
+
+/** For operators. */
+function holdersText(draft: Draft, engine: EngineState, need: PlaceNeed): string {
+  const holders = holdersOf(need, hostsOf(draft, engine), plannedOccupants(draft, engine, anyReplica));
+  const more = holders.length > holdersMax ? ` and ${holders.length - holdersMax} more` : '';
+  return holders.length === 0 ? '' : `taken by ${holders.slice(0, holdersMax).join(', ')}${more}`;
 }
 
 /** What is free now, or else what will be when those that leave are gone. */

@@ -54,7 +54,7 @@ function remark(one: Engine): string {
     return sentences(`new version refused: ${rollout.message ?? ''}`, mended);
   }
   if (failure !== null && failure !== undefined) {
-    const text = sentences(failure.message, failure.detail ?? '');
+    const text = sentences(failure.message, shortened(failure.detail ?? ''));
     const isGivenUp = state === 'failed' && (failure.retry_at ?? null) === null;
     return isGivenUp ? sentences(text, `when it is mended: ${commandText('reset', id)}`) : text;
   }
@@ -66,6 +66,13 @@ function sentences(...parts: readonly string[]): string {
     .filter((part) => part !== '')
     .join('; ')
     .replaceAll('.;', ';');
+}
+
+const detailCharsMax = 160;
+
+/** `engines show` has all of it. */
+function shortened(text: string): string {
+  return text.length <= detailCharsMax ? text : `${text.slice(0, detailCharsMax - 1).trimEnd()}…`;
 }
 
 /** As a shell takes it. */
