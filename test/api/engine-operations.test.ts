@@ -100,8 +100,9 @@ describe('hosts', () => {
     await order('start');
     const { replicas } = await inState('ready');
     const { data }: Body = await (await gateway.request('/v1/admin/hosts')).json();
-    const local = data.find(({ name }: Body) => name === 'local');
-    expect(local.replicas).toContainEqual({ engine: 'chat', replica: replicas[0].id, state: 'ready' });
+    expect(data).toMatchObject([{ name: 'local', memory_bytes: expect.any(Number) }]);
+    const [{ id: replica }] = replicas;
+    expect(data[0].replicas).toContainEqual({ engine: 'chat', replica, state: 'ready', memory_bytes: null });
   });
 });
 
