@@ -1,4 +1,4 @@
-import { appendFileSync, closeSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { appendFileSync, closeSync, mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { addErrors, errorPathOf, openErrorLog } from '#core/fleet/process-error-log.ts';
@@ -10,7 +10,8 @@ let errors: string;
 
 beforeEach(() => {
   folder = newFolder();
-  log = join(folder, 'chat-1.log');
+  log = join(folder, 'logs', 'chat-1.log');
+  for (const name of ['logs', 'stderr']) mkdirSync(join(folder, name));
   errors = errorPathOf(log);
   writeFileSync(log, '');
 });
@@ -64,7 +65,7 @@ describe('what a child writes on stderr', () => {
   });
 
   it('is nothing where there is no such file', () => {
-    addErrors(join(folder, 'other.log'));
+    addErrors(join(folder, 'logs', 'other.log'));
     addErrors(log, true);
     expect(logged()).toBe('');
   });

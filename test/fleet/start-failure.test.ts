@@ -39,6 +39,14 @@ describe('the cause of an exit', () => {
           'ValueError: Available memory on node 0 (9.61/12.84 GiB) on kv cache allocation is less than requested memory for kv (4000.0 GiB).\nRuntimeError: Engine core initialization failed. See root cause above.',
       },
     ],
+    ['memory_settings', { logTail: 'ValueError: No available memory for the cache blocks. Try increasing it.' }],
+    [
+      'memory_settings',
+      {
+        logTail:
+          'ValueError: 16.00 GiB KV cache is needed, which is larger than the available KV cache memory (6.81 GiB)',
+      },
+    ],
     [
       'weights_not_found',
       {

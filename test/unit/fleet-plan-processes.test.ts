@@ -267,6 +267,34 @@ describe('processes whose files do not say what they need', () => {
     expect(world.answers.map(({ answer }) => answer)).toEqual(['served', 'served']);
   });
 
+  it('make others go once, and not again when they had too little memory alone', () => {
+    const world = crowded({ a: 4, b: 4, c: 17 });
+    for (const id of ['a', 'b']) serve(world, id);
+    world.request('c');
+    world.until('an answer', () => world.answers.length === 3);
+    expect(world.answers.at(-1)).toEqual({ engineId: 'c', answer: 'memory' });
+    expect(running(world)).toEqual([]);
+    for (const id of ['a', 'b']) serve(world, id);
+    for (let count = 0; count < 6; count += 1) {
+      world.request('c');
+      world.run(35_000);
+      for (const id of ['a', 'b']) serve(world, id);
+    }
+    expect(world.everStarted.filter((id) => !id.startsWith('c'))).toHaveLength(4);
+    expect(world.engine('c').phase).toBe('failed');
+  });
+
+  it('do not make those go that see other devices', () => {
+    const world = crowded({ a: 4, c: 17 });
+    world.file(processDefinition('a', { env: { CUDA_VISIBLE_DEVICES: '0,1' } }));
+    world.file(processDefinition('c', { env: { CUDA_VISIBLE_DEVICES: '2' } }));
+    serve(world, 'a');
+    world.request('c');
+    world.until('an answer', () => world.answers.length === 2);
+    expect(world.answers.at(-1)).toEqual({ engineId: 'c', answer: 'memory' });
+    expect(running(world)).toEqual(['a']);
+  });
+
   it('wait for one that stays, and are refused for want of room; that counts as no failure', () => {
     const world = crowded({ a: 10, b: 10 });
     world.file(processDefinition('a', { pinned: true, idleMs: 1e9 }));

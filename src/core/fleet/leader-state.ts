@@ -105,6 +105,8 @@ export interface EngineState {
   claim: Claim | null;
   /** Beside all of these together it found too little memory, each as `runs` of an occupant; empty: of none. */
   crowd: ReadonlySet<string>;
+  /** It found too little memory although nobody else was there: others are not to go for it. */
+  failedAlone: boolean;
   /** Not started before: what has just ended may still keep memory. */
   pausedUntilMs: number;
   /** The newest order that was carried out; null: none. */
@@ -145,6 +147,7 @@ export function newEngine(spec: EngineSpec, nowMs: number): EngineState {
     blocked: null,
     claim: null,
     crowd: new Set(),
+    failedAlone: false,
     pausedUntilMs: -Infinity,
     lastOrder: null,
     waitingSinceMs: null,

@@ -47,7 +47,7 @@ export function createLocalGpus({ env, log }: LocalGpusOptions): LocalGpus {
 
   async function ask(): Promise<FoundGpus> {
     try {
-      const rows = await runNvidiaSmi(env, [inventoryQuery]);
+      const rows = await runNvidiaSmi(env, [`${inventoryQuery},index`]);
       const gpus = gpusOfRows(visibleRows(rows, env['CUDA_VISIBLE_DEVICES']));
       return gpus.length === 0 ? nothing('nvidia-smi lists no GPU that the gateway may use') : { gpus, trouble: null };
     } catch (error) {

@@ -3,7 +3,7 @@ import type { Gpu, GpuUse } from './driver.ts';
 /** What `nvidia-smi` is asked, on this machine or in a container, and what its answers mean. */
 
 export const csvFormat = '--format=csv,noheader,nounits';
-export const inventoryQuery = '--query-gpu=uuid,memory.total,name,index';
+export const inventoryQuery = '--query-gpu=uuid,memory.total,name';
 export const useQuery = '--query-gpu=uuid,memory.used,memory.total';
 export const programsQuery = '--query-compute-apps=gpu_uuid,pid,process_name';
 

@@ -1,4 +1,4 @@
-import type { EngineState, ReplicaState } from './leader-state.ts';
+import { type EngineState, type ReplicaState, specOf } from './leader-state.ts';
 import { type Draft, driverType, tell } from './plan-draft.ts';
 import { type FailureCause, failureCause } from './start-failure.ts';
 
@@ -26,8 +26,9 @@ export function noteEnd(draft: Draft, engine: EngineState, { specHash, readyAtMs
 export function noteCrowd(draft: Draft, engine: EngineState, replica: ReplicaState, cause: FailureCause): boolean {
   if (driverType(engine) !== 'process' || cause.kind !== 'memory' || replica.readyAtMs !== null) return false;
   const crowd = crowdOf(draft, engine, replica);
-  if (crowd.size === 0) return false;
-  engine.crowd = crowd;
+  engine.failedAlone ||= crowd.size === 0;
+  engine.crowd = engine.failedAlone ? new Set() : crowd;
+  if (engine.failedAlone) return false;
   engine.claim = null;
   engine.pausedUntilMs = draft.facts.nowMs + draft.policy.backoffFirstMs;
   engine.blocked = failureCause('no_room', cause.detail);
@@ -40,12 +41,34 @@ export function noteCrowd(draft: Draft, engine: EngineState, replica: ReplicaSta
  * their memory.
  */
 function crowdOf({ engines, ends, facts }: Draft, engine: EngineState, replica: ReplicaState): ReadonlySet<string> {
+  const own = { engine, replica };
   const others = engines
     .filter((one) => driverType(one) === 'process')
-    .flatMap(({ id, replicas }) => replicas.filter((one) => one !== replica).map((one) => runsKey(id, one.specHash)));
+    .flatMap((other) => other.replicas.map((one) => ({ engine: other, replica: one })))
+    .filter((other) => other.replica !== replica && mayShareDevices(own, other))
+    .map((other) => runsKey(other.engine.id, other.replica.specHash));
   if (others.length > 0) return new Set(others);
-  const own = runsKey(engine.id, replica.specHash);
+  const ownKey = runsKey(engine.id, replica.specHash);
   const sinceMs = (replica.orderedAtMs ?? facts.nowMs) - remainsMs;
-  const ended = ends.filter(({ runs, atMs, wasReady }) => atMs >= sinceMs && (wasReady || runs !== own));
+  const ended = ends.filter(({ runs, atMs, wasReady }) => atMs >= sinceMs && (wasReady || runs !== ownKey));
   return new Set(ended.map(({ runs }) => runs));
+}
+
+interface Process {
+  readonly engine: EngineState;
+  readonly replica: ReplicaState;
+}
+
+function mayShareDevices(one: Process, other: Process): boolean {
+  const [own, theirs] = [devicesOf(one), devicesOf(other)];
+  return own === null || theirs === null || own.some((id) => theirs.includes(id));
+}
+
+/** What it was given, or what its file shows it; null: it may use any. */
+function devicesOf({ engine, replica }: Process): readonly string[] | null {
+  if (replica.placement.gpuIds.length > 0) return replica.placement.gpuIds;
+  const { driver } = specOf(engine, replica.specHash).definition;
+  const shown = driver.type === 'process' ? (driver.env['CUDA_VISIBLE_DEVICES'] ?? '') : '';
+  // Indexes are not to be compared with UUIDs, nor what stands in a variable.
+  return /^\d+(?:,\d+)*$/.test(shown) ? shown.split(',') : null;
 }

@@ -81,6 +81,7 @@ function becomeReady(draft: Draft, engine: EngineState, replica: ReplicaState): 
   engine.blocked = null;
   engine.recovering = false;
   engine.startAsked = false;
+  engine.failedAlone = false;
   if (replica.specHash === engine.spec.hash) engine.lastGood = engine.spec;
   if (!isFirst || replica.orderedAtMs === null) return;
   engine.startTimesMs = [...engine.startTimesMs, nowMs - replica.orderedAtMs].slice(-startTimesMax);

@@ -65,6 +65,7 @@ function forgive(engine: EngineState): void {
   engine.blocked = null;
   engine.crashes = 0;
   engine.crowd = new Set();
+  engine.failedAlone = false;
   engine.pausedUntilMs = -Infinity;
 }
 

@@ -9,6 +9,7 @@ import {
   truncateSync,
   writeFileSync,
 } from 'node:fs';
+import { basename, dirname, join } from 'node:path';
 
 /**
  * What a child writes on stderr goes to a file of its own, so that the cause of its end can be told from what it
@@ -16,15 +17,16 @@ import {
  * with it.
  */
 
+export const errorFolder = 'stderr';
 const chunkBytes = 1_048_576;
 const bytesMax = 4 * 1_048_576;
 /** A line that never ends, such as a progress bar, is cut. */
 const lineBytesMax = 65_536;
 const lineFeed = 0x0a;
 
-/** Beside the log, with another ending. */
+/** In a folder beside that of the logs. */
 export function errorPathOf(logPath: string): string {
-  return logPath.replace(/\.log$/, '.err');
+  return join(dirname(logPath), '..', errorFolder, basename(logPath));
 }
 
 function markPathOf(logPath: string): string {

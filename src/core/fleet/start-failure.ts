@@ -22,6 +22,7 @@ export type FailureKind =
   | 'image_not_found'
   | 'image_not_loaded'
   | 'memory'
+  | 'memory_settings'
   | 'missing_setting'
   | 'mount_not_found'
   | 'no_accelerator'
@@ -51,6 +52,7 @@ const publicTexts: Record<FailureKind, string> = {
   image_not_found: 'The image of the engine of this model was not found.',
   image_not_loaded: 'The image of the engine of this model could not be loaded.',
   memory: 'There is not enough memory to run this model.',
+  memory_settings: 'The settings of this model leave it too little memory.',
   missing_setting: 'The engine of this model lacks a setting that it needs.',
   mount_not_found: 'A folder that the engine of this model needs is not there.',
   no_accelerator: 'There is no GPU of the kind that this model needs.',
@@ -108,9 +110,11 @@ const logSigns: readonly (readonly [FailureKind, RegExp])[] = [
     'weights_not_found',
     /RepositoryNotFoundError|Repository Not Found|is not a valid model identifier|Invalid repository ID or local directory|does not appear to have (?:a file named|files named)|Can't load the configuration of|Cannot find any model weights|LocalEntryNotFoundError|We couldn't connect to|Repo id must be in the form/,
   ],
+  // Whatever else runs: vLLM counts what it may take itself.
+  ['memory_settings', /No available memory for the cache blocks|larger than the available KV cache memory/],
   [
     'memory',
-    /out of memory|OutOfMemoryError|No available memory for the cache blocks|larger than the available KV cache memory|less than desired GPU memory utilization|less than requested memory for kv|can't allocate memory|Cannot allocate memory|std::bad_alloc|^MemoryError/im,
+    /out of memory|OutOfMemoryError|less than desired GPU memory utilization|less than requested memory for kv|can't allocate memory|Cannot allocate memory|std::bad_alloc|^MemoryError/im,
   ],
   ['port_in_use', /EADDRINUSE|[Aa]ddress already in use/],
   [
