@@ -11,7 +11,7 @@ import { readFleetIdentity, type FleetIdentity } from '#core/fleet/fleet.ts';
 import { createKeys } from '#core/keys/keys.ts';
 import { createMetering } from '#core/metering/metering.ts';
 import { createAborter, createEngineClient } from '#core/proxy/proxy.ts';
-import { createRouting } from '#core/routing/routing.ts';
+import { createCacheSalts, createRouting } from '#core/routing/routing.ts';
 import { createWallet } from '#core/wallet/wallet.ts';
 import { createApi } from '#edge/api/api.ts';
 import { createDoors, createShowLimits, installFallbacks, standBefore, type HttpEnv } from '#edge/http/http.ts';
@@ -215,12 +215,24 @@ function createRooms(
   const engineFiles = createEngineReload({ engines, readFiles: readEngineFiles, catalog, fleet, log });
   const operations = createOperating({ fleet, reload: engineFiles, tellReload: () => sharing.tellReload(), log });
   const routing = createRouting({ fleet, clock, log, flexQueueMax: config.flexQueueMax });
+  const cacheSalts = createCacheSalts(identity.cacheSecret);
   const { wrongKeysPerMinute, trustedProxies } = config;
   const doors = createDoors({ ...shared, keys, accounts, wrongKeysPerMinute, trustedProxies });
   const keeping = createKeeping({ config, shared, db, clock, log, audit, metering, gateways });
   const showLimits = createShowLimits(admission);
   const { cache, contents, idempotency } = keeping;
-  const edge = { ...doors, showLimits, sharing, keeping, cache, contents, idempotency, engineFiles, operations };
+  const edge = {
+    ...doors,
+    cacheSalts,
+    showLimits,
+    sharing,
+    keeping,
+    cache,
+    contents,
+    idempotency,
+    engineFiles,
+    operations,
+  };
   return { clock, audit, accounts, keys, wallet, admission, catalog, fleet, routing, engineClient, metering, ...edge };
 }
 

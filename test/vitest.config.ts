@@ -1,5 +1,7 @@
+import { availableParallelism } from 'node:os';
 import { defineConfig, type TestProjectInlineConfiguration } from 'vitest/config';
 import { createReporter } from './support/reporter.ts';
+import { WaitingFirst } from './support/sequencer.ts';
 import { planSuites, suiteHasTests } from './support/suites.ts';
 
 type ProjectOptions = NonNullable<TestProjectInlineConfiguration['test']>;
@@ -8,13 +10,32 @@ const root = new URL('..', import.meta.url).pathname;
 const quickTests = ['test/tidy/**/*.test.ts', 'test/unit/**/*.test.ts'];
 const plan = planSuites(process.env, suiteHasTests);
 
-/** Starts PostgreSQL once for the files of a project. */
+const cores = availableParallelism();
+/**
+ * Most files wait most of their time: for an engine to start, for a lease to end. Three for each core keep a small
+ * machine busy; a large one has its cores for the rest.
+ */
+const filesAtOnce = Math.max(cores, Math.min(3 * cores, 12));
+
+/** Starts PostgreSQL once for all projects that name it. */
 const globalSetup = ['test/support/global-setup.ts'];
+/** And one Docker engine. */
+const dockerSetup = [...globalSetup, 'test/support/docker-setup.ts'];
+
+const setups: Readonly<Record<string, string[]>> = { docker: dockerSetup, 'docker-vllm': dockerSetup };
 
 function project(name: string, options: ProjectOptions): TestProjectInlineConfiguration {
-  // A wait ends when what is waited for is there; how long a busy machine takes for it is not what is tested.
-  const expect = { poll: { timeout: 30_000 } };
-  return { root, test: { name, testTimeout: 60_000, hookTimeout: 60_000, expect, ...options } };
+  // A wait ends when what is waited for is there; how long a busy machine takes for it is not what is tested. These
+  // bounds end what hangs, the wait before its test, so that it says what it waited for.
+  const bounds = { expect: { poll: { timeout: 120_000 } }, testTimeout: 600_000, hookTimeout: 600_000 };
+  // Files of a worker share what they import, which costs more than most of them do.
+  const common = { ...bounds, isolate: false };
+  return { root, test: { name, ...common, ...options } };
+}
+
+/** Files of all these projects run side by side. */
+function waiting(name: string, options: ProjectOptions): TestProjectInlineConfiguration {
+  return project(name, { globalSetup, maxWorkers: filesAtOnce, sequence: { groupOrder: 1 }, ...options });
 }
 
 /**
@@ -25,13 +46,13 @@ export default defineConfig({
   root,
   test: {
     reporters: ['default', createReporter(plan)],
+    sequence: { sequencer: WaitingFirst },
     projects: [
-      project('quick', { include: quickTests }),
-      project('house', { include: ['test/**/*.test.ts'], exclude: [...quickTests, 'test/suites/**'], globalSetup }),
-      ...plan.run.map((name, index) => {
+      project('quick', { include: quickTests, maxWorkers: cores }),
+      waiting('house', { include: ['test/**/*.test.ts'], exclude: [...quickTests, 'test/suites/**'] }),
+      ...plan.run.map((name) => {
         const include = [`test/suites/${name}/**/*.test.ts`];
-        // A group of its own never runs beside others: what they do would starve a real engine, which is held to times.
-        return project(name, { include, globalSetup, testTimeout: 300_000, sequence: { groupOrder: index + 1 } });
+        return waiting(name, { include, globalSetup: setups[name] ?? globalSetup, testTimeout: 1_800_000 });
       }),
     ],
   },

@@ -91,7 +91,7 @@ export function answerChat(engine: Engine, exchange: Exchange, body: Body): void
     return;
   }
   const { params, prompt, formatted } = accepted;
-  const cacheUse = engine.cache.use(prompt.scan);
+  const cacheUse = engine.cache.use(prompt.scan, params.cacheSalt);
   const requestId = exchange.requestId ?? (typeof body.request_id === 'string' ? body.request_id : null);
   const printer = createPrinter({ engine, body, params, requestId });
   const room = (params.maxTokens ?? engine.options.maxModelLen) - (params.maxTokens === null ? prompt.scan.count : 0);

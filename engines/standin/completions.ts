@@ -154,7 +154,7 @@ function choicesOf(given: { engine: Engine; accepted: Accepted; id: string; knob
   const { engine, accepted, knobs } = given;
   const { params, prompts } = accepted;
   return prompts.flatMap((prompt, promptIndex) => {
-    const { cachedTokens } = engine.cache.use(prompt.scan);
+    const { cachedTokens } = engine.cache.use(prompt.scan, params.cacheSalt);
     const room = params.maxTokens ?? engine.options.maxModelLen - prompt.scan.count;
     return Array.from({ length: params.n }, (_, copy) => {
       const index = promptIndex * params.n + copy;

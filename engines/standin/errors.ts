@@ -38,7 +38,7 @@ export interface Finding {
   loc: readonly (string | number)[];
   msg: string;
   input: unknown;
-  ctx?: Record<string, string>;
+  ctx?: Record<string, string | number>;
 }
 
 function printFinding(finding: Finding): string {

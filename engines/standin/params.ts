@@ -23,9 +23,11 @@ export interface Params {
   logprobs: number | null;
   streamInterval: number;
   returnTokenIds: boolean;
+  /** What was computed for requests with another one is not used again; null is one of its own. */
+  cacheSalt: string | null;
 }
 
-type FieldKind = 'float' | 'int' | 'bool' | 'str' | 'list' | 'dict' | 'stop';
+type FieldKind = 'float' | 'int' | 'bool' | 'str' | 'list' | 'dict' | 'stop' | 'salt';
 
 const COMMON: Record<string, FieldKind> = {
   model: 'str',
@@ -47,6 +49,7 @@ const COMMON: Record<string, FieldKind> = {
   return_token_ids: 'bool',
   stream_interval: 'int',
   logit_bias: 'dict',
+  cache_salt: 'salt',
 };
 
 export const CHAT_FIELDS: Record<string, FieldKind> = {
@@ -88,7 +91,7 @@ function numberFault(kind: 'float' | 'int', value: unknown): readonly [type: str
   return parsed;
 }
 
-type Coerced = { value: unknown } | readonly [type: string, msg: string];
+type Coerced = { value: unknown } | readonly [type: string, msg: string, ctx?: Record<string, number>];
 
 function coerceBool(value: unknown): Coerced {
   if (typeof value === 'boolean') return { value };
@@ -110,6 +113,16 @@ function coerceStop(value: unknown): Coerced {
   return strings ? { value } : ONLY_LIST;
 }
 
+const SALT_CHARS_MAX = 1024;
+
+function coerceSalt(value: unknown): Coerced {
+  if (typeof value !== 'string') return ['string_type', 'Input should be a valid string'];
+  if (value === '') return ['string_too_short', 'String should have at least 1 character', { min_length: 1 }];
+  if (Array.from(value).length <= SALT_CHARS_MAX) return { value };
+  const ctx = { max_length: SALT_CHARS_MAX };
+  return ['string_too_long', `String should have at most ${SALT_CHARS_MAX} characters`, ctx];
+}
+
 function coerceDict(value: unknown): Coerced {
   const isDict = typeof value === 'object' && !Array.isArray(value);
   return isDict ? { value } : ['dict_type', 'Input should be a valid dictionary'];
@@ -124,6 +137,7 @@ const COERCE: Record<FieldKind, (value: unknown) => Coerced> = {
   list: (value) => (Array.isArray(value) ? { value } : ONLY_LIST),
   dict: coerceDict,
   stop: coerceStop,
+  salt: coerceSalt,
 };
 
 function missing(body: Body, name: string): Finding {
@@ -142,7 +156,14 @@ export function checkFields(body: Body, fields: Record<string, FieldKind>, requi
     if (value === undefined || value === null || kind === undefined) continue;
     const read = COERCE[kind](value);
     if ('value' in read) body[name] = read.value;
-    else findings.push({ type: read[0], loc: ['body', name], msg: read[1], input: value });
+    else
+      findings.push({
+        type: read[0],
+        loc: ['body', name],
+        msg: read[1],
+        input: value,
+        ...(read[2] && { ctx: read[2] }),
+      });
   }
   return findings.length > 0 ? invalidBody(findings) : null;
 }
@@ -274,6 +295,7 @@ export function readParams(body: Body, options: Options): Params | Refused {
     logprobs: logprobs.count,
     streamInterval: Math.max(1, numberOf(body, 'stream_interval') ?? options.streamInterval),
     returnTokenIds: body.return_token_ids === true,
+    cacheSalt: typeof body.cache_salt === 'string' ? body.cache_salt : null,
   };
 }
 

@@ -1,6 +1,7 @@
 import { isIP } from 'node:net';
 import { join } from 'node:path';
 import { z } from 'zod';
+import { type AllowedMount, folderListProblem, liesIn, parseAllowedMount } from './host-folder.ts';
 
 /**
  * The one reader of the environment. Everything is parsed before anything starts; what is wrong stops the start with
@@ -273,8 +274,10 @@ export interface DockerGateConfig {
   readonly socketPath: string;
   /** Images that may be run, with `*` for any text. */
   readonly images: readonly string[];
-  /** Folders of the machine that may be mounted, without a slash at their end. */
-  readonly binds: readonly string[];
+  /** Folders of the machine that may be mounted, each as it is named and nothing in it; none lies in another one. */
+  readonly binds: readonly AllowedMount[];
+  /** Named volumes that may be mounted. */
+  readonly volumes: readonly AllowedMount[];
   readonly allowsPorts: boolean;
   readonly allowsSwarm: boolean;
 }
@@ -284,15 +287,32 @@ const list = z
   .transform((value) => value.split(',').map((part) => part.trim()))
   .transform((parts) => parts.filter((part) => part !== ''));
 
+function mounts(what: string, isIt: (source: string) => boolean) {
+  return list.transform((entries, context): AllowedMount[] =>
+    entries.flatMap((entry) => {
+      const read = parseAllowedMount(entry);
+      if (read !== null && isIt(read.source)) return read;
+      context.addIssue({ code: 'custom', message: `must be ${what}, separated by commas` });
+      return [];
+    }),
+  );
+}
+
 const dockerGateVariables = z.object({
   HOST: text.min(1).default('127.0.0.1'),
   PORT: whole(0, 65_535, 2375),
   LOG_LEVEL: variables.shape.LOG_LEVEL,
   HEADGATE_DOCKER_SOCKET: text.startsWith('/', 'must be the absolute path of a socket').default('/var/run/docker.sock'),
   HEADGATE_DOCKER_IMAGES: list.default(['vllm/*']),
-  HEADGATE_DOCKER_BINDS: list
-    .refine((paths) => paths.every((path) => /^\/[^.:][^:]*[^/:]$/.test(path)), 'must be absolute paths')
+  HEADGATE_DOCKER_BINDS: mounts('absolute paths, such as /srv/models:ro', (source) => source.startsWith('/'))
+    .superRefine((folders, context) => {
+      const problem = folderListProblem(folders);
+      if (problem !== null) context.addIssue({ code: 'custom', message: problem });
+    })
     .default([]),
+  HEADGATE_DOCKER_VOLUMES: mounts('names of volumes, such as hf-cache', (source) => !source.startsWith('/')).default(
+    [],
+  ),
   HEADGATE_DOCKER_PORTS: z.enum(['true', 'false']).default('false'),
   HEADGATE_DOCKER_SWARM: z.enum(['true', 'false']).default('false'),
 });
@@ -300,13 +320,17 @@ const dockerGateVariables = z.object({
 /** @throws ConfigError for the first variable that is wrong */
 export function parseDockerGateConfig(environment: Readonly<Record<string, string | undefined>>): DockerGateConfig {
   const read = parseVariables(dockerGateVariables, environment);
+  const socketPath = read.HEADGATE_DOCKER_SOCKET;
+  const holder = read.HEADGATE_DOCKER_BINDS.find(({ source }) => liesIn(socketPath, source));
+  if (holder !== undefined) throw new ConfigError(`HEADGATE_DOCKER_BINDS: ${holder.source} holds the Docker socket.`);
   return {
     host: read.HOST,
     port: read.PORT,
     logLevel: read.LOG_LEVEL,
-    socketPath: read.HEADGATE_DOCKER_SOCKET,
+    socketPath,
     images: read.HEADGATE_DOCKER_IMAGES,
     binds: read.HEADGATE_DOCKER_BINDS,
+    volumes: read.HEADGATE_DOCKER_VOLUMES,
     allowsPorts: read.HEADGATE_DOCKER_PORTS === 'true',
     allowsSwarm: read.HEADGATE_DOCKER_SWARM === 'true',
   };

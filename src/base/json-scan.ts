@@ -34,7 +34,7 @@ const CLOSE_BRACKET = 0x5d;
 const depthMax = 1000;
 
 /** Offset of the first character at or after `at` that is not JSON white space. */
-function skipSpace(text: string, at: number): number {
+export function skipSpace(text: string, at: number): number {
   let index = at;
   for (;;) {
     const code = text.charCodeAt(index);

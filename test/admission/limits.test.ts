@@ -197,11 +197,11 @@ describe.each(storeNames)('limits of a key, in %s', (name) => {
     const key = await bench.key();
     const answer = await key.chat({ stream: true, max_tokens: 4000, ignore_eos: true, standin: { tpot_ms: 20 } });
     const reading = answer.text();
-    const beganMs = Date.now();
     await bench.gateway.request(`/v1/keys/${key.id}`, { method: 'DELETE' });
     expect((await key.chat()).status).toBe(401);
     const frames = framesOf(await reading);
-    expect(Date.now() - beganMs).toBeLessThan(3000);
+    // The engine makes 50 in a second.
+    expect(frames.length).toBeLessThan(150);
     expect(frames.at(-2)).toMatchObject({ error: { code: 'unauthorized' } });
   });
 });

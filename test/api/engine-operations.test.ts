@@ -31,7 +31,7 @@ async function inState(state: string, id = 'chat'): Promise<Body> {
   return eventually(async () => {
     const found = await engine(id);
     return found.state === state ? found : null;
-  }, 30_000);
+  });
 }
 
 const order = (kind: string, id = 'chat') =>
@@ -54,7 +54,7 @@ describe('an engine', () => {
     await eventually(async () => {
       const { state, replicas } = await engine();
       return state === 'ready' && replicas.length === 1 && replicas[0].id !== started.replicas[0].id;
-    }, 30_000);
+    });
     expect((await chat()).status).toBe(200);
   });
 
@@ -145,7 +145,7 @@ describe('reading the files again', () => {
     await eventually(async () => {
       const { replicas } = await engine();
       return replicas.length === 1 && replicas[0].id !== id && replicas[0].state === 'ready';
-    }, 30_000);
+    });
     asking = false;
     await load;
     expect(new Set(answers)).toEqual(new Set([200]));

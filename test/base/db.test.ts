@@ -34,6 +34,6 @@ describe('a pool whose database was away for long', () => {
     proxy.restore();
     const beganMs = performance.now();
     expect(await failureOf()).toBeNull();
-    expect(performance.now() - beganMs).toBeLessThan(5000);
+    expect(performance.now() - beganMs).toBeLessThan(10_000);
   });
 });

@@ -72,6 +72,10 @@ describe('env.example', () => {
     expect(parseDockerGateConfig(environment)).toMatchObject({
       images: ['vllm/*'],
       binds: [],
+      volumes: [
+        { source: 'hf-cache', isReadOnly: false },
+        { source: 'vllm-cache', isReadOnly: false },
+      ],
       allowsPorts: false,
       allowsSwarm: false,
     });
@@ -102,6 +106,16 @@ describe('the compose files', () => {
     const folders = sources.filter((source) => source.startsWith('.'));
     expect(folders.length).toBeGreaterThan(3);
     for (const source of folders) expect(existsSync(`${folder}${source}`), source).toBe(true);
+  });
+
+  it('let engines mount what the engine files that come with Headgate mount', () => {
+    const { volumes } = parseDockerGateConfig(environmentOf(read('compose.yaml').services['docker-gate']));
+    const shipped = [`${folder}engines`, `${root}engines/examples`].map((path) => loadEngineFiles(path));
+    const mounted = shipped.flatMap((loaded) =>
+      loaded.ok ? loaded.engines.flatMap(({ driver }) => ('volumes' in driver ? driver.volumes : [])) : [],
+    );
+    expect(mounted.length).toBeGreaterThan(8);
+    expect(new Set(mounted.map(({ source }) => source))).toEqual(new Set(volumes.map(({ source }) => source)));
   });
 
   it('come with engines for GPUs that can be used as they are', () => {

@@ -100,6 +100,16 @@ describe('container engine files that are refused', () => {
     ['volumes: ["~/hf:/root"]\n', ':10: volumes[0]: expected name:/target'],
     ['volumes: ["a1:/x", "/b:/x/:ro"]\n', ':10: volumes[1]: /x is mounted already'],
     ['volumes: ["data:relative"]\n', ':10: volumes[0]: expected name:/target'],
+    ['volumes: ["/var/run/docker.sock:/var/run/docker.sock"]\n', ':10: volumes[0]: /var/run/docker.sock is a socket'],
+    ['volumes: ["/var/run/docker.sock:/x:ro"]\n', ':10: volumes[0]: /var/run/docker.sock is a socket'],
+    ['volumes: ["/run/user/1000/podman/podman.sock:/x"]\n', ':10: volumes[0]: /run/user/1000/podman/podman.sock is a'],
+    ['volumes: ["/run:/run"]\n', ':10: volumes[0]: /run gives the machine away'],
+    ['volumes: ["/:/host:ro"]\n', ':10: volumes[0]: / gives the machine away'],
+    ['volumes: ["/srv/../etc:/x"]\n', ':10: volumes[0]: expected an absolute path without'],
+    ['volumes: ["/etc/ssl/certs:/etc/ssl/certs"]\n', ':10: volumes[0]: /etc/ssl/certs belongs to the machine'],
+    ['privileged: true\n', ':10: privileged: this field is not known'],
+    ['devices: [/dev/sda]\n', ':10: devices: this field is not known'],
+    ['cap_add: [SYS_ADMIN]\n', ':10: cap_add: this field is not known'],
     ['port: 70000\n', ':10: port: must be at most 65535'],
     ['hosts: ["gpu 1"]\n', ':10: hosts[0]: expected the name of a host or pool'],
     ['constraints: [node.role==worker]\n', ':10: constraints: this field is not known'],
@@ -114,6 +124,28 @@ describe('container engine files that are refused', () => {
     ['env: {VLLM_USE_RUST_FRONTEND: "1"}\n', ':10: env.VLLM_USE_RUST_FRONTEND: that front end'],
   ])('say %s', (lines, why) => {
     expect(problems(lines)).toEqual([expect.stringContaining(`engines/chat.yaml${why}`)]);
+  });
+
+  it.each([
+    ['--privileged'],
+    ['--privileged=true'],
+    ['--cap-add=SYS_ADMIN'],
+    ['--cap-add, SYS_ADMIN'],
+    ['--security-opt, seccomp=unconfined'],
+    ['--pid=host'],
+    ['--network, host'],
+    ['--ipc=host'],
+    ['--volumes-from, shop'],
+  ])('have %s as arguments, which docker run would read', (words) => {
+    for (const kind of ['vllm', 'openai']) {
+      const found = problems(`kind: ${kind}\n`, `driver: docker\n${image}args: [Acme/Chat, ${words}]\n`);
+      expect(found).toContainEqual(expect.stringMatching(/:9: args\[1\]: --[a-z-]+ is an option of docker run/));
+    }
+  });
+
+  it('would get other GPUs than they are given, whatever they are', () => {
+    const [problem] = problems('kind: openai\nenv: {NVIDIA_VISIBLE_DEVICES: all}\n');
+    expect(problem).toContain('env.NVIDIA_VISIBLE_DEVICES: leave it out');
   });
 
   it('use other GPUs than they ask for, in whatever form the arguments say so', () => {

@@ -246,6 +246,9 @@ describe('engine files that are accepted', () => {
       allow: [],
       mediaDomains: [],
       nMax: null,
+      mediaMax: 32,
+      structuredOutputs: { choicesMax: 1000, depthMax: 16, propertiesMax: 500, bytesMax: 65_536, repetitionsMax: 250 },
+      shareCache: false,
       driver: {
         type: 'process',
         env: {},
@@ -258,6 +261,17 @@ describe('engine files that are accepted', () => {
     expect(far).toMatchObject({
       pricing: null,
       driver: { type: 'external', url: 'https://engine.example/base', upstreamModel: null, apiKeyEnv: null },
+    });
+  });
+
+  it('say what requests may make the engine build, and what organizations share in it', () => {
+    const lines = 'structured_outputs: { max_choices: 5, max_repetitions: 9 }\nmax_media: 2\nshare_cache: true\n';
+    write('chat.yaml', `${chat}${lines}allow: [regex, grammar, uuid, use_beam_search]\n`);
+    expect(load()[0]).toMatchObject({
+      allow: ['regex', 'grammar', 'uuid', 'use_beam_search'],
+      mediaMax: 2,
+      structuredOutputs: { choicesMax: 5, depthMax: 16, propertiesMax: 500, bytesMax: 65_536, repetitionsMax: 9 },
+      shareCache: true,
     });
   });
 

@@ -30,6 +30,16 @@ describe('a stored definition', () => {
         pricing: { inputPerMTokMicroUsd: 1, cachedInputPerMTokMicroUsd: 1, outputPerMTokMicroUsd: 1 },
       }),
     ],
+    [
+      'one that was kept with the Docker socket',
+      encodeDefinition(
+        containerDefinition('chat', { volumes: [{ source: '/var/run/docker.sock', target: '/x', readOnly: true }] }),
+      ),
+    ],
+    [
+      'one that was kept with docker’s own options',
+      encodeDefinition(containerDefinition('chat', { args: ['acme/chat', '--privileged'] })),
+    ],
   ])('is not read from %s', (_, text) => {
     expect(decodeDefinition(text)).toBeNull();
   });
@@ -67,6 +77,11 @@ describe('a stored definition', () => {
     expect(decoded).toEqual(engine);
     // Hashes of specs are made over keys in their order.
     expect(decoded === null ? null : encodeDefinition(decoded)).toBe(text);
+  });
+
+  it('of a version before some fields has their defaults, so that it is not lost with an upgrade', () => {
+    const { mediaMax: _media, structuredOutputs: _outputs, shareCache: _share, ...older } = definition;
+    expect(decodeDefinition(JSON.stringify(older))).toEqual(definition);
   });
 
   it('keeps prices beyond what a double can tell apart, canaries, volumes and any text', () => {

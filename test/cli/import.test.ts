@@ -1,45 +1,13 @@
-import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { parse } from 'yaml';
-import { type EngineDefinition, formatEngineFileProblem, loadEngineFiles } from '#core/catalog/catalog.ts';
+import { importInto } from './import-kit.ts';
 import { runCli, useFolders } from './kit.ts';
 
 const folders = useFolders();
 
-interface Imported {
-  readonly code: number | null;
-  readonly stderr: string;
-  readonly notes: readonly string[];
-  readonly out: string;
-  readonly engines: ReadonlyMap<string, EngineDefinition>;
-  /** All text that was written or said. */
-  readonly everything: string;
-}
-
-async function importFrom(program: string, config: string): Promise<Imported> {
-  const folder = folders();
-  const out = join(folder, 'engines');
-  writeFileSync(join(folder, 'config.yaml'), config);
-  const result = await runCli(['import', program, join(folder, 'config.yaml'), '--out', out, '--json']);
-  const said = result.stdout === '' ? { notes: [] } : (JSON.parse(result.stdout) as { notes: Note[] });
-  const loaded = existsSync(out) ? loadEngineFiles(out) : { ok: true as const, engines: [] };
-  if (!loaded.ok) throw new Error(loaded.problems.map(formatEngineFileProblem).join('\n'));
-  const texts = existsSync(out) ? readdirSync(out).map((name) => readFileSync(join(out, name), 'utf8')) : [];
-  return {
-    code: result.code,
-    stderr: result.stderr,
-    notes: said.notes.map(({ model, text }) => `${model ?? '-'}: ${text}`),
-    out,
-    engines: new Map(loaded.engines.map((engine) => [engine.id, engine])),
-    everything: [result.stdout, result.stderr, ...texts].join('\n'),
-  };
-}
-
-interface Note {
-  readonly model: string | null;
-  readonly text: string;
-}
+const importFrom = (program: string, config: string) => importInto(folders(), program, config);
 
 const secret = 'hf_nobodymayseethisone00000';
 

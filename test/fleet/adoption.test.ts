@@ -1,4 +1,4 @@
-import { spawn } from 'node:child_process';
+import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -15,31 +15,35 @@ import {
 } from './fixtures/kit.ts';
 
 const gatewayProgram = new URL('./fixtures/gateway.ts', import.meta.url).pathname;
-const until = (check: () => void) => vi.waitFor(check, { timeout: 20_000, interval: 10 });
+const quickStart = new URL('./fixtures/quick-start.ts', import.meta.url).pathname;
+const until = (check: () => void) => vi.waitFor(check, { timeout: 120_000, interval: 10 });
 
 let folder: string;
 let next: TestFleet | null;
+let gateway: ChildProcess | null;
 
 beforeEach(() => {
   folder = newFolder();
   next = null;
+  gateway = null;
 });
 afterEach(async () => {
   await next?.close();
+  gateway?.kill('SIGKILL');
   for (const pid of readStarts(join(folder, 'starts'))) if (isAlive(pid)) process.kill(pid, 'SIGKILL');
   rmSync(folder, { recursive: true, force: true });
 });
 
 /** Runs a gateway until its engine is ready, and kills it with -9. */
 async function killedGateway(args: string[] = []): Promise<{ enginePid: number; replicaId: string }> {
-  const gateway = spawn(process.execPath, [gatewayProgram, folder, JSON.stringify(args)], {
-    stdio: ['ignore', 'pipe', 'inherit'],
-  });
+  const words = ['--import', quickStart, gatewayProgram, folder, JSON.stringify(args)];
+  const started = spawn(process.execPath, words, { stdio: ['ignore', 'pipe', 'inherit'] });
+  gateway = started;
   let said = '';
-  gateway.stdout.setEncoding('utf8').on('data', (text: string) => (said += text));
+  started.stdout.setEncoding('utf8').on('data', (text: string) => (said += text));
   await until(() => expect(said).toContain('\n'));
-  gateway.kill('SIGKILL');
-  await once(gateway, 'exit');
+  started.kill('SIGKILL');
+  await once(started, 'exit');
   const [enginePid = 0] = readStarts(join(folder, 'starts'));
   return { enginePid, replicaId: said.trim().replace('ready ', '') };
 }

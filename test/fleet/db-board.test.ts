@@ -9,7 +9,7 @@ import type { Fence } from '#core/fleet/driver.ts';
 import { startDatabaseProxy } from '../inference/database-proxy.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 
-const until = (check: () => void | Promise<void>) => vi.waitFor(check, { timeout: 20_000, interval: 10 });
+const until = (check: () => void | Promise<void>) => vi.waitFor(check, { timeout: 120_000, interval: 10 });
 
 let database: TestDatabase;
 let db: Db;

@@ -52,7 +52,7 @@ function town(gpus: number): Town {
   };
 }
 
-const until = (check: () => void | Promise<void>) => vi.waitFor(check, { timeout: 20_000, interval: 20 });
+const until = (check: () => void | Promise<void>) => vi.waitFor(check, { timeout: 120_000, interval: 20 });
 const chat = (over: Parameters<typeof containerDefinition>[1] = {}) =>
   containerDefinition('chat', { drainMs: 2000, ...over });
 

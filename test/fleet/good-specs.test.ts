@@ -12,7 +12,7 @@ import { containerDefinition, gpuHost } from './fixtures/containers.ts';
 import { mustAcquire, newFolder } from './fixtures/kit.ts';
 import { Machines } from './fixtures/machines.ts';
 
-const until = (check: () => void | Promise<void>) => vi.waitFor(check, { timeout: 30_000, interval: 20 });
+const until = (check: () => void | Promise<void>) => vi.waitFor(check, { timeout: 120_000, interval: 20 });
 
 let database: TestDatabase;
 let db: Db;

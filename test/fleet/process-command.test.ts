@@ -48,6 +48,34 @@ describe('what vLLM is started with', () => {
   });
 });
 
+describe('the media that vLLM may fetch', () => {
+  it('come from the hosts of the engine file, and from nowhere else by a redirect', () => {
+    const fetching = { ...vllm(['vllm', 'serve', 'm']), mediaDomains: ['a.example.org', 'b.example.org'] };
+    const command = launchCommand(fetching, socket);
+    const flag = command.indexOf('--allowed-media-domains');
+    expect(command.slice(flag, flag + 4)).toEqual([
+      '--allowed-media-domains',
+      'a.example.org',
+      'b.example.org',
+      '--uds',
+    ]);
+    expect(launchCommand(vllm(['vllm', 'serve', 'm']), socket)).not.toContain('--allowed-media-domains');
+    const inherited = { VLLM_MEDIA_URL_ALLOW_REDIRECTS: '1' };
+    for (const definition of [fetching, vllm(['vllm'])]) {
+      expect(launchEnvironment(definition, { ...context, gatewayEnv: inherited })).toMatchObject({
+        env: { VLLM_MEDIA_URL_ALLOW_REDIRECTS: '0' },
+      });
+    }
+  });
+
+  it('are what the engine file itself says where it does', () => {
+    const own = ['vllm', 'serve', 'm', '--allowed-media-domains', 'c.example.org'];
+    const definition = { ...vllm(own, { VLLM_MEDIA_URL_ALLOW_REDIRECTS: '1' }), mediaDomains: ['a.example.org'] };
+    expect(launchCommand(definition, socket)).not.toContain('a.example.org');
+    expect(launchEnvironment(definition, context)).toMatchObject({ env: { VLLM_MEDIA_URL_ALLOW_REDIRECTS: '1' } });
+  });
+});
+
 describe('any other program', () => {
   it('sees only the devices that are its own, and writes as it prints', () => {
     const definition = engineDefinition();
@@ -61,7 +89,12 @@ describe('any other program', () => {
 
   it('gets nothing added', () => {
     const definition = engineDefinition({ command: ['serve-it', '--listen=unix:{socket}'] });
-    expect(launchCommand(definition, socket)).toEqual(['serve-it', '--listen=unix:/run/x.sock']);
+    expect(launchCommand({ ...definition, mediaDomains: ['a.example.org'] }, socket)).toEqual([
+      'serve-it',
+      '--listen=unix:/run/x.sock',
+    ]);
+    const env = { HEADGATE_ENGINE_OWNER: context.owner, PYTHONUNBUFFERED: '1' };
+    expect(launchEnvironment(definition, context)).toEqual({ ok: true, env });
   });
 });
 

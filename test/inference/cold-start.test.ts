@@ -5,7 +5,7 @@ import { errorOf, eventually, framesOf, standinFile, useInference, type Body } f
 
 const bench = useInference(() => ({
   engines: {
-    slow: standinFile('slow', { flags: ['--start-delay-ms', '7000', '--max-num-seqs', '256'] }),
+    slow: standinFile('slow', { flags: ['--start-delay-ms', '15000', '--max-num-seqs', '256'] }),
     broken: standinFile('broken', { flags: ['--fail-start', 'bad-model'] }),
     late: standinFile('late', { flags: ['--start-delay-ms', '60000'], lines: ['start_timeout_seconds: 6'] }),
     left: standinFile('left', { flags: ['--start-delay-ms', '60000'] }),

@@ -3,7 +3,10 @@ import { askEngine, type Body, chatPath, standinFile, useInference } from './kit
 
 const bench = useInference(() => ({
   engines: {
-    chat: standinFile('chat', { flags: ['--enable-auto-tool-choice', '--tool-call-parser', 'hermes'] }),
+    chat: standinFile('chat', {
+      flags: ['--enable-auto-tool-choice', '--tool-call-parser', 'hermes'],
+      lines: ['allow: [prompt_logprobs]'],
+    }),
     think: standinFile('think', { flags: ['--reasoning-parser', 'deepseek_r1'] }),
     embed: standinFile('embed', { taskType: 'embedding', flags: ['--matryoshka'] }),
   },

@@ -135,7 +135,7 @@ async function findRecord(gateway: TestGateway, requestId: string, key = gateway
 }
 
 /** Waits until there is a value that is neither null nor false. */
-export async function eventually<T>(read: () => Promise<T | null | false>, timeoutMs = 30_000): Promise<T> {
+export async function eventually<T>(read: () => Promise<T | null | false>, timeoutMs = 120_000): Promise<T> {
   const untilMs = Date.now() + timeoutMs;
   for (;;) {
     const value = await read();

@@ -167,8 +167,10 @@ describe('an engine that somebody else runs', () => {
     const before = await external.metrics('vllm:generation_tokens_total');
     const record = await leaveAfter('ours', 6);
     expect(record).toMatchObject({ outcome: 'aborted', usage_source: 'engine' });
-    await eventually(async () => (await external.metrics('vllm:num_requests_running')) === 0, 1000);
+    await eventually(async () => (await external.metrics('vllm:num_requests_running')) === 0);
     expect(record.output_tokens).toBe((await external.metrics('vllm:generation_tokens_total')) - before);
+    // Of the 100 that it makes in a second.
+    expect(record.output_tokens).toBeLessThan(106);
   });
 
   it('without one is closed, and billed by the last count that was seen', async () => {
@@ -176,7 +178,7 @@ describe('an engine that somebody else runs', () => {
       const before = await plain.metrics('vllm:generation_tokens_total');
       const record = await leaveAfter('plain', 6);
       expect(record).toMatchObject({ outcome: 'aborted', usage_source: 'last_seen' });
-      await eventually(async () => (await plain.metrics('vllm:num_requests_running')) === 0, 1000);
+      await eventually(async () => (await plain.metrics('vllm:num_requests_running')) === 0);
       const generated = (await plain.metrics('vllm:generation_tokens_total')) - before;
       expect(record.output_tokens).toBeGreaterThan(2);
       expect(record.output_tokens).toBeLessThanOrEqual(generated);

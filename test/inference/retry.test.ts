@@ -2,7 +2,6 @@ import { afterAll, beforeEach, describe, expect, it, vi } from 'vitest';
 import type { Lease, Replica } from '#core/fleet/fleet.ts';
 import type { Routing } from '#core/routing/routing.ts';
 import { startStandIn, type StandIn } from '../standin/engine.ts';
-import { errorOf, framesOf, standinFile, useInference } from './kit.ts';
 
 /** Two replicas of one engine, handed out in this order, and what became of their leases. */
 const fake = vi.hoisted(() => ({
@@ -13,7 +12,8 @@ const fake = vi.hoisted(() => ({
 }));
 
 // The fleet of this version runs one replica of an engine; the path is ready for several.
-vi.mock('#core/routing/routing.ts', () => ({
+vi.mock(import('#core/routing/routing.ts'), async (importOriginal) => ({
+  ...(await importOriginal()),
   createRouting: (): Routing => ({
     now(_, { exclude } = {}) {
       const replica = fake.replicas.find(({ id }) => exclude?.has(id) !== true);
@@ -34,6 +34,11 @@ vi.mock('#core/routing/routing.ts', () => ({
     close: () => {},
   }),
 }));
+
+// Files of a worker share their modules: the path of an earlier file has the real routing, and the next one needs it.
+vi.resetModules();
+const { errorOf, framesOf, standinFile, useInference } = await import('./kit.ts');
+afterAll(() => void vi.resetModules());
 
 const engines: StandIn[] = [];
 

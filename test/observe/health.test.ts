@@ -5,7 +5,8 @@ import { afterAll, afterEach, describe, expect, it } from 'vitest';
 import { connectDb } from '#base/db.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 import { startGateway, type TestGateway, type TestGatewayOptions } from '../support/gateway.ts';
-import { freePort, startRedis } from '../support/redis.ts';
+import { freePort } from '../support/free-port.ts';
+import { startRedis } from '../support/redis.ts';
 import { startDatabaseProxy, type DatabaseProxy } from '../inference/database-proxy.ts';
 import {
   chatBody,
@@ -55,7 +56,7 @@ async function untilNotReady(url: string | null, notReady: readonly string[] | n
     // While it starts it may not listen yet.
     const answer: Body = await ask(url, '/readyz').catch(() => ({ not_ready: 'unreachable' }));
     return JSON.stringify(answer.not_ready) === wanted;
-  }, 20_000);
+  });
 }
 
 describe('/readyz', () => {

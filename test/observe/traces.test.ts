@@ -9,6 +9,7 @@ import { chatPath, eventually, externalFile, standinFile, useInference } from '.
 const exporter = new InMemorySpanExporter();
 trace.setGlobalTracerProvider(new TracerProvider({ spanProcessors: [new SimpleSpanProcessor({ exporter })] }));
 beforeEach(() => exporter.reset());
+afterAll(() => trace.disable());
 
 const seen: IncomingHttpHeaders[] = [];
 const usage = {

@@ -91,7 +91,7 @@ describe('two gateways, one of them killed', () => {
     redis = await startRedis();
     cluster = await startCluster({ count: 2, redis, env });
     await Promise.all([0, 1].map((which) => cluster.chat(which, adminKey).then((answer) => answer.text())));
-  }, 120_000);
+  });
   afterAll(async () => {
     await cluster.stop();
     await redis.stop();
@@ -105,8 +105,8 @@ describe('two gateways, one of them killed', () => {
     expect(refusals).toBeGreaterThan(0);
     expect([answer.status, answer.headers.get('idempotent-replayed')]).toEqual([200, null]);
     await expectBilledOnce(request, 1, await answer.text());
-    await eventually(async () => (await request.held(1)) === '0', 50_000);
-  }, 120_000);
+    await eventually(async () => (await request.held(1)) === '0');
+  });
 
   it('the other one has the answer that was complete, and does not bill it again', async () => {
     const request = await openRepeatable(cluster, { stream: true });
@@ -119,7 +119,7 @@ describe('two gateways, one of them killed', () => {
     expect([answer.status, answer.headers.get('idempotent-replayed')]).toEqual([200, 'true']);
     expect(await answer.text()).toBe(text);
     await expectBilledOnce(request, 1, text);
-  }, 120_000);
+  });
 });
 
 describe('a gateway alone, killed and started again', () => {
@@ -132,7 +132,7 @@ describe('a gateway alone, killed and started again', () => {
     cluster = await startCluster({ count: 0, redis, env });
     await cluster.start(alone);
     await (await cluster.chat(0, adminKey)).text();
-  }, 120_000);
+  });
   afterAll(async () => {
     await cluster.stop();
     await redis.stop();
@@ -154,5 +154,5 @@ describe('a gateway alone, killed and started again', () => {
     expect([answer.status, answer.headers.get('idempotent-replayed')]).toEqual([200, null]);
     await expectBilledOnce(running, 1, await answer.text());
     for (const request of [done, running]) expect(await request.held(1)).toBe('0');
-  }, 120_000);
+  });
 });

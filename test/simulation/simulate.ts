@@ -83,7 +83,7 @@ export function simulate(trace: readonly TraceRequest[], options: SimulationOpti
   function route(gateway: Gateway, request: TraceRequest): number {
     if (policy === 'round robin') return gateway.turn++ % replicas.length;
     const text = policy === 'prefix affinity' ? promptText(request) : '';
-    const chain = hashPrompt({ text, context: [], prompt: { start: 0, end: text.length } });
+    const chain = hashPrompt({ text, scope: '', context: [], prompt: { start: 0, end: text.length } });
     const candidates = replicas.map(({ id }, at) => ({
       id,
       leases: gateway.leases[at] ?? 0,

@@ -56,6 +56,9 @@ describe('refusals', () => {
     [{ messages: 'hello' }, 'body.messages'],
     [{ max_tokens: 1.5 }, 'body.max_tokens'],
     [{ stream: 'perhaps' }, 'body.stream'],
+    [{ cache_salt: '' }, 'body.cache_salt'],
+    [{ cache_salt: 'x'.repeat(1025) }, 'body.cache_salt'],
+    [{ cache_salt: 5 }, 'body.cache_salt'],
   ])('%j names %s', async (body, param) => {
     const answer = await chat('x', body);
     expect(at(answer, 'error', 'code')).toBe(400);
@@ -97,6 +100,33 @@ describe('refusals', () => {
     ).toBe(3984);
     const refused = await engine.post('/v1/completions', { prompt: words(3985), max_tokens: 16 });
     expect(at(refused, 'error', 'param')).toBe('input_tokens');
+  });
+});
+
+describe('the prefix cache', () => {
+  it('is found again only by requests with the same salt, and changes no word', async () => {
+    const ask = async (name: string, salt?: string): Promise<[cached: number, text: string]> => {
+      const content = `${name} ${'the same long prompt '.repeat(40)}`;
+      const answer = await chat(content, { temperature: 0, ...(salt === undefined ? {} : { cache_salt: salt }) });
+      return [at(answer, 'usage', 'prompt_tokens_details', 'cached_tokens') as number, textOf(answer)];
+    };
+    for (const salt of [undefined, 'a', 'b']) {
+      const [first, text] = await ask('salted', salt);
+      expect(first).toBeLessThanOrEqual(16);
+      const [second, again] = await ask('salted', salt);
+      expect(second).toBeGreaterThan(100);
+      expect(again).toBe(text);
+    }
+    expect(new Set([(await ask('salted'))[1], (await ask('salted', 'a'))[1]]).size).toBe(1);
+  });
+
+  it('knows salts in completions as well', async () => {
+    const ask = (salt: string | null): Promise<unknown> =>
+      engine.post('/v1/completions', { prompt: 'one more prompt '.repeat(40), max_tokens: 1, cache_salt: salt });
+    const cached = async (salt: string | null): Promise<unknown> =>
+      at(await ask(salt), 'usage', 'prompt_tokens_details', 'cached_tokens');
+    expect([await cached('a'), await cached('b'), await cached(null)]).toEqual([0, 0, 0]);
+    for (const salt of ['a', 'b', null]) expect(await cached(salt)).toBeGreaterThan(100);
   });
 });
 

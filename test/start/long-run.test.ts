@@ -102,7 +102,7 @@ describe('a gateway that has served much', () => {
     const memoryBeforeMb = residentMb();
     await repeat(2000, () => answered(client));
     await repeat(200, () => left(client));
-    await eventually(async () => openFiles() <= filesBefore + 5, 30_000);
+    await eventually(async () => openFiles() <= filesBefore + 5);
     expect(residentMb() - memoryBeforeMb).toBeLessThan(100);
 
     const { outcomes } = await eventually(async () => {

@@ -22,7 +22,7 @@ describe('SIGHUP', () => {
 
     home.writeEngine('new', engineFile('new'));
     gateway.signal('SIGHUP');
-    await eventually(async () => (await ids()).includes('new'), 30_000);
+    await eventually(async () => (await ids()).includes('new'));
     expect((await client.chat({ model: 'new' })).status).toBe(200);
     gateway.signal('SIGTERM');
     expect(await gateway.exited).toEqual({ code: 0, signal: null });

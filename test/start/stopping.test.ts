@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import postgres from 'postgres';
 import { describe, expect, it } from 'vitest';
 import { type Body, eventually, framesOf } from '../inference/kit.ts';
-import { freePort } from '../support/redis.ts';
+import { freePort } from '../support/free-port.ts';
 import {
   clientOf,
   engineFile,
@@ -88,7 +88,7 @@ describe('Ctrl-C', () => {
     await eventually(async () => {
       const { data }: Body = await client.get('/v1/admin/engines');
       return data.some(({ queue }: Body) => queue.running > 0);
-    }, 30_000);
+    });
     gateway.signal('SIGTERM');
     const answer = await pending;
     expect(answer.status).toBe(200);

@@ -1,9 +1,7 @@
 import { type ChildProcess, execFileSync, spawn, type SpawnOptions } from 'node:child_process';
-import { createHash, randomInt } from 'node:crypto';
+import { randomInt } from 'node:crypto';
 import {
-  chmodSync,
   closeSync,
-  copyFileSync,
   createReadStream,
   existsSync,
   mkdirSync,
@@ -11,15 +9,12 @@ import {
   openSync,
   readdirSync,
   readFileSync,
-  readlinkSync,
-  renameSync,
   rmSync,
-  statSync,
   writeFileSync,
 } from 'node:fs';
 import { request } from 'node:http';
 import { networkInterfaces, tmpdir } from 'node:os';
-import { delimiter, dirname, join } from 'node:path';
+import { delimiter, join } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
 
 /** A Docker engine of the caller's own: its data, sockets and networks clash with nobody's. */
@@ -39,7 +34,7 @@ export interface TestDocker {
 }
 
 const dirPrefix = 'headgate-dockerd-';
-const startTimeoutMs = 30_000;
+const startTimeoutMs = 120_000;
 
 /** Why no Docker engine can be started here, or null. */
 export function whyNoDocker({ PATH = '' }: Readonly<Record<string, string | undefined>>): string | null {
@@ -52,15 +47,27 @@ export function whyNoDocker({ PATH = '' }: Readonly<Record<string, string | unde
   return process.geteuid?.() === 0 ? null : 'a Docker engine needs root';
 }
 
-/**
- * @param options of dockerd, beside those that keep engines apart: without rules of iptables and without a bridge of
- *   its own any number of them run at once; networks take their addresses from a range of this engine alone
- * @param netns path of the network namespace that it runs in, as a machine of its own
- */
-export async function startDocker(options: readonly string[] = [], netns: string | null = null): Promise<TestDocker> {
+export interface DockerOptions {
+  /**
+   * Of dockerd, beside those that keep engines apart: without rules of iptables and without a bridge of its own any
+   * number of them run at once; networks take their addresses from a range of this engine alone.
+   */
+  readonly options?: readonly string[];
+  /** Path of the network namespace that it runs in, as a machine of its own. */
+  readonly netns?: string | null;
+  /** Folder that `keepImages` made: the engine has those images from its start. */
+  readonly images?: string | null;
+}
+
+export async function startDocker({
+  options = [],
+  netns = null,
+  images = null,
+}: DockerOptions = {}): Promise<TestDocker> {
   removeLeftOver();
   const dir = mkdtempSync(join(tmpdir(), dirPrefix));
   writeFileSync(join(dir, 'owner'), `${process.pid} ${processStart(process.pid)}`);
+  if (images !== null) copyImages(images, join(dir, 'data'));
   const socketPath = join(dir, 'docker.sock');
   const pool = freeRange();
   let child: ChildProcess | null = null;
@@ -95,6 +102,25 @@ export async function startDocker(options: readonly string[] = [], netns: string
       removeDir(dir);
     },
   };
+}
+
+/**
+ * Puts the images of an engine that has no containers into a folder, from which other engines begin: an import takes
+ * seconds, links to the files of its layers take none.
+ */
+export function keepImages({ dir }: TestDocker): string {
+  const kept = join(dir, 'images');
+  // The engine mounts the folder of its layers onto itself, and nothing links across mounts.
+  copyImages(join(dir, 'data'), kept, []);
+  return kept;
+}
+
+/** What is known of images is written anew with every change; their layers are never written to. */
+function copyImages(from: string, to: string, layers: readonly string[] = ['--link']): void {
+  mkdirSync(to, { recursive: true });
+  const known = join(from, 'image');
+  execFileSync('cp', ['--archive', known, to]);
+  for (const driver of readdirSync(known)) execFileSync('cp', ['--archive', ...layers, join(from, driver), to]);
 }
 
 function launch(dir: string, options: readonly string[], netns: string | null): ChildProcess {
@@ -231,7 +257,8 @@ interface DockerCall {
   readonly tarPath?: string;
 }
 
-function callDocker(socketPath: string, { method, path, body, tarPath }: DockerCall): Promise<unknown> {
+/** A call of the Engine API; what it answers, parsed where it is JSON. */
+export function callDocker(socketPath: string, { method, path, body, tarPath }: DockerCall): Promise<unknown> {
   const text = body === undefined ? '' : JSON.stringify(body);
   const type = tarPath === undefined ? 'application/json' : 'application/x-tar';
   return new Promise((resolve, reject) => {
@@ -256,109 +283,5 @@ function parse(text: string): unknown {
     return JSON.parse(text);
   } catch {
     return text;
-  }
-}
-
-const repository = new URL('../..', import.meta.url).pathname;
-
-/** What `nvidia-smi` says where the variable of nvidia's runtime names GPUs; 4 GiB of 80 are in use. */
-const fakeNvidiaSmi = `#!/usr/bin/node
-const wanted = process.env.NVIDIA_VISIBLE_DEVICES ?? '';
-const ids = wanted === 'all' ? ['GPU-aaaa', 'GPU-bbbb'] : wanted.split(',').filter((id) => id.startsWith('GPU-'));
-if (ids.length === 0) { console.log('No devices were found'); process.exit(6); }
-const query = process.argv.slice(2).find((argument) => argument.startsWith('--query-'));
-const rows = { 'uuid,memory.total,name': '81920, Fake H100', 'uuid,memory.used,memory.total': '4096, 81920', 'gpu_uuid,pid,process_name': '4711, python3' };
-for (const id of ids) console.log(id + ', ' + rows[query.split('=')[1]]);
-`;
-
-/**
- * Puts an image into an engine that behaves like vLLM's: its entrypoint is the stand-in's `serve`. Made from this
- * Node and the libraries it needs, by tar, once for each state of the stand-in; nothing is pulled.
- */
-export async function loadStandinImage(
-  docker: TestDocker,
-  name = 'headgate-test/vllm-standin:v0.29.0',
-): Promise<string> {
-  const changes = ['ENTRYPOINT ["/usr/bin/node","/app/standin/main.ts","serve"]', 'ENV PATH=/usr/bin', 'WORKDIR /app'];
-  await importImage(docker, { name, tarPath: standinTar(), changes });
-  return name;
-}
-
-export interface ImageSource {
-  /** `repository:tag` */
-  readonly name: string;
-  /** Of all files. */
-  readonly tarPath: string;
-  /** Lines of a Dockerfile. */
-  readonly changes: readonly string[];
-}
-
-/** Makes an image of one layer. */
-export async function importImage(docker: TestDocker, { name, tarPath, changes }: ImageSource): Promise<void> {
-  const [repo = '', tag = ''] = name.split(':');
-  const query = new URLSearchParams({ fromSrc: '-', repo, tag });
-  for (const change of changes) query.append('changes', change);
-  const path = `/images/create?${query.toString()}`;
-  const answer = await callDocker(docker.socketPath, { method: 'POST', path, tarPath });
-  if (!JSON.stringify(answer).includes('sha256:')) throw new Error(`The image was not made: ${JSON.stringify(answer)}`);
-}
-
-/** A tar file of the image's whole file system; kept for later runs. */
-function standinTar(): string {
-  const sources = readdirSync(join(repository, 'engines/standin')).filter((file) => file.endsWith('.ts'));
-  const texts = sources.map((file) => readFileSync(join(repository, 'engines/standin', file), 'utf8'));
-  const parts = [process.version, process.execPath, 'sh', fakeNvidiaSmi, ...sources, ...texts];
-  const key = createHash('sha256').update(JSON.stringify(parts)).digest('hex').slice(0, 16);
-  const tarPath = join(tmpdir(), `headgate-standin-image-${key}.tar`);
-  if (existsSync(tarPath)) return tarPath;
-  removeOldTars();
-  const root = mkdtempSync(join(tmpdir(), 'headgate-standin-image-'));
-  try {
-    place(root, '/usr/bin/node', process.execPath);
-    for (const library of librariesOf(process.execPath)) place(root, library, library);
-    // As vLLM's image has one.
-    place(root, '/bin/sh', '/bin/sh');
-    for (const library of librariesOf('/bin/sh')) place(root, library, library);
-    for (const file of sources) place(root, `/app/standin/${file}`, join(repository, 'engines/standin', file));
-    writeFileSync(join(root, 'app/package.json'), '{"type":"module"}\n');
-    writeFileSync(join(root, 'usr/bin/nvidia-smi'), fakeNvidiaSmi, { mode: 0o755 });
-    chmodSync(join(root, 'usr/bin/node'), 0o755);
-    mkdirSync(join(root, 'tmp'));
-    chmodSync(join(root, 'tmp'), 0o1777);
-    execFileSync('tar', ['--create', '--file', `${root}.part`, '--directory', root, '.']);
-    renameSync(`${root}.part`, tarPath);
-  } finally {
-    rmSync(root, { recursive: true, force: true });
-  }
-  return tarPath;
-}
-
-/** Those of yesterday's stand-ins; each is 130 MB. */
-function removeOldTars(): void {
-  for (const name of readdirSync(tmpdir()).filter((found) => /^headgate-standin-image-.*\.(tar|part)$/.test(found))) {
-    const path = join(tmpdir(), name);
-    if (Date.now() - (statSync(path, { throwIfNoEntry: false })?.mtimeMs ?? Date.now()) < 86_400_000) continue;
-    rmSync(path, { force: true });
-  }
-}
-
-/** Paths as the program asks for them, the dynamic loader among them. */
-function librariesOf(program: string): string[] {
-  const listed = execFileSync('ldd', [program], { encoding: 'utf8' });
-  return [...listed.matchAll(/(\/\S+) \(0x/g)].map(([, path = '']) => path);
-}
-
-function place(root: string, path: string, source: string): void {
-  const target = join(root, path);
-  mkdirSync(dirname(target), { recursive: true });
-  copyFileSync(resolveLink(source), target);
-}
-
-function resolveLink(path: string): string {
-  try {
-    const target = readlinkSync(path);
-    return target.startsWith('/') ? target : join(dirname(path), target);
-  } catch {
-    return path;
   }
 }

@@ -8,7 +8,8 @@ import { migrateDb } from '#base/db.ts';
 import { createLog } from '#base/log.ts';
 import { findPostmaster, stopPostmaster } from '#base/postgres/postmaster.ts';
 import { startEmbeddedPostgres } from '#base/postgres-embedded.ts';
-import { databaseUrl, withServer } from './database.ts';
+import { databaseUrl, type TestServer, withServer } from './database.ts';
+import { shareInRun } from './share.ts';
 
 const dirPrefix = 'headgate-test-';
 /** PostgreSQL runs as nobody when the tests run as root, so the folder must lie where everybody can pass. */
@@ -19,6 +20,15 @@ const parentDir = process.geteuid?.() === 0 ? '/tmp' : tmpdir();
  * otherwise the built-in one on data that is thrown away.
  */
 export async function setup(project: TestProject): Promise<() => Promise<void>> {
+  const shared = await shareInRun('postgres', async () => {
+    const server = await startServer();
+    return { value: server.testServer, stop: () => server.stop() };
+  });
+  project.provide('testServer', shared.value);
+  return shared.release;
+}
+
+async function startServer(): Promise<{ testServer: TestServer; stop(): Promise<void> }> {
   const given = process.env['DATABASE_URL'] ?? '';
   const server = given === '' ? await startThrowAway() : { url: given, stop: async () => undefined };
   const template = `headgate_template_${randomBytes(8).toString('hex')}`;
@@ -29,10 +39,12 @@ export async function setup(project: TestProject): Promise<() => Promise<void>> 
     await server.stop();
     throw error;
   }
-  project.provide('testServer', { url: server.url, template });
-  return async () => {
-    await withServer(server.url, (sql) => sql`drop database if exists ${sql(template)} with (force)`);
-    await server.stop();
+  return {
+    testServer: { url: server.url, template },
+    async stop() {
+      await withServer(server.url, (sql) => sql`drop database if exists ${sql(template)} with (force)`);
+      await server.stop();
+    },
   };
 }
 

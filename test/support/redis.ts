@@ -1,9 +1,9 @@
 import { spawn, type ChildProcess } from 'node:child_process';
 import { accessSync, constants } from 'node:fs';
-import { createServer } from 'node:net';
 import { delimiter, join } from 'node:path';
 import { Redis } from 'ioredis';
 import { createRedisMock } from 'js-redis-server';
+import { freePort } from './free-port.ts';
 
 /** A Redis of the caller's own, empty, on a free port. */
 export interface TestRedis {
@@ -49,18 +49,20 @@ export async function startRedis(): Promise<TestRedis> {
 }
 
 export async function startServer(program: string, options: readonly string[] = []): Promise<TestRedis> {
-  const port = await freePort();
-  const child = spawn(program, ['--port', String(port), '--bind', '127.0.0.1', '--save', '', ...options], {
-    stdio: 'ignore',
-  });
-  const url = `redis://127.0.0.1:${port}`;
-  await untilAnswers(url, child);
-  return {
-    url,
-    pid: child.pid ?? null,
-    flush: () => flush(url),
-    stop: () => ended(child),
-  };
+  for (;;) {
+    const port = await freePort();
+    const words = ['--port', String(port), '--bind', '127.0.0.1', '--save', '', ...options];
+    const child = spawn(program, words, { stdio: ['ignore', 'pipe', 'ignore'] });
+    let said = '';
+    child.stdout.on('data', (bytes: Buffer) => (said += bytes.toString()));
+    const url = `redis://127.0.0.1:${port}`;
+    if (await answers(url, child)) {
+      return { url, pid: child.pid ?? null, flush: () => flush(url), stop: () => ended(child) };
+    }
+    await ended(child);
+    // Somebody else took the port since it was free.
+    if (!/Address already in use/.test(said)) throw new Error(`the Redis server ended: ${said}`);
+  }
 }
 
 async function startInProcess(): Promise<TestRedis> {
@@ -77,32 +79,22 @@ async function flush(url: string): Promise<void> {
   client.disconnect();
 }
 
-export function freePort(): Promise<number> {
-  return new Promise((resolve, reject) => {
-    const server = createServer();
-    server.once('error', reject);
-    server.listen({ host: '127.0.0.1', port: 0 }, () => {
-      const address = server.address();
-      server.close(() => resolve(typeof address === 'object' && address !== null ? address.port : 0));
-    });
-  });
-}
-
-async function untilAnswers(url: string, child: ChildProcess): Promise<void> {
-  for (;;) {
-    if (child.exitCode !== null) throw new Error(`the Redis server ended with ${child.exitCode}`);
+/** Whether it answers, and not another server that took its port; false once it has ended. */
+async function answers(url: string, child: ChildProcess): Promise<boolean> {
+  while (child.exitCode === null && child.signalCode === null) {
     const client = new Redis(url, { lazyConnect: true, retryStrategy: null, maxRetriesPerRequest: 0 });
     client.on('error', () => undefined);
     try {
       await client.connect();
-      await client.ping();
-      return;
+      if ((await client.info('server')).includes(`\nprocess_id:${child.pid}\r`)) return true;
     } catch {
-      await new Promise((resolve) => setTimeout(resolve, 20));
+      // It does not listen yet.
     } finally {
       client.disconnect();
     }
+    await new Promise((resolve) => setTimeout(resolve, 20));
   }
+  return false;
 }
 
 function ended(child: ChildProcess): Promise<void> {

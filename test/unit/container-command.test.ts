@@ -39,14 +39,39 @@ describe('the arguments of a container', () => {
   });
 });
 
+describe('the media that vLLM in a container may fetch', () => {
+  it('come from the hosts of the engine file', () => {
+    const mediaDomains = ['a.example.org', 'b.example.org'];
+    expect(argumentsOf({ args: ['m'] }, { mediaDomains })).toContain(
+      '--allowed-media-domains a.example.org b.example.org',
+    );
+    expect(argumentsOf({ args: ['m'] })).not.toContain('--allowed-media-domains');
+    const hash = (domains: string[]) => containerSpecHash(containerEngine({}, { mediaDomains: domains }), {}, 'secret');
+    expect(hash(mediaDomains)).not.toBe(hash([]));
+  });
+});
+
 describe('the environment of a container', () => {
   it('has no development routes where others connect, whatever the file says', () => {
     const definition = containerEngine({ env: { VLLM_SERVER_DEV_MODE: '1', VLLM_API_KEY: 'mine' } });
     const filled = containerEnvironment({ definition, env: {}, apiKey: 'key', isPrivate: false });
     expect(filled).toEqual({
       ok: true,
-      env: { VLLM_API_KEY: 'key', VLLM_NO_USAGE_STATS: '1', DO_NOT_TRACK: '1' },
+      env: {
+        VLLM_API_KEY: 'key',
+        VLLM_NO_USAGE_STATS: '1',
+        DO_NOT_TRACK: '1',
+        VLLM_MEDIA_URL_ALLOW_REDIRECTS: '0',
+      },
     });
+  });
+
+  it('lets vLLM follow no redirect to media, unless the file says so', () => {
+    const environment = (env: Record<string, string>) =>
+      containerEnvironment({ definition: containerEngine({ env }), env: {}, apiKey: 'key', isPrivate: true });
+    expect(environment({})).toMatchObject({ env: { VLLM_MEDIA_URL_ALLOW_REDIRECTS: '0' } });
+    const own = { VLLM_MEDIA_URL_ALLOW_REDIRECTS: '1' };
+    expect(environment(own)).toMatchObject({ env: own });
   });
 
   it('lacks nothing, or names what it lacks', () => {

@@ -8,10 +8,10 @@ import { createRandom } from '../simulation/trace.ts';
 const endpoint = '/v1/chat/completions';
 
 /** The affinity of a request with this body, as the request path makes it. */
-function affinityFor(body: object, organization: string | null = null) {
+function affinityFor(body: object, organization: string | null = null, engine: object = { kind: 'openai' }) {
   const fields = readFields(Buffer.from(JSON.stringify({ model: 'chat', ...body })).toString('latin1'), endpoint);
   const caller = organization === null ? null : ({ key: { organizationId: organization } } as never);
-  return affinityOf({ endpoint, caller }, fields);
+  return affinityOf({ endpoint, caller, model: { engine } as never }, fields);
 }
 
 const says = (role: string, content: string) => ({ role, content });
@@ -115,6 +115,23 @@ describe('routing among the replicas of an engine', () => {
     const held = acquire(affinityFor({ messages, tools: [{ name: 'one' }] }))?.replica.id;
     // The first one is still at work, so that what knows nothing else goes to the other replica.
     expect(acquire(affinityFor({ messages, tools: [{ name: 'two' }] }))?.replica.id).not.toBe(held);
+  });
+
+  it('takes a prompt of another organization for the same only where they share what is cached', () => {
+    const messages = [says('user', long('question'))];
+    for (const [engine, isShared] of [
+      [{ kind: 'vllm', shareCache: false }, false],
+      [{ kind: 'vllm', shareCache: true }, true],
+      [{ kind: 'openai', shareCache: false }, true],
+    ] as const) {
+      const { acquire, open } = bench('a', 'b');
+      const lease = acquire(affinityFor({ messages }, 'one', engine));
+      const home = lease?.replica.id ?? '';
+      // One request more than the other has is no reason to leave what is cached.
+      expect(acquire(affinityFor({ messages }, 'other', engine))?.replica.id === home).toBe(isShared);
+      for (const id of open.keys()) open.set(id, 0);
+      expect(acquire(affinityFor({ messages }, 'one', engine))?.replica.id).toBe(home);
+    }
   });
 
   it('keeps what a client’s key names together, and never takes two organizations’ keys for one', () => {

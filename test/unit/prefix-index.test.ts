@@ -5,7 +5,7 @@ import { hashPrompt } from '#core/routing/prompt-blocks.ts';
 
 const blockBytes = 512;
 
-function chainOf(text: string, context: readonly string[] = []): Int32Array {
+function chainOf(text: string, context: readonly string[] = [], scope = ''): Int32Array {
   let body = '';
   const spans = [...context, text].map((part) => {
     const start = body.length;
@@ -13,7 +13,7 @@ function chainOf(text: string, context: readonly string[] = []): Int32Array {
     return { start, end: body.length };
   });
   const prompt = spans.pop() ?? { start: 0, end: 0 };
-  return hashPrompt({ text: body, context: spans, prompt });
+  return hashPrompt({ text: body, scope, context: spans, prompt });
 }
 
 /** A text of so many blocks that says at every place where it is. */
@@ -46,10 +46,12 @@ describe('the blocks of a prompt', () => {
     expect(new Set(repeated).size).toBe(8);
   });
 
-  it('differ where tools or a salt do, however short, and share tools that fill blocks', () => {
+  it('differ where tools, a salt or the scope do, however short, and share tools that fill blocks', () => {
     const messages = filler('messages', 4);
     expect(common(chainOf(messages), chainOf(messages, ['"cache_salt":"a"']))).toBe(0);
     expect(common(chainOf(messages, ['"cache_salt":"b"']), chainOf(messages, ['"cache_salt":"a"']))).toBe(0);
+    expect(common(chainOf(messages, [], 'one'), chainOf(messages, [], 'other'))).toBe(0);
+    expect(chainOf(messages, [], 'one')).toEqual(chainOf(messages, [], 'one'));
     const tools = filler('tools', 3) + 'end';
     const withTools = chainOf(messages, [tools]);
     expect(withTools).toHaveLength(8);

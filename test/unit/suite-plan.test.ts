@@ -1,4 +1,6 @@
+import { existsSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
+import { longest } from '../support/sequencer.ts';
 import { planSuites } from '../support/suites.ts';
 
 const everySuite = (): boolean => true;
@@ -54,4 +56,9 @@ describe('the plan of the suites', () => {
       problems: [],
     });
   });
+});
+
+it('the files that begin first are there', () => {
+  const root = new URL('../..', import.meta.url).pathname;
+  expect(longest.filter((path) => !existsSync(`${root}${path}`))).toEqual([]);
 });

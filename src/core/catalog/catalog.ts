@@ -16,6 +16,7 @@ export type {
   GpuNeed,
   ProcessDriverSettings,
   ServiceTier,
+  StructuredOutputBounds,
   TaskType,
   VolumeMount,
 } from './engine-definition.ts';
@@ -40,6 +41,8 @@ export {
   loadEngineFileList,
   loadEngineFiles,
 } from './engine-files.ts';
+export { type DockerRun, onlyDockerRunWords, parseDockerRun } from './docker-run.ts';
+export { volumeProblem } from './machine-checks.ts';
 export type { Model, PriceVersion } from './model.ts';
 export { looksSecret, namesSecret } from './secrets.ts';
 export { decodeDefinition, encodeDefinition } from './stored-definition.ts';

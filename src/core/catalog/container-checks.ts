@@ -32,6 +32,10 @@ const refusedVariables: Readonly<Record<string, string>> = {
   VLLM_API_KEY: 'leave it out, Headgate gives each replica a key of its own',
   VLLM_SERVER_DEV_MODE: 'leave it out, Headgate sets it where nobody else can connect',
   VLLM_USE_RUST_FRONTEND: 'that front end does not report the usage by which Headgate bills',
+};
+
+/** Variables by which a container would get other devices than those that it was given. */
+const deviceVariables: Readonly<Record<string, string>> = {
   CUDA_VISIBLE_DEVICES: 'leave it out, Headgate gives each replica devices of its own; see gpus',
   NVIDIA_VISIBLE_DEVICES: 'leave it out, Headgate gives each replica devices of its own; see gpus',
   HIP_VISIBLE_DEVICES: 'leave it out, Headgate gives each replica devices of its own; see gpus',
@@ -51,17 +55,20 @@ function vllmProblems(engine: ContainerFile): FileProblem[] {
     const found = findFlag(engine.args, flag);
     return found === null ? [] : [{ path: ['args', found.index], message: `${flag}: ${why}` }];
   });
-  const variables = Object.entries(refusedVariables).flatMap(([name, why]) =>
-    engine.env[name] === undefined ? [] : [{ path: ['env', name], message: why }],
-  );
   return [
     ...modelProblems(engine),
     ...flags,
-    ...variables,
+    ...variableProblems(engine, { ...refusedVariables, ...deviceVariables }),
     ...joinedArguments(engine.args, 'args'),
     ...parallelProblems(engine),
     ...sleepProblems(engine),
   ];
+}
+
+function variableProblems({ env }: ContainerFile, refused: Readonly<Record<string, string>>): FileProblem[] {
+  return Object.entries(refused).flatMap(([name, why]) =>
+    env[name] === undefined ? [] : [{ path: ['env', name], message: why }],
+  );
 }
 
 /** Without a model vLLM serves one of its own choice, which would then be billed as this one. */
@@ -79,9 +86,10 @@ function modelProblems({ args, entrypoint, hugging_face_id: repository }: Contai
 
 function openaiProblems(engine: ContainerFile): FileProblem[] {
   const fields = ['tensor_parallel_size', 'sleep_level'] as const;
-  return fields
+  const unknown = fields
     .filter((field) => engine[field] !== undefined && engine[field] !== 0)
     .map((field) => ({ path: [field], message: 'only vLLM knows this; kind: vllm says that the image is one' }));
+  return [...unknown, ...variableProblems(engine, deviceVariables)];
 }
 
 const parallelFlags = {

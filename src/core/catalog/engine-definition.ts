@@ -2,7 +2,10 @@
 export const taskTypes = ['chat', 'completion', 'embedding', 'rerank', 'vision', 'code'] as const;
 export type TaskType = (typeof taskTypes)[number];
 
-/** Request fields that are refused unless the engine's file names them under `allow`. */
+/**
+ * What of a request is refused unless the engine's file names it under `allow`: fields by their names, and `regex` and
+ * `grammar` wherever they come in.
+ */
 export const allowableFields = [
   'priority',
   'request_id',
@@ -10,11 +13,34 @@ export const allowableFields = [
   'kv_transfer_params',
   'ec_transfer_params',
   'prompt_embeds',
+  'media_embeds',
+  'uuid',
   'chat_template',
+  'mm_processor_kwargs',
+  'media_io_kwargs',
+  'vllm_xargs',
+  'logits_processors',
   'best_of',
+  'use_beam_search',
+  'prompt_logprobs',
+  'regex',
+  'grammar',
   'encoding_format',
 ] as const;
 export type AllowableField = (typeof allowableFields)[number];
+
+/** How large a grammar may be that a request makes its engine build. */
+export interface StructuredOutputBounds {
+  /** Choices, and values of the enums of a schema together. */
+  readonly choicesMax: number;
+  /** Schemas within schemas. */
+  readonly depthMax: number;
+  readonly propertiesMax: number;
+  /** Of a schema or a list of choices, as it stands in the request. */
+  readonly bytesMax: number;
+  /** What lengths, counts of properties and counts within patterns may add up to; see schema-bounds.ts. */
+  readonly repetitionsMax: number;
+}
 
 /** `vllm` gets vLLM's own arguments and its abort route; `openai` is anything else that speaks the OpenAI API. */
 export type EngineKind = 'vllm' | 'openai';
@@ -163,5 +189,10 @@ export interface EngineDefinition {
   readonly mediaDomains: readonly string[];
   /** Largest `n` of a request; null leaves the gateway's own setting. */
   readonly nMax: number | null;
+  /** Pictures, sounds and films of a request. */
+  readonly mediaMax: number;
+  readonly structuredOutputs: StructuredOutputBounds;
+  /** All organizations share what the engine has cached of prompts; only for `kind: vllm` is there another way. */
+  readonly shareCache: boolean;
   readonly driver: ProcessDriverSettings | ContainerDriverSettings | ExternalDriverSettings;
 }

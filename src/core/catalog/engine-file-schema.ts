@@ -43,6 +43,23 @@ const multiplier = z
 const printable = (max: number) =>
   z.string().min(1).max(max).regex(printablePattern, 'control characters are not allowed here');
 
+const bound = (max: number, fallback: number, what: string) => z.int().min(1).max(max).default(fallback).describe(what);
+
+const structuredOutputs = z
+  .strictObject({
+    max_choices: bound(1_000_000, 1000, 'Choices of a request, and values of the enums of a schema together.'),
+    max_depth: bound(1000, 16, 'Schemas within schemas.'),
+    max_properties: bound(100_000, 500, 'Properties of a schema, those of the schemas in it included.'),
+    max_bytes: bound(33_554_432, 65_536, 'Length of a schema or of a list of choices.'),
+    max_repetitions: bound(
+      1_000_000,
+      250,
+      'What minLength, maxLength, minProperties, maxProperties and the counts of patterns may add up to.',
+    ),
+  })
+  .prefault({})
+  .describe('How large the grammars may be that requests make the engine build; of all tools together four times so.');
+
 const common = {
   version: z.literal(1).describe('Version of this file format.'),
   id: z
@@ -72,7 +89,7 @@ const common = {
     .array(z.enum(allowableFields))
     .max(allowableFields.length)
     .default([])
-    .describe('Request fields that are refused elsewhere.'),
+    .describe('What of a request is refused elsewhere.'),
   media_domains: z
     .array(z.string().regex(hostPattern, 'expected a host name'))
     .max(1000)
@@ -85,6 +102,12 @@ const common = {
     .optional()
     .describe('With so many requests running it counts as full: those of service_tier "flex" then wait.'),
   max_n: z.int().min(1).max(1024).optional().describe('Largest n of a request.'),
+  max_media: bound(10_000, 32, 'Pictures, sounds and films of a request.'),
+  structured_outputs: structuredOutputs,
+  share_cache: z
+    .boolean()
+    .default(false)
+    .describe('true: organizations share what vLLM has cached of prompts, and can tell what others have sent.'),
 };
 
 const processFields = {

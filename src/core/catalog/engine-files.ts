@@ -5,6 +5,7 @@ import { containerProblems } from './container-checks.ts';
 import { dockerHostsFileName, loadDockerHosts } from './docker-hosts-file.ts';
 import type { EngineDefinition } from './engine-definition.ts';
 import { type EngineFile, engineFileSchema } from './engine-file-schema.ts';
+import { machineProblems } from './machine-checks.ts';
 import { groupProblems, roomProblems } from './room-checks.ts';
 import { secretProblems } from './secrets.ts';
 import { toDefinition } from './to-definition.ts';
@@ -155,6 +156,7 @@ function readEngineText(text: string, file: string, options: EngineFilesOptions)
     ...commandProblems(parsed.data),
     ...containerProblems(parsed.data),
     ...roomProblems(parsed.data),
+    ...machineProblems(parsed.data),
     ...secretProblems(parsed.data),
     ...environmentProblems(parsed.data, options),
   ];

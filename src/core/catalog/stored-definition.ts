@@ -10,6 +10,7 @@ import {
   type ProcessDriverSettings,
   taskTypes,
 } from './engine-definition.ts';
+import { handsOverMachine } from './machine-checks.ts';
 
 /**
  * Definitions as JSON, for rooms that keep them longer than the file says so. Keys stay in their order, which the
@@ -107,6 +108,18 @@ const definition: z.ZodType<EngineDefinition, unknown> = z.object({
   allow: z.array(z.enum(allowableFields)),
   mediaDomains: texts,
   nMax: z.number().nullable(),
+  // Absent in what versions before these fields have stored.
+  mediaMax: z.number().default(32),
+  structuredOutputs: z
+    .object({
+      choicesMax: z.number(),
+      depthMax: z.number(),
+      propertiesMax: z.number(),
+      bytesMax: z.number(),
+      repetitionsMax: z.number(),
+    })
+    .default({ choicesMax: 1000, depthMax: 16, propertiesMax: 500, bytesMax: 65_536, repetitionsMax: 250 }),
+  shareCache: z.boolean().default(false),
   driver: z.union([processDriver, containerDriver, externalDriver]),
 });
 
@@ -115,10 +128,11 @@ export function encodeDefinition(engine: EngineDefinition): string {
   return JSON.stringify(engine, (_, value: unknown) => (typeof value === 'bigint' ? String(value) : value));
 }
 
-/** @returns null for what is not a definition as this version has them */
+/** @returns null for what is not a definition as this version has them, or lets run */
 export function decodeDefinition(text: string): EngineDefinition | null {
   try {
-    return definition.safeParse(JSON.parse(text)).data ?? null;
+    const decoded = definition.safeParse(JSON.parse(text)).data ?? null;
+    return decoded === null || handsOverMachine(decoded) ? null : decoded;
   } catch {
     return null;
   }

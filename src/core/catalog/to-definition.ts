@@ -34,6 +34,15 @@ export function toDefinition(file: string, engine: EngineFile): EngineDefinition
     allow: engine.allow,
     mediaDomains: engine.media_domains.map((domain) => domain.toLowerCase()),
     nMax: engine.max_n ?? null,
+    mediaMax: engine.max_media,
+    structuredOutputs: {
+      choicesMax: engine.structured_outputs.max_choices,
+      depthMax: engine.structured_outputs.max_depth,
+      propertiesMax: engine.structured_outputs.max_properties,
+      bytesMax: engine.structured_outputs.max_bytes,
+      repetitionsMax: engine.structured_outputs.max_repetitions,
+    },
+    shareCache: engine.share_cache,
     driver: toDriver(engine),
   };
 }

@@ -5,7 +5,13 @@ import {
   fillReferences,
   findFlag,
 } from '#core/catalog/catalog.ts';
-import { missingArguments, type VllmArgument, vllmArguments, vllmForcesUsage } from './vllm-arguments.ts';
+import {
+  missingArguments,
+  type VllmArgument,
+  vllmArguments,
+  vllmEnvironment,
+  vllmForcesUsage,
+} from './vllm-arguments.ts';
 
 /** What runs in a container: what the engine's file says, and what the gateway adds. */
 
@@ -83,7 +89,7 @@ export function containerEnvironment({
   // Its routes abort requests by id and do worse, and ask for no key.
   delete filled['VLLM_SERVER_DEV_MODE'];
   const own = { VLLM_API_KEY: apiKey, ...(isPrivate ? { VLLM_SERVER_DEV_MODE: '1' } : {}) };
-  return { ok: true, env: { VLLM_NO_USAGE_STATS: '1', DO_NOT_TRACK: '1', ...filled, ...own } };
+  return { ok: true, env: { VLLM_NO_USAGE_STATS: '1', DO_NOT_TRACK: '1', ...vllmEnvironment, ...filled, ...own } };
 }
 
 /**

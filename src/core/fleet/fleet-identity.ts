@@ -7,6 +7,8 @@ export interface FleetIdentity {
   readonly fleetId: string;
   /** What the API keys of replicas are derived from; 64 hexadecimal digits. Never to be logged. */
   readonly fleetSecret: string;
+  /** What the salts are derived from that keep organizations apart in engines; base64url. Never to be logged. */
+  readonly cacheSecret: string;
 }
 
 const purpose = 'replicas';
@@ -19,5 +21,10 @@ export async function readFleetIdentity({ sql }: Pick<Db, 'sql'>): Promise<Fleet
   const [row] = await sql<{ secret: string }[]>`select secret from fleet_secrets where purpose = ${purpose}`;
   if (row === undefined) throw new Error('the secret of the fleet was removed while it was read');
   const { secret: fleetSecret } = row;
-  return { fleetId: createHmac('sha256', fleetSecret).update('fleet id').digest('hex').slice(0, 16), fleetSecret };
+  const derived = (what: string): Buffer => createHmac('sha256', fleetSecret).update(what).digest();
+  return {
+    fleetId: derived('fleet id').toString('hex').slice(0, 16),
+    fleetSecret,
+    cacheSecret: derived('cache salts').toString('base64url'),
+  };
 }

@@ -1,6 +1,12 @@
 import { createHash } from 'node:crypto';
 import { type EngineDefinition, fillReferences, type ProcessDriverSettings } from '#core/catalog/catalog.ts';
-import { missingArguments, type VllmArgument, vllmArguments, vllmForcesUsage } from './vllm-arguments.ts';
+import {
+  missingArguments,
+  type VllmArgument,
+  vllmArguments,
+  vllmEnvironment,
+  vllmForcesUsage,
+} from './vllm-arguments.ts';
 
 /** How a child process is started; what goes into it from the engine's file, and what the gateway adds. */
 
@@ -80,6 +86,7 @@ export function launchEnvironment(
   }
   // What Python has printed stands in the log before what it fails with, and not after it.
   env['PYTHONUNBUFFERED'] = '1';
+  if (definition.kind === 'vllm') Object.assign(env, vllmEnvironment);
   // Its routes abort requests by id and do worse: only where nobody but the gateway can connect.
   if (definition.kind === 'vllm' && listensOnSocket(definition)) env['VLLM_SERVER_DEV_MODE'] = '1';
   for (const [name, text] of Object.entries(processSettings(definition).env)) {

@@ -4,17 +4,24 @@ import { type EngineDefinition, findFlag } from '#core/catalog/catalog.ts';
 
 export type VllmArgument = readonly [flag: string, values: readonly string[]];
 
+/** What vLLM is told by its environment; the engine's file may say otherwise. */
+export const vllmEnvironment: Readonly<Record<string, string>> = {
+  // A host that may be fetched from could otherwise send vLLM on to one that may not, within its own network.
+  VLLM_MEDIA_URL_ALLOW_REDIRECTS: '0',
+};
+
 /**
- * The names under which the model is served (the first is what answers call it), and usage with details in every
- * frame. `--shutdown-timeout` stays at vLLM's 0: with more, vLLM hangs on an open JSON request, and the gateway has
+ * The names under which the model is served (the first is what answers call it), usage with details in every frame,
+ * and the hosts from which media may be fetched. `--shutdown-timeout` stays at vLLM's 0: with more, vLLM hangs on an open JSON request, and the gateway has
  * drained before it sends the signal.
  */
-export function vllmArguments({ id, name, huggingFaceId }: EngineDefinition): VllmArgument[] {
+export function vllmArguments({ id, name, huggingFaceId, mediaDomains }: EngineDefinition): VllmArgument[] {
   const names = [...new Set([id, name, huggingFaceId])].filter((served) => !served.startsWith('-'));
   return [
     ['--served-model-name', names],
     ['--enable-force-include-usage', []],
     ['--enable-prompt-tokens-details', []],
+    ...(mediaDomains.length === 0 ? [] : [['--allowed-media-domains', mediaDomains] as const]),
   ];
 }
 

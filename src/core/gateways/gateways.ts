@@ -23,7 +23,7 @@ export interface Gateways {
    * @throws ConfigError naming REDIS_URL when others run that it does not share Redis with
    */
   start(): Promise<readonly string[]>;
-  /** Says that it lives; to be called every `heartbeatMs`. */
+  /** Says that it lives, from its start to its stop; to be called every `heartbeatMs`. */
   beat(): Promise<void>;
   /** Ids of the gateways that live, this one included. */
   live(): Promise<ReadonlySet<string>>;
@@ -81,6 +81,8 @@ class DatabaseGateways implements Gateways {
   readonly #options: GatewaysOptions;
   readonly #bus: Bus | null;
   readonly #placeId: string;
+  /** Its place is written by `start` alone, which has looked whether it may be taken. */
+  #hasPlace = false;
 
   constructor(options: GatewaysOptions) {
     const { store, prefix, log, dataDir, seat = 0 } = options;
@@ -97,7 +99,10 @@ class DatabaseGateways implements Gateways {
     for (;;) {
       const { strangers, gone } = await this.#enter(sharing);
       former.push(...gone);
-      if (strangers.length === 0) return former;
+      if (strangers.length === 0) {
+        this.#hasPlace = true;
+        return former;
+      }
       // Not while the place is held: a transaction whose connection is lost must not have anything else to wait for.
       const silent = await this.#silentAmong(strangers);
       for (const { id, seen } of strangers) {
@@ -112,6 +117,7 @@ class DatabaseGateways implements Gateways {
   }
 
   async beat(): Promise<void> {
+    if (!this.#hasPlace) return;
     const { sql } = this.#options.db;
     await sql`insert into gateways (id, place_id, started_at, last_seen_at, shares)
       values (${this.id}, ${this.#placeId}, now(), now(), ${this.#bus !== null})
@@ -137,6 +143,7 @@ class DatabaseGateways implements Gateways {
 
   async stop(): Promise<void> {
     const { db, log } = this.#options;
+    this.#hasPlace = false;
     try {
       await db.sql`delete from gateways where id = ${this.id}`;
     } catch (error) {

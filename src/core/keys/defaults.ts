@@ -20,7 +20,7 @@ export function firstKeyOf({ organization, project, ownerId }: OrganizationMade)
     userId: ownerId,
     name: 'Management key',
     scope: 'management',
-    expiresAtMs: null,
+    expires: null,
     limits: defaultKeyLimits,
     toggles: defaultKeyToggles,
   };

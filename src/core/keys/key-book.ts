@@ -15,6 +15,9 @@ import {
 import { apiKeys } from './schema.ts';
 import type { SecretParts } from './secret.ts';
 
+/** When a key ends: at a moment, or so long after it was made. */
+export type KeyExpiry = { readonly atMs: number } | { readonly afterMs: number };
+
 export interface NewKey {
   readonly organizationId: string;
   /** Of the same organization and not archived; the caller has looked. */
@@ -22,7 +25,7 @@ export interface NewKey {
   readonly userId: string;
   readonly name: string;
   readonly scope: KeyScope;
-  readonly expiresAtMs: number | null;
+  readonly expires: KeyExpiry | null;
   readonly limits: KeyLimits;
   readonly toggles: KeyToggles;
 }
@@ -86,6 +89,10 @@ export async function requireRoom(context: ChangeContext, organizationId: string
   throw new AppError('key_limit_reached', { message });
 }
 
+function momentOf(expiry: KeyExpiry, madeAt: Date): Date {
+  return new Date('atMs' in expiry ? expiry.atMs : madeAt.getTime() + expiry.afterMs);
+}
+
 export async function insertKey(
   context: ChangeContext,
   input: NewKey,
@@ -105,7 +112,7 @@ export async function insertKey(
     imported: secret.imported,
     scope: input.scope,
     createdAt: now,
-    expiresAt: input.expiresAtMs === null ? null : new Date(input.expiresAtMs),
+    expiresAt: input.expires === null ? null : momentOf(input.expires, now),
     lastUsedAt: null,
     revokedAt: null,
     ...input.limits,

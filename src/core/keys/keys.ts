@@ -29,7 +29,7 @@ export {
 } from './api-key.ts';
 export { defaultKeyLimits, defaultKeyToggles, firstKeyOf } from './defaults.ts';
 export type { CreatedKey } from './changes.ts';
-export type { KeyListing, KeyPatch, KeyRef, NewKey } from './key-book.ts';
+export type { KeyExpiry, KeyListing, KeyPatch, KeyRef, NewKey } from './key-book.ts';
 export type { KeyChange } from './revocations.ts';
 
 export interface KeyPage {

@@ -3,8 +3,8 @@
  * used for the longest time when it needs the room, the ends of prompts before their beginnings, and so does this; a
  * clock says nothing about it, an idle engine keeps its cache for days.
  *
- * Shared by all organizations, as the cache that it mirrors is: vLLM keeps them apart only by a request's own
- * `cache_salt`, which is a part of the chain. An answer never says which replica gave it.
+ * One for all organizations, as the cache that it mirrors is: what keeps them apart there, a salt, is a part of the
+ * chain here, by its scope and by a request's own `cache_salt`. An answer never says which replica gave it.
  */
 export class PrefixIndex {
   readonly #blocksMax: number;

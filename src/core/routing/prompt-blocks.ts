@@ -14,6 +14,8 @@ export interface TextSpan {
 export interface PromptText {
   /** The body as latin1: one character, one byte. */
   readonly text: string;
+  /** Who shares a prefix cache: prompts of different scopes share nothing, however alike they are. */
+  readonly scope: string;
   /**
    * What the chat template sets before the messages or turns it by (tools, template arguments, a cache salt). Requests
    * that differ in it share no prefix, those that have it in common share it before any message.
@@ -56,6 +58,12 @@ function finish(hash: number): number {
   return mixed ^ (mixed >>> 16);
 }
 
+function hashScope(scope: string): number {
+  let hash = 1;
+  for (let at = 0; at < scope.length; at += 1) hash = finish(Math.imul(hash, 31) + scope.charCodeAt(at));
+  return hash;
+}
+
 /** Writes a span at an offset of the scratch space, as much of it as fits; returns the offset after it. */
 function write(text: string, { start, end }: TextSpan, at: number): number {
   const fitting = Math.min(end, start + hashedBytesMax - at);
@@ -76,9 +84,9 @@ function fillBlock(at: number): number {
  * 32 bits without a secret are enough: a false likeness, prepared or not, sends a request to a replica that is as good as
  * another, and every gateway must make the same chain.
  */
-export function hashPrompt({ text, context, prompt }: PromptText): Int32Array {
+export function hashPrompt({ text, scope, context, prompt }: PromptText): Int32Array {
   let bytes = 0;
-  let hash = 1;
+  let hash = hashScope(scope);
   for (const span of context) {
     const filled = fillBlock(write(text, span, bytes));
     if (filled - bytes === blockBytes) hash = hashBlock(hash, bytes / blockBytes);

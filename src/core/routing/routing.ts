@@ -9,6 +9,7 @@ import type { ReplicaOutcome } from './outliers.ts';
 export type { Affinity } from './engine-router.ts';
 export type { FlexRefusal, FlexRequest, FlexSeat, WaitingRequest } from './flex-queue.ts';
 export type { ReplicaOutcome } from './outliers.ts';
+export { type CacheSalts, createCacheSalts } from './cache-salts.ts';
 export type { PromptText, TextSpan } from './prompt-blocks.ts';
 
 /** What a request wants of a replica, beside that it is ready. */

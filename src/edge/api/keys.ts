@@ -3,7 +3,7 @@ import type { Clock } from '#base/clock.ts';
 import { AppError } from '#base/errors.ts';
 import { formatId, isUuid, parseId } from '#base/id.ts';
 import type { Accounts, Project } from '#core/accounts/accounts.ts';
-import { type KeyPatch, type KeyRecord, type Keys, keyStatus, type NewKey } from '#core/keys/keys.ts';
+import { type KeyExpiry, type KeyPatch, type KeyRecord, type Keys, keyStatus, type NewKey } from '#core/keys/keys.ts';
 import { actorOf, type Caller, type HttpContext, ValidationError } from '#edge/http/http.ts';
 import type { ApiApp } from './app.ts';
 import type { Guards } from './auth.ts';
@@ -67,17 +67,17 @@ function toAnswer(key: KeyRecord, nowMs: number): z.infer<typeof keySchema> {
   };
 }
 
-function expiryOf(body: CreateKey, nowMs: number): number | null {
+function expiryOf(body: CreateKey, nowMs: number): KeyExpiry | null {
   if (body.expires_at !== undefined && body.expires_at !== null) {
     if (body.expiry !== undefined) {
       throw new ValidationError([{ field: 'expires_at', message: 'stands beside expiry: send one of the two' }]);
     }
-    const expiresAtMs = body.expires_at * 1000;
-    if (expiresAtMs > nowMs) return expiresAtMs;
+    const atMs = body.expires_at * 1000;
+    if (atMs > nowMs) return { atMs };
     throw new ValidationError([{ field: 'expires_at', message: 'must lie in the future' }]);
   }
   const expiry = body.expiry ?? 'never';
-  return expiry === 'never' ? null : nowMs + lifeMs[expiry];
+  return expiry === 'never' ? null : { afterMs: lifeMs[expiry] };
 }
 
 function newKeyOf(body: CreateKey, caller: Caller, project: Project, nowMs: number): NewKey {
@@ -87,7 +87,7 @@ function newKeyOf(body: CreateKey, caller: Caller, project: Project, nowMs: numb
     userId: caller.key.userId,
     name: body.name,
     scope: body.scope,
-    expiresAtMs: expiryOf(body, nowMs),
+    expires: expiryOf(body, nowMs),
     limits: {
       requestsPerMinute: body.requests_per_minute,
       maxConcurrency: body.max_concurrency,

@@ -1,5 +1,5 @@
 import { basename } from 'node:path';
-import type { DockerRun } from './docker-run.ts';
+import { type DockerRun, volumeProblem } from '#core/catalog/catalog.ts';
 import { readVariable } from './draft-variables.ts';
 import type { Notes } from './import-draft.ts';
 import { hasOption, modelFirst, optionValue, withoutGiven } from './program-words.ts';
@@ -17,23 +17,18 @@ export interface ContainerOptions {
 const vllmVersion = 'v0.29.0';
 
 /** Options that are of no matter here, since Headgate names, connects, restarts and removes containers itself. */
-const unneeded = new Set(
-  'name rm init detach interactive tty publish network net ipc runtime restart pull log-driver log-opt label'.split(
-    ' ',
-  ),
+const doneItself = new Set(
+  'name rm init detach interactive tty network net ipc restart pull log-driver log-opt label'.split(' '),
 );
-const read = new Set('gpus env volume shm-size memory entrypoint'.split(' '));
+const read = new Set('gpus env env-file volume shm-size memory entrypoint publish runtime'.split(' '));
 
 /** @returns null where there is nothing that could run */
 export function draftContainer(run: DockerRun, options: ContainerOptions): Record<string, unknown> | null {
-  const { model, notes } = options;
   const image = pinnedImage(run.image, options);
   if (image === null) return null;
   const isVllm = imageName(run.image).startsWith('vllm');
   const words = isVllm ? vllmWords(run.args, options) : run.args.map((word) => word.replaceAll('${PORT}', '8080'));
-  for (const name of run.options.keys()) {
-    if (!unneeded.has(name) && !read.has(name)) notes.add(model, `docker's option --${name} was left out`);
-  }
+  noteOptions(run, options);
   const entrypoint = run.options.get('entrypoint')?.[0];
   const count = gpuCount(run, options);
   return {
@@ -43,11 +38,26 @@ export function draftContainer(run: DockerRun, options: ContainerOptions): Recor
     ...(entrypoint !== undefined && entrypoint !== '' && { entrypoint: [entrypoint] }),
     ...environmentOf(run, options),
     ...(count > 0 && { gpus: { count } }),
-    ...sizeOf('shm_size', run.options.get('shm-size')?.[0]),
-    ...sizeOf('memory_limit', run.options.get('memory')?.[0]),
+    ...sizeOf('shm_size', run.options.get('shm-size')?.[0], options),
+    ...sizeOf('memory_limit', run.options.get('memory')?.[0], options),
     ...volumesOf(run, options),
     port: portOf(run),
   };
+}
+
+function noteOptions({ options }: DockerRun, { model, notes }: ContainerOptions): void {
+  const names = [...options.keys()];
+  const own = names.filter((name) => doneItself.has(name)).map((name) => `--${name}`);
+  if (own.length > 0) notes.add(model, `docker's ${own.join(', ')}: Headgate does this itself, in its own way`);
+  for (const name of names) {
+    if (!doneItself.has(name) && !read.has(name)) notes.add(model, `docker's option --${name} was left out`);
+  }
+  const runtimes = (options.get('runtime') ?? []).filter((name) => name !== 'nvidia' && name !== 'runc');
+  if (runtimes.length > 0) notes.add(model, `docker's option --runtime ${runtimes.join(', ')} was left out`);
+  const single = ['gpus', 'shm-size', 'memory', 'entrypoint', 'publish'] as const;
+  for (const name of single.filter((option) => (options.get(option)?.length ?? 0) > 1)) {
+    notes.add(model, `docker's option --${name} is there more than once: its file has the first`);
+  }
 }
 
 const imageName = (image: string): string => basename(image).split(/[:@]/, 1)[0] ?? '';
@@ -109,16 +119,23 @@ function visibleDevices(variables: readonly string[]): string | null {
 
 function environmentOf({ options }: DockerRun, { model, notes, env }: ContainerOptions): { env?: object } {
   if (options.has('env-file')) notes.add(model, 'the variables of its --env-file belong under env');
-  const entries = [...env, ...(options.get('env') ?? [])]
-    .filter((entry) => !/^((CUDA|NVIDIA|HIP)_VISIBLE_DEVICES|VLLM_API_KEY|VLLM_SERVER_DEV_MODE)(=|$)/.test(entry))
-    .flatMap((entry) => readVariable(entry, { model, notes }) ?? []);
+  const entries = [...env, ...(options.get('env') ?? [])].flatMap((entry) => {
+    const own = /^(?:(?:CUDA|NVIDIA|HIP)_VISIBLE_DEVICES|VLLM_API_KEY|VLLM_SERVER_DEV_MODE)(?==|$)/.exec(entry)?.[0];
+    if (own === undefined) return readVariable(entry, { model, notes }) ?? [];
+    notes.add(model, `the variable ${own} was left out: Headgate sets it itself`);
+    return [];
+  });
   return entries.length === 0 ? {} : { env: Object.fromEntries(entries.map(({ name, value }) => [name, value])) };
 }
 
 /** Docker's own units: a number alone is bytes. */
-function sizeOf(field: string, text: string | undefined): Record<string, string> {
-  const match = /^(\d+(?:\.\d{1,3})?) ?([bkmgt]?)(?:i?b)?$/i.exec(text ?? '');
-  if (match === null) return {};
+function sizeOf(field: string, text: string | undefined, { model, notes }: ContainerOptions): Record<string, string> {
+  if (text === undefined) return {};
+  const match = /^(\d+(?:\.\d{1,3})?) ?([bkmgt]?)(?:i?b)?$/i.exec(text);
+  if (match === null) {
+    notes.add(model, `${field} is not set: ${text} is no size that is known here`);
+    return {};
+  }
   const unit = (match[2] ?? '').toLowerCase();
   const size = unit === '' || unit === 'b' ? `${Math.ceil(Number(match[1]) / 1024)}kb` : `${match[1] ?? ''}${unit}b`;
   return { [field]: size };
@@ -131,7 +148,14 @@ function volumesOf({ options }: DockerRun, { model, notes }: ContainerOptions): 
       notes.add(model, `the volume ${volume} was left out: name a volume or an absolute path`);
       return [];
     }
-    return [`${source}:${target}${mode.split(',').includes('ro') ? ':ro' : ''}`];
+    const modes = mode.split(',').filter((text) => text !== '');
+    const others = modes.filter((text) => text !== 'ro' && text !== 'rw');
+    if (others.length > 0) notes.add(model, `the volume ${source} is mounted without ${others.join(', ')}`);
+    const text = `${source}:${target}${modes.includes('ro') ? ':ro' : ''}`;
+    const problem = volumeProblem(text);
+    if (problem === null) return [text];
+    notes.add(model, `the volume ${volume} was left out: ${problem}`);
+    return [];
   });
   return volumes.length === 0 ? {} : { volumes };
 }

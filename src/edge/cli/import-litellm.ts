@@ -14,11 +14,13 @@ import {
   type Names,
   type Notes,
 } from './import-draft.ts';
+import { noteKeys } from './import-keys.ts';
+import { costKeys, entryKeys, infoKeys, parameterKeys, topKeys } from './litellm-keys.ts';
 import { repositoryOf } from './program-words.ts';
 
 /** litellm's config.yaml: https://docs.litellm.ai/docs/proxy/configs. Every model becomes an external engine. */
 
-const decimal = z.union([z.string(), z.number()]).optional();
+const decimal = z.union([z.string(), z.number()]).nullish();
 const costs = {
   input_cost_per_token: decimal,
   output_cost_per_token: decimal,
@@ -31,6 +33,7 @@ const entry = z.looseObject({
     api_base: z.string().nullish(),
     base_url: z.string().nullish(),
     api_key: z.string().nullish(),
+    custom_llm_provider: z.string().nullish(),
     ...costs,
   }),
   model_info: z
@@ -45,7 +48,7 @@ const entry = z.looseObject({
 });
 type Entry = z.output<typeof entry>;
 
-const config = z.looseObject({ model_list: z.array(entry).default([]) });
+const config = z.looseObject({ model_list: z.array(entry).nullish() });
 
 /** Providers that speak OpenAI's API: their address where the file names none, and where their key is looked for. */
 const providers: Readonly<Record<string, { readonly url: string | null; readonly keyVariable: string | null }>> = {
@@ -63,17 +66,9 @@ const providers: Readonly<Record<string, { readonly url: string | null; readonly
   mistral: { url: 'https://api.mistral.ai', keyVariable: 'MISTRAL_API_KEY' },
 };
 
-const leftOut: Readonly<Record<string, string>> = {
-  general_settings: 'general_settings: keys are made with POST /v1/keys, the rest is set by environment variables',
-  router_settings: 'router_settings: Headgate routes by what engines report; a request names its model itself',
-  litellm_settings: 'litellm_settings: fallbacks, callbacks and caching are not carried over',
-  environment_variables: "environment_variables: their values belong into the gateway's environment",
-  credential_list: "credential_list: the keys belong into the gateway's environment",
-};
-
 /** Makes engine files of litellm's configuration. @param source the text of its YAML, of which prices are taken exactly */
 export function importLitellm(source: string): ImportResult {
-  const document = parseDocument(source);
+  const document = parseDocument(source, { merge: true });
   if (document.errors.length > 0) throw new FailedError(`not valid YAML: ${document.errors[0]?.message}`);
   keepDecimals(document);
   const parsed = config.safeParse(document.toJS());
@@ -84,7 +79,7 @@ export function importLitellm(source: string): ImportResult {
   const notes = createNotes();
   const names = createNames();
   const seen = new Set<string>();
-  const drafts = parsed.data.model_list.flatMap((model) => {
+  const drafts = (parsed.data.model_list ?? []).flatMap((model) => {
     if (seen.has(model.model_name)) {
       const text = 'a second deployment of it has an engine of its own: an external engine has one address';
       notes.add(model.model_name, text);
@@ -92,7 +87,7 @@ export function importLitellm(source: string): ImportResult {
     seen.add(model.model_name);
     return draftEntry(model, notes, names) ?? [];
   });
-  for (const [key, text] of Object.entries(leftOut)) if (key in parsed.data) notes.add(null, text);
+  noteKeys(parsed.data, topKeys, (text) => notes.add(null, text));
   return { drafts, notes: notes.list };
 }
 
@@ -108,9 +103,8 @@ function keepDecimals(document: Document): void {
 
 function draftEntry(model: Entry, notes: Notes, names: Names): EngineDraft | null {
   const source = model.model_name;
-  const slash = model.litellm_params.model.indexOf('/');
-  const provider = slash === -1 ? 'openai' : model.litellm_params.model.slice(0, slash);
-  const upstream = model.litellm_params.model.slice(slash + 1);
+  noteTheRest(model, notes);
+  const { provider, upstream } = providerOf(model);
   const address = addressOf(model, provider, notes);
   const task = taskOf(model, provider);
   if (source.includes('*') || upstream.includes('*')) {
@@ -122,7 +116,6 @@ function draftEntry(model: Entry, notes: Notes, names: Names): EngineDraft | nul
   const id = names.takeId(source);
   if (id !== source) notes.add(source, `its id is ${id}`);
   const key = keyOf(model, provider, id, notes);
-  noteTheRest(model, notes);
   return {
     source,
     fields: {
@@ -140,6 +133,13 @@ function draftEntry(model: Entry, notes: Notes, names: Names): EngineDraft | nul
       ...(key !== null && { api_key_env: key }),
     },
   };
+}
+
+/** What stands before the first slash, unless the entry says it by itself; then the whole is the model. */
+function providerOf({ litellm_params: { model, custom_llm_provider: named } }: Entry) {
+  if (typeof named === 'string' && !model.startsWith(`${named}/`)) return { provider: named, upstream: model };
+  const slash = model.indexOf('/');
+  return { provider: slash === -1 ? 'openai' : model.slice(0, slash), upstream: model.slice(slash + 1) };
 }
 
 function addressOf({ model_name: name, litellm_params: params }: Entry, provider: string, notes: Notes): string | null {
@@ -189,7 +189,7 @@ function contextLengthOf({ model_name: name, model_info: info }: Entry, notes: N
 function pricingOf({ model_name: name, litellm_params: params, model_info: info }: Entry, notes: Notes): object {
   const read = (key: keyof typeof costs): string | null => {
     const given = params[key] ?? info?.[key];
-    if (given === undefined) return null;
+    if (given === undefined || given === null) return null;
     const price = perMillion(String(given));
     if (price === null) notes.add(name, `${key} is no decimal: set its price in its file`);
     else if (!price.exact) notes.add(name, `${key} was rounded up to ${price.value} USD per million tokens`);
@@ -208,12 +208,18 @@ function pricingOf({ model_name: name, litellm_params: params, model_info: info 
   };
 }
 
-const carried = new Set(['model', 'api_base', 'base_url', 'api_key', ...Object.keys(costs)]);
-
-function noteTheRest({ model_name: name, litellm_params: params }: Entry, notes: Notes): void {
-  const others = Object.keys(params).filter((key) => !carried.has(key));
-  const limits = others.filter((key) => ['rpm', 'tpm', 'max_parallel_requests', 'max_budget'].includes(key));
-  if (limits.length > 0) notes.add(name, `${limits.join(', ')}: limits are set for each key`);
-  const rest = others.filter((key) => !limits.includes(key));
-  if (rest.length > 0) notes.add(name, `not carried over: ${rest.join(', ')}`);
+function noteTheRest(model: Entry, notes: Notes): void {
+  const { model_name: name, litellm_params: params, model_info: info } = model;
+  noteKeys(model, entryKeys, (text) => notes.add(name, text));
+  noteKeys(params, parameterKeys, (text) => notes.add(name, text));
+  const isSet = (value: unknown): boolean => value !== undefined && value !== null;
+  if (isSet(params.api_base) && isSet(params.base_url)) notes.add(name, 'base_url: its api_base is used');
+  // Where both are there this one is how much it answers.
+  const isLength = !isSet(info?.max_input_tokens);
+  noteKeys(info, { ...infoKeys, ...(isLength && { max_tokens: null }) }, (text) =>
+    notes.add(name, `model_info: ${text}`),
+  );
+  for (const key of costKeys) {
+    if (isSet(params[key]) && isSet(info?.[key])) notes.add(name, `model_info: ${key}: that of litellm_params is used`);
+  }
 }

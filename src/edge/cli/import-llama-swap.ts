@@ -1,6 +1,7 @@
 import { basename } from 'node:path';
+import { splitWords } from '#base/shell-words.ts';
+import { onlyDockerRunWords, parseDockerRun } from '#core/catalog/catalog.ts';
 import { FailedError } from './command.ts';
-import { parseDockerRun } from './docker-run.ts';
 import { draftContainer } from './draft-container.ts';
 import { readVariable, type VariableNotes } from './draft-variables.ts';
 import {
@@ -15,32 +16,31 @@ import {
   type Names,
   type Notes,
 } from './import-draft.ts';
+import { noteKeys } from './import-keys.ts';
 import {
   environmentMacro,
-  expandMacros,
   llamaSwapConfig,
   type LlamaSwapConfig,
   type LlamaSwapModel,
-  withoutComments,
+  resolveMacros,
 } from './llama-swap-config.ts';
+import {
+  capabilityKeys,
+  groupKeys,
+  hookKeys,
+  modelKeys,
+  peerKeys,
+  routerKeys,
+  routerSettingsKeys,
+  routingKeys,
+  startupKeys,
+  topKeys,
+} from './llama-swap-keys.ts';
 import { modelFirst, optionValue, parseLength, repositoryOf, taskOf, withoutGiven } from './program-words.ts';
-import { splitWords } from './shell-words.ts';
-
-/** Settings of llama-swap as a whole that mean nothing to Headgate, or that it does in its own way. */
-const leftOut: Readonly<Record<string, string>> = {
-  apiKeys: 'apiKeys: make keys with POST /v1/keys',
-  groups: 'groups: Headgate runs side by side what the GPUs hold, and stops the least recently used where they do not',
-  matrix: 'matrix: Headgate runs side by side what the GPUs hold, and stops the least recently used where they do not',
-  routing:
-    'routing: Headgate runs side by side what the GPUs hold, and stops the least recently used where they do not',
-  profiles: 'profiles: a request names its model itself',
-  selectors: 'selectors: a request names its model itself',
-  upstream: 'upstream: engines are reached by the routes under /v1 only',
-};
 
 /** Makes engine files of llama-swap's configuration. @param value the parsed YAML */
 export function importLlamaSwap(value: unknown): ImportResult {
-  const parsed = llamaSwapConfig.safeParse(value);
+  const parsed = llamaSwapConfig.safeParse(resolveMacros(value));
   if (!parsed.success) {
     const issue = parsed.error.issues[0];
     throw new FailedError(
@@ -54,8 +54,29 @@ export function importLlamaSwap(value: unknown): ImportResult {
     draftModel({ config, id, model, notes, names }),
   );
   drafts.push(...draftPeers(config, notes, names));
-  for (const [key, text] of Object.entries(leftOut)) if (key in config) notes.add(null, text);
+  noteWhole(config, notes);
   return { drafts, notes: notes.list };
+}
+
+/** What the configuration says beside its models and peers. */
+function noteWhole(config: LlamaSwapConfig, notes: Notes): void {
+  const at =
+    (...path: readonly string[]) =>
+    (text: string): void =>
+      notes.add(null, path.length === 0 ? text : `${path.join('.')}: ${text}`);
+  noteKeys(config, topKeys, at());
+  noteKeys(config.hooks, hookKeys, at('hooks'));
+  noteKeys(config.hooks?.on_startup, startupKeys, at('hooks', 'on_startup'));
+  noteKeys(config.routing, routingKeys, at('routing'));
+  noteKeys(config.routing?.router, routerKeys, at('routing', 'router'));
+  noteKeys(config.routing?.router?.settings, routerSettingsKeys, at('routing', 'router', 'settings'));
+  for (const [name, group] of Object.entries(groupsOf(config))) noteKeys(group, groupKeys, at('groups', name));
+  const unknown = (config.hooks?.on_startup?.preload ?? []).filter((id) => !Object.hasOwn(config.models, id));
+  if (unknown.length > 0) notes.add(null, `hooks.on_startup.preload: there is no model ${unknown.join(', ')}`);
+}
+
+function groupsOf({ groups, routing }: LlamaSwapConfig) {
+  return { ...groups, ...routing?.router?.settings?.groups };
 }
 
 interface ModelJob {
@@ -67,18 +88,17 @@ interface ModelJob {
 }
 
 function draftModel(job: ModelJob): EngineDraft[] {
-  const { config, id, model, notes } = job;
-  const command = withoutComments(expandMacros(model.cmd ?? '', config, id, model));
-  const words = splitWords(command);
+  const { id, model, notes } = job;
+  const words = splitWords(model.cmd ?? '');
   if (words === null || words.length === 0) {
     notes.add(id, 'left out: its cmd is empty or has an open quote');
     return [];
   }
-  const isContainer = ['docker', 'podman'].includes(basename(words[0] ?? '')) && words[1] === 'run';
-  const runs = isContainer ? runContainer(job, words.slice(2)) : runProcess(job, words);
-  if (runs === null) return [];
+  const container = onlyDockerRunWords(words);
+  const runs = container === null ? runProcess(job, words) : runContainer(job, container);
   noteTheRest(job);
-  return [{ source: id, fields: { ...describe(job, runs), ...runs.fields, ...howLong(job, isContainer) } }];
+  if (runs === null) return [];
+  return [{ source: id, fields: { ...describe(job, runs), ...runs.fields, ...howLong(job, container !== null) } }];
 }
 
 interface Runs {
@@ -90,14 +110,13 @@ interface Runs {
   readonly served: string | null;
 }
 
-function runContainer({ id, model, notes, config }: ModelJob, words: readonly string[]): Runs | null {
+function runContainer({ id, model, notes }: ModelJob, words: readonly string[]): Runs | null {
   const run = parseDockerRun(words);
   if (run === null) {
     notes.add(id, 'left out: its docker command names no image');
     return null;
   }
-  const env = model.env.map((entry) => expandMacros(entry, config, id, model));
-  const fields = draftContainer(run, { model: id, notes, env });
+  const fields = draftContainer(run, { model: id, notes, env: model.env });
   return fields === null ? null : { fields, words: run.args, served: servedModel(run.args) };
 }
 
@@ -139,10 +158,10 @@ function vllmCommand(words: readonly string[], isModule: boolean, { id, notes }:
 }
 
 /** Another server: the port that it was told becomes one that Headgate chooses. */
-function otherCommand(words: readonly string[], { id, model, notes, config }: ModelJob): string[] | null {
+function otherCommand(words: readonly string[], { id, model, notes }: ModelJob): string[] | null {
   const filled = words.map((word) => word.replaceAll('${PORT}', '{port}'));
   if (filled.some((word) => word.includes('{port}'))) return filled;
-  const port = URL.parse(expandMacros(model.proxy ?? '', config, id, model))?.port ?? '';
+  const port = URL.parse(model.proxy ?? '')?.port ?? '';
   if (port !== '' && words.some((word) => isPort(word, port))) {
     return words.map((word) => (isPort(word, port) ? word.slice(0, -port.length) + '{port}' : word));
   }
@@ -153,9 +172,9 @@ function otherCommand(words: readonly string[], { id, model, notes, config }: Mo
 const isPort = (word: string, port: string): boolean =>
   word === port || (/[:=]$/.test(word.slice(0, -port.length)) && word.endsWith(port));
 
-function readEnvironment({ id, model, notes, config }: ModelJob): { env?: Record<string, string> } {
+function readEnvironment({ id, model, notes }: ModelJob): { env?: Record<string, string> } {
   const about: VariableNotes = { model: id, notes };
-  const entries = model.env.flatMap((entry) => readVariable(expandMacros(entry, config, id, model), about) ?? []);
+  const entries = model.env.flatMap((entry) => readVariable(entry, about) ?? []);
   return entries.length === 0 ? {} : { env: Object.fromEntries(entries.map(({ name, value }) => [name, value])) };
 }
 
@@ -196,8 +215,9 @@ const neverSeconds = 31_536_000;
 
 function howLong({ config, id, model, notes }: ModelJob, isContainer: boolean) {
   const ttl = model.ttl < 0 ? config.globalTTL : model.ttl;
-  const groups = { ...config.groups, ...config.routing?.router?.settings?.groups };
-  const isPersistent = Object.values(groups).some(({ persistent, members }) => persistent && members.includes(id));
+  const isPersistent = Object.values(groupsOf(config)).some(
+    ({ persistent, members }) => persistent && members.includes(id),
+  );
   const isPreloaded = config.hooks?.on_startup?.preload.includes(id) === true;
   if (isPersistent && !isContainer) notes.add(id, 'its group is persistent; only containers can be pinned');
   return {
@@ -211,20 +231,33 @@ function howLong({ config, id, model, notes }: ModelJob, isContainer: boolean) {
 
 /** What the model's entry says beyond what an engine file can. */
 function noteTheRest({ id, model, notes }: ModelJob): void {
-  const { checkEndpoint, concurrencyLimit, filters, unlisted, useModelName } = model;
+  const { checkEndpoint, useModelName, proxy, capabilities } = model;
+  noteKeys(model, modelKeys, (text) => notes.add(id, text));
+  noteKeys(capabilities, capabilityKeys, (text) => notes.add(id, `capabilities.${text}`));
+  const others = (capabilities?.in ?? []).filter((kind) => kind !== 'text' && kind !== 'image');
+  if (others.length > 0)
+    notes.add(id, `capabilities.in ${others.join(', ')}: task_type in its file knows images alone`);
   if (checkEndpoint !== undefined && checkEndpoint !== '/health') {
     notes.add(id, `checkEndpoint ${checkEndpoint}: Headgate asks /health`);
   }
-  if (concurrencyLimit > 0) notes.add(id, 'concurrencyLimit: limits are set for each key');
-  if (filters !== undefined) notes.add(id, 'filters: requests reach the engine as they were sent');
-  if (unlisted) notes.add(id, 'unlisted: every enabled model is listed');
   if (useModelName !== undefined) notes.add(id, `useModelName ${useModelName}: the engine is asked for its id`);
-  if ('cmdStop' in model) notes.add(id, 'cmdStop: Headgate stops what it has started itself');
+  const address = URL.parse((proxy ?? '').replaceAll('${PORT}', '80'));
+  const isHere = ['localhost', '127.0.0.1', '[::1]', '0.0.0.0'].includes(address?.hostname ?? '');
+  if (proxy !== undefined && (!isHere || (address?.pathname ?? '/') !== '/')) {
+    notes.add(id, `proxy ${cleanUrl(address)}: Headgate reaches it where it starts it, by the routes under /v1`);
+  }
+}
+
+/** Without what may be a secret. */
+function cleanUrl(url: URL | null): string {
+  return url === null ? '' : `${url.protocol}//${url.hostname}${url.pathname}`;
 }
 
 /** Servers that somebody else runs: one engine for each of their models. */
 function draftPeers({ peers }: LlamaSwapConfig, notes: Notes, names: Names): EngineDraft[] {
-  return Object.entries(peers).flatMap(([peer, { proxy, apiKey, models }]) => {
+  return Object.entries(peers).flatMap(([peer, settings]) => {
+    const { proxy, apiKey, models } = settings;
+    noteKeys(settings, peerKeys, (text) => notes.add(peer, text));
     const key = peerKey(peer, apiKey, notes);
     return models.map((model) => {
       const source = `${peer}/${model}`;

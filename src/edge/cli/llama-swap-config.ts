@@ -2,8 +2,6 @@ import { z } from 'zod';
 
 /** llama-swap's config.yaml: https://github.com/mostlygeek/llama-swap/blob/main/config.example.yaml */
 
-const macros = z.record(z.string(), z.union([z.string(), z.number(), z.boolean()]));
-
 const model = z.looseObject({
   cmd: z.string().optional(),
   proxy: z.string().optional(),
@@ -11,12 +9,8 @@ const model = z.looseObject({
   aliases: z.array(z.string()).default([]),
   env: z.array(z.string()).default([]),
   ttl: z.number().default(-1),
-  macros: macros.default({}),
   checkEndpoint: z.string().optional(),
-  concurrencyLimit: z.number().default(0),
   useModelName: z.string().optional(),
-  unlisted: z.boolean().default(false),
-  filters: z.looseObject({}).optional(),
   capabilities: z
     .looseObject({
       in: z.array(z.string()).default([]),
@@ -35,7 +29,6 @@ const groups = z.record(
 export const llamaSwapConfig = z.looseObject({
   healthCheckTimeout: z.number().default(120),
   globalTTL: z.number().default(0),
-  macros: macros.default({}),
   models: z.record(z.string(), model).default({}),
   groups: groups.optional(),
   routing: z
@@ -55,15 +48,62 @@ export const llamaSwapConfig = z.looseObject({
 });
 export type LlamaSwapConfig = z.output<typeof llamaSwapConfig>;
 
+type Scalars = Readonly<Record<string, unknown>>;
+type Members = Readonly<Record<string, unknown>>;
+
+/**
+ * Puts macros in place of `${name}` in every value, as llama-swap does: those of a model in that model alone. What is
+ * none (`${PORT}`, `${env.NAME}`) stays as it is.
+ * @param value the parsed YAML; what has another shape is returned as it is
+ */
+export function resolveMacros(value: unknown): unknown {
+  if (!isMap(value)) return value;
+  const { macros, models, ...rest } = value;
+  const known = scalarsOf(macros);
+  const resolved = expand(rest, known) as Members;
+  return { ...resolved, ...(models !== undefined && { models: resolveModels(models, known) }) };
+}
+
+function resolveModels(models: unknown, known: Scalars): unknown {
+  if (!isMap(models)) return models;
+  return Object.fromEntries(
+    Object.entries(models).map(([id, model]) => {
+      if (!isMap(model)) return [id, model];
+      const { macros, cmd, ...rest } = model;
+      // A macro in a comment would end it where it has several lines.
+      const command = typeof cmd === 'string' ? { cmd: withoutComments(cmd) } : cmd === undefined ? {} : { cmd };
+      return [id, expand({ ...command, ...rest }, { ...known, ...scalarsOf(macros), MODEL_ID: id })];
+    }),
+  );
+}
+
+function isMap(value: unknown): value is Members {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
+function scalarsOf(value: unknown): Scalars {
+  if (!isMap(value)) return {};
+  return Object.fromEntries(Object.entries(value).filter(([, member]) => !isMap(member) && !Array.isArray(member)));
+}
+
 const depthMax = 10;
 
-/** Puts macros in place of `${name}`; what is none (`${PORT}`, `${env.NAME}`) stays as it is. */
-export function expandMacros(text: string, config: LlamaSwapConfig, id: string, own: LlamaSwapModel): string {
-  const known: Readonly<Record<string, unknown>> = { ...config.macros, ...own.macros, MODEL_ID: id };
+function expand(value: unknown, known: Scalars): unknown {
+  if (typeof value === 'string') return expandText(value, known);
+  if (Array.isArray(value)) return value.map((item: unknown) => expand(item, known));
+  if (!isMap(value)) return value;
+  return Object.fromEntries(Object.entries(value).map(([key, member]) => [key, expand(member, known)]));
+}
+
+/** A value that is one macro alone has that macro's type. */
+function expandText(text: string, known: Scalars): unknown {
   let expanded = text;
   for (let depth = 0; depth < depthMax; depth += 1) {
+    const alone = /^\$\{([A-Za-z0-9_-]+)\}$/.exec(expanded)?.[1];
+    const value = alone !== undefined && Object.hasOwn(known, alone) ? known[alone] : undefined;
+    if (value !== undefined && typeof value !== 'string') return value;
     const next = expanded.replace(/\$\{([A-Za-z0-9_-]+)\}/g, (whole, name: string) =>
-      name in known ? String(known[name]) : whole,
+      Object.hasOwn(known, name) ? String(known[name]) : whole,
     );
     if (next === expanded) break;
     expanded = next;
@@ -72,7 +112,7 @@ export function expandMacros(text: string, config: LlamaSwapConfig, id: string, 
 }
 
 /** A command of several lines without its comments. */
-export function withoutComments(command: string): string {
+function withoutComments(command: string): string {
   return command
     .split('\n')
     .filter((line) => !line.trim().startsWith('#'))

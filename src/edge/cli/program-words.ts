@@ -31,9 +31,10 @@ export function hasOption(words: readonly string[], ...names: readonly string[])
   return words.some((word) => names.includes(nameOf(word)));
 }
 
-/** vLLM's options without those that Headgate gives itself; of an API key is said that it went. */
+/** vLLM's options without those that Headgate gives itself, of which is said that they went. */
 export function withoutGiven(words: readonly string[], model: string, notes: Notes): string[] {
   const kept: string[] = [];
+  const given = new Set<string>();
   for (let index = 0; index < words.length; index += 1) {
     const word = words[index] ?? '';
     const name = nameOf(word);
@@ -42,12 +43,14 @@ export function withoutGiven(words: readonly string[], model: string, notes: Not
       continue;
     }
     if (name === '--api-key') notes.add(model, '--api-key was left out: Headgate alone reaches the engine');
+    else given.add(name);
     if (switches.has(name) || word.includes('=')) continue;
     // --served-model-name and --api-key take any number of values.
     const many = name === '--served-model-name' || name === '--api-key';
     do index += 1;
     while (many && index + 1 < words.length && !(words[index + 1] ?? '').startsWith('-'));
   }
+  if (given.size > 0) notes.add(model, `${[...given].join(', ')}: Headgate says this itself`);
   return kept;
 }
 

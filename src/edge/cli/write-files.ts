@@ -29,7 +29,7 @@ function readSource(path: string): string {
 
 function parseYaml(text: string): unknown {
   try {
-    return parse(text) as unknown;
+    return parse(text, { merge: true }) as unknown;
   } catch (error) {
     throw new FailedError(`not valid YAML: ${error instanceof Error ? error.message : String(error)}`);
   }

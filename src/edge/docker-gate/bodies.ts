@@ -1,117 +1,174 @@
 import { z } from 'zod';
-import { gatewayLabel, managedLabel, type Policy } from './rule.ts';
+import { isAllowedImage } from './images.ts';
+import { gatewayLabel, managedLabel, ownName, type Policy } from './rule.ts';
+
+/** Bodies of the docker driver's calls: what it sends, with values that it never varies fixed. */
 
 export type BodyProblem = z.core.$ZodIssue;
 
+/** The driver's: proxies and other tools take orders from further ones. */
+const ownLabel = /^headgate\.(?:managed|fleet|engine|replica|spec|epoch|gpus|kind|port|forced-usage)$/;
+
 export const labels = z
   .record(z.string(), z.string())
-  .refine((all) => managedLabel in all, `the label ${managedLabel} is missing`)
+  .refine((all) => all[managedLabel] === 'true', `the label ${managedLabel} is missing`)
   // A container of a gateway may be joined to any engine's network.
-  .refine((all) => !(gatewayLabel in all), 'only a gateway bears this label');
+  .refine((all) => !Object.hasOwn(all, gatewayLabel), 'only a gateway bears this label')
+  .refine((all) => Object.keys(all).every((key) => ownLabel.test(key)), 'a label is not known');
 
 export const texts = z.array(z.string());
-export const networkName = z.string().regex(/^headgate-[a-zA-Z0-9_.-]{1,200}$/, 'expected a network of Headgate');
-const volumeName = /^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,254}$/;
+export const networkName = z.string().regex(ownName, 'expected a network of an engine');
+export const image = (policy: Policy) =>
+  z.string().refine((name) => isAllowedImage(policy, name), 'is not among HEADGATE_DOCKER_IMAGES');
 
-/** Named volumes, and folders that are allowed. A path with dots could lead out of one. */
-export const mount = ({ isAllowedBind }: Policy) =>
+/** As the Docker engine hands them on to nvidia's runtime: no device of another kind. */
+const gpuId = '(?:[a-z0-9.-]{1,128}/gpu=)?[A-Za-z0-9][A-Za-z0-9._:-]{0,127}';
+const gpuList = new RegExp(`^${gpuId}(?:,${gpuId})*$`);
+const nvidiaVariable = /^NVIDIA_(?:DRIVER_CAPABILITIES|REQUIRE_CUDA|DISABLE_REQUIRE|TF32_OVERRIDE)$/;
+
+/** A variable of the environment. Those of nvidia's runtime give containers devices. */
+const variable = z
+  .string()
+  .regex(/^[A-Za-z_][A-Za-z0-9_]*=[^\0]*$/, 'expected NAME=value')
+  .refine((text) => {
+    const [name = '', value = ''] = text.split(/=(.*)/s, 2);
+    if (name === 'NVIDIA_VISIBLE_DEVICES') return gpuList.test(value);
+    return !/^NVIDIA_/i.test(name) || nvidiaVariable.test(name);
+  }, 'gives devices that are no GPUs');
+export const environment = z.array(variable);
+
+/** A path in a container, where every reader sees the same one. */
+const target = z
+  .string()
+  .regex(/^(?:\/[^/\p{Cc}]+)+\/?$/u, 'expected an absolute path')
+  .refine((path) => !/\/\.{1,2}(?:\/|$)/.test(path), 'dots lead elsewhere');
+
+/**
+ * A named volume or a folder of the lists. Nothing below a folder: a container that has the folder can put a link into
+ * it that leads anywhere, and the Docker engine follows links on its side, where this program cannot look.
+ */
+export const mount = ({ binds, volumes }: Policy) =>
   z
-    .strictObject({
-      Type: z.enum(['bind', 'volume']),
-      Source: z.string(),
-      Target: z.string().startsWith('/'),
-      ReadOnly: z.boolean(),
-    })
-    .refine(({ Source: source, Target: target }) => !`${source}/${target}`.includes('..'), 'dots lead elsewhere')
-    .refine(
-      ({ Type: type, Source: source }) => (type === 'bind' ? isAllowedBind(source) : volumeName.test(source)),
-      'expected a named volume, or a folder among HEADGATE_DOCKER_BINDS',
-    );
+    .strictObject({ Type: z.enum(['bind', 'volume']), Source: z.string(), Target: target, ReadOnly: z.boolean() })
+    .transform((given, context) => {
+      const isBind = given.Type === 'bind';
+      const source = isBind ? given.Source.replace(/(?<=[^/])\/+$/, '') : given.Source;
+      const found = (isBind ? binds : volumes).find((allowed) => allowed.source === source);
+      const list = isBind ? 'HEADGATE_DOCKER_BINDS' : 'HEADGATE_DOCKER_VOLUMES';
+      const message =
+        found === undefined
+          ? `is not among ${list}${isBind ? ', where each folder stands itself' : ''}`
+          : `may only be read, by ${list}: add :ro to the volume`;
+      if (found !== undefined && (given.ReadOnly || !found.isReadOnly)) return { ...given, Source: source };
+      context.addIssue({ code: 'custom', path: ['Source'], message: `${JSON.stringify(given.Source)} ${message}` });
+      return z.NEVER;
+    });
 
+const port = /^\d{1,5}\/tcp$/;
+const one = (all: object): boolean => Object.keys(all).length === 1;
+/** Any address would be reached by everybody, however it is written. */
+const everyAddress = ['0.0.0.0', '[::]', '[::ffff:0:0]'];
+const address = z
+  .union([z.ipv4(), z.ipv6()])
+  .refine(
+    (text) =>
+      !everyAddress.includes(URL.parse(`http://${text.includes(':') ? `[${text}]` : text}`)?.hostname ?? '[::]'),
+    'expected one address of the machine',
+  );
+
+/** On a port that the machine chooses: one of its own choice could stand before another program. */
 const portBindings = ({ allowsPorts }: Policy) =>
   z
-    .record(
-      z.string().regex(/^\d{1,5}\/tcp$/),
-      z.array(z.strictObject({ HostIp: z.string().min(1), HostPort: z.string() })),
-    )
-    .refine((ports) => allowsPorts || Object.keys(ports).length === 0, 'ports are not published here');
+    .record(z.string().regex(port), z.tuple([z.strictObject({ HostIp: address, HostPort: z.literal('') })]))
+    .refine(one, 'one port is enough')
+    .refine(() => allowsPorts, 'ports are not published here (HEADGATE_DOCKER_PORTS)');
 
-const deviceRequests = z.array(
-  z.strictObject({
-    Driver: z.enum(['', 'nvidia', 'cdi']).optional(),
-    Count: z.int().optional(),
-    DeviceIDs: texts.optional(),
-    Capabilities: z.array(texts).optional(),
-    Options: z.record(z.string(), z.string()).optional(),
-  }),
-);
-const securityOptions = z.array(z.enum(['no-new-privileges', 'no-new-privileges:true']));
+const gpuIds = z.array(z.string().regex(new RegExp(`^${gpuId}$`), 'expected a GPU')).min(1);
+const deviceRequests = z.tuple([
+  z.union([
+    z.strictObject({ Driver: z.literal('cdi'), DeviceIDs: gpuIds }),
+    z.strictObject({
+      Driver: z.literal('nvidia'),
+      Count: z.literal(-1).optional(),
+      DeviceIDs: gpuIds.optional(),
+      Capabilities: z.tuple([z.tuple([z.literal('gpu')])]),
+    }),
+  ]),
+]);
+const withoutCheck = z.strictObject({ Test: z.tuple([z.literal('NONE')]) });
+const withoutNewPrivileges = z.tuple([z.literal('no-new-privileges')]);
+
+/** What engines do not need of Docker's default set. */
+export const droppedCapabilities = [
+  'AUDIT_WRITE',
+  'MKNOD',
+  'NET_BIND_SERVICE',
+  'NET_RAW',
+  'SETFCAP',
+  'SETPCAP',
+  'SYS_CHROOT',
+] as const;
+export const logOptions = z.strictObject({ 'max-size': z.literal('10m'), 'max-file': z.literal('3') });
+export const logDriver = z.literal('json-file');
 
 const hostConfig = (policy: Policy) =>
   z.strictObject({
     NetworkMode: networkName,
-    Mounts: z.array(mount(policy)).optional(),
-    PortBindings: portBindings(policy).optional(),
-    DeviceRequests: deviceRequests.optional(),
-    Runtime: z.enum(['nvidia']).optional(),
+    RestartPolicy: z.strictObject({ Name: z.literal('no') }),
+    Init: z.literal(true),
+    IpcMode: z.literal('private'),
+    SecurityOpt: withoutNewPrivileges,
+    CapDrop: z
+      .array(z.enum(droppedCapabilities))
+      .refine((given) => droppedCapabilities.every((name) => given.includes(name)), 'all of them are dropped'),
+    LogConfig: z.strictObject({ Type: logDriver, Config: logOptions }),
+    Mounts: z.array(mount(policy)),
     ShmSize: z.int().min(0).optional(),
     Memory: z.int().min(0).optional(),
-    MemorySwap: z.int().min(-1).optional(),
-    NanoCpus: z.int().min(0).optional(),
-    PidsLimit: z.int().optional(),
-    Ulimits: z.array(z.strictObject({ Name: z.string(), Soft: z.int(), Hard: z.int() })).optional(),
-    IpcMode: z.enum(['', 'private', 'shareable']).optional(),
-    Init: z.boolean().optional(),
-    ReadonlyRootfs: z.boolean().optional(),
-    Tmpfs: z.record(z.string(), z.string()).optional(),
-    AutoRemove: z.boolean().optional(),
-    RestartPolicy: z.strictObject({ Name: z.string(), MaximumRetryCount: z.int().optional() }).optional(),
-    LogConfig: z
-      .strictObject({ Type: z.enum(['json-file', 'local']), Config: z.record(z.string(), z.string()) })
-      .optional(),
-    CapDrop: texts.optional(),
-    SecurityOpt: securityOptions.optional(),
+    MemorySwap: z.int().min(0).optional(),
+    PortBindings: portBindings(policy).optional(),
+    DeviceRequests: deviceRequests.optional(),
   });
 
 const engineBody = (policy: Policy) =>
   z.strictObject({
-    Image: z.string().refine(policy.isAllowedImage, 'is not among HEADGATE_DOCKER_IMAGES'),
+    Image: image(policy),
+    Cmd: texts,
     Entrypoint: texts.optional(),
-    Cmd: texts.optional(),
-    Env: texts.optional(),
+    Env: environment,
     Labels: labels,
-    ExposedPorts: z.record(z.string().regex(/^\d{1,5}\/tcp$/), z.strictObject({})).optional(),
-    Hostname: z.string().optional(),
-    Healthcheck: z.strictObject({ Test: z.array(z.literal('NONE')) }).optional(),
-    StopSignal: z.string().optional(),
-    StopTimeout: z.int().optional(),
-    User: z.string().optional(),
-    WorkingDir: z.string().optional(),
-    AttachStdin: z.literal(false).optional(),
-    AttachStdout: z.boolean().optional(),
-    AttachStderr: z.boolean().optional(),
-    OpenStdin: z.literal(false).optional(),
-    Tty: z.literal(false).optional(),
+    ExposedPorts: z.record(z.string().regex(port), z.strictObject({})).refine(one, 'one port is enough'),
+    StopSignal: z.literal('SIGTERM'),
+    Healthcheck: withoutCheck,
     HostConfig: hostConfig(policy),
   });
+
+const probeLabels = z.strictObject({
+  [managedLabel]: z.literal('true'),
+  'headgate.fleet': z.string(),
+  'headgate.probe': z.literal('true'),
+});
 
 /**
  * A container that asks GPUs what they are and is gone in a moment. To name the programs that hold memory there it sees
  * the machine's process ids, so it is nothing but nvidia-smi, without network and mounts.
  */
-const probeBody = ({ isAllowedImage }: Policy) =>
+const probeBody = (policy: Policy) =>
   z.strictObject({
-    Image: z.string().refine(isAllowedImage, 'is not among HEADGATE_DOCKER_IMAGES'),
+    Image: image(policy),
     Entrypoint: z.tuple([z.literal('nvidia-smi')]),
-    Cmd: z.array(z.string().regex(/^--(query-gpu|query-compute-apps|format)=[a-z._,]+$/)),
-    Env: z.array(z.string().startsWith('NVIDIA_')),
-    Labels: labels.refine((all) => 'headgate.probe' in all, 'the label headgate.probe is missing'),
+    Cmd: z.tuple([
+      z.string().regex(/^--query-(?:gpu|compute-apps)=[a-z._,]+$/),
+      z.literal('--format=csv,noheader,nounits'),
+    ]),
+    Env: environment.refine((all) => all.every((text) => text.startsWith('NVIDIA_')), 'only those of nvidia’s runtime'),
+    Labels: probeLabels,
     NetworkDisabled: z.literal(true),
-    Healthcheck: z.strictObject({ Test: z.array(z.literal('NONE')) }),
+    Healthcheck: withoutCheck,
     HostConfig: z.strictObject({
       AutoRemove: z.literal(true),
       NetworkMode: z.literal('none'),
-      SecurityOpt: securityOptions,
+      SecurityOpt: withoutNewPrivileges,
       PidMode: z.enum(['', 'host']),
       DeviceRequests: deviceRequests.optional(),
     }),
@@ -121,27 +178,25 @@ const probeBody = ({ isAllowedImage }: Policy) =>
 export const containerBody = (policy: Policy, body: unknown) =>
   isProbe(body) ? probeBody(policy) : engineBody(policy);
 
-function isProbe(body: unknown): boolean {
+export function isProbe(body: unknown): boolean {
   return (body as { NetworkDisabled?: unknown } | null)?.NetworkDisabled === true;
 }
 
-/** Body of POST /networks/create. */
+/** Body of POST /networks/create. Options would take over interfaces of the machine. */
 export const networkBody = () =>
   z.strictObject({
     Name: networkName,
+    CheckDuplicate: z.literal(true),
     Driver: z.literal('bridge'),
-    CheckDuplicate: z.boolean().optional(),
-    Internal: z.boolean().optional(),
-    Attachable: z.boolean().optional(),
-    EnableIPv6: z.boolean().optional(),
+    Attachable: z.literal(false),
     Labels: labels,
-    Options: z.record(z.string().startsWith('com.docker.network.bridge.'), z.string()).optional(),
   });
 
-/** Body of POST /networks/{id}/connect and …/disconnect. */
-export const networkConnectBody = () =>
-  z.strictObject({
-    Container: z.string().regex(/^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,254}$/),
-    Force: z.boolean().optional(),
-    EndpointConfig: z.strictObject({ GwPriority: z.int() }).optional(),
-  });
+const containerName = z.string().regex(/^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,254}$/);
+
+/** Body of POST /networks/{id}/connect. */
+export const connectBody = () =>
+  z.strictObject({ Container: containerName, EndpointConfig: z.strictObject({ GwPriority: z.literal(-1) }) });
+
+/** Body of POST /networks/{id}/disconnect. */
+export const disconnectBody = () => z.strictObject({ Container: containerName, Force: z.literal(true) });

@@ -1,6 +1,21 @@
 import { z } from 'zod';
-import { containerBody, networkBody, networkConnectBody, type BodyProblem } from './bodies.ts';
-import { gatewayLabel, id, managedLabel, network, type Policy, type Rule, type Target } from './rule.ts';
+import { type BodyProblem, connectBody, containerBody, disconnectBody, isProbe, networkBody } from './bodies.ts';
+import { isAllowedImage, pulledImage } from './images.ts';
+import {
+  container,
+  count,
+  flag,
+  gatewayLabel,
+  id,
+  managedLabel,
+  network,
+  ownName,
+  type Policy,
+  probeName,
+  type Rule,
+  stoppingName,
+  type Target,
+} from './rule.ts';
 import { overlayBody } from './swarm-bodies.ts';
 import { swarmRules } from './swarm-calls.ts';
 
@@ -17,6 +32,7 @@ export interface IncomingCall {
 /** A call as it is passed on, every byte of it made here. */
 export interface DockerCall {
   readonly method: string;
+  /** With its version and query. */
   readonly path: string;
   readonly body: string | null;
   readonly targets: readonly Target[];
@@ -29,12 +45,18 @@ export interface Refusal {
 
 const imageName = '([a-zA-Z0-9][a-zA-Z0-9._:/@-]{0,511})';
 
-const container =
-  (...labels: string[]) =>
-  (name: string, prefix: string): Target[] => [{ path: `${prefix}/containers/${name}/json`, labels }];
+function createTargets(body: unknown, prefix: string): readonly Target[] {
+  if (isProbe(body)) return [];
+  const { NetworkMode: name } = (body as { HostConfig: { NetworkMode: string } }).HostConfig;
+  // By its name, as which the driver finds it again; nobody else's can be called so.
+  return network(name, prefix).map((target) => ({ ...target, place: null }));
+}
 
-const connectTargets = (body: unknown, prefix: string): readonly Target[] =>
-  container(managedLabel, gatewayLabel)((body as { Container: string }).Container, prefix);
+function connectTargets(body: unknown, prefix: string): readonly Target[] {
+  const { Container: name, Force: isEnd } = body as { Container: string; Force?: boolean };
+  const found = container(managedLabel, gatewayLabel)(name, prefix);
+  return found.map((target) => ({ ...target, place: ['Container'], mayBeGone: isEnd === true }));
+}
 
 /** Every call of the docker driver. Names are those of the Engine API 1.41. */
 const rules: readonly Rule[] = [
@@ -42,69 +64,72 @@ const rules: readonly Rule[] = [
   { method: 'HEAD', path: /^\/_ping$/ },
   { method: 'GET', path: /^\/version$/ },
   { method: 'GET', path: /^\/info$/ },
-  { method: 'GET', path: /^\/events$/, query: ['since', 'until', 'filters'], isFiltered: true },
-  { method: 'GET', path: /^\/containers\/json$/, query: ['all', 'limit', 'size', 'filters'], isFiltered: true },
-  {
-    method: 'GET',
-    path: new RegExp(`^/containers/${id}/json$`),
-    query: ['size'],
-    targets: container(managedLabel, gatewayLabel),
-  },
+  { method: 'GET', path: /^\/events$/, filters: ['type'] },
+  { method: 'GET', path: /^\/containers\/json$/, query: { all: flag }, filters: [] },
+  { method: 'GET', path: new RegExp(`^/containers/${id}/json$`), targets: container(managedLabel, gatewayLabel) },
   {
     method: 'GET',
     path: new RegExp(`^/containers/${id}/logs$`),
-    query: ['follow', 'stdout', 'stderr', 'since', 'until', 'timestamps', 'tail'],
+    query: { follow: flag, stdout: flag, stderr: flag, tail: count },
     targets: container(managedLabel),
   },
   {
     method: 'POST',
     path: /^\/containers\/create$/,
-    query: ['name', 'platform'],
-    check: nameCheck,
+    query: { name: /^.{1,255}$/ },
+    check: createCheck,
     body: containerBody,
+    bodyTargets: createTargets,
   },
   {
     method: 'POST',
     path: new RegExp(`^/containers/${id}/attach$`),
-    query: ['stream', 'stdout', 'stderr', 'logs'],
+    query: { stream: flag, stdout: flag, stderr: flag },
     targets: container(managedLabel),
   },
   {
     method: 'POST',
     path: new RegExp(`^/containers/${id}/rename$`),
-    query: ['name'],
-    check: nameCheck,
+    query: { name: stoppingName },
+    check: (_policy, _name, query) => (query.has('name') ? null : 'The name is missing.'),
     targets: container(managedLabel),
   },
   { method: 'POST', path: new RegExp(`^/containers/${id}/start$`), targets: container(managedLabel) },
   {
     method: 'POST',
-    path: new RegExp(`^/containers/${id}/(?:stop|kill|wait)$`),
-    query: ['t', 'signal', 'condition'],
+    path: new RegExp(`^/containers/${id}/stop$`),
+    query: { t: count },
     targets: container(managedLabel),
   },
   {
     method: 'DELETE',
     path: new RegExp(`^/containers/${id}$`),
-    query: ['force', 'v'],
+    query: { force: flag, v: flag },
     targets: container(managedLabel),
   },
-  { method: 'GET', path: new RegExp(`^/images/${imageName}/json$`) },
+  { method: 'GET', path: new RegExp(`^/images/${imageName}/json$`), check: imageCheck },
   {
     method: 'POST',
     path: /^\/images\/create$/,
-    query: ['fromImage', 'tag', 'platform'],
-    check: imageCheck,
+    query: { fromImage: /^.{1,512}$/, tag: /^.{1,128}$/ },
+    check: pullCheck,
     passesRegistryAuth: true,
   },
-  { method: 'GET', path: /^\/networks$/, query: ['filters'], isFiltered: true },
+  { method: 'GET', path: /^\/networks$/, filters: [] },
   { method: 'GET', path: new RegExp(`^/networks/${id}$`), targets: network },
   { method: 'POST', path: /^\/networks\/create$/, body: createdNetwork },
   {
     method: 'POST',
-    path: new RegExp(`^/networks/${id}/(?:connect|disconnect)$`),
+    path: new RegExp(`^/networks/${id}/connect$`),
     targets: network,
-    body: networkConnectBody,
+    body: connectBody,
+    bodyTargets: connectTargets,
+  },
+  {
+    method: 'POST',
+    path: new RegExp(`^/networks/${id}/disconnect$`),
+    targets: network,
+    body: disconnectBody,
     bodyTargets: connectTargets,
   },
   { method: 'DELETE', path: new RegExp(`^/networks/${id}$`), targets: network },
@@ -115,15 +140,18 @@ function createdNetwork(policy: Policy, body: unknown): z.ZodType {
   return policy.allowsSwarm && isOverlay ? overlayBody() : networkBody();
 }
 
-function nameCheck(_policy: Policy, query: URLSearchParams): string | null {
-  return (query.get('name') ?? '').startsWith('headgate-') ? null : 'The name must begin with headgate-.';
+function createCheck(_policy: Policy, _name: string, query: URLSearchParams): string | null {
+  const name = query.get('name') ?? '';
+  return ownName.test(name) || probeName.test(name) ? null : 'The name must be one that a replica has.';
 }
 
-function imageCheck({ isAllowedImage }: Policy, query: URLSearchParams): string | null {
-  const name = query.get('fromImage') ?? '';
-  const tag = query.get('tag') ?? '';
-  const image = tag === '' ? name : `${name}${tag.startsWith('sha256:') ? '@' : ':'}${tag}`;
-  return isAllowedImage(image) ? null : `The image ${image} is not among HEADGATE_DOCKER_IMAGES.`;
+function imageCheck(policy: Policy, name: string): string | null {
+  return isAllowedImage(policy, name) ? null : `The image ${name} is not among HEADGATE_DOCKER_IMAGES.`;
+}
+
+function pullCheck(policy: Policy, _name: string, query: URLSearchParams): string | null {
+  const image = pulledImage(query);
+  return image === null ? 'fromImage and tag must name one image.' : imageCheck(policy, image);
 }
 
 /** What becomes of a call: passed on in this form once its targets are found to be ours, or refused. */
@@ -133,7 +161,7 @@ export function decide(policy: Policy, { method, url, body }: IncomingCall): Doc
   const { rule, prefix, path, name } = found;
   const query = readQuery(found.query, rule);
   if ('refusal' in query) return query;
-  const problem = rule.check?.(policy, query.params) ?? null;
+  const problem = rule.check?.(policy, name, query.params) ?? null;
   if (problem !== null) return { refusal: problem };
   const checked = readBody(policy, rule, body);
   if ('refusal' in checked) return checked;
@@ -156,9 +184,12 @@ interface FoundRule {
   readonly query: string;
 }
 
+/** From the API of Docker 20.10 on: older ones read bodies in their own way. */
+const version = /^\/v1\.(?:4[1-9]|[5-9]\d)(?=\/)/;
+
 function findRule({ allowsSwarm }: Policy, method: string, url: string): FoundRule | Refusal {
   const [rawPath = '', query = '', ...more] = url.split('?');
-  const prefix = /^\/v1\.\d{1,3}(?=\/)/.exec(rawPath)?.[0] ?? '';
+  const prefix = version.exec(rawPath)?.[0] ?? '';
   const path = rawPath.slice(prefix.length);
   // Nothing that a reader behind could resolve to another path.
   if (more.length > 0 || /%|\/\/|\/\.|\\/.test(path)) return { refusal: 'The address is malformed.' };
@@ -179,11 +210,17 @@ function readQuery(text: string, rule: Rule): { readonly params: URLSearchParams
   const params = new URLSearchParams(text);
   const names = [...params.keys()];
   if (new Set(names).size !== names.length) return { refusal: 'The query has a name twice.' };
-  const unknown = names.find((name) => rule.query?.includes(name) !== true);
-  if (unknown !== undefined) return { refusal: `The query may not have ${unknown.slice(0, 50)}.` };
-  if (rule.isFiltered !== true) return { params };
+  for (const [name, value] of params) {
+    if (name === 'filters' && rule.filters !== undefined) continue;
+    const known = rule.query !== undefined && Object.hasOwn(rule.query, name) ? rule.query[name] : undefined;
+    if (known === undefined) return { refusal: `The query may not have ${name.slice(0, 50)}.` };
+    if (!known.test(value)) return { refusal: `The query has a value of ${name} that is not known.` };
+  }
+  if (rule.filters === undefined) return { params };
   const filters = parseJson(filtersSchema, params.get('filters') ?? '{}');
   if (filters === null) return { refusal: 'The filters are malformed.' };
+  const unknown = Object.keys(filters).find((name) => name !== 'label' && rule.filters?.includes(name) !== true);
+  if (unknown !== undefined) return { refusal: `The filters may not have ${unknown.slice(0, 50)}.` };
   const label = [...(filters['label'] ?? []), managedLabel];
   params.set('filters', JSON.stringify({ ...filters, label }));
   return { params };

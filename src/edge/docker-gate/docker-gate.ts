@@ -7,10 +7,9 @@ import {
   type ServerResponse,
 } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { isDeepStrictEqual } from 'node:util';
 import type { Log } from '#base/log.ts';
 import { decide, type DockerCall, type Policy } from './calls.ts';
-import type { Target } from './rule.ts';
+import { gatewayAnswer, resolveTargets } from './targets.ts';
 
 /**
  * A door in front of the Docker socket. Whoever has that socket is root on its machine; a gateway needs a few calls of
@@ -32,7 +31,6 @@ export interface DockerGate {
 }
 
 const bodyBytesMax = 1_048_576;
-const inspectTimeoutMs = 10_000;
 
 /** Listens when it returns. */
 export async function startDockerGate(options: DockerGateOptions): Promise<DockerGate> {
@@ -58,28 +56,18 @@ async function handle(options: DockerGateOptions, incoming: IncomingMessage, ans
   const body = await readBody(incoming);
   if (body === null) return refuse(answer, 413, 'The body is too large.');
   const { method = '', url = '' } = incoming;
+  const about = `${method} ${url.split('?')[0]}`;
   const decision = decide(options.policy, { method, url, body });
-  if ('refusal' in decision) return refuseLoudly(options, answer, `${method} ${url.split('?')[0]}`, decision.refusal);
-  for (const target of decision.targets) {
-    const problem = problemOf(target, await inspect(options.socketPath, target.path));
-    if (problem === 'absent') return refuse(answer, 404, 'headgate docker-gate: There is nothing of this name.');
-    if (problem !== null) return refuseLoudly(options, answer, target.path, problem);
+  if ('refusal' in decision) return refuseLoudly(options, answer, about, decision.refusal);
+  const resolved = await resolveTargets(options.socketPath, decision);
+  if ('status' in resolved) {
+    if (resolved.status === 403) return refuseLoudly(options, answer, about, resolved.message);
+    return refuse(answer, resolved.status, resolved.message);
   }
-  forward(options, decision, { incoming, answer });
-}
-
-/** What speaks against a call on something, null when nothing does. */
-function problemOf({ labels, spec }: Target, found: Inspected | null): string | null {
-  // One that is not there is told so by the engine itself, which may still know what it left behind. Where its
-  // specification counts it must be there: it could come in a moment, with another one.
-  if (found === null) return spec === undefined ? null : 'absent';
-  if (!labels.some((label) => label in found.labels)) return 'This is not one of Headgate.';
-  if (spec === undefined || isSameBesideMode(spec, found.spec)) return null;
-  return 'Nothing but the number of tasks may change.';
-}
-
-function isSameBesideMode(spec: object, other: object): boolean {
-  return isDeepStrictEqual({ ...spec, Mode: null }, { ...other, Mode: null });
+  const [found] = resolved.found;
+  const shown = method === 'GET' && found ? gatewayAnswer(found) : null;
+  if (shown === null) return forward(options, resolved.call, { incoming, answer });
+  answer.writeHead(200, { 'content-type': 'application/json' }).end(JSON.stringify(shown));
 }
 
 function refuseLoudly({ log }: DockerGateOptions, answer: ServerResponse, call: string, reason: string): void {
@@ -106,32 +94,6 @@ async function readBody(incoming: IncomingMessage): Promise<string | null> {
     parts.push(part);
   }
   return Buffer.concat(parts).toString('utf8');
-}
-
-interface Inspected {
-  readonly labels: Readonly<Record<string, string>>;
-  /** Of a service or secret. */
-  readonly spec: object;
-}
-
-type LabelsAnswer = { Labels?: Record<string, string> | null };
-
-/** What an inspection tells of a container, network, service or secret; null when there is none of that name. */
-async function inspect(socketPath: string, path: string): Promise<Inspected | null> {
-  const asked = httpRequest({ socketPath, path, agent: false, timeout: inspectTimeoutMs });
-  asked.on('timeout', () => asked.destroy(new Error('The Docker engine did not answer in time.')));
-  asked.end();
-  const [answer] = (await once(asked, 'response')) as [IncomingMessage];
-  const parts: Buffer[] = [];
-  for await (const part of answer as AsyncIterable<Buffer>) parts.push(part);
-  if (answer.statusCode === 404) return null;
-  if (answer.statusCode !== 200) throw new Error(`The Docker engine answered ${answer.statusCode} to an inspection.`);
-  const found = JSON.parse(Buffer.concat(parts).toString('utf8')) as LabelsAnswer & {
-    Config?: LabelsAnswer;
-    Spec?: LabelsAnswer;
-  };
-  const labels = found.Config?.Labels ?? found.Labels ?? found.Spec?.Labels ?? {};
-  return { labels, spec: found.Spec ?? {} };
 }
 
 interface Exchange {

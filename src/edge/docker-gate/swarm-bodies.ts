@@ -1,14 +1,22 @@
 import { z } from 'zod';
-import { labels, mount, networkName, texts } from './bodies.ts';
-import type { Policy } from './rule.ts';
+import {
+  droppedCapabilities,
+  environment,
+  image,
+  labels,
+  logDriver,
+  logOptions,
+  mount,
+  networkName,
+  texts,
+} from './bodies.ts';
+import { ownName, type Policy } from './rule.ts';
 
 /** Bodies of the swarm driver's calls: what it sends, with values that it never varies fixed. */
 
-const ownName = z.string().regex(/^headgate-[a-zA-Z0-9_.-]{1,200}$/, 'expected a name that begins with headgate-');
 const swarmId = z.string().regex(/^[a-z0-9]{20,40}$/, 'expected an id of a swarm');
-/** The driver's: proxies and other tools take orders from further ones. */
-const ownLabel = /^headgate\.(?:managed|fleet|engine|replica|spec|epoch|gpus|kind|port|forced-usage)$/;
-const ownLabels = labels.refine((all) => Object.keys(all).every((key) => ownLabel.test(key)), 'a label is not known');
+const serviceName = z.string().regex(ownName, 'expected a name of a replica');
+const stopGraceNs = 10_000_000_000;
 
 /** As a container's; and a task's mounts are templates, which could write the dots that were not there. */
 const taskMount = (policy: Policy) =>
@@ -25,7 +33,7 @@ const sharedMemory = z.strictObject({
 
 const secretReference = z.strictObject({
   SecretID: swarmId,
-  SecretName: ownName,
+  SecretName: serviceName,
   // A path would lead out of the folder of secrets.
   File: z.strictObject({
     Name: z.string().regex(/^[a-zA-Z_]\w{0,254}$/, 'expected the name of a variable'),
@@ -37,17 +45,19 @@ const secretReference = z.strictObject({
 
 const containerSpec = (policy: Policy) =>
   z.strictObject({
-    Image: z.string().refine(policy.isAllowedImage, 'is not among HEADGATE_DOCKER_IMAGES'),
+    Image: image(policy),
     Command: texts.optional(),
     Args: texts,
-    Env: texts,
+    Env: environment,
     Mounts: z.array(z.discriminatedUnion('Type', [taskMount(policy), sharedMemory])),
     Secrets: z.array(secretReference).optional(),
     StopSignal: z.literal('SIGTERM'),
-    StopGracePeriod: z.int().min(0),
+    StopGracePeriod: z.literal(stopGraceNs),
     Healthcheck: z.strictObject({ Test: z.tuple([z.literal('NONE')]) }),
     Init: z.literal(true),
-    CapabilityDrop: z.array(z.string().regex(/^CAP_[A-Z_]+$/)),
+    CapabilityDrop: z
+      .array(z.enum(droppedCapabilities.map((name) => `CAP_${name}` as const)))
+      .refine((given) => droppedCapabilities.every((name) => given.includes(`CAP_${name}`)), 'all of them are dropped'),
     Privileges: z.strictObject({ NoNewPrivileges: z.literal(true) }),
   });
 
@@ -64,10 +74,7 @@ const taskTemplate = (policy: Policy) =>
     }),
     RestartPolicy: z.strictObject({ Condition: z.literal('none') }),
     Placement: z.strictObject({ Constraints: texts }),
-    LogDriver: z.strictObject({
-      Name: z.enum(['json-file', 'local']),
-      Options: z.record(z.string(), z.string()),
-    }),
+    LogDriver: z.strictObject({ Name: logDriver, Options: logOptions }),
     Networks: z.tuple([z.strictObject({ Target: networkName })]),
   });
 
@@ -92,8 +99,8 @@ const modeOf = (replicas: number) => z.strictObject({ Replicated: z.strictObject
 /** Body of POST /services/create: one task, as the driver makes one service for each replica. */
 export const serviceBody = (policy: Policy) =>
   z.strictObject({
-    Name: ownName,
-    Labels: ownLabels,
+    Name: serviceName,
+    Labels: labels,
     TaskTemplate: taskTemplate(policy),
     Mode: modeOf(1),
     EndpointSpec: endpointSpec(policy),
@@ -106,7 +113,7 @@ export const serviceBody = (policy: Policy) =>
 export const serviceEndBody = () => z.looseObject({ Mode: modeOf(0) });
 
 /** Body of POST /secrets/create, without drivers and templates, which read what the caller does not know. */
-export const secretBody = () => z.strictObject({ Name: ownName, Labels: ownLabels, Data: z.base64() });
+export const secretBody = () => z.strictObject({ Name: serviceName, Labels: labels, Data: z.base64() });
 
 /** Body of POST /networks/create for the network of an engine. */
 export const overlayBody = () =>
@@ -115,5 +122,5 @@ export const overlayBody = () =>
     CheckDuplicate: z.literal(true),
     Driver: z.literal('overlay'),
     Attachable: z.literal(true),
-    Labels: ownLabels,
+    Labels: labels,
   });

@@ -1,20 +1,20 @@
 import type { z } from 'zod';
-import { id, managedLabel, network, type Rule, type Target } from './rule.ts';
+import { count, flag, id, network, type Rule, secret, service, type Target } from './rule.ts';
 import { secretBody, serviceBody, serviceEndBody } from './swarm-bodies.ts';
-
-const service = (name: string, prefix: string): Target[] => [
-  { path: `${prefix}/services/${name}`, labels: [managedLabel] },
-];
-const secret = (name: string, prefix: string): Target[] => [
-  { path: `${prefix}/secrets/${name}`, labels: [managedLabel] },
-];
 
 function createTargets(body: unknown, prefix: string): readonly Target[] {
   const { ContainerSpec: container, Networks: networks } = (body as z.output<ReturnType<typeof serviceBody>>)
     .TaskTemplate;
   return [
-    ...networks.flatMap(({ Target: name }) => network(name, prefix)),
-    ...(container.Secrets ?? []).flatMap(({ SecretID: secretId }) => secret(secretId, prefix)),
+    ...networks.flatMap(({ Target: name }, index) =>
+      network(name, prefix).map((target) => ({ ...target, place: ['TaskTemplate', 'Networks', index, 'Target'] })),
+    ),
+    ...(container.Secrets ?? []).flatMap(({ SecretID: secretId }, index) =>
+      secret(secretId, prefix).map((target) => ({
+        ...target,
+        place: ['TaskTemplate', 'ContainerSpec', 'Secrets', index, 'SecretID'],
+      })),
+    ),
   ];
 }
 
@@ -28,10 +28,10 @@ function endTargets(body: unknown, prefix: string, name: string): readonly Targe
  * cannot be told apart by labels of ours: their list is read, and nothing else of them or of the swarm itself.
  */
 export const swarmRules: readonly Rule[] = [
-  { method: 'GET', path: /^\/services$/, query: ['filters'], isFiltered: true },
-  { method: 'GET', path: /^\/tasks$/, query: ['filters'], isFiltered: true },
+  { method: 'GET', path: /^\/services$/, filters: [] },
+  { method: 'GET', path: /^\/tasks$/, filters: [] },
   { method: 'GET', path: /^\/nodes$/ },
-  { method: 'GET', path: /^\/secrets$/, query: ['filters'], isFiltered: true },
+  { method: 'GET', path: /^\/secrets$/, filters: ['name'] },
   {
     method: 'POST',
     path: /^\/services\/create$/,
@@ -43,7 +43,7 @@ export const swarmRules: readonly Rule[] = [
   {
     method: 'POST',
     path: new RegExp(`^/services/${id}/update$`),
-    query: ['version'],
+    query: { version: count },
     body: serviceEndBody,
     bodyTargets: endTargets,
   },
@@ -51,7 +51,7 @@ export const swarmRules: readonly Rule[] = [
   {
     method: 'GET',
     path: new RegExp(`^/services/${id}/logs$`),
-    query: ['follow', 'stdout', 'stderr', 'tail'],
+    query: { follow: flag, stdout: flag, stderr: flag, tail: count },
     targets: service,
   },
   { method: 'POST', path: /^\/secrets\/create$/, body: secretBody },

@@ -1,5 +1,6 @@
 import type { JsonMember } from '#base/json-scan.ts';
 import type { Affinity, PromptText, ReplicaOutcome } from '#core/routing/routing.ts';
+import { keepsApart } from './cache-salt.ts';
 import type { Call } from './call.ts';
 import type { Ending } from './exchange.ts';
 import type { InferenceEndpoint, RequestFields } from './fields.ts';
@@ -28,12 +29,15 @@ const stickyKeys = ['prompt_cache_key', 'user'] as const;
 const stickyBytesMax = 512;
 
 /** What of a request says which replica should have it, by offsets: nothing is parsed or copied. */
-export function affinityOf({ endpoint, caller }: Pick<Call, 'endpoint' | 'caller'>, fields: RequestFields): Affinity {
+export function affinityOf({ endpoint, caller, model }: AffinityCall, fields: RequestFields): Affinity {
+  const organizationId = caller?.key.organizationId ?? '';
   return {
-    prompt: () => promptOf(fields, endpoint),
-    stickyKey: () => stickyKeyOf(fields, caller?.key.organizationId ?? ''),
+    prompt: () => promptOf(fields, endpoint, model !== null && keepsApart(model) ? organizationId : ''),
+    stickyKey: () => stickyKeyOf(fields, organizationId),
   };
 }
+
+type AffinityCall = Pick<Call, 'endpoint' | 'caller' | 'model'>;
 
 /** What an exchange says of the replica: not every failed request is one of its own. */
 export function replicaOutcome({ outcome, error, unreachable }: Ending): ReplicaOutcome {
@@ -43,7 +47,7 @@ export function replicaOutcome({ outcome, error, unreachable }: Ending): Replica
   return error?.code === 'upstream_error' ? 'failed' : 'answered';
 }
 
-function promptOf({ text, members }: RequestFields, endpoint: InferenceEndpoint): PromptText | null {
+function promptOf({ text, members }: RequestFields, endpoint: InferenceEndpoint, scope: string): PromptText | null {
   const key = promptKeys[endpoint];
   const member = key === null ? undefined : members.get(key);
   if (member === undefined) return null;
@@ -51,7 +55,7 @@ function promptOf({ text, members }: RequestFields, endpoint: InferenceEndpoint)
     .map((name) => members.get(name))
     .filter((found): found is JsonMember => found !== undefined)
     .map(({ keyStart, valueEnd }) => ({ start: keyStart, end: valueEnd }));
-  return { text, context, prompt: { start: member.valueStart, end: member.valueEnd } };
+  return { text, scope, context, prompt: { start: member.valueStart, end: member.valueEnd } };
 }
 
 /** The value as it was sent, quotes and escapes included: that a key is the same is all that counts. */

@@ -42,16 +42,19 @@ export interface EngineBodyOptions {
   readonly model: string;
   /** Output tokens per choice that the wallet pays for, where that is less than what was asked. */
   readonly outputTokensMax: number | null;
+  /** The salt of the prompt's cache; null leaves the client's own, or none. */
+  readonly cacheSalt: string | null;
 }
 
 /** The body that the engine gets, as latin1: the client's own bytes but for what must be different. */
 export function engineBody(fields: RequestFields, options: EngineBodyOptions): string {
-  const { endpoint, replica, model, outputTokensMax } = options;
+  const { endpoint, replica, model, outputTokensMax, cacheSalt } = options;
   const splices: Splice[] = [];
   const upstream = replica.upstreamModel ?? model;
   if (fields.model !== upstream) splices.push(setMember(fields, 'model', latin1Json(upstream)));
   if (fields.stream && !replica.forcedUsage) splices.push(askForUsage(fields));
   if (outputTokensMax !== null) splices.push(...limitOutput(fields, endpoint, outputTokensMax));
+  if (cacheSalt !== null) splices.push(setMember(fields, 'cache_salt', `"${cacheSalt}"`));
   return splices.length === 0 ? fields.text : spliceText(fields.text, mergeInsertions(splices));
 }
 

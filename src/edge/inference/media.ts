@@ -5,13 +5,29 @@ import { parseMember } from './member.ts';
 export interface Media {
   /** A part of a message may be something else than text. */
   readonly present: boolean;
+  readonly count: number;
+  /** What they take of the body, about. */
+  readonly bytes: number;
   /** Addresses that are no data URLs, each with the member of the body in which it stands. */
   readonly remote: readonly { readonly url: string; readonly param: string }[];
+  /** The member of the body in which there is one of these; null without one. */
+  readonly params: {
+    readonly any: string | null;
+    /** A name under which vLLM is to keep the media. */
+    readonly uuid: string | null;
+    /** Serialized tensors in the place of media. */
+    readonly tensor: string | null;
+    /** Serialized tensors in the place of text. */
+    readonly promptEmbeds: string | null;
+    /** An object of Python's memory, which no request can have. */
+    readonly pil: string | null;
+  };
 }
 
 type Members = ReadonlyMap<string, JsonMember>;
 
-const noMedia: Media = { present: false, remote: [] };
+const noParams: Media['params'] = { any: null, uuid: null, tensor: null, promptEmbeds: null, pil: null };
+const noMedia: Media = { present: false, count: 0, bytes: 0, remote: [], params: noParams };
 
 /** What rerankers compare, by all names that vLLM knows it by. */
 export const comparedKeys = 'query queries documents items data_1 data_2 text_1 text_2'.split(' ');
@@ -26,6 +42,7 @@ const mediaMembers = ['messages', 'input', ...comparedKeys];
 const mediaSign = /_url|_embeds|_pil|"data:|"input_|"(?:image|audio|video|file)"|\\u00[2-7]/;
 
 const urlKey = /_url$|^(?:image|video|audio|file)$/;
+const tensorKey = /_embeds$/;
 const textTypes: ReadonlySet<unknown> = new Set(['text', 'input_text', 'output_text', 'refusal', 'thinking']);
 /** What a text may have beside itself. */
 const mediaKey = /_url$|_embeds$|_pil$|^(?:image|video|audio|file|input_audio|input_image|input_file)$/;
@@ -37,42 +54,70 @@ const mediaKey = /_url$|_embeds$|_pil$|^(?:image|video|audio|file|input_audio|in
  */
 export function readMedia(text: string, members: Members): Media {
   if (!mediaSign.test(text)) return noMedia;
-  const remote: { url: string; param: string }[] = [];
-  let present = false;
+  const reader = new MediaReader();
   for (const param of mediaMembers) {
     const member = members.get(param);
     if (member === undefined) continue;
-    const value = parseMember(text, member);
-    // A query or document of a reranker stands alone or in a list.
-    for (const part of partsOf(Array.isArray(value) ? value : [value])) {
-      if (!isText(part)) present = true;
-      for (const url of urlsOf(part)) remote.push({ url, param });
+    reader.read(parseMember(text, member), param);
+  }
+  return reader;
+}
+
+class MediaReader implements Media {
+  readonly remote: { url: string; param: string }[] = [];
+  readonly params: { -readonly [name in keyof Media['params']]: string | null } = { ...noParams };
+  count = 0;
+  bytes = 0;
+
+  get present(): boolean {
+    return this.count > 0;
+  }
+
+  /** Messages, alone or in lists of lists: embeddings take many conversations at once. */
+  read(value: unknown, param: string): void {
+    if (Array.isArray(value)) for (const item of value as unknown[]) this.read(item, param);
+    else if (typeof value === 'object' && value !== null) this.#content(Reflect.get(value, 'content'), param);
+  }
+
+  /** A content that is a text has no parts. */
+  #content(value: unknown, param: string): void {
+    if (Array.isArray(value)) for (const item of value as unknown[]) this.#content(item, param);
+    else if (typeof value === 'object' && value !== null) this.#part(value, param);
+  }
+
+  #part(part: object, param: string): void {
+    const entries = Object.entries(part);
+    const type: unknown = Reflect.get(part, 'type') ?? 'text';
+    if (textTypes.has(type) && !entries.some(([key]) => mediaKey.test(key))) return;
+    this.count += 1;
+    this.params.any ??= param;
+    this.#note(type, null, param);
+    for (const [key, value] of entries) {
+      if (value === null) continue;
+      if (key === 'uuid') this.params.uuid ??= param;
+      this.#note(key, value, param);
     }
   }
-  return { present, remote };
-}
 
-/** The content parts of messages; a content that is a text has none. */
-function partsOf(messages: readonly unknown[]): unknown[] {
-  return messages.flatMap((message) => {
-    const content: unknown =
-      typeof message === 'object' && message !== null ? Reflect.get(message, 'content') : undefined;
-    if (Array.isArray(content)) return content as unknown[];
-    return typeof content === 'object' && content !== null ? [content] : [];
-  });
-}
+  /** @param name of a member, or the part's type */
+  #note(name: unknown, value: unknown, param: string): void {
+    if (typeof name !== 'string') return;
+    this.bytes += lengthOf(value);
+    if (name === 'prompt_embeds') this.params.promptEmbeds ??= param;
+    else if (tensorKey.test(name)) this.params.tensor ??= param;
+    else if (name.endsWith('_pil') && value !== null) this.params.pil ??= param;
+    else if (urlKey.test(name)) this.#address(value, param);
+  }
 
-function isText(part: unknown): boolean {
-  if (typeof part !== 'object' || part === null) return true;
-  const type: unknown = Reflect.get(part, 'type') ?? 'text';
-  return textTypes.has(type) && !Object.keys(part).some((key) => mediaKey.test(key));
-}
-
-function urlsOf(part: unknown): string[] {
-  if (typeof part !== 'object' || part === null) return [];
-  return Object.entries(part).flatMap(([key, value]) => {
-    if (!urlKey.test(key)) return [];
+  #address(value: unknown, param: string): void {
     const url: unknown = typeof value === 'object' && value !== null ? Reflect.get(value, 'url') : value;
-    return typeof url === 'string' && !/^data:/i.test(url) ? [url] : [];
-  });
+    if (typeof url === 'string' && !/^data:/i.test(url)) this.remote.push({ url, param });
+  }
+}
+
+/** Of the texts in a value; escapes in the body make it longer there. */
+function lengthOf(value: unknown): number {
+  if (typeof value === 'string') return value.length;
+  if (typeof value !== 'object' || value === null) return 0;
+  return Object.values(value).reduce((sum: number, inner: unknown) => sum + lengthOf(inner), 0);
 }

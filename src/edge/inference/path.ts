@@ -13,7 +13,7 @@ import {
   type Usage,
 } from '#core/metering/metering.ts';
 import type { Lease, Replica } from '#core/fleet/fleet.ts';
-import type { Routing } from '#core/routing/routing.ts';
+import type { CacheSalts, Routing } from '#core/routing/routing.ts';
 import {
   drainBody,
   limitHeaders,
@@ -24,6 +24,7 @@ import {
 } from '#edge/http/http.ts';
 import { admitCall, type AdmitJob } from './admit.ts';
 import { affinityOf, replicaOutcome } from './affinity.ts';
+import { cacheSaltOf } from './cache-salt.ts';
 import { ClientGoneError, readBody, type BodyLimits } from './body.ts';
 import { stopCall, type Call, type Grant } from './call.ts';
 import { chooseModel } from './choose-model.ts';
@@ -45,6 +46,7 @@ export interface PathParts extends ExchangeParts, ReuseParts {
   readonly admission: Admission;
   readonly catalog: Catalog;
   readonly routing: Routing;
+  readonly cacheSalts: CacheSalts;
   readonly metering: Metering;
   readonly running: Running;
   readonly observer: RequestObserver;
@@ -64,7 +66,7 @@ async function follow(parts: PathParts, call: Call): Promise<Ending> {
   const fields = readFields(await receive(parts, call), call.endpoint);
   const model = chooseModel(parts.catalog, fields.model, call.endpoint);
   call.model = model;
-  refuseUnsupported(fields, model, parts.limits.choicesMax);
+  refuseUnsupported(fields, model, call.endpoint, parts.limits.choicesMax);
   const price = requirePrice(parts, model, fields);
   requireBooks(parts, call);
   if (call.wish.dryRun) return rehearse(parts, call, { caller, fields, model, price });
@@ -270,7 +272,13 @@ function exchangeJob(parts: PathParts, call: Call, { fields, model, price, grant
     endpoint,
     prompts: fields.prompts,
     replica,
-    body: engineBody(fields, { endpoint, replica, model: model.id, outputTokensMax: grant.outputTokensMax }),
+    body: engineBody(fields, {
+      endpoint,
+      replica,
+      model: model.id,
+      outputTokensMax: grant.outputTokensMax,
+      cacheSalt: cacheSaltOf(parts.cacheSalts, call, model, fields),
+    }),
     headerLines: engineHeaders(call, trace + priorityLine(model, fields) + replica.headerLines),
     answer,
     runsOn: call.runsOn,

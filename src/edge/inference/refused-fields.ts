@@ -1,59 +1,127 @@
-import { AppError } from '#base/errors.ts';
-import { allowableFields, type Model } from '#core/catalog/catalog.ts';
-import type { RequestFields } from './fields.ts';
-import { parseMember } from './member.ts';
+import { allowableFields, type AllowableField, type Model } from '#core/catalog/catalog.ts';
+import {
+  atMost,
+  checkBadWords,
+  checkCacheSalt,
+  checkCut,
+  checkEcho,
+  checkEncodingFormat,
+  checkInt32,
+  checkRepetitionDetection,
+  checkStop,
+  checkTemplateArguments,
+  unlessAllowed,
+  unlessAllowedOrFalse,
+} from './field-bounds.ts';
+import { type FieldRule, refuse, type RuleRequest } from './field-rule.ts';
+import { inferenceEndpoints, type InferenceEndpoint, type RequestFields } from './fields.ts';
+import { comparedKeys } from './media.ts';
+import { refuseMedia } from './media-rules.ts';
+import { valueText } from './member.ts';
+import {
+  checkGrammar,
+  checkGuidedChoice,
+  checkGuidedJson,
+  checkRegex,
+  checkResponseFormat,
+  checkStructuralTag,
+  checkStructuredOutputs,
+  checkTools,
+} from './structured-outputs.ts';
+import { type FieldDecision, olderVllmFields, vllmFields } from './vllm-fields.ts';
 
 /**
- * Fields that are not handed to an engine unless its file allows them: they reach into its scheduling, its cache
- * transfer or its templates, or make it fetch something from inside its network.
+ * What is not handed to an engine: fields that reach into its scheduling, its caches, its templates or its network,
+ * and those that cost more than they bill. `vllm-fields.ts` says so of each field that vLLM has; those that it does
+ * not have pass.
  */
 
-const refuse = (param: string, message: string): AppError => new AppError('unsupported_parameter', { message, param });
+/** Bounds, by the names of top-level fields. What media may be is looked at where they are read. */
+const bounds: Readonly<Record<string, FieldRule | 'elsewhere'>> = {
+  n: 'elsewhere',
+  messages: 'elsewhere',
+  prompt: 'elsewhere',
+  input: 'elsewhere',
+  ...Object.fromEntries(comparedKeys.map((key) => [key, 'elsewhere' as const])),
+  echo: checkEcho,
+  encoding_format: checkEncodingFormat,
+  chat_template_kwargs: checkTemplateArguments,
+  stop: checkStop,
+  stop_token_ids: atMost(64),
+  allowed_token_ids: atMost(1024),
+  logit_bias: atMost(1024),
+  bad_words: checkBadWords,
+  thinking_token_budget: checkInt32,
+  repetition_detection: checkRepetitionDetection,
+  truncate_prompt_tokens: checkCut,
+  max_tokens_per_query: checkCut,
+  max_tokens_per_doc: checkCut,
+  response_format: checkResponseFormat,
+  structured_outputs: checkStructuredOutputs,
+  tools: checkTools,
+  guided_json: checkGuidedJson,
+  guided_choice: checkGuidedChoice,
+  guided_regex: checkRegex,
+  guided_whitespace_pattern: checkRegex,
+  guided_grammar: checkGrammar,
+  guided_decoding_backend: checkGrammar,
+  structural_tag: checkStructuralTag,
+};
 
-const plainlyRefused = allowableFields.filter((field) => field !== 'encoding_format');
+/** What is allowed by another name than the field's own, or asked for by false as well. */
+const refusals: Readonly<Record<string, FieldRule>> = { use_beam_search: unlessAllowedOrFalse('use_beam_search') };
 
-/** @throws AppError unsupported_parameter, the field in `param` */
-export function refuseUnsupported(fields: RequestFields, model: Model, choicesMax: number): void {
-  const allowed: readonly string[] = model.engine.allow;
-  for (const field of plainlyRefused) {
-    const member = fields.members.get(field);
-    if (member === undefined || allowed.includes(field)) continue;
-    if (fields.text.slice(member.valueStart, member.valueEnd) === 'null') continue;
-    throw refuse(field, `"${field}" is not supported for this model.`);
+const isAllowable = (field: string): field is AllowableField => (allowableFields as readonly string[]).includes(field);
+
+function ruleOf(field: string, decision: FieldDecision): FieldRule | null {
+  if (field === 'cache_salt') return checkCacheSalt;
+  if (decision === 'refused') {
+    if (!isAllowable(field)) throw new Error(`${field} is refused, and no engine file could allow it`);
+    return refusals[field] ?? unlessAllowed(field);
   }
-  refuseEncoding(fields, allowed);
+  if (decision !== 'bounded') return null;
+  const rule = bounds[field];
+  if (rule === undefined) throw new Error(`${field} is bounded, and nothing bounds it`);
+  return rule === 'elsewhere' ? null : rule;
+}
+
+/** A field that one route of vLLM refuses is none that others would know by another meaning. */
+const refusedAnywhere = inferenceEndpoints.flatMap((endpoint) =>
+  Object.entries(vllmFields[endpoint]).filter(([, decision]) => decision === 'refused'),
+);
+
+function rulesOf(endpoint: InferenceEndpoint): ReadonlyMap<string, FieldRule> {
+  const decided = [...refusedAnywhere, ...Object.entries(olderVllmFields), ...Object.entries(vllmFields[endpoint])];
+  return new Map(
+    decided.flatMap(([field, decision]): [string, FieldRule][] => {
+      const rule = ruleOf(field, decision);
+      return rule === null ? [] : [[field, rule]];
+    }),
+  );
+}
+
+const rules = new Map(inferenceEndpoints.map((endpoint) => [endpoint, rulesOf(endpoint)]));
+
+/**
+ * Looks at the fields of a request that its engine should not get as they are.
+ * @throws AppError unsupported_parameter, invalid_value or context_length_exceeded, the field in `param`
+ */
+export function refuseUnsupported(
+  fields: RequestFields,
+  model: Model,
+  endpoint: InferenceEndpoint,
+  choicesMax: number,
+): void {
+  const request: RuleRequest = { fields, endpoint, engine: model.engine };
+  const known = rules.get(endpoint);
+  for (const member of fields.members.values()) {
+    const rule = known?.get(member.key);
+    if (rule !== undefined && valueText(fields.text, member) !== 'null') rule(request, member);
+  }
   if (fields.serviceTier === 'flex' && model.engine.flexPricing === null) {
     throw refuse('service_tier', 'The service tier "flex" is not offered for this model.');
   }
   const limit = model.engine.nMax ?? choicesMax;
   if (fields.choices > limit) throw refuse('n', `"n" may be at most ${limit}.`);
-  refuseRemoteMedia(fields, model.engine.mediaDomains);
-}
-
-/** `bytes` hides the usage in a header and `bytes_only` has none at all, so neither could be billed. */
-function refuseEncoding(fields: RequestFields, allowed: readonly string[]): void {
-  const member = fields.members.get('encoding_format');
-  if (member === undefined || allowed.includes('encoding_format')) return;
-  const value = parseMember(fields.text, member);
-  if (value === 'bytes' || value === 'bytes_only') {
-    throw refuse('encoding_format', '"encoding_format" may be "float" or "base64".');
-  }
-}
-
-function refuseRemoteMedia({ media }: RequestFields, domains: readonly string[]): void {
-  for (const { url, param } of media.remote) checkUrl(url, param, domains);
-}
-
-/**
- * Only the plainest form counts: what parsers read differently (credentials, backslashes, control characters, missing
- * slashes) could name one host here and another one in the engine.
- */
-const plainUrl = /^https?:\/\/([a-z0-9.-]+)(?::\d{1,5})?(?:[/?#][\x21-\x5b\x5d-\x7e]*)?$/i;
-
-function checkUrl(url: string, param: string, domains: readonly string[]): void {
-  const host = plainUrl.exec(url)?.[1]?.toLowerCase();
-  if (domains.some((domain) => host === domain.toLowerCase())) return;
-  const hint =
-    domains.length === 0 ? 'send the media as a data: URL' : `allowed are data: URLs and ${domains.join(', ')}`;
-  throw refuse(param, `Media cannot be fetched from this address: ${hint}.`);
+  refuseMedia(fields.media, model.engine);
 }

@@ -33,7 +33,7 @@ beforeAll(async () => {
   await stack.compose('up', '-d', '--build');
   await stack.ready();
 }, 600_000);
-afterAll(() => stack?.stop(), 120_000);
+afterAll(() => stack?.stop());
 
 async function containers(label: string): Promise<readonly Container[]> {
   const filters = encodeURIComponent(JSON.stringify({ label: [label] }));

@@ -1,12 +1,12 @@
 import { execFile, execFileSync } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { cpSync, existsSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
-import { createServer, type AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { composeCommand } from '../../support/compose.ts';
 import { startDocker, type TestDocker } from '../../support/docker.ts';
+import { freePort } from '../../support/free-port.ts';
 import { buildBaseImages } from './base-images.ts';
 
 /** The compose files of this repository, running on a Docker engine of the caller's own. */
@@ -143,14 +143,4 @@ async function untilReady(url: string, logs: () => Promise<string>): Promise<voi
     if (Date.now() > deadline) throw new Error(`The gateway does not answer:\n${await logs()}`);
     await new Promise((resolve) => setTimeout(resolve, 200));
   }
-}
-
-function freePort(): Promise<number> {
-  return new Promise((resolve) => {
-    const server = createServer();
-    server.listen(0, '127.0.0.1', () => {
-      const { port } = server.address() as AddressInfo;
-      server.close(() => resolve(port));
-    });
-  });
 }

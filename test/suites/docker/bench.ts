@@ -4,8 +4,9 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll } from 'vitest';
 import type { Body } from '../../inference/kit.ts';
-import { loadStandinImage, startDocker, type TestDocker } from '../../support/docker.ts';
+import type { TestDocker } from '../../support/docker.ts';
 import { startGateway, type TestGateway } from '../../support/gateway.ts';
+import { labelFilter, removeLabelled, useDocker } from '../../support/shared-docker.ts';
 import { createCaller, type Caller } from './clients.ts';
 import { image } from './kit.ts';
 
@@ -64,7 +65,10 @@ export interface Container {
   readonly Labels: Readonly<Record<string, string>>;
 }
 
-/** A Docker engine for the tests of one file, with the stand-in's image and all that it ever told of containers. */
+/**
+ * The Docker engine of a file's tests, with the stand-in's image, and all that it told of containers meanwhile. What
+ * belongs to a file is told by the ids of its engines, which no other file may use.
+ */
 export interface Floor {
   docker(): TestDocker;
   /** What happened to the containers of an engine so far. */
@@ -99,45 +103,44 @@ export interface Whole extends Caller {
   readonly change: (id: string, text: string | null) => Promise<void>;
 }
 
-export function createFloor(options: () => readonly string[] = () => []): Floor {
-  let docker: TestDocker | null = null;
+/** @param options of a Docker engine of the file's own, which it may kill; null shares one with the other files */
+export function createFloor(options: (() => readonly string[]) | null = null): Floor {
+  const docker = useDocker(options);
   let watched: WatchedEvents | null = null;
   const folders: string[] = [];
   const gateways = new Set<TestGateway>();
-  const engine = (): TestDocker => {
-    if (docker === null) throw new Error('The Docker engine of this file does not run.');
-    return docker;
-  };
-  const byLabel = (id: string): string => encodeURIComponent(JSON.stringify({ label: [`headgate.engine=${id}`] }));
+  const ids = new Set<string>();
+  const byLabel = (id: string): string => labelFilter('headgate.engine', id);
 
-  beforeAll(async () => {
-    docker = await startDocker(options());
-    await loadStandinImage(docker, image);
-    watched = watchEvents(docker);
+  beforeAll(() => {
+    watched = watchEvents(docker());
   });
   afterAll(async () => {
     await Promise.all([...gateways].map((gateway) => gateway.stop()));
     watched?.stop();
-    await docker?.stop();
+    if (options === null) for (const id of ids) await removeLabelled(docker(), 'headgate.engine', id);
     for (const folder of folders) rmSync(folder, { recursive: true, force: true });
   });
 
   const folder: Floor['folder'] = (engines, gpuIds = []) => {
     const dir = mkdtempSync(join(tmpdir(), 'hg-docker-engines-'));
     folders.push(dir);
-    for (const [name, text] of Object.entries(engines)) writeFileSync(join(dir, `${name}.yaml`), text);
-    writeFileSync(join(dir, 'hosts.yaml'), hostsFile(engine().socketPath, gpuIds));
+    for (const [name, text] of Object.entries(engines)) {
+      ids.add(name);
+      writeFileSync(join(dir, `${name}.yaml`), text);
+    }
+    writeFileSync(join(dir, 'hosts.yaml'), hostsFile(docker().socketPath, gpuIds));
     return dir;
   };
   return {
-    docker: engine,
+    docker,
     folder,
     events: (id) => (watched?.all() ?? []).filter(({ engine: of }) => of === id),
-    sharedDevices: () => (watched === null ? [] : sharedDevices(watched)),
+    sharedDevices: () => (watched === null ? [] : sharedDevices(watched, ids)),
     containers: async (id) =>
-      (await engine().call('GET', `/containers/json?all=1&filters=${byLabel(id)}`)) as readonly Container[],
-    networks: async (id) => (await engine().call('GET', `/networks?filters=${byLabel(id)}`)) as readonly unknown[],
-    inspect: (id) => engine().call('GET', `/containers/${id}/json`) as Promise<Body>,
+      (await docker().call('GET', `/containers/json?all=1&filters=${byLabel(id)}`)) as readonly Container[],
+    networks: async (id) => (await docker().call('GET', `/networks?filters=${byLabel(id)}`)) as readonly unknown[],
+    inspect: (id) => docker().call('GET', `/containers/${id}/json`) as Promise<Body>,
     async open({ engines, gpuIds = [], env = {}, databaseUrl }) {
       const enginesDir = folder(engines, gpuIds);
       const given = databaseUrl === undefined ? {} : { databaseUrl };
@@ -168,10 +171,10 @@ interface WatchedEvents {
   stop(): void;
 }
 
-function sharedDevices(watched: WatchedEvents): string[] {
+function sharedDevices(watched: WatchedEvents, ids: ReadonlySet<string>): string[] {
   const owners = new Map<string, string>();
   const shared: string[] = [];
-  for (const { action, id, engine } of watched.all()) {
+  for (const { action, id, engine } of watched.all().filter((event) => ids.has(event.engine))) {
     const own = (watched.devices.get(id) ?? 'unknown').split(',').filter((device) => device !== 'void');
     for (const device of own) {
       const owner = owners.get(device);

@@ -6,7 +6,7 @@ import type { TestGateway } from '../../support/gateway.ts';
 /** What clients and operators do over HTTP, and what they find. */
 
 /** Far beyond what anything takes, so that a busy machine fails nothing. */
-const waitMs = 60_000;
+const waitMs = 180_000;
 
 export interface Answer {
   readonly status: number;

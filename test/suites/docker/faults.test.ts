@@ -94,17 +94,20 @@ describe.concurrent('an engine', () => {
   });
 
   it('that crashes again and again stays failed, until it is reset', async () => {
-    const flags = ['--exit-after-ms', '3000', '--exit-code', '1'];
-    const { chat, engine, admin } = await floor.open({ engines: { crashing: dockerFile('crashing', { flags }) } });
+    const { chat, engine, admin } = await floor.open({ engines: { crashing: dockerFile('crashing') } });
     expect(lostOf([await chat('crashing')])).toEqual([]);
-    await until(
-      'it is given up',
-      async () => {
-        const { state, last_failure: failure } = await engine('crashing');
-        return state === 'failed' && failure.retry_at === null;
-      },
-      120_000,
-    );
+    for (let starts = 1; starts <= 5; starts += 1) {
+      await until(`start ${starts} is ready`, async () => {
+        return count('crashing', 'start') === starts && (await engine('crashing')).state === 'ready';
+      });
+      const [container] = await floor.containers('crashing');
+      await floor.docker().call('POST', `/containers/${container?.Id}/kill?signal=KILL`);
+      await until('it has ended', () => count('crashing', 'die') === starts);
+    }
+    await until('it is given up', async () => {
+      const { state, last_failure: failure } = await engine('crashing');
+      return state === 'failed' && failure.retry_at === null;
+    });
     expect(count('crashing', 'start')).toBe(5);
     const refused = await chat('crashing');
     expect(refused.status).toBe(503);
@@ -117,7 +120,7 @@ describe.concurrent('an engine', () => {
   });
 
   it('that ends with code 0 in mid-stream is started again unasked; the stream says that it broke', async () => {
-    const flags = ['--exit-after-ms', '4000', '--exit-code', '0'];
+    const flags = ['--exit-after-ms', '12000', '--exit-code', '0'];
     const { begin, engine } = await floor.open({ engines: { leaving: dockerFile('leaving', { flags }) } });
     const { begun, ended } = begin('leaving', { standin: { output_tokens: 400, tpot_ms: 50 } });
     await begun;

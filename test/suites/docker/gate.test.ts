@@ -10,8 +10,9 @@ it('the door to the Docker socket lets a replica through its whole life', async 
   const written = new PassThrough();
   const log = pino({ level: 'warn' }, written);
   const policy = {
-    isAllowedImage: (name: string) => name === image,
-    isAllowedBind: () => false,
+    images: [image],
+    binds: [],
+    volumes: [],
     allowsPorts: false,
     allowsSwarm: false,
   };

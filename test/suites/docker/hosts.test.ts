@@ -9,7 +9,7 @@ import { type Duplex, PassThrough } from 'node:stream';
 import { pino } from 'pino';
 import { afterAll, describe, expect, it } from 'vitest';
 import type { DockerHostSettings } from '#core/catalog/catalog.ts';
-import { freePort } from '../../support/redis.ts';
+import { freePort } from '../../support/free-port.ts';
 import { ask, containerEngine, createLab, holding, localHost, statusOf } from './kit.ts';
 
 const keys = makeKeys();
@@ -132,7 +132,7 @@ describe('a host that is reached through SSH', () => {
     expect((await ask(replica.endpoint, '/v1/models', replica.headerLines)).text).toContain('acme/chat');
     // The connection breaks; the next ones are made over a new one.
     ssh.drop();
-    await expect.poll(() => statusOf(replica, '/health'), { timeout: 30_000 }).toBe(200);
+    await expect.poll(() => statusOf(replica, '/health')).toBe(200);
     await test.stop(id);
     await test.untilIs(id, 'exited');
     expect(await statusOf(replica, '/health')).toBe(0);
@@ -209,7 +209,7 @@ describe('a host that is away', () => {
     await lab.docker().kill();
     await test.until(({ hosts: [host] }) => host?.reachable === false);
     expect((await test.driver.observe()).replicas).toMatchObject([{ replica: { id }, state: 'running' }]);
-    await expect.poll(() => told, { timeout: 30_000 }).toBeGreaterThan(0);
+    await expect.poll(() => told).toBeGreaterThan(0);
     await lab.docker().start();
     const { exit } = await test.untilIs(id, 'exited');
     expect(exit).toMatchObject({ asked: false, startErrorCode: null });

@@ -8,11 +8,12 @@ import { createDockerDriver, type DockerDriverOptions } from '#core/fleet/docker
 import type { EngineDriver, Fence, Observation, ObservedReplica, ReplicaOrder } from '#core/fleet/driver.ts';
 import type { Replica } from '#core/fleet/lease.ts';
 import { createRegistryLogins } from '#core/fleet/registry-logins.ts';
-import { afterAll, beforeAll } from 'vitest';
-import { loadStandinImage, startDocker, type TestDocker } from '../../support/docker.ts';
+import { afterAll } from 'vitest';
+import type { TestDocker } from '../../support/docker.ts';
+import { labelFilter, removeLabelled, useDocker } from '../../support/shared-docker.ts';
 
 /** Far beyond what anything takes, so that a busy machine fails nothing. */
-const waitMs = 90_000;
+const waitMs = 180_000;
 
 export const image = 'headgate-test/vllm-standin:v0.29.0';
 
@@ -36,6 +37,9 @@ export function containerEngine(
     allow: [],
     mediaDomains: [],
     nMax: null,
+    mediaMax: 32,
+    structuredOutputs: { choicesMax: 1000, depthMax: 16, propertiesMax: 500, bytesMax: 65_536, repetitionsMax: 250 },
+    shareCache: false,
     driver: {
       type: 'docker',
       image,
@@ -201,7 +205,7 @@ interface Found {
   readonly Names: string[];
 }
 
-/** A Docker engine for the tests of one file, with the image in it. */
+/** The Docker engine of a file's tests, with the image in it. */
 export interface Lab {
   docker(): TestDocker;
   /** A driver on that engine, closed at the end. */
@@ -214,28 +218,22 @@ export interface Lab {
   networksOf(fleetId: string): Promise<{ Name: string }[]>;
 }
 
-export function createLab(options: () => readonly string[] = () => []): Lab {
-  let docker: TestDocker | null = null;
+/** @param options of a Docker engine of the file's own, which it may kill; null shares one with the other files */
+export function createLab(options: (() => readonly string[]) | null = null): Lab {
+  const docker = useDocker(options);
   const opened: TestDriver[] = [];
-  const engine = (): TestDocker => {
-    if (docker === null) throw new Error('The Docker engine of this file does not run.');
-    return docker;
-  };
   const listed = async (path: string, fleetId: string): Promise<unknown> => {
-    const filters = encodeURIComponent(JSON.stringify({ label: [`headgate.fleet=${fleetId}`] }));
-    return engine().call('GET', `${path}filters=${filters}`);
+    return docker().call('GET', `${path}filters=${labelFilter('headgate.fleet', fleetId)}`);
   };
-  beforeAll(async () => {
-    docker = await startDocker(options());
-    await loadStandinImage(docker, image);
-  });
   afterAll(async () => {
     await Promise.all(opened.map(({ driver }) => driver.close()));
-    await docker?.stop();
+    if (options !== null) return;
+    for (const id of new Set(opened.map(({ fleetId }) => fleetId)))
+      await removeLabelled(docker(), 'headgate.fleet', id);
   });
   return {
-    docker: engine,
-    async open(hosts = [localHost(engine())], engines = [containerEngine()], over = {}) {
+    docker,
+    async open(hosts = [localHost(docker())], engines = [containerEngine()], over = {}) {
       const driver = await openDriver(hosts, engines, over);
       opened.push(driver);
       return driver;

@@ -174,11 +174,11 @@ describe('the leader of three gateways', () => {
     const others = members.filter((one) => one !== frozen);
     const [left] = others;
     if (left === undefined) throw new Error('there is one gateway alone');
-    expect(lostOf([await frozen.chat('held'), await frozen.chat('ended')])).toEqual([]);
-    const [held] = await floor.containers('held');
     // Frozen it does not see that the others have requests, and thinks idle what is not.
     const running = others.map((one) => one.load('held', 2, steady));
+    expect(lostOf([await frozen.chat('held'), await frozen.chat('ended')])).toEqual([]);
     await Promise.all(running.map((one) => one.more(1)));
+    const [held] = await floor.containers('held');
     const frozenMs = performance.now();
     process.kill(frozen.process.pid, 'SIGSTOP');
     // Its own client waits at it, and asks for an engine that another one will start meanwhile.

@@ -125,8 +125,9 @@ describe('an image of a registry that wants a login', () => {
     registry.release();
     const written = new PassThrough();
     const policy = {
-      isAllowedImage: (image: string) => image === registry.image,
-      isAllowedBind: () => false,
+      images: [registry.image],
+      binds: [],
+      volumes: [],
       allowsPorts: false,
       allowsSwarm: false,
     };

@@ -40,19 +40,19 @@ describe.concurrent('an engine', () => {
   it('keeps its smallest number without anybody asking, and goes back to it', async () => {
     const fields = { replicas: { min: 1, max: 2 }, idle_seconds: 3 };
     const { load, engine } = await floor.open({
-      engines: { kept: dockerFile('kept', { flags: ['--max-num-seqs', '1'], fields }) },
+      engines: { smallest: dockerFile('smallest', { flags: ['--max-num-seqs', '1'], fields }) },
     });
-    await until('one that nobody asked for', async () => (await engine('kept')).state === 'ready');
-    const running = load('kept', 4, { standin: { output_tokens: 20, tpot_ms: 20, finish: 'stop' } });
+    await until('one that nobody asked for', async () => (await engine('smallest')).state === 'ready');
+    const running = load('smallest', 4, { standin: { output_tokens: 20, tpot_ms: 20, finish: 'stop' } });
     await until(
       'two',
       async () =>
-        (await engine('kept')).replicas.filter((one: { state: string }) => one.state === 'ready').length === 2,
+        (await engine('smallest')).replicas.filter((one: { state: string }) => one.state === 'ready').length === 2,
     );
     expect(lostOf(await running.stop())).toEqual([]);
-    await until('one', async () => (await floor.containers('kept')).length === 1);
-    expect(await engine('kept')).toMatchObject({ state: 'ready', replicas: [{ state: 'ready' }] });
-    expect([starts('kept').length, ends('kept').length]).toEqual([2, 1]);
+    await until('one', async () => (await floor.containers('smallest')).length === 1);
+    expect(await engine('smallest')).toMatchObject({ state: 'ready', replicas: [{ state: 'ready' }] });
+    expect([starts('smallest').length, ends('smallest').length]).toEqual([2, 1]);
   });
 
   it.for([1, 2])(

@@ -17,11 +17,11 @@ let swarm: TestSwarm | null = null;
 const opened: EngineDriver[] = [];
 beforeAll(async () => {
   swarm = await startSwarm([['GPU-aaaa']], { docker: ['--insecure-registry=10.0.0.0/8'] });
-}, 120_000);
+});
 afterAll(async () => {
   await Promise.all(opened.map((driver) => driver.close()));
   await swarm?.stop();
-}, 120_000);
+});
 
 function lab(): TestSwarm {
   if (swarm === null) throw new Error('There is no swarm.');

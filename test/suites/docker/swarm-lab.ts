@@ -3,8 +3,9 @@ import { randomBytes, randomInt } from 'node:crypto';
 import { mkdtempSync, readdirSync, existsSync, rmSync, writeFileSync } from 'node:fs';
 import { networkInterfaces, tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
-import { loadStandinImage, startDocker, type TestDocker } from '../../support/docker.ts';
+import type { TestDocker } from '../../support/docker.ts';
 import { liftLimits } from '../../support/gateway.ts';
+import { startOwnDocker } from '../../support/shared-docker.ts';
 import { createCaller, until, type Caller } from './clients.ts';
 import { image } from './kit.ts';
 
@@ -100,9 +101,8 @@ export async function startSwarm(
   for (const [index, ids] of gpus.entries()) {
     const { address, netns } = net.machine(index);
     const resources = ids.map((id) => `--node-generic-resource=NVIDIA-GPU=${id}`);
-    const docker = await startDocker([...resources, ...options], netns);
+    const docker = await startOwnDocker([...resources, ...options], netns);
     nodes.push({ docker, address, netns });
-    await loadStandinImage(docker, image);
     for (const other of images) await tag(docker, other);
     await (index === 0 ? initialize(docker, net, address) : join_(manager(), docker, { net, address }));
   }
@@ -312,7 +312,7 @@ async function openGateway(
   const hostname = `${docker.dir}/data/containers/${id}/hostname`;
   const network = `--net=/proc/${pid}/ns/net`;
   const inside = [network, 'unshare', '--mount', 'sh', '-c', mount, 'sh', hostname];
-  const launch = () => startProcess([...inside, process.execPath, 'src/main.ts'], env);
+  const launch = () => startProcess([...inside, process.execPath, 'src/start.js'], env);
   const gate = gated ? await startGate(network, docker.socketPath) : null;
   let running = await launch();
   const url = `http://${address}:8080`;

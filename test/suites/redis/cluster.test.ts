@@ -10,7 +10,7 @@ beforeAll(async () => {
   redis = await startRedisCluster();
   cluster = await startCluster({ count: 2, redis });
   await Promise.all([0, 1].map((which) => cluster.chat(which, adminKey).then((answer) => answer.text())));
-}, 120_000);
+});
 afterAll(async () => {
   await cluster.stop();
   await redis.stop();

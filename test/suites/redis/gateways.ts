@@ -4,7 +4,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import postgres from 'postgres';
 import { createTestDatabase, type TestDatabase } from '../../support/database.ts';
-import { findRedisServer, freePort, startServer, type TestRedis } from '../../support/redis.ts';
+import { freePort } from '../../support/free-port.ts';
+import { findRedisServer, startServer, type TestRedis } from '../../support/redis.ts';
 import { chatBody, externalFile, writeEngines, type Body } from '../../inference/kit.ts';
 
 /** Gateways as processes of their own, with one Redis, one PostgreSQL and one engine among them. */
@@ -89,7 +90,7 @@ function startRealRedis(): Promise<TestRedis> {
 
 /** A gateway as a process of its own, with nothing but this environment. */
 export async function startGatewayProcess(env: Readonly<Record<string, string>>): Promise<GatewayProcess> {
-  const { child, match, output } = await launch(['src/main.ts'], env, /listens on (\S+)/);
+  const { child, match, output } = await launch(['src/start.js'], env, /listens on (\S+)/);
   return {
     url: match[1] ?? '',
     pid: child.pid ?? 0,

@@ -6,7 +6,7 @@ let cluster: Cluster;
 beforeAll(async () => {
   cluster = await startCluster({ count: 4 });
   await Promise.all([0, 1, 2, 3].map((which) => cluster.chat(which, adminKey).then((answer) => answer.text())));
-}, 120_000);
+});
 afterAll(() => cluster.stop());
 
 /** How often each status came. */
@@ -79,14 +79,14 @@ describe('four gateways', () => {
     expect(answers.map(({ status }) => status)).toEqual([200, 200, 200]);
     const texts = answers.map((answer) => answer.text());
     const revoked = await cluster.ask(3, `/v1/keys/${id}`, { method: 'DELETE' });
-    const answeredMs = Date.now();
     expect(revoked.status).toBe(200);
     const after = await Promise.all([0, 1, 2, 3].map((which) => statusOf(cluster.chat(which, secret))));
     expect(after).toEqual([401, 401, 401, 401]);
     for (const text of await Promise.all(texts)) {
       expect(framesOf(text).at(-2)).toMatchObject({ error: { code: 'unauthorized' } });
+      // Of the 50 that the engine makes in a second.
+      expect(framesOf(text).length).toBeLessThan(150);
     }
-    expect(Date.now() - answeredMs).toBeLessThan(3000);
   });
 
   it('take an edited limit everywhere within a second', async () => {

@@ -29,7 +29,7 @@ export async function startRedisCluster(): Promise<TestRedis> {
     await eventually(async () => {
       const info = String(await client.call('CLUSTER', 'INFO'));
       return info.includes('cluster_state:ok') && info.includes('cluster_known_nodes:3');
-    }, 30_000);
+    });
     client.disconnect();
   }
   return {

@@ -1,7 +1,6 @@
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import postgres from 'postgres';
@@ -9,7 +8,8 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type Body, chatBody, chatPath, eventually, writeEngines } from '../../inference/kit.ts';
 import { engineFile, engineRecords, isAlive } from '../../start/kit.ts';
 import { createTestDatabase, type TestDatabase } from '../../support/database.ts';
-import { freePort, startRedis, type TestRedis } from '../../support/redis.ts';
+import { freePort, freePorts } from '../../support/free-port.ts';
+import { startRedis, type TestRedis } from '../../support/redis.ts';
 
 /** `HEADGATE_WORKERS=3`: one start, three gateways on one port, one process of each engine for all. */
 
@@ -28,22 +28,6 @@ let metricsPort: number;
 let main: ChildProcess;
 let output = '';
 let url = '';
-
-/**
- * The first of so many free ports in a row. They lie below those that systems hand out (32768 and up on Linux, 49152
- * elsewhere), of which every other test takes some at any moment.
- */
-async function freeRow(count: number): Promise<number> {
-  for (;;) {
-    const first = 20_000 + Math.floor(Math.random() * 12_000);
-    const servers = Array.from({ length: count }, () => createServer());
-    const taken = await Promise.allSettled(
-      servers.map((server, index) => once(server.listen(first + index, '127.0.0.1'), 'listening')),
-    );
-    for (const server of servers) server.close();
-    if (taken.every(({ status }) => status === 'fulfilled')) return first;
-  }
-}
 
 function run(env: Readonly<Record<string, string>>): ChildProcess {
   const child = spawn(process.execPath, ['src/start.js'], {
@@ -72,13 +56,13 @@ beforeAll(async () => {
   enginesDir = writeEngines({ chat: engineFile('chat', { flags: ['--max-num-seqs', '2000'] }) });
   dataDir = mkdtempSync(join(tmpdir(), 'hg-workers-'));
   otherDir = mkdtempSync(join(tmpdir(), 'hg-workers-'));
-  metricsPort = await freeRow(workers);
+  metricsPort = await freePorts(workers);
   main = run({ REDIS_URL: redis.url, HEADGATE_WORKERS: String(workers), HEADGATE_METRICS_PORT: String(metricsPort) });
   for (const stream of [main.stdout, main.stderr]) stream?.on('data', (bytes: Buffer) => (output += bytes.toString()));
   url = await eventually(async () => {
     if (main.exitCode !== null) throw new Error(output);
     return /^Headgate listens on (\S+)$/m.exec(output)?.[1] ?? null;
-  }, 60_000);
+  });
 });
 afterAll(async () => {
   if (main.exitCode === null && main.signalCode === null) {
@@ -237,7 +221,7 @@ describe('several workers', () => {
   it('read the files again when the first process is told to', async () => {
     writeFileSync(join(enginesDir, 'more.yaml'), engineFile('more'));
     main.kill('SIGHUP');
-    await eventually(() => everywhere('more', ({ state }) => state === 'stopped'), 30_000);
+    await eventually(() => everywhere('more', ({ state }) => state === 'stopped'));
     expect((await ask(chatPath, chatBody({ model: 'more' }))).status).toBe(200);
   });
 
@@ -248,12 +232,12 @@ describe('several workers', () => {
       await eventually(async () => {
         const pids = workerPids();
         return pids.length === workers && !pids.includes(victim) && (await liveGateways()) === workers;
-      }, 60_000);
+      });
       const { secret } = await newKey({ requests_per_minute: 50 });
       const counts = await eventually(async () => {
         const answers = await burst(1, adminKey);
         return answers.get(200) === 1 ? burst(150, secret) : null;
-      }, 60_000);
+      });
       expect(counts).toEqual(
         new Map([
           [200, 50],
@@ -268,9 +252,9 @@ describe('several workers', () => {
     await eventually(async () => {
       await ask('/v1/admin/engines/chat/stop', {});
       return engineRecords(dataDir).every(({ engineId }) => engineId !== 'chat');
-    }, 60_000);
+    });
     expect((await ask('/v1/admin/engines/chat/start', {})).status).toBe(202);
-    await eventually(() => everywhere('chat', ({ state }) => state === 'ready'), 60_000);
+    await eventually(() => everywhere('chat', ({ state }) => state === 'ready'));
     const { secret } = await newKey({});
     expect(await burst(20, secret)).toEqual(new Map([[200, 20]]));
   });
@@ -292,7 +276,7 @@ describe('several workers', () => {
     let text = '';
     for (const stream of [main.stdout, main.stderr]) stream?.on('data', (bytes: Buffer) => (text += bytes.toString()));
     const ended = once(main, 'exit');
-    await eventually(async () => /^Headgate listens on/m.test(text) || main.exitCode !== null, 60_000);
+    await eventually(async () => /^Headgate listens on/m.test(text) || main.exitCode !== null);
     const killed = new Set<number>();
     await eventually(async () => {
       if (main.exitCode !== null) return true;
@@ -303,7 +287,7 @@ describe('several workers', () => {
         killQuietly(pid);
       }
       return false;
-    }, 60_000);
+    });
     expect(await ended).toEqual([1, null]);
     expect(killed.size).toBe(11);
     expect(text).toContain('gateways die again and again; all are stopped');

@@ -12,7 +12,7 @@ beforeAll(async () => {
   valkey = await startServer(findValkeyServer() ?? 'valkey-server');
   cluster = await startCluster({ count: 2, redis: valkey });
   await Promise.all([0, 1].map((which) => cluster.chat(which, adminKey).then((answer) => answer.text())));
-}, 120_000);
+});
 afterAll(async () => {
   await cluster.stop();
   await valkey.stop();

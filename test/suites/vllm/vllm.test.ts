@@ -7,6 +7,7 @@ import {
   errorOf,
   eventually,
   framesOf,
+  openOrganization,
   readMetric,
   useInference,
 } from '../../inference/kit.ts';
@@ -14,9 +15,9 @@ import { engineRecords, isAlive, onlyEngine, readFrames } from '../../start/kit.
 
 /**
  * A real vLLM through the process driver. It takes most of a minute to start, so that one serves all of these tests,
- * in their order; the last ones stop it, start it again, and stop it while it is busy.
+ * in their order; the last one sees it end while it is busy. One that ends at leisure is in the suite docker-vllm.
  */
-const idleSeconds = 8;
+const idleSeconds = 10;
 const bench = useInference(() => ({ engines: { chat: vllmFile() } }));
 
 function vllmFile(): string {
@@ -36,8 +37,9 @@ function vllmFile(): string {
     'driver: process',
     'kind: vllm',
     `command: ${JSON.stringify([program, 'serve', model, ...size, ...tools, ...hanging])}`,
+    'media_domains: [media.example.org]',
     `idle_seconds: ${idleSeconds}`,
-    'start_timeout_seconds: 300',
+    'start_timeout_seconds: 900',
     '',
   ].join('\n');
 }
@@ -65,7 +67,7 @@ const weatherTool = {
 const socket = (): string => bench.socketOf('chat');
 const generated = (): Promise<number> => readMetric(socket(), 'vllm:generation_tokens_total');
 const idle = (): Promise<true> =>
-  eventually(async () => (await readMetric(socket(), 'vllm:num_requests_running')) === 0, 1000);
+  eventually(async () => (await readMetric(socket(), 'vllm:num_requests_running')) === 0);
 
 /** Every process of an engine: it leads a group of its own. */
 function groupOf(leader: number): number[] {
@@ -212,8 +214,64 @@ describe('an answer of vLLM', () => {
   });
 });
 
+describe('two organizations at one vLLM', () => {
+  const confidential = {
+    messages: [{ role: 'user', content: `The plan: ${'sell the mill by the river. '.repeat(20)}` }],
+    temperature: 0,
+    max_tokens: 1,
+  };
+
+  it('learn nothing of each other’s prompts by what is cached, nor by what it costs', async () => {
+    const [one, two] = [await openOrganization(bench.gateway, '1'), await openOrganization(bench.gateway, '1')];
+    const ask = async (key: string, more: object = {}): Promise<[cached: number, cost: string]> => {
+      const answer = await bench.chat({ ...confidential, ...more }, { key });
+      const { usage }: Body = await answer.json();
+      const { cost }: Body = await bench.recordOf(answer, key);
+      return [usage.prompt_tokens_details?.cached_tokens ?? 0, cost];
+    };
+    const [first, full] = await ask(one.key);
+    expect(first).toBe(0);
+    expect(await ask(two.key)).toEqual([0, full]);
+    const [again, reduced] = await ask(one.key);
+    expect(again).toBeGreaterThan(100);
+    expect(Number(reduced)).toBeLessThan(Number(full));
+    expect(await ask(two.key)).toEqual([again, reduced]);
+    // The same salt of their own is another one to vLLM.
+    expect(await ask(one.key, { cache_salt: 'salt' })).toEqual([0, full]);
+    expect(await ask(two.key, { cache_salt: 'salt' })).toEqual([0, full]);
+  });
+
+  it('cannot put media under a name that the other one would find them by', async () => {
+    const { content } = imageMessage() as { content: object[] };
+    const named = [{ role: 'user', content: [{ ...content[0], uuid: 'logo' }] }];
+    expect(await errorOf(await bench.chat({ messages: named }))).toMatchObject({
+      status: 400,
+      code: 'unsupported_parameter',
+      param: 'messages',
+    });
+  });
+
+  it('cannot make it follow a redirect, nor hold it up with a pattern', async () => {
+    const { pid } = onlyEngine(bench.gateway.dataDir);
+    const environment = readFileSync(`/proc/${pid}/environ`, 'latin1').split('\0');
+    expect(environment).toContain('VLLM_MEDIA_URL_ALLOW_REDIRECTS=0');
+    const schema = { type: 'string', pattern: '([a-z]{0,30}){0,30}' };
+    const response_format = { type: 'json_schema', json_schema: { name: 'x', schema } };
+    expect(await errorOf(await bench.chat({ ...question, response_format }))).toMatchObject({ status: 400 });
+  });
+
+  it('get what is built within the bounds', async () => {
+    const uuid = '^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$';
+    const properties = { id: { type: 'string', pattern: uuid }, note: { type: 'string', maxLength: 20 } };
+    const schema = { type: 'object', properties, required: ['id', 'note'], additionalProperties: false };
+    const response_format = { type: 'json_schema', json_schema: { name: 'x', schema } };
+    const answer: Body = await (await bench.chat({ ...question, max_tokens: 120, response_format })).json();
+    expect(JSON.parse(answer.choices[0].message.content).id).toMatch(new RegExp(uuid));
+  });
+});
+
 describe('a client that leaves', () => {
-  it('a stream is billed exactly what vLLM counted, and vLLM works no more within a second', async () => {
+  it('a stream is billed exactly what vLLM counted, and vLLM works no more', async () => {
     const before = await generated();
     const leaving = new AbortController();
     const answer = await bench.chat({ ...longStory, max_tokens: 1500, stream: true }, { signal: leaving.signal });
@@ -224,6 +282,8 @@ describe('a client that leaves', () => {
     expect(record).toMatchObject({ outcome: 'aborted', usage_source: 'engine', stream: true });
     expect(record.output_tokens).toBe((await generated()) - before);
     expect(record.output_tokens).toBeGreaterThanOrEqual(7);
+    // It would have gone on to 1500; this machine's makes some dozens of them in a second.
+    expect(record.output_tokens).toBeLessThan(150);
   });
 
   it('a stream of two choices, and one of two prompts, as well', async () => {
@@ -249,7 +309,7 @@ describe('a client that leaves', () => {
     const body = { ...longStory, max_tokens: 1500 };
     const headers = { 'x-client-request-id': 'the-one-that-left' };
     const pending = bench.chat(body, { signal: leaving.signal, headers });
-    await eventually(async () => (await generated()) - before >= 5, 30_000);
+    await eventually(async () => (await generated()) - before >= 5);
     leaving.abort();
     await expect(pending).rejects.toThrow('aborted');
     await idle();
@@ -273,32 +333,24 @@ describe('a client that leaves', () => {
 });
 
 describe('a vLLM that nobody asks', () => {
-  it('is stopped after its idle time, and nothing of it is left', async () => {
+  it('is ended after its idle time with all its processes, an open JSON request or not, hang on SIGTERM or not', async () => {
     const { pid, socketPath } = onlyEngine(bench.gateway.dataDir);
     expect(groupOf(pid).length).toBeGreaterThan(1);
-    await eventually(() => Promise.resolve(groupOf(pid).length === 0), 60_000);
-    await eventually(async () => engineRecords(bench.gateway.dataDir).length === 0);
-    await expect(askEngine(socketPath, '/health')).rejects.toThrow('ENOENT');
-    const model: Body = await (await bench.gateway.request('/v1/models/chat')).json();
-    expect(model.status).toBe('cold');
-  });
-
-  it('is ended with all its processes while it has an open JSON request, hang on SIGTERM or not', async () => {
-    const answer = await bench.chat({ ...question, max_tokens: 2 });
-    expect([answer.status, answer.headers.get('x-headgate-start')]).toEqual([200, 'cold']);
-    const { pid, socketPath } = onlyEngine(bench.gateway.dataDir);
     // Past the gateway, so that to its mind the engine is idle.
     const stories = { model: 'chat', ...longStory, temperature: 1, n: 4, max_tokens: 1900 };
     const open = askEngine(socketPath, chatPath, stories).then(
       ({ status }) => status,
       () => 'cut' as const,
     );
-    await eventually(() => Promise.resolve(groupOf(pid).length === 0), 60_000);
+    await eventually(() => Promise.resolve(groupOf(pid).length === 0));
     await eventually(async () => engineRecords(bench.gateway.dataDir).length === 0);
     // It hangs until it is killed, or answers 500 when its core is the first to end: that is a race within vLLM.
     const end = await open;
     expect([500, 'cut']).toContain(end);
     const killed = bench.gateway.logLines.join('').includes('an engine did not end on SIGTERM');
     expect(killed || end === 500).toBe(true);
+    await expect(askEngine(socketPath, '/health')).rejects.toThrow('ENOENT');
+    const model: Body = await (await bench.gateway.request('/v1/models/chat')).json();
+    expect(model.status).toBe('cold');
   });
 });

@@ -1,3 +1,5 @@
+import { basename } from 'node:path';
+
 /** The command line `docker run`: https://docs.docker.com/reference/cli/docker/container/run/ */
 
 export interface DockerRun {
@@ -26,7 +28,9 @@ const shortNames: Readonly<Record<string, string>> = {
 };
 
 const switches = new Set(
-  'detach interactive tty publish-all quiet rm init privileged read-only no-healthcheck oom-kill-disable'.split(' '),
+  'detach interactive tty publish-all quiet rm init privileged read-only no-healthcheck oom-kill-disable replace disable-content-trust use-api-socket sig-proxy'.split(
+    ' ',
+  ),
 );
 
 /** @param words what follows `docker run`; null where they name no image */
@@ -70,4 +74,37 @@ function readOption(word: string): { names: string[]; value: string | null } {
     return { names, value: rest === '' ? null : rest };
   }
   return { names, value: null };
+}
+
+const programs = ['docker', 'podman', 'nerdctl'];
+/** Options of the program itself that stand alone. */
+const programSwitches = new Set(['-D', '--debug', '--tls', '--tlsverify', '--remote', '-r']);
+
+/**
+ * What follows `docker run`, also where another program starts it, as `env` does.
+ * @param words of a command
+ * @returns null where there is none
+ */
+export function dockerRunWords(words: readonly string[]): readonly string[] | null {
+  for (const [index, word] of words.entries()) {
+    const found = programs.includes(basename(word)) ? runAt(words, index) : null;
+    if (found !== null) return found;
+  }
+  return null;
+}
+
+/** What follows `docker run` where nothing but `sudo` stands before it; null where there is none. */
+export function onlyDockerRunWords(words: readonly string[]): readonly string[] | null {
+  const start = words[0] === 'sudo' ? words.findIndex((word, index) => index > 0 && !word.startsWith('-')) : 0;
+  return programs.includes(basename(words[start] ?? '')) ? runAt(words, start) : null;
+}
+
+/** @param index of the program */
+function runAt(words: readonly string[], index: number): readonly string[] | null {
+  let next = index + 1;
+  for (let word = words[next]; word?.startsWith('-') === true; word = words[next]) {
+    next += word.includes('=') || programSwitches.has(word) ? 1 : 2;
+  }
+  if (words[next] === 'container') next += 1;
+  return words[next] === 'run' || words[next] === 'create' ? words.slice(next + 1) : null;
 }

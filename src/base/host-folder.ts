@@ -1,0 +1,87 @@
+/** Folders of a machine that its containers may have, and those with which they would have the machine. */
+
+/** A folder of the machine or a named volume that containers may mount. */
+export interface AllowedMount {
+  /** An absolute path, without a slash at its end, or the name of a volume. */
+  readonly source: string;
+  readonly isReadOnly: boolean;
+}
+
+/** The kernel, devices, sockets, and what container engines keep: whoever mounts these is root on the machine. */
+const closedFolders = [
+  '/boot',
+  '/dev',
+  '/proc',
+  '/run',
+  '/sys',
+  '/var/lib/containerd',
+  '/var/lib/containers',
+  '/var/lib/docker',
+  '/var/lib/kubelet',
+  '/var/run',
+];
+/** Inside of those, and safe: memory, and disks that a desktop has mounted. */
+const openFolders = ['/dev/shm', '/run/media'];
+/** Programs and settings of the machine: certificates and the like may be read, one by one. */
+const systemFolders = ['/bin', '/etc', '/lib', '/lib32', '/lib64', '/sbin', '/usr'];
+/** Keys and login scripts lie directly in them. */
+const homeFolder = /^\/(?:root|home|home\/[^/]+)$/;
+
+/** Without slashes at its end. */
+export function trimFolder(path: string): string {
+  return path.length > 1 ? path.replace(/\/+$/, '') || '/' : path;
+}
+
+/** Whether a path is that folder or lies in it; both without slashes at their end. */
+export function liesIn(path: string, folder: string): boolean {
+  return path === folder || path.startsWith(folder === '/' ? '/' : `${folder}/`);
+}
+
+/** What is wrong with a folder of the machine that a container is to have, or null. */
+export function hostFolderProblem(given: string, isReadOnly: boolean): string | null {
+  const path = trimFolder(given);
+  const parts = path.split('/').slice(1);
+  if (!path.startsWith('/') || parts.some((part) => part === '.' || part === '..' || (part === '' && path !== '/'))) {
+    return 'expected an absolute path without "." and ".."';
+  }
+  if (/\.sock(?:et)?$/.test(path)) return `${path} is a socket: whoever has the one of Docker has the machine`;
+  const holdsClosed = closedFolders.some((folder) => liesIn(path, folder) || liesIn(folder, path));
+  if (holdsClosed && !openFolders.some((folder) => liesIn(path, folder))) {
+    return `${path} gives the machine away: name the folder that holds the models alone`;
+  }
+  if (systemFolders.includes(path) || homeFolder.test(path)) {
+    return `${path} holds more than an engine needs: name the folder in it that is meant`;
+  }
+  if (isReadOnly || !systemFolders.some((folder) => liesIn(path, folder))) return null;
+  return `${path} belongs to the machine and may only be read: add :ro`;
+}
+
+/**
+ * Reads `/srv/models`, `/srv/models:ro`, `hf-cache` or `hf-cache:ro`.
+ * @returns null for anything else
+ */
+export function parseAllowedMount(text: string): AllowedMount | null {
+  const [source = '', mode, ...more] = text.split(':');
+  if (more.length > 0 || (mode !== undefined && mode !== 'ro')) return null;
+  if (!source.startsWith('/') && !/^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,254}$/.test(source)) return null;
+  return { source: trimFolder(source), isReadOnly: mode === 'ro' };
+}
+
+/**
+ * What is wrong with a list of folders that containers may mount, each alone, or null. A folder in another one of the
+ * list could be replaced by a link to anywhere by a container that has the other.
+ */
+export function folderListProblem(folders: readonly AllowedMount[]): string | null {
+  for (const { source, isReadOnly } of folders) {
+    const problem = hostFolderProblem(source, isReadOnly);
+    if (problem !== null) return problem;
+    const outer = folders.find((other) => other.source !== source && liesIn(source, other.source));
+    if (outer !== undefined) {
+      return `${source} lies in ${outer.source}, and a container that has that one could put a link in its place: list folders that lie apart`;
+    }
+    if (folders.some((other) => other.source === source && other.isReadOnly !== isReadOnly)) {
+      return `${source} is listed with and without :ro`;
+    }
+  }
+  return null;
+}

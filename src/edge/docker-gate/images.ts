@@ -1,0 +1,37 @@
+import type { Policy } from './rule.ts';
+
+/** Names of images: https://github.com/distribution/reference, without addresses of IPv6. */
+
+const host = '[A-Za-z0-9-]+(?:\\.[A-Za-z0-9-]+)*(?::\\d{1,5})?';
+const part = '[a-z0-9]+(?:(?:\\.|__?|-+)[a-z0-9]+)*';
+const repository = `(?:${host}/)?${part}(?:/${part})*`;
+const tag = '[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}';
+const digest = 'sha256:[a-f0-9]{64}';
+const image = new RegExp(`^(${repository})(?::(${tag}))?(?:@(${digest}))?$`);
+const charsMax = 512;
+
+/**
+ * Whether an image is among those of the policy. It must say which one it is: by its tag, or by its digest, and then
+ * Docker looks at no tag, so none counts.
+ */
+export function isAllowedImage({ images }: Policy, text: string): boolean {
+  const [, name, itsTag, itsDigest] = (text.length <= charsMax ? image.exec(text) : null) ?? [];
+  if (name === undefined || (itsTag === undefined && itsDigest === undefined)) return false;
+  const meant = itsDigest === undefined ? `${name}:${itsTag}` : `${name}@${itsDigest}`;
+  return images.some((pattern) => pattern === text || matches(meant, pattern));
+}
+
+/** `*` stands for any text, a slash included. */
+function matches(text: string, pattern: string): boolean {
+  const escaped = pattern.split('*').map((words) => words.replace(/[^\w]/g, String.raw`\$&`));
+  return new RegExp(`^${escaped.join('.*')}$`).test(text);
+}
+
+/** What a pull asks for; null where its two parameters could be read in two ways. */
+export function pulledImage(query: URLSearchParams): string | null {
+  const name = query.get('fromImage') ?? '';
+  const which = query.get('tag') ?? '';
+  if (!new RegExp(`^${repository}$`).test(name)) return null;
+  if (new RegExp(`^${digest}$`).test(which)) return `${name}@${which}`;
+  return new RegExp(`^${tag}$`).test(which) ? `${name}:${which}` : null;
+}

@@ -1,0 +1,127 @@
+import { once } from 'node:events';
+import { type IncomingMessage, request as httpRequest } from 'node:http';
+import { json } from 'node:stream/consumers';
+import { isDeepStrictEqual } from 'node:util';
+import { z } from 'zod';
+import type { DockerCall } from './calls.ts';
+import { managedLabel, type Target } from './rule.ts';
+
+/** What a call names, looked up in the Docker engine before the call is passed on. */
+
+const inspectTimeoutMs = 10_000;
+
+/** Something that a call names, as the Docker engine shows it. */
+export interface Inspected {
+  readonly id: string;
+  readonly labels: Readonly<Record<string, string>>;
+  /** Of a service or secret. */
+  readonly spec: object;
+  /** Of a container. */
+  readonly state: string;
+  /** That a container is in, by name. */
+  readonly networks: Readonly<Record<string, unknown>>;
+}
+
+/** Why a call is not passed on, as an answer of the Docker engine. */
+export interface Stop {
+  readonly status: number;
+  readonly message: string;
+}
+
+export type Resolved = { readonly call: DockerCall; readonly found: readonly (Inspected | null)[] } | Stop;
+
+/**
+ * The call with ids in place of names, once everything that it names is there and ours.
+ * @throws when the Docker engine does not answer
+ */
+export async function resolveTargets(socketPath: string, call: DockerCall): Promise<Resolved> {
+  let resolved = call;
+  const all: (Inspected | null)[] = [];
+  for (const target of call.targets) {
+    const found = await inspect(socketPath, target.path);
+    if (found !== null && 'message' in found) return found;
+    if (found === null && target.mayBeGone !== true) return { status: 404, message: target.absence };
+    const problem = found === null ? null : problemOf(target, found);
+    if (problem !== null) return { status: 403, message: problem };
+    if (found !== null) resolved = withId(resolved, target, found.id);
+    all.push(found);
+  }
+  return { call: resolved, found: all };
+}
+
+/** What speaks against a call on something, null when nothing does. */
+function problemOf({ labels, spec }: Target, found: Inspected): string | null {
+  if (!labels.some((label) => Object.hasOwn(found.labels, label))) return 'This is not one of Headgate.';
+  if (spec === undefined || isSameBesideMode(spec, found.spec)) return null;
+  return 'Nothing but the number of tasks may change.';
+}
+
+function isSameBesideMode(spec: object, other: object): boolean {
+  return isDeepStrictEqual({ ...spec, Mode: null }, { ...other, Mode: null });
+}
+
+/** @param target whose place in the call the id takes */
+function withId(call: DockerCall, { named, place }: Target, id: string): DockerCall {
+  if (place === null) return call;
+  if (place !== 'path') {
+    const body: unknown = JSON.parse(call.body ?? 'null');
+    return { ...call, body: JSON.stringify(withMember(body, place, id)) };
+  }
+  if (!call.path.startsWith(named)) throw new Error('A call does not name its target.');
+  return { ...call, path: `${named.slice(0, named.lastIndexOf('/'))}/${id}${call.path.slice(named.length)}` };
+}
+
+function withMember(value: unknown, [key, ...rest]: readonly (string | number)[], id: string): unknown {
+  if (key === undefined) return id;
+  if (Array.isArray(value)) {
+    const items: readonly unknown[] = value;
+    return items.map((item, index) => (index === key ? withMember(item, rest, id) : item));
+  }
+  const members = value as Readonly<Record<string, unknown>>;
+  return { ...members, [key]: withMember(members[key], rest, id) };
+}
+
+/**
+ * The container of a gateway as far as a gateway looks at it: the rest of its inspection has the secrets of another
+ * installation, where two have one Docker engine.
+ */
+export function gatewayAnswer({ id, labels, state, networks }: Inspected): object | null {
+  if (Object.hasOwn(labels, managedLabel)) return null;
+  const Networks = Object.fromEntries(Object.keys(networks).map((name) => [name, {}]));
+  return { Id: id, State: { Status: state }, NetworkSettings: { Networks } };
+}
+
+const labels = z.record(z.string(), z.string()).nullish();
+const inspection = z
+  .object({
+    Id: z.string().optional(),
+    ID: z.string().optional(),
+    Labels: labels,
+    Config: z.object({ Labels: labels }).nullish(),
+    Spec: z.looseObject({ Labels: labels }).optional(),
+    State: z.object({ Status: z.string() }).optional(),
+    NetworkSettings: z.object({ Networks: z.record(z.string(), z.unknown()).nullish() }).optional(),
+  })
+  .transform(({ Id, ID: id = Id ?? '', Config: config, Labels: own, Spec: spec, ...rest }): Inspected => ({
+    id,
+    labels: config?.Labels ?? own ?? spec?.Labels ?? {},
+    spec: spec ?? {},
+    state: rest.State?.Status ?? '',
+    networks: rest.NetworkSettings?.Networks ?? {},
+  }))
+  .refine(({ id }) => /^[a-z0-9]+$/.test(id), 'no id');
+const failure = z.object({ message: z.string() }).catch({ message: 'The Docker engine cannot tell.' });
+
+/** What an inspection tells; null when there is none of that name; what the Docker engine says where it cannot tell. */
+async function inspect(socketPath: string, path: string): Promise<Inspected | Stop | null> {
+  const asked = httpRequest({ socketPath, path, agent: false, timeout: inspectTimeoutMs });
+  asked.on('timeout', () => asked.destroy(new Error('The Docker engine did not answer in time.')));
+  asked.end();
+  const [answer] = (await once(asked, 'response')) as [IncomingMessage];
+  const { statusCode: status = 0 } = answer;
+  const found: unknown = await json(answer);
+  if (status === 404) return null;
+  // A name that several networks have, a version that the engine does not speak.
+  if (status !== 200) return { status, ...failure.parse(found) };
+  return inspection.parse(found);
+}

@@ -1,0 +1,190 @@
+import { AppError } from '#base/errors.ts';
+import { type JsonMember, skipSpace, skipValue } from '#base/json-scan.ts';
+import type { AllowableField } from '#core/catalog/catalog.ts';
+import { type FieldRule, notSupported, refuse, type RuleRequest } from './field-rule.ts';
+import { parseMember, valueText } from './member.ts';
+
+/**
+ * Bounds of single fields, each with what vLLM 0.29 does beyond it. Three of them end the whole engine on a GPU: its
+ * model runner refuses them only where nothing catches it (v1/worker/gpu/sample).
+ */
+
+const invalid = (param: string, message: string): AppError => new AppError('invalid_value', { message, param });
+
+/** Refused where the engine file does not name it. */
+export function unlessAllowed(what: AllowableField): FieldRule {
+  return ({ engine }, { key }) => {
+    if (!engine.allow.includes(what)) throw notSupported(key);
+  };
+}
+
+/** As `unlessAllowed`, but for what says that it is not wanted. */
+export function unlessAllowedOrFalse(what: AllowableField): FieldRule {
+  const rule = unlessAllowed(what);
+  return (request, member) => {
+    if (valueText(request.fields.text, member) !== 'false') rule(request, member);
+  };
+}
+
+/** None of the fields here is as long; a longer one is refused without being parsed. */
+const shortBytesMax = 65_536;
+
+function isLong({ valueStart, valueEnd }: JsonMember): boolean {
+  return valueEnd - valueStart > shortBytesMax;
+}
+
+function parseShort({ fields }: RuleRequest, member: JsonMember): unknown {
+  if (!isLong(member)) return parseMember(fields.text, member);
+  throw refuse(member.key, `"${member.key}" may be at most ${shortBytesMax} bytes long.`);
+}
+
+/** A list, or an object, with at most so many members. */
+export function atMost(membersMax: number): FieldRule {
+  return (request, member) => {
+    const value = isLong(member) ? null : parseShort(request, member);
+    const count = typeof value === 'object' && value !== null ? Object.keys(value).length : 0;
+    if (isLong(member) || count > membersMax)
+      throw refuse(member.key, `"${member.key}" may have at most ${membersMax} members.`);
+  };
+}
+
+const stopCharsMax = 256;
+
+/** Text is held back for as long as it may become a stop string: with it the counts by which a stream is billed. */
+export const checkStop: FieldRule = (request, member) => {
+  const value = isLong(member) ? null : parseShort(request, member);
+  const texts: readonly unknown[] = Array.isArray(value) ? value : [value];
+  if (isLong(member) || texts.some((text) => typeof text === 'string' && text.length > stopCharsMax)) {
+    throw refuse('stop', `A "stop" string may be at most ${stopCharsMax} characters long.`);
+  }
+};
+
+/**
+ * Each word counts twice, with and without a blank before it, and no token is shorter than a byte: so vLLM's own bounds
+ * (128 words, 1,024 tokens) hold, the second of which ends the engine on a GPU.
+ */
+const badWordsBytesMax = 448;
+const badWordsMax = 64;
+
+export const checkBadWords: FieldRule = (request, member) => {
+  const value = isLong(member) ? null : parseShort(request, member);
+  const words = Array.isArray(value) ? value.filter((word) => typeof word === 'string') : [];
+  const bytes = words.reduce((sum, word) => sum + Buffer.byteLength(word), 0);
+  if (isLong(member) || words.length > badWordsMax || bytes > badWordsBytesMax) {
+    const bounds = `at most ${badWordsMax} words of together ${badWordsBytesMax} bytes`;
+    throw refuse('bad_words', `"bad_words" may have ${bounds}.`);
+  }
+};
+
+/** A number of 32 bits, in which the model runner keeps it; what is no number is the engine's to refuse. */
+export const checkInt32: FieldRule = ({ fields }, member) => {
+  const value = Number(valueText(fields.text, member));
+  if (Math.abs(value) > 2_147_483_647) throw invalid(member.key, `"${member.key}" may be at most 2147483647.`);
+};
+
+/** The scheduler compares by every length of a pattern, after every token, while all others wait. */
+const repetitionBounds: Readonly<Record<string, number>> = {
+  max_pattern_size: 64,
+  min_pattern_size: 64,
+  min_count: 16,
+};
+
+export const checkRepetitionDetection: FieldRule = (request, member) => {
+  const value = parseShort(request, member);
+  if (typeof value !== 'object' || value === null) return;
+  for (const [name, max] of Object.entries(repetitionBounds)) {
+    const given: unknown = Reflect.get(value, name);
+    if (Number(given) > max) throw refuse(`${member.key}.${name}`, `"${member.key}.${name}" may be at most ${max}.`);
+  }
+};
+
+/** The name, plain or with a letter of it as an escape. */
+const templateSign = /chat_template|\\u00[5-7]/;
+
+/** A template is a program, and here it could hide. */
+export const checkTemplateArguments: FieldRule = ({ fields, engine }, member) => {
+  if (engine.allow.includes('chat_template') || !templateSign.test(valueText(fields.text, member))) return;
+  const value = parseMember(fields.text, member);
+  if (typeof value !== 'object' || value === null) return;
+  const template: unknown = Reflect.get(value, 'chat_template') ?? null;
+  if (template !== null) throw notSupported(`${member.key}.chat_template`);
+};
+
+/** With logprobs, or in a chat with anything, the echo of a prompt has the log probabilities of all its tokens. */
+export const checkEcho: FieldRule = (request, member) => {
+  const { fields, endpoint, engine } = request;
+  if (engine.allow.includes('prompt_logprobs') || valueText(fields.text, member) === 'false') return;
+  const logprobs = fields.members.get('logprobs');
+  const hasLogprobs = logprobs !== undefined && valueText(fields.text, logprobs) !== 'null';
+  if (endpoint === '/v1/completions' && !hasLogprobs) return;
+  const beside = endpoint === '/v1/completions' ? ' with "logprobs"' : '';
+  throw refuse('echo', `"echo"${beside} is not supported for this model.`);
+};
+
+/** `bytes` hides the usage in a header and `bytes_only` has none at all, so neither could be billed. */
+export const checkEncodingFormat: FieldRule = (request, member) => {
+  if (request.engine.allow.includes('encoding_format')) return;
+  const value = parseShort(request, member);
+  if (value === 'bytes' || value === 'bytes_only') {
+    throw refuse('encoding_format', '"encoding_format" may be "float" or "base64".');
+  }
+};
+
+const saltCharsMax = 1024;
+
+/** As vLLM has it; where the salt is mixed with another, vLLM would not see that it is wrong. */
+export const checkCacheSalt: FieldRule = (request, member) => {
+  if (request.engine.kind !== 'vllm') return;
+  const value = isLong(member) ? null : parseShort(request, member);
+  if (
+    typeof value === 'string' &&
+    value !== '' &&
+    (value.length <= saltCharsMax || Array.from(value).length <= saltCharsMax)
+  ) {
+    return;
+  }
+  throw invalid('cache_salt', `"cache_salt" must be a string of 1 to ${saltCharsMax} characters.`);
+};
+
+/** So much text may stand in a request that cuts its prompts, whatever is left of them. */
+const cutFreeBytes = 131_072;
+/** Far more than any text has; real ones have 3 to 5. */
+const bytesPerTokenMax = 64;
+
+/**
+ * All of a text is tokenized before it is cut, with others waiting, and only what is left is billed: 30 MB took 55
+ * seconds for 16 tokens.
+ */
+export const checkCut: FieldRule = (request, member) => {
+  const { fields, engine } = request;
+  const bytes = fields.text.length - fields.media.bytes;
+  const given = valueText(fields.text, member);
+  // Of queries and documents 0 cuts nothing.
+  if (bytes <= cutFreeBytes || (given === '0' && member.key !== 'truncate_prompt_tokens')) return;
+  const cutsAll = member.key !== 'max_tokens_per_query' && Number(given) > 0;
+  const tokens = cutsAll ? Math.min(Number(given), engine.contextLength) : engine.contextLength;
+  const bytesMax = cutFreeBytes + countTexts(request) * tokens * bytesPerTokenMax;
+  if (bytes <= bytesMax) return;
+  const message = `A request with "${member.key}": ${given} may have at most ${bytesMax} bytes here: send less text.`;
+  throw new AppError('context_length_exceeded', { message, param: member.key });
+};
+
+/** Texts that are cut each for itself. */
+function countTexts({ fields, endpoint }: RuleRequest): number {
+  const input =
+    endpoint === '/v1/embeddings' ? (fields.members.get('input') ?? fields.members.get('messages')) : undefined;
+  return input === undefined ? fields.prompts : Math.max(1, countItems(fields.text, input.valueStart));
+}
+
+/** Items of a list of texts or lists; 1 for what is no such list. */
+function countItems(text: string, at: number): number {
+  if (!/[[{"]/.test(text.charAt(skipSpace(text, at + 1))) || text.charAt(at) !== '[') return 1;
+  let count = 0;
+  for (let next = skipSpace(text, at + 1); next > 0 && text.charAt(next) !== ']'; count += 1) {
+    const end = skipValue(text, next);
+    if (end === -1) break;
+    next = skipSpace(text, end);
+    if (text.charAt(next) === ',') next = skipSpace(text, next + 1);
+  }
+  return count;
+}

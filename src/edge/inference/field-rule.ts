@@ -1,0 +1,22 @@
+import { AppError } from '#base/errors.ts';
+import type { JsonMember } from '#base/json-scan.ts';
+import type { EngineDefinition } from '#core/catalog/catalog.ts';
+import type { InferenceEndpoint, RequestFields } from './fields.ts';
+
+/** What a rule about a field of a request gets to see. */
+export interface RuleRequest {
+  readonly fields: RequestFields;
+  readonly endpoint: InferenceEndpoint;
+  readonly engine: EngineDefinition;
+}
+
+/**
+ * Refuses a field, or lets it pass; called for a field that stands in the body and is not null.
+ * @throws AppError unsupported_parameter, invalid_value, invalid_request_error, the field in `param`
+ */
+export type FieldRule = (request: RuleRequest, member: JsonMember) => void;
+
+export const refuse = (param: string, message: string): AppError =>
+  new AppError('unsupported_parameter', { message, param });
+
+export const notSupported = (param: string): AppError => refuse(param, `"${param}" is not supported for this model.`);

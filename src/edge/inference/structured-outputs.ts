@@ -1,0 +1,177 @@
+import type { JsonMember } from '#base/json-scan.ts';
+import type { AllowableField, EngineDefinition } from '#core/catalog/catalog.ts';
+import { parseMember, valueText } from './member.ts';
+import { SchemaMeter } from './schema-bounds.ts';
+import { refuse, type RuleRequest } from './field-rule.ts';
+
+/**
+ * Everything by which a request makes its engine build a grammar: `structured_outputs`, `response_format`, tools, and
+ * the names that vLLM had before 0.12. A grammar is built while others wait, and none of its work is billed.
+ */
+
+type Members = Readonly<Record<string, unknown>>;
+
+function isObject(value: unknown): value is Members {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
+const isThere = (value: unknown): boolean => value !== undefined && value !== null;
+const toolsFactor = 4;
+
+const allows = (engine: EngineDefinition, what: AllowableField): boolean => engine.allow.includes(what);
+
+function newMeter(engine: EngineDefinition, factor = 1): SchemaMeter {
+  const permissions = { regex: allows(engine, 'regex'), grammar: allows(engine, 'grammar') };
+  return new SchemaMeter(engine.structuredOutputs, permissions, factor);
+}
+
+function refuseWord({ engine }: RuleRequest, word: 'regex' | 'grammar', param: string): void {
+  if (allows(engine, word)) return;
+  throw refuse(
+    param,
+    `"${param}" is a ${word}, which is not supported for this model; describe the answer by a schema.`,
+  );
+}
+
+/** @throws where the value as it stands in the body is longer than a schema may be */
+function refuseLong({ engine }: RuleRequest, bytes: number, param: string, factor = 1): void {
+  const bytesMax = engine.structuredOutputs.bytesMax * factor;
+  if (bytes > bytesMax) throw refuse(param, `"${param}" may be at most ${bytesMax} bytes long for this model.`);
+}
+
+function refuseProblem(problem: string | null, param: string): void {
+  if (problem !== null) throw refuse(param, `"${param}" ${problem}.`);
+}
+
+/** A schema, as an object or as the text of one; what is not JSON is the engine's to refuse. */
+function checkSchema(request: RuleRequest, value: unknown, param: string, depth = 1): void {
+  if (!isThere(value)) return;
+  let schema = value;
+  if (typeof value === 'string') {
+    refuseLong(request, value.length, param);
+    try {
+      schema = JSON.parse(value) as unknown;
+    } catch {
+      return;
+    }
+  }
+  refuseProblem(newMeter(request.engine).add(schema, depth), param);
+}
+
+function checkChoices(request: RuleRequest, value: unknown, param: string): void {
+  if (Array.isArray(value)) refuseProblem(newMeter(request.engine).addChoices(value), param);
+}
+
+/** Above the schemas of a structural tag stand its formats: they may be as deep as a tag, in a sequence, in a tag. */
+const tagDepth = -4;
+
+/** The parsed value of a member that holds a grammar of any kind. */
+function readShort(request: RuleRequest, member: JsonMember): unknown {
+  refuseLong(request, member.valueEnd - member.valueStart, member.key);
+  return parseMember(request.fields.text, member);
+}
+
+export function checkStructuredOutputs(request: RuleRequest, member: JsonMember): void {
+  const value = readShort(request, member);
+  if (!isObject(value)) return;
+  const { regex, whitespace_pattern: whitespace, grammar, choice, json, structural_tag: tag } = value;
+  const at = (name: string): string => `${member.key}.${name}`;
+  if (isThere(regex)) refuseWord(request, 'regex', at('regex'));
+  if (isThere(whitespace)) refuseWord(request, 'regex', at('whitespace_pattern'));
+  if (isThere(grammar)) refuseWord(request, 'grammar', at('grammar'));
+  checkChoices(request, choice, at('choice'));
+  checkSchema(request, json, at('json'));
+  checkSchema(request, tag, at('structural_tag'), tagDepth);
+}
+
+export function checkResponseFormat(request: RuleRequest, member: JsonMember): void {
+  const { valueStart, valueEnd } = member;
+  // Only what holds a schema is long: {"type":"json_object"} and the like need no look.
+  if (valueEnd - valueStart <= '{"type":"json_object"}'.length) return;
+  const value = readShort(request, member);
+  if (!isObject(value)) return;
+  const { json_schema: wrapper, ...rest } = value;
+  if (isObject(wrapper)) {
+    const { schema, ...others } = wrapper;
+    checkSchema(request, schema, `${member.key}.json_schema.schema`);
+    checkSchema(request, others, `${member.key}.json_schema`);
+  }
+  checkSchema(request, rest, member.key, tagDepth);
+}
+
+export const checkGuidedJson = (request: RuleRequest, member: JsonMember): void =>
+  checkSchema(request, readShort(request, member), member.key);
+
+export const checkGuidedChoice = (request: RuleRequest, member: JsonMember): void =>
+  checkChoices(request, readShort(request, member), member.key);
+
+export const checkStructuralTag = (request: RuleRequest, member: JsonMember): void =>
+  checkSchema(request, readShort(request, member), member.key, tagDepth);
+
+export const checkRegex = (request: RuleRequest, { key }: JsonMember): void => refuseWord(request, 'regex', key);
+export const checkGrammar = (request: RuleRequest, { key }: JsonMember): void => refuseWord(request, 'grammar', key);
+
+/** Fields by which an answer is given a form, so that tools beside them may be built into the same grammar. */
+const formFields = ['response_format', 'structured_outputs', 'guided_json', 'guided_choice', 'structural_tag'];
+
+const toolChoiceBytesMax = 4096;
+/** Of a tool, plain or with a letter of its name as an escape; false and null are none. */
+const strictSign = /"strict"\s*:\s*[^fn\s]|\\u00[67]/;
+
+type Demand = { readonly kind: 'none' | 'auto' | 'any' } | { readonly kind: 'one'; readonly name: string };
+
+/** Which tools the model must call. */
+function demandedTools({ fields }: RuleRequest): Demand {
+  const member = fields.members.get('tool_choice');
+  // A tool that has such a name is not there to be looked for.
+  if (member !== undefined && member.valueEnd - member.valueStart > toolChoiceBytesMax) return { kind: 'any' };
+  const choice = member === undefined ? 'auto' : parseMember(fields.text, member);
+  if (choice === 'none') return { kind: 'none' };
+  if (choice === 'required') return { kind: 'any' };
+  if (!isObject(choice)) return { kind: 'auto' };
+  const name = functionOf(choice)?.['name'];
+  return typeof name === 'string' ? { kind: 'one', name } : { kind: 'any' };
+}
+
+/**
+ * Parameters of tools are built into a grammar where a call is demanded or `strict`; else they are only a part of the
+ * prompt, and billed as such.
+ */
+export function checkTools(request: RuleRequest, member: JsonMember): void {
+  const { fields, engine } = request;
+  const demand = demandedTools(request);
+  if (demand.kind === 'none') return;
+  const isBuilt = demand.kind !== 'auto' || formFields.some((field) => fields.members.has(field));
+  if (!isBuilt && !strictSign.test(valueText(fields.text, member))) return;
+  const bytes = member.valueEnd - member.valueStart;
+  if (isBuilt) refuseLong(request, bytes, member.key, toolsFactor);
+  const tools = parseMember(fields.text, member);
+  if (!Array.isArray(tools) || (!isBuilt && !tools.some(isStrict))) return;
+  refuseLong(request, bytes, member.key, toolsFactor);
+  const together = newMeter(engine, toolsFactor);
+  for (const [index, tool] of tools.entries()) {
+    const called = functionOf(tool);
+    if (called === null) checkSchema(request, tool, `tools[${index}]`, tagDepth);
+    else if (demand.kind !== 'one' || called['name'] === demand.name) {
+      const place = `tools[${index}].function.parameters`;
+      checkParameters(request, called['parameters'], place);
+      refuseProblem(together.add(called['parameters']), place);
+    }
+  }
+}
+
+function checkParameters(request: RuleRequest, parameters: unknown, place: string): void {
+  if (isObject(parameters)) refuseLong(request, Buffer.byteLength(JSON.stringify(parameters)), place);
+  checkSchema(request, parameters, place);
+}
+
+function functionOf(tool: unknown): Members | null {
+  if (!isObject(tool)) return null;
+  return isObject(tool['function']) ? tool['function'] : null;
+}
+
+/** Engines take 1 and "true" for true. */
+function isStrict(tool: unknown): boolean {
+  const strict = functionOf(tool)?.['strict'] ?? false;
+  return strict !== false;
+}

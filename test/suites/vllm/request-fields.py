@@ -1,0 +1,54 @@
+"""
+Prints, as JSON, every field that this vLLM's own models of requests have, by the place in a request at which it stands:
+{"/v1/chat/completions": ["messages", …], "messages[].content[]": ["image_url", …], …}.
+"""
+
+import dataclasses
+import json
+import typing
+
+from pydantic import BaseModel
+from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+from vllm.entrypoints.openai.completion.protocol import CompletionRequest
+from vllm.entrypoints.pooling.embed.protocol import EmbeddingRequest
+from vllm.entrypoints.pooling.scoring.protocol import RerankRequest, ScoreRequest
+
+found: dict[str, set[str]] = {}
+
+
+def fields_of(model: type) -> dict[str, object] | None:
+    """The fields of a model by the names that requests give them; None for what is no model."""
+    if issubclass(model, BaseModel):
+        return {field.alias or name: field.annotation for name, field in model.model_fields.items()}
+    if dataclasses.is_dataclass(model):
+        hints = typing.get_type_hints(model)
+        return {field.name: hints[field.name] for field in dataclasses.fields(model) if field.init}
+    # TypedDict, of typing or of typing_extensions.
+    if hasattr(model, "__required_keys__"):
+        return typing.get_type_hints(model)
+    return None
+
+
+def visit(annotation: object, place: str, root: str | None, within: tuple[type, ...]) -> None:
+    """`root` names the place of a whole request, whose fields' own places begin with nothing."""
+    arguments = typing.get_args(annotation)
+    if isinstance(annotation, type) and not arguments:
+        fields = None if annotation in within else fields_of(annotation)
+        if fields is None:
+            return
+        found.setdefault(root or place, set()).update(fields)
+        for name, inner in fields.items():
+            visit(inner, name if root else f"{place}.{name}", None, (*within, annotation))
+        return
+    origin = typing.get_origin(annotation)
+    holds = isinstance(origin, type) and hasattr(origin, "__iter__") and not issubclass(origin, dict)
+    for inner in arguments:
+        visit(inner, f"{place}[]" if holds else place, root, within)
+
+
+visit(ChatCompletionRequest, "", "/v1/chat/completions", ())
+visit(CompletionRequest, "", "/v1/completions", ())
+visit(EmbeddingRequest, "", "/v1/embeddings", ())
+visit(RerankRequest, "", "/v1/rerank", ())
+visit(ScoreRequest, "", "/v1/score", ())
+print(json.dumps({place: sorted(fields) for place, fields in sorted(found.items())}))

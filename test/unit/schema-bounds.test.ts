@@ -1,0 +1,102 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { repeatedSize } from '#edge/inference/pattern-size.ts';
+import { SchemaMeter } from '#edge/inference/schema-bounds.ts';
+
+const bounds = { choicesMax: 1000, depthMax: 16, propertiesMax: 500, bytesMax: 65_536, repetitionsMax: 250 };
+const strict = { regex: false, grammar: false };
+const measure = (schema: unknown): string | null => new SchemaMeter(bounds, strict).add(schema);
+
+describe('what a pattern writes out', () => {
+  it.each([
+    ['', 0],
+    ['abc', 0],
+    ['[a-z]*', 0],
+    ['\\d{4}', 0.08],
+    ['.{0,100}', 100],
+    ['[^x]{100}', 100],
+    ['\\S{2,}', 2],
+    ['[a-z]{0,100}', 15],
+    ['(?:ab){10}', 0.4],
+    ['(?<name>.){3}', 3],
+    ['(?=.{3})x', 3],
+    ['^{2}$', Number.POSITIVE_INFINITY],
+    ['(', Number.POSITIVE_INFINITY],
+    [')', Number.POSITIVE_INFINITY],
+    ['\\(', 0],
+    ['[(]', 0],
+    ['[](]', 0],
+    ['[^]]{7}', 7],
+    ['[\\]]{50}', 1],
+    ['a{,5}', 0.1],
+    ['a{', 0],
+    ['a{x}', 0],
+    ['(a*){2}', Number.POSITIVE_INFINITY],
+    ['(?:a|){2}', Number.POSITIVE_INFINITY],
+    ['(a|.){10}', 81.6],
+    ['\\d{128}', 2.56],
+    ['\\d{0,129}', Number.POSITIVE_INFINITY],
+    ['(\\d{100}){11}', Number.POSITIVE_INFINITY],
+  ])('of %s is %d', (pattern, size) => {
+    expect(repeatedSize(pattern)).toBeCloseTo(size, 5);
+  });
+
+  it('is known in a moment for whatever text there is', () => {
+    const piece = fc.constantFrom(...'ab.()[]{}|*+?^$\\-,019'.split(''), '{0,9}', '(?:', '[^', '\\d', '.{3}', '()');
+    fc.assert(
+      fc.property(fc.array(piece, { maxLength: 60 }), (pieces) => {
+        const size = repeatedSize(pieces.join(''));
+        expect(size >= 0).toBe(true);
+      }),
+      { numRuns: 2000 },
+    );
+    expect(repeatedSize('('.repeat(60_000))).toBe(Number.POSITIVE_INFINITY);
+    expect(repeatedSize(`${'('.repeat(30_000)}a${')'.repeat(30_000)}`)).toBe(0);
+    expect(repeatedSize('a{1'.repeat(20_000))).toBe(0);
+    expect(repeatedSize('[a-'.repeat(20_000))).toBe(0);
+  });
+
+  it('never is less for more of it', () => {
+    const atom = fc.constantFrom('.', 'a', '[a-z]', '\\d', '(?:ab)', '[^x]');
+    fc.assert(
+      fc.property(atom, fc.nat(300), fc.nat(300), (text, one, more) => {
+        const smaller = repeatedSize(`${text}{0,${one}}`);
+        expect(repeatedSize(`${text}{0,${one + more}}`)).toBeGreaterThanOrEqual(smaller);
+        expect(repeatedSize(`${text}{0,${one}}${text}{0,${more}}`)).toBeGreaterThanOrEqual(smaller);
+      }),
+    );
+  });
+});
+
+describe('a schema', () => {
+  it('of any JSON is measured, and nothing in it ends the measuring', () => {
+    fc.assert(
+      fc.property(fc.jsonValue({ maxDepth: 6 }), fc.jsonValue({ maxDepth: 3 }), (value, other) => {
+        const problem = measure({ properties: { a: value }, enum: [other], patternProperties: other, pattern: value });
+        expect(problem === null || problem.length > 0).toBe(true);
+      }),
+    );
+  });
+
+  it('that is deeper than any stack is refused', () => {
+    for (const [open, close] of [
+      ['[', ']'],
+      ['{"a":', '}'],
+      ['{"enum":[', ']}'],
+      ['{"const":{"a":', '}}'],
+    ] as const) {
+      const text = `${open.repeat(900)}1${close.repeat(900)}`;
+      expect(measure({ x: JSON.parse(text) as unknown })).toContain('16');
+    }
+  });
+
+  it('may count properties of small objects only', () => {
+    const object = (count: number): object => ({
+      properties: Object.fromEntries(Array.from({ length: count }, (_, at) => [`p${at}`, {}])),
+      minProperties: 1,
+    });
+    expect(measure(object(31))).toBeNull();
+    expect(measure(object(32))).toContain('minProperties');
+    expect(measure({ items: [object(16), object(16), object(16), object(16)] })).toContain('minProperties');
+  });
+});
