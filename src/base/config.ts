@@ -52,6 +52,8 @@ export interface Config {
   readonly upstreamIdleTimeoutMs: number;
   readonly upstreamConnectTimeoutMs: number;
   readonly startQueueMax: number;
+  /** Memory that engine processes may take together; null: the machine's. */
+  readonly engineMemoryBytes: number | null;
   /** Requests of the tier `flex` that may wait for one model. */
   readonly flexQueueMax: number;
   readonly settleTimeoutMs: number;
@@ -85,6 +87,9 @@ const whole = (min: number, max: number, fallback: number) =>
     .default(fallback);
 
 const optionalWhole = (min: number, max: number) => whole(min, max, 0).unwrap().optional();
+
+/** Of GiB; null where there are none. */
+const toBytes = (gib: number | undefined): number | null => (gib === undefined ? null : gib * 1_073_741_824);
 
 const text = z.string().refine((value) => !value.includes('\0'), 'must not contain a NUL');
 
@@ -170,6 +175,7 @@ const variables = z.object({
   HEADGATE_UPSTREAM_IDLE_SECONDS: whole(1, 86_400, 120),
   HEADGATE_UPSTREAM_CONNECT_SECONDS: whole(1, 600, 10),
   HEADGATE_START_QUEUE_MAX: whole(1, 1_000_000, 1000),
+  HEADGATE_ENGINE_MEMORY_GIB: optionalWhole(1, 1_048_576).transform(toBytes),
   HEADGATE_FLEX_QUEUE_MAX: whole(1, 1_000_000, 1000),
   HEADGATE_SETTLE_SECONDS: whole(1, 3600, 30),
   HEADGATE_SHUTDOWN_SECONDS: whole(0, 3600, 30),
@@ -276,6 +282,7 @@ export function parseConfig(environment: Readonly<Record<string, string | undefi
     upstreamIdleTimeoutMs: secondsMs(read.HEADGATE_UPSTREAM_IDLE_SECONDS),
     upstreamConnectTimeoutMs: secondsMs(read.HEADGATE_UPSTREAM_CONNECT_SECONDS),
     startQueueMax: read.HEADGATE_START_QUEUE_MAX,
+    engineMemoryBytes: read.HEADGATE_ENGINE_MEMORY_GIB,
     flexQueueMax: read.HEADGATE_FLEX_QUEUE_MAX,
     settleTimeoutMs: secondsMs(read.HEADGATE_SETTLE_SECONDS),
     shutdownTimeoutMs: secondsMs(read.HEADGATE_SHUTDOWN_SECONDS),
