@@ -31,6 +31,8 @@ describe('a connection that its client never closes', () => {
     ['has two hosts', 400, () => 'GET / HTTP/1.1\r\nhost: a\r\nhost: b\r\nconnection: close\r\n\r\n'],
     ['stops in a body', 408, () => `${body(victim().customer.key)}{`],
   ])('is closed when it %s: %i', async (_, status, first) => {
+    const { keyId, managementKey } = victim().customer;
+    await victim().api(`/v1/keys/${keyId}`, { key: managementKey, method: 'PATCH', body: { max_concurrency: null } });
     const before = victim().descriptors();
     const heard = openMany(first());
     await until(() => heard.every(({ text }) => text.startsWith(`HTTP/1.1 ${status} `)));
