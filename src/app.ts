@@ -91,6 +91,7 @@ export async function startApp(options: AppOptions): Promise<App> {
     ]);
     server.cut();
     await closed;
+    inference.close();
     offRevoked();
     life.fleetRuns = false;
     rooms.routing.close();
@@ -215,9 +216,8 @@ function createRooms(
   const engineFiles = createEngineReload({ engines, readFiles: readEngineFiles, catalog, fleet, log });
   const operations = createOperating({ fleet, reload: engineFiles, tellReload: () => sharing.tellReload(), log });
   const routing = createRouting({ fleet, clock, log, flexQueueMax: config.flexQueueMax });
+  const doors = createDoors({ ...config, ...shared, keys, accounts });
   const cacheSalts = createCacheSalts(identity.cacheSecret);
-  const { wrongKeysPerMinute, trustedProxies } = config;
-  const doors = createDoors({ ...shared, keys, accounts, wrongKeysPerMinute, trustedProxies });
   const keeping = createKeeping({ config, shared, db, clock, log, audit, metering, gateways });
   const showLimits = createShowLimits(admission);
   const { cache, contents, idempotency } = keeping;
@@ -243,13 +243,9 @@ function createInferenceEdge({ config, log }: AppOptions, rooms: Rooms, observe:
     client: rooms.engineClient,
     aborter: createAborter({ client: rooms.engineClient, clock: rooms.clock }),
     log,
-    limits: {
-      bodyBytesMax: config.bodyBytesMax,
-      bodyStallTimeoutMs: config.bodyStallTimeoutMs,
-      inFlightMax: config.inFlightMax,
-      choicesMax: config.choicesMax,
-    },
+    limits: config,
     settleTimeoutMs: config.settleTimeoutMs,
+    answerStallTimeoutMs: config.answerStallTimeoutMs,
   });
 }
 
@@ -265,8 +261,7 @@ function composeEdges(
   app.route('/', inference.lists);
   const heldPicoUsd = async (organizationId: string): Promise<bigint> =>
     (await rooms.admission.heldMicroUsd(organizationId)) * PICO_PER_MICRO;
-  const { bodyStallTimeoutMs } = config;
-  app.route('/', createApi({ ...rooms, db, log, heldPicoUsd, bodyStallTimeoutMs }));
+  app.route('/', createApi({ ...rooms, db, log, heldPicoUsd, limits: config }));
   installFallbacks(app, log);
   return standBefore(app, inference.requests, log);
 }

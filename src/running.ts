@@ -86,6 +86,7 @@ export function createRunning(parts: RunningParts): Fleet {
     clock,
     log,
     queueMax: config.startQueueMax,
+    engineMemoryBytes: config.engineMemoryBytes,
     drivers: {
       docker: createDockerDriver({ hosts: hosts.hosts, ...identity, env, logins, log }),
       ...(hosts.swarm !== null && { swarm: createSwarmDriver({ swarm: hosts.swarm, ...identity, env, logins, log }) }),

@@ -9,6 +9,12 @@ export function runsTypeScript() {
   return major > 22 || (major === 22 && minor >= 18);
 }
 
+/** From 24.7 on Node has Argon2, which passwords are kept with. */
+export function runsGateway() {
+  const [major = 0, minor = 0] = process.versions.node.split('.').map(Number);
+  return major > 24 || (major === 24 && minor >= 7);
+}
+
 /** To be called before the first TypeScript file is imported. */
 export function prepareRuntime() {
   // The ES modules of drizzle-orm import each other in circles: linking them takes 1.5 s and leaves the heap 120 MB

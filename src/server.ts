@@ -3,10 +3,19 @@ import { createServer as createSocketServer } from 'node:net';
 import { getRequestListener } from '@hono/node-server';
 import type { Hono } from 'hono';
 import type { Config } from '#base/config.ts';
+import { guardConnections } from '#base/connections.ts';
+import { descriptorsMax } from '#base/descriptors.ts';
 import { AppError, errorEnvelope } from '#base/errors.ts';
 import { uuidv7 } from '#base/id.ts';
 import { closeServer, listen, urlOf, type ListenAddress } from '#base/listen.ts';
-import { handleClientError, type HttpEnv, isAddressed, refuseExpectation, refuseUnaddressed } from '#edge/http/http.ts';
+import {
+  handleClientError,
+  type HttpEnv,
+  isAddressed,
+  refuseExpectation,
+  refuseSurplus,
+  refuseUnaddressed,
+} from '#edge/http/http.ts';
 import { healthPaths, metricsAddress } from '#edge/observe/observe.ts';
 
 /** The port of the gateway. */
@@ -28,6 +37,8 @@ export interface HttpServer {
 
 const keepAliveTimeoutMs = 75_000;
 const connectionsCheckMs = 1000;
+/** Of the descriptors of this process; the others are for engines, databases and files. */
+const clientShare = 0.75;
 
 export function createHttpServer(config: Config, app: Hono<HttpEnv>): HttpServer {
   const opened = Promise.withResolvers<void>();
@@ -42,17 +53,28 @@ export function createHttpServer(config: Config, app: Hono<HttpEnv>): HttpServer
     // Refused below, in the one envelope.
     requireHostHeader: false,
   });
-  const serve = (incoming: IncomingMessage, outgoing: ServerResponse): void => {
+  const connections = guardConnections(server, {
+    connectionsMax: Math.floor(descriptorsMax() * clientShare),
+    stallMs: config.answerStallTimeoutMs,
+    refuse: refuseSurplus,
+  });
+  const answer = (incoming: IncomingMessage, outgoing: ServerResponse): void => {
     if (isAddressed(incoming)) void listener(incoming, outgoing);
     else refuseUnaddressed(incoming, outgoing);
   };
+  const serve = (incoming: IncomingMessage, outgoing: ServerResponse): void => {
+    if (connections.accept(incoming, outgoing)) answer(incoming, outgoing);
+  };
   const wait = (incoming: IncomingMessage, outgoing: ServerResponse): void => {
-    if (asksHealth(incoming)) serve(incoming, outgoing);
-    else void opened.promise.then(() => serve(incoming, outgoing));
+    if (!connections.accept(incoming, outgoing)) return;
+    if (asksHealth(incoming)) answer(incoming, outgoing);
+    else void opened.promise.then(() => answer(incoming, outgoing));
   };
   server.on('request', wait);
-  server.on('checkExpectation', refuseExpectation);
-  server.on('clientError', handleClientError);
+  server.on('checkExpectation', (incoming, outgoing) => {
+    if (connections.accept(incoming, outgoing)) refuseExpectation(incoming, outgoing);
+  });
+  server.on('clientError', (error, socket) => handleClientError(error, socket, connections));
   return {
     listen: () => listen(server, addressOf(config)),
     open() {

@@ -1,9 +1,9 @@
 import * as nodeModule from 'node:module';
-import { prepareRuntime, runsTypeScript } from './runtime.js';
+import { prepareRuntime, runsGateway } from './runtime.js';
 
-if (!runsTypeScript()) {
+if (!runsGateway()) {
   console.error(
-    `Headgate needs Node 22.18 or newer, this is ${process.versions.node}; ` +
+    `Headgate needs Node 24.7 or newer, this is ${process.versions.node}; ` +
       '"npm ci" brings its own Node 24, which "npm start" then uses.',
   );
   process.exit(1);

@@ -36,14 +36,24 @@ export interface Config {
   readonly trustedProxies: readonly string[];
   readonly bootstrap: { readonly email: string | null; readonly password: string | null; readonly key: string | null };
   readonly bodyBytesMax: number;
+  /** All request bodies that are not answered, and answers that are not read. */
+  readonly bodiesBytesMax: number;
   readonly bodyStallTimeoutMs: number;
+  readonly bodyBytesPerSecondMin: number;
   readonly headersTimeoutMs: number;
+  /** A client that takes nothing of an answer for this long is cut off. */
+  readonly answerStallTimeoutMs: number;
   readonly inFlightMax: number;
   readonly choicesMax: number;
+  /** Prompts times choices of one request that generates, and inputs of one that does not. */
+  readonly sequencesMax: number;
+  readonly inputsMax: number;
   readonly upstreamFirstByteTimeoutMs: number;
   readonly upstreamIdleTimeoutMs: number;
   readonly upstreamConnectTimeoutMs: number;
   readonly startQueueMax: number;
+  /** Memory that engine processes may take together; null: the machine's. */
+  readonly engineMemoryBytes: number | null;
   /** Requests of the tier `flex` that may wait for one model. */
   readonly flexQueueMax: number;
   readonly settleTimeoutMs: number;
@@ -77,6 +87,9 @@ const whole = (min: number, max: number, fallback: number) =>
     .default(fallback);
 
 const optionalWhole = (min: number, max: number) => whole(min, max, 0).unwrap().optional();
+
+/** Of GiB; null where there are none. */
+const toBytes = (gib: number | undefined): number | null => (gib === undefined ? null : gib * 1_073_741_824);
 
 const text = z.string().refine((value) => !value.includes('\0'), 'must not contain a NUL');
 
@@ -149,14 +162,20 @@ const variables = z.object({
     .regex(/^[\x21-\x7e]{32,512}$/, 'must be 32 to 512 printable ASCII characters without blanks')
     .optional(),
   HEADGATE_MAX_BODY_BYTES: whole(1024, 1_073_741_824, 33_554_432),
+  HEADGATE_MAX_BODIES_BYTES: optionalWhole(1024, 1_099_511_627_776),
   HEADGATE_BODY_STALL_SECONDS: whole(1, 3600, 15),
+  HEADGATE_BODY_BYTES_PER_SECOND: whole(1, 1_073_741_824, 1024),
   HEADGATE_HEADERS_SECONDS: whole(1, 3600, 15),
+  HEADGATE_ANSWER_STALL_SECONDS: whole(1, 3600, 120),
   HEADGATE_MAX_IN_FLIGHT: whole(1, 1_000_000, 10_000),
   HEADGATE_MAX_CHOICES: whole(1, 1024, 8),
+  HEADGATE_MAX_SEQUENCES: whole(1, 65_536, 128),
+  HEADGATE_MAX_INPUTS: whole(1, 1_048_576, 2048),
   HEADGATE_UPSTREAM_FIRST_BYTE_SECONDS: whole(1, 86_400, 600),
   HEADGATE_UPSTREAM_IDLE_SECONDS: whole(1, 86_400, 120),
   HEADGATE_UPSTREAM_CONNECT_SECONDS: whole(1, 600, 10),
   HEADGATE_START_QUEUE_MAX: whole(1, 1_000_000, 1000),
+  HEADGATE_ENGINE_MEMORY_GIB: optionalWhole(1, 1_048_576).transform(toBytes),
   HEADGATE_FLEX_QUEUE_MAX: whole(1, 1_000_000, 1000),
   HEADGATE_SETTLE_SECONDS: whole(1, 3600, 30),
   HEADGATE_SHUTDOWN_SECONDS: whole(0, 3600, 30),
@@ -201,7 +220,23 @@ function parseVariables<Shape extends z.ZodRawShape>(
   throw new ConfigError(`${String(issue?.path[0] ?? 'The environment')}: ${issue?.message ?? 'is not valid'}.`);
 }
 
+/** Of the largest size, that may be there at once where nothing else is said. */
+const bodiesPerBudget = 8;
+
 const secondsMs = (seconds: number): number => seconds * 1000;
+
+/** What no variable says by itself. @throws ConfigError */
+function checkTogether(read: z.output<typeof variables>): void {
+  if (read.HEADGATE_WORKERS > 1 && read.REDIS_URL === undefined) {
+    throw new ConfigError('REDIS_URL: several workers (HEADGATE_WORKERS) need a Redis, or every limit would multiply.');
+  }
+  if ((read.HEADGATE_METRICS_PORT ?? 0) + read.HEADGATE_WORKERS - 1 > 65_535) {
+    throw new ConfigError('HEADGATE_METRICS_PORT: every worker takes one more, and there are not as many ports.');
+  }
+  if ((read.HEADGATE_MAX_BODIES_BYTES ?? Infinity) < read.HEADGATE_MAX_BODY_BYTES) {
+    throw new ConfigError('HEADGATE_MAX_BODIES_BYTES: is less than one body may have (HEADGATE_MAX_BODY_BYTES).');
+  }
+}
 
 /**
  * @param environment what process.env holds; variables that are set to nothing count as not set
@@ -209,12 +244,7 @@ const secondsMs = (seconds: number): number => seconds * 1000;
  */
 export function parseConfig(environment: Readonly<Record<string, string | undefined>>): Config {
   const read = parseVariables(variables, environment);
-  if (read.HEADGATE_WORKERS > 1 && read.REDIS_URL === undefined) {
-    throw new ConfigError('REDIS_URL: several workers (HEADGATE_WORKERS) need a Redis, or every limit would multiply.');
-  }
-  if ((read.HEADGATE_METRICS_PORT ?? 0) + read.HEADGATE_WORKERS - 1 > 65_535) {
-    throw new ConfigError('HEADGATE_METRICS_PORT: every worker takes one more, and there are not as many ports.');
-  }
+  checkTogether(read);
   return Object.freeze({
     host: read.HOST,
     port: read.PORT,
@@ -239,14 +269,20 @@ export function parseConfig(environment: Readonly<Record<string, string | undefi
       key: read.HEADGATE_BOOTSTRAP_KEY ?? null,
     },
     bodyBytesMax: read.HEADGATE_MAX_BODY_BYTES,
+    bodiesBytesMax: read.HEADGATE_MAX_BODIES_BYTES ?? bodiesPerBudget * read.HEADGATE_MAX_BODY_BYTES,
     bodyStallTimeoutMs: secondsMs(read.HEADGATE_BODY_STALL_SECONDS),
+    bodyBytesPerSecondMin: read.HEADGATE_BODY_BYTES_PER_SECOND,
     headersTimeoutMs: secondsMs(read.HEADGATE_HEADERS_SECONDS),
+    answerStallTimeoutMs: secondsMs(read.HEADGATE_ANSWER_STALL_SECONDS),
     inFlightMax: read.HEADGATE_MAX_IN_FLIGHT,
     choicesMax: read.HEADGATE_MAX_CHOICES,
+    sequencesMax: read.HEADGATE_MAX_SEQUENCES,
+    inputsMax: read.HEADGATE_MAX_INPUTS,
     upstreamFirstByteTimeoutMs: secondsMs(read.HEADGATE_UPSTREAM_FIRST_BYTE_SECONDS),
     upstreamIdleTimeoutMs: secondsMs(read.HEADGATE_UPSTREAM_IDLE_SECONDS),
     upstreamConnectTimeoutMs: secondsMs(read.HEADGATE_UPSTREAM_CONNECT_SECONDS),
     startQueueMax: read.HEADGATE_START_QUEUE_MAX,
+    engineMemoryBytes: read.HEADGATE_ENGINE_MEMORY_GIB,
     flexQueueMax: read.HEADGATE_FLEX_QUEUE_MAX,
     settleTimeoutMs: secondsMs(read.HEADGATE_SETTLE_SECONDS),
     shutdownTimeoutMs: secondsMs(read.HEADGATE_SHUTDOWN_SECONDS),

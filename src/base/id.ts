@@ -27,13 +27,16 @@ function beginMs(ms: number): void {
   prefix = `${time.slice(0, 8)}-${time.slice(8)}-7`;
 }
 
+/** So far a clock is set back while it runs; one that is set back further was wrong before, and ids follow it. */
+const stepBackMaxMs = 10_000;
+
 /**
  * A UUIDv7 (RFC 9562 §5.7) whose order is the order of the calls in this process: the 12 bits after the version are
  * a counter inside one millisecond (§6.2, method 1), the rest is random.
- * @param nowMs milliseconds since the Unix epoch; a clock that steps back does not reorder ids
+ * @param nowMs milliseconds since the Unix epoch; a clock that steps back by seconds does not reorder ids
  */
 export function uuidv7(nowMs: number = Date.now()): string {
-  if (nowMs > lastMs) beginMs(nowMs);
+  if (nowMs > lastMs || nowMs < lastMs - stepBackMaxMs) beginMs(nowMs);
   else if (sequence === 0xfff) beginMs(lastMs + 1);
   else sequence += 1;
   const counter = sequence.toString(16).padStart(3, '0');

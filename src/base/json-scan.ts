@@ -20,7 +20,8 @@ export interface JsonMember {
 
 export type JsonScan =
   | { readonly ok: true; readonly members: JsonMember[]; readonly end: number }
-  | { readonly ok: false; readonly offset: number; readonly reason: string };
+  /** `exceeds`: the text may be JSON, but has more than it may have. */
+  | { readonly ok: false; readonly offset: number; readonly reason: string; readonly exceeds: boolean };
 
 const QUOTE = 0x22;
 const BACKSLASH = 0x5c;
@@ -30,8 +31,19 @@ const OPEN_BRACE = 0x7b;
 const CLOSE_BRACE = 0x7d;
 const OPEN_BRACKET = 0x5b;
 const CLOSE_BRACKET = 0x5d;
-/** Deeper than any real request; bounds the stack of open brackets. */
-const depthMax = 1000;
+
+/** What a text may have; a scan ends where it has more. */
+export interface ScanBounds {
+  /** Members of the outermost object. */
+  readonly membersMax: number;
+  /** Members of all objects in it together, its own included. */
+  readonly membersInAllMax: number;
+  /** Arrays and objects within one another, the outermost included. */
+  readonly depthMax: number;
+}
+
+/** Where nobody has said anything else: deeper than any real text, which bounds the stack of open brackets. */
+const unbounded: ScanBounds = { membersMax: Infinity, membersInAllMax: Infinity, depthMax: 1000 };
 
 /** Offset of the first character at or after `at` that is not JSON white space. */
 export function skipSpace(text: string, at: number): number {
@@ -43,20 +55,41 @@ export function skipSpace(text: string, at: number): number {
   }
 }
 
+/** Short strings end soon, and a search that is made for long ones costs more than looking at them. */
+const nearChars = 24;
+
+function findQuote(text: string, from: number): number {
+  const near = Math.min(from + nearChars, text.length);
+  for (let index = from; index < near; index += 1) if (text.charCodeAt(index) === QUOTE) return index;
+  return text.indexOf('"', near);
+}
+
 /** Offset after the string whose opening quote stands at `at`; -1 when it does not end. */
 export function skipString(text: string, at: number): number {
-  let quote = text.indexOf('"', at + 1);
+  let quote = findQuote(text, at + 1);
   while (quote !== -1) {
     let slashes = 0;
     while (text.charCodeAt(quote - 1 - slashes) === BACKSLASH) slashes += 1;
     if (slashes % 2 === 0) return quote + 1;
-    quote = text.indexOf('"', quote + 1);
+    quote = findQuote(text, quote + 1);
   }
   return -1;
 }
 
-/** Offset after the array or object that opens at `at`; -1 when its brackets do not match. */
-function skipNested(text: string, at: number): number {
+/** What is left of the bounds of the scan that is going on. */
+interface Allowance {
+  members: number;
+  readonly depth: number;
+}
+
+const tooMany = -2;
+const tooDeep = -3;
+
+/**
+ * Offset after the array or object that opens at `at`; -1 when its brackets do not match, `tooMany` or `tooDeep` where
+ * it has more than is allowed. Outside of strings a colon stands in members only.
+ */
+function skipNested(text: string, at: number, allowance: Allowance): number {
   const closers: number[] = [];
   let index = at;
   while (index < text.length) {
@@ -67,11 +100,14 @@ function skipNested(text: string, at: number): number {
       continue;
     }
     if (code === OPEN_BRACE || code === OPEN_BRACKET) {
-      if (closers.length >= depthMax) return -1;
+      if (closers.length >= allowance.depth) return tooDeep;
       closers.push(code + 2);
     } else if (code === CLOSE_BRACE || code === CLOSE_BRACKET) {
       if (closers.pop() !== code) return -1;
       if (closers.length === 0) return index + 1;
+    } else if (code === COLON) {
+      allowance.members -= 1;
+      if (allowance.members < 0) return tooMany;
     }
     index += 1;
   }
@@ -82,11 +118,39 @@ const literal = /(?:true|false|null|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?)
 
 /** Offset after the value that begins at `at`; -1 when none does. */
 export function skipValue(text: string, at: number): number {
-  const code = text.charCodeAt(at);
-  if (code === QUOTE) return skipString(text, at);
-  if (code === OPEN_BRACE || code === OPEN_BRACKET) return skipNested(text, at);
+  return Math.max(-1, skip(text, at, { members: Infinity, depth: unbounded.depthMax }));
+}
+
+/** Offset after the number, `true`, `false` or `null` at `at`; -1 where there is none. */
+export function skipLiteral(text: string, at: number): number {
   literal.lastIndex = at;
   return literal.test(text) ? literal.lastIndex : -1;
+}
+
+function skip(text: string, at: number, allowance: Allowance): number {
+  const code = text.charCodeAt(at);
+  if (code === QUOTE) return skipString(text, at);
+  return code === OPEN_BRACE || code === OPEN_BRACKET ? skipNested(text, at, allowance) : skipLiteral(text, at);
+}
+
+/**
+ * Goes through the elements of the array that opens at `at`.
+ * @param visit told where each begins and ends; false ends the walk
+ * @returns the offset after the array, or after the element at which the walk was ended; -1 for what is no array
+ */
+export function forEachElement(text: string, at: number, visit: (start: number, end: number) => boolean): number {
+  if (text.charCodeAt(at) !== OPEN_BRACKET) return -1;
+  let index = skipSpace(text, at + 1);
+  if (text.charCodeAt(index) === CLOSE_BRACKET) return index + 1;
+  for (;;) {
+    const end = skipValue(text, index);
+    if (end === -1 || !visit(index, end)) return end;
+    index = skipSpace(text, end);
+    const code = text.charCodeAt(index);
+    if (code === CLOSE_BRACKET) return index + 1;
+    if (code !== COMMA) return -1;
+    index = skipSpace(text, index + 1);
+  }
 }
 
 function decodeKey(raw: string): string | null {
@@ -100,13 +164,22 @@ function decodeKey(raw: string): string | null {
   }
 }
 
-const refused = (offset: number, reason: string): JsonScan => ({ ok: false, offset, reason });
+const refused = (offset: number, reason: string): JsonScan => ({ ok: false, offset, reason, exceeds: false });
+const exceeded = (offset: number, reason: string): JsonScan => ({ ok: false, offset, reason, exceeds: true });
+
+function refusedValue(at: number, found: number, key: string, bounds: ScanBounds): JsonScan {
+  if (found === tooMany) return exceeded(at, `it has more than ${bounds.membersInAllMax} fields in all its objects`);
+  if (found === tooDeep)
+    return exceeded(at, `it has more than ${bounds.depthMax} objects and lists within one another`);
+  return refused(at, `the value of "${key.slice(0, 64)}" is not valid`);
+}
 
 /**
  * Scans the object that begins at `at` (white space before it is skipped).
  * @returns its members in their order, duplicates included, and the offset after its closing brace
  */
-export function scanObject(text: string, at = 0): JsonScan {
+export function scanObject(text: string, at = 0, bounds = unbounded): JsonScan {
+  const allowance: Allowance = { members: bounds.membersInAllMax, depth: bounds.depthMax - 1 };
   let index = skipSpace(text, at);
   if (text.charCodeAt(index) !== OPEN_BRACE) return refused(index, 'an object is expected');
   const members: JsonMember[] = [];
@@ -114,6 +187,7 @@ export function scanObject(text: string, at = 0): JsonScan {
   if (text.charCodeAt(index) === CLOSE_BRACE) return { ok: true, members, end: index + 1 };
   for (;;) {
     if (text.charCodeAt(index) !== QUOTE) return refused(index, 'a field name in quotes is expected');
+    if (members.length >= bounds.membersMax) return exceeded(index, `it has more than ${bounds.membersMax} fields`);
     const keyStart = index;
     const keyEnd = skipString(text, index);
     if (keyEnd === -1) return refused(index, 'this string does not end');
@@ -122,8 +196,9 @@ export function scanObject(text: string, at = 0): JsonScan {
     index = skipSpace(text, keyEnd);
     if (text.charCodeAt(index) !== COLON) return refused(index, 'a colon is expected');
     const valueStart = skipSpace(text, index + 1);
-    const valueEnd = skipValue(text, valueStart);
-    if (valueEnd === -1) return refused(valueStart, `the value of "${key.slice(0, 64)}" is not valid`);
+    allowance.members -= 1;
+    const valueEnd = skip(text, valueStart, allowance);
+    if (valueEnd < 0) return refusedValue(valueStart, valueEnd, key, bounds);
     members.push({ key, keyStart, valueStart, valueEnd });
     index = skipSpace(text, valueEnd);
     const code = text.charCodeAt(index);
@@ -134,8 +209,8 @@ export function scanObject(text: string, at = 0): JsonScan {
 }
 
 /** Scans a text that must be one object and nothing else. */
-export function scanDocument(text: string): JsonScan {
-  const scan = scanObject(text, 0);
+export function scanDocument(text: string, bounds = unbounded): JsonScan {
+  const scan = scanObject(text, 0, bounds);
   if (!scan.ok) return scan;
   const rest = skipSpace(text, scan.end);
   return rest < text.length ? refused(rest, 'nothing may follow the object') : scan;

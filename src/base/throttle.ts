@@ -8,6 +8,8 @@ import { redisScript, type RedisStore } from './redis.ts';
 export interface Throttle {
   /** Counts one more. */
   hit(name: string): Promise<ThrottleCount>;
+  /** Takes back one that was counted. */
+  giveBack(name: string): Promise<void>;
 }
 
 export interface ThrottleCount {
@@ -49,6 +51,9 @@ export function createThrottle({ kind, limit, windowSeconds, store, prefix }: Th
         if (refused instanceof RateLimiterRes) return countOf(refused, limit, false);
         throw refused;
       }
+    },
+    async giveBack(name) {
+      await limiter.reward(name);
     },
   };
 }

@@ -117,6 +117,8 @@ describe('the first start', () => {
       prefix: '',
       wrongKeysPerMinute: 60,
       trustedProxies: [],
+      bodyBytesMax: 1024,
+      bodiesBytesMax: 1024,
     });
     const caller = await authenticator.authenticate({ rawHeaders: ['Authorization', `Bearer ${key}`] });
     expect(caller).toMatchObject({ key: { name: 'Management key' }, project: { name: 'default' } });

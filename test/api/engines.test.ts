@@ -3,6 +3,12 @@ import type { EngineOperations, LogLine, OperatedEngine } from '#edge/api/api.ts
 import { engineDefinition } from '../fleet/fixtures/kit.ts';
 import { type Answer, type AskOptions, useApi } from './support.ts';
 
+const needs = {
+  memoryBytes: 4_294_967_296,
+  gpus: { count: 1, memoryBytesMin: null, profile: 'H100' },
+  group: { name: 'large', swap: true, exclusive: false, persistent: false },
+};
+
 /** A fleet as the API sees it, whose every answer a test can set: it is the surface that is looked at here. */
 class ScriptedOperations implements EngineOperations {
   engines: OperatedEngine[] = [];
@@ -16,7 +22,7 @@ class ScriptedOperations implements EngineOperations {
 
   definitions() {
     return [
-      engineDefinition({}, { id: 'plain', file: 'engines/plain.yaml', name: 'Plain' }),
+      engineDefinition(needs, { id: 'plain', file: 'engines/plain.yaml', name: 'Plain' }),
       engineDefinition({}, { id: 'acme/chat:7b', file: 'engines/chat.yaml', name: 'Chat' }),
       engineDefinition({}, { id: 'off', file: 'engines/off.yaml', enabled: false }),
     ];
@@ -26,7 +32,7 @@ class ScriptedOperations implements EngineOperations {
   }
   async order(engineId: string, kind: string) {
     if (this.refusesOrders) throw new Error('the board is away');
-    return () => void this.ordered.push(`${kind} ${engineId}`);
+    return async () => void this.ordered.push(`${kind} ${engineId}`);
   }
   async *logs(...asked: Parameters<EngineOperations['logs']>) {
     const [engineId, replicaId, { signal, ...request }] = asked;
@@ -39,14 +45,15 @@ class ScriptedOperations implements EngineOperations {
     this.left.resolve();
   }
   hosts() {
-    const gpus = ['GPU-1', 'GPU-2'].map((id) => ({ id, memoryBytes: 85_899_345_920, profile: 'H100' }));
+    const gpus = ['GPU-1', 'GPU-2', 'GPU-3'].map((id) => ({ id, memoryBytes: 85_899_345_920, profile: 'H100' }));
     return [
-      { name: 'h1', pools: ['big'], reachable: true, gpus },
+      { name: 'h1', pools: ['big'], reachable: true, gpus, memoryBytes: 17_179_869_184 },
       { name: 'h2', pools: [], reachable: false, trouble: 'no answer in time', gpus: [] },
     ];
   }
   strangers() {
-    return [{ host: 'h2', name: 'headgate-gone-1', engineId: 'gone' }];
+    const endedBy = 'docker rm --force headgate-gone-1';
+    return [{ host: 'h1', name: 'headgate-gone-1', engineId: 'gone', gpuIds: ['GPU-1'], endedBy }];
   }
   reload() {
     return Promise.resolve(this.reloaded);
@@ -178,7 +185,9 @@ describe('an engine', () => {
       pinned: false,
       hosts: ['h1'],
       gpus: ['GPU-2', 'GPU-1'],
-      gpus_needed: null,
+      gpus_needed: { count: 1, memory_bytes: null, profile: 'H100' },
+      memory_needed_bytes: 4_294_967_296,
+      group: { name: 'large', swap: true, exclusive: false, persistent: false },
       queue: { running: 3, waiting: 7 },
       start_times_ms: [812, 790],
     });
@@ -296,6 +305,7 @@ describe('hosts', () => {
   it('show their devices, who uses them, and what is not ours any more', async () => {
     operations.engines = [engine('plain', { replicas: [replica] })];
     const { body } = await ask('/v1/admin/hosts');
+    const gpu = { memory_bytes: 85_899_345_920, profile: 'H100' };
     expect(body.data).toEqual([
       {
         name: 'h1',
@@ -304,16 +314,15 @@ describe('hosts', () => {
         trouble: null,
         pools: ['big'],
         gpus: [
-          { id: 'GPU-1', memory_bytes: 85_899_345_920, profile: 'H100', used_by: null },
-          {
-            id: 'GPU-2',
-            memory_bytes: 85_899_345_920,
-            profile: 'H100',
-            used_by: { engine: 'plain', replica: 'r1' },
-          },
+          { ...gpu, id: 'GPU-1', used_by: { engine: 'gone', replica: null, stranger: 'headgate-gone-1' } },
+          { ...gpu, id: 'GPU-2', used_by: { engine: 'plain', replica: 'r1', stranger: null } },
+          { ...gpu, id: 'GPU-3', used_by: null },
         ],
-        replicas: [{ engine: 'plain', replica: 'r1', state: 'ready' }],
-        strangers: [],
+        memory_bytes: 17_179_869_184,
+        replicas: [{ engine: 'plain', replica: 'r1', state: 'ready', memory_bytes: 4_294_967_296 }],
+        strangers: [
+          { name: 'headgate-gone-1', engine: 'gone', gpus: ['GPU-1'], ended_by: 'docker rm --force headgate-gone-1' },
+        ],
       },
       {
         name: 'h2',
@@ -322,8 +331,9 @@ describe('hosts', () => {
         trouble: 'no answer in time',
         pools: [],
         gpus: [],
+        memory_bytes: null,
         replicas: [],
-        strangers: [{ name: 'headgate-gone-1', engine: 'gone' }],
+        strangers: [],
       },
     ]);
   });

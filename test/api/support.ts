@@ -60,6 +60,7 @@ export interface TestApiOptions {
 }
 
 const limits = { keyPrefix: 'sk-hg-', maxActiveKeys: 5 };
+const bodies = { bodyBytesMax: 33_554_432, bodiesBytesMax: 268_435_456 };
 
 export function createTurnableClock(): Clock & { turn(ms: number): void } {
   let offsetMs = 0;
@@ -93,16 +94,16 @@ export async function startApi(options: TestApiOptions = {}): Promise<TestApi> {
   await rooms.keys.start();
   const logLines: string[] = [];
   const log = createLog('debug', { write: (line: string) => void logLines.push(line) });
-  const stall = options.bodyStallTimeoutMs === undefined ? {} : { bodyStallTimeoutMs: options.bodyStallTimeoutMs };
+  const { bodyStallTimeoutMs = 15_000 } = options;
   const app = createApi({
     ...rooms,
     db,
     clock,
     log,
-    ...createDoors({ ...rooms, store: null, prefix: '', wrongKeysPerMinute: 1000, trustedProxies: [] }),
+    ...createDoors({ ...rooms, store: null, prefix: '', wrongKeysPerMinute: 1000, trustedProxies: [], ...bodies }),
     heldPicoUsd: () => 0n,
     showLimits: () => ({}),
-    ...stall,
+    limits: { bodyStallTimeoutMs, bodyBytesPerSecondMin: 1024 },
     ...(options.operations === undefined ? {} : { operations: options.operations }),
   });
   const listener = getRequestListener(app.fetch, { overrideGlobalObjects: false, autoCleanupIncoming: false });

@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { decodeDefinition, encodeDefinition, loadEngineFiles } from '#core/catalog/catalog.ts';
 import { containerDefinition } from '../fleet/fixtures/containers.ts';
+import { engineDefinition } from '../fleet/fixtures/kit.ts';
 
 const engines = new URL('../../engines/', import.meta.url).pathname;
 const definition = containerDefinition('chat');
@@ -59,6 +60,15 @@ describe('a stored definition', () => {
     rmSync(folder, { recursive: true });
     expect(texts.filter((text) => text.includes('TEST_SECRET'))).toHaveLength(3);
     expect(texts.filter((text) => text.includes('the value of a secret'))).toEqual([]);
+  });
+
+  it('of a process is read although it was kept before processes said what they need', () => {
+    const engine = engineDefinition();
+    const { driver } = engine;
+    if (driver.type !== 'process') throw new Error('a process was expected');
+    const { memoryBytes, gpus, group, pinned, ...before } = driver;
+    expect(decodeDefinition(JSON.stringify({ ...engine, driver: before }))).toEqual(engine);
+    expect([memoryBytes, gpus, group, pinned]).toEqual([null, null, null, false]);
   });
 
   it.each(shipped().map((engine) => [engine.id, engine] as const))('of %s comes back as it was', (_, engine) => {

@@ -7,11 +7,16 @@ import { type CliOptions, runCli } from './kit.ts';
 /** A fleet whose state the tests say; the API and the command between it and them are the real ones. */
 class ScriptedFleet implements EngineOperations {
   ordered: string[] = [];
+  /** Of the engine `plain`. */
+  over: Partial<OperatedEngine> = {};
   reloaded: Awaited<ReturnType<EngineOperations['reload']>> = { ok: true, added: ['a'], changed: [], removed: ['b'] };
   lines: LogLine[] = [];
 
   definitions() {
-    return [engineDefinition({}, { id: 'plain', name: 'Plain' }), engineDefinition({}, { id: 'acme/chat:7b' })];
+    return [
+      engineDefinition({}, { id: 'plain', name: 'Plain' }),
+      engineDefinition({ memoryBytes: 4 * 2 ** 30 }, { id: 'acme/chat:7b' }),
+    ];
   }
   list(): OperatedEngine[] {
     const common = { sinceMs: 0, causeDetail: null, retryAtMs: null, startTimesMs: [], rollout: null };
@@ -25,6 +30,7 @@ class ScriptedFleet implements EngineOperations {
         replicas: [],
         leases: 0,
         waiting: 4,
+        ...this.over,
       },
       {
         ...common,
@@ -38,7 +44,7 @@ class ScriptedFleet implements EngineOperations {
     ];
   }
   order(engineId: string, kind: string) {
-    return Promise.resolve(() => void this.ordered.push(`${kind} ${engineId}`));
+    return Promise.resolve(async () => void this.ordered.push(`${kind} ${engineId}`));
   }
   async *logs(...[, replicaId, { tailLines, follow, signal }]: Parameters<EngineOperations['logs']>) {
     yield* this.lines.filter((line) => replicaId === null || line.replicaId === replicaId).slice(-tailLines);
@@ -48,12 +54,19 @@ class ScriptedFleet implements EngineOperations {
   }
   hosts() {
     return [
-      { name: 'gpu-1', pools: ['big'], reachable: true, gpus: [{ id: 'GPU-1', memoryBytes: null, profile: null }] },
+      {
+        name: 'gpu-1',
+        pools: ['big'],
+        reachable: true,
+        gpus: [{ id: 'GPU-1', memoryBytes: null, profile: null }],
+        memoryBytes: 16 * 2 ** 30,
+      },
       { name: 'gpu-2', pools: [], reachable: false, trouble: 'no answer in time', gpus: [] },
     ];
   }
   strangers() {
-    return [{ host: 'gpu-1', name: 'headgate-gone-1', engineId: 'gone' }];
+    const endedBy = 'docker rm --force headgate-gone-1';
+    return [{ host: 'gpu-1', name: 'headgate-gone-1', engineId: 'gone', gpuIds: [], endedBy }];
   }
   reload() {
     return Promise.resolve(this.reloaded);
@@ -109,10 +122,37 @@ describe('headgate engines', () => {
     const lines = table.stdout.split('\n');
     expect(lines[0]).toMatch(/^ENGINE +STATE +READY +RUNNING +WAITING +HOST$/);
     expect(lines[1]).toMatch(/^acme\/chat:7b +ready +1\/1 +2 +0 +gpu-1$/);
-    expect(lines[2]).toMatch(/^plain +failed +0\/1 +0 +4 +- +no \[2Jsuch model$/);
+    expect(lines[2]).toMatch(
+      /^plain +failed +0\/1 +0 +4 +- +no \[2Jsuch model; when it is mended: headgate engines reset plain$/,
+    );
     const json = await headgate(['engines', 'ls', '--json']);
     const { body } = await api().ask('/v1/admin/engines');
     expect(JSON.parse(json.stdout)).toEqual(body);
+  });
+
+  it.each<[string, Partial<OperatedEngine>, string]>([
+    ['held', { phase: 'held', cause: null }, 'stopped by an order; to start it: headgate engines start plain'],
+    [
+      'given up',
+      { cause: 'The program that runs this model is not installed.', causeDetail: 'vllm is not on the PATH: /bin' },
+      'The program that runs this model is not installed; vllm is not on the PATH: /bin; when it is mended: headgate engines reset plain',
+    ],
+    [
+      'tried again by itself',
+      { cause: 'It ended.', causeDetail: 'ValueError: no', retryAtMs: 1_790_000_000_000 },
+      'It ended; ValueError: no',
+    ],
+    [
+      'of which a new version is refused',
+      { phase: 'ready', cause: null, rollout: { state: 'refused', text: 'It refused its settings.' } },
+      'new version refused: It refused its settings; mend engines/fixture.yaml, then: headgate engines reload',
+    ],
+  ])('says of one that is %s what mends it', async (_, over, text) => {
+    fleet.over = over;
+    const { stdout } = await headgate(['engines', 'ls']);
+    fleet.over = {};
+    expect(stdout.split('\n')[2]).toMatch(/^plain /);
+    expect(stdout.split('\n')[2]?.endsWith(` ${text}`), stdout).toBe(true);
   });
 
   it('shows one engine, whatever its id is made of', async () => {
@@ -152,7 +192,9 @@ describe('headgate engines', () => {
 
   it('lists hosts with what is free and what nobody knows', async () => {
     const { stdout } = await headgate(['hosts', 'ls']);
-    expect(stdout).toMatch(/^gpu-1 +reachable +0\/1 +1 +big +not known: headgate-gone-1$/m);
-    expect(stdout).toMatch(/^gpu-2 +unreachable +0\/0 +0 +- +no answer in time$/m);
+    expect(stdout).toMatch(
+      /^gpu-1 +reachable +0\/1 +12\/16 +1 +big +not known: headgate-gone-1, ended there by "docker rm --force headgate-gone-1"$/m,
+    );
+    expect(stdout).toMatch(/^gpu-2 +unreachable +0\/0 +- +0 +- +no answer in time$/m);
   });
 });

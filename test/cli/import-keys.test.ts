@@ -80,25 +80,15 @@ describe('headgate import llama-swap', () => {
     const peer = { proxy: 'https://far.example', apiKey: '${env.FAR}', models: ['x'] };
     const peers = { far: { ...peer, filters: { stripParams: 'a' }, timeouts: { connect: 1 } } };
     const { notes, everything, engines } = await run('llama-swap', { ...whole, models: { a: model }, peers });
-    const carried = ['healthCheckTimeout', 'globalTTL', 'hooks'];
+    const carried = ['healthCheckTimeout', 'globalTTL', 'hooks', 'groups', 'routing'];
     for (const key of Object.keys(whole).filter((name) => !carried.includes(name))) {
       expect(isNamed(notes, '-', key), key).toBe(true);
     }
     expect(notes).toContain('-: hooks.on_startup.preload: there is no model nobody');
-    for (const inner of [
-      'night',
-      'any',
-      'first',
-      'path',
-      'activity',
-      'every',
-      'ignorePaths',
-      'vars',
-      'sets',
-      'scheduler',
-    ]) {
+    for (const inner of ['night', 'any', 'path', 'activity', 'every', 'ignorePaths', 'vars', 'sets', 'scheduler']) {
       expect(isNamed(notes, '-', inner), inner).toBe(true);
     }
+    expect(notes).toContain('a: it is in 2 groups: its file has the first, first');
     const kept = ['cmd', 'macros', 'name', 'env', 'ttl', 'capabilities'];
     for (const key of Object.keys(model).filter((name) => !kept.includes(name))) {
       expect(isNamed(notes, 'a', key), key).toBe(true);
@@ -123,6 +113,7 @@ describe('headgate import llama-swap', () => {
         idleMs: 77_000,
         startTimeoutMs: 90_000,
         replicas: { min: 1 },
+        group: { name: 'first', swap: false, exclusive: false, persistent: false },
         command: expect.arrayContaining(['--jinja']),
       },
     });

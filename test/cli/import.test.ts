@@ -150,6 +150,27 @@ describe('headgate import llama-swap', () => {
     expect(engines.get('near/two')).toMatchObject({ driver: { apiKeyEnv: 'NEAR_API_KEY' } });
   });
 
+  it('carries groups over: who runs beside whom, and who stops whom', async () => {
+    const server = 'server --port ${PORT} -m /models';
+    const groups = { swapped: { members: ['a', 'b'] }, beside: { swap: false, exclusive: false, members: ['c'] } };
+    const kept = { persistent: true, swap: false, exclusive: false, members: ['d', 'gone'] };
+    const config = {
+      models: Object.fromEntries(['a', 'b', 'c', 'd'].map((id) => [id, { cmd: `${server}/${id} -c 4096` }])),
+      groups: { ...groups, kept },
+      hooks: { on_startup: { preload: ['a', 'c'] } },
+    };
+    const { engines, notes, out } = await importFrom('llama-swap', JSON.stringify(config));
+    const swapped = { name: 'swapped', swap: true, exclusive: true, persistent: false };
+    expect(engines.get('a')).toMatchObject({ driver: { group: swapped, replicas: { min: 0 } } });
+    expect(engines.get('b')).toMatchObject({ driver: { group: swapped } });
+    const beside = { name: 'beside', swap: false, exclusive: false, persistent: false };
+    expect(engines.get('c')).toMatchObject({ driver: { group: beside, replicas: { min: 1 } } });
+    expect(engines.get('d')).toMatchObject({ driver: { group: { ...beside, name: 'kept', persistent: true } } });
+    expect(notes).toContain('-: groups.kept.members: there is no model gone');
+    expect(notes.some((note) => note.startsWith('a: hooks.on_startup.preload: it starts with its first'))).toBe(true);
+    expect(await runCli(['engines', 'validate', out])).toMatchObject({ code: 0 });
+  });
+
   it('says in words what it could not carry over, also in the files', async () => {
     const { notes, engines, out } = await importFrom('llama-swap', llamaSwap);
     for (const note of [
@@ -166,7 +187,8 @@ describe('headgate import llama-swap', () => {
       'portless: left out: its command does not say on which port it listens',
       'open-quote: left out',
       'near: its key is not written anywhere: set NEAR_API_KEY',
-      '-: groups: Headgate runs side by side what the GPUs hold',
+      'coder: its group keep: only processes have groups',
+      '-: 8 models are in no group, of which llama-swap runs one at a time',
     ]) {
       expect(notes, note).toContainEqual(expect.stringContaining(note));
     }

@@ -199,22 +199,30 @@ describe('orders', () => {
     const first = await join();
     const fence = await leaderOf(first);
     const { board, fence: newer } = await succeed(first);
-    (await board.order('chat', 'stop'))();
+    (await board.order('chat', 'stop')).committed();
     expect(await first.board.takeOrders(fence)).toEqual([]);
-    expect(await board.takeOrders(newer)).toEqual([{ engineId: 'chat', kind: 'stop' }]);
+    expect(await board.takeOrders(newer)).toMatchObject([{ engineId: 'chat', kind: 'stop' }]);
   });
 
   it('are taken once, oldest first, the newest for each engine', async () => {
     const leader = await join();
     const fence = await leaderOf(leader);
     const other = await join();
-    (await other.board.order('chat', 'start'))();
-    (await other.board.order('embed', 'restart'))();
-    (await leader.board.order('chat', 'stop'))();
+    const ids: string[] = [];
+    for (const [{ board }, engineId, kind] of [
+      [other, 'chat', 'start'],
+      [other, 'embed', 'restart'],
+      [leader, 'chat', 'stop'],
+    ] as const) {
+      const { id, committed } = await board.order(engineId, kind);
+      ids.push(id);
+      committed();
+    }
+    expect(ids).toEqual(ids.toSorted((a, b) => (BigInt(a) < BigInt(b) ? -1 : 1)));
     const taken = await Promise.all(Array.from({ length: 4 }, () => leader.board.takeOrders(fence)));
     expect(taken.flat()).toEqual([
-      { engineId: 'embed', kind: 'restart' },
-      { engineId: 'chat', kind: 'stop' },
+      { id: ids[1], engineId: 'embed', kind: 'restart' },
+      { id: ids[2], engineId: 'chat', kind: 'stop' },
     ]);
     expect(await leader.board.takeOrders(fence)).toEqual([]);
   });
@@ -227,15 +235,15 @@ describe('orders', () => {
       throw new Error('the audit log is full');
     });
     await expect(failed).rejects.toThrow('the audit log is full');
-    const committed = await db.orm.transaction(async (tx) => {
-      const wake = await leader.board.order('chat', 'start', tx);
+    const { id, committed } = await db.orm.transaction(async (tx) => {
+      const noted = await leader.board.order('chat', 'start', tx);
       expect(await leader.board.takeOrders(fence)).toEqual([]);
-      return wake;
+      return noted;
     });
     const before = leader.changes();
     committed();
     await until(() => expect(leader.changes()).toBeGreaterThan(before));
-    expect(await leader.board.takeOrders(fence)).toEqual([{ engineId: 'chat', kind: 'start' }]);
+    expect(await leader.board.takeOrders(fence)).toEqual([{ id, engineId: 'chat', kind: 'start' }]);
   });
 
   it('wake the leader, and do not reach another scope', async () => {
@@ -244,7 +252,7 @@ describe('orders', () => {
     const other = await join();
     scope = 'shared of another test';
     const elsewhere = await join();
-    (await other.board.order('chat', 'reset'))();
+    (await other.board.order('chat', 'reset')).committed();
     await until(() => expect(leader.changes()).toBeGreaterThan(0));
     expect(await elsewhere.board.takeOrders(await leaderOf(elsewhere))).toEqual([]);
     expect(await leader.board.takeOrders(fence)).toHaveLength(1);

@@ -103,7 +103,9 @@ describe('several gateways', () => {
     const one = await join('one', [chat({ drainMs: 60_000 })]);
     const two = await join('two', [chat({ drainMs: 60_000 })]);
     const lease = await mustAcquire(two, 'chat');
-    (await one.order('chat', 'stop'))();
+    await (
+      await one.order('chat', 'stop')
+    )();
     await until(() => expect(two.candidates('chat')).toEqual([]));
     await until(() => expect(one.list()[0]?.replicas[0]?.state).toBe('draining'));
     expect(await two.acquire('chat', {})).toMatchObject({ ok: false, refusal: { code: 'start_failed' } });
@@ -126,7 +128,9 @@ describe('a replica', () => {
     expect(fleet.list()[0]?.causeDetail).toMatch(/status 500/);
     await until(() => expect(machines.replicas.size).toBe(0));
     machines.broken.clear();
-    (await fleet.order('chat', 'reset'))();
+    await (
+      await fleet.order('chat', 'reset')
+    )();
     await until(async () => expect((await fleet.acquire('chat', {})).ok).toBe(true));
     const [, second] = machines.starts;
     expect(machines.asked.filter((line) => line === `${second} /v1/chat/completions`)).toHaveLength(2);

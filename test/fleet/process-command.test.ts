@@ -5,6 +5,7 @@ import { engineDefinition } from './fixtures/kit.ts';
 const vllm = (command: string[], env: Record<string, string> = {}) =>
   engineDefinition({ command, env }, { kind: 'vllm', id: 'small', name: 'Small Chat', huggingFaceId: 'acme/small' });
 const socket = { socketPath: '/run/x.sock' };
+const context = { gatewayEnv: {}, owner: 'o', gpuIds: [] };
 
 describe('what vLLM is started with', () => {
   it('is a private socket, all names with the id first, and usage in every frame', () => {
@@ -33,15 +34,15 @@ describe('what vLLM is started with', () => {
     const command = launchCommand(definition, { port: 4711 });
     expect(command.slice(3, 5)).toEqual(['--port', '4711']);
     expect(command.slice(-2)).toEqual(['--host', '127.0.0.1']);
-    expect(launchEnvironment(definition, {}, 'o')).toMatchObject({
+    expect(launchEnvironment(definition, context)).toMatchObject({
       ok: true,
       env: expect.not.objectContaining({ VLLM_SERVER_DEV_MODE: '1' }),
     });
   });
 
   it('has development routes on the socket, unless the file says otherwise', () => {
-    expect(launchEnvironment(vllm(['vllm']), {}, 'o')).toMatchObject({ env: { VLLM_SERVER_DEV_MODE: '1' } });
-    expect(launchEnvironment(vllm(['vllm'], { VLLM_SERVER_DEV_MODE: '0' }), {}, 'o')).toMatchObject({
+    expect(launchEnvironment(vllm(['vllm']), context)).toMatchObject({ env: { VLLM_SERVER_DEV_MODE: '1' } });
+    expect(launchEnvironment(vllm(['vllm'], { VLLM_SERVER_DEV_MODE: '0' }), context)).toMatchObject({
       env: { VLLM_SERVER_DEV_MODE: '0' },
     });
   });
@@ -61,7 +62,7 @@ describe('the media that vLLM may fetch', () => {
     expect(launchCommand(vllm(['vllm', 'serve', 'm']), socket)).not.toContain('--allowed-media-domains');
     const inherited = { VLLM_MEDIA_URL_ALLOW_REDIRECTS: '1' };
     for (const definition of [fetching, vllm(['vllm'])]) {
-      expect(launchEnvironment(definition, inherited, 'o')).toMatchObject({
+      expect(launchEnvironment(definition, { ...context, gatewayEnv: inherited })).toMatchObject({
         env: { VLLM_MEDIA_URL_ALLOW_REDIRECTS: '0' },
       });
     }
@@ -71,18 +72,29 @@ describe('the media that vLLM may fetch', () => {
     const own = ['vllm', 'serve', 'm', '--allowed-media-domains', 'c.example.org'];
     const definition = { ...vllm(own, { VLLM_MEDIA_URL_ALLOW_REDIRECTS: '1' }), mediaDomains: ['a.example.org'] };
     expect(launchCommand(definition, socket)).not.toContain('a.example.org');
-    expect(launchEnvironment(definition, {}, 'o')).toMatchObject({ env: { VLLM_MEDIA_URL_ALLOW_REDIRECTS: '1' } });
+    expect(launchEnvironment(definition, context)).toMatchObject({ env: { VLLM_MEDIA_URL_ALLOW_REDIRECTS: '1' } });
   });
 });
 
 describe('any other program', () => {
+  it('sees only the devices that are its own, and writes as it prints', () => {
+    const definition = engineDefinition();
+    const gpuIds = ['GPU-1', 'GPU-2'];
+    expect(launchEnvironment(definition, { ...context, gpuIds })).toMatchObject({
+      env: { CUDA_VISIBLE_DEVICES: 'GPU-1,GPU-2', PYTHONUNBUFFERED: '1' },
+    });
+    const inherited = { ...context, gatewayEnv: { CUDA_VISIBLE_DEVICES: '3' } };
+    expect(launchEnvironment(definition, inherited)).toMatchObject({ env: { CUDA_VISIBLE_DEVICES: '3' } });
+  });
+
   it('gets nothing added', () => {
     const definition = engineDefinition({ command: ['serve-it', '--listen=unix:{socket}'] });
     expect(launchCommand({ ...definition, mediaDomains: ['a.example.org'] }, socket)).toEqual([
       'serve-it',
       '--listen=unix:/run/x.sock',
     ]);
-    expect(launchEnvironment(definition, {}, 'o')).toEqual({ ok: true, env: { HEADGATE_ENGINE_OWNER: 'o' } });
+    const env = { HEADGATE_ENGINE_OWNER: context.owner, PYTHONUNBUFFERED: '1' };
+    expect(launchEnvironment(definition, context)).toEqual({ ok: true, env });
   });
 });
 

@@ -39,6 +39,14 @@ describe('the cause of an exit', () => {
           'ValueError: Available memory on node 0 (9.61/12.84 GiB) on kv cache allocation is less than requested memory for kv (4000.0 GiB).\nRuntimeError: Engine core initialization failed. See root cause above.',
       },
     ],
+    ['memory_settings', { logTail: 'ValueError: No available memory for the cache blocks. Try increasing it.' }],
+    [
+      'memory_settings',
+      {
+        logTail:
+          'ValueError: 16.00 GiB KV cache is needed, which is larger than the available KV cache memory (6.81 GiB)',
+      },
+    ],
     [
       'weights_not_found',
       {
@@ -64,5 +72,125 @@ describe('the cause of an exit', () => {
     const { publicText } = explainExit({ ...exit, logTail: 'EADDRINUSE /root/secret.sock' });
     expect(publicText).toBe(failureCause('port_in_use').publicText);
     expect(publicText).not.toMatch(/root|sock/);
+  });
+});
+
+/** As vLLM 0.29, Python 3.11 and Node 24 wrote them, with the paths made shorter. */
+describe('the line that says it, for operators,', () => {
+  const traceback = [
+    '(APIServer pid=7672) Traceback (most recent call last):',
+    '(APIServer pid=7672)   File "/venv/bin/vllm", line 8, in <module>',
+    '(APIServer pid=7672)     sys.exit(main())',
+    '(APIServer pid=7672)              ^^^^^^',
+  ];
+  const details: [string, { log?: string[]; errors?: string[] }, string][] = [
+    [
+      'is the exception of Node, not its version',
+      {
+        log: [
+          'node:internal/modules/cjs/loader:1424',
+          '  throw err;',
+          '  ^',
+          '',
+          "Error: Cannot find module '/srv/engine.js'",
+          '    at Module._resolveFilename (node:internal/modules/cjs/loader:1421:15)',
+          '    at node:internal/main/run_main_module:33:47 {',
+          "  code: 'MODULE_NOT_FOUND',",
+          '  requireStack: []',
+          '}',
+          '',
+          'Node.js v24.21.0',
+        ],
+      },
+      "Error: Cannot find module '/srv/engine.js'",
+    ],
+    [
+      'is the exception of Python, not a line of its stack',
+      {
+        log: [
+          ...traceback,
+          "(APIServer pid=7672) KeyError: 'invalid tool call parser: nope (chose from { hermes })'",
+          '',
+        ],
+      },
+      "KeyError: 'invalid tool call parser: nope (chose from { hermes })'",
+    ],
+    [
+      'is the cause that stands above, not the one that points to it',
+      {
+        log: [
+          '(EngineCore pid=9) ERROR 11-22 12:47:47 [core.py:1210] EngineCore failed to start.',
+          '(EngineCore pid=9) ERROR 11-22 12:47:47 [core.py:1210] Traceback (most recent call last):',
+          '(EngineCore pid=9) ERROR 11-22 12:47:47 [core.py:1210]   File "/venv/vllm/v1/engine/core.py", line 1200, in run',
+          '(EngineCore pid=9) ERROR 11-22 12:47:47 [core.py:1210] ValueError: the block size 7 is not one of 16, 32',
+          ...traceback,
+          '(APIServer pid=7672) RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}',
+          '/usr/lib/python3.11/multiprocessing/resource_tracker.py:254: UserWarning: resource_tracker: There appear to be 1 leaked shared_memory objects to clean up at shutdown',
+          "  warnings.warn('resource_tracker: There appear to be %d '",
+        ],
+      },
+      'ValueError: the block size 7 is not one of 16, 32',
+    ],
+    [
+      'says which mistake, not only how many there are',
+      {
+        log: [
+          ...traceback,
+          '(APIServer pid=12) pydantic_core._pydantic_core.ValidationError: 1 validation error for ModelConfig',
+          '(APIServer pid=12)   Value error, User-specified max_model_len (999999) is greater than the derived max_model_len',
+          '(APIServer pid=12)     For further information visit https://errors.pydantic.dev/2.14/v/value_error',
+        ],
+      },
+      'pydantic_core._pydantic_core.ValidationError: 1 validation error for ModelConfig Value error, User-specified max_model_len (999999) is greater than the derived max_model_len',
+    ],
+    [
+      'is what stands on stderr, whatever was printed after it',
+      {
+        log: [
+          'vllm: error: unrecognized arguments: --no-such-flag',
+          'INFO 11-22 12:45:10 [importing.py:98] Triton not installed or not compatible; certain functions are not available.',
+        ],
+        errors: ['usage: vllm [-h] [-v]', 'vllm: error: unrecognized arguments: --no-such-flag'],
+      },
+      'vllm: error: unrecognized arguments: --no-such-flag',
+    ],
+    [
+      'is what stands on stderr although it has no word for trouble',
+      { log: ['the model wears the wrong hat', 'loading', 'bye'], errors: ['the model wears the wrong hat'] },
+      'the model wears the wrong hat',
+    ],
+    [
+      'is an exception of the log where stderr only points to it',
+      {
+        log: [
+          '(EngineCore pid=9) ERROR 11-22 12:47:47 [core.py:1210] ValueError: no block is left',
+          'RuntimeError: See root cause above.',
+        ],
+        errors: ['RuntimeError: See root cause above.'],
+      },
+      'ValueError: no block is left',
+    ],
+    [
+      'is no answered probe and no colour',
+      {
+        log: [
+          '\u001b[31mthe tokenizer is missing\u001b[0m',
+          '(APIServer pid=1) INFO:     127.0.0.1:50402 - "GET /health HTTP/1.1" 200 OK',
+          'srv  log_server_r: request: GET /health 127.0.0.1 200',
+        ],
+      },
+      'the tokenizer is missing',
+    ],
+    ['is the last one where none says anything', { log: ['    at nowhere', 'Node.js v24.21.0'] }, 'Node.js v24.21.0'],
+    ['is not there where nothing was written', {}, ''],
+  ];
+  it.each(details)('%s', (_, { log = [], errors }, detail) => {
+    const tails = { logTail: log.join('\n'), ...(errors !== undefined && { errorTail: errors.join('\n') }) };
+    expect(explainExit({ ...exit, ...tails }).detail ?? '').toBe(detail);
+  });
+
+  it('is no warning that only speaks of memory', () => {
+    const logTail = 'WARNING 11-22 12:47:47 [x.py:1] This may end in CUDA out of memory.\nValueError: no such thing';
+    expect(explainExit({ ...exit, logTail })).toMatchObject({ kind: 'crashed', detail: 'ValueError: no such thing' });
   });
 });

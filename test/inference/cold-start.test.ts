@@ -6,7 +6,7 @@ import { errorOf, eventually, framesOf, standinFile, useInference, type Body } f
 const bench = useInference(() => ({
   engines: {
     slow: standinFile('slow', { flags: ['--start-delay-ms', '15000', '--max-num-seqs', '256'] }),
-    broken: standinFile('broken', { flags: ['--fail-start', 'oom'] }),
+    broken: standinFile('broken', { flags: ['--fail-start', 'bad-model'] }),
     late: standinFile('late', { flags: ['--start-delay-ms', '60000'], lines: ['start_timeout_seconds: 6'] }),
     left: standinFile('left', { flags: ['--start-delay-ms', '60000'] }),
     quick: standinFile('quick'),
@@ -24,7 +24,7 @@ describe.concurrent('a model that is cold', () => {
       expect(answer.headers.get('x-headgate-start')).toBe('cold');
       const error = await errorOf(answer);
       expect(error).toMatchObject({ status: 503, code: 'upstream_error', type: 'upstream_error' });
-      expect(error.message).toMatch(/memory/i);
+      expect(error.message).toMatch(/weights/i);
       expect(error.message).not.toMatch(machine);
       expect(await bench.recordOf(answer)).toMatchObject({
         outcome: 'failed',

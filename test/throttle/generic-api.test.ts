@@ -29,6 +29,17 @@ async function ask(path: string, key: string | null, address = '10.0.0.1', metho
   };
 }
 
+async function makeKey(by: string, scope: string): Promise<string> {
+  const made: Body = await (await bench.gateway.request('/v1/keys', { key: by, body: { name: scope, scope } })).json();
+  return made.secret;
+}
+
+/** Fifty at once. */
+function askOften(paths: readonly string[], key: string): Promise<Hour[]> {
+  const path = (index: number): string => paths[index % paths.length] ?? '';
+  return Promise.all(Array.from({ length: 50 }, (_, index) => ask(path(index), key, '10.0.1.1')));
+}
+
 describe('the generic API', () => {
   it('refuses an address without a key after 100 requests in an hour, whatever they were for', async () => {
     const before = Math.floor(Date.now() / 1000);
@@ -50,30 +61,41 @@ describe('the generic API', () => {
     expect((await ask('/v1/models', null)).status).toBe(401);
   });
 
-  it('refuses a user after 1000 requests in an hour, over all keys of that user and both of its paths', async () => {
+  it('refuses a key after 1000 requests in an hour, over both of its paths, and no other key', async () => {
     const { key } = await openOrganization(bench.gateway, null);
-    const made: Body = await (
-      await bench.gateway.request('/v1/keys', { key, body: { name: 'second', scope: 'management' } })
-    ).json();
-    const keys = [key, made.secret];
+    const other = await makeKey(key, 'management');
     let last: Hour | null = null;
     for (let count = 0; count < 1000; count += 50) {
-      const answers = await Promise.all(
-        Array.from({ length: 50 }, (_, index) => ask('/v1/projects?limit=1', keys[index % 2] ?? '', '10.0.1.1')),
-      );
+      const answers = await askOften(['/v1/projects?limit=1', '/api/v1/projects?limit=1'], key);
       expect(answers.every(({ status, limit }) => status === 200 && limit === 1000)).toBe(true);
       last = answers.at(-1) ?? null;
     }
     expect(last?.remaining).toBeLessThan(50);
-    for (const mine of keys) {
-      const refused = await ask('/v1/projects', mine, '10.0.1.1');
-      expect(refused).toMatchObject({ status: 429, limit: 1000, remaining: 0 });
-      expect(refused.body.error.code).toBe('RATE_LIMITED');
-      expect(Number(refused.retryAfter)).toBeGreaterThan(3000);
-    }
+    const refused = await ask('/v1/projects', key, '10.0.1.1');
+    expect(refused).toMatchObject({ status: 429, limit: 1000, remaining: 0 });
+    expect(refused.body.error.code).toBe('RATE_LIMITED');
+    expect(Number(refused.retryAfter)).toBeGreaterThan(3000);
     expect((await ask('/v1/models', key)).status).toBe(200);
-    const other = await openOrganization(bench.gateway, null);
-    expect((await ask('/v1/projects', other.key, '10.0.1.1')).status).toBe(200);
+    expect(await ask('/v1/projects', other, '10.0.1.1')).toMatchObject({ status: 200, remaining: 999 });
+  });
+
+  it('counts what the scope of a key does not allow apart, and takes nothing from other keys of its user', async () => {
+    const { key } = await openOrganization(bench.gateway, null);
+    const inference = await makeKey(key, 'inference');
+    const seen: number[] = [];
+    for (let count = 0; count < 1000; count += 50) {
+      for (const { status, limit, remaining } of await askOften(['/v1/projects'], inference)) {
+        expect([status, limit]).toEqual([403, 1000]);
+        seen.push(remaining);
+      }
+    }
+    expect(seen.toSorted((a, b) => a - b)).toEqual(Array.from({ length: 1000 }, (_, index) => index));
+    const refused = await ask('/v1/projects', inference);
+    expect(refused).toMatchObject({ status: 429, limit: 1000, remaining: 0 });
+    expect(Number(refused.retryAfter)).toBeGreaterThan(3000);
+    expect(await ask('/v1/projects/none', inference)).toMatchObject({ limit: 1000, remaining: 0 });
+    expect(await ask('/v1/projects', key)).toMatchObject({ status: 200, limit: 1000, remaining: 999 });
+    expect(await ask('/api/v1/nothing', inference)).toMatchObject({ status: 404, limit: 1000, remaining: 999 });
   });
 
   it('shows the hour on refusals of every kind', async () => {

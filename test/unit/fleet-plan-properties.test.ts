@@ -51,7 +51,7 @@ function definitionOf(id: Id) {
     case 'chat':
       return containerDefinition(id, { ...times, replicas: { min: 0, max: 2 }, placement: 'spread' });
     case 'code':
-      return containerDefinition(id, { ...times, sleepLevel: 1 });
+      return containerDefinition(id, { ...times, sleepLevel: 1, upMinMs: 0 });
     case 'pinned':
       return containerDefinition(id, { ...times, pinned: true });
     case 'wide':

@@ -1,9 +1,11 @@
 import { describe, expect, it } from 'vitest';
 import type { Clock } from '#base/clock.ts';
+import { digestMembers } from '#base/json-canonical.ts';
 import { createLog } from '#base/log.ts';
 import {
   createMemoryStore,
   createResponseCache,
+  formFields,
   makeFrames,
   mergeFrames,
   requestKey,
@@ -49,8 +51,18 @@ describe('answers in memory', () => {
 });
 
 describe('the key of a request', () => {
-  const key = (body: string, more: object = {}): string | null =>
-    requestKey({ organizationId, model: 'm', engineHash: 'e', endpoint: '/v1/chat/completions', body, ...more });
+  const key = (body: string, more: object = {}): string | null => {
+    const meaning = digestMembers(Buffer.from(body).toString('latin1'), formFields);
+    if (meaning === null) return null;
+    return requestKey({
+      organizationId,
+      model: 'm',
+      engineHash: 'e',
+      endpoint: '/v1/chat/completions',
+      meaning,
+      ...more,
+    });
+  };
 
   it('differs by whose it is, what answers and what is asked', () => {
     const keys = [

@@ -119,5 +119,5 @@ export { makeFrames, type FrameOptions } from './make-frames.ts';
 export { mergeFrames, plainAnswer } from './merge-frames.ts';
 export { createMemoryStore } from './memory-store.ts';
 export { createRedisStore } from './redis-store.ts';
-export { requestKey, type RequestIdentity } from './request-key.ts';
+export { formFields, requestKey, type RequestIdentity } from './request-key.ts';
 export type { CacheBounds, CacheEntryRef, CacheStore } from './store.ts';

@@ -9,6 +9,7 @@ export type {
   Canary,
   ContainerDriverSettings,
   EngineDefinition,
+  EngineGroup,
   EngineKind,
   EnginePricing,
   ExternalDriverSettings,

@@ -129,6 +129,17 @@ function otherParallelSizes(args: readonly string[]): number {
   return (parallelSize(args, 'pipeline')?.size ?? 1) * (parallelSize(args, 'data')?.size ?? 1);
 }
 
+/** What is wrong with vLLM's words for several GPUs where a replica has so many, and which of them says it; or null. */
+export function parallelProblem(words: readonly string[], gpus: number): { index: number | null; text: string } | null {
+  const given = parallelSize(words, 'tensor');
+  const used = (given?.size ?? 1) * otherParallelSizes(words);
+  return used === gpus ? null : { index: given?.index ?? null, text: parallelText(used, gpus) };
+}
+
+function parallelText(used: number, gpus: number): string {
+  return `the parallel sizes use ${used}, gpus.count gives ${gpus}: they must be the same`;
+}
+
 function parallelProblems(engine: ContainerFile): FileProblem[] {
   const { args, gpus, tensor_parallel_size: size } = engine;
   const given = parallelSize(args, 'tensor');
@@ -138,7 +149,7 @@ function parallelProblems(engine: ContainerFile): FileProblem[] {
   const used = tensorParallelSize(engine) * otherParallelSizes(args);
   // On CPU the parts are sockets of the machine, which nobody counts here.
   if (gpus === undefined || (Number.isInteger(tensorParallelSize(engine)) && used === gpus.count)) return [];
-  const message = `the parallel sizes use ${used}, gpus.count gives ${gpus.count}: they must be the same`;
+  const message = parallelText(used, gpus.count);
   if (size !== undefined) return [{ path: ['tensor_parallel_size'], message }];
   if (given !== null) return [{ path: ['args', given.index], message }];
   const undivided = `${gpus.count} cannot be divided by the pipeline and data parallel sizes of args`;

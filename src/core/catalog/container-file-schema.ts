@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { environmentFields, replicasField, seconds } from './run-fields.ts';
+import { environmentFields, gpusField, pinnedField, replicasField, seconds } from './run-fields.ts';
 
 /** The fields of engine files whose driver runs containers: `docker` on hosts, `swarm` as services of a swarm. */
 
@@ -74,22 +74,6 @@ const canary = z.strictObject({
   contains: z.string().min(1).max(4096).optional().describe("What the answer's text must contain."),
 });
 
-const gpus = z.strictObject({
-  count: z.int().min(1).max(64).describe('Devices of one replica, all on one host; no other replica gets them.'),
-  memory_gib: z
-    .number()
-    .min(1)
-    .max(4096)
-    .optional()
-    .describe('Memory that each device must have at least. An "80 GB" card reports a little less than 80.'),
-  profile: z
-    .string()
-    .min(1)
-    .max(128)
-    .optional()
-    .describe('Part of the product name, such as H100; case does not matter.'),
-});
-
 const containerFields = {
   image: z
     .string()
@@ -105,7 +89,7 @@ const containerFields = {
     .describe("What follows the image's entrypoint. vLLM: the model, then its options, each word an item of its own."),
   entrypoint: z.array(argument).min(1).max(100).optional().describe("In place of the image's own."),
   ...environmentFields,
-  gpus: gpus.optional().describe('What a replica needs of a host; without it, it gets no GPU.'),
+  gpus: gpusField,
   tensor_parallel_size: z
     .int()
     .min(1)
@@ -138,7 +122,7 @@ const containerFields = {
     .default(60)
     .describe('Once ready, it makes room for no other model before this time.'),
   replicas: replicasField,
-  pinned: z.boolean().default(false).describe('true: never stopped to make room for another model.'),
+  pinned: pinnedField,
   sleep_level: z
     .literal([0, 1, 2])
     .default(0)

@@ -56,6 +56,17 @@ export interface EnginePricing {
   readonly outputPerMTokMicroUsd: bigint;
 }
 
+/** Engines of one machine that are not to run together; named by the file of each of them. */
+export interface EngineGroup {
+  readonly name: string;
+  /** One of its engines runs at a time. */
+  readonly swap: boolean;
+  /** When one of its engines starts, all others of the machine are stopped that are not persistent, pinned or kept. */
+  readonly exclusive: boolean;
+  /** Others do not stop its engines. */
+  readonly persistent: boolean;
+}
+
 /** A child process of the gateway on this machine. */
 export interface ProcessDriverSettings {
   readonly type: 'process';
@@ -63,12 +74,19 @@ export interface ProcessDriverSettings {
   readonly command: readonly string[];
   /** Added to the child's environment; `${NAME}` in a value stands for the gateway's own variable of that name. */
   readonly env: Readonly<Record<string, string>>;
+  /** Of the memory that engines may take together on this machine; null: the file does not say. */
+  readonly memoryBytes: number | null;
+  /** null: it is given no GPU of its own. */
+  readonly gpus: GpuNeed | null;
+  readonly group: EngineGroup | null;
   readonly idleMs: number;
   readonly startTimeoutMs: number;
   readonly drainMs: number;
   /** Once ready it makes room for no other before this time. */
   readonly upMinMs: number;
   readonly replicas: { readonly min: number; readonly max: number };
+  /** Never stopped to make room for another. */
+  readonly pinned: boolean;
 }
 
 /** An engine that somebody else runs; only its address is known. */

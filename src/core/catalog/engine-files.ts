@@ -6,6 +6,7 @@ import { dockerHostsFileName, loadDockerHosts } from './docker-hosts-file.ts';
 import type { EngineDefinition } from './engine-definition.ts';
 import { type EngineFile, engineFileSchema } from './engine-file-schema.ts';
 import { machineProblems } from './machine-checks.ts';
+import { groupProblems, roomProblems } from './room-checks.ts';
 import { secretProblems } from './secrets.ts';
 import { toDefinition } from './to-definition.ts';
 import { readYaml, type YamlSource } from './yaml-source.ts';
@@ -109,7 +110,8 @@ function readAll(files: readonly FoundFile[], { options, earlier, hosts }: ReadA
     problems.push(...result.problems);
     if (result.read !== null) read.push(result.read);
   }
-  problems.push(...nameCollisions(read), ...(hosts === null ? [] : unknownHosts(read, hosts)));
+  problems.push(...nameCollisions(read), ...groupCollisions(read));
+  if (hosts !== null) problems.push(...unknownHosts(read, hosts));
   if (problems.length > 0) return { ok: false, problems };
   return { ok: true, engines: read.map(({ definition }) => definition) };
 }
@@ -153,6 +155,7 @@ function readEngineText(text: string, file: string, options: EngineFilesOptions)
   const found = [
     ...commandProblems(parsed.data),
     ...containerProblems(parsed.data),
+    ...roomProblems(parsed.data),
     ...machineProblems(parsed.data),
     ...secretProblems(parsed.data),
     ...environmentProblems(parsed.data, options),
@@ -206,6 +209,14 @@ function nameCollisions(read: readonly ReadFile[]): EngineFileProblem[] {
     }
   }
   return problems;
+}
+
+function groupCollisions(read: readonly ReadFile[]): EngineFileProblem[] {
+  const sources = new Map(read.map(({ definition, source }) => [definition, source]));
+  return groupProblems(read.map(({ definition }) => definition)).map(({ engine, field, message }) => {
+    const line = sources.get(engine)?.lineOf(field.split('.')) ?? null;
+    return { file: engine.file, line, field, message };
+  });
 }
 
 function unknownHosts(read: readonly ReadFile[], known: ReadonlySet<string>): EngineFileProblem[] {

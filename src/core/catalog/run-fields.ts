@@ -31,3 +31,24 @@ export const replicasField = z
   .refine(({ min, max }) => min <= max, { path: ['max'], message: 'must be at least replicas.min' })
   .default({ min: 0, max: 1 })
   .describe('How many may run at once.');
+
+export const gpusField = z
+  .strictObject({
+    count: z.int().min(1).max(64).describe('Devices of one replica, all on one host; no other replica gets them.'),
+    memory_gib: z
+      .number()
+      .min(1)
+      .max(4096)
+      .optional()
+      .describe('Memory that each device must have at least. An "80 GB" card reports a little less than 80.'),
+    profile: z
+      .string()
+      .min(1)
+      .max(128)
+      .optional()
+      .describe('Part of the product name, such as H100; case does not matter.'),
+  })
+  .optional()
+  .describe('What a replica needs of a host; without it, it gets no GPU of its own.');
+
+export const pinnedField = z.boolean().default(false).describe('true: never stopped to make room for another model.');

@@ -4,6 +4,7 @@ import {
   type Canary,
   type ContainerDriverSettings,
   type EngineDefinition,
+  type EngineGroup,
   type EnginePricing,
   type ExternalDriverSettings,
   type ProcessDriverSettings,
@@ -31,12 +32,30 @@ const environment = z.record(z.string(), z.string());
 const replicas = z.object({ min: z.number(), max: z.number() });
 const times = { idleMs: z.number(), startTimeoutMs: z.number(), drainMs: z.number(), upMinMs: z.number() };
 
+const gpuNeed = z.object({
+  count: z.number(),
+  memoryBytesMin: z.number().nullable(),
+  profile: z.string().nullable(),
+});
+
+const group: z.ZodType<EngineGroup, unknown> = z.object({
+  name: z.string(),
+  swap: z.boolean(),
+  exclusive: z.boolean(),
+  persistent: z.boolean(),
+});
+
+/** What was kept before processes had them lacks those with a default. */
 const processDriver: z.ZodType<ProcessDriverSettings, unknown> = z.object({
   type: z.literal('process'),
   command: texts,
   env: environment,
+  memoryBytes: z.number().nullable().default(null),
+  gpus: gpuNeed.nullable().default(null),
+  group: group.nullable().default(null),
   ...times,
   replicas,
+  pinned: z.boolean().default(false),
 });
 
 const externalDriver: z.ZodType<ExternalDriverSettings, unknown> = z.object({
@@ -58,9 +77,7 @@ const containerDriver: z.ZodType<ContainerDriverSettings, unknown> = z.object({
   args: texts,
   entrypoint: texts.nullable(),
   env: environment,
-  gpus: z
-    .object({ count: z.number(), memoryBytesMin: z.number().nullable(), profile: z.string().nullable() })
-    .nullable(),
+  gpus: gpuNeed.nullable(),
   shmBytes: z.number().nullable(),
   memoryBytesMax: z.number().nullable(),
   volumes: z.array(z.object({ source: z.string(), target: z.string(), readOnly: z.boolean() })),

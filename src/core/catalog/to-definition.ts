@@ -2,8 +2,17 @@ import { MICRO_DIGITS, parseDecimal } from '#base/money.ts';
 import { engineKindOf, findFlag } from './command.ts';
 import { type ContainerFile, givesTensorParallelSize, tensorParallelSize } from './container-checks.ts';
 import { parseSize, parseVolume } from './container-file-schema.ts';
-import type { ContainerDriverSettings, EngineDefinition, EnginePricing } from './engine-definition.ts';
+import type {
+  ContainerDriverSettings,
+  EngineDefinition,
+  EnginePricing,
+  GpuNeed,
+  ProcessDriverSettings,
+} from './engine-definition.ts';
 import type { EngineFile } from './engine-file-schema.ts';
+import { toGroup } from './room-fields.ts';
+
+type ProcessFile = Extract<EngineFile, { driver: 'process' }>;
 
 /** From the words of an engine file to what the rooms work with. */
 
@@ -48,12 +57,18 @@ function toDriver(engine: EngineFile): EngineDefinition['driver'] {
     };
   }
   if (engine.driver === 'process') {
-    return { type: 'process', command: engine.command, env: engine.env, ...toTimes(engine), replicas: engine.replicas };
+    return toProcess(engine);
   }
   return toContainer(engine);
 }
 
-function toTimes(engine: ContainerFile | Extract<EngineFile, { driver: 'process' }>) {
+function toProcess(engine: ProcessFile): ProcessDriverSettings {
+  const { command, env, gpus, group, replicas, pinned } = engine;
+  const room = { memoryBytes: toBytes(engine.memory_gib), gpus: toGpuNeed(gpus), group: toGroup(group) };
+  return { type: 'process', command, env, ...room, ...toTimes(engine), replicas, pinned };
+}
+
+function toTimes(engine: ContainerFile | ProcessFile) {
   return {
     idleMs: engine.idle_seconds * 1000,
     startTimeoutMs: engine.start_timeout_seconds * 1000,
@@ -63,17 +78,13 @@ function toTimes(engine: ContainerFile | Extract<EngineFile, { driver: 'process'
 }
 
 function toContainer(engine: ContainerFile): ContainerDriverSettings {
-  const { gpus } = engine;
   return {
     type: engine.driver,
     image: engine.image,
     args: [...engine.args, ...addedArguments(engine)],
     entrypoint: engine.entrypoint ?? null,
     env: engine.env,
-    gpus:
-      gpus === undefined
-        ? null
-        : { count: gpus.count, memoryBytesMin: toBytes(gpus.memory_gib), profile: gpus.profile ?? null },
+    gpus: toGpuNeed(engine.gpus),
     shmBytes: sharedMemory(engine),
     memoryBytesMax: engine.memory_limit === undefined ? null : parseSize(engine.memory_limit),
     volumes: engine.volumes.flatMap((volume) => parseVolume(volume) ?? []),
@@ -87,6 +98,11 @@ function toContainer(engine: ContainerFile): ContainerDriverSettings {
     sleepLevel: engine.sleep_level,
     canaries: engine.canaries.map(({ route, body, contains }) => ({ route, body, contains: contains ?? null })),
   };
+}
+
+function toGpuNeed(gpus: ContainerFile['gpus']): GpuNeed | null {
+  if (gpus === undefined) return null;
+  return { count: gpus.count, memoryBytesMin: toBytes(gpus.memory_gib), profile: gpus.profile ?? null };
 }
 
 function toBytes(gib: number | undefined): number | null {

@@ -5,6 +5,19 @@ import type { FailureCause } from './start-failure.ts';
 /** What an operator wants of an engine, beyond what its file says. */
 export type OrderKind = 'start' | 'stop' | 'restart' | 'reset';
 
+/** An order as whoever leads takes it. */
+export interface Order {
+  /** Decimal digits; grows with every order of the scope. */
+  readonly id: string;
+  readonly engineId: string;
+  readonly kind: OrderKind;
+}
+
+export interface NotedOrder {
+  readonly id: string;
+  readonly committed: () => void;
+}
+
 /** One gateway's need of engines, told to whoever leads. */
 export interface Demand {
   readonly gatewayId: string;
@@ -41,6 +54,8 @@ export interface PublishedEngine {
   readonly startTimesMs: readonly number[];
   /** The rollout that did not go in, in plain words with its spec hash; null when there is none. */
   readonly rollout: { readonly specHash: string; readonly state: 'checking' | 'refused'; readonly text: string } | null;
+  /** Id of the newest order that was carried out; null or absent: none that is remembered. */
+  readonly lastOrder?: string | null;
 }
 
 export interface PublishedReplica {
@@ -109,11 +124,11 @@ export interface FleetBoard {
    * An operator's order, for whoever leads; the newest replaces one of the same engine that was not taken yet.
    *
    * @param tx it is noted in this transaction, or not at all
-   * @returns to be called once that is committed: tells who waits for orders
+   * @returns its id, and what is to be called once that is committed: tells who waits for orders
    */
-  order(engineId: string, kind: OrderKind, tx?: Transaction): Promise<() => void>;
+  order(engineId: string, kind: OrderKind, tx?: Transaction): Promise<NotedOrder>;
   /** Leader only: orders not taken yet, oldest first; taking them is final. None when the fence does not hold. */
-  takeOrders(fence: Fence): Promise<readonly { readonly engineId: string; readonly kind: OrderKind }[]>;
+  takeOrders(fence: Fence): Promise<readonly Order[]>;
   /** Of all engines of the scope, also of those whose files are gone. */
   goodSpecs(): Promise<readonly GoodSpec[]>;
   /**

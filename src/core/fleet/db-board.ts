@@ -1,8 +1,19 @@
 import { sql } from 'drizzle-orm';
 import type { Transaction } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
-import type { Demand, EngineDemand, FleetBoard, GoodSpec, Leadership, Published, PublishedEngine } from './board.ts';
-import { FenceLostError, type OrderKind } from './board.ts';
+import type {
+  Demand,
+  EngineDemand,
+  FleetBoard,
+  GoodSpec,
+  Leadership,
+  NotedOrder,
+  Order,
+  OrderKind,
+  Published,
+  PublishedEngine,
+} from './board.ts';
+import { FenceLostError } from './board.ts';
 import { BoundedStore } from './bounded-store.ts';
 import type { Fence } from './driver.ts';
 import { createGoodSpecTable, type GoodSpecTable } from './good-spec-table.ts';
@@ -20,6 +31,8 @@ export interface BoardTimes {
 }
 
 const boardTimes: BoardTimes = { lookMs: 1000, busyLookMs: 250, goneAfterMs: 15_000, answerMs: 3000 };
+/** Microseconds since the Unix epoch, by Postgres' clock. */
+const orderId = sql`(extract(epoch from ordered_at) * 1000000)::bigint::text`;
 const sweepEveryMs = 60_000;
 const publishAttemptsMax = 3;
 
@@ -128,29 +141,29 @@ class DatabaseBoard implements FleetBoard {
     }));
   }
 
-  async order(engineId: string, kind: OrderKind, tx?: Transaction): Promise<() => void> {
+  async order(engineId: string, kind: OrderKind, tx?: Transaction): Promise<NotedOrder> {
     const { scope, db } = this.#options;
     const statement = sql`insert into fleet_orders (scope, engine_id, kind, ordered_at)
       values (${scope}, ${engineId}, ${kind}, clock_timestamp())
-      on conflict (scope, engine_id) do update set kind = excluded.kind, ordered_at = excluded.ordered_at`;
-    await this.#ask('an order to be noted', () => (tx ?? db.orm).execute(statement));
-    return () => this.#loop.wake();
+      on conflict (scope, engine_id) do update set kind = excluded.kind, ordered_at = excluded.ordered_at
+      returning ${orderId} as id`;
+    const [row] = await this.#ask('an order to be noted', () => (tx ?? db.orm).execute<{ id: string }>(statement));
+    if (row === undefined) throw new Error('an order was noted without an id');
+    return { id: row.id, committed: () => this.#loop.wake() };
   }
 
-  async takeOrders(fence: Fence): Promise<readonly { readonly engineId: string; readonly kind: OrderKind }[]> {
+  async takeOrders(fence: Fence): Promise<readonly Order[]> {
     const { scope, gatewayId, db } = this.#options;
     const rows = await this.#ask('orders', () => {
-      return db.sql<{ engineId: string; kind: OrderKind; orderedAt: string }[]>`
+      return db.sql<Order[]>`
         with held as (
           select 1 from fleet_leases where scope = ${scope} and gateway_id = ${gatewayId}
             and epoch = ${String(fence.epoch)}::bigint and expires_at > now() for share
         )
         delete from fleet_orders where scope = ${scope} and exists (select 1 from held)
-        returning engine_id as "engineId", kind, ordered_at::text as "orderedAt"`;
+        returning engine_id as "engineId", kind, (extract(epoch from ordered_at) * 1000000)::bigint::text as id`;
     });
-    return rows
-      .toSorted((a, b) => (a.orderedAt < b.orderedAt ? -1 : 1))
-      .map(({ engineId, kind }) => ({ engineId, kind }));
+    return rows.map((row) => ({ ...row })).toSorted((a, b) => (BigInt(a.id) < BigInt(b.id) ? -1 : 1));
   }
 
   goodSpecs(): Promise<readonly GoodSpec[]> {

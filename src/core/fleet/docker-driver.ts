@@ -5,7 +5,6 @@ import type { ContainerSummary } from './docker-answers.ts';
 import { probeUse } from './docker-gpus.ts';
 import { createDockerHost, type DockerHost, type HostView } from './docker-host.ts';
 import { labels, saysStopping, stoppingName } from './docker-labels.ts';
-import { demultiplex, readLogLines } from './docker-logs.ts';
 import { removeNetwork } from './docker-network.ts';
 import { nameOf } from './docker-observe.ts';
 import { findOwnContainer } from './docker-self.ts';
@@ -23,6 +22,7 @@ import type {
   StopOrder,
 } from './driver.ts';
 import { createLines } from './in-line.ts';
+import { type ContainerLog, lastTellingLines, readContainerLog } from './quiet-log.ts';
 import type { RegistryLogins } from './registry-logins.ts';
 
 export interface DockerDriverOptions {
@@ -42,7 +42,6 @@ export interface DockerDriverOptions {
 /** Something else than wished for was found, or the right to change it is gone. */
 class DriverRefusal extends Error {}
 
-const logLinesMax = 10_000;
 const progressIntervalMs = 1000;
 const openWaitMs = 15_000;
 
@@ -252,20 +251,18 @@ class DockerDriver implements EngineDriver {
     }
   }
 
-  async *logs(replicaId: string, { tailLines, follow, signal }: LogOptions): AsyncGenerator<string> {
-    const lines = Math.min(tailLines, logLinesMax);
+  async *logs(replicaId: string, options: LogOptions): AsyncGenerator<string> {
     const found = await this.#locate(replicaId);
     if (found === null) {
-      const text = this.#launches.get(replicaId)?.exit?.logTail ?? '';
-      if (text !== '') yield* text.split('\n').slice(-lines);
+      yield* lastTellingLines(this.#launches.get(replicaId)?.exit?.logTail ?? '', options.tailLines);
       return;
     }
-    const { api } = found.host;
-    if (follow) yield* readLogLines(await api.followLog(found.container.Id, lines, signal), signal);
-    else {
-      const text = demultiplex(await api.logTail(found.container.Id, lines));
-      if (text !== '') yield* text.replace(/\r?\n$/, '').split(/\r?\n/);
-    }
+    const { container, host } = found;
+    const log: ContainerLog = {
+      tail: (lines) => host.api.logTail(container.Id, lines),
+      follow: (lines) => host.api.followLog(container.Id, lines, options.signal),
+    };
+    yield* readContainerLog(log, options);
   }
 
   onChange(listener: () => void): void {

@@ -5,6 +5,16 @@ import { gpuSettings } from './docker-container.ts';
 import { labels } from './docker-labels.ts';
 import { readLogLines } from './docker-logs.ts';
 import type { Gpu, GpuUse } from './driver.ts';
+import {
+  cellsOf,
+  csvFormat,
+  gpusOfRows,
+  inventoryQuery,
+  programsQuery,
+  useQuery,
+  usesOfRows,
+  wrongRow,
+} from './nvidia-smi.ts';
 
 /** What a Docker engine knows of its machine's GPUs, and what `nvidia-smi` in a container says of them. */
 
@@ -52,32 +62,21 @@ export interface ProbeOptions {
 }
 
 const probeTimeoutMs = 20_000;
-const mebibyte = 2 ** 20;
 let probeCount = 0;
 
 /** Every GPU that a container can be given there. @throws when it cannot be asked */
 export async function probeInventory(options: Omit<ProbeOptions, 'gpuIds'>): Promise<Gpu[]> {
-  const lines = await runNvidiaSmi({ ...options, gpuIds: ['all'] }, '--query-gpu=uuid,memory.total,name');
-  return lines.map(([id = '', total = '', name = '']) => ({
-    id,
-    memoryBytes: mebibytes(total),
-    profile: name === '' ? null : name,
-  }));
+  return gpusOfRows(await runNvidiaSmi({ ...options, gpuIds: ['all'] }, inventoryQuery));
 }
 
 /** Memory of the given GPUs and who holds it. @throws when they cannot be asked */
 export async function probeUse(options: ProbeOptions): Promise<GpuUse[]> {
   const [devices, programs] = await Promise.all([
-    runNvidiaSmi(options, '--query-gpu=uuid,memory.used,memory.total'),
+    runNvidiaSmi(options, useQuery),
     // Where the machine's process ids may not be seen, memory in use still says enough.
-    runNvidiaSmi(options, '--query-compute-apps=gpu_uuid,pid,process_name').catch(() => []),
+    runNvidiaSmi(options, programsQuery).catch(() => []),
   ]);
-  return devices.map(([gpuId = '', used = '', total = '']) => ({
-    gpuId,
-    usedBytes: mebibytes(used) ?? 0,
-    totalBytes: mebibytes(total) ?? 0,
-    processes: programs.filter(([on]) => on === gpuId).map(([, pid = '', name = '']) => `${name} (pid ${pid})`),
-  }));
+  return usesOfRows(devices, programs);
 }
 
 /** Rows of CSV without header and units: `nvidia-smi … --format=csv,noheader,nounits`. */
@@ -90,7 +89,7 @@ async function runNvidiaSmi({ api, fleetId, image, access, gpuIds }: ProbeOption
   const container = await api.create(name, {
     Image: image,
     Entrypoint: ['nvidia-smi'],
-    Cmd: [query, '--format=csv,noheader,nounits'],
+    Cmd: [query, csvFormat],
     Env: Object.entries(env).map(([variable, value]) => `${variable}=${value}`),
     Labels: { [labels.managed]: 'true', [labels.fleet]: fleetId, [labels.probe]: 'true' },
     NetworkDisabled: true,
@@ -101,7 +100,7 @@ async function runNvidiaSmi({ api, fleetId, image, access, gpuIds }: ProbeOption
       AutoRemove: true,
       NetworkMode: 'none',
       SecurityOpt: ['no-new-privileges'],
-      PidMode: query.startsWith('--query-compute-apps') ? 'host' : '',
+      PidMode: query === programsQuery ? 'host' : '',
       ...gpu.hostConfig,
     },
   });
@@ -109,17 +108,12 @@ async function runNvidiaSmi({ api, fleetId, image, access, gpuIds }: ProbeOption
     const output = await api.attach(container, signal);
     await api.start(container);
     const rows: string[][] = [];
-    for await (const line of readLogLines(output, signal)) rows.push(line.split(',').map((cell) => cell.trim()));
+    for await (const line of readLogLines(output, signal)) rows.push(cellsOf(line));
     if (signal.aborted) throw new Error('nvidia-smi did not end in time.');
-    const wrong = rows.find((row) => !/^(GPU|MIG)-/.test(row[0] ?? ''));
-    if (wrong !== undefined) throw new Error(`nvidia-smi said: ${wrong.join(', ')}`);
+    const wrong = wrongRow(rows);
+    if (wrong !== null) throw new Error(`nvidia-smi said: ${wrong}`);
     return rows;
   } finally {
     await api.remove(container, true).catch(() => undefined);
   }
-}
-
-/** `81559`; null for `[N/A]` and the like. */
-function mebibytes(text: string): number | null {
-  return /^\d+$/.test(text) ? Number(text) * mebibyte : null;
 }

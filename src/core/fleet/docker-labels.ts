@@ -77,7 +77,8 @@ export function readMarks(found: Readonly<Record<string, string>>): Marks | null
   };
 }
 
-function readGpuIds(text: string): Placement['gpuIds'] | null {
+/** Of the label `gpus`; null when somebody else wrote it. */
+export function readGpuIds(text: string): Placement['gpuIds'] | null {
   try {
     const parsed = z.array(z.string()).safeParse(JSON.parse(text));
     return parsed.success ? parsed.data : null;

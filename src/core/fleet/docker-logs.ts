@@ -10,13 +10,16 @@ const headerBytes = 8;
 /** A line that never ends is cut. */
 const lineCharsMax = 65_536;
 
-/** The text of a whole answer, both streams as they came. */
-export function demultiplex(output: Buffer): string {
+/** https://docs.docker.com/reference/api/engine/ calls them stream types. */
+export const stderrStream = 2;
+
+/** The text of a whole answer: both streams as they came, or one of them. */
+export function demultiplex(output: Buffer, stream: number | null = null): string {
   const parts: Buffer[] = [];
   let at = 0;
   while (at + headerBytes <= output.length) {
     const end = at + headerBytes + output.readUInt32BE(at + 4);
-    parts.push(output.subarray(at + headerBytes, end));
+    if (stream === null || output[at] === stream) parts.push(output.subarray(at + headerBytes, end));
     at = end;
   }
   return Buffer.concat(parts).toString('utf8');

@@ -1,8 +1,8 @@
 import type { ContainerDetail, ContainerSummary } from './docker-answers.ts';
 import { tcpEndpoint, type HostConnection } from './docker-connection.ts';
 import { codeOfReason, notStartedCode, refusedCode } from './docker-failures.ts';
-import { apiKeyOf, labels, type Marks, networkName, readMarks, saysStopping } from './docker-labels.ts';
-import { demultiplex } from './docker-logs.ts';
+import { apiKeyOf, labels, type Marks, networkName, readGpuIds, readMarks, saysStopping } from './docker-labels.ts';
+import { demultiplex, stderrStream } from './docker-logs.ts';
 import type { ObservedReplica, ReplicaExit, Stranger } from './driver.ts';
 
 /** Reads off a host's containers what replicas there are. */
@@ -59,11 +59,21 @@ export async function observeContainers(options: ObserveOptions): Promise<Observ
       if (container.State === 'running') networks.add(networkName(fleetId, marks.engineId));
       continue;
     }
-    const engineId = container.Labels?.[labels.engine] ?? null;
-    strangers.push({ host: hostName, name: nameOf(container), engineId });
+    strangers.push(strangerOf(hostName, container));
   }
   const observed = await Promise.all(replicas);
   return { replicas: observed.filter((replica) => replica !== null), strangers, networks };
+}
+
+/** In these states it has no device, and nobody starts it any more. */
+const endedStates = new Set(['created', 'exited', 'dead']);
+
+function strangerOf(host: string, container: ContainerSummary): Stranger {
+  const { Labels: marks = {}, State: state } = container;
+  const name = nameOf(container);
+  const gpuIds = endedStates.has(state) ? [] : (readGpuIds(marks?.[labels.gpus] ?? '[]') ?? []);
+  const engineId = marks?.[labels.engine] ?? null;
+  return { host, name, engineId, gpuIds, memoryBytes: 0, endedBy: `docker rm --force ${name}` };
 }
 
 /** null when it vanished meanwhile. */
@@ -124,12 +134,14 @@ async function exitOf(
   }
   const output =
     state === 'created' ? Buffer.alloc(0) : await api.logTail(id, logTailLines).catch(() => Buffer.alloc(0));
-  const exit = toExit(detail, asked || isLeft, demultiplex(output).slice(-logTailCharsMax));
+  const exit = toExit(detail, asked || isLeft, output);
   memory.exits.set(id, exit);
   return exit;
 }
 
-function toExit({ State: state }: ContainerDetail, asked: boolean, logTail: string): ReplicaExit {
+function toExit({ State: state }: ContainerDetail, asked: boolean, output: Buffer): ReplicaExit {
+  const logTail = demultiplex(output).slice(-logTailCharsMax);
+  const errorTail = demultiplex(output, stderrStream).slice(-logTailCharsMax);
   const said = state.Error ?? '';
   const neverRan = state.Status === 'created';
   const startErrorCode = said === '' ? (neverRan ? notStartedCode : null) : codeOfReason(said);
@@ -140,6 +152,7 @@ function toExit({ State: state }: ContainerDetail, asked: boolean, logTail: stri
     startErrorCode: startErrorCode ?? (neverRan ? refusedCode : null),
     oomKilled: state.OOMKilled === true,
     logTail: said === '' ? logTail : `${logTail}\n${said}`.trimStart(),
+    errorTail: said === '' ? errorTail : said,
   };
 }
 

@@ -53,6 +53,8 @@ export interface ReplicaExit {
   readonly oomKilled: boolean;
   /** The end of what it wrote, bounded; for finding the cause, never for clients. */
   readonly logTail: string;
+  /** The end of what it wrote on stderr alone; absent where that is not known. */
+  readonly errorTail?: string;
 }
 
 /** A replica as the driver finds it; the fleet believes nothing else. */
@@ -88,9 +90,18 @@ export interface HostReport {
   readonly pools: readonly string[];
   /** False: nothing is known of it now, and what it ran before is believed to run on. */
   readonly reachable: boolean;
-  /** Why it is not reachable, for operators; absent while it is, or when nobody knows. */
+  /** Why it is not reachable, or what is not known of it, for operators; absent when there is nothing to say. */
   readonly trouble?: string;
   readonly gpus: readonly Gpu[];
+  /** Memory that engines may take together; absent where nobody counts it. */
+  readonly memoryBytes?: number;
+}
+
+/** Devices and memory of a host that something has. */
+export interface Holding {
+  readonly engineId: string | null;
+  readonly placement: Placement;
+  readonly memoryBytes: number;
 }
 
 /** Something that bears our label and belongs to no engine of the files: told to the operator, never touched. */
@@ -99,6 +110,11 @@ export interface Stranger {
   /** Its name there. */
   readonly name: string;
   readonly engineId: string | null;
+  /** Devices that it has as long as it is there. */
+  readonly gpuIds: readonly string[];
+  readonly memoryBytes: number;
+  /** The command that ends it, for an operator on that host. */
+  readonly endedBy: string;
 }
 
 export interface Observation {

@@ -70,9 +70,17 @@ export class Engine {
     this.replicas = createReplicaSet({ onLeases: (slot) => this.#onLeases(slot), onLost });
   }
 
+  /** What was published, without what is not so any more since the file was read again. */
+  get current(): PublishedEngine | null {
+    const { published } = this;
+    if (published === null || published.specHash === this.spec.hash) return published;
+    const phase = published.phase === 'failed' ? 'stopped' : published.phase;
+    return { ...published, phase, cause: null, retryAtMs: null, rollout: null };
+  }
+
   status(): EngineStatus {
     if (this.replicas.routable().length > 0) return 'ready';
-    switch (this.published?.phase) {
+    switch (this.current?.phase) {
       case 'ready':
       case 'starting':
         return 'starting';
@@ -191,7 +199,7 @@ export class Engine {
 
   /** What is known to be in vain is not waited for. */
   #hopeless(): AcquireResult | null {
-    const { published } = this;
+    const { current: published } = this;
     if (published?.phase === 'held') return this.#failure(failureCause('held'), helplessRetryMs);
     if (published?.phase !== 'failed' || published.cause === null) return null;
     const retryMs = published.retryAtMs === null ? helplessRetryMs : published.retryAtMs - this.#clock.now();

@@ -58,6 +58,6 @@ export function settingsOf({ driver }: EngineDefinition): EngineSettings {
   }
   const { idleMs, startTimeoutMs, drainMs, upMinMs, replicas } = driver;
   const times = { idleMs, startTimeoutMs, drainMs, upMinMs, min: replicas.min, max: Math.max(1, replicas.max) };
-  if (driver.type === 'process') return { ...times, pinned: false, sleepLevel: 0 };
+  if (driver.type === 'process') return { ...times, pinned: driver.pinned, sleepLevel: 0 };
   return { ...times, pinned: driver.pinned, sleepLevel: driver.sleepLevel };
 }

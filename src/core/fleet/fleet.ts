@@ -3,7 +3,7 @@ import type { Clock } from '#base/clock.ts';
 import type { Log } from '#base/log.ts';
 import type { EngineDefinition } from '#core/catalog/catalog.ts';
 import type { FleetBoard, OrderKind, PublishedEngine, PublishedReplica } from './board.ts';
-import type { EngineDriver, EngineSpec, HostReport, LogOptions, Stranger } from './driver.ts';
+import type { EngineDriver, EngineSpec, Holding, HostReport, LogOptions, Stranger } from './driver.ts';
 import type { AcquireOptions, Engine, EngineStatus } from './engine.ts';
 import { type LoadReport, readLoad, sumLoads } from './engine-load.ts';
 import { createExternalDriver } from './external-driver.ts';
@@ -14,6 +14,7 @@ import type { DriverType } from './plan-draft.ts';
 import type { Environment } from './process-command.ts';
 import { createProcessDriver, type Company } from './process-driver.ts';
 import { newReplicaId } from './process-files.ts';
+import { mergeHosts } from './hosts.ts';
 import { Scope } from './scope.ts';
 
 export type { FleetBoard, OrderKind } from './board.ts';
@@ -111,9 +112,10 @@ export interface Fleet {
    * An operator's order, for whoever leads. Rejects for an engine that is not known, and when the board is away.
    *
    * @param tx it is noted in this transaction, or not at all
-   * @returns to be called once that is committed: tells who waits for orders
+   * @returns to be called once that is committed: tells who waits for orders, and resolves when the order holds at
+   *   every gateway, or after five seconds when nobody carries it out
    */
-  order(engineId: string, kind: OrderKind, tx?: Transaction): Promise<() => void>;
+  order(engineId: string, kind: OrderKind, tx?: Transaction): Promise<() => Promise<void>>;
   /**
    * The files were read again: changed engines are renewed beside what serves, removed ones drained and stopped.
    * @throws when one of them cannot be run here, and changes nothing then
@@ -150,6 +152,8 @@ export interface FleetOptions {
   readonly boards?: { readonly machine?: FleetBoard; readonly shared?: FleetBoard };
   /** Whether other gateways run processes in the same data folder; they need a board for the machine then. */
   readonly company?: Company;
+  /** Memory that processes may take together; the machine's when absent or null. */
+  readonly engineMemoryBytes?: number | null;
   /** A replica was there and well, and is not any more: what has not reached it yet does not reach it. */
   readonly onLost?: (replica: Replica) => void;
 }
@@ -157,12 +161,12 @@ export interface FleetOptions {
 /** The engines of the gateway. Nothing runs and nothing is routed to before `start`. */
 export function createFleet(options: FleetOptions): Fleet {
   const { dataDir, workingDirectory, env, log, clock, queueMax = 1000, stopGraceMs = 10_000 } = options;
-  const { company = 'alone', onLost = () => undefined } = options;
+  const { company = 'alone', onLost = () => undefined, engineMemoryBytes: memoryBytes = null } = options;
   const policy = { ...defaultPolicy, ...options.policy };
   const outlives = company !== 'alone';
   const common = { clock, log, policy, queueMax, stopGraceMs, newReplicaId, outlives, onLost };
   const machine = new Map<DriverType, EngineDriver>([
-    ['process', createProcessDriver({ dataDir, workingDirectory, env, log, company })],
+    ['process', createProcessDriver({ dataDir, workingDirectory, env, log, company, memoryBytes })],
     ['external', createExternalDriver(env)],
   ]);
   const shared = new Map<DriverType, EngineDriver>(
@@ -171,11 +175,16 @@ export function createFleet(options: FleetOptions): Fleet {
       return driver === undefined ? [] : [[type, driver]];
     }),
   );
-  const place = (name: FleetLead['scope'], drivers: ReadonlyMap<DriverType, EngineDriver>): ScopeOf => {
+  const scopes: ScopeOf[] = [];
+  const place = (name: FleetLead['scope'], drivers: ReadonlyMap<DriverType, EngineDriver>): void => {
     const board = options.boards?.[name] ?? createLocalBoard({ clock });
-    return { name, drivers, scope: new Scope({ ...common, drivers, board, waitsForEngines: name === 'shared' }) };
+    const elsewhere = (): readonly Holding[] =>
+      scopes.flatMap((other) => (other.scope === scope ? [] : other.scope.devicesHeld()));
+    const scope = new Scope({ ...common, drivers, board, elsewhere, waitsForEngines: name === 'shared' });
+    scopes.push({ name, drivers, scope });
   };
-  const scopes = [place('machine', machine), ...(shared.size > 0 ? [place('shared', shared)] : [])];
+  place('machine', machine);
+  if (shared.size > 0) place('shared', shared);
   return new ScopedFleet(scopes, options.engines, clock);
 }
 
@@ -248,7 +257,7 @@ class ScopedFleet implements Fleet {
     return this.#scopes.flatMap(({ name, scope: { leads } }) => (leads === null ? [] : [{ scope: name, leads }]));
   }
 
-  order(engineId: string, kind: OrderKind, tx?: Transaction): Promise<() => void> {
+  order(engineId: string, kind: OrderKind, tx?: Transaction): Promise<() => Promise<void>> {
     const found = this.#scopes.find(({ scope }) => scope.engines.get(engineId)?.isRetired === false);
     if (found !== undefined) return found.scope.order(engineId, kind, tx);
     return Promise.reject(new Error(`There is no enabled engine ${JSON.stringify(engineId)}.`));
@@ -269,7 +278,7 @@ class ScopedFleet implements Fleet {
   }
 
   hosts(): readonly HostReport[] {
-    return this.#scopes.flatMap(({ scope }) => scope.hosts());
+    return mergeHosts(this.#scopes.flatMap(({ scope }) => scope.hosts()));
   }
 
   async close(): Promise<void> {
@@ -322,7 +331,7 @@ const nothingPublished = {
 
 function viewOf(engine: Engine, clock: Clock): EngineView {
   const { replicas } = engine;
-  const published = engine.published ?? { ...nothingPublished, sinceMs: clock.now() };
+  const published = engine.current ?? { ...nothingPublished, sinceMs: clock.now() };
   const { phase, sinceMs, cause, retryAtMs, startTimesMs, rollout } = published;
   return {
     engineId: engine.spec.engineId,

@@ -1,8 +1,8 @@
 import type { GpuUse } from './driver.ts';
-import { gpuKey } from './gpu-slots.ts';
 import type { Claim, EngineState } from './leader-state.ts';
 import { type Draft, due, job, tell } from './plan-draft.ts';
 import { failStart } from './plan-observe.ts';
+import { gpuKey } from './places.ts';
 import { failureCause } from './start-failure.ts';
 
 /** So little in use counts as free: drivers and displays keep some. */

@@ -7,6 +7,15 @@ export interface LeaderState {
   readonly engines: readonly EngineState[];
   /** By host and device: what its memory was used for before ours came there, and whether ours has been there. */
   readonly gpus: ReadonlyMap<string, GpuMemory>;
+  /** The last processes that ended, oldest first: what they had may have been what another found too little of. */
+  readonly ends: readonly End[];
+}
+
+export interface End {
+  /** As `runs` of an occupant. */
+  readonly runs: string;
+  readonly atMs: number;
+  readonly wasReady: boolean;
 }
 
 export interface GpuMemory {
@@ -44,6 +53,8 @@ export interface ReplicaState {
   deadlineMs: number;
   /** When it was ready first; null before. */
   readyAtMs: number | null;
+  /** The published version that tells all gateways to send to it; null until it is published. */
+  readyVersion: bigint | null;
   drain: Drain | null;
   /** To be replaced although its spec has not changed. */
   stale: boolean;
@@ -92,6 +103,14 @@ export interface EngineState {
   /** Why a start that is wanted cannot begin yet. */
   blocked: FailureCause | null;
   claim: Claim | null;
+  /** Beside all of these together it found too little memory, each as `runs` of an occupant; empty: of none. */
+  crowd: ReadonlySet<string>;
+  /** It found too little memory although nobody else was there: others are not to go for it. */
+  failedAlone: boolean;
+  /** Not started before: what has just ended may still keep memory. */
+  pausedUntilMs: number;
+  /** The newest order that was carried out; null: none. */
+  lastOrder: string | null;
   /** Since when requests wait while nothing serves them. */
   waitingSinceMs: number | null;
   /** Newest last. */
@@ -127,6 +146,10 @@ export function newEngine(spec: EngineSpec, nowMs: number): EngineState {
     failedStarts: 0,
     blocked: null,
     claim: null,
+    crowd: new Set(),
+    failedAlone: false,
+    pausedUntilMs: -Infinity,
+    lastOrder: null,
     waitingSinceMs: null,
     startTimesMs: [],
     rollout: null,
@@ -147,6 +170,13 @@ export function isAlive({ phase }: ReplicaState): boolean {
 
 export function isArriving({ phase }: ReplicaState): boolean {
   return arrivingPhases.has(phase);
+}
+
+const takenBack: ReadonlySet<DrainReason> = new Set(['idle', 'scale', 'sleep']);
+
+/** It ends for good: its place is as good as free. */
+export function isLeaving({ phase, drain }: ReplicaState): boolean {
+  return phase === 'stopping' || (phase === 'draining' && drain !== null && !takenBack.has(drain.reason));
 }
 
 /** A newer spec of this engine failed its checks: what runs stays. */
@@ -178,4 +208,5 @@ export function specToStart(engine: EngineState): EngineSpec {
 export function enter(replica: ReplicaState, phase: ReplicaPhase, nowMs: number): void {
   replica.phase = phase;
   replica.sinceMs = nowMs;
+  replica.readyVersion = null;
 }

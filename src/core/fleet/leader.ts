@@ -1,7 +1,7 @@
 import type { Clock } from '#base/clock.ts';
 import type { Log } from '#base/log.ts';
-import type { FleetBoard, OrderKind, Published } from './board.ts';
-import type { EngineDriver, Fence } from './driver.ts';
+import type { FleetBoard, Order, Published } from './board.ts';
+import type { EngineDriver, EngineSpec, Fence } from './driver.ts';
 import { type LoadReport, readLoad } from './engine-load.ts';
 import { type FleetPolicy, settingsOf } from './fleet-policy.ts';
 import { createGoodSpecKeeper, type GoodSpecKeeper, recallGoodSpecs } from './good-specs.ts';
@@ -9,7 +9,7 @@ import { createJobs, type Jobs } from './jobs.ts';
 import type { LeaderState } from './leader-state.ts';
 import { plan } from './plan.ts';
 import type { DriverType, JobReport, LeaderEvent, LeaderFacts } from './plan-draft.ts';
-import { inherit, publishable } from './takeover.ts';
+import { inherit, publishable, withVersion } from './takeover.ts';
 
 export interface LeaderOptions {
   readonly board: FleetBoard;
@@ -25,7 +25,10 @@ export interface LeaderOptions {
 }
 
 /** What one look of the gateway found, before the leader adds what it knows itself. */
-export type LookFacts = Omit<LeaderFacts, 'nowMs' | 'demands' | 'orders' | 'loads' | 'newReplicaId'>;
+export interface LookFacts extends Omit<LeaderFacts, 'nowMs' | 'demands' | 'orders' | 'loads' | 'newReplicaId'> {
+  /** Of files that are gone, by engine id: what still runs of them is to end. */
+  readonly retired: ReadonlyMap<string, EngineSpec>;
+}
 
 export interface LookResult {
   readonly published: Published | null;
@@ -56,7 +59,7 @@ export class Leader {
   #loadsAtMs = -Infinity;
   #reign: Reign | null = null;
   /** Taken from the board, and not carried out yet. */
-  #orders: { readonly engineId: string; readonly kind: OrderKind }[] = [];
+  #orders: Order[] = [];
 
   constructor(options: LeaderOptions) {
     this.#options = options;
@@ -112,7 +115,8 @@ export class Leader {
     const good = recallGoodSpecs(kept, { specs: found.specs, drivers, log });
     const nowMs = clock.monotonicMs();
     const offsetMs = nowMs - clock.now();
-    const state = inherit({ ...found, good, published, nowMs, offsetMs });
+    const specs = new Map([...found.retired, ...found.specs]);
+    const state = inherit({ ...found, specs, good, published, nowMs, offsetMs });
     const jobs = createJobs({ ...this.#options, fence });
     const goodSpecs = createGoodSpecKeeper({ board, fence, clock, log, kept });
     this.#reign = { epoch: fence.epoch, offsetMs, jobs, goodSpecs, state, told: '', published };
@@ -148,17 +152,6 @@ export class Leader {
       if (replica !== undefined) void readLoad(replica).then((load) => this.#loads.set(id, load));
     }
   }
-}
-
-/** Drains that were just told: all gateways that have seen this version send nothing more there. */
-function withVersion(state: LeaderState, version: bigint): LeaderState {
-  const engines = state.engines.map((engine) => ({
-    ...engine,
-    replicas: engine.replicas.map((replica) =>
-      replica.drain?.version === null ? { ...replica, drain: { ...replica.drain, version } } : replica,
-    ),
-  }));
-  return { ...state, engines };
 }
 
 function logEvent(log: Log, { engineId, replicaId, text, cause }: LeaderEvent): void {

@@ -1,5 +1,5 @@
 import type { Clock } from '#base/clock.ts';
-import type { Demand, FleetBoard, Leadership, OrderKind, Published } from './board.ts';
+import type { Demand, FleetBoard, Leadership, Order, Published } from './board.ts';
 import { FenceLostError } from './board.ts';
 import type { Fence } from './driver.ts';
 import type { GoodSpecTable } from './good-spec-table.ts';
@@ -16,7 +16,8 @@ export interface LocalBoardOptions {
  */
 export function createLocalBoard({ clock, goodSpecs }: LocalBoardOptions): FleetBoard {
   const leadership = soleLeadership(BigInt(Math.max(1, Math.floor(clock.now()))));
-  const orders = new Map<string, OrderKind>();
+  const orders = new Map<string, Order>();
+  let ordersEver = 0;
   const listeners: (() => void)[] = [];
   let demand: Demand | null = null;
   let published: Published | null = null;
@@ -35,13 +36,17 @@ export function createLocalBoard({ clock, goodSpecs }: LocalBoardOptions): Fleet
       return Promise.resolve();
     },
     demands: () => Promise.resolve(demand === null ? [] : [demand]),
-    order: (engineId, kind) =>
-      Promise.resolve(() => {
-        orders.set(engineId, kind);
+    order(engineId, kind) {
+      ordersEver += 1;
+      const order = { id: String(ordersEver), engineId, kind };
+      const committed = (): void => {
+        orders.set(engineId, order);
         for (const listener of listeners) listener();
-      }),
+      };
+      return Promise.resolve({ id: order.id, committed });
+    },
     takeOrders() {
-      const taken = [...orders].map(([engineId, kind]) => ({ engineId, kind }));
+      const taken = [...orders.values()];
       orders.clear();
       return Promise.resolve(taken);
     },

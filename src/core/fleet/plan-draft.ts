@@ -1,8 +1,9 @@
-import type { Demand, OrderKind } from './board.ts';
-import type { EngineSpec, GpuUse, HostReport, ObservedReplica, Placement } from './driver.ts';
+import type { Demand, Order } from './board.ts';
+import type { EngineSpec, GpuUse, Holding, HostReport, ObservedReplica, Placement } from './driver.ts';
 import type { LoadReport } from './engine-load.ts';
 import { type EngineSettings, type FleetPolicy, settingsOf } from './fleet-policy.ts';
-import type { EngineState, GpuMemory, LeaderState, ReplicaState } from './leader-state.ts';
+import type { End, EngineState, GpuMemory, LeaderState, ReplicaState } from './leader-state.ts';
+import type { Occupant } from './places.ts';
 import type { FailureCause } from './start-failure.ts';
 
 /** What is known now, and what follows from it. Nothing here does anything; times are monotonic milliseconds. */
@@ -15,8 +16,10 @@ export interface LeaderFacts {
   /** Types of drivers that could not be asked at all: nothing is decided about their engines. */
   readonly blind: ReadonlySet<DriverType>;
   readonly hosts: ReadonlyMap<DriverType, readonly HostReport[]>;
+  /** What has devices or memory of these hosts and is no replica of these engines. */
+  readonly holdings: readonly Holding[];
   readonly demands: readonly Demand[];
-  readonly orders: readonly { readonly engineId: string; readonly kind: OrderKind }[];
+  readonly orders: readonly Order[];
   /** By key: see `jobKey`. Read before the replicas were observed. */
   readonly jobs: ReadonlyMap<string, JobReport>;
   /** By replica id, as this gateway's own probes found it; absent before the first one. */
@@ -75,6 +78,11 @@ export interface Draft {
   readonly policy: FleetPolicy;
   engines: EngineState[];
   readonly gpus: Map<string, GpuMemory>;
+  ends: readonly End[];
+  /** Places that who has waited longest cannot have yet, and nobody else gets meanwhile. */
+  readonly reserved: Occupant[];
+  /** Replicas that are to give way for those, by id. */
+  readonly spokenFor: Set<string>;
   readonly actions: LeaderAction[];
   readonly events: LeaderEvent[];
   dueAtMs: number;
@@ -86,7 +94,9 @@ export function draftOf(state: LeaderState, facts: LeaderFacts, policy: FleetPol
     ...engine,
     replicas: engine.replicas.map((replica) => ({ ...replica })),
   }));
-  return { facts, policy, engines, gpus: new Map(state.gpus), actions: [], events: [], dueAtMs: Infinity };
+  const { ends } = state;
+  const fresh = { actions: [], events: [], reserved: [], spokenFor: new Set<string>(), dueAtMs: Infinity };
+  return { facts, policy, engines, gpus: new Map(state.gpus), ends, ...fresh };
 }
 
 export function due(draft: Draft, atMs: number): void {

@@ -8,6 +8,7 @@ import {
   isRefused,
   type ReplicaState,
 } from './leader-state.ts';
+import { noteCrowd, noteEnd } from './plan-crowd.ts';
 import { act, type Draft, driverType, hostIsAway, job, settings, tell } from './plan-draft.ts';
 import { explainExit, type FailureCause, failureCause } from './start-failure.ts';
 
@@ -60,6 +61,7 @@ function missing(draft: Draft, engine: EngineState, replica: ReplicaState): void
 function exited(draft: Draft, engine: EngineState, replica: ReplicaState, { exit }: ObservedReplica): void {
   if (exit === null || exit.asked) remove(engine, replica);
   else endedUnasked(draft, engine, replica, explainExit(exit));
+  noteEnd(draft, engine, replica);
 }
 
 function endedUnasked(draft: Draft, engine: EngineState, replica: ReplicaState, cause: FailureCause): void {
@@ -116,6 +118,7 @@ function foundReplica(found: ObservedReplica, nowMs: number): ReplicaState {
     observed: true,
     deadlineMs: Infinity,
     readyAtMs: null,
+    readyVersion: null,
     drain: null,
     stale: false,
     progress: found.progress,
@@ -124,10 +127,12 @@ function foundReplica(found: ObservedReplica, nowMs: number): ReplicaState {
 }
 
 /**
- * What a replica's end, failed check or lateness means for its engine. A start that fails answers all who wait; one
+ * What a replica's end, failed check or lateness means for its engine. Too little memory beside others is no failure: it
+ * is tried again when there is room. A start that fails answers all who wait; one
  * that was ready is started again by itself; a new spec that fails is refused where an old one serves or is known.
  */
 export function noteFailure(draft: Draft, engine: EngineState, replica: ReplicaState, cause: FailureCause): void {
+  if (noteCrowd(draft, engine, replica, cause)) return;
   if (isTrial(engine, replica)) {
     refuseRollout(draft, engine, cause);
     return;

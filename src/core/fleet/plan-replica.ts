@@ -1,4 +1,4 @@
-import { type Drain, type DrainReason, enter, type EngineState, type ReplicaState } from './leader-state.ts';
+import { type Drain, type DrainReason, enter, type EngineState, isLeaving, type ReplicaState } from './leader-state.ts';
 import { act, type Draft, driverType, due, hostIsAway, job, leasesOn, settings, tell } from './plan-draft.ts';
 import { noteFailure } from './plan-observe.ts';
 import { type FailureCause, failureCause } from './start-failure.ts';
@@ -81,6 +81,7 @@ function becomeReady(draft: Draft, engine: EngineState, replica: ReplicaState): 
   engine.blocked = null;
   engine.recovering = false;
   engine.startAsked = false;
+  engine.failedAlone = false;
   if (replica.specHash === engine.spec.hash) engine.lastGood = engine.spec;
   if (!isFirst || replica.orderedAtMs === null) return;
   engine.startTimesMs = [...engine.startTimesMs, nowMs - replica.orderedAtMs].slice(-startTimesMax);
@@ -160,11 +161,9 @@ export function drain(draft: Draft, engine: EngineState, replica: ReplicaState, 
   due(draft, deadlineMs);
 }
 
-const takenBack: ReadonlySet<DrainReason> = new Set(['idle', 'scale', 'sleep']);
-
 /** @returns whether it serves again */
 export function undrain(draft: Draft, replica: ReplicaState): boolean {
-  if (replica.phase !== 'draining' || replica.drain === null || !takenBack.has(replica.drain.reason)) return false;
+  if (replica.phase !== 'draining' || isLeaving(replica)) return false;
   // It may be falling asleep already.
   if (job(draft, 'sleep', replica.id) !== undefined) return false;
   enter(replica, 'ready', draft.facts.nowMs);

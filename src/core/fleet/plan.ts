@@ -4,8 +4,9 @@ import type { FleetPolicy } from './fleet-policy.ts';
 import { type EngineState, isAlive, isArriving, isRefused, type LeaderState, newEngine } from './leader-state.ts';
 import { type Draft, draftOf, driverType, type LeaderFacts, type Plan, tell } from './plan-draft.ts';
 import { foldObservation } from './plan-observe.ts';
-import { makeRoomElsewhere, placeStarts } from './plan-place.ts';
+import { placeStarts } from './plan-place.ts';
 import { advanceReplicas } from './plan-replica.ts';
+import { makeRoomElsewhere } from './plan-room.ts';
 import { reduceAndRenew } from './plan-rollout.ts';
 import { setTarget } from './plan-scale.ts';
 
@@ -32,8 +33,8 @@ export function plan(state: LeaderState, facts: LeaderFacts, policy: FleetPolicy
   const engines = draft.engines.filter(
     ({ id, removed, replicas }) => !removed || replicas.length > 0 || isThere.has(id),
   );
-  const { actions, events, dueAtMs, gpus } = draft;
-  return { state: { engines, gpus }, actions, events, dueAtMs };
+  const { actions, events, dueAtMs, gpus, ends } = draft;
+  return { state: { engines, gpus, ends }, actions, events, dueAtMs };
 }
 
 /** Takes over what the files say now. */
@@ -63,12 +64,16 @@ function forgive(engine: EngineState): void {
   engine.failure = null;
   engine.blocked = null;
   engine.crashes = 0;
+  engine.crowd = new Set();
+  engine.failedAlone = false;
+  engine.pausedUntilMs = -Infinity;
 }
 
 function applyOrders(draft: Draft): void {
-  for (const { engineId, kind } of draft.facts.orders) {
+  for (const { engineId, kind, id: orderId } of draft.facts.orders) {
     const engine = draft.engines.find(({ id }) => id === engineId);
     if (engine === undefined) continue;
+    engine.lastOrder = orderId;
     tell(draft, engine, `an operator ordered: ${kind}`);
     forgive(engine);
     engine.held = kind === 'stop';

@@ -5,7 +5,15 @@ import type { Log } from '#base/log.ts';
 import type { EngineDefinition } from '#core/catalog/catalog.ts';
 import type { ReplicaExit, ReplicaOrder } from './driver.ts';
 import type { Replica } from './lease.ts';
-import { type Environment, forcesUsage, launchCommand, launchEnvironment, listensOnSocket } from './process-command.ts';
+import {
+  type Environment,
+  forcesUsage,
+  launchCommand,
+  launchEnvironment,
+  listensOnSocket,
+  processSettings,
+} from './process-command.ts';
+import { addErrors, errorPathOf, openErrorLog } from './process-error-log.ts';
 import {
   logPathOf,
   openLog,
@@ -28,6 +36,8 @@ export interface Child {
   readonly logPath: string;
   /** Which of the engine's logs it writes: those of replicas that run at once have different ones. */
   readonly logIndex: number;
+  readonly gpuIds: readonly string[];
+  readonly memoryBytes: number;
   /** Under which leader it was started; null when unknown. */
   readonly epoch: bigint | null;
   /** Started by this gateway, which is therefore told when it ends. */
@@ -46,36 +56,56 @@ export interface Nursery {
   readonly workingDirectory: string;
   readonly env: Environment;
   readonly log: Log;
+  /** This gateway starts and stops children now. */
+  leads: boolean;
   /** Called after a child ended. */
   onChange: () => void;
 }
 
 /** Starts a child. What goes wrong from here on is seen as its exit; throws only when the machine has no room for it. */
-export async function launchChild(nursery: Nursery, { replicaId, spec, fence }: ReplicaOrder): Promise<void> {
+export async function launchChild(nursery: Nursery, order: ReplicaOrder): Promise<void> {
+  const { replicaId, spec, fence, placement } = order;
   const { folders, log } = nursery;
   const { definition, engineId, hash } = spec;
   const socketPath = listensOnSocket(definition) ? socketPathOf(folders, replicaId) : null;
   const port = socketPath === null ? await freePort() : 0;
   const logIndex = freeLogIndex(nursery, engineId);
   const replica = replicaOf({ replicaId, engineId, socketPath, port }, definition);
-  const begun = { replica, specHash: hash, logIndex, epoch: fence.epoch, own: true };
-  const environment = launchEnvironment(definition, nursery.env, folders.owner);
+  const { gpuIds } = placement;
+  const takes = { gpuIds: [...gpuIds], memoryBytes: processSettings(definition).memoryBytes ?? 0 };
+  const begun = { replica, specHash: hash, logIndex, epoch: fence.epoch, own: true, ...takes };
+  const environment = launchEnvironment(definition, { gatewayEnv: nursery.env, owner: folders.owner, gpuIds });
   if (!environment.ok) {
     const fields = { engine: engineId, variable: environment.missing };
     log.warn(fields, 'a variable of an engine refers to one that is not set');
-    endChild(nursery, addChild(nursery, { ...begun, record: null }), { startErrorCode: missingVariableCode });
+    const logTail = `${environment.missing} refers to a variable that is not set where the gateway runs`;
+    const how = { startErrorCode: missingVariableCode, logTail };
+    endChild(nursery, addChild(nursery, { ...begun, record: null }), how);
     return;
   }
   const command = launchCommand(definition, socketPath === null ? { port } : { socketPath });
   const started = spawnDetached(nursery, command, environment.env, logPathOf(folders, engineId, logIndex));
   const { pid } = started;
   const identity = pid === undefined ? null : processIdentity(pid);
-  const written = { version: 1 as const, replicaId, engineId, specHash: hash, socketPath, port, logIndex };
+  const written = {
+    version: 1 as const,
+    replicaId,
+    engineId,
+    specHash: hash,
+    socketPath,
+    port,
+    logIndex,
+    ...takes,
+    keeper: ownKeeper(),
+  };
   const record = pid === undefined || identity === null ? null : { ...written, pid, identity };
   // At once, before anything is awaited: a gateway that is killed now must not lose sight of its child.
   if (record !== null) writeRecord(folders, record);
   const child = addChild(nursery, { ...begun, record });
-  started.once('error', (error) => endChild(nursery, child, { startErrorCode: errorCode(error) }));
+  started.once('error', (error) => {
+    const logTail = spawnTrouble(command[0] ?? '', error, environment.env['PATH']);
+    endChild(nursery, child, { startErrorCode: errorCode(error), logTail });
+  });
   started.once('exit', (exitCode, signal) => endChild(nursery, child, { exitCode, signal }));
   log.info({ engine: engineId, replica: replicaId, pid }, 'an engine was started');
 }
@@ -83,8 +113,8 @@ export async function launchChild(nursery: Nursery, { replicaId, spec, fence }: 
 /** A child of an earlier gateway, which still runs. */
 export function adoptChild(nursery: Nursery, record: ProcessRecord, definition: EngineDefinition | undefined): Child {
   const replica = replicaOf(record, definition);
-  const { specHash, logIndex } = record;
-  return addChild(nursery, { replica, specHash, logIndex, epoch: null, record, own: false });
+  const { specHash, logIndex, gpuIds, memoryBytes } = record;
+  return addChild(nursery, { replica, specHash, logIndex, gpuIds, memoryBytes, epoch: null, record, own: false });
 }
 
 /** SIGTERM to the program alone, which ends what it started; SIGKILL to all of them when it does not. */
@@ -111,16 +141,34 @@ export function endChild(nursery: Nursery, child: Child, how: Partial<ReplicaExi
     killGroup(record.pid, record.identity);
     removeRecord(nursery.folders, record);
   }
-  const logTail = stopAsked ? '' : readLogTail(child.logPath);
+  if (keepsLog(nursery, child)) addErrors(child.logPath, true);
+  const isTold = !stopAsked && how.startErrorCode === undefined;
+  const logTail = isTold ? readLogTail(child.logPath) : '';
+  const errorTail = isTold ? readLogTail(errorPathOf(child.logPath)) : '';
   const unknown = { exitCode: null, signal: null, startErrorCode: null, oomKilled: false };
   child.endedAtMs = performance.now();
-  child.exit = { asked: stopAsked, ...unknown, logTail, ...how };
+  child.exit = { asked: stopAsked, ...unknown, logTail, errorTail, ...how };
   nursery.onChange();
+}
+
+/**
+ * Whether this gateway adds what a child writes on stderr to its log: the one that started it, or took it over, does;
+ * and whoever leads, once that one is gone.
+ */
+export function keepsLog({ leads }: Nursery, { own, record }: Child): boolean {
+  if (own || record === null) return own;
+  const { keeper } = record;
+  return leads && (keeper === null || processIdentity(keeper.pid) !== keeper.identity);
+}
+
+function ownKeeper(): ProcessRecord['keeper'] {
+  const identity = processIdentity(process.pid);
+  return identity === null ? null : { pid: process.pid, identity };
 }
 
 function addChild(
   { children, folders }: Nursery,
-  begun: Pick<Child, 'replica' | 'specHash' | 'record' | 'own' | 'epoch' | 'logIndex'>,
+  begun: Pick<Child, 'replica' | 'specHash' | 'record' | 'own' | 'epoch' | 'logIndex' | 'gpuIds' | 'memoryBytes'>,
 ): Child {
   const logPath = logPathOf(folders, begun.replica.engineId, begun.logIndex);
   const child: Child = { ...begun, logPath, stopAsked: false, killTimer: null, exit: null, endedAtMs: null };
@@ -148,10 +196,12 @@ function spawnDetached(
   logPath: string,
 ): ChildProcess {
   const log = openLog(logPath);
+  const errors = openErrorLog(logPath);
   try {
-    return spawn(program, args, { cwd, env, detached: true, stdio: ['ignore', log, log] });
+    return spawn(program, args, { cwd, env, detached: true, stdio: ['ignore', log, errors] });
   } finally {
     closeSync(log);
+    closeSync(errors);
   }
 }
 
@@ -183,6 +233,15 @@ function freePort(): Promise<number> {
       });
     });
   });
+}
+
+/** For operators. */
+function spawnTrouble(program: string, error: Error, path: string | undefined): string {
+  const code = errorCode(error);
+  if (code === 'EACCES') return `${program} may not be started by the user that runs the gateway`;
+  if (code !== 'ENOENT') return error.message;
+  if (program.includes('/')) return `there is no program ${program}`;
+  return `${program} is not on the PATH of the gateway: ${path ?? ''}`;
 }
 
 function errorCode(error: Error): string {

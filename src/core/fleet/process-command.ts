@@ -66,20 +66,26 @@ function addedArguments(definition: EngineDefinition): string[] {
   return missingArguments(processSettings(definition).command, [...vllmArguments(definition), listen]);
 }
 
-/**
- * The child's whole environment, or the variable of the engine's file that refers to something that is not set.
- * @param owner marks the child as belonging to this gateway's data folder
- */
+export interface LaunchContext {
+  readonly gatewayEnv: Environment;
+  /** Marks the child as belonging to this gateway's data folder. */
+  readonly owner: string;
+  /** The child's own; none: it sees what the gateway does. */
+  readonly gpuIds: readonly string[];
+}
+
+/** The child's whole environment, or the variable of the engine's file that refers to something that is not set. */
 export function launchEnvironment(
   definition: EngineDefinition,
-  gatewayEnv: Environment,
-  owner: string,
+  { gatewayEnv, owner, gpuIds }: LaunchContext,
 ): { ok: true; env: Record<string, string> } | { ok: false; missing: string } {
   const env: Record<string, string> = {};
   for (const [name, value] of Object.entries(gatewayEnv)) {
     if (value === undefined || neverInherited.has(name)) continue;
     if (inheritedNames.has(name) || inheritedPrefixes.test(name)) env[name] = value;
   }
+  // What Python has printed stands in the log before what it fails with, and not after it.
+  env['PYTHONUNBUFFERED'] = '1';
   if (definition.kind === 'vllm') Object.assign(env, vllmEnvironment);
   // Its routes abort requests by id and do worse: only where nobody but the gateway can connect.
   if (definition.kind === 'vllm' && listensOnSocket(definition)) env['VLLM_SERVER_DEV_MODE'] = '1';
@@ -88,18 +94,19 @@ export function launchEnvironment(
     if (value === null) return { ok: false, missing: name };
     env[name] = value;
   }
+  if (gpuIds.length > 0) env['CUDA_VISIBLE_DEVICES'] = gpuIds.join(',');
   env[ownerVariable] = owner;
   return { ok: true, env };
 }
 
 /** Changes with everything of the engine's file that a running child cannot take over. */
 export function processSpecHash(definition: EngineDefinition, gatewayEnv: Environment): string {
-  const { env } = processSettings(definition);
+  const { env, gpus } = processSettings(definition);
   const values = Object.keys(env)
     .toSorted()
     .map((name) => [name, fillReferences(env[name] ?? '', gatewayEnv)]);
   const command = launchCommand(definition, { socketPath: '{socket}' }).slice(1);
   const [program] = processSettings(definition).command;
-  const parts = [definition.kind, program, command, values];
+  const parts = [definition.kind, program, command, values, ...(gpus === null ? [] : [gpus])];
   return createHash('sha256').update(JSON.stringify(parts)).digest('hex');
 }

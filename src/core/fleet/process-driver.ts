@@ -1,7 +1,9 @@
+import { totalmem } from 'node:os';
 import type { Log } from '#base/log.ts';
 import { FenceLostError } from './board.ts';
-import type { EngineDriver, EngineSpec, ObservedReplica } from './driver.ts';
-import { adoptChild, type Child, endChild, launchChild, type Nursery, stopChild } from './process-child.ts';
+import type { EngineDriver, EngineSpec, HostReport, LogOptions, ObservedReplica, Stranger } from './driver.ts';
+import { createLocalGpus, type FoundGpus } from './local-gpus.ts';
+import { adoptChild, type Child, endChild, keepsLog, launchChild, type Nursery, stopChild } from './process-child.ts';
 import { type Environment, processSpecHash } from './process-command.ts';
 import {
   boundLog,
@@ -11,6 +13,7 @@ import {
   removeRecord,
   removeStaleSockets,
 } from './process-files.ts';
+import { addErrors } from './process-error-log.ts';
 import { findMarkedProcesses, processIdentity, signalProcess } from './process-identity.ts';
 import { followLog } from './process-log.ts';
 
@@ -23,6 +26,8 @@ export interface ProcessDriverOptions {
   readonly log: Log;
   /** Whether other gateways work on the same data folder; alone when absent. */
   readonly company?: Company;
+  /** What engines may take together; the machine's memory when absent or null. */
+  readonly memoryBytes?: number | null;
 }
 
 /**
@@ -47,10 +52,13 @@ const host = 'local';
  * one on the same data folder adopts them.
  */
 export function createProcessDriver({ dataDir, company = 'alone', ...options }: ProcessDriverOptions): EngineDriver {
+  const localGpus = createLocalGpus(options);
+  const memoryBytes = options.memoryBytes ?? machineMemory();
   const nursery: Nursery = {
     ...options,
     children: new Map(),
     folders: prepareProcessFolders(dataDir),
+    leads: company !== 'joining',
     onChange: () => undefined,
   };
   let specs: ReadonlyMap<string, EngineSpec> = new Map();
@@ -71,14 +79,16 @@ export function createProcessDriver({ dataDir, company = 'alone', ...options }: 
       return Promise.resolve();
     },
     setSpecs,
-    observe() {
+    async observe(epoch = null) {
+      nursery.leads = company === 'alone' || epoch !== null;
+      const found = needsGpus(specs) ? await localGpus.find() : noGpus;
       if (company !== 'alone') meetOthers(nursery, specs);
-      const replicas = [...nursery.children.values()].map(observedOf);
-      return Promise.resolve({
-        replicas,
-        hosts: [{ name: host, pools: [], reachable: true, gpus: [] }],
-        strangers: [],
-      });
+      const children = [...nursery.children.values()];
+      return {
+        replicas: children.map(observedOf),
+        hosts: [machineReport(found, memoryBytes)],
+        strangers: children.flatMap((child) => strangerOf(child, specs) ?? []),
+      };
     },
     async start(order) {
       if (nursery.children.has(order.replicaId)) return;
@@ -96,11 +106,8 @@ export function createProcessDriver({ dataDir, company = 'alone', ...options }: 
       if ((nursery.children.get(replicaId)?.exit ?? null) !== null) nursery.children.delete(replicaId);
       return Promise.resolve();
     },
-    probeGpus: () => Promise.resolve(null),
-    logs(replicaId, logOptions) {
-      const child = nursery.children.get(replicaId);
-      return followLog(child?.logPath ?? null, () => child?.exit !== null, logOptions);
-    },
+    probeGpus: ({ gpuIds }) => localGpus.uses(gpuIds),
+    logs: (replicaId, logOptions) => readLog(nursery, replicaId, logOptions),
     onChange(listener) {
       nursery.onChange = listener;
     },
@@ -110,6 +117,12 @@ export function createProcessDriver({ dataDir, company = 'alone', ...options }: 
       watchTimer = null;
     },
   };
+}
+
+function readLog(nursery: Nursery, replicaId: string, options: LogOptions): AsyncIterable<string> {
+  const child = nursery.children.get(replicaId);
+  if (child !== undefined && keepsLog(nursery, child)) addErrors(child.logPath);
+  return followLog(child?.logPath ?? null, () => child?.exit !== null, options);
 }
 
 /** Ends what the gateways of a data folder left running there, none of which may be at work any more. */
@@ -138,9 +151,34 @@ function meetOthers(nursery: Nursery, specs: ReadonlyMap<string, EngineSpec>): v
   }
 }
 
-function observedOf({ replica, specHash, stopAsked, exit, epoch }: Child): ObservedReplica {
+const noGpus: FoundGpus = { gpus: [], trouble: null };
+
+function needsGpus(specs: ReadonlyMap<string, EngineSpec>): boolean {
+  return [...specs.values()].some(({ definition: { driver } }) => driver.type === 'process' && driver.gpus !== null);
+}
+
+function machineReport({ gpus, trouble }: FoundGpus, memoryBytes: number): HostReport {
+  const report = { name: host, pools: [], reachable: true, gpus, memoryBytes };
+  return trouble === null ? report : { ...report, trouble };
+}
+
+/** What the machine, or the control group that the gateway runs in, has. */
+function machineMemory(): number {
+  const limit = process.constrainedMemory();
+  return limit > 0 ? Math.min(limit, totalmem()) : totalmem();
+}
+
+function observedOf({ replica, specHash, stopAsked, exit, epoch, gpuIds }: Child): ObservedReplica {
   const state = exit !== null ? 'exited' : stopAsked ? 'stopping' : 'running';
-  return { replica, specHash, placement: { host, gpuIds: [] }, epoch, state, progress: null, health: 'probe', exit };
+  return { replica, specHash, placement: { host, gpuIds }, epoch, state, progress: null, health: 'probe', exit };
+}
+
+/** null for a child of an engine that the files have, or had when this gateway read them last. */
+function strangerOf(child: Child, specs: ReadonlyMap<string, EngineSpec>): Stranger | null {
+  const { record, exit, replica, gpuIds, memoryBytes } = child;
+  if (record === null || exit !== null || specs.has(replica.engineId)) return null;
+  const { pid } = record;
+  return { host, name: `pid ${pid}`, engineId: replica.engineId, gpuIds, memoryBytes, endedBy: `kill ${pid}` };
 }
 
 function runningOf({ children }: Nursery, engineId: string): Child[] {
@@ -189,6 +227,7 @@ function createWatch(nursery: Nursery): () => void {
       const { own, record } = child;
       if (!own && record !== null && processIdentity(record.pid) !== record.identity) endChild(nursery, child, {});
     }
+    for (const child of live) if (keepsLog(nursery, child)) addErrors(child.logPath);
     ticks += 1;
     if (ticks % boundLogsEveryTicks === 0) for (const { logPath } of live) boundLog(logPath);
   };

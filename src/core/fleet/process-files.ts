@@ -20,6 +20,7 @@ import {
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { z } from 'zod';
+import { errorFolder } from './process-error-log.ts';
 
 /** The files that the process driver keeps: sockets, records of its children, and what they wrote. */
 export interface ProcessFolders {
@@ -43,6 +44,7 @@ export function prepareProcessFolders(dataDir: string): ProcessFolders {
   mkdirSync(root, { recursive: true, mode: 0o700 });
   const records = privateFolder(join(root, 'running'));
   const logs = privateFolder(join(root, 'logs'));
+  privateFolder(join(root, errorFolder));
   const owner = createHash('sha256').update(realpathSync(root)).digest('hex').slice(0, 24);
   return { sockets: socketFolder(root), records, logs, owner };
 }
@@ -110,6 +112,11 @@ const recordSchema = z.object({
   socketPath: z.string().nullable(),
   port: z.int(),
   logIndex: z.int().min(0).default(0),
+  /** What it takes of the machine, for whoever does not know its engine's file. */
+  gpuIds: z.array(z.string()).default([]),
+  /** Which gateway adds to its log; absent in records of before there was such a thing. */
+  keeper: z.object({ pid: z.int(), identity: z.string() }).nullable().default(null),
+  memoryBytes: z.number().min(0).default(0),
 });
 
 /** A child as it is written down, for a gateway that comes after this one. */

@@ -2,10 +2,14 @@ import { closeSync, fstatSync, openSync, readSync } from 'node:fs';
 import { StringDecoder } from 'node:string_decoder';
 import type { LogOptions } from './driver.ts';
 import { readLogTail } from './process-files.ts';
+import { lastTellingLines } from './quiet-log.ts';
+import { isProbe } from './telling-line.ts';
 
 const followEveryMs = 200;
 const chunkBytes = 65_536;
 const lineCharsMax = 65_536;
+/** Most of it may be lines of probes, which are left out. */
+const tailBytesMax = 1_048_576;
 
 /**
  * The lines of a child's log, and with `follow` those that come, until it has ended. A log that was cut while it grew
@@ -21,15 +25,14 @@ export async function* followLog(
   const reader = openReader(path);
   if (reader === null) return;
   try {
-    const tail = readLogTail(path);
-    if (tailLines > 0) yield* linesOf(tail).slice(-tailLines);
+    yield* lastTellingLines(readLogTail(path, tailBytesMax), tailLines);
     if (!follow) return;
     let rest = '';
     while (!signal.aborted) {
       const isLast = hasEnded();
       const parts = `${rest}${reader.read()}`.split('\n');
       rest = (parts.pop() ?? '').slice(0, lineCharsMax);
-      for (const line of parts) yield line.replace(/\r$/, '');
+      yield* parts.filter((line) => !isProbe(line)).map((line) => line.replace(/\r$/, ''));
       if (isLast) break;
       await pause(followEveryMs, signal);
     }
@@ -37,12 +40,6 @@ export async function* followLog(
   } finally {
     reader.close();
   }
-}
-
-function linesOf(text: string): string[] {
-  const lines = text.split(/\r?\n/);
-  if (lines.at(-1) === '') lines.pop();
-  return lines;
 }
 
 interface LogReader {

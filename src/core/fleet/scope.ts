@@ -2,13 +2,15 @@ import type { Transaction } from '#base/db.ts';
 import type { Clock } from '#base/clock.ts';
 import type { Log } from '#base/log.ts';
 import { type FleetBoard, FenceLostError, type OrderKind, type Published } from './board.ts';
-import type { EngineDriver, EngineSpec, HostReport, LogOptions, Stranger } from './driver.ts';
+import type { EngineDriver, EngineSpec, Holding, HostReport, LogOptions, Stranger } from './driver.ts';
 import { Engine } from './engine.ts';
 import type { FleetPolicy } from './fleet-policy.ts';
 import { Leader } from './leader.ts';
 import type { Replica } from './lease.ts';
 import { createLookLoop, type LookLoop } from './look-loop.ts';
 import type { DriverType } from './plan-draft.ts';
+import { carriedOut } from './carried-out.ts';
+import { devicesHeld, heldHere, strangersHold } from './holdings.ts';
 import { createProber, type Prober } from './prober.ts';
 import { type Exits, newExits, observeAll, type Sight } from './sight.ts';
 
@@ -27,6 +29,8 @@ export interface ScopeOptions {
   readonly outlives: boolean;
   /** A replica was there and well, and is not any more. */
   readonly onLost: (replica: Replica) => void;
+  /** What other engines of this gateway have of devices. */
+  readonly elsewhere: () => readonly Holding[];
 }
 
 const reportEveryMs = 1000;
@@ -109,12 +113,15 @@ export class Scope {
     }
   }
 
-  /** As the board's. */
-  async order(engineId: string, kind: OrderKind, tx?: Transaction): Promise<() => void> {
-    const committed = await this.#options.board.order(engineId, kind, tx);
+  /** As the fleet's. */
+  async order(engineId: string, kind: OrderKind, tx?: Transaction): Promise<() => Promise<void>> {
+    const { board } = this.#options;
+    const { id: orderId, committed } = await board.order(engineId, kind, tx);
+    const watched = { board, published: () => this.#published, isClosing: () => this.#closing };
     return () => {
       committed();
       this.#loop.wake();
+      return carriedOut(watched, { engineId, orderId });
     };
   }
 
@@ -134,6 +141,11 @@ export class Scope {
 
   hosts(): readonly HostReport[] {
     return [...this.#sight.hosts.values()].flat();
+  }
+
+  /** Everything here that has devices. */
+  devicesHeld(): readonly Holding[] {
+    return devicesHeld(this.#sight);
   }
 
   /** Of the replica named, or of the newest; of the last one that ended unasked when nothing of it runs. */
@@ -216,7 +228,7 @@ export class Scope {
 
   /** @returns when to look again, monotonic milliseconds; now when something was changed that may lead to more */
   async #look(): Promise<number> {
-    const { drivers, log, board, clock } = this.#options;
+    const { drivers, log, board, clock, elsewhere } = this.#options;
     const jobs = this.#leader.jobs();
     const epoch = board.leadership.current()?.epoch ?? null;
     const sight = await observeAll(drivers, { before: this.#sight, epoch, log });
@@ -233,8 +245,10 @@ export class Scope {
       await this.#report(fence !== null);
       if (fence !== null) {
         const health = this.#health();
-        const found = { ...sight, jobs, health, specs: this.#specs, closing: this.#closing && !this.#options.outlives };
-        const result = await this.#leader.look(fence, found);
+        const closing = this.#closing && !this.#options.outlives;
+        const holdings = [...strangersHold(sight), ...heldHere(elsewhere(), this.hosts())];
+        const files = { specs: this.#specs, retired: this.#retired };
+        const result = await this.#leader.look(fence, { ...sight, ...files, jobs, health, holdings, closing });
         this.#takePublished(result.published);
         dueAtMs = result.again ? clock.monotonicMs() : result.dueAtMs;
       }

@@ -1,6 +1,7 @@
 import type { Log } from '#base/log.ts';
 import type { EngineDriver, HostReport, ObservedReplica, Stranger } from './driver.ts';
 import type { DriverType } from './plan-draft.ts';
+import { lastTellingLines } from './quiet-log.ts';
 
 /** What all drivers of a scope found. */
 export interface Sight {
@@ -64,10 +65,7 @@ export function newExits(): Exits {
     tail(engineId, replicaId, lines) {
       const last = byEngine.get(engineId);
       if (last === undefined || last.logTail === '' || (replicaId !== null && last.replicaId !== replicaId)) return [];
-      return last.logTail
-        .replace(/\r?\n$/, '')
-        .split(/\r?\n/)
-        .slice(-lines);
+      return lastTellingLines(last.logTail, lines);
     },
   };
 }

@@ -1,4 +1,5 @@
 import type { ReplicaExit } from './driver.ts';
+import { isCalm, lastTellingOf, tellingLine, wordsOf } from './telling-line.ts';
 
 /** Why an engine does not run. `publicText` may be shown to anybody: it names no path, address or program. */
 export interface FailureCause {
@@ -21,6 +22,7 @@ export type FailureKind =
   | 'image_not_found'
   | 'image_not_loaded'
   | 'memory'
+  | 'memory_settings'
   | 'missing_setting'
   | 'mount_not_found'
   | 'no_accelerator'
@@ -50,11 +52,12 @@ const publicTexts: Record<FailureKind, string> = {
   image_not_found: 'The image of the engine of this model was not found.',
   image_not_loaded: 'The image of the engine of this model could not be loaded.',
   memory: 'There is not enough memory to run this model.',
+  memory_settings: 'The settings of this model leave it too little memory.',
   missing_setting: 'The engine of this model lacks a setting that it needs.',
   mount_not_found: 'A folder that the engine of this model needs is not there.',
   no_accelerator: 'There is no GPU of the kind that this model needs.',
   no_node: 'There is no machine of the kind that this model needs.',
-  no_room: 'All GPUs that this model could run on are in use.',
+  no_room: 'What this model needs to run is in use by other models.',
   not_executable: 'The program that runs this model may not be started.',
   port_in_use: 'The address that the engine of this model listens on is in use.',
   probe_failed: 'The engine of this model does not answer requests as it should.',
@@ -107,9 +110,11 @@ const logSigns: readonly (readonly [FailureKind, RegExp])[] = [
     'weights_not_found',
     /RepositoryNotFoundError|Repository Not Found|is not a valid model identifier|Invalid repository ID or local directory|does not appear to have (?:a file named|files named)|Can't load the configuration of|Cannot find any model weights|LocalEntryNotFoundError|We couldn't connect to|Repo id must be in the form/,
   ],
+  // Whatever else runs: vLLM counts what it may take itself.
+  ['memory_settings', /No available memory for the cache blocks|larger than the available KV cache memory/],
   [
     'memory',
-    /out of memory|OutOfMemoryError|No available memory for the cache blocks|larger than the available KV cache memory|less than desired GPU memory utilization|less than requested memory for kv|can't allocate memory|Cannot allocate memory|std::bad_alloc|^MemoryError/im,
+    /out of memory|OutOfMemoryError|less than desired GPU memory utilization|less than requested memory for kv|can't allocate memory|Cannot allocate memory|std::bad_alloc|^MemoryError/im,
   ],
   ['port_in_use', /EADDRINUSE|[Aa]ddress already in use/],
   [
@@ -122,20 +127,26 @@ const logSigns: readonly (readonly [FailureKind, RegExp])[] = [
   ],
 ];
 
-const detailCharsMax = 300;
+const detailCharsMax = 500;
 
 /** Tells causes apart by how a process ended and by what it wrote last; the line that says it is for operators. */
 export function explainExit(exit: ReplicaExit): FailureCause {
-  const lines = exit.logTail.split(/\r?\n/).filter((line) => line.trim() !== '');
-  const last = (lines.at(-1) ?? '').trim().slice(0, detailCharsMax);
-  if (exit.startErrorCode !== null) return failureCause(startErrors[exit.startErrorCode] ?? 'spawn_failed', last);
+  const lines = linesOf(exit.logTail);
+  const errors = linesOf(exit.errorTail ?? '');
+  const detail = (text: string): string => text.trim().slice(0, detailCharsMax);
+  const told = detail(tellingLine(lines, errors) || wordsOf(lines.at(-1) ?? ''));
+  if (exit.startErrorCode !== null) return failureCause(startErrors[exit.startErrorCode] ?? 'spawn_failed', told);
   if (exit.oomKilled) return failureCause('memory');
+  const grave = lines.filter((line) => !isCalm(line)).join('\n');
   for (const [kind, sign] of logSigns) {
-    if (!sign.test(exit.logTail)) continue;
-    const line = lines.find((one) => sign.test(one)) ?? last;
-    return failureCause(kind, line.trim().slice(0, detailCharsMax));
+    if (!sign.test(grave)) continue;
+    return failureCause(kind, detail(lastTellingOf(lines, (line) => sign.test(line)) || told));
   }
-  return failureCause(kindOfEnd(exit), last);
+  return failureCause(kindOfEnd(exit), told);
+}
+
+function linesOf(text: string): string[] {
+  return text.split(/\r?\n/).filter((line) => line.trim() !== '');
 }
 
 function kindOfEnd(exit: ReplicaExit): FailureKind {

@@ -5,7 +5,6 @@ import type { DockerApi } from './docker-api.ts';
 import { connectHost, type HostConnection } from './docker-connection.ts';
 import { isLate } from './docker-host.ts';
 import { labels } from './docker-labels.ts';
-import { demultiplex, readLogLines } from './docker-logs.ts';
 import { joinNetworks } from './docker-network.ts';
 import { findOwnContainer } from './docker-self.ts';
 import { observedLaunch } from './docker-start.ts';
@@ -20,6 +19,7 @@ import type {
   StopOrder,
 } from './driver.ts';
 import { createLines } from './in-line.ts';
+import { type ContainerLog, lastTellingLines, readContainerLog } from './quiet-log.ts';
 import type { RegistryLogins } from './registry-logins.ts';
 import type { SwarmService } from './swarm-answers.ts';
 import { saysStopping } from './swarm-exit.ts';
@@ -41,7 +41,6 @@ export interface SwarmDriverOptions {
   readonly selfContainer?: string | null;
 }
 
-const logLinesMax = 10_000;
 const observeWaitMs = 3000;
 const openWaitMs = 15_000;
 /** Tasks tell of themselves to managers alone, which pass nothing on: what is on its way is asked for again. */
@@ -270,20 +269,18 @@ class SwarmDriver implements EngineDriver {
     return null;
   }
 
-  async *logs(replicaId: string, { tailLines, follow, signal }: LogOptions): AsyncGenerator<string> {
-    const lines = Math.min(tailLines, logLinesMax);
+  async *logs(replicaId: string, options: LogOptions): AsyncGenerator<string> {
     const service = await this.#locate(replicaId);
     if (service === null || saysStopping(service)) {
-      const text = this.#failures.get(replicaId)?.exit.logTail ?? '';
-      if (text !== '') yield* text.split('\n').slice(-lines);
+      yield* lastTellingLines(this.#failures.get(replicaId)?.exit.logTail ?? '', options.tailLines);
       return;
     }
     const { swarm } = this.#api;
-    if (follow) yield* readLogLines(await swarm.followServiceLog(service.ID, lines, signal), signal);
-    else {
-      const text = demultiplex(await swarm.serviceLogTail(service.ID, lines));
-      if (text !== '') yield* text.replace(/\r?\n$/, '').split(/\r?\n/);
-    }
+    const log: ContainerLog = {
+      tail: (lines) => swarm.serviceLogTail(service.ID, lines),
+      follow: (lines) => swarm.followServiceLog(service.ID, lines, options.signal),
+    };
+    yield* readContainerLog(log, options);
   }
 
   onChange(listener: () => void): void {

@@ -1,6 +1,6 @@
 import { type DockerApi, DockerError } from './docker-api.ts';
 import { hostUnreachableCode, imageNotFoundCode, notStartedCode, startErrorCode } from './docker-failures.ts';
-import { demultiplex } from './docker-logs.ts';
+import { demultiplex, stderrStream } from './docker-logs.ts';
 import type { ReplicaExit } from './driver.ts';
 import type { RegistryLogins } from './registry-logins.ts';
 import type { SwarmNode, SwarmService, SwarmTask } from './swarm-answers.ts';
@@ -79,8 +79,15 @@ async function endOf({ api, logins }: ExitSource, { service, task, readsLog }: E
     return toExit({ asked, startErrorCode, logTail: `${remark} ${said}` });
   }
   const output = readsLog ? await api.swarm.serviceLogTail(service.ID, logTailLines).catch(() => null) : null;
-  const text = output === null ? '' : demultiplex(output).slice(-logTailCharsMax);
-  return toExit({ asked, exitCode: container?.ExitCode ?? null, logTail: `${text}\n${said}`.trim() });
+  return toExit({ asked, exitCode: container?.ExitCode ?? null, ...tailsOf(output, said) });
+}
+
+/** @param said by the swarm, about its end */
+function tailsOf(output: Buffer | null, said: string): Pick<ReplicaExit, 'logTail' | 'errorTail'> {
+  if (output === null) return { logTail: said, errorTail: '' };
+  const text = demultiplex(output).slice(-logTailCharsMax);
+  const errorTail = demultiplex(output, stderrStream).slice(-logTailCharsMax);
+  return { logTail: `${text}\n${said}`.trim(), errorTail };
 }
 
 function codeOf(trouble: string): string {

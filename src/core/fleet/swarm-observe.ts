@@ -49,8 +49,10 @@ export async function observeServices(options: SwarmObserveOptions): Promise<Obs
       const task = newestTask(tasks.filter(({ ServiceID: id }) => id === service.ID));
       replicas.push(observeService(options, { service, marks, task, nodes }));
     } else {
-      const engineId = found[labels.engine] ?? null;
-      strangers.push({ host: swarmPlacement.host, name: service.Spec.Name, engineId });
+      const { Name: name } = service.Spec;
+      // Which devices it has is the swarm's to know, which gives them to nobody else.
+      const about = { gpuIds: [], memoryBytes: 0, endedBy: `docker service rm ${name}` };
+      strangers.push({ host: swarmPlacement.host, name, engineId: found[labels.engine] ?? null, ...about });
     }
   }
   const observed = await Promise.all(replicas);

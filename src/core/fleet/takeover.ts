@@ -24,7 +24,7 @@ export function inherit(inheritance: Inheritance): LeaderState {
     const lastGood = goodSpecOf(inheritance, [], spec);
     return lastGood === null ? [] : [{ ...newEngine(spec, inheritance.nowMs), lastGood }];
   });
-  return { engines, gpus: new Map() };
+  return { engines, gpus: new Map(), ends: [] };
 }
 
 /** Whatever serves, or did when it was last heard of, has passed its checks. */
@@ -56,6 +56,7 @@ function engineOf(from: Inheritance, published: PublishedEngine, spec: EngineSpe
     recovering: isSame && phase === 'starting' && replicas.length === 0 && hadFailed,
     target: replicas.filter(isAlive).length,
     startTimesMs: published.startTimesMs,
+    lastOrder: published.lastOrder ?? null,
     rollout: isSame && published.rollout?.state === 'refused' ? published.rollout : null,
     replicas,
     phase,
@@ -83,6 +84,7 @@ function replicaOf(from: Inheritance, replica: PublishedReplica, spec: EngineSpe
     observed: true,
     deadlineMs: nowMs + startTimeoutMs,
     readyAtMs: hasServed ? sinceMs : null,
+    readyVersion: phase === 'ready' ? (published?.version ?? null) : null,
     drain:
       phase === 'draining'
         ? { reason: 'scale', deadlineMs: nowMs + drainMs, version: published?.version ?? null }
@@ -106,7 +108,21 @@ export function publishable(state: LeaderState, offsetMs: number): PublishedEngi
     replicas: engine.replicas.map((replica) => publishedReplica(replica, offsetMs)),
     startTimesMs: engine.startTimesMs.map(Math.round),
     rollout: engine.rollout,
+    lastOrder: engine.lastOrder,
   }));
+}
+
+/** What was just told of drains and of those that are ready: who has seen this version acts by it. */
+export function withVersion(state: LeaderState, version: bigint): LeaderState {
+  const engines = state.engines.map((engine) => ({
+    ...engine,
+    replicas: engine.replicas.map((replica) => ({
+      ...replica,
+      drain: replica.drain?.version === null ? { ...replica.drain, version } : replica.drain,
+      readyVersion: replica.phase === 'ready' ? (replica.readyVersion ?? version) : null,
+    })),
+  }));
+  return { ...state, engines };
 }
 
 function retryAt({ failure }: EngineState, offsetMs: number): number | null {

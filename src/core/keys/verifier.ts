@@ -5,6 +5,7 @@ import { type Db, isConnectionError } from '#base/db.ts';
 import { AppError } from '#base/errors.ts';
 import type { Log } from '#base/log.ts';
 import { createRefreshingCache } from '#base/refreshing-cache.ts';
+import { TooManyWaitError, Turns } from '#base/turns.ts';
 import type { Accounts } from '#core/accounts/accounts.ts';
 import { type ApiKey, type KeyRow, keyStatus, toKeyRecord } from './api-key.ts';
 import { apiKeys } from './schema.ts';
@@ -38,6 +39,8 @@ export interface VerifierOptions {
 
 const cacheEntriesMax = 10_000;
 const cacheRefreshAfterMs = 30_000;
+/** Anybody can make up keys that must be looked up: the database's connections are for those who have one. */
+const lookUpBounds = { atOnceMax: 3, waitingMax: 1000 };
 
 /** Names a stored hash as `digestSecret` names a secret. */
 const nameOf = (secretHash: Buffer): string => secretHash.toString('latin1');
@@ -46,14 +49,19 @@ const nameOf = (secretHash: Buffer): string => secretHash.toString('latin1');
 export function createVerifier({ db, clock, log, accounts }: VerifierOptions): Verifier {
   const imported = new Set<string>();
 
+  const turns = new Turns(lookUpBounds);
+  const lookUp = async (name: string): Promise<KnownKey | null> => {
+    const secretHash = Buffer.from(name, 'latin1');
+    const [row] = await db.orm.select().from(apiKeys).where(eq(apiKeys.secretHash, secretHash));
+    if (row === undefined) return null;
+    const platformAdmin = await accounts.isPlatformAdmin(row.userId);
+    return { key: { ...toKeyRecord(row), platformAdmin }, secretHash: row.secretHash };
+  };
   const load = async (name: string): Promise<KnownKey | null> => {
     try {
-      const secretHash = Buffer.from(name, 'latin1');
-      const [row] = await db.orm.select().from(apiKeys).where(eq(apiKeys.secretHash, secretHash));
-      if (row === undefined) return null;
-      const platformAdmin = await accounts.isPlatformAdmin(row.userId);
-      return { key: { ...toKeyRecord(row), platformAdmin }, secretHash: row.secretHash };
+      return await turns.during('keys', () => lookUp(name));
     } catch (error) {
+      if (error instanceof TooManyWaitError) throw new AppError('overloaded', { headers: { 'retry-after': '1' } });
       throw isConnectionError(error) ? new AppError('billing_unavailable', { cause: error }) : error;
     }
   };

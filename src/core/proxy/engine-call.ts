@@ -1,5 +1,8 @@
 import type { Endpoint } from '#base/endpoint.ts';
 
+/** A string holds one byte per character (latin1); several buffers are sent one after the other. */
+export type EngineBody = string | Buffer | readonly Buffer[];
+
 /** One HTTP/1.1 request to an engine. */
 export interface EngineRequest {
   readonly method: 'GET' | 'POST';
@@ -7,8 +10,7 @@ export interface EngineRequest {
   readonly path: string;
   /** Header lines, each ending in \r\n, without Host, Content-Length, Transfer-Encoding and Connection. */
   readonly headerLines: string;
-  /** A string holds one byte per character (latin1). */
-  readonly body: string | Buffer | null;
+  readonly body: EngineBody | null;
   /** In place of the client's own limit, for probes and control calls. */
   readonly firstByteTimeoutMs?: number;
   /** An answer whose body grows beyond this ends with the fault too_large. Without it the body has no bound. */

@@ -1,5 +1,6 @@
 import { connect as connectPlain, isIP, type Socket, type SocketConnectOpts } from 'node:net';
 import { connect as connectTls, type SecureContext } from 'node:tls';
+import type { EngineBody } from './engine-call.ts';
 import type { Endpoint } from '#base/endpoint.ts';
 
 /** Whoever uses a connection at the moment. After onLost nothing more comes. */
@@ -45,7 +46,7 @@ export class EngineSocket {
   }
 
   /** head is latin1; so is a body that is a string. */
-  write(head: string, body: string | Buffer | null): void {
+  write(head: string, body: EngineBody | null): void {
     const socket = this.#socket;
     if (body === null) {
       socket.write(head, 'latin1');
@@ -54,7 +55,7 @@ export class EngineSocket {
     } else {
       socket.cork();
       socket.write(head, 'latin1');
-      socket.write(body);
+      for (const part of Buffer.isBuffer(body) ? [body] : body) if (part.length > 0) socket.write(part);
       socket.uncork();
     }
   }

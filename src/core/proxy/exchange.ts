@@ -1,7 +1,14 @@
 import type { Endpoint } from '#base/endpoint.ts';
 import { AnswerReader } from './answer-reader.ts';
 import type { CoarseClock } from './coarse-clock.ts';
-import type { AnswerSink, EngineCall, EngineClientOptions, EngineFaultKind, EngineRequest } from './engine-call.ts';
+import type {
+  AnswerSink,
+  EngineBody,
+  EngineCall,
+  EngineClientOptions,
+  EngineFaultKind,
+  EngineRequest,
+} from './engine-call.ts';
 import type { EngineSocket, SocketUser } from './engine-socket.ts';
 import type { Lane } from './lanes.ts';
 import type { Roster, Rostered } from './roster.ts';
@@ -189,7 +196,7 @@ export class Exchange implements EngineCall, SocketUser, Rostered {
     this.#sinceMs = this.#house.clock.nowMs;
     const { body } = request;
     const start = `${request.method} ${this.#endpoint.basePath}${request.path} HTTP/1.1\r\n`;
-    const length = body === null ? '' : `Content-Length: ${body.length}\r\n`;
+    const length = body === null ? '' : `Content-Length: ${lengthOf(body)}\r\n`;
     socket.write(`${start}${this.#lane.hostLine}${request.headerLines}${length}\r\n`, body);
   }
 
@@ -219,4 +226,9 @@ export class Exchange implements EngineCall, SocketUser, Rostered {
     if (socket !== null) socket.user = null;
     return socket;
   }
+}
+
+function lengthOf(body: EngineBody): number {
+  if (typeof body === 'string' || Buffer.isBuffer(body)) return body.length;
+  return body.reduce((sum, { length }) => sum + length, 0);
 }

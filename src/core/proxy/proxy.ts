@@ -1,8 +1,9 @@
 /** The way to the engines: bytes there and back, without knowing what they mean. */
-export { createAborter, type Aborter } from './abort.ts';
+export { createAborter, type AbortOutcome, type Aborter } from './abort.ts';
 export type {
   AnswerHeaders,
   AnswerSink,
+  EngineBody,
   EngineCall,
   EngineClient,
   EngineClientOptions,

@@ -1,3 +1,4 @@
+import type { BodyText } from '#base/body-text.ts';
 import { type Db, isConnectionError } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
 import { compress } from './compress.ts';
@@ -8,7 +9,7 @@ export interface NewContent {
   readonly requestId: string;
   readonly organizationId: string;
   readonly keyId: string;
-  readonly request: string;
+  readonly request: BodyText;
   readonly response: string;
   /** The response is known to be only the beginning of what was sent. */
   readonly responseTruncated: boolean;

@@ -1,7 +1,7 @@
-import { createHash } from 'node:crypto';
 import type { Db } from '#base/db.ts';
 import type { AppError } from '#base/errors.ts';
 import type { Log } from '#base/log.ts';
+import { Turns } from '#base/turns.ts';
 import { decompress } from './compress.ts';
 import { IdempotencyRows, type KeptRow } from './idempotency-rows.ts';
 
@@ -11,9 +11,8 @@ export interface Claim {
   readonly keyId: string;
   readonly idempotencyKey: string;
   readonly requestId: string;
-  readonly endpoint: string;
-  /** As latin1. */
-  readonly body: string;
+  /** SHA-256 of route and body: what is repeated is the same. */
+  readonly bodyHash: Buffer;
 }
 
 /** How a request that others have joined ended: its answer as latin1, its error, or nothing that they could share. */
@@ -52,6 +51,7 @@ export interface ClaimWait {
  * dies leaves a row whose lease runs out: what it had booked is answered, the rest runs again.
  */
 export interface Idempotency {
+  /** @throws TooManyWaitError when a key asks for more than it can be answered */
   claim(claim: Claim, wait: ClaimWait): Promise<ClaimResult>;
   /** Renews the leases of what runs here; to be called three times in a lease. */
   renew(): Promise<void>;
@@ -86,8 +86,8 @@ interface Running {
   over: Promise<void> | null;
 }
 
-const hashOf = ({ endpoint, body }: Claim): Buffer =>
-  createHash('sha256').update(`${endpoint}\n`).update(body, 'latin1').digest();
+/** Of one API key: no limit of it is asked before, and each of them asks the database, maybe for megabytes. */
+const turnBounds = { atOnceMax: 4, waitingMax: 100 };
 
 class ClaimBook implements Idempotency {
   readonly #log: Log;
@@ -96,6 +96,7 @@ class ClaimBook implements Idempotency {
   /** What runs here, by API key and Idempotency-Key. */
   readonly #running = new Map<string, Running>();
   readonly #writes = new Set<Promise<void>>();
+  readonly #turns = new Turns(turnBounds);
 
   constructor({ db, log, gatewayId, leaseMs, isBooked }: IdempotencyOptions) {
     this.#log = log;
@@ -105,7 +106,7 @@ class ClaimBook implements Idempotency {
 
   async claim(claim: Claim, wait: ClaimWait): Promise<ClaimResult> {
     const name = `${claim.keyId} ${claim.idempotencyKey}`;
-    const bodyHash = hashOf(claim);
+    const { bodyHash } = claim;
     for (;;) {
       const running = this.#running.get(name);
       if (running === undefined) return this.#first(name, claim, bodyHash);
@@ -149,7 +150,7 @@ class ClaimBook implements Idempotency {
       running.over = this.#write(written).then(() => void this.#running.delete(name));
     };
     try {
-      const found = await this.#ask(claim, bodyHash);
+      const found = await this.#turns.during(claim.keyId, () => this.#ask(claim, bodyHash));
       if (found === null) return { kind: 'run', turn: this.#turn(claim, leave) };
       leave(found.kind === 'replay' ? { kind: 'answer', text: found.text } : { kind: 'none' }, Promise.resolve());
       return found;

@@ -1,3 +1,5 @@
+import type { BodyText } from '#base/body-text.ts';
+
 /**
  * A prompt as a chain of block hashes, made from the request's own bytes: two requests whose chains begin alike begin
  * alike themselves, and so do the prompts that an engine makes of them. vLLM keys its prefix cache the same way
@@ -12,8 +14,7 @@ export interface TextSpan {
 
 /** Where a request's prompt stands in its bytes. */
 export interface PromptText {
-  /** The body as latin1: one character, one byte. */
-  readonly text: string;
+  readonly text: BodyText;
   /** Who shares a prefix cache: prompts of different scopes share nothing, however alike they are. */
   readonly scope: string;
   /**
@@ -65,7 +66,7 @@ function hashScope(scope: string): number {
 }
 
 /** Writes a span at an offset of the scratch space, as much of it as fits; returns the offset after it. */
-function write(text: string, { start, end }: TextSpan, at: number): number {
+function write(text: BodyText, { start, end }: TextSpan, at: number): number {
   const fitting = Math.min(end, start + hashedBytesMax - at);
   return fitting <= start ? at : at + scratch.write(text.slice(start, fitting), at, 'latin1');
 }

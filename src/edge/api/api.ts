@@ -8,7 +8,16 @@ import type { Keys } from '#core/keys/keys.ts';
 import type { Metering } from '#core/metering/metering.ts';
 import type { Contents } from '#core/requests/requests.ts';
 import type { Wallet } from '#core/wallet/wallet.ts';
-import { type Authenticator, type HttpEnv, installFallbacks, requestId, type ShowLimits } from '#edge/http/http.ts';
+import {
+  type Authenticator,
+  type BodyLimits,
+  type BodyShares,
+  type ClientAddress,
+  type HttpEnv,
+  installFallbacks,
+  requestId,
+  type ShowLimits,
+} from '#edge/http/http.ts';
 import { type ApiApp, createApiApp } from './app.ts';
 import { createGuards } from './auth.ts';
 import { registerDocs } from './docs.ts';
@@ -41,12 +50,12 @@ export interface ApiOptions {
   /** What running requests hold of an organization's balance. */
   readonly heldPicoUsd: (organizationId: string) => bigint | Promise<bigint>;
   readonly clock: Clock;
-  /** How long the next part of a request body may take; 15 seconds when absent. */
-  readonly bodyStallTimeoutMs?: number;
+  /** How slowly a request body may come. */
+  readonly limits: Omit<BodyLimits, 'bodyBytesMax'>;
+  readonly shares: BodyShares;
+  readonly addressOf: ClientAddress;
   readonly log: Log;
 }
-
-const bodyStallTimeoutMs = 15_000;
 
 /** The JSON APIs of our own, with their document and a page to try them. Mounted at the root. */
 export function createApi(options: ApiOptions): ApiApp {
@@ -55,7 +64,7 @@ export function createApi(options: ApiOptions): ApiApp {
   const parts = {
     ...options,
     reports,
-    guards: createGuards({ ...options, bodyStallTimeoutMs: options.bodyStallTimeoutMs ?? bodyStallTimeoutMs }),
+    guards: createGuards(options),
   };
   app.use(requestId);
   for (const path of ['/api/v1/*', '/v1/projects/*']) app.use(path, options.hourlyLimits);

@@ -31,9 +31,8 @@ export function toProblems(error: z.ZodError): Problem[] {
     return [{ field: issue.path.length === 0 ? 'body' : issue.path.join('.'), message: sentence(issue) }];
   });
   // A number past what is exact breaks its type's bound and its field's, which may be the same.
-  const isNew = ({ field, message }: Problem, index: number): boolean =>
-    problems.findIndex((other) => other.field === field && other.message === message) === index;
-  return problems.filter(isNew);
+  const different = new Map(problems.map((problem) => [`${problem.field}\n${problem.message}`, problem]));
+  return [...different.values()];
 }
 
 type Issue = z.core.$ZodIssue;

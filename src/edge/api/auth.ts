@@ -1,8 +1,12 @@
 import type { MiddlewareHandler } from 'hono';
 import { AppError } from '#base/errors.ts';
+import { Turns } from '#base/turns.ts';
 import {
   type Authenticator,
+  type BodyLimits,
+  type BodyShares,
   type Caller,
+  type ClientAddress,
   createJsonBody,
   type HttpContext,
   type HttpEnv,
@@ -44,25 +48,46 @@ function knownCaller(context: HttpContext): Caller | null {
 
 export interface GuardParts {
   readonly authenticator: Authenticator;
+  readonly addressOf: ClientAddress;
   readonly showLimits: ShowLimits;
-  /** How long the next part of a body may take. */
-  readonly bodyStallTimeoutMs: number;
+  readonly shares: BodyShares;
+  readonly limits: Omit<BodyLimits, 'bodyBytesMax'>;
 }
 
-export function createGuards({ authenticator, showLimits, bodyStallTimeoutMs }: GuardParts): Guards {
+/** Requests of one key, or of one address without a key. */
+const turnBounds = { atOnceMax: 4, waitingMax: 100 };
+
+export function createGuards({ authenticator, addressOf, showLimits, shares, limits }: GuardParts): Guards {
+  const turns = new Turns(turnBounds);
+  /** Until the answer is taken: what one does not read is memory, and what it asks for is a share of the database. */
+  const takeTurn = async ({ env: { outgoing } }: HttpContext, name: string): Promise<void> => {
+    const end = await turns.take(name);
+    if (!outgoing.closed) {
+      outgoing.once('close', end);
+      return;
+    }
+    end();
+    throw new AppError('request_timeout', { message: 'The connection was closed before the request was answered.' });
+  };
   const guard =
     (check: (caller: Caller) => void): MiddlewareHandler<HttpEnv> =>
     async (context, next) => {
       const caller = knownCaller(context) ?? (await authenticator.authenticate(context.env.incoming));
       for (const [name, value] of Object.entries(await showLimits(caller))) context.header(name, value);
       check(caller);
+      await takeTurn(context, caller.key.id);
       context.set('caller', caller);
       await next();
     };
+  const readBody = createJsonBody({ limits, shares });
   return {
     anyKey: guard(() => undefined),
     management: guard(requireManagement),
     platformAdmin: guard(requirePlatformAdmin),
-    jsonBody: createJsonBody(bodyStallTimeoutMs),
+    jsonBody: async (context, next) => {
+      const caller: Caller | undefined = context.get('caller');
+      if (caller === undefined) await takeTurn(context, addressOf(context.env.incoming));
+      return readBody(context, next);
+    },
   };
 }

@@ -1,7 +1,9 @@
-import { readFile } from 'node:fs/promises';
+import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
+import { RESPONSE_ALREADY_SENT } from '@hono/node-server/utils/response';
 import { AppError } from '#base/errors.ts';
+import type { HttpContext } from '#edge/http/http.ts';
 import type { ApiApp } from './app.ts';
 
 /** The OpenAPI document of all routes, and a page to try them. Neither needs a key, neither loads from elsewhere. */
@@ -64,10 +66,10 @@ export function registerDocs(app: ApiApp): void {
     scheme: 'bearer',
     description: 'An API key: "Authorization: Bearer sk-hg-…"',
   });
-  let document: string | null = null;
+  let document: Buffer | null = null;
   app.get('/openapi.json', (context) => {
-    document ??= JSON.stringify(app.getOpenAPI31Document({ openapi: '3.1.0', info }));
-    return context.body(document, 200, { 'content-type': 'application/json' });
+    document ??= Buffer.from(JSON.stringify(app.getOpenAPI31Document({ openapi: '3.1.0', info })));
+    return sendShared(context, document, { 'content-type': 'application/json' });
   });
   app.get('/docs', (context) =>
     context.body(page, 200, {
@@ -77,10 +79,11 @@ export function registerDocs(app: ApiApp): void {
       'referrer-policy': 'no-referrer',
     }),
   );
-  app.get('/docs/assets/:name', async (context) => {
-    const asset = await readAsset(context.req.param('name'));
-    if (asset === null) throw new AppError('not_found');
-    return context.body(asset.body, 200, {
+  const assets = readAssets();
+  app.get('/docs/assets/:name', (context) => {
+    const asset = assets.get(context.req.param('name'));
+    if (asset === undefined) throw new AppError('not_found');
+    return sendShared(context, asset.body, {
       'content-type': asset.type,
       'cache-control': 'public, max-age=3600',
       'x-content-type-options': 'nosniff',
@@ -88,10 +91,26 @@ export function registerDocs(app: ApiApp): void {
   });
 }
 
-async function readAsset(name: string): Promise<{ body: string | Uint8Array<ArrayBuffer>; type: string } | null> {
-  if (name === 'start.js') return { body: startScript, type: 'text/javascript; charset=utf-8' };
-  const type = Object.hasOwn(assetTypes, name) ? assetTypes[name] : undefined;
-  if (type === undefined) return null;
+/**
+ * Answers with bytes that all answers share: a Response would copy them for each, for as long as its client takes to
+ * read them.
+ */
+function sendShared(context: HttpContext, body: Buffer, headers: Readonly<Record<string, string>>): Response {
+  const own = { 'x-request-id': context.get('requestId'), 'content-length': body.length };
+  context.env.outgoing.writeHead(200, { ...headers, ...own }).end(body);
+  return RESPONSE_ALREADY_SENT;
+}
+
+interface Asset {
+  readonly body: Buffer;
+  readonly type: string;
+}
+
+/** All of them, read once. */
+function readAssets(): ReadonlyMap<string, Asset> {
   const folder = dirname(createRequire(import.meta.url).resolve('swagger-ui-dist/package.json'));
-  return { body: new Uint8Array(await readFile(join(folder, name))), type };
+  const files = Object.entries(assetTypes).map(([name, type]): [string, Asset] => {
+    return [name, { body: readFileSync(join(folder, name)), type }];
+  });
+  return new Map([...files, ['start.js', { body: Buffer.from(startScript), type: 'text/javascript; charset=utf-8' }]]);
 }

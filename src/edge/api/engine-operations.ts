@@ -55,13 +55,15 @@ export interface OperatedHost {
   readonly name: string;
   readonly pools: readonly string[];
   readonly reachable: boolean;
-  /** Why not. */
+  /** Why not, or what is not known of it. */
   readonly trouble?: string;
   readonly gpus: readonly {
     readonly id: string;
     readonly memoryBytes: number | null;
     readonly profile: string | null;
   }[];
+  /** What processes may take together; absent where none run. */
+  readonly memoryBytes?: number;
 }
 
 /** Something of ours that belongs to no engine of the files. */
@@ -69,6 +71,9 @@ export interface OperatedStranger {
   readonly host: string;
   readonly name: string;
   readonly engineId: string | null;
+  readonly gpuIds: readonly string[];
+  /** A command for that host. */
+  readonly endedBy: string;
 }
 
 export interface LogLine {
@@ -102,10 +107,10 @@ export interface EngineOperations {
   /**
    * Notes an order in a transaction.
    *
-   * @returns to be called once that is committed
+   * @returns to be called once that is committed; resolves when the order holds, or nobody carries it out in time
    * @throws when the order could not be noted
    */
-  order(engineId: string, kind: EngineOrder, tx: Transaction): Promise<() => void>;
+  order(engineId: string, kind: EngineOrder, tx: Transaction): Promise<() => Promise<void>>;
   /** Of one replica, or of all where it is null. */
   logs(engineId: string, replicaId: string | null, request: LogRequest): AsyncIterable<LogLine>;
   hosts(): readonly OperatedHost[];

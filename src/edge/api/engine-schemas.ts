@@ -47,6 +47,13 @@ export const engineSchema = z
       .object({ count: z.int(), memory_bytes: bytesOrNull, profile: z.string().nullable() })
       .nullable()
       .openapi({ description: 'What each replica needs; null: none' }),
+    memory_needed_bytes: bytesOrNull.openapi({
+      description: 'What each replica takes of the memory that processes have together; null: its file does not say',
+    }),
+    group: z
+      .object({ name: z.string(), swap: z.boolean(), exclusive: z.boolean(), persistent: z.boolean() })
+      .nullable()
+      .openapi({ description: 'Processes that are not to run together' }),
     queue: z.object({ running: z.int(), waiting: z.int() }).openapi({ description: 'Requests of this gateway' }),
     start_times_ms: z
       .array(milliseconds)
@@ -66,19 +73,18 @@ function toFailure({ cause, causeDetail, retryAtMs }: OperatedEngine): EngineAns
   return { message: cause, detail: causeDetail, retry_at: toUnixSecondsOrNull(retryAtMs) };
 }
 
-type Scale = Pick<EngineAnswer, 'replicas_min' | 'replicas_max' | 'pinned' | 'gpus_needed'>;
+type Needs = Pick<EngineAnswer, 'gpus_needed' | 'memory_needed_bytes' | 'group'>;
+type Scale = Pick<EngineAnswer, 'replicas_min' | 'replicas_max' | 'pinned'> & Needs;
+
+const nothingNeeded: Needs = { gpus_needed: null, memory_needed_bytes: null, group: null };
 
 function toScale({ driver }: EngineDefinition): Scale {
-  if (driver.type === 'external') return { replicas_min: 1, replicas_max: 1, pinned: true, gpus_needed: null };
-  const { replicas } = driver;
-  const isContainer = driver.type !== 'process';
-  const gpus = isContainer ? driver.gpus : null;
-  return {
-    replicas_min: replicas.min,
-    replicas_max: replicas.max,
-    pinned: isContainer && driver.pinned,
-    gpus_needed: gpus === null ? null : { count: gpus.count, memory_bytes: gpus.memoryBytesMin, profile: gpus.profile },
-  };
+  if (driver.type === 'external') return { replicas_min: 1, replicas_max: 1, pinned: true, ...nothingNeeded };
+  const { replicas, gpus, pinned } = driver;
+  const needed = gpus === null ? null : { count: gpus.count, memory_bytes: gpus.memoryBytesMin, profile: gpus.profile };
+  const scale = { replicas_min: replicas.min, replicas_max: replicas.max, pinned, ...nothingNeeded };
+  if (driver.type !== 'process') return { ...scale, gpus_needed: needed };
+  return { ...scale, gpus_needed: needed, memory_needed_bytes: driver.memoryBytes, group: driver.group };
 }
 
 type Condition = Pick<
@@ -131,32 +137,64 @@ export const hostSchema = z
     name: z.string(),
     object: z.literal('host'),
     reachable: z.boolean(),
-    trouble: z.string().nullable().openapi({ description: 'Why it is not reachable, where that is known' }),
+    trouble: z.string().nullable().openapi({ description: 'Why it is not reachable, or what is not known of it' }),
     pools: z.array(z.string()),
     gpus: z.array(
       z.object({
         id: z.string(),
         memory_bytes: bytesOrNull,
         profile: z.string().nullable(),
-        used_by: z.object({ engine: z.string(), replica: z.string() }).nullable(),
+        used_by: z
+          .object({ engine: z.string().nullable(), replica: z.string().nullable(), stranger: z.string().nullable() })
+          .nullable()
+          .openapi({ description: 'A replica, or something of `strangers` by its name; null: free' }),
       }),
     ),
-    replicas: z.array(z.object({ engine: z.string(), replica: z.string(), state: z.string() })),
+    memory_bytes: bytesOrNull.openapi({ description: 'What processes may take together; null where none run' }),
+    replicas: z.array(
+      z.object({ engine: z.string(), replica: z.string(), state: z.string(), memory_bytes: bytesOrNull }),
+    ),
     strangers: z
-      .array(z.object({ name: z.string(), engine: z.string().nullable() }))
-      .openapi({ description: 'What Headgate made here once and no engine file knows; it is left alone' }),
+      .array(
+        z.object({
+          name: z.string(),
+          engine: z.string().nullable(),
+          gpus: z.array(z.string()),
+          ended_by: z.string().openapi({ example: 'docker rm --force headgate-old-1' }),
+        }),
+      )
+      .openapi({
+        description:
+          'What Headgate made here once and no engine file knows. It is left alone and keeps its devices until its ' +
+          'file is back, which takes it over, or somebody ends it by this command on that host',
+      }),
   })
   .openapi('Host');
 
-/** A host with what runs there; a device belongs to the replica that has it in any state. */
-export function toHostAnswer(
-  host: OperatedHost,
-  engines: readonly OperatedEngine[],
-  strangers: readonly OperatedStranger[],
-): z.infer<typeof hostSchema> {
+export interface HostContents {
+  readonly definitions: readonly EngineDefinition[];
+  readonly engines: readonly OperatedEngine[];
+  readonly strangers: readonly OperatedStranger[];
+}
+
+type HostAnswer = z.infer<typeof hostSchema>;
+
+/** A host with what runs there; a device belongs to whatever has it in any state. */
+export function toHostAnswer(host: OperatedHost, { definitions, engines, strangers }: HostContents): HostAnswer {
   const here = engines.flatMap(({ engineId, replicas }) =>
     replicas.filter((replica) => replica.host === host.name).map((replica) => ({ engineId, replica })),
   );
+  const unknown = strangers.filter((stranger) => stranger.host === host.name);
+  const userOf = (gpuId: string): HostAnswer['gpus'][number]['used_by'] => {
+    const user = here.find(({ replica }) => replica.gpuIds.includes(gpuId));
+    if (user !== undefined) return { engine: user.engineId, replica: user.replica.id, stranger: null };
+    const stranger = unknown.find(({ gpuIds }) => gpuIds.includes(gpuId));
+    return stranger === undefined ? null : { engine: stranger.engineId, replica: null, stranger: stranger.name };
+  };
+  const memoryOf = (engineId: string): number | null => {
+    const driver = definitions.find(({ id }) => id === engineId)?.driver;
+    return driver?.type === 'process' ? driver.memoryBytes : null;
+  };
   return {
     name: host.name,
     object: 'host',
@@ -164,13 +202,14 @@ export function toHostAnswer(
     trouble: host.trouble ?? null,
     pools: [...host.pools],
     gpus: host.gpus.map(({ id, memoryBytes, profile }) => {
-      const user = here.find(({ replica }) => replica.gpuIds.includes(id));
-      const usedBy = user === undefined ? null : { engine: user.engineId, replica: user.replica.id };
-      return { id, memory_bytes: memoryBytes, profile, used_by: usedBy };
+      return { id, memory_bytes: memoryBytes, profile, used_by: userOf(id) };
     }),
-    replicas: here.map(({ engineId, replica: { id, state } }) => ({ engine: engineId, replica: id, state })),
-    strangers: strangers
-      .filter((stranger) => stranger.host === host.name)
-      .map(({ name, engineId }) => ({ name, engine: engineId })),
+    memory_bytes: host.memoryBytes ?? null,
+    replicas: here.map(({ engineId, replica: { id, state } }) => {
+      return { engine: engineId, replica: id, state, memory_bytes: memoryOf(engineId) };
+    }),
+    strangers: unknown.map(({ name, engineId, gpuIds, endedBy }) => {
+      return { name, engine: engineId, gpus: [...gpuIds], ended_by: endedBy };
+    }),
   };
 }

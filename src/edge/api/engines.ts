@@ -138,7 +138,9 @@ function registerOrder(app: ApiApp, { guards, operations, audit, db }: EngineRou
     path: `/v1/admin/engines/{id}/${kind}`,
     tags,
     summary,
-    description: 'The order is noted, and carried out by the gateway that leads the fleet.',
+    description:
+      'The gateway that leads the fleet carries it out; the answer comes when every gateway goes by it, or after five ' +
+      'seconds when none leads.',
     security: bearerSecurity,
     middleware: [guards.platformAdmin],
     request: { params: idParams },
@@ -163,7 +165,7 @@ function registerOrder(app: ApiApp, { guards, operations, audit, db }: EngineRou
       });
       return operations.order(id, kind, tx);
     });
-    committed();
+    await committed();
     return context.json(answerOf(operations, id), 202);
   });
 }
@@ -221,8 +223,8 @@ function registerHosts(app: ApiApp, { guards, operations }: EngineRoutesParts): 
     responses: { 200: jsonAnswer(wholeList(hostSchema, 'HostList'), 'Hosts'), ...errorAnswer },
   });
   app.openapi(route, (context) => {
-    const [engines, strangers] = [operations.list(), operations.strangers()];
-    const data = operations.hosts().map((host) => toHostAnswer(host, engines, strangers));
+    const [definitions, engines, strangers] = [operations.definitions(), operations.list(), operations.strangers()];
+    const data = operations.hosts().map((host) => toHostAnswer(host, { definitions, engines, strangers }));
     return context.json({ object: 'list' as const, data }, 200);
   });
 }

@@ -15,7 +15,10 @@ const engine = z.looseObject({
   hosts: z.array(z.string()).default([]),
   replicas_max: z.number(),
   queue: z.looseObject({ running: z.number(), waiting: z.number() }),
-  last_failure: z.looseObject({ message: z.string() }).nullish(),
+  file: z.string().nullish(),
+  last_failure: z
+    .looseObject({ message: z.string(), detail: z.string().nullish(), retry_at: z.number().nullish() })
+    .nullish(),
   rollout: z.looseObject({ state: z.string(), message: z.string().nullish() }).nullish(),
 });
 type Engine = z.output<typeof engine>;
@@ -42,10 +45,40 @@ function parseAnswer<Schema extends z.ZodType>(schema: Schema, answer: unknown):
 
 const jsonText = (value: unknown): string => `${JSON.stringify(value, null, 2)}\n`;
 
-function remark({ last_failure: failure, rollout, replicas }: Engine): string {
-  if (rollout?.state === 'refused') return `new version refused: ${rollout.message ?? ''}`;
-  const progress = replicas.map((one) => one.progress ?? null).find((text) => text !== null);
-  return failure?.message ?? progress ?? '';
+/** What is to be known of an engine, and the command that mends it where one does. */
+function remark(one: Engine): string {
+  const { id, state, file, last_failure: failure, rollout, replicas } = one;
+  if (state === 'held') return `stopped by an order; to start it: ${commandText('start', id)}`;
+  if (rollout?.state === 'refused') {
+    const mended = `mend ${file ?? 'its file'}, then: ${commandText('reload')}`;
+    return sentences(`new version refused: ${rollout.message ?? ''}`, mended);
+  }
+  if (failure !== null && failure !== undefined) {
+    const text = sentences(failure.message, shortened(failure.detail ?? ''));
+    const isGivenUp = state === 'failed' && (failure.retry_at ?? null) === null;
+    return isGivenUp ? sentences(text, `when it is mended: ${commandText('reset', id)}`) : text;
+  }
+  return replicas.map((replica) => replica.progress ?? null).find((text) => text !== null) ?? '';
+}
+
+function sentences(...parts: readonly string[]): string {
+  return parts
+    .filter((part) => part !== '')
+    .join('; ')
+    .replaceAll('.;', ';');
+}
+
+const detailCharsMax = 160;
+
+/** `engines show` has all of it. */
+function shortened(text: string): string {
+  return text.length <= detailCharsMax ? text : `${text.slice(0, detailCharsMax - 1).trimEnd()}…`;
+}
+
+/** As a shell takes it. */
+function commandText(command: string, id: string | null = null): string {
+  const word = id === null || /^[\w./:-]+$/.test(id) ? (id ?? '') : `'${id}'`;
+  return `headgate engines ${command} ${word}`.trim();
 }
 
 function row(one: Engine): string[] {
@@ -148,7 +181,7 @@ async function logs(context: CommandContext): Promise<number> {
   }
 }
 
-const gpu = z.looseObject({ id: z.string(), used_by: z.looseObject({ engine: z.string() }).nullish() });
+const gpu = z.looseObject({ id: z.string(), used_by: z.looseObject({}).nullish() });
 const hostList = z.object({
   data: z.array(
     z.looseObject({
@@ -157,11 +190,26 @@ const hostList = z.object({
       trouble: z.string().nullish(),
       pools: z.array(z.string()),
       gpus: z.array(gpu),
-      replicas: z.array(z.unknown()),
-      strangers: z.array(z.looseObject({ name: z.string() })),
+      memory_bytes: z.number().nullish(),
+      replicas: z.array(z.looseObject({ memory_bytes: z.number().nullish() })),
+      strangers: z.array(z.looseObject({ name: z.string(), ended_by: z.string().nullish() })),
     }),
   ),
 });
+
+type Host = z.output<typeof hostList>['data'][number];
+
+/** Free and all, GiB, of what processes may take together. */
+function memoryCell({ memory_bytes: bytes, replicas }: Host): string {
+  if (bytes === undefined || bytes === null) return '-';
+  const taken = replicas.reduce((sum, one) => sum + (one.memory_bytes ?? 0), 0);
+  const gib = (amount: number): string => String(Math.round((amount / 2 ** 30) * 10) / 10);
+  return `${gib(bytes - taken)}/${gib(bytes)}`;
+}
+
+function strangerText({ name, ended_by: command }: Host['strangers'][number]): string {
+  return command === undefined || command === null ? name : `${name}, ended there by "${command}"`;
+}
 
 async function listHosts({ api, json, out }: CommandContext): Promise<number> {
   const answer = await api.call('GET', '/v1/admin/hosts');
@@ -169,14 +217,15 @@ async function listHosts({ api, json, out }: CommandContext): Promise<number> {
     host.name,
     host.reachable ? 'reachable' : 'unreachable',
     `${host.gpus.filter(({ used_by: user }) => (user ?? null) === null).length}/${host.gpus.length}`,
+    memoryCell(host),
     String(host.replicas.length),
     host.pools.join(',') || '-',
     [
       ...(host.trouble ? [host.trouble] : []),
-      ...(host.strangers.length === 0 ? [] : [`not known: ${host.strangers.map(({ name }) => name).join(', ')}`]),
+      ...(host.strangers.length === 0 ? [] : [`not known: ${host.strangers.map(strangerText).join('; ')}`]),
     ].join('; '),
   ]);
-  out(json ? jsonText(answer) : renderTable(['HOST', 'STATE', 'FREE GPUS', 'REPLICAS', 'POOLS', ''], rows));
+  out(json ? jsonText(answer) : renderTable(['HOST', 'STATE', 'FREE GPUS', 'FREE GIB', 'REPLICAS', 'POOLS', ''], rows));
   return exitCodes.ok;
 }
 
@@ -224,7 +273,7 @@ export const engineCommands: readonly Command[] = [
   {
     name: 'hosts ls',
     usage: '',
-    summary: 'List the hosts: whether they answer, free GPUs, replicas, and containers that no engine file knows.',
+    summary: 'List the hosts: whether they answer, what is free, replicas, and what no engine file knows.',
     words: { min: 0, max: 0 },
     options: {},
     run: listHosts,

@@ -21,6 +21,7 @@ import {
   environmentMacro,
   llamaSwapConfig,
   type LlamaSwapConfig,
+  type LlamaSwapGroup,
   type LlamaSwapModel,
   resolveMacros,
 } from './llama-swap-config.ts';
@@ -73,6 +74,20 @@ function noteWhole(config: LlamaSwapConfig, notes: Notes): void {
   for (const [name, group] of Object.entries(groupsOf(config))) noteKeys(group, groupKeys, at('groups', name));
   const unknown = (config.hooks?.on_startup?.preload ?? []).filter((id) => !Object.hasOwn(config.models, id));
   if (unknown.length > 0) notes.add(null, `hooks.on_startup.preload: there is no model ${unknown.join(', ')}`);
+  noteGroups(config, notes);
+}
+
+/** llama-swap runs one of the models at a time that are in no group. */
+function noteGroups(config: LlamaSwapConfig, notes: Notes): void {
+  const groups = Object.entries(groupsOf(config));
+  for (const [name, { members }] of groups) {
+    const unknown = members.filter((id) => !Object.hasOwn(config.models, id));
+    if (unknown.length > 0) notes.add(null, `groups.${name}.members: there is no model ${unknown.join(', ')}`);
+  }
+  const loose = Object.keys(config.models).filter((id) => !groups.some(([, { members }]) => members.includes(id)));
+  if (loose.length < 2) return;
+  const hint = 'give those that do not fit beside each other a group, or say their memory_gib';
+  notes.add(null, `${loose.length} models are in no group, of which llama-swap runs one at a time: ${hint}`);
 }
 
 function groupsOf({ groups, routing }: LlamaSwapConfig) {
@@ -213,20 +228,50 @@ function taskFor({ capabilities }: LlamaSwapModel, words: readonly string[]): st
 
 const neverSeconds = 31_536_000;
 
-function howLong({ config, id, model, notes }: ModelJob, isContainer: boolean) {
+function howLong(job: ModelJob, isContainer: boolean) {
+  const { config, model } = job;
   const ttl = model.ttl < 0 ? config.globalTTL : model.ttl;
-  const isPersistent = Object.values(groupsOf(config)).some(
-    ({ persistent, members }) => persistent && members.includes(id),
-  );
-  const isPreloaded = config.hooks?.on_startup?.preload.includes(id) === true;
-  if (isPersistent && !isContainer) notes.add(id, 'its group is persistent; only containers can be pinned');
+  const found = findGroup(job);
   return {
     // llama-swap stops nothing by itself where no time is set: a year is as long as it gets here.
     idle_seconds: ttl > 0 ? Math.ceil(ttl) : neverSeconds,
     start_timeout_seconds: Math.max(15, Math.ceil(config.healthCheckTimeout)),
-    ...(isPreloaded && { replicas: { min: 1, max: 1 } }),
-    ...(isPersistent && isContainer && { pinned: true }),
+    ...(isKept(job, found) && { replicas: { min: 1, max: 1 } }),
+    ...(isContainer ? pinnedBy(job, found) : groupFields(found)),
   };
+}
+
+interface FoundGroup extends LlamaSwapGroup {
+  readonly name: string;
+}
+
+function findGroup({ config, id, notes }: ModelJob): FoundGroup | null {
+  const found = Object.entries(groupsOf(config)).filter(([, { members }]) => members.includes(id));
+  const [first] = found;
+  if (first === undefined) return null;
+  const [name, group] = first;
+  if (found.length > 1) notes.add(id, `it is in ${found.length} groups: its file has the first, ${name}`);
+  return { ...group, name };
+}
+
+/** What llama-swap starts at once is kept running here, which would keep all others of its group out for good. */
+function isKept({ config, id, notes }: ModelJob, group: FoundGroup | null): boolean {
+  if (config.hooks?.on_startup?.preload.includes(id) !== true) return false;
+  if (group === null || !group.swap || group.members.length < 2) return true;
+  notes.add(id, `hooks.on_startup.preload: it starts with its first request, one of the group ${group.name} at a time`);
+  return false;
+}
+
+function groupFields(group: FoundGroup | null) {
+  if (group === null) return {};
+  const { name, swap, exclusive, persistent } = group;
+  return { group: { name, swap, exclusive, persistent } };
+}
+
+function pinnedBy({ id, notes }: ModelJob, group: FoundGroup | null) {
+  if (group === null) return {};
+  notes.add(id, `its group ${group.name}: only processes have groups; containers share out the GPUs of their hosts`);
+  return group.persistent ? { pinned: true } : {};
 }
 
 /** What the model's entry says beyond what an engine file can. */

@@ -21,10 +21,14 @@ const model = z.looseObject({
 });
 export type LlamaSwapModel = z.output<typeof model>;
 
-const groups = z.record(
-  z.string(),
-  z.looseObject({ persistent: z.boolean().default(false), members: z.array(z.string()).default([]) }),
-);
+const group = z.looseObject({
+  swap: z.boolean().default(true),
+  exclusive: z.boolean().default(true),
+  persistent: z.boolean().default(false),
+  members: z.array(z.string()).default([]),
+});
+const groups = z.record(z.string(), group);
+export type LlamaSwapGroup = z.output<typeof group>;
 
 export const llamaSwapConfig = z.looseObject({
   healthCheckTimeout: z.number().default(120),

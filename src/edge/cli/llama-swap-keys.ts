@@ -5,7 +5,8 @@ import type { KeyTable } from './import-keys.ts';
  * https://github.com/mostlygeek/llama-swap/tree/main/internal/config
  */
 
-const sideBySide = 'Headgate runs side by side what the GPUs hold, and stops the least recently used where they do not';
+const sideBySide =
+  'Headgate runs side by side what there is room for; group and memory_gib in a file say what there is not';
 const ownName = 'a request names its model itself';
 const byName = 'a request names a model by id, name or hugging_face_id';
 const log = 'the log is JSON lines; LOG_LEVEL says how much of them';
@@ -22,9 +23,9 @@ export const topKeys: KeyTable = {
   healthCheckTimeout: null,
   globalTTL: null,
   apiKeys: 'make keys with POST /v1/keys',
-  groups: sideBySide,
+  groups: null,
   matrix: sideBySide,
-  routing: sideBySide,
+  routing: null,
   profiles: ownName,
   selectors: ownName,
   upstream: 'engines are reached by the routes under /v1 only',
@@ -54,7 +55,7 @@ export const routingKeys: KeyTable = {
   scheduler: 'requests that wait take turns by their key',
 };
 export const routerKeys: KeyTable = { use: null, settings: null };
-export const routerSettingsKeys: KeyTable = { groups: null, matrix: null };
+export const routerSettingsKeys: KeyTable = { groups: null, matrix: sideBySide };
 
 export const modelKeys: KeyTable = {
   cmd: null,

@@ -1,5 +1,6 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Duplex } from 'node:stream';
+import { unfinishedMax, type Connections } from '#base/connections.ts';
 import { AppError, errorEnvelope } from '#base/errors.ts';
 import { uuidv7 } from '#base/id.ts';
 import { drainBody } from './drain-body.ts';
@@ -20,19 +21,40 @@ const statusTexts: Readonly<Record<number, string>> = {
   431: 'Request Header Fields Too Large',
 };
 
-/** Answers what Node's parser refuses, in the one envelope, and closes: nothing more can be understood after it. */
-export function handleClientError(error: NodeJS.ErrnoException, socket: Duplex): void {
+/** How long a connection is kept after a refusal, so that its client gets to read it; then it goes, read or not. */
+const lingerMs = 1000;
+const refusedSockets = new WeakSet<Duplex>();
+
+/**
+ * Answers what Node's parser refuses, in the one envelope, and closes: nothing more can be understood after it.
+ * Answers that are under way on the connection come first.
+ */
+export function handleClientError(error: NodeJS.ErrnoException, socket: Duplex, connections: Connections): void {
+  // What was read together with it is refused part by part.
+  if (refusedSockets.has(socket)) return;
   if (!socket.writable || error.code === 'ECONNRESET') {
     socket.destroy();
     return;
   }
-  const refusal = toAppError(error);
+  refusedSockets.add(socket);
+  socket.pause();
+  connections.afterAnswers(socket, (unanswered) => {
+    if (!socket.writable || unanswered?.headersSent === true) socket.destroy();
+    else endWith(socket, toAppError(error));
+  });
+}
+
+/** Ending only closes our side of a connection; who never closes the other one would keep its descriptor for ever. */
+function endWith(socket: Duplex, refusal: AppError): void {
   const body = JSON.stringify(errorEnvelope(refusal));
   socket.end(
     `HTTP/1.1 ${refusal.status} ${statusTexts[refusal.status] ?? 'Bad Request'}\r\n` +
       `content-type: application/json\r\ncontent-length: ${Buffer.byteLength(body)}\r\nconnection: close\r\n` +
       `x-request-id: ${uuidv7()}\r\n\r\n${body}`,
   );
+  const late = setTimeout(() => socket.destroy(), lingerMs);
+  late.unref();
+  socket.once('close', () => clearTimeout(late));
 }
 
 /**
@@ -60,10 +82,17 @@ export function refuseExpectation(incoming: IncomingMessage, outgoing: ServerRes
   refuse(incoming, outgoing, new AppError('invalid_request_error', { status: 417, message }));
 }
 
+/** Answers one request more than a connection may have unfinished; the connection closes with it. */
+export function refuseSurplus(outgoing: ServerResponse): void {
+  const message = `At most ${unfinishedMax} requests of one connection are served at once: read their answers first.`;
+  outgoing.setHeader('connection', 'close');
+  refuse(outgoing.req, outgoing, new AppError('overloaded', { message }));
+}
+
 function refuse(incoming: IncomingMessage, outgoing: ServerResponse, refusal: AppError): void {
   if (!incoming.complete) outgoing.once('finish', () => drainBody(incoming));
   const body = JSON.stringify(errorEnvelope(refusal));
   const length = Buffer.byteLength(body);
   const headers = { 'content-type': 'application/json', 'content-length': length, 'x-request-id': uuidv7() };
-  outgoing.writeHead(refusal.status, headers).end(body);
+  outgoing.writeHead(refusal.status, { ...headers, ...refusal.headers }).end(body);
 }

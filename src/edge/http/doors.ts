@@ -1,12 +1,13 @@
 import type { MiddlewareHandler } from 'hono';
 import { createThrottle, type Throttle, type ThrottleOptions } from '#base/throttle.ts';
 import { createAuthenticator, type Authenticator, type AuthenticatorParts } from './authenticate.ts';
-import { createClientAddress } from './client-address.ts';
+import { createBodyShares, type BodyShares } from './body-shares.ts';
+import { createClientAddress, type ClientAddress } from './client-address.ts';
 import type { HttpEnv } from './env.ts';
 import { createHourlyLimits } from './hourly-limits.ts';
 
-/** Requests per hour of the generic API: of a user, whatever the number of keys, and of an address without a key. */
-const userRequestsPerHour = 1000;
+/** Requests per hour of the generic API: of a key, and of an address without one. */
+const keyRequestsPerHour = 1000;
 const addressRequestsPerHour = 100;
 const minuteSeconds = 60;
 const hourSeconds = 3600;
@@ -16,15 +17,24 @@ export interface DoorsOptions extends Omit<AuthenticatorParts, 'guesses'>, Pick<
   readonly wrongKeysPerMinute: number;
   /** Addresses and networks whose X-Forwarded-For is believed. */
   readonly trustedProxies: readonly string[];
+  /** Of one request body, and of all that are there at once. */
+  readonly bodyBytesMax: number;
+  readonly bodiesBytesMax: number;
 }
 
 export interface Doors {
   readonly authenticator: Authenticator;
   /** Stands before the generic API. */
   readonly hourlyLimits: MiddlewareHandler<HttpEnv>;
+  /** The memory of bodies, of whatever route. */
+  readonly shares: BodyShares;
+  readonly addressOf: ClientAddress;
 }
 
-/** Who comes in, and how often somebody may knock. */
+/** Keys that can fill the memory for bodies between them. */
+const keysPerBudget = 4;
+
+/** Who comes in, how often somebody may knock, and what may be brought along. */
 export function createDoors(options: DoorsOptions): Doors {
   const { keys, accounts, store, prefix, wrongKeysPerMinute, trustedProxies } = options;
   const throttle = (kind: string, limit: number, windowSeconds: number): Throttle =>
@@ -35,8 +45,12 @@ export function createDoors(options: DoorsOptions): Doors {
   const hourlyLimits = createHourlyLimits({
     authenticator,
     addressOf,
-    users: throttle('users', userRequestsPerHour, hourSeconds),
+    keys: throttle('keys', keyRequestsPerHour, hourSeconds),
+    scopeRefusals: throttle('scope-refusals', keyRequestsPerHour, hourSeconds),
     addresses: throttle('addresses', addressRequestsPerHour, hourSeconds),
   });
-  return { authenticator, hourlyLimits };
+  const { bodyBytesMax, bodiesBytesMax } = options;
+  const keyBytesMax = Math.max(bodyBytesMax, Math.floor(bodiesBytesMax / keysPerBudget));
+  const shares = createBodyShares({ bytesMax: bodiesBytesMax, keyBytesMax });
+  return { authenticator, hourlyLimits, shares, addressOf };
 }

@@ -3,6 +3,7 @@ import type { ContentfulStatusCode } from 'hono/utils/http-status';
 import { isConnectionError } from '#base/db.ts';
 import { AppError, errorEnvelope } from '#base/errors.ts';
 import type { Log } from '#base/log.ts';
+import { TooManyWaitError } from '#base/turns.ts';
 import type { HttpContext } from './env.ts';
 
 /** One thing that is wrong with a request; `field` is a dotted path, or "body". */
@@ -33,6 +34,10 @@ export function toAppError(error: unknown): AppError {
   if (error instanceof HTTPException && error.status === 415) return new AppError('unsupported_media_type');
   if (error instanceof HTTPException && error.status < 500)
     return new AppError('invalid_request_error', { cause: error });
+  if (error instanceof TooManyWaitError) {
+    const message = 'Too many requests of this key or address wait for an answer: wait for some to end.';
+    return new AppError('concurrency_limit_exceeded', { message, headers: { 'retry-after': '1' } });
+  }
   if (isConnectionError(error)) return new AppError('billing_unavailable', { cause: error });
   return new AppError('internal_error', { cause: error });
 }

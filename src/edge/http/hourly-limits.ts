@@ -1,5 +1,5 @@
 import type { MiddlewareHandler } from 'hono';
-import { AppError } from '#base/errors.ts';
+import { AppError, type ErrorCode } from '#base/errors.ts';
 import type { Throttle, ThrottleCount } from '#base/throttle.ts';
 import type { Authenticator } from './authenticate.ts';
 import type { ClientAddress } from './client-address.ts';
@@ -10,7 +10,9 @@ import { toAppError } from './failure.ts';
 export interface HourlyLimitsParts {
   readonly authenticator: Authenticator;
   readonly addressOf: ClientAddress;
-  readonly users: Throttle;
+  readonly keys: Throttle;
+  /** What a key asked for and may not do, by its key. */
+  readonly scopeRefusals: Throttle;
   readonly addresses: Throttle;
 }
 
@@ -30,26 +32,34 @@ function headersOf({ limit, remaining, resetMs }: ThrottleCount): Record<string,
   };
 }
 
+function requireAllowed(count: ThrottleCount): void {
+  if (count.allowed) return;
+  const message = `More than ${count.limit} requests in an hour.`;
+  const retryAfter = String(Math.max(1, Math.ceil(count.resetMs / 1000)));
+  throw new AppError('rate_limit_exceeded', { message, headers: { ...headersOf(count), 'retry-after': retryAfter } });
+}
+
 /**
  * Stands before every route of the generic API, and before what it does not have: every answer, refusals included,
- * shows where the hour stands. Who calls is found out here once; guards take it from the context.
+ * shows where the hour stands. Each key has its own, and another one for what its scope does not allow: a program that
+ * asks with the wrong key takes nothing from the right one. Who calls is found out here once; guards take it from the
+ * context.
  */
 export function createHourlyLimits(parts: HourlyLimitsParts): MiddlewareHandler<HttpEnv> {
+  const { keys, scopeRefusals, addresses } = parts;
   return async (context, next) => {
     const identity = await identify(parts.authenticator, context.env.incoming);
     context.set('identity', identity);
-    const { caller } = identity;
-    const count =
-      caller === null
-        ? await parts.addresses.hit(parts.addressOf(context.env.incoming))
-        : await parts.users.hit(caller.key.userId);
-    const headers = headersOf(count);
-    if (!count.allowed) {
-      const message = `More than ${count.limit} requests in an hour.`;
-      const retryAfter = String(Math.max(1, Math.ceil(count.resetMs / 1000)));
-      throw new AppError('rate_limit_exceeded', { message, headers: { ...headers, 'retry-after': retryAfter } });
-    }
+    const keyId = identity.caller?.key.id ?? null;
+    let count = keyId === null ? await addresses.hit(parts.addressOf(context.env.incoming)) : await keys.hit(keyId);
+    requireAllowed(count);
     await next();
-    for (const [name, value] of Object.entries(headers)) context.header(name, value);
+    const failureCode: ErrorCode | undefined = context.get('failureCode');
+    if (keyId !== null && failureCode === 'insufficient_scope') {
+      await keys.giveBack(keyId);
+      count = await scopeRefusals.hit(keyId);
+      requireAllowed(count);
+    }
+    for (const [name, value] of Object.entries(headersOf(count))) context.header(name, value);
   };
 }

@@ -2,8 +2,12 @@
  * What every HTTP surface of the gateway shares: who calls, the request's id, bodies, and how errors are answered.
  */
 export { type Authenticator, requireOpenProject } from './authenticate.ts';
+export type { ClientAddress } from './client-address.ts';
 export { createDoors } from './doors.ts';
-export { handleClientError, isAddressed, refuseExpectation, refuseUnaddressed } from './client-error.ts';
+export { AtOnce } from './at-once.ts';
+export type { BodyHold, BodyShares } from './body-shares.ts';
+export { type BodyLimits, ClientGoneError, collectBody, tooLarge } from './collect-body.ts';
+export { handleClientError, isAddressed, refuseExpectation, refuseSurplus, refuseUnaddressed } from './client-error.ts';
 export { actorOf, type Caller, type HttpContext, type HttpEnv, type Identity } from './env.ts';
 export { type Problem, toAppError, ValidationError } from './failure.ts';
 export { drainBody } from './drain-body.ts';

@@ -63,7 +63,12 @@ function stickyKeyOf({ text, members }: RequestFields, organizationId: string): 
   for (const key of stickyKeys) {
     const member = members.get(key);
     // What is no string, or an empty one, names nothing.
-    if (member === undefined || text[member.valueStart] !== '"' || member.valueEnd - member.valueStart <= 2) continue;
+    if (
+      member === undefined ||
+      text.slice(member.valueStart, member.valueStart + 1) !== '"' ||
+      member.valueEnd - member.valueStart <= 2
+    )
+      continue;
     const value = text.slice(member.valueStart, Math.min(member.valueEnd, member.valueStart + stickyBytesMax));
     return `${organizationId}\n${key}\n${value}`;
   }

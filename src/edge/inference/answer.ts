@@ -31,6 +31,10 @@ export interface Answer {
   error(error: AppError): void;
   /** Closes the connection of a client that nothing more can be told. */
   cut(): void;
+  /** Bytes that the client has not taken yet. */
+  readonly unreadBytes: number;
+  /** Tells when an answer that is over was taken, or its client has left. */
+  onTaken(listener: () => void): void;
   /** One listener each; it is called at once when the client is gone already. */
   onGone(listener: () => void): void;
   onDrain(listener: () => void): void;
@@ -39,8 +43,6 @@ export interface Answer {
 const firstCommentMs = 5_000;
 const commentEveryMs = 10_000;
 export const doneFrame = 'data: [DONE]\n\n';
-/** A client that takes nothing of the last bytes for this long has left without saying so. */
-const lastBytesStallMs = 120_000;
 const comment = ': waiting for the model\n\n';
 const streamHeaders = {
   'content-type': 'text/event-stream; charset=utf-8',
@@ -55,16 +57,14 @@ export function errorFrames(error: AppError): string {
   return `data: ${latin1(JSON.stringify(errorEnvelope(error)))}\n\n${doneFrame}`;
 }
 
-/** @param stallMs how long a client may take nothing of an answer that is over before its connection is closed */
-export function createAnswer(outgoing: ServerResponse, stallMs = lastBytesStallMs): Answer {
-  return new ResponseAnswer(outgoing, stallMs);
+export function createAnswer(outgoing: ServerResponse): Answer {
+  return new ResponseAnswer(outgoing);
 }
 
 class ResponseAnswer implements Answer {
   gone = false;
   frameSent = false;
   readonly #outgoing: ServerResponse;
-  readonly #stallMs: number;
   readonly #headers: Record<string, string | number> = {};
   #comments: NodeJS.Timeout | null = null;
   #goneListener: (() => void) | null = null;
@@ -73,9 +73,8 @@ class ResponseAnswer implements Answer {
   #socket: Socket | null = null;
   #transcript: Transcript | null = null;
 
-  constructor(outgoing: ServerResponse, stallMs: number) {
+  constructor(outgoing: ServerResponse) {
     this.#outgoing = outgoing;
-    this.#stallMs = stallMs;
     outgoing.on('close', () => this.#closed());
   }
 
@@ -118,7 +117,7 @@ class ResponseAnswer implements Answer {
   endStream(text: string): void {
     this.#stopComments();
     this.#sendHead();
-    this.#end(text);
+    this.#outgoing.end(text, 'latin1');
   }
 
   json(status: number, text: string): void {
@@ -126,7 +125,7 @@ class ResponseAnswer implements Answer {
     this.#headers['content-type'] = 'application/json';
     this.#headers['content-length'] = text.length;
     this.#outgoing.writeHead(status, this.#headers);
-    this.#end(text);
+    this.#outgoing.end(text, 'latin1');
   }
 
   error(error: AppError): void {
@@ -141,6 +140,15 @@ class ResponseAnswer implements Answer {
   cut(): void {
     this.#stopComments();
     this.#outgoing.destroy();
+  }
+
+  get unreadBytes(): number {
+    return this.#outgoing.writableLength;
+  }
+
+  onTaken(listener: () => void): void {
+    if (this.#outgoing.closed) listener();
+    else this.#outgoing.once('close', listener);
   }
 
   onGone(listener: () => void): void {
@@ -159,18 +167,6 @@ class ResponseAnswer implements Answer {
     this.#goneListener?.();
     // Who waited for the client to take more waits no longer.
     this.#drained();
-  }
-
-  /** What the client does not take at once is watched. */
-  #end(text: string): void {
-    this.#outgoing.end(text, 'latin1');
-    const { socket } = this.#outgoing;
-    if (socket === null || socket.writableLength === 0) return;
-    socket.setTimeout(this.#stallMs);
-    // Node puts its own limit in the place of ours, but not where the next request waits on the connection already.
-    this.#outgoing.once('close', () => {
-      if (socket.timeout === this.#stallMs) socket.setTimeout(0);
-    });
   }
 
   #drained(): void {

@@ -1,5 +1,5 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import type { Caller } from '#edge/http/http.ts';
+import type { BodyHold, Caller } from '#edge/http/http.ts';
 import type { Model, PriceVersion } from '#core/catalog/catalog.ts';
 import type { Lease } from '#core/fleet/fleet.ts';
 import type { LimitsView } from '#core/limits/limits.ts';
@@ -35,6 +35,8 @@ export interface Call {
   caller: Caller | null;
   wish: SpendingWish;
   fields: RequestFields | null;
+  /** The memory of its body; null for a small one. */
+  bodyHold: BodyHold | null;
   model: Model | null;
   price: PriceVersion | null;
   grant: Grant | null;
@@ -96,6 +98,7 @@ export function createCall({ requestId, endpoint, incoming, outgoing, startedMs 
     caller: null,
     wish: { maxCostPicoUsd: null, dryRun: false },
     fields: null,
+    bodyHold: null,
     model: null,
     price: null,
     grant: null,

@@ -1,5 +1,7 @@
+import { type BodyText, LargeText } from '#base/body-text.ts';
 import { spliceText, type Splice } from '#base/json-scan.ts';
 import type { Replica } from '#core/fleet/fleet.ts';
+import type { EngineBody } from '#core/proxy/proxy.ts';
 import type { InferenceEndpoint, RequestFields } from './fields.ts';
 import { parseMember } from './member.ts';
 
@@ -8,9 +10,9 @@ const latin1Json = (value: unknown): string => Buffer.from(JSON.stringify(value)
 function setMember(fields: RequestFields, key: string, json: string): Splice {
   const member = fields.members.get(key);
   if (member !== undefined) return { start: member.valueStart, end: member.valueEnd, text: json };
-  const open = fields.text.indexOf('{') + 1;
-  const comma = fields.members.size === 0 ? '' : ',';
-  return { start: open, end: open, text: `"${key}":${json}${comma}` };
+  const [first] = fields.members.values();
+  if (first === undefined) throw new Error('a body without a model was to be sent');
+  return { start: first.keyStart, end: first.keyStart, text: `"${key}":${json},` };
 }
 
 /** Usage while the stream runs must be asked for where the engine was not started so that it always sends it. */
@@ -46,8 +48,8 @@ export interface EngineBodyOptions {
   readonly cacheSalt: string | null;
 }
 
-/** The body that the engine gets, as latin1: the client's own bytes but for what must be different. */
-export function engineBody(fields: RequestFields, options: EngineBodyOptions): string {
+/** The body that the engine gets, a string as latin1: the client's own bytes but for what must be different. */
+export function engineBody(fields: RequestFields, options: EngineBodyOptions): EngineBody {
   const { endpoint, replica, model, outputTokensMax, cacheSalt } = options;
   const splices: Splice[] = [];
   const upstream = replica.upstreamModel ?? model;
@@ -55,7 +57,24 @@ export function engineBody(fields: RequestFields, options: EngineBodyOptions): s
   if (fields.stream && !replica.forcedUsage) splices.push(askForUsage(fields));
   if (outputTokensMax !== null) splices.push(...limitOutput(fields, endpoint, outputTokensMax));
   if (cacheSalt !== null) splices.push(setMember(fields, 'cache_salt', `"${cacheSalt}"`));
-  return splices.length === 0 ? fields.text : spliceText(fields.text, mergeInsertions(splices));
+  return replace(fields.text, mergeInsertions(splices));
+}
+
+function replace(text: BodyText, splices: readonly Splice[]): EngineBody {
+  if (typeof text === 'string') return spliceText(text, splices);
+  if (text instanceof LargeText) return spliceBytes(text.bytes, splices);
+  throw new Error('a body was to be sent that is not there any more');
+}
+
+/** The parts of a large body between the replacements, as they lie in memory. */
+function spliceBytes(bytes: Buffer, splices: readonly Splice[]): Buffer[] {
+  const parts: Buffer[] = [];
+  let from = 0;
+  for (const { start, end, text } of splices.toSorted((a, b) => a.start - b.start)) {
+    parts.push(bytes.subarray(from, start), Buffer.from(text, 'latin1'));
+    from = end;
+  }
+  return [...parts, bytes.subarray(from)];
 }
 
 /** Insertions at one place become one splice, since splices must not overlap. */

@@ -1,5 +1,14 @@
 import { AppError } from '#base/errors.ts';
-import type { Aborter, AnswerHeaders, AnswerSink, EngineCall, EngineClient, EngineFault } from '#core/proxy/proxy.ts';
+import type {
+  Aborter,
+  AbortOutcome,
+  AnswerHeaders,
+  AnswerSink,
+  EngineBody,
+  EngineCall,
+  EngineClient,
+  EngineFault,
+} from '#core/proxy/proxy.ts';
 import type { Replica } from '#core/fleet/fleet.ts';
 import {
   meterJson,
@@ -11,7 +20,7 @@ import {
 } from '#core/metering/metering.ts';
 import { doneFrame, type Answer } from './answer.ts';
 import { engineError } from './engine-error.ts';
-import { generates, type InferenceEndpoint } from './fields.ts';
+import type { InferenceEndpoint } from './fields.ts';
 import type { StreamHold } from './hold.ts';
 
 /** How one request's work at the engine ended, and what is still to be sent once that is in the books. */
@@ -40,6 +49,8 @@ export const clientLeft: Stop = { outcome: 'aborted', error: null };
 export interface ExchangeParts {
   readonly client: EngineClient;
   readonly aborter: Aborter;
+  /** A client that takes nothing of a stream for so long has left without saying so, in milliseconds. */
+  readonly answerStallTimeoutMs: number;
 }
 
 export interface ExchangeJob {
@@ -48,7 +59,7 @@ export interface ExchangeJob {
   readonly prompts: number;
   readonly replica: Replica;
   /** Let go once it is handed on. */
-  body: string;
+  body: EngineBody;
   readonly headerLines: string;
   readonly answer: Answer;
   /** A client that leaves, or takes nothing, does not end the request. */
@@ -63,6 +74,8 @@ export interface ExchangeJob {
   readonly onFirstByte: () => void;
   /** Called when the client was sent a part of a stream: no other replica will be asked. */
   readonly onCommitted: () => void;
+  /** Called with the bytes of a JSON answer that are kept until it is whole, where they are many. */
+  readonly onKept: (bytes: number) => void;
 }
 
 export interface Exchange {
@@ -79,14 +92,22 @@ const abortTries = 6;
 const abortRepeatMs = 150;
 const errorBodyBytesMax = 1_048_576;
 const jsonBodyBytesMax = 268_435_456;
-/** A client that takes nothing for this long has left without saying so. */
-const slowReaderMs = 120_000;
+const keptBytesMin = 65_536;
 
-/** The ids by which vLLM knows a request that came with our X-Request-Id; what is not generated is not worth ending. */
-function engineRequestIds(job: ExchangeJob): string[] {
-  if (job.endpoint === '/v1/chat/completions') return [`chatcmpl-${job.requestId}`];
-  if (!generates(job.endpoint)) return [];
-  return Array.from({ length: job.prompts }, (_, index) => `cmpl-${job.requestId}-${index}`);
+/** Ids that are told at once: a request may be of thousands of prompts. */
+const abortIdsMax = 256;
+
+/**
+ * The ids by which vLLM knows a request that came with our X-Request-Id, some at a time; what is not generated is not
+ * worth ending.
+ */
+function* engineRequestIds({ endpoint, requestId, prompts }: ExchangeJob): Generator<readonly string[]> {
+  if (endpoint === '/v1/chat/completions') yield [`chatcmpl-${requestId}`];
+  if (endpoint !== '/v1/completions') return;
+  for (let first = 0; first < prompts; first += abortIdsMax) {
+    const length = Math.min(abortIdsMax, prompts - first);
+    yield Array.from({ length }, (_, index) => `cmpl-${requestId}-${first + index}`);
+  }
 }
 
 const upstreamFailed = (status = 502): AppError => new AppError('upstream_error', { status });
@@ -108,6 +129,7 @@ type Finish = Pick<Ending, 'outcome' | 'error'> & Partial<Ending>;
 /** The state of one request at one replica. It hears the engine as the sink of the call. */
 class EngineExchange implements Exchange, AnswerSink {
   readonly #aborter: Aborter;
+  readonly #stallMs: number;
   readonly #job: ExchangeJob;
   readonly #call: EngineCall;
   /** Null once it is over. */
@@ -122,8 +144,10 @@ class EngineExchange implements Exchange, AnswerSink {
   #firstByteSeen = false;
   #slowReader: NodeJS.Timeout | null = null;
 
-  constructor({ client, aborter }: ExchangeParts, job: ExchangeJob, onEnding: (ending: Ending) => void) {
+  constructor(parts: ExchangeParts, job: ExchangeJob, onEnding: (ending: Ending) => void) {
+    const { client, aborter, answerStallTimeoutMs } = parts;
     this.#aborter = aborter;
+    this.#stallMs = answerStallTimeoutMs;
     this.#job = job;
     this.#conclude = onEnding;
     job.answer.onDrain(() => this.#readerCaughtUp());
@@ -177,6 +201,7 @@ class EngineExchange implements Exchange, AnswerSink {
       return;
     }
     this.#collected += text;
+    if (this.#collected.length > keptBytesMin) this.#job.onKept(text.length);
     const bytesMax = this.#status === 200 ? jsonBodyBytesMax : errorBodyBytesMax;
     if (this.#collected.length > bytesMax) this.#giveUp();
   }
@@ -241,7 +266,7 @@ class EngineExchange implements Exchange, AnswerSink {
 
   #waitForReader(): void {
     this.#call.pause();
-    this.#slowReader ??= setTimeout(() => this.#readerStalled(), slowReaderMs);
+    this.#slowReader ??= setTimeout(() => this.#readerStalled(), this.#stallMs);
   }
 
   #readerStalled(): void {
@@ -268,16 +293,24 @@ class EngineExchange implements Exchange, AnswerSink {
     else this.#finish({ outcome: 'completed', error: null, last: metered.text, usage, usageSource });
   }
 
+  /** What became of it when the last of the ids, or the first that was not taken, was told. */
+  async #abort(): Promise<AbortOutcome | 'late'> {
+    const { endpoint, headerLines } = this.#job.replica;
+    let outcome: AbortOutcome | 'late' = 'failed';
+    for (const ids of engineRequestIds(this.#job)) {
+      outcome = await Promise.race([this.#aborter.abort(endpoint, headerLines, ids), wait(abortWaitMs)]);
+      if (outcome !== 'sent' || this.#concluded) break;
+    }
+    return outcome;
+  }
+
   /** The engine may not know the id yet when the first try arrives, hence the repeats. */
   async #endAtEngine(): Promise<void> {
-    const { endpoint, headerLines } = this.#job.replica;
-    const ids = engineRequestIds(this.#job);
     const over = new Promise<void>((resolve) => {
       this.#onOver = resolve;
     });
     for (let tries = 0; tries < abortTries && !this.#concluded; tries += 1) {
-      const outcome = await Promise.race([this.#aborter.abort(endpoint, headerLines, ids), wait(abortWaitMs)]);
-      if (outcome !== 'sent') break;
+      if ((await this.#abort()) !== 'sent') break;
       await Promise.race([over, wait(abortRepeatMs)]);
     }
     if (this.#concluded) return;

@@ -1,8 +1,8 @@
 import { AppError } from '#base/errors.ts';
-import { type JsonMember, skipSpace, skipValue } from '#base/json-scan.ts';
+import type { JsonMember } from '#base/json-scan.ts';
 import type { AllowableField } from '#core/catalog/catalog.ts';
 import { type FieldRule, notSupported, refuse, type RuleRequest } from './field-rule.ts';
-import { parseMember, valueText } from './member.ts';
+import { isNull, parseMember, valueText } from './member.ts';
 
 /**
  * Bounds of single fields, each with what vLLM 0.29 does beyond it. Three of them end the whole engine on a GPU: its
@@ -78,8 +78,8 @@ export const checkBadWords: FieldRule = (request, member) => {
 
 /** A number of 32 bits, in which the model runner keeps it; what is no number is the engine's to refuse. */
 export const checkInt32: FieldRule = ({ fields }, member) => {
-  const value = Number(valueText(fields.text, member));
-  if (Math.abs(value) > 2_147_483_647) throw invalid(member.key, `"${member.key}" may be at most 2147483647.`);
+  if (isLong(member) || Math.abs(Number(valueText(fields.text, member))) > 2_147_483_647)
+    throw invalid(member.key, `"${member.key}" may be at most 2147483647.`);
 };
 
 /** The scheduler compares by every length of a pattern, after every token, while all others wait. */
@@ -102,9 +102,10 @@ export const checkRepetitionDetection: FieldRule = (request, member) => {
 const templateSign = /chat_template|\\u00[5-7]/;
 
 /** A template is a program, and here it could hide. */
-export const checkTemplateArguments: FieldRule = ({ fields, engine }, member) => {
-  if (engine.allow.includes('chat_template') || !templateSign.test(valueText(fields.text, member))) return;
-  const value = parseMember(fields.text, member);
+export const checkTemplateArguments: FieldRule = (request, member) => {
+  if (request.engine.allow.includes('chat_template')) return;
+  if (!isLong(member) && !templateSign.test(valueText(request.fields.text, member))) return;
+  const value = parseShort(request, member);
   if (typeof value !== 'object' || value === null) return;
   const template: unknown = Reflect.get(value, 'chat_template') ?? null;
   if (template !== null) throw notSupported(`${member.key}.chat_template`);
@@ -115,7 +116,7 @@ export const checkEcho: FieldRule = (request, member) => {
   const { fields, endpoint, engine } = request;
   if (engine.allow.includes('prompt_logprobs') || valueText(fields.text, member) === 'false') return;
   const logprobs = fields.members.get('logprobs');
-  const hasLogprobs = logprobs !== undefined && valueText(fields.text, logprobs) !== 'null';
+  const hasLogprobs = logprobs !== undefined && !isNull(fields.text, logprobs);
   if (endpoint === '/v1/completions' && !hasLogprobs) return;
   const beside = endpoint === '/v1/completions' ? ' with "logprobs"' : '';
   throw refuse('echo', `"echo"${beside} is not supported for this model.`);
@@ -157,34 +158,15 @@ const bytesPerTokenMax = 64;
  */
 export const checkCut: FieldRule = (request, member) => {
   const { fields, engine } = request;
+  if (isLong(member)) parseShort(request, member);
   const bytes = fields.text.length - fields.media.bytes;
   const given = valueText(fields.text, member);
   // Of queries and documents 0 cuts nothing.
   if (bytes <= cutFreeBytes || (given === '0' && member.key !== 'truncate_prompt_tokens')) return;
   const cutsAll = member.key !== 'max_tokens_per_query' && Number(given) > 0;
   const tokens = cutsAll ? Math.min(Number(given), engine.contextLength) : engine.contextLength;
-  const bytesMax = cutFreeBytes + countTexts(request) * tokens * bytesPerTokenMax;
+  const bytesMax = cutFreeBytes + fields.texts * tokens * bytesPerTokenMax;
   if (bytes <= bytesMax) return;
   const message = `A request with "${member.key}": ${given} may have at most ${bytesMax} bytes here: send less text.`;
   throw new AppError('context_length_exceeded', { message, param: member.key });
 };
-
-/** Texts that are cut each for itself. */
-function countTexts({ fields, endpoint }: RuleRequest): number {
-  const input =
-    endpoint === '/v1/embeddings' ? (fields.members.get('input') ?? fields.members.get('messages')) : undefined;
-  return input === undefined ? fields.prompts : Math.max(1, countItems(fields.text, input.valueStart));
-}
-
-/** Items of a list of texts or lists; 1 for what is no such list. */
-function countItems(text: string, at: number): number {
-  if (!/[[{"]/.test(text.charAt(skipSpace(text, at + 1))) || text.charAt(at) !== '[') return 1;
-  let count = 0;
-  for (let next = skipSpace(text, at + 1); next > 0 && text.charAt(next) !== ']'; count += 1) {
-    const end = skipValue(text, next);
-    if (end === -1) break;
-    next = skipSpace(text, end);
-    if (text.charAt(next) === ',') next = skipSpace(text, next + 1);
-  }
-  return count;
-}

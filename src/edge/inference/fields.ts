@@ -1,5 +1,6 @@
+import type { BodyText } from '#base/body-text.ts';
 import { AppError } from '#base/errors.ts';
-import { scanDocument, type JsonMember } from '#base/json-scan.ts';
+import { forEachElement, scanDocument, type JsonMember, type ScanBounds } from '#base/json-scan.ts';
 import type { ServiceTier } from '#core/catalog/catalog.ts';
 import { comparedKeys, readMedia, type Media } from './media.ts';
 import { parseMember, valueText } from './member.ts';
@@ -25,8 +26,7 @@ export function generates(endpoint: InferenceEndpoint): boolean {
  * "16", and what they would then do is not what was reserved.
  */
 export interface RequestFields {
-  /** The body as latin1: one character, one byte. */
-  text: string;
+  text: BodyText;
   members: ReadonlyMap<string, JsonMember>;
   /** As the client calls it. */
   model: string;
@@ -40,11 +40,17 @@ export interface RequestFields {
   readonly wantsCost: boolean;
   readonly choices: number;
   readonly prompts: number;
+  /** What engines read each for itself, and cut so. */
+  readonly texts: number;
   /** Output tokens per choice, null without a limit. */
   readonly outputTokensMax: number | null;
   /** A stream whose frames, and the counts on them, come long after its tokens: it cannot be ended in time. */
   readonly countLags: boolean;
   readonly media: Media;
+  /** What it asks for, hexadecimal; null where the response cache is not asked, and for a body that is no JSON. */
+  meaning: string | null;
+  /** SHA-256 of route and body, hexadecimal; null without an Idempotency-Key. */
+  hash: string | null;
 }
 
 const noMembers: ReadonlyMap<string, JsonMember> = new Map();
@@ -63,6 +69,7 @@ const invalid = (param: string, message: string): AppError => new AppError('inva
 
 /** A string without escapes and beyond-ASCII characters, as nearly all are that must be known: it need not be parsed. */
 const plainString = /^"([\x20\x21\x23-\x5b\x5d-\x7e]*)"$/;
+const plainBytesMax = 1024;
 
 interface Reader {
   readonly text: string;
@@ -77,11 +84,12 @@ function present(reader: Reader, key: string): JsonMember | null {
 function readString(reader: Reader, key: string): string | null {
   const member = present(reader, key);
   if (member === null) return null;
-  const plain = plainString.exec(valueText(reader.text, member));
+  const value = valueText(reader.text, member);
+  const plain = value.length > plainBytesMax ? null : plainString.exec(value);
   if (plain !== null) return plain[1] ?? '';
-  const value = parseMember(reader.text, member);
-  if (typeof value !== 'string') throw invalid(key, `"${key}" must be a string.`);
-  return value;
+  const parsed = parseMember(reader.text, member);
+  if (typeof parsed !== 'string') throw invalid(key, `"${key}" must be a string.`);
+  return parsed;
 }
 
 function readBoolean(reader: Reader, key: string): boolean {
@@ -128,30 +136,69 @@ function readStreamOptions(reader: Reader): Readonly<Record<string, unknown>> {
   return options;
 }
 
-/** Text completions take one prompt or a list of them; a list of numbers is one prompt of token ids. */
-function countPrompts(reader: Reader): number {
-  const member = present(reader, 'prompt');
+/** How many prompts one request may be. */
+export interface InputBounds {
+  /** Prompts times choices of a request that generates. */
+  readonly sequencesMax: number;
+  /** Inputs of one that does not: texts of an embedding, pairs that a reranker compares. */
+  readonly inputsMax: number;
+}
+
+/**
+ * The prompts in a member: one, or as many as its list has; a list of numbers is one prompt of token ids.
+ * @param max beyond which nobody counts on
+ */
+function countList(reader: Reader, key: string, max: number): number {
+  const member = present(reader, key);
   if (member === null || reader.text.charCodeAt(member.valueStart) !== 0x5b) return 1;
-  const value = parseMember(reader.text, member);
-  if (!Array.isArray(value) || value.length === 0) return 1;
-  return typeof value[0] === 'number' ? 1 : value.length;
-}
-
-/** A reranker reads a query with each document: one prompt a pair, one with many or each with its own. */
-function countPairs(reader: Reader): number {
-  const lengths = comparedKeys.map((key) => {
-    const member = present(reader, key);
-    if (member === null || reader.text.charCodeAt(member.valueStart) !== 0x5b) return 1;
-    const value = parseMember(reader.text, member);
-    return Array.isArray(value) ? value.length : 1;
+  let count = 0;
+  const end = forEachElement(reader.text, member.valueStart, (start) => {
+    if (count === 0 && /[-\d]/.test(reader.text.charAt(start))) return false;
+    count += 1;
+    return count <= max;
   });
-  return Math.max(1, ...lengths);
+  if (end === -1) {
+    const message = `The value of "${key}" is not valid JSON.`;
+    throw new AppError('invalid_request_error', { message, param: key });
+  }
+  return Math.max(1, count);
 }
 
-function countInputs(reader: Reader, endpoint: InferenceEndpoint): number {
-  if (endpoint === '/v1/completions') return countPrompts(reader);
-  return endpoint === '/v1/rerank' || endpoint === '/v1/score' ? countPairs(reader) : 1;
+function checkSequences(prompts: number, choices: number, { sequencesMax }: InputBounds): void {
+  if (prompts * choices <= sequencesMax) return;
+  const param = prompts > 1 ? 'prompt' : 'n';
+  const asked = prompts > sequencesMax ? '' : `, and ${prompts} times ${choices} are more`;
+  throw invalid(param, `A request may ask for ${sequencesMax} answers, prompts times "n"${asked}: send several.`);
 }
+
+/**
+ * A reranker reads a query with each document: one prompt a pair, one with many or each with its own. The texts of an
+ * embedding are bounded, and count as one: their bytes bound them all together.
+ */
+function countInputs(reader: Reader, endpoint: InferenceEndpoint, { inputsMax, sequencesMax }: InputBounds): Inputs {
+  if (endpoint === '/v1/completions') return alike(countList(reader, 'prompt', sequencesMax));
+  if (endpoint === '/v1/chat/completions') return alike(1);
+  const keys = endpoint === '/v1/embeddings' ? embeddedKeys(reader) : comparedKeys;
+  let most = 1;
+  for (const key of keys) {
+    const count = countList(reader, key, inputsMax);
+    if (count > inputsMax) throw invalid(key, `"${key}" may have ${inputsMax} inputs: send several requests.`);
+    most = Math.max(most, count);
+  }
+  return endpoint === '/v1/embeddings' ? { prompts: 1, texts: most } : alike(most);
+}
+
+/** Messages are one conversation, or a list of several. */
+function embeddedKeys({ text, members }: Reader): readonly string[] {
+  const messages = members.get('messages');
+  const isSeveral =
+    messages !== undefined && /^\[\s*\[/.test(text.slice(messages.valueStart, messages.valueStart + 64));
+  return isSeveral ? ['input', 'messages'] : ['input'];
+}
+
+type Inputs = Pick<RequestFields, 'prompts' | 'texts'>;
+
+const alike = (count: number): Inputs => ({ prompts: count, texts: count });
 
 /** Tokens per frame up to which a stream still shows in time what it makes. */
 const streamIntervalMax = 64;
@@ -166,11 +213,14 @@ function readCountLags(reader: Reader): boolean {
   return !/^\d{1,3}$/.test(value) || Number(value) > streamIntervalMax;
 }
 
+/** More than any engine knows, in all messages and tools together more than any context holds, and deeper than any. */
+const bodyBounds: ScanBounds = { membersMax: 512, membersInAllMax: 100_000, depthMax: 128 };
+
 function scanBody(text: string): Map<string, JsonMember> {
   if (text === '') {
     throw new AppError('invalid_request_error', { message: 'The request has no body; send a JSON object.' });
   }
-  const scan = scanDocument(text);
+  const scan = scanDocument(text, bodyBounds);
   if (!scan.ok) {
     throw new AppError('invalid_request_error', {
       message: `The request body is not a valid JSON object: ${scan.reason} at byte ${scan.offset}.`,
@@ -191,11 +241,12 @@ function scanBody(text: string): Map<string, JsonMember> {
 }
 
 /**
- * Reads the fields of a body.
+ * Reads the fields of a body, and refuses one that has more of anything than it may have. The time that it takes grows
+ * with the body's length and with nothing else.
  * @param text the body as latin1
  * @throws AppError invalid_request_error, invalid_value or model_not_found, with the field in `param`
  */
-export function readFields(text: string, endpoint: InferenceEndpoint): RequestFields {
+export function readFields(text: string, endpoint: InferenceEndpoint, bounds: InputBounds): RequestFields {
   const reader: Reader = { text, members: scanBody(text) };
   const model = readString(reader, 'model');
   if (model === null || model === '') {
@@ -212,6 +263,9 @@ export function readFields(text: string, endpoint: InferenceEndpoint): RequestFi
   const maxTokens = isGenerated ? readInteger(reader, 'max_tokens', 0) : null;
   const maxCompletionTokens =
     endpoint === '/v1/chat/completions' ? readInteger(reader, 'max_completion_tokens', 0) : null;
+  const choices = isGenerated ? (readInteger(reader, 'n', 1) ?? 1) : 1;
+  const { prompts, texts } = countInputs(reader, endpoint, bounds);
+  if (isGenerated) checkSequences(prompts, choices, bounds);
   return {
     text,
     members: reader.members,
@@ -221,10 +275,13 @@ export function readFields(text: string, endpoint: InferenceEndpoint): RequestFi
     wantsUsage: includesUsage || wantsCost,
     wantsRunningUsage: includesUsage && streamOptions['continuous_usage_stats'] === true,
     wantsCost,
-    choices: isGenerated ? (readInteger(reader, 'n', 1) ?? 1) : 1,
-    prompts: countInputs(reader, endpoint),
+    choices,
+    prompts,
+    texts,
     outputTokensMax: maxCompletionTokens ?? maxTokens,
     countLags: stream && readCountLags(reader),
     media: readMedia(text, reader.members),
+    meaning: null,
+    hash: null,
   };
 }

@@ -1,7 +1,7 @@
 import type { IncomingMessage } from 'node:http';
 import { AppError } from '#base/errors.ts';
 import type { ClaimResult, Idempotency, IdempotentTurn, SharedEnd } from '#core/requests/requests.ts';
-import { ClientGoneError } from './body.ts';
+import { ClientGoneError } from '#edge/http/http.ts';
 import type { Call } from './call.ts';
 import type { Ending } from './exchange.ts';
 import type { ReuseRequest } from './reuse.ts';
@@ -41,13 +41,14 @@ export async function claimKey(
   onWait: () => void,
 ): Promise<Claimed> {
   const idempotencyKey = readIdempotencyKey(call.incoming);
-  const { requestId, endpoint } = call;
+  const { requestId } = call;
   const { id: keyId, organizationId } = caller.key;
   const waiting = new AbortController();
   const abort = (): void => waiting.abort();
   call.onStop = abort;
   if (call.stopped !== null) throw new ClientGoneError();
-  const claim = { organizationId, keyId, idempotencyKey, requestId, endpoint, body: fields.text };
+  const bodyHash = Buffer.from(fields.hash ?? '', 'hex');
+  const claim = { organizationId, keyId, idempotencyKey, requestId, bodyHash };
   const result = await idempotency.claim(claim, {
     signal: waiting.signal,
     onWait: () => {

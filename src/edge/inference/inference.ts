@@ -7,8 +7,10 @@ import { requestId, type HttpContext, type HttpEnv, type ShowLimits } from '#edg
 import { createCall } from './call.ts';
 import type { Stop } from './exchange.ts';
 import { inferenceEndpoints } from './fields.ts';
+import { createLargeBodies } from './large-bodies.ts';
 import { getModel, listModels, listPrices, modelIdOf } from './models.ts';
 import { serveInference, type PathParts } from './path.ts';
+import { createReceiver, type ReceiveParts } from './receive.ts';
 import { createRunning } from './running.ts';
 
 export type { CallTrace, RequestObserver, RequestSummary } from './observer.ts';
@@ -26,9 +28,15 @@ export interface Inference {
   revoked(keyId: string): void;
   /** Waits until nothing is running, at most `timeoutMs`, then ends what still is and waits for its books. */
   drain(timeoutMs: number): Promise<void>;
+  /** To be called when nothing is running any more. */
+  close(): void;
 }
 
-export type InferenceParts = Omit<PathParts, 'running'> & { readonly fleet: Fleet; readonly showLimits: ShowLimits };
+export interface InferenceParts extends Omit<PathParts, 'running' | 'receiver'> {
+  readonly fleet: Fleet;
+  readonly showLimits: ShowLimits;
+  readonly limits: PathParts['limits'] & ReceiveParts['limits'];
+}
 
 const alreadySent = (): Response => RESPONSE_ALREADY_SENT;
 const drainPollMs = 50;
@@ -36,7 +44,9 @@ const drainEndMs = 5_000;
 
 export function createInference(parts: InferenceParts): Inference {
   const running = createRunning();
-  const pathParts: PathParts = { ...parts, running };
+  const largeBodies = createLargeBodies(parts.log);
+  const receiver = createReceiver({ limits: parts.limits, shares: parts.shares, largeBodies });
+  const pathParts: PathParts = { ...parts, running, receiver };
   const requests = new Hono<HttpEnv>();
 
   for (const endpoint of inferenceEndpoints) {
@@ -65,6 +75,7 @@ export function createInference(parts: InferenceParts): Inference {
       running.stopAll(stop);
       await idle(drainEndMs);
     },
+    close: () => largeBodies.close(),
   };
 
   async function idle(timeoutMs: number): Promise<void> {

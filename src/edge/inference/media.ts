@@ -1,5 +1,5 @@
-import type { JsonMember } from '#base/json-scan.ts';
-import { parseMember } from './member.ts';
+import { AppError } from '#base/errors.ts';
+import { forEachElement, scanObject, type JsonMember } from '#base/json-scan.ts';
 
 /** Pictures, sound and films in a body: their tokens are not in its text, and some are fetched by the engine. */
 export interface Media {
@@ -47,77 +47,137 @@ const textTypes: ReadonlySet<unknown> = new Set(['text', 'input_text', 'output_t
 /** What a text may have beside itself. */
 const mediaKey = /_url$|_embeds$|_pil$|^(?:image|video|audio|file|input_audio|input_image|input_file)$/;
 
+/** Far more than any engine takes, and longer than any address that is fetched. */
+const remoteMax = 1000;
+const urlBytesMax = 65_536;
+/** Lists in lists: embeddings take many conversations at once, of messages with lists of parts. */
+const listDepthMax = 4;
+
 /**
- * Messages are parsed only where something that could be media stands in the body.
+ * Looks for media where something that could be media stands in the body. Nothing is parsed but addresses: a body of
+ * megabytes is walked through by its offsets, whatever it is made of. Of a field that is there twice each is looked at.
  * @param text the body as latin1
  * @throws AppError invalid_request_error
  */
 export function readMedia(text: string, members: Members): Media {
   if (!mediaSign.test(text)) return noMedia;
-  const reader = new MediaReader();
+  const finder = new MediaFinder(text);
   for (const param of mediaMembers) {
     const member = members.get(param);
-    if (member === undefined) continue;
-    reader.read(parseMember(text, member), param);
+    if (member !== undefined) finder.look(member);
   }
-  return reader;
+  const { count, bytes, remote, params } = finder;
+  return { present: count > 0, count, bytes, remote, params };
 }
 
-class MediaReader implements Media {
+class MediaFinder {
+  readonly #text: string;
   readonly remote: { url: string; param: string }[] = [];
   readonly params: { -readonly [name in keyof Media['params']]: string | null } = { ...noParams };
   count = 0;
   bytes = 0;
+  #param = '';
 
-  get present(): boolean {
-    return this.count > 0;
+  constructor(text: string) {
+    this.#text = text;
   }
 
-  /** Messages, alone or in lists of lists: embeddings take many conversations at once. */
-  read(value: unknown, param: string): void {
-    if (Array.isArray(value)) for (const item of value as unknown[]) this.read(item, param);
-    else if (typeof value === 'object' && value !== null) this.#content(Reflect.get(value, 'content'), param);
+  look({ key, valueStart, valueEnd }: JsonMember): void {
+    this.#param = key;
+    // A query or document of a reranker stands alone or in a list.
+    this.#each(valueStart, valueEnd, (start) => this.#message(start));
   }
 
   /** A content that is a text has no parts. */
-  #content(value: unknown, param: string): void {
-    if (Array.isArray(value)) for (const item of value as unknown[]) this.#content(item, param);
-    else if (typeof value === 'object' && value !== null) this.#part(value, param);
-  }
-
-  #part(part: object, param: string): void {
-    const entries = Object.entries(part);
-    const type: unknown = Reflect.get(part, 'type') ?? 'text';
-    if (textTypes.has(type) && !entries.some(([key]) => mediaKey.test(key))) return;
-    this.count += 1;
-    this.params.any ??= param;
-    this.#note(type, null, param);
-    for (const [key, value] of entries) {
-      if (value === null) continue;
-      if (key === 'uuid') this.params.uuid ??= param;
-      this.#note(key, value, param);
+  #message(at: number): void {
+    for (const { key, valueStart, valueEnd } of this.#members(at)) {
+      if (key === 'content') this.#each(valueStart, valueEnd, (start) => this.#part(start));
     }
   }
 
-  /** @param name of a member, or the part's type */
-  #note(name: unknown, value: unknown, param: string): void {
-    if (typeof name !== 'string') return;
-    this.bytes += lengthOf(value);
-    if (name === 'prompt_embeds') this.params.promptEmbeds ??= param;
-    else if (tensorKey.test(name)) this.params.tensor ??= param;
-    else if (name.endsWith('_pil') && value !== null) this.params.pil ??= param;
-    else if (urlKey.test(name)) this.#address(value, param);
+  #part(at: number): void {
+    const members = this.#members(at).filter((member) => !this.#isNull(member));
+    if (!members.some((member) => this.#isMedia(member))) return;
+    this.count += 1;
+    this.params.any ??= this.#param;
+    for (const member of members) this.#note(member);
   }
 
-  #address(value: unknown, param: string): void {
-    const url: unknown = typeof value === 'object' && value !== null ? Reflect.get(value, 'url') : value;
-    if (typeof url === 'string' && !/^data:/i.test(url)) this.remote.push({ url, param });
+  #isMedia({ key, valueStart, valueEnd }: JsonMember): boolean {
+    return mediaKey.test(key) || (key === 'type' && !textTypes.has(this.#string(valueStart, valueEnd)));
   }
-}
 
-/** Of the texts in a value; escapes in the body make it longer there. */
-function lengthOf(value: unknown): number {
-  if (typeof value === 'string') return value.length;
-  if (typeof value !== 'object' || value === null) return 0;
-  return Object.values(value).reduce((sum: number, inner: unknown) => sum + lengthOf(inner), 0);
+  #note({ key, valueStart, valueEnd }: JsonMember): void {
+    if (key === 'uuid') this.params.uuid ??= this.#param;
+    if (key === 'type') this.#noteKind(this.#string(valueStart, valueEnd) ?? '');
+    else this.#noteKind(key);
+    if (key.endsWith('_pil')) this.params.pil ??= this.#param;
+    if (mediaKey.test(key)) this.bytes += valueEnd - valueStart;
+    if (!urlKey.test(key)) return;
+    this.#address(valueStart, valueEnd);
+    for (const inner of this.#members(valueStart)) {
+      if (inner.key === 'url') this.#address(inner.valueStart, inner.valueEnd);
+    }
+  }
+
+  /** @param name of a member, or the type of a part */
+  #noteKind(name: string): void {
+    if (name === 'prompt_embeds') this.params.promptEmbeds ??= this.#param;
+    else if (tensorKey.test(name)) this.params.tensor ??= this.#param;
+  }
+
+  #isNull({ valueStart, valueEnd }: JsonMember): boolean {
+    return valueEnd - valueStart === 4 && this.#text.startsWith('null', valueStart);
+  }
+
+  #address(start: number, end: number): void {
+    if (this.#isData(start)) return;
+    const url = this.#string(start, end);
+    if (url === null || /^data:/i.test(url)) return;
+    if (this.remote.length >= remoteMax) throw this.#invalid(`names more than ${remoteMax} addresses`);
+    this.remote.push({ url, param: this.#param });
+  }
+
+  /** As nearly all are written; the others are read. */
+  #isData(at: number): boolean {
+    return this.#text.startsWith('"data:', at);
+  }
+
+  /** A string's value; null for what is none. */
+  #string(start: number, end: number): string | null {
+    if (this.#text[start] !== '"') return null;
+    if (end - start > urlBytesMax) throw this.#invalid(`has a type or an address of more than ${urlBytesMax} bytes`);
+    try {
+      return JSON.parse(Buffer.from(this.#text.slice(start, end), 'latin1').toString('utf8')) as string;
+    } catch {
+      throw this.#invalid('is not valid JSON');
+    }
+  }
+
+  /** Of an object; none of anything else. */
+  #members(at: number): readonly JsonMember[] {
+    if (this.#text[at] !== '{') return [];
+    const scan = scanObject(this.#text, at);
+    if (!scan.ok) throw this.#invalid('is not valid JSON');
+    return scan.members;
+  }
+
+  /** The elements of a list and of the lists in it, or the one thing that is no list. */
+  #each(start: number, end: number, visit: (at: number) => void, depth = 1): void {
+    if (this.#text[start] !== '[') {
+      visit(start);
+      return;
+    }
+    if (depth > listDepthMax) throw this.#invalid('is nested too deep');
+    const next = forEachElement(this.#text, start, (at, atEnd) => {
+      this.#each(at, atEnd, visit, depth + 1);
+      return true;
+    });
+    if (next !== end) throw this.#invalid('is not valid JSON');
+  }
+
+  #invalid(what: string): AppError {
+    const message = `The value of "${this.#param}" ${what}.`;
+    return new AppError('invalid_request_error', { message, param: this.#param });
+  }
 }

@@ -20,21 +20,23 @@ import {
   requireOpenProject,
   toAppError,
   type Authenticator,
+  type BodyShares,
   type Caller,
+  ClientGoneError,
 } from '#edge/http/http.ts';
 import { admitCall, type AdmitJob } from './admit.ts';
 import { affinityOf, replicaOutcome } from './affinity.ts';
 import { cacheSaltOf } from './cache-salt.ts';
-import { ClientGoneError, readBody, type BodyLimits } from './body.ts';
 import { stopCall, type Call, type Grant } from './call.ts';
 import { chooseModel } from './choose-model.ts';
 import { dryRun } from './dry-run.ts';
 import { engineBody } from './engine-body.ts';
 import { keepAnswer } from './idempotent.ts';
 import { clientLeft, startExchange, type Ending, type ExchangeJob, type ExchangeParts, type Stop } from './exchange.ts';
-import { readFields, releaseBody, type RequestFields } from './fields.ts';
+import { releaseBody, type RequestFields } from './fields.ts';
 import { priorityLine, takeLease, waitForOther } from './lease.ts';
 import type { RequestObserver } from './observer.ts';
+import type { Receiver } from './receive.ts';
 import { refuseUnsupported } from './refused-fields.ts';
 import { endReuse, findEarlier, reuses, type ReuseParts, type ReuseRequest } from './reuse.ts';
 import type { Running } from './running.ts';
@@ -49,10 +51,12 @@ export interface PathParts extends ExchangeParts, ReuseParts {
   readonly cacheSalts: CacheSalts;
   readonly metering: Metering;
   readonly running: Running;
+  readonly receiver: Receiver;
+  readonly shares: BodyShares;
   readonly observer: RequestObserver;
   readonly clock: Clock;
   readonly log: Log;
-  readonly limits: BodyLimits & { readonly inFlightMax: number; readonly choicesMax: number };
+  readonly limits: { readonly inFlightMax: number; readonly choicesMax: number };
   readonly settleTimeoutMs: number;
 }
 
@@ -63,7 +67,7 @@ export interface PathParts extends ExchangeParts, ReuseParts {
 async function follow(parts: PathParts, call: Call): Promise<Ending> {
   const caller = await authenticate(parts, call);
   call.wish = readSpendingWish(call.incoming);
-  const fields = readFields(await receive(parts, call), call.endpoint);
+  const fields = await parts.receiver.receive(call, caller);
   const model = chooseModel(parts.catalog, fields.model, call.endpoint);
   call.model = model;
   refuseUnsupported(fields, model, call.endpoint, parts.limits.choicesMax);
@@ -96,6 +100,7 @@ export async function serveInference(parts: PathParts, call: Call): Promise<void
   if (call.grant === null) await showLimits(parts, call);
   if (call.reuse !== null) await keepAnswer(call, ending);
   endReuse(parts, call, await finish(parts, call, ending));
+  call.bodyHold?.release();
   drainBody(call.incoming);
 }
 
@@ -123,22 +128,19 @@ function authenticate(parts: PathParts, call: Call): Caller | Promise<Caller> {
 
 function accept(parts: PathParts, call: Call, caller: Caller): Caller {
   call.caller = caller;
-  call.leave = parts.running.add(caller.key.id, (stop) => stopCall(call, stop));
-  if (parts.running.size > parts.limits.inFlightMax) {
-    throw new AppError('overloaded', { headers: { 'retry-after': '1' } });
-  }
+  call.leave = parts.running.add(caller.key, (stop) => stopCall(call, stop));
+  requirePlace(parts, caller);
+  parts.shares.requireRoom(caller.key.id);
   requireOpenProject(caller);
   return caller;
 }
 
-function receive({ clock, limits }: PathParts, call: Call): string | Promise<string> {
-  const body = readBody(call.incoming, limits);
-  if (!(body instanceof Promise)) return body;
-  const sinceMs = clock.monotonicMs();
-  return body.then((text) => {
-    call.bodyMs = clock.monotonicMs() - sinceMs;
-    return text;
-  });
+/** The last quarter of the places is for organizations that hold less than a quarter of them. */
+function requirePlace({ running, limits: { inFlightMax } }: PathParts, { key }: Caller): void {
+  const quarter = Math.floor(inFlightMax / 4);
+  if (running.size <= inFlightMax - quarter) return;
+  if (running.size <= inFlightMax && running.countOf(key.organizationId) <= quarter) return;
+  throw new AppError('overloaded', { headers: { 'retry-after': '1' } });
 }
 
 function requirePrice(parts: PathParts, model: Model, { serviceTier }: RequestFields): PriceVersion {
@@ -290,7 +292,14 @@ function exchangeJob(parts: PathParts, call: Call, { fields, model, price, grant
       call.firstByteMs = parts.clock.monotonicMs() - call.startedMs;
     },
     onCommitted: () => {
-      if (call.caller?.key.storeRequests !== true) releaseBody(fields);
+      if (call.caller?.key.storeRequests === true) return;
+      releaseBody(fields);
+      call.bodyHold?.release();
+    },
+    onKept: (bytes) => {
+      if (call.caller === null) return;
+      call.bodyHold ??= parts.shares.hold(call.caller.key.id);
+      call.bodyHold.add(bytes);
     },
   };
 }

@@ -17,7 +17,7 @@ import { type FieldRule, refuse, type RuleRequest } from './field-rule.ts';
 import { inferenceEndpoints, type InferenceEndpoint, type RequestFields } from './fields.ts';
 import { comparedKeys } from './media.ts';
 import { refuseMedia } from './media-rules.ts';
-import { valueText } from './member.ts';
+import { isNull } from './member.ts';
 import {
   checkGrammar,
   checkGuidedChoice,
@@ -116,7 +116,7 @@ export function refuseUnsupported(
   const known = rules.get(endpoint);
   for (const member of fields.members.values()) {
     const rule = known?.get(member.key);
-    if (rule !== undefined && valueText(fields.text, member) !== 'null') rule(request, member);
+    if (rule !== undefined && !isNull(fields.text, member)) rule(request, member);
   }
   if (fields.serviceTier === 'flex' && model.engine.flexPricing === null) {
     throw refuse('service_tier', 'The service tier "flex" is not offered for this model.');

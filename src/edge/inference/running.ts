@@ -1,3 +1,4 @@
+import type { ApiKey } from '#core/keys/keys.ts';
 import type { Stop } from './exchange.ts';
 
 /**
@@ -7,14 +8,16 @@ import type { Stop } from './exchange.ts';
  */
 export interface Running {
   readonly size: number;
+  /** Requests of an organization; looked for among all of them. */
+  countOf(organizationId: string): number;
   /** @returns what takes the request out again; calls after the first do nothing */
-  add(keyId: string, stop: (stop: Stop) => void): () => void;
+  add(key: ApiKey, stop: (stop: Stop) => void): () => void;
   stopKey(keyId: string, stop: Stop): void;
   stopAll(stop: Stop): void;
 }
 
 interface Entry {
-  readonly keyId: string;
+  readonly key: ApiKey;
   readonly stop: (stop: Stop) => void;
 }
 
@@ -27,8 +30,10 @@ export function createRunning(): Running {
   }
 
   return {
-    add(keyId, stop) {
-      const entry = { keyId, stop };
+    countOf: (organizationId) =>
+      slots.reduce((count, entry) => count + Number(entry?.key.organizationId === organizationId), 0),
+    add(key, stop) {
+      const entry = { key, stop };
       const slot = free.pop() ?? slots.length;
       slots[slot] = entry;
       return () => {
@@ -37,7 +42,7 @@ export function createRunning(): Running {
         free.push(slot);
       };
     },
-    stopKey: (keyId, reason) => stopWhere((entry) => entry.keyId === keyId, reason),
+    stopKey: (keyId, reason) => stopWhere(({ key }) => key.id === keyId, reason),
     stopAll: (reason) => stopWhere(() => true, reason),
     get size() {
       return slots.length - free.length;

@@ -13,7 +13,7 @@ const clientClosedStatus = 499;
 
 const nothingUsed: Settlement = { chargedPicoUsd: 0n, tokens: 0 };
 
-type FinishParts = Pick<PathParts, 'admission' | 'metering' | 'clock' | 'observer' | 'settleTimeoutMs'>;
+type FinishParts = Pick<PathParts, 'admission' | 'metering' | 'clock' | 'observer' | 'settleTimeoutMs' | 'shares'>;
 
 /**
  * The end of every request, however it ended; runs exactly once. What was admitted is written to the books first and
@@ -32,6 +32,7 @@ export async function finish(parts: FinishParts, call: Call, ending: Ending): Pr
   call.leave?.();
   const status = statusOf(call, told);
   tell(call, told);
+  holdUnread(parts, call);
   const totalMs = parts.clock.monotonicMs() - call.startedMs;
   parts.observer.ended(summarize(call, { told, status, record, totalMs }), call.trace, told.error?.cause);
   return told;
@@ -44,6 +45,18 @@ function tell(call: Call, { outcome, error, last }: Ending): void {
   else if (outcome !== 'completed') answer.cut();
   else if (call.fields?.stream === true) answer.endStream(last);
   else answer.json(200, last);
+}
+
+/** What a kernel takes for a client is not counted. */
+const unreadBytesMin = 65_536;
+
+/** An answer is no longer bounded by the limits of its key, and may be large: the memory of one that is not read is. */
+function holdUnread({ shares }: FinishParts, { answer, caller }: Call): void {
+  const bytes = answer.unreadBytes;
+  if (bytes < unreadBytesMin || caller === null) return;
+  const hold = shares.hold(caller.key.id);
+  hold.add(bytes);
+  answer.onTaken(() => hold.release());
 }
 
 function countRefusal(parts: FinishParts, call: Call, { error }: Ending): void {

@@ -68,7 +68,7 @@ const tagDepth = -4;
 /** The parsed value of a member that holds a grammar of any kind. */
 function readShort(request: RuleRequest, member: JsonMember): unknown {
   refuseLong(request, member.valueEnd - member.valueStart, member.key);
-  return parseMember(request.fields.text, member);
+  return parseMember(request.fields.text, member, request.engine.structuredOutputs.bytesMax);
 }
 
 export function checkStructuredOutputs(request: RuleRequest, member: JsonMember): void {
@@ -115,6 +115,8 @@ export const checkGrammar = (request: RuleRequest, { key }: JsonMember): void =>
 const formFields = ['response_format', 'structured_outputs', 'guided_json', 'guided_choice', 'structural_tag'];
 
 const toolChoiceBytesMax = 4096;
+/** More than any context holds: not worth looking through. */
+const toolsBytesMax = 1_048_576;
 /** Of a tool, plain or with a letter of its name as an escape; false and null are none. */
 const strictSign = /"strict"\s*:\s*[^fn\s]|\\u00[67]/;
 
@@ -139,13 +141,14 @@ function demandedTools({ fields }: RuleRequest): Demand {
  */
 export function checkTools(request: RuleRequest, member: JsonMember): void {
   const { fields, engine } = request;
+  const bytes = member.valueEnd - member.valueStart;
+  if (bytes > toolsBytesMax) throw refuse(member.key, `"${member.key}" may be at most ${toolsBytesMax} bytes long.`);
   const demand = demandedTools(request);
   if (demand.kind === 'none') return;
   const isBuilt = demand.kind !== 'auto' || formFields.some((field) => fields.members.has(field));
   if (!isBuilt && !strictSign.test(valueText(fields.text, member))) return;
-  const bytes = member.valueEnd - member.valueStart;
   if (isBuilt) refuseLong(request, bytes, member.key, toolsFactor);
-  const tools = parseMember(fields.text, member);
+  const tools = parseMember(fields.text, member, toolsBytesMax);
   if (!Array.isArray(tools) || (!isBuilt && !tools.some(isStrict))) return;
   refuseLong(request, bytes, member.key, toolsFactor);
   const together = newMeter(engine, toolsFactor);

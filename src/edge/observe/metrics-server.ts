@@ -1,5 +1,6 @@
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { Config } from '#base/config.ts';
+import { guardConnections, unfinishedMax } from '#base/connections.ts';
 import { closeServer, listen, urlOf, type ListenAddress } from '#base/listen.ts';
 import type { Metrics } from '#base/metrics.ts';
 import { healthAnswer, healthPaths, type Health } from './health.ts';
@@ -21,6 +22,9 @@ export interface MetricsServerParts {
   readonly refresh: () => void;
 }
 
+/** A few programs watch. */
+const connectionsMax = 100;
+
 /** Where metrics are answered; null where they are not. */
 export function metricsAddress({ metricsHost, metricsPort }: Config): ListenAddress | null {
   if (metricsPort === null) return null;
@@ -30,7 +34,15 @@ export function metricsAddress({ metricsHost, metricsPort }: Config): ListenAddr
 
 export function createMetricsServer(parts: MetricsServerParts): MetricsServer {
   const address = metricsAddress(parts.config);
-  const server = createServer((incoming, outgoing) => void answer(parts, incoming, outgoing));
+  const server = createServer();
+  const connections = guardConnections(server, {
+    connectionsMax,
+    stallMs: parts.config.answerStallTimeoutMs,
+    refuse: refuseSurplus,
+  });
+  server.on('request', (incoming, outgoing) => {
+    if (connections.accept(incoming, outgoing)) void answer(parts, incoming, outgoing);
+  });
   return {
     url: () => (address === null ? null : urlOf(server, address)),
     listen: () => (address === null ? Promise.resolve() : listen(server, address)),
@@ -52,6 +64,11 @@ async function answer(parts: MetricsServerParts, incoming: IncomingMessage, outg
     const { status, body } = healthAnswer(parts.health, path);
     send(outgoing.setHeader('content-type', 'application/json'), status, JSON.stringify(body));
   }
+}
+
+function refuseSurplus(outgoing: ServerResponse): void {
+  const text = `At most ${unfinishedMax} requests of one connection are served at once.\n`;
+  send(outgoing.setHeader('connection', 'close'), 503, text);
 }
 
 async function sendMetrics({ metrics, refresh }: MetricsServerParts, outgoing: ServerResponse): Promise<void> {

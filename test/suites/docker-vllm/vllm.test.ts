@@ -1,5 +1,5 @@
 import { execFileSync } from 'node:child_process';
-import { chmodSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { beforeAll, expect, it } from 'vitest';
@@ -36,7 +36,11 @@ function volumes(): string[] {
   const [, home = '/usr/bin'] = /^home = (.*)$/m.exec(readFileSync(join(folder, 'venv/pyvenv.cfg'), 'utf8')) ?? [];
   const own = [folder, dirname(home), model].filter((path) => !path.startsWith('/usr/') && path !== '/usr');
   const apart = own.filter((path) => !own.some((other) => path.startsWith(`${other}/`)));
-  const system = ['/usr:/usr:ro', '/usr/lib:/lib:ro', '/usr/lib64:/lib64:ro', '/usr/bin:/bin:ro'];
+  const folders = readdirSync('/usr', { withFileTypes: true }).filter((entry) => entry.isDirectory());
+  const system = [
+    ...folders.map(({ name }) => `/usr/${name}:/usr/${name}:ro`),
+    ...['bin', 'lib', 'lib64'].map((name) => `/usr/${name}:/${name}:ro`),
+  ];
   // It keeps caches in its own folder.
   return [...system, ...apart.map((path) => `${path}:${path}${path === folder ? '' : ':ro'}`)];
 }

@@ -128,12 +128,20 @@ describe.concurrent('a gateway that comes after another', () => {
 
   it('names containers of engines that no file has, and lets them be', async () => {
     const test = await lab.open();
-    const id = await test.start(containerEngine());
+    const gpuIds = ['GPU-1', 'GPU-2'];
+    const id = await test.start(containerEngine(), { placement: { host: 'local', gpuIds } });
     await test.untilReady(id);
     const next = await lab.open([localHost(lab.docker())], [], { fleetId: test.fleetId });
     const { replicas, strangers } = await next.driver.observe();
     expect(replicas).toEqual([]);
-    expect(strangers).toEqual([{ host: 'local', name: expect.stringMatching(/^headgate-chat-/), engineId: 'chat' }]);
+    const [container] = await lab.containersOf(test.fleetId);
+    const own = container?.Names[0]?.slice(1) ?? '';
+    expect(own).toMatch(/^headgate-chat-/);
+    const endedBy = `docker rm --force ${own}`;
+    expect(strangers).toEqual([{ host: 'local', name: own, engineId: 'chat', gpuIds, memoryBytes: 0, endedBy }]);
+    // One that has ended has none any more.
+    await test.stop(id);
+    await next.until(({ strangers: left }) => left.every((one) => one.gpuIds.length === 0));
   });
 
   it('cleans away what an earlier leader made and did not start', async () => {

@@ -1,4 +1,6 @@
 import { describe, expect, it } from 'vitest';
+import { createTestDatabase } from '../../support/database.ts';
+import { adminKey } from '../redis/gateways.ts';
 import { createFloor, dockerFile } from './bench.ts';
 import { figure, lostOf, until } from './clients.ts';
 
@@ -7,7 +9,51 @@ const gpus = { gpus: { count: 1 } };
 const starts = (id: string) => floor.events(id).filter(({ action }) => action === 'start');
 const ends = (id: string) => floor.events(id).filter(({ action }) => action === 'die');
 
+describe('a container whose engine has no file any more', () => {
+  it('keeps its GPU after a new start, is named with what ends it, and lets go of it then', async () => {
+    const database = await createTestDatabase();
+    try {
+      const gpuIds = ['GPU-left'];
+      const common = { gpuIds, databaseUrl: database.url, env: { HEADGATE_BOOTSTRAP_KEY: adminKey } };
+      const before = await floor.open({ ...common, engines: { gone: dockerFile('gone', { fields: gpus }) } });
+      expect(lostOf([await before.chat('gone')])).toEqual([]);
+      await before.stop();
+      const heir = dockerFile('heir', { fields: { ...gpus, start_timeout_seconds: 3 } });
+      const { chat, admin, stop } = await floor.open({ ...common, engines: { heir } });
+      const refused = await chat('heir');
+      expect(refused).toMatchObject({ status: 503, ok: false });
+      expect(JSON.parse(refused.text).error.message).toMatch(/other models/);
+      const [container] = await floor.containers('gone');
+      const name = container?.Names[0]?.slice(1) ?? '';
+      const [host] = (await admin('GET', '/v1/admin/hosts')).data;
+      expect(host.gpus).toMatchObject([{ id: 'GPU-left', used_by: { engine: 'gone', replica: null, stranger: name } }]);
+      const endedBy = `docker rm --force ${name}`;
+      expect(host.strangers).toEqual([{ name, engine: 'gone', gpus: gpuIds, ended_by: endedBy }]);
+      await floor.docker().call('DELETE', `/containers/${name}?force=true`);
+      await until('the heir is served', async () => (await chat('heir')).ok);
+      expect(floor.sharedDevices()).toEqual([]);
+      await stop();
+    } finally {
+      await database.drop();
+    }
+  });
+});
+
 describe('two models and one GPU', () => {
+  it('that may make room at once both serve those who asked for them at once', async () => {
+    const { load, chat } = await floor.open({
+      engines: { tick: dockerFile('tick', { fields: gpus }), tock: dockerFile('tock', { fields: gpus }) },
+      gpuIds: ['GPU-both'],
+    });
+    const first = await Promise.all(['tick', 'tock', 'tick', 'tock'].map((id) => chat(id)));
+    expect(lostOf(first)).toEqual([]);
+    expect(starts('tick').length + starts('tock').length).toBe(2);
+    const loads = [load('tick', 2), load('tock', 2, { stream: true })];
+    await until('two more turns of each', () => starts('tick').length >= 3 && starts('tock').length >= 3);
+    expect(lostOf((await Promise.all(loads.map((one) => one.stop()))).flat())).toEqual([]);
+    expect(floor.sharedDevices()).toEqual([]);
+  });
+
   it('of which one is pinned: the other is refused in plain words once its time is over', async () => {
     const { chat, engine } = await floor.open({
       engines: {

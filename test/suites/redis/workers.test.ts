@@ -175,6 +175,42 @@ describe('several workers', () => {
     );
   });
 
+  it('run one engine of a group at a time, whoever is asked for which, and answer everybody', async () => {
+    const lines = ['group: { name: pair }', 'min_up_seconds: 0'];
+    for (const id of ['left', 'right']) writeFileSync(join(enginesDir, `${id}.yaml`), engineFile(id, { lines }));
+    main.kill('SIGHUP');
+    await eventually(() => everywhere('right', ({ state }) => state === 'stopped'), 30_000);
+    const { secret } = await newKey({});
+    const together = new Set<string>();
+    const watch = setInterval(() => {
+      const there = engineRecords(dataDir).filter(({ engineId, pid }) => engineId !== 'chat' && isAlive(pid));
+      if (there.length > 1) together.add(there.map(({ engineId }) => engineId).join(' '));
+    }, 20);
+    for (let turn = 0; turn < 3; turn += 1) {
+      const answers = Array.from({ length: 18 }, async (_, index) => {
+        const model = index % 2 === 0 ? 'left' : 'right';
+        const answer = await ask(chatPath, chatBody({ model, max_tokens: 2 }), secret);
+        return `${answer.status} ${answer.ok ? '' : await answer.text()}`;
+      });
+      expect(new Set(await Promise.all(answers))).toEqual(new Set(['200 ']));
+    }
+    clearInterval(watch);
+    expect([...together]).toEqual([]);
+    for (const id of ['left', 'right'])
+      expect(await everywhere(id, (engine) => engine.last_failure === null)).toBe(true);
+  });
+
+  it('all go by an order when it is answered', async () => {
+    for (let turn = 0; turn < 3; turn += 1) {
+      await ask('/v1/admin/engines/left/stop', {});
+      expect(await everywhere('left', ({ state }) => state === 'held')).toBe(true);
+      await ask('/v1/admin/engines/left/reset', {});
+      expect(await everywhere('left', ({ held }) => !held)).toBe(true);
+      const answers = Array.from({ length: 9 }, () => ask(chatPath, chatBody({ model: 'left', max_tokens: 2 })));
+      expect(new Set((await Promise.all(answers)).map(({ status }) => status))).toEqual(new Set([200]));
+    }
+  });
+
   it('have metrics of their own, each on its port', async () => {
     for (let index = 0; index < workers; index += 1) {
       const answer = await fetch(`http://127.0.0.1:${metricsPort + index}/metrics`);

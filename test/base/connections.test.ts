@@ -2,8 +2,8 @@ import { once } from 'node:events';
 import { createServer, type Server, type ServerResponse } from 'node:http';
 import { connect, type Socket } from 'node:net';
 import { afterEach, describe, expect, it } from 'vitest';
-import { createAnswer } from '#edge/inference/answer.ts';
-import { eventually } from './kit.ts';
+import { guardConnections } from '#base/connections.ts';
+import { eventually } from '../inference/kit.ts';
 
 const open: (Server | Socket)[] = [];
 
@@ -19,9 +19,16 @@ const long = 'x'.repeat(64 * 1_048_576);
 
 /** A connection on which one request was sent, and the server's side of it. */
 async function ask(
+  stallMs: number,
   answerWith: (outgoing: ServerResponse) => void,
 ): Promise<{ client: Socket; server: Server; taken: ServerResponse }> {
   const server = createServer();
+  const connections = guardConnections(server, {
+    connectionsMax: 100,
+    stallMs,
+    refuse: (outgoing) => outgoing.destroy(),
+  });
+  server.on('request', (incoming, outgoing) => connections.accept(incoming, outgoing));
   open.push(server);
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   const address = server.address();
@@ -35,34 +42,34 @@ async function ask(
   return { client, server, taken };
 }
 
-it('leave no limit behind for the next request of their connection', async () => {
+it('an answer that is long in the making is waited for, with another one before it on its connection', async () => {
   let text = '';
-  const stallMs = 1000;
-  const { client, server, taken } = await ask((outgoing) => createAnswer(outgoing, stallMs).json(200, long));
+  const stallMs = 500;
+  const { client, server, taken } = await ask(stallMs, (outgoing) => outgoing.end(long));
   const next = once(server, 'request');
   client.write('GET /next HTTP/1.1\r\nhost: a\r\n\r\n');
   const outgoing: ServerResponse = (await next)[1];
   client.on('data', (chunk: Buffer) => (text = (text + chunk.toString('latin1')).slice(-200)));
   await eventually(async () => taken.closed);
   expect(taken.writableFinished).toBe(true);
-  await new Promise((resolve) => setTimeout(resolve, stallMs * 2));
-  createAnswer(outgoing, stallMs).json(200, '"the next"');
+  await new Promise((resolve) => setTimeout(resolve, stallMs * 3));
+  outgoing.end('"the next"');
   await eventually(async () => text.endsWith('"the next"'));
 });
 
 describe.each([
-  ['JSON', (outgoing: ServerResponse, stallMs: number) => createAnswer(outgoing, stallMs).json(200, long)],
-  ['streamed', (outgoing: ServerResponse, stallMs: number) => createAnswer(outgoing, stallMs).endStream(long)],
+  ['whole', (outgoing: ServerResponse) => outgoing.setHeader('content-length', long.length).end(long)],
+  ['in chunks', (outgoing: ServerResponse) => (outgoing.write('x'), outgoing.end(long))],
 ])('the last bytes of an answer, %s', (_, end) => {
   it('are not kept for ever for a client that takes nothing of them', async () => {
-    const { client, taken } = await ask((outgoing) => end(outgoing, 100));
+    const { client, taken } = await ask(100, (outgoing) => void end(outgoing));
     client.pause();
     await eventually(async () => taken.closed);
     expect(taken.writableFinished).toBe(false);
   });
 
   it('all reach a client that is slow', async () => {
-    const { client, taken } = await ask((outgoing) => end(outgoing, 20_000));
+    const { client, taken } = await ask(20_000, (outgoing) => void end(outgoing));
     let bytes = 0;
     client.on('data', (chunk: Buffer) => {
       bytes += chunk.length;

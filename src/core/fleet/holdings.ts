@@ -1,0 +1,36 @@
+import type { Holding, HostReport } from './driver.ts';
+import type { Sight } from './sight.ts';
+
+/** What has devices or memory of a machine without being a replica of the engines that are placed there. */
+
+/** Of what was seen: what no engine file knows. */
+export function strangersHold({ strangers }: Sight): Holding[] {
+  return strangers.map(({ host, engineId, gpuIds, memoryBytes }) => ({
+    engineId,
+    placement: { host, gpuIds },
+    memoryBytes,
+  }));
+}
+
+/** Of what was seen: everything that has devices, for those who place other engines on the same machines. */
+export function devicesHeld(sight: Sight): Holding[] {
+  const replicas = [...sight.observed.values()].flatMap(({ state, replica: { engineId }, placement }) =>
+    state === 'exited' ? [] : [{ engineId, placement, memoryBytes: 0 }],
+  );
+  const strangers = strangersHold(sight).map((one) => ({ ...one, memoryBytes: 0 }));
+  return [...replicas, ...strangers].filter(({ placement }) => placement.gpuIds.length > 0);
+}
+
+/** UUIDs are the same wherever a device is looked at from; a number means another one on each host. */
+const isUnique = (gpuId: string): boolean => /^(GPU|MIG)-/.test(gpuId);
+
+/** What others hold, as devices of these hosts. */
+export function heldHere(elsewhere: readonly Holding[], hosts: readonly HostReport[]): Holding[] {
+  return elsewhere.flatMap(({ engineId, placement }) =>
+    hosts.flatMap(({ name: host, gpus }) => {
+      const here = new Set(gpus.map(({ id }) => id));
+      const gpuIds = placement.gpuIds.filter((id) => here.has(id) && (isUnique(id) || host === placement.host));
+      return gpuIds.length === 0 ? [] : [{ engineId, placement: { host, gpuIds }, memoryBytes: 0 }];
+    }),
+  );
+}

@@ -1,0 +1,18 @@
+/** Counts what somebody has going on at once, by a name: nothing is kept of those who have nothing. */
+export class AtOnce {
+  readonly #counts = new Map<string, number>();
+
+  /** @returns false, and counts nothing, where there are `max` already */
+  enter(name: string, max: number): boolean {
+    const count = this.#counts.get(name) ?? 0;
+    if (count >= max) return false;
+    this.#counts.set(name, count + 1);
+    return true;
+  }
+
+  leave(name: string): void {
+    const count = (this.#counts.get(name) ?? 0) - 1;
+    if (count > 0) this.#counts.set(name, count);
+    else this.#counts.delete(name);
+  }
+}

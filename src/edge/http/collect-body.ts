@@ -1,0 +1,116 @@
+import type { IncomingMessage } from 'node:http';
+import { AppError } from '#base/errors.ts';
+
+export interface BodyLimits {
+  readonly bodyBytesMax: number;
+  /** No byte for this long ends the request. */
+  readonly bodyStallTimeoutMs: number;
+  /** Once that time is over, a body must have come at this rate on average. */
+  readonly bodyBytesPerSecondMin: number;
+}
+
+/** The client went away while its request was still coming in: nobody is left to answer. */
+export class ClientGoneError extends Error {
+  constructor() {
+    super('the client closed the connection before its request was complete');
+    this.name = 'ClientGoneError';
+  }
+}
+
+export const tooLarge = ({ bodyBytesMax }: Pick<BodyLimits, 'bodyBytesMax'>): AppError =>
+  new AppError('request_too_large', { message: `The request body is larger than ${bodyBytesMax} bytes.` });
+
+/** Parts that are smaller are put together: a part of one byte takes a hundred. */
+const partBytesMin = 4096;
+const blockBytes = 65_536;
+
+/** The parts of a body, in memory of about its length. */
+class Parts {
+  readonly list: Buffer[] = [];
+  #block = Buffer.alloc(0);
+  #blockUsed = 0;
+  bytes = 0;
+
+  add(part: Buffer): void {
+    this.bytes += part.length;
+    if (part.length >= partBytesMin) {
+      this.#closeBlock();
+      this.list.push(part);
+      return;
+    }
+    if (this.#blockUsed + part.length > this.#block.length) {
+      this.#closeBlock();
+      this.#block = Buffer.allocUnsafeSlow(blockBytes);
+    }
+    this.#blockUsed += part.copy(this.#block, this.#blockUsed);
+  }
+
+  end(): void {
+    this.#closeBlock();
+  }
+
+  #closeBlock(): void {
+    if (this.#blockUsed === 0) return;
+    this.list.push(this.#block.subarray(0, this.#blockUsed));
+    this.#block = this.#block.subarray(this.#blockUsed);
+    this.#blockUsed = 0;
+  }
+}
+
+/**
+ * Reads a body to its end.
+ * @returns its parts, none of them small but the last of a row
+ * @param onPart told the length of each part; what it throws refuses the body
+ * @throws AppError request_too_large, request_timeout; ClientGoneError when the connection closes first
+ */
+export function collectBody(
+  incoming: IncomingMessage,
+  limits: BodyLimits,
+  onPart: (bytes: number) => void,
+): Promise<readonly Buffer[]> {
+  return new Promise((resolve, reject) => {
+    const parts = new Parts();
+    const sinceMs = performance.now();
+    const stallSeconds = limits.bodyStallTimeoutMs / 1000;
+    const refuse = (error: unknown): void => {
+      leave();
+      reject(error);
+    };
+    const stalled = setTimeout(
+      () => refuse(tooSlow(`No part of the request body came for ${stallSeconds} seconds.`)),
+      limits.bodyStallTimeoutMs,
+    );
+    const leave = (): void => {
+      clearTimeout(stalled);
+      incoming.off('data', onData).off('end', onEnd).off('close', onClose).off('error', onClose);
+    };
+    const onData = (part: Buffer): void => {
+      stalled.refresh();
+      try {
+        if (parts.bytes + part.length > limits.bodyBytesMax) throw tooLarge(limits);
+        onPart(part.length);
+        parts.add(part);
+        requirePace((performance.now() - sinceMs) / 1000, parts.bytes, limits);
+      } catch (error) {
+        refuse(error);
+      }
+    };
+    const onEnd = (): void => {
+      leave();
+      parts.end();
+      resolve(parts.list);
+    };
+    const onClose = (): void => refuse(new ClientGoneError());
+    incoming.on('data', onData).on('end', onEnd).on('close', onClose).on('error', onClose);
+  });
+}
+
+function requirePace(seconds: number, bytes: number, limits: BodyLimits): void {
+  const { bodyStallTimeoutMs, bodyBytesPerSecondMin } = limits;
+  if (seconds <= bodyStallTimeoutMs / 1000 + bytes / bodyBytesPerSecondMin) return;
+  throw tooSlow(`The request body came at less than ${bodyBytesPerSecondMin} bytes a second.`);
+}
+
+function tooSlow(message: string): AppError {
+  return new AppError('request_timeout', { message, headers: { connection: 'close' } });
+}

@@ -1,0 +1,36 @@
+import { isUtf8 } from 'node:buffer';
+import { createHash } from 'node:crypto';
+import { AppError } from '#base/errors.ts';
+import { digestMembers } from '#base/json-canonical.ts';
+import { readFields, type InferenceEndpoint, type InputBounds, type RequestFields } from './fields.ts';
+
+/** How a body is to be read. */
+export interface ReadJob {
+  readonly endpoint: InferenceEndpoint;
+  readonly bounds: InputBounds;
+  /** Members that do not count for the response cache; null where it is not asked. */
+  readonly meaningWithout: readonly string[] | null;
+  /** An Idempotency-Key wants the body's hash. */
+  readonly wantsHash: boolean;
+}
+
+/**
+ * The bytes of a body as latin1, one character each.
+ * @throws AppError invalid_request_error
+ */
+function textOf(body: Buffer): string {
+  if (!isUtf8(body)) throw new AppError('invalid_request_error', { message: 'The request body is not UTF-8.' });
+  return body.toString('latin1');
+}
+
+/**
+ * Reads a body. All that looks at the whole of one is done here, so that it can be done elsewhere than in the event loop.
+ * @throws AppError invalid_request_error, invalid_value, model_not_found
+ */
+export function readRequest(body: Buffer, { endpoint, bounds, meaningWithout, wantsHash }: ReadJob): RequestFields {
+  const text = textOf(body);
+  const fields = readFields(text, endpoint, bounds);
+  if (meaningWithout !== null) fields.meaning = digestMembers(text, meaningWithout);
+  if (wantsHash) fields.hash = createHash('sha256').update(`${endpoint}\n`).update(text, 'latin1').digest('hex');
+  return fields;
+}

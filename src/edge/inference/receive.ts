@@ -1,0 +1,139 @@
+import { AppError } from '#base/errors.ts';
+import { formFields } from '#core/cache/cache.ts';
+import { AtOnce, collectBody, type BodyHold, type BodyLimits, type BodyShares, type Caller } from '#edge/http/http.ts';
+import { checkHeaders, takeWhole } from './body.ts';
+import type { Call } from './call.ts';
+import type { InputBounds, RequestFields } from './fields.ts';
+import { hasIdempotencyKey } from './idempotent.ts';
+import type { LargeBodies } from './large-bodies.ts';
+import { readRequest, type ReadJob } from './read-request.ts';
+
+export interface ReceiveParts {
+  readonly limits: BodyLimits & InputBounds;
+  readonly shares: BodyShares;
+  readonly largeBodies: LargeBodies;
+}
+
+/**
+ * Takes a request's body in and reads it. Until it is read no limit of its key is asked, so that what one key may keep
+ * unread is bounded here: bodies by what may run of it at once, their bytes by its share, and the time that the event
+ * loop has for them.
+ */
+export interface Receiver {
+  /**
+   * At once for a small body that came with its head.
+   * @throws AppError unsupported_media_type, request_too_large, request_timeout, concurrency_limit_exceeded, overloaded,
+   *   and what `readRequest` throws; ClientGoneError when the connection closes first
+   */
+  receive(call: Call, caller: Caller): RequestFields | Promise<RequestFields>;
+}
+
+/** Takes about as long to read as a request takes otherwise, whatever is in it. */
+const smallBytesMax = 4096;
+/** What is longer is read in another thread, in any case. */
+const loopBytesMax = 262_144;
+/** Of one key in one turn of the event loop, in milliseconds; further bodies are read in the other thread. */
+const loopMsMax = 5;
+
+export function createReceiver(parts: ReceiveParts): Receiver {
+  return new BodyReceiver(parts);
+}
+
+class BodyReceiver implements Receiver {
+  readonly #parts: ReceiveParts;
+  /** Bodies that are not read yet, by key. */
+  readonly #unread = new AtOnce();
+  /** Milliseconds that bodies took in this turn of the event loop, by key. */
+  readonly #spentMs = new Map<string, number>();
+  readonly #endTurn = (): void => this.#spentMs.clear();
+
+  constructor(parts: ReceiveParts) {
+    this.#parts = parts;
+  }
+
+  receive(call: Call, caller: Caller): RequestFields | Promise<RequestFields> {
+    const { limits } = this.#parts;
+    checkHeaders(call.incoming, limits);
+    const whole = takeWhole(call.incoming, limits);
+    if (whole !== null && whole.length <= smallBytesMax) return readRequest(whole, this.#jobOf(call, caller));
+    if (whole !== null && this.#mayHoldLoop(caller, whole.length)) {
+      this.#holdOf(call, caller).grow(whole.length);
+      return this.#readHere(caller, whole, this.#jobOf(call, caller));
+    }
+    return this.#receiveSlowly(call, caller, whole);
+  }
+
+  async #receiveSlowly(call: Call, caller: Caller, whole: Buffer | null): Promise<RequestFields> {
+    const keyId = caller.key.id;
+    this.#enter(caller);
+    try {
+      const body = whole === null ? await this.#collect(call, caller) : [whole];
+      const job = this.#jobOf(call, caller);
+      if (whole !== null) this.#holdOf(call, caller).grow(whole.length);
+      if (this.#mayHoldLoop(caller, lengthOf(body))) return this.#readHere(caller, Buffer.concat(body), job);
+      return await this.#readElsewhere(call, caller, body, job);
+    } finally {
+      this.#unread.leave(keyId);
+    }
+  }
+
+  async #collect(call: Call, caller: Caller): Promise<readonly Buffer[]> {
+    const sinceMs = performance.now();
+    const hold = this.#holdOf(call, caller);
+    const body = await collectBody(call.incoming, this.#parts.limits, (bytes) => hold.grow(bytes));
+    call.bodyMs = performance.now() - sinceMs;
+    return body;
+  }
+
+  #readHere(caller: Caller, body: Buffer, job: ReadJob): RequestFields {
+    const sinceMs = performance.now();
+    try {
+      return readRequest(body, job);
+    } finally {
+      if (this.#spentMs.size === 0) setImmediate(this.#endTurn);
+      const spentMs = performance.now() - sinceMs;
+      this.#spentMs.set(caller.key.id, (this.#spentMs.get(caller.key.id) ?? 0) + spentMs);
+    }
+  }
+
+  #mayHoldLoop({ key }: Caller, bytes: number): boolean {
+    return bytes <= loopBytesMax && (this.#spentMs.get(key.id) ?? 0) < loopMsMax;
+  }
+
+  async #readElsewhere(call: Call, { key }: Caller, body: readonly Buffer[], job: ReadJob): Promise<RequestFields> {
+    const leaving = new AbortController();
+    const leave = (): void => leaving.abort();
+    call.onStop = leave;
+    try {
+      return await this.#parts.largeBodies.read(key.id, body, job, leaving.signal);
+    } finally {
+      call.onStop = null;
+    }
+  }
+
+  #jobOf({ endpoint, incoming }: Call, { key }: Caller): ReadJob {
+    return {
+      endpoint,
+      bounds: this.#parts.limits,
+      meaningWithout: key.cacheResponses ? formFields : null,
+      wantsHash: hasIdempotencyKey(incoming),
+    };
+  }
+
+  #holdOf(call: Call, { key }: Caller): BodyHold {
+    call.bodyHold ??= this.#parts.shares.hold(key.id);
+    return call.bodyHold;
+  }
+
+  /** A key without a limit is bounded by what may run at all. */
+  #enter({ key }: Caller): void {
+    const max = key.maxConcurrency ?? Infinity;
+    if (this.#unread.enter(key.id, max)) return;
+    const message = `This key may have ${max} requests running, and as many of its bodies are not read yet.`;
+    throw new AppError('concurrency_limit_exceeded', { message, headers: { 'retry-after': '1' } });
+  }
+}
+
+function lengthOf(parts: readonly Buffer[]): number {
+  return parts.reduce((sum, { length }) => sum + length, 0);
+}
