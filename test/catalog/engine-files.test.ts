@@ -54,6 +54,48 @@ function load(env: Record<string, string | undefined> = {}): readonly EngineDefi
 }
 
 describe('engine files that are refused', () => {
+  it('name the line from which on they go too deep, however they do', () => {
+    const deep = 3000;
+    const blocks = Array.from({ length: deep }, (_, at) => `${' '.repeat(at % 900)}a:\n`).join('');
+    for (const more of [
+      'x: ' + '['.repeat(deep),
+      `x: ${'[['.repeat(deep)}${']]'.repeat(deep)}`,
+      '- '.repeat(deep),
+      blocks,
+    ]) {
+      write('chat.yaml', `${chat}${more}\n`);
+      const found = problems();
+      expect(found.length).toBeLessThan(5);
+      if (more !== blocks) expect(found).toContainEqual(expect.stringMatching(/^engines\/chat\.yaml:13: .*levels/));
+      expect(found.join()).not.toMatch(/call stack|regular expression/);
+    }
+    write('chat.yaml', `${chat}x: ${'['.repeat(50)}${']'.repeat(50)}\n`);
+    expect(problems()).toEqual(['engines/chat.yaml:13: x: this field is not known']);
+  });
+
+  it('name the line of an alias that cannot be followed, of a tag and of a key that is none', () => {
+    for (const [line, said] of [
+      ['x: [*nothing]', /no anchor/],
+      ['x: &own [*own]', /within its own anchor/],
+      ['x: &own {a: {b: *own}}', /within its own anchor/],
+      ['x: !js/function y', /this tag is not known/],
+      ['x: !!set {a}', /tag !!set/],
+      ['x: !!timestamp 2001-01-01', /tag !!timestamp/],
+      ['? [a, b]\n: c', /a key/],
+      ['? {a: b}\n: c', /a key/],
+      ['x: "\\x"hf_nobodymayseethisone00000', /escape sequence$/],
+      ['x: !hf_nobodymayseethisone00000', /in quotes/],
+      ['x: *hf_nobodymayseethisone00000', /in quotes/],
+      ['x: |hf_nobodymayseethisone00000', /extra characters$/],
+      ['---\nx: y', /one document/],
+    ] as const) {
+      write('chat.yaml', `${chat}${line}\n`);
+      expect(problems(), line).toEqual([expect.stringMatching(/^engines\/chat\.yaml:13: /)]);
+      expect(problems()[0], line).toMatch(said);
+      expect(problems()[0], line).not.toMatch(/YAML\.|mapAsMap|hf_/);
+    }
+  });
+
   it('name file, line and field of a price that is no plain decimal', () => {
     for (const price of ['1e-1', '-0.1', '0.1234567', '1_000', '0x10', '.5', '+1', 'free', 'true', '.inf']) {
       write('chat.yaml', chat.replace('0.10', price));

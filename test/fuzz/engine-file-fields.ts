@@ -251,7 +251,13 @@ const llamaModel = fields({
 export const llamaSwapFile: fc.Arbitrary<unknown> = fields({
   healthCheckTimeout: maybe(fc.constantFrom(0, 15, 0.1, 1e9)),
   globalTTL: maybe(fc.constantFrom(0, 60, -5)),
-  macros: maybe(fc.constantFrom<unknown>({ macro: 'vllm serve acme/x' }, { macro: '${macro}${macro}', x: '${macro}' })),
+  macros: maybe(
+    fc.constantFrom<unknown>(
+      { macro: 'vllm serve acme/x' },
+      { macro: '${macro}${macro}', x: '${macro}' },
+      { macro: '${x}'.repeat(30), x: '${macro}'.repeat(30) },
+    ),
+  ),
   apiKeys: maybe(fc.constant([secrets.OPENAI_API_KEY])),
   models: fc.dictionary(names, llamaModel, { maxKeys: 3 }),
   groups: maybe(fc.constantFrom<unknown>({ g: { persistent: true, members: ['chat'] } }, { g: {} })),

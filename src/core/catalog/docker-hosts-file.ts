@@ -181,7 +181,7 @@ export function loadDockerHosts(folder: string, { defaultDocker }: DockerHostsOp
     if (code !== 'ENOENT') return whole(`cannot be read (${code})`);
     return localHost(defaultDocker);
   }
-  const yaml = readYaml(text, []);
+  const yaml = readYaml(text);
   if (!yaml.ok) {
     return { ok: false, problems: yaml.problems.map(({ line, message }) => ({ file, line, field: null, message })) };
   }

@@ -9,7 +9,7 @@ import { machineProblems } from './machine-checks.ts';
 import { groupProblems, roomProblems } from './room-checks.ts';
 import { secretProblems } from './secrets.ts';
 import { toDefinition } from './to-definition.ts';
-import { readYaml, type YamlSource } from './yaml-source.ts';
+import { keepDecimals, readYaml, type YamlSource } from './yaml-source.ts';
 import { type FileProblem, issueProblems } from './zod-problems.ts';
 
 /** Something that is wrong with a file of the engines folder. */
@@ -140,7 +140,7 @@ interface ReadResult {
 }
 
 function readEngineText(text: string, file: string, options: EngineFilesOptions): ReadResult {
-  const yaml = readYaml(text, decimalPaths);
+  const yaml = readYaml(text, { prepare: keepDecimals(decimalPaths) });
   if (!yaml.ok) {
     return refused(...yaml.problems.map(({ line, message }) => ({ file, line, field: null, message })));
   }
