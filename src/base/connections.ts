@@ -68,6 +68,12 @@ export function guardConnections(server: Server, bounds: ConnectionBounds): Conn
     if (open.size >= connectionsMax) open.findOldest((other) => stateOf(other).unfinished === 0)?.destroy();
     open.add(socket);
   });
+  // Node would put a 100 for a request whose turn has not come into the midst of the answer that is made for it. Who
+  // sends one request behind another does not wait for it, and may not for ever (RFC 9110, section 10.1.1).
+  server.on('checkContinue', (incoming: IncomingMessage, outgoing: ServerResponse) => {
+    if (outgoing.socket !== null) outgoing.writeContinue();
+    server.emit('request', incoming, outgoing);
+  });
   // Node calls this after so long without a byte read, and without one taken of what is written.
   server.setTimeout(stallMs, (socket) => {
     // Otherwise it waits for an answer that is being made, which has its own limits.

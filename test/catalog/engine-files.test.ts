@@ -54,6 +54,66 @@ function load(env: Record<string, string | undefined> = {}): readonly EngineDefi
 }
 
 describe('engine files that are refused', () => {
+  it('name the line from which on they go too deep, however they do', () => {
+    const deep = 3000;
+    const blocks = Array.from({ length: 900 }, (_, at) => `${' '.repeat(at)}a:\n`).join('');
+    for (const [more, line] of [
+      [`x: ${'['.repeat(deep)}`, 13],
+      [`x: ${'[['.repeat(deep)}${']]'.repeat(deep)}`, 13],
+      [`x:\n${'- '.repeat(deep)}`, 14],
+      [`x: ${'{a: '.repeat(deep)}`, 13],
+      [blocks, 112],
+    ] as const) {
+      write('chat.yaml', `${chat}${more}\n`);
+      expect(problems()).toEqual([
+        expect.stringMatching(new RegExp(`^engines/chat\\.yaml:${line}: not valid YAML: more than 100 levels`)),
+      ]);
+    }
+    write('chat.yaml', `${chat}x: ${'['.repeat(50)}${']'.repeat(50)}\n`);
+    expect(problems()).toEqual(['engines/chat.yaml:13: x: this field is not known']);
+  });
+
+  it('are not quoted at length, nor with what may be a secret', () => {
+    const run = (option: string): string =>
+      chat.replace(/command: .*/, `command: [docker, run, ${option}, "acme/chat:1", "{port}"]`);
+    for (const text of [
+      run(`--api-key, nobody-may-see-this-one`),
+      run(`--token=nobody-may-see-this-one`),
+      run(`"--security-opt=${'x'.repeat(9000)}"`),
+      run(`-v, "/etc/${'x'.repeat(9000)}:/x"`),
+      `${chat}${'x'.repeat(1000)}: y\n`,
+    ]) {
+      write('chat.yaml', text);
+      const found = problems();
+      expect(found.length).toBeGreaterThan(0);
+      expect(Math.max(...found.map(({ length }) => length))).toBeLessThan(1000);
+      expect(found.join()).not.toContain('nobody-may-see-this-one');
+    }
+  });
+
+  it('name the line of an alias that cannot be followed, of a tag and of a key that is none', () => {
+    for (const [line, said] of [
+      ['x: [*nothing]', /no anchor/],
+      ['x: &own [*own]', /within its own anchor/],
+      ['x: &own {a: {b: *own}}', /within its own anchor/],
+      ['x: !js/function y', /this tag is not known/],
+      ['x: !!set {a}', /tag !!set/],
+      ['x: !!timestamp 2001-01-01', /tag !!timestamp/],
+      ['? [a, b]\n: c', /a key/],
+      ['? {a: b}\n: c', /a key/],
+      ['x: "\\x"hf_nobodymayseethisone00000', /escape sequence$/],
+      ['x: !hf_nobodymayseethisone00000', /in quotes/],
+      ['x: *hf_nobodymayseethisone00000', /in quotes/],
+      ['x: |hf_nobodymayseethisone00000', /extra characters$/],
+      ['---\nx: y', /one document/],
+    ] as const) {
+      write('chat.yaml', `${chat}${line}\n`);
+      expect(problems(), line).toEqual([expect.stringMatching(/^engines\/chat\.yaml:13: /)]);
+      expect(problems()[0], line).toMatch(said);
+      expect(problems()[0], line).not.toMatch(/YAML\.|mapAsMap|hf_/);
+    }
+  });
+
   it('name file, line and field of a price that is no plain decimal', () => {
     for (const price of ['1e-1', '-0.1', '0.1234567', '1_000', '0x10', '.5', '+1', 'free', 'true', '.inf']) {
       write('chat.yaml', chat.replace('0.10', price));

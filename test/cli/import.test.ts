@@ -72,6 +72,30 @@ peers:
     models: [two]
 `;
 
+describe.each([
+  ['llama-swap', `apiKeys: [${secret}`, `apiKeys: &own [*own]\nmodels: {}`, 'models:\n  a: {ttl: x}'],
+  ['litellm', `general_settings: {master_key: "${secret}`, 'x: &own [*own]\nmodel_list: []', 'model_list: [{}]'],
+])('headgate import %s of what it cannot read', (program, broken, endless, wrong) => {
+  it.each([
+    ['is no YAML', broken, /^headgate: not valid YAML: line 1: /],
+    ['has an alias within its anchor', endless, /^headgate: not valid YAML: line 1: .*within its own anchor/],
+    ['goes too deep', '['.repeat(3000), /^headgate: not valid YAML: line 1: .*levels/],
+    ['merges what cannot be merged', '<<: x\n', /^headgate: not valid YAML: /],
+    [
+      'has a field of another type',
+      wrong,
+      /^headgate: this is no configuration of [\w-]+: \S+: (?:expected|this field)/,
+    ],
+  ])('%s: says so in a line, and no secret', async (_, config, said) => {
+    const { code, stderr, everything } = await importFrom(program, config);
+    expect(stderr).toMatch(said);
+    expect(stderr.trim().split('\n')).toHaveLength(1);
+    expect(code).toBe(1);
+    expect(everything).not.toContain(secret);
+    expect(everything).not.toMatch(/call stack|Invalid input|undefined/);
+  });
+});
+
 describe('headgate import llama-swap', () => {
   it('refuses what is no configuration, and one of which nothing can be carried over', async () => {
     expect(await importFrom('llama-swap', 'models: [a, b]')).toMatchObject({
@@ -83,6 +107,11 @@ describe('headgate import llama-swap', () => {
       stderr: expect.stringContaining('has no model that could be carried over'),
     });
     expect(await importFrom('llama-swap', 'a: [')).toMatchObject({ code: 1, stderr: expect.stringContaining('YAML') });
+    const endless = 'macros: {a: "${a} ${a} ${a} ${a} ${a} ${a} ${a} ${a}"}\nmodels: {m: {cmd: "${a}"}}';
+    expect(await importFrom('llama-swap', endless)).toMatchObject({
+      code: 1,
+      stderr: expect.stringMatching(/^headgate: its macros make a text longer than \d+ characters\n$/),
+    });
     expect(await runCli(['import', 'llama-swap', '/nowhere/config.yaml'])).toMatchObject({ code: 2 });
   });
 

@@ -69,6 +69,24 @@ describe('requests of one connection', () => {
     expect(heard.closed).toBe(false);
   });
 
+  it('have answers of their own where a later one expects 100-continue', async () => {
+    const key = { authorization: `Bearer ${victim().attacker.managementKey}` };
+    const body = '{"name":"x"}';
+    const expecting = { ...key, 'content-length': body.length, expect: '100-continue' };
+    const text = '{"model":"chat","messages":[{"role":"user","content":"Hello"}],"max_tokens":2}';
+    const chat = { ...key, 'content-type': 'application/json', 'content-length': text.length };
+    const socket = connect();
+    const heard = hear(socket);
+    socket.write(head('POST', '/v1/chat/completions', chat) + text + head('POST', '/v1/nothing', expecting) + body);
+    await until(() => heard.text.includes('There is nothing at this path.'));
+    expect(answersIn(heard.text)).toEqual(['HTTP/1.1 200', 'HTTP/1.1 404']);
+    const alone = connect();
+    const heardAlone = hear(alone);
+    alone.write(head('POST', '/v1/nothing', expecting) + body);
+    await until(() => heardAlone.text.includes('There is nothing at this path.'));
+    expect(answersIn(heardAlone.text)).toEqual(['HTTP/1.1 100', 'HTTP/1.1 404']);
+  });
+
   it('are refused beyond that, and the connection is closed', async () => {
     const socket = connect();
     const heard = hear(socket);

@@ -46,6 +46,7 @@ export { volumeProblem } from './machine-checks.ts';
 export type { Model, PriceVersion } from './model.ts';
 export { looksSecret, namesSecret } from './secrets.ts';
 export { decodeDefinition, encodeDefinition } from './stored-definition.ts';
+export { readYaml, type YamlOptions } from './yaml-source.ts';
 
 export interface Catalog {
   /** Writes models and prices to the database; a new price version only where prices differ from the newest. */

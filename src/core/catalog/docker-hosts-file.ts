@@ -4,7 +4,7 @@ import { basename, join, posix, resolve } from 'node:path';
 import { z } from 'zod';
 import type { EngineFileProblem } from './engine-files.ts';
 import { readYaml } from './yaml-source.ts';
-import { issueProblems } from './zod-problems.ts';
+import { issueProblems, located } from './zod-problems.ts';
 
 /** `hosts.yaml` of the engines folder: the machines whose Docker engine runs containers, and the swarm. */
 
@@ -181,20 +181,14 @@ export function loadDockerHosts(folder: string, { defaultDocker }: DockerHostsOp
     if (code !== 'ENOENT') return whole(`cannot be read (${code})`);
     return localHost(defaultDocker);
   }
-  const yaml = readYaml(text, []);
+  const yaml = readYaml(text);
   if (!yaml.ok) {
     return { ok: false, problems: yaml.problems.map(({ line, message }) => ({ file, line, field: null, message })) };
   }
   const parsed = fileSchema.safeParse(yaml.source.value);
   const found = parsed.success ? fileProblems(parsed.data) : issueProblems(parsed.error.issues, yaml.source.value);
   if (parsed.success && found.length === 0) return withDefaults(parsed.data, defaultDocker);
-  const problems = found.map(({ path: field, message }) => ({
-    file,
-    line: yaml.source.lineOf(field),
-    field: field.length === 0 ? null : fieldText(field),
-    message,
-  }));
-  return { ok: false, problems };
+  return { ok: false, problems: found.map((problem) => located(file, yaml.source, problem)) };
 }
 
 /** A machine with Docker Desktop cannot reach containers by their own address, so they publish on its loopback. */
@@ -352,10 +346,4 @@ function toAddress({ docker, tls, ssh }: Reach): DockerAddress {
     key: ssh.key,
     hostKey: ssh.host_key,
   };
-}
-
-function fieldText(field: readonly PropertyKey[]): string {
-  return field
-    .map((part, index) => (typeof part === 'number' ? `[${part}]` : (index > 0 ? '.' : '') + String(part)))
-    .join('');
 }

@@ -9,8 +9,8 @@ import { machineProblems } from './machine-checks.ts';
 import { groupProblems, roomProblems } from './room-checks.ts';
 import { secretProblems } from './secrets.ts';
 import { toDefinition } from './to-definition.ts';
-import { readYaml, type YamlSource } from './yaml-source.ts';
-import { type FileProblem, issueProblems } from './zod-problems.ts';
+import { keepDecimals, readYaml, type YamlSource } from './yaml-source.ts';
+import { type FileProblem, issueProblems, located } from './zod-problems.ts';
 
 /** Something that is wrong with a file of the engines folder. */
 export interface EngineFileProblem {
@@ -140,18 +140,14 @@ interface ReadResult {
 }
 
 function readEngineText(text: string, file: string, options: EngineFilesOptions): ReadResult {
-  const yaml = readYaml(text, decimalPaths);
+  const yaml = readYaml(text, { prepare: keepDecimals(decimalPaths) });
   if (!yaml.ok) {
     return refused(...yaml.problems.map(({ line, message }) => ({ file, line, field: null, message })));
   }
-  const located = ({ path: field, message }: FileProblem): EngineFileProblem => ({
-    file,
-    line: yaml.source.lineOf(field),
-    field: field.length === 0 ? null : fieldText(field),
-    message,
-  });
-  const parsed = engineFileSchema.safeParse(yaml.source.value);
-  if (!parsed.success) return refused(...issueProblems(parsed.error.issues, yaml.source.value).map(located));
+  const { source } = yaml;
+  const toProblem = (problem: FileProblem): EngineFileProblem => located(file, source, problem);
+  const parsed = engineFileSchema.safeParse(source.value);
+  if (!parsed.success) return refused(...issueProblems(parsed.error.issues, source.value).map(toProblem));
   const found = [
     ...commandProblems(parsed.data),
     ...containerProblems(parsed.data),
@@ -160,8 +156,8 @@ function readEngineText(text: string, file: string, options: EngineFilesOptions)
     ...secretProblems(parsed.data),
     ...environmentProblems(parsed.data, options),
   ];
-  if (found.length > 0) return refused(...found.map(located));
-  return { read: { definition: toDefinition(file, parsed.data), source: yaml.source }, problems: [] };
+  if (found.length > 0) return refused(...found.map(toProblem));
+  return { read: { definition: toDefinition(file, parsed.data), source }, problems: [] };
 }
 
 function refused(...problems: EngineFileProblem[]): ReadResult {
@@ -174,12 +170,6 @@ function wholeFile(file: string, message: string): EngineFileProblem {
 
 function errorCode(error: unknown): string {
   return error instanceof Error && 'code' in error ? String(error.code) : 'unknown error';
-}
-
-function fieldText(path: readonly PropertyKey[]): string {
-  return path
-    .map((part, index) => (typeof part === 'number' ? `[${part}]` : (index > 0 ? '.' : '') + String(part)))
-    .join('');
 }
 
 function environmentProblems(engine: EngineFile, { env }: EngineFilesOptions): FileProblem[] {

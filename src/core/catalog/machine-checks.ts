@@ -67,12 +67,17 @@ function runProblem(words: readonly string[] | null): string | null {
   for (const [name, values] of run.options) {
     const wrong = values.find((value) => !isHarmless(name, value));
     if (wrong !== undefined) {
-      const said = wrong === 'true' ? '' : ` ${wrong}`;
+      const said = wrong === 'true' || !ownWords.has(name) ? '' : ` ${wrong}`;
       return `docker's option --${name}${said} gives rights on the machine, or is not known: leave it out, or use driver: docker, whose fields say what an engine needs`;
     }
   }
   return mountProblem(run);
 }
+
+/** Options whose values are words of Docker's or of the machine's. What others are given may be a secret. */
+const ownWords = new Set(
+  'privileged network net ipc pid uts userns cgroupns runtime security-opt cap-add device group-add'.split(' '),
+);
 
 /** Options that give a container nothing of the machine, whatever their value. */
 const harmless = new Set(

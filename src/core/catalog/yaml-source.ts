@@ -1,4 +1,16 @@
-import { isMap, isNode, isScalar, LineCounter, parseDocument, type Document } from 'yaml';
+import {
+  type Document,
+  isAlias,
+  isCollection,
+  isMap,
+  isNode,
+  isScalar,
+  Lexer,
+  LineCounter,
+  parseDocument,
+  Parser,
+  visit,
+} from 'yaml';
 
 /** A parsed YAML text that still knows on which line each of its fields stands. */
 export interface YamlSource {
@@ -7,41 +19,120 @@ export interface YamlSource {
   lineOf(path: readonly PropertyKey[]): number;
 }
 
+export interface YamlProblem {
+  /** From 1. */
+  readonly line: number;
+  readonly message: string;
+}
+
 export type YamlResult =
   | { readonly ok: true; readonly source: YamlSource }
-  | { readonly ok: false; readonly problems: readonly { readonly line: number; readonly message: string }[] };
+  | { readonly ok: false; readonly problems: readonly YamlProblem[] };
+
+export interface YamlOptions {
+  /** Whether `<<` merges the map behind it, as YAML 1.1 has it. */
+  readonly merge?: boolean;
+  /** Changes the document before values are made of it. */
+  readonly prepare?: (document: Document) => void;
+}
 
 /**
- * Reads one YAML 1.2 document.
- * @param decimalPaths fields whose numbers are kept as the text that the file has, since a parsed one may be rounded
+ * Reads one YAML 1.2 document whose value could be written as JSON: without loops, and with texts as its keys. Its
+ * problems do not quote what stands in the text, which may be a secret.
  */
-export function readYaml(text: string, decimalPaths: readonly (readonly string[])[]): YamlResult {
+export function readYaml(text: string, { merge = false, prepare }: YamlOptions = {}): YamlResult {
+  const deep = depthProblem(text);
+  if (deep !== null) return { ok: false, problems: [deep] };
   const lineCounter = new LineCounter();
-  const document = parseDocument(text, { lineCounter, version: '1.2', uniqueKeys: true, prettyErrors: false });
-  if (document.errors.length > 0) {
-    const problems = document.errors.map((error) => ({
-      line: lineCounter.linePos(error.pos[0]).line,
-      message: `not valid YAML: ${error.message}`,
-    }));
-    return { ok: false, problems };
-  }
-  for (const path of decimalPaths) keepDecimalText(document, path);
+  const lineAt = (offset: number): number => lineCounter.linePos(offset).line;
+  const document = parseDocument(text, {
+    lineCounter,
+    version: '1.2',
+    merge,
+    uniqueKeys: true,
+    prettyErrors: false,
+    // Dates, sets and bytes are nothing that JSON has.
+    resolveKnownTags: false,
+    // It would warn on the standard error.
+    logLevel: 'error',
+  });
+  const found = [...document.errors, ...document.warnings].map(({ pos, code, message }) => ({
+    line: lineAt(pos[0]),
+    message: `not valid YAML: ${code === 'MULTIPLE_DOCS' ? 'a file holds one document' : plainMessage(message)}`,
+  }));
+  // What else is wrong with a line mostly follows from the first.
+  const faults = found.filter(({ line }, index) => found.findIndex((other) => other.line === line) === index);
+  const problems = faults.length > 0 ? faults : nodeProblems(document, lineAt);
+  if (problems.length > 0) return { ok: false, problems };
+  prepare?.(document);
   try {
-    const source: YamlSource = {
-      value: document.toJS() as unknown,
-      lineOf: (path) => lineCounter.linePos(offsetOf(document, path)).line,
+    return {
+      ok: true,
+      source: { value: document.toJS() as unknown, lineOf: (path) => lineAt(offsetOf(document, path)) },
     };
-    return { ok: true, source };
   } catch (error) {
-    // Aliases are resolved only here: too many of them, or one without its anchor.
-    const message = error instanceof Error ? error.message : String(error);
+    // Aliases are resolved only here: there may be too many of them, or one that cannot be merged.
+    const message = error instanceof Error ? plainMessage(error.message) : String(error);
     return { ok: false, problems: [{ line: 1, message: `not valid YAML: ${message}` }] };
   }
 }
 
-function keepDecimalText(document: Document, path: readonly string[]): void {
-  const node = nodeAt(document, path);
-  if (isScalar(node) && typeof node.value === 'number' && node.source !== undefined) node.value = node.source;
+/** For `prepare`: keeps the numbers of fields as the text that the file has, since a parsed one may be rounded. */
+export function keepDecimals(paths: readonly (readonly string[])[]): (document: Document) => void {
+  return (document) => {
+    for (const path of paths) {
+      const node = nodeAt(document, path);
+      if (isScalar(node) && typeof node.value === 'number' && node.source !== undefined) node.value = node.source;
+    }
+  };
+}
+
+/** What is read as YAML is walked through by functions that call themselves. */
+const levelsMax = 100;
+
+function depthProblem(text: string): YamlProblem | null {
+  const parser = new Parser();
+  for (const lexeme of new Lexer().lex(text)) {
+    // What comes out is parsed again by whoever wants it.
+    for (const _ of parser.next(lexeme));
+    if (parser.stack.length <= levelsMax) continue;
+    const line = text.slice(0, parser.offset).split('\n').length;
+    return { line, message: `not valid YAML: more than ${levelsMax} levels within one another` };
+  }
+  return null;
+}
+
+/** The parser's own words without what they quote. */
+function plainMessage(message: string): string {
+  const tag = /^Unresolved tag: (?:tag:yaml\.org,2002:(\w+))?/.exec(message);
+  if (tag?.[1] !== undefined) return `the tag !!${tag[1]} is not known here`;
+  if (tag !== null) return 'this tag is not known here; a text that begins with ! stands in quotes';
+  return message.replace(/(YAML (?:stream|document)|extra characters|escape sequence):? .*$/s, '$1');
+}
+
+/** Aliases that lead nowhere or into themselves, and keys that are no texts. */
+function nodeProblems(document: Document, lineAt: (offset: number) => number): YamlProblem[] {
+  const anchors = new Map<string, unknown>();
+  const problems: YamlProblem[] = [];
+  const add = (node: unknown, message: string): void => {
+    problems.push({ line: lineAt(isNode(node) ? (node.range?.[0] ?? 0) : 0), message: `not valid YAML: ${message}` });
+  };
+  visit(document, {
+    Value(_, node) {
+      if (node.anchor !== undefined) anchors.set(node.anchor, node);
+    },
+    Alias(_, node, path) {
+      const target = anchors.get(node.source);
+      if (target === undefined)
+        add(node, 'there is no anchor of that name before this alias; a text that begins with * stands in quotes');
+      else if (path.some((outer) => outer === target)) add(node, 'this alias stands within its own anchor');
+    },
+    Pair(_, { key }) {
+      const target = isAlias(key) ? anchors.get(key.source) : key;
+      if (isCollection(target)) add(key, 'a list or a map cannot be a key');
+    },
+  });
+  return problems;
 }
 
 function nodeAt(document: Document, path: readonly PropertyKey[]): unknown {

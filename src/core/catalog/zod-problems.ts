@@ -1,9 +1,28 @@
 import type { z } from 'zod';
+import type { YamlSource } from './yaml-source.ts';
 
 /** Something that is wrong with a field of a file. */
 export interface FileProblem {
   readonly path: readonly PropertyKey[];
   readonly message: string;
+}
+
+const fieldCharsMax = 200;
+const messageCharsMax = 500;
+
+const clipped = (text: string, charsMax: number): string =>
+  text.length > charsMax ? `${text.slice(0, charsMax)}…` : text;
+
+/** A problem with its place in the file. What it quotes may be as long as the file. */
+export function located(file: string, source: YamlSource, { path, message }: FileProblem) {
+  const field = path.length === 0 ? null : clipped(fieldText(path), fieldCharsMax);
+  return { file, line: source.lineOf(path), field, message: clipped(message, messageCharsMax) };
+}
+
+function fieldText(path: readonly PropertyKey[]): string {
+  return path
+    .map((part, index) => (typeof part === 'number' ? `[${part}]` : (index > 0 ? '.' : '') + String(part)))
+    .join('');
 }
 
 /** zod's issues as one sentence per field, in words of the file instead of JavaScript. */

@@ -1,6 +1,5 @@
-import { type Document, isScalar, parseDocument, visit } from 'yaml';
+import { type Document, isScalar, visit } from 'yaml';
 import { z } from 'zod';
-import { FailedError } from './command.ts';
 import { perMillion } from './decimal.ts';
 import {
   contextLengthUnknown,
@@ -14,6 +13,7 @@ import {
   type Names,
   type Notes,
 } from './import-draft.ts';
+import { noConfiguration, readConfiguration } from './import-configuration.ts';
 import { noteKeys } from './import-keys.ts';
 import { costKeys, entryKeys, infoKeys, parameterKeys, topKeys } from './litellm-keys.ts';
 import { repositoryOf } from './program-words.ts';
@@ -70,14 +70,8 @@ const providers: Readonly<Record<string, { readonly url: string | null; readonly
 
 /** Makes engine files of litellm's configuration. @param source the text of its YAML, of which prices are taken exactly */
 export function importLitellm(source: string): ImportResult {
-  const document = parseDocument(source, { merge: true });
-  if (document.errors.length > 0) throw new FailedError(`not valid YAML: ${document.errors[0]?.message}`);
-  keepDecimals(document);
-  const parsed = config.safeParse(document.toJS());
-  if (!parsed.success) {
-    const issue = parsed.error.issues[0];
-    throw new FailedError(`this is no configuration of litellm: ${(issue?.path ?? []).join('.')}: ${issue?.message}`);
-  }
+  const parsed = config.safeParse(readConfiguration(source, keepDecimals));
+  if (!parsed.success) throw noConfiguration('litellm', parsed.error);
   const notes = createNotes();
   const names = createNames();
   const seen = new Set<string>();

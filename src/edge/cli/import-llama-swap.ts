@@ -1,7 +1,6 @@
 import { basename } from 'node:path';
 import { splitWords } from '#base/shell-words.ts';
 import { onlyDockerRunWords, parseDockerRun } from '#core/catalog/catalog.ts';
-import { FailedError } from './command.ts';
 import { draftContainer } from './draft-container.ts';
 import { readVariable, type VariableNotes } from './draft-variables.ts';
 import {
@@ -16,6 +15,7 @@ import {
   type Names,
   type Notes,
 } from './import-draft.ts';
+import { noConfiguration, readConfiguration } from './import-configuration.ts';
 import { noteKeys } from './import-keys.ts';
 import {
   environmentMacro,
@@ -39,15 +39,10 @@ import {
 } from './llama-swap-keys.ts';
 import { modelFirst, optionValue, parseLength, repositoryOf, taskOf, withoutGiven } from './program-words.ts';
 
-/** Makes engine files of llama-swap's configuration. @param value the parsed YAML */
-export function importLlamaSwap(value: unknown): ImportResult {
-  const parsed = llamaSwapConfig.safeParse(resolveMacros(value));
-  if (!parsed.success) {
-    const issue = parsed.error.issues[0];
-    throw new FailedError(
-      `this is no configuration of llama-swap: ${(issue?.path ?? []).join('.')}: ${issue?.message}`,
-    );
-  }
+/** Makes engine files of llama-swap's configuration. @param source the text of its YAML @throws FailedError */
+export function importLlamaSwap(source: string): ImportResult {
+  const parsed = llamaSwapConfig.safeParse(resolveMacros(readConfiguration(source)));
+  if (!parsed.success) throw noConfiguration('llama-swap', parsed.error);
   const config = parsed.data;
   const notes = createNotes();
   const names = createNames();

@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { FailedError } from './command.ts';
 
 /** llama-swap's config.yaml: https://github.com/mostlygeek/llama-swap/blob/main/config.example.yaml */
 
@@ -59,6 +60,7 @@ type Members = Readonly<Record<string, unknown>>;
  * Puts macros in place of `${name}` in every value, as llama-swap does: those of a model in that model alone. What is
  * none (`${PORT}`, `${env.NAME}`) stays as it is.
  * @param value the parsed YAML; what has another shape is returned as it is
+ * @throws FailedError for macros that never end
  */
 export function resolveMacros(value: unknown): unknown {
   if (!isMap(value)) return value;
@@ -91,6 +93,8 @@ function scalarsOf(value: unknown): Scalars {
 }
 
 const depthMax = 10;
+/** Macros of macros grow fast. */
+const textCharsMax = 1_048_576;
 
 function expand(value: unknown, known: Scalars): unknown {
   if (typeof value === 'string') return expandText(value, known);
@@ -110,6 +114,9 @@ function expandText(text: string, known: Scalars): unknown {
       Object.hasOwn(known, name) ? String(known[name]) : whole,
     );
     if (next === expanded) break;
+    if (next.length > textCharsMax) {
+      throw new FailedError(`its macros make a text longer than ${textCharsMax} characters`);
+    }
     expanded = next;
   }
   return expanded;

@@ -1,6 +1,5 @@
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { parse } from 'yaml';
 import { checkEngineText, formatEngineFileProblem, loadEngineFiles } from '#core/catalog/catalog.ts';
 import { type CommandContext, exitCodes, FailedError, textFlag, UsageError } from './command.ts';
 import { fileNameOf, type ImportNote, type ImportResult, renderDraft } from './import-draft.ts';
@@ -24,14 +23,6 @@ function readSource(path: string): string {
     return readFileSync(path, 'utf8');
   } catch (error) {
     throw new UsageError(`${path} cannot be read (${errorCode(error)})`);
-  }
-}
-
-function parseYaml(text: string): unknown {
-  try {
-    return parse(text, { merge: true }) as unknown;
-  } catch (error) {
-    throw new FailedError(`not valid YAML: ${error instanceof Error ? error.message : String(error)}`);
   }
 }
 
@@ -74,7 +65,7 @@ function checkFolder(folder: string): readonly string[] {
 }
 
 const programs = {
-  'llama-swap': (source: string) => importLlamaSwap(parseYaml(source)),
+  'llama-swap': importLlamaSwap,
   litellm: importLitellm,
 } as const;
 
