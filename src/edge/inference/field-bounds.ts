@@ -18,11 +18,11 @@ export function unlessAllowed(what: AllowableField): FieldRule {
   };
 }
 
-/** As `unlessAllowed`, but for what says that it is not wanted. */
-export function unlessAllowedOrFalse(what: AllowableField): FieldRule {
+/** As `unlessAllowed`, but for a value that asks for nothing, as programs send it that name all that they have. */
+export function unlessAllowedOr(idle: string, what: AllowableField): FieldRule {
   const rule = unlessAllowed(what);
   return (request, member) => {
-    if (valueText(request.fields.text, member) !== 'false') rule(request, member);
+    if (isLong(member) || valueText(request.fields.text, member) !== idle) rule(request, member);
   };
 }
 
