@@ -161,3 +161,14 @@ it('a field that is far too long is refused without being parsed', async () => {
     expect(await errorOf(answer)).toMatchObject({ status: 400, param: field });
   }
 });
+
+it.each([
+  ['thinking_token_budget', '3_000_000_000', 'thinking_token_budget'],
+  ['repetition_detection', { max_pattern_size: '16_000', min_count: 2 }, 'repetition_detection.max_pattern_size'],
+  ['repetition_detection', { max_pattern_size: 3, min_count: '1_7' }, 'repetition_detection.min_count'],
+  ['truncate_prompt_tokens', '1_6', 'truncate_prompt_tokens'],
+  ['truncate_prompt_tokens', true, 'truncate_prompt_tokens'],
+])('%s as a text that engines read as a number is refused', async (field, value, param) => {
+  const error = await errorOf(await post('/v1/chat/completions', { [field]: value }));
+  expect(error).toMatchObject({ status: 400, code: 'invalid_value', param });
+});
