@@ -256,6 +256,14 @@ describe('what a schema repeats', () => {
     expect((await ask(schemaFormat({ type: 'object', properties }))).status).toBe(200);
   });
 
+  it.each([['{"pattern":"[^a]{0,999}","x":NaN}'], ['{"pattern":"[^a]{0,999}"} x'], ['{'], ['']])(
+    'a schema that is the text %s is refused',
+    async (json) => {
+      const error = await refusal({ structured_outputs: { json } });
+      expect(error).toMatchObject({ ...refused, param: 'structured_outputs.json' });
+    },
+  );
+
   it('by formats is refused where they cost much, and the usual ones are not', async () => {
     const formats = (count: number, format: string): object =>
       schemaFormat({ type: 'array', prefixItems: Array.from({ length: count }, () => ({ type: 'string', format })) });
