@@ -45,6 +45,8 @@ export const knownEngineFiles: readonly EngineFilesCase[] = [
   // Were quoted.
   engine(`${good}x: "\\x"["${secrets.HF_TOKEN}"]\n`),
   imported('litellm', `{general_settings: {master_key: "${secrets.OPENAI_API_KEY}}}`),
+  imported('llama-swap', `models: {m: {cmd: 'docker run --user -e T=${secrets.HF_TOKEN} a/b:1'}}\n`),
+  imported('litellm', `{model_list: [], x: {api_key:\0${secrets.OPENAI_API_KEY}: 1}}`),
   // Ended the import with a stack, or with nothing.
   imported('litellm', 'model_list: []\n<<: ""\n'),
   imported('litellm', 'model_list: &own [*own]\n'),
