@@ -143,7 +143,8 @@ describe('headgate import llama-swap', () => {
         command: '/opt/llama/llama-server --port {port} --jinja -hf acme/Small-GGUF:Q4_K_M --ctx-size 8192'.split(' '),
         idleMs: 60_000,
         startTimeoutMs: 400_000,
-        replicas: { min: 1, max: 1 },
+        group: { name: '(default)', swap: true, exclusive: true, persistent: false },
+        replicas: { min: 0, max: 1 },
       },
     });
     expect(engines.get('Big-Model')).toMatchObject({
@@ -223,7 +224,8 @@ describe('headgate import llama-swap', () => {
       'open-quote: left out',
       'near: its key is not written anywhere: set NEAR_API_KEY',
       'coder: its group keep: only processes have groups',
-      '-: 8 models are in no group, of which llama-swap runs one at a time',
+      '-: 8 models are in no group: as llama-swap does, one of them runs at a time',
+      'small: hooks.on_startup.preload: it starts with its first request',
     ]) {
       expect(notes, note).toContainEqual(expect.stringContaining(note));
     }

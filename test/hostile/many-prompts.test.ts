@@ -28,6 +28,8 @@ describe('a request of more prompts than the gateway allows', () => {
     ['chat/completions', `"model":"chat","n":129,"messages":[]`, 'n'],
     ['embeddings', `"model":"embed","input":${list('"a"', 2049)}`, 'input'],
     ['embeddings', `"model":"embed","input":${list('[1]', 2049)}`, 'input'],
+    ['embeddings', `"model":"embed","messages":${list('[]', 2049)}`, 'messages'],
+    ['embeddings', `"model":"embed","messages":[${' '.repeat(100)}${list('[]', 2049).slice(1)}`, 'messages'],
     ['rerank', `"model":"rank","query":"a","documents":${list('"a"', 2049)}`, 'documents'],
     ['score', `"model":"rank","queries":"a","items":${list('"a"', 2049)}`, 'items'],
   ])('is refused: %s with %.60s', async (path, fields, param) => {

@@ -137,6 +137,17 @@ describe('fields that are not handed on', () => {
     expect((await bench.chat({ model: 'open', [field]: value })).status).toBe(isAllowed ? 200 : 400);
   });
 
+  it.each([
+    ['best_of', 1],
+    ['priority', 0],
+    ['logits_processors', []],
+    ['media_io_kwargs', {}],
+    ['mm_processor_kwargs', {}],
+    ['vllm_xargs', {}],
+  ])('%s passes where it asks for nothing', async (field, value) => {
+    expect((await bench.chat({ [field]: value })).status).toBe(200);
+  });
+
   it('their names are not to be hidden by escapes', async () => {
     expect(await refusalOf(chatText(',"pri\\u006frity":-1'))).toMatchObject({ ...refused, param: 'priority' });
   });

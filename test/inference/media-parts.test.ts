@@ -29,6 +29,10 @@ describe('the uuid of a part', () => {
     ['of a sound', { type: 'input_audio', input_audio: { data: 'AAAA', format: 'wav' }, uuid: 'a' }],
     ['of a film', { type: 'video_url', video_url: { url: 'data:video/mp4;base64,AAAA' }, uuid: 'a' }],
     ['of embeddings', { type: 'image_embeds', image_embeds: null, uuid: 'a' }],
+    ['instead of an image that has no type', { image_url: null, uuid: 'a' }],
+    ['instead of embeddings that have no type', { image_embeds: null, uuid: 'a' }],
+    ['instead of an image in what calls itself a text', { type: 'text', text: 'x', image_url: null, uuid: 'a' }],
+    ['in a text', { type: 'text', text: 'x', uuid: 'a' }],
   ])('%s is refused', async (_, part) => {
     const error = await chat([part]);
     expect(error).toMatchObject({ ...refused, param: 'messages' });

@@ -222,7 +222,11 @@ describe('what a schema repeats', () => {
     ['(a|){0,9999}'],
     ['\\w{999999999999}'],
     ['\\d{129}'],
-  ])('pattern %s is refused, unless the engine file allows regex', async (text) => {
+    ['.'.repeat(251)],
+    ['[^a]'.repeat(3000)],
+    ['(.+,)+'.repeat(500)],
+    ['[a-z]*,'.repeat(2000)],
+  ])('pattern %.40s is refused, unless the engine file allows regex', async (text) => {
     for (const fields of [
       pattern(text),
       property({ patternProperties: { [text]: string } }),
@@ -245,10 +249,30 @@ describe('what a schema repeats', () => {
     ['^[a-zA-Z0-9_-]{1,64}$'],
     ['^.{1,128}$'],
     ['[{}]{2}\\{\\}'],
+    ['draft|review|published|archived|withdrawn'.repeat(5)],
   ])('pattern %s passes, also in many places', async (text) => {
     expect((await ask(pattern(text))).status).toBe(200);
     const properties = Object.fromEntries(names(50).map((name) => [name, { type: 'string', pattern: text }]));
     expect((await ask(schemaFormat({ type: 'object', properties }))).status).toBe(200);
+  });
+
+  it.each([['{"pattern":"[^a]{0,999}","x":NaN}'], ['{"pattern":"[^a]{0,999}"} x'], ['{'], ['']])(
+    'a schema that is the text %s is refused',
+    async (json) => {
+      const error = await refusal({ structured_outputs: { json } });
+      expect(error).toMatchObject({ ...refused, param: 'structured_outputs.json' });
+    },
+  );
+
+  it('by formats is refused where they cost much, and the usual ones are not', async () => {
+    const formats = (count: number, format: string): object =>
+      schemaFormat({ type: 'array', prefixItems: Array.from({ length: count }, () => ({ type: 'string', format })) });
+    expect((await refusal(formats(21, 'uri-template'))).message).toContain('formats');
+    expect((await refusal(formats(1400, 'unheard-of'))).message).toContain('formats');
+    expect((await ask(formats(20, 'uri-template'))).status).toBe(200);
+    for (const format of ['date-time', 'email', 'uri', 'uuid']) {
+      expect((await ask(formats(500, format))).status).toBe(200);
+    }
   });
 
   it('by many different lengths is refused, and by the usual ones is not', async () => {

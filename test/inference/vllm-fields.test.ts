@@ -108,10 +108,10 @@ describe.each(inferenceEndpoints)('of %s', (endpoint) => {
   it.each(fieldsOf(endpoint, 'refused'))(
     '%s is refused, unless it is null or the engine file allows it',
     async (field) => {
-      const error = await errorOf(await post(endpoint, { [field]: 1 }));
+      const error = await errorOf(await post(endpoint, { [field]: 2 }));
       expect(error).toMatchObject({ status: 400, code: 'unsupported_parameter', param: field });
       expect((await post(endpoint, { [field]: null })).status).toBe(200);
-      expect((await post(endpoint, { [field]: 1 }, 'allowed-')).status).toBe(200);
+      expect((await post(endpoint, { [field]: 2 }, 'allowed-')).status).toBe(200);
     },
   );
 
@@ -160,4 +160,15 @@ it('a field that is far too long is refused without being parsed', async () => {
     const answer = await bench.post('/v1/chat/completions', `{"model":"chat","${field}":${value}}`);
     expect(await errorOf(answer)).toMatchObject({ status: 400, param: field });
   }
+});
+
+it.each([
+  ['thinking_token_budget', '3_000_000_000', 'thinking_token_budget'],
+  ['repetition_detection', { max_pattern_size: '16_000', min_count: 2 }, 'repetition_detection.max_pattern_size'],
+  ['repetition_detection', { max_pattern_size: 3, min_count: '1_7' }, 'repetition_detection.min_count'],
+  ['truncate_prompt_tokens', '1_6', 'truncate_prompt_tokens'],
+  ['truncate_prompt_tokens', true, 'truncate_prompt_tokens'],
+])('%s as a text that engines read as a number is refused', async (field, value, param) => {
+  const error = await errorOf(await post('/v1/chat/completions', { [field]: value }));
+  expect(error).toMatchObject({ status: 400, code: 'invalid_value', param });
 });

@@ -54,7 +54,7 @@ const structuredOutputs = z
     max_repetitions: bound(
       1_000_000,
       250,
-      'What minLength, maxLength, minProperties, maxProperties and the counts of patterns may add up to.',
+      'What minLength, maxLength, minProperties, maxProperties, formats and patterns with their counts may add up to.',
     ),
   })
   .prefault({})

@@ -20,8 +20,6 @@ export interface FleetPolicy {
   /** Load must be high this long before another replica is started, and low this long before one is stopped. */
   readonly scaleUpAfterMs: number;
   readonly scaleDownAfterMs: number;
-  /** How long a replica may take to answer one request of its checks. */
-  readonly checkTimeoutMs: number;
 }
 
 export const defaultPolicy: FleetPolicy = {
@@ -35,7 +33,6 @@ export const defaultPolicy: FleetPolicy = {
   gpuFreeTimeoutMs: 60_000,
   scaleUpAfterMs: 10_000,
   scaleDownAfterMs: 120_000,
-  checkTimeoutMs: 60_000,
 };
 
 /** What the leader needs of an engine's file; always the newest. */

@@ -2,7 +2,7 @@ import type { Clock } from '#base/clock.ts';
 import type { Log } from '#base/log.ts';
 import { checkAwake, checkReplica, putToSleep, wakeUp } from './checks.ts';
 import type { EngineDriver, Fence, GpuUse, ObservedReplica } from './driver.ts';
-import { type FleetPolicy, settingsOf } from './fleet-policy.ts';
+import { settingsOf } from './fleet-policy.ts';
 import { type EngineState, type LeaderState, type ReplicaPhase, specOf } from './leader-state.ts';
 import { type DriverType, driverType, type JobReport, jobKey, type LeaderAction } from './plan-draft.ts';
 import { type FailureCause, failureCause } from './start-failure.ts';
@@ -12,7 +12,6 @@ export interface JobsOptions {
   readonly fence: Fence;
   readonly clock: Clock;
   readonly log: Log;
-  readonly policy: FleetPolicy;
   readonly stopGraceMs: number;
   readonly wake: () => void;
 }
@@ -126,13 +125,12 @@ async function run(
     case 'probe_gpus':
       return { cause: null, uses: await driver.probeGpus(action.placement) };
     default:
-      return { cause: await tryOut(options, action.type, engine, found), uses: null };
+      return { cause: await tryOut(action.type, engine, found), uses: null };
   }
 }
 
 /** What is asked of the engine itself. */
 async function tryOut(
-  { policy }: JobsOptions,
   type: 'check' | 'sleep' | 'wake',
   engine: EngineState,
   found: ObservedReplica | undefined,
@@ -141,9 +139,11 @@ async function tryOut(
   const { replica } = found;
   // One that was started since a newer file is refused must not be held to that file's canaries.
   const spec = specOf(engine, found.specHash);
-  const checked = { replica, definition: spec.definition, timeoutMs: policy.checkTimeoutMs };
+  const { startTimeoutMs: timeoutMs, sleepLevel } = settingsOf(spec.definition);
+  // The first answers may take minutes, while kernels are compiled; a start has one bound for all of it.
+  const checked = { replica, definition: spec.definition, timeoutMs };
   if (type === 'check') return checkReplica(checked);
-  const level = settingsOf(spec.definition).sleepLevel === 2 ? 2 : 1;
+  const level = sleepLevel === 2 ? 2 : 1;
   if (type === 'sleep') return putToSleep(replica, level);
   return (await wakeUp(replica, level)) ?? (await checkAwake(checked));
 }

@@ -27,24 +27,25 @@ export async function* readContainerLog(
   { tailLines, follow, signal }: LogOptions,
 ): AsyncGenerator<string> {
   const count = Math.min(tailLines, linesMax);
-  const text = count === 0 ? '' : demultiplex(await log.tail(Math.min(count * linesPerLine, linesMax)));
+  const looked = Math.min(count * linesPerLine, linesMax);
+  const text = count === 0 ? '' : demultiplex(await log.tail(looked));
   if (!follow) {
     yield* lastTellingLines(text, count);
     return;
   }
-  for await (const line of readLogLines(await log.follow(linesHolding(text, count)), signal)) {
+  for await (const line of readLogLines(await log.follow(linesHolding(text, count) ?? looked), signal)) {
     if (!isProbe(line)) yield line;
   }
 }
 
-/** How many lines at the end of a text hold so many that tell something; all of them where there are fewer. */
-function linesHolding(text: string, count: number): number {
-  const lines = text.replace(/\r?\n$/, '').split(/\r?\n/);
+/** How many lines at the end of a text hold so many that tell something; null where it has fewer: more may come yet. */
+function linesHolding(text: string, count: number): number | null {
+  const lines = text === '' ? [] : text.replace(/\r?\n$/, '').split(/\r?\n/);
   let missing = count;
   let at = lines.length;
   while (at > 0 && missing > 0) {
     at -= 1;
     if (!isProbe(lines[at] ?? '')) missing -= 1;
   }
-  return text === '' ? 0 : lines.length - at;
+  return missing > 0 ? null : lines.length - at;
 }

@@ -59,6 +59,8 @@ const providers: Readonly<Record<string, { readonly url: string | null; readonly
   litellm_proxy: { url: null, keyVariable: null },
   lm_studio: { url: null, keyVariable: null },
   llamafile: { url: null, keyVariable: null },
+  ollama: { url: 'http://localhost:11434', keyVariable: null },
+  ollama_chat: { url: 'http://localhost:11434', keyVariable: null },
   groq: { url: 'https://api.groq.com/openai', keyVariable: 'GROQ_API_KEY' },
   openrouter: { url: 'https://openrouter.ai/api', keyVariable: 'OPENROUTER_API_KEY' },
   together_ai: { url: 'https://api.together.xyz', keyVariable: 'TOGETHERAI_API_KEY' },

@@ -72,21 +72,29 @@ function noteWhole(config: LlamaSwapConfig, notes: Notes): void {
   noteGroups(config, notes);
 }
 
-/** llama-swap runs one of the models at a time that are in no group. */
 function noteGroups(config: LlamaSwapConfig, notes: Notes): void {
-  const groups = Object.entries(groupsOf(config));
-  for (const [name, { members }] of groups) {
+  const groups = groupsOf(config);
+  for (const [name, { members }] of Object.entries(groups)) {
     const unknown = members.filter((id) => !Object.hasOwn(config.models, id));
     if (unknown.length > 0) notes.add(null, `groups.${name}.members: there is no model ${unknown.join(', ')}`);
   }
-  const loose = Object.keys(config.models).filter((id) => !groups.some(([, { members }]) => members.includes(id)));
-  if (loose.length < 2) return;
-  const hint = 'give those that do not fit beside each other a group, or say their memory_gib';
-  notes.add(null, `${loose.length} models are in no group, of which llama-swap runs one at a time: ${hint}`);
+  const count = groups[restGroup]?.members.length ?? 0;
+  if (count === 0) return;
+  const hint = 'take group out of the files of those that there is room for, or say their memory_gib instead';
+  notes.add(null, `${count} models are in no group: as llama-swap does, one of them runs at a time; ${hint}`);
 }
 
-function groupsOf({ groups, routing }: LlamaSwapConfig) {
-  return { ...groups, ...routing?.router?.settings?.groups };
+/** What llama-swap calls the group of the models that are in no other. */
+const restGroup = '(default)';
+
+/** Those of the configuration, and the one that llama-swap makes of the rest where no matrix says who runs beside whom. */
+function groupsOf(config: LlamaSwapConfig): Readonly<Record<string, LlamaSwapGroup>> {
+  const { groups, routing, models } = config;
+  const own = { ...groups, ...routing?.router?.settings?.groups };
+  if ('matrix' in config || routing?.router?.['use'] === 'matrix') return own;
+  const members = Object.keys(models).filter((id) => !Object.values(own).some((group) => group.members.includes(id)));
+  if (members.length === 0 || (members.length === 1 && Object.keys(own).length === 0)) return own;
+  return { ...own, [restGroup]: { swap: true, exclusive: true, persistent: false, members } };
 }
 
 interface ModelJob {
@@ -264,7 +272,7 @@ function groupFields(group: FoundGroup | null) {
 }
 
 function pinnedBy({ id, notes }: ModelJob, group: FoundGroup | null) {
-  if (group === null) return {};
+  if (group === null || group.name === restGroup) return {};
   notes.add(id, `its group ${group.name}: only processes have groups; containers share out the GPUs of their hosts`);
   return group.persistent ? { pinned: true } : {};
 }

@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { isAllowedImage } from './images.ts';
-import { gatewayLabel, managedLabel, ownName, type Policy } from './rule.ts';
+import { gatewayLabel, managedLabel, ownName, type Policy, settingNames } from './rule.ts';
 
 /** Bodies of the docker driver's calls: what it sends, with values that it never varies fixed. */
 
@@ -19,7 +19,7 @@ export const labels = z
 export const texts = z.array(z.string());
 export const networkName = z.string().regex(ownName, 'expected a network of an engine');
 export const image = (policy: Policy) =>
-  z.string().refine((name) => isAllowedImage(policy, name), 'is not among HEADGATE_DOCKER_IMAGES');
+  z.string().refine((name) => isAllowedImage(policy, name), `is not among ${settingNames.images}`);
 
 /** As the Docker engine hands them on to nvidia's runtime: no device of another kind. */
 const gpuId = '(?:[a-z0-9.-]{1,128}/gpu=)?[A-Za-z0-9][A-Za-z0-9._:-]{0,127}';
@@ -54,10 +54,10 @@ export const mount = ({ binds, volumes }: Policy) =>
       const isBind = given.Type === 'bind';
       const source = isBind ? given.Source.replace(/(?<=[^/])\/+$/, '') : given.Source;
       const found = (isBind ? binds : volumes).find((allowed) => allowed.source === source);
-      const list = isBind ? 'HEADGATE_DOCKER_BINDS' : 'HEADGATE_DOCKER_VOLUMES';
+      const list = isBind ? settingNames.binds : settingNames.volumes;
       const message =
         found === undefined
-          ? `is not among ${list}${isBind ? ', where each folder stands itself' : ''}`
+          ? `is not among ${list}${isBind ? ', which must name this very folder' : ''}`
           : `may only be read, by ${list}: add :ro to the volume`;
       if (found !== undefined && (given.ReadOnly || !found.isReadOnly)) return { ...given, Source: source };
       context.addIssue({ code: 'custom', path: ['Source'], message: `${JSON.stringify(given.Source)} ${message}` });

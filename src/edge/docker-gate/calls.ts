@@ -15,6 +15,7 @@ import {
   type Rule,
   stoppingName,
   type Target,
+  settingNames,
 } from './rule.ts';
 import { overlayBody } from './swarm-bodies.ts';
 import { swarmRules } from './swarm-calls.ts';
@@ -146,7 +147,7 @@ function createCheck(_policy: Policy, _name: string, query: URLSearchParams): st
 }
 
 function imageCheck(policy: Policy, name: string): string | null {
-  return isAllowedImage(policy, name) ? null : `The image ${name} is not among HEADGATE_DOCKER_IMAGES.`;
+  return isAllowedImage(policy, name) ? null : `The image ${name} is not among ${settingNames.images}.`;
 }
 
 function pullCheck(policy: Policy, _name: string, query: URLSearchParams): string | null {

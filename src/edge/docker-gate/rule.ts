@@ -1,6 +1,13 @@
 import type { z } from 'zod';
 import type { AllowedMount } from '#base/host-folder.ts';
 
+/** Where an operator writes each list: the gate's own setting, and the one in `.env` of compose that fills it. */
+export const settingNames = {
+  images: 'HEADGATE_DOCKER_IMAGES of docker-gate (DOCKER_ALLOWED_IMAGES in compose/.env)',
+  binds: 'HEADGATE_DOCKER_BINDS of docker-gate (DOCKER_ALLOWED_BINDS in compose/.env)',
+  volumes: 'HEADGATE_DOCKER_VOLUMES of docker-gate (DOCKER_ALLOWED_VOLUMES in compose/.env)',
+} as const;
+
 /** What an operator lets containers have beyond what every engine has. */
 export interface Policy {
   /** Images that may be pulled, looked at and run: `repository:tag` or `repository@digest`, with `*` for any text. */

@@ -18,11 +18,11 @@ export function unlessAllowed(what: AllowableField): FieldRule {
   };
 }
 
-/** As `unlessAllowed`, but for what says that it is not wanted. */
-export function unlessAllowedOrFalse(what: AllowableField): FieldRule {
+/** As `unlessAllowed`, but for a value that asks for nothing, as programs send it that name all that they have. */
+export function unlessAllowedOr(idle: string, what: AllowableField): FieldRule {
   const rule = unlessAllowed(what);
   return (request, member) => {
-    if (valueText(request.fields.text, member) !== 'false') rule(request, member);
+    if (isLong(member) || valueText(request.fields.text, member) !== idle) rule(request, member);
   };
 }
 
@@ -76,9 +76,21 @@ export const checkBadWords: FieldRule = (request, member) => {
   }
 };
 
-/** A number of 32 bits, in which the model runner keeps it; what is no number is the engine's to refuse. */
-export const checkInt32: FieldRule = ({ fields }, member) => {
-  if (isLong(member) || Math.abs(Number(valueText(fields.text, member))) > 2_147_483_647)
+const notInteger = (param: string): AppError => invalid(param, `"${param}" must be an integer.`);
+
+/**
+ * vLLM reads "16_000" as 16000, so that only what is written as a number can be held against a bound.
+ * @throws AppError invalid_value
+ */
+function readInteger(request: RuleRequest, member: JsonMember): number {
+  const value = parseShort(request, member);
+  if (!Number.isInteger(value)) throw notInteger(member.key);
+  return Number(value);
+}
+
+/** A number of 32 bits, in which the model runner keeps it. */
+export const checkInt32: FieldRule = (request, member) => {
+  if (Math.abs(readInteger(request, member)) > 2_147_483_647)
     throw invalid(member.key, `"${member.key}" may be at most 2147483647.`);
 };
 
@@ -93,7 +105,8 @@ export const checkRepetitionDetection: FieldRule = (request, member) => {
   const value = parseShort(request, member);
   if (typeof value !== 'object' || value === null) return;
   for (const [name, max] of Object.entries(repetitionBounds)) {
-    const given: unknown = Reflect.get(value, name);
+    const given: unknown = Reflect.get(value, name) ?? 0;
+    if (!Number.isInteger(given)) throw notInteger(`${member.key}.${name}`);
     if (Number(given) > max) throw refuse(`${member.key}.${name}`, `"${member.key}.${name}" may be at most ${max}.`);
   }
 };
@@ -158,13 +171,12 @@ const bytesPerTokenMax = 64;
  */
 export const checkCut: FieldRule = (request, member) => {
   const { fields, engine } = request;
-  if (isLong(member)) parseShort(request, member);
+  const given = readInteger(request, member);
   const bytes = fields.text.length - fields.media.bytes;
-  const given = valueText(fields.text, member);
   // Of queries and documents 0 cuts nothing.
-  if (bytes <= cutFreeBytes || (given === '0' && member.key !== 'truncate_prompt_tokens')) return;
-  const cutsAll = member.key !== 'max_tokens_per_query' && Number(given) > 0;
-  const tokens = cutsAll ? Math.min(Number(given), engine.contextLength) : engine.contextLength;
+  if (bytes <= cutFreeBytes || (given === 0 && member.key !== 'truncate_prompt_tokens')) return;
+  const cutsAll = member.key !== 'max_tokens_per_query' && given > 0;
+  const tokens = cutsAll ? Math.min(given, engine.contextLength) : engine.contextLength;
   const bytesMax = cutFreeBytes + fields.texts * tokens * bytesPerTokenMax;
   if (bytes <= bytesMax) return;
   const message = `A request with "${member.key}": ${given} may have at most ${bytesMax} bytes here: send less text.`;

@@ -1,6 +1,6 @@
 import type { BodyText } from '#base/body-text.ts';
 import { AppError } from '#base/errors.ts';
-import { forEachElement, scanDocument, type JsonMember, type ScanBounds } from '#base/json-scan.ts';
+import { forEachElement, scanDocument, skipSpace, type JsonMember, type ScanBounds } from '#base/json-scan.ts';
 import type { ServiceTier } from '#core/catalog/catalog.ts';
 import { comparedKeys, readMedia, type Media } from './media.ts';
 import { parseMember, valueText } from './member.ts';
@@ -192,7 +192,9 @@ function countInputs(reader: Reader, endpoint: InferenceEndpoint, { inputsMax, s
 function embeddedKeys({ text, members }: Reader): readonly string[] {
   const messages = members.get('messages');
   const isSeveral =
-    messages !== undefined && /^\[\s*\[/.test(text.slice(messages.valueStart, messages.valueStart + 64));
+    messages !== undefined &&
+    text.startsWith('[', messages.valueStart) &&
+    text.startsWith('[', skipSpace(text, messages.valueStart + 1));
   return isSeveral ? ['input', 'messages'] : ['input'];
 }
 

@@ -7,12 +7,12 @@ import type { Media } from './media.ts';
  * @throws AppError unsupported_parameter, the field in `param`
  */
 export function refuseMedia(media: Media, { allow, mediaDomains, mediaMax }: EngineDefinition): void {
-  if (!media.present) return;
   const { uuid, tensor, promptEmbeds, pil } = media.params;
   // vLLM keeps media under the name that they come with, for everybody who names it next.
   if (uuid !== null && !allow.includes('uuid')) {
-    throw refuse(uuid, 'Media may not have a "uuid": leave it out and send them with each request.');
+    throw refuse(uuid, 'Parts may not have a "uuid": leave it out, and send media with each request.');
   }
+  if (!media.present) return;
   if (pil !== null) throw refuse(pil, 'Media cannot be sent as "image_pil": send them as data: URLs.');
   if (tensor !== null && !allow.includes('media_embeds')) {
     throw refuse(tensor, 'Media cannot be sent as embeddings to this model: send them as data: URLs.');

@@ -13,7 +13,7 @@ export interface Media {
   /** The member of the body in which there is one of these; null without one. */
   readonly params: {
     readonly any: string | null;
-    /** A name under which vLLM is to keep the media. */
+    /** A name under which vLLM keeps media, or finds those that it has: also of a part that has none of its own. */
     readonly uuid: string | null;
     /** Serialized tensors in the place of media. */
     readonly tensor: string | null;
@@ -39,7 +39,7 @@ const mediaMembers = ['messages', 'input', ...comparedKeys];
  * What no body with media lacks, be it written as escapes (`"image\\u005furl"`); tools and texts may have it as well.
  * The keys are those of vLLM's content parts, and of APIs like it.
  */
-const mediaSign = /_url|_embeds|_pil|"data:|"input_|"(?:image|audio|video|file)"|\\u00[2-7]/;
+const mediaSign = /_url|_embeds|_pil|"data:|"input_|"(?:image|audio|video|file|uuid)"|\\u00[2-7]/;
 
 const urlKey = /_url$|^(?:image|video|audio|file)$/;
 const tensorKey = /_embeds$/;
@@ -97,6 +97,8 @@ class MediaFinder {
 
   #part(at: number): void {
     const members = this.#members(at).filter((member) => !this.#isNull(member));
+    // vLLM looks at no type where there is one, and `image_url: null` beside it is the image that has this name.
+    if (members.some(({ key }) => key === 'uuid')) this.params.uuid ??= this.#param;
     if (!members.some((member) => this.#isMedia(member))) return;
     this.count += 1;
     this.params.any ??= this.#param;
@@ -108,7 +110,6 @@ class MediaFinder {
   }
 
   #note({ key, valueStart, valueEnd }: JsonMember): void {
-    if (key === 'uuid') this.params.uuid ??= this.#param;
     if (key === 'type') this.#noteKind(this.#string(valueStart, valueEnd) ?? '');
     else this.#noteKind(key);
     if (key.endsWith('_pil')) this.params.pil ??= this.#param;

@@ -11,7 +11,7 @@ import {
   checkStop,
   checkTemplateArguments,
   unlessAllowed,
-  unlessAllowedOrFalse,
+  unlessAllowedOr,
 } from './field-bounds.ts';
 import { type FieldRule, refuse, type RuleRequest } from './field-rule.ts';
 import { inferenceEndpoints, type InferenceEndpoint, type RequestFields } from './fields.ts';
@@ -68,8 +68,16 @@ const bounds: Readonly<Record<string, FieldRule | 'elsewhere'>> = {
   structural_tag: checkStructuralTag,
 };
 
-/** What is allowed by another name than the field's own, or asked for by false as well. */
-const refusals: Readonly<Record<string, FieldRule>> = { use_beam_search: unlessAllowedOrFalse('use_beam_search') };
+/** Values with which a field asks for nothing. */
+const refusals: Readonly<Record<string, FieldRule>> = {
+  use_beam_search: unlessAllowedOr('false', 'use_beam_search'),
+  best_of: unlessAllowedOr('1', 'best_of'),
+  priority: unlessAllowedOr('0', 'priority'),
+  logits_processors: unlessAllowedOr('[]', 'logits_processors'),
+  media_io_kwargs: unlessAllowedOr('{}', 'media_io_kwargs'),
+  mm_processor_kwargs: unlessAllowedOr('{}', 'mm_processor_kwargs'),
+  vllm_xargs: unlessAllowedOr('{}', 'vllm_xargs'),
+};
 
 const isAllowable = (field: string): field is AllowableField => (allowableFields as readonly string[]).includes(field);
 

@@ -43,7 +43,7 @@ function refuseProblem(problem: string | null, param: string): void {
   if (problem !== null) throw refuse(param, `"${param}" ${problem}.`);
 }
 
-/** A schema, as an object or as the text of one; what is not JSON is the engine's to refuse. */
+/** A schema, as an object or as the text of one: one that cannot be read here may be one that engines read. */
 function checkSchema(request: RuleRequest, value: unknown, param: string, depth = 1): void {
   if (!isThere(value)) return;
   let schema = value;
@@ -52,7 +52,7 @@ function checkSchema(request: RuleRequest, value: unknown, param: string, depth 
     try {
       schema = JSON.parse(value) as unknown;
     } catch {
-      return;
+      throw refuse(param, `"${param}" is a text that is not valid JSON.`);
     }
   }
   refuseProblem(newMeter(request.engine).add(schema, depth), param);

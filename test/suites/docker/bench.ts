@@ -213,7 +213,8 @@ function watchEvents(docker: TestDocker): WatchedEvents {
     const replica = about['headgate.replica'] ?? '';
     if (engine === undefined) return;
     all.push({ action, id, atMs: timeNano / 1e6, engine, replica, exitCode: about['exitCode'] });
-    if (action === 'create') void inspect(id);
+    // One that is gone already has no devices that a test could ask for.
+    if (action === 'create') inspect(id).catch(() => undefined);
   }
   async function inspect(id: string): Promise<void> {
     const { Config: config }: Body = await docker.call('GET', `/containers/${id}/json`);

@@ -175,9 +175,9 @@ describe.concurrent('the output of a container', () => {
     const id = await test.start(engine);
     await test.untilIs(id, 'running');
     const followed = collect(
-      test.driver.logs(id, { tailLines: 1000, follow: true, signal: AbortSignal.timeout(20_000) }),
+      test.driver.logs(id, { tailLines: 1000, follow: true, signal: AbortSignal.timeout(600_000) }),
     );
-    const tail = { tailLines: 3, follow: false, signal: AbortSignal.timeout(20_000) };
+    const tail = { tailLines: 3, follow: false, signal: AbortSignal.timeout(600_000) };
     const all = { ...tail, tailLines: 1000 };
     await vi.waitFor(async () => expect(await collect(test.driver.logs(id, all))).toHaveLength(6), 120_000);
     // Docker keeps the order within each of the two streams only.
