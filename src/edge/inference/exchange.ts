@@ -90,6 +90,9 @@ const abortWaitMs = 900;
 /** It is asked again until the answer ends: about a second, and longer only where all of it is slow. */
 const abortTries = 6;
 const abortRepeatMs = 150;
+/** Nobody waits for the end of what a client left, and a busy engine has the final count some seconds later. */
+const patientWaitMs = 7000;
+const patientTries = 12;
 const errorBodyBytesMax = 1_048_576;
 const jsonBodyBytesMax = 268_435_456;
 const keptBytesMin = 65_536;
@@ -294,11 +297,11 @@ class EngineExchange implements Exchange, AnswerSink {
   }
 
   /** What became of it when the last of the ids, or the first that was not taken, was told. */
-  async #abort(): Promise<AbortOutcome | 'late'> {
+  async #abort(waitMs: number): Promise<AbortOutcome | 'late'> {
     const { endpoint, headerLines } = this.#job.replica;
     let outcome: AbortOutcome | 'late' = 'failed';
     for (const ids of engineRequestIds(this.#job)) {
-      outcome = await Promise.race([this.#aborter.abort(endpoint, headerLines, ids), wait(abortWaitMs)]);
+      outcome = await Promise.race([this.#aborter.abort(endpoint, headerLines, ids), wait(waitMs)]);
       if (outcome !== 'sent' || this.#concluded) break;
     }
     return outcome;
@@ -309,9 +312,11 @@ class EngineExchange implements Exchange, AnswerSink {
     const over = new Promise<void>((resolve) => {
       this.#onOver = resolve;
     });
-    for (let tries = 0; tries < abortTries && !this.#concluded; tries += 1) {
-      if ((await this.#abort()) !== 'sent') break;
-      await Promise.race([over, wait(abortRepeatMs)]);
+    const isPatient = this.#stopped === clientLeft;
+    const [waitMs, triesMax] = isPatient ? [patientWaitMs, patientTries] : [abortWaitMs, abortTries];
+    for (let tries = 0; tries < triesMax && !this.#concluded; tries += 1) {
+      if ((await this.#abort(waitMs)) !== 'sent') break;
+      await Promise.race([over, wait(isPatient ? abortRepeatMs * (1 + tries / 2) : abortRepeatMs)]);
     }
     if (this.#concluded) return;
     this.#call.destroy();
