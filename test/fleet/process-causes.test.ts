@@ -87,10 +87,10 @@ describe('a file that was changed and read again', () => {
     const { fleet } = town;
     (await mustAcquire(fleet)).release();
     fleet.reload([engineDefinition({ args: ['--exit', '1'] })]);
-    await vi.waitFor(() => expect(fleet.list()[0]?.rollout?.state).toBe('refused'), { timeout: 20_000 });
+    await vi.waitFor(() => expect(fleet.list()[0]?.rollout?.state).toBe('refused'), { timeout: 120_000 });
     fleet.reload([engineDefinition({ args: ['--delay', '1'] })]);
     expect(fleet.list()[0]?.rollout).toBeNull();
-    await vi.waitFor(() => expect(fleet.list()[0]?.rollout?.state).toBe('checking'), { timeout: 20_000 });
+    await vi.waitFor(() => expect(fleet.list()[0]?.rollout?.state).toBe('checking'), { timeout: 120_000 });
   });
 });
 
@@ -118,7 +118,7 @@ describe('the log of a process', () => {
   });
 
   it('goes on with what comes on stderr when the gateway that kept it is gone', async () => {
-    const script = `echo first >&2; trap 'echo second >&2' USR1; while :; do sleep 0.05; done`;
+    const script = `trap 'echo second >&2' USR1; echo first >&2; while :; do sleep 0.05; done`;
     const options = {
       dataDir: join(folder, 'data'),
       workingDirectory: folder,
@@ -139,17 +139,18 @@ describe('the log of a process', () => {
     const next = createProcessDriver({ ...options, company: 'joining' });
     await next.open([spec]);
     await next.observe(2n);
-    process.kill(record.pid, 'SIGUSR1');
     const read = async (): Promise<string[]> => {
       const lines: string[] = [];
       const request = { tailLines: 10, follow: false, signal: new AbortController().signal };
       for await (const line of next.logs('r', request)) lines.push(line);
       return lines;
     };
-    await vi.waitFor(async () => expect(await read()).toEqual(['first', 'second']), { timeout: 20_000 });
+    await vi.waitFor(async () => expect(await read()).toEqual(['first']), { timeout: 120_000 });
+    process.kill(record.pid, 'SIGUSR1');
+    await vi.waitFor(async () => expect(await read()).toEqual(['first', 'second']), { timeout: 120_000 });
     await next.stop('r', { fence, graceMs: 100 });
     await vi.waitFor(async () => expect((await next.observe(2n)).replicas).toMatchObject([{ state: 'exited' }]), {
-      timeout: 20_000,
+      timeout: 120_000,
     });
     await next.close();
   });

@@ -65,7 +65,7 @@ describe('a stand-in', () => {
         next.release();
         expect(next.replica.id).not.toBe(first.replica.id);
       },
-      { timeout: 20_000 },
+      { timeout: 120_000 },
     );
     await close();
   });
