@@ -1,5 +1,4 @@
-import { type ChildProcess, fork } from 'node:child_process';
-import { once } from 'node:events';
+import { Worker } from 'node:worker_threads';
 import fc from 'fast-check';
 import { engineFile, hostsFile, litellmFile, llamaSwapFile } from './engine-file-fields.ts';
 import { knownEngineFiles } from './engine-files-known.ts';
@@ -44,37 +43,33 @@ interface Reader {
   close(): Promise<void>;
 }
 
-/** A process with the memory that a small machine has for it, replaced by another one when it has ended. */
+/** A thread with the memory that a small machine has for it, replaced by another one when it has ended. */
 function startReader(): Reader {
-  let child: ChildProcess | null = null;
-  const start = (): ChildProcess =>
-    fork(new URL('engine-files-child.ts', import.meta.url), {
-      execArgv: ['--max-old-space-size=256'],
+  let worker: Worker | null = null;
+  const start = (): Worker =>
+    new Worker(new URL('engine-files-worker.ts', import.meta.url), {
+      // The stack of a main thread, where the gateway reads its files.
+      resourceLimits: { maxOldGenerationSizeMb: 256, stackSizeMb: 0.9 },
       env: { PATH: process.env['PATH'], HOME: process.env['HOME'] },
-      serialization: 'advanced',
-      stdio: ['ignore', 'ignore', 'ignore', 'ipc'],
     });
   const end = async (): Promise<void> => {
-    const ending = child;
-    child = null;
-    if (ending === null || ending.exitCode !== null || ending.signalCode !== null) return;
-    ending.kill('SIGKILL');
-    await once(ending, 'exit');
+    await worker?.terminate();
+    worker = null;
   };
   return {
     async read(given) {
-      child ??= start();
-      const running = child;
+      worker ??= start();
+      const running = worker;
       const answered = Promise.withResolvers<string | null>();
       const ended = Promise.withResolvers<string>();
       const hangs = setTimeout(() => ended.resolve(`it was not read within ${hangsMs / 1000} seconds`), hangsMs);
-      const onExit = (code: number | null, signal: string | null): void =>
-        ended.resolve(`the process that read it ended with ${signal ?? code}`);
-      running.once('message', answered.resolve).once('exit', onExit);
-      running.send(given);
-      const wrong = await Promise.race([answered.promise, ended.promise.then((why) => end().then(() => why))]);
+      const onError = (error: Error): void => ended.resolve(`the process would have ended: ${error.message}`);
+      running.once('message', answered.resolve).once('error', onError);
+      running.postMessage(given);
+      void ended.promise.then(end);
+      const wrong = await Promise.race([answered.promise, ended.promise]);
       clearTimeout(hangs);
-      running.off('message', answered.resolve).off('exit', onExit);
+      running.off('message', answered.resolve).off('error', onError);
       return wrong;
     },
     close: end,

@@ -14,7 +14,7 @@ export type JsonMeterResult =
   | { readonly ok: false };
 
 /** Quotes inside of strings are escaped, so this can only be a member. */
-const abortedPattern = /"finish_reason": ?"(?:abort|error)"/;
+export const abortedPattern = /"finish_reason": ?"(?:abort|error)"/;
 
 /** Whether an answer without a count may pass: some engines tell of an error under status 200. */
 function isAnswer(text: string): boolean {

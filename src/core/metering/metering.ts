@@ -98,7 +98,8 @@ export type { Outcome, UsageRecord } from './record.ts';
 export type { RecordFilter, RecordPage } from './record-list.ts';
 export type { Reports } from './reports.ts';
 export { type SummaryDimension, summaryDimensions, type SummaryGroup, type UsageSums } from './summary.ts';
-export { meterJson, type JsonMeterResult } from './json-meter.ts';
+export { meterJson, type JsonMeterOptions, type JsonMeterResult } from './json-meter.ts';
+export { createPiecesMeter, type PiecesMeter, type PiecesMeterResult } from './pieces-meter.ts';
 export {
   createStreamMeter,
   type StreamFailure,

@@ -1,6 +1,7 @@
 import type { ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import { errorEnvelope, type AppError } from '#base/errors.ts';
+import { bytesOf, type AnswerText } from './large-answer.ts';
 import type { Transcript } from './transcript.ts';
 
 /**
@@ -25,8 +26,8 @@ export interface Answer {
   record(transcript: Transcript): void;
   /** Ends a stream with its last frames. */
   endStream(text: string): void;
-  /** A whole JSON answer as latin1. */
-  json(status: number, text: string): void;
+  /** A whole JSON answer; one in blocks leaves one after the other, as fast as the client takes them. */
+  json(status: number, text: AnswerText): void;
   /** A refusal: a JSON answer, or an error frame and `[DONE]` in a stream that has begun. */
   error(error: AppError): void;
   /** Closes the connection of a client that nothing more can be told. */
@@ -72,6 +73,9 @@ class ResponseAnswer implements Answer {
   /** Where frames after the first are written, once it is sure that nothing else stands before them. */
   #socket: Socket | null = null;
   #transcript: Transcript | null = null;
+  /** Of a JSON answer, not written yet. */
+  #blocks: Buffer[] | null = null;
+  #blockBytes = 0;
 
   constructor(outgoing: ServerResponse) {
     this.#outgoing = outgoing;
@@ -120,12 +124,18 @@ class ResponseAnswer implements Answer {
     this.#outgoing.end(text, 'latin1');
   }
 
-  json(status: number, text: string): void {
+  json(status: number, text: AnswerText): void {
     this.#stopComments();
     this.#headers['content-type'] = 'application/json';
-    this.#headers['content-length'] = text.length;
+    this.#headers['content-length'] = typeof text === 'string' ? text.length : bytesOf(text);
     this.#outgoing.writeHead(status, this.#headers);
-    this.#outgoing.end(text, 'latin1');
+    if (typeof text === 'string') {
+      this.#outgoing.end(text, 'latin1');
+      return;
+    }
+    this.#blocks = [...text];
+    this.#blockBytes = bytesOf(text);
+    this.#writeBlock();
   }
 
   error(error: AppError): void {
@@ -143,7 +153,7 @@ class ResponseAnswer implements Answer {
   }
 
   get unreadBytes(): number {
-    return this.#outgoing.writableLength;
+    return this.#outgoing.writableLength + this.#blockBytes;
   }
 
   onTaken(listener: () => void): void {
@@ -164,6 +174,8 @@ class ResponseAnswer implements Answer {
     this.#stopComments();
     if (this.#outgoing.writableFinished) return;
     this.gone = true;
+    this.#blocks = null;
+    this.#blockBytes = 0;
     this.#goneListener?.();
     // Who waited for the client to take more waits no longer.
     this.#drained();
@@ -171,6 +183,19 @@ class ResponseAnswer implements Answer {
 
   #drained(): void {
     this.#drainListener?.();
+  }
+
+  /** A client that is fast enough would have all of them in one turn of the event loop. */
+  #writeBlock(): void {
+    const block = this.#blocks?.shift();
+    if (block === undefined) {
+      if (!this.gone) this.#outgoing.end();
+      return;
+    }
+    this.#blockBytes -= block.length;
+    const next = (): void => void setImmediate(() => this.#writeBlock());
+    if (this.#outgoing.write(block)) next();
+    else this.#outgoing.once('drain', next);
   }
 
   #sendHead(): void {

@@ -4,6 +4,7 @@ import type { Model, PriceVersion } from '#core/catalog/catalog.ts';
 import type { Lease } from '#core/fleet/fleet.ts';
 import type { LimitsView } from '#core/limits/limits.ts';
 import type { FlexSeat } from '#core/routing/routing.ts';
+import type { AnswerPlace } from './answer-room.ts';
 import { createAnswer, type Answer } from './answer.ts';
 import type { Stop } from './exchange.ts';
 import type { InferenceEndpoint, RequestFields } from './fields.ts';
@@ -37,6 +38,8 @@ export interface Call {
   fields: RequestFields | null;
   /** The memory of its body; null for a small one. */
   bodyHold: BodyHold | null;
+  /** Of a large JSON answer, until it is read. */
+  answerPlace: AnswerPlace | null;
   model: Model | null;
   price: PriceVersion | null;
   grant: Grant | null;
@@ -99,6 +102,7 @@ export function createCall({ requestId, endpoint, incoming, outgoing, startedMs 
     wish: { maxCostPicoUsd: null, dryRun: false },
     fields: null,
     bodyHold: null,
+    answerPlace: null,
     model: null,
     price: null,
     grant: null,

@@ -3,6 +3,7 @@ import type { Contents } from '#core/requests/requests.ts';
 import { errorFrames } from './answer.ts';
 import type { Call } from './call.ts';
 import type { Ending } from './exchange.ts';
+import { beginningOf } from './large-answer.ts';
 
 /** Leaves what was asked and answered with the store, for a request that has a record and a key that wants it kept. */
 export function keepContent(contents: Contents, call: Call, told: Ending): void {
@@ -14,14 +15,15 @@ export function keepContent(contents: Contents, call: Call, told: Ending): void 
     organizationId: caller.key.organizationId,
     keyId: caller.key.id,
     request: fields.text,
-    response: (reuse?.transcript.text ?? '') + lastOf(call, told),
+    // One byte more than is kept tells that there was more.
+    response: (reuse?.transcript.text ?? '') + lastOf(call, told, contents.bodyBytesMax + 1),
     responseTruncated: reuse?.transcript.whole === false,
   });
 }
 
 /** What was sent at the end: the last frames, a JSON answer, an error in one of the two forms, or nothing. */
-function lastOf({ answer, reuse }: Call, { error, last }: Ending): string {
-  if (error === null) return last;
+function lastOf({ answer, reuse }: Call, { error, last }: Ending, bytesMax: number): string {
+  if (error === null) return beginningOf(last, bytesMax);
   if (answer.frameSent && reuse !== null) return errorFrames(error);
   return Buffer.from(JSON.stringify(errorEnvelope(error)), 'utf8').toString('latin1');
 }

@@ -18,18 +18,20 @@ import {
   type Usage,
   type UsageSource,
 } from '#core/metering/metering.ts';
+import type { AnswerPlace } from './answer-room.ts';
 import { doneFrame, type Answer } from './answer.ts';
 import { engineError } from './engine-error.ts';
 import type { InferenceEndpoint } from './fields.ts';
 import type { StreamHold } from './hold.ts';
+import { LargeAnswer, type AnswerText, type LargeAnswerResult } from './large-answer.ts';
 
 /** How one request's work at the engine ended, and what is still to be sent once that is in the books. */
 export interface Ending {
   readonly outcome: Outcome;
   /** What went wrong or who ended it; null when the answer is complete or nobody is left to tell. */
   readonly error: AppError | null;
-  /** The last frames of a stream, or the whole JSON answer, as latin1. */
-  readonly last: string;
+  /** The last frames of a stream, or the whole JSON answer. */
+  readonly last: AnswerText;
   readonly usage: Usage;
   readonly usageSource: UsageSource;
   /** Nothing of an answer has come, so another replica may be asked. */
@@ -76,6 +78,8 @@ export interface ExchangeJob {
   readonly onCommitted: () => void;
   /** Called with the bytes of a JSON answer that are kept until it is whole, where they are many. */
   readonly onKept: (bytes: number) => void;
+  /** Called when a JSON answer has grown to so many bytes that there must be room for more. */
+  readonly enterRoom: (bytes: number, onTurn: () => void) => AnswerPlace;
 }
 
 export interface Exchange {
@@ -93,9 +97,12 @@ const abortRepeatMs = 150;
 /** Nobody waits for the end of what a client left, and a busy engine has the final count some seconds later. */
 const patientWaitMs = 7000;
 const patientTries = 12;
-const errorBodyBytesMax = 1_048_576;
 const jsonBodyBytesMax = 268_435_456;
 const keptBytesMin = 65_536;
+/** From here on a JSON answer is metered while it comes: a smaller one takes milliseconds in one piece. No error is so large. */
+const largeBytesMin = 1_048_576;
+/** From here on it needs room: so much may be kept of every one that is running. */
+const roomBytesMin = 8_388_608;
 
 /** Ids that are told at once: a request may be of thousands of prompts. */
 const abortIdsMax = 256;
@@ -144,6 +151,9 @@ class EngineExchange implements Exchange, AnswerSink {
   #retryAfter: string | undefined;
   /** Body of a JSON answer or of an error, so far. */
   #collected = '';
+  /** In the place of it once a JSON answer is large. */
+  #large: LargeAnswer | null = null;
+  #place: AnswerPlace | null = null;
   #firstByteSeen = false;
   #slowReader: NodeJS.Timeout | null = null;
 
@@ -163,6 +173,9 @@ class EngineExchange implements Exchange, AnswerSink {
     if (this.#concluded || this.#stopped !== null) return;
     this.#stopped = reason;
     this.#job.meter?.expectAbort();
+    // Only its count is still wanted, and that needs no room.
+    this.#large?.drop();
+    this.#place?.end();
     this.#call.resume();
     void this.#endAtEngine();
   }
@@ -203,10 +216,15 @@ class EngineExchange implements Exchange, AnswerSink {
       this.#streamData(text, meter);
       return;
     }
+    if (this.#large !== null) {
+      this.#largeData(text, this.#large);
+      return;
+    }
     this.#collected += text;
     if (this.#collected.length > keptBytesMin) this.#job.onKept(text.length);
-    const bytesMax = this.#status === 200 ? jsonBodyBytesMax : errorBodyBytesMax;
-    if (this.#collected.length > bytesMax) this.#giveUp();
+    if (this.#collected.length <= largeBytesMin) return;
+    if (this.#status === 200) this.#becomeLarge();
+    else this.#giveUp();
   }
 
   onEnd(): void {
@@ -234,6 +252,8 @@ class EngineExchange implements Exchange, AnswerSink {
     if (conclude === null) return;
     this.#conclude = null;
     if (this.#slowReader !== null) clearTimeout(this.#slowReader);
+    if (result.outcome === 'completed') this.#place?.collected();
+    else this.#place?.end();
     const { usage, source } = this.#job.meter?.usage() ?? { usage: noUsage, source: 'none' as const };
     conclude({ last: '', usage, usageSource: source, retry: false, unreachable: false, ...result });
     this.#onOver?.();
@@ -280,12 +300,46 @@ class EngineExchange implements Exchange, AnswerSink {
   #readerCaughtUp(): void {
     if (this.#slowReader !== null) clearTimeout(this.#slowReader);
     this.#slowReader = null;
-    if (!this.#concluded) this.#call.resume();
+    if (!this.#concluded && this.#place?.waits !== true) this.#call.resume();
+  }
+
+  #becomeLarge(): void {
+    const { costText, rename } = this.#job;
+    const large = new LargeAnswer({ costText, rename });
+    if (this.#stopped !== null) large.drop();
+    large.add(this.#collected);
+    this.#collected = '';
+    this.#large = large;
+  }
+
+  #largeData(text: string, large: LargeAnswer): void {
+    large.add(text);
+    if (large.bytes > jsonBodyBytesMax) {
+      this.#giveUp();
+      return;
+    }
+    if (this.#stopped !== null) return;
+    this.#job.onKept(text.length);
+    if (this.#place !== null) {
+      this.#place.add(text.length);
+    } else if (large.bytes > roomBytesMin) {
+      this.#place = this.#job.enterRoom(large.bytes, () => this.#call.resume());
+      // A call that is paused runs into no time limit.
+      if (this.#place.waits) this.#call.pause();
+    }
+  }
+
+  #meterJson(): LargeAnswerResult {
+    if (this.#large !== null) return this.#large.end();
+    const { costText, rename } = this.#job;
+    const metered = meterJson(this.#collected, { costText, rename });
+    if (!metered.ok) return metered;
+    const { text, usage, aborted } = metered;
+    return { ok: true, last: text, usage, aborted };
   }
 
   #jsonEnd(): void {
-    const { costText, rename } = this.#job;
-    const metered = meterJson(this.#collected, { costText, rename });
+    const metered = this.#meterJson();
     if (!metered.ok) {
       this.#fail(upstreamFailed());
       return;
@@ -293,7 +347,7 @@ class EngineExchange implements Exchange, AnswerSink {
     const usage = metered.usage ?? noUsage;
     const usageSource: UsageSource = metered.usage === null ? 'none' : 'engine';
     if (this.#stopped !== null || metered.aborted) this.#fail(upstreamFailed(), { usage, usageSource });
-    else this.#finish({ outcome: 'completed', error: null, last: metered.text, usage, usageSource });
+    else this.#finish({ outcome: 'completed', error: null, last: metered.last, usage, usageSource });
   }
 
   /** What became of it when the last of the ids, or the first that was not taken, was told. */

@@ -4,6 +4,7 @@ import type { ClaimResult, Idempotency, IdempotentTurn, SharedEnd } from '#core/
 import { ClientGoneError } from '#edge/http/http.ts';
 import type { Call } from './call.ts';
 import type { Ending } from './exchange.ts';
+import { textOf } from './large-answer.ts';
 import type { ReuseRequest } from './reuse.ts';
 
 const headerName = 'idempotency-key';
@@ -92,8 +93,10 @@ export async function keepAnswer({ fields, reuse }: Call, { outcome, last }: End
   const turn = reuse?.idempotentTurn ?? null;
   if (reuse === null || turn === null || fields === null || outcome !== 'completed') return;
   const { transcript } = reuse;
-  const text = fields.stream ? transcript.text + last : last;
-  if (!transcript.whole || text.length > replayBytesMax) return;
+  const end = textOf(last, replayBytesMax);
+  if (!transcript.whole || end === null) return;
+  const text = fields.stream ? transcript.text + end : end;
+  if (text.length > replayBytesMax) return;
   reuse.answer = text;
   await turn.keep(text);
 }

@@ -4,6 +4,7 @@ import { AppError } from '#base/errors.ts';
 import { uuidv7 } from '#base/id.ts';
 import type { Fleet } from '#core/fleet/fleet.ts';
 import { requestId, type HttpContext, type HttpEnv, type ShowLimits } from '#edge/http/http.ts';
+import { createAnswerRoom } from './answer-room.ts';
 import { createCall } from './call.ts';
 import type { Stop } from './exchange.ts';
 import { inferenceEndpoints } from './fields.ts';
@@ -32,10 +33,10 @@ export interface Inference {
   close(): void;
 }
 
-export interface InferenceParts extends Omit<PathParts, 'running' | 'receiver'> {
+export interface InferenceParts extends Omit<PathParts, 'running' | 'receiver' | 'answerRoom'> {
   readonly fleet: Fleet;
   readonly showLimits: ShowLimits;
-  readonly limits: PathParts['limits'] & ReceiveParts['limits'];
+  readonly limits: PathParts['limits'] & ReceiveParts['limits'] & { readonly bodiesBytesMax: number };
 }
 
 const alreadySent = (): Response => RESPONSE_ALREADY_SENT;
@@ -46,7 +47,8 @@ export function createInference(parts: InferenceParts): Inference {
   const running = createRunning();
   const largeBodies = createLargeBodies(parts.log);
   const receiver = createReceiver({ limits: parts.limits, shares: parts.shares, largeBodies });
-  const pathParts: PathParts = { ...parts, running, receiver };
+  const answerRoom = createAnswerRoom({ bytesMax: parts.limits.bodiesBytesMax });
+  const pathParts: PathParts = { ...parts, running, receiver, answerRoom };
   const requests = new Hono<HttpEnv>();
 
   for (const endpoint of inferenceEndpoints) {

@@ -25,6 +25,7 @@ import {
   ClientGoneError,
 } from '#edge/http/http.ts';
 import { admitCall, type AdmitJob } from './admit.ts';
+import type { AnswerRoom } from './answer-room.ts';
 import { affinityOf, replicaOutcome } from './affinity.ts';
 import { cacheSaltOf } from './cache-salt.ts';
 import { stopCall, type Call, type Grant } from './call.ts';
@@ -53,6 +54,7 @@ export interface PathParts extends ExchangeParts, ReuseParts {
   readonly running: Running;
   readonly receiver: Receiver;
   readonly shares: BodyShares;
+  readonly answerRoom: AnswerRoom;
   readonly observer: RequestObserver;
   readonly clock: Clock;
   readonly log: Log;
@@ -300,6 +302,11 @@ function exchangeJob(parts: PathParts, call: Call, { fields, model, price, grant
       if (call.caller === null) return;
       call.bodyHold ??= parts.shares.hold(call.caller.key.id);
       call.bodyHold.add(bytes);
+    },
+    enterRoom: (bytes, onTurn) => {
+      const place = parts.answerRoom.enter(call.caller?.key.organizationId ?? '', bytes, onTurn);
+      call.answerPlace = place;
+      return place;
     },
   };
 }

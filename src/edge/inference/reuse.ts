@@ -19,6 +19,7 @@ import type { Call } from './call.ts';
 import { keepContent } from './content.ts';
 import type { Ending } from './exchange.ts';
 import type { RequestFields } from './fields.ts';
+import { textOf, type AnswerText } from './large-answer.ts';
 import { claimKey, hasIdempotencyKey, replayBytesMax, sharedEnd } from './idempotent.ts';
 import { Transcript } from './transcript.ts';
 
@@ -50,12 +51,12 @@ export interface CallReuse {
   answer: string | null;
 }
 
-/** A stream longer than this, as it is sent, is not kept in the cache. */
-const cachedStreamBytesMax = 8_388_608;
+/** An answer longer than this, as it is sent, is not kept in the cache, nor given to those who wait for it. */
+const cachedBytesMax = 8_388_608;
 
 function transcriptBytesMax({ contents }: ReuseParts, { incoming }: Call, key: ApiKey): number {
   if (hasIdempotencyKey(incoming)) return replayBytesMax;
-  return Math.max(key.cacheResponses ? cachedStreamBytesMax : 0, key.storeRequests ? contents.bodyBytesMax : 0);
+  return Math.max(key.cacheResponses ? cachedBytesMax : 0, key.storeRequests ? contents.bodyBytesMax : 0);
 }
 
 export function reuses({ incoming }: Call, { key }: Caller): boolean {
@@ -158,10 +159,13 @@ function turnEnd(call: Call, told: Ending): TurnEnd {
   // An answer that one wallet could not pay in full is not what another one would get.
   if (told.outcome !== 'completed' || grant.outputTokensMax !== null) return 'each';
   if (fields === null || reuse === null) return 'each';
-  const answer = fields.stream
-    ? streamAnswer(reuse.transcript, fields, told)
-    : plainAnswer(told.last, fields.wantsCost);
+  const answer = fields.stream ? streamAnswer(reuse.transcript, fields, told) : jsonAnswer(told.last, fields);
   return answer === null ? 'each' : { answer };
+}
+
+function jsonAnswer(last: AnswerText, { wantsCost }: RequestFields): string | null {
+  const text = textOf(last, cachedBytesMax);
+  return text === null ? null : plainAnswer(text, wantsCost);
 }
 
 function streamAnswer(transcript: Transcript, { choices, prompts }: RequestFields, told: Ending): string | null {

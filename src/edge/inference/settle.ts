@@ -43,7 +43,7 @@ function tell(call: Call, { outcome, error, last }: Ending): void {
   if (answer.gone) return;
   if (error !== null) answer.error(error);
   else if (outcome !== 'completed') answer.cut();
-  else if (call.fields?.stream === true) answer.endStream(last);
+  else if (call.fields?.stream === true && typeof last === 'string') answer.endStream(last);
   else answer.json(200, last);
 }
 
@@ -51,7 +51,8 @@ function tell(call: Call, { outcome, error, last }: Ending): void {
 const unreadBytesMin = 65_536;
 
 /** An answer is no longer bounded by the limits of its key, and may be large: the memory of one that is not read is. */
-function holdUnread({ shares }: FinishParts, { answer, caller }: Call): void {
+function holdUnread({ shares }: FinishParts, { answer, answerPlace, caller }: Call): void {
+  if (answerPlace !== null) answer.onTaken(() => answerPlace.end());
   const bytes = answer.unreadBytes;
   if (bytes < unreadBytesMin || caller === null) return;
   const hold = shares.hold(caller.key.id);

@@ -1,0 +1,75 @@
+import { ObjectPieces, type PieceMember } from '#base/json-pieces.ts';
+import type { Splice } from '#base/json-scan.ts';
+import { abortedPattern, type JsonMeterOptions } from './json-meter.ts';
+import { parseUsage, type Usage } from './usage.ts';
+import { costSplice, publicNameOf } from './usage-member.ts';
+
+/** Reads a large JSON answer while it comes: it is looked at once, and never held as one text. */
+export interface PiecesMeter {
+  /** The answer's next bytes as latin1. */
+  feed(text: string): void;
+  /** To be called when all of it has come. */
+  end(): PiecesMeterResult;
+}
+
+/** As of `meterJson`; the splices make the text that the client gets. */
+export type PiecesMeterResult =
+  | {
+      readonly ok: true;
+      readonly splices: readonly Splice[];
+      readonly usage: Usage | null;
+      readonly aborted: boolean;
+    }
+  | { readonly ok: false };
+
+const wanted = new Set(['usage', 'model', 'error']);
+/** A longer `usage` is none. */
+const valueCharsMax = 65_536;
+/** Less than the text of `abortedPattern` has, so that it is found across two pieces. */
+const overlapChars = 32;
+
+export function createPiecesMeter(options: JsonMeterOptions): PiecesMeter {
+  const pieces = new ObjectPieces(wanted, valueCharsMax);
+  let aborted = false;
+  let overlap = '';
+
+  return {
+    feed(text) {
+      pieces.feed(text);
+      aborted ||= abortedPattern.test(overlap + text.slice(0, overlapChars)) || abortedPattern.test(text);
+      overlap = text.length < overlapChars ? (overlap + text).slice(-overlapChars) : text.slice(-overlapChars);
+    },
+    end() {
+      const members = pieces.end();
+      if (members === null) return { ok: false };
+      const member = members.get('usage');
+      if (member !== undefined && !isWhole(member)) return { ok: false };
+      const usage = member === undefined ? null : parseUsage(member.text);
+      // Some engines tell of an error under status 200.
+      if (usage === null && (members.get('error')?.text ?? 'null') !== 'null') return { ok: false };
+      return { ok: true, splices: splicesOf(members, usage, options), usage, aborted };
+    },
+  };
+}
+
+function isWhole({ valueStart, valueEnd, text }: PieceMember): boolean {
+  return text.length === valueEnd - valueStart;
+}
+
+function splicesOf(
+  members: ReadonlyMap<string, PieceMember>,
+  usage: Usage | null,
+  { costText, rename }: JsonMeterOptions,
+): Splice[] {
+  const splices: Splice[] = [];
+  const member = members.get('usage');
+  if (member !== undefined && usage !== null && costText !== null) {
+    const { start, end, text } = costSplice(member.text, { start: 0, end: member.text.length }, costText(usage));
+    splices.push({ start: member.valueStart + start, end: member.valueStart + end, text });
+  }
+  const model = members.get('model');
+  if (model !== undefined && rename !== null) {
+    splices.push({ start: model.valueStart, end: model.valueEnd, text: publicNameOf(rename) });
+  }
+  return splices.toSorted((a, b) => a.start - b.start);
+}

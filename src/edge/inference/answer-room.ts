@@ -1,0 +1,202 @@
+import { FairOrder } from '#base/fair-order.ts';
+
+/**
+ * The memory for large JSON answers, which are kept until they are whole and booked. One that grows large waits for
+ * its turn, and its engine with it: of an organization one is collected at a time, and none while it has more than its
+ * share unread; of all organizations a few, in an order that is fair by bytes. What waits is small, and what has a turn
+ * waits for nobody but its engine: so each turn ends, and one can always be had.
+ */
+export interface AnswerRoom {
+  /**
+   * @param bytes that are kept already
+   * @param onTurn called when its turn comes, which may be at once
+   */
+  enter(organizationId: string, bytes: number, onTurn: () => void): AnswerPlace;
+}
+
+/** What one answer has of the room. */
+export interface AnswerPlace {
+  /** Its turn is still to come, and it may not grow. */
+  readonly waits: boolean;
+  /** Counts what has come since. */
+  add(bytes: number): void;
+  /** All of it is here: its turn is over, its bytes are still kept. */
+  collected(): void;
+  /** Nothing of it is kept any more, or it does not wait any longer. Later calls do nothing. */
+  end(): void;
+}
+
+export interface AnswerRoomOptions {
+  /** Bytes of all bodies. Where answers have half of them, only one is collected at a time. */
+  readonly bytesMax: number;
+}
+
+const collectingMax = 4;
+/** Where so much of it is unread, none of an organization's answers is collected: the share that a key has of bodies. */
+const organizationsPerBudget = 4;
+
+export function createAnswerRoom(options: AnswerRoomOptions): AnswerRoom {
+  return new Room(options);
+}
+
+/** Of one organization. */
+interface Line {
+  readonly waiting: Place[];
+  /** The first of those that wait, while it stands in the order of all organizations. */
+  offered: Place | null;
+  collecting: boolean;
+  /** Bytes of those that are collected and not read. */
+  unread: number;
+}
+
+class Room implements AnswerRoom {
+  readonly #bytesMax: number;
+  readonly #unreadMax: number;
+  readonly #lines = new Map<string, Line>();
+  readonly #order = new FairOrder<Place>();
+  #collecting = 0;
+  /** Of all that have or had a turn. */
+  #bytes = 0;
+
+  constructor({ bytesMax }: AnswerRoomOptions) {
+    this.#bytesMax = bytesMax / 2;
+    this.#unreadMax = bytesMax / organizationsPerBudget;
+  }
+
+  enter(organizationId: string, bytes: number, onTurn: () => void): Place {
+    const line = this.#lines.get(organizationId) ?? { waiting: [], offered: null, collecting: false, unread: 0 };
+    this.#lines.set(organizationId, line);
+    const place = new Place(this, { organizationId, bytes, onTurn });
+    line.waiting.push(place);
+    this.#settle(organizationId, line);
+    return place;
+  }
+
+  grew(bytes: number): void {
+    this.#bytes += bytes;
+  }
+
+  /** Its turn is over, and its bytes are unread. */
+  collected({ organizationId, bytes, expected }: Place): void {
+    const line = this.#lineOf(organizationId);
+    line.collecting = false;
+    line.unread += bytes;
+    this.#collecting -= 1;
+    this.#order.correct(organizationId, bytes - expected);
+    this.#settle(organizationId, line);
+  }
+
+  read({ organizationId, bytes }: Place): void {
+    const line = this.#lineOf(organizationId);
+    line.unread -= bytes;
+    this.#bytes -= bytes;
+    this.#settle(organizationId, line);
+  }
+
+  leave(place: Place): void {
+    const { organizationId } = place;
+    const line = this.#lineOf(organizationId);
+    line.waiting.splice(line.waiting.indexOf(place), 1);
+    if (line.offered === place) {
+      this.#order.remove(organizationId, place);
+      line.offered = null;
+    }
+    this.#settle(organizationId, line);
+  }
+
+  #lineOf(organizationId: string): Line {
+    const line = this.#lines.get(organizationId);
+    if (line === undefined) throw new Error('an answer has a place in the room and its organization has no line');
+    return line;
+  }
+
+  /** After every change: puts the next answer of an organization into the order, and gives the turns that are free. */
+  #settle(organizationId: string, line: Line): void {
+    const [first] = line.waiting;
+    const mayCollect = !line.collecting && line.unread <= this.#unreadMax;
+    if (first !== undefined && line.offered === null && mayCollect) {
+      line.offered = first;
+      this.#order.add(organizationId, first.expected, first);
+    }
+    if (first === undefined && !line.collecting && line.unread === 0) this.#lines.delete(organizationId);
+    while (this.#hasRoom()) {
+      const next = this.#order.take();
+      if (next === null) return;
+      this.#grant(next);
+    }
+  }
+
+  #hasRoom(): boolean {
+    return this.#collecting === 0 || (this.#collecting < collectingMax && this.#bytes < this.#bytesMax);
+  }
+
+  #grant(place: Place): void {
+    const line = this.#lineOf(place.organizationId);
+    line.waiting.shift();
+    line.offered = null;
+    line.collecting = true;
+    this.#collecting += 1;
+    this.#bytes += place.bytes;
+    place.grant();
+  }
+}
+
+interface PlaceParts {
+  readonly organizationId: string;
+  readonly bytes: number;
+  readonly onTurn: () => void;
+}
+
+class Place implements AnswerPlace {
+  readonly organizationId: string;
+  /** Bytes at the time when it came. */
+  readonly expected: number;
+  bytes: number;
+  readonly #room: Room;
+  readonly #onTurn: () => void;
+  #state: 'waiting' | 'collecting' | 'collected' | 'ended' = 'waiting';
+
+  constructor(room: Room, { organizationId, bytes, onTurn }: PlaceParts) {
+    this.#room = room;
+    this.organizationId = organizationId;
+    this.bytes = bytes;
+    this.expected = bytes;
+    this.#onTurn = onTurn;
+  }
+
+  get waits(): boolean {
+    return this.#state === 'waiting';
+  }
+
+  grant(): void {
+    this.#state = 'collecting';
+    this.#onTurn();
+  }
+
+  add(bytes: number): void {
+    this.bytes += bytes;
+    if (this.#state === 'collecting') this.#room.grew(bytes);
+  }
+
+  collected(): void {
+    if (this.#state === 'waiting') {
+      // The last of it came with the bytes that made it wait.
+      this.end();
+    } else if (this.#state === 'collecting') {
+      this.#state = 'collected';
+      this.#room.collected(this);
+    }
+  }
+
+  end(): void {
+    const before = this.#state;
+    if (before === 'ended') return;
+    this.#state = 'ended';
+    if (before === 'waiting') {
+      this.#room.leave(this);
+      return;
+    }
+    if (before === 'collecting') this.#room.collected(this);
+    this.#room.read(this);
+  }
+}
