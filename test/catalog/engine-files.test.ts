@@ -229,8 +229,10 @@ describe('engine files that are refused', () => {
     expect(problems()).toEqual([
       expect.stringMatching(/^engines\/chat\.yaml:16: command\[3\]: the first --served-model-name/),
     ]);
-    write('chat.yaml', command('  - --api-key\n  - k\n'));
-    expect(problems()).toEqual([expect.stringMatching(/^engines\/chat\.yaml:16: command\[3\]: --api-key/)]);
+    for (const flag of ['--api-key', '--api_key', '--api-k', '--api-k=k']) {
+      write('chat.yaml', command(`  - ${flag}\n  - k\n`));
+      expect(problems(), flag).toEqual([expect.stringMatching(/^engines\/chat\.yaml:16: command\[3\]: --api-key/)]);
+    }
   });
 
   it('refer to a variable that the gateway does not have, unless they are disabled or checked elsewhere', () => {

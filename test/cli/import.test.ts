@@ -107,6 +107,12 @@ describe('headgate import llama-swap', () => {
       stderr: expect.stringContaining('has no model that could be carried over'),
     });
     expect(await importFrom('llama-swap', 'a: [')).toMatchObject({ code: 1, stderr: expect.stringContaining('YAML') });
+    const joined = 'models: {a: {cmd: "server {port}", api_key:nobody-may-see-it, x: {y:nobody-may-see-it}}}';
+    const { notes } = await importFrom('llama-swap', joined);
+    expect(notes).toContain('a: not carried over: api_key…, x (y…)');
+    expect(notes.join()).not.toContain('nobody-may-see-it');
+    const misread = `models:\n  a:\n    cmd: docker run --user -e T=${secret} acme/server:1`;
+    expect((await importFrom('llama-swap', misread)).everything).not.toContain(secret);
     const endless = 'macros: {a: "${a} ${a} ${a} ${a} ${a} ${a} ${a} ${a}"}\nmodels: {m: {cmd: "${a}"}}';
     expect(await importFrom('llama-swap', endless)).toMatchObject({
       code: 1,

@@ -41,13 +41,13 @@ export const knownEngineFiles: readonly EngineFilesCase[] = [
   withBody('!!binary aGk='),
   // Were told on the standard error, by the library.
   engine(`${good}? [a, b]\n: c\n`),
-  engine(`${good}name2: !env HOME\n`),
   // Were quoted.
-  engine(`${good}x: "\\x"["${secrets.HF_TOKEN}"]\n`),
+  engine(`"\\x"{"id":"chat","entrypoint":["${secrets.HF_TOKEN}"]}`),
   imported('litellm', `{general_settings: {master_key: "${secrets.OPENAI_API_KEY}}}`),
+  imported('llama-swap', `models: {m: {cmd: 'docker run --user -e T=${secrets.HF_TOKEN} a/b:1'}}\n`),
+  imported('litellm', `{model_list: [], x: {api_key:\0${secrets.OPENAI_API_KEY}: 1}}`),
   // Ended the import with a stack, or with nothing.
   imported('litellm', 'model_list: []\n<<: ""\n'),
-  imported('litellm', 'model_list: &own [*own]\n'),
   imported('litellm', 'model_list: [{}]\n'),
   imported('llama-swap', 'models: &own {a: *own}\n'),
   imported('llama-swap', `macros: {a: "${'${a} '.repeat(20)}"}\nmodels: {m: {cmd: "\${a}"}}\n`),

@@ -1,4 +1,5 @@
-import { Worker } from 'node:worker_threads';
+import { type ChildProcess, fork } from 'node:child_process';
+import { once } from 'node:events';
 import fc from 'fast-check';
 import { engineFile, hostsFile, litellmFile, llamaSwapFile } from './engine-file-fields.ts';
 import { knownEngineFiles } from './engine-files-known.ts';
@@ -43,33 +44,37 @@ interface Reader {
   close(): Promise<void>;
 }
 
-/** A thread with the memory that a small machine has for it, replaced by another one when it has ended. */
+/** A process with the memory that a small machine has for it, replaced by another one when it has ended. */
 function startReader(): Reader {
-  let worker: Worker | null = null;
-  const start = (): Worker =>
-    new Worker(new URL('engine-files-worker.ts', import.meta.url), {
-      // The stack of a main thread, where the gateway reads its files.
-      resourceLimits: { maxOldGenerationSizeMb: 256, stackSizeMb: 0.9 },
+  let child: ChildProcess | null = null;
+  const start = (): ChildProcess =>
+    fork(new URL('engine-files-child.ts', import.meta.url), {
+      execArgv: ['--max-old-space-size=256'],
       env: { PATH: process.env['PATH'], HOME: process.env['HOME'] },
+      serialization: 'advanced',
+      stdio: ['ignore', 'ignore', 'ignore', 'ipc'],
     });
   const end = async (): Promise<void> => {
-    await worker?.terminate();
-    worker = null;
+    const ending = child;
+    child = null;
+    if (ending === null || ending.exitCode !== null || ending.signalCode !== null) return;
+    ending.kill('SIGKILL');
+    await once(ending, 'exit');
   };
   return {
     async read(given) {
-      worker ??= start();
-      const running = worker;
+      child ??= start();
+      const running = child;
       const answered = Promise.withResolvers<string | null>();
       const ended = Promise.withResolvers<string>();
       const hangs = setTimeout(() => ended.resolve(`it was not read within ${hangsMs / 1000} seconds`), hangsMs);
-      const onError = (error: Error): void => ended.resolve(`the process would have ended: ${error.message}`);
-      running.once('message', answered.resolve).once('error', onError);
-      running.postMessage(given);
-      void ended.promise.then(end);
-      const wrong = await Promise.race([answered.promise, ended.promise]);
+      const onExit = (code: number | null, signal: string | null): void =>
+        ended.resolve(`the process that read it ended with ${signal ?? code}`);
+      running.once('message', answered.resolve).once('exit', onExit);
+      running.send(given);
+      const wrong = await Promise.race([answered.promise, ended.promise.then((why) => end().then(() => why))]);
       clearTimeout(hangs);
-      running.off('message', answered.resolve).off('error', onError);
+      running.off('message', answered.resolve).off('exit', onExit);
       return wrong;
     },
     close: end,

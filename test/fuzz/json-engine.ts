@@ -67,8 +67,9 @@ function parse(bytes: Buffer): Readonly<Record<string, unknown>> | null {
 /** Never more than what may be held for: of the prompt by its bytes, of the output by its limit. */
 function usageOf(path: string, body: Readonly<Record<string, unknown>> | null, bytes: Buffer): Usage {
   const input = 1 + ((bytes.length % 97) % Math.max(1, bytes.length >> 4));
-  const limits = [body?.['max_completion_tokens'], body?.['max_tokens']].filter((limit) => typeof limit === 'number');
-  const limit = limits[0] ?? 16;
+  const isChat = path.endsWith('/chat/completions');
+  const limits = [isChat ? body?.['max_completion_tokens'] : null, body?.['max_tokens']];
+  const limit = limits.find((value) => typeof value === 'number') ?? 16;
   const output = path.endsWith('completions') ? Math.min(limit, 1 + (bytes.length % 7)) : 0;
   return { input, cached: input >> 1, output };
 }

@@ -5,7 +5,7 @@ import { fuzz } from './run.ts';
 
 it('hands engines what was sent, bills what they count, and has no fault of its own, whatever JSON comes', async () => {
   const database = await createTestDatabase();
-  const { failure } = await fuzz(jsonTarget, { seed: 1, path: null, length: { rounds: 5 }, databaseUrl: database.url });
+  const { failure } = await fuzz(jsonTarget, { seed: 1, path: null, length: { rounds: 3 }, databaseUrl: database.url });
   await database.drop();
   expect(failure).toBeNull();
 });

@@ -70,10 +70,22 @@ function wrongLimit(own: object, body: Readonly<Record<string, unknown>>): strin
   return null;
 }
 
+/** Refused unless they say this, with which they ask for nothing. */
+const idle: Readonly<Record<string, string>> = {
+  use_beam_search: 'false',
+  best_of: '1',
+  priority: '0',
+  logits_processors: '[]',
+  media_io_kwargs: '{}',
+  mm_processor_kwargs: '{}',
+  vllm_xargs: '{}',
+};
+
 function refusedField(body: Readonly<Record<string, unknown>>): string | null {
-  const isOff = (value: unknown): boolean => value === null || value === false;
   const isRefused = (key: string): boolean => Object.hasOwn(decisions, key) && decisions[key] === 'refused';
-  const found = Object.entries(body).find(([key, value]) => isRefused(key) && !isOff(value));
+  const found = Object.entries(body).find(
+    ([key, value]) => isRefused(key) && value !== null && JSON.stringify(value) !== idle[key],
+  );
   return found === undefined ? null : `an engine got the field ${found[0]}: ${JSON.stringify(body)}`;
 }
 

@@ -13,6 +13,9 @@ export interface EnvironmentReference {
   readonly name: string;
 }
 
+/** Of a flag that is shortened; two letters more than its dashes begin many. */
+const shortenedCharsMin = 5;
+
 const referencePattern = /\$\{([A-Za-z_][A-Za-z0-9_]*)\}/g;
 
 /** What the file says, else `vllm` for a program of that name and for images such as `vllm/vllm-openai`. */
@@ -24,7 +27,8 @@ export function engineKindOf(engine: EngineFile): EngineKind {
 }
 
 /**
- * Where a command has one of vLLM's flags, written `--a-flag value`, `--a-flag=value` or with underscores.
+ * Where a command has one of vLLM's flags, written `--a-flag value`, `--a-flag=value`, with underscores, or shortened:
+ * Python's argparse takes any beginning that no other flag has, and refuses the others.
  * @returns the index of the argument and its value ('' for a switch at the end), or null
  */
 export function findFlag(command: readonly string[], flag: string): { index: number; value: string } | null {
@@ -32,7 +36,7 @@ export function findFlag(command: readonly string[], flag: string): { index: num
     if (!argument.startsWith('--')) continue;
     const equals = argument.indexOf('=');
     const name = (equals === -1 ? argument : argument.slice(0, equals)).replaceAll('_', '-');
-    if (name !== flag) continue;
+    if (name !== flag && (name.length < shortenedCharsMin || !flag.startsWith(name))) continue;
     return { index, value: equals === -1 ? (command[index + 1] ?? '') : argument.slice(equals + 1) };
   }
   return null;

@@ -1,4 +1,5 @@
 import { Document, isMap, isSeq } from 'yaml';
+import { looksSecret } from '#core/catalog/catalog.ts';
 
 /** What an import makes of one model of another program's configuration, before it is an engine file. */
 
@@ -31,10 +32,16 @@ export function createNotes(): Notes {
   const list: ImportNote[] = [];
   return {
     list,
-    add(model, text) {
+    add(model, given) {
+      const text = withoutSecrets(given);
       if (!list.some((note) => note.model === model && note.text === text)) list.push({ model, text });
     },
   };
+}
+
+/** A command that is not what its writer meant has its secrets anywhere. */
+function withoutSecrets(text: string): string {
+  return text.replace(/\S+/g, (word) => (looksSecret(word) ? '…' : word));
 }
 
 /** Ids, names and repositories are one name space over all engines: what is taken cannot be given twice. */

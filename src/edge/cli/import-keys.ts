@@ -14,7 +14,7 @@ export function noteKeys(value: unknown, table: KeyTable, add: (text: string) =>
   const unknown: string[] = [];
   for (const [key, member] of members(value)) {
     const reason = Object.hasOwn(table, key) ? table[key] : undefined;
-    if (reason === undefined) unknown.push(key + namesIn(member));
+    if (reason === undefined) unknown.push(keyName(key) + namesIn(member));
     else if (reason !== null) add(`${key}: ${reason}${namesIn(member)}`);
   }
   if (unknown.length > 0) add(`not carried over: ${unknown.join(', ')}`);
@@ -24,9 +24,14 @@ function members(value: unknown): readonly [string, unknown][] {
   return typeof value === 'object' && value !== null && !Array.isArray(value) ? Object.entries(value) : [];
 }
 
+/** Without a blank behind its colon, a field and its value are one key. */
+function keyName(key: string): string {
+  return key.replace(/[:=\p{Cc}].*$/su, '…');
+}
+
 /** ` (a, b)`: what a map holds, or what the maps of a list are called. */
 function namesIn(value: unknown): string {
-  const names = Array.isArray(value) ? value.flatMap(nameOf) : members(value).map(([key]) => key);
+  const names = Array.isArray(value) ? value.flatMap(nameOf) : members(value).map(([key]) => keyName(key));
   if (names.length === 0) return '';
   const shown = names.slice(0, namesMax).join(', ');
   return ` (${shown}${names.length > namesMax ? `, and ${names.length - namesMax} more` : ''})`;
@@ -36,6 +41,7 @@ function namesIn(value: unknown): string {
 function nameOf(item: unknown): string[] {
   const all = members(item);
   const named = all.find(([key, text]) => /(?:^|_)(?:name|id)$/.test(key) && typeof text === 'string');
-  const name = named === undefined ? all[0]?.[0] : String(named[1]);
+  const [first] = all;
+  const name = named !== undefined ? String(named[1]) : first !== undefined ? keyName(first[0]) : undefined;
   return name === undefined ? [] : [name];
 }

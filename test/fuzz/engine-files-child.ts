@@ -2,7 +2,6 @@ import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSyn
 import { tmpdir } from 'node:os';
 import { isDeepStrictEqual } from 'node:util';
 import { basename, join } from 'node:path';
-import { parentPort } from 'node:worker_threads';
 import {
   checkEngineText,
   decodeDefinition,
@@ -17,8 +16,8 @@ import type { EngineFilesCase } from './engine-files.ts';
 import { secrets } from './engine-file-fields.ts';
 
 /**
- * Reads files as the gateway and the command do, in a thread of its own: what hangs or eats memory ends with it. It
- * answers each case with what did not hold, or null.
+ * Reads files as the gateway and the command do, in a process of its own: what hangs or eats memory ends with it.
+ * It answers each case with what did not hold, or null.
  */
 
 const environment = { ...secrets, PATH: '/usr/bin', HOME: '/root' };
@@ -109,6 +108,6 @@ async function checkImport(program: 'llama-swap' | 'litellm', folder: string): P
   return unsafe === undefined ? null : `the import wrote an engine of which ${unsafe}`;
 }
 
-parentPort?.on('message', (given: EngineFilesCase) => {
-  void tryCase(given).then((wrong) => parentPort?.postMessage(wrong));
+process.on('message', (given: EngineFilesCase) => {
+  void tryCase(given).then((wrong) => process.send?.(wrong));
 });
