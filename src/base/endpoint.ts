@@ -14,3 +14,7 @@ export function endpointKey(endpoint: Endpoint): string {
   if (endpoint.socketPath !== null) return `unix:${endpoint.socketPath}`;
   return `${endpoint.tls ? 'tls' : 'tcp'}:${endpoint.host}:${endpoint.port}`;
 }
+
+export function tcpEndpoint(host: string, port: number): Endpoint {
+  return { socketPath: null, host, port, tls: false, basePath: '' };
+}

@@ -5,14 +5,8 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { systemClock } from '#base/clock.ts';
 import { createLog } from '#base/log.ts';
 import { connectRedis, type RedisStore } from '#base/redis.ts';
-import {
-  createMemoryAdmission,
-  createRedisAdmission,
-  type Admission,
-  type AdmitRequest,
-  type AdmitResult,
-  type RedisAdmission,
-} from '#core/admission/admission.ts';
+import { createMemoryAdmission, createRedisAdmission, type RedisAdmission } from '#core/admission/admission.ts';
+import type { Admission, AdmitRequest, AdmitResult } from '#core/admission/contract.ts';
 import { refuseByLimits, rollWindow, unusedKey, type KeyLimits, type KeyUse } from '#core/limits/limits.ts';
 import { startRedis, type TestRedis } from '../support/redis.ts';
 

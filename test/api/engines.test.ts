@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import type { EngineOperations, LogLine, OperatedEngine } from '#edge/api/api.ts';
+import type { LogLine } from '#core/fleet/log-follow.ts';
+import type { EngineOperations, OperatedEngine } from '#edge/api/api.ts';
 import { engineDefinition } from '../fleet/fixtures/kit.ts';
 import { type Answer, type AskOptions, useApi } from './support.ts';
 

@@ -9,7 +9,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { makeDataDir } from '#base/data-dir.ts';
 import { uuidv7 } from '#base/id.ts';
 import { createLog } from '#base/log.ts';
-import { type EmbeddedPostgres, type EmbeddedPostgresOptions, startEmbeddedPostgres } from '#base/postgres-embedded.ts';
+import { type EmbeddedPostgres, type EmbeddedPostgresOptions, startEmbeddedPostgres } from '#base/postgres/postgres.ts';
 import { findPostmaster, stopPostmaster, waitUntil } from '#base/postgres/postmaster.ts';
 import { findRunAs } from '#base/postgres/run-as.ts';
 
@@ -39,7 +39,7 @@ async function start(options: Partial<EmbeddedPostgresOptions> = {}): Promise<Em
 
 const starter = `
   import { createLog } from ${JSON.stringify(new URL('../../src/base/log.ts', import.meta.url).href)};
-  import { startEmbeddedPostgres } from ${JSON.stringify(new URL('../../src/base/postgres-embedded.ts', import.meta.url).href)};
+  import { startEmbeddedPostgres } from ${JSON.stringify(new URL('../../src/base/postgres/postgres.ts', import.meta.url).href)};
   const { url } = await startEmbeddedPostgres({ dataDir: process.argv[1], log: createLog('silent') });
   process.stdout.write(url);
   setInterval(() => undefined, 1000);

@@ -22,7 +22,7 @@ export interface CliOptions {
 /** Runs the command `headgate` as a user does: the file that package.json names, in a process of its own. */
 export function runCli(args: readonly string[], { env = {}, cwd, until }: CliOptions = {}): Promise<CliResult> {
   return new Promise((resolve, reject) => {
-    const child = spawn(process.execPath, [join(repository, 'src/headgate.js'), ...args], {
+    const child = spawn(process.execPath, [join(repository, 'src/programs/headgate.js'), ...args], {
       cwd: cwd ?? repository,
       env: { PATH: process.env['PATH'] ?? '', HOME: process.env['HOME'] ?? '', ...env },
       stdio: ['ignore', 'pipe', 'pipe'],

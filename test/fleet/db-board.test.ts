@@ -3,9 +3,9 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } 
 import { systemClock } from '#base/clock.ts';
 import { connectDb, type Db } from '#base/db.ts';
 import { createLog } from '#base/log.ts';
-import { FenceLostError, type FleetBoard, type GoodSpec, type PublishedEngine } from '#core/fleet/board.ts';
-import { createDbBoard, type DbBoardOptions } from '#core/fleet/db-board.ts';
-import type { Fence } from '#core/fleet/driver.ts';
+import { type Fence, FenceLostError } from '#core/fleet/drivers/driver.ts';
+import type { FleetBoard, GoodSpec, PublishedEngine } from '#core/fleet/store/coordination-store.ts';
+import { createDbBoard, type DbBoardOptions } from '#core/fleet/store/db-store.ts';
 import { startDatabaseProxy } from '../inference/database-proxy.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 

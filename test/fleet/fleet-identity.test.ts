@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
 import { connectDb } from '#base/db.ts';
-import { readFleetIdentity } from '#core/fleet/fleet-identity.ts';
+import { readFleetIdentity } from '#core/fleet/identity.ts';
 import { createTestDatabase } from '../support/database.ts';
 
 it('all gateways of a database share one secret, and no two databases do', async () => {

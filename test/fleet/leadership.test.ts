@@ -5,8 +5,8 @@ import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest
 import { systemClock } from '#base/clock.ts';
 import { connectDb, type Db } from '#base/db.ts';
 import { createLog } from '#base/log.ts';
-import type { Leadership } from '#core/fleet/board.ts';
-import { createLeadership, leadershipTimes, type LeadershipTimes } from '#core/fleet/leadership.ts';
+import type { Leadership } from '#core/fleet/store/coordination-store.ts';
+import { createLeadership, leadershipTimes, type LeadershipTimes } from '#core/fleet/store/leadership.ts';
 import { startDatabaseProxy, type DatabaseProxy } from '../inference/database-proxy.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 

@@ -3,8 +3,8 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { createLog } from '#base/log.ts';
 import type { EngineDefinition } from '#core/catalog/catalog.ts';
+import { createProcessDriver } from '#core/fleet/drivers/process/process.ts';
 import type { Fleet } from '#core/fleet/fleet.ts';
-import { createProcessDriver } from '#core/fleet/process-driver.ts';
 import { engineDefinition, mustAcquire, newFolder, startFleet, type TestFleet } from './fixtures/kit.ts';
 
 /** What operators are told of processes that fail, and of those that run. */

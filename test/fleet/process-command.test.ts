@@ -1,5 +1,10 @@
 import { describe, expect, it } from 'vitest';
-import { launchCommand, launchEnvironment, listensOnSocket, processSpecHash } from '#core/fleet/process-command.ts';
+import {
+  launchCommand,
+  launchEnvironment,
+  listensOnSocket,
+  processSpecHash,
+} from '#core/fleet/drivers/process/command.ts';
 import { engineDefinition } from './fixtures/kit.ts';
 
 const vllm = (command: string[], env: Record<string, string> = {}) =>

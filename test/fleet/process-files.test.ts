@@ -15,12 +15,12 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import {
   boundLog,
   logPathOf,
-  newReplicaId,
   openLog,
   prepareProcessFolders,
   readLogTail,
   socketPathOf,
-} from '#core/fleet/process-files.ts';
+} from '#core/fleet/drivers/process/files.ts';
+import { newReplicaId } from '#core/fleet/drivers/replica.ts';
 import { newFolder } from './fixtures/kit.ts';
 
 let folder: string;

@@ -1,10 +1,10 @@
 import { chmodSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import type { EngineDefinition } from '#core/catalog/catalog.ts';
-import type { Fleet, FleetOptions } from '#core/fleet/fleet.ts';
 import { createLog } from '#base/log.ts';
-import { createProcessDriver } from '#core/fleet/process-driver.ts';
+import type { EngineDefinition } from '#core/catalog/catalog.ts';
+import { createProcessDriver } from '#core/fleet/drivers/process/process.ts';
+import type { Fleet, FleetOptions } from '#core/fleet/fleet.ts';
 import { containerDefinition } from './fixtures/containers.ts';
 import { ask, engineDefinition, mustAcquire, newFolder, startFleet, type TestFleet } from './fixtures/kit.ts';
 import { Machines } from './fixtures/machines.ts';

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { explainExit, failureCause, type FailureKind } from '#core/fleet/start-failure.ts';
+import { explainExit, failureCause, type FailureKind } from '#core/fleet/drivers/start-failure.ts';
 
 const exit = { asked: false, exitCode: 1, signal: null, startErrorCode: null, oomKilled: false, logTail: '' };
 

@@ -63,7 +63,7 @@ export function useVictim(options: VictimOptions = {}): () => Victim {
     const metricsPort = await freePort();
     const own = { HEADGATE_BOOTSTRAP_KEY: givenKey, HEADGATE_METRICS_PORT: String(metricsPort), LOG_LEVEL: 'warn' };
     const limit = options.descriptorsMax;
-    const start = `ulimit -n ${limit ?? 'hard'}; exec "${process.execPath}" src/start.js`;
+    const start = `ulimit -n ${limit ?? 'hard'}; exec "${process.execPath}" src/programs/start.js`;
     const command = { command: ['bash', '-c', start] };
     const all = { ...own, ...options.env };
     const gateway = runGateway({ home, databaseUrl: database.url, env: all, ...(limit === undefined ? {} : command) });

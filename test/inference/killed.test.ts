@@ -31,7 +31,7 @@ interface Gateway {
 /** The gateway as its users start it, with its own PostgreSQL. */
 async function startProcess(dataDir: string, enginesDir: string): Promise<Gateway> {
   const { PATH, HOME } = process.env;
-  const child = spawn(process.execPath, ['src/start.js'], {
+  const child = spawn(process.execPath, ['src/programs/start.js'], {
     cwd: repository,
     env: {
       PATH,

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { createRoster, type Rostered } from '#core/proxy/roster.ts';
+import { createRoster, type Rostered } from '#core/proxy/slot-list.ts';
 
 describe('a roster', () => {
   it('holds exactly who was added and not removed, whatever the order', () => {

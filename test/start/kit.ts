@@ -133,7 +133,7 @@ export function engineFile(id: string, { flags = [], lines = [] }: EngineFileOpt
 }
 
 export function runGateway({ home, databaseUrl, env = {}, command, cwd = repository }: StartOptions): GatewayProcess {
-  const [program = '', ...args] = command ?? [process.execPath, 'src/start.js'];
+  const [program = '', ...args] = command ?? [process.execPath, 'src/programs/start.js'];
   const child = spawn(program, args, {
     cwd,
     env: {

@@ -3,10 +3,10 @@ import { once } from 'node:events';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
+import { startApp } from '#app/app.ts';
 import { parseConfig } from '#base/config.ts';
 import { connectDb } from '#base/db.ts';
 import { createLog } from '#base/log.ts';
-import { startApp } from '../../src/app.ts';
 import { databaseUrl as otherDatabase } from '../support/database.ts';
 import { engineFile, engineRecords, type Home, type StartOptions, useProcesses } from './kit.ts';
 
@@ -112,7 +112,7 @@ describe('a PostgreSQL that cannot be set up', () => {
   it('is refused with one sentence that holds its own reason', async () => {
     const home = processes.home();
     // No file of more than 200 blocks of half a kilobyte, which the gateway does without and PostgreSQL does not.
-    const command = ['sh', '-c', `ulimit -f 200; exec "${process.execPath}" src/start.js`];
+    const command = ['sh', '-c', `ulimit -f 200; exec "${process.execPath}" src/programs/start.js`];
     expect(await refusalOf({ home, databaseUrl: null, command })).toMatch(
       /^DATABASE_URL: must name a PostgreSQL, because the built-in one does not run here \(\S+initdb: .*initdb: /,
     );

@@ -259,7 +259,7 @@ describe('a start whose output nobody reads', () => {
   it('serves all the same, and ends as always', async () => {
     const home = processes.home();
     const port = await freePort();
-    const script = `{ "${process.execPath}" src/start.js; echo "ended with $?" >&2; } | true`;
+    const script = `{ "${process.execPath}" src/programs/start.js; echo "ended with $?" >&2; } | true`;
     const shell = processes.run({
       home,
       databaseUrl: await processes.database(),

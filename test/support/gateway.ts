@@ -1,8 +1,8 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
-import { readDockerHosts } from '#running.ts';
-import { startApp, type App } from '../../src/app.ts';
+import { startApp, type App } from '#app/app.ts';
+import { readDockerHosts } from '#app/engines.ts';
 import { parseConfig } from '#base/config.ts';
 import { connectDb, type Db } from '#base/db.ts';
 import { createLog } from '#base/log.ts';

@@ -6,8 +6,8 @@ import type { TestProject } from 'vitest/node';
 import { lockDataDir } from '#base/data-dir.ts';
 import { migrateDb } from '#base/db.ts';
 import { createLog } from '#base/log.ts';
+import { startEmbeddedPostgres } from '#base/postgres/postgres.ts';
 import { findPostmaster, stopPostmaster } from '#base/postgres/postmaster.ts';
-import { startEmbeddedPostgres } from '#base/postgres-embedded.ts';
 import { databaseUrl, type TestServer, withServer } from './database.ts';
 import { shareInRun } from './share.ts';
 

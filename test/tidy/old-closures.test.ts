@@ -4,10 +4,10 @@ import { findOldClosures } from './old-closures.ts';
 
 const root = new URL('../..', import.meta.url).pathname;
 /** What every request passes through. */
-const hot = 'src/{server.ts,base/*.ts,edge/{http,inference}/**/*.ts,core/{admission,cache,keys,limits}/**/*.ts}';
+const hot = 'src/{app/server.ts,base/*.ts,edge/{http,inference}/**/*.ts,core/{admission,cache,keys,limits}/**/*.ts}';
 const alsoHot = 'src/core/{metering,proxy,requests,routing,wallet}/**/*.ts';
-/** Made once for a process or for a connection to a store. */
-const lasting = ['src/base/postgres-embedded.ts', 'src/base/redis.ts'];
+/** Made once for a connection to a store. */
+const lasting = ['src/base/redis.ts'];
 
 const check = (text: string): string[] => findOldClosures([{ path: 'src/a.ts', text }]);
 

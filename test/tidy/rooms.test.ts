@@ -1,21 +1,35 @@
 import { globSync, readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
-import { checkRooms, type RoomTable, type SourceFile } from './rooms.ts';
+import { findCircles } from './circles.ts';
+import { checkRooms, type House, type SourceFile } from './rooms.ts';
 
-/** The rooms that know another room of their floor. Every line is a decision: what is not here is not known. */
-const roomTable: RoomTable = {
-  'core/accounts': ['core/audit'],
-  'core/admission': ['core/limits', 'core/wallet'],
-  'core/fleet': ['core/catalog'],
-  'core/keys': ['core/accounts', 'core/audit'],
-  'core/metering': ['core/catalog', 'core/wallet'],
-  'core/requests': ['core/audit'],
-  'core/routing': ['core/catalog', 'core/fleet'],
-  'core/wallet': ['core/audit'],
-  'edge/api': ['edge/http'],
-  'edge/inference': ['edge/http'],
-  // It is what inference tells of its requests, in that room's own words.
-  'edge/observe': ['edge/http', 'edge/inference'],
+const house: House = {
+  /** The rooms that know another beside them. Every line is a decision: what is not here is not known. */
+  rooms: {
+    'core/accounts': ['core/audit'],
+    'core/admission': ['core/limits', 'core/wallet'],
+    'core/fleet': ['core/catalog'],
+    'core/fleet/drivers/swarm': ['core/fleet/drivers/docker'],
+    'core/fleet/leader': ['core/fleet/drivers', 'core/fleet/plan', 'core/fleet/serving', 'core/fleet/store'],
+    'core/fleet/plan': ['core/fleet/drivers', 'core/fleet/serving', 'core/fleet/store'],
+    'core/fleet/serving': ['core/fleet/drivers', 'core/fleet/store'],
+    'core/fleet/store': ['core/fleet/drivers'],
+    'core/keys': ['core/accounts', 'core/audit'],
+    'core/metering': ['core/catalog', 'core/wallet'],
+    'core/requests': ['core/audit'],
+    'core/routing': ['core/catalog', 'core/fleet'],
+    'core/wallet': ['core/audit'],
+    'edge/api': ['edge/http'],
+    'edge/inference': ['edge/http'],
+    // It is what inference tells of its requests, in that room's own words.
+    'edge/observe': ['edge/http', 'edge/inference'],
+  },
+  /** Gateway and platform know the foundation and not each other: what both say is put side by side by the edge. */
+  wings: {
+    foundation: ['accounts', 'keys', 'audit', 'gateways', 'sessions'],
+    gateway: ['catalog', 'fleet', 'routing', 'proxy', 'admission', 'limits', 'wallet', 'metering', 'cache', 'requests'],
+    platform: ['stacks', 'runs', 'clusters', 'costs'],
+  },
 };
 
 const root = new URL('../..', import.meta.url).pathname;
@@ -27,12 +41,12 @@ function readTree(): SourceFile[] {
 
 /** What the check says of one file in an otherwise faultless house. */
 function check(path: string, text: string, others: readonly SourceFile[] = []): string[] {
-  return checkRooms([{ path, text }, ...others], roomTable);
+  return checkRooms([{ path, text }, ...others], house);
 }
 
 describe('the check of the rooms', () => {
   it('refuses to have seen nothing', () => {
-    expect(checkRooms([], roomTable)).toEqual(['no files were checked']);
+    expect(checkRooms([], house)).toEqual(['no files were checked']);
   });
 
   it('refuses a file that it cannot read', () => {
@@ -43,17 +57,28 @@ describe('the check of the rooms', () => {
     ['src/base/a.ts', '#core/wallet/wallet.ts', 'base may not look up to core'],
     ['src/base/db.ts', '#core/wallet/schema.ts', 'base may not look up to core'],
     ['src/core/wallet/a.ts', '#edge/api/api.ts', 'core may not look up to edge'],
-    ['src/edge/api/a.ts', '#app.ts', 'edge may not look up to top'],
+    ['src/edge/api/a.ts', '#app/app.ts', 'edge may not look up to app'],
+    ['src/app/a.ts', '#programs/main.ts', 'app may not look up to programs'],
     ['src/edge/api/a.ts', '#core/wallet/charge.ts', 'entered by its door, core/wallet/wallet.ts'],
-    ['src/app.ts', '#core/wallet/schema.ts', 'entered by its door, core/wallet/wallet.ts'],
+    ['src/app/app.ts', '#core/wallet/schema.ts', 'entered by its door, core/wallet/wallet.ts'],
+    ['src/programs/a.ts', '#app/server.ts', 'entered by its door, app/app.ts'],
     ['src/core/metering/a.ts', '#core/wallet/schema.ts', 'entered by its door, core/wallet/wallet.ts'],
+    ['src/core/fleet/a.ts', '#core/fleet/plan/draft.ts', 'entered by its door, core/fleet/plan/plan.ts'],
+    ['src/core/fleet/leader/a.ts', '#core/fleet/plan/draft.ts', 'entered by its door, core/fleet/plan/plan.ts'],
+    ['src/core/fleet/a.ts', '#core/fleet/drivers/docker/docker.ts', 'by its door, core/fleet/drivers/drivers.ts'],
+    ['src/core/routing/a.ts', '#core/fleet/plan/plan.ts', 'entered by its door, core/fleet/fleet.ts'],
+    ['src/core/fleet/drivers/docker/a.ts', '#base/docker/call.ts', 'entered by its door, base/docker/docker.ts'],
+    ['src/base/a.ts', '#base/docker/call.ts', 'entered by its door, base/docker/docker.ts'],
     ['src/core/wallet/a.ts', '#core/metering/metering.ts', 'core/wallet may not know core/metering'],
     ['src/core/proxy/a.ts', '#core/fleet/fleet.ts', 'core/proxy may not know core/fleet'],
+    ['src/core/fleet/plan/a.ts', '#core/fleet/leader/leader.ts', 'core/fleet/plan may not know core/fleet/leader'],
+    ['src/core/fleet/drivers/docker/a.ts', '#core/fleet/drivers/swarm/swarm.ts', 'docker may not know'],
     ['src/edge/inference/a.ts', '#edge/api/api.ts', 'edge/inference may not know edge/api'],
+    ['src/base/docker/a.ts', '#base/postgres/postgres.ts', 'base/docker may not know base/postgres'],
     ['src/core/wallet/a.ts', '#core/wallet/charge.ts', 'inside a room "./" is used'],
     ['src/base/a.ts', '#base/log.ts', 'inside a room "./" is used'],
-    ['src/app.ts', './core/wallet/wallet.ts', '"./" stays inside a room'],
-    ['src/main.ts', './base/log.ts', '"./" stays inside a room'],
+    ['src/programs/a.ts', '#programs/workers.ts', 'inside a room "./" is used'],
+    ['src/core/fleet/a.ts', './plan/plan.ts', '"./" stays inside a room'],
     ['src/core/wallet/a.ts', '../metering/metering.ts', '"../" is not used'],
     ['src/core/wallet/sub/a.ts', '../charge.ts', '"../" is not used'],
     ['src/core/wallet/a.ts', './../metering/metering.ts', '"../" is not used'],
@@ -62,6 +87,64 @@ describe('the check of the rooms', () => {
     const breaches = check(path, `import { a } from '${specifier}';\na();\n`);
     expect(breaches).toHaveLength(1);
     expect(breaches[0]).toContain(why);
+  });
+
+  it.each([
+    ['core/wallet', 'core/stacks', 'the gateway may not know the platform'],
+    ['core/stacks', 'core/wallet', 'the platform may not know the gateway'],
+    ['core/keys', 'core/wallet', 'the foundation may not know the gateway'],
+    ['core/keys', 'core/stacks', 'the foundation may not know the platform'],
+  ])('refuses that %s imports %s, whatever the table says', (room, other, why) => {
+    const text = `import type { A } from '#${other}/${other.slice(5)}.ts';`;
+    const rooms = { ...house.rooms, [room]: [other] };
+    const path = `src/${room}/a.ts`;
+    expect(checkRooms([{ path, text }], { ...house, rooms })).toEqual([
+      `${path}: imports "#${other}/${other.slice(5)}.ts": ${why}`,
+    ]);
+  });
+
+  it.each([
+    ['src/a.ts', 'is on none of the floors'],
+    ['src/tools/a.ts', 'is on none of the floors'],
+    ['src/core/a.ts', 'is in no room of core'],
+    ['src/edge/a.ts', 'is in no room of edge'],
+    ['src/core/tools/a.ts', 'core/tools is in no wing'],
+  ])('refuses a place for %s', (path, why) => {
+    expect(check(path, '')).toHaveLength(1);
+    expect(check(path, '')[0]).toContain(why);
+  });
+
+  it.each([
+    ["import type { B } from './b.ts';", "import type { A } from './a.ts';"],
+    ["import { b } from './b.ts';", "export type { A } from './a.ts';"],
+    ["type B = import('./b.ts').B;", "const a = await import('./a.ts');"],
+  ])('refuses a circle of files: %s %s', (a, b) => {
+    const others = [
+      { path: 'src/base/b.ts', text: b },
+      { path: 'src/base/c.ts', text: "import './a.ts';" },
+    ];
+    expect(check('src/base/a.ts', a, others)).toEqual([
+      'src/base/a.ts → src/base/b.ts → src/base/a.ts: a circle of imports',
+    ]);
+    expect(check('src/base/a.ts', a)).toEqual([]);
+  });
+
+  it('tells of every file that is in a circle, by a short way around', () => {
+    const imports = { a: ['b', 'c'], b: ['c'], c: ['a'], d: ['d', 'a'], e: ['d', 'f'], f: ['g'], g: ['e', 'f'] };
+    expect(findCircles(new Map(Object.entries(imports)))).toEqual([
+      ['a', 'c', 'a'],
+      ['b', 'c', 'a', 'b'],
+      ['d', 'd'],
+      ['e', 'f', 'g', 'e'],
+    ]);
+    expect(
+      findCircles(
+        new Map([
+          ['a', ['b', 'c']],
+          ['b', ['c']],
+        ]),
+      ),
+    ).toEqual([]);
   });
 
   it.each([
@@ -77,8 +160,8 @@ describe('the check of the rooms', () => {
   });
 
   it('refuses an import whose target stands in a variable', () => {
-    expect(check('src/app.ts', 'const a = await import(name);')).toEqual([
-      'src/app.ts: imports what cannot be read off',
+    expect(check('src/app/app.ts', 'const a = await import(name);')).toEqual([
+      'src/app/app.ts: imports what cannot be read off',
     ]);
   });
 
@@ -104,9 +187,20 @@ describe('the check of the rooms', () => {
     ]);
     expect(check('src/core/keys/a.ts', statement.replace('sql`', 'a = `'), [schema])).toHaveLength(1);
     expect(check('src/core/wallet/a.ts', statement, [schema])).toEqual([]);
+    expect(check('src/core/wallet/sub/a.ts', statement, [schema])).toEqual([]);
+    expect(check('src/core/fleet/store/a.ts', statement, [schema])).toHaveLength(1);
     expect(check('src/core/wallet/wallet.ts', "export { wallets } from './schema.ts';", [schema])[0]).toContain(
       'passes on',
     );
+  });
+
+  it('refuses tests of a room that is not there', () => {
+    const rooms = [{ path: 'src/core/wallet/wallet.ts', text: '' }];
+    expect(check('test/core/wallet/a.test.ts', '', rooms)).toEqual([]);
+    expect(check('test/core/wallet/sub/a.test.ts', '', rooms)).toEqual([]);
+    expect(check('test/core/wallets/a.test.ts', '', rooms)).toEqual([
+      'test/core/wallets/a.test.ts: src has no core/wallets',
+    ]);
   });
 
   it('refuses a file of more than 400 lines, tests included', () => {
@@ -132,7 +226,13 @@ describe('the check of the rooms', () => {
     ['src/base/postgres/a.ts', "import { b } from '#base/log.ts';"],
     ['src/core/keys/a.ts', "import { b } from '#core/accounts/accounts.ts';"],
     ['src/edge/api/a.ts', "import { b } from '#core/wallet/wallet.ts';"],
-    ['src/app.ts', "import { b } from '#edge/api/api.ts';\nimport { c } from './main.ts';"],
+    ['src/app/app.ts', "import { b } from '#edge/api/api.ts';\nimport { c } from './server.ts';"],
+    ['src/programs/main.ts', "import { b } from '#app/app.ts';\nimport { c } from '#base/log.ts';"],
+    ['src/core/fleet/fleet.ts', "import { b } from '#core/fleet/plan/plan.ts';"],
+    ['src/core/fleet/plan/a.ts', "import { b } from '#core/fleet/policy.ts';"],
+    ['src/core/fleet/drivers/docker/a.ts', "import { b } from '#core/fleet/drivers/driver.ts';"],
+    ['src/core/fleet/leader/a.ts', "import { b } from '#core/fleet/plan/plan.ts';"],
+    ['src/base/a.ts', "import { b } from '#base/docker/docker.ts';"],
     ['src/base/a.ts', "import { b } from 'node:fs';\nimport { z } from 'zod';"],
     ['engines/standin/a.ts', "import { b } from './b.ts';\nimport { c } from 'node:http';"],
   ])('allows %s to say %s', (path, text) => {
@@ -143,9 +243,9 @@ describe('the check of the rooms', () => {
 describe('the house', () => {
   it('keeps to its plan', () => {
     const files = readTree();
-    for (const floor of ['src/base/', 'src/core/', 'src/edge/', 'test/']) {
+    for (const floor of ['src/base/', 'src/core/', 'src/edge/', 'src/app/', 'src/programs/', 'test/']) {
       expect(files.filter(({ path }) => path.startsWith(floor)).length, floor).toBeGreaterThan(0);
     }
-    expect(checkRooms(files, roomTable)).toEqual([]);
+    expect(checkRooms(files, house)).toEqual([]);
   });
 });

@@ -1,5 +1,6 @@
 import { dirname, join, normalize } from 'node:path';
 import { type ParseResult, parseSync, Visitor } from 'oxc-parser';
+import { findCircles } from './circles.ts';
 
 /** A source file by its path from the top of the repository; the text need not be on a disk. */
 export interface SourceFile {
@@ -7,25 +8,34 @@ export interface SourceFile {
   readonly text: string;
 }
 
-/** Which rooms of its own floor a room may enter, by names such as 'core/wallet'; none where it is not listed. */
+/** Which rooms beside it a room may enter, by names such as 'core/wallet'; none where it is not listed. */
 export type RoomTable = Readonly<Record<string, readonly string[]>>;
+
+/** The rooms of core by wing, named without 'core/'. */
+export type Wings = Readonly<Record<Wing, readonly string[]>>;
+type Wing = 'foundation' | 'gateway' | 'platform';
+
+export interface House {
+  readonly rooms: RoomTable;
+  readonly wings: Wings;
+}
 
 const linesMax = 400;
 
-/** Where a file of src lives. The files directly in src are above the floors: they put everything together. */
-interface Place {
-  readonly floor: 'top' | 'edge' | 'core' | 'base';
-  /** 'core/wallet', 'edge/api', or 'base' and 'top', which are one room each. */
-  readonly room: string;
-}
+/** From the ground up: a file imports from its own floor and from those below. Nobody enters the programs. */
+const floors = ['base', 'core', 'edge', 'app', 'programs'];
+/** These are one room each; of the others every folder is one. The files directly in base are open to all. */
+const floorsOfOneRoom = ['app', 'programs'];
 
-const heights = { base: 0, core: 1, edge: 2, top: 3 };
+const wingsKnown: Readonly<Record<Wing, readonly Wing[]>> = {
+  foundation: [],
+  gateway: ['foundation'],
+  platform: ['foundation'],
+};
 
-function placeOf(path: string): Place {
-  const [, floor = '', room = ''] = path.split('/');
-  if (floor === 'base') return { floor, room: 'base' };
-  if (floor === 'core' || floor === 'edge') return { floor, room: `${floor}/${room}` };
-  return { floor: 'top', room: 'top' };
+/** The folders below src in which a file lies: its floor, its room, and the rooms inside that. */
+function foldersOf(path: string): readonly string[] {
+  return path.split('/').slice(1, -1);
 }
 
 /** What the rules look at in one file. */
@@ -45,22 +55,28 @@ interface Facts {
  * Holds the plan of the house against its files.
  * @returns one sentence per breach, each beginning with the path; a check that saw no file is a breach
  */
-export function checkRooms(files: readonly SourceFile[], table: RoomTable): string[] {
+export function checkRooms(files: readonly SourceFile[], house: House): string[] {
   if (files.length === 0) return ['no files were checked'];
   const tables = findTables(files);
-  return files.flatMap((file) => {
+  const imports = new Map<string, readonly string[]>();
+  const rooms = new Set(files.filter(({ path }) => path.startsWith('src/')).map(({ path }) => roomOf(path)));
+  const breaches = files.flatMap((file) => {
     const parsed = parseSync(file.path, file.text);
     if (parsed.errors.length > 0) return [`${file.path}: cannot be parsed: ${parsed.errors[0]?.message ?? ''}`];
     const facts = gatherFacts(file, parsed);
     const inSource = file.path.startsWith('src/');
+    if (inSource) imports.set(file.path, importedFiles(facts));
     return [
       ...checkForm(facts),
       ...(inSource ? checkEnvironment(facts) : []),
-      ...(inSource ? facts.imports.flatMap((specifier) => checkImport(facts.path, specifier, table)) : []),
+      ...(file.path.startsWith('test/') ? checkTestPlace(file.path, rooms) : []),
+      ...(inSource ? checkPlace(facts.path, house) : []),
+      ...(inSource ? facts.imports.flatMap((specifier) => checkImport(facts.path, specifier, house)) : []),
       ...(inSource ? checkTables(facts, tables) : []),
       ...(file.path.startsWith('engines/') ? checkApart(facts) : []),
     ];
   });
+  return [...breaches, ...findCircles(imports).map((circle) => `${circle.join(' → ')}: a circle of imports`)];
 }
 
 function gatherFacts({ path, text }: SourceFile, parsed: ParseResult): Facts {
@@ -136,39 +152,85 @@ function checkApart({ path, imports }: Facts): string[] {
   });
 }
 
-function checkImport(path: string, specifier: string | null, table: RoomTable): string[] {
+/** Every file of src has a room, and every room of core a wing. */
+function checkPlace(path: string, { wings }: House): string[] {
+  const [floor, room] = foldersOf(path);
+  if (floor === undefined || !floors.includes(floor))
+    return [`${path}: is on none of the floors, ${floors.join(', ')}`];
+  if (room === undefined) return floor === 'core' || floor === 'edge' ? [`${path}: is in no room of ${floor}`] : [];
+  return floor === 'core' && wingOf(room, wings) === null ? [`${path}: core/${room} is in no wing`] : [];
+}
+
+/** Tests stand in the room that they test: below the floors of `test` there is no room that `src` does not have. */
+function checkTestPlace(path: string, rooms: ReadonlySet<string>): string[] {
+  const isInTree = floors.includes(foldersOf(path)[0] ?? '');
+  return isInTree && !rooms.has(roomOf(path)) ? [`${path}: src has no ${roomOf(path)}`] : [];
+}
+
+/** 'core/wallet', whatever is inside it; 'base', or 'base/docker'. */
+function roomOf(path: string): string {
+  return foldersOf(path).slice(0, 2).join('/');
+}
+
+function wingOf(room: string | undefined, wings: Wings): Wing | null {
+  const names = ['foundation', 'gateway', 'platform'] as const;
+  return names.find((wing) => room !== undefined && wings[wing].includes(room)) ?? null;
+}
+
+/** The file of the repository that an import means; null for a package. */
+function targetOf(path: string, specifier: string): string | null {
+  if (specifier.startsWith('#')) return `src/${specifier.slice(1)}`;
+  return specifier.startsWith('.') ? normalize(join(dirname(path), specifier)) : null;
+}
+
+function importedFiles({ path, imports }: Facts): readonly string[] {
+  return imports.flatMap((specifier) => (specifier === null ? [] : (targetOf(path, specifier) ?? [])));
+}
+
+function checkImport(path: string, specifier: string | null, house: House): string[] {
   if (specifier === null) return [`${path}: imports what cannot be read off`];
   const breach = (why: string): string[] => [`${path}: imports "${specifier}": ${why}`];
   if (specifier.split('/').includes('..')) return breach('"../" is not used');
-  const from = placeOf(path);
-  if (specifier.startsWith('./')) {
-    const target = normalize(join(dirname(path), specifier));
-    return placeOf(target).room === from.room ? [] : breach('"./" stays inside a room');
-  }
-  if (!specifier.startsWith('#')) return specifier.startsWith('/') ? breach('a path of one machine') : [];
-
-  const target = `src/${specifier.slice(1)}`;
-  const to = placeOf(target);
-  if (to.room === from.room) {
-    // From a subfolder there is no other way up.
-    return target.startsWith(`${dirname(path)}/`) ? breach('inside a room "./" is used') : [];
-  }
-  return checkWall(from, to, target)
-    .flatMap(breach)
-    .concat(checkTable(from, to, table).flatMap(breach));
+  const target = targetOf(path, specifier);
+  if (target === null) return specifier.startsWith('/') ? breach('a path of one machine') : [];
+  if (dirname(target) === dirname(path)) return specifier.startsWith('#') ? breach('inside a room "./" is used') : [];
+  if (specifier.startsWith('./')) return breach('"./" stays inside a room');
+  return checkWall(path, target, house).flatMap(breach);
 }
 
-/** Down the floors, and through the door. */
-function checkWall(from: Place, to: Place, target: string): string[] {
-  if (heights[to.floor] > heights[from.floor]) return [`${from.floor} may not look up to ${to.floor}`];
-  const name = to.room.split('/')[1];
-  if (name === undefined || target === `src/${to.room}/${name}.ts`) return [];
-  return [`a room is entered by its door, ${to.room}/${name}.ts`];
+/**
+ * Down the floors, and through the door of the outermost room that holds the target and not the importer. What is
+ * around a room is no wall to it: a sub-room sees the files of the room that it is in.
+ */
+function checkWall(path: string, target: string, house: House): string[] {
+  const from = foldersOf(path);
+  const to = foldersOf(target);
+  const [floor = ''] = from;
+  const [targetFloor = ''] = to;
+  if (floors.indexOf(targetFloor) > floors.indexOf(floor)) return [`${floor} may not look up to ${targetFloor}`];
+  const shared = to.findIndex((folder, index) => folder !== from[index]);
+  if (shared === -1) return [];
+  const depth = Math.max(shared + 1, floorsOfOneRoom.includes(targetFloor) ? 1 : 2);
+  const theirs = to.slice(0, depth);
+  const door = `${theirs.join('/')}/${theirs.at(-1)}.ts`;
+  if (to.length < depth) return [];
+  return [
+    ...checkWings(from, to, house.wings),
+    ...(floor === targetFloor && from.length >= depth ? checkTable(from.slice(0, depth), theirs, house.rooms) : []),
+    ...(target === `src/${door}` ? [] : [`a room is entered by its door, ${door}`]),
+  ];
 }
 
-function checkTable(from: Place, to: Place, table: RoomTable): string[] {
-  if (from.floor !== to.floor || (table[from.room] ?? []).includes(to.room)) return [];
-  return [`${from.room} may not know ${to.room}`];
+function checkTable(from: readonly string[], to: readonly string[], table: RoomTable): string[] {
+  const [room, other] = [from.join('/'), to.join('/')];
+  return (table[room] ?? []).includes(other) ? [] : [`${room} may not know ${other}`];
+}
+
+function checkWings(from: readonly string[], to: readonly string[], wings: Wings): string[] {
+  if (from[0] !== 'core' || to[0] !== 'core') return [];
+  const [own, other] = [wingOf(from[1], wings), wingOf(to[1], wings)];
+  if (own === null || other === null || own === other || wingsKnown[own].includes(other)) return [];
+  return [`the ${own} may not know the ${other}`];
 }
 
 /** Table name → the room whose schema.ts declares it. */
@@ -178,7 +240,7 @@ function findTables(files: readonly SourceFile[]): ReadonlyMap<string, string> {
     schemas.flatMap(({ path, text }) => {
       return [...text.matchAll(/pgTable\(\s*'([a-z_]+)'/g)].map((match): [string, string] => [
         match[1] ?? '',
-        placeOf(path).room,
+        foldersOf(path).join('/'),
       ]);
     }),
   );
@@ -186,14 +248,15 @@ function findTables(files: readonly SourceFile[]): ReadonlyMap<string, string> {
 
 /** Drizzle's tables are kept in by the doors, as long as no door passes them on; SQL is text and needs a look. */
 function checkTables({ path, reexports, statements }: Facts, tables: ReadonlyMap<string, string>): string[] {
-  const { room } = placeOf(path);
+  const room = foldersOf(path).join('/');
+  const isOwn = (owner = ''): boolean => room === owner || room.startsWith(`${owner}/`);
   const named = statements.flatMap((statement) => {
     const matches = statement.matchAll(
       /\b(?:from|join|into|update|using|truncate|table)\s+(?:only\s+)?"?([a-z_]+)"?/gi,
     );
     return [...matches].map((match) => (match[1] ?? '').toLowerCase());
   });
-  const foreign = [...new Set(named)].filter((name) => tables.has(name) && tables.get(name) !== room);
+  const foreign = [...new Set(named)].filter((name) => tables.has(name) && !isOwn(tables.get(name)));
   return [
     ...foreign.map((name) => `${path}: names the table ${name}, which is ${tables.get(name) ?? ''}'s`),
     ...(reexports.includes('./schema.ts') ? [`${path}: passes on its room's tables`] : []),

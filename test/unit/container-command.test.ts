@@ -1,18 +1,18 @@
 import { describe, expect, it } from 'vitest';
+import { DockerError } from '#base/docker/api.ts';
+import { notePullLine, percentOf } from '#base/docker/images.ts';
+import { demultiplex } from '#base/docker/logs.ts';
 import type { ContainerDriverSettings, EngineDefinition } from '#core/catalog/catalog.ts';
 import {
   containerArguments,
   containerEnvironment,
   containerShmBytes,
   containerSpecHash,
-} from '#core/fleet/container-command.ts';
-import { gpuSettings } from '#core/fleet/docker-container.ts';
-import { startErrorCode } from '#core/fleet/docker-failures.ts';
-import { DockerError } from '#core/fleet/docker-api.ts';
-import { gpusOfInfo } from '#core/fleet/docker-gpus.ts';
-import { notePullLine, percentOf } from '#core/fleet/docker-images.ts';
-import { containerName, readMarks } from '#core/fleet/docker-labels.ts';
-import { demultiplex } from '#core/fleet/docker-logs.ts';
+} from '#core/fleet/drivers/container-command.ts';
+import { gpuSettings } from '#core/fleet/drivers/docker/container.ts';
+import { startErrorCode } from '#core/fleet/drivers/docker/failures.ts';
+import { gpusOfInfo } from '#core/fleet/drivers/docker/gpus.ts';
+import { containerName, readMarks } from '#core/fleet/drivers/docker/labels.ts';
 import { containerEngine } from '../suites/docker/kit.ts';
 
 const gpus = { count: 2, memoryBytesMin: null, profile: null };

@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { inspect } from 'node:util';
 import { expect, it } from 'vitest';
-import { createDockerApi } from '#core/fleet/docker-api.ts';
+import { createDockerApi } from '#base/docker/api.ts';
 
 it('calls of a Docker engine do not print its open connections, which takes milliseconds for each', async () => {
   const folder = mkdtempSync(join(tmpdir(), 'headgate-docker-call-'));

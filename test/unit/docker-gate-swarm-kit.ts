@@ -1,5 +1,5 @@
 import type { ContainerDriverSettings, SwarmSettings } from '#core/catalog/catalog.ts';
-import { planService } from '#core/fleet/swarm-service.ts';
+import { planService } from '#core/fleet/drivers/swarm/service.ts';
 import { decide } from '#edge/docker-gate/calls.ts';
 import { containerEngine, holding } from '../suites/docker/kit.ts';
 

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { FairOrder } from '#base/fair-order.ts';
-import { parseLoad } from '#core/fleet/engine-load.ts';
+import { FairOrder } from '#base/fair-queue.ts';
+import { parseLoad } from '#core/fleet/serving/engine-load.ts';
 
 function takeAll(order: FairOrder<string>): string[] {
   const taken: string[] = [];

@@ -5,9 +5,9 @@ import { PassThrough } from 'node:stream';
 import { pino } from 'pino';
 import { afterAll, describe, expect, it } from 'vitest';
 import { parseConfig } from '#base/config.ts';
-import { DockerError } from '#core/fleet/docker-api.ts';
-import { concernsLogin, startErrorCode } from '#core/fleet/docker-failures.ts';
-import { createRegistryLogins, hideLogin, registryOf } from '#core/fleet/registry-logins.ts';
+import { DockerError } from '#base/docker/api.ts';
+import { createRegistryLogins, hideLogin, registryOf } from '#base/docker/registry-logins.ts';
+import { concernsLogin, startErrorCode } from '#core/fleet/drivers/docker/failures.ts';
 
 const root = mkdtempSync(join(tmpdir(), 'headgate-logins-'));
 afterAll(() => rmSync(root, { recursive: true, force: true }));

@@ -12,7 +12,7 @@ import {
   type KeyUse,
   type LimitsView,
 } from '#core/limits/limits.ts';
-import type { Admission, AdmitRefusal, AdmitRequest, AdmitResult, KeyRef, Settlement } from './admission.ts';
+import type { Admission, AdmitRefusal, AdmitRequest, AdmitResult, KeyRef, Settlement } from './contract.ts';
 
 export interface MemoryAdmissionOptions {
   /** Reads an organization's balance from the books, in pico-dollars. */

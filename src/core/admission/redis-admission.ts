@@ -4,12 +4,12 @@ import type { Log } from '#base/log.ts';
 import { PICO_PER_MICRO } from '#base/money.ts';
 import { RedisAwayError, type RedisStore } from '#base/redis.ts';
 import { monthStartMs, refuseByLimits, viewLimits, type KeyUse, type LimitsView } from '#core/limits/limits.ts';
-import type { Admission, AdmitRequest, AdmitResult, KeyRef, Settlement } from './admission.ts';
-import { AdmitDesk, type Asked } from './redis-admit.ts';
+import { ShortMemory, type Reply } from './admission-store.ts';
+import { AdmitDesk, type Asked } from './admit-batcher.ts';
+import type { Admission, AdmitRequest, AdmitResult, KeyRef, Settlement } from './contract.ts';
+import { RedisLeases } from './hold-leases.ts';
 import { RedisBooks, type Books } from './redis-books.ts';
-import { RedisLeases } from './redis-leases.ts';
 import { extendScript, viewScript } from './redis-scripts.ts';
-import { ShortMemory, type Reply } from './short-memory.ts';
 
 export interface RedisAdmissionOptions {
   readonly store: RedisStore;

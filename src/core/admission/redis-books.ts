@@ -1,8 +1,8 @@
 import { randomUUID } from 'node:crypto';
 import { PICO_PER_MICRO } from '#base/money.ts';
-import type { KeyRef } from './admission.ts';
+import type { Reply, ShortMemory } from './admission-store.ts';
+import type { KeyRef } from './contract.ts';
 import { beginMonthScript, beginWalletScript, endMonthScript, endWalletScript } from './redis-scripts.ts';
-import type { Reply, ShortMemory } from './short-memory.ts';
 
 /** What the short memory asks of the books, each in one snapshot. */
 export interface Books {

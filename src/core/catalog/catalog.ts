@@ -4,25 +4,8 @@ import type { EngineDefinition, ServiceTier, TaskType } from './engine-definitio
 import type { Model, PriceVersion } from './model.ts';
 import { syncModels, type PriceTable } from './sync.ts';
 
-export type {
-  AllowableField,
-  Canary,
-  ContainerDriverSettings,
-  EngineDefinition,
-  EngineGroup,
-  EngineKind,
-  EnginePricing,
-  ExternalDriverSettings,
-  GpuNeed,
-  ProcessDriverSettings,
-  ServiceTier,
-  StructuredOutputBounds,
-  TaskType,
-  VolumeMount,
-} from './engine-definition.ts';
 export { findFlag, fillReferences } from './command.ts';
 export {
-  type DockerAddress,
   type DockerHostSettings,
   type DockerHostsOptions,
   type DockerHostsResult,
@@ -30,18 +13,35 @@ export {
   loadDockerHosts,
   type SwarmSettings,
 } from './docker-hosts-file.ts';
-export { allowableFields, taskTypes } from './engine-definition.ts';
+export { type DockerRun, onlyDockerRunWords, parseDockerRun } from './docker-run.ts';
+export {
+  type AllowableField,
+  allowableFields,
+  type Canary,
+  type ContainerDriverSettings,
+  type EngineDefinition,
+  type EngineGroup,
+  type EngineKind,
+  type EnginePricing,
+  type ExternalDriverSettings,
+  type GpuNeed,
+  type ProcessDriverSettings,
+  type ServiceTier,
+  type StructuredOutputBounds,
+  type TaskType,
+  taskTypes,
+  type VolumeMount,
+} from './engine-definition.ts';
+export { type EngineFileProblem, formatEngineFileProblem } from './engine-file-problem.ts';
 export { engineJsonSchema } from './engine-file-schema.ts';
 export {
   checkEngineText,
-  type EngineFileProblem,
   type EngineFilesOptions,
   type EngineFilesResult,
-  formatEngineFileProblem,
   loadEngineFileList,
   loadEngineFiles,
 } from './engine-files.ts';
-export { type DockerRun, onlyDockerRunWords, parseDockerRun } from './docker-run.ts';
+export { createEngineReload, type EngineReload } from './engine-reload.ts';
 export { volumeProblem } from './machine-checks.ts';
 export type { Model, PriceVersion } from './model.ts';
 export { looksSecret, namesSecret } from './secrets.ts';

@@ -2,7 +2,8 @@ import { readFileSync, statSync } from 'node:fs';
 import { isIP } from 'node:net';
 import { basename, join, posix, resolve } from 'node:path';
 import { z } from 'zod';
-import type { EngineFileProblem } from './engine-files.ts';
+import type { DockerAddress } from '#base/docker/docker.ts';
+import type { EngineFileProblem } from './engine-file-problem.ts';
 import { readYaml } from './yaml-source.ts';
 import { issueProblems, located } from './zod-problems.ts';
 
@@ -19,28 +20,6 @@ export interface HostGpu {
 
 /** How containers get their GPUs: by the nvidia runtime's device requests, by CDI, or by a variable alone. */
 export type GpuAccess = 'nvidia' | 'cdi' | 'environment';
-
-export type DockerAddress =
-  | { readonly type: 'unix'; readonly socketPath: string }
-  | {
-      readonly type: 'tcp';
-      readonly host: string;
-      readonly port: number;
-      /** Paths of PEM files; null: without TLS. */
-      readonly tls: { readonly ca: string; readonly cert: string; readonly key: string } | null;
-    }
-  | {
-      readonly type: 'ssh';
-      readonly user: string;
-      readonly host: string;
-      readonly port: number;
-      /** Of the Docker engine over there. */
-      readonly socketPath: string;
-      /** Path of the private key. */
-      readonly key: string;
-      /** `SHA256:…`, as `ssh-keygen -l` prints it. */
-      readonly hostKey: string;
-    };
 
 export interface DockerHostSettings {
   readonly name: string;

@@ -4,6 +4,7 @@ import { commandProblems, environmentReferences } from './command.ts';
 import { containerProblems } from './container-checks.ts';
 import { dockerHostsFileName, loadDockerHosts } from './docker-hosts-file.ts';
 import type { EngineDefinition } from './engine-definition.ts';
+import type { EngineFileProblem } from './engine-file-problem.ts';
 import { type EngineFile, engineFileSchema } from './engine-file-schema.ts';
 import { machineProblems } from './machine-checks.ts';
 import { groupProblems, roomProblems } from './room-checks.ts';
@@ -11,17 +12,6 @@ import { secretProblems } from './secrets.ts';
 import { toDefinition } from './to-definition.ts';
 import { keepDecimals, readYaml, type YamlSource } from './yaml-source.ts';
 import { type FileProblem, issueProblems, located } from './zod-problems.ts';
-
-/** Something that is wrong with a file of the engines folder. */
-export interface EngineFileProblem {
-  /** `engines/name.yaml`. */
-  readonly file: string;
-  /** From 1; null when it is about the whole file or the folder. */
-  readonly line: number | null;
-  /** `pricing.input_per_million`; null when it is about no single field. */
-  readonly field: string | null;
-  readonly message: string;
-}
 
 export type EngineFilesResult =
   | { readonly ok: true; readonly engines: readonly EngineDefinition[] }
@@ -47,11 +37,6 @@ const decimalPaths = [
   ['pricing', 'output_per_million'],
   ['pricing', 'flex_multiplier'],
 ];
-
-/** `engines/foo.yaml:12: pricing.input_per_million: what is wrong` */
-export function formatEngineFileProblem({ file, line, field, message }: EngineFileProblem): string {
-  return `${file}${line === null ? '' : `:${line}`}: ${field === null ? '' : `${field}: `}${message}`;
-}
 
 /**
  * Reads every `*.yaml` directly in a folder but hosts.yaml, in the order of their names. Collects the problems of all

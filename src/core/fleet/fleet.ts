@@ -1,35 +1,70 @@
-import type { Transaction } from '#base/db.ts';
 import type { Clock } from '#base/clock.ts';
+import type { Transaction } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
 import type { EngineDefinition } from '#core/catalog/catalog.ts';
-import type { FleetBoard, OrderKind, PublishedEngine, PublishedReplica } from './board.ts';
-import type { EngineDriver, EngineSpec, Holding, HostReport, LogOptions, Stranger } from './driver.ts';
-import type { AcquireOptions, Engine, EngineStatus } from './engine.ts';
-import { type LoadReport, readLoad, sumLoads } from './engine-load.ts';
-import { createExternalDriver } from './external-driver.ts';
-import { defaultPolicy, type FleetPolicy } from './fleet-policy.ts';
-import type { AcquireResult, Lease, Replica } from './lease.ts';
-import { createLocalBoard } from './local-board.ts';
-import type { DriverType } from './plan-draft.ts';
-import type { Environment } from './process-command.ts';
-import { createProcessDriver, type Company } from './process-driver.ts';
-import { newReplicaId } from './process-files.ts';
-import { mergeHosts } from './hosts.ts';
-import { Scope } from './scope.ts';
+import {
+  type Company,
+  createExternalDriver,
+  createProcessDriver,
+  type DriverType,
+  type EngineDriver,
+  type EngineSpec,
+  type Environment,
+  type Holding,
+  type HostReport,
+  type LogOptions,
+  newReplicaId,
+  type Replica,
+  type Stranger,
+} from '#core/fleet/drivers/drivers.ts';
+import {
+  type AcquireOptions,
+  type AcquireResult,
+  type Engine,
+  type EngineStatus,
+  type Lease,
+  type LoadReport,
+  readLoad,
+  sumLoads,
+} from '#core/fleet/serving/serving.ts';
+import {
+  createLocalBoard,
+  type FleetBoard,
+  type OrderKind,
+  type PublishedEngine,
+  type PublishedReplica,
+} from '#core/fleet/store/store.ts';
+import { mergeHosts } from './merge-hosts.ts';
+import { defaultPolicy, type FleetPolicy } from './policy.ts';
+import { Scope } from './reconciler.ts';
 
-export type { FleetBoard, OrderKind } from './board.ts';
-export { createDbBoard } from './db-board.ts';
-export { createDockerDriver } from './docker-driver.ts';
-export type { HostReport, LogOptions, Stranger } from './driver.ts';
-export type { EngineStatus } from './engine.ts';
-export type { EngineLoad, LoadReport } from './engine-load.ts';
-export { createGoodSpecTable } from './good-spec-table.ts';
-export { createLocalBoard } from './local-board.ts';
-export { type FleetIdentity, readFleetIdentity } from './fleet-identity.ts';
-export type { AcquireRefusal, AcquireResult, Lease, Replica } from './lease.ts';
-export { type Company, endProcesses } from './process-driver.ts';
-export { createRegistryLogins } from './registry-logins.ts';
-export { createSwarmDriver } from './swarm-driver.ts';
+export {
+  type Company,
+  createDockerDriver,
+  createSwarmDriver,
+  endProcesses,
+  type HostReport,
+  type LogOptions,
+  type Replica,
+  type Stranger,
+} from '#core/fleet/drivers/drivers.ts';
+export type {
+  AcquireRefusal,
+  AcquireResult,
+  EngineLoad,
+  EngineStatus,
+  Lease,
+  LoadReport,
+} from '#core/fleet/serving/serving.ts';
+export {
+  createDbBoard,
+  createGoodSpecTable,
+  createLocalBoard,
+  type FleetBoard,
+  type OrderKind,
+} from '#core/fleet/store/store.ts';
+export { type FleetIdentity, readFleetIdentity } from './identity.ts';
+export { type LogLine, type LogSource, readLogs } from './log-follow.ts';
 
 /** An engine for pages and the operations API. */
 export interface EngineView {

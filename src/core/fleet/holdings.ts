@@ -1,5 +1,5 @@
-import type { Holding, HostReport } from './driver.ts';
-import type { Sight } from './sight.ts';
+import type { Holding, HostReport } from '#core/fleet/drivers/drivers.ts';
+import type { Sight } from './observe-all.ts';
 
 /** What has devices or memory of a machine without being a replica of the engines that are placed there. */
 

@@ -17,7 +17,7 @@ import {
   revokeKey,
   updateKey,
 } from './key-book.ts';
-import type { Revocations } from './revocations.ts';
+import type { Revocations } from './key-events.ts';
 import { hashSecret, importedParts, makeSecret } from './secret.ts';
 import type { Verifier } from './verifier.ts';
 

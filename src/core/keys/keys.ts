@@ -14,8 +14,8 @@ import {
   selectKeyById,
   selectKeys,
 } from './key-book.ts';
+import { type ChangeListener, createRevocations } from './key-events.ts';
 import { createLastUse } from './last-use.ts';
-import { type ChangeListener, createRevocations } from './revocations.ts';
 import { createVerifier } from './verifier.ts';
 
 export {
@@ -27,10 +27,10 @@ export {
   keyStatus,
   type KeyToggles,
 } from './api-key.ts';
-export { defaultKeyLimits, defaultKeyToggles, firstKeyOf } from './defaults.ts';
 export type { CreatedKey } from './changes.ts';
+export { defaultKeyLimits, defaultKeyToggles, firstKeyOf } from './defaults.ts';
 export type { KeyExpiry, KeyListing, KeyPatch, KeyRef, NewKey } from './key-book.ts';
-export type { KeyChange } from './revocations.ts';
+export type { KeyChange } from './key-events.ts';
 
 export interface KeyPage {
   readonly keys: readonly KeyRecord[];

@@ -1,7 +1,7 @@
-import { createCoarseClock, type CoarseClock } from './coarse-clock.ts';
+import { type CoarseClock, createCoarseClock } from './coarse-clock.ts';
 import type { EngineClient, EngineClientOptions, EngineRequest } from './engine-call.ts';
-import { Exchange, type ExchangeHouse } from './exchange.ts';
-import { createRoster } from './roster.ts';
+import { Exchange, type ExchangeHouse } from './http-exchange.ts';
+import { createRoster } from './slot-list.ts';
 import { createSocketPool } from './socket-pool.ts';
 
 const pathPattern = /^\/[\x21-\x7e]*$/;

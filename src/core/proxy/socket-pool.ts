@@ -2,7 +2,7 @@ import { createSecureContext, getCACertificates, type SecureContext } from 'node
 import type { Endpoint } from '#base/endpoint.ts';
 import type { CoarseClock } from './coarse-clock.ts';
 import { EngineSocket, type SocketUser } from './engine-socket.ts';
-import { createLanes, type Lane } from './lanes.ts';
+import { createLanes, type Lane } from './origins.ts';
 
 export interface SocketPool {
   lane(endpoint: Endpoint): Lane;

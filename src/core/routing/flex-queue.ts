@@ -1,4 +1,4 @@
-import { FairOrder } from '#base/fair-order.ts';
+import { FairOrder } from '#base/fair-queue.ts';
 import type { Model } from '#core/catalog/catalog.ts';
 import type { AcquireRefusal, EngineLoad, Fleet, Lease, LoadReport } from '#core/fleet/fleet.ts';
 import type { Affinity } from './engine-router.ts';

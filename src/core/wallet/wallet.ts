@@ -19,8 +19,14 @@ import { wallets } from './schema.ts';
 
 export type { Charge } from './charge.ts';
 export type { Booking, BookingResult } from './credit.ts';
-export type { HoldRefused, HoldRequest, TokenPrice } from './holds.ts';
-export { holdForJson, holdForStream, STREAM_OUTPUT_TOKENS_AHEAD } from './holds.ts';
+export {
+  holdForJson,
+  holdForStream,
+  type HoldRefused,
+  type HoldRequest,
+  STREAM_OUTPUT_TOKENS_AHEAD,
+  type TokenPrice,
+} from './hold-amounts.ts';
 export type { LedgerEntry, LedgerPage, LedgerPageRequest, LedgerProof } from './ledger.ts';
 
 /** Told of every credit and adjustment once it is committed. */

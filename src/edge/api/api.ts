@@ -31,7 +31,7 @@ import { registerUsageContentRoutes } from './usage-content.ts';
 import { registerUsageRoutes } from './usage.ts';
 import { registerWalletRoutes } from './wallet.ts';
 
-export type { EngineOperations, LogLine, LogRequest, OperatedEngine } from './engine-operations.ts';
+export type { EngineOperations, OperatedEngine } from './engine-operations.ts';
 
 export interface ApiOptions {
   readonly db: Pick<Db, 'orm'>;

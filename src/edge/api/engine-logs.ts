@@ -1,4 +1,4 @@
-import type { LogLine } from './engine-operations.ts';
+import type { LogLine } from '#core/fleet/fleet.ts';
 
 const aliveEveryMs = 15_000;
 const encoder = new TextEncoder();

@@ -1,5 +1,6 @@
 import type { Transaction } from '#base/db.ts';
 import type { EngineDefinition, EngineFileProblem } from '#core/catalog/catalog.ts';
+import type { LogLine, LogOptions } from '#core/fleet/fleet.ts';
 
 /** What the operations API asks of the fleet and of who reads the engine files; the composition root provides it. */
 
@@ -76,18 +77,6 @@ export interface OperatedStranger {
   readonly endedBy: string;
 }
 
-export interface LogLine {
-  /** null: of the last one that ended. */
-  readonly replicaId: string | null;
-  readonly line: string;
-}
-
-export interface LogRequest {
-  readonly tailLines: number;
-  readonly follow: boolean;
-  readonly signal: AbortSignal;
-}
-
 /** Ids of engines that reading the files again added, changed and removed. */
 export interface ReloadChanges {
   readonly added: readonly string[];
@@ -112,7 +101,7 @@ export interface EngineOperations {
    */
   order(engineId: string, kind: EngineOrder, tx: Transaction): Promise<() => Promise<void>>;
   /** Of one replica, or of all where it is null. */
-  logs(engineId: string, replicaId: string | null, request: LogRequest): AsyncIterable<LogLine>;
+  logs(engineId: string, replicaId: string | null, request: LogOptions): AsyncIterable<LogLine>;
   hosts(): readonly OperatedHost[];
   strangers(): readonly OperatedStranger[];
   /** Reads the engine files again; with any problem everything stays as it was. */

@@ -2,7 +2,7 @@ import { type IncomingMessage, request as httpRequest } from 'node:http';
 import { request as httpsRequest } from 'node:https';
 import { text } from 'node:stream/consumers';
 import type { ClientConfig } from '#base/config.ts';
-import { FailedError, UsageError } from './command.ts';
+import { FailedError, UsageError } from './errors.ts';
 
 /** The gateway's HTTP API as the commands use it. */
 export interface ApiClient {

@@ -8,7 +8,8 @@ import {
   loadEngineFileList,
   loadEngineFiles,
 } from '#core/catalog/catalog.ts';
-import { type CommandContext, exitCodes, UsageError } from './command.ts';
+import { type CommandContext, exitCodes } from './command.ts';
+import { UsageError } from './errors.ts';
 
 /** Checks engine files without a gateway, as continuous integration does. */
 export function checkFiles({ config, words, json, out, err }: CommandContext): number {

@@ -1,9 +1,10 @@
 import { parseArgs } from 'node:util';
 import type { ClientConfig } from '#base/config.ts';
+import { importCommands } from '#edge/cli/import/import.ts';
 import { createApiClient } from './api-client.ts';
-import { type CliOutput, type Command, exitCodes, FailedError, UsageError } from './command.ts';
+import { type CliOutput, type Command, exitCodes } from './command.ts';
 import { engineCommands } from './engines.ts';
-import { importCommands } from './import.ts';
+import { FailedError, UsageError } from './errors.ts';
 import { validateCommand } from './validate.ts';
 
 /**

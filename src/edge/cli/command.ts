@@ -34,22 +34,6 @@ export interface Command {
 
 export const exitCodes = { ok: 0, failed: 1, usage: 2 } as const;
 
-/** Ends the command with exit code 1 and this sentence. */
-export class FailedError extends Error {
-  constructor(message: string) {
-    super(message);
-    this.name = 'FailedError';
-  }
-}
-
-/** Ends the command with exit code 2, this sentence, and where to read more. */
-export class UsageError extends Error {
-  constructor(message: string) {
-    super(message);
-    this.name = 'UsageError';
-  }
-}
-
 /** A flag's text; null where it was not given. */
 export function textFlag({ flags }: Pick<CommandContext, 'flags'>, name: string): string | null {
   const value = flags[name];

@@ -1,7 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { stringify } from 'yaml';
 import { z } from 'zod';
-import { type Command, type CommandContext, exitCodes, FailedError, textFlag, UsageError } from './command.ts';
+import { type Command, type CommandContext, exitCodes, textFlag } from './command.ts';
+import { FailedError, UsageError } from './errors.ts';
 import { cleanLine, renderTable } from './table.ts';
 
 /** Commands over /v1/admin/engines. What the gateway may add to its answers later is left alone. */

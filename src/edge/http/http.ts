@@ -3,7 +3,7 @@
  */
 export { type Authenticator, requireOpenProject } from './authenticate.ts';
 export type { ClientAddress } from './client-address.ts';
-export { createDoors } from './doors.ts';
+export { createDoors } from './http-guards.ts';
 export { AtOnce } from './at-once.ts';
 export type { BodyHold, BodyShares } from './body-shares.ts';
 export { type BodyLimits, ClientGoneError, collectBody, tooLarge } from './collect-body.ts';

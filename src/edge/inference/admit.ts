@@ -6,8 +6,8 @@ import { holdForJson, holdForStream, type HoldRequest } from '#core/wallet/walle
 import type { Grant } from './call.ts';
 import { generates, type InferenceEndpoint, type RequestFields } from './fields.ts';
 import { limitError } from './limit-error.ts';
-import { createStreamHold, dearerInput } from './hold.ts';
 import { capOutput, estimateCost, estimateTokens } from './spending.ts';
+import { createStreamHold, dearerInput } from './stream-hold.ts';
 
 /**
  * What a request may cost at most, and the hold for it. A token is at least one byte of the body, but for what a chat

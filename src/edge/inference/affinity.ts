@@ -2,7 +2,7 @@ import type { JsonMember } from '#base/json-scan.ts';
 import type { Affinity, PromptText, ReplicaOutcome } from '#core/routing/routing.ts';
 import { keepsApart } from './cache-salt.ts';
 import type { Call } from './call.ts';
-import type { Ending } from './exchange.ts';
+import type { Ending } from './engine-relay.ts';
 import type { InferenceEndpoint, RequestFields } from './fields.ts';
 
 /** What engines set before a prompt or make it by; requests that differ in one of these share no prefix. */

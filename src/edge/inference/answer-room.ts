@@ -1,4 +1,4 @@
-import { FairOrder } from '#base/fair-order.ts';
+import { FairOrder } from '#base/fair-queue.ts';
 
 /**
  * The memory for large JSON answers, which are kept until they are whole and booked. One that grows large waits for

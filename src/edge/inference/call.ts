@@ -1,17 +1,19 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import type { BodyHold, Caller } from '#edge/http/http.ts';
+import type { CacheTurn } from '#core/cache/cache.ts';
 import type { Model, PriceVersion } from '#core/catalog/catalog.ts';
 import type { Lease } from '#core/fleet/fleet.ts';
 import type { LimitsView } from '#core/limits/limits.ts';
+import type { IdempotentTurn } from '#core/requests/requests.ts';
 import type { FlexSeat } from '#core/routing/routing.ts';
+import type { BodyHold, Caller } from '#edge/http/http.ts';
 import type { AnswerPlace } from './answer-room.ts';
 import { createAnswer, type Answer } from './answer.ts';
-import type { Stop } from './exchange.ts';
+import type { Stop } from './engine-relay.ts';
 import type { InferenceEndpoint, RequestFields } from './fields.ts';
-import type { StreamHold } from './hold.ts';
 import { noTrace, type CallTrace } from './observer.ts';
 import type { SpendingWish } from './spending.ts';
-import type { CallReuse } from './reuse.ts';
+import type { StreamHold } from './stream-hold.ts';
+import type { Transcript } from './transcript.ts';
 
 /** What admission granted. */
 export interface Grant {
@@ -129,4 +131,14 @@ export function stopCall(call: Call, stop: Stop): void {
   if (call.stopped !== null) return;
   call.stopped = stop;
   call.onStop?.(stop);
+}
+
+/** What a request that is reused keeps until its end. */
+export interface CallReuse {
+  readonly transcript: Transcript;
+  /** To be ended with the answer, while others may be waiting for it. */
+  cacheTurn: CacheTurn | null;
+  idempotentTurn: IdempotentTurn | null;
+  /** The whole answer as it was sent, once it is complete; only for a request with an Idempotency-Key. */
+  answer: string | null;
 }

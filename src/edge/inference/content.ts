@@ -2,7 +2,7 @@ import { errorEnvelope } from '#base/errors.ts';
 import type { Contents } from '#core/requests/requests.ts';
 import { errorFrames } from './answer.ts';
 import type { Call } from './call.ts';
-import type { Ending } from './exchange.ts';
+import type { Ending } from './engine-relay.ts';
 import { beginningOf } from './large-answer.ts';
 
 /** Leaves what was asked and answered with the store, for a request that has a record and a key that wants it kept. */

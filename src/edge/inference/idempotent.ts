@@ -1,11 +1,11 @@
 import type { IncomingMessage } from 'node:http';
 import { AppError } from '#base/errors.ts';
 import type { ClaimResult, Idempotency, IdempotentTurn, SharedEnd } from '#core/requests/requests.ts';
-import { ClientGoneError } from '#edge/http/http.ts';
+import { type Caller, ClientGoneError } from '#edge/http/http.ts';
 import type { Call } from './call.ts';
-import type { Ending } from './exchange.ts';
+import type { Ending } from './engine-relay.ts';
+import type { RequestFields } from './fields.ts';
 import { textOf } from './large-answer.ts';
-import type { ReuseRequest } from './reuse.ts';
 
 const headerName = 'idempotency-key';
 /** An answer larger than this is not kept: a repetition runs again. */
@@ -38,7 +38,7 @@ export type Claimed = { readonly turn: IdempotentTurn } | { readonly text: strin
 export async function claimKey(
   idempotency: Idempotency,
   call: Call,
-  { caller, fields }: ReuseRequest,
+  { caller, fields }: { readonly caller: Caller; readonly fields: RequestFields },
   onWait: () => void,
 ): Promise<Claimed> {
   const idempotencyKey = readIdempotencyKey(call.incoming);

@@ -6,16 +6,16 @@ import type { Fleet } from '#core/fleet/fleet.ts';
 import { requestId, type HttpContext, type HttpEnv, type ShowLimits } from '#edge/http/http.ts';
 import { createAnswerRoom } from './answer-room.ts';
 import { createCall } from './call.ts';
-import type { Stop } from './exchange.ts';
+import type { Stop } from './engine-relay.ts';
 import { inferenceEndpoints } from './fields.ts';
 import { createLargeBodies } from './large-bodies.ts';
 import { getModel, listModels, listPrices, modelIdOf } from './models.ts';
-import { serveInference, type PathParts } from './path.ts';
+import type { PathParts } from './path-parts.ts';
+import { serveInference } from './path.ts';
 import { createReceiver, type ReceiveParts } from './receive.ts';
-import { createRunning } from './running.ts';
+import { createRunning } from './requests-in-flight.ts';
 
-export type { CallTrace, RequestObserver, RequestSummary } from './observer.ts';
-export { noTrace } from './observer.ts';
+export { type CallTrace, noTrace, type RequestObserver, type RequestSummary } from './observer.ts';
 
 /** The OpenAI surface under /v1. The three inference routes write to Node's response themselves; see path.ts. */
 export interface Inference {

@@ -1,7 +1,7 @@
 import { Worker } from 'node:worker_threads';
 import { LargeText } from '#base/body-text.ts';
 import { AppError } from '#base/errors.ts';
-import { FairOrder } from '#base/fair-order.ts';
+import { FairOrder } from '#base/fair-queue.ts';
 import type { Log } from '#base/log.ts';
 import { ClientGoneError } from '#edge/http/http.ts';
 import type { BodyResult, BodyTask } from './body-worker.ts';

@@ -2,7 +2,7 @@ import type { IncomingHttpHeaders } from 'node:http';
 import type { ErrorCode } from '#base/errors.ts';
 import type { Model } from '#core/catalog/catalog.ts';
 import type { Outcome } from '#core/metering/metering.ts';
-import type { Ending } from './exchange.ts';
+import type { Ending } from './engine-relay.ts';
 import type { InferenceEndpoint } from './fields.ts';
 
 /**

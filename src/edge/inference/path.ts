@@ -1,66 +1,33 @@
 import { AppError } from '#base/errors.ts';
 import { formatUsd } from '#base/money.ts';
-import type { Clock } from '#base/clock.ts';
-import type { Log } from '#base/log.ts';
-import type { Admission, KeyRef } from '#core/admission/admission.ts';
-import type { Catalog, Model, PriceVersion } from '#core/catalog/catalog.ts';
-import {
-  costOf,
-  createStreamMeter,
-  noUsage,
-  type Metering,
-  type StreamMeterOptions,
-  type Usage,
-} from '#core/metering/metering.ts';
+import type { KeyRef } from '#core/admission/admission.ts';
+import type { Model, PriceVersion } from '#core/catalog/catalog.ts';
 import type { Lease, Replica } from '#core/fleet/fleet.ts';
-import type { CacheSalts, Routing } from '#core/routing/routing.ts';
+import { costOf, createStreamMeter, noUsage, type StreamMeterOptions, type Usage } from '#core/metering/metering.ts';
 import {
+  type Caller,
+  ClientGoneError,
   drainBody,
   limitHeaders,
   requireOpenProject,
   toAppError,
-  type Authenticator,
-  type BodyShares,
-  type Caller,
-  ClientGoneError,
 } from '#edge/http/http.ts';
 import { admitCall, type AdmitJob } from './admit.ts';
-import type { AnswerRoom } from './answer-room.ts';
 import { affinityOf, replicaOutcome } from './affinity.ts';
 import { cacheSaltOf } from './cache-salt.ts';
 import { stopCall, type Call, type Grant } from './call.ts';
 import { chooseModel } from './choose-model.ts';
 import { dryRun } from './dry-run.ts';
 import { engineBody } from './engine-body.ts';
-import { keepAnswer } from './idempotent.ts';
-import { clientLeft, startExchange, type Ending, type ExchangeJob, type ExchangeParts, type Stop } from './exchange.ts';
+import { clientLeft, type Ending, type ExchangeJob, startExchange, type Stop } from './engine-relay.ts';
 import { releaseBody, type RequestFields } from './fields.ts';
+import { keepAnswer } from './idempotent.ts';
 import { priorityLine, takeLease, waitForOther } from './lease.ts';
-import type { RequestObserver } from './observer.ts';
-import type { Receiver } from './receive.ts';
+import type { PathParts } from './path-parts.ts';
 import { refuseUnsupported } from './refused-fields.ts';
-import { endReuse, findEarlier, reuses, type ReuseParts, type ReuseRequest } from './reuse.ts';
-import type { Running } from './running.ts';
+import { endReuse, findEarlier, type ReuseRequest, reuses } from './reuse.ts';
 import { finish } from './settle.ts';
 import { readSpendingWish } from './spending.ts';
-
-export interface PathParts extends ExchangeParts, ReuseParts {
-  readonly authenticator: Authenticator;
-  readonly admission: Admission;
-  readonly catalog: Catalog;
-  readonly routing: Routing;
-  readonly cacheSalts: CacheSalts;
-  readonly metering: Metering;
-  readonly running: Running;
-  readonly receiver: Receiver;
-  readonly shares: BodyShares;
-  readonly answerRoom: AnswerRoom;
-  readonly observer: RequestObserver;
-  readonly clock: Clock;
-  readonly log: Log;
-  readonly limits: { readonly inFlightMax: number; readonly choicesMax: number };
-  readonly settleTimeoutMs: number;
-}
 
 /**
  * THE request path: what happens to an inference request, in this order. Steps throw AppErrors to refuse. One that has

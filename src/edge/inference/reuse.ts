@@ -5,22 +5,21 @@ import {
   mergeFrames,
   plainAnswer,
   requestKey,
-  type CacheTurn,
   type ResponseCache,
   type TurnEnd,
 } from '#core/cache/cache.ts';
 import type { EngineDefinition, Model } from '#core/catalog/catalog.ts';
-import { meterJson, noUsage, type Usage } from '#core/metering/metering.ts';
 import type { ApiKey } from '#core/keys/keys.ts';
-import type { Contents, Idempotency, IdempotentTurn } from '#core/requests/requests.ts';
+import { meterJson, noUsage, type Usage } from '#core/metering/metering.ts';
+import type { Contents, Idempotency } from '#core/requests/requests.ts';
 import { type Caller, ClientGoneError } from '#edge/http/http.ts';
 import { doneFrame } from './answer.ts';
-import type { Call } from './call.ts';
+import type { Call, CallReuse } from './call.ts';
 import { keepContent } from './content.ts';
-import type { Ending } from './exchange.ts';
+import type { Ending } from './engine-relay.ts';
 import type { RequestFields } from './fields.ts';
-import { textOf, type AnswerText } from './large-answer.ts';
 import { claimKey, hasIdempotencyKey, replayBytesMax, sharedEnd } from './idempotent.ts';
+import { textOf, type AnswerText } from './large-answer.ts';
 import { Transcript } from './transcript.ts';
 
 /**
@@ -39,16 +38,6 @@ export interface ReuseRequest {
   readonly model: Model;
   /** Puts the limits of the key on an answer that may have to begin before anything else is known of it. */
   readonly showLimits: () => Promise<void>;
-}
-
-/** What a request that is reused keeps until its end. */
-export interface CallReuse {
-  readonly transcript: Transcript;
-  /** To be ended with the answer, while others may be waiting for it. */
-  cacheTurn: CacheTurn | null;
-  idempotentTurn: IdempotentTurn | null;
-  /** The whole answer as it was sent, once it is complete; only for a request with an Idempotency-Key. */
-  answer: string | null;
 }
 
 /** An answer longer than this, as it is sent, is not kept in the cache, nor given to those who wait for it. */

@@ -3,9 +3,9 @@ import { PICO_PER_MICRO } from '#base/money.ts';
 import type { Settlement } from '#core/admission/admission.ts';
 import { costOf, noUsage, type UsageRecord } from '#core/metering/metering.ts';
 import type { Call, Grant } from './call.ts';
-import type { Ending } from './exchange.ts';
+import type { Ending } from './engine-relay.ts';
 import { generates } from './fields.ts';
-import type { PathParts } from './path.ts';
+import type { PathParts } from './path-parts.ts';
 import { summarize } from './summary.ts';
 
 /** Status that a record shows for a client that left before it had one. */

@@ -1,6 +1,6 @@
 import { noUsage, type UsageRecord } from '#core/metering/metering.ts';
 import type { Call } from './call.ts';
-import type { Ending } from './exchange.ts';
+import type { Ending } from './engine-relay.ts';
 import type { RequestSummary } from './observer.ts';
 
 /** What is only known at the end of a request. */

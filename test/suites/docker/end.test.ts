@@ -1,5 +1,5 @@
 import { describe, expect, it, vi } from 'vitest';
-import { explainExit } from '#core/fleet/start-failure.ts';
+import { explainExit } from '#core/fleet/drivers/start-failure.ts';
 import { collect, containerEngine, createLab, holding, localHost, newId, scriptEngine, statusOf } from './kit.ts';
 
 const lab = createLab();

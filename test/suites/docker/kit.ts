@@ -1,14 +1,14 @@
 import { randomBytes } from 'node:crypto';
 import { request } from 'node:http';
 import { setTimeout as pause } from 'node:timers/promises';
+import { afterAll } from 'vitest';
+import { createRegistryLogins } from '#base/docker/registry-logins.ts';
 import type { Endpoint } from '#base/endpoint.ts';
 import { createLog } from '#base/log.ts';
 import type { ContainerDriverSettings, DockerHostSettings, EngineDefinition } from '#core/catalog/catalog.ts';
-import { createDockerDriver, type DockerDriverOptions } from '#core/fleet/docker-driver.ts';
-import type { EngineDriver, Fence, Observation, ObservedReplica, ReplicaOrder } from '#core/fleet/driver.ts';
-import type { Replica } from '#core/fleet/lease.ts';
-import { createRegistryLogins } from '#core/fleet/registry-logins.ts';
-import { afterAll } from 'vitest';
+import { createDockerDriver, type DockerDriverOptions } from '#core/fleet/drivers/docker/docker.ts';
+import type { EngineDriver, Fence, Observation, ObservedReplica, ReplicaOrder } from '#core/fleet/drivers/driver.ts';
+import type { Replica } from '#core/fleet/drivers/replica.ts';
 import type { TestDocker } from '../../support/docker.ts';
 import { labelFilter, removeLabelled, useDocker } from '../../support/shared-docker.ts';
 

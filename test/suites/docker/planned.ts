@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import type { ContainerDriverSettings, DockerHostSettings, EngineKind } from '#core/catalog/catalog.ts';
-import { planContainer } from '#core/fleet/docker-container.ts';
+import { planContainer } from '#core/fleet/drivers/docker/container.ts';
 import { containerEngine, holding } from './kit.ts';
 
 type Fields = Readonly<Record<string, unknown>>;

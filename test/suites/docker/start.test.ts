@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { createLog } from '#base/log.ts';
-import { containerName, networkName } from '#core/fleet/docker-labels.ts';
+import { containerName, networkName } from '#core/fleet/drivers/docker/labels.ts';
 import { ask, containerEngine, createLab, holding, image, localHost, newId, scriptEngine, statusOf } from './kit.ts';
 
 const lab = createLab();

@@ -312,7 +312,7 @@ async function openGateway(
   const hostname = `${docker.dir}/data/containers/${id}/hostname`;
   const network = `--net=/proc/${pid}/ns/net`;
   const inside = [network, 'unshare', '--mount', 'sh', '-c', mount, 'sh', hostname];
-  const launch = () => startProcess([...inside, process.execPath, 'src/start.js'], env);
+  const launch = () => startProcess([...inside, process.execPath, 'src/programs/start.js'], env);
   const gate = gated ? await startGate(network, docker.socketPath) : null;
   let running = await launch();
   const url = `http://${address}:8080`;
@@ -351,7 +351,7 @@ function startGate(network: string, socketPath: string): Promise<Running> {
     HEADGATE_DOCKER_IMAGES: `${image.split(':')[0] ?? ''}:*`,
     HEADGATE_DOCKER_SWARM: 'true',
   };
-  return startProcess([network, process.execPath, 'src/docker-gate.ts'], env, /is open/);
+  return startProcess([network, process.execPath, 'src/programs/docker-gate.ts'], env, /is open/);
 }
 
 interface Running {

@@ -1,7 +1,7 @@
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { overlayName } from '#core/fleet/swarm-service.ts';
+import { overlayName } from '#core/fleet/drivers/swarm/service.ts';
 import { dockerFile, type EngineFile } from './bench.ts';
 import { figure, lostOf, until } from './clients.ts';
 import { type Service, type SwarmGateway, type SwarmMachine, startSwarm, type TestSwarm } from './swarm-lab.ts';

@@ -90,7 +90,7 @@ function startRealRedis(): Promise<TestRedis> {
 
 /** A gateway as a process of its own, with nothing but this environment. */
 export async function startGatewayProcess(env: Readonly<Record<string, string>>): Promise<GatewayProcess> {
-  const { child, match, output } = await launch(['src/start.js'], env, /listens on (\S+)/);
+  const { child, match, output } = await launch(['src/programs/start.js'], env, /listens on (\S+)/);
   return {
     url: match[1] ?? '',
     pid: child.pid ?? 0,

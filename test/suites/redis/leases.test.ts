@@ -4,12 +4,8 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { systemClock } from '#base/clock.ts';
 import { createLog } from '#base/log.ts';
 import { connectRedis, type RedisStore } from '#base/redis.ts';
-import {
-  createRedisAdmission,
-  type AdmitRequest,
-  type RedisAdmission,
-  type Settlement,
-} from '#core/admission/admission.ts';
+import { createRedisAdmission, type RedisAdmission } from '#core/admission/admission.ts';
+import type { AdmitRequest, Settlement } from '#core/admission/contract.ts';
 import { eventually } from '../../inference/kit.ts';
 import { findRedisServer, startServer, type TestRedis } from '../../support/redis.ts';
 

@@ -30,7 +30,7 @@ let output = '';
 let url = '';
 
 function run(env: Readonly<Record<string, string>>): ChildProcess {
-  const child = spawn(process.execPath, ['src/start.js'], {
+  const child = spawn(process.execPath, ['src/programs/start.js'], {
     cwd: repository,
     env: {
       PATH: process.env['PATH'],

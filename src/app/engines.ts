@@ -1,0 +1,104 @@
+import type { Clock } from '#base/clock.ts';
+import { ConfigError, type Config } from '#base/config.ts';
+import type { Db } from '#base/db.ts';
+import { createRegistryLogins } from '#base/docker/docker.ts';
+import type { Log } from '#base/log.ts';
+import {
+  formatEngineFileProblem,
+  loadDockerHosts,
+  type DockerHostSettings,
+  type EngineDefinition,
+  type SwarmSettings,
+} from '#core/catalog/catalog.ts';
+import {
+  type Company,
+  createDbBoard,
+  createDockerDriver,
+  createFleet,
+  createGoodSpecTable,
+  createLocalBoard,
+  createSwarmDriver,
+  type Fleet,
+  type FleetIdentity,
+} from '#core/fleet/fleet.ts';
+import { readDataDirId, type Gateways } from '#core/gateways/gateways.ts';
+import type { EngineClient } from '#core/proxy/proxy.ts';
+
+/** Where containers may run. */
+export interface ContainerHosts {
+  readonly hosts: readonly DockerHostSettings[];
+  /** null where nothing names a manager of a swarm. */
+  readonly swarm: SwarmSettings | null;
+}
+
+/** What running engines needs beyond the gateway's own rooms, known before they are built. */
+export interface RunningPlace {
+  readonly hosts: ContainerHosts;
+  readonly identity: FleetIdentity;
+}
+
+/** The place of a gateway among those that share a data folder; the first has the number 0. */
+export interface Seat {
+  readonly number: number;
+  readonly company: Company;
+}
+
+export const soleSeat: Seat = { number: 0, company: 'alone' };
+
+/** @throws ConfigError naming the file and line, or the variable, that is wrong */
+export function readDockerHosts(config: Config, enginesDir: string): ContainerHosts {
+  const loaded = loadDockerHosts(enginesDir, { defaultDocker: config.dockerHost });
+  if (loaded.ok) return loaded;
+  throw new ConfigError(loaded.problems.map(formatEngineFileProblem).join('\n'));
+}
+
+export interface RunningParts extends RunningPlace {
+  readonly config: Config;
+  readonly engines: readonly EngineDefinition[];
+  readonly gateways: Pick<Gateways, 'id' | 'live'>;
+  readonly seat: Seat;
+  readonly db: Db;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly dataDir: string;
+  /** Where engine processes run. */
+  readonly workingDirectory: string;
+  readonly engineClient: Pick<EngineClient, 'giveUp'>;
+}
+
+/**
+ * The engines of this gateway: processes of its own or of the data folder that it shares with others, and containers
+ * that all gateways of the database share. Where several share, one of them starts and stops.
+ */
+export function createRunning(parts: RunningParts): Fleet {
+  const { config, engines, gateways, db, clock, log, dataDir, workingDirectory, hosts, identity } = parts;
+  const env = config.environment;
+  const { company } = parts.seat;
+  const logins = createRegistryLogins({ folder: config.dockerConfigDir, log });
+  const liveGateways = (): Promise<ReadonlySet<string>> => gateways.live();
+  const machine = `machine:${readDataDirId(dataDir)}`;
+  const boardOf = (scope: string) => createDbBoard({ db, scope, gatewayId: gateways.id, liveGateways, clock, log });
+  return createFleet({
+    engines,
+    dataDir,
+    workingDirectory,
+    env,
+    clock,
+    log,
+    queueMax: config.startQueueMax,
+    engineMemoryBytes: config.engineMemoryBytes,
+    drivers: {
+      docker: createDockerDriver({ hosts: hosts.hosts, ...identity, env, logins, log }),
+      ...(hosts.swarm !== null && { swarm: createSwarmDriver({ swarm: hosts.swarm, ...identity, env, logins, log }) }),
+    },
+    company,
+    onLost: ({ endpoint }) => parts.engineClient.giveUp(endpoint),
+    boards: {
+      shared: boardOf('containers'),
+      machine:
+        company === 'alone'
+          ? createLocalBoard({ clock, goodSpecs: createGoodSpecTable({ db, scope: machine }) })
+          : boardOf(machine),
+    },
+  });
+}

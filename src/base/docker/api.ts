@@ -1,0 +1,242 @@
+import type { Readable } from 'node:stream';
+import {
+  type ContainerDetail,
+  type ContainerSummary,
+  detailSchema,
+  type DockerInfo,
+  infoSchema,
+  type NetworkDetail,
+  networkSchema,
+  networksSchema,
+  type NetworkSummary,
+  summariesSchema,
+  versionSchema,
+} from './answers.ts';
+import {
+  type Call,
+  callTimeoutMs,
+  changeTimeoutMs,
+  createDockerCalls,
+  type DockerConnection,
+  DockerError,
+  type Open,
+  orNull,
+  read,
+  unless,
+} from './call.ts';
+import type { RegistryLogin } from './registry-logins.ts';
+import { type SwarmApi, swarmCalls } from './swarm-api.ts';
+
+export { type DockerConnection, DockerError } from './call.ts';
+
+/** The few calls of the Engine API that are made, each bounded in time. All throw a DockerError. */
+export interface DockerApi {
+  /** Agrees on a version of the API; to be called again when the engine was away, which may be a new one by then. */
+  negotiate(): Promise<string>;
+  info(): Promise<DockerInfo>;
+  /** Running or not, that bear all of the labels (`name` or `name=value`). */
+  list(labels: readonly string[]): Promise<ContainerSummary[]>;
+  /** null when there is none. */
+  inspect(container: string): Promise<ContainerDetail | null>;
+  /** @returns the id */
+  create(name: string, body: object): Promise<string>;
+  start(container: string): Promise<void>;
+  /** Resolves when it has ended; nothing for one that is not there or does not run. */
+  stop(container: string, graceMs: number): Promise<void>;
+  rename(container: string, name: string): Promise<void>;
+  /** With its anonymous volumes; nothing for one that is not there. */
+  remove(container: string, force: boolean): Promise<void>;
+  /** Output as Docker frames it, from before the start on. */
+  attach(container: string, signal: AbortSignal): Promise<Readable>;
+  logTail(container: string, lines: number): Promise<Buffer>;
+  followLog(container: string, lines: number, signal: AbortSignal): Promise<Readable>;
+  events(labels: readonly string[], signal: AbortSignal): Promise<Readable>;
+  hasImage(reference: string): Promise<boolean>;
+  /** @param login of the image's registry */
+  pull(reference: string, login: RegistryLogin | null, signal: AbortSignal): Promise<Readable>;
+  createNetwork(name: string, labels: Readonly<Record<string, string>>): Promise<void>;
+  /** That bear all of the labels. */
+  networks(labels: readonly string[]): Promise<NetworkSummary[]>;
+  inspectNetwork(name: string): Promise<NetworkDetail | null>;
+  removeNetwork(name: string): Promise<void>;
+  connect(network: string, container: string): Promise<void>;
+  disconnect(network: string, container: string): Promise<void>;
+  /** Answered by managers of a swarm alone. */
+  readonly swarm: SwarmApi;
+}
+
+/** The API of Docker 20.10, the oldest that is known to work, and the newest whose answers were read. */
+const versionMin = '1.41';
+const versionMax = '1.51';
+
+export function createDockerApi(connection: DockerConnection): DockerApi {
+  const { call, open, renew } = createDockerCalls(connection);
+  return {
+    async negotiate() {
+      const client = await renew();
+      const found = read('version', versionSchema, await call('version', callTimeoutMs, (api, o) => api.version(o)));
+      const version = chooseVersion(found.ApiVersion, found.MinAPIVersion ?? versionMin);
+      client.modem.version = `v${version}`;
+      return version;
+    },
+    info: async () => read('info', infoSchema, await call('info', callTimeoutMs, (api, o) => api.info(o))),
+    ...containerCalls(call),
+    ...streamCalls(open),
+    ...networkCalls(call),
+    swarm: swarmCalls(call, open),
+    hasImage: async (reference) =>
+      (await orNull(
+        call('inspect image', callTimeoutMs, (api, o) => api.getImage(encodeURI(reference)).inspect(o)),
+      )) !== null,
+  };
+}
+
+function containerCalls(call: Call) {
+  return {
+    async list(labels: readonly string[]) {
+      const options = { all: true, filters: { label: labels } };
+      return read(
+        'list',
+        summariesSchema,
+        await call('list', callTimeoutMs, (api, o) => api.listContainers({ ...options, ...o })),
+      );
+    },
+    async inspect(container: string) {
+      const found = await orNull(call('inspect', callTimeoutMs, (api, o) => api.getContainer(container).inspect(o)));
+      return found === null ? null : read('inspect', detailSchema, found);
+    },
+    async create(name: string, body: object) {
+      const options = { _query: { name }, _body: body };
+      return (await call('create', changeTimeoutMs, (api, o) => api.createContainer({ ...options, ...o }))).id;
+    },
+    async start(container: string) {
+      await unless(
+        [304],
+        call('start', changeTimeoutMs, (api, o) => api.getContainer(container).start(o)),
+      );
+    },
+    async stop(container: string, graceMs: number) {
+      const t = Math.ceil(graceMs / 1000);
+      const timeoutMs = t * 1000 + changeTimeoutMs;
+      await unless(
+        [304, 404],
+        call('stop', timeoutMs, (api, o) => api.getContainer(container).stop({ ...inAddress({ t }), ...o })),
+      );
+    },
+    async rename(container: string, name: string) {
+      await call('rename', callTimeoutMs, (api, o) =>
+        api.getContainer(container).rename({ ...inAddress({ name }), ...o }),
+      );
+    },
+    async remove(container: string, force: boolean) {
+      const options = { v: true, force };
+      await unless(
+        [404],
+        call('remove', changeTimeoutMs, (api, o) => api.getContainer(container).remove({ ...options, ...o })),
+      );
+    },
+    async logTail(container: string, tail: number) {
+      const options = { stdout: true, stderr: true, follow: false as const, tail };
+      const found = await call('logs', callTimeoutMs, (api, o) =>
+        api.getContainer(container).logs({ ...options, ...o }),
+      );
+      return Buffer.isBuffer(found) ? found : Buffer.alloc(0);
+    },
+  };
+}
+
+/** Calls that answer for as long as somebody listens; bounded by the signal alone. */
+function streamCalls(open: Open) {
+  return {
+    attach: (container: string, abortSignal: AbortSignal) =>
+      open('attach', (api) =>
+        api.getContainer(container).attach({ ...inAddress({ stream: true, stdout: true, stderr: true }), abortSignal }),
+      ),
+    followLog: (container: string, tail: number, abortSignal: AbortSignal) =>
+      open('logs', (api) =>
+        api.getContainer(container).logs({ stdout: true, stderr: true, follow: true as const, tail, abortSignal }),
+      ),
+    events: (label: readonly string[], abortSignal: AbortSignal) =>
+      open('events', (api) => api.getEvents({ filters: { type: ['container'], label }, abortSignal })),
+    pull: (reference: string, login: RegistryLogin | null, abortSignal: AbortSignal) =>
+      open('pull', (api) =>
+        api.createImage({
+          ...inAddress(pullQuery(reference)),
+          ...(login !== null && { authconfig: login }),
+          abortSignal,
+        }),
+      ),
+  };
+}
+
+/** Options of a POST that belong into its address: dockerode would send them as a body as well, which proxies refuse. */
+function inAddress(query: object): { _query: object; _body: object } {
+  return { _query: query, _body: {} };
+}
+
+/** What stands behind the name is its tag or digest; a colon before a slash belongs to a port. Without, all tags are pulled. */
+function pullQuery(reference: string): { fromImage: string; tag: string } {
+  const at = reference.indexOf('@');
+  const colon = reference.lastIndexOf(':');
+  const end = at >= 0 ? at : colon > reference.lastIndexOf('/') ? colon : -1;
+  if (end < 0) return { fromImage: reference, tag: 'latest' };
+  return { fromImage: reference.slice(0, end), tag: reference.slice(end + 1) };
+}
+
+function networkCalls(call: Call) {
+  return {
+    async createNetwork(name: string, labels: Readonly<Record<string, string>>) {
+      const body = { Name: name, CheckDuplicate: true, Driver: 'bridge', Attachable: false, Labels: labels };
+      await call('create network', changeTimeoutMs, (api, o) => api.createNetwork({ _query: {}, _body: body, ...o }));
+    },
+    async networks(labels: readonly string[]) {
+      const options = { filters: { label: labels } };
+      return read(
+        'list networks',
+        networksSchema,
+        await call('list networks', callTimeoutMs, (api, o) => api.listNetworks({ ...options, ...o })),
+      );
+    },
+    async inspectNetwork(name: string) {
+      const found = await orNull(call('inspect network', callTimeoutMs, (api, o) => api.getNetwork(name).inspect(o)));
+      return found === null ? null : read('inspect network', networkSchema, found);
+    },
+    async removeNetwork(name: string) {
+      await unless(
+        [404],
+        call('remove network', changeTimeoutMs, (api, o) => api.getNetwork(name).remove(o)),
+      );
+    },
+    async connect(network: string, Container: string) {
+      // Never the network that its published ports go through: a change of that one cuts every connection. Engines
+      // before API 1.48 do not know the field, and go by the names of networks.
+      const EndpointConfig = { GwPriority: -1 };
+      await call('connect', changeTimeoutMs, (api, o) =>
+        api.getNetwork(network).connect({ Container, EndpointConfig, ...o }),
+      );
+    },
+    async disconnect(network: string, Container: string) {
+      const options = { Container, Force: true };
+      await unless(
+        [404],
+        call('disconnect', changeTimeoutMs, (api, o) => api.getNetwork(network).disconnect({ ...options, ...o })),
+      );
+    },
+  };
+}
+
+/** The newest version that both know. */
+function chooseVersion(theirs: string, theirMin: string): string {
+  if (isOlder(theirs, versionMin)) {
+    throw new DockerError('version', null, `the engine speaks API ${theirs}; ${versionMin} (Docker 20.10) is needed`);
+  }
+  const newest = isOlder(theirs, versionMax) ? theirs : versionMax;
+  // An engine that has dropped all that is known here is tried with the oldest it has.
+  return isOlder(newest, theirMin) ? theirMin : newest;
+}
+
+function isOlder(a: string, b: string): boolean {
+  const [aMajor = 0, aMinor = 0] = a.split('.').map(Number);
+  const [bMajor = 0, bMinor = 0] = b.split('.').map(Number);
+  return aMajor < bMajor || (aMajor === bMajor && aMinor < bMinor);
+}

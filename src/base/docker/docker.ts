@@ -1,0 +1,11 @@
+/** The Docker Engine API: bounded calls over a socket, TCP or SSH, and what belongs to them. Nothing of the business. */
+export type { DockerAddress } from './address.ts';
+export type { ContainerDetail, ContainerSummary, DockerInfo, NetworkSummary } from './answers.ts';
+export type { DockerApi } from './api.ts';
+export { DockerError } from './call.ts';
+export { connectHost, type HostConnection } from './connection.ts';
+export { pullImage } from './images.ts';
+export { demultiplex, readLogLines, stderrStream } from './logs.ts';
+export { createRegistryLogins, hideLogin, type RegistryLogins } from './registry-logins.ts';
+export { findOwnContainer } from './self.ts';
+export type { SwarmNode, SwarmService, SwarmTask } from './swarm-answers.ts';

@@ -1,0 +1,181 @@
+import { realpathSync } from 'node:fs';
+import postgres from 'postgres';
+import { ConfigError } from '#base/config.ts';
+import { makeDataDir } from '#base/data-dir.ts';
+import type { Log } from '#base/log.ts';
+import { findPostgresPackage, preparePostgres } from './binaries.ts';
+import { type Cluster, clusterUser, openCluster } from './cluster.ts';
+import { keepRunning } from './keep.ts';
+import { launchOnFreePort, type RunningServer, startTimeoutMs } from './launch.ts';
+import {
+  findPostmaster,
+  programIsGone,
+  removeStalePidFile,
+  stopPostmaster,
+  waitUntil,
+  whenGone,
+} from './postmaster.ts';
+import { findRunAs, firstClosedFolder, type RunAs } from './run-as.ts';
+
+/**
+ * PostgreSQL for who has none: the server of an npm package, started as a child process on a loopback port. It is the
+ * real server, with the driver and the SQL of production; only who starts it differs.
+ */
+
+export interface EmbeddedPostgresOptions {
+  /** A folder for this server alone, made when missing. The caller holds the lock of it or of one above. */
+  readonly dataDir: string;
+  readonly log: Log;
+  /** Loopback port; a free one is chosen when it is not given. */
+  readonly port?: number;
+  /** False gives up durability for speed: only for data that may be lost. */
+  readonly fsync?: boolean;
+}
+
+export interface EmbeddedPostgres {
+  /** With user and password; a secret. */
+  readonly url: string;
+  /** Whether a server that an earlier process left running was taken over. */
+  readonly adopted: boolean;
+  /** Resolves when the server has ended, also one that was just being started again; open transactions are lost. */
+  stop(): Promise<void>;
+}
+
+/**
+ * Starts the server of a data folder, or takes over the one that still serves it. Until it is stopped it is started
+ * again whenever it ends, with the same data, port and password.
+ * @throws ConfigError naming HEADGATE_DATA_DIR or DATABASE_URL when it cannot run here; Error when it does not start
+ */
+export async function startEmbeddedPostgres(options: EmbeddedPostgresOptions): Promise<EmbeddedPostgres> {
+  const runAs = findRunAs();
+  const dataDir = realpathSync(makeDataDir(options.dataDir));
+  if (runAs !== null) checkReachable(dataDir, runAs);
+  const place: Place = { dataDir, runAs, fsync: options.fsync ?? true };
+  const programs = await findPrograms(place);
+  const cluster = await openCluster({ ...place, binDir: programs.binDir }, programs.serverVersion);
+
+  const wish = { port: options.port, log: options.log };
+  const adopted = await adoptRunning(cluster, programs, wish);
+  const server = adopted ?? (await launchOnFreePort({ ...place, ...programs, cluster }, wish));
+  await makeDatabase(cluster, server.port);
+  const { port } = server;
+  const stop = keepRunning({
+    server,
+    log: options.log,
+    // Programs, too, are looked for again: an installation may have replaced them, or a machine cleaned their copy.
+    start: (signal) => startAgain(place, cluster, { port, log: options.log, signal }),
+  });
+  return { url: urlOf(cluster, port, clusterUser), adopted: adopted !== null, stop };
+}
+
+interface Place {
+  readonly dataDir: string;
+  readonly runAs: RunAs | null;
+  readonly fsync: boolean;
+}
+
+interface Programs {
+  readonly binDir: string;
+  readonly serverVersion: string;
+}
+
+async function findPrograms({ dataDir, runAs }: Place): Promise<Programs> {
+  const postgresPackage = findPostgresPackage();
+  const binDir = await preparePostgres({ postgres: postgresPackage, runAs, spareDir: dataDir });
+  return { binDir, serverVersion: postgresPackage.serverVersion };
+}
+
+interface Wish {
+  /** Undefined takes any. */
+  readonly port: number | undefined;
+  readonly log: Log;
+  readonly signal?: AbortSignal;
+}
+
+/** A cluster that is gone is not made anew here: an empty one would pass for the books. */
+async function startAgain(place: Place, cluster: Cluster, wish: Wish): Promise<RunningServer> {
+  const programs = await findPrograms(place);
+  return (
+    (await adoptRunning(cluster, programs, wish)) ?? (await launchOnFreePort({ ...place, ...programs, cluster }, wish))
+  );
+}
+
+function checkReachable(dataDir: string, runAs: RunAs): void {
+  const closed = firstClosedFolder(dataDir, runAs);
+  if (closed === null) return;
+  throw new ConfigError(
+    `HEADGATE_DATA_DIR: the folder ${closed} cannot be entered by the user "nobody", as whom PostgreSQL runs when ` +
+      `the gateway is root; allow it (chmod o+x ${closed}) or name another folder.`,
+  );
+}
+
+/**
+ * A gateway that is killed leaves its server running. It is taken over when it is of our version and on the wished
+ * port; one of another version, or whose programs were replaced, is stopped so that a fresh one can start.
+ */
+async function adoptRunning(
+  cluster: Cluster,
+  { serverVersion }: Programs,
+  { port: wished, log, signal }: Wish,
+): Promise<RunningServer | null> {
+  // It may be starting, or stopping; either comes to an end.
+  const settled = await waitUntil(
+    async () => signal?.aborted === true || (await findPostmaster(cluster.dir))?.ready !== false,
+    startTimeoutMs,
+  );
+  signal?.throwIfAborted();
+  const found = await findPostmaster(cluster.dir);
+  if (found === null) {
+    await removeStalePidFile(cluster.dir);
+    return null;
+  }
+  const { pid, port } = found;
+  if (settled && !programIsGone(pid) && port === (wished ?? port)) {
+    const said = await askIdentity(cluster, port);
+    if (said?.dataDirectory === cluster.dir && said.serverVersion === serverVersion) {
+      log.info({ pid, port }, 'took over the PostgreSQL that was still running');
+      const stop = (): Promise<void> => stopPostmaster(pid, cluster.dir);
+      return { pid, port, ended: whenGone(pid, cluster.dir), stop };
+    }
+  }
+  log.info({ pid, port }, 'stopping a PostgreSQL that was still running, to start it anew');
+  await stopPostmaster(pid, cluster.dir);
+  return null;
+}
+
+async function askIdentity(
+  cluster: Cluster,
+  port: number,
+): Promise<{ dataDirectory: string; serverVersion: string } | null> {
+  const sql = connect(cluster, port);
+  try {
+    const [row] = await sql<{ dataDirectory: string; serverVersion: string }[]>`
+      select current_setting('data_directory') as "dataDirectory", current_setting('server_version') as "serverVersion"`;
+    return row ?? null;
+  } catch {
+    // It refuses us, so it is of no use; the caller stops it.
+    return null;
+  } finally {
+    await sql.end({ timeout: 5 });
+  }
+}
+
+/** initdb knows only the database of its own; this one is made at the first start, or the next if that was cut. */
+async function makeDatabase(cluster: Cluster, port: number): Promise<void> {
+  const sql = connect(cluster, port);
+  try {
+    const found = await sql`select 1 from pg_database where datname = ${clusterUser}`;
+    if (found.length === 0) await sql`create database ${sql(clusterUser)}`;
+  } finally {
+    await sql.end({ timeout: 5 });
+  }
+}
+
+function connect(cluster: Cluster, port: number): postgres.Sql {
+  const options = { max: 1, connect_timeout: 10, fetch_types: false, onnotice: () => undefined };
+  return postgres(urlOf(cluster, port, 'postgres'), options);
+}
+
+function urlOf(cluster: Cluster, port: number, database: string): string {
+  return `postgres://${clusterUser}:${cluster.password}@127.0.0.1:${port}/${database}`;
+}

@@ -1,0 +1,139 @@
+import { type KeyLimits, nextMonthMs } from '#core/limits/limits.ts';
+import type { Reply, ShortMemory } from './admission-store.ts';
+import type { AdmitRequest } from './contract.ts';
+import { admitScript } from './redis-scripts.ts';
+
+/** So many admissions keep Redis from others for about a millisecond. */
+const bunchMax = 50;
+
+/** A request that Redis is to admit. */
+export interface Asked {
+  readonly request: AdmitRequest;
+  /** Start of the month that is counted, in milliseconds since the Unix epoch. */
+  readonly monthMs: number;
+  /** Only says what would happen. */
+  readonly isDry: boolean;
+}
+
+/** What the requests of a key have in common, as long as its limits stay as they are. */
+interface Terms {
+  readonly keyId: string;
+  readonly organizationId: string;
+  readonly limits: KeyLimits;
+  readonly monthMs: number;
+  /** As the script reads them: lines, the last one without its end. */
+  readonly lines: string;
+}
+
+/** Requests of a key that are asked for together. */
+interface Bunch<Ask> {
+  readonly terms: Terms;
+  readonly asked: Ask[];
+}
+
+/** Terms are kept for so many API keys, about 2 MB, then made anew. */
+const termsMax = 5000;
+
+export interface AdmitDeskOptions<Ask> {
+  readonly memory: ShortMemory;
+  readonly gatewayId: string;
+  readonly leaseMs: number;
+  /** Called before anything is asked: what was settled until now must be found settled. */
+  readonly beforeAsking: () => void;
+  /** Called once for each that is asked, with what Redis says; must not throw. */
+  readonly heard: (asked: Ask, reply: Reply) => void;
+  /** Called instead where Redis could not be asked. */
+  readonly failed: (asked: Ask, error: unknown) => void;
+}
+
+/**
+ * Asks Redis to admit requests; those of one key that come in one round of the event loop are one call. It answers by
+ * callbacks: a promise for each request costs more than the rest of what is done for it here.
+ */
+export class AdmitDesk<Ask extends Asked> {
+  readonly #options: AdmitDeskOptions<Ask>;
+  readonly #terms = new Map<string, Terms>();
+  #bunches = new Map<string, Bunch<Ask>>();
+
+  constructor(options: AdmitDeskOptions<Ask>) {
+    this.#options = options;
+  }
+
+  ask(asked: Ask): void {
+    const bunch = this.#bunchFor(asked);
+    bunch.asked.push(asked);
+    if (bunch.asked.length >= bunchMax) this.#flush();
+  }
+
+  #bunchFor({ request, monthMs }: Ask): Bunch<Ask> {
+    const terms = this.#termsOf(request, monthMs);
+    const open = this.#bunches.get(request.keyId);
+    if (open?.terms === terms) return open;
+    // Its limits were just changed.
+    if (open !== undefined) this.#flush();
+    if (this.#bunches.size === 0) this.#options.memory.store.atRoundEnd(() => this.#flush());
+    const bunch: Bunch<Ask> = { terms, asked: [] };
+    this.#bunches.set(request.keyId, bunch);
+    return bunch;
+  }
+
+  #termsOf({ organizationId, keyId, limits }: AdmitRequest, monthMs: number): Terms {
+    const known = this.#terms.get(keyId);
+    if (known !== undefined && known.monthMs === monthMs && areEqual(known.limits, limits)) return known;
+    const { leaseMs, gatewayId } = this.#options;
+    const { requestsPerMinute, maxConcurrency, tokensPerMinute, monthlyTokenLimit } = limits;
+    const limitLines = [requestsPerMinute, maxConcurrency, tokensPerMinute, monthlyTokenLimit].map(text);
+    const lines = [...limitLines, monthMs, nextMonthMs(monthMs), leaseMs, gatewayId, keyId].join('\n');
+    const terms = { keyId, organizationId, limits, monthMs, lines };
+    if (this.#terms.size >= termsMax) this.#terms.clear();
+    this.#terms.set(keyId, terms);
+    return terms;
+  }
+
+  #flush(): void {
+    if (this.#bunches.size === 0) return;
+    const bunches = this.#bunches;
+    this.#bunches = new Map();
+    this.#options.beforeAsking();
+    for (const bunch of bunches.values()) void this.#send(bunch);
+  }
+
+  async #send({ terms, asked }: Bunch<Ask>): Promise<void> {
+    const { memory, heard, failed } = this.#options;
+    let { lines } = terms;
+    for (const { request, isDry } of asked) {
+      const { requestId, neededMicroUsd, wantedMicroUsd, estimatedTokens } = request;
+      lines += `\n${requestId}\n${neededMicroUsd}\n${wantedMicroUsd}\n${estimatedTokens}\n${isDry ? '1' : '0'}`;
+    }
+    const keys = memory.requests(terms.organizationId, terms.keyId).admit;
+    let reply: Reply;
+    try {
+      reply = await memory.runLines(admitScript, keys, lines);
+    } catch (error) {
+      for (const one of asked) failed(one, error);
+      return;
+    }
+    const { word, nowMs, rest } = reply;
+    for (const [index, one] of asked.entries()) {
+      heard(one, word === 'ok' ? replyOf(rest[index] ?? '', nowMs) : reply);
+    }
+  }
+}
+
+/** What is said to one of many requests: a line of words. */
+function replyOf(line: string, nowMs: number): Reply {
+  const [word = '', ...rest] = line.split(' ');
+  return { word, nowMs, rest };
+}
+
+function areEqual(one: KeyLimits, other: KeyLimits): boolean {
+  return (
+    one === other ||
+    (one.requestsPerMinute === other.requestsPerMinute &&
+      one.maxConcurrency === other.maxConcurrency &&
+      one.tokensPerMinute === other.tokensPerMinute &&
+      one.monthlyTokenLimit === other.monthlyTokenLimit)
+  );
+}
+
+const text = (limit: number | null): string => (limit === null ? '-' : String(limit));

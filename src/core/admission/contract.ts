@@ -1,0 +1,63 @@
+import type { KeyLimits, LimitRefusal, LimitsView } from '#core/limits/limits.ts';
+
+/**
+ * The short memory that decides whether a request may run: the wallet's holds and the limits of the key, all or
+ * nothing in one call. `admit`, `extend` and `settle` are all that the request path asks; behind them is this
+ * process's memory, or Redis where several gateways share the limits.
+ *
+ * available = balance − held, in whole micro-dollars, and no hold is ever given beyond it: since a request is charged
+ * at most its hold, no wallet goes below zero. Balances and month counts are loaded from Postgres and then follow what
+ * is booked; while Postgres is away what is known keeps serving, the unknown is `billing_unavailable`.
+ */
+export interface Admission {
+  /** All or nothing. A hold between `needed` and `wanted` is given: as much as is available. */
+  admit(request: AdmitRequest): AdmitResult | Promise<AdmitResult>;
+  /** What `admit` would say now, without counting or holding anything; `view` shows the limits as they stand. */
+  check(request: AdmitRequest): AdmitResult | Promise<AdmitResult>;
+  /** Adds to a hold as much as is available, up to `moreMicroUsd`; returns what was added. */
+  extend(requestId: string, moreMicroUsd: bigint): bigint | Promise<bigint>;
+  /** Gives hold, slot and reservations back for what was really used. Only the first call for an id counts. */
+  settle(requestId: string, used: Settlement): void;
+  /** The limits of a key as they stand, without counting anything. */
+  view(key: KeyRef): LimitsView | Promise<LimitsView>;
+  /** Micro-dollars held for running requests of an organization. */
+  heldMicroUsd(organizationId: string): bigint | Promise<bigint>;
+}
+
+/** A key with the limits that hold for it now. */
+export interface KeyRef {
+  readonly organizationId: string;
+  readonly keyId: string;
+  readonly limits: KeyLimits;
+}
+
+export interface AdmitRequest extends KeyRef {
+  readonly requestId: string;
+  /** The least that makes sense: the prompt and one token. */
+  readonly neededMicroUsd: bigint;
+  readonly wantedMicroUsd: bigint;
+  /** Tokens that the request may come to use, input and output together. */
+  readonly estimatedTokens: number;
+}
+
+export interface Settlement {
+  readonly chargedPicoUsd: bigint;
+  /** Input and output together, as they are billed. */
+  readonly tokens: number;
+}
+
+export type AdmitResult =
+  | { readonly ok: true; readonly heldMicroUsd: bigint; readonly view: LimitsView }
+  | AdmitRefusal;
+
+export type AdmitRefusal =
+  | {
+      readonly ok: false;
+      readonly code: 'insufficient_funds';
+      readonly balancePicoUsd: bigint;
+      readonly heldMicroUsd: bigint;
+    }
+  | { readonly ok: false; readonly code: 'billing_unavailable' }
+  /** The key was revoked after this gateway looked it up. */
+  | { readonly ok: false; readonly code: 'unauthorized' }
+  | ({ readonly ok: false; readonly limits: LimitsView } & LimitRefusal);

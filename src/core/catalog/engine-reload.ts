@@ -1,0 +1,91 @@
+import { isDeepStrictEqual } from 'node:util';
+import type { Log } from '#base/log.ts';
+import type { EngineDefinition } from './engine-definition.ts';
+import { type EngineFileProblem, formatEngineFileProblem } from './engine-file-problem.ts';
+import type { EngineFilesResult } from './engine-files.ts';
+
+/** Ids of engines whose files are new, say something else, or are gone. */
+export interface EngineChanges {
+  readonly added: readonly string[];
+  readonly changed: readonly string[];
+  readonly removed: readonly string[];
+}
+
+export type EngineReloadResult =
+  | ({ readonly ok: true } & EngineChanges)
+  | { readonly ok: false; readonly problems: readonly EngineFileProblem[] };
+
+export interface EngineReloadParts {
+  /** Of the files as they were read last. */
+  readonly engines: readonly EngineDefinition[];
+  readonly readFiles: () => EngineFilesResult;
+  /** Makes the new engines ready in the books. @returns what puts them in place of the old ones */
+  readonly catalog: { prepare(engines: readonly EngineDefinition[]): Promise<() => void> };
+  /** Throws, and changes nothing, where it cannot run one of them here. */
+  readonly fleet: { reload(engines: readonly EngineDefinition[]): void };
+  readonly log: Log;
+}
+
+export interface EngineReload {
+  engines(): readonly EngineDefinition[];
+  /**
+   * Reads the files again and goes by them. With any problem in any file everything stays as it was.
+   * @throws when the books cannot be reached; everything stays as it was, too
+   */
+  reload(): Promise<EngineReloadResult>;
+}
+
+export function createEngineReload(parts: EngineReloadParts): EngineReload {
+  const { readFiles, catalog, fleet, log } = parts;
+  let engines = parts.engines;
+  let last: Promise<unknown> = Promise.resolve();
+
+  function refuse(problems: readonly EngineFileProblem[]): EngineReloadResult {
+    const texts = problems.map(formatEngineFileProblem);
+    log.error({ problems: texts }, 'the engine files cannot be used; everything stays as it was');
+    return { ok: false, problems };
+  }
+
+  async function once(): Promise<EngineReloadResult> {
+    const read = readFiles();
+    if (!read.ok) return refuse(read.problems);
+    const changes = changesBetween(engines, read.engines);
+    const applyToCatalog = await catalog.prepare(read.engines);
+    // Both in one step: no request finds the one without the other.
+    try {
+      fleet.reload(read.engines);
+    } catch (error) {
+      return refuse([{ file: 'engines', line: null, field: null, message: messageOf(error) }]);
+    }
+    applyToCatalog();
+    engines = read.engines;
+    log.info(changes, 'the engine files were read again');
+    return { ok: true, ...changes };
+  }
+
+  return {
+    engines: () => engines,
+    reload() {
+      // One after the other: the last one goes by the newest files.
+      const next = last.then(once, once);
+      last = next;
+      return next;
+    },
+  };
+}
+
+function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}
+
+function changesBetween(before: readonly EngineDefinition[], after: readonly EngineDefinition[]): EngineChanges {
+  const old = new Map(before.map((engine) => [engine.id, engine]));
+  const ids = new Set(after.map(({ id }) => id));
+  return {
+    added: after.filter(({ id }) => !old.has(id)).map(({ id }) => id),
+    changed: after
+      .filter((engine) => old.has(engine.id) && !isDeepStrictEqual(old.get(engine.id), engine))
+      .map(({ id }) => id),
+    removed: before.filter(({ id }) => !ids.has(id)).map(({ id }) => id),
+  };
+}

@@ -1,0 +1,319 @@
+import { type ContainerSummary, findOwnContainer, type RegistryLogins } from '#base/docker/docker.ts';
+import type { Log } from '#base/log.ts';
+import { createLines } from '#base/serial.ts';
+import type { DockerHostSettings } from '#core/catalog/catalog.ts';
+import { containerSettings, containerSpecHash } from '#core/fleet/drivers/container-command.ts';
+import type {
+  EngineDriver,
+  EngineSpec,
+  Fence,
+  GpuUse,
+  LogOptions,
+  Observation,
+  ObservedReplica,
+  Placement,
+  ReplicaOrder,
+  StopOrder,
+} from '#core/fleet/drivers/driver.ts';
+import { type ContainerLog, lastTellingLines, readContainerLog } from '#core/fleet/drivers/quiet-log.ts';
+import { probeUse } from './gpus.ts';
+import { labels, saysStopping, stoppingName } from './labels.ts';
+import { removeNetwork } from './network.ts';
+import { nameOf } from './observe.ts';
+import { createDockerHost, type DockerHost, type HostView } from './observed-host.ts';
+import { launch, type Launch, observedLaunch } from './start.ts';
+
+export { containerLog, droppedCapabilities, mountsOf } from './container.ts';
+export { hostUnreachableCode, imageNotFoundCode, notStartedCode, startErrorCode } from './failures.ts';
+export { apiKeyOf, containerName, labels, labelsOf, type Marks, networkName, readMarks } from './labels.ts';
+export { joinNetworks } from './network.ts';
+export { isLate } from './observed-host.ts';
+export { observedLaunch } from './start.ts';
+
+export interface DockerDriverOptions {
+  readonly hosts: readonly DockerHostSettings[];
+  /** Names the installation: what another one runs on the same hosts is not touched, nor seen. */
+  readonly fleetId: string;
+  /** What the keys of replicas are made from; the same for all gateways of the installation. */
+  readonly fleetSecret: string;
+  /** The gateway's environment, for the references of engine files. */
+  readonly env: Readonly<Record<string, string | undefined>>;
+  readonly logins: RegistryLogins;
+  readonly log: Log;
+  /** Id of the container that this gateway runs in; null: in none. Found out when absent. */
+  readonly selfContainer?: string | null;
+}
+
+/** Something else than wished for was found, or the right to change it is gone. */
+class DriverRefusal extends Error {}
+
+const progressIntervalMs = 1000;
+const openWaitMs = 15_000;
+
+/** Engines as containers, on one Docker engine or several. Nothing that runs depends on this process. */
+export function createDockerDriver(options: DockerDriverOptions): EngineDriver {
+  return new DockerDriver(options);
+}
+
+class DockerDriver implements EngineDriver {
+  readonly #options: DockerDriverOptions;
+  readonly #hosts = new Map<string, DockerHost>();
+  /** By replica id. */
+  readonly #launches = new Map<string, Launch>();
+  /** Replicas whose container is being stopped by this gateway. */
+  readonly #stopping = new Set<string>();
+  /** Never shrinks: what runs of an engine whose file is gone has still to be stopped. */
+  readonly #knownEngines = new Set<string>();
+  /** For what concerns one engine's network on one host. */
+  readonly #inLine = createLines();
+  #specs: readonly EngineSpec[] = [];
+  #epoch = 0n;
+  #changes = 0;
+  #listener: () => void = () => undefined;
+  #told = 0;
+
+  constructor(options: DockerDriverOptions) {
+    this.#options = options;
+    const { hosts, fleetId, fleetSecret, log } = options;
+    const selfContainer = options.selfContainer === undefined ? findOwnContainer() : options.selfContainer;
+    for (const settings of hosts) {
+      const host = createDockerHost({
+        settings,
+        fleetId,
+        fleetSecret,
+        selfContainer,
+        log,
+        engineImages: () => this.#specs.map(({ definition }) => containerSettings(definition).image),
+        knownEngines: this.#knownEngines,
+        epoch: () => this.#epoch,
+        onChange: () => this.#listener(),
+        namesake: (engineId) => this.#entryBefore(settings.name, engineId),
+      });
+      this.#hosts.set(settings.name, host);
+    }
+  }
+
+  #entryBefore(name: string, engineId: string): string | null {
+    for (const [other, host] of this.#hosts) {
+      if (other === name) return null;
+      if (host.engineId() === engineId) return other;
+    }
+    return null;
+  }
+
+  specOf(definition: EngineSpec['definition']): EngineSpec {
+    const { env, fleetSecret } = this.#options;
+    return { engineId: definition.id, hash: containerSpecHash(definition, env, fleetSecret), definition };
+  }
+
+  async open(specs: readonly EngineSpec[]): Promise<void> {
+    this.setSpecs(specs);
+    const first = Promise.all([...this.#hosts.values()].map((host) => host.observe()));
+    let timer: NodeJS.Timeout | undefined;
+    const late = new Promise((resolve) => (timer = setTimeout(resolve, openWaitMs)));
+    await Promise.race([first, late]);
+    clearTimeout(timer);
+  }
+
+  setSpecs(specs: readonly EngineSpec[]): void {
+    this.#specs = specs;
+    for (const { engineId } of specs) this.#knownEngines.add(engineId);
+  }
+
+  async observe(epoch: bigint | null = null): Promise<Observation> {
+    if (epoch !== null && epoch > this.#epoch) this.#epoch = epoch;
+    let views: HostView[] = [];
+    // What was read before a launch ended lacks its container, which would look as if it had vanished.
+    for (let round = 0; round < 3; round += 1) {
+      const changes = this.#changes;
+      await Promise.all([...this.#hosts.values()].map((host) => host.observe()));
+      // As of one moment: what one host is found to be may change what another one is.
+      views = [...this.#hosts.values()].map((host) => host.view());
+      if (changes === this.#changes) break;
+    }
+    const seen = views.flatMap(({ replicas }) => replicas).filter(({ replica: { id } }) => !this.#launches.has(id));
+    return {
+      replicas: [...seen, ...[...this.#launches.values()].map(observedLaunch)],
+      hosts: views.map(({ report }) => report),
+      strangers: views.flatMap(({ strangers }) => strangers),
+    };
+  }
+
+  async start(order: ReplicaOrder): Promise<void> {
+    const { replicaId, placement, fence } = order;
+    const host = this.#hosts.get(placement.host);
+    if (host === undefined) throw new DriverRefusal(`There is no Docker host ${placement.host}.`);
+    if (this.#launches.has(replicaId) || this.#seen(replicaId) !== null) return;
+    if (!(await fence.holds())) throw new DriverRefusal('Another gateway leads.');
+    if (this.#launches.has(replicaId)) return;
+    if (fence.epoch > this.#epoch) this.#epoch = fence.epoch;
+    const started: Launch = {
+      order,
+      cancel: new AbortController(),
+      progress: 'looking for the image',
+      exit: null,
+      done: Promise.resolve(),
+    };
+    this.#launches.set(replicaId, started);
+    started.done = this.#launch(started, host);
+  }
+
+  async #launch(started: Launch, host: DockerHost): Promise<void> {
+    const { order } = started;
+    const { fleetId, fleetSecret, env, logins, log } = this.#options;
+    const exit = await launch(started, {
+      host,
+      fleetId,
+      fleetSecret,
+      env,
+      logins,
+      exclusively: (engineId, work) => this.#inLine(`${host.settings.name}\n${engineId}`, work),
+      onProgress: () => this.#tellProgress(),
+    });
+    const { replicaId, spec, placement } = order;
+    const about = { engine: spec.engineId, replica: replicaId, host: placement.host };
+    started.exit = exit;
+    if (exit === null) {
+      this.#launches.delete(replicaId);
+      log.info(about, 'an engine was started in a container');
+    } else if (!exit.asked) log.warn({ ...about, code: exit.startErrorCode }, 'an engine could not be started');
+    this.#changed(host);
+  }
+
+  async stop(replicaId: string, { fence, graceMs }: StopOrder): Promise<void> {
+    if (!(await fence.holds())) throw new DriverRefusal('Another gateway leads.');
+    const launching = this.#launches.get(replicaId);
+    if (launching !== undefined) {
+      launching.cancel.abort();
+      await launching.done;
+    }
+    const found = await this.#locate(replicaId);
+    if (found === null || this.#stopping.has(replicaId)) return;
+    const { host, container } = found;
+    const name = nameOf(container);
+    if (!saysStopping(name)) {
+      if (!(await fence.holds())) throw new DriverRefusal('Another gateway leads.');
+      await host.api.rename(container.Id, stoppingName(name));
+    }
+    if (container.State === 'running' || container.State === 'paused') {
+      if (!(await fence.holds())) throw new DriverRefusal('Another gateway leads.');
+      this.#stopping.add(replicaId);
+      void host.api
+        .stop(container.Id, graceMs)
+        .catch((error: unknown) =>
+          this.#options.log.warn({ replica: replicaId, trouble: String(error) }, 'an engine could not be stopped'),
+        )
+        .finally(() => {
+          this.#stopping.delete(replicaId);
+          this.#changed(host);
+        });
+    }
+    this.#changed(host);
+  }
+
+  async forget(replicaId: string, fence: Fence): Promise<void> {
+    const launched = this.#launches.get(replicaId);
+    if (launched?.exit === null) throw new DriverRefusal('It is being started.');
+    const found = await this.#locate(replicaId);
+    if (found !== null) {
+      if (!(await fence.holds())) throw new DriverRefusal('Another gateway leads.');
+      await found.host.api.remove(found.container.Id, false);
+    }
+    this.#launches.delete(replicaId);
+    const host = found?.host ?? this.#hosts.get(launched?.order.placement.host ?? '');
+    const engineId = found?.container.Labels?.[labels.engine] ?? launched?.order.spec.engineId;
+    if (host !== undefined && engineId !== undefined) await this.#forgotten(host, engineId, fence);
+  }
+
+  async #forgotten(host: DockerHost, engineId: string, fence: Fence): Promise<void> {
+    this.#changed(host);
+    await this.#inLine(`${host.settings.name}\n${engineId}`, () => this.#leaveNetwork(host, engineId, fence));
+  }
+
+  async #leaveNetwork(host: DockerHost, engineId: string, fence: Fence): Promise<void> {
+    const { fleetId, log } = this.#options;
+    const left = await host.api.list([`${labels.fleet}=${fleetId}`, `${labels.engine}=${engineId}`]);
+    if (left.length > 0) return;
+    try {
+      await removeNetwork({ api: host.api, fleetId, engineId }, fence);
+    } catch (error) {
+      // It costs nothing to stay, and is used again by the next start.
+      log.warn({ engine: engineId, trouble: String(error) }, 'the network of an engine could not be removed');
+    }
+  }
+
+  async probeGpus({ host: name, gpuIds }: Placement): Promise<readonly GpuUse[] | null> {
+    const host = this.#hosts.get(name);
+    if (host === undefined || gpuIds.length === 0) return null;
+    const { fleetId, log } = this.#options;
+    const image = await host.probeImage();
+    if (image === null) return null;
+    try {
+      return await probeUse({ api: host.api, fleetId, image, access: host.gpuAccess(), gpuIds });
+    } catch (error) {
+      log.warn({ host: name, image, trouble: String(error) }, 'the GPUs of a host cannot be asked');
+      return null;
+    }
+  }
+
+  async *logs(replicaId: string, options: LogOptions): AsyncGenerator<string> {
+    const found = await this.#locate(replicaId);
+    if (found === null) {
+      yield* lastTellingLines(this.#launches.get(replicaId)?.exit?.logTail ?? '', options.tailLines);
+      return;
+    }
+    const { container, host } = found;
+    const log: ContainerLog = {
+      tail: (lines) => host.api.logTail(container.Id, lines),
+      follow: (lines) => host.api.followLog(container.Id, lines, options.signal),
+    };
+    yield* readContainerLog(log, options);
+  }
+
+  onChange(listener: () => void): void {
+    this.#listener = listener;
+  }
+
+  async close(): Promise<void> {
+    this.#listener = () => undefined;
+    for (const { cancel } of this.#launches.values()) cancel.abort();
+    await Promise.all([...this.#launches.values()].map(({ done }) => done));
+    for (const host of this.#hosts.values()) host.close();
+  }
+
+  #seen(replicaId: string): DockerHost | null {
+    for (const host of this.#hosts.values()) {
+      if (host.view().replicas.some(({ replica }: ObservedReplica) => replica.id === replicaId)) return host;
+    }
+    return null;
+  }
+
+  /** The container of a replica as it is now; hosts that do not answer are left out. */
+  async #locate(replicaId: string): Promise<{ host: DockerHost; container: ContainerSummary } | null> {
+    const placed = this.#launches.get(replicaId)?.order.placement.host;
+    const known = (placed === undefined ? undefined : this.#hosts.get(placed)) ?? this.#seen(replicaId);
+    const wanted = [`${labels.fleet}=${this.#options.fleetId}`, `${labels.replica}=${replicaId}`];
+    if (known !== null) {
+      const [container] = await known.api.list(wanted);
+      return container === undefined ? null : { host: known, container };
+    }
+    const searches = [...this.#hosts.values()].map(async (host) => {
+      const [container] = await host.api.list(wanted).catch(() => []);
+      return container === undefined ? null : { host, container };
+    });
+    return (await Promise.all(searches)).find((found) => found !== null) ?? null;
+  }
+
+  #changed(host: DockerHost): void {
+    this.#changes += 1;
+    host.touch();
+    this.#listener();
+  }
+
+  #tellProgress(): void {
+    const now = Date.now();
+    if (now - this.#told < progressIntervalMs) return;
+    this.#told = now;
+    this.#listener();
+  }
+}

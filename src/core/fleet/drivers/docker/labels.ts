@@ -1,0 +1,128 @@
+import { createHash, createHmac } from 'node:crypto';
+import { z } from 'zod';
+import type { Placement } from '#core/fleet/drivers/driver.ts';
+import type { Replica } from '#core/fleet/drivers/replica.ts';
+
+/** What is written on containers, so that every gateway can tell from them alone what they are. */
+
+export const labels = {
+  managed: 'headgate.managed',
+  fleet: 'headgate.fleet',
+  engine: 'headgate.engine',
+  replica: 'headgate.replica',
+  spec: 'headgate.spec',
+  epoch: 'headgate.epoch',
+  gpus: 'headgate.gpus',
+  kind: 'headgate.kind',
+  port: 'headgate.port',
+  forcedUsage: 'headgate.forced-usage',
+  /** On containers that ask for the state of GPUs and are gone in a moment. */
+  probe: 'headgate.probe',
+} as const;
+
+/** What a container's labels say; the rest of a replica is where it is reached. */
+export interface Marks {
+  readonly replicaId: string;
+  readonly engineId: string;
+  readonly specHash: string;
+  readonly epoch: bigint | null;
+  readonly gpuIds: readonly string[];
+  readonly kind: Replica['kind'];
+  /** Inside. */
+  readonly port: number;
+  readonly forcedUsage: boolean;
+}
+
+const marksSchema = z.object({
+  [labels.replica]: z.string().min(1),
+  [labels.engine]: z.string().min(1),
+  [labels.spec]: z.string(),
+  [labels.epoch]: z.string().regex(/^\d{1,30}$/),
+  [labels.gpus]: z.string(),
+  [labels.kind]: z.enum(['vllm', 'openai']),
+  [labels.port]: z.string().regex(/^\d{1,5}$/),
+  [labels.forcedUsage]: z.enum(['true', 'false']),
+});
+
+export function labelsOf(fleetId: string, marks: Marks): Record<string, string> {
+  return {
+    [labels.managed]: 'true',
+    [labels.fleet]: fleetId,
+    [labels.replica]: marks.replicaId,
+    [labels.engine]: marks.engineId,
+    [labels.spec]: marks.specHash,
+    [labels.epoch]: String(marks.epoch ?? 0n),
+    [labels.gpus]: JSON.stringify(marks.gpuIds),
+    [labels.kind]: marks.kind,
+    [labels.port]: String(marks.port),
+    [labels.forcedUsage]: String(marks.forcedUsage),
+  };
+}
+
+/** null when somebody else wrote them. */
+export function readMarks(found: Readonly<Record<string, string>>): Marks | null {
+  const parsed = marksSchema.safeParse(found);
+  if (!parsed.success) return null;
+  const gpuIds = readGpuIds(parsed.data[labels.gpus]);
+  if (gpuIds === null) return null;
+  return {
+    replicaId: parsed.data[labels.replica],
+    engineId: parsed.data[labels.engine],
+    specHash: parsed.data[labels.spec],
+    epoch: BigInt(parsed.data[labels.epoch]),
+    gpuIds,
+    kind: parsed.data[labels.kind],
+    port: Number(parsed.data[labels.port]),
+    forcedUsage: parsed.data[labels.forcedUsage] === 'true',
+  };
+}
+
+/** Of the label `gpus`; null when somebody else wrote it. */
+export function readGpuIds(text: string): Placement['gpuIds'] | null {
+  try {
+    const parsed = z.array(z.string()).safeParse(JSON.parse(text));
+    return parsed.success ? parsed.data : null;
+  } catch {
+    return null;
+  }
+}
+
+/**
+ * A container that was asked to stop bears this at the end of its name: labels cannot be changed, and a gateway that
+ * comes later must know that its end was wanted.
+ */
+const stoppingSuffix = '.stopping';
+
+/** `headgate-<engine>-<key>`: readable, and one for each replica of each fleet. */
+export function containerName(fleetId: string, engineId: string, replicaId: string): string {
+  return `headgate-${slugOf(engineId)}-${keyOf(`${fleetId}\n${replicaId}`)}`;
+}
+
+export function stoppingName(name: string): string {
+  return `${name}${stoppingSuffix}`;
+}
+
+export function saysStopping(name: string): boolean {
+  return name.endsWith(stoppingSuffix);
+}
+
+export function networkName(fleetId: string, engineId: string): string {
+  return `headgate-${slugOf(engineId)}-${keyOf(`${fleetId}\n${engineId}`)}`;
+}
+
+function slugOf(engineId: string): string {
+  const slug = engineId.toLowerCase().replaceAll(/[^a-z0-9]+/g, '-');
+  return slug.slice(0, 40).replaceAll(/^-+|-+$/g, '') || 'engine';
+}
+
+function keyOf(text: string): string {
+  return createHash('sha256').update(text).digest('hex').slice(0, 10);
+}
+
+/**
+ * The key that a replica asks for: known to every gateway of the fleet without being written down, and another one for
+ * each replica.
+ */
+export function apiKeyOf(fleetSecret: string, replicaId: string): string {
+  return `hg-${createHmac('sha256', fleetSecret).update(`replica ${replicaId}`).digest('base64url')}`;
+}

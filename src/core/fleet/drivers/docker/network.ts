@@ -1,0 +1,96 @@
+import { type DockerApi, DockerError, type NetworkSummary } from '#base/docker/docker.ts';
+import type { Fence } from '#core/fleet/drivers/driver.ts';
+import { labels, networkName } from './labels.ts';
+
+/** One private network per engine and host. */
+
+export interface NetworkOptions {
+  readonly api: DockerApi;
+  readonly fleetId: string;
+  readonly engineId: string;
+}
+
+/** Makes the network of an engine if it is not there. @returns false when the fence does not hold */
+export async function ensureNetwork(options: NetworkOptions, fence: Fence): Promise<boolean> {
+  const { api, fleetId, engineId } = options;
+  const found = await networksOf(options);
+  if (found.length === 1) return true;
+  if (!(await fence.holds())) return false;
+  if (found.length > 1) return keepOne(options, found, fence);
+  try {
+    await api.createNetwork(networkName(fleetId, engineId), {
+      [labels.managed]: 'true',
+      [labels.fleet]: fleetId,
+      [labels.engine]: engineId,
+    });
+  } catch (error) {
+    // Somebody else was faster.
+    if (!(error instanceof DockerError) || error.status !== 409) throw error;
+  }
+  return keepOne(options, await networksOf(options), fence);
+}
+
+/** By age, the newest first. */
+async function networksOf({ api, fleetId, engineId }: NetworkOptions): Promise<readonly NetworkSummary[]> {
+  const name = networkName(fleetId, engineId);
+  const found = await api.networks([`${labels.fleet}=${fleetId}`, `${labels.engine}=${engineId}`]);
+  const ageOf = ({ Created: created, Id: id }: NetworkSummary): string => `${created ?? ''} ${id}`;
+  return found.filter((network) => network.Name === name).toSorted((a, b) => (ageOf(a) < ageOf(b) ? 1 : -1));
+}
+
+/**
+ * Docker looks for a namesake before it makes a network, so that two calls at once may make two, and no container can
+ * be started in either then. Whoever sees both keeps the same one: the oldest, but for one that is in use.
+ */
+async function keepOne({ api }: NetworkOptions, found: readonly NetworkSummary[], fence: Fence): Promise<boolean> {
+  let left = found.length;
+  for (const { Id: id } of found) {
+    if (left <= 1) break;
+    if (!(await fence.holds())) return false;
+    try {
+      await api.removeNetwork(id);
+      left -= 1;
+    } catch (error) {
+      // It has containers.
+      if (!(error instanceof DockerError) || error.status !== 403) throw error;
+    }
+  }
+  return true;
+}
+
+/** Removes the network of an engine that has no container there any more; gateways that joined it leave. */
+export async function removeNetwork({ api, fleetId, engineId }: NetworkOptions, fence: Fence): Promise<void> {
+  const name = networkName(fleetId, engineId);
+  const network = await api.inspectNetwork(name);
+  if (network === null || network.Labels?.[labels.fleet] !== fleetId) return;
+  for (const container of Object.keys(network.Containers ?? {})) {
+    if (!(await fence.holds())) return;
+    await api.disconnect(name, container);
+  }
+  if (await fence.holds()) await api.removeNetwork(name);
+}
+
+/**
+ * Lets the gateway's own container into the networks that it is not in yet.
+ * @param own its id; a host that does not know it is another machine, and nothing is done there
+ * @returns the networks that it is in now, or null when it does not run there
+ */
+export async function joinNetworks(
+  api: DockerApi,
+  own: string,
+  networks: Iterable<string>,
+): Promise<ReadonlySet<string> | null> {
+  const found = await api.inspect(own);
+  if (found === null) return null;
+  const joined = new Set(Object.keys(found.NetworkSettings?.Networks ?? {}));
+  for (const network of networks) {
+    if (joined.has(network)) continue;
+    try {
+      await api.connect(network, own);
+    } catch (error) {
+      if (!(error instanceof DockerError) || !/already exists in network/.test(error.reason)) throw error;
+    }
+    joined.add(network);
+  }
+  return joined;
+}

@@ -1,0 +1,168 @@
+import {
+  type ContainerDetail,
+  type ContainerSummary,
+  demultiplex,
+  type HostConnection,
+  stderrStream,
+} from '#base/docker/docker.ts';
+import { tcpEndpoint } from '#base/endpoint.ts';
+import type { ObservedReplica, ReplicaExit, Stranger } from '#core/fleet/drivers/driver.ts';
+import { codeOfReason, notStartedCode, refusedCode } from './failures.ts';
+import { apiKeyOf, labels, type Marks, networkName, readGpuIds, readMarks, saysStopping } from './labels.ts';
+
+/** Reads off a host's containers what replicas there are. */
+
+export interface ObserveOptions {
+  readonly hostName: string;
+  readonly connection: HostConnection;
+  readonly fleetId: string;
+  readonly fleetSecret: string;
+  /** Engines of the files, and those whose files are gone since this gateway started. */
+  readonly knownEngines: ReadonlySet<string>;
+  /** The newest epoch that this gateway has acted under. */
+  readonly epoch: bigint;
+  readonly memory: ObserveMemory;
+}
+
+/** What needs not be asked again. */
+export interface ObserveMemory {
+  /** By container id. */
+  readonly exits: Map<string, ReplicaExit>;
+  /** When a container was first seen that nobody has started yet; Unix ms of this machine. */
+  readonly unstartedSince: Map<string, number>;
+}
+
+export interface ObservedContainers {
+  readonly replicas: readonly ObservedReplica[];
+  readonly strangers: readonly Stranger[];
+  /** Of running replicas. */
+  readonly networks: ReadonlySet<string>;
+}
+
+/** Between creation and start lie milliseconds; after this time whoever created it is not coming back. */
+const unstartedMsMax = 60_000;
+const logTailLines = 200;
+const logTailCharsMax = 16_384;
+
+/** @throws DockerError when the host does not answer */
+export async function observeContainers(options: ObserveOptions): Promise<ObservedContainers> {
+  const { connection, fleetId, memory, hostName, knownEngines } = options;
+  const containers = await connection.api.list([`${labels.managed}=true`, `${labels.fleet}=${fleetId}`]);
+  const present = new Set(containers.map(({ Id: id }) => id));
+  for (const map of [memory.exits, memory.unstartedSince]) {
+    for (const id of map.keys()) if (!present.has(id)) map.delete(id);
+  }
+  connection.keep(new Set(containers.filter(({ State: state }) => state === 'running').map(({ Id: id }) => id)));
+  const strangers: Stranger[] = [];
+  const replicas: Promise<ObservedReplica | null>[] = [];
+  const networks = new Set<string>();
+  for (const container of containers) {
+    if (container.Labels?.[labels.probe] !== undefined) continue;
+    const marks = readMarks(container.Labels ?? {});
+    if (marks !== null && knownEngines.has(marks.engineId)) {
+      replicas.push(observeContainer(options, container, marks));
+      if (container.State === 'running') networks.add(networkName(fleetId, marks.engineId));
+      continue;
+    }
+    strangers.push(strangerOf(hostName, container));
+  }
+  const observed = await Promise.all(replicas);
+  return { replicas: observed.filter((replica) => replica !== null), strangers, networks };
+}
+
+/** In these states it has no device, and nobody starts it any more. */
+const endedStates = new Set(['created', 'exited', 'dead']);
+
+function strangerOf(host: string, container: ContainerSummary): Stranger {
+  const { Labels: marks = {}, State: state } = container;
+  const name = nameOf(container);
+  const gpuIds = endedStates.has(state) ? [] : (readGpuIds(marks?.[labels.gpus] ?? '[]') ?? []);
+  const engineId = marks?.[labels.engine] ?? null;
+  return { host, name, engineId, gpuIds, memoryBytes: 0, endedBy: `docker rm --force ${name}` };
+}
+
+/** null when it vanished meanwhile. */
+async function observeContainer(
+  options: ObserveOptions,
+  container: ContainerSummary,
+  marks: Marks,
+): Promise<ObservedReplica | null> {
+  const { hostName, fleetSecret, fleetId, connection, memory } = options;
+  const asked = saysStopping(nameOf(container));
+  const base = {
+    specHash: marks.specHash,
+    placement: { host: hostName, gpuIds: marks.gpuIds },
+    epoch: marks.epoch,
+    progress: null,
+    health: 'probe' as const,
+    exit: null,
+  };
+  const replica = (endpoint = tcpEndpoint('', 0)) => ({
+    id: marks.replicaId,
+    engineId: marks.engineId,
+    endpoint,
+    upstreamModel: null,
+    headerLines: marks.kind === 'vllm' ? `Authorization: Bearer ${apiKeyOf(fleetSecret, marks.replicaId)}\r\n` : '',
+    forcedUsage: marks.forcedUsage,
+    kind: marks.kind,
+  });
+  if (['running', 'paused', 'restarting'].includes(container.State)) {
+    memory.exits.delete(container.Id);
+    const endpoint = await connection.endpointOf(container, networkName(fleetId, marks.engineId), marks.port);
+    const state = asked ? 'stopping' : endpoint === null ? 'creating' : 'running';
+    return { ...base, replica: replica(endpoint ?? undefined), state };
+  }
+  const exit = await exitOf(options, container, { asked, marks });
+  if (exit === 'gone') return null;
+  return exit === null
+    ? { ...base, replica: replica(), state: 'creating', progress: 'starting' }
+    : { ...base, replica: replica(), state: 'exited', exit };
+}
+
+/** null while somebody may still be about to start it. */
+async function exitOf(
+  { connection: { api }, memory, epoch }: ObserveOptions,
+  { Id: id, State: state }: ContainerSummary,
+  { asked, marks }: { asked: boolean; marks: Marks },
+): Promise<ReplicaExit | 'gone' | null> {
+  const known = memory.exits.get(id);
+  if (known !== undefined) return known;
+  const detail = await api.inspect(id);
+  if (detail === null) return 'gone';
+  const failed = (detail.State.Error ?? '') !== '';
+  // Who made it leads no more and will not start it: that is no failure of the engine.
+  const isLeft = state === 'created' && !failed && (marks.epoch ?? 0n) < epoch;
+  if (state === 'created' && !failed && !asked && !isLeft) {
+    const since = memory.unstartedSince.get(id) ?? Date.now();
+    memory.unstartedSince.set(id, since);
+    if (Date.now() - since < unstartedMsMax) return null;
+  }
+  const output =
+    state === 'created' ? Buffer.alloc(0) : await api.logTail(id, logTailLines).catch(() => Buffer.alloc(0));
+  const exit = toExit(detail, asked || isLeft, output);
+  memory.exits.set(id, exit);
+  return exit;
+}
+
+function toExit({ State: state }: ContainerDetail, asked: boolean, output: Buffer): ReplicaExit {
+  const logTail = demultiplex(output).slice(-logTailCharsMax);
+  const errorTail = demultiplex(output, stderrStream).slice(-logTailCharsMax);
+  const said = state.Error ?? '';
+  const neverRan = state.Status === 'created';
+  const startErrorCode = said === '' ? (neverRan ? notStartedCode : null) : codeOfReason(said);
+  return {
+    asked,
+    exitCode: neverRan ? null : (state.ExitCode ?? null),
+    signal: null,
+    startErrorCode: startErrorCode ?? (neverRan ? refusedCode : null),
+    oomKilled: state.OOMKilled === true,
+    logTail: said === '' ? logTail : `${logTail}\n${said}`.trimStart(),
+    errorTail: said === '' ? errorTail : said,
+  };
+}
+
+export function nameOf({ Names: names, Id: id }: ContainerSummary): string {
+  // With links a container has several names; its own has one slash.
+  const own = names?.find((name) => name.lastIndexOf('/') === 0);
+  return own?.slice(1) ?? id.slice(0, 12);
+}

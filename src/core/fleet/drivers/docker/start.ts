@@ -1,0 +1,175 @@
+import { setTimeout as pause } from 'node:timers/promises';
+import { DockerError, pullImage, type RegistryLogins } from '#base/docker/docker.ts';
+import { tcpEndpoint } from '#base/endpoint.ts';
+import { containerForcesUsage, containerSettings } from '#core/fleet/drivers/container-command.ts';
+import type { ObservedReplica, ReplicaExit, ReplicaOrder } from '#core/fleet/drivers/driver.ts';
+import { missingVariableCode } from '#core/fleet/drivers/start-failure.ts';
+import { type ContainerPlan, planContainer } from './container.ts';
+import { concernsLogin, fenceLostCode, hostUnreachableCode, imageNotFoundCode, startErrorCode } from './failures.ts';
+import { labels } from './labels.ts';
+import { ensureNetwork } from './network.ts';
+import type { DockerHost } from './observed-host.ts';
+
+/** A replica that is on its way to being a running container, or has failed to become one. */
+export interface Launch {
+  readonly order: ReplicaOrder;
+  readonly cancel: AbortController;
+  progress: string;
+  /** Set when it will not run. */
+  exit: ReplicaExit | null;
+  /** Settled when it runs or has failed; never rejects. */
+  done: Promise<void>;
+}
+
+export interface LaunchOptions {
+  readonly host: DockerHost;
+  readonly fleetId: string;
+  readonly fleetSecret: string;
+  readonly env: Readonly<Record<string, string | undefined>>;
+  readonly logins: RegistryLogins;
+  /** Runs one after the other what concerns the same engine's network. */
+  readonly exclusively: <T>(engineId: string, work: () => Promise<T>) => Promise<T>;
+  readonly onProgress: () => void;
+}
+
+/** Together longer than Docker takes to make a container. */
+const makeAttemptsMax = 300;
+const makeRetryMs = 100;
+
+class Cancelled extends Error {}
+class FenceLost extends Error {}
+
+/** From the image to the running container. @returns how it failed, or null when the container runs */
+export async function launch(started: Launch, options: LaunchOptions): Promise<ReplicaExit | null> {
+  const { order, cancel } = started;
+  const { host, fleetId, fleetSecret, env, exclusively } = options;
+  const planned = planContainer({ order, host: host.settings, gpuAccess: host.gpuAccess(), fleetId, fleetSecret, env });
+  if (!planned.ok)
+    return failedExit(missingVariableCode, `The variable ${planned.missing} refers to one that is not set.`);
+  const refusal = host.refusal();
+  if (refusal !== null) return failedExit(hostUnreachableCode, refusal);
+  let step: 'image' | 'container' = 'image';
+  try {
+    const failed = await loadImage(started, options);
+    if (failed !== null) return failed;
+    step = 'container';
+    await exclusively(order.spec.engineId, async () => {
+      if (cancel.signal.aborted) throw new Cancelled();
+      await makeContainer(started, options, planned.plan);
+    });
+    return null;
+  } catch (error) {
+    if (error instanceof Cancelled || cancel.signal.aborted) return { ...failedExit(null, ''), asked: true };
+    if (error instanceof FenceLost) return { ...failedExit(fenceLostCode, ''), asked: true };
+    return failedExit(startErrorCode(error, step), error instanceof DockerError ? error.reason : String(error));
+  }
+}
+
+/** @returns how that failed, or null when the image is there */
+async function loadImage(started: Launch, { host, logins, onProgress }: LaunchOptions): Promise<ReplicaExit | null> {
+  const { api } = host;
+  const { signal } = started.cancel;
+  const { image } = containerSettings(started.order.spec.definition);
+  if (await api.hasImage(image)) return null;
+  const { login, remark, isUnusable } = await logins.find(image);
+  const progressed = (percent: number): void => {
+    const progress = `pulling ${image} ${percent} %`;
+    if (progress === started.progress) return;
+    started.progress = progress;
+    onProgress();
+  };
+  try {
+    await pullImage({ api, reference: image, login, signal, onProgress: progressed });
+    return null;
+  } catch (error) {
+    if (!(error instanceof DockerError) || signal.aborted) throw error;
+    const code = startErrorCode(error, 'image');
+    const isAbout = concernsLogin(error.reason) || (isUnusable && code === imageNotFoundCode);
+    return failedExit(code, isAbout ? `${remark} ${error.reason}` : error.reason);
+  }
+}
+
+async function makeContainer(started: Launch, options: LaunchOptions, plan: ContainerPlan): Promise<void> {
+  const { host, fleetId } = options;
+  const { fence, spec } = started.order;
+  started.progress = 'creating the container';
+  for (let attempt = 1; ; attempt += 1) {
+    if (!(await ensureNetwork({ api: host.api, fleetId, engineId: spec.engineId }, fence))) throw new FenceLost();
+    try {
+      const container = await createOrFind(started, options, plan);
+      started.progress = 'starting the container';
+      await assertWanted(started);
+      await host.api.start(container);
+      return;
+    } catch (error) {
+      if (!isBeingMade(error) || attempt === makeAttemptsMax) throw error;
+    }
+    await pause(makeRetryMs);
+  }
+}
+
+/** One that is already there is the same one: its name is made of the replica's id. */
+async function createOrFind(
+  started: Launch,
+  { host: { api }, fleetId }: LaunchOptions,
+  { name, body }: ContainerPlan,
+): Promise<string> {
+  await assertWanted(started);
+  try {
+    return await api.create(name, body);
+  } catch (error) {
+    if (!isBeingMade(error)) throw error;
+    const [found] = await api.list([`${labels.fleet}=${fleetId}`, `${labels.replica}=${started.order.replicaId}`]);
+    if (found === undefined) throw error;
+    return found.Id;
+  }
+}
+
+async function assertWanted({ order: { fence }, cancel }: Launch): Promise<void> {
+  if (cancel.signal.aborted) throw new Cancelled();
+  if (!(await fence.holds())) throw new FenceLost();
+}
+
+/**
+ * Whether another call may be making that very container, or its network. Docker reserves a container's name first,
+ * lists it next, and only when its volumes are filled does it know it by its id; if that fails, the name is free again.
+ */
+function isBeingMade(error: unknown): boolean {
+  if (!(error instanceof DockerError)) return false;
+  const { call, status, reason } = error;
+  if (/^network \S+ is ambiguous/.test(reason)) return call === 'create' || call === 'start';
+  return call === 'create' ? status === 409 : call === 'start' && status === 404 && /no such container/i.test(reason);
+}
+
+/** @param why for operators */
+function failedExit(code: string | null, why: string): ReplicaExit {
+  return { asked: false, exitCode: null, signal: null, startErrorCode: code, oomKilled: false, logTail: why };
+}
+
+/** A launch as observed; what the host says of it meanwhile does not count. */
+export function observedLaunch({
+  order,
+  progress,
+  exit,
+}: Pick<Launch, 'order' | 'progress' | 'exit'>): ObservedReplica {
+  const { replicaId, spec, placement, fence } = order;
+  const { definition, engineId, hash } = spec;
+  return {
+    replica: {
+      id: replicaId,
+      engineId,
+      endpoint: tcpEndpoint('', 0),
+      upstreamModel: null,
+      headerLines: '',
+      forcedUsage: containerForcesUsage(definition),
+      kind: definition.kind,
+    },
+    specHash: hash,
+    placement,
+    epoch: fence.epoch,
+    state: exit === null ? 'creating' : 'exited',
+    progress: exit === null ? progress : null,
+    health: 'probe',
+    exit,
+  };
+}

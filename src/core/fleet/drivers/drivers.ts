@@ -1,0 +1,28 @@
+/** Running engines somewhere: the contract of a driver, the four of them, and what they share. */
+export { createDockerDriver } from '#core/fleet/drivers/docker/docker.ts';
+export {
+  type Company,
+  createProcessDriver,
+  endProcesses,
+  type Environment,
+} from '#core/fleet/drivers/process/process.ts';
+export { createSwarmDriver } from '#core/fleet/drivers/swarm/swarm.ts';
+export {
+  type DriverType,
+  type EngineDriver,
+  type EngineSpec,
+  type Fence,
+  FenceLostError,
+  type Gpu,
+  type GpuUse,
+  type Holding,
+  type HostReport,
+  type LogOptions,
+  type ObservedReplica,
+  type Placement,
+  type Stranger,
+} from './driver.ts';
+export { createExternalDriver } from './external.ts';
+export { lastTellingLines } from './quiet-log.ts';
+export { newReplicaId, type Replica } from './replica.ts';
+export { explainExit, type FailureCause, failureCause, type FailureKind } from './start-failure.ts';

@@ -1,0 +1,249 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import { closeSync } from 'node:fs';
+import { createServer } from 'node:net';
+import type { Log } from '#base/log.ts';
+import type { EngineDefinition } from '#core/catalog/catalog.ts';
+import type { ReplicaExit, ReplicaOrder } from '#core/fleet/drivers/driver.ts';
+import type { Replica } from '#core/fleet/drivers/replica.ts';
+import { missingVariableCode } from '#core/fleet/drivers/start-failure.ts';
+import {
+  type Environment,
+  forcesUsage,
+  launchCommand,
+  launchEnvironment,
+  listensOnSocket,
+  processSettings,
+} from './command.ts';
+import { addErrors, errorPathOf, openErrorLog } from './error-log.ts';
+import {
+  logPathOf,
+  openLog,
+  type ProcessFolders,
+  type ProcessRecord,
+  readLogTail,
+  removeRecord,
+  socketPathOf,
+  writeRecord,
+} from './files.ts';
+import { killGroup, processIdentity, signalProcess } from './identity.ts';
+
+/** A child that runs or has just ended. */
+export interface Child {
+  readonly replica: Replica;
+  readonly specHash: string;
+  /** null when it could not even be started. */
+  readonly record: ProcessRecord | null;
+  readonly logPath: string;
+  /** Which of the engine's logs it writes: those of replicas that run at once have different ones. */
+  readonly logIndex: number;
+  readonly gpuIds: readonly string[];
+  readonly memoryBytes: number;
+  /** Under which leader it was started; null when unknown. */
+  readonly epoch: bigint | null;
+  /** Started by this gateway, which is therefore told when it ends. */
+  readonly own: boolean;
+  stopAsked: boolean;
+  killTimer: NodeJS.Timeout | null;
+  exit: ReplicaExit | null;
+  /** Monotonic milliseconds; null while it runs. */
+  endedAtMs: number | null;
+}
+
+/** What all children of one driver share. */
+export interface Nursery {
+  readonly children: Map<string, Child>;
+  readonly folders: ProcessFolders;
+  readonly workingDirectory: string;
+  readonly env: Environment;
+  readonly log: Log;
+  /** This gateway starts and stops children now. */
+  leads: boolean;
+  /** Called after a child ended. */
+  onChange: () => void;
+}
+
+/** Starts a child. What goes wrong from here on is seen as its exit; throws only when the machine has no room for it. */
+export async function launchChild(nursery: Nursery, order: ReplicaOrder): Promise<void> {
+  const { replicaId, spec, fence, placement } = order;
+  const { folders, log } = nursery;
+  const { definition, engineId, hash } = spec;
+  const socketPath = listensOnSocket(definition) ? socketPathOf(folders, replicaId) : null;
+  const port = socketPath === null ? await freePort() : 0;
+  const logIndex = freeLogIndex(nursery, engineId);
+  const replica = replicaOf({ replicaId, engineId, socketPath, port }, definition);
+  const { gpuIds } = placement;
+  const takes = { gpuIds: [...gpuIds], memoryBytes: processSettings(definition).memoryBytes ?? 0 };
+  const begun = { replica, specHash: hash, logIndex, epoch: fence.epoch, own: true, ...takes };
+  const environment = launchEnvironment(definition, { gatewayEnv: nursery.env, owner: folders.owner, gpuIds });
+  if (!environment.ok) {
+    const fields = { engine: engineId, variable: environment.missing };
+    log.warn(fields, 'a variable of an engine refers to one that is not set');
+    const logTail = `${environment.missing} refers to a variable that is not set where the gateway runs`;
+    const how = { startErrorCode: missingVariableCode, logTail };
+    endChild(nursery, addChild(nursery, { ...begun, record: null }), how);
+    return;
+  }
+  const command = launchCommand(definition, socketPath === null ? { port } : { socketPath });
+  const started = spawnDetached(nursery, command, environment.env, logPathOf(folders, engineId, logIndex));
+  const { pid } = started;
+  const identity = pid === undefined ? null : processIdentity(pid);
+  const written = {
+    version: 1 as const,
+    replicaId,
+    engineId,
+    specHash: hash,
+    socketPath,
+    port,
+    logIndex,
+    ...takes,
+    keeper: ownKeeper(),
+  };
+  const record = pid === undefined || identity === null ? null : { ...written, pid, identity };
+  // At once, before anything is awaited: a gateway that is killed now must not lose sight of its child.
+  if (record !== null) writeRecord(folders, record);
+  const child = addChild(nursery, { ...begun, record });
+  started.once('error', (error) => {
+    const logTail = spawnTrouble(command[0] ?? '', error, environment.env['PATH']);
+    endChild(nursery, child, { startErrorCode: errorCode(error), logTail });
+  });
+  started.once('exit', (exitCode, signal) => endChild(nursery, child, { exitCode, signal }));
+  log.info({ engine: engineId, replica: replicaId, pid }, 'an engine was started');
+}
+
+/** A child of an earlier gateway, which still runs. */
+export function adoptChild(nursery: Nursery, record: ProcessRecord, definition: EngineDefinition | undefined): Child {
+  const replica = replicaOf(record, definition);
+  const { specHash, logIndex, gpuIds, memoryBytes } = record;
+  return addChild(nursery, { replica, specHash, logIndex, gpuIds, memoryBytes, epoch: null, record, own: false });
+}
+
+/** SIGTERM to the program alone, which ends what it started; SIGKILL to all of them when it does not. */
+export function stopChild(nursery: Nursery, child: Child, graceMs: number): void {
+  if (child.stopAsked || child.exit !== null) return;
+  child.stopAsked = true;
+  const { record } = child;
+  if (record === null) return;
+  const { pid, identity, engineId } = record;
+  signalProcess(pid, identity, 'SIGTERM');
+  child.killTimer = setTimeout(() => {
+    nursery.log.warn({ engine: engineId, pid }, 'an engine did not end on SIGTERM');
+    killGroup(pid, identity);
+  }, graceMs);
+}
+
+/** Notes that a child has ended, and clears up after it. */
+export function endChild(nursery: Nursery, child: Child, how: Partial<ReplicaExit>): void {
+  if (child.exit !== null) return;
+  if (child.killTimer !== null) clearTimeout(child.killTimer);
+  const { record, stopAsked } = child;
+  if (record !== null) {
+    // Whatever it started and left would keep the GPU's memory.
+    killGroup(record.pid, record.identity);
+    removeRecord(nursery.folders, record);
+  }
+  if (keepsLog(nursery, child)) addErrors(child.logPath, true);
+  const isTold = !stopAsked && how.startErrorCode === undefined;
+  const logTail = isTold ? readLogTail(child.logPath) : '';
+  const errorTail = isTold ? readLogTail(errorPathOf(child.logPath)) : '';
+  const unknown = { exitCode: null, signal: null, startErrorCode: null, oomKilled: false };
+  child.endedAtMs = performance.now();
+  child.exit = { asked: stopAsked, ...unknown, logTail, errorTail, ...how };
+  nursery.onChange();
+}
+
+/**
+ * Whether this gateway adds what a child writes on stderr to its log: the one that started it, or took it over, does;
+ * and whoever leads, once that one is gone.
+ */
+export function keepsLog({ leads }: Nursery, { own, record }: Child): boolean {
+  if (own || record === null) return own;
+  const { keeper } = record;
+  return leads && (keeper === null || processIdentity(keeper.pid) !== keeper.identity);
+}
+
+function ownKeeper(): ProcessRecord['keeper'] {
+  const identity = processIdentity(process.pid);
+  return identity === null ? null : { pid: process.pid, identity };
+}
+
+function addChild(
+  { children, folders }: Nursery,
+  begun: Pick<Child, 'replica' | 'specHash' | 'record' | 'own' | 'epoch' | 'logIndex' | 'gpuIds' | 'memoryBytes'>,
+): Child {
+  const logPath = logPathOf(folders, begun.replica.engineId, begun.logIndex);
+  const child: Child = { ...begun, logPath, stopAsked: false, killTimer: null, exit: null, endedAtMs: null };
+  children.set(child.replica.id, child);
+  return child;
+}
+
+/** The first that no child writes now. */
+function freeLogIndex({ children }: Nursery, engineId: string): number {
+  const used = new Set(
+    [...children.values()]
+      .filter(({ replica, exit }) => replica.engineId === engineId && exit === null)
+      .map(({ logIndex }) => logIndex),
+  );
+  let index = 0;
+  while (used.has(index)) index += 1;
+  return index;
+}
+
+/** In a session and process group of its own, so that a terminal's Ctrl-C reaches the gateway alone. */
+function spawnDetached(
+  { workingDirectory: cwd }: Nursery,
+  [program = '', ...args]: string[],
+  env: Record<string, string>,
+  logPath: string,
+): ChildProcess {
+  const log = openLog(logPath);
+  const errors = openErrorLog(logPath);
+  try {
+    return spawn(program, args, { cwd, env, detached: true, stdio: ['ignore', log, errors] });
+  } finally {
+    closeSync(log);
+    closeSync(errors);
+  }
+}
+
+function replicaOf(
+  { replicaId, engineId, socketPath, port }: Pick<ProcessRecord, 'replicaId' | 'engineId' | 'socketPath' | 'port'>,
+  definition: EngineDefinition | undefined,
+): Replica {
+  return {
+    id: replicaId,
+    engineId,
+    endpoint: { socketPath, host: '127.0.0.1', port, tls: false, basePath: '' },
+    upstreamModel: null,
+    headerLines: '',
+    forcedUsage: definition !== undefined && forcesUsage(definition),
+    kind: definition?.kind ?? 'openai',
+  };
+}
+
+/** A free port of the loopback address. Another program may take it first; the start then fails and says so. */
+function freePort(): Promise<number> {
+  return new Promise((resolve, reject) => {
+    const server = createServer();
+    server.once('error', reject);
+    server.listen(0, '127.0.0.1', () => {
+      const address = server.address();
+      server.close(() => {
+        if (typeof address === 'object' && address !== null) resolve(address.port);
+        else reject(new Error('The loopback address gave no port.'));
+      });
+    });
+  });
+}
+
+/** For operators. */
+function spawnTrouble(program: string, error: Error, path: string | undefined): string {
+  const code = errorCode(error);
+  if (code === 'EACCES') return `${program} may not be started by the user that runs the gateway`;
+  if (code !== 'ENOENT') return error.message;
+  if (program.includes('/')) return `there is no program ${program}`;
+  return `${program} is not on the PATH of the gateway: ${path ?? ''}`;
+}
+
+function errorCode(error: Error): string {
+  return 'code' in error && typeof error.code === 'string' ? error.code : 'UNKNOWN';
+}

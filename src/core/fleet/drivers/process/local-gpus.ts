@@ -1,0 +1,116 @@
+import { execFile } from 'node:child_process';
+import type { Log } from '#base/log.ts';
+import type { Gpu, GpuUse } from '#core/fleet/drivers/driver.ts';
+import {
+  cellsOf,
+  csvFormat,
+  gpusOfRows,
+  inventoryQuery,
+  programsQuery,
+  useQuery,
+  usesOfRows,
+  wrongRow,
+} from '#core/fleet/drivers/nvidia-smi.ts';
+
+/** The GPUs of this machine that its processes may be given, by `nvidia-smi` on the PATH. */
+export interface LocalGpus {
+  /** Asks once it is told that somebody needs to know, and again after a while when there was no answer. */
+  find(): Promise<FoundGpus>;
+  /** null when they cannot be asked. */
+  uses(gpuIds: readonly string[]): Promise<readonly GpuUse[] | null>;
+}
+
+export interface FoundGpus {
+  readonly gpus: readonly Gpu[];
+  /** Why none could be found; null when they were. */
+  readonly trouble: string | null;
+}
+
+export interface LocalGpusOptions {
+  /** Of the gateway: where `nvidia-smi` is, and in CUDA_VISIBLE_DEVICES which devices are its to give. */
+  readonly env: Readonly<Record<string, string | undefined>>;
+  readonly log: Log;
+}
+
+const retryMs = 60_000;
+const answerTimeoutMs = 10_000;
+
+export function createLocalGpus({ env, log }: LocalGpusOptions): LocalGpus {
+  let found: Promise<FoundGpus> | null = null;
+  let retryAtMs = Infinity;
+
+  function nothing(trouble: string): FoundGpus {
+    log.warn({ trouble }, 'the GPUs of this machine are not known');
+    retryAtMs = performance.now() + retryMs;
+    return { gpus: [], trouble };
+  }
+
+  async function ask(): Promise<FoundGpus> {
+    try {
+      const rows = await runNvidiaSmi(env, [`${inventoryQuery},index`]);
+      const gpus = gpusOfRows(visibleRows(rows, env['CUDA_VISIBLE_DEVICES']));
+      return gpus.length === 0 ? nothing('nvidia-smi lists no GPU that the gateway may use') : { gpus, trouble: null };
+    } catch (error) {
+      return nothing(troubleOf(error));
+    }
+  }
+
+  return {
+    find() {
+      if (performance.now() >= retryAtMs) found = null;
+      if (found === null) retryAtMs = Infinity;
+      return (found ??= ask());
+    },
+    async uses(gpuIds) {
+      try {
+        const id = `--id=${gpuIds.join(',')}`;
+        const [devices, programs] = await Promise.all([
+          runNvidiaSmi(env, [id, useQuery]),
+          runNvidiaSmi(env, [id, programsQuery]).catch(() => []),
+        ]);
+        return usesOfRows(devices, programs);
+      } catch (error) {
+        log.warn({ trouble: troubleOf(error) }, 'the GPUs of this machine cannot be asked');
+        return null;
+      }
+    },
+  };
+}
+
+function troubleOf(error: unknown): string {
+  if (error instanceof Error && 'code' in error && error.code === 'ENOENT') {
+    return 'nvidia-smi, which lists the GPUs, is not on the PATH of the gateway';
+  }
+  return error instanceof Error ? error.message.trim() : String(error);
+}
+
+/** CUDA's own rule: indexes or beginnings of UUIDs; the first that is neither hides the rest. */
+function visibleRows(rows: readonly string[][], visible: string | undefined): string[][] {
+  if (visible === undefined || visible === '') return [...rows];
+  const shown: string[][] = [];
+  for (const word of visible.split(',').map((part) => part.trim())) {
+    const row = rows.find(([id = '', , , index]) => (/^\d+$/.test(word) ? index === word : id.startsWith(word)));
+    if (row === undefined || word === '') break;
+    shown.push(row);
+  }
+  return shown;
+}
+
+/** @throws with what it said when it cannot be asked */
+function runNvidiaSmi(env: LocalGpusOptions['env'], args: readonly string[]): Promise<string[][]> {
+  const path = { PATH: env['PATH'], LD_LIBRARY_PATH: env['LD_LIBRARY_PATH'] };
+  return new Promise((resolve, reject) => {
+    const options = { env: path, timeout: answerTimeoutMs, encoding: 'utf8' as const };
+    execFile('nvidia-smi', [...args, csvFormat], options, (error, stdout, stderr) => {
+      const said = `${stdout}${stderr}`.trim().split('\n')[0] ?? '';
+      if (error !== null) {
+        reject(said === '' ? error : new Error(`nvidia-smi said: ${said}`, { cause: error }));
+        return;
+      }
+      const rows = stdout.split('\n').flatMap((line) => (line.trim() === '' ? [] : [cellsOf(line)]));
+      const wrong = wrongRow(rows);
+      if (wrong === null) resolve(rows);
+      else reject(new Error(`nvidia-smi said: ${wrong}`));
+    });
+  });
+}

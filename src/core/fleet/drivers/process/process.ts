@@ -1,0 +1,247 @@
+import { totalmem } from 'node:os';
+import type { Log } from '#base/log.ts';
+import {
+  type EngineDriver,
+  type EngineSpec,
+  FenceLostError,
+  type HostReport,
+  type LogOptions,
+  type ObservedReplica,
+  type Stranger,
+} from '#core/fleet/drivers/driver.ts';
+import { adoptChild, type Child, endChild, keepsLog, launchChild, type Nursery, stopChild } from './child.ts';
+import { type Environment, processSpecHash } from './command.ts';
+import { addErrors } from './error-log.ts';
+import {
+  boundLog,
+  prepareProcessFolders,
+  type ProcessRecord,
+  readRecords,
+  removeRecord,
+  removeStaleSockets,
+} from './files.ts';
+import { findMarkedProcesses, processIdentity, signalProcess } from './identity.ts';
+import { createLocalGpus, type FoundGpus } from './local-gpus.ts';
+import { followLog } from './log.ts';
+
+export type { Environment } from './command.ts';
+
+export interface ProcessDriverOptions {
+  readonly dataDir: string;
+  /** Where children run: the folder that holds the engines folder. */
+  readonly workingDirectory: string;
+  /** The gateway's environment; children see an allow-list of it. */
+  readonly env: Environment;
+  readonly log: Log;
+  /** Whether other gateways work on the same data folder; alone when absent. */
+  readonly company?: Company;
+  /** What engines may take together; the machine's memory when absent or null. */
+  readonly memoryBytes?: number | null;
+}
+
+/**
+ * A gateway that is `alone` takes over what an earlier one left, and ends its children when it closes. One of several
+ * on a data folder sees the children of all in their records, may stop each of them, and leaves them running when it
+ * closes; the `first` of them finds nobody there yet, and takes over what was left.
+ */
+export type Company = 'alone' | 'first' | 'joining';
+
+const watchIntervalMs = 250;
+const boundLogsEveryTicks = 20;
+const closePollMs = 20;
+/** How long the end of a child is shown where it is another gateway that forgets it. */
+const endShownMs = 60_000;
+/** Between SIGTERM and SIGKILL where nobody says how long: vLLM can hang on the first. */
+const graceMs = 10_000;
+/** The only machine that this driver knows. */
+const host = 'local';
+
+/**
+ * Engines as child processes, each in a process group of its own. They outlive a gateway that is killed, and the next
+ * one on the same data folder adopts them.
+ */
+export function createProcessDriver({ dataDir, company = 'alone', ...options }: ProcessDriverOptions): EngineDriver {
+  const localGpus = createLocalGpus(options);
+  const memoryBytes = options.memoryBytes ?? machineMemory();
+  const nursery: Nursery = {
+    ...options,
+    children: new Map(),
+    folders: prepareProcessFolders(dataDir),
+    leads: company !== 'joining',
+    onChange: () => undefined,
+  };
+  let specs: ReadonlyMap<string, EngineSpec> = new Map();
+  let watchTimer: NodeJS.Timeout | null = null;
+  const setSpecs = (given: readonly EngineSpec[]): void => {
+    specs = new Map(given.map((spec) => [spec.engineId, spec]));
+  };
+
+  return {
+    specOf: (definition) => ({ engineId: definition.id, hash: processSpecHash(definition, options.env), definition }),
+    open(given) {
+      setSpecs(given);
+      if (company !== 'joining') {
+        for (const record of readRecords(nursery.folders)) takeOver(nursery, record, specs);
+        endLeftovers(nursery);
+      }
+      watchTimer ??= setInterval(createWatch(nursery), watchIntervalMs);
+      return Promise.resolve();
+    },
+    setSpecs,
+    async observe(epoch = null) {
+      nursery.leads = company === 'alone' || epoch !== null;
+      const found = needsGpus(specs) ? await localGpus.find() : noGpus;
+      if (company !== 'alone') meetOthers(nursery, specs);
+      const children = [...nursery.children.values()];
+      return {
+        replicas: children.map(observedOf),
+        hosts: [machineReport(found, memoryBytes)],
+        strangers: children.flatMap((child) => strangerOf(child, specs) ?? []),
+      };
+    },
+    async start(order) {
+      if (nursery.children.has(order.replicaId)) return;
+      if (!(await order.fence.holds())) throw new FenceLostError();
+      await launchChild(nursery, order);
+      nursery.onChange();
+    },
+    async stop(replicaId, order) {
+      const child = nursery.children.get(replicaId);
+      if (child === undefined || !(await order.fence.holds())) return;
+      stopChild(nursery, child, order.graceMs);
+      nursery.onChange();
+    },
+    forget(replicaId) {
+      if ((nursery.children.get(replicaId)?.exit ?? null) !== null) nursery.children.delete(replicaId);
+      return Promise.resolve();
+    },
+    probeGpus: ({ gpuIds }) => localGpus.uses(gpuIds),
+    logs: (replicaId, logOptions) => readLog(nursery, replicaId, logOptions),
+    onChange(listener) {
+      nursery.onChange = listener;
+    },
+    async close() {
+      if (company === 'alone') await endChildren(nursery);
+      if (watchTimer !== null) clearInterval(watchTimer);
+      watchTimer = null;
+    },
+  };
+}
+
+function readLog(nursery: Nursery, replicaId: string, options: LogOptions): AsyncIterable<string> {
+  const child = nursery.children.get(replicaId);
+  if (child !== undefined && keepsLog(nursery, child)) addErrors(child.logPath);
+  return followLog(child?.logPath ?? null, () => child?.exit !== null, options);
+}
+
+/** Ends what the gateways of a data folder left running there, none of which may be at work any more. */
+export async function endProcesses(options: Omit<ProcessDriverOptions, 'company'>): Promise<void> {
+  const driver = createProcessDriver(options);
+  await driver.open([]);
+  await driver.close();
+}
+
+async function endChildren(nursery: Nursery): Promise<void> {
+  for (const child of nursery.children.values()) stopChild(nursery, child, graceMs);
+  while ([...nursery.children.values()].some(({ exit }) => exit === null)) await pause(closePollMs);
+}
+
+/** Takes note of children that other gateways started, and drops those that have long ended. */
+function meetOthers(nursery: Nursery, specs: ReadonlyMap<string, EngineSpec>): void {
+  const { children, folders } = nursery;
+  for (const record of readRecords(folders, false)) {
+    if (children.has(record.replicaId)) continue;
+    if (processIdentity(record.pid) === record.identity) {
+      adoptChild(nursery, record, specs.get(record.engineId)?.definition);
+    } else removeRecord(folders, record);
+  }
+  for (const [id, { endedAtMs }] of children) {
+    if (endedAtMs !== null && performance.now() - endedAtMs > endShownMs) children.delete(id);
+  }
+}
+
+const noGpus: FoundGpus = { gpus: [], trouble: null };
+
+function needsGpus(specs: ReadonlyMap<string, EngineSpec>): boolean {
+  return [...specs.values()].some(({ definition: { driver } }) => driver.type === 'process' && driver.gpus !== null);
+}
+
+function machineReport({ gpus, trouble }: FoundGpus, memoryBytes: number): HostReport {
+  const report = { name: host, pools: [], reachable: true, gpus, memoryBytes };
+  return trouble === null ? report : { ...report, trouble };
+}
+
+/** What the machine, or the control group that the gateway runs in, has. */
+function machineMemory(): number {
+  const limit = process.constrainedMemory();
+  return limit > 0 ? Math.min(limit, totalmem()) : totalmem();
+}
+
+function observedOf({ replica, specHash, stopAsked, exit, epoch, gpuIds }: Child): ObservedReplica {
+  const state = exit !== null ? 'exited' : stopAsked ? 'stopping' : 'running';
+  return { replica, specHash, placement: { host, gpuIds }, epoch, state, progress: null, health: 'probe', exit };
+}
+
+/** null for a child of an engine that the files have, or had when this gateway read them last. */
+function strangerOf(child: Child, specs: ReadonlyMap<string, EngineSpec>): Stranger | null {
+  const { record, exit, replica, gpuIds, memoryBytes } = child;
+  if (record === null || exit !== null || specs.has(replica.engineId)) return null;
+  const { pid } = record;
+  return { host, name: `pid ${pid}`, engineId: replica.engineId, gpuIds, memoryBytes, endedBy: `kill ${pid}` };
+}
+
+function runningOf({ children }: Nursery, engineId: string): Child[] {
+  return [...children.values()].filter(
+    ({ replica, stopAsked, exit }) => replica.engineId === engineId && !stopAsked && exit === null,
+  );
+}
+
+function replicasMax({ definition }: EngineSpec): number {
+  return definition.driver.type === 'process' ? definition.driver.replicas.max : 0;
+}
+
+/** Keeps a child that still runs what its engine's file says; stops it otherwise. */
+function takeOver(nursery: Nursery, record: ProcessRecord, wanted: ReadonlyMap<string, EngineSpec>): void {
+  const { pid, identity, engineId, specHash } = record;
+  if (processIdentity(pid) !== identity) {
+    // It has ended, and the number may be another's by now. What it started itself is found by its mark.
+    removeRecord(nursery.folders, record);
+    return;
+  }
+  const spec = wanted.get(engineId);
+  const fits = spec?.hash === specHash && runningOf(nursery, engineId).length < replicasMax(spec);
+  const child = adoptChild(nursery, record, spec?.definition);
+  nursery.log.info({ engine: engineId, pid, adopted: fits }, 'an engine of an earlier gateway still runs');
+  if (!fits) stopChild(nursery, child, graceMs);
+}
+
+/** Ends processes that carry our mark and belong to no child, and removes sockets that nobody listens on. */
+function endLeftovers({ children, folders, log }: Nursery): void {
+  const groups = new Set([...children.values()].map(({ record }) => record?.pid));
+  for (const { pid, group, identity } of findMarkedProcesses(folders.owner)) {
+    if (groups.has(group)) continue;
+    log.warn({ pid }, 'a process that an earlier gateway left is ended');
+    signalProcess(pid, identity, 'SIGKILL');
+  }
+  const sockets = [...children.values()].map(({ replica }) => replica.endpoint.socketPath);
+  removeStaleSockets(folders, new Set(sockets.filter((path) => path !== null)));
+}
+
+/** No event tells that an adopted child ended. Logs are bounded by the same clock. */
+function createWatch(nursery: Nursery): () => void {
+  let ticks = 0;
+  return () => {
+    const live = [...nursery.children.values()].filter(({ exit }) => exit === null);
+    for (const child of live) {
+      const { own, record } = child;
+      if (!own && record !== null && processIdentity(record.pid) !== record.identity) endChild(nursery, child, {});
+    }
+    for (const child of live) if (keepsLog(nursery, child)) addErrors(child.logPath);
+    ticks += 1;
+    if (ticks % boundLogsEveryTicks === 0) for (const { logPath } of live) boundLog(logPath);
+  };
+}
+
+function pause(ms: number): Promise<void> {
+  return new Promise((resolve) => setTimeout(resolve, ms));
+}

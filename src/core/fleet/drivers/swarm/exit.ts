@@ -1,0 +1,128 @@
+import {
+  demultiplex,
+  type DockerApi,
+  DockerError,
+  type RegistryLogins,
+  stderrStream,
+  type SwarmNode,
+  type SwarmService,
+  type SwarmTask,
+} from '#base/docker/docker.ts';
+import {
+  hostUnreachableCode,
+  imageNotFoundCode,
+  notStartedCode,
+  startErrorCode,
+} from '#core/fleet/drivers/docker/docker.ts';
+import type { ReplicaExit } from '#core/fleet/drivers/driver.ts';
+
+/** How tasks end, and that some can never begin. */
+
+export interface ServiceTask {
+  readonly service: SwarmService;
+  /** null: it has none yet, or none any more. */
+  readonly task: SwarmTask | null;
+  readonly nodes: readonly SwarmNode[];
+}
+
+export interface ExitSource {
+  readonly api: DockerApi;
+  readonly logins: RegistryLogins;
+}
+
+/** https://docs.docker.com/engine/swarm/how-swarm-mode-works/swarm-task-states/ */
+const endedStates: ReadonlySet<string> = new Set(['complete', 'failed', 'shutdown', 'rejected', 'orphaned', 'remove']);
+/** What the executor of 20.10 to 29 says of a container that was made and could not be started. */
+const neverRanSigns = /^starting container failed|^failed to|create task|unable to start/i;
+const logTailLines = 200;
+const logTailCharsMax = 16_384;
+const noSuitableNode = 'no suitable node';
+
+/** A replica's service was asked to stop: the swarm keeps no task of it. */
+export function saysStopping({ Spec: { Mode: mode } }: SwarmService): boolean {
+  return mode?.Replicated?.Replicas === 0;
+}
+
+/** The scheduler's words for nodes that are there and full; tasks wait until one is free. */
+export function lacksRoom({ Status: { State: state, Err: trouble } }: SwarmTask): boolean {
+  return state === 'pending' && trouble.includes('insufficient resources');
+}
+
+/** null while it may come to run, or does. */
+export async function exitOf(source: ExitSource, { service, task, nodes }: ServiceTask): Promise<ReplicaExit | null> {
+  const asked = saysStopping(service);
+  if (task === null) return asked ? toExit({ asked }) : null;
+  const { State: state, Err: trouble } = task.Status;
+  const node = nodes.find(({ ID: id }) => id === task.NodeID) ?? null;
+  const isDown = node?.Status.State === 'down';
+  if (endedStates.has(state)) return endOf(source, { service, task, readsLog: !isDown });
+  if (isDown) {
+    const name = node.Description?.Hostname ?? node.ID;
+    return toExit({ asked, startErrorCode: hostUnreachableCode, logTail: `The node ${name} is down.` });
+  }
+  if (asked || !neverFits(task, nodes)) return null;
+  const startErrorCode = resourcesOf(task).length > 0 ? 'NO_SUCH_DEVICE' : 'NO_SUITABLE_NODE';
+  return toExit({ startErrorCode, logTail: `${state}: ${trouble}` });
+}
+
+function toExit(known: Partial<ReplicaExit>): ReplicaExit {
+  const nothing = { asked: false, exitCode: null, signal: null, startErrorCode: null, oomKilled: false, logTail: '' };
+  return { ...nothing, ...known };
+}
+
+interface Ended {
+  readonly service: SwarmService;
+  readonly task: SwarmTask;
+  /** Its node answers. */
+  readonly readsLog: boolean;
+}
+
+async function endOf({ api, logins }: ExitSource, { service, task, readsLog }: Ended): Promise<ReplicaExit> {
+  const { State: state, Err: trouble, ContainerStatus: container } = task.Status;
+  const said = trouble === '' ? '' : `${state}: ${trouble}`;
+  const asked = saysStopping(service);
+  const wasMade = (container?.ContainerID ?? '') !== '';
+  if (!wasMade || state === 'rejected' || neverRanSigns.test(trouble)) {
+    const startErrorCode = codeOf(trouble);
+    if (startErrorCode !== imageNotFoundCode) return toExit({ asked, startErrorCode, logTail: said });
+    // Nodes say no more than that they have no such image, whatever its registry said.
+    const { remark } = await logins.find(service.Spec.TaskTemplate?.ContainerSpec?.Image ?? '');
+    return toExit({ asked, startErrorCode, logTail: `${remark} ${said}` });
+  }
+  const output = readsLog ? await api.swarm.serviceLogTail(service.ID, logTailLines).catch(() => null) : null;
+  return toExit({ asked, exitCode: container?.ExitCode ?? null, ...tailsOf(output, said) });
+}
+
+/** @param said by the swarm, about its end */
+function tailsOf(output: Buffer | null, said: string): Pick<ReplicaExit, 'logTail' | 'errorTail'> {
+  if (output === null) return { logTail: said, errorTail: '' };
+  const text = demultiplex(output).slice(-logTailCharsMax);
+  const errorTail = demultiplex(output, stderrStream).slice(-logTailCharsMax);
+  return { logTail: `${text}\n${said}`.trim(), errorTail };
+}
+
+function codeOf(trouble: string): string {
+  return trouble === '' ? notStartedCode : startErrorCode(new DockerError('task', 400, trouble), 'container');
+}
+
+/** The scheduler has no node for it, and none that is there would ever do, however empty. */
+function neverFits(task: SwarmTask, nodes: readonly SwarmNode[]): boolean {
+  const { State: state, Err: trouble } = task.Status;
+  if (state !== 'pending' || !trouble.startsWith(noSuitableNode)) return false;
+  if (!lacksRoom(task)) return true;
+  return !nodes.some((node) => resourcesOf(task).every(({ kind, count }) => countOf(node, kind) >= count));
+}
+
+function resourcesOf({ Spec: spec }: SwarmTask): { kind: string; count: number }[] {
+  return (spec?.Resources?.Reservations?.GenericResources ?? []).flatMap(({ DiscreteResourceSpec: wanted }) =>
+    wanted ? [{ kind: wanted.Kind, count: wanted.Value }] : [],
+  );
+}
+
+/** What a node has, free or not. */
+function countOf({ Description: description, Status: { State: state } }: SwarmNode, kind: string): number {
+  if (state !== 'ready') return 0;
+  const all = description?.Resources?.GenericResources ?? [];
+  const named = all.filter(({ NamedResourceSpec: found }) => found?.Kind === kind).length;
+  return all.reduce((sum, { DiscreteResourceSpec: found }) => sum + (found?.Kind === kind ? found.Value : 0), named);
+}

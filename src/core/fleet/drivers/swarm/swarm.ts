@@ -1,0 +1,312 @@
+import { setTimeout as pause } from 'node:timers/promises';
+import {
+  connectHost,
+  type DockerApi,
+  findOwnContainer,
+  type HostConnection,
+  type RegistryLogins,
+  type SwarmService,
+} from '#base/docker/docker.ts';
+import type { Log } from '#base/log.ts';
+import { createLines } from '#base/serial.ts';
+import type { SwarmSettings } from '#core/catalog/catalog.ts';
+import { isLate, joinNetworks, labels, observedLaunch } from '#core/fleet/drivers/docker/docker.ts';
+import type {
+  EngineDriver,
+  EngineSpec,
+  Fence,
+  LogOptions,
+  Observation,
+  ReplicaExit,
+  ReplicaOrder,
+  StopOrder,
+} from '#core/fleet/drivers/driver.ts';
+import { type ContainerLog, lastTellingLines, readContainerLog } from '#core/fleet/drivers/quiet-log.ts';
+import { saysStopping } from './exit.ts';
+import { type ObservedServices, observeServices } from './observe.ts';
+import { overlayName, serviceSpecHash, swarmPlacement } from './service.ts';
+import { checkFence, removeReplica, removeSecrets, startService } from './start.ts';
+
+export interface SwarmDriverOptions {
+  readonly swarm: SwarmSettings;
+  /** Names the installation: what another one runs in the same swarm is not touched, nor seen. */
+  readonly fleetId: string;
+  /** What the keys of replicas are made from; the same for all gateways of the installation. */
+  readonly fleetSecret: string;
+  /** The gateway's environment, for the references of engine files. */
+  readonly env: Readonly<Record<string, string | undefined>>;
+  readonly logins: RegistryLogins;
+  readonly log: Log;
+  /** Id of the container that this gateway runs in; null: in none. Found out when absent. */
+  readonly selfContainer?: string | null;
+}
+
+const observeWaitMs = 3000;
+const openWaitMs = 15_000;
+/** Tasks tell of themselves to managers alone, which pass nothing on: what is on its way is asked for again. */
+const unsettledLookMs = 500;
+/** Tasks leave a network a moment after their service is gone. */
+const networkTriesMax = 10;
+const networkRetryMs = 500;
+
+/**
+ * Engines as services of a Docker Swarm, one service with one task for each replica: the swarm chooses nodes and GPUs,
+ * the fleet says what runs and routes to each task by itself. Nothing is asked before an engine wants it.
+ */
+export function createSwarmDriver(options: SwarmDriverOptions): EngineDriver {
+  return new SwarmDriver(options);
+}
+
+class SwarmDriver implements EngineDriver {
+  readonly #options: SwarmDriverOptions;
+  readonly #selfContainer: string | null;
+  readonly #connection: HostConnection;
+  /** Never shrinks: what runs of an engine whose file is gone has still to be stopped. */
+  readonly #knownEngines = new Set<string>();
+  /** Replicas that the swarm did not take, by id. */
+  readonly #failures = new Map<string, { readonly order: ReplicaOrder; readonly exit: ReplicaExit }>();
+  readonly #exits = new Map<string, ReplicaExit>();
+  /** For what concerns one engine's network. */
+  readonly #inLine = createLines();
+  #seen: ObservedServices = { replicas: [], strangers: [], networks: new Set() };
+  #reading: Promise<void> | null = null;
+  #begun = 0;
+  #applied = 0;
+  #isReady = false;
+  #reachable = false;
+  /** Told once each. */
+  #trouble: string | null = null;
+  #joinTrouble: string | null = null;
+  #listener: () => void = () => undefined;
+  #timer: NodeJS.Timeout | undefined;
+
+  constructor(options: SwarmDriverOptions) {
+    this.#options = options;
+    this.#selfContainer = options.selfContainer === undefined ? findOwnContainer() : options.selfContainer;
+    const { docker } = options.swarm;
+    const manager = { name: 'swarm', docker, address: null, pools: [], gpus: null, gpuAccess: null, probeImage: null };
+    this.#connection = connectHost(manager);
+  }
+
+  get #api(): DockerApi {
+    return this.#connection.api;
+  }
+
+  specOf(definition: EngineSpec['definition']): EngineSpec {
+    const { env, fleetSecret } = this.#options;
+    return { engineId: definition.id, hash: serviceSpecHash(definition, env, fleetSecret), definition };
+  }
+
+  async open(specs: readonly EngineSpec[]): Promise<void> {
+    this.setSpecs(specs);
+    if (this.#isWanted()) await isLate((this.#reading ??= this.#read()), openWaitMs);
+  }
+
+  setSpecs(specs: readonly EngineSpec[]): void {
+    for (const { engineId } of specs) this.#knownEngines.add(engineId);
+  }
+
+  #isWanted(): boolean {
+    return this.#options.swarm.isNamed || this.#knownEngines.size > 0;
+  }
+
+  async observe(): Promise<Observation> {
+    if (!this.#isWanted()) return { replicas: [], hosts: [], strangers: [] };
+    const late = await isLate((this.#reading ??= this.#read()), observeWaitMs);
+    if (late && this.#reachable) this.#noteTrouble('it does not answer');
+    const { replicas, strangers } = this.#seen;
+    const failed = [...this.#failures.values()].map(({ order, exit }) => observedLaunch({ order, exit, progress: '' }));
+    const isUnsettled = replicas.some(({ state }) => state === 'creating' || state === 'stopping');
+    if (isUnsettled) this.#lookAgain();
+    return {
+      replicas: [...replicas.filter(({ replica: { id } }) => !this.#failures.has(id)), ...failed],
+      // Which nodes and GPUs there are is between the swarm and its operator.
+      hosts: [
+        {
+          name: swarmPlacement.host,
+          pools: [],
+          reachable: this.#reachable,
+          ...(this.#trouble !== null && { trouble: this.#trouble }),
+          gpus: [],
+        },
+      ],
+      strangers,
+    };
+  }
+
+  #lookAgain(): void {
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(() => this.#listener(), unsettledLookMs).unref();
+  }
+
+  async #read(): Promise<void> {
+    const sequence = (this.#begun += 1);
+    const { log } = this.#options;
+    try {
+      if (!this.#isReady) await this.#api.negotiate();
+      this.#isReady = true;
+      const seen = await observeServices({
+        ...this.#options,
+        api: this.#api,
+        knownEngines: this.#knownEngines,
+        exits: this.#exits,
+      });
+      await this.#join(seen);
+      if (sequence < this.#applied) return;
+      this.#applied = sequence;
+      this.#seen = seen;
+      if (!this.#reachable) log.info('the manager of the swarm answers');
+      this.#reachable = true;
+      this.#trouble = null;
+    } catch (error) {
+      if (sequence >= this.#applied) this.#noteTrouble(error instanceof Error ? error.message : String(error));
+    } finally {
+      // What comes later must be read anew.
+      if (this.#begun === sequence) this.#reading = null;
+    }
+  }
+
+  #noteTrouble(trouble: string): void {
+    this.#reachable = false;
+    this.#isReady = false;
+    if (this.#trouble === trouble) return;
+    this.#trouble = trouble;
+    this.#options.log.warn({ trouble }, 'the manager of the swarm cannot be asked');
+  }
+
+  /** What is not joined is not reached, which the probes of its replicas will say as well. */
+  async #join({ networks, replicas }: ObservedServices): Promise<void> {
+    const { swarm, fleetId } = this.#options;
+    if (swarm.network === 'host') return;
+    let trouble: string | null = null;
+    try {
+      const own = this.#selfContainer;
+      const joined = own === null ? null : await joinNetworks(this.#api, own, networks);
+      if (own !== null && joined !== null) {
+        const inUse = new Set(replicas.map(({ replica: { engineId } }) => overlayName(fleetId, engineId)));
+        const known = [...this.#knownEngines].map((engineId) => overlayName(fleetId, engineId));
+        // Whoever leads can remove a network once all gateways have left it.
+        const over = known.filter((name) => joined.has(name) && !inUse.has(name));
+        for (const name of over) await this.#api.disconnect(name, own);
+      } else if (networks.size > 0) {
+        trouble = 'the gateway runs in no container on this manager: it needs network: host';
+      }
+    } catch (error) {
+      trouble = error instanceof Error ? error.message : String(error);
+    }
+    if (trouble !== null && trouble !== this.#joinTrouble) {
+      this.#options.log.warn({ trouble }, 'the gateway cannot join the network of an engine');
+    }
+    this.#joinTrouble = trouble;
+  }
+
+  async start(order: ReplicaOrder): Promise<void> {
+    const { replicaId, spec, fence } = order;
+    const { log } = this.#options;
+    if (this.#failures.has(replicaId) || this.#seen.replicas.some(({ replica: { id } }) => id === replicaId)) return;
+    await checkFence(fence);
+    const exit = await this.#inLine(spec.engineId, () => startService({ ...this.#options, api: this.#api, order }));
+    const about = { engine: spec.engineId, replica: replicaId };
+    if (exit === null) log.info(about, 'an engine was started as a service');
+    else {
+      this.#failures.set(replicaId, { order, exit });
+      log.warn({ ...about, code: exit.startErrorCode, trouble: exit.logTail }, 'an engine could not be started');
+    }
+    this.#changed();
+  }
+
+  async stop(replicaId: string, { fence }: StopOrder): Promise<void> {
+    await checkFence(fence);
+    const service = await this.#locate(replicaId);
+    if (service === null || saysStopping(service)) return;
+    await checkFence(fence);
+    await this.#api.swarm.scaleService(service, 0);
+    this.#changed();
+  }
+
+  async forget(replicaId: string, fence: Fence): Promise<void> {
+    const { fleetId } = this.#options;
+    const failed = this.#failures.get(replicaId);
+    const service = await this.#locate(replicaId);
+    await removeReplica({ api: this.#api, fleetId, replicaId }, fence);
+    this.#failures.delete(replicaId);
+    this.#changed();
+    const engineId = service?.Spec.Labels?.[labels.engine] ?? failed?.order.spec.engineId;
+    if (engineId !== undefined) await this.#inLine(engineId, () => this.#leaveNetwork(engineId, fence));
+  }
+
+  /** Removes what an engine without a service has left, starts that were broken off included. */
+  async #leaveNetwork(engineId: string, fence: Fence): Promise<void> {
+    const { fleetId, log } = this.#options;
+    const name = overlayName(fleetId, engineId);
+    const left = await this.#api.swarm.listServices([`${labels.fleet}=${fleetId}`, `${labels.engine}=${engineId}`]);
+    if (left.length > 0) return;
+    await removeSecrets(this.#api, [`${labels.fleet}=${fleetId}`, `${labels.engine}=${engineId}`], fence);
+    for (let tries = 1; ; tries += 1) {
+      try {
+        const network = await this.#api.inspectNetwork(name);
+        if (network === null || network.Labels?.[labels.fleet] !== fleetId) return;
+        for (const container of gatewaysIn(network.Containers)) {
+          await checkFence(fence);
+          await this.#api.disconnect(name, container);
+        }
+        await checkFence(fence);
+        await this.#api.removeNetwork(name);
+        return;
+      } catch (error) {
+        if (tries < networkTriesMax) await pause(networkRetryMs);
+        else {
+          // It costs nothing to stay, and is used again by the next start.
+          log.warn({ engine: engineId, trouble: String(error) }, 'the network of an engine could not be removed');
+          return;
+        }
+      }
+    }
+  }
+
+  /** Which memory of devices is in use is known on the nodes alone. */
+  async probeGpus(): Promise<null> {
+    return null;
+  }
+
+  async *logs(replicaId: string, options: LogOptions): AsyncGenerator<string> {
+    const service = await this.#locate(replicaId);
+    if (service === null || saysStopping(service)) {
+      yield* lastTellingLines(this.#failures.get(replicaId)?.exit.logTail ?? '', options.tailLines);
+      return;
+    }
+    const { swarm } = this.#api;
+    const log: ContainerLog = {
+      tail: (lines) => swarm.serviceLogTail(service.ID, lines),
+      follow: (lines) => swarm.followServiceLog(service.ID, lines, options.signal),
+    };
+    yield* readContainerLog(log, options);
+  }
+
+  onChange(listener: () => void): void {
+    this.#listener = listener;
+  }
+
+  async close(): Promise<void> {
+    this.#listener = () => undefined;
+    clearTimeout(this.#timer);
+    this.#connection.close();
+  }
+
+  async #locate(replicaId: string): Promise<SwarmService | null> {
+    const wanted = [`${labels.fleet}=${this.#options.fleetId}`, `${labels.replica}=${replicaId}`];
+    const [service] = await this.#api.swarm.listServices(wanted);
+    return service ?? null;
+  }
+
+  #changed(): void {
+    // What is being read now may be older than the change.
+    this.#reading = null;
+    this.#listener();
+  }
+}
+
+/** Containers in a network, without the end that each node has in it. */
+function gatewaysIn(containers: Readonly<Record<string, unknown>> | null | undefined): string[] {
+  return Object.keys(containers ?? {}).filter((id) => /^[0-9a-f]{64}$/.test(id));
+}

@@ -1,0 +1,164 @@
+import type { Clock } from '#base/clock.ts';
+import type { Log } from '#base/log.ts';
+import {
+  type DriverType,
+  type EngineDriver,
+  type FailureCause,
+  failureCause,
+  type Fence,
+  type GpuUse,
+  type ObservedReplica,
+} from '#core/fleet/drivers/drivers.ts';
+import {
+  driverType,
+  type EngineState,
+  jobKey,
+  type JobReport,
+  type LeaderAction,
+  type LeaderState,
+  type ReplicaPhase,
+  specOf,
+} from '#core/fleet/plan/plan.ts';
+import { settingsOf } from '#core/fleet/policy.ts';
+import { checkAwake, checkReplica, putToSleep, wakeUp } from './checks.ts';
+
+export interface JobsOptions {
+  readonly drivers: ReadonlyMap<DriverType, EngineDriver>;
+  readonly fence: Fence;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly stopGraceMs: number;
+  readonly wake: () => void;
+}
+
+/** What a leader has begun and not yet taken note of. */
+export interface Jobs {
+  reports(): ReadonlyMap<string, JobReport>;
+  /** Does nothing for what is under way, or was done and not taken note of. */
+  begin(action: LeaderAction, state: LeaderState, observed: ReadonlyMap<string, ObservedReplica>): void;
+  /** Forgets what the state has taken note of. */
+  settle(state: LeaderState, nowMs: number): void;
+}
+
+interface Job {
+  readonly action: LeaderAction;
+  report: JobReport;
+  endedAtMs: number;
+}
+
+interface JobResult {
+  readonly cause: FailureCause | null;
+  readonly uses: readonly GpuUse[] | null;
+}
+
+/** A stop or a tidying that had no effect is tried again after this time. */
+const repeatAfterMs = 1000;
+const fine: JobResult = { cause: null, uses: null };
+
+export function createJobs(options: JobsOptions): Jobs {
+  const { clock, log, wake } = options;
+  const jobs = new Map<string, Job>();
+
+  function begin(action: LeaderAction, state: LeaderState, observed: ReadonlyMap<string, ObservedReplica>): void {
+    const key = keyOf(action);
+    if (jobs.has(key)) return;
+    const engine = state.engines.find(({ id }) => id === action.engineId);
+    if (engine === undefined) return;
+    const job: Job = { action, report: { state: 'pending' }, endedAtMs: Infinity };
+    jobs.set(key, job);
+    const found = action.type === 'probe_gpus' ? undefined : observed.get(action.replicaId);
+    void run(options, action, engine, found)
+      .catch((error: unknown) => failed(log, action, error))
+      .then((result) => {
+        job.report = { state: 'done', ...result };
+        job.endedAtMs = clock.monotonicMs();
+        wake();
+      });
+  }
+
+  return {
+    reports: () => new Map([...jobs].map(([key, { report }]) => [key, report])),
+    begin,
+    settle(state, nowMs) {
+      for (const [key, { action, report, endedAtMs }] of jobs) {
+        if (report.state === 'done' && isNoted(action, state, nowMs - endedAtMs)) jobs.delete(key);
+      }
+    },
+  };
+}
+
+function keyOf(action: LeaderAction): string {
+  return jobKey(action.type, action.type === 'probe_gpus' ? action.key : action.replicaId);
+}
+
+const phaseOf: Partial<Record<LeaderAction['type'], ReplicaPhase>> = {
+  check: 'checking',
+  wake: 'waking',
+  sleep: 'draining',
+};
+
+function isNoted(action: LeaderAction, state: LeaderState, ageMs: number): boolean {
+  const engine = state.engines.find(({ id }) => id === action.engineId);
+  if (action.type === 'probe_gpus') {
+    const claim = engine?.claim ?? null;
+    return claim === null || action.key !== `${action.engineId}:${claim.sinceMs}:${claim.tries}`;
+  }
+  if (action.type === 'stop' || action.type === 'forget') return ageMs >= repeatAfterMs;
+  const replica = engine?.replicas.find(({ id }) => id === action.replicaId);
+  if (action.type === 'start') return replica === undefined || replica.observed;
+  return replica?.phase !== phaseOf[action.type];
+}
+
+function failed(log: Log, action: LeaderAction, error: unknown): JobResult {
+  const { type, engineId } = action;
+  log.error({ engine: engineId, action: type, err: error }, 'a change of an engine could not be begun');
+  // A device that cannot be asked now is asked again; see judgeMemory.
+  return { ...fine, cause: failureCause('spawn_failed') };
+}
+
+async function run(
+  options: JobsOptions,
+  action: LeaderAction,
+  engine: EngineState,
+  found: ObservedReplica | undefined,
+): Promise<JobResult> {
+  const { fence, stopGraceMs } = options;
+  const driver = options.drivers.get(driverType(engine));
+  if (driver === undefined) throw new Error('There is no driver for this engine.');
+  switch (action.type) {
+    case 'start': {
+      const { replicaId, spec, placement } = action;
+      await driver.start({ replicaId, spec, placement, fence });
+      return fine;
+    }
+    case 'stop':
+      await driver.stop(action.replicaId, { fence, graceMs: stopGraceMs });
+      return fine;
+    case 'forget':
+      await driver.forget(action.replicaId, fence);
+      return fine;
+    case 'probe_gpus':
+      return { cause: null, uses: await driver.probeGpus(action.placement) };
+    default:
+      return { cause: await tryOut(action.type, engine, found), uses: null };
+  }
+}
+
+/** What is asked of the engine itself. */
+async function tryOut(
+  type: 'check' | 'sleep' | 'wake',
+  engine: EngineState,
+  found: ObservedReplica | undefined,
+): Promise<FailureCause | null> {
+  if (found === undefined) return failureCause('vanished');
+  const { replica } = found;
+  // One that was started since a newer file is refused must not be held to that file's canaries.
+  const spec = specOf(engine, found.specHash);
+  const { startTimeoutMs: timeoutMs, sleepLevel } = settingsOf(spec.definition);
+  // The first answers may take minutes, while kernels are compiled; a start has one bound for all of it.
+  const checked = { replica, definition: spec.definition, timeoutMs };
+  if (type === 'check') return checkReplica(checked);
+  const level = sleepLevel === 2 ? 2 : 1;
+  if (type === 'sleep') return putToSleep(replica, level);
+  return (await wakeUp(replica, level)) ?? (await checkAwake(checked));
+}

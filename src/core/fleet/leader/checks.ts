@@ -1,0 +1,165 @@
+import type { Canary, EngineDefinition, TaskType } from '#core/catalog/catalog.ts';
+import { type FailureCause, failureCause, type Replica } from '#core/fleet/drivers/drivers.ts';
+import { askEngine, type EngineAnswer } from '#core/fleet/serving/serving.ts';
+
+/**
+ * What a replica must do before users' requests reach it. None of these requests is billed or in any book: they go to
+ * the engine past the gateway's own path.
+ */
+
+export interface CheckedReplica {
+  readonly replica: Replica;
+  readonly definition: EngineDefinition;
+  /** For each request. */
+  readonly timeoutMs: number;
+}
+
+/** Usage probe, then canaries. @returns null when all went well */
+export async function checkReplica(checked: CheckedReplica): Promise<FailureCause | null> {
+  const { replica, definition } = checked;
+  const probe = replica.kind === 'vllm' ? await probeUsage(checked) : null;
+  return probe ?? (await replayCanaries(checked, canariesOf(definition)));
+}
+
+/** After an awakening: one prompt. */
+export function checkAwake(checked: CheckedReplica): Promise<FailureCause | null> {
+  const [canary] = [...canariesOf(checked.definition), ...builtIn(checked.definition.taskType)];
+  return replayCanaries(checked, canary === undefined ? [] : [canary]);
+}
+
+const hello = [{ role: 'user', content: 'Hi' }];
+
+type Route = 'chat/completions' | 'completions' | 'embeddings' | 'rerank';
+
+const routes: Record<TaskType, Route> = {
+  chat: 'chat/completions',
+  vision: 'chat/completions',
+  code: 'chat/completions',
+  completion: 'completions',
+  embedding: 'embeddings',
+  rerank: 'rerank',
+};
+
+/**
+ * One tiny request: the bill rests on the engine's own count, so an engine that does not count meets nobody. Where
+ * forced usage is expected, the request does not ask for it.
+ */
+async function probeUsage(checked: CheckedReplica): Promise<FailureCause | null> {
+  const { replica, definition } = checked;
+  const route = routes[definition.taskType];
+  const streams = route === 'chat/completions' || route === 'completions';
+  const asksUsage = streams && !replica.forcedUsage ? { stream_options: { include_usage: true } } : {};
+  const answer = await send(checked, route, { ...usageBody(route), ...asksUsage });
+  if (typeof answer === 'string') return failureCause('probe_failed', answer);
+  // A model without a chat template is right to refuse a conversation.
+  if (answer.status === 400 && definition.taskType === 'code') {
+    return judgeUsage(await send(checked, 'completions', { ...usageBody('completions'), ...asksUsage }), true);
+  }
+  return judgeUsage(answer, streams);
+}
+
+function usageBody(route: Route): Record<string, unknown> {
+  switch (route) {
+    case 'chat/completions':
+      return { messages: hello, max_tokens: 1, stream: true };
+    case 'completions':
+      return { prompt: 'Hi', max_tokens: 1, stream: true };
+    case 'embeddings':
+      return { input: 'Hi' };
+    case 'rerank':
+      return { query: 'Hi', documents: ['Hello'] };
+  }
+}
+
+function judgeUsage(answer: EngineAnswer | string, streams: boolean): FailureCause | null {
+  const bad = (words: string): FailureCause => failureCause('probe_failed', words);
+  if (typeof answer === 'string') return bad(answer);
+  if (answer.status !== 200) return bad(`The usage probe was answered with status ${answer.status}.`);
+  if (streams && !/^data: \[DONE\]\s*$/m.test(answer.text)) return bad('The usage probe’s stream did not end well.');
+  return /"usage"\s*:\s*\{/.test(answer.text) ? null : bad('The usage probe’s answer has no usage.');
+}
+
+function canariesOf(definition: EngineDefinition): readonly Canary[] {
+  const { driver, taskType } = definition;
+  if (driver.type !== 'docker' && driver.type !== 'swarm') return [];
+  return [...builtIn(taskType), ...driver.canaries];
+}
+
+/** An answer of a few tokens shows more than one: templates and parsers are at work in it. */
+function builtIn(taskType: TaskType): readonly Canary[] {
+  const route = routes[taskType];
+  const few = { max_tokens: 8, temperature: 0 };
+  if (route === 'chat/completions') return [{ route, body: { messages: hello, ...few }, contains: null }];
+  if (route === 'completions') return [{ route, body: { prompt: 'Hi', ...few }, contains: null }];
+  if (route === 'embeddings') return [{ route, body: { input: ['Hi', 'Hello'] }, contains: null }];
+  return [];
+}
+
+async function replayCanaries(checked: CheckedReplica, canaries: readonly Canary[]): Promise<FailureCause | null> {
+  for (const [index, canary] of canaries.entries()) {
+    const words = await replay(checked, canary);
+    if (words !== null) return failureCause('canary_failed', `Canary ${index + 1} of ${canaries.length}: ${words}`);
+  }
+  return null;
+}
+
+async function replay(checked: CheckedReplica, { route, body, contains }: Canary): Promise<string | null> {
+  const answer = await send(checked, route, body);
+  if (typeof answer === 'string') return answer;
+  const isWithoutTemplate = answer.status === 400 && checked.definition.taskType === 'code' && contains === null;
+  if (isWithoutTemplate) return null;
+  if (answer.status !== 200) return `it was answered with status ${answer.status}.`;
+  if (!isWellFormed(route, answer.text)) return 'its answer is not well-formed.';
+  return contains === null || answer.text.includes(JSON.stringify(contains).slice(1, -1))
+    ? null
+    : 'its answer does not contain what it must.';
+}
+
+/** Streamed or not: no error, and something of what the route is for. */
+function isWellFormed(route: Canary['route'], text: string): boolean {
+  if (/"error"\s*:\s*\{/.test(text)) return false;
+  return route === 'embeddings' ? /"embedding"\s*:/.test(text) : /"choices"\s*:\s*\[\s*\{/.test(text);
+}
+
+const kindOfSilence: Record<'refused' | 'silent', string> = {
+  refused: 'The engine broke the connection.',
+  silent: 'The engine did not answer in time.',
+};
+
+/** @returns the answer, or words for there being none */
+async function send(checked: CheckedReplica, route: Route, body: unknown): Promise<EngineAnswer | string> {
+  const { replica, definition, timeoutMs } = checked;
+  const model = replica.upstreamModel ?? definition.id;
+  const named = { model, ...(typeof body === 'object' ? body : {}) };
+  const answer = await askEngine(replica, { method: 'POST', path: `/v1/${route}`, body: named, timeoutMs });
+  return typeof answer === 'string' ? kindOfSilence[answer] : answer;
+}
+
+/** A level 1 sleep takes as long as its weights take to be copied to memory. */
+const sleepTimeoutMs = 120_000;
+const wakeTimeoutMs = 600_000;
+
+/** vLLM's development routes; they answer when it is done. */
+export async function putToSleep(replica: Replica, level: 1 | 2): Promise<FailureCause | null> {
+  return control(replica, [`/sleep?level=${level}`], sleepTimeoutMs);
+}
+
+/** After level 2 the weights are read anew, between the two halves of the awakening, as vLLM documents it. */
+export async function wakeUp(replica: Replica, level: 1 | 2): Promise<FailureCause | null> {
+  if (level === 1) return control(replica, ['/wake_up'], wakeTimeoutMs);
+  return control(
+    replica,
+    ['/wake_up?tags=weights', '/collective_rpc', '/wake_up?tags=kv_cache', '/reset_prefix_cache'],
+    wakeTimeoutMs,
+  );
+}
+
+async function control(replica: Replica, paths: readonly string[], timeoutMs: number): Promise<FailureCause | null> {
+  for (const path of paths) {
+    const body = path === '/collective_rpc' ? { body: { method: 'reload_weights' } } : {};
+    const answer = await askEngine(replica, { method: 'POST', path, timeoutMs, ...body });
+    const status = typeof answer === 'string' ? kindOfSilence[answer] : `status ${answer.status}`;
+    if (typeof answer === 'string' || answer.status !== 200) return failureCause('probe_failed', `${path}: ${status}`);
+  }
+  return null;
+}

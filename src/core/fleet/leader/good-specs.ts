@@ -1,0 +1,141 @@
+import type { Clock } from '#base/clock.ts';
+import type { Log } from '#base/log.ts';
+import { decodeDefinition, encodeDefinition } from '#core/catalog/catalog.ts';
+import type { DriverType, EngineDriver, EngineSpec, Fence, ObservedReplica } from '#core/fleet/drivers/drivers.ts';
+import type { LeaderState } from '#core/fleet/plan/plan.ts';
+import type { FleetBoard, GoodSpec } from '#core/fleet/store/store.ts';
+
+export interface RecallOptions {
+  /** Of the files, by engine id. */
+  readonly specs: ReadonlyMap<string, EngineSpec>;
+  readonly drivers: ReadonlyMap<DriverType, EngineDriver>;
+  readonly log: Log;
+}
+
+/**
+ * Those that are still what they say: their definition has the same hash as when it passed its checks. It has not when
+ * another version of the gateway makes other hashes, or when a variable that it refers to has got another value.
+ * @returns by engine id, of engines that files have
+ */
+export function recallGoodSpecs(kept: readonly GoodSpec[], options: RecallOptions): Map<string, EngineSpec> {
+  const recalled = kept.flatMap((one) => {
+    const file = options.specs.get(one.engineId);
+    if (file === undefined) return [];
+    const spec = specOf(one, file, options.drivers);
+    if (spec !== null) return [[one.engineId, spec] as const];
+    options.log.warn(
+      { engine: one.engineId },
+      'what passed the checks last is not known to be the same any more and is ignored',
+    );
+    return [];
+  });
+  return new Map(recalled);
+}
+
+function specOf(
+  { definition: text, engineId, specHash }: GoodSpec,
+  file: EngineSpec,
+  drivers: RecallOptions['drivers'],
+) {
+  const definition = decodeDefinition(text);
+  const { type } = file.definition.driver;
+  // Another driver could not start it beside the file's replicas.
+  if (definition === null || definition.id !== engineId || definition.driver.type !== type) return null;
+  try {
+    const spec = drivers.get(type)?.specOf(definition);
+    return spec?.hash === specHash ? spec : null;
+  } catch {
+    return null;
+  }
+}
+
+export interface GoodSpecKeeperOptions {
+  readonly board: FleetBoard;
+  readonly fence: Fence;
+  readonly clock: Clock;
+  readonly log: Log;
+  /** As the board had them when this gateway began to lead. */
+  readonly kept: readonly GoodSpec[];
+}
+
+/** Makes the board know what the leader knows of good specs. Never fails, and nobody waits for it but who ends. */
+export interface GoodSpecKeeper {
+  /**
+   * Begins to write what has changed, unless it is at it; what could not be written is tried again later. Dropped is
+   * what no file has and of which nothing runs, once all drivers could be asked.
+   */
+  keep(state: LeaderState, found: FoundReplicas): void;
+  /** Settled when nothing is being written. */
+  settled(): Promise<void>;
+}
+
+export interface FoundReplicas {
+  readonly observed: ReadonlyMap<string, ObservedReplica>;
+  readonly blind: ReadonlySet<DriverType>;
+}
+
+const retryMs = 2000;
+
+export function createGoodSpecKeeper({ board, fence, clock, log, kept }: GoodSpecKeeperOptions): GoodSpecKeeper {
+  let known: Map<string, GoodSpec> | null = byEngine(kept);
+  /** What was compared with what is kept and found the same: most looks have nothing to encode. */
+  const same = new Map<string, EngineSpec>();
+  let running: Promise<void> | null = null;
+  let retryAtMs = -Infinity;
+  let isTold = false;
+
+  async function write(good: readonly EngineSpec[], isGone: (engineId: string) => boolean): Promise<void> {
+    known ??= byEngine(await board.goodSpecs());
+    for (const spec of good) {
+      const before = known.get(spec.engineId);
+      const wanted = { engineId: spec.engineId, specHash: spec.hash, definition: encodeDefinition(spec.definition) };
+      if (before?.specHash !== wanted.specHash || before.definition !== wanted.definition) {
+        const revision = await board.keepGoodSpec(fence, { ...wanted, revision: before?.revision ?? 0n });
+        if (revision === null) throw new Error('the lead was lost, or another definition was kept meanwhile');
+        known.set(spec.engineId, { ...wanted, revision });
+      }
+      same.set(spec.engineId, spec);
+    }
+    for (const one of [...known.values()].filter(({ engineId }) => isGone(engineId))) {
+      if (!(await board.dropGoodSpec(fence, one)))
+        throw new Error('the lead was lost, or another one was kept meanwhile');
+      known.delete(one.engineId);
+      same.delete(one.engineId);
+    }
+    isTold = false;
+  }
+
+  function failed(error: unknown): void {
+    // What became of it is not known: it is read before anything more is written.
+    known = null;
+    same.clear();
+    retryAtMs = clock.monotonicMs() + retryMs;
+    if (!isTold) log.warn({ err: error }, 'definitions that passed their checks could not be kept; it is tried again');
+    isTold = true;
+  }
+
+  return {
+    keep(state, { observed, blind }) {
+      if (running !== null || clock.monotonicMs() < retryAtMs) return;
+      const good = state.engines.flatMap(({ id, lastGood }) => {
+        return lastGood === null || same.get(id) === lastGood ? [] : [lastGood];
+      });
+      const there = new Set([...state.engines.map(({ id }) => id), ...engineIdsOf(observed)]);
+      const isGone = (engineId: string): boolean => blind.size === 0 && !there.has(engineId);
+      const hasGone = known === null || [...known.keys()].some(isGone);
+      if (good.length === 0 && !hasGone) return;
+      running = write(good, isGone)
+        .catch(failed)
+        .finally(() => (running = null));
+    },
+    settled: () => running ?? Promise.resolve(),
+  };
+}
+
+function byEngine(kept: readonly GoodSpec[]): Map<string, GoodSpec> {
+  return new Map(kept.map((one) => [one.engineId, one]));
+}
+
+function engineIdsOf(observed: ReadonlyMap<string, ObservedReplica>): string[] {
+  return [...observed.values()].map(({ replica }) => replica.engineId);
+}

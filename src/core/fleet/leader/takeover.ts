@@ -1,0 +1,144 @@
+import type { EngineSpec, ObservedReplica } from '#core/fleet/drivers/drivers.ts';
+import { type EngineState, isAlive, type LeaderState, newEngine, type ReplicaState } from '#core/fleet/plan/plan.ts';
+import { settingsOf } from '#core/fleet/policy.ts';
+import type { Published, PublishedEngine, PublishedReplica } from '#core/fleet/store/store.ts';
+
+/** What a new leader knows from the last one: what was published, made equal to what runs by the first look. */
+export interface Inheritance {
+  readonly published: Published | null;
+  readonly specs: ReadonlyMap<string, EngineSpec>;
+  /** What passed its checks last, by engine id. */
+  readonly good: ReadonlyMap<string, EngineSpec>;
+  readonly observed: ReadonlyMap<string, ObservedReplica>;
+  /** Monotonic milliseconds. */
+  readonly nowMs: number;
+  /** What must be added to milliseconds since the Unix epoch to make them monotonic ones. */
+  readonly offsetMs: number;
+}
+
+export function inherit(inheritance: Inheritance): LeaderState {
+  const published = new Map(inheritance.published?.engines.map((engine) => [engine.engineId, engine]));
+  const engines = [...inheritance.specs.values()].flatMap((spec) => {
+    const known = published.get(spec.engineId);
+    if (known !== undefined) return [engineOf(inheritance, known, spec)];
+    const lastGood = goodSpecOf(inheritance, [], spec);
+    return lastGood === null ? [] : [{ ...newEngine(spec, inheritance.nowMs), lastGood }];
+  });
+  return { engines, gpus: new Map(), ends: [] };
+}
+
+/** Whatever serves, or did when it was last heard of, has passed its checks. */
+function goodSpecOf({ good }: Inheritance, replicas: readonly PublishedReplica[], spec: EngineSpec): EngineSpec | null {
+  // Of one that somebody else runs nothing is checked, and nothing started.
+  if (spec.definition.driver.type === 'external') return null;
+  const hasServed = replicas.some((replica) => replica.specHash === spec.hash && isServing(replica));
+  const kept = good.get(spec.engineId) ?? null;
+  return hasServed || kept?.hash === spec.hash ? spec : kept;
+}
+
+function isServing({ state }: PublishedReplica): boolean {
+  return ['ready', 'draining', 'asleep', 'waking'].includes(state);
+}
+
+function engineOf(from: Inheritance, published: PublishedEngine, spec: EngineSpec): EngineState {
+  const { offsetMs, nowMs } = from;
+  const isSame = published.specHash === spec.hash;
+  const replicas = published.replicas.flatMap((replica) => replicaOf(from, replica, spec) ?? []);
+  const { cause, retryAtMs, phase } = published;
+  const retry = retryAtMs === null ? (phase === 'failed' ? Infinity : nowMs) : retryAtMs + offsetMs;
+  const hadFailed = isSame && cause !== null && cause.kind !== 'no_room';
+  return {
+    ...newEngine(spec, nowMs),
+    lastGood: goodSpecOf(from, published.replicas, spec),
+    held: phase === 'held',
+    failure: hadFailed ? { cause, retryAtMs: retry } : null,
+    failedStarts: published.failedStarts,
+    recovering: isSame && phase === 'starting' && replicas.length === 0 && hadFailed,
+    target: replicas.filter(isAlive).length,
+    startTimesMs: published.startTimesMs,
+    lastOrder: published.lastOrder ?? null,
+    rollout: isSame && published.rollout?.state === 'refused' ? published.rollout : null,
+    replicas,
+    phase,
+    sinceMs: published.sinceMs + offsetMs,
+  };
+}
+
+function replicaOf(from: Inheritance, replica: PublishedReplica, spec: EngineSpec): ReplicaState | null {
+  const { nowMs, offsetMs, observed, published } = from;
+  const isThere = observed.has(replica.id);
+  const hasServed = isServing(replica);
+  // One that was announced and never came about is nobody's failure; one that served and is gone is.
+  if (!isThere && !hasServed) return null;
+  const { startTimeoutMs, drainMs } = settingsOf(spec.definition);
+  // Its checks are done again: what they had found died with who did them.
+  const phase = replica.state === 'checking' ? 'starting' : replica.state;
+  const sinceMs = replica.sinceMs + offsetMs;
+  return {
+    id: replica.id,
+    specHash: replica.specHash,
+    placement: { host: replica.host, gpuIds: replica.gpuIds },
+    phase,
+    sinceMs,
+    orderedAtMs: null,
+    observed: true,
+    deadlineMs: nowMs + startTimeoutMs,
+    readyAtMs: hasServed ? sinceMs : null,
+    readyVersion: phase === 'ready' ? (published?.version ?? null) : null,
+    drain:
+      phase === 'draining'
+        ? { reason: 'scale', deadlineMs: nowMs + drainMs, version: published?.version ?? null }
+        : null,
+    stale: false,
+    progress: replica.progress,
+    unhealthySinceMs: null,
+  };
+}
+
+/** What all gateways are told. */
+export function publishable(state: LeaderState, offsetMs: number): PublishedEngine[] {
+  return state.engines.map((engine) => ({
+    engineId: engine.id,
+    specHash: engine.spec.hash,
+    phase: engine.phase,
+    sinceMs: Math.round(engine.sinceMs - offsetMs),
+    cause: engine.held || engine.phase === 'stopped' ? null : (engine.blocked ?? engine.failure?.cause ?? null),
+    retryAtMs: retryAt(engine, offsetMs),
+    failedStarts: engine.failedStarts,
+    replicas: engine.replicas.map((replica) => publishedReplica(replica, offsetMs)),
+    startTimesMs: engine.startTimesMs.map(Math.round),
+    rollout: engine.rollout,
+    lastOrder: engine.lastOrder,
+  }));
+}
+
+/** What was just told of drains and of those that are ready: who has seen this version acts by it. */
+export function withVersion(state: LeaderState, version: bigint): LeaderState {
+  const engines = state.engines.map((engine) => ({
+    ...engine,
+    replicas: engine.replicas.map((replica) => ({
+      ...replica,
+      drain: replica.drain?.version === null ? { ...replica.drain, version } : replica.drain,
+      readyVersion: replica.phase === 'ready' ? (replica.readyVersion ?? version) : null,
+    })),
+  }));
+  return { ...state, engines };
+}
+
+function retryAt({ failure }: EngineState, offsetMs: number): number | null {
+  return failure === null || failure.retryAtMs === Infinity ? null : Math.round(failure.retryAtMs - offsetMs);
+}
+
+function publishedReplica(replica: ReplicaState, offsetMs: number): PublishedReplica {
+  const { id, specHash, placement, phase, progress, sinceMs } = replica;
+  return {
+    id,
+    specHash,
+    // What cannot be reached serves nobody, and may come back.
+    state: phase === 'lost' ? 'stopping' : phase,
+    host: placement.host,
+    gpuIds: placement.gpuIds,
+    progress,
+    sinceMs: Math.round(sinceMs - offsetMs),
+  };
+}

@@ -1,0 +1,117 @@
+import type { Log } from '#base/log.ts';
+import type { LogOptions } from '#core/fleet/drivers/drivers.ts';
+
+export interface LogLine {
+  /** null: of the last one that ended. */
+  readonly replicaId: string | null;
+  readonly line: string;
+}
+
+/** What is asked of a fleet for the logs of its engines. */
+interface LoggedFleet {
+  list(): readonly { readonly engineId: string; readonly replicas: readonly { readonly id: string }[] }[];
+  /** Lines of one replica; of the last one that ended where the id is null and none runs. */
+  logs(engineId: string, replicaId: string | null, options: LogOptions): AsyncIterable<string>;
+}
+
+export interface LogSource {
+  readonly fleet: LoggedFleet;
+  readonly log: Log;
+}
+
+interface LogTarget {
+  readonly engineId: string;
+  readonly replicaId: string | null;
+}
+
+/**
+ * Lines of one replica; where `replicaId` is null of all, one after the other, or, followed, of all at once with those
+ * that come later.
+ */
+export function readLogs(source: LogSource, target: LogTarget, request: LogOptions): AsyncIterable<LogLine> {
+  const { engineId, replicaId } = target;
+  if (replicaId !== null) return linesOf(source, target, request);
+  return request.follow ? new FollowedLogs(source, engineId, request).lines() : lastLines(source, engineId, request);
+}
+
+async function* linesOf({ fleet }: LogSource, target: LogTarget, request: LogOptions): AsyncGenerator<LogLine> {
+  const { engineId, replicaId } = target;
+  for await (const line of fleet.logs(engineId, replicaId, request)) yield { replicaId, line };
+}
+
+function replicasOf({ fleet }: LogSource, engineId: string): string[] {
+  const engine = fleet.list().find((one) => one.engineId === engineId);
+  return (engine?.replicas ?? []).map(({ id }) => id);
+}
+
+async function* lastLines(source: LogSource, engineId: string, request: LogOptions): AsyncGenerator<LogLine> {
+  const ids: (string | null)[] = replicasOf(source, engineId);
+  // Nothing runs: what the last one left.
+  if (ids.length === 0) ids.push(null);
+  for (const replicaId of ids) yield* linesOf(source, { engineId, replicaId }, request);
+}
+
+const queueMax = 100;
+const lookEveryMs = 1000;
+
+/** The lines of all replicas of an engine as they come, for as long as somebody reads. */
+class FollowedLogs {
+  readonly #source: LogSource;
+  readonly #engineId: string;
+  readonly #request: LogOptions;
+  readonly #known = new Set<string>();
+  readonly #queue: LogLine[] = [];
+  #changed = Promise.withResolvers<void>();
+
+  constructor(source: LogSource, engineId: string, request: LogOptions) {
+    this.#source = source;
+    this.#engineId = engineId;
+    this.#request = request;
+  }
+
+  async *lines(): AsyncGenerator<LogLine> {
+    const { signal } = this.#request;
+    const wake = (): void => this.#wake();
+    signal.addEventListener('abort', wake, { once: true });
+    const timer = setInterval(wake, lookEveryMs).unref();
+    try {
+      while (!signal.aborted) {
+        this.#open();
+        const changed = this.#changed.promise;
+        const line = this.#queue.shift();
+        if (line === undefined) await changed;
+        else {
+          this.#wake();
+          yield line;
+        }
+      }
+    } finally {
+      clearInterval(timer);
+      signal.removeEventListener('abort', wake);
+    }
+  }
+
+  #open(): void {
+    for (const id of replicasOf(this.#source, this.#engineId).filter((one) => !this.#known.has(one))) {
+      this.#known.add(id);
+      this.#read(id).catch((error: unknown) => {
+        this.#source.log.warn({ err: error, engineId: this.#engineId, replicaId: id }, 'a log could not be followed');
+      });
+    }
+  }
+
+  async #read(replicaId: string): Promise<void> {
+    const { signal } = this.#request;
+    for await (const line of linesOf(this.#source, { engineId: this.#engineId, replicaId }, this.#request)) {
+      while (this.#queue.length >= queueMax && !signal.aborted) await this.#changed.promise;
+      if (signal.aborted) return;
+      this.#queue.push(line);
+      this.#wake();
+    }
+  }
+
+  #wake(): void {
+    this.#changed.resolve();
+    this.#changed = Promise.withResolvers();
+  }
+}

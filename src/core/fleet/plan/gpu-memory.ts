@@ -1,0 +1,65 @@
+import { failureCause, type GpuUse } from '#core/fleet/drivers/drivers.ts';
+import { type Draft, due, job, tell } from './draft.ts';
+import { failStart } from './observe.ts';
+import { gpuKey } from './placement.ts';
+import type { Claim, EngineState } from './state.ts';
+
+/** So little in use counts as free: drivers and displays keep some. */
+const freeBytesMax = 1_073_741_824;
+const freeShareMax = 0.05;
+const probePauseMs = 500;
+
+/** Devices that a replica of ours is or was on: what is found there later may be its remains. */
+export function noteTouched({ engines, gpus }: Draft): void {
+  const placements = engines.flatMap(({ replicas }) => replicas.map(({ placement }) => placement));
+  for (const key of placements.flatMap(({ host, gpuIds }) => gpuIds.map((id) => gpuKey(host, id)))) {
+    const known = gpus.get(key);
+    if (known?.touched !== true) gpus.set(key, { baselineBytes: known?.baselineBytes ?? null, touched: true });
+  }
+}
+
+/**
+ * Whether the memory of the claimed devices is free; asks the driver, again and again for a bounded time. What stays
+ * in use then fails the start, named.
+ */
+export function judgeMemory(draft: Draft, engine: EngineState, claim: Claim): boolean {
+  const { nowMs } = draft.facts;
+  const { placement, tries } = claim;
+  const id = `${engine.id}:${claim.sinceMs}:${tries}`;
+  const report = job(draft, 'probe_gpus', id);
+  if (report === undefined) {
+    if (nowMs >= claim.probeAtMs) {
+      draft.actions.push({ type: 'probe_gpus', engineId: engine.id, placement, key: id });
+    } else due(draft, claim.probeAtMs);
+    return false;
+  }
+  if (report.state === 'pending') return false;
+  const left = (report.uses ?? []).filter((use) => !isFree(draft, placement.host, use));
+  if (left.length === 0 && report.cause === null) return true;
+  const untilMs = (claim.freeSinceMs ?? nowMs) + draft.policy.gpuFreeTimeoutMs;
+  if (nowMs < untilMs) {
+    engine.claim = { ...claim, probeAtMs: nowMs + probePauseMs, tries: tries + 1 };
+    due(draft, nowMs + probePauseMs);
+    return false;
+  }
+  const cause = report.cause ?? failureCause('gpu_in_use', left.map(describe).join('; '));
+  tell(draft, engine, 'the memory of a GPU does not become free', { cause });
+  engine.crashes = Math.min(engine.crashes + 1, draft.policy.crashesMax - 1);
+  failStart(draft, engine, cause, false);
+  return false;
+}
+
+function isFree({ gpus }: Draft, host: string, { gpuId, usedBytes, totalBytes }: GpuUse): boolean {
+  const key = gpuKey(host, gpuId);
+  const known = gpus.get(key);
+  // Before ours ever came there, it is what others keep for themselves.
+  const baselineBytes = known?.baselineBytes ?? (known?.touched === true ? null : usedBytes);
+  gpus.set(key, { baselineBytes, touched: known?.touched ?? false });
+  return usedBytes <= Math.max(freeBytesMax, freeShareMax * totalBytes, baselineBytes ?? 0);
+}
+
+function describe({ gpuId, usedBytes, totalBytes, processes }: GpuUse): string {
+  const gib = (bytes: number): string => (bytes / 1_073_741_824).toFixed(1);
+  const by = processes.length === 0 ? '' : ` by ${processes.join(', ')}`;
+  return `GPU ${gpuId}: ${gib(usedBytes)} of ${gib(totalBytes)} GiB in use${by}`;
+}

@@ -1,0 +1,172 @@
+import { type FailureCause, failureCause } from '#core/fleet/drivers/drivers.ts';
+import { act, type Draft, driverType, due, hostIsAway, job, leasesOn, settings, tell } from './draft.ts';
+import { noteFailure } from './observe.ts';
+import { type Drain, type DrainReason, type EngineState, enter, isLeaving, type ReplicaState } from './state.ts';
+
+/** Enough for a median that follows a changed file soon. */
+const startTimesMax = 8;
+
+/** Takes each replica one step on, as far as what is known allows. */
+export function advanceReplicas(draft: Draft, engine: EngineState): void {
+  if (driverType(engine) === 'external') return;
+  for (const replica of engine.replicas) advance(draft, engine, replica);
+}
+
+function advance(draft: Draft, engine: EngineState, replica: ReplicaState): void {
+  switch (replica.phase) {
+    case 'creating':
+      // One that was not ordered to the end has no deadline of its own yet.
+      if (replica.observed) lateOrDue(draft, engine, replica);
+      break;
+    case 'starting':
+      advanceStarting(draft, engine, replica);
+      break;
+    case 'checking':
+    case 'waking':
+      advanceCheck(draft, engine, replica);
+      break;
+    case 'ready':
+      watchHealth(draft, engine, replica);
+      break;
+    case 'draining':
+      advanceDrain(draft, engine, replica);
+      break;
+    case 'stopping':
+      advanceStop(draft, engine, replica);
+      break;
+    case 'asleep':
+    case 'lost':
+      break;
+  }
+}
+
+function advanceStarting(draft: Draft, engine: EngineState, replica: ReplicaState): void {
+  const { observed, health, nowMs } = draft.facts;
+  if (observed.get(replica.id)?.health === 'assumed') becomeReady(draft, engine, replica);
+  else if (health.get(replica.id) === true) {
+    enter(replica, 'checking', nowMs);
+    act(draft, 'check', engine, replica.id);
+    due(draft, replica.deadlineMs);
+  } else lateOrDue(draft, engine, replica);
+}
+
+function advanceCheck(draft: Draft, engine: EngineState, replica: ReplicaState): void {
+  const type = replica.phase === 'waking' ? 'wake' : 'check';
+  const report = job(draft, type, replica.id);
+  if (report === undefined) act(draft, type, engine, replica.id);
+  if (report?.state !== 'done') lateOrDue(draft, engine, replica);
+  else if (report.cause === null) becomeReady(draft, engine, replica);
+  else fail(draft, engine, replica, report.cause);
+}
+
+function lateOrDue(draft: Draft, engine: EngineState, replica: ReplicaState): void {
+  if (draft.facts.nowMs < replica.deadlineMs) due(draft, replica.deadlineMs);
+  else fail(draft, engine, replica, failureCause('timeout'));
+}
+
+/** A replica that must go although it still runs. */
+function fail(draft: Draft, engine: EngineState, replica: ReplicaState, cause: FailureCause): void {
+  tell(draft, engine, 'a replica did not come to serve', { replicaId: replica.id, cause });
+  stopNow(draft, engine, replica);
+  noteFailure(draft, engine, replica, cause);
+}
+
+function becomeReady(draft: Draft, engine: EngineState, replica: ReplicaState): void {
+  const { nowMs } = draft.facts;
+  const isFirst = replica.readyAtMs === null;
+  enter(replica, 'ready', nowMs);
+  replica.readyAtMs ??= nowMs;
+  replica.unhealthySinceMs = null;
+  engine.failure = null;
+  engine.blocked = null;
+  engine.recovering = false;
+  engine.startAsked = false;
+  engine.failedAlone = false;
+  if (replica.specHash === engine.spec.hash) engine.lastGood = engine.spec;
+  if (!isFirst || replica.orderedAtMs === null) return;
+  engine.startTimesMs = [...engine.startTimesMs, nowMs - replica.orderedAtMs].slice(-startTimesMax);
+}
+
+function watchHealth(draft: Draft, engine: EngineState, replica: ReplicaState): void {
+  const { nowMs, health } = draft.facts;
+  const away = hostIsAway(draft, engine, replica);
+  if (health.get(replica.id) !== false) {
+    replica.unhealthySinceMs = null;
+    return;
+  }
+  replica.unhealthySinceMs ??= nowMs;
+  const overMs = replica.unhealthySinceMs + draft.policy.unreachableMs;
+  if (nowMs < overMs) {
+    due(draft, overMs);
+    return;
+  }
+  const cause = failureCause(away ? 'host_unreachable' : 'unreachable');
+  tell(draft, engine, 'a replica answers no more', { replicaId: replica.id, cause });
+  if (away) enter(replica, 'lost', nowMs);
+  else stopNow(draft, engine, replica);
+  noteFailure(draft, engine, replica, cause);
+}
+
+/** Requests first: all gateways must know of it and have none there, or their time is over. */
+function advanceDrain(draft: Draft, engine: EngineState, replica: ReplicaState): void {
+  const { drain } = replica;
+  const { nowMs } = draft.facts;
+  if (drain === null || (!isDrained(draft, engine, replica, drain) && nowMs < drain.deadlineMs)) {
+    due(draft, drain?.deadlineMs ?? nowMs);
+    return;
+  }
+  if (drain.reason !== 'sleep') {
+    stopNow(draft, engine, replica);
+    return;
+  }
+  const report = job(draft, 'sleep', replica.id);
+  if (report === undefined) act(draft, 'sleep', engine, replica.id);
+  if (report?.state !== 'done') return;
+  if (report.cause === null) enter(replica, 'asleep', nowMs);
+  else {
+    tell(draft, engine, 'an engine did not fall asleep and is stopped', { replicaId: replica.id, cause: report.cause });
+    stopNow(draft, engine, replica);
+  }
+}
+
+function isDrained(draft: Draft, engine: EngineState, replica: ReplicaState, { version }: Drain): boolean {
+  if (version === null) return false;
+  if (draft.facts.demands.some(({ seenVersion }) => seenVersion < version)) return false;
+  return leasesOn(draft, engine, replica) === 0;
+}
+
+/** Repeated until the driver shows that it is under way. */
+function advanceStop(draft: Draft, engine: EngineState, replica: ReplicaState): void {
+  const found = draft.facts.observed.get(replica.id);
+  const isUnderWay = found !== undefined && found.state === 'stopping';
+  if (!isUnderWay && job(draft, 'start', replica.id)?.state !== 'pending') act(draft, 'stop', engine, replica.id);
+}
+
+export function stopNow(draft: Draft, engine: EngineState, replica: ReplicaState): void {
+  enter(replica, 'stopping', draft.facts.nowMs);
+  advanceStop(draft, engine, replica);
+}
+
+/** Takes a replica out of routing; it is stopped, or put to sleep, when its requests have ended. */
+export function drain(draft: Draft, engine: EngineState, replica: ReplicaState, reason: DrainReason): void {
+  const { nowMs } = draft.facts;
+  if (replica.phase !== 'ready') {
+    stopNow(draft, engine, replica);
+    return;
+  }
+  const deadlineMs = nowMs + settings(engine).drainMs;
+  enter(replica, 'draining', nowMs);
+  replica.drain = { reason, deadlineMs, version: null };
+  tell(draft, engine, `a replica gets no more requests: ${reason}`, { replicaId: replica.id });
+  due(draft, deadlineMs);
+}
+
+/** @returns whether it serves again */
+export function undrain(draft: Draft, replica: ReplicaState): boolean {
+  if (replica.phase !== 'draining' || isLeaving(replica)) return false;
+  // It may be falling asleep already.
+  if (job(draft, 'sleep', replica.id) !== undefined) return false;
+  enter(replica, 'ready', draft.facts.nowMs);
+  replica.drain = null;
+  return true;
+}

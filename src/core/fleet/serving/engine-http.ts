@@ -1,0 +1,75 @@
+import { request as httpRequest } from 'node:http';
+import { request as httpsRequest } from 'node:https';
+import type { Endpoint } from '#base/endpoint.ts';
+import type { Replica } from '#core/fleet/drivers/drivers.ts';
+
+/** A small request to an engine, as the fleet makes them: over a connection of its own, with a bound on everything. */
+export interface EngineAsk {
+  readonly method: 'GET' | 'POST';
+  /** With its query. */
+  readonly path: string;
+  /** Sent as JSON; nothing is sent when it is absent. */
+  readonly body?: unknown;
+  readonly timeoutMs: number;
+}
+
+export interface EngineAnswer {
+  readonly status: number;
+  readonly text: string;
+}
+
+/** `refused` when no connection could be had or it broke, `silent` when the time was over. */
+export type NoAnswer = 'refused' | 'silent';
+
+const answerCharsMax = 4_194_304;
+
+/** @param target a replica, whose headers are sent along, or only where it listens */
+export function askEngine(target: Replica | Endpoint, ask: EngineAsk): Promise<EngineAnswer | NoAnswer> {
+  const endpoint = 'endpoint' in target ? target.endpoint : target;
+  const headerLines = 'endpoint' in target ? target.headerLines : '';
+  const body = ask.body === undefined ? '' : JSON.stringify(ask.body);
+  return new Promise((resolve) => {
+    const request = endpoint.tls ? httpsRequest : httpRequest;
+    const { socketPath, host, port, basePath } = endpoint;
+    const where = socketPath === null ? { host, port } : { socketPath };
+    const headers = { ...parseHeaderLines(headerLines), ...(body !== '' && bodyHeaders(body)) };
+    const options = { ...where, method: ask.method, path: `${basePath}${ask.path}`, headers, agent: false };
+    const asked = request(options, (answer) => {
+      let text = '';
+      answer.setEncoding('utf8');
+      answer.on('data', (chunk: string) => {
+        text += chunk;
+        if (text.length > answerCharsMax) asked.destroy();
+      });
+      answer.on('end', () => resolve({ status: answer.statusCode ?? 0, text }));
+      answer.on('close', () => settle('refused'));
+    });
+    // Of the whole answer: the socket's own timeout would begin anew with every byte.
+    const timer = setTimeout(() => {
+      settle('silent');
+      asked.destroy();
+    }, ask.timeoutMs);
+    function settle(none: NoAnswer): void {
+      clearTimeout(timer);
+      resolve(none);
+    }
+    // Refused, reset and broken are one here: it does not answer.
+    asked.on('error', () => settle('refused'));
+    asked.on('close', () => clearTimeout(timer));
+    asked.end(body);
+  });
+}
+
+function bodyHeaders(body: string): Record<string, string> {
+  return { 'content-type': 'application/json', 'content-length': String(Buffer.byteLength(body)) };
+}
+
+/** `Name: value` lines, each with its CRLF, as a replica carries them. */
+function parseHeaderLines(lines: string): Record<string, string> {
+  const headers: Record<string, string> = {};
+  for (const line of lines.split('\r\n')) {
+    const colon = line.indexOf(':');
+    if (colon > 0) headers[line.slice(0, colon)] = line.slice(colon + 1).trim();
+  }
+  return headers;
+}

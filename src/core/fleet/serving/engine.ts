@@ -1,0 +1,255 @@
+import type { Clock } from '#base/clock.ts';
+import {
+  type EngineSpec,
+  type FailureCause,
+  failureCause,
+  type ObservedReplica,
+  type Replica,
+} from '#core/fleet/drivers/drivers.ts';
+import { settingsOf } from '#core/fleet/policy.ts';
+import type { EngineDemand, PublishedEngine } from '#core/fleet/store/store.ts';
+import type { AcquireRefusal, AcquireResult, Lease } from './lease.ts';
+import { createReplicaSet, type ReplicaSet, type ReplicaSlot } from './replica-set.ts';
+import { abortError, createWaitQueue, type Fairness, type Tried, type Waiter, type WaitQueue } from './wait-queue.ts';
+
+export interface EngineOptions {
+  readonly spec: EngineSpec;
+  /** Requests that may wait at once. */
+  readonly queueMax: number;
+  readonly clock: Clock;
+  /** Asks for a look soon. */
+  readonly wake: () => void;
+  /** A replica was there and well, and is not any more. */
+  readonly onLost: (replica: Replica) => void;
+}
+
+export interface AcquireOptions {
+  readonly signal?: AbortSignal;
+  /** Ids of replicas that were tried and could not be reached. */
+  readonly exclude?: ReadonlySet<string>;
+  /** Where it must wait, it is weighed against the others by this. */
+  readonly fairness?: Fairness;
+}
+
+/** As outsiders see an engine; one that is being stopped counts as cold. */
+export type EngineStatus = 'ready' | 'cold' | 'starting' | 'failed';
+
+const refusalTexts: Record<AcquireRefusal['code'], string> = {
+  start_failed: 'The engine of this model could not be started.',
+  start_timeout: 'The engine of this model was not ready in time.',
+  queue_full: 'Too many requests are waiting for this model to start.',
+  no_other_replica: 'No other copy of this model is running.',
+  shutting_down: 'The gateway is shutting down.',
+};
+/**
+ * A replica that refused a connection is asked for its health at once. One whose address is gone answers nothing, and
+ * is known to be ill when that question, and one that may have been under way, are over. Below five seconds, so that
+ * a refusal keeps its HTTP status.
+ */
+const suspicionMs = 4500;
+/** The leader's own verdict on a late start comes first. */
+const verdictMs = 2000;
+/** Where only an operator can help. */
+const helplessRetryMs = 60_000;
+
+/** One engine as this gateway routes to it: gives out leases on what is published ready and found well. */
+export class Engine {
+  readonly replicas: ReplicaSet;
+  spec: EngineSpec;
+  /** No file has it any more. */
+  isRetired = false;
+  /** null before a leader said anything of it. */
+  published: PublishedEngine | null = null;
+  readonly #clock: Clock;
+  readonly #wake: () => void;
+  readonly #queue: WaitQueue;
+  #idleSinceMs: number;
+  #closing = false;
+
+  constructor({ spec, queueMax, clock, wake, onLost }: EngineOptions) {
+    this.spec = spec;
+    this.#clock = clock;
+    this.#wake = wake;
+    this.#queue = createWaitQueue(queueMax);
+    this.#idleSinceMs = clock.monotonicMs();
+    this.replicas = createReplicaSet({ onLeases: (slot) => this.#onLeases(slot), onLost });
+  }
+
+  /** What was published, without what is not so any more since the file was read again. */
+  get current(): PublishedEngine | null {
+    const { published } = this;
+    if (published === null || published.specHash === this.spec.hash) return published;
+    const phase = published.phase === 'failed' ? 'stopped' : published.phase;
+    return { ...published, phase, cause: null, retryAtMs: null, rollout: null };
+  }
+
+  status(): EngineStatus {
+    if (this.replicas.routable().length > 0) return 'ready';
+    switch (this.current?.phase) {
+      case 'ready':
+      case 'starting':
+        return 'starting';
+      case 'failed':
+      case 'held':
+        return 'failed';
+      default:
+        return 'cold';
+    }
+  }
+
+  /** Null when nothing is ready outside `exclude`. */
+  tryAcquire(exclude?: ReadonlySet<string>): Lease | null {
+    const slot = this.#closing ? undefined : this.replicas.pick(exclude);
+    return slot === undefined ? null : this.replicas.lease(slot.replica.id, false);
+  }
+
+  tryAcquireReplica(replicaId: string): Lease | null {
+    return this.#closing ? null : this.replicas.lease(replicaId, false);
+  }
+
+  /** Waits for a start where that is needed; rejects when the signal aborts. */
+  async acquire({ signal, exclude, fairness }: AcquireOptions): Promise<AcquireResult> {
+    if (signal?.aborted === true) throw abortError(signal);
+    if (this.#closing) return this.#refusal('shutting_down');
+    const lease = this.tryAcquire(exclude);
+    if (lease !== null) return { ok: true, lease };
+    // Nobody here looks whether it is well, and nobody starts another in its place.
+    if (this.#isTried(exclude, ({ observed }) => observed.health === 'assumed')) {
+      return this.#refusal('no_other_replica');
+    }
+    const refused = this.#hopeless();
+    if (refused !== null) return refused;
+    if (this.#queue.isFull()) return this.#refusal('queue_full');
+    const { startTimeoutMs } = settingsOf(this.spec.definition);
+    const nowMs = this.#clock.monotonicMs();
+    const tried = exclude === undefined ? null : { ids: exclude, sinceMs: nowMs, untilMs: nowMs + suspicionMs };
+    const waiter: Waiter = {
+      deadlineMs: nowMs + startTimeoutMs + verdictMs,
+      failedStarts: this.published?.failedStarts ?? 0,
+      tried,
+    };
+    const answer = this.#queue.join(waiter, fairness, signal);
+    this.#wake();
+    if (tried !== null) setTimeout(() => this.serve(), suspicionMs).unref();
+    return answer;
+  }
+
+  waiting(): number {
+    return this.#queue.size();
+  }
+
+  demand(): EngineDemand {
+    const waiting = this.#queue.size();
+    const isUsed = waiting > 0 || this.replicas.leases() > 0;
+    const idleMs = isUsed ? null : Math.round(this.#clock.monotonicMs() - this.#idleSinceMs);
+    return { waiting, idleMs, leases: this.replicas.leasesByReplica() };
+  }
+
+  takeObserved(observed: readonly ObservedReplica[], keep: (slot: ReplicaSlot) => boolean): void {
+    this.replicas.takeObserved(observed, keep);
+    this.serve();
+  }
+
+  takePublished(published: PublishedEngine | null): void {
+    this.published = published;
+    this.replicas.takePublished(published?.replicas ?? []);
+    this.serve();
+    if (published === null || this.#queue.size() === 0) return;
+    this.#queue.answerAll((waiter) => this.#verdict(published, waiter));
+  }
+
+  /** A replica that could not be reached is well after all. */
+  takeCleared(replicaId: string): void {
+    this.replicas.setCleared(replicaId, this.#clock.monotonicMs());
+    this.serve();
+  }
+
+  /** Gives those who wait what there is, and ends the wait of those whose time is over. */
+  serve(): void {
+    if (this.#queue.size() === 0) return;
+    const nowMs = this.#clock.monotonicMs();
+    this.#queue.answerAll((waiter) => {
+      const slot = this.replicas.pick(waiter.tried?.ids);
+      const lease = slot === undefined ? null : this.replicas.lease(slot.replica.id, true);
+      if (lease !== null) return { ok: true, lease };
+      // It is well after all, and there is no other.
+      if (waiter.tried !== null && this.#isInVain(waiter.tried, nowMs)) return this.#refusal('no_other_replica');
+      if (nowMs < waiter.deadlineMs) return null;
+      const cause = this.published?.cause ?? null;
+      return cause?.kind === 'no_room' ? this.#failure(cause, 0) : this.#refusal('start_timeout');
+    });
+  }
+
+  /** Refuses all that wait and will come. */
+  beginClosing(): void {
+    this.#closing = true;
+    this.#queue.answerAll(() => this.#refusal('shutting_down'));
+  }
+
+  takeSpec(spec: EngineSpec): void {
+    this.spec = spec;
+    this.isRetired = false;
+  }
+
+  retire(): void {
+    this.isRetired = true;
+    this.#queue.answerAll(() => this.#refusal('start_failed'));
+  }
+
+  /** Milliseconds that a start of this engine takes, by the last ones measured; null before the first. */
+  startMs(): number | null {
+    const times = (this.published?.startTimesMs ?? []).toSorted((a, b) => a - b);
+    return times[Math.floor(times.length / 2)] ?? null;
+  }
+
+  /** What is known to be in vain is not waited for. */
+  #hopeless(): AcquireResult | null {
+    const { current: published } = this;
+    if (published?.phase === 'held') return this.#failure(failureCause('held'), helplessRetryMs);
+    if (published?.phase !== 'failed' || published.cause === null) return null;
+    const retryMs = published.retryAtMs === null ? helplessRetryMs : published.retryAtMs - this.#clock.now();
+    return retryMs > 0 ? this.#failure(published.cause, retryMs) : null;
+  }
+
+  #verdict(published: PublishedEngine, waiter: Waiter): AcquireResult | null {
+    if (published.phase === 'held') return this.#failure(failureCause('held'), helplessRetryMs);
+    if (published.failedStarts < waiter.failedStarts) waiter.failedStarts = published.failedStarts;
+    if (published.failedStarts === waiter.failedStarts) return null;
+    const { retryAtMs, cause } = published;
+    const retryMs = retryAtMs === null ? helplessRetryMs : retryAtMs - this.#clock.now();
+    return this.#failure(cause ?? failureCause('crashed'), retryMs);
+  }
+
+  /** Whether those that were tried stay, by what was found since, or because nothing was found against them in time. */
+  #isInVain({ ids, sinceMs, untilMs }: Tried, nowMs: number): boolean {
+    if (nowMs >= untilMs) return this.#isTried(ids);
+    return this.#isTried(ids, ({ clearedAtMs }) => clearedAtMs !== null && clearedAtMs >= sinceMs);
+  }
+
+  /** Whether one of those that were tried is still given requests, and is as asked for. */
+  #isTried(ids: ReadonlySet<string> | undefined, isSo: (slot: ReplicaSlot) => boolean = () => true): boolean {
+    return ids !== undefined && this.replicas.routable().some((slot) => ids.has(slot.replica.id) && isSo(slot));
+  }
+
+  #onLeases(slot: ReplicaSlot): void {
+    if (this.replicas.leases() === 0) this.#idleSinceMs = this.#clock.monotonicMs();
+    // A drain waits for the last lease.
+    if (slot.leases === 0 && slot.published !== 'ready') this.#wake();
+  }
+
+  #failure(cause: FailureCause, retryMs: number): AcquireResult {
+    const code = cause.kind === 'timeout' ? 'start_timeout' : 'start_failed';
+    return { ok: false, refusal: { code, publicText: cause.publicText, retryAfterSeconds: wholeSeconds(retryMs) } };
+  }
+
+  #refusal(code: AcquireRefusal['code']): AcquireResult {
+    const { published } = this;
+    const goneByMs = published?.phase === 'starting' ? this.#clock.now() - published.sinceMs : 0;
+    const waitMs = (this.startMs() ?? 0) - goneByMs;
+    return { ok: false, refusal: { code, publicText: refusalTexts[code], retryAfterSeconds: wholeSeconds(waitMs) } };
+  }
+}
+
+function wholeSeconds(ms: number): number {
+  return Math.max(1, Math.ceil(ms / 1000));
+}

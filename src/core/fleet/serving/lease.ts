@@ -1,0 +1,21 @@
+import type { Replica } from '#core/fleet/drivers/drivers.ts';
+
+/** The right to send one request to a replica; the replica is not stopped while it is held, up to its drain time. */
+export interface Lease {
+  readonly replica: Replica;
+  /** The request had to wait for the engine to start. */
+  readonly cold: boolean;
+  /** Gives the lease back; calls after the first do nothing. */
+  release(): void;
+}
+
+export interface AcquireRefusal {
+  readonly code: 'start_failed' | 'start_timeout' | 'queue_full' | 'no_other_replica' | 'shutting_down';
+  /** Plain words for the client; says nothing of the machine. */
+  readonly publicText: string;
+  readonly retryAfterSeconds: number;
+}
+
+export type AcquireResult =
+  | { readonly ok: true; readonly lease: Lease }
+  | { readonly ok: false; readonly refusal: AcquireRefusal };

@@ -1,0 +1,189 @@
+import type { ObservedReplica, Replica } from '#core/fleet/drivers/drivers.ts';
+import type { PublishedReplica } from '#core/fleet/store/store.ts';
+import type { Lease } from './lease.ts';
+
+/** A replica as one gateway keeps it: what was observed and published of it, what its own probes found, who uses it. */
+export interface ReplicaSlot {
+  readonly replica: Replica;
+  readonly leases: number;
+  /** It may be given requests. */
+  readonly routable: boolean;
+  readonly observed: ObservedReplica;
+  readonly published: PublishedReplica['state'] | null;
+  /** null before the first probe. */
+  readonly healthy: boolean | null;
+  /** When it was last suspected and then found well, monotonic milliseconds; null: never. */
+  readonly clearedAtMs: number | null;
+}
+
+export interface ReplicaSet {
+  /** Makes the set equal to what the driver found; those that `keep` says stay although they were not found. */
+  takeObserved(observed: readonly ObservedReplica[], keep: (slot: ReplicaSlot) => boolean): void;
+  takePublished(replicas: readonly PublishedReplica[]): void;
+  /** @returns whether it made a difference */
+  setHealth(replicaId: string, healthy: boolean): boolean;
+  setCleared(replicaId: string, nowMs: number): void;
+  get(replicaId: string): ReplicaSlot | undefined;
+  all(): readonly ReplicaSlot[];
+  routable(): readonly ReplicaSlot[];
+  /** The routable replica with the fewest leases; undefined when there is none outside `exclude`. */
+  pick(exclude: ReadonlySet<string> | undefined): ReplicaSlot | undefined;
+  /** null when the replica is not routable now. */
+  lease(replicaId: string, cold: boolean): Lease | null;
+  /** Leases held on all replicas, those included that have ended since. */
+  leases(): number;
+  /** By replica id, those with none left out. */
+  leasesByReplica(): Readonly<Record<string, number>>;
+}
+
+type OwnSlot = { -readonly [Field in keyof ReplicaSlot]: ReplicaSlot[Field] };
+
+export interface ReplicaSetListeners {
+  /** Called with the slot after each change of its leases. */
+  readonly onLeases: (slot: ReplicaSlot) => void;
+  /** It was there and well, and is not any more. */
+  readonly onLost: (replica: Replica) => void;
+}
+
+export function createReplicaSet(listeners: ReplicaSetListeners): ReplicaSet {
+  return new Slots(listeners);
+}
+
+class Slots implements ReplicaSet {
+  readonly #slots = new Map<string, OwnSlot>();
+  /** Gone, and still in use. */
+  readonly #ended = new Set<OwnSlot>();
+  readonly #listeners: ReplicaSetListeners;
+  /** Those that are there and well. */
+  #sound: ReadonlySet<OwnSlot> = new Set();
+  #published: ReadonlyMap<string, PublishedReplica['state']> = new Map();
+  #routable: readonly OwnSlot[] = [];
+  #leases = 0;
+
+  constructor(listeners: ReplicaSetListeners) {
+    this.#listeners = listeners;
+  }
+
+  takeObserved(observed: readonly ObservedReplica[], keep: (slot: ReplicaSlot) => boolean): void {
+    const present = new Set<string>();
+    for (const found of observed) {
+      if (found.state === 'exited') continue;
+      const { replica } = found;
+      present.add(replica.id);
+      // A host that came back has its replicas still, and who uses them.
+      const former = [...this.#ended].find((slot) => slot.replica.id === replica.id);
+      const slot = this.#slots.get(replica.id) ?? former ?? newSlot(found);
+      if (former !== undefined) this.#ended.delete(former);
+      slot.observed = found;
+      slot.replica = replica;
+      this.#slots.set(replica.id, slot);
+    }
+    for (const [id, slot] of this.#slots) {
+      if (present.has(id) || keep(slot)) continue;
+      this.#slots.delete(id);
+      slot.routable = false;
+      if (slot.leases > 0) this.#ended.add(slot);
+    }
+    this.#refresh();
+  }
+
+  takePublished(replicas: readonly PublishedReplica[]): void {
+    this.#published = new Map(replicas.map(({ id, state }) => [id, state]));
+    this.#refresh();
+  }
+
+  setHealth(replicaId: string, healthy: boolean): boolean {
+    const slot = this.#slots.get(replicaId);
+    if (slot === undefined || slot.healthy === healthy) return false;
+    slot.healthy = healthy;
+    this.#refresh();
+    return true;
+  }
+
+  setCleared(replicaId: string, nowMs: number): void {
+    const slot = this.#slots.get(replicaId);
+    if (slot !== undefined) slot.clearedAtMs = nowMs;
+  }
+
+  get(replicaId: string): ReplicaSlot | undefined {
+    return this.#slots.get(replicaId);
+  }
+
+  all(): readonly ReplicaSlot[] {
+    return [...this.#slots.values()];
+  }
+
+  routable(): readonly ReplicaSlot[] {
+    return this.#routable;
+  }
+
+  pick(exclude: ReadonlySet<string> | undefined): ReplicaSlot | undefined {
+    return fewest(this.#routable, exclude);
+  }
+
+  lease(replicaId: string, cold: boolean): Lease | null {
+    const slot = this.#slots.get(replicaId);
+    if (slot === undefined || !slot.routable) return null;
+    let held = true;
+    this.#change(slot, 1);
+    return {
+      replica: slot.replica,
+      cold,
+      release: () => {
+        if (held) this.#change(slot, -1);
+        held = false;
+      },
+    };
+  }
+
+  leases(): number {
+    return this.#leases;
+  }
+
+  leasesByReplica(): Readonly<Record<string, number>> {
+    const used = [...this.#slots.values(), ...this.#ended].filter(({ leases }) => leases > 0);
+    return Object.fromEntries(used.map(({ replica, leases }) => [replica.id, leases]));
+  }
+
+  #refresh(): void {
+    const sound = new Set<OwnSlot>();
+    for (const slot of this.#slots.values()) {
+      slot.published = this.#published.get(slot.replica.id) ?? null;
+      const isWell = slot.observed.health === 'assumed' || slot.healthy === true;
+      if (isWell && slot.observed.state === 'running') sound.add(slot);
+      slot.routable = slot.published === 'ready' && sound.has(slot);
+    }
+    this.#routable = [...this.#slots.values()].filter(({ routable }) => routable);
+    const former = this.#sound;
+    this.#sound = sound;
+    for (const slot of former) if (!sound.has(slot)) this.#listeners.onLost(slot.replica);
+  }
+
+  #change(slot: OwnSlot, by: 1 | -1): void {
+    slot.leases += by;
+    this.#leases += by;
+    if (slot.leases === 0) this.#ended.delete(slot);
+    this.#listeners.onLeases(slot);
+  }
+}
+
+function fewest(slots: readonly OwnSlot[], exclude: ReadonlySet<string> | undefined): OwnSlot | undefined {
+  let best: OwnSlot | undefined;
+  for (const slot of slots) {
+    if (exclude?.has(slot.replica.id) === true) continue;
+    if (best === undefined || slot.leases < best.leases) best = slot;
+  }
+  return best;
+}
+
+function newSlot(observed: ObservedReplica): OwnSlot {
+  return {
+    replica: observed.replica,
+    leases: 0,
+    routable: false,
+    observed,
+    published: null,
+    healthy: null,
+    clearedAtMs: null,
+  };
+}

@@ -1,0 +1,297 @@
+import { sql } from 'drizzle-orm';
+import { BoundedStore } from '#base/bounded-store.ts';
+import type { Transaction } from '#base/db.ts';
+import type { Log } from '#base/log.ts';
+import { createPacedLoop } from '#base/paced-loop.ts';
+import { type Fence, FenceLostError } from '#core/fleet/drivers/drivers.ts';
+import type {
+  Demand,
+  EngineDemand,
+  FleetBoard,
+  GoodSpec,
+  Leadership,
+  NotedOrder,
+  Order,
+  OrderKind,
+  Published,
+  PublishedEngine,
+} from './coordination-store.ts';
+import { createGoodSpecTable, type GoodSpecTable } from './good-spec-table.ts';
+import { createLeadership, type LeadershipOptions } from './leadership.ts';
+
+/** How often a gateway looks what others wrote, and when it takes them for dead; milliseconds. */
+export interface BoardTimes {
+  readonly lookMs: number;
+  /** While a request waits somewhere, or the leader is not alone. */
+  readonly busyLookMs: number;
+  /** A demand this old is of a gateway that is gone, or that cannot be heard. */
+  readonly goneAfterMs: number;
+  readonly answerMs: number;
+}
+
+const boardTimes: BoardTimes = { lookMs: 1000, busyLookMs: 250, goneAfterMs: 15_000, answerMs: 3000 };
+/** Microseconds since the Unix epoch, by Postgres' clock. */
+const orderId = sql`(extract(epoch from ordered_at) * 1000000)::bigint::text`;
+const sweepEveryMs = 60_000;
+const publishAttemptsMax = 3;
+
+export interface DbBoardOptions extends Omit<LeadershipOptions, 'times'> {
+  readonly times?: Partial<BoardTimes>;
+  /** Of its own making when absent. */
+  readonly leadership?: Leadership;
+}
+
+/**
+ * The board of one scope in Postgres. Every write of a leader locks the row of its lease and goes in only under it,
+ * and under no older epoch than what was written. A statement that was given up for lost and lands later changes
+ * nothing: it names the version that it follows.
+ */
+export function createDbBoard(options: DbBoardOptions): FleetBoard {
+  return new DatabaseBoard(options);
+}
+
+interface News {
+  readonly version: string;
+  readonly orders: number;
+  readonly others: number;
+  readonly waiting: number;
+  /** Changes with every report of another gateway. */
+  readonly reported: string;
+}
+
+class DatabaseBoard implements FleetBoard {
+  readonly leadership: Leadership;
+  readonly #options: DbBoardOptions;
+  readonly #times: BoardTimes;
+  readonly #store = new BoundedStore();
+  readonly #goodSpecs: GoodSpecTable;
+  readonly #log: Log;
+  readonly #listeners: (() => void)[] = [];
+  /** Of what is published, as this gateway knows it. */
+  #version = 0n;
+  #reported = '';
+  #waitsHere = false;
+  #sweptAtMs = -Infinity;
+  #away = false;
+  #closed = false;
+  readonly #loop = createPacedLoop(() => this.#look());
+
+  constructor(options: DbBoardOptions) {
+    this.#options = options;
+    this.#log = options.log;
+    this.#times = { ...boardTimes, ...options.times };
+    const { db, scope } = options;
+    this.#goodSpecs = createGoodSpecTable({ db, scope, answerMs: this.#times.answerMs });
+    const { times: _, leadership, ...own } = options;
+    this.leadership = leadership ?? createLeadership(own);
+  }
+
+  async publish(fence: Fence, engines: readonly PublishedEngine[]): Promise<bigint> {
+    const text = toJson(engines);
+    for (let attempt = 1; attempt <= publishAttemptsMax; attempt += 1) {
+      const version = await this.#write(fence, text, this.#version);
+      if (version !== null) {
+        this.#version = version;
+        return version;
+      }
+      const epoch = await this.#readHead();
+      if (epoch > fence.epoch || !(await fence.holds())) throw new FenceLostError();
+    }
+    throw new FenceLostError();
+  }
+
+  async read(): Promise<Published | null> {
+    const { scope, db } = this.#options;
+    const [row] = await this.#ask('what is published', () => {
+      return db.sql<{ version: string; epoch: string; engines: string }[]>`
+        select version::text, epoch::text, engines::text from fleet_published where scope = ${scope}`;
+    });
+    if (row === undefined) return null;
+    const version = BigInt(row.version);
+    if (version > this.#version) this.#version = version;
+    return { version, epoch: BigInt(row.epoch), engines: JSON.parse(row.engines) as PublishedEngine[] };
+  }
+
+  async report({ seenVersion, engines }: Omit<Demand, 'gatewayId'>): Promise<void> {
+    const { scope, gatewayId, db } = this.#options;
+    const waiting = Object.values(engines).reduce((sum, engine) => sum + engine.waiting, 0);
+    const beganToWait = waiting > 0 && !this.#waitsHere;
+    this.#waitsHere = waiting > 0;
+    await this.#ask('a demand to be told', () => {
+      return db.sql`insert into fleet_demands (scope, gateway_id, seen_version, waiting, engines, updated_at)
+        values (${scope}, ${gatewayId}, ${String(seenVersion)}::bigint, ${waiting}, ${toJson(engines)}::text::jsonb, now())
+        on conflict (scope, gateway_id) do update set seen_version = excluded.seen_version,
+          waiting = excluded.waiting, engines = excluded.engines, updated_at = excluded.updated_at`;
+    });
+    if (beganToWait) this.#loop.wake();
+  }
+
+  async demands(): Promise<readonly Demand[]> {
+    const { scope, db } = this.#options;
+    const rows = await this.#ask('demands', () => {
+      return db.sql<{ gatewayId: string; seenVersion: string; engines: string }[]>`
+        select gateway_id as "gatewayId", seen_version::text as "seenVersion", engines::text from fleet_demands
+        where scope = ${scope} and updated_at > now() - ${this.#times.goneAfterMs}::int * interval '1 ms'`;
+    });
+    return rows.map(({ gatewayId, seenVersion, engines }) => ({
+      gatewayId,
+      seenVersion: BigInt(seenVersion),
+      engines: JSON.parse(engines) as Record<string, EngineDemand>,
+    }));
+  }
+
+  async order(engineId: string, kind: OrderKind, tx?: Transaction): Promise<NotedOrder> {
+    const { scope, db } = this.#options;
+    const statement = sql`insert into fleet_orders (scope, engine_id, kind, ordered_at)
+      values (${scope}, ${engineId}, ${kind}, clock_timestamp())
+      on conflict (scope, engine_id) do update set kind = excluded.kind, ordered_at = excluded.ordered_at
+      returning ${orderId} as id`;
+    const [row] = await this.#ask('an order to be noted', () => (tx ?? db.orm).execute<{ id: string }>(statement));
+    if (row === undefined) throw new Error('an order was noted without an id');
+    return { id: row.id, committed: () => this.#loop.wake() };
+  }
+
+  async takeOrders(fence: Fence): Promise<readonly Order[]> {
+    const { scope, gatewayId, db } = this.#options;
+    const rows = await this.#ask('orders', () => {
+      return db.sql<Order[]>`
+        with held as (
+          select 1 from fleet_leases where scope = ${scope} and gateway_id = ${gatewayId}
+            and epoch = ${String(fence.epoch)}::bigint and expires_at > now() for share
+        )
+        delete from fleet_orders where scope = ${scope} and exists (select 1 from held)
+        returning engine_id as "engineId", kind, (extract(epoch from ordered_at) * 1000000)::bigint::text as id`;
+    });
+    return rows.map((row) => ({ ...row })).toSorted((a, b) => (BigInt(a.id) < BigInt(b.id) ? -1 : 1));
+  }
+
+  goodSpecs(): Promise<readonly GoodSpec[]> {
+    return this.#goodSpecs.read();
+  }
+
+  keepGoodSpec({ epoch }: Fence, spec: GoodSpec): Promise<bigint | null> {
+    return this.#goodSpecs.keep(spec, { gatewayId: this.#options.gatewayId, epoch });
+  }
+
+  dropGoodSpec({ epoch }: Fence, spec: Pick<GoodSpec, 'engineId' | 'revision'>): Promise<boolean> {
+    return this.#goodSpecs.drop(spec, { gatewayId: this.#options.gatewayId, epoch });
+  }
+
+  onChange(listener: () => void): void {
+    this.#listeners.push(listener);
+  }
+
+  async start(): Promise<void> {
+    await this.leadership.start();
+    this.#loop.start(this.#times.busyLookMs);
+  }
+
+  async close(): Promise<void> {
+    if (this.#closed) return;
+    this.#closed = true;
+    await this.#loop.close();
+    await Promise.all([this.#withdraw(), this.leadership.close()]);
+  }
+
+  async #withdraw(): Promise<void> {
+    const { scope, gatewayId, db } = this.#options;
+    try {
+      await this.#ask('a demand to be taken back', () => {
+        return db.sql`delete from fleet_demands where scope = ${scope} and gateway_id = ${gatewayId}`;
+      });
+    } catch (error) {
+      this.#log.warn({ err: error, scope }, "this gateway's demand was not taken back; it lapses by itself");
+    }
+  }
+
+  /** @returns how long to wait before the next */
+  async #look(): Promise<number> {
+    const { lookMs, busyLookMs } = this.#times;
+    const leads = this.leadership.current() !== null;
+    try {
+      const news = await this.#readNews();
+      this.#away = false;
+      const published = BigInt(news.version) > this.#version;
+      const told = leads && (news.orders > 0 || news.reported !== this.#reported);
+      this.#reported = news.reported;
+      if (published) this.#version = BigInt(news.version);
+      if (published || told) for (const listener of this.#listeners) listener();
+      if (leads) await this.#sweep();
+      return this.#waitsHere || news.waiting > 0 || (leads && news.others > 0) ? busyLookMs : lookMs;
+    } catch (error) {
+      if (!this.#away) this.#log.warn({ err: error, scope: this.#options.scope }, 'the fleet board cannot be read');
+      this.#away = true;
+      return lookMs;
+    }
+  }
+
+  async #readNews(): Promise<News> {
+    const { scope, gatewayId, db } = this.#options;
+    const [row] = await this.#ask('news', () => {
+      return db.sql<News[]>`
+        with others as (
+          select * from fleet_demands where scope = ${scope} and gateway_id <> ${gatewayId}
+            and updated_at > now() - ${this.#times.goneAfterMs}::int * interval '1 ms'
+        )
+        select coalesce((select version from fleet_published where scope = ${scope}), 0)::text as version,
+          (select count(*) from fleet_orders where scope = ${scope})::int as orders,
+          (select count(*) from others)::int as others,
+          coalesce((select sum(waiting) from others), 0)::int as waiting,
+          coalesce((select string_agg(gateway_id::text || updated_at::text, ' ' order by gateway_id) from others), '')
+            as reported`;
+    });
+    return row ?? { version: '0', orders: 0, others: 0, waiting: 0, reported: '' };
+  }
+
+  /** Rows that nobody counts any more. */
+  async #sweep(): Promise<void> {
+    const { scope, clock, db } = this.#options;
+    if (clock.monotonicMs() - this.#sweptAtMs < sweepEveryMs) return;
+    this.#sweptAtMs = clock.monotonicMs();
+    await this.#ask('old demands to be deleted', () => {
+      return db.sql`delete from fleet_demands
+        where scope = ${scope} and updated_at < now() - ${4 * this.#times.goneAfterMs}::int * interval '1 ms'`;
+    });
+  }
+
+  /** @returns the new version; null when the lease is not held, or something else was published since `after` */
+  async #write(fence: Fence, engines: string, after: bigint): Promise<bigint | null> {
+    const { scope, gatewayId, db } = this.#options;
+    const [row] = await this.#ask('something to be published', () => {
+      return db.sql<{ version: string }[]>`
+        with held as (
+          select epoch from fleet_leases where scope = ${scope} and gateway_id = ${gatewayId}
+            and epoch = ${String(fence.epoch)}::bigint and expires_at > now() for share
+        )
+        insert into fleet_published as published (scope, version, epoch, engines)
+        select ${scope}::text, ${String(after)}::bigint + 1, held.epoch, ${engines}::text::jsonb from held
+        on conflict (scope) do update
+          set version = excluded.version, epoch = excluded.epoch, engines = excluded.engines
+          where published.version = ${String(after)}::bigint and published.epoch <= excluded.epoch
+        returning version::text`;
+    });
+    return row === undefined ? null : BigInt(row.version);
+  }
+
+  /** @returns the epoch under which was published last */
+  async #readHead(): Promise<bigint> {
+    const { scope, db } = this.#options;
+    const [row] = await this.#ask('the published version', () => {
+      return db.sql<{ version: string; epoch: string }[]>`
+        select version::text, epoch::text from fleet_published where scope = ${scope}`;
+    });
+    this.#version = BigInt(row?.version ?? '0');
+    return BigInt(row?.epoch ?? '0');
+  }
+
+  #ask<T>(what: string, run: () => PromiseLike<T>): Promise<T> {
+    return this.#store.ask(what, this.#times.answerMs, run);
+  }
+}
+
+/** Postgres' jsonb refuses NUL and broken pairs of surrogates, which an engine's own words may hold. */
+function toJson(value: unknown): string {
+  return JSON.stringify(value, (_, inner: unknown) => {
+    return typeof inner === 'string' ? inner.replaceAll('\0', '').toWellFormed() : inner;
+  });
+}

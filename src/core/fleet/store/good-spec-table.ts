@@ -1,0 +1,72 @@
+import { BoundedStore } from '#base/bounded-store.ts';
+import type { Db } from '#base/db.ts';
+import type { GoodSpec } from './coordination-store.ts';
+
+/** Whose writes count: a row of fleet_leases. */
+export interface LeaseKey {
+  readonly gatewayId: string;
+  readonly epoch: bigint;
+}
+
+/**
+ * The good specs of one scope in Postgres. A write names the revision that it follows, so that one that was given up
+ * for lost and lands later undoes nothing. Rejects when Postgres does not answer in time.
+ */
+export interface GoodSpecTable {
+  read(): Promise<readonly GoodSpec[]>;
+  /** @param lease under which it is written; null where nobody else can lead. @returns as the board does */
+  keep(spec: GoodSpec, lease: LeaseKey | null): Promise<bigint | null>;
+  drop(spec: Pick<GoodSpec, 'engineId' | 'revision'>, lease: LeaseKey | null): Promise<boolean>;
+}
+
+export interface GoodSpecTableOptions {
+  readonly db: Db;
+  readonly scope: string;
+  /** How long Postgres may take to answer, milliseconds. */
+  readonly answerMs?: number;
+}
+
+export function createGoodSpecTable({ db, scope, answerMs = 3000 }: GoodSpecTableOptions): GoodSpecTable {
+  const store = new BoundedStore();
+  const { sql } = db;
+  /** One row while the lease is held, and as long as nobody can take it. */
+  const heldBy = (lease: LeaseKey | null) =>
+    lease === null
+      ? sql`select 1`
+      : sql`select 1 from fleet_leases where scope = ${scope} and gateway_id = ${lease.gatewayId}
+          and epoch = ${String(lease.epoch)}::bigint and expires_at > now() for share`;
+  return {
+    async read() {
+      const rows = await store.ask('specs that passed their checks', answerMs, () => {
+        return sql<{ engineId: string; specHash: string; definition: string; revision: string }[]>`
+          select engine_id as "engineId", spec_hash as "specHash", definition::text, revision::text
+          from fleet_good_specs where scope = ${scope}`;
+      });
+      return rows.map((row) => ({ ...row, revision: BigInt(row.revision) }));
+    },
+    async keep({ engineId, specHash, definition, revision }, lease) {
+      const [row] = await store.ask('a spec that passed its checks to be kept', answerMs, () => {
+        return sql<{ revision: string }[]>`
+          with held as (${heldBy(lease)})
+          insert into fleet_good_specs as good (scope, engine_id, spec_hash, definition, revision, updated_at)
+          select ${scope}::text, ${engineId}::text, ${specHash}::text, ${definition}::text::json,
+            ${String(revision)}::bigint + 1, now() from held
+          on conflict (scope, engine_id) do update set spec_hash = excluded.spec_hash,
+            definition = excluded.definition, revision = excluded.revision, updated_at = excluded.updated_at
+            where good.revision = ${String(revision)}::bigint
+          returning revision::text`;
+      });
+      return row === undefined ? null : BigInt(row.revision);
+    },
+    async drop({ engineId, revision }, lease) {
+      const rows = await store.ask('a spec of an engine that is gone to be dropped', answerMs, () => {
+        return sql`
+          with held as (${heldBy(lease)})
+          delete from fleet_good_specs where scope = ${scope} and engine_id = ${engineId}
+            and revision = ${String(revision)}::bigint and exists (select 1 from held)
+          returning 1`;
+      });
+      return rows.length === 1;
+    },
+  };
+}

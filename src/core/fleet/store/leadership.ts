@@ -1,0 +1,245 @@
+import { BoundedStore } from '#base/bounded-store.ts';
+import type { Clock } from '#base/clock.ts';
+import type { Db } from '#base/db.ts';
+import type { Log } from '#base/log.ts';
+import { createPacedLoop } from '#base/paced-loop.ts';
+import type { Fence } from '#core/fleet/drivers/drivers.ts';
+import type { Leadership } from './coordination-store.ts';
+
+/** How long a lease holds and how it is kept; milliseconds. */
+export interface LeadershipTimes {
+  readonly ttlMs: number;
+  readonly renewMs: number;
+  /** How often a gateway that does not lead looks whether it may, and one that could not renew tries again. */
+  readonly lookMs: number;
+  /** How much of a lease must be left for something to be done under it. */
+  readonly marginMs: number;
+  /** How long Postgres may take to answer. */
+  readonly answerMs: number;
+}
+
+export const leadershipTimes: LeadershipTimes = {
+  ttlMs: 10_000,
+  renewMs: 3000,
+  lookMs: 1000,
+  marginMs: 2000,
+  answerMs: 2000,
+};
+
+export interface LeadershipOptions {
+  readonly db: Db;
+  /** What is led: one gateway at a time for each scope. */
+  readonly scope: string;
+  /** Of this gateway, new with every start. */
+  readonly gatewayId: string;
+  /** Ids of the gateways that live: the lease of any other is taken at once. Must know this one. */
+  readonly liveGateways: () => Promise<ReadonlySet<string>>;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly times?: LeadershipTimes;
+}
+
+/**
+ * A lease in Postgres, by Postgres' clock. Here it counts from before the statement that took or renewed it was sent,
+ * and ends by the monotonic clock a margin before it ends there: a gateway that cannot renew stops to lead before
+ * another may begin. One that did not notice, since it was frozen, is told so by the fence.
+ */
+export function createLeadership(options: LeadershipOptions): Leadership {
+  return new LeaseLeadership(options);
+}
+
+interface Term {
+  readonly fence: Fence;
+  /** Monotonic milliseconds. */
+  endsAtMs: number;
+}
+
+interface LeaseRow {
+  readonly gatewayId: string;
+  readonly epoch: string;
+  /** Until it expires; below zero afterwards. */
+  readonly leftMs: number;
+}
+
+class LeaseLeadership implements Leadership {
+  readonly #options: LeadershipOptions;
+  readonly #times: LeadershipTimes;
+  readonly #store = new BoundedStore();
+  readonly #listeners: (() => void)[] = [];
+  #term: Term | null = null;
+  readonly #loop = createPacedLoop(() => this.#turn());
+  #started = false;
+  #closed = false;
+  #away = false;
+  /** It may be that the lease is this gateway's. */
+  #took = false;
+  #ends: NodeJS.Timeout | undefined;
+
+  constructor(options: LeadershipOptions) {
+    this.#options = options;
+    this.#times = options.times ?? leadershipTimes;
+  }
+
+  current(): Fence | null {
+    const term = this.#term;
+    return term !== null && this.#now() < term.endsAtMs ? term.fence : null;
+  }
+
+  onChange(listener: () => void): void {
+    this.#listeners.push(listener);
+  }
+
+  /** Returns when it is known who leads, or that nobody can be asked. */
+  async start(): Promise<void> {
+    if (this.#started || this.#closed) return;
+    this.#started = true;
+    this.#loop.start(await this.#turn());
+  }
+
+  async close(): Promise<void> {
+    if (this.#closed) return;
+    this.#closed = true;
+    this.#end();
+    await this.#loop.close();
+    if (!this.#took) return;
+    const { scope, gatewayId } = this.#options;
+    const { sql } = this.#options.db;
+    try {
+      await this.#ask('giving the lease back', () => {
+        return sql`update fleet_leases set expires_at = now()
+          where scope = ${scope} and gateway_id = ${gatewayId} and expires_at > now()`;
+      });
+    } catch (error) {
+      this.#options.log.warn({ err: error, scope }, 'the lease could not be given back; it expires by itself');
+    }
+  }
+
+  /** @returns how long to wait before the next */
+  async #turn(): Promise<number> {
+    const { renewMs, lookMs } = this.#times;
+    try {
+      if (this.#term !== null) {
+        if (await this.#renew(this.#term)) return renewMs;
+        this.#end();
+      }
+      if (this.#closed) return lookMs;
+      const waitMs = await this.#look();
+      this.#away = false;
+      return waitMs;
+    } catch (error) {
+      if (!this.#away) {
+        this.#options.log.warn({ err: error, scope: this.#options.scope }, 'who leads the fleet could not be asked');
+      }
+      this.#away = true;
+      return lookMs;
+    }
+  }
+
+  async #renew(term: Term): Promise<boolean> {
+    const { scope, gatewayId } = this.#options;
+    const { sql } = this.#options.db;
+    const { ttlMs, marginMs } = this.#times;
+    const sentAtMs = this.#now();
+    const rows = await this.#ask('the lease to be renewed', () => {
+      return sql`update fleet_leases set expires_at = now() + ${ttlMs}::int * interval '1 ms'
+        where scope = ${scope} and gateway_id = ${gatewayId} and epoch = ${String(term.fence.epoch)}::bigint
+          and expires_at > now()
+        returning epoch`;
+    });
+    // What ended here meanwhile was told as ended: it begins anew, under an epoch of its own.
+    if (rows.length === 0 || this.current() === null) return false;
+    this.#hold(term, sentAtMs + ttlMs - marginMs);
+    this.#away = false;
+    return true;
+  }
+
+  /** Takes the lease where that may be done. @returns how long to wait before the next turn */
+  async #look(): Promise<number> {
+    const { scope, gatewayId, liveGateways } = this.#options;
+    const { sql } = this.#options.db;
+    const [row] = await this.#ask('who leads', () => {
+      return sql<LeaseRow[]>`select gateway_id as "gatewayId", epoch::text,
+          (extract(epoch from expires_at - clock_timestamp()) * 1000)::float8 as "leftMs"
+        from fleet_leases where scope = ${scope}`;
+    });
+    const { lookMs, renewMs } = this.#times;
+    const isHeld = row !== undefined && row.gatewayId !== gatewayId && row.leftMs > 0;
+    if (isHeld && (await this.#ask('which gateways live', liveGateways)).has(row.gatewayId)) {
+      return Math.min(lookMs, Math.ceil(row.leftMs) + 5);
+    }
+    return (await this.#take(row ?? null, isHeld)) ? renewMs : lookMs;
+  }
+
+  /** Takes the lease if it is still as it was seen; with `isOfDead` before it expires. */
+  async #take(seen: LeaseRow | null, isOfDead: boolean): Promise<boolean> {
+    const { scope, gatewayId, log } = this.#options;
+    const { sql } = this.#options.db;
+    const { ttlMs, marginMs } = this.#times;
+    const sentAtMs = this.#now();
+    this.#took = true;
+    const [row] = await this.#ask('the lease', () => {
+      return sql<{ epoch: string }[]>`
+        insert into fleet_leases as lease (scope, gateway_id, epoch, expires_at)
+        values (${scope}, ${gatewayId}, 1, now() + ${ttlMs}::int * interval '1 ms')
+        on conflict (scope) do update
+          set gateway_id = excluded.gateway_id, epoch = lease.epoch + 1, expires_at = excluded.expires_at
+          where lease.epoch = ${seen?.epoch ?? '0'}::bigint
+            and (lease.expires_at <= now() or lease.gateway_id = excluded.gateway_id or ${isOfDead})
+        returning epoch::text`;
+    });
+    if (row === undefined || this.#closed) return false;
+    const epoch = BigInt(row.epoch);
+    log.info({ scope, epoch: row.epoch, after: seen?.gatewayId ?? null }, 'this gateway leads the fleet');
+    const fence: Fence = { epoch, holds: () => this.#holds(epoch) };
+    this.#term = { fence, endsAtMs: 0 };
+    this.#hold(this.#term, sentAtMs + ttlMs - marginMs);
+    this.#tell();
+    return true;
+  }
+
+  async #holds(epoch: bigint): Promise<boolean> {
+    if (this.current()?.epoch !== epoch) return false;
+    const { scope, gatewayId } = this.#options;
+    const { sql } = this.#options.db;
+    const { marginMs } = this.#times;
+    const askedAtMs = this.#now();
+    try {
+      const rows = await this.#ask('whether the lease holds', () => {
+        return sql`select 1 from fleet_leases
+          where scope = ${scope} and gateway_id = ${gatewayId} and epoch = ${String(epoch)}::bigint
+            and expires_at > clock_timestamp() + ${marginMs}::int * interval '1 ms'`;
+      });
+      // The answer may have waited here while this process was frozen.
+      return rows.length === 1 && this.#now() - askedAtMs < marginMs / 2 && this.current()?.epoch === epoch;
+    } catch {
+      return false;
+    }
+  }
+
+  #hold(term: Term, endsAtMs: number): void {
+    term.endsAtMs = endsAtMs;
+    clearTimeout(this.#ends);
+    this.#ends = setTimeout(() => this.#end(), Math.max(0, endsAtMs - this.#now())).unref();
+  }
+
+  #end(): void {
+    if (this.#term === null) return;
+    const { scope, log } = this.#options;
+    log.info({ scope, epoch: String(this.#term.fence.epoch) }, 'this gateway leads the fleet no more');
+    this.#term = null;
+    clearTimeout(this.#ends);
+    this.#tell();
+  }
+
+  #tell(): void {
+    for (const listener of this.#listeners) listener();
+  }
+
+  #now(): number {
+    return this.#options.clock.monotonicMs();
+  }
+
+  #ask<T>(what: string, run: () => PromiseLike<T>): Promise<T> {
+    return this.#store.ask(what, this.#times.answerMs, run);
+  }
+}

@@ -1,0 +1,234 @@
+import type { Endpoint } from '#base/endpoint.ts';
+import { AnswerReader } from './answer-reader.ts';
+import type { CoarseClock } from './coarse-clock.ts';
+import type {
+  AnswerSink,
+  EngineBody,
+  EngineCall,
+  EngineClientOptions,
+  EngineFaultKind,
+  EngineRequest,
+} from './engine-call.ts';
+import type { EngineSocket, SocketUser } from './engine-socket.ts';
+import type { Lane } from './origins.ts';
+import type { Roster, Rostered } from './slot-list.ts';
+import type { SocketPool } from './socket-pool.ts';
+
+/** What all exchanges of one client share. */
+export interface ExchangeHouse {
+  readonly options: EngineClientOptions;
+  readonly clock: CoarseClock;
+  readonly pool: SocketPool;
+  /** The exchanges that are not over. */
+  readonly running: Roster<Exchange>;
+  onSinkError(error: unknown): void;
+}
+
+type Phase = 'connecting' | 'sent' | 'over';
+
+/** One request and its answer, over a waiting connection or a fresh one. */
+export class Exchange implements EngineCall, SocketUser, Rostered {
+  rosterSlot = -1;
+  readonly #house: ExchangeHouse;
+  readonly #lane: Lane;
+  readonly #endpoint: Endpoint;
+  readonly #sink: AnswerSink;
+  readonly #reader: AnswerReader;
+  readonly #firstByteTimeoutMs: number;
+  readonly #answerBytesMax: number;
+  /** Kept until the first byte of an answer: up to then it may have to be sent again. */
+  #request: EngineRequest | null;
+  #socket: EngineSocket | null = null;
+  #phase: Phase = 'connecting';
+  /** The connection had served another call before and may have been closed by the engine meanwhile. */
+  #mayBeStale = false;
+  #headSeen = false;
+  #bodySeen = false;
+  #paused = false;
+  #bodyBytes = 0;
+  /** When the last thing happened that the limits count from. */
+  #sinceMs: number;
+
+  constructor(house: ExchangeHouse, endpoint: Endpoint, request: EngineRequest, sink: AnswerSink) {
+    this.#house = house;
+    this.#lane = house.pool.lane(endpoint);
+    this.#endpoint = endpoint;
+    this.#request = request;
+    this.#sink = sink;
+    this.#reader = new AnswerReader(house.options.maxHeaderBytes);
+    this.#firstByteTimeoutMs = request.firstByteTimeoutMs ?? house.options.firstByteTimeoutMs;
+    this.#answerBytesMax = request.answerBytesMax ?? Number.POSITIVE_INFINITY;
+    this.#sinceMs = house.clock.nowMs;
+  }
+
+  start(): void {
+    const waiting = this.#house.pool.takeIdle(this.#lane, this);
+    if (waiting === null) {
+      this.#connect();
+    } else {
+      this.#socket = waiting;
+      this.#mayBeStale = true;
+      this.#send(waiting);
+    }
+    this.#house.running.add(this);
+  }
+
+  pause(): void {
+    if (this.#phase === 'over' || this.#paused) return;
+    this.#paused = true;
+    this.#socket?.pause();
+  }
+
+  resume(): void {
+    if (this.#phase === 'over' || !this.#paused) return;
+    this.#paused = false;
+    this.#sinceMs = this.#house.clock.nowMs;
+    this.#socket?.resume();
+  }
+
+  destroy(): void {
+    if (this.#phase === 'over') return;
+    this.#leave()?.close();
+  }
+
+  /** Ends the exchange if it has run into one of its limits. */
+  checkLimits(): void {
+    if (this.#paused) return;
+    const { clock, options } = this.#house;
+    // One step late: a limit is never cut short by the coarseness of the clock.
+    const waitedMs = clock.nowMs - this.#sinceMs - clock.stepMs;
+    if (this.#phase === 'connecting') {
+      if (waitedMs > options.connectTimeoutMs) this.fail('refused');
+    } else if (this.#bodySeen) {
+      if (waitedMs > options.idleTimeoutMs) this.fail('idle_timeout');
+    } else if (waitedMs > this.#firstByteTimeoutMs) {
+      this.fail('first_byte_timeout');
+    }
+  }
+
+  /** Ends the exchange if it still waits for a connection of that lane. */
+  giveUp(lane: Lane): void {
+    if (this.#lane === lane && this.#phase === 'connecting') this.fail('refused');
+  }
+
+  /** Ends the exchange because the client itself closes. */
+  abandon(): void {
+    if (this.#phase === 'connecting') this.fail('refused');
+    else this.fail(this.#headSeen ? 'cut' : 'reset');
+  }
+
+  fail(kind: EngineFaultKind): void {
+    if (this.#phase === 'over') return;
+    this.#leave()?.close();
+    try {
+      this.#sink.onFault({ kind, headSeen: this.#headSeen, bodySeen: this.#bodySeen });
+    } catch (error) {
+      this.#house.onSinkError(error);
+    }
+  }
+
+  onOpen(): void {
+    if (this.#socket !== null) this.#send(this.#socket);
+  }
+
+  onBytes(bytes: Buffer, length: number): void {
+    this.#request = null;
+    const reader = this.#reader;
+    const text = reader.feed(bytes, length);
+    try {
+      if (!this.#headSeen && reader.head !== null) {
+        this.#headSeen = true;
+        this.#sink.onHead(reader.head.status, reader.head.headers);
+        if (this.#over) return;
+      }
+      if (text !== '') {
+        this.#sinceMs = this.#house.clock.nowMs;
+        this.#bodyBytes += text.length;
+        if (this.#bodyBytes > this.#answerBytesMax) {
+          this.fail('too_large');
+          return;
+        }
+        this.#bodySeen = true;
+        this.#sink.onData(text);
+        if (this.#over) return;
+      }
+    } catch (error) {
+      this.#house.onSinkError(error);
+      this.fail('sink_error');
+      return;
+    }
+    if (reader.done) this.#finish();
+    else if (reader.garbage) this.fail('garbage');
+  }
+
+  onLost(clean: boolean): void {
+    this.#socket = null;
+    if (this.#phase === 'connecting') {
+      this.fail('refused');
+    } else if (this.#request !== null) {
+      if (this.#mayBeStale) this.#connect();
+      else this.fail('reset');
+    } else if (clean && this.#reader.endsWithConnection) {
+      this.#finish();
+    } else {
+      this.fail('cut');
+    }
+  }
+
+  /** Apart from the field, since a callback may have ended the exchange where the compiler does not see it. */
+  get #over(): boolean {
+    return this.#phase === 'over';
+  }
+
+  #connect(): void {
+    this.#mayBeStale = false;
+    this.#phase = 'connecting';
+    this.#sinceMs = this.#house.clock.nowMs;
+    this.#socket = this.#house.pool.open(this.#lane, this.#endpoint, this);
+    // The pause was that of the connection before.
+    if (this.#paused) this.#socket.pause();
+  }
+
+  #send(socket: EngineSocket): void {
+    const request = this.#request;
+    if (request === null) return;
+    this.#phase = 'sent';
+    this.#sinceMs = this.#house.clock.nowMs;
+    const { body } = request;
+    const start = `${request.method} ${this.#endpoint.basePath}${request.path} HTTP/1.1\r\n`;
+    const length = body === null ? '' : `Content-Length: ${lengthOf(body)}\r\n`;
+    socket.write(`${start}${this.#lane.hostLine}${request.headerLines}${length}\r\n`, body);
+  }
+
+  #finish(): void {
+    const socket = this.#leave();
+    if (socket !== null) {
+      const { head, surplus } = this.#reader;
+      if (this.#paused) socket.resume();
+      // Kept before the sink hears of the end, so that its next call finds it.
+      if (head !== null && head.keepAlive && !surplus) this.#house.pool.keep(this.#lane, socket);
+      else socket.close();
+    }
+    try {
+      this.#sink.onEnd();
+    } catch (error) {
+      this.#house.onSinkError(error);
+    }
+  }
+
+  /** Makes the exchange be over and hands out its connection, which is nobody's then. */
+  #leave(): EngineSocket | null {
+    const socket = this.#socket;
+    this.#phase = 'over';
+    this.#request = null;
+    this.#socket = null;
+    this.#house.running.remove(this);
+    if (socket !== null) socket.user = null;
+    return socket;
+  }
+}
+
+function lengthOf(body: EngineBody): number {
+  if (typeof body === 'string' || Buffer.isBuffer(body)) return body.length;
+  return body.reduce((sum, { length }) => sum + length, 0);
+}

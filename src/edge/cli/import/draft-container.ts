@@ -1,0 +1,171 @@
+import { basename } from 'node:path';
+import { type DockerRun, volumeProblem } from '#core/catalog/catalog.ts';
+import { readVariable } from './draft-variables.ts';
+import type { Notes } from './draft.ts';
+import { hasOption, modelFirst, optionValue, withoutGiven } from './program-words.ts';
+
+/** `docker run` as the fields of an engine file. */
+
+export interface ContainerOptions {
+  readonly model: string;
+  readonly notes: Notes;
+  /** Variables of the configuration beside those of the command. */
+  readonly env: readonly string[];
+}
+
+/** The version that stands in for a tag that moves; what these examples and tests were made with. */
+const vllmVersion = 'v0.29.0';
+
+/** Options that are of no matter here, since Headgate names, connects, restarts and removes containers itself. */
+const doneItself = new Set(
+  'name rm init detach interactive tty network net ipc restart pull log-driver log-opt label'.split(' '),
+);
+const read = new Set('gpus env env-file volume shm-size memory entrypoint publish runtime'.split(' '));
+
+/** @returns null where there is nothing that could run */
+export function draftContainer(run: DockerRun, options: ContainerOptions): Record<string, unknown> | null {
+  const image = pinnedImage(run.image, options);
+  if (image === null) return null;
+  const isVllm = imageName(run.image).startsWith('vllm');
+  const words = isVllm ? vllmWords(run.args, options) : run.args.map((word) => word.replaceAll('${PORT}', '8080'));
+  noteOptions(run, options);
+  const entrypoint = run.options.get('entrypoint')?.[0];
+  const count = gpuCount(run, options);
+  return {
+    driver: 'docker',
+    image,
+    args: words,
+    ...(entrypoint !== undefined && entrypoint !== '' && { entrypoint: [entrypoint] }),
+    ...environmentOf(run, options),
+    ...(count > 0 && { gpus: { count } }),
+    ...sizeOf('shm_size', run.options.get('shm-size')?.[0], options),
+    ...sizeOf('memory_limit', run.options.get('memory')?.[0], options),
+    ...volumesOf(run, options),
+    port: portOf(run),
+  };
+}
+
+function noteOptions({ options }: DockerRun, { model, notes }: ContainerOptions): void {
+  const names = [...options.keys()];
+  const own = names.filter((name) => doneItself.has(name)).map((name) => `--${name}`);
+  if (own.length > 0) notes.add(model, `docker's ${own.join(', ')}: Headgate does this itself, in its own way`);
+  for (const name of names) {
+    if (!doneItself.has(name) && !read.has(name)) notes.add(model, `docker's option --${name} was left out`);
+  }
+  const runtimes = (options.get('runtime') ?? []).filter((name) => name !== 'nvidia' && name !== 'runc');
+  if (runtimes.length > 0) notes.add(model, `docker's option --runtime ${runtimes.join(', ')} was left out`);
+  const single = ['gpus', 'shm-size', 'memory', 'entrypoint', 'publish'] as const;
+  for (const name of single.filter((option) => (options.get(option)?.length ?? 0) > 1)) {
+    notes.add(model, `docker's option --${name} is there more than once: its file has the first`);
+  }
+}
+
+const imageName = (image: string): string => basename(image).split(/[:@]/, 1)[0] ?? '';
+
+function pinnedImage(image: string, { model, notes }: ContainerOptions): string | null {
+  const tag = /:([^/:@]+)$/.exec(image)?.[1] ?? null;
+  if (image.includes('@sha256:') || (tag !== null && !/^(latest|nightly)(-|$)/.test(tag))) return image;
+  const repository = tag === null ? image : image.slice(0, -tag.length - 1);
+  if (!imageName(image).startsWith('vllm')) {
+    notes.add(model, `left out: the image ${image} moves; name a version of it`);
+    return null;
+  }
+  notes.add(model, `the image ${image} moves: its file names ${vllmVersion}`);
+  return `${repository}:${vllmVersion}`;
+}
+
+function vllmWords(args: readonly string[], { model, notes }: ContainerOptions): string[] {
+  const start = args[0] === 'vllm' ? 2 : args[0] === 'serve' ? 1 : 0;
+  return modelFirst(withoutGiven(args.slice(start), model, notes));
+}
+
+const parallelOptions = [
+  ['--tensor-parallel-size', '-tp'],
+  ['--pipeline-parallel-size', '-pp'],
+  ['--data-parallel-size', '-dp'],
+] as const;
+
+/** How many devices: those that vLLM is told to use, else those that the container is given. */
+function gpuCount(run: DockerRun, { model, notes, env }: ContainerOptions): number {
+  const given = givenDevices(run, env);
+  if (given === null) return 0;
+  if (typeof given === 'object') {
+    const list = given.join(',');
+    notes.add(model, `devices ${list}: Headgate chooses GPUs that are free; see gpus and hosts`);
+  }
+  const { args } = run;
+  if (parallelOptions.some((names) => hasOption(args, ...names))) {
+    return parallelOptions.reduce((product, names) => product * (Number(optionValue(args, ...names)) || 1), 1);
+  }
+  if (given !== 'all') return typeof given === 'object' ? given.length : given;
+  notes.add(model, 'how many GPUs it needs is not said: its file says one');
+  return 1;
+}
+
+/** The names of the devices, their number, `all`, or null for none. */
+function givenDevices({ options }: DockerRun, env: readonly string[]): readonly string[] | number | 'all' | null {
+  const flag = options.get('gpus')?.[0]?.replaceAll('"', '') ?? '';
+  const list = /(?:^|,)device=(.+)$/.exec(flag)?.[1] ?? visibleDevices([...(options.get('env') ?? []), ...env]);
+  if (list !== null && list !== 'all') return list.split(',');
+  if (/^\d+$/.test(flag)) return Number(flag);
+  const hasGpus = flag !== '' || list !== null || options.get('runtime')?.includes('nvidia') === true;
+  return hasGpus ? 'all' : null;
+}
+
+function visibleDevices(variables: readonly string[]): string | null {
+  const lists = variables.map((entry) => /^(?:CUDA|NVIDIA)_VISIBLE_DEVICES=(.+)$/.exec(entry)?.[1] ?? null);
+  return lists.find((list) => list !== null) ?? null;
+}
+
+function environmentOf({ options }: DockerRun, { model, notes, env }: ContainerOptions): { env?: object } {
+  if (options.has('env-file')) notes.add(model, 'the variables of its --env-file belong under env');
+  const entries = [...env, ...(options.get('env') ?? [])].flatMap((entry) => {
+    const own = /^(?:(?:CUDA|NVIDIA|HIP)_VISIBLE_DEVICES|VLLM_API_KEY|VLLM_SERVER_DEV_MODE)(?==|$)/.exec(entry)?.[0];
+    if (own === undefined) return readVariable(entry, { model, notes }) ?? [];
+    notes.add(model, `the variable ${own} was left out: Headgate sets it itself`);
+    return [];
+  });
+  return entries.length === 0 ? {} : { env: Object.fromEntries(entries.map(({ name, value }) => [name, value])) };
+}
+
+/** Docker's own units: a number alone is bytes. */
+function sizeOf(field: string, text: string | undefined, { model, notes }: ContainerOptions): Record<string, string> {
+  if (text === undefined) return {};
+  const match = /^(\d+(?:\.\d{1,3})?) ?([bkmgt]?)(?:i?b)?$/i.exec(text);
+  if (match === null) {
+    notes.add(model, `${field} is not set: ${text} is no size that is known here`);
+    return {};
+  }
+  const unit = (match[2] ?? '').toLowerCase();
+  const size = unit === '' || unit === 'b' ? `${Math.ceil(Number(match[1]) / 1024)}kb` : `${match[1] ?? ''}${unit}b`;
+  return { [field]: size };
+}
+
+function volumesOf({ options }: DockerRun, { model, notes }: ContainerOptions): { volumes?: string[] } {
+  const volumes = (options.get('volume') ?? []).flatMap((volume) => {
+    const [source = '', target = '', mode = ''] = volume.split(':');
+    if (!/^(\/|[A-Za-z0-9][\w.-]+$)/.test(source) || !target.startsWith('/')) {
+      notes.add(model, `the volume ${volume} was left out: name a volume or an absolute path`);
+      return [];
+    }
+    const modes = mode.split(',').filter((text) => text !== '');
+    const others = modes.filter((text) => text !== 'ro' && text !== 'rw');
+    if (others.length > 0) notes.add(model, `the volume ${source} is mounted without ${others.join(', ')}`);
+    const text = `${source}:${target}${modes.includes('ro') ? ':ro' : ''}`;
+    const problem = volumeProblem(text);
+    if (problem === null) return [text];
+    notes.add(model, `the volume ${volume} was left out: ${problem}`);
+    return [];
+  });
+  return volumes.length === 0 ? {} : { volumes };
+}
+
+/** Inside of the container: of `-p HOST:CONTAINER`, else as the server is told. */
+function portOf({ args, options }: DockerRun): number {
+  const published = options.get('publish')?.[0]?.split('/', 1)[0]?.split(':').at(-1);
+  const told = optionValue(args, '--port');
+  const port = [published, told]
+    .map(Number)
+    .find((number) => Number.isInteger(number) && number > 0 && number < 65_536);
+  return port ?? (args.some((word) => word.includes('${PORT}')) ? 8080 : 8000);
+}

@@ -1,0 +1,29 @@
+import { looksSecret, namesSecret } from '#core/catalog/catalog.ts';
+import type { Notes } from './draft.ts';
+import { environmentMacro } from './llama-swap-config.ts';
+
+/** Environment variables of other programs' configurations, of which secrets never reach a file. */
+
+export interface VariableNotes {
+  readonly model: string;
+  readonly notes: Notes;
+}
+
+/**
+ * Reads `NAME=value`, or `NAME` alone for one that is passed on.
+ * @returns the value as an engine file has it, with references for secrets; null where there is no name
+ */
+export function readVariable(entry: string, { model, notes }: VariableNotes): { name: string; value: string } | null {
+  const equals = entry.indexOf('=');
+  const name = equals === -1 ? entry : entry.slice(0, equals);
+  if (!/^[A-Za-z_][A-Za-z0-9_]*$/.test(name)) {
+    notes.add(model, 'a variable of its environment has no name that can be one');
+    return null;
+  }
+  if (equals === -1) return { name, value: `\${${name}}` };
+  const value = entry.slice(equals + 1).replace(environmentMacro, (_, other: string) => `\${${other}}`);
+  const isReference = /\$\{[A-Za-z_][A-Za-z0-9_]*\}/.test(value);
+  if (value === '' || isReference || !(namesSecret(name) || looksSecret(value))) return { name, value };
+  notes.add(model, `the value of ${name} is not written anywhere: set ${name} in the gateway's environment to it`);
+  return { name, value: `\${${name}}` };
+}

@@ -1,0 +1,18 @@
+import type { Command } from '#edge/cli/command.ts';
+
+function importCommand(program: 'llama-swap' | 'litellm', summary: string): Command {
+  return {
+    name: `import ${program}`,
+    usage: 'FILE [--out FOLDER] [--force]',
+    summary,
+    words: { min: 1, max: 1 },
+    options: { out: { type: 'string' }, force: { type: 'boolean' } },
+    // The reader of engine files takes longer to load than most commands take to run.
+    run: async (context) => (await import('./write-files.ts')).writeFiles(context, program),
+  };
+}
+
+export const importCommands: readonly Command[] = [
+  importCommand('llama-swap', "Write engine files from llama-swap's config.yaml, and say what they cannot hold."),
+  importCommand('litellm', "Write engine files from litellm's config.yaml, and say what they cannot hold."),
+];

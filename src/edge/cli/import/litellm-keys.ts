@@ -1,0 +1,86 @@
+import type { KeyTable } from './keys.ts';
+
+/**
+ * Keys of litellm's configuration: https://docs.litellm.ai/docs/proxy/config_settings and
+ * https://github.com/BerriAI/litellm/blob/main/litellm/types/router.py. Its parameters take any further name as well.
+ */
+
+const perKey = 'limits are set for each key';
+const noRoute = 'Headgate has no route for this';
+const inEnvironment = "their values belong into the gateway's environment";
+
+export const topKeys: KeyTable = {
+  model_list: null,
+  general_settings: 'keys are made with POST /v1/keys, the rest is set by environment variables',
+  router_settings: 'Headgate routes by what engines report; a request names its model itself',
+  litellm_settings: 'fallbacks, callbacks and caching are not carried over',
+  environment_variables: inEnvironment,
+  credential_list: inEnvironment,
+  callback_settings: 'what happens is in the log, at /metrics and in spans',
+  guardrails: 'requests reach the engine as they were sent, and answers the client',
+  policies: 'requests reach the engine as they were sent, and answers the client',
+  policy_attachments: 'requests reach the engine as they were sent, and answers the client',
+  prompts: 'requests reach the engine as they were sent',
+  include: 'import those files by themselves',
+  assistant_settings: noRoute,
+  finetune_settings: noRoute,
+  files_settings: noRoute,
+  default_vertex_config: noRoute,
+  mcp_servers: noRoute,
+  mcp_tools: noRoute,
+  vector_store_registry: noRoute,
+  search_tools: noRoute,
+  worker_registry: 'gateways find each other by their database',
+};
+
+export const entryKeys: KeyTable = {
+  model_name: null,
+  litellm_params: null,
+  model_info: null,
+  tpm: perKey,
+  rpm: perKey,
+};
+
+export const costKeys = ['input_cost_per_token', 'output_cost_per_token', 'cache_read_input_token_cost'] as const;
+const carriedCosts = Object.fromEntries(costKeys.map((key) => [key, null]));
+
+const silence = 'HEADGATE_UPSTREAM_CONNECT_SECONDS, _FIRST_BYTE_SECONDS and _IDLE_SECONDS say it for all engines';
+const retries = 'a request is tried on another replica once, while nothing was answered';
+const routing = 'an engine file has one address';
+
+export const parameterKeys: KeyTable = {
+  model: null,
+  api_base: null,
+  base_url: null,
+  api_key: null,
+  custom_llm_provider: null,
+  ...carriedCosts,
+  tpm: perKey,
+  rpm: perKey,
+  itpm: perKey,
+  otpm: perKey,
+  max_parallel_requests: perKey,
+  max_budget: perKey,
+  budget_duration: perKey,
+  default_api_key_tpm_limit: perKey,
+  default_api_key_rpm_limit: perKey,
+  timeout: silence,
+  stream_timeout: silence,
+  max_retries: retries,
+  num_retries: retries,
+  cooldown_time: retries,
+  weight: routing,
+  order: routing,
+  tags: routing,
+  tag_regex: routing,
+  organization: 'engines are sent no further headers',
+  extra_headers: 'engines are sent no further headers',
+  litellm_credential_name: "set api_key_env in its file to a variable of the gateway's environment that holds the key",
+};
+
+export const infoKeys: KeyTable = {
+  mode: null,
+  max_input_tokens: null,
+  supports_vision: null,
+  ...carriedCosts,
+};

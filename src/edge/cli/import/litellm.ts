@@ -1,0 +1,221 @@
+import { type Document, isScalar, visit } from 'yaml';
+import { z } from 'zod';
+import { noConfiguration, readConfiguration } from './configuration.ts';
+import { perMillion } from './decimal.ts';
+import {
+  contextLengthUnknown,
+  createNames,
+  createNotes,
+  type EngineDraft,
+  freeNote,
+  freePricing,
+  type ImportResult,
+  keyVariable,
+  type Names,
+  type Notes,
+} from './draft.ts';
+import { noteKeys } from './keys.ts';
+import { costKeys, entryKeys, infoKeys, parameterKeys, topKeys } from './litellm-keys.ts';
+import { repositoryOf } from './program-words.ts';
+
+/** litellm's config.yaml: https://docs.litellm.ai/docs/proxy/configs. Every model becomes an external engine. */
+
+const decimal = z.union([z.string(), z.number()]).nullish();
+const costs = {
+  input_cost_per_token: decimal,
+  output_cost_per_token: decimal,
+  cache_read_input_token_cost: decimal,
+};
+const entry = z.looseObject({
+  model_name: z.string(),
+  litellm_params: z.looseObject({
+    model: z.string(),
+    api_base: z.string().nullish(),
+    base_url: z.string().nullish(),
+    api_key: z.string().nullish(),
+    custom_llm_provider: z.string().nullish(),
+    ...costs,
+  }),
+  model_info: z
+    .looseObject({
+      mode: z.string().nullish(),
+      max_input_tokens: z.number().nullish(),
+      max_tokens: z.number().nullish(),
+      supports_vision: z.boolean().nullish(),
+      ...costs,
+    })
+    .nullish(),
+});
+type Entry = z.output<typeof entry>;
+
+const config = z.looseObject({ model_list: z.array(entry).nullish() });
+
+/** Providers that speak OpenAI's API: their address where the file names none, and where their key is looked for. */
+const providers: Readonly<Record<string, { readonly url: string | null; readonly keyVariable: string | null }>> = {
+  openai: { url: 'https://api.openai.com', keyVariable: 'OPENAI_API_KEY' },
+  'text-completion-openai': { url: 'https://api.openai.com', keyVariable: 'OPENAI_API_KEY' },
+  hosted_vllm: { url: null, keyVariable: null },
+  openai_like: { url: null, keyVariable: null },
+  litellm_proxy: { url: null, keyVariable: null },
+  lm_studio: { url: null, keyVariable: null },
+  llamafile: { url: null, keyVariable: null },
+  ollama: { url: 'http://localhost:11434', keyVariable: null },
+  ollama_chat: { url: 'http://localhost:11434', keyVariable: null },
+  groq: { url: 'https://api.groq.com/openai', keyVariable: 'GROQ_API_KEY' },
+  openrouter: { url: 'https://openrouter.ai/api', keyVariable: 'OPENROUTER_API_KEY' },
+  together_ai: { url: 'https://api.together.xyz', keyVariable: 'TOGETHERAI_API_KEY' },
+  deepseek: { url: 'https://api.deepseek.com', keyVariable: 'DEEPSEEK_API_KEY' },
+  mistral: { url: 'https://api.mistral.ai', keyVariable: 'MISTRAL_API_KEY' },
+};
+
+/** Makes engine files of litellm's configuration. @param source the text of its YAML, of which prices are taken exactly */
+export function importLitellm(source: string): ImportResult {
+  const parsed = config.safeParse(readConfiguration(source, keepDecimals));
+  if (!parsed.success) throw noConfiguration('litellm', parsed.error);
+  const notes = createNotes();
+  const names = createNames();
+  const seen = new Set<string>();
+  const drafts = (parsed.data.model_list ?? []).flatMap((model) => {
+    if (seen.has(model.model_name)) {
+      const text = 'a second deployment of it has an engine of its own: an external engine has one address';
+      notes.add(model.model_name, text);
+    }
+    seen.add(model.model_name);
+    return draftEntry(model, notes, names) ?? [];
+  });
+  noteKeys(parsed.data, topKeys, (text) => notes.add(null, text));
+  return { drafts, notes: notes.list };
+}
+
+/** Costs as the text that the file has: a parsed number may be rounded. */
+function keepDecimals(document: Document): void {
+  visit(document, {
+    Pair(_, { key, value }) {
+      if (!isScalar(key) || !String(key.value).includes('cost') || !isScalar(value)) return;
+      if (typeof value.value === 'number' && value.source !== undefined) value.value = value.source;
+    },
+  });
+}
+
+function draftEntry(model: Entry, notes: Notes, names: Names): EngineDraft | null {
+  const source = model.model_name;
+  noteTheRest(model, notes);
+  const { provider, upstream } = providerOf(model);
+  const address = addressOf(model, provider, notes);
+  const task = taskOf(model, provider);
+  if (source.includes('*') || upstream.includes('*')) {
+    notes.add(source, 'left out: an engine file names one model');
+    return null;
+  }
+  if (task === null) notes.add(source, `left out: Headgate has no route for models of mode ${model.model_info?.mode}`);
+  if (address === null || task === null) return null;
+  const id = names.takeId(source);
+  if (id !== source) notes.add(source, `its id is ${id}`);
+  const key = keyOf(model, provider, id, notes);
+  return {
+    source,
+    fields: {
+      version: 1,
+      id,
+      name: names.takeName(id, [source]),
+      hugging_face_id: names.takeName(id, [repositoryOf(upstream) ?? id]),
+      task_type: task,
+      context_length: contextLengthOf(model, notes),
+      pricing: pricingOf(model, notes),
+      driver: 'external',
+      ...(provider === 'hosted_vllm' && { kind: 'vllm' }),
+      url: address,
+      ...(upstream !== id && { upstream_model: upstream }),
+      ...(key !== null && { api_key_env: key }),
+    },
+  };
+}
+
+/** What stands before the first slash, unless the entry says it by itself; then the whole is the model. */
+function providerOf({ litellm_params: { model, custom_llm_provider: named } }: Entry) {
+  if (typeof named === 'string' && !model.startsWith(`${named}/`)) return { provider: named, upstream: model };
+  const slash = model.indexOf('/');
+  return { provider: slash === -1 ? 'openai' : model.slice(0, slash), upstream: model.slice(slash + 1) };
+}
+
+function addressOf({ model_name: name, litellm_params: params }: Entry, provider: string, notes: Notes): string | null {
+  const known = providers[provider];
+  if (known === undefined) {
+    notes.add(name, `left out: ${provider} does not speak OpenAI's API, or not at an address that is known here`);
+    return null;
+  }
+  const given = params.api_base ?? params.base_url ?? known.url;
+  if (given === null || given.startsWith('os.environ/')) {
+    notes.add(
+      name,
+      `left out: its address is ${given === null ? 'not given' : 'in the environment'}; write it as api_base`,
+    );
+    return null;
+  }
+  return given.replace(/\/+$/, '').replace(/\/v1$/, '');
+}
+
+function taskOf({ model_info: info }: Entry, provider: string): string | null {
+  const mode = info?.mode ?? (provider === 'text-completion-openai' ? 'completion' : 'chat');
+  if (mode === 'chat' || mode === 'responses') return info?.supports_vision === true ? 'vision' : 'chat';
+  return ['completion', 'embedding', 'rerank'].includes(mode) ? mode : null;
+}
+
+/** What people write where a server wants no key. */
+const noKey = /^(none|null|empty|dummy|fake.*|no[-_ ]?key.*|not[-_ ]?needed|anything|x+|n\/?a)$/i;
+
+function keyOf({ model_name: name, litellm_params: params }: Entry, provider: string, id: string, notes: Notes) {
+  const given = params.api_key ?? '';
+  if (given === '') return (params.api_base ?? null) === null ? (providers[provider]?.keyVariable ?? null) : null;
+  const reference = /^os\.environ\/([A-Za-z_][A-Za-z0-9_]*)$/.exec(given)?.[1];
+  if (reference !== undefined) return reference;
+  if (noKey.test(given)) return null;
+  const variable = keyVariable(id);
+  notes.add(name, `its key is not written anywhere: set ${variable} in the gateway's environment to it`);
+  return variable;
+}
+
+function contextLengthOf({ model_name: name, model_info: info }: Entry, notes: Notes): number {
+  const length = info?.max_input_tokens ?? info?.max_tokens ?? null;
+  if (length !== null && Number.isInteger(length) && length > 0) return length;
+  notes.add(name, `context_length is not known: set it in its file, now ${contextLengthUnknown}`);
+  return contextLengthUnknown;
+}
+
+function pricingOf({ model_name: name, litellm_params: params, model_info: info }: Entry, notes: Notes): object {
+  const read = (key: keyof typeof costs): string | null => {
+    const given = params[key] ?? info?.[key];
+    if (given === undefined || given === null) return null;
+    const price = perMillion(String(given));
+    if (price === null) notes.add(name, `${key} is no decimal: set its price in its file`);
+    else if (!price.exact) notes.add(name, `${key} was rounded up to ${price.value} USD per million tokens`);
+    return price?.value ?? null;
+  };
+  const input = read('input_cost_per_token');
+  const output = read('output_cost_per_token');
+  if (input === null && output === null) {
+    notes.add(name, freeNote);
+    return freePricing;
+  }
+  return {
+    input_per_million: input ?? '0',
+    cached_input_per_million: read('cache_read_input_token_cost') ?? input ?? '0',
+    output_per_million: output ?? '0',
+  };
+}
+
+function noteTheRest(model: Entry, notes: Notes): void {
+  const { model_name: name, litellm_params: params, model_info: info } = model;
+  noteKeys(model, entryKeys, (text) => notes.add(name, text));
+  noteKeys(params, parameterKeys, (text) => notes.add(name, text));
+  const isSet = (value: unknown): boolean => value !== undefined && value !== null;
+  if (isSet(params.api_base) && isSet(params.base_url)) notes.add(name, 'base_url: its api_base is used');
+  // Where both are there this one is how much it answers.
+  const isLength = !isSet(info?.max_input_tokens);
+  noteKeys(info, { ...infoKeys, ...(isLength && { max_tokens: null }) }, (text) =>
+    notes.add(name, `model_info: ${text}`),
+  );
+  for (const key of costKeys) {
+    if (isSet(params[key]) && isSet(info?.[key])) notes.add(name, `model_info: ${key}: that of litellm_params is used`);
+  }
+}

@@ -1,0 +1,134 @@
+import { z } from 'zod';
+import { FailedError } from '#edge/cli/errors.ts';
+
+/** llama-swap's config.yaml: https://github.com/mostlygeek/llama-swap/blob/main/config.example.yaml */
+
+const model = z.looseObject({
+  cmd: z.string().optional(),
+  proxy: z.string().optional(),
+  name: z.string().optional(),
+  aliases: z.array(z.string()).default([]),
+  env: z.array(z.string()).default([]),
+  ttl: z.number().default(-1),
+  checkEndpoint: z.string().optional(),
+  useModelName: z.string().optional(),
+  capabilities: z
+    .looseObject({
+      in: z.array(z.string()).default([]),
+      reranker: z.boolean().default(false),
+      context: z.number().default(0),
+    })
+    .optional(),
+});
+export type LlamaSwapModel = z.output<typeof model>;
+
+const group = z.looseObject({
+  swap: z.boolean().default(true),
+  exclusive: z.boolean().default(true),
+  persistent: z.boolean().default(false),
+  members: z.array(z.string()).default([]),
+});
+const groups = z.record(z.string(), group);
+export type LlamaSwapGroup = z.output<typeof group>;
+
+export const llamaSwapConfig = z.looseObject({
+  healthCheckTimeout: z.number().default(120),
+  globalTTL: z.number().default(0),
+  models: z.record(z.string(), model).default({}),
+  groups: groups.optional(),
+  routing: z
+    .looseObject({
+      router: z.looseObject({ settings: z.looseObject({ groups: groups.optional() }).optional() }).optional(),
+    })
+    .optional(),
+  hooks: z
+    .looseObject({ on_startup: z.looseObject({ preload: z.array(z.string()).default([]) }).optional() })
+    .optional(),
+  peers: z
+    .record(
+      z.string(),
+      z.looseObject({ proxy: z.string(), apiKey: z.string().optional(), models: z.array(z.string()) }),
+    )
+    .default({}),
+});
+export type LlamaSwapConfig = z.output<typeof llamaSwapConfig>;
+
+type Scalars = Readonly<Record<string, unknown>>;
+type Members = Readonly<Record<string, unknown>>;
+
+/**
+ * Puts macros in place of `${name}` in every value, as llama-swap does: those of a model in that model alone. What is
+ * none (`${PORT}`, `${env.NAME}`) stays as it is.
+ * @param value the parsed YAML; what has another shape is returned as it is
+ * @throws FailedError for macros that never end
+ */
+export function resolveMacros(value: unknown): unknown {
+  if (!isMap(value)) return value;
+  const { macros, models, ...rest } = value;
+  const known = scalarsOf(macros);
+  const resolved = expand(rest, known) as Members;
+  return { ...resolved, ...(models !== undefined && { models: resolveModels(models, known) }) };
+}
+
+function resolveModels(models: unknown, known: Scalars): unknown {
+  if (!isMap(models)) return models;
+  return Object.fromEntries(
+    Object.entries(models).map(([id, model]) => {
+      if (!isMap(model)) return [id, model];
+      const { macros, cmd, ...rest } = model;
+      // A macro in a comment would end it where it has several lines.
+      const command = typeof cmd === 'string' ? { cmd: withoutComments(cmd) } : cmd === undefined ? {} : { cmd };
+      return [id, expand({ ...command, ...rest }, { ...known, ...scalarsOf(macros), MODEL_ID: id })];
+    }),
+  );
+}
+
+function isMap(value: unknown): value is Members {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
+function scalarsOf(value: unknown): Scalars {
+  if (!isMap(value)) return {};
+  return Object.fromEntries(Object.entries(value).filter(([, member]) => !isMap(member) && !Array.isArray(member)));
+}
+
+const depthMax = 10;
+/** Macros of macros grow fast. */
+const textCharsMax = 1_048_576;
+
+function expand(value: unknown, known: Scalars): unknown {
+  if (typeof value === 'string') return expandText(value, known);
+  if (Array.isArray(value)) return value.map((item: unknown) => expand(item, known));
+  if (!isMap(value)) return value;
+  return Object.fromEntries(Object.entries(value).map(([key, member]) => [key, expand(member, known)]));
+}
+
+/** A value that is one macro alone has that macro's type. */
+function expandText(text: string, known: Scalars): unknown {
+  let expanded = text;
+  for (let depth = 0; depth < depthMax; depth += 1) {
+    const alone = /^\$\{([A-Za-z0-9_-]+)\}$/.exec(expanded)?.[1];
+    const value = alone !== undefined && Object.hasOwn(known, alone) ? known[alone] : undefined;
+    if (value !== undefined && typeof value !== 'string') return value;
+    const next = expanded.replace(/\$\{([A-Za-z0-9_-]+)\}/g, (whole, name: string) =>
+      Object.hasOwn(known, name) ? String(known[name]) : whole,
+    );
+    if (next === expanded) break;
+    if (next.length > textCharsMax) {
+      throw new FailedError(`its macros make a text longer than ${textCharsMax} characters`);
+    }
+    expanded = next;
+  }
+  return expanded;
+}
+
+/** A command of several lines without its comments. */
+function withoutComments(command: string): string {
+  return command
+    .split('\n')
+    .filter((line) => !line.trim().startsWith('#'))
+    .join('\n');
+}
+
+/** `${env.NAME}`, which stands for a variable of the environment. */
+export const environmentMacro = /\$\{env\.([A-Za-z_][A-Za-z0-9_]*)\}/g;

@@ -1,0 +1,87 @@
+import type { Notes } from './draft.ts';
+
+/** What the words of a command say about the model that it serves. */
+
+/** Options of vLLM that Headgate gives itself. */
+const givenByHeadgate = new Set([
+  '--host',
+  '--port',
+  '--uds',
+  '--api-key',
+  '--served-model-name',
+  '--enable-force-include-usage',
+  '--enable-prompt-tokens-details',
+  '--shutdown-timeout',
+]);
+const switches = new Set(['--enable-force-include-usage', '--enable-prompt-tokens-details']);
+
+const nameOf = (word: string): string => (word.split('=', 1)[0] ?? '').replaceAll('_', '-');
+
+/** The value of the first of these options, written `--a 1` or `--a=1`; null where none is there. */
+export function optionValue(words: readonly string[], ...names: readonly string[]): string | null {
+  for (const [index, word] of words.entries()) {
+    if (!names.includes(nameOf(word))) continue;
+    const equals = word.indexOf('=');
+    return equals === -1 ? (words[index + 1] ?? null) : word.slice(equals + 1);
+  }
+  return null;
+}
+
+export function hasOption(words: readonly string[], ...names: readonly string[]): boolean {
+  return words.some((word) => names.includes(nameOf(word)));
+}
+
+/** vLLM's options without those that Headgate gives itself, of which is said that they went. */
+export function withoutGiven(words: readonly string[], model: string, notes: Notes): string[] {
+  const kept: string[] = [];
+  const given = new Set<string>();
+  for (let index = 0; index < words.length; index += 1) {
+    const word = words[index] ?? '';
+    const name = nameOf(word);
+    if (!word.startsWith('--') || !givenByHeadgate.has(name)) {
+      kept.push(word);
+      continue;
+    }
+    if (name === '--api-key') notes.add(model, '--api-key was left out: Headgate alone reaches the engine');
+    else given.add(name);
+    if (switches.has(name) || word.includes('=')) continue;
+    // --served-model-name and --api-key take any number of values.
+    const many = name === '--served-model-name' || name === '--api-key';
+    do index += 1;
+    while (many && index + 1 < words.length && !(words[index + 1] ?? '').startsWith('-'));
+  }
+  if (given.size > 0) notes.add(model, `${[...given].join(', ')}: Headgate says this itself`);
+  return kept;
+}
+
+/** The model stands first: `--model X` was the way before `vllm serve X`. */
+export function modelFirst(words: readonly string[]): string[] {
+  const index = words.findIndex((word) => nameOf(word) === '--model');
+  if (index === -1) return [...words];
+  const word = words[index] ?? '';
+  const equals = word.indexOf('=');
+  const model = equals === -1 ? (words[index + 1] ?? '') : word.slice(equals + 1);
+  return [model, ...words.slice(0, index), ...words.slice(index + (equals === -1 ? 2 : 1))];
+}
+
+/** `32768`, `32k` (thousands), `32K` (1024), as vLLM and llama.cpp read lengths; null for anything else. */
+export function parseLength(text: string | null): number | null {
+  const match = /^(\d{1,9})(?:\.(\d+))?([kKmMgG]?)$/.exec(text ?? '');
+  if (match === null) return null;
+  const units: Readonly<Record<string, number>> = { k: 1e3, K: 1024, m: 1e6, M: 1024 ** 2, g: 1e9, G: 1024 ** 3 };
+  const length = Math.floor(Number(`${match[1] ?? ''}.${match[2] ?? '0'}`) * (units[match[3] ?? ''] ?? 1));
+  return length > 0 ? length : null;
+}
+
+/** What a server is for, by its options; null where they say nothing. */
+export function taskOf(words: readonly string[]): 'embedding' | 'rerank' | null {
+  const task = optionValue(words, '--task', '--convert');
+  if (hasOption(words, '--reranking', '--rerank') || task === 'score' || task === 'classify') return 'rerank';
+  if (hasOption(words, '--embedding', '--embeddings') || task === 'embed' || task === 'embedding') return 'embedding';
+  return optionValue(words, '--runner') === 'pooling' ? 'embedding' : null;
+}
+
+/** The repository on Hugging Face that the words name; null for a path or none. */
+export function repositoryOf(model: string | null): string | null {
+  return model !== null && /^[A-Za-z0-9][\w.-]*\/[\w.-]+$/.test(model) ? model : null;
+}

@@ -1,0 +1,390 @@
+import { AppError } from '#base/errors.ts';
+import type { Replica } from '#core/fleet/fleet.ts';
+import {
+  meterJson,
+  noUsage,
+  type Outcome,
+  type StreamMeter,
+  type Usage,
+  type UsageSource,
+} from '#core/metering/metering.ts';
+import type {
+  Aborter,
+  AbortOutcome,
+  AnswerHeaders,
+  AnswerSink,
+  EngineBody,
+  EngineCall,
+  EngineClient,
+  EngineFault,
+} from '#core/proxy/proxy.ts';
+import type { AnswerPlace } from './answer-room.ts';
+import { doneFrame, type Answer } from './answer.ts';
+import { engineError } from './engine-error.ts';
+import type { InferenceEndpoint } from './fields.ts';
+import { LargeAnswer, type AnswerText, type LargeAnswerResult } from './large-answer.ts';
+import type { StreamHold } from './stream-hold.ts';
+
+/** How one request's work at the engine ended, and what is still to be sent once that is in the books. */
+export interface Ending {
+  readonly outcome: Outcome;
+  /** What went wrong or who ended it; null when the answer is complete or nobody is left to tell. */
+  readonly error: AppError | null;
+  /** The last frames of a stream, or the whole JSON answer. */
+  readonly last: AnswerText;
+  readonly usage: Usage;
+  readonly usageSource: UsageSource;
+  /** Nothing of an answer has come, so another replica may be asked. */
+  readonly retry: boolean;
+  /** The replica could not be reached. */
+  readonly unreachable: boolean;
+}
+
+/** Why a request ends before its answer does. */
+export interface Stop {
+  readonly outcome: 'aborted' | 'ended';
+  readonly error: AppError | null;
+}
+
+export const clientLeft: Stop = { outcome: 'aborted', error: null };
+
+export interface ExchangeParts {
+  readonly client: EngineClient;
+  readonly aborter: Aborter;
+  /** A client that takes nothing of a stream for so long has left without saying so, in milliseconds. */
+  readonly answerStallTimeoutMs: number;
+}
+
+export interface ExchangeJob {
+  readonly requestId: string;
+  readonly endpoint: InferenceEndpoint;
+  readonly prompts: number;
+  readonly replica: Replica;
+  /** Let go once it is handed on. */
+  body: EngineBody;
+  readonly headerLines: string;
+  readonly answer: Answer;
+  /** A client that leaves, or takes nothing, does not end the request. */
+  readonly runsOn: boolean;
+  /** Null for a JSON answer. */
+  readonly meter: StreamMeter | null;
+  readonly hold: StreamHold | null;
+  readonly costText: ((usage: Usage) => string) | null;
+  /** The catalog id where the engine calls the model otherwise. */
+  readonly rename: string | null;
+  /** Called when the first byte of an answer's body is here. */
+  readonly onFirstByte: () => void;
+  /** Called when the client was sent a part of a stream: no other replica will be asked. */
+  readonly onCommitted: () => void;
+  /** Called with the bytes of a JSON answer that are kept until it is whole, where they are many. */
+  readonly onKept: (bytes: number) => void;
+  /** Called when a JSON answer has grown to so many bytes that there must be room for more. */
+  readonly enterRoom: (bytes: number, onTurn: () => void) => AnswerPlace;
+}
+
+export interface Exchange {
+  /** Ends the engine's request by its id and bills what it counted; the first call counts. */
+  stop(stop: Stop): void;
+  /** The client left: that is an abort, unless it has all it waited for. */
+  clientGone(): void;
+}
+
+/** How long an engine may take to answer that it was asked to end a request; then its connection is closed. */
+const abortWaitMs = 900;
+/** It is asked again until the answer ends: about a second, and longer only where all of it is slow. */
+const abortTries = 6;
+const abortRepeatMs = 150;
+/** Nobody waits for the end of what a client left, and a busy engine has the final count some seconds later. */
+const patientWaitMs = 7000;
+const patientTries = 12;
+const jsonBodyBytesMax = 268_435_456;
+const keptBytesMin = 65_536;
+/** From here on a JSON answer is metered while it comes: a smaller one takes milliseconds in one piece. No error is so large. */
+const largeBytesMin = 1_048_576;
+/** From here on it needs room: so much may be kept of every one that is running. */
+const roomBytesMin = 8_388_608;
+
+/** Ids that are told at once: a request may be of thousands of prompts. */
+const abortIdsMax = 256;
+
+/**
+ * The ids by which vLLM knows a request that came with our X-Request-Id, some at a time; what is not generated is not
+ * worth ending.
+ */
+function* engineRequestIds({ endpoint, requestId, prompts }: ExchangeJob): Generator<readonly string[]> {
+  if (endpoint === '/v1/chat/completions') yield [`chatcmpl-${requestId}`];
+  if (endpoint !== '/v1/completions') return;
+  for (let first = 0; first < prompts; first += abortIdsMax) {
+    const length = Math.min(abortIdsMax, prompts - first);
+    yield Array.from({ length }, (_, index) => `cmpl-${requestId}-${first + index}`);
+  }
+}
+
+const upstreamFailed = (status = 502): AppError => new AppError('upstream_error', { status });
+
+function faultError(fault: EngineFault): AppError {
+  return upstreamFailed(fault.kind === 'first_byte_timeout' || fault.kind === 'idle_timeout' ? 504 : 502);
+}
+
+/**
+ * Sends a request to a replica and its answer to the client, counting on the way.
+ * @param onEnding told once how it ended
+ */
+export function startExchange(parts: ExchangeParts, job: ExchangeJob, onEnding: (ending: Ending) => void): Exchange {
+  return new EngineExchange(parts, job, onEnding);
+}
+
+type Finish = Pick<Ending, 'outcome' | 'error'> & Partial<Ending>;
+
+/** The state of one request at one replica. It hears the engine as the sink of the call. */
+class EngineExchange implements Exchange, AnswerSink {
+  readonly #aborter: Aborter;
+  readonly #stallMs: number;
+  readonly #job: ExchangeJob;
+  readonly #call: EngineCall;
+  /** Null once it is over. */
+  #conclude: ((ending: Ending) => void) | null;
+  /** Of who waits for the end of a request that was asked to end. */
+  #onOver: (() => void) | null = null;
+  #stopped: Stop | null = null;
+  #status = 0;
+  #retryAfter: string | undefined;
+  /** Body of a JSON answer or of an error, so far. */
+  #collected = '';
+  /** In the place of it once a JSON answer is large. */
+  #large: LargeAnswer | null = null;
+  #place: AnswerPlace | null = null;
+  #firstByteSeen = false;
+  #slowReader: NodeJS.Timeout | null = null;
+
+  constructor(parts: ExchangeParts, job: ExchangeJob, onEnding: (ending: Ending) => void) {
+    const { client, aborter, answerStallTimeoutMs } = parts;
+    this.#aborter = aborter;
+    this.#stallMs = answerStallTimeoutMs;
+    this.#job = job;
+    this.#conclude = onEnding;
+    job.answer.onDrain(() => this.#readerCaughtUp());
+    const { replica, endpoint, headerLines, body } = job;
+    job.body = '';
+    this.#call = client.call(replica.endpoint, { method: 'POST', path: endpoint, headerLines, body }, this);
+  }
+
+  stop(reason: Stop): void {
+    if (this.#concluded || this.#stopped !== null) return;
+    this.#stopped = reason;
+    this.#job.meter?.expectAbort();
+    // Only its count is still wanted, and that needs no room.
+    this.#large?.drop();
+    this.#place?.end();
+    this.#call.resume();
+    void this.#endAtEngine();
+  }
+
+  clientGone(): void {
+    if (this.#job.meter?.finished !== true || this.#stopped !== null) {
+      this.stop(clientLeft);
+      return;
+    }
+    // It has every choice's end and left: the answer is complete, only the final count is still on its way.
+    this.#call.resume();
+    void wait(abortWaitMs).then(() => {
+      if (this.#concluded) return;
+      this.#call.destroy();
+      this.#finish({ outcome: 'completed', error: null });
+    });
+  }
+
+  onHead(status: number, headers: AnswerHeaders): void {
+    if (this.#concluded) return;
+    this.#status = status;
+    if (status !== 200) {
+      this.#retryAfter = headers.get('retry-after');
+      return;
+    }
+    const isStream = headers.get('content-type')?.toLowerCase().startsWith('text/event-stream') ?? false;
+    if (isStream !== (this.#job.meter !== null)) this.#giveUp();
+  }
+
+  onData(text: string): void {
+    if (this.#concluded) return;
+    if (!this.#firstByteSeen) {
+      this.#firstByteSeen = true;
+      this.#job.onFirstByte();
+    }
+    const { meter } = this.#job;
+    if (this.#status === 200 && meter !== null) {
+      this.#streamData(text, meter);
+      return;
+    }
+    if (this.#large !== null) {
+      this.#largeData(text, this.#large);
+      return;
+    }
+    this.#collected += text;
+    if (this.#collected.length > keptBytesMin) this.#job.onKept(text.length);
+    if (this.#collected.length <= largeBytesMin) return;
+    if (this.#status === 200) this.#becomeLarge();
+    else this.#giveUp();
+  }
+
+  onEnd(): void {
+    if (this.#concluded) return;
+    if (this.#status !== 200) {
+      const { error, ...verdict } = engineError(this.#status, this.#collected, this.#retryAfter);
+      this.#fail(error, verdict);
+    } else if (this.#job.meter === null) this.#jsonEnd();
+    else if (this.#job.meter.lacksEmptyLine) this.#streamData('\n\n', this.#job.meter);
+    // A stream that ends without [DONE] was cut.
+    else this.#fail(upstreamFailed());
+  }
+
+  onFault(fault: EngineFault): void {
+    const retry = !fault.bodySeen && fault.kind !== 'first_byte_timeout';
+    this.#fail(faultError(fault), { retry, unreachable: fault.kind === 'refused' });
+  }
+
+  get #concluded(): boolean {
+    return this.#conclude === null;
+  }
+
+  #finish(result: Finish): void {
+    const conclude = this.#conclude;
+    if (conclude === null) return;
+    this.#conclude = null;
+    if (this.#slowReader !== null) clearTimeout(this.#slowReader);
+    if (result.outcome === 'completed') this.#place?.collected();
+    else this.#place?.end();
+    const { usage, source } = this.#job.meter?.usage() ?? { usage: noUsage, source: 'none' as const };
+    conclude({ last: '', usage, usageSource: source, retry: false, unreachable: false, ...result });
+    this.#onOver?.();
+  }
+
+  #fail(error: AppError, more: Partial<Ending> = {}): void {
+    const stopped = this.#stopped;
+    if (stopped !== null) this.#finish({ ...more, outcome: stopped.outcome, error: stopped.error, retry: false });
+    else this.#finish({ ...more, outcome: 'failed', error, retry: more.retry === true && !this.#job.answer.frameSent });
+  }
+
+  /** The answer is no good: nothing more of it is wanted. */
+  #giveUp(more: Partial<Ending> = {}): void {
+    this.#call.destroy();
+    this.#fail(upstreamFailed(), more);
+  }
+
+  #streamData(text: string, meter: StreamMeter): void {
+    const { answer, hold } = this.#job;
+    const wasSent = answer.frameSent;
+    const out = meter.feed(text);
+    // Asked to the last count: what comes with the end of an answer, or after a stop, is to be paid as well.
+    const isPaid = hold === null || hold.covers(meter.inputTokens, meter.outputTokens);
+    const stopped = this.#stopped;
+    if (stopped === null && out !== '' && !answer.frames(out)) this.#waitForReader();
+    if (!wasSent && answer.frameSent) this.#job.onCommitted();
+    if (meter.failure !== null) this.#giveUp({ retry: meter.failure === 'error_frame' });
+    else if (meter.done) {
+      if (stopped === null) this.#finish({ outcome: 'completed', error: null, last: doneFrame });
+      else this.#finish({ outcome: stopped.outcome, error: stopped.error });
+    } else if (!isPaid && stopped === null && !meter.finished) this.stop(outOfFunds());
+  }
+
+  #waitForReader(): void {
+    this.#call.pause();
+    this.#slowReader ??= setTimeout(() => this.#readerStalled(), this.#stallMs);
+  }
+
+  #readerStalled(): void {
+    if (!this.#job.runsOn) this.stop(clientLeft);
+    else this.#job.answer.cut();
+  }
+
+  #readerCaughtUp(): void {
+    if (this.#slowReader !== null) clearTimeout(this.#slowReader);
+    this.#slowReader = null;
+    if (!this.#concluded && this.#place?.waits !== true) this.#call.resume();
+  }
+
+  #becomeLarge(): void {
+    const { costText, rename } = this.#job;
+    const large = new LargeAnswer({ costText, rename });
+    if (this.#stopped !== null) large.drop();
+    large.add(this.#collected);
+    this.#collected = '';
+    this.#large = large;
+  }
+
+  #largeData(text: string, large: LargeAnswer): void {
+    large.add(text);
+    if (large.bytes > jsonBodyBytesMax) {
+      this.#giveUp();
+      return;
+    }
+    if (this.#stopped !== null) return;
+    this.#job.onKept(text.length);
+    if (this.#place !== null) {
+      this.#place.add(text.length);
+    } else if (large.bytes > roomBytesMin) {
+      this.#place = this.#job.enterRoom(large.bytes, () => this.#call.resume());
+      // A call that is paused runs into no time limit.
+      if (this.#place.waits) this.#call.pause();
+    }
+  }
+
+  #meterJson(): LargeAnswerResult {
+    if (this.#large !== null) return this.#large.end();
+    const { costText, rename } = this.#job;
+    const metered = meterJson(this.#collected, { costText, rename });
+    if (!metered.ok) return metered;
+    const { text, usage, aborted } = metered;
+    return { ok: true, last: text, usage, aborted };
+  }
+
+  #jsonEnd(): void {
+    const metered = this.#meterJson();
+    if (!metered.ok) {
+      this.#fail(upstreamFailed());
+      return;
+    }
+    const usage = metered.usage ?? noUsage;
+    const usageSource: UsageSource = metered.usage === null ? 'none' : 'engine';
+    if (this.#stopped !== null || metered.aborted) this.#fail(upstreamFailed(), { usage, usageSource });
+    else this.#finish({ outcome: 'completed', error: null, last: metered.last, usage, usageSource });
+  }
+
+  /** What became of it when the last of the ids, or the first that was not taken, was told. */
+  async #abort(waitMs: number): Promise<AbortOutcome | 'late'> {
+    const { endpoint, headerLines } = this.#job.replica;
+    let outcome: AbortOutcome | 'late' = 'failed';
+    for (const ids of engineRequestIds(this.#job)) {
+      outcome = await Promise.race([this.#aborter.abort(endpoint, headerLines, ids), wait(waitMs)]);
+      if (outcome !== 'sent' || this.#concluded) break;
+    }
+    return outcome;
+  }
+
+  /** The engine may not know the id yet when the first try arrives, hence the repeats. */
+  async #endAtEngine(): Promise<void> {
+    const over = new Promise<void>((resolve) => {
+      this.#onOver = resolve;
+    });
+    const isPatient = this.#stopped === clientLeft;
+    const [waitMs, triesMax] = isPatient ? [patientWaitMs, patientTries] : [abortWaitMs, abortTries];
+    for (let tries = 0; tries < triesMax && !this.#concluded; tries += 1) {
+      if ((await this.#abort(waitMs)) !== 'sent') break;
+      await Promise.race([over, wait(isPatient ? abortRepeatMs * (1 + tries / 2) : abortRepeatMs)]);
+    }
+    if (this.#concluded) return;
+    this.#call.destroy();
+    this.#finish({ outcome: this.#stopped?.outcome ?? 'aborted', error: this.#stopped?.error ?? null });
+  }
+}
+
+function wait(ms: number): Promise<'late'> {
+  return new Promise((resolve) => {
+    setTimeout(() => resolve('late'), ms).unref();
+  });
+}
+
+function outOfFunds(): Stop {
+  const message = 'The balance is used up; the answer ends here.';
+  return { outcome: 'ended', error: new AppError('insufficient_funds', { message }) };
+}

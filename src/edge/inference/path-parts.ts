@@ -1,0 +1,31 @@
+import type { Clock } from '#base/clock.ts';
+import type { Log } from '#base/log.ts';
+import type { Admission } from '#core/admission/admission.ts';
+import type { Catalog } from '#core/catalog/catalog.ts';
+import type { Metering } from '#core/metering/metering.ts';
+import type { CacheSalts, Routing } from '#core/routing/routing.ts';
+import type { Authenticator, BodyShares } from '#edge/http/http.ts';
+import type { AnswerRoom } from './answer-room.ts';
+import type { ExchangeParts } from './engine-relay.ts';
+import type { RequestObserver } from './observer.ts';
+import type { Receiver } from './receive.ts';
+import type { Running } from './requests-in-flight.ts';
+import type { ReuseParts } from './reuse.ts';
+
+export interface PathParts extends ExchangeParts, ReuseParts {
+  readonly authenticator: Authenticator;
+  readonly admission: Admission;
+  readonly catalog: Catalog;
+  readonly routing: Routing;
+  readonly cacheSalts: CacheSalts;
+  readonly metering: Metering;
+  readonly running: Running;
+  readonly receiver: Receiver;
+  readonly shares: BodyShares;
+  readonly answerRoom: AnswerRoom;
+  readonly observer: RequestObserver;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly limits: { readonly inFlightMax: number; readonly choicesMax: number };
+  readonly settleTimeoutMs: number;
+}

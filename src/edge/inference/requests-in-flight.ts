@@ -1,0 +1,51 @@
+import type { ApiKey } from '#core/keys/keys.ts';
+import type { Stop } from './engine-relay.ts';
+
+/**
+ * The requests that are running, so that those of a key can be ended when it is revoked, and all when we stop. Slots
+ * of one array are used again: a long-lived Map or Set that entries pass through at a high rate keeps the collector
+ * busy with what has long ended, and looking through all of it is only needed when something is revoked.
+ */
+export interface Running {
+  readonly size: number;
+  /** Requests of an organization; looked for among all of them. */
+  countOf(organizationId: string): number;
+  /** @returns what takes the request out again; calls after the first do nothing */
+  add(key: ApiKey, stop: (stop: Stop) => void): () => void;
+  stopKey(keyId: string, stop: Stop): void;
+  stopAll(stop: Stop): void;
+}
+
+interface Entry {
+  readonly key: ApiKey;
+  readonly stop: (stop: Stop) => void;
+}
+
+export function createRunning(): Running {
+  const slots: (Entry | null)[] = [];
+  const free: number[] = [];
+
+  function stopWhere(wanted: (entry: Entry) => boolean, reason: Stop): void {
+    for (const entry of slots) if (entry !== null && wanted(entry)) entry.stop(reason);
+  }
+
+  return {
+    countOf: (organizationId) =>
+      slots.reduce((count, entry) => count + Number(entry?.key.organizationId === organizationId), 0),
+    add(key, stop) {
+      const entry = { key, stop };
+      const slot = free.pop() ?? slots.length;
+      slots[slot] = entry;
+      return () => {
+        if (slots[slot] !== entry) return;
+        slots[slot] = null;
+        free.push(slot);
+      };
+    },
+    stopKey: (keyId, reason) => stopWhere(({ key }) => key.id === keyId, reason),
+    stopAll: (reason) => stopWhere(() => true, reason),
+    get size() {
+      return slots.length - free.length;
+    },
+  };
+}

@@ -1,0 +1,26 @@
+#!/usr/bin/env node
+import { spawn } from 'node:child_process';
+import { existsSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+import { prepareRuntime, runsTypeScript } from './runtime.js';
+
+/** The Node 24 that "npm ci" brings, for a machine whose own Node is older. */
+const ownNode = fileURLToPath(new URL('../../node_modules/.bin/node', import.meta.url));
+
+if (runsTypeScript()) {
+  prepareRuntime();
+  await import('./cli.ts');
+} else if (existsSync(ownNode) && !process.execArgv.includes('--title=headgate')) {
+  // The title tells a second try from the first: a packaged Node that is too old must not start itself for ever.
+  const args = ['--title=headgate', fileURLToPath(import.meta.url), ...process.argv.slice(2)];
+  const child = spawn(ownNode, args, { stdio: 'inherit' });
+  // A terminal sends its Ctrl-C to both: the child decides what it means.
+  process.on('SIGINT', () => {});
+  process.on('SIGTERM', () => child.kill('SIGTERM'));
+  child.on('exit', (code, signal) => process.exit(code ?? (signal === 'SIGINT' ? 130 : 143)));
+} else {
+  process.stderr.write(
+    `headgate needs Node 22.18 or newer, this is ${process.versions.node}; "npm ci" brings its own Node 24.\n`,
+  );
+  process.exit(1);
+}

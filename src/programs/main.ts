@@ -1,0 +1,256 @@
+import { dirname, resolve } from 'node:path';
+import { isatty } from 'node:tty';
+import { fileURLToPath } from 'node:url';
+import {
+  type App,
+  checkAddresses,
+  type ContainerHosts,
+  metricsPortOf,
+  readDockerHosts,
+  type Seat,
+  startApp,
+} from '#app/app.ts';
+import { ConfigError, readConfig, type Config } from '#base/config.ts';
+import { defaultDataDir, lockDataDir, makeDataDir } from '#base/data-dir.ts';
+import { connectDb, isConnectionError, migrateDb, whyUnusable } from '#base/db.ts';
+import { createLog, type Log } from '#base/log.ts';
+import { startEmbeddedPostgres } from '#base/postgres/postgres.ts';
+import { RedisAwayError } from '#base/redis.ts';
+import {
+  formatEngineFileProblem,
+  loadEngineFiles,
+  type EngineDefinition,
+  type EngineFilesResult,
+} from '#core/catalog/catalog.ts';
+import { endProcesses } from '#core/fleet/fleet.ts';
+import { firstStartText, startText } from './welcome.ts';
+import {
+  createWorkers,
+  isWorker,
+  storeAwayExitCode,
+  takeSeat,
+  tellReady,
+  WorkerEndedError,
+  type Started,
+} from './workers.ts';
+
+/** The process's life: what was started, newest last, and how far the wish to end it goes. */
+interface Life {
+  readonly stops: (() => Promise<void> | void)[];
+  readonly asked: AbortController;
+  readonly hurry: AbortController;
+  /** Reads the engine files again; nothing before there is somebody who goes by them. */
+  reload: () => void;
+  /** It ends for a reason that is no one's wish. */
+  failed: boolean;
+}
+
+/** The engines folder as it was read. */
+interface Files {
+  readonly engines: readonly EngineDefinition[];
+  readonly readEngineFiles: () => EngineFilesResult;
+  readonly hosts: ContainerHosts;
+  readonly workingDirectory: string;
+}
+
+/** Stops from the end. @returns false when a part could not be stopped; the others are stopped all the same */
+async function stopAll({ stops }: Life, log: Log | null): Promise<boolean> {
+  let isClean = true;
+  for (let stop = stops.pop(); stop !== undefined; stop = stops.pop()) {
+    try {
+      await stop();
+    } catch (error) {
+      isClean = false;
+      log?.error({ err: error }, 'a part could not be stopped');
+    }
+  }
+  return isClean;
+}
+
+function readEngines(readEngineFiles: () => EngineFilesResult): readonly EngineDefinition[] {
+  const loaded = readEngineFiles();
+  if (loaded.ok) return loaded.engines;
+  throw new ConfigError(`HEADGATE_ENGINES_DIR: ${loaded.problems.map(formatEngineFileProblem).join('\n')}`);
+}
+
+async function openDatabase(config: Config, log: Log, dataDir: string, { stops }: Life): Promise<string> {
+  if (config.databaseUrl !== null) return config.databaseUrl;
+  const server = await startEmbeddedPostgres({ dataDir: `${dataDir}/postgres`, log });
+  stops.push(() => server.stop());
+  return server.url;
+}
+
+async function migrate(url: string, config: Config): Promise<void> {
+  try {
+    await migrateDb(url);
+  } catch (error) {
+    const reason = config.databaseUrl === null ? null : whyUnusable(error);
+    if (reason === null) throw error;
+    throw new ConfigError(`DATABASE_URL: the database cannot be used (${reason}).`);
+  }
+}
+
+/** Not longer than until it is asked to end: a database may be silent for a while, or somebody else migrate it. */
+async function unlessAsked({ asked: { signal } }: Life, work: Promise<void>): Promise<void> {
+  const end = new Promise<never>((_, reject) => {
+    signal.addEventListener('abort', () => reject(signal.reason as Error), { once: true });
+  });
+  await Promise.race([work, end]);
+}
+
+function readFiles(config: Config): Files {
+  const enginesDir = resolve(config.enginesDir ?? fileURLToPath(new URL('../../engines', import.meta.url)));
+  const readEngineFiles = (): EngineFilesResult => loadEngineFiles(enginesDir, { env: config.environment });
+  const engines = readEngines(readEngineFiles);
+  return {
+    engines,
+    readEngineFiles,
+    hosts: readDockerHosts(config, enginesDir),
+    workingDirectory: dirname(enginesDir),
+  };
+}
+
+/** What all gateways of this machine need, then the one gateway, or several. */
+async function start(config: Config, log: Log, life: Life): Promise<void> {
+  const { stops, asked } = life;
+  const files = readFiles(config);
+  // Before anything that takes time or leaves something behind.
+  await checkAddresses(config);
+  const dataDir = makeDataDir(config.dataDir ?? defaultDataDir(config.environment, process.geteuid?.()));
+  const release = lockDataDir(dataDir);
+  stops.push(() => release());
+  const databaseUrl = await openDatabase(config, log, dataDir, life);
+  asked.signal.throwIfAborted();
+  await unlessAsked(life, migrate(databaseUrl, config));
+  const place = { config, log, dataDir, databaseUrl };
+  const { url, secret } =
+    config.workers > 1 ? await startWorkers(place, files, life) : startedBy(await startGateway(place, files, life));
+  process.stdout.write(secret === null ? startText(url) : firstStartText(url, secret, files.engines));
+}
+
+interface Place {
+  readonly config: Config;
+  readonly log: Log;
+  readonly dataDir: string;
+  readonly databaseUrl: string;
+  readonly seat?: Seat;
+}
+
+async function startGateway({ databaseUrl, ...place }: Place, files: Files, life: Life): Promise<App> {
+  const { stops, hurry } = life;
+  const db = connectDb(databaseUrl, { poolMax: place.config.databasePoolMax });
+  stops.push(() => db.close());
+  const app = await startApp({ ...place, db, ...files });
+  stops.push(() => app.stop(hurry.signal));
+  life.reload = () => void app.reload();
+  return app;
+}
+
+function startedBy({ url, bootstrap }: App): Started {
+  return { url, secret: bootstrap.secret };
+}
+
+async function startWorkers({ config, log, dataDir, databaseUrl }: Place, files: Files, life: Life): Promise<Started> {
+  const { workingDirectory } = files;
+  life.stops.push(() => endProcesses({ dataDir, workingDirectory, env: config.environment, log }));
+  const workers = createWorkers({ count: config.workers, databaseUrl, log });
+  life.stops.push(() => workers.stop(life.hurry.signal));
+  life.reload = () => workers.reload();
+  workers.onGivenUp(() => {
+    life.failed = true;
+    life.asked.abort();
+  });
+  return workers.start();
+}
+
+/** One of several gateways: what they share is there already. */
+async function startWorker(config: Config, log: Log, life: Life): Promise<void> {
+  const { databaseUrl, ...seat } = await takeSeat({
+    reload: () => life.reload(),
+    stop: () => life.asked.abort(),
+    hurry: () => life.hurry.abort(),
+  });
+  const dataDir = makeDataDir(config.dataDir ?? defaultDataDir(config.environment, process.geteuid?.()));
+  const own = { ...config, metricsPort: metricsPortOf(config, seat.number) };
+  const place = { config: own, log: log.child({ worker: seat.number }), dataDir, databaseUrl, seat };
+  tellReady(startedBy(await startGateway(place, readFiles(config), life)));
+}
+
+/** npm passes on a Ctrl-C that the terminal has sent to this process, too: both within this time are one. */
+const sameWishMs = 1000;
+
+/**
+ * SIGINT and SIGTERM stop everything in order. A second one ends running requests at once, a third the process: what
+ * it leaves behind is taken over by the next start. SIGHUP has the engine files read again.
+ */
+function listenToSignals(life: Life, log: Log): void {
+  const { asked, hurry } = life;
+  let seenMs = -Infinity;
+  const onSignal = (signal: NodeJS.Signals): void => {
+    const nowMs = performance.now();
+    if (nowMs - seenMs < sameWishMs) return;
+    seenMs = nowMs;
+    if (hurry.signal.aborted) process.exit(signal === 'SIGINT' ? 130 : 143);
+    const wish = asked.signal.aborted ? hurry : asked;
+    log.info({ signal }, wish === hurry ? 'stopping at once' : 'stopping');
+    wish.abort();
+  };
+  process.on('SIGINT', onSignal);
+  process.on('SIGTERM', onSignal);
+  const hadTerminal = isatty(1);
+  process.on('SIGHUP', () => {
+    // Whoever closes the window of a terminal does not mean the files.
+    if (hadTerminal && !isatty(1)) onSignal('SIGTERM');
+    else life.reload();
+  });
+}
+
+/** Who serves need not be read: the log drops its lines by itself when nobody is there, and so do the few others. */
+function outliveReaders(): void {
+  for (const stream of [process.stdout, process.stderr]) stream.on('error', () => undefined);
+}
+
+async function end(life: Life, log: Log | null): Promise<void> {
+  const isClean = await stopAll(life, log);
+  process.exit(isClean && !life.failed ? 0 : 1);
+}
+
+function explain(error: unknown): string {
+  if (error instanceof ConfigError || error instanceof WorkerEndedError) return error.message;
+  if (isConnectionError(error)) return `The database cannot be used (${whyUnusable(error) ?? 'it is away'}).`;
+  return error instanceof Error ? (error.stack ?? error.message) : String(error);
+}
+
+function isStoreAway(error: unknown): boolean {
+  const cause = error instanceof ConfigError ? error.cause : error;
+  return cause instanceof RedisAwayError || isConnectionError(cause);
+}
+
+async function main(): Promise<void> {
+  const life: Life = {
+    stops: [],
+    asked: new AbortController(),
+    hurry: new AbortController(),
+    reload: () => undefined,
+    failed: false,
+  };
+  const { signal } = life.asked;
+  let log: Log | null = null;
+  outliveReaders();
+  try {
+    const config = readConfig();
+    log = createLog(config.logLevel);
+    listenToSignals(life, log);
+    await (isWorker ? startWorker(config, log, life) : start(config, log, life));
+  } catch (error) {
+    const isClean = await stopAll(life, log);
+    if (signal.aborted && signal.reason === error) process.exit(isClean ? 0 : 1);
+    process.stderr.write(`${explain(error)}\n`);
+    process.exit(isWorker && isStoreAway(error) ? storeAwayExitCode : 1);
+  }
+  const onAsked = (): void => void end(life, log);
+  if (signal.aborted) onAsked();
+  else signal.addEventListener('abort', onAsked, { once: true });
+}
+
+await main();
