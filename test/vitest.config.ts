@@ -7,7 +7,7 @@ import { planSuites, suiteHasTests } from './support/suites.ts';
 type ProjectOptions = NonNullable<TestProjectInlineConfiguration['test']>;
 
 const root = new URL('..', import.meta.url).pathname;
-const quickTests = ['test/tidy/**/*.test.ts', 'test/unit/**/*.test.ts'];
+const quickTests = ['test/tidy/**/*.test.ts', 'test/**/*.quick.test.ts'];
 const plan = planSuites(process.env, suiteHasTests);
 
 const cores = availableParallelism();

@@ -2,8 +2,8 @@ import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { connect, createServer } from 'node:net';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
-import { connectDb, isConnectionError, type Db } from '#base/db.ts';
-import { startDatabaseProxy, type DatabaseProxy } from '../inference/database-proxy.ts';
+import { connectDb, type Db, isConnectionError } from '#base/db.ts';
+import { startDatabaseProxy, type DatabaseProxy } from '../support/database-proxy.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 
 const poolMax = 4;
@@ -138,7 +138,7 @@ describe('a pool whose database is away', () => {
 });
 
 describe('a pool under TLS whose database is away', () => {
-  const fixture = (name: string): Buffer => readFileSync(new URL(`../proxy/fixtures/${name}`, import.meta.url));
+  const fixture = (name: string): Buffer => readFileSync(new URL(`../core/proxy/fixtures/${name}`, import.meta.url));
   const outage = useOutage({ key: fixture('test-only-key.pem'), cert: fixture('test-only-cert.pem') });
   it.each([...ways, 'close-secured'] as const)(
     'fails in bounded time, connects seldom and loses no connection: %s',

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { connectDb, isConnectionError, type Db } from '#base/db.ts';
-import { startDatabaseProxy, type DatabaseProxy } from '../inference/database-proxy.ts';
+import { connectDb, type Db, isConnectionError } from '#base/db.ts';
+import { startDatabaseProxy, type DatabaseProxy } from '../support/database-proxy.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 
 let database: TestDatabase;

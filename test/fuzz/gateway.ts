@@ -1,7 +1,7 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { Agent, request } from 'node:http';
-import type { Body } from '../inference/kit.ts';
-import { clearHome, givenKey, type GatewayProcess, makeHome, runGateway } from '../start/kit.ts';
+import type { Body } from '../edge/inference/inference-gateway.ts';
+import { clearHome, givenKey, type GatewayProcess, makeHome, runGateway } from '../programs/gateway-process.ts';
 import { freePort } from '../support/free-port.ts';
 import { BrokenPromise } from './target.ts';
 

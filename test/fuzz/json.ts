@@ -1,12 +1,12 @@
 import { isDeepStrictEqual } from 'node:util';
-import { olderVllmFields, vllmFields } from '#edge/inference/vllm-fields.ts';
 import { inferenceEndpoints } from '#edge/inference/fields.ts';
-import type { Body } from '../inference/kit.ts';
-import { givenKey } from '../start/kit.ts';
+import { olderVllmFields, vllmFields } from '#edge/inference/vllm-fields.ts';
+import type { Body } from '../edge/inference/inference-gateway.ts';
+import { givenKey } from '../programs/gateway-process.ts';
 import { type Answer, wrongOf } from './answers.ts';
 import { type Organization, startFuzzed } from './gateway.ts';
-import { booksWrong, type Served } from './json-books.ts';
 import { type ApiDocument, type JsonRequest, jsonCases } from './json-bodies.ts';
+import { booksWrong, type Served } from './json-books.ts';
 import { type JsonEngine, type Seen, startJsonEngine } from './json-engine.ts';
 import { BrokenPromise, type OpenTarget, type Target } from './target.ts';
 

@@ -1,8 +1,8 @@
 import { setTimeout as pause } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
-import type { Body } from '../../inference/kit.ts';
-import { createFloor, dockerFile } from './bench.ts';
-import { booksOf, figure, lostOf, median, until } from './clients.ts';
+import type { Body } from '../../edge/inference/inference-gateway.ts';
+import { booksOf, figure, lostOf, median, until } from './checked-client.ts';
+import { createFloor, dockerFile } from './docker-floor.ts';
 
 const floor = createFloor();
 const stream = { stream: true, stream_options: { include_usage: true } };

@@ -1,6 +1,15 @@
 import { describe, expect, it, vi } from 'vitest';
 import { explainExit } from '#core/fleet/drivers/start-failure.ts';
-import { collect, containerEngine, createLab, holding, localHost, newId, scriptEngine, statusOf } from './kit.ts';
+import {
+  collect,
+  containerEngine,
+  createLab,
+  holding,
+  localHost,
+  newId,
+  scriptEngine,
+  statusOf,
+} from './docker-lab.ts';
 
 const lab = createLab();
 

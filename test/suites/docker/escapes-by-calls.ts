@@ -1,6 +1,6 @@
+import { image } from './docker-lab.ts';
 import { foreignImage, planned, type Scene, secret } from './escape-scene.ts';
 import { asking, type Escape, shows, within } from './escapes.ts';
-import { image } from './kit.ts';
 import { networkBody } from './planned.ts';
 
 /** Networks, containers, images and volumes that are somebody else's. */

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { createFloor, dockerFile } from './bench.ts';
-import { figure, lostOf, until } from './clients.ts';
+import { figure, lostOf, until } from './checked-client.ts';
+import { createFloor, dockerFile } from './docker-floor.ts';
 
 const floor = createFloor();
 const count = (id: string, action: string): number => floor.events(id).filter((one) => one.action === action).length;

@@ -2,7 +2,7 @@ import { PassThrough } from 'node:stream';
 import { pino } from 'pino';
 import { expect, it } from 'vitest';
 import { startDockerGate } from '#edge/docker-gate/docker-gate.ts';
-import { collect, containerEngine, createLab, holding, image, localHost } from './kit.ts';
+import { collect, containerEngine, createLab, holding, image, localHost } from './docker-lab.ts';
 
 const lab = createLab();
 

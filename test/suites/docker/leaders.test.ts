@@ -6,9 +6,9 @@ import { afterEach, describe, expect, it } from 'vitest';
 import { createTestDatabase } from '../../support/database.ts';
 import { liftLimits } from '../../support/gateway.ts';
 import { startRedis } from '../../support/redis.ts';
-import { adminKey, startGatewayProcess, type GatewayProcess } from '../redis/gateways.ts';
-import { createFloor, dockerFile } from './bench.ts';
-import { createCaller, figure, lostOf, until, type Answer, type Caller } from './clients.ts';
+import { adminKey, startGatewayProcess, type GatewayProcess } from '../redis/gateway-cluster.ts';
+import { createCaller, figure, lostOf, until, type Answer, type Caller } from './checked-client.ts';
+import { createFloor, dockerFile } from './docker-floor.ts';
 
 /** The longest that engines may be without a leader. */
 const successionMs = 15_000;

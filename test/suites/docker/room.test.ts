@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest';
 import { createTestDatabase } from '../../support/database.ts';
-import { adminKey } from '../redis/gateways.ts';
-import { createFloor, dockerFile } from './bench.ts';
-import { figure, lostOf, until } from './clients.ts';
+import { adminKey } from '../redis/gateway-cluster.ts';
+import { figure, lostOf, until } from './checked-client.ts';
+import { createFloor, dockerFile } from './docker-floor.ts';
 
 const floor = createFloor();
 const gpus = { gpus: { count: 1 } };

@@ -1,7 +1,17 @@
 import { describe, expect, it } from 'vitest';
 import { createLog } from '#base/log.ts';
 import { containerName, networkName } from '#core/fleet/drivers/docker/labels.ts';
-import { ask, containerEngine, createLab, holding, image, localHost, newId, scriptEngine, statusOf } from './kit.ts';
+import {
+  ask,
+  containerEngine,
+  createLab,
+  holding,
+  image,
+  localHost,
+  newId,
+  scriptEngine,
+  statusOf,
+} from './docker-lab.ts';
 
 const lab = createLab();
 

@@ -8,8 +8,8 @@ import type { ContainerDriverSettings, EngineDefinition, SwarmSettings } from '#
 import type { EngineDriver, Fence, Observation, ObservedReplica } from '#core/fleet/drivers/driver.ts';
 import { swarmPlacement } from '#core/fleet/drivers/swarm/service.ts';
 import { createSwarmDriver } from '#core/fleet/drivers/swarm/swarm.ts';
-import { until } from './clients.ts';
-import { ask, collect, containerEngine, holding, newId, scriptEngine, statusOf } from './kit.ts';
+import { until } from './checked-client.ts';
+import { ask, collect, containerEngine, holding, newId, scriptEngine, statusOf } from './docker-lab.ts';
 import { startRegistry } from './registry.ts';
 import { startSwarm, type TestSwarm } from './swarm-lab.ts';
 

@@ -7,9 +7,9 @@ import { createLog } from '#base/log.ts';
 import { swarmPlacement } from '#core/fleet/drivers/swarm/service.ts';
 import { createSwarmDriver } from '#core/fleet/drivers/swarm/swarm.ts';
 import { type DockerGate, startDockerGate } from '#edge/docker-gate/docker-gate.ts';
-import { dockerFile } from './bench.ts';
-import { lostOf, until } from './clients.ts';
-import { ask, collect, containerEngine, holding, image, newId, statusOf } from './kit.ts';
+import { lostOf, until } from './checked-client.ts';
+import { dockerFile } from './docker-floor.ts';
+import { ask, collect, containerEngine, holding, image, newId, statusOf } from './docker-lab.ts';
 import { type Service, startSwarm, type SwarmGateway, type TestSwarm } from './swarm-lab.ts';
 
 const newImage = 'headgate-test/vllm-standin:v0.29.1';

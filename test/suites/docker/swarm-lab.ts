@@ -6,8 +6,8 @@ import { basename, join } from 'node:path';
 import type { TestDocker } from '../../support/docker.ts';
 import { liftLimits } from '../../support/gateway.ts';
 import { startOwnDocker } from '../../support/shared-docker.ts';
-import { createCaller, until, type Caller } from './clients.ts';
-import { image } from './kit.ts';
+import { createCaller, until, type Caller } from './checked-client.ts';
+import { image } from './docker-lab.ts';
 
 /**
  * A swarm of Docker engines, each in a network namespace as a machine of its own, connected by a bridge in one more;

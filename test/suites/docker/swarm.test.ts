@@ -2,8 +2,8 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { overlayName } from '#core/fleet/drivers/swarm/service.ts';
-import { dockerFile, type EngineFile } from './bench.ts';
-import { figure, lostOf, until } from './clients.ts';
+import { figure, lostOf, until } from './checked-client.ts';
+import { dockerFile, type EngineFile } from './docker-floor.ts';
 import { type Service, type SwarmGateway, type SwarmMachine, startSwarm, type TestSwarm } from './swarm-lab.ts';
 
 const steady = { stream: true, standin: { output_tokens: 20, tpot_ms: 20, finish: 'stop' } };

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { eventually, type Body } from '../../inference/kit.ts';
+import { type Body, eventually } from '../../edge/inference/inference-gateway.ts';
 import type { TestRedis } from '../../support/redis.ts';
-import { adminKey, startCluster, type Cluster } from './gateways.ts';
+import { adminKey, startCluster, type Cluster } from './gateway-cluster.ts';
 import { startRedisCluster } from './redis-cluster.ts';
 
 let redis: TestRedis;

@@ -6,7 +6,7 @@ import { createLog } from '#base/log.ts';
 import { connectRedis, type RedisStore } from '#base/redis.ts';
 import { createRedisAdmission, type RedisAdmission } from '#core/admission/admission.ts';
 import type { AdmitRequest, Settlement } from '#core/admission/contract.ts';
-import { eventually } from '../../inference/kit.ts';
+import { eventually } from '../../edge/inference/inference-gateway.ts';
 import { findRedisServer, startServer, type TestRedis } from '../../support/redis.ts';
 
 /** What admission does with holds when Redis or a message comes at a bad moment, without a gateway around it. */

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { eventually, framesOf, type Body } from '../../inference/kit.ts';
-import { adminKey, startCluster, type Cluster } from './gateways.ts';
+import { type Body, eventually, framesOf } from '../../edge/inference/inference-gateway.ts';
+import { adminKey, startCluster, type Cluster } from './gateway-cluster.ts';
 
 let cluster: Cluster;
 beforeAll(async () => {

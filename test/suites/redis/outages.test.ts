@@ -2,8 +2,8 @@ import { Redis } from 'ioredis';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { formatUsd } from '#base/money.ts';
 import { answerTimeoutMs } from '#base/redis.ts';
-import { errorOf, eventually, type Body } from '../../inference/kit.ts';
-import { adminKey, startCluster, type Cluster } from './gateways.ts';
+import { errorOf, eventually, type Body } from '../../edge/inference/inference-gateway.ts';
+import { adminKey, startCluster, type Cluster } from './gateway-cluster.ts';
 
 const leaseSeconds = '2';
 let cluster: Cluster;

@@ -1,11 +1,11 @@
 import { readFileSync } from 'node:fs';
 import postgres from 'postgres';
 import { expect, it } from 'vitest';
-import { startDatabaseProxy } from '../../inference/database-proxy.ts';
-import { eventually } from '../../inference/kit.ts';
-import { expectBooked } from '../../inference/load.ts';
-import { type GatewayProcess, givenKey, isAlive, postgresPid, useProcesses } from '../../start/kit.ts';
-import { killPostgresUnderLoad } from '../../start/postgres-load.ts';
+import { expectBooked } from '../../edge/inference/booked-load.ts';
+import { eventually } from '../../edge/inference/inference-gateway.ts';
+import { type GatewayProcess, givenKey, isAlive, postgresPid, useProcesses } from '../../programs/gateway-process.ts';
+import { killPostgresUnderLoad } from '../../programs/postgres-load.ts';
+import { startDatabaseProxy } from '../../support/database-proxy.ts';
 import { startRedis } from '../../support/redis.ts';
 
 const processes = useProcesses();

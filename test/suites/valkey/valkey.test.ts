@@ -1,8 +1,8 @@
 import { Redis } from 'ioredis';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { eventually, type Body } from '../../inference/kit.ts';
+import { type Body, eventually } from '../../edge/inference/inference-gateway.ts';
 import { findValkeyServer, startServer, type TestRedis } from '../../support/redis.ts';
-import { adminKey, startCluster, type Cluster } from '../redis/gateways.ts';
+import { adminKey, startCluster, type Cluster } from '../redis/gateway-cluster.ts';
 
 /** What gateways need most of a Redis, on Valkey. */
 

@@ -10,8 +10,8 @@ import {
   openOrganization,
   readMetric,
   useInference,
-} from '../../inference/kit.ts';
-import { engineRecords, isAlive, onlyEngine, readFrames } from '../../start/kit.ts';
+} from '../../edge/inference/inference-gateway.ts';
+import { engineRecords, isAlive, onlyEngine, readFrames } from '../../programs/gateway-process.ts';
 
 /**
  * A real vLLM through the process driver. It takes most of a minute to start, so that one serves all of these tests,

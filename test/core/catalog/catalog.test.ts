@@ -1,0 +1,218 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { type Clock, systemClock } from '#base/clock.ts';
+import { connectDb, type Db } from '#base/db.ts';
+import { type Catalog, createCatalog, type EngineDefinition, type EnginePricing } from '#core/catalog/catalog.ts';
+import { createTestDatabase, type TestDatabase } from '../../support/database.ts';
+
+let database: TestDatabase;
+let db: Db;
+
+beforeAll(async () => {
+  database = await createTestDatabase();
+  db = connectDb(database.url);
+});
+afterAll(async () => {
+  await db.close();
+  await database.drop();
+});
+
+const pricing: EnginePricing = {
+  inputPerMTokMicroUsd: 100_000n,
+  cachedInputPerMTokMicroUsd: 50_000n,
+  outputPerMTokMicroUsd: 400_000n,
+};
+
+function engine(id: string, over: Partial<EngineDefinition> = {}): EngineDefinition {
+  return {
+    file: `engines/${id}.yaml`,
+    id,
+    name: `The ${id}`,
+    huggingFaceId: `Acme/${id}`,
+    taskType: 'chat',
+    contextLength: 4096,
+    enabled: true,
+    ownedBy: 'Acme',
+    pricing,
+    flexPricing: null,
+    concurrencyMax: null,
+    kind: 'openai',
+    allow: [],
+    mediaDomains: [],
+    nMax: null,
+    mediaMax: 32,
+    structuredOutputs: { choicesMax: 1000, depthMax: 16, propertiesMax: 500, bytesMax: 65_536, repetitionsMax: 250 },
+    shareCache: false,
+    driver: { type: 'external', url: 'http://127.0.0.1:1', upstreamModel: null, apiKeyEnv: null },
+    ...over,
+  };
+}
+
+function clockAt(iso: string): Clock {
+  return { ...systemClock, now: () => Date.parse(iso) };
+}
+
+async function synced(engines: EngineDefinition[], clock: Clock = systemClock): Promise<Catalog> {
+  const catalog = createCatalog({ db, clock, engines });
+  await catalog.sync();
+  return catalog;
+}
+
+async function versions(modelId: string): Promise<{ input: string; at: Date }[]> {
+  const rows = await db.sql<{ input: string; at: string }[]>`
+    select input_per_mtok_micro_usd as input, effective_from as at from price_versions
+    where model_id = ${modelId} order by effective_from`;
+  return rows.map(({ input, at }) => ({ input, at: new Date(at) }));
+}
+
+describe('a name', () => {
+  const catalog = () =>
+    createCatalog({
+      db,
+      clock: systemClock,
+      engines: [engine('zeta'), engine('alpha', { enabled: false }), engine('emb', { taskType: 'embedding' })],
+    });
+
+  it('that no engine has finds nothing', () => {
+    expect(catalog().find('nope')).toBeUndefined();
+    expect(catalog().find('')).toBeUndefined();
+  });
+
+  it('finds its model by id, display name and repository, without regard to case', () => {
+    for (const name of ['zeta', 'ZETA', 'the zeta', 'acme/Zeta']) expect(catalog().find(name)?.id, name).toBe('zeta');
+  });
+
+  it('of a disabled engine finds it, and it is in no list by task', () => {
+    expect(catalog().find('alpha')?.enabled).toBe(false);
+    expect(
+      catalog()
+        .list()
+        .map(({ id }) => id),
+    ).toEqual(['alpha', 'emb', 'zeta']);
+    expect(
+      catalog()
+        .byTask('chat')
+        .map(({ id }) => id),
+    ).toEqual(['zeta']);
+    expect(catalog().byTask('code')).toEqual([]);
+  });
+});
+
+describe('a price', () => {
+  it('is not there for an engine without one, also when it once had one', async () => {
+    await synced([engine('lost')]);
+    const catalog = await synced([engine('lost', { pricing: null })]);
+    expect(catalog.price('lost')).toBeUndefined();
+    expect(catalog.price('unknown')).toBeUndefined();
+    expect(await versions('lost')).toHaveLength(1);
+  });
+
+  it('is a new version only when it differs, and the old one stays as it was', async () => {
+    const first = await synced([engine('dear')], clockAt('2026-01-01T00:00:00Z'));
+    const same = await synced([engine('dear')], clockAt('2026-02-01T00:00:00Z'));
+    expect(same.price('dear')).toEqual(first.price('dear'));
+    const dearer = { ...pricing, inputPerMTokMicroUsd: 123_456_789n };
+    const changed = await synced([engine('dear', { pricing: dearer })], clockAt('2026-03-01T00:00:00Z'));
+    expect(changed.price('dear')).toMatchObject({
+      modelId: 'dear',
+      ...dearer,
+      currency: 'USD',
+      effectiveFrom: new Date('2026-03-01T00:00:00Z'),
+    });
+    expect(await versions('dear')).toEqual([
+      { input: '100000', at: new Date('2026-01-01T00:00:00Z') },
+      { input: '123456789', at: new Date('2026-03-01T00:00:00Z') },
+    ]);
+  });
+
+  it('of the tier flex has versions of its own, and goes with its share', async () => {
+    const half = {
+      inputPerMTokMicroUsd: 50_000n,
+      cachedInputPerMTokMicroUsd: 25_000n,
+      outputPerMTokMicroUsd: 200_000n,
+    };
+    const plain = await synced([engine('tiered')]);
+    expect(plain.price('tiered', 'flex')).toBeUndefined();
+    const both = await synced([engine('tiered', { flexPricing: half })]);
+    expect(both.price('tiered')).toEqual(plain.price('tiered'));
+    expect(both.price('tiered', 'flex')).toMatchObject({ ...half, modelId: 'tiered', tier: 'flex' });
+    const again = await synced([engine('tiered', { flexPricing: half })]);
+    expect(again.price('tiered', 'flex')).toEqual(both.price('tiered', 'flex'));
+    const cheaper = await synced([engine('tiered', { flexPricing: { ...half, outputPerMTokMicroUsd: 1n } })]);
+    expect(cheaper.price('tiered', 'flex')?.id).not.toBe(both.price('tiered', 'flex')?.id);
+    expect(cheaper.price('tiered')).toEqual(plain.price('tiered'));
+    const without = await synced([engine('tiered')]);
+    expect(without.price('tiered', 'flex')).toBeUndefined();
+    expect(await versions('tiered')).toHaveLength(3);
+  });
+
+  it('follows the one before it even when the clock stepped back', async () => {
+    await synced([engine('back')], clockAt('2026-05-01T00:00:00Z'));
+    const changed = await synced(
+      [engine('back', { pricing: { ...pricing, outputPerMTokMicroUsd: 1n } })],
+      clockAt('2026-04-01T00:00:00Z'),
+    );
+    expect(changed.price('back')?.effectiveFrom.getTime()).toBe(Date.parse('2026-05-01T00:00:00Z') + 1);
+    const again = await synced([engine('back', { pricing: { ...pricing, outputPerMTokMicroUsd: 1n } })]);
+    expect(again.price('back')).toEqual(changed.price('back'));
+  });
+
+  it('is written once when several gateways start at the same moment', async () => {
+    const catalogs = await Promise.all(Array.from({ length: 8 }, () => synced([engine('busy'), engine('busier')])));
+    expect(new Set(catalogs.map((catalog) => catalog.price('busy')?.id)).size).toBe(1);
+    expect(await versions('busy')).toHaveLength(1);
+  });
+});
+
+describe('a model', () => {
+  it('keeps the moment at which it was first seen', async () => {
+    await synced([engine('old')], clockAt('2026-01-01T00:00:00.900Z'));
+    const later = await synced([engine('old'), engine('new')], clockAt('2026-06-01T00:00:00Z'));
+    expect(later.find('old')?.createdAt).toBe(Date.parse('2026-01-01T00:00:00Z') / 1000);
+    expect(later.find('new')?.createdAt).toBe(Date.parse('2026-06-01T00:00:00Z') / 1000);
+  });
+
+  it('is not needed: an empty folder is an empty catalog', async () => {
+    const catalog = await synced([]);
+    expect(catalog.list()).toEqual([]);
+  });
+});
+
+describe('files that were read again', () => {
+  it('change nothing before they are applied', async () => {
+    const catalog = await synced([engine('stays'), engine('goes')]);
+    const before = catalog.price('stays');
+    const free = { ...pricing, inputPerMTokMicroUsd: 1n };
+    await catalog.prepare([engine('stays', { pricing: free }), engine('comes')]);
+    expect(catalog.list().map(({ id }) => id)).toEqual(['goes', 'stays']);
+    expect(catalog.find('comes')).toBeUndefined();
+    expect(catalog.price('stays')).toEqual(before);
+  });
+
+  it('are the catalog’s all at once, with their prices and moments', async () => {
+    const catalog = await synced([engine('kept'), engine('left')], clockAt('2026-01-01T00:00:00Z'));
+    const free = { ...pricing, inputPerMTokMicroUsd: 1n };
+    const apply = await catalog.prepare([engine('kept', { pricing: free }), engine('fresh', { enabled: false })]);
+    apply();
+    expect(catalog.list().map(({ id, enabled }) => [id, enabled])).toEqual([
+      ['fresh', false],
+      ['kept', true],
+    ]);
+    expect(catalog.find('left')).toBeUndefined();
+    expect(catalog.price('left')).toBeUndefined();
+    expect(catalog.price('kept')).toMatchObject(free);
+    expect(catalog.find('the kept')?.createdAt).toBe(Date.parse('2026-01-01T00:00:00Z') / 1000);
+    expect(catalog.byTask('chat').map(({ id }) => id)).toEqual(['kept']);
+  });
+
+  it('are refused where the books cannot be written, and the catalog stays', async () => {
+    const catalog = await synced([engine('firm')]);
+    await db.sql`alter table models rename to models_away`;
+    try {
+      await expect(catalog.prepare([engine('soft')])).rejects.toThrow(/models/);
+    } finally {
+      await db.sql`alter table models_away rename to models`;
+    }
+    expect(catalog.find('firm')?.id).toBe('firm');
+    expect(catalog.find('soft')).toBeUndefined();
+  });
+});

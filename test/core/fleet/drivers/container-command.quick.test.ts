@@ -1,0 +1,203 @@
+import { describe, expect, it } from 'vitest';
+import { DockerError } from '#base/docker/api.ts';
+import { notePullLine, percentOf } from '#base/docker/images.ts';
+import { demultiplex } from '#base/docker/logs.ts';
+import type { ContainerDriverSettings, EngineDefinition } from '#core/catalog/catalog.ts';
+import {
+  containerArguments,
+  containerEnvironment,
+  containerShmBytes,
+  containerSpecHash,
+} from '#core/fleet/drivers/container-command.ts';
+import { gpuSettings } from '#core/fleet/drivers/docker/container.ts';
+import { startErrorCode } from '#core/fleet/drivers/docker/failures.ts';
+import { gpusOfInfo } from '#core/fleet/drivers/docker/gpus.ts';
+import { containerName, readMarks } from '#core/fleet/drivers/docker/labels.ts';
+import { containerEngine } from '../../../suites/docker/docker-lab.ts';
+
+const gpus = { count: 2, memoryBytesMin: null, profile: null };
+
+function argumentsOf(driver: Partial<ContainerDriverSettings>, over: Partial<EngineDefinition> = {}): string {
+  return containerArguments(containerEngine(driver, over)).join(' ');
+}
+
+describe('the arguments of a container', () => {
+  it('are left alone for an engine that is not vLLM', () => {
+    expect(argumentsOf({ args: ['serve'], gpus }, { kind: 'openai' })).toBe('serve');
+  });
+
+  it('keep what the file says', () => {
+    const own = ['m', '--served-model-name=chat', '--no-enable-prompt-tokens-details', '-tp', '1', '--port', '9000'];
+    expect(argumentsOf({ args: own, gpus, port: 9000 })).toBe(`${own.join(' ')} --enable-force-include-usage`);
+  });
+
+  it('get names, usage, port and parallelism where the file says nothing', () => {
+    expect(argumentsOf({ args: ['m'], gpus, port: 9000 })).toBe(
+      'm --served-model-name chat Chat acme/chat --enable-force-include-usage --enable-prompt-tokens-details ' +
+        '--port 9000 --tensor-parallel-size 2',
+    );
+  });
+});
+
+describe('the media that vLLM in a container may fetch', () => {
+  it('come from the hosts of the engine file', () => {
+    const mediaDomains = ['a.example.org', 'b.example.org'];
+    expect(argumentsOf({ args: ['m'] }, { mediaDomains })).toContain(
+      '--allowed-media-domains a.example.org b.example.org',
+    );
+    expect(argumentsOf({ args: ['m'] })).not.toContain('--allowed-media-domains');
+    const hash = (domains: string[]) => containerSpecHash(containerEngine({}, { mediaDomains: domains }), {}, 'secret');
+    expect(hash(mediaDomains)).not.toBe(hash([]));
+  });
+});
+
+describe('the environment of a container', () => {
+  it('has no development routes where others connect, whatever the file says', () => {
+    const definition = containerEngine({ env: { VLLM_SERVER_DEV_MODE: '1', VLLM_API_KEY: 'mine' } });
+    const filled = containerEnvironment({ definition, env: {}, apiKey: 'key', isPrivate: false });
+    expect(filled).toEqual({
+      ok: true,
+      env: {
+        VLLM_API_KEY: 'key',
+        VLLM_NO_USAGE_STATS: '1',
+        DO_NOT_TRACK: '1',
+        VLLM_MEDIA_URL_ALLOW_REDIRECTS: '0',
+      },
+    });
+  });
+
+  it('lets vLLM follow no redirect to media, unless the file says so', () => {
+    const environment = (env: Record<string, string>) =>
+      containerEnvironment({ definition: containerEngine({ env }), env: {}, apiKey: 'key', isPrivate: true });
+    expect(environment({})).toMatchObject({ env: { VLLM_MEDIA_URL_ALLOW_REDIRECTS: '0' } });
+    const own = { VLLM_MEDIA_URL_ALLOW_REDIRECTS: '1' };
+    expect(environment(own)).toMatchObject({ env: own });
+  });
+
+  it('lacks nothing, or names what it lacks', () => {
+    const definition = containerEngine({ env: { HF_TOKEN: '${TOKEN}' } });
+    expect(containerEnvironment({ definition, env: {}, apiKey: '', isPrivate: true })).toEqual({
+      ok: false,
+      missing: 'HF_TOKEN',
+    });
+  });
+});
+
+describe('a container', () => {
+  it('of several GPUs has shared memory enough, unless the file says how much', () => {
+    expect(containerShmBytes(containerEngine())).toBeNull();
+    expect(containerShmBytes(containerEngine({ gpus }))).toBe(16 * 2 ** 30);
+    expect(containerShmBytes(containerEngine({ gpus, shmBytes: 1 }))).toBe(1);
+  });
+
+  it('is replaced when what it runs changes, and not when its times do', () => {
+    const hash = (driver: Partial<ContainerDriverSettings>, env = {}) =>
+      containerSpecHash(containerEngine(driver), env, 'secret');
+    expect(hash({ idleMs: 1, drainMs: 1, hosts: ['a'] })).toBe(hash({}));
+    const changed = [{ image: 'other:1' }, { args: [] }, { gpus }, { shmBytes: 1 }, { memoryBytesMax: 1 }, { port: 1 }];
+    expect(new Set([{}, ...changed].map((driver) => hash(driver))).size).toBe(7);
+    const secret = { env: { HF_TOKEN: '${TOKEN}' } };
+    expect(hash(secret, { TOKEN: 'a' })).not.toBe(hash(secret, { TOKEN: 'b' }));
+  });
+
+  it('has a name that Docker takes, one for each replica of each fleet', () => {
+    expect(containerName('f', 'Qwen/Qwen3-0.6B:fast', 'r')).toMatch(/^headgate-qwen-qwen3-0-6b-fast-[0-9a-f]{10}$/);
+    expect(containerName('f', '___', 'r')).toMatch(/^headgate-engine-[0-9a-f]{10}$/);
+    expect(containerName('f', 'a', 'r')).not.toBe(containerName('g', 'a', 'r'));
+  });
+
+  it('is nobody’s when its labels are not those of a replica', () => {
+    expect(readMarks({ 'headgate.managed': 'true', 'headgate.engine': 'chat' })).toBeNull();
+  });
+});
+
+describe('the GPUs of a container', () => {
+  it('are given by request, by CDI or by name', () => {
+    expect(gpuSettings('nvidia', ['GPU-1'])).toEqual({
+      env: {},
+      hostConfig: { DeviceRequests: [{ Driver: 'nvidia', DeviceIDs: ['GPU-1'], Capabilities: [['gpu']] }] },
+    });
+    expect(gpuSettings('cdi', ['GPU-1', 'amd.com/gpu=0']).hostConfig).toEqual({
+      DeviceRequests: [{ Driver: 'cdi', DeviceIDs: ['nvidia.com/gpu=GPU-1', 'amd.com/gpu=0'] }],
+    });
+    expect(gpuSettings('environment', ['GPU-1', 'GPU-2']).env).toEqual({ NVIDIA_VISIBLE_DEVICES: 'GPU-1,GPU-2' });
+    expect(gpuSettings('nvidia', []).env).toEqual({ NVIDIA_VISIBLE_DEVICES: 'void' });
+  });
+
+  it('are found in what the engine says of its machine', () => {
+    const devices = ['0', 'GPU-1', 'all'].map((id) => ({ Source: 'cdi', ID: `nvidia.com/gpu=${id}` }));
+    const gpu = { id: 'GPU-1', memoryBytes: null, profile: null };
+    expect(gpusOfInfo({ DiscoveredDevices: devices }, null)).toEqual({ access: 'cdi', gpus: [gpu], mayHaveMore: true });
+    const named = [{ NamedResourceSpec: { Kind: 'NVIDIA-GPU', Value: 'GPU-1' } }];
+    expect(gpusOfInfo({ GenericResources: named, Runtimes: { nvidia: {} } }, null)).toEqual({
+      access: 'nvidia',
+      gpus: [gpu],
+      mayHaveMore: true,
+    });
+    expect(gpusOfInfo({ Runtimes: { runc: {} } }, null)).toEqual({ access: 'nvidia', gpus: [], mayHaveMore: false });
+  });
+});
+
+describe('what a Docker engine says', () => {
+  it.each([
+    ['image', 404, 'manifest for a/b:c not found: manifest unknown: manifest unknown', 'IMAGE_NOT_FOUND'],
+    [
+      'image',
+      null,
+      "pull access denied for a/b, repository does not exist or may require 'docker login'",
+      'IMAGE_NOT_FOUND',
+    ],
+    [
+      'image',
+      null,
+      'Get "https://registry-1.docker.io/v2/": dial tcp: lookup registry-1.docker.io: no such host',
+      'IMAGE_PULL_FAILED',
+    ],
+    ['image', null, 'write /var/lib/docker/tmp/x: no space left on device', 'ENOSPC'],
+    ['container', 500, 'could not select device driver "nvidia" with capabilities: [[gpu]]', 'NO_SUCH_DEVICE'],
+    ['container', 500, 'CDI device injection failed: unresolvable CDI devices nvidia.com/gpu=GPU-9', 'NO_SUCH_DEVICE'],
+    ['container', 500, 'nvidia-container-cli: device error: GPU-9: unknown device: unknown', 'NO_SUCH_DEVICE'],
+    [
+      'container',
+      500,
+      'driver failed programming external connectivity: Bind for 10.0.0.5:80 failed: port is already allocated',
+      'EADDRINUSE',
+    ],
+    ['container', 400, 'invalid mount config for type "bind": bind source path does not exist: /x', 'MOUNT'],
+    [
+      'container',
+      500,
+      'could not find an available, non-overlapping IPv4 address pool among the defaults',
+      'NETWORK_POOL_EMPTY',
+    ],
+    ['container', 400, 'Minimum memory limit allowed is 6MB', 'CONTAINER_REFUSED'],
+  ] as const)('while making the %s (%s): %s', (step, status, reason, code) => {
+    expect(startErrorCode(new DockerError(step === 'image' ? 'pull' : 'start', status, reason), step)).toBe(code);
+  });
+
+  it('of a pull adds up over the layers', () => {
+    const layers = new Map();
+    const note = (line: object): string | null => notePullLine(layers, JSON.stringify(line));
+    expect(percentOf(layers)).toBe(0);
+    note({ id: 'a', status: 'Pulling fs layer' });
+    note({ id: 'a', status: 'Downloading', progressDetail: { current: 50, total: 100 } });
+    note({ id: 'b', status: 'Downloading', progressDetail: { current: 0, total: 300 } });
+    expect(percentOf(layers)).toBe(12);
+    note({ id: 'b', status: 'Download complete', progressDetail: {} });
+    note({ id: 'a', status: 'Pull complete' });
+    expect(percentOf(layers)).toBe(100);
+    expect(note({ error: 'toomanyrequests', errorDetail: {} })).toBe('toomanyrequests');
+    expect(notePullLine(layers, 'not JSON')).toBeNull();
+  });
+
+  it('of a container’s output is text in frames', () => {
+    const frame = (source: number, text: string): Buffer => {
+      const head = Buffer.alloc(8);
+      head.writeUInt8(source, 0);
+      head.writeUInt32BE(Buffer.byteLength(text), 4);
+      return Buffer.concat([head, Buffer.from(text)]);
+    };
+    expect(demultiplex(Buffer.concat([frame(1, 'a\n'), frame(2, 'ü\n')]))).toBe('a\nü\n');
+    expect(demultiplex(frame(1, 'cut off').subarray(0, 10))).toBe('cu');
+  });
+});

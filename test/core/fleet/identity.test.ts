@@ -1,0 +1,22 @@
+import { expect, it } from 'vitest';
+import { connectDb } from '#base/db.ts';
+import { readFleetIdentity } from '#core/fleet/identity.ts';
+import { createTestDatabase } from '../../support/database.ts';
+
+it('all gateways of a database share one secret, and no two databases do', async () => {
+  const databases = [await createTestDatabase(), await createTestDatabase()];
+  const dbs = databases.map(({ url }) => connectDb(url));
+  const read = await Promise.all(dbs.flatMap((db) => [readFleetIdentity(db), readFleetIdentity(db)]));
+  const again = await Promise.all(dbs.map((db) => readFleetIdentity(db)));
+  expect(read[0]).toEqual(read[1]);
+  expect(again).toEqual([read[0], read[2]]);
+  expect(read[2]?.fleetSecret).not.toBe(read[0]?.fleetSecret);
+  expect(read[2]?.fleetId).not.toBe(read[0]?.fleetId);
+  for (const { fleetId, fleetSecret } of read) {
+    expect(fleetSecret).toMatch(/^[0-9a-f]{64}$/);
+    expect(fleetId).toMatch(/^[0-9a-f]{16}$/);
+    expect(fleetSecret).not.toContain(fleetId);
+  }
+  for (const db of dbs) await db.close();
+  for (const database of databases) await database.drop();
+});

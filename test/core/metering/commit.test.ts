@@ -1,0 +1,117 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { systemClock } from '#base/clock.ts';
+import { connectDb, type Db } from '#base/db.ts';
+import { uuidv7 } from '#base/id.ts';
+import { createLog } from '#base/log.ts';
+import { createAudit, gatewayActor } from '#core/audit/audit.ts';
+import { createMetering, type Metering, type UsageRecord } from '#core/metering/metering.ts';
+import { createWallet, type Wallet } from '#core/wallet/wallet.ts';
+import { createTestDatabase } from '../../support/database.ts';
+import { recordOf } from './recorded-usage.ts';
+
+const creditPicoUsd = 1_000_000_000n;
+const costPicoUsd = 3_000_000n;
+
+describe('the commit of a batch', () => {
+  let database: Awaited<ReturnType<typeof createTestDatabase>>;
+  let db: Db;
+  let wallet: Wallet;
+  let metering: Metering;
+
+  beforeAll(async () => {
+    database = await createTestDatabase();
+    db = connectDb(database.url);
+    wallet = createWallet({ db, clock: systemClock, audit: createAudit({ clock: systemClock }) });
+    metering = createMetering({ db, clock: systemClock, log: createLog('silent'), wallet });
+    await metering.ensurePartitions();
+  });
+  afterAll(async () => {
+    await db.close();
+    await database.drop();
+  });
+
+  async function openOrganization(): Promise<{ id: string; keyId: string; projectId: string }> {
+    const id = uuidv7();
+    await db.orm.transaction((tx) => wallet.open(tx, id));
+    await wallet.credit({
+      organizationId: id,
+      amountPicoUsd: creditPicoUsd,
+      reference: 'opening',
+      note: null,
+      actor: gatewayActor,
+    });
+    return { id, keyId: uuidv7(), projectId: uuidv7() };
+  }
+
+  async function booksOf(organizationId: string): Promise<{ records: number; hourly: number; entries: number }> {
+    const [row] = await db.sql<{ records: number; hourly: number; entries: number }[]>`
+      select (select count(*)::int from usage_records where organization_id = ${organizationId}) as records,
+        (select coalesce(sum(requests), 0)::int from usage_hourly where organization_id = ${organizationId}) as hourly,
+        (select count(*)::int from ledger_entries where organization_id = ${organizationId} and type = 'usage') as entries`;
+    if (row === undefined) throw new Error('a select without a table gives one row');
+    return row;
+  }
+
+  it('writes neither record nor sum nor entry where Postgres refuses a part', async () => {
+    const organization = await openOrganization();
+    const record: UsageRecord = { ...recordOf(organization, Date.now()), costPicoUsd: 10n ** 60n };
+    await expect(metering.settle(record)).rejects.toThrow('numeric field overflow');
+    expect(await booksOf(organization.id)).toEqual({ records: 0, hourly: 0, entries: 0 });
+    expect(await wallet.balance(organization.id)).toBe(creditPicoUsd);
+  });
+
+  it('changes nothing when it is repeated', async () => {
+    const organization = await openOrganization();
+    const record = recordOf(organization, Date.now());
+    await metering.settle(record);
+    await metering.settle(record);
+    expect(await booksOf(organization.id)).toEqual({ records: 1, hourly: 1, entries: 1 });
+    expect(await wallet.balance(organization.id)).toBe(creditPicoUsd - costPicoUsd);
+  });
+
+  it('writes records that cost nothing without an entry in the ledger', async () => {
+    const organization = await openOrganization();
+    await metering.settle({ ...recordOf(organization, Date.now()), costPicoUsd: 0n });
+    expect(await booksOf(organization.id)).toEqual({ records: 1, hourly: 1, entries: 0 });
+  });
+
+  it('holds records, sums and entries of all that came together', async () => {
+    const organization = await openOrganization();
+    const records = Array.from({ length: 40 }, (_, index) => ({
+      ...recordOf(organization, Date.now()),
+      costPicoUsd: index % 4 === 0 ? 0n : costPicoUsd,
+    }));
+    await Promise.all(records.map((record) => metering.settle(record)));
+    expect(await booksOf(organization.id)).toEqual({ records: 40, hourly: 40, entries: 30 });
+    expect(await wallet.balance(organization.id)).toBe(creditPicoUsd - 30n * costPicoUsd);
+    expect(await wallet.verify(organization.id)).toMatchObject({ balanced: true });
+  });
+
+  it('locks no wallet while it still waits for the sums', async () => {
+    const organization = await openOrganization();
+    await metering.settle(recordOf(organization, Date.now()));
+    const blocker = connectDb(database.url, { poolMax: 1 });
+    const settled: Promise<void>[] = [];
+    try {
+      await blocker.sql.begin(async (sql) => {
+        const [self] = await sql<{ pid: number }[]>`select pg_backend_pid() as pid`;
+        await sql`select 1 from usage_hourly where organization_id = ${organization.id} for update`;
+        settled.push(metering.settle(recordOf(organization, Date.now())));
+        await waitUntilBlockedBy(db, self?.pid ?? 0);
+        const free = await sql`select 1 from wallets where organization_id = ${organization.id} for update skip locked`;
+        expect(free).toHaveLength(1);
+      });
+    } finally {
+      await blocker.close();
+    }
+    await Promise.all(settled);
+    expect(await booksOf(organization.id)).toEqual({ records: 2, hourly: 2, entries: 2 });
+  });
+});
+
+async function waitUntilBlockedBy(db: Db, pid: number): Promise<void> {
+  for (;;) {
+    const blocked = await db.sql`select 1 from pg_stat_activity where ${pid}::int = any(pg_blocking_pids(pid))`;
+    if (blocked.length > 0) return;
+  }
+}

@@ -1,0 +1,248 @@
+import { readdirSync, readFileSync } from 'node:fs';
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { createStreamMeter, type StreamMeter } from '#core/metering/metering.ts';
+
+interface Recording {
+  readonly request: { readonly path: string; readonly body: Record<string, unknown> | string };
+  readonly headers: [string, string][];
+  readonly reads: [number, string][];
+}
+
+const folder = new URL('../../engines/standin/recordings/', import.meta.url);
+
+/** What a real vLLM streamed, with forced usage: whole answers as bytes. */
+const streams = readdirSync(new URL('forced-usage/', folder))
+  .filter((name) => /^(?:chat|completion)-stream/.test(name))
+  .map((name) => {
+    const recording = JSON.parse(readFileSync(new URL(`forced-usage/${name}`, folder), 'utf8')) as Recording;
+    const text = Buffer.from(recording.reads.map(([, read]) => read).join(''), 'utf8').toString('latin1');
+    return { name, text, body: recording.request.body as Record<string, unknown> };
+  })
+  .filter(({ text }) => text.includes('data: [DONE]'));
+
+const silent = {
+  wantsUsage: false,
+  wantsRunningUsage: false,
+  costText: null,
+  rename: null,
+  mayCountOnFinish: false,
+  choices: 1,
+  prompts: 1,
+};
+
+function shapeOf(body: Record<string, unknown>): { choices: number; prompts: number } {
+  const choices = typeof body['n'] === 'number' ? body['n'] : 1;
+  return { choices, prompts: Array.isArray(body['prompt']) ? body['prompt'].length : 1 };
+}
+
+function feedCut(meter: StreamMeter, text: string, cuts: readonly number[]): string {
+  const places = [...new Set(cuts.map((cut) => cut % text.length))].toSorted((a, b) => a - b);
+  let from = 0;
+  let out = '';
+  for (const place of [...places, text.length]) {
+    out += meter.feed(text.slice(from, place));
+    from = place;
+  }
+  return out;
+}
+
+const objects = (text: string): Record<string, unknown>[] =>
+  text
+    .split(/\r?\n\r?\n/)
+    .filter((frame) => frame.startsWith('data: {'))
+    .map((frame) => JSON.parse(Buffer.from(frame.slice(6), 'latin1').toString('utf8')) as Record<string, unknown>);
+
+function without(object: Record<string, unknown>, key: string): Record<string, unknown> {
+  return Object.fromEntries(Object.entries(object).filter(([name]) => name !== key));
+}
+
+function finalUsage(text: string): unknown {
+  return objects(text).find((frame) => Array.isArray(frame['choices']) && frame['choices'].length === 0)?.['usage'];
+}
+
+describe('the meter of a stream', () => {
+  it('has recordings to be held against', () => {
+    expect(streams.length).toBeGreaterThan(8);
+  });
+
+  it.each(streams)('shows no usage that was not asked for, and every other byte of $name', ({ text, body }) => {
+    const meter = createStreamMeter({ ...silent, ...shapeOf(body) });
+    const out = meter.feed(text);
+    const expected = objects(text)
+      .filter((frame) => (frame['choices'] as unknown[]).length > 0)
+      .map((frame) => without(frame, 'usage'));
+    expect(objects(out)).toEqual(expected);
+    expect(out).not.toContain('"usage"');
+    const cutByRegex = text
+      .split('\n\n')
+      .filter((frame) => frame !== '' && !frame.includes('[DONE]') && !frame.includes('"choices":[]'))
+      .map((frame) => `${frame.replace(/,"usage":\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}/, '')}\n\n`);
+    expect(out).toBe(cutByRegex.join(''));
+    expect(meter.done).toBe(true);
+    expect(meter.failure).toBeNull();
+  });
+
+  it.each(streams)('says the same wherever the reads of $name are cut', ({ text, body }) => {
+    const options = { ...silent, ...shapeOf(body), wantsUsage: true };
+    const whole = createStreamMeter(options);
+    const expected = whole.feed(text);
+    fc.assert(
+      fc.property(fc.array(fc.nat(text.length - 1), { maxLength: 30 }), (cuts) => {
+        const meter = createStreamMeter(options);
+        expect(feedCut(meter, text, cuts)).toBe(expected);
+        expect(meter.usage()).toEqual(whole.usage());
+        expect(meter.done).toBe(true);
+        expect(meter.finished).toBe(true);
+      }),
+      { numRuns: 100 },
+    );
+  });
+
+  it.each(streams)(
+    'counts what the engine counted in $name, and nearly that when its end is missing',
+    ({ text, body }) => {
+      const meter = createStreamMeter({ ...silent, ...shapeOf(body), wantsUsage: true });
+      meter.feed(text);
+      const usage = finalUsage(text) as { prompt_tokens: number; completion_tokens: number };
+      expect(meter.usage()).toMatchObject({
+        source: 'engine',
+        usage: { inputTokens: usage.prompt_tokens, outputTokens: usage.completion_tokens },
+      });
+      const cut = createStreamMeter({ ...silent, ...shapeOf(body) });
+      cut.feed(text.slice(0, text.indexOf('"choices":[]') - 20));
+      expect(cut.usage()).toMatchObject({
+        source: 'last_seen',
+        usage: { inputTokens: usage.prompt_tokens, outputTokens: usage.completion_tokens },
+      });
+      expect(cut.outputTokens).toBe(usage.completion_tokens);
+    },
+  );
+
+  it('adds the cost to the final usage alone, and leaves the rest of the stream as asked for', () => {
+    const [stream] = streams;
+    if (stream === undefined) throw new Error('no recording');
+    const meter = createStreamMeter({
+      ...silent,
+      ...shapeOf(stream.body),
+      wantsUsage: true,
+      costText: () => '0.00042',
+    });
+    const out = meter.feed(stream.text);
+    expect(finalUsage(out)).toEqual({ ...(finalUsage(stream.text) as object), cost: 0.00042 });
+    expect(out.split('"usage"')).toHaveLength(2);
+    expect(out.split('"cost":0.00042')).toHaveLength(2);
+  });
+
+  it('puts the public name in the place of the engine’s own', () => {
+    const [stream] = streams;
+    if (stream === undefined) throw new Error('no recording');
+    const meter = createStreamMeter({ ...silent, ...shapeOf(stream.body), rename: 'öffentlich/name' });
+    for (const frame of objects(meter.feed(stream.text))) expect(frame['model']).toBe('öffentlich/name');
+  });
+
+  it('is not misled by usage in the text, in nested objects or under escapes', () => {
+    const content = ',"usage":{"completion_tokens":9}';
+    const frame = {
+      choices: [
+        { index: 0, delta: { content, extra: { a: 1, usage: { completion_tokens: 7 } } }, finish_reason: null },
+      ],
+      usage: { prompt_tokens: 3, completion_tokens: 2 },
+    };
+    const nested = { choices: [{ index: 0, delta: { extra: { a: 1, usage: { completion_tokens: 7 } } } }] };
+    const escaped = '{"choices":[{"index":0,"delta":{}}],"us\\u0061ge":{"prompt_tokens":3,"completion_tokens":4}}';
+    const spaced = '{"choices": [{"index": 0, "delta": {}}], "usage" : {"prompt_tokens": 3, "completion_tokens": 5} }';
+    const meter = createStreamMeter(silent);
+    const out = meter.feed(
+      `data: ${JSON.stringify(frame)}\n\ndata: ${JSON.stringify(nested)}\n\ndata: ${escaped}\r\n\r\ndata:${spaced}\n\n`,
+    );
+    const rest = without(frame, 'usage');
+    expect(objects(out).slice(0, 2)).toEqual([rest, nested]);
+    expect(out).not.toMatch(/completion_tokens":(?: ?)[245]/);
+    expect(meter.outputTokens).toBe(5);
+  });
+
+  it('lets nothing of an error frame, of garbage or of an abort that nobody asked for pass', () => {
+    const bad = [
+      ['error_frame', '{"error": {"message": "EngineCore died", "code": 500}}'],
+      ['error_frame', '{"object":"error","error":{"message":"x"}}'],
+      ['garbage', 'Traceback (most recent call last):'],
+      ['garbage', '{"choices":[{"index":0,"delta":{"content":"x"'],
+      ['garbage', '{"id":"x"'],
+      [
+        'engine_abort',
+        '{"choices":[{"index":0,"delta":{"content":""},"finish_reason":"abort"}],"usage":{"prompt_tokens":1}}',
+      ],
+    ] as const;
+    for (const [failure, payload] of bad) {
+      const meter = createStreamMeter(silent);
+      expect(meter.feed(`data: ${payload}\n\ndata: [DONE]\n\n`), payload).toBe('');
+      expect(meter.failure).toBe(failure);
+      expect(meter.done).toBe(false);
+    }
+  });
+
+  it('lets nothing pass that stands in no data line, or in a second one', () => {
+    const chunk = '{"choices":[{"index":0,"delta":{"content":"x"},"finish_reason":"stop"}]}';
+    const count = '{"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":4}}';
+    for (const text of [
+      `Traceback: /srv/model.py\n\ndata: ${chunk}\n\n`,
+      `Traceback: /srv/model.py\ndata: ${chunk}\n\n`,
+      `eventually\ndata: ${chunk}\n\n`,
+      `\x1f\x8b\x08\n\n\xff`,
+      `data: ${chunk}\ndata: ${count}\n\n`,
+      `data: ${chunk}\r\ndata: [DONE]\r\n\r\n`,
+    ]) {
+      const meter = createStreamMeter(silent);
+      expect(meter.feed(text), text).toBe('');
+      expect(meter.failure, text).toBe('garbage');
+    }
+  });
+
+  it('takes an error finish for a failure, and an empty finish reason for none', () => {
+    const failed = createStreamMeter(silent);
+    const why = '{"choices":[{"index":0,"delta":{},"finish_reason":"error"}],"error":{"message":"at /srv/model.py"}}';
+    expect(failed.feed(`data: ${why}\n\n`)).toBe('');
+    expect(failed.failure).toBe('engine_abort');
+    const meter = createStreamMeter(silent);
+    meter.feed('data: {"choices":[{"index":0,"delta":{"content":"x"},"finish_reason":""}]}\n\n');
+    expect(meter.finished).toBe(false);
+    meter.feed('data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\n');
+    expect(meter.finished).toBe(true);
+  });
+
+  it('counts and cuts usage in frames of other shapes', () => {
+    const usage = '{"prompt_tokens":3,"completion_tokens":4}';
+    const spaced = `{"choices" :[{"index":0,"delta":{"content":"x"},"finish_reason":"stop"}],"usage" :${usage}}`;
+    const [silently, asked] = [false, true].map((wantsUsage) => {
+      const meter = createStreamMeter({ ...silent, wantsUsage });
+      const out = meter.feed(`data: ${spaced}\n\ndata: {"id":"x","usage":${usage}}\n\n`);
+      expect(meter.usage()).toMatchObject({ source: 'engine', usage: { inputTokens: 3, outputTokens: 4 } });
+      return out;
+    });
+    const rest = 'data: {"choices" :[{"index":0,"delta":{"content":"x"},"finish_reason":"stop"}]}\n\n';
+    expect(silently).toBe(rest);
+    expect(asked).toBe(`${rest}data: {"id":"x","usage":${usage}}\n\n`);
+  });
+
+  it('puts the cost in the place of one that the engine has put there', () => {
+    const meter = createStreamMeter({ ...silent, wantsUsage: true, costText: () => '0.5' });
+    const out = meter.feed('data: {"choices":[],"usage":{"prompt_tokens":1,"cost":9,"cost_details":{"cost":7}}}\n\n');
+    expect(out).toBe('data: {"choices":[],"usage":{"prompt_tokens":1,"cost":0.5,"cost_details":{"cost":7}}}\n\n');
+  });
+
+  it('takes comments and frames of other events as they are', () => {
+    const meter = createStreamMeter(silent);
+    const text = ': ping\n\nevent: note\ndata: {"choices":[]}\n\nid: 7\n\n';
+    expect(meter.feed(text)).toBe(text);
+  });
+
+  it('takes a very long frame in many reads without searching all of it again each time', { timeout: 10_000 }, () => {
+    const meter = createStreamMeter(silent);
+    const content = 'x'.repeat(48_000_000);
+    const text = `data: ${JSON.stringify({ choices: [{ index: 0, delta: { content }, finish_reason: null }] })}\n\n`;
+    let bytes = 0;
+    for (let at = 0; at < text.length; at += 65_536) bytes += meter.feed(text.slice(at, at + 65_536)).length;
+    expect(bytes).toBe(text.length);
+  });
+});

@@ -1,0 +1,235 @@
+import { describe, expect, it } from 'vitest';
+import { uuidv7 } from '#base/id.ts';
+import { createLog } from '#base/log.ts';
+import { createAudit } from '#core/audit/audit.ts';
+import { createContents, type Contents, type NewContent } from '#core/requests/requests.ts';
+import {
+  errorOf,
+  eventually,
+  openOrganization,
+  standinFile,
+  useInference,
+  type Body,
+} from '../../edge/inference/inference-gateway.ts';
+import { fresh, makeKey, openReuse } from '../cache/caching-key.ts';
+import { idAt, uuidOf } from '../metering/recorded-usage.ts';
+
+const bench = useInference(() => ({
+  engines: { chat: standinFile('chat') },
+  env: { HEADGATE_STORE_MAX_BYTES: '4096' },
+}));
+
+const requestIdOf = (answer: Response): string => answer.headers.get('x-request-id') ?? '';
+
+function ask(requestId: string, key: string, method = 'GET'): Promise<Response> {
+  return bench.gateway.request(`/v1/usage/requests/${requestId}/content`, { key, method });
+}
+
+async function contentOf(answer: Response, key: string): Promise<Body> {
+  const found = await eventually(async () => {
+    const content = await ask(requestIdOf(answer), key);
+    return content.status === 200 ? content : null;
+  });
+  return found.json();
+}
+
+describe('what is not there', () => {
+  it('contents of a key without the toggle, also after it was turned off', async () => {
+    const { chat, key, keyId, managementKey } = await openReuse(bench, {});
+    const off = await chat(fresh());
+    await off.text();
+    const path = `/v1/keys/${keyId}`;
+    const patch = (on: boolean): Promise<Response> =>
+      bench.gateway.request(path, { key: managementKey, method: 'PATCH', body: { store_requests: on } });
+    await patch(true);
+    const on = await eventually(async () => {
+      const answer = await chat(fresh());
+      await answer.text();
+      await bench.recordOf(answer, key);
+      return (await ask(requestIdOf(answer), key)).status === 200 ? answer : null;
+    });
+    expect((await ask(requestIdOf(off), key)).status).toBe(404);
+    await patch(false);
+    await eventually(async () => {
+      const answer = await chat(fresh());
+      await answer.text();
+      return (await ask(requestIdOf(answer), key)).status === 404;
+    });
+    expect((await ask(requestIdOf(on), key)).status).toBe(200);
+  });
+
+  it('contents of another key for an inference key, and of another organization for anybody', async () => {
+    const { chat, key, managementKey } = await openReuse(bench, { store_requests: true });
+    const answer = await chat(fresh());
+    await contentOf(answer, key);
+    const sibling = await makeKey(bench, managementKey, { store_requests: true });
+    const stranger = await openOrganization(bench.gateway, null);
+    for (const other of [sibling.secret, stranger.key, bench.gateway.key]) {
+      for (const method of ['GET', 'DELETE']) {
+        expect(await errorOf(await ask(requestIdOf(answer), other, method))).toMatchObject({
+          status: 404,
+          code: 'not_found',
+        });
+      }
+    }
+    expect((await ask(requestIdOf(answer), managementKey)).status).toBe(200);
+  });
+
+  it('contents of a refused request, of an unknown one, and of what is no id', async () => {
+    const { chat, key } = await openReuse(bench, { store_requests: true }, '0.000001');
+    const refused = await chat(fresh());
+    expect(refused.status).toBe(402);
+    for (const id of [requestIdOf(refused), uuidv7(), 'nonsense']) expect((await ask(id, key)).status).toBe(404);
+  });
+
+  it('any content in logs or in the books of a key that does not want it kept', async () => {
+    const { chat, key, keyId } = await openReuse(bench, {});
+    const secret = `zebra${Math.random()}`;
+    await bench.recordOf(await chat(fresh(secret)), key);
+    await bench.recordOf(await chat({ ...fresh(secret), standin: { status: 500, status_message: secret } }), key);
+    expect(bench.gateway.logLines.join('\n')).not.toContain(secret);
+    const rows = await bench.gateway.db.sql`select 1 from request_contents where key_id = ${uuidOf('key', keyId)}`;
+    expect(rows).toHaveLength(0);
+  });
+});
+
+describe('what is kept', () => {
+  it('is a request and its plain answer, as they were sent', async () => {
+    const { chat, key, managementKey } = await openReuse(bench, { store_requests: true });
+    const body = { ...fresh('Größe 🙂'), standin: { text: 'Antwort ✓' } };
+    const answer = await chat(body);
+    const sent: Body = await answer.json();
+    for (const reader of [key, managementKey]) {
+      const content = await contentOf(answer, reader);
+      expect(content).toEqual({
+        object: 'usage.content',
+        request: { model: 'chat', max_tokens: 8, ...body },
+        response: sent,
+        truncated: false,
+      });
+    }
+  });
+
+  it('is a stream as text, to its end mark', async () => {
+    const { chat, key } = await openReuse(bench, { store_requests: true });
+    const answer = await chat({ ...fresh(), stream: true });
+    const text = await answer.text();
+    expect(await contentOf(answer, key)).toMatchObject({ response: text, truncated: false });
+  });
+
+  it('is a failure as it was told, and what a client that left had got', async () => {
+    const { chat, key } = await openReuse(bench, { store_requests: true });
+    const failed = await chat({ ...fresh(), standin: { status: 500 } });
+    const error: Body = await failed.json();
+    expect(await contentOf(failed, key)).toMatchObject({ response: error });
+    const broken = await chat({ ...fresh(), stream: true, standin: { error_after: 3 } });
+    const frames = await broken.text();
+    expect(await contentOf(broken, key)).toMatchObject({ response: frames });
+    const leaving = new AbortController();
+    const long = { ...fresh(), stream: true, max_tokens: 400, standin: { output_tokens: 400, tpot_ms: 20 } };
+    const left = await chat(long, { signal: leaving.signal });
+    const { value } = (await left.body?.getReader().read()) ?? {};
+    leaving.abort();
+    const content = await contentOf(left, key);
+    expect(content.response.startsWith(Buffer.from(value ?? []).toString())).toBe(true);
+    expect(content.response).not.toContain('[DONE]');
+  });
+
+  it('is also what the cache answered', async () => {
+    const { chat, key } = await openReuse(bench, { store_requests: true, cache_responses: true });
+    const body = fresh();
+    const first: Body = await (await chat(body)).json();
+    const hit = await chat(body);
+    expect(hit.headers.get('x-headgate-cache')).toBe('hit');
+    expect((await contentOf(hit, key)).response).toEqual(first);
+  });
+
+  it('is the beginning of a body that is too long, marked as such', async () => {
+    const { chat, key } = await openReuse(bench, { store_requests: true });
+    const text = 'é'.repeat(5000);
+    const answer = await chat({ ...fresh(text), stream: true, max_tokens: 100, standin: { output_tokens: 100 } });
+    const sent = await answer.text();
+    const content = await contentOf(answer, key);
+    expect(content.truncated).toBe(true);
+    expect(Buffer.byteLength(content.request)).toBeLessThanOrEqual(4096);
+    expect(Buffer.byteLength(content.request)).toBeGreaterThan(4090);
+    expect(content.request.startsWith('{"model":"chat"')).toBe(true);
+    expect(sent.startsWith(content.response)).toBe(true);
+    expect(Buffer.byteLength(content.response)).toBeGreaterThan(4090);
+  });
+
+  it('is compressed', async () => {
+    const { chat, key } = await openReuse(bench, { store_requests: true });
+    const answer = await chat(fresh('word '.repeat(500)));
+    await contentOf(answer, key);
+    const [row] = await bench.gateway.db
+      .sql`select length(request)::int as bytes from request_contents where request_id = ${requestIdOf(answer)}`;
+    expect(row?.['bytes']).toBeLessThan(500);
+  });
+
+  it('is gone once it is deleted, with an entry in the audit; its record stays', async () => {
+    const { chat, key, managementKey } = await openReuse(bench, { store_requests: true });
+    for (const by of [key, managementKey]) {
+      const answer = await chat(fresh());
+      await contentOf(answer, key);
+      const id = requestIdOf(answer);
+      const deleted = await ask(id, by, 'DELETE');
+      expect(await deleted.json()).toEqual({ id, object: 'usage.content', deleted: true });
+      expect((await ask(id, key)).status).toBe(404);
+      expect((await ask(id, by, 'DELETE')).status).toBe(404);
+      const rows = await bench.gateway.db.sql`select action from audit_log where target_id = ${id}`;
+      expect(rows.map((row) => row['action'])).toEqual(['usage_content.deleted']);
+      expect((await bench.record(id, key)).outcome).toBe('completed');
+    }
+  });
+});
+
+describe('the room', () => {
+  const day = 86_400_000;
+
+  function open(ageMaxMs: number): Contents {
+    const clock = { now: () => Date.now(), monotonicMs: () => performance.now() };
+    const { db } = bench.gateway;
+    return createContents({
+      db,
+      clock,
+      log: createLog('silent'),
+      audit: createAudit({ clock }),
+      ageMaxMs,
+      bodyBytesMax: 1024,
+    });
+  }
+
+  const contentAt = (timeMs: number, organizationId: string): NewContent => ({
+    requestId: idAt(timeMs),
+    organizationId,
+    keyId: uuidv7(),
+    request: '{}',
+    response: '{}',
+    responseTruncated: false,
+  });
+
+  it('shows nothing that is too old, and deletes it, however much it is', async () => {
+    const contents = open(30 * day);
+    const organizationId = uuidv7();
+    const now = Date.now();
+    const old = Array.from({ length: 1200 }, (_, index) => contentAt(now - 31 * day - index, organizationId));
+    const young = contentAt(now - 29 * day, organizationId);
+    for (const content of [...old, young]) contents.add(content);
+    await contents.close(20_000);
+    const first = old[0]?.requestId ?? '';
+    expect(await contents.read({ organizationId, keyId: null, requestId: first })).toBeNull();
+    await contents.deleteOld();
+    const rows = await bench.gateway.db
+      .sql`select request_id from request_contents where organization_id = ${organizationId}`;
+    expect(rows.map((row) => row['request_id'])).toEqual([young.requestId]);
+  });
+
+  it('is readable at once, though it writes behind the requests’ backs', async () => {
+    const contents = open(30 * day);
+    const content = contentAt(Date.now(), uuidv7());
+    contents.add(content);
+    const { organizationId, requestId } = content;
+    expect(await contents.read({ organizationId, keyId: null, requestId })).toMatchObject({ request: '{}' });
+  });
+});

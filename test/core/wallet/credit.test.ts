@@ -1,0 +1,221 @@
+import { describe, expect, it } from 'vitest';
+import { systemClock } from '#base/clock.ts';
+import { uuidv7 } from '#base/id.ts';
+import { createAudit } from '#core/audit/audit.ts';
+import { createWallet } from '#core/wallet/wallet.ts';
+import { bookingOf, useWallet } from './test-wallet.ts';
+
+const usd = 10n ** 12n;
+
+describe('a credit', () => {
+  const bench = useWallet();
+
+  it('is refused for an organization without a wallet', async () => {
+    const result = await bench.wallet.credit(bookingOf(uuidv7(), usd, 'invoice 1'));
+    expect(result).toEqual({ kind: 'unknown_organization' });
+  });
+
+  it('of zero or less is a broken invariant', async () => {
+    const organizationId = await bench.openWallet();
+    await expect(bench.wallet.credit(bookingOf(organizationId, 0n, 'nothing'))).rejects.toThrow(RangeError);
+    await expect(bench.wallet.credit(bookingOf(organizationId, -1n, 'less'))).rejects.toThrow(RangeError);
+    expect(await bench.wallet.balance(organizationId)).toBe(0n);
+  });
+
+  it('conflicts with another amount, and with an adjustment, under its reference', async () => {
+    const organizationId = await bench.openWallet();
+    const first = await bench.wallet.credit(bookingOf(organizationId, usd, 'invoice 1'));
+    const other = await bench.wallet.credit(bookingOf(organizationId, usd + 1n, 'invoice 1'));
+    const adjustment = await bench.wallet.adjust(bookingOf(organizationId, usd, 'invoice 1'));
+    expect([first.kind, other.kind, adjustment.kind]).toEqual(['created', 'conflict', 'conflict']);
+    expect(await bench.wallet.balance(organizationId)).toBe(usd);
+  });
+
+  it('books one double entry, the balance and an audit row', async () => {
+    const organizationId = await bench.openWallet();
+    const actor = { userId: uuidv7(), keyId: uuidv7(), requestId: uuidv7() };
+    const result = await bench.wallet.credit({
+      ...bookingOf(organizationId, 5n * usd, 'invoice 1'),
+      note: 'May',
+      actor,
+    });
+    if (result.kind !== 'created') throw new Error(result.kind);
+    expect(result.entry).toMatchObject({ type: 'credit', amountPicoUsd: 5n * usd, balanceAfterPicoUsd: 5n * usd });
+    const rows = await bench.db.sql`
+      SELECT debit_account, credit_account, amount, currency, note FROM ledger_entries
+      WHERE organization_id = ${organizationId}`;
+    expect([...rows]).toEqual([
+      { debit_account: 'funding', credit_account: 'wallet', amount: '5000000000000', currency: 'USD', note: 'May' },
+    ]);
+    const audited = await bench.db.sql`SELECT * FROM audit_log WHERE organization_id = ${organizationId}`;
+    expect(audited).toMatchObject([
+      {
+        actor_user_id: actor.userId,
+        actor_key_id: actor.keyId,
+        action: 'wallet.credited',
+        target_type: 'wallet',
+        before: { balance: '0' },
+        after: { balance: '5', amount: '5', reference: 'invoice 1', note: 'May' },
+        request_id: actor.requestId,
+      },
+    ]);
+  });
+
+  it('is booked once by forty parallel calls of two gateways under one reference', async () => {
+    const organizationId = await bench.openWallet();
+    const wallets = [bench.wallet, bench.otherWallet];
+    const results = await Promise.all(
+      Array.from({ length: 20 }, () =>
+        wallets.map((wallet) => wallet.credit(bookingOf(organizationId, usd, 'once'))),
+      ).flat(),
+    );
+    const kinds = results.map((result) => result.kind);
+    expect(kinds.filter((kind) => kind === 'created')).toHaveLength(1);
+    expect(kinds.filter((kind) => kind === 'repeated')).toHaveLength(39);
+    expect(await bench.wallet.balance(organizationId)).toBe(usd);
+  });
+
+  it('under the same reference counts for each organization by itself', async () => {
+    const [one, two] = [await bench.openWallet(), await bench.openWallet()];
+    await bench.wallet.credit(bookingOf(one, usd, 'opening'));
+    const result = await bench.wallet.credit(bookingOf(two, 2n * usd, 'opening'));
+    expect(result.kind).toBe('created');
+  });
+
+  it('goes past what a bigint column would hold', async () => {
+    const organizationId = await bench.openWallet(10n ** 24n);
+    expect(await bench.wallet.balance(organizationId)).toBe(10n ** 24n);
+  });
+
+  it('is told to listeners once it is committed, a repetition is not', async () => {
+    const organizationId = await bench.openWallet();
+    const told: [string, bigint][] = [];
+    const stop = bench.wallet.onCredit((id, deltaPicoUsd) => told.push([id, deltaPicoUsd]));
+    await bench.wallet.credit(bookingOf(organizationId, usd, 'a'));
+    await bench.wallet.credit(bookingOf(organizationId, usd, 'a'));
+    await bench.wallet.adjust(bookingOf(organizationId, -usd, 'b'));
+    stop();
+    await bench.wallet.credit(bookingOf(organizationId, usd, 'c'));
+    expect(told).toEqual([
+      [organizationId, usd],
+      [organizationId, -usd],
+    ]);
+  });
+
+  it('is told to listeners before a balance that holds it is answered', async () => {
+    const organizationId = await bench.openWallet();
+    const committed = Promise.withResolvers<void>();
+    const answered = Promise.withResolvers<void>();
+    const orm = Object.create(bench.db.orm) as typeof bench.db.orm;
+    // A commit whose answer is long on its way.
+    orm.transaction = async (work, config) => {
+      const result = await bench.db.orm.transaction(work, config);
+      committed.resolve();
+      await answered.promise;
+      return result;
+    };
+    const audit = createAudit({ clock: systemClock });
+    const wallet = createWallet({ db: { ...bench.db, orm }, clock: systemClock, audit });
+    let toldPicoUsd = 0n;
+    wallet.onCredit((_id, deltaPicoUsd) => {
+      toldPicoUsd += deltaPicoUsd;
+    });
+    const credit = wallet.credit(bookingOf(organizationId, usd, 'meanwhile'));
+    await committed.promise;
+    const read = wallet.balance(organizationId).then((balancePicoUsd) => ({ balancePicoUsd, toldPicoUsd }));
+    // As many round trips as a balance that did not wait would need and more.
+    for (let turn = 0; turn < 5; turn += 1) await bench.db.sql`SELECT 1`;
+    answered.resolve();
+    expect(await read).toEqual({ balancePicoUsd: usd, toldPicoUsd: usd });
+    await credit;
+  });
+
+  it('of a transaction that is rolled back leaves nothing', async () => {
+    const organizationId = await bench.openWallet();
+    const undone = bench.db.orm.transaction(async (tx) => {
+      await bench.wallet.creditIn(tx, bookingOf(organizationId, usd, 'undone'));
+      throw new Error('undone');
+    });
+    await expect(undone).rejects.toThrow('undone');
+    expect(await bench.wallet.verify(organizationId)).toMatchObject({ balanced: true, balancePicoUsd: 0n, entries: 0 });
+  });
+});
+
+describe('an adjustment', () => {
+  const bench = useWallet();
+
+  it('is refused where it would take the balance below zero', async () => {
+    const organizationId = await bench.openWallet(usd);
+    const result = await bench.wallet.adjust(bookingOf(organizationId, -usd - 1n, 'too much'));
+    expect(result).toEqual({ kind: 'insufficient', balancePicoUsd: usd });
+    expect(await bench.wallet.balance(organizationId)).toBe(usd);
+  });
+
+  it('of zero is a broken invariant', async () => {
+    const organizationId = await bench.openWallet();
+    await expect(bench.wallet.adjust(bookingOf(organizationId, 0n, 'nothing'))).rejects.toThrow(RangeError);
+  });
+
+  it('goes both ways, once per reference', async () => {
+    const organizationId = await bench.openWallet(usd);
+    const down = await bench.wallet.adjust(bookingOf(organizationId, -usd, 'down'));
+    const again = await bench.wallet.adjust(bookingOf(organizationId, -usd, 'down'));
+    const up = await bench.wallet.adjust(bookingOf(organizationId, 3n, 'up'));
+    expect([down.kind, again.kind, up.kind]).toEqual(['created', 'repeated', 'created']);
+    expect(await bench.wallet.verify(organizationId)).toMatchObject({ balanced: true, balancePicoUsd: 3n, entries: 3 });
+  });
+
+  it('in parallel spends the balance once', async () => {
+    const organizationId = await bench.openWallet(5n * usd);
+    const results = await Promise.all(
+      Array.from({ length: 20 }, (_, i) => bench.wallet.adjust(bookingOf(organizationId, -usd, `part ${i}`))),
+    );
+    expect(results.filter((result) => result.kind === 'created')).toHaveLength(5);
+    expect(await bench.wallet.balance(organizationId)).toBe(0n);
+  });
+});
+
+describe('the ledger', () => {
+  const bench = useWallet();
+
+  it('refuses to be changed or shortened', async () => {
+    const organizationId = await bench.openWallet(usd);
+    const { sql } = bench.db;
+    await expect(sql`UPDATE ledger_entries SET amount = 1 WHERE organization_id = ${organizationId}`).rejects.toThrow(
+      'append-only',
+    );
+    await expect(sql`DELETE FROM ledger_entries WHERE organization_id = ${organizationId}`).rejects.toThrow(
+      'append-only',
+    );
+  });
+
+  it('pages newest first without a gap or a repetition, also while entries are added', async () => {
+    const organizationId = await bench.openWallet();
+    for (let i = 1; i <= 7; i += 1) await bench.wallet.credit(bookingOf(organizationId, BigInt(i), `credit ${i}`));
+    const seen: (string | null)[] = [];
+    let cursor: number | null = null;
+    do {
+      const page = await bench.wallet.ledger(organizationId, { limit: 3, cursor });
+      seen.push(...page.entries.map((entry) => entry.reference));
+      cursor = page.nextCursor;
+      await bench.wallet.credit(bookingOf(organizationId, 1n, `late ${cursor}`));
+    } while (cursor !== null);
+    expect(seen).toEqual([7, 6, 5, 4, 3, 2, 1].map((i) => `credit ${i}`));
+  });
+
+  it('lists one type alone, and nothing of another organization', async () => {
+    const organizationId = await bench.openWallet(10n);
+    const other = await bench.openWallet(10n);
+    await bench.wallet.chargeStatement(bench.db.sql, [{ requestId: uuidv7(), organizationId, amountPicoUsd: 4n }]);
+    const usage = await bench.wallet.ledger(organizationId, { limit: 10, cursor: null, type: 'usage' });
+    expect(usage.entries).toMatchObject([{ type: 'usage', amountPicoUsd: -4n, balanceAfterPicoUsd: 6n }]);
+    expect(usage.nextCursor).toBeNull();
+    expect((await bench.wallet.ledger(other, { limit: 10, cursor: null })).entries).toHaveLength(1);
+  });
+
+  it('shows a balance that somebody changed by hand', async () => {
+    const organizationId = await bench.openWallet(10n);
+    await bench.db.sql`UPDATE wallets SET balance = 11 WHERE organization_id = ${organizationId}`;
+    expect(await bench.wallet.verify(organizationId)).toMatchObject({ balanced: false, sumPicoUsd: 10n });
+  });
+});

@@ -1,0 +1,138 @@
+import { describe, expect, it } from 'vitest';
+import { type Answer, useApi } from './test-api.ts';
+
+const api = useApi();
+const ask = (path: string): Promise<Answer> => api().ask(path, { key: null });
+
+interface Operation {
+  readonly security?: unknown[];
+  readonly parameters?: readonly { readonly name: string; readonly in: string; readonly required?: boolean }[];
+  readonly responses: Record<string, { readonly headers?: Record<string, unknown> }>;
+}
+
+/** Every "$ref" below a value. */
+function references(value: unknown): string[] {
+  if (typeof value !== 'object' || value === null) return [];
+  return Object.entries(value).flatMap(([key, below]) => (key === '$ref' ? [String(below)] : references(below)));
+}
+
+describe('the OpenAPI document', () => {
+  it('is 3.1, needs no key, and all its references lead somewhere', async () => {
+    const { status, headers, body } = await ask('/openapi.json');
+    expect([status, headers.get('content-type'), body.openapi]).toEqual([200, 'application/json', '3.1.0']);
+    const found = references(body);
+    expect(found.length).toBeGreaterThan(20);
+    for (const reference of found) {
+      const name = /^#\/components\/schemas\/(.+)$/.exec(reference)?.[1] ?? 'none';
+      expect(body.components.schemas).toHaveProperty([name]);
+    }
+  });
+
+  it('has every route that answers, and says which of them need a key', async () => {
+    const { body } = await ask('/openapi.json');
+    const routes = Object.entries<Record<string, Operation>>(body.paths).flatMap(([path, operations]) =>
+      Object.entries(operations).map(([method, operation]) => ({ path, method: method.toUpperCase(), operation })),
+    );
+    expect(routes.map(({ path, method }) => `${method} ${path}`)).toEqual(
+      expect.arrayContaining([
+        'POST /v1/chat/completions',
+        'POST /v1/completions',
+        'POST /v1/embeddings',
+        'POST /v1/rerank',
+        'POST /v1/score',
+        'GET /v1/models',
+        'GET /v1/models/{id}',
+        'GET /v1/pricing',
+        'POST /v1/keys',
+        'GET /v1/keys',
+        'GET /v1/keys/{id}',
+        'PATCH /v1/keys/{id}',
+        'DELETE /v1/keys/{id}',
+        'POST /v1/keys/report',
+        'POST /v1/organizations',
+        'GET /v1/organizations',
+        'POST /api/v1/projects/{id}/archive',
+        'PATCH /v1/projects/{id}',
+        'GET /v1/wallet',
+        'POST /v1/wallet/credits',
+        'GET /v1/usage/requests',
+      ]),
+    );
+    const open = routes.filter(({ operation }) => operation.security === undefined);
+    expect(open.map(({ path }) => path).toSorted()).toEqual(['/v1/keys/report', '/v1/pricing']);
+    expect(body.components.securitySchemes.bearer).toMatchObject({ type: 'http', scheme: 'bearer' });
+    for (const { path, operation } of routes) expect([path, operation.responses]).toHaveProperty('1.default');
+    const ownRoutes = routes.filter(
+      ({ path }) => !/completions|embeddings|rerank|score|audio|models|pricing/.test(path),
+    );
+    for (const { path, method } of ownRoutes.filter((route) => route.operation.security !== undefined)) {
+      const { status } = await api().ask(path.replace('{id}', 'x'), { method, key: null });
+      expect([method, path, status]).toEqual([method, path, 401]);
+    }
+  });
+});
+
+const limitHeaders = [
+  'X-RateLimit-Limit',
+  'X-RateLimit-Remaining',
+  'X-RateLimit-Reset',
+  ...['requests', 'tokens'].flatMap((of) => ['limit', 'remaining', 'reset'].map((what) => `x-ratelimit-${what}-${of}`)),
+];
+
+describe('the headers in the document', () => {
+  const headersOf = ({ responses }: Operation, status: string): string[] =>
+    Object.keys(responses[status]?.headers ?? {}).toSorted();
+
+  it.each(['/v1/chat/completions', '/v1/completions', '/v1/embeddings'])('are all there for %s', async (path) => {
+    const { body } = await ask('/openapi.json');
+    const operation: Operation = body.paths[path].post;
+    const asked = operation.parameters?.filter(({ in: place }) => place === 'header') ?? [];
+    expect(asked.map(({ name }) => name).toSorted()).toEqual([
+      'Idempotency-Key',
+      'X-Client-Request-Id',
+      'X-Project-ID',
+      'x-headgate-dry-run',
+      'x-headgate-max-cost',
+    ]);
+    expect(asked.filter(({ required }) => required === true)).toEqual([]);
+    const own = ['x-headgate-cache', 'idempotent-replayed', 'x-headgate-max-tokens', 'x-headgate-start'];
+    expect(headersOf(operation, '200')).toEqual(['x-request-id', ...own, ...limitHeaders].toSorted());
+    const refused = ['x-request-id', 'Retry-After', 'x-should-retry', ...limitHeaders];
+    expect(headersOf(operation, 'default')).toEqual(refused.toSorted());
+  });
+
+  it.each(['/v1/models', '/v1/models/{id}'])('are those of every answer for %s', async (path) => {
+    const { body } = await ask('/openapi.json');
+    expect(headersOf(body.paths[path].get, '200')).toEqual(['x-request-id', ...limitHeaders].toSorted());
+  });
+});
+
+describe('the page', () => {
+  it('needs no key, and loads from this server alone', async () => {
+    const { status, headers, body } = await ask('/docs');
+    expect([status, headers.get('content-type')]).toEqual([200, 'text/html; charset=utf-8']);
+    expect(headers.get('content-security-policy')).toMatch(/^default-src 'none'; script-src 'self';/);
+    expect(body).not.toMatch(/https?:/);
+    expect(body).not.toMatch(/<script>|onload=/);
+    const assets = [...String(body).matchAll(/(?:src|href)="([^"]+)"/g)].map(([, path]) => path ?? '');
+    expect(assets).toHaveLength(4);
+    for (const path of assets) {
+      const asset = await ask(path);
+      expect([path, asset.status, asset.headers.get('x-content-type-options')]).toEqual([path, 200, 'nosniff']);
+      expect(asset.body.length).toBeGreaterThan(50);
+    }
+  });
+
+  it('hands out nothing but its own parts', async () => {
+    for (const name of [
+      'package.json',
+      '..%2fpackage.json',
+      '%2e%2e/package.json',
+      'constructor',
+      '__proto__',
+      'index.html',
+    ]) {
+      expect((await ask(`/docs/assets/${name}`)).status).toBe(404);
+    }
+  });
+});

@@ -1,0 +1,163 @@
+import { rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { startGateway, type TestGateway } from '../../support/gateway.ts';
+import {
+  type Body,
+  chatBody,
+  chatPath,
+  eventually,
+  standinFile,
+  writeEngines,
+} from '../inference/inference-gateway.ts';
+
+/** The operations API of a whole gateway, on engines that really run. */
+
+let gateway: TestGateway;
+let enginesDir: string;
+
+const files = {
+  chat: standinFile('chat'),
+  slash: standinFile('acme/chat'),
+};
+
+beforeAll(async () => {
+  enginesDir = writeEngines(files);
+  gateway = await startGateway({ enginesDir });
+});
+afterAll(async () => {
+  await gateway.stop();
+  rmSync(enginesDir, { recursive: true, force: true });
+});
+
+async function engine(id = 'chat'): Promise<Body> {
+  return (await gateway.request(`/v1/admin/engines/${encodeURIComponent(id)}`)).json();
+}
+
+async function inState(state: string, id = 'chat'): Promise<Body> {
+  return eventually(async () => {
+    const found = await engine(id);
+    return found.state === state ? found : null;
+  });
+}
+
+const order = (kind: string, id = 'chat') =>
+  gateway.request(`/v1/admin/engines/${encodeURIComponent(id)}/${kind}`, { method: 'POST' });
+const chat = (model = 'chat') => gateway.request(chatPath, { body: chatBody({ model }) });
+const reload = () => gateway.request('/v1/admin/engines/reload', { method: 'POST' });
+const writeFile = (name: string, text: string) => writeFileSync(join(enginesDir, `${name}.yaml`), text);
+
+describe('an engine', () => {
+  it('is started by an order, serves, and is restarted by another process', async () => {
+    expect((await engine()).state).toBe('stopped');
+    const answer = await order('start');
+    const { id, state }: Body = await answer.json();
+    expect([answer.status, id, ['starting', 'ready'].includes(state)]).toEqual([202, 'chat', true]);
+    const started = await inState('ready');
+    expect(started.replicas).toMatchObject([{ state: 'ready', host: 'local', gpus: [] }]);
+    expect(started.start_times_ms).toHaveLength(1);
+    expect((await chat()).status).toBe(200);
+    await order('restart');
+    await eventually(async () => {
+      const { state, replicas } = await engine();
+      return state === 'ready' && replicas.length === 1 && replicas[0].id !== started.replicas[0].id;
+    });
+    expect((await chat()).status).toBe(200);
+  });
+
+  it('that was stopped by an order stays so until it is released', async () => {
+    await order('start');
+    await inState('ready');
+    // The answer comes when the order holds: nothing has to be waited for.
+    const stopped: Body = await (await order('stop')).json();
+    expect([stopped.state, stopped.held]).toEqual(['held', true]);
+    await eventually(async () => (await engine()).replicas.length === 0);
+    const refused = await chat();
+    expect(refused.status).toBe(503);
+    const reset: Body = await (await order('reset')).json();
+    expect(reset.held).toBe(false);
+    expect((await chat()).status).toBe(200);
+  });
+
+  it('shows its log, as a list and as events that go on', async () => {
+    expect((await chat('acme/chat')).status).toBe(200);
+    const [{ id: replica }] = (await inState('ready', 'acme/chat')).replicas;
+    const list: Body = await (await gateway.request('/v1/admin/engines/acme%2Fchat/logs?tail=3')).json();
+    expect(list.data.length).toBeGreaterThan(0);
+    expect(list.data.length).toBeLessThanOrEqual(3);
+    expect(list.data[0]).toEqual({ replica, line: expect.any(String) });
+    const leave = new AbortController();
+    const path = '/v1/admin/engines/acme%2Fchat/logs?follow=1&tail=3';
+    const events = await gateway.request(path, { signal: leave.signal });
+    const reader = events.body?.pipeThrough(new TextDecoderStream()).getReader();
+    let text = '';
+    const seen = async (pattern: RegExp): Promise<void> => {
+      while (!pattern.test(text)) text += (await reader?.read())?.value ?? '';
+    };
+    await seen(new RegExp(`^data: {"replica":"${replica}","line":"`, 'm'));
+    // What comes after it is followed, too.
+    await order('restart', 'acme/chat');
+    await seen(new RegExp(`^data: {"replica":"(?!${replica})`, 'm'));
+    leave.abort();
+  });
+});
+
+describe('hosts', () => {
+  it('have the replicas that run there', async () => {
+    await order('start');
+    const { replicas } = await inState('ready');
+    const { data }: Body = await (await gateway.request('/v1/admin/hosts')).json();
+    expect(data).toMatchObject([{ name: 'local', memory_bytes: expect.any(Number) }]);
+    const [{ id: replica }] = replicas;
+    expect(data[0].replicas).toContainEqual({ engine: 'chat', replica, state: 'ready', memory_bytes: null });
+  });
+});
+
+describe('reading the files again', () => {
+  it('names file, line and field of a mistake, and leaves everything as it is', async () => {
+    await order('start');
+    const before = await inState('ready');
+    writeFile('chat', files.chat.replace('context_length: 8192', 'context_length: many'));
+    writeFile('new', standinFile('new'));
+    const answer = await reload();
+    const { error }: Body = await answer.json();
+    expect([answer.status, error.code, error.param]).toEqual([422, 'unprocessable', 'context_length']);
+    expect(error.message).toMatch(/engines[^/]*\/chat\.yaml:\d+: context_length: /);
+    expect((await engine()).replicas).toEqual(before.replicas);
+    expect((await gateway.request('/v1/admin/engines/new')).status).toBe(404);
+    expect((await chat()).status).toBe(200);
+    writeFile('chat', files.chat);
+    rmSync(join(enginesDir, 'new.yaml'));
+  });
+
+  it('adds, changes and removes engines, without a request that fails', async () => {
+    await order('start');
+    await inState('ready');
+    const answers: number[] = [];
+    let asking = true;
+    const load = (async () => {
+      while (asking) answers.push((await chat()).status);
+    })();
+    writeFile('new', standinFile('new'));
+    writeFile('chat', standinFile('chat', { flags: ['--max-num-seqs', '8'] }));
+    rmSync(join(enginesDir, 'slash.yaml'));
+    const { id } = (await engine()).replicas[0];
+    const answer = await reload();
+    expect([answer.status, await answer.json()]).toEqual([
+      200,
+      { object: 'engines.reload', added: ['new'], changed: ['chat'], removed: ['acme/chat'] },
+    ]);
+    expect((await chat('new')).status).toBe(200);
+    expect((await chat('acme/chat')).status).toBe(400);
+    await eventually(async () => {
+      const { replicas } = await engine();
+      return replicas.length === 1 && replicas[0].id !== id && replicas[0].state === 'ready';
+    });
+    asking = false;
+    await load;
+    expect(new Set(answers)).toEqual(new Set([200]));
+    const { data }: Body = await (await gateway.request('/v1/models')).json();
+    expect(data.map((model: Body) => model.id).toSorted()).toEqual(['chat', 'new']);
+    expect(((await (await reload()).json()) as Body).changed).toEqual([]);
+  });
+});

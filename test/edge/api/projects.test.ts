@@ -1,0 +1,172 @@
+import { describe, expect, it } from 'vitest';
+import { formatId, parseId, uuidv7 } from '#base/id.ts';
+import { type Answer, type AskOptions, useApi } from './test-api.ts';
+
+const api = useApi();
+const ask = (path: string, options?: AskOptions): Promise<Answer> => api().ask(path, options);
+
+describe.each(['/v1/projects', '/api/v1/projects'])('%s', (path) => {
+  it('lists every problem of a body at once', async () => {
+    const { status, body } = await ask(path, {
+      body: { description: 5, visibility: 'secret', colour: 'red', archived: true },
+    });
+    expect([status, body.error.code]).toEqual([400, 'VALIDATION_ERROR']);
+    expect(body.error.details).toEqual([
+      { field: 'name', message: 'is missing' },
+      { field: 'description', message: 'must be a string' },
+      { field: 'visibility', message: 'must be one of private, public' },
+      { field: 'colour', message: 'is not known here' },
+      { field: 'archived', message: 'is not known here' },
+    ]);
+  });
+
+  it.each([
+    [{ name: '' }, 'name'],
+    [{ name: 'x'.repeat(101) }, 'name'],
+    [{ name: 'a\0' }, 'name'],
+    [{ name: 'ok', description: 'x'.repeat(1001) }, 'description'],
+    [{ name: 'ok', description: 'a\0' }, 'description'],
+    [{ name: 'ok', description: null }, 'description'],
+  ])('refuses %j', async (body, field) => {
+    const answer = await ask(path, { body });
+    expect([answer.status, answer.body.error.details.map((detail: { field: string }) => detail.field)]).toEqual([
+      400,
+      [field],
+    ]);
+  });
+
+  it.each([
+    'page=0',
+    'page=-1',
+    'page=1.5',
+    'page=1e3',
+    'page=0x10',
+    'page=%202',
+    'page=',
+    'page=1&page=2',
+    'limit=0',
+    'limit=x',
+    'cursor=x',
+  ])('refuses ?%s', async (query) => {
+    const { status, body } = await ask(`${path}?${query}`);
+    expect([status, body.error.code, body.error.details[0].field]).toEqual([
+      400,
+      'VALIDATION_ERROR',
+      query.split('=')[0],
+    ]);
+  });
+
+  it('refuses a name that the organization has, in any case, also when it is changed to it', async () => {
+    const [mine, other] = [await api().organization(), await api().organization()];
+    const { body: project } = await ask(path, { key: mine.key, body: { name: 'Search' } });
+    const changed = await ask(path, { key: mine.key, body: { name: 'other' } });
+    for (const answer of [
+      await ask(path, { key: mine.key, body: { name: 'sEARCH' } }),
+      await ask(path, { key: mine.key, body: { name: 'Default' } }),
+      await ask(`${path}/${changed.body.id}`, { key: mine.key, method: 'PATCH', body: { name: 'search' } }),
+    ]) {
+      expect([answer.status, answer.body.error.code, answer.body.error.details[0].field]).toEqual([
+        409,
+        'CONFLICT',
+        'name',
+      ]);
+    }
+    const again = await ask(`${path}/${project.id}`, { key: mine.key, method: 'PATCH', body: { name: 'SEARCH' } });
+    expect([again.status, again.body.name]).toEqual([200, 'SEARCH']);
+    expect((await ask(path, { key: other.key, body: { name: 'search' } })).status).toBe(201);
+  });
+
+  it('answers 404 for projects of another organization as for those that are not there', async () => {
+    const [mine, other] = [await api().organization(), await api().organization()];
+    const { body } = await ask(path, { key: other.key, body: { name: 'theirs' } });
+    for (const id of [body.id, formatId('proj', uuidv7()), 'proj_1', '1', '%00']) {
+      for (const answer of [
+        await ask(`${path}/${id}`, { key: mine.key }),
+        await ask(`${path}/${id}`, { key: mine.key, method: 'PATCH', body: { name: 'mine' } }),
+        await ask(`${path}/${id}/archive`, { key: mine.key, method: 'POST' }),
+      ]) {
+        expect([answer.status, answer.body]).toEqual([
+          404,
+          { error: { code: 'NOT_FOUND', message: 'There is no such project.', details: [] } },
+        ]);
+      }
+    }
+    expect((await ask(`${path}/${body.id}`, { key: other.key })).body).toEqual(body);
+  });
+
+  it('makes, reads, changes and archives a project', async () => {
+    const { key } = await api().organization();
+    const made = await ask(path, { key, body: { name: ' Search ', description: 'two\nlines' } });
+    expect(made.status).toBe(201);
+    expect(made.body).toEqual({
+      id: expect.stringMatching(/^proj_[0-9a-f]{32}$/),
+      name: 'Search',
+      description: 'two\nlines',
+      visibility: 'private',
+      archived: false,
+      created_at: expect.stringMatching(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/),
+    });
+    expect(made.headers.get('location')).toBe(`${path}/${made.body.id}`);
+    expect((await ask(made.headers.get('location') ?? '', { key })).body).toEqual(made.body);
+    const patch = { description: '', visibility: 'public' };
+    const changed = await ask(`${path}/${made.body.id}`, { key, method: 'PATCH', body: patch });
+    expect([changed.status, changed.body]).toEqual([200, { ...made.body, ...patch }]);
+    const archived = await ask(`${path}/${made.body.id}/archive`, { key, method: 'POST' });
+    expect([archived.status, archived.body]).toEqual([200, { ...changed.body, archived: true }]);
+    expect((await ask(`${path}/${made.body.id}`, { key })).body).toEqual(archived.body);
+    const back = await ask(`${path}/${made.body.id}`, { key, method: 'PATCH', body: { archived: false } });
+    expect(back.body).toEqual(changed.body);
+    const rows = await api().db
+      .sql`select action, before, after from audit_log where target_id = ${made.body.id} order by id`;
+    expect(rows.map(({ action }) => action)).toEqual([
+      'project.created',
+      'project.changed',
+      'project.archived',
+      'project.unarchived',
+    ]);
+    expect(rows[2]).toMatchObject({ before: { archived: false }, after: { archived: true } });
+  });
+
+  it('pages by number, and shows the limit that counted', async () => {
+    const { key } = await api().organization();
+    for (const name of ['a', 'b', 'c', 'd']) await ask(path, { key, body: { name } });
+    const names = async (query: string): Promise<unknown> => {
+      const { body } = await ask(`${path}?${query}`, { key });
+      return [body.data.map(({ name }: { name: string }) => name), body.pagination];
+    };
+    expect(await names('limit=2&page=1')).toEqual([['default', 'a'], { page: 1, limit: 2, total: 5, pages: 3 }]);
+    expect(await names('limit=2&page=3')).toEqual([['d'], { page: 3, limit: 2, total: 5, pages: 3 }]);
+    expect(await names('limit=2&page=9')).toEqual([[], { page: 9, limit: 2, total: 5, pages: 3 }]);
+    expect(await names('limit=5000')).toEqual([
+      ['default', 'a', 'b', 'c', 'd'],
+      { page: 1, limit: 100, total: 5, pages: 1 },
+    ]);
+    expect(await names('page=999999999')).toEqual([[], { page: 999_999_999, limit: 20, total: 5, pages: 1 }]);
+  });
+});
+
+describe('a project on the request path', () => {
+  it('is known at once after its first use, and a change counts at once', async () => {
+    const { id, key } = await api().organization();
+    const { body } = await ask('/v1/projects', { key, body: { name: 'hot' } });
+    const ref = [parseId('org', id) ?? '', parseId('proj', body.id) ?? ''] as const;
+    expect(await api().accounts.findProject(...ref)).toMatchObject({ name: 'hot', archived: false });
+    expect(api().accounts.findProject(...ref)).toMatchObject({ name: 'hot' });
+    expect(api().accounts.findProject(uuidv7(), ref[1])).toBeNull();
+    await ask(`/v1/projects/${body.id}/archive`, { key, method: 'POST' });
+    expect(api().accounts.findProject(...ref)).toMatchObject({ archived: true });
+  });
+
+  it('follows a change that another gateway made, after 30 seconds at most and one use', async () => {
+    const { id, key } = await api().organization();
+    const { body } = await ask('/v1/projects', { key, body: { name: 'far' } });
+    const ref = { organizationId: parseId('org', id) ?? '', projectId: parseId('proj', body.id) ?? '' };
+    const find = () => api().accounts.findProject(ref.organizationId, ref.projectId);
+    await find();
+    const other = api().secondRooms();
+    await other.accounts.patchProject(ref, { archived: true }, { userId: null, keyId: null, requestId: null });
+    expect(find()).toMatchObject({ archived: false });
+    api().turnClock(30_000);
+    await expect.poll(find).toMatchObject({ archived: true });
+  });
+});

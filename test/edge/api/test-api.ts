@@ -1,0 +1,174 @@
+import { createServer, type Server } from 'node:http';
+import { getRequestListener } from '@hono/node-server';
+import { afterAll, beforeAll } from 'vitest';
+import type { Clock } from '#base/clock.ts';
+import { connectDb, type Db } from '#base/db.ts';
+import { createLog } from '#base/log.ts';
+import { type Accounts, createAccounts } from '#core/accounts/accounts.ts';
+import { createAudit } from '#core/audit/audit.ts';
+import { createKeys, type Keys } from '#core/keys/keys.ts';
+import { createMetering } from '#core/metering/metering.ts';
+import { createContents } from '#core/requests/requests.ts';
+import { createWallet } from '#core/wallet/wallet.ts';
+import { createApi, type EngineOperations } from '#edge/api/api.ts';
+import { createDoors } from '#edge/http/http.ts';
+import { type BootstrapResult, runBootstrap } from '#edge/jobs/bootstrap.ts';
+import { createTestDatabase } from '../../support/database.ts';
+
+/** JSON of any shape; tests compare it. */
+type Json = ReturnType<JSON['parse']>;
+
+export interface Answer {
+  readonly status: number;
+  readonly headers: Headers;
+  readonly body: Json;
+}
+
+export interface AskOptions {
+  readonly method?: string;
+  /** Sent as JSON; a string or bytes as they are. */
+  readonly body?: unknown;
+  /** Null sends none; absent is the admin's. */
+  readonly key?: string | null;
+  readonly headers?: Readonly<Record<string, string>>;
+}
+
+/** The JSON API on a port of its own, over the real rooms and a database of its own, with a clock that tests turn. */
+export interface TestApi {
+  readonly url: string;
+  readonly db: Db;
+  readonly keys: Keys;
+  readonly accounts: Accounts;
+  /** A management key of a platform admin. */
+  readonly admin: string;
+  readonly logLines: readonly string[];
+  ask(path: string, options?: AskOptions): Promise<Answer>;
+  /** A new organization's id and management key. */
+  organization(name?: string): Promise<{ id: string; key: string }>;
+  turnClock(ms: number): void;
+  /** A second gateway's rooms on the same database. */
+  secondRooms(): { keys: Keys; accounts: Accounts };
+  stop(): Promise<void>;
+}
+
+export interface TestApiOptions {
+  readonly keyPrefix?: string;
+  readonly maxActiveKeys?: number;
+  readonly databaseUrl?: string;
+  readonly bodyStallTimeoutMs?: number;
+  readonly operations?: EngineOperations;
+}
+
+const limits = { keyPrefix: 'sk-hg-', maxActiveKeys: 5 };
+const bodies = { bodyBytesMax: 33_554_432, bodiesBytesMax: 268_435_456 };
+
+export function createTurnableClock(): Clock & { turn(ms: number): void } {
+  let offsetMs = 0;
+  return {
+    now: () => Date.now() + offsetMs,
+    monotonicMs: () => performance.now() + offsetMs,
+    turn(ms) {
+      offsetMs += ms;
+    },
+  };
+}
+
+function createRooms(db: Db, clock: Clock, options: TestApiOptions) {
+  const log = createLog('silent');
+  const audit = createAudit({ clock });
+  const accounts = createAccounts({ db, clock, log, audit });
+  const keys = createKeys({ db, clock, log, audit, accounts, ...limits, ...options });
+  const wallet = createWallet({ db, clock, audit });
+  const metering = createMetering({ db, clock, log, wallet });
+  const contents = createContents({ db, clock, log, audit, ageMaxMs: 86_400_000, bodyBytesMax: 1_048_576 });
+  return { audit, accounts, keys, wallet, metering, contents };
+}
+
+export async function startApi(options: TestApiOptions = {}): Promise<TestApi> {
+  const own = options.databaseUrl === undefined ? await createTestDatabase() : null;
+  const db = connectDb(options.databaseUrl ?? own?.url ?? '', { poolMax: 8 });
+  const clock = createTurnableClock();
+  const rooms = createRooms(db, clock, options);
+  const settings = { email: null, password: null, key: null, creditPicoUsd: 10_000_000_000_000n };
+  const bootstrap: BootstrapResult = await runBootstrap({ ...rooms, db }, settings);
+  await rooms.keys.start();
+  const logLines: string[] = [];
+  const log = createLog('debug', { write: (line: string) => void logLines.push(line) });
+  const { bodyStallTimeoutMs = 15_000 } = options;
+  const app = createApi({
+    ...rooms,
+    db,
+    clock,
+    log,
+    ...createDoors({ ...rooms, store: null, prefix: '', wrongKeysPerMinute: 1000, trustedProxies: [], ...bodies }),
+    heldPicoUsd: () => 0n,
+    showLimits: () => ({}),
+    limits: { bodyStallTimeoutMs, bodyBytesPerSecondMin: 1024 },
+    ...(options.operations === undefined ? {} : { operations: options.operations }),
+  });
+  const listener = getRequestListener(app.fetch, { overrideGlobalObjects: false, autoCleanupIncoming: false });
+  const server = createServer((incoming, outgoing) => void listener(incoming, outgoing));
+  const url = await listen(server);
+  const admin = bootstrap.secret ?? '';
+
+  const ask = async (path: string, asked: AskOptions = {}): Promise<Answer> => {
+    const response = await fetch(new URL(path, url), toInit(asked, admin));
+    const text = await response.text();
+    const isJson = response.headers.get('content-type')?.startsWith('application/json') ?? false;
+    return { status: response.status, headers: response.headers, body: isJson ? JSON.parse(text) : text };
+  };
+  return {
+    url,
+    db,
+    ...rooms,
+    admin,
+    logLines,
+    ask,
+    async organization(name = 'Water Works') {
+      const { body } = await ask('/v1/organizations', { body: { name } });
+      return { id: body.id, key: body.management_key };
+    },
+    turnClock: (ms) => clock.turn(ms),
+    secondRooms: () => createRooms(db, clock, options),
+    async stop() {
+      server.closeAllConnections();
+      await new Promise((resolve) => server.close(resolve));
+      await rooms.metering.close(1000);
+      await db.close();
+      await own?.drop();
+    },
+  };
+}
+
+function toInit({ method, body, key, headers }: AskOptions, admin: string): RequestInit {
+  const sent = new Headers(headers);
+  const secret = key === undefined ? admin : key;
+  if (secret !== null && !sent.has('authorization')) sent.set('authorization', `Bearer ${secret}`);
+  if (body === undefined) return { method: method ?? 'GET', headers: sent };
+  if (!sent.has('content-type')) sent.set('content-type', 'application/json');
+  const raw = typeof body === 'string' || body instanceof Uint8Array;
+  const payload = raw ? (body as string | Uint8Array<ArrayBuffer>) : JSON.stringify(body);
+  return { method: method ?? 'POST', headers: sent, body: payload };
+}
+
+function listen(server: Server): Promise<string> {
+  return new Promise((resolve) => {
+    server.listen({ host: '127.0.0.1', port: 0 }, () => {
+      const address = server.address();
+      resolve(`http://127.0.0.1:${typeof address === 'object' && address !== null ? address.port : 0}`);
+    });
+  });
+}
+
+/** The API of a test file: started before its tests, stopped after them. */
+export function useApi(options: TestApiOptions = {}): () => TestApi {
+  let api: TestApi | null = null;
+  beforeAll(async () => {
+    api = await startApi(options);
+  });
+  afterAll(() => api?.stop());
+  return () => {
+    if (api === null) throw new Error('the API is started before the tests, not while they are collected');
+    return api;
+  };
+}

@@ -1,0 +1,112 @@
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:http';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { parseConfig } from '#base/config.ts';
+import { repository, runCli, useFolders } from './run-cli.ts';
+
+const folders = useFolders();
+
+describe('headgate, wrongly used', () => {
+  it.each([
+    [['nonsense'], 'there is no command "nonsense"'],
+    [['engines'], 'goes on with one of ls, show, start, stop'],
+    [['engines', 'explode'], 'not "explode"'],
+    [['engines', 'start'], 'a word is missing: headgate engines start ID'],
+    [['engines', 'ls', 'x'], 'too many words'],
+    [['engines', 'ls', '--colour'], "Unknown option '--colour'"],
+    [['engines', 'logs', 'x', '--tail', 'all'], '--tail must be a number of lines'],
+    [['engines', 'ls'], 'HEADGATE_API_KEY is not set'],
+    [['engines', 'validate', '/nowhere'], 'there is no /nowhere'],
+    [['import', 'ollama', 'x'], 'goes on with one of llama-swap, litellm'],
+  ])('says so in a sentence and ends with 2: %j', async (args, sentence) => {
+    const result = await runCli(args);
+    expect(result).toMatchObject({ code: 2, stdout: '' });
+    expect(result.stderr).toMatch(/^headgate: [^\n]+\n$/);
+    expect(result.stderr).toContain(sentence);
+  });
+
+  it('names the variable that is wrong', async () => {
+    const result = await runCli(['engines', 'ls'], { env: { HEADGATE_URL: 'localhost' } });
+    expect(result).toMatchObject({ code: 2, stderr: expect.stringContaining('HEADGATE_URL: must be a URL such as') });
+    // A gateway that is started from the same shell leaves them alone.
+    expect(parseConfig({ HEADGATE_URL: 'localhost', HEADGATE_API_KEY: 'k' })).toMatchObject({ port: 8080 });
+  });
+});
+
+describe('headgate, without a gateway', () => {
+  it('lists its commands, all or those of a group', async () => {
+    const all = await runCli([]);
+    expect(all).toMatchObject({ code: 0, stderr: '' });
+    expect(all.stdout).toContain('engines logs ID [-f] [--tail LINES]');
+    const group = await runCli(['help', 'import']);
+    expect(group.stdout).toContain('import litellm FILE');
+    expect(group.stdout).not.toContain('engines ls');
+    expect((await runCli(['engines', 'stop', '--help'])).stdout).toContain('headgate engines stop ID');
+  });
+
+  it('says where it looked when nobody answers there, or somebody else', async () => {
+    const env = { HEADGATE_API_KEY: 'k', HEADGATE_URL: 'http://127.0.0.1:1' };
+    expect(await runCli(['engines', 'ls'], { env })).toMatchObject({
+      code: 1,
+      stderr: expect.stringContaining('http://127.0.0.1:1 cannot be reached (ECONNREFUSED): is the gateway running?'),
+    });
+    const other = createServer((_, response) => void response.end('<html>')).listen(0, '127.0.0.1');
+    await new Promise((resolve) => other.once('listening', resolve));
+    const address = other.address();
+    const port = typeof address === 'object' ? (address?.port ?? 0) : 0;
+    const result = await runCli(['engines', 'ls'], { env: { ...env, HEADGATE_URL: `http://127.0.0.1:${port}` } });
+    other.close();
+    expect(result).toMatchObject({ code: 1, stderr: expect.stringContaining('did not answer as Headgate does') });
+  });
+});
+
+describe('headgate engines validate', () => {
+  it('names file, line and field of what is wrong, and ends with 1', async () => {
+    const folder = join(folders(), 'engines');
+    mkdirSync(folder);
+    writeFileSync(join(folder, 'a.yaml'), 'version: 1\nid: a\nreplica: 3\n');
+    writeFileSync(join(folder, 'hosts.yaml'), 'hosts: []\n');
+    const result = await runCli(['engines', 'validate', folder]);
+    expect(result).toMatchObject({ code: 1, stdout: '' });
+    expect(result.stderr).toContain('engines/hosts.yaml:1: hosts: must not be empty');
+    expect(result.stderr).toContain('engines/a.yaml:1: driver: this field is missing');
+    const json = await runCli(['engines', 'validate', folder, '--json']);
+    expect(json.code).toBe(1);
+    expect(JSON.parse(json.stdout)).toMatchObject({
+      valid: false,
+      problems: expect.arrayContaining([
+        { file: 'engines/a.yaml', line: 1, field: 'driver', message: 'this field is missing' },
+      ]),
+    });
+  });
+
+  it('accepts the shipped engines and every example, by folder, by files and from the environment', async () => {
+    const shipped = await runCli(['engines', 'validate'], { env: { HEADGATE_ENGINES_DIR: `${repository}engines` } });
+    expect(shipped).toMatchObject({
+      code: 0,
+      stderr: '',
+      stdout: expect.stringMatching(/^\d+ engine files are valid/),
+    });
+    const examples = await runCli(['engines', 'validate', 'engines/examples', '--json']);
+    expect(examples).toMatchObject({ code: 0, stderr: '' });
+    const { engines } = JSON.parse(examples.stdout) as { engines: { id: string; file: string }[] };
+    expect(engines.length).toBeGreaterThanOrEqual(9);
+    const files = engines.map(({ file }) => `engines/${file}`);
+    const result = await runCli(['engines', 'validate', ...files]);
+    expect(result).toMatchObject({ code: 0, stdout: `${files.length} engine files are valid\n` });
+  });
+
+  it('refuses two files of one name, also when they are named one by one', async () => {
+    const folder = folders();
+    const text = (id: string) =>
+      `version: 1\nid: ${id}\nname: Same\nhugging_face_id: a/${id}\ntask_type: chat\ncontext_length: 1\ndriver: external\nurl: http://a.example\n`;
+    writeFileSync(join(folder, 'a.yaml'), text('a'));
+    writeFileSync(join(folder, 'b.yaml'), text('b'));
+    const result = await runCli(['engines', 'validate', join(folder, 'a.yaml'), join(folder, 'b.yaml')]);
+    expect(result).toMatchObject({
+      code: 1,
+      stderr: `${folder}/b.yaml:3: name: "Same" is already the id, name or repository of ${folder}/a.yaml\n`,
+    });
+  });
+});

@@ -1,0 +1,201 @@
+import { describe, expect, it } from 'vitest';
+import type { LogLine } from '#core/fleet/log-follow.ts';
+import type { EngineOperations, OperatedEngine } from '#edge/api/api.ts';
+import { engineDefinition } from '../../core/fleet/test-fleet.ts';
+import { useApi } from '../api/test-api.ts';
+import { type CliOptions, runCli } from './run-cli.ts';
+
+/** A fleet whose state the tests say; the API and the command between it and them are the real ones. */
+class ScriptedFleet implements EngineOperations {
+  ordered: string[] = [];
+  /** Of the engine `plain`. */
+  over: Partial<OperatedEngine> = {};
+  reloaded: Awaited<ReturnType<EngineOperations['reload']>> = { ok: true, added: ['a'], changed: [], removed: ['b'] };
+  lines: LogLine[] = [];
+
+  definitions() {
+    return [
+      engineDefinition({}, { id: 'plain', name: 'Plain' }),
+      engineDefinition({ memoryBytes: 4 * 2 ** 30 }, { id: 'acme/chat:7b' }),
+    ];
+  }
+  list(): OperatedEngine[] {
+    const common = { sinceMs: 0, causeDetail: null, retryAtMs: null, startTimesMs: [], rollout: null };
+    const replica = { gpuIds: ['GPU-1'], progress: null, sinceMs: 0, healthy: true, leases: 2 };
+    return [
+      {
+        ...common,
+        engineId: 'plain',
+        phase: 'failed',
+        cause: 'no \u001b[2Jsuch model',
+        replicas: [],
+        leases: 0,
+        waiting: 4,
+        ...this.over,
+      },
+      {
+        ...common,
+        engineId: 'acme/chat:7b',
+        phase: 'ready',
+        cause: null,
+        replicas: [{ ...replica, id: 'r1', state: 'ready', host: 'gpu-1' }],
+        leases: 2,
+        waiting: 0,
+      },
+    ];
+  }
+  order(engineId: string, kind: string) {
+    return Promise.resolve(async () => void this.ordered.push(`${kind} ${engineId}`));
+  }
+  async *logs(...[, replicaId, { tailLines, follow, signal }]: Parameters<EngineOperations['logs']>) {
+    yield* this.lines.filter((line) => replicaId === null || line.replicaId === replicaId).slice(-tailLines);
+    if (!follow) return;
+    yield { replicaId: 'r2', line: 'and then' };
+    await new Promise((resolve) => signal.addEventListener('abort', resolve, { once: true }));
+  }
+  hosts() {
+    return [
+      {
+        name: 'gpu-1',
+        pools: ['big'],
+        reachable: true,
+        gpus: [{ id: 'GPU-1', memoryBytes: null, profile: null }],
+        memoryBytes: 16 * 2 ** 30,
+      },
+      { name: 'gpu-2', pools: [], reachable: false, trouble: 'no answer in time', gpus: [] },
+    ];
+  }
+  strangers() {
+    const endedBy = 'docker rm --force headgate-gone-1';
+    return [{ host: 'gpu-1', name: 'headgate-gone-1', engineId: 'gone', gpuIds: [], endedBy }];
+  }
+  reload() {
+    return Promise.resolve(this.reloaded);
+  }
+}
+
+const fleet = new ScriptedFleet();
+const api = useApi({ operations: fleet });
+const headgate = (args: readonly string[], options: CliOptions = {}) =>
+  runCli(args, { ...options, env: { HEADGATE_URL: api().url, HEADGATE_API_KEY: api().admin, ...options.env } });
+
+describe('headgate engines, refused', () => {
+  it('says what the key lacks', async () => {
+    expect(await headgate(['engines', 'ls'], { env: { HEADGATE_API_KEY: 'sk-wrong' } })).toMatchObject({
+      code: 1,
+      stdout: '',
+      stderr: expect.stringContaining('HEADGATE_API_KEY must hold a key that is valid'),
+    });
+    const { key } = await api().organization();
+    expect(await headgate(['engines', 'ls'], { env: { HEADGATE_API_KEY: key } })).toMatchObject({
+      code: 1,
+      stderr: expect.stringContaining('a management key of a platform admin'),
+    });
+  });
+
+  it('says which engine is not there', async () => {
+    for (const command of ['show', 'start', 'logs']) {
+      expect(await headgate(['engines', command, 'nobody']), command).toMatchObject({
+        code: 1,
+        stdout: '',
+        stderr: 'headgate: There is no such engine; "headgate engines ls" lists the engines\n',
+      });
+    }
+    expect(await headgate(['engines', 'logs', 'plain', '-f', '--replica', 'none'])).toMatchObject({ code: 1 });
+  });
+
+  it('shows what keeps the files from being read', async () => {
+    fleet.reloaded = { ok: false, problems: [{ file: 'engines/a.yaml', line: 3, field: 'port', message: 'is odd' }] };
+    const result = await headgate(['engines', 'reload']);
+    fleet.reloaded = { ok: true, added: ['a'], changed: [], removed: ['b'] };
+    expect(result).toMatchObject({
+      code: 1,
+      stdout: '',
+      stderr: expect.stringContaining('engines/a.yaml:3: port: is odd'),
+    });
+  });
+});
+
+describe('headgate engines', () => {
+  it('lists engines as a table without control characters, or as the JSON of the API', async () => {
+    const table = await headgate(['engines', 'ls']);
+    expect(table).toMatchObject({ code: 0, stderr: '' });
+    const lines = table.stdout.split('\n');
+    expect(lines[0]).toMatch(/^ENGINE +STATE +READY +RUNNING +WAITING +HOST$/);
+    expect(lines[1]).toMatch(/^acme\/chat:7b +ready +1\/1 +2 +0 +gpu-1$/);
+    expect(lines[2]).toMatch(
+      /^plain +failed +0\/1 +0 +4 +- +no \[2Jsuch model; when it is mended: headgate engines reset plain$/,
+    );
+    const json = await headgate(['engines', 'ls', '--json']);
+    const { body } = await api().ask('/v1/admin/engines');
+    expect(JSON.parse(json.stdout)).toEqual(body);
+  });
+
+  it.each<[string, Partial<OperatedEngine>, string]>([
+    ['held', { phase: 'held', cause: null }, 'stopped by an order; to start it: headgate engines start plain'],
+    [
+      'given up',
+      { cause: 'The program that runs this model is not installed.', causeDetail: 'vllm is not on the PATH: /bin' },
+      'The program that runs this model is not installed; vllm is not on the PATH: /bin; when it is mended: headgate engines reset plain',
+    ],
+    [
+      'tried again by itself',
+      { cause: 'It ended.', causeDetail: 'ValueError: no', retryAtMs: 1_790_000_000_000 },
+      'It ended; ValueError: no',
+    ],
+    [
+      'of which a new version is refused',
+      { phase: 'ready', cause: null, rollout: { state: 'refused', text: 'It refused its settings.' } },
+      'new version refused: It refused its settings; mend engines/fixture.yaml, then: headgate engines reload',
+    ],
+  ])('says of one that is %s what mends it', async (_, over, text) => {
+    fleet.over = over;
+    const { stdout } = await headgate(['engines', 'ls']);
+    fleet.over = {};
+    expect(stdout.split('\n')[2]).toMatch(/^plain /);
+    expect(stdout.split('\n')[2]?.endsWith(` ${text}`), stdout).toBe(true);
+  });
+
+  it('shows one engine, whatever its id is made of', async () => {
+    const shown = await headgate(['engines', 'show', 'acme/chat:7b']);
+    expect(shown).toMatchObject({ code: 0, stdout: expect.stringMatching(/^id: acme\/chat:7b$/m) });
+    expect(shown.stdout).toMatch(/^ +host: gpu-1$/m);
+  });
+
+  it('gives orders', async () => {
+    for (const kind of ['start', 'stop', 'restart', 'reset']) {
+      expect(await headgate(['engines', kind, 'acme/chat:7b'])).toMatchObject({
+        code: 0,
+        stdout: 'acme/chat:7b: ready\n',
+        stderr: '',
+      });
+    }
+    expect(fleet.ordered).toEqual(['start', 'stop', 'restart', 'reset'].map((kind) => `${kind} acme/chat:7b`));
+    expect(await headgate(['engines', 'reload'])).toMatchObject({ code: 0, stdout: 'added a\nremoved b\n' });
+  });
+
+  it('prints the last lines, of one replica or all, and follows until it is ended', async () => {
+    fleet.lines = [
+      { replicaId: 'r1', line: 'first' },
+      { replicaId: 'r1', line: '\u001b[32mgreen\u001b[0m \u0007bell' },
+      { replicaId: 'r2', line: 'other' },
+    ];
+    const all = await headgate(['engines', 'logs', 'plain']);
+    expect(all).toMatchObject({ code: 0, stdout: 'first\n\u001b[32mgreen\u001b[0m bell\u001b[0m\nr2 | other\n' });
+    expect((await headgate(['engines', 'logs', 'plain', '--replica', 'r1', '--tail', '1'])).code).toBe(1);
+    const one = await headgate(['engines', 'logs', 'acme/chat:7b', '--replica', 'r1', '--tail', '1', '--json']);
+    expect(JSON.parse(one.stdout)).toMatchObject({ replica: 'r1', line: expect.stringContaining('green') });
+    const followed = await headgate(['engines', 'logs', 'plain', '-f', '--tail', '1'], {
+      until: (stdout) => stdout.includes('and then'),
+    });
+    expect(followed.stdout).toBe('other\nand then\n');
+  });
+
+  it('lists hosts with what is free and what nobody knows', async () => {
+    const { stdout } = await headgate(['hosts', 'ls']);
+    expect(stdout).toMatch(
+      /^gpu-1 +reachable +0\/1 +12\/16 +1 +big +not known: headgate-gone-1, ended there by "docker rm --force headgate-gone-1"$/m,
+    );
+    expect(stdout).toMatch(/^gpu-2 +unreachable +0\/0 +- +0 +- +no answer in time$/m);
+  });
+});

@@ -1,0 +1,362 @@
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { parse } from 'yaml';
+import { runCli, useFolders } from '../run-cli.ts';
+import { importInto } from './import-into.ts';
+
+const folders = useFolders();
+
+const importFrom = (program: string, config: string) => importInto(folders(), program, config);
+
+const secret = 'hf_nobodymayseethisone00000';
+
+const llamaSwap = `
+healthCheckTimeout: 400
+globalTTL: 900
+macros:
+  server: /opt/llama/llama-server --port \${PORT} \${flags}
+  flags: --jinja
+hooks:
+  on_startup:
+    preload: [small]
+groups:
+  keep:
+    persistent: true
+    members: [coder]
+models:
+  small:
+    cmd: |
+      # comments go
+      \${server} -hf acme/Small-GGUF:Q4_K_M \\
+        --ctx-size \${size}
+    macros:
+      size: 8192
+    aliases: [gpt-small, mini]
+    ttl: 60
+  Big Model:
+    name: Big
+    cmd: >
+      vllm serve acme/Big --port \${PORT} --host 0.0.0.0 --max-model-len 32k
+      --served-model-name big also-big --api-key ${secret} -tp 2
+    env: ["HF_TOKEN=${secret}", "OMP_NUM_THREADS=4"]
+    filters:
+      stripParams: temperature
+  coder:
+    cmd: |
+      docker run --rm --init --name coder --runtime=nvidia --gpus '"device=2,3"' --shm-size=16g --ulimit memlock=-1
+        -v /srv/cache:/root/.cache:ro -v ~/models:/models -e HF_TOKEN=${secret} -eOTHER -p \${PORT}:9000
+        vllm/vllm-openai:v0.11.0 --model "acme/Coder" --port 9000 --tensor-parallel-size 2 --max-model-len 65536
+    cmdStop: docker stop coder
+  vectors:
+    proxy: http://127.0.0.1:9191
+    cmd: embed-server --listen 127.0.0.1:9191 --embeddings
+  sorter:
+    cmd: llama-server --port \${PORT} --reranking -m /models/sorter.gguf -c 4096
+  elsewhere:
+    cmd: docker run -p \${PORT}:8080 ghcr.io/acme/server
+  homely:
+    cmd: llama-server --port \${PORT} -m \${env.HOME}/model.gguf -c 4096
+  portless:
+    cmd: some-server --quiet
+  open-quote:
+    cmd: "server 'quote"
+peers:
+  far:
+    proxy: https://far.example/api/v1
+    apiKey: \${env.FAR_KEY}
+    models: [acme/one]
+  near:
+    proxy: http://near.example:8080
+    apiKey: ${secret}
+    models: [two]
+`;
+
+describe.each([
+  ['llama-swap', `apiKeys: [${secret}`, `apiKeys: &own [*own]\nmodels: {}`, 'models:\n  a: {ttl: x}'],
+  ['litellm', `general_settings: {master_key: "${secret}`, 'x: &own [*own]\nmodel_list: []', 'model_list: [{}]'],
+])('headgate import %s of what it cannot read', (program, broken, endless, wrong) => {
+  it.each([
+    ['is no YAML', broken, /^headgate: not valid YAML: line 1: /],
+    ['has an alias within its anchor', endless, /^headgate: not valid YAML: line 1: .*within its own anchor/],
+    ['goes too deep', '['.repeat(3000), /^headgate: not valid YAML: line 1: .*levels/],
+    ['merges what cannot be merged', '<<: x\n', /^headgate: not valid YAML: /],
+    [
+      'has a field of another type',
+      wrong,
+      /^headgate: this is no configuration of [\w-]+: \S+: (?:expected|this field)/,
+    ],
+  ])('%s: says so in a line, and no secret', async (_, config, said) => {
+    const { code, stderr, everything } = await importFrom(program, config);
+    expect(stderr).toMatch(said);
+    expect(stderr.trim().split('\n')).toHaveLength(1);
+    expect(code).toBe(1);
+    expect(everything).not.toContain(secret);
+    expect(everything).not.toMatch(/call stack|Invalid input|undefined/);
+  });
+});
+
+describe('headgate import llama-swap', () => {
+  it('refuses what is no configuration, and one of which nothing can be carried over', async () => {
+    expect(await importFrom('llama-swap', 'models: [a, b]')).toMatchObject({
+      code: 1,
+      stderr: expect.stringContaining('this is no configuration of llama-swap: models'),
+    });
+    expect(await importFrom('llama-swap', 'models:\n  a:\n    cmd: "x"')).toMatchObject({
+      code: 1,
+      stderr: expect.stringContaining('has no model that could be carried over'),
+    });
+    expect(await importFrom('llama-swap', 'a: [')).toMatchObject({ code: 1, stderr: expect.stringContaining('YAML') });
+    const joined = 'models: {a: {cmd: "server {port}", api_key:nobody-may-see-it, x: {y:nobody-may-see-it}}}';
+    const { notes } = await importFrom('llama-swap', joined);
+    expect(notes).toContain('a: not carried over: api_key…, x (y…)');
+    expect(notes.join()).not.toContain('nobody-may-see-it');
+    const misread = `models:\n  a:\n    cmd: docker run --user -e T=${secret} acme/server:1`;
+    expect((await importFrom('llama-swap', misread)).everything).not.toContain(secret);
+    const endless = 'macros: {a: "${a} ${a} ${a} ${a} ${a} ${a} ${a} ${a}"}\nmodels: {m: {cmd: "${a}"}}';
+    expect(await importFrom('llama-swap', endless)).toMatchObject({
+      code: 1,
+      stderr: expect.stringMatching(/^headgate: its macros make a text longer than \d+ characters\n$/),
+    });
+    expect(await runCli(['import', 'llama-swap', '/nowhere/config.yaml'])).toMatchObject({ code: 2 });
+  });
+
+  it('writes files that the gateway accepts, and no secret anywhere', async () => {
+    const { code, engines, everything, out } = await importFrom('llama-swap', llamaSwap);
+    expect(code).toBe(0);
+    expect([...engines.keys()].toSorted()).toEqual(
+      ['Big-Model', 'coder', 'far/acme/one', 'homely', 'near/two', 'small', 'sorter', 'vectors'].toSorted(),
+    );
+    expect(everything).not.toContain(secret);
+    expect(await runCli(['engines', 'validate', out])).toMatchObject({ code: 0 });
+  });
+
+  it('carries commands over as processes and containers', async () => {
+    const { engines } = await importFrom('llama-swap', llamaSwap);
+    expect(engines.get('small')).toMatchObject({
+      name: 'gpt-small',
+      huggingFaceId: 'acme/Small-GGUF',
+      contextLength: 8192,
+      kind: 'openai',
+      driver: {
+        type: 'process',
+        command: '/opt/llama/llama-server --port {port} --jinja -hf acme/Small-GGUF:Q4_K_M --ctx-size 8192'.split(' '),
+        idleMs: 60_000,
+        startTimeoutMs: 400_000,
+        group: { name: '(default)', swap: true, exclusive: true, persistent: false },
+        replicas: { min: 0, max: 1 },
+      },
+    });
+    expect(engines.get('Big-Model')).toMatchObject({
+      name: 'Big',
+      huggingFaceId: 'acme/Big',
+      contextLength: 32_000,
+      kind: 'vllm',
+      driver: {
+        command: ['vllm', 'serve', 'acme/Big', '--max-model-len', '32k', '-tp', '2'],
+        env: { HF_TOKEN: '${HF_TOKEN}', OMP_NUM_THREADS: '4' },
+        idleMs: 900_000,
+      },
+    });
+    expect(engines.get('coder')).toMatchObject({
+      huggingFaceId: 'acme/Coder',
+      contextLength: 65_536,
+      kind: 'vllm',
+      driver: {
+        type: 'docker',
+        image: 'vllm/vllm-openai:v0.11.0',
+        args: ['acme/Coder', '--tensor-parallel-size', '2', '--max-model-len', '65536'],
+        env: { HF_TOKEN: '${HF_TOKEN}', OTHER: '${OTHER}' },
+        gpus: { count: 2 },
+        shmBytes: 17_179_869_184,
+        volumes: [{ source: '/srv/cache', target: '/root/.cache', readOnly: true }],
+        port: 9000,
+        pinned: true,
+      },
+    });
+    expect(engines.get('vectors')).toMatchObject({
+      taskType: 'embedding',
+      driver: { command: ['embed-server', '--listen', '127.0.0.1:{port}', '--embeddings'] },
+    });
+    expect(engines.get('sorter')).toMatchObject({ taskType: 'rerank', contextLength: 4096 });
+    expect(engines.get('far/acme/one')).toMatchObject({
+      huggingFaceId: 'acme/one',
+      driver: { type: 'external', url: 'https://far.example/api', upstreamModel: 'acme/one', apiKeyEnv: 'FAR_KEY' },
+    });
+    expect(engines.get('near/two')).toMatchObject({ driver: { apiKeyEnv: 'NEAR_API_KEY' } });
+  });
+
+  it('carries groups over: who runs beside whom, and who stops whom', async () => {
+    const server = 'server --port ${PORT} -m /models';
+    const groups = { swapped: { members: ['a', 'b'] }, beside: { swap: false, exclusive: false, members: ['c'] } };
+    const kept = { persistent: true, swap: false, exclusive: false, members: ['d', 'gone'] };
+    const config = {
+      models: Object.fromEntries(['a', 'b', 'c', 'd'].map((id) => [id, { cmd: `${server}/${id} -c 4096` }])),
+      groups: { ...groups, kept },
+      hooks: { on_startup: { preload: ['a', 'c'] } },
+    };
+    const { engines, notes, out } = await importFrom('llama-swap', JSON.stringify(config));
+    const swapped = { name: 'swapped', swap: true, exclusive: true, persistent: false };
+    expect(engines.get('a')).toMatchObject({ driver: { group: swapped, replicas: { min: 0 } } });
+    expect(engines.get('b')).toMatchObject({ driver: { group: swapped } });
+    const beside = { name: 'beside', swap: false, exclusive: false, persistent: false };
+    expect(engines.get('c')).toMatchObject({ driver: { group: beside, replicas: { min: 1 } } });
+    expect(engines.get('d')).toMatchObject({ driver: { group: { ...beside, name: 'kept', persistent: true } } });
+    expect(notes).toContain('-: groups.kept.members: there is no model gone');
+    expect(notes.some((note) => note.startsWith('a: hooks.on_startup.preload: it starts with its first'))).toBe(true);
+    expect(await runCli(['engines', 'validate', out])).toMatchObject({ code: 0 });
+  });
+
+  it('says in words what it could not carry over, also in the files', async () => {
+    const { notes, engines, out } = await importFrom('llama-swap', llamaSwap);
+    for (const note of [
+      'small: aliases mini: a request names a model by id',
+      'Big Model: its id is now Big-Model',
+      'Big Model: --api-key was left out',
+      "Big Model: the value of HF_TOKEN is not written anywhere: set HF_TOKEN in the gateway's environment",
+      'Big Model: filters: requests reach the engine as they were sent',
+      'coder: devices 2,3: Headgate chooses GPUs',
+      "coder: docker's option --ulimit was left out",
+      'coder: the volume ~/models:/models was left out',
+      'elsewhere: left out: the image ghcr.io/acme/server moves',
+      'homely: switched off: write the value of HOME into its command',
+      'portless: left out: its command does not say on which port it listens',
+      'open-quote: left out',
+      'near: its key is not written anywhere: set NEAR_API_KEY',
+      'coder: its group keep: only processes have groups',
+      '-: 8 models are in no group: as llama-swap does, one of them runs at a time',
+      'small: hooks.on_startup.preload: it starts with its first request',
+    ]) {
+      expect(notes, note).toContainEqual(expect.stringContaining(note));
+    }
+    expect(engines.get('homely')?.enabled).toBe(false);
+    expect(readFileSync(join(out, 'coder.yaml'), 'utf8')).toContain("# docker's option --ulimit was left out");
+  });
+});
+
+const litellm = `
+model_list:
+  - model_name: house-chat
+    litellm_params:
+      model: hosted_vllm/Acme/Chat
+      api_base: http://gpu-1.example:8000/v1/
+      api_key: os.environ/HOUSE_KEY
+      input_cost_per_token: 0.00000015
+      output_cost_per_token: 6e-07
+      cache_read_input_token_cost: 7.5e-8
+      rpm: 60
+    model_info: {mode: chat, max_input_tokens: 131072}
+  - model_name: house-chat
+    litellm_params: {model: hosted_vllm/Acme/Chat, api_base: "http://gpu-2.example:8000/v1", api_key: EMPTY}
+  - model_name: far
+    litellm_params:
+      model: openai/far-large
+      api_key: ${secret}
+      temperature: 0.2
+      input_cost_per_token: 0.0000001234567
+  - model_name: vectors
+    litellm_params: {model: openai/vec, api_base: "https://vec.example/v1"}
+    model_info: {mode: embedding, max_input_tokens: 512, input_cost_per_token: 1e-8}
+  - model_name: claude
+    litellm_params: {model: anthropic/claude, api_key: os.environ/A}
+  - model_name: "anything/*"
+    litellm_params: {model: "openai/*", api_key: os.environ/A}
+  - model_name: somewhere
+    litellm_params: {model: openai/x, api_base: os.environ/WHERE}
+  - model_name: painter
+    litellm_params: {model: openai/painter, api_base: "https://p.example"}
+    model_info: {mode: image_generation}
+general_settings:
+  master_key: ${secret}
+litellm_settings:
+  fallbacks: [{house-chat: [far]}]
+environment_variables:
+  SOME_KEY: ${secret}
+`;
+
+describe('headgate import litellm', () => {
+  it('writes external engines with exact prices, and no secret anywhere', async () => {
+    const { code, engines, everything } = await importFrom('litellm', litellm);
+    expect(code).toBe(0);
+    expect(everything).not.toContain(secret);
+    expect(engines.get('house-chat')).toMatchObject({
+      huggingFaceId: 'Acme/Chat',
+      contextLength: 131_072,
+      kind: 'vllm',
+      pricing: {
+        inputPerMTokMicroUsd: 150_000n,
+        cachedInputPerMTokMicroUsd: 75_000n,
+        outputPerMTokMicroUsd: 600_000n,
+      },
+      driver: { url: 'http://gpu-1.example:8000', upstreamModel: 'Acme/Chat', apiKeyEnv: 'HOUSE_KEY' },
+    });
+    expect(engines.get('house-chat-2')).toMatchObject({
+      huggingFaceId: 'house-chat-2',
+      driver: { url: 'http://gpu-2.example:8000', upstreamModel: 'Acme/Chat', apiKeyEnv: null },
+    });
+    expect(engines.get('far')).toMatchObject({
+      pricing: { inputPerMTokMicroUsd: 123_457n, cachedInputPerMTokMicroUsd: 123_457n, outputPerMTokMicroUsd: 0n },
+      driver: { url: 'https://api.openai.com', upstreamModel: 'far-large', apiKeyEnv: 'FAR_API_KEY' },
+    });
+    expect(engines.get('vectors')).toMatchObject({
+      taskType: 'embedding',
+      contextLength: 512,
+      pricing: { inputPerMTokMicroUsd: 10_000n },
+      driver: { apiKeyEnv: null },
+    });
+    expect([...engines.keys()].toSorted()).toEqual(['far', 'house-chat', 'house-chat-2', 'vectors']);
+  });
+
+  it('says in words what it could not carry over', async () => {
+    const { notes } = await importFrom('litellm', litellm);
+    for (const note of [
+      'house-chat: a second deployment of it has an engine of its own',
+      'house-chat: rpm: limits are set for each key',
+      'house-chat: its id is house-chat-2',
+      'house-chat: no price is known',
+      "far: its key is not written anywhere: set FAR_API_KEY in the gateway's environment to it",
+      'far: input_cost_per_token was rounded up to 0.123457 USD per million tokens',
+      'far: not carried over: temperature',
+      "claude: left out: anthropic does not speak OpenAI's API",
+      'anything/*: left out: an engine file names one model',
+      'somewhere: left out: its address is in the environment',
+      'painter: left out: Headgate has no route for models of mode image_generation',
+      '-: litellm_settings: fallbacks',
+      '-: general_settings: keys are made',
+    ]) {
+      expect(notes, note).toContainEqual(expect.stringContaining(note));
+    }
+  });
+});
+
+describe('headgate import', () => {
+  it('overwrites nothing without --force, and then writes nothing at all', async () => {
+    const folder = folders();
+    const config = join(folder, 'config.yaml');
+    const entry = (name: string) =>
+      `  - model_name: ${name}\n    litellm_params: {model: openai/${name}, api_base: "http://a.example"}\n`;
+    writeFileSync(config, `model_list:\n${entry('first')}${entry('second')}`);
+    writeFileSync(join(folder, 'second.yaml'), 'mine: true\n');
+    const call = ['import', 'litellm', config, '--out', folder];
+    const refused = await runCli(call);
+    expect(refused).toMatchObject({ code: 1, stdout: '', stderr: expect.stringContaining('second.yaml would be') });
+    expect(existsSync(join(folder, 'first.yaml'))).toBe(false);
+    expect(readFileSync(join(folder, 'second.yaml'), 'utf8')).toBe('mine: true\n');
+    // The configuration itself lies in that folder, and is no engine file: the check at the end says so.
+    const forced = await runCli([...call, '--force']);
+    expect(forced.stdout).toContain('wrote');
+    expect(forced.code).toBe(1);
+    expect(forced.stderr).toMatch(/config\.yaml:1: /);
+    expect(parse(readFileSync(join(folder, 'second.yaml'), 'utf8'))).toMatchObject({ id: 'second' });
+  });
+
+  it('writes to HEADGATE_ENGINES_DIR where no folder is named', async () => {
+    const folder = folders();
+    const out = join(folder, 'mine');
+    writeFileSync(join(folder, 'c.yaml'), 'models:\n  a:\n    cmd: server --port ${PORT} -c 4096\n');
+    const result = await runCli(['import', 'llama-swap', join(folder, 'c.yaml')], {
+      env: { HEADGATE_ENGINES_DIR: out },
+    });
+    expect(result).toMatchObject({ code: 0, stdout: expect.stringContaining(`wrote ${out}/a.yaml (a)`) });
+  });
+});

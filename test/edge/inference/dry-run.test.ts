@@ -1,0 +1,113 @@
+import { afterAll, describe, expect, it } from 'vitest';
+import { startRedis, type TestRedis } from '../../support/redis.ts';
+import { type Body, errorOf, openOrganization, standinFile, useInference } from './inference-gateway.ts';
+
+const headers = { 'x-headgate-dry-run': 'true' };
+const ask = { model: 'cold', messages: [{ role: 'user', content: 'Hello' }], max_tokens: 100 };
+const path = '/v1/chat/completions';
+
+describe.each(['this process', 'Redis'])('with limits in %s, a dry run', (place) => {
+  let redis: TestRedis | null = null;
+  afterAll(() => redis?.stop());
+  const bench = useInference(async () => {
+    if (place === 'Redis') redis = await startRedis();
+    return {
+      engines: { chat: standinFile('chat'), cold: standinFile('cold'), free: standinFile('free', { priced: false }) },
+      env: redis === null ? {} : { REDIS_URL: redis.url },
+    };
+  });
+
+  async function rehearse(body: object, more: object = {}): Promise<Body> {
+    const answer = await bench.post(path, body, { headers, ...more });
+    expect(answer.status).toBe(200);
+    expect(answer.headers.get('content-type')).toBe('application/json');
+    return answer.json();
+  }
+
+  async function limitKey(key: string, limits: object): Promise<string> {
+    const body = { name: 'limited', scope: 'inference', ...limits };
+    const made: Body = await (await bench.gateway.request('/v1/keys', { body, key })).json();
+    return made.secret;
+  }
+
+  it('is refused like the request itself where that is not valid, or the key is not', async () => {
+    for (const [body, code] of [
+      [{ ...ask, model: 'nobody' }, 'model_not_found'],
+      [{ ...ask, max_tokens: 'many' }, 'invalid_value'],
+      [{ ...ask, priority: 1 }, 'unsupported_parameter'],
+      [{ ...ask, service_tier: 'flex' }, 'unsupported_parameter'],
+    ] as const) {
+      expect(await errorOf(await bench.post(path, body, { headers }))).toMatchObject({ status: 400, code });
+    }
+    const free = await errorOf(await bench.post(path, { ...ask, model: 'free' }, { headers }));
+    expect(free).toMatchObject({ status: 503, code: 'pricing_unavailable' });
+    expect((await bench.post(path, ask, { headers, key: 'sk-wrong' })).status).toBe(401);
+  });
+
+  it('is refused when the header says neither true nor false', async () => {
+    const answer = await bench.post(path, ask, { headers: { 'x-headgate-dry-run': 'yes' } });
+    expect(await errorOf(answer)).toMatchObject({ status: 400, code: 'invalid_value', param: 'x-headgate-dry-run' });
+  });
+
+  it('says what the request costs, starts no engine and writes nothing', async () => {
+    const { key } = await openOrganization(bench.gateway, '1');
+    for (const stream of [false, true]) {
+      const body = { ...ask, stream };
+      const answer = await rehearse(body, { key });
+      const bytes = Buffer.byteLength(JSON.stringify(body));
+      const estimated = (Math.ceil(bytes / 4) * 100_000 + 100 * 400_000) / 1e12;
+      const worst = ((bytes + 512) * 100_000 + 100 * 400_000) / 1e12;
+      expect(answer).toEqual({
+        object: 'dry_run',
+        model: 'cold',
+        estimated_cost: estimated.toFixed(12).replace(/0+$/, ''),
+        worst_cost: worst.toFixed(12).replace(/0+$/, ''),
+        admitted: true,
+        refusal: null,
+        cold_start_seconds: 600,
+      });
+    }
+    const models: Body = await (await bench.gateway.request('/v1/models')).json();
+    expect(models.data.find(({ id }: Body) => id === 'cold').status).toBe('cold');
+    expect(await bench.wallet(key)).toMatchObject({ balance: '1', held: '0' });
+    const { totals }: Body = await (await bench.gateway.request('/v1/usage/summary', { key })).json();
+    expect(totals).toMatchObject({ num_model_requests: 0, refusals: {} });
+  });
+
+  it('knows a warm model, and how long a cold one took to start before', async () => {
+    const warm = await bench.chat({});
+    expect(warm.status).toBe(200);
+    await warm.text();
+    expect((await rehearse({ ...ask, model: 'chat' })).cold_start_seconds).toBeNull();
+  });
+
+  it('says which refusal a wallet would give', async () => {
+    const { key } = await openOrganization(bench.gateway, null);
+    expect(await rehearse(ask, { key })).toMatchObject({ admitted: false, refusal: 'insufficient_funds' });
+    const { totals }: Body = await (await bench.gateway.request('/v1/usage/summary', { key })).json();
+    expect(totals.refusals).toEqual({});
+  });
+
+  it('says which limit would refuse, and uses up none', async () => {
+    const { key } = await openOrganization(bench.gateway, '1');
+    const limited = await limitKey(key, { requests_per_minute: 1 });
+    for (let count = 0; count < 3; count += 1) {
+      const answer = await bench.post(path, { ...ask, model: 'chat' }, { headers, key: limited });
+      expect(answer.headers.get('x-ratelimit-remaining')).toBe('1');
+      expect(await answer.json()).toMatchObject({ admitted: true });
+    }
+    const used = await bench.chat({}, { key: limited });
+    expect(used.status).toBe(200);
+    await used.text();
+    const answer = await rehearse({ ...ask, model: 'chat' }, { key: limited });
+    expect(answer).toMatchObject({ admitted: false, refusal: 'rate_limit_exceeded' });
+  });
+
+  it('keeps to a cap on the cost', async () => {
+    const both = { ...headers, 'x-headgate-max-cost': '0.00002' };
+    const capped = await rehearse(ask, { headers: both });
+    expect(Number(capped.estimated_cost)).toBeLessThanOrEqual(0.00002);
+    const tooLow = { ...headers, 'x-headgate-max-cost': '0.000000000001' };
+    expect(await errorOf(await bench.post(path, ask, { headers: tooLow }))).toMatchObject({ status: 400 });
+  });
+});

@@ -1,0 +1,249 @@
+import { afterAll, beforeEach, describe, expect, it } from 'vitest';
+import { type ByteServer, type SeenRequest, startByteServer } from '../../core/proxy/byte-server.ts';
+import {
+  chatPath,
+  type Body,
+  exchangeRaw,
+  externalFile,
+  framesOf,
+  json,
+  openOrganization,
+  useInference,
+} from './inference-gateway.ts';
+
+const engineKey = 'engine-key-0123456789';
+let engine: ByteServer | null = null;
+let answer = '';
+
+const jsonBody =
+  '{"id":"x","model":"upstream/Name","choices":[{"index":0,"finish_reason":"stop"}],"usage":{"prompt_tokens":3,"completion_tokens":2}}';
+const jsonAnswer = `HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: ${jsonBody.length}\r\n\r\n${jsonBody}`;
+
+const bench = useInference(async () => {
+  engine = await startByteServer({ transport: 'tcp', answer: ({ socket }) => void socket.write(answer, 'latin1') });
+  const url = `http://127.0.0.1:${engine.endpoint.port}/base`;
+  return {
+    engines: {
+      chat: externalFile('chat', url),
+      named: externalFile('named', url, { lines: ['upstream_model: upstream/Näme', 'api_key_env: TEST_ENGINE_KEY'] }),
+      embed: externalFile('embed', url, { taskType: 'embedding' }),
+      vllm: externalFile('vllm', url, { lines: ['kind: vllm'] }),
+    },
+    env: { TEST_ENGINE_KEY: engineKey },
+  };
+});
+beforeEach(() => {
+  answer = jsonAnswer;
+});
+afterAll(() => engine?.close());
+
+const utf8 = (latin1: string): string => Buffer.from(latin1, 'latin1').toString('utf8');
+
+/** The last request that the engine got of a path. */
+function seen(): SeenRequest {
+  const last = engine?.requests.at(-1);
+  if (last === undefined) throw new Error('the engine got no request');
+  return last;
+}
+
+async function send(body: string, headers: Readonly<Record<string, string>> = {}, path = chatPath): Promise<Response> {
+  const all = { ...json, authorization: `Bearer ${bench.gateway.key}`, ...headers };
+  return fetch(new URL(path, bench.gateway.url), { method: 'POST', headers: all, body });
+}
+
+/** Odd, but JSON: what a reader that re-made it would change. */
+const odd = ` { "messages" : [{"role":"user","content":"h\\u00e9 é 🦙 \\/"}],\t"model":"chat" ,"x-unknown":{"b":1e400,"a":1.0,"a":-0},\n"big":12345678901234567890.10,"max_tokens":5} \r\n`;
+
+describe('the body that the engine gets', () => {
+  it('is the client’s, byte for byte, unknown fields and blanks included', async () => {
+    expect((await send(odd)).status).toBe(200);
+    expect(utf8(seen().body)).toBe(odd);
+  });
+
+  it('has another model where the engine calls it otherwise, and nothing else', async () => {
+    for (const name of ['named', 'NAMED', 'The named', 'test/named']) {
+      const answered = await send(odd.replace('"chat"', JSON.stringify(name)));
+      expect(utf8(seen().body)).toBe(odd.replace('"chat"', '"upstream/Näme"'));
+      expect(((await answered.json()) as Body).model).toBe('named');
+    }
+  });
+
+  it('says the catalog id where the client used another name', async () => {
+    await send(odd.replace('"chat"', '"the CHAT"'));
+    expect(utf8(seen().body)).toBe(odd);
+  });
+
+  it('asks for running usage in a stream, and keeps the other options', async () => {
+    const usage = '{"include_usage":true,"continuous_usage_stats":true}';
+    await send('{"model":"chat","messages":[],"stream":true}');
+    expect(seen().body).toBe(`{"stream_options":${usage},"model":"chat","messages":[],"stream":true}`);
+    await send('{"model":"chat","stream_options":null,"stream":true}');
+    expect(seen().body).toBe(`{"model":"chat","stream_options":${usage},"stream":true}`);
+    await send('{"model":"chat","stream_options":{"include_usage":false,"other":[1]},"stream":true}');
+    expect(JSON.parse(seen().body).stream_options).toEqual({
+      include_usage: true,
+      other: [1],
+      continuous_usage_stats: true,
+    });
+  });
+
+  it('is not touched for usage where it is no stream', async () => {
+    const body = '{"model":"chat","messages":[],"stream":false,"usage":{"include":true}}';
+    await send(body);
+    expect(seen().body).toBe(body);
+  });
+
+  it('of embeddings is the client’s as well', async () => {
+    const body = '{"input":["a",  "b"],"stream":"yes","n":0,"model":"embed"}';
+    await send(body, {}, '/v1/embeddings');
+    expect(seen().body).toBe(body);
+  });
+});
+
+describe('the output limit that the engine gets from a small wallet', () => {
+  it('holds the whole context where the client says null, and the default of 16 only where it says nothing', async () => {
+    const { key } = await openOrganization(bench.gateway, '0.001');
+    const completion = async (more: object): Promise<string | null> => {
+      const answered = await bench.post('/v1/completions', { model: 'vllm', prompt: 'x', ...more }, { key });
+      expect(answered.status).toBe(200);
+      return answered.headers.get('x-headgate-max-tokens');
+    };
+    expect(await completion({})).toBeNull();
+    expect(JSON.parse(seen().body)).not.toHaveProperty('max_tokens');
+    const tokens = Number(await completion({ max_tokens: null }));
+    expect(tokens).toBeGreaterThan(1000);
+    expect(tokens).toBeLessThan(2500);
+    expect(JSON.parse(seen().body).max_tokens).toBe(tokens);
+  });
+
+  it('replaces both names of the limit in a chat', async () => {
+    const { key } = await openOrganization(bench.gateway, '0.001');
+    const answered = await bench.chat({ max_tokens: 8000, max_completion_tokens: 7000 }, { key });
+    const tokens = Number(answered.headers.get('x-headgate-max-tokens'));
+    expect(tokens).toBeGreaterThan(1000);
+    expect(JSON.parse(seen().body)).toMatchObject({ max_tokens: tokens, max_completion_tokens: tokens });
+  });
+});
+
+describe('the headers that the engine gets', () => {
+  it('are those of a short list', async () => {
+    const traceparent = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01';
+    const answered = await send(odd, {
+      traceparent,
+      tracestate: 'a=b',
+      cookie: 'session=1',
+      'x-vllm-priority': '-5',
+      'x-session-id': 's',
+      'x-data-parallel-rank': '1',
+      'x-request-id': 'mine',
+      'x-client-request-id': 'mine-too',
+      'x-project-id': '',
+      'x-forwarded-for': '1.2.3.4',
+      'endpoint-load-metrics-format': 'json',
+      'user-agent': 'test',
+      'x-api-key': 'secret',
+    }).catch(() => null);
+    // An empty X-Project-ID is refused, so the request is sent again without it.
+    expect(answered?.status).toBe(400);
+    const again = await send(odd, {
+      traceparent,
+      tracestate: 'a=b',
+      cookie: 'a=1',
+      'x-vllm-priority': '-5',
+      'x-request-id': 'mine',
+    });
+    const [requestLine, ...lines] = seen().head.trimEnd().split('\r\n');
+    expect(requestLine).toBe(`POST /base${chatPath} HTTP/1.1`);
+    const headers = new Map(
+      lines.map((line) => [line.slice(0, line.indexOf(':')).toLowerCase(), line.slice(line.indexOf(':') + 2)]),
+    );
+    expect([...headers.keys()].toSorted()).toEqual([
+      'content-length',
+      'content-type',
+      'host',
+      'traceparent',
+      'tracestate',
+      'x-request-id',
+    ]);
+    expect(headers.get('x-request-id')).toBe(again.headers.get('x-request-id'));
+    expect(headers.get('traceparent')).toBe(traceparent);
+  });
+
+  it('carry the engine’s own key and never the client’s', async () => {
+    await send(odd.replace('"chat"', '"named"'));
+    expect(seen().head).toContain(`\r\nAuthorization: Bearer ${engineKey}\r\n`);
+    for (const { head } of engine?.requests ?? []) expect(head).not.toContain(bench.gateway.key);
+  });
+
+  it('have no trace context that is none', async () => {
+    await send(odd, { traceparent: 'zz', tracestate: 'x'.repeat(600) });
+    expect(seen().head.toLowerCase()).not.toContain('\r\ntrace');
+  });
+});
+
+describe('what an engine that writes JSON in its own way sends', () => {
+  const streamAnswer = (frames: readonly string[]): string =>
+    `HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n${frames.join('')}`;
+
+  it('is counted, cut and ended with blanks after its colons, carriage returns and null usage', async () => {
+    answer = streamAnswer([
+      'data: {"id": "1", "model": "m", "choices": [{"index": 0, "delta": {"content": "a"}, "finish_reason": null}], "usage": null}\r\n\r\n',
+      'data: {"id": "1", "model": "m", "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}], "usage": null}\r\n\r\n',
+      'data: {"id": "1", "model": "m", "choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 2}}\r\n\r\n',
+      'data: [DONE]\r\n\r\n',
+    ]);
+    const answered = await send('{"model":"chat","messages":[],"stream":true}');
+    const text = await answered.text();
+    expect(text).not.toContain('usage');
+    expect(framesOf(text.replaceAll('\r\n', '\n')).map((frame) => frame.choices?.[0]?.delta ?? frame)).toEqual([
+      { content: 'a' },
+      {},
+      '[DONE]',
+    ]);
+    const record = await bench.record(answered.headers.get('x-request-id') ?? '');
+    expect(record).toMatchObject({ outcome: 'completed', input_tokens: 7, output_tokens: 2, usage_source: 'engine' });
+  });
+
+  it('as an unasked abort is a failure there too', async () => {
+    answer = streamAnswer([
+      'data: {"choices": [{"index": 0, "delta": {"content": "a"}, "finish_reason": "abort"}]}\n\n',
+      'data: [DONE]\n\n',
+    ]);
+    const text = await (await send('{"model":"chat","messages":[],"stream":true}')).text();
+    expect(text).toContain('"code":"upstream_error"');
+  });
+
+  it('without any count is complete, and billed nothing', async () => {
+    answer = streamAnswer([
+      'data: {"choices":[{"index":0,"delta":{"content":"a"},"finish_reason":"stop"}]}\n\n',
+      'data: [DONE]\n\n',
+    ]);
+    const answered = await send('{"model":"chat","messages":[],"stream":true}');
+    await answered.text();
+    const record = await bench.record(answered.headers.get('x-request-id') ?? '');
+    expect(record).toMatchObject({ outcome: 'completed', usage_source: 'none', cost: '0' });
+  });
+
+  it('as usage.cost stays JSON whatever the count looks like', async () => {
+    for (const usage of ['{}', '{"prompt_tokens":3,"completion_tokens":2}', '{ "prompt_tokens": 3 }']) {
+      const body = `{"choices":[],"usage":${usage}}`;
+      answer = `HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: ${body.length}\r\n\r\n${body}`;
+      const got: Body = await (await send('{"model":"chat","messages":[],"usage":{"include":true}}')).json();
+      expect(typeof got.usage.cost).toBe('number');
+    }
+  });
+});
+
+describe('a connection of the client', () => {
+  it('serves one request after another, also when they are sent at once', async () => {
+    const one = `POST ${chatPath} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${bench.gateway.key}\r\nContent-Type: application/json\r\n`;
+    const body = '{"model":"chat","messages":[]}';
+    const request = `${one}Content-Length: ${body.length}\r\n\r\n${body}`;
+    const text = await exchangeRaw(
+      bench.gateway.url,
+      [request + request + request],
+      (got) => got.split('"finish_reason"').length === 4,
+    );
+    expect(text.match(/HTTP\/1\.1 200 OK/g)).toHaveLength(3);
+  });
+});

@@ -1,0 +1,116 @@
+import { describe, expect, it } from 'vitest';
+import { type Body, chatPath, errorOf, standinFile, useInference } from './inference-gateway.ts';
+
+/** What parts of messages may say beside their media, and where media may stand. */
+
+const bench = useInference(() => ({
+  engines: {
+    chat: standinFile('chat'),
+    embed: standinFile('embed', { taskType: 'embedding' }),
+    rerank: standinFile('rerank', { taskType: 'rerank', flags: ['--runner', 'pooling', '--convert', 'classify'] }),
+    open: standinFile('open', { lines: ['allow: [uuid, media_embeds, prompt_embeds]', 'max_media: 2'] }),
+  },
+}));
+
+const refused = { status: 400, code: 'unsupported_parameter', type: 'invalid_request_error' };
+const dataUrl = 'data:image/png;base64,AAAA';
+const image = (more: object = {}): object => ({ type: 'image_url', image_url: { url: dataUrl }, ...more });
+const chat = async (parts: readonly unknown[], model = 'chat'): Promise<Body> =>
+  errorOf(await bench.chat({ model, messages: [{ role: 'user', content: [{ type: 'text', text: 'x' }, ...parts] }] }));
+/** What the stand-in, which has no eyes, says of media that reach it. */
+const reached = { status: 400, message: 'This model reads text only.' };
+
+describe('the uuid of a part', () => {
+  it.each([
+    ['beside an image', image({ uuid: 'a' })],
+    ['instead of an image', { type: 'image_url', image_url: null, uuid: 'a' }],
+    ['beside a plain address', { image_url: dataUrl, uuid: 'a' }],
+    ['as a number', image({ uuid: 5 })],
+    ['of a sound', { type: 'input_audio', input_audio: { data: 'AAAA', format: 'wav' }, uuid: 'a' }],
+    ['of a film', { type: 'video_url', video_url: { url: 'data:video/mp4;base64,AAAA' }, uuid: 'a' }],
+    ['of embeddings', { type: 'image_embeds', image_embeds: null, uuid: 'a' }],
+    ['instead of an image that has no type', { image_url: null, uuid: 'a' }],
+    ['instead of embeddings that have no type', { image_embeds: null, uuid: 'a' }],
+    ['instead of an image in what calls itself a text', { type: 'text', text: 'x', image_url: null, uuid: 'a' }],
+    ['in a text', { type: 'text', text: 'x', uuid: 'a' }],
+  ])('%s is refused', async (_, part) => {
+    const error = await chat([part]);
+    expect(error).toMatchObject({ ...refused, param: 'messages' });
+    expect(error.message).toContain('uuid');
+  });
+
+  it('is refused behind escapes, and in whatever message it stands', async () => {
+    const text = `{"model":"chat","messages":[{"role":"tool","content":[{"type":"image_url","image_url":null,"uu\\u0069d":"a"}]}]}`;
+    const error = await errorOf(await bench.post(chatPath, text));
+    expect(error).toMatchObject({ ...refused, param: 'messages' });
+  });
+
+  it('is taken as null, and where the engine file allows it', async () => {
+    expect(await chat([image({ uuid: null })])).toMatchObject(reached);
+    expect(await chat([image({ uuid: 'a' })], 'open')).toMatchObject(reached);
+  });
+
+  it('in a text is no uuid', async () => {
+    const messages = [{ role: 'user', content: 'the "image_url" of "uuid": "5"' }];
+    expect((await bench.chat({ messages })).status).toBe(200);
+  });
+});
+
+describe('tensors in parts', () => {
+  it.each([
+    ['image_embeds', { type: 'image_embeds', image_embeds: 'AAAA' }],
+    ['audio_embeds', { type: 'audio_embeds', audio_embeds: { a: 'AAAA' } }],
+    ['video_embeds', { video_embeds: 'AAAA' }],
+    ['prompt_embeds', { type: 'prompt_embeds', data: 'AAAA' }],
+  ])('as %s are refused unless the engine file allows them', async (_, part) => {
+    const error = await chat([part]);
+    expect(error).toMatchObject({ ...refused, param: 'messages' });
+    expect(error.message).toMatch(/embed/);
+    expect((await chat([part], 'open')).message).not.toMatch(/embed/);
+  });
+
+  it('as a picture in the memory of Python are refused anywhere', async () => {
+    for (const model of ['chat', 'open']) {
+      const part = { type: 'image_pil', image_pil: '/etc/passwd' };
+      const error = await chat([part], model);
+      expect(error).toMatchObject({ ...refused, param: 'messages' });
+      expect(error.message).toContain('image_pil');
+    }
+  });
+});
+
+describe('how many media a request may have', () => {
+  it('is 32, or what the engine file says', async () => {
+    const images = (count: number): object[] => Array.from({ length: count }, () => image());
+    const error = await chat(images(33));
+    expect(error).toMatchObject({ ...refused, param: 'messages' });
+    expect(error.message).toContain('32');
+    expect(await chat(images(32))).toMatchObject(reached);
+    expect((await chat(images(3), 'open')).message).toContain('at most 2');
+    expect(await chat(images(2), 'open')).toMatchObject(reached);
+  });
+});
+
+describe('media in conversations within lists', () => {
+  const remote = { type: 'image_url', image_url: { url: 'http://169.254.169.254/latest' } };
+  const message = (part: object): object => ({ role: 'user', content: [part] });
+
+  it.each([
+    ['messages', { messages: [[message(remote)]] }],
+    ['messages', { messages: [[[message(remote)]]] }],
+    ['input', { input: [[message(remote)]] }],
+    ['input', { input: [message(remote)] }],
+  ])('of %s are found', async (param, fields) => {
+    const answer = await bench.post('/v1/embeddings', { model: 'embed', ...fields });
+    const error = await errorOf(answer);
+    expect(error).toMatchObject({ ...refused, param });
+    expect(error.message).toContain('Media cannot be fetched');
+  });
+
+  it.each([['documents'], ['query']])('of %s are found', async (param) => {
+    const body = { model: 'rerank', query: 'q', documents: ['d'], [param]: { content: [[remote]] } };
+    const error = await errorOf(await bench.post('/v1/rerank', body));
+    expect(error).toMatchObject({ ...refused, param });
+    expect(error.message).toContain('Media cannot be fetched');
+  });
+});

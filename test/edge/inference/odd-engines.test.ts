@@ -1,0 +1,182 @@
+import { afterAll, describe, expect, it } from 'vitest';
+import { type ByteServer, startByteServer } from '../../core/proxy/byte-server.ts';
+import { type Body, chatPath, externalFile, useInference } from './inference-gateway.ts';
+
+/** An engine that somebody else runs answers with the bytes that stand in the request itself. */
+let engine: ByteServer | null = null;
+
+const bench = useInference(async () => {
+  engine = await startByteServer({
+    transport: 'tcp',
+    answer({ body, socket }) {
+      const { script = {} }: Body = JSON.parse(body);
+      const bytes = Buffer.from(script.bytes ?? '', 'base64');
+      void send(bytes, script.step ?? bytes.length, socket).then(() => {
+        if (script.close === true) socket.end();
+      });
+    },
+  });
+  const url = `http://127.0.0.1:${engine.endpoint.port}`;
+  return {
+    engines: {
+      odd: externalFile('team/odd', url),
+      renamed: externalFile('renamed', url, { lines: ['upstream_model: up/stream'] }),
+    },
+  };
+});
+afterAll(() => engine?.close());
+
+interface Writer {
+  write(bytes: Buffer): boolean;
+}
+
+async function send(bytes: Buffer, step: number, socket: Writer): Promise<void> {
+  for (let at = 0; at < bytes.length; at += step) {
+    socket.write(bytes.subarray(at, at + step));
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+}
+
+interface Shape {
+  readonly version?: string;
+  readonly type?: string;
+  readonly headers?: string;
+  /** How the end of the body is told. */
+  readonly framing?: 'length' | 'chunked' | 'close';
+  /** Bytes a write. */
+  readonly step?: number;
+}
+
+/** The script of an answer of status 200 with that body. */
+function scripted(body: string, shape: Shape = {}): object {
+  const { version = '1.1', type = 'text/event-stream', headers = '', framing = 'length', step } = shape;
+  const text = Buffer.from(body, 'utf8').toString('latin1');
+  const length = framing === 'length' ? `Content-Length: ${text.length}\r\n` : '';
+  const chunks = framing === 'chunked' ? 'Transfer-Encoding: chunked\r\n' : '';
+  const framed =
+    framing === 'chunked' ? `${text.length.toString(16)};x=y\r\n${text}\r\n0\r\nX-Trailer: z\r\n\r\n` : text;
+  const bytes = `HTTP/${version} 200 OK\r\nContent-Type: ${type}\r\n${headers}${length}${chunks}\r\n${framed}`;
+  const base64 = Buffer.from(bytes, 'latin1').toString('base64');
+  return { bytes: base64, close: framing === 'close', ...(step !== undefined && { step }) };
+}
+
+async function ask(script: object, body: object = {}): Promise<{ status: number; text: string; record: Body }> {
+  const answer = await bench.post(chatPath, { model: 'team/odd', messages: [], stream: true, ...body, script });
+  const text = await answer.text();
+  return { status: answer.status, text, record: await bench.recordOf(answer) };
+}
+
+const frame = (body: object | string): string => `data: ${typeof body === 'string' ? body : JSON.stringify(body)}\n\n`;
+const usage = { prompt_tokens: 10, completion_tokens: 5, total_tokens: 15 };
+const choice = (content: string, finish: string | null = null): object => ({
+  id: 'x',
+  model: 'team/odd',
+  choices: [{ index: 0, delta: { content }, finish_reason: finish }],
+});
+const chunks = frame(choice('é 🦙 ,"usage":{"x":1}')) + frame(choice('', 'stop'));
+const usageChunk = frame({ id: 'x', model: 'team/odd', choices: [], usage });
+const done = 'data: [DONE]\n\n';
+const billed = { outcome: 'completed', input_tokens: 10, output_tokens: 5, usage_source: 'engine', cost: '0.000003' };
+
+describe('a stream from an engine of any make has its bytes but for the usage', () => {
+  it.each<[string, Shape]>([
+    ['by a length', {}],
+    ['in chunks with extensions and a trailer', { framing: 'chunked' }],
+    ['that ends with its connection', { framing: 'close' }],
+    ['over HTTP/1.0', { version: '1.0', framing: 'close' }],
+    ['byte by byte', { step: 1 }],
+    ['byte by byte in chunks', { framing: 'chunked', step: 1 }],
+    ['with a type in capitals', { type: 'Text/Event-Stream; Charset=UTF-8' }],
+  ])('%s', async (_, shape) => {
+    for (const [options, expected] of [
+      [{}, chunks + done],
+      [{ stream_options: { include_usage: true } }, chunks + usageChunk + done],
+    ] as const) {
+      const { text, record } = await ask(scripted(chunks + usageChunk + done, shape), options);
+      expect(text).toBe(expected);
+      expect(record).toMatchObject(billed);
+    }
+  });
+
+  it('which stands on the chunk that ends the answer, where it asked for it and has none of its own', async () => {
+    const last = { ...choice('', 'stop'), usage };
+    const [begin = ''] = chunks.split(/(?<=\n\n)/);
+    const asked = { stream_options: { include_usage: true } };
+    for (const [options, expected] of [
+      [{}, begin + frame(choice('', 'stop')) + done],
+      [asked, begin + frame(last) + done],
+      [{ usage: { include: true } }, begin + frame({ ...last, usage: { ...usage, cost: 0.000003 } }) + done],
+    ] as const) {
+      const { text, record } = await ask(scripted(begin + frame(last) + done), options);
+      expect(text).toBe(expected);
+      expect(record).toMatchObject(billed);
+    }
+    // A running count is no final one, even if none other comes.
+    const running = frame({ ...choice('x'), usage: { ...usage, completion_tokens: 1 } });
+    const { text } = await ask(scripted(running + frame(last) + usageChunk + done), asked);
+    expect(text).toBe(frame(choice('x')) + frame(choice('', 'stop')) + usageChunk + done);
+  });
+
+  it('with carriage returns, without blanks after data:, with comments between', async () => {
+    for (const change of [
+      (text: string) => text.replaceAll('\n', '\r\n'),
+      (text: string) => text.replaceAll('data: ', 'data:'),
+      (text: string) => text.replaceAll('data: ', ': "usage":{}\nid: 3\ndata: '),
+    ]) {
+      const { text, record } = await ask(scripted(change(chunks + usageChunk + done), { step: 7 }));
+      expect(text).toBe(change(chunks) + done);
+      expect(record).toMatchObject(billed);
+    }
+  });
+
+  it('whose last line has no empty one behind it', async () => {
+    for (const end of ['data: [DONE]\n', 'data: [DONE]', 'data:[DONE]\r\n']) {
+      const { text, record } = await ask(scripted(chunks + usageChunk + end));
+      expect(text).toBe(chunks + done);
+      expect(record).toMatchObject(billed);
+    }
+  });
+});
+
+describe('the model in an answer', () => {
+  const other = (text: string): string => text.replaceAll('team/odd', '/srv/models/odd.gguf');
+  const json = JSON.stringify({ ...choice('"model":"x"', 'stop'), usage });
+
+  it('is the catalog id, whatever the engine says', async () => {
+    const stream = await ask(scripted(other(chunks + usageChunk + done)), { stream_options: { include_usage: true } });
+    expect(stream.text).toBe(chunks + usageChunk + done);
+    expect((await ask(scripted(other(json), { type: 'application/json' }), { stream: false })).text).toBe(json);
+    const renamed = await ask(scripted(other(json), { type: 'application/json' }), { stream: false, model: 'renamed' });
+    expect(renamed.text).toBe(json.replace('team/odd', 'renamed'));
+  });
+
+  it.each([
+    ['that name in another member as well', '{"extra":{"model":"team/odd"},"model":"/srv/odd.gguf",'],
+    ['blanks before the colon', '{"extra":{"model":"team/odd"},"model" : "/srv/odd.gguf",'],
+  ])('is that with %s', async (_, start) => {
+    const body = JSON.stringify({ ...choice('hi', 'stop'), usage }).replace('{"id":"x","model":"team/odd",', start);
+    const answer = await ask(scripted(body, { type: 'application/json' }), { stream: false });
+    expect(JSON.parse(answer.text)).toMatchObject({ model: 'team/odd', extra: { model: 'team/odd' } });
+    const stream = await ask(scripted(frame(body) + done), { stream_options: { include_usage: true } });
+    expect(stream.text).not.toContain('/srv');
+    expect(stream.text).toContain('"content":"hi"');
+  });
+});
+
+describe('an error that an engine tells under status 200', () => {
+  it.each([
+    ['in a JSON answer', false, '{"error":{"message":"at /srv/model.py","code":500}}'],
+    ['as a broken JSON answer', false, '{"choices":}'],
+    ['in a chunk', true, frame({ ...choice('', 'error'), error: { message: 'at /srv/model.py' } }) + done],
+    ['in a chunk that is no JSON', true, frame('{"model":"/srv/model","choices":[{"index":0,]}') + done],
+    ['as lines that are no data', true, `Traceback: /srv/model.py\n\n${chunks}${done}`],
+    ['compressed', true, '\x1f\x8b\x08\n\n\x00'],
+  ])('%s is an upstream_error without its words', async (_, stream, body) => {
+    const type = stream ? 'text/event-stream' : 'application/json';
+    const { status, text, record } = await ask(scripted(body, { type }), { stream });
+    expect(status).toBe(502);
+    expect(JSON.parse(text).error).toMatchObject({ code: 'upstream_error', type: 'upstream_error' });
+    expect(text).not.toContain('/srv');
+    expect(record).toMatchObject({ outcome: 'failed', cost: '0' });
+  });
+});

@@ -1,0 +1,166 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { type ByteServer, startByteServer } from '../../core/proxy/byte-server.ts';
+import { createTestDatabase, type TestDatabase } from '../../support/database.ts';
+import { startGateway } from '../../support/gateway.ts';
+import {
+  type Body,
+  chatBody,
+  chatPath,
+  errorOf,
+  externalFile,
+  json,
+  openOrganization,
+  standinFile,
+  useInference,
+  writeEngines,
+} from './inference-gateway.ts';
+
+/** What organizations have in common in an engine: what it has cached of their prompts. */
+
+const jsonBody = '{"choices":[{"index":0,"finish_reason":"stop"}],"usage":{"prompt_tokens":3,"completion_tokens":2}}';
+const jsonAnswer = `HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: ${jsonBody.length}\r\n\r\n${jsonBody}`;
+
+let engine: ByteServer | null = null;
+let engineUrl = '';
+
+const bench = useInference(async () => {
+  engine = await startByteServer({ transport: 'tcp', answer: ({ socket }) => void socket.write(jsonAnswer) });
+  engineUrl = `http://127.0.0.1:${engine.endpoint.port}`;
+  return {
+    engines: {
+      chat: standinFile('chat'),
+      shared: standinFile('shared', { lines: ['share_cache: true'] }),
+      vllm: externalFile('vllm', engineUrl, { lines: ['kind: vllm'] }),
+      open: externalFile('open', engineUrl, { lines: ['kind: vllm', 'share_cache: true'] }),
+      embed: externalFile('embed', engineUrl, { lines: ['kind: vllm'], taskType: 'embedding' }),
+      other: externalFile('other', engineUrl),
+    },
+  };
+});
+afterAll(() => engine?.close());
+
+const seenBody = (): Body => JSON.parse(Buffer.from(engine?.requests.at(-1)?.body ?? '', 'latin1').toString('utf8'));
+
+let one = '';
+let two = '';
+beforeAll(async () => {
+  one = (await openOrganization(bench.gateway, '5')).key;
+  two = (await openOrganization(bench.gateway, '5')).key;
+});
+
+/** A prompt that nobody else here sends. */
+const longPrompt = (name: string): object => ({
+  messages: [{ role: 'user', content: `${name}: ${'a confidential sentence. '.repeat(40)}` }],
+});
+
+/** The stand-in sets this before every conversation; each organization reads it once. */
+const headTokens = 16;
+
+/** How many tokens of a prompt an engine had cached, without the beginning that all prompts have in common. */
+async function cachedTokens(key: string, body: object): Promise<number> {
+  const answer = await bench.chat(body, { key });
+  expect(answer.status).toBe(200);
+  const { usage }: Body = await answer.json();
+  const cached: number = usage.prompt_tokens_details.cached_tokens;
+  return Math.max(0, cached - headTokens);
+}
+
+describe('what an answer says of the prefix cache', () => {
+  it('tells nothing of the prompts of another organization, neither its count nor its price', async () => {
+    const prompt = longPrompt('apart');
+    expect(await cachedTokens(one, prompt)).toBe(0);
+    expect(await cachedTokens(two, prompt)).toBe(0);
+    expect(await cachedTokens(one, prompt)).toBeGreaterThan(100);
+    expect(await cachedTokens(two, prompt)).toBeGreaterThan(100);
+  });
+
+  it('tells nothing of another organization’s prompts to one that guesses its salt', async () => {
+    const prompt = { ...longPrompt('salted'), cache_salt: 'the same salt' };
+    expect(await cachedTokens(one, prompt)).toBe(0);
+    expect(await cachedTokens(two, prompt)).toBe(0);
+    expect(await cachedTokens(one, prompt)).toBeGreaterThan(100);
+  });
+
+  it('is of an organization’s own salts, each for itself', async () => {
+    const prompt = longPrompt('own salts');
+    expect(await cachedTokens(one, prompt)).toBe(0);
+    expect(await cachedTokens(one, { ...prompt, cache_salt: 'a' })).toBe(0);
+    expect(await cachedTokens(one, { ...prompt, cache_salt: 'b' })).toBe(0);
+    expect(await cachedTokens(one, { ...prompt, cache_salt: 'a' })).toBeGreaterThan(100);
+    expect(await cachedTokens(one, prompt)).toBeGreaterThan(100);
+  });
+
+  it('is of everybody’s where the engine file shares', async () => {
+    const prompt = { model: 'shared', ...longPrompt('shared') };
+    expect(await cachedTokens(one, prompt)).toBe(0);
+    expect(await cachedTokens(two, prompt)).toBeGreaterThan(100);
+  });
+});
+
+describe('the cache_salt that vLLM gets', () => {
+  const salt = async (body: object, key: string, path = chatPath): Promise<unknown> => {
+    expect((await bench.post(path, body, { key })).status).toBe(200);
+    return seenBody().cache_salt;
+  };
+  const vllm = (more: object = {}): object => chatBody({ model: 'vllm', ...more });
+
+  it('is the same for each request of an organization, and another for each organization and each salt of its own', async () => {
+    const own = await salt(vllm(), one);
+    expect(own).toMatch(/^[A-Za-z0-9_-]{43}$/);
+    expect(await salt(vllm({ max_tokens: 9 }), one)).toBe(own);
+    expect(await salt(vllm({ cache_salt: null }), one)).toBe(own);
+    const all = [own];
+    for (const given of ['a', 'ä', own]) all.push(await salt(vllm({ cache_salt: given }), one));
+    all.push(await salt(vllm(), two), await salt(vllm({ cache_salt: 'a' }), two));
+    expect(new Set(all).size).toBe(all.length);
+    expect(all.every((text) => /^[A-Za-z0-9_-]{43}$/.test(String(text)))).toBe(true);
+  });
+
+  it('leaves every other byte as it was sent', async () => {
+    const sent =
+      ' {"messages" : [{"role":"user","content":"é\\u00e9"}],\n"model":"vllm","cache_salt":  "x" ,"b":1e400} ';
+    expect((await bench.post(chatPath, sent, { headers: json, key: one })).status).toBe(200);
+    const body = Buffer.from(engine?.requests.at(-1)?.body ?? '', 'latin1').toString('utf8');
+    expect(body.replace(/"[A-Za-z0-9_-]{43}"/, '"x"')).toBe(sent);
+    const without = sent.replace('"cache_salt":  "x" ,', '');
+    expect((await bench.post(chatPath, without, { headers: json, key: one })).status).toBe(200);
+    const salted = Buffer.from(engine?.requests.at(-1)?.body ?? '', 'latin1').toString('utf8');
+    expect(salted.replace(/"cache_salt":"[A-Za-z0-9_-]{43}",/, '')).toBe(without);
+  });
+
+  it('comes with embeddings as well', async () => {
+    expect(await salt({ model: 'embed', input: 'x' }, one, '/v1/embeddings')).toBe(await salt(vllm(), one));
+  });
+
+  it('is the client’s own where the engine file shares, and where the engine is no vLLM', async () => {
+    for (const model of ['open', 'other']) {
+      expect(await salt(chatBody({ model }), one)).toBeUndefined();
+      expect(await salt(chatBody({ model, cache_salt: 'mine' }), one)).toBe('mine');
+    }
+  });
+
+  it.each([[''], [5], [{}], ['x'.repeat(1025)]])('is refused as vLLM would: %j', async (given) => {
+    const wanted = { status: 400, code: 'invalid_value', param: 'cache_salt' };
+    expect(await errorOf(await bench.post(chatPath, vllm({ cache_salt: given }), { key: one }))).toMatchObject(wanted);
+  });
+});
+
+describe('gateways of one database', () => {
+  let database: TestDatabase | null = null;
+  afterAll(() => database?.drop());
+
+  it('give an organization the same salt, after a restart as well', async () => {
+    database = await createTestDatabase();
+    const enginesDir = writeEngines({ vllm: externalFile('vllm', engineUrl, { lines: ['kind: vllm'] }) });
+    const env = { HEADGATE_BOOTSTRAP_KEY: `sk-test-${'k'.repeat(40)}` };
+    const salts: unknown[] = [];
+    for (let start = 0; start < 2; start += 1) {
+      const gateway = await startGateway({ enginesDir, databaseUrl: database.url, env });
+      expect((await gateway.request(chatPath, { body: chatBody({ model: 'vllm' }) })).status).toBe(200);
+      salts.push(seenBody().cache_salt);
+      await gateway.stop();
+    }
+    expect(salts[0]).toMatch(/^[A-Za-z0-9_-]{43}$/);
+    expect(salts[1]).toBe(salts[0]);
+  });
+});

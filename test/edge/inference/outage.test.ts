@@ -1,0 +1,133 @@
+import { afterAll, afterEach, describe, expect, it } from 'vitest';
+import { startDatabaseProxy, type DatabaseProxy } from '../../support/database-proxy.ts';
+import { createTestDatabase, type TestDatabase } from '../../support/database.ts';
+import {
+  errorOf,
+  eventually,
+  framesOf,
+  openOrganization,
+  standinFile,
+  useInference,
+  type Body,
+} from './inference-gateway.ts';
+
+let database: TestDatabase | null = null;
+let proxy: DatabaseProxy | null = null;
+
+// Before the gateway's own: hooks run from the last to the first, and it stops with a database.
+afterAll(async () => {
+  await proxy?.close();
+  await database?.drop();
+});
+
+const bench = useInference(async () => {
+  database = await createTestDatabase();
+  proxy = await startDatabaseProxy(database.url);
+  return { engines: { chat: standinFile('chat') }, databaseUrl: proxy.url, env: { HEADGATE_SETTLE_SECONDS: '4' } };
+});
+afterEach(() => proxy?.restore());
+
+const unavailable = { status: 503, code: 'billing_unavailable', type: 'server_error' };
+
+/** Waits until requests are taken again. */
+async function restored(): Promise<void> {
+  proxy?.restore();
+  await eventually(async () => (await bench.chat({})).status === 200);
+}
+
+describe('while Postgres is away', () => {
+  it('a valid key that is not known yet is 503 and never 401, an impossible one stays 401', async () => {
+    await (await bench.chat({})).text();
+    const fresh: Body = await (
+      await bench.gateway.request('/v1/keys', { body: { name: 'fresh', scope: 'inference' } })
+    ).json();
+    const other = await openOrganization(bench.gateway, '1');
+    proxy?.cut();
+    // A key made here may be known already; one of an organization that has never asked is not.
+    for (const key of [fresh.secret, other.key]) {
+      const answer = await bench.chat({}, { key });
+      expect(answer.status).not.toBe(401);
+      expect(answer.headers.get('retry-after')).toMatch(/^\d+$/);
+      expect(await errorOf(answer)).toMatchObject(unavailable);
+    }
+    expect((await bench.chat({}, { key: 'sk-hg-nonsense' })).status).toBe(401);
+    await restored();
+    for (const key of [fresh.secret, other.key]) expect((await bench.chat({}, { key })).status).toBe(200);
+  });
+
+  it.each(['reset', 'close', 'silence'] as const)(
+    'a valid key is 503 in bounded time and few connections, also where something takes them for a database: %s',
+    async (way) => {
+      const { key } = await openOrganization(bench.gateway, '1');
+      const takenBefore = proxy?.taken ?? 0;
+      const beganMs = performance.now();
+      proxy?.answerWith(way);
+      const ask = () => [bench.chat({}, { key }), bench.gateway.request('/v1/wallet', { key })];
+      for (const answer of await Promise.all([...ask(), ...ask()]))
+        expect([answer.status, await errorOf(answer)]).toEqual([503, expect.objectContaining(unavailable)]);
+      const seconds = (performance.now() - beganMs) / 1000;
+      expect((proxy?.taken ?? 0) - takenBefore).toBeLessThan(30 * Math.max(seconds, 1));
+      await restored();
+      expect((await bench.chat({}, { key })).status).toBe(200);
+    },
+  );
+
+  it('what cannot be booked is not shown as complete, nothing new is admitted, and it is booked once afterwards', async () => {
+    const { key } = await openOrganization(bench.gateway, '1');
+    expect((await bench.chat({}, { key })).status).toBe(200);
+    const streaming = await bench.chat(
+      { stream: true, max_tokens: 30, standin: { tpot_ms: 10, output_tokens: 30 } },
+      { key },
+    );
+    proxy?.refuse();
+    const frames = framesOf(await streaming.text());
+    expect(frames.slice(-2)).toEqual([{ error: expect.objectContaining({ code: 'billing_unavailable' }) }, '[DONE]']);
+    expect(frames.at(-2).error.message).not.toContain('nothing was charged');
+    const refused = await bench.chat({}, { key });
+    expect(refused.headers.get('retry-after')).toMatch(/^\d+$/);
+    expect(await errorOf(refused)).toMatchObject(unavailable);
+    await restored();
+    const record = await bench.recordOf(streaming, key);
+    expect(record).toMatchObject({ outcome: 'completed', output_tokens: 30 });
+    const records: Body = await (await bench.gateway.request('/v1/usage/requests', { key })).json();
+    const wallet: Body = await bench.wallet(key);
+    const spent = records.data.reduce(
+      (sum: bigint, { cost }: Body) => sum + BigInt(Math.round(Number(cost) * 1e12)),
+      0n,
+    );
+    expect(records.data).toHaveLength(2);
+    expect(BigInt(Math.round(Number(wallet.balance) * 1e12))).toBe(1_000_000_000_000n - spent);
+    expect(wallet.held).toBe('0');
+  });
+
+  it('a wallet is never shown with more held than there is, also between a charge and the end of its hold', async () => {
+    const { key } = await openOrganization(bench.gateway, '0.0001');
+    const release = proxy?.holdAnswers();
+    const asked = bench.chat({ stream: true, max_tokens: 100, standin: { output_tokens: 100 } }, { key });
+    const charged: Body = await eventually(async () => {
+      const wallet: Body = await bench.wallet(key);
+      return wallet.balance !== '0.0001' && wallet;
+    });
+    release?.();
+    await (await asked).text();
+    expect(charged).toMatchObject({ held: charged.balance, available: '0' });
+    await eventually(async () => (await bench.wallet(key)).held === '0');
+    expect(await bench.wallet(key)).toMatchObject({ balance: charged.balance, available: charged.balance });
+  });
+
+  it('a commit whose answer was lost is repeated and books once', async () => {
+    const { key } = await openOrganization(bench.gateway, '1');
+    expect((await bench.chat({}, { key })).status).toBe(200);
+    await eventually(async () => (await bench.wallet(key)).held === '0');
+    const before: Body = await bench.wallet(key);
+    proxy?.loseNextAnswer();
+    const answer = await bench.chat({}, { key });
+    expect(answer.status).toBe(200);
+    expect(proxy?.lost).toBeGreaterThan(0);
+    const record = await bench.recordOf(answer, key);
+    const after: Body = await bench.wallet(key);
+    expect(Number(before.balance) - Number(after.balance)).toBeCloseTo(Number(record.cost), 12);
+    const { totals }: Body = await (await bench.gateway.request('/v1/usage/summary', { key })).json();
+    expect(totals.num_model_requests).toBe(2);
+  });
+});

@@ -1,0 +1,291 @@
+import { describe, expect, it } from 'vitest';
+import {
+  type Body,
+  chatBody,
+  chatPath,
+  errorOf,
+  exchangeRaw,
+  json,
+  openOrganization,
+  standinFile,
+  useInference,
+} from './inference-gateway.ts';
+
+const bench = useInference(() => ({
+  engines: {
+    chat: standinFile('chat'),
+    embed: standinFile('embed', { taskType: 'embedding' }),
+    unpriced: standinFile('unpriced', { priced: false }),
+    off: standinFile('off', { lines: ['enabled: false'] }),
+  },
+  env: { HEADGATE_BODY_STALL_SECONDS: '1', HEADGATE_HEADERS_SECONDS: '1' },
+}));
+
+const auth = (): string => `Authorization: Bearer ${bench.gateway.key}\r\n`;
+
+describe('who may not call', () => {
+  it('no key, another scheme, a mistyped key and an unknown one are 401 with WWW-Authenticate', async () => {
+    const { key } = bench.gateway;
+    const mistyped = key.slice(0, -1) + (key.endsWith('a') ? 'b' : 'a');
+    for (const authorization of [null, 'Basic abc', 'Bearer', `Bearer ${mistyped}`, `Bearer sk-hg-nonsense`, key]) {
+      const headers = authorization === null ? {} : { authorization };
+      const answer = await bench.chat({}, { key: null, headers });
+      expect(answer.headers.get('www-authenticate')).toBe('Bearer');
+      expect(answer.headers.get('x-request-id')).toMatch(/^[0-9a-f-]{36}$/);
+      expect(await errorOf(answer)).toMatchObject({
+        status: 401,
+        code: 'unauthorized',
+        type: 'auth_error',
+        param: null,
+      });
+    }
+  });
+
+  it('two Authorization headers are 401, also when both are valid', async () => {
+    const body = JSON.stringify(chatBody({}));
+    const head = `POST ${chatPath} HTTP/1.1\r\nHost: x\r\n${auth()}${auth()}Content-Type: application/json\r\n`;
+    const text = await exchangeRaw(bench.gateway.url, [
+      `${head}Content-Length: ${body.length}\r\nConnection: close\r\n\r\n${body}`,
+    ]);
+    expect(text).toMatch(/^HTTP\/1\.1 401 /);
+    expect(text).toContain('"code":"unauthorized"');
+  });
+
+  it('a project of another organization is not there', async () => {
+    const other = await openOrganization(bench.gateway, null);
+    const projects: Body = await (await bench.gateway.request('/v1/projects', { key: other.key })).json();
+    for (const id of [projects.data[0].id, 'proj_nonsense', '', 'proj_00000000-0000-7000-8000-000000000000']) {
+      const answer = await bench.chat({}, { headers: { 'x-project-id': id } });
+      expect(await errorOf(answer)).toMatchObject({
+        status: 400,
+        code: 'invalid_request_error',
+        param: 'X-Project-ID',
+      });
+    }
+  });
+
+  it('a line end in X-Project-ID smuggles no header in', async () => {
+    const head = `POST ${chatPath} HTTP/1.1\r\nHost: x\r\n${auth()}Content-Type: application/json\r\n`;
+    const body = JSON.stringify(chatBody({}));
+    for (const value of ['a\0b', 'a\rX-Evil: 1', 'proj_\x01']) {
+      const lines = `X-Project-ID: ${value}\r\nContent-Length: ${body.length}\r\nConnection: close\r\n\r\n`;
+      const text = await exchangeRaw(bench.gateway.url, [head + lines + body]);
+      expect(text).toMatch(/^HTTP\/1\.1 400 /);
+      expect(text).toContain('"code":"invalid_request_error"');
+      expect(text.toLowerCase()).not.toContain('x-evil');
+    }
+  });
+});
+
+describe('what is not there', () => {
+  it('an unknown path under /v1 is 404, with and without a key', async () => {
+    for (const key of [bench.gateway.key, null]) {
+      const answer = await bench.gateway.request('/v1/nothing', { key });
+      expect(answer.headers.get('x-request-id')).not.toBeNull();
+      expect(await errorOf(answer)).toMatchObject({ status: 404, code: 'not_found', type: 'invalid_request_error' });
+    }
+  });
+
+  it('a wrong method is 405 and names the right one', async () => {
+    for (const [path, method, allow] of [
+      [chatPath, 'GET', 'POST'],
+      ['/v1/embeddings', 'DELETE', 'POST'],
+      ['/v1/models', 'POST', 'GET, HEAD'],
+    ] as const) {
+      const answer = await bench.gateway.request(path, { method });
+      expect(answer.headers.get('allow')).toBe(allow);
+      expect(answer.headers.get('x-request-id')).not.toBeNull();
+      expect(await errorOf(answer)).toMatchObject({ status: 405, code: 'method_not_allowed' });
+    }
+  });
+
+  it('audio transcription is 501 and coming soon, and no fault in the log', async () => {
+    const answer = await bench.post('/v1/audio/transcriptions', {});
+    expect(answer.headers.get('x-request-id')).not.toBeNull();
+    const error = await errorOf(answer);
+    expect(error).toMatchObject({ status: 501, code: 'not_implemented', type: 'not_implemented' });
+    expect(error.message).toContain('coming soon');
+    const id = answer.headers.get('x-request-id') ?? 'none';
+    expect(bench.gateway.logLines.filter((line) => line.includes(id) && line.includes('"level":50'))).toEqual([]);
+  });
+
+  it('a missing, unknown or disabled model, and one of another route, is model_not_found and says which would do', async () => {
+    const cases: [string, object, string][] = [
+      [chatPath, { messages: [] }, 'model'],
+      [chatPath, chatBody({ model: null }), 'model'],
+      [chatPath, chatBody({ model: '' }), 'model'],
+      [chatPath, chatBody({ model: 'nope' }), 'chat'],
+      [chatPath, chatBody({ model: 'off' }), 'chat'],
+      [chatPath, chatBody({ model: 'embed' }), 'chat'],
+      ['/v1/embeddings', { model: 'chat', input: 'x' }, 'embed'],
+    ];
+    for (const [path, body, named] of cases) {
+      const error = await errorOf(await bench.post(path, body));
+      expect(error).toMatchObject({
+        status: 400,
+        code: 'model_not_found',
+        type: 'invalid_request_error',
+        param: 'model',
+      });
+      expect(error.message).toContain(named);
+      expect(error.message).not.toContain('off,');
+    }
+  });
+
+  it('a model without a price is 503 pricing_unavailable', async () => {
+    const error = await errorOf(await bench.chat({ model: 'unpriced' }));
+    expect(error).toMatchObject({ status: 503, code: 'pricing_unavailable', type: 'server_error' });
+  });
+});
+
+describe('a wallet that does not pay', () => {
+  it('an empty one is 402 and names balance, held and needed', async () => {
+    const { key } = await openOrganization(bench.gateway, null);
+    const error = await errorOf(await bench.chat({}, { key }));
+    expect(error).toMatchObject({ status: 402, code: 'insufficient_funds', type: 'billing_error', param: null });
+    expect(error.message).toMatch(/balance 0(?:\.0+)? USD.*held .*0(?:\.0+)? USD.*needed 0\.0\d+ USD/);
+  });
+
+  it('one that pays for the prompt but not for a token is 402 as well', async () => {
+    const { key } = await openOrganization(bench.gateway, '0.000001');
+    for (const stream of [true, false]) {
+      const error = await errorOf(await bench.chat({ stream }, { key }));
+      expect(error).toMatchObject({ status: 402, code: 'insufficient_funds' });
+      expect(error.message).toContain('balance 0.000001 USD');
+    }
+  });
+});
+
+describe('how a request may not come', () => {
+  const postHead = (more: string): string => `POST ${chatPath} HTTP/1.1\r\nHost: x\r\n${auth()}${more}\r\n`;
+
+  it('another content type, none, or a content encoding is 415', async () => {
+    for (const headers of [
+      { 'content-type': 'text/plain' },
+      { 'content-type': 'application/json-seq' },
+      { 'content-type': 'multipart/form-data; boundary=x' },
+      { ...json, 'content-encoding': 'gzip' },
+    ]) {
+      const error = await errorOf(await bench.post(chatPath, '{}', { headers }));
+      expect(error).toMatchObject({ status: 415, code: 'unsupported_media_type', type: 'invalid_request_error' });
+    }
+    const text = await exchangeRaw(bench.gateway.url, [postHead('Content-Length: 2\r\nConnection: close\r\n'), '{}']);
+    expect(text).toMatch(/^HTTP\/1\.1 415 /);
+  });
+
+  it('a body of 50 MB is 413, and its client can read that', async () => {
+    const answer = await bench.post(chatPath, `{"model":"chat","x":"${'y'.repeat(50_000_000)}"}`);
+    expect(await errorOf(answer)).toMatchObject({ status: 413, code: 'request_too_large' });
+  });
+
+  it('so is one of 50 MB in chunks, which announces no length', async () => {
+    const chunk = `100000\r\n${'y'.repeat(1_048_576)}\r\n`;
+    const parts = [
+      postHead('Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n'),
+      ...Array(50).fill(chunk),
+    ];
+    const text = await exchangeRaw(bench.gateway.url, [...parts, '0\r\n\r\n'], (got) =>
+      got.includes('request_too_large'),
+    );
+    expect(text).toMatch(/^HTTP\/1\.1 413 /);
+  });
+
+  it('a body that stalls is 408', async () => {
+    const head = postHead('Content-Type: application/json\r\nContent-Length: 100\r\n');
+    const text = await exchangeRaw(bench.gateway.url, [head, '{"model":']);
+    expect(text).toMatch(/^HTTP\/1\.1 408 /);
+    expect(text).toContain('"code":"request_timeout"');
+  });
+
+  it('headers that do not end are 408', async () => {
+    const text = await exchangeRaw(bench.gateway.url, [`POST ${chatPath} HTTP/1.1\r\nHost: x\r\nX-Slow: `]);
+    expect(text).toMatch(/^HTTP\/1\.1 408 /);
+    expect(text).toContain('"code":"request_timeout"');
+  });
+
+  it('an expectation that is not known is 417 in the same envelope, and the connection serves on', async () => {
+    const refused = `GET /v1/models HTTP/1.1\r\nHost: x\r\n${auth()}Expect: a-miracle\r\n\r\n`;
+    const served = `GET /v1/models HTTP/1.1\r\nHost: x\r\n${auth()}Connection: close\r\n\r\n`;
+    const text = await exchangeRaw(bench.gateway.url, [refused, served]);
+    expect(text).toMatch(/^HTTP\/1\.1 417 .*\r\n/);
+    expect(text).toContain('"type":"invalid_request_error"');
+    expect(text).toMatch(/\r\nx-request-id: [0-9a-f-]{36}\r\n/);
+    expect(text).toContain('HTTP/1.1 200 ');
+    const body = JSON.stringify(chatBody({}));
+    const head = `POST ${chatPath} HTTP/1.1\r\nHost: x\r\n${auth()}Content-Type: application/json\r\n`;
+    const asked = `${head}Content-Length: ${body.length}\r\nExpect: 100-continue\r\nConnection: close\r\n\r\n`;
+    const continued = await exchangeRaw(bench.gateway.url, [asked, body]);
+    expect(continued).toMatch(/^HTTP\/1\.1 100 Continue\r\n\r\nHTTP\/1\.1 200 /);
+  });
+
+  it('what is not HTTP is 400 in the same envelope', async () => {
+    for (const bytes of [
+      'nonsense\r\n\r\n',
+      `GET / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n`,
+      'GET /v1/models HTTP/1.1\r\nHost: a b/<>\r\nConnection: close\r\n\r\n',
+      'OPTIONS * HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n',
+    ]) {
+      const text = await exchangeRaw(bench.gateway.url, [bytes]);
+      expect(text).toMatch(/^HTTP\/1\.1 400 /);
+      expect(text).toContain('"type":"invalid_request_error"');
+      expect(text).toMatch(/\r\nx-request-id: [0-9a-f-]{36}\r\n/);
+    }
+    const large = `GET / HTTP/1.1\r\nHost: x\r\nX-Large: ${'x'.repeat(100_000)}\r\n\r\n`;
+    expect(await exchangeRaw(bench.gateway.url, [large])).toMatch(/^HTTP\/1\.1 431 /);
+  });
+});
+
+describe('the address of a request', () => {
+  it('that is none is 400 in the same envelope, with an id', async () => {
+    for (const start of [
+      'GET /v1/models HTTP/1.1\r\nHost: a b/',
+      'GET /v1/models/x\\y HTTP/1.1\r\nHost: x',
+      'POST http://[::1/v1/embeddings HTTP/1.1\r\nHost: x',
+    ]) {
+      const text = await exchangeRaw(bench.gateway.url, [`${start}\r\n${auth()}Connection: close\r\n\r\n`]);
+      expect(text).toMatch(/^HTTP\/1\.1 400 /);
+      expect(text).toContain('"message":"The address of the request, or its Host header, is not valid."');
+      expect(text).toMatch(/\r\nx-request-id: [0-9a-f-]{36}\r\n/);
+    }
+  });
+
+  it('needs exactly one Host in HTTP/1.1: else 400 in the same envelope, with an id', async () => {
+    for (const head of [
+      `GET /v1/models HTTP/1.1\r\n${auth()}`,
+      'GET /healthz HTTP/1.1\r\n',
+      `GET /v1/models HTTP/1.1\r\nHost: x\r\n${auth()}hOST: x\r\n`,
+      `GET /v1/models HTTP/1.0\r\nHost: x\r\nHost: y\r\n${auth()}`,
+      `POST ${chatPath} HTTP/1.1\r\n${auth()}Content-Type: application/json\r\nContent-Length: 2\r\n`,
+    ]) {
+      const text = await exchangeRaw(bench.gateway.url, [`${head}Connection: close\r\n\r\n`, '{}']);
+      expect(text).toMatch(/^HTTP\/1\.1 400 /);
+      expect(text).toContain(
+        '"message":"An HTTP/1.1 request has exactly one Host header.","type":"invalid_request_error"',
+      );
+      expect(text).toMatch(/\r\nx-request-id: [0-9a-f-]{36}\r\n/);
+    }
+  });
+
+  it('needs no Host in HTTP/1.0', async () => {
+    expect(await exchangeRaw(bench.gateway.url, ['GET /healthz HTTP/1.0\r\n\r\n'])).toMatch(/^HTTP\/1\.1 200 /);
+    const text = await exchangeRaw(bench.gateway.url, [`GET /v1/models HTTP/1.0\r\n${auth()}\r\n`]);
+    expect(text).toMatch(/^HTTP\/1\.1 200 /);
+  });
+});
+
+describe('refusals in the books', () => {
+  it('are counted per key and code, and leave no record', async () => {
+    const { key } = await openOrganization(bench.gateway, null);
+    for (let count = 0; count < 3; count += 1) await bench.chat({}, { key });
+    for (let count = 0; count < 2; count += 1) await bench.chat({ model: 'nope' }, { key });
+    await bench.chat({ priority: 1 }, { key });
+    const day = new Date().toISOString().slice(0, 10);
+    const nextDay = new Date(Date.now() + 86_400_000).toISOString().slice(0, 10);
+    const wanted = { insufficient_funds: 3, model_not_found: 2, unsupported_parameter: 1 };
+    const read = async (): Promise<Body> =>
+      (await bench.gateway.request(`/v1/usage/summary?from=${day}&to=${nextDay}`, { key })).json();
+    await expect.poll(async () => (await read()).totals.refusals).toEqual(wanted);
+    const records: Body = await (await bench.gateway.request('/v1/usage/requests', { key })).json();
+    expect(records.data).toEqual([]);
+  });
+});

@@ -1,0 +1,134 @@
+import { afterAll, beforeEach, describe, expect, it, vi } from 'vitest';
+import type { Lease, Replica } from '#core/fleet/fleet.ts';
+import type { Routing } from '#core/routing/routing.ts';
+import { startStandIn, type StandIn } from '../../engines/standin/engine.ts';
+
+/** Two replicas of one engine, handed out in this order, and what became of their leases. */
+const fake = vi.hoisted(() => ({
+  replicas: [] as Replica[],
+  taken: [] as string[],
+  open: 0,
+  unreachable: [] as string[],
+}));
+
+// The fleet of this version runs one replica of an engine; the path is ready for several.
+vi.mock(import('#core/routing/routing.ts'), async (importOriginal) => ({
+  ...(await importOriginal()),
+  createRouting: (): Routing => ({
+    now(_, { exclude } = {}) {
+      const replica = fake.replicas.find(({ id }) => exclude?.has(id) !== true);
+      if (replica === undefined) return null;
+      fake.taken.push(replica.id);
+      fake.open += 1;
+      let held = true;
+      const release = (): void => {
+        if (held) fake.open -= 1;
+        held = false;
+      };
+      return { replica, cold: false, release } satisfies Lease;
+    },
+    wait: () => Promise.reject(new Error('no replica has to be waited for')),
+    flex: () => Promise.reject(new Error('nobody asks for flex here')),
+    coldStartMs: () => null,
+    report: ({ replica }, outcome) => void (outcome === 'unreachable' && fake.unreachable.push(replica.id)),
+    close: () => {},
+  }),
+}));
+
+// Files of a worker share their modules: the path of an earlier file has the real routing, and the next one needs it.
+vi.resetModules();
+const { errorOf, framesOf, standinFile, useInference } = await import('./inference-gateway.ts');
+afterAll(() => void vi.resetModules());
+
+const engines: StandIn[] = [];
+
+function replicaOf(id: string, socketPath: string): Replica {
+  const endpoint = { socketPath, host: 'localhost', port: 0, tls: false, basePath: '' };
+  return { id, engineId: 'chat', endpoint, upstreamModel: null, headerLines: '', forcedUsage: true, kind: 'vllm' };
+}
+
+async function startReplica(flags: readonly string[] = []): Promise<string> {
+  const engine = await startStandIn([
+    '--served-model-name',
+    'chat',
+    '--enable-force-include-usage',
+    '--dev-mode',
+    ...flags,
+  ]);
+  engines.push(engine);
+  return engine.socketPath;
+}
+
+let good = '';
+const bench = useInference(async () => {
+  good = await startReplica();
+  return { engines: { chat: standinFile('chat') }, env: { HEADGATE_UPSTREAM_FIRST_BYTE_SECONDS: '1' } };
+});
+afterAll(() => Promise.all(engines.map((engine) => engine.stop())));
+beforeEach(() => {
+  Object.assign(fake, { replicas: [], taken: [], open: 0, unreachable: [] });
+});
+
+/** Puts a replica that fails in a way of its own before the good one. */
+async function failFirst(flags: readonly string[]): Promise<void> {
+  fake.replicas = [replicaOf('bad', await startReplica(flags)), replicaOf('good', good)];
+}
+
+describe.each([
+  ['streamed', true],
+  ['JSON', false],
+])('a failure before the first byte, %s', (_, stream) => {
+  it.each([
+    ['status 500', ['--status', '500']],
+    ['status 503', ['--status', '503']],
+    ['bytes that are not HTTP', ['--garbage-http', 'true']],
+    ['a cut', ['--cut-after', '0']],
+    ['an error before the first token', ['--error-after', '0']],
+  ])('by %s is answered by the other replica, and billed once', async (__, flags) => {
+    await failFirst(flags);
+    const answer = await bench.chat({ stream });
+    expect(answer.status).toBe(200);
+    await answer.text();
+    expect(fake.taken).toEqual(['bad', 'good']);
+    expect(fake.open).toBe(0);
+    expect(await bench.recordOf(answer)).toMatchObject({ outcome: 'completed', output_tokens: 8 });
+  });
+
+  it('by a refused connection is answered by the other one, and reported', async () => {
+    fake.replicas = [replicaOf('gone', '/nonexistent/engine.sock'), replicaOf('good', good)];
+    const answer = await bench.chat({ stream });
+    expect(answer.status).toBe(200);
+    await answer.text();
+    expect(fake.unreachable).toEqual(['gone']);
+    expect(fake.open).toBe(0);
+  });
+
+  it('of both replicas is an upstream_error after two tries', async () => {
+    const bad = await startReplica(['--status', '500']);
+    fake.replicas = ['one', 'two', 'three'].map((id) => replicaOf(id, bad));
+    expect(await errorOf(await bench.chat({ stream }))).toMatchObject({ status: 502, code: 'upstream_error' });
+    expect(fake.taken).toEqual(['one', 'two']);
+    expect(fake.open).toBe(0);
+  });
+
+  it('that is the request’s own fault is not tried again', async () => {
+    fake.replicas = [replicaOf('one', good), replicaOf('two', good)];
+    expect((await bench.chat({ stream, temperature: -1 })).status).toBe(400);
+    expect(fake.taken).toEqual(['one']);
+  });
+
+  it('by silence is not tried again: the request may be at work there', async () => {
+    await failFirst(['--hang', 'before_headers']);
+    expect((await bench.chat({ stream })).status).toBe(504);
+    expect(fake.taken).toEqual(['bad']);
+  });
+});
+
+describe('a failure after the first frame', () => {
+  it('is never tried again: the client has read a part', async () => {
+    await failFirst(['--cut-after', '3', '--tpot-ms', '5']);
+    const frames = framesOf(await (await bench.chat({ stream: true })).text());
+    expect(frames.slice(-2)).toEqual([{ error: expect.objectContaining({ code: 'upstream_error' }) }, '[DONE]']);
+    expect(fake.taken).toEqual(['bad']);
+  });
+});

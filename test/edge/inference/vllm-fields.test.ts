@@ -1,0 +1,174 @@
+import { afterAll, describe, expect, it } from 'vitest';
+import { allowableFields } from '#core/catalog/catalog.ts';
+import { inferenceEndpoints, type InferenceEndpoint } from '#edge/inference/fields.ts';
+import { olderVllmFields, vllmFields } from '#edge/inference/vllm-fields.ts';
+import { startByteServer, type ByteServer } from '../../core/proxy/byte-server.ts';
+import { errorOf, externalFile, useInference } from './inference-gateway.ts';
+
+/** Whether each field that vLLM has is treated as the table of them says. */
+
+const jsonBody = '{"choices":[{"index":0,"finish_reason":"stop"}],"usage":{"prompt_tokens":3,"completion_tokens":2}}';
+const jsonAnswer = `HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: ${jsonBody.length}\r\n\r\n${jsonBody}`;
+let engine: ByteServer | null = null;
+afterAll(() => engine?.close());
+
+const bench = useInference(async () => {
+  engine = await startByteServer({ transport: 'tcp', answer: ({ socket }) => void socket.write(jsonAnswer) });
+  const url = `http://127.0.0.1:${engine.endpoint.port}`;
+  const lines = ['kind: vllm', 'share_cache: true'];
+  const allowed = [...lines, `allow: [${allowableFields.join(', ')}]`];
+  const tasks = ['chat', 'embedding', 'rerank'];
+  return {
+    engines: Object.fromEntries([
+      ...tasks.map((taskType) => [taskType, externalFile(taskType, url, { taskType, lines })]),
+      ...tasks.map((taskType) => [
+        `allowed-${taskType}`,
+        externalFile(`allowed-${taskType}`, url, { taskType, lines: allowed }),
+      ]),
+    ]),
+  };
+});
+
+const models: Readonly<Record<InferenceEndpoint, string>> = {
+  '/v1/chat/completions': 'chat',
+  '/v1/completions': 'chat',
+  '/v1/embeddings': 'embedding',
+  '/v1/rerank': 'rerank',
+  '/v1/score': 'rerank',
+};
+
+const image = { type: 'image_url', image_url: { url: 'http://169.254.169.254/' } };
+const seeing = [{ role: 'user', content: [image] }];
+const list = (length: number): number[] => Array.from({ length }, (_, at) => at);
+const long = 'lorem ipsum '.repeat(30_000);
+
+/** Out of bounds, and within, of each bounded field; with what else the request must have for that. */
+const samples: Readonly<Record<string, readonly [beyond: unknown, within: unknown, more?: object]>> = {
+  n: [9, 8],
+  messages: [seeing, [{ role: 'user', content: 'x' }]],
+  // How many there may be is not this table's.
+  prompt: ['', ''],
+  input: [seeing, 'x'],
+  echo: [true, false, { logprobs: 1 }],
+  encoding_format: ['bytes', 'base64'],
+  chat_template_kwargs: [{ chat_template: '{{ x }}' }, { enable_thinking: false }],
+  stop: [['x'.repeat(257)], ['x'.repeat(256)]],
+  stop_token_ids: [list(65), list(64)],
+  allowed_token_ids: [list(1025), list(1024)],
+  logit_bias: [
+    Object.fromEntries(list(1025).map((id) => [id, 1])),
+    Object.fromEntries(list(1024).map((id) => [id, 1])),
+  ],
+  bad_words: [['x'.repeat(449)], ['x'.repeat(448)]],
+  thinking_token_budget: [2 ** 31, 2 ** 31 - 1],
+  repetition_detection: [
+    { max_pattern_size: 65, min_count: 2 },
+    { max_pattern_size: 64, min_count: 16 },
+  ],
+  truncate_prompt_tokens: [16, -1, { [' ']: long }],
+  max_tokens_per_doc: [16, 0, { [' ']: long }],
+  max_tokens_per_query: [16, 0, { [' ']: long.repeat(3) }],
+  response_format: [{ type: 'structural_tag', format: { type: 'regex', pattern: 'a' } }, { type: 'json_object' }],
+  structured_outputs: [{ regex: 'a' }, { choice: ['a'] }],
+  tools: [
+    [{ type: 'function', function: { name: 'f', strict: true, parameters: { pattern: '(a{0,99}){0,99}' } } }],
+    [{ type: 'function', function: { name: 'f', parameters: {} } }],
+  ],
+  guided_json: [{ pattern: '(a{0,99}){0,99}' }, {}],
+  guided_choice: [list(1001), ['a']],
+  guided_regex: ['a', null],
+  guided_whitespace_pattern: ['a', null],
+  guided_grammar: ['a', null],
+  guided_decoding_backend: ['outlines', null],
+  structural_tag: ['{"format":{"type":"grammar","grammar":"a"}}', '{"format":{"type":"const_string","value":"a"}}'],
+};
+const comparedSample = [{ content: [image] }, 'x'] as const;
+const sampleOf = (field: string): readonly [unknown, unknown, object?] | undefined =>
+  samples[field] ??
+  (/^(?:query|queries|documents|items|data_[12]|text_[12])$/.test(field) ? comparedSample : undefined);
+
+const fieldsOf = (endpoint: InferenceEndpoint, decision: string): string[] =>
+  Object.entries({ ...olderVllmFields, ...vllmFields[endpoint] }).flatMap(([field, decided]) =>
+    decided === decision ? [field] : [],
+  );
+
+const post = (endpoint: InferenceEndpoint, fields: object, prefix = ''): Promise<Response> =>
+  bench.post(endpoint, { model: prefix + models[endpoint], ...fields });
+
+describe.each(inferenceEndpoints)('of %s', (endpoint) => {
+  it('all fields that pass reach the engine as they were sent', async () => {
+    const odd = '{"any" : [1e400]}';
+    const typed: Readonly<Record<string, string>> = { stream: 'false' };
+    const members = fieldsOf(endpoint, 'passed').map((field) => `"${field}": ${typed[field] ?? odd}`);
+    const body = `{"model":"${models[endpoint]}", ${members.join(' ,')}, "not known": ${odd}}`;
+    expect((await bench.post(endpoint, body)).status).toBe(200);
+    expect(engine?.requests.at(-1)?.body).toBe(body);
+  });
+
+  it.each(fieldsOf(endpoint, 'refused'))(
+    '%s is refused, unless it is null or the engine file allows it',
+    async (field) => {
+      const error = await errorOf(await post(endpoint, { [field]: 2 }));
+      expect(error).toMatchObject({ status: 400, code: 'unsupported_parameter', param: field });
+      expect((await post(endpoint, { [field]: null })).status).toBe(200);
+      expect((await post(endpoint, { [field]: 2 }, 'allowed-')).status).toBe(200);
+    },
+  );
+
+  it.each(fieldsOf(endpoint, 'bounded'))('%s is bounded', async (field) => {
+    const sample = sampleOf(field);
+    if (sample === undefined) throw new Error(`there is no sample of ${field}`);
+    const [beyond, within, more = {}] = sample;
+    const passed = await post(endpoint, { ...more, [field]: within });
+    expect([passed.status, passed.status === 200 ? '' : await passed.text()]).toEqual([200, '']);
+    if (field === 'prompt') return;
+    const error = await errorOf(await post(endpoint, { ...more, [field]: beyond }));
+    expect(error).toMatchObject({ status: 400, type: 'invalid_request_error' });
+    expect(error.param.split(/[.[]/)[0]).toBe(field);
+  });
+});
+
+it('beam search, and echo without log probabilities, are refused only where they are asked for', async () => {
+  expect((await post('/v1/chat/completions', { use_beam_search: false })).status).toBe(200);
+  expect((await post('/v1/completions', { echo: true, logprobs: null })).status).toBe(200);
+  for (const fields of [{ echo: true }, { echo: 1 }]) {
+    expect(await errorOf(await post('/v1/chat/completions', fields))).toMatchObject({ status: 400, param: 'echo' });
+    expect((await post('/v1/chat/completions', fields, 'allowed-')).status).toBe(200);
+  }
+});
+
+it('what a text is cut to says how long it may be', async () => {
+  const embed = (input: unknown, tokens: number): Promise<Response> =>
+    post('/v1/embeddings', { input, truncate_prompt_tokens: tokens });
+  expect((await embed(long, 512)).status).toBe(400);
+  expect((await embed(long, -1)).status).toBe(200);
+  const texts = Array.from({ length: 40 }, () => 'lorem ipsum '.repeat(2000));
+  expect((await embed(texts, 512)).status).toBe(200);
+  expect((await embed(texts, 16)).status).toBe(400);
+  expect((await post('/v1/embeddings', { input: texts })).status).toBe(200);
+  const error = await errorOf(await embed(long, 16));
+  expect(error).toMatchObject({ code: 'context_length_exceeded', param: 'truncate_prompt_tokens' });
+});
+
+it('a field that is far too long is refused without being parsed', async () => {
+  const stop = ['"', 'x'.repeat(200_000), '"'].join('');
+  for (const [field, value] of [
+    ['stop_token_ids', `[${list(100_000).join(',')}]`],
+    ['bad_words', `[${stop}]`],
+    ['stop', stop],
+  ]) {
+    const answer = await bench.post('/v1/chat/completions', `{"model":"chat","${field}":${value}}`);
+    expect(await errorOf(answer)).toMatchObject({ status: 400, param: field });
+  }
+});
+
+it.each([
+  ['thinking_token_budget', '3_000_000_000', 'thinking_token_budget'],
+  ['repetition_detection', { max_pattern_size: '16_000', min_count: 2 }, 'repetition_detection.max_pattern_size'],
+  ['repetition_detection', { max_pattern_size: 3, min_count: '1_7' }, 'repetition_detection.min_count'],
+  ['truncate_prompt_tokens', '1_6', 'truncate_prompt_tokens'],
+  ['truncate_prompt_tokens', true, 'truncate_prompt_tokens'],
+])('%s as a text that engines read as a number is refused', async (field, value, param) => {
+  const error = await errorOf(await post('/v1/chat/completions', { [field]: value }));
+  expect(error).toMatchObject({ status: 400, code: 'invalid_value', param });
+});

@@ -1,0 +1,195 @@
+import { afterAll, describe, expect, it } from 'vitest';
+import { createLog } from '#base/log.ts';
+import { startDatabaseProxy, type DatabaseProxy } from '../../support/database-proxy.ts';
+import { createTestDatabase, type TestDatabase } from '../../support/database.ts';
+import {
+  errorOf,
+  eventually,
+  externalFile,
+  standinFile,
+  useInference,
+  type Body,
+} from '../inference/inference-gateway.ts';
+
+let database: TestDatabase | null = null;
+let proxy: DatabaseProxy | null = null;
+// Before the gateway's own: hooks run from the last to the first, and it stops with a database.
+afterAll(async () => {
+  await proxy?.close();
+  await database?.drop();
+});
+
+const secrets = {
+  engineKey: 'engine-key-that-nobody-may-see',
+  hidden: 'value-of-a-variable-that-an-engine-gets',
+  prompt: 'the quick brown prompt that nobody may see',
+  answer: 'the lazy answer that nobody may see',
+  idempotency: 'idempotency-key-that-nobody-may-see',
+  wrongKey: 'sk-hg-wrong-key-that-nobody-may-see-0123456789',
+  password: 'database-password-that-nobody-may-see',
+};
+
+/** With a password that is asked for nowhere and shown nowhere. */
+function withPassword(url: string): string {
+  const parsed = new URL(url);
+  if (parsed.password === '') parsed.password = secrets.password;
+  else secrets.password = parsed.password;
+  return parsed.href;
+}
+
+const bench = useInference(async () => {
+  database = await createTestDatabase();
+  proxy = await startDatabaseProxy(database.url);
+  return {
+    engines: {
+      chat: standinFile('chat'),
+      broken: standinFile('broken', { flags: ['--fail-start', 'oom'] }),
+      gone: externalFile('gone', 'http://127.0.0.1:9', { lines: ['api_key_env: ENGINE_KEY'] }),
+    },
+    databaseUrl: withPassword(proxy.url),
+    env: { ENGINE_KEY: secrets.engineKey, HEADGATE_SETTLE_SECONDS: '1', LOG_LEVEL: 'debug' },
+  };
+});
+
+/** The lines that tell of a request, once there are any. */
+function linesOf(requestId: string): Promise<Body[]> {
+  return eventually(() => {
+    const lines = bench.gateway.logLines.map((line): Body => JSON.parse(line));
+    const found = lines.filter((line) => line.requestId === requestId && /^(?:api )?request/.test(line.msg));
+    return Promise.resolve(found.length > 0 && found);
+  });
+}
+
+const idOf = (answer: Response): string => answer.headers.get('x-request-id') ?? '';
+
+describe('the log of a whole run, at its most talkative,', () => {
+  it('has no key, no password, no prompt and no answer in it', async () => {
+    const { gateway } = bench;
+    const messages = [{ role: 'user', content: secrets.prompt }];
+    const standin = { text: secrets.answer };
+    for (const stream of [true, false]) {
+      const answer = await bench.chat({ stream, messages, standin, max_tokens: 64 });
+      expect(await answer.text()).toContain('lazy');
+    }
+    const made: Body = await (
+      await gateway.request('/v1/keys', { body: { name: 'made', scope: 'inference', store_requests: true } })
+    ).json();
+    const kept = await bench.chat(
+      { messages, standin },
+      { key: made.secret, headers: { 'idempotency-key': secrets.idempotency } },
+    );
+    await kept.text();
+    expect((await bench.chat({ messages }, { key: secrets.wrongKey })).status).toBe(401);
+    expect(
+      (await errorOf(await bench.chat({ messages, standin: { status: 500, status_message: secrets.answer } }))).status,
+    ).toBe(502);
+    expect((await bench.chat({ model: 'broken', messages })).status).toBe(503);
+    expect((await bench.chat({ model: 'gone', messages })).status).toBeGreaterThanOrEqual(502);
+    expect((await bench.chat({ messages: secrets.prompt, model: secrets.prompt })).status).toBe(400);
+    // Errors of the database's driver carry statements and their values.
+    proxy?.cut();
+    const refused = await bench.chat(
+      { messages },
+      { key: made.secret, headers: { 'idempotency-key': `${secrets.idempotency}-2` } },
+    );
+    expect(refused.status).toBeGreaterThanOrEqual(500);
+    await gateway.request('/v1/keys', { body: { name: secrets.prompt, scope: 'inference' } });
+    proxy?.restore();
+    await eventually(async () => (await bench.chat({ messages })).status === 200);
+    await gateway.request(`/v1/keys/${made.id}`, { method: 'DELETE' });
+    const log = bench.gateway.logLines.join('');
+    // It has seen all of it: what went well, what was refused, and why the database could not be asked.
+    for (const said of ['"status":200', '"code":"model_not_found"', 'Failed query']) expect(log).toContain(said);
+    const all = { ...secrets, first: gateway.key, made: made.secret, secretPart: made.secret.slice(-20) };
+    for (const [name, secret] of Object.entries(all)) expect([name, log.includes(secret)]).toEqual([name, false]);
+    expect(log).not.toMatch(/bearer/i);
+  });
+});
+
+describe('a request', () => {
+  it('has one line with all there is to tell of it', async () => {
+    const headers = { 'x-client-request-id': 'mine-1' };
+    const answer = await bench.chat({ stream: true, standin: { output_tokens: 3 } }, { headers });
+    await answer.text();
+    const record = await bench.recordOf(answer);
+    const lines = await linesOf(idOf(answer));
+    expect(lines).toHaveLength(1);
+    expect(lines[0]).toMatchObject({
+      level: 30,
+      msg: 'request',
+      clientRequestId: 'mine-1',
+      route: '/v1/chat/completions',
+      model: 'chat',
+      keyId: expect.any(String),
+      organizationId: expect.any(String),
+      status: 200,
+      code: null,
+      outcome: 'completed',
+      stream: true,
+      inputTokens: record.input_tokens,
+      outputTokens: 3,
+      costUsd: record.cost,
+      cache: 'off',
+      cold: expect.any(Boolean),
+      queuedMs: expect.any(Number),
+      firstByteMs: expect.any(Number),
+      totalMs: expect.any(Number),
+      addedMs: expect.any(Number),
+      replicaId: expect.any(String),
+      retries: 0,
+      abortedByClient: false,
+    });
+  });
+
+  it('that was refused has one, without a model that its client made up', async () => {
+    const answer = await bench.chat({ model: 'made-up' });
+    const lines = await linesOf(idOf(answer));
+    expect(lines).toHaveLength(1);
+    expect(lines[0]).toMatchObject({ level: 30, status: 400, code: 'model_not_found', model: null, addedMs: null });
+  });
+
+  it('whose client left has one that says so', async () => {
+    const leaving = new AbortController();
+    const answer = await bench.chat({ stream: true, standin: { tpot_ms: 200 } }, { signal: leaving.signal });
+    leaving.abort();
+    await answer.text().catch(() => undefined);
+    expect(await linesOf(idOf(answer))).toMatchObject([{ outcome: 'aborted', abortedByClient: true }]);
+  });
+
+  it('that an engine failed has one at the level of a warning', async () => {
+    const answer = await bench.chat({ standin: { status: 500 } });
+    expect(await linesOf(idOf(answer))).toMatchObject([{ level: 40, status: 502, code: 'upstream_error' }]);
+  });
+
+  it('of the other routes has one by its route, not by its path', async () => {
+    const answer = await bench.gateway.request('/v1/keys/key_made_up');
+    const lines = await linesOf(idOf(answer));
+    expect(lines).toMatchObject([{ route: '/v1/keys/:id', method: 'GET', status: 404, code: 'not_found' }]);
+    const nowhere = await bench.gateway.request('/no/where');
+    expect(await linesOf(idOf(nowhere))).toMatchObject([{ route: 'other', status: 404, code: 'not_found' }]);
+  });
+});
+
+describe('a log', () => {
+  it('cuts secrets out wherever they stand, and values and passwords out of errors', () => {
+    const lines: string[] = [];
+    const log = createLog('info', { write: (line: string) => void lines.push(line) });
+    const leaf = { password: 'p-1', kept: 1, apiKey: 'p-2' };
+    log.info({ ...leaf, one: { ...leaf, two: [leaf] }, headers: { authorization: 'p-3' } }, 'nested');
+    const cause = Object.assign(new Error('connect postgres://user:p-4@host/db'), { command: { args: ['p-5'] } });
+    const error = Object.assign(new Error('Failed query: insert into t values ($1)\nparams: p-6', { cause }), {
+      code: '23505',
+      params: ['p-7'],
+    });
+    log.error({ err: error }, 'failed');
+    expect(lines.join('')).not.toMatch(/p-\d/);
+    expect(JSON.parse(lines[0] ?? '')).toMatchObject({ kept: 1, one: { kept: 1, two: [{ kept: 1 }] }, headers: {} });
+    expect(JSON.parse(lines[1] ?? '').err).toMatchObject({
+      type: 'Error',
+      message: 'Failed query: insert into t values ($1)',
+      code: '23505',
+      stack: expect.stringContaining('    at '),
+      cause: { message: 'connect postgres://user:***@host/db' },
+    });
+  });
+});

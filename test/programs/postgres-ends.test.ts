@@ -1,0 +1,95 @@
+import { readFileSync, renameSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { findPostmaster } from '#base/postgres/postmaster.ts';
+import { expectBooked } from '../edge/inference/booked-load.ts';
+import { errorOf, eventually } from '../edge/inference/inference-gateway.ts';
+import {
+  clientOf,
+  type GatewayProcess,
+  givenKey,
+  type Home,
+  isAlive,
+  postgresPid,
+  useProcesses,
+} from './gateway-process.ts';
+import { clusterOf, killPostgresUnderLoad, timesSaid } from './postgres-load.ts';
+
+const processes = useProcesses();
+const env = { HEADGATE_BOOTSTRAP_KEY: givenKey, HEADGATE_SETTLE_SECONDS: '2' };
+
+function run(home: Home): GatewayProcess {
+  return processes.run({ home, databaseUrl: null, env });
+}
+
+async function stop(gateway: GatewayProcess): Promise<void> {
+  gateway.signal('SIGTERM');
+  expect(await gateway.exited).toEqual({ code: 0, signal: null });
+}
+
+describe('a built-in PostgreSQL that cannot come back', () => {
+  it('is tried again and again and said once, its folder stays locked, and a stop ends in order', async () => {
+    const home = processes.home();
+    const gateway = run(home);
+    const url = await gateway.url();
+    const client = clientOf(url);
+    await (await client.chat({})).text();
+    const tries = (): number =>
+      readFileSync(join(home.dataDir, 'postgres', 'postgres.log'), 'utf8').split('could not access directory').length -
+      1;
+    const aside = join(home.dir, 'aside');
+    const pid = await postgresPid(home.dataDir);
+    renameSync(clusterOf(home), aside);
+    process.kill(pid, 'SIGKILL');
+    await eventually(async () => tries() >= 4);
+    expect(timesSaid(gateway, 'PostgreSQL ended unexpectedly')).toBe(1);
+    expect(timesSaid(gateway, 'PostgreSQL does not start again')).toBe(1);
+    expect(await errorOf(await client.chat({}))).toMatchObject({ status: 503, code: 'billing_unavailable' });
+    expect(await (await fetch(new URL('/readyz', url))).text()).toContain('database');
+    const other = run(home);
+    expect(await other.exited).toMatchObject({ code: 1 });
+    expect(other.output.stderr).toContain('is in use by another gateway');
+
+    renameSync(aside, clusterOf(home));
+    await eventually(async () => (await client.chat({})).status === 200);
+    expect(timesSaid(gateway, 'PostgreSQL runs again')).toBe(1);
+
+    const second = await postgresPid(home.dataDir);
+    renameSync(clusterOf(home), aside);
+    process.kill(second, 'SIGKILL');
+    const triesBefore = tries();
+    await eventually(async () => tries() > triesBefore);
+    await stop(gateway);
+    renameSync(aside, clusterOf(home));
+    expect(await findPostmaster(clusterOf(home))).toBe(null);
+  });
+});
+
+describe('a built-in PostgreSQL that is killed under load', () => {
+  it('is started again, and what was seen complete is in the books once', async () => {
+    const home = processes.home();
+    const gateway = run(home);
+    const { asked, complete } = await killPostgresUnderLoad(home, gateway);
+    await expectBooked(asked, complete);
+    const last = await postgresPid(home.dataDir);
+    await stop(gateway);
+    expect(isAlive(last)).toBe(false);
+  });
+
+  it('is started again also where it was taken over from a killed gateway', async () => {
+    const home = processes.home();
+    const former = run(home);
+    await former.url();
+    former.signal('SIGKILL');
+    await former.exited;
+    const pid = await postgresPid(home.dataDir);
+    const gateway = run(home);
+    await gateway.url();
+    expect(await postgresPid(home.dataDir)).toBe(pid);
+    const { asked, complete } = await killPostgresUnderLoad(home, gateway);
+    await expectBooked(asked, complete);
+    const last = await postgresPid(home.dataDir);
+    await stop(gateway);
+    expect([pid, last].map(isAlive)).toEqual([false, false]);
+  });
+});

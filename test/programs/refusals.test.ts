@@ -1,0 +1,192 @@
+import { existsSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs';
+import { once } from 'node:events';
+import { createServer } from 'node:net';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { startApp } from '#app/app.ts';
+import { parseConfig } from '#base/config.ts';
+import { connectDb } from '#base/db.ts';
+import { createLog } from '#base/log.ts';
+import { databaseUrl as otherDatabase } from '../support/database.ts';
+import { engineFile, engineRecords, type Home, type StartOptions, useProcesses } from './gateway-process.ts';
+
+const processes = useProcesses();
+
+/** Nothing that anybody listens to for long: a URL that parses, of a server that is not there. */
+const nowhere = 'postgres://user:hidden-password@127.0.0.1:9/headgate';
+
+/** Starts a gateway that must not start. @returns what it says, which is one sentence and no more */
+async function refusalOf(options: StartOptions): Promise<string> {
+  const gateway = processes.run(options);
+  const { code } = await gateway.exited;
+  const { stdout, stderr } = gateway.output;
+  expect(`${stdout}${stderr}`).not.toMatch(/\n {4}at |node:internal|hidden-password|Headgate listens/);
+  expect(stderr.trimEnd().split('\n')).toHaveLength(1);
+  expect(code).toBe(1);
+  expect(engineRecords(options.home.dataDir)).toEqual([]);
+  return stderr;
+}
+
+/** What a start that was refused in time has made: nothing. */
+function expectNothingMade({ dataDir }: Home): void {
+  expect(existsSync(dataDir)).toBe(false);
+}
+
+describe('a start is refused with one sentence that names the variable, and makes nothing:', () => {
+  it.each([
+    ['PORT', '65536', /^PORT: must be between 0 and 65535\.$/m],
+    ['PORT', 'http', /^PORT: must be a whole number\.$/m],
+    ['PORT', '-1', /^PORT: must be a whole number\.$/m],
+    ['LOG_LEVEL', 'loud', /^LOG_LEVEL: .*debug.*\.$/m],
+    ['DATABASE_URL', 'localhost:5432', /^DATABASE_URL: must be a URL such as postgres:/m],
+    ['DATABASE_URL', 'mysql://root:hidden-password@localhost/x', /^DATABASE_URL: must be a URL such as postgres:/m],
+    ['DATABASE_URL', 'postgres://u:hidden-password%@127.0.0.1/x', /^DATABASE_URL: holds a "%".* written "%25"\.$/m],
+    ['REDIS_URL', 'localhost', /^REDIS_URL: must be a URL such as redis:/m],
+    ['HEADGATE_BOOTSTRAP_KEY', 'hidden-password', /^HEADGATE_BOOTSTRAP_KEY: must be 32 to 512 printable/m],
+    [
+      'HEADGATE_BOOTSTRAP_KEY',
+      'hidden-password with blanks and 32 more',
+      /^HEADGATE_BOOTSTRAP_KEY: must be 32 to 512/m,
+    ],
+    ['HEADGATE_BOOTSTRAP_EMAIL', 'nobody', /^HEADGATE_BOOTSTRAP_EMAIL: must be an e-mail address\.$/m],
+    ['HEADGATE_BOOTSTRAP_PASSWORD', 'short', /^HEADGATE_BOOTSTRAP_PASSWORD: must have 8 characters or more\.$/m],
+    ['HEADGATE_SHUTDOWN_SECONDS', '1.5', /^HEADGATE_SHUTDOWN_SECONDS: must be a whole number\.$/m],
+    ['HEADGATE_PORT', '8080', /^HEADGATE_PORT: there is no setting of this name\.$/m],
+    ['HEADGATE_ENGINES_DIR', '/var/no-such-folder', /^HEADGATE_ENGINES_DIR: .*no-such-folder.*cannot be read/m],
+    ['HOST', '203.0.113.1', /^HOST: cannot listen on 203\.0\.113\.1/m],
+  ])('%s=%s', async (name, value, sentence) => {
+    const home = processes.home();
+    expect(await refusalOf({ home, databaseUrl: nowhere, env: { [name]: value } })).toMatch(sentence);
+    expectNothingMade(home);
+  });
+
+  it('PORT that is taken, before PostgreSQL is set up', async () => {
+    const other = createServer().listen(0, '127.0.0.1');
+    await once(other, 'listening');
+    const address = other.address();
+    const port = typeof address === 'object' && address !== null ? address.port : 0;
+    const home = processes.home();
+    const options = { home, databaseUrl: null, env: { PORT: String(port) } };
+    expect(await refusalOf(options)).toMatch(new RegExp(`^PORT: ${port} is taken on 127\\.0\\.0\\.1`));
+    other.close();
+    expectNothingMade(home);
+  });
+
+  it('PORT that was taken in the last moment: no key is made that nobody would be told', async () => {
+    const other = createServer().listen(0, '127.0.0.1');
+    await once(other, 'listening');
+    const address = other.address();
+    const PORT = String(typeof address === 'object' && address !== null ? address.port : 0);
+    const { dataDir, dir } = processes.home();
+    mkdirSync(dataDir);
+    const db = connectDb(await processes.database());
+    const hosts = { hosts: [], swarm: null };
+    const files = { engines: [], readEngineFiles: () => ({ ok: true, engines: [] }) as const, hosts };
+    const parts = { log: createLog('silent'), db, dataDir, ...files, workingDirectory: dir };
+    await expect(startApp({ ...parts, config: parseConfig({ PORT }) })).rejects.toThrow(/^PORT: \d+ is taken/);
+    const [counts] = await db.sql`select count(*)::int as organizations from organizations`;
+    expect(counts).toEqual({ organizations: 0 });
+    await db.close();
+    other.close();
+  });
+
+  it('an engine file with a wrong field, by file, line and field', async () => {
+    const home = processes.home({ chat: engineFile('chat').replace('context_length: 8192', 'context_length: many') });
+    expect(await refusalOf({ home, databaseUrl: nowhere })).toMatch(
+      /^HEADGATE_ENGINES_DIR: engines\/chat\.yaml:6: context_length: \S/,
+    );
+    expectNothingMade(home);
+  });
+
+  it('a data folder that cannot be made', async () => {
+    const home = processes.home();
+    writeFileSync(join(home.dir, 'file'), '');
+    const dataDir = join(home.dir, 'file', 'data');
+    expect(await refusalOf({ home: { ...home, dataDir }, databaseUrl: nowhere })).toMatch(
+      /^HEADGATE_DATA_DIR: the folder \S+ cannot be used/,
+    );
+  });
+});
+
+describe('a PostgreSQL that cannot be set up', () => {
+  it('is refused with one sentence that holds its own reason', async () => {
+    const home = processes.home();
+    // No file of more than 200 blocks of half a kilobyte, which the gateway does without and PostgreSQL does not.
+    const command = ['sh', '-c', `ulimit -f 200; exec "${process.execPath}" src/programs/start.js`];
+    expect(await refusalOf({ home, databaseUrl: null, command })).toMatch(
+      /^DATABASE_URL: must name a PostgreSQL, because the built-in one does not run here \(\S+initdb: .*initdb: /,
+    );
+  });
+});
+
+describe('a database that cannot be used is refused with one sentence that does not tell the password:', () => {
+  it('a server that is not there, by address and by name', async () => {
+    const home = processes.home();
+    expect(await refusalOf({ home, databaseUrl: nowhere })).toMatch(
+      /^DATABASE_URL: the database cannot be used \(.*ECONNREFUSED/,
+    );
+    const unknown = nowhere.replace('127.0.0.1', 'no-such-host.invalid');
+    expect(await refusalOf({ home, databaseUrl: unknown })).toMatch(
+      /^DATABASE_URL: the database cannot be used \(.*no-such-host/,
+    );
+    // The second address of a name that has several.
+    const localhost = nowhere.replace('127.0.0.1', 'localhost');
+    expect(await refusalOf({ home, databaseUrl: localhost })).toMatch(
+      /^DATABASE_URL: the database cannot be used \(.*ECONNREFUSED/,
+    );
+  });
+
+  it('a program that closes each connection without a word, as a proxy without a database does', async () => {
+    const other = createServer((socket) => {
+      socket.on('error', () => undefined);
+      socket.on('data', () => socket.end());
+    });
+    await once(other.listen(0, '127.0.0.1'), 'listening');
+    const address = other.address();
+    const port = typeof address === 'object' && address !== null ? address.port : 0;
+    const databaseUrl = nowhere.replace(':9/', `:${port}/`);
+    expect(await refusalOf({ home: processes.home(), databaseUrl })).toMatch(
+      /^DATABASE_URL: the database cannot be used \(the connection to 127\.0\.0\.1:\d+ was closed\)/,
+    );
+    other.close();
+  });
+
+  it('an IPv6 address, and the folder of a socket, are understood as they stand', async () => {
+    const home = processes.home();
+    expect(await refusalOf({ home, databaseUrl: nowhere.replace('127.0.0.1', '[::1]') })).toMatch(
+      /^DATABASE_URL: the database cannot be used \(connect \w+ ::1:9/,
+    );
+    const databaseUrl = `postgres:///headgate?host=${home.dir}`;
+    expect(await refusalOf({ home, databaseUrl })).toContain(
+      `DATABASE_URL: the database cannot be used (connect ENOENT ${home.dir}/.s.PGSQL.5432).`,
+    );
+  });
+
+  it('a wrong password', async () => {
+    const url = new URL(await processes.database());
+    url.password = 'hidden-password';
+    expect(await refusalOf({ home: processes.home(), databaseUrl: url.href })).toMatch(
+      /^DATABASE_URL: the database cannot be used \(password authentication failed/,
+    );
+  });
+
+  it('a database that is not there', async () => {
+    const databaseUrl = otherDatabase(await processes.database(), 'no_such_database');
+    expect(await refusalOf({ home: processes.home(), databaseUrl })).toMatch(
+      /^DATABASE_URL: the database cannot be used \(database "no_such_database" does not exist/,
+    );
+  });
+});
+
+describe('a data folder', () => {
+  it('that another gateway uses is refused, by its process; that gateway is not disturbed', async () => {
+    const home = processes.home();
+    const first = processes.run({ home, databaseUrl: await processes.database() });
+    const url = await first.url();
+    expect(await refusalOf({ home, databaseUrl: await processes.database() })).toMatch(
+      new RegExp(`^HEADGATE_DATA_DIR: the folder \\S+ is in use by another gateway \\(process ${first.pid}\\)`),
+    );
+    expect((await fetch(`${url}/v1/pricing`)).status).toBe(200);
+    expect(readdirSync(home.dataDir)).toContain('gateway.lock');
+  });
+});

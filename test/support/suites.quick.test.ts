@@ -1,0 +1,64 @@
+import { existsSync } from 'node:fs';
+import { describe, expect, it } from 'vitest';
+import { longest } from './sequencer.ts';
+import { planSuites } from './suites.ts';
+
+const everySuite = (): boolean => true;
+const noSuite = (): boolean => false;
+/** A program and a folder that every machine has. */
+const vllm = { VLLM_BIN: process.execPath, VLLM_MODEL: '/' };
+
+describe('the plan of the suites', () => {
+  it('names a suite that is left out, and why', () => {
+    expect(planSuites({}, everySuite).notes).toContain('left out: vllm (VLLM_BIN and VLLM_MODEL are not set)');
+    expect(planSuites({ ...vllm, VLLM_MODEL: '' }, everySuite).notes).toContain(
+      'left out: vllm (VLLM_MODEL is not set)',
+    );
+    expect(planSuites({ ...vllm, VLLM_BIN: '/nothing' }, everySuite).notes).toContain(
+      'left out: vllm (VLLM_BIN names no program: /nothing)',
+    );
+    expect(planSuites({ ...vllm, VLLM_MODEL: '/nothing' }, everySuite).notes).toContain(
+      'left out: vllm (VLLM_MODEL names no folder: /nothing)',
+    );
+  });
+
+  it('fails for a required suite that is left out', () => {
+    expect(planSuites({ TEST_REQUIRE: 'vllm' }, everySuite).problems).toEqual([
+      'required suite cannot run: vllm (VLLM_BIN and VLLM_MODEL are not set)',
+    ]);
+  });
+
+  it('fails for a required suite that nobody knows', () => {
+    expect(planSuites({ TEST_REQUIRE: 'vlm' }, noSuite).problems).toEqual([
+      expect.stringMatching(/^TEST_REQUIRE names an unknown suite: vlm \(known: .*\bvllm, redis\b.*\)$/),
+    ]);
+  });
+
+  it('fails for a required suite that has tests, but nothing that says when they can run', () => {
+    expect(planSuites({ TEST_REQUIRE: 'browser' }, everySuite).problems).toHaveLength(1);
+  });
+
+  it('says of a required suite without tests that there is nothing to run', () => {
+    expect(planSuites({ TEST_REQUIRE: 'browser, docker' }, noSuite)).toEqual({
+      run: [],
+      notes: [
+        'nothing to run: docker (no tests in this version)',
+        'nothing to run: browser (no tests in this version)',
+      ],
+      problems: [],
+    });
+  });
+
+  it('runs what the machine can', () => {
+    expect(planSuites({ ...vllm, TEST_REQUIRE: 'vllm' }, (name) => name === 'vllm')).toEqual({
+      run: ['vllm'],
+      notes: [],
+      problems: [],
+    });
+  });
+});
+
+it('the files that begin first are there', () => {
+  const root = new URL('../..', import.meta.url).pathname;
+  expect(longest.filter((path) => !existsSync(`${root}${path}`))).toEqual([]);
+});
