@@ -19,17 +19,17 @@ import { createAborter, createEngineClient } from '#core/proxy/proxy.ts';
 import { createCacheSalts, createRouting } from '#core/routing/routing.ts';
 import { createWallet } from '#core/wallet/wallet.ts';
 import { createApi } from '#edge/api/api.ts';
-import { createDoors, createShowLimits, installFallbacks, standBefore, type HttpEnv } from '#edge/http/http.ts';
+import { createHttpGuards, createShowLimits, installFallbacks, routeFirst, type HttpEnv } from '#edge/http/http.ts';
 import { createInference, type Inference } from '#edge/inference/inference.ts';
 import { runBootstrap, startJobs, type BootstrapResult, type Job } from '#edge/jobs/jobs.ts';
 import { createObserve, lookEveryMs, type Observe, type Watching } from '#edge/observe/observe.ts';
-import { createSharing, openSharedStore, type SharedStore } from './coordination.ts';
-import { createOperating } from './engine-operations.ts';
-import { type ContainerHosts, createRunning, soleSeat, type Seat } from './engines.ts';
-import { createKeeping } from './retention.ts';
+import { createCoordination, openSharedStore, type SharedStore } from './coordination.ts';
+import { createEngineOperations } from './engine-operations.ts';
+import { type ContainerHosts, createEngines, soleSlot, type WorkerSlot } from './engines.ts';
+import { createRetention } from './retention.ts';
 import { createHttpServer } from './server.ts';
 
-export { type ContainerHosts, readDockerHosts, type Seat } from './engines.ts';
+export { type ContainerHosts, readDockerHosts, type WorkerSlot } from './engines.ts';
 export { checkAddresses, metricsPortOf } from './server.ts';
 
 export interface AppOptions {
@@ -45,7 +45,7 @@ export interface AppOptions {
   /** Where engine processes run: the folder that holds the engines folder. */
   readonly workingDirectory: string;
   /** Its place among several gateways of one data folder; absent when it has that for itself. */
-  readonly seat?: Seat;
+  readonly slot?: WorkerSlot;
 }
 
 /** A gateway that listens. */
@@ -60,9 +60,9 @@ export interface App {
   reload(): Promise<void>;
   /**
    * Takes no more requests, lets running ones end, stops engines and closes the books, in this order.
-   * @param hurry once it aborts, running requests are ended as if their time was over
+   * @param forceStop once it aborts, running requests are ended as if their time was over
    */
-  stop(hurry?: AbortSignal): Promise<void>;
+  stop(forceStop?: AbortSignal): Promise<void>;
 }
 
 /** 10 USD, so that the first request can be paid. */
@@ -89,12 +89,12 @@ export async function startApp(options: AppOptions): Promise<App> {
   const offRevoked = rooms.keys.onRevoked((keyId) => inference.revoked(keyId));
   const jobs = startJobs(jobsOf(rooms, watching), log);
 
-  async function stop(hurry?: AbortSignal): Promise<void> {
+  async function stop(forceStop?: AbortSignal): Promise<void> {
     watching.health.enter('draining');
     const closed = server.close();
     await Promise.race([
       inference.drain(config.shutdownTimeoutMs),
-      ...(hurry === undefined ? [] : [aborted(hurry).then(() => inference.drain(0))]),
+      ...(forceStop === undefined ? [] : [aborted(forceStop).then(() => inference.drain(0))]),
     ]);
     server.cut();
     await closed;
@@ -106,10 +106,10 @@ export async function startApp(options: AppOptions): Promise<App> {
     rooms.engineClient.close();
     await jobs.stop();
     await rooms.metering.close(booksTimeoutMs);
-    await rooms.keeping.close(booksTimeoutMs);
+    await rooms.retention.close(booksTimeoutMs);
     // Only a note of when keys were used: it must not keep a gateway from stopping while Postgres is away.
     await rooms.keys.flush().catch((error: unknown) => log.warn({ err: error }, 'last uses of keys were not written'));
-    await rooms.sharing.stop();
+    await rooms.coordination.stop();
     // Last, so that a stop that takes long can be watched.
     await watching.server.close();
   }
@@ -118,7 +118,7 @@ export async function startApp(options: AppOptions): Promise<App> {
     // Before the first start writes anything: the secret that it makes is told only by a gateway that runs.
     await server.listen();
     await watching.server.listen();
-    const former = await rooms.sharing.start();
+    const former = await rooms.coordination.start();
     await rooms.idempotency.lapse(former);
     await rooms.metering.ensurePartitions();
     const bootstrap = await runBootstrap({ ...rooms, db }, { ...config.bootstrap, creditPicoUsd: firstCreditPicoUsd });
@@ -130,7 +130,7 @@ export async function startApp(options: AppOptions): Promise<App> {
     watching.health.enter('serving');
     server.open();
     const reload = (): Promise<void> => reloadQuietly(() => rooms.operations.reload(), log);
-    rooms.sharing.onReload(() => void reloadQuietly(() => rooms.engineFiles.reload(), log));
+    rooms.coordination.onReload(() => void reloadQuietly(() => rooms.engineFiles.reload(), log));
     return { url: server.url(), metricsUrl: watching.server.url(), bootstrap, reload, stop };
   } catch (error) {
     await stop().catch((stopError: unknown) => log.error({ err: stopError }, 'stopping failed'));
@@ -157,8 +157,8 @@ interface WatchParts extends Outside {
 }
 
 function watch({ config, db }: AppOptions, rooms: Rooms, { observe, inference, life }: WatchParts): Watching {
-  const { fleet, metering, sharing } = rooms;
-  const { store } = sharing;
+  const { fleet, metering, coordination } = rooms;
+  const { store } = coordination;
   return observe.watch({
     config,
     fleet,
@@ -170,14 +170,14 @@ function watch({ config, db }: AppOptions, rooms: Rooms, { observe, inference, l
   });
 }
 
-function jobsOf({ metering, keys, keeping, sharing }: Rooms, watching: Watching): Job[] {
+function jobsOf({ metering, keys, retention, coordination }: Rooms, watching: Watching): Job[] {
   return [
     { name: 'look at stores and engines', everyMs: lookEveryMs, run: () => watching.look() },
     { name: 'flush refusals', everyMs: secondMs, run: () => metering.flushRefusals() },
     { name: 'flush last uses of keys', everyMs: 5 * secondMs, run: () => keys.flush() },
     { name: 'make partitions', everyMs: hourMs, run: () => metering.ensurePartitions() },
-    ...keeping.jobs,
-    ...sharing.jobs,
+    ...retention.jobs,
+    ...coordination.jobs,
   ];
 }
 
@@ -194,7 +194,7 @@ type SharedPlaces = SharedStore & { readonly identity: FleetIdentity };
 type Rooms = ReturnType<typeof createRooms>;
 
 function createRooms(
-  { config, log, db, dataDir, engines, readEngineFiles, hosts, workingDirectory, seat = soleSeat }: AppOptions,
+  { config, log, db, dataDir, engines, readEngineFiles, hosts, workingDirectory, slot = soleSlot }: AppOptions,
   { identity, ...shared }: SharedPlaces,
   { onCommit }: Observe,
 ) {
@@ -206,10 +206,10 @@ function createRooms(
   const wallet = createWallet({ db, clock, audit });
   const metering = createMetering({ db, clock, log, wallet, onCommit });
   const common = { config, db, clock, log, dataDir };
-  const sharing = createSharing({ ...shared, ...common, seat: seat.number, wallet, keys, metering });
-  const { admission } = sharing;
+  const coordination = createCoordination({ ...shared, ...common, slot: slot.number, wallet, keys, metering });
+  const { admission } = coordination;
   const catalog = createCatalog({ db, clock, engines });
-  const { gateways } = sharing;
+  const { gateways } = coordination;
   const engineClient = createEngineClient({
     firstByteTimeoutMs: config.upstreamFirstByteTimeoutMs,
     idleTimeoutMs: config.upstreamIdleTimeoutMs,
@@ -218,22 +218,27 @@ function createRooms(
     maxHeaderBytes,
     onSinkError: (error) => log.error({ err: error }, 'an answer could not be handled'),
   });
-  const place = { workingDirectory, hosts, identity, gateways, seat, engineClient };
-  const fleet = createRunning({ ...common, ...place, engines });
+  const place = { workingDirectory, hosts, identity, gateways, slot, engineClient };
+  const fleet = createEngines({ ...common, ...place, engines });
   const engineFiles = createEngineReload({ engines, readFiles: readEngineFiles, catalog, fleet, log });
-  const operations = createOperating({ fleet, reload: engineFiles, tellReload: () => sharing.tellReload(), log });
+  const operations = createEngineOperations({
+    fleet,
+    reload: engineFiles,
+    tellReload: () => coordination.tellReload(),
+    log,
+  });
   const routing = createRouting({ fleet, clock, log, flexQueueMax: config.flexQueueMax });
-  const doors = createDoors({ ...config, ...shared, keys, accounts });
+  const httpGuards = createHttpGuards({ ...config, ...shared, keys, accounts });
   const cacheSalts = createCacheSalts(identity.cacheSecret);
-  const keeping = createKeeping({ config, shared, db, clock, log, audit, metering, gateways });
+  const retention = createRetention({ config, shared, db, clock, log, audit, metering, gateways });
   const showLimits = createShowLimits(admission);
-  const { cache, contents, idempotency } = keeping;
+  const { cache, contents, idempotency } = retention;
   const edge = {
-    ...doors,
+    ...httpGuards,
     cacheSalts,
     showLimits,
-    sharing,
-    keeping,
+    coordination,
+    retention,
     cache,
     contents,
     idempotency,
@@ -270,5 +275,5 @@ function composeEdges(
     (await rooms.admission.heldMicroUsd(organizationId)) * PICO_PER_MICRO;
   app.route('/', createApi({ ...rooms, db, log, heldPicoUsd, limits: config }));
   installFallbacks(app, log);
-  return standBefore(app, inference.requests, log);
+  return routeFirst(app, inference.requests, log);
 }

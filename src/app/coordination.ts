@@ -16,10 +16,10 @@ import type { Wallet } from '#core/wallet/wallet.ts';
 import type { Job } from '#edge/jobs/jobs.ts';
 
 /**
- * What a gateway shares with others on its database: the short memory of admission, and word of what changes. With
+ * What a gateway shares with others on its database: the admission store, and word of what changes. With
  * `REDIS_URL` it is in Redis; without, this process is alone and keeps it itself.
  */
-export interface Sharing {
+export interface Coordination {
   readonly admission: Admission;
   /** For what else several gateways share; null without Redis. */
   readonly store: RedisStore | null;
@@ -59,28 +59,32 @@ export async function openSharedStore(config: Config, db: Db, log: Log): Promise
   }
 }
 
-export interface SharingParts extends SharedStore {
+export interface CoordinationParts extends SharedStore {
   readonly config: Config;
   readonly db: Db;
   readonly clock: Clock;
   readonly log: Log;
   readonly dataDir: string;
   /** Which of the gateways that share the data folder this one is. */
-  readonly seat: number;
+  readonly slot: number;
   readonly wallet: Wallet;
   readonly keys: Keys;
   readonly metering: Metering;
 }
 
-export function createSharing(parts: SharingParts): Sharing {
+export function createCoordination(parts: CoordinationParts): Coordination {
   const gateways = createGateways(parts);
   const beat: Job = { name: 'heartbeat', everyMs: heartbeatMs, run: () => gateways.beat() };
   return parts.store === null
-    ? shareNothing(parts, gateways, beat)
-    : shareThrough({ ...parts, store: parts.store }, gateways, beat);
+    ? coordinateAlone(parts, gateways, beat)
+    : coordinateThrough({ ...parts, store: parts.store }, gateways, beat);
 }
 
-function shareNothing({ wallet, metering, clock, prefix }: SharingParts, gateways: Gateways, beat: Job): Sharing {
+function coordinateAlone(
+  { wallet, metering, clock, prefix }: CoordinationParts,
+  gateways: Gateways,
+  beat: Job,
+): Coordination {
   const admission = createMemoryAdmission({
     loadBalance: (organizationId) => wallet.balance(organizationId),
     loadTokens: (keyId, organizationId, sinceMs) => metering.reports.countTokens({ keyId, organizationId, sinceMs }),
@@ -100,9 +104,9 @@ function shareNothing({ wallet, metering, clock, prefix }: SharingParts, gateway
   };
 }
 
-type SharedParts = SharingParts & { readonly store: RedisStore };
+type SharedParts = CoordinationParts & { readonly store: RedisStore };
 
-function shareThrough(parts: SharedParts, gateways: Gateways, beat: Job): Sharing {
+function coordinateThrough(parts: SharedParts, gateways: Gateways, beat: Job): Coordination {
   const { store, prefix, wallet, keys, log } = parts;
   const admission = createSharedAdmission(parts, gateways);
   wallet.onCredit((organizationId) => {

@@ -3,8 +3,8 @@ import type { EngineDefinition, EngineReload } from '#core/catalog/catalog.ts';
 import { type Fleet, type LogSource, readLogs } from '#core/fleet/fleet.ts';
 import type { EngineOperations } from '#edge/api/api.ts';
 
-export interface OperatingParts {
-  readonly fleet: Pick<Fleet, 'list' | 'order' | 'logs' | 'hosts' | 'strangers'>;
+export interface EngineOperationsParts {
+  readonly fleet: Pick<Fleet, 'list' | 'command' | 'logs' | 'hosts' | 'orphans'>;
   readonly reload: EngineReload;
   /** Tells the other gateways of this database to read their files, too. */
   readonly tellReload: () => Promise<void>;
@@ -12,15 +12,15 @@ export interface OperatingParts {
 }
 
 /** What operators may do, for the API. */
-export function createOperating({ fleet, reload, tellReload, log }: OperatingParts): EngineOperations {
+export function createEngineOperations({ fleet, reload, tellReload, log }: EngineOperationsParts): EngineOperations {
   const source: LogSource = { fleet, log };
   return {
     definitions: (): readonly EngineDefinition[] => reload.engines(),
     list: () => fleet.list(),
-    order: (engineId, kind, tx) => fleet.order(engineId, kind, tx),
+    command: (engineId, kind, tx) => fleet.command(engineId, kind, tx),
     logs: (engineId, replicaId, request) => readLogs(source, { engineId, replicaId }, request),
     hosts: () => fleet.hosts(),
-    strangers: () => fleet.strangers(),
+    orphans: () => fleet.orphans(),
     async reload() {
       const result = await reload.reload();
       if (result.ok) await tellReload();

@@ -11,15 +11,15 @@ import {
   type SwarmSettings,
 } from '#core/catalog/catalog.ts';
 import {
-  type Company,
-  createDbBoard,
+  createDbStore,
   createDockerDriver,
   createFleet,
   createGoodSpecTable,
-  createLocalBoard,
+  createLocalStore,
   createSwarmDriver,
   type Fleet,
   type FleetIdentity,
+  type SharingMode,
 } from '#core/fleet/fleet.ts';
 import { readDataDirId, type Gateways } from '#core/gateways/gateways.ts';
 import type { EngineClient } from '#core/proxy/proxy.ts';
@@ -32,18 +32,18 @@ export interface ContainerHosts {
 }
 
 /** What running engines needs beyond the gateway's own rooms, known before they are built. */
-export interface RunningPlace {
+export interface EnginesPlace {
   readonly hosts: ContainerHosts;
   readonly identity: FleetIdentity;
 }
 
 /** The place of a gateway among those that share a data folder; the first has the number 0. */
-export interface Seat {
+export interface WorkerSlot {
   readonly number: number;
-  readonly company: Company;
+  readonly sharing: SharingMode;
 }
 
-export const soleSeat: Seat = { number: 0, company: 'alone' };
+export const soleSlot: WorkerSlot = { number: 0, sharing: 'alone' };
 
 /** @throws ConfigError naming the file and line, or the variable, that is wrong */
 export function readDockerHosts(config: Config, enginesDir: string): ContainerHosts {
@@ -52,11 +52,11 @@ export function readDockerHosts(config: Config, enginesDir: string): ContainerHo
   throw new ConfigError(loaded.problems.map(formatEngineFileProblem).join('\n'));
 }
 
-export interface RunningParts extends RunningPlace {
+export interface EnginesParts extends EnginesPlace {
   readonly config: Config;
   readonly engines: readonly EngineDefinition[];
   readonly gateways: Pick<Gateways, 'id' | 'live'>;
-  readonly seat: Seat;
+  readonly slot: WorkerSlot;
   readonly db: Db;
   readonly clock: Clock;
   readonly log: Log;
@@ -70,14 +70,14 @@ export interface RunningParts extends RunningPlace {
  * The engines of this gateway: processes of its own or of the data folder that it shares with others, and containers
  * that all gateways of the database share. Where several share, one of them starts and stops.
  */
-export function createRunning(parts: RunningParts): Fleet {
+export function createEngines(parts: EnginesParts): Fleet {
   const { config, engines, gateways, db, clock, log, dataDir, workingDirectory, hosts, identity } = parts;
   const env = config.environment;
-  const { company } = parts.seat;
+  const { sharing } = parts.slot;
   const logins = createRegistryLogins({ folder: config.dockerConfigDir, log });
   const liveGateways = (): Promise<ReadonlySet<string>> => gateways.live();
   const machine = `machine:${readDataDirId(dataDir)}`;
-  const boardOf = (scope: string) => createDbBoard({ db, scope, gatewayId: gateways.id, liveGateways, clock, log });
+  const storeOf = (scope: string) => createDbStore({ db, scope, gatewayId: gateways.id, liveGateways, clock, log });
   return createFleet({
     engines,
     dataDir,
@@ -91,14 +91,14 @@ export function createRunning(parts: RunningParts): Fleet {
       docker: createDockerDriver({ hosts: hosts.hosts, ...identity, env, logins, log }),
       ...(hosts.swarm !== null && { swarm: createSwarmDriver({ swarm: hosts.swarm, ...identity, env, logins, log }) }),
     },
-    company,
+    sharing,
     onLost: ({ endpoint }) => parts.engineClient.giveUp(endpoint),
-    boards: {
-      shared: boardOf('containers'),
+    stores: {
+      shared: storeOf('containers'),
       machine:
-        company === 'alone'
-          ? createLocalBoard({ clock, goodSpecs: createGoodSpecTable({ db, scope: machine }) })
-          : boardOf(machine),
+        sharing === 'alone'
+          ? createLocalStore({ clock, goodSpecs: createGoodSpecTable({ db, scope: machine }) })
+          : storeOf(machine),
     },
   });
 }

@@ -11,7 +11,7 @@ import type { Job } from '#edge/jobs/jobs.ts';
 import type { SharedStore } from './coordination.ts';
 
 /** What a gateway keeps of requests and answers, each for those who ask for it, and none of it for ever. */
-export interface Keeping {
+export interface Retention {
   readonly cache: ResponseCache;
   readonly contents: Contents;
   readonly idempotency: Idempotency;
@@ -20,7 +20,7 @@ export interface Keeping {
   close(timeoutMs: number): Promise<void>;
 }
 
-export interface KeepingParts {
+export interface RetentionParts {
   readonly config: Config;
   readonly shared: SharedStore;
   readonly db: Db;
@@ -34,7 +34,7 @@ export interface KeepingParts {
 const cachedAnswerBytesMax = 4_194_304;
 const cleaningMs = 60_000;
 
-export function createKeeping(parts: KeepingParts): Keeping {
+export function createRetention(parts: RetentionParts): Retention {
   const { config, db, clock, log, audit, metering, gateways } = parts;
   const cache = createResponseCache({ store: openCacheStore(parts), answerBytesMax: cachedAnswerBytesMax, log });
   const { storeAgeMaxMs: ageMaxMs, storedBodyBytesMax: bodyBytesMax } = config;
@@ -63,7 +63,7 @@ export function createKeeping(parts: KeepingParts): Keeping {
   };
 }
 
-function openCacheStore({ config, shared, clock, log }: KeepingParts) {
+function openCacheStore({ config, shared, clock, log }: RetentionParts) {
   const bounds = { bytesMax: config.cacheBytesMax, ageMaxMs: config.cacheAgeMaxMs };
   if (shared.store === null) return createMemoryStore({ ...bounds, clock });
   return createRedisStore({ ...bounds, store: shared.store, prefix: shared.prefix, log });

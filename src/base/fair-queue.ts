@@ -3,7 +3,7 @@
  * much. Each key has a virtual time that its things push on by what they cost; the key that is furthest behind goes
  * next. A key that was away starts where the others are, so that nobody saves up turns.
  */
-export class FairOrder<Item> {
+export class FairQueue<Item> {
   readonly #keys = new Map<string, KeyLine<Item>>();
   /** Virtual time at which the last item was taken. */
   #now = 0;

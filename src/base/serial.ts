@@ -1,7 +1,7 @@
 /** Runs work one after the other where it bears the same key; what failed holds up nothing. */
-export type InLine = <T>(key: string, work: () => Promise<T>) => Promise<T>;
+export type Serial = <T>(key: string, work: () => Promise<T>) => Promise<T>;
 
-export function createLines(): InLine {
+export function createSerial(): Serial {
   /** The end of each line. */
   const lines = new Map<string, Promise<unknown>>();
   return async (key, work) => {

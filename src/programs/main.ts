@@ -7,8 +7,8 @@ import {
   type ContainerHosts,
   metricsPortOf,
   readDockerHosts,
-  type Seat,
   startApp,
+  type WorkerSlot,
 } from '#app/app.ts';
 import { ConfigError, readConfig, type Config } from '#base/config.ts';
 import { defaultDataDir, lockDataDir, makeDataDir } from '#base/data-dir.ts';
@@ -28,7 +28,7 @@ import {
   createWorkers,
   isWorker,
   storeAwayExitCode,
-  takeSeat,
+  takeSlot,
   tellReady,
   WorkerEndedError,
   type Started,
@@ -37,8 +37,8 @@ import {
 /** The process's life: what was started, newest last, and how far the wish to end it goes. */
 interface Life {
   readonly stops: (() => Promise<void> | void)[];
-  readonly asked: AbortController;
-  readonly hurry: AbortController;
+  readonly stopRequested: AbortController;
+  readonly forceStop: AbortController;
   /** Reads the engine files again; nothing before there is somebody who goes by them. */
   reload: () => void;
   /** It ends for a reason that is no one's wish. */
@@ -91,7 +91,7 @@ async function migrate(url: string, config: Config): Promise<void> {
 }
 
 /** Not longer than until it is asked to end: a database may be silent for a while, or somebody else migrate it. */
-async function unlessAsked({ asked: { signal } }: Life, work: Promise<void>): Promise<void> {
+async function unlessStopRequested({ stopRequested: { signal } }: Life, work: Promise<void>): Promise<void> {
   const end = new Promise<never>((_, reject) => {
     signal.addEventListener('abort', () => reject(signal.reason as Error), { once: true });
   });
@@ -112,7 +112,7 @@ function readFiles(config: Config): Files {
 
 /** What all gateways of this machine need, then the one gateway, or several. */
 async function start(config: Config, log: Log, life: Life): Promise<void> {
-  const { stops, asked } = life;
+  const { stops, stopRequested } = life;
   const files = readFiles(config);
   // Before anything that takes time or leaves something behind.
   await checkAddresses(config);
@@ -120,8 +120,8 @@ async function start(config: Config, log: Log, life: Life): Promise<void> {
   const release = lockDataDir(dataDir);
   stops.push(() => release());
   const databaseUrl = await openDatabase(config, log, dataDir, life);
-  asked.signal.throwIfAborted();
-  await unlessAsked(life, migrate(databaseUrl, config));
+  stopRequested.signal.throwIfAborted();
+  await unlessStopRequested(life, migrate(databaseUrl, config));
   const place = { config, log, dataDir, databaseUrl };
   const { url, secret } =
     config.workers > 1 ? await startWorkers(place, files, life) : startedBy(await startGateway(place, files, life));
@@ -133,15 +133,15 @@ interface Place {
   readonly log: Log;
   readonly dataDir: string;
   readonly databaseUrl: string;
-  readonly seat?: Seat;
+  readonly slot?: WorkerSlot;
 }
 
 async function startGateway({ databaseUrl, ...place }: Place, files: Files, life: Life): Promise<App> {
-  const { stops, hurry } = life;
+  const { stops, forceStop } = life;
   const db = connectDb(databaseUrl, { poolMax: place.config.databasePoolMax });
   stops.push(() => db.close());
   const app = await startApp({ ...place, db, ...files });
-  stops.push(() => app.stop(hurry.signal));
+  stops.push(() => app.stop(forceStop.signal));
   life.reload = () => void app.reload();
   return app;
 }
@@ -154,46 +154,46 @@ async function startWorkers({ config, log, dataDir, databaseUrl }: Place, files:
   const { workingDirectory } = files;
   life.stops.push(() => endProcesses({ dataDir, workingDirectory, env: config.environment, log }));
   const workers = createWorkers({ count: config.workers, databaseUrl, log });
-  life.stops.push(() => workers.stop(life.hurry.signal));
+  life.stops.push(() => workers.stop(life.forceStop.signal));
   life.reload = () => workers.reload();
   workers.onGivenUp(() => {
     life.failed = true;
-    life.asked.abort();
+    life.stopRequested.abort();
   });
   return workers.start();
 }
 
 /** One of several gateways: what they share is there already. */
 async function startWorker(config: Config, log: Log, life: Life): Promise<void> {
-  const { databaseUrl, ...seat } = await takeSeat({
+  const { databaseUrl, ...slot } = await takeSlot({
     reload: () => life.reload(),
-    stop: () => life.asked.abort(),
-    hurry: () => life.hurry.abort(),
+    stop: () => life.stopRequested.abort(),
+    forceStop: () => life.forceStop.abort(),
   });
   const dataDir = makeDataDir(config.dataDir ?? defaultDataDir(config.environment, process.geteuid?.()));
-  const own = { ...config, metricsPort: metricsPortOf(config, seat.number) };
-  const place = { config: own, log: log.child({ worker: seat.number }), dataDir, databaseUrl, seat };
+  const own = { ...config, metricsPort: metricsPortOf(config, slot.number) };
+  const place = { config: own, log: log.child({ worker: slot.number }), dataDir, databaseUrl, slot };
   tellReady(startedBy(await startGateway(place, readFiles(config), life)));
 }
 
 /** npm passes on a Ctrl-C that the terminal has sent to this process, too: both within this time are one. */
-const sameWishMs = 1000;
+const repeatedSignalMs = 1000;
 
 /**
  * SIGINT and SIGTERM stop everything in order. A second one ends running requests at once, a third the process: what
  * it leaves behind is taken over by the next start. SIGHUP has the engine files read again.
  */
 function listenToSignals(life: Life, log: Log): void {
-  const { asked, hurry } = life;
+  const { stopRequested, forceStop } = life;
   let seenMs = -Infinity;
   const onSignal = (signal: NodeJS.Signals): void => {
     const nowMs = performance.now();
-    if (nowMs - seenMs < sameWishMs) return;
+    if (nowMs - seenMs < repeatedSignalMs) return;
     seenMs = nowMs;
-    if (hurry.signal.aborted) process.exit(signal === 'SIGINT' ? 130 : 143);
-    const wish = asked.signal.aborted ? hurry : asked;
-    log.info({ signal }, wish === hurry ? 'stopping at once' : 'stopping');
-    wish.abort();
+    if (forceStop.signal.aborted) process.exit(signal === 'SIGINT' ? 130 : 143);
+    const next = stopRequested.signal.aborted ? forceStop : stopRequested;
+    log.info({ signal }, next === forceStop ? 'stopping at once' : 'stopping');
+    next.abort();
   };
   process.on('SIGINT', onSignal);
   process.on('SIGTERM', onSignal);
@@ -229,12 +229,12 @@ function isStoreAway(error: unknown): boolean {
 async function main(): Promise<void> {
   const life: Life = {
     stops: [],
-    asked: new AbortController(),
-    hurry: new AbortController(),
+    stopRequested: new AbortController(),
+    forceStop: new AbortController(),
     reload: () => undefined,
     failed: false,
   };
-  const { signal } = life.asked;
+  const { signal } = life.stopRequested;
   let log: Log | null = null;
   outliveReaders();
   try {
@@ -248,9 +248,9 @@ async function main(): Promise<void> {
     process.stderr.write(`${explain(error)}\n`);
     process.exit(isWorker && isStoreAway(error) ? storeAwayExitCode : 1);
   }
-  const onAsked = (): void => void end(life, log);
-  if (signal.aborted) onAsked();
-  else signal.addEventListener('abort', onAsked, { once: true });
+  const onStopRequested = (): void => void end(life, log);
+  if (signal.aborted) onStopRequested();
+  else signal.addEventListener('abort', onStopRequested, { once: true });
 }
 
 await main();

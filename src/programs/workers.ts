@@ -1,5 +1,5 @@
 import cluster, { type Worker } from 'node:cluster';
-import type { Seat } from '#app/app.ts';
+import type { WorkerSlot } from '#app/app.ts';
 import type { Log } from '#base/log.ts';
 
 /**
@@ -11,8 +11,8 @@ export interface Workers {
   start(): Promise<Started>;
   /** Has the engine files read again, by one gateway, which tells the others. */
   reload(): void;
-  /** All end, in order, and this waits for it; once `hurry` aborts, they do not wait for running requests. */
-  stop(hurry: AbortSignal): Promise<void>;
+  /** All end, in order, and this waits for it; once `forceStop` aborts, they do not wait for running requests. */
+  stop(forceStop: AbortSignal): Promise<void>;
   /** Called when too many of them died: there is no use in starting more. */
   onGivenUp(listener: () => void): void;
 }
@@ -25,11 +25,13 @@ export interface Started {
 }
 
 /** A gateway's place, and the database that all of them use. */
-export interface WorkerSeat extends Seat {
+export interface AssignedSlot extends WorkerSlot {
   readonly databaseUrl: string;
 }
 
-type ToWorker = { readonly kind: 'seat'; readonly seat: WorkerSeat } | { readonly kind: 'reload' | 'stop' | 'hurry' };
+type ToWorker =
+  | { readonly kind: 'slot'; readonly slot: AssignedSlot }
+  | { readonly kind: 'reload' | 'stop' | 'forceStop' };
 type FromWorker = { readonly kind: 'ready' } & Started;
 
 const firstPauseMs = 200;
@@ -52,7 +54,7 @@ export function createWorkers(options: WorkersOptions): Workers {
 
 class ClusterWorkers implements Workers {
   readonly #options: WorkersOptions;
-  readonly #seats = new Map<Worker, number>();
+  readonly #slots = new Map<Worker, number>();
   #deathsAtMs: number[] = [];
   #stopping = false;
   #started = false;
@@ -64,27 +66,27 @@ class ClusterWorkers implements Workers {
 
   async start(): Promise<Started> {
     // The first one alone: it takes over what an earlier start left, and makes the first key.
-    const first = await this.#fork({ number: 0, company: 'first' });
+    const first = await this.#fork({ number: 0, sharing: 'first' });
     const others = Array.from({ length: this.#options.count - 1 }, (_, index) => index + 1);
-    await Promise.all(others.map((number) => this.#fork({ number, company: 'joining' })));
+    await Promise.all(others.map((number) => this.#fork({ number, sharing: 'joining' })));
     this.#started = true;
     return first;
   }
 
   reload(): void {
-    const [worker] = this.#seats.keys();
+    const [worker] = this.#slots.keys();
     if (worker !== undefined) tell(worker, { kind: 'reload' });
   }
 
-  async stop(hurry: AbortSignal): Promise<void> {
+  async stop(forceStop: AbortSignal): Promise<void> {
     this.#stopping = true;
-    const onHurry = (): void => this.#tellAll({ kind: 'hurry' });
-    if (hurry.aborted) onHurry();
-    else hurry.addEventListener('abort', onHurry, { once: true });
+    const onForceStop = (): void => this.#tellAll({ kind: 'forceStop' });
+    if (forceStop.aborted) onForceStop();
+    else forceStop.addEventListener('abort', onForceStop, { once: true });
     this.#tellAll({ kind: 'stop' });
-    const running = [...this.#seats.keys()];
+    const running = [...this.#slots.keys()];
     await Promise.all(running.map((worker) => new Promise((resolve) => worker.once('exit', resolve))));
-    hurry.removeEventListener('abort', onHurry);
+    forceStop.removeEventListener('abort', onForceStop);
   }
 
   onGivenUp(listener: () => void): void {
@@ -92,22 +94,22 @@ class ClusterWorkers implements Workers {
   }
 
   #tellAll(message: ToWorker): void {
-    for (const worker of this.#seats.keys()) tell(worker, message);
+    for (const worker of this.#slots.keys()) tell(worker, message);
   }
 
-  #fork(seat: Seat): Promise<Started> {
+  #fork(slot: WorkerSlot): Promise<Started> {
     const { databaseUrl } = this.#options;
     const worker = cluster.fork();
-    this.#seats.set(worker, seat.number);
+    this.#slots.set(worker, slot.number);
     return new Promise((resolve, reject) => {
-      worker.once('online', () => tell(worker, { kind: 'seat', seat: { ...seat, databaseUrl } }));
+      worker.once('online', () => tell(worker, { kind: 'slot', slot: { ...slot, databaseUrl } }));
       worker.on('message', ({ kind, ...started }: FromWorker) => {
         if (kind === 'ready') resolve(started);
       });
       worker.once('exit', (code: number | null, signal: string | null) => {
-        this.#seats.delete(worker);
+        this.#slots.delete(worker);
         reject(new WorkerEndedError(code, signal));
-        if (!this.#stopping && this.#started) this.#replace(seat.number, { code, signal });
+        if (!this.#stopping && this.#started) this.#replace(slot.number, { code, signal });
       });
     });
   }
@@ -136,7 +138,7 @@ class ClusterWorkers implements Workers {
   #forkLater(number: number, pauseMs: number): void {
     setTimeout(() => {
       // Its end before it is ready comes here again.
-      if (!this.#stopping) this.#fork({ number, company: 'joining' }).catch(() => undefined);
+      if (!this.#stopping) this.#fork({ number, sharing: 'joining' }).catch(() => undefined);
     }, pauseMs);
   }
 }
@@ -156,18 +158,18 @@ export class WorkerEndedError extends Error {
 export const isWorker = cluster.isWorker;
 
 /** What a gateway that is one of several hears from who started it. */
-export interface WorkerWishes {
+export interface WorkerSignals {
   readonly reload: () => void;
   readonly stop: () => void;
-  readonly hurry: () => void;
+  readonly forceStop: () => void;
 }
 
 /** Waits for the place that this gateway is given, and hears what is wished of it from then on. */
-export function takeSeat(wishes: WorkerWishes): Promise<WorkerSeat> {
+export function takeSlot(signals: WorkerSignals): Promise<AssignedSlot> {
   return new Promise((resolve) => {
     process.on('message', (message: ToWorker) => {
-      if (message.kind === 'seat') resolve(message.seat);
-      else wishes[message.kind]();
+      if (message.kind === 'slot') resolve(message.slot);
+      else signals[message.kind]();
     });
   });
 }

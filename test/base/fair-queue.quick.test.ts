@@ -1,66 +1,66 @@
 import { describe, expect, it } from 'vitest';
-import { FairOrder } from '#base/fair-queue.ts';
+import { FairQueue } from '#base/fair-queue.ts';
 import { parseLoad } from '#core/fleet/serving/engine-load.ts';
 
-function takeAll(order: FairOrder<string>): string[] {
+function takeAll(queue: FairQueue<string>): string[] {
   const taken: string[] = [];
-  for (let item = order.take(); item !== null; item = order.take()) taken.push(item);
+  for (let item = queue.take(); item !== null; item = queue.take()) taken.push(item);
   return taken;
 }
 
-describe('the fair order', () => {
+describe('the fair queue', () => {
   it('has nothing to give when it is empty', () => {
-    const order = new FairOrder<string>();
-    expect(order.take()).toBeNull();
-    order.add('a', 1, 'a1');
-    order.remove('a', 'a1');
-    order.remove('a', 'a1');
-    order.remove('b', 'b1');
-    expect([order.size, order.take()]).toEqual([0, null]);
+    const queue = new FairQueue<string>();
+    expect(queue.take()).toBeNull();
+    queue.add('a', 1, 'a1');
+    queue.remove('a', 'a1');
+    queue.remove('a', 'a1');
+    queue.remove('b', 'b1');
+    expect([queue.size, queue.take()]).toEqual([0, null]);
   });
 
   it('alternates between keys, however many things one of them has', () => {
-    const order = new FairOrder<string>();
-    for (const item of ['a1', 'a2', 'a3', 'a4']) order.add('a', 10, item);
-    for (const item of ['b1', 'b2']) order.add('b', 10, item);
-    expect(takeAll(order)).toEqual(['a1', 'b1', 'a2', 'b2', 'a3', 'a4']);
+    const queue = new FairQueue<string>();
+    for (const item of ['a1', 'a2', 'a3', 'a4']) queue.add('a', 10, item);
+    for (const item of ['b1', 'b2']) queue.add('b', 10, item);
+    expect(takeAll(queue)).toEqual(['a1', 'b1', 'a2', 'b2', 'a3', 'a4']);
   });
 
   it('gives a key with small things more of them', () => {
-    const order = new FairOrder<string>();
-    for (const item of ['big1', 'big2']) order.add('a', 30, item);
-    for (const item of ['1', '2', '3', '4', '5', '6']) order.add('b', 10, item);
-    expect(takeAll(order)).toEqual(['big1', '1', '2', '3', 'big2', '4', '5', '6']);
+    const queue = new FairQueue<string>();
+    for (const item of ['big1', 'big2']) queue.add('a', 30, item);
+    for (const item of ['1', '2', '3', '4', '5', '6']) queue.add('b', 10, item);
+    expect(takeAll(queue)).toEqual(['big1', '1', '2', '3', 'big2', '4', '5', '6']);
   });
 
   it('counts what was really used', () => {
-    const order = new FairOrder<string>();
-    order.add('a', 10, 'a1');
-    order.add('b', 10, 'b1');
-    expect([order.take(), order.take()]).toEqual(['a1', 'b1']);
-    for (const item of ['a2', 'a3']) order.add('a', 10, item);
-    for (const item of ['b2', 'b3']) order.add('b', 10, item);
+    const queue = new FairQueue<string>();
+    queue.add('a', 10, 'a1');
+    queue.add('b', 10, 'b1');
+    expect([queue.take(), queue.take()]).toEqual(['a1', 'b1']);
+    for (const item of ['a2', 'a3']) queue.add('a', 10, item);
+    for (const item of ['b2', 'b3']) queue.add('b', 10, item);
     // The first thing of a cost three times as much as was thought.
-    order.correct('a', 20);
-    order.correct('b', 0);
-    expect(takeAll(order)).toEqual(['b2', 'b3', 'a2', 'a3']);
+    queue.correct('a', 20);
+    queue.correct('b', 0);
+    expect(takeAll(queue)).toEqual(['b2', 'b3', 'a2', 'a3']);
   });
 
   it('lets nobody save up turns by staying away', () => {
-    const order = new FairOrder<string>();
+    const queue = new FairQueue<string>();
     for (let count = 0; count < 100; count += 1) {
-      order.add('a', 10, 'a');
-      order.add('b', 10, 'b');
+      queue.add('a', 10, 'a');
+      queue.add('b', 10, 'b');
     }
     for (let count = 0; count < 100; count += 1) {
-      order.take();
-      order.take();
+      queue.take();
+      queue.take();
     }
-    for (const key of ['a', 'b']) for (let count = 0; count < 100; count += 1) order.correct(key, 0);
-    for (let count = 0; count < 4; count += 1) order.add('a', 10, 'a');
-    for (let count = 0; count < 4; count += 1) order.add('late', 10, 'late');
+    for (const key of ['a', 'b']) for (let count = 0; count < 100; count += 1) queue.correct(key, 0);
+    for (let count = 0; count < 4; count += 1) queue.add('a', 10, 'a');
+    for (let count = 0; count < 4; count += 1) queue.add('late', 10, 'late');
     expect(
-      takeAll(order)
+      takeAll(queue)
         .slice(0, 4)
         .filter((item) => item === 'late').length,
     ).toBeLessThanOrEqual(3);

@@ -33,7 +33,7 @@ export function keepRunning(options: KeepOptions): () => Promise<void> {
 
 class Keeper {
   readonly #options: KeepOptions;
-  readonly #asked = new AbortController();
+  readonly #stopRequested = new AbortController();
   #starts = 0;
 
   constructor(options: KeepOptions) {
@@ -42,7 +42,7 @@ class Keeper {
 
   /** @returns the server that is to be stopped, if there is one */
   async run(): Promise<RunningServer | null> {
-    const { signal } = this.#asked;
+    const { signal } = this.#stopRequested;
     const aborted = new Promise<null>((resolve) => signal.addEventListener('abort', () => resolve(null)));
     let server: RunningServer | null = this.#options.server;
     while (server !== null) {
@@ -57,14 +57,14 @@ class Keeper {
   }
 
   async stop(kept: Promise<RunningServer | null>): Promise<void> {
-    this.#asked.abort();
+    this.#stopRequested.abort();
     const server = await kept;
     await server?.stop();
   }
 
   async #bringBack(): Promise<RunningServer | null> {
     const { start, log } = this.#options;
-    const { signal } = this.#asked;
+    const { signal } = this.#stopRequested;
     const sinceMs = performance.now();
     for (let tries = 1; ; tries += 1) {
       const pauseMs = pauseBeforeStartMs(this.#starts);

@@ -54,9 +54,9 @@ export async function startEmbeddedPostgres(options: EmbeddedPostgresOptions): P
   const programs = await findPrograms(place);
   const cluster = await openCluster({ ...place, binDir: programs.binDir }, programs.serverVersion);
 
-  const wish = { port: options.port, log: options.log };
-  const adopted = await adoptRunning(cluster, programs, wish);
-  const server = adopted ?? (await launchOnFreePort({ ...place, ...programs, cluster }, wish));
+  const launchOptions = { port: options.port, log: options.log };
+  const adopted = await adoptRunning(cluster, programs, launchOptions);
+  const server = adopted ?? (await launchOnFreePort({ ...place, ...programs, cluster }, launchOptions));
   await makeDatabase(cluster, server.port);
   const { port } = server;
   const stop = keepRunning({
@@ -85,7 +85,7 @@ async function findPrograms({ dataDir, runAs }: Place): Promise<Programs> {
   return { binDir, serverVersion: postgresPackage.serverVersion };
 }
 
-interface Wish {
+interface LaunchOptions {
   /** Undefined takes any. */
   readonly port: number | undefined;
   readonly log: Log;
@@ -93,10 +93,11 @@ interface Wish {
 }
 
 /** A cluster that is gone is not made anew here: an empty one would pass for the books. */
-async function startAgain(place: Place, cluster: Cluster, wish: Wish): Promise<RunningServer> {
+async function startAgain(place: Place, cluster: Cluster, launchOptions: LaunchOptions): Promise<RunningServer> {
   const programs = await findPrograms(place);
   return (
-    (await adoptRunning(cluster, programs, wish)) ?? (await launchOnFreePort({ ...place, ...programs, cluster }, wish))
+    (await adoptRunning(cluster, programs, launchOptions)) ??
+    (await launchOnFreePort({ ...place, ...programs, cluster }, launchOptions))
   );
 }
 
@@ -110,13 +111,13 @@ function checkReachable(dataDir: string, runAs: RunAs): void {
 }
 
 /**
- * A gateway that is killed leaves its server running. It is taken over when it is of our version and on the wished
+ * A gateway that is killed leaves its server running. It is taken over when it is of our version and on the requested
  * port; one of another version, or whose programs were replaced, is stopped so that a fresh one can start.
  */
 async function adoptRunning(
   cluster: Cluster,
   { serverVersion }: Programs,
-  { port: wished, log, signal }: Wish,
+  { port: requested, log, signal }: LaunchOptions,
 ): Promise<RunningServer | null> {
   // It may be starting, or stopping; either comes to an end.
   const settled = await waitUntil(
@@ -130,7 +131,7 @@ async function adoptRunning(
     return null;
   }
   const { pid, port } = found;
-  if (settled && !programIsGone(pid) && port === (wished ?? port)) {
+  if (settled && !programIsGone(pid) && port === (requested ?? port)) {
     const said = await askIdentity(cluster, port);
     if (said?.dataDirectory === cluster.dir && said.serverVersion === serverVersion) {
       log.info({ pid, port }, 'took over the PostgreSQL that was still running');

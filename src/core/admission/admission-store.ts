@@ -37,8 +37,8 @@ const lateAttemptsMax = 3;
 const requestKeysMax = 5000;
 
 /** Runs scripts with the deadline that every one of them carries, in Redis' own time. */
-export class ShortMemory {
-  readonly store: RedisStore;
+export class AdmissionStore {
+  readonly redis: RedisStore;
   readonly #prefix: string;
   readonly #clock: Clock;
   readonly #requestKeys = new Map<string, RequestKeys>();
@@ -49,12 +49,12 @@ export class ShortMemory {
 
   /** @param prefix what all names in Redis begin with */
   constructor(store: RedisStore, prefix: string, clock: Clock) {
-    this.store = store;
+    this.redis = store;
     this.#prefix = prefix;
     this.#clock = clock;
   }
 
-  /** Organizations that this memory was asked about, by when their balance was read last. Not in any hash tag. */
+  /** Organizations that this store was asked about, by when their balance was read last. Not in any hash tag. */
   get index(): string {
     return `${this.#prefix}:organizations`;
   }
@@ -104,7 +104,7 @@ export class ShortMemory {
       const offsetMs = this.#offsetMs ?? (await this.#readClock());
       const sentMs = this.#clock.monotonicMs();
       const deadlineMs = Math.ceil(sentMs + offsetMs + answerTimeoutMs);
-      const reply = await this.store.run(script, keys, [`${deadlineMs}\n${lines}`]);
+      const reply = await this.redis.run(script, keys, [`${deadlineMs}\n${lines}`]);
       const [word = '', now, ...rest] = String(reply).split('\n');
       const nowMs = Number(now);
       this.#sample(sentMs, nowMs);
@@ -120,7 +120,7 @@ export class ShortMemory {
 
   async #readClock(): Promise<number> {
     const sentMs = this.#clock.monotonicMs();
-    const [seconds, micros] = (await this.store.command('TIME')) as [string, string];
+    const [seconds, micros] = (await this.redis.command('TIME')) as [string, string];
     const nowMs = Number(seconds) * 1000 + Math.floor(Number(micros) / 1000);
     this.#sample(sentMs, nowMs);
     return nowMs - sentMs;

@@ -1,10 +1,10 @@
 import { type KeyLimits, nextMonthMs } from '#core/limits/limits.ts';
-import type { Reply, ShortMemory } from './admission-store.ts';
+import type { AdmissionStore, Reply } from './admission-store.ts';
 import type { AdmitRequest } from './contract.ts';
 import { admitScript } from './redis-scripts.ts';
 
 /** So many admissions keep Redis from others for about a millisecond. */
-const bunchMax = 50;
+const batchMax = 50;
 
 /** A request that Redis is to admit. */
 export interface Asked {
@@ -26,7 +26,7 @@ interface Terms {
 }
 
 /** Requests of a key that are asked for together. */
-interface Bunch<Ask> {
+interface Batch<Ask> {
   readonly terms: Terms;
   readonly asked: Ask[];
 }
@@ -34,47 +34,47 @@ interface Bunch<Ask> {
 /** Terms are kept for so many API keys, about 2 MB, then made anew. */
 const termsMax = 5000;
 
-export interface AdmitDeskOptions<Ask> {
-  readonly memory: ShortMemory;
+export interface AdmitBatcherOptions<Ask> {
+  readonly store: AdmissionStore;
   readonly gatewayId: string;
   readonly leaseMs: number;
   /** Called before anything is asked: what was settled until now must be found settled. */
   readonly beforeAsking: () => void;
   /** Called once for each that is asked, with what Redis says; must not throw. */
-  readonly heard: (asked: Ask, reply: Reply) => void;
+  readonly onReply: (asked: Ask, reply: Reply) => void;
   /** Called instead where Redis could not be asked. */
-  readonly failed: (asked: Ask, error: unknown) => void;
+  readonly onFailure: (asked: Ask, error: unknown) => void;
 }
 
 /**
  * Asks Redis to admit requests; those of one key that come in one round of the event loop are one call. It answers by
  * callbacks: a promise for each request costs more than the rest of what is done for it here.
  */
-export class AdmitDesk<Ask extends Asked> {
-  readonly #options: AdmitDeskOptions<Ask>;
+export class AdmitBatcher<Ask extends Asked> {
+  readonly #options: AdmitBatcherOptions<Ask>;
   readonly #terms = new Map<string, Terms>();
-  #bunches = new Map<string, Bunch<Ask>>();
+  #batches = new Map<string, Batch<Ask>>();
 
-  constructor(options: AdmitDeskOptions<Ask>) {
+  constructor(options: AdmitBatcherOptions<Ask>) {
     this.#options = options;
   }
 
   ask(asked: Ask): void {
-    const bunch = this.#bunchFor(asked);
-    bunch.asked.push(asked);
-    if (bunch.asked.length >= bunchMax) this.#flush();
+    const batch = this.#batchFor(asked);
+    batch.asked.push(asked);
+    if (batch.asked.length >= batchMax) this.#flush();
   }
 
-  #bunchFor({ request, monthMs }: Ask): Bunch<Ask> {
+  #batchFor({ request, monthMs }: Ask): Batch<Ask> {
     const terms = this.#termsOf(request, monthMs);
-    const open = this.#bunches.get(request.keyId);
+    const open = this.#batches.get(request.keyId);
     if (open?.terms === terms) return open;
     // Its limits were just changed.
     if (open !== undefined) this.#flush();
-    if (this.#bunches.size === 0) this.#options.memory.store.atRoundEnd(() => this.#flush());
-    const bunch: Bunch<Ask> = { terms, asked: [] };
-    this.#bunches.set(request.keyId, bunch);
-    return bunch;
+    if (this.#batches.size === 0) this.#options.store.redis.atRoundEnd(() => this.#flush());
+    const batch: Batch<Ask> = { terms, asked: [] };
+    this.#batches.set(request.keyId, batch);
+    return batch;
   }
 
   #termsOf({ organizationId, keyId, limits }: AdmitRequest, monthMs: number): Terms {
@@ -91,31 +91,31 @@ export class AdmitDesk<Ask extends Asked> {
   }
 
   #flush(): void {
-    if (this.#bunches.size === 0) return;
-    const bunches = this.#bunches;
-    this.#bunches = new Map();
+    if (this.#batches.size === 0) return;
+    const batches = this.#batches;
+    this.#batches = new Map();
     this.#options.beforeAsking();
-    for (const bunch of bunches.values()) void this.#send(bunch);
+    for (const batch of batches.values()) void this.#send(batch);
   }
 
-  async #send({ terms, asked }: Bunch<Ask>): Promise<void> {
-    const { memory, heard, failed } = this.#options;
+  async #send({ terms, asked }: Batch<Ask>): Promise<void> {
+    const { store, onReply, onFailure } = this.#options;
     let { lines } = terms;
     for (const { request, isDry } of asked) {
       const { requestId, neededMicroUsd, wantedMicroUsd, estimatedTokens } = request;
       lines += `\n${requestId}\n${neededMicroUsd}\n${wantedMicroUsd}\n${estimatedTokens}\n${isDry ? '1' : '0'}`;
     }
-    const keys = memory.requests(terms.organizationId, terms.keyId).admit;
+    const keys = store.requests(terms.organizationId, terms.keyId).admit;
     let reply: Reply;
     try {
-      reply = await memory.runLines(admitScript, keys, lines);
+      reply = await store.runLines(admitScript, keys, lines);
     } catch (error) {
-      for (const one of asked) failed(one, error);
+      for (const one of asked) onFailure(one, error);
       return;
     }
     const { word, nowMs, rest } = reply;
     for (const [index, one] of asked.entries()) {
-      heard(one, word === 'ok' ? replyOf(rest[index] ?? '', nowMs) : reply);
+      onReply(one, word === 'ok' ? replyOf(rest[index] ?? '', nowMs) : reply);
     }
   }
 }

@@ -1,7 +1,7 @@
 import type { KeyLimits, LimitRefusal, LimitsView } from '#core/limits/limits.ts';
 
 /**
- * The short memory that decides whether a request may run: the wallet's holds and the limits of the key, all or
+ * The admission store that decides whether a request may run: the wallet's holds and the limits of the key, all or
  * nothing in one call. `admit`, `extend` and `settle` are all that the request path asks; behind them is this
  * process's memory, or Redis where several gateways share the limits.
  *

@@ -2,7 +2,7 @@ import type { Clock } from '#base/clock.ts';
 import type { Log } from '#base/log.ts';
 import { PICO_PER_MICRO } from '#base/money.ts';
 import { answerTimeoutMs, RedisAwayError } from '#base/redis.ts';
-import type { Reply, ShortMemory } from './admission-store.ts';
+import type { AdmissionStore, Reply } from './admission-store.ts';
 import type { AdmitRequest, Settlement } from './contract.ts';
 import { expiredScript, registerScript, renewScript, settleScript } from './redis-scripts.ts';
 
@@ -33,12 +33,12 @@ interface Unsettled extends Charge {
 }
 
 /** Settlements of one key. */
-interface Bunch extends HoldRef {
+interface Batch extends HoldRef {
   readonly unsettled: Unsettled[];
 }
 
-export interface RedisLeasesOptions {
-  readonly memory: ShortMemory;
+export interface HoldLeasesOptions {
+  readonly store: AdmissionStore;
   readonly gatewayId: string;
   readonly leaseMs: number;
   readonly findSettled: (
@@ -59,7 +59,7 @@ export interface AddedHold {
 const nothingUsed: Settlement = { chargedPicoUsd: 0n, tokens: 0 };
 const sweepBatchMax = 100;
 /** So many settlements keep Redis from others for about a millisecond. */
-const bunchMax = 50;
+const batchMax = 50;
 const retryMsMin = 200;
 /** Settlements that are kept for another try, about 5 MB; what is beyond them the sweep finds once its lease is over. */
 const unsettledMax = 10_000;
@@ -72,14 +72,14 @@ const indexKeptMs = 2 * 24 * 3_600_000;
  * The holds and slots of what runs in this gateway. They are leases: a gateway that stops to renew them gives its slots
  * back by the clock, but a hold only by what the books say, and only once its gateway is known to be gone.
  */
-export class RedisLeases {
-  readonly #options: RedisLeasesOptions;
+export class HoldLeases {
+  readonly #options: HoldLeasesOptions;
   readonly #own = new Map<string, OwnHold>();
   /** Settlements that Redis has not confirmed, those on their way included. */
   readonly #unsettled = new Map<string, Unsettled>();
   readonly #sending = new Set<Promise<void>>();
   /** Settlements of this moment, by key: the books make requests durable in groups, and they are settled as such. */
-  #bunches = new Map<string, Bunch>();
+  #batches = new Map<string, Batch>();
   /** Registrations on their way, by organization. */
   readonly #registering = new Map<string, Promise<unknown>>();
   #later: (() => Promise<unknown>)[] = [];
@@ -88,7 +88,7 @@ export class RedisLeases {
   #retryMs = retryMsMin;
   #isClosed = false;
 
-  constructor(options: RedisLeasesOptions) {
+  constructor(options: HoldLeasesOptions) {
     this.#options = options;
   }
 
@@ -122,16 +122,16 @@ export class RedisLeases {
     const ref = { requestId, organizationId, keyId };
     const unsettled = { ...ref, used, how: 'settle', notBeforeMs: 0, isSending: false } as const;
     this.#unsettled.set(requestId, unsettled);
-    this.#bunch(unsettled);
+    this.#batch(unsettled);
   }
 
   /** Sends the settlements of this moment: whatever is asked of Redis after them must find them done. */
   flush(): void {
-    if (this.#bunches.size === 0) return;
-    const bunches = this.#bunches;
-    this.#bunches = new Map();
-    for (const bunch of bunches.values()) {
-      const sending = this.#confirm(bunch).finally(() => this.#sending.delete(sending));
+    if (this.#batches.size === 0) return;
+    const batches = this.#batches;
+    this.#batches = new Map();
+    for (const batch of batches.values()) {
+      const sending = this.#confirm(batch).finally(() => this.#sending.delete(sending));
       this.#sending.add(sending);
     }
   }
@@ -174,26 +174,26 @@ export class RedisLeases {
       args.push(id, this.#noteOf(hold), hold.heldMicroUsd.toString());
       byKey.set(hold.keyId, args);
     }
-    const { memory, leaseMs } = this.#options;
-    const { wallet, holds, money, leases, loading } = memory.organization(organizationId);
+    const { store, leaseMs } = this.#options;
+    const { wallet, holds, money, leases, loading } = store.organization(organizationId);
     const writing = [...byKey].map(([keyId, args]) => {
-      const { slots, monthLoading, use } = memory.use(organizationId, keyId);
+      const { slots, monthLoading, use } = store.use(organizationId, keyId);
       const keys = [wallet, holds, money, leases, slots, loading, monthLoading, use];
-      return memory.run(registerScript, keys, [String(leaseMs), ...args]);
+      return store.run(registerScript, keys, [String(leaseMs), ...args]);
     });
     this.#holdSettlements(organizationId, writing);
     await Promise.all(writing);
   }
 
   async sweep(): Promise<void> {
-    const { memory, liveGateways } = this.#options;
-    const oldMs = Math.floor((await memory.nowMs()) - indexKeptMs);
-    await memory.store.command('ZREMRANGEBYSCORE', memory.index, '-inf', String(oldMs));
-    const organizationIds = (await memory.store.command('ZRANGE', memory.index, '0', '-1')) as string[];
+    const { store, liveGateways } = this.#options;
+    const oldMs = Math.floor((await store.nowMs()) - indexKeptMs);
+    await store.redis.command('ZREMRANGEBYSCORE', store.index, '-inf', String(oldMs));
+    const organizationIds = (await store.redis.command('ZRANGE', store.index, '0', '-1')) as string[];
     let live: ReadonlySet<string> | null = null;
     for (const organizationId of organizationIds) {
-      const { leases, holds } = memory.organization(organizationId);
-      const { rest } = await memory.run(expiredScript, [leases, holds], [String(sweepBatchMax)]);
+      const { leases, holds } = store.organization(organizationId);
+      const { rest } = await store.run(expiredScript, [leases, holds], [String(sweepBatchMax)]);
       if (rest.length === 0) continue;
       live ??= await liveGateways();
       await this.#sweepHolds(organizationId, rest, live);
@@ -222,10 +222,10 @@ export class RedisLeases {
   }
 
   async #renewKey(ref: HoldRef, ids: readonly string[]): Promise<void> {
-    const { memory, leaseMs } = this.#options;
-    const { holds, leases } = memory.organization(ref.organizationId);
-    const { slots } = memory.use(ref.organizationId, ref.keyId);
-    const { rest } = await memory.run(renewScript, [holds, leases, slots], [String(leaseMs), ...ids]);
+    const { store, leaseMs } = this.#options;
+    const { holds, leases } = store.organization(ref.organizationId);
+    const { slots } = store.use(ref.organizationId, ref.keyId);
+    const { rest } = await store.run(renewScript, [holds, leases, slots], [String(leaseMs), ...ids]);
     if (rest.some((id) => this.#own.has(id))) await this.register(ref.organizationId);
   }
 
@@ -270,7 +270,7 @@ export class RedisLeases {
     for (const task of later) await this.sure(task);
     const nowMs = this.#options.clock.monotonicMs();
     const due = [...this.#unsettled.values()].filter(({ notBeforeMs }) => notBeforeMs <= nowMs);
-    for (const unsettled of due) this.#bunch(unsettled);
+    for (const unsettled of due) this.#batch(unsettled);
     this.flush();
     await Promise.all(this.#sending);
     const failed = this.#later.length > 0 || due.some(({ requestId }) => this.#unsettled.has(requestId));
@@ -278,16 +278,16 @@ export class RedisLeases {
     if (this.#unsettled.size > 0 || this.#later.length > 0) this.#retryLater();
   }
 
-  #bunch(unsettled: Unsettled): void {
+  #batch(unsettled: Unsettled): void {
     if (unsettled.isSending) return;
     unsettled.isSending = true;
     const { organizationId, keyId } = unsettled;
-    if (this.#bunches.size === 0) this.#options.memory.store.atRoundEnd(() => this.flush());
-    const open = this.#bunches.get(keyId);
-    if (open === undefined) this.#bunches.set(keyId, { organizationId, keyId, unsettled: [unsettled] });
+    if (this.#batches.size === 0) this.#options.store.redis.atRoundEnd(() => this.flush());
+    const open = this.#batches.get(keyId);
+    if (open === undefined) this.#batches.set(keyId, { organizationId, keyId, unsettled: [unsettled] });
     else {
       open.unsettled.push(unsettled);
-      if (open.unsettled.length >= bunchMax) this.flush();
+      if (open.unsettled.length >= batchMax) this.flush();
     }
   }
 
@@ -299,7 +299,7 @@ export class RedisLeases {
     this.#retryLater();
   }
 
-  async #confirm({ organizationId, unsettled }: Bunch): Promise<void> {
+  async #confirm({ organizationId, unsettled }: Batch): Promise<void> {
     try {
       const registering = this.#registering.get(organizationId);
       if (registering !== undefined) await registering;
@@ -327,13 +327,13 @@ export class RedisLeases {
   async #send(charges: readonly Charge[]): Promise<void> {
     const [first] = charges;
     if (first === undefined) return;
-    const { memory } = this.#options;
+    const { store } = this.#options;
     let lines = '';
     for (const { requestId, used, how } of charges) {
       const micro = used.chargedPicoUsd / PICO_PER_MICRO;
       const pico = used.chargedPicoUsd % PICO_PER_MICRO;
       lines += `${lines === '' ? '' : '\n'}${requestId}\n${micro}\n${pico}\n${used.tokens}\n${how}`;
     }
-    await memory.runLines(settleScript, memory.requests(first.organizationId, first.keyId).settle, lines);
+    await store.runLines(settleScript, store.requests(first.organizationId, first.keyId).settle, lines);
   }
 }

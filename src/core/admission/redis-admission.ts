@@ -4,10 +4,10 @@ import type { Log } from '#base/log.ts';
 import { PICO_PER_MICRO } from '#base/money.ts';
 import { RedisAwayError, type RedisStore } from '#base/redis.ts';
 import { monthStartMs, refuseByLimits, viewLimits, type KeyUse, type LimitsView } from '#core/limits/limits.ts';
-import { ShortMemory, type Reply } from './admission-store.ts';
-import { AdmitDesk, type Asked } from './admit-batcher.ts';
+import { AdmissionStore, type Reply } from './admission-store.ts';
+import { AdmitBatcher, type Asked } from './admit-batcher.ts';
 import type { Admission, AdmitRequest, AdmitResult, KeyRef, Settlement } from './contract.ts';
-import { RedisLeases } from './hold-leases.ts';
+import { HoldLeases } from './hold-leases.ts';
 import { RedisBooks, type Books } from './redis-books.ts';
 import { extendScript, viewScript } from './redis-scripts.ts';
 
@@ -69,28 +69,28 @@ export function createRedisAdmission(options: RedisAdmissionOptions): RedisAdmis
 class SharedAdmission implements RedisAdmission {
   readonly renewMs: number;
   readonly #options: RedisAdmissionOptions;
-  readonly #memory: ShortMemory;
+  readonly #store: AdmissionStore;
   readonly #books: RedisBooks;
-  readonly #leases: RedisLeases;
-  readonly #desk: AdmitDesk<Asking>;
+  readonly #leases: HoldLeases;
+  readonly #batcher: AdmitBatcher<Asking>;
 
   constructor(options: RedisAdmissionOptions) {
     const { store, prefix, clock, books } = options;
     this.#options = options;
     this.renewMs = Math.max(200, Math.floor(options.leaseMs / 3));
-    this.#memory = new ShortMemory(store, prefix, clock);
-    this.#leases = new RedisLeases({ ...options, memory: this.#memory });
-    this.#desk = new AdmitDesk<Asking>({
+    this.#store = new AdmissionStore(store, prefix, clock);
+    this.#leases = new HoldLeases({ ...options, store: this.#store });
+    this.#batcher = new AdmitBatcher<Asking>({
       ...options,
-      memory: this.#memory,
+      store: this.#store,
       beforeAsking: () => this.#leases.flush(),
-      heard: (asking, reply) => this.#heard(asking, reply),
-      failed: (asking, error) => asking.resolve(this.#unavailable(asking, error)),
+      onReply: (asking, reply) => this.#onReply(asking, reply),
+      onFailure: (asking, error) => asking.resolve(this.#unavailable(asking, error)),
     });
     const collect = async (organizationId: string): Promise<void> => {
       await Promise.all([this.#leases.register(organizationId), options.collect(organizationId)]);
     };
-    this.#books = new RedisBooks({ memory: this.#memory, books, collect });
+    this.#books = new RedisBooks({ store: this.#store, books, collect });
   }
 
   admit(request: AdmitRequest): Promise<AdmitResult> {
@@ -104,11 +104,11 @@ class SharedAdmission implements RedisAdmission {
   async extend(requestId: string, moreMicroUsd: bigint): Promise<bigint> {
     const hold = this.#leases.find(requestId);
     if (hold === undefined) return 0n;
-    const { wallet, money } = this.#memory.organization(hold.organizationId);
+    const { wallet, money } = this.#store.organization(hold.organizationId);
     this.#leases.flush();
     try {
       for (let attempt = 1; attempt <= attemptsMax; attempt += 1) {
-        const reply = await this.#memory.run(extendScript, [wallet, money], [requestId, moreMicroUsd.toString()]);
+        const reply = await this.#store.run(extendScript, [wallet, money], [requestId, moreMicroUsd.toString()]);
         if (reply.word === 'wallet') await this.#books.loadWallet(hold.organizationId);
         else if (reply.word === 'gone') await this.#leases.register(hold.organizationId);
         else {
@@ -128,10 +128,10 @@ class SharedAdmission implements RedisAdmission {
   }
 
   async view({ keyId, organizationId, limits }: KeyRef): Promise<LimitsView> {
-    const { use } = this.#memory.use(organizationId, keyId);
+    const { use } = this.#store.use(organizationId, keyId);
     this.#leases.flush();
     try {
-      const reply = await this.#memory.run(viewScript, [use], [text(limits.tokensPerMinute)]);
+      const reply = await this.#store.run(viewScript, [use], [text(limits.tokensPerMinute)]);
       const { use: used, nowMs } = this.#useOf(reply);
       return viewLimits(used, limits, nowMs);
     } catch (error) {
@@ -143,8 +143,8 @@ class SharedAdmission implements RedisAdmission {
   async heldMicroUsd(organizationId: string): Promise<bigint> {
     this.#leases.flush();
     try {
-      const { money } = this.#memory.organization(organizationId);
-      const held = await this.#memory.store.command('HGET', money, 'total');
+      const { money } = this.#store.organization(organizationId);
+      const held = await this.#store.redis.command('HGET', money, 'total');
       return typeof held === 'string' ? BigInt(held) : 0n;
     } catch (error) {
       throw error instanceof RedisAwayError ? new AppError('billing_unavailable', { cause: error }) : error;
@@ -164,13 +164,13 @@ class SharedAdmission implements RedisAdmission {
   }
 
   credited(organizationId: string): Promise<void> {
-    const { wallet, loading } = this.#memory.organization(organizationId);
-    return this.#leases.sure(() => this.#memory.store.command('DEL', wallet, loading));
+    const { wallet, loading } = this.#store.organization(organizationId);
+    return this.#leases.sure(() => this.#store.redis.command('DEL', wallet, loading));
   }
 
   revoked({ organizationId, keyId }: Pick<KeyRef, 'keyId' | 'organizationId'>): Promise<void> {
-    const { use } = this.#memory.use(organizationId, keyId);
-    return this.#leases.sure(() => this.#memory.store.command('HSET', use, 'a', '0'));
+    const { use } = this.#store.use(organizationId, keyId);
+    return this.#leases.sure(() => this.#store.redis.command('HSET', use, 'a', '0'));
   }
 
   keysRunning(): readonly string[] {
@@ -183,10 +183,10 @@ class SharedAdmission implements RedisAdmission {
 
   #admit(request: AdmitRequest, isDry: boolean): Promise<AdmitResult> {
     const monthMs = monthStartMs(this.#options.clock.now());
-    return new Promise((resolve) => this.#desk.ask({ request, isDry, monthMs, attempt: 1, resolve }));
+    return new Promise((resolve) => this.#batcher.ask({ request, isDry, monthMs, attempt: 1, resolve }));
   }
 
-  #heard(asking: Asking, reply: Reply): void {
+  #onReply(asking: Asking, reply: Reply): void {
     try {
       if (knowsNot.has(reply.word)) void this.#learn(asking, reply);
       else asking.resolve(this.#resultOf(asking.request, reply, asking.isDry));
@@ -209,7 +209,7 @@ class SharedAdmission implements RedisAdmission {
       if (word === 'wallet') await this.#books.loadWallet(request.organizationId);
       else if (word === 'month') await this.#books.loadMonth(request, monthMs);
       else if (word === 'key') await this.#books.loadKey(request);
-      this.#desk.ask({ ...asking, attempt: attempt + 1, monthMs: word === 'clock' ? monthStartMs(nowMs) : monthMs });
+      this.#batcher.ask({ ...asking, attempt: attempt + 1, monthMs: word === 'clock' ? monthStartMs(nowMs) : monthMs });
     } catch (error) {
       asking.resolve(this.#unavailable(asking, error));
     }

@@ -1,10 +1,10 @@
 import { randomUUID } from 'node:crypto';
 import { PICO_PER_MICRO } from '#base/money.ts';
-import type { Reply, ShortMemory } from './admission-store.ts';
+import type { AdmissionStore, Reply } from './admission-store.ts';
 import type { KeyRef } from './contract.ts';
 import { beginMonthScript, beginWalletScript, endMonthScript, endWalletScript } from './redis-scripts.ts';
 
-/** What the short memory asks of the books, each in one snapshot. */
+/** What the admission store asks of the books, each in one snapshot. */
 export interface Books {
   /** The balance in pico-dollars, and which of these requests it has been charged for. */
   readonly balanceWith: (
@@ -21,7 +21,7 @@ export interface Books {
 }
 
 export interface RedisBooksOptions {
-  readonly memory: ShortMemory;
+  readonly store: AdmissionStore;
   readonly books: Books;
   /** Has every gateway, this one included, put what it holds for an organization into a memory that lost it. */
   readonly collect: (organizationId: string) => Promise<void>;
@@ -33,7 +33,7 @@ const balanceMicroUsdMax = 4_000_000_000_000_000n;
 const balanceTtlMs = 60_000;
 const attemptsMax = 50;
 
-/** Balance as the short memory keeps it: whole micro-dollars, rounded down, and pico-dollars beyond them. */
+/** Balance as the admission store keeps it: whole micro-dollars, rounded down, and pico-dollars beyond them. */
 export function splitBalance(picoUsd: bigint): { micro: string; pico: string } {
   const capped = picoUsd > balanceMicroUsdMax * PICO_PER_MICRO ? balanceMicroUsdMax * PICO_PER_MICRO : picoUsd;
   const pico = ((capped % PICO_PER_MICRO) + PICO_PER_MICRO) % PICO_PER_MICRO;
@@ -64,9 +64,9 @@ export class RedisBooks {
   loadKey(key: KeyRef): Promise<void> {
     return this.#once(`key ${key.keyId}`, async () => {
       const isRevoked = await this.#options.books.isRevoked(key);
-      const { use } = this.#options.memory.use(key.organizationId, key.keyId);
+      const { use } = this.#options.store.use(key.organizationId, key.keyId);
       // A revocation that comes between is written without asking, and stays.
-      await this.#options.memory.store.command('HSETNX', use, 'a', isRevoked ? '0' : '1');
+      await this.#options.store.redis.command('HSETNX', use, 'a', isRevoked ? '0' : '1');
     });
   }
 
@@ -79,13 +79,13 @@ export class RedisBooks {
   }
 
   async #readWallet(organizationId: string): Promise<void> {
-    const { memory, books, collect } = this.#options;
-    const { wallet, holds, loading, known } = memory.organization(organizationId);
+    const { store, books, collect } = this.#options;
+    const { wallet, holds, loading, known } = store.organization(organizationId);
     const keys = [wallet, holds, loading, known];
-    await memory.store.command('ZADD', memory.index, String(Math.floor(await memory.nowMs())), organizationId);
+    await store.redis.command('ZADD', store.index, String(Math.floor(await store.nowMs())), organizationId);
     let isCollected = false;
     for (let attempt = 1; attempt <= attemptsMax; attempt += 1) {
-      const begun = await memory.run(beginWalletScript, keys, [randomUUID()]);
+      const begun = await store.run(beginWalletScript, keys, [randomUUID()]);
       if (begun.word === 'there') return;
       const { token, isKnown, requestIds } = readBegun(begun);
       if (!isKnown && !isCollected) {
@@ -95,24 +95,24 @@ export class RedisBooks {
       }
       const { balancePicoUsd, charged } = await books.balanceWith(organizationId, requestIds);
       const { micro, pico } = splitBalance(balancePicoUsd);
-      const ended = await memory.run(endWalletScript, keys, [token, micro, pico, String(balanceTtlMs), ...charged]);
+      const ended = await store.run(endWalletScript, keys, [token, micro, pico, String(balanceTtlMs), ...charged]);
       if (ended.word !== 'again') return;
     }
     throw new Error('a balance was settled on faster than it could be read');
   }
 
   async #readMonth(key: KeyRef, monthMs: number): Promise<void> {
-    const { memory, books } = this.#options;
-    const { use, monthLoading } = memory.use(key.organizationId, key.keyId);
-    const keys = [use, memory.organization(key.organizationId).holds, monthLoading];
+    const { store, books } = this.#options;
+    const { use, monthLoading } = store.use(key.organizationId, key.keyId);
+    const keys = [use, store.organization(key.organizationId).holds, monthLoading];
     const limit = String(key.limits.monthlyTokenLimit ?? 0);
     for (let attempt = 1; attempt <= attemptsMax; attempt += 1) {
-      const begun = await memory.run(beginMonthScript, keys, [randomUUID(), String(monthMs), key.keyId]);
+      const begun = await store.run(beginMonthScript, keys, [randomUUID(), String(monthMs), key.keyId]);
       if (begun.word === 'there') return;
       const { token, requestIds } = readBegun(begun);
       const { tokens, counted } = await books.tokensWith(key, monthMs, requestIds);
       const args = [token, String(monthMs), key.keyId, String(tokens), limit, ...counted];
-      const ended = await memory.run(endMonthScript, keys, args);
+      const ended = await store.run(endMonthScript, keys, args);
       if (ended.word !== 'again') return;
     }
     throw new Error('a month was settled on faster than it could be read');

@@ -22,14 +22,14 @@ export interface CacheWait {
 
 export type CacheTake =
   | { readonly kind: 'hit'; readonly text: string }
-  | { readonly kind: 'miss'; readonly turn: CacheTurn };
+  | { readonly kind: 'miss'; readonly entry: InFlightEntry };
 
 /** How a turn ended for those who wait: with the answer, with a try for the next of them, or with one for each. */
-export type TurnEnd = { readonly answer: string } | 'next' | 'each';
+export type InFlightEnd = { readonly answer: string } | 'next' | 'each';
 
-export interface CacheTurn {
+export interface InFlightEntry {
   /** Must be called once, however the request ended; later calls do nothing. The answer is JSON as latin1. */
-  end(result: TurnEnd): void;
+  end(result: InFlightEnd): void;
 }
 
 export interface ResponseCacheOptions {
@@ -46,7 +46,7 @@ export function createResponseCache(options: ResponseCacheOptions): ResponseCach
 class AnswerCache implements ResponseCache {
   readonly #options: ResponseCacheOptions;
   /** What is being made now. */
-  readonly #turns = new Map<string, Promise<TurnEnd>>();
+  readonly #inFlight = new Map<string, Promise<InFlightEnd>>();
 
   constructor(options: ResponseCacheOptions) {
     this.#options = options;
@@ -54,26 +54,26 @@ class AnswerCache implements ResponseCache {
 
   async take(entry: CacheEntryRef, { signal, onWait }: CacheWait): Promise<CacheTake> {
     for (;;) {
-      const running = this.#turns.get(entry.key);
+      const running = this.#inFlight.get(entry.key);
       if (running === undefined) return this.#lead(entry);
       onWait();
       const ended = await Promise.race([running, aborted(signal)]);
-      if (ended === 'each') return { kind: 'miss', turn: { end: (result) => this.#keep(entry, result) } };
+      if (ended === 'each') return { kind: 'miss', entry: { end: (result) => this.#keep(entry, result) } };
       if (ended !== 'next') return { kind: 'hit', text: ended.answer };
     }
   }
 
   async #lead(entry: CacheEntryRef): Promise<CacheTake> {
-    let conclude: ((result: TurnEnd) => void) | null = null;
-    const turn = new Promise<TurnEnd>((resolve) => {
+    let conclude: ((result: InFlightEnd) => void) | null = null;
+    const ended = new Promise<InFlightEnd>((resolve) => {
       conclude = resolve;
     });
-    this.#turns.set(entry.key, turn);
-    const end = (result: TurnEnd): void => {
+    this.#inFlight.set(entry.key, ended);
+    const end = (result: InFlightEnd): void => {
       if (conclude === null) return;
       const resolve = conclude;
       conclude = null;
-      this.#turns.delete(entry.key);
+      this.#inFlight.delete(entry.key);
       resolve(result);
     };
     const kept = await this.#read(entry);
@@ -83,7 +83,7 @@ class AnswerCache implements ResponseCache {
     }
     return {
       kind: 'miss',
-      turn: {
+      entry: {
         end: (result) => {
           if (conclude !== null) this.#keep(entry, result);
           end(result);
@@ -101,7 +101,7 @@ class AnswerCache implements ResponseCache {
     }
   }
 
-  #keep(entry: CacheEntryRef, result: TurnEnd): void {
+  #keep(entry: CacheEntryRef, result: InFlightEnd): void {
     const { store, answerBytesMax } = this.#options;
     if (typeof result === 'string' || result.answer.length > answerBytesMax) return;
     void store.set(entry, Buffer.from(result.answer, 'latin1'));

@@ -3,7 +3,6 @@ import type { Transaction } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
 import type { EngineDefinition } from '#core/catalog/catalog.ts';
 import {
-  type Company,
   createExternalDriver,
   createProcessDriver,
   type DriverType,
@@ -14,8 +13,9 @@ import {
   type HostReport,
   type LogOptions,
   newReplicaId,
+  type Orphan,
   type Replica,
-  type Stranger,
+  type SharingMode,
 } from '#core/fleet/drivers/drivers.ts';
 import {
   type AcquireOptions,
@@ -28,25 +28,25 @@ import {
   sumLoads,
 } from '#core/fleet/serving/serving.ts';
 import {
-  createLocalBoard,
-  type FleetBoard,
-  type OrderKind,
+  type CoordinationStore,
+  createLocalStore,
+  type EngineCommand,
   type PublishedEngine,
   type PublishedReplica,
 } from '#core/fleet/store/store.ts';
 import { mergeHosts } from './merge-hosts.ts';
 import { defaultPolicy, type FleetPolicy } from './policy.ts';
-import { Scope } from './reconciler.ts';
+import { Reconciler } from './reconciler.ts';
 
 export {
-  type Company,
   createDockerDriver,
   createSwarmDriver,
   endProcesses,
   type HostReport,
   type LogOptions,
+  type Orphan,
   type Replica,
-  type Stranger,
+  type SharingMode,
 } from '#core/fleet/drivers/drivers.ts';
 export type {
   AcquireRefusal,
@@ -57,11 +57,11 @@ export type {
   LoadReport,
 } from '#core/fleet/serving/serving.ts';
 export {
-  createDbBoard,
+  type CoordinationStore,
+  createDbStore,
   createGoodSpecTable,
-  createLocalBoard,
-  type FleetBoard,
-  type OrderKind,
+  createLocalStore,
+  type EngineCommand,
 } from '#core/fleet/store/store.ts';
 export { type FleetIdentity, readFleetIdentity } from './identity.ts';
 export { type LogLine, type LogSource, readLogs } from './log-follow.ts';
@@ -144,13 +144,13 @@ export interface Fleet {
   /** Only of what has engines. */
   leads(): readonly FleetLead[];
   /**
-   * An operator's order, for whoever leads. Rejects for an engine that is not known, and when the board is away.
+   * An operator's command, for whoever leads. Rejects for an engine that is not known, and when the store is away.
    *
    * @param tx it is noted in this transaction, or not at all
-   * @returns to be called once that is committed: tells who waits for orders, and resolves when the order holds at
+   * @returns to be called once that is committed: tells who waits for commands, and resolves when the command holds at
    *   every gateway, or after five seconds when nobody carries it out
    */
-  order(engineId: string, kind: OrderKind, tx?: Transaction): Promise<() => Promise<void>>;
+  command(engineId: string, kind: EngineCommand, tx?: Transaction): Promise<() => Promise<void>>;
   /**
    * The files were read again: changed engines are renewed beside what serves, removed ones drained and stopped.
    * @throws when one of them cannot be run here, and changes nothing then
@@ -159,7 +159,7 @@ export interface Fleet {
   /** Lines of a replica's output, or of the newest replica's; of the last that ended when none runs. */
   logs(engineId: string, replicaId: string | null, options: LogOptions): AsyncIterable<string>;
   /** Containers that bear our label and belong to no engine. */
-  strangers(): readonly Stranger[];
+  orphans(): readonly Orphan[];
   hosts(): readonly HostReport[];
   /** Refuses new work, waits for leases up to each engine's drain time, ends what it runs, and returns after that. */
   close(): Promise<void>;
@@ -183,10 +183,10 @@ export interface FleetOptions {
   readonly policy?: Partial<FleetPolicy>;
   /** Those that several gateways share; what has no driver here cannot be run. */
   readonly drivers?: { readonly docker?: EngineDriver; readonly swarm?: EngineDriver };
-  /** Boards of this gateway alone when absent; what several gateways share needs one that they share too. */
-  readonly boards?: { readonly machine?: FleetBoard; readonly shared?: FleetBoard };
-  /** Whether other gateways run processes in the same data folder; they need a board for the machine then. */
-  readonly company?: Company;
+  /** Stores of this gateway alone when absent; what several gateways share needs one that they share too. */
+  readonly stores?: { readonly machine?: CoordinationStore; readonly shared?: CoordinationStore };
+  /** Whether other gateways run processes in the same data folder; they need a store for the machine then. */
+  readonly sharing?: SharingMode;
   /** Memory that processes may take together; the machine's when absent or null. */
   readonly engineMemoryBytes?: number | null;
   /** A replica was there and well, and is not any more: what has not reached it yet does not reach it. */
@@ -196,12 +196,12 @@ export interface FleetOptions {
 /** The engines of the gateway. Nothing runs and nothing is routed to before `start`. */
 export function createFleet(options: FleetOptions): Fleet {
   const { dataDir, workingDirectory, env, log, clock, queueMax = 1000, stopGraceMs = 10_000 } = options;
-  const { company = 'alone', onLost = () => undefined, engineMemoryBytes: memoryBytes = null } = options;
+  const { sharing = 'alone', onLost = () => undefined, engineMemoryBytes: memoryBytes = null } = options;
   const policy = { ...defaultPolicy, ...options.policy };
-  const outlives = company !== 'alone';
+  const outlives = sharing !== 'alone';
   const common = { clock, log, policy, queueMax, stopGraceMs, newReplicaId, outlives, onLost };
   const machine = new Map<DriverType, EngineDriver>([
-    ['process', createProcessDriver({ dataDir, workingDirectory, env, log, company, memoryBytes })],
+    ['process', createProcessDriver({ dataDir, workingDirectory, env, log, sharing, memoryBytes })],
     ['external', createExternalDriver(env)],
   ]);
   const shared = new Map<DriverType, EngineDriver>(
@@ -210,38 +210,38 @@ export function createFleet(options: FleetOptions): Fleet {
       return driver === undefined ? [] : [[type, driver]];
     }),
   );
-  const scopes: ScopeOf[] = [];
-  const place = (name: FleetLead['scope'], drivers: ReadonlyMap<DriverType, EngineDriver>): void => {
-    const board = options.boards?.[name] ?? createLocalBoard({ clock });
+  const reconciled: ReconciledDrivers[] = [];
+  const reconcile = (name: FleetLead['scope'], drivers: ReadonlyMap<DriverType, EngineDriver>): void => {
+    const store = options.stores?.[name] ?? createLocalStore({ clock });
     const elsewhere = (): readonly Holding[] =>
-      scopes.flatMap((other) => (other.scope === scope ? [] : other.scope.devicesHeld()));
-    const scope = new Scope({ ...common, drivers, board, elsewhere, waitsForEngines: name === 'shared' });
-    scopes.push({ name, drivers, scope });
+      reconciled.flatMap((other) => (other.reconciler === reconciler ? [] : other.reconciler.devicesHeld()));
+    const reconciler = new Reconciler({ ...common, drivers, store, elsewhere, waitsForEngines: name === 'shared' });
+    reconciled.push({ name, drivers, reconciler });
   };
-  place('machine', machine);
-  if (shared.size > 0) place('shared', shared);
-  return new ScopedFleet(scopes, options.engines, clock);
+  reconcile('machine', machine);
+  if (shared.size > 0) reconcile('shared', shared);
+  return new ReconciledFleet(reconciled, options.engines, clock);
 }
 
-interface ScopeOf {
+interface ReconciledDrivers {
   readonly name: FleetLead['scope'];
   readonly drivers: ReadonlyMap<DriverType, EngineDriver>;
-  readonly scope: Scope;
+  readonly reconciler: Reconciler;
 }
 
-class ScopedFleet implements Fleet {
-  readonly #scopes: readonly ScopeOf[];
+class ReconciledFleet implements Fleet {
+  readonly #reconciled: readonly ReconciledDrivers[];
   readonly #clock: Clock;
-  #specs: ReadonlyMap<Scope, readonly EngineSpec[]>;
+  #specs: ReadonlyMap<Reconciler, readonly EngineSpec[]>;
 
-  constructor(scopes: readonly ScopeOf[], engines: readonly EngineDefinition[], clock: Clock) {
-    this.#scopes = scopes;
+  constructor(reconciled: readonly ReconciledDrivers[], engines: readonly EngineDefinition[], clock: Clock) {
+    this.#reconciled = reconciled;
     this.#clock = clock;
     this.#specs = this.#sort(engines);
   }
 
   async start(): Promise<void> {
-    await Promise.all(this.#scopes.map(({ scope }) => scope.start(this.#specs.get(scope) ?? [])));
+    await Promise.all(this.#reconciled.map(({ reconciler }) => reconciler.start(this.#specs.get(reconciler) ?? [])));
   }
 
   status(engineId: string): EngineStatus {
@@ -281,7 +281,7 @@ class ScopedFleet implements Fleet {
   }
 
   reportUnreachable(replicaId: string): void {
-    this.#scopes.some(({ scope }) => scope.suspect(replicaId));
+    this.#reconciled.some(({ reconciler }) => reconciler.suspect(replicaId));
   }
 
   list(): readonly EngineView[] {
@@ -289,67 +289,71 @@ class ScopedFleet implements Fleet {
   }
 
   leads(): readonly FleetLead[] {
-    return this.#scopes.flatMap(({ name, scope: { leads } }) => (leads === null ? [] : [{ scope: name, leads }]));
+    return this.#reconciled.flatMap(({ name, reconciler: { leads } }) =>
+      leads === null ? [] : [{ scope: name, leads }],
+    );
   }
 
-  order(engineId: string, kind: OrderKind, tx?: Transaction): Promise<() => Promise<void>> {
-    const found = this.#scopes.find(({ scope }) => scope.engines.get(engineId)?.isRetired === false);
-    if (found !== undefined) return found.scope.order(engineId, kind, tx);
+  command(engineId: string, kind: EngineCommand, tx?: Transaction): Promise<() => Promise<void>> {
+    const found = this.#reconciled.find(({ reconciler }) => reconciler.engines.get(engineId)?.isRetired === false);
+    if (found !== undefined) return found.reconciler.command(engineId, kind, tx);
     return Promise.reject(new Error(`There is no enabled engine ${JSON.stringify(engineId)}.`));
   }
 
   reload(engines: readonly EngineDefinition[]): void {
     this.#specs = this.#sort(engines);
-    for (const { scope } of this.#scopes) scope.setSpecs(this.#specs.get(scope) ?? []);
+    for (const { reconciler } of this.#reconciled) reconciler.setSpecs(this.#specs.get(reconciler) ?? []);
   }
 
   async *logs(engineId: string, replicaId: string | null, options: LogOptions): AsyncGenerator<string> {
-    const found = this.#scopes.find(({ scope }) => scope.engines.has(engineId));
-    if (found !== undefined) yield* found.scope.logs(engineId, replicaId, options);
+    const found = this.#reconciled.find(({ reconciler }) => reconciler.engines.has(engineId));
+    if (found !== undefined) yield* found.reconciler.logs(engineId, replicaId, options);
   }
 
-  strangers(): readonly Stranger[] {
-    return this.#scopes.flatMap(({ scope }) => scope.strangers());
+  orphans(): readonly Orphan[] {
+    return this.#reconciled.flatMap(({ reconciler }) => reconciler.orphans());
   }
 
   hosts(): readonly HostReport[] {
-    return mergeHosts(this.#scopes.flatMap(({ scope }) => scope.hosts()));
+    return mergeHosts(this.#reconciled.flatMap(({ reconciler }) => reconciler.hosts()));
   }
 
   async close(): Promise<void> {
-    for (const { scope } of this.#scopes) scope.beginClosing();
-    await Promise.all(this.#scopes.map(({ scope }) => scope.close()));
+    for (const { reconciler } of this.#reconciled) reconciler.beginClosing();
+    await Promise.all(this.#reconciled.map(({ reconciler }) => reconciler.close()));
   }
 
   #all(): Engine[] {
-    return this.#scopes.flatMap(({ scope }) => [...scope.engines.values()]).filter(({ isRetired }) => !isRetired);
+    return this.#reconciled
+      .flatMap(({ reconciler }) => [...reconciler.engines.values()])
+      .filter(({ isRetired }) => !isRetired);
   }
 
   #find(engineId: string): Engine | undefined {
-    for (const { scope } of this.#scopes) {
-      const engine = scope.engines.get(engineId);
+    for (const { reconciler } of this.#reconciled) {
+      const engine = reconciler.engines.get(engineId);
       if (engine !== undefined && !engine.isRetired) return engine;
     }
     return undefined;
   }
 
   #ownerOf(replicaId: string): Engine | undefined {
-    for (const { scope } of this.#scopes) {
-      for (const engine of scope.engines.values()) if (engine.replicas.get(replicaId) !== undefined) return engine;
+    for (const { reconciler } of this.#reconciled) {
+      for (const engine of reconciler.engines.values()) if (engine.replicas.get(replicaId) !== undefined) return engine;
     }
     return undefined;
   }
 
-  #sort(engines: readonly EngineDefinition[]): ReadonlyMap<Scope, readonly EngineSpec[]> {
-    const specs = new Map<Scope, EngineSpec[]>(this.#scopes.map(({ scope }) => [scope, []]));
+  #sort(engines: readonly EngineDefinition[]): ReadonlyMap<Reconciler, readonly EngineSpec[]> {
+    const specs = new Map<Reconciler, EngineSpec[]>(this.#reconciled.map(({ reconciler }) => [reconciler, []]));
     for (const definition of engines.filter(({ enabled }) => enabled)) {
       const { type } = definition.driver;
-      const found = this.#scopes.find(({ drivers }) => drivers.has(type));
+      const found = this.#reconciled.find(({ drivers }) => drivers.has(type));
       const driver = found?.drivers.get(type);
       if (found === undefined || driver === undefined) {
         throw new Error(`${definition.file}: this gateway is not set up for the driver ${type}.`);
       }
-      specs.get(found.scope)?.push(driver.specOf(definition));
+      specs.get(found.reconciler)?.push(driver.specOf(definition));
     }
     return specs;
   }

@@ -1,11 +1,11 @@
 import type { Holding, HostReport } from '#core/fleet/drivers/drivers.ts';
-import type { Sight } from './observe-all.ts';
+import type { FleetObservation } from './observe-all.ts';
 
 /** What has devices or memory of a machine without being a replica of the engines that are placed there. */
 
 /** Of what was seen: what no engine file knows. */
-export function strangersHold({ strangers }: Sight): Holding[] {
-  return strangers.map(({ host, engineId, gpuIds, memoryBytes }) => ({
+export function orphansHold({ orphans }: FleetObservation): Holding[] {
+  return orphans.map(({ host, engineId, gpuIds, memoryBytes }) => ({
     engineId,
     placement: { host, gpuIds },
     memoryBytes,
@@ -13,12 +13,12 @@ export function strangersHold({ strangers }: Sight): Holding[] {
 }
 
 /** Of what was seen: everything that has devices, for those who place other engines on the same machines. */
-export function devicesHeld(sight: Sight): Holding[] {
-  const replicas = [...sight.observed.values()].flatMap(({ state, replica: { engineId }, placement }) =>
+export function devicesHeld(observation: FleetObservation): Holding[] {
+  const replicas = [...observation.observed.values()].flatMap(({ state, replica: { engineId }, placement }) =>
     state === 'exited' ? [] : [{ engineId, placement, memoryBytes: 0 }],
   );
-  const strangers = strangersHold(sight).map((one) => ({ ...one, memoryBytes: 0 }));
-  return [...replicas, ...strangers].filter(({ placement }) => placement.gpuIds.length > 0);
+  const orphans = orphansHold(observation).map((one) => ({ ...one, memoryBytes: 0 }));
+  return [...replicas, ...orphans].filter(({ placement }) => placement.gpuIds.length > 0);
 }
 
 /** UUIDs are the same wherever a device is looked at from; a number means another one on each host. */

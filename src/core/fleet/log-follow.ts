@@ -52,7 +52,7 @@ async function* lastLines(source: LogSource, engineId: string, request: LogOptio
 }
 
 const queueMax = 100;
-const lookEveryMs = 1000;
+const pollEveryMs = 1000;
 
 /** The lines of all replicas of an engine as they come, for as long as somebody reads. */
 class FollowedLogs {
@@ -73,7 +73,7 @@ class FollowedLogs {
     const { signal } = this.#request;
     const wake = (): void => this.#wake();
     signal.addEventListener('abort', wake, { once: true });
-    const timer = setInterval(wake, lookEveryMs).unref();
+    const timer = setInterval(wake, pollEveryMs).unref();
     try {
       while (!signal.aborted) {
         this.#open();

@@ -5,52 +5,52 @@ import {
   type HostReport,
   lastTellingLines,
   type ObservedReplica,
-  type Stranger,
+  type Orphan,
 } from '#core/fleet/drivers/drivers.ts';
 
 /** What all drivers of a scope found. */
-export interface Sight {
+export interface FleetObservation {
   /** By replica id. */
   readonly observed: ReadonlyMap<string, ObservedReplica>;
   /** Types of drivers that could not be asked: of theirs is known what was known before. */
   readonly blind: ReadonlySet<DriverType>;
   readonly hosts: ReadonlyMap<DriverType, readonly HostReport[]>;
-  readonly strangers: readonly Stranger[];
+  readonly orphans: readonly Orphan[];
 }
 
 export async function observeAll(
   drivers: ReadonlyMap<DriverType, EngineDriver>,
-  { before, epoch, log }: { readonly before: Sight; readonly epoch: bigint | null; readonly log: Log },
-): Promise<Sight> {
+  { before, epoch, log }: { readonly before: FleetObservation; readonly epoch: bigint | null; readonly log: Log },
+): Promise<FleetObservation> {
   const observed = new Map<string, ObservedReplica>();
   const blind = new Set<DriverType>();
   const hosts = new Map(before.hosts);
-  const strangers: Stranger[] = [];
-  const look = async (type: DriverType, driver: EngineDriver): Promise<void> => {
+  const orphans: Orphan[] = [];
+  const observe = async (type: DriverType, driver: EngineDriver): Promise<void> => {
     try {
       const found = await driver.observe(epoch);
       for (const one of found.replicas) observed.set(one.replica.id, one);
       hosts.set(type, found.hosts);
-      strangers.push(...found.strangers);
+      orphans.push(...found.orphans);
     } catch (error) {
       // A driver that cannot be asked changes nothing: what was known stays, and it is asked again.
       log.error({ err: error, driver: type }, 'running engines could not be observed');
       blind.add(type);
     }
   };
-  await Promise.all([...drivers].map(([type, driver]) => look(type, driver)));
+  await Promise.all([...drivers].map(([type, driver]) => observe(type, driver)));
   if (blind.size === drivers.size) return { ...before, blind };
   return {
     observed: blind.size === 0 ? observed : new Map([...before.observed, ...observed]),
     blind,
     hosts,
-    strangers,
+    orphans,
   };
 }
 
 /** How replicas ended, kept for operators after the driver has tidied them away. */
 export interface Exits {
-  note(sight: Sight, log: Log): void;
+  note(observation: FleetObservation, log: Log): void;
   /** Last lines of the replica named, or of the last of its engine that ended unasked. */
   tail(engineId: string, replicaId: string | null, lines: number): readonly string[];
 }
@@ -60,7 +60,7 @@ export function newExits(): Exits {
   return {
     note({ observed }, log) {
       for (const { replica, exit } of observed.values()) {
-        if (exit === null || exit.asked || byEngine.get(replica.engineId)?.replicaId === replica.id) continue;
+        if (exit === null || exit.stopRequested || byEngine.get(replica.engineId)?.replicaId === replica.id) continue;
         const { exitCode, signal, startErrorCode, oomKilled, logTail } = exit;
         byEngine.set(replica.engineId, { replicaId: replica.id, logTail });
         const fields = { engine: replica.engineId, replica: replica.id, exitCode, signal, startErrorCode, oomKilled };

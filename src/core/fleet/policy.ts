@@ -7,7 +7,7 @@ export interface FleetPolicy {
   /** Pause after the first crash in a row; doubles up to `backoffMaxMs`. */
   readonly backoffFirstMs: number;
   readonly backoffMaxMs: number;
-  /** How long it then stays so; Infinity: until an operator's order or a changed file. */
+  /** How long it then stays so; Infinity: until an operator's command or a changed file. */
   readonly failedMs: number;
   /** Ready for this long, a replica's earlier crashes are forgotten. */
   readonly stableMs: number;

@@ -1,25 +1,25 @@
 import type { Clock } from '#base/clock.ts';
 
-/** Looks again and again: soon after something changed, when something falls due, and at least every second. */
-export interface LookLoop {
-  /** The first look, and those that follow from it at once; others come by themselves. */
+/** Reconciles again and again: soon after something changed, when something falls due, and at least every second. */
+export interface ReconcileLoop {
+  /** The first reconciliation, and those that follow from it at once; others come by themselves. */
   start(): Promise<void>;
-  /** Asks for a look soon; many asks make one. */
+  /** Asks for a reconciliation soon; many asks make one. */
   wake(): void;
   /** Goes on until `isSettled`, then ends. */
   close(isSettled: () => boolean): Promise<void>;
 }
 
-export interface LookLoopOptions {
+export interface ReconcileLoopOptions {
   readonly clock: Clock;
   /** @returns when it is to be called again, monotonic milliseconds; never rejects */
-  readonly look: () => Promise<number>;
+  readonly reconcile: () => Promise<number>;
 }
 
-/** The longest time between two looks, whatever was or was not reported. */
-const lookEveryMs = 1000;
+/** The longest time between two reconciliations, whatever was or was not reported. */
+const reconcileEveryMs = 1000;
 
-export function createLookLoop({ clock, look }: LookLoopOptions): LookLoop {
+export function createReconcileLoop({ clock, reconcile }: ReconcileLoopOptions): ReconcileLoop {
   let started = false;
   let ended = false;
   let again = false;
@@ -28,16 +28,16 @@ export function createLookLoop({ clock, look }: LookLoopOptions): LookLoop {
   let isSettled: (() => boolean) | null = null;
   let onSettled: () => void = () => undefined;
 
-  async function lookUntilQuiet(): Promise<void> {
+  async function reconcileUntilQuiet(): Promise<void> {
     let dueAtMs: number;
     do {
       again = false;
-      dueAtMs = await look();
+      dueAtMs = await reconcile();
     } while ((again || dueAtMs <= clock.monotonicMs()) && !ended);
     running = null;
     if (isSettled?.() === true) onSettled();
     if (ended) return;
-    const dueInMs = Math.min(dueAtMs - clock.monotonicMs(), lookEveryMs);
+    const dueInMs = Math.min(dueAtMs - clock.monotonicMs(), reconcileEveryMs);
     timer = setTimeout(wake, Math.max(1, dueInMs));
   }
 
@@ -47,7 +47,7 @@ export function createLookLoop({ clock, look }: LookLoopOptions): LookLoop {
     if (running !== null) return;
     if (timer !== null) clearTimeout(timer);
     timer = null;
-    running = lookUntilQuiet();
+    running = reconcileUntilQuiet();
   }
 
   return {

@@ -9,19 +9,19 @@ import {
   type Holding,
   type HostReport,
   type LogOptions,
+  type Orphan,
   type Replica,
-  type Stranger,
 } from '#core/fleet/drivers/drivers.ts';
 import { Leader } from '#core/fleet/leader/leader.ts';
 import { createProber, Engine, type Prober } from '#core/fleet/serving/serving.ts';
-import { carriedOut, type FleetBoard, type OrderKind, type Published } from '#core/fleet/store/store.ts';
-import { devicesHeld, heldHere, strangersHold } from './holdings.ts';
-import { type Exits, newExits, observeAll, type Sight } from './observe-all.ts';
+import { carriedOut, type CoordinationStore, type EngineCommand, type Published } from '#core/fleet/store/store.ts';
+import { devicesHeld, heldHere, orphansHold } from './holdings.ts';
+import { type Exits, type FleetObservation, newExits, observeAll } from './observe-all.ts';
 import type { FleetPolicy } from './policy.ts';
-import { createLookLoop, type LookLoop } from './reconcile-loop.ts';
+import { createReconcileLoop, type ReconcileLoop } from './reconcile-loop.ts';
 
-export interface ScopeOptions {
-  readonly board: FleetBoard;
+export interface ReconcilerOptions {
+  readonly store: CoordinationStore;
   readonly drivers: ReadonlyMap<DriverType, EngineDriver>;
   readonly clock: Clock;
   readonly log: Log;
@@ -42,52 +42,53 @@ export interface ScopeOptions {
 const reportEveryMs = 1000;
 
 /**
- * The engines of one board: this gateway routes to them by what is published and by what it finds itself, and decides
- * about them while it leads. When the board cannot be asked it routes on by what it knew last, and decides nothing.
+ * The engines of one store: this gateway routes to them by what is published and by what it finds itself, and decides
+ * about them while it leads. When the store cannot be asked it routes on by what it knew last, and decides nothing.
  */
-export class Scope {
+export class Reconciler {
   readonly engines = new Map<string, Engine>();
-  readonly #options: ScopeOptions;
+  readonly #options: ReconcilerOptions;
   readonly #leader: Leader;
   readonly #prober: Prober;
-  readonly #loop: LookLoop;
+  readonly #loop: ReconcileLoop;
   readonly #exits: Exits = newExits();
   #specs: ReadonlyMap<string, EngineSpec> = new Map();
   /** No file has them any more; kept until nothing of them runs or is in use. */
   readonly #retired = new Map<string, EngineSpec>();
-  #sight: Sight;
+  #observation: FleetObservation;
   #published: Published | null = null;
   #reportedAtMs = -Infinity;
   #reportedWaiting = 0;
   #reportedVersion = -1n;
   #begun = false;
   #closing = false;
-  #boardAway = false;
+  #storeAway = false;
 
-  constructor(options: ScopeOptions) {
+  constructor(options: ReconcilerOptions) {
     this.#options = options;
-    const { clock, board } = options;
+    const { clock, store } = options;
     const wake = (): void => this.#loop.wake();
-    this.#loop = createLookLoop({ clock, look: () => this.#look() });
+    this.#loop = createReconcileLoop({ clock, reconcile: () => this.#reconcile() });
     this.#leader = new Leader({ ...options, wake });
     this.#prober = createProber({
       clock,
       slots: () => [...this.engines.values()].flatMap((engine) => engine.replicas.all()),
-      leads: () => board.leadership.current() !== null,
+      leads: () => store.leadership.current() !== null,
       onHealth: ({ replica }, healthy) => this.#onHealth(replica.engineId, replica.id, healthy),
       onCleared: ({ replica }) => this.engines.get(replica.engineId)?.takeCleared(replica.id),
     });
-    this.#sight = { observed: new Map(), blind: new Set(), hosts: new Map(), strangers: [] };
+    this.#observation = { observed: new Map(), blind: new Set(), hosts: new Map(), orphans: [] };
   }
 
   /** Whether this gateway starts and stops what is here; null while there is nothing to lead. */
   get leads(): boolean | null {
-    return this.#begun ? this.#options.board.leadership.current() !== null : null;
+    return this.#begun ? this.#options.store.leadership.current() !== null : null;
   }
 
   /**
-   * Adopts what runs, and looks until nothing more is to be done at once. Where that is wished it waits for
-   * the first engine: a machine that has no Docker engine, and no file that wants one, is not asked for it every second.
+   * Adopts what runs, and reconciles until nothing more is to be done at once. Where that is wished it waits for
+   * the first engine: a machine that has no Docker engine, and no file that wants one, is not asked for it every
+   * second.
    */
   async start(specs: readonly EngineSpec[]): Promise<void> {
     this.#takeSpecs(specs);
@@ -95,15 +96,15 @@ export class Scope {
   }
 
   async #begin(specs: readonly EngineSpec[]): Promise<void> {
-    const { board, drivers } = this.#options;
+    const { store, drivers } = this.#options;
     this.#begun = true;
     for (const [type, driver] of drivers) {
       await driver.open(specs.filter(({ definition }) => definition.driver.type === type));
       driver.onChange(() => this.#loop.wake());
     }
-    board.onChange(() => this.#loop.wake());
-    board.leadership.onChange(() => this.#loop.wake());
-    await board.start();
+    store.onChange(() => this.#loop.wake());
+    store.leadership.onChange(() => this.#loop.wake());
+    await store.start();
     await this.#loop.start();
   }
 
@@ -120,14 +121,14 @@ export class Scope {
   }
 
   /** As the fleet's. */
-  async order(engineId: string, kind: OrderKind, tx?: Transaction): Promise<() => Promise<void>> {
-    const { board } = this.#options;
-    const { id: orderId, committed } = await board.order(engineId, kind, tx);
-    const watched = { board, published: () => this.#published, isClosing: () => this.#closing };
+  async command(engineId: string, kind: EngineCommand, tx?: Transaction): Promise<() => Promise<void>> {
+    const { store } = this.#options;
+    const { id: commandId, committed } = await store.command(engineId, kind, tx);
+    const watched = { store, published: () => this.#published, isClosing: () => this.#closing };
     return () => {
       committed();
       this.#loop.wake();
-      return carriedOut(watched, { engineId, orderId });
+      return carriedOut(watched, { engineId, commandId });
     };
   }
 
@@ -141,17 +142,17 @@ export class Scope {
     return false;
   }
 
-  strangers(): readonly Stranger[] {
-    return this.#sight.strangers;
+  orphans(): readonly Orphan[] {
+    return this.#observation.orphans;
   }
 
   hosts(): readonly HostReport[] {
-    return [...this.#sight.hosts.values()].flat();
+    return [...this.#observation.hosts.values()].flat();
   }
 
   /** Everything here that has devices. */
   devicesHeld(): readonly Holding[] {
-    return devicesHeld(this.#sight);
+    return devicesHeld(this.#observation);
   }
 
   /** Of the replica named, or of the newest; of the last one that ended unasked when nothing of it runs. */
@@ -175,12 +176,12 @@ export class Scope {
   }
 
   async close(): Promise<void> {
-    const { board, drivers } = this.#options;
+    const { store, drivers } = this.#options;
     if (this.#begun) {
       await this.#loop.close(() => this.#isSettled());
       this.#prober.close();
       await this.#leader.settled();
-      await board.close();
+      await store.close();
     }
     await Promise.all([...drivers.values()].map((driver) => driver.close()));
   }
@@ -232,35 +233,42 @@ export class Scope {
     this.#tellDrivers();
   }
 
-  /** @returns when to look again, monotonic milliseconds; now when something was changed that may lead to more */
-  async #look(): Promise<number> {
-    const { drivers, log, board, clock, elsewhere } = this.#options;
+  /** @returns when to reconcile again, monotonic milliseconds; now when something was changed that may lead to more */
+  async #reconcile(): Promise<number> {
+    const { drivers, log, store, clock, elsewhere } = this.#options;
     const jobs = this.#leader.jobs();
-    const epoch = board.leadership.current()?.epoch ?? null;
-    const sight = await observeAll(drivers, { before: this.#sight, epoch, log });
-    this.#sight = sight;
-    this.#exits.note(sight, log);
-    this.#takeObserved(sight);
+    const epoch = store.leadership.current()?.epoch ?? null;
+    const observation = await observeAll(drivers, { before: this.#observation, epoch, log });
+    this.#observation = observation;
+    this.#exits.note(observation, log);
+    this.#takeObserved(observation);
     let dueAtMs = Infinity;
     try {
-      const fence = board.leadership.current();
+      const fence = store.leadership.current();
       if (fence === null) {
-        this.#leader.abdicate();
-        this.#takePublished(await board.read());
+        this.#leader.stepDown();
+        this.#takePublished(await store.read());
       }
       await this.#report(fence !== null);
       if (fence !== null) {
         const health = this.#health();
         const closing = this.#closing && !this.#options.outlives;
-        const holdings = [...strangersHold(sight), ...heldHere(elsewhere(), this.hosts())];
+        const holdings = [...orphansHold(observation), ...heldHere(elsewhere(), this.hosts())];
         const files = { specs: this.#specs, retired: this.#retired };
-        const result = await this.#leader.look(fence, { ...sight, ...files, jobs, health, holdings, closing });
+        const result = await this.#leader.reconcile(fence, {
+          ...observation,
+          ...files,
+          jobs,
+          health,
+          holdings,
+          closing,
+        });
         this.#takePublished(result.published);
         dueAtMs = result.again ? clock.monotonicMs() : result.dueAtMs;
       }
-      this.#boardAway = false;
+      this.#storeAway = false;
     } catch (error) {
-      await this.#onBoardError(error);
+      await this.#onStoreError(error);
     }
     for (const engine of this.engines.values()) engine.serve();
     this.#prober.kick();
@@ -268,20 +276,20 @@ export class Scope {
     return dueAtMs;
   }
 
-  async #onBoardError(error: unknown): Promise<void> {
+  async #onStoreError(error: unknown): Promise<void> {
     if (error instanceof FenceLostError) {
       // Another one's word counts, also for a gateway that has not noticed yet that it does not lead any more.
-      this.#leader.abdicate();
-      this.#takePublished(await this.#options.board.read().catch(() => null));
+      this.#leader.stepDown();
+      this.#takePublished(await this.#options.store.read().catch(() => null));
       return;
     }
-    if (!this.#boardAway) {
+    if (!this.#storeAway) {
       this.#options.log.warn({ err: error }, 'engines are neither started nor stopped now; what runs is routed to');
     }
-    this.#boardAway = true;
+    this.#storeAway = true;
   }
 
-  #takeObserved({ observed, hosts }: Sight): void {
+  #takeObserved({ observed, hosts }: FleetObservation): void {
     const away = new Set([...hosts.values()].flat().flatMap(({ name, reachable }) => (reachable ? [] : [name])));
     const byEngine = Map.groupBy(observed.values(), ({ replica }) => replica.engineId);
     for (const [engineId, engine] of this.engines) {
@@ -311,14 +319,14 @@ export class Scope {
 
   /** At once when the first request waits or something was published; else every second, and for whoever leads. */
   async #report(leads: boolean): Promise<void> {
-    const { clock, board } = this.#options;
+    const { clock, store } = this.#options;
     const nowMs = clock.monotonicMs();
     const engines = Object.fromEntries([...this.engines].map(([id, engine]) => [id, engine.demand()]));
     const waiting = Object.values(engines).reduce((sum, one) => sum + one.waiting, 0);
     const seenVersion = this.#published?.version ?? 0n;
     const isUrgent = (waiting > 0 && this.#reportedWaiting === 0) || seenVersion !== this.#reportedVersion;
     if (!leads && !isUrgent && nowMs - this.#reportedAtMs < reportEveryMs) return;
-    await board.report({ seenVersion, engines });
+    await store.report({ seenVersion, engines });
     this.#reportedAtMs = nowMs;
     this.#reportedWaiting = waiting;
     this.#reportedVersion = seenVersion;

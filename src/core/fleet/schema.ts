@@ -36,7 +36,7 @@ export const fleetDemands = pgTable(
   (table) => [primaryKey({ columns: [table.scope, table.gatewayId] })],
 );
 
-/** Orders of operators that no leader has taken yet. */
+/** Commands of operators that no leader has taken yet. */
 export const fleetOrders = pgTable(
   'fleet_orders',
   {

@@ -29,7 +29,9 @@ export interface Gateways {
   live(): Promise<ReadonlySet<string>>;
   /** What to do with the others' messages. */
   onMessage(handle: MessageHandler): void;
-  /** Tells all others, and waits until those that live have done what it says, at most a second. Alone it does nothing. */
+  /**
+   * Tells all others, and waits until those that live have done what it says, at most a second. Alone it does nothing.
+   */
   tell(message: Message): Promise<void>;
   /** Leaves the others at once; while Postgres is away, when its heartbeat is old. */
   stop(): Promise<void>;
@@ -41,7 +43,7 @@ export interface GatewaysOptions {
   readonly log: Log;
   readonly dataDir: string;
   /** Which of the gateways that share the data folder this one is; 0 when absent. */
-  readonly seat?: number;
+  readonly slot?: number;
   /** Null for a gateway that shares nothing. */
   readonly store: RedisStore | null;
   /** What names in Redis begin with. */
@@ -85,10 +87,10 @@ class DatabaseGateways implements Gateways {
   #hasPlace = false;
 
   constructor(options: GatewaysOptions) {
-    const { store, prefix, log, dataDir, seat = 0 } = options;
+    const { store, prefix, log, dataDir, slot = 0 } = options;
     this.#options = options;
     this.#bus = store === null ? null : new Bus({ store, prefix, gatewayId: this.id, log });
-    this.#placeId = placeOf(dataDir, seat);
+    this.#placeId = placeOf(dataDir, slot);
   }
 
   async start(): Promise<readonly string[]> {
@@ -97,15 +99,15 @@ class DatabaseGateways implements Gateways {
     const first = new Map<string, string>();
     const former: string[] = [];
     for (;;) {
-      const { strangers, gone } = await this.#enter(sharing);
+      const { notSharing, gone } = await this.#enter(sharing);
       former.push(...gone);
-      if (strangers.length === 0) {
+      if (notSharing.length === 0) {
         this.#hasPlace = true;
         return former;
       }
       // Not while the place is held: a transaction whose connection is lost must not have anything else to wait for.
-      const silent = await this.#silentAmong(strangers);
-      for (const { id, seen } of strangers) {
+      const silent = await this.#silentAmong(notSharing);
+      for (const { id, seen } of notSharing) {
         const before = first.get(id);
         if (!silent.has(id)) sharing.add(id);
         else if (before === undefined) first.set(id, seen);
@@ -159,7 +161,7 @@ class DatabaseGateways implements Gateways {
    */
   async #enter(
     sharing: ReadonlySet<string>,
-  ): Promise<{ readonly strangers: readonly Other[]; readonly gone: readonly string[] }> {
+  ): Promise<{ readonly notSharing: readonly Other[]; readonly gone: readonly string[] }> {
     const { sql } = this.#options.db;
     return sql.begin(async (tx) => {
       await tx`select pg_advisory_xact_lock(hashtext('headgate gateways'))`;
@@ -168,11 +170,11 @@ class DatabaseGateways implements Gateways {
         returning id, place_id`;
       const gone = deleted.filter((row) => row.place_id === this.#placeId).map(({ id }) => id);
       const others = await tx<Other[]>`select id, shares, last_seen_at::text as seen from gateways`;
-      const strangers = others.filter(({ id }) => !sharing.has(id));
-      if (strangers.length > 0) return { strangers, gone };
+      const notSharing = others.filter(({ id }) => !sharing.has(id));
+      if (notSharing.length > 0) return { notSharing, gone };
       await tx`insert into gateways (id, place_id, started_at, last_seen_at, shares)
         values (${this.id}, ${this.#placeId}, now(), now(), ${this.#bus !== null})`;
-      return { strangers, gone };
+      return { notSharing, gone };
     });
   }
 
@@ -197,9 +199,12 @@ export function readDataDirId(dataDir: string): string {
   return placeOf(dataDir, 0);
 }
 
-/** The id of a seat in a data folder: kept there, made when it has none. One process at a time has the seat. */
-function placeOf(dataDir: string, seat: number): string {
-  const path = join(dataDir, seat === 0 ? 'gateway-id' : `gateway-id-${seat}`);
+/**
+ * The id of a worker slot in a data folder: kept there, made when it has none. One process at a time has the worker
+ * slot.
+ */
+function placeOf(dataDir: string, slot: number): string {
+  const path = join(dataDir, slot === 0 ? 'gateway-id' : `gateway-id-${slot}`);
   try {
     const kept = readFileSync(path, 'utf8').trim();
     if (isUuid(kept)) return kept;

@@ -12,12 +12,12 @@ import {
   type KeyRef,
   keyWithHash,
   type NewKey,
-  requireRoom,
+  requireKeyQuota,
   type Revocation,
   revokeKey,
   updateKey,
 } from './key-book.ts';
-import type { Revocations } from './key-events.ts';
+import type { KeyEvents } from './key-events.ts';
 import { hashSecret, importedParts, makeSecret } from './secret.ts';
 import type { Verifier } from './verifier.ts';
 
@@ -43,26 +43,26 @@ export interface KeyChangesOptions {
   readonly keyPrefix: string;
   readonly maxActiveKeys: number;
   readonly verifier: Verifier;
-  readonly revocations: Revocations;
+  readonly keyEvents: KeyEvents;
 }
 
 /** What changes keys: one transaction each, and after its commit the hot path knows. */
 export function createKeyChanges(options: KeyChangesOptions): KeyChanges {
-  const { db, clock, audit, verifier, revocations } = options;
+  const { db, clock, audit, verifier, keyEvents } = options;
   const inside = (tx: Transaction): ChangeContext => ({ tx, audit, now: new Date(clock.now()) });
-  const spread = (row: KeyRow): Promise<void> =>
-    revocations.spread({ organizationId: row.organizationId, keyId: row.id, revoked: row.revokedAt !== null });
+  const broadcast = (row: KeyRow): Promise<void> =>
+    keyEvents.broadcast({ organizationId: row.organizationId, keyId: row.id, revoked: row.revokedAt !== null });
   const finish = async ({ row, changed }: Revocation): Promise<KeyRow> => {
     verifier.learn(row);
-    if (changed) revocations.tell(row.id);
+    if (changed) keyEvents.notify(row.id);
     // Repeated too: the first time may have met gateways that did not hear it.
-    await spread(row);
+    await broadcast(row);
     return row;
   };
   return {
     async createIn(tx, input, actor) {
       const context = inside(tx);
-      await requireRoom(context, input.organizationId, options);
+      await requireKeyQuota(context, input.organizationId, options);
       const parts = makeSecret(options.keyPrefix, input.projectId);
       const row = await insertKey(context, input, { ...parts, imported: false }, actor);
       return { key: toKeyRecord(row), secret: parts.secret };
@@ -77,7 +77,7 @@ export function createKeyChanges(options: KeyChangesOptions): KeyChanges {
       const row = await db.orm.transaction((tx) => updateKey(inside(tx), ref, patch, actor));
       if (row === null) return null;
       verifier.learn(row);
-      await spread(row);
+      await broadcast(row);
       return row;
     },
     async revoke(ref, actor) {

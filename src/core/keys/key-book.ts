@@ -77,7 +77,11 @@ export interface LimitCheck {
  * at once none is counted too late.
  * @throws AppError key_limit_reached
  */
-export async function requireRoom(context: ChangeContext, organizationId: string, check: LimitCheck): Promise<void> {
+export async function requireKeyQuota(
+  context: ChangeContext,
+  organizationId: string,
+  check: LimitCheck,
+): Promise<void> {
   const { tx, now } = context;
   await check.accounts.lockOrganization(tx, organizationId);
   const [counted] = await tx

@@ -9,23 +9,23 @@ export interface KeyChange {
 
 export type ChangeListener = (change: KeyChange) => Promise<void>;
 
-export interface Revocations {
+export interface KeyEvents {
   /** Who carries changes to other gateways; a change is answered when they are done. */
   readonly onChanged: (listener: ChangeListener) => void;
-  readonly spread: (change: KeyChange) => Promise<void>;
+  readonly broadcast: (change: KeyChange) => Promise<void>;
   readonly listen: (listener: (keyId: string) => void) => () => void;
-  readonly tell: (keyId: string) => void;
+  readonly notify: (keyId: string) => void;
 }
 
 /** Who wants to know at once that a key was revoked. A listener that fails does not keep it from the others. */
-export function createRevocations(log: Log): Revocations {
+export function createKeyEvents(log: Log): KeyEvents {
   const listeners = new Set<(keyId: string) => void>();
   const spreaders: ChangeListener[] = [];
   return {
     onChanged(listener) {
       spreaders.push(listener);
     },
-    async spread(change) {
+    async broadcast(change) {
       const done = await Promise.allSettled(spreaders.map((listener) => listener(change)));
       for (const result of done) {
         if (result.status === 'rejected')
@@ -36,12 +36,12 @@ export function createRevocations(log: Log): Revocations {
       listeners.add(listener);
       return () => listeners.delete(listener);
     },
-    tell(keyId) {
+    notify(keyId) {
       for (const listener of listeners) {
         try {
           listener(keyId);
         } catch (error) {
-          log.error({ err: error }, 'a listener of revocations failed');
+          log.error({ err: error }, 'a listener for changes of keys failed');
         }
       }
     },

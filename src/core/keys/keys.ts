@@ -14,7 +14,7 @@ import {
   selectKeyById,
   selectKeys,
 } from './key-book.ts';
-import { type ChangeListener, createRevocations } from './key-events.ts';
+import { type ChangeListener, createKeyEvents } from './key-events.ts';
 import { createLastUse } from './last-use.ts';
 import { createVerifier } from './verifier.ts';
 
@@ -97,8 +97,8 @@ export function createKeys(options: KeysOptions): Keys {
   const { db, clock } = options;
   const verifier = createVerifier(options);
   const lastUse = createLastUse(options);
-  const revocations = createRevocations(options.log);
-  const changes = createKeyChanges({ ...options, verifier, revocations });
+  const keyEvents = createKeyEvents(options.log);
+  const changes = createKeyChanges({ ...options, verifier, keyEvents });
   const present = (row: KeyRow): KeyRecord => lastUse.applyTo(toKeyRecord(row));
   return {
     start: verifier.start,
@@ -106,13 +106,13 @@ export function createKeys(options: KeysOptions): Keys {
     knows: verifier.knows,
     touch: lastUse.touch,
     flush: lastUse.flush,
-    onRevoked: revocations.listen,
-    onChanged: revocations.onChanged,
+    onRevoked: keyEvents.listen,
+    onChanged: keyEvents.onChanged,
     async refresh(keyId) {
       const row = await selectKeyById(db, keyId);
       if (row === null) return;
       verifier.learn(row);
-      if (row.revokedAt !== null) revocations.tell(row.id);
+      if (row.revokedAt !== null) keyEvents.notify(row.id);
     },
     async isRevoked(ref) {
       const row = await selectKey(db, ref);

@@ -94,7 +94,7 @@ export function createMetering({ db, clock, log, wallet, onCommit }: MeteringOpt
   };
 }
 
-export type { Outcome, UsageRecord } from './record.ts';
+export type { OutcomeKind, UsageRecord } from './record.ts';
 export type { RecordFilter, RecordPage } from './record-list.ts';
 export type { Reports } from './reports.ts';
 export { type SummaryDimension, summaryDimensions, type SummaryGroup, type UsageSums } from './summary.ts';

@@ -1,7 +1,7 @@
 import { and, desc, eq, gte, lt, type SQL } from 'drizzle-orm';
 import type { Db } from '#base/db.ts';
 import { uuidLowerBound } from '#base/id.ts';
-import type { Outcome, UsageRecord } from './record.ts';
+import type { OutcomeKind, UsageRecord } from './record.ts';
 import { usageRecords } from './schema.ts';
 
 /** Null leaves a filter out. Times are milliseconds since the Unix epoch of admission, `fromMs` in, `toMs` not. */
@@ -10,7 +10,7 @@ export interface RecordFilter {
   readonly keyId: string | null;
   readonly projectId: string | null;
   readonly model: string | null;
-  readonly outcome: Outcome | null;
+  readonly outcome: OutcomeKind | null;
   readonly fromMs: number | null;
   readonly toMs: number | null;
   /** Only requests admitted before this one: its id, the last of the page before. */

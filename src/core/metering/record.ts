@@ -2,7 +2,7 @@ import type { ServiceTier } from '#core/catalog/catalog.ts';
 import type { UsageSource } from './stream-meter.ts';
 import type { Usage } from './usage.ts';
 
-export type Outcome = 'completed' | 'aborted' | 'ended' | 'failed';
+export type OutcomeKind = 'completed' | 'aborted' | 'ended' | 'failed';
 
 /** Everything that the books keep of one admitted request. */
 export interface UsageRecord {
@@ -19,7 +19,7 @@ export interface UsageRecord {
   readonly serviceTier: ServiceTier;
   /** HTTP status that the client got, or would have got. */
   readonly status: number;
-  readonly outcome: Outcome;
+  readonly outcome: OutcomeKind;
   /** Code of what ended or failed it; null for `completed` and `aborted`. */
   readonly reason: string | null;
   readonly cacheHit: boolean;

@@ -1,7 +1,7 @@
 import { type CoarseClock, createCoarseClock } from './coarse-clock.ts';
 import type { EngineClient, EngineClientOptions, EngineRequest } from './engine-call.ts';
-import { Exchange, type ExchangeHouse } from './http-exchange.ts';
-import { createRoster } from './slot-list.ts';
+import { type ClientContext, HttpExchange } from './http-exchange.ts';
+import { createSlotList } from './slot-list.ts';
 import { createSocketPool } from './socket-pool.ts';
 
 const pathPattern = /^\/[\x21-\x7e]*$/;
@@ -18,20 +18,20 @@ const stepsPerLimit = 8;
  * Throws an Error for a limit that is not above 0.
  */
 export function createEngineClient(options: EngineClientOptions): EngineClient {
-  const running = createRoster<Exchange>();
+  const running = createSlotList<HttpExchange>();
   const clock: CoarseClock = createCoarseClock(stepMsOf(options), () => {
     running.forEach((exchange) => exchange.checkLimits());
     pool.sweep();
     return running.size > 0 || pool.stats().open > 0;
   });
   const pool = createSocketPool({ clock: () => clock, idleSocketMs: options.idleSocketMs, tlsCa: options.tlsCa });
-  const house: ExchangeHouse = { options, clock, pool, running, onSinkError: options.onSinkError ?? warn };
+  const context: ClientContext = { options, clock, pool, running, onSinkError: options.onSinkError ?? warn };
   let closed = false;
 
   return {
     call(endpoint, request, sink) {
       assertWellFormed(request);
-      const exchange = new Exchange(house, endpoint, request, sink);
+      const exchange = new HttpExchange(context, endpoint, request, sink);
       if (closed) {
         queueMicrotask(() => exchange.fail('refused'));
         return exchange;
@@ -42,8 +42,8 @@ export function createEngineClient(options: EngineClientOptions): EngineClient {
     },
 
     giveUp(endpoint) {
-      const lane = pool.lane(endpoint);
-      running.forEach((exchange) => exchange.giveUp(lane));
+      const origin = pool.originOf(endpoint);
+      running.forEach((exchange) => exchange.giveUp(origin));
     },
 
     close() {

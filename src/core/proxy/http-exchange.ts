@@ -10,27 +10,27 @@ import type {
   EngineRequest,
 } from './engine-call.ts';
 import type { EngineSocket, SocketUser } from './engine-socket.ts';
-import type { Lane } from './origins.ts';
-import type { Roster, Rostered } from './slot-list.ts';
+import type { Origin } from './origins.ts';
+import type { SlotList, Slotted } from './slot-list.ts';
 import type { SocketPool } from './socket-pool.ts';
 
 /** What all exchanges of one client share. */
-export interface ExchangeHouse {
+export interface ClientContext {
   readonly options: EngineClientOptions;
   readonly clock: CoarseClock;
   readonly pool: SocketPool;
   /** The exchanges that are not over. */
-  readonly running: Roster<Exchange>;
+  readonly running: SlotList<HttpExchange>;
   onSinkError(error: unknown): void;
 }
 
 type Phase = 'connecting' | 'sent' | 'over';
 
 /** One request and its answer, over a waiting connection or a fresh one. */
-export class Exchange implements EngineCall, SocketUser, Rostered {
-  rosterSlot = -1;
-  readonly #house: ExchangeHouse;
-  readonly #lane: Lane;
+export class HttpExchange implements EngineCall, SocketUser, Slotted {
+  slot = -1;
+  readonly #context: ClientContext;
+  readonly #origin: Origin;
   readonly #endpoint: Endpoint;
   readonly #sink: AnswerSink;
   readonly #reader: AnswerReader;
@@ -49,20 +49,20 @@ export class Exchange implements EngineCall, SocketUser, Rostered {
   /** When the last thing happened that the limits count from. */
   #sinceMs: number;
 
-  constructor(house: ExchangeHouse, endpoint: Endpoint, request: EngineRequest, sink: AnswerSink) {
-    this.#house = house;
-    this.#lane = house.pool.lane(endpoint);
+  constructor(context: ClientContext, endpoint: Endpoint, request: EngineRequest, sink: AnswerSink) {
+    this.#context = context;
+    this.#origin = context.pool.originOf(endpoint);
     this.#endpoint = endpoint;
     this.#request = request;
     this.#sink = sink;
-    this.#reader = new AnswerReader(house.options.maxHeaderBytes);
-    this.#firstByteTimeoutMs = request.firstByteTimeoutMs ?? house.options.firstByteTimeoutMs;
+    this.#reader = new AnswerReader(context.options.maxHeaderBytes);
+    this.#firstByteTimeoutMs = request.firstByteTimeoutMs ?? context.options.firstByteTimeoutMs;
     this.#answerBytesMax = request.answerBytesMax ?? Number.POSITIVE_INFINITY;
-    this.#sinceMs = house.clock.nowMs;
+    this.#sinceMs = context.clock.nowMs;
   }
 
   start(): void {
-    const waiting = this.#house.pool.takeIdle(this.#lane, this);
+    const waiting = this.#context.pool.takeIdle(this.#origin, this);
     if (waiting === null) {
       this.#connect();
     } else {
@@ -70,7 +70,7 @@ export class Exchange implements EngineCall, SocketUser, Rostered {
       this.#mayBeStale = true;
       this.#send(waiting);
     }
-    this.#house.running.add(this);
+    this.#context.running.add(this);
   }
 
   pause(): void {
@@ -82,7 +82,7 @@ export class Exchange implements EngineCall, SocketUser, Rostered {
   resume(): void {
     if (this.#phase === 'over' || !this.#paused) return;
     this.#paused = false;
-    this.#sinceMs = this.#house.clock.nowMs;
+    this.#sinceMs = this.#context.clock.nowMs;
     this.#socket?.resume();
   }
 
@@ -94,7 +94,7 @@ export class Exchange implements EngineCall, SocketUser, Rostered {
   /** Ends the exchange if it has run into one of its limits. */
   checkLimits(): void {
     if (this.#paused) return;
-    const { clock, options } = this.#house;
+    const { clock, options } = this.#context;
     // One step late: a limit is never cut short by the coarseness of the clock.
     const waitedMs = clock.nowMs - this.#sinceMs - clock.stepMs;
     if (this.#phase === 'connecting') {
@@ -106,9 +106,9 @@ export class Exchange implements EngineCall, SocketUser, Rostered {
     }
   }
 
-  /** Ends the exchange if it still waits for a connection of that lane. */
-  giveUp(lane: Lane): void {
-    if (this.#lane === lane && this.#phase === 'connecting') this.fail('refused');
+  /** Ends the exchange if it still waits for a connection of that origin. */
+  giveUp(origin: Origin): void {
+    if (this.#origin === origin && this.#phase === 'connecting') this.fail('refused');
   }
 
   /** Ends the exchange because the client itself closes. */
@@ -123,7 +123,7 @@ export class Exchange implements EngineCall, SocketUser, Rostered {
     try {
       this.#sink.onFault({ kind, headSeen: this.#headSeen, bodySeen: this.#bodySeen });
     } catch (error) {
-      this.#house.onSinkError(error);
+      this.#context.onSinkError(error);
     }
   }
 
@@ -142,7 +142,7 @@ export class Exchange implements EngineCall, SocketUser, Rostered {
         if (this.#over) return;
       }
       if (text !== '') {
-        this.#sinceMs = this.#house.clock.nowMs;
+        this.#sinceMs = this.#context.clock.nowMs;
         this.#bodyBytes += text.length;
         if (this.#bodyBytes > this.#answerBytesMax) {
           this.fail('too_large');
@@ -153,7 +153,7 @@ export class Exchange implements EngineCall, SocketUser, Rostered {
         if (this.#over) return;
       }
     } catch (error) {
-      this.#house.onSinkError(error);
+      this.#context.onSinkError(error);
       this.fail('sink_error');
       return;
     }
@@ -183,8 +183,8 @@ export class Exchange implements EngineCall, SocketUser, Rostered {
   #connect(): void {
     this.#mayBeStale = false;
     this.#phase = 'connecting';
-    this.#sinceMs = this.#house.clock.nowMs;
-    this.#socket = this.#house.pool.open(this.#lane, this.#endpoint, this);
+    this.#sinceMs = this.#context.clock.nowMs;
+    this.#socket = this.#context.pool.open(this.#origin, this.#endpoint, this);
     // The pause was that of the connection before.
     if (this.#paused) this.#socket.pause();
   }
@@ -193,11 +193,11 @@ export class Exchange implements EngineCall, SocketUser, Rostered {
     const request = this.#request;
     if (request === null) return;
     this.#phase = 'sent';
-    this.#sinceMs = this.#house.clock.nowMs;
+    this.#sinceMs = this.#context.clock.nowMs;
     const { body } = request;
     const start = `${request.method} ${this.#endpoint.basePath}${request.path} HTTP/1.1\r\n`;
     const length = body === null ? '' : `Content-Length: ${lengthOf(body)}\r\n`;
-    socket.write(`${start}${this.#lane.hostLine}${request.headerLines}${length}\r\n`, body);
+    socket.write(`${start}${this.#origin.hostLine}${request.headerLines}${length}\r\n`, body);
   }
 
   #finish(): void {
@@ -206,13 +206,13 @@ export class Exchange implements EngineCall, SocketUser, Rostered {
       const { head, surplus } = this.#reader;
       if (this.#paused) socket.resume();
       // Kept before the sink hears of the end, so that its next call finds it.
-      if (head !== null && head.keepAlive && !surplus) this.#house.pool.keep(this.#lane, socket);
+      if (head !== null && head.keepAlive && !surplus) this.#context.pool.keep(this.#origin, socket);
       else socket.close();
     }
     try {
       this.#sink.onEnd();
     } catch (error) {
-      this.#house.onSinkError(error);
+      this.#context.onSinkError(error);
     }
   }
 
@@ -222,7 +222,7 @@ export class Exchange implements EngineCall, SocketUser, Rostered {
     this.#phase = 'over';
     this.#request = null;
     this.#socket = null;
-    this.#house.running.remove(this);
+    this.#context.running.remove(this);
     if (socket !== null) socket.user = null;
     return socket;
   }

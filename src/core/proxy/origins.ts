@@ -2,7 +2,7 @@ import { type Endpoint, endpointKey } from '#base/endpoint.ts';
 import type { EngineSocket } from './engine-socket.ts';
 
 /** The connections of one place; endpoints that differ only in their base path share it. */
-export interface Lane {
+export interface Origin {
   /** The Host line of every request. */
   readonly hostLine: string;
   /** The one used last stands at the end. */
@@ -12,39 +12,39 @@ export interface Lane {
   listed: boolean;
 }
 
-export interface Lanes {
-  of(endpoint: Endpoint): Lane;
-  all(): Iterable<Lane>;
+export interface Origins {
+  of(endpoint: Endpoint): Origin;
+  all(): Iterable<Origin>;
   /** Engines come and go, each at a place of its own. */
   forgetUnused(): void;
 }
 
-export function createLanes(): Lanes {
-  const lanes = new Map<string, Lane>();
+export function createOrigins(): Origins {
+  const origins = new Map<string, Origin>();
   // Callers keep their endpoints, so that the text of one is rarely put together.
-  const laneOfEndpoint = new WeakMap<Endpoint, Lane>();
+  const originOfEndpoint = new WeakMap<Endpoint, Origin>();
 
   return {
     of(endpoint) {
-      const known = laneOfEndpoint.get(endpoint);
+      const known = originOfEndpoint.get(endpoint);
       if (known?.listed === true) return known;
       const key = endpointKey(endpoint);
-      let lane = lanes.get(key);
-      if (lane === undefined) {
-        lane = { hostLine: hostLineOf(endpoint), idle: [], open: 0, listed: true };
-        lanes.set(key, lane);
+      let origin = origins.get(key);
+      if (origin === undefined) {
+        origin = { hostLine: hostLineOf(endpoint), idle: [], open: 0, listed: true };
+        origins.set(key, origin);
       }
-      laneOfEndpoint.set(endpoint, lane);
-      return lane;
+      originOfEndpoint.set(endpoint, origin);
+      return origin;
     },
 
-    all: () => lanes.values(),
+    all: () => origins.values(),
 
     forgetUnused() {
-      for (const [key, lane] of lanes) {
-        if (lane.open > 0) continue;
-        lane.listed = false;
-        lanes.delete(key);
+      for (const [key, origin] of origins) {
+        if (origin.open > 0) continue;
+        origin.listed = false;
+        origins.delete(key);
       }
     },
   };

@@ -1,14 +1,14 @@
-/** Something that a roster can hold; it belongs to one roster at most. */
-export interface Rostered {
-  /** Where it stands, -1 when it is in none; the roster's to change. */
-  rosterSlot: number;
+/** Something that a list can hold; it belongs to one list at most. */
+export interface Slotted {
+  /** Where it stands, -1 when it is in none; the list's to change. */
+  slot: number;
 }
 
 /**
  * The members present, in no order. A Set would do the same, but its tables, once old, keep everything alive that went
  * through it until the next full collection; here a place that was left is written over.
  */
-export interface Roster<T extends Rostered> {
+export interface SlotList<T extends Slotted> {
   readonly size: number;
   add(member: T): void;
   remove(member: T): void;
@@ -16,7 +16,7 @@ export interface Roster<T extends Rostered> {
   forEach(visit: (member: T) => void): void;
 }
 
-export function createRoster<T extends Rostered>(): Roster<T> {
+export function createSlotList<T extends Slotted>(): SlotList<T> {
   const members: T[] = [];
   return {
     get size() {
@@ -24,18 +24,18 @@ export function createRoster<T extends Rostered>(): Roster<T> {
     },
 
     add(member) {
-      member.rosterSlot = members.length;
+      member.slot = members.length;
       members.push(member);
     },
 
     remove(member) {
-      const slot = member.rosterSlot;
+      const slot = member.slot;
       if (slot === -1) return;
-      member.rosterSlot = -1;
+      member.slot = -1;
       const last = members.pop();
       if (last === undefined || last === member) return;
       members[slot] = last;
-      last.rosterSlot = slot;
+      last.slot = slot;
     },
 
     // From the end: what a removal moves comes from behind and has been visited.

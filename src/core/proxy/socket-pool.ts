@@ -2,15 +2,15 @@ import { createSecureContext, getCACertificates, type SecureContext } from 'node
 import type { Endpoint } from '#base/endpoint.ts';
 import type { CoarseClock } from './coarse-clock.ts';
 import { EngineSocket, type SocketUser } from './engine-socket.ts';
-import { createLanes, type Lane } from './origins.ts';
+import { createOrigins, type Origin } from './origins.ts';
 
 export interface SocketPool {
-  lane(endpoint: Endpoint): Lane;
+  originOf(endpoint: Endpoint): Origin;
   /** The connection that was used last, or null when none waits. */
-  takeIdle(lane: Lane, user: SocketUser): EngineSocket | null;
-  open(lane: Lane, endpoint: Endpoint, user: SocketUser): EngineSocket;
+  takeIdle(origin: Origin, user: SocketUser): EngineSocket | null;
+  open(origin: Origin, endpoint: Endpoint, user: SocketUser): EngineSocket;
   /** Keeps a connection for the next call, if it can still serve one. */
-  keep(lane: Lane, socket: EngineSocket): void;
+  keep(origin: Origin, socket: EngineSocket): void;
   /** Closes what was idle for too long and forgets places that nobody uses. */
   sweep(): void;
   closeIdle(): void;
@@ -23,14 +23,14 @@ export function createSocketPool(options: {
   idleSocketMs: number;
   tlsCa: string | undefined;
 }): SocketPool {
-  const lanes = createLanes();
+  const origins = createOrigins();
   let secureContext: SecureContext | null = null;
 
   return {
-    lane: (endpoint) => lanes.of(endpoint),
+    originOf: (endpoint) => origins.of(endpoint),
 
-    takeIdle(lane, user) {
-      for (let socket = lane.idle.pop(); socket !== undefined; socket = lane.idle.pop()) {
+    takeIdle(origin, user) {
+      for (let socket = origin.idle.pop(); socket !== undefined; socket = origin.idle.pop()) {
         if (socket.usable) {
           socket.user = user;
           return socket;
@@ -40,59 +40,59 @@ export function createSocketPool(options: {
       return null;
     },
 
-    open(lane, endpoint, user) {
+    open(origin, endpoint, user) {
       if (endpoint.tls) secureContext ??= createTrustedContext(options.tlsCa);
       const context = endpoint.tls ? secureContext : null;
       const opened = new EngineSocket(endpoint, context, user, (socket) => {
-        lane.open -= 1;
-        const at = lane.idle.lastIndexOf(socket);
-        if (at !== -1) lane.idle.splice(at, 1);
+        origin.open -= 1;
+        const at = origin.idle.lastIndexOf(socket);
+        if (at !== -1) origin.idle.splice(at, 1);
       });
-      lane.open += 1;
+      origin.open += 1;
       return opened;
     },
 
-    keep(lane, socket) {
+    keep(origin, socket) {
       socket.user = null;
       if (!socket.usable) {
         socket.close();
         return;
       }
       socket.idleSinceMs = options.clock().nowMs;
-      lane.idle.push(socket);
+      origin.idle.push(socket);
     },
 
     sweep() {
       const clock = options.clock();
       // One step early: a stamp may be that much too young, and the engine closes its side on time.
       const idleBeforeMs = clock.nowMs - options.idleSocketMs + clock.stepMs;
-      for (const lane of lanes.all()) closeIdleUntil(lane, idleBeforeMs);
-      lanes.forgetUnused();
+      for (const origin of origins.all()) closeIdleUntil(origin, idleBeforeMs);
+      origins.forgetUnused();
     },
 
     closeIdle() {
-      for (const lane of lanes.all()) closeIdleUntil(lane, Number.POSITIVE_INFINITY);
+      for (const origin of origins.all()) closeIdleUntil(origin, Number.POSITIVE_INFINITY);
     },
 
-    stats: () => countSockets(lanes.all()),
+    stats: () => countSockets(origins.all()),
   };
 }
 
 /** The longest idle stand at the front; closing one takes it out. */
-function closeIdleUntil(lane: Lane, idleSinceMs: number): void {
-  let oldest = lane.idle[0];
+function closeIdleUntil(origin: Origin, idleSinceMs: number): void {
+  let oldest = origin.idle[0];
   while (oldest !== undefined && oldest.idleSinceMs <= idleSinceMs) {
     oldest.close();
-    oldest = lane.idle[0];
+    oldest = origin.idle[0];
   }
 }
 
-function countSockets(lanes: Iterable<Lane>): { open: number; idle: number } {
+function countSockets(origins: Iterable<Origin>): { open: number; idle: number } {
   let open = 0;
   let idle = 0;
-  for (const lane of lanes) {
-    open += lane.open;
-    idle += lane.idle.length;
+  for (const origin of origins) {
+    open += origin.open;
+    idle += origin.idle.length;
   }
   return { open, idle };
 }

@@ -1,4 +1,4 @@
-import { FairOrder } from '#base/fair-queue.ts';
+import { FairQueue } from '#base/fair-queue.ts';
 import type { Model } from '#core/catalog/catalog.ts';
 import type { AcquireRefusal, EngineLoad, Fleet, Lease, LoadReport } from '#core/fleet/fleet.ts';
 import type { Affinity } from './engine-router.ts';
@@ -35,7 +35,7 @@ export interface FlexQueueOptions {
 }
 
 /** A lease that a flex request runs on. */
-export interface FlexSeat {
+export interface FlexLease {
   readonly lease: Lease;
   /** The request has ended; its lease is given back apart. Calls after the first do nothing. */
   done(tokens: number): void;
@@ -44,7 +44,7 @@ export interface FlexSeat {
 export type FlexRefusal = AcquireRefusal | (Omit<AcquireRefusal, 'code'> & { readonly code: 'flex_queue_full' });
 
 export type FlexResult =
-  | { readonly ok: true; readonly seat: FlexSeat }
+  | { readonly ok: true; readonly flexLease: FlexLease }
   | { readonly ok: false; readonly refusal: FlexRefusal };
 
 interface Waiter {
@@ -61,7 +61,7 @@ const pollMs = 100;
 const windowMax = 100_000;
 const windowStepMax = 8;
 const capacityKeptMs = 30_000;
-/** One seat of so many is left free. */
+/** One lease of so many is left free. */
 const spareShare = 8;
 /** An engine that does not say how it is gets requests again after this many tries: they find out. */
 const unknownsMax = 10;
@@ -71,7 +71,7 @@ export class FlexQueue {
   readonly #model: Model;
   readonly #queueMax: number;
   readonly #acquire: FlexQueueOptions['acquire'];
-  readonly #order = new FairOrder<Waiter>();
+  readonly #queue = new FairQueue<Waiter>();
   #looking = false;
   #running = 0;
   #window = 1;
@@ -95,7 +95,7 @@ export class FlexQueue {
 
   /** Rejects when the signal aborts. */
   join(request: FlexRequest): Promise<FlexResult> {
-    if (this.#order.size >= this.#queueMax) return Promise.resolve({ ok: false, refusal: this.#queueFull() });
+    if (this.#queue.size >= this.#queueMax) return Promise.resolve({ ok: false, refusal: this.#queueFull() });
     const { keyId, tokens, signal } = request;
     return new Promise((resolve, reject) => {
       const waiter: Waiter = {
@@ -106,16 +106,16 @@ export class FlexQueue {
         },
       };
       const leave = (): void => {
-        this.#order.remove(keyId, waiter);
-        if (this.#order.size === 0) this.#starting?.abort();
-        reject(new Error('The wait for a seat was given up.'));
+        this.#queue.remove(keyId, waiter);
+        if (this.#queue.size === 0) this.#starting?.abort();
+        reject(new Error('The wait for a lease of the tier flex was given up.'));
       };
       if (signal.aborted) {
-        reject(new Error('The wait for a seat was given up.'));
+        reject(new Error('The wait for a lease of the tier flex was given up.'));
         return;
       }
       signal.addEventListener('abort', leave, { once: true });
-      this.#order.add(keyId, tokens, waiter);
+      this.#queue.add(keyId, tokens, waiter);
       if (!this.#looking) void this.#look();
     });
   }
@@ -130,11 +130,11 @@ export class FlexQueue {
     this.#looking = true;
     // What was known when somebody waited last is no longer true.
     this.#full = true;
-    while (this.#order.size > 0) {
+    while (this.#queue.size > 0) {
       if (this.#fleet.status(this.#model.engine.id) === 'ready') {
         this.#learn(await this.#fleet.readLoad(this.#model.engine.id));
         this.#serve();
-        if (this.#order.size > 0) await new Promise((resolve) => setTimeout(resolve, pollMs));
+        if (this.#queue.size > 0) await new Promise((resolve) => setTimeout(resolve, pollMs));
       } else await this.#start();
     }
     this.#looking = false;
@@ -157,9 +157,9 @@ export class FlexQueue {
   }
 
   #refuseAll(refusal: FlexRefusal): void {
-    for (let next = this.#order.take(); next !== null; next = this.#order.take()) {
+    for (let next = this.#queue.take(); next !== null; next = this.#queue.take()) {
       const { keyId, tokens } = next.request;
-      this.#order.correct(keyId, -tokens);
+      this.#queue.correct(keyId, -tokens);
       next.answer({ ok: false, refusal });
     }
   }
@@ -198,7 +198,7 @@ export class FlexQueue {
   }
 
   #serve(): void {
-    for (let next = this.#order.peek(); next !== null && this.#hasRoom(); next = this.#order.peek()) {
+    for (let next = this.#queue.peek(); next !== null && this.#hasRoom(); next = this.#queue.peek()) {
       const lease = this.#acquire(next.request);
       if (lease === null) return;
       this.#give(lease);
@@ -206,7 +206,7 @@ export class FlexQueue {
   }
 
   #give(lease: Lease): void {
-    const next = this.#order.take();
+    const next = this.#queue.take();
     if (next === null) {
       lease.release();
       return;
@@ -221,9 +221,9 @@ export class FlexQueue {
       if (!held) return;
       held = false;
       this.#running -= 1;
-      this.#order.correct(keyId, tokens - expected);
+      this.#queue.correct(keyId, tokens - expected);
       this.#serve();
     };
-    next.answer({ ok: true, seat: { lease, done } });
+    next.answer({ ok: true, flexLease: { lease, done } });
   }
 }

@@ -7,13 +7,13 @@ import { FlexQueue, type FlexRequest, type FlexResult, type WaitingRequest } fro
 import type { ReplicaOutcome } from './outliers.ts';
 
 export type { Affinity } from './engine-router.ts';
-export type { FlexRefusal, FlexRequest, FlexSeat, WaitingRequest } from './flex-queue.ts';
+export type { FlexLease, FlexRefusal, FlexRequest, WaitingRequest } from './flex-queue.ts';
 export type { ReplicaOutcome } from './outliers.ts';
 export { type CacheSalts, createCacheSalts } from './cache-salts.ts';
 export type { PromptText, TextSpan } from './prompt-blocks.ts';
 
 /** What a request wants of a replica, beside that it is ready. */
-export interface RouteWish {
+export interface RouteOptions {
   readonly affinity?: Affinity;
   /** Ids of replicas that were tried. */
   readonly exclude?: ReadonlySet<string>;
@@ -22,10 +22,10 @@ export interface RouteWish {
 /** From a model to a replica that takes the request now, or the reason why there is none. */
 export interface Routing {
   /** The warm path: at once, or null when the model has to be waited for. */
-  now(model: Model, wish?: RouteWish): Lease | null;
+  now(model: Model, options?: RouteOptions): Lease | null;
   /** Waits while the engine starts; one start serves all who wait, fairly. Throws when the signal aborts. */
   wait(model: Model, request: WaitingRequest): Promise<RouteResult>;
-  /** Waits for a seat that no default traffic wants; see flex-queue.ts. Throws when the signal aborts. */
+  /** Waits for a lease that no default traffic wants; see flex-queue.ts. Throws when the signal aborts. */
   flex(model: Model, request: FlexRequest): Promise<FlexResult>;
   /** How long a request would wait for the model to start, an estimate in milliseconds; null when it is warm. */
   coldStartMs(model: Model): number | null;
@@ -49,7 +49,7 @@ export interface RoutingOptions {
 
 export function createRouting({ fleet, clock, log, flexQueueMax }: RoutingOptions): Routing {
   const choice = new ReplicaChoice(fleet, clock, log);
-  const now = ({ engine }: Model, { affinity, exclude }: RouteWish = {}): Lease | null =>
+  const now = ({ engine }: Model, { affinity, exclude }: RouteOptions = {}): Lease | null =>
     choice.acquire(engine.id, affinity ?? null, exclude);
   const flexQueues = new Map<string, FlexQueue>();
   const flexQueueOf = (model: Model): FlexQueue => {

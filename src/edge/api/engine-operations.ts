@@ -4,7 +4,7 @@ import type { LogLine, LogOptions } from '#core/fleet/fleet.ts';
 
 /** What the operations API asks of the fleet and of who reads the engine files; the composition root provides it. */
 
-export type EngineOrder = 'start' | 'stop' | 'restart' | 'reset';
+export type EngineCommand = 'start' | 'stop' | 'restart' | 'reset';
 
 export type ReplicaState =
   | 'creating'
@@ -68,7 +68,7 @@ export interface OperatedHost {
 }
 
 /** Something of ours that belongs to no engine of the files. */
-export interface OperatedStranger {
+export interface OperatedOrphan {
   readonly host: string;
   readonly name: string;
   readonly engineId: string | null;
@@ -94,16 +94,16 @@ export interface EngineOperations {
   /** The enabled ones, as they are. */
   list(): readonly OperatedEngine[];
   /**
-   * Notes an order in a transaction.
+   * Notes a command in a transaction.
    *
-   * @returns to be called once that is committed; resolves when the order holds, or nobody carries it out in time
-   * @throws when the order could not be noted
+   * @returns to be called once that is committed; resolves when the command holds, or nobody carries it out in time
+   * @throws when the command could not be noted
    */
-  order(engineId: string, kind: EngineOrder, tx: Transaction): Promise<() => Promise<void>>;
+  command(engineId: string, kind: EngineCommand, tx: Transaction): Promise<() => Promise<void>>;
   /** Of one replica, or of all where it is null. */
   logs(engineId: string, replicaId: string | null, request: LogOptions): AsyncIterable<LogLine>;
   hosts(): readonly OperatedHost[];
-  strangers(): readonly OperatedStranger[];
+  orphans(): readonly OperatedOrphan[];
   /** Reads the engine files again; with any problem everything stays as it was. */
   reload(): Promise<ReloadResult>;
 }

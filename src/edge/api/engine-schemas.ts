@@ -1,6 +1,6 @@
 import { z } from '@hono/zod-openapi';
 import type { EngineDefinition } from '#core/catalog/catalog.ts';
-import type { OperatedEngine, OperatedHost, OperatedReplica, OperatedStranger } from './engine-operations.ts';
+import type { OperatedEngine, OperatedHost, OperatedOrphan, OperatedReplica } from './engine-operations.ts';
 import { toUnixSeconds, toUnixSecondsOrNull, unixSeconds, unixSecondsOrNull } from './schemas.ts';
 
 const milliseconds = z.int().openapi({ description: 'Milliseconds' });
@@ -174,17 +174,17 @@ export const hostSchema = z
 export interface HostContents {
   readonly definitions: readonly EngineDefinition[];
   readonly engines: readonly OperatedEngine[];
-  readonly strangers: readonly OperatedStranger[];
+  readonly orphans: readonly OperatedOrphan[];
 }
 
 type HostAnswer = z.infer<typeof hostSchema>;
 
 /** A host with what runs there; a device belongs to whatever has it in any state. */
-export function toHostAnswer(host: OperatedHost, { definitions, engines, strangers }: HostContents): HostAnswer {
+export function toHostAnswer(host: OperatedHost, { definitions, engines, orphans }: HostContents): HostAnswer {
   const here = engines.flatMap(({ engineId, replicas }) =>
     replicas.filter((replica) => replica.host === host.name).map((replica) => ({ engineId, replica })),
   );
-  const unknown = strangers.filter((stranger) => stranger.host === host.name);
+  const unknown = orphans.filter((orphan) => orphan.host === host.name);
   const userOf = (gpuId: string): HostAnswer['gpus'][number]['used_by'] => {
     const user = here.find(({ replica }) => replica.gpuIds.includes(gpuId));
     if (user !== undefined) return { engine: user.engineId, replica: user.replica.id, stranger: null };

@@ -7,7 +7,7 @@ import { actorOf, type HttpContext } from '#edge/http/http.ts';
 import type { ApiApp } from './app.ts';
 import type { Guards } from './auth.ts';
 import { toEvents, toLogAnswer } from './engine-logs.ts';
-import type { EngineOperations, EngineOrder, OperatedEngine } from './engine-operations.ts';
+import type { EngineCommand, EngineOperations, OperatedEngine } from './engine-operations.ts';
 import { engineSchema, hostSchema, toEngineAnswer, toHostAnswer, type EngineAnswer } from './engine-schemas.ts';
 import { bearerSecurity, errorAnswer, jsonAnswer } from './schemas.ts';
 
@@ -61,7 +61,7 @@ const logQuery = z.strictObject({
 export function registerEngineRoutes(app: ApiApp, parts: EngineRoutesParts): void {
   registerReload(app, parts);
   registerReading(app, parts);
-  for (const kind of ['start', 'stop', 'restart', 'reset'] as const) registerOrder(app, parts, kind);
+  for (const kind of ['start', 'stop', 'restart', 'reset'] as const) registerCommand(app, parts, kind);
   registerLogs(app, parts);
   registerHosts(app, parts);
 }
@@ -115,7 +115,7 @@ function registerReading(app: ApiApp, { guards, operations }: EngineRoutesParts)
   app.openapi(get, (context) => context.json(answerOf(operations, context.req.valid('param').id), 200));
 }
 
-const orderTexts: Readonly<Record<EngineOrder, { readonly summary: string; readonly action: string }>> = {
+const commandTexts: Readonly<Record<EngineCommand, { readonly summary: string; readonly action: string }>> = {
   start: { summary: 'Start an engine now; one that is held stopped is no longer', action: 'engine.start_ordered' },
   stop: {
     summary: 'Stop an engine when its requests are done, and hold it stopped until start, restart or reset',
@@ -131,8 +131,8 @@ const orderTexts: Readonly<Record<EngineOrder, { readonly summary: string; reado
   },
 };
 
-function registerOrder(app: ApiApp, { guards, operations, audit, db }: EngineRoutesParts, kind: EngineOrder): void {
-  const { summary, action } = orderTexts[kind];
+function registerCommand(app: ApiApp, { guards, operations, audit, db }: EngineRoutesParts, kind: EngineCommand): void {
+  const { summary, action } = commandTexts[kind];
   const route = createRoute({
     method: 'post',
     path: `/v1/admin/engines/{id}/${kind}`,
@@ -163,7 +163,7 @@ function registerOrder(app: ApiApp, { guards, operations, audit, db }: EngineRou
         before: { state: engine.phase },
         after: { ordered: kind },
       });
-      return operations.order(id, kind, tx);
+      return operations.command(id, kind, tx);
     });
     await committed();
     return context.json(answerOf(operations, id), 202);
@@ -223,8 +223,8 @@ function registerHosts(app: ApiApp, { guards, operations }: EngineRoutesParts): 
     responses: { 200: jsonAnswer(wholeList(hostSchema, 'HostList'), 'Hosts'), ...errorAnswer },
   });
   app.openapi(route, (context) => {
-    const [definitions, engines, strangers] = [operations.definitions(), operations.list(), operations.strangers()];
-    const data = operations.hosts().map((host) => toHostAnswer(host, { definitions, engines, strangers }));
+    const [definitions, engines, orphans] = [operations.definitions(), operations.list(), operations.orphans()];
+    const data = operations.hosts().map((host) => toHostAnswer(host, { definitions, engines, orphans }));
     return context.json({ object: 'list' as const, data }, 200);
   });
 }

@@ -208,7 +208,7 @@ function memoryCell({ memory_bytes: bytes, replicas }: Host): string {
   return `${gib(bytes - taken)}/${gib(bytes)}`;
 }
 
-function strangerText({ name, ended_by: command }: Host['strangers'][number]): string {
+function orphanText({ name, ended_by: command }: Host['strangers'][number]): string {
   return command === undefined || command === null ? name : `${name}, ended there by "${command}"`;
 }
 
@@ -223,7 +223,7 @@ async function listHosts({ api, json, out }: CommandContext): Promise<number> {
     host.pools.join(',') || '-',
     [
       ...(host.trouble ? [host.trouble] : []),
-      ...(host.strangers.length === 0 ? [] : [`not known: ${host.strangers.map(strangerText).join('; ')}`]),
+      ...(host.strangers.length === 0 ? [] : [`not known: ${host.strangers.map(orphanText).join('; ')}`]),
     ].join('; '),
   ]);
   out(json ? jsonText(answer) : renderTable(['HOST', 'STATE', 'FREE GPUS', 'FREE GIB', 'REPLICAS', 'POOLS', ''], rows));

@@ -8,7 +8,7 @@ import { AppError } from '#base/errors.ts';
 export interface BodyShares {
   hold(keyId: string): BodyHold;
   /** @throws AppError concurrency_limit_exceeded where answers that nobody reads fill the share of a key */
-  requireRoom(keyId: string): void;
+  requireShare(keyId: string): void;
 }
 
 /** What one request holds. */
@@ -49,7 +49,7 @@ class Shares implements BodyShares {
     return new Hold(this, keyId);
   }
 
-  requireRoom(keyId: string): void {
+  requireShare(keyId: string): void {
     if (this.#byKey.size > 0 && this.#of(keyId) > this.#keyBytesMax) throw this.#shareIsSpent();
   }
 

@@ -25,7 +25,7 @@ export const requestId: MiddlewareHandler<HttpEnv> = async (context, next) => {
  * Stands routes that carry the load before an app that has them too: they are found by a table, and not by a walk
  * through what the routes and middlewares of the others might be. Everything else goes on to the app.
  */
-export function standBefore(app: Hono<HttpEnv>, busy: Hono<HttpEnv>, log: Log): Hono<HttpEnv> {
+export function routeFirst(app: Hono<HttpEnv>, busy: Hono<HttpEnv>, log: Log): Hono<HttpEnv> {
   const front = new Hono<HttpEnv>();
   const fail = createFailureHandler(log);
   front.route('/', busy);

@@ -12,7 +12,8 @@ const addressRequestsPerHour = 100;
 const minuteSeconds = 60;
 const hourSeconds = 3600;
 
-export interface DoorsOptions extends Omit<AuthenticatorParts, 'guesses'>, Pick<ThrottleOptions, 'store' | 'prefix'> {
+export interface HttpGuardsOptions
+  extends Omit<AuthenticatorParts, 'guesses'>, Pick<ThrottleOptions, 'store' | 'prefix'> {
   /** Wrong keys of one address that are answered as such. */
   readonly wrongKeysPerMinute: number;
   /** Addresses and networks whose X-Forwarded-For is believed. */
@@ -22,7 +23,7 @@ export interface DoorsOptions extends Omit<AuthenticatorParts, 'guesses'>, Pick<
   readonly bodiesBytesMax: number;
 }
 
-export interface Doors {
+export interface HttpGuards {
   readonly authenticator: Authenticator;
   /** Stands before the generic API. */
   readonly hourlyLimits: MiddlewareHandler<HttpEnv>;
@@ -35,7 +36,7 @@ export interface Doors {
 const keysPerBudget = 4;
 
 /** Who comes in, how often somebody may knock, and what may be brought along. */
-export function createDoors(options: DoorsOptions): Doors {
+export function createHttpGuards(options: HttpGuardsOptions): HttpGuards {
   const { keys, accounts, store, prefix, wrongKeysPerMinute, trustedProxies } = options;
   const throttle = (kind: string, limit: number, windowSeconds: number): Throttle =>
     createThrottle({ kind, limit, windowSeconds, store, prefix });

@@ -3,7 +3,7 @@
  */
 export { type Authenticator, requireOpenProject } from './authenticate.ts';
 export type { ClientAddress } from './client-address.ts';
-export { createDoors } from './http-guards.ts';
+export { createHttpGuards } from './http-guards.ts';
 export { AtOnce } from './at-once.ts';
 export type { BodyHold, BodyShares } from './body-shares.ts';
 export { type BodyLimits, ClientGoneError, collectBody, tooLarge } from './collect-body.ts';
@@ -12,5 +12,5 @@ export { actorOf, type Caller, type HttpContext, type HttpEnv, type Identity } f
 export { type Problem, toAppError, ValidationError } from './failure.ts';
 export { drainBody } from './drain-body.ts';
 export { createShowLimits, limitHeaders, type ShowLimits } from './limit-headers.ts';
-export { installFallbacks, requestId, standBefore } from './fallbacks.ts';
+export { installFallbacks, requestId, routeFirst } from './fallbacks.ts';
 export { createJsonBody } from './json-body.ts';

@@ -82,7 +82,7 @@ function holdFor({ request, outputTokens, extends: follows }: Bounds, availableM
 }
 
 /** What the request would hold if money did not matter, and the least it needs. */
-function wishes(bounds: Bounds): { wantedMicroUsd: bigint; neededMicroUsd: bigint } {
+function holdBounds(bounds: Bounds): { wantedMicroUsd: bigint; neededMicroUsd: bigint } {
   const wanted = holdFor(bounds, unlimitedMicroUsd);
   const least = holdFor({ ...bounds, outputTokens: Math.min(1, bounds.outputTokens) }, unlimitedMicroUsd);
   return {
@@ -106,7 +106,7 @@ function refuse(result: AdmitRefusal, neededMicroUsd: bigint): AppError {
 
 function requestOf(job: AdmitJob, bounds: Bounds): AdmitRequest {
   const estimatedTokens = estimateTokens(job.fields, bounds.cutTo ?? Number.POSITIVE_INFINITY);
-  return { ...job.key, requestId: job.requestId, ...wishes(bounds), estimatedTokens };
+  return { ...job.key, requestId: job.requestId, ...holdBounds(bounds), estimatedTokens };
 }
 
 /**

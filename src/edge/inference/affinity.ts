@@ -2,7 +2,7 @@ import type { JsonMember } from '#base/json-scan.ts';
 import type { Affinity, PromptText, ReplicaOutcome } from '#core/routing/routing.ts';
 import { keepsApart } from './cache-salt.ts';
 import type { Call } from './call.ts';
-import type { Ending } from './engine-relay.ts';
+import type { Outcome } from './engine-relay.ts';
 import type { InferenceEndpoint, RequestFields } from './fields.ts';
 
 /** What engines set before a prompt or make it by; requests that differ in one of these share no prefix. */
@@ -40,10 +40,10 @@ export function affinityOf({ endpoint, caller, model }: AffinityCall, fields: Re
 type AffinityCall = Pick<Call, 'endpoint' | 'caller' | 'model'>;
 
 /** What an exchange says of the replica: not every failed request is one of its own. */
-export function replicaOutcome({ outcome, error, unreachable }: Ending): ReplicaOutcome {
+export function replicaOutcome({ kind, error, unreachable }: Outcome): ReplicaOutcome {
   if (unreachable) return 'unreachable';
-  if (outcome === 'completed') return 'answered';
-  if (outcome !== 'failed') return 'unknown';
+  if (kind === 'completed') return 'answered';
+  if (kind !== 'failed') return 'unknown';
   return error?.code === 'upstream_error' ? 'failed' : 'answered';
 }
 

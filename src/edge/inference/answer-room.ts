@@ -1,4 +1,4 @@
-import { FairOrder } from '#base/fair-queue.ts';
+import { FairQueue } from '#base/fair-queue.ts';
 
 /**
  * The memory for large JSON answers, which are kept until they are whole and booked. One that grows large waits for
@@ -53,7 +53,7 @@ class Room implements AnswerRoom {
   readonly #bytesMax: number;
   readonly #unreadMax: number;
   readonly #lines = new Map<string, Line>();
-  readonly #order = new FairOrder<Place>();
+  readonly #order = new FairQueue<Place>();
   #collecting = 0;
   /** Of all that have or had a turn. */
   #bytes = 0;

@@ -1,17 +1,17 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import type { CacheTurn } from '#core/cache/cache.ts';
+import type { InFlightEntry } from '#core/cache/cache.ts';
 import type { Model, PriceVersion } from '#core/catalog/catalog.ts';
 import type { Lease } from '#core/fleet/fleet.ts';
 import type { LimitsView } from '#core/limits/limits.ts';
 import type { IdempotentTurn } from '#core/requests/requests.ts';
-import type { FlexSeat } from '#core/routing/routing.ts';
+import type { FlexLease } from '#core/routing/routing.ts';
 import type { BodyHold, Caller } from '#edge/http/http.ts';
 import type { AnswerPlace } from './answer-room.ts';
 import { createAnswer, type Answer } from './answer.ts';
 import type { Stop } from './engine-relay.ts';
 import type { InferenceEndpoint, RequestFields } from './fields.ts';
 import { noTrace, type CallTrace } from './observer.ts';
-import type { SpendingWish } from './spending.ts';
+import type { SpendingOptions } from './spending.ts';
 import type { StreamHold } from './stream-hold.ts';
 import type { Transcript } from './transcript.ts';
 
@@ -36,7 +36,7 @@ export interface Call {
   /** Monotonic milliseconds. */
   readonly startedMs: number;
   caller: Caller | null;
-  wish: SpendingWish;
+  spending: SpendingOptions;
   fields: RequestFields | null;
   /** The memory of its body; null for a small one. */
   bodyHold: BodyHold | null;
@@ -47,7 +47,7 @@ export interface Call {
   grant: Grant | null;
   lease: Lease | null;
   /** Of a request of the tier `flex`, beside its lease. */
-  seat: FlexSeat | null;
+  flexLease: FlexLease | null;
   /** Null where no other request has to do with this one's answer. */
   reuse: CallReuse | null;
   /** It does not end when its client leaves: a repetition will ask for its answer. */
@@ -101,7 +101,7 @@ export function createCall({ requestId, endpoint, incoming, outgoing, startedMs 
     clientRequestId: clientRequestId(incoming),
     startedMs,
     caller: null,
-    wish: { maxCostPicoUsd: null, dryRun: false },
+    spending: { maxCostPicoUsd: null, dryRun: false },
     fields: null,
     bodyHold: null,
     answerPlace: null,
@@ -109,7 +109,7 @@ export function createCall({ requestId, endpoint, incoming, outgoing, startedMs 
     price: null,
     grant: null,
     lease: null,
-    seat: null,
+    flexLease: null,
     reuse: null,
     runsOn: false,
     cacheHit: false,
@@ -137,7 +137,7 @@ export function stopCall(call: Call, stop: Stop): void {
 export interface CallReuse {
   readonly transcript: Transcript;
   /** To be ended with the answer, while others may be waiting for it. */
-  cacheTurn: CacheTurn | null;
+  cacheEntry: InFlightEntry | null;
   idempotentTurn: IdempotentTurn | null;
   /** The whole answer as it was sent, once it is complete; only for a request with an Idempotency-Key. */
   answer: string | null;

@@ -3,7 +3,7 @@ import type { Replica } from '#core/fleet/fleet.ts';
 import {
   meterJson,
   noUsage,
-  type Outcome,
+  type OutcomeKind,
   type StreamMeter,
   type Usage,
   type UsageSource,
@@ -26,8 +26,8 @@ import { LargeAnswer, type AnswerText, type LargeAnswerResult } from './large-an
 import type { StreamHold } from './stream-hold.ts';
 
 /** How one request's work at the engine ended, and what is still to be sent once that is in the books. */
-export interface Ending {
-  readonly outcome: Outcome;
+export interface Outcome {
+  readonly kind: OutcomeKind;
   /** What went wrong or who ended it; null when the answer is complete or nobody is left to tell. */
   readonly error: AppError | null;
   /** The last frames of a stream, or the whole JSON answer. */
@@ -42,20 +42,20 @@ export interface Ending {
 
 /** Why a request ends before its answer does. */
 export interface Stop {
-  readonly outcome: 'aborted' | 'ended';
+  readonly kind: 'aborted' | 'ended';
   readonly error: AppError | null;
 }
 
-export const clientLeft: Stop = { outcome: 'aborted', error: null };
+export const clientLeft: Stop = { kind: 'aborted', error: null };
 
-export interface ExchangeParts {
+export interface RelayParts {
   readonly client: EngineClient;
   readonly aborter: Aborter;
   /** A client that takes nothing of a stream for so long has left without saying so, in milliseconds. */
   readonly answerStallTimeoutMs: number;
 }
 
-export interface ExchangeJob {
+export interface RelayJob {
   readonly requestId: string;
   readonly endpoint: InferenceEndpoint;
   readonly prompts: number;
@@ -82,7 +82,7 @@ export interface ExchangeJob {
   readonly enterRoom: (bytes: number, onTurn: () => void) => AnswerPlace;
 }
 
-export interface Exchange {
+export interface ProxiedCall {
   /** Ends the engine's request by its id and bills what it counted; the first call counts. */
   stop(stop: Stop): void;
   /** The client left: that is an abort, unless it has all it waited for. */
@@ -111,7 +111,7 @@ const abortIdsMax = 256;
  * The ids by which vLLM knows a request that came with our X-Request-Id, some at a time; what is not generated is not
  * worth ending.
  */
-function* engineRequestIds({ endpoint, requestId, prompts }: ExchangeJob): Generator<readonly string[]> {
+function* engineRequestIds({ endpoint, requestId, prompts }: RelayJob): Generator<readonly string[]> {
   if (endpoint === '/v1/chat/completions') yield [`chatcmpl-${requestId}`];
   if (endpoint !== '/v1/completions') return;
   for (let first = 0; first < prompts; first += abortIdsMax) {
@@ -128,22 +128,22 @@ function faultError(fault: EngineFault): AppError {
 
 /**
  * Sends a request to a replica and its answer to the client, counting on the way.
- * @param onEnding told once how it ended
+ * @param onOutcome told once how it ended
  */
-export function startExchange(parts: ExchangeParts, job: ExchangeJob, onEnding: (ending: Ending) => void): Exchange {
-  return new EngineExchange(parts, job, onEnding);
+export function startRelay(parts: RelayParts, job: RelayJob, onOutcome: (outcome: Outcome) => void): ProxiedCall {
+  return new EngineRelay(parts, job, onOutcome);
 }
 
-type Finish = Pick<Ending, 'outcome' | 'error'> & Partial<Ending>;
+type Finish = Pick<Outcome, 'kind' | 'error'> & Partial<Outcome>;
 
 /** The state of one request at one replica. It hears the engine as the sink of the call. */
-class EngineExchange implements Exchange, AnswerSink {
+class EngineRelay implements ProxiedCall, AnswerSink {
   readonly #aborter: Aborter;
   readonly #stallMs: number;
-  readonly #job: ExchangeJob;
+  readonly #job: RelayJob;
   readonly #call: EngineCall;
   /** Null once it is over. */
-  #conclude: ((ending: Ending) => void) | null;
+  #conclude: ((outcome: Outcome) => void) | null;
   /** Of who waits for the end of a request that was asked to end. */
   #onOver: (() => void) | null = null;
   #stopped: Stop | null = null;
@@ -157,12 +157,12 @@ class EngineExchange implements Exchange, AnswerSink {
   #firstByteSeen = false;
   #slowReader: NodeJS.Timeout | null = null;
 
-  constructor(parts: ExchangeParts, job: ExchangeJob, onEnding: (ending: Ending) => void) {
+  constructor(parts: RelayParts, job: RelayJob, onOutcome: (outcome: Outcome) => void) {
     const { client, aborter, answerStallTimeoutMs } = parts;
     this.#aborter = aborter;
     this.#stallMs = answerStallTimeoutMs;
     this.#job = job;
-    this.#conclude = onEnding;
+    this.#conclude = onOutcome;
     job.answer.onDrain(() => this.#readerCaughtUp());
     const { replica, endpoint, headerLines, body } = job;
     job.body = '';
@@ -190,7 +190,7 @@ class EngineExchange implements Exchange, AnswerSink {
     void wait(abortWaitMs).then(() => {
       if (this.#concluded) return;
       this.#call.destroy();
-      this.#finish({ outcome: 'completed', error: null });
+      this.#finish({ kind: 'completed', error: null });
     });
   }
 
@@ -252,21 +252,21 @@ class EngineExchange implements Exchange, AnswerSink {
     if (conclude === null) return;
     this.#conclude = null;
     if (this.#slowReader !== null) clearTimeout(this.#slowReader);
-    if (result.outcome === 'completed') this.#place?.collected();
+    if (result.kind === 'completed') this.#place?.collected();
     else this.#place?.end();
     const { usage, source } = this.#job.meter?.usage() ?? { usage: noUsage, source: 'none' as const };
     conclude({ last: '', usage, usageSource: source, retry: false, unreachable: false, ...result });
     this.#onOver?.();
   }
 
-  #fail(error: AppError, more: Partial<Ending> = {}): void {
+  #fail(error: AppError, more: Partial<Outcome> = {}): void {
     const stopped = this.#stopped;
-    if (stopped !== null) this.#finish({ ...more, outcome: stopped.outcome, error: stopped.error, retry: false });
-    else this.#finish({ ...more, outcome: 'failed', error, retry: more.retry === true && !this.#job.answer.frameSent });
+    if (stopped !== null) this.#finish({ ...more, kind: stopped.kind, error: stopped.error, retry: false });
+    else this.#finish({ ...more, kind: 'failed', error, retry: more.retry === true && !this.#job.answer.frameSent });
   }
 
   /** The answer is no good: nothing more of it is wanted. */
-  #giveUp(more: Partial<Ending> = {}): void {
+  #giveUp(more: Partial<Outcome> = {}): void {
     this.#call.destroy();
     this.#fail(upstreamFailed(), more);
   }
@@ -282,8 +282,8 @@ class EngineExchange implements Exchange, AnswerSink {
     if (!wasSent && answer.frameSent) this.#job.onCommitted();
     if (meter.failure !== null) this.#giveUp({ retry: meter.failure === 'error_frame' });
     else if (meter.done) {
-      if (stopped === null) this.#finish({ outcome: 'completed', error: null, last: doneFrame });
-      else this.#finish({ outcome: stopped.outcome, error: stopped.error });
+      if (stopped === null) this.#finish({ kind: 'completed', error: null, last: doneFrame });
+      else this.#finish({ kind: stopped.kind, error: stopped.error });
     } else if (!isPaid && stopped === null && !meter.finished) this.stop(outOfFunds());
   }
 
@@ -347,7 +347,7 @@ class EngineExchange implements Exchange, AnswerSink {
     const usage = metered.usage ?? noUsage;
     const usageSource: UsageSource = metered.usage === null ? 'none' : 'engine';
     if (this.#stopped !== null || metered.aborted) this.#fail(upstreamFailed(), { usage, usageSource });
-    else this.#finish({ outcome: 'completed', error: null, last: metered.last, usage, usageSource });
+    else this.#finish({ kind: 'completed', error: null, last: metered.last, usage, usageSource });
   }
 
   /** What became of it when the last of the ids, or the first that was not taken, was told. */
@@ -374,7 +374,7 @@ class EngineExchange implements Exchange, AnswerSink {
     }
     if (this.#concluded) return;
     this.#call.destroy();
-    this.#finish({ outcome: this.#stopped?.outcome ?? 'aborted', error: this.#stopped?.error ?? null });
+    this.#finish({ kind: this.#stopped?.kind ?? 'aborted', error: this.#stopped?.error ?? null });
   }
 }
 
@@ -386,5 +386,5 @@ function wait(ms: number): Promise<'late'> {
 
 function outOfFunds(): Stop {
   const message = 'The balance is used up; the answer ends here.';
-  return { outcome: 'ended', error: new AppError('insufficient_funds', { message }) };
+  return { kind: 'ended', error: new AppError('insufficient_funds', { message }) };
 }

@@ -3,7 +3,7 @@ import { AppError } from '#base/errors.ts';
 import type { ClaimResult, Idempotency, IdempotentTurn, SharedEnd } from '#core/requests/requests.ts';
 import { type Caller, ClientGoneError } from '#edge/http/http.ts';
 import type { Call } from './call.ts';
-import type { Ending } from './engine-relay.ts';
+import type { Outcome } from './engine-relay.ts';
 import type { RequestFields } from './fields.ts';
 import { textOf } from './large-answer.ts';
 
@@ -89,9 +89,9 @@ function claimed(call: Call, result: ClaimResult): Claimed {
 }
 
 /** Keeps the answer of a request that is complete, before it is booked: a gateway that dies after that has left it. */
-export async function keepAnswer({ fields, reuse }: Call, { outcome, last }: Ending): Promise<void> {
+export async function keepAnswer({ fields, reuse }: Call, { kind, last }: Outcome): Promise<void> {
   const turn = reuse?.idempotentTurn ?? null;
-  if (reuse === null || turn === null || fields === null || outcome !== 'completed') return;
+  if (reuse === null || turn === null || fields === null || kind !== 'completed') return;
   const { transcript } = reuse;
   const end = textOf(last, replayBytesMax);
   if (!transcript.whole || end === null) return;
@@ -102,8 +102,8 @@ export async function keepAnswer({ fields, reuse }: Call, { outcome, last }: End
 }
 
 /** What those get who have joined this request. */
-export function sharedEnd({ reuse }: Call, told: Ending): SharedEnd {
-  if (told.error !== null) return { kind: 'error', error: told.error };
+export function sharedEnd({ reuse }: Call, reported: Outcome): SharedEnd {
+  if (reported.error !== null) return { kind: 'error', error: reported.error };
   const text = reuse?.answer ?? null;
-  return told.outcome === 'completed' && text !== null ? { kind: 'answer', text } : { kind: 'none' };
+  return reported.kind === 'completed' && text !== null ? { kind: 'answer', text } : { kind: 'none' };
 }

@@ -68,12 +68,12 @@ export function createInference(parts: InferenceParts): Inference {
     },
     revoked(keyId) {
       const message = 'This API key was revoked.';
-      running.stopKey(keyId, { outcome: 'ended', error: new AppError('unauthorized', { message }) });
+      running.stopKey(keyId, { kind: 'ended', error: new AppError('unauthorized', { message }) });
     },
     async drain(timeoutMs) {
       await idle(timeoutMs);
       const message = 'The gateway is stopping; send the request again.';
-      const stop: Stop = { outcome: 'ended', error: new AppError('upstream_error', { status: 503, message }) };
+      const stop: Stop = { kind: 'ended', error: new AppError('upstream_error', { status: 503, message }) };
       running.stopAll(stop);
       await idle(drainEndMs);
     },

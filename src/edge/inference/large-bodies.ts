@@ -1,7 +1,7 @@
 import { Worker } from 'node:worker_threads';
 import { LargeText } from '#base/body-text.ts';
 import { AppError } from '#base/errors.ts';
-import { FairOrder } from '#base/fair-queue.ts';
+import { FairQueue } from '#base/fair-queue.ts';
 import type { Log } from '#base/log.ts';
 import { ClientGoneError } from '#edge/http/http.ts';
 import type { BodyResult, BodyTask } from './body-worker.ts';
@@ -37,7 +37,7 @@ const gone = (): AppError => new AppError('overloaded', { headers: { 'retry-afte
 
 class BodyThread implements LargeBodies {
   readonly #log: Log;
-  readonly #order = new FairOrder<Waiting>();
+  readonly #queue = new FairQueue<Waiting>();
   #worker: Worker | null = null;
   #current: Waiting | null = null;
 
@@ -51,11 +51,11 @@ class BodyThread implements LargeBodies {
       const cost = task.parts.reduce((sum, { byteLength }) => sum + byteLength, 0);
       const waiting: Waiting = { keyId, task, resolve, reject };
       const leave = (): void => {
-        this.#order.remove(keyId, waiting);
+        this.#queue.remove(keyId, waiting);
         reject(new ClientGoneError());
       };
       signal.addEventListener('abort', leave, { once: true });
-      this.#order.add(keyId, cost, waiting);
+      this.#queue.add(keyId, cost, waiting);
       this.#next();
     });
   }
@@ -66,7 +66,7 @@ class BodyThread implements LargeBodies {
 
   #next(): void {
     if (this.#current !== null) return;
-    const next = this.#order.take();
+    const next = this.#queue.take();
     if (next === null) return;
     this.#current = next;
     this.#thread().postMessage(next.task, [...next.task.parts]);
@@ -103,7 +103,7 @@ class BodyThread implements LargeBodies {
   #end(): Waiting | null {
     const ended = this.#current;
     this.#current = null;
-    if (ended !== null) this.#order.correct(ended.keyId, 0);
+    if (ended !== null) this.#queue.correct(ended.keyId, 0);
     return ended;
   }
 }

@@ -30,7 +30,7 @@ function waitForLease({ routing, observer }: LeaseParts, { call, model, fields }
   const isWarm = isFlex && routing.coldStartMs(model) === null;
   call.answer.setHeader('x-headgate-start', isWarm ? 'warm' : 'cold');
   return whileWaiting(observer, { call, model, fields }, async (request) => {
-    if (isFlex) return takeSeat(routing, call, model, { ...request, affinity: affinityOf(call, fields) });
+    if (isFlex) return takeFlexLease(routing, call, model, { ...request, affinity: affinityOf(call, fields) });
     const result = await routing.wait(model, request);
     if (!result.ok) throw refusalError(result.refusal);
     return result.lease;
@@ -52,9 +52,9 @@ interface Unreached {
 export async function waitForOther(
   { routing, observer }: LeaseParts,
   call: Call,
-  wish: Unreached,
+  unreached: Unreached,
 ): Promise<Lease | null> {
-  const { model, fields, exclude } = wish;
+  const { model, fields, exclude } = unreached;
   return whileWaiting(observer, { call, model, fields }, async (request) => {
     const result = await routing.wait(model, { ...request, exclude });
     if (result.ok) return result.lease;
@@ -89,11 +89,11 @@ async function whileWaiting<T>(
   }
 }
 
-async function takeSeat(routing: Routing, call: Call, model: Model, request: FlexRequest): Promise<Lease> {
+async function takeFlexLease(routing: Routing, call: Call, model: Model, request: FlexRequest): Promise<Lease> {
   const result = await routing.flex(model, request);
   if (!result.ok) throw refusalError(result.refusal);
-  call.seat = result.seat;
-  return result.seat.lease;
+  call.flexLease = result.flexLease;
+  return result.flexLease.lease;
 }
 
 function refusalError({ code, publicText, retryAfterSeconds }: AcquireRefusal | FlexRefusal): AppError {

@@ -1,8 +1,8 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import type { ErrorCode } from '#base/errors.ts';
 import type { Model } from '#core/catalog/catalog.ts';
-import type { Outcome } from '#core/metering/metering.ts';
-import type { Ending } from './engine-relay.ts';
+import type { OutcomeKind } from '#core/metering/metering.ts';
+import type { Outcome } from './engine-relay.ts';
 import type { InferenceEndpoint } from './fields.ts';
 
 /**
@@ -27,7 +27,7 @@ export interface CallTrace {
    * @returns header lines that hand the trace on, each with its CRLF; '' outside any trace
    */
   toEngine(model: Model, replicaId: string): string;
-  engineEnded(ending: Ending): void;
+  engineEnded(outcome: Outcome): void;
   ended(summary: RequestSummary): void;
 }
 
@@ -52,7 +52,7 @@ export interface RequestSummary {
   /** What the client got, 499 where it left before it got anything. */
   readonly status: number;
   readonly code: ErrorCode | null;
-  readonly outcome: Outcome;
+  readonly outcome: OutcomeKind;
   readonly stream: boolean;
   readonly inputTokens: number;
   /** Those of the input that the engine had already. */

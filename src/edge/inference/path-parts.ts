@@ -6,13 +6,13 @@ import type { Metering } from '#core/metering/metering.ts';
 import type { CacheSalts, Routing } from '#core/routing/routing.ts';
 import type { Authenticator, BodyShares } from '#edge/http/http.ts';
 import type { AnswerRoom } from './answer-room.ts';
-import type { ExchangeParts } from './engine-relay.ts';
+import type { RelayParts } from './engine-relay.ts';
 import type { RequestObserver } from './observer.ts';
 import type { Receiver } from './receive.ts';
 import type { Running } from './requests-in-flight.ts';
 import type { ReuseParts } from './reuse.ts';
 
-export interface PathParts extends ExchangeParts, ReuseParts {
+export interface PathParts extends RelayParts, ReuseParts {
   readonly authenticator: Authenticator;
   readonly admission: Admission;
   readonly catalog: Catalog;

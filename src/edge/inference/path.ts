@@ -19,7 +19,7 @@ import { stopCall, type Call, type Grant } from './call.ts';
 import { chooseModel } from './choose-model.ts';
 import { dryRun } from './dry-run.ts';
 import { engineBody } from './engine-body.ts';
-import { clientLeft, type Ending, type ExchangeJob, startExchange, type Stop } from './engine-relay.ts';
+import { clientLeft, type Outcome, type RelayJob, startRelay, type Stop } from './engine-relay.ts';
 import { releaseBody, type RequestFields } from './fields.ts';
 import { keepAnswer } from './idempotent.ts';
 import { priorityLine, takeLease, waitForOther } from './lease.ts';
@@ -27,22 +27,22 @@ import type { PathParts } from './path-parts.ts';
 import { refuseUnsupported } from './refused-fields.ts';
 import { endReuse, findEarlier, type ReuseRequest, reuses } from './reuse.ts';
 import { finish } from './settle.ts';
-import { readSpendingWish } from './spending.ts';
+import { readSpendingOptions } from './spending.ts';
 
 /**
  * THE request path: what happens to an inference request, in this order. Steps throw AppErrors to refuse. One that has
  * nothing to wait for answers at once: a promise and a frame for each would be a tenth of what a request allocates.
  */
-async function follow(parts: PathParts, call: Call): Promise<Ending> {
+async function follow(parts: PathParts, call: Call): Promise<Outcome> {
   const caller = await authenticate(parts, call);
-  call.wish = readSpendingWish(call.incoming);
+  call.spending = readSpendingOptions(call.incoming);
   const fields = await parts.receiver.receive(call, caller);
   const model = chooseModel(parts.catalog, fields.model, call.endpoint);
   call.model = model;
   refuseUnsupported(fields, model, call.endpoint, parts.limits.choicesMax);
   const price = requirePrice(parts, model, fields);
   requireBooks(parts, call);
-  if (call.wish.dryRun) return rehearse(parts, call, { caller, fields, model, price });
+  if (call.spending.dryRun) return rehearse(parts, call, { caller, fields, model, price });
   call.fields = fields;
   call.price = price;
   const earlier = reuses(call, caller) ? await reuse(parts, call, { caller, fields, model }) : null;
@@ -50,8 +50,8 @@ async function follow(parts: PathParts, call: Call): Promise<Ending> {
   const grant = await admit(parts, call, { caller, fields, model, price });
   await route(parts, call, model, fields);
   // Awaited, since a promise that is returned from here takes two turns more to be seen.
-  const ending = await relay(parts, call, { fields, model, price, grant });
-  return ending;
+  const outcome = await relay(parts, call, { fields, model, price, grant });
+  return outcome;
 }
 
 /** Serves one request from its headers to its last byte; never throws. */
@@ -60,28 +60,28 @@ export async function serveInference(parts: PathParts, call: Call): Promise<void
   call.answer.onGone(() => {
     if (!call.runsOn) stopCall(call, clientLeft);
   });
-  let ending: Ending;
+  let outcome: Outcome;
   try {
-    ending = await follow(parts, call);
+    outcome = await follow(parts, call);
   } catch (error) {
-    ending = endingOf(call, error);
+    outcome = outcomeOf(call, error);
   }
   if (call.grant === null) await showLimits(parts, call);
-  if (call.reuse !== null) await keepAnswer(call, ending);
-  endReuse(parts, call, await finish(parts, call, ending));
+  if (call.reuse !== null) await keepAnswer(call, outcome);
+  endReuse(parts, call, await finish(parts, call, outcome));
   call.bodyHold?.release();
   drainBody(call.incoming);
 }
 
-function endingOf(call: Call, error: unknown): Ending {
+function outcomeOf(call: Call, error: unknown): Outcome {
   const nothing = { last: '', usage: noUsage, usageSource: 'none', retry: false, unreachable: false } as const;
   if (call.stopped !== null) return { ...nothing, ...call.stopped };
   if (error instanceof ClientGoneError) return { ...nothing, ...clientLeft };
-  return { ...nothing, outcome: 'failed', error: toAppError(error) };
+  return { ...nothing, kind: 'failed', error: toAppError(error) };
 }
 
 /** What an earlier request left for this one. */
-function reuse(parts: PathParts, call: Call, request: Omit<ReuseRequest, 'showLimits'>): Promise<Ending | null> {
+function reuse(parts: PathParts, call: Call, request: Omit<ReuseRequest, 'showLimits'>): Promise<Outcome | null> {
   return findEarlier(parts, call, { ...request, showLimits: () => showLimits(parts, call) });
 }
 
@@ -99,7 +99,7 @@ function accept(parts: PathParts, call: Call, caller: Caller): Caller {
   call.caller = caller;
   call.leave = parts.running.add(caller.key, (stop) => stopCall(call, stop));
   requirePlace(parts, caller);
-  parts.shares.requireRoom(caller.key.id);
+  parts.shares.requireShare(caller.key.id);
   requireOpenProject(caller);
   return caller;
 }
@@ -131,15 +131,15 @@ interface Known {
 
 type KnownCall = Known & { readonly caller: Caller };
 
-function admitJob({ requestId, endpoint, wish }: Call, { caller, fields, model, price }: KnownCall): AdmitJob {
-  return { requestId, key: keyRefOf(caller), endpoint, fields, model, price, maxCostPicoUsd: wish.maxCostPicoUsd };
+function admitJob({ requestId, endpoint, spending }: Call, { caller, fields, model, price }: KnownCall): AdmitJob {
+  return { requestId, key: keyRefOf(caller), endpoint, fields, model, price, maxCostPicoUsd: spending.maxCostPicoUsd };
 }
 
 /** What would happen, in the place of an answer; `call` learns nothing that would make it one of the books. */
-async function rehearse(parts: PathParts, call: Call, known: KnownCall): Promise<Ending> {
+async function rehearse(parts: PathParts, call: Call, known: KnownCall): Promise<Outcome> {
   const last = await dryRun(parts.admission, parts.routing, admitJob(call, known));
   const nothing = { usage: noUsage, usageSource: 'none', retry: false, unreachable: false } as const;
-  return { ...nothing, outcome: 'completed', error: null, last };
+  return { ...nothing, kind: 'completed', error: null, last };
 }
 
 function admit(parts: PathParts, call: Call, known: KnownCall): Grant | Promise<Grant> {
@@ -198,8 +198,8 @@ async function queued<T>({ clock }: PathParts, call: Call, taking: Promise<T>): 
  * Sends the request to its replica; while nothing of an answer has left, another replica is tried once. Where the only
  * one could not be reached, that is the one that is started in its place.
  */
-async function relay(parts: PathParts, call: Call, known: Known & { readonly grant: Grant }): Promise<Ending> {
-  const first = await exchangeOnce(parts, call, known);
+async function relay(parts: PathParts, call: Call, known: Known & { readonly grant: Grant }): Promise<Outcome> {
+  const first = await relayOnce(parts, call, known);
   if (!first.retry || call.lease === null || call.stopped !== null) return first;
   const { model, fields } = known;
   const exclude = new Set([call.lease.replica.id]);
@@ -209,29 +209,29 @@ async function relay(parts: PathParts, call: Call, known: Known & { readonly gra
   call.lease = other ?? (await queued(parts, call, waitForOther(parts, call, { model, fields, exclude })));
   if (call.lease === null) return first;
   call.retries += 1;
-  return exchangeOnce(parts, call, known);
+  return relayOnce(parts, call, known);
 }
 
-function exchangeOnce(parts: PathParts, call: Call, known: Known & { readonly grant: Grant }): Promise<Ending> {
+function relayOnce(parts: PathParts, call: Call, known: Known & { readonly grant: Grant }): Promise<Outcome> {
   const { lease } = call;
   if (lease === null) throw new Error('a request was to be sent without a lease on a replica');
   throwIfStopped(call);
   return new Promise((resolve) => {
     const sentMs = parts.clock.monotonicMs();
-    const exchange = startExchange(parts, exchangeJob(parts, call, { ...known, lease }), (ending) => {
-      parts.routing.report(lease, replicaOutcome(ending));
+    const proxied = startRelay(parts, relayJob(parts, call, { ...known, lease }), (outcome) => {
+      parts.routing.report(lease, replicaOutcome(outcome));
       call.engineMs = (call.engineMs ?? 0) + parts.clock.monotonicMs() - sentMs;
-      call.trace.engineEnded(ending);
-      resolve(ending);
+      call.trace.engineEnded(outcome);
+      resolve(outcome);
     });
-    const onStop = (stop: Stop): void => (stop === clientLeft ? exchange.clientGone() : exchange.stop(stop));
+    const onStop = (stop: Stop): void => (stop === clientLeft ? proxied.clientGone() : proxied.stop(stop));
     call.onStop = onStop;
   });
 }
 
 type Sending = Known & { readonly grant: Grant; readonly lease: Lease };
 
-function exchangeJob(parts: PathParts, call: Call, { fields, model, price, grant, lease }: Sending): ExchangeJob {
+function relayJob(parts: PathParts, call: Call, { fields, model, price, grant, lease }: Sending): RelayJob {
   const { endpoint, requestId, answer } = call;
   const { replica } = lease;
   const costText = fields.wantsCost ? (usage: Usage) => formatUsd(costOf(usage, price)) : null;

@@ -1,12 +1,12 @@
 import { createHash } from 'node:crypto';
 import { formatUsd } from '#base/money.ts';
 import {
+  type InFlightEnd,
   makeFrames,
   mergeFrames,
   plainAnswer,
   requestKey,
   type ResponseCache,
-  type TurnEnd,
 } from '#core/cache/cache.ts';
 import type { EngineDefinition, Model } from '#core/catalog/catalog.ts';
 import type { ApiKey } from '#core/keys/keys.ts';
@@ -16,7 +16,7 @@ import { type Caller, ClientGoneError } from '#edge/http/http.ts';
 import { doneFrame } from './answer.ts';
 import type { Call, CallReuse } from './call.ts';
 import { keepContent } from './content.ts';
-import type { Ending } from './engine-relay.ts';
+import type { Outcome } from './engine-relay.ts';
 import type { RequestFields } from './fields.ts';
 import { claimKey, hasIdempotencyKey, replayBytesMax, sharedEnd } from './idempotent.ts';
 import { textOf, type AnswerText } from './large-answer.ts';
@@ -56,9 +56,9 @@ export function reuses({ incoming }: Call, { key }: Caller): boolean {
  * An earlier answer that serves this request as well; null when it goes on to an engine.
  * @throws ClientGoneError when the request was stopped meanwhile
  */
-export async function findEarlier(parts: ReuseParts, call: Call, request: ReuseRequest): Promise<Ending | null> {
+export async function findEarlier(parts: ReuseParts, call: Call, request: ReuseRequest): Promise<Outcome | null> {
   const transcript = new Transcript(transcriptBytesMax(parts, call, request.caller.key));
-  const reuse: CallReuse = { transcript, cacheTurn: null, idempotentTurn: null, answer: null };
+  const reuse: CallReuse = { transcript, cacheEntry: null, idempotentTurn: null, answer: null };
   call.reuse = reuse;
   if (request.fields.stream) call.answer.record(transcript);
   if (hasIdempotencyKey(call.incoming)) {
@@ -76,7 +76,7 @@ async function askCache(
   call: Call,
   reuse: CallReuse,
   request: ReuseRequest,
-): Promise<Ending | null> {
+): Promise<Outcome | null> {
   const { fields, model } = request;
   const { organizationId } = request.caller.key;
   const engineHash = hashOf(model.engine);
@@ -93,7 +93,7 @@ async function askCache(
   );
   call.onStop = null;
   if (take.kind === 'miss') {
-    reuse.cacheTurn = take.turn;
+    reuse.cacheEntry = take.entry;
     if (call.stopped !== null) throw new ClientGoneError();
   }
   call.answer.setHeader('x-headgate-cache', take.kind);
@@ -112,9 +112,9 @@ function showSigns(call: Call, { fields, showLimits }: ReuseRequest): void {
 }
 
 /** An answer that costs nothing and counts nothing. */
-function completed(last: string): Ending {
+function completed(last: string): Outcome {
   return {
-    outcome: 'completed',
+    kind: 'completed',
     error: null,
     last,
     usage: noUsage,
@@ -134,21 +134,21 @@ function shapeAnswer(text: string, { stream, wantsCost, wantsUsage, wantsRunning
 }
 
 /** Ends what this request has begun, and leaves its answer for others. To be called once its end is in the books. */
-export function endReuse(parts: ReuseParts, call: Call, told: Ending): void {
+export function endReuse(parts: ReuseParts, call: Call, reported: Outcome): void {
   if (call.reuse === null) return;
-  keepContent(parts.contents, call, told);
-  call.reuse.idempotentTurn?.end(sharedEnd(call, told));
-  call.reuse.cacheTurn?.end(turnEnd(call, told));
+  keepContent(parts.contents, call, reported);
+  call.reuse.idempotentTurn?.end(sharedEnd(call, reported));
+  call.reuse.cacheEntry?.end(inFlightEnd(call, reported));
 }
 
 /** A request that never came to its engine, or was ended from outside, says nothing about what others would get. */
-function turnEnd(call: Call, told: Ending): TurnEnd {
+function inFlightEnd(call: Call, reported: Outcome): InFlightEnd {
   const { fields, grant, reuse } = call;
-  if (grant === null || told.outcome === 'aborted' || told.outcome === 'ended') return 'next';
+  if (grant === null || reported.kind === 'aborted' || reported.kind === 'ended') return 'next';
   // An answer that one wallet could not pay in full is not what another one would get.
-  if (told.outcome !== 'completed' || grant.outputTokensMax !== null) return 'each';
+  if (reported.kind !== 'completed' || grant.outputTokensMax !== null) return 'each';
   if (fields === null || reuse === null) return 'each';
-  const answer = fields.stream ? streamAnswer(reuse.transcript, fields, told) : jsonAnswer(told.last, fields);
+  const answer = fields.stream ? streamAnswer(reuse.transcript, fields, reported) : jsonAnswer(reported.last, fields);
   return answer === null ? 'each' : { answer };
 }
 
@@ -157,9 +157,9 @@ function jsonAnswer(last: AnswerText, { wantsCost }: RequestFields): string | nu
   return text === null ? null : plainAnswer(text, wantsCost);
 }
 
-function streamAnswer(transcript: Transcript, { choices, prompts }: RequestFields, told: Ending): string | null {
-  if (!transcript.whole || told.usageSource !== 'engine') return null;
-  return mergeFrames(transcript.text, usageBody(told.usage), choices * prompts);
+function streamAnswer(transcript: Transcript, { choices, prompts }: RequestFields, reported: Outcome): string | null {
+  if (!transcript.whole || reported.usageSource !== 'engine') return null;
+  return mergeFrames(transcript.text, usageBody(reported.usage), choices * prompts);
 }
 
 function usageBody({ inputTokens, cachedTokens, outputTokens, reasoningTokens }: Usage): object {

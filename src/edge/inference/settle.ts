@@ -3,7 +3,7 @@ import { PICO_PER_MICRO } from '#base/money.ts';
 import type { Settlement } from '#core/admission/admission.ts';
 import { costOf, noUsage, type UsageRecord } from '#core/metering/metering.ts';
 import type { Call, Grant } from './call.ts';
-import type { Ending } from './engine-relay.ts';
+import type { Outcome } from './engine-relay.ts';
 import { generates } from './fields.ts';
 import type { PathParts } from './path-parts.ts';
 import { summarize } from './summary.ts';
@@ -20,29 +20,29 @@ type FinishParts = Pick<PathParts, 'admission' | 'metering' | 'clock' | 'observe
  * given back, and only then do the last bytes leave: a response that a client saw complete is always a billed one.
  * @returns the end as the client was told of it
  */
-export async function finish(parts: FinishParts, call: Call, ending: Ending): Promise<Ending> {
+export async function finish(parts: FinishParts, call: Call, outcome: Outcome): Promise<Outcome> {
   call.lease?.release();
-  call.seat?.done(ending.usage.inputTokens + ending.usage.outputTokens);
+  call.flexLease?.done(outcome.usage.inputTokens + outcome.usage.outputTokens);
   const isBooked = call.grant !== null || call.cacheHit;
-  const record = isBooked ? recordOf(parts, call, ending) : null;
-  let told = ending;
-  if (record !== null) told = await settle(parts, call, ending, record);
+  const record = isBooked ? recordOf(parts, call, outcome) : null;
+  let reported = outcome;
+  if (record !== null) reported = await settle(parts, call, outcome, record);
   else if (isBooked) giveBack(parts, call, nothingUsed);
-  else countRefusal(parts, call, ending);
+  else countRefusal(parts, call, outcome);
   call.leave?.();
-  const status = statusOf(call, told);
-  tell(call, told);
+  const status = statusOf(call, reported);
+  report(call, reported);
   holdUnread(parts, call);
   const totalMs = parts.clock.monotonicMs() - call.startedMs;
-  parts.observer.ended(summarize(call, { told, status, record, totalMs }), call.trace, told.error?.cause);
-  return told;
+  parts.observer.ended(summarize(call, { reported, status, record, totalMs }), call.trace, reported.error?.cause);
+  return reported;
 }
 
-function tell(call: Call, { outcome, error, last }: Ending): void {
+function report(call: Call, { kind, error, last }: Outcome): void {
   const { answer } = call;
   if (answer.gone) return;
   if (error !== null) answer.error(error);
-  else if (outcome !== 'completed') answer.cut();
+  else if (kind !== 'completed') answer.cut();
   else if (call.fields?.stream === true && typeof last === 'string') answer.endStream(last);
   else answer.json(200, last);
 }
@@ -60,7 +60,7 @@ function holdUnread({ shares }: FinishParts, { answer, answerPlace, caller }: Ca
   answer.onTaken(() => hold.release());
 }
 
-function countRefusal(parts: FinishParts, call: Call, { error }: Ending): void {
+function countRefusal(parts: FinishParts, call: Call, { error }: Outcome): void {
   if (error === null || call.caller === null) return;
   const { key, project } = call.caller;
   parts.metering.countRefusal({
@@ -72,17 +72,17 @@ function countRefusal(parts: FinishParts, call: Call, { error }: Ending): void {
   });
 }
 
-function statusOf(call: Call, { error, outcome }: Ending): number {
+function statusOf(call: Call, { error, kind }: Outcome): number {
   if (call.answer.headSent) return 200;
   if (error !== null) return error.status;
-  return outcome === 'aborted' ? clientClosedStatus : 200;
+  return kind === 'aborted' ? clientClosedStatus : 200;
 }
 
 /** What is billed: nothing before the first token, and nothing for a JSON answer that could not be given. */
-function billable(call: Call, ending: Ending): Pick<UsageRecord, 'usage' | 'usageSource'> {
-  const { outcome, usage, usageSource } = ending;
-  const undelivered = outcome === 'failed' && call.fields?.stream !== true;
-  const nothingMade = outcome !== 'completed' && generates(call.endpoint) && usage.outputTokens === 0;
+function billable(call: Call, outcome: Outcome): Pick<UsageRecord, 'usage' | 'usageSource'> {
+  const { kind, usage, usageSource } = outcome;
+  const undelivered = kind === 'failed' && call.fields?.stream !== true;
+  const nothingMade = kind !== 'completed' && generates(call.endpoint) && usage.outputTokens === 0;
   if (undelivered || nothingMade) return { usage: noUsage, usageSource: usageSource === 'engine' ? 'engine' : 'none' };
   return { usage, usageSource };
 }
@@ -93,10 +93,10 @@ function heldOf(grant: Grant | null): bigint {
   return grant.streamHold?.heldPicoUsd ?? grant.heldMicroUsd * PICO_PER_MICRO;
 }
 
-function recordOf(parts: FinishParts, call: Call, ending: Ending): UsageRecord | null {
+function recordOf(parts: FinishParts, call: Call, outcome: Outcome): UsageRecord | null {
   const { caller, fields, model, price } = call;
   if (caller === null || fields === null || model === null || price === null) return null;
-  const { usage, usageSource } = billable(call, ending);
+  const { usage, usageSource } = billable(call, outcome);
   const heldPicoUsd = heldOf(call.grant);
   const fullPicoUsd = costOf(usage, price);
   const costPicoUsd = fullPicoUsd < heldPicoUsd ? fullPicoUsd : heldPicoUsd;
@@ -109,9 +109,9 @@ function recordOf(parts: FinishParts, call: Call, ending: Ending): UsageRecord |
     endpoint: call.endpoint,
     stream: fields.stream,
     serviceTier: price.tier,
-    status: statusOf(call, ending),
-    outcome: ending.outcome,
-    reason: ending.error?.code ?? null,
+    status: statusOf(call, outcome),
+    outcome: outcome.kind,
+    reason: outcome.error?.code ?? null,
     cacheHit: call.cacheHit,
     usage,
     usageSource,
@@ -127,19 +127,19 @@ function recordOf(parts: FinishParts, call: Call, ending: Ending): UsageRecord |
 
 /**
  * Writes the record; the hold is given back when it is durable, even where the client is not made to wait so long.
- * @returns what the client is told: the ending, or that it could not be booked in time
+ * @returns what the client is told: the outcome, or that it could not be booked in time
  */
-function settle(parts: FinishParts, call: Call, ending: Ending, record: UsageRecord): Promise<Ending> {
+function settle(parts: FinishParts, call: Call, outcome: Outcome, record: UsageRecord): Promise<Outcome> {
   return new Promise((resolve) => {
-    const late = setTimeout(() => resolve(unbooked(ending)), parts.settleTimeoutMs);
-    const settled = (used: Settlement, told: Ending): void => {
+    const late = setTimeout(() => resolve(unbooked(outcome)), parts.settleTimeoutMs);
+    const settled = (used: Settlement, reported: Outcome): void => {
       clearTimeout(late);
       giveBack(parts, call, used);
-      resolve(told);
+      resolve(reported);
     };
     parts.metering.settle(record).then(
-      () => settled(usedBy(record), ending),
-      () => settled(nothingUsed, unbooked(ending)),
+      () => settled(usedBy(record), outcome),
+      () => settled(nothingUsed, unbooked(outcome)),
     );
   });
 }
@@ -152,7 +152,7 @@ function usedBy({ costPicoUsd, usage }: UsageRecord): Settlement {
   return { chargedPicoUsd: costPicoUsd, tokens: usage.inputTokens + usage.outputTokens };
 }
 
-const unbooked = (ending: Ending): Ending => ({ ...ending, outcome: 'failed', error: notBooked(), last: '' });
+const unbooked = (outcome: Outcome): Outcome => ({ ...outcome, kind: 'failed', error: notBooked(), last: '' });
 
 /** The record still waits for the books to come back, and is charged then: this must not say that nothing was. */
 function notBooked(): AppError {

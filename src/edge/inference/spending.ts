@@ -5,7 +5,7 @@ import type { PriceVersion } from '#core/catalog/catalog.ts';
 import type { RequestFields } from './fields.ts';
 
 /** What a request may cost, as its caller wants it; the headers that say so. */
-export interface SpendingWish {
+export interface SpendingOptions {
   /** Null without a cap. */
   readonly maxCostPicoUsd: bigint | null;
   /** Only asks what would happen. */
@@ -19,7 +19,7 @@ const maxLength = 32;
 const invalid = (param: string, message: string): AppError => new AppError('invalid_value', { message, param });
 
 /** @throws AppError invalid_value, the header in `param` */
-export function readSpendingWish({ headers }: IncomingMessage): SpendingWish {
+export function readSpendingOptions({ headers }: IncomingMessage): SpendingOptions {
   return { maxCostPicoUsd: readMaxCost(headers[maxCostHeader]), dryRun: readDryRun(headers[dryRunHeader]) };
 }
 

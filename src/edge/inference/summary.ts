@@ -1,12 +1,12 @@
 import { noUsage, type UsageRecord } from '#core/metering/metering.ts';
 import type { Call } from './call.ts';
-import type { Ending } from './engine-relay.ts';
+import type { Outcome } from './engine-relay.ts';
 import type { RequestSummary } from './observer.ts';
 
 /** What is only known at the end of a request. */
 export interface CallEnd {
   /** As the client was told of it. */
-  readonly told: Ending;
+  readonly reported: Outcome;
   readonly status: number;
   /** Null where nothing is written to the books. */
   readonly record: UsageRecord | null;
@@ -27,7 +27,7 @@ function whoOf({ caller }: Call): Who {
 }
 
 /** Puts together what observers are told of a request that has ended. */
-export function summarize(call: Call, { told, status, record, totalMs }: CallEnd): RequestSummary {
+export function summarize(call: Call, { reported, status, record, totalMs }: CallEnd): RequestSummary {
   const { lease } = call;
   const who = whoOf(call);
   const usage = record === null ? noUsage : record.usage;
@@ -40,8 +40,8 @@ export function summarize(call: Call, { told, status, record, totalMs }: CallEnd
     organizationId: who.organizationId,
     projectId: who.projectId,
     status,
-    code: told.error === null ? null : told.error.code,
-    outcome: told.outcome,
+    code: reported.error === null ? null : reported.error.code,
+    outcome: reported.kind,
     stream: call.fields?.stream === true,
     inputTokens: usage.inputTokens,
     cachedTokens: usage.cachedTokens,
@@ -55,13 +55,13 @@ export function summarize(call: Call, { told, status, record, totalMs }: CallEnd
     addedMs: addedMs(call, totalMs),
     replicaId: lease === null ? null : lease.replica.id,
     retries: call.retries,
-    abortedByClient: told.outcome === 'aborted',
+    abortedByClient: reported.kind === 'aborted',
   };
 }
 
 function cacheOf({ cacheHit, reuse }: Call): RequestSummary['cache'] {
   if (cacheHit) return 'hit';
-  return reuse === null || reuse.cacheTurn === null ? 'off' : 'miss';
+  return reuse === null || reuse.cacheEntry === null ? 'off' : 'miss';
 }
 
 function addedMs({ engineMs, bodyMs, queuedMs, waitedForOther }: Call, totalMs: number): number | null {

@@ -178,7 +178,7 @@ function countWaiting(metrics: Metrics): (modelId: string, change: 1 | -1) => vo
   metrics.gauge(
     {
       name: 'headgate_waiting_requests',
-      help: 'Requests that wait for an engine to start, or for a seat of the tier flex',
+      help: 'Requests that wait for an engine to start, or for a lease of the tier flex',
       labelNames: ['model'],
     },
     (set) => waiting.forEach((count, model) => set(count, model)),

@@ -100,13 +100,13 @@ class SpanTrace implements CallTrace {
     return traceLines({ traceId, spanId, flags: traceFlags, state: traceState?.serialize() ?? '' });
   }
 
-  engineEnded({ usage, error, outcome }: Parameters<CallTrace['engineEnded']>[0]): void {
+  engineEnded({ usage, error, kind }: Parameters<CallTrace['engineEnded']>[0]): void {
     const span = this.#engine;
     this.#engine = null;
     if (span === null) return;
     if (span.isRecording()) {
       span.setAttributes(usageOf(usage));
-      if (outcome === 'failed') fail(span, error?.code ?? 'upstream_error');
+      if (kind === 'failed') fail(span, error?.code ?? 'upstream_error');
     }
     span.end();
   }

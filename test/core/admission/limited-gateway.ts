@@ -11,7 +11,7 @@ import { startRedis, type TestRedis } from '../../support/redis.ts';
 export type StoreName = 'memory' | 'redis';
 export const storeNames: readonly StoreName[] = ['memory', 'redis'];
 
-export interface KeyWishes {
+export interface KeyOptions {
   readonly requests_per_minute?: number | null;
   readonly max_concurrency?: number | null;
   readonly tokens_per_minute?: number | null;
@@ -35,7 +35,7 @@ export interface StoreBench {
   readonly redis: TestRedis | null;
   readonly enginesDir: string;
   /** A key with these limits and no others, of an organization with a balance of its own. */
-  key(limits?: KeyWishes, owner?: string): Promise<LimitedKey>;
+  key(limits?: KeyOptions, owner?: string): Promise<LimitedKey>;
   organization(usd: string): Promise<{ id: string; key: string }>;
 }
 
@@ -66,7 +66,7 @@ export async function openStore(name: StoreName, more: Readonly<Record<string, s
   };
 }
 
-export async function makeKey(gateway: TestGateway, limits: KeyWishes, owner: string): Promise<LimitedKey> {
+export async function makeKey(gateway: TestGateway, limits: KeyOptions, owner: string): Promise<LimitedKey> {
   const body = { name: 'limited', scope: 'inference', ...unlimited, ...limits };
   const made: Body = await (await gateway.request('/v1/keys', { body, key: owner })).json();
   return {

@@ -144,13 +144,13 @@ describe('turns', () => {
     const first = await take();
     if (first.kind !== 'miss') throw new Error('nothing is kept yet');
     const others = [take(), take(), take()];
-    first.turn.end('next');
+    first.entry.end('next');
     const second = await Promise.race(others);
     if (second.kind !== 'miss') throw new Error('nothing is kept yet');
-    second.turn.end('each');
+    second.entry.end('each');
     const kinds = (await Promise.all(others)).map(({ kind }) => kind);
     expect(kinds).toEqual(['miss', 'miss', 'miss']);
-    second.turn.end({ answer: '{}' });
+    second.entry.end({ answer: '{}' });
     expect((await take()).kind).toBe('miss');
   });
 });

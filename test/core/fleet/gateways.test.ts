@@ -6,7 +6,7 @@ import { createLog } from '#base/log.ts';
 import type { EngineDefinition } from '#core/catalog/catalog.ts';
 import { createFleet, type Fleet, type FleetOptions } from '#core/fleet/fleet.ts';
 import { containerDefinition, gpuHost } from './container-engines.ts';
-import { Machines, SharedBoard } from './simulated-machines.ts';
+import { Machines, SharedStore } from './simulated-machines.ts';
 import { mustAcquire, newFolder } from './test-fleet.ts';
 
 const ends: (() => Promise<void>)[] = [];
@@ -16,18 +16,18 @@ afterEach(async () => {
 
 interface Town {
   readonly machines: Machines;
-  readonly board: SharedBoard;
+  readonly store: SharedStore;
   readonly join: (name: string, engines: readonly EngineDefinition[], isFrozen?: () => boolean) => Promise<Fleet>;
 }
 
 function town(gpus: number): Town {
   const machines = new Machines([gpuHost('h', gpus)]);
-  const board = new SharedBoard();
-  board.lead('one');
+  const store = new SharedStore();
+  store.lead('one');
   ends.push(() => machines.close());
   return {
     machines,
-    board,
+    store,
     async join(name, engines, isFrozen) {
       const folder = newFolder();
       const options: FleetOptions = {
@@ -38,7 +38,7 @@ function town(gpus: number): Town {
         clock: systemClock,
         log: createLog('silent'),
         drivers: { docker: machines.driver() },
-        boards: { shared: board.of(name, isFrozen) },
+        stores: { shared: store.of(name, isFrozen) },
         policy: { backoffFirstMs: 20, unreachableMs: 500 },
       };
       const fleet = createFleet(options);
@@ -58,42 +58,42 @@ const chat = (over: Parameters<typeof containerDefinition>[1] = {}) =>
 
 describe('a leader that has lost its right', () => {
   it('changes nothing when it wakes, and the other one’s word stands', async () => {
-    const { machines, board, join } = town(1);
+    const { machines, store, join } = town(1);
     let isFrozen = false;
     const one = await join('one', [chat()], () => isFrozen);
     const two = await join('two', [chat()]);
     (await mustAcquire(two, 'chat')).release();
     isFrozen = true;
-    board.lead('two');
-    await until(() => expect(board.published?.epoch).toBe(board.epoch));
+    store.lead('two');
+    await until(() => expect(store.published?.epoch).toBe(store.epoch));
     const [replicaId = ''] = machines.starts;
     // Both see it end; one of them believes to lead, and may not.
     await machines.end(replicaId, { exitCode: 1 });
     await until(() => expect(one.candidates('chat').map(({ replica }) => replica.id)).toEqual([machines.starts[1]]));
     expect(machines.starts).toHaveLength(2);
-    expect(machines.replicas.get(machines.starts[1] ?? '')?.observed.epoch).toBe(board.epoch);
-    expect(board.published?.epoch).toBe(board.epoch);
+    expect(machines.replicas.get(machines.starts[1] ?? '')?.observed.epoch).toBe(store.epoch);
+    expect(store.published?.epoch).toBe(store.epoch);
   });
 });
 
 describe('several gateways', () => {
   it('share one start, and go on when another one leads', async () => {
-    const { machines, board, join } = town(1);
+    const { machines, store, join } = town(1);
     const one = await join('one', [chat()]);
     const two = await join('two', [chat()]);
     const leases = await Promise.all([...Array(20)].map((_, at) => mustAcquire(at % 2 === 0 ? one : two, 'chat')));
     expect(machines.starts).toHaveLength(1);
-    board.lead('two');
-    await until(() => expect(board.published?.epoch).toBe(board.epoch));
+    store.lead('two');
+    await until(() => expect(store.published?.epoch).toBe(store.epoch));
     expect(one.tryAcquire('chat')).not.toBeNull();
     expect(two.tryAcquire('chat')).not.toBeNull();
     expect(machines.starts).toHaveLength(1);
     for (const lease of leases) lease.release();
     // Nobody leads: what runs serves on, and nothing new begins.
-    board.lead('nobody');
+    store.lead('nobody');
     for (const { observed } of machines.replicas.values()) await machines.end(observed.replica.id, { exitCode: 0 });
     await until(() => expect(two.candidates('chat')).toEqual([]));
-    board.lead('one');
+    store.lead('one');
     await until(() => expect(machines.starts).toHaveLength(2));
     await until(() => expect(two.candidates('chat')).toHaveLength(1));
   });
@@ -104,7 +104,7 @@ describe('several gateways', () => {
     const two = await join('two', [chat({ drainMs: 60_000 })]);
     const lease = await mustAcquire(two, 'chat');
     await (
-      await one.order('chat', 'stop')
+      await one.command('chat', 'stop')
     )();
     await until(() => expect(two.candidates('chat')).toEqual([]));
     await until(() => expect(one.list()[0]?.replicas[0]?.state).toBe('draining'));
@@ -129,7 +129,7 @@ describe('a replica', () => {
     await until(() => expect(machines.replicas.size).toBe(0));
     machines.broken.clear();
     await (
-      await fleet.order('chat', 'reset')
+      await fleet.command('chat', 'reset')
     )();
     await until(async () => expect((await fleet.acquire('chat', {})).ok).toBe(true));
     const [, second] = machines.starts;

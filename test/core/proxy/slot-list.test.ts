@@ -1,28 +1,28 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { createRoster, type Rostered } from '#core/proxy/slot-list.ts';
+import { createSlotList, type Slotted } from '#core/proxy/slot-list.ts';
 
-describe('a roster', () => {
+describe('a slot list', () => {
   it('holds exactly who was added and not removed, whatever the order', () => {
     fc.assert(
       fc.property(fc.array(fc.nat({ max: 20 })), (turns) => {
-        const people: Rostered[] = Array.from({ length: 21 }, () => ({ rosterSlot: -1 }));
-        const roster = createRoster();
-        const expected = new Set<Rostered>();
+        const people: Slotted[] = Array.from({ length: 21 }, () => ({ slot: -1 }));
+        const list = createSlotList();
+        const expected = new Set<Slotted>();
         for (const turn of turns) {
           const person = people[turn];
           if (person === undefined) continue;
-          if (expected.delete(person)) roster.remove(person);
+          if (expected.delete(person)) list.remove(person);
           else {
             expected.add(person);
-            roster.add(person);
+            list.add(person);
           }
         }
-        const seen: Rostered[] = [];
-        roster.forEach((person) => seen.push(person));
+        const seen: Slotted[] = [];
+        list.forEach((person) => seen.push(person));
         expect(seen).toHaveLength(expected.size);
         expect(new Set(seen)).toEqual(expected);
-        expect(roster.size).toBe(expected.size);
+        expect(list.size).toBe(expected.size);
       }),
     );
   });
@@ -32,19 +32,19 @@ describe('a roster', () => {
       fc.property(
         fc.array(fc.array(fc.nat({ max: 9 }), { maxLength: 4 }), { minLength: 10, maxLength: 10 }),
         (plans) => {
-          const people = plans.map((plan) => ({ rosterSlot: -1, plan }));
-          const roster = createRoster<(typeof people)[number]>();
-          for (const person of people) roster.add(person);
+          const people = plans.map((plan) => ({ slot: -1, plan }));
+          const list = createSlotList<(typeof people)[number]>();
+          for (const person of people) list.add(person);
           const seen = new Set<object>();
           const removed = new Set<object>();
-          roster.forEach((person) => {
+          list.forEach((person) => {
             seen.add(person);
-            roster.add({ rosterSlot: -1, plan: [] });
+            list.add({ slot: -1, plan: [] });
             for (const place of person.plan) {
               const other = people[place];
               if (other === undefined) continue;
               removed.add(other);
-              roster.remove(other);
+              list.remove(other);
             }
           });
           expect(people.filter((person) => !removed.has(person) && !seen.has(person))).toEqual([]);

@@ -16,7 +16,7 @@ class ScriptedOperations implements EngineOperations {
   ordered: string[] = [];
   asked: unknown[] = [];
   lines: LogLine[] = [];
-  refusesOrders = false;
+  refusesCommands = false;
   reloaded: Awaited<ReturnType<EngineOperations['reload']>> = { ok: true, added: [], changed: [], removed: [] };
   /** Resolves when who followed has left. */
   readonly left = Promise.withResolvers<void>();
@@ -31,8 +31,8 @@ class ScriptedOperations implements EngineOperations {
   list() {
     return this.engines;
   }
-  async order(engineId: string, kind: string) {
-    if (this.refusesOrders) throw new Error('the board is away');
+  async command(engineId: string, kind: string) {
+    if (this.refusesCommands) throw new Error('the store is away');
     return async () => void this.ordered.push(`${kind} ${engineId}`);
   }
   async *logs(...asked: Parameters<EngineOperations['logs']>) {
@@ -52,7 +52,7 @@ class ScriptedOperations implements EngineOperations {
       { name: 'h2', pools: [], reachable: false, trouble: 'no answer in time', gpus: [] },
     ];
   }
-  strangers() {
+  orphans() {
     const endedBy = 'docker rm --force headgate-gone-1';
     return [{ host: 'h1', name: 'headgate-gone-1', engineId: 'gone', gpuIds: ['GPU-1'], endedBy }];
   }
@@ -217,9 +217,9 @@ describe('an order', () => {
 
   it('that could not be noted leaves no trace', async () => {
     operations.engines = [engine('plain')];
-    operations.refusesOrders = true;
+    operations.refusesCommands = true;
     const { status } = await ask('/v1/admin/engines/plain/stop', { method: 'POST' });
-    operations.refusesOrders = false;
+    operations.refusesCommands = false;
     expect(status).toBe(500);
     expect(await api().db.sql`select 1 from audit_log where target_type = 'engine'`).toHaveLength(0);
   });

@@ -11,7 +11,7 @@ import { createMetering } from '#core/metering/metering.ts';
 import { createContents } from '#core/requests/requests.ts';
 import { createWallet } from '#core/wallet/wallet.ts';
 import { createApi, type EngineOperations } from '#edge/api/api.ts';
-import { createDoors } from '#edge/http/http.ts';
+import { createHttpGuards } from '#edge/http/http.ts';
 import { type BootstrapResult, runBootstrap } from '#edge/jobs/bootstrap.ts';
 import { createTestDatabase } from '../../support/database.ts';
 
@@ -100,7 +100,7 @@ export async function startApi(options: TestApiOptions = {}): Promise<TestApi> {
     db,
     clock,
     log,
-    ...createDoors({ ...rooms, store: null, prefix: '', wrongKeysPerMinute: 1000, trustedProxies: [], ...bodies }),
+    ...createHttpGuards({ ...rooms, store: null, prefix: '', wrongKeysPerMinute: 1000, trustedProxies: [], ...bodies }),
     heldPicoUsd: () => 0n,
     showLimits: () => ({}),
     limits: { bodyStallTimeoutMs, bodyBytesPerSecondMin: 1024 },

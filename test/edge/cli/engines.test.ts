@@ -44,7 +44,7 @@ class ScriptedFleet implements EngineOperations {
       },
     ];
   }
-  order(engineId: string, kind: string) {
+  command(engineId: string, kind: string) {
     return Promise.resolve(async () => void this.ordered.push(`${kind} ${engineId}`));
   }
   async *logs(...[, replicaId, { tailLines, follow, signal }]: Parameters<EngineOperations['logs']>) {
@@ -65,7 +65,7 @@ class ScriptedFleet implements EngineOperations {
       { name: 'gpu-2', pools: [], reachable: false, trouble: 'no answer in time', gpus: [] },
     ];
   }
-  strangers() {
+  orphans() {
     const endedBy = 'docker rm --force headgate-gone-1';
     return [{ host: 'gpu-1', name: 'headgate-gone-1', engineId: 'gone', gpuIds: [], endedBy }];
   }

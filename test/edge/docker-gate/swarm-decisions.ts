@@ -26,7 +26,7 @@ export function planned(driver: Partial<ContainerDriverSettings> = {}, over: Par
   const settings = { network: 'overlay', gpuResource: 'NVIDIA-GPU', secrets: 'files', isNamed: false } as const;
   const definition = containerEngine({ type: 'swarm', image: 'vllm/vllm-openai:v0.29.0', ...driver });
   const made = planService({
-    order: {
+    request: {
       replicaId: 'r1',
       spec: { engineId: 'chat', hash: 'h1', definition },
       placement: { host: 'swarm', gpuIds: [] },

@@ -120,7 +120,7 @@ describe('a request of the tier flex', () => {
 });
 
 describe('a full engine', () => {
-  it('that runs flex keeps a seat for default traffic', async () => {
+  it('that runs flex keeps a lease for default traffic', async () => {
     await warm('four');
     const slow = { max_tokens: 40, standin: { output_tokens: 40, tpot_ms: 10 } };
     const flood = Array.from({ length: 20 }, async () => (await send(flex('four', slow))).text());
@@ -184,7 +184,7 @@ describe('a full engine', () => {
     expect(record.timings_ms.queued).toBeGreaterThan(4000);
   });
 
-  it('shares its seats fairly among keys, by tokens', async () => {
+  it('shares its leases fairly among keys, by tokens', async () => {
     await warm('one');
     const leave = await occupy('one');
     const { key: greedy } = await openOrganization(bench.gateway, '1');

@@ -6,7 +6,7 @@ import { createAccounts, verifyPassword } from '#core/accounts/accounts.ts';
 import { createAudit } from '#core/audit/audit.ts';
 import { createKeys } from '#core/keys/keys.ts';
 import { createWallet } from '#core/wallet/wallet.ts';
-import { createDoors } from '#edge/http/http.ts';
+import { createHttpGuards } from '#edge/http/http.ts';
 import { type BootstrapSettings, runBootstrap } from '#edge/jobs/bootstrap.ts';
 import { createTestDatabase } from '../../support/database.ts';
 
@@ -111,7 +111,7 @@ describe('the first start', () => {
     const rooms = gateway();
     const key = Array.from({ length: 94 }, (_, index) => String.fromCharCode(0x21 + index)).join('');
     await runBootstrap(rooms, { ...settings, key });
-    const { authenticator } = createDoors({
+    const { authenticator } = createHttpGuards({
       ...rooms,
       store: null,
       prefix: '',

@@ -7,7 +7,7 @@ import type { Endpoint } from '#base/endpoint.ts';
 import { createLog } from '#base/log.ts';
 import type { ContainerDriverSettings, DockerHostSettings, EngineDefinition } from '#core/catalog/catalog.ts';
 import { createDockerDriver, type DockerDriverOptions } from '#core/fleet/drivers/docker/docker.ts';
-import type { EngineDriver, Fence, Observation, ObservedReplica, ReplicaOrder } from '#core/fleet/drivers/driver.ts';
+import type { EngineDriver, Fence, Observation, ObservedReplica, StartRequest } from '#core/fleet/drivers/driver.ts';
 import type { Replica } from '#core/fleet/drivers/replica.ts';
 import type { TestDocker } from '../../support/docker.ts';
 import { labelFilter, removeLabelled, useDocker } from '../../support/shared-docker.ts';
@@ -90,7 +90,7 @@ export interface TestDriver {
   readonly driver: EngineDriver;
   readonly fleetId: string;
   /** Asks for a new replica of an engine. */
-  start(definition: EngineDefinition, over?: Partial<Omit<ReplicaOrder, 'spec'>>): Promise<string>;
+  start(definition: EngineDefinition, over?: Partial<Omit<StartRequest, 'spec'>>): Promise<string>;
   /** Observes until what is looked for is there. */
   until<T>(look: (observation: Observation) => T | null | undefined | false): Promise<T>;
   /** Until a replica is in a state. */

@@ -29,7 +29,7 @@ describe.concurrent('a container that ends', () => {
     const test = await lab.open([localHost(lab.docker())], [engine]);
     const id = await test.start(engine);
     const observed = await test.untilIs(id, 'exited');
-    expect(observed.exit).toMatchObject({ asked: false, startErrorCode: null, ...exit });
+    expect(observed.exit).toMatchObject({ stopRequested: false, startErrorCode: null, ...exit });
     expect(observed.exit === null ? null : explainExit(observed.exit).kind).toBe(kind);
   });
 
@@ -40,7 +40,7 @@ describe.concurrent('a container that ends', () => {
     const engine = containerEngine({ entrypoint: [program] });
     const test = await lab.open([localHost(lab.docker())], [engine]);
     const { exit } = await test.untilIs(await test.start(engine), 'exited');
-    expect(exit).toMatchObject({ asked: false, exitCode });
+    expect(exit).toMatchObject({ stopRequested: false, exitCode });
     expect(exit === null ? null : explainExit(exit).kind).toBe(kind);
   });
 
@@ -48,7 +48,7 @@ describe.concurrent('a container that ends', () => {
     const engine = containerEngine({ args: ['acme/chat', '--no-such-flag'] });
     const test = await lab.open([localHost(lab.docker())], [engine]);
     const { exit } = await test.untilIs(await test.start(engine), 'exited');
-    expect(exit).toMatchObject({ asked: false, exitCode: 2 });
+    expect(exit).toMatchObject({ stopRequested: false, exitCode: 2 });
     expect(exit?.logTail).toContain('unrecognized arguments: --no-such-flag');
   });
 
@@ -57,7 +57,7 @@ describe.concurrent('a container that ends', () => {
     const engine = scriptEngine(hog, { memoryBytesMax: 128 * 2 ** 20 });
     const test = await lab.open([localHost(lab.docker())], [engine]);
     const { exit } = await test.untilIs(await test.start(engine), 'exited');
-    expect(exit).toMatchObject({ asked: false, exitCode: 137, oomKilled: true });
+    expect(exit).toMatchObject({ stopRequested: false, exitCode: 137, oomKilled: true });
   });
 
   it('because it was asked to is no crash, for the gateway that comes after as well', async () => {
@@ -66,9 +66,9 @@ describe.concurrent('a container that ends', () => {
     await test.untilReady(id);
     await test.stop(id);
     const { exit } = await test.untilIs(id, 'exited');
-    expect(exit).toMatchObject({ asked: true, exitCode: 0 });
+    expect(exit).toMatchObject({ stopRequested: true, exitCode: 0 });
     const next = await lab.open([localHost(lab.docker())], [containerEngine()], { fleetId: test.fleetId });
-    expect((await next.untilIs(id, 'exited')).exit).toMatchObject({ asked: true, exitCode: 0 });
+    expect((await next.untilIs(id, 'exited')).exit).toMatchObject({ stopRequested: true, exitCode: 0 });
   });
 
   it('is killed after the grace time when it hangs on SIGTERM', async () => {
@@ -81,7 +81,7 @@ describe.concurrent('a container that ends', () => {
     // Once more changes nothing.
     await test.stop(id, 60_000);
     const { exit } = await test.untilIs(id, 'exited');
-    expect(exit).toMatchObject({ asked: true, exitCode: 137, oomKilled: false });
+    expect(exit).toMatchObject({ stopRequested: true, exitCode: 137, oomKilled: false });
   });
 
   it('is not stopped, nor cleaned away, where the fence does not hold', async () => {
@@ -132,7 +132,7 @@ describe.concurrent('a gateway that comes after another', () => {
     const test = await lab.open();
     await test.untilIs(await test.start(containerEngine()), 'running');
     const other = await lab.open();
-    expect(await other.driver.observe()).toMatchObject({ replicas: [], strangers: [] });
+    expect(await other.driver.observe()).toMatchObject({ replicas: [], orphans: [] });
   });
 
   it('names containers of engines that no file has, and lets them be', async () => {
@@ -141,16 +141,16 @@ describe.concurrent('a gateway that comes after another', () => {
     const id = await test.start(containerEngine(), { placement: { host: 'local', gpuIds } });
     await test.untilReady(id);
     const next = await lab.open([localHost(lab.docker())], [], { fleetId: test.fleetId });
-    const { replicas, strangers } = await next.driver.observe();
+    const { replicas, orphans } = await next.driver.observe();
     expect(replicas).toEqual([]);
     const [container] = await lab.containersOf(test.fleetId);
     const own = container?.Names[0]?.slice(1) ?? '';
     expect(own).toMatch(/^headgate-chat-/);
     const endedBy = `docker rm --force ${own}`;
-    expect(strangers).toEqual([{ host: 'local', name: own, engineId: 'chat', gpuIds, memoryBytes: 0, endedBy }]);
+    expect(orphans).toEqual([{ host: 'local', name: own, engineId: 'chat', gpuIds, memoryBytes: 0, endedBy }]);
     // One that has ended has none any more.
     await test.stop(id);
-    await next.until(({ strangers: left }) => left.every((one) => one.gpuIds.length === 0));
+    await next.until(({ orphans: left }) => left.every((one) => one.gpuIds.length === 0));
   });
 
   it('cleans away what an earlier leader made and did not start', async () => {
@@ -163,7 +163,10 @@ describe.concurrent('a gateway that comes after another', () => {
     // Somebody may be about to start it, until a newer leader looks.
     expect((await next.untilIs(id, 'creating')).exit).toBeNull();
     await next.driver.observe(5n);
-    expect((await next.untilIs(id, 'exited')).exit).toMatchObject({ asked: true, startErrorCode: 'NOT_STARTED' });
+    expect((await next.untilIs(id, 'exited')).exit).toMatchObject({
+      stopRequested: true,
+      startErrorCode: 'NOT_STARTED',
+    });
     await next.driver.forget(id, { ...holding, epoch: 5n });
     expect(await lab.containersOf(test.fleetId)).toEqual([]);
   });

@@ -31,7 +31,7 @@ it('the door to the Docker socket lets a replica through its whole life', async 
   expect(await collect(test.driver.logs(id, options))).not.toEqual([]);
   expect(await test.driver.probeGpus({ host: 'local', gpuIds: ['GPU-bbbb'] })).toMatchObject([{ gpuId: 'GPU-bbbb' }]);
   await test.stop(id);
-  expect((await test.untilIs(id, 'exited')).exit).toMatchObject({ asked: true });
+  expect((await test.untilIs(id, 'exited')).exit).toMatchObject({ stopRequested: true });
   await test.driver.forget(id, holding);
   expect(await lab.containersOf(test.fleetId)).toEqual([]);
   expect(await lab.networksOf(test.fleetId)).toEqual([]);

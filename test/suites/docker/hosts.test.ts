@@ -212,7 +212,7 @@ describe('a host that is away', () => {
     await expect.poll(() => told).toBeGreaterThan(0);
     await lab.docker().start();
     const { exit } = await test.untilIs(id, 'exited');
-    expect(exit).toMatchObject({ asked: false, startErrorCode: null });
+    expect(exit).toMatchObject({ stopRequested: false, startErrorCode: null });
     await test.driver.forget(id, holding);
   });
 
@@ -228,7 +228,7 @@ describe('a host that is away', () => {
     expect((await test.driver.observe()).replicas).toMatchObject([{ replica, state: 'running' }]);
     expect(await statusOf(replica, '/health')).toBe(200);
     await test.stop(id);
-    expect((await test.untilIs(id, 'exited')).exit).toMatchObject({ asked: true });
+    expect((await test.untilIs(id, 'exited')).exit).toMatchObject({ stopRequested: true });
   });
 });
 

@@ -27,7 +27,7 @@ export function plannedContainer({
 }: PlannedOptions = {}): PlannedContainer {
   const definition = containerEngine(driver, { kind });
   const made = planContainer({
-    order: {
+    request: {
       replicaId: randomBytes(8).toString('hex'),
       spec: { engineId: definition.id, hash: 'h', definition },
       placement: { host: 'local', gpuIds },

@@ -10,7 +10,7 @@ describe('an image that is not there', () => {
     const engine = containerEngine({ image: registry.image.replace('engine:v1', 'other:v1') });
     const test = await lab.open(undefined, [engine]);
     const { exit } = await test.untilIs(await test.start(engine), 'exited');
-    expect(exit).toMatchObject({ asked: false, startErrorCode: 'IMAGE_NOT_FOUND' });
+    expect(exit).toMatchObject({ stopRequested: false, startErrorCode: 'IMAGE_NOT_FOUND' });
     registry.close();
   });
 
@@ -20,7 +20,7 @@ describe('an image that is not there', () => {
     const engine = containerEngine({ image: registry.image });
     const test = await lab.open(undefined, [engine]);
     const { exit } = await test.untilIs(await test.start(engine), 'exited');
-    expect(exit).toMatchObject({ asked: false, startErrorCode: 'IMAGE_PULL_FAILED' });
+    expect(exit).toMatchObject({ stopRequested: false, startErrorCode: 'IMAGE_PULL_FAILED' });
   });
 
   it('is not pulled any more once the replica is to be stopped', async () => {
@@ -30,7 +30,7 @@ describe('an image that is not there', () => {
     const id = await test.start(engine);
     await expect.poll(() => registry.sending()).toBe(1);
     await test.stop(id);
-    expect((await test.untilIs(id, 'exited')).exit).toMatchObject({ asked: true, startErrorCode: null });
+    expect((await test.untilIs(id, 'exited')).exit).toMatchObject({ stopRequested: true, startErrorCode: null });
     expect(await lab.containersOf(test.fleetId)).toEqual([]);
     // The engine has given up, though it may still be waiting for the next bytes.
     registry.release();

@@ -31,7 +31,7 @@ describe.concurrent('a container that cannot be started', () => {
       const fence = { epoch: 1n, holds: () => Promise.resolve((asked += 1) <= yes) };
       const id = await test.start(containerEngine(), { fence });
       const { exit } = await test.untilIs(id, 'exited');
-      expect(exit).toMatchObject({ asked: true, startErrorCode: 'FENCE_LOST' });
+      expect(exit).toMatchObject({ stopRequested: true, startErrorCode: 'FENCE_LOST' });
       expect(await lab.networksOf(test.fleetId)).toHaveLength(yes === 1 ? 0 : 1);
       expect((await lab.containersOf(test.fleetId)).map(({ State: state }) => state)).toEqual(
         yes === 3 ? ['created'] : [],
@@ -56,7 +56,7 @@ describe.concurrent('a container that cannot be started', () => {
     const id = await test.start(containerEngine(driver));
     const { exit } = await test.untilIs(id, 'exited');
     expect(exit?.startErrorCode).toMatch(code);
-    expect(exit).toMatchObject({ asked: false, exitCode: null });
+    expect(exit).toMatchObject({ stopRequested: false, exitCode: null });
     await test.driver.forget(id, holding);
     expect((await test.driver.observe()).replicas).toEqual([]);
     expect(await lab.containersOf(test.fleetId)).toEqual([]);
@@ -72,7 +72,7 @@ describe.concurrent('a container that cannot be started', () => {
     expect(exit?.startErrorCode).toBe('NO_SUCH_DEVICE');
     const next = await lab.open(hosts, [containerEngine()], { fleetId: test.fleetId });
     const seen = await next.untilIs(id, 'exited');
-    expect(seen.exit).toMatchObject({ asked: false, startErrorCode: 'NO_SUCH_DEVICE' });
+    expect(seen.exit).toMatchObject({ stopRequested: false, startErrorCode: 'NO_SUCH_DEVICE' });
     expect(seen.placement).toEqual(placement);
   });
 });

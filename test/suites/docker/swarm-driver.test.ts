@@ -83,7 +83,7 @@ function script(text: string, driver: Partial<ContainerDriverSettings> = {}): En
   return scriptEngine(text, { type: 'swarm', ...driver });
 }
 
-const nothing: Observation = { replicas: [], hosts: [], strangers: [] };
+const nothing: Observation = { replicas: [], hosts: [], orphans: [] };
 
 describe.concurrent('a service that cannot be started', () => {
   it('is not made where the fence does not hold', async () => {
@@ -106,7 +106,7 @@ describe.concurrent('a service that cannot be started', () => {
     const test = await open([engine()]);
     const id = await test.start(engine(driver));
     const { exit } = await test.untilIs(id, 'exited');
-    expect(exit).toMatchObject({ asked: false, exitCode: null, startErrorCode: code });
+    expect(exit).toMatchObject({ stopRequested: false, exitCode: null, startErrorCode: code });
     await test.driver.forget(id, holding);
     expect((await test.driver.observe()).replicas).toEqual([]);
     expect(await test.services()).toBe(0);
@@ -177,7 +177,7 @@ describe.concurrent('a service that runs', () => {
     expect(await statusOf(replica, '/is_sleeping')).toBe(404);
     await test.driver.stop(id, { fence: holding, graceMs: 1000 });
     await test.driver.stop(id, { fence: holding, graceMs: 1000 });
-    expect((await test.untilIs(id, 'exited')).exit).toMatchObject({ asked: true });
+    expect((await test.untilIs(id, 'exited')).exit).toMatchObject({ stopRequested: true });
     await test.driver.forget(id, holding);
     await test.driver.forget(id, holding);
     expect(await test.services()).toBe(0);
@@ -205,7 +205,7 @@ describe.concurrent('a service that runs', () => {
     const test = await open([script(text)]);
     const id = await test.start(script(text));
     const { exit } = await test.untilIs(id, 'exited');
-    expect(exit).toMatchObject({ asked: false, exitCode: 3, startErrorCode: null });
+    expect(exit).toMatchObject({ stopRequested: false, exitCode: 3, startErrorCode: null });
     expect(exit?.logTail).toContain('1 validation error');
   });
 
@@ -216,7 +216,7 @@ describe.concurrent('a service that runs', () => {
     const next = await open([engine()], { fleetId: test.fleetId });
     expect((await next.untilIs(id, 'running')).replica).toEqual(replica);
     const other = await open([containerEngine({ type: 'swarm' }, { id: 'other' })], { fleetId: test.fleetId });
-    expect(await other.driver.observe()).toMatchObject({ replicas: [], strangers: [{ engineId: 'chat' }] });
+    expect(await other.driver.observe()).toMatchObject({ replicas: [], orphans: [{ engineId: 'chat' }] });
   });
 
   it('is asked for by nobody whose files have none', async () => {

@@ -138,7 +138,7 @@ describe('the door to a manager', () => {
     expect((await followed[Symbol.asyncIterator]().next()).done).toBe(false);
     ended.abort();
     await driver.stop(replicaId, { fence: holding, graceMs: 1000 });
-    expect((await is('exited')).exit).toMatchObject({ asked: true });
+    expect((await is('exited')).exit).toMatchObject({ stopRequested: true });
     await driver.forget(replicaId, holding);
     await driver.close();
     for (const path of left) expect(await count(path, fleetId), path).toBe(0);

@@ -27,23 +27,23 @@ export interface Fence {
   holds(): Promise<boolean>;
 }
 
-export interface ReplicaOrder {
-  /** Chosen by who orders, new for every start: ordering one twice starts it once. */
+export interface StartRequest {
+  /** Chosen by who asks, new for every start: asking for one twice starts it once. */
   readonly replicaId: string;
   readonly spec: EngineSpec;
   readonly placement: Placement;
   readonly fence: Fence;
 }
 
-export interface StopOrder {
+export interface StopRequest {
   readonly fence: Fence;
   /** Between the polite signal and SIGKILL. */
   readonly graceMs: number;
 }
 
-/** How a replica ended. `asked` tells a stop that was wanted from a crash, which an exit code cannot. */
+/** How a replica ended. `stopRequested` tells a stop that was wanted from a crash, which an exit code cannot. */
 export interface ReplicaExit {
-  readonly asked: boolean;
+  readonly stopRequested: boolean;
   /** null when a signal ended it, when it never ran, or when the gateway was not its parent. */
   readonly exitCode: number | null;
   readonly signal: string | null;
@@ -105,7 +105,7 @@ export interface Holding {
 }
 
 /** Something that bears our label and belongs to no engine of the files: told to the operator, never touched. */
-export interface Stranger {
+export interface Orphan {
   readonly host: string;
   /** Its name there. */
   readonly name: string;
@@ -120,7 +120,7 @@ export interface Stranger {
 export interface Observation {
   readonly replicas: readonly ObservedReplica[];
   readonly hosts: readonly HostReport[];
-  readonly strangers: readonly Stranger[];
+  readonly orphans: readonly Orphan[];
 }
 
 /** What a device's memory is used by, so that the next engine does not start into another's remains. */
@@ -159,9 +159,9 @@ export interface EngineDriver {
    * What goes wrong later shows up in `observe` as `exited` with the cause.
    * @throws when the fence does not hold or nothing could be begun
    */
-  start(order: ReplicaOrder): Promise<void>;
+  start(request: StartRequest): Promise<void>;
   /** Signals it and has it killed after the grace time; nothing for one that is not there. */
-  stop(replicaId: string, order: StopOrder): Promise<void>;
+  stop(replicaId: string, request: StopRequest): Promise<void>;
   /** Cleans away what is left of an exited replica, its log included. */
   forget(replicaId: string, fence: Fence): Promise<void>;
   /** null where devices cannot be asked. */

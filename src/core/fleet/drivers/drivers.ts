@@ -1,10 +1,10 @@
 /** Running engines somewhere: the contract of a driver, the four of them, and what they share. */
 export { createDockerDriver } from '#core/fleet/drivers/docker/docker.ts';
 export {
-  type Company,
   createProcessDriver,
   endProcesses,
   type Environment,
+  type SharingMode,
 } from '#core/fleet/drivers/process/process.ts';
 export { createSwarmDriver } from '#core/fleet/drivers/swarm/swarm.ts';
 export {
@@ -19,8 +19,8 @@ export {
   type HostReport,
   type LogOptions,
   type ObservedReplica,
+  type Orphan,
   type Placement,
-  type Stranger,
 } from './driver.ts';
 export { createExternalDriver } from './external.ts';
 export { lastTellingLines } from './quiet-log.ts';

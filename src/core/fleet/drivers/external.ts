@@ -25,7 +25,7 @@ export function createExternalDriver(env: Readonly<Record<string, string | undef
       return Promise.resolve();
     },
     setSpecs,
-    observe: () => Promise.resolve({ replicas, hosts: [], strangers: [] }),
+    observe: () => Promise.resolve({ replicas, hosts: [], orphans: [] }),
     start: () => Promise.reject(new Error('An external engine is not ours to start.')),
     stop: () => Promise.resolve(),
     forget: () => Promise.resolve(),

@@ -3,7 +3,7 @@ import type { Log } from '#base/log.ts';
 import { decodeDefinition, encodeDefinition } from '#core/catalog/catalog.ts';
 import type { DriverType, EngineDriver, EngineSpec, Fence, ObservedReplica } from '#core/fleet/drivers/drivers.ts';
 import type { LeaderState } from '#core/fleet/plan/plan.ts';
-import type { FleetBoard, GoodSpec } from '#core/fleet/store/store.ts';
+import type { CoordinationStore, GoodSpec } from '#core/fleet/store/store.ts';
 
 export interface RecallOptions {
   /** Of the files, by engine id. */
@@ -50,15 +50,15 @@ function specOf(
 }
 
 export interface GoodSpecKeeperOptions {
-  readonly board: FleetBoard;
+  readonly store: CoordinationStore;
   readonly fence: Fence;
   readonly clock: Clock;
   readonly log: Log;
-  /** As the board had them when this gateway began to lead. */
+  /** As the store had them when this gateway began to lead. */
   readonly kept: readonly GoodSpec[];
 }
 
-/** Makes the board know what the leader knows of good specs. Never fails, and nobody waits for it but who ends. */
+/** Makes the store know what the leader knows of good specs. Never fails, and nobody waits for it but who ends. */
 export interface GoodSpecKeeper {
   /**
    * Begins to write what has changed, unless it is at it; what could not be written is tried again later. Dropped is
@@ -76,28 +76,28 @@ export interface FoundReplicas {
 
 const retryMs = 2000;
 
-export function createGoodSpecKeeper({ board, fence, clock, log, kept }: GoodSpecKeeperOptions): GoodSpecKeeper {
+export function createGoodSpecKeeper({ store, fence, clock, log, kept }: GoodSpecKeeperOptions): GoodSpecKeeper {
   let known: Map<string, GoodSpec> | null = byEngine(kept);
-  /** What was compared with what is kept and found the same: most looks have nothing to encode. */
+  /** What was compared with what is kept and found the same: most reconciliations have nothing to encode. */
   const same = new Map<string, EngineSpec>();
   let running: Promise<void> | null = null;
   let retryAtMs = -Infinity;
   let isTold = false;
 
   async function write(good: readonly EngineSpec[], isGone: (engineId: string) => boolean): Promise<void> {
-    known ??= byEngine(await board.goodSpecs());
+    known ??= byEngine(await store.goodSpecs());
     for (const spec of good) {
       const before = known.get(spec.engineId);
       const wanted = { engineId: spec.engineId, specHash: spec.hash, definition: encodeDefinition(spec.definition) };
       if (before?.specHash !== wanted.specHash || before.definition !== wanted.definition) {
-        const revision = await board.keepGoodSpec(fence, { ...wanted, revision: before?.revision ?? 0n });
+        const revision = await store.keepGoodSpec(fence, { ...wanted, revision: before?.revision ?? 0n });
         if (revision === null) throw new Error('the lead was lost, or another definition was kept meanwhile');
         known.set(spec.engineId, { ...wanted, revision });
       }
       same.set(spec.engineId, spec);
     }
     for (const one of [...known.values()].filter(({ engineId }) => isGone(engineId))) {
-      if (!(await board.dropGoodSpec(fence, one)))
+      if (!(await store.dropGoodSpec(fence, one)))
         throw new Error('the lead was lost, or another one was kept meanwhile');
       known.delete(one.engineId);
       same.delete(one.engineId);

@@ -4,13 +4,13 @@ import type { DriverType, EngineDriver, EngineSpec, Fence } from '#core/fleet/dr
 import { type JobReport, type LeaderEvent, type LeaderFacts, type LeaderState, plan } from '#core/fleet/plan/plan.ts';
 import { type FleetPolicy, settingsOf } from '#core/fleet/policy.ts';
 import { type LoadReport, readLoad } from '#core/fleet/serving/serving.ts';
-import type { FleetBoard, Order, Published } from '#core/fleet/store/store.ts';
+import type { CoordinationStore, PendingCommand, Published } from '#core/fleet/store/store.ts';
 import { createJobs, type Jobs } from './actions.ts';
 import { createGoodSpecKeeper, type GoodSpecKeeper, recallGoodSpecs } from './good-specs.ts';
 import { inherit, publishable, withVersion } from './takeover.ts';
 
 export interface LeaderOptions {
-  readonly board: FleetBoard;
+  readonly store: CoordinationStore;
   readonly drivers: ReadonlyMap<DriverType, EngineDriver>;
   readonly clock: Clock;
   readonly log: Log;
@@ -18,25 +18,25 @@ export interface LeaderOptions {
   /** Between the polite signal and SIGKILL. */
   readonly stopGraceMs: number;
   readonly newReplicaId: (engineId: string) => string;
-  /** Asks for a look soon. */
+  /** Asks for a reconciliation soon. */
   readonly wake: () => void;
 }
 
-/** What one look of the gateway found, before the leader adds what it knows itself. */
-export interface LookFacts extends Omit<LeaderFacts, 'nowMs' | 'demands' | 'orders' | 'loads' | 'newReplicaId'> {
+/** What one reconciliation of the gateway found, before the leader adds what it knows itself. */
+export interface ReconcileFacts extends Omit<LeaderFacts, 'nowMs' | 'demands' | 'commands' | 'loads' | 'newReplicaId'> {
   /** Of files that are gone, by engine id: what still runs of them is to end. */
   readonly retired: ReadonlyMap<string, EngineSpec>;
 }
 
-export interface LookResult {
+export interface ReconcileResult {
   readonly published: Published | null;
-  /** Something was begun or told that makes another look worthwhile at once. */
+  /** Something was begun or told that makes another reconciliation worthwhile at once. */
   readonly again: boolean;
   /** Monotonic milliseconds. */
   readonly dueAtMs: number;
 }
 
-interface Reign {
+interface Term {
   readonly epoch: bigint;
   /** Added to milliseconds since the Unix epoch, makes them monotonic ones. */
   readonly offsetMs: number;
@@ -44,7 +44,7 @@ interface Reign {
   readonly goodSpecs: GoodSpecKeeper;
   state: LeaderState;
   /** As JSON: what was published last. */
-  told: string;
+  publishedJson: string;
   published: Published | null;
 }
 
@@ -55,9 +55,9 @@ export class Leader {
   readonly #options: LeaderOptions;
   readonly #loads = new Map<string, LoadReport>();
   #loadsAtMs = -Infinity;
-  #reign: Reign | null = null;
-  /** Taken from the board, and not carried out yet. */
-  #orders: Order[] = [];
+  #term: Term | null = null;
+  /** Taken from the store, and not carried out yet. */
+  #commands: PendingCommand[] = [];
 
   constructor(options: LeaderOptions) {
     this.#options = options;
@@ -65,78 +65,78 @@ export class Leader {
 
   /** Of what is under way; to be read before the replicas are observed. */
   jobs(): ReadonlyMap<string, JobReport> {
-    return this.#reign?.jobs.reports() ?? new Map();
+    return this.#term?.jobs.reports() ?? new Map();
   }
 
   state(): LeaderState | null {
-    return this.#reign?.state ?? null;
+    return this.#term?.state ?? null;
   }
 
   /** It does not lead any more: what it knew may be wrong by the time that it leads again. */
-  abdicate(): void {
-    this.#reign = null;
+  stepDown(): void {
+    this.#term = null;
   }
 
   /** Waits until what it has begun to write is written, or cannot be. */
   async settled(): Promise<void> {
-    await this.#reign?.goodSpecs.settled();
+    await this.#term?.goodSpecs.settled();
   }
 
   /**
    * Decides, tells all gateways, then acts: what could not be told is not done and was not decided.
-   * @throws when the board cannot be asked, or another gateway leads
+   * @throws when the store cannot be asked, or another gateway leads
    */
-  async look(fence: Fence, found: LookFacts): Promise<LookResult> {
-    const { board, clock, policy, newReplicaId, log } = this.#options;
-    const reign = await this.#begin(fence, found);
-    this.#orders.push(...(await board.takeOrders(fence)));
-    const demands = await board.demands();
-    this.#readLoads(found, reign);
+  async reconcile(fence: Fence, found: ReconcileFacts): Promise<ReconcileResult> {
+    const { store, clock, policy, newReplicaId, log } = this.#options;
+    const term = await this.#begin(fence, found);
+    this.#commands.push(...(await store.takeCommands(fence)));
+    const demands = await store.demands();
+    this.#readLoads(found, term);
     const nowMs = clock.monotonicMs();
-    const orders = this.#orders;
-    const facts: LeaderFacts = { ...found, nowMs, demands, orders, loads: this.#loads, newReplicaId };
-    const { state, actions, events, dueAtMs } = plan(reign.state, facts, policy);
-    const isNew = await this.#publish(fence, reign, state);
-    this.#orders = [];
+    const commands = this.#commands;
+    const facts: LeaderFacts = { ...found, nowMs, demands, commands, loads: this.#loads, newReplicaId };
+    const { state, actions, events, dueAtMs } = plan(term.state, facts, policy);
+    const isNew = await this.#publish(fence, term, state);
+    this.#commands = [];
     for (const event of events) logEvent(log, event);
-    reign.goodSpecs.keep(reign.state, found);
-    reign.jobs.settle(reign.state, clock.monotonicMs());
-    for (const action of actions) reign.jobs.begin(action, reign.state, found.observed);
-    return { published: isNew ? reign.published : null, again: isNew, dueAtMs };
+    term.goodSpecs.keep(term.state, found);
+    term.jobs.settle(term.state, clock.monotonicMs());
+    for (const action of actions) term.jobs.begin(action, term.state, found.observed);
+    return { published: isNew ? term.published : null, again: isNew, dueAtMs };
   }
 
-  async #begin(fence: Fence, found: LookFacts): Promise<Reign> {
-    const { board, clock, drivers, log } = this.#options;
-    if (this.#reign?.epoch === fence.epoch) return this.#reign;
-    const published = await board.read();
-    const kept = await board.goodSpecs();
+  async #begin(fence: Fence, found: ReconcileFacts): Promise<Term> {
+    const { store, clock, drivers, log } = this.#options;
+    if (this.#term?.epoch === fence.epoch) return this.#term;
+    const published = await store.read();
+    const kept = await store.goodSpecs();
     const good = recallGoodSpecs(kept, { specs: found.specs, drivers, log });
     const nowMs = clock.monotonicMs();
     const offsetMs = nowMs - clock.now();
     const specs = new Map([...found.retired, ...found.specs]);
     const state = inherit({ ...found, specs, good, published, nowMs, offsetMs });
     const jobs = createJobs({ ...this.#options, fence });
-    const goodSpecs = createGoodSpecKeeper({ board, fence, clock, log, kept });
-    this.#reign = { epoch: fence.epoch, offsetMs, jobs, goodSpecs, state, told: '', published };
-    return this.#reign;
+    const goodSpecs = createGoodSpecKeeper({ store, fence, clock, log, kept });
+    this.#term = { epoch: fence.epoch, offsetMs, jobs, goodSpecs, state, publishedJson: '', published };
+    return this.#term;
   }
 
-  async #publish(fence: Fence, reign: Reign, state: LeaderState): Promise<boolean> {
-    const engines = publishable(state, reign.offsetMs);
-    const told = JSON.stringify(engines);
-    if (told === reign.told) {
-      reign.state = state;
+  async #publish(fence: Fence, term: Term, state: LeaderState): Promise<boolean> {
+    const engines = publishable(state, term.offsetMs);
+    const publishedJson = JSON.stringify(engines);
+    if (publishedJson === term.publishedJson) {
+      term.state = state;
       return false;
     }
-    const version = await this.#options.board.publish(fence, engines);
-    reign.told = told;
-    reign.published = { version, epoch: fence.epoch, engines };
-    reign.state = withVersion(state, version);
+    const version = await this.#options.store.publish(fence, engines);
+    term.publishedJson = publishedJson;
+    term.published = { version, epoch: fence.epoch, engines };
+    term.state = withVersion(state, version);
     return true;
   }
 
   /** Only where the number of replicas may follow it. */
-  #readLoads({ observed }: LookFacts, { state }: Reign): void {
+  #readLoads({ observed }: ReconcileFacts, { state }: Term): void {
     const { clock } = this.#options;
     const nowMs = clock.monotonicMs();
     if (nowMs - this.#loadsAtMs < loadEveryMs) return;

@@ -3,7 +3,9 @@ import { type EngineState, isAlive, type LeaderState, newEngine, type ReplicaSta
 import { settingsOf } from '#core/fleet/policy.ts';
 import type { Published, PublishedEngine, PublishedReplica } from '#core/fleet/store/store.ts';
 
-/** What a new leader knows from the last one: what was published, made equal to what runs by the first look. */
+/**
+ * What a new leader knows from the last one: what was published, made equal to what runs by the first reconciliation.
+ */
 export interface Inheritance {
   readonly published: Published | null;
   readonly specs: ReadonlyMap<string, EngineSpec>;
@@ -80,7 +82,7 @@ function replicaOf(from: Inheritance, replica: PublishedReplica, spec: EngineSpe
     placement: { host: replica.host, gpuIds: replica.gpuIds },
     phase,
     sinceMs,
-    orderedAtMs: null,
+    startRequestedAtMs: null,
     observed: true,
     deadlineMs: nowMs + startTimeoutMs,
     readyAtMs: hasServed ? sinceMs : null,

@@ -49,7 +49,7 @@ function crowdOf({ engines, ends, facts }: Draft, engine: EngineState, replica: 
     .map((other) => runsKey(other.engine.id, other.replica.specHash));
   if (others.length > 0) return new Set(others);
   const ownKey = runsKey(engine.id, replica.specHash);
-  const sinceMs = (replica.orderedAtMs ?? facts.nowMs) - remainsMs;
+  const sinceMs = (replica.startRequestedAtMs ?? facts.nowMs) - remainsMs;
   const ended = ends.filter(({ runs, atMs, wasReady }) => atMs >= sinceMs && (wasReady || runs !== ownKey));
   return new Set(ended.map(({ runs }) => runs));
 }

@@ -10,7 +10,7 @@ import type {
 } from '#core/fleet/drivers/drivers.ts';
 import { type EngineSettings, type FleetPolicy, settingsOf } from '#core/fleet/policy.ts';
 import type { LoadReport } from '#core/fleet/serving/serving.ts';
-import type { Demand, Order } from '#core/fleet/store/store.ts';
+import type { Demand, PendingCommand } from '#core/fleet/store/store.ts';
 import type { Occupant } from './placement.ts';
 import type { End, EngineState, GpuMemory, LeaderState, ReplicaState } from './state.ts';
 
@@ -27,7 +27,7 @@ export interface LeaderFacts {
   /** What has devices or memory of these hosts and is no replica of these engines. */
   readonly holdings: readonly Holding[];
   readonly demands: readonly Demand[];
-  readonly orders: readonly Order[];
+  readonly commands: readonly PendingCommand[];
   /** By key: see `jobKey`. Read before the replicas were observed. */
   readonly jobs: ReadonlyMap<string, JobReport>;
   /** By replica id, as this gateway's own probes found it; absent before the first one. */
@@ -39,7 +39,7 @@ export interface LeaderFacts {
   readonly closing: boolean;
 }
 
-/** Something that takes time and is done beside the looks. */
+/** Something that takes time and is done beside the reconciliations. */
 export type JobReport =
   | { readonly state: 'pending' }
   | { readonly state: 'done'; readonly cause: FailureCause | null; readonly uses: readonly GpuUse[] | null };

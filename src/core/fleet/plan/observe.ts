@@ -50,7 +50,7 @@ function missing(draft: Draft, engine: EngineState, replica: ReplicaState): void
 }
 
 function exited(draft: Draft, engine: EngineState, replica: ReplicaState, { exit }: ObservedReplica): void {
-  if (exit === null || exit.asked) remove(engine, replica);
+  if (exit === null || exit.stopRequested) remove(engine, replica);
   else endedUnasked(draft, engine, replica, explainExit(exit));
   noteEnd(draft, engine, replica);
 }
@@ -105,7 +105,7 @@ function foundReplica(found: ObservedReplica, nowMs: number): ReplicaState {
     placement: found.placement,
     phase: found.state === 'stopping' ? 'stopping' : 'starting',
     sinceMs: nowMs,
-    orderedAtMs: null,
+    startRequestedAtMs: null,
     observed: true,
     deadlineMs: Infinity,
     readyAtMs: null,
@@ -148,7 +148,7 @@ export function failStart(draft: Draft, engine: EngineState, cause: FailureCause
   engine.claim = null;
   engine.blocked = null;
   if (givenUp) engine.recovering = false;
-  if (!engine.recovering) engine.startAsked = false;
+  if (!engine.recovering) engine.startRequested = false;
   if (quiet && !givenUp) return;
   engine.failedStarts += 1;
   tell(draft, engine, givenUp ? 'an engine failed too often' : 'an engine could not be started', { cause });

@@ -155,7 +155,7 @@ function troublesOf(hosts: readonly HostReport[]): string {
   return hosts.flatMap(({ name, trouble }) => (trouble === undefined ? [] : [`${name}: ${trouble}`])).join('; ');
 }
 
-/** Orders the start once nothing is in its place and the memory of its devices is free. */
+/** Requests the start once nothing is in its place and the memory of its devices is free. */
 function tryStart(draft: Draft, engine: EngineState, own: Claim): void {
   const { nowMs, newReplicaId } = draft.facts;
   const { placement } = own;
@@ -176,7 +176,7 @@ function tryStart(draft: Draft, engine: EngineState, own: Claim): void {
     placement,
     phase: 'creating',
     sinceMs: nowMs,
-    orderedAtMs: nowMs,
+    startRequestedAtMs: nowMs,
     observed: false,
     deadlineMs: nowMs + draft.policy.createTimeoutMs,
     readyAtMs: null,

@@ -23,12 +23,12 @@ export {
 
 /**
  * What the leader does next: from what it kept, what is known now and the policy, to what it keeps then and what is to
- * be done. Called with the same facts again it orders nothing twice: whatever was ordered stands in the state.
+ * be done. Called with the same facts again it requests nothing twice: whatever was requested stands in the state.
  */
 export function plan(state: LeaderState, facts: LeaderFacts, policy: FleetPolicy): Plan {
   const draft = draftOf(state, facts, policy);
   syncSpecs(draft);
-  applyOrders(draft);
+  applyCommands(draft);
   const seen = draft.engines.filter((engine) => !facts.blind.has(driverType(engine)));
   for (const engine of seen) {
     foldObservation(draft, engine);
@@ -80,17 +80,17 @@ function forgive(engine: EngineState): void {
   engine.pausedUntilMs = -Infinity;
 }
 
-function applyOrders(draft: Draft): void {
-  for (const { engineId, kind, id: orderId } of draft.facts.orders) {
+function applyCommands(draft: Draft): void {
+  for (const { engineId, kind, id: commandId } of draft.facts.commands) {
     const engine = draft.engines.find(({ id }) => id === engineId);
     if (engine === undefined) continue;
-    engine.lastOrder = orderId;
+    engine.lastOrder = commandId;
     tell(draft, engine, `an operator ordered: ${kind}`);
     forgive(engine);
     engine.held = kind === 'stop';
     engine.recovering = false;
-    if (kind === 'stop') engine.startAsked = false;
-    if (kind === 'start' || kind === 'restart') engine.startAsked = true;
+    if (kind === 'stop') engine.startRequested = false;
+    if (kind === 'start' || kind === 'restart') engine.startRequested = true;
     if (kind === 'start') continue;
     if (isRefused(engine)) engine.rollout = null;
     if (kind === 'restart') for (const replica of engine.replicas) replica.stale = isAlive(replica);

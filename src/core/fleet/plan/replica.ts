@@ -15,7 +15,7 @@ export function advanceReplicas(draft: Draft, engine: EngineState): void {
 function advance(draft: Draft, engine: EngineState, replica: ReplicaState): void {
   switch (replica.phase) {
     case 'creating':
-      // One that was not ordered to the end has no deadline of its own yet.
+      // One whose start request has not ended has no deadline of its own yet.
       if (replica.observed) lateOrDue(draft, engine, replica);
       break;
     case 'starting':
@@ -80,11 +80,11 @@ function becomeReady(draft: Draft, engine: EngineState, replica: ReplicaState): 
   engine.failure = null;
   engine.blocked = null;
   engine.recovering = false;
-  engine.startAsked = false;
+  engine.startRequested = false;
   engine.failedAlone = false;
   if (replica.specHash === engine.spec.hash) engine.lastGood = engine.spec;
-  if (!isFirst || replica.orderedAtMs === null) return;
-  engine.startTimesMs = [...engine.startTimesMs, nowMs - replica.orderedAtMs].slice(-startTimesMax);
+  if (!isFirst || replica.startRequestedAtMs === null) return;
+  engine.startTimesMs = [...engine.startTimesMs, nowMs - replica.startRequestedAtMs].slice(-startTimesMax);
 }
 
 function watchHealth(draft: Draft, engine: EngineState, replica: ReplicaState): void {

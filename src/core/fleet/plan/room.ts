@@ -158,10 +158,10 @@ export function makeRoomElsewhere(draft: Draft, engines: readonly EngineState[])
 
 /** Somebody still waits for what has no place. */
 function isNeeded(draft: Draft, engine: EngineState): boolean {
-  const { startAsked, recovering, rollout, replicas } = engine;
+  const { startRequested, recovering, rollout, replicas } = engine;
   const { waiting, leases } = needOf(draft, engine);
   const isBelowMin = replicas.filter(({ phase }) => phase === 'ready').length < settings(engine).min;
-  return waiting + leases > 0 || startAsked || recovering || rollout?.state === 'checking' || isBelowMin;
+  return waiting + leases > 0 || startRequested || recovering || rollout?.state === 'checking' || isBelowMin;
 }
 
 function giveWay(draft: Draft, engine: EngineState): void {

@@ -32,7 +32,7 @@ function targetFromZero(engine: EngineState, need: Need): void {
   if (engine.recovering && need.idleMs >= idleMs) engine.recovering = false;
   // The old one has gone to make room for the new one: what its requests do meanwhile says nothing.
   const isRenewed = engine.rollout?.state === 'checking';
-  const isWanted = need.waiting > 0 || engine.startAsked || engine.recovering || isRenewed;
+  const isWanted = need.waiting > 0 || engine.startRequested || engine.recovering || isRenewed;
   engine.target = Math.max(min, isWanted ? 1 : 0);
   engine.scale = noScale;
   if (engine.failure === null && engine.target === 0) engine.crashes = 0;

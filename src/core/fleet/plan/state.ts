@@ -1,7 +1,9 @@
 import type { EngineSpec, FailureCause, Placement } from '#core/fleet/drivers/drivers.ts';
 import type { PublishedEngine, PublishedReplica } from '#core/fleet/store/store.ts';
 
-/** What the leader keeps of each engine and replica between two looks. All times are monotonic milliseconds. */
+/**
+ * What the leader keeps of each engine and replica between two reconciliations. All times are monotonic milliseconds.
+ */
 export interface LeaderState {
   readonly engines: readonly EngineState[];
   /** By host and device: what its memory was used for before ours came there, and whether ours has been there. */
@@ -40,12 +42,12 @@ export interface Drain {
 export interface ReplicaState {
   readonly id: string;
   readonly specHash: string;
-  /** As it was ordered, and then as it is observed. */
+  /** As its start was requested, and then as it is observed. */
   placement: Placement;
   phase: ReplicaPhase;
   sinceMs: number;
-  /** When this leader ordered its start; null for one that was found. */
-  readonly orderedAtMs: number | null;
+  /** When this leader requested its start; null for one that was found. */
+  readonly startRequestedAtMs: number | null;
   /** The driver has shown it at least once. */
   observed: boolean;
   /** When a start, check or awakening is late. */
@@ -76,7 +78,7 @@ export interface Claim {
 
 export interface Failure {
   readonly cause: FailureCause;
-  /** Infinity: not before an order or a changed file. */
+  /** Infinity: not before a command or a changed file. */
   readonly retryAtMs: number;
 }
 
@@ -86,11 +88,11 @@ export interface EngineState {
   spec: EngineSpec;
   /** No file has it any more. */
   removed: boolean;
-  /** The newest spec that passed its checks, kept by the board; what is started while a newer one is refused. */
+  /** The newest spec that passed its checks, kept by the store; what is started while a newer one is refused. */
   lastGood: EngineSpec | null;
   held: boolean;
   /** An operator asked for a start that has not come about yet. */
-  startAsked: boolean;
+  startRequested: boolean;
   /** It was ready and ended unasked: started again whether anybody waits or not. */
   recovering: boolean;
   /** Replicas that there should be. */
@@ -108,7 +110,7 @@ export interface EngineState {
   failedAlone: boolean;
   /** Not started before: what has just ended may still keep memory. */
   pausedUntilMs: number;
-  /** The newest order that was carried out; null: none. */
+  /** The newest command that was carried out; null: none. */
   lastOrder: string | null;
   /** Since when requests wait while nothing serves them. */
   waitingSinceMs: number | null;
@@ -137,7 +139,7 @@ export function newEngine(spec: EngineSpec, nowMs: number): EngineState {
     removed: false,
     lastGood: null,
     held: false,
-    startAsked: false,
+    startRequested: false,
     recovering: false,
     target: 0,
     crashes: 0,

@@ -17,7 +17,7 @@ export interface EngineOptions {
   /** Requests that may wait at once. */
   readonly queueMax: number;
   readonly clock: Clock;
-  /** Asks for a look soon. */
+  /** Asks for a reconciliation soon. */
   readonly wake: () => void;
   /** A replica was there and well, and is not any more. */
   readonly onLost: (replica: Replica) => void;

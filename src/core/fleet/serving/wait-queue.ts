@@ -1,4 +1,4 @@
-import { FairOrder } from '#base/fair-queue.ts';
+import { FairQueue } from '#base/fair-queue.ts';
 import type { AcquireResult } from './lease.ts';
 
 /** By what a request that waits is weighed against the others. */
@@ -45,10 +45,10 @@ interface Entry {
 const nobody: Fairness = { keyId: '', tokens: 1 };
 
 export function createWaitQueue(sizeMax: number): WaitQueue {
-  const order = new FairOrder<Entry>();
+  const queue = new FairQueue<Entry>();
 
   function add(entry: Entry): void {
-    order.add(entry.fairness.keyId, entry.fairness.tokens, entry);
+    queue.add(entry.fairness.keyId, entry.fairness.tokens, entry);
   }
 
   function join(waiter: Waiter, fairness: Fairness = nobody, signal: AbortSignal | undefined): Promise<AcquireResult> {
@@ -62,7 +62,7 @@ export function createWaitQueue(sizeMax: number): WaitQueue {
         },
       };
       const leave = (): void => {
-        order.remove(fairness.keyId, entry);
+        queue.remove(fairness.keyId, entry);
         reject(abortError(signal));
       };
       signal?.addEventListener('abort', leave, { once: true });
@@ -72,18 +72,18 @@ export function createWaitQueue(sizeMax: number): WaitQueue {
 
   function answerAll(answer: (waiter: Waiter) => AcquireResult | null): void {
     const kept: Entry[] = [];
-    for (let next = order.take(); next !== null; next = order.take()) {
+    for (let next = queue.take(); next !== null; next = queue.take()) {
       const { keyId, tokens } = next.fairness;
       const result = answer(next.waiter);
       // Who was refused has cost nothing; whoever got a replica goes on beyond this queue.
-      order.correct(keyId, result?.ok === true ? 0 : -tokens);
+      queue.correct(keyId, result?.ok === true ? 0 : -tokens);
       if (result === null) kept.push(next);
       else next.settle(result);
     }
     for (const entry of kept) add(entry);
   }
 
-  return { size: () => order.size, isFull: () => order.size >= sizeMax, join, answerAll };
+  return { size: () => queue.size, isFull: () => queue.size >= sizeMax, join, answerAll };
 }
 
 /** The signal's own reason where that is an error. */

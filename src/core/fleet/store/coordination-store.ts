@@ -2,17 +2,17 @@ import type { Transaction } from '#base/db.ts';
 import type { FailureCause, Fence } from '#core/fleet/drivers/drivers.ts';
 
 /** What an operator wants of an engine, beyond what its file says. */
-export type OrderKind = 'start' | 'stop' | 'restart' | 'reset';
+export type EngineCommand = 'start' | 'stop' | 'restart' | 'reset';
 
-/** An order as whoever leads takes it. */
-export interface Order {
-  /** Decimal digits; grows with every order of the scope. */
+/** A command as whoever leads takes it. */
+export interface PendingCommand {
+  /** Decimal digits; grows with every command of the scope. */
   readonly id: string;
   readonly engineId: string;
-  readonly kind: OrderKind;
+  readonly kind: EngineCommand;
 }
 
-export interface NotedOrder {
+export interface NotedCommand {
   readonly id: string;
   readonly committed: () => void;
 }
@@ -49,11 +49,11 @@ export interface PublishedEngine {
   /** Counts starts that failed: a request that waits since before the last one is answered with its cause. */
   readonly failedStarts: number;
   readonly replicas: readonly PublishedReplica[];
-  /** Measured start times, newest last, a few, milliseconds from order to traffic. */
+  /** Measured start times, newest last, a few, milliseconds from the start request to traffic. */
   readonly startTimesMs: readonly number[];
   /** The rollout that did not go in, in plain words with its spec hash; null when there is none. */
   readonly rollout: { readonly specHash: string; readonly state: 'checking' | 'refused'; readonly text: string } | null;
-  /** Id of the newest order that was carried out; null or absent: none that is remembered. */
+  /** Id of the newest command that was carried out; null or absent: none that is remembered. */
   readonly lastOrder?: string | null;
 }
 
@@ -96,13 +96,14 @@ export interface Leadership {
   close(): Promise<void>;
 }
 
-/** Where the leader of a scope and the gateways that route tell each other what they know. */
 /**
- * What is asked of a board rejects when its store does not answer in time; nothing is known then of a write.
+ * Where the leader of a scope and the gateways that route tell each other what they know.
+ *
+ * What is asked of a store rejects when its store does not answer in time; nothing is known then of a write.
  * `start`, `close` and `onChange` never fail.
  */
-export interface FleetBoard {
-  /** Begun and ended with the board. */
+export interface CoordinationStore {
+  /** Begun and ended with the store. */
   readonly leadership: Leadership;
   /** Leader only. @returns the version under which it is known @throws FenceLostError when the fence does not hold */
   publish(fence: Fence, engines: readonly PublishedEngine[]): Promise<bigint>;
@@ -113,14 +114,14 @@ export interface FleetBoard {
   /** The demands of all live gateways, this one included. */
   demands(): Promise<readonly Demand[]>;
   /**
-   * An operator's order, for whoever leads; the newest replaces one of the same engine that was not taken yet.
+   * An operator's command, for whoever leads; the newest replaces one of the same engine that was not taken yet.
    *
    * @param tx it is noted in this transaction, or not at all
-   * @returns its id, and what is to be called once that is committed: tells who waits for orders
+   * @returns its id, and what is to be called once that is committed: tells who waits for commands
    */
-  order(engineId: string, kind: OrderKind, tx?: Transaction): Promise<NotedOrder>;
-  /** Leader only: orders not taken yet, oldest first; taking them is final. None when the fence does not hold. */
-  takeOrders(fence: Fence): Promise<readonly Order[]>;
+  command(engineId: string, kind: EngineCommand, tx?: Transaction): Promise<NotedCommand>;
+  /** Leader only: commands not taken yet, oldest first; taking them is final. None when the fence does not hold. */
+  takeCommands(fence: Fence): Promise<readonly PendingCommand[]>;
   /** Of all engines of the scope, also of those whose files are gone. */
   goodSpecs(): Promise<readonly GoodSpec[]>;
   /**
@@ -128,9 +129,13 @@ export interface FleetBoard {
    * @returns its own revision; null, and nothing is written, when the fence does not hold or another was kept since
    */
   keepGoodSpec(fence: Fence, spec: GoodSpec): Promise<bigint | null>;
-  /** Leader only. @returns whether none is kept any more; false when the fence does not hold or another was kept since */
+  /**
+   * Leader only. @returns whether none is kept any more; false when the fence does not hold or another was kept since
+   */
   dropGoodSpec(fence: Fence, spec: Pick<GoodSpec, 'engineId' | 'revision'>): Promise<boolean>;
-  /** Calls the listener soon after another gateway published something; the leader's also after reports and orders. */
+  /**
+   * Calls the listener soon after another gateway published something; the leader's also after reports and commands.
+   */
   onChange(listener: () => void): void;
   start(): Promise<void>;
   close(): Promise<void>;

@@ -5,14 +5,14 @@ import type { Log } from '#base/log.ts';
 import { createPacedLoop } from '#base/paced-loop.ts';
 import { type Fence, FenceLostError } from '#core/fleet/drivers/drivers.ts';
 import type {
+  CoordinationStore,
   Demand,
+  EngineCommand,
   EngineDemand,
-  FleetBoard,
   GoodSpec,
   Leadership,
-  NotedOrder,
-  Order,
-  OrderKind,
+  NotedCommand,
+  PendingCommand,
   Published,
   PublishedEngine,
 } from './coordination-store.ts';
@@ -20,34 +20,34 @@ import { createGoodSpecTable, type GoodSpecTable } from './good-spec-table.ts';
 import { createLeadership, type LeadershipOptions } from './leadership.ts';
 
 /** How often a gateway looks what others wrote, and when it takes them for dead; milliseconds. */
-export interface BoardTimes {
-  readonly lookMs: number;
+export interface StoreTimes {
+  readonly pollMs: number;
   /** While a request waits somewhere, or the leader is not alone. */
-  readonly busyLookMs: number;
+  readonly busyPollMs: number;
   /** A demand this old is of a gateway that is gone, or that cannot be heard. */
   readonly goneAfterMs: number;
   readonly answerMs: number;
 }
 
-const boardTimes: BoardTimes = { lookMs: 1000, busyLookMs: 250, goneAfterMs: 15_000, answerMs: 3000 };
+const storeTimes: StoreTimes = { pollMs: 1000, busyPollMs: 250, goneAfterMs: 15_000, answerMs: 3000 };
 /** Microseconds since the Unix epoch, by Postgres' clock. */
-const orderId = sql`(extract(epoch from ordered_at) * 1000000)::bigint::text`;
+const commandId = sql`(extract(epoch from ordered_at) * 1000000)::bigint::text`;
 const sweepEveryMs = 60_000;
 const publishAttemptsMax = 3;
 
-export interface DbBoardOptions extends Omit<LeadershipOptions, 'times'> {
-  readonly times?: Partial<BoardTimes>;
+export interface DbStoreOptions extends Omit<LeadershipOptions, 'times'> {
+  readonly times?: Partial<StoreTimes>;
   /** Of its own making when absent. */
   readonly leadership?: Leadership;
 }
 
 /**
- * The board of one scope in Postgres. Every write of a leader locks the row of its lease and goes in only under it,
+ * The store of one scope in Postgres. Every write of a leader locks the row of its lease and goes in only under it,
  * and under no older epoch than what was written. A statement that was given up for lost and lands later changes
  * nothing: it names the version that it follows.
  */
-export function createDbBoard(options: DbBoardOptions): FleetBoard {
-  return new DatabaseBoard(options);
+export function createDbStore(options: DbStoreOptions): CoordinationStore {
+  return new DatabaseStore(options);
 }
 
 interface News {
@@ -59,11 +59,11 @@ interface News {
   readonly reported: string;
 }
 
-class DatabaseBoard implements FleetBoard {
+class DatabaseStore implements CoordinationStore {
   readonly leadership: Leadership;
-  readonly #options: DbBoardOptions;
-  readonly #times: BoardTimes;
-  readonly #store = new BoundedStore();
+  readonly #options: DbStoreOptions;
+  readonly #times: StoreTimes;
+  readonly #bounded = new BoundedStore();
   readonly #goodSpecs: GoodSpecTable;
   readonly #log: Log;
   readonly #listeners: (() => void)[] = [];
@@ -74,12 +74,12 @@ class DatabaseBoard implements FleetBoard {
   #sweptAtMs = -Infinity;
   #away = false;
   #closed = false;
-  readonly #loop = createPacedLoop(() => this.#look());
+  readonly #loop = createPacedLoop(() => this.#poll());
 
-  constructor(options: DbBoardOptions) {
+  constructor(options: DbStoreOptions) {
     this.#options = options;
     this.#log = options.log;
-    this.#times = { ...boardTimes, ...options.times };
+    this.#times = { ...storeTimes, ...options.times };
     const { db, scope } = options;
     this.#goodSpecs = createGoodSpecTable({ db, scope, answerMs: this.#times.answerMs });
     const { times: _, leadership, ...own } = options;
@@ -140,21 +140,21 @@ class DatabaseBoard implements FleetBoard {
     }));
   }
 
-  async order(engineId: string, kind: OrderKind, tx?: Transaction): Promise<NotedOrder> {
+  async command(engineId: string, kind: EngineCommand, tx?: Transaction): Promise<NotedCommand> {
     const { scope, db } = this.#options;
     const statement = sql`insert into fleet_orders (scope, engine_id, kind, ordered_at)
       values (${scope}, ${engineId}, ${kind}, clock_timestamp())
       on conflict (scope, engine_id) do update set kind = excluded.kind, ordered_at = excluded.ordered_at
-      returning ${orderId} as id`;
-    const [row] = await this.#ask('an order to be noted', () => (tx ?? db.orm).execute<{ id: string }>(statement));
-    if (row === undefined) throw new Error('an order was noted without an id');
+      returning ${commandId} as id`;
+    const [row] = await this.#ask('a command to be noted', () => (tx ?? db.orm).execute<{ id: string }>(statement));
+    if (row === undefined) throw new Error('a command was noted without an id');
     return { id: row.id, committed: () => this.#loop.wake() };
   }
 
-  async takeOrders(fence: Fence): Promise<readonly Order[]> {
+  async takeCommands(fence: Fence): Promise<readonly PendingCommand[]> {
     const { scope, gatewayId, db } = this.#options;
-    const rows = await this.#ask('orders', () => {
-      return db.sql<Order[]>`
+    const rows = await this.#ask('commands', () => {
+      return db.sql<PendingCommand[]>`
         with held as (
           select 1 from fleet_leases where scope = ${scope} and gateway_id = ${gatewayId}
             and epoch = ${String(fence.epoch)}::bigint and expires_at > now() for share
@@ -183,7 +183,7 @@ class DatabaseBoard implements FleetBoard {
 
   async start(): Promise<void> {
     await this.leadership.start();
-    this.#loop.start(this.#times.busyLookMs);
+    this.#loop.start(this.#times.busyPollMs);
   }
 
   async close(): Promise<void> {
@@ -205,8 +205,8 @@ class DatabaseBoard implements FleetBoard {
   }
 
   /** @returns how long to wait before the next */
-  async #look(): Promise<number> {
-    const { lookMs, busyLookMs } = this.#times;
+  async #poll(): Promise<number> {
+    const { pollMs, busyPollMs } = this.#times;
     const leads = this.leadership.current() !== null;
     try {
       const news = await this.#readNews();
@@ -217,11 +217,12 @@ class DatabaseBoard implements FleetBoard {
       if (published) this.#version = BigInt(news.version);
       if (published || told) for (const listener of this.#listeners) listener();
       if (leads) await this.#sweep();
-      return this.#waitsHere || news.waiting > 0 || (leads && news.others > 0) ? busyLookMs : lookMs;
+      return this.#waitsHere || news.waiting > 0 || (leads && news.others > 0) ? busyPollMs : pollMs;
     } catch (error) {
-      if (!this.#away) this.#log.warn({ err: error, scope: this.#options.scope }, 'the fleet board cannot be read');
+      if (!this.#away)
+        this.#log.warn({ err: error, scope: this.#options.scope }, 'the coordination store cannot be read');
       this.#away = true;
-      return lookMs;
+      return pollMs;
     }
   }
 
@@ -285,7 +286,7 @@ class DatabaseBoard implements FleetBoard {
   }
 
   #ask<T>(what: string, run: () => PromiseLike<T>): Promise<T> {
-    return this.#store.ask(what, this.#times.answerMs, run);
+    return this.#bounded.ask(what, this.#times.answerMs, run);
   }
 }
 

@@ -14,7 +14,7 @@ export interface LeaseKey {
  */
 export interface GoodSpecTable {
   read(): Promise<readonly GoodSpec[]>;
-  /** @param lease under which it is written; null where nobody else can lead. @returns as the board does */
+  /** @param lease under which it is written; null where nobody else can lead. @returns as the store does */
   keep(spec: GoodSpec, lease: LeaseKey | null): Promise<bigint | null>;
   drop(spec: Pick<GoodSpec, 'engineId' | 'revision'>, lease: LeaseKey | null): Promise<boolean>;
 }

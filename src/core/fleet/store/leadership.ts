@@ -11,7 +11,7 @@ export interface LeadershipTimes {
   readonly ttlMs: number;
   readonly renewMs: number;
   /** How often a gateway that does not lead looks whether it may, and one that could not renew tries again. */
-  readonly lookMs: number;
+  readonly pollMs: number;
   /** How much of a lease must be left for something to be done under it. */
   readonly marginMs: number;
   /** How long Postgres may take to answer. */
@@ -21,7 +21,7 @@ export interface LeadershipTimes {
 export const leadershipTimes: LeadershipTimes = {
   ttlMs: 10_000,
   renewMs: 3000,
-  lookMs: 1000,
+  pollMs: 1000,
   marginMs: 2000,
   answerMs: 2000,
 };
@@ -116,14 +116,14 @@ class LeaseLeadership implements Leadership {
 
   /** @returns how long to wait before the next */
   async #turn(): Promise<number> {
-    const { renewMs, lookMs } = this.#times;
+    const { renewMs, pollMs } = this.#times;
     try {
       if (this.#term !== null) {
         if (await this.#renew(this.#term)) return renewMs;
         this.#end();
       }
-      if (this.#closed) return lookMs;
-      const waitMs = await this.#look();
+      if (this.#closed) return pollMs;
+      const waitMs = await this.#poll();
       this.#away = false;
       return waitMs;
     } catch (error) {
@@ -131,7 +131,7 @@ class LeaseLeadership implements Leadership {
         this.#options.log.warn({ err: error, scope: this.#options.scope }, 'who leads the fleet could not be asked');
       }
       this.#away = true;
-      return lookMs;
+      return pollMs;
     }
   }
 
@@ -154,7 +154,7 @@ class LeaseLeadership implements Leadership {
   }
 
   /** Takes the lease where that may be done. @returns how long to wait before the next turn */
-  async #look(): Promise<number> {
+  async #poll(): Promise<number> {
     const { scope, gatewayId, liveGateways } = this.#options;
     const { sql } = this.#options.db;
     const [row] = await this.#ask('who leads', () => {
@@ -162,12 +162,12 @@ class LeaseLeadership implements Leadership {
           (extract(epoch from expires_at - clock_timestamp()) * 1000)::float8 as "leftMs"
         from fleet_leases where scope = ${scope}`;
     });
-    const { lookMs, renewMs } = this.#times;
+    const { pollMs, renewMs } = this.#times;
     const isHeld = row !== undefined && row.gatewayId !== gatewayId && row.leftMs > 0;
     if (isHeld && (await this.#ask('which gateways live', liveGateways)).has(row.gatewayId)) {
-      return Math.min(lookMs, Math.ceil(row.leftMs) + 5);
+      return Math.min(pollMs, Math.ceil(row.leftMs) + 5);
     }
-    return (await this.#take(row ?? null, isHeld)) ? renewMs : lookMs;
+    return (await this.#take(row ?? null, isHeld)) ? renewMs : pollMs;
   }
 
   /** Takes the lease if it is still as it was seen; with `isOfDead` before it expires. */

@@ -1,22 +1,22 @@
 import type { Clock } from '#base/clock.ts';
 import { type Fence, FenceLostError } from '#core/fleet/drivers/drivers.ts';
-import type { Demand, FleetBoard, Leadership, Order, Published } from './coordination-store.ts';
+import type { CoordinationStore, Demand, Leadership, PendingCommand, Published } from './coordination-store.ts';
 import type { GoodSpecTable } from './good-spec-table.ts';
 
-export interface LocalBoardOptions {
+export interface LocalStoreOptions {
   readonly clock: Clock;
   /** Where specs that passed their checks outlive this process; nowhere when absent. */
   readonly goodSpecs?: GoodSpecTable;
 }
 
 /**
- * The board of a gateway that is alone with what it runs: child processes belong to one gateway, and need no others to
+ * The store of a gateway that is alone with what it runs: child processes belong to one gateway, and need no others to
  * agree. Nothing of it outlives the process but the specs that passed their checks, where there is a table for them.
  */
-export function createLocalBoard({ clock, goodSpecs }: LocalBoardOptions): FleetBoard {
+export function createLocalStore({ clock, goodSpecs }: LocalStoreOptions): CoordinationStore {
   const leadership = soleLeadership(BigInt(Math.max(1, Math.floor(clock.now()))));
-  const orders = new Map<string, Order>();
-  let ordersEver = 0;
+  const commands = new Map<string, PendingCommand>();
+  let commandsEver = 0;
   const listeners: (() => void)[] = [];
   let demand: Demand | null = null;
   let published: Published | null = null;
@@ -35,18 +35,18 @@ export function createLocalBoard({ clock, goodSpecs }: LocalBoardOptions): Fleet
       return Promise.resolve();
     },
     demands: () => Promise.resolve(demand === null ? [] : [demand]),
-    order(engineId, kind) {
-      ordersEver += 1;
-      const order = { id: String(ordersEver), engineId, kind };
+    command(engineId, kind) {
+      commandsEver += 1;
+      const pending = { id: String(commandsEver), engineId, kind };
       const committed = (): void => {
-        orders.set(engineId, order);
+        commands.set(engineId, pending);
         for (const listener of listeners) listener();
       };
-      return Promise.resolve({ id: order.id, committed });
+      return Promise.resolve({ id: pending.id, committed });
     },
-    takeOrders() {
-      const taken = [...orders.values()];
-      orders.clear();
+    takeCommands() {
+      const taken = [...commands.values()];
+      commands.clear();
       return Promise.resolve(taken);
     },
     goodSpecs: () => goodSpecs?.read() ?? Promise.resolve([]),

@@ -1,16 +1,16 @@
 /** What gateways tell each other of engines: who leads, what is published, what each needs, what operators want. */
 export { carriedOut } from './carried-out.ts';
 export type {
+  CoordinationStore,
   Demand,
+  EngineCommand,
   EngineDemand,
-  FleetBoard,
   GoodSpec,
-  Order,
-  OrderKind,
+  PendingCommand,
   Published,
   PublishedEngine,
   PublishedReplica,
 } from './coordination-store.ts';
-export { createDbBoard } from './db-store.ts';
+export { createDbStore } from './db-store.ts';
 export { createGoodSpecTable } from './good-spec-table.ts';
-export { createLocalBoard } from './local-store.ts';
+export { createLocalStore } from './local-store.ts';

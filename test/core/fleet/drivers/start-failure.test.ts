@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { explainExit, failureCause, type FailureKind } from '#core/fleet/drivers/start-failure.ts';
 
-const exit = { asked: false, exitCode: 1, signal: null, startErrorCode: null, oomKilled: false, logTail: '' };
+const exit = { stopRequested: false, exitCode: 1, signal: null, startErrorCode: null, oomKilled: false, logTail: '' };
 
 describe('the cause of an exit', () => {
   it.each<[FailureKind, object]>([

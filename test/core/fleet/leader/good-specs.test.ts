@@ -6,7 +6,7 @@ import { systemClock } from '#base/clock.ts';
 import { connectDb, type Db } from '#base/db.ts';
 import { createLog } from '#base/log.ts';
 import type { EngineDefinition } from '#core/catalog/catalog.ts';
-import { createDbBoard, createFleet, type Fleet } from '#core/fleet/fleet.ts';
+import { createDbStore, createFleet, type Fleet } from '#core/fleet/fleet.ts';
 import { createTestDatabase, type TestDatabase } from '../../../support/database.ts';
 import { containerDefinition, gpuHost } from '../container-engines.ts';
 import { Machines } from '../simulated-machines.ts';
@@ -46,7 +46,7 @@ interface Gateway {
   readonly die: () => void;
 }
 
-/** A gateway on the board of this test, with room for one replica. */
+/** A gateway on the store of this test, with room for one replica. */
 async function gateway(...engines: EngineDefinition[]): Promise<Gateway> {
   const folder = newFolder();
   const id = randomUUID();
@@ -54,14 +54,14 @@ async function gateway(...engines: EngineDefinition[]): Promise<Gateway> {
   const logLines: string[] = [];
   const log = createLog('info', { write: (line: string) => void logLines.push(line) });
   const common = { clock: systemClock, log };
-  const board = createDbBoard({ db, scope, gatewayId: id, liveGateways: () => Promise.resolve(live), ...common });
+  const store = createDbStore({ db, scope, gatewayId: id, liveGateways: () => Promise.resolve(live), ...common });
   const fleet = createFleet({
     engines,
     dataDir: join(folder, 'data'),
     workingDirectory: folder,
     env: {},
     drivers: { docker: machines.driver() },
-    boards: { shared: board },
+    stores: { shared: store },
     policy: { backoffFirstMs: 20 },
     ...common,
   });

@@ -189,7 +189,7 @@ describe('a changed file that fails while nothing runs', () => {
     change(world, 'v2');
     ask(world);
     stop(world);
-    world.order('a', 'reset');
+    world.command('a', 'reset');
     world.run(1000);
     expect(ask(world)).toEqual({ started: ['a-v2', 'a-v1'], answer: 'served' });
   });

@@ -42,7 +42,7 @@ describe('nothing is started', () => {
     const world = worldOf(1, ...twins());
     world.request('a');
     world.until('ready', () => world.ready('a').length === 1);
-    world.order('a', 'stop');
+    world.command('a', 'stop');
     world.finish('a');
     world.until('gone', () => world.live().length === 0);
     expect(world.engine('a').phase).toBe('held');
@@ -52,7 +52,7 @@ describe('nothing is started', () => {
     world.takeOver();
     world.run(1000);
     expect(world.engine('a').phase).toBe('held');
-    world.order('a', 'start');
+    world.command('a', 'start');
     world.until('ready again', () => world.ready('a').length === 1);
   });
 
@@ -71,7 +71,7 @@ describe('nothing is started', () => {
     world.remains.set('h-gpu0', 20 * 2 ** 30);
     world.finish('b');
     world.until('gone', () => world.live().length === 0);
-    world.order('a', 'start');
+    world.command('a', 'start');
     world.until('given up', () => world.engine('a').cause?.kind === 'gpu_in_use');
     expect(world.engine('a').cause?.detail).toContain('20.0 of 80.0 GiB in use by pid 7 python');
   });
@@ -107,7 +107,7 @@ describe('a start', () => {
     }
     expect(world.everStarted).toHaveLength(5);
     expect(world.engine('a')).toMatchObject({ phase: 'failed', retryAtMs: null });
-    world.order('a', 'reset');
+    world.command('a', 'reset');
     world.run(200);
     world.request('a');
     world.until('another try', () => world.everStarted.length === 6);
@@ -158,7 +158,7 @@ describe('a stop', () => {
     const world = worldOf(1, ...twins({ drainMs: 3000 }));
     world.request('a');
     world.until('ready', () => world.ready('a').length === 1);
-    world.order('a', 'stop');
+    world.command('a', 'stop');
     world.until('gone', () => world.live('a').length === 0, 5000);
     expect(world.engine('a').phase).toBe('held');
   });
@@ -293,7 +293,7 @@ describe('a changed file', () => {
     expect(world.everStarted).toHaveLength(starts);
     expect(world.ready('a').map(({ spec }) => spec.hash)).toEqual(['a-v1']);
     world.bad.clear();
-    world.order('a', 'reset');
+    world.command('a', 'reset');
     world.until('renewed', () => world.live('a').every(({ spec }) => spec.hash === 'a-v2'));
   });
 
@@ -327,7 +327,7 @@ describe('a changed file', () => {
   it('an order to restart renews what runs, beside it', () => {
     const world = serving(2, { min: 1, max: 1 });
     const [before] = world.ready('a');
-    world.order('a', 'restart');
+    world.command('a', 'restart');
     world.until('renewed', () => {
       expect(world.ready('a').length).toBeGreaterThanOrEqual(1);
       return world.live('a').length === 1 && world.live('a')[0]?.id !== before?.id;

@@ -83,7 +83,7 @@ class Run {
   heal(): void {
     const { world } = this;
     for (const gateway of world.gateways) gateway.deaf = false;
-    for (const id of ids) world.order(id, 'reset');
+    for (const id of ids) world.command(id, 'reset');
     for (let second = 0; second < 300 && world.waiting() > 0; second += 1) {
       for (const id of ids) while (world.finish(id));
       world.run(1000);

@@ -151,7 +151,7 @@ describe('a group of processes', () => {
       d: {},
     });
     for (const id of ['c', 'd', 'a']) serve(world, id);
-    world.order('a', 'restart');
+    world.command('a', 'restart');
     world.until('renewed', () => world.live('a').length === 1 && world.everStarted.length === 4);
     expect(running(world).toSorted()).toEqual(['a', 'c', 'd']);
     serve(world, 'b');
@@ -305,7 +305,7 @@ describe('processes whose files do not say what they need', () => {
     }
     expect(world.answers.slice(1).map(({ answer }) => answer)).toEqual(Array(8).fill('no_room'));
     for (const container of world.live('a')) world.crash(container, 0);
-    world.order('a', 'stop');
+    world.command('a', 'stop');
     world.run(2000);
     serve(world, 'b');
   });

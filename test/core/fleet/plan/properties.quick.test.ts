@@ -66,7 +66,7 @@ class Run {
 
   constructor() {
     for (const id of ids) this.world.file(definitionOf(id));
-    this.world.look();
+    this.world.reconcile();
   }
 
   happen(event: Event): void {
@@ -94,7 +94,7 @@ class Run {
         if (event.type === 'bad file') world.bad.add(`${event.id}-v${this.#files}`);
         return world.file(definitionOf(event.id), `v${this.#files}`);
       case 'order':
-        return world.order(event.id, event.kind);
+        return world.command(event.id, event.kind);
       case 'take over':
         return world.takeOver();
       case 'deaf':
@@ -133,7 +133,7 @@ class Run {
     for (const gateway of world.gateways) gateway.deaf = false;
     world.bad.clear();
     world.remains.clear();
-    for (const id of ids) world.order(id, 'reset');
+    for (const id of ids) world.command(id, 'reset');
     for (let second = 0; second < 200 && world.waiting() > 0; second += 1) {
       for (const id of ids) while (world.finish(id));
       world.run(1000);

@@ -15,7 +15,7 @@ import { plan } from '#core/fleet/plan/plan.ts';
 import type { LeaderState } from '#core/fleet/plan/state.ts';
 import { defaultPolicy, type FleetPolicy } from '#core/fleet/policy.ts';
 import type { LoadReport } from '#core/fleet/serving/engine-load.ts';
-import type { Demand, Order, OrderKind, Published } from '#core/fleet/store/coordination-store.ts';
+import type { Demand, EngineCommand, PendingCommand, Published } from '#core/fleet/store/coordination-store.ts';
 import { showState } from './show-state.ts';
 import type { Gateway, Waiting } from './simulated-gateway.ts';
 import { checkDevices, checkRoom, lacksMemory, outOfMemory } from './simulated-memory.ts';
@@ -71,8 +71,8 @@ export class World {
   /** What a new leader finds of what passed its checks. */
   readonly good = new Map<string, EngineSpec>();
   #jobs = new Map<string, { report: JobReport; doneAtMs: number; action: LeaderAction }>();
-  #orders: Order[] = [];
-  #ordersEver = 0;
+  #commands: PendingCommand[] = [];
+  #commandsEver = 0;
   #ids = 0;
 
   constructor(hosts: HostReport[], policy: Partial<FleetPolicy> = {}, gateways = 1) {
@@ -109,8 +109,8 @@ export class World {
     return false;
   }
 
-  order(engineId: string, kind: OrderKind): void {
-    this.#orders.push({ id: String((this.#ordersEver += 1)), engineId, kind });
+  command(engineId: string, kind: EngineCommand): void {
+    this.#commands.push({ id: String((this.#commandsEver += 1)), engineId, kind });
   }
 
   crash(container: Container, exitCode = 1): void {
@@ -128,19 +128,19 @@ export class World {
 
   /** Runs for some time, looking every 100 ms. */
   run(ms: number): void {
-    for (const endMs = this.nowMs + ms; this.nowMs < endMs; this.nowMs += 100) this.look();
+    for (const endMs = this.nowMs + ms; this.nowMs < endMs; this.nowMs += 100) this.reconcile();
   }
 
   /** Runs until something is so; throws when it does not come about. */
   until(what: string, check: () => boolean, withinMs = 120_000): void {
     for (const endMs = this.nowMs + withinMs; this.nowMs < endMs; this.nowMs += 100) {
-      this.look();
+      this.reconcile();
       if (check()) return;
     }
     throw new Error(`did not come about: ${what}\n${this.said.slice(-40).join('\n')}\n${this.show()}`);
   }
 
-  look(): void {
+  reconcile(): void {
     this.#progress();
     const jobs = new Map([...this.#jobs].map(([key, { report }]) => [key, report]));
     const observed = this.#observe();
@@ -152,7 +152,7 @@ export class World {
       hosts: new Map((['docker', 'swarm', 'process'] as const).map((type) => [type, this.hosts])),
       holdings: this.holdings,
       demands: this.gateways.map((gateway) => this.#demand(gateway)),
-      orders: this.#orders,
+      commands: this.#commands,
       jobs,
       health: this.#health(),
       loads: this.loads,
@@ -160,7 +160,7 @@ export class World {
       closing: false,
     };
     const { state, actions, events } = plan(this.state, facts, this.policy);
-    this.#orders = [];
+    this.#commands = [];
     this.said.push(
       ...events.map(({ engineId, text, cause }) => `${this.nowMs} ${engineId}: ${text} ${cause?.kind ?? ''}`),
     );
@@ -204,7 +204,8 @@ export class World {
         container.state = 'running';
         if (lacksMemory(this.live(), this.takes, this.machineMemory)) this.#exit(container, outOfMemory);
       }
-      if (container.state === 'stopping' && this.nowMs >= container.goneAtMs) this.#exit(container, { asked: true });
+      if (container.state === 'stopping' && this.nowMs >= container.goneAtMs)
+        this.#exit(container, { stopRequested: true });
     }
     for (const job of this.#jobs.values()) {
       if (job.report.state === 'pending' && this.nowMs >= job.doneAtMs) job.report = this.#finish(job.action);
@@ -212,7 +213,14 @@ export class World {
   }
 
   #exit(container: Container, how: Partial<ReplicaExit>): void {
-    const none = { asked: false, exitCode: null, signal: null, startErrorCode: null, oomKilled: false, logTail: '' };
+    const none = {
+      stopRequested: false,
+      exitCode: null,
+      signal: null,
+      startErrorCode: null,
+      oomKilled: false,
+      logTail: '',
+    };
     container.state = 'exited';
     container.exit = { ...none, ...how };
   }

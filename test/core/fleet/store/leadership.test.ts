@@ -12,7 +12,7 @@ import { createTestDatabase, type TestDatabase } from '../../../support/database
 
 const contenderProgram = new URL('./fixtures/contender.ts', import.meta.url).pathname;
 const quickStart = new URL('../fixtures/quick-start.ts', import.meta.url).pathname;
-const quick: LeadershipTimes = { ttlMs: 3000, renewMs: 200, lookMs: 100, marginMs: 1000, answerMs: 1000 };
+const quick: LeadershipTimes = { ttlMs: 3000, renewMs: 200, pollMs: 100, marginMs: 1000, answerMs: 1000 };
 const until = (check: () => void | Promise<void>) => vi.waitFor(check, { timeout: 120_000, interval: 10 });
 
 let database: TestDatabase;
@@ -214,7 +214,7 @@ describe('a leader in another process', () => {
     child.kill('SIGKILL');
     await until(() => expect(leadership.current()?.epoch).toBe(2n));
     // What it renewed last ends, and then somebody looks; a busy machine adds what it takes for both.
-    expect(leadershipTimes.ttlMs + leadershipTimes.lookMs).toBeLessThan(15_000);
+    expect(leadershipTimes.ttlMs + leadershipTimes.pollMs).toBeLessThan(15_000);
     await until(async () => expect(await leadership.current()?.holds()).toBe(true));
   });
 

@@ -6,7 +6,7 @@ import {
   containerSettings,
   containerShmBytes,
 } from '#core/fleet/drivers/container-command.ts';
-import type { ReplicaOrder } from '#core/fleet/drivers/driver.ts';
+import type { StartRequest } from '#core/fleet/drivers/driver.ts';
 import { apiKeyOf, containerName, labelsOf, networkName } from './labels.ts';
 
 /** A container as the Engine API is asked to make it. */
@@ -18,7 +18,7 @@ export interface ContainerPlan {
 }
 
 export interface PlanOptions {
-  readonly order: ReplicaOrder;
+  readonly request: StartRequest;
   readonly host: DockerHostSettings;
   readonly gpuAccess: GpuAccess;
   readonly fleetId: string;
@@ -38,12 +38,12 @@ export const droppedCapabilities = [
   'SETPCAP',
   'SYS_CHROOT',
 ];
-/** The container of an order, or the variable of the engine's file that refers to something that is not set. */
+/** The container of a start request, or the variable of the engine's file that refers to something that is not set. */
 export function planContainer(
   options: PlanOptions,
 ): { ok: true; plan: ContainerPlan } | { ok: false; missing: string } {
-  const { order, host, gpuAccess, fleetId, fleetSecret, env } = options;
-  const { replicaId, spec, placement, fence } = order;
+  const { request, host, gpuAccess, fleetId, fleetSecret, env } = options;
+  const { replicaId, spec, placement, fence } = request;
   const { definition, engineId } = spec;
   const settings = containerSettings(definition);
   const isPrivate = host.address === null;

@@ -1,6 +1,6 @@
 import { type ContainerSummary, findOwnContainer, type RegistryLogins } from '#base/docker/docker.ts';
 import type { Log } from '#base/log.ts';
-import { createLines } from '#base/serial.ts';
+import { createSerial } from '#base/serial.ts';
 import type { DockerHostSettings } from '#core/catalog/catalog.ts';
 import { containerSettings, containerSpecHash } from '#core/fleet/drivers/container-command.ts';
 import type {
@@ -12,15 +12,15 @@ import type {
   Observation,
   ObservedReplica,
   Placement,
-  ReplicaOrder,
-  StopOrder,
+  StartRequest,
+  StopRequest,
 } from '#core/fleet/drivers/driver.ts';
 import { type ContainerLog, lastTellingLines, readContainerLog } from '#core/fleet/drivers/quiet-log.ts';
 import { probeUse } from './gpus.ts';
 import { labels, saysStopping, stoppingName } from './labels.ts';
 import { removeNetwork } from './network.ts';
 import { nameOf } from './observe.ts';
-import { createDockerHost, type DockerHost, type HostView } from './observed-host.ts';
+import { createObservedHost, type HostView, type ObservedHost } from './observed-host.ts';
 import { launch, type Launch, observedLaunch } from './start.ts';
 
 export { containerLog, droppedCapabilities, mountsOf } from './container.ts';
@@ -57,7 +57,7 @@ export function createDockerDriver(options: DockerDriverOptions): EngineDriver {
 
 class DockerDriver implements EngineDriver {
   readonly #options: DockerDriverOptions;
-  readonly #hosts = new Map<string, DockerHost>();
+  readonly #hosts = new Map<string, ObservedHost>();
   /** By replica id. */
   readonly #launches = new Map<string, Launch>();
   /** Replicas whose container is being stopped by this gateway. */
@@ -65,7 +65,7 @@ class DockerDriver implements EngineDriver {
   /** Never shrinks: what runs of an engine whose file is gone has still to be stopped. */
   readonly #knownEngines = new Set<string>();
   /** For what concerns one engine's network on one host. */
-  readonly #inLine = createLines();
+  readonly #serial = createSerial();
   #specs: readonly EngineSpec[] = [];
   #epoch = 0n;
   #changes = 0;
@@ -77,7 +77,7 @@ class DockerDriver implements EngineDriver {
     const { hosts, fleetId, fleetSecret, log } = options;
     const selfContainer = options.selfContainer === undefined ? findOwnContainer() : options.selfContainer;
     for (const settings of hosts) {
-      const host = createDockerHost({
+      const host = createObservedHost({
         settings,
         fleetId,
         fleetSecret,
@@ -135,12 +135,12 @@ class DockerDriver implements EngineDriver {
     return {
       replicas: [...seen, ...[...this.#launches.values()].map(observedLaunch)],
       hosts: views.map(({ report }) => report),
-      strangers: views.flatMap(({ strangers }) => strangers),
+      orphans: views.flatMap(({ orphans }) => orphans),
     };
   }
 
-  async start(order: ReplicaOrder): Promise<void> {
-    const { replicaId, placement, fence } = order;
+  async start(request: StartRequest): Promise<void> {
+    const { replicaId, placement, fence } = request;
     const host = this.#hosts.get(placement.host);
     if (host === undefined) throw new DriverRefusal(`There is no Docker host ${placement.host}.`);
     if (this.#launches.has(replicaId) || this.#seen(replicaId) !== null) return;
@@ -148,7 +148,7 @@ class DockerDriver implements EngineDriver {
     if (this.#launches.has(replicaId)) return;
     if (fence.epoch > this.#epoch) this.#epoch = fence.epoch;
     const started: Launch = {
-      order,
+      request,
       cancel: new AbortController(),
       progress: 'looking for the image',
       exit: null,
@@ -158,8 +158,8 @@ class DockerDriver implements EngineDriver {
     started.done = this.#launch(started, host);
   }
 
-  async #launch(started: Launch, host: DockerHost): Promise<void> {
-    const { order } = started;
+  async #launch(started: Launch, host: ObservedHost): Promise<void> {
+    const { request } = started;
     const { fleetId, fleetSecret, env, logins, log } = this.#options;
     const exit = await launch(started, {
       host,
@@ -167,20 +167,20 @@ class DockerDriver implements EngineDriver {
       fleetSecret,
       env,
       logins,
-      exclusively: (engineId, work) => this.#inLine(`${host.settings.name}\n${engineId}`, work),
+      exclusively: (engineId, work) => this.#serial(`${host.settings.name}\n${engineId}`, work),
       onProgress: () => this.#tellProgress(),
     });
-    const { replicaId, spec, placement } = order;
+    const { replicaId, spec, placement } = request;
     const about = { engine: spec.engineId, replica: replicaId, host: placement.host };
     started.exit = exit;
     if (exit === null) {
       this.#launches.delete(replicaId);
       log.info(about, 'an engine was started in a container');
-    } else if (!exit.asked) log.warn({ ...about, code: exit.startErrorCode }, 'an engine could not be started');
+    } else if (!exit.stopRequested) log.warn({ ...about, code: exit.startErrorCode }, 'an engine could not be started');
     this.#changed(host);
   }
 
-  async stop(replicaId: string, { fence, graceMs }: StopOrder): Promise<void> {
+  async stop(replicaId: string, { fence, graceMs }: StopRequest): Promise<void> {
     if (!(await fence.holds())) throw new DriverRefusal('Another gateway leads.');
     const launching = this.#launches.get(replicaId);
     if (launching !== undefined) {
@@ -220,17 +220,17 @@ class DockerDriver implements EngineDriver {
       await found.host.api.remove(found.container.Id, false);
     }
     this.#launches.delete(replicaId);
-    const host = found?.host ?? this.#hosts.get(launched?.order.placement.host ?? '');
-    const engineId = found?.container.Labels?.[labels.engine] ?? launched?.order.spec.engineId;
+    const host = found?.host ?? this.#hosts.get(launched?.request.placement.host ?? '');
+    const engineId = found?.container.Labels?.[labels.engine] ?? launched?.request.spec.engineId;
     if (host !== undefined && engineId !== undefined) await this.#forgotten(host, engineId, fence);
   }
 
-  async #forgotten(host: DockerHost, engineId: string, fence: Fence): Promise<void> {
+  async #forgotten(host: ObservedHost, engineId: string, fence: Fence): Promise<void> {
     this.#changed(host);
-    await this.#inLine(`${host.settings.name}\n${engineId}`, () => this.#leaveNetwork(host, engineId, fence));
+    await this.#serial(`${host.settings.name}\n${engineId}`, () => this.#leaveNetwork(host, engineId, fence));
   }
 
-  async #leaveNetwork(host: DockerHost, engineId: string, fence: Fence): Promise<void> {
+  async #leaveNetwork(host: ObservedHost, engineId: string, fence: Fence): Promise<void> {
     const { fleetId, log } = this.#options;
     const left = await host.api.list([`${labels.fleet}=${fleetId}`, `${labels.engine}=${engineId}`]);
     if (left.length > 0) return;
@@ -281,7 +281,7 @@ class DockerDriver implements EngineDriver {
     for (const host of this.#hosts.values()) host.close();
   }
 
-  #seen(replicaId: string): DockerHost | null {
+  #seen(replicaId: string): ObservedHost | null {
     for (const host of this.#hosts.values()) {
       if (host.view().replicas.some(({ replica }: ObservedReplica) => replica.id === replicaId)) return host;
     }
@@ -289,8 +289,8 @@ class DockerDriver implements EngineDriver {
   }
 
   /** The container of a replica as it is now; hosts that do not answer are left out. */
-  async #locate(replicaId: string): Promise<{ host: DockerHost; container: ContainerSummary } | null> {
-    const placed = this.#launches.get(replicaId)?.order.placement.host;
+  async #locate(replicaId: string): Promise<{ host: ObservedHost; container: ContainerSummary } | null> {
+    const placed = this.#launches.get(replicaId)?.request.placement.host;
     const known = (placed === undefined ? undefined : this.#hosts.get(placed)) ?? this.#seen(replicaId);
     const wanted = [`${labels.fleet}=${this.#options.fleetId}`, `${labels.replica}=${replicaId}`];
     if (known !== null) {
@@ -304,7 +304,7 @@ class DockerDriver implements EngineDriver {
     return (await Promise.all(searches)).find((found) => found !== null) ?? null;
   }
 
-  #changed(host: DockerHost): void {
+  #changed(host: ObservedHost): void {
     this.#changes += 1;
     host.touch();
     this.#listener();

@@ -2,7 +2,7 @@ import { DockerError } from '#base/docker/docker.ts';
 
 /** What a Docker engine's refusal means, as a start error code. */
 
-/** Not asked for by anybody, and nobody's fault: whoever ordered it leads no more. */
+/** Not asked for by anybody, and nobody's fault: whoever requested it leads no more. */
 export const fenceLostCode = 'FENCE_LOST';
 /** It was made, and whoever made it did not come to start it. */
 export const notStartedCode = 'NOT_STARTED';

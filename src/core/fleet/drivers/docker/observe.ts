@@ -6,7 +6,7 @@ import {
   stderrStream,
 } from '#base/docker/docker.ts';
 import { tcpEndpoint } from '#base/endpoint.ts';
-import type { ObservedReplica, ReplicaExit, Stranger } from '#core/fleet/drivers/driver.ts';
+import type { ObservedReplica, Orphan, ReplicaExit } from '#core/fleet/drivers/driver.ts';
 import { codeOfReason, notStartedCode, refusedCode } from './failures.ts';
 import { apiKeyOf, labels, type Marks, networkName, readGpuIds, readMarks, saysStopping } from './labels.ts';
 
@@ -34,7 +34,7 @@ export interface ObserveMemory {
 
 export interface ObservedContainers {
   readonly replicas: readonly ObservedReplica[];
-  readonly strangers: readonly Stranger[];
+  readonly orphans: readonly Orphan[];
   /** Of running replicas. */
   readonly networks: ReadonlySet<string>;
 }
@@ -53,7 +53,7 @@ export async function observeContainers(options: ObserveOptions): Promise<Observ
     for (const id of map.keys()) if (!present.has(id)) map.delete(id);
   }
   connection.keep(new Set(containers.filter(({ State: state }) => state === 'running').map(({ Id: id }) => id)));
-  const strangers: Stranger[] = [];
+  const orphans: Orphan[] = [];
   const replicas: Promise<ObservedReplica | null>[] = [];
   const networks = new Set<string>();
   for (const container of containers) {
@@ -64,16 +64,16 @@ export async function observeContainers(options: ObserveOptions): Promise<Observ
       if (container.State === 'running') networks.add(networkName(fleetId, marks.engineId));
       continue;
     }
-    strangers.push(strangerOf(hostName, container));
+    orphans.push(orphanOf(hostName, container));
   }
   const observed = await Promise.all(replicas);
-  return { replicas: observed.filter((replica) => replica !== null), strangers, networks };
+  return { replicas: observed.filter((replica) => replica !== null), orphans, networks };
 }
 
 /** In these states it has no device, and nobody starts it any more. */
 const endedStates = new Set(['created', 'exited', 'dead']);
 
-function strangerOf(host: string, container: ContainerSummary): Stranger {
+function orphanOf(host: string, container: ContainerSummary): Orphan {
   const { Labels: marks = {}, State: state } = container;
   const name = nameOf(container);
   const gpuIds = endedStates.has(state) ? [] : (readGpuIds(marks?.[labels.gpus] ?? '[]') ?? []);
@@ -88,7 +88,7 @@ async function observeContainer(
   marks: Marks,
 ): Promise<ObservedReplica | null> {
   const { hostName, fleetSecret, fleetId, connection, memory } = options;
-  const asked = saysStopping(nameOf(container));
+  const stopRequested = saysStopping(nameOf(container));
   const base = {
     specHash: marks.specHash,
     placement: { host: hostName, gpuIds: marks.gpuIds },
@@ -109,10 +109,10 @@ async function observeContainer(
   if (['running', 'paused', 'restarting'].includes(container.State)) {
     memory.exits.delete(container.Id);
     const endpoint = await connection.endpointOf(container, networkName(fleetId, marks.engineId), marks.port);
-    const state = asked ? 'stopping' : endpoint === null ? 'creating' : 'running';
+    const state = stopRequested ? 'stopping' : endpoint === null ? 'creating' : 'running';
     return { ...base, replica: replica(endpoint ?? undefined), state };
   }
-  const exit = await exitOf(options, container, { asked, marks });
+  const exit = await exitOf(options, container, { stopRequested, marks });
   if (exit === 'gone') return null;
   return exit === null
     ? { ...base, replica: replica(), state: 'creating', progress: 'starting' }
@@ -123,7 +123,7 @@ async function observeContainer(
 async function exitOf(
   { connection: { api }, memory, epoch }: ObserveOptions,
   { Id: id, State: state }: ContainerSummary,
-  { asked, marks }: { asked: boolean; marks: Marks },
+  { stopRequested, marks }: { stopRequested: boolean; marks: Marks },
 ): Promise<ReplicaExit | 'gone' | null> {
   const known = memory.exits.get(id);
   if (known !== undefined) return known;
@@ -132,26 +132,26 @@ async function exitOf(
   const failed = (detail.State.Error ?? '') !== '';
   // Who made it leads no more and will not start it: that is no failure of the engine.
   const isLeft = state === 'created' && !failed && (marks.epoch ?? 0n) < epoch;
-  if (state === 'created' && !failed && !asked && !isLeft) {
+  if (state === 'created' && !failed && !stopRequested && !isLeft) {
     const since = memory.unstartedSince.get(id) ?? Date.now();
     memory.unstartedSince.set(id, since);
     if (Date.now() - since < unstartedMsMax) return null;
   }
   const output =
     state === 'created' ? Buffer.alloc(0) : await api.logTail(id, logTailLines).catch(() => Buffer.alloc(0));
-  const exit = toExit(detail, asked || isLeft, output);
+  const exit = toExit(detail, stopRequested || isLeft, output);
   memory.exits.set(id, exit);
   return exit;
 }
 
-function toExit({ State: state }: ContainerDetail, asked: boolean, output: Buffer): ReplicaExit {
+function toExit({ State: state }: ContainerDetail, stopRequested: boolean, output: Buffer): ReplicaExit {
   const logTail = demultiplex(output).slice(-logTailCharsMax);
   const errorTail = demultiplex(output, stderrStream).slice(-logTailCharsMax);
   const said = state.Error ?? '';
   const neverRan = state.Status === 'created';
   const startErrorCode = said === '' ? (neverRan ? notStartedCode : null) : codeOfReason(said);
   return {
-    asked,
+    stopRequested,
     exitCode: neverRan ? null : (state.ExitCode ?? null),
     signal: null,
     startErrorCode: startErrorCode ?? (neverRan ? refusedCode : null),

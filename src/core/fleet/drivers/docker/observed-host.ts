@@ -27,7 +27,7 @@ export interface HostView extends ObservedContainers {
   readonly report: HostReport;
 }
 
-export interface DockerHost {
+export interface ObservedHost {
   readonly settings: DockerHostSettings;
   readonly api: DockerApi;
   /** Id of its Docker engine, as it was told last; null: not known. */
@@ -76,7 +76,7 @@ interface Context extends HostOptions {
   readonly state: HostState;
 }
 
-export function createDockerHost(options: HostOptions): DockerHost {
+export function createObservedHost(options: HostOptions): ObservedHost {
   const { settings, fleetId, onChange } = options;
   const connection = connectHost(settings);
   const { api } = connection;
@@ -128,7 +128,7 @@ export function createDockerHost(options: HostOptions): DockerHost {
   };
 }
 
-const nothing: ObservedContainers = { replicas: [], strangers: [], networks: new Set() };
+const nothing: ObservedContainers = { replicas: [], orphans: [], networks: new Set() };
 
 function viewOf(context: Context): HostView {
   const { state, settings } = context;

@@ -2,17 +2,17 @@ import { setTimeout as pause } from 'node:timers/promises';
 import { DockerError, pullImage, type RegistryLogins } from '#base/docker/docker.ts';
 import { tcpEndpoint } from '#base/endpoint.ts';
 import { containerForcesUsage, containerSettings } from '#core/fleet/drivers/container-command.ts';
-import type { ObservedReplica, ReplicaExit, ReplicaOrder } from '#core/fleet/drivers/driver.ts';
+import type { ObservedReplica, ReplicaExit, StartRequest } from '#core/fleet/drivers/driver.ts';
 import { missingVariableCode } from '#core/fleet/drivers/start-failure.ts';
 import { type ContainerPlan, planContainer } from './container.ts';
 import { concernsLogin, fenceLostCode, hostUnreachableCode, imageNotFoundCode, startErrorCode } from './failures.ts';
 import { labels } from './labels.ts';
 import { ensureNetwork } from './network.ts';
-import type { DockerHost } from './observed-host.ts';
+import type { ObservedHost } from './observed-host.ts';
 
 /** A replica that is on its way to being a running container, or has failed to become one. */
 export interface Launch {
-  readonly order: ReplicaOrder;
+  readonly request: StartRequest;
   readonly cancel: AbortController;
   progress: string;
   /** Set when it will not run. */
@@ -22,7 +22,7 @@ export interface Launch {
 }
 
 export interface LaunchOptions {
-  readonly host: DockerHost;
+  readonly host: ObservedHost;
   readonly fleetId: string;
   readonly fleetSecret: string;
   readonly env: Readonly<Record<string, string | undefined>>;
@@ -41,9 +41,16 @@ class FenceLost extends Error {}
 
 /** From the image to the running container. @returns how it failed, or null when the container runs */
 export async function launch(started: Launch, options: LaunchOptions): Promise<ReplicaExit | null> {
-  const { order, cancel } = started;
+  const { request, cancel } = started;
   const { host, fleetId, fleetSecret, env, exclusively } = options;
-  const planned = planContainer({ order, host: host.settings, gpuAccess: host.gpuAccess(), fleetId, fleetSecret, env });
+  const planned = planContainer({
+    request,
+    host: host.settings,
+    gpuAccess: host.gpuAccess(),
+    fleetId,
+    fleetSecret,
+    env,
+  });
   if (!planned.ok)
     return failedExit(missingVariableCode, `The variable ${planned.missing} refers to one that is not set.`);
   const refusal = host.refusal();
@@ -53,14 +60,14 @@ export async function launch(started: Launch, options: LaunchOptions): Promise<R
     const failed = await loadImage(started, options);
     if (failed !== null) return failed;
     step = 'container';
-    await exclusively(order.spec.engineId, async () => {
+    await exclusively(request.spec.engineId, async () => {
       if (cancel.signal.aborted) throw new Cancelled();
       await makeContainer(started, options, planned.plan);
     });
     return null;
   } catch (error) {
-    if (error instanceof Cancelled || cancel.signal.aborted) return { ...failedExit(null, ''), asked: true };
-    if (error instanceof FenceLost) return { ...failedExit(fenceLostCode, ''), asked: true };
+    if (error instanceof Cancelled || cancel.signal.aborted) return { ...failedExit(null, ''), stopRequested: true };
+    if (error instanceof FenceLost) return { ...failedExit(fenceLostCode, ''), stopRequested: true };
     return failedExit(startErrorCode(error, step), error instanceof DockerError ? error.reason : String(error));
   }
 }
@@ -69,7 +76,7 @@ export async function launch(started: Launch, options: LaunchOptions): Promise<R
 async function loadImage(started: Launch, { host, logins, onProgress }: LaunchOptions): Promise<ReplicaExit | null> {
   const { api } = host;
   const { signal } = started.cancel;
-  const { image } = containerSettings(started.order.spec.definition);
+  const { image } = containerSettings(started.request.spec.definition);
   if (await api.hasImage(image)) return null;
   const { login, remark, isUnusable } = await logins.find(image);
   const progressed = (percent: number): void => {
@@ -91,7 +98,7 @@ async function loadImage(started: Launch, { host, logins, onProgress }: LaunchOp
 
 async function makeContainer(started: Launch, options: LaunchOptions, plan: ContainerPlan): Promise<void> {
   const { host, fleetId } = options;
-  const { fence, spec } = started.order;
+  const { fence, spec } = started.request;
   started.progress = 'creating the container';
   for (let attempt = 1; ; attempt += 1) {
     if (!(await ensureNetwork({ api: host.api, fleetId, engineId: spec.engineId }, fence))) throw new FenceLost();
@@ -119,13 +126,13 @@ async function createOrFind(
     return await api.create(name, body);
   } catch (error) {
     if (!isBeingMade(error)) throw error;
-    const [found] = await api.list([`${labels.fleet}=${fleetId}`, `${labels.replica}=${started.order.replicaId}`]);
+    const [found] = await api.list([`${labels.fleet}=${fleetId}`, `${labels.replica}=${started.request.replicaId}`]);
     if (found === undefined) throw error;
     return found.Id;
   }
 }
 
-async function assertWanted({ order: { fence }, cancel }: Launch): Promise<void> {
+async function assertWanted({ request: { fence }, cancel }: Launch): Promise<void> {
   if (cancel.signal.aborted) throw new Cancelled();
   if (!(await fence.holds())) throw new FenceLost();
 }
@@ -143,16 +150,16 @@ function isBeingMade(error: unknown): boolean {
 
 /** @param why for operators */
 function failedExit(code: string | null, why: string): ReplicaExit {
-  return { asked: false, exitCode: null, signal: null, startErrorCode: code, oomKilled: false, logTail: why };
+  return { stopRequested: false, exitCode: null, signal: null, startErrorCode: code, oomKilled: false, logTail: why };
 }
 
 /** A launch as observed; what the host says of it meanwhile does not count. */
 export function observedLaunch({
-  order,
+  request,
   progress,
   exit,
-}: Pick<Launch, 'order' | 'progress' | 'exit'>): ObservedReplica {
-  const { replicaId, spec, placement, fence } = order;
+}: Pick<Launch, 'request' | 'progress' | 'exit'>): ObservedReplica {
+  const { replicaId, spec, placement, fence } = request;
   const { definition, engineId, hash } = spec;
   return {
     replica: {

@@ -3,7 +3,7 @@ import { closeSync } from 'node:fs';
 import { createServer } from 'node:net';
 import type { Log } from '#base/log.ts';
 import type { EngineDefinition } from '#core/catalog/catalog.ts';
-import type { ReplicaExit, ReplicaOrder } from '#core/fleet/drivers/driver.ts';
+import type { ReplicaExit, StartRequest } from '#core/fleet/drivers/driver.ts';
 import type { Replica } from '#core/fleet/drivers/replica.ts';
 import { missingVariableCode } from '#core/fleet/drivers/start-failure.ts';
 import {
@@ -63,8 +63,8 @@ export interface Nursery {
 }
 
 /** Starts a child. What goes wrong from here on is seen as its exit; throws only when the machine has no room for it. */
-export async function launchChild(nursery: Nursery, order: ReplicaOrder): Promise<void> {
-  const { replicaId, spec, fence, placement } = order;
+export async function launchChild(nursery: Nursery, request: StartRequest): Promise<void> {
+  const { replicaId, spec, fence, placement } = request;
   const { folders, log } = nursery;
   const { definition, engineId, hash } = spec;
   const socketPath = listensOnSocket(definition) ? socketPathOf(folders, replicaId) : null;
@@ -147,7 +147,7 @@ export function endChild(nursery: Nursery, child: Child, how: Partial<ReplicaExi
   const errorTail = isTold ? readLogTail(errorPathOf(child.logPath)) : '';
   const unknown = { exitCode: null, signal: null, startErrorCode: null, oomKilled: false };
   child.endedAtMs = performance.now();
-  child.exit = { asked: stopAsked, ...unknown, logTail, errorTail, ...how };
+  child.exit = { stopRequested: stopAsked, ...unknown, logTail, errorTail, ...how };
   nursery.onChange();
 }
 

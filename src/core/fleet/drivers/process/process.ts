@@ -7,7 +7,7 @@ import {
   type HostReport,
   type LogOptions,
   type ObservedReplica,
-  type Stranger,
+  type Orphan,
 } from '#core/fleet/drivers/driver.ts';
 import { adoptChild, type Child, endChild, keepsLog, launchChild, type Nursery, stopChild } from './child.ts';
 import { type Environment, processSpecHash } from './command.ts';
@@ -34,7 +34,7 @@ export interface ProcessDriverOptions {
   readonly env: Environment;
   readonly log: Log;
   /** Whether other gateways work on the same data folder; alone when absent. */
-  readonly company?: Company;
+  readonly sharing?: SharingMode;
   /** What engines may take together; the machine's memory when absent or null. */
   readonly memoryBytes?: number | null;
 }
@@ -44,7 +44,7 @@ export interface ProcessDriverOptions {
  * on a data folder sees the children of all in their records, may stop each of them, and leaves them running when it
  * closes; the `first` of them finds nobody there yet, and takes over what was left.
  */
-export type Company = 'alone' | 'first' | 'joining';
+export type SharingMode = 'alone' | 'first' | 'joining';
 
 const watchIntervalMs = 250;
 const boundLogsEveryTicks = 20;
@@ -60,14 +60,14 @@ const host = 'local';
  * Engines as child processes, each in a process group of its own. They outlive a gateway that is killed, and the next
  * one on the same data folder adopts them.
  */
-export function createProcessDriver({ dataDir, company = 'alone', ...options }: ProcessDriverOptions): EngineDriver {
+export function createProcessDriver({ dataDir, sharing = 'alone', ...options }: ProcessDriverOptions): EngineDriver {
   const localGpus = createLocalGpus(options);
   const memoryBytes = options.memoryBytes ?? machineMemory();
   const nursery: Nursery = {
     ...options,
     children: new Map(),
     folders: prepareProcessFolders(dataDir),
-    leads: company !== 'joining',
+    leads: sharing !== 'joining',
     onChange: () => undefined,
   };
   let specs: ReadonlyMap<string, EngineSpec> = new Map();
@@ -80,7 +80,7 @@ export function createProcessDriver({ dataDir, company = 'alone', ...options }: 
     specOf: (definition) => ({ engineId: definition.id, hash: processSpecHash(definition, options.env), definition }),
     open(given) {
       setSpecs(given);
-      if (company !== 'joining') {
+      if (sharing !== 'joining') {
         for (const record of readRecords(nursery.folders)) takeOver(nursery, record, specs);
         endLeftovers(nursery);
       }
@@ -89,26 +89,26 @@ export function createProcessDriver({ dataDir, company = 'alone', ...options }: 
     },
     setSpecs,
     async observe(epoch = null) {
-      nursery.leads = company === 'alone' || epoch !== null;
+      nursery.leads = sharing === 'alone' || epoch !== null;
       const found = needsGpus(specs) ? await localGpus.find() : noGpus;
-      if (company !== 'alone') meetOthers(nursery, specs);
+      if (sharing !== 'alone') meetOthers(nursery, specs);
       const children = [...nursery.children.values()];
       return {
         replicas: children.map(observedOf),
         hosts: [machineReport(found, memoryBytes)],
-        strangers: children.flatMap((child) => strangerOf(child, specs) ?? []),
+        orphans: children.flatMap((child) => orphanOf(child, specs) ?? []),
       };
     },
-    async start(order) {
-      if (nursery.children.has(order.replicaId)) return;
-      if (!(await order.fence.holds())) throw new FenceLostError();
-      await launchChild(nursery, order);
+    async start(request) {
+      if (nursery.children.has(request.replicaId)) return;
+      if (!(await request.fence.holds())) throw new FenceLostError();
+      await launchChild(nursery, request);
       nursery.onChange();
     },
-    async stop(replicaId, order) {
+    async stop(replicaId, request) {
       const child = nursery.children.get(replicaId);
-      if (child === undefined || !(await order.fence.holds())) return;
-      stopChild(nursery, child, order.graceMs);
+      if (child === undefined || !(await request.fence.holds())) return;
+      stopChild(nursery, child, request.graceMs);
       nursery.onChange();
     },
     forget(replicaId) {
@@ -121,7 +121,7 @@ export function createProcessDriver({ dataDir, company = 'alone', ...options }: 
       nursery.onChange = listener;
     },
     async close() {
-      if (company === 'alone') await endChildren(nursery);
+      if (sharing === 'alone') await endChildren(nursery);
       if (watchTimer !== null) clearInterval(watchTimer);
       watchTimer = null;
     },
@@ -135,7 +135,7 @@ function readLog(nursery: Nursery, replicaId: string, options: LogOptions): Asyn
 }
 
 /** Ends what the gateways of a data folder left running there, none of which may be at work any more. */
-export async function endProcesses(options: Omit<ProcessDriverOptions, 'company'>): Promise<void> {
+export async function endProcesses(options: Omit<ProcessDriverOptions, 'sharing'>): Promise<void> {
   const driver = createProcessDriver(options);
   await driver.open([]);
   await driver.close();
@@ -183,7 +183,7 @@ function observedOf({ replica, specHash, stopAsked, exit, epoch, gpuIds }: Child
 }
 
 /** null for a child of an engine that the files have, or had when this gateway read them last. */
-function strangerOf(child: Child, specs: ReadonlyMap<string, EngineSpec>): Stranger | null {
+function orphanOf(child: Child, specs: ReadonlyMap<string, EngineSpec>): Orphan | null {
   const { record, exit, replica, gpuIds, memoryBytes } = child;
   if (record === null || exit !== null || specs.has(replica.engineId)) return null;
   const { pid } = record;

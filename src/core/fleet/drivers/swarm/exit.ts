@@ -50,23 +50,30 @@ export function lacksRoom({ Status: { State: state, Err: trouble } }: SwarmTask)
 
 /** null while it may come to run, or does. */
 export async function exitOf(source: ExitSource, { service, task, nodes }: ServiceTask): Promise<ReplicaExit | null> {
-  const asked = saysStopping(service);
-  if (task === null) return asked ? toExit({ asked }) : null;
+  const stopRequested = saysStopping(service);
+  if (task === null) return stopRequested ? toExit({ stopRequested }) : null;
   const { State: state, Err: trouble } = task.Status;
   const node = nodes.find(({ ID: id }) => id === task.NodeID) ?? null;
   const isDown = node?.Status.State === 'down';
   if (endedStates.has(state)) return endOf(source, { service, task, readsLog: !isDown });
   if (isDown) {
     const name = node.Description?.Hostname ?? node.ID;
-    return toExit({ asked, startErrorCode: hostUnreachableCode, logTail: `The node ${name} is down.` });
+    return toExit({ stopRequested, startErrorCode: hostUnreachableCode, logTail: `The node ${name} is down.` });
   }
-  if (asked || !neverFits(task, nodes)) return null;
+  if (stopRequested || !neverFits(task, nodes)) return null;
   const startErrorCode = resourcesOf(task).length > 0 ? 'NO_SUCH_DEVICE' : 'NO_SUITABLE_NODE';
   return toExit({ startErrorCode, logTail: `${state}: ${trouble}` });
 }
 
 function toExit(known: Partial<ReplicaExit>): ReplicaExit {
-  const nothing = { asked: false, exitCode: null, signal: null, startErrorCode: null, oomKilled: false, logTail: '' };
+  const nothing = {
+    stopRequested: false,
+    exitCode: null,
+    signal: null,
+    startErrorCode: null,
+    oomKilled: false,
+    logTail: '',
+  };
   return { ...nothing, ...known };
 }
 
@@ -80,17 +87,17 @@ interface Ended {
 async function endOf({ api, logins }: ExitSource, { service, task, readsLog }: Ended): Promise<ReplicaExit> {
   const { State: state, Err: trouble, ContainerStatus: container } = task.Status;
   const said = trouble === '' ? '' : `${state}: ${trouble}`;
-  const asked = saysStopping(service);
+  const stopRequested = saysStopping(service);
   const wasMade = (container?.ContainerID ?? '') !== '';
   if (!wasMade || state === 'rejected' || neverRanSigns.test(trouble)) {
     const startErrorCode = codeOf(trouble);
-    if (startErrorCode !== imageNotFoundCode) return toExit({ asked, startErrorCode, logTail: said });
+    if (startErrorCode !== imageNotFoundCode) return toExit({ stopRequested, startErrorCode, logTail: said });
     // Nodes say no more than that they have no such image, whatever its registry said.
     const { remark } = await logins.find(service.Spec.TaskTemplate?.ContainerSpec?.Image ?? '');
-    return toExit({ asked, startErrorCode, logTail: `${remark} ${said}` });
+    return toExit({ stopRequested, startErrorCode, logTail: `${remark} ${said}` });
   }
   const output = readsLog ? await api.swarm.serviceLogTail(service.ID, logTailLines).catch(() => null) : null;
-  return toExit({ asked, exitCode: container?.ExitCode ?? null, ...tailsOf(output, said) });
+  return toExit({ stopRequested, exitCode: container?.ExitCode ?? null, ...tailsOf(output, said) });
 }
 
 /** @param said by the swarm, about its end */

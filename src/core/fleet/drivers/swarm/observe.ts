@@ -3,7 +3,7 @@ import type { DockerApi, RegistryLogins, SwarmNode, SwarmTask } from '#base/dock
 import { type Endpoint, tcpEndpoint } from '#base/endpoint.ts';
 import type { SwarmSettings } from '#core/catalog/catalog.ts';
 import { apiKeyOf, labels, type Marks, readMarks } from '#core/fleet/drivers/docker/docker.ts';
-import type { ObservedReplica, ReplicaExit, Stranger } from '#core/fleet/drivers/driver.ts';
+import type { ObservedReplica, Orphan, ReplicaExit } from '#core/fleet/drivers/driver.ts';
 import { exitOf, lacksRoom, saysStopping, type ServiceTask } from './exit.ts';
 import { overlayName, swarmPlacement } from './service.ts';
 
@@ -23,7 +23,7 @@ export interface SwarmObserveOptions {
 
 export interface ObservedServices {
   readonly replicas: readonly ObservedReplica[];
-  readonly strangers: readonly Stranger[];
+  readonly orphans: readonly Orphan[];
   /** Of running replicas. */
   readonly networks: ReadonlySet<string>;
 }
@@ -37,7 +37,7 @@ export async function observeServices(options: SwarmObserveOptions): Promise<Obs
   const [tasks, nodes] = await Promise.all([api.swarm.listTasks(ours), api.swarm.listNodes()]);
   const present = new Set(services.map(({ ID: id }) => id));
   for (const id of exits.keys()) if (!present.has(id)) exits.delete(id);
-  const strangers: Stranger[] = [];
+  const orphans: Orphan[] = [];
   const replicas: Promise<ObservedReplica>[] = [];
   for (const service of services) {
     const found = service.Spec.Labels ?? {};
@@ -49,13 +49,13 @@ export async function observeServices(options: SwarmObserveOptions): Promise<Obs
       const { Name: name } = service.Spec;
       // Which devices it has is the swarm's to know, which gives them to nobody else.
       const about = { gpuIds: [], memoryBytes: 0, endedBy: `docker service rm ${name}` };
-      strangers.push({ host: swarmPlacement.host, name, engineId: found[labels.engine] ?? null, ...about });
+      orphans.push({ host: swarmPlacement.host, name, engineId: found[labels.engine] ?? null, ...about });
     }
   }
   const observed = await Promise.all(replicas);
   const running = observed.filter(({ state }) => state === 'running');
   const networks = new Set(running.map(({ replica: { engineId } }) => overlayName(fleetId, engineId)));
-  return { replicas: observed, strangers, networks };
+  return { replicas: observed, orphans, networks };
 }
 
 function newestTask(tasks: readonly SwarmTask[]): SwarmTask | null {

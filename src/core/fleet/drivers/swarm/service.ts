@@ -17,7 +17,7 @@ import {
   mountsOf,
   networkName,
 } from '#core/fleet/drivers/docker/docker.ts';
-import type { EngineSpec, Placement, ReplicaOrder } from '#core/fleet/drivers/driver.ts';
+import type { EngineSpec, Placement, StartRequest } from '#core/fleet/drivers/driver.ts';
 
 /** The one place that the fleet knows of a swarm: which node runs a task is the swarm's choice. */
 export const swarmPlacement: Placement = { host: 'swarm', gpuIds: [] };
@@ -53,7 +53,7 @@ export interface ServicePlan {
 }
 
 export interface ServicePlanOptions {
-  readonly order: ReplicaOrder;
+  readonly request: StartRequest;
   readonly swarm: SwarmSettings;
   readonly fleetId: string;
   readonly fleetSecret: string;
@@ -72,14 +72,14 @@ export function serviceSpecHash(
 }
 
 /**
- * The service of an order, or the variable of the engine's file that refers to something that is not set. One service
- * with one task for each replica: tasks are reached one by one, and each ends when the fleet says so.
+ * The service of a start request, or the variable of the engine's file that refers to something that is not set. One
+ * service with one task for each replica: tasks are reached one by one, and each ends when the fleet says so.
  */
 export function planService(
   options: ServicePlanOptions,
 ): { ok: true; plan: ServicePlan } | { ok: false; missing: string } {
-  const { order, swarm, fleetId, fleetSecret, env } = options;
-  const { replicaId, spec, fence } = order;
+  const { request, swarm, fleetId, fleetSecret, env } = options;
+  const { replicaId, spec, fence } = request;
   const { definition, engineId } = spec;
   const { port, env: texts } = containerSettings(definition);
   const isPrivate = swarm.network === 'overlay';

@@ -22,7 +22,8 @@ export async function checkFence(fence: Fence): Promise<void> {
 }
 
 /**
- * Makes the service of an order with its secrets and its network; all of them are the same ones when it is done again.
+ * Makes the service of a start request with its secrets and its network; all of them are the same ones when it is done
+ * again.
  * @returns how it failed, or null when the swarm has the service
  * @throws FenceLost
  */
@@ -40,8 +41,8 @@ export async function startService(options: ServiceStartOptions): Promise<Replic
   }
 }
 
-async function makeService({ api, order, fleetId, logins }: ServiceStartOptions, plan: ServicePlan): Promise<void> {
-  const { fence, spec } = order;
+async function makeService({ api, request, fleetId, logins }: ServiceStartOptions, plan: ServicePlan): Promise<void> {
+  const { fence, spec } = request;
   await ensureOverlay({ api, fleetId, engineId: spec.engineId }, fence);
   const secretIds: string[] = [];
   for (const { name, value } of plan.secrets) {
@@ -62,7 +63,7 @@ async function makeService({ api, order, fleetId, logins }: ServiceStartOptions,
 
 /** @param why for operators */
 function failedExit(code: string, why: string): ReplicaExit {
-  return { asked: false, exitCode: null, signal: null, startErrorCode: code, oomKilled: false, logTail: why };
+  return { stopRequested: false, exitCode: null, signal: null, startErrorCode: code, oomKilled: false, logTail: why };
 }
 
 export interface OverlayOptions {

@@ -8,7 +8,7 @@ import {
   type SwarmService,
 } from '#base/docker/docker.ts';
 import type { Log } from '#base/log.ts';
-import { createLines } from '#base/serial.ts';
+import { createSerial } from '#base/serial.ts';
 import type { SwarmSettings } from '#core/catalog/catalog.ts';
 import { isLate, joinNetworks, labels, observedLaunch } from '#core/fleet/drivers/docker/docker.ts';
 import type {
@@ -18,8 +18,8 @@ import type {
   LogOptions,
   Observation,
   ReplicaExit,
-  ReplicaOrder,
-  StopOrder,
+  StartRequest,
+  StopRequest,
 } from '#core/fleet/drivers/driver.ts';
 import { type ContainerLog, lastTellingLines, readContainerLog } from '#core/fleet/drivers/quiet-log.ts';
 import { saysStopping } from './exit.ts';
@@ -44,7 +44,7 @@ export interface SwarmDriverOptions {
 const observeWaitMs = 3000;
 const openWaitMs = 15_000;
 /** Tasks tell of themselves to managers alone, which pass nothing on: what is on its way is asked for again. */
-const unsettledLookMs = 500;
+const unsettledObserveMs = 500;
 /** Tasks leave a network a moment after their service is gone. */
 const networkTriesMax = 10;
 const networkRetryMs = 500;
@@ -64,11 +64,11 @@ class SwarmDriver implements EngineDriver {
   /** Never shrinks: what runs of an engine whose file is gone has still to be stopped. */
   readonly #knownEngines = new Set<string>();
   /** Replicas that the swarm did not take, by id. */
-  readonly #failures = new Map<string, { readonly order: ReplicaOrder; readonly exit: ReplicaExit }>();
+  readonly #failures = new Map<string, { readonly request: StartRequest; readonly exit: ReplicaExit }>();
   readonly #exits = new Map<string, ReplicaExit>();
   /** For what concerns one engine's network. */
-  readonly #inLine = createLines();
-  #seen: ObservedServices = { replicas: [], strangers: [], networks: new Set() };
+  readonly #serial = createSerial();
+  #seen: ObservedServices = { replicas: [], orphans: [], networks: new Set() };
   #reading: Promise<void> | null = null;
   #begun = 0;
   #applied = 0;
@@ -111,13 +111,15 @@ class SwarmDriver implements EngineDriver {
   }
 
   async observe(): Promise<Observation> {
-    if (!this.#isWanted()) return { replicas: [], hosts: [], strangers: [] };
+    if (!this.#isWanted()) return { replicas: [], hosts: [], orphans: [] };
     const late = await isLate((this.#reading ??= this.#read()), observeWaitMs);
     if (late && this.#reachable) this.#noteTrouble('it does not answer');
-    const { replicas, strangers } = this.#seen;
-    const failed = [...this.#failures.values()].map(({ order, exit }) => observedLaunch({ order, exit, progress: '' }));
+    const { replicas, orphans } = this.#seen;
+    const failed = [...this.#failures.values()].map(({ request, exit }) =>
+      observedLaunch({ request, exit, progress: '' }),
+    );
     const isUnsettled = replicas.some(({ state }) => state === 'creating' || state === 'stopping');
-    if (isUnsettled) this.#lookAgain();
+    if (isUnsettled) this.#observeAgain();
     return {
       replicas: [...replicas.filter(({ replica: { id } }) => !this.#failures.has(id)), ...failed],
       // Which nodes and GPUs there are is between the swarm and its operator.
@@ -130,13 +132,13 @@ class SwarmDriver implements EngineDriver {
           gpus: [],
         },
       ],
-      strangers,
+      orphans,
     };
   }
 
-  #lookAgain(): void {
+  #observeAgain(): void {
     clearTimeout(this.#timer);
-    this.#timer = setTimeout(() => this.#listener(), unsettledLookMs).unref();
+    this.#timer = setTimeout(() => this.#listener(), unsettledObserveMs).unref();
   }
 
   async #read(): Promise<void> {
@@ -200,22 +202,22 @@ class SwarmDriver implements EngineDriver {
     this.#joinTrouble = trouble;
   }
 
-  async start(order: ReplicaOrder): Promise<void> {
-    const { replicaId, spec, fence } = order;
+  async start(request: StartRequest): Promise<void> {
+    const { replicaId, spec, fence } = request;
     const { log } = this.#options;
     if (this.#failures.has(replicaId) || this.#seen.replicas.some(({ replica: { id } }) => id === replicaId)) return;
     await checkFence(fence);
-    const exit = await this.#inLine(spec.engineId, () => startService({ ...this.#options, api: this.#api, order }));
+    const exit = await this.#serial(spec.engineId, () => startService({ ...this.#options, api: this.#api, request }));
     const about = { engine: spec.engineId, replica: replicaId };
     if (exit === null) log.info(about, 'an engine was started as a service');
     else {
-      this.#failures.set(replicaId, { order, exit });
+      this.#failures.set(replicaId, { request, exit });
       log.warn({ ...about, code: exit.startErrorCode, trouble: exit.logTail }, 'an engine could not be started');
     }
     this.#changed();
   }
 
-  async stop(replicaId: string, { fence }: StopOrder): Promise<void> {
+  async stop(replicaId: string, { fence }: StopRequest): Promise<void> {
     await checkFence(fence);
     const service = await this.#locate(replicaId);
     if (service === null || saysStopping(service)) return;
@@ -231,8 +233,8 @@ class SwarmDriver implements EngineDriver {
     await removeReplica({ api: this.#api, fleetId, replicaId }, fence);
     this.#failures.delete(replicaId);
     this.#changed();
-    const engineId = service?.Spec.Labels?.[labels.engine] ?? failed?.order.spec.engineId;
-    if (engineId !== undefined) await this.#inLine(engineId, () => this.#leaveNetwork(engineId, fence));
+    const engineId = service?.Spec.Labels?.[labels.engine] ?? failed?.request.spec.engineId;
+    if (engineId !== undefined) await this.#serial(engineId, () => this.#leaveNetwork(engineId, fence));
   }
 
   /** Removes what an engine without a service has left, starts that were broken off included. */

@@ -126,7 +126,7 @@ describe('the log of a process', () => {
       log: createLog('silent'),
     };
     const engine = shell(script);
-    const gone = createProcessDriver({ ...options, company: 'first' });
+    const gone = createProcessDriver({ ...options, sharing: 'first' });
     const spec = gone.specOf(engine);
     await gone.open([spec]);
     const fence = { epoch: 1n, holds: () => Promise.resolve(true) };
@@ -136,7 +136,7 @@ describe('the log of a process', () => {
     const record = JSON.parse(readFileSync(path, 'utf8')) as { pid: number; keeper: { pid: number } };
     // As if it had been another process.
     writeFileSync(path, JSON.stringify({ ...record, keeper: { ...record.keeper, identity: 'of one that is gone' } }));
-    const next = createProcessDriver({ ...options, company: 'joining' });
+    const next = createProcessDriver({ ...options, sharing: 'joining' });
     await next.open([spec]);
     await next.observe(2n);
     const read = async (): Promise<string[]> => {

@@ -187,16 +187,16 @@ esac
       workingDirectory: folder,
       env,
       log: createLog('silent'),
-      company: 'joining',
+      sharing: 'joining',
     });
     await other.open([other.specOf(engine('a', { gpus }))]);
     const known = await other.observe();
     expect(known.replicas).toMatchObject([{ state: 'running', placement: { host: 'local', gpuIds: [device] } }]);
-    expect(known.strangers).toEqual([]);
+    expect(known.orphans).toEqual([]);
     other.setSpecs([]);
-    const { strangers } = await other.observe();
+    const { orphans } = await other.observe();
     const held = { gpuIds: [device], memoryBytes: gib };
-    expect(strangers).toEqual([{ host: 'local', name: `pid ${pid}`, engineId: 'a', ...held, endedBy: `kill ${pid}` }]);
+    expect(orphans).toEqual([{ host: 'local', name: `pid ${pid}`, engineId: 'a', ...held, endedBy: `kill ${pid}` }]);
     await other.close();
   });
 
