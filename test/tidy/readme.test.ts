@@ -34,7 +34,8 @@ describe('the check of the README', () => {
 
 describe('the README', () => {
   it('names only what is there', () => {
-    const path = `${root}README.md`;
-    expect(existsSync(path) ? findDeadNames(readFileSync(path, 'utf8'), root, scripts) : []).toEqual([]);
+    for (const path of [`${root}README.md`, `${root}src/README.md`]) {
+      expect(existsSync(path) ? findDeadNames(readFileSync(path, 'utf8'), root, scripts) : [], path).toEqual([]);
+    }
   });
 });
