@@ -224,7 +224,7 @@ function processesOf(postmaster: number): number[] {
 }
 
 async function until(isTrue: () => boolean | Promise<boolean>): Promise<void> {
-  expect(await waitUntil(isTrue, 30_000)).toBe(true);
+  expect(await waitUntil(isTrue, 120_000)).toBe(true);
 }
 
 describe('the built-in PostgreSQL that ends unasked', () => {
@@ -245,7 +245,9 @@ describe('the built-in PostgreSQL that ends unasked', () => {
     process.kill(left, 'SIGSTOP');
     process.kill(pid, 'SIGKILL');
     const log = (): string => readFileSync(join(dataDir, 'postgres.log'), 'utf8');
-    await until(() => log().includes('pre-existing shared memory block'));
+    await until(() => log().includes('pre-existing shared memory block')).catch((error: unknown) => {
+      throw new Error(log(), { cause: error });
+    });
     await expect(ask(server.url, 'select 1')).rejects.toThrow('ECONNREFUSED');
     process.kill(left, 'SIGCONT');
     await until(async () => (await findPostmaster(clusterDir))?.ready === true);
