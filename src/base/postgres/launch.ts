@@ -91,6 +91,7 @@ async function launch(plan: LaunchPlan, port: number, signal?: AbortSignal): Pro
   const logFile = await open(logPath, 'a', 0o600);
   const logStart = (await logFile.stat()).size;
   let child: ChildProcess;
+  let exit: ExitWatch;
   try {
     child = spawn(join(binDir, 'postgres'), ['-D', cluster.dir, ...settings(port, plan.fsync)], {
       ...runAs,
@@ -100,10 +101,11 @@ async function launch(plan: LaunchPlan, port: number, signal?: AbortSignal): Pro
       detached: true,
       stdio: ['ignore', logFile.fd, logFile.fd],
     });
+    // At once: one that fails may have ended before the log is closed here.
+    exit = watchExit(child);
   } finally {
     await logFile.close();
   }
-  const exit = watchExit(child);
   child.unref();
   const ready = await waitUntil(async () => {
     if (exit.seen !== null || signal?.aborted === true) return true;

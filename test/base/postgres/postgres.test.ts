@@ -245,9 +245,7 @@ describe('the built-in PostgreSQL that ends unasked', () => {
     process.kill(left, 'SIGSTOP');
     process.kill(pid, 'SIGKILL');
     const log = (): string => readFileSync(join(dataDir, 'postgres.log'), 'utf8');
-    await until(() => log().includes('pre-existing shared memory block')).catch((error: unknown) => {
-      throw new Error(log(), { cause: error });
-    });
+    await until(() => log().includes('pre-existing shared memory block'));
     await expect(ask(server.url, 'select 1')).rejects.toThrow('ECONNREFUSED');
     process.kill(left, 'SIGCONT');
     await until(async () => (await findPostmaster(clusterDir))?.ready === true);
