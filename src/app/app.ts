@@ -30,7 +30,7 @@ import { createRetention } from './retention.ts';
 import { createHttpServer } from './server.ts';
 
 export { type ContainerHosts, readDockerHosts, type WorkerSlot } from './engines.ts';
-export { checkAddresses, metricsPortOf } from './server.ts';
+export { checkAddresses, metricsOf } from './server.ts';
 
 export interface AppOptions {
   readonly config: Config;
@@ -81,11 +81,11 @@ export async function startApp(options: AppOptions): Promise<App> {
   const { config, log, db } = options;
   const observe = createObserve(log);
   const identity = await readFleetIdentity(db);
-  const rooms = createRooms(options, { ...(await openSharedStore(config, db, log)), identity }, observe);
+  const rooms = createRooms(options, { ...(await openSharedStore(config.redis, db, log)), identity }, observe);
   const inference = createInferenceEdge(options, rooms, observe);
   const life = { fleetRuns: false };
   const watching = watch(options, rooms, { observe, inference, life });
-  const server = createHttpServer(config, composeEdges(options, rooms, { inference, observe, watching }));
+  const server = createHttpServer(config.http, composeEdges(options, rooms, { inference, observe, watching }));
   const offRevoked = rooms.keys.onRevoked((keyId) => inference.revoked(keyId));
   const jobs = startJobs(jobsOf(rooms, watching), log);
 
@@ -93,7 +93,7 @@ export async function startApp(options: AppOptions): Promise<App> {
     watching.health.enter('draining');
     const closed = server.close();
     await Promise.race([
-      inference.drain(config.shutdownTimeoutMs),
+      inference.drain(config.http.shutdownTimeoutMs),
       ...(forceStop === undefined ? [] : [aborted(forceStop).then(() => inference.drain(0))]),
     ]);
     server.cut();
@@ -160,7 +160,8 @@ function watch({ config, db }: AppOptions, rooms: Rooms, { observe, inference, l
   const { fleet, metering, coordination } = rooms;
   const { store } = coordination;
   return observe.watch({
-    config,
+    address: config.metrics,
+    answerStallTimeoutMs: config.http.answerStallTimeoutMs,
     fleet,
     metering,
     fleetRuns: () => life.fleetRuns,
@@ -201,24 +202,24 @@ function createRooms(
   const clock = systemClock;
   const audit = createAudit({ clock });
   const accounts = createAccounts({ db, clock, log, audit });
-  const { keyPrefix, maxActiveKeys } = config;
+  const { prefix: keyPrefix, maxActive: maxActiveKeys, wrongPerMinute: wrongKeysPerMinute } = config.keys;
   const keys = createKeys({ db, clock, log, audit, accounts, keyPrefix, maxActiveKeys });
   const wallet = createWallet({ db, clock, audit });
   const metering = createMetering({ db, clock, log, wallet, onCommit });
-  const common = { config, db, clock, log, dataDir };
+  const { leaseMs } = config.process;
+  const common = { leaseMs, db, clock, log, dataDir };
   const coordination = createCoordination({ ...shared, ...common, slot: slot.number, wallet, keys, metering });
   const { admission } = coordination;
   const catalog = createCatalog({ db, clock, engines });
   const { gateways } = coordination;
   const engineClient = createEngineClient({
-    firstByteTimeoutMs: config.upstreamFirstByteTimeoutMs,
-    idleTimeoutMs: config.upstreamIdleTimeoutMs,
-    connectTimeoutMs: config.upstreamConnectTimeoutMs,
+    ...config.upstream,
     idleSocketMs,
     maxHeaderBytes,
     onSinkError: (error) => log.error({ err: error }, 'an answer could not be handled'),
   });
-  const place = { workingDirectory, hosts, identity, gateways, slot, engineClient };
+  const settings = { settings: config.engines, docker: config.docker, env: config.environment };
+  const place = { ...settings, workingDirectory, hosts, identity, gateways, slot, engineClient };
   const fleet = createEngines({ ...common, ...place, engines });
   const engineFiles = createEngineReload({ engines, readFiles: readEngineFiles, catalog, fleet, log });
   const operations = createEngineOperations({
@@ -227,10 +228,19 @@ function createRooms(
     tellReload: () => coordination.tellReload(),
     log,
   });
-  const routing = createRouting({ fleet, clock, log, flexQueueMax: config.flexQueueMax });
-  const httpGuards = createHttpGuards({ ...config, ...shared, keys, accounts });
+  const routing = createRouting({ fleet, clock, log, flexQueueMax: config.engines.flexQueueMax });
+  const { trustedProxies } = config.http;
+  const httpGuards = createHttpGuards({
+    ...config.limits,
+    ...shared,
+    keys,
+    accounts,
+    wrongKeysPerMinute,
+    trustedProxies,
+  });
   const cacheSalts = createCacheSalts(identity.cacheSecret);
-  const retention = createRetention({ config, shared, db, clock, log, audit, metering, gateways });
+  const kept = { cacheBounds: config.cache, storage: config.storage, leaseMs };
+  const retention = createRetention({ ...kept, shared, db, clock, log, audit, metering, gateways });
   const showLimits = createShowLimits(admission);
   const { cache, contents, idempotency } = retention;
   const edge = {
@@ -255,9 +265,9 @@ function createInferenceEdge({ config, log }: AppOptions, rooms: Rooms, observe:
     client: rooms.engineClient,
     aborter: createAborter({ client: rooms.engineClient, clock: rooms.clock }),
     log,
-    limits: config,
-    settleTimeoutMs: config.settleTimeoutMs,
-    answerStallTimeoutMs: config.answerStallTimeoutMs,
+    limits: config.limits,
+    settleTimeoutMs: config.limits.settleTimeoutMs,
+    answerStallTimeoutMs: config.http.answerStallTimeoutMs,
   });
 }
 
@@ -273,7 +283,7 @@ function composeEdges(
   app.route('/', inference.lists);
   const heldPicoUsd = async (organizationId: string): Promise<bigint> =>
     (await rooms.admission.heldMicroUsd(organizationId)) * PICO_PER_MICRO;
-  app.route('/', createApi({ ...rooms, db, log, heldPicoUsd, limits: config }));
+  app.route('/', createApi({ ...rooms, db, log, heldPicoUsd, limits: config.limits }));
   installFallbacks(app, log);
   return routeFirst(app, inference.requests, log);
 }

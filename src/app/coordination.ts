@@ -1,5 +1,5 @@
 import type { Clock } from '#base/clock.ts';
-import { ConfigError, type Config } from '#base/config.ts';
+import { ConfigError, type RedisConfig } from '#base/config.ts';
 import type { Db } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
 import { connectRedis, RedisAwayError, type RedisStore } from '#base/redis.ts';
@@ -47,11 +47,11 @@ export interface SharedStore {
 }
 
 /** @throws ConfigError when REDIS_URL cannot be reached */
-export async function openSharedStore(config: Config, db: Db, log: Log): Promise<SharedStore> {
-  if (config.redisUrl === null) return { store: null, prefix: '' };
+export async function openSharedStore({ url }: RedisConfig, db: Db, log: Log): Promise<SharedStore> {
+  if (url === null) return { store: null, prefix: '' };
   const prefix = await readNamespace(db);
   try {
-    return { store: await connectRedis(config.redisUrl, log), prefix };
+    return { store: await connectRedis(url, log), prefix };
   } catch (error) {
     if (!(error instanceof RedisAwayError)) throw error;
     const reason = error.cause instanceof Error ? error.cause.message : error.message;
@@ -60,7 +60,7 @@ export async function openSharedStore(config: Config, db: Db, log: Log): Promise
 }
 
 export interface CoordinationParts extends SharedStore {
-  readonly config: Config;
+  readonly leaseMs: number;
   readonly db: Db;
   readonly clock: Clock;
   readonly log: Log;
@@ -147,7 +147,7 @@ function coordinateThrough(parts: SharedParts, gateways: Gateways, beat: Job): C
     jobs: [
       beat,
       { name: 'renew leases', everyMs: admission.renewMs, run: () => admission.renew() },
-      { name: 'sweep leases', everyMs: parts.config.leaseMs / 2, run: () => admission.sweep() },
+      { name: 'sweep leases', everyMs: parts.leaseMs / 2, run: () => admission.sweep() },
     ],
     start: () => gateways.start(),
     async stop() {
@@ -159,12 +159,12 @@ function coordinateThrough(parts: SharedParts, gateways: Gateways, beat: Job): C
 }
 
 function createSharedAdmission(parts: SharedParts, gateways: Gateways): RedisAdmission {
-  const { store, prefix, clock, log, wallet, keys, metering, config } = parts;
+  const { store, prefix, clock, log, wallet, keys, metering, leaseMs } = parts;
   return createRedisAdmission({
     store,
     prefix,
     gatewayId: gateways.id,
-    leaseMs: config.leaseMs,
+    leaseMs,
     books: {
       balanceWith: (organizationId, requestIds) => wallet.balanceWith(organizationId, requestIds),
       tokensWith: (key, sinceMs, requestIds) => metering.reports.tokensWith({ ...key, sinceMs }, requestIds),

@@ -1,5 +1,5 @@
 import type { Clock } from '#base/clock.ts';
-import type { Config } from '#base/config.ts';
+import type { CacheConfig, StorageConfig } from '#base/config.ts';
 import type { Db } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
 import type { Audit } from '#core/audit/audit.ts';
@@ -21,7 +21,9 @@ export interface Retention {
 }
 
 export interface RetentionParts {
-  readonly config: Config;
+  readonly cacheBounds: CacheConfig;
+  readonly storage: StorageConfig;
+  readonly leaseMs: number;
   readonly shared: SharedStore;
   readonly db: Db;
   readonly clock: Clock;
@@ -35,15 +37,14 @@ const cachedAnswerBytesMax = 4_194_304;
 const cleaningMs = 60_000;
 
 export function createRetention(parts: RetentionParts): Retention {
-  const { config, db, clock, log, audit, metering, gateways } = parts;
+  const { db, clock, log, audit, metering, gateways, leaseMs } = parts;
   const cache = createResponseCache({ store: openCacheStore(parts), answerBytesMax: cachedAnswerBytesMax, log });
-  const { storeAgeMaxMs: ageMaxMs, storedBodyBytesMax: bodyBytesMax } = config;
-  const contents = createContents({ db, clock, log, audit, ageMaxMs, bodyBytesMax });
+  const contents = createContents({ db, clock, log, audit, ...parts.storage });
   const idempotency = createIdempotency({
     db,
     log,
     gatewayId: gateways.id,
-    leaseMs: config.leaseMs,
+    leaseMs,
     isBooked: async ({ organizationId, keyId, requestId: id }) =>
       (await metering.reports.readRecord({ organizationId, keyId, id })) !== null,
   });
@@ -52,7 +53,7 @@ export function createRetention(parts: RetentionParts): Retention {
     contents,
     idempotency,
     jobs: [
-      { name: 'renew leases of idempotency keys', everyMs: config.leaseMs / 3, run: () => idempotency.renew() },
+      { name: 'renew leases of idempotency keys', everyMs: leaseMs / 3, run: () => idempotency.renew() },
       { name: 'delete old idempotency keys', everyMs: cleaningMs, run: () => idempotency.deleteOld() },
       { name: 'delete old contents', everyMs: cleaningMs, run: () => contents.deleteOld() },
     ],
@@ -63,8 +64,7 @@ export function createRetention(parts: RetentionParts): Retention {
   };
 }
 
-function openCacheStore({ config, shared, clock, log }: RetentionParts) {
-  const bounds = { bytesMax: config.cacheBytesMax, ageMaxMs: config.cacheAgeMaxMs };
-  if (shared.store === null) return createMemoryStore({ ...bounds, clock });
-  return createRedisStore({ ...bounds, store: shared.store, prefix: shared.prefix, log });
+function openCacheStore({ cacheBounds, shared, clock, log }: RetentionParts) {
+  if (shared.store === null) return createMemoryStore({ ...cacheBounds, clock });
+  return createRedisStore({ ...cacheBounds, store: shared.store, prefix: shared.prefix, log });
 }
