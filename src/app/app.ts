@@ -2,6 +2,7 @@ import { Hono } from 'hono';
 import { systemClock } from '#base/clock.ts';
 import type { Config } from '#base/config.ts';
 import type { Db } from '#base/db.ts';
+import { createLeases } from '#base/leases.ts';
 import type { Log } from '#base/log.ts';
 import { PICO_PER_MICRO } from '#base/money.ts';
 import { createAccounts } from '#core/accounts/accounts.ts';
@@ -87,7 +88,8 @@ export async function startApp(options: AppOptions): Promise<App> {
   const watching = watch(options, rooms, { observe, inference, life });
   const server = createHttpServer(config.http, composeEdges(options, rooms, { inference, observe, watching }));
   const offRevoked = rooms.keys.onRevoked((keyId) => inference.revoked(keyId));
-  const jobs = startJobs(jobsOf(rooms, watching), log);
+  const leases = createLeases({ db });
+  const jobs = startJobs(jobsOf(rooms, watching), { log, takeLease: leases.take });
 
   async function stop(forceStop?: AbortSignal): Promise<void> {
     watching.health.enter('draining');
@@ -105,6 +107,7 @@ export async function startApp(options: AppOptions): Promise<App> {
     await rooms.fleet.close();
     rooms.engineClient.close();
     await jobs.stop();
+    await leases.close();
     await rooms.metering.close(booksTimeoutMs);
     await rooms.retention.close(booksTimeoutMs);
     // Only a note of when keys were used: it must not keep a gateway from stopping while Postgres is away.
@@ -173,10 +176,10 @@ function watch({ config, db }: AppOptions, rooms: Rooms, { observe, inference, l
 
 function jobsOf({ metering, keys, retention, coordination }: Rooms, watching: Watching): Job[] {
   return [
-    { name: 'look at stores and engines', everyMs: lookEveryMs, run: () => watching.look() },
-    { name: 'flush refusals', everyMs: secondMs, run: () => metering.flushRefusals() },
-    { name: 'flush last uses of keys', everyMs: 5 * secondMs, run: () => keys.flush() },
-    { name: 'make partitions', everyMs: hourMs, run: () => metering.ensurePartitions() },
+    { name: 'look at stores and engines', everyMs: lookEveryMs, where: 'every', run: () => watching.look() },
+    { name: 'flush refusals', everyMs: secondMs, where: 'every', run: () => metering.flushRefusals() },
+    { name: 'flush last uses of keys', everyMs: 5 * secondMs, where: 'every', run: () => keys.flush() },
+    { name: 'make partitions', everyMs: hourMs, where: 'one', run: () => metering.ensurePartitions() },
     ...retention.jobs,
     ...coordination.jobs,
   ];

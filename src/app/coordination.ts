@@ -74,7 +74,7 @@ export interface CoordinationParts extends SharedStore {
 
 export function createCoordination(parts: CoordinationParts): Coordination {
   const gateways = createGateways(parts);
-  const beat: Job = { name: 'heartbeat', everyMs: heartbeatMs, run: () => gateways.beat() };
+  const beat: Job = { name: 'heartbeat', everyMs: heartbeatMs, where: 'every', run: () => gateways.beat() };
   return parts.store === null
     ? coordinateAlone(parts, gateways, beat)
     : coordinateThrough({ ...parts, store: parts.store }, gateways, beat);
@@ -146,8 +146,8 @@ function coordinateThrough(parts: SharedParts, gateways: Gateways, beat: Job): C
     },
     jobs: [
       beat,
-      { name: 'renew leases', everyMs: admission.renewMs, run: () => admission.renew() },
-      { name: 'sweep leases', everyMs: parts.leaseMs / 2, run: () => admission.sweep() },
+      { name: 'renew leases', everyMs: admission.renewMs, where: 'every', run: () => admission.renew() },
+      { name: 'sweep leases', everyMs: parts.leaseMs / 2, where: 'every', run: () => admission.sweep() },
     ],
     start: () => gateways.start(),
     async stop() {

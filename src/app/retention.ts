@@ -53,9 +53,14 @@ export function createRetention(parts: RetentionParts): Retention {
     contents,
     idempotency,
     jobs: [
-      { name: 'renew leases of idempotency keys', everyMs: leaseMs / 3, run: () => idempotency.renew() },
-      { name: 'delete old idempotency keys', everyMs: cleaningMs, run: () => idempotency.deleteOld() },
-      { name: 'delete old contents', everyMs: cleaningMs, run: () => contents.deleteOld() },
+      {
+        name: 'renew leases of idempotency keys',
+        everyMs: leaseMs / 3,
+        where: 'every',
+        run: () => idempotency.renew(),
+      },
+      { name: 'delete old idempotency keys', everyMs: cleaningMs, where: 'one', run: () => idempotency.deleteOld() },
+      { name: 'delete old contents', everyMs: cleaningMs, where: 'one', run: () => contents.deleteOld() },
     ],
     async close(timeoutMs) {
       await idempotency.close();
