@@ -89,7 +89,7 @@ export async function startApp(options: AppOptions): Promise<App> {
   const server = createHttpServer(config.http, composeEdges(options, rooms, { inference, observe, watching }));
   const offRevoked = rooms.keys.onRevoked((keyId) => inference.revoked(keyId));
   const leases = createLeases({ db });
-  const jobs = startJobs(jobsOf(rooms, watching), { log, takeLease: leases.take });
+  const jobs = startJobs(jobsOf(rooms, watching), { log, takeLease: (name) => leases.take(name) });
 
   async function stop(forceStop?: AbortSignal): Promise<void> {
     watching.health.enter('draining');

@@ -34,7 +34,7 @@ describe('a job', () => {
   });
 
   it('of one gateway does not run while it cannot be asked who has its lease', async () => {
-    const ran = vi.fn(() => Promise.resolve());
+    const ran = vi.fn<() => Promise<void>>(() => Promise.resolve());
     const { lines } = run({ where: 'one', run: ran }, () => Promise.reject(new Error('Postgres is away')));
     await until(() => expect(lines.length).toBeGreaterThan(2));
     expect(ran).not.toHaveBeenCalled();
@@ -42,8 +42,9 @@ describe('a job', () => {
 
   it('is not started again while it runs, and a stop waits for its end', async () => {
     const gate = Promise.withResolvers<void>();
-    const ran = vi.fn(() => gate.promise);
-    const ticked = vi.fn(() => Promise.resolve());
+    open.push(() => Promise.resolve(gate.resolve()));
+    const ran = vi.fn<() => Promise<void>>(() => gate.promise);
+    const ticked = vi.fn<() => Promise<void>>(() => Promise.resolve());
     const { jobs } = run({ run: ran });
     run({ run: ticked });
     await until(() => expect(ticked.mock.calls.length).toBeGreaterThan(3));

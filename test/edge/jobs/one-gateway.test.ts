@@ -113,6 +113,7 @@ describe('a job of one gateway', () => {
     await second.says('ended', 2);
     first.signal('SIGCONT');
     await first.says('refused', 2);
+    expect(second.said('refused')).toBeGreaterThan(0);
   });
 
   it('is run again after PostgreSQL has ended all connections', async () => {
@@ -121,6 +122,7 @@ describe('a job of one gateway', () => {
     await db.sql`select pg_terminate_backend(pid) from pg_stat_activity
       where datname = current_database() and pid <> pg_backend_pid()`;
     await first.says('ended', 2);
+    expect(first.said('refused')).toBe(0);
   });
 
   it('is run by another one as soon as its lease is given back', async () => {
@@ -137,7 +139,10 @@ describe('a job of one gateway', () => {
   it('leaves the leases of other jobs, and the connections of the pool, to the others', async () => {
     const first = createLeases({ db });
     const second = createLeases({ db });
-    open.push(first.close, second.close);
+    open.push(
+      () => first.close(),
+      () => second.close(),
+    );
     expect(await Promise.all([first.take('one'), second.take('another')])).toEqual([true, true]);
     expect(await Promise.all([second.take('one'), first.take('another')])).toEqual([false, false]);
     const rows = await heldBy(db.sql);
