@@ -15,7 +15,7 @@ import {
 } from '#core/catalog/catalog.ts';
 import { readFleetIdentity, type FleetIdentity } from '#core/fleet/fleet.ts';
 import { createKeys } from '#core/keys/keys.ts';
-import { createMetering } from '#core/metering/metering.ts';
+import { createMetering, nothingUsed, usedBy } from '#core/metering/metering.ts';
 import { createAborter, createEngineClient } from '#core/proxy/proxy.ts';
 import { createCacheSalts, createRouting } from '#core/routing/routing.ts';
 import { createWallet } from '#core/wallet/wallet.ts';
@@ -24,6 +24,7 @@ import { createHttpGuards, createShowLimits, installFallbacks, routeFirst, type 
 import { createInference, type Inference } from '#edge/inference/inference.ts';
 import { runBootstrap, startJobs, type BootstrapResult, type Job } from '#edge/jobs/jobs.ts';
 import { createObserve, lookEveryMs, type Observe, type Watching } from '#edge/observe/observe.ts';
+import { type BooksPlace, openBooks } from './books.ts';
 import { createCoordination, openSharedStore, type SharedStore } from './coordination.ts';
 import { createEngineOperations } from './engine-operations.ts';
 import { type ContainerHosts, createEngines, soleSlot, type WorkerSlot } from './engines.ts';
@@ -37,6 +38,8 @@ export interface AppOptions {
   readonly config: Config;
   readonly log: Log;
   readonly db: Db;
+  /** Of the same database, for connections of one purpose. */
+  readonly databaseUrl: string;
   readonly dataDir: string;
   readonly engines: readonly EngineDefinition[];
   /** Reads the files of `engines` again. */
@@ -82,7 +85,9 @@ export async function startApp(options: AppOptions): Promise<App> {
   const { config, log, db } = options;
   const observe = createObserve(log);
   const identity = await readFleetIdentity(db);
-  const rooms = createRooms(options, { ...(await openSharedStore(config.redis, db, log)), identity }, observe);
+  const place = await openBooks({ ...options, slot: options.slot?.number ?? 0, slots: config.process.workers });
+  const shared = await openSharedStore(config.redis, db, log);
+  const rooms = createRooms(options, { ...shared, ...place, identity }, observe);
   const inference = createInferenceEdge(options, rooms, observe);
   const life = { fleetRuns: false };
   const watching = watch(options, rooms, { observe, inference, life });
@@ -109,6 +114,7 @@ export async function startApp(options: AppOptions): Promise<App> {
     await jobs.stop();
     await leases.close();
     await rooms.metering.close(booksTimeoutMs);
+    await place.books.close();
     await rooms.retention.close(booksTimeoutMs);
     // Only a note of when keys were used: it must not keep a gateway from stopping while Postgres is away.
     await rooms.keys.flush().catch((error: unknown) => log.warn({ err: error }, 'last uses of keys were not written'));
@@ -123,7 +129,7 @@ export async function startApp(options: AppOptions): Promise<App> {
     await watching.server.listen();
     const former = await rooms.coordination.start();
     await rooms.idempotency.lapse(former);
-    await rooms.metering.ensurePartitions();
+    await rooms.metering.start();
     const bootstrap = await runBootstrap({ ...rooms, db }, { ...config.bootstrap, creditPicoUsd: firstCreditPicoUsd });
     await rooms.keys.start();
     await rooms.catalog.sync();
@@ -193,13 +199,13 @@ function aborted(signal: AbortSignal): Promise<void> {
 }
 
 /** What was opened or read before the rooms are built. */
-type SharedPlaces = SharedStore & { readonly identity: FleetIdentity };
+type SharedPlaces = SharedStore & BooksPlace & { readonly identity: FleetIdentity };
 
 type Rooms = ReturnType<typeof createRooms>;
 
 function createRooms(
   { config, log, db, dataDir, engines, readEngineFiles, hosts, workingDirectory, slot = soleSlot }: AppOptions,
-  { identity, ...shared }: SharedPlaces,
+  { identity, books, spool, ...shared }: SharedPlaces,
   { onCommit }: Observe,
 ) {
   const clock = systemClock;
@@ -208,11 +214,15 @@ function createRooms(
   const { prefix: keyPrefix, maxActive: maxActiveKeys, wrongPerMinute: wrongKeysPerMinute } = config.keys;
   const keys = createKeys({ db, clock, log, audit, accounts, keyPrefix, maxActiveKeys });
   const wallet = createWallet({ db, clock, audit });
-  const metering = createMetering({ db, clock, log, wallet, onCommit });
+  const { staleMs, spoolAfterMs } = config.database;
+  const metering = createMetering({ db, books, spool, clock, log, wallet, onCommit, staleMs, spoolAfterMs });
   const { leaseMs } = config.process;
   const common = { leaseMs, db, clock, log, dataDir };
   const coordination = createCoordination({ ...shared, ...common, slot: slot.number, wallet, keys, metering });
   const { admission } = coordination;
+  metering.onUnspooled((records, isBooked) => {
+    for (const record of records) admission.settle(record.id, isBooked ? usedBy(record) : nothingUsed);
+  });
   const catalog = createCatalog({ db, clock, engines });
   const { gateways } = coordination;
   const engineClient = createEngineClient({

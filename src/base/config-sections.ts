@@ -90,11 +90,25 @@ export interface DatabaseConfig {
   /** Null: the gateway runs its own PostgreSQL in its data folder. */
   readonly url: string | null;
   readonly poolMax: number;
+  /** A settlement waits so long for PostgreSQL, then it is written to the spool. */
+  readonly spoolAfterMs: number;
+  /** While PostgreSQL is away, what is known of keys, wallets and limits serves for so long. */
+  readonly staleMs: number;
 }
 
 export const database = section(
-  { DATABASE_URL: databaseUrl.optional(), HEADGATE_DATABASE_POOL: whole(2, 1000, 10) },
-  (read): DatabaseConfig => ({ url: read.DATABASE_URL ?? null, poolMax: read.HEADGATE_DATABASE_POOL }),
+  {
+    DATABASE_URL: databaseUrl.optional(),
+    HEADGATE_DATABASE_POOL: whole(2, 1000, 10),
+    HEADGATE_SPOOL_AFTER_MS: whole(1, 60_000, 250),
+    HEADGATE_AUTH_STALE_SECONDS: whole(0, 86_400, 300),
+  },
+  (read): DatabaseConfig => ({
+    url: read.DATABASE_URL ?? null,
+    poolMax: read.HEADGATE_DATABASE_POOL,
+    spoolAfterMs: read.HEADGATE_SPOOL_AFTER_MS,
+    staleMs: read.HEADGATE_AUTH_STALE_SECONDS * 1000,
+  }),
 );
 
 export interface RedisConfig {

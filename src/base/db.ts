@@ -78,6 +78,59 @@ export function connectDb(url: string, options: ConnectOptions = {}): Db {
   };
 }
 
+/** Milliseconds; Postgres' own settings of these names, for every statement of a connection. */
+export interface StatementLimits {
+  readonly lockTimeoutMs: number;
+  readonly statementTimeoutMs: number;
+  readonly idleInTransactionTimeoutMs: number;
+}
+
+/** Connections of one purpose, which others cannot take: what waits on them can be given up. */
+export interface DedicatedDb {
+  readonly sql: Sql;
+  /** Gives up every connection: what waits on them is rejected, and the next statement makes a new one. */
+  abandon(): void;
+  close(): Promise<void>;
+}
+
+/**
+ * Opens connections that have limits of their own.
+ * @param options.purpose what their `application_name` says behind "headgate"
+ */
+export function connectDedicated(
+  url: string,
+  options: { readonly purpose: string; readonly poolMax: number; readonly limits: StatementLimits },
+): DedicatedDb {
+  const { url: plain, place } = placeOf(url);
+  const { lockTimeoutMs, statementTimeoutMs, idleInTransactionTimeoutMs } = options.limits;
+  const open = (): Sql =>
+    postgres(plain, {
+      ...place,
+      max: options.poolMax,
+      connect_timeout: 5,
+      ...reconnectingTo(plain),
+      ...everyConnection,
+      connection: {
+        application_name: `headgate ${options.purpose}`,
+        lock_timeout: lockTimeoutMs,
+        statement_timeout: statementTimeoutMs,
+        idle_in_transaction_session_timeout: idleInTransactionTimeoutMs,
+      },
+    });
+  let sql = open();
+  return {
+    get sql() {
+      return sql;
+    },
+    abandon() {
+      const given = sql;
+      sql = open();
+      void given.end({ timeout: 0 }).catch(() => undefined);
+    },
+    close: () => sql.end({ timeout: 5 }),
+  };
+}
+
 /** A server that does not say a word of PostgreSQL's is none; longer than a connection may take to be made. */
 const firstAnswerTimeoutMs = 15_000;
 
@@ -143,6 +196,18 @@ export function whyUnusable(error: unknown): string | null {
 /** A unix socket that is not there, or not for us, has the code of a file. */
 function isFailedConnect(error: unknown): boolean {
   return error instanceof Error && 'syscall' in error && error.syscall === 'connect';
+}
+
+/**
+ * The SQLSTATE of what Postgres said of a statement.
+ * @returns null when it said nothing, or closed the connection with it (FATAL): nothing was said of the statement then
+ */
+export function sqlStateOf(error: unknown): string | null {
+  for (let current = error; current instanceof Error; current = current.cause) {
+    if (!('severity' in current) || !('code' in current) || typeof current.code !== 'string') continue;
+    return current.severity === 'FATAL' || current.severity === 'PANIC' ? null : current.code;
+  }
+  return null;
 }
 
 /** Whether Postgres gave a transaction up for the sake of another: deadlock or serialization failure. */

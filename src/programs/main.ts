@@ -142,7 +142,7 @@ async function startGateway({ databaseUrl, ...place }: Place, files: Files, life
   const { stops, forceStop } = life;
   const db = connectDb(databaseUrl, { poolMax: place.config.database.poolMax });
   stops.push(() => db.close());
-  const app = await startApp({ ...place, db, ...files });
+  const app = await startApp({ ...place, db, databaseUrl, ...files });
   stops.push(() => app.stop(forceStop.signal));
   life.reload = () => void app.reload();
   return app;

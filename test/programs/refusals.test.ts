@@ -79,10 +79,11 @@ describe('a start is refused with one sentence that names the variable, and make
     const PORT = String(typeof address === 'object' && address !== null ? address.port : 0);
     const { dataDir, dir } = processes.home();
     mkdirSync(dataDir);
-    const db = connectDb(await processes.database());
+    const databaseUrl = await processes.database();
+    const db = connectDb(databaseUrl);
     const hosts = { hosts: [], swarm: null };
     const files = { engines: [], readEngineFiles: () => ({ ok: true, engines: [] }) as const, hosts };
-    const parts = { log: createLog('silent'), db, dataDir, ...files, workingDirectory: dir };
+    const parts = { log: createLog('silent'), db, databaseUrl, dataDir, ...files, workingDirectory: dir };
     await expect(startApp({ ...parts, config: parseConfig({ PORT }) })).rejects.toThrow(/^PORT: \d+ is taken/);
     const [counts] = await db.sql`select count(*)::int as organizations from organizations`;
     expect(counts).toEqual({ organizations: 0 });

@@ -57,7 +57,10 @@ export async function startGateway(options: TestGatewayOptions = {}): Promise<Te
   const dataDir = await mkdtemp(join(tmpdir(), 'hg-'));
   const enginesDir = options.enginesDir ?? join(repository, 'engines');
   const shared = options.redisUrl === undefined ? {} : { REDIS_URL: options.redisUrl };
-  const env = { PATH: process.env['PATH'], HOME: process.env['HOME'], PORT: '0', ...shared, ...options.env };
+  // On a busy machine nothing is spooled by chance: what an answer cost is in the books when it has come.
+  const patient = { HEADGATE_SPOOL_AFTER_MS: '60000' };
+  const { PATH, HOME } = process.env;
+  const env = { PATH, HOME, PORT: '0', ...patient, ...shared, ...options.env };
   const config = parseConfig(env);
   const logLines: string[] = [];
   const log = createLog('debug', { write: (line: string) => void logLines.push(line) });
@@ -69,7 +72,7 @@ export async function startGateway(options: TestGatewayOptions = {}): Promise<Te
     options.workingDirectory ?? (options.enginesDir === undefined ? dirname(enginesDir) : repository);
   const hosts = readDockerHosts(config.docker, enginesDir);
   const files = { engines: loaded.engines, readEngineFiles, hosts, workingDirectory };
-  const app: App = await startApp({ config, log, db, dataDir, ...files });
+  const app: App = await startApp({ config, log, db, databaseUrl, dataDir, ...files });
   const key = app.bootstrap.secret ?? config.bootstrap.key ?? '';
 
   if (options.keepLimits !== true) await liftLimits(app.url, key);

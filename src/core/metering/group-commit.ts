@@ -1,43 +1,44 @@
-import type { Clock } from '#base/clock.ts';
-import type { Log } from '#base/log.ts';
-import { isConnectionError, isConflictOfTransactions } from '#base/db.ts';
+import { classify } from './commit-errors.ts';
+import type { GroupCommitOptions } from './commit-options.ts';
+import { SpoolReplay } from './spool-replay.ts';
+
+/** Where an item is durable: in the store, or on its way there. */
+export type Durable = 'booked' | 'spooled';
 
 /**
- * Group commit: a commit starts at once when none is running, what arrives meanwhile is the next one. A batch that
- * fails because the store is away is tried again until it is back; one that the store refuses is halved until the
- * item at fault stands alone, so that one bad item never holds up the others.
+ * Group commit: a commit starts at once when none is running, what arrives meanwhile is the next one. While the store
+ * is away, or takes longer than `spoolAfterMs`, items go to a spool on disk instead, which makes them durable as well,
+ * and from there to the store once it is back. The store sees an item maybe more than once.
  */
-export interface GroupCommitOptions<Item> {
-  readonly log: Log;
-  readonly clock: Clock;
-  readonly batchMax: number;
-  /** Writes all items or none; must be safe to repeat when it is not known whether an earlier try took effect. */
-  readonly write: (items: readonly Item[]) => Promise<void>;
-  readonly retryDelayMs: number;
-  /** A commit that takes longer than this counts as a store that is away: drivers may reconnect for ever in silence. */
-  readonly stallMs: number;
-  /** Told of every batch that was written: its items, and how long it took with all its tries. */
-  readonly onCommit?: (items: number, durationMs: number) => void;
-}
-
 export interface GroupCommit<Item> {
-  /** Resolves when the item is durable; rejects only when the store refused this very item. */
-  add(item: Item): Promise<void>;
-  /** False while the last try of the current batch failed because the store is away, or says nothing at all. */
-  readonly healthy: boolean;
+  /** Begins to write what an earlier process left in the spool. */
+  begin(): void;
+  /** Resolves when the item is durable; rejects only when the store will never take this very item. */
+  add(item: Item): Promise<Durable>;
   /** Items that are not durable yet. */
   readonly pending: number;
   /** How long the oldest of them has waited, in milliseconds; 0 when there are none. */
   readonly oldestPendingMs: number;
-  /** Resolves when nothing is pending. */
+  /** Items that are durable and not in the store, an earlier process' included. */
+  readonly spooled: number;
+  /** Bytes of the spool's files. */
+  readonly spooledBytes: number;
+  /** For how long the store has taken nothing although there was something to write, in milliseconds. */
+  readonly awayMs: number;
+  /** Resolves when everything is in the store. */
   idle(): Promise<void>;
-  /** Gives up waiting for a store that is away: what is pending is rejected. */
-  stop(): void;
+  /** Ends all tries. What is durable stays so; everything else is rejected. */
+  stop(): Promise<void>;
 }
 
 interface Waiting<Item> {
   readonly item: Item;
-  resolve(): void;
+  /** Monotonic milliseconds. */
+  readonly sinceMs: number;
+  /** It is durable, or refused. */
+  isDone: boolean;
+  isAppending: boolean;
+  resolve(durable: Durable): void;
   reject(error: unknown): void;
 }
 
@@ -45,112 +46,234 @@ export function createGroupCommit<Item>(options: GroupCommitOptions<Item>): Grou
   return new CommitQueue(options);
 }
 
+const undone = <Item>(waiting: readonly Waiting<Item>[]): Waiting<Item>[] => waiting.filter(({ isDone }) => !isDone);
+
 class CommitQueue<Item> implements GroupCommit<Item> {
   readonly #options: GroupCommitOptions<Item>;
+  readonly #replay: SpoolReplay<Item>;
   #queue: Waiting<Item>[] = [];
-  #inFlight = 0;
-  /** Monotonic milliseconds at which the oldest item of each came. */
-  #queuedSinceMs = 0;
-  #inFlightSinceMs = 0;
-  /** Monotonic milliseconds at which the try that is running began. */
-  #tryingSinceMs: number | null = null;
-  #answers = true;
-  #running = false;
-  #stopped = false;
+  /** What the store is asked to take directly. */
+  #inFlight: readonly Waiting<Item>[] = [];
+  /** What is on its way to the spool. */
+  #appending: readonly Waiting<Item>[] = [];
+  #appended: Promise<void> | null = null;
+  /** The spool takes nothing at the moment. */
+  #isSpoolFull = false;
+  /** New items go to the spool. */
+  #isSpooling: boolean;
+  #isRunning = false;
+  #isStopped = false;
+  #awaySinceMs: number | null = null;
   #idlers: (() => void)[] = [];
 
   constructor(options: GroupCommitOptions<Item>) {
     this.#options = options;
+    this.#replay = new SpoolReplay({ ...options, write: (items) => this.#write(items) });
+    this.#isSpooling = !options.spool.isRead;
   }
 
-  get healthy(): boolean {
-    if (!this.#answers || this.#tryingSinceMs === null) return this.#answers;
-    const { clock, stallMs } = this.#options;
-    return clock.monotonicMs() - this.#tryingSinceMs < stallMs;
+  begin(): void {
+    if (this.#isSpooling) this.#start();
   }
 
   get pending(): number {
-    return this.#queue.length + this.#inFlight;
+    return undone(this.#inFlight).length + this.#appending.length + this.#queue.length;
   }
 
   get oldestPendingMs(): number {
-    if (this.pending === 0) return 0;
-    const sinceMs = this.#inFlight > 0 ? this.#inFlightSinceMs : this.#queuedSinceMs;
-    return this.#options.clock.monotonicMs() - sinceMs;
+    const since = [this.#inFlight.find(({ isDone }) => !isDone), this.#appending[0], this.#queue[0]];
+    const oldestMs = Math.min(...since.map((waiting) => waiting?.sinceMs ?? Infinity));
+    return oldestMs === Infinity ? 0 : this.#options.clock.monotonicMs() - oldestMs;
   }
 
-  add(item: Item): Promise<void> {
-    return new Promise<void>((resolve, reject) => {
-      if (this.#queue.length === 0) this.#queuedSinceMs = this.#options.clock.monotonicMs();
-      this.#queue.push({ item, resolve, reject });
-      if (!this.#running) void this.#run();
+  get spooled(): number {
+    return this.#options.spool.count;
+  }
+
+  get spooledBytes(): number {
+    return this.#options.spool.bytes;
+  }
+
+  get awayMs(): number {
+    return this.#awaySinceMs === null ? 0 : this.#options.clock.monotonicMs() - this.#awaySinceMs;
+  }
+
+  add(item: Item): Promise<Durable> {
+    return new Promise((resolve, reject) => {
+      if (this.#isStopped) {
+        reject(new Error('nothing more is written: the gateway stops'));
+        return;
+      }
+      const sinceMs = this.#options.clock.monotonicMs();
+      this.#queue.push({ item, sinceMs, isDone: false, isAppending: false, resolve, reject });
+      if (this.#isSpooling) this.#append();
+      this.#start();
     });
   }
 
   idle(): Promise<void> {
-    return this.#running ? new Promise((resolve) => this.#idlers.push(resolve)) : Promise.resolve();
+    return this.#isRunning ? new Promise((resolve) => this.#idlers.push(resolve)) : Promise.resolve();
   }
 
-  stop(): void {
-    this.#stopped = true;
-  }
-
-  async #run(): Promise<void> {
-    this.#running = true;
-    while (this.#queue.length > 0) {
-      const { batchMax } = this.#options;
-      const batch = this.#queue.slice(0, batchMax);
-      this.#queue = this.#queue.length > batchMax ? this.#queue.slice(batchMax) : [];
-      this.#inFlight = batch.length;
-      this.#inFlightSinceMs = this.#queuedSinceMs;
-      await this.#commit(batch);
-      this.#inFlight = 0;
+  async stop(): Promise<void> {
+    this.#isStopped = true;
+    this.#replay.stop();
+    await this.#appended;
+    for (const waiting of undone([...this.#inFlight, ...this.#queue])) {
+      waiting.isDone = true;
+      waiting.reject(new Error('the store did not take it before the gateway stopped'));
     }
-    this.#running = false;
+    this.#queue = [];
+    await this.#options.spool.close();
+  }
+
+  #start(): void {
+    this.#replay.wake();
+    if (this.#isRunning || this.#isStopped) return;
+    this.#isRunning = true;
+    void this.#run();
+  }
+
+  /** The only one that writes to the store. */
+  async #run(): Promise<void> {
+    while (!this.#isStopped && (await this.#step()));
+    this.#isRunning = false;
     for (const resolve of this.#idlers) resolve();
     this.#idlers = [];
   }
 
-  async #commit(batch: readonly Waiting<Item>[]): Promise<void> {
-    const { clock, onCommit } = this.#options;
-    const sinceMs = clock.monotonicMs();
-    const error = await this.#writeUntilKnown(batch);
-    if (error === null) {
-      onCommit?.(batch.length, clock.monotonicMs() - sinceMs);
-      for (const waiting of batch) waiting.resolve();
-    } else if (batch.length === 1 || isConnectionError(error)) {
-      // A store that is away comes here only once stop() has given up waiting for it.
-      const items = batch.map(({ item }) => item);
-      this.#options.log.error({ err: error, items }, 'the books refused a record');
-      for (const waiting of batch) waiting.reject(error);
-    } else {
-      const middle = batch.length >> 1;
-      await this.#commit(batch.slice(0, middle));
-      await this.#commit(batch.slice(middle));
+  /** @returns false when there is nothing left to do */
+  async #step(): Promise<boolean> {
+    if (await this.#replay.step()) return true;
+    if (!this.#isSpoolFull) {
+      if (this.#appended !== null) {
+        await this.#appended;
+        return true;
+      }
+      // Those of a blocked group would hold up a batch once more; what is spooled is sorted by who is blocked.
+      if (this.#replay.isBlocked) return this.#replay.wait();
     }
+    this.#isSpooling = false;
+    if (this.#queue.length === 0) return this.#replay.wait();
+    await this.#direct();
+    return true;
   }
 
-  /** Null once the batch is written, else why the store refused it. */
-  async #writeUntilKnown(batch: readonly Waiting<Item>[]): Promise<unknown> {
-    const { write, log, retryDelayMs, clock } = this.#options;
-    for (;;) {
-      try {
-        this.#tryingSinceMs = clock.monotonicMs();
-        await write(batch.map(({ item }) => item));
-        this.#answers = true;
-        return null;
-      } catch (error) {
-        // A deadlock or the like says nothing of the items: the same batch goes through when it is tried again.
-        if (isConflictOfTransactions(error)) continue;
-        if (!isConnectionError(error)) return error;
-        if (this.#answers)
-          log.error({ err: error, pending: this.pending }, 'the books cannot be written; trying again');
-        this.#answers = false;
-        if (this.#stopped) return error;
-        await new Promise((resolve) => setTimeout(resolve, retryDelayMs));
-      } finally {
-        this.#tryingSinceMs = null;
+  async #direct(): Promise<void> {
+    const { batchMax, spoolAfterMs, retryDelayMs } = this.#options;
+    this.#inFlight = this.#queue.slice(0, batchMax);
+    this.#queue = this.#queue.length > batchMax ? this.#queue.slice(batchMax) : [];
+    const late = setTimeout(() => this.#spool(), spoolAfterMs);
+    const isAnswered = await this.#commit(this.#inFlight);
+    clearTimeout(late);
+    const left = undone(this.#inFlight).filter(({ isAppending }) => !isAppending);
+    this.#inFlight = [];
+    if (left.length > 0) this.#queue = [...left, ...this.#queue];
+    // Where nothing can be spooled either.
+    if (!isAnswered && this.#isSpoolFull) await this.#replay.sleep(retryDelayMs);
+  }
+
+  /** @returns false when the store did not say what it thinks of the items */
+  async #commit(batch: readonly Waiting<Item>[], tries = 1): Promise<boolean> {
+    const open = undone(batch);
+    const [first] = open;
+    if (first === undefined) return true;
+    try {
+      await this.#write(open.map(({ item }) => item));
+    } catch (error) {
+      const kind = classify(error, tries);
+      if (kind === 'conflict') return this.#commit(batch, tries + 1);
+      if (kind !== 'data') {
+        this.#spool();
+        return false;
       }
+      if (open.length === 1) return this.#refuse(first, error);
+      const middle = open.length >> 1;
+      return (await this.#commit(open.slice(0, middle))) && this.#commit(open.slice(middle));
+    }
+    for (const waiting of undone(open)) {
+      waiting.isDone = true;
+      waiting.resolve('booked');
+    }
+    return true;
+  }
+
+  async #refuse(waiting: Waiting<Item>, error: unknown): Promise<boolean> {
+    if (!(await this.#replay.quarantine(waiting.item, this.#options.encode(waiting.item), error))) return false;
+    waiting.isDone = true;
+    waiting.reject(error);
+    return true;
+  }
+
+  async #write(items: readonly Item[]): Promise<void> {
+    const { write, abandon, stallMs, clock, onCommit } = this.#options;
+    const sinceMs = clock.monotonicMs();
+    const { promise: stalled, reject } = Promise.withResolvers<never>();
+    const timer = setTimeout(() => {
+      reject(new Error(`no answer within ${stallMs} ms`));
+      abandon();
+    }, stallMs);
+    try {
+      await Promise.race([write(items), stalled]);
+    } catch (error) {
+      const kind = classify(error, 1);
+      if (kind === 'away' || kind === 'refused') this.#isAway(sinceMs, error);
+      throw error;
+    } finally {
+      clearTimeout(timer);
+    }
+    this.#awaySinceMs = null;
+    onCommit?.(items.length, clock.monotonicMs() - sinceMs);
+  }
+
+  #isAway(sinceMs: number, error: unknown): void {
+    if (this.#awaySinceMs !== null) return;
+    this.#awaySinceMs = sinceMs;
+    this.#options.log.error({ err: error, pending: this.pending }, 'the books cannot be written; trying again');
+  }
+
+  #spool(): void {
+    this.#isSpooling = true;
+    this.#append();
+  }
+
+  #append(): void {
+    if (this.#appended !== null || this.#isStopped) return;
+    this.#appended = this.#appendAll().finally(() => {
+      this.#appended = null;
+      // What came in the last moment.
+      if (this.#isSpooling && this.#queue.length > 0) this.#append();
+    });
+  }
+
+  /** The only one that appends to the spool: what comes while it is under way is the next one. */
+  async #appendAll(): Promise<void> {
+    const { spool, encode, log, retryDelayMs } = this.#options;
+    for (;;) {
+      const taken = undone([...this.#inFlight, ...this.#queue]);
+      this.#queue = [];
+      if (taken.length === 0) return;
+      for (const waiting of taken) waiting.isAppending = true;
+      this.#appending = taken;
+      try {
+        await spool.append(taken.map(({ item }) => encode(item)));
+        this.#isSpoolFull = false;
+        for (const waiting of undone(taken)) {
+          waiting.isDone = true;
+          waiting.resolve('spooled');
+        }
+        this.#appending = [];
+      } catch (error) {
+        if (!this.#isSpoolFull) log.error({ err: error, items: taken.length }, 'nothing can be written to the spool');
+        this.#isSpoolFull = true;
+        for (const waiting of taken) waiting.isAppending = false;
+        this.#appending = [];
+        this.#queue = [...undone(taken).filter((waiting) => !this.#inFlight.includes(waiting)), ...this.#queue];
+        this.#start();
+        if (this.#isStopped) return;
+        await this.#replay.sleep(retryDelayMs);
+      }
+      this.#start();
     }
   }
 }

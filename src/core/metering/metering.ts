@@ -1,89 +1,145 @@
+import { setTimeout } from 'node:timers/promises';
 import type { Clock } from '#base/clock.ts';
-import type { Db } from '#base/db.ts';
+import type { Db, DedicatedDb } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
+import type { Spool } from '#base/spool.ts';
 import type { Wallet } from '#core/wallet/wallet.ts';
-import { createGroupCommit } from './group-commit.ts';
+import { createGroupCommit, type Durable } from './group-commit.ts';
+import { insertQuarantined, listQuarantined, type QuarantinedRecord } from './quarantine.ts';
 import type { UsageRecord } from './record.ts';
 import { createRefusals } from './refusals.ts';
 import { createReports, type Reports } from './reports.ts';
+import { decodeRecord, encodeRecord } from './spooled-record.ts';
 import { ensurePartitions, recordsParameter, recordsText, type RefusalKey } from './writer.ts';
 
 /**
  * The books of usage. While a stream passes, meters read the engine's own counts; when a request ends, its record,
- * the hourly sums and the wallet's ledger are written in one transaction, and only then may the response end.
- * When Postgres is away, records wait in memory and are tried again; `healthy` is false and nothing new is admitted.
+ * the hourly sums and the wallet's ledger are written in one transaction, and only then may the response end. While
+ * Postgres is away or slow, records go to a spool on disk instead, and from there to Postgres.
  */
 export interface Metering {
-  /** Resolves when the record and its charge are durable. Repeating an id changes nothing. */
-  settle(record: UsageRecord): Promise<void>;
+  /**
+   * Resolves when the record is durable. Repeating an id changes nothing.
+   * @returns where it is; of what is `spooled`, `onUnspooled` tells once it is in the books
+   * @throws Postgres' error when the books will never take this record: it is in quarantine, and nothing is charged
+   */
+  settle(record: UsageRecord): Promise<Durable>;
+  /** Calls a listener with records that were spooled, once they are in the books, or in quarantine for good. */
+  onUnspooled(listener: UnspooledListener): void;
   /** Counts a refusal of this minute; written within about a second. */
   countRefusal(refusal: RefusalKey): void;
+  /** False while a record could not be made durable in time: nothing more is to be admitted. */
   readonly healthy: boolean;
+  /** Records that are not durable. */
   readonly pending: number;
   /** How long the oldest record has waited to be durable, in milliseconds; 0 when none waits. */
   readonly oldestPendingMs: number;
+  /** Records that are in the spool and not in the books. */
+  readonly spooled: number;
+  readonly spooledBytes: number;
   readonly reports: Reports;
-  /** Makes next months' partitions; to be called at the start and daily. */
+  /** Makes next months' partitions, and writes what earlier gateways left in the spool. */
+  start(): Promise<void>;
+  /** Makes next months' partitions; to be called daily. */
   ensurePartitions(): Promise<void>;
   flushRefusals(): Promise<void>;
-  /** Waits until everything is written, at most `timeoutMs`. */
+  /** Records that the books refused, newest first. */
+  listQuarantined(limit: number): Promise<readonly QuarantinedRecord[]>;
+  /** Waits until everything is written, at most `timeoutMs`; what is in the spool by then stays there. */
   close(timeoutMs: number): Promise<void>;
 }
 
+/** @param isBooked whether they are in the books; else in quarantine, and nothing was charged */
+export type UnspooledListener = (records: readonly UsageRecord[], isBooked: boolean) => void;
+
 export interface MeteringOptions {
   readonly db: Db;
+  /** Connections for nothing but settlements. */
+  readonly books: DedicatedDb;
+  readonly spool: Spool;
   readonly clock: Clock;
   readonly log: Log;
   readonly wallet: Wallet;
+  /** For so long is what was spooled enough, while Postgres takes nothing. */
+  readonly staleMs: number;
+  /** A settlement waits so long for Postgres, then it is spooled. */
+  readonly spoolAfterMs: number;
   /** Told of every group commit: its records, and how long it took with all its tries. */
   readonly onCommit?: (records: number, durationMs: number) => void;
 }
 
+/**
+ * Limits of the books' statements, in milliseconds: a wallet that somebody has locked holds up its own organization,
+ * and only that.
+ */
+export const booksLimits = { lockTimeoutMs: 200, statementTimeoutMs: 5000, idleInTransactionTimeoutMs: 10_000 };
+
 const batchMax = 500;
-const retryDelayMs = 250;
-const stallMs = 3_000;
+const retryDelayMs = 100;
+const retryDelayMsMax = 1000;
+const stallMs = 8000;
+/** Work is refused before answers that were made are withheld. */
+const pendingMsMax = 1000;
+/** A start waits so long for what earlier gateways left. */
+const replayMsMax = 10_000;
 /** Records that cost nothing, as of embeddings by an engine without a price. */
 const uncharged = `with ${recordsText} select count(*) from booked`;
 
-export function createMetering({ db, clock, log, wallet, onCommit }: MeteringOptions): Metering {
+export function createMetering(options: MeteringOptions): Metering {
+  const { db, books, spool, clock, log, wallet, staleMs, spoolAfterMs, onCommit } = options;
+  const listeners: UnspooledListener[] = [];
   const commits = createGroupCommit<UsageRecord>({
     ...(onCommit !== undefined && { onCommit }),
     log,
     clock,
     batchMax,
     retryDelayMs,
+    retryDelayMsMax,
+    spoolAfterMs,
     stallMs,
+    spool,
+    encode: encodeRecord,
+    decode: decodeRecord,
+    groupOf: ({ organizationId }) => organizationId,
+    abandon: () => books.abandon(),
+    quarantine: (record, data, error) => insertQuarantined(books.sql, { record, data, error }),
+    onUnspooled(records, isBooked) {
+      for (const listener of listeners) listener(records, isBooked);
+    },
     async write(records) {
       const charges = records
         .filter(({ costPicoUsd }) => costPicoUsd > 0n)
         .map(({ id, organizationId, costPicoUsd }) => ({ requestId: id, organizationId, amountPicoUsd: costPicoUsd }));
       // One statement is a transaction of its own, in one round trip; the wallets' rows are locked last in it.
       const booked = { text: recordsText, parameters: [recordsParameter(records)] };
-      if (charges.length > 0) await wallet.chargeStatement(db.sql, charges, booked);
-      else await db.sql.unsafe(uncharged, booked.parameters, { prepare: true });
+      if (charges.length > 0) await wallet.chargeStatement(books.sql, charges, booked);
+      else await books.sql.unsafe(uncharged, booked.parameters, { prepare: true });
     },
   });
   const refusals = createRefusals({ db, clock, log });
 
   return {
     settle: (record) => commits.add(record),
+    onUnspooled: (listener) => void listeners.push(listener),
     countRefusal: (refusal) => refusals.count(refusal),
     flushRefusals: () => refusals.flush(),
+    async start() {
+      await ensurePartitions(db, clock);
+      commits.begin();
+      await within(replayMsMax, commits.idle());
+    },
     ensurePartitions: () => ensurePartitions(db, clock),
+    listQuarantined: (limit) => listQuarantined(db.sql, limit),
     reports: createReports({ db }),
     async close(timeoutMs) {
-      let late: NodeJS.Timeout | undefined;
-      const givenUp = new Promise<void>((resolve) => {
-        late = setTimeout(() => {
-          commits.stop();
-          resolve();
-        }, timeoutMs);
-      });
-      await Promise.race([commits.idle().then(() => refusals.flush()), givenUp]);
-      clearTimeout(late);
+      await within(
+        timeoutMs,
+        commits.idle().then(() => refusals.flush()),
+      );
+      await commits.stop();
     },
     get healthy() {
-      return commits.healthy;
+      return commits.oldestPendingMs < pendingMsMax && commits.awayMs < staleMs;
     },
     get pending() {
       return commits.pending;
@@ -91,9 +147,31 @@ export function createMetering({ db, clock, log, wallet, onCommit }: MeteringOpt
     get oldestPendingMs() {
       return commits.oldestPendingMs;
     },
+    get spooled() {
+      return commits.spooled;
+    },
+    get spooledBytes() {
+      return commits.spooledBytes;
+    },
   };
 }
 
+async function within(timeoutMs: number, task: Promise<unknown>): Promise<void> {
+  const late = new AbortController();
+  await Promise.race([task, setTimeout(timeoutMs, undefined, { signal: late.signal }).catch(() => undefined)]);
+  late.abort();
+}
+
+/** What a record takes of a wallet and of limits, as admission is told of it. */
+export const usedBy = ({ costPicoUsd, usage }: UsageRecord): { chargedPicoUsd: bigint; tokens: number } => ({
+  chargedPicoUsd: costPicoUsd,
+  tokens: usage.inputTokens + usage.outputTokens,
+});
+
+export const nothingUsed = { chargedPicoUsd: 0n, tokens: 0 };
+
+export type { Durable } from './group-commit.ts';
+export type { QuarantinedRecord } from './quarantine.ts';
 export type { OutcomeKind, UsageRecord } from './record.ts';
 export type { RecordFilter, RecordPage } from './record-list.ts';
 export type { Reports } from './reports.ts';

@@ -94,3 +94,13 @@ export const usageRefusals = pgTable(
     }),
   ],
 );
+
+/** Records that Postgres refused alone: kept for an operator, in no sum. */
+export const usageQuarantine = pgTable('usage_quarantine', {
+  id: uuid('id').primaryKey(),
+  organizationId: uuid('organization_id'),
+  record: text('record').notNull(),
+  error: text('error').notNull(),
+  sqlState: text('sql_state'),
+  createdAt: moment('created_at').notNull(),
+});

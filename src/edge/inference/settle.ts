@@ -1,7 +1,7 @@
 import { AppError } from '#base/errors.ts';
 import { PICO_PER_MICRO } from '#base/money.ts';
 import type { Settlement } from '#core/admission/admission.ts';
-import { costOf, noUsage, type UsageRecord } from '#core/metering/metering.ts';
+import { costOf, nothingUsed, noUsage, type UsageRecord, usedBy } from '#core/metering/metering.ts';
 import type { Call, Grant } from './call.ts';
 import type { Outcome } from './engine-relay.ts';
 import { generates } from './fields.ts';
@@ -10,8 +10,6 @@ import { summarize } from './summary.ts';
 
 /** Status that a record shows for a client that left before it had one. */
 const clientClosedStatus = 499;
-
-const nothingUsed: Settlement = { chargedPicoUsd: 0n, tokens: 0 };
 
 type FinishParts = Pick<PathParts, 'admission' | 'metering' | 'clock' | 'observer' | 'settleTimeoutMs' | 'shares'>;
 
@@ -132,13 +130,14 @@ function recordOf(parts: FinishParts, call: Call, outcome: Outcome): UsageRecord
 function settle(parts: FinishParts, call: Call, outcome: Outcome, record: UsageRecord): Promise<Outcome> {
   return new Promise((resolve) => {
     const late = setTimeout(() => resolve(unbooked(outcome)), parts.settleTimeoutMs);
-    const settled = (used: Settlement, reported: Outcome): void => {
+    const settled = (used: Settlement | null, reported: Outcome): void => {
       clearTimeout(late);
-      giveBack(parts, call, used);
+      if (used !== null) giveBack(parts, call, used);
       resolve(reported);
     };
     parts.metering.settle(record).then(
-      () => settled(usedBy(record), outcome),
+      // What is spooled is given back when it is booked: until then its hold stands for the charge.
+      (durable) => settled(durable === 'booked' ? usedBy(record) : null, outcome),
       () => settled(nothingUsed, unbooked(outcome)),
     );
   });
@@ -146,10 +145,6 @@ function settle(parts: FinishParts, call: Call, outcome: Outcome, record: UsageR
 
 function giveBack({ admission }: FinishParts, call: Call, used: Settlement): void {
   if (call.grant !== null) admission.settle(call.requestId, used);
-}
-
-function usedBy({ costPicoUsd, usage }: UsageRecord): Settlement {
-  return { chargedPicoUsd: costPicoUsd, tokens: usage.inputTokens + usage.outputTokens };
 }
 
 const unbooked = (outcome: Outcome): Outcome => ({ ...outcome, kind: 'failed', error: notBooked(), last: '' });

@@ -1,13 +1,12 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { systemClock } from '#base/clock.ts';
 import { connectDb, type Db } from '#base/db.ts';
 import { uuidv7 } from '#base/id.ts';
-import { createLog } from '#base/log.ts';
-import { createAudit, gatewayActor } from '#core/audit/audit.ts';
-import { createMetering, type Metering, type UsageRecord } from '#core/metering/metering.ts';
-import { createWallet, type Wallet } from '#core/wallet/wallet.ts';
+import { gatewayActor } from '#core/audit/audit.ts';
+import type { Durable, Metering, UsageRecord } from '#core/metering/metering.ts';
+import type { Wallet } from '#core/wallet/wallet.ts';
 import { createTestDatabase } from '../../support/database.ts';
 import { recordOf } from './recorded-usage.ts';
+import { openTestBooks, type TestBooks } from './test-books.ts';
 
 const creditPicoUsd = 1_000_000_000n;
 const costPicoUsd = 3_000_000n;
@@ -15,17 +14,18 @@ const costPicoUsd = 3_000_000n;
 describe('the commit of a batch', () => {
   let database: Awaited<ReturnType<typeof createTestDatabase>>;
   let db: Db;
+  let books: TestBooks;
   let wallet: Wallet;
   let metering: Metering;
 
   beforeAll(async () => {
     database = await createTestDatabase();
     db = connectDb(database.url);
-    wallet = createWallet({ db, clock: systemClock, audit: createAudit({ clock: systemClock }) });
-    metering = createMetering({ db, clock: systemClock, log: createLog('silent'), wallet });
-    await metering.ensurePartitions();
+    books = await openTestBooks({ db, databaseUrl: database.url });
+    ({ wallet, metering } = books);
   });
   afterAll(async () => {
+    await books.close();
     await db.close();
     await database.drop();
   });
@@ -91,7 +91,7 @@ describe('the commit of a batch', () => {
     const organization = await openOrganization();
     await metering.settle(recordOf(organization, Date.now()));
     const blocker = connectDb(database.url, { poolMax: 1 });
-    const settled: Promise<void>[] = [];
+    const settled: Promise<Durable>[] = [];
     try {
       await blocker.sql.begin(async (sql) => {
         const [self] = await sql<{ pid: number }[]>`select pg_backend_pid() as pid`;

@@ -1,65 +1,105 @@
-import { describe, expect, it } from 'vitest';
+import { mkdtemp, readdir, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { systemClock } from '#base/clock.ts';
 import { createLog } from '#base/log.ts';
+import { openSpool, type Spool } from '#base/spool.ts';
 import { createGroupCommit, type GroupCommit } from '#core/metering/group-commit.ts';
 
-/** An error as the driver gives it, by its code. */
-function databaseError(code: string): Error {
-  return Object.assign(new Error(code), { code });
-}
+/** An error as Postgres gives it. */
+const refusal = (code: string, severity = 'ERROR'): Error => Object.assign(new Error(code), { code, severity });
+/** An error as a socket or a name server gives it. */
+const failure = (code: string): Error => Object.assign(new Error(code), { code });
 
 interface Store {
-  readonly commits: GroupCommit<string>;
+  commits: GroupCommit<string>;
+  spool: Spool;
   /** Batches in the order of their tries. */
   readonly tries: string[][];
   readonly written: string[];
-  /** Monotonic milliseconds that the commits believe in. */
-  nowMs: number;
-  /** What the next tries do: throw these, one a try. */
+  readonly quarantined: string[];
+  readonly unspooled: { items: readonly string[]; isBooked: boolean }[];
+  abandoned: number;
+  /** What the next tries do: throw these, one a try; a function decides by the batch for as long as it is there. */
   readonly faults: Error[];
+  fault: ((items: readonly string[]) => Error | null) | null;
   /** Lets a try go on that waits. */
   release(): void;
   holdTries: boolean;
 }
 
-function createStore(batchMax = 100): Store {
+let folder: string;
+let stores: Store[] = [];
+beforeEach(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'headgate-commits-'));
+});
+afterEach(async () => {
+  for (const store of stores) {
+    store.holdTries = false;
+    store.release();
+    await store.commits.stop();
+  }
+  stores = [];
+  await rm(folder, { recursive: true });
+});
+
+/** Items are texts; the group is what comes before a colon. */
+async function createStore(own: { batchMax?: number; spoolAfterMs?: number; stallMs?: number } = {}): Promise<Store> {
   let waiting: (() => void)[] = [];
-  const tries: string[][] = [];
-  const written: string[] = [];
-  const faults: Error[] = [];
-  const clock = { now: () => store.nowMs, monotonicMs: () => store.nowMs };
-  const commits = createGroupCommit<string>({
-    log: createLog('silent'),
-    clock,
-    batchMax,
-    retryDelayMs: 1,
-    stallMs: 1000,
-    async write(items) {
-      tries.push([...items]);
-      if (store.holdTries) await new Promise<void>((resolve) => waiting.push(resolve));
-      const fault = faults.shift();
-      if (fault !== undefined) throw fault;
-      if (items.some((item) => item.startsWith('poison'))) throw databaseError('22P05');
-      written.push(...items);
-    },
-  });
-  const store: Store = {
-    commits,
-    tries,
-    written,
-    faults,
-    nowMs: 0,
+  const spool = await openSpool({ folder, abandoned: [], log: createLog('silent') });
+  const store: Omit<Store, 'commits'> = {
+    spool,
+    tries: [],
+    written: [],
+    quarantined: [],
+    unspooled: [],
+    abandoned: 0,
+    faults: [],
+    fault: null,
     holdTries: false,
     release() {
       for (const resolve of waiting) resolve();
       waiting = [];
     },
   };
-  return store;
+  const commits = createGroupCommit<string>({
+    log: createLog('silent'),
+    clock: systemClock,
+    batchMax: own.batchMax ?? 100,
+    retryDelayMs: 1,
+    retryDelayMsMax: 4,
+    spoolAfterMs: own.spoolAfterMs ?? 60_000,
+    stallMs: own.stallMs ?? 60_000,
+    spool,
+    encode: (item) => Buffer.from(item),
+    decode(data) {
+      if (data.toString().startsWith('unreadable')) throw new Error('unreadable');
+      return data.toString();
+    },
+    groupOf: (item) => item.split(':')[0] ?? '',
+    abandon: () => void (store.abandoned += 1),
+    quarantine: (item, data) => Promise.resolve(void store.quarantined.push(item ?? data.toString())),
+    onUnspooled: (items, isBooked) => void store.unspooled.push({ items, isBooked }),
+    async write(items) {
+      store.tries.push([...items]);
+      if (store.holdTries) await new Promise<void>((resolve) => waiting.push(resolve));
+      const fault = store.faults.shift() ?? store.fault?.(items) ?? null;
+      if (fault !== null) throw fault;
+      store.written.push(...items);
+    },
+  });
+  stores.push(Object.assign(store, { commits }));
+  return Object.assign(store, { commits });
 }
 
+const holding = (word: string, error: Error) => (items: readonly string[]) =>
+  items.some((item) => item.includes(word)) ? error : null;
+
 describe('an item that the store refuses', () => {
-  it('is refused alone: all others of its batch are written', async () => {
-    const store = createStore();
+  it('is refused alone and kept in quarantine: all others of its batch are written', async () => {
+    const store = await createStore();
+    store.fault = holding('poison', refusal('22P05'));
     store.holdTries = true;
     const first = store.commits.add('first');
     const items = ['a', 'b', 'poison 1', 'c', 'd', 'e', 'poison 2', 'f'].map((item) => store.commits.add(item));
@@ -70,90 +110,224 @@ describe('an item that the store refuses', () => {
     const refused = results.flatMap(({ status }, index) => (status === 'rejected' ? [index] : []));
     expect(refused).toEqual([2, 6]);
     expect(store.written.toSorted()).toEqual(['a', 'b', 'c', 'd', 'e', 'f', 'first']);
+    expect(store.quarantined).toEqual(['poison 1', 'poison 2']);
     await store.commits.idle();
     expect(store.commits.pending).toBe(0);
-    expect(store.commits.healthy).toBe(true);
   });
 
-  it('is refused alone also while everything is being closed', async () => {
-    const store = createStore();
-    store.holdTries = true;
-    const first = store.commits.add('first');
-    const good = store.commits.add('good');
-    const bad = store.commits.add('poison');
-    store.commits.stop();
-    store.holdTries = false;
-    store.release();
-    await Promise.all([first, good]);
-    await expect(bad).rejects.toThrow('22P05');
+  it('is refused alone also when it was spooled, and nobody is told that it was booked', async () => {
+    const store = await createStore();
+    store.fault = holding('poison', refusal('23514'));
+    store.faults.push(failure('ECONNREFUSED'));
+    await Promise.all(['a', 'poison', 'b'].map((item) => store.commits.add(item)));
+    await store.commits.idle();
+    expect(store.quarantined).toEqual(['poison']);
+    expect(store.unspooled.filter(({ isBooked }) => !isBooked)).toEqual([{ items: ['poison'], isBooked: false }]);
+    expect(store.unspooled.flatMap(({ items, isBooked }) => (isBooked ? items : [])).toSorted()).toEqual(['a', 'b']);
+    expect(await readdir(folder)).toEqual([]);
+  });
+
+  it('for a reason that nobody knows is found among others once others were written after it', async () => {
+    const store = await createStore({ batchMax: 4 });
+    store.fault = holding('odd', refusal('XX000'));
+    const items = ['a', 'b', 'odd', 'c', 'd', 'e', 'f', 'g', 'h'];
+    await Promise.all(items.map((item) => store.commits.add(item)));
+    await expect.poll(() => store.quarantined).toEqual(['odd']);
+    await store.commits.idle();
+    expect(store.written.toSorted()).toEqual(items.filter((item) => item !== 'odd').toSorted());
+  });
+
+  it('is not suspected while nothing else is written either', async () => {
+    const store = await createStore({ batchMax: 2 });
+    store.fault = () => refusal('25006');
+    const items = ['a', 'b', 'c', 'd', 'e'];
+    await Promise.all(items.map((item) => store.commits.add(item)));
+    await expect.poll(() => store.tries.length).toBeGreaterThan(40);
+    expect(store.quarantined).toEqual([]);
+    store.fault = null;
+    await store.commits.idle();
+    expect(store.written.toSorted()).toEqual(items);
+  });
+
+  it('goes into quarantine when a later version cannot read it from the spool', async () => {
+    const earlier = await createStore();
+    earlier.fault = () => failure('ECONNREFUSED');
+    await earlier.commits.add('unreadable');
+    await earlier.commits.add('readable');
+    await earlier.commits.stop();
+    const store = await createStore();
+    store.commits.begin();
+    await store.commits.idle();
+    expect(store.quarantined).toEqual(['unreadable']);
+    expect(store.written).toEqual(['readable']);
   });
 });
 
 describe('a store that is away', () => {
-  it.each(['ECONNREFUSED', 'CONNECTION_CLOSED', '57P01', '53100', '53300', '25006'])(
-    'by %s is waited for, and nothing is lost',
-    async (code) => {
-      const store = createStore();
-      store.faults.push(databaseError(code), databaseError(code));
-      await store.commits.add('a');
-      expect(store.tries).toEqual([['a'], ['a'], ['a']]);
-      expect(store.written).toEqual(['a']);
-      expect(store.commits.healthy).toBe(true);
-    },
-  );
+  it.each([
+    failure('ECONNREFUSED'),
+    failure('CONNECTION_CLOSED'),
+    failure('EAI_AGAIN'),
+    failure('ENOENT'),
+    failure('EMFILE'),
+    failure('ERR_TLS_CERT_ALTNAME_INVALID'),
+    refusal('57P01', 'FATAL'),
+    refusal('28P01', 'FATAL'),
+    refusal('53300', 'FATAL'),
+    refusal('53100'),
+    refusal('58030'),
+    refusal('25006'),
+    refusal('42501'),
+    refusal('XX000'),
+    new Error('something that nobody thought of'),
+  ])('by %s loses nothing', async (fault) => {
+    const store = await createStore();
+    store.faults.push(...Array.from({ length: 8 }, () => fault));
+    expect(await store.commits.add('a')).toBe('spooled');
+    expect(store.commits.awayMs).toBeGreaterThan(0);
+    await store.commits.idle();
+    expect(store.written).toEqual(['a']);
+    expect(store.quarantined).toEqual([]);
+    expect(store.unspooled).toEqual([{ items: ['a'], isBooked: true }]);
+    expect(store.commits.awayMs).toBe(0);
+    expect(await store.commits.add('b')).toBe('booked');
+  });
 
-  it('is not healthy until a try goes through', async () => {
-    const store = createStore();
-    store.faults.push(databaseError('ECONNREFUSED'));
+  it('keeps nobody waiting: items are durable in the spool, and written in order when it is back', async () => {
+    const store = await createStore({ batchMax: 3 });
+    store.fault = () => failure('ECONNREFUSED');
+    const items = Array.from({ length: 10 }, (_, index) => `item ${index}`);
+    for (const item of items) expect(await store.commits.add(item)).toBe('spooled');
+    expect(store.commits.pending).toBe(0);
+    expect(store.commits.spooled).toBe(10);
+    store.fault = null;
+    await store.commits.idle();
+    expect(store.written).toEqual(items);
+    expect(await readdir(folder)).toEqual([]);
+  });
+
+  it('that is slow is not waited for', async () => {
+    const store = await createStore({ spoolAfterMs: 5 });
     store.holdTries = true;
-    const added = store.commits.add('a');
-    expect(store.commits.healthy).toBe(true);
-    store.release();
-    await expect.poll(() => store.commits.healthy, { interval: 1 }).toBe(false);
-    expect(store.commits.pending).toBe(1);
+    const first = store.commits.add('first');
+    const second = store.commits.add('second');
+    expect(await Promise.all([first, second])).toEqual(['spooled', 'spooled']);
     store.holdTries = false;
     store.release();
-    await expect.poll(() => (store.release(), store.written), { interval: 1 }).toEqual(['a']);
-    await added;
-    expect(store.commits.healthy).toBe(true);
-  });
-
-  it('that says nothing is not healthy once a try takes too long', async () => {
-    const store = createStore();
-    store.holdTries = true;
-    const added = store.commits.add('a');
-    store.nowMs = 999;
-    expect(store.commits.healthy).toBe(true);
-    store.nowMs = 1000;
-    expect(store.commits.healthy).toBe(false);
-    store.release();
-    await added;
-    expect(store.commits.healthy).toBe(true);
-  });
-
-  it('is given up on when everything is being closed', async () => {
-    const store = createStore();
-    store.commits.stop();
-    store.faults.push(databaseError('ECONNREFUSED'));
-    await expect(store.commits.add('a')).rejects.toThrow('ECONNREFUSED');
     await store.commits.idle();
+    expect([...new Set(store.written)].toSorted()).toEqual(['first', 'second']);
+  });
+
+  it('and says nothing is given up, and asked again', async () => {
+    const store = await createStore({ stallMs: 5, spoolAfterMs: 1 });
+    store.holdTries = true;
+    expect(await store.commits.add('a')).toBe('spooled');
+    await expect.poll(() => store.abandoned).toBeGreaterThan(1);
+    store.holdTries = false;
+    await store.commits.idle();
+    expect(store.written).toContain('a');
+  });
+
+  it('gets what the process before this one left, once', async () => {
+    const earlier = await createStore();
+    earlier.fault = () => failure('ECONNREFUSED');
+    for (const item of ['a', 'b', 'c']) await earlier.commits.add(item);
+    await earlier.commits.stop();
+    const store = await createStore();
+    expect(store.commits.spooled).toBe(3);
+    store.commits.begin();
+    await store.commits.idle();
+    expect(store.written).toEqual(['a', 'b', 'c']);
+    expect(store.unspooled.flatMap(({ items }) => items)).toEqual(['a', 'b', 'c']);
+    expect(await readdir(folder)).toEqual([]);
+  });
+});
+
+describe('a spool that takes nothing', () => {
+  it('leaves items waiting, which is seen, and the store takes them when it is back', async () => {
+    const store = await createStore();
+    store.spool.append = () => Promise.reject(failure('ENOSPC'));
+    store.fault = () => failure('ECONNREFUSED');
+    const added = [store.commits.add('a'), store.commits.add('b')];
+    await expect.poll(() => store.tries.length).toBeGreaterThan(5);
+    expect(store.commits.pending).toBe(2);
+    expect(store.commits.oldestPendingMs).toBeGreaterThan(0);
+    store.fault = null;
+    expect(await Promise.all(added)).toEqual(['booked', 'booked']);
+    expect(store.commits.pending).toBe(0);
+    expect(store.commits.oldestPendingMs).toBe(0);
+  });
+
+  it('takes items again when there is room', async () => {
+    const store = await createStore();
+    const append = store.spool.append.bind(store.spool);
+    store.spool.append = () => Promise.reject(failure('ENOSPC'));
+    store.fault = () => failure('ECONNREFUSED');
+    const added = store.commits.add('a');
+    await expect.poll(() => store.tries.length).toBeGreaterThan(5);
+    store.spool.append = append;
+    expect(await added).toBe('spooled');
+    store.fault = null;
+    await store.commits.idle();
+    expect(store.written).toEqual(['a']);
+  });
+
+  it('says what was not durable when everything is closed', async () => {
+    const store = await createStore();
+    store.spool.append = () => Promise.reject(failure('ENOSPC'));
+    store.fault = () => failure('ECONNREFUSED');
+    const added = store.commits.add('a');
+    const [outcome] = await Promise.all([
+      Promise.allSettled([added]),
+      expect
+        .poll(() => store.tries.length)
+        .toBeGreaterThan(1)
+        .then(() => store.commits.stop()),
+    ]);
+    expect(outcome).toMatchObject([
+      {
+        status: 'rejected',
+        reason: expect.objectContaining({ message: expect.stringContaining('before the gateway stopped') }),
+      },
+    ]);
+    await expect(store.commits.add('b')).rejects.toThrow('the gateway stops');
+  });
+});
+
+describe('rows that somebody has locked', () => {
+  it('hold up their own group, and nobody else', async () => {
+    const store = await createStore();
+    store.fault = holding('locked:', refusal('55P03'));
+    const added = ['free:1', 'locked:1', 'other:1', 'locked:2', 'free:2'].map((item) => store.commits.add(item));
+    await Promise.all(added);
+    await expect.poll(() => store.written.toSorted()).toEqual(['free:1', 'free:2', 'other:1']);
+    const later = ['free:3', 'locked:3'].map((item) => store.commits.add(item));
+    expect(await Promise.all(later)).toEqual(['spooled', 'spooled']);
+    await expect.poll(() => store.written).toContain('free:3');
+    expect(store.commits.spooled).toBe(3);
+    store.fault = null;
+    await store.commits.idle();
+    expect(store.written.filter((item) => item.startsWith('locked'))).toEqual(['locked:1', 'locked:2', 'locked:3']);
+    expect(store.quarantined).toEqual([]);
+    expect(await store.commits.add('locked:4')).toBe('booked');
   });
 });
 
 describe('commits', () => {
   it('start at once, and what arrives meanwhile is the next one, in order and bounded', async () => {
-    const store = createStore(3);
+    const store = await createStore({ batchMax: 3 });
     const items = ['a', 'b', 'c', 'd', 'e', 'f'].map((item) => store.commits.add(item));
     expect(store.commits.pending).toBe(6);
-    await Promise.all(items);
-    expect(store.tries).toEqual([['a'], ['b', 'c', 'd'], ['e', 'f']]);
+    expect(await Promise.all(items)).toEqual(Array.from({ length: 6 }, () => 'booked'));
+    expect(store.tries.flat()).toEqual(['a', 'b', 'c', 'd', 'e', 'f']);
+    expect(store.tries.every(({ length }) => length <= 3)).toBe(true);
     await store.commits.idle();
   });
 
   it('that conflict with others are repeated as they are', async () => {
-    const store = createStore();
-    store.faults.push(databaseError('40P01'), databaseError('40001'));
-    await store.commits.add('a');
-    expect(store.tries).toEqual([['a'], ['a'], ['a']]);
+    const store = await createStore();
+    store.faults.push(refusal('40P01'), refusal('40001'), refusal('23505'));
+    expect(await store.commits.add('a')).toBe('booked');
+    expect(store.tries).toEqual([['a'], ['a'], ['a'], ['a']]);
   });
 });

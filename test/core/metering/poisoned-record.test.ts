@@ -1,32 +1,26 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { systemClock } from '#base/clock.ts';
 import { connectDb, type Db } from '#base/db.ts';
 import { uuidv7 } from '#base/id.ts';
-import { createLog } from '#base/log.ts';
-import { createAudit, gatewayActor } from '#core/audit/audit.ts';
-import { createMetering, type Metering, type UsageRecord } from '#core/metering/metering.ts';
-import { createWallet, type Wallet } from '#core/wallet/wallet.ts';
+import { gatewayActor } from '#core/audit/audit.ts';
+import type { UsageRecord } from '#core/metering/metering.ts';
 import { createTestDatabase, type TestDatabase } from '../../support/database.ts';
+import { openTestBooks, type TestBooks } from './test-books.ts';
 
 let database: TestDatabase | null = null;
-let rooms: { db: Db; wallet: Wallet; metering: Metering } | null = null;
+let rooms: (TestBooks & { db: Db }) | null = null;
 
 beforeAll(async () => {
   database = await createTestDatabase();
   const db = connectDb(database.url);
-  const clock = systemClock;
-  const wallet = createWallet({ db, clock, audit: createAudit({ clock }) });
-  const metering = createMetering({ db, clock, log: createLog('silent'), wallet });
-  await metering.ensurePartitions();
-  rooms = { db, wallet, metering };
+  rooms = { ...(await openTestBooks({ db, databaseUrl: database.url })), db };
 });
 afterAll(async () => {
-  await rooms?.metering.close(1000);
+  await rooms?.close();
   await rooms?.db.close();
   await database?.drop();
 });
 
-function opened(): { db: Db; wallet: Wallet; metering: Metering } {
+function opened(): TestBooks & { db: Db } {
   if (rooms === null) throw new Error('the database is opened before the tests');
   return rooms;
 }

@@ -1,12 +1,9 @@
 import { randomBytes } from 'node:crypto';
 import { afterAll, beforeAll } from 'vitest';
-import { systemClock } from '#base/clock.ts';
 import { parseId, uuidLowerBound } from '#base/id.ts';
-import { createLog } from '#base/log.ts';
-import { createAudit } from '#core/audit/audit.ts';
-import { createMetering, type Metering, type UsageRecord } from '#core/metering/metering.ts';
-import { createWallet } from '#core/wallet/wallet.ts';
+import type { Metering, UsageRecord } from '#core/metering/metering.ts';
 import { startGateway, type TestGateway } from '../../support/gateway.ts';
+import { openTestBooks, type TestBooks } from './test-books.ts';
 
 /** An organization as its callers know it, and its ids in the books. */
 export interface TestOrganization {
@@ -32,17 +29,18 @@ export type Body = ReturnType<JSON['parse']>;
 
 /** A listening gateway of this test file's own. */
 export function useGateway(): UsageBench {
-  let running: { gateway: TestGateway; metering: Metering } | null = null;
+  let running: { gateway: TestGateway; metering: Metering; books: TestBooks } | null = null;
 
   beforeAll(async () => {
     const gateway = await startGateway();
-    const clock = systemClock;
-    const log = createLog('warn');
-    const wallet = createWallet({ db: gateway.db, clock, audit: createAudit({ clock }) });
-    running = { gateway, metering: createMetering({ db: gateway.db, clock, log, wallet }) };
+    const books = await openTestBooks({ db: gateway.db, databaseUrl: gateway.databaseUrl });
+    running = { gateway, metering: books.metering, books };
   });
 
-  afterAll(() => running?.gateway.stop());
+  afterAll(async () => {
+    await running?.books.close();
+    await running?.gateway.stop();
+  });
 
   const opened = (): { gateway: TestGateway; metering: Metering } => {
     if (running === null) throw new Error('the gateway is started before the tests, not while they are collected');

@@ -1,3 +1,7 @@
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { type BooksPlace, openBooks } from '#app/books.ts';
 import { createServer, type Server } from 'node:http';
 import { getRequestListener } from '@hono/node-server';
 import { afterAll, beforeAll } from 'vitest';
@@ -73,22 +77,25 @@ export function createTurnableClock(): Clock & { turn(ms: number): void } {
   };
 }
 
-function createRooms(db: Db, clock: Clock, options: TestApiOptions) {
+function createRooms(db: Db, place: BooksPlace, clock: Clock, options: TestApiOptions) {
   const log = createLog('silent');
   const audit = createAudit({ clock });
   const accounts = createAccounts({ db, clock, log, audit });
   const keys = createKeys({ db, clock, log, audit, accounts, ...limits, ...options });
   const wallet = createWallet({ db, clock, audit });
-  const metering = createMetering({ db, clock, log, wallet });
+  const metering = createMetering({ db, ...place, clock, log, wallet, staleMs: 300_000, spoolAfterMs: 60_000 });
   const contents = createContents({ db, clock, log, audit, ageMaxMs: 86_400_000, bodyBytesMax: 1_048_576 });
   return { audit, accounts, keys, wallet, metering, contents };
 }
 
 export async function startApi(options: TestApiOptions = {}): Promise<TestApi> {
   const own = options.databaseUrl === undefined ? await createTestDatabase() : null;
-  const db = connectDb(options.databaseUrl ?? own?.url ?? '', { poolMax: 8 });
+  const databaseUrl = options.databaseUrl ?? own?.url ?? '';
+  const db = connectDb(databaseUrl, { poolMax: 8 });
   const clock = createTurnableClock();
-  const rooms = createRooms(db, clock, options);
+  const dataDir = await mkdtemp(join(tmpdir(), 'hg-'));
+  const place = await openBooks({ databaseUrl, dataDir, slot: 0, slots: 1, log: createLog('silent') });
+  const rooms = createRooms(db, place, clock, options);
   const settings = { email: null, password: null, key: null, creditPicoUsd: 10_000_000_000_000n };
   const bootstrap: BootstrapResult = await runBootstrap({ ...rooms, db }, settings);
   await rooms.keys.start();
@@ -129,11 +136,13 @@ export async function startApi(options: TestApiOptions = {}): Promise<TestApi> {
       return { id: body.id, key: body.management_key };
     },
     turnClock: (ms) => clock.turn(ms),
-    secondRooms: () => createRooms(db, clock, options),
+    secondRooms: () => createRooms(db, place, clock, options),
     async stop() {
       server.closeAllConnections();
       await new Promise((resolve) => server.close(resolve));
       await rooms.metering.close(1000);
+      await place.books.close();
+      await rm(dataDir, { recursive: true });
       await db.close();
       await own?.drop();
     },

@@ -1,0 +1,305 @@
+import { copyFile, type FileHandle, mkdir, open, readdir, rename, unlink } from 'node:fs/promises';
+import { basename, join } from 'node:path';
+import { crc32 } from 'node:zlib';
+import { uuidv7 } from './id.ts';
+import type { Log } from './log.ts';
+
+/**
+ * A queue on disk: what was appended is there after a crash, and is read in the order of its coming until it is said to
+ * be done. It is a folder of segments, files of entries; a segment whose entries are all done is deleted. Opening the
+ * folder again reads what an earlier process left. One process at a time may have it open.
+ */
+export interface Spool {
+  /**
+   * Resolves when the entries are on disk. One call at a time.
+   * @throws the file system's error; then none of them is taken for appended, and a later call begins a new segment
+   */
+  append(entries: readonly Buffer[]): Promise<void>;
+  /**
+   * The next entries, oldest first; none when all were read. One call at a time.
+   * @throws the file system's error; the same entries come with the next call
+   */
+  read(max: number): Promise<SpoolEntry[]>;
+  /** An entry that need not be read again, ever. Deletes its file with the last one of it. */
+  done(entry: SpoolEntry): Promise<void>;
+  /** Whether every entry was read; what is being appended counts once it is on disk. */
+  readonly isRead: boolean;
+  /** Entries that are not done. */
+  readonly count: number;
+  /** What its files take on disk, in bytes. */
+  readonly bytes: number;
+  close(): Promise<void>;
+}
+
+export interface SpoolEntry {
+  readonly data: Buffer;
+  readonly segment: Segment;
+}
+
+interface Segment {
+  readonly path: string;
+  /** Where its whole entries end, in bytes: nothing behind it is on disk for sure. */
+  end: number;
+  readEnd: number;
+  /** Entries that are not done, read or not. */
+  open: number;
+}
+
+export interface SpoolOptions {
+  readonly folder: string;
+  /** Other folders of the same kind, which nobody else has open: their segments are taken over. */
+  readonly abandoned: readonly string[];
+  readonly log: Log;
+  /** A segment that has reached it is followed by a new one. */
+  readonly segmentBytesMax?: number;
+}
+
+/** Of an entry: its length and the CRC-32 of its bytes, both 32 bits, little-endian. */
+const headerBytes = 8;
+const readBytesMax = 4_194_304;
+const extension = '.spool';
+
+/** Opens a spool, and makes its folder where there is none. @throws the file system's error */
+export async function openSpool(options: SpoolOptions): Promise<Spool> {
+  const { folder, abandoned, log } = options;
+  await mkdir(folder, { recursive: true, mode: 0o700 });
+  for (const other of abandoned) {
+    for (const path of await listSegments(other)) await rename(path, join(folder, basename(path)));
+  }
+  await syncFolder(folder);
+  const segments: Segment[] = [];
+  for (const path of await listSegments(folder)) {
+    const segment = await openLeft(path, log);
+    if (segment !== null) segments.push(segment);
+  }
+  return new SegmentSpool(options, segments);
+}
+
+class SegmentSpool implements Spool {
+  readonly #folder: string;
+  readonly #segmentBytesMax: number;
+  /** Oldest first; the last one is appended to while `#writer` is there. */
+  readonly #segments: Segment[];
+  #writer: { readonly file: FileHandle; readonly segment: Segment } | null = null;
+  #isAppending = false;
+
+  constructor({ folder, segmentBytesMax = 16_777_216 }: SpoolOptions, segments: Segment[]) {
+    this.#folder = folder;
+    this.#segmentBytesMax = segmentBytesMax;
+    this.#segments = segments;
+  }
+
+  get isRead(): boolean {
+    return this.#segments.every(({ readEnd, end }) => readEnd === end);
+  }
+
+  get count(): number {
+    return this.#segments.reduce((sum, { open: entries }) => sum + entries, 0);
+  }
+
+  get bytes(): number {
+    return this.#segments.reduce((sum, { end }) => sum + end, 0);
+  }
+
+  async append(entries: readonly Buffer[]): Promise<void> {
+    const framed = Buffer.concat(entries.flatMap((data) => [headerOf(data), data]));
+    this.#isAppending = true;
+    try {
+      await this.#write(framed, entries.length);
+    } finally {
+      this.#isAppending = false;
+    }
+  }
+
+  async #write(framed: Buffer, entries: number): Promise<void> {
+    const { file, segment } = (this.#writer ??= await this.#begin());
+    try {
+      await file.appendFile(framed);
+      await file.datasync();
+    } catch (error) {
+      // After a failed write or sync nobody knows what of it is in the file: what was there before is all that counts.
+      await this.#end(true);
+      throw error;
+    }
+    segment.end += framed.length;
+    segment.open += entries;
+    if (segment.end >= this.#segmentBytesMax) await this.#end(false);
+  }
+
+  async read(max: number): Promise<SpoolEntry[]> {
+    const segment = this.#segments.find(({ readEnd, end }) => readEnd < end);
+    if (segment === undefined) return [];
+    const entries: SpoolEntry[] = [];
+    let from = segment.readEnd;
+    for (const data of await readEntries(segment.path, from, segment.end)) {
+      if (entries.length === max) break;
+      entries.push({ data, segment });
+      from += headerBytes + data.length;
+    }
+    if (entries.length === 0) throw new Error(`${segment.path} holds no entry at byte ${from}`);
+    segment.readEnd = from;
+    return entries;
+  }
+
+  async done({ segment }: SpoolEntry): Promise<void> {
+    segment.open -= 1;
+    if (segment.open > 0 || segment.readEnd < segment.end) return;
+    const isWritten = this.#writer?.segment === segment;
+    if (isWritten && this.#isAppending) return;
+    this.#segments.splice(this.#segments.indexOf(segment), 1);
+    if (isWritten) {
+      const { file } = this.#writer ?? {};
+      this.#writer = null;
+      await file?.close();
+    }
+    await unlink(segment.path);
+  }
+
+  async close(): Promise<void> {
+    await this.#end(false);
+  }
+
+  async #begin(): Promise<{ file: FileHandle; segment: Segment }> {
+    const path = join(this.#folder, `${uuidv7()}${extension}`);
+    const file = await open(path, 'ax', 0o600);
+    try {
+      await syncFolder(this.#folder);
+    } catch (error) {
+      await file.close();
+      throw error;
+    }
+    const segment = { path, end: 0, readEnd: 0, open: 0 };
+    this.#segments.push(segment);
+    return { file, segment };
+  }
+
+  async #end(isTorn: boolean): Promise<void> {
+    if (this.#writer === null) return;
+    const { file, segment } = this.#writer;
+    this.#writer = null;
+    try {
+      // A tail that stays is ignored: a segment is known to end before it here, and by its sums after a restart.
+      if (isTorn) await file.truncate(segment.end);
+    } catch {
+      return;
+    } finally {
+      await file.close().catch(() => undefined);
+    }
+    if (segment.end === 0) {
+      this.#segments.splice(this.#segments.indexOf(segment), 1);
+      await unlink(segment.path).catch(() => undefined);
+    }
+  }
+}
+
+function headerOf(data: Buffer): Buffer {
+  const header = Buffer.alloc(headerBytes);
+  header.writeUInt32LE(data.length, 0);
+  header.writeUInt32LE(crc32(data), 4);
+  return header;
+}
+
+/** By name, which is by age. */
+async function listSegments(folder: string): Promise<string[]> {
+  const names = await readdir(folder).catch((error: NodeJS.ErrnoException) => {
+    if (error.code === 'ENOENT') return [];
+    throw error;
+  });
+  return names
+    .filter((name) => name.endsWith(extension))
+    .toSorted()
+    .map((name) => join(folder, name));
+}
+
+/** A new name is on disk once its folder is. */
+async function syncFolder(folder: string): Promise<void> {
+  const handle = await open(folder, 'r');
+  try {
+    await handle.sync();
+  } finally {
+    await handle.close();
+  }
+}
+
+/**
+ * A segment that an earlier process left. A last entry that is not whole is one that was never said to be on disk. One
+ * that is broken before others is damage: what comes before it is read, and the file is kept under another name.
+ * @returns null when nothing is in it
+ */
+async function openLeft(path: string, log: Log): Promise<Segment | null> {
+  const file = await open(path, 'r');
+  let size = 0;
+  let end = 0;
+  let count = 0;
+  try {
+    ({ size } = await file.stat());
+  } finally {
+    await file.close();
+  }
+  for (let more = true; more;) {
+    const entries = await readEntries(path, end, size);
+    for (const data of entries) end += headerBytes + data.length;
+    more = entries.length > 0;
+    count += entries.length;
+  }
+  if (end < size && (await isDamaged(path, end, size))) {
+    await copyFile(path, `${path}.damaged`);
+    const where = { path: `${path}.damaged`, wholeBytes: end, bytes: size };
+    log.error(where, 'a file of the spool is damaged: what comes before the damage is read, and a copy of it is kept');
+  }
+  if (end > 0) return { path, end, readEnd: 0, open: count };
+  await unlink(path);
+  return null;
+}
+
+/** Whether what does not add up is followed by more than itself. */
+async function isDamaged(path: string, from: number, size: number): Promise<boolean> {
+  if (size - from < headerBytes) return false;
+  const file = await open(path, 'r');
+  try {
+    const header = Buffer.alloc(headerBytes);
+    await file.read(header, 0, headerBytes, from);
+    return from + headerBytes + header.readUInt32LE(0) < size;
+  } finally {
+    await file.close();
+  }
+}
+
+/** Whole entries from a byte on, as many as one reading gives and at least one where there is one. */
+async function readEntries(path: string, from: number, end: number): Promise<Buffer[]> {
+  const file = await open(path, 'r');
+  try {
+    let bytes = await readAt(file, from, Math.min(end - from, readBytesMax));
+    if (bytes.length >= headerBytes) {
+      const first = headerBytes + bytes.readUInt32LE(0);
+      if (first > bytes.length && from + first <= end) bytes = await readAt(file, from, first);
+    }
+    return wholeEntries(bytes);
+  } finally {
+    await file.close();
+  }
+}
+
+async function readAt(file: FileHandle, from: number, length: number): Promise<Buffer> {
+  const bytes = Buffer.alloc(length);
+  let read = 0;
+  while (read < length) {
+    const { bytesRead } = await file.read(bytes, read, length - read, from + read);
+    if (bytesRead === 0) break;
+    read += bytesRead;
+  }
+  return bytes.subarray(0, read);
+}
+
+function wholeEntries(bytes: Buffer): Buffer[] {
+  const entries: Buffer[] = [];
+  for (let at = 0; at + headerBytes <= bytes.length;) {
+    const length = bytes.readUInt32LE(at);
+    const data = bytes.subarray(at + headerBytes, at + headerBytes + length);
+    // Zeros are what a file system leaves of a tail that was not synced: they would add up.
+    if (length === 0 || data.length < length || crc32(data) !== bytes.readUInt32LE(at + 4)) break;
+    entries.push(data);
+    at += headerBytes + length;
+  }
+  return entries;
+}

@@ -1,0 +1,50 @@
+import type { Sql } from 'postgres';
+import { sqlStateOf } from '#base/db.ts';
+import { uuidv7 } from '#base/id.ts';
+import type { UsageRecord } from './record.ts';
+import { recordJson } from './spooled-record.ts';
+
+/** A record that Postgres will never take as it is; it is in no sum and charged to nobody until an operator decides. */
+export interface QuarantinedRecord {
+  readonly id: string;
+  /** Null when the record could not even be read. */
+  readonly organizationId: string | null;
+  /** JSON where it could be read, else the bytes in base64. */
+  readonly record: string;
+  readonly error: string;
+  readonly sqlState: string | null;
+  readonly createdAt: Date;
+}
+
+const errorLengthMax = 2000;
+
+/** Text without what Postgres' text cannot hold, which may be the very fault. */
+const storable = (text: string): string => text.replaceAll('\0', '\uFFFD').toWellFormed().slice(0, errorLengthMax);
+
+/** Keeps a refused record; of the same request again it changes nothing. */
+export async function insertQuarantined(
+  sql: Sql,
+  { record, data, error }: { record: UsageRecord | null; data: Buffer; error: unknown },
+): Promise<void> {
+  const text = record === null ? data.toString('base64') : recordJson(record);
+  const message = storable(error instanceof Error ? error.message : String(error));
+  await sql`
+    insert into usage_quarantine (id, organization_id, record, error, sql_state, created_at)
+    values (${record?.id ?? uuidv7()}, ${record?.organizationId ?? null}, ${text}, ${message}, ${sqlStateOf(error)}, now())
+    on conflict (id) do nothing`;
+}
+
+/** Newest first, at most `limit`. */
+export async function listQuarantined(sql: Sql, limit: number): Promise<QuarantinedRecord[]> {
+  const rows = await sql`
+    select id, organization_id, record, error, sql_state, extract(epoch from created_at) * 1000 as created_ms
+    from usage_quarantine order by created_at desc, id desc limit ${limit}`;
+  return rows.map((row) => ({
+    id: String(row['id']),
+    organizationId: row['organization_id'] === null ? null : String(row['organization_id']),
+    record: String(row['record']),
+    error: String(row['error']),
+    sqlState: row['sql_state'] === null ? null : String(row['sql_state']),
+    createdAt: new Date(Number(row['created_ms'])),
+  }));
+}

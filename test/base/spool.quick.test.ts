@@ -1,0 +1,151 @@
+import { appendFile, mkdtemp, readdir, readFile, rm, truncate, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import fc from 'fast-check';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { createLog } from '#base/log.ts';
+import { openSpool, type Spool, type SpoolOptions } from '#base/spool.ts';
+
+const log = createLog('silent');
+const buffers = (...texts: string[]): Buffer[] => texts.map((text) => Buffer.from(text));
+
+let folder: string;
+let opened: Spool[] = [];
+beforeEach(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'headgate-spool-'));
+});
+afterEach(async () => {
+  for (const spool of opened) await spool.close();
+  opened = [];
+  await rm(folder, { recursive: true });
+});
+
+async function openHere(more: Partial<SpoolOptions> = {}): Promise<Spool> {
+  const spool = await openSpool({ folder, abandoned: [], log, ...more });
+  opened.push(spool);
+  return spool;
+}
+
+/** Every entry that is left, without saying that any is done. */
+async function readAll(spool: Spool, atOnce = 3): Promise<string[]> {
+  const texts: string[] = [];
+  while (!spool.isRead) texts.push(...(await spool.read(atOnce)).map(({ data }) => data.toString()));
+  return texts;
+}
+
+async function onlySegment(): Promise<string> {
+  const [name, ...more] = await readdir(folder);
+  if (name === undefined || more.length > 0) throw new Error(`not one segment: ${[name, ...more].join(', ')}`);
+  return join(folder, name);
+}
+
+describe('a spool whose process was killed', () => {
+  it('gives everything that was appended and not done, in order', async () => {
+    const spool = await openHere();
+    await spool.append(buffers('a', 'b'));
+    await spool.append(buffers('c'));
+    const [first] = await spool.read(1);
+    if (first !== undefined) await spool.done(first);
+    const again = await openHere();
+    expect(await readAll(again)).toEqual(['a', 'b', 'c']);
+    expect(again.count).toBe(3);
+  });
+
+  it.each([1, 4, 8, 9])('ignores a last entry of which %i bytes are missing', async (missing) => {
+    const spool = await openHere();
+    await spool.append(buffers('whole', 'torn'));
+    const path = await onlySegment();
+    await truncate(path, (await readFile(path)).length - missing);
+    expect(await readAll(await openHere())).toEqual(['whole']);
+  });
+
+  it('ignores zeros behind the last entry', async () => {
+    const spool = await openHere();
+    await spool.append(buffers('whole'));
+    await appendFile(await onlySegment(), Buffer.alloc(4096));
+    expect(await readAll(await openHere())).toEqual(['whole']);
+  });
+
+  it('reads what comes before damage, and keeps a copy of the file', async () => {
+    const spool = await openHere();
+    await spool.append(buffers('first', 'second', 'third'));
+    const path = await onlySegment();
+    const bytes = await readFile(path);
+    bytes.writeUInt8(bytes.readUInt8(22) ^ 1, 22);
+    await writeFile(path, bytes);
+    expect(await readAll(await openHere())).toEqual(['first']);
+    expect(await readFile(`${path}.damaged`)).toEqual(bytes);
+  });
+
+  it('leaves no file of nothing', async () => {
+    await writeFile(join(folder, '0.spool'), 'x');
+    const spool = await openHere();
+    expect(spool.isRead).toBe(true);
+    expect(await readdir(folder)).toEqual([]);
+  });
+});
+
+describe('a spool', () => {
+  it('deletes its files once everything in them is done, in any order', async () => {
+    const spool = await openHere();
+    await spool.append(buffers('a', 'b', 'c'));
+    const entries = await spool.read(10);
+    for (const entry of entries.toReversed()) await spool.done(entry);
+    expect(await readdir(folder)).toEqual([]);
+    expect(spool.bytes).toBe(0);
+    await spool.append(buffers('d'));
+    expect(await readAll(spool)).toEqual(['d']);
+  });
+
+  it('begins a new file when one is full, and goes on from one to the next', async () => {
+    const spool = await openHere({ segmentBytesMax: 30 });
+    const texts = Array.from({ length: 20 }, (_, index) => `entry ${index}`);
+    for (const text of texts) await spool.append(buffers(text));
+    expect((await readdir(folder)).length).toBeGreaterThan(5);
+    expect(await readAll(await openHere())).toEqual(texts);
+    expect(await readAll(spool, 1)).toEqual(texts);
+  });
+
+  it('takes the files of folders over that nobody has any more', async () => {
+    const other = join(folder, 'other');
+    const left = await openHere({ folder: other });
+    await left.append(buffers('left'));
+    await left.close();
+    const spool = await openHere({ folder: join(folder, 'own'), abandoned: [other, join(folder, 'none')] });
+    expect(await readAll(spool)).toEqual(['left']);
+    expect(await readdir(other)).toEqual([]);
+  });
+
+  it('gives an entry that is larger than one reading', async () => {
+    const spool = await openHere();
+    const large = Buffer.alloc(5_000_000, 7);
+    await spool.append([Buffer.from('a'), large, Buffer.from('b')]);
+    const read: Buffer[] = [];
+    while (!spool.isRead) read.push(...(await spool.read(10)).map(({ data }) => data));
+    expect(read.map((data) => data.length)).toEqual([1, 5_000_000, 1]);
+    expect(read[1]?.equals(large)).toBe(true);
+  });
+
+  it('gives back what it took, wherever its file is cut', async () => {
+    const entries = fc.array(fc.uint8Array({ minLength: 1, maxLength: 40 }), { minLength: 1, maxLength: 8 });
+    await fc.assert(
+      fc.asyncProperty(entries, fc.double({ min: 0, max: 1, noNaN: true }), async (texts, part) => {
+        const own = await mkdtemp(join(folder, 'cut-'));
+        const spool = await openHere({ folder: own });
+        await spool.append(texts.map((bytes) => Buffer.from(bytes)));
+        await spool.close();
+        const [name = ''] = await readdir(own);
+        const size = texts.reduce((sum, bytes) => sum + bytes.length + 8, 0);
+        const cut = Math.floor(size * part);
+        await truncate(join(own, name), cut);
+        let end = 0;
+        const whole = texts.filter((bytes) => (end += bytes.length + 8) <= cut);
+        const again = await openHere({ folder: own });
+        const read: Buffer[] = [];
+        while (!again.isRead) read.push(...(await again.read(2)).map(({ data }) => data));
+        expect(read).toEqual(whole.map((bytes) => Buffer.from(bytes)));
+      }),
+      { numRuns: 50 },
+    );
+  });
+});

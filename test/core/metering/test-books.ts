@@ -1,0 +1,58 @@
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { openBooks, type BooksPlace } from '#app/books.ts';
+import { systemClock } from '#base/clock.ts';
+import type { Db } from '#base/db.ts';
+import { createLog } from '#base/log.ts';
+import { createAudit } from '#core/audit/audit.ts';
+import { createMetering, type Metering } from '#core/metering/metering.ts';
+import { createWallet, type Wallet } from '#core/wallet/wallet.ts';
+
+/** The rooms that settle, on a database of a test's own. */
+export interface TestBooks extends BooksPlace {
+  readonly wallet: Wallet;
+  readonly metering: Metering;
+  /** Of the spool; gone when they are closed. */
+  readonly dataDir: string;
+  close(): Promise<void>;
+}
+
+export interface TestBooksOptions {
+  readonly db: Db;
+  /** Of the connections that settle. */
+  readonly databaseUrl: string;
+  /** An existing folder, which stays. */
+  readonly dataDir?: string;
+  /** A minute when absent: a busy machine spools nothing by chance. */
+  readonly spoolAfterMs?: number;
+}
+
+export async function openTestBooks({ db, databaseUrl, ...options }: TestBooksOptions): Promise<TestBooks> {
+  const clock = systemClock;
+  const log = createLog('silent');
+  const dataDir = options.dataDir ?? (await mkdtemp(join(tmpdir(), 'hg-books-')));
+  const place = await openBooks({ databaseUrl, dataDir, slot: 0, slots: 1, log });
+  const wallet = createWallet({ db, clock, audit: createAudit({ clock }) });
+  const metering = createMetering({
+    db,
+    ...place,
+    clock,
+    log,
+    wallet,
+    staleMs: 300_000,
+    spoolAfterMs: options.spoolAfterMs ?? 60_000,
+  });
+  await metering.start();
+  return {
+    ...place,
+    wallet,
+    metering,
+    dataDir,
+    async close() {
+      await metering.close(5000);
+      await place.books.close();
+      if (options.dataDir === undefined) await rm(dataDir, { recursive: true });
+    },
+  };
+}
