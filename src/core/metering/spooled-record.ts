@@ -30,7 +30,7 @@ const version1 = z
     totalMs: z.number(),
     clientRequestId: z.string().nullable(),
   })
-  .transform(({ version: _, ...record }) => record);
+  .transform(({ version: _version, ...record }) => record);
 
 /** A record as JSON; amounts as text, since a JSON number would lose their digits. */
 export function recordJson(record: UsageRecord): string {

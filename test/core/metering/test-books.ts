@@ -6,7 +6,7 @@ import { systemClock } from '#base/clock.ts';
 import type { Db } from '#base/db.ts';
 import { createLog } from '#base/log.ts';
 import { createAudit } from '#core/audit/audit.ts';
-import { createMetering, type Metering } from '#core/metering/metering.ts';
+import { createMetering, type Metering, type UnspooledListener } from '#core/metering/metering.ts';
 import { createWallet, type Wallet } from '#core/wallet/wallet.ts';
 
 /** The rooms that settle, on a database of a test's own. */
@@ -26,6 +26,7 @@ export interface TestBooksOptions {
   readonly dataDir?: string;
   /** A minute when absent: a busy machine spools nothing by chance. */
   readonly spoolAfterMs?: number;
+  readonly onUnspooled?: UnspooledListener;
 }
 
 export async function openTestBooks({ db, databaseUrl, ...options }: TestBooksOptions): Promise<TestBooks> {
@@ -43,6 +44,7 @@ export async function openTestBooks({ db, databaseUrl, ...options }: TestBooksOp
     staleMs: 300_000,
     spoolAfterMs: options.spoolAfterMs ?? 60_000,
   });
+  if (options.onUnspooled !== undefined) metering.onUnspooled(options.onUnspooled);
   await metering.start();
   return {
     ...place,

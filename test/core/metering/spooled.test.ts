@@ -1,0 +1,164 @@
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { connectDb, type Db } from '#base/db.ts';
+import { uuidv7 } from '#base/id.ts';
+import { gatewayActor } from '#core/audit/audit.ts';
+import { startDatabaseProxy, type DatabaseProxy } from '../../support/database-proxy.ts';
+import { createTestDatabase, type TestDatabase } from '../../support/database.ts';
+import { recordOf } from './recorded-usage.ts';
+import { openTestBooks, type TestBooks } from './test-books.ts';
+
+const creditPicoUsd = 1_000_000_000n;
+const costPicoUsd = 3_000_000n;
+
+interface Organization {
+  readonly id: string;
+  readonly keyId: string;
+  readonly projectId: string;
+}
+
+let database: TestDatabase;
+/** What no outage touches. */
+let db: Db;
+let proxy: DatabaseProxy;
+let books: TestBooks;
+let dataDir: string;
+
+beforeAll(async () => {
+  database = await createTestDatabase();
+  db = connectDb(database.url);
+  proxy = await startDatabaseProxy(database.url);
+  dataDir = await mkdtemp(join(tmpdir(), 'hg-'));
+  books = await openTestBooks({ db, databaseUrl: proxy.url, dataDir, spoolAfterMs: 250 });
+});
+afterEach(() => proxy.restore());
+afterAll(async () => {
+  await books.close();
+  await proxy.close();
+  await db.close();
+  await database.drop();
+  await rm(dataDir, { recursive: true });
+});
+
+async function openOrganization(): Promise<Organization> {
+  const id = uuidv7();
+  await db.orm.transaction((tx) => books.wallet.open(tx, id));
+  const booking = { organizationId: id, amountPicoUsd: creditPicoUsd, reference: 'opening', note: null };
+  await books.wallet.credit({ ...booking, actor: gatewayActor });
+  return { id, keyId: uuidv7(), projectId: uuidv7() };
+}
+
+const settle = (organization: Organization) => books.metering.settle(recordOf(organization, Date.now()));
+
+/** Until nothing is in the spool any more. */
+const replayed = () => expect.poll(() => books.metering.spooled, { timeout: 30_000 }).toBe(0);
+
+async function expectBooked({ id }: Organization, requests: number): Promise<void> {
+  const [row] = await db.sql`
+    select (select count(*)::int from usage_records where organization_id = ${id}) as records,
+      (select coalesce(sum(requests), 0)::int from usage_hourly where organization_id = ${id}) as hourly`;
+  expect(row).toEqual({ records: requests, hourly: requests });
+  expect(await books.wallet.balance(id)).toBe(creditPicoUsd - BigInt(requests) * costPicoUsd);
+  expect(await books.wallet.verify(id)).toMatchObject({ balanced: true, entriesBroken: 0 });
+}
+
+describe('while the database is away', () => {
+  it.each(['refuse', 'reset', 'close', 'silence'] as const)(
+    'by %s, what is settled is durable, and booked once when it is back',
+    async (way) => {
+      const organization = await openOrganization();
+      expect(await settle(organization)).toBe('booked');
+      if (way === 'refuse') proxy.refuse();
+      else proxy.answerWith(way);
+      const settled = await Promise.all(Array.from({ length: 20 }, () => settle(organization)));
+      expect(settled.every((durable) => durable === 'spooled')).toBe(true);
+      expect(books.metering.healthy).toBe(true);
+      await expectBooked(organization, 1);
+      proxy.restore();
+      await replayed();
+      await expectBooked(organization, 21);
+      expect(await settle(organization)).toBe('booked');
+    },
+  );
+
+  it('and the gateway is killed, the next one on its data folder books what it left', async () => {
+    const organization = await openOrganization();
+    const folder = await mkdtemp(join(tmpdir(), 'hg-'));
+    const first = await openTestBooks({ db, databaseUrl: proxy.url, dataDir: folder, spoolAfterMs: 250 });
+    proxy.refuse();
+    for (let index = 0; index < 5; index += 1) await first.metering.settle(recordOf(organization, Date.now()));
+    await first.metering.close(0);
+    proxy.restore();
+    const told: string[] = [];
+    const second = await openTestBooks({
+      db,
+      databaseUrl: proxy.url,
+      dataDir: folder,
+      onUnspooled: (records) => void told.push(...records.map(({ id }) => id)),
+    });
+    await expectBooked(organization, 5);
+    expect(told).toHaveLength(5);
+    await second.close();
+    await first.books.close();
+    await rm(folder, { recursive: true });
+  });
+});
+
+describe('a commit whose answer is lost', () => {
+  it('is booked once, and taken for done', async () => {
+    const organization = await openOrganization();
+    proxy.loseNextAnswer();
+    expect(await settle(organization)).toBe('spooled');
+    await replayed();
+    expect(proxy.lost).toBe(1);
+    await expectBooked(organization, 1);
+  });
+
+  it('or is slow keeps no answer waiting', async () => {
+    const organization = await openOrganization();
+    const release = proxy.holdAnswers();
+    const settled = await Promise.all(Array.from({ length: 10 }, () => settle(organization)));
+    expect(settled).toEqual(Array.from({ length: 10 }, () => 'spooled'));
+    release();
+    await replayed();
+    await expectBooked(organization, 10);
+  });
+});
+
+describe('a wallet that somebody has locked', () => {
+  it('holds up its own organization, whose answers leave all the same, and nobody else', async () => {
+    const [locked, free] = [await openOrganization(), await openOrganization()];
+    const blocker = connectDb(database.url, { poolMax: 1 });
+    try {
+      await blocker.sql.begin(async (sql) => {
+        await sql`select 1 from wallets where organization_id = ${locked.id} for update`;
+        await Promise.all([settle(locked), settle(free), settle(locked), settle(free)]);
+        await expect.poll(() => books.wallet.balance(free.id)).toBe(creditPicoUsd - 2n * costPicoUsd);
+        await expectBooked(free, 2);
+        await settle(free);
+        await expect.poll(() => books.wallet.balance(free.id)).toBe(creditPicoUsd - 3n * costPicoUsd);
+        expect(books.metering.spooled).toBe(2);
+        expect(books.metering.healthy).toBe(true);
+      });
+    } finally {
+      await blocker.close();
+    }
+    await replayed();
+    await expectBooked(locked, 2);
+  });
+});
+
+describe('a record that the books refuse', () => {
+  it('is kept in quarantine with its error, and charged to nobody', async () => {
+    const organization = await openOrganization();
+    const record = { ...recordOf(organization, Date.now()), clientRequestId: 'a\0b' };
+    await expect(books.metering.settle(record)).rejects.toThrow();
+    const [kept] = await books.metering.listQuarantined(1);
+    expect(kept).toMatchObject({ id: record.id, organizationId: organization.id });
+    expect(kept?.sqlState).toMatch(/^22/);
+    expect(JSON.parse(kept?.record ?? '')).toMatchObject({ id: record.id, costPicoUsd: costPicoUsd.toString() });
+    await expectBooked(organization, 0);
+  });
+});
