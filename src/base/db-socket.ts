@@ -17,6 +17,7 @@ export interface Reconnecting {
 
 type Callback = (error?: Error | null) => void;
 
+const watchEveryMs = 1000;
 /** A connection that ends sooner was none: nothing that could answer stood behind its port. */
 const shortLifeMs = 1000;
 
@@ -26,7 +27,8 @@ const shortLifeMs = 1000;
  * query that waits for it (https://github.com/porsager/postgres/issues/1193). That is how a load balancer with no
  * server behind it looks.
  */
-export function createReconnecting(): Reconnecting {
+/** @param silenceMs a connection that owes an answer for longer is lost: a server that lives has its own, shorter limits */
+export function createReconnecting(silenceMs: number): Reconnecting {
   let shortLives = 0;
   const onClosed = (lifeMs: number): void => {
     shortLives = lifeMs < shortLifeMs ? shortLives + 1 : 0;
@@ -34,6 +36,7 @@ export function createReconnecting(): Reconnecting {
   return {
     socket(place) {
       const socket = new DatabaseSocket(place, onClosed);
+      socket.endWhenSilent(silenceMs);
       // The first message is written in the next turn at the latest, and this is the one after.
       setImmediate(() => setImmediate(() => socket.endUnlessAsked()));
       return socket;
@@ -64,6 +67,9 @@ class DatabaseSocket extends Socket {
   readonly #onClosed: (lifeMs: number) => void;
   #isAsked = false;
   #isCancel = false;
+  #isSecured = false;
+  /** When the last bytes were written, and what had been read by then. */
+  #written: { readonly atMs: number; readonly bytesRead: number } | null = null;
 
   constructor({ path, host, port }: Place, onClosed: (lifeMs: number) => void) {
     super();
@@ -75,6 +81,7 @@ class DatabaseSocket extends Socket {
   }
 
   override _write(chunk: Buffer, encoding: BufferEncoding, callback: Callback): void {
+    this.#written = { atMs: performance.now(), bytesRead: this.bytesRead };
     if (this.#isAsked) {
       super._write(chunk, encoding, callback);
       return;
@@ -104,6 +111,7 @@ class DatabaseSocket extends Socket {
   #ask(opening: Buffer): void {
     this.#isAsked = true;
     this.#isCancel = opening.readInt32BE(4) === cancelRequestCode;
+    this.#isSecured = opening.readInt32BE(4) === sslRequestCode;
     if (this.#path !== undefined) this.connect({ path: this.#path });
     else this.connect({ host: this.host ?? 'localhost', port: this.port ?? 5432 });
   }
@@ -111,6 +119,27 @@ class DatabaseSocket extends Socket {
   /** A connection that closes in peace before it was made is tried again at once, with its opening message once more. */
   endUnlessAsked(): void {
     if (!this.#isAsked) this.destroy();
+  }
+
+  /**
+   * Destroys a connection on which something was written and nothing came back for too long. A network that swallows
+   * packets says nothing, and the kernel goes on for a quarter of an hour, while a new connection may work at once.
+   */
+  endWhenSilent(silenceMs: number): void {
+    let seen = { bytesRead: 0, bytesWritten: 0 };
+    const timer = setInterval(() => {
+      // Under TLS only the socket's handle is written to, so that it is not known what came first: one that owes
+      // nothing is ended as well when it was idle for so long.
+      if (this.#isSecured && (seen.bytesRead !== this.bytesRead || seen.bytesWritten !== this.bytesWritten)) {
+        this.#written = { atMs: performance.now(), bytesRead: this.bytesRead };
+      }
+      seen = { bytesRead: this.bytesRead, bytesWritten: this.bytesWritten };
+      const owes = this.#written !== null && this.#written.bytesRead === this.bytesRead;
+      if (!owes || performance.now() - (this.#written?.atMs ?? 0) < silenceMs) return;
+      const error = new Error(`no answer of the database within ${silenceMs / 1000} s`);
+      this.destroy(Object.assign(error, { code: 'ETIMEDOUT' }));
+    }, watchEveryMs).unref();
+    this.once('close', () => clearInterval(timer));
   }
 
   #closed(): Error {

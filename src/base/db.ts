@@ -24,7 +24,28 @@ const migrationsFolder = fileURLToPath(new URL('../../drizzle', import.meta.url)
 
 export interface ConnectOptions {
   readonly poolMax?: number;
+  /** What `application_name` says behind "headgate", where it is not the pool of everything. */
+  readonly purpose?: string;
+  readonly limits?: StatementLimits;
 }
+
+/**
+ * Milliseconds; Postgres' own settings of these names, for every statement of a connection. Those of a server are left
+ * alone where there is null.
+ */
+export interface StatementLimits {
+  readonly lockTimeoutMs: number | null;
+  readonly statementTimeoutMs: number;
+  readonly idleInTransactionTimeoutMs: number;
+}
+
+const commonLimits: StatementLimits = {
+  lockTimeoutMs: null,
+  statementTimeoutMs: 30_000,
+  idleInTransactionTimeoutMs: 60_000,
+};
+/** How much longer than its statement a connection may be silent. */
+const silenceBeyondMs = 5000;
 
 /**
  * What postgres.js does not read of a URL by itself: an IPv6 address, whose colons it takes for the port's, and libpq's
@@ -48,10 +69,10 @@ function placeOf(url: string): { readonly url: string; readonly place: object } 
  * Left to postgres.js alone are several hosts, of which it takes the next one by itself while it connects, and TLS from
  * the first byte, which needs a connection that is made already.
  */
-function reconnectingTo(url: string): Partial<Reconnecting> {
+function reconnectingTo(url: string, silenceMs: number): Partial<Reconnecting> {
   const { hostname, searchParams } = new URL(url);
   const isLeftAlone = hostname.includes(',') || searchParams.get('sslnegotiation') === 'direct';
-  return isLeftAlone ? {} : createReconnecting();
+  return isLeftAlone ? {} : createReconnecting(silenceMs);
 }
 
 /**
@@ -60,29 +81,34 @@ function reconnectingTo(url: string): Partial<Reconnecting> {
  */
 const everyConnection = { fetch_types: false, onnotice: () => undefined };
 
+function openPool(url: string, { poolMax = 10, purpose, limits = commonLimits }: ConnectOptions, session = {}): Sql {
+  const { url: plain, place } = placeOf(url);
+  const { lockTimeoutMs, statementTimeoutMs, idleInTransactionTimeoutMs } = limits;
+  return postgres(plain, {
+    ...place,
+    max: poolMax,
+    connect_timeout: 5,
+    ...reconnectingTo(plain, statementTimeoutMs + silenceBeyondMs),
+    ...everyConnection,
+    ...session,
+    connection: {
+      application_name: purpose === undefined ? 'headgate' : `headgate ${purpose}`,
+      statement_timeout: statementTimeoutMs,
+      idle_in_transaction_session_timeout: idleInTransactionTimeoutMs,
+      ...(lockTimeoutMs !== null && { lock_timeout: lockTimeoutMs }),
+    },
+  });
+}
+
 /** Opens a pool; connections are made when they are first needed. */
 export function connectDb(url: string, options: ConnectOptions = {}): Db {
-  const { url: plain, place } = placeOf(url);
-  const common = {
-    ...place,
-    connect_timeout: 5,
-    ...everyConnection,
-    connection: { application_name: 'headgate' },
-  };
-  const sql = postgres(plain, { ...common, ...reconnectingTo(plain), max: options.poolMax ?? 10 });
+  const sql = openPool(url, options);
   return {
     orm: drizzle(sql),
     sql,
-    session: () => postgres(plain, { ...common, ...reconnectingTo(plain), max: 1, max_lifetime: null }),
+    session: () => openPool(url, { ...options, poolMax: 1 }, { max_lifetime: null }),
     close: () => sql.end({ timeout: 5 }),
   };
-}
-
-/** Milliseconds; Postgres' own settings of these names, for every statement of a connection. */
-export interface StatementLimits {
-  readonly lockTimeoutMs: number;
-  readonly statementTimeoutMs: number;
-  readonly idleInTransactionTimeoutMs: number;
 }
 
 /** Connections of one purpose, which others cannot take: what waits on them can be given up. */
@@ -93,38 +119,16 @@ export interface DedicatedDb {
   close(): Promise<void>;
 }
 
-/**
- * Opens connections that have limits of their own.
- * @param options.purpose what their `application_name` says behind "headgate"
- */
-export function connectDedicated(
-  url: string,
-  options: { readonly purpose: string; readonly poolMax: number; readonly limits: StatementLimits },
-): DedicatedDb {
-  const { url: plain, place } = placeOf(url);
-  const { lockTimeoutMs, statementTimeoutMs, idleInTransactionTimeoutMs } = options.limits;
-  const open = (): Sql =>
-    postgres(plain, {
-      ...place,
-      max: options.poolMax,
-      connect_timeout: 5,
-      ...reconnectingTo(plain),
-      ...everyConnection,
-      connection: {
-        application_name: `headgate ${options.purpose}`,
-        lock_timeout: lockTimeoutMs,
-        statement_timeout: statementTimeoutMs,
-        idle_in_transaction_session_timeout: idleInTransactionTimeoutMs,
-      },
-    });
-  let sql = open();
+/** Opens connections that nothing else takes, and that can be given up. */
+export function connectDedicated(url: string, options: Required<ConnectOptions>): DedicatedDb {
+  let sql = openPool(url, options);
   return {
     get sql() {
       return sql;
     },
     abandon() {
       const given = sql;
-      sql = open();
+      sql = openPool(url, options);
       void given.end({ timeout: 0 }).catch(() => undefined);
     },
     close: () => sql.end({ timeout: 5 }),
@@ -151,6 +155,9 @@ async function expectAnswer(sql: Sql): Promise<void> {
   }
 }
 
+/** A migration may move a table of many million rows. */
+const migrationSilenceMs = 6 * 3_600_000;
+
 /**
  * Applies the migrations that the database does not have yet. Several gateways may start at once: an advisory lock
  * lets one of them work while the others wait.
@@ -158,7 +165,7 @@ async function expectAnswer(sql: Sql): Promise<void> {
 export async function migrateDb(url: string): Promise<void> {
   const { url: plain, place } = placeOf(url);
   const options = { max: 1, connect_timeout: 10, ...everyConnection };
-  const sql = postgres(plain, { ...place, ...options, ...reconnectingTo(plain) });
+  const sql = postgres(plain, { ...place, ...options, ...reconnectingTo(plain, migrationSilenceMs) });
   try {
     await expectAnswer(sql);
     await sql`select pg_advisory_lock(hashtext('headgate migrations'))`;

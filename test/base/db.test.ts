@@ -37,3 +37,24 @@ describe('a pool whose database was away for long', () => {
     expect(performance.now() - beganMs).toBeLessThan(10_000);
   });
 });
+
+describe('a connection on which nothing comes back any more', () => {
+  it('is given up, and the next statement has a new one', async () => {
+    const limits = { lockTimeoutMs: null, statementTimeoutMs: 100, idleInTransactionTimeoutMs: 1000 };
+    const own = connectDb(proxy.url, { poolMax: 1, limits });
+    await own.sql`create table silent (id integer)`;
+    // Never let go: the answer is on its way for ever.
+    proxy.holdAnswers();
+    await expect(own.sql`insert into silent values (1)`).rejects.toSatisfy(isConnectionError);
+    expect(await own.sql`select id from silent`).toEqual([{ id: 1 }]);
+    await own.close();
+  });
+
+  it('is kept while a statement takes its time, within its limit', async () => {
+    const limits = { lockTimeoutMs: null, statementTimeoutMs: 4000, idleInTransactionTimeoutMs: 1000 };
+    const own = connectDb(proxy.url, { poolMax: 1, limits });
+    expect(await own.sql`select 1 as done from pg_sleep(3)`).toEqual([{ done: 1 }]);
+    await expect(own.sql`select pg_sleep(10)`).rejects.toMatchObject({ code: '57014' });
+    await own.close();
+  });
+});
