@@ -175,6 +175,7 @@ function watch({ config, db }: AppOptions, rooms: Rooms, { observe, inference, l
     metering,
     fleetRuns: () => life.fleetRuns,
     inFlight: () => inference.inFlight,
+    staleMs: config.database.staleMs,
     askDatabase: () => db.sql`select 1`,
     askRedis: store === null ? null : () => store.command('PING'),
   });

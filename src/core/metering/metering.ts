@@ -30,6 +30,8 @@ export interface Metering {
   countRefusal(refusal: RefusalKey): void;
   /** False while a record could not be made durable in time: nothing more is to be admitted. */
   readonly healthy: boolean;
+  /** False while Postgres takes nothing of what is to be written. */
+  readonly writable: boolean;
   /** Records that are not durable. */
   readonly pending: number;
   /** How long the oldest record has waited to be durable, in milliseconds; 0 when none waits. */
@@ -37,6 +39,8 @@ export interface Metering {
   /** Records that are in the spool and not in the books. */
   readonly spooled: number;
   readonly spooledBytes: number;
+  /** Records that this process has put into quarantine. */
+  readonly quarantined: number;
   readonly reports: Reports;
   /** Makes next months' partitions, and writes what earlier gateways left in the spool. */
   start(): Promise<void>;
@@ -88,6 +92,7 @@ const uncharged = `with ${recordsText} select count(*) from booked`;
 export function createMetering(options: MeteringOptions): Metering {
   const { db, books, spool, clock, log, wallet, staleMs, spoolAfterMs, onCommit } = options;
   const listeners: UnspooledListener[] = [];
+  let quarantined = 0;
   const commits = createGroupCommit<UsageRecord>({
     ...(onCommit !== undefined && { onCommit }),
     log,
@@ -102,7 +107,10 @@ export function createMetering(options: MeteringOptions): Metering {
     decode: decodeRecord,
     groupOf: ({ organizationId }) => organizationId,
     abandon: () => books.abandon(),
-    quarantine: (record, data, error) => insertQuarantined(books.sql, { record, data, error }),
+    async quarantine(record, data, error) {
+      await insertQuarantined(books.sql, { record, data, error });
+      quarantined += 1;
+    },
     onUnspooled(records, isBooked) {
       for (const listener of listeners) listener(records, isBooked);
     },
@@ -140,6 +148,12 @@ export function createMetering(options: MeteringOptions): Metering {
     },
     get healthy() {
       return commits.oldestPendingMs < pendingMsMax && commits.awayMs < staleMs;
+    },
+    get writable() {
+      return commits.awayMs === 0;
+    },
+    get quarantined() {
+      return quarantined;
     },
     get pending() {
       return commits.pending;

@@ -28,7 +28,7 @@ export function createCommitMetrics(metrics: Metrics): CommitListener {
 /** What has not been written yet. */
 export function addBookGauges(
   metrics: Metrics,
-  metering: Pick<Metering, 'pending' | 'oldestPendingMs' | 'healthy'>,
+  metering: Pick<Metering, 'pending' | 'oldestPendingMs' | 'writable' | 'spooled' | 'spooledBytes' | 'quarantined'>,
 ): void {
   metrics.gauge({ name: 'headgate_books_pending_records', help: 'Usage records that are not durable yet' }, (set) =>
     set(metering.pending),
@@ -38,6 +38,17 @@ export function addBookGauges(
     (set) => set(metering.oldestPendingMs / 1000),
   );
   metrics.gauge({ name: 'headgate_books_up', help: '1 while the books can be written' }, (set) =>
-    set(metering.healthy ? 1 : 0),
+    set(metering.writable ? 1 : 0),
+  );
+  metrics.gauge(
+    { name: 'headgate_books_spooled_records', help: 'Usage records on disk here that are not in PostgreSQL yet' },
+    (set) => set(metering.spooled),
+  );
+  metrics.gauge({ name: 'headgate_books_spool_bytes', help: 'Size of the files of the spool' }, (set) =>
+    set(metering.spooledBytes),
+  );
+  metrics.gauge(
+    { name: 'headgate_books_quarantined_records', help: 'Usage records that PostgreSQL refused since the start' },
+    (set) => set(metering.quarantined),
   );
 }

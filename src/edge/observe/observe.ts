@@ -43,7 +43,12 @@ export interface WatchedParts {
   /** A client that takes nothing of an answer for this long is cut off. */
   readonly answerStallTimeoutMs: number;
   readonly fleet: Pick<Fleet, 'list' | 'leads'>;
-  readonly metering: Pick<Metering, 'pending' | 'oldestPendingMs' | 'healthy'>;
+  readonly metering: Pick<
+    Metering,
+    'pending' | 'oldestPendingMs' | 'healthy' | 'writable' | 'spooled' | 'spooledBytes' | 'quarantined'
+  >;
+  /** Without Postgres traffic is taken for so long. */
+  readonly staleMs: number;
   /** The fleet runs: its engines were taken over, and can be started. */
   readonly fleetRuns: () => boolean;
   readonly inFlight: () => number;
@@ -74,7 +79,7 @@ export function createObserve(log: Log): Observe {
     const database = createProbe(parts.askDatabase, answerTimeoutMs);
     const redis = parts.askRedis === null ? null : createProbe(parts.askRedis, answerTimeoutMs);
     const health = createHealth([
-      { name: 'database', isReady: () => database.isUp && metering.healthy },
+      { name: 'database', isReady: () => database.wasUpWithin(parts.staleMs) && metering.healthy },
       ...(redis === null ? [] : [{ name: 'redis' as const, isReady: () => redis.isUp }]),
       { name: 'fleet', isReady: fleetRuns },
     ]);

@@ -1,6 +1,8 @@
 /** Asks a store from time to time whether it is there. Whoever wants to know is answered at once, from the last time. */
 export interface Probe {
   readonly isUp: boolean;
+  /** Whether it is there, or was so long ago at most. */
+  wasUpWithin(ms: number): boolean;
   /** Asks once; never rejects. A question that was not answered is not asked again until it is. */
   ask(): Promise<void>;
 }
@@ -8,15 +10,20 @@ export interface Probe {
 /** @param timeoutMs an answer that takes longer says that the store is away: drivers may wait for ever */
 export function createProbe(question: () => Promise<unknown>, timeoutMs: number): Probe {
   let isUp = false;
+  let lastUpMs = -Infinity;
   let asked: Promise<void> | null = null;
   return {
     get isUp() {
       return isUp;
     },
+    wasUpWithin: (ms) => isUp || performance.now() - lastUpMs < ms,
     async ask() {
       asked ??= question()
         .then(
-          () => void (isUp = true),
+          () => {
+            isUp = true;
+            lastUpMs = performance.now();
+          },
           () => void (isUp = false),
         )
         .finally(() => {
