@@ -2,6 +2,7 @@ import type { Log } from '#base/log.ts';
 import {
   type DriverType,
   type EngineDriver,
+  explainExit,
   type HostReport,
   lastTellingLines,
   type ObservedReplica,
@@ -63,8 +64,10 @@ export function newExits(): Exits {
         if (exit === null || exit.stopRequested || byEngine.get(replica.engineId)?.replicaId === replica.id) continue;
         const { exitCode, signal, startErrorCode, oomKilled, logTail } = exit;
         byEngine.set(replica.engineId, { replicaId: replica.id, logTail });
-        const fields = { engine: replica.engineId, replica: replica.id, exitCode, signal, startErrorCode, oomKilled };
-        log.warn(fields, 'a replica ended');
+        const { kind: cause, detail } = explainExit(exit);
+        const about = { engine: replica.engineId, replica: replica.id, cause, detail };
+        if (startErrorCode === null) log.warn({ ...about, exitCode, signal, oomKilled }, 'a replica ended unasked');
+        else log.warn({ ...about, startErrorCode }, 'a replica could not be started');
       }
     },
     tail(engineId, replicaId, lines) {

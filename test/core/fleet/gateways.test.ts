@@ -76,6 +76,19 @@ describe('a leader that has lost its right', () => {
   });
 });
 
+describe('a leader that cannot make sure that it still leads', () => {
+  it('starts nothing, and a moment later what was asked for: who waits is not refused', async () => {
+    const { machines, store, join } = town(1);
+    const fleet = await join('one', [chat()]);
+    machines.uncertainStarts = 2;
+    const lease = await mustAcquire(fleet, 'chat');
+    expect(machines.uncertainStarts).toBe(0);
+    expect(machines.starts).toEqual([lease.replica.id]);
+    expect(store.published?.engines).toMatchObject([{ phase: 'ready', failedStarts: 0, cause: null }]);
+    lease.release();
+  });
+});
+
 describe('several gateways', () => {
   it('share one start, and go on when another one leads', async () => {
     const { machines, store, join } = town(1);

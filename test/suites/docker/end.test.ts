@@ -1,4 +1,5 @@
 import { describe, expect, it, vi } from 'vitest';
+import { FenceLostError } from '#core/fleet/drivers/fence.ts';
 import { explainExit } from '#core/fleet/drivers/start-failure.ts';
 import {
   collect,
@@ -89,8 +90,8 @@ describe.concurrent('a container that ends', () => {
     const id = await test.start(containerEngine());
     const replica = await test.untilReady(id);
     const fence = { epoch: 1n, holds: () => Promise.resolve(false) };
-    await expect(test.driver.stop(id, { fence, graceMs: 0 })).rejects.toThrow('Another gateway leads');
-    await expect(test.driver.forget(id, fence)).rejects.toThrow('Another gateway leads');
+    await expect(test.driver.stop(id, { fence, graceMs: 0 })).rejects.toThrow(FenceLostError);
+    await expect(test.driver.forget(id, fence)).rejects.toThrow(FenceLostError);
     expect(await statusOf(replica, '/health')).toBe(200);
   });
 

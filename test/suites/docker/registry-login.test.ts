@@ -6,7 +6,7 @@ import { pino } from 'pino';
 import { afterAll, describe, expect, it } from 'vitest';
 import { createRegistryLogins } from '#base/docker/registry-logins.ts';
 import type { DockerHostSettings } from '#core/catalog/catalog.ts';
-import type { ReplicaExit } from '#core/fleet/drivers/driver.ts';
+import type { ReplicaExit } from '#core/fleet/drivers/replica-exit.ts';
 import { explainExit } from '#core/fleet/drivers/start-failure.ts';
 import { startDockerGate } from '#edge/docker-gate/docker-gate.ts';
 import { containerEngine, createLab, localHost } from './docker-lab.ts';

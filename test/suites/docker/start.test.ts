@@ -1,6 +1,8 @@
 import { describe, expect, it } from 'vitest';
 import { createLog } from '#base/log.ts';
 import { containerName, networkName } from '#core/fleet/drivers/docker/labels.ts';
+import { FenceLostError } from '#core/fleet/drivers/fence.ts';
+import { explainExit } from '#core/fleet/drivers/start-failure.ts';
 import {
   ask,
   containerEngine,
@@ -19,7 +21,7 @@ describe.concurrent('a container that cannot be started', () => {
   it('is not made where the fence does not hold', async () => {
     const test = await lab.open();
     const fence = { epoch: 1n, holds: () => Promise.resolve(false) };
-    await expect(test.start(containerEngine(), { fence })).rejects.toThrow('Another gateway leads');
+    await expect(test.start(containerEngine(), { fence })).rejects.toThrow(FenceLostError);
     expect(await lab.containersOf(test.fleetId)).toEqual([]);
     expect(await lab.networksOf(test.fleetId)).toEqual([]);
   });
@@ -42,7 +44,14 @@ describe.concurrent('a container that cannot be started', () => {
   it('says that its host is not known', async () => {
     const test = await lab.open();
     const placement = { host: 'elsewhere', gpuIds: [] };
-    await expect(test.start(containerEngine(), { placement })).rejects.toThrow('no Docker host elsewhere');
+    const id = await test.start(containerEngine(), { placement });
+    const { exit } = await test.untilIs(id, 'exited');
+    expect(exit && explainExit(exit)).toMatchObject({
+      kind: 'host_unreachable',
+      detail: 'There is no Docker host elsewhere.',
+    });
+    await test.driver.forget(id, holding);
+    expect((await test.driver.observe()).replicas).toEqual([]);
   });
 
   const missing = `127.0.0.1:9/acme/no-such-engine:v1`;

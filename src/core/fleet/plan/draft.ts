@@ -42,6 +42,8 @@ export interface LeaderFacts {
 /** Something that takes time and is done beside the reconciliations. */
 export type JobReport =
   | { readonly state: 'pending' }
+  /** Nothing was changed: this gateway could not make sure that it still leads. */
+  | { readonly state: 'called_off' }
   | { readonly state: 'done'; readonly cause: FailureCause | null; readonly uses: readonly GpuUse[] | null };
 
 export type LeaderAction =

@@ -1,6 +1,6 @@
 import { failureCause, type GpuUse } from '#core/fleet/drivers/drivers.ts';
 import { type Draft, due, job, tell } from './draft.ts';
-import { failStart } from './observe.ts';
+import { failRequest } from './failure.ts';
 import { gpuKey } from './placement.ts';
 import type { Claim, EngineState } from './state.ts';
 
@@ -33,7 +33,7 @@ export function judgeMemory(draft: Draft, engine: EngineState, claim: Claim): bo
     } else due(draft, claim.probeAtMs);
     return false;
   }
-  if (report.state === 'pending') return false;
+  if (report.state !== 'done') return false;
   const left = (report.uses ?? []).filter((use) => !isFree(draft, placement.host, use));
   if (left.length === 0 && report.cause === null) return true;
   const untilMs = (claim.freeSinceMs ?? nowMs) + draft.policy.gpuFreeTimeoutMs;
@@ -44,8 +44,7 @@ export function judgeMemory(draft: Draft, engine: EngineState, claim: Claim): bo
   }
   const cause = report.cause ?? failureCause('gpu_in_use', left.map(describe).join('; '));
   tell(draft, engine, 'the memory of a GPU does not become free', { cause });
-  engine.crashes = Math.min(engine.crashes + 1, draft.policy.crashesMax - 1);
-  failStart(draft, engine, cause, false);
+  failRequest(draft, engine, cause);
   return false;
 }
 

@@ -1,7 +1,7 @@
 import { failureCause, type FailureKind, type HostReport, type Placement } from '#core/fleet/drivers/drivers.ts';
 import { type Draft, driverType, due, settings, tell } from './draft.ts';
+import { failRequest, refuseRollout } from './failure.ts';
 import { judgeMemory, noteTouched } from './gpu-memory.ts';
-import { failStart, refuseRollout } from './observe.ts';
 import { findPlace, hasPlace, holdersOf, type PlaceNeed, type PlaceOutcome } from './placement.ts';
 import {
   anyReplica,
@@ -74,12 +74,12 @@ function claim(draft: Draft, engine: EngineState): Claim | null {
     engine.blocked = null;
     return { placement, sinceMs: nowMs, freeSinceMs: null, probeAtMs: nowMs, tries: 0 };
   };
-  // Swarm places by itself.
-  if (need === null) return claimed({ host: 'swarm', gpuIds: [] });
   if (nowMs < engine.pausedUntilMs) {
     due(draft, engine.pausedUntilMs);
     return null;
   }
+  // Swarm places by itself.
+  if (need === null) return claimed({ host: 'swarm', gpuIds: [] });
   const found = placeFor(draft, engine, need);
   if (found.type === 'placed') return claimed(found.placement);
   if (found.type !== 'full') {
@@ -113,13 +113,13 @@ type NoPlace = Extract<PlaceOutcome, { type: 'unreachable' | 'impossible' }>;
 
 function refusePlace(draft: Draft, engine: EngineState, found: NoPlace, need: PlaceNeed): void {
   if (found.type === 'unreachable') {
-    refuse(draft, engine, 'host_unreachable', troublesOf(found.hosts));
+    failRequest(draft, engine, failureCause('host_unreachable', troublesOf(found.hosts)));
     return;
   }
   const kind = found.lacks === 'memory' ? 'memory' : need.gpus === null ? 'no_room' : 'no_accelerator';
-  const detail = lackText(need, hostsOf(draft, engine), kind);
-  if (isFilesFault(draft, engine)) refuseRollout(draft, engine, failureCause(kind, detail));
-  else refuse(draft, engine, kind, detail);
+  const cause = failureCause(kind, lackText(need, hostsOf(draft, engine), kind));
+  if (isFilesFault(draft, engine)) refuseRollout(draft, engine, cause);
+  else failRequest(draft, engine, cause);
 }
 
 /** For operators: what is needed, and what there is. */
@@ -143,12 +143,6 @@ function isFilesFault(draft: Draft, engine: EngineState): boolean {
   if (hosts.some(({ reachable, gpus }) => !reachable && gpus.length === 0)) return false;
   const need = placeNeed(engine, lastGood);
   return need === null || !['impossible', 'unreachable'].includes(findPlace(need, hosts, []).type);
-}
-
-/** @param detail for operators */
-function refuse(draft: Draft, engine: EngineState, kind: FailureKind, detail: string): void {
-  engine.crashes = Math.min(engine.crashes + 1, draft.policy.crashesMax - 1);
-  failStart(draft, engine, failureCause(kind, detail), false);
 }
 
 function troublesOf(hosts: readonly HostReport[]): string {

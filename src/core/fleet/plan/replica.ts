@@ -1,6 +1,6 @@
 import { type FailureCause, failureCause } from '#core/fleet/drivers/drivers.ts';
 import { act, type Draft, driverType, due, hostIsAway, job, leasesOn, settings, tell } from './draft.ts';
-import { noteFailure } from './observe.ts';
+import { noteFailure } from './failure.ts';
 import { type Drain, type DrainReason, type EngineState, enter, isLeaving, type ReplicaState } from './state.ts';
 
 /** Enough for a median that follows a changed file soon. */

@@ -108,7 +108,7 @@ export interface EngineState {
   crowd: ReadonlySet<string>;
   /** It found too little memory although nobody else was there: others are not to go for it. */
   failedAlone: boolean;
-  /** Not started before: what has just ended may still keep memory. */
+  /** Not started before: what has just ended may still keep memory, or the last request was called off. */
   pausedUntilMs: number;
   /** The newest command that was carried out; null: none. */
   lastOrder: string | null;

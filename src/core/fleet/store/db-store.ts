@@ -3,7 +3,7 @@ import { BoundedStore } from '#base/bounded-store.ts';
 import type { Transaction } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
 import { createPacedLoop } from '#base/paced-loop.ts';
-import { type Fence, FenceLostError } from '#core/fleet/drivers/drivers.ts';
+import { type Fence, FenceLostError, requireFence } from '#core/fleet/drivers/drivers.ts';
 import type {
   CoordinationStore,
   Demand,
@@ -95,7 +95,8 @@ class DatabaseStore implements CoordinationStore {
         return version;
       }
       const epoch = await this.#readHead();
-      if (epoch > fence.epoch || !(await fence.holds())) throw new FenceLostError();
+      if (epoch > fence.epoch) throw new FenceLostError();
+      await requireFence(fence);
     }
     throw new FenceLostError();
   }

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { explainExit, failureCause, type FailureKind } from '#core/fleet/drivers/start-failure.ts';
+import { failureCause, type FailureKind } from '#core/fleet/drivers/failure-cause.ts';
+import { explainExit } from '#core/fleet/drivers/start-failure.ts';
 
 const exit = { stopRequested: false, exitCode: 1, signal: null, startErrorCode: null, oomKilled: false, logTail: '' };
 

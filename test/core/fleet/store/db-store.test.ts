@@ -3,7 +3,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } 
 import { systemClock } from '#base/clock.ts';
 import { connectDb, type Db } from '#base/db.ts';
 import { createLog } from '#base/log.ts';
-import { type Fence, FenceLostError } from '#core/fleet/drivers/driver.ts';
+import { type Fence, FenceLostError } from '#core/fleet/drivers/fence.ts';
 import type { CoordinationStore, GoodSpec, PublishedEngine } from '#core/fleet/store/coordination-store.ts';
 import { createDbStore, type DbStoreOptions } from '#core/fleet/store/db-store.ts';
 import { startDatabaseProxy } from '../../../support/database-proxy.ts';

@@ -6,9 +6,10 @@ import {
   stderrStream,
 } from '#base/docker/docker.ts';
 import { tcpEndpoint } from '#base/endpoint.ts';
-import type { ObservedReplica, Orphan, ReplicaExit } from '#core/fleet/drivers/driver.ts';
-import { codeOfReason, notStartedCode, refusedCode } from './failures.ts';
+import type { ObservedReplica, Orphan } from '#core/fleet/drivers/driver.ts';
+import { type ReplicaExit, replicaExit, startErrors } from '#core/fleet/drivers/replica-exit.ts';
 import { apiKeyOf, labels, type Marks, networkName, readGpuIds, readMarks, saysStopping } from './labels.ts';
+import { codeOfReason } from './start-error-code.ts';
 
 /** Reads off a host's containers what replicas there are. */
 
@@ -149,16 +150,15 @@ function toExit({ State: state }: ContainerDetail, stopRequested: boolean, outpu
   const errorTail = demultiplex(output, stderrStream).slice(-logTailCharsMax);
   const said = state.Error ?? '';
   const neverRan = state.Status === 'created';
-  const startErrorCode = said === '' ? (neverRan ? notStartedCode : null) : codeOfReason(said);
-  return {
+  const startErrorCode = said === '' ? (neverRan ? startErrors.notStarted : null) : codeOfReason(said);
+  return replicaExit({
     stopRequested,
     exitCode: neverRan ? null : (state.ExitCode ?? null),
-    signal: null,
-    startErrorCode: startErrorCode ?? (neverRan ? refusedCode : null),
+    startErrorCode: startErrorCode ?? (neverRan ? startErrors.refused : null),
     oomKilled: state.OOMKilled === true,
     logTail: said === '' ? logTail : `${logTail}\n${said}`.trimStart(),
     errorTail: said === '' ? errorTail : said,
-  };
+  });
 }
 
 export function nameOf({ Names: names, Id: id }: ContainerSummary): string {

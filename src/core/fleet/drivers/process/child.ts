@@ -3,9 +3,16 @@ import { closeSync } from 'node:fs';
 import { createServer } from 'node:net';
 import type { Log } from '#base/log.ts';
 import type { EngineDefinition } from '#core/catalog/catalog.ts';
-import type { ReplicaExit, StartRequest } from '#core/fleet/drivers/driver.ts';
+import type { StartRequest } from '#core/fleet/drivers/driver.ts';
+import {
+  errorCodeOf,
+  failedStart,
+  missingVariable,
+  type ReplicaExit,
+  replicaExit,
+  startErrors,
+} from '#core/fleet/drivers/replica-exit.ts';
 import type { Replica } from '#core/fleet/drivers/replica.ts';
-import { missingVariableCode } from '#core/fleet/drivers/start-failure.ts';
 import {
   type Environment,
   forcesUsage,
@@ -42,7 +49,7 @@ export interface Child {
   readonly epoch: bigint | null;
   /** Started by this gateway, which is therefore told when it ends. */
   readonly own: boolean;
-  stopAsked: boolean;
+  stopRequested: boolean;
   killTimer: NodeJS.Timeout | null;
   exit: ReplicaExit | null;
   /** Monotonic milliseconds; null while it runs. */
@@ -62,52 +69,76 @@ export interface Nursery {
   onChange: () => void;
 }
 
-/** Starts a child. What goes wrong from here on is seen as its exit; throws only when the machine has no room for it. */
+/** Starts a child. Whatever goes wrong is seen as its exit. */
 export async function launchChild(nursery: Nursery, request: StartRequest): Promise<void> {
   const { replicaId, spec, fence, placement } = request;
-  const { folders, log } = nursery;
   const { definition, engineId, hash } = spec;
-  const socketPath = listensOnSocket(definition) ? socketPathOf(folders, replicaId) : null;
-  const port = socketPath === null ? await freePort() : 0;
-  const logIndex = freeLogIndex(nursery, engineId);
-  const replica = replicaOf({ replicaId, engineId, socketPath, port }, definition);
+  const socketPath = listensOnSocket(definition) ? socketPathOf(nursery.folders, replicaId) : null;
   const { gpuIds } = placement;
   const takes = { gpuIds: [...gpuIds], memoryBytes: processSettings(definition).memoryBytes ?? 0 };
-  const begun = { replica, specHash: hash, logIndex, epoch: fence.epoch, own: true, ...takes };
-  const environment = launchEnvironment(definition, { gatewayEnv: nursery.env, owner: folders.owner, gpuIds });
+  const begin = (port: number): Launch => ({
+    replica: replicaOf({ replicaId, engineId, socketPath, port }, definition),
+    specHash: hash,
+    logIndex: freeLogIndex(nursery, engineId),
+    epoch: fence.epoch,
+    own: true,
+    ...takes,
+  });
+  const owner = { gatewayEnv: nursery.env, owner: nursery.folders.owner, gpuIds };
+  const environment = launchEnvironment(definition, owner);
+  const fail = (exit: ReplicaExit): void => endChild(nursery, addChild(nursery, { ...begin(0), record: null }), exit);
   if (!environment.ok) {
-    const fields = { engine: engineId, variable: environment.missing };
-    log.warn(fields, 'a variable of an engine refers to one that is not set');
-    const logTail = `${environment.missing} refers to a variable that is not set where the gateway runs`;
-    const how = { startErrorCode: missingVariableCode, logTail };
-    endChild(nursery, addChild(nursery, { ...begun, record: null }), how);
+    fail(missingVariable(environment.missing));
     return;
   }
-  const command = launchCommand(definition, socketPath === null ? { port } : { socketPath });
-  const started = spawnDetached(nursery, command, environment.env, logPathOf(folders, engineId, logIndex));
+  try {
+    const port = socketPath === null ? await freePort() : 0;
+    const command = launchCommand(definition, socketPath === null ? { port } : { socketPath });
+    spawnChild(nursery, begin(port), { command, env: environment.env });
+  } catch (error) {
+    // Other codes of files, such as ENOENT, mean something else than those of a program.
+    const code = errorCodeOf(error) === 'ENOSPC' ? 'ENOSPC' : startErrors.unknown;
+    fail(failedStart(code, error instanceof Error ? error.message : String(error)));
+  }
+}
+
+type Launch = Pick<Child, 'replica' | 'specHash' | 'own' | 'epoch' | 'logIndex' | 'gpuIds' | 'memoryBytes'>;
+
+/** @throws when the machine has no room for its files */
+function spawnChild(
+  nursery: Nursery,
+  begun: Launch,
+  { command, env }: { readonly command: readonly string[]; readonly env: Record<string, string> },
+): void {
+  const { folders, log } = nursery;
+  const { replica, specHash, logIndex, gpuIds, memoryBytes } = begun;
+  const { id: replicaId, engineId, endpoint } = replica;
+  const { socketPath, port } = endpoint;
+  const started = spawnDetached(nursery, command, env, logPathOf(folders, engineId, logIndex));
   const { pid } = started;
   const identity = pid === undefined ? null : processIdentity(pid);
-  const written = {
-    version: 1 as const,
-    replicaId,
-    engineId,
-    specHash: hash,
-    socketPath,
-    port,
-    logIndex,
-    ...takes,
-    keeper: ownKeeper(),
-  };
-  const record = pid === undefined || identity === null ? null : { ...written, pid, identity };
-  // At once, before anything is awaited: a gateway that is killed now must not lose sight of its child.
-  if (record !== null) writeRecord(folders, record);
+  const written = { version: 1 as const, replicaId, engineId, specHash, socketPath, port, logIndex };
+  const takes = { gpuIds: [...gpuIds], memoryBytes };
+  const record =
+    pid === undefined || identity === null ? null : { ...written, ...takes, keeper: ownKeeper(), pid, identity };
+  // At once, before anything is awaited: a gateway that is killed now must still find its child.
+  if (record !== null) recordOrKill(folders, record);
   const child = addChild(nursery, { ...begun, record });
   started.once('error', (error) => {
-    const logTail = spawnTrouble(command[0] ?? '', error, environment.env['PATH']);
-    endChild(nursery, child, { startErrorCode: errorCode(error), logTail });
+    endChild(nursery, child, failedStart(errorCodeOf(error), spawnTrouble(command[0] ?? '', error)));
   });
   started.once('exit', (exitCode, signal) => endChild(nursery, child, { exitCode, signal }));
   log.info({ engine: engineId, replica: replicaId, pid }, 'an engine was started');
+}
+
+/** A child without a record would be lost with this gateway. */
+function recordOrKill(folders: ProcessFolders, record: ProcessRecord): void {
+  try {
+    writeRecord(folders, record);
+  } catch (error) {
+    killGroup(record.pid, record.identity);
+    throw error;
+  }
 }
 
 /** A child of an earlier gateway, which still runs. */
@@ -119,8 +150,8 @@ export function adoptChild(nursery: Nursery, record: ProcessRecord, definition: 
 
 /** SIGTERM to the program alone, which ends what it started; SIGKILL to all of them when it does not. */
 export function stopChild(nursery: Nursery, child: Child, graceMs: number): void {
-  if (child.stopAsked || child.exit !== null) return;
-  child.stopAsked = true;
+  if (child.stopRequested || child.exit !== null) return;
+  child.stopRequested = true;
   const { record } = child;
   if (record === null) return;
   const { pid, identity, engineId } = record;
@@ -135,19 +166,18 @@ export function stopChild(nursery: Nursery, child: Child, graceMs: number): void
 export function endChild(nursery: Nursery, child: Child, how: Partial<ReplicaExit>): void {
   if (child.exit !== null) return;
   if (child.killTimer !== null) clearTimeout(child.killTimer);
-  const { record, stopAsked } = child;
+  const { record, stopRequested } = child;
   if (record !== null) {
     // Whatever it started and left would keep the GPU's memory.
     killGroup(record.pid, record.identity);
     removeRecord(nursery.folders, record);
   }
   if (keepsLog(nursery, child)) addErrors(child.logPath, true);
-  const isTold = !stopAsked && how.startErrorCode === undefined;
-  const logTail = isTold ? readLogTail(child.logPath) : '';
-  const errorTail = isTold ? readLogTail(errorPathOf(child.logPath)) : '';
-  const unknown = { exitCode: null, signal: null, startErrorCode: null, oomKilled: false };
+  const isExplained = !stopRequested && typeof how.startErrorCode !== 'string';
+  const logTail = isExplained ? readLogTail(child.logPath) : '';
+  const errorTail = isExplained ? readLogTail(errorPathOf(child.logPath)) : '';
   child.endedAtMs = performance.now();
-  child.exit = { stopRequested: stopAsked, ...unknown, logTail, errorTail, ...how };
+  child.exit = replicaExit({ logTail, errorTail, ...how, stopRequested });
   nursery.onChange();
 }
 
@@ -166,12 +196,9 @@ function ownKeeper(): ProcessRecord['keeper'] {
   return identity === null ? null : { pid: process.pid, identity };
 }
 
-function addChild(
-  { children, folders }: Nursery,
-  begun: Pick<Child, 'replica' | 'specHash' | 'record' | 'own' | 'epoch' | 'logIndex' | 'gpuIds' | 'memoryBytes'>,
-): Child {
+function addChild({ children, folders }: Nursery, begun: Launch & Pick<Child, 'record'>): Child {
   const logPath = logPathOf(folders, begun.replica.engineId, begun.logIndex);
-  const child: Child = { ...begun, logPath, stopAsked: false, killTimer: null, exit: null, endedAtMs: null };
+  const child: Child = { ...begun, logPath, stopRequested: false, killTimer: null, exit: null, endedAtMs: null };
   children.set(child.replica.id, child);
   return child;
 }
@@ -191,7 +218,7 @@ function freeLogIndex({ children }: Nursery, engineId: string): number {
 /** In a session and process group of its own, so that a terminal's Ctrl-C reaches the gateway alone. */
 function spawnDetached(
   { workingDirectory: cwd }: Nursery,
-  [program = '', ...args]: string[],
+  [program = '', ...args]: readonly string[],
   env: Record<string, string>,
   logPath: string,
 ): ChildProcess {
@@ -236,14 +263,9 @@ function freePort(): Promise<number> {
 }
 
 /** For operators. */
-function spawnTrouble(program: string, error: Error, path: string | undefined): string {
-  const code = errorCode(error);
+function spawnTrouble(program: string, error: Error): string {
+  const code = errorCodeOf(error);
   if (code === 'EACCES') return `${program} may not be started by the user that runs the gateway`;
   if (code !== 'ENOENT') return error.message;
-  if (program.includes('/')) return `there is no program ${program}`;
-  return `${program} is not on the PATH of the gateway: ${path ?? ''}`;
-}
-
-function errorCode(error: Error): string {
-  return 'code' in error && typeof error.code === 'string' ? error.code : 'UNKNOWN';
+  return program.includes('/') ? `there is no program ${program}` : `${program} is not on the PATH of the gateway`;
 }

@@ -3,12 +3,12 @@ import type { Log } from '#base/log.ts';
 import {
   type EngineDriver,
   type EngineSpec,
-  FenceLostError,
   type HostReport,
   type LogOptions,
   type ObservedReplica,
   type Orphan,
 } from '#core/fleet/drivers/driver.ts';
+import { requireFence } from '#core/fleet/drivers/fence.ts';
 import { adoptChild, type Child, endChild, keepsLog, launchChild, type Nursery, stopChild } from './child.ts';
 import { type Environment, processSpecHash } from './command.ts';
 import { addErrors } from './error-log.ts';
@@ -101,13 +101,14 @@ export function createProcessDriver({ dataDir, sharing = 'alone', ...options }: 
     },
     async start(request) {
       if (nursery.children.has(request.replicaId)) return;
-      if (!(await request.fence.holds())) throw new FenceLostError();
+      await requireFence(request.fence);
       await launchChild(nursery, request);
       nursery.onChange();
     },
     async stop(replicaId, request) {
       const child = nursery.children.get(replicaId);
-      if (child === undefined || !(await request.fence.holds())) return;
+      if (child === undefined) return;
+      await requireFence(request.fence);
       stopChild(nursery, child, request.graceMs);
       nursery.onChange();
     },
@@ -177,8 +178,8 @@ function machineMemory(): number {
   return limit > 0 ? Math.min(limit, totalmem()) : totalmem();
 }
 
-function observedOf({ replica, specHash, stopAsked, exit, epoch, gpuIds }: Child): ObservedReplica {
-  const state = exit !== null ? 'exited' : stopAsked ? 'stopping' : 'running';
+function observedOf({ replica, specHash, stopRequested, exit, epoch, gpuIds }: Child): ObservedReplica {
+  const state = exit !== null ? 'exited' : stopRequested ? 'stopping' : 'running';
   return { replica, specHash, placement: { host, gpuIds }, epoch, state, progress: null, health: 'probe', exit };
 }
 
@@ -192,7 +193,7 @@ function orphanOf(child: Child, specs: ReadonlyMap<string, EngineSpec>): Orphan 
 
 function runningOf({ children }: Nursery, engineId: string): Child[] {
   return [...children.values()].filter(
-    ({ replica, stopAsked, exit }) => replica.engineId === engineId && !stopAsked && exit === null,
+    ({ replica, stopRequested, exit }) => replica.engineId === engineId && !stopRequested && exit === null,
   );
 }
 

@@ -46,9 +46,9 @@ describe('the cause of a start that failed', () => {
     expect(await failure(shell('echo the hat is wrong >&2; echo loading; echo bye; exit 1'))).toBe('the hat is wrong');
   });
 
-  it('names a program that is not installed, and where it was looked for', async () => {
+  it('names a program that is not installed, without all the folders where it was looked for', async () => {
     const detail = await failure(engineDefinition({ command: ['no-such-engine', '{socket}'] }), { PATH: '/nowhere' });
-    expect(detail).toBe('no-such-engine is not on the PATH of the gateway: /nowhere');
+    expect(detail).toBe('no-such-engine is not on the PATH of the gateway');
   });
 
   it('names a program that is not where the file says, and one that may not be started', async () => {
@@ -60,6 +60,18 @@ describe('the cause of a start that failed', () => {
     chmodSync(path, 0o600);
     const detail = await failure(engineDefinition({ command: [path, '{socket}'] }));
     expect(detail).toBe(`${path} may not be started by the user that runs the gateway`);
+  });
+
+  it('says what is wrong with the files of the gateway itself', async () => {
+    const fleet = await start(engineDefinition());
+    const logs = join(folder, 'data', 'engines', 'logs');
+    rmSync(logs, { recursive: true });
+    writeFileSync(logs, 'no folder');
+    expect(await fleet.acquire('fixture', {})).toMatchObject({
+      ok: false,
+      refusal: { code: 'start_failed', publicText: expect.stringMatching(/could not be started/) },
+    });
+    expect(fleet.list()[0]?.causeDetail).toMatch(/^ENOTDIR: .*logs/);
   });
 
   it('names the variable that refers to one that is not set', async () => {

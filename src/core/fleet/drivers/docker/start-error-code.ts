@@ -1,16 +1,7 @@
 import { DockerError } from '#base/docker/docker.ts';
+import { failedStart, type ReplicaExit, startErrors } from '#core/fleet/drivers/replica-exit.ts';
 
 /** What a Docker engine's refusal means, as a start error code. */
-
-/** Not asked for by anybody, and nobody's fault: whoever requested it leads no more. */
-export const fenceLostCode = 'FENCE_LOST';
-/** It was made, and whoever made it did not come to start it. */
-export const notStartedCode = 'NOT_STARTED';
-export const hostUnreachableCode = 'HOST_UNREACHABLE';
-const imageDeniedCode = 'IMAGE_DENIED';
-export const imageNotFoundCode = 'IMAGE_NOT_FOUND';
-const pullFailedCode = 'IMAGE_PULL_FAILED';
-export const refusedCode = 'CONTAINER_REFUSED';
 
 /**
  * In the order of trust: the first match wins. The texts are those of Docker 20.10 to 29, containerd's resolver, runc
@@ -18,14 +9,17 @@ export const refusedCode = 'CONTAINER_REFUSED';
  */
 const signs: readonly (readonly [code: string, sign: RegExp])[] = [
   [
-    'NO_SUCH_DEVICE',
+    startErrors.noSuchDevice,
     /could not select device driver|unresolvable CDI devices|nvidia-container-cli: (?:device error|initialization error)|unknown device|failed to inject (?:NVIDIA|CDI)|CDI device injection failed/i,
   ],
   ['ENOSPC', /no space left on device/i],
   ['EADDRINUSE', /port is already allocated|address already in use|cannot assign requested address/i],
-  ['NETWORK_POOL_EMPTY', /non-overlapping IPv4 address pool|all predefined address pools have been fully subnetted/i],
   [
-    'MOUNT',
+    startErrors.networkPoolEmpty,
+    /non-overlapping IPv4 address pool|all predefined address pools have been fully subnetted/i,
+  ],
+  [
+    startErrors.mount,
     /invalid mount config|bind source path does not exist|error while (?:creating mount source path|mounting volume)|create [^ ]+: volume name|error mounting/i,
   ],
   ['ENOENT', /executable file not found|exec:? .*no such file or directory|no command specified/i],
@@ -44,15 +38,20 @@ const missingImageSigns =
 
 /** @param step what was being done: words such as "not found" mean something else each time */
 export function startErrorCode(error: unknown, step: 'image' | 'container'): string {
-  if (!(error instanceof DockerError)) return refusedCode;
+  if (!(error instanceof DockerError)) return startErrors.refused;
   const { status, reason, call } = error;
   const known = codeOfReason(reason);
   if (known !== null) return known;
-  if (call === 'pull' && imageDeniedSigns.test(reason)) return imageDeniedCode;
-  if (missingImageSigns.test(reason) || (step === 'image' && status === 404)) return imageNotFoundCode;
+  if (call === 'pull' && imageDeniedSigns.test(reason)) return startErrors.imageDenied;
+  if (missingImageSigns.test(reason) || (step === 'image' && status === 404)) return startErrors.imageNotFound;
   // What a registry says comes without a status too.
-  if (status === null && call !== 'pull') return hostUnreachableCode;
-  return step === 'image' ? pullFailedCode : refusedCode;
+  if (status === null && call !== 'pull') return startErrors.hostUnreachable;
+  return step === 'image' ? startErrors.pullFailed : startErrors.refused;
+}
+
+/** The failed start that an error of Docker means. */
+export function refusedStart(error: unknown, step: 'image' | 'container'): ReplicaExit {
+  return failedStart(startErrorCode(error, step), error instanceof DockerError ? error.reason : String(error));
 }
 
 /** Whether it matters for a failed pull which login the registry was asked with. */
