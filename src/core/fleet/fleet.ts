@@ -77,7 +77,10 @@ export interface EngineView {
   readonly cause: string | null;
   /** More of it, for operators alone: may name hosts, devices and programs. */
   readonly causeDetail: string | null;
-  /** Milliseconds since the Unix epoch before which a failed engine is not started again; null: see `phase`. */
+  /**
+   * Milliseconds since the Unix epoch before which a failed engine is not started again, now when that has passed;
+   * null: not before a command or a changed file, or it has not failed.
+   */
   readonly retryAtMs: number | null;
   /** Stopped by an operator. */
   readonly held: boolean;
@@ -379,7 +382,7 @@ function viewOf(engine: Engine, clock: Clock): EngineView {
     sinceMs,
     cause: cause?.publicText ?? null,
     causeDetail: cause?.detail ?? null,
-    retryAtMs,
+    retryAtMs: retryAtMs === null ? null : Math.max(retryAtMs, clock.now()),
     held: phase === 'held',
     lastStartMs: startTimesMs.at(-1) ?? null,
     startTimesMs,

@@ -18,6 +18,7 @@ export type FailureKind =
   | 'image_denied'
   | 'image_not_found'
   | 'image_not_loaded'
+  | 'killed'
   | 'memory'
   | 'memory_settings'
   | 'missing_setting'
@@ -48,6 +49,7 @@ const publicTexts: Record<FailureKind, string> = {
   image_denied: 'The image of the engine of this model needs a login that is missing or not accepted.',
   image_not_found: 'The image of the engine of this model was not found.',
   image_not_loaded: 'The image of the engine of this model could not be loaded.',
+  killed: 'The engine of this model was ended from outside.',
   memory: 'There is not enough memory to run this model.',
   memory_settings: 'The settings of this model leave it too little memory.',
   missing_setting: 'The engine of this model lacks a setting that it needs.',
@@ -70,4 +72,26 @@ const publicTexts: Record<FailureKind, string> = {
 /** @param detail for operators; '' when there is no more to say */
 export function failureCause(kind: FailureKind, detail = ''): FailureCause {
   return detail === '' ? { kind, publicText: publicTexts[kind] } : { kind, publicText: publicTexts[kind], detail };
+}
+
+/** Mended by whoever has the engine's file or the machine: another try ends the same. Any other may pass by itself. */
+const operatorsKinds: ReadonlySet<FailureKind> = new Set([
+  'bad_arguments',
+  'held',
+  'image_denied',
+  'image_not_found',
+  'memory',
+  'memory_settings',
+  'missing_setting',
+  'mount_not_found',
+  'no_accelerator',
+  'no_node',
+  'not_executable',
+  'program_not_found',
+  'token',
+  'weights_not_found',
+]);
+
+export function needsOperator({ kind }: FailureCause): boolean {
+  return operatorsKinds.has(kind);
 }

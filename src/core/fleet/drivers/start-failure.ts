@@ -61,22 +61,35 @@ export function explainExit(exit: ReplicaExit): FailureCause {
   const reported = detail(tellingLine(lines, errors) || wordsOf(lines.at(-1) ?? ''));
   if (exit.startErrorCode !== null)
     return failureCause(kindOfStartError[exit.startErrorCode] ?? 'spawn_failed', reported);
-  if (exit.oomKilled) return failureCause('memory');
+  if (exit.oomKilled) return failureCause('memory', 'was ended by the kernel, since memory ran out');
   const grave = lines.filter((line) => !isCalm(line)).join('\n');
   for (const [kind, sign] of logSigns) {
     if (!sign.test(grave)) continue;
     return failureCause(kind, detail(lastTellingOf(lines, (line) => sign.test(line)) || reported));
   }
-  return failureCause(kindOfEnd(exit), reported);
+  const signal = signalOf(exit);
+  return signal === null ? failureCause(kindOfEnd(exit), reported) : failureCause('killed', killedText(signal));
 }
 
 function linesOf(text: string): string[] {
   return text.split(/\r?\n/).filter((line) => line.trim() !== '');
 }
 
+/** Signals that others send; SIGSEGV and the like a program brings upon itself. With the numbers of Linux. */
+const outsideSignals: Readonly<Record<string, number>> = { SIGHUP: 1, SIGINT: 2, SIGQUIT: 3, SIGKILL: 9, SIGTERM: 15 };
+
+/** The signal that ended it from outside; null when none did. Shells and containers say 128 and its number. */
+function signalOf({ signal, exitCode }: ReplicaExit): string | null {
+  const found = Object.entries(outsideSignals).find(([name, number]) => name === signal || exitCode === 128 + number);
+  return found?.[0] ?? null;
+}
+
+function killedText(signal: string): string {
+  const guess = signal === 'SIGKILL' ? ', for instance by the kernel when memory ran out' : '';
+  return `was ended by ${signal}${guess}`;
+}
+
 function kindOfEnd(exit: ReplicaExit): FailureKind {
-  // 137 is a shell's way to say SIGKILL; nobody but the kernel, short of memory, sends that unasked.
-  if (exit.signal === 'SIGKILL' || exit.exitCode === 137) return 'memory';
   // argparse, and so vLLM, ends with 2 on a command line that it does not understand.
   if (exit.exitCode === 2) return 'bad_arguments';
   // What a shell, and the init of a container, end with when there is no such program, or it may not run.

@@ -22,9 +22,14 @@ export function noteEnd(draft: Draft, engine: EngineState, { specHash, readyAtMs
   draft.ends = [...draft.ends, end].slice(-endsMax);
 }
 
+/** What was killed says nothing itself: the kernel does that when memory is short. */
+function maySayMemory({ kind }: FailureCause): boolean {
+  return kind === 'memory' || kind === 'killed';
+}
+
 /** @returns whether the end of this replica is put down to those that were there meanwhile */
 export function noteCrowd(draft: Draft, engine: EngineState, replica: ReplicaState, cause: FailureCause): boolean {
-  if (driverType(engine) !== 'process' || cause.kind !== 'memory' || replica.readyAtMs !== null) return false;
+  if (driverType(engine) !== 'process' || !maySayMemory(cause) || replica.readyAtMs !== null) return false;
   const crowd = crowdOf(draft, engine, replica);
   engine.failedAlone ||= crowd.size === 0;
   engine.crowd = engine.failedAlone ? new Set() : crowd;

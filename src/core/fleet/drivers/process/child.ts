@@ -33,6 +33,7 @@ import {
   writeRecord,
 } from './files.ts';
 import { killGroup, processIdentity, signalProcess } from './identity.ts';
+import type { OomKills } from './oom-kills.ts';
 
 /** A child that runs or has just ended. */
 export interface Child {
@@ -63,6 +64,7 @@ export interface Nursery {
   readonly workingDirectory: string;
   readonly env: Environment;
   readonly log: Log;
+  readonly oomKills: OomKills;
   /** This gateway starts and stops children now. */
   leads: boolean;
   /** Called after a child ended. */
@@ -110,7 +112,8 @@ function spawnChild(
   begun: Launch,
   { command, env }: { readonly command: readonly string[]; readonly env: Record<string, string> },
 ): void {
-  const { folders, log } = nursery;
+  const { folders, log, oomKills } = nursery;
+  const oomKillsBefore = oomKills.begin();
   const { replica, specHash, logIndex, gpuIds, memoryBytes } = begun;
   const { id: replicaId, engineId, endpoint } = replica;
   const { socketPath, port } = endpoint;
@@ -127,7 +130,12 @@ function spawnChild(
   started.once('error', (error) => {
     endChild(nursery, child, failedStart(errorCodeOf(error), spawnTrouble(command[0] ?? '', error)));
   });
-  started.once('exit', (exitCode, signal) => endChild(nursery, child, { exitCode, signal }));
+  started.once('exit', (exitCode, signal) => {
+    // A shell says 137 of a program that was killed.
+    const isKilled = signal === 'SIGKILL' || exitCode === 137;
+    const oomKilled = oomKills.take(oomKillsBefore) && isKilled;
+    endChild(nursery, child, { exitCode, signal, oomKilled });
+  });
   log.info({ engine: engineId, replica: replicaId, pid }, 'an engine was started');
 }
 

@@ -23,6 +23,7 @@ import {
 import { findMarkedProcesses, processIdentity, signalProcess } from './identity.ts';
 import { createLocalGpus, type FoundGpus } from './local-gpus.ts';
 import { followLog } from './log.ts';
+import { type CountOomKills, createOomKills } from './oom-kills.ts';
 
 export type { Environment } from './command.ts';
 
@@ -37,6 +38,8 @@ export interface ProcessDriverOptions {
   readonly sharing?: SharingMode;
   /** What engines may take together; the machine's memory when absent or null. */
   readonly memoryBytes?: number | null;
+  /** The kernel's when absent. */
+  readonly countOomKills?: CountOomKills;
 }
 
 /**
@@ -66,6 +69,7 @@ export function createProcessDriver({ dataDir, sharing = 'alone', ...options }: 
   const nursery: Nursery = {
     ...options,
     children: new Map(),
+    oomKills: createOomKills(options.countOomKills),
     folders: prepareProcessFolders(dataDir),
     leads: sharing !== 'joining',
     onChange: () => undefined,

@@ -3,7 +3,9 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { createLog } from '#base/log.ts';
 import type { EngineDefinition } from '#core/catalog/catalog.ts';
+import { oomFiles } from '#core/fleet/drivers/process/oom-kills.ts';
 import { createProcessDriver } from '#core/fleet/drivers/process/process.ts';
+import { explainExit } from '#core/fleet/drivers/start-failure.ts';
 import type { Fleet } from '#core/fleet/fleet.ts';
 import { engineDefinition, mustAcquire, newFolder, startFleet, type TestFleet } from '../../test-fleet.ts';
 
@@ -77,6 +79,90 @@ describe('the cause of a start that failed', () => {
   it('names the variable that refers to one that is not set', async () => {
     expect(await failure(engineDefinition({ env: { TOKEN: '${HEADGATE_TEST_NOT_SET}' } }))).toBe(
       'TOKEN refers to a variable that is not set where the gateway runs',
+    );
+  });
+});
+
+describe('the end of a process that was killed', () => {
+  /** Starts one with a count of the kernel's kills, kills it, and says how it ended. */
+  async function killed(count: () => number | null, meanwhile: () => void = () => undefined) {
+    const options = { dataDir: join(folder, 'data'), workingDirectory: folder, env: process.env };
+    const driver = createProcessDriver({ ...options, log: createLog('silent'), countOomKills: count });
+    const spec = driver.specOf(shell('exec sleep 600'));
+    await driver.open([spec]);
+    const fence = { epoch: 1n, holds: () => Promise.resolve(true) };
+    await driver.start({ replicaId: 'r', spec, placement: { host: 'local', gpuIds: [] }, fence });
+    const record = readFileSync(join(folder, 'data', 'engines', 'running', 'r.json'), 'utf8');
+    meanwhile();
+    process.kill((JSON.parse(record) as { pid: number }).pid, 'SIGKILL');
+    const exit = await vi.waitFor(
+      async () => {
+        const [found] = (await driver.observe()).replicas;
+        if (found?.exit === null || found === undefined) throw new Error('it still runs');
+        return found.exit;
+      },
+      { timeout: 120_000 },
+    );
+    await driver.close();
+    return explainExit(exit);
+  }
+
+  it('is put down to memory where the kernel has counted a kill since it began', async () => {
+    let kills = 3;
+    const cause = await killed(
+      () => kills,
+      () => (kills += 1),
+    );
+    expect(cause).toMatchObject({ kind: 'memory', detail: 'was ended by the kernel, since memory ran out' });
+  });
+
+  it('is not put down to memory where it has not, or nobody counts', async () => {
+    for (const kills of [3, null]) {
+      expect(await killed(() => kills)).toMatchObject({
+        kind: 'killed',
+        detail: 'was ended by SIGKILL, for instance by the kernel when memory ran out',
+      });
+    }
+  });
+
+  it.each([
+    ['v2', '0::/system.slice/headgate.service\n', '/sys/fs/cgroup/system.slice/headgate.service/memory.events'],
+    ['v2, in a container', '0::/\n', '/sys/fs/cgroup/memory.events'],
+    ['v1', '9:cpu,cpuacct:/a\n4:memory:/docker/ab12\n', '/sys/fs/cgroup/memory/docker/ab12/memory.oom_control'],
+  ])('is asked of the control group: cgroup %s', (_, groups, file) => {
+    expect(oomFiles(groups)[0]).toBe(file);
+    expect(oomFiles('')).toEqual([]);
+  });
+});
+
+describe('the next try of an engine that failed', () => {
+  it('is named to clients as the leader has it, and later where only an operator can help', async () => {
+    const policy = { backoffFirstMs: 300 };
+    town = await startFleet([engineDefinition({ args: ['--exit', '1'] })], { folder, policy });
+    expect(await town.fleet.acquire('fixture', {})).toMatchObject({ ok: false, refusal: { retryAfterSeconds: 1 } });
+    await town.close();
+    const missing = engineDefinition({ command: ['no-such-engine', '{socket}'] });
+    town = await startFleet([missing], { folder: newFolder(), policy });
+    for (let tries = 0; tries < 2; tries += 1) {
+      expect(await town.fleet.acquire('fixture', {})).toMatchObject({ ok: false, refusal: { retryAfterSeconds: 60 } });
+    }
+  });
+
+  it('never lies in the past', async () => {
+    const policy = { backoffFirstMs: 1 };
+    town = await startFleet([engineDefinition({ args: ['--exit', '1'] })], { folder, policy });
+    const { fleet } = town;
+    await fleet.acquire('fixture', {});
+    await vi.waitFor(
+      () => {
+        const before = Date.now();
+        const [engine] = fleet.list();
+        expect(engine).toMatchObject({ phase: 'failed' });
+        expect(engine?.retryAtMs).toBeGreaterThanOrEqual(before);
+        // What was published has passed by now.
+        expect(engine?.retryAtMs).toBeLessThanOrEqual(Date.now());
+      },
+      { timeout: 120_000, interval: 10 },
     );
   });
 });
