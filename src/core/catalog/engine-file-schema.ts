@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { dockerFields, swarmFields } from './container-file-schema.ts';
 import { allowableFields, taskTypes } from './engine-definition.ts';
-import { roomFields } from './room-fields.ts';
+import { roomFields } from './process-resource-fields.ts';
 import { environmentFields, replicasField, seconds, variableName } from './run-fields.ts';
 
 /**

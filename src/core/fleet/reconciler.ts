@@ -15,7 +15,7 @@ import {
 import { Leader } from '#core/fleet/leader/leader.ts';
 import { createProber, Engine, type Prober } from '#core/fleet/serving/serving.ts';
 import { carriedOut, type CoordinationStore, type EngineCommand, type Published } from '#core/fleet/store/store.ts';
-import { devicesHeld, heldHere, orphansHold } from './holdings.ts';
+import { devicesHeld, heldHere, orphansHold } from './device-holders.ts';
 import { type Exits, type FleetObservation, newExits, observeAll } from './observe-all.ts';
 import type { FleetPolicy } from './policy.ts';
 import { createReconcileLoop, type ReconcileLoop } from './reconcile-loop.ts';

@@ -2,7 +2,7 @@ import { setTimeout as pause } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
 import type { Body } from '../../edge/inference/inference-gateway.ts';
 import { booksOf, figure, lostOf, median, until } from './checked-client.ts';
-import { createFloor, dockerFile } from './docker-floor.ts';
+import { createFloor, dockerFile } from './docker-gateways.ts';
 
 const floor = createFloor();
 const stream = { stream: true, stream_options: { include_usage: true } };

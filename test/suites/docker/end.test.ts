@@ -10,7 +10,7 @@ import {
   newId,
   scriptEngine,
   statusOf,
-} from './docker-lab.ts';
+} from './docker-drivers.ts';
 
 const lab = createLab();
 

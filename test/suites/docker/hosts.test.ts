@@ -10,7 +10,7 @@ import { pino } from 'pino';
 import { afterAll, describe, expect, it } from 'vitest';
 import type { DockerHostSettings } from '#core/catalog/catalog.ts';
 import { freePort } from '../../support/free-port.ts';
-import { ask, containerEngine, createLab, holding, localHost, statusOf } from './docker-lab.ts';
+import { ask, containerEngine, createLab, holding, localHost, statusOf } from './docker-drivers.ts';
 
 const keys = makeKeys();
 const port = await freePort();

@@ -10,9 +10,9 @@ import { type Fence, FenceLostError } from '#core/fleet/drivers/fence.ts';
 import { swarmPlacement } from '#core/fleet/drivers/swarm/service.ts';
 import { createSwarmDriver } from '#core/fleet/drivers/swarm/swarm.ts';
 import { until } from './checked-client.ts';
-import { ask, collect, containerEngine, holding, newId, scriptEngine, statusOf } from './docker-lab.ts';
+import { ask, collect, containerEngine, holding, newId, scriptEngine, statusOf } from './docker-drivers.ts';
 import { startRegistry } from './registry.ts';
-import { startSwarm, type TestSwarm } from './swarm-lab.ts';
+import { startSwarm, type TestSwarm } from './swarm-machines.ts';
 
 let swarm: TestSwarm | null = null;
 const opened: EngineDriver[] = [];

@@ -1,6 +1,6 @@
 import { type FailureCause, failureCause, type FailureKind } from './failure-cause.ts';
 import { type ReplicaExit, startErrors } from './replica-exit.ts';
-import { isCalm, lastTellingOf, tellingLine, wordsOf } from './telling-line.ts';
+import { isCalm, lastTellingOf, tellingLine, wordsOf } from './cause-line.ts';
 
 const kindOfStartError: Readonly<Record<string, FailureKind>> = {
   ENOENT: 'program_not_found',

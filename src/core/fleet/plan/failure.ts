@@ -1,5 +1,5 @@
 import type { FailureCause } from '#core/fleet/drivers/drivers.ts';
-import { noteCrowd } from './crowd.ts';
+import { noteCrowd } from './memory-neighbours.ts';
 import { type Draft, tell } from './draft.ts';
 import { type EngineState, hasFallback, isOutdated, isRefused, type ReplicaState } from './state.ts';
 

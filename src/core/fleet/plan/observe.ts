@@ -1,5 +1,5 @@
 import { explainExit, type FailureCause, failureCause, type ObservedReplica } from '#core/fleet/drivers/drivers.ts';
-import { noteEnd } from './crowd.ts';
+import { noteEnd } from './memory-neighbours.ts';
 import { act, type Draft, driverType, hostIsAway, job, settings, tell } from './draft.ts';
 import { noteFailure } from './failure.ts';
 import { enter, type EngineState, isAlive, type ReplicaState } from './state.ts';

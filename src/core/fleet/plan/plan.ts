@@ -3,10 +3,10 @@ import type { FleetPolicy } from '#core/fleet/policy.ts';
 import type { PublishedEngine } from '#core/fleet/store/store.ts';
 import { type Draft, draftOf, driverType, type LeaderFacts, type Plan, tell } from './draft.ts';
 import { foldObservation } from './observe.ts';
-import { placeStarts } from './place.ts';
+import { placeStarts } from './starts.ts';
 import { advanceReplicas } from './replica.ts';
 import { reduceAndRenew } from './rollout.ts';
-import { makeRoomElsewhere } from './room.ts';
+import { makeRoomElsewhere } from './eviction.ts';
 import { setTarget } from './scale.ts';
 import { type EngineState, isAlive, isArriving, isRefused, type LeaderState, newEngine } from './state.ts';
 

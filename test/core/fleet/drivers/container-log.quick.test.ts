@@ -1,6 +1,6 @@
 import { Readable } from 'node:stream';
 import { describe, expect, it } from 'vitest';
-import { type ContainerLog, readContainerLog } from '#core/fleet/drivers/quiet-log.ts';
+import { type ContainerLog, readContainerLog } from '#core/fleet/drivers/log-without-probes.ts';
 
 /** A line of stdout as the Engine API frames it. */
 function frame(line: string): Buffer {

@@ -16,7 +16,7 @@ import type {
 } from '#core/fleet/drivers/driver.ts';
 import { type Fence, FenceLostError, requireFence } from '#core/fleet/drivers/fence.ts';
 import { observedStart } from '#core/fleet/drivers/pending-start.ts';
-import { type ContainerLog, lastTellingLines, readContainerLog } from '#core/fleet/drivers/quiet-log.ts';
+import { type ContainerLog, lastTellingLines, readContainerLog } from '#core/fleet/drivers/log-without-probes.ts';
 import { failedStart, startErrors } from '#core/fleet/drivers/replica-exit.ts';
 import { probeUse } from './gpus.ts';
 import { labels, saysStopping, stoppingName } from './labels.ts';

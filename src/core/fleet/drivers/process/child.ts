@@ -21,7 +21,7 @@ import {
   listensOnSocket,
   processSettings,
 } from './command.ts';
-import { addErrors, errorPathOf, openErrorLog } from './error-log.ts';
+import { addErrors, errorPathOf, openErrorLog } from './stderr-log.ts';
 import {
   logPathOf,
   openLog,
@@ -32,7 +32,7 @@ import {
   socketPathOf,
   writeRecord,
 } from './files.ts';
-import { killGroup, processIdentity, signalProcess } from './identity.ts';
+import { killGroup, processIdentity, signalProcess } from './process-identity.ts';
 import type { OomKills } from './oom-kills.ts';
 
 /** A child that runs or has just ended. */

@@ -11,7 +11,7 @@ import {
 import { requireFence } from '#core/fleet/drivers/fence.ts';
 import { adoptChild, type Child, endChild, keepsLog, launchChild, type Nursery, stopChild } from './child.ts';
 import { type Environment, processSpecHash } from './command.ts';
-import { addErrors } from './error-log.ts';
+import { addErrors } from './stderr-log.ts';
 import {
   boundLog,
   prepareProcessFolders,
@@ -20,9 +20,9 @@ import {
   removeRecord,
   removeStaleSockets,
 } from './files.ts';
-import { findMarkedProcesses, processIdentity, signalProcess } from './identity.ts';
+import { findMarkedProcesses, processIdentity, signalProcess } from './process-identity.ts';
 import { createLocalGpus, type FoundGpus } from './local-gpus.ts';
-import { followLog } from './log.ts';
+import { followLog } from './follow-log.ts';
 import { type CountOomKills, createOomKills } from './oom-kills.ts';
 
 export type { Environment } from './command.ts';

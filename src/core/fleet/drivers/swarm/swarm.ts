@@ -21,7 +21,7 @@ import type {
 } from '#core/fleet/drivers/driver.ts';
 import { type Fence, FenceLostError, requireFence } from '#core/fleet/drivers/fence.ts';
 import { observedStart, type PendingStart } from '#core/fleet/drivers/pending-start.ts';
-import { type ContainerLog, lastTellingLines, readContainerLog } from '#core/fleet/drivers/quiet-log.ts';
+import { type ContainerLog, lastTellingLines, readContainerLog } from '#core/fleet/drivers/log-without-probes.ts';
 import type { ReplicaExit } from '#core/fleet/drivers/replica-exit.ts';
 import { saysStopping } from './exit.ts';
 import { type ObservedServices, observeServices } from './observe.ts';

@@ -7,7 +7,7 @@ import type { TestDocker } from '../../support/docker.ts';
 import { liftLimits } from '../../support/gateway.ts';
 import { startOwnDocker } from '../../support/shared-docker.ts';
 import { createCaller, until, type Caller } from './checked-client.ts';
-import { image } from './docker-lab.ts';
+import { image } from './docker-drivers.ts';
 
 /**
  * A swarm of Docker engines, each in a network namespace as a machine of its own, connected by a bridge in one more;

@@ -8,7 +8,7 @@ import type { TestDocker } from '../../support/docker.ts';
 import { startGateway, type TestGateway } from '../../support/gateway.ts';
 import { labelFilter, removeLabelled, useDocker } from '../../support/shared-docker.ts';
 import { createCaller, type Caller } from './checked-client.ts';
-import { image } from './docker-lab.ts';
+import { image } from './docker-drivers.ts';
 
 /** Whole gateways with their engines on a real Docker engine, asked over HTTP alone. */
 

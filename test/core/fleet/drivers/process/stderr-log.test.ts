@@ -1,7 +1,7 @@
 import { appendFileSync, closeSync, mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { addErrors, errorPathOf, openErrorLog } from '#core/fleet/drivers/process/error-log.ts';
+import { addErrors, errorPathOf, openErrorLog } from '#core/fleet/drivers/process/stderr-log.ts';
 import { newFolder } from '../../test-fleet.ts';
 
 let folder: string;

@@ -1,8 +1,8 @@
 import { closeSync, fstatSync, openSync, readSync } from 'node:fs';
 import { StringDecoder } from 'node:string_decoder';
 import type { LogOptions } from '#core/fleet/drivers/driver.ts';
-import { lastTellingLines } from '#core/fleet/drivers/quiet-log.ts';
-import { isProbe } from '#core/fleet/drivers/telling-line.ts';
+import { lastTellingLines } from '#core/fleet/drivers/log-without-probes.ts';
+import { isProbe } from '#core/fleet/drivers/cause-line.ts';
 import { readLogTail } from './files.ts';
 
 const followEveryMs = 200;

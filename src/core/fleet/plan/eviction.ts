@@ -1,6 +1,6 @@
 import type { EngineDefinition } from '#core/catalog/catalog.ts';
 import { type EngineSpec, failureCause, type HostReport, type Placement } from '#core/fleet/drivers/drivers.ts';
-import { runsKey } from './crowd.ts';
+import { runsKey } from './memory-neighbours.ts';
 import { type Draft, driverType, due, leasesOn, needOf, settings, tell } from './draft.ts';
 import { type Evictable, findEviction, type Occupant, type PlaceNeed } from './placement.ts';
 import { drain, stopNow } from './replica.ts';

@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import type { ContainerDriverSettings, DockerHostSettings, EngineKind } from '#core/catalog/catalog.ts';
 import { planContainer } from '#core/fleet/drivers/docker/container.ts';
-import { containerEngine, holding } from './docker-lab.ts';
+import { containerEngine, holding } from './docker-drivers.ts';
 
 type Fields = Readonly<Record<string, unknown>>;
 

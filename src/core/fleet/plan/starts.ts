@@ -11,7 +11,7 @@ import {
   plannedOccupants,
   presentOccupants,
   stayingReplica,
-} from './room.ts';
+} from './eviction.ts';
 import {
   type Claim,
   type EngineState,

@@ -1,7 +1,7 @@
 import type { Readable } from 'node:stream';
 import { demultiplex, readLogLines } from '#base/docker/docker.ts';
 import type { LogOptions } from './driver.ts';
-import { isProbe } from './telling-line.ts';
+import { isProbe } from './cause-line.ts';
 
 /** Logs without the lines that tell of Headgate's own probes, which would crowd everything else out. */
 
