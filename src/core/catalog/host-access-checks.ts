@@ -49,7 +49,7 @@ function argumentProblems(args: readonly string[]): FileProblem[] {
   });
 }
 
-/** A container that a process starts is looked at as one of Docker's own driver. */
+/** A container that a process starts must keep the rules of the docker driver. */
 function commandProblem(command: readonly string[]): FileProblem[] {
   for (const [index, argument] of command.entries()) {
     // A shell's own words stand in one argument.

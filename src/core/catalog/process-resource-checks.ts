@@ -4,12 +4,12 @@ import type { EngineDefinition, EngineGroup } from './engine-definition.ts';
 import type { EngineFile } from './engine-file-schema.ts';
 import type { FileProblem } from './zod-problems.ts';
 
-/** What the files of processes say together about the room that they need. */
+/** What the files of processes say about devices, memory and groups, each alone and all together. */
 
 const deviceVariables = ['CUDA_VISIBLE_DEVICES', 'NVIDIA_VISIBLE_DEVICES', 'HIP_VISIBLE_DEVICES'];
 
 /** Within one file. */
-export function roomProblems(engine: EngineFile): FileProblem[] {
+export function resourceProblems(engine: EngineFile): FileProblem[] {
   if (engine.driver !== 'process' || engine.gpus === undefined) return [];
   const given = deviceVariables
     .filter((name) => engine.env[name] !== undefined)

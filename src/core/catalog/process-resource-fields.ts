@@ -27,7 +27,7 @@ const group = z
   .optional()
   .describe('Engines that are not to run together; all files of a group say the same of it.');
 
-export const roomFields = {
+export const resourceFields = {
   memory_gib: z
     .number()
     .min(0.001)

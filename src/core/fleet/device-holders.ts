@@ -3,7 +3,7 @@ import type { FleetObservation } from './observe-all.ts';
 
 /** What has devices or memory of a machine without being a replica of the engines that are placed there. */
 
-/** Of what was seen: what no engine file knows. */
+/** What orphans have of devices and memory. */
 export function orphansHold({ orphans }: FleetObservation): Holding[] {
   return orphans.map(({ host, engineId, gpuIds, memoryBytes }) => ({
     engineId,
@@ -12,7 +12,7 @@ export function orphansHold({ orphans }: FleetObservation): Holding[] {
   }));
 }
 
-/** Of what was seen: everything that has devices, for those who place other engines on the same machines. */
+/** All that has devices here, for those who place other engines on the same machines. */
 export function devicesHeld(observation: FleetObservation): Holding[] {
   const replicas = [...observation.observed.values()].flatMap(({ state, replica: { engineId }, placement }) =>
     state === 'exited' ? [] : [{ engineId, placement, memoryBytes: 0 }],
@@ -21,10 +21,10 @@ export function devicesHeld(observation: FleetObservation): Holding[] {
   return [...replicas, ...orphans].filter(({ placement }) => placement.gpuIds.length > 0);
 }
 
-/** UUIDs are the same wherever a device is looked at from; a number means another one on each host. */
+/** A UUID is the same from every host; a number means another device on each. */
 const isUnique = (gpuId: string): boolean => /^(GPU|MIG)-/.test(gpuId);
 
-/** What others hold, as devices of these hosts. */
+/** What others have, as devices of these hosts. */
 export function heldHere(elsewhere: readonly Holding[], hosts: readonly HostReport[]): Holding[] {
   return elsewhere.flatMap(({ engineId, placement }) =>
     hosts.flatMap(({ name: host, gpus }) => {

@@ -119,7 +119,7 @@ export interface FleetLead {
 }
 
 export interface Fleet {
-  /** Adopts or ends what an earlier gateway left, and begins looking after the engines. */
+  /** Adopts or ends what an earlier gateway left, and begins to reconcile. */
   start(): Promise<void>;
   /** `failed` for an engine that is not known. */
   status(engineId: string): EngineStatus;
@@ -150,8 +150,8 @@ export interface Fleet {
    * An operator's command, for whoever leads. Rejects for an engine that is not known, and when the store is away.
    *
    * @param tx it is noted in this transaction, or not at all
-   * @returns to be called once that is committed: tells who waits for commands, and resolves when the command holds at
-   *   every gateway, or after five seconds when nobody carries it out
+   * @returns to be called once that is committed: wakes the leader, and resolves when the command holds at every
+   *   gateway, or after five seconds when nobody carries it out
    */
   command(engineId: string, kind: EngineCommand, tx?: Transaction): Promise<() => Promise<void>>;
   /**

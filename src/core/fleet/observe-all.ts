@@ -4,7 +4,7 @@ import {
   type EngineDriver,
   explainExit,
   type HostReport,
-  lastTellingLines,
+  lastLogLines,
   type ObservedReplica,
   type Orphan,
 } from '#core/fleet/drivers/drivers.ts';
@@ -13,7 +13,7 @@ import {
 export interface FleetObservation {
   /** By replica id. */
   readonly observed: ReadonlyMap<string, ObservedReplica>;
-  /** Types of drivers that could not be asked: of theirs is known what was known before. */
+  /** Types of drivers that could not be asked: their replicas are believed to be as they were. */
   readonly blind: ReadonlySet<DriverType>;
   readonly hosts: ReadonlyMap<DriverType, readonly HostReport[]>;
   readonly orphans: readonly Orphan[];
@@ -73,7 +73,7 @@ export function newExits(): Exits {
     tail(engineId, replicaId, lines) {
       const last = byEngine.get(engineId);
       if (last === undefined || last.logTail === '' || (replicaId !== null && last.replicaId !== replicaId)) return [];
-      return lastTellingLines(last.logTail, lines);
+      return lastLogLines(last.logTail, lines);
     },
   };
 }

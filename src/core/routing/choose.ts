@@ -14,7 +14,7 @@
  * bound: a system prompt that is short beside what follows it must not draw everything to the few replicas that happened
  * to read it first.
  *
- * Several gateways. What another gateway sent somewhere is not known here, but where it would have sent it can be told:
+ * Several gateways. What another gateway sent somewhere is not known here, but where it would have sent it can be known:
  * the first block of a prompt that none of the replicas is known to have (what comes after the system prompt, since
  * every gateway soon knows that) has a replica of its own by rendezvous hashing, the same one at every gateway, and that
  * is believed to have the prompt. One gateway alone would only lose balance by it.
@@ -63,7 +63,7 @@ const foreignShare = 0.125;
 interface Weighed {
   readonly id: string;
   readonly matchedBlocks: number;
-  /** Requests that it has, ours and others', as far as can be told. */
+  /** Requests that it has, ours and others', as far as they are known. */
   readonly load: number;
 }
 

@@ -93,7 +93,7 @@ export interface TestDriver {
   /** Asks for a new replica of an engine. */
   start(definition: EngineDefinition, over?: Partial<Omit<StartRequest, 'spec'>>): Promise<string>;
   /** Observes until what is looked for is there. */
-  until<T>(look: (observation: Observation) => T | null | undefined | false): Promise<T>;
+  until<T>(read: (observation: Observation) => T | null | undefined | false): Promise<T>;
   /** Until a replica is in a state. */
   untilIs(replicaId: string, state: ObservedReplica['state']): Promise<ObservedReplica>;
   /** Until a replica answers /health with 200. */
@@ -115,11 +115,11 @@ export async function openDriver(
   const options = { hosts, fleetId, fleetSecret: 'a secret of the fleet', env: {}, logins, log };
   const driver = createDockerDriver({ ...options, selfContainer: null, ...over });
   await driver.open(engines.map((engine) => driver.specOf(engine)));
-  const until: TestDriver['until'] = async (look) => {
+  const until: TestDriver['until'] = async (read) => {
     const deadline = Date.now() + waitMs;
     for (;;) {
       const observation = await driver.observe();
-      const found = look(observation);
+      const found = read(observation);
       if (found !== null && found !== undefined && found !== false) return found;
       if (Date.now() > deadline) throw new Error(`It did not come to that: ${describe(observation)}`);
       await pause(30);
@@ -137,10 +137,10 @@ export async function openDriver(
     fleetId,
     until,
     untilIs,
-    async start(definition, order = {}) {
-      const replicaId = order.replicaId ?? newId();
+    async start(definition, over = {}) {
+      const replicaId = over.replicaId ?? newId();
       const placement = { host: hosts[0]?.name ?? '', gpuIds: [] };
-      await driver.start({ replicaId, spec: driver.specOf(definition), placement, fence: holding, ...order });
+      await driver.start({ replicaId, spec: driver.specOf(definition), placement, fence: holding, ...over });
       return replicaId;
     },
     async untilReady(id) {

@@ -66,8 +66,8 @@ export interface Container {
 }
 
 /**
- * The Docker engine of a file's tests, with the stand-in's image, and all that it told of containers meanwhile. What
- * belongs to a file is told by the ids of its engines, which no other file may use.
+ * The Docker engine of a file's tests, with the stand-in's image, and all its events of containers meanwhile. What
+ * belongs to a file is known by the ids of its engines, which no other file may use.
  */
 export interface Floor {
   docker(): TestDocker;
@@ -192,7 +192,7 @@ interface RawEvent {
   readonly Actor: { readonly ID: string; readonly Attributes: Readonly<Record<string, string>> };
 }
 
-/** Goes on with a Docker engine that was away: what happened meanwhile is told then. */
+/** Goes on with a Docker engine that was away: its events of that time come then. */
 function watchEvents(docker: TestDocker): WatchedEvents {
   const all: ContainerEvent[] = [];
   const devices = new Map<string, string>();

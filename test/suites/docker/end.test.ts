@@ -106,12 +106,12 @@ describe.concurrent('a container that ends', () => {
     const test = await lab.open();
     const id = await test.start(containerEngine());
     await test.untilReady(id);
-    let told = 0;
-    test.driver.onChange(() => (told += 1));
+    let changes = 0;
+    test.driver.onChange(() => (changes += 1));
     const [container] = await lab.containersOf(test.fleetId);
     await lab.docker().call('DELETE', `/containers/${container?.Id}?force=1`);
     await test.until(({ replicas }) => replicas.length === 0);
-    await vi.waitFor(() => expect(told).toBeGreaterThan(0), 120_000);
+    await vi.waitFor(() => expect(changes).toBeGreaterThan(0), 120_000);
   });
 });
 

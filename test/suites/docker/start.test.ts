@@ -122,7 +122,7 @@ describe.concurrent('a container that runs', () => {
     expect(detail.Config.Env).toContain('VLLM_NO_USAGE_STATS=1');
   });
 
-  it('is started once, however often it is ordered and by whom', async () => {
+  it('is started once, however often its start is requested and by whom', async () => {
     const test = await lab.open();
     const replicaId = newId();
     await Promise.all([1, 2, 3].map(() => test.start(containerEngine(), { replicaId })));
@@ -216,10 +216,10 @@ describe.concurrent('a container that runs', () => {
     expect(detail.Config.Env).toContain('NVIDIA_VISIBLE_DEVICES=GPU-aaaa,GPU-bbbb');
     expect(detail.Config.Cmd.join(' ')).toContain('--tensor-parallel-size 2');
     expect(detail.HostConfig.ShmSize).toBe(16 * 2 ** 30);
-    const told = JSON.stringify([lines, observed, container?.Labels, test.driver.specOf(engine).hash], (_, value) =>
+    const shown = JSON.stringify([lines, observed, container?.Labels, test.driver.specOf(engine).hash], (_, value) =>
       typeof value === 'bigint' ? String(value) : value,
     );
-    expect(told).not.toContain('hf_very_secret');
+    expect(shown).not.toContain('hf_very_secret');
     const { env, log: _, ...changed } = { env: { TOKEN: 'another' }, log };
     const other = await lab.open([localHost(lab.docker())], [engine], { ...changed, env });
     expect(other.driver.specOf(engine).hash).not.toBe(test.driver.specOf(engine).hash);

@@ -4,21 +4,21 @@
  */
 
 /** @param lines without line breaks, oldest first; @returns '' when none says anything */
-export function tellingLine(lines: readonly string[], errorLines: readonly string[] = []): string {
+export function causeLine(lines: readonly string[], errorLines: readonly string[] = []): string {
   return (
     lastOf(errorLines, isException) ??
     lastOf(errorLines, namesTrouble) ??
     lastOf(lines, isException) ??
-    lastOf(errorLines, isTelling) ??
+    lastOf(errorLines, saysSomething) ??
     lastOf(lines, namesTrouble) ??
-    lastOf(lines, isTelling) ??
+    lastOf(lines, saysSomething) ??
     ''
   );
 }
 
 /** The last of those lines that are wanted which says something, and what belongs to it; '' when none does. */
-export function lastTellingOf(lines: readonly string[], isWanted: (line: string) => boolean): string {
-  return lastOf(lines, (line) => isWanted(line) && isTelling(line)) ?? '';
+export function lastCauseOf(lines: readonly string[], isWanted: (line: string) => boolean): string {
+  return lastOf(lines, (line) => isWanted(line) && saysSomething(line)) ?? '';
 }
 
 /** What a line says, without colours and without who said it and when: vLLM's, uvicorn's and torch's ways to begin. */
@@ -83,17 +83,17 @@ export function isCalm(line: string): boolean {
   return calmPattern.test(plain(line));
 }
 
-function isTelling(line: string): boolean {
+function saysSomething(line: string): boolean {
   const words = wordsOf(line);
   return !isProbe(words) && !silentPatterns.some((pattern) => pattern.test(words));
 }
 
 function isException(line: string): boolean {
-  return exceptionPattern.test(wordsOf(line)) && !isCalm(line) && isTelling(line);
+  return exceptionPattern.test(wordsOf(line)) && !isCalm(line) && saysSomething(line);
 }
 
 function namesTrouble(line: string): boolean {
-  return troublePattern.test(wordsOf(line)) && !isCalm(line) && isTelling(line);
+  return troublePattern.test(wordsOf(line)) && !isCalm(line) && saysSomething(line);
 }
 
 function lastOf(lines: readonly string[], isWanted: (line: string) => boolean): string | null {

@@ -79,7 +79,7 @@ export interface Holding {
   readonly memoryBytes: number;
 }
 
-/** Something that bears our label and belongs to no engine of the files: told to the operator, never touched. */
+/** Something that bears our label and belongs to no engine of the files: listed for the operator, never touched. */
 export interface Orphan {
   readonly host: string;
   /** Its name there. */

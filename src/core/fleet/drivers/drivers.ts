@@ -23,7 +23,7 @@ export {
 export { createExternalDriver } from './external.ts';
 export { type FailureCause, failureCause, type FailureKind, needsOperator } from './failure-cause.ts';
 export { type Fence, FenceLostError, requireFence } from './fence.ts';
-export { lastTellingLines } from './log-without-probes.ts';
+export { lastLogLines } from './log-without-probes.ts';
 export { failedStart, startErrors } from './replica-exit.ts';
 export { newReplicaId, type Replica } from './replica.ts';
 export { explainExit } from './start-failure.ts';

@@ -3,14 +3,14 @@ import { demultiplex, readLogLines } from '#base/docker/docker.ts';
 import type { LogOptions } from './driver.ts';
 import { isProbe } from './cause-line.ts';
 
-/** Logs without the lines that tell of Headgate's own probes, which would crowd everything else out. */
+/** Logs without the lines of Headgate's own probes, which would hide everything else. */
 
 const linesMax = 10_000;
-/** So many lines are looked through for each that is wanted. */
+/** So many lines are read for each that is wanted. */
 const linesPerLine = 20;
 
 /** The last of a program's lines that tell something. */
-export function lastTellingLines(text: string, count: number): string[] {
+export function lastLogLines(text: string, count: number): string[] {
   const lines = text.replace(/\r?\n$/, '').split(/\r?\n/);
   return count === 0 || text === '' ? [] : lines.filter((line) => !isProbe(line)).slice(-count);
 }
@@ -22,18 +22,18 @@ export interface ContainerLog {
   follow(lines: number): Promise<Readable>;
 }
 
-export async function* readContainerLog(
+export async function* containerLogLines(
   log: ContainerLog,
   { tailLines, follow, signal }: LogOptions,
 ): AsyncGenerator<string> {
   const count = Math.min(tailLines, linesMax);
-  const looked = Math.min(count * linesPerLine, linesMax);
-  const text = count === 0 ? '' : demultiplex(await log.tail(looked));
+  const read = Math.min(count * linesPerLine, linesMax);
+  const text = count === 0 ? '' : demultiplex(await log.tail(read));
   if (!follow) {
-    yield* lastTellingLines(text, count);
+    yield* lastLogLines(text, count);
     return;
   }
-  for await (const line of readLogLines(await log.follow(linesHolding(text, count) ?? looked), signal)) {
+  for await (const line of readLogLines(await log.follow(linesHolding(text, count) ?? read), signal)) {
     if (!isProbe(line)) yield line;
   }
 }

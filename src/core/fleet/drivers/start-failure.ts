@@ -1,6 +1,6 @@
 import { type FailureCause, failureCause, type FailureKind } from './failure-cause.ts';
 import { type ReplicaExit, startErrors } from './replica-exit.ts';
-import { isCalm, lastTellingOf, tellingLine, wordsOf } from './cause-line.ts';
+import { isCalm, lastCauseOf, causeLine, wordsOf } from './cause-line.ts';
 
 const kindOfStartError: Readonly<Record<string, FailureKind>> = {
   ENOENT: 'program_not_found',
@@ -58,14 +58,14 @@ export function explainExit(exit: ReplicaExit): FailureCause {
   const lines = linesOf(exit.logTail);
   const errors = linesOf(exit.errorTail ?? '');
   const detail = (text: string): string => text.trim().slice(0, detailCharsMax);
-  const reported = detail(tellingLine(lines, errors) || wordsOf(lines.at(-1) ?? ''));
+  const reported = detail(causeLine(lines, errors) || wordsOf(lines.at(-1) ?? ''));
   if (exit.startErrorCode !== null)
     return failureCause(kindOfStartError[exit.startErrorCode] ?? 'spawn_failed', reported);
   if (exit.oomKilled) return failureCause('memory', 'was ended by the kernel, since memory ran out');
   const grave = lines.filter((line) => !isCalm(line)).join('\n');
   for (const [kind, sign] of logSigns) {
     if (!sign.test(grave)) continue;
-    return failureCause(kind, detail(lastTellingOf(lines, (line) => sign.test(line)) || reported));
+    return failureCause(kind, detail(lastCauseOf(lines, (line) => sign.test(line)) || reported));
   }
   const signal = signalOf(exit);
   return signal === null ? failureCause(kindOfEnd(exit), reported) : failureCause('killed', killedText(signal));

@@ -60,7 +60,7 @@ export type LeaderAction =
 /** `check`: usage probe and canaries; `sleep` and `wake` as the engine's file says. */
 export type ReplicaJob = 'stop' | 'forget' | 'check' | 'sleep' | 'wake';
 
-/** For the log. */
+/** One line of the log. */
 export interface LeaderEvent {
   readonly engineId: string;
   readonly replicaId: string | null;
@@ -128,7 +128,7 @@ export function act(draft: Draft, type: ReplicaJob, engine: EngineState, replica
   draft.actions.push({ type, engineId: engine.id, replicaId });
 }
 
-export function tell(
+export function noteEvent(
   draft: Draft,
   engine: EngineState,
   text: string,

@@ -1,85 +1,11 @@
-import type { EngineDefinition } from '#core/catalog/catalog.ts';
-import { type EngineSpec, failureCause, type HostReport, type Placement } from '#core/fleet/drivers/drivers.ts';
-import { runsKey } from './memory-neighbours.ts';
-import { type Draft, driverType, due, leasesOn, needOf, settings, tell } from './draft.ts';
+import { type EngineSpec, failureCause, type Placement } from '#core/fleet/drivers/drivers.ts';
+import { type Draft, driverType, due, leasesOn, needOf, noteEvent, settings } from './draft.ts';
+import { claimId, claimOccupant, hostsOf, plannedOccupants, stayingReplica, takesOf } from './occupants.ts';
 import { type Evictable, findEviction, type Occupant, type PlaceNeed } from './placement.ts';
 import { drain, stopNow } from './replica.ts';
-import {
-  type EngineState,
-  isArriving,
-  isLeaving,
-  isOutdated,
-  type ReplicaState,
-  specOf,
-  specToStart,
-} from './state.ts';
+import { type EngineState, isArriving, isOutdated, type ReplicaState } from './state.ts';
 
-/** Who has which place, and who gives way for whom. */
-
-const nobody: ReadonlySet<string> = new Set();
-
-/** null where somebody else places, or nothing is placed at all. */
-export function placeNeed({ id, crowd }: EngineState, { definition: { driver } }: EngineSpec): PlaceNeed | null {
-  if (driver.type === 'docker') {
-    const { gpus, hosts, placement: order } = driver;
-    return { engineId: id, gpus, hosts, order, memoryBytes: 0, group: null, crowd: nobody };
-  }
-  if (driver.type !== 'process') return null;
-  const { gpus, group, memoryBytes } = driver;
-  return { engineId: id, gpus, group, memoryBytes: memoryBytes ?? 0, crowd, hosts: [], order: 'pack' };
-}
-
-export function hostsOf(draft: Draft, engine: EngineState): readonly HostReport[] {
-  return draft.facts.hosts.get(driverType(engine)) ?? [];
-}
-
-/** All that keeps places: replicas of any phase, known to the plan or only seen, and what is nobody's. */
-export function presentOccupants({ engines, facts }: Draft): Occupant[] {
-  const own = engines.flatMap((engine) => engine.replicas.map((replica) => occupant(engine, replica)));
-  const known = new Set(engines.flatMap(({ replicas }) => replicas.map(({ id }) => id)));
-  const seen = [...facts.observed.values()]
-    .filter(({ state, replica }) => state !== 'exited' && !known.has(replica.id))
-    .map(({ replica, placement }) => ({ engineId: replica.engineId, placement, memoryBytes: 0 }));
-  const unknown = { replicaId: null, runs: null, group: null, isClaim: false, isKept: true };
-  return [...own, ...[...seen, ...facts.holdings].map((one) => ({ ...one, ...unknown }))];
-}
-
-/** What is there, what is about to be, and what is kept for who waits longer; without the engine's own claim. */
-export function plannedOccupants(draft: Draft, engine: EngineState, isStaying: (replica: ReplicaState) => boolean) {
-  const leaving = new Set(
-    draft.engines.flatMap(({ replicas }) => replicas.filter((one) => !isStaying(one)).map(({ id }) => id)),
-  );
-  const claims = draft.engines.flatMap((one) =>
-    one === engine || one.claim === null ? [] : [claimOccupant(one, specToStart(one), one.claim.placement)],
-  );
-  const present = presentOccupants(draft).filter(({ replicaId }) => replicaId === null || !leaving.has(replicaId));
-  return [...present, ...claims, ...draft.reserved];
-}
-
-export const anyReplica = (): boolean => true;
-export const stayingReplica = (replica: ReplicaState): boolean => !isLeaving(replica);
-
-function occupant(engine: EngineState, { id, specHash, placement }: ReplicaState): Occupant {
-  const { min, pinned } = settings(engine);
-  const takes = takesOf(specOf(engine, specHash).definition);
-  const runs = runsKey(engine.id, specHash);
-  return { engineId: engine.id, replicaId: id, runs, placement, ...takes, isClaim: false, isKept: pinned || min > 0 };
-}
-
-function claimId({ id }: EngineState): string {
-  return `claim of ${id}`;
-}
-
-function claimOccupant(engine: EngineState, spec: EngineSpec, placement: Placement): Occupant {
-  const runs = runsKey(engine.id, spec.hash);
-  const takes = takesOf(spec.definition);
-  return { engineId: engine.id, replicaId: claimId(engine), runs, placement, ...takes, isClaim: true, isKept: false };
-}
-
-function takesOf({ driver }: EngineDefinition): Pick<Occupant, 'memoryBytes' | 'group'> {
-  if (driver.type !== 'process') return { memoryBytes: 0, group: null };
-  return { memoryBytes: driver.memoryBytes ?? 0, group: driver.group };
-}
+/** Which replicas are stopped so that another one has room. */
 
 /**
  * Takes idle ones out, the least recently used first; where all are busy, those that have been up for their minimum
@@ -121,7 +47,7 @@ function replaceOwn(
     .map((replica) => ({ replicaId: replica.id, worth: leasesOn(draft, engine, replica) }));
   const eviction = findEviction(need, hostsOf(draft, engine), occupants, old);
   if (eviction === null) return null;
-  tell(draft, engine, 'there is no room for the new one beside the old ones: they are replaced one by one');
+  noteEvent(draft, engine, 'there is no room for the new one beside the old ones: they are replaced one by one');
   for (const replica of engine.replicas) {
     if (eviction.victims.includes(replica.id)) drain(draft, engine, replica, 'rollout');
   }
@@ -170,7 +96,7 @@ function giveWay(draft: Draft, engine: EngineState): void {
   if (engine.rollout?.state === 'checking' && old.length > 0) {
     const [first] = old.toSorted((a, b) => leasesOn(draft, engine, a) - leasesOn(draft, engine, b));
     if (first === undefined) return;
-    tell(draft, engine, 'there is no room for the new one beside the old ones: they are replaced one by one');
+    noteEvent(draft, engine, 'there is no room for the new one beside the old ones: they are replaced one by one');
     drain(draft, engine, first, 'rollout');
     return;
   }
@@ -190,7 +116,7 @@ function usesGpus(draft: Draft): (victim: Evictable) => boolean {
 function evict(draft: Draft, engine: EngineState, victimId: string): void {
   const victim = ownerOf(draft, victimId);
   if (victim === null) return;
-  tell(draft, victim.engine, `a replica makes room for ${engine.id}`, { replicaId: victimId });
+  noteEvent(draft, victim.engine, `a replica makes room for ${engine.id}`, { replicaId: victimId });
   if (victim.replica.phase === 'asleep') stopNow(draft, victim.engine, victim.replica);
   else drain(draft, victim.engine, victim.replica, 'room');
   victim.engine.target = Math.max(0, victim.engine.target - 1);

@@ -1,6 +1,6 @@
 import type { FailureCause } from '#core/fleet/drivers/drivers.ts';
-import { noteCrowd } from './memory-neighbours.ts';
-import { type Draft, tell } from './draft.ts';
+import { waitsForNeighbours } from './memory-neighbours.ts';
+import { type Draft, noteEvent } from './draft.ts';
 import { type EngineState, hasFallback, isOutdated, isRefused, type ReplicaState } from './state.ts';
 
 /** What follows from a failure: when the next try is, who is answered, and whether a changed file is refused. */
@@ -11,7 +11,7 @@ import { type EngineState, hasFallback, isOutdated, isRefused, type ReplicaState
  * started again by itself. A new spec that fails is refused where an old one serves or is known.
  */
 export function noteFailure(draft: Draft, engine: EngineState, replica: ReplicaState, cause: FailureCause): void {
-  if (noteCrowd(draft, engine, replica, cause)) return;
+  if (waitsForNeighbours(draft, engine, replica, cause)) return;
   if (isTrial(engine, replica)) {
     refuseRollout(draft, engine, cause);
     return;
@@ -46,7 +46,7 @@ function failStart(draft: Draft, engine: EngineState, cause: FailureCause, quiet
   if (!engine.recovering) engine.startRequested = false;
   if (quiet && !givenUp) return;
   engine.failedStarts += 1;
-  tell(draft, engine, givenUp ? 'an engine failed too often' : 'an engine could not be started', { cause });
+  noteEvent(draft, engine, givenUp ? 'an engine failed too often' : 'an engine could not be started', { cause });
 }
 
 /** The first of a new spec, or of a restart, before any of its kind has served. */
@@ -66,5 +66,5 @@ export function refuseRollout(draft: Draft, engine: EngineState, cause: FailureC
   engine.claim = null;
   // Where there was no room beside, the last that served may be gone by now.
   if (!engine.replicas.some(({ phase }) => phase === 'ready')) engine.recovering = true;
-  tell(draft, engine, 'a changed engine did not pass its checks and stays out', { cause });
+  noteEvent(draft, engine, 'a changed engine did not pass its checks and stays out', { cause });
 }

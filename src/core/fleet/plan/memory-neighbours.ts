@@ -1,5 +1,5 @@
 import { type FailureCause, failureCause } from '#core/fleet/drivers/drivers.ts';
-import { type Draft, driverType, tell } from './draft.ts';
+import { type Draft, driverType, noteEvent } from './draft.ts';
 import { type EngineState, type ReplicaState, specOf } from './state.ts';
 
 /**
@@ -28,16 +28,21 @@ function maySayMemory({ kind }: FailureCause): boolean {
 }
 
 /** @returns whether the end of this replica is put down to those that were there meanwhile */
-export function noteCrowd(draft: Draft, engine: EngineState, replica: ReplicaState, cause: FailureCause): boolean {
+export function waitsForNeighbours(
+  draft: Draft,
+  engine: EngineState,
+  replica: ReplicaState,
+  cause: FailureCause,
+): boolean {
   if (driverType(engine) !== 'process' || !maySayMemory(cause) || replica.readyAtMs !== null) return false;
-  const crowd = crowdOf(draft, engine, replica);
-  engine.failedAlone ||= crowd.size === 0;
-  engine.crowd = engine.failedAlone ? new Set() : crowd;
+  const neighbours = neighboursOf(draft, engine, replica);
+  engine.failedAlone ||= neighbours.size === 0;
+  engine.neighbours = engine.failedAlone ? new Set() : neighbours;
   if (engine.failedAlone) return false;
   engine.claim = null;
   engine.pausedUntilMs = draft.facts.nowMs + draft.policy.backoffFirstMs;
   engine.blocked = failureCause('no_room', cause.detail);
-  tell(draft, engine, 'an engine found too little memory beside others and waits for room', { cause });
+  noteEvent(draft, engine, 'an engine found too little memory beside others and waits for room', { cause });
   return true;
 }
 
@@ -45,7 +50,11 @@ export function noteCrowd(draft: Draft, engine: EngineState, replica: ReplicaSta
  * All that is there; where nothing is any more, what was since it was begun. Earlier attempts of its own are gone with
  * their memory.
  */
-function crowdOf({ engines, ends, facts }: Draft, engine: EngineState, replica: ReplicaState): ReadonlySet<string> {
+function neighboursOf(
+  { engines, ends, facts }: Draft,
+  engine: EngineState,
+  replica: ReplicaState,
+): ReadonlySet<string> {
   const own = { engine, replica };
   const others = engines
     .filter((one) => driverType(one) === 'process')

@@ -1,6 +1,6 @@
 import { explainExit, type FailureCause, failureCause, type ObservedReplica } from '#core/fleet/drivers/drivers.ts';
 import { noteEnd } from './memory-neighbours.ts';
-import { act, type Draft, driverType, hostIsAway, job, settings, tell } from './draft.ts';
+import { act, type Draft, driverType, hostIsAway, job, noteEvent, settings } from './draft.ts';
 import { noteFailure } from './failure.ts';
 import { enter, type EngineState, isAlive, type ReplicaState } from './state.ts';
 
@@ -60,7 +60,7 @@ function endedUnasked(draft: Draft, engine: EngineState, replica: ReplicaState, 
   remove(engine, replica);
   // Of one that was to end anyway nobody expects more, and one that is asleep serves nobody.
   if (['draining', 'stopping', 'asleep', 'lost'].includes(replica.phase)) return;
-  tell(draft, engine, 'an engine ended unasked', { replicaId: replica.id, cause });
+  noteEvent(draft, engine, 'an engine ended unasked', { replicaId: replica.id, cause });
   noteFailure(draft, engine, replica, cause);
 }
 
@@ -76,7 +76,7 @@ function present(draft: Draft, engine: EngineState, replica: ReplicaState, found
   replica.progress = found.progress;
   if (found.state === 'stopping' && replica.phase !== 'stopping') enter(replica, 'stopping', nowMs);
   if (replica.phase === 'lost' && !hostIsAway(draft, engine, replica)) {
-    tell(draft, engine, 'a host can be reached again', { replicaId: replica.id });
+    noteEvent(draft, engine, 'a host can be reached again', { replicaId: replica.id });
     begin(draft, engine, replica, found);
   } else if (replica.phase === 'creating' && found.state === 'running') begin(draft, engine, replica, found);
 }
@@ -88,7 +88,7 @@ function adopt(draft: Draft, engine: EngineState, found: ObservedReplica): void 
   if (found.state === 'stopping') return;
   begin(draft, engine, replica, found);
   engine.target = Math.max(engine.target, engine.replicas.filter(isAlive).length);
-  tell(draft, engine, 'an engine that runs already is taken over', { replicaId: replica.id });
+  noteEvent(draft, engine, 'an engine that runs already is taken over', { replicaId: replica.id });
 }
 
 function begin(draft: Draft, engine: EngineState, replica: ReplicaState, found: ObservedReplica): void {

@@ -1,17 +1,10 @@
 import { failureCause, type FailureKind, type HostReport, type Placement } from '#core/fleet/drivers/drivers.ts';
-import { type Draft, driverType, due, settings, tell } from './draft.ts';
+import { type Draft, driverType, due, noteEvent, settings } from './draft.ts';
+import { makeRoom } from './eviction.ts';
 import { failRequest, refuseRollout } from './failure.ts';
 import { judgeMemory, noteTouched } from './gpu-memory.ts';
+import { anyReplica, hostsOf, placeNeed, plannedOccupants, presentOccupants, stayingReplica } from './occupants.ts';
 import { findPlace, hasPlace, holdersOf, type PlaceNeed, type PlaceOutcome } from './placement.ts';
-import {
-  anyReplica,
-  hostsOf,
-  makeRoom,
-  placeNeed,
-  plannedOccupants,
-  presentOccupants,
-  stayingReplica,
-} from './eviction.ts';
 import {
   type Claim,
   type EngineState,
@@ -88,7 +81,7 @@ function claim(draft: Draft, engine: EngineState): Claim | null {
   }
   const placement = makeRoom(draft, engine, spec, need);
   if (placement !== null) return claimed(placement);
-  if (engine.blocked?.kind !== 'no_room') tell(draft, engine, 'an engine waits for room');
+  if (engine.blocked?.kind !== 'no_room') noteEvent(draft, engine, 'an engine waits for room');
   engine.blocked = failureCause('no_room', holdersText(draft, engine, need));
   return null;
 }
@@ -181,5 +174,5 @@ function tryStart(draft: Draft, engine: EngineState, own: Claim): void {
     unhealthySinceMs: null,
   });
   draft.actions.push({ type: 'start', engineId: engine.id, replicaId, spec, placement });
-  tell(draft, engine, 'a replica is started', { replicaId });
+  noteEvent(draft, engine, 'a replica is started', { replicaId });
 }

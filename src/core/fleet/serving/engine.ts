@@ -114,7 +114,7 @@ export class Engine {
     if (this.#closing) return this.#refusal('shutting_down');
     const lease = this.tryAcquire(exclude);
     if (lease !== null) return { ok: true, lease };
-    // Nobody here looks whether it is well, and nobody starts another in its place.
+    // Nobody here probes an external engine, and nobody starts another in its place.
     if (this.#isTried(exclude, ({ observed }) => observed.health === 'assumed')) {
       return this.#refusal('no_other_replica');
     }

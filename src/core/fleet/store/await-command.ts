@@ -30,10 +30,10 @@ export async function carriedOut(options: CarriedOutOptions, command: AwaitedCom
   }
 }
 
-/** The published version, if it tells of that command or of one that came later; else null. */
+/** The published version, if that command or a later one is carried out in it; else null. */
 function versionWith(published: Published | null, { engineId, commandId }: AwaitedCommand): bigint | null {
   const engine = published?.engines.find((one) => one.engineId === engineId);
-  const last = engine?.lastOrder ?? null;
+  const last = engine?.lastCommand ?? null;
   return published === null || last === null || BigInt(last) < BigInt(commandId) ? null : published.version;
 }
 

@@ -1,4 +1,4 @@
-/** What gateways tell each other of engines: who leads, what is published, what each needs, what operators want. */
+/** What gateways write for each other of engines: who leads, what is published, what each needs, what operators want. */
 export { carriedOut } from './await-command.ts';
 export type {
   CoordinationStore,

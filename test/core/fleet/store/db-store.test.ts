@@ -154,7 +154,7 @@ describe('what is published', () => {
 });
 
 describe('demands', () => {
-  it('of all gateways are known to the leader, each as it was told last', async () => {
+  it('of all gateways are known to the leader, each as it was written last', async () => {
     const leader = await join();
     await leaderOf(leader);
     const other = await join();
@@ -194,7 +194,7 @@ describe('demands', () => {
   });
 });
 
-describe('orders', () => {
+describe('commands', () => {
   it('are not taken under a fence that does not hold', async () => {
     const first = await join();
     const fence = await leaderOf(first);

@@ -16,7 +16,7 @@ import type {
 } from '#core/fleet/drivers/driver.ts';
 import { type Fence, FenceLostError, requireFence } from '#core/fleet/drivers/fence.ts';
 import { observedStart } from '#core/fleet/drivers/pending-start.ts';
-import { type ContainerLog, lastTellingLines, readContainerLog } from '#core/fleet/drivers/log-without-probes.ts';
+import { type ContainerLog, lastLogLines, containerLogLines } from '#core/fleet/drivers/log-without-probes.ts';
 import { failedStart, startErrors } from '#core/fleet/drivers/replica-exit.ts';
 import { probeUse } from './gpus.ts';
 import { labels, saysStopping, stoppingName } from './labels.ts';
@@ -68,7 +68,7 @@ class DockerDriver implements EngineDriver {
   #epoch = 0n;
   #changes = 0;
   #listener: () => void = () => undefined;
-  #told = 0;
+  #notifiedAtMs = 0;
 
   constructor(options: DockerDriverOptions) {
     this.#options = options;
@@ -121,7 +121,7 @@ class DockerDriver implements EngineDriver {
   async observe(epoch: bigint | null = null): Promise<Observation> {
     if (epoch !== null && epoch > this.#epoch) this.#epoch = epoch;
     let views: HostView[] = [];
-    // What was read before a launch ended lacks its container, which would look as if it had vanished.
+    // A list that was read before a launch ended lacks its container, which would pass for one that vanished.
     for (let round = 0; round < 3; round += 1) {
       const changes = this.#changes;
       await Promise.all([...this.#hosts.values()].map((host) => host.observe()));
@@ -166,7 +166,7 @@ class DockerDriver implements EngineDriver {
       env,
       logins,
       exclusively: (engineId, work) => this.#serial(`${host.settings.name}\n${engineId}`, work),
-      onProgress: () => this.#tellProgress(),
+      onProgress: () => this.#notifyProgress(),
     });
     const { replicaId, spec, placement } = request;
     started.exit = exit;
@@ -259,7 +259,7 @@ class DockerDriver implements EngineDriver {
   async *logs(replicaId: string, options: LogOptions): AsyncGenerator<string> {
     const found = await this.#locate(replicaId);
     if (found === null) {
-      yield* lastTellingLines(this.#launches.get(replicaId)?.exit?.logTail ?? '', options.tailLines);
+      yield* lastLogLines(this.#launches.get(replicaId)?.exit?.logTail ?? '', options.tailLines);
       return;
     }
     const { container, host } = found;
@@ -267,7 +267,7 @@ class DockerDriver implements EngineDriver {
       tail: (lines) => host.api.logTail(container.Id, lines),
       follow: (lines) => host.api.followLog(container.Id, lines, options.signal),
     };
-    yield* readContainerLog(log, options);
+    yield* containerLogLines(log, options);
   }
 
   onChange(listener: () => void): void {
@@ -310,10 +310,10 @@ class DockerDriver implements EngineDriver {
     this.#listener();
   }
 
-  #tellProgress(): void {
+  #notifyProgress(): void {
     const now = Date.now();
-    if (now - this.#told < progressIntervalMs) return;
-    this.#told = now;
+    if (now - this.#notifiedAtMs < progressIntervalMs) return;
+    this.#notifiedAtMs = now;
     this.#listener();
   }
 }

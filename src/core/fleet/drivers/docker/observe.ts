@@ -25,7 +25,7 @@ export interface ObserveOptions {
   readonly memory: ObserveMemory;
 }
 
-/** What needs not be asked again. */
+/** What was learned of containers that does not change any more. */
 export interface ObserveMemory {
   /** By container id. */
   readonly exits: Map<string, ReplicaExit>;
@@ -36,7 +36,7 @@ export interface ObserveMemory {
 export interface ObservedContainers {
   readonly replicas: readonly ObservedReplica[];
   readonly orphans: readonly Orphan[];
-  /** Of running replicas. */
+  /** Networks of running replicas. */
   readonly networks: ReadonlySet<string>;
 }
 
@@ -71,7 +71,7 @@ export async function observeContainers(options: ObserveOptions): Promise<Observ
   return { replicas: observed.filter((replica) => replica !== null), orphans, networks };
 }
 
-/** In these states it has no device, and nobody starts it any more. */
+/** A container in one of these states has no device, and nobody starts it any more. */
 const endedStates = new Set(['created', 'exited', 'dead']);
 
 function orphanOf(host: string, container: ContainerSummary): Orphan {

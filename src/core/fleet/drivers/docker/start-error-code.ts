@@ -27,10 +27,10 @@ const signs: readonly (readonly [code: string, sign: RegExp])[] = [
   ['ENOMEM', /cannot allocate memory/i],
 ];
 
-/** Sure ones: a registry that hides what is not for everybody says the same of what it does not have. */
+/** Only a login that is missing or wrong is refused with these. Of a private image registries say that it is not found. */
 const imageDeniedSigns =
   /no basic auth credentials|unauthorized|authentication required|authorization failed|incorrect username or password|\b401\b/i;
-/** With a login the answer may be another. */
+/** Another login may help after these. */
 const loginSigns = /access denied|denied:|forbidden|may require|toomanyrequests|\b403\b/i;
 
 const missingImageSigns =

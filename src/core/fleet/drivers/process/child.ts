@@ -46,9 +46,9 @@ export interface Child {
   readonly logIndex: number;
   readonly gpuIds: readonly string[];
   readonly memoryBytes: number;
-  /** Under which leader it was started; null when unknown. */
+  /** Of the leader that started it; null when unknown. */
   readonly epoch: bigint | null;
-  /** Started by this gateway, which is therefore told when it ends. */
+  /** Started by this gateway, which therefore gets the event of its end. */
   readonly own: boolean;
   stopRequested: boolean;
   killTimer: NodeJS.Timeout | null;
@@ -58,7 +58,7 @@ export interface Child {
 }
 
 /** What all children of one driver share. */
-export interface Nursery {
+export interface ChildProcesses {
   readonly children: Map<string, Child>;
   readonly folders: ProcessFolders;
   readonly workingDirectory: string;
@@ -72,23 +72,24 @@ export interface Nursery {
 }
 
 /** Starts a child. Whatever goes wrong is seen as its exit. */
-export async function launchChild(nursery: Nursery, request: StartRequest): Promise<void> {
+export async function launchChild(processes: ChildProcesses, request: StartRequest): Promise<void> {
   const { replicaId, spec, fence, placement } = request;
   const { definition, engineId, hash } = spec;
-  const socketPath = listensOnSocket(definition) ? socketPathOf(nursery.folders, replicaId) : null;
+  const socketPath = listensOnSocket(definition) ? socketPathOf(processes.folders, replicaId) : null;
   const { gpuIds } = placement;
   const takes = { gpuIds: [...gpuIds], memoryBytes: processSettings(definition).memoryBytes ?? 0 };
   const begin = (port: number): Launch => ({
     replica: replicaOf({ replicaId, engineId, socketPath, port }, definition),
     specHash: hash,
-    logIndex: freeLogIndex(nursery, engineId),
+    logIndex: freeLogIndex(processes, engineId),
     epoch: fence.epoch,
     own: true,
     ...takes,
   });
-  const owner = { gatewayEnv: nursery.env, owner: nursery.folders.owner, gpuIds };
+  const owner = { gatewayEnv: processes.env, owner: processes.folders.owner, gpuIds };
   const environment = launchEnvironment(definition, owner);
-  const fail = (exit: ReplicaExit): void => endChild(nursery, addChild(nursery, { ...begin(0), record: null }), exit);
+  const fail = (exit: ReplicaExit): void =>
+    endChild(processes, addChild(processes, { ...begin(0), record: null }), exit);
   if (!environment.ok) {
     fail(missingVariable(environment.missing));
     return;
@@ -96,7 +97,7 @@ export async function launchChild(nursery: Nursery, request: StartRequest): Prom
   try {
     const port = socketPath === null ? await freePort() : 0;
     const command = launchCommand(definition, socketPath === null ? { port } : { socketPath });
-    spawnChild(nursery, begin(port), { command, env: environment.env });
+    spawnChild(processes, begin(port), { command, env: environment.env });
   } catch (error) {
     // Other codes of files, such as ENOENT, mean something else than those of a program.
     const code = errorCodeOf(error) === 'ENOSPC' ? 'ENOSPC' : startErrors.unknown;
@@ -108,16 +109,16 @@ type Launch = Pick<Child, 'replica' | 'specHash' | 'own' | 'epoch' | 'logIndex' 
 
 /** @throws when the machine has no room for its files */
 function spawnChild(
-  nursery: Nursery,
+  processes: ChildProcesses,
   begun: Launch,
   { command, env }: { readonly command: readonly string[]; readonly env: Record<string, string> },
 ): void {
-  const { folders, log, oomKills } = nursery;
+  const { folders, log, oomKills } = processes;
   const oomKillsBefore = oomKills.begin();
   const { replica, specHash, logIndex, gpuIds, memoryBytes } = begun;
   const { id: replicaId, engineId, endpoint } = replica;
   const { socketPath, port } = endpoint;
-  const started = spawnDetached(nursery, command, env, logPathOf(folders, engineId, logIndex));
+  const started = spawnDetached(processes, command, env, logPathOf(folders, engineId, logIndex));
   const { pid } = started;
   const identity = pid === undefined ? null : processIdentity(pid);
   const written = { version: 1 as const, replicaId, engineId, specHash, socketPath, port, logIndex };
@@ -126,15 +127,15 @@ function spawnChild(
     pid === undefined || identity === null ? null : { ...written, ...takes, keeper: ownKeeper(), pid, identity };
   // At once, before anything is awaited: a gateway that is killed now must still find its child.
   if (record !== null) recordOrKill(folders, record);
-  const child = addChild(nursery, { ...begun, record });
+  const child = addChild(processes, { ...begun, record });
   started.once('error', (error) => {
-    endChild(nursery, child, failedStart(errorCodeOf(error), spawnTrouble(command[0] ?? '', error)));
+    endChild(processes, child, failedStart(errorCodeOf(error), spawnTrouble(command[0] ?? '', error)));
   });
   started.once('exit', (exitCode, signal) => {
     // A shell says 137 of a program that was killed.
     const isKilled = signal === 'SIGKILL' || exitCode === 137;
     const oomKilled = oomKills.take(oomKillsBefore) && isKilled;
-    endChild(nursery, child, { exitCode, signal, oomKilled });
+    endChild(processes, child, { exitCode, signal, oomKilled });
   });
   log.info({ engine: engineId, replica: replicaId, pid }, 'an engine was started');
 }
@@ -150,14 +151,18 @@ function recordOrKill(folders: ProcessFolders, record: ProcessRecord): void {
 }
 
 /** A child of an earlier gateway, which still runs. */
-export function adoptChild(nursery: Nursery, record: ProcessRecord, definition: EngineDefinition | undefined): Child {
+export function adoptChild(
+  processes: ChildProcesses,
+  record: ProcessRecord,
+  definition: EngineDefinition | undefined,
+): Child {
   const replica = replicaOf(record, definition);
   const { specHash, logIndex, gpuIds, memoryBytes } = record;
-  return addChild(nursery, { replica, specHash, logIndex, gpuIds, memoryBytes, epoch: null, record, own: false });
+  return addChild(processes, { replica, specHash, logIndex, gpuIds, memoryBytes, epoch: null, record, own: false });
 }
 
 /** SIGTERM to the program alone, which ends what it started; SIGKILL to all of them when it does not. */
-export function stopChild(nursery: Nursery, child: Child, graceMs: number): void {
+export function stopChild(processes: ChildProcesses, child: Child, graceMs: number): void {
   if (child.stopRequested || child.exit !== null) return;
   child.stopRequested = true;
   const { record } = child;
@@ -165,35 +170,35 @@ export function stopChild(nursery: Nursery, child: Child, graceMs: number): void
   const { pid, identity, engineId } = record;
   signalProcess(pid, identity, 'SIGTERM');
   child.killTimer = setTimeout(() => {
-    nursery.log.warn({ engine: engineId, pid }, 'an engine did not end on SIGTERM');
+    processes.log.warn({ engine: engineId, pid }, 'an engine did not end on SIGTERM');
     killGroup(pid, identity);
   }, graceMs);
 }
 
 /** Notes that a child has ended, and clears up after it. */
-export function endChild(nursery: Nursery, child: Child, how: Partial<ReplicaExit>): void {
+export function endChild(processes: ChildProcesses, child: Child, how: Partial<ReplicaExit>): void {
   if (child.exit !== null) return;
   if (child.killTimer !== null) clearTimeout(child.killTimer);
   const { record, stopRequested } = child;
   if (record !== null) {
     // Whatever it started and left would keep the GPU's memory.
     killGroup(record.pid, record.identity);
-    removeRecord(nursery.folders, record);
+    removeRecord(processes.folders, record);
   }
-  if (keepsLog(nursery, child)) addErrors(child.logPath, true);
+  if (keepsLog(processes, child)) addErrors(child.logPath, true);
   const isExplained = !stopRequested && typeof how.startErrorCode !== 'string';
   const logTail = isExplained ? readLogTail(child.logPath) : '';
   const errorTail = isExplained ? readLogTail(errorPathOf(child.logPath)) : '';
   child.endedAtMs = performance.now();
   child.exit = replicaExit({ logTail, errorTail, ...how, stopRequested });
-  nursery.onChange();
+  processes.onChange();
 }
 
 /**
  * Whether this gateway adds what a child writes on stderr to its log: the one that started it, or took it over, does;
  * and whoever leads, once that one is gone.
  */
-export function keepsLog({ leads }: Nursery, { own, record }: Child): boolean {
+export function keepsLog({ leads }: ChildProcesses, { own, record }: Child): boolean {
   if (own || record === null) return own;
   const { keeper } = record;
   return leads && (keeper === null || processIdentity(keeper.pid) !== keeper.identity);
@@ -204,7 +209,7 @@ function ownKeeper(): ProcessRecord['keeper'] {
   return identity === null ? null : { pid: process.pid, identity };
 }
 
-function addChild({ children, folders }: Nursery, begun: Launch & Pick<Child, 'record'>): Child {
+function addChild({ children, folders }: ChildProcesses, begun: Launch & Pick<Child, 'record'>): Child {
   const logPath = logPathOf(folders, begun.replica.engineId, begun.logIndex);
   const child: Child = { ...begun, logPath, stopRequested: false, killTimer: null, exit: null, endedAtMs: null };
   children.set(child.replica.id, child);
@@ -212,7 +217,7 @@ function addChild({ children, folders }: Nursery, begun: Launch & Pick<Child, 'r
 }
 
 /** The first that no child writes now. */
-function freeLogIndex({ children }: Nursery, engineId: string): number {
+function freeLogIndex({ children }: ChildProcesses, engineId: string): number {
   const used = new Set(
     [...children.values()]
       .filter(({ replica, exit }) => replica.engineId === engineId && exit === null)
@@ -225,7 +230,7 @@ function freeLogIndex({ children }: Nursery, engineId: string): number {
 
 /** In a session and process group of its own, so that a terminal's Ctrl-C reaches the gateway alone. */
 function spawnDetached(
-  { workingDirectory: cwd }: Nursery,
+  { workingDirectory: cwd }: ChildProcesses,
   [program = '', ...args]: readonly string[],
   env: Record<string, string>,
   logPath: string,

@@ -1,7 +1,7 @@
 import { closeSync, fstatSync, openSync, readSync } from 'node:fs';
 import { StringDecoder } from 'node:string_decoder';
 import type { LogOptions } from '#core/fleet/drivers/driver.ts';
-import { lastTellingLines } from '#core/fleet/drivers/log-without-probes.ts';
+import { lastLogLines } from '#core/fleet/drivers/log-without-probes.ts';
 import { isProbe } from '#core/fleet/drivers/cause-line.ts';
 import { readLogTail } from './files.ts';
 
@@ -25,7 +25,7 @@ export async function* followLog(
   const reader = openReader(path);
   if (reader === null) return;
   try {
-    yield* lastTellingLines(readLogTail(path, tailBytesMax), tailLines);
+    yield* lastLogLines(readLogTail(path, tailBytesMax), tailLines);
     if (!follow) return;
     let rest = '';
     while (!signal.aborted) {

@@ -3,8 +3,8 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { ownerVariable } from './command.ts';
 
 /**
- * Process ids are used again. A process is told by its id and the moment it started, and nothing is ever signalled
- * whose moment differs from the one that was written down.
+ * Process ids are used again. A process is identified by its id and the moment it started, and no process is ever
+ * signalled whose moment differs from the one that was written down.
  */
 
 /** @returns a text that no other process with this id has, or null when there is none or it is only a zombie */
@@ -80,7 +80,7 @@ function kill(target: number, signal: NodeJS.Signals): void {
 
 /**
  * Processes that carry this owner's mark in their environment, with their process group. They are found even when
- * the gateway died between starting one and writing it down. Only on Linux; elsewhere there is no cheap way to look.
+ * the gateway died between starting one and writing it down. Only on Linux; elsewhere nothing shows another process' environment cheaply.
  */
 export function findMarkedProcesses(owner: string): { pid: number; group: number; identity: string }[] {
   if (process.platform !== 'linux') return [];

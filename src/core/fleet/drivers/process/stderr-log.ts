@@ -12,7 +12,7 @@ import {
 import { basename, dirname, join } from 'node:path';
 
 /**
- * What a child writes on stderr goes to a file of its own, so that the cause of its end can be told from what it
+ * What a child writes on stderr goes to a file of its own, so that the cause of its end is not mistaken for what it
  * printed last, and from there into its log, in whole lines. How far that has come is written down for whoever goes on
  * with it.
  */

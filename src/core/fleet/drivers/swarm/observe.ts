@@ -25,7 +25,7 @@ export interface SwarmObserveOptions {
 export interface ObservedServices {
   readonly replicas: readonly ObservedReplica[];
   readonly orphans: readonly Orphan[];
-  /** Of running replicas. */
+  /** Networks of running replicas. */
   readonly networks: ReadonlySet<string>;
 }
 

@@ -21,7 +21,7 @@ import type {
 } from '#core/fleet/drivers/driver.ts';
 import { type Fence, FenceLostError, requireFence } from '#core/fleet/drivers/fence.ts';
 import { observedStart, type PendingStart } from '#core/fleet/drivers/pending-start.ts';
-import { type ContainerLog, lastTellingLines, readContainerLog } from '#core/fleet/drivers/log-without-probes.ts';
+import { type ContainerLog, lastLogLines, containerLogLines } from '#core/fleet/drivers/log-without-probes.ts';
 import type { ReplicaExit } from '#core/fleet/drivers/replica-exit.ts';
 import { saysStopping } from './exit.ts';
 import { type ObservedServices, observeServices } from './observe.ts';
@@ -44,7 +44,7 @@ export interface SwarmDriverOptions {
 
 const observeWaitMs = 3000;
 const openWaitMs = 15_000;
-/** Tasks tell of themselves to managers alone, which pass nothing on: what is on its way is asked for again. */
+/** Tasks report to managers alone, which pass no event on: what is starting or stopping is observed again. */
 const unsettledObserveMs = 500;
 /** Tasks leave a network a moment after their service is gone. */
 const networkTriesMax = 10;
@@ -75,7 +75,7 @@ class SwarmDriver implements EngineDriver {
   #applied = 0;
   #isReady = false;
   #reachable = false;
-  /** Told once each. */
+  /** Each is logged once. */
   #trouble: string | null = null;
   #joinTrouble: string | null = null;
   #listener: () => void = () => undefined;
@@ -175,7 +175,7 @@ class SwarmDriver implements EngineDriver {
     this.#options.log.warn({ trouble }, 'the manager of the swarm cannot be asked');
   }
 
-  /** What is not joined is not reached, which the probes of its replicas will say as well. */
+  /** A network that cannot be joined is only logged: the probes of its replicas will fail as well. */
   async #join({ networks, replicas }: ObservedServices): Promise<void> {
     const { swarm, fleetId } = this.#options;
     if (swarm.network === 'host') return;
@@ -270,7 +270,7 @@ class SwarmDriver implements EngineDriver {
   async *logs(replicaId: string, options: LogOptions): AsyncGenerator<string> {
     const service = await this.#locate(replicaId);
     if (service === null || saysStopping(service)) {
-      yield* lastTellingLines(this.#failures.get(replicaId)?.exit?.logTail ?? '', options.tailLines);
+      yield* lastLogLines(this.#failures.get(replicaId)?.exit?.logTail ?? '', options.tailLines);
       return;
     }
     const { swarm } = this.#api;
@@ -278,7 +278,7 @@ class SwarmDriver implements EngineDriver {
       tail: (lines) => swarm.serviceLogTail(service.ID, lines),
       follow: (lines) => swarm.followServiceLog(service.ID, lines, options.signal),
     };
-    yield* readContainerLog(log, options);
+    yield* containerLogLines(log, options);
   }
 
   onChange(listener: () => void): void {

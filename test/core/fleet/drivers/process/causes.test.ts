@@ -12,20 +12,20 @@ import { engineDefinition, mustAcquire, newFolder, startFleet, type TestFleet } 
 /** What operators are told of processes that fail, and of those that run. */
 
 let folder: string;
-let town: TestFleet | null = null;
+let started: TestFleet | null = null;
 
 beforeEach(() => {
   folder = newFolder();
 });
 afterEach(async () => {
-  await town?.close();
-  town = null;
+  await started?.close();
+  started = null;
   rmSync(folder, { recursive: true, force: true });
 });
 
 async function start(engine: EngineDefinition, env: NodeJS.ProcessEnv = process.env): Promise<Fleet> {
-  town = await startFleet([engine], { folder, env });
-  return town.fleet;
+  started = await startFleet([engine], { folder, env });
+  return started.fleet;
 }
 
 const shell = (script: string) => engineDefinition({ command: ['sh', '-c', script, '{socket}'] });
@@ -56,7 +56,7 @@ describe('the cause of a start that failed', () => {
   it('names a program that is not where the file says, and one that may not be started', async () => {
     const path = join(folder, 'engine');
     expect(await failure(engineDefinition({ command: [path, '{socket}'] }))).toBe(`there is no program ${path}`);
-    await town?.close();
+    await started?.close();
     mkdirSync(folder, { recursive: true });
     writeFileSync(path, 'no program');
     chmodSync(path, 0o600);
@@ -138,20 +138,23 @@ describe('the end of a process that was killed', () => {
 describe('the next try of an engine that failed', () => {
   it('is named to clients as the leader has it, and later where only an operator can help', async () => {
     const policy = { backoffFirstMs: 300 };
-    town = await startFleet([engineDefinition({ args: ['--exit', '1'] })], { folder, policy });
-    expect(await town.fleet.acquire('fixture', {})).toMatchObject({ ok: false, refusal: { retryAfterSeconds: 1 } });
-    await town.close();
+    started = await startFleet([engineDefinition({ args: ['--exit', '1'] })], { folder, policy });
+    expect(await started.fleet.acquire('fixture', {})).toMatchObject({ ok: false, refusal: { retryAfterSeconds: 1 } });
+    await started.close();
     const missing = engineDefinition({ command: ['no-such-engine', '{socket}'] });
-    town = await startFleet([missing], { folder: newFolder(), policy });
+    started = await startFleet([missing], { folder: newFolder(), policy });
     for (let tries = 0; tries < 2; tries += 1) {
-      expect(await town.fleet.acquire('fixture', {})).toMatchObject({ ok: false, refusal: { retryAfterSeconds: 60 } });
+      expect(await started.fleet.acquire('fixture', {})).toMatchObject({
+        ok: false,
+        refusal: { retryAfterSeconds: 60 },
+      });
     }
   });
 
   it('never lies in the past', async () => {
     const policy = { backoffFirstMs: 1 };
-    town = await startFleet([engineDefinition({ args: ['--exit', '1'] })], { folder, policy });
-    const { fleet } = town;
+    started = await startFleet([engineDefinition({ args: ['--exit', '1'] })], { folder, policy });
+    const { fleet } = started;
     await fleet.acquire('fixture', {});
     await vi.waitFor(
       () => {
@@ -169,8 +172,8 @@ describe('the next try of an engine that failed', () => {
 
 describe('a file that was changed and read again', () => {
   it('is not refused, nor shown, with the failure of the one before', async () => {
-    town = await startFleet([engineDefinition({ args: ['--exit', '1'] })], { folder, policy: { crashesMax: 1 } });
-    const { fleet } = town;
+    started = await startFleet([engineDefinition({ args: ['--exit', '1'] })], { folder, policy: { crashesMax: 1 } });
+    const { fleet } = started;
     expect(await fleet.acquire('fixture', {})).toMatchObject({ ok: false, refusal: { code: 'start_failed' } });
     expect(fleet.list()).toMatchObject([{ phase: 'failed', cause: expect.stringMatching(/ended unexpectedly/) }]);
     fleet.reload([engineDefinition()]);
@@ -181,8 +184,8 @@ describe('a file that was changed and read again', () => {
   });
 
   it('is not shown with the refusal of the one before', async () => {
-    town = await startFleet([engineDefinition()], { folder });
-    const { fleet } = town;
+    started = await startFleet([engineDefinition()], { folder });
+    const { fleet } = started;
     (await mustAcquire(fleet)).release();
     fleet.reload([engineDefinition({ args: ['--exit', '1'] })]);
     await vi.waitFor(() => expect(fleet.list()[0]?.rollout?.state).toBe('refused'), { timeout: 120_000 });

@@ -13,7 +13,7 @@ import { ask, engineDefinition, mustAcquire, newFolder, startFleet, type TestFle
 
 let folder: string;
 let pool: string;
-let town: TestFleet | null = null;
+let started: TestFleet | null = null;
 
 beforeEach(() => {
   folder = newFolder();
@@ -21,8 +21,8 @@ beforeEach(() => {
   mkdirSync(pool);
 });
 afterEach(async () => {
-  await town?.close();
-  town = null;
+  await started?.close();
+  started = null;
   rmSync(folder, { recursive: true, force: true });
 });
 
@@ -33,8 +33,8 @@ function engine(id: string, driver: Driver = {}): EngineDefinition {
 }
 
 async function start(engines: readonly EngineDefinition[], options: Partial<FleetOptions> = {}): Promise<Fleet> {
-  town = await startFleet(engines, { folder, ...options });
-  return town.fleet;
+  started = await startFleet(engines, { folder, ...options });
+  return started.fleet;
 }
 
 /** One request, which runs for a moment. @returns what ran when it was served */
@@ -63,7 +63,7 @@ describe('two processes that do not fit together, asked in turn', () => {
       options,
     );
     for (const id of ['a', 'b', 'a', 'b']) expect(await serve(fleet, id)).toEqual([id]);
-    expect(town?.starts()).toHaveLength(4);
+    expect(started?.starts()).toHaveLength(4);
     for (const { cause } of fleet.list()) expect(cause).toBeNull();
   });
 
@@ -72,7 +72,7 @@ describe('two processes that do not fit together, asked in turn', () => {
     const fleet = await start(files, { policy: { backoffFirstMs: 50 } });
     for (let turn = 0; turn < 5; turn += 1) for (const id of ['a', 'b']) expect(await serve(fleet, id)).toEqual([id]);
     // Each tried once beside the other.
-    expect(town?.starts()).toHaveLength(12);
+    expect(started?.starts()).toHaveLength(12);
   });
 
   it('are both served when they are asked for at once, again and again', async () => {
