@@ -1,7 +1,7 @@
 import type { Clock } from '#base/clock.ts';
 import type { Db, Transaction } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
-import type { Actor, Audit } from '#core/audit/audit.ts';
+import type { Audit, Author } from '#core/audit/audit.ts';
 import {
   countOrganizations,
   insertOrganization,
@@ -23,6 +23,7 @@ import { readPlatformRole } from './user.ts';
 
 export type { NewOrganization, NewOwner, Organization, OrganizationMade, OrganizationPage } from './organization.ts';
 export { hashPassword, verifyPassword } from './password.ts';
+export type { OrganizationRole, PlatformRole, Principal, Scope } from './principal.ts';
 export {
   type NewProject,
   type Project,
@@ -41,7 +42,7 @@ export interface Accounts {
    */
   findProject(organizationId: string, projectId: string): Project | null | Promise<Project | null>;
   /** An organization with its owner and the project `default`, in a transaction of the caller. */
-  createOrganizationIn(tx: Transaction, input: NewOrganization, actor: Actor): Promise<OrganizationMade>;
+  createOrganizationIn(tx: Transaction, input: NewOrganization, author: Author): Promise<OrganizationMade>;
   /** Newest first. */
   listOrganizations(limit: number, before: string | null): Promise<OrganizationPage>;
   /** Whether there is any organization; asked in the transaction that would make the first. */
@@ -52,9 +53,9 @@ export interface Accounts {
   /** Oldest first; `page` counts from 1. */
   listProjects(organizationId: string, page: number, limit: number): Promise<ProjectPage>;
   /** @throws AppError conflict when the organization has a project of that name, in any case */
-  createProject(input: NewProject, actor: Actor): Promise<Project>;
+  createProject(input: NewProject, author: Author): Promise<Project>;
   /** Null when there is no such project. @throws AppError conflict */
-  patchProject(ref: ProjectRef, patch: ProjectPatch, actor: Actor): Promise<Project | null>;
+  patchProject(ref: ProjectRef, patch: ProjectPatch, author: Author): Promise<Project | null>;
 }
 
 export interface AccountsOptions {
@@ -70,8 +71,8 @@ export function createAccounts(options: AccountsOptions): Accounts {
   const projects = createProjects(options);
   return {
     findProject: projects.find,
-    createOrganizationIn: (tx, input, actor) =>
-      insertOrganization({ tx, audit, now: new Date(clock.now()) }, input, actor),
+    createOrganizationIn: (tx, input, author) =>
+      insertOrganization({ tx, audit, now: new Date(clock.now()) }, input, author),
     listOrganizations: (limit, before) => listOrganizations(db, limit, before),
     isEmptyIn: async (tx) => (await countOrganizations(tx)) === 0,
     lockOrganization,

@@ -1,8 +1,9 @@
 import { count, desc, eq, lt } from 'drizzle-orm';
 import type { Db, Transaction } from '#base/db.ts';
 import { formatId, uuidv7 } from '#base/id.ts';
-import type { Actor } from '#core/audit/audit.ts';
+import type { Author } from '#core/audit/audit.ts';
 import type { ChangeContext } from './change.ts';
+import type { PlatformRole } from './principal.ts';
 import { insertProject, type Project } from './project.ts';
 import { memberships, organizations, users } from './schema.ts';
 
@@ -24,7 +25,7 @@ export interface NewOwner {
   readonly name: string;
   /** Of `hashPassword`; null for a user who cannot sign in. */
   readonly passwordHash: string | null;
-  readonly platformRole: 'admin' | 'user';
+  readonly platformRole: PlatformRole;
 }
 
 export interface OrganizationMade {
@@ -50,7 +51,7 @@ const ownerWithoutAddress = (organizationId: string): NewOwner => ({
 export async function insertOrganization(
   context: ChangeContext,
   input: NewOrganization,
-  actor: Actor,
+  author: Author,
 ): Promise<OrganizationMade> {
   const { tx, audit, now } = context;
   const organization = { id: uuidv7(now.getTime()), name: input.name, createdAt: now };
@@ -62,7 +63,7 @@ export async function insertOrganization(
   await tx.insert(memberships).values(membership);
   await audit.record(tx, {
     organizationId: organization.id,
-    actor,
+    author,
     action: 'organization.created',
     targetType: 'organization',
     targetId: formatId('org', organization.id),
@@ -72,7 +73,7 @@ export async function insertOrganization(
   const project = await insertProject(
     context,
     { organizationId: organization.id, name: 'default', description: '', visibility: 'private' },
-    actor,
+    author,
   );
   return { organization: toOrganization(organization), ownerId, project };
 }

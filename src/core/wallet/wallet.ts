@@ -150,7 +150,7 @@ function describeChange(
 ): AuditEntry {
   return {
     organizationId: entry.organizationId,
-    actor: booking.actor,
+    author: booking.author,
     action: entry.type === 'credit' ? 'wallet.credited' : 'wallet.adjusted',
     targetType: 'wallet',
     targetId: formatId('org', entry.organizationId),

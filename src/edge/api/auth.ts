@@ -6,6 +6,7 @@ import {
   type BodyLimits,
   type BodyShares,
   type Caller,
+  callerId,
   type ClientAddress,
   createJsonBody,
   type HttpContext,
@@ -26,13 +27,13 @@ export interface Guards {
   readonly jsonBody: MiddlewareHandler<HttpEnv>;
 }
 
-function requireManagement({ key }: Caller): void {
-  if (key.scope !== 'management') throw new AppError('insufficient_scope');
+function requireManagement({ scope }: Caller): void {
+  if (scope !== 'management') throw new AppError('insufficient_scope');
 }
 
 function requirePlatformAdmin(caller: Caller): void {
   requireManagement(caller);
-  if (caller.key.platformAdmin) return;
+  if (caller.platformRole === 'admin') return;
   throw new AppError('insufficient_scope', {
     message: 'This API key may not do this: it takes a management key of a platform administrator.',
   });
@@ -75,7 +76,7 @@ export function createGuards({ authenticator, addressOf, showLimits, shares, lim
       const caller = knownCaller(context) ?? (await authenticator.authenticate(context.env.incoming));
       for (const [name, value] of Object.entries(await showLimits(caller))) context.header(name, value);
       check(caller);
-      await takeTurn(context, caller.key.id);
+      await takeTurn(context, callerId(caller));
       context.set('caller', caller);
       await next();
     };

@@ -3,7 +3,7 @@ import type { Db } from '#base/db.ts';
 import { AppError } from '#base/errors.ts';
 import type { Audit } from '#core/audit/audit.ts';
 import { formatEngineFileProblem, type EngineDefinition, type EngineFileProblem } from '#core/catalog/catalog.ts';
-import { actorOf, type HttpContext } from '#edge/http/http.ts';
+import { authorOf, type HttpContext } from '#edge/http/http.ts';
 import type { ApiApp } from './app.ts';
 import type { Guards } from './auth.ts';
 import { toEvents, toLogAnswer } from './engine-logs.ts';
@@ -155,8 +155,8 @@ function registerCommand(app: ApiApp, { guards, operations, audit, db }: EngineR
     // Both in one transaction: what is not in the audit log was not ordered, and the reverse.
     const committed = await db.orm.transaction(async (tx) => {
       await audit.record(tx, {
-        organizationId: context.get('caller').key.organizationId,
-        actor: actorOf(context),
+        organizationId: context.get('caller').organizationId,
+        author: authorOf(context),
         action,
         targetType: 'engine',
         targetId: id,
@@ -255,8 +255,8 @@ function registerReload(app: ApiApp, { guards, operations, audit, db }: EngineRo
 function reloadEntry(context: HttpContext, changes: Readonly<Record<string, readonly string[]>>) {
   const after = Object.fromEntries(Object.entries(changes).map(([name, ids]) => [name, ids.join(' ')]));
   return {
-    organizationId: context.get('caller').key.organizationId,
-    actor: actorOf(context),
+    organizationId: context.get('caller').organizationId,
+    author: authorOf(context),
     action: 'engines.reloaded',
     targetType: 'engines',
     targetId: 'engines',

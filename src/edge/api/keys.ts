@@ -3,8 +3,9 @@ import type { Clock } from '#base/clock.ts';
 import { AppError } from '#base/errors.ts';
 import { formatId, isUuid, parseId } from '#base/id.ts';
 import type { Accounts, Project } from '#core/accounts/accounts.ts';
+import { userIdOf } from '#core/audit/audit.ts';
 import { type KeyExpiry, type KeyPatch, type KeyRecord, type Keys, keyStatus, type NewKey } from '#core/keys/keys.ts';
-import { actorOf, type Caller, type HttpContext, ValidationError } from '#edge/http/http.ts';
+import { authorOf, type Caller, type HttpContext, ValidationError } from '#edge/http/http.ts';
 import type { ApiApp } from './app.ts';
 import type { Guards } from './auth.ts';
 import {
@@ -84,7 +85,7 @@ function newKeyOf(body: CreateKey, caller: Caller, project: Project, nowMs: numb
   return {
     organizationId: project.organizationId,
     projectId: project.id,
-    userId: caller.key.userId,
+    userId: requireUserId(caller),
     name: body.name,
     scope: body.scope,
     expires: expiryOf(body, nowMs),
@@ -96,6 +97,13 @@ function newKeyOf(body: CreateKey, caller: Caller, project: Project, nowMs: numb
     },
     toggles: { storeRequests: body.store_requests, cacheResponses: body.cache_responses },
   };
+}
+
+/** The user that a new key acts for. @throws AppError insufficient_scope where no user asks for it */
+function requireUserId({ actor }: Caller): string {
+  const userId = userIdOf(actor);
+  if (userId === null) throw new AppError('insufficient_scope', { message: 'Only a user can have an API key.' });
+  return userId;
 }
 
 function patchOf(body: PatchKey): KeyPatch {
@@ -113,7 +121,7 @@ function patchOf(body: PatchKey): KeyPatch {
 /** The project that a new key is made in: the body's, else the caller's. */
 async function projectOf(body: CreateKey, caller: Caller, accounts: KeyRoutesParts['accounts']): Promise<Project> {
   const id = body.project_id === undefined ? caller.project.id : parseId('proj', body.project_id);
-  const project = id === null ? null : await accounts.findProject(caller.key.organizationId, id);
+  const project = id === null ? null : await accounts.findProject(caller.organizationId, id);
   if (project === null) {
     throw new ValidationError([{ field: 'project_id', message: 'this organization has no such project' }]);
   }
@@ -123,7 +131,7 @@ async function projectOf(body: CreateKey, caller: Caller, accounts: KeyRoutesPar
 }
 
 function refOf(context: HttpContext, id: string): { organizationId: string; keyId: string } {
-  return { organizationId: context.get('caller').key.organizationId, keyId: requireId('key', id) };
+  return { organizationId: context.get('caller').organizationId, keyId: requireId('key', id) };
 }
 
 function found(key: KeyRecord | null): KeyRecord {
@@ -155,7 +163,7 @@ function registerCreation(app: ApiApp, { guards, keys, accounts, clock }: KeyRou
     const caller = context.get('caller');
     const nowMs = clock.now();
     const project = await projectOf(body, caller, accounts);
-    const created = await keys.create(newKeyOf(body, caller, project, nowMs), actorOf(context));
+    const created = await keys.create(newKeyOf(body, caller, project, nowMs), authorOf(context));
     return context.json({ ...toAnswer(created.key, nowMs), secret: created.secret }, 201);
   });
 }
@@ -174,7 +182,7 @@ function registerReading(app: ApiApp, { guards, keys, clock }: KeyRoutesParts): 
   app.openapi(list, async (context) => {
     const { limit, cursor, status } = context.req.valid('query');
     const page = await keys.list({
-      organizationId: context.get('caller').key.organizationId,
+      organizationId: context.get('caller').organizationId,
       limit,
       before: readCursor(cursor, (position) => (isUuid(position) ? position : null)),
       status: status ?? null,
@@ -212,7 +220,7 @@ function registerChanges(app: ApiApp, { guards, keys, clock }: KeyRoutesParts): 
   });
   app.openapi(patch, async (context) => {
     const ref = refOf(context, context.req.valid('param').id);
-    const key = found(await keys.patch(ref, patchOf(context.req.valid('json')), actorOf(context)));
+    const key = found(await keys.patch(ref, patchOf(context.req.valid('json')), authorOf(context)));
     return context.json(toAnswer(key, clock.now()), 200);
   });
   const revoke = createRoute({
@@ -226,7 +234,7 @@ function registerChanges(app: ApiApp, { guards, keys, clock }: KeyRoutesParts): 
     responses: { 200: jsonAnswer(keySchema, 'The revoked key'), ...errorAnswer },
   });
   app.openapi(revoke, async (context) => {
-    const key = found(await keys.revoke(refOf(context, context.req.valid('param').id), actorOf(context)));
+    const key = found(await keys.revoke(refOf(context, context.req.valid('param').id), authorOf(context)));
     return context.json(toAnswer(key, clock.now()), 200);
   });
 }

@@ -4,7 +4,7 @@ import { formatId, isUuid } from '#base/id.ts';
 import type { Accounts, Organization } from '#core/accounts/accounts.ts';
 import { firstKeyOf, type Keys } from '#core/keys/keys.ts';
 import type { Wallet } from '#core/wallet/wallet.ts';
-import { actorOf } from '#edge/http/http.ts';
+import { authorOf } from '#edge/http/http.ts';
 import type { ApiApp } from './app.ts';
 import type { Guards } from './auth.ts';
 import { listOf, listQuery, readCursor, toListPage } from './list.ts';
@@ -73,12 +73,12 @@ function registerCreation(app: ApiApp, { guards, db, accounts, wallet, keys }: O
     responses: { 201: jsonAnswer(createdSchema, 'The organization and the secret of its key'), ...errorAnswer },
   });
   app.openapi(route, async (context) => {
-    const actor = actorOf(context);
+    const author = authorOf(context);
     const { name } = context.req.valid('json');
     const { made, secret } = await db.orm.transaction(async (tx) => {
-      const made = await accounts.createOrganizationIn(tx, { name, owner: null }, actor);
+      const made = await accounts.createOrganizationIn(tx, { name, owner: null }, author);
       await wallet.open(tx, made.organization.id);
-      const { secret } = await keys.createIn(tx, firstKeyOf(made), actor);
+      const { secret } = await keys.createIn(tx, firstKeyOf(made), author);
       return { made, secret };
     });
     return context.json({ ...toAnswer(made.organization), management_key: secret }, 201);

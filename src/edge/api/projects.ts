@@ -1,7 +1,7 @@
 import { createRoute, z } from '@hono/zod-openapi';
 import { formatId } from '#base/id.ts';
 import { type Accounts, type Project, projectVisibilities } from '#core/accounts/accounts.ts';
-import { actorOf, type HttpContext } from '#edge/http/http.ts';
+import { authorOf, type HttpContext } from '#edge/http/http.ts';
 import type { ApiApp } from './app.ts';
 import type { Guards } from './auth.ts';
 import {
@@ -95,7 +95,7 @@ function toAnswer(project: Project): z.infer<typeof projectSchema> {
 }
 
 function refOf(context: HttpContext, id: string): { organizationId: string; projectId: string } {
-  return { organizationId: context.get('caller').key.organizationId, projectId: requireId('proj', id) };
+  return { organizationId: context.get('caller').organizationId, projectId: requireId('proj', id) };
 }
 
 function found(project: Project | null): Project {
@@ -126,7 +126,7 @@ function registerCollection(app: ApiApp, { guards, accounts }: ProjectRoutesPart
   app.openapi(list, async (context) => {
     const { page, ...asked } = context.req.valid('query');
     const limit = Math.min(asked.limit, pageLimitMax);
-    const found = await accounts.listProjects(context.get('caller').key.organizationId, page, limit);
+    const found = await accounts.listProjects(context.get('caller').organizationId, page, limit);
     const pagination = { page, limit, total: found.total, pages: Math.ceil(found.total / limit) };
     return context.json({ data: found.projects.map(toAnswer), pagination }, 200);
   });
@@ -141,8 +141,8 @@ function registerCollection(app: ApiApp, { guards, accounts }: ProjectRoutesPart
     responses: { 201: jsonAnswer(projectSchema, 'The project'), ...genericErrorAnswer },
   });
   app.openapi(create, async (context) => {
-    const { organizationId } = context.get('caller').key;
-    const project = await accounts.createProject({ organizationId, ...context.req.valid('json') }, actorOf(context));
+    const { organizationId } = context.get('caller');
+    const project = await accounts.createProject({ organizationId, ...context.req.valid('json') }, authorOf(context));
     context.header('location', `${path}/${formatId('proj', project.id)}`);
     return context.json(toAnswer(project), 201);
   });
@@ -178,7 +178,7 @@ function registerChanges(app: ApiApp, { guards, accounts }: ProjectRoutesParts, 
   });
   app.openapi(patch, async (context) => {
     const ref = refOf(context, context.req.valid('param').id);
-    const project = await accounts.patchProject(ref, context.req.valid('json'), actorOf(context));
+    const project = await accounts.patchProject(ref, context.req.valid('json'), authorOf(context));
     return context.json(toAnswer(found(project)), 200);
   });
   const archive = createRoute({
@@ -193,7 +193,7 @@ function registerChanges(app: ApiApp, { guards, accounts }: ProjectRoutesParts, 
   });
   app.openapi(archive, async (context) => {
     const ref = refOf(context, context.req.valid('param').id);
-    const project = await accounts.patchProject(ref, { archived: true }, actorOf(context));
+    const project = await accounts.patchProject(ref, { archived: true }, authorOf(context));
     return context.json(toAnswer(found(project)), 200);
   });
 }

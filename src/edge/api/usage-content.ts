@@ -2,7 +2,7 @@ import { createRoute, z } from '@hono/zod-openapi';
 import { AppError } from '#base/errors.ts';
 import { isUuid } from '#base/id.ts';
 import type { Content, ContentRef, Contents } from '#core/requests/requests.ts';
-import { actorOf, type HttpContext } from '#edge/http/http.ts';
+import { authorOf, type HttpContext } from '#edge/http/http.ts';
 import type { ApiApp } from './app.ts';
 import type { Guards } from './auth.ts';
 import { bearerSecurity, errorAnswer, jsonAnswer } from './schemas.ts';
@@ -60,8 +60,8 @@ const nothingKept = (): AppError => new AppError('not_found', { message: 'Nothin
 function refOf(context: HttpContext, text: string): ContentRef {
   const requestId = text.toLowerCase();
   if (!isUuid(requestId)) throw nothingKept();
-  const { key } = context.get('caller');
-  return { organizationId: key.organizationId, keyId: keySeen(key), requestId };
+  const caller = context.get('caller');
+  return { organizationId: caller.organizationId, keyId: keySeen(caller), requestId };
 }
 
 /** What is whole and JSON is shown as JSON, everything else as the text that it is. */
@@ -93,7 +93,7 @@ export function registerUsageContentRoutes(app: ApiApp, { guards, contents }: Us
 
   app.openapi(deleteRoute(guards), async (context) => {
     const ref = refOf(context, context.req.valid('param').id);
-    if (!(await contents.remove(ref, actorOf(context)))) throw nothingKept();
+    if (!(await contents.remove(ref, authorOf(context)))) throw nothingKept();
     return context.json({ id: ref.requestId, object: 'usage.content' as const, deleted: true as const }, 200);
   });
 }

@@ -3,9 +3,8 @@ import type { Clock } from '#base/clock.ts';
 import { AppError } from '#base/errors.ts';
 import { formatId, type IdPrefix, isUuid, parseId, uuidTimeMs } from '#base/id.ts';
 import { formatUsd } from '#base/money.ts';
-import type { ApiKey } from '#core/keys/keys.ts';
 import type { RecordFilter, RecordPage, Reports, UsageRecord } from '#core/metering/metering.ts';
-import { ValidationError } from '#edge/http/http.ts';
+import { type Caller, ValidationError } from '#edge/http/http.ts';
 import type { ApiApp } from './app.ts';
 import type { Guards } from './auth.ts';
 import { listOf, listQuery, readCursor, toListPage } from './list.ts';
@@ -144,17 +143,17 @@ const noRecords: RecordPage = { records: [], more: false };
 
 type ListQuery = z.infer<ReturnType<typeof listRoute>['request']['query']>;
 
-/** Null when the caller asks for what its key does not see: an empty list, as for a key that does not exist. */
-function toFilter(query: ListQuery, key: ApiKey): RecordFilter | null {
+/** Null when the caller asks for what it does not see: an empty list, as for a key that does not exist. */
+function toFilter(query: ListQuery, caller: Caller): RecordFilter | null {
   if (query.from !== undefined && query.to !== undefined && query.from >= query.to) {
     throw new ValidationError([{ field: 'to', message: 'must be after "from"' }]);
   }
   const before = readCursor(query.cursor, (position) => (isUuid(position) ? position : null));
-  const own = keySeen(key);
+  const own = keySeen(caller);
   const asked = query.key_id ?? null;
   if (own !== null && asked !== null && asked !== own) return null;
   return {
-    organizationId: key.organizationId,
+    organizationId: caller.organizationId,
     keyId: own ?? asked,
     projectId: query.project_id ?? null,
     model: query.model ?? null,
@@ -168,15 +167,15 @@ function toFilter(query: ListQuery, key: ApiKey): RecordFilter | null {
 
 function registerRequestRoutes(app: ApiApp, { guards, reports }: UsageRoutesParts): void {
   app.openapi(listRoute(guards), async (context) => {
-    const filter = toFilter(context.req.valid('query'), context.get('caller').key);
+    const filter = toFilter(context.req.valid('query'), context.get('caller'));
     const { records, more } = filter === null ? noRecords : await reports.listRecords(filter);
     return context.json(toListPage(records.map(toBody), more ? (records.at(-1)?.id ?? null) : null), 200);
   });
 
   app.openapi(readRoute(guards), async (context) => {
-    const { key } = context.get('caller');
+    const caller = context.get('caller');
     const id = context.req.valid('param').id.toLowerCase();
-    const ref = { organizationId: key.organizationId, keyId: keySeen(key), id };
+    const ref = { organizationId: caller.organizationId, keyId: keySeen(caller), id };
     const record = isUuid(id) ? await reports.readRecord(ref) : null;
     if (record === null) throw new AppError('not_found', { message: 'There is no such request in the books.' });
     return context.json(toBody(record), 200);

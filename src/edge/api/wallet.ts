@@ -3,7 +3,7 @@ import { AppError } from '#base/errors.ts';
 import { formatId } from '#base/id.ts';
 import { formatUsd, parseDecimal, PICO_DIGITS } from '#base/money.ts';
 import type { LedgerEntry, Wallet } from '#core/wallet/wallet.ts';
-import { actorOf } from '#edge/http/http.ts';
+import { authorOf } from '#edge/http/http.ts';
 import type { ApiApp } from './app.ts';
 import type { Guards } from './auth.ts';
 import { listOf, listQuery, readCursor, toListPage } from './list.ts';
@@ -150,7 +150,7 @@ export function registerWalletRoutes(app: ApiApp, parts: WalletRoutesParts): voi
   const { guards, wallet, heldPicoUsd } = parts;
 
   app.openapi(walletRoute(guards), async (context) => {
-    const { organizationId } = context.get('caller').key;
+    const { organizationId } = context.get('caller');
     const balance = await wallet.balance(organizationId);
     const holds = await heldPicoUsd(organizationId);
     // Nothing is held beyond the balance: what is seems to be of a request that was charged in the moment between.
@@ -160,7 +160,7 @@ export function registerWalletRoutes(app: ApiApp, parts: WalletRoutesParts): voi
   });
 
   app.openapi(ledgerRoute(guards), async (context) => {
-    const { organizationId } = context.get('caller').key;
+    const { organizationId } = context.get('caller');
     const { limit, cursor, type } = context.req.valid('query');
     const before = readCursor(cursor, (position) => (/^\d{1,15}$/.test(position) ? Number(position) : null));
     const page = await wallet.ledger(organizationId, { limit, cursor: before, ...(type !== undefined && { type }) });
@@ -171,11 +171,11 @@ export function registerWalletRoutes(app: ApiApp, parts: WalletRoutesParts): voi
     const body = context.req.valid('json');
     const named = body.organization_id;
     const result = await wallet.credit({
-      organizationId: named === undefined ? context.get('caller').key.organizationId : requireId('org', named),
+      organizationId: named === undefined ? context.get('caller').organizationId : requireId('org', named),
       amountPicoUsd: body.amount,
       reference: body.reference,
       note: body.note ?? null,
-      actor: actorOf(context),
+      author: authorOf(context),
     });
     switch (result.kind) {
       case 'created':

@@ -1,20 +1,20 @@
 import { AppError } from '#base/errors.ts';
 import { parseId } from '#base/id.ts';
 import type { Accounts, Project } from '#core/accounts/accounts.ts';
-import type { ApiKey, Keys } from '#core/keys/keys.ts';
+import { type ApiKey, keyPrincipal, type Keys } from '#core/keys/keys.ts';
 import type { Throttle } from '#base/throttle.ts';
 import type { ClientAddress } from './client-address.ts';
-import type { Caller } from './env.ts';
+import type { Caller, InferenceCaller } from './env.ts';
 import { headerValues, type RawRequest } from './raw-request.ts';
 
-export interface Authenticator {
+export interface Authenticator<C extends Caller = Caller> {
   /**
    * Who calls. Answers at once when key and project are known, which is what the request path lives on.
    * @throws AppError unauthorized; invalid_request_error when X-Project-ID names no project of the organization;
    *   billing_unavailable when the key is not known yet and Postgres is away; rate_limit_exceeded for one more wrong
    *   key from an address that tried many
    */
-  authenticate(request: RawRequest): Caller | Promise<Caller>;
+  authenticate(request: RawRequest): C | Promise<C>;
 }
 
 const bearerPattern = /^bearer +([\x21-\x7e]{1,512}) *$/i;
@@ -79,14 +79,18 @@ async function refuseGuess(request: RawRequest, { throttle, addressOf }: Guesses
 const notValid = (): AppError =>
   unauthorized('This API key is not valid: it is mistyped, unknown, revoked or expired.');
 
-/** Reads who calls from a request's headers. */
-export function createAuthenticator({ keys, accounts, guesses }: AuthenticatorParts): Authenticator {
-  const withProject = (key: ApiKey, project: Project | null): Caller => {
+/** Reads who calls from a request's API key. */
+export function createAuthenticator({ keys, accounts, guesses }: AuthenticatorParts): Authenticator<InferenceCaller> {
+  const withProject = (key: ApiKey, project: Project | null): InferenceCaller => {
     if (project === null) throw unknownProject();
     keys.touch(key.id);
-    return { key, project };
+    return keyPrincipal(key, project);
   };
-  const withKey = (request: RawRequest, secret: string, key: ApiKey | null): Caller | Promise<Caller> => {
+  const withKey = (
+    request: RawRequest,
+    secret: string,
+    key: ApiKey | null,
+  ): InferenceCaller | Promise<InferenceCaller> => {
     if (key === null) {
       if (keys.knows(secret)) throw notValid();
       return refuseGuess(request, guesses);

@@ -3,7 +3,7 @@ import { createThrottle, type Throttle, type ThrottleOptions } from '#base/throt
 import { createAuthenticator, type Authenticator, type AuthenticatorParts } from './authenticate.ts';
 import { createBodyShares, type BodyShares } from './body-shares.ts';
 import { createClientAddress, type ClientAddress } from './client-address.ts';
-import type { HttpEnv } from './env.ts';
+import type { HttpEnv, InferenceCaller } from './env.ts';
 import { createHourlyLimits } from './hourly-limits.ts';
 
 /** Requests per hour of the generic API: of a key, and of an address without one. */
@@ -24,7 +24,7 @@ export interface HttpGuardsOptions
 }
 
 export interface HttpGuards {
-  readonly authenticator: Authenticator;
+  readonly authenticator: Authenticator<InferenceCaller>;
   /** Stands before the generic API. */
   readonly hourlyLimits: MiddlewareHandler<HttpEnv>;
   /** The memory of bodies, of whatever route. */
@@ -46,7 +46,7 @@ export function createHttpGuards(options: HttpGuardsOptions): HttpGuards {
   const hourlyLimits = createHourlyLimits({
     authenticator,
     addressOf,
-    keys: throttle('keys', keyRequestsPerHour, hourSeconds),
+    callers: throttle('keys', keyRequestsPerHour, hourSeconds),
     scopeRefusals: throttle('scope-refusals', keyRequestsPerHour, hourSeconds),
     addresses: throttle('addresses', addressRequestsPerHour, hourSeconds),
   });

@@ -4,13 +4,13 @@ import { AppError } from '#base/errors.ts';
 import { scanDocument, type ScanBounds } from '#base/json-scan.ts';
 import type { BodyHold, BodyShares } from './body-shares.ts';
 import { type BodyLimits, ClientGoneError, collectBody } from './collect-body.ts';
-import type { HttpContext, HttpEnv } from './env.ts';
+import { type Caller, callerId, type HttpContext, type HttpEnv } from './env.ts';
 import { ValidationError } from './failure.ts';
 
 const bodyBytesMax = 1_048_576;
 /** More than any of these APIs knows. */
 const bodyBounds: ScanBounds = { membersMax: 100, membersInAllMax: 1000, depthMax: 16 };
-/** Whose share the bodies of those are that have no key. */
+/** Under which the bodies of those are counted who need not say who they are. */
 const anonymous = 'anonymous';
 
 const wrongBody = (message: string): ValidationError => new ValidationError([{ field: 'body', message }]);
@@ -47,8 +47,8 @@ export function createJsonBody({ limits, shares }: JsonBodyParts): MiddlewareHan
 }
 
 function holderOf(context: HttpContext): string {
-  const caller: HttpEnv['Variables']['caller'] | undefined = context.get('caller');
-  return caller?.key.id ?? anonymous;
+  const caller: Caller | undefined = context.get('caller');
+  return caller === undefined ? anonymous : callerId(caller);
 }
 
 async function readBytes(incoming: IncomingMessage, limits: BodyLimits, hold: BodyHold): Promise<Buffer> {

@@ -1,7 +1,7 @@
 import { sql } from 'drizzle-orm';
 import type { Db, Transaction } from '#base/db.ts';
 import { type Accounts, hashPassword } from '#core/accounts/accounts.ts';
-import { gatewayActor } from '#core/audit/audit.ts';
+import { systemAuthor } from '#core/audit/audit.ts';
 import { firstKeyOf, type Keys, type NewKey } from '#core/keys/keys.ts';
 import type { Wallet } from '#core/wallet/wallet.ts';
 
@@ -48,7 +48,7 @@ export async function runBootstrap(parts: BootstrapParts, settings: BootstrapSet
       passwordHash,
       platformRole: 'admin' as const,
     };
-    const made = await parts.accounts.createOrganizationIn(tx, { name: 'Default', owner }, gatewayActor);
+    const made = await parts.accounts.createOrganizationIn(tx, { name: 'Default', owner }, systemAuthor);
     await openWallet(tx, parts.wallet, made.organization.id, settings.creditPicoUsd);
     return { created: true, secret: await makeKey(tx, parts.keys, firstKeyOf(made), settings.key) };
   });
@@ -67,13 +67,13 @@ async function openWallet(
     amountPicoUsd: creditPicoUsd,
     reference: creditReference,
     note: 'Credit of the first start',
-    actor: gatewayActor,
+    author: systemAuthor,
   });
   if (booked.kind !== 'created') throw new Error(`the first credit was not booked: ${booked.kind}`);
 }
 
 async function makeKey(tx: Transaction, keys: Keys, input: NewKey, given: string | null): Promise<string | null> {
-  if (given === null) return (await keys.createIn(tx, input, gatewayActor)).secret;
-  await keys.importIn(tx, given, input, gatewayActor);
+  if (given === null) return (await keys.createIn(tx, input, systemAuthor)).secret;
+  await keys.importIn(tx, given, input, systemAuthor);
   return null;
 }

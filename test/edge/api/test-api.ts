@@ -4,14 +4,16 @@ import { afterAll, beforeAll } from 'vitest';
 import type { Clock } from '#base/clock.ts';
 import { connectDb, type Db } from '#base/db.ts';
 import { createLog } from '#base/log.ts';
+import { createThrottle } from '#base/throttle.ts';
 import { type Accounts, createAccounts } from '#core/accounts/accounts.ts';
 import { createAudit } from '#core/audit/audit.ts';
 import { createKeys, type Keys } from '#core/keys/keys.ts';
 import { createMetering } from '#core/metering/metering.ts';
-import { createContents } from '#core/requests/requests.ts';
+import { type Contents, createContents } from '#core/requests/requests.ts';
 import { createWallet } from '#core/wallet/wallet.ts';
 import { createApi, type EngineOperations } from '#edge/api/api.ts';
-import { createHttpGuards } from '#edge/http/http.ts';
+import { createHourlyLimits } from '#edge/http/hourly-limits.ts';
+import { type Authenticator, createHttpGuards } from '#edge/http/http.ts';
 import { type BootstrapResult, runBootstrap } from '#edge/jobs/bootstrap.ts';
 import { createTestDatabase } from '../../support/database.ts';
 
@@ -39,6 +41,7 @@ export interface TestApi {
   readonly db: Db;
   readonly keys: Keys;
   readonly accounts: Accounts;
+  readonly contents: Contents;
   /** A management key of a platform admin. */
   readonly admin: string;
   readonly logLines: readonly string[];
@@ -57,6 +60,8 @@ export interface TestApiOptions {
   readonly databaseUrl?: string;
   readonly bodyStallTimeoutMs?: number;
   readonly operations?: EngineOperations;
+  /** Finds out who calls, in the place of the one that knows keys alone. */
+  readonly authenticator?: Authenticator;
 }
 
 const limits = { keyPrefix: 'sk-hg-', maxActiveKeys: 5 };
@@ -100,7 +105,7 @@ export async function startApi(options: TestApiOptions = {}): Promise<TestApi> {
     db,
     clock,
     log,
-    ...createHttpGuards({ ...rooms, store: null, prefix: '', wrongKeysPerMinute: 1000, trustedProxies: [], ...bodies }),
+    ...guardsOf(rooms, options),
     heldPicoUsd: () => 0n,
     showLimits: () => ({}),
     limits: { bodyStallTimeoutMs, bodyBytesPerSecondMin: 1024 },
@@ -138,6 +143,17 @@ export async function startApi(options: TestApiOptions = {}): Promise<TestApi> {
       await own?.drop();
     },
   };
+}
+
+function guardsOf(rooms: ReturnType<typeof createRooms>, { authenticator }: TestApiOptions) {
+  const shared = { store: null, prefix: '' };
+  const guards = createHttpGuards({ ...rooms, ...shared, wrongKeysPerMinute: 1000, trustedProxies: [], ...bodies });
+  if (authenticator === undefined) return guards;
+  const throttle = (kind: string) => createThrottle({ kind, limit: 1000, windowSeconds: 3600, ...shared });
+  const { addressOf } = guards;
+  const [callers, scopeRefusals, addresses] = [throttle('a'), throttle('b'), throttle('c')];
+  const hourlyLimits = createHourlyLimits({ authenticator, addressOf, callers, scopeRefusals, addresses });
+  return { ...guards, authenticator, hourlyLimits };
 }
 
 function toInit({ method, body, key, headers }: AskOptions, admin: string): RequestInit {
