@@ -5,6 +5,7 @@ import type { Audit, Author } from '#core/audit/audit.ts';
 import {
   countOrganizations,
   insertOrganization,
+  type JoinOpening,
   listOrganizations,
   lockOrganization,
   type NewOrganization,
@@ -21,7 +22,14 @@ import {
 } from './project.ts';
 import { readPlatformRole } from './user.ts';
 
-export type { NewOrganization, NewOwner, Organization, OrganizationMade, OrganizationPage } from './organization.ts';
+export type {
+  JoinOpening,
+  NewOrganization,
+  NewOwner,
+  Organization,
+  OrganizationMade,
+  OrganizationPage,
+} from './organization.ts';
 export { hashPassword, verifyPassword } from './password.ts';
 export type { OrganizationRole, PlatformRole, Principal, Scope } from './principal.ts';
 export {
@@ -41,8 +49,13 @@ export interface Accounts {
    * @throws AppError billing_unavailable for a project that is not known yet while Postgres is away
    */
   findProject(organizationId: string, projectId: string): Project | null | Promise<Project | null>;
-  /** An organization with its owner and the project `default`, in a transaction of the caller. */
+  /**
+   * An organization with its owner and the project `default`, then all that joins its opening, in a transaction of the
+   * caller.
+   */
   createOrganizationIn(tx: Transaction, input: NewOrganization, author: Author): Promise<OrganizationMade>;
+  /** From now on `join` is called for every organization that is made, after those that joined before. */
+  onOpening(join: JoinOpening): void;
   /** Newest first. */
   listOrganizations(limit: number, before: string | null): Promise<OrganizationPage>;
   /** Whether there is any organization; asked in the transaction that would make the first. */
@@ -69,10 +82,17 @@ export interface AccountsOptions {
 export function createAccounts(options: AccountsOptions): Accounts {
   const { db, clock, audit } = options;
   const projects = createProjects(options);
+  const joining: JoinOpening[] = [];
   return {
     findProject: projects.find,
-    createOrganizationIn: (tx, input, author) =>
-      insertOrganization({ tx, audit, now: new Date(clock.now()) }, input, author),
+    async createOrganizationIn(tx, input, author) {
+      const made = await insertOrganization({ tx, audit, now: new Date(clock.now()) }, input, author);
+      for (const join of joining) await join(tx, { ...made, isFirst: input.isFirst, author });
+      return made;
+    },
+    onOpening(join) {
+      joining.push(join);
+    },
     listOrganizations: (limit, before) => listOrganizations(db, limit, before),
     isEmptyIn: async (tx) => (await countOrganizations(tx)) === 0,
     lockOrganization,

@@ -18,6 +18,8 @@ export interface NewOrganization {
   readonly name: string;
   /** Null makes an owner who cannot sign in and administers nothing beyond the organization. */
   readonly owner: NewOwner | null;
+  /** Of the installation. */
+  readonly isFirst: boolean;
 }
 
 export interface NewOwner {
@@ -39,6 +41,15 @@ export interface OrganizationPage {
   readonly organizations: readonly Organization[];
   readonly more: boolean;
 }
+
+/** An organization that is being opened, with what accounts have made of it. */
+export interface OrganizationOpening extends OrganizationMade {
+  readonly isFirst: boolean;
+  readonly author: Author;
+}
+
+/** Makes what else an organization begins with, in the same transaction; what it throws undoes all of it. */
+export type JoinOpening = (tx: Transaction, opening: OrganizationOpening) => Promise<void>;
 
 /** The address of an owner who has none: the domain is reserved for names that must not exist (RFC 2606). */
 const ownerWithoutAddress = (organizationId: string): NewOwner => ({

@@ -20,9 +20,16 @@ import { createVerifier } from './verifier.ts';
 
 export { type ApiKey, type KeyLimits, type KeyRecord, type KeyStatus, keyStatus, type KeyToggles } from './api-key.ts';
 export type { CreatedKey } from './changes.ts';
-export { defaultKeyLimits, defaultKeyToggles, firstKeyOf } from './defaults.ts';
+export { defaultKeyLimits, defaultKeyToggles } from './defaults.ts';
 export type { KeyExpiry, KeyListing, KeyPatch, KeyRef, NewKey } from './key-book.ts';
 export type { KeyChange } from './key-events.ts';
+export {
+  type BootstrapResult,
+  createOrganizations,
+  type FirstStart,
+  type OpenedOrganization,
+  type Organizations,
+} from './organizations.ts';
 export { type ApiKeyActor, type KeyPrincipal, keyPrincipal } from './principal.ts';
 
 export interface KeyPage {

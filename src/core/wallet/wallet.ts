@@ -27,6 +27,7 @@ export {
   STREAM_OUTPUT_TOKENS_AHEAD,
   type TokenPrice,
 } from './hold-amounts.ts';
+export { createWalletOpening } from './opening.ts';
 export type { LedgerEntry, LedgerPage, LedgerPageRequest, LedgerProof } from './ledger.ts';
 
 /** Told of every credit and adjustment once it is committed. */

@@ -1,7 +1,5 @@
 import type { Log } from '#base/log.ts';
 
-export { runBootstrap, type BootstrapResult } from './bootstrap.ts';
-
 /** The clock as a client: things that must happen from time to time, whoever asks. */
 export interface Job {
   readonly name: string;

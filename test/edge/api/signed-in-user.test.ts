@@ -2,7 +2,8 @@ import { beforeAll, describe, expect, it } from 'vitest';
 import { AppError } from '#base/errors.ts';
 import { parseId, uuidv7 } from '#base/id.ts';
 import type { Authenticator, Caller } from '#edge/http/http.ts';
-import { type Answer, type AskOptions, useApi } from './test-api.ts';
+import { engineDefinition } from '../../core/fleet/test-fleet.ts';
+import { type Answer, type AskOptions, type ScriptedOperations, useApi } from './test-api.ts';
 
 /** Who is signed in, by the name that stands in the place of a session's cookie. */
 const signedIn = new Map<string, Caller>();
@@ -15,7 +16,32 @@ const authenticator: Authenticator = {
   },
 };
 
-const api = useApi({ authenticator });
+/** One engine that runs, and commands that hold at once. */
+const operations: ScriptedOperations = {
+  definitions: () => [engineDefinition({}, { id: 'plain' })],
+  list: () => [
+    {
+      engineId: 'plain',
+      phase: 'ready',
+      sinceMs: 0,
+      cause: null,
+      causeDetail: null,
+      retryAtMs: null,
+      replicas: [],
+      leases: 0,
+      waiting: 0,
+      startTimesMs: [],
+      rollout: null,
+    },
+  ],
+  async *logs() {},
+  hosts: () => [],
+  orphans: () => [],
+  command: () => Promise.resolve(() => Promise.resolve()),
+  reload: () => Promise.resolve({ ok: true, added: [], changed: ['plain'], removed: [] }),
+};
+
+const api = useApi({ authenticator, operations });
 const ask = (user: string, path: string, options?: AskOptions): Promise<Answer> =>
   api().ask(path, { key: null, headers: { 'x-test-user': user }, ...options });
 
@@ -103,6 +129,15 @@ describe('a signed-in user', () => {
       SELECT actor_user_id, actor_key_id FROM audit_log
       WHERE organization_id = ${parseId('org', opened.body.id)} AND action = 'api_key.created'`;
     expect([...keys]).toEqual([{ actor_user_id: user.id, actor_key_id: null }]);
+  });
+
+  it('commands engines as an administrator of the platform', async () => {
+    expect((await ask('manager', '/v1/admin/engines/plain/stop', { method: 'POST' })).status).toBe(403);
+    const stopped = await ask('operator', '/v1/admin/engines/plain/stop', { method: 'POST' });
+    expect(stopped.status).toBe(202);
+    expect(await authorOf('plain')).toEqual([by(stopped, 'engine.stop_ordered')]);
+    const reloaded = await ask('operator', '/v1/admin/engines/reload', { method: 'POST' });
+    expect(await authorOf('engines')).toEqual([by(reloaded, 'engines.reloaded')]);
   });
 
   it('deletes what is stored of a request', async () => {
