@@ -15,6 +15,7 @@ import {
   type HttpEnv,
   installFallbacks,
   requestId,
+  routeGroups,
   type ShowLimits,
 } from '#edge/http/http.ts';
 import { type ApiApp, createApiApp } from './app.ts';
@@ -65,7 +66,7 @@ export function createApi(options: ApiOptions): ApiApp {
     guards: createGuards(options),
   };
   app.use(requestId);
-  for (const path of ['/api/v1/*', '/v1/projects/*']) app.use(path, options.hourlyLimits);
+  for (const { prefix, hourlyLimit } of routeGroups) if (hourlyLimit) app.use(`${prefix}/*`, options.hourlyLimits);
   installFallbacks(app, options.log);
   registerInferenceDocs(app);
   registerKeyRoutes(app, parts);

@@ -8,20 +8,21 @@ import {
   type Caller,
   callerId,
   type ClientAddress,
-  createJsonBody,
+  createReadBody,
   type HttpContext,
   type HttpEnv,
   type Identity,
+  jsonBody,
   type ShowLimits,
 } from '#edge/http/http.ts';
 
-/** What stands before a route. The three that ask for a key put `caller` into the context. */
+/** What stands before a route. The three that ask who calls put `caller` into the context. */
 export interface Guards {
-  /** Any valid key: models, usage and the wallet may be read by all of them. */
+  /** Everybody who is known: usage and the wallet may be read by all of them. */
   readonly anyKey: MiddlewareHandler<HttpEnv>;
-  /** A key of scope `management`: keys, projects, and everything that changes something. */
+  /** Scope `management`: keys, projects, and everything that changes something. */
   readonly management: MiddlewareHandler<HttpEnv>;
-  /** A management key of a user who administers the platform: organizations and credits. */
+  /** The same, and a user who administers the platform: organizations, credits and engines. */
   readonly platformAdmin: MiddlewareHandler<HttpEnv>;
   /** Reads and checks the body, for routes that have one; after the key, so that who may not call learns nothing. */
   readonly jsonBody: MiddlewareHandler<HttpEnv>;
@@ -55,7 +56,7 @@ export interface GuardParts {
   readonly limits: Omit<BodyLimits, 'bodyBytesMax'>;
 }
 
-/** Requests of one key, or of one address without a key. */
+/** Requests of one caller, or of one address where nobody need say who calls. */
 const turnBounds = { atOnceMax: 4, waitingMax: 100 };
 
 export function createGuards({ authenticator, addressOf, showLimits, shares, limits }: GuardParts): Guards {
@@ -80,7 +81,7 @@ export function createGuards({ authenticator, addressOf, showLimits, shares, lim
       context.set('caller', caller);
       await next();
     };
-  const readBody = createJsonBody({ limits, shares });
+  const readJson = createReadBody({ limits, shares }, [jsonBody]);
   return {
     anyKey: guard(() => undefined),
     management: guard(requireManagement),
@@ -88,7 +89,7 @@ export function createGuards({ authenticator, addressOf, showLimits, shares, lim
     jsonBody: async (context, next) => {
       const caller: Caller | undefined = context.get('caller');
       if (caller === undefined) await takeTurn(context, addressOf(context.env.incoming));
-      return readBody(context, next);
+      return readJson(context, next);
     },
   };
 }

@@ -8,7 +8,7 @@ import type { Guards } from './auth.ts';
 import { toEvents, toLogAnswer } from './engine-logs.ts';
 import type { EngineOperations, OperatedEngine } from './engine-operations.ts';
 import { engineSchema, hostSchema, toEngineAnswer, toHostAnswer, type EngineAnswer } from './engine-schemas.ts';
-import { bearerSecurity, errorAnswer, jsonAnswer } from './schemas.ts';
+import { bearerSecurity, jsonAnswer } from './schemas.ts';
 
 export interface EngineRoutesParts {
   readonly guards: Guards;
@@ -90,7 +90,7 @@ function registerReading(app: ApiApp, { guards, operations }: EngineRoutesParts)
     security: bearerSecurity,
     middleware: [guards.platformAdmin],
     request: { query: z.strictObject({}) },
-    responses: { 200: jsonAnswer(wholeList(engineSchema, 'EngineList'), 'Engines'), ...errorAnswer },
+    responses: { 200: jsonAnswer(wholeList(engineSchema, 'EngineList'), 'Engines') },
   });
   app.openapi(list, (context) => {
     const engines = new Map(operations.list().map((engine) => [engine.engineId, engine]));
@@ -108,7 +108,7 @@ function registerReading(app: ApiApp, { guards, operations }: EngineRoutesParts)
     security: bearerSecurity,
     middleware: [guards.platformAdmin],
     request: { params: idParams },
-    responses: { 200: jsonAnswer(engineSchema, 'The engine'), ...errorAnswer },
+    responses: { 200: jsonAnswer(engineSchema, 'The engine') },
   });
   app.openapi(get, (context) => context.json(answerOf(operations, context.req.valid('param').id), 200));
 }
@@ -141,7 +141,7 @@ function registerCommand(
     security: bearerSecurity,
     middleware: [guards.platformAdmin],
     request: { params: idParams },
-    responses: { 202: jsonAnswer(engineSchema, 'The engine as it is now'), ...errorAnswer },
+    responses: { 202: jsonAnswer(engineSchema, 'The engine as it is now') },
   });
   app.openapi(route, async (context) => {
     const { id } = context.req.valid('param');
@@ -171,7 +171,6 @@ function registerLogs(app: ApiApp, { guards, operations }: EngineRoutesParts): v
           'text/event-stream': { schema: z.string().openapi({ example: 'data: {"replica":"r1","line":"…"}\n\n' }) },
         },
       },
-      ...errorAnswer,
     },
   });
   app.openapi(route, async (context) => {
@@ -204,7 +203,7 @@ function registerHosts(app: ApiApp, { guards, operations }: EngineRoutesParts): 
     security: bearerSecurity,
     middleware: [guards.platformAdmin],
     request: { query: z.strictObject({}) },
-    responses: { 200: jsonAnswer(wholeList(hostSchema, 'HostList'), 'Hosts'), ...errorAnswer },
+    responses: { 200: jsonAnswer(wholeList(hostSchema, 'HostList'), 'Hosts') },
   });
   app.openapi(route, (context) => {
     const [definitions, engines, orphans] = [operations.definitions(), operations.list(), operations.orphans()];
@@ -222,7 +221,7 @@ function registerReload(app: ApiApp, { guards, commands }: EngineRoutesParts): v
     description: 'A mistake in any file is a 422 that names file, line and field, and changes nothing.',
     security: bearerSecurity,
     middleware: [guards.platformAdmin],
-    responses: { 200: jsonAnswer(reloadSchema, 'Ids of the engines that are different now'), ...errorAnswer },
+    responses: { 200: jsonAnswer(reloadSchema, 'Ids of the engines that are different now') },
   });
   app.openapi(route, async (context) => {
     const result = await commands.reload(commandAuthor(context));

@@ -22,7 +22,6 @@ import {
 import { listOf, readCursor, toListPage } from './list.ts';
 import {
   bearerSecurity,
-  errorAnswer,
   jsonAnswer,
   jsonRequest,
   notFound,
@@ -156,7 +155,7 @@ function registerCreation(app: ApiApp, { guards, keys, accounts, clock }: KeyRou
     security: bearerSecurity,
     middleware: [guards.management, guards.jsonBody],
     request: { body: jsonRequest(createKeySchema) },
-    responses: { 201: jsonAnswer(createdKeySchema, 'The key and its secret'), ...errorAnswer },
+    responses: { 201: jsonAnswer(createdKeySchema, 'The key and its secret') },
   });
   app.openapi(route, async (context) => {
     const body = context.req.valid('json');
@@ -177,7 +176,7 @@ function registerReading(app: ApiApp, { guards, keys, clock }: KeyRoutesParts): 
     security: bearerSecurity,
     middleware: [guards.management],
     request: { query: keyQuery },
-    responses: { 200: jsonAnswer(listOf(keySchema, 'KeyList'), 'Keys'), ...errorAnswer },
+    responses: { 200: jsonAnswer(listOf(keySchema, 'KeyList'), 'Keys') },
   });
   app.openapi(list, async (context) => {
     const { limit, cursor, status } = context.req.valid('query');
@@ -199,7 +198,7 @@ function registerReading(app: ApiApp, { guards, keys, clock }: KeyRoutesParts): 
     security: bearerSecurity,
     middleware: [guards.management],
     request: { params: idParams },
-    responses: { 200: jsonAnswer(keySchema, 'The key'), ...errorAnswer },
+    responses: { 200: jsonAnswer(keySchema, 'The key') },
   });
   app.openapi(get, async (context) => {
     const key = found(await keys.get(refOf(context, context.req.valid('param').id)));
@@ -216,7 +215,7 @@ function registerChanges(app: ApiApp, { guards, keys, clock }: KeyRoutesParts): 
     security: bearerSecurity,
     middleware: [guards.management, guards.jsonBody],
     request: { params: idParams, body: jsonRequest(patchKeySchema) },
-    responses: { 200: jsonAnswer(keySchema, 'The key'), ...errorAnswer },
+    responses: { 200: jsonAnswer(keySchema, 'The key') },
   });
   app.openapi(patch, async (context) => {
     const ref = refOf(context, context.req.valid('param').id);
@@ -231,7 +230,7 @@ function registerChanges(app: ApiApp, { guards, keys, clock }: KeyRoutesParts): 
     security: bearerSecurity,
     middleware: [guards.management],
     request: { params: idParams },
-    responses: { 200: jsonAnswer(keySchema, 'The revoked key'), ...errorAnswer },
+    responses: { 200: jsonAnswer(keySchema, 'The revoked key') },
   });
   app.openapi(revoke, async (context) => {
     const key = found(await keys.revoke(refOf(context, context.req.valid('param').id), authorOf(context)));
@@ -247,7 +246,7 @@ function registerReport(app: ApiApp, { guards, keys }: KeyRoutesParts): void {
     summary: 'Report a leaked secret, without a key: it is revoked at once',
     middleware: [guards.jsonBody],
     request: { body: jsonRequest(reportSchema) },
-    responses: { 200: jsonAnswer(reportedSchema, 'Whether a key ended by this report'), ...errorAnswer },
+    responses: { 200: jsonAnswer(reportedSchema, 'Whether a key ended by this report') },
   });
   app.openapi(route, async (context) => {
     const revoked = await keys.report(context.req.valid('json').secret, context.get('requestId'));

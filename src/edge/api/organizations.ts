@@ -6,16 +6,7 @@ import { authorOf } from '#edge/http/http.ts';
 import type { ApiApp } from './app.ts';
 import type { Guards } from './auth.ts';
 import { listOf, listQuery, readCursor, toListPage } from './list.ts';
-import {
-  bearerSecurity,
-  errorAnswer,
-  idText,
-  jsonAnswer,
-  jsonRequest,
-  nameText,
-  toUnixSeconds,
-  unixSeconds,
-} from './schemas.ts';
+import { bearerSecurity, idText, jsonAnswer, jsonRequest, nameText, toUnixSeconds, unixSeconds } from './schemas.ts';
 
 export interface OrganizationRoutesParts {
   readonly guards: Guards;
@@ -66,7 +57,7 @@ function registerCreation(app: ApiApp, { guards, organizations }: OrganizationRo
     security: bearerSecurity,
     middleware: [guards.platformAdmin, guards.jsonBody],
     request: { body: jsonRequest(createSchema) },
-    responses: { 201: jsonAnswer(createdSchema, 'The organization and the secret of its key'), ...errorAnswer },
+    responses: { 201: jsonAnswer(createdSchema, 'The organization and the secret of its key') },
   });
   app.openapi(route, async (context) => {
     const opened = await organizations.open(context.req.valid('json').name, authorOf(context));
@@ -83,7 +74,7 @@ function registerList(app: ApiApp, { guards, accounts }: OrganizationRoutesParts
     security: bearerSecurity,
     middleware: [guards.platformAdmin],
     request: { query: z.strictObject(listQuery) },
-    responses: { 200: jsonAnswer(listOf(organizationSchema, 'OrganizationList'), 'Organizations'), ...errorAnswer },
+    responses: { 200: jsonAnswer(listOf(organizationSchema, 'OrganizationList'), 'Organizations') },
   });
   app.openapi(route, async (context) => {
     const { limit, cursor } = context.req.valid('query');

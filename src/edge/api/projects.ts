@@ -4,17 +4,7 @@ import { type Accounts, type Project, projectVisibilities } from '#core/accounts
 import { authorOf, type HttpContext } from '#edge/http/http.ts';
 import type { ApiApp } from './app.ts';
 import type { Guards } from './auth.ts';
-import {
-  bearerSecurity,
-  genericErrorAnswer,
-  idText,
-  jsonAnswer,
-  jsonRequest,
-  longText,
-  nameText,
-  notFound,
-  requireId,
-} from './schemas.ts';
+import { bearerSecurity, idText, jsonAnswer, jsonRequest, longText, nameText, notFound, requireId } from './schemas.ts';
 
 /** Projects answer in the generic API's shape: pages by number, ISO times, errors with details. */
 
@@ -121,7 +111,7 @@ function registerCollection(app: ApiApp, { guards, accounts }: ProjectRoutesPart
     security: bearerSecurity,
     middleware: [guards.management],
     request: { query: pageQuery },
-    responses: { 200: jsonAnswer(projectPageSchema, 'A page of projects'), ...genericErrorAnswer },
+    responses: { 200: jsonAnswer(projectPageSchema, 'A page of projects') },
   });
   app.openapi(list, async (context) => {
     const { page, ...asked } = context.req.valid('query');
@@ -138,7 +128,7 @@ function registerCollection(app: ApiApp, { guards, accounts }: ProjectRoutesPart
     security: bearerSecurity,
     middleware: [guards.management, guards.jsonBody],
     request: { body: jsonRequest(createSchema) },
-    responses: { 201: jsonAnswer(projectSchema, 'The project'), ...genericErrorAnswer },
+    responses: { 201: jsonAnswer(projectSchema, 'The project') },
   });
   app.openapi(create, async (context) => {
     const { organizationId } = context.get('caller');
@@ -157,7 +147,7 @@ function registerReading(app: ApiApp, { guards, accounts }: ProjectRoutesParts, 
     security: bearerSecurity,
     middleware: [guards.management],
     request: { params: idParams },
-    responses: { 200: jsonAnswer(projectSchema, 'The project'), ...genericErrorAnswer },
+    responses: { 200: jsonAnswer(projectSchema, 'The project') },
   });
   app.openapi(get, async (context) => {
     const { organizationId, projectId } = refOf(context, context.req.valid('param').id);
@@ -174,7 +164,7 @@ function registerChanges(app: ApiApp, { guards, accounts }: ProjectRoutesParts, 
     security: bearerSecurity,
     middleware: [guards.management, guards.jsonBody],
     request: { params: idParams, body: jsonRequest(patchSchema) },
-    responses: { 200: jsonAnswer(projectSchema, 'The project'), ...genericErrorAnswer },
+    responses: { 200: jsonAnswer(projectSchema, 'The project') },
   });
   app.openapi(patch, async (context) => {
     const ref = refOf(context, context.req.valid('param').id);
@@ -189,7 +179,7 @@ function registerChanges(app: ApiApp, { guards, accounts }: ProjectRoutesParts, 
     security: bearerSecurity,
     middleware: [guards.management],
     request: { params: idParams },
-    responses: { 200: jsonAnswer(projectSchema, 'The archived project'), ...genericErrorAnswer },
+    responses: { 200: jsonAnswer(projectSchema, 'The archived project') },
   });
   app.openapi(archive, async (context) => {
     const ref = refOf(context, context.req.valid('param').id);

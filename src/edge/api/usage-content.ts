@@ -5,7 +5,7 @@ import type { Content, ContentRef, Contents } from '#core/requests/requests.ts';
 import { authorOf, type HttpContext } from '#edge/http/http.ts';
 import type { ApiApp } from './app.ts';
 import type { Guards } from './auth.ts';
-import { bearerSecurity, errorAnswer, jsonAnswer } from './schemas.ts';
+import { bearerSecurity, jsonAnswer } from './schemas.ts';
 import { keySeen } from './usage-summary.ts';
 
 export interface UsageContentParts {
@@ -44,7 +44,7 @@ const readRoute = (guards: Guards) =>
     method: 'get',
     summary: 'What a request asked and got, where its key has store_requests on',
     description: 'For the key that made the request, and for management keys of its organization.',
-    responses: { 200: jsonAnswer(contentSchema, 'What is kept'), ...errorAnswer },
+    responses: { 200: jsonAnswer(contentSchema, 'What is kept') },
   });
 
 const deleteRoute = (guards: Guards) =>
@@ -52,7 +52,7 @@ const deleteRoute = (guards: Guards) =>
     ...shared(guards),
     method: 'delete',
     summary: 'Delete what a request asked and got; its record stays',
-    responses: { 200: jsonAnswer(deletedSchema, 'It is deleted'), ...errorAnswer },
+    responses: { 200: jsonAnswer(deletedSchema, 'It is deleted') },
   });
 
 const nothingKept = (): AppError => new AppError('not_found', { message: 'Nothing is kept of such a request.' });

@@ -13,7 +13,7 @@ import {
 import { type Caller, ValidationError } from '#edge/http/http.ts';
 import type { ApiApp } from './app.ts';
 import type { Guards } from './auth.ts';
-import { bearerSecurity, errorAnswer, idText, jsonAnswer } from './schemas.ts';
+import { bearerSecurity, idText, jsonAnswer } from './schemas.ts';
 import { timeBound } from './time-bound.ts';
 
 const groupsMax = 10_000;
@@ -90,7 +90,7 @@ const summaryRoute = (guards: Guards) =>
         group_by: groupBy,
       }),
     },
-    responses: { 200: jsonAnswer(summarySchema, 'The sums'), ...errorAnswer },
+    responses: { 200: jsonAnswer(summarySchema, 'The sums') },
   });
 
 export interface UsageSummaryParts {

@@ -8,7 +8,7 @@ import { type Caller, ValidationError } from '#edge/http/http.ts';
 import type { ApiApp } from './app.ts';
 import type { Guards } from './auth.ts';
 import { listOf, listQuery, readCursor, toListPage } from './list.ts';
-import { bearerSecurity, errorAnswer, idText, jsonAnswer, longText, toUnixSeconds, unixSeconds } from './schemas.ts';
+import { bearerSecurity, idText, jsonAnswer, longText, toUnixSeconds, unixSeconds } from './schemas.ts';
 import { timeBound } from './time-bound.ts';
 import { keySeen, registerUsageSummaryRoute } from './usage-summary.ts';
 
@@ -124,7 +124,7 @@ const listRoute = (guards: Guards) =>
         ...listQuery,
       }),
     },
-    responses: { 200: jsonAnswer(listOf(requestSchema, 'UsageRequestList'), 'One page'), ...errorAnswer },
+    responses: { 200: jsonAnswer(listOf(requestSchema, 'UsageRequestList'), 'One page') },
   });
 
 const readRoute = (guards: Guards) =>
@@ -136,7 +136,7 @@ const readRoute = (guards: Guards) =>
     security: bearerSecurity,
     middleware: guards.anyKey,
     request: { params: z.object({ id: z.string() }) },
-    responses: { 200: jsonAnswer(requestSchema, 'The request'), ...errorAnswer },
+    responses: { 200: jsonAnswer(requestSchema, 'The request') },
   });
 
 const noRecords: RecordPage = { records: [], more: false };

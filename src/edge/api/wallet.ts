@@ -9,7 +9,6 @@ import type { Guards } from './auth.ts';
 import { listOf, listQuery, readCursor, toListPage } from './list.ts';
 import {
   bearerSecurity,
-  errorAnswer,
   idText,
   jsonAnswer,
   jsonRequest,
@@ -102,7 +101,7 @@ const walletRoute = (guards: Guards) =>
     summary: 'Balance of the organization',
     security: bearerSecurity,
     middleware: guards.anyKey,
-    responses: { 200: jsonAnswer(walletSchema, 'The wallet'), ...errorAnswer },
+    responses: { 200: jsonAnswer(walletSchema, 'The wallet') },
   });
 
 const ledgerRoute = (guards: Guards) =>
@@ -114,7 +113,7 @@ const ledgerRoute = (guards: Guards) =>
     security: bearerSecurity,
     middleware: guards.anyKey,
     request: { query: z.strictObject({ type: entrySchema.shape.type.optional(), ...listQuery }) },
-    responses: { 200: jsonAnswer(listOf(entrySchema, 'LedgerEntryList'), 'One page'), ...errorAnswer },
+    responses: { 200: jsonAnswer(listOf(entrySchema, 'LedgerEntryList'), 'One page') },
   });
 
 const creditRoute = (guards: Guards) =>
@@ -141,7 +140,6 @@ const creditRoute = (guards: Guards) =>
     responses: {
       200: jsonAnswer(entrySchema, 'It was booked before'),
       201: jsonAnswer(entrySchema, 'It is booked now'),
-      ...errorAnswer,
     },
   });
 

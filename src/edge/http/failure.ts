@@ -5,6 +5,7 @@ import { AppError, errorEnvelope } from '#base/errors.ts';
 import type { Log } from '#base/log.ts';
 import { TooManyWaitError } from '#base/turns.ts';
 import type { HttpContext } from './env.ts';
+import { groupOf } from './routes.ts';
 
 /** One thing that is wrong with a request; `field` is a dotted path, or "body". */
 export interface Problem {
@@ -69,11 +70,6 @@ function problemsOf(error: AppError): readonly Problem[] {
   return error.param === null ? [] : [{ field: error.param, message: error.message }];
 }
 
-/** Whether a path answers errors in the generic API's shape rather than in OpenAI's. */
-export function isGenericPath(path: string): boolean {
-  return /^\/(?:api\/v1|v1\/projects)(?:\/|$)/.test(path);
-}
-
 /** The one translation of errors into answers; what is our fault is logged with the request's id. */
 export function createFailureHandler(log: Log): (error: unknown, context: HttpContext) => Response {
   return (error, context) => {
@@ -85,7 +81,8 @@ export function createFailureHandler(log: Log): (error: unknown, context: HttpCo
       log.error({ ...fields, err: failure.cause ?? failure }, 'request failed');
     }
     for (const [name, value] of Object.entries(failure.headers)) context.header(name, value);
-    const body = isGenericPath(context.req.path) ? genericEnvelope(failure) : errorEnvelope(failure);
+    const { errorShape } = groupOf(context.req.path);
+    const body = errorShape === 'generic' ? genericEnvelope(failure) : errorEnvelope(failure);
     return context.json(body, statusOf(failure));
   };
 }

@@ -21,4 +21,6 @@ export { type Problem, toAppError, ValidationError } from './failure.ts';
 export { drainBody } from './drain-body.ts';
 export { createShowLimits, limitHeaders, type ShowLimits } from './limit-headers.ts';
 export { installFallbacks, requestId, routeFirst } from './fallbacks.ts';
-export { createJsonBody } from './json-body.ts';
+export { jsonBody } from './json-body.ts';
+export { createReadBody } from './read-body.ts';
+export { type ErrorShape, groupOf, routeGroups, Routes } from './routes.ts';
