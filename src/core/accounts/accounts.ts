@@ -58,9 +58,9 @@ export interface Accounts {
   onOpening(join: JoinOpening): void;
   /** Newest first. */
   listOrganizations(limit: number, before: string | null): Promise<OrganizationPage>;
-  /** Whether there is any organization; asked in the transaction that would make the first. */
+  /** Whether there is no organization; to be asked in the transaction that would make the first. */
   isEmptyIn(tx: Transaction): Promise<boolean>;
-  /** Holds an organization's row until the transaction ends, so that what is counted stays true. */
+  /** Locks an organization's row until the transaction ends, so that counts of what it has stay true. */
   lockOrganization(tx: Transaction, organizationId: string): Promise<void>;
   isPlatformAdmin(userId: string): Promise<boolean>;
   /** Oldest first; `page` counts from 1. */

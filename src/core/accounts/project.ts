@@ -166,7 +166,11 @@ export function createProjects({ db, clock, log, audit }: ProjectsOptions): Proj
     entriesMax: cacheEntriesMax,
     refreshAfterMs: cacheRefreshAfterMs,
     load,
-    onRefreshFailed: (error) => log.warn({ err: error }, 'a project could not be read again; the known one stays'),
+    onRefreshFailed: (error) =>
+      log.warn(
+        { err: error },
+        'a project could not be read from PostgreSQL again; it stays in use as it was read last',
+      ),
   });
   const now = (): Date => new Date(clock.now());
   const ofOrganization = (project: Project | null, organizationId: string): Project | null =>

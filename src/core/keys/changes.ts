@@ -55,7 +55,7 @@ export function createKeyChanges(options: KeyChangesOptions): KeyChanges {
   const finish = async ({ row, changed }: Revocation): Promise<KeyRow> => {
     verifier.learn(row);
     if (changed) keyEvents.notify(row.id);
-    // Repeated too: the first time may have met gateways that did not hear it.
+    // Also when it was revoked before: a gateway may have missed the first message.
     await broadcast(row);
     return row;
   };

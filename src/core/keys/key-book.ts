@@ -8,12 +8,12 @@ import { type KeyLimits, keyAuditView, type KeyRow, type KeyStatus, type KeyTogg
 import { apiKeys } from './schema.ts';
 import type { SecretParts } from './secret.ts';
 
-/** When a key ends: at a moment, or so long after it was made. */
+/** When a key expires: at a time, or so long after it was made. */
 export type KeyExpiry = { readonly atMs: number } | { readonly afterMs: number };
 
 export interface NewKey {
   readonly organizationId: string;
-  /** Of the same organization and not archived; the caller has looked. */
+  /** Of the same organization and not archived; the caller has checked. */
   readonly projectId: string;
   readonly userId: string;
   readonly name: string;
@@ -44,7 +44,7 @@ export interface KeyRef {
   readonly keyId: string;
 }
 
-/** What a change needs: the transaction, the audit, and one moment for all its rows. */
+/** What a change needs: the transaction, the audit, and one time for all its rows. */
 export interface ChangeContext {
   readonly tx: Transaction;
   readonly audit: Audit;
@@ -179,7 +179,7 @@ export async function revokeKey(
 
 export const keyWithHash = (secretHash: Buffer): SQL => eq(apiKeys.secretHash, secretHash);
 
-/** Newest first; one more than asked for tells whether there are more. */
+/** Newest first; one more than `limit`, where there are more. */
 export async function selectKeys(db: Db, listing: KeyListing, now: Date): Promise<KeyRow[]> {
   return db.orm
     .select()

@@ -50,17 +50,17 @@ export interface Keys {
   verify(secret: string): ApiKey | null | Promise<ApiKey | null>;
   /** After `verify` said null: whether the secret is that of a key all the same, revoked or expired. */
   knows(secret: string): boolean;
-  /** Remembers a use, in memory. */
+  /** Notes a use, in memory. */
   touch(keyId: string): void;
-  /** Writes remembered uses in one statement. */
+  /** Writes noted uses in one statement. */
   flush(): Promise<void>;
   /** Calls `listener` right after a revocation has committed; returns what takes the listener off. */
   onRevoked(listener: (keyId: string) => void): () => void;
   /** Calls `listener` after a change or a revocation here has committed; it is answered when the listener is done. */
   onChanged(listener: ChangeListener): void;
-  /** Takes over a change that was made elsewhere: `verify` knows it, and listeners of `onRevoked` hear of its end. */
+  /** Takes over a change that another gateway made: `verify` goes by it, listeners of `onRevoked` are called. */
   refresh(keyId: string): Promise<void>;
-  /** By the books; a key that is not there counts as revoked. */
+  /** As PostgreSQL has it; a key that is not there counts as revoked. */
   isRevoked(ref: KeyRef): Promise<boolean>;
   /** @throws AppError key_limit_reached */
   create(input: NewKey, author: Author): Promise<CreatedKey>;

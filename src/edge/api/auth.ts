@@ -40,7 +40,7 @@ function requirePlatformAdmin(caller: Caller): void {
   });
 }
 
-/** Whom the limits of the generic API have found. @throws AppError what they found instead */
+/** Who calls, where the hourly limits have found it out. @throws AppError what they refused with */
 function knownCaller(context: HttpContext): Caller | null {
   const identity: Identity | undefined = context.get('identity');
   if (identity === undefined) return null;
@@ -61,7 +61,7 @@ const turnBounds = { atOnceMax: 4, waitingMax: 100 };
 
 export function createGuards({ authenticator, addressOf, showLimits, shares, limits }: GuardParts): Guards {
   const turns = new Turns(turnBounds);
-  /** Until the answer is taken: what one does not read is memory, and what it asks for is a share of the database. */
+  /** A turn lasts until the answer is read: an unread one is memory, and making it takes a share of the database. */
   const takeTurn = async ({ env: { outgoing } }: HttpContext, name: string): Promise<void> => {
     const end = await turns.take(name);
     if (!outgoing.closed) {

@@ -19,7 +19,7 @@ export interface OperatedReplica {
   readonly state: ReplicaState;
   readonly host: string;
   readonly gpuIds: readonly string[];
-  /** What it is busy with before it runs; null when nothing is to be said. */
+  /** What it is busy with before it runs; null when there is nothing to report. */
   readonly progress: string | null;
   /** Milliseconds since the Unix epoch. */
   readonly sinceMs: number;
@@ -36,9 +36,9 @@ export interface OperatedEngine {
   readonly sinceMs: number;
   /** Why it does not run, in plain words; null when no failure counts. */
   readonly cause: string | null;
-  /** More of it, for operators alone. */
+  /** Details of the cause, for operators alone. */
   readonly causeDetail: string | null;
-  /** When it is tried again by itself, milliseconds since the Unix epoch; null: not before it is asked for. */
+  /** When it is tried again by itself, milliseconds since the Unix epoch; null: when a request or a command asks. */
   readonly retryAtMs: number | null;
   readonly replicas: readonly OperatedReplica[];
   /** Requests that run and wait at this gateway. */
@@ -64,7 +64,7 @@ export interface OperatedHost {
   readonly memoryBytes?: number;
 }
 
-/** Something of ours that belongs to no engine of the files. */
+/** Something that Headgate made and no engine file knows. */
 export interface OperatedOrphan {
   readonly host: string;
   readonly name: string;

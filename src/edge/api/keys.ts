@@ -139,7 +139,7 @@ function found(key: KeyRecord | null): KeyRecord {
 }
 
 export function registerKeyRoutes(app: ApiApp, parts: KeyRoutesParts): void {
-  // First: its path would be the one of a key.
+  // First: else `/v1/keys/report` would be read as the key `report`.
   registerReport(app, parts);
   registerCreation(app, parts);
   registerReading(app, parts);

@@ -20,7 +20,7 @@ export interface UsageRoutesParts {
 
 /**
  * Usage of the caller's organization. A key of scope `inference` sees what it did itself: naming another key gives an
- * empty list, and another key's request is not there.
+ * empty list, and another key's request is not found.
  */
 export function registerUsageRoutes(app: ApiApp, parts: UsageRoutesParts): void {
   registerRequestRoutes(app, parts);

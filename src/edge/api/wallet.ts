@@ -151,7 +151,7 @@ export function registerWalletRoutes(app: ApiApp, parts: WalletRoutesParts): voi
     const { organizationId } = context.get('caller');
     const balance = await wallet.balance(organizationId);
     const holds = await heldPicoUsd(organizationId);
-    // Nothing is held beyond the balance: what is seems to be of a request that was charged in the moment between.
+    // Holds never exceed the balance: the surplus is of a request that was charged between the two reads.
     const held = holds < balance ? holds : balance;
     const amounts = { balance: formatUsd(balance), held: formatUsd(held), available: formatUsd(balance - held) };
     return context.json({ object: 'wallet' as const, ...amounts, currency: 'USD' as const }, 200);

@@ -22,7 +22,7 @@ export interface ApiClient {
 
 const answerTimeoutMs = 60_000;
 
-/** Node's own HTTP rather than `fetch`, which ends a stream of which nothing comes for five minutes. */
+/** Uses Node's own HTTP: `fetch` ends a stream on which nothing comes for five minutes. */
 export function createApiClient(config: ClientConfig): ApiClient {
   return {
     async call(method, path, body) {
@@ -80,7 +80,7 @@ function connect(url: string, { method, apiKey, body }: Sent): Promise<IncomingM
     };
     const request = url.startsWith('https:') ? httpsRequest : httpRequest;
     const outgoing = request(url, { method, headers }, (response) => {
-      // What follows the head of a stream may take any time.
+      // The lines of a followed log may take any time.
       outgoing.setTimeout(0);
       resolve(response);
     });
@@ -129,7 +129,7 @@ async function* splitEvents(response: IncomingMessage): AsyncGenerator<string> {
   }
 }
 
-/** A connection that breaks ends the stream as the gateway's own end does: who follows connects again. */
+/** A connection that breaks ends the stream as the gateway's own end does: `engines logs -f` connects again. */
 async function* untilCut(response: IncomingMessage): AsyncGenerator<string> {
   try {
     yield* response as AsyncIterable<string>;

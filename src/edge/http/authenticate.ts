@@ -55,19 +55,19 @@ export interface AuthenticatorParts {
   readonly keys: Pick<Keys, 'verify' | 'touch' | 'knows'>;
   readonly accounts: Pick<Accounts, 'findProject'>;
   /** Counts wrong keys per address. */
-  readonly guesses: Guesses;
+  readonly wrongKeys: WrongKeys;
 }
 
-interface Guesses {
+interface WrongKeys {
   readonly throttle: Throttle;
   readonly addressOf: ClientAddress;
 }
 
 /**
- * A key that never was one is a guess. Guesses are counted after the look-up and never before it, so that a valid key
- * is not slowed by what else comes from its address; keys that ended their life are no guesses.
+ * A secret that never was a key's counts against the address that it came from. It is counted after the look-up, so
+ * that a valid key is not slowed by what else comes from its address. Revoked and expired keys do not count.
  */
-async function refuseGuess(request: RawRequest, { throttle, addressOf }: Guesses): Promise<never> {
+async function refuseWrongKey(request: RawRequest, { throttle, addressOf }: WrongKeys): Promise<never> {
   const { allowed, resetMs } = await throttle.hit(addressOf(request));
   if (allowed) throw notValid();
   throw new AppError('rate_limit_exceeded', {
@@ -80,7 +80,7 @@ const notValid = (): AppError =>
   unauthorized('This API key is not valid: it is mistyped, unknown, revoked or expired.');
 
 /** Reads who calls from a request's API key. */
-export function createAuthenticator({ keys, accounts, guesses }: AuthenticatorParts): Authenticator<InferenceCaller> {
+export function createAuthenticator({ keys, accounts, wrongKeys }: AuthenticatorParts): Authenticator<InferenceCaller> {
   const withProject = (key: ApiKey, project: Project | null): InferenceCaller => {
     if (project === null) throw unknownProject();
     keys.touch(key.id);
@@ -93,7 +93,7 @@ export function createAuthenticator({ keys, accounts, guesses }: AuthenticatorPa
   ): InferenceCaller | Promise<InferenceCaller> => {
     if (key === null) {
       if (keys.knows(secret)) throw notValid();
-      return refuseGuess(request, guesses);
+      return refuseWrongKey(request, wrongKeys);
     }
     const project = accounts.findProject(key.organizationId, readProjectId(request) ?? key.projectId);
     return project instanceof Promise ? project.then((found) => withProject(key, found)) : withProject(key, project);
@@ -109,7 +109,7 @@ export function createAuthenticator({ keys, accounts, guesses }: AuthenticatorPa
 }
 
 /**
- * An archived project takes no new requests: the request path asks this, the JSON API does not.
+ * An archived project takes no new requests. Inference checks this; the JSON API goes on serving its keys.
  * @throws AppError invalid_request_error
  */
 export function requireOpenProject({ project }: Caller): void {

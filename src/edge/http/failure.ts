@@ -13,7 +13,7 @@ export interface Problem {
   readonly message: string;
 }
 
-/** More of them say nothing more. */
+/** Problems beyond this number are left out of the message. */
 const problemsShownMax = 5;
 
 /** A request that does not fit its schema. The OpenAI envelope names the first field, the generic one lists all. */
@@ -75,10 +75,10 @@ export function createFailureHandler(log: Log): (error: unknown, context: HttpCo
   return (error, context) => {
     const failure = toAppError(error);
     context.set('failureCode', failure.code);
-    // What is not there yet is an answer, not a fault.
+    // 501 says that something is not built yet, which is no fault.
     if (failure.status >= 500 && failure.code !== 'not_implemented') {
       const fields = { requestId: context.get('requestId'), method: context.req.method, code: failure.code };
-      log.error({ ...fields, err: failure.cause ?? failure }, 'request failed');
+      log.error({ ...fields, err: failure.cause ?? failure }, 'a request was answered with 5xx; err is its cause');
     }
     for (const [name, value] of Object.entries(failure.headers)) context.header(name, value);
     const { errorShape } = groupOf(context.req.path);

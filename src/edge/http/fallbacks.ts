@@ -9,7 +9,7 @@ import { Routes } from './routes.ts';
 
 /** Gives every request its id, and every answer the header that shows it. */
 export const requestId: MiddlewareHandler<HttpEnv> = async (context, next) => {
-  // Set by an app around this one.
+  // An app around this one may have given it an id already.
   const given: string | undefined = context.get('requestId');
   if (given === undefined) {
     const id = uuidv7();
@@ -23,8 +23,8 @@ export const requestId: MiddlewareHandler<HttpEnv> = async (context, next) => {
 };
 
 /**
- * Stands routes that carry the load before an app that has them too: they are found by a table, and not by a walk
- * through what the routes and middlewares of the others might be. Everything else goes on to the app.
+ * Puts the routes that carry the load in front of an app that has them too: they are found in a table, without a walk
+ * through the middlewares of all others. Every other request goes on to the app.
  */
 export function routeFirst(app: Hono<HttpEnv>, busy: Hono<HttpEnv>, log: Log): Hono<HttpEnv> {
   const front = new Hono<HttpEnv>();

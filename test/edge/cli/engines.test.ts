@@ -133,7 +133,7 @@ describe('headgate engines', () => {
   });
 
   it.each<[string, Partial<OperatedEngine>, string]>([
-    ['held', { phase: 'held', cause: null }, 'stopped by an order; to start it: headgate engines start plain'],
+    ['held', { phase: 'held', cause: null }, 'stopped by a command; to start it: headgate engines start plain'],
     [
       'given up',
       { cause: 'The program that runs this model is not installed.', causeDetail: 'vllm is not on the PATH: /bin' },

@@ -17,7 +17,7 @@ const form: BodyReader = {
 
 const parts = {
   limits: { bodyStallTimeoutMs: 15_000, bodyBytesPerSecondMin: 1 },
-  shares: createBodyShares({ bytesMax: 10_000_000, keyBytesMax: 10_000_000 }),
+  shares: createBodyShares({ bytesMax: 10_000_000, callerBytesMax: 10_000_000 }),
 };
 
 const sizeOf = (field: unknown): number => (typeof field === 'string' ? field.length : 0);
