@@ -1,5 +1,5 @@
 import { Hono } from 'hono';
-import { systemClock } from '#base/clock.ts';
+import { type Clock, systemClock } from '#base/clock.ts';
 import type { Config } from '#base/config.ts';
 import type { Db } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
@@ -12,16 +12,16 @@ import {
   type EngineDefinition,
   type EngineFilesResult,
 } from '#core/catalog/catalog.ts';
-import { readFleetIdentity, type FleetIdentity } from '#core/fleet/fleet.ts';
-import { createKeys } from '#core/keys/keys.ts';
+import { createOperatorCommands, readFleetIdentity, type FleetIdentity } from '#core/fleet/fleet.ts';
+import { createKeys, createOrganizations, type BootstrapResult } from '#core/keys/keys.ts';
 import { createMetering } from '#core/metering/metering.ts';
 import { createAborter, createEngineClient } from '#core/proxy/proxy.ts';
 import { createCacheSalts, createRouting } from '#core/routing/routing.ts';
-import { createWallet } from '#core/wallet/wallet.ts';
+import { createWallet, createWalletOpening } from '#core/wallet/wallet.ts';
 import { createApi } from '#edge/api/api.ts';
 import { createHttpGuards, createShowLimits, installFallbacks, routeFirst, type HttpEnv } from '#edge/http/http.ts';
 import { createInference, type Inference } from '#edge/inference/inference.ts';
-import { runBootstrap, startJobs, type BootstrapResult, type Job } from '#edge/jobs/jobs.ts';
+import { startJobs, type Job } from '#edge/jobs/jobs.ts';
 import { createObserve, lookEveryMs, type Observe, type Watching } from '#edge/observe/observe.ts';
 import { createCoordination, openSharedStore, type SharedStore } from './coordination.ts';
 import { createEngineOperations } from './engine-operations.ts';
@@ -121,7 +121,7 @@ export async function startApp(options: AppOptions): Promise<App> {
     const former = await rooms.coordination.start();
     await rooms.idempotency.lapse(former);
     await rooms.metering.ensurePartitions();
-    const bootstrap = await runBootstrap({ ...rooms, db }, { ...config.bootstrap, creditPicoUsd: firstCreditPicoUsd });
+    const bootstrap = await rooms.organizations.bootstrap(config.bootstrap);
     await rooms.keys.start();
     await rooms.catalog.sync();
     await rooms.fleet.start();
@@ -193,17 +193,25 @@ type SharedPlaces = SharedStore & { readonly identity: FleetIdentity };
 
 type Rooms = ReturnType<typeof createRooms>;
 
+/** Who may call and who pays. */
+function createHolders({ config, log, db }: Pick<AppOptions, 'config' | 'log' | 'db'>, clock: Clock) {
+  const audit = createAudit({ clock });
+  const accounts = createAccounts({ db, clock, log, audit });
+  const { keyPrefix, maxActiveKeys } = config;
+  const keys = createKeys({ db, clock, log, audit, accounts, keyPrefix, maxActiveKeys });
+  const wallet = createWallet({ db, clock, audit });
+  accounts.onOpening(createWalletOpening(wallet, firstCreditPicoUsd));
+  return { audit, accounts, keys, wallet, organizations: createOrganizations({ db, accounts, keys }) };
+}
+
 function createRooms(
   { config, log, db, dataDir, engines, readEngineFiles, hosts, workingDirectory, slot = soleSlot }: AppOptions,
   { identity, ...shared }: SharedPlaces,
   { onCommit }: Observe,
 ) {
   const clock = systemClock;
-  const audit = createAudit({ clock });
-  const accounts = createAccounts({ db, clock, log, audit });
-  const { keyPrefix, maxActiveKeys } = config;
-  const keys = createKeys({ db, clock, log, audit, accounts, keyPrefix, maxActiveKeys });
-  const wallet = createWallet({ db, clock, audit });
+  const holders = createHolders({ config, log, db }, clock);
+  const { audit, accounts, keys, wallet } = holders;
   const metering = createMetering({ db, clock, log, wallet, onCommit });
   const common = { config, db, clock, log, dataDir };
   const coordination = createCoordination({ ...shared, ...common, slot: slot.number, wallet, keys, metering });
@@ -227,6 +235,7 @@ function createRooms(
     tellReload: () => coordination.tellReload(),
     log,
   });
+  const commands = createOperatorCommands({ db, audit, fleet, reload: () => operations.reload() });
   const routing = createRouting({ fleet, clock, log, flexQueueMax: config.flexQueueMax });
   const httpGuards = createHttpGuards({ ...config, ...shared, keys, accounts });
   const cacheSalts = createCacheSalts(identity.cacheSecret);
@@ -244,8 +253,19 @@ function createRooms(
     idempotency,
     engineFiles,
     operations,
+    engines: { operations, commands },
   };
-  return { clock, audit, accounts, keys, wallet, admission, catalog, fleet, routing, engineClient, metering, ...edge };
+  return {
+    ...holders,
+    clock,
+    admission,
+    catalog,
+    fleet,
+    routing,
+    engineClient,
+    metering,
+    ...edge,
+  };
 }
 
 function createInferenceEdge({ config, log }: AppOptions, rooms: Rooms, observe: Observe): Inference {
@@ -262,7 +282,7 @@ function createInferenceEdge({ config, log }: AppOptions, rooms: Rooms, observe:
 }
 
 function composeEdges(
-  { config, log, db }: AppOptions,
+  { config, log }: AppOptions,
   rooms: Rooms,
   { inference, observe, watching }: Outside & { readonly watching: Watching },
 ): Hono<HttpEnv> {
@@ -273,7 +293,7 @@ function composeEdges(
   app.route('/', inference.lists);
   const heldPicoUsd = async (organizationId: string): Promise<bigint> =>
     (await rooms.admission.heldMicroUsd(organizationId)) * PICO_PER_MICRO;
-  app.route('/', createApi({ ...rooms, db, log, heldPicoUsd, limits: config }));
+  app.route('/', createApi({ ...rooms, log, heldPicoUsd, limits: config }));
   installFallbacks(app, log);
   return routeFirst(app, inference.requests, log);
 }

@@ -41,7 +41,7 @@ export {
   loadEngineFileList,
   loadEngineFiles,
 } from './engine-files.ts';
-export { createEngineReload, type EngineReload } from './engine-reload.ts';
+export { createEngineReload, type EngineReload, type EngineReloadResult } from './engine-reload.ts';
 export { volumeProblem } from './host-access-checks.ts';
 export type { Model, PriceVersion } from './model.ts';
 export { looksSecret, namesSecret } from './secrets.ts';

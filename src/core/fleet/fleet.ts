@@ -65,6 +65,7 @@ export {
 } from '#core/fleet/store/store.ts';
 export { type FleetIdentity, readFleetIdentity } from './identity.ts';
 export { type LogLine, type LogSource, readLogs } from './log-follow.ts';
+export { type CommandAuthor, createOperatorCommands, type OperatorCommands } from './operator-commands.ts';
 
 /** An engine for pages and the operations API. */
 export interface EngineView {

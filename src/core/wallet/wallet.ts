@@ -27,6 +27,7 @@ export {
   STREAM_OUTPUT_TOKENS_AHEAD,
   type TokenPrice,
 } from './hold-amounts.ts';
+export { createWalletOpening } from './opening.ts';
 export type { LedgerEntry, LedgerPage, LedgerPageRequest, LedgerProof } from './ledger.ts';
 
 /** Told of every credit and adjustment once it is committed. */
@@ -150,7 +151,7 @@ function describeChange(
 ): AuditEntry {
   return {
     organizationId: entry.organizationId,
-    actor: booking.actor,
+    author: booking.author,
     action: entry.type === 'credit' ? 'wallet.credited' : 'wallet.adjusted',
     targetType: 'wallet',
     targetId: formatId('org', entry.organizationId),

@@ -5,7 +5,7 @@ import type { Lease } from '#core/fleet/fleet.ts';
 import type { LimitsView } from '#core/limits/limits.ts';
 import type { IdempotentTurn } from '#core/requests/requests.ts';
 import type { FlexLease } from '#core/routing/routing.ts';
-import type { BodyHold, Caller } from '#edge/http/http.ts';
+import type { BodyHold, InferenceCaller } from '#edge/http/http.ts';
 import type { AnswerPlace } from './answer-room.ts';
 import { createAnswer, type Answer } from './answer.ts';
 import type { Stop } from './engine-relay.ts';
@@ -35,7 +35,7 @@ export interface Call {
   readonly clientRequestId: string | null;
   /** Monotonic milliseconds. */
   readonly startedMs: number;
-  caller: Caller | null;
+  caller: InferenceCaller | null;
   spending: SpendingOptions;
   fields: RequestFields | null;
   /** The memory of its body; null for a small one. */

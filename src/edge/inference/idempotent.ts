@@ -1,7 +1,7 @@
 import type { IncomingMessage } from 'node:http';
 import { AppError } from '#base/errors.ts';
 import type { ClaimResult, Idempotency, IdempotentTurn, SharedEnd } from '#core/requests/requests.ts';
-import { type Caller, ClientGoneError } from '#edge/http/http.ts';
+import { type InferenceCaller, ClientGoneError } from '#edge/http/http.ts';
 import type { Call } from './call.ts';
 import type { Outcome } from './engine-relay.ts';
 import type { RequestFields } from './fields.ts';
@@ -38,7 +38,7 @@ export type Claimed = { readonly turn: IdempotentTurn } | { readonly text: strin
 export async function claimKey(
   idempotency: Idempotency,
   call: Call,
-  { caller, fields }: { readonly caller: Caller; readonly fields: RequestFields },
+  { caller, fields }: { readonly caller: InferenceCaller; readonly fields: RequestFields },
   onWait: () => void,
 ): Promise<Claimed> {
   const idempotencyKey = readIdempotencyKey(call.incoming);

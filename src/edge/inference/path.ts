@@ -5,7 +5,7 @@ import type { Model, PriceVersion } from '#core/catalog/catalog.ts';
 import type { Lease, Replica } from '#core/fleet/fleet.ts';
 import { costOf, createStreamMeter, noUsage, type StreamMeterOptions, type Usage } from '#core/metering/metering.ts';
 import {
-  type Caller,
+  type InferenceCaller,
   ClientGoneError,
   drainBody,
   limitHeaders,
@@ -90,12 +90,12 @@ function throwIfStopped(call: Call): void {
   if (call.stopped !== null) throw call.stopped.error ?? new ClientGoneError();
 }
 
-function authenticate(parts: PathParts, call: Call): Caller | Promise<Caller> {
+function authenticate(parts: PathParts, call: Call): InferenceCaller | Promise<InferenceCaller> {
   const found = parts.authenticator.authenticate(call.incoming);
   return found instanceof Promise ? found.then((caller) => accept(parts, call, caller)) : accept(parts, call, found);
 }
 
-function accept(parts: PathParts, call: Call, caller: Caller): Caller {
+function accept(parts: PathParts, call: Call, caller: InferenceCaller): InferenceCaller {
   call.caller = caller;
   call.leave = parts.running.add(caller.key, (stop) => stopCall(call, stop));
   requirePlace(parts, caller);
@@ -105,7 +105,7 @@ function accept(parts: PathParts, call: Call, caller: Caller): Caller {
 }
 
 /** The last quarter of the places is for organizations that hold less than a quarter of them. */
-function requirePlace({ running, limits: { inFlightMax } }: PathParts, { key }: Caller): void {
+function requirePlace({ running, limits: { inFlightMax } }: PathParts, { key }: InferenceCaller): void {
   const quarter = Math.floor(inFlightMax / 4);
   if (running.size <= inFlightMax - quarter) return;
   if (running.size <= inFlightMax && running.countOf(key.organizationId) <= quarter) return;
@@ -129,7 +129,7 @@ interface Known {
   readonly price: PriceVersion;
 }
 
-type KnownCall = Known & { readonly caller: Caller };
+type KnownCall = Known & { readonly caller: InferenceCaller };
 
 function admitJob({ requestId, endpoint, spending }: Call, { caller, fields, model, price }: KnownCall): AdmitJob {
   return { requestId, key: keyRefOf(caller), endpoint, fields, model, price, maxCostPicoUsd: spending.maxCostPicoUsd };
@@ -154,7 +154,7 @@ function keepGrant(call: Call, grant: Grant): Grant {
   return grant;
 }
 
-function keyRefOf({ key }: Caller): KeyRef {
+function keyRefOf({ key }: InferenceCaller): KeyRef {
   return { organizationId: key.organizationId, keyId: key.id, limits: key };
 }
 

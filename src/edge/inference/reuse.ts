@@ -12,7 +12,7 @@ import type { EngineDefinition, Model } from '#core/catalog/catalog.ts';
 import type { ApiKey } from '#core/keys/keys.ts';
 import { meterJson, noUsage, type Usage } from '#core/metering/metering.ts';
 import type { Contents, Idempotency } from '#core/requests/requests.ts';
-import { type Caller, ClientGoneError } from '#edge/http/http.ts';
+import { type InferenceCaller, ClientGoneError } from '#edge/http/http.ts';
 import { doneFrame } from './answer.ts';
 import type { Call, CallReuse } from './call.ts';
 import { keepContent } from './content.ts';
@@ -33,7 +33,7 @@ export interface ReuseParts {
 }
 
 export interface ReuseRequest {
-  readonly caller: Caller;
+  readonly caller: InferenceCaller;
   readonly fields: RequestFields;
   readonly model: Model;
   /** Puts the limits of the key on an answer that may have to begin before anything else is known of it. */
@@ -48,7 +48,7 @@ function transcriptBytesMax({ contents }: ReuseParts, { incoming }: Call, key: A
   return Math.max(key.cacheResponses ? cachedBytesMax : 0, key.storeRequests ? contents.bodyBytesMax : 0);
 }
 
-export function reuses({ incoming }: Call, { key }: Caller): boolean {
+export function reuses({ incoming }: Call, { key }: InferenceCaller): boolean {
   return key.cacheResponses || key.storeRequests || hasIdempotencyKey(incoming);
 }
 

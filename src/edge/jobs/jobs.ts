@@ -1,8 +1,6 @@
 import type { Log } from '#base/log.ts';
 
-export { runBootstrap, type BootstrapResult } from './bootstrap.ts';
-
-/** The clock as a client: things that must happen from time to time, whoever asks. */
+/** Work that is done at intervals, without anybody asking for it. */
 export interface Job {
   readonly name: string;
   readonly everyMs: number;
@@ -14,7 +12,7 @@ export interface Jobs {
   stop(): Promise<void>;
 }
 
-/** Runs each job at its interval; one that is still running is not started again, one that fails is logged. */
+/** Runs each job at its interval. A job that still runs is not started again; one that fails is logged. */
 export function startJobs(jobs: readonly Job[], log: Log): Jobs {
   const running = new Map<string, Promise<void>>();
   const timers = jobs.map((job) =>
@@ -22,7 +20,9 @@ export function startJobs(jobs: readonly Job[], log: Log): Jobs {
       if (running.has(job.name)) return;
       const run = job
         .run()
-        .catch((error: unknown) => log.warn({ err: error, job: job.name }, 'a job failed; it runs again later'))
+        .catch((error: unknown) =>
+          log.warn({ err: error, job: job.name }, 'a job failed; it runs again at its next interval'),
+        )
         .finally(() => running.delete(job.name));
       running.set(job.name, run);
     }, job.everyMs).unref(),

@@ -3,7 +3,7 @@ import { systemClock } from '#base/clock.ts';
 import { connectDb, type Db } from '#base/db.ts';
 import { uuidv7 } from '#base/id.ts';
 import { createLog } from '#base/log.ts';
-import { createAudit, gatewayActor } from '#core/audit/audit.ts';
+import { createAudit, systemAuthor } from '#core/audit/audit.ts';
 import { createMetering, type Metering, type UsageRecord } from '#core/metering/metering.ts';
 import { createWallet, type Wallet } from '#core/wallet/wallet.ts';
 import { createTestDatabase } from '../../support/database.ts';
@@ -38,7 +38,7 @@ describe('the commit of a batch', () => {
       amountPicoUsd: creditPicoUsd,
       reference: 'opening',
       note: null,
-      actor: gatewayActor,
+      author: systemAuthor,
     });
     return { id, keyId: uuidv7(), projectId: uuidv7() };
   }

@@ -3,7 +3,7 @@ import { systemClock } from '#base/clock.ts';
 import { connectDb, type Db } from '#base/db.ts';
 import { uuidv7 } from '#base/id.ts';
 import { createLog } from '#base/log.ts';
-import { createAudit, gatewayActor } from '#core/audit/audit.ts';
+import { createAudit, systemAuthor } from '#core/audit/audit.ts';
 import { createMetering, type Metering, type UsageRecord } from '#core/metering/metering.ts';
 import { createWallet, type Wallet } from '#core/wallet/wallet.ts';
 import { createTestDatabase, type TestDatabase } from '../../support/database.ts';
@@ -35,7 +35,7 @@ async function openWallet(): Promise<string> {
   const { db, wallet } = opened();
   const organizationId = uuidv7();
   await db.orm.transaction((tx) => wallet.open(tx, organizationId));
-  const booking = { organizationId, amountPicoUsd: 1_000_000n, reference: 'opening', note: null, actor: gatewayActor };
+  const booking = { organizationId, amountPicoUsd: 1_000_000n, reference: 'opening', note: null, author: systemAuthor };
   await wallet.credit(booking);
   return organizationId;
 }

@@ -4,29 +4,31 @@ import { connectDb, type Db } from '#base/db.ts';
 import { createLog } from '#base/log.ts';
 import { createAccounts, verifyPassword } from '#core/accounts/accounts.ts';
 import { createAudit } from '#core/audit/audit.ts';
-import { createKeys } from '#core/keys/keys.ts';
-import { createWallet } from '#core/wallet/wallet.ts';
+import { createKeys, createOrganizations, type FirstStart } from '#core/keys/keys.ts';
+import { createWallet, createWalletOpening } from '#core/wallet/wallet.ts';
 import { createHttpGuards } from '#edge/http/http.ts';
-import { type BootstrapSettings, runBootstrap } from '#edge/jobs/bootstrap.ts';
 import { createTestDatabase } from '../../support/database.ts';
 
-const settings: BootstrapSettings = { email: null, password: null, key: null, creditPicoUsd: 10_000_000_000_000n };
+const start: FirstStart = { email: null, password: null, key: null };
 
-function createRooms(db: Db) {
+function createRooms(db: Db, creditPicoUsd = 10_000_000_000_000n) {
   const [clock, log] = [systemClock, createLog('silent')];
   const audit = createAudit({ clock });
   const accounts = createAccounts({ db, clock, log, audit });
   const keys = createKeys({ db, clock, log, audit, accounts, keyPrefix: 'sk-hg-', maxActiveKeys: 5 });
-  return { db, accounts, keys, wallet: createWallet({ db, clock, audit }) };
+  const wallet = createWallet({ db, clock, audit });
+  accounts.onOpening(createWalletOpening(wallet, creditPicoUsd));
+  const organizations = createOrganizations({ db, accounts, keys });
+  return { db, accounts, keys, wallet, bootstrap: (from: FirstStart) => organizations.bootstrap(from) };
 }
 
 describe('the first start', () => {
   const closers: (() => Promise<void>)[] = [];
   let url = '';
-  const gateway = () => {
+  const gateway = (creditPicoUsd?: bigint) => {
     const db = connectDb(url, { poolMax: 3 });
     closers.push(() => db.close());
-    return createRooms(db);
+    return createRooms(db, creditPicoUsd);
   };
 
   beforeEach(async () => {
@@ -41,18 +43,19 @@ describe('the first start', () => {
 
   it('leaves nothing half-done when it breaks before its end, and the next start makes everything', async () => {
     const rooms = gateway();
-    const broken = { ...rooms, wallet: { ...rooms.wallet, creditIn: () => Promise.reject(new Error('killed here')) } };
-    await expect(runBootstrap(broken, settings)).rejects.toThrow('killed here');
+    const broken = gateway();
+    broken.accounts.onOpening(() => Promise.reject(new Error('killed here')));
+    await expect(broken.bootstrap(start)).rejects.toThrow('killed here');
     const [counts] = await rooms.db.sql`select (select count(*) from organizations)::int as organizations,
       (select count(*) from users)::int as users, (select count(*) from wallets)::int as wallets,
       (select count(*) from audit_log)::int as audit`;
     expect(counts).toEqual({ organizations: 0, users: 0, wallets: 0, audit: 0 });
-    expect(await runBootstrap(rooms, settings)).toEqual({ created: true, secret: expect.any(String) });
+    expect(await rooms.bootstrap(start)).toEqual({ created: true, secret: expect.any(String) });
   });
 
   it('happens once where two gateways start at the same time', async () => {
     const first = gateway();
-    const results = await Promise.all([first, gateway(), gateway()].map((rooms) => runBootstrap(rooms, settings)));
+    const results = await Promise.all([first, gateway(), gateway()].map((rooms) => rooms.bootstrap(start)));
     expect(results.filter(({ created }) => created)).toHaveLength(1);
     expect(results.filter(({ secret }) => secret !== null)).toHaveLength(1);
     const [counts] = await first.db.sql`select (select count(*) from organizations)::int as organizations,
@@ -62,7 +65,7 @@ describe('the first start', () => {
 
   it('makes an admin whose management key works at once, with 10 USD', async () => {
     const rooms = gateway();
-    const { secret } = await runBootstrap(rooms, settings);
+    const { secret } = await rooms.bootstrap(start);
     await rooms.keys.start();
     const key = await rooms.keys.verify(secret ?? '');
     expect(key).toMatchObject({ scope: 'management', platformAdmin: true, expiresAtMs: null });
@@ -77,14 +80,13 @@ describe('the first start', () => {
   });
 
   it('takes e-mail, password and key as they are set, and does not tell the key', async () => {
-    const rooms = gateway();
+    const rooms = gateway(0n);
     const chosen = {
       email: 'Ops@example.com',
       password: 'correct horse',
       key: `!${'k~'.repeat(20)}`,
-      creditPicoUsd: 0n,
     };
-    expect(await runBootstrap(rooms, chosen)).toEqual({ created: true, secret: null });
+    expect(await rooms.bootstrap(chosen)).toEqual({ created: true, secret: null });
     expect(await rooms.keys.verify(chosen.key)).toMatchObject({ scope: 'management', platformAdmin: true });
     const [admin] = await rooms.db.sql`select email, password_hash from users`;
     expect(admin?.['email']).toBe('Ops@example.com');
@@ -95,10 +97,10 @@ describe('the first start', () => {
 
   it('changes nothing the second time, whatever is set then; a key that was set is known after a restart', async () => {
     const key = 'k'.repeat(32);
-    await runBootstrap(gateway(), { ...settings, key });
+    await gateway().bootstrap({ ...start, key });
     const rooms = gateway();
-    const other = { ...settings, email: 'other@example.com', key: 'o'.repeat(32) };
-    expect(await runBootstrap(rooms, other)).toEqual({ created: false, secret: null });
+    const other = { ...start, email: 'other@example.com', key: 'o'.repeat(32) };
+    expect(await rooms.bootstrap(other)).toEqual({ created: false, secret: null });
     await rooms.keys.start();
     expect(await rooms.keys.verify(key)).toMatchObject({ scope: 'management' });
     expect(rooms.keys.verify(other.key)).toBeNull();
@@ -110,7 +112,7 @@ describe('the first start', () => {
   it('takes a key of every printable character, over HTTP too', async () => {
     const rooms = gateway();
     const key = Array.from({ length: 94 }, (_, index) => String.fromCharCode(0x21 + index)).join('');
-    await runBootstrap(rooms, { ...settings, key });
+    await rooms.bootstrap({ ...start, key });
     const { authenticator } = createHttpGuards({
       ...rooms,
       store: null,
@@ -127,7 +129,7 @@ describe('the first start', () => {
   it('makes a key that can be revoked and reported like any other', async () => {
     const rooms = gateway();
     const key = 'k'.repeat(40);
-    await runBootstrap(rooms, { ...settings, key });
+    await rooms.bootstrap({ ...start, key });
     expect(await rooms.keys.report(key, null)).toBe(true);
     expect(await rooms.keys.verify(key)).toBeNull();
   });
