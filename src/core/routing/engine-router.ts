@@ -1,5 +1,5 @@
 import type { Fleet, Lease, ReplicaCandidate } from '#core/fleet/fleet.ts';
-import { choose, type RouteChoice, type RouteRequest } from './choose.ts';
+import { choose, type RouteChoice, type RouteRequest } from './choose-replica.ts';
 import { LoadWatch, type WatchedReplica } from './load-watch.ts';
 import { Outliers, type OutlierChange, type ReplicaOutcome } from './outliers.ts';
 import { PrefixIndex } from './prefix-index.ts';

@@ -1,5 +1,5 @@
 import type { LoadReport } from '#core/fleet/fleet.ts';
-import type { LoadSample } from './choose.ts';
+import type { LoadSample } from './choose-replica.ts';
 
 /**
  * Asks the replicas of an engine for their load, twice a second and only while requests choose among them.

@@ -24,7 +24,8 @@ import {
   specOf,
 } from '#core/fleet/plan/plan.ts';
 import { settingsOf } from '#core/fleet/policy.ts';
-import { checkAwake, checkReplica, putToSleep, wakeUp } from './checks.ts';
+import { checkAwake, checkReplica } from './checks.ts';
+import { putToSleep, wakeUp } from './sleep.ts';
 
 export interface JobsOptions {
   readonly drivers: ReadonlyMap<DriverType, EngineDriver>;

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { choose, type RouteCandidate, type RouteRequest } from '#core/routing/choose.ts';
+import { choose, type RouteCandidate, type RouteRequest } from '#core/routing/choose-replica.ts';
 import { createRandom } from './simulation/trace.ts';
 
 const noPrompt: RouteRequest = { chain: new Int32Array(0), stickyKey: null };
