@@ -1,5 +1,5 @@
 import type { Clock } from '#base/clock.ts';
-import { ConfigError, type Config } from '#base/config.ts';
+import { ConfigError, type DockerConfig, type EnginesConfig } from '#base/config.ts';
 import type { Db } from '#base/db.ts';
 import { createRegistryLogins } from '#base/docker/docker.ts';
 import type { Log } from '#base/log.ts';
@@ -46,14 +46,17 @@ export interface WorkerSlot {
 export const soleSlot: WorkerSlot = { number: 0, sharing: 'alone' };
 
 /** @throws ConfigError naming the file and line, or the variable, that is wrong */
-export function readDockerHosts(config: Config, enginesDir: string): ContainerHosts {
-  const loaded = loadDockerHosts(enginesDir, { defaultDocker: config.dockerHost });
+export function readDockerHosts(docker: DockerConfig, enginesDir: string): ContainerHosts {
+  const loaded = loadDockerHosts(enginesDir, { defaultDocker: docker.host });
   if (loaded.ok) return loaded;
   throw new ConfigError(loaded.problems.map(formatEngineFileProblem).join('\n'));
 }
 
 export interface EnginesParts extends EnginesPlace {
-  readonly config: Config;
+  readonly settings: Pick<EnginesConfig, 'startQueueMax' | 'memoryBytes'>;
+  readonly docker: Pick<DockerConfig, 'configDir'>;
+  /** Of this process, for references in engine files and what engines may inherit. */
+  readonly environment: Readonly<Record<string, string | undefined>>;
   readonly engines: readonly EngineDefinition[];
   readonly gateways: Pick<Gateways, 'id' | 'live'>;
   readonly slot: WorkerSlot;
@@ -71,10 +74,21 @@ export interface EnginesParts extends EnginesPlace {
  * that all gateways of the database share. Where several share, one of them starts and stops.
  */
 export function createEngines(parts: EnginesParts): Fleet {
-  const { config, engines, gateways, db, clock, log, dataDir, workingDirectory, hosts, identity } = parts;
-  const env = config.environment;
+  const {
+    settings,
+    environment: env,
+    engines,
+    gateways,
+    db,
+    clock,
+    log,
+    dataDir,
+    workingDirectory,
+    hosts,
+    identity,
+  } = parts;
   const { sharing } = parts.slot;
-  const logins = createRegistryLogins({ folder: config.dockerConfigDir, log });
+  const logins = createRegistryLogins({ folder: parts.docker.configDir, log });
   const liveGateways = (): Promise<ReadonlySet<string>> => gateways.live();
   const machine = `machine:${readDataDirId(dataDir)}`;
   const storeOf = (scope: string) => createDbStore({ db, scope, gatewayId: gateways.id, liveGateways, clock, log });
@@ -85,8 +99,8 @@ export function createEngines(parts: EnginesParts): Fleet {
     env,
     clock,
     log,
-    queueMax: config.startQueueMax,
-    engineMemoryBytes: config.engineMemoryBytes,
+    queueMax: settings.startQueueMax,
+    engineMemoryBytes: settings.memoryBytes,
     drivers: {
       docker: createDockerDriver({ hosts: hosts.hosts, ...identity, env, logins, log }),
       ...(hosts.swarm !== null && { swarm: createSwarmDriver({ swarm: hosts.swarm, ...identity, env, logins, log }) }),

@@ -2,7 +2,7 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import { createServer as createSocketServer } from 'node:net';
 import { getRequestListener } from '@hono/node-server';
 import type { Hono } from 'hono';
-import type { Config } from '#base/config.ts';
+import type { Config, HttpConfig, MetricsConfig } from '#base/config.ts';
 import { guardConnections } from '#base/connections.ts';
 import { descriptorsMax } from '#base/descriptors.ts';
 import { AppError, errorEnvelope } from '#base/errors.ts';
@@ -40,7 +40,7 @@ const connectionsCheckMs = 1000;
 /** Of the descriptors of this process; the others are for engines, databases and files. */
 const clientShare = 0.75;
 
-export function createHttpServer(config: Config, app: Hono<HttpEnv>): HttpServer {
+export function createHttpServer(config: HttpConfig, app: Hono<HttpEnv>): HttpServer {
   const opened = Promise.withResolvers<void>();
   const listener = listenerOf(app);
   const server = createServer({
@@ -105,10 +105,10 @@ function listenerOf(app: Hono<HttpEnv>): ReturnType<typeof getRequestListener> {
  * Takes the addresses and gives them back, to find out before anything is made whether they can be had.
  * @throws ConfigError naming the variable of the one that cannot
  */
-export async function checkAddresses(config: Config): Promise<void> {
-  const ports = config.metricsPort === null ? [] : Array.from({ length: config.workers }, (_, index) => index);
-  const metrics = ports.map((index) => metricsAddress({ ...config, metricsPort: metricsPortOf(config, index) }));
-  for (const address of [addressOf(config), ...metrics]) {
+export async function checkAddresses(config: Pick<Config, 'http' | 'metrics' | 'process'>): Promise<void> {
+  const workers = Array.from({ length: config.process.workers }, (_, index) => index);
+  const metrics = workers.map((worker) => metricsAddress(metricsOf(config.metrics, worker)));
+  for (const address of [addressOf(config.http), ...metrics]) {
     if (address === null) continue;
     const server = createSocketServer();
     await listen(server, address);
@@ -116,12 +116,12 @@ export async function checkAddresses(config: Config): Promise<void> {
   }
 }
 
-/** Each worker has a listener for its own metrics; 0 takes any free port. */
-export function metricsPortOf({ metricsPort }: Config, worker: number): number | null {
-  return metricsPort === null || metricsPort === 0 ? metricsPort : metricsPort + worker;
+/** Each worker has a listener for its own metrics; port 0 takes any free one. */
+export function metricsOf({ host, port }: MetricsConfig, worker: number): MetricsConfig {
+  return { host, port: port === null || port === 0 ? port : port + worker };
 }
 
-function addressOf({ host, port }: Config): ListenAddress {
+function addressOf({ host, port }: HttpConfig): ListenAddress {
   return { host, port, hostVariable: 'HOST', portVariable: 'PORT' };
 }
 

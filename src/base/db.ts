@@ -8,6 +8,12 @@ import { createReconnecting, type Reconnecting } from './db-socket.ts';
 export interface Db {
   readonly orm: PostgresJsDatabase;
   readonly sql: Sql;
+  /**
+   * One connection beside the pool, for what a session of Postgres keeps; it is made when it is first used, and again
+   * after it was lost. Whoever asked for it ends it.
+   */
+  session(): Sql;
+  /** Closes the pool. */
   close(): Promise<void>;
 }
 
@@ -57,15 +63,19 @@ const everyConnection = { fetch_types: false, onnotice: () => undefined };
 /** Opens a pool; connections are made when they are first needed. */
 export function connectDb(url: string, options: ConnectOptions = {}): Db {
   const { url: plain, place } = placeOf(url);
-  const sql = postgres(plain, {
+  const common = {
     ...place,
-    max: options.poolMax ?? 10,
     connect_timeout: 5,
-    ...reconnectingTo(plain),
     ...everyConnection,
     connection: { application_name: 'headgate' },
-  });
-  return { orm: drizzle(sql), sql, close: () => sql.end({ timeout: 5 }) };
+  };
+  const sql = postgres(plain, { ...common, ...reconnectingTo(plain), max: options.poolMax ?? 10 });
+  return {
+    orm: drizzle(sql),
+    sql,
+    session: () => postgres(plain, { ...common, ...reconnectingTo(plain), max: 1, max_lifetime: null }),
+    close: () => sql.end({ timeout: 5 }),
+  };
 }
 
 /** A server that does not say a word of PostgreSQL's is none; longer than a connection may take to be made. */

@@ -1,18 +1,9 @@
-import {
-  collectDefaultMetrics,
-  Counter,
-  Gauge,
-  Histogram,
-  Registry,
-  type LabelValues,
-  type MetricObjectWithValues,
-  type MetricValueWithName,
-} from 'prom-client';
+import { collectDefaultMetrics, Registry } from 'prom-client';
+import { contentType, familyText, labelsText, sampleText } from './prometheus-text.ts';
 
 /**
  * Metrics in Prometheus' text format. What is counted on the request path is a plain number that was bound to its
- * labels once: prom-client puts labels together and looks them up again at every increment, which is dear there, and
- * so it only hears of the sums when they are read.
+ * labels once; texts are made when the metrics are read. Figures of the process and of Node itself are prom-client's.
  */
 export interface Metrics {
   /** A number that only grows; its name ends in `_total`. */
@@ -21,7 +12,7 @@ export interface Metrics {
   histogram(family: MetricFamily, bounds: readonly number[]): Family<HistogramSeries>;
   /** `read` is called whenever the metrics are, and sets every series that there is at that moment. */
   gauge(family: MetricFamily, read: (set: SetSeries) => void): void;
-  /** Everything there is to tell, in the format that `contentType` names. */
+  /** All metrics in the format that `contentType` names. */
   text(): Promise<string>;
   readonly contentType: string;
 }
@@ -42,12 +33,7 @@ export interface Family<Series> {
 }
 
 export class CounterSeries {
-  readonly labels: Labels;
   value = 0;
-
-  constructor(labels: Labels) {
-    this.labels = labels;
-  }
 
   add(amount: number): void {
     this.value += amount;
@@ -55,14 +41,12 @@ export class CounterSeries {
 }
 
 export class HistogramSeries {
-  readonly labels: Labels;
   /** One more than bounds: the last one is +Inf. Not cumulative. */
   readonly counts: Float64Array;
   sum = 0;
   readonly #bounds: readonly number[];
 
-  constructor(labels: Labels, bounds: readonly number[]) {
-    this.labels = labels;
+  constructor(bounds: readonly number[]) {
     this.#bounds = bounds;
     this.counts = new Float64Array(bounds.length + 1);
   }
@@ -76,104 +60,76 @@ export class HistogramSeries {
   }
 }
 
-type Labels = LabelValues<string>;
-
-/** A separate registry: nothing is shared with other gateways of the same process. */
+/** Nothing is shared with other gateways of the same process. */
 export function createMetrics(): Metrics {
-  const registry = new Registry();
-  const registers = [registry];
-  collectDefaultMetrics({ register: registry });
+  const ofProcess = new Registry();
+  collectDefaultMetrics({ register: ofProcess });
+  const families: (() => string)[] = [];
   return {
     counter({ name, help, labelNames = [] }) {
-      const family = createFamily(labelNames, (labels) => new CounterSeries(labels));
-      const collect = function (this: Counter): void {
-        this.reset();
-        for (const { labels, value } of family.all()) this.inc(labels, value);
-      };
-      new Counter({ name, help, labelNames: [...labelNames], registers, collect });
+      const family = new SeriesFamily(labelNames, () => new CounterSeries());
+      const sample = ({ value }: CounterSeries, labels: string): string => sampleText(name, labels, value);
+      families.push(() => familyText(name, help, 'counter', family.map(sample)));
       return family;
     },
     histogram({ name, help, labelNames = [] }, bounds) {
-      const family = createFamily(labelNames, (labels) => new HistogramSeries(labels, bounds));
-      const config = { name, help, labelNames: [...labelNames], buckets: [...bounds], registers };
-      new SeriesHistogram(config, () => ({ name, help, bounds, series: family.all() }));
+      const family = new SeriesFamily(labelNames, () => new HistogramSeries(bounds));
+      const les = [...bounds.map(String), '+Inf'].map((bound) => labelsText(['le'], [bound]));
+      families.push(() => {
+        const samples = family.map((series, labels) => histogramSamples(name, les, series, labels));
+        return familyText(name, help, 'histogram', samples.flat());
+      });
       return family;
     },
     gauge({ name, help, labelNames = [] }, read) {
-      const collect = function (this: Gauge): void {
-        this.reset();
-        read((value, ...labels) => this.set(labelsOf(labelNames, labels), value));
-      };
-      new Gauge({ name, help, labelNames: [...labelNames], registers, collect });
+      families.push(() => {
+        const values = new Map<string, number>();
+        read((value, ...labels) => values.set(labelsText(labelNames, labels), value));
+        const samples = Array.from(values, ([labels, value]) => sampleText(name, labels, value));
+        return familyText(name, help, 'gauge', samples);
+      });
     },
-    text: () => registry.metrics(),
-    contentType: registry.contentType,
+    text: async () => [await ofProcess.metrics(), ...families.map((family) => family())].join('\n'),
+    contentType,
   };
 }
 
-interface OwnFamily<Series> extends Family<Series> {
-  all(): readonly Series[];
-}
+class SeriesFamily<Series> implements Family<Series> {
+  readonly #names: readonly string[];
+  readonly #make: () => Series;
+  /** By the text of their labels. */
+  readonly #series = new Map<string, Series>();
 
-function createFamily<Series>(names: readonly string[], make: (labels: Labels) => Series): OwnFamily<Series> {
-  const series = new Map<string, Series>();
-  // One without labels is there from the beginning: a rate needs a first value.
-  const of = (...values: readonly string[]): Series => {
-    const key = values.join('\0');
-    const found = series.get(key) ?? make(labelsOf(names, values));
-    series.set(key, found);
-    return found;
-  };
-  if (names.length === 0) of();
-  return { of, all: () => [...series.values()] };
-}
-
-function labelsOf(names: readonly string[], values: readonly string[]): Labels {
-  return Object.fromEntries(names.map((name, index) => [name, values[index] ?? '']));
-}
-
-interface HistogramState {
-  readonly name: string;
-  readonly help: string;
-  readonly bounds: readonly number[];
-  readonly series: readonly HistogramSeries[];
-}
-
-type HistogramValues = MetricObjectWithValues<MetricValueWithName<string>>;
-
-/** Stands in prom-client's registry and gives it the buckets that were counted here. */
-class SeriesHistogram extends Histogram {
-  readonly #read: () => HistogramState;
-
-  constructor(config: ConstructorParameters<typeof Histogram>[0], read: () => HistogramState) {
-    super(config);
-    this.#read = read;
+  constructor(names: readonly string[], make: () => Series) {
+    this.#names = names;
+    this.#make = make;
+    // A series without labels is there from the beginning: a rate needs a first value.
+    if (names.length === 0) this.of();
   }
 
-  override get(): Promise<HistogramValues> {
-    return Promise.resolve(valuesOf(this.#read()));
+  of(...values: readonly string[]): Series {
+    const labels = labelsText(this.#names, values);
+    const series = this.#series.get(labels) ?? this.#make();
+    this.#series.set(labels, series);
+    return series;
   }
 
-  /** The registry asks this one first. */
-  getForPromString(): Promise<HistogramValues> {
-    return this.get();
+  map<Result>(use: (series: Series, labels: string) => Result): Result[] {
+    return Array.from(this.#series, ([labels, series]) => use(series, labels));
   }
 }
 
-function valuesOf({ name, help, bounds, series }: HistogramState): HistogramValues {
-  const values = series.flatMap(({ labels, counts, sum }) => {
-    let count = 0;
-    const buckets = [...counts].map((inBucket, index) => {
-      count += inBucket;
-      const le = bounds[index] ?? '+Inf';
-      return { metricName: `${name}_bucket`, labels: { ...labels, le }, value: count };
-    });
-    return [
-      ...buckets,
-      { metricName: `${name}_sum`, labels, value: sum },
-      { metricName: `${name}_count`, labels, value: count },
-    ];
+/** Buckets in the text are cumulative. @param les the label `le` of each bucket */
+function histogramSamples(
+  name: string,
+  les: readonly string[],
+  { counts, sum }: HistogramSeries,
+  labels: string,
+): string[] {
+  let count = 0;
+  const buckets = les.map((le, index) => {
+    count += counts[index] ?? 0;
+    return sampleText(`${name}_bucket`, labels === '' ? le : `${labels},${le}`, count);
   });
-  // What its own histograms give; its types name a field more, and say that the type is a number.
-  return { name, help, type: 'histogram', aggregator: 'sum', values } as unknown as HistogramValues;
+  return [...buckets, sampleText(`${name}_sum`, labels, sum), sampleText(`${name}_count`, labels, count)];
 }

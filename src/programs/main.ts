@@ -5,7 +5,7 @@ import {
   type App,
   checkAddresses,
   type ContainerHosts,
-  metricsPortOf,
+  metricsOf,
   readDockerHosts,
   startApp,
   type WorkerSlot,
@@ -74,7 +74,7 @@ function readEngines(readEngineFiles: () => EngineFilesResult): readonly EngineD
 }
 
 async function openDatabase(config: Config, log: Log, dataDir: string, { stops }: Life): Promise<string> {
-  if (config.databaseUrl !== null) return config.databaseUrl;
+  if (config.database.url !== null) return config.database.url;
   const server = await startEmbeddedPostgres({ dataDir: `${dataDir}/postgres`, log });
   stops.push(() => server.stop());
   return server.url;
@@ -84,7 +84,7 @@ async function migrate(url: string, config: Config): Promise<void> {
   try {
     await migrateDb(url);
   } catch (error) {
-    const reason = config.databaseUrl === null ? null : whyUnusable(error);
+    const reason = config.database.url === null ? null : whyUnusable(error);
     if (reason === null) throw error;
     throw new ConfigError(`DATABASE_URL: the database cannot be used (${reason}).`);
   }
@@ -99,13 +99,13 @@ async function unlessStopRequested({ stopRequested: { signal } }: Life, work: Pr
 }
 
 function readFiles(config: Config): Files {
-  const enginesDir = resolve(config.enginesDir ?? fileURLToPath(new URL('../../engines', import.meta.url)));
+  const enginesDir = resolve(config.engines.dir ?? fileURLToPath(new URL('../../engines', import.meta.url)));
   const readEngineFiles = (): EngineFilesResult => loadEngineFiles(enginesDir, { env: config.environment });
   const engines = readEngines(readEngineFiles);
   return {
     engines,
     readEngineFiles,
-    hosts: readDockerHosts(config, enginesDir),
+    hosts: readDockerHosts(config.docker, enginesDir),
     workingDirectory: dirname(enginesDir),
   };
 }
@@ -116,7 +116,7 @@ async function start(config: Config, log: Log, life: Life): Promise<void> {
   const files = readFiles(config);
   // Before anything that takes time or leaves something behind.
   await checkAddresses(config);
-  const dataDir = makeDataDir(config.dataDir ?? defaultDataDir(config.environment, process.geteuid?.()));
+  const dataDir = makeDataDir(config.process.dataDir ?? defaultDataDir(config.environment, process.geteuid?.()));
   const release = lockDataDir(dataDir);
   stops.push(() => release());
   const databaseUrl = await openDatabase(config, log, dataDir, life);
@@ -124,7 +124,9 @@ async function start(config: Config, log: Log, life: Life): Promise<void> {
   await unlessStopRequested(life, migrate(databaseUrl, config));
   const place = { config, log, dataDir, databaseUrl };
   const { url, secret } =
-    config.workers > 1 ? await startWorkers(place, files, life) : startedBy(await startGateway(place, files, life));
+    config.process.workers > 1
+      ? await startWorkers(place, files, life)
+      : startedBy(await startGateway(place, files, life));
   process.stdout.write(secret === null ? startText(url) : firstStartText(url, secret, files.engines));
 }
 
@@ -138,7 +140,7 @@ interface Place {
 
 async function startGateway({ databaseUrl, ...place }: Place, files: Files, life: Life): Promise<App> {
   const { stops, forceStop } = life;
-  const db = connectDb(databaseUrl, { poolMax: place.config.databasePoolMax });
+  const db = connectDb(databaseUrl, { poolMax: place.config.database.poolMax });
   stops.push(() => db.close());
   const app = await startApp({ ...place, db, ...files });
   stops.push(() => app.stop(forceStop.signal));
@@ -153,7 +155,7 @@ function startedBy({ url, bootstrap }: App): Started {
 async function startWorkers({ config, log, dataDir, databaseUrl }: Place, files: Files, life: Life): Promise<Started> {
   const { workingDirectory } = files;
   life.stops.push(() => endProcesses({ dataDir, workingDirectory, env: config.environment, log }));
-  const workers = createWorkers({ count: config.workers, databaseUrl, log });
+  const workers = createWorkers({ count: config.process.workers, databaseUrl, log });
   life.stops.push(() => workers.stop(life.forceStop.signal));
   life.reload = () => workers.reload();
   workers.onGivenUp(() => {
@@ -170,8 +172,8 @@ async function startWorker(config: Config, log: Log, life: Life): Promise<void> 
     stop: () => life.stopRequested.abort(),
     forceStop: () => life.forceStop.abort(),
   });
-  const dataDir = makeDataDir(config.dataDir ?? defaultDataDir(config.environment, process.geteuid?.()));
-  const own = { ...config, metricsPort: metricsPortOf(config, slot.number) };
+  const dataDir = makeDataDir(config.process.dataDir ?? defaultDataDir(config.environment, process.geteuid?.()));
+  const own = { ...config, metrics: metricsOf(config.metrics, slot.number) };
   const place = { config: own, log: log.child({ worker: slot.number }), dataDir, databaseUrl, slot };
   tellReady(startedBy(await startGateway(place, readFiles(config), life)));
 }
@@ -239,7 +241,7 @@ async function main(): Promise<void> {
   outliveReaders();
   try {
     const config = readConfig();
-    log = createLog(config.logLevel);
+    log = createLog(config.process.logLevel);
     listenToSignals(life, log);
     await (isWorker ? startWorker(config, log, life) : start(config, log, life));
   } catch (error) {

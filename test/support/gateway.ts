@@ -67,7 +67,7 @@ export async function startGateway(options: TestGatewayOptions = {}): Promise<Te
   const db = connectDb(databaseUrl);
   const workingDirectory =
     options.workingDirectory ?? (options.enginesDir === undefined ? dirname(enginesDir) : repository);
-  const hosts = readDockerHosts(config, enginesDir);
+  const hosts = readDockerHosts(config.docker, enginesDir);
   const files = { engines: loaded.engines, readEngineFiles, hosts, workingDirectory };
   const app: App = await startApp({ config, log, db, dataDir, ...files });
   const key = app.bootstrap.secret ?? config.bootstrap.key ?? '';

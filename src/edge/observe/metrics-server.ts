@@ -1,5 +1,5 @@
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
-import type { Config } from '#base/config.ts';
+import type { MetricsConfig } from '#base/config.ts';
 import { guardConnections, unfinishedMax } from '#base/connections.ts';
 import { closeServer, listen, urlOf, type ListenAddress } from '#base/listen.ts';
 import type { Metrics } from '#base/metrics.ts';
@@ -15,7 +15,9 @@ export interface MetricsServer {
 }
 
 export interface MetricsServerParts {
-  readonly config: Config;
+  readonly address: MetricsConfig;
+  /** A client that takes nothing of an answer for this long is cut off. */
+  readonly answerStallTimeoutMs: number;
   readonly metrics: Metrics;
   readonly health: Health;
   /** Called before metrics are read. */
@@ -26,18 +28,18 @@ export interface MetricsServerParts {
 const connectionsMax = 100;
 
 /** Where metrics are answered; null where they are not. */
-export function metricsAddress({ metricsHost, metricsPort }: Config): ListenAddress | null {
-  if (metricsPort === null) return null;
+export function metricsAddress({ host, port }: MetricsConfig): ListenAddress | null {
+  if (port === null) return null;
   const variables = { hostVariable: 'HEADGATE_METRICS_HOST', portVariable: 'HEADGATE_METRICS_PORT' };
-  return { host: metricsHost, port: metricsPort, ...variables, exclusive: true };
+  return { host, port, ...variables, exclusive: true };
 }
 
 export function createMetricsServer(parts: MetricsServerParts): MetricsServer {
-  const address = metricsAddress(parts.config);
+  const address = metricsAddress(parts.address);
   const server = createServer();
   const connections = guardConnections(server, {
     connectionsMax,
-    stallMs: parts.config.answerStallTimeoutMs,
+    stallMs: parts.answerStallTimeoutMs,
     refuse: refuseSurplus,
   });
   server.on('request', (incoming, outgoing) => {

@@ -1,5 +1,5 @@
 import type { Hono, MiddlewareHandler } from 'hono';
-import type { Config } from '#base/config.ts';
+import type { MetricsConfig } from '#base/config.ts';
 import type { Log } from '#base/log.ts';
 import { createMetrics } from '#base/metrics.ts';
 import type { Fleet } from '#core/fleet/fleet.ts';
@@ -39,7 +39,9 @@ export interface Watching {
 }
 
 export interface WatchedParts {
-  readonly config: Config;
+  readonly address: MetricsConfig;
+  /** A client that takes nothing of an answer for this long is cut off. */
+  readonly answerStallTimeoutMs: number;
   readonly fleet: Pick<Fleet, 'list' | 'leads'>;
   readonly metering: Pick<Metering, 'pending' | 'oldestPendingMs' | 'healthy'>;
   /** The fleet runs: its engines were taken over, and can be started. */
@@ -68,7 +70,7 @@ export function createObserve(log: Log): Observe {
   };
 
   function watch(parts: WatchedParts): Watching {
-    const { config, fleet, metering, fleetRuns } = parts;
+    const { address, answerStallTimeoutMs, fleet, metering, fleetRuns } = parts;
     const database = createProbe(parts.askDatabase, answerTimeoutMs);
     const redis = parts.askRedis === null ? null : createProbe(parts.askRedis, answerTimeoutMs);
     const health = createHealth([
@@ -99,7 +101,13 @@ export function createObserve(log: Log): Observe {
     return {
       health,
       routes: createHealthRoutes(health),
-      server: createMetricsServer({ config, metrics, health, refresh: () => engines.look() }),
+      server: createMetricsServer({
+        address,
+        answerStallTimeoutMs,
+        metrics,
+        health,
+        refresh: () => engines.look(),
+      }),
       async look() {
         engines.look();
         await Promise.all(probes.map((probe) => probe.ask()));

@@ -156,7 +156,7 @@ describe('the folder of config.json', () => {
     [{ HOME: '/home/ada', DOCKER_CONFIG: '' }, '/home/ada/.docker'],
     [{ HOME: '/home/ada', DOCKER_CONFIG: '/run/docker-config' }, '/run/docker-config'],
   ])('with %j is %j', (environment, folder) => {
-    expect(parseConfig(environment).dockerConfigDir).toBe(folder);
+    expect(parseConfig(environment).docker.configDir).toBe(folder);
   });
 });
 

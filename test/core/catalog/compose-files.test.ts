@@ -59,10 +59,9 @@ describe('env.example', () => {
   it('is understood by the gateway, with what the compose file adds', () => {
     const environment = { ...example, ...secrets, ...environmentOf(read('compose.yaml').services['gateway']) };
     expect(parseConfig(environment)).toMatchObject({
-      host: '0.0.0.0',
-      port: 8080,
-      dockerHost: 'tcp://docker-gate:2375',
-      metricsPort: 9464,
+      http: { host: '0.0.0.0', port: 8080 },
+      docker: { host: 'tcp://docker-gate:2375' },
+      metrics: { port: 9464 },
       bootstrap: { email: 'admin@example.com', key: secrets.HEADGATE_BOOTSTRAP_KEY },
     });
   });

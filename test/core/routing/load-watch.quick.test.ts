@@ -1,4 +1,4 @@
-import { afterEach, describe, expect, it, vi } from 'vitest';
+import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest';
 import type { LoadReport } from '#core/fleet/fleet.ts';
 import { LoadWatch, type WatchedReplica } from '#core/routing/load-watch.ts';
 
@@ -32,8 +32,10 @@ function bench(reports: Record<string, LoadReport>) {
 }
 
 describe('watching the load of replicas', () => {
-  vi.useFakeTimers();
+  beforeAll(() => void vi.useFakeTimers());
   afterEach(() => vi.clearAllTimers());
+  // Other files of this worker live by the real ones.
+  afterAll(() => void vi.useRealTimers());
 
   it('asks nobody before a choice is made, and leaves no timer when none is any more', async () => {
     const { state, watch, pass } = bench({ a: { running: 1, waiting: 0 } });

@@ -30,7 +30,7 @@ describe('headgate, wrongly used', () => {
     const result = await runCli(['engines', 'ls'], { env: { HEADGATE_URL: 'localhost' } });
     expect(result).toMatchObject({ code: 2, stderr: expect.stringContaining('HEADGATE_URL: must be a URL such as') });
     // A gateway that is started from the same shell leaves them alone.
-    expect(parseConfig({ HEADGATE_URL: 'localhost', HEADGATE_API_KEY: 'k' })).toMatchObject({ port: 8080 });
+    expect(parseConfig({ HEADGATE_URL: 'localhost', HEADGATE_API_KEY: 'k' })).toMatchObject({ http: { port: 8080 } });
   });
 });
 

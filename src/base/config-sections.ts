@@ -1,0 +1,305 @@
+import { join } from 'node:path';
+import { z } from 'zod';
+import { databaseUrl, logLevel, networks, optionalWhole, text, urlOf, whole } from './config-values.ts';
+
+/** The sections of the gateway's configuration: the variables of each, and what it hands to the rooms that need it. */
+
+interface Section<Shape extends z.ZodRawShape, Value> {
+  readonly variables: Shape;
+  /** @param values may hold those of other sections, too */
+  readonly from: (values: z.output<z.ZodObject<Shape>>) => Value;
+}
+
+function section<Shape extends z.ZodRawShape, Value>(
+  variables: Shape,
+  from: Section<Shape, Value>['from'],
+): Section<Shape, Value> {
+  return { variables, from };
+}
+
+const secondsMs = (seconds: number): number => seconds * 1000;
+
+export interface HttpConfig {
+  readonly host: string;
+  readonly port: number;
+  /** Addresses and networks of proxies whose X-Forwarded-For is believed. */
+  readonly trustedProxies: readonly string[];
+  readonly headersTimeoutMs: number;
+  /** A client that takes nothing of an answer for this long is cut off. */
+  readonly answerStallTimeoutMs: number;
+  /** How long running requests may take to end when the gateway stops. */
+  readonly shutdownTimeoutMs: number;
+}
+
+export const http = section(
+  {
+    HOST: text.min(1).default('127.0.0.1'),
+    PORT: whole(0, 65_535, 8080),
+    HEADGATE_TRUSTED_PROXIES: networks.default([]),
+    HEADGATE_HEADERS_SECONDS: whole(1, 3600, 15),
+    HEADGATE_ANSWER_STALL_SECONDS: whole(1, 3600, 120),
+    HEADGATE_SHUTDOWN_SECONDS: whole(0, 3600, 30),
+  },
+  (read): HttpConfig => ({
+    host: read.HOST,
+    port: read.PORT,
+    trustedProxies: read.HEADGATE_TRUSTED_PROXIES,
+    headersTimeoutMs: secondsMs(read.HEADGATE_HEADERS_SECONDS),
+    answerStallTimeoutMs: secondsMs(read.HEADGATE_ANSWER_STALL_SECONDS),
+    shutdownTimeoutMs: secondsMs(read.HEADGATE_SHUTDOWN_SECONDS),
+  }),
+);
+
+export interface MetricsConfig {
+  readonly host: string;
+  /** Null: metrics are served nowhere. The first worker's; each further one takes the next. */
+  readonly port: number | null;
+}
+
+export const metrics = section(
+  { HEADGATE_METRICS_HOST: text.min(1).default('127.0.0.1'), HEADGATE_METRICS_PORT: optionalWhole(0, 65_535) },
+  (read): MetricsConfig => ({ host: read.HEADGATE_METRICS_HOST, port: read.HEADGATE_METRICS_PORT ?? null }),
+);
+
+export interface ProcessConfig {
+  /** Gateways that this machine runs, each a process of its own. */
+  readonly workers: number;
+  readonly logLevel: string;
+  /** Null: a folder of the user's own. */
+  readonly dataDir: string | null;
+  /** How long slots, holds and running idempotency keys outlive a gateway that does not renew them. */
+  readonly leaseMs: number;
+}
+
+export const gatewayProcess = section(
+  {
+    HEADGATE_WORKERS: whole(1, 256, 1),
+    LOG_LEVEL: logLevel,
+    HEADGATE_DATA_DIR: text.optional(),
+    HEADGATE_LEASE_SECONDS: whole(1, 3600, 30),
+  },
+  (read): ProcessConfig => ({
+    workers: read.HEADGATE_WORKERS,
+    logLevel: read.LOG_LEVEL,
+    dataDir: read.HEADGATE_DATA_DIR ?? null,
+    leaseMs: secondsMs(read.HEADGATE_LEASE_SECONDS),
+  }),
+);
+
+export interface DatabaseConfig {
+  /** Null: the gateway runs its own PostgreSQL in its data folder. */
+  readonly url: string | null;
+  readonly poolMax: number;
+}
+
+export const database = section(
+  { DATABASE_URL: databaseUrl.optional(), HEADGATE_DATABASE_POOL: whole(2, 1000, 10) },
+  (read): DatabaseConfig => ({ url: read.DATABASE_URL ?? null, poolMax: read.HEADGATE_DATABASE_POOL }),
+);
+
+export interface RedisConfig {
+  /** Null: this gateway is alone, and its memory serves instead. */
+  readonly url: string | null;
+}
+
+export const redis = section(
+  { REDIS_URL: urlOf(['redis:', 'rediss:'], 'redis://host:6379').optional() },
+  (read): RedisConfig => ({ url: read.REDIS_URL ?? null }),
+);
+
+export interface DockerConfig {
+  /** Address of the Docker engine of the host `local`, as Docker's own client takes it. */
+  readonly host: string;
+  /** Folder of Docker's own `config.json`, whose logins images are pulled with; null: this user has none. */
+  readonly configDir: string | null;
+}
+
+export const docker = section(
+  {
+    DOCKER_HOST: text.min(1).default('unix:///var/run/docker.sock'),
+    DOCKER_CONFIG: text.optional(),
+    HOME: text.optional(),
+  },
+  (read): DockerConfig => ({
+    host: read.DOCKER_HOST,
+    configDir: read.DOCKER_CONFIG ?? (read.HOME === undefined ? null : join(read.HOME, '.docker')),
+  }),
+);
+
+export interface EnginesConfig {
+  /** Null: the folder that comes with the gateway. */
+  readonly dir: string | null;
+  /** Memory that engine processes may take together; null: the machine's. */
+  readonly memoryBytes: number | null;
+  /** Requests that may wait for one cold model. */
+  readonly startQueueMax: number;
+  /** Requests of the tier `flex` that may wait for one model. */
+  readonly flexQueueMax: number;
+}
+
+/** Of GiB; null where there are none. */
+const toBytes = (gib: number | undefined): number | null => (gib === undefined ? null : gib * 1_073_741_824);
+
+export const engines = section(
+  {
+    HEADGATE_ENGINES_DIR: text.optional(),
+    HEADGATE_ENGINE_MEMORY_GIB: optionalWhole(1, 1_048_576).transform(toBytes),
+    HEADGATE_START_QUEUE_MAX: whole(1, 1_000_000, 1000),
+    HEADGATE_FLEX_QUEUE_MAX: whole(1, 1_000_000, 1000),
+  },
+  (read): EnginesConfig => ({
+    dir: read.HEADGATE_ENGINES_DIR ?? null,
+    memoryBytes: read.HEADGATE_ENGINE_MEMORY_GIB,
+    startQueueMax: read.HEADGATE_START_QUEUE_MAX,
+    flexQueueMax: read.HEADGATE_FLEX_QUEUE_MAX,
+  }),
+);
+
+export interface KeysConfig {
+  readonly prefix: string;
+  /** Of one organization. */
+  readonly maxActive: number;
+  /** Wrong keys of one address that are answered as such. */
+  readonly wrongPerMinute: number;
+}
+
+export const keys = section(
+  {
+    HEADGATE_KEY_PREFIX: z
+      .string()
+      .regex(/^[A-Za-z0-9][A-Za-z0-9_-]{0,23}$/, 'must be 1 to 24 letters, digits, "-" or "_"')
+      .default('sk-hg-'),
+    HEADGATE_MAX_ACTIVE_KEYS: whole(1, 1_000_000, 5),
+    HEADGATE_WRONG_KEYS_PER_MINUTE: whole(1, 1_000_000, 60),
+  },
+  (read): KeysConfig => ({
+    prefix: read.HEADGATE_KEY_PREFIX,
+    maxActive: read.HEADGATE_MAX_ACTIVE_KEYS,
+    wrongPerMinute: read.HEADGATE_WRONG_KEYS_PER_MINUTE,
+  }),
+);
+
+/** What the first start makes; null is made by it. */
+export interface BootstrapConfig {
+  readonly email: string | null;
+  readonly password: string | null;
+  readonly key: string | null;
+}
+
+export const bootstrap = section(
+  {
+    HEADGATE_BOOTSTRAP_EMAIL: z
+      .string()
+      .regex(/^[^\s@]+@[^\s@]+$/, 'must be an e-mail address')
+      .max(254)
+      .optional(),
+    HEADGATE_BOOTSTRAP_PASSWORD: text.min(8, 'must have 8 characters or more').max(1024).optional(),
+    HEADGATE_BOOTSTRAP_KEY: z
+      .string()
+      .regex(/^[\x21-\x7e]{32,512}$/, 'must be 32 to 512 printable ASCII characters without blanks')
+      .optional(),
+  },
+  (read): BootstrapConfig => ({
+    email: read.HEADGATE_BOOTSTRAP_EMAIL ?? null,
+    password: read.HEADGATE_BOOTSTRAP_PASSWORD ?? null,
+    key: read.HEADGATE_BOOTSTRAP_KEY ?? null,
+  }),
+);
+
+/** What requests may take. */
+export interface LimitsConfig {
+  readonly bodyBytesMax: number;
+  /** All request bodies that are not answered, and answers that are not read. */
+  readonly bodiesBytesMax: number;
+  readonly bodyStallTimeoutMs: number;
+  readonly bodyBytesPerSecondMin: number;
+  readonly inFlightMax: number;
+  readonly choicesMax: number;
+  /** Prompts times choices of one request that generates, and inputs of one that does not. */
+  readonly sequencesMax: number;
+  readonly inputsMax: number;
+  /** How long the end of an answer waits for the books. */
+  readonly settleTimeoutMs: number;
+}
+
+/** Bodies of the largest size that may be there at once where HEADGATE_MAX_BODIES_BYTES is not set. */
+const bodiesPerBudget = 8;
+
+export const limits = section(
+  {
+    HEADGATE_MAX_BODY_BYTES: whole(1024, 1_073_741_824, 33_554_432),
+    HEADGATE_MAX_BODIES_BYTES: optionalWhole(1024, 1_099_511_627_776),
+    HEADGATE_BODY_STALL_SECONDS: whole(1, 3600, 15),
+    HEADGATE_BODY_BYTES_PER_SECOND: whole(1, 1_073_741_824, 1024),
+    HEADGATE_MAX_IN_FLIGHT: whole(1, 1_000_000, 10_000),
+    HEADGATE_MAX_CHOICES: whole(1, 1024, 8),
+    HEADGATE_MAX_SEQUENCES: whole(1, 65_536, 128),
+    HEADGATE_MAX_INPUTS: whole(1, 1_048_576, 2048),
+    HEADGATE_SETTLE_SECONDS: whole(1, 3600, 30),
+  },
+  (read): LimitsConfig => ({
+    bodyBytesMax: read.HEADGATE_MAX_BODY_BYTES,
+    bodiesBytesMax: read.HEADGATE_MAX_BODIES_BYTES ?? bodiesPerBudget * read.HEADGATE_MAX_BODY_BYTES,
+    bodyStallTimeoutMs: secondsMs(read.HEADGATE_BODY_STALL_SECONDS),
+    bodyBytesPerSecondMin: read.HEADGATE_BODY_BYTES_PER_SECOND,
+    inFlightMax: read.HEADGATE_MAX_IN_FLIGHT,
+    choicesMax: read.HEADGATE_MAX_CHOICES,
+    sequencesMax: read.HEADGATE_MAX_SEQUENCES,
+    inputsMax: read.HEADGATE_MAX_INPUTS,
+    settleTimeoutMs: secondsMs(read.HEADGATE_SETTLE_SECONDS),
+  }),
+);
+
+/** How long an engine may be silent. */
+export interface UpstreamConfig {
+  readonly firstByteTimeoutMs: number;
+  readonly idleTimeoutMs: number;
+  readonly connectTimeoutMs: number;
+}
+
+export const upstream = section(
+  {
+    HEADGATE_UPSTREAM_FIRST_BYTE_SECONDS: whole(1, 86_400, 600),
+    HEADGATE_UPSTREAM_IDLE_SECONDS: whole(1, 86_400, 120),
+    HEADGATE_UPSTREAM_CONNECT_SECONDS: whole(1, 600, 10),
+  },
+  (read): UpstreamConfig => ({
+    firstByteTimeoutMs: secondsMs(read.HEADGATE_UPSTREAM_FIRST_BYTE_SECONDS),
+    idleTimeoutMs: secondsMs(read.HEADGATE_UPSTREAM_IDLE_SECONDS),
+    connectTimeoutMs: secondsMs(read.HEADGATE_UPSTREAM_CONNECT_SECONDS),
+  }),
+);
+
+/** Bounds of the response cache: all answers together, and the age of each. */
+export interface CacheConfig {
+  readonly bytesMax: number;
+  readonly ageMaxMs: number;
+}
+
+export const cache = section(
+  {
+    HEADGATE_CACHE_MAX_BYTES: whole(0, 1_099_511_627_776, 67_108_864),
+    HEADGATE_CACHE_SECONDS: whole(1, 31_536_000, 3600),
+  },
+  (read): CacheConfig => ({
+    bytesMax: read.HEADGATE_CACHE_MAX_BYTES,
+    ageMaxMs: secondsMs(read.HEADGATE_CACHE_SECONDS),
+  }),
+);
+
+/** Bounds of stored requests: the age of a request, and what is kept of one body. */
+export interface StorageConfig {
+  readonly ageMaxMs: number;
+  readonly bodyBytesMax: number;
+}
+
+export const storage = section(
+  {
+    HEADGATE_STORE_DAYS: whole(1, 36_500, 30),
+    HEADGATE_STORE_MAX_BYTES: whole(1024, 1_073_741_824, 1_048_576),
+  },
+  (read): StorageConfig => ({
+    ageMaxMs: secondsMs(read.HEADGATE_STORE_DAYS * 86_400),
+    bodyBytesMax: read.HEADGATE_STORE_MAX_BYTES,
+  }),
+);

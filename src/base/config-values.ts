@@ -1,0 +1,93 @@
+import { isIP } from 'node:net';
+import { z } from 'zod';
+
+/** Kinds of values that environment variables have, and how a set of variables is read. */
+
+/** A configuration that cannot be started with; the message names the variable and says what would do. */
+export class ConfigError extends Error {
+  /** @param cause why the setting does not do, where something else said so */
+  constructor(message: string, cause?: unknown) {
+    super(message, cause === undefined ? undefined : { cause });
+    this.name = 'ConfigError';
+  }
+}
+
+export type Environment = Readonly<Record<string, string | undefined>>;
+
+export const whole = (min: number, max: number, fallback: number) =>
+  z
+    .string()
+    .regex(/^\d{1,15}$/, 'must be a whole number')
+    .transform(Number)
+    .refine((value) => value >= min && value <= max, `must be between ${min} and ${max}`)
+    .default(fallback);
+
+export const optionalWhole = (min: number, max: number) => whole(min, max, 0).unwrap().optional();
+
+export const text = z.string().refine((value) => !value.includes('\0'), 'must not contain a NUL');
+
+export const logLevel = z.enum(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent']).default('info');
+
+/** Separated by commas; empty ones do not count. */
+export const list = z
+  .string()
+  .transform((value) => value.split(',').map((part) => part.trim()))
+  .transform((parts) => parts.filter((part) => part !== ''));
+
+export function urlOf(protocols: readonly string[], example: string) {
+  return text.refine((value) => {
+    const url = URL.parse(value);
+    return url !== null && protocols.includes(url.protocol) && url.hostname !== '';
+  }, `must be a URL such as ${example}`);
+}
+
+export const databaseUrl = text
+  .refine((value) => {
+    const url = URL.parse(value);
+    if (url === null || !['postgres:', 'postgresql:'].includes(url.protocol)) return false;
+    return url.hostname !== '' || url.searchParams.has('host');
+  }, 'must be a URL such as postgres://user:password@host:5432/database')
+  // Random passwords often contain it.
+  .refine(isDecodable, 'holds a "%" that begins no code; in a URL it is written "%25"');
+
+export const networks = text
+  .transform((value) => value.split(',').map((part) => part.trim()))
+  .refine((values) => values.every(isNetwork), 'must be addresses or networks such as 10.0.0.0/8, separated by commas');
+
+function isDecodable(value: string): boolean {
+  try {
+    decodeURIComponent(value);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+function isNetwork(value: string): boolean {
+  const [address = '', bits, ...more] = value.split('/');
+  const family = isIP(address);
+  if (family === 0 || more.length > 0) return false;
+  return bits === undefined || (/^\d{1,3}$/.test(bits) && Number(bits) <= (family === 4 ? 32 : 128));
+}
+
+/**
+ * Reads variables; those that are set to nothing count as not set.
+ *
+ * @param known names of all programs' variables: any other that begins with HEADGATE_ is a mistake
+ * @throws ConfigError for the first variable that is wrong
+ */
+export function readVariables<Shape extends z.ZodRawShape>(
+  shape: Shape,
+  environment: Environment,
+  known: ReadonlySet<string>,
+): z.output<z.ZodObject<Shape>> {
+  const given = Object.fromEntries(
+    Object.entries(environment).filter(([, value]) => value !== undefined && value !== ''),
+  );
+  const unknown = Object.keys(given).find((name) => name.startsWith('HEADGATE_') && !known.has(name));
+  if (unknown !== undefined) throw new ConfigError(`${unknown}: there is no setting of this name.`);
+  const parsed = z.object(shape).safeParse(given);
+  if (parsed.success) return parsed.data;
+  const issue = parsed.error.issues[0];
+  throw new ConfigError(`${String(issue?.path[0] ?? 'The environment')}: ${issue?.message ?? 'is not valid'}.`);
+}
