@@ -4,7 +4,8 @@ import type { Admission, AdmitRefusal, AdmitRequest, AdmitResult, KeyRef } from 
 import type { Model, PriceVersion } from '#core/catalog/catalog.ts';
 import { holdForJson, holdForStream, type HoldRequest } from '#core/wallet/wallet.ts';
 import type { Grant } from './call.ts';
-import { generates, type InferenceEndpoint, type RequestFields } from './fields.ts';
+import type { Endpoint } from './endpoints.ts';
+import type { RequestFields } from './fields.ts';
 import { limitError } from './limit-error.ts';
 import { capOutput, estimateCost, estimateTokens } from './spending.ts';
 import { createStreamHold, dearerInput } from './stream-hold.ts';
@@ -16,8 +17,6 @@ import { createStreamHold, dearerInput } from './stream-hold.ts';
 
 /** Tokens that chat templates add beside the text: a default system prompt, tool instructions, role marks. */
 const templateTokens = 512;
-/** vLLM's own default of `max_tokens` for text completions. */
-const completionTokensDefault = 16;
 /** More than any wallet holds: asks what a request would want if money did not matter. */
 const unlimitedMicroUsd = 10n ** 30n;
 
@@ -31,19 +30,18 @@ function promptTokensMax(fields: RequestFields, model: Model): number {
   return Math.min(bytes, model.contextLength);
 }
 
-function outputTokensMax(fields: RequestFields, model: Model, endpoint: InferenceEndpoint): number {
-  if (!generates(endpoint)) return 0;
+function outputTokensMax(fields: RequestFields, model: Model, { generates, limitKeys, outputTokensDefault }: Endpoint) {
+  if (!generates) return 0;
   if (fields.outputTokensMax !== null) return Math.min(fields.outputTokensMax, model.contextLength);
   // An explicit null is no default: vLLM then fills the rest of the context.
-  const isAbsent = !fields.members.has('max_tokens');
-  const isDefaulted = isAbsent && endpoint === '/v1/completions' && model.engine.kind === 'vllm';
-  return isDefaulted ? completionTokensDefault : model.contextLength;
+  const isAbsent = !limitKeys.some((key) => fields.members.has(key));
+  return (isAbsent && model.engine.kind === 'vllm' ? outputTokensDefault : null) ?? model.contextLength;
 }
 
 export interface AdmitJob {
   readonly requestId: string;
   readonly key: KeyRef;
-  readonly endpoint: InferenceEndpoint;
+  readonly endpoint: Endpoint;
   readonly fields: RequestFields;
   readonly model: Model;
   readonly price: PriceVersion;

@@ -3,7 +3,8 @@ import type { Affinity, PromptText, ReplicaOutcome } from '#core/routing/routing
 import { keepsApart } from './cache-salt.ts';
 import type { Call } from './call.ts';
 import type { Outcome } from './engine-relay.ts';
-import type { InferenceEndpoint, RequestFields } from './fields.ts';
+import type { Endpoint } from './endpoints.ts';
+import type { RequestFields } from './fields.ts';
 
 /** What engines set before a prompt or make it by; requests that differ in one of these share no prefix. */
 const contextKeys = [
@@ -14,15 +15,6 @@ const contextKeys = [
   'reasoning_effort',
   'cache_salt',
 ] as const;
-
-const promptKeys: Readonly<Record<InferenceEndpoint, string | null>> = {
-  '/v1/chat/completions': 'messages',
-  '/v1/completions': 'prompt',
-  // What an embedding or a score is made of is read once and not kept.
-  '/v1/embeddings': null,
-  '/v1/rerank': null,
-  '/v1/score': null,
-};
 
 /** By which a client says what belongs together; OpenAI's own order. */
 const stickyKeys = ['prompt_cache_key', 'user'] as const;
@@ -47,9 +39,8 @@ export function replicaOutcome({ kind, error, unreachable }: Outcome): ReplicaOu
   return error?.code === 'upstream_error' ? 'failed' : 'answered';
 }
 
-function promptOf({ text, members }: RequestFields, endpoint: InferenceEndpoint, scope: string): PromptText | null {
-  const key = promptKeys[endpoint];
-  const member = key === null ? undefined : members.get(key);
+function promptOf({ text, members }: RequestFields, { promptKey }: Endpoint, scope: string): PromptText | null {
+  const member = promptKey === null ? undefined : members.get(promptKey);
   if (member === undefined) return null;
   const context = contextKeys
     .map((name) => members.get(name))

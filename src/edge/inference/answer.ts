@@ -1,7 +1,8 @@
 import type { ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
-import { errorEnvelope, type AppError } from '#base/errors.ts';
+import type { AppError } from '#base/errors.ts';
 import { bytesOf, type AnswerText } from './large-answer.ts';
+import type { AnswerFormat } from './openai-answers.ts';
 import type { Transcript } from './transcript.ts';
 
 /**
@@ -28,7 +29,7 @@ export interface Answer {
   endStream(text: string): void;
   /** A whole JSON answer; one in blocks leaves one after the other, as fast as the client takes them. */
   json(status: number, text: AnswerText): void;
-  /** A refusal: a JSON answer, or an error frame and `[DONE]` in a stream that has begun. */
+  /** A refusal: a JSON answer, or an error frame and the end in a stream that has begun. */
   error(error: AppError): void;
   /** Closes the connection of a client that nothing more can be told. */
   cut(): void;
@@ -43,7 +44,6 @@ export interface Answer {
 
 const firstCommentMs = 5_000;
 const commentEveryMs = 10_000;
-export const doneFrame = 'data: [DONE]\n\n';
 const comment = ': waiting for the model\n\n';
 const streamHeaders = {
   'content-type': 'text/event-stream; charset=utf-8',
@@ -51,21 +51,15 @@ const streamHeaders = {
   'x-accel-buffering': 'no',
 };
 
-const latin1 = (text: string): string => Buffer.from(text, 'utf8').toString('latin1');
-
-/** One error frame in our envelope, then the end mark. */
-export function errorFrames(error: AppError): string {
-  return `data: ${latin1(JSON.stringify(errorEnvelope(error)))}\n\n${doneFrame}`;
-}
-
-export function createAnswer(outgoing: ServerResponse): Answer {
-  return new ResponseAnswer(outgoing);
+export function createAnswer(outgoing: ServerResponse, format: AnswerFormat): Answer {
+  return new ResponseAnswer(outgoing, format);
 }
 
 class ResponseAnswer implements Answer {
   gone = false;
   frameSent = false;
   readonly #outgoing: ServerResponse;
+  readonly #format: AnswerFormat;
   readonly #headers: Record<string, string | number> = {};
   #comments: NodeJS.Timeout | null = null;
   #goneListener: (() => void) | null = null;
@@ -77,8 +71,9 @@ class ResponseAnswer implements Answer {
   #blocks: Buffer[] | null = null;
   #blockBytes = 0;
 
-  constructor(outgoing: ServerResponse) {
+  constructor(outgoing: ServerResponse, format: AnswerFormat) {
     this.#outgoing = outgoing;
+    this.#format = format;
     outgoing.on('close', () => this.#closed());
   }
 
@@ -140,11 +135,11 @@ class ResponseAnswer implements Answer {
 
   error(error: AppError): void {
     if (this.headSent) {
-      this.endStream(errorFrames(error));
+      this.endStream(this.#format.errorFrames(error));
       return;
     }
     Object.assign(this.#headers, error.headers);
-    this.json(error.status, latin1(JSON.stringify(errorEnvelope(error))));
+    this.json(error.status, this.#format.errorBody(error));
   }
 
   cut(): void {

@@ -8,8 +8,9 @@ import type { FlexLease } from '#core/routing/routing.ts';
 import type { BodyHold, InferenceCaller } from '#edge/http/http.ts';
 import type { AnswerPlace } from './answer-room.ts';
 import { createAnswer, type Answer } from './answer.ts';
+import type { Endpoint } from './endpoints.ts';
 import type { Stop } from './engine-relay.ts';
-import type { InferenceEndpoint, RequestFields } from './fields.ts';
+import type { RequestFields } from './fields.ts';
 import { noTrace, type CallTrace } from './observer.ts';
 import type { SpendingOptions } from './spending.ts';
 import type { StreamHold } from './stream-hold.ts';
@@ -29,7 +30,7 @@ export interface Grant {
 /** One inference request on its way; each step of the path fills in what it finds out. */
 export interface Call {
   readonly requestId: string;
-  readonly endpoint: InferenceEndpoint;
+  readonly endpoint: Endpoint;
   readonly incoming: IncomingMessage;
   readonly answer: Answer;
   readonly clientRequestId: string | null;
@@ -75,7 +76,7 @@ export interface Call {
 
 export interface CallOrigin {
   readonly requestId: string;
-  readonly endpoint: InferenceEndpoint;
+  readonly endpoint: Endpoint;
   readonly incoming: IncomingMessage;
   readonly outgoing: ServerResponse;
   readonly startedMs: number;
@@ -91,7 +92,7 @@ function clientRequestId(incoming: IncomingMessage): string | null {
 }
 
 export function createCall({ requestId, endpoint, incoming, outgoing, startedMs }: CallOrigin): Call {
-  const answer = createAnswer(outgoing);
+  const answer = createAnswer(outgoing, endpoint.answers);
   answer.setHeader('x-request-id', requestId);
   return {
     requestId,

@@ -1,6 +1,4 @@
-import { errorEnvelope } from '#base/errors.ts';
 import type { Contents } from '#core/requests/requests.ts';
-import { errorFrames } from './answer.ts';
 import type { Call } from './call.ts';
 import type { Outcome } from './engine-relay.ts';
 import { beginningOf } from './large-answer.ts';
@@ -22,8 +20,7 @@ export function keepContent(contents: Contents, call: Call, reported: Outcome): 
 }
 
 /** What was sent at the end: the last frames, a JSON answer, an error in one of the two forms, or nothing. */
-function lastOf({ answer, reuse }: Call, { error, last }: Outcome, bytesMax: number): string {
+function lastOf({ answer, endpoint, reuse }: Call, { error, last }: Outcome, bytesMax: number): string {
   if (error === null) return beginningOf(last, bytesMax);
-  if (answer.frameSent && reuse !== null) return errorFrames(error);
-  return Buffer.from(JSON.stringify(errorEnvelope(error)), 'utf8').toString('latin1');
+  return answer.frameSent && reuse !== null ? endpoint.answers.errorFrames(error) : endpoint.answers.errorBody(error);
 }

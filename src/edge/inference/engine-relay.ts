@@ -1,13 +1,6 @@
 import { AppError } from '#base/errors.ts';
 import type { Replica } from '#core/fleet/fleet.ts';
-import {
-  meterJson,
-  noUsage,
-  type OutcomeKind,
-  type StreamMeter,
-  type Usage,
-  type UsageSource,
-} from '#core/metering/metering.ts';
+import { noUsage, type OutcomeKind, type StreamMeter, type Usage, type UsageSource } from '#core/metering/metering.ts';
 import type {
   Aborter,
   AbortOutcome,
@@ -19,9 +12,9 @@ import type {
   EngineFault,
 } from '#core/proxy/proxy.ts';
 import type { AnswerPlace } from './answer-room.ts';
-import { doneFrame, type Answer } from './answer.ts';
+import type { Answer } from './answer.ts';
+import type { Endpoint } from './endpoints.ts';
 import { engineError } from './engine-error.ts';
-import type { InferenceEndpoint } from './fields.ts';
 import { LargeAnswer, type AnswerText, type LargeAnswerResult } from './large-answer.ts';
 import type { StreamHold } from './stream-hold.ts';
 
@@ -57,7 +50,7 @@ export interface RelayParts {
 
 export interface RelayJob {
   readonly requestId: string;
-  readonly endpoint: InferenceEndpoint;
+  readonly endpoint: Endpoint;
   readonly prompts: number;
   readonly replica: Replica;
   /** Let go once it is handed on. */
@@ -107,16 +100,17 @@ const roomBytesMin = 8_388_608;
 /** Ids that are told at once: a request may be of thousands of prompts. */
 const abortIdsMax = 256;
 
-/**
- * The ids by which vLLM knows a request that came with our X-Request-Id, some at a time; what is not generated is not
- * worth ending.
- */
+/** The ids by which vLLM knows a request that came with our X-Request-Id, some at a time. */
 function* engineRequestIds({ endpoint, requestId, prompts }: RelayJob): Generator<readonly string[]> {
-  if (endpoint === '/v1/chat/completions') yield [`chatcmpl-${requestId}`];
-  if (endpoint !== '/v1/completions') return;
+  const id = endpoint.engineRequestId?.replace('{id}', requestId);
+  if (id === undefined) return;
+  if (!id.includes('{prompt}')) {
+    yield [id];
+    return;
+  }
   for (let first = 0; first < prompts; first += abortIdsMax) {
     const length = Math.min(abortIdsMax, prompts - first);
-    yield Array.from({ length }, (_, index) => `cmpl-${requestId}-${first + index}`);
+    yield Array.from({ length }, (_, index) => id.replace('{prompt}', String(first + index)));
   }
 }
 
@@ -166,7 +160,7 @@ class EngineRelay implements ProxiedCall, AnswerSink {
     job.answer.onDrain(() => this.#readerCaughtUp());
     const { replica, endpoint, headerLines, body } = job;
     job.body = '';
-    this.#call = client.call(replica.endpoint, { method: 'POST', path: endpoint, headerLines, body }, this);
+    this.#call = client.call(replica.endpoint, { method: 'POST', path: endpoint.path, headerLines, body }, this);
   }
 
   stop(reason: Stop): void {
@@ -282,7 +276,8 @@ class EngineRelay implements ProxiedCall, AnswerSink {
     if (!wasSent && answer.frameSent) this.#job.onCommitted();
     if (meter.failure !== null) this.#giveUp({ retry: meter.failure === 'error_frame' });
     else if (meter.done) {
-      if (stopped === null) this.#finish({ kind: 'completed', error: null, last: doneFrame });
+      if (stopped === null)
+        this.#finish({ kind: 'completed', error: null, last: this.#job.endpoint.answers.streamEnd });
       else this.#finish({ kind: stopped.kind, error: stopped.error });
     } else if (!isPaid && stopped === null && !meter.finished) this.stop(outOfFunds());
   }
@@ -304,8 +299,8 @@ class EngineRelay implements ProxiedCall, AnswerSink {
   }
 
   #becomeLarge(): void {
-    const { costText, rename } = this.#job;
-    const large = new LargeAnswer({ costText, rename });
+    const { costText, rename, endpoint } = this.#job;
+    const large = new LargeAnswer(endpoint.answers.meterPieces({ costText, rename }));
     if (this.#stopped !== null) large.drop();
     large.add(this.#collected);
     this.#collected = '';
@@ -331,8 +326,8 @@ class EngineRelay implements ProxiedCall, AnswerSink {
 
   #meterJson(): LargeAnswerResult {
     if (this.#large !== null) return this.#large.end();
-    const { costText, rename } = this.#job;
-    const metered = meterJson(this.#collected, { costText, rename });
+    const { costText, rename, endpoint } = this.#job;
+    const metered = endpoint.answers.meterJson(this.#collected, { costText, rename });
     if (!metered.ok) return metered;
     const { text, usage, aborted } = metered;
     return { ok: true, last: text, usage, aborted };

@@ -2,8 +2,8 @@ import type { IncomingHttpHeaders } from 'node:http';
 import type { ErrorCode } from '#base/errors.ts';
 import type { Model } from '#core/catalog/catalog.ts';
 import type { OutcomeKind } from '#core/metering/metering.ts';
+import type { Endpoint } from './endpoints.ts';
 import type { Outcome } from './engine-relay.ts';
-import type { InferenceEndpoint } from './fields.ts';
 
 /**
  * Who looks on while requests are served: metrics, the log, traces. It is told what happened and changes nothing; what
@@ -11,7 +11,7 @@ import type { InferenceEndpoint } from './fields.ts';
  */
 export interface RequestObserver {
   /** The trace of a request that has just come, from what its headers say. */
-  trace(endpoint: InferenceEndpoint, headers: IncomingHttpHeaders, requestId: string): CallTrace;
+  trace(endpoint: Endpoint, headers: IncomingHttpHeaders, requestId: string): CallTrace;
   /** One more request waits for an engine, or one less. */
   waiting(modelId: string, change: 1 | -1): void;
   /** Once for every request, when its last byte was handed out. */
@@ -43,7 +43,8 @@ export const noTrace: CallTrace = {
 export interface RequestSummary {
   readonly requestId: string;
   readonly clientRequestId: string | null;
-  readonly route: InferenceEndpoint;
+  /** Path of its endpoint. */
+  readonly route: string;
   /** Catalog id; null where the request named none that is known. */
   readonly model: string | null;
   readonly keyId: string | null;

@@ -3,7 +3,7 @@ import { formatUsd } from '#base/money.ts';
 import type { KeyRef } from '#core/admission/admission.ts';
 import type { Model, PriceVersion } from '#core/catalog/catalog.ts';
 import type { Lease, Replica } from '#core/fleet/fleet.ts';
-import { costOf, createStreamMeter, noUsage, type StreamMeterOptions, type Usage } from '#core/metering/metering.ts';
+import { costOf, noUsage, type StreamMeterOptions, type Usage } from '#core/metering/metering.ts';
 import {
   type InferenceCaller,
   ClientGoneError,
@@ -253,7 +253,9 @@ function relayJob(parts: PathParts, call: Call, { fields, model, price, grant, l
     headerLines: engineHeaders(call, trace + priorityLine(model, fields) + replica.headerLines),
     answer,
     runsOn: call.runsOn,
-    meter: fields.stream ? createStreamMeter({ ...meterOptions(call, fields, replica), costText, rename }) : null,
+    meter: fields.stream
+      ? endpoint.answers.meterStream({ ...meterOptions(call, fields, replica), costText, rename })
+      : null,
     hold: grant.streamHold,
     costText,
     rename,
@@ -284,7 +286,7 @@ function meterOptions(
   { wantsUsage, wantsRunningUsage, choices, prompts }: RequestFields,
   { forcedUsage }: Replica,
 ): Omit<StreamMeterOptions, 'costText' | 'rename'> {
-  const mayCountOnFinish = !forcedUsage && endpoint === '/v1/chat/completions';
+  const mayCountOnFinish = !forcedUsage && endpoint.mayCountOnFinish;
   return { wantsUsage, wantsRunningUsage, choices, prompts, mayCountOnFinish };
 }
 

@@ -10,8 +10,9 @@ import {
 } from '#edge/http/http.ts';
 import { checkHeaders, takeWhole } from './body.ts';
 import type { Call } from './call.ts';
-import type { InputBounds, RequestFields } from './fields.ts';
+import type { RequestFields } from './fields.ts';
 import { hasIdempotencyKey } from './idempotent.ts';
+import type { InputBounds } from './inputs.ts';
 import type { LargeBodies } from './large-bodies.ts';
 import { readRequest, type ReadJob } from './read-request.ts';
 
@@ -125,7 +126,7 @@ class BodyReceiver implements Receiver {
 
   #jobOf({ endpoint, incoming }: Call, { key }: InferenceCaller): ReadJob {
     return {
-      endpoint,
+      form: endpoint,
       bounds: this.#parts.limits,
       meaningWithout: key.cacheResponses ? formFields : null,
       wantsHash: hasIdempotencyKey(incoming),

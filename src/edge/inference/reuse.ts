@@ -1,21 +1,14 @@
 import { createHash } from 'node:crypto';
 import { formatUsd } from '#base/money.ts';
-import {
-  type InFlightEnd,
-  makeFrames,
-  mergeFrames,
-  plainAnswer,
-  requestKey,
-  type ResponseCache,
-} from '#core/cache/cache.ts';
+import { type InFlightEnd, requestKey, type ResponseCache } from '#core/cache/cache.ts';
 import type { EngineDefinition, Model } from '#core/catalog/catalog.ts';
 import type { ApiKey } from '#core/keys/keys.ts';
-import { meterJson, noUsage, type Usage } from '#core/metering/metering.ts';
+import { noUsage } from '#core/metering/metering.ts';
 import type { Contents, Idempotency } from '#core/requests/requests.ts';
 import { type InferenceCaller, ClientGoneError } from '#edge/http/http.ts';
-import { doneFrame } from './answer.ts';
 import type { Call, CallReuse } from './call.ts';
 import { keepContent } from './content.ts';
+import type { Endpoint } from './endpoints.ts';
 import type { Outcome } from './engine-relay.ts';
 import type { RequestFields } from './fields.ts';
 import { claimKey, hasIdempotencyKey, replayBytesMax, sharedEnd } from './idempotent.ts';
@@ -82,7 +75,7 @@ async function askCache(
   const engineHash = hashOf(model.engine);
   const { meaning } = fields;
   if (meaning === null) return null;
-  const key = requestKey({ organizationId, model: model.id, engineHash, endpoint: call.endpoint, meaning });
+  const key = requestKey({ organizationId, model: model.id, engineHash, endpoint: call.endpoint.path, meaning });
   const waiting = new AbortController();
   const abort = (): void => waiting.abort();
   call.onStop = abort;
@@ -99,7 +92,7 @@ async function askCache(
   call.answer.setHeader('x-headgate-cache', take.kind);
   if (take.kind === 'miss') return null;
   call.cacheHit = true;
-  return completed(shapeAnswer(take.text, fields));
+  return completed(shapeAnswer(call.endpoint, take.text, fields));
 }
 
 /** While a stream waits for another request's answer its client hears of it, as while a model starts. */
@@ -125,11 +118,15 @@ function completed(last: string): Outcome {
 }
 
 /** A kept answer in the form that was asked for. */
-function shapeAnswer(text: string, { stream, wantsCost, wantsUsage, wantsRunningUsage }: RequestFields): string {
+function shapeAnswer(
+  { answers }: Endpoint,
+  text: string,
+  { stream, wantsCost, wantsUsage, wantsRunningUsage }: RequestFields,
+): string {
   const costText = wantsCost ? formatUsd(0n) : null;
-  if (stream) return makeFrames(text, { wantsUsage, wantsRunningUsage, costText }) + doneFrame;
+  if (stream) return answers.makeFrames(text, { wantsUsage, wantsRunningUsage, costText }) + answers.streamEnd;
   if (costText === null) return text;
-  const shaped = meterJson(text, { costText: () => costText, rename: null });
+  const shaped = answers.meterJson(text, { costText: () => costText, rename: null });
   return shaped.ok ? shaped.text : text;
 }
 
@@ -143,33 +140,30 @@ export function endReuse(parts: ReuseParts, call: Call, reported: Outcome): void
 
 /** A request that never came to its engine, or was ended from outside, says nothing about what others would get. */
 function inFlightEnd(call: Call, reported: Outcome): InFlightEnd {
-  const { fields, grant, reuse } = call;
+  const { endpoint, fields, grant, reuse } = call;
   if (grant === null || reported.kind === 'aborted' || reported.kind === 'ended') return 'next';
   // An answer that one wallet could not pay in full is not what another one would get.
   if (reported.kind !== 'completed' || grant.outputTokensMax !== null) return 'each';
   if (fields === null || reuse === null) return 'each';
-  const answer = fields.stream ? streamAnswer(reuse.transcript, fields, reported) : jsonAnswer(reported.last, fields);
+  const answer = fields.stream
+    ? streamAnswer(endpoint, reuse.transcript, fields, reported)
+    : jsonAnswer(endpoint, reported.last, fields);
   return answer === null ? 'each' : { answer };
 }
 
-function jsonAnswer(last: AnswerText, { wantsCost }: RequestFields): string | null {
+function jsonAnswer({ answers }: Endpoint, last: AnswerText, { wantsCost }: RequestFields): string | null {
   const text = textOf(last, cachedBytesMax);
-  return text === null ? null : plainAnswer(text, wantsCost);
+  return text === null ? null : answers.plainAnswer(text, wantsCost);
 }
 
-function streamAnswer(transcript: Transcript, { choices, prompts }: RequestFields, reported: Outcome): string | null {
-  if (!transcript.whole || reported.usageSource !== 'engine') return null;
-  return mergeFrames(transcript.text, usageBody(reported.usage), choices * prompts);
-}
-
-function usageBody({ inputTokens, cachedTokens, outputTokens, reasoningTokens }: Usage): object {
-  return {
-    prompt_tokens: inputTokens,
-    total_tokens: inputTokens + outputTokens,
-    completion_tokens: outputTokens,
-    prompt_tokens_details: { cached_tokens: cachedTokens },
-    completion_tokens_details: reasoningTokens === 0 ? null : { reasoning_tokens: reasoningTokens },
-  };
+function streamAnswer(
+  { answers }: Endpoint,
+  transcript: Transcript,
+  { choices, prompts }: RequestFields,
+  { usage, usageSource }: Outcome,
+): string | null {
+  if (!transcript.whole || usageSource !== 'engine') return null;
+  return answers.mergeFrames(transcript.text, usage, choices * prompts);
 }
 
 const engineHashes = new WeakMap<EngineDefinition, string>();

@@ -4,7 +4,6 @@ import type { Settlement } from '#core/admission/admission.ts';
 import { costOf, noUsage, type UsageRecord } from '#core/metering/metering.ts';
 import type { Call, Grant } from './call.ts';
 import type { Outcome } from './engine-relay.ts';
-import { generates } from './fields.ts';
 import type { PathParts } from './path-parts.ts';
 import { summarize } from './summary.ts';
 
@@ -82,7 +81,7 @@ function statusOf(call: Call, { error, kind }: Outcome): number {
 function billable(call: Call, outcome: Outcome): Pick<UsageRecord, 'usage' | 'usageSource'> {
   const { kind, usage, usageSource } = outcome;
   const undelivered = kind === 'failed' && call.fields?.stream !== true;
-  const nothingMade = kind !== 'completed' && generates(call.endpoint) && usage.outputTokens === 0;
+  const nothingMade = kind !== 'completed' && call.endpoint.generates && usage.outputTokens === 0;
   if (undelivered || nothingMade) return { usage: noUsage, usageSource: usageSource === 'engine' ? 'engine' : 'none' };
   return { usage, usageSource };
 }
@@ -106,7 +105,7 @@ function recordOf(parts: FinishParts, call: Call, outcome: Outcome): UsageRecord
     projectId: caller.project.id,
     keyId: caller.key.id,
     model: model.id,
-    endpoint: call.endpoint,
+    endpoint: call.endpoint.path,
     stream: fields.stream,
     serviceTier: price.tier,
     status: statusOf(call, outcome),

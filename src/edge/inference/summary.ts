@@ -34,7 +34,7 @@ export function summarize(call: Call, { reported, status, record, totalMs }: Cal
   return {
     requestId: call.requestId,
     clientRequestId: call.clientRequestId,
-    route: call.endpoint,
+    route: call.endpoint.path,
     model: call.model === null ? null : call.model.id,
     keyId: who.keyId,
     organizationId: who.organizationId,

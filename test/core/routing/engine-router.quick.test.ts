@@ -2,10 +2,11 @@ import { afterEach, describe, expect, it } from 'vitest';
 import type { Lease, LoadReport, Replica } from '#core/fleet/fleet.ts';
 import { EngineRouter, type ReplicaFleet } from '#core/routing/engine-router.ts';
 import { affinityOf } from '#edge/inference/affinity.ts';
+import { endpoints } from '#edge/inference/endpoints.ts';
 import { readFields } from '#edge/inference/fields.ts';
 import { createRandom } from './simulation/trace.ts';
 
-const endpoint = '/v1/chat/completions';
+const [endpoint] = endpoints;
 const bounds = { sequencesMax: 128, inputsMax: 2048 };
 
 /** The affinity of a request with this body, as the request path makes it. */
