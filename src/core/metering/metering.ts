@@ -94,6 +94,7 @@ export function createMetering({ db, clock, log, wallet, onCommit }: MeteringOpt
   };
 }
 
+export { type Bill, billOf, type Served, usedBy } from './bill.ts';
 export type { OutcomeKind, UsageRecord } from './record.ts';
 export type { RecordFilter, RecordPage } from './record-list.ts';
 export type { Reports } from './reports.ts';

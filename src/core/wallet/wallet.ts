@@ -24,6 +24,7 @@ export {
   holdForStream,
   type HoldRefused,
   type HoldRequest,
+  promptTokenPrice,
   STREAM_OUTPUT_TOKENS_AHEAD,
   type TokenPrice,
 } from './hold-amounts.ts';

@@ -1,10 +1,10 @@
 import type { JsonMember } from '#base/json-scan.ts';
 import type { Affinity, PromptText, ReplicaOutcome } from '#core/routing/routing.ts';
 import { keepsApart } from './cache-salt.ts';
-import type { Call } from './call.ts';
-import type { Outcome } from './engine-relay.ts';
+import type { InferenceRequest } from './call.ts';
 import type { Endpoint } from './endpoints.ts';
 import type { RequestFields } from './fields.ts';
+import type { Outcome } from './outcome.ts';
 
 /** What engines set before a prompt or make it by; requests that differ in one of these share no prefix. */
 const contextKeys = [
@@ -21,15 +21,15 @@ const stickyKeys = ['prompt_cache_key', 'user'] as const;
 const stickyBytesMax = 512;
 
 /** What of a request says which replica should have it, by offsets: nothing is parsed or copied. */
-export function affinityOf({ endpoint, caller, model }: AffinityCall, fields: RequestFields): Affinity {
-  const organizationId = caller?.key.organizationId ?? '';
+export function affinityOf(endpoint: Endpoint, { caller, fields, model }: RoutedRequest): Affinity {
+  const { organizationId } = caller.key;
   return {
-    prompt: () => promptOf(fields, endpoint, model !== null && keepsApart(model) ? organizationId : ''),
+    prompt: () => promptOf(fields, endpoint, keepsApart(model) ? organizationId : ''),
     stickyKey: () => stickyKeyOf(fields, organizationId),
   };
 }
 
-type AffinityCall = Pick<Call, 'endpoint' | 'caller' | 'model'>;
+type RoutedRequest = Pick<InferenceRequest, 'caller' | 'fields' | 'model'>;
 
 /** What an exchange says of the replica: not every failed request is one of its own. */
 export function replicaOutcome({ kind, error, unreachable }: Outcome): ReplicaOutcome {

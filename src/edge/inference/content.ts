@@ -1,13 +1,14 @@
 import type { Contents } from '#core/requests/requests.ts';
-import type { Call } from './call.ts';
-import type { Outcome } from './engine-relay.ts';
+import { type Call, isBooked } from './call.ts';
 import { beginningOf } from './large-answer.ts';
+import type { Outcome } from './outcome.ts';
 
 /** Leaves what was asked and answered with the store, for a request that has a record and a key that wants it kept. */
 export function keepContent(contents: Contents, call: Call, reported: Outcome): void {
-  const { caller, fields, requestId, reuse } = call;
-  if (caller === null || fields === null || !caller.key.storeRequests) return;
-  if (call.grant === null && !call.cacheHit) return;
+  const { found, requestId } = call;
+  const { request, reuse } = found;
+  if (request === null || !request.caller.key.storeRequests || !isBooked(found)) return;
+  const { caller, fields } = request;
   contents.add({
     requestId,
     organizationId: caller.key.organizationId,
@@ -20,7 +21,9 @@ export function keepContent(contents: Contents, call: Call, reported: Outcome): 
 }
 
 /** What was sent at the end: the last frames, a JSON answer, an error in one of the two forms, or nothing. */
-function lastOf({ answer, endpoint, reuse }: Call, { error, last }: Outcome, bytesMax: number): string {
+function lastOf({ answer, endpoint, found }: Call, { error, last }: Outcome, bytesMax: number): string {
   if (error === null) return beginningOf(last, bytesMax);
-  return answer.frameSent && reuse !== null ? endpoint.answers.errorFrames(error) : endpoint.answers.errorBody(error);
+  return answer.frameSent && found.reuse !== null
+    ? endpoint.answers.errorFrames(error)
+    : endpoint.answers.errorBody(error);
 }

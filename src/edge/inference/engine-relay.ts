@@ -1,6 +1,7 @@
 import { AppError } from '#base/errors.ts';
+import type { StreamHold } from '#core/admission/admission.ts';
 import type { Replica } from '#core/fleet/fleet.ts';
-import { noUsage, type OutcomeKind, type StreamMeter, type Usage, type UsageSource } from '#core/metering/metering.ts';
+import { noUsage, type StreamMeter, type Usage, type UsageSource } from '#core/metering/metering.ts';
 import type {
   Aborter,
   AbortOutcome,
@@ -15,31 +16,9 @@ import type { AnswerPlace } from './answer-room.ts';
 import type { Answer } from './answer.ts';
 import type { Endpoint } from './endpoints.ts';
 import { engineError } from './engine-error.ts';
-import { LargeAnswer, type AnswerText, type LargeAnswerResult } from './large-answer.ts';
-import type { StreamHold } from './stream-hold.ts';
-
-/** How one request's work at the engine ended, and what is still to be sent once that is in the books. */
-export interface Outcome {
-  readonly kind: OutcomeKind;
-  /** What went wrong or who ended it; null when the answer is complete or nobody is left to tell. */
-  readonly error: AppError | null;
-  /** The last frames of a stream, or the whole JSON answer. */
-  readonly last: AnswerText;
-  readonly usage: Usage;
-  readonly usageSource: UsageSource;
-  /** Nothing of an answer has come, so another replica may be asked. */
-  readonly retry: boolean;
-  /** The replica could not be reached. */
-  readonly unreachable: boolean;
-}
-
-/** Why a request ends before its answer does. */
-export interface Stop {
-  readonly kind: 'aborted' | 'ended';
-  readonly error: AppError | null;
-}
-
-export const clientLeft: Stop = { kind: 'aborted', error: null };
+import { LargeAnswer, type LargeAnswerResult } from './large-answer.ts';
+import { type Outcome, outcomeOf } from './outcome.ts';
+import { clientLeft, type Stop } from './stop.ts';
 
 export interface RelayParts {
   readonly client: EngineClient;
@@ -58,7 +37,7 @@ export interface RelayJob {
   readonly headerLines: string;
   readonly answer: Answer;
   /** A client that leaves, or takes nothing, does not end the request. */
-  readonly runsOn: boolean;
+  readonly outlivesClient: boolean;
   /** Null for a JSON answer. */
   readonly meter: StreamMeter | null;
   readonly hold: StreamHold | null;
@@ -249,7 +228,7 @@ class EngineRelay implements ProxiedCall, AnswerSink {
     if (result.kind === 'completed') this.#place?.collected();
     else this.#place?.end();
     const { usage, source } = this.#job.meter?.usage() ?? { usage: noUsage, source: 'none' as const };
-    conclude({ last: '', usage, usageSource: source, retry: false, unreachable: false, ...result });
+    conclude(outcomeOf({ usage, usageSource: source, ...result }));
     this.#onOver?.();
   }
 
@@ -288,7 +267,7 @@ class EngineRelay implements ProxiedCall, AnswerSink {
   }
 
   #readerStalled(): void {
-    if (!this.#job.runsOn) this.stop(clientLeft);
+    if (!this.#job.outlivesClient) this.stop(clientLeft);
     else this.#job.answer.cut();
   }
 

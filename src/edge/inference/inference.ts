@@ -6,7 +6,6 @@ import type { Fleet } from '#core/fleet/fleet.ts';
 import { requestId, type HttpContext, type HttpEnv, type ShowLimits } from '#edge/http/http.ts';
 import { createAnswerRoom } from './answer-room.ts';
 import { createCall } from './call.ts';
-import type { Stop } from './engine-relay.ts';
 import { endpoints } from './endpoints.ts';
 import { createLargeBodies } from './large-bodies.ts';
 import { getModel, listModels, listPrices, modelIdOf } from './models.ts';
@@ -14,6 +13,7 @@ import type { PathParts } from './path-parts.ts';
 import { serveInference } from './path.ts';
 import { createReceiver, type ReceiveParts } from './receive.ts';
 import { createRunning } from './requests-in-flight.ts';
+import type { Stop } from './stop.ts';
 
 export { type CallTrace, noTrace, type RequestObserver, type RequestSummary } from './observer.ts';
 
@@ -55,7 +55,9 @@ export function createInference(parts: InferenceParts): Inference {
     requests.post(endpoint.path, (context) => {
       const startedMs = parts.clock.monotonicMs();
       const { incoming, outgoing } = context.env;
-      const call = createCall({ requestId: uuidv7(), endpoint, incoming, outgoing, startedMs });
+      const id = uuidv7();
+      const trace = parts.observer.trace(endpoint, incoming.headers, id);
+      const call = createCall({ requestId: id, endpoint, incoming, outgoing, trace, startedMs });
       return serveInference(pathParts, call).then(alreadySent);
     });
   }

@@ -3,7 +3,7 @@ import type { ErrorCode } from '#base/errors.ts';
 import type { Model } from '#core/catalog/catalog.ts';
 import type { OutcomeKind } from '#core/metering/metering.ts';
 import type { Endpoint } from './endpoints.ts';
-import type { Outcome } from './engine-relay.ts';
+import type { Outcome } from './outcome.ts';
 
 /**
  * Who looks on while requests are served: metrics, the log, traces. It is told what happened and changes nothing; what

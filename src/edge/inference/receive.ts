@@ -89,7 +89,7 @@ class BodyReceiver implements Receiver {
     const sinceMs = performance.now();
     const hold = this.#holdOf(call, caller);
     const body = await collectBody(call.incoming, this.#parts.limits, (bytes) => hold.grow(bytes));
-    call.bodyMs = performance.now() - sinceMs;
+    call.timings.bodyMs = performance.now() - sinceMs;
     return body;
   }
 
@@ -108,20 +108,9 @@ class BodyReceiver implements Receiver {
     return bytes <= loopBytesMax && (this.#spentMs.get(key.id) ?? 0) < loopMsMax;
   }
 
-  async #readElsewhere(
-    call: Call,
-    { key }: InferenceCaller,
-    body: readonly Buffer[],
-    job: ReadJob,
-  ): Promise<RequestFields> {
-    const leaving = new AbortController();
-    const leave = (): void => leaving.abort();
-    call.onStop = leave;
-    try {
-      return await this.#parts.largeBodies.read(key.id, body, job, leaving.signal);
-    } finally {
-      call.onStop = null;
-    }
+  #readElsewhere(call: Call, { key }: InferenceCaller, body: readonly Buffer[], job: ReadJob): Promise<RequestFields> {
+    const { largeBodies } = this.#parts;
+    return call.stop.untilStopped((signal) => largeBodies.read(key.id, body, job, signal));
   }
 
   #jobOf({ endpoint, incoming }: Call, { key }: InferenceCaller): ReadJob {
@@ -134,8 +123,8 @@ class BodyReceiver implements Receiver {
   }
 
   #holdOf(call: Call, { key }: InferenceCaller): BodyHold {
-    call.bodyHold ??= this.#parts.shares.hold(key.id);
-    return call.bodyHold;
+    call.held.body ??= this.#parts.shares.hold(key.id);
+    return call.held.body;
   }
 
   /** A key without a limit is bounded by what may run at all. */

@@ -1,0 +1,38 @@
+import { AppError } from '#base/errors.ts';
+import { noUsage, type OutcomeKind, type Usage, type UsageSource } from '#core/metering/metering.ts';
+import type { AnswerText } from './large-answer.ts';
+import type { Stop } from './stop.ts';
+
+/** How a request ended, and what is still to be sent once that is in the books. */
+export interface Outcome {
+  readonly kind: OutcomeKind;
+  /** What went wrong or who ended it; null when the answer is complete or nobody is left to tell. */
+  readonly error: AppError | null;
+  /** The last frames of a stream, or the whole JSON answer. */
+  readonly last: AnswerText;
+  readonly usage: Usage;
+  readonly usageSource: UsageSource;
+  /** Nothing of an answer has come, so another replica may be asked. */
+  readonly retry: boolean;
+  /** The replica could not be reached. */
+  readonly unreachable: boolean;
+}
+
+/** Of what is not said: no answer, nothing counted, nothing to be tried again. */
+export function outcomeOf(known: Pick<Outcome, 'kind' | 'error'> & Partial<Outcome>): Outcome {
+  return { last: '', usage: noUsage, usageSource: 'none', retry: false, unreachable: false, ...known };
+}
+
+/** An answer that costs nothing and counts nothing. */
+export const completedBy = (last: string): Outcome => outcomeOf({ kind: 'completed', error: null, last });
+
+export const stoppedBy = ({ kind, error }: Stop): Outcome => outcomeOf({ kind, error });
+
+export const failedBy = (error: AppError): Outcome => outcomeOf({ kind: 'failed', error });
+
+/** The record still waits for the books to come back, and is charged then: this must not say that nothing was. */
+export function unbooked(outcome: Outcome): Outcome {
+  const message = 'The answer is complete, but the books cannot be written at the moment; it is charged when they can.';
+  const error = new AppError('billing_unavailable', { message, headers: { 'retry-after': '2' } });
+  return { ...outcome, kind: 'failed', error, last: '' };
+}
