@@ -1,5 +1,6 @@
 import type { PriceVersion } from '#core/catalog/catalog.ts';
 import type { OutcomeKind, UsageRecord } from './record.ts';
+import type { SettledRequest } from './reports.ts';
 import { costOf, noUsage } from './usage.ts';
 
 /** How a request ended, as far as its bill goes. */
@@ -36,10 +37,7 @@ function usageBilled(served: Served): Pick<UsageRecord, 'usage' | 'usageSource'>
   return { usage: noUsage, usageSource: usageSource === 'engine' ? 'engine' : 'none' };
 }
 
-/** What a record takes of a wallet (pico-dollars) and of the limits on tokens, input and output together. */
-export function usedBy({ costPicoUsd, usage }: UsageRecord): {
-  readonly chargedPicoUsd: bigint;
-  readonly tokens: number;
-} {
+/** What a record takes of a wallet and of the limits on tokens. */
+export function usedBy({ costPicoUsd, usage }: UsageRecord): SettledRequest {
   return { chargedPicoUsd: costPicoUsd, tokens: usage.inputTokens + usage.outputTokens };
 }

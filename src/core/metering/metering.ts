@@ -35,7 +35,7 @@ export interface MeteringOptions {
   readonly clock: Clock;
   readonly log: Log;
   readonly wallet: Wallet;
-  /** Told of every group commit: its records, and how long it took with all its tries. */
+  /** Called after every group commit with its records, and how long it took with all its tries. */
   readonly onCommit?: (records: number, durationMs: number) => void;
 }
 

@@ -8,17 +8,16 @@ import {
   type RequestSize,
   takeHold,
 } from '#core/admission/admission.ts';
+import type { Model } from '#core/catalog/catalog.ts';
 import type { Call, InferenceRequest } from './call.ts';
 import type { Endpoint } from './endpoints.ts';
+import type { RequestFields } from './fields.ts';
 import { limitError } from './limit-error.ts';
 import { keyRefOf, setLimitHeaders } from './show-limits.ts';
 import { capError } from './spending.ts';
 
 /** What of a request decides its cost. */
 export function sizeOf(endpoint: Endpoint, { fields, model }: Pick<InferenceRequest, 'fields' | 'model'>): RequestSize {
-  const { limitKeys } = endpoint;
-  // An explicit null is no default: vLLM then fills the rest of the context.
-  const hasDefault = model.engine.kind === 'vllm' && !limitKeys.some((key) => fields.members.has(key));
   return {
     bodyBytes: fields.text.length,
     hasMedia: fields.media.present,
@@ -26,9 +25,16 @@ export function sizeOf(endpoint: Endpoint, { fields, model }: Pick<InferenceRequ
     prompts: fields.prompts,
     choices: fields.choices,
     outputTokensAsked: fields.outputTokensMax,
-    outputTokensDefault: hasDefault || !endpoint.generates ? endpoint.outputTokensDefault : null,
+    outputTokensDefault: fields.outputTokensMax === null ? outputTokensDefault(endpoint, fields, model) : null,
     contextLength: model.contextLength,
   };
+}
+
+/** An explicit null is no default: vLLM then fills the rest of the context, as other engines do in any case. */
+function outputTokensDefault(endpoint: Endpoint, { members }: RequestFields, { engine }: Model): number | null {
+  if (!endpoint.generates) return 0;
+  const isAbsent = !endpoint.limitKeys.some((key) => members.has(key));
+  return isAbsent && engine.kind === 'vllm' ? endpoint.outputTokensDefault : null;
 }
 
 export function demandOf({ requestId, endpoint }: Call, request: InferenceRequest): HoldDemand {

@@ -16,7 +16,7 @@ const contextKeys = [
   'cache_salt',
 ] as const;
 
-/** By which a client says what belongs together; OpenAI's own order. */
+/** Members by which a client says which requests belong together; OpenAI's order of precedence. */
 const stickyKeys = ['prompt_cache_key', 'user'] as const;
 const stickyBytesMax = 512;
 
@@ -31,7 +31,7 @@ export function affinityOf(endpoint: Endpoint, { caller, fields, model }: Routed
 
 type RoutedRequest = Pick<InferenceRequest, 'caller' | 'fields' | 'model'>;
 
-/** What an exchange says of the replica: not every failed request is one of its own. */
+/** What an outcome says of the replica: not every failed request is the replica's fault. */
 export function replicaOutcome({ kind, error, unreachable }: Outcome): ReplicaOutcome {
   if (unreachable) return 'unreachable';
   if (kind === 'completed') return 'answered';

@@ -7,7 +7,7 @@ import type { Transcript } from './transcript.ts';
 
 /**
  * The client's side of one request. A stream keeps its status open until the first frame: a failure before that is an
- * ordinary error answer. While a client waits longer, comments tell it and every proxy between that it is being served.
+ * ordinary error answer. While a client waits longer, comments keep its connection alive through every proxy between.
  */
 export interface Answer {
   /** The client left before the answer was complete. */
@@ -23,7 +23,7 @@ export interface Answer {
   keepAlive(): void;
   /** Frames as latin1; false when the client reads slower than they come, then `onDrain` follows. */
   frames(text: string): boolean;
-  /** Notes all frames but the last ones, also those that a client that left does not get. */
+  /** Copies all frames but the last ones into a transcript, also those that come after the client left. */
   record(transcript: Transcript): void;
   /** Ends a stream with its last frames. */
   endStream(text: string): void;
@@ -31,13 +31,13 @@ export interface Answer {
   json(status: number, text: AnswerText): void;
   /** A refusal: a JSON answer, or an error frame and the end in a stream that has begun. */
   error(error: AppError): void;
-  /** Closes the connection of a client that nothing more can be told. */
+  /** Closes the connection where nothing more can be sent. */
   cut(): void;
   /** Bytes that the client has not taken yet. */
   readonly unreadBytes: number;
-  /** Tells when an answer that is over was taken, or its client has left. */
+  /** Calls when an answer that is over was taken, or its client has left. */
   onTaken(listener: () => void): void;
-  /** One listener each; it is called at once when the client is gone already. */
+  /** Sets the one listener; it is called at once when the client is gone already. */
   onGone(listener: () => void): void;
   onDrain(listener: () => void): void;
 }
@@ -64,10 +64,10 @@ class ResponseAnswer implements Answer {
   #comments: NodeJS.Timeout | null = null;
   #goneListener: (() => void) | null = null;
   #drainListener: (() => void) | null = null;
-  /** Where frames after the first are written, once it is sure that nothing else stands before them. */
+  /** Frames after the first are written here, once nothing else waits before them on the connection. */
   #socket: Socket | null = null;
   #transcript: Transcript | null = null;
-  /** Of a JSON answer, not written yet. */
+  /** Blocks of a JSON answer that are not written yet. */
   #blocks: Buffer[] | null = null;
   #blockBytes = 0;
 
@@ -99,7 +99,7 @@ class ResponseAnswer implements Answer {
     if (this.#socket !== null) return this.#writeChunk(this.#socket, text);
     const outgoing = this.#outgoing;
     this.frameSent = true;
-    // Nobody hears it, and it may still be wanted: there is nothing to wait for.
+    // The client is gone, and the answer may still be wanted: there is nothing to wait for.
     if (this.gone) return true;
     this.#stopComments();
     this.#sendHead();
@@ -180,7 +180,7 @@ class ResponseAnswer implements Answer {
     this.#drainListener?.();
   }
 
-  /** A client that is fast enough would have all of them in one turn of the event loop. */
+  /** One block in a turn of the event loop: a fast client would have all of them in one. */
   #writeBlock(): void {
     const block = this.#blocks?.shift();
     if (block === undefined) {

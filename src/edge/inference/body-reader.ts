@@ -72,7 +72,7 @@ export function requireOptions(reader: BodyReader, key: string): Readonly<Record
 
 /**
  * The prompts in a member: one, or as many as its list has; a list of numbers is one prompt of token ids.
- * @param max beyond which nobody counts on
+ * @param max counting ends above it
  * @throws AppError invalid_request_error for a list that is no JSON
  */
 export function countList(reader: BodyReader, key: string, max: number): number {

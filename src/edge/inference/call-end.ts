@@ -5,8 +5,8 @@ import type { RequestSummary } from './observer.ts';
 import type { Outcome } from './outcome.ts';
 
 /**
- * What is told of a request that has ended: to the books as a record, to the log, the metrics and the trace as a
- * summary. Both say the same, but for what only one of them asks.
+ * The end of a request in two forms: a record for the books, a summary for the log, the metrics and the trace. Both say
+ * the same, but for what only one of them needs.
  */
 
 /** Status that is shown for a client that left before it had one. */
@@ -74,14 +74,14 @@ function whoOf({ found: { caller } }: Call): Who {
 
 /** What is only known at the end of a request. */
 export interface CallEnd {
-  /** The outcome as the client is told of it. */
+  /** The outcome that the client gets. */
   readonly reported: Outcome;
   readonly status: number;
   /** Null where the books have none. */
   readonly record: UsageRecord | null;
 }
 
-/** What observers are told. `nowMs` is of the monotonic clock. */
+/** The summary for observers. `nowMs` is of the monotonic clock. */
 export function summaryOf(call: Call, { reported, status, record }: CallEnd, nowMs: number): RequestSummary {
   const { requestId, clientRequestId, endpoint, found, held, timings } = call;
   const { lease } = held;

@@ -38,7 +38,7 @@ export interface InferenceRequest {
   readonly capPicoUsd: bigint | null;
 }
 
-/** What the steps have found out, each written once. The end of a request tells what is there, however early it comes. */
+/** What the steps have found out, each written once. The end of a request reads what is there, however early. */
 export interface CallFindings {
   caller: InferenceCaller | null;
   model: Model | null;
@@ -77,7 +77,7 @@ export interface CallTimings {
   retries: number;
   /** From the start; null where no byte of an answer has come. */
   firstByteMs: number | null;
-  /** The answer of another request was waited for, nobody knows how long. */
+  /** The answer of another request was waited for; how long is not measured. */
   waitedForOther: boolean;
 }
 

@@ -3,7 +3,7 @@ import { type Call, isBooked } from './call.ts';
 import { beginningOf } from './large-answer.ts';
 import type { Outcome } from './outcome.ts';
 
-/** Leaves what was asked and answered with the store, for a request that has a record and a key that wants it kept. */
+/** Stores what was asked and answered, for a request with a record whose key wants it stored. */
 export function keepContent(contents: Contents, call: Call, reported: Outcome): void {
   const { found, requestId } = call;
   const { request, reuse } = found;
@@ -14,7 +14,7 @@ export function keepContent(contents: Contents, call: Call, reported: Outcome): 
     organizationId: caller.key.organizationId,
     keyId: caller.key.id,
     request: fields.text,
-    // One byte more than is kept tells that there was more.
+    // One byte more than is kept shows that there was more.
     response: (reuse?.transcript.text ?? '') + lastOf(call, reported, contents.bodyBytesMax + 1),
     responseTruncated: reuse?.transcript.whole === false,
   });

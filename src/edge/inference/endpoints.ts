@@ -48,7 +48,7 @@ const reading = {
   choicesKey: null,
   limitKeys: [],
   streamOptionsKey: null,
-  outputTokensDefault: 0,
+  outputTokensDefault: null,
   promptKey: null,
   engineRequestId: null,
   mayCountOnFinish: false,

@@ -12,7 +12,7 @@ function setMember(fields: RequestFields, key: string, json: string): Splice {
   const member = fields.members.get(key);
   if (member !== undefined) return { start: member.valueStart, end: member.valueEnd, text: json };
   const [first] = fields.members.values();
-  if (first === undefined) throw new Error('a body without a model was to be sent');
+  if (first === undefined) throw new Error('the body for an engine has no members');
   return { start: first.keyStart, end: first.keyStart, text: `"${key}":${json},` };
 }
 
@@ -61,7 +61,7 @@ export function engineBody(fields: RequestFields, options: EngineBodyOptions): E
 function replace(text: BodyText, splices: readonly Splice[]): EngineBody {
   if (typeof text === 'string') return spliceText(text, splices);
   if (text instanceof LargeText) return spliceBytes(text.bytes, splices);
-  throw new Error('a body was to be sent that is not there any more');
+  throw new Error('the body for an engine was let go before it was sent');
 }
 
 /** The parts of a large body between the replacements, as they lie in memory. */

@@ -32,7 +32,7 @@ export interface RelayJob {
   readonly endpoint: Endpoint;
   readonly prompts: number;
   readonly replica: Replica;
-  /** Let go once it is handed on. */
+  /** Emptied once it is handed to the proxy, so that a long stream does not keep it. */
   body: EngineBody;
   readonly headerLines: string;
   readonly answer: Answer;
@@ -61,22 +61,22 @@ export interface ProxiedCall {
   clientGone(): void;
 }
 
-/** How long an engine may take to answer that it was asked to end a request; then its connection is closed. */
+/** How long an engine may take to answer an abort; then its connection is closed. */
 const abortWaitMs = 900;
-/** It is asked again until the answer ends: about a second, and longer only where all of it is slow. */
+/** Aborts are repeated until the answer ends: for about a second, longer only where each is slow. */
 const abortTries = 6;
 const abortRepeatMs = 150;
-/** Nobody waits for the end of what a client left, and a busy engine has the final count some seconds later. */
+/** Where the client has left no one waits, and a busy engine has the final count some seconds later. */
 const patientWaitMs = 7000;
 const patientTries = 12;
 const jsonBodyBytesMax = 268_435_456;
 const keptBytesMin = 65_536;
-/** From here on a JSON answer is metered while it comes: a smaller one takes milliseconds in one piece. No error is so large. */
+/** A larger JSON answer is metered while it comes, a smaller one in one piece, in milliseconds. No error is larger. */
 const largeBytesMin = 1_048_576;
-/** From here on it needs room: so much may be kept of every one that is running. */
+/** A larger JSON answer waits for room; so much may be kept of every one that runs. */
 const roomBytesMin = 8_388_608;
 
-/** Ids that are told at once: a request may be of thousands of prompts. */
+/** Ids in one abort: a request may have thousands of prompts. */
 const abortIdsMax = 256;
 
 /** The ids by which vLLM knows a request that came with our X-Request-Id, some at a time. */
@@ -101,7 +101,7 @@ function faultError(fault: EngineFault): AppError {
 
 /**
  * Sends a request to a replica and its answer to the client, counting on the way.
- * @param onOutcome told once how it ended
+ * @param onOutcome called once with how it ended
  */
 export function startRelay(parts: RelayParts, job: RelayJob, onOutcome: (outcome: Outcome) => void): ProxiedCall {
   return new EngineRelay(parts, job, onOutcome);
@@ -109,22 +109,22 @@ export function startRelay(parts: RelayParts, job: RelayJob, onOutcome: (outcome
 
 type Finish = Pick<Outcome, 'kind' | 'error'> & Partial<Outcome>;
 
-/** The state of one request at one replica. It hears the engine as the sink of the call. */
+/** The state of one request at one replica; it receives the answer as the sink of the call. */
 class EngineRelay implements ProxiedCall, AnswerSink {
   readonly #aborter: Aborter;
   readonly #stallMs: number;
   readonly #job: RelayJob;
   readonly #call: EngineCall;
-  /** Null once it is over. */
+  /** Null once the request is over. */
   #conclude: ((outcome: Outcome) => void) | null;
-  /** Of who waits for the end of a request that was asked to end. */
+  /** Resolves the wait for the end of an aborted request. */
   #onOver: (() => void) | null = null;
   #stopped: Stop | null = null;
   #status = 0;
   #retryAfter: string | undefined;
-  /** Body of a JSON answer or of an error, so far. */
+  /** The body of a JSON answer or of an error, so far. */
   #collected = '';
-  /** In the place of it once a JSON answer is large. */
+  /** In its place once a JSON answer is large. */
   #large: LargeAnswer | null = null;
   #place: AnswerPlace | null = null;
   #firstByteSeen = false;
@@ -146,7 +146,7 @@ class EngineRelay implements ProxiedCall, AnswerSink {
     if (this.#concluded || this.#stopped !== null) return;
     this.#stopped = reason;
     this.#job.meter?.expectAbort();
-    // Only its count is still wanted, and that needs no room.
+    // Of a large answer only the count is still wanted, which needs no room.
     this.#large?.drop();
     this.#place?.end();
     this.#call.resume();
@@ -158,7 +158,7 @@ class EngineRelay implements ProxiedCall, AnswerSink {
       this.stop(clientLeft);
       return;
     }
-    // It has every choice's end and left: the answer is complete, only the final count is still on its way.
+    // The client had the end of every choice: the answer is complete, and only the final count is to come.
     this.#call.resume();
     void wait(abortWaitMs).then(() => {
       if (this.#concluded) return;
@@ -248,7 +248,7 @@ class EngineRelay implements ProxiedCall, AnswerSink {
     const { answer, hold } = this.#job;
     const wasSent = answer.frameSent;
     const out = meter.feed(text);
-    // Asked to the last count: what comes with the end of an answer, or after a stop, is to be paid as well.
+    // The hold follows every count, the last one included: what comes with the end, or after a stop, is paid as well.
     const isPaid = hold === null || hold.covers(meter.inputTokens, meter.outputTokens);
     const stopped = this.#stopped;
     if (stopped === null && out !== '' && !answer.frames(out)) this.#waitForReader();
@@ -324,7 +324,7 @@ class EngineRelay implements ProxiedCall, AnswerSink {
     else this.#finish({ kind: 'completed', error: null, last: metered.last, usage, usageSource });
   }
 
-  /** What became of it when the last of the ids, or the first that was not taken, was told. */
+  /** Aborts id by id; the outcome is that of the last, or of the first that the engine did not take. */
   async #abort(waitMs: number): Promise<AbortOutcome | 'late'> {
     const { endpoint, headerLines } = this.#job.replica;
     let outcome: AbortOutcome | 'late' = 'failed';

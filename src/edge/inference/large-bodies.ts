@@ -79,7 +79,12 @@ class BodyThread implements LargeBodies {
     // A gateway that stops does not wait for it.
     worker.unref();
     worker.on('message', (result: BodyResult) => this.#done(result));
-    worker.on('error', (error) => this.#log.error({ err: error }, 'the thread that reads large bodies failed'));
+    worker.on('error', (error) =>
+      this.#log.error(
+        { err: error },
+        'the thread that reads large request bodies failed; the next body starts another',
+      ),
+    );
     worker.on('exit', () => {
       this.#worker = null;
       this.#end()?.reject(gone());

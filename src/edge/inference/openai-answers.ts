@@ -12,7 +12,7 @@ import {
   type Usage,
 } from '#core/metering/metering.ts';
 
-/** How an endpoint's answers are written: what is read of them, made of them, and said in their place. All texts are latin1. */
+/** How the answers of an endpoint are written: how they are read, converted, and refused. All texts are latin1. */
 export interface AnswerFormat {
   /** The last frame of every stream; no meter returns it. */
   readonly streamEnd: string;

@@ -6,7 +6,7 @@ import type { Stop } from './stop.ts';
 /** How a request ended, and what is still to be sent once that is in the books. */
 export interface Outcome {
   readonly kind: OutcomeKind;
-  /** What went wrong or who ended it; null when the answer is complete or nobody is left to tell. */
+  /** Why there is no complete answer; null when there is one, and when the client has left. */
   readonly error: AppError | null;
   /** The last frames of a stream, or the whole JSON answer. */
   readonly last: AnswerText;
@@ -18,9 +18,17 @@ export interface Outcome {
   readonly unreachable: boolean;
 }
 
-/** Of what is not said: no answer, nothing counted, nothing to be tried again. */
-export function outcomeOf(known: Pick<Outcome, 'kind' | 'error'> & Partial<Outcome>): Outcome {
-  return { last: '', usage: noUsage, usageSource: 'none', retry: false, unreachable: false, ...known };
+/** An outcome; what is not given is no answer, nothing counted, and nothing to be tried again. */
+export function outcomeOf({
+  kind,
+  error,
+  last = '',
+  usage = noUsage,
+  usageSource = 'none',
+  retry = false,
+  unreachable = false,
+}: Pick<Outcome, 'kind' | 'error'> & Partial<Outcome>): Outcome {
+  return { kind, error, last, usage, usageSource, retry, unreachable };
 }
 
 /** An answer that costs nothing and counts nothing. */

@@ -26,7 +26,7 @@ function textOf(body: Buffer): string {
 }
 
 /**
- * Reads a body. All that looks at the whole of one is done here, so that it can be done elsewhere than in the event loop.
+ * Reads a body. All work that grows with its length is done here, so that another thread can do it for the event loop.
  * @throws AppError invalid_request_error, invalid_value, model_not_found
  */
 export function readRequest(body: Buffer, { form, bounds, meaningWithout, wantsHash }: ReadJob): RequestFields {

@@ -37,7 +37,7 @@ import { type FieldDecision, olderVllmFields } from './vllm-fields.ts';
  * not have pass.
  */
 
-/** Bounds, by the names of top-level fields. What media may be is looked at where they are read. */
+/** Bounds by the name of a top-level field. `elsewhere`: media-rules.ts, or where inputs are counted, bounds it. */
 const bounds: Readonly<Record<string, FieldRule | 'elsewhere'>> = {
   n: 'elsewhere',
   messages: 'elsewhere',
@@ -85,12 +85,13 @@ const isAllowable = (field: string): field is AllowableField => (allowableFields
 function ruleOf(field: string, decision: FieldDecision): FieldRule | null {
   if (field === 'cache_salt') return checkCacheSalt;
   if (decision === 'refused') {
-    if (!isAllowable(field)) throw new Error(`${field} is refused, and no engine file could allow it`);
+    if (!isAllowable(field))
+      throw new Error(`${field} is refused, but is not among the fields that an engine file can allow`);
     return refusals[field] ?? unlessAllowed(field);
   }
   if (decision !== 'bounded') return null;
   const rule = bounds[field];
-  if (rule === undefined) throw new Error(`${field} is bounded, and nothing bounds it`);
+  if (rule === undefined) throw new Error(`${field} is bounded, but has no rule in refused-fields.ts`);
   return rule === 'elsewhere' ? null : rule;
 }
 

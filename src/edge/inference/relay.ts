@@ -34,7 +34,7 @@ export async function relay(parts: PathParts, call: Call, request: InferenceRequ
 function relayOnce(parts: PathParts, call: Call, request: InferenceRequest, grant: Grant): Promise<Outcome> {
   const { held, stop, timings, trace } = call;
   const { lease } = held;
-  if (lease === null) throw new Error('a request was to be sent without a lease on a replica');
+  if (lease === null) throw new Error('a request has no lease on a replica');
   stop.throwIfStopped();
   return new Promise((resolve) => {
     const sentMs = parts.clock.monotonicMs();

@@ -8,7 +8,7 @@ import type { Stop, StopControl } from './stop.ts';
  */
 export interface Running {
   readonly size: number;
-  /** Requests of an organization; looked for among all of them. */
+  /** Running requests of an organization; takes time by how many run in all. */
   countOf(organizationId: string): number;
   /** @returns what takes the request out again; calls after the first do nothing */
   add(key: ApiKey, stop: StopControl): () => void;

@@ -84,7 +84,7 @@ async function askCache(
   return completedBy(shapeAnswer(endpoint, take.text, fields));
 }
 
-/** While a stream waits for another request's answer its client hears of it, as while a model starts. */
+/** A stream that waits for another request's answer sends comments, as while a model starts. */
 function showSigns(parts: ReuseParts, call: Call, { stream }: RequestFields): void {
   call.timings.waitedForOther = true;
   if (!stream) return;

@@ -12,7 +12,7 @@ type FinishParts = Pick<PathParts, 'admission' | 'metering' | 'clock' | 'observe
 /**
  * The end of every request, however it ended; runs exactly once. What was admitted is written to the books first and
  * given back, and only then do the last bytes leave: a response that a client saw complete is always a billed one.
- * @returns the outcome as the client is told of it
+ * @returns the outcome that the client gets
  */
 export async function finish(parts: FinishParts, call: Call, outcome: Outcome): Promise<Outcome> {
   const { found, held, trace } = call;
@@ -41,10 +41,10 @@ function answer({ answer: client, found }: Call, { kind, error, last }: Outcome)
   else client.json(200, last);
 }
 
-/** What a kernel takes for a client is not counted. */
+/** A kernel's socket buffer takes less without this process keeping it. */
 const unreadBytesMin = 65_536;
 
-/** An answer is no longer bounded by the limits of its key, and may be large: the memory of one that is not read is. */
+/** An answer that is over counts against no limit of its key, and may be large: what is not read of it takes a share. */
 function holdUnread({ shares }: FinishParts, { answer: client, found, held }: Call): void {
   const { answerPlace } = held;
   if (answerPlace !== null) client.onTaken(() => answerPlace.end());
@@ -69,7 +69,7 @@ function countRefusal({ metering }: FinishParts, { found }: Call, { error }: Out
 
 /**
  * Writes the record; the hold is given back when it is durable, even where the client is not made to wait so long.
- * @returns what the client is told: the outcome, or that it could not be booked in time
+ * @returns what the client gets: the outcome, or an error where it could not be booked in time
  */
 function settle(parts: FinishParts, call: Call, outcome: Outcome, record: UsageRecord): Promise<Outcome> {
   return new Promise((resolve) => {

@@ -4,7 +4,7 @@ import { ClientGoneError } from '#edge/http/http.ts';
 /** Why a request ends before its answer does. */
 export interface Stop {
   readonly kind: 'aborted' | 'ended';
-  /** What the client is told; null where nobody is left to tell. */
+  /** The error that the client gets; null where it has left. */
   readonly error: AppError | null;
 }
 
@@ -12,7 +12,7 @@ export const clientLeft: Stop = { kind: 'aborted', error: null };
 
 /**
  * Ends one request early: its client left, its key was revoked, the gateway stops. The step that waits at that moment
- * hears of it; the others ask before they go on.
+ * is interrupted; the others ask before they go on.
  */
 export class StopControl {
   #reason: Stop | null = null;
@@ -44,7 +44,7 @@ export class StopControl {
     if (!this.#outlivesClient) this.stop(clientLeft);
   }
 
-  /** @throws what the client is told, or ClientGoneError */
+  /** @throws the error that the client gets, or ClientGoneError */
   throwIfStopped(): void {
     if (this.#reason !== null) throw this.#reason.error ?? new ClientGoneError();
   }

@@ -67,7 +67,7 @@ const generating = {
   kv_transfer_params: 'refused',
   ec_transfer_params: 'refused',
   session_id: 'refused',
-  // What plugins make of it nobody knows here; kv_transfer_params come this way as well.
+  // Plugins make of it what they like; kv_transfer_params come this way as well.
   vllm_xargs: 'refused',
   // Frames come late: the whole answer is held for where they come too late to end it in time.
   stream_interval: 'passed',
