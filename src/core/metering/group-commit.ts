@@ -16,7 +16,7 @@ export interface GroupCommitOptions<Item> {
   readonly retryDelayMs: number;
   /** A commit that takes longer than this counts as a store that is away: drivers may reconnect for ever in silence. */
   readonly stallMs: number;
-  /** Told of every batch that was written: its items, and how long it took with all its tries. */
+  /** Called after every batch that was written with its items, and how long it took with all its tries. */
   readonly onCommit?: (items: number, durationMs: number) => void;
 }
 
@@ -44,6 +44,9 @@ interface Waiting<Item> {
 export function createGroupCommit<Item>(options: GroupCommitOptions<Item>): GroupCommit<Item> {
   return new CommitQueue(options);
 }
+
+const writeFailed =
+  'usage records cannot be written: PostgreSQL is away; they wait in memory, and requests are refused until it is back';
 
 class CommitQueue<Item> implements GroupCommit<Item> {
   readonly #options: GroupCommitOptions<Item>;
@@ -121,7 +124,10 @@ class CommitQueue<Item> implements GroupCommit<Item> {
     } else if (batch.length === 1 || isConnectionError(error)) {
       // A store that is away comes here only once stop() has given up waiting for it.
       const items = batch.map(({ item }) => item);
-      this.#options.log.error({ err: error, items }, 'the books refused a record');
+      this.#options.log.error(
+        { err: error, items },
+        'usage records could not be written and are given up: their requests are not charged',
+      );
       for (const waiting of batch) waiting.reject(error);
     } else {
       const middle = batch.length >> 1;
@@ -143,8 +149,7 @@ class CommitQueue<Item> implements GroupCommit<Item> {
         // A deadlock or the like says nothing of the items: the same batch goes through when it is tried again.
         if (isConflictOfTransactions(error)) continue;
         if (!isConnectionError(error)) return error;
-        if (this.#answers)
-          log.error({ err: error, pending: this.pending }, 'the books cannot be written; trying again');
+        if (this.#answers) log.error({ err: error, pending: this.pending }, writeFailed);
         this.#answers = false;
         if (this.#stopped) return error;
         await new Promise((resolve) => setTimeout(resolve, retryDelayMs));

@@ -35,7 +35,7 @@ export interface MeteringOptions {
   readonly clock: Clock;
   readonly log: Log;
   readonly wallet: Wallet;
-  /** Told of every group commit: its records, and how long it took with all its tries. */
+  /** Called after every group commit with its records, and how long it took with all its tries. */
   readonly onCommit?: (records: number, durationMs: number) => void;
 }
 
@@ -94,6 +94,7 @@ export function createMetering({ db, clock, log, wallet, onCommit }: MeteringOpt
   };
 }
 
+export { type Bill, billOf, type Served, usedBy } from './bill.ts';
 export type { OutcomeKind, UsageRecord } from './record.ts';
 export type { RecordFilter, RecordPage } from './record-list.ts';
 export type { Reports } from './reports.ts';

@@ -10,8 +10,9 @@ import {
 } from '#edge/http/http.ts';
 import { checkHeaders, takeWhole } from './body.ts';
 import type { Call } from './call.ts';
-import type { InputBounds, RequestFields } from './fields.ts';
+import type { RequestFields } from './fields.ts';
 import { hasIdempotencyKey } from './idempotent.ts';
+import type { InputBounds } from './inputs.ts';
 import type { LargeBodies } from './large-bodies.ts';
 import { readRequest, type ReadJob } from './read-request.ts';
 
@@ -88,7 +89,7 @@ class BodyReceiver implements Receiver {
     const sinceMs = performance.now();
     const hold = this.#holdOf(call, caller);
     const body = await collectBody(call.incoming, this.#parts.limits, (bytes) => hold.grow(bytes));
-    call.bodyMs = performance.now() - sinceMs;
+    call.timings.bodyMs = performance.now() - sinceMs;
     return body;
   }
 
@@ -107,25 +108,14 @@ class BodyReceiver implements Receiver {
     return bytes <= loopBytesMax && (this.#spentMs.get(key.id) ?? 0) < loopMsMax;
   }
 
-  async #readElsewhere(
-    call: Call,
-    { key }: InferenceCaller,
-    body: readonly Buffer[],
-    job: ReadJob,
-  ): Promise<RequestFields> {
-    const leaving = new AbortController();
-    const leave = (): void => leaving.abort();
-    call.onStop = leave;
-    try {
-      return await this.#parts.largeBodies.read(key.id, body, job, leaving.signal);
-    } finally {
-      call.onStop = null;
-    }
+  #readElsewhere(call: Call, { key }: InferenceCaller, body: readonly Buffer[], job: ReadJob): Promise<RequestFields> {
+    const { largeBodies } = this.#parts;
+    return call.stop.untilStopped((signal) => largeBodies.read(key.id, body, job, signal));
   }
 
   #jobOf({ endpoint, incoming }: Call, { key }: InferenceCaller): ReadJob {
     return {
-      endpoint,
+      form: endpoint,
       bounds: this.#parts.limits,
       meaningWithout: key.cacheResponses ? formFields : null,
       wantsHash: hasIdempotencyKey(incoming),
@@ -133,8 +123,8 @@ class BodyReceiver implements Receiver {
   }
 
   #holdOf(call: Call, { key }: InferenceCaller): BodyHold {
-    call.bodyHold ??= this.#parts.shares.hold(key.id);
-    return call.bodyHold;
+    call.held.body ??= this.#parts.shares.hold(key.id);
+    return call.held.body;
   }
 
   /** A key without a limit is bounded by what may run at all. */

@@ -1,7 +1,6 @@
-import { PICO_PER_MICRO } from '#base/money.ts';
-import type { Admission } from '#core/admission/admission.ts';
-import type { PriceVersion } from '#core/catalog/catalog.ts';
-import { STREAM_OUTPUT_TOKENS_AHEAD, type TokenPrice } from '#core/wallet/wallet.ts';
+import { ceilToMicroUsd, PICO_PER_MICRO } from '#base/money.ts';
+import { promptTokenPrice, STREAM_OUTPUT_TOKENS_AHEAD, type TokenPrice } from '#core/wallet/wallet.ts';
+import type { Admission } from './contract.ts';
 
 /**
  * The hold of a running stream. It pays for the prompt and some output ahead; it is extended before that is used up,
@@ -18,13 +17,13 @@ export interface StreamHoldOptions {
   readonly admission: Admission;
   readonly requestId: string;
   readonly heldMicroUsd: bigint;
-  readonly price: PriceVersion;
+  readonly price: TokenPrice;
   readonly promptTokensMax: bigint;
   readonly prompts: number;
   /** Choices over all prompts. */
   readonly choices: number;
-  /** Output tokens over all choices that the request itself allows, null without a limit. */
-  readonly outputTokensMax: number | null;
+  /** Output tokens over all choices that the request may have. */
+  readonly outputTokensMax: number;
 }
 
 /** Choices make one token each per step of the engine, and some steps pass while an extension is asked for. */
@@ -44,9 +43,9 @@ export function createStreamHold(options: StreamHoldOptions): StreamHold {
   /** Output tokens that the hold pays for; Infinity where they cost nothing or where the request ends before. */
   function countPaid(): number {
     if (outputPrice === 0n) return Number.POSITIVE_INFINITY;
-    const left = heldMicroUsd * PICO_PER_MICRO - promptTokens * dearerInput(price);
+    const left = heldMicroUsd * PICO_PER_MICRO - promptTokens * promptTokenPrice(price);
     const paid = left <= 0n ? 0 : Number(left / outputPrice);
-    return options.outputTokensMax !== null && paid >= options.outputTokensMax ? Number.POSITIVE_INFINITY : paid;
+    return paid >= options.outputTokensMax ? Number.POSITIVE_INFINITY : paid;
   }
 
   function added(microUsd: bigint): void {
@@ -63,8 +62,8 @@ export function createStreamHold(options: StreamHoldOptions): StreamHold {
   function extend(outputTokens: number): void {
     extending = true;
     const wanted = Math.max(0, outputTokens - paidTokens) + stepTokens;
-    const tokens = Math.min(wanted, (options.outputTokensMax ?? Number.POSITIVE_INFINITY) - paidTokens);
-    const answer = admission.extend(requestId, (BigInt(tokens) * outputPrice + PICO_PER_MICRO - 1n) / PICO_PER_MICRO);
+    const tokens = Math.min(wanted, options.outputTokensMax - paidTokens);
+    const answer = admission.extend(requestId, ceilToMicroUsd(BigInt(tokens) * outputPrice));
     if (answer instanceof Promise) answer.then(added, () => added(0n));
     else added(answer);
   }
@@ -86,11 +85,4 @@ export function createStreamHold(options: StreamHoldOptions): StreamHold {
       return heldMicroUsd * PICO_PER_MICRO;
     },
   };
-}
-
-/** Which part of a prompt is cached is known at the end only. */
-export function dearerInput(price: TokenPrice): bigint {
-  return price.inputPerMTokMicroUsd > price.cachedInputPerMTokMicroUsd
-    ? price.inputPerMTokMicroUsd
-    : price.cachedInputPerMTokMicroUsd;
 }
