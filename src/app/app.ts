@@ -1,53 +1,31 @@
-import { Hono } from 'hono';
 import { systemClock } from '#base/clock.ts';
 import type { Config } from '#base/config.ts';
 import type { Db } from '#base/db.ts';
 import { createLeases } from '#base/leases.ts';
 import type { Log } from '#base/log.ts';
-import { PICO_PER_MICRO } from '#base/money.ts';
-import { createAccounts } from '#core/accounts/accounts.ts';
-import { createAudit } from '#core/audit/audit.ts';
-import {
-  createCatalog,
-  createEngineReload,
-  type EngineDefinition,
-  type EngineFilesResult,
-} from '#core/catalog/catalog.ts';
-import { readFleetIdentity, type FleetIdentity } from '#core/fleet/fleet.ts';
-import { createKeys } from '#core/keys/keys.ts';
-import { createMetering, nothingUsed, usedBy } from '#core/metering/metering.ts';
-import { createAborter, createEngineClient } from '#core/proxy/proxy.ts';
-import { createCacheSalts, createRouting } from '#core/routing/routing.ts';
-import { createWallet } from '#core/wallet/wallet.ts';
-import { createApi } from '#edge/api/api.ts';
-import { createHttpGuards, createShowLimits, installFallbacks, routeFirst, type HttpEnv } from '#edge/http/http.ts';
-import { createInference, type Inference } from '#edge/inference/inference.ts';
-import { runBootstrap, startJobs, type BootstrapResult, type Job } from '#edge/jobs/jobs.ts';
-import { createObserve, lookEveryMs, type Observe, type Watching } from '#edge/observe/observe.ts';
-import { type BooksPlace, openBooks } from './books.ts';
-import { createCoordination, openSharedStore, type SharedStore } from './coordination.ts';
-import { createEngineOperations } from './engine-operations.ts';
-import { type ContainerHosts, createEngines, soleSlot, type WorkerSlot } from './engines.ts';
-import { createRetention } from './retention.ts';
-import { createHttpServer } from './server.ts';
+import { readFleetIdentity } from '#core/fleet/fleet.ts';
+import type { BootstrapResult } from '#core/keys/keys.ts';
+import { startJobs, type Job, type Jobs } from '#edge/jobs/jobs.ts';
+import { createObserve } from '#edge/observe/observe.ts';
+import { openBooks } from './books.ts';
+import { openSharedStore } from './coordination.ts';
+import { createEdges, type Edges } from './edges.ts';
+import { createEngineOperations, createReloadPart, reloadQuietly } from './engine-operations.ts';
+import { soleSlot, type WorkerSlot } from './engines.ts';
+import { createFoundation, type Foundation } from './foundation.ts';
+import { createGateway, type EngineFiles, type Gateway } from './gateway.ts';
+import { type Part, startParts } from './parts.ts';
 
 export { type ContainerHosts, readDockerHosts, type WorkerSlot } from './engines.ts';
 export { checkAddresses, metricsOf } from './server.ts';
 
-export interface AppOptions {
+export interface AppOptions extends EngineFiles {
   readonly config: Config;
   readonly log: Log;
   readonly db: Db;
   /** Of the same database, for connections of one purpose. */
   readonly databaseUrl: string;
   readonly dataDir: string;
-  readonly engines: readonly EngineDefinition[];
-  /** Reads the files of `engines` again. */
-  readonly readEngineFiles: () => EngineFilesResult;
-  /** Where containers may run. */
-  readonly hosts: ContainerHosts;
-  /** Where engine processes run: the folder that holds the engines folder. */
-  readonly workingDirectory: string;
   /** Its place among several gateways of one data folder; absent when it has that for itself. */
   readonly slot?: WorkerSlot;
 }
@@ -65,239 +43,111 @@ export interface App {
   /**
    * Takes no more requests, lets running ones end, stops engines and closes the books, in this order.
    * @param forceStop once it aborts, running requests are ended as if their time was over
+   * @throws AggregateError of what could not be stopped, which is logged; everything else is stopped all the same
    */
   stop(forceStop?: AbortSignal): Promise<void>;
 }
 
-/** 10 USD, so that the first request can be paid. */
-const firstCreditPicoUsd = 10_000_000_000_000n;
-const secondMs = 1000;
-const hourMs = 3_600_000;
-const idleSocketMs = 4000;
-const maxHeaderBytes = 65_536;
-const booksTimeoutMs = 10_000;
-
 /**
- * Builds every room and hands rooms to edges; serves when everything stands.
+ * Builds the wings and the edges, and starts their parts.
  * @throws ConfigError naming PORT or HOST when the address cannot be had; nothing is written to the books then
  */
 export async function startApp(options: AppOptions): Promise<App> {
-  const { config, log, db } = options;
+  const { config, log, db, slot = soleSlot } = options;
   const observe = createObserve(log);
   const identity = await readFleetIdentity(db);
-  const place = await openBooks({ ...options, slot: options.slot?.number ?? 0, slots: config.process.workers });
   const shared = await openSharedStore(config.redis, db, log);
-  const rooms = createRooms(options, { ...shared, ...place, identity }, observe);
-  const inference = createInferenceEdge(options, rooms, observe);
-  const life = { fleetRuns: false };
-  const watching = watch(options, rooms, { observe, inference, life });
-  const server = createHttpServer(config.http, composeEdges(options, rooms, { inference, observe, watching }));
-  const offRevoked = rooms.keys.onRevoked((keyId) => inference.revoked(keyId));
-  const leases = createLeases({ db });
-  const jobs = startJobs(jobsOf(rooms, watching), { log, takeLease: (name) => leases.take(name) });
-
-  async function stop(forceStop?: AbortSignal): Promise<void> {
-    watching.health.enter('draining');
-    const closed = server.close();
-    await Promise.race([
-      inference.drain(config.http.shutdownTimeoutMs),
-      ...(forceStop === undefined ? [] : [aborted(forceStop).then(() => inference.drain(0))]),
-    ]);
-    server.cut();
-    await closed;
-    inference.close();
-    offRevoked();
-    life.fleetRuns = false;
-    rooms.routing.close();
-    await rooms.fleet.close();
-    rooms.engineClient.close();
-    await jobs.stop();
-    await leases.close();
-    await rooms.metering.close(booksTimeoutMs);
-    await place.books.close();
-    await rooms.retention.close(booksTimeoutMs);
-    // Only a note of when keys were used: it must not keep a gateway from stopping while Postgres is away.
-    await rooms.keys.flush().catch((error: unknown) => log.warn({ err: error }, 'last uses of keys were not written'));
-    await rooms.coordination.stop();
-    // Last, so that a stop that takes long can be watched.
-    await watching.server.close();
-  }
-
-  try {
-    // Before the first start writes anything: the secret that it makes is told only by a gateway that runs.
-    await server.listen();
-    await watching.server.listen();
-    const former = await rooms.coordination.start();
-    await rooms.idempotency.lapse(former);
-    await rooms.metering.start();
-    const bootstrap = await runBootstrap({ ...rooms, db }, { ...config.bootstrap, creditPicoUsd: firstCreditPicoUsd });
-    await rooms.keys.start();
-    await rooms.catalog.sync();
-    await rooms.fleet.start();
-    life.fleetRuns = true;
-    await watching.look();
-    watching.health.enter('serving');
-    server.open();
-    const reload = (): Promise<void> => reloadQuietly(() => rooms.operations.reload(), log);
-    rooms.coordination.onReload(() => void reloadQuietly(() => rooms.engineFiles.reload(), log));
-    return { url: server.url(), metricsUrl: watching.server.url(), bootstrap, reload, stop };
-  } catch (error) {
-    await stop().catch((stopError: unknown) => log.error({ err: stopError }, 'stopping failed'));
-    throw error;
-  }
-}
-
-/** Mistakes in files are logged by who reads them; this is for what else may fail. */
-async function reloadQuietly(reload: () => Promise<unknown>, log: Log): Promise<void> {
-  try {
-    await reload();
-  } catch (error) {
-    log.error({ err: error }, 'the engine files were not read again; everything stays as it was');
-  }
-}
-
-interface Outside {
-  readonly observe: Observe;
-  readonly inference: Inference;
-}
-
-interface WatchParts extends Outside {
-  readonly life: { readonly fleetRuns: boolean };
-}
-
-function watch({ config, db }: AppOptions, rooms: Rooms, { observe, inference, life }: WatchParts): Watching {
-  const { fleet, metering, coordination } = rooms;
-  const { store } = coordination;
-  return observe.watch({
-    address: config.metrics,
-    answerStallTimeoutMs: config.http.answerStallTimeoutMs,
-    fleet,
-    metering,
-    fleetRuns: () => life.fleetRuns,
-    inFlight: () => inference.inFlight,
-    staleMs: config.database.staleMs,
-    askDatabase: () => db.sql`select 1`,
-    askRedis: store === null ? null : () => store.command('PING'),
-  });
-}
-
-function jobsOf({ metering, keys, retention, coordination }: Rooms, watching: Watching): Job[] {
-  return [
-    { name: 'look at stores and engines', everyMs: lookEveryMs, where: 'every', run: () => watching.look() },
-    { name: 'flush refusals', everyMs: secondMs, where: 'every', run: () => metering.flushRefusals() },
-    { name: 'flush last uses of keys', everyMs: 5 * secondMs, where: 'every', run: () => keys.flush() },
-    { name: 'make partitions', everyMs: hourMs, where: 'one', run: () => metering.ensurePartitions() },
-    ...retention.jobs,
-    ...coordination.jobs,
-  ];
-}
-
-function aborted(signal: AbortSignal): Promise<void> {
-  return new Promise((resolve) => {
-    if (signal.aborted) resolve();
-    else signal.addEventListener('abort', () => resolve(), { once: true });
-  });
-}
-
-/** What was opened or read before the rooms are built. */
-type SharedPlaces = SharedStore & BooksPlace & { readonly identity: FleetIdentity };
-
-type Rooms = ReturnType<typeof createRooms>;
-
-function createRooms(
-  { config, log, db, dataDir, engines, readEngineFiles, hosts, workingDirectory, slot = soleSlot }: AppOptions,
-  { identity, books, spool, ...shared }: SharedPlaces,
-  { onCommit }: Observe,
-) {
-  const clock = systemClock;
-  const audit = createAudit({ clock });
-  const accounts = createAccounts({ db, clock, log, audit });
-  const { prefix: keyPrefix, maxActive: maxActiveKeys, wrongPerMinute: wrongKeysPerMinute } = config.keys;
-  const keys = createKeys({ db, clock, log, audit, accounts, keyPrefix, maxActiveKeys });
-  const wallet = createWallet({ db, clock, audit });
-  const { staleMs, spoolAfterMs } = config.database;
-  const metering = createMetering({ db, books, spool, clock, log, wallet, onCommit, staleMs, spoolAfterMs });
-  const { leaseMs } = config.process;
-  const common = { leaseMs, db, clock, log, dataDir };
-  const coordination = createCoordination({ ...shared, ...common, slot: slot.number, wallet, keys, metering });
-  const { admission } = coordination;
-  metering.onUnspooled((records, isBooked) => {
-    for (const record of records) admission.settle(record.id, isBooked ? usedBy(record) : nothingUsed);
-  });
-  const catalog = createCatalog({ db, clock, engines });
-  const { gateways } = coordination;
-  const engineClient = createEngineClient({
-    ...config.upstream,
-    idleSocketMs,
-    maxHeaderBytes,
-    onSinkError: (error) => log.error({ err: error }, 'an answer could not be handled'),
-  });
-  const settings = { settings: config.engines, docker: config.docker, env: config.environment };
-  const place = { ...settings, workingDirectory, hosts, identity, gateways, slot, engineClient };
-  const fleet = createEngines({ ...common, ...place, engines });
-  const engineFiles = createEngineReload({ engines, readFiles: readEngineFiles, catalog, fleet, log });
-  const operations = createEngineOperations({
-    fleet,
-    reload: engineFiles,
-    tellReload: () => coordination.tellReload(),
-    log,
-  });
-  const routing = createRouting({ fleet, clock, log, flexQueueMax: config.engines.flexQueueMax });
-  const { trustedProxies } = config.http;
-  const httpGuards = createHttpGuards({
-    ...config.limits,
-    ...shared,
-    keys,
-    accounts,
-    wrongKeysPerMinute,
-    trustedProxies,
-  });
-  const cacheSalts = createCacheSalts(identity.cacheSecret);
-  const kept = { cacheBounds: config.cache, storage: config.storage, leaseMs };
-  const retention = createRetention({ ...kept, shared, db, clock, log, audit, metering, gateways });
-  const showLimits = createShowLimits(admission);
-  const { cache, contents, idempotency } = retention;
-  const edge = {
-    ...httpGuards,
-    cacheSalts,
-    showLimits,
-    coordination,
-    retention,
-    cache,
-    contents,
-    idempotency,
-    engineFiles,
-    operations,
+  const place = await openBooks({ ...options, slot: slot.number, slots: config.process.workers });
+  const common = { ...options, ...place, clock: systemClock, shared };
+  const foundation = createFoundation({ ...common, settings: config.keys, slot: slot.number });
+  const gateway = createGateway({ ...common, foundation, identity, slot, onCommit: observe.onCommit });
+  const edges = createEdges({ ...common, foundation, gateway, observe });
+  const bootstrap = createBootstrapPart(options, foundation);
+  const operating = { gateway, coordination: foundation.coordination, log };
+  const own = { bootstrap: bootstrap.part, reload: createReloadPart(operating) };
+  const parts = listParts({ foundation, gateway, edges }, own, options);
+  edges.mount(parts);
+  const started = await startParts(parts, log);
+  const operations = createEngineOperations(operating);
+  return {
+    url: edges.url(),
+    metricsUrl: edges.metricsUrl(),
+    bootstrap: bootstrap.result(),
+    reload: () => reloadQuietly(() => operations.reload(), log),
+    stop: (forceStop) => started.stop(forceStop),
   };
-  return { clock, audit, accounts, keys, wallet, admission, catalog, fleet, routing, engineClient, metering, ...edge };
 }
 
-function createInferenceEdge({ config, log }: AppOptions, rooms: Rooms, observe: Observe): Inference {
-  return createInference({
-    ...rooms,
-    observer: observe.requests,
-    client: rooms.engineClient,
-    aborter: createAborter({ client: rooms.engineClient, clock: rooms.clock }),
-    log,
-    limits: config.limits,
-    settleTimeoutMs: config.limits.settleTimeoutMs,
-    answerStallTimeoutMs: config.http.answerStallTimeoutMs,
-  });
+interface Wings {
+  readonly foundation: Foundation;
+  readonly gateway: Gateway;
+  readonly edges: Edges;
 }
 
-function composeEdges(
-  { config, log, db }: AppOptions,
-  rooms: Rooms,
-  { inference, observe, watching }: Outside & { readonly watching: Watching },
-): Hono<HttpEnv> {
-  const app = new Hono<HttpEnv>();
-  app.route('/', inference.requests);
-  app.route('/', watching.routes);
-  app.use(observe.otherRequests);
-  app.route('/', inference.lists);
-  const heldPicoUsd = async (organizationId: string): Promise<bigint> =>
-    (await rooms.admission.heldMicroUsd(organizationId)) * PICO_PER_MICRO;
-  app.route('/', createApi({ ...rooms, db, log, heldPicoUsd, limits: config.limits }));
-  installFallbacks(app, log);
-  return routeFirst(app, inference.requests, log);
+interface OwnParts {
+  readonly bootstrap: Part;
+  readonly reload: Part;
+}
+
+/** Every part of the gateway: started from above, stopped from below. */
+function listParts({ foundation, gateway, edges }: Wings, own: OwnParts, options: AppOptions): readonly Part[] {
+  const jobs = createJobsParts(() => parts, options);
+  const parts: readonly Part[] = [
+    foundation.parts.sharedStore,
+    // Before the first start writes anything: its secret is shown only by a gateway that runs.
+    edges.parts.listener,
+    // Stopped last of what can be seen, so that a stop that takes long can be watched.
+    edges.parts.metrics,
+    jobs.begin,
+    foundation.parts.gateways,
+    gateway.parts.admission,
+    foundation.parts.keyUses,
+    gateway.parts.retention,
+    gateway.parts.metering,
+    own.bootstrap,
+    foundation.parts.keys,
+    gateway.parts.catalog,
+    // Jobs run while all of the above starts, and until all of the below has stopped.
+    jobs.end,
+    gateway.parts.engineClient,
+    gateway.parts.engines,
+    edges.parts.health,
+    edges.parts.inference,
+    edges.parts.api,
+    edges.parts.requests,
+    own.reload,
+  ];
+  return parts;
+}
+
+/** Two parts, since jobs start first and do not stop last. */
+function createJobsParts(
+  parts: () => readonly Part[],
+  { db, log }: AppOptions,
+): { readonly begin: Part; readonly end: Part } {
+  const leases = createLeases({ db });
+  let jobs: Jobs | null = null;
+  const stop = async (): Promise<void> => {
+    await jobs?.stop();
+    await leases.close();
+  };
+  const start = (): void => {
+    const all = parts().flatMap((part): readonly Job[] => part.jobs ?? []);
+    jobs = startJobs(all, { log, takeLease: (name) => leases.take(name) });
+  };
+  return { begin: { name: 'jobs', start, stop }, end: { name: 'end of jobs', stop } };
+}
+
+function createBootstrapPart(
+  { config }: AppOptions,
+  { organizations }: Foundation,
+): { readonly part: Part; readonly result: () => BootstrapResult } {
+  let result: BootstrapResult = { created: false, secret: null };
+  const part: Part = {
+    name: 'first organization',
+    async start() {
+      result = await organizations.bootstrap(config.bootstrap);
+    },
+  };
+  return { part, result: () => result };
 }

@@ -1,30 +1,58 @@
 import type { Log } from '#base/log.ts';
-import type { EngineDefinition, EngineReload } from '#core/catalog/catalog.ts';
-import { type Fleet, type LogSource, readLogs } from '#core/fleet/fleet.ts';
+import type { EngineDefinition, EngineReloadResult } from '#core/catalog/catalog.ts';
+import { type LogSource, readLogs } from '#core/fleet/fleet.ts';
 import type { EngineOperations } from '#edge/api/api.ts';
+import type { Coordination } from './coordination.ts';
+import type { Gateway } from './gateway.ts';
+import type { Part } from './parts.ts';
 
 export interface EngineOperationsParts {
-  readonly fleet: Pick<Fleet, 'list' | 'command' | 'logs' | 'hosts' | 'orphans'>;
-  readonly reload: EngineReload;
-  /** Tells the other gateways of this database to read their files, too. */
-  readonly tellReload: () => Promise<void>;
+  readonly gateway: Pick<Gateway, 'fleet' | 'engineFiles'>;
+  readonly coordination: Pick<Coordination, 'gateways' | 'onMessage'>;
   readonly log: Log;
 }
 
-/** What operators may do, for the API. */
-export function createEngineOperations({ fleet, reload, tellReload, log }: EngineOperationsParts): EngineOperations {
+/** What operators see of engines, for the API, and the reload of all gateways. */
+export function createEngineOperations({
+  gateway,
+  coordination,
+  log,
+}: EngineOperationsParts): EngineOperations & { reload(): Promise<EngineReloadResult> } {
+  const { fleet, engineFiles } = gateway;
   const source: LogSource = { fleet, log };
   return {
-    definitions: (): readonly EngineDefinition[] => reload.engines(),
+    definitions: (): readonly EngineDefinition[] => engineFiles.engines(),
     list: () => fleet.list(),
-    command: (engineId, kind, tx) => fleet.command(engineId, kind, tx),
     logs: (engineId, replicaId, request) => readLogs(source, { engineId, replicaId }, request),
     hosts: () => fleet.hosts(),
     orphans: () => fleet.orphans(),
     async reload() {
-      const result = await reload.reload();
-      if (result.ok) await tellReload();
+      const result = await engineFiles.reload();
+      if (result.ok) await tellReload(coordination, log);
       return result;
     },
   };
+}
+
+async function tellReload({ gateways }: EngineOperationsParts['coordination'], log: Log): Promise<void> {
+  try {
+    await gateways.tell({ kind: 'engine files' });
+  } catch (error) {
+    log.warn({ err: error }, 'other gateways were not told to read their engine files again; send the reload again');
+  }
+}
+
+/** Reads the files again when another gateway says so. */
+export function createReloadPart({ gateway, coordination, log }: EngineOperationsParts): Part {
+  const reload = (): void => void reloadQuietly(() => gateway.engineFiles.reload(), log);
+  return { name: 'reload of engine files', start: () => coordination.onMessage('engine files', reload) };
+}
+
+/** Mistakes in files are logged by who reads them; what else fails is logged here. */
+export async function reloadQuietly(reload: () => Promise<unknown>, log: Log): Promise<void> {
+  try {
+    await reload();
+  } catch (error) {
+    log.error({ err: error }, 'the engine files were not read again; everything stays as it was');
+  }
 }

@@ -56,7 +56,7 @@ export interface EnginesParts extends EnginesPlace {
   readonly settings: Pick<EnginesConfig, 'startQueueMax' | 'memoryBytes'>;
   readonly docker: Pick<DockerConfig, 'configDir'>;
   /** Of this process, for references in engine files and what engines may inherit. */
-  readonly env: Readonly<Record<string, string | undefined>>;
+  readonly environment: Readonly<Record<string, string | undefined>>;
   readonly engines: readonly EngineDefinition[];
   readonly gateways: Pick<Gateways, 'id' | 'live'>;
   readonly slot: WorkerSlot;
@@ -74,7 +74,19 @@ export interface EnginesParts extends EnginesPlace {
  * that all gateways of the database share. Where several share, one of them starts and stops.
  */
 export function createEngines(parts: EnginesParts): Fleet {
-  const { settings, env, engines, gateways, db, clock, log, dataDir, workingDirectory, hosts, identity } = parts;
+  const {
+    settings,
+    environment: env,
+    engines,
+    gateways,
+    db,
+    clock,
+    log,
+    dataDir,
+    workingDirectory,
+    hosts,
+    identity,
+  } = parts;
   const { sharing } = parts.slot;
   const logins = createRegistryLogins({ folder: parts.docker.configDir, log });
   const liveGateways = (): Promise<ReadonlySet<string>> => gateways.live();

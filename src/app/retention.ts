@@ -4,25 +4,24 @@ import type { Db } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
 import type { Audit } from '#core/audit/audit.ts';
 import { createMemoryStore, createRedisStore, createResponseCache, type ResponseCache } from '#core/cache/cache.ts';
-import type { Gateways } from '#core/gateways/gateways.ts';
 import type { Metering } from '#core/metering/metering.ts';
 import { createContents, createIdempotency, type Contents, type Idempotency } from '#core/requests/requests.ts';
-import type { Job } from '#edge/jobs/jobs.ts';
-import type { SharedStore } from './coordination.ts';
+import type { Coordination, SharedStore } from './coordination.ts';
+import type { Part } from './parts.ts';
 
 /** What a gateway keeps of requests and answers, each for those who ask for it, and none of it for ever. */
 export interface Retention {
   readonly cache: ResponseCache;
   readonly contents: Contents;
   readonly idempotency: Idempotency;
-  readonly jobs: readonly Job[];
-  /** Writes what is still to be written. */
-  close(timeoutMs: number): Promise<void>;
+  /** Its stop writes what is still to be written. */
+  readonly part: Part;
 }
 
 export interface RetentionParts {
   readonly cacheBounds: CacheConfig;
   readonly storage: StorageConfig;
+  /** How long an idempotency key outlives the gateway that runs its request. */
   readonly leaseMs: number;
   readonly shared: SharedStore;
   readonly db: Db;
@@ -30,28 +29,27 @@ export interface RetentionParts {
   readonly log: Log;
   readonly audit: Audit;
   readonly metering: Metering;
-  readonly gateways: Pick<Gateways, 'id'>;
+  readonly coordination: Pick<Coordination, 'gateways' | 'formerIds'>;
 }
 
 const cachedAnswerBytesMax = 4_194_304;
 const cleaningMs = 60_000;
+const contentsTimeoutMs = 10_000;
 
 export function createRetention(parts: RetentionParts): Retention {
-  const { db, clock, log, audit, metering, gateways, leaseMs } = parts;
+  const { db, clock, log, audit, metering, coordination, leaseMs } = parts;
   const cache = createResponseCache({ store: openCacheStore(parts), answerBytesMax: cachedAnswerBytesMax, log });
   const contents = createContents({ db, clock, log, audit, ...parts.storage });
   const idempotency = createIdempotency({
     db,
     log,
-    gatewayId: gateways.id,
+    gatewayId: coordination.gateways.id,
     leaseMs,
     isBooked: async ({ organizationId, keyId, requestId: id }) =>
       (await metering.reports.readRecord({ organizationId, keyId, id })) !== null,
   });
-  return {
-    cache,
-    contents,
-    idempotency,
+  const part: Part = {
+    name: 'stored requests',
     jobs: [
       {
         name: 'renew leases of idempotency keys',
@@ -62,11 +60,14 @@ export function createRetention(parts: RetentionParts): Retention {
       { name: 'delete old idempotency keys', everyMs: cleaningMs, where: 'one', run: () => idempotency.deleteOld() },
       { name: 'delete old contents', everyMs: cleaningMs, where: 'one', run: () => contents.deleteOld() },
     ],
-    async close(timeoutMs) {
+    // What a killed gateway of this place was running can be sent again at once.
+    start: () => idempotency.lapse(coordination.formerIds()),
+    async stop() {
       await idempotency.close();
-      await contents.close(timeoutMs);
+      await contents.close(contentsTimeoutMs);
     },
   };
+  return { cache, contents, idempotency, part };
 }
 
 function openCacheStore({ cacheBounds, shared, clock, log }: RetentionParts) {

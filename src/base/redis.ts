@@ -9,9 +9,9 @@ import type { Log } from './log.ts';
  * it answers again. `REDIS_URL` with `?cluster=1` names any node of a cluster.
  */
 
-/** Redis cannot be asked at the moment. */
+/** Redis could not be asked, or its answer is lost. */
 export class RedisAwayError extends Error {
-  /** The command may have reached Redis: nobody knows whether it ran. */
+  /** The command may have reached Redis, and may have run. */
   readonly uncertain: boolean;
 
   constructor(message: string, uncertain: boolean, cause?: unknown) {
@@ -43,7 +43,7 @@ export interface RedisStore {
    * @throws RedisAwayError
    */
   run(script: RedisScript, keys: readonly string[], args: readonly string[]): Promise<RedisReply>;
-  /** Does something when this round of the event loop has read all that has come; what it asks leaves in one write. */
+  /** Runs a task at the end of this round of the event loop, all that came being read; its calls leave in one write. */
   atRoundEnd(task: () => void): void;
   /** Runs one command. @throws RedisAwayError */
   command(name: string, ...args: readonly string[]): Promise<unknown>;
@@ -90,8 +90,9 @@ function openClient(url: string, isListener: boolean): Client {
 }
 
 /**
- * What one round of the event loop has to say to a server leaves it in one write, when all that had come was read: a
- * write costs more than its command.
+ * Gathers the writes of one round of the event loop into one, which leaves when all that had come is read. With 32
+ * callers a call takes a third more CPU at least in a write of its own, and a sixth more by ioredis' own pipelining
+ * (`npm run bench:redis`).
  */
 class Round {
   #tasks: (() => void)[] = [];
@@ -180,7 +181,7 @@ class Store implements RedisStore {
     this.#client = openClient(url, false);
     this.#listener = openClient(url, true);
     for (const client of [this.#client, this.#listener]) {
-      client.on('error', (error: Error) => log.debug({ err: error }, 'Redis connection'));
+      client.on('error', (error: Error) => log.debug({ err: error }, 'a connection to Redis failed'));
     }
     this.#round.gatherWrites(this.#client);
     this.#watch = setInterval(() => this.#tick(), tickMs).unref();
@@ -270,7 +271,8 @@ class Store implements RedisStore {
   #giveUp(tick: number): void {
     for (const waiting of this.#waiting) {
       if (waiting.sentTick >= tick) return;
-      if (!this.#silent) this.#log.warn({}, 'Redis does not answer');
+      if (!this.#silent)
+        this.#log.warn({ afterMs: answerTimeoutMs }, 'Redis does not answer; calls fail at once until it does');
       this.#silent = true;
       this.#expire(waiting);
     }

@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { pick, pickOf } from './pick.ts';
-import { inferenceEndpoints } from '#edge/inference/fields.ts';
-import { olderVllmFields, vllmFields } from '#edge/inference/vllm-fields.ts';
+import { endpoints } from '#edge/inference/endpoints.ts';
+import { olderVllmFields } from '#edge/inference/vllm-fields.ts';
 import { applyCut, type Cut, cutsOf } from './byte-cuts.ts';
 import { changed, changesOf, oddValue } from './odd-values.ts';
 
@@ -93,8 +93,8 @@ const starts: Readonly<Record<string, fc.Arbitrary<object>>> = {
   '/v1/score': fc.record({ model: fc.constant('rank'), text_1: texts, text_2: texts }),
 };
 
-function fieldsOf(path: (typeof inferenceEndpoints)[number]): fc.Arbitrary<[string, unknown]> {
-  const known = [...Object.keys(vllmFields[path]), ...Object.keys(olderVllmFields), ...Object.keys(plausible)];
+function fieldsOf({ fields }: (typeof endpoints)[number]): fc.Arbitrary<[string, unknown]> {
+  const known = [...Object.keys(fields), ...Object.keys(olderVllmFields), ...Object.keys(plausible)];
   return fc
     .constantFrom(...known, 'x-unknown', '__proto__', 'constructor')
     .filter((name) => name !== 'model')
@@ -180,18 +180,18 @@ const inferenceHeaders = fc.oneof(
   },
 );
 
-const inferenceRequest: fc.Arbitrary<JsonRequest> = fc.constantFrom(...inferenceEndpoints).chain((path) =>
+const inferenceRequest: fc.Arbitrary<JsonRequest> = fc.constantFrom(...endpoints).chain((endpoint) =>
   fc
     .record({
-      start: starts[path] ?? fc.constant({}),
-      fields: fc.array(fieldsOf(path), { maxLength: 5 }),
+      start: starts[endpoint.path] ?? fc.constant({}),
+      fields: fc.array(fieldsOf(endpoint), { maxLength: 5 }),
       changes,
       cuts,
       headers: inferenceHeaders,
     })
     .map(({ start, fields, changes: made, cuts: cut, headers }) => ({
       method: 'POST',
-      path,
+      path: endpoint.path,
       key: 'inference' as const,
       headers,
       body: bytesOf(changed(Object.fromEntries([...Object.entries(start), ...fields]), made), cut),
@@ -248,7 +248,7 @@ function managementRequests(document: ApiDocument): fc.Arbitrary<JsonRequest> {
   const routes = Object.entries(document.paths).flatMap(([path, methods]) =>
     Object.entries(methods).flatMap(([method, { requestBody }]) => {
       const given = requestBody?.content['application/json']?.schema;
-      const isInference = (inferenceEndpoints as readonly string[]).includes(path);
+      const isInference = endpoints.some((endpoint) => endpoint.path === path);
       return given === undefined || isInference ? [] : [{ path, method: method.toUpperCase(), given }];
     }),
   );

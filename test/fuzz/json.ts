@@ -1,6 +1,6 @@
 import { isDeepStrictEqual } from 'node:util';
-import { inferenceEndpoints } from '#edge/inference/fields.ts';
-import { olderVllmFields, vllmFields } from '#edge/inference/vllm-fields.ts';
+import { endpoints } from '#edge/inference/endpoints.ts';
+import { olderVllmFields } from '#edge/inference/vllm-fields.ts';
 import type { Body } from '../edge/inference/inference-gateway.ts';
 import { givenKey } from '../programs/gateway-process.ts';
 import { type Answer, wrongOf } from './answers.ts';
@@ -38,7 +38,7 @@ const rewritten = ['model', 'max_tokens', 'max_completion_tokens', 'stream_optio
 const decisions: Readonly<Record<string, string>> = Object.assign(
   {},
   olderVllmFields,
-  ...inferenceEndpoints.map((path) => vllmFields[path]),
+  ...endpoints.map(({ fields }) => fields),
 ) as Record<string, string>;
 
 const without = (value: object): object =>
@@ -169,7 +169,7 @@ function checkSeen(
   const seen = engine.seen.get(id) ?? [];
   const { headers, status } = answer;
   const isRepeated = headers.get('idempotent-replayed') === 'true' || 'idempotency-key' in request.headers;
-  const isInference = (inferenceEndpoints as readonly string[]).includes(request.path);
+  const isInference = endpoints.some(({ path }) => path === request.path);
   const isServed = status === 200 && isInference && !isRepeated && !('x-headgate-dry-run' in request.headers);
   if (isServed && seen.length !== 1)
     throw new BrokenPromise(`an answer of 200 was asked of the engine ${seen.length} times`);

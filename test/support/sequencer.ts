@@ -11,7 +11,7 @@ export const longest: readonly string[] = [
   'test/suites/docker/swarm.test.ts',
   'test/suites/compose/compose.test.ts',
   'test/programs/stopping.test.ts',
-  'test/suites/docker/room.test.ts',
+  'test/suites/docker/eviction.test.ts',
   'test/suites/docker/faults.test.ts',
   'test/base/postgres/postgres.test.ts',
   'test/core/requests/killed.test.ts',

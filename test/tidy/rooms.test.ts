@@ -8,7 +8,7 @@ const house: House = {
   rooms: {
     'core/accounts': ['core/audit'],
     'core/admission': ['core/limits', 'core/wallet'],
-    'core/fleet': ['core/catalog'],
+    'core/fleet': ['core/audit', 'core/catalog'],
     'core/fleet/drivers/swarm': ['core/fleet/drivers/docker'],
     'core/fleet/leader': ['core/fleet/drivers', 'core/fleet/plan', 'core/fleet/serving', 'core/fleet/store'],
     'core/fleet/plan': ['core/fleet/drivers', 'core/fleet/serving', 'core/fleet/store'],
@@ -177,6 +177,23 @@ describe('the check of the rooms', () => {
       'src/base/log.ts: reads process.env, which base/config.ts alone may',
     ]);
     expect(check('src/base/config.ts', text)).toEqual([]);
+  });
+
+  it.each([
+    ["import { sql } from 'drizzle-orm';", '"drizzle-orm"'],
+    ["import { pgTable } from 'drizzle-orm/pg-core';", '"drizzle-orm/pg-core"'],
+    ["import type { Sql } from 'postgres';", '"postgres"'],
+    ["import type { Db } from '#base/db.ts';", 'Db'],
+    ["import { isConnectionError, type Transaction } from '#base/db.ts';", 'Transaction'],
+    ["import * as db from '#base/db.ts';", '*'],
+    ['await parts.db.orm.transaction(async () => 1);', '.transaction'],
+    ['await db.sql.begin(work);', '.begin'],
+    ['await db.sql`select 1`;', 'db.sql'],
+  ])('refuses that the edge speaks to the database: %s', (text, what) => {
+    const path = 'src/edge/api/a.ts';
+    expect(check(path, text)).toEqual([`${path}: uses ${what}, but only core speaks to the database`]);
+    expect(check('src/core/keys/a.ts', text)).toEqual([]);
+    expect(check(path, "import { isConnectionError } from '#base/db.ts';")).toEqual([]);
   });
 
   it('refuses a table of another room in SQL, and tables passed on by a room', () => {

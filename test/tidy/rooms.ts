@@ -47,6 +47,8 @@ interface Facts {
   readonly reexports: readonly string[];
   readonly hasDefaultExport: boolean;
   readonly readsEnvironment: boolean;
+  /** What in it speaks to the database, as it is written there. */
+  readonly database: readonly string[];
   /** Texts of templates, tagged or not, which is how SQL is written. */
   readonly statements: readonly string[];
 }
@@ -70,6 +72,7 @@ export function checkRooms(files: readonly SourceFile[], house: House): string[]
       ...checkForm(facts),
       ...(inSource ? checkEnvironment(facts) : []),
       ...(file.path.startsWith('test/') ? checkTestPlace(file.path, rooms) : []),
+      ...(inSource ? checkDatabase(facts) : []),
       ...(inSource ? checkPlace(facts.path, house) : []),
       ...(inSource ? facts.imports.flatMap((specifier) => checkImport(facts.path, specifier, house)) : []),
       ...(inSource ? checkTables(facts, tables) : []),
@@ -90,6 +93,7 @@ function gatherFacts({ path, text }: SourceFile, parsed: ParseResult): Facts {
     ({ moduleRequest, entries }) =>
       /^(node:)?process$/.test(moduleRequest.value) && entries.some((entry) => entry.importName.name === 'env'),
   );
+  const database = databaseImports(parsed);
   const isProcess = (node: { type: string }): boolean => 'name' in node && node.name === 'process';
   new Visitor({
     ImportExpression: ({ source }) => {
@@ -101,6 +105,7 @@ function gatherFacts({ path, text }: SourceFile, parsed: ParseResult): Facts {
     MemberExpression: ({ object, property }) => {
       const name = 'name' in property ? property.name : 'value' in property ? property.value : null;
       if (isProcess(object) && name === 'env') readsEnvironment = true;
+      if (name === 'transaction' || name === 'begin') database.push(`.${name}`);
     },
     VariableDeclarator: ({ id, init }) => {
       if (init === null || id.type !== 'ObjectPattern' || !isProcess(init)) return;
@@ -111,6 +116,10 @@ function gatherFacts({ path, text }: SourceFile, parsed: ParseResult): Facts {
       ) {
         readsEnvironment = true;
       }
+    },
+    TaggedTemplateExpression: ({ tag }) => {
+      const written = text.slice(tag.start, tag.end);
+      if (/(^|\.)sql$/.test(written)) database.push(written);
     },
     TemplateLiteral: ({ quasis }) => {
       statements.push(quasis.map((part) => part.value.raw).join(' ? '));
@@ -124,6 +133,7 @@ function gatherFacts({ path, text }: SourceFile, parsed: ParseResult): Facts {
     reexports,
     hasDefaultExport: names.some(({ kind, name }) => kind === 'Default' || name === 'default'),
     readsEnvironment,
+    database: [...new Set(database)],
     statements,
   };
 }
@@ -139,6 +149,25 @@ function checkEnvironment({ path, readsEnvironment }: Facts): string[] {
   return readsEnvironment && path !== 'src/base/config.ts'
     ? [`${path}: reads process.env, which base/config.ts alone may`]
     : [];
+}
+
+/** What tells that the database is away is no way to speak to it. */
+const databaseNamesForEdge = ['isConnectionError'];
+
+/** Imports of drivers, and of what base/db.ts gives to speak to the database with; types too. */
+function databaseImports({ module }: ParseResult): string[] {
+  return module.staticImports.flatMap(({ moduleRequest, entries }) => {
+    if (/^(drizzle-orm|postgres)(\/|$)/.test(moduleRequest.value)) return [`"${moduleRequest.value}"`];
+    if (moduleRequest.value !== '#base/db.ts') return [];
+    const names = entries.map(({ importName }) => importName.name ?? '*');
+    return names.filter((name) => !databaseNamesForEdge.includes(name));
+  });
+}
+
+/** The edge translates: what is read or written together is decided behind a door of core. */
+function checkDatabase({ path, database }: Facts): string[] {
+  if (!path.startsWith('src/edge/')) return [];
+  return database.map((what) => `${path}: uses ${what}, but only core speaks to the database`);
 }
 
 /** Stand-ins are programs of their own: they may be copied out of the repository. */

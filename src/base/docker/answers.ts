@@ -12,7 +12,7 @@ export const versionSchema = z.object({
 });
 
 export const infoSchema = z.object({
-  /** Of the engine, made when it was installed. */
+  /** Id of the engine, made when it was installed. */
   ID: z.string().nullish(),
   Runtimes: z.record(z.string(), z.unknown()).nullish(),
   GenericResources: z

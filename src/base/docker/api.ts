@@ -34,17 +34,17 @@ export interface DockerApi {
   /** Agrees on a version of the API; to be called again when the engine was away, which may be a new one by then. */
   negotiate(): Promise<string>;
   info(): Promise<DockerInfo>;
-  /** Running or not, that bear all of the labels (`name` or `name=value`). */
+  /** Containers, running or not, that bear all of the labels (`name` or `name=value`). */
   list(labels: readonly string[]): Promise<ContainerSummary[]>;
   /** null when there is none. */
   inspect(container: string): Promise<ContainerDetail | null>;
   /** @returns the id */
   create(name: string, body: object): Promise<string>;
   start(container: string): Promise<void>;
-  /** Resolves when it has ended; nothing for one that is not there or does not run. */
+  /** Resolves when the container has ended, at once for one that is not there or does not run. */
   stop(container: string, graceMs: number): Promise<void>;
   rename(container: string, name: string): Promise<void>;
-  /** With its anonymous volumes; nothing for one that is not there. */
+  /** Removes it with its anonymous volumes; nothing for one that is not there. */
   remove(container: string, force: boolean): Promise<void>;
   /** Output as Docker frames it, from before the start on. */
   attach(container: string, signal: AbortSignal): Promise<Readable>;
@@ -55,7 +55,7 @@ export interface DockerApi {
   /** @param login of the image's registry */
   pull(reference: string, login: RegistryLogin | null, signal: AbortSignal): Promise<Readable>;
   createNetwork(name: string, labels: Readonly<Record<string, string>>): Promise<void>;
-  /** That bear all of the labels. */
+  /** Networks that bear all of the labels. */
   networks(labels: readonly string[]): Promise<NetworkSummary[]>;
   inspectNetwork(name: string): Promise<NetworkDetail | null>;
   removeNetwork(name: string): Promise<void>;

@@ -52,7 +52,7 @@ export interface DockerCalls {
 }
 
 export const callTimeoutMs = 10_000;
-/** A container with GPUs is made ready by hooks, and a full disk is slow. */
+/** For calls that change something: hooks make a container with GPUs ready, and a full disk is slow. */
 export const changeTimeoutMs = 120_000;
 
 export function createDockerCalls(connection: DockerConnection): DockerCalls {

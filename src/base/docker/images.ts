@@ -9,7 +9,7 @@ export interface PullOptions {
   /** Of the image's registry. */
   readonly login: RegistryLogin | null;
   readonly signal: AbortSignal;
-  /** Told the share that is loaded, 0 to 100, which never falls. */
+  /** Called with the share that is loaded, 0 to 100, which never falls. */
   readonly onProgress: (percent: number) => void;
 }
 

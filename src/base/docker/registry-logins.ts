@@ -58,20 +58,20 @@ const entrySchema = z.object({
   registrytoken: z.string().nullish(),
 });
 
-/** The file is read at each look: it is small, and `docker login` changes it at any time. */
+/** The file is read for every image: it is small, and `docker login` changes it at any time. */
 export function createRegistryLogins({ folder, log }: RegistryLoginsOptions): RegistryLogins {
   const path = folder === null ? null : join(folder, 'config.json');
-  let told: string | null = null;
+  let reported: string | null = null;
   return {
     async find(image) {
       if (path === null) return without('DOCKER_CONFIG names no folder, and this user has no home');
       const registry = registryOf(image);
       const file = await readConfig(path);
       const trouble = 'trouble' in file ? file.trouble : null;
-      if (trouble !== null && trouble !== told) {
+      if (trouble !== null && trouble !== reported) {
         log.warn({ file: path, trouble }, 'the logins of registries cannot be read: images are pulled without');
       }
-      told = trouble;
+      reported = trouble;
       if ('trouble' in file) return without(`${path} ${file.trouble}`, true);
       if (file.config === null) return without(`there is no ${path}`);
       return findLogin(file.config, registry, path);

@@ -9,7 +9,7 @@ import type { DockerAddress } from './address.ts';
 export interface SshConnection {
   /** For HTTP requests to the Docker engine. */
   readonly agent: Agent;
-  /** Opens a connection from over there. */
+  /** Opens a connection from the host to one of its containers. */
   forward(host: string, port: number): Promise<Duplex>;
   close(): void;
 }
@@ -69,7 +69,7 @@ class DockerAgent extends Agent {
     try {
       callback?.(null, await this.#dial());
     } catch (error) {
-      // Node looks at the stream only when there is no error.
+      // Node uses the stream only when there is no error.
       callback?.(error instanceof Error ? error : new Error(String(error)), undefined as never);
     }
   }
@@ -107,7 +107,7 @@ function fingerprint(key: Buffer): string {
   return `SHA256:${createHash('sha256').update(key).digest('base64').replace(/=+$/, '')}`;
 }
 
-/** To the engine's socket; over the docker program where the SSH server forwards no sockets. */
+/** A stream to the engine's socket; through the docker program where the SSH server forwards no sockets. */
 async function dialDocker(connection: SshClient, socketPath: string): Promise<Duplex> {
   try {
     return await open((opened) => connection.openssh_forwardOutStreamLocal(socketPath, opened));

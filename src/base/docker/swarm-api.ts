@@ -24,14 +24,14 @@ export interface SwarmApi {
   listNodes(): Promise<SwarmNode[]>;
   listSecrets(labels: readonly string[]): Promise<SwarmSecret[]>;
   /**
-   * Nothing for one whose name is taken.
+   * Makes a service; nothing where its name is taken.
    * @param body holds no secret, or all managers show it
    * @param login of the image's registry; the managers keep it for the nodes, and show it to nobody
    */
   createService(body: object, login: RegistryLogin | null): Promise<void>;
   /** Changes how many tasks a service has. @throws with status 400 or 409 when somebody changed it meanwhile */
   scaleService(service: SwarmService, replicas: number): Promise<void>;
-  /** Nothing for one that is not there. */
+  /** Does nothing for a service that is not there. */
   removeService(id: string): Promise<void>;
   /** @returns its id, or the one of the secret of this name that is there */
   createSecret(name: string, value: string, labels: Labels): Promise<string>;

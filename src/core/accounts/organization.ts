@@ -1,8 +1,9 @@
 import { count, desc, eq, lt } from 'drizzle-orm';
 import type { Db, Transaction } from '#base/db.ts';
 import { formatId, uuidv7 } from '#base/id.ts';
-import type { Actor } from '#core/audit/audit.ts';
+import type { Author } from '#core/audit/audit.ts';
 import type { ChangeContext } from './change.ts';
+import type { PlatformRole } from './principal.ts';
 import { insertProject, type Project } from './project.ts';
 import { memberships, organizations, users } from './schema.ts';
 
@@ -17,6 +18,8 @@ export interface NewOrganization {
   readonly name: string;
   /** Null makes an owner who cannot sign in and administers nothing beyond the organization. */
   readonly owner: NewOwner | null;
+  /** Of the installation. */
+  readonly isFirst: boolean;
 }
 
 export interface NewOwner {
@@ -24,7 +27,7 @@ export interface NewOwner {
   readonly name: string;
   /** Of `hashPassword`; null for a user who cannot sign in. */
   readonly passwordHash: string | null;
-  readonly platformRole: 'admin' | 'user';
+  readonly platformRole: PlatformRole;
 }
 
 export interface OrganizationMade {
@@ -39,6 +42,15 @@ export interface OrganizationPage {
   readonly more: boolean;
 }
 
+/** An organization that is being opened, with what accounts have made of it. */
+export interface OrganizationOpening extends OrganizationMade {
+  readonly isFirst: boolean;
+  readonly author: Author;
+}
+
+/** Makes what else an organization begins with, in the same transaction; what it throws undoes all of it. */
+export type JoinOpening = (tx: Transaction, opening: OrganizationOpening) => Promise<void>;
+
 /** The address of an owner who has none: the domain is reserved for names that must not exist (RFC 2606). */
 const ownerWithoutAddress = (organizationId: string): NewOwner => ({
   email: `owner@${formatId('org', organizationId).replace('_', '-')}.invalid`,
@@ -50,7 +62,7 @@ const ownerWithoutAddress = (organizationId: string): NewOwner => ({
 export async function insertOrganization(
   context: ChangeContext,
   input: NewOrganization,
-  actor: Actor,
+  author: Author,
 ): Promise<OrganizationMade> {
   const { tx, audit, now } = context;
   const organization = { id: uuidv7(now.getTime()), name: input.name, createdAt: now };
@@ -62,7 +74,7 @@ export async function insertOrganization(
   await tx.insert(memberships).values(membership);
   await audit.record(tx, {
     organizationId: organization.id,
-    actor,
+    author,
     action: 'organization.created',
     targetType: 'organization',
     targetId: formatId('org', organization.id),
@@ -72,7 +84,7 @@ export async function insertOrganization(
   const project = await insertProject(
     context,
     { organizationId: organization.id, name: 'default', description: '', visibility: 'private' },
-    actor,
+    author,
   );
   return { organization: toOrganization(organization), ownerId, project };
 }

@@ -5,7 +5,7 @@ import { AppError } from '#base/errors.ts';
 import { formatId, uuidv7 } from '#base/id.ts';
 import type { Log } from '#base/log.ts';
 import { createRefreshingCache } from '#base/refreshing-cache.ts';
-import type { Actor, Audit, AuditView } from '#core/audit/audit.ts';
+import type { Audit, AuditView, Author } from '#core/audit/audit.ts';
 import type { ChangeContext } from './change.ts';
 import { projects } from './schema.ts';
 
@@ -47,8 +47,8 @@ export interface ProjectPage {
 export interface Projects {
   readonly find: (organizationId: string, projectId: string) => Project | null | Promise<Project | null>;
   readonly list: (organizationId: string, page: number, limit: number) => Promise<ProjectPage>;
-  readonly create: (input: NewProject, actor: Actor) => Promise<Project>;
-  readonly patch: (ref: ProjectRef, patch: ProjectPatch, actor: Actor) => Promise<Project | null>;
+  readonly create: (input: NewProject, author: Author) => Promise<Project>;
+  readonly patch: (ref: ProjectRef, patch: ProjectPatch, author: Author) => Promise<Project | null>;
 }
 
 /** A project as a caller names it: of that organization or not there. */
@@ -90,13 +90,13 @@ async function refusingTakenNames<T>(name: string, change: () => Promise<T>): Pr
   }
 }
 
-export async function insertProject(context: ChangeContext, input: NewProject, actor: Actor): Promise<Project> {
+export async function insertProject(context: ChangeContext, input: NewProject, author: Author): Promise<Project> {
   const { tx, audit, now } = context;
   const row: ProjectRow = { id: uuidv7(now.getTime()), ...input, archived: false, createdAt: now };
   await tx.insert(projects).values(row);
   await audit.record(tx, {
     organizationId: row.organizationId,
-    actor,
+    author,
     action: 'project.created',
     targetType: 'project',
     targetId: formatId('proj', row.id),
@@ -110,7 +110,7 @@ async function updateProject(
   context: ChangeContext,
   ref: ProjectRef,
   patch: ProjectPatch,
-  actor: Actor,
+  author: Author,
 ): Promise<Project | null> {
   const { tx, audit } = context;
   const same = and(eq(projects.id, ref.projectId), eq(projects.organizationId, ref.organizationId));
@@ -121,7 +121,7 @@ async function updateProject(
   if (after === undefined) throw new Error('a locked row was not updated');
   await audit.record(tx, {
     organizationId: ref.organizationId,
-    actor,
+    author,
     action: before.archived === after.archived ? 'project.changed' : archiveAction(after),
     targetType: 'project',
     targetId: formatId('proj', ref.projectId),
@@ -166,7 +166,11 @@ export function createProjects({ db, clock, log, audit }: ProjectsOptions): Proj
     entriesMax: cacheEntriesMax,
     refreshAfterMs: cacheRefreshAfterMs,
     load,
-    onRefreshFailed: (error) => log.warn({ err: error }, 'a project could not be read again; the known one stays'),
+    onRefreshFailed: (error) =>
+      log.warn(
+        { err: error },
+        'a project could not be read from PostgreSQL again; it stays in use as it was read last',
+      ),
   });
   const now = (): Date => new Date(clock.now());
   const ofOrganization = (project: Project | null, organizationId: string): Project | null =>
@@ -178,13 +182,13 @@ export function createProjects({ db, clock, log, audit }: ProjectsOptions): Proj
       return project.then((found) => ofOrganization(found, organizationId));
     },
     list: (organizationId, page, limit) => listProjects(db, organizationId, page, limit),
-    create: (input, actor) =>
+    create: (input, author) =>
       refusingTakenNames(input.name, () =>
-        db.orm.transaction((tx) => insertProject({ tx, audit, now: now() }, input, actor)),
+        db.orm.transaction((tx) => insertProject({ tx, audit, now: now() }, input, author)),
       ),
-    async patch(ref, patch, actor) {
+    async patch(ref, patch, author) {
       const changed = await refusingTakenNames(patch.name ?? '', () =>
-        db.orm.transaction((tx) => updateProject({ tx, audit, now: now() }, ref, patch, actor)),
+        db.orm.transaction((tx) => updateProject({ tx, audit, now: now() }, ref, patch, author)),
       );
       if (changed !== null) cache.update(changed.id, () => changed);
       return changed;

@@ -17,7 +17,7 @@ export interface UseKeys {
   readonly monthLoading: string;
 }
 
-/** What admission and settlement of a key's requests are about, in the order of their scripts' keys. */
+/** Names of keys in Redis for the requests of one API key, in the order in which its two scripts have them. */
 export interface RequestKeys {
   readonly admit: readonly string[];
   readonly settle: readonly string[];
@@ -30,10 +30,10 @@ export interface Reply {
   readonly rest: readonly string[];
 }
 
-/** Samples of Redis' clock are taken as good for this long, then the next one is, whatever it took. */
+/** A sample of Redis' clock is kept for so long unless a quicker one comes; then the next one replaces it. */
 const sampleGoodForMs = 10_000;
 const lateAttemptsMax = 3;
-/** Names of keys are kept for so many API keys, about 10 MB, then made anew. */
+/** Names are kept for so many API keys, about 10 MB; then all are made anew. */
 const requestKeysMax = 5000;
 
 /** Runs scripts with the deadline that every one of them carries, in Redis' own time. */
@@ -54,7 +54,7 @@ export class AdmissionStore {
     this.#clock = clock;
   }
 
-  /** Organizations that this store was asked about, by when their balance was read last. Not in any hash tag. */
+  /** A sorted set of organizations by when their balance was read last. It has no hash tag. */
   get index(): string {
     return `${this.#prefix}:organizations`;
   }
@@ -76,7 +76,7 @@ export class AdmissionStore {
     return { use: `${base}:use`, slots: `${base}:slots`, monthLoading: `${base}:loading` };
   }
 
-  /** The same arrays every time, as far as they are remembered. */
+  /** The same arrays for an API key every time, while they are remembered. */
   requests(organizationId: string, keyId: string): RequestKeys {
     const known = this.#requestKeys.get(keyId);
     if (known !== undefined) return known;
@@ -109,7 +109,8 @@ export class AdmissionStore {
       const nowMs = Number(now);
       this.#sample(sentMs, nowMs);
       if (word !== 'late') return { word, nowMs, rest };
-      if (attempt === lateAttemptsMax) throw new RedisAwayError('Redis is late', false);
+      if (attempt === lateAttemptsMax)
+        throw new RedisAwayError(`Redis came to a script after its deadline ${lateAttemptsMax} times`, false);
     }
   }
 

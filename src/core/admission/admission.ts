@@ -1,4 +1,10 @@
-/** Whether a request may run: the wallet's holds and the limits of its key, in this process or in Redis. */
+/**
+ * Whether a request may run, and what it holds for that: the wallet's holds and the limits of its key, in this process
+ * or in Redis. A caller brings a request's size and price, and gets a grant or the reason why not.
+ */
 export type { Admission, AdmitRefusal, AdmitRequest, AdmitResult, KeyRef, Settlement } from './contract.ts';
 export { createMemoryAdmission, type MemoryAdmissionOptions } from './memory-admission.ts';
 export { createRedisAdmission, type RedisAdmission, type RedisAdmissionOptions } from './redis-admission.ts';
+export { type CapRefusal, estimateTokens, type RequestSize } from './request-cost.ts';
+export type { StreamHold } from './stream-hold.ts';
+export { forecastHold, type Grant, heldPicoUsd, type HoldDemand, type HoldRefusal, takeHold } from './take-hold.ts';

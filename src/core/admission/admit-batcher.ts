@@ -3,7 +3,7 @@ import type { AdmissionStore, Reply } from './admission-store.ts';
 import type { AdmitRequest } from './contract.ts';
 import { admitScript } from './redis-scripts.ts';
 
-/** So many admissions keep Redis from others for about a millisecond. */
+/** A batch of so many admissions takes Redis about a millisecond. */
 const batchMax = 50;
 
 /** A request that Redis is to admit. */
@@ -15,7 +15,7 @@ export interface Asked {
   readonly isDry: boolean;
 }
 
-/** What the requests of a key have in common, as long as its limits stay as they are. */
+/** What the requests of an API key have in common while its limits stay as they are. */
 interface Terms {
   readonly keyId: string;
   readonly organizationId: string;
@@ -25,22 +25,22 @@ interface Terms {
   readonly lines: string;
 }
 
-/** Requests of a key that are asked for together. */
+/** Requests of an API key that are sent together. */
 interface Batch<Ask> {
   readonly terms: Terms;
   readonly asked: Ask[];
 }
 
-/** Terms are kept for so many API keys, about 2 MB, then made anew. */
+/** Terms are kept for so many API keys, about 2 MB; then all are made anew. */
 const termsMax = 5000;
 
 export interface AdmitBatcherOptions<Ask> {
   readonly store: AdmissionStore;
   readonly gatewayId: string;
   readonly leaseMs: number;
-  /** Called before anything is asked: what was settled until now must be found settled. */
+  /** Called before a batch is sent: settlements up to now must leave before it. */
   readonly beforeAsking: () => void;
-  /** Called once for each that is asked, with what Redis says; must not throw. */
+  /** Called once for each request with its part of Redis' reply; must not throw. */
   readonly onReply: (asked: Ask, reply: Reply) => void;
   /** Called instead where Redis could not be asked. */
   readonly onFailure: (asked: Ask, error: unknown) => void;
@@ -69,7 +69,7 @@ export class AdmitBatcher<Ask extends Asked> {
     const terms = this.#termsOf(request, monthMs);
     const open = this.#batches.get(request.keyId);
     if (open?.terms === terms) return open;
-    // Its limits were just changed.
+    // The limits of the key were just changed.
     if (open !== undefined) this.#flush();
     if (this.#batches.size === 0) this.#options.store.redis.atRoundEnd(() => this.#flush());
     const batch: Batch<Ask> = { terms, asked: [] };
@@ -120,7 +120,7 @@ export class AdmitBatcher<Ask extends Asked> {
   }
 }
 
-/** What is said to one of many requests: a line of words. */
+/** The part of a reply for one request: a line of words. */
 function replyOf(line: string, nowMs: number): Reply {
   const [word = '', ...rest] = line.split(' ');
   return { word, nowMs, rest };

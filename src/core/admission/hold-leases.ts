@@ -58,14 +58,14 @@ export interface AddedHold {
 
 const nothingUsed: Settlement = { chargedPicoUsd: 0n, tokens: 0 };
 const sweepBatchMax = 100;
-/** So many settlements keep Redis from others for about a millisecond. */
+/** A batch of so many settlements takes Redis about a millisecond. */
 const batchMax = 50;
 const retryMsMin = 200;
-/** Settlements that are kept for another try, about 5 MB; what is beyond them the sweep finds once its lease is over. */
+/** Settlements kept for another try, about 5 MB. The sweep settles the others once their leases are over. */
 const unsettledMax = 10_000;
-/** An admission that nobody knows of is surely too late by then: its own deadline is half of this. */
+/** An admission without an answer has run by then, or never will: its own deadline is half of this. */
 const undoAfterMs = 2 * answerTimeoutMs;
-/** An organization whose balance was not read for this long has nothing left to sweep. */
+/** An organization whose balance was not read for so long has no holds left to sweep. */
 const indexKeptMs = 2 * 24 * 3_600_000;
 
 /**
@@ -78,9 +78,9 @@ export class HoldLeases {
   /** Settlements that Redis has not confirmed, those on their way included. */
   readonly #unsettled = new Map<string, Unsettled>();
   readonly #sending = new Set<Promise<void>>();
-  /** Settlements of this moment, by key: the books make requests durable in groups, and they are settled as such. */
+  /** Settlements of this round of the event loop, by API key: records become durable in groups, and settle as groups. */
   #batches = new Map<string, Batch>();
-  /** Registrations on their way, by organization. */
+  /** Registrations that Redis has not answered, by organization. */
   readonly #registering = new Map<string, Promise<unknown>>();
   #later: (() => Promise<unknown>)[] = [];
   #retrying: Promise<void> | null = null;
@@ -100,7 +100,7 @@ export class HoldLeases {
     this.#own.set(requestId, hold);
   }
 
-  /** What Redis keeps of it: "key gateway estimate reserved window limit". */
+  /** What Redis keeps of a hold: "key gateway estimate reserved window limit". */
   #noteOf({ keyId, estimatedTokens, reservedTokens, windowStart, tokensPerMinute }: OwnHold): string {
     const of = [keyId, this.#options.gatewayId, estimatedTokens, reservedTokens, windowStart, tokensPerMinute ?? '-'];
     return of.join(' ');
@@ -125,7 +125,7 @@ export class HoldLeases {
     this.#batch(unsettled);
   }
 
-  /** Sends the settlements of this moment: whatever is asked of Redis after them must find them done. */
+  /** Sends the settlements that were batched so far, so that the next call to Redis finds them done. */
   flush(): void {
     if (this.#batches.size === 0) return;
     const batches = this.#batches;
@@ -136,14 +136,14 @@ export class HoldLeases {
     }
   }
 
-  /** Takes an admission back of which nobody knows whether it happened. */
+  /** Takes back an admission whose answer was lost: it may have happened. */
   undo({ requestId, organizationId, keyId }: AdmitRequest): void {
     const notBeforeMs = this.#options.clock.monotonicMs() + undoAfterMs;
     const ref = { requestId, organizationId, keyId };
     this.#keep({ ...ref, used: nothingUsed, how: 'undo', notBeforeMs, isSending: false });
   }
 
-  /** Does something now, or as soon as Redis can be asked again. */
+  /** Runs a task now, or once Redis answers again. */
   async sure(task: () => Promise<unknown>): Promise<void> {
     try {
       await task();
@@ -162,7 +162,7 @@ export class HoldLeases {
       group.ids.push(id);
       groups.set(hold.keyId, group);
     }
-    // Written one behind the other without waiting: one pipeline.
+    // All calls leave at once: one pipeline.
     await Promise.all([...groups.values()].map(({ ref, ids }) => this.#renewKey(ref, ids)));
   }
 
@@ -242,10 +242,13 @@ export class HoldLeases {
       const used = settled.get(requestId) ?? nothingUsed;
       await this.#send([{ requestId, organizationId, keyId, used, how: 'sweep' }]);
     }
-    this.#options.log.info({ organizationId, holds: lost.size }, 'holds that no gateway has were settled by the books');
+    this.#options.log.info(
+      { organizationId, holds: lost.size },
+      'holds of gateways that are gone were settled by what PostgreSQL has of their requests',
+    );
   }
 
-  /** A lease that ran out: its gateway is gone, or it is this one, which has no such request. */
+  /** Whether a hold whose lease ran out has no gateway: that is gone, or is this one and has no such request. */
   #isLost(requestId: string, gatewayId: string, live: ReadonlySet<string>): boolean {
     if (gatewayId !== this.#options.gatewayId) return !live.has(gatewayId);
     return !this.#own.has(requestId) && !this.#unsettled.has(requestId);
@@ -255,7 +258,12 @@ export class HoldLeases {
     if (this.#retryTimer !== null || this.#isClosed) return;
     this.#retryTimer = setTimeout(() => {
       this.#retryTimer = null;
-      this.#retry().catch((error: unknown) => this.#options.log.error({ err: error }, 'settling again failed'));
+      this.#retry().catch((error: unknown) =>
+        this.#options.log.error(
+          { err: error },
+          'sending settlements again failed; they are sent with the next renewal of leases',
+        ),
+      );
     }, this.#retryMs).unref();
   }
 
@@ -291,7 +299,7 @@ export class HoldLeases {
     }
   }
 
-  /** For another try. */
+  /** Keeps a settlement for another try. */
   #keep(unsettled: Unsettled): void {
     const { requestId } = unsettled;
     if (this.#unsettled.size < unsettledMax) this.#unsettled.set(requestId, unsettled);
@@ -310,7 +318,7 @@ export class HoldLeases {
         for (const one of unsettled) this.#sent(one, error);
         return;
       }
-      // One at fault must not take the others with it; those that are settled by now are found to be gone.
+      // One at fault must not fail the others. What was settled already is sent twice, and changes nothing then.
       for (const one of unsettled) await this.#confirm({ organizationId, keyId: one.keyId, unsettled: [one] });
     }
   }
@@ -320,7 +328,11 @@ export class HoldLeases {
     if (error instanceof RedisAwayError) return this.#keep(unsettled);
     const { requestId } = unsettled;
     this.#unsettled.delete(requestId);
-    if (error !== null) this.#options.log.error({ err: error, requestId }, 'a settlement was refused');
+    if (error !== null)
+      this.#options.log.error(
+        { err: error, requestId },
+        'Redis refused a settlement; the sweep settles its hold once its lease is over',
+      );
   }
 
   /** @param charges of one key */

@@ -24,9 +24,9 @@ export interface MemoryAdmissionOptions {
   readonly clock: Clock;
 }
 
-/** A balance that nothing is held on is read anew after this long: what was booked past this process shows up. */
+/** A balance without holds is read again after this long: something else than this process may have booked. */
 const knownForMs = 30_000;
-/** Keys with nothing to remember are forgotten when there are this many of them. */
+/** API keys that use nothing are forgotten once so many are kept. */
 const keysKeptMax = 10_000;
 
 interface Account {
@@ -243,7 +243,7 @@ class MemoryAdmission implements Admission {
     return started;
   }
 
-  /** Nothing held means nothing that is booked and not yet taken off here, so the books alone say the balance. */
+  /** Where nothing is held nothing is still to be taken off: PostgreSQL alone says the balance. */
   #forgetIdle(account: Account): void {
     if (account.heldMicroUsd !== 0n) return;
     if (this.#options.clock.monotonicMs() - account.loadedMs < knownForMs) return;

@@ -33,31 +33,31 @@ export interface RedisAdmissionOptions {
 
 /** Admission of several gateways, in Redis. While Redis is away every request is `billing_unavailable`. */
 export interface RedisAdmission extends Admission {
-  /** Renews the leases of what runs here, and settles what could not be settled before; to be called every `renewMs`. */
+  /** Renews the leases of requests that run here, and sends settlements again; to be called every `renewMs`. */
   renew(): Promise<void>;
   readonly renewMs: number;
   /** Settles or releases holds of gateways that are gone, by what the books say. */
   sweep(): Promise<void>;
-  /** Puts what runs here for an organization into a memory that may have lost it. */
+  /** Writes the holds of an organization's requests here into a Redis that may have lost them. */
   register(organizationId: string): Promise<void>;
-  /** The balance was changed by something else than a request: it is read anew. */
+  /** Has the balance read again, which something else than a request changed. */
   credited(organizationId: string): Promise<void>;
-  /** Nothing more is admitted for a key, by any gateway; also when Redis is away now. */
+  /** Has every gateway refuse the key from now on; where Redis is away, once it is back. */
   revoked(key: Pick<KeyRef, 'keyId' | 'organizationId'>): Promise<void>;
   /** Keys that have something running here. */
   keysRunning(): readonly string[];
-  /** Settles what could not be settled before. */
+  /** Sends what is not settled yet, once more. */
   close(): Promise<void>;
 }
 
-/** An admission on its way. */
+/** An admission that Redis has not answered. */
 interface Asking extends Asked {
   readonly attempt: number;
   readonly resolve: (result: AdmitResult) => void;
 }
 
 const attemptsMax = 20;
-/** Words of a reply that say what Redis must be told first. */
+/** Words of a reply that name what Redis does not have and must be given first. */
 const knowsNot: ReadonlySet<string> = new Set(['wallet', 'month', 'key', 'clock']);
 const noView: LimitsView = { requests: null, tokens: null };
 const unavailable: AdmitResult = { ok: false, code: 'billing_unavailable' };
@@ -118,7 +118,10 @@ class SharedAdmission implements RedisAdmission {
         }
       }
     } catch (error) {
-      this.#options.log.warn({ err: error, requestId }, 'a hold could not be extended');
+      this.#options.log.warn(
+        { err: error, requestId },
+        'the hold of a running stream could not be extended; the stream ends where the hold does',
+      );
     }
     return 0n;
   }
@@ -197,15 +200,20 @@ class SharedAdmission implements RedisAdmission {
 
   #unavailable({ request, isDry }: Asking, error: unknown): AdmitResult {
     if (!isDry && error instanceof RedisAwayError && error.uncertain) this.#leases.undo(request);
-    if (!(error instanceof RedisAwayError)) this.#options.log.warn({ err: error }, 'admission failed');
+    if (!(error instanceof RedisAwayError))
+      this.#options.log.warn(
+        { err: error },
+        'a request could not be admitted by Redis; it was refused with billing_unavailable',
+      );
     return unavailable;
   }
 
-  /** Reads what Redis says it does not know, and asks again. */
+  /** Gives Redis what it does not have, and asks again. */
   async #learn(asking: Asking, { word, nowMs }: Reply): Promise<void> {
     const { request, monthMs, attempt } = asking;
     try {
-      if (attempt === attemptsMax) throw new Error('what admission must know was lost faster than it could be read');
+      if (attempt === attemptsMax)
+        throw new Error(`Redis lost the balance, month or key of a request ${attemptsMax} times in a row`);
       if (word === 'wallet') await this.#books.loadWallet(request.organizationId);
       else if (word === 'month') await this.#books.loadMonth(request, monthMs);
       else if (word === 'key') await this.#books.loadKey(request);
@@ -232,11 +240,12 @@ class SharedAdmission implements RedisAdmission {
     }
     // The script decides, the rules say how long to wait: they are the same rules.
     const refused = refuseByLimits(use, limits, request.estimatedTokens, nowMs);
-    if (refused?.code !== reply.word) throw new Error(`the rules of limits do not know why ${reply.word} refused`);
+    if (refused?.code !== reply.word)
+      throw new Error(`Redis refused a request by ${reply.word}, but the rules of core/limits do not`);
     return { ok: false, ...refused, limits: view };
   }
 
-  /** What a key has used, in the time of this machine's clock: Redis' may be another. */
+  /** What a key has used, in this machine's time: Redis' clock may be another. */
   #useOf({ rest, nowMs }: Reply): { readonly use: KeyUse; readonly nowMs: number } {
     const [startMs = 0, requests = 0, tokens = 0, monthTokens = 0, running = 0] = rest.map(Number);
     const hereMs = this.#options.clock.now();

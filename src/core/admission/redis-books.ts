@@ -23,13 +23,13 @@ export interface Books {
 export interface RedisBooksOptions {
   readonly store: AdmissionStore;
   readonly books: Books;
-  /** Has every gateway, this one included, put what it holds for an organization into a memory that lost it. */
+  /** Has every gateway, this one included, write its holds of an organization into a Redis that lost them. */
   readonly collect: (organizationId: string) => Promise<void>;
 }
 
-/** Beyond it a balance is not told apart: Lua compares numbers exactly up to 2^53. */
+/** A larger balance counts as this one: Lua compares numbers exactly up to 2^53. */
 const balanceMicroUsdMax = 4_000_000_000_000_000n;
-/** A balance is read anew after this long, so that what was booked past all gateways shows up. */
+/** A balance is read again after this long: something else than a gateway may have booked. */
 const balanceTtlMs = 60_000;
 const attemptsMax = 50;
 
@@ -98,7 +98,7 @@ export class RedisBooks {
       const ended = await store.run(endWalletScript, keys, [token, micro, pico, String(balanceTtlMs), ...charged]);
       if (ended.word !== 'again') return;
     }
-    throw new Error('a balance was settled on faster than it could be read');
+    throw new Error(`a balance changed ${attemptsMax} times while it was read from PostgreSQL`);
   }
 
   async #readMonth(key: KeyRef, monthMs: number): Promise<void> {
@@ -115,7 +115,7 @@ export class RedisBooks {
       const ended = await store.run(endMonthScript, keys, args);
       if (ended.word !== 'again') return;
     }
-    throw new Error('a month was settled on faster than it could be read');
+    throw new Error(`the tokens of a month changed ${attemptsMax} times while they were read from PostgreSQL`);
   }
 }
 

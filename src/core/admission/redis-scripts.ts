@@ -1,9 +1,9 @@
 import { redisScript, type RedisScript } from '#base/redis.ts';
 
 /**
- * What runs inside Redis. Every script is all or nothing, takes Redis' TIME as the clock, and has as its first argument
- * the moment (Redis' own, in milliseconds) after which its caller has been answered otherwise: it then does nothing and
- * says `late`. The second entry of every reply is Redis' time.
+ * The scripts of admission, which run inside Redis. Each is all or nothing and takes Redis' TIME as the clock. The first
+ * argument is a deadline in that time, in milliseconds, after which the caller has given up: a script then does nothing
+ * and replies `late`. The second entry of every reply is Redis' time.
  *
  * Arguments come as one text of lines, none of them empty, and so does the reply: each value that the protocol frames
  * costs the gateway more than Lua pays for taking the text apart.
@@ -51,7 +51,7 @@ local function roll(s, n, t, limit)
 end
 `;
 
-/** Nothing of a key outlives this, unless it is used: longer than a month. */
+/** What Redis keeps of an API key lives so long after its last use: longer than a month. */
 const useTtlMs = 35 * 24 * 3_600_000;
 const loadingTtlMs = 60_000;
 const knownTtlMs = 24 * 3_600_000;
@@ -164,9 +164,9 @@ return {'ok', now, more}
 /**
  * KEYS wallet holds money leases use slots loading monthLoading
  * ARGV deadline (request chargedMicro chargedPico tokens how)…
- * `how`: `settle`; `undo` for an admission that nobody was told of, which takes its request back as well; `sweep`, which
- * leaves everything as it is when there is no such hold. Otherwise a charge without a hold means that this memory has
- * lost something: it forgets the balance and the month, so that the books are asked again.
+ * `how`: `settle`; `undo` for an admission whose answer was lost, which uncounts the request as well; `sweep`, which
+ * does nothing where there is no such hold. With `settle` a missing hold means that Redis lost data: the balance and the
+ * month are deleted, so that they are read from PostgreSQL again.
  */
 export const settleScript = script(`${windows}
 local function settle(id, micro, pico, used, how)
@@ -237,7 +237,7 @@ return reply
 `);
 
 /**
- * Puts what a gateway has running into a memory that has lost it. What was read of the books meanwhile is outdated.
+ * Writes the holds of a gateway into a Redis that lost them. A reading of the books that is under way becomes void.
  * KEYS wallet holds money leases slots loading monthLoading use · ARGV deadline leaseMs (request note micro)…
  */
 export const registerScript = script(`
@@ -281,9 +281,9 @@ end
 `;
 
 /**
- * Before the books are asked for a balance: whoever reads at the same time shares a token, and every settlement,
- * credit or registration takes it away. KEYS wallet holds loading known · ARGV deadline token
- * Reply: begin, now, token, whether this memory knows the organization's holds, held requests…
+ * Begins a reading of a balance. Gateways that read at the same time share a token; every settlement, credit or
+ * registration deletes it. KEYS wallet holds loading known · ARGV deadline token
+ * Reply: begin, now, token, whether Redis has the organization's holds, held requests…
  */
 export const beginWalletScript = script(`${requestsHeld}
 if redis.call('EXISTS', KEYS[1]) == 1 then return {'there', now} end

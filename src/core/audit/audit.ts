@@ -3,22 +3,52 @@ import type { Clock } from '#base/clock.ts';
 import { uuidv7 } from '#base/id.ts';
 import { auditLog } from './schema.ts';
 
-/** Who makes a change, and in which request; all null for the gateway itself. */
-export interface Actor {
-  readonly userId: string | null;
-  readonly keyId: string | null;
+/** An API key, which acts for the user who made it. Ids are UUIDs. */
+export interface KeyActor {
+  readonly kind: 'key';
+  readonly key: { readonly id: string; readonly userId: string };
+}
+
+/** A user who is signed in. */
+export interface UserActor {
+  readonly kind: 'user';
+  readonly user: { readonly id: string };
+  readonly sessionId: string;
+}
+
+/** The gateway itself. */
+export interface SystemActor {
+  readonly kind: 'system';
+}
+
+export type Actor = KeyActor | UserActor | SystemActor;
+
+/** Who makes a change, and in which request; null outside of requests. */
+export interface Author {
+  readonly actor: Actor;
   readonly requestId: string | null;
 }
 
-/** The gateway itself, when it sets itself up. */
-export const gatewayActor: Actor = Object.freeze({ userId: null, keyId: null, requestId: null });
+/** The gateway itself, outside of requests. */
+export const systemAuthor: Author = Object.freeze({ actor: Object.freeze({ kind: 'system' }), requestId: null });
+
+/** The user who acts, or for whom a key does; null for the gateway itself. */
+export function userIdOf(actor: Actor): string | null {
+  if (actor.kind === 'key') return actor.key.userId;
+  return actor.kind === 'user' ? actor.user.id : null;
+}
+
+/** The key that acts; null where it is none. */
+export function keyIdOf(actor: Actor): string | null {
+  return actor.kind === 'key' ? actor.key.id : null;
+}
 
 /** What is shown of a record: plain JSON, never a secret and never a hash. */
 export type AuditView = Readonly<Record<string, string | number | boolean | null>>;
 
 export interface AuditEntry {
   readonly organizationId: string;
-  readonly actor: Actor;
+  readonly author: Author;
   /** "<target type>.<past tense>": "api_key.revoked". */
   readonly action: string;
   readonly targetType: string;
@@ -42,14 +72,14 @@ export function createAudit({ clock }: { readonly clock: Clock }): Audit {
       await tx.insert(auditLog).values({
         id: uuidv7(clock.now()),
         organizationId: entry.organizationId,
-        actorUserId: entry.actor.userId,
-        actorKeyId: entry.actor.keyId,
+        actorUserId: userIdOf(entry.author.actor),
+        actorKeyId: keyIdOf(entry.author.actor),
         action: entry.action,
         targetType: entry.targetType,
         targetId: entry.targetId,
         before: entry.before,
         after: entry.after,
-        requestId: entry.actor.requestId,
+        requestId: entry.author.requestId,
       });
     },
   };

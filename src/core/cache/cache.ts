@@ -96,7 +96,7 @@ class AnswerCache implements ResponseCache {
     try {
       return (await this.#options.store.get(entry))?.toString('latin1') ?? null;
     } catch (error) {
-      this.#options.log.warn({ err: error }, 'the response cache cannot be read');
+      this.#options.log.warn({ err: error }, 'the response cache could not be read; the request goes to its engine');
       return null;
     }
   }

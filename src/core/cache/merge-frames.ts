@@ -23,7 +23,7 @@ interface Choice {
   readonly toolCalls: Members[];
 }
 
-/** No answer has more; an index is only a number that somebody wrote. */
+/** No answer has more tool calls; their indexes are whatever an engine wrote. */
 const toolCallsMax = 1024;
 
 /** A tool call comes in pieces that name its place in the list; its id and names come once, its arguments grow. */

@@ -47,7 +47,8 @@ export function createRedisStore({ store, prefix, log, bytesMax, ageMaxMs }: Red
   const names = (organizationId: string): string => `${prefix}:{${organizationId}}:cache:`;
 
   function noteFailure(error: unknown): void {
-    if (!(error instanceof RedisAwayError)) log.warn({ err: error }, 'the response cache in Redis failed');
+    if (!(error instanceof RedisAwayError))
+      log.warn({ err: error }, 'the response cache in Redis failed; the request goes on without it');
   }
 
   return {

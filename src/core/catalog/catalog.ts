@@ -41,8 +41,8 @@ export {
   loadEngineFileList,
   loadEngineFiles,
 } from './engine-files.ts';
-export { createEngineReload, type EngineReload } from './engine-reload.ts';
-export { volumeProblem } from './machine-checks.ts';
+export { createEngineReload, type EngineReload, type EngineReloadResult } from './engine-reload.ts';
+export { volumeProblem } from './host-access-checks.ts';
 export type { Model, PriceVersion } from './model.ts';
 export { looksSecret, namesSecret } from './secrets.ts';
 export { decodeDefinition, encodeDefinition } from './stored-definition.ts';

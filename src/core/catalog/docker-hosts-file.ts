@@ -27,9 +27,9 @@ export interface DockerHostSettings {
   /** IP address on which replicas publish their port; null: they are reached by their own address. */
   readonly address: string | null;
   readonly pools: readonly string[];
-  /** null: the engine is asked. */
+  /** null: the Docker engine is asked. */
   readonly gpus: readonly HostGpu[] | null;
-  /** null: what the engine offers. */
+  /** null: the one that the Docker engine offers. */
   readonly gpuAccess: GpuAccess | null;
   /** An image in which `nvidia-smi` runs when the host gives it GPUs; null: an engine's own image. */
   readonly probeImage: string | null;
@@ -37,7 +37,7 @@ export interface DockerHostSettings {
 
 /** The swarm whose services engines with `driver: swarm` are. */
 export interface SwarmSettings {
-  /** Of one of its managers. */
+  /** Address of one of its managers. */
   readonly docker: DockerAddress;
   /**
    * How tasks are reached: on an overlay network that the gateway's own container joins, or on a port that is
@@ -243,7 +243,7 @@ function meaningProblems(hosts: readonly HostFile[]): Problem[] {
 function swarmProblems(swarm: SwarmFile | undefined): Problem[] {
   if (swarm === undefined) return [];
   const isHere = swarm.docker.startsWith('unix:') || swarm.same_machine;
-  // Its nodes have addresses of their own.
+  // A swarm's nodes have addresses of their own.
   const address = swarm.docker.startsWith('tcp:') ? 'of each node' : undefined;
   const problems = [...reachProblems({ ...swarm, address })];
   if (swarm.network === 'overlay' && !isHere) {

@@ -63,7 +63,7 @@ export interface EngineGroup {
   readonly swap: boolean;
   /** When one of its engines starts, all others of the machine are stopped that are not persistent, pinned or kept. */
   readonly exclusive: boolean;
-  /** Others do not stop its engines. */
+  /** Engines outside of the group do not stop those in it. */
   readonly persistent: boolean;
 }
 
@@ -74,7 +74,7 @@ export interface ProcessDriverSettings {
   readonly command: readonly string[];
   /** Added to the child's environment; `${NAME}` in a value stands for the gateway's own variable of that name. */
   readonly env: Readonly<Record<string, string>>;
-  /** Of the memory that engines may take together on this machine; null: the file does not say. */
+  /** What a replica takes of the memory that engines may have together here; null: the file does not say. */
   readonly memoryBytes: number | null;
   /** null: it is given no GPU of its own. */
   readonly gpus: GpuNeed | null;
@@ -82,7 +82,7 @@ export interface ProcessDriverSettings {
   readonly idleMs: number;
   readonly startTimeoutMs: number;
   readonly drainMs: number;
-  /** Once ready it makes room for no other before this time. */
+  /** A replica that is ready makes room for no other before this time. */
   readonly upMinMs: number;
   readonly replicas: { readonly min: number; readonly max: number };
   /** Never stopped to make room for another. */
@@ -141,10 +141,10 @@ export interface ContainerDriverSettings {
   readonly gpus: GpuNeed | null;
   /** Size of /dev/shm; null leaves the engine's default. */
   readonly shmBytes: number | null;
-  /** Of the container; null: no limit. */
+  /** Limit of the container's memory; null: none. */
   readonly memoryBytesMax: number | null;
   readonly volumes: readonly VolumeMount[];
-  /** Where it listens inside. */
+  /** Where the engine listens inside of the container. */
   readonly port: number;
   /** Hosts or pools that may run it; empty: any. */
   readonly hosts: readonly string[];
@@ -155,7 +155,7 @@ export interface ContainerDriverSettings {
   readonly idleMs: number;
   readonly startTimeoutMs: number;
   readonly drainMs: number;
-  /** Once ready it stays so at least this long, so that models that share a GPU do not take turns too fast. */
+  /** A replica that is ready stays so at least this long: models that share a GPU do not take turns too fast. */
   readonly upMinMs: number;
   readonly replicas: { readonly min: number; readonly max: number };
   /** Never stopped to make room for another. */

@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { dockerFields, swarmFields } from './container-file-schema.ts';
 import { allowableFields, taskTypes } from './engine-definition.ts';
-import { roomFields } from './room-fields.ts';
+import { resourceFields } from './process-resource-fields.ts';
 import { environmentFields, replicasField, seconds, variableName } from './run-fields.ts';
 
 /**
@@ -135,7 +135,7 @@ const processFields = {
     .default(0)
     .describe('Once ready, it makes room for no other model before this time.'),
   replicas: replicasField,
-  ...roomFields,
+  ...resourceFields,
 };
 
 const externalFields = {

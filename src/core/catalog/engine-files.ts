@@ -6,8 +6,8 @@ import { dockerHostsFileName, loadDockerHosts } from './docker-hosts-file.ts';
 import type { EngineDefinition } from './engine-definition.ts';
 import type { EngineFileProblem } from './engine-file-problem.ts';
 import { type EngineFile, engineFileSchema } from './engine-file-schema.ts';
-import { machineProblems } from './machine-checks.ts';
-import { groupProblems, roomProblems } from './room-checks.ts';
+import { machineProblems } from './host-access-checks.ts';
+import { groupProblems, resourceProblems } from './process-resource-checks.ts';
 import { secretProblems } from './secrets.ts';
 import { toDefinition } from './to-definition.ts';
 import { keepDecimals, readYaml, type YamlSource } from './yaml-source.ts';
@@ -136,7 +136,7 @@ function readEngineText(text: string, file: string, options: EngineFilesOptions)
   const found = [
     ...commandProblems(parsed.data),
     ...containerProblems(parsed.data),
-    ...roomProblems(parsed.data),
+    ...resourceProblems(parsed.data),
     ...machineProblems(parsed.data),
     ...secretProblems(parsed.data),
     ...environmentProblems(parsed.data, options),

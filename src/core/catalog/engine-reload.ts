@@ -16,12 +16,12 @@ export type EngineReloadResult =
   | { readonly ok: false; readonly problems: readonly EngineFileProblem[] };
 
 export interface EngineReloadParts {
-  /** Of the files as they were read last. */
+  /** The engines of the files as they were read last. */
   readonly engines: readonly EngineDefinition[];
   readonly readFiles: () => EngineFilesResult;
-  /** Makes the new engines ready in the books. @returns what puts them in place of the old ones */
+  /** Writes models and prices of the new engines to the database. @returns what puts them in place of the old ones */
   readonly catalog: { prepare(engines: readonly EngineDefinition[]): Promise<() => void> };
-  /** Throws, and changes nothing, where it cannot run one of them here. */
+  /** @throws when one of them cannot be run here, and changes nothing then */
   readonly fleet: { reload(engines: readonly EngineDefinition[]): void };
   readonly log: Log;
 }
@@ -30,7 +30,7 @@ export interface EngineReload {
   engines(): readonly EngineDefinition[];
   /**
    * Reads the files again and goes by them. With any problem in any file everything stays as it was.
-   * @throws when the books cannot be reached; everything stays as it was, too
+   * @throws when the database cannot be reached; everything stays as it was, too
    */
   reload(): Promise<EngineReloadResult>;
 }
@@ -66,7 +66,7 @@ export function createEngineReload(parts: EngineReloadParts): EngineReload {
   return {
     engines: () => engines,
     reload() {
-      // One after the other: the last one goes by the newest files.
+      // One reload after the other: the last one has the newest files.
       const next = last.then(once, once);
       last = next;
       return next;

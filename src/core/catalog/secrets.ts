@@ -15,7 +15,7 @@ export function namesSecret(name: string): boolean {
   return secretName.test(name);
 }
 
-/** Whether a text holds a key of one of the services whose keys can be told by their form. */
+/** Whether a text holds a key of one of the services whose keys are known by their form. */
 export function looksSecret(text: string): boolean {
   return secretValue.test(text);
 }

@@ -10,7 +10,7 @@ import {
   type ProcessDriverSettings,
   taskTypes,
 } from './engine-definition.ts';
-import { handsOverMachine } from './machine-checks.ts';
+import { handsOverMachine } from './host-access-checks.ts';
 
 /**
  * Definitions as JSON, for rooms that keep them longer than the file says so. Keys stay in their order, which the

@@ -10,7 +10,7 @@ import type {
   ProcessDriverSettings,
 } from './engine-definition.ts';
 import type { EngineFile } from './engine-file-schema.ts';
-import { toGroup } from './room-fields.ts';
+import { toGroup } from './process-resource-fields.ts';
 
 type ProcessFile = Extract<EngineFile, { driver: 'process' }>;
 

@@ -65,6 +65,7 @@ export {
 } from '#core/fleet/store/store.ts';
 export { type FleetIdentity, readFleetIdentity } from './identity.ts';
 export { type LogLine, type LogSource, readLogs } from './log-follow.ts';
+export { type CommandAuthor, createOperatorCommands, type OperatorCommands } from './operator-commands.ts';
 
 /** An engine for pages and the operations API. */
 export interface EngineView {
@@ -77,7 +78,10 @@ export interface EngineView {
   readonly cause: string | null;
   /** More of it, for operators alone: may name hosts, devices and programs. */
   readonly causeDetail: string | null;
-  /** Milliseconds since the Unix epoch before which a failed engine is not started again; null: see `phase`. */
+  /**
+   * Milliseconds since the Unix epoch before which a failed engine is not started again, now when that has passed;
+   * null: not before a command or a changed file, or it has not failed.
+   */
   readonly retryAtMs: number | null;
   /** Stopped by an operator. */
   readonly held: boolean;
@@ -116,7 +120,7 @@ export interface FleetLead {
 }
 
 export interface Fleet {
-  /** Adopts or ends what an earlier gateway left, and begins looking after the engines. */
+  /** Adopts or ends what an earlier gateway left, and begins to reconcile. */
   start(): Promise<void>;
   /** `failed` for an engine that is not known. */
   status(engineId: string): EngineStatus;
@@ -147,8 +151,8 @@ export interface Fleet {
    * An operator's command, for whoever leads. Rejects for an engine that is not known, and when the store is away.
    *
    * @param tx it is noted in this transaction, or not at all
-   * @returns to be called once that is committed: tells who waits for commands, and resolves when the command holds at
-   *   every gateway, or after five seconds when nobody carries it out
+   * @returns to be called once that is committed: wakes the leader, and resolves when the command holds at every
+   *   gateway, or after five seconds when nobody carries it out
    */
   command(engineId: string, kind: EngineCommand, tx?: Transaction): Promise<() => Promise<void>>;
   /**
@@ -379,7 +383,7 @@ function viewOf(engine: Engine, clock: Clock): EngineView {
     sinceMs,
     cause: cause?.publicText ?? null,
     causeDetail: cause?.detail ?? null,
-    retryAtMs,
+    retryAtMs: retryAtMs === null ? null : Math.max(retryAtMs, clock.now()),
     held: phase === 'held',
     lastStartMs: startTimesMs.at(-1) ?? null,
     startTimesMs,

@@ -2,7 +2,7 @@ import type { Log } from '#base/log.ts';
 import type { LogOptions } from '#core/fleet/drivers/drivers.ts';
 
 export interface LogLine {
-  /** null: of the last one that ended. */
+  /** null: it is of the last replica that ended. */
   readonly replicaId: string | null;
   readonly line: string;
 }

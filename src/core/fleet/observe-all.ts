@@ -2,8 +2,9 @@ import type { Log } from '#base/log.ts';
 import {
   type DriverType,
   type EngineDriver,
+  explainExit,
   type HostReport,
-  lastTellingLines,
+  lastLogLines,
   type ObservedReplica,
   type Orphan,
 } from '#core/fleet/drivers/drivers.ts';
@@ -12,7 +13,7 @@ import {
 export interface FleetObservation {
   /** By replica id. */
   readonly observed: ReadonlyMap<string, ObservedReplica>;
-  /** Types of drivers that could not be asked: of theirs is known what was known before. */
+  /** Types of drivers that could not be asked: their replicas are believed to be as they were. */
   readonly blind: ReadonlySet<DriverType>;
   readonly hosts: ReadonlyMap<DriverType, readonly HostReport[]>;
   readonly orphans: readonly Orphan[];
@@ -63,14 +64,16 @@ export function newExits(): Exits {
         if (exit === null || exit.stopRequested || byEngine.get(replica.engineId)?.replicaId === replica.id) continue;
         const { exitCode, signal, startErrorCode, oomKilled, logTail } = exit;
         byEngine.set(replica.engineId, { replicaId: replica.id, logTail });
-        const fields = { engine: replica.engineId, replica: replica.id, exitCode, signal, startErrorCode, oomKilled };
-        log.warn(fields, 'a replica ended');
+        const { kind: cause, detail } = explainExit(exit);
+        const about = { engine: replica.engineId, replica: replica.id, cause, detail };
+        if (startErrorCode === null) log.warn({ ...about, exitCode, signal, oomKilled }, 'a replica ended unasked');
+        else log.warn({ ...about, startErrorCode }, 'a replica could not be started');
       }
     },
     tail(engineId, replicaId, lines) {
       const last = byEngine.get(engineId);
       if (last === undefined || last.logTail === '' || (replicaId !== null && last.replicaId !== replicaId)) return [];
-      return lastTellingLines(last.logTail, lines);
+      return lastLogLines(last.logTail, lines);
     },
   };
 }

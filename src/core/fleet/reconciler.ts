@@ -15,7 +15,7 @@ import {
 import { Leader } from '#core/fleet/leader/leader.ts';
 import { createProber, Engine, type Prober } from '#core/fleet/serving/serving.ts';
 import { carriedOut, type CoordinationStore, type EngineCommand, type Published } from '#core/fleet/store/store.ts';
-import { devicesHeld, heldHere, orphansHold } from './holdings.ts';
+import { devicesHeld, heldHere, orphansHold } from './device-holders.ts';
 import { type Exits, type FleetObservation, newExits, observeAll } from './observe-all.ts';
 import type { FleetPolicy } from './policy.ts';
 import { createReconcileLoop, type ReconcileLoop } from './reconcile-loop.ts';
@@ -26,7 +26,7 @@ export interface ReconcilerOptions {
   readonly clock: Clock;
   readonly log: Log;
   readonly policy: FleetPolicy;
-  /** Nothing is looked at before there is an engine. */
+  /** No driver is asked anything before there is an engine. */
   readonly waitsForEngines: boolean;
   readonly queueMax: number;
   readonly stopGraceMs: number;
@@ -35,7 +35,7 @@ export interface ReconcilerOptions {
   readonly outlives: boolean;
   /** A replica was there and well, and is not any more. */
   readonly onLost: (replica: Replica) => void;
-  /** What other engines of this gateway have of devices. */
+  /** Devices that engines of this gateway's other reconcilers have. */
   readonly elsewhere: () => readonly Holding[];
 }
 
@@ -53,7 +53,7 @@ export class Reconciler {
   readonly #loop: ReconcileLoop;
   readonly #exits: Exits = newExits();
   #specs: ReadonlyMap<string, EngineSpec> = new Map();
-  /** No file has them any more; kept until nothing of them runs or is in use. */
+  /** Specs that no file has any more; kept until nothing of them runs or is in use. */
   readonly #retired = new Map<string, EngineSpec>();
   #observation: FleetObservation;
   #published: Published | null = null;
@@ -86,9 +86,8 @@ export class Reconciler {
   }
 
   /**
-   * Adopts what runs, and reconciles until nothing more is to be done at once. Where that is wished it waits for
-   * the first engine: a machine that has no Docker engine, and no file that wants one, is not asked for it every
-   * second.
+   * Adopts what runs, and reconciles until nothing more is to be done at once. With `waitsForEngines` it begins with the
+   * first engine: a machine that has no Docker engine, and no file that needs one, is not asked for it every second.
    */
   async start(specs: readonly EngineSpec[]): Promise<void> {
     this.#takeSpecs(specs);
@@ -116,11 +115,13 @@ export class Reconciler {
       this.#loop.wake();
     } else if (specs.length > 0) {
       const { log } = this.#options;
-      this.#begin(specs).catch((error: unknown) => log.error({ err: error }, 'the first engines could not be begun'));
+      this.#begin(specs).catch((error: unknown) =>
+        log.error({ err: error }, 'the fleet could not begin to run its first engines'),
+      );
     }
   }
 
-  /** As the fleet's. */
+  /** See `command` of the fleet. */
   async command(engineId: string, kind: EngineCommand, tx?: Transaction): Promise<() => Promise<void>> {
     const { store } = this.#options;
     const { id: commandId, committed } = await store.command(engineId, kind, tx);
@@ -150,7 +151,7 @@ export class Reconciler {
     return [...this.#observation.hosts.values()].flat();
   }
 
-  /** Everything here that has devices. */
+  /** All that has devices here. */
   devicesHeld(): readonly Holding[] {
     return devicesHeld(this.#observation);
   }
@@ -278,13 +279,16 @@ export class Reconciler {
 
   async #onStoreError(error: unknown): Promise<void> {
     if (error instanceof FenceLostError) {
-      // Another one's word counts, also for a gateway that has not noticed yet that it does not lead any more.
+      // What the next leader published counts, also for a gateway that has not noticed yet that it leads no more.
       this.#leader.stepDown();
       this.#takePublished(await this.#options.store.read().catch(() => null));
       return;
     }
     if (!this.#storeAway) {
-      this.#options.log.warn({ err: error }, 'engines are neither started nor stopped now; what runs is routed to');
+      this.#options.log.warn(
+        { err: error },
+        'the coordination store does not answer: no engine is started or stopped until it does, and what runs is routed to',
+      );
     }
     this.#storeAway = true;
   }

@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import type { Log } from '#base/log.ts';
 import type { RedisStore } from '#base/redis.ts';
 
-/** What gateways tell each other: flat, of texts. */
+/** A message between gateways: one level of names and texts. */
 export type Message = Readonly<Record<string, string>>;
 
 interface Envelope {
@@ -23,10 +23,10 @@ export interface BusOptions {
   readonly log: Log;
 }
 
-/** What is done with another gateway's message; it is acknowledged when that is done. */
+/** Carries out another gateway's message; it is acknowledged when that is done. */
 export type MessageHandler = (message: Message) => Promise<void>;
 
-/** Messages to all other gateways, which each acknowledges when it has done what they say. */
+/** Messages to all other gateways. Each acknowledges one when it has carried it out. */
 export class Bus {
   readonly #options: BusOptions;
   readonly #asked = new Map<string, Asked>();
@@ -46,7 +46,7 @@ export class Bus {
   }
 
   /**
-   * Tells all others, and waits for those in `gatewayIds`.
+   * Sends a message to all others, and waits until those in `gatewayIds` have carried it out.
    * @returns those that did not acknowledge in time
    * @throws RedisAwayError
    */
@@ -81,7 +81,10 @@ export class Bus {
       if (channel === this.#all) void this.#done(envelope);
       else if (channel === this.#to(this.#options.gatewayId)) this.#acknowledged(envelope);
     } catch (error) {
-      this.#options.log.warn({ err: error }, 'a message of another gateway could not be read');
+      this.#options.log.warn(
+        { err: error },
+        'a message on the Redis channel of the gateways is not JSON and was dropped',
+      );
     }
   }
 
@@ -92,7 +95,7 @@ export class Bus {
     if (asked.missing.size === 0) asked.done();
   }
 
-  /** What fails is not acknowledged: the sender waits as long as it would for a gateway that does not answer. */
+  /** A message whose handling fails is not acknowledged: its sender waits as for a gateway that does not answer. */
   async #done({ id, from, message }: Envelope): Promise<void> {
     const { store, gatewayId, log } = this.#options;
     if (from === gatewayId) return;
@@ -100,7 +103,10 @@ export class Bus {
       await this.#handle(message);
       await store.publish(this.#to(from), JSON.stringify({ id, from: gatewayId, message: {} }));
     } catch (error) {
-      log.warn({ err: error }, 'a message of another gateway was not followed');
+      log.warn(
+        { err: error },
+        'a message of another gateway was not carried out; its sender logs that it was not acknowledged',
+      );
     }
   }
 }

@@ -12,7 +12,7 @@ import { Bus, type Message, type MessageHandler } from './bus.ts';
 export type { Message } from './bus.ts';
 
 /**
- * The gateways of one database. Each writes a heartbeat there; those that share a Redis hear each other through it. A
+ * The gateways of one database. Each writes a heartbeat there; those that share a Redis send messages through it. A
  * gateway that would neither be alone nor share refuses to start, since it would give every limit a second time.
  */
 export interface Gateways {
@@ -27,13 +27,14 @@ export interface Gateways {
   beat(): Promise<void>;
   /** Ids of the gateways that live, this one included. */
   live(): Promise<ReadonlySet<string>>;
-  /** What to do with the others' messages. */
+  /** Sets what carries out the others' messages. */
   onMessage(handle: MessageHandler): void;
   /**
-   * Tells all others, and waits until those that live have done what it says, at most a second. Alone it does nothing.
+   * Sends a message to all others, and waits until those that live have carried it out, at most a second. A gateway
+   * without Redis sends nothing.
    */
   tell(message: Message): Promise<void>;
-  /** Leaves the others at once; while Postgres is away, when its heartbeat is old. */
+  /** Takes this gateway off the list; while Postgres is away the others drop it when its heartbeat is old. */
   stop(): Promise<void>;
 }
 
@@ -55,7 +56,7 @@ export const heartbeatMs = 2000;
 const goneAfterMs = 15_000;
 const acknowledgeMs = 1000;
 const helloMs = 500;
-const lookAgainMs = 250;
+const retryAfterMs = 250;
 
 interface Other {
   readonly id: string;
@@ -83,7 +84,7 @@ class DatabaseGateways implements Gateways {
   readonly #options: GatewaysOptions;
   readonly #bus: Bus | null;
   readonly #placeId: string;
-  /** Its place is written by `start` alone, which has looked whether it may be taken. */
+  /** Set by `start` alone, which has checked that the place may be taken. */
   #hasPlace = false;
 
   constructor(options: GatewaysOptions) {
@@ -105,7 +106,7 @@ class DatabaseGateways implements Gateways {
         this.#hasPlace = true;
         return former;
       }
-      // Not while the place is held: a transaction whose connection is lost must not have anything else to wait for.
+      // Outside of the transaction: one whose connection is lost must not wait for Redis, holding its lock.
       const silent = await this.#silentAmong(notSharing);
       for (const { id, seen } of notSharing) {
         const before = first.get(id);
@@ -114,7 +115,7 @@ class DatabaseGateways implements Gateways {
         // A gateway that was killed leaves a heartbeat that stands still: that one is waited out.
         else if (before !== seen) throw this.#refusal();
       }
-      if (silent.size > 0) await new Promise((resolve) => setTimeout(resolve, lookAgainMs));
+      if (silent.size > 0) await new Promise((resolve) => setTimeout(resolve, retryAfterMs));
     }
   }
 
@@ -140,7 +141,11 @@ class DatabaseGateways implements Gateways {
   async tell(message: Message): Promise<void> {
     if (this.#bus === null) return;
     const missing = await this.#bus.tell(message, [...(await this.live())], acknowledgeMs);
-    if (missing.length > 0) this.#options.log.warn({ message, missing }, 'gateways did not answer a message');
+    if (missing.length > 0)
+      this.#options.log.warn(
+        { message, missing },
+        'gateways did not acknowledge a message within a second; they may go by old keys or engine files',
+      );
   }
 
   async stop(): Promise<void> {
@@ -149,8 +154,11 @@ class DatabaseGateways implements Gateways {
     try {
       await db.sql`delete from gateways where id = ${this.id}`;
     } catch (error) {
-      // It must not keep a gateway from stopping in order while Postgres is away.
-      log.warn({ err: error }, 'the others were not told that this gateway stops; they see it by its heartbeat');
+      // A gateway stops all the same while Postgres is away.
+      log.warn(
+        { err: error },
+        'this gateway could not be taken off the list of gateways; the others drop it when its heartbeat is 15 seconds old',
+      );
     }
   }
 
@@ -194,14 +202,14 @@ class DatabaseGateways implements Gateways {
   }
 }
 
-/** What tells a data folder from all others, whoever works on it. */
+/** The id of a data folder, the same for all gateways that work on it. */
 export function readDataDirId(dataDir: string): string {
   return placeOf(dataDir, 0);
 }
 
 /**
- * The id of a worker slot in a data folder: kept there, made when it has none. One process at a time has the worker
- * slot.
+ * The id of a worker slot in a data folder, kept in a file there and made when there is none. One process at a time
+ * has the slot.
  */
 function placeOf(dataDir: string, slot: number): string {
   const path = join(dataDir, slot === 0 ? 'gateway-id' : `gateway-id-${slot}`);

@@ -1,8 +1,8 @@
 import { formatId } from '#base/id.ts';
+import type { Scope } from '#core/accounts/accounts.ts';
 import type { AuditView } from '#core/audit/audit.ts';
 import type { apiKeys } from './schema.ts';
 
-export type KeyScope = 'inference' | 'management';
 export type KeyStatus = 'active' | 'revoked' | 'expired';
 
 /** What the holder may use per minute, at once and per month; null is unlimited, numbers are 1 or more. */
@@ -28,7 +28,7 @@ export interface KeyRecord extends KeyLimits, KeyToggles {
   readonly name: string;
   readonly prefix: string;
   readonly last4: string;
-  readonly scope: KeyScope;
+  readonly scope: Scope;
   readonly createdAtMs: number;
   readonly expiresAtMs: number | null;
   readonly lastUsedAtMs: number | null;

@@ -2,7 +2,7 @@ import type { Clock } from '#base/clock.ts';
 import type { Db, Transaction } from '#base/db.ts';
 import { AppError } from '#base/errors.ts';
 import type { Accounts } from '#core/accounts/accounts.ts';
-import type { Actor, Audit } from '#core/audit/audit.ts';
+import { type Audit, type Author, systemAuthor } from '#core/audit/audit.ts';
 import { type KeyRecord, type KeyRow, toKeyRecord } from './api-key.ts';
 import {
   type ChangeContext,
@@ -28,10 +28,10 @@ export interface CreatedKey {
 }
 
 export interface KeyChanges {
-  readonly createIn: (tx: Transaction, input: NewKey, actor: Actor) => Promise<CreatedKey>;
-  readonly importIn: (tx: Transaction, secret: string, input: NewKey, actor: Actor) => Promise<KeyRecord>;
-  readonly patch: (ref: KeyRef, patch: KeyPatch, actor: Actor) => Promise<KeyRow | null>;
-  readonly revoke: (ref: KeyRef, actor: Actor) => Promise<KeyRow | null>;
+  readonly createIn: (tx: Transaction, input: NewKey, author: Author) => Promise<CreatedKey>;
+  readonly importIn: (tx: Transaction, secret: string, input: NewKey, author: Author) => Promise<KeyRecord>;
+  readonly patch: (ref: KeyRef, patch: KeyPatch, author: Author) => Promise<KeyRow | null>;
+  readonly revoke: (ref: KeyRef, author: Author) => Promise<KeyRow | null>;
   readonly report: (secret: string, requestId: string | null) => Promise<boolean>;
 }
 
@@ -55,33 +55,33 @@ export function createKeyChanges(options: KeyChangesOptions): KeyChanges {
   const finish = async ({ row, changed }: Revocation): Promise<KeyRow> => {
     verifier.learn(row);
     if (changed) keyEvents.notify(row.id);
-    // Repeated too: the first time may have met gateways that did not hear it.
+    // Also when it was revoked before: a gateway may have missed the first message.
     await broadcast(row);
     return row;
   };
   return {
-    async createIn(tx, input, actor) {
+    async createIn(tx, input, author) {
       const context = inside(tx);
       await requireKeyQuota(context, input.organizationId, options);
       const parts = makeSecret(options.keyPrefix, input.projectId);
-      const row = await insertKey(context, input, { ...parts, imported: false }, actor);
+      const row = await insertKey(context, input, { ...parts, imported: false }, author);
       return { key: toKeyRecord(row), secret: parts.secret };
     },
-    async importIn(tx, secret, input, actor) {
+    async importIn(tx, secret, input, author) {
       const parts = importedParts(secret);
-      const row = await insertKey(inside(tx), input, { ...parts, imported: true }, actor);
+      const row = await insertKey(inside(tx), input, { ...parts, imported: true }, author);
       verifier.allowImported(parts.secretHash);
       return toKeyRecord(row);
     },
-    async patch(ref, patch, actor) {
-      const row = await db.orm.transaction((tx) => updateKey(inside(tx), ref, patch, actor));
+    async patch(ref, patch, author) {
+      const row = await db.orm.transaction((tx) => updateKey(inside(tx), ref, patch, author));
       if (row === null) return null;
       verifier.learn(row);
       await broadcast(row);
       return row;
     },
-    async revoke(ref, actor) {
-      const done = await db.orm.transaction((tx) => revokeKey(inside(tx), keyOf(ref), 'api_key.revoked', actor));
+    async revoke(ref, author) {
+      const done = await db.orm.transaction((tx) => revokeKey(inside(tx), keyOf(ref), 'api_key.revoked', author));
       return done === null ? null : finish(done);
     },
     async report(secret, requestId) {
@@ -91,7 +91,7 @@ export function createKeyChanges(options: KeyChangesOptions): KeyChanges {
           param: 'secret',
         });
       }
-      const reporter = { userId: null, keyId: null, requestId };
+      const reporter: Author = { ...systemAuthor, requestId };
       const which = keyWithHash(hashSecret(secret));
       const done = await db.orm.transaction((tx) => revokeKey(inside(tx), which, 'api_key.reported', reporter));
       if (done === null) return false;

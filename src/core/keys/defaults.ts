@@ -2,7 +2,7 @@ import type { OrganizationMade } from '#core/accounts/accounts.ts';
 import type { KeyLimits, KeyToggles } from './api-key.ts';
 import type { NewKey } from './key-book.ts';
 
-/** What a key gets that was made without a word about limits. */
+/** The limits of a key that was made without any. */
 export const defaultKeyLimits: KeyLimits = Object.freeze({
   requestsPerMinute: 60,
   maxConcurrency: 10,

@@ -2,29 +2,22 @@ import { and, count, desc, eq, gt, isNotNull, isNull, lt, lte, or, type SQL } fr
 import type { Db, Transaction } from '#base/db.ts';
 import { AppError } from '#base/errors.ts';
 import { formatId, uuidv7 } from '#base/id.ts';
-import type { Accounts } from '#core/accounts/accounts.ts';
-import type { Actor, Audit } from '#core/audit/audit.ts';
-import {
-  type KeyLimits,
-  keyAuditView,
-  type KeyRow,
-  type KeyScope,
-  type KeyStatus,
-  type KeyToggles,
-} from './api-key.ts';
+import type { Accounts, Scope } from '#core/accounts/accounts.ts';
+import type { Audit, Author } from '#core/audit/audit.ts';
+import { type KeyLimits, keyAuditView, type KeyRow, type KeyStatus, type KeyToggles } from './api-key.ts';
 import { apiKeys } from './schema.ts';
 import type { SecretParts } from './secret.ts';
 
-/** When a key ends: at a moment, or so long after it was made. */
+/** When a key expires: at a time, or so long after it was made. */
 export type KeyExpiry = { readonly atMs: number } | { readonly afterMs: number };
 
 export interface NewKey {
   readonly organizationId: string;
-  /** Of the same organization and not archived; the caller has looked. */
+  /** Of the same organization and not archived; the caller has checked. */
   readonly projectId: string;
   readonly userId: string;
   readonly name: string;
-  readonly scope: KeyScope;
+  readonly scope: Scope;
   readonly expires: KeyExpiry | null;
   readonly limits: KeyLimits;
   readonly toggles: KeyToggles;
@@ -51,7 +44,7 @@ export interface KeyRef {
   readonly keyId: string;
 }
 
-/** What a change needs: the transaction, the audit, and one moment for all its rows. */
+/** What a change needs: the transaction, the audit, and one time for all its rows. */
 export interface ChangeContext {
   readonly tx: Transaction;
   readonly audit: Audit;
@@ -101,7 +94,7 @@ export async function insertKey(
   context: ChangeContext,
   input: NewKey,
   secret: SecretParts & { readonly imported: boolean },
-  actor: Actor,
+  author: Author,
 ): Promise<KeyRow> {
   const { tx, now } = context;
   const row: KeyRow = {
@@ -123,7 +116,7 @@ export async function insertKey(
     ...input.toggles,
   };
   await tx.insert(apiKeys).values(row);
-  await recordChange(context, 'api_key.created', { before: null, after: row }, actor);
+  await recordChange(context, 'api_key.created', { before: null, after: row }, author);
   return row;
 }
 
@@ -131,11 +124,11 @@ async function recordChange(
   { tx, audit }: ChangeContext,
   action: string,
   change: { readonly before: KeyRow | null; readonly after: KeyRow },
-  actor: Actor,
+  author: Author,
 ): Promise<void> {
   await audit.record(tx, {
     organizationId: change.after.organizationId,
-    actor,
+    author,
     action,
     targetType: 'api_key',
     targetId: formatId('key', change.after.id),
@@ -149,7 +142,7 @@ export async function updateKey(
   context: ChangeContext,
   ref: KeyRef,
   patch: KeyPatch,
-  actor: Actor,
+  author: Author,
 ): Promise<KeyRow | null> {
   const { tx } = context;
   const [before] = await tx.select().from(apiKeys).where(keyOf(ref)).for('update');
@@ -157,7 +150,7 @@ export async function updateKey(
   if (Object.values(patch).every((value) => value === undefined)) return before;
   const [after] = await tx.update(apiKeys).set(patch).where(keyOf(ref)).returning();
   if (after === undefined) throw new Error('a locked row was not updated');
-  await recordChange(context, 'api_key.changed', { before, after }, actor);
+  await recordChange(context, 'api_key.changed', { before, after }, author);
   return after;
 }
 
@@ -172,7 +165,7 @@ export async function revokeKey(
   context: ChangeContext,
   which: SQL | undefined,
   action: 'api_key.revoked' | 'api_key.reported',
-  actor: Actor,
+  author: Author,
 ): Promise<Revocation | null> {
   const { tx, now } = context;
   const [before] = await tx.select().from(apiKeys).where(which).for('update');
@@ -180,13 +173,13 @@ export async function revokeKey(
   if (before.revokedAt !== null) return { row: before, changed: false };
   const [after] = await tx.update(apiKeys).set({ revokedAt: now }).where(which).returning();
   if (after === undefined) throw new Error('a locked row was not updated');
-  await recordChange(context, action, { before, after }, actor);
+  await recordChange(context, action, { before, after }, author);
   return { row: after, changed: true };
 }
 
 export const keyWithHash = (secretHash: Buffer): SQL => eq(apiKeys.secretHash, secretHash);
 
-/** Newest first; one more than asked for tells whether there are more. */
+/** Newest first; one more than `limit`, where there are more. */
 export async function selectKeys(db: Db, listing: KeyListing, now: Date): Promise<KeyRow[]> {
   return db.orm
     .select()

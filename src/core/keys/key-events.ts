@@ -10,26 +10,29 @@ export interface KeyChange {
 export type ChangeListener = (change: KeyChange) => Promise<void>;
 
 export interface KeyEvents {
-  /** Who carries changes to other gateways; a change is answered when they are done. */
+  /** Registers what notifies other gateways of changes; a change is answered when all of these are done. */
   readonly onChanged: (listener: ChangeListener) => void;
   readonly broadcast: (change: KeyChange) => Promise<void>;
   readonly listen: (listener: (keyId: string) => void) => () => void;
   readonly notify: (keyId: string) => void;
 }
 
-/** Who wants to know at once that a key was revoked. A listener that fails does not keep it from the others. */
+/** Notifies listeners of changed and revoked keys. One that fails does not keep the event from the others. */
 export function createKeyEvents(log: Log): KeyEvents {
   const listeners = new Set<(keyId: string) => void>();
-  const spreaders: ChangeListener[] = [];
+  const changeListeners: ChangeListener[] = [];
   return {
     onChanged(listener) {
-      spreaders.push(listener);
+      changeListeners.push(listener);
     },
     async broadcast(change) {
-      const done = await Promise.allSettled(spreaders.map((listener) => listener(change)));
+      const done = await Promise.allSettled(changeListeners.map((listener) => listener(change)));
       for (const result of done) {
         if (result.status === 'rejected')
-          log.error({ err: result.reason as unknown }, 'a change of a key was not told');
+          log.error(
+            { err: result.reason as unknown },
+            'other gateways were not notified of a changed key; they read it again within 30 seconds of use',
+          );
       }
     },
     listen(listener) {
@@ -41,7 +44,7 @@ export function createKeyEvents(log: Log): KeyEvents {
         try {
           listener(keyId);
         } catch (error) {
-          log.error({ err: error }, 'a listener for changes of keys failed');
+          log.error({ err: error }, 'a listener for revoked keys failed; requests of the key may go on');
         }
       }
     },

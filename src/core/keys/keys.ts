@@ -2,7 +2,7 @@ import type { Clock } from '#base/clock.ts';
 import type { Db, Transaction } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
 import type { Accounts } from '#core/accounts/accounts.ts';
-import type { Actor, Audit } from '#core/audit/audit.ts';
+import type { Audit, Author } from '#core/audit/audit.ts';
 import { type ApiKey, type KeyRecord, type KeyRow, toKeyRecord } from './api-key.ts';
 import { type CreatedKey, createKeyChanges } from './changes.ts';
 import {
@@ -18,19 +18,19 @@ import { type ChangeListener, createKeyEvents } from './key-events.ts';
 import { createLastUse } from './last-use.ts';
 import { createVerifier } from './verifier.ts';
 
-export {
-  type ApiKey,
-  type KeyLimits,
-  type KeyRecord,
-  type KeyScope,
-  type KeyStatus,
-  keyStatus,
-  type KeyToggles,
-} from './api-key.ts';
+export { type ApiKey, type KeyLimits, type KeyRecord, type KeyStatus, keyStatus, type KeyToggles } from './api-key.ts';
 export type { CreatedKey } from './changes.ts';
-export { defaultKeyLimits, defaultKeyToggles, firstKeyOf } from './defaults.ts';
+export { defaultKeyLimits, defaultKeyToggles } from './defaults.ts';
 export type { KeyExpiry, KeyListing, KeyPatch, KeyRef, NewKey } from './key-book.ts';
 export type { KeyChange } from './key-events.ts';
+export {
+  type BootstrapResult,
+  createOrganizations,
+  type FirstStart,
+  type OpenedOrganization,
+  type Organizations,
+} from './organizations.ts';
+export { type ApiKeyActor, type KeyPrincipal, keyPrincipal } from './principal.ts';
 
 export interface KeyPage {
   readonly keys: readonly KeyRecord[];
@@ -50,30 +50,30 @@ export interface Keys {
   verify(secret: string): ApiKey | null | Promise<ApiKey | null>;
   /** After `verify` said null: whether the secret is that of a key all the same, revoked or expired. */
   knows(secret: string): boolean;
-  /** Remembers a use, in memory. */
+  /** Notes a use, in memory. */
   touch(keyId: string): void;
-  /** Writes remembered uses in one statement. */
+  /** Writes noted uses in one statement. */
   flush(): Promise<void>;
   /** Calls `listener` right after a revocation has committed; returns what takes the listener off. */
   onRevoked(listener: (keyId: string) => void): () => void;
   /** Calls `listener` after a change or a revocation here has committed; it is answered when the listener is done. */
   onChanged(listener: ChangeListener): void;
-  /** Takes over a change that was made elsewhere: `verify` knows it, and listeners of `onRevoked` hear of its end. */
+  /** Takes over a change that another gateway made: `verify` goes by it, listeners of `onRevoked` are called. */
   refresh(keyId: string): Promise<void>;
-  /** By the books; a key that is not there counts as revoked. */
+  /** As PostgreSQL has it; a key that is not there counts as revoked. */
   isRevoked(ref: KeyRef): Promise<boolean>;
   /** @throws AppError key_limit_reached */
-  create(input: NewKey, actor: Actor): Promise<CreatedKey>;
+  create(input: NewKey, author: Author): Promise<CreatedKey>;
   /** As `create`, inside a transaction of the caller. */
-  createIn(tx: Transaction, input: NewKey, actor: Actor): Promise<CreatedKey>;
+  createIn(tx: Transaction, input: NewKey, author: Author): Promise<CreatedKey>;
   /** Makes a key of a secret that the operator chose: printable, 32 characters or more, without a checksum. */
-  importIn(tx: Transaction, secret: string, input: NewKey, actor: Actor): Promise<KeyRecord>;
+  importIn(tx: Transaction, secret: string, input: NewKey, author: Author): Promise<KeyRecord>;
   list(listing: KeyListing): Promise<KeyPage>;
   get(ref: KeyRef): Promise<KeyRecord | null>;
   /** Null when there is no such key. */
-  patch(ref: KeyRef, patch: KeyPatch, actor: Actor): Promise<KeyRecord | null>;
+  patch(ref: KeyRef, patch: KeyPatch, author: Author): Promise<KeyRecord | null>;
   /** Ends a key's life; a second call changes nothing and answers the same. Null when there is no such key. */
-  revoke(ref: KeyRef, actor: Actor): Promise<KeyRecord | null>;
+  revoke(ref: KeyRef, author: Author): Promise<KeyRecord | null>;
   /**
    * Revokes the key of a leaked secret. True when this call ended its life, false when there was nothing to end.
    * @throws AppError invalid_value when the text is no key at all
@@ -118,7 +118,7 @@ export function createKeys(options: KeysOptions): Keys {
       const row = await selectKey(db, ref);
       return row === null || row.revokedAt !== null;
     },
-    create: (input, actor) => db.orm.transaction((tx) => changes.createIn(tx, input, actor)),
+    create: (input, author) => db.orm.transaction((tx) => changes.createIn(tx, input, author)),
     createIn: changes.createIn,
     importIn: changes.importIn,
     async list(listing) {
@@ -129,12 +129,12 @@ export function createKeys(options: KeysOptions): Keys {
       const row = await selectKey(db, ref);
       return row === null ? null : present(row);
     },
-    async patch(ref, patch, actor) {
-      const row = await changes.patch(ref, patch, actor);
+    async patch(ref, patch, author) {
+      const row = await changes.patch(ref, patch, author);
       return row === null ? null : present(row);
     },
-    async revoke(ref, actor) {
-      const row = await changes.revoke(ref, actor);
+    async revoke(ref, author) {
+      const row = await changes.revoke(ref, author);
       return row === null ? null : present(row);
     },
     report: changes.report,

@@ -20,7 +20,7 @@ interface KnownKey {
 export interface Verifier {
   readonly start: () => Promise<void>;
   readonly verify: (secret: string) => ApiKey | null | Promise<ApiKey | null>;
-  /** Whether a secret is held as a key, whatever became of it; to be asked after `verify`. */
+  /** Whether a secret is that of a key, active or not; to be called after `verify`. */
   readonly knows: (secret: string) => boolean;
   /** Whether a text can be a key at all, without a look-up. */
   readonly isKey: (secret: string) => boolean;
@@ -39,7 +39,7 @@ export interface VerifierOptions {
 
 const cacheEntriesMax = 10_000;
 const cacheRefreshAfterMs = 30_000;
-/** Anybody can make up keys that must be looked up: the database's connections are for those who have one. */
+/** Bounds on look-ups at once: anybody can make keys up, and the database's connections are for real ones. */
 const lookUpBounds = { atOnceMax: 3, waitingMax: 1000 };
 
 /** Names a stored hash as `digestSecret` names a secret. */
@@ -70,7 +70,8 @@ export function createVerifier({ db, clock, log, accounts }: VerifierOptions): V
     entriesMax: cacheEntriesMax,
     refreshAfterMs: cacheRefreshAfterMs,
     load,
-    onRefreshFailed: (error) => log.warn({ err: error }, 'a key could not be read again; the known one stays'),
+    onRefreshFailed: (error) =>
+      log.warn({ err: error }, 'a key could not be read from PostgreSQL again; it stays valid as it was read last'),
   });
   const check = (known: KnownKey | null, name: string): ApiKey | null => {
     if (known === null || !timingSafeEqual(known.secretHash, Buffer.from(name, 'latin1'))) return null;

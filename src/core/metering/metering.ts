@@ -176,14 +176,7 @@ async function within(timeoutMs: number, task: Promise<unknown>): Promise<void> 
   late.abort();
 }
 
-/** What a record takes of a wallet and of limits, as admission is told of it. */
-export const usedBy = ({ costPicoUsd, usage }: UsageRecord): { chargedPicoUsd: bigint; tokens: number } => ({
-  chargedPicoUsd: costPicoUsd,
-  tokens: usage.inputTokens + usage.outputTokens,
-});
-
-export const nothingUsed = { chargedPicoUsd: 0n, tokens: 0 };
-
+export { type Bill, billOf, nothingUsed, type Served, usedBy } from './bill.ts';
 export type { Durable } from './group-commit.ts';
 export type { QuarantinedRecord } from './quarantine.ts';
 export type { OutcomeKind, UsageRecord } from './record.ts';

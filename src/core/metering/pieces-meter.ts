@@ -4,7 +4,7 @@ import { abortedPattern, type JsonMeterOptions } from './json-meter.ts';
 import { parseUsage, type Usage } from './usage.ts';
 import { costSplice, publicNameOf } from './usage-member.ts';
 
-/** Reads a large JSON answer while it comes: it is looked at once, and never held as one text. */
+/** Reads a large JSON answer while it comes: each byte once, and never all of it as one text. */
 export interface PiecesMeter {
   /** The answer's next bytes as latin1. */
   feed(text: string): void;
@@ -12,7 +12,7 @@ export interface PiecesMeter {
   end(): PiecesMeterResult;
 }
 
-/** As of `meterJson`; the splices make the text that the client gets. */
+/** As the result of `meterJson`; the splices make the text that the client gets. */
 export type PiecesMeterResult =
   | {
       readonly ok: true;

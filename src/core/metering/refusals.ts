@@ -10,7 +10,7 @@ export interface Refusals {
 }
 
 const minuteMs = 60_000;
-/** Different (key, code, model, minute) sums held in memory; more than this can only be a flood while Postgres is away. */
+/** Sums by key, code, model and minute in memory. More come only in a flood while Postgres is away; they are dropped. */
 const heldMax = 100_000;
 
 export function createRefusals({ db, clock, log }: { db: Db; clock: Clock; log: Log }): Refusals {
@@ -25,7 +25,10 @@ export function createRefusals({ db, clock, log }: { db: Db; clock: Clock; log: 
     try {
       await refusalStatement(db.sql, counts);
     } catch (error) {
-      log.warn({ err: error }, 'refusals could not be written; they are kept for the next try');
+      log.warn(
+        { err: error },
+        'counts of refused requests could not be written to PostgreSQL; they are kept for the next try',
+      );
       for (const [key, value] of taken) {
         const newer = held.get(key);
         if (newer !== undefined) newer.count += value.count;

@@ -22,8 +22,10 @@ export interface CountedTokens {
   readonly counted: readonly string[];
 }
 
+/** What the books have of a request. */
 export interface SettledRequest {
   readonly chargedPicoUsd: bigint;
+  /** Input and output together. */
   readonly tokens: number;
 }
 

@@ -31,8 +31,8 @@ export interface StreamMeterOptions {
   /** Prompts in this request; more than one only for text completions. */
   readonly prompts: number;
   /**
-   * A first count on the chunk that ends the only choice is the final one. So do APIs that send no chunk of usage alone;
-   * vLLM's text completions of one token look the same, and one follows.
+   * Takes a first count on the chunk that ends the only choice for the final one, as of APIs that send no chunk of usage
+   * alone. vLLM's text completions of one token look the same, and such a chunk follows.
    */
   readonly mayCountOnFinish: boolean;
 }
@@ -204,8 +204,8 @@ class ChunkMeter implements StreamMeter {
     if (!this.#noteFinish(frame, choicesAt)) return this.#fail('engine_abort');
     const { mayCountOnFinish, wantsUsage } = this.#options;
     const isFinal = mayCountOnFinish && isFirstCount && this.#choicesExpected === 1 && this.finished;
-    const told = isFinal ? this.#usageChunk(frame, usage.start, usage.end) : '';
-    return (isFinal && wantsUsage) || this.failure !== null ? told : this.#chunk(frame, usage, isCount);
+    const finalChunk = isFinal ? this.#usageChunk(frame, usage.start, usage.end) : '';
+    return (isFinal && wantsUsage) || this.failure !== null ? finalChunk : this.#chunk(frame, usage, isCount);
   }
 
   #chunk(frame: Frame, usage: UsageMember, isCount: boolean): string {
@@ -267,7 +267,7 @@ class ChunkMeter implements StreamMeter {
     if (this.inputTokens === 0) this.inputTokens = readCount(json, 'prompt_tokens');
   }
 
-  /** @returns false for an abort that nobody here asked for */
+  /** @returns false for an abort that this gateway did not ask for */
   #noteFinish(frame: Frame, choicesAt: number): boolean {
     const at = finishReasonAt(frame.text, choicesAt);
     if (at === -1) return true;

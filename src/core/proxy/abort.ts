@@ -8,7 +8,7 @@ export interface Aborter {
   /**
    * Asks an engine to end requests by id; their answers then end by themselves, with the final usage. The endpoint is
    * that of the engine without /v1, header lines (authorization) each end in \r\n. 'sent' says that the engine took the
-   * ids, not that it knew one of them: vLLM does not tell.
+   * ids, not that it knew one of them: vLLM does not say.
    */
   abort(endpoint: Endpoint, headerLines: string, requestIds: readonly string[]): Promise<AbortOutcome>;
 }
@@ -17,7 +17,7 @@ const unsupportedForMs = 10 * 60_000;
 const answerTimeoutMs = 5_000;
 const answerBytesMax = 64 * 1024;
 
-/** Ends engine requests by id through vLLM's development route, and remembers who does not have it. */
+/** Ends engine requests by id through vLLM's development route, and remembers engines that do not have it. */
 export function createAborter(options: { client: EngineClient; clock?: Clock }): Aborter {
   const { client, clock = systemClock } = options;
   const unsupportedUntilMs = new Map<string, number>();

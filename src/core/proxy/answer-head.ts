@@ -62,9 +62,12 @@ function agreedLength(value: string): number | null {
 
 function staysOpen(connection: string | undefined, http10: boolean): boolean {
   if (connection === undefined) return !http10;
-  const wishes = connection.toLowerCase().split(',');
-  if (wishes.some((wish) => wish.trim() === 'close')) return false;
-  return !http10 || wishes.some((wish) => wish.trim() === 'keep-alive');
+  const options = connection
+    .toLowerCase()
+    .split(',')
+    .map((option) => option.trim());
+  if (options.includes('close')) return false;
+  return !http10 || options.includes('keep-alive');
 }
 
 interface HeaderText extends AnswerHeaders {
@@ -72,7 +75,7 @@ interface HeaderText extends AnswerHeaders {
   find(needle: string): string | undefined;
 }
 
-/** Looks names up in the text itself: few are ever asked for, so no table is built. */
+/** Finds names in the text itself: few are ever asked for, so no table is built. */
 function createHeaderText(text: string): HeaderText {
   // Every latin1 character has a lower case of one character, so offsets are the same in both texts.
   const lower = text.toLowerCase();

@@ -1,6 +1,6 @@
 /**
  * Time in steps, for limits of many calls without a timer each. It runs only while it is needed, and a step that comes
- * late (a busy process, a machine that slept) counts as two at most: nobody is blamed for time in which nothing was read.
+ * late (a busy process, a machine that slept) counts as two at most: no call fails for time in which nothing was read.
  */
 export interface CoarseClock {
   /** Milliseconds of running; good for differences only, exact to one step. */

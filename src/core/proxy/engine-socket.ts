@@ -17,7 +17,7 @@ const readBuffer = Buffer.allocUnsafeSlow(64 * 1024);
 
 const keepAliveProbeAfterMs = 30_000;
 
-/** One connection to an engine. It passes from call to call, and closes itself when bytes come that nobody waits for. */
+/** One connection to an engine. It passes from call to call, and closes itself when bytes come outside of any call. */
 export class EngineSocket {
   user: SocketUser | null;
   idleSinceMs = 0;

@@ -175,7 +175,7 @@ export class HttpExchange implements EngineCall, SocketUser, Slotted {
     }
   }
 
-  /** Apart from the field, since a callback may have ended the exchange where the compiler does not see it. */
+  /** Reads the field anew: a callback may have ended the exchange where the compiler does not see it. */
   get #over(): boolean {
     return this.#phase === 'over';
   }
@@ -205,7 +205,7 @@ export class HttpExchange implements EngineCall, SocketUser, Slotted {
     if (socket !== null) {
       const { head, surplus } = this.#reader;
       if (this.#paused) socket.resume();
-      // Kept before the sink hears of the end, so that its next call finds it.
+      // The connection is kept before the sink's onEnd, whose next call then finds it.
       if (head !== null && head.keepAlive && !surplus) this.#context.pool.keep(this.#origin, socket);
       else socket.close();
     }
@@ -216,7 +216,7 @@ export class HttpExchange implements EngineCall, SocketUser, Slotted {
     }
   }
 
-  /** Makes the exchange be over and hands out its connection, which is nobody's then. */
+  /** Ends the exchange and hands out its connection, which then has no user. */
   #leave(): EngineSocket | null {
     const socket = this.#socket;
     this.#phase = 'over';

@@ -1,21 +1,21 @@
 import { type Endpoint, endpointKey } from '#base/endpoint.ts';
 import type { EngineSocket } from './engine-socket.ts';
 
-/** The connections of one place; endpoints that differ only in their base path share it. */
+/** The connections to one server; endpoints that differ only in their base path share them. */
 export interface Origin {
   /** The Host line of every request. */
   readonly hostLine: string;
-  /** The one used last stands at the end. */
+  /** Waiting for a next call; the one used last stands at the end. */
   readonly idle: EngineSocket[];
   open: number;
-  /** False once it was forgotten for want of use. */
+  /** False once it was forgotten because it had no connections. */
   listed: boolean;
 }
 
 export interface Origins {
   of(endpoint: Endpoint): Origin;
   all(): Iterable<Origin>;
-  /** Engines come and go, each at a place of its own. */
+  /** Forgets origins without connections: engines come and go, each at an address of its own. */
   forgetUnused(): void;
 }
 

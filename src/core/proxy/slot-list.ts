@@ -1,12 +1,12 @@
 /** Something that a list can hold; it belongs to one list at most. */
 export interface Slotted {
-  /** Where it stands, -1 when it is in none; the list's to change. */
+  /** Its index in the list, -1 when it is in none; only the list changes it. */
   slot: number;
 }
 
 /**
- * The members present, in no order. A Set would do the same, but its tables, once old, keep everything alive that went
- * through it until the next full collection; here a place that was left is written over.
+ * A set without an order. The tables of a Set, once old, keep everything alive that went through it until the next full
+ * collection; here a slot that was left is written over.
  */
 export interface SlotList<T extends Slotted> {
   readonly size: number;

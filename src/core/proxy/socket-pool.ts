@@ -11,7 +11,7 @@ export interface SocketPool {
   open(origin: Origin, endpoint: Endpoint, user: SocketUser): EngineSocket;
   /** Keeps a connection for the next call, if it can still serve one. */
   keep(origin: Origin, socket: EngineSocket): void;
-  /** Closes what was idle for too long and forgets places that nobody uses. */
+  /** Closes connections that were idle for too long, and forgets origins without any. */
   sweep(): void;
   closeIdle(): void;
   stats(): { open: number; idle: number };

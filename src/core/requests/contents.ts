@@ -3,7 +3,7 @@ import type { Clock } from '#base/clock.ts';
 import type { Db } from '#base/db.ts';
 import { uuidLowerBound } from '#base/id.ts';
 import type { Log } from '#base/log.ts';
-import type { Actor, Audit } from '#core/audit/audit.ts';
+import type { Audit, Author } from '#core/audit/audit.ts';
 import { decompress } from './compress.ts';
 import { ContentWriter, type NewContent } from './content-writer.ts';
 import { requestContents } from './schema.ts';
@@ -32,7 +32,7 @@ export interface Contents {
   add(content: NewContent): void;
   read(ref: ContentRef): Promise<Content | null>;
   /** @returns false where nothing is kept */
-  remove(ref: ContentRef, actor: Actor): Promise<boolean>;
+  remove(ref: ContentRef, author: Author): Promise<boolean>;
   /** Deletes what is too old, a batch at a time. */
   deleteOld(): Promise<void>;
   /** Waits until everything is written, at most `timeoutMs`. */
@@ -71,14 +71,14 @@ export function createContents({ db, clock, log, audit, ageMaxMs, bodyBytesMax }
       const { request, response, requestTruncated, responseTruncated } = row;
       return { request: await unpack(request), response: await unpack(response), requestTruncated, responseTruncated };
     },
-    async remove(ref, actor) {
+    async remove(ref, author) {
       await writer.written(ref.requestId);
       return db.orm.transaction(async (tx) => {
         const [row] = await tx.delete(requestContents).where(matches(ref)).returning({ id: requestContents.requestId });
         if (row === undefined) return false;
         await audit.record(tx, {
           organizationId: ref.organizationId,
-          actor,
+          author,
           action: 'usage_content.deleted',
           targetType: 'usage_content',
           targetId: row.id,

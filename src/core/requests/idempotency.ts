@@ -22,9 +22,9 @@ export type SharedEnd =
   | { readonly kind: 'none' };
 
 export type ClaimResult =
-  /** It is the first, and must end its turn. */
+  /** The request is the first with this key, and must end its turn. */
   | { readonly kind: 'run'; readonly turn: IdempotentTurn }
-  /** The answer that it got before, as latin1. */
+  /** The answer of the first one, as latin1. */
   | { readonly kind: 'replay'; readonly text: string }
   | { readonly kind: 'failed'; readonly error: AppError }
   | { readonly kind: 'runs_elsewhere' }
@@ -55,7 +55,7 @@ export interface Idempotency {
   claim(claim: Claim, wait: ClaimWait): Promise<ClaimResult>;
   /** Renews the leases of what runs here; to be called three times in a lease. */
   renew(): Promise<void>;
-  /** What these gateways had running is over: they are gone. */
+  /** Ends the leases of gateways that are gone. */
   lapse(gatewayIds: readonly string[]): Promise<void>;
   /** Deletes what has expired, a batch at a time. */
   deleteOld(): Promise<void>;
@@ -66,9 +66,9 @@ export interface Idempotency {
 export interface IdempotencyOptions {
   readonly db: Db;
   readonly log: Log;
-  /** This gateway's own. */
+  /** Of this gateway. */
   readonly gatewayId: string;
-  /** How long a request whose gateway says nothing more is taken for running. */
+  /** A request counts as running for so long after its gateway was last heard of. */
   readonly leaseMs: number;
   /** Whether a request is in the books. */
   readonly isBooked: (request: Pick<Claim, 'organizationId' | 'keyId' | 'requestId'>) => Promise<boolean>;
@@ -82,18 +82,18 @@ interface Running {
   readonly requestId: string;
   readonly bodyHash: Buffer;
   readonly ended: Promise<SharedEnd>;
-  /** Once it has ended: resolves when its row says so. Who comes now has not joined it. */
+  /** Set once it has ended; resolves when its row says so. A request that comes now has not joined it. */
   over: Promise<void> | null;
 }
 
-/** Of one API key: no limit of it is asked before, and each of them asks the database, maybe for megabytes. */
+/** Claims of one API key. Its limits are not asked before, and each claim may read megabytes from the database. */
 const turnBounds = { atOnceMax: 4, waitingMax: 100 };
 
 class ClaimBook implements Idempotency {
   readonly #log: Log;
   readonly #isBooked: IdempotencyOptions['isBooked'];
   readonly #rows: IdempotencyRows;
-  /** What runs here, by API key and Idempotency-Key. */
+  /** Requests that run here, by API key and Idempotency-Key. */
   readonly #running = new Map<string, Running>();
   readonly #writes = new Set<Promise<void>>();
   readonly #turns = new Turns(turnBounds);
@@ -140,7 +140,7 @@ class ClaimBook implements Idempotency {
     await Promise.allSettled(this.#writes);
   }
 
-  /** The first on this gateway; what others left decides whether it runs. */
+  /** Claims for the first request on this gateway: the row decides whether it runs. */
   async #first(name: string, claim: Claim, bodyHash: Buffer): Promise<ClaimResult> {
     const { promise: ended, resolve: conclude } = Promise.withResolvers<SharedEnd>();
     const running: Running = { requestId: claim.requestId, bodyHash, ended, over: null };
@@ -170,7 +170,7 @@ class ClaimBook implements Idempotency {
       if (!isDone && row.lapsed) continue;
       if (!row.bodyHash.equals(bodyHash)) return { kind: 'other_body' };
       if (!isDone) return { kind: 'runs_elsewhere' };
-      if (row.answer === null) throw new Error('an idempotency key is done and has no answer');
+      if (row.answer === null) throw new Error('the row of an idempotency key is done, but has no answer');
       return { kind: 'replay', text: (await decompress(row.answer)).toString('latin1') };
     }
   }
@@ -184,7 +184,7 @@ class ClaimBook implements Idempotency {
     return isBooked;
   }
 
-  /** Those who wait hear at once; who comes later waits until the row says the same. */
+  /** Requests that joined get the end at once; later ones wait until the row has it. */
   #turn({ requestId }: Claim, leave: (end: SharedEnd, written: Promise<void>) => void): IdempotentTurn {
     let isKept = false;
     let isOver = false;
@@ -193,7 +193,10 @@ class ClaimBook implements Idempotency {
         try {
           isKept = await this.#rows.keep(requestId, Buffer.from(text, 'latin1'));
         } catch (error) {
-          this.#log.warn({ err: error, requestId }, 'an answer could not be kept under its idempotency key');
+          this.#log.warn(
+            { err: error, requestId },
+            'an answer could not be kept under its Idempotency-Key; a repetition runs again',
+          );
         }
       },
       end: (end) => {
@@ -211,7 +214,10 @@ class ClaimBook implements Idempotency {
     try {
       await writing;
     } catch (error) {
-      this.#log.warn({ err: error }, 'the end of an idempotent request could not be written');
+      this.#log.warn(
+        { err: error },
+        'the end of a request with an Idempotency-Key could not be written; a repetition waits until its lease is over',
+      );
     }
     this.#writes.delete(writing);
   }

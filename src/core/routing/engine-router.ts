@@ -1,5 +1,5 @@
 import type { Fleet, Lease, ReplicaCandidate } from '#core/fleet/fleet.ts';
-import { choose, type RouteChoice, type RouteRequest } from './choose.ts';
+import { choose, type RouteChoice, type RouteRequest } from './choose-replica.ts';
 import { LoadWatch, type WatchedReplica } from './load-watch.ts';
 import { Outliers, type OutlierChange, type ReplicaOutcome } from './outliers.ts';
 import { PrefixIndex } from './prefix-index.ts';
@@ -9,7 +9,7 @@ import { hashPrompt, type PromptText } from './prompt-blocks.ts';
 export interface Affinity {
   /** Null for requests whose prompts engines do not keep. */
   prompt(): PromptText | null;
-  /** What the client wants kept together, told apart by organization; null when it sent nothing of the kind. */
+  /** What the client wants kept together, another one for each organization; null when it sent nothing of the kind. */
   stickyKey(): string | null;
 }
 

@@ -6,7 +6,7 @@ import type { Affinity } from './engine-router.ts';
 /**
  * Requests of the tier `flex` for one model. They run only while the engine has nothing waiting and fewer requests than
  * its file's `max_concurrent`; default traffic never stands in this queue. How many fit beside it is not known and
- * changes, so it is felt for: the window grows until the engine has requests waiting. What it then runs is what it can
+ * changes, so it is found by trying: the window grows until the engine has requests waiting. What it then runs is what it can
  * run, and for a while flex leaves a part of that free, so that a default request finds room at once. The engine is
  * asked only while somebody waits here.
  */
@@ -61,9 +61,9 @@ const pollMs = 100;
 const windowMax = 100_000;
 const windowStepMax = 8;
 const capacityKeptMs = 30_000;
-/** One lease of so many is left free. */
+/** Of so many leases one is left free for default requests. */
 const spareShare = 8;
-/** An engine that does not say how it is gets requests again after this many tries: they find out. */
+/** An engine whose load stays unknown gets requests again after this many tries: they find out. */
 const unknownsMax = 10;
 
 export class FlexQueue {
@@ -72,13 +72,13 @@ export class FlexQueue {
   readonly #queueMax: number;
   readonly #acquire: FlexQueueOptions['acquire'];
   readonly #queue = new FairQueue<Waiter>();
-  #looking = false;
+  #polling = false;
   #running = 0;
   #window = 1;
-  /** What the engine ran when it was full; null before that, and when it is time to feel for it again. */
+  /** What the engine ran when it was full; null before that, and when it is time to try again. */
   #capacity: number | null = null;
   #capacityUntilMs = 0;
-  /** Nothing is known before the first look. */
+  /** Until the engine was asked once, it counts as full. */
   #full = true;
   #unknowns = 0;
   /** Ends the wait for a start that nobody waits for any more. */
@@ -116,7 +116,7 @@ export class FlexQueue {
       }
       signal.addEventListener('abort', leave, { once: true });
       this.#queue.add(keyId, tokens, waiter);
-      if (!this.#looking) void this.#look();
+      if (!this.#polling) void this.#poll();
     });
   }
 
@@ -125,9 +125,9 @@ export class FlexQueue {
     return { code: 'flex_queue_full', publicText: 'Too many flex requests wait for this model.', retryAfterSeconds };
   }
 
-  /** Looks at the engine until nobody waits. */
-  async #look(): Promise<void> {
-    this.#looking = true;
+  /** Asks the engine for its load, again and again, until nobody waits. */
+  async #poll(): Promise<void> {
+    this.#polling = true;
     // What was known when somebody waited last is no longer true.
     this.#full = true;
     while (this.#queue.size > 0) {
@@ -137,7 +137,7 @@ export class FlexQueue {
         if (this.#queue.size > 0) await new Promise((resolve) => setTimeout(resolve, pollMs));
       } else await this.#start();
     }
-    this.#looking = false;
+    this.#polling = false;
   }
 
   /** One lease is waited for as everybody waits for a start; the others see the engine when it runs. */
@@ -149,7 +149,7 @@ export class FlexQueue {
       if (result.ok) this.#give(result.lease);
       else this.#refuseAll(result.refusal);
     } catch {
-      // Ended by all who waited; what else it may be must not come again and again.
+      // All who waited have left. Any other error must not come again and again.
       if (!starting.signal.aborted) this.#refuseAll(notStarted);
     } finally {
       this.#starting = null;

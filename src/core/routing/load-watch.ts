@@ -1,8 +1,8 @@
 import type { LoadReport } from '#core/fleet/fleet.ts';
-import type { LoadSample } from './choose.ts';
+import type { LoadSample } from './choose-replica.ts';
 
 /**
- * Asks the replicas of an engine what they have to do, twice a second and only while requests choose among them.
+ * Asks the replicas of an engine for their load, twice a second and only while requests choose among them.
  */
 
 export interface WatchedReplica {
@@ -22,9 +22,9 @@ export interface LoadWatchOptions {
 }
 
 const everyMsDefault = 500;
-/** Nobody chose for so long: the next who does begins with what our leases say. */
+/** After so long without a choice the next one begins with what our leases say. */
 const idleMs = 5_000;
-/** An older report says nothing any more; ours do. */
+/** Older reports say less than our own leases. */
 const sampleMsMax = 3_000;
 /** An engine without such gauges is asked again after this long: it may have been started anew. */
 const noneMs = 30_000;

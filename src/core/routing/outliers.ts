@@ -10,7 +10,7 @@
 /**
  * How a replica did with a request: `answered`, refusals of a wrong request included; `failed` when it broke, said
  * so itself or let its time pass; `unreachable` when nothing listens; `unknown` when the request was ended before that
- * could be told.
+ * was known.
  */
 export type ReplicaOutcome = 'answered' | 'failed' | 'unreachable' | 'unknown';
 
@@ -19,15 +19,15 @@ export type OutlierChange = 'ejected' | 'readmitted' | null;
 
 interface ReplicaHealth {
   failuresInRow: number;
-  /** Of the window that began at `windowMs`. */
+  /** Failures of the window that began at `windowMs`. */
   failures: number;
   requests: number;
   windowMs: number;
   /** Ejections that are not forgiven yet. */
   ejections: number;
-  /** Null while it is in; else from when on one request may try it, which moves it on. */
+  /** From when on one request may try it, which moves the moment on; null while the replica is in. */
   trialAtMs: number | null;
-  /** When it was last taken out, let in, or forgiven for one ejection. */
+  /** When the replica was last taken out, let in, or forgiven for one ejection. */
   changedMs: number;
 }
 
@@ -40,7 +40,7 @@ const ejectedShareMax = 0.5;
 /** Times the number of ejections; shorter than Envoy's 30 s, since one of a few replicas is a large part of a model. */
 const ejectionMs = 5_000;
 const ejectionMsMax = 120_000;
-/** In for so long, it is forgiven one ejection. */
+/** A replica that has been in for so long is forgiven one ejection. */
 const forgivenAfterMs = 60_000;
 
 export interface OutlierReport {

@@ -1,9 +1,9 @@
 /**
  * Which organizations have a booking under way here. A balance that is read meanwhile may hold the booking or not;
- * whoever adds the bookings that it is told of to such a balance would count one twice, or not at all.
+ * adding the bookings of `onCredit` to such a balance would count one twice, or not at all.
  */
 export interface BookingTracker {
-  /** Counts the booking as running until it has ended, its listeners told. */
+  /** Counts the booking as running until it has ended and its listeners were called. */
   track<T>(organizationId: string, booking: Promise<T>): Promise<T>;
   running(organizationId: string): boolean;
   /** Waits for those that run now; how they end is not its business. */

@@ -1,7 +1,7 @@
 import { and, eq } from 'drizzle-orm';
 import type { Transaction } from '#base/db.ts';
 import { uuidv7 } from '#base/id.ts';
-import type { Actor } from '#core/audit/audit.ts';
+import type { Author } from '#core/audit/audit.ts';
 import { type LedgerEntry, toLedgerEntry } from './ledger.ts';
 import { ledgerEntries, wallets } from './schema.ts';
 
@@ -13,7 +13,7 @@ export interface Booking {
   /** The caller's own name for it, unique in the organization: a repetition books nothing. */
   readonly reference: string;
   readonly note: string | null;
-  readonly actor: Actor;
+  readonly author: Author;
 }
 
 export type BookingType = 'credit' | 'adjustment';

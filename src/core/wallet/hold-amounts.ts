@@ -79,10 +79,17 @@ export function holdForJson(request: HoldRequest & { readonly outputTokensMax: b
   return { refused: false, holdMicroUsd: costMicroUsd(request, affordable), outputTokensMax: affordable, cut: true };
 }
 
-/** Prompt tokens may turn out cached or not: the dearer of both prices bounds them. */
-function promptCostPicoUsd({ promptTokensMax, price }: HoldRequest): bigint {
+/**
+ * Pico-dollars that a token of a prompt costs at most. Which part of it is cached is known at the end only, so the
+ * dearer of both prices bounds it.
+ */
+export function promptTokenPrice(price: TokenPrice): bigint {
   const { inputPerMTokMicroUsd: input, cachedInputPerMTokMicroUsd: cached } = price;
-  return promptTokensMax * (input > cached ? input : cached);
+  return input > cached ? input : cached;
+}
+
+function promptCostPicoUsd({ promptTokensMax, price }: HoldRequest): bigint {
+  return promptTokensMax * promptTokenPrice(price);
 }
 
 function costMicroUsd(request: HoldRequest, outputTokens: bigint): bigint {

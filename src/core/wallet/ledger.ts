@@ -92,7 +92,7 @@ export async function proveLedger(db: Db, organizationId: string): Promise<Ledge
       coalesce(sum(amount), 0) AS total, count(*)::int AS entries,
       (count(*) FILTER (WHERE balance_after <> expected))::int AS broken
     FROM running`;
-  if (row === undefined) throw new Error('an aggregate without a row');
+  if (row === undefined) throw new Error('the sums of the ledger came without a row');
   const balancePicoUsd = BigInt(row.balance);
   const sumPicoUsd = BigInt(row.total);
   const balanced = balancePicoUsd === sumPicoUsd && row.broken === 0;

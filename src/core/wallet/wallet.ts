@@ -24,19 +24,21 @@ export {
   holdForStream,
   type HoldRefused,
   type HoldRequest,
+  promptTokenPrice,
   STREAM_OUTPUT_TOKENS_AHEAD,
   type TokenPrice,
 } from './hold-amounts.ts';
+export { createWalletOpening } from './opening.ts';
 export type { LedgerEntry, LedgerPage, LedgerPageRequest, LedgerProof } from './ledger.ts';
 
-/** Told of every credit and adjustment once it is committed. */
+/** Called for every credit and adjustment once it is committed. */
 export type CreditListener = (organizationId: string, deltaPicoUsd: bigint) => void;
 
 export interface Wallet {
   /** Makes the wallet of an organization in the transaction that makes the organization. */
   open(tx: Transaction, organizationId: string): Promise<void>;
   /**
-   * Pico-dollars; 0 for an organization that has no wallet. What this wallet books at the same time is told to the
+   * Pico-dollars; 0 for an organization that has no wallet. What this wallet books at the same time goes to the
    * listeners of `onCredit` before the answer when it is part of it, after the answer when it is not.
    */
   balance(organizationId: string): Promise<bigint>;
@@ -47,7 +49,7 @@ export interface Wallet {
    * @throws RangeError for an amount that is not above zero
    */
   credit(booking: Booking): Promise<BookingResult>;
-  /** The same in the transaction that makes an organization: nobody follows its balance yet, so nobody is told. */
+  /** The same in the transaction that makes an organization. No listener is called: none follows its balance yet. */
   creditIn(tx: Transaction, booking: Booking): Promise<BookingResult>;
   /**
    * Corrects a balance up or down, once per organization and reference; never below zero.
@@ -85,7 +87,7 @@ export function createWallet({ db, clock, audit }: WalletOptions): Wallet {
 
   async function bookWithin(tx: Transaction, type: BookingType, booking: Booking): Promise<BookingResult> {
     if (booking.amountPicoUsd === 0n || (type === 'credit' && booking.amountPicoUsd < 0n)) {
-      throw new RangeError(`a ${type} of ${booking.amountPicoUsd} pico-dollars`);
+      throw new RangeError(`a ${type} of ${booking.amountPicoUsd} pico-dollars is not possible`);
     }
     const result = await book(tx, type, booking, now());
     if (result.kind === 'created') await audit.record(tx, describeChange(booking, result));
@@ -150,7 +152,7 @@ function describeChange(
 ): AuditEntry {
   return {
     organizationId: entry.organizationId,
-    actor: booking.actor,
+    author: booking.author,
     action: entry.type === 'credit' ? 'wallet.credited' : 'wallet.adjusted',
     targetType: 'wallet',
     targetId: formatId('org', entry.organizationId),

@@ -1,10 +1,9 @@
 import type { MiddlewareHandler } from 'hono';
 import type { Clock } from '#base/clock.ts';
-import type { Db } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
 import type { Accounts } from '#core/accounts/accounts.ts';
-import type { Audit } from '#core/audit/audit.ts';
-import type { Keys } from '#core/keys/keys.ts';
+import type { OperatorCommands } from '#core/fleet/fleet.ts';
+import type { Keys, Organizations } from '#core/keys/keys.ts';
 import type { Metering } from '#core/metering/metering.ts';
 import type { Contents } from '#core/requests/requests.ts';
 import type { Wallet } from '#core/wallet/wallet.ts';
@@ -16,6 +15,7 @@ import {
   type HttpEnv,
   installFallbacks,
   requestId,
+  routeGroups,
   type ShowLimits,
 } from '#edge/http/http.ts';
 import { type ApiApp, createApiApp } from './app.ts';
@@ -34,19 +34,18 @@ import { registerWalletRoutes } from './wallet.ts';
 export type { EngineOperations, OperatedEngine } from './engine-operations.ts';
 
 export interface ApiOptions {
-  readonly db: Pick<Db, 'orm'>;
   readonly authenticator: Authenticator;
   readonly showLimits: ShowLimits;
   /** Stands before the generic API. */
   readonly hourlyLimits: MiddlewareHandler<HttpEnv>;
   readonly keys: Keys;
   readonly accounts: Accounts;
+  readonly organizations: Organizations;
   readonly metering: Pick<Metering, 'reports'>;
   readonly contents: Contents;
   readonly wallet: Wallet;
-  readonly audit: Audit;
-  /** What operators may do with engines; without it there are no such routes. */
-  readonly operations?: EngineOperations;
+  /** What operators see of engines, and what they may do; without it there are no such routes. */
+  readonly engines?: { readonly operations: EngineOperations; readonly commands: OperatorCommands };
   /** What running requests hold of an organization's balance. */
   readonly heldPicoUsd: (organizationId: string) => bigint | Promise<bigint>;
   readonly clock: Clock;
@@ -67,7 +66,7 @@ export function createApi(options: ApiOptions): ApiApp {
     guards: createGuards(options),
   };
   app.use(requestId);
-  for (const path of ['/api/v1/*', '/v1/projects/*']) app.use(path, options.hourlyLimits);
+  for (const { prefix, hourlyLimit } of routeGroups) if (hourlyLimit) app.use(`${prefix}/*`, options.hourlyLimits);
   installFallbacks(app, options.log);
   registerInferenceDocs(app);
   registerKeyRoutes(app, parts);
@@ -76,7 +75,7 @@ export function createApi(options: ApiOptions): ApiApp {
   registerUsageRoutes(app, parts);
   registerUsageContentRoutes(app, parts);
   registerWalletRoutes(app, parts);
-  if (options.operations !== undefined) registerEngineRoutes(app, { ...parts, operations: options.operations });
+  if (options.engines !== undefined) registerEngineRoutes(app, { ...parts, ...options.engines });
   registerDocs(app);
   return app;
 }

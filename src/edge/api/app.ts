@@ -10,7 +10,7 @@ import { type HttpEnv, type Problem, ValidationError } from '#edge/http/http.ts'
  *    then `guards.jsonBody` where there is a body. Both refuse before any schema is looked at.
  * 3. Schemas are strict (`z.strictObject`): an unknown field or query parameter is a 400 that names it.
  * 4. The handler reads `context.req.valid('json' | 'query' | 'param')` and `context.get('caller')`, makes changes as
- *    `actorOf(context)`, throws AppError for refusals and answers `context.json(body, status)`.
+ *    `authorOf(context)`, throws AppError for refusals and answers `context.json(body, status)`.
  */
 export type ApiApp = OpenAPIHono<HttpEnv>;
 

@@ -6,39 +6,41 @@ import {
   type BodyLimits,
   type BodyShares,
   type Caller,
+  callerId,
   type ClientAddress,
-  createJsonBody,
+  createReadBody,
   type HttpContext,
   type HttpEnv,
   type Identity,
+  jsonBody,
   type ShowLimits,
 } from '#edge/http/http.ts';
 
-/** What stands before a route. The three that ask for a key put `caller` into the context. */
+/** What stands before a route. The three that ask who calls put `caller` into the context. */
 export interface Guards {
-  /** Any valid key: models, usage and the wallet may be read by all of them. */
+  /** Everybody who is known: usage and the wallet may be read by all of them. */
   readonly anyKey: MiddlewareHandler<HttpEnv>;
-  /** A key of scope `management`: keys, projects, and everything that changes something. */
+  /** Scope `management`: keys, projects, and everything that changes something. */
   readonly management: MiddlewareHandler<HttpEnv>;
-  /** A management key of a user who administers the platform: organizations and credits. */
+  /** The same, and a user who administers the platform: organizations, credits and engines. */
   readonly platformAdmin: MiddlewareHandler<HttpEnv>;
   /** Reads and checks the body, for routes that have one; after the key, so that who may not call learns nothing. */
   readonly jsonBody: MiddlewareHandler<HttpEnv>;
 }
 
-function requireManagement({ key }: Caller): void {
-  if (key.scope !== 'management') throw new AppError('insufficient_scope');
+function requireManagement({ scope }: Caller): void {
+  if (scope !== 'management') throw new AppError('insufficient_scope');
 }
 
 function requirePlatformAdmin(caller: Caller): void {
   requireManagement(caller);
-  if (caller.key.platformAdmin) return;
+  if (caller.platformRole === 'admin') return;
   throw new AppError('insufficient_scope', {
     message: 'This API key may not do this: it takes a management key of a platform administrator.',
   });
 }
 
-/** Whom the limits of the generic API have found. @throws AppError what they found instead */
+/** Who calls, where the hourly limits have found it out. @throws AppError what they refused with */
 function knownCaller(context: HttpContext): Caller | null {
   const identity: Identity | undefined = context.get('identity');
   if (identity === undefined) return null;
@@ -54,12 +56,12 @@ export interface GuardParts {
   readonly limits: Omit<BodyLimits, 'bodyBytesMax'>;
 }
 
-/** Requests of one key, or of one address without a key. */
+/** Requests of one caller, or of one address where nobody need say who calls. */
 const turnBounds = { atOnceMax: 4, waitingMax: 100 };
 
 export function createGuards({ authenticator, addressOf, showLimits, shares, limits }: GuardParts): Guards {
   const turns = new Turns(turnBounds);
-  /** Until the answer is taken: what one does not read is memory, and what it asks for is a share of the database. */
+  /** A turn lasts until the answer is read: an unread one is memory, and making it takes a share of the database. */
   const takeTurn = async ({ env: { outgoing } }: HttpContext, name: string): Promise<void> => {
     const end = await turns.take(name);
     if (!outgoing.closed) {
@@ -75,11 +77,11 @@ export function createGuards({ authenticator, addressOf, showLimits, shares, lim
       const caller = knownCaller(context) ?? (await authenticator.authenticate(context.env.incoming));
       for (const [name, value] of Object.entries(await showLimits(caller))) context.header(name, value);
       check(caller);
-      await takeTurn(context, caller.key.id);
+      await takeTurn(context, callerId(caller));
       context.set('caller', caller);
       await next();
     };
-  const readBody = createJsonBody({ limits, shares });
+  const readJson = createReadBody({ limits, shares }, [jsonBody]);
   return {
     anyKey: guard(() => undefined),
     management: guard(requireManagement),
@@ -87,7 +89,7 @@ export function createGuards({ authenticator, addressOf, showLimits, shares, lim
     jsonBody: async (context, next) => {
       const caller: Caller | undefined = context.get('caller');
       if (caller === undefined) await takeTurn(context, addressOf(context.env.incoming));
-      return readBody(context, next);
+      return readJson(context, next);
     },
   };
 }

@@ -5,16 +5,9 @@ import { RESPONSE_ALREADY_SENT } from '@hono/node-server/utils/response';
 import { AppError } from '#base/errors.ts';
 import type { HttpContext } from '#edge/http/http.ts';
 import type { ApiApp } from './app.ts';
+import { describeRoutes, requireDocumented } from './document.ts';
 
 /** The OpenAPI document of all routes, and a page to try them. Neither needs a key, neither loads from elsewhere. */
-
-const info = {
-  title: 'Headgate',
-  version: '1',
-  description:
-    'An OpenAI-compatible gateway. Times are Unix seconds and money is a decimal string in USD, but for projects, ' +
-    "which answer in the generic API's shape.",
-};
 
 const assetTypes: Readonly<Record<string, string>> = {
   'swagger-ui.css': 'text/css; charset=utf-8',
@@ -61,6 +54,7 @@ const contentSecurityPolicy = [
 
 /** To be called when every other route is there. */
 export function registerDocs(app: ApiApp): void {
+  requireDocumented(app);
   app.openAPIRegistry.registerComponent('securitySchemes', 'bearer', {
     type: 'http',
     scheme: 'bearer',
@@ -68,7 +62,7 @@ export function registerDocs(app: ApiApp): void {
   });
   let document: Buffer | null = null;
   app.get('/openapi.json', (context) => {
-    document ??= Buffer.from(JSON.stringify(app.getOpenAPI31Document({ openapi: '3.1.0', info })));
+    document ??= Buffer.from(JSON.stringify(describeRoutes(app)));
     return sendShared(context, document, { 'content-type': 'application/json' });
   });
   app.get('/docs', (context) =>

@@ -4,9 +4,9 @@ const aliveEveryMs = 15_000;
 const encoder = new TextEncoder();
 
 /**
- * Lines as server-sent events: `data: {"replica":"…","line":"…"}`, and a comment now and then so that whoever stands
- * between sees life. Ends with the lines, or when the reader leaves.
- * @param left aborted then, so that who makes the lines stops
+ * Lines as server-sent events: `data: {"replica":"…","line":"…"}`, and a comment every 15 seconds, which
+ * keeps proxies from closing the connection. Ends with the lines, or when the reader leaves.
+ * @param left aborted when the reader leaves, to end the source of the lines
  */
 export function toEvents(lines: AsyncIterable<LogLine>, left: AbortController): ReadableStream<Uint8Array> {
   const iterator = lines[Symbol.asyncIterator]();

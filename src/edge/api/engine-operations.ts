@@ -1,10 +1,7 @@
-import type { Transaction } from '#base/db.ts';
-import type { EngineDefinition, EngineFileProblem } from '#core/catalog/catalog.ts';
+import type { EngineDefinition } from '#core/catalog/catalog.ts';
 import type { LogLine, LogOptions } from '#core/fleet/fleet.ts';
 
-/** What the operations API asks of the fleet and of who reads the engine files; the composition root provides it. */
-
-export type EngineCommand = 'start' | 'stop' | 'restart' | 'reset';
+/** What the operations API reads of the fleet and of the engine files; the composition root provides it. */
 
 export type ReplicaState =
   | 'creating'
@@ -22,7 +19,7 @@ export interface OperatedReplica {
   readonly state: ReplicaState;
   readonly host: string;
   readonly gpuIds: readonly string[];
-  /** What it is busy with before it runs; null when nothing is to be said. */
+  /** What it is busy with before it runs; null when there is nothing to report. */
   readonly progress: string | null;
   /** Milliseconds since the Unix epoch. */
   readonly sinceMs: number;
@@ -39,9 +36,9 @@ export interface OperatedEngine {
   readonly sinceMs: number;
   /** Why it does not run, in plain words; null when no failure counts. */
   readonly cause: string | null;
-  /** More of it, for operators alone. */
+  /** Details of the cause, for operators alone. */
   readonly causeDetail: string | null;
-  /** When it is tried again by itself, milliseconds since the Unix epoch; null: not before it is asked for. */
+  /** When it is tried again by itself, milliseconds since the Unix epoch; null: when a request or a command asks. */
   readonly retryAtMs: number | null;
   readonly replicas: readonly OperatedReplica[];
   /** Requests that run and wait at this gateway. */
@@ -67,7 +64,7 @@ export interface OperatedHost {
   readonly memoryBytes?: number;
 }
 
-/** Something of ours that belongs to no engine of the files. */
+/** Something that Headgate made and no engine file knows. */
 export interface OperatedOrphan {
   readonly host: string;
   readonly name: string;
@@ -77,33 +74,13 @@ export interface OperatedOrphan {
   readonly endedBy: string;
 }
 
-/** Ids of engines that reading the files again added, changed and removed. */
-export interface ReloadChanges {
-  readonly added: readonly string[];
-  readonly changed: readonly string[];
-  readonly removed: readonly string[];
-}
-
-export type ReloadResult =
-  | ({ readonly ok: true } & ReloadChanges)
-  | { readonly ok: false; readonly problems: readonly EngineFileProblem[] };
-
 export interface EngineOperations {
   /** What the files say, disabled engines too. */
   definitions(): readonly EngineDefinition[];
   /** The enabled ones, as they are. */
   list(): readonly OperatedEngine[];
-  /**
-   * Notes a command in a transaction.
-   *
-   * @returns to be called once that is committed; resolves when the command holds, or nobody carries it out in time
-   * @throws when the command could not be noted
-   */
-  command(engineId: string, kind: EngineCommand, tx: Transaction): Promise<() => Promise<void>>;
   /** Of one replica, or of all where it is null. */
   logs(engineId: string, replicaId: string | null, request: LogOptions): AsyncIterable<LogLine>;
   hosts(): readonly OperatedHost[];
   orphans(): readonly OperatedOrphan[];
-  /** Reads the engine files again; with any problem everything stays as it was. */
-  reload(): Promise<ReloadResult>;
 }

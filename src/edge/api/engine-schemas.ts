@@ -15,7 +15,7 @@ const replicaSchema = z
     gpus: z.array(z.string()).openapi({ description: 'The devices that are its own' }),
     progress: z.string().nullable().openapi({ example: 'pulling vllm/vllm-openai:v0.29.0 43 %' }),
     running: z.int().openapi({ description: 'Requests of this gateway that run there' }),
-    healthy: z.boolean().nullable().openapi({ description: 'As this gateway found it; null before it looked' }),
+    healthy: z.boolean().nullable().openapi({ description: 'As this gateway probed it; null before its first probe' }),
   })
   .openapi('EngineReplica');
 
@@ -28,7 +28,7 @@ export const engineSchema = z
     file: z.string().openapi({ example: 'engines/llama.yaml' }),
     state: z.enum(['disabled', 'stopped', 'starting', 'ready', 'draining', 'failed', 'held']),
     since: unixSecondsOrNull.openapi({ description: 'When it came into this state; null for a disabled one' }),
-    held: z.boolean().openapi({ description: 'Stopped by an order, until start, restart or reset' }),
+    held: z.boolean().openapi({ description: 'Stopped by a command, until start, restart or reset' }),
     last_failure: z
       .object({ message: z.string(), detail: z.string().nullable(), retry_at: unixSecondsOrNull })
       .nullable()
@@ -36,7 +36,9 @@ export const engineSchema = z
     rollout: z
       .object({ state: z.enum(['checking', 'refused']), message: z.string() })
       .nullable()
-      .openapi({ description: 'A changed file that is not in: its new replica is looked at, or was refused' }),
+      .openapi({
+        description: 'A changed file that does not serve yet: its new replica is being checked, or was refused',
+      }),
     replicas: z.array(replicaSchema),
     replicas_min: z.int(),
     replicas_max: z.int(),
@@ -57,7 +59,7 @@ export const engineSchema = z
     queue: z.object({ running: z.int(), waiting: z.int() }).openapi({ description: 'Requests of this gateway' }),
     start_times_ms: z
       .array(milliseconds)
-      .openapi({ description: 'Of the last starts, newest last: from the order to the first request' }),
+      .openapi({ description: 'Of the last starts, newest last: from the start request to the first request served' }),
   })
   .openapi('Engine');
 
@@ -165,7 +167,7 @@ export const hostSchema = z
       )
       .openapi({
         description:
-          'What Headgate made here once and no engine file knows. It is left alone and keeps its devices until its ' +
+          'What Headgate made here and no engine file knows any more. It is left alone and keeps its devices until its ' +
           'file is back, which takes it over, or somebody ends it by this command on that host',
       }),
   })
@@ -188,8 +190,8 @@ export function toHostAnswer(host: OperatedHost, { definitions, engines, orphans
   const userOf = (gpuId: string): HostAnswer['gpus'][number]['used_by'] => {
     const user = here.find(({ replica }) => replica.gpuIds.includes(gpuId));
     if (user !== undefined) return { engine: user.engineId, replica: user.replica.id, stranger: null };
-    const stranger = unknown.find(({ gpuIds }) => gpuIds.includes(gpuId));
-    return stranger === undefined ? null : { engine: stranger.engineId, replica: null, stranger: stranger.name };
+    const orphan = unknown.find(({ gpuIds }) => gpuIds.includes(gpuId));
+    return orphan === undefined ? null : { engine: orphan.engineId, replica: null, stranger: orphan.name };
   };
   const memoryOf = (engineId: string): number | null => {
     const driver = definitions.find(({ id }) => id === engineId)?.driver;

@@ -1,21 +1,19 @@
 import { createRoute, z } from '@hono/zod-openapi';
-import type { Db } from '#base/db.ts';
 import { AppError } from '#base/errors.ts';
-import type { Audit } from '#core/audit/audit.ts';
 import { formatEngineFileProblem, type EngineDefinition, type EngineFileProblem } from '#core/catalog/catalog.ts';
-import { actorOf, type HttpContext } from '#edge/http/http.ts';
+import type { CommandAuthor, OperatorCommands } from '#core/fleet/fleet.ts';
+import { authorOf, type HttpContext } from '#edge/http/http.ts';
 import type { ApiApp } from './app.ts';
 import type { Guards } from './auth.ts';
 import { toEvents, toLogAnswer } from './engine-logs.ts';
-import type { EngineCommand, EngineOperations, OperatedEngine } from './engine-operations.ts';
+import type { EngineOperations, OperatedEngine } from './engine-operations.ts';
 import { engineSchema, hostSchema, toEngineAnswer, toHostAnswer, type EngineAnswer } from './engine-schemas.ts';
-import { bearerSecurity, errorAnswer, jsonAnswer } from './schemas.ts';
+import { bearerSecurity, jsonAnswer } from './schemas.ts';
 
 export interface EngineRoutesParts {
   readonly guards: Guards;
   readonly operations: EngineOperations;
-  readonly audit: Audit;
-  readonly db: Pick<Db, 'orm'>;
+  readonly commands: OperatorCommands;
 }
 
 const tags = ['Engines'];
@@ -92,7 +90,7 @@ function registerReading(app: ApiApp, { guards, operations }: EngineRoutesParts)
     security: bearerSecurity,
     middleware: [guards.platformAdmin],
     request: { query: z.strictObject({}) },
-    responses: { 200: jsonAnswer(wholeList(engineSchema, 'EngineList'), 'Engines'), ...errorAnswer },
+    responses: { 200: jsonAnswer(wholeList(engineSchema, 'EngineList'), 'Engines') },
   });
   app.openapi(list, (context) => {
     const engines = new Map(operations.list().map((engine) => [engine.engineId, engine]));
@@ -110,41 +108,40 @@ function registerReading(app: ApiApp, { guards, operations }: EngineRoutesParts)
     security: bearerSecurity,
     middleware: [guards.platformAdmin],
     request: { params: idParams },
-    responses: { 200: jsonAnswer(engineSchema, 'The engine'), ...errorAnswer },
+    responses: { 200: jsonAnswer(engineSchema, 'The engine') },
   });
   app.openapi(get, (context) => context.json(answerOf(operations, context.req.valid('param').id), 200));
 }
 
-const commandTexts: Readonly<Record<EngineCommand, { readonly summary: string; readonly action: string }>> = {
-  start: { summary: 'Start an engine now; one that is held stopped is no longer', action: 'engine.start_ordered' },
-  stop: {
-    summary: 'Stop an engine when its requests are done, and hold it stopped until start, restart or reset',
-    action: 'engine.stop_ordered',
-  },
-  restart: {
-    summary: 'Replace every replica of an engine, each once its successor is ready where there is room for both',
-    action: 'engine.restart_ordered',
-  },
-  reset: {
-    summary: 'Forget the failures of an engine and release it where it is held: the next request starts it',
-    action: 'engine.reset_ordered',
-  },
+const commandSummaries = {
+  start: 'Start an engine now; one that is held stopped is no longer',
+  stop: 'Stop an engine when its requests are done, and hold it stopped until start, restart or reset',
+  restart: 'Replace every replica of an engine, each once its successor is ready where there is room for both',
+  reset: 'Forget the failures of an engine and release it where it is held: the next request starts it',
 };
 
-function registerCommand(app: ApiApp, { guards, operations, audit, db }: EngineRoutesParts, kind: EngineCommand): void {
-  const { summary, action } = commandTexts[kind];
+/** The caller, as the audit of a command names it. */
+function commandAuthor(context: HttpContext): CommandAuthor {
+  return { organizationId: context.get('caller').organizationId, author: authorOf(context) };
+}
+
+function registerCommand(
+  app: ApiApp,
+  { guards, operations, commands }: EngineRoutesParts,
+  kind: keyof typeof commandSummaries,
+): void {
   const route = createRoute({
     method: 'post',
     path: `/v1/admin/engines/{id}/${kind}`,
     tags,
-    summary,
+    summary: commandSummaries[kind],
     description:
       'The gateway that leads the fleet carries it out; the answer comes when every gateway goes by it, or after five ' +
       'seconds when none leads.',
     security: bearerSecurity,
     middleware: [guards.platformAdmin],
     request: { params: idParams },
-    responses: { 202: jsonAnswer(engineSchema, 'The engine as it is now'), ...errorAnswer },
+    responses: { 202: jsonAnswer(engineSchema, 'The engine as it is now') },
   });
   app.openapi(route, async (context) => {
     const { id } = context.req.valid('param');
@@ -152,20 +149,7 @@ function registerCommand(app: ApiApp, { guards, operations, audit, db }: EngineR
     if (engine === null) {
       throw new AppError('conflict', { message: `The engine is disabled in its file, ${definition.file}.` });
     }
-    // Both in one transaction: what is not in the audit log was not ordered, and the reverse.
-    const committed = await db.orm.transaction(async (tx) => {
-      await audit.record(tx, {
-        organizationId: context.get('caller').key.organizationId,
-        actor: actorOf(context),
-        action,
-        targetType: 'engine',
-        targetId: id,
-        before: { state: engine.phase },
-        after: { ordered: kind },
-      });
-      return operations.command(id, kind, tx);
-    });
-    await committed();
+    await commands.command(id, kind, commandAuthor(context));
     return context.json(answerOf(operations, id), 202);
   });
 }
@@ -187,7 +171,6 @@ function registerLogs(app: ApiApp, { guards, operations }: EngineRoutesParts): v
           'text/event-stream': { schema: z.string().openapi({ example: 'data: {"replica":"r1","line":"…"}\n\n' }) },
         },
       },
-      ...errorAnswer,
     },
   });
   app.openapi(route, async (context) => {
@@ -220,7 +203,7 @@ function registerHosts(app: ApiApp, { guards, operations }: EngineRoutesParts): 
     security: bearerSecurity,
     middleware: [guards.platformAdmin],
     request: { query: z.strictObject({}) },
-    responses: { 200: jsonAnswer(wholeList(hostSchema, 'HostList'), 'Hosts'), ...errorAnswer },
+    responses: { 200: jsonAnswer(wholeList(hostSchema, 'HostList'), 'Hosts') },
   });
   app.openapi(route, (context) => {
     const [definitions, engines, orphans] = [operations.definitions(), operations.list(), operations.orphans()];
@@ -229,7 +212,7 @@ function registerHosts(app: ApiApp, { guards, operations }: EngineRoutesParts): 
   });
 }
 
-function registerReload(app: ApiApp, { guards, operations, audit, db }: EngineRoutesParts): void {
+function registerReload(app: ApiApp, { guards, commands }: EngineRoutesParts): void {
   const route = createRoute({
     method: 'post',
     path: '/v1/admin/engines/reload',
@@ -238,31 +221,17 @@ function registerReload(app: ApiApp, { guards, operations, audit, db }: EngineRo
     description: 'A mistake in any file is a 422 that names file, line and field, and changes nothing.',
     security: bearerSecurity,
     middleware: [guards.platformAdmin],
-    responses: { 200: jsonAnswer(reloadSchema, 'Ids of the engines that are different now'), ...errorAnswer },
+    responses: { 200: jsonAnswer(reloadSchema, 'Ids of the engines that are different now') },
   });
   app.openapi(route, async (context) => {
-    const result = await operations.reload();
+    const result = await commands.reload(commandAuthor(context));
     if (!result.ok) throw refused(result.problems);
     const { added, changed, removed } = result;
-    await db.orm.transaction((tx) => audit.record(tx, reloadEntry(context, { added, changed, removed })));
     return context.json(
       { object: 'engines.reload' as const, added: [...added], changed: [...changed], removed: [...removed] },
       200,
     );
   });
-}
-
-function reloadEntry(context: HttpContext, changes: Readonly<Record<string, readonly string[]>>) {
-  const after = Object.fromEntries(Object.entries(changes).map(([name, ids]) => [name, ids.join(' ')]));
-  return {
-    organizationId: context.get('caller').key.organizationId,
-    actor: actorOf(context),
-    action: 'engines.reloaded',
-    targetType: 'engines',
-    targetId: 'engines',
-    before: null,
-    after,
-  };
 }
 
 function refused(problems: readonly EngineFileProblem[]): AppError {

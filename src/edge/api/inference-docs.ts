@@ -7,7 +7,7 @@ import {
   inferenceRequestHeaders,
   listingAnswerHeaders,
 } from './inference-headers.ts';
-import { bearerSecurity, errorAnswer, jsonAnswer, jsonRequest, unixSeconds } from './schemas.ts';
+import { bearerSecurity, errorDescription, jsonAnswer, jsonRequest, unixSeconds } from './schemas.ts';
 
 /**
  * The OpenAI routes, for the document only: they pass on what they do not know, so no schema stands before them.
@@ -136,7 +136,7 @@ function streamable(schema: z.ZodType) {
   return { ...described, headers: inferenceAnswerHeaders, content: { ...described.content, ...events } };
 }
 
-const errors = { default: { ...errorAnswer.default, headers: errorAnswerHeaders } };
+const errors = { default: { description: errorDescription, headers: errorAnswerHeaders } };
 
 const inference: readonly RouteConfig[] = [
   {
@@ -209,6 +209,6 @@ export function registerInferenceDocs(app: ApiApp): void {
     path: '/v1/pricing',
     tags,
     summary: 'List the prices, without a key',
-    responses: { 200: jsonAnswer(priceList, 'USD per million tokens'), ...errorAnswer },
+    responses: { 200: jsonAnswer(priceList, 'USD per million tokens') },
   });
 }

@@ -3,8 +3,9 @@ import type { Clock } from '#base/clock.ts';
 import { AppError } from '#base/errors.ts';
 import { formatId, isUuid, parseId } from '#base/id.ts';
 import type { Accounts, Project } from '#core/accounts/accounts.ts';
+import { userIdOf } from '#core/audit/audit.ts';
 import { type KeyExpiry, type KeyPatch, type KeyRecord, type Keys, keyStatus, type NewKey } from '#core/keys/keys.ts';
-import { actorOf, type Caller, type HttpContext, ValidationError } from '#edge/http/http.ts';
+import { authorOf, type Caller, type HttpContext, ValidationError } from '#edge/http/http.ts';
 import type { ApiApp } from './app.ts';
 import type { Guards } from './auth.ts';
 import {
@@ -21,7 +22,6 @@ import {
 import { listOf, readCursor, toListPage } from './list.ts';
 import {
   bearerSecurity,
-  errorAnswer,
   jsonAnswer,
   jsonRequest,
   notFound,
@@ -84,7 +84,7 @@ function newKeyOf(body: CreateKey, caller: Caller, project: Project, nowMs: numb
   return {
     organizationId: project.organizationId,
     projectId: project.id,
-    userId: caller.key.userId,
+    userId: requireUserId(caller),
     name: body.name,
     scope: body.scope,
     expires: expiryOf(body, nowMs),
@@ -96,6 +96,13 @@ function newKeyOf(body: CreateKey, caller: Caller, project: Project, nowMs: numb
     },
     toggles: { storeRequests: body.store_requests, cacheResponses: body.cache_responses },
   };
+}
+
+/** The user that a new key acts for. @throws AppError insufficient_scope where no user asks for it */
+function requireUserId({ actor }: Caller): string {
+  const userId = userIdOf(actor);
+  if (userId === null) throw new AppError('insufficient_scope', { message: 'Only a user can have an API key.' });
+  return userId;
 }
 
 function patchOf(body: PatchKey): KeyPatch {
@@ -113,7 +120,7 @@ function patchOf(body: PatchKey): KeyPatch {
 /** The project that a new key is made in: the body's, else the caller's. */
 async function projectOf(body: CreateKey, caller: Caller, accounts: KeyRoutesParts['accounts']): Promise<Project> {
   const id = body.project_id === undefined ? caller.project.id : parseId('proj', body.project_id);
-  const project = id === null ? null : await accounts.findProject(caller.key.organizationId, id);
+  const project = id === null ? null : await accounts.findProject(caller.organizationId, id);
   if (project === null) {
     throw new ValidationError([{ field: 'project_id', message: 'this organization has no such project' }]);
   }
@@ -123,7 +130,7 @@ async function projectOf(body: CreateKey, caller: Caller, accounts: KeyRoutesPar
 }
 
 function refOf(context: HttpContext, id: string): { organizationId: string; keyId: string } {
-  return { organizationId: context.get('caller').key.organizationId, keyId: requireId('key', id) };
+  return { organizationId: context.get('caller').organizationId, keyId: requireId('key', id) };
 }
 
 function found(key: KeyRecord | null): KeyRecord {
@@ -132,7 +139,7 @@ function found(key: KeyRecord | null): KeyRecord {
 }
 
 export function registerKeyRoutes(app: ApiApp, parts: KeyRoutesParts): void {
-  // First: its path would be the one of a key.
+  // First: else `/v1/keys/report` would be read as the key `report`.
   registerReport(app, parts);
   registerCreation(app, parts);
   registerReading(app, parts);
@@ -148,14 +155,14 @@ function registerCreation(app: ApiApp, { guards, keys, accounts, clock }: KeyRou
     security: bearerSecurity,
     middleware: [guards.management, guards.jsonBody],
     request: { body: jsonRequest(createKeySchema) },
-    responses: { 201: jsonAnswer(createdKeySchema, 'The key and its secret'), ...errorAnswer },
+    responses: { 201: jsonAnswer(createdKeySchema, 'The key and its secret') },
   });
   app.openapi(route, async (context) => {
     const body = context.req.valid('json');
     const caller = context.get('caller');
     const nowMs = clock.now();
     const project = await projectOf(body, caller, accounts);
-    const created = await keys.create(newKeyOf(body, caller, project, nowMs), actorOf(context));
+    const created = await keys.create(newKeyOf(body, caller, project, nowMs), authorOf(context));
     return context.json({ ...toAnswer(created.key, nowMs), secret: created.secret }, 201);
   });
 }
@@ -169,12 +176,12 @@ function registerReading(app: ApiApp, { guards, keys, clock }: KeyRoutesParts): 
     security: bearerSecurity,
     middleware: [guards.management],
     request: { query: keyQuery },
-    responses: { 200: jsonAnswer(listOf(keySchema, 'KeyList'), 'Keys'), ...errorAnswer },
+    responses: { 200: jsonAnswer(listOf(keySchema, 'KeyList'), 'Keys') },
   });
   app.openapi(list, async (context) => {
     const { limit, cursor, status } = context.req.valid('query');
     const page = await keys.list({
-      organizationId: context.get('caller').key.organizationId,
+      organizationId: context.get('caller').organizationId,
       limit,
       before: readCursor(cursor, (position) => (isUuid(position) ? position : null)),
       status: status ?? null,
@@ -191,7 +198,7 @@ function registerReading(app: ApiApp, { guards, keys, clock }: KeyRoutesParts): 
     security: bearerSecurity,
     middleware: [guards.management],
     request: { params: idParams },
-    responses: { 200: jsonAnswer(keySchema, 'The key'), ...errorAnswer },
+    responses: { 200: jsonAnswer(keySchema, 'The key') },
   });
   app.openapi(get, async (context) => {
     const key = found(await keys.get(refOf(context, context.req.valid('param').id)));
@@ -208,11 +215,11 @@ function registerChanges(app: ApiApp, { guards, keys, clock }: KeyRoutesParts): 
     security: bearerSecurity,
     middleware: [guards.management, guards.jsonBody],
     request: { params: idParams, body: jsonRequest(patchKeySchema) },
-    responses: { 200: jsonAnswer(keySchema, 'The key'), ...errorAnswer },
+    responses: { 200: jsonAnswer(keySchema, 'The key') },
   });
   app.openapi(patch, async (context) => {
     const ref = refOf(context, context.req.valid('param').id);
-    const key = found(await keys.patch(ref, patchOf(context.req.valid('json')), actorOf(context)));
+    const key = found(await keys.patch(ref, patchOf(context.req.valid('json')), authorOf(context)));
     return context.json(toAnswer(key, clock.now()), 200);
   });
   const revoke = createRoute({
@@ -223,10 +230,10 @@ function registerChanges(app: ApiApp, { guards, keys, clock }: KeyRoutesParts): 
     security: bearerSecurity,
     middleware: [guards.management],
     request: { params: idParams },
-    responses: { 200: jsonAnswer(keySchema, 'The revoked key'), ...errorAnswer },
+    responses: { 200: jsonAnswer(keySchema, 'The revoked key') },
   });
   app.openapi(revoke, async (context) => {
-    const key = found(await keys.revoke(refOf(context, context.req.valid('param').id), actorOf(context)));
+    const key = found(await keys.revoke(refOf(context, context.req.valid('param').id), authorOf(context)));
     return context.json(toAnswer(key, clock.now()), 200);
   });
 }
@@ -239,7 +246,7 @@ function registerReport(app: ApiApp, { guards, keys }: KeyRoutesParts): void {
     summary: 'Report a leaked secret, without a key: it is revoked at once',
     middleware: [guards.jsonBody],
     request: { body: jsonRequest(reportSchema) },
-    responses: { 200: jsonAnswer(reportedSchema, 'Whether a key ended by this report'), ...errorAnswer },
+    responses: { 200: jsonAnswer(reportedSchema, 'Whether a key ended by this report') },
   });
   app.openapi(route, async (context) => {
     const revoked = await keys.report(context.req.valid('json').secret, context.get('requestId'));

@@ -1,30 +1,17 @@
 import { createRoute, z } from '@hono/zod-openapi';
-import type { Db } from '#base/db.ts';
 import { formatId, isUuid } from '#base/id.ts';
 import type { Accounts, Organization } from '#core/accounts/accounts.ts';
-import { firstKeyOf, type Keys } from '#core/keys/keys.ts';
-import type { Wallet } from '#core/wallet/wallet.ts';
-import { actorOf } from '#edge/http/http.ts';
+import type { Organizations } from '#core/keys/keys.ts';
+import { authorOf } from '#edge/http/http.ts';
 import type { ApiApp } from './app.ts';
 import type { Guards } from './auth.ts';
 import { listOf, listQuery, readCursor, toListPage } from './list.ts';
-import {
-  bearerSecurity,
-  errorAnswer,
-  idText,
-  jsonAnswer,
-  jsonRequest,
-  nameText,
-  toUnixSeconds,
-  unixSeconds,
-} from './schemas.ts';
+import { bearerSecurity, idText, jsonAnswer, jsonRequest, nameText, toUnixSeconds, unixSeconds } from './schemas.ts';
 
 export interface OrganizationRoutesParts {
   readonly guards: Guards;
-  readonly db: Pick<Db, 'orm'>;
-  readonly accounts: Accounts;
-  readonly wallet: Pick<Wallet, 'open'>;
-  readonly keys: Keys;
+  readonly accounts: Pick<Accounts, 'listOrganizations'>;
+  readonly organizations: Pick<Organizations, 'open'>;
 }
 
 const tags = ['Organizations'];
@@ -61,7 +48,7 @@ export function registerOrganizationRoutes(app: ApiApp, parts: OrganizationRoute
   registerList(app, parts);
 }
 
-function registerCreation(app: ApiApp, { guards, db, accounts, wallet, keys }: OrganizationRoutesParts): void {
+function registerCreation(app: ApiApp, { guards, organizations }: OrganizationRoutesParts): void {
   const route = createRoute({
     method: 'post',
     path: '/v1/organizations',
@@ -70,18 +57,11 @@ function registerCreation(app: ApiApp, { guards, db, accounts, wallet, keys }: O
     security: bearerSecurity,
     middleware: [guards.platformAdmin, guards.jsonBody],
     request: { body: jsonRequest(createSchema) },
-    responses: { 201: jsonAnswer(createdSchema, 'The organization and the secret of its key'), ...errorAnswer },
+    responses: { 201: jsonAnswer(createdSchema, 'The organization and the secret of its key') },
   });
   app.openapi(route, async (context) => {
-    const actor = actorOf(context);
-    const { name } = context.req.valid('json');
-    const { made, secret } = await db.orm.transaction(async (tx) => {
-      const made = await accounts.createOrganizationIn(tx, { name, owner: null }, actor);
-      await wallet.open(tx, made.organization.id);
-      const { secret } = await keys.createIn(tx, firstKeyOf(made), actor);
-      return { made, secret };
-    });
-    return context.json({ ...toAnswer(made.organization), management_key: secret }, 201);
+    const opened = await organizations.open(context.req.valid('json').name, authorOf(context));
+    return context.json({ ...toAnswer(opened.organization), management_key: opened.secret }, 201);
   });
 }
 
@@ -94,7 +74,7 @@ function registerList(app: ApiApp, { guards, accounts }: OrganizationRoutesParts
     security: bearerSecurity,
     middleware: [guards.platformAdmin],
     request: { query: z.strictObject(listQuery) },
-    responses: { 200: jsonAnswer(listOf(organizationSchema, 'OrganizationList'), 'Organizations'), ...errorAnswer },
+    responses: { 200: jsonAnswer(listOf(organizationSchema, 'OrganizationList'), 'Organizations') },
   });
   app.openapi(route, async (context) => {
     const { limit, cursor } = context.req.valid('query');

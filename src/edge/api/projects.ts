@@ -1,20 +1,10 @@
 import { createRoute, z } from '@hono/zod-openapi';
 import { formatId } from '#base/id.ts';
 import { type Accounts, type Project, projectVisibilities } from '#core/accounts/accounts.ts';
-import { actorOf, type HttpContext } from '#edge/http/http.ts';
+import { authorOf, type HttpContext } from '#edge/http/http.ts';
 import type { ApiApp } from './app.ts';
 import type { Guards } from './auth.ts';
-import {
-  bearerSecurity,
-  genericErrorAnswer,
-  idText,
-  jsonAnswer,
-  jsonRequest,
-  longText,
-  nameText,
-  notFound,
-  requireId,
-} from './schemas.ts';
+import { bearerSecurity, idText, jsonAnswer, jsonRequest, longText, nameText, notFound, requireId } from './schemas.ts';
 
 /** Projects answer in the generic API's shape: pages by number, ISO times, errors with details. */
 
@@ -95,7 +85,7 @@ function toAnswer(project: Project): z.infer<typeof projectSchema> {
 }
 
 function refOf(context: HttpContext, id: string): { organizationId: string; projectId: string } {
-  return { organizationId: context.get('caller').key.organizationId, projectId: requireId('proj', id) };
+  return { organizationId: context.get('caller').organizationId, projectId: requireId('proj', id) };
 }
 
 function found(project: Project | null): Project {
@@ -121,12 +111,12 @@ function registerCollection(app: ApiApp, { guards, accounts }: ProjectRoutesPart
     security: bearerSecurity,
     middleware: [guards.management],
     request: { query: pageQuery },
-    responses: { 200: jsonAnswer(projectPageSchema, 'A page of projects'), ...genericErrorAnswer },
+    responses: { 200: jsonAnswer(projectPageSchema, 'A page of projects') },
   });
   app.openapi(list, async (context) => {
     const { page, ...asked } = context.req.valid('query');
     const limit = Math.min(asked.limit, pageLimitMax);
-    const found = await accounts.listProjects(context.get('caller').key.organizationId, page, limit);
+    const found = await accounts.listProjects(context.get('caller').organizationId, page, limit);
     const pagination = { page, limit, total: found.total, pages: Math.ceil(found.total / limit) };
     return context.json({ data: found.projects.map(toAnswer), pagination }, 200);
   });
@@ -138,11 +128,11 @@ function registerCollection(app: ApiApp, { guards, accounts }: ProjectRoutesPart
     security: bearerSecurity,
     middleware: [guards.management, guards.jsonBody],
     request: { body: jsonRequest(createSchema) },
-    responses: { 201: jsonAnswer(projectSchema, 'The project'), ...genericErrorAnswer },
+    responses: { 201: jsonAnswer(projectSchema, 'The project') },
   });
   app.openapi(create, async (context) => {
-    const { organizationId } = context.get('caller').key;
-    const project = await accounts.createProject({ organizationId, ...context.req.valid('json') }, actorOf(context));
+    const { organizationId } = context.get('caller');
+    const project = await accounts.createProject({ organizationId, ...context.req.valid('json') }, authorOf(context));
     context.header('location', `${path}/${formatId('proj', project.id)}`);
     return context.json(toAnswer(project), 201);
   });
@@ -157,7 +147,7 @@ function registerReading(app: ApiApp, { guards, accounts }: ProjectRoutesParts, 
     security: bearerSecurity,
     middleware: [guards.management],
     request: { params: idParams },
-    responses: { 200: jsonAnswer(projectSchema, 'The project'), ...genericErrorAnswer },
+    responses: { 200: jsonAnswer(projectSchema, 'The project') },
   });
   app.openapi(get, async (context) => {
     const { organizationId, projectId } = refOf(context, context.req.valid('param').id);
@@ -174,11 +164,11 @@ function registerChanges(app: ApiApp, { guards, accounts }: ProjectRoutesParts, 
     security: bearerSecurity,
     middleware: [guards.management, guards.jsonBody],
     request: { params: idParams, body: jsonRequest(patchSchema) },
-    responses: { 200: jsonAnswer(projectSchema, 'The project'), ...genericErrorAnswer },
+    responses: { 200: jsonAnswer(projectSchema, 'The project') },
   });
   app.openapi(patch, async (context) => {
     const ref = refOf(context, context.req.valid('param').id);
-    const project = await accounts.patchProject(ref, context.req.valid('json'), actorOf(context));
+    const project = await accounts.patchProject(ref, context.req.valid('json'), authorOf(context));
     return context.json(toAnswer(found(project)), 200);
   });
   const archive = createRoute({
@@ -189,11 +179,11 @@ function registerChanges(app: ApiApp, { guards, accounts }: ProjectRoutesParts, 
     security: bearerSecurity,
     middleware: [guards.management],
     request: { params: idParams },
-    responses: { 200: jsonAnswer(projectSchema, 'The archived project'), ...genericErrorAnswer },
+    responses: { 200: jsonAnswer(projectSchema, 'The archived project') },
   });
   app.openapi(archive, async (context) => {
     const ref = refOf(context, context.req.valid('param').id);
-    const project = await accounts.patchProject(ref, { archived: true }, actorOf(context));
+    const project = await accounts.patchProject(ref, { archived: true }, authorOf(context));
     return context.json(toAnswer(found(project)), 200);
   });
 }

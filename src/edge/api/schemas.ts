@@ -2,7 +2,7 @@ import { z } from '@hono/zod-openapi';
 import { type IdPrefix, parseId } from '#base/id.ts';
 import { AppError } from '#base/errors.ts';
 
-/** Parts that the schemas of several resources are made of, and the answers that the document shows for errors. */
+/** Parts that the schemas of several resources are made of. */
 
 /** A name that people read: trimmed, 1 to `lengthMax` characters on one line. */
 export function nameText(lengthMax = 200) {
@@ -65,27 +65,6 @@ export function notFound(prefix: IdPrefix): AppError {
   return new AppError('not_found', { message: `There is no such ${nouns[prefix]}.` });
 }
 
-const errorSchema = z
-  .object({
-    error: z.object({
-      message: z.string(),
-      type: z.string(),
-      code: z.string(),
-      param: z.string().nullable(),
-    }),
-  })
-  .openapi('Error');
-
-const genericErrorSchema = z
-  .object({
-    error: z.object({
-      code: z.string().openapi({ example: 'VALIDATION_ERROR' }),
-      message: z.string(),
-      details: z.array(z.object({ field: z.string(), message: z.string() })),
-    }),
-  })
-  .openapi('GenericError');
-
 /** A declared answer of type JSON. */
 export function jsonAnswer<T extends z.ZodType>(schema: T, description: string) {
   return { description, content: { 'application/json': { schema } } };
@@ -96,11 +75,8 @@ export function jsonRequest<T extends z.ZodType>(schema: T) {
   return { required: true, content: { 'application/json': { schema } } };
 }
 
-/** The error answer of routes in OpenAI's envelope. */
-export const errorAnswer = { default: { ...jsonAnswer(errorSchema, 'An error') } };
-
-/** The error answer of routes in the generic API's envelope. */
-export const genericErrorAnswer = { default: { ...jsonAnswer(genericErrorSchema, 'An error') } };
+/** Of the answer `default`, which the document gives every route by its group. */
+export const errorDescription = 'An error';
 
 /** For routes that need a key. */
 export const bearerSecurity = [{ bearer: [] as string[] }];

@@ -2,10 +2,10 @@ import { createRoute, z } from '@hono/zod-openapi';
 import { AppError } from '#base/errors.ts';
 import { isUuid } from '#base/id.ts';
 import type { Content, ContentRef, Contents } from '#core/requests/requests.ts';
-import { actorOf, type HttpContext } from '#edge/http/http.ts';
+import { authorOf, type HttpContext } from '#edge/http/http.ts';
 import type { ApiApp } from './app.ts';
 import type { Guards } from './auth.ts';
-import { bearerSecurity, errorAnswer, jsonAnswer } from './schemas.ts';
+import { bearerSecurity, jsonAnswer } from './schemas.ts';
 import { keySeen } from './usage-summary.ts';
 
 export interface UsageContentParts {
@@ -44,7 +44,7 @@ const readRoute = (guards: Guards) =>
     method: 'get',
     summary: 'What a request asked and got, where its key has store_requests on',
     description: 'For the key that made the request, and for management keys of its organization.',
-    responses: { 200: jsonAnswer(contentSchema, 'What is kept'), ...errorAnswer },
+    responses: { 200: jsonAnswer(contentSchema, 'What is kept') },
   });
 
 const deleteRoute = (guards: Guards) =>
@@ -52,7 +52,7 @@ const deleteRoute = (guards: Guards) =>
     ...shared(guards),
     method: 'delete',
     summary: 'Delete what a request asked and got; its record stays',
-    responses: { 200: jsonAnswer(deletedSchema, 'It is deleted'), ...errorAnswer },
+    responses: { 200: jsonAnswer(deletedSchema, 'It is deleted') },
   });
 
 const nothingKept = (): AppError => new AppError('not_found', { message: 'Nothing is kept of such a request.' });
@@ -60,8 +60,8 @@ const nothingKept = (): AppError => new AppError('not_found', { message: 'Nothin
 function refOf(context: HttpContext, text: string): ContentRef {
   const requestId = text.toLowerCase();
   if (!isUuid(requestId)) throw nothingKept();
-  const { key } = context.get('caller');
-  return { organizationId: key.organizationId, keyId: keySeen(key), requestId };
+  const caller = context.get('caller');
+  return { organizationId: caller.organizationId, keyId: keySeen(caller), requestId };
 }
 
 /** What is whole and JSON is shown as JSON, everything else as the text that it is. */
@@ -93,7 +93,7 @@ export function registerUsageContentRoutes(app: ApiApp, { guards, contents }: Us
 
   app.openapi(deleteRoute(guards), async (context) => {
     const ref = refOf(context, context.req.valid('param').id);
-    if (!(await contents.remove(ref, actorOf(context)))) throw nothingKept();
+    if (!(await contents.remove(ref, authorOf(context)))) throw nothingKept();
     return context.json({ id: ref.requestId, object: 'usage.content' as const, deleted: true as const }, 200);
   });
 }

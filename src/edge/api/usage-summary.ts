@@ -3,7 +3,6 @@ import type { Clock } from '#base/clock.ts';
 import { AppError } from '#base/errors.ts';
 import { formatId } from '#base/id.ts';
 import { formatUsd } from '#base/money.ts';
-import type { ApiKey } from '#core/keys/keys.ts';
 import {
   type Reports,
   type SummaryDimension,
@@ -11,10 +10,10 @@ import {
   type SummaryGroup,
   type UsageSums,
 } from '#core/metering/metering.ts';
-import { ValidationError } from '#edge/http/http.ts';
+import { type Caller, ValidationError } from '#edge/http/http.ts';
 import type { ApiApp } from './app.ts';
 import type { Guards } from './auth.ts';
-import { bearerSecurity, errorAnswer, idText, jsonAnswer } from './schemas.ts';
+import { bearerSecurity, idText, jsonAnswer } from './schemas.ts';
 import { timeBound } from './time-bound.ts';
 
 const groupsMax = 10_000;
@@ -91,7 +90,7 @@ const summaryRoute = (guards: Guards) =>
         group_by: groupBy,
       }),
     },
-    responses: { 200: jsonAnswer(summarySchema, 'The sums'), ...errorAnswer },
+    responses: { 200: jsonAnswer(summarySchema, 'The sums') },
   });
 
 export interface UsageSummaryParts {
@@ -100,15 +99,20 @@ export interface UsageSummaryParts {
   readonly clock: Clock;
 }
 
-/** The key whose usage alone may be seen; null for keys that see the whole organization. */
-export function keySeen(key: ApiKey): string | null {
-  return key.scope === 'management' ? null : key.id;
+/**
+ * The key whose usage alone may be seen; null for who sees the whole organization.
+ * @throws AppError insufficient_scope for who neither may manage nor has a key, and so has no usage
+ */
+export function keySeen({ actor, scope }: Caller): string | null {
+  if (scope === 'management') return null;
+  if (actor.kind === 'key') return actor.key.id;
+  throw new AppError('insufficient_scope');
 }
 
 /** Sums of usage by key, model, project, day and hour. */
 export function registerUsageSummaryRoute(app: ApiApp, { guards, reports, clock }: UsageSummaryParts): void {
   app.openapi(summaryRoute(guards), async (context) => {
-    const { key } = context.get('caller');
+    const caller = context.get('caller');
     const query = context.req.valid('query');
     const dimensions = query.group_by ?? [];
     const span = readSpan(query, clock.now());
@@ -116,8 +120,8 @@ export function registerUsageSummaryRoute(app: ApiApp, { guards, reports, clock 
       throw tooMuch(`Grouped by hour, a summary spans at most ${hourlyDaysMax} days: narrow "from" and "to".`);
     }
     const summary = await reports.summarize({
-      organizationId: key.organizationId,
-      keyId: keySeen(key),
+      organizationId: caller.organizationId,
+      keyId: keySeen(caller),
       ...span,
       groupBy: dimensions,
       groupsMax,

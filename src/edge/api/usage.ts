@@ -3,13 +3,12 @@ import type { Clock } from '#base/clock.ts';
 import { AppError } from '#base/errors.ts';
 import { formatId, type IdPrefix, isUuid, parseId, uuidTimeMs } from '#base/id.ts';
 import { formatUsd } from '#base/money.ts';
-import type { ApiKey } from '#core/keys/keys.ts';
 import type { RecordFilter, RecordPage, Reports, UsageRecord } from '#core/metering/metering.ts';
-import { ValidationError } from '#edge/http/http.ts';
+import { type Caller, ValidationError } from '#edge/http/http.ts';
 import type { ApiApp } from './app.ts';
 import type { Guards } from './auth.ts';
 import { listOf, listQuery, readCursor, toListPage } from './list.ts';
-import { bearerSecurity, errorAnswer, idText, jsonAnswer, longText, toUnixSeconds, unixSeconds } from './schemas.ts';
+import { bearerSecurity, idText, jsonAnswer, longText, toUnixSeconds, unixSeconds } from './schemas.ts';
 import { timeBound } from './time-bound.ts';
 import { keySeen, registerUsageSummaryRoute } from './usage-summary.ts';
 
@@ -21,7 +20,7 @@ export interface UsageRoutesParts {
 
 /**
  * Usage of the caller's organization. A key of scope `inference` sees what it did itself: naming another key gives an
- * empty list, and another key's request is not there.
+ * empty list, and another key's request is not found.
  */
 export function registerUsageRoutes(app: ApiApp, parts: UsageRoutesParts): void {
   registerRequestRoutes(app, parts);
@@ -125,7 +124,7 @@ const listRoute = (guards: Guards) =>
         ...listQuery,
       }),
     },
-    responses: { 200: jsonAnswer(listOf(requestSchema, 'UsageRequestList'), 'One page'), ...errorAnswer },
+    responses: { 200: jsonAnswer(listOf(requestSchema, 'UsageRequestList'), 'One page') },
   });
 
 const readRoute = (guards: Guards) =>
@@ -137,24 +136,24 @@ const readRoute = (guards: Guards) =>
     security: bearerSecurity,
     middleware: guards.anyKey,
     request: { params: z.object({ id: z.string() }) },
-    responses: { 200: jsonAnswer(requestSchema, 'The request'), ...errorAnswer },
+    responses: { 200: jsonAnswer(requestSchema, 'The request') },
   });
 
 const noRecords: RecordPage = { records: [], more: false };
 
 type ListQuery = z.infer<ReturnType<typeof listRoute>['request']['query']>;
 
-/** Null when the caller asks for what its key does not see: an empty list, as for a key that does not exist. */
-function toFilter(query: ListQuery, key: ApiKey): RecordFilter | null {
+/** Null when the caller asks for what it does not see: an empty list, as for a key that does not exist. */
+function toFilter(query: ListQuery, caller: Caller): RecordFilter | null {
   if (query.from !== undefined && query.to !== undefined && query.from >= query.to) {
     throw new ValidationError([{ field: 'to', message: 'must be after "from"' }]);
   }
   const before = readCursor(query.cursor, (position) => (isUuid(position) ? position : null));
-  const own = keySeen(key);
+  const own = keySeen(caller);
   const asked = query.key_id ?? null;
   if (own !== null && asked !== null && asked !== own) return null;
   return {
-    organizationId: key.organizationId,
+    organizationId: caller.organizationId,
     keyId: own ?? asked,
     projectId: query.project_id ?? null,
     model: query.model ?? null,
@@ -168,15 +167,15 @@ function toFilter(query: ListQuery, key: ApiKey): RecordFilter | null {
 
 function registerRequestRoutes(app: ApiApp, { guards, reports }: UsageRoutesParts): void {
   app.openapi(listRoute(guards), async (context) => {
-    const filter = toFilter(context.req.valid('query'), context.get('caller').key);
+    const filter = toFilter(context.req.valid('query'), context.get('caller'));
     const { records, more } = filter === null ? noRecords : await reports.listRecords(filter);
     return context.json(toListPage(records.map(toBody), more ? (records.at(-1)?.id ?? null) : null), 200);
   });
 
   app.openapi(readRoute(guards), async (context) => {
-    const { key } = context.get('caller');
+    const caller = context.get('caller');
     const id = context.req.valid('param').id.toLowerCase();
-    const ref = { organizationId: key.organizationId, keyId: keySeen(key), id };
+    const ref = { organizationId: caller.organizationId, keyId: keySeen(caller), id };
     const record = isUuid(id) ? await reports.readRecord(ref) : null;
     if (record === null) throw new AppError('not_found', { message: 'There is no such request in the books.' });
     return context.json(toBody(record), 200);

@@ -3,13 +3,12 @@ import { AppError } from '#base/errors.ts';
 import { formatId } from '#base/id.ts';
 import { formatUsd, parseDecimal, PICO_DIGITS } from '#base/money.ts';
 import type { LedgerEntry, Wallet } from '#core/wallet/wallet.ts';
-import { actorOf } from '#edge/http/http.ts';
+import { authorOf } from '#edge/http/http.ts';
 import type { ApiApp } from './app.ts';
 import type { Guards } from './auth.ts';
 import { listOf, listQuery, readCursor, toListPage } from './list.ts';
 import {
   bearerSecurity,
-  errorAnswer,
   idText,
   jsonAnswer,
   jsonRequest,
@@ -102,7 +101,7 @@ const walletRoute = (guards: Guards) =>
     summary: 'Balance of the organization',
     security: bearerSecurity,
     middleware: guards.anyKey,
-    responses: { 200: jsonAnswer(walletSchema, 'The wallet'), ...errorAnswer },
+    responses: { 200: jsonAnswer(walletSchema, 'The wallet') },
   });
 
 const ledgerRoute = (guards: Guards) =>
@@ -114,7 +113,7 @@ const ledgerRoute = (guards: Guards) =>
     security: bearerSecurity,
     middleware: guards.anyKey,
     request: { query: z.strictObject({ type: entrySchema.shape.type.optional(), ...listQuery }) },
-    responses: { 200: jsonAnswer(listOf(entrySchema, 'LedgerEntryList'), 'One page'), ...errorAnswer },
+    responses: { 200: jsonAnswer(listOf(entrySchema, 'LedgerEntryList'), 'One page') },
   });
 
 const creditRoute = (guards: Guards) =>
@@ -141,7 +140,6 @@ const creditRoute = (guards: Guards) =>
     responses: {
       200: jsonAnswer(entrySchema, 'It was booked before'),
       201: jsonAnswer(entrySchema, 'It is booked now'),
-      ...errorAnswer,
     },
   });
 
@@ -150,17 +148,17 @@ export function registerWalletRoutes(app: ApiApp, parts: WalletRoutesParts): voi
   const { guards, wallet, heldPicoUsd } = parts;
 
   app.openapi(walletRoute(guards), async (context) => {
-    const { organizationId } = context.get('caller').key;
+    const { organizationId } = context.get('caller');
     const balance = await wallet.balance(organizationId);
     const holds = await heldPicoUsd(organizationId);
-    // Nothing is held beyond the balance: what is seems to be of a request that was charged in the moment between.
+    // Holds never exceed the balance: the surplus is of a request that was charged between the two reads.
     const held = holds < balance ? holds : balance;
     const amounts = { balance: formatUsd(balance), held: formatUsd(held), available: formatUsd(balance - held) };
     return context.json({ object: 'wallet' as const, ...amounts, currency: 'USD' as const }, 200);
   });
 
   app.openapi(ledgerRoute(guards), async (context) => {
-    const { organizationId } = context.get('caller').key;
+    const { organizationId } = context.get('caller');
     const { limit, cursor, type } = context.req.valid('query');
     const before = readCursor(cursor, (position) => (/^\d{1,15}$/.test(position) ? Number(position) : null));
     const page = await wallet.ledger(organizationId, { limit, cursor: before, ...(type !== undefined && { type }) });
@@ -171,11 +169,11 @@ export function registerWalletRoutes(app: ApiApp, parts: WalletRoutesParts): voi
     const body = context.req.valid('json');
     const named = body.organization_id;
     const result = await wallet.credit({
-      organizationId: named === undefined ? context.get('caller').key.organizationId : requireId('org', named),
+      organizationId: named === undefined ? context.get('caller').organizationId : requireId('org', named),
       amountPicoUsd: body.amount,
       reference: body.reference,
       note: body.note ?? null,
-      actor: actorOf(context),
+      author: authorOf(context),
     });
     switch (result.kind) {
       case 'created':

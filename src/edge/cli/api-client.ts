@@ -4,24 +4,33 @@ import { text } from 'node:stream/consumers';
 import type { ClientConfig } from '#base/config.ts';
 import { FailedError, UsageError } from './errors.ts';
 
+/** Methods of the gateway's routes. */
+export type ApiMethod = 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
+
 /** The gateway's HTTP API as the commands use it. */
 export interface ApiClient {
   /**
    * @param path begins with /v1
+   * @param body sent as JSON; undefined sends none
+   * @returns the answer's JSON; null where it has none (204)
    * @throws FailedError with what the gateway said, or why it could not be reached
    */
-  call(method: 'GET' | 'POST', path: string): Promise<unknown>;
+  call(method: ApiMethod, path: string, body?: unknown): Promise<unknown>;
   /** The `data:` of each server-sent event, until the stream ends. @throws FailedError when it cannot begin */
   events(path: string): AsyncIterable<string>;
 }
 
 const answerTimeoutMs = 60_000;
 
-/** Node's own HTTP rather than `fetch`, which ends a stream of which nothing comes for five minutes. */
+/** Uses Node's own HTTP: `fetch` ends a stream on which nothing comes for five minutes. */
 export function createApiClient(config: ClientConfig): ApiClient {
   return {
-    async call(method, path) {
-      const response = await send(config, method, path);
+    async call(method, path, body) {
+      const response = await send(config, { method, path, body });
+      if (response.statusCode === 204) {
+        response.resume();
+        return null;
+      }
       try {
         return JSON.parse(await text(response)) as unknown;
       } catch {
@@ -29,18 +38,24 @@ export function createApiClient(config: ClientConfig): ApiClient {
       }
     },
     async *events(path) {
-      const response = await send(config, 'GET', path);
+      const response = await send(config, { method: 'GET', path });
       yield* splitEvents(response);
     },
   };
 }
 
-async function send(config: ClientConfig, method: string, path: string): Promise<IncomingMessage> {
+interface ApiRequest {
+  readonly method: ApiMethod;
+  readonly path: string;
+  readonly body?: unknown;
+}
+
+async function send(config: ClientConfig, { method, path, body }: ApiRequest): Promise<IncomingMessage> {
   if (config.apiKey === null) {
     throw new UsageError('HEADGATE_API_KEY is not set: it holds a management key of a platform admin');
   }
   const url = `${config.url.replace(/\/+$/, '')}${path}`;
-  const response = await connect(url, method, config.apiKey).catch((error: unknown) => {
+  const response = await connect(url, { method, apiKey: config.apiKey, body }).catch((error: unknown) => {
     const code = error instanceof Error && 'code' in error ? String(error.code) : String(error);
     throw new FailedError(`${config.url} cannot be reached (${code}): is the gateway running? HEADGATE_URL names it`);
   });
@@ -49,18 +64,29 @@ async function send(config: ClientConfig, method: string, path: string): Promise
   throw new FailedError(refusalText(status, await text(response).catch(() => '')));
 }
 
-function connect(url: string, method: string, apiKey: string): Promise<IncomingMessage> {
+interface Sent {
+  readonly method: ApiMethod;
+  readonly apiKey: string;
+  readonly body: unknown;
+}
+
+function connect(url: string, { method, apiKey, body }: Sent): Promise<IncomingMessage> {
   return new Promise((resolve, reject) => {
-    const headers = { authorization: `Bearer ${apiKey}`, accept: 'application/json, text/event-stream' };
+    const text = body === undefined ? null : JSON.stringify(body);
+    const headers = {
+      authorization: `Bearer ${apiKey}`,
+      accept: 'application/json, text/event-stream',
+      ...(text !== null && { 'content-type': 'application/json', 'content-length': Buffer.byteLength(text) }),
+    };
     const request = url.startsWith('https:') ? httpsRequest : httpRequest;
     const outgoing = request(url, { method, headers }, (response) => {
-      // What follows the head of a stream may take any time.
+      // The lines of a followed log may take any time.
       outgoing.setTimeout(0);
       resolve(response);
     });
     outgoing.setTimeout(answerTimeoutMs, () => outgoing.destroy(Object.assign(new Error(), { code: 'ETIMEDOUT' })));
     outgoing.on('error', reject);
-    outgoing.end();
+    outgoing.end(text ?? undefined);
   });
 }
 
@@ -103,7 +129,7 @@ async function* splitEvents(response: IncomingMessage): AsyncGenerator<string> {
   }
 }
 
-/** A connection that breaks ends the stream as the gateway's own end does: who follows connects again. */
+/** A connection that breaks ends the stream as the gateway's own end does: `engines logs -f` connects again. */
 async function* untilCut(response: IncomingMessage): AsyncGenerator<string> {
   try {
     yield* response as AsyncIterable<string>;

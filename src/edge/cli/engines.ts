@@ -5,7 +5,7 @@ import { type Command, type CommandContext, exitCodes, textFlag } from './comman
 import { FailedError, UsageError } from './errors.ts';
 import { cleanLine, renderTable } from './table.ts';
 
-/** Commands over /v1/admin/engines. What the gateway may add to its answers later is left alone. */
+/** Commands over /v1/admin/engines. Fields that a newer gateway adds to its answers are ignored. */
 
 const replica = z.looseObject({ id: z.string(), state: z.string(), progress: z.string().nullish() });
 
@@ -46,10 +46,10 @@ function parseAnswer<Schema extends z.ZodType>(schema: Schema, answer: unknown):
 
 const jsonText = (value: unknown): string => `${JSON.stringify(value, null, 2)}\n`;
 
-/** What is to be known of an engine, and the command that mends it where one does. */
+/** What is wrong with an engine or under way, and the command that mends it where there is one. */
 function remark(one: Engine): string {
   const { id, state, file, last_failure: failure, rollout, replicas } = one;
-  if (state === 'held') return `stopped by an order; to start it: ${commandText('start', id)}`;
+  if (state === 'held') return `stopped by a command; to start it: ${commandText('start', id)}`;
   if (rollout?.state === 'refused') {
     const mended = `mend ${file ?? 'its file'}, then: ${commandText('reload')}`;
     return sentences(`new version refused: ${rollout.message ?? ''}`, mended);
@@ -105,7 +105,7 @@ async function show({ api, json, out, words }: CommandContext): Promise<number> 
   return exitCodes.ok;
 }
 
-function orderCommand(kind: 'start' | 'stop' | 'restart' | 'reset', summary: string): Command {
+function operatorCommand(kind: 'start' | 'stop' | 'restart' | 'reset', summary: string): Command {
   return {
     name: `engines ${kind}`,
     usage: 'ID',
@@ -247,10 +247,10 @@ export const engineCommands: readonly Command[] = [
     options: {},
     run: show,
   },
-  orderCommand('start', 'Start an engine, also one that was stopped by hand.'),
-  orderCommand('stop', 'Stop an engine; it stays stopped until start, restart or reset.'),
-  orderCommand('restart', 'Start new replicas in place of the running ones.'),
-  orderCommand('reset', 'Forget the failed starts of an engine, so that requests start it again.'),
+  operatorCommand('start', 'Start an engine, also one that was stopped by hand.'),
+  operatorCommand('stop', 'Stop an engine; it stays stopped until start, restart or reset.'),
+  operatorCommand('restart', 'Start new replicas in place of the running ones.'),
+  operatorCommand('reset', 'Forget the failed starts of an engine, so that requests start it again.'),
   {
     name: 'engines logs',
     usage: 'ID [-f] [--tail LINES] [--replica REPLICA]',

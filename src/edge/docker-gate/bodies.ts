@@ -6,7 +6,7 @@ import { gatewayLabel, managedLabel, ownName, type Policy, settingNames } from '
 
 export type BodyProblem = z.core.$ZodIssue;
 
-/** The driver's: proxies and other tools take orders from further ones. */
+/** The labels that the driver sets. Any further one could configure a proxy or another tool on the machine. */
 const ownLabel = /^headgate\.(?:managed|fleet|engine|replica|spec|epoch|gpus|kind|port|forced-usage)$/;
 
 export const labels = z
@@ -45,7 +45,7 @@ const target = z
 
 /**
  * A named volume or a folder of the lists. Nothing below a folder: a container that has the folder can put a link into
- * it that leads anywhere, and the Docker engine follows links on its side, where this program cannot look.
+ * it that leads anywhere, and the Docker engine follows links on its side, where this program cannot check.
  */
 export const mount = ({ binds, volumes }: Policy) =>
   z

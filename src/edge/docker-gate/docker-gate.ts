@@ -36,7 +36,7 @@ const bodyBytesMax = 1_048_576;
 export async function startDockerGate(options: DockerGateOptions): Promise<DockerGate> {
   const server = createServer((incoming, answer) => {
     handle(options, incoming, answer).catch((error: unknown) => {
-      options.log.warn({ err: error }, 'a call to the Docker engine failed');
+      options.log.warn({ err: error }, 'a call to the Docker engine failed; it was answered with 502');
       refuse(answer, 502, 'The Docker engine cannot be reached.');
     });
   });
@@ -71,7 +71,7 @@ async function handle(options: DockerGateOptions, incoming: IncomingMessage, ans
 }
 
 function refuseLoudly({ log }: DockerGateOptions, answer: ServerResponse, call: string, reason: string): void {
-  log.warn({ call: call.slice(0, 200), reason }, 'a call to the Docker engine was refused');
+  log.warn({ call: call.slice(0, 200), reason }, 'a call was refused and did not reach the Docker engine');
   refuse(answer, 403, `headgate docker-gate: ${reason}`);
 }
 
@@ -122,7 +122,7 @@ function forward({ socketPath, log }: DockerGateOptions, call: DockerCall, { inc
     response.on('error', () => answer.destroy());
   });
   upstream.on('error', (error) => {
-    if (!answer.destroyed) log.warn({ err: error }, 'a call to the Docker engine failed');
+    if (!answer.destroyed) log.warn({ err: error }, 'a call to the Docker engine failed; it was answered with 502');
     refuse(answer, 502, 'The Docker engine cannot be reached.');
   });
   answer.on('close', () => upstream.destroy());

@@ -12,7 +12,7 @@ const charsMax = 512;
 
 /**
  * Whether an image is among those of the policy. It must say which one it is: by its tag, or by its digest, and then
- * Docker looks at no tag, so none counts.
+ * Docker ignores the tag, so that it does not count.
  */
 export function isAllowedImage({ images }: Policy, text: string): boolean {
   const [, name, itsTag, itsDigest] = (text.length <= charsMax ? image.exec(text) : null) ?? [];

@@ -10,7 +10,7 @@ export const settingNames = {
 
 /** What an operator lets containers have beyond what every engine has. */
 export interface Policy {
-  /** Images that may be pulled, looked at and run: `repository:tag` or `repository@digest`, with `*` for any text. */
+  /** Images that may be pulled, inspected and run: `repository:tag` or `repository@digest`, with `*` for any text. */
   readonly images: readonly string[];
   /** Folders of the machine that may be mounted, each as it is named and nothing in it. */
   readonly binds: readonly AllowedMount[];

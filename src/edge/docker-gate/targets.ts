@@ -82,7 +82,7 @@ function withMember(value: unknown, [key, ...rest]: readonly (string | number)[]
 }
 
 /**
- * The container of a gateway as far as a gateway looks at it: the rest of its inspection has the secrets of another
+ * What a gateway reads of a gateway's container: the rest of its inspection has the secrets of another
  * installation, where two have one Docker engine.
  */
 export function gatewayAnswer({ id, labels, state, networks }: Inspected): object | null {
@@ -112,7 +112,7 @@ const inspection = z
   .refine(({ id }) => /^[a-z0-9]+$/.test(id), 'no id');
 const failure = z.object({ message: z.string() }).catch({ message: 'The Docker engine cannot tell.' });
 
-/** What an inspection tells; null when there is none of that name; what the Docker engine says where it cannot tell. */
+/** What an inspection shows; null when there is nothing of that name; the Docker engine's own answer where it fails. */
 async function inspect(socketPath: string, path: string): Promise<Inspected | Stop | null> {
   const asked = httpRequest({ socketPath, path, agent: false, timeout: inspectTimeoutMs });
   asked.on('timeout', () => asked.destroy(new Error('The Docker engine did not answer in time.')));

@@ -1,4 +1,4 @@
-/** Counts what somebody has going on at once, by a name: nothing is kept of those who have nothing. */
+/** Counts of what runs at once, by name. A name with nothing running takes no memory. */
 export class AtOnce {
   readonly #counts = new Map<string, number>();
 

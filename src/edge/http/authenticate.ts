@@ -1,20 +1,20 @@
 import { AppError } from '#base/errors.ts';
 import { parseId } from '#base/id.ts';
 import type { Accounts, Project } from '#core/accounts/accounts.ts';
-import type { ApiKey, Keys } from '#core/keys/keys.ts';
+import { type ApiKey, keyPrincipal, type Keys } from '#core/keys/keys.ts';
 import type { Throttle } from '#base/throttle.ts';
 import type { ClientAddress } from './client-address.ts';
-import type { Caller } from './env.ts';
+import type { Caller, InferenceCaller } from './env.ts';
 import { headerValues, type RawRequest } from './raw-request.ts';
 
-export interface Authenticator {
+export interface Authenticator<C extends Caller = Caller> {
   /**
    * Who calls. Answers at once when key and project are known, which is what the request path lives on.
    * @throws AppError unauthorized; invalid_request_error when X-Project-ID names no project of the organization;
    *   billing_unavailable when the key is not known yet and Postgres is away; rate_limit_exceeded for one more wrong
    *   key from an address that tried many
    */
-  authenticate(request: RawRequest): Caller | Promise<Caller>;
+  authenticate(request: RawRequest): C | Promise<C>;
 }
 
 const bearerPattern = /^bearer +([\x21-\x7e]{1,512}) *$/i;
@@ -55,19 +55,19 @@ export interface AuthenticatorParts {
   readonly keys: Pick<Keys, 'verify' | 'touch' | 'knows'>;
   readonly accounts: Pick<Accounts, 'findProject'>;
   /** Counts wrong keys per address. */
-  readonly guesses: Guesses;
+  readonly wrongKeys: WrongKeys;
 }
 
-interface Guesses {
+interface WrongKeys {
   readonly throttle: Throttle;
   readonly addressOf: ClientAddress;
 }
 
 /**
- * A key that never was one is a guess. Guesses are counted after the look-up and never before it, so that a valid key
- * is not slowed by what else comes from its address; keys that ended their life are no guesses.
+ * A secret that never was a key's counts against the address that it came from. It is counted after the look-up, so
+ * that a valid key is not slowed by what else comes from its address. Revoked and expired keys do not count.
  */
-async function refuseGuess(request: RawRequest, { throttle, addressOf }: Guesses): Promise<never> {
+async function refuseWrongKey(request: RawRequest, { throttle, addressOf }: WrongKeys): Promise<never> {
   const { allowed, resetMs } = await throttle.hit(addressOf(request));
   if (allowed) throw notValid();
   throw new AppError('rate_limit_exceeded', {
@@ -79,17 +79,21 @@ async function refuseGuess(request: RawRequest, { throttle, addressOf }: Guesses
 const notValid = (): AppError =>
   unauthorized('This API key is not valid: it is mistyped, unknown, revoked or expired.');
 
-/** Reads who calls from a request's headers. */
-export function createAuthenticator({ keys, accounts, guesses }: AuthenticatorParts): Authenticator {
-  const withProject = (key: ApiKey, project: Project | null): Caller => {
+/** Reads who calls from a request's API key. */
+export function createAuthenticator({ keys, accounts, wrongKeys }: AuthenticatorParts): Authenticator<InferenceCaller> {
+  const withProject = (key: ApiKey, project: Project | null): InferenceCaller => {
     if (project === null) throw unknownProject();
     keys.touch(key.id);
-    return { key, project };
+    return keyPrincipal(key, project);
   };
-  const withKey = (request: RawRequest, secret: string, key: ApiKey | null): Caller | Promise<Caller> => {
+  const withKey = (
+    request: RawRequest,
+    secret: string,
+    key: ApiKey | null,
+  ): InferenceCaller | Promise<InferenceCaller> => {
     if (key === null) {
       if (keys.knows(secret)) throw notValid();
-      return refuseGuess(request, guesses);
+      return refuseWrongKey(request, wrongKeys);
     }
     const project = accounts.findProject(key.organizationId, readProjectId(request) ?? key.projectId);
     return project instanceof Promise ? project.then((found) => withProject(key, found)) : withProject(key, project);
@@ -105,7 +109,7 @@ export function createAuthenticator({ keys, accounts, guesses }: AuthenticatorPa
 }
 
 /**
- * An archived project takes no new requests: the request path asks this, the JSON API does not.
+ * An archived project takes no new requests. Inference checks this; the JSON API goes on serving its keys.
  * @throws AppError invalid_request_error
  */
 export function requireOpenProject({ project }: Caller): void {

@@ -2,20 +2,20 @@ import { AppError } from '#base/errors.ts';
 
 /**
  * The memory that bodies may take in this process: those of requests until they are answered, and answers that their
- * clients have not read yet. All of them together have a bound, and so have those of one key, so that no key can take
- * the place of all others.
+ * clients have not read yet. All of them together have a bound, and so have those of one caller, so that nobody can
+ * take the place of all others. Callers are named as by `callerId`.
  */
 export interface BodyShares {
-  hold(keyId: string): BodyHold;
-  /** @throws AppError concurrency_limit_exceeded where answers that nobody reads fill the share of a key */
-  requireShare(keyId: string): void;
+  hold(callerId: string): BodyHold;
+  /** @throws AppError concurrency_limit_exceeded where answers that are not read fill the share of a caller */
+  requireShare(callerId: string): void;
 }
 
 /** What one request holds. */
 export interface BodyHold {
-  /** @throws AppError concurrency_limit_exceeded beyond the share of the key, overloaded beyond the bound of all */
+  /** @throws AppError concurrency_limit_exceeded beyond the share of the caller, overloaded beyond the bound of all */
   grow(bytes: number): void;
-  /** Counts what is there already and is not to be refused. */
+  /** Counts bytes that are there already and cannot be refused. */
   add(bytes: number): void;
   /** Later calls change nothing. */
   release(): void;
@@ -24,8 +24,8 @@ export interface BodyHold {
 export interface BodySharesOptions {
   /** Bytes of all bodies. */
   readonly bytesMax: number;
-  /** Bytes of those of one key. */
-  readonly keyBytesMax: number;
+  /** Bytes of the bodies of one caller. */
+  readonly callerBytesMax: number;
 }
 
 const retryAfter = { 'retry-after': '1' };
@@ -36,43 +36,43 @@ export function createBodyShares(options: BodySharesOptions): BodyShares {
 
 class Shares implements BodyShares {
   readonly #bytesMax: number;
-  readonly #keyBytesMax: number;
-  readonly #byKey = new Map<string, number>();
+  readonly #callerBytesMax: number;
+  readonly #byCaller = new Map<string, number>();
   #bytes = 0;
 
-  constructor({ bytesMax, keyBytesMax }: BodySharesOptions) {
+  constructor({ bytesMax, callerBytesMax }: BodySharesOptions) {
     this.#bytesMax = bytesMax;
-    this.#keyBytesMax = keyBytesMax;
+    this.#callerBytesMax = callerBytesMax;
   }
 
-  hold(keyId: string): BodyHold {
-    return new Hold(this, keyId);
+  hold(callerId: string): BodyHold {
+    return new Hold(this, callerId);
   }
 
-  requireShare(keyId: string): void {
-    if (this.#byKey.size > 0 && this.#of(keyId) > this.#keyBytesMax) throw this.#shareIsSpent();
+  requireShare(callerId: string): void {
+    if (this.#byCaller.size > 0 && this.#of(callerId) > this.#callerBytesMax) throw this.#shareIsSpent();
   }
 
   /** @throws AppError */
-  require(keyId: string, bytes: number): void {
-    if (this.#of(keyId) + bytes > this.#keyBytesMax) throw this.#shareIsSpent();
+  require(callerId: string, bytes: number): void {
+    if (this.#of(callerId) + bytes > this.#callerBytesMax) throw this.#shareIsSpent();
     if (this.#bytes + bytes > this.#bytesMax) throw new AppError('overloaded', { headers: retryAfter });
   }
 
-  change(keyId: string, bytes: number): void {
+  change(callerId: string, bytes: number): void {
     this.#bytes += bytes;
-    const held = this.#of(keyId) + bytes;
-    if (held > 0) this.#byKey.set(keyId, held);
-    else this.#byKey.delete(keyId);
+    const held = this.#of(callerId) + bytes;
+    if (held > 0) this.#byCaller.set(callerId, held);
+    else this.#byCaller.delete(callerId);
   }
 
-  #of(keyId: string): number {
-    return this.#byKey.get(keyId) ?? 0;
+  #of(callerId: string): number {
+    return this.#byCaller.get(callerId) ?? 0;
   }
 
   #shareIsSpent(): AppError {
     const message =
-      `The bodies of this key's requests and of answers that it has not read hold ${this.#keyBytesMax} bytes, ` +
+      `The bodies of this key's requests and of answers that it has not read hold ${this.#callerBytesMax} bytes, ` +
       'which is its share: wait for some to end.';
     return new AppError('concurrency_limit_exceeded', { message, headers: retryAfter });
   }
@@ -80,27 +80,27 @@ class Shares implements BodyShares {
 
 class Hold implements BodyHold {
   readonly #shares: Shares;
-  readonly #keyId: string;
+  readonly #callerId: string;
   #bytes = 0;
 
-  constructor(shares: Shares, keyId: string) {
+  constructor(shares: Shares, callerId: string) {
     this.#shares = shares;
-    this.#keyId = keyId;
+    this.#callerId = callerId;
   }
 
   grow(bytes: number): void {
-    this.#shares.require(this.#keyId, bytes);
+    this.#shares.require(this.#callerId, bytes);
     this.add(bytes);
   }
 
   add(bytes: number): void {
     this.#bytes += bytes;
-    this.#shares.change(this.#keyId, bytes);
+    this.#shares.change(this.#callerId, bytes);
   }
 
   release(): void {
     if (this.#bytes === 0) return;
-    this.#shares.change(this.#keyId, -this.#bytes);
+    this.#shares.change(this.#callerId, -this.#bytes);
     this.#bytes = 0;
   }
 }

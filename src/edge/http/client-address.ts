@@ -2,7 +2,7 @@ import { BlockList, isIP, isIPv4 } from 'node:net';
 import { headerValues, type RawRequest } from './raw-request.ts';
 
 /**
- * Whose request it is, as far as addresses tell: an IPv4 address, or the /64 of an IPv6 one, which a single host has
+ * The address that a request is counted by: an IPv4 address, or the /64 of an IPv6 one, which a single host has
  * for itself. X-Forwarded-For counts only where the connection comes from a proxy that the operator named.
  */
 export type ClientAddress = (request: RawRequest) => string;
@@ -21,7 +21,7 @@ export function createClientAddress(trustedProxies: readonly string[]): ClientAd
     const socketAddress = plain(request.socket?.remoteAddress ?? '');
     if (isIP(socketAddress) === 0) return 'local';
     if (trustedProxies.length === 0 || !isTrusted(socketAddress)) return network(socketAddress);
-    // Each proxy adds whom it was asked by at the end: the last one that is no proxy of ours is the client.
+    // Each proxy appends the address that it was asked from: the last one that is no trusted proxy is the client's.
     const hops = headerValues(request, 'x-forwarded-for').flatMap((value) => value.split(','));
     for (const hop of hops.toReversed().map((text) => plain(text.trim()))) {
       if (isIP(hop) === 0) break;

@@ -30,7 +30,7 @@ const refusedSockets = new WeakSet<Duplex>();
  * Answers that are under way on the connection come first.
  */
 export function handleClientError(error: NodeJS.ErrnoException, socket: Duplex, connections: Connections): void {
-  // What was read together with it is refused part by part.
+  // Node reports what was read together with the refused bytes part by part; one answer is enough.
   if (refusedSockets.has(socket)) return;
   if (!socket.writable || error.code === 'ECONNRESET') {
     socket.destroy();
@@ -44,7 +44,7 @@ export function handleClientError(error: NodeJS.ErrnoException, socket: Duplex, 
   });
 }
 
-/** Ending only closes our side of a connection; who never closes the other one would keep its descriptor for ever. */
+/** Ending closes our side of a connection only: a client that never closes its own would keep the descriptor. */
 function endWith(socket: Duplex, refusal: AppError): void {
   const body = JSON.stringify(errorEnvelope(refusal));
   socket.end(

@@ -60,7 +60,7 @@ class Parts {
 /**
  * Reads a body to its end.
  * @returns its parts, none of them small but the last of a row
- * @param onPart told the length of each part; what it throws refuses the body
+ * @param onPart called with the length of each part; what it throws refuses the body
  * @throws AppError request_too_large, request_timeout; ClientGoneError when the connection closes first
  */
 export function collectBody(

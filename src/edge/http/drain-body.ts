@@ -1,9 +1,9 @@
 import type { IncomingMessage } from 'node:http';
 
-/** What is still read of a body that was refused, so that its sender gets to read the answer; then the socket goes. */
+/** How long the rest of a refused body is read; then the connection is closed. */
 const drainMs = 10_000;
 
-/** Reads on what nobody wants, for a while: a sender that is cut off in the middle never sees its refusal. */
+/** Reads the rest of a refused body: a client that is cut off while it sends never reads the answer. */
 export function drainBody(incoming: IncomingMessage): void {
   if (incoming.complete || incoming.destroyed) return;
   const { socket } = incoming;

@@ -1,15 +1,15 @@
 import type { HttpBindings } from '@hono/node-server';
 import type { Context } from 'hono';
 import type { AppError, ErrorCode } from '#base/errors.ts';
-import type { Project } from '#core/accounts/accounts.ts';
-import type { Actor } from '#core/audit/audit.ts';
-import type { ApiKey } from '#core/keys/keys.ts';
+import type { Principal } from '#core/accounts/accounts.ts';
+import type { Author, SystemActor, UserActor } from '#core/audit/audit.ts';
+import type { ApiKeyActor, KeyPrincipal } from '#core/keys/keys.ts';
 
 /** Who calls, and for which of the organization's projects: the key's own, or the one that X-Project-ID names. */
-export interface Caller {
-  readonly key: ApiKey;
-  readonly project: Project;
-}
+export type Caller = Principal<ApiKeyActor | UserActor | SystemActor>;
+
+/** Models are used with an API key and nothing else: limits, shares and usage are counted by it. */
+export type InferenceCaller = KeyPrincipal;
 
 /** Who calls the generic API, or why that is not known. */
 export type Identity =
@@ -32,8 +32,13 @@ export interface HttpEnv {
 
 export type HttpContext = Context<HttpEnv>;
 
-/** The caller as the one who makes a change. */
-export function actorOf(context: HttpContext): Actor {
-  const { key } = context.get('caller');
-  return { userId: key.userId, keyId: key.id, requestId: context.get('requestId') };
+/** The caller as the one who makes a change in this request. */
+export function authorOf(context: HttpContext): Author {
+  return { actor: context.get('caller').actor, requestId: context.get('requestId') };
+}
+
+/** The name under which turns, shares of memory and requests per hour are counted: a key's own, else its user's. */
+export function callerId({ actor }: Caller): string {
+  if (actor.kind === 'key') return actor.key.id;
+  return actor.kind === 'user' ? actor.user.id : actor.kind;
 }

@@ -5,6 +5,7 @@ import { AppError, errorEnvelope } from '#base/errors.ts';
 import type { Log } from '#base/log.ts';
 import { TooManyWaitError } from '#base/turns.ts';
 import type { HttpContext } from './env.ts';
+import { groupOf } from './routes.ts';
 
 /** One thing that is wrong with a request; `field` is a dotted path, or "body". */
 export interface Problem {
@@ -12,7 +13,7 @@ export interface Problem {
   readonly message: string;
 }
 
-/** More of them say nothing more. */
+/** Problems beyond this number are left out of the message. */
 const problemsShownMax = 5;
 
 /** A request that does not fit its schema. The OpenAI envelope names the first field, the generic one lists all. */
@@ -69,23 +70,19 @@ function problemsOf(error: AppError): readonly Problem[] {
   return error.param === null ? [] : [{ field: error.param, message: error.message }];
 }
 
-/** Whether a path answers errors in the generic API's shape rather than in OpenAI's. */
-export function isGenericPath(path: string): boolean {
-  return /^\/(?:api\/v1|v1\/projects)(?:\/|$)/.test(path);
-}
-
 /** The one translation of errors into answers; what is our fault is logged with the request's id. */
 export function createFailureHandler(log: Log): (error: unknown, context: HttpContext) => Response {
   return (error, context) => {
     const failure = toAppError(error);
     context.set('failureCode', failure.code);
-    // What is not there yet is an answer, not a fault.
+    // 501 says that something is not built yet, which is no fault.
     if (failure.status >= 500 && failure.code !== 'not_implemented') {
       const fields = { requestId: context.get('requestId'), method: context.req.method, code: failure.code };
-      log.error({ ...fields, err: failure.cause ?? failure }, 'request failed');
+      log.error({ ...fields, err: failure.cause ?? failure }, 'a request was answered with 5xx; err is its cause');
     }
     for (const [name, value] of Object.entries(failure.headers)) context.header(name, value);
-    const body = isGenericPath(context.req.path) ? genericEnvelope(failure) : errorEnvelope(failure);
+    const { errorShape } = groupOf(context.req.path);
+    const body = errorShape === 'generic' ? genericEnvelope(failure) : errorEnvelope(failure);
     return context.json(body, statusOf(failure));
   };
 }

@@ -5,10 +5,11 @@ import type { Log } from '#base/log.ts';
 import { drainBody } from './drain-body.ts';
 import type { HttpEnv } from './env.ts';
 import { createFailureHandler } from './failure.ts';
+import { Routes } from './routes.ts';
 
 /** Gives every request its id, and every answer the header that shows it. */
 export const requestId: MiddlewareHandler<HttpEnv> = async (context, next) => {
-  // Set by an app around this one.
+  // An app around this one may have given it an id already.
   const given: string | undefined = context.get('requestId');
   if (given === undefined) {
     const id = uuidv7();
@@ -22,8 +23,8 @@ export const requestId: MiddlewareHandler<HttpEnv> = async (context, next) => {
 };
 
 /**
- * Stands routes that carry the load before an app that has them too: they are found by a table, and not by a walk
- * through what the routes and middlewares of the others might be. Everything else goes on to the app.
+ * Puts the routes that carry the load in front of an app that has them too: they are found in a table, without a walk
+ * through the middlewares of all others. Every other request goes on to the app.
  */
 export function routeFirst(app: Hono<HttpEnv>, busy: Hono<HttpEnv>, log: Log): Hono<HttpEnv> {
   const front = new Hono<HttpEnv>();
@@ -34,54 +35,19 @@ export function routeFirst(app: Hono<HttpEnv>, busy: Hono<HttpEnv>, log: Log): H
   return front;
 }
 
-interface KnownRoute {
-  readonly method: string;
-  readonly path: string;
-  readonly pattern: RegExp;
-}
-
-function compile(path: string): RegExp {
-  const source = path
-    .split('/')
-    .map((part) => {
-      const wild = /^:[^{]+\{(.+)\}$/.exec(part)?.[1];
-      if (wild !== undefined) return wild;
-      if (part.startsWith(':')) return '[^/]+';
-      return part === '*' ? '.*' : part.replace(/[.*+?^${}()|[\]\\]/g, '\\$&');
-    })
-    .join('/');
-  return new RegExp(`^${source}$`);
-}
-
 /**
  * Answers what no route of an app answers: 405 with `Allow` where the path is known for other methods, else 404; and
  * turns every thrown error into its envelope. To be called on the outermost app; routes may be added before and after.
  */
 export function installFallbacks(app: Hono<HttpEnv>, log: Log): void {
   const fail = createFailureHandler(log);
-  let known: readonly KnownRoute[] = [];
-  // Paths that answer for all methods: what fits them by a parameter or a star is never reached.
-  let closed: ReadonlySet<string> = new Set();
-  let routeCount = -1;
-  const routes = (): readonly KnownRoute[] => {
-    if (app.routes.length !== routeCount) {
-      routeCount = app.routes.length;
-      known = app.routes
-        .filter(({ method }) => method !== 'ALL')
-        .map(({ method, path }) => ({ method, path, pattern: compile(path) }));
-      closed = new Set(app.routes.filter(({ method }) => method === 'ALL').map(({ path }) => path));
-    }
-    return known;
-  };
+  const routes = new Routes(app);
   app.onError((error, context) => fail(error, context));
   app.notFound((context) => {
     const { path, method } = context.req;
-    const fitting = routes().filter((route) => route.pattern.test(path));
-    const reached = closed.has(path) ? fitting.filter((route) => route.path === path) : fitting;
-    const allowed = new Set(reached.map((route) => route.method));
-    if (allowed.size === 0) return fail(new AppError('not_found'), context);
-    if (allowed.has('GET')) allowed.add('HEAD');
-    const allow = [...allowed].sort().join(', ');
+    const methods = routes.methodsAt(path);
+    if (methods.length === 0) return fail(new AppError('not_found'), context);
+    const allow = methods.join(', ');
     const message = `${method} is not answered here; allowed: ${allow}.`;
     return fail(new AppError('method_not_allowed', { message, headers: { allow } }), context);
   });

@@ -3,15 +3,16 @@ import { AppError, type ErrorCode } from '#base/errors.ts';
 import type { Throttle, ThrottleCount } from '#base/throttle.ts';
 import type { Authenticator } from './authenticate.ts';
 import type { ClientAddress } from './client-address.ts';
-import type { HttpEnv, Identity } from './env.ts';
+import { callerId, type HttpEnv, type Identity } from './env.ts';
 import type { RawRequest } from './raw-request.ts';
 import { toAppError } from './failure.ts';
 
 export interface HourlyLimitsParts {
   readonly authenticator: Authenticator;
   readonly addressOf: ClientAddress;
-  readonly keys: Throttle;
-  /** What a key asked for and may not do, by its key. */
+  /** By key or user. */
+  readonly callers: Throttle;
+  /** What a caller asked for and may not do, by key or user. */
   readonly scopeRefusals: Throttle;
   readonly addresses: Throttle;
 }
@@ -46,18 +47,18 @@ function requireAllowed(count: ThrottleCount): void {
  * context.
  */
 export function createHourlyLimits(parts: HourlyLimitsParts): MiddlewareHandler<HttpEnv> {
-  const { keys, scopeRefusals, addresses } = parts;
+  const { callers, scopeRefusals, addresses } = parts;
   return async (context, next) => {
     const identity = await identify(parts.authenticator, context.env.incoming);
     context.set('identity', identity);
-    const keyId = identity.caller?.key.id ?? null;
-    let count = keyId === null ? await addresses.hit(parts.addressOf(context.env.incoming)) : await keys.hit(keyId);
+    const name = identity.caller === null ? null : callerId(identity.caller);
+    let count = name === null ? await addresses.hit(parts.addressOf(context.env.incoming)) : await callers.hit(name);
     requireAllowed(count);
     await next();
     const failureCode: ErrorCode | undefined = context.get('failureCode');
-    if (keyId !== null && failureCode === 'insufficient_scope') {
-      await keys.giveBack(keyId);
-      count = await scopeRefusals.hit(keyId);
+    if (name !== null && failureCode === 'insufficient_scope') {
+      await callers.giveBack(name);
+      count = await scopeRefusals.hit(name);
       requireAllowed(count);
     }
     for (const [name, value] of Object.entries(headersOf(count))) context.header(name, value);

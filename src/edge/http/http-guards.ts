@@ -3,17 +3,17 @@ import { createThrottle, type Throttle, type ThrottleOptions } from '#base/throt
 import { createAuthenticator, type Authenticator, type AuthenticatorParts } from './authenticate.ts';
 import { createBodyShares, type BodyShares } from './body-shares.ts';
 import { createClientAddress, type ClientAddress } from './client-address.ts';
-import type { HttpEnv } from './env.ts';
+import type { HttpEnv, InferenceCaller } from './env.ts';
 import { createHourlyLimits } from './hourly-limits.ts';
 
-/** Requests per hour of the generic API: of a key, and of an address without one. */
+/** Requests per hour of the generic API: of a caller, and of an address where nobody is known. */
 const keyRequestsPerHour = 1000;
 const addressRequestsPerHour = 100;
 const minuteSeconds = 60;
 const hourSeconds = 3600;
 
 export interface HttpGuardsOptions
-  extends Omit<AuthenticatorParts, 'guesses'>, Pick<ThrottleOptions, 'store' | 'prefix'> {
+  extends Omit<AuthenticatorParts, 'wrongKeys'>, Pick<ThrottleOptions, 'store' | 'prefix'> {
   /** Wrong keys of one address that are answered as such. */
   readonly wrongKeysPerMinute: number;
   /** Addresses and networks whose X-Forwarded-For is believed. */
@@ -24,7 +24,7 @@ export interface HttpGuardsOptions
 }
 
 export interface HttpGuards {
-  readonly authenticator: Authenticator;
+  readonly authenticator: Authenticator<InferenceCaller>;
   /** Stands before the generic API. */
   readonly hourlyLimits: MiddlewareHandler<HttpEnv>;
   /** The memory of bodies, of whatever route. */
@@ -32,26 +32,26 @@ export interface HttpGuards {
   readonly addressOf: ClientAddress;
 }
 
-/** Keys that can fill the memory for bodies between them. */
-const keysPerBudget = 4;
+/** So many callers together can fill the memory for bodies. */
+const callersPerBudget = 4;
 
-/** Who comes in, how often somebody may knock, and what may be brought along. */
+/** What stands before every HTTP surface: who calls, how often, and how much memory bodies may take. */
 export function createHttpGuards(options: HttpGuardsOptions): HttpGuards {
   const { keys, accounts, store, prefix, wrongKeysPerMinute, trustedProxies } = options;
   const throttle = (kind: string, limit: number, windowSeconds: number): Throttle =>
     createThrottle({ kind, limit, windowSeconds, store, prefix });
   const addressOf = createClientAddress(trustedProxies);
-  const guesses = { throttle: throttle('wrong-keys', wrongKeysPerMinute, minuteSeconds), addressOf };
-  const authenticator = createAuthenticator({ keys, accounts, guesses });
+  const wrongKeys = { throttle: throttle('wrong-keys', wrongKeysPerMinute, minuteSeconds), addressOf };
+  const authenticator = createAuthenticator({ keys, accounts, wrongKeys });
   const hourlyLimits = createHourlyLimits({
     authenticator,
     addressOf,
-    keys: throttle('keys', keyRequestsPerHour, hourSeconds),
+    callers: throttle('keys', keyRequestsPerHour, hourSeconds),
     scopeRefusals: throttle('scope-refusals', keyRequestsPerHour, hourSeconds),
     addresses: throttle('addresses', addressRequestsPerHour, hourSeconds),
   });
   const { bodyBytesMax, bodiesBytesMax } = options;
-  const keyBytesMax = Math.max(bodyBytesMax, Math.floor(bodiesBytesMax / keysPerBudget));
-  const shares = createBodyShares({ bytesMax: bodiesBytesMax, keyBytesMax });
+  const callerBytesMax = Math.max(bodyBytesMax, Math.floor(bodiesBytesMax / callersPerBudget));
+  const shares = createBodyShares({ bytesMax: bodiesBytesMax, callerBytesMax });
   return { authenticator, hourlyLimits, shares, addressOf };
 }

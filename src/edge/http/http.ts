@@ -8,9 +8,19 @@ export { AtOnce } from './at-once.ts';
 export type { BodyHold, BodyShares } from './body-shares.ts';
 export { type BodyLimits, ClientGoneError, collectBody, tooLarge } from './collect-body.ts';
 export { handleClientError, isAddressed, refuseExpectation, refuseSurplus, refuseUnaddressed } from './client-error.ts';
-export { actorOf, type Caller, type HttpContext, type HttpEnv, type Identity } from './env.ts';
+export {
+  authorOf,
+  type Caller,
+  callerId,
+  type HttpContext,
+  type HttpEnv,
+  type Identity,
+  type InferenceCaller,
+} from './env.ts';
 export { type Problem, toAppError, ValidationError } from './failure.ts';
 export { drainBody } from './drain-body.ts';
 export { createShowLimits, limitHeaders, type ShowLimits } from './limit-headers.ts';
 export { installFallbacks, requestId, routeFirst } from './fallbacks.ts';
-export { createJsonBody } from './json-body.ts';
+export { jsonBody } from './json-body.ts';
+export { createReadBody } from './read-body.ts';
+export { type ErrorShape, groupOf, routeGroups, Routes } from './routes.ts';

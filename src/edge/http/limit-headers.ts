@@ -39,12 +39,14 @@ export function limitHeaders(
   return headers;
 }
 
-/** Headers that every authenticated answer carries, whatever it is about. */
+/** Headers that every authenticated answer carries, whatever it is about; none for callers without a key. */
 export type ShowLimits = (caller: Caller) => Record<string, string> | Promise<Record<string, string>>;
 
 /** @param admission says how the limits of a key stand, without counting anything */
 export function createShowLimits(admission: Pick<Admission, 'view'>): ShowLimits {
-  return ({ key }) => {
+  return ({ actor }) => {
+    if (actor.kind !== 'key') return {};
+    const { key } = actor;
     const view = admission.view({ organizationId: key.organizationId, keyId: key.id, limits: key });
     return view instanceof Promise ? view.then((known) => limitHeaders(known)) : limitHeaders(view);
   };

@@ -1,10 +1,10 @@
-/** What is read of a request: Node's list of alternating names and values, as they came over the wire. */
+/** The headers of a request as they came over the wire: Node's list of alternating names and values. */
 export interface RawRequest {
   readonly rawHeaders: readonly string[];
   readonly socket?: { readonly remoteAddress?: string | undefined };
 }
 
-/** All values of a header. Node keeps the first of two; here two are told apart. */
+/** All values of a header: Node's own `headers` keep one of several or join them. */
 export function headerValues(request: RawRequest, lowerName: string): string[] {
   const values: string[] = [];
   const { rawHeaders } = request;

@@ -1,9 +1,10 @@
 import type { JsonMember } from '#base/json-scan.ts';
 import type { Affinity, PromptText, ReplicaOutcome } from '#core/routing/routing.ts';
 import { keepsApart } from './cache-salt.ts';
-import type { Call } from './call.ts';
-import type { Outcome } from './engine-relay.ts';
-import type { InferenceEndpoint, RequestFields } from './fields.ts';
+import type { InferenceRequest } from './call.ts';
+import type { Endpoint } from './endpoints.ts';
+import type { RequestFields } from './fields.ts';
+import type { Outcome } from './outcome.ts';
 
 /** What engines set before a prompt or make it by; requests that differ in one of these share no prefix. */
 const contextKeys = [
@@ -15,31 +16,22 @@ const contextKeys = [
   'cache_salt',
 ] as const;
 
-const promptKeys: Readonly<Record<InferenceEndpoint, string | null>> = {
-  '/v1/chat/completions': 'messages',
-  '/v1/completions': 'prompt',
-  // What an embedding or a score is made of is read once and not kept.
-  '/v1/embeddings': null,
-  '/v1/rerank': null,
-  '/v1/score': null,
-};
-
-/** By which a client says what belongs together; OpenAI's own order. */
+/** Members by which a client says which requests belong together; OpenAI's order of precedence. */
 const stickyKeys = ['prompt_cache_key', 'user'] as const;
 const stickyBytesMax = 512;
 
 /** What of a request says which replica should have it, by offsets: nothing is parsed or copied. */
-export function affinityOf({ endpoint, caller, model }: AffinityCall, fields: RequestFields): Affinity {
-  const organizationId = caller?.key.organizationId ?? '';
+export function affinityOf(endpoint: Endpoint, { caller, fields, model }: RoutedRequest): Affinity {
+  const { organizationId } = caller.key;
   return {
-    prompt: () => promptOf(fields, endpoint, model !== null && keepsApart(model) ? organizationId : ''),
+    prompt: () => promptOf(fields, endpoint, keepsApart(model) ? organizationId : ''),
     stickyKey: () => stickyKeyOf(fields, organizationId),
   };
 }
 
-type AffinityCall = Pick<Call, 'endpoint' | 'caller' | 'model'>;
+type RoutedRequest = Pick<InferenceRequest, 'caller' | 'fields' | 'model'>;
 
-/** What an exchange says of the replica: not every failed request is one of its own. */
+/** What an outcome says of the replica: not every failed request is the replica's fault. */
 export function replicaOutcome({ kind, error, unreachable }: Outcome): ReplicaOutcome {
   if (unreachable) return 'unreachable';
   if (kind === 'completed') return 'answered';
@@ -47,9 +39,8 @@ export function replicaOutcome({ kind, error, unreachable }: Outcome): ReplicaOu
   return error?.code === 'upstream_error' ? 'failed' : 'answered';
 }
 
-function promptOf({ text, members }: RequestFields, endpoint: InferenceEndpoint, scope: string): PromptText | null {
-  const key = promptKeys[endpoint];
-  const member = key === null ? undefined : members.get(key);
+function promptOf({ text, members }: RequestFields, { promptKey }: Endpoint, scope: string): PromptText | null {
+  const member = promptKey === null ? undefined : members.get(promptKey);
   if (member === undefined) return null;
   const context = contextKeys
     .map((name) => members.get(name))

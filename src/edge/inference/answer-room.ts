@@ -106,7 +106,7 @@ class Room implements AnswerRoom {
 
   #lineOf(organizationId: string): Line {
     const line = this.#lines.get(organizationId);
-    if (line === undefined) throw new Error('an answer has a place in the room and its organization has no line');
+    if (line === undefined) throw new Error('an answer has a place in the room, but its organization has none');
     return line;
   }
 

@@ -1,12 +1,13 @@
 import type { ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
-import { errorEnvelope, type AppError } from '#base/errors.ts';
+import type { AppError } from '#base/errors.ts';
 import { bytesOf, type AnswerText } from './large-answer.ts';
+import type { AnswerFormat } from './openai-answers.ts';
 import type { Transcript } from './transcript.ts';
 
 /**
  * The client's side of one request. A stream keeps its status open until the first frame: a failure before that is an
- * ordinary error answer. While a client waits longer, comments tell it and every proxy between that it is being served.
+ * ordinary error answer. While a client waits longer, comments keep its connection alive through every proxy between.
  */
 export interface Answer {
   /** The client left before the answer was complete. */
@@ -22,28 +23,27 @@ export interface Answer {
   keepAlive(): void;
   /** Frames as latin1; false when the client reads slower than they come, then `onDrain` follows. */
   frames(text: string): boolean;
-  /** Notes all frames but the last ones, also those that a client that left does not get. */
+  /** Copies all frames but the last ones into a transcript, also those that come after the client left. */
   record(transcript: Transcript): void;
   /** Ends a stream with its last frames. */
   endStream(text: string): void;
   /** A whole JSON answer; one in blocks leaves one after the other, as fast as the client takes them. */
   json(status: number, text: AnswerText): void;
-  /** A refusal: a JSON answer, or an error frame and `[DONE]` in a stream that has begun. */
+  /** A refusal: a JSON answer, or an error frame and the end in a stream that has begun. */
   error(error: AppError): void;
-  /** Closes the connection of a client that nothing more can be told. */
+  /** Closes the connection where nothing more can be sent. */
   cut(): void;
   /** Bytes that the client has not taken yet. */
   readonly unreadBytes: number;
-  /** Tells when an answer that is over was taken, or its client has left. */
+  /** Calls when an answer that is over was taken, or its client has left. */
   onTaken(listener: () => void): void;
-  /** One listener each; it is called at once when the client is gone already. */
+  /** Sets the one listener; it is called at once when the client is gone already. */
   onGone(listener: () => void): void;
   onDrain(listener: () => void): void;
 }
 
 const firstCommentMs = 5_000;
 const commentEveryMs = 10_000;
-export const doneFrame = 'data: [DONE]\n\n';
 const comment = ': waiting for the model\n\n';
 const streamHeaders = {
   'content-type': 'text/event-stream; charset=utf-8',
@@ -51,34 +51,29 @@ const streamHeaders = {
   'x-accel-buffering': 'no',
 };
 
-const latin1 = (text: string): string => Buffer.from(text, 'utf8').toString('latin1');
-
-/** One error frame in our envelope, then the end mark. */
-export function errorFrames(error: AppError): string {
-  return `data: ${latin1(JSON.stringify(errorEnvelope(error)))}\n\n${doneFrame}`;
-}
-
-export function createAnswer(outgoing: ServerResponse): Answer {
-  return new ResponseAnswer(outgoing);
+export function createAnswer(outgoing: ServerResponse, format: AnswerFormat): Answer {
+  return new ResponseAnswer(outgoing, format);
 }
 
 class ResponseAnswer implements Answer {
   gone = false;
   frameSent = false;
   readonly #outgoing: ServerResponse;
+  readonly #format: AnswerFormat;
   readonly #headers: Record<string, string | number> = {};
   #comments: NodeJS.Timeout | null = null;
   #goneListener: (() => void) | null = null;
   #drainListener: (() => void) | null = null;
-  /** Where frames after the first are written, once it is sure that nothing else stands before them. */
+  /** Frames after the first are written here, once nothing else waits before them on the connection. */
   #socket: Socket | null = null;
   #transcript: Transcript | null = null;
-  /** Of a JSON answer, not written yet. */
+  /** Blocks of a JSON answer that are not written yet. */
   #blocks: Buffer[] | null = null;
   #blockBytes = 0;
 
-  constructor(outgoing: ServerResponse) {
+  constructor(outgoing: ServerResponse, format: AnswerFormat) {
     this.#outgoing = outgoing;
+    this.#format = format;
     outgoing.on('close', () => this.#closed());
   }
 
@@ -104,7 +99,7 @@ class ResponseAnswer implements Answer {
     if (this.#socket !== null) return this.#writeChunk(this.#socket, text);
     const outgoing = this.#outgoing;
     this.frameSent = true;
-    // Nobody hears it, and it may still be wanted: there is nothing to wait for.
+    // The client is gone, and the answer may still be wanted: there is nothing to wait for.
     if (this.gone) return true;
     this.#stopComments();
     this.#sendHead();
@@ -140,11 +135,11 @@ class ResponseAnswer implements Answer {
 
   error(error: AppError): void {
     if (this.headSent) {
-      this.endStream(errorFrames(error));
+      this.endStream(this.#format.errorFrames(error));
       return;
     }
     Object.assign(this.#headers, error.headers);
-    this.json(error.status, latin1(JSON.stringify(errorEnvelope(error))));
+    this.json(error.status, this.#format.errorBody(error));
   }
 
   cut(): void {
@@ -185,7 +180,7 @@ class ResponseAnswer implements Answer {
     this.#drainListener?.();
   }
 
-  /** A client that is fast enough would have all of them in one turn of the event loop. */
+  /** One block in a turn of the event loop: a fast client would have all of them in one. */
   #writeBlock(): void {
     const block = this.#blocks?.shift();
     if (block === undefined) {

@@ -7,7 +7,7 @@ const json = 'application/json';
 /** @throws AppError unsupported_media_type, request_too_large */
 export function checkHeaders(incoming: IncomingMessage, limits: BodyLimits): void {
   const contentType = incoming.headers['content-type'] ?? '';
-  // As nearly all write it; the others are looked at more closely.
+  // Nearly all write it like this; the others are parsed.
   if (contentType !== json && contentType.split(';', 1)[0]?.trim().toLowerCase() !== json) {
     throw new AppError('unsupported_media_type');
   }
@@ -26,7 +26,7 @@ function isWhole(incoming: IncomingMessage): boolean {
 
 /**
  * The body, when all of it came with its head, as small ones do: nothing has to be waited for then. A head is handed on
- * before the bytes that came with it are read: whoever waits a moment before he asks, for anything, finds them.
+ * before the bytes that came with it are read: after any wait they are there.
  * @throws AppError request_too_large
  */
 export function takeWhole(incoming: IncomingMessage, limits: BodyLimits): Buffer | null {

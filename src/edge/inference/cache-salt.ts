@@ -1,7 +1,6 @@
 import type { Model } from '#core/catalog/catalog.ts';
 import type { CacheSalts } from '#core/routing/routing.ts';
-import type { Call } from './call.ts';
-import type { RequestFields } from './fields.ts';
+import type { InferenceRequest } from './call.ts';
 import { parseMember } from './member.ts';
 
 /** Whether organizations have nothing in common in the model's engine but its time. Only vLLM can keep them apart. */
@@ -10,9 +9,9 @@ export function keepsApart({ engine }: Model): boolean {
 }
 
 /** The `cache_salt` that the engine gets; null leaves what the client sent. */
-export function cacheSaltOf(salts: CacheSalts, { caller }: Call, model: Model, fields: RequestFields): string | null {
+export function cacheSaltOf(salts: CacheSalts, { caller, fields, model }: InferenceRequest): string | null {
   if (!keepsApart(model)) return null;
   const member = fields.members.get('cache_salt');
   const own = member === undefined ? null : parseMember(fields.text, member);
-  return salts.of(caller?.key.organizationId ?? '', typeof own === 'string' ? own : null);
+  return salts.of(caller.key.organizationId, typeof own === 'string' ? own : null);
 }

@@ -1,83 +1,104 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { Grant } from '#core/admission/admission.ts';
 import type { InFlightEntry } from '#core/cache/cache.ts';
 import type { Model, PriceVersion } from '#core/catalog/catalog.ts';
 import type { Lease } from '#core/fleet/fleet.ts';
-import type { LimitsView } from '#core/limits/limits.ts';
 import type { IdempotentTurn } from '#core/requests/requests.ts';
 import type { FlexLease } from '#core/routing/routing.ts';
-import type { BodyHold, Caller } from '#edge/http/http.ts';
+import type { BodyHold, InferenceCaller } from '#edge/http/http.ts';
 import type { AnswerPlace } from './answer-room.ts';
 import { createAnswer, type Answer } from './answer.ts';
-import type { Stop } from './engine-relay.ts';
-import type { InferenceEndpoint, RequestFields } from './fields.ts';
-import { noTrace, type CallTrace } from './observer.ts';
-import type { SpendingOptions } from './spending.ts';
-import type { StreamHold } from './stream-hold.ts';
+import type { Endpoint } from './endpoints.ts';
+import type { RequestFields } from './fields.ts';
+import type { CallTrace } from './observer.ts';
+import { StopControl } from './stop.ts';
 import type { Transcript } from './transcript.ts';
 
-/** What admission granted. */
-export interface Grant {
-  readonly heldMicroUsd: bigint;
-  /** The key's limits after this request was counted. */
-  readonly view: LimitsView;
-  /** Output tokens per choice that the wallet or the caller's cap pays for; null where its own limit stands. */
-  readonly outputTokensMax: number | null;
-  /** Null where the hold is the worst case: a JSON answer, a stream whose counts come too late. */
-  readonly streamHold: StreamHold | null;
-}
-
-/** One inference request on its way; each step of the path fills in what it finds out. */
+/** One inference request on its way. */
 export interface Call {
   readonly requestId: string;
-  readonly endpoint: InferenceEndpoint;
+  readonly endpoint: Endpoint;
   readonly incoming: IncomingMessage;
   readonly answer: Answer;
   readonly clientRequestId: string | null;
-  /** Monotonic milliseconds. */
-  readonly startedMs: number;
-  caller: Caller | null;
-  spending: SpendingOptions;
-  fields: RequestFields | null;
+  readonly trace: CallTrace;
+  readonly stop: StopControl;
+  readonly found: CallFindings;
+  readonly held: CallHoldings;
+  readonly timings: CallTimings;
+}
+
+/** A request that is understood, and may be served. */
+export interface InferenceRequest {
+  readonly caller: InferenceCaller;
+  readonly fields: RequestFields;
+  readonly model: Model;
+  readonly price: PriceVersion;
+  /** What its caller pays at most, in pico-dollars; null without a cap. */
+  readonly capPicoUsd: bigint | null;
+}
+
+/** What the steps have found out, each written once. The end of a request reads what is there, however early. */
+export interface CallFindings {
+  caller: InferenceCaller | null;
+  model: Model | null;
+  /** Null also for one that only asks what would happen. */
+  request: InferenceRequest | null;
+  /** Null where no other request has to do with this one's answer. */
+  reuse: CallReuse | null;
+  grant: Grant | null;
+}
+
+/** What a request has of what others want as well, to be given back at its end. */
+export interface CallHoldings {
   /** The memory of its body; null for a small one. */
-  bodyHold: BodyHold | null;
+  body: BodyHold | null;
   /** Of a large JSON answer, until it is read. */
   answerPlace: AnswerPlace | null;
-  model: Model | null;
-  price: PriceVersion | null;
-  grant: Grant | null;
+  /** The right to ask a replica; another one after a retry. */
   lease: Lease | null;
   /** Of a request of the tier `flex`, beside its lease. */
   flexLease: FlexLease | null;
-  /** Null where no other request has to do with this one's answer. */
-  reuse: CallReuse | null;
-  /** It does not end when its client leaves: a repetition will ask for its answer. */
-  runsOn: boolean;
-  /** The answer came from the response cache. */
-  cacheHit: boolean;
-  trace: CallTrace;
-  /** How long the body was waited for, in milliseconds. */
-  bodyMs: number;
-  /** The answer of another request was waited for. */
-  waitedForOther: boolean;
-  /** How long engines had the request, in milliseconds, all tries together; null when none had it. */
-  engineMs: number | null;
-  /** Replicas that it was sent to after the first. */
-  retries: number;
-  /** How long replicas were waited for, in milliseconds. */
-  queuedMs: number;
-  firstByteMs: number | null;
-  /** Why it must end early, once something wants that; the step that is waiting listens on `onStop`. */
-  stopped: Stop | null;
-  onStop: ((stop: Stop) => void) | null;
   /** Takes the request out of the list of running ones. */
   leave: (() => void) | null;
 }
 
+/** In milliseconds. */
+export interface CallTimings {
+  /** On the monotonic clock. */
+  readonly startedMs: number;
+  /** How long the body was waited for. */
+  bodyMs: number;
+  /** How long replicas were waited for. */
+  queuedMs: number;
+  /** How long engines had the request, all tries together; null when none had it. */
+  engineMs: number | null;
+  /** Replicas that it was sent to after the first. */
+  retries: number;
+  /** From the start; null where no byte of an answer has come. */
+  firstByteMs: number | null;
+  /** The answer of another request was waited for; how long is not measured. */
+  waitedForOther: boolean;
+}
+
+/** What a request that is reused keeps until its end. */
+export interface CallReuse {
+  readonly transcript: Transcript;
+  /** To be ended with the answer, while others may be waiting for it. */
+  cacheEntry: InFlightEntry | null;
+  /** The answer came from the response cache. */
+  cacheHit: boolean;
+  idempotentTurn: IdempotentTurn | null;
+  /** The whole answer as it was sent, once it is complete; only for a request with an Idempotency-Key. */
+  answer: string | null;
+}
+
 export interface CallOrigin {
   readonly requestId: string;
-  readonly endpoint: InferenceEndpoint;
+  readonly endpoint: Endpoint;
   readonly incoming: IncomingMessage;
   readonly outgoing: ServerResponse;
+  readonly trace: CallTrace;
   readonly startedMs: number;
 }
 
@@ -90,55 +111,34 @@ function clientRequestId(incoming: IncomingMessage): string | null {
   return given.slice(0, noteBytesMax);
 }
 
-export function createCall({ requestId, endpoint, incoming, outgoing, startedMs }: CallOrigin): Call {
-  const answer = createAnswer(outgoing);
+export function createCall({ requestId, endpoint, incoming, outgoing, trace, startedMs }: CallOrigin): Call {
+  const answer = createAnswer(outgoing, endpoint.answers);
   answer.setHeader('x-request-id', requestId);
+  const stop = new StopControl();
+  answer.onGone(() => stop.clientLeft());
   return {
     requestId,
     endpoint,
     incoming,
     answer,
     clientRequestId: clientRequestId(incoming),
-    startedMs,
-    caller: null,
-    spending: { maxCostPicoUsd: null, dryRun: false },
-    fields: null,
-    bodyHold: null,
-    answerPlace: null,
-    model: null,
-    price: null,
-    grant: null,
-    lease: null,
-    flexLease: null,
-    reuse: null,
-    runsOn: false,
-    cacheHit: false,
-    trace: noTrace,
-    bodyMs: 0,
-    waitedForOther: false,
-    engineMs: null,
-    retries: 0,
-    queuedMs: 0,
-    firstByteMs: null,
-    stopped: null,
-    onStop: null,
-    leave: null,
+    trace,
+    stop,
+    found: { caller: null, model: null, request: null, reuse: null, grant: null },
+    held: { body: null, answerPlace: null, lease: null, flexLease: null, leave: null },
+    timings: {
+      startedMs,
+      bodyMs: 0,
+      queuedMs: 0,
+      engineMs: null,
+      retries: 0,
+      firstByteMs: null,
+      waitedForOther: false,
+    },
   };
 }
 
-/** Makes the request end early; a step that can be interrupted hears of it, the others look before they go on. */
-export function stopCall(call: Call, stop: Stop): void {
-  if (call.stopped !== null) return;
-  call.stopped = stop;
-  call.onStop?.(stop);
-}
-
-/** What a request that is reused keeps until its end. */
-export interface CallReuse {
-  readonly transcript: Transcript;
-  /** To be ended with the answer, while others may be waiting for it. */
-  cacheEntry: InFlightEntry | null;
-  idempotentTurn: IdempotentTurn | null;
-  /** The whole answer as it was sent, once it is complete; only for a request with an Idempotency-Key. */
-  answer: string | null;
+/** Whether the books have a record of the request: it was admitted, or answered from the response cache. */
+export function isBooked({ grant, reuse }: CallFindings): boolean {
+  return grant !== null || reuse?.cacheHit === true;
 }

@@ -1,29 +1,29 @@
-import { errorEnvelope } from '#base/errors.ts';
 import type { Contents } from '#core/requests/requests.ts';
-import { errorFrames } from './answer.ts';
-import type { Call } from './call.ts';
-import type { Outcome } from './engine-relay.ts';
+import { type Call, isBooked } from './call.ts';
 import { beginningOf } from './large-answer.ts';
+import type { Outcome } from './outcome.ts';
 
-/** Leaves what was asked and answered with the store, for a request that has a record and a key that wants it kept. */
+/** Stores what was asked and answered, for a request with a record whose key wants it stored. */
 export function keepContent(contents: Contents, call: Call, reported: Outcome): void {
-  const { caller, fields, requestId, reuse } = call;
-  if (caller === null || fields === null || !caller.key.storeRequests) return;
-  if (call.grant === null && !call.cacheHit) return;
+  const { found, requestId } = call;
+  const { request, reuse } = found;
+  if (request === null || !request.caller.key.storeRequests || !isBooked(found)) return;
+  const { caller, fields } = request;
   contents.add({
     requestId,
     organizationId: caller.key.organizationId,
     keyId: caller.key.id,
     request: fields.text,
-    // One byte more than is kept tells that there was more.
+    // One byte more than is kept shows that there was more.
     response: (reuse?.transcript.text ?? '') + lastOf(call, reported, contents.bodyBytesMax + 1),
     responseTruncated: reuse?.transcript.whole === false,
   });
 }
 
 /** What was sent at the end: the last frames, a JSON answer, an error in one of the two forms, or nothing. */
-function lastOf({ answer, reuse }: Call, { error, last }: Outcome, bytesMax: number): string {
+function lastOf({ answer, endpoint, found }: Call, { error, last }: Outcome, bytesMax: number): string {
   if (error === null) return beginningOf(last, bytesMax);
-  if (answer.frameSent && reuse !== null) return errorFrames(error);
-  return Buffer.from(JSON.stringify(errorEnvelope(error)), 'utf8').toString('latin1');
+  return answer.frameSent && found.reuse !== null
+    ? endpoint.answers.errorFrames(error)
+    : endpoint.answers.errorBody(error);
 }

@@ -2,8 +2,9 @@ import { type BodyText, LargeText } from '#base/body-text.ts';
 import { spliceText, type Splice } from '#base/json-scan.ts';
 import type { Replica } from '#core/fleet/fleet.ts';
 import type { EngineBody } from '#core/proxy/proxy.ts';
-import type { InferenceEndpoint, RequestFields } from './fields.ts';
+import type { RequestFields } from './fields.ts';
 import { parseMember } from './member.ts';
+import type { RequestForm } from './request-form.ts';
 
 const latin1Json = (value: unknown): string => Buffer.from(JSON.stringify(value), 'utf8').toString('latin1');
 
@@ -11,34 +12,28 @@ function setMember(fields: RequestFields, key: string, json: string): Splice {
   const member = fields.members.get(key);
   if (member !== undefined) return { start: member.valueStart, end: member.valueEnd, text: json };
   const [first] = fields.members.values();
-  if (first === undefined) throw new Error('a body without a model was to be sent');
+  if (first === undefined) throw new Error('the body for an engine has no members');
   return { start: first.keyStart, end: first.keyStart, text: `"${key}":${json},` };
 }
 
 /** Usage while the stream runs must be asked for where the engine was not started so that it always sends it. */
-function askForUsage(fields: RequestFields): Splice {
-  const member = fields.members.get('stream_options');
+function askForUsage(fields: RequestFields, key: string): Splice {
+  const member = fields.members.get(key);
   const given = member === undefined ? {} : parseMember(fields.text, member);
   const options = typeof given === 'object' && given !== null ? given : {};
-  return setMember(
-    fields,
-    'stream_options',
-    latin1Json({ ...options, include_usage: true, continuous_usage_stats: true }),
-  );
+  return setMember(fields, key, latin1Json({ ...options, include_usage: true, continuous_usage_stats: true }));
 }
 
-/** The fields that limit the output, of which `max_completion_tokens` wins where both are known. */
-function limitOutput(fields: RequestFields, endpoint: InferenceEndpoint, tokens: number): Splice[] {
-  const key = endpoint === '/v1/chat/completions' ? 'max_completion_tokens' : 'max_tokens';
-  const splices = [setMember(fields, key, String(tokens))];
-  if (key !== 'max_tokens' && fields.members.has('max_tokens')) {
-    splices.push(setMember(fields, 'max_tokens', String(tokens)));
-  }
-  return splices;
+/** Sets the member that wins, and the others where they stand: an engine may not know which of them does. */
+function limitOutput(fields: RequestFields, { limitKeys }: RequestForm, tokens: number): Splice[] {
+  const winner = limitKeys.at(-1);
+  return limitKeys
+    .filter((key) => key === winner || fields.members.has(key))
+    .map((key) => setMember(fields, key, String(tokens)));
 }
 
 export interface EngineBodyOptions {
-  readonly endpoint: InferenceEndpoint;
+  readonly endpoint: RequestForm;
   readonly replica: Replica;
   /** Catalog id. */
   readonly model: string;
@@ -54,7 +49,10 @@ export function engineBody(fields: RequestFields, options: EngineBodyOptions): E
   const splices: Splice[] = [];
   const upstream = replica.upstreamModel ?? model;
   if (fields.model !== upstream) splices.push(setMember(fields, 'model', latin1Json(upstream)));
-  if (fields.stream && !replica.forcedUsage) splices.push(askForUsage(fields));
+  const { streamOptionsKey } = endpoint;
+  if (fields.stream && !replica.forcedUsage && streamOptionsKey !== null) {
+    splices.push(askForUsage(fields, streamOptionsKey));
+  }
   if (outputTokensMax !== null) splices.push(...limitOutput(fields, endpoint, outputTokensMax));
   if (cacheSalt !== null) splices.push(setMember(fields, 'cache_salt', `"${cacheSalt}"`));
   return replace(fields.text, mergeInsertions(splices));
@@ -63,7 +61,7 @@ export function engineBody(fields: RequestFields, options: EngineBodyOptions): E
 function replace(text: BodyText, splices: readonly Splice[]): EngineBody {
   if (typeof text === 'string') return spliceText(text, splices);
   if (text instanceof LargeText) return spliceBytes(text.bytes, splices);
-  throw new Error('a body was to be sent that is not there any more');
+  throw new Error('the body for an engine was let go before it was sent');
 }
 
 /** The parts of a large body between the replacements, as they lie in memory. */

@@ -1,13 +1,7 @@
 import { AppError } from '#base/errors.ts';
+import type { StreamHold } from '#core/admission/admission.ts';
 import type { Replica } from '#core/fleet/fleet.ts';
-import {
-  meterJson,
-  noUsage,
-  type OutcomeKind,
-  type StreamMeter,
-  type Usage,
-  type UsageSource,
-} from '#core/metering/metering.ts';
+import { noUsage, type StreamMeter, type Usage, type UsageSource } from '#core/metering/metering.ts';
 import type {
   Aborter,
   AbortOutcome,
@@ -19,34 +13,12 @@ import type {
   EngineFault,
 } from '#core/proxy/proxy.ts';
 import type { AnswerPlace } from './answer-room.ts';
-import { doneFrame, type Answer } from './answer.ts';
+import type { Answer } from './answer.ts';
+import type { Endpoint } from './endpoints.ts';
 import { engineError } from './engine-error.ts';
-import type { InferenceEndpoint } from './fields.ts';
-import { LargeAnswer, type AnswerText, type LargeAnswerResult } from './large-answer.ts';
-import type { StreamHold } from './stream-hold.ts';
-
-/** How one request's work at the engine ended, and what is still to be sent once that is in the books. */
-export interface Outcome {
-  readonly kind: OutcomeKind;
-  /** What went wrong or who ended it; null when the answer is complete or nobody is left to tell. */
-  readonly error: AppError | null;
-  /** The last frames of a stream, or the whole JSON answer. */
-  readonly last: AnswerText;
-  readonly usage: Usage;
-  readonly usageSource: UsageSource;
-  /** Nothing of an answer has come, so another replica may be asked. */
-  readonly retry: boolean;
-  /** The replica could not be reached. */
-  readonly unreachable: boolean;
-}
-
-/** Why a request ends before its answer does. */
-export interface Stop {
-  readonly kind: 'aborted' | 'ended';
-  readonly error: AppError | null;
-}
-
-export const clientLeft: Stop = { kind: 'aborted', error: null };
+import { LargeAnswer, type LargeAnswerResult } from './large-answer.ts';
+import { type Outcome, outcomeOf } from './outcome.ts';
+import { clientLeft, type Stop } from './stop.ts';
 
 export interface RelayParts {
   readonly client: EngineClient;
@@ -57,15 +29,15 @@ export interface RelayParts {
 
 export interface RelayJob {
   readonly requestId: string;
-  readonly endpoint: InferenceEndpoint;
+  readonly endpoint: Endpoint;
   readonly prompts: number;
   readonly replica: Replica;
-  /** Let go once it is handed on. */
+  /** Emptied once it is handed to the proxy, so that a long stream does not keep it. */
   body: EngineBody;
   readonly headerLines: string;
   readonly answer: Answer;
   /** A client that leaves, or takes nothing, does not end the request. */
-  readonly runsOn: boolean;
+  readonly outlivesClient: boolean;
   /** Null for a JSON answer. */
   readonly meter: StreamMeter | null;
   readonly hold: StreamHold | null;
@@ -89,34 +61,35 @@ export interface ProxiedCall {
   clientGone(): void;
 }
 
-/** How long an engine may take to answer that it was asked to end a request; then its connection is closed. */
+/** How long an engine may take to answer an abort; then its connection is closed. */
 const abortWaitMs = 900;
-/** It is asked again until the answer ends: about a second, and longer only where all of it is slow. */
+/** Aborts are repeated until the answer ends: for about a second, longer only where each is slow. */
 const abortTries = 6;
 const abortRepeatMs = 150;
-/** Nobody waits for the end of what a client left, and a busy engine has the final count some seconds later. */
+/** Where the client has left no one waits, and a busy engine has the final count some seconds later. */
 const patientWaitMs = 7000;
 const patientTries = 12;
 const jsonBodyBytesMax = 268_435_456;
 const keptBytesMin = 65_536;
-/** From here on a JSON answer is metered while it comes: a smaller one takes milliseconds in one piece. No error is so large. */
+/** A larger JSON answer is metered while it comes, a smaller one in one piece, in milliseconds. No error is larger. */
 const largeBytesMin = 1_048_576;
-/** From here on it needs room: so much may be kept of every one that is running. */
+/** A larger JSON answer waits for room; so much may be kept of every one that runs. */
 const roomBytesMin = 8_388_608;
 
-/** Ids that are told at once: a request may be of thousands of prompts. */
+/** Ids in one abort: a request may have thousands of prompts. */
 const abortIdsMax = 256;
 
-/**
- * The ids by which vLLM knows a request that came with our X-Request-Id, some at a time; what is not generated is not
- * worth ending.
- */
+/** The ids by which vLLM knows a request that came with our X-Request-Id, some at a time. */
 function* engineRequestIds({ endpoint, requestId, prompts }: RelayJob): Generator<readonly string[]> {
-  if (endpoint === '/v1/chat/completions') yield [`chatcmpl-${requestId}`];
-  if (endpoint !== '/v1/completions') return;
+  const id = endpoint.engineRequestId?.replace('{id}', requestId);
+  if (id === undefined) return;
+  if (!id.includes('{prompt}')) {
+    yield [id];
+    return;
+  }
   for (let first = 0; first < prompts; first += abortIdsMax) {
     const length = Math.min(abortIdsMax, prompts - first);
-    yield Array.from({ length }, (_, index) => `cmpl-${requestId}-${first + index}`);
+    yield Array.from({ length }, (_, index) => id.replace('{prompt}', String(first + index)));
   }
 }
 
@@ -128,7 +101,7 @@ function faultError(fault: EngineFault): AppError {
 
 /**
  * Sends a request to a replica and its answer to the client, counting on the way.
- * @param onOutcome told once how it ended
+ * @param onOutcome called once with how it ended
  */
 export function startRelay(parts: RelayParts, job: RelayJob, onOutcome: (outcome: Outcome) => void): ProxiedCall {
   return new EngineRelay(parts, job, onOutcome);
@@ -136,22 +109,22 @@ export function startRelay(parts: RelayParts, job: RelayJob, onOutcome: (outcome
 
 type Finish = Pick<Outcome, 'kind' | 'error'> & Partial<Outcome>;
 
-/** The state of one request at one replica. It hears the engine as the sink of the call. */
+/** The state of one request at one replica; it receives the answer as the sink of the call. */
 class EngineRelay implements ProxiedCall, AnswerSink {
   readonly #aborter: Aborter;
   readonly #stallMs: number;
   readonly #job: RelayJob;
   readonly #call: EngineCall;
-  /** Null once it is over. */
+  /** Null once the request is over. */
   #conclude: ((outcome: Outcome) => void) | null;
-  /** Of who waits for the end of a request that was asked to end. */
+  /** Resolves the wait for the end of an aborted request. */
   #onOver: (() => void) | null = null;
   #stopped: Stop | null = null;
   #status = 0;
   #retryAfter: string | undefined;
-  /** Body of a JSON answer or of an error, so far. */
+  /** The body of a JSON answer or of an error, so far. */
   #collected = '';
-  /** In the place of it once a JSON answer is large. */
+  /** In its place once a JSON answer is large. */
   #large: LargeAnswer | null = null;
   #place: AnswerPlace | null = null;
   #firstByteSeen = false;
@@ -166,14 +139,14 @@ class EngineRelay implements ProxiedCall, AnswerSink {
     job.answer.onDrain(() => this.#readerCaughtUp());
     const { replica, endpoint, headerLines, body } = job;
     job.body = '';
-    this.#call = client.call(replica.endpoint, { method: 'POST', path: endpoint, headerLines, body }, this);
+    this.#call = client.call(replica.endpoint, { method: 'POST', path: endpoint.path, headerLines, body }, this);
   }
 
   stop(reason: Stop): void {
     if (this.#concluded || this.#stopped !== null) return;
     this.#stopped = reason;
     this.#job.meter?.expectAbort();
-    // Only its count is still wanted, and that needs no room.
+    // Of a large answer only the count is still wanted, which needs no room.
     this.#large?.drop();
     this.#place?.end();
     this.#call.resume();
@@ -185,7 +158,7 @@ class EngineRelay implements ProxiedCall, AnswerSink {
       this.stop(clientLeft);
       return;
     }
-    // It has every choice's end and left: the answer is complete, only the final count is still on its way.
+    // The client had the end of every choice: the answer is complete, and only the final count is to come.
     this.#call.resume();
     void wait(abortWaitMs).then(() => {
       if (this.#concluded) return;
@@ -255,7 +228,7 @@ class EngineRelay implements ProxiedCall, AnswerSink {
     if (result.kind === 'completed') this.#place?.collected();
     else this.#place?.end();
     const { usage, source } = this.#job.meter?.usage() ?? { usage: noUsage, source: 'none' as const };
-    conclude({ last: '', usage, usageSource: source, retry: false, unreachable: false, ...result });
+    conclude(outcomeOf({ usage, usageSource: source, ...result }));
     this.#onOver?.();
   }
 
@@ -275,14 +248,15 @@ class EngineRelay implements ProxiedCall, AnswerSink {
     const { answer, hold } = this.#job;
     const wasSent = answer.frameSent;
     const out = meter.feed(text);
-    // Asked to the last count: what comes with the end of an answer, or after a stop, is to be paid as well.
+    // The hold follows every count, the last one included: what comes with the end, or after a stop, is paid as well.
     const isPaid = hold === null || hold.covers(meter.inputTokens, meter.outputTokens);
     const stopped = this.#stopped;
     if (stopped === null && out !== '' && !answer.frames(out)) this.#waitForReader();
     if (!wasSent && answer.frameSent) this.#job.onCommitted();
     if (meter.failure !== null) this.#giveUp({ retry: meter.failure === 'error_frame' });
     else if (meter.done) {
-      if (stopped === null) this.#finish({ kind: 'completed', error: null, last: doneFrame });
+      if (stopped === null)
+        this.#finish({ kind: 'completed', error: null, last: this.#job.endpoint.answers.streamEnd });
       else this.#finish({ kind: stopped.kind, error: stopped.error });
     } else if (!isPaid && stopped === null && !meter.finished) this.stop(outOfFunds());
   }
@@ -293,7 +267,7 @@ class EngineRelay implements ProxiedCall, AnswerSink {
   }
 
   #readerStalled(): void {
-    if (!this.#job.runsOn) this.stop(clientLeft);
+    if (!this.#job.outlivesClient) this.stop(clientLeft);
     else this.#job.answer.cut();
   }
 
@@ -304,8 +278,8 @@ class EngineRelay implements ProxiedCall, AnswerSink {
   }
 
   #becomeLarge(): void {
-    const { costText, rename } = this.#job;
-    const large = new LargeAnswer({ costText, rename });
+    const { costText, rename, endpoint } = this.#job;
+    const large = new LargeAnswer(endpoint.answers.meterPieces({ costText, rename }));
     if (this.#stopped !== null) large.drop();
     large.add(this.#collected);
     this.#collected = '';
@@ -331,8 +305,8 @@ class EngineRelay implements ProxiedCall, AnswerSink {
 
   #meterJson(): LargeAnswerResult {
     if (this.#large !== null) return this.#large.end();
-    const { costText, rename } = this.#job;
-    const metered = meterJson(this.#collected, { costText, rename });
+    const { costText, rename, endpoint } = this.#job;
+    const metered = endpoint.answers.meterJson(this.#collected, { costText, rename });
     if (!metered.ok) return metered;
     const { text, usage, aborted } = metered;
     return { ok: true, last: text, usage, aborted };
@@ -350,7 +324,7 @@ class EngineRelay implements ProxiedCall, AnswerSink {
     else this.#finish({ kind: 'completed', error: null, last: metered.last, usage, usageSource });
   }
 
-  /** What became of it when the last of the ids, or the first that was not taken, was told. */
+  /** Aborts id by id; the outcome is that of the last, or of the first that the engine did not take. */
   async #abort(waitMs: number): Promise<AbortOutcome | 'late'> {
     const { endpoint, headerLines } = this.#job.replica;
     let outcome: AbortOutcome | 'late' = 'failed';

@@ -124,14 +124,15 @@ export const checkTemplateArguments: FieldRule = (request, member) => {
   if (template !== null) throw notSupported(`${member.key}.chat_template`);
 };
 
-/** With logprobs, or in a chat with anything, the echo of a prompt has the log probabilities of all its tokens. */
+/** An echo with the log probabilities of all tokens of a prompt takes megabytes, written while all others wait. */
 export const checkEcho: FieldRule = (request, member) => {
   const { fields, endpoint, engine } = request;
   if (engine.allow.includes('prompt_logprobs') || valueText(fields.text, member) === 'false') return;
   const logprobs = fields.members.get('logprobs');
   const hasLogprobs = logprobs !== undefined && !isNull(fields.text, logprobs);
-  if (endpoint === '/v1/completions' && !hasLogprobs) return;
-  const beside = endpoint === '/v1/completions' ? ' with "logprobs"' : '';
+  const whenAsked = endpoint.echoHasLogprobs === 'when_asked';
+  if (whenAsked && !hasLogprobs) return;
+  const beside = whenAsked ? ' with "logprobs"' : '';
   throw refuse('echo', `"echo"${beside} is not supported for this model.`);
 };
 

@@ -1,12 +1,13 @@
 import { AppError } from '#base/errors.ts';
 import type { JsonMember } from '#base/json-scan.ts';
 import type { EngineDefinition } from '#core/catalog/catalog.ts';
-import type { InferenceEndpoint, RequestFields } from './fields.ts';
+import type { Endpoint } from './endpoints.ts';
+import type { RequestFields } from './fields.ts';
 
 /** What a rule about a field of a request gets to see. */
 export interface RuleRequest {
   readonly fields: RequestFields;
-  readonly endpoint: InferenceEndpoint;
+  readonly endpoint: Endpoint;
   readonly engine: EngineDefinition;
 }
 

@@ -1,11 +1,10 @@
 import type { IncomingMessage } from 'node:http';
 import { AppError } from '#base/errors.ts';
 import type { ClaimResult, Idempotency, IdempotentTurn, SharedEnd } from '#core/requests/requests.ts';
-import { type Caller, ClientGoneError } from '#edge/http/http.ts';
-import type { Call } from './call.ts';
-import type { Outcome } from './engine-relay.ts';
-import type { RequestFields } from './fields.ts';
+import { ClientGoneError } from '#edge/http/http.ts';
+import type { Call, CallReuse, InferenceRequest } from './call.ts';
 import { textOf } from './large-answer.ts';
+import type { Outcome } from './outcome.ts';
 
 const headerName = 'idempotency-key';
 /** An answer larger than this is not kept: a repetition runs again. */
@@ -38,27 +37,20 @@ export type Claimed = { readonly turn: IdempotentTurn } | { readonly text: strin
 export async function claimKey(
   idempotency: Idempotency,
   call: Call,
-  { caller, fields }: { readonly caller: Caller; readonly fields: RequestFields },
+  { caller, fields }: InferenceRequest,
   onWait: () => void,
 ): Promise<Claimed> {
   const idempotencyKey = readIdempotencyKey(call.incoming);
   const { requestId } = call;
   const { id: keyId, organizationId } = caller.key;
-  const waiting = new AbortController();
-  const abort = (): void => waiting.abort();
-  call.onStop = abort;
-  if (call.stopped !== null) throw new ClientGoneError();
   const bodyHash = Buffer.from(fields.hash ?? '', 'hex');
   const claim = { organizationId, keyId, idempotencyKey, requestId, bodyHash };
-  const result = await idempotency.claim(claim, {
-    signal: waiting.signal,
-    onWait: () => {
-      // The answer that comes will be another request's, and its head may have to go first.
-      call.answer.setHeader('idempotent-replayed', 'true');
-      onWait();
-    },
-  });
-  call.onStop = null;
+  const beforeWait = (): void => {
+    // The answer that comes will be another request's, and its head may have to go first.
+    call.answer.setHeader('idempotent-replayed', 'true');
+    onWait();
+  };
+  const result = await call.stop.untilStopped((signal) => idempotency.claim(claim, { signal, onWait: beforeWait }));
   return claimed(call, result);
 }
 
@@ -89,21 +81,20 @@ function claimed(call: Call, result: ClaimResult): Claimed {
 }
 
 /** Keeps the answer of a request that is complete, before it is booked: a gateway that dies after that has left it. */
-export async function keepAnswer({ fields, reuse }: Call, { kind, last }: Outcome): Promise<void> {
+export async function keepAnswer({ found: { request, reuse } }: Call, { kind, last }: Outcome): Promise<void> {
   const turn = reuse?.idempotentTurn ?? null;
-  if (reuse === null || turn === null || fields === null || kind !== 'completed') return;
+  if (reuse === null || turn === null || request === null || kind !== 'completed') return;
   const { transcript } = reuse;
   const end = textOf(last, replayBytesMax);
   if (!transcript.whole || end === null) return;
-  const text = fields.stream ? transcript.text + end : end;
+  const text = request.fields.stream ? transcript.text + end : end;
   if (text.length > replayBytesMax) return;
   reuse.answer = text;
   await turn.keep(text);
 }
 
 /** What those get who have joined this request. */
-export function sharedEnd({ reuse }: Call, reported: Outcome): SharedEnd {
+export function sharedEnd({ answer }: CallReuse, reported: Outcome): SharedEnd {
   if (reported.error !== null) return { kind: 'error', error: reported.error };
-  const text = reuse?.answer ?? null;
-  return reported.kind === 'completed' && text !== null ? { kind: 'answer', text } : { kind: 'none' };
+  return reported.kind === 'completed' && answer !== null ? { kind: 'answer', text: answer } : { kind: 'none' };
 }

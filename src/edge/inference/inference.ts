@@ -6,18 +6,18 @@ import type { Fleet } from '#core/fleet/fleet.ts';
 import { requestId, type HttpContext, type HttpEnv, type ShowLimits } from '#edge/http/http.ts';
 import { createAnswerRoom } from './answer-room.ts';
 import { createCall } from './call.ts';
-import type { Stop } from './engine-relay.ts';
-import { inferenceEndpoints } from './fields.ts';
+import { endpoints } from './endpoints.ts';
 import { createLargeBodies } from './large-bodies.ts';
 import { getModel, listModels, listPrices, modelIdOf } from './models.ts';
 import type { PathParts } from './path-parts.ts';
 import { serveInference } from './path.ts';
 import { createReceiver, type ReceiveParts } from './receive.ts';
 import { createRunning } from './requests-in-flight.ts';
+import type { Stop } from './stop.ts';
 
 export { type CallTrace, noTrace, type RequestObserver, type RequestSummary } from './observer.ts';
 
-/** The OpenAI surface under /v1. The three inference routes write to Node's response themselves; see path.ts. */
+/** The OpenAI surface under /v1. The inference routes write to Node's response themselves; see path.ts. */
 export interface Inference {
   /** The routes that carry the load. */
   readonly requests: Hono<HttpEnv>;
@@ -51,11 +51,13 @@ export function createInference(parts: InferenceParts): Inference {
   const pathParts: PathParts = { ...parts, running, receiver, answerRoom };
   const requests = new Hono<HttpEnv>();
 
-  for (const endpoint of inferenceEndpoints) {
-    requests.post(endpoint, (context) => {
+  for (const endpoint of endpoints) {
+    requests.post(endpoint.path, (context) => {
       const startedMs = parts.clock.monotonicMs();
       const { incoming, outgoing } = context.env;
-      const call = createCall({ requestId: uuidv7(), endpoint, incoming, outgoing, startedMs });
+      const id = uuidv7();
+      const trace = parts.observer.trace(endpoint, incoming.headers, id);
+      const call = createCall({ requestId: id, endpoint, incoming, outgoing, trace, startedMs });
       return serveInference(pathParts, call).then(alreadySent);
     });
   }

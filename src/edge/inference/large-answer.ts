@@ -1,5 +1,5 @@
 import type { Splice } from '#base/json-scan.ts';
-import { createPiecesMeter, type JsonMeterOptions, type Usage } from '#core/metering/metering.ts';
+import type { PiecesMeter, Usage } from '#core/metering/metering.ts';
 
 /** What is sent at the end of an answer: latin1, or the bytes of a large JSON answer in blocks. */
 export type AnswerText = string | readonly Buffer[];
@@ -33,14 +33,14 @@ const blockBytes = 262_144;
 export class LargeAnswer {
   /** Of all that came. */
   bytes = 0;
-  readonly #meter;
+  readonly #meter: PiecesMeter;
   #blocks: Buffer[] = [];
   /** Bytes that are used of the last block. */
   #used = blockBytes;
   #dropped = false;
 
-  constructor(options: JsonMeterOptions) {
-    this.#meter = createPiecesMeter(options);
+  constructor(meter: PiecesMeter) {
+    this.#meter = meter;
   }
 
   add(text: string): void {

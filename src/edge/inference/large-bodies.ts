@@ -7,6 +7,7 @@ import { ClientGoneError } from '#edge/http/http.ts';
 import type { BodyResult, BodyTask } from './body-worker.ts';
 import type { RequestFields } from './fields.ts';
 import type { ReadJob } from './read-request.ts';
+import type { RequestForm } from './request-form.ts';
 
 /**
  * Reads large bodies in a thread of its own, so that they do not hold up the event loop: one after the other, in an
@@ -47,7 +48,7 @@ class BodyThread implements LargeBodies {
 
   read(keyId: string, parts: readonly Buffer[], job: ReadJob, signal: AbortSignal): Promise<RequestFields> {
     return new Promise((resolve, reject) => {
-      const task = { ...job, parts: parts.map(ownBytes) };
+      const task = { ...job, form: plainForm(job.form), parts: parts.map(ownBytes) };
       const cost = task.parts.reduce((sum, { byteLength }) => sum + byteLength, 0);
       const waiting: Waiting = { keyId, task, resolve, reject };
       const leave = (): void => {
@@ -78,7 +79,12 @@ class BodyThread implements LargeBodies {
     // A gateway that stops does not wait for it.
     worker.unref();
     worker.on('message', (result: BodyResult) => this.#done(result));
-    worker.on('error', (error) => this.#log.error({ err: error }, 'the thread that reads large bodies failed'));
+    worker.on('error', (error) =>
+      this.#log.error(
+        { err: error },
+        'the thread that reads large request bodies failed; the next body starts another',
+      ),
+    );
     worker.on('exit', () => {
       this.#worker = null;
       this.#end()?.reject(gone());
@@ -106,6 +112,11 @@ class BodyThread implements LargeBodies {
     if (ended !== null) this.#queue.correct(ended.keyId, 0);
     return ended;
   }
+}
+
+/** The form alone of what may be a row with functions in it, which no message can carry. */
+function plainForm({ path, generates, inputs, choicesKey, limitKeys, streamOptionsKey }: RequestForm): RequestForm {
+  return { path, generates, inputs, choicesKey, limitKeys, streamOptionsKey };
 }
 
 /** Memory that nothing else lies in, which is what can be handed over. */

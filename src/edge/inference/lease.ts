@@ -1,98 +1,105 @@
 import { AppError } from '#base/errors.ts';
+import type { Clock } from '#base/clock.ts';
+import { estimateTokens } from '#core/admission/admission.ts';
 import { findFlag, type Model } from '#core/catalog/catalog.ts';
 import type { AcquireRefusal, Lease } from '#core/fleet/fleet.ts';
 import type { FlexRefusal, FlexRequest, Routing, WaitingRequest } from '#core/routing/routing.ts';
+import { sizeOf } from './admit.ts';
 import { affinityOf } from './affinity.ts';
-import type { Call } from './call.ts';
+import type { Call, InferenceRequest } from './call.ts';
 import { upstreamBusy } from './engine-error.ts';
 import type { RequestFields } from './fields.ts';
 import type { RequestObserver } from './observer.ts';
-import { estimateTokens } from './spending.ts';
 
 export interface LeaseParts {
   readonly routing: Routing;
   readonly observer: RequestObserver;
+  readonly clock: Clock;
 }
 
 /**
- * The right to send a request to a replica: at once where the model is warm; else after its start, and for requests of
- * the tier `flex` when the engine has room for them.
+ * Takes a lease on a replica, the right to send it this request: at once where the model is warm; else after its start,
+ * and for requests of the tier `flex` when the engine has room for them. Where that takes a while, streams show signs of
+ * life.
  * @throws AppError upstream_error, overloaded, both 503 with Retry-After; an Error when the request is stopped
  */
-export function takeLease(parts: LeaseParts, call: Call, model: Model, fields: RequestFields): Lease | Promise<Lease> {
+export function route(parts: LeaseParts, call: Call, request: InferenceRequest): void | Promise<void> {
+  const { fields, model } = request;
+  if (fields.stream) call.answer.keepAlive();
   const isFlex = fields.serviceTier === 'flex';
-  const warm = isFlex ? null : parts.routing.now(model, { affinity: affinityOf(call, fields) });
-  return warm ?? waitForLease(parts, { call, model, fields });
+  const warm = isFlex ? null : parts.routing.now(model, { affinity: affinityOf(call.endpoint, request) });
+  if (warm !== null) keepLease(call, warm);
+  else return waitForLease(parts, call, request).then((lease) => keepLease(call, lease));
 }
 
-function waitForLease({ routing, observer }: LeaseParts, { call, model, fields }: Wanted): Promise<Lease> {
+function keepLease({ answer, held }: Call, lease: Lease): void {
+  held.lease = lease;
+  answer.setHeader('x-headgate-start', lease.cold ? 'cold' : 'warm');
+}
+
+function waitForLease(parts: LeaseParts, call: Call, request: InferenceRequest): Promise<Lease> {
+  const { routing } = parts;
+  const { fields, model } = request;
   const isFlex = fields.serviceTier === 'flex';
   const isWarm = isFlex && routing.coldStartMs(model) === null;
   call.answer.setHeader('x-headgate-start', isWarm ? 'warm' : 'cold');
-  return whileWaiting(observer, { call, model, fields }, async (request) => {
-    if (isFlex) return takeFlexLease(routing, call, model, { ...request, affinity: affinityOf(call, fields) });
-    const result = await routing.wait(model, request);
+  return whileWaiting(parts, call, request, async (waiting) => {
+    if (isFlex) {
+      return takeFlexLease(routing, call, model, { ...waiting, affinity: affinityOf(call.endpoint, request) });
+    }
+    const result = await routing.wait(model, waiting);
     if (!result.ok) throw refusalError(result.refusal);
     return result.lease;
   });
 }
 
-interface Unreached {
-  readonly model: Model;
-  readonly fields: RequestFields;
-  /** Ids of replicas that could not be reached. */
-  readonly exclude: ReadonlySet<string>;
-}
-
 /**
  * The right to send a request that no engine has seen yet to the replica that is started in the place of one that is
  * gone; null where that one is well after all.
- * @throws as takeLease
+ * @param exclude ids of replicas that could not be reached
+ * @throws as `route`
  */
-export async function waitForOther(
-  { routing, observer }: LeaseParts,
+export function waitForOther(
+  parts: LeaseParts,
   call: Call,
-  unreached: Unreached,
+  request: InferenceRequest,
+  exclude: ReadonlySet<string>,
 ): Promise<Lease | null> {
-  const { model, fields, exclude } = unreached;
-  return whileWaiting(observer, { call, model, fields }, async (request) => {
-    const result = await routing.wait(model, { ...request, exclude });
+  return whileWaiting(parts, call, request, async (waiting) => {
+    const result = await parts.routing.wait(request.model, { ...waiting, exclude });
     if (result.ok) return result.lease;
     if (result.refusal.code === 'no_other_replica') return null;
     throw refusalError(result.refusal);
   });
 }
 
-interface Wanted {
-  readonly call: Call;
-  readonly model: Model;
-  readonly fields: RequestFields;
-}
-
-/** Waits, is counted as waiting, and gives up when the request is stopped. */
+/**
+ * Waits until the request is stopped, and is counted as waiting. The wait is the engine's time and not the gateway's,
+ * also where it ends in a refusal.
+ */
 async function whileWaiting<T>(
-  observer: RequestObserver,
-  { call, model, fields }: Wanted,
-  take: (request: WaitingRequest) => Promise<T>,
+  { observer, clock }: LeaseParts,
+  { endpoint, found, stop, timings }: Call,
+  request: InferenceRequest,
+  take: (waiting: WaitingRequest) => Promise<T>,
 ): Promise<T> {
-  const waiting = new AbortController();
-  const abort = (): void => waiting.abort();
-  call.onStop = abort;
-  const perChoiceMax = call.grant?.outputTokensMax ?? model.contextLength;
-  const tokens = estimateTokens(fields, perChoiceMax);
+  const { caller, model } = request;
+  const perChoiceMax = found.grant?.outputTokensMax ?? model.contextLength;
+  const tokens = estimateTokens(sizeOf(endpoint, request), perChoiceMax);
+  const sinceMs = clock.monotonicMs();
   observer.waiting(model.id, 1);
   try {
-    return await take({ keyId: call.caller?.key.id ?? '', tokens, signal: waiting.signal });
+    return await stop.untilStopped((signal) => take({ keyId: caller.key.id, tokens, signal }));
   } finally {
     observer.waiting(model.id, -1);
-    call.onStop = null;
+    timings.queuedMs += clock.monotonicMs() - sinceMs;
   }
 }
 
 async function takeFlexLease(routing: Routing, call: Call, model: Model, request: FlexRequest): Promise<Lease> {
   const result = await routing.flex(model, request);
   if (!result.ok) throw refusalError(result.refusal);
-  call.flexLease = result.flexLease;
+  call.held.flexLease = result.flexLease;
   return result.flexLease.lease;
 }
 

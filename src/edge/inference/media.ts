@@ -55,7 +55,7 @@ const listDepthMax = 4;
 
 /**
  * Looks for media where something that could be media stands in the body. Nothing is parsed but addresses: a body of
- * megabytes is walked through by its offsets, whatever it is made of. Of a field that is there twice each is looked at.
+ * megabytes is walked through by its offsets, whatever it is made of. Of a field that is there twice both are inspected.
  * @param text the body as latin1
  * @throws AppError invalid_request_error
  */
@@ -64,7 +64,7 @@ export function readMedia(text: string, members: Members): Media {
   const finder = new MediaFinder(text);
   for (const param of mediaMembers) {
     const member = members.get(param);
-    if (member !== undefined) finder.look(member);
+    if (member !== undefined) finder.inspect(member);
   }
   const { count, bytes, remote, params } = finder;
   return { present: count > 0, count, bytes, remote, params };
@@ -82,7 +82,7 @@ class MediaFinder {
     this.#text = text;
   }
 
-  look({ key, valueStart, valueEnd }: JsonMember): void {
+  inspect({ key, valueStart, valueEnd }: JsonMember): void {
     this.#param = key;
     // A query or document of a reranker stands alone or in a list.
     this.#each(valueStart, valueEnd, (start) => this.#message(start));
@@ -97,7 +97,7 @@ class MediaFinder {
 
   #part(at: number): void {
     const members = this.#members(at).filter((member) => !this.#isNull(member));
-    // vLLM looks at no type where there is one, and `image_url: null` beside it is the image that has this name.
+    // vLLM ignores the type where there is one, and `image_url: null` beside it is the image that has this name.
     if (members.some(({ key }) => key === 'uuid')) this.params.uuid ??= this.#param;
     if (!members.some((member) => this.#isMedia(member))) return;
     this.count += 1;

@@ -2,19 +2,19 @@ import type { IncomingHttpHeaders } from 'node:http';
 import type { ErrorCode } from '#base/errors.ts';
 import type { Model } from '#core/catalog/catalog.ts';
 import type { OutcomeKind } from '#core/metering/metering.ts';
-import type { Outcome } from './engine-relay.ts';
-import type { InferenceEndpoint } from './fields.ts';
+import type { Endpoint } from './endpoints.ts';
+import type { Outcome } from './outcome.ts';
 
 /**
- * Who looks on while requests are served: metrics, the log, traces. It is told what happened and changes nothing; what
- * it does is paid by every request.
+ * Metrics, the log and traces, which observe requests and change nothing of them. What they do is on every request's
+ * path.
  */
 export interface RequestObserver {
-  /** The trace of a request that has just come, from what its headers say. */
-  trace(endpoint: InferenceEndpoint, headers: IncomingHttpHeaders, requestId: string): CallTrace;
+  /** The trace of a request that has just come, by its headers. */
+  trace(endpoint: Endpoint, headers: IncomingHttpHeaders, requestId: string): CallTrace;
   /** One more request waits for an engine, or one less. */
   waiting(modelId: string, change: 1 | -1): void;
-  /** Once for every request, when its last byte was handed out. */
+  /** Called once for every request, when its last byte was handed to the socket. */
   ended(summary: RequestSummary, trace: CallTrace, cause: unknown): void;
 }
 
@@ -31,7 +31,7 @@ export interface CallTrace {
   ended(summary: RequestSummary): void;
 }
 
-/** Of a request that nobody traces. */
+/** Used when no trace is sampled. */
 export const noTrace: CallTrace = {
   traceId: null,
   toEngine: () => '',
@@ -39,36 +39,37 @@ export const noTrace: CallTrace = {
   ended: () => undefined,
 };
 
-/** All there is to tell of one request, but for what it said. Times are milliseconds. */
+/** Everything about one request that observers get: none of its content. Times are milliseconds. */
 export interface RequestSummary {
   readonly requestId: string;
   readonly clientRequestId: string | null;
-  readonly route: InferenceEndpoint;
+  /** Path of its endpoint. */
+  readonly route: string;
   /** Catalog id; null where the request named none that is known. */
   readonly model: string | null;
   readonly keyId: string | null;
   readonly organizationId: string | null;
   readonly projectId: string | null;
-  /** What the client got, 499 where it left before it got anything. */
+  /** Status that the client got; 499 where it left before it had one. */
   readonly status: number;
   readonly code: ErrorCode | null;
   readonly outcome: OutcomeKind;
   readonly stream: boolean;
   readonly inputTokens: number;
-  /** Those of the input that the engine had already. */
+  /** Input tokens that the engine had in its prefix cache. */
   readonly cachedTokens: number;
   readonly outputTokens: number;
   readonly costPicoUsd: bigint;
   /** `off` where the cache was not asked. */
   readonly cache: 'hit' | 'miss' | 'off';
-  /** It waited for its engine to start. */
+  /** The request waited for its engine to start. */
   readonly cold: boolean;
   /** From admission until a replica was there. */
   readonly queuedMs: number;
   /** From its arrival to the engine's first byte; null where none came. */
   readonly firstByteMs: number | null;
   readonly totalMs: number;
-  /** What the gateway itself took: without the engine, the wait for it, and the client's body. Null without an engine. */
+  /** The gateway's own part: without the engine, the waits for it and for the body. Null where no engine was asked. */
   readonly addedMs: number | null;
   readonly replicaId: string | null;
   readonly retries: number;

@@ -2,11 +2,13 @@ import { isUtf8 } from 'node:buffer';
 import { createHash } from 'node:crypto';
 import { AppError } from '#base/errors.ts';
 import { digestMembers } from '#base/json-canonical.ts';
-import { readFields, type InferenceEndpoint, type InputBounds, type RequestFields } from './fields.ts';
+import { readFields, type RequestFields } from './fields.ts';
+import type { InputBounds } from './inputs.ts';
+import type { RequestForm } from './request-form.ts';
 
 /** How a body is to be read. */
 export interface ReadJob {
-  readonly endpoint: InferenceEndpoint;
+  readonly form: RequestForm;
   readonly bounds: InputBounds;
   /** Members that do not count for the response cache; null where it is not asked. */
   readonly meaningWithout: readonly string[] | null;
@@ -24,13 +26,13 @@ function textOf(body: Buffer): string {
 }
 
 /**
- * Reads a body. All that looks at the whole of one is done here, so that it can be done elsewhere than in the event loop.
+ * Reads a body. All work that grows with its length is done here, so that another thread can do it for the event loop.
  * @throws AppError invalid_request_error, invalid_value, model_not_found
  */
-export function readRequest(body: Buffer, { endpoint, bounds, meaningWithout, wantsHash }: ReadJob): RequestFields {
+export function readRequest(body: Buffer, { form, bounds, meaningWithout, wantsHash }: ReadJob): RequestFields {
   const text = textOf(body);
-  const fields = readFields(text, endpoint, bounds);
+  const fields = readFields(text, form, bounds);
   if (meaningWithout !== null) fields.meaning = digestMembers(text, meaningWithout);
-  if (wantsHash) fields.hash = createHash('sha256').update(`${endpoint}\n`).update(text, 'latin1').digest('hex');
+  if (wantsHash) fields.hash = createHash('sha256').update(`${form.path}\n`).update(text, 'latin1').digest('hex');
   return fields;
 }

@@ -1,10 +1,18 @@
 import { AppError } from '#base/errors.ts';
 import { formFields } from '#core/cache/cache.ts';
-import { AtOnce, collectBody, type BodyHold, type BodyLimits, type BodyShares, type Caller } from '#edge/http/http.ts';
+import {
+  AtOnce,
+  collectBody,
+  type BodyHold,
+  type BodyLimits,
+  type BodyShares,
+  type InferenceCaller,
+} from '#edge/http/http.ts';
 import { checkHeaders, takeWhole } from './body.ts';
 import type { Call } from './call.ts';
-import type { InputBounds, RequestFields } from './fields.ts';
+import type { RequestFields } from './fields.ts';
 import { hasIdempotencyKey } from './idempotent.ts';
+import type { InputBounds } from './inputs.ts';
 import type { LargeBodies } from './large-bodies.ts';
 import { readRequest, type ReadJob } from './read-request.ts';
 
@@ -25,7 +33,7 @@ export interface Receiver {
    * @throws AppError unsupported_media_type, request_too_large, request_timeout, concurrency_limit_exceeded, overloaded,
    *   and what `readRequest` throws; ClientGoneError when the connection closes first
    */
-  receive(call: Call, caller: Caller): RequestFields | Promise<RequestFields>;
+  receive(call: Call, caller: InferenceCaller): RequestFields | Promise<RequestFields>;
 }
 
 /** Takes about as long to read as a request takes otherwise, whatever is in it. */
@@ -51,7 +59,7 @@ class BodyReceiver implements Receiver {
     this.#parts = parts;
   }
 
-  receive(call: Call, caller: Caller): RequestFields | Promise<RequestFields> {
+  receive(call: Call, caller: InferenceCaller): RequestFields | Promise<RequestFields> {
     const { limits } = this.#parts;
     checkHeaders(call.incoming, limits);
     const whole = takeWhole(call.incoming, limits);
@@ -63,7 +71,7 @@ class BodyReceiver implements Receiver {
     return this.#receiveSlowly(call, caller, whole);
   }
 
-  async #receiveSlowly(call: Call, caller: Caller, whole: Buffer | null): Promise<RequestFields> {
+  async #receiveSlowly(call: Call, caller: InferenceCaller, whole: Buffer | null): Promise<RequestFields> {
     const keyId = caller.key.id;
     this.#enter(caller);
     try {
@@ -77,15 +85,15 @@ class BodyReceiver implements Receiver {
     }
   }
 
-  async #collect(call: Call, caller: Caller): Promise<readonly Buffer[]> {
+  async #collect(call: Call, caller: InferenceCaller): Promise<readonly Buffer[]> {
     const sinceMs = performance.now();
     const hold = this.#holdOf(call, caller);
     const body = await collectBody(call.incoming, this.#parts.limits, (bytes) => hold.grow(bytes));
-    call.bodyMs = performance.now() - sinceMs;
+    call.timings.bodyMs = performance.now() - sinceMs;
     return body;
   }
 
-  #readHere(caller: Caller, body: Buffer, job: ReadJob): RequestFields {
+  #readHere(caller: InferenceCaller, body: Buffer, job: ReadJob): RequestFields {
     const sinceMs = performance.now();
     try {
       return readRequest(body, job);
@@ -96,37 +104,31 @@ class BodyReceiver implements Receiver {
     }
   }
 
-  #mayHoldLoop({ key }: Caller, bytes: number): boolean {
+  #mayHoldLoop({ key }: InferenceCaller, bytes: number): boolean {
     return bytes <= loopBytesMax && (this.#spentMs.get(key.id) ?? 0) < loopMsMax;
   }
 
-  async #readElsewhere(call: Call, { key }: Caller, body: readonly Buffer[], job: ReadJob): Promise<RequestFields> {
-    const leaving = new AbortController();
-    const leave = (): void => leaving.abort();
-    call.onStop = leave;
-    try {
-      return await this.#parts.largeBodies.read(key.id, body, job, leaving.signal);
-    } finally {
-      call.onStop = null;
-    }
+  #readElsewhere(call: Call, { key }: InferenceCaller, body: readonly Buffer[], job: ReadJob): Promise<RequestFields> {
+    const { largeBodies } = this.#parts;
+    return call.stop.untilStopped((signal) => largeBodies.read(key.id, body, job, signal));
   }
 
-  #jobOf({ endpoint, incoming }: Call, { key }: Caller): ReadJob {
+  #jobOf({ endpoint, incoming }: Call, { key }: InferenceCaller): ReadJob {
     return {
-      endpoint,
+      form: endpoint,
       bounds: this.#parts.limits,
       meaningWithout: key.cacheResponses ? formFields : null,
       wantsHash: hasIdempotencyKey(incoming),
     };
   }
 
-  #holdOf(call: Call, { key }: Caller): BodyHold {
-    call.bodyHold ??= this.#parts.shares.hold(key.id);
-    return call.bodyHold;
+  #holdOf(call: Call, { key }: InferenceCaller): BodyHold {
+    call.held.body ??= this.#parts.shares.hold(key.id);
+    return call.held.body;
   }
 
   /** A key without a limit is bounded by what may run at all. */
-  #enter({ key }: Caller): void {
+  #enter({ key }: InferenceCaller): void {
     const max = key.maxConcurrency ?? Infinity;
     if (this.#unread.enter(key.id, max)) return;
     const message = `This key may have ${max} requests running, and as many of its bodies are not read yet.`;

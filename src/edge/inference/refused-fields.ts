@@ -1,4 +1,5 @@
 import { allowableFields, type AllowableField, type Model } from '#core/catalog/catalog.ts';
+import { type Endpoint, endpoints } from './endpoints.ts';
 import {
   atMost,
   checkBadWords,
@@ -14,7 +15,7 @@ import {
   unlessAllowedOr,
 } from './field-bounds.ts';
 import { type FieldRule, refuse, type RuleRequest } from './field-rule.ts';
-import { inferenceEndpoints, type InferenceEndpoint, type RequestFields } from './fields.ts';
+import type { RequestFields } from './fields.ts';
 import { comparedKeys } from './media.ts';
 import { refuseMedia } from './media-rules.ts';
 import { isNull } from './member.ts';
@@ -28,7 +29,7 @@ import {
   checkStructuredOutputs,
   checkTools,
 } from './structured-outputs.ts';
-import { type FieldDecision, olderVllmFields, vllmFields } from './vllm-fields.ts';
+import { type FieldDecision, olderVllmFields } from './vllm-fields.ts';
 
 /**
  * What is not handed to an engine: fields that reach into its scheduling, its caches, its templates or its network,
@@ -36,7 +37,7 @@ import { type FieldDecision, olderVllmFields, vllmFields } from './vllm-fields.t
  * not have pass.
  */
 
-/** Bounds, by the names of top-level fields. What media may be is looked at where they are read. */
+/** Bounds by the name of a top-level field. `elsewhere`: media-rules.ts, or where inputs are counted, bounds it. */
 const bounds: Readonly<Record<string, FieldRule | 'elsewhere'>> = {
   n: 'elsewhere',
   messages: 'elsewhere',
@@ -84,22 +85,23 @@ const isAllowable = (field: string): field is AllowableField => (allowableFields
 function ruleOf(field: string, decision: FieldDecision): FieldRule | null {
   if (field === 'cache_salt') return checkCacheSalt;
   if (decision === 'refused') {
-    if (!isAllowable(field)) throw new Error(`${field} is refused, and no engine file could allow it`);
+    if (!isAllowable(field))
+      throw new Error(`${field} is refused, but is not among the fields that an engine file can allow`);
     return refusals[field] ?? unlessAllowed(field);
   }
   if (decision !== 'bounded') return null;
   const rule = bounds[field];
-  if (rule === undefined) throw new Error(`${field} is bounded, and nothing bounds it`);
+  if (rule === undefined) throw new Error(`${field} is bounded, but has no rule in refused-fields.ts`);
   return rule === 'elsewhere' ? null : rule;
 }
 
 /** A field that one route of vLLM refuses is none that others would know by another meaning. */
-const refusedAnywhere = inferenceEndpoints.flatMap((endpoint) =>
-  Object.entries(vllmFields[endpoint]).filter(([, decision]) => decision === 'refused'),
+const refusedAnywhere = endpoints.flatMap(({ fields }: Endpoint) =>
+  Object.entries(fields).filter(([, decision]) => decision === 'refused'),
 );
 
-function rulesOf(endpoint: InferenceEndpoint): ReadonlyMap<string, FieldRule> {
-  const decided = [...refusedAnywhere, ...Object.entries(olderVllmFields), ...Object.entries(vllmFields[endpoint])];
+function rulesOf({ fields }: Endpoint): ReadonlyMap<string, FieldRule> {
+  const decided = [...refusedAnywhere, ...Object.entries(olderVllmFields), ...Object.entries(fields)];
   return new Map(
     decided.flatMap(([field, decision]): [string, FieldRule][] => {
       const rule = ruleOf(field, decision);
@@ -108,18 +110,13 @@ function rulesOf(endpoint: InferenceEndpoint): ReadonlyMap<string, FieldRule> {
   );
 }
 
-const rules = new Map(inferenceEndpoints.map((endpoint) => [endpoint, rulesOf(endpoint)]));
+const rules = new Map(endpoints.map((endpoint: Endpoint) => [endpoint, rulesOf(endpoint)]));
 
 /**
  * Looks at the fields of a request that its engine should not get as they are.
  * @throws AppError unsupported_parameter, invalid_value or context_length_exceeded, the field in `param`
  */
-export function refuseUnsupported(
-  fields: RequestFields,
-  model: Model,
-  endpoint: InferenceEndpoint,
-  choicesMax: number,
-): void {
+export function refuseUnsupported(fields: RequestFields, model: Model, endpoint: Endpoint, choicesMax: number): void {
   const request: RuleRequest = { fields, endpoint, engine: model.engine };
   const known = rules.get(endpoint);
   for (const member of fields.members.values()) {

@@ -1,5 +1,5 @@
 import type { ApiKey } from '#core/keys/keys.ts';
-import type { Stop } from './engine-relay.ts';
+import type { Stop, StopControl } from './stop.ts';
 
 /**
  * The requests that are running, so that those of a key can be ended when it is revoked, and all when we stop. Slots
@@ -8,17 +8,17 @@ import type { Stop } from './engine-relay.ts';
  */
 export interface Running {
   readonly size: number;
-  /** Requests of an organization; looked for among all of them. */
+  /** Running requests of an organization; takes time by how many run in all. */
   countOf(organizationId: string): number;
   /** @returns what takes the request out again; calls after the first do nothing */
-  add(key: ApiKey, stop: (stop: Stop) => void): () => void;
-  stopKey(keyId: string, stop: Stop): void;
-  stopAll(stop: Stop): void;
+  add(key: ApiKey, stop: StopControl): () => void;
+  stopKey(keyId: string, reason: Stop): void;
+  stopAll(reason: Stop): void;
 }
 
 interface Entry {
   readonly key: ApiKey;
-  readonly stop: (stop: Stop) => void;
+  readonly stop: StopControl;
 }
 
 export function createRunning(): Running {
@@ -26,7 +26,7 @@ export function createRunning(): Running {
   const free: number[] = [];
 
   function stopWhere(wanted: (entry: Entry) => boolean, reason: Stop): void {
-    for (const entry of slots) if (entry !== null && wanted(entry)) entry.stop(reason);
+    for (const entry of slots) if (entry !== null && wanted(entry)) entry.stop.stop(reason);
   }
 
   return {

@@ -1,25 +1,19 @@
 import { createHash } from 'node:crypto';
 import { formatUsd } from '#base/money.ts';
-import {
-  type InFlightEnd,
-  makeFrames,
-  mergeFrames,
-  plainAnswer,
-  requestKey,
-  type ResponseCache,
-} from '#core/cache/cache.ts';
-import type { EngineDefinition, Model } from '#core/catalog/catalog.ts';
+import type { Admission } from '#core/admission/admission.ts';
+import { type InFlightEnd, requestKey, type ResponseCache } from '#core/cache/cache.ts';
+import type { EngineDefinition } from '#core/catalog/catalog.ts';
 import type { ApiKey } from '#core/keys/keys.ts';
-import { meterJson, noUsage, type Usage } from '#core/metering/metering.ts';
 import type { Contents, Idempotency } from '#core/requests/requests.ts';
-import { type Caller, ClientGoneError } from '#edge/http/http.ts';
-import { doneFrame } from './answer.ts';
-import type { Call, CallReuse } from './call.ts';
+import type { InferenceCaller } from '#edge/http/http.ts';
+import type { Call, CallReuse, InferenceRequest } from './call.ts';
 import { keepContent } from './content.ts';
-import type { Outcome } from './engine-relay.ts';
+import type { Endpoint } from './endpoints.ts';
 import type { RequestFields } from './fields.ts';
 import { claimKey, hasIdempotencyKey, replayBytesMax, sharedEnd } from './idempotent.ts';
 import { textOf, type AnswerText } from './large-answer.ts';
+import { completedBy, type Outcome } from './outcome.ts';
+import { showLimits } from './show-limits.ts';
 import { Transcript } from './transcript.ts';
 
 /**
@@ -27,17 +21,10 @@ import { Transcript } from './transcript.ts';
  * ask for it come by here; for the others nothing is copied and nothing is kept.
  */
 export interface ReuseParts {
+  readonly admission: Admission;
   readonly cache: ResponseCache;
   readonly contents: Contents;
   readonly idempotency: Idempotency;
-}
-
-export interface ReuseRequest {
-  readonly caller: Caller;
-  readonly fields: RequestFields;
-  readonly model: Model;
-  /** Puts the limits of the key on an answer that may have to begin before anything else is known of it. */
-  readonly showLimits: () => Promise<void>;
 }
 
 /** An answer longer than this, as it is sent, is not kept in the cache, nor given to those who wait for it. */
@@ -48,128 +35,112 @@ function transcriptBytesMax({ contents }: ReuseParts, { incoming }: Call, key: A
   return Math.max(key.cacheResponses ? cachedBytesMax : 0, key.storeRequests ? contents.bodyBytesMax : 0);
 }
 
-export function reuses({ incoming }: Call, { key }: Caller): boolean {
+export function reuses({ incoming }: Call, { key }: InferenceCaller): boolean {
   return key.cacheResponses || key.storeRequests || hasIdempotencyKey(incoming);
 }
 
 /**
  * An earlier answer that serves this request as well; null when it goes on to an engine.
- * @throws ClientGoneError when the request was stopped meanwhile
+ * @throws what `throwIfStopped` of the request's stop throws, when it was stopped meanwhile
  */
-export async function findEarlier(parts: ReuseParts, call: Call, request: ReuseRequest): Promise<Outcome | null> {
-  const transcript = new Transcript(transcriptBytesMax(parts, call, request.caller.key));
-  const reuse: CallReuse = { transcript, cacheEntry: null, idempotentTurn: null, answer: null };
-  call.reuse = reuse;
-  if (request.fields.stream) call.answer.record(transcript);
-  if (hasIdempotencyKey(call.incoming)) {
-    const claimed = await claimKey(parts.idempotency, call, request, () => showSigns(call, request));
-    if ('text' in claimed) return completed(claimed.text);
+export async function findEarlier(parts: ReuseParts, call: Call, request: InferenceRequest): Promise<Outcome | null> {
+  const { answer, found, incoming, stop } = call;
+  const { caller, fields } = request;
+  const transcript = new Transcript(transcriptBytesMax(parts, call, caller.key));
+  const reuse: CallReuse = { transcript, cacheEntry: null, cacheHit: false, idempotentTurn: null, answer: null };
+  found.reuse = reuse;
+  if (fields.stream) answer.record(transcript);
+  if (hasIdempotencyKey(incoming)) {
+    const claimed = await claimKey(parts.idempotency, call, request, () => showSigns(parts, call, fields));
+    if ('text' in claimed) return completedBy(claimed.text);
     reuse.idempotentTurn = claimed.turn;
-    if (call.stopped !== null) throw new ClientGoneError();
-    call.runsOn = true;
+    stop.throwIfStopped();
+    stop.outliveClient();
   }
-  return request.caller.key.cacheResponses ? askCache(parts, call, reuse, request) : null;
+  return caller.key.cacheResponses ? askCache(parts, call, request, reuse) : null;
 }
 
 async function askCache(
   parts: ReuseParts,
   call: Call,
+  { caller, fields, model }: InferenceRequest,
   reuse: CallReuse,
-  request: ReuseRequest,
 ): Promise<Outcome | null> {
-  const { fields, model } = request;
-  const { organizationId } = request.caller.key;
+  const { answer, endpoint, stop } = call;
+  const { organizationId } = caller.key;
   const engineHash = hashOf(model.engine);
   const { meaning } = fields;
   if (meaning === null) return null;
-  const key = requestKey({ organizationId, model: model.id, engineHash, endpoint: call.endpoint, meaning });
-  const waiting = new AbortController();
-  const abort = (): void => waiting.abort();
-  call.onStop = abort;
-  if (call.stopped !== null) throw new ClientGoneError();
-  const take = await parts.cache.take(
-    { organizationId, key },
-    { signal: waiting.signal, onWait: () => showSigns(call, request) },
-  );
-  call.onStop = null;
+  const key = requestKey({ organizationId, model: model.id, engineHash, endpoint: endpoint.path, meaning });
+  const onWait = (): void => showSigns(parts, call, fields);
+  const take = await stop.untilStopped((signal) => parts.cache.take({ organizationId, key }, { signal, onWait }));
   if (take.kind === 'miss') {
     reuse.cacheEntry = take.entry;
-    if (call.stopped !== null) throw new ClientGoneError();
+    stop.throwIfStopped();
   }
-  call.answer.setHeader('x-headgate-cache', take.kind);
+  answer.setHeader('x-headgate-cache', take.kind);
   if (take.kind === 'miss') return null;
-  call.cacheHit = true;
-  return completed(shapeAnswer(take.text, fields));
+  reuse.cacheHit = true;
+  return completedBy(shapeAnswer(endpoint, take.text, fields));
 }
 
-/** While a stream waits for another request's answer its client hears of it, as while a model starts. */
-function showSigns(call: Call, { fields, showLimits }: ReuseRequest): void {
-  call.waitedForOther = true;
-  if (!fields.stream) return;
-  void showLimits().then(() => {
+/** A stream that waits for another request's answer sends comments, as while a model starts. */
+function showSigns(parts: ReuseParts, call: Call, { stream }: RequestFields): void {
+  call.timings.waitedForOther = true;
+  if (!stream) return;
+  void showLimits(parts, call).then(() => {
     if (!call.answer.gone) call.answer.keepAlive();
   });
 }
 
-/** An answer that costs nothing and counts nothing. */
-function completed(last: string): Outcome {
-  return {
-    kind: 'completed',
-    error: null,
-    last,
-    usage: noUsage,
-    usageSource: 'none',
-    retry: false,
-    unreachable: false,
-  };
-}
-
 /** A kept answer in the form that was asked for. */
-function shapeAnswer(text: string, { stream, wantsCost, wantsUsage, wantsRunningUsage }: RequestFields): string {
+function shapeAnswer(
+  { answers }: Endpoint,
+  text: string,
+  { stream, wantsCost, wantsUsage, wantsRunningUsage }: RequestFields,
+): string {
   const costText = wantsCost ? formatUsd(0n) : null;
-  if (stream) return makeFrames(text, { wantsUsage, wantsRunningUsage, costText }) + doneFrame;
+  if (stream) return answers.makeFrames(text, { wantsUsage, wantsRunningUsage, costText }) + answers.streamEnd;
   if (costText === null) return text;
-  const shaped = meterJson(text, { costText: () => costText, rename: null });
+  const shaped = answers.meterJson(text, { costText: () => costText, rename: null });
   return shaped.ok ? shaped.text : text;
 }
 
 /** Ends what this request has begun, and leaves its answer for others. To be called once its end is in the books. */
 export function endReuse(parts: ReuseParts, call: Call, reported: Outcome): void {
-  if (call.reuse === null) return;
+  const { reuse } = call.found;
+  if (reuse === null) return;
   keepContent(parts.contents, call, reported);
-  call.reuse.idempotentTurn?.end(sharedEnd(call, reported));
-  call.reuse.cacheEntry?.end(inFlightEnd(call, reported));
+  reuse.idempotentTurn?.end(sharedEnd(reuse, reported));
+  reuse.cacheEntry?.end(inFlightEnd(call, reuse, reported));
 }
 
 /** A request that never came to its engine, or was ended from outside, says nothing about what others would get. */
-function inFlightEnd(call: Call, reported: Outcome): InFlightEnd {
-  const { fields, grant, reuse } = call;
+function inFlightEnd({ endpoint, found }: Call, { transcript }: CallReuse, reported: Outcome): InFlightEnd {
+  const { grant, request } = found;
   if (grant === null || reported.kind === 'aborted' || reported.kind === 'ended') return 'next';
   // An answer that one wallet could not pay in full is not what another one would get.
-  if (reported.kind !== 'completed' || grant.outputTokensMax !== null) return 'each';
-  if (fields === null || reuse === null) return 'each';
-  const answer = fields.stream ? streamAnswer(reuse.transcript, fields, reported) : jsonAnswer(reported.last, fields);
+  if (reported.kind !== 'completed' || grant.outputTokensMax !== null || request === null) return 'each';
+  const { fields } = request;
+  const answer = fields.stream
+    ? streamAnswer(endpoint, transcript, fields, reported)
+    : jsonAnswer(endpoint, reported.last, fields);
   return answer === null ? 'each' : { answer };
 }
 
-function jsonAnswer(last: AnswerText, { wantsCost }: RequestFields): string | null {
+function jsonAnswer({ answers }: Endpoint, last: AnswerText, { wantsCost }: RequestFields): string | null {
   const text = textOf(last, cachedBytesMax);
-  return text === null ? null : plainAnswer(text, wantsCost);
+  return text === null ? null : answers.plainAnswer(text, wantsCost);
 }
 
-function streamAnswer(transcript: Transcript, { choices, prompts }: RequestFields, reported: Outcome): string | null {
-  if (!transcript.whole || reported.usageSource !== 'engine') return null;
-  return mergeFrames(transcript.text, usageBody(reported.usage), choices * prompts);
-}
-
-function usageBody({ inputTokens, cachedTokens, outputTokens, reasoningTokens }: Usage): object {
-  return {
-    prompt_tokens: inputTokens,
-    total_tokens: inputTokens + outputTokens,
-    completion_tokens: outputTokens,
-    prompt_tokens_details: { cached_tokens: cachedTokens },
-    completion_tokens_details: reasoningTokens === 0 ? null : { reasoning_tokens: reasoningTokens },
-  };
+function streamAnswer(
+  { answers }: Endpoint,
+  transcript: Transcript,
+  { choices, prompts }: RequestFields,
+  { usage, usageSource }: Outcome,
+): string | null {
+  if (!transcript.whole || usageSource !== 'engine') return null;
+  return answers.mergeFrames(transcript.text, usage, choices * prompts);
 }
 
 const engineHashes = new WeakMap<EngineDefinition, string>();

@@ -40,7 +40,7 @@ const formatSizes: ReadonlyMap<string, number> = new Map([
   ['uri-template', 12],
   ['uuid', 0.05],
 ]);
-/** Of those that nobody has measured. */
+/** For keywords that were not measured. */
 const otherFormatSize = 0.5;
 /** Up to this length a string costs nothing worth counting. */
 const freeLength = 4;

@@ -86,7 +86,7 @@ export function checkStructuredOutputs(request: RuleRequest, member: JsonMember)
 
 export function checkResponseFormat(request: RuleRequest, member: JsonMember): void {
   const { valueStart, valueEnd } = member;
-  // Only what holds a schema is long: {"type":"json_object"} and the like need no look.
+  // Only what holds a schema is long: {"type":"json_object"} and the like are not parsed.
   if (valueEnd - valueStart <= '{"type":"json_object"}'.length) return;
   const value = readShort(request, member);
   if (!isObject(value)) return;
@@ -125,7 +125,7 @@ type Demand = { readonly kind: 'none' | 'auto' | 'any' } | { readonly kind: 'one
 /** Which tools the model must call. */
 function demandedTools({ fields }: RuleRequest): Demand {
   const member = fields.members.get('tool_choice');
-  // A tool that has such a name is not there to be looked for.
+  // No tool has a name as long as that.
   if (member !== undefined && member.valueEnd - member.valueStart > toolChoiceBytesMax) return { kind: 'any' };
   const choice = member === undefined ? 'auto' : parseMember(fields.text, member);
   if (choice === 'none') return { kind: 'none' };

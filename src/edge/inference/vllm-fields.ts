@@ -9,7 +9,7 @@
  * - `rewritten`: the gateway sets it, or changes what was sent.
  */
 export type FieldDecision = 'passed' | 'bounded' | 'refused' | 'rewritten';
-type FieldDecisions = Readonly<Record<string, FieldDecision>>;
+export type FieldDecisions = Readonly<Record<string, FieldDecision>>;
 
 /** What all requests have. */
 const common = {
@@ -67,7 +67,7 @@ const generating = {
   kv_transfer_params: 'refused',
   ec_transfer_params: 'refused',
   session_id: 'refused',
-  // What plugins make of it nobody knows here; kv_transfer_params come this way as well.
+  // Plugins make of it what they like; kv_transfer_params come this way as well.
   vllm_xargs: 'refused',
   // Frames come late: the whole answer is held for where they come too late to end it in time.
   stream_interval: 'passed',
@@ -174,13 +174,17 @@ const compared = {
   text_2: 'bounded',
 } as const;
 
-/** By the place in a request: of a route, of an object within it, `[]` for each of a list. */
-export const vllmFields = {
-  '/v1/chat/completions': chat,
-  '/v1/completions': completion,
-  '/v1/embeddings': embedding,
-  '/v1/rerank': { ...scoring, query: 'bounded', top_n: 'passed' },
-  '/v1/score': { ...scoring, ...compared },
+/** By kind of request, at the top of its body. */
+export const requestFields = {
+  chat,
+  completion,
+  embedding,
+  rerank: { ...scoring, query: 'bounded', top_n: 'passed' },
+  score: { ...scoring, ...compared },
+} as const satisfies Record<string, FieldDecisions>;
+
+/** By the place in a body below its top: of an object there, `[]` for each of a list. */
+export const nestedFields = {
   stream_options: { include_usage: 'rewritten', continuous_usage_stats: 'rewritten' },
   repetition_detection: { max_pattern_size: 'bounded', min_pattern_size: 'bounded', min_count: 'bounded' },
   structured_outputs: {

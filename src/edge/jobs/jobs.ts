@@ -1,8 +1,6 @@
 import type { Log } from '#base/log.ts';
 
-export { runBootstrap, type BootstrapResult } from './bootstrap.ts';
-
-/** The clock as a client: what must happen from time to time, whoever asks. */
+/** Work that is done at intervals, without anybody asking for it. */
 export interface Job {
   /** The same on every gateway of a database. */
   readonly name: string;
@@ -30,7 +28,7 @@ export function startJobs(jobs: readonly Job[], { log, takeLease }: JobsOptions)
     try {
       if (where === 'every' || (await takeLease(name))) await work();
     } catch (error) {
-      log.warn({ err: error, job: name }, 'a job failed; it runs again later');
+      log.warn({ err: error, job: name }, 'a job failed; it runs again at its next interval');
     }
   };
   const tick = (job: Job): void => {

@@ -1,6 +1,7 @@
 import type { MiddlewareHandler } from 'hono';
 import { matchedRoutes } from 'hono/route';
 import type { Log } from '#base/log.ts';
+import { keyIdOf } from '#core/audit/audit.ts';
 import type { HttpEnv } from '#edge/http/http.ts';
 import type { RequestMetrics } from './request-metrics.ts';
 
@@ -29,8 +30,8 @@ export function createOtherRequests(metrics: RequestMetrics, log: Log): Middlewa
       method: context.req.method,
       status,
       code,
-      keyId: known.caller?.key.id ?? null,
-      organizationId: known.caller?.key.organizationId ?? null,
+      keyId: known.caller === undefined ? null : keyIdOf(known.caller.actor),
+      organizationId: known.caller?.organizationId ?? null,
       totalMs,
     };
     log.info(fields, 'api request');

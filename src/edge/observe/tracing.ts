@@ -22,32 +22,23 @@ import { noTrace, type CallTrace, type RequestObserver, type RequestSummary } fr
  */
 export type StartTrace = RequestObserver['trace'];
 
-const operations = {
-  '/v1/chat/completions': 'chat',
-  '/v1/completions': 'text_completion',
-  '/v1/embeddings': 'embeddings',
-  // The conventions have no names for these yet, and allow others.
-  '/v1/rerank': 'rerank',
-  '/v1/score': 'score',
-} as const;
-
 /** Looks once whether an SDK is there: it has to be registered before. */
 export function createTracing(): StartTrace {
   const tracer = findTracer();
   if (tracer === null) return (_endpoint, headers) => passOn(headers);
-  return (endpoint, headers, requestId) => {
+  return ({ path, operation }, headers, requestId) => {
     const parent = readTraceContext(headers);
     const attributes = {
       'http.request.method': 'POST',
-      'http.route': endpoint,
-      'url.path': endpoint,
+      'http.route': path,
+      'url.path': path,
       'url.scheme': 'http',
-      'gen_ai.operation.name': operations[endpoint],
+      'gen_ai.operation.name': operation,
       'headgate.request.id': requestId,
     };
     const options = { kind: SpanKind.SERVER, attributes };
     const context = parent === null ? ROOT_CONTEXT : contextOf(parent);
-    return new SpanTrace(tracer, tracer.startSpan(`POST ${endpoint}`, options, context), operations[endpoint]);
+    return new SpanTrace(tracer, tracer.startSpan(`POST ${path}`, options, context), operation);
   };
 }
 

@@ -7,7 +7,7 @@ import { afterAll, describe, expect, it } from 'vitest';
 import { parseConfig } from '#base/config.ts';
 import { DockerError } from '#base/docker/api.ts';
 import { createRegistryLogins, hideLogin, registryOf } from '#base/docker/registry-logins.ts';
-import { concernsLogin, startErrorCode } from '#core/fleet/drivers/docker/failures.ts';
+import { concernsLogin, startErrorCode } from '#core/fleet/drivers/docker/start-error-code.ts';
 
 const root = mkdtempSync(join(tmpdir(), 'headgate-logins-'));
 afterAll(() => rmSync(root, { recursive: true, force: true }));

@@ -14,13 +14,13 @@ afterEach(async () => {
   for (const end of ends.splice(0).toReversed()) await end();
 });
 
-interface Town {
+interface TestGateways {
   readonly machines: Machines;
   readonly store: SharedStore;
   readonly join: (name: string, engines: readonly EngineDefinition[], isFrozen?: () => boolean) => Promise<Fleet>;
 }
 
-function town(gpus: number): Town {
+function newGateways(gpus: number): TestGateways {
   const machines = new Machines([gpuHost('h', gpus)]);
   const store = new SharedStore();
   store.lead('one');
@@ -58,7 +58,7 @@ const chat = (over: Parameters<typeof containerDefinition>[1] = {}) =>
 
 describe('a leader that has lost its right', () => {
   it('changes nothing when it wakes, and the other one’s word stands', async () => {
-    const { machines, store, join } = town(1);
+    const { machines, store, join } = newGateways(1);
     let isFrozen = false;
     const one = await join('one', [chat()], () => isFrozen);
     const two = await join('two', [chat()]);
@@ -76,9 +76,22 @@ describe('a leader that has lost its right', () => {
   });
 });
 
+describe('a leader that cannot make sure that it still leads', () => {
+  it('starts nothing, and a moment later what was asked for: who waits is not refused', async () => {
+    const { machines, store, join } = newGateways(1);
+    const fleet = await join('one', [chat()]);
+    machines.uncertainStarts = 2;
+    const lease = await mustAcquire(fleet, 'chat');
+    expect(machines.uncertainStarts).toBe(0);
+    expect(machines.starts).toEqual([lease.replica.id]);
+    expect(store.published?.engines).toMatchObject([{ phase: 'ready', failedStarts: 0, cause: null }]);
+    lease.release();
+  });
+});
+
 describe('several gateways', () => {
   it('share one start, and go on when another one leads', async () => {
-    const { machines, store, join } = town(1);
+    const { machines, store, join } = newGateways(1);
     const one = await join('one', [chat()]);
     const two = await join('two', [chat()]);
     const leases = await Promise.all([...Array(20)].map((_, at) => mustAcquire(at % 2 === 0 ? one : two, 'chat')));
@@ -99,7 +112,7 @@ describe('several gateways', () => {
   });
 
   it('stop an engine only when the request of another one has ended', async () => {
-    const { machines, join } = town(1);
+    const { machines, join } = newGateways(1);
     const one = await join('one', [chat({ drainMs: 60_000 })]);
     const two = await join('two', [chat({ drainMs: 60_000 })]);
     const lease = await mustAcquire(two, 'chat');
@@ -118,7 +131,7 @@ describe('several gateways', () => {
 
 describe('a replica', () => {
   it('meets no request before it has answered the usage probe and a canary', async () => {
-    const { machines, join } = town(1);
+    const { machines, join } = newGateways(1);
     const fleet = await join('one', [chat()]);
     machines.broken.add('chat acme/engine:1');
     expect(await fleet.acquire('chat', {})).toMatchObject({
@@ -137,7 +150,7 @@ describe('a replica', () => {
   });
 
   it('is renewed beside the old one when its file changed; a bad file stays out', async () => {
-    const { machines, join } = town(2);
+    const { machines, join } = newGateways(2);
     const fleet = await join('one', [chat()]);
     const lease = await mustAcquire(fleet, 'chat');
     machines.broken.add('chat acme/engine:2');
@@ -157,7 +170,7 @@ describe('a replica', () => {
   });
 
   it('sleeps instead of ending where its file says so, and wakes for the next request', async () => {
-    const { machines, join } = town(1);
+    const { machines, join } = newGateways(1);
     const fleet = await join('one', [chat({ idleMs: 100, sleepLevel: 2 })]);
     const first = await mustAcquire(fleet, 'chat');
     first.release();
@@ -179,7 +192,7 @@ describe('a replica', () => {
   });
 
   it('of which there are two serves on when the other one ends with code 0', async () => {
-    const { machines, join } = town(2);
+    const { machines, join } = newGateways(2);
     const fleet = await join('one', [chat({ replicas: { min: 2, max: 2 } })]);
     await until(() => expect(fleet.candidates('chat')).toHaveLength(2));
     const [first = ''] = machines.starts;
@@ -194,7 +207,7 @@ describe('a replica', () => {
 
 describe('requests that wait', () => {
   it('are let go in an order that is fair among their keys', async () => {
-    const { join } = town(1);
+    const { join } = newGateways(1);
     const fleet = await join('one', [chat()]);
     const order: string[] = [];
     const ask = async (keyId: string, tokens: number): Promise<void> => {

@@ -1,6 +1,7 @@
 import { connect, createServer, type Server, type Socket } from 'node:net';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { isConnectionError } from '#base/db.ts';
+import { systemAuthor } from '#core/audit/audit.ts';
 import { startApi, type TestApi } from '../../edge/api/test-api.ts';
 import { createTestDatabase, type TestDatabase } from '../../support/database.ts';
 
@@ -124,8 +125,7 @@ describe('with two gateways', () => {
     const other = api.secondRooms();
     const ref = await other.keys.verify(body.secret);
     expect(await api.keys.verify(body.secret)).not.toBeNull();
-    const actor = { userId: null, keyId: null, requestId: null };
-    await other.keys.revoke({ organizationId: ref?.organizationId ?? '', keyId: ref?.id ?? '' }, actor);
+    await other.keys.revoke({ organizationId: ref?.organizationId ?? '', keyId: ref?.id ?? '' }, systemAuthor);
     expect(other.keys.verify(body.secret)).toBeNull();
     api.turnClock(30_000);
     const { keys } = api;

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { connectDb, type Db } from '#base/db.ts';
 import { uuidv7 } from '#base/id.ts';
-import { gatewayActor } from '#core/audit/audit.ts';
+import { systemAuthor } from '#core/audit/audit.ts';
 import type { Durable, Metering, UsageRecord } from '#core/metering/metering.ts';
 import type { Wallet } from '#core/wallet/wallet.ts';
 import { createTestDatabase } from '../../support/database.ts';
@@ -38,7 +38,7 @@ describe('the commit of a batch', () => {
       amountPicoUsd: creditPicoUsd,
       reference: 'opening',
       note: null,
-      actor: gatewayActor,
+      author: systemAuthor,
     });
     return { id, keyId: uuidv7(), projectId: uuidv7() };
   }

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { connectDb, type Db } from '#base/db.ts';
 import { uuidv7 } from '#base/id.ts';
-import { gatewayActor } from '#core/audit/audit.ts';
+import { systemAuthor } from '#core/audit/audit.ts';
 import type { UsageRecord } from '#core/metering/metering.ts';
 import { createTestDatabase, type TestDatabase } from '../../support/database.ts';
 import { openTestBooks, type TestBooks } from './test-books.ts';
@@ -29,7 +29,7 @@ async function openWallet(): Promise<string> {
   const { db, wallet } = opened();
   const organizationId = uuidv7();
   await db.orm.transaction((tx) => wallet.open(tx, organizationId));
-  const booking = { organizationId, amountPicoUsd: 1_000_000n, reference: 'opening', note: null, actor: gatewayActor };
+  const booking = { organizationId, amountPicoUsd: 1_000_000n, reference: 'opening', note: null, author: systemAuthor };
   await wallet.credit(booking);
   return organizationId;
 }

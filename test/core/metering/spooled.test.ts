@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { connectDb, type Db } from '#base/db.ts';
 import { uuidv7 } from '#base/id.ts';
-import { gatewayActor } from '#core/audit/audit.ts';
+import { systemAuthor } from '#core/audit/audit.ts';
 import { startDatabaseProxy, type DatabaseProxy } from '../../support/database-proxy.ts';
 import { createTestDatabase, type TestDatabase } from '../../support/database.ts';
 import { recordOf } from './recorded-usage.ts';
@@ -46,7 +46,7 @@ async function openOrganization(): Promise<Organization> {
   const id = uuidv7();
   await db.orm.transaction((tx) => books.wallet.open(tx, id));
   const booking = { organizationId: id, amountPicoUsd: creditPicoUsd, reference: 'opening', note: null };
-  await books.wallet.credit({ ...booking, actor: gatewayActor });
+  await books.wallet.credit({ ...booking, author: systemAuthor });
   return { id, keyId: uuidv7(), projectId: uuidv7() };
 }
 

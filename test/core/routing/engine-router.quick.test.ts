@@ -2,21 +2,22 @@ import { afterEach, describe, expect, it } from 'vitest';
 import type { Lease, LoadReport, Replica } from '#core/fleet/fleet.ts';
 import { EngineRouter, type ReplicaFleet } from '#core/routing/engine-router.ts';
 import { affinityOf } from '#edge/inference/affinity.ts';
+import { endpoints } from '#edge/inference/endpoints.ts';
 import { readFields } from '#edge/inference/fields.ts';
 import { createRandom } from './simulation/trace.ts';
 
-const endpoint = '/v1/chat/completions';
+const [endpoint] = endpoints;
 const bounds = { sequencesMax: 128, inputsMax: 2048 };
 
 /** The affinity of a request with this body, as the request path makes it. */
-function affinityFor(body: object, organization: string | null = null, engine: object = { kind: 'openai' }) {
+function affinityFor(body: object, organizationId = '', engine: object = { kind: 'openai' }) {
   const fields = readFields(
     Buffer.from(JSON.stringify({ model: 'chat', ...body })).toString('latin1'),
     endpoint,
     bounds,
   );
-  const caller = organization === null ? null : ({ key: { organizationId: organization } } as never);
-  return affinityOf({ endpoint, caller, model: { engine } as never }, fields);
+  const caller = { key: { organizationId } } as never;
+  return affinityOf(endpoint, { caller, model: { engine } as never, fields });
 }
 
 const says = (role: string, content: string) => ({ role, content });

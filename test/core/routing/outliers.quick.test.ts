@@ -3,14 +3,14 @@ import { Outliers, type OutlierChange, type ReplicaOutcome } from '#core/routing
 
 const four = ['a', 'b', 'c', 'd'].map((id) => ({ id }));
 
-interface Told {
+interface Reported {
   readonly trial?: boolean;
   readonly replicaCount?: number;
   readonly atMs?: number;
 }
 
-function tell(outliers: Outliers, replicaId: string, outcome: ReplicaOutcome, told: Told = {}): OutlierChange {
-  const { trial = false, replicaCount = 4, atMs = 0 } = told;
+function report(outliers: Outliers, replicaId: string, outcome: ReplicaOutcome, over: Reported = {}): OutlierChange {
+  const { trial = false, replicaCount = 4, atMs = 0 } = over;
   return outliers.report({ replicaId, outcome, trial, replicaCount }, atMs);
 }
 
@@ -22,7 +22,7 @@ const admitted = (outliers: Outliers): string =>
 
 function failing(...ids: string[]): Outliers {
   const outliers = new Outliers();
-  for (const id of ids) for (let failure = 0; failure < 5; failure += 1) tell(outliers, id, 'failed');
+  for (const id of ids) for (let failure = 0; failure < 5; failure += 1) report(outliers, id, 'failed');
   return outliers;
 }
 
@@ -30,8 +30,8 @@ describe('a replica that fails', () => {
   it('stays in below five failures in a row', () => {
     const outliers = new Outliers();
     for (let round = 0; round < 4; round += 1) {
-      for (let failure = 0; failure < 4; failure += 1) tell(outliers, 'a', 'failed', { atMs: round * 20_000 });
-      tell(outliers, 'a', 'answered', { atMs: round * 20_000 });
+      for (let failure = 0; failure < 4; failure += 1) report(outliers, 'a', 'failed', { atMs: round * 20_000 });
+      report(outliers, 'a', 'answered', { atMs: round * 20_000 });
     }
     expect(admitted(outliers)).toBe('abcd');
   });
@@ -42,7 +42,7 @@ describe('a replica that fails', () => {
 
   it('is out when half of many requests fail, though never five in a row', () => {
     const outliers = new Outliers();
-    const changes = Array.from({ length: 24 }, (_, at) => tell(outliers, 'a', at % 2 === 0 ? 'answered' : 'failed'));
+    const changes = Array.from({ length: 24 }, (_, at) => report(outliers, 'a', at % 2 === 0 ? 'answered' : 'failed'));
     // The first answer of a replica that never failed is not counted.
     expect(changes).toContain('ejected');
     expect(admitted(outliers)).toBe('bcd');
@@ -50,13 +50,13 @@ describe('a replica that fails', () => {
 
   it('is out at once when nothing listens there', () => {
     const outliers = new Outliers();
-    expect(tell(outliers, 'a', 'unreachable')).toBe('ejected');
+    expect(report(outliers, 'a', 'unreachable')).toBe('ejected');
     expect(admitted(outliers)).toBe('bcd');
   });
 
   it('says nothing by requests that were ended early', () => {
     const outliers = new Outliers();
-    for (let request = 0; request < 50; request += 1) tell(outliers, 'a', 'unknown');
+    for (let request = 0; request < 50; request += 1) report(outliers, 'a', 'unknown');
     expect(outliers.clean).toBe(true);
   });
 });
@@ -68,17 +68,17 @@ describe('how many may be out', () => {
 
   it('is none of one, and one of two', () => {
     const outliers = new Outliers();
-    for (let failure = 0; failure < 50; failure += 1) tell(outliers, 'a', 'failed', { replicaCount: 1 });
+    for (let failure = 0; failure < 50; failure += 1) report(outliers, 'a', 'failed', { replicaCount: 1 });
     expect(outliers.admitted([{ id: 'a' }])).toEqual([{ id: 'a' }]);
-    for (let failure = 0; failure < 5; failure += 1) tell(outliers, 'b', 'failed', { replicaCount: 2 });
+    for (let failure = 0; failure < 5; failure += 1) report(outliers, 'b', 'failed', { replicaCount: 2 });
     expect(outliers.admitted([{ id: 'a' }, { id: 'b' }])).toEqual([{ id: 'a' }]);
   });
 
   it('is any number where nothing listens; when all are out, all are tried', () => {
     const outliers = failing('a', 'b');
-    tell(outliers, 'c', 'unreachable');
+    report(outliers, 'c', 'unreachable');
     expect(admitted(outliers)).toBe('d');
-    tell(outliers, 'd', 'unreachable');
+    report(outliers, 'd', 'unreachable');
     expect(admitted(outliers)).toBe('abcd');
   });
 });
@@ -96,7 +96,7 @@ describe('the way back', () => {
   it('is open when that is answered', () => {
     const outliers = failing('a');
     outliers.tried('a', 5_000);
-    expect(tell(outliers, 'a', 'answered', { trial: true, atMs: 5_100 })).toBe('readmitted');
+    expect(report(outliers, 'a', 'answered', { trial: true, atMs: 5_100 })).toBe('readmitted');
     expect(admitted(outliers)).toBe('abcd');
   });
 
@@ -109,7 +109,7 @@ describe('the way back', () => {
       while (outliers.due(four, atMs) === null) atMs += 1000;
       times.push(atMs - sinceMs);
       outliers.tried('a', atMs);
-      expect(tell(outliers, 'a', 'failed', { trial: true, atMs })).toBe('ejected');
+      expect(report(outliers, 'a', 'failed', { trial: true, atMs })).toBe('ejected');
     }
     expect(times.slice(0, 4)).toEqual([5_000, 10_000, 15_000, 20_000]);
     expect(times.at(-1)).toBe(120_000);
@@ -117,8 +117,8 @@ describe('the way back', () => {
 
   it('is not moved by requests that were on their way before it was out', () => {
     const outliers = failing('a');
-    for (let late = 0; late < 10; late += 1) expect(tell(outliers, 'a', 'failed')).toBeNull();
-    expect(tell(outliers, 'a', 'answered')).toBeNull();
+    for (let late = 0; late < 10; late += 1) expect(report(outliers, 'a', 'failed')).toBeNull();
+    expect(report(outliers, 'a', 'answered')).toBeNull();
     expect(outliers.due(four, 5_000)).toEqual({ id: 'a' });
     expect(admitted(outliers)).toBe('bcd');
   });
@@ -132,8 +132,8 @@ describe('the way back', () => {
   it('forgets a failure after it has gone well for long', () => {
     const outliers = failing('a');
     outliers.tried('a', 5_000);
-    tell(outliers, 'a', 'answered', { trial: true, atMs: 5_000 });
-    tell(outliers, 'a', 'answered', { atMs: 70_000 });
+    report(outliers, 'a', 'answered', { trial: true, atMs: 5_000 });
+    report(outliers, 'a', 'answered', { atMs: 70_000 });
     expect(outliers.clean).toBe(true);
   });
 });

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { systemClock } from '#base/clock.ts';
 import { uuidv7 } from '#base/id.ts';
-import { createAudit } from '#core/audit/audit.ts';
+import { type Author, createAudit } from '#core/audit/audit.ts';
 import { createWallet } from '#core/wallet/wallet.ts';
 import { bookingOf, useWallet } from './test-wallet.ts';
 
@@ -33,11 +33,12 @@ describe('a credit', () => {
 
   it('books one double entry, the balance and an audit row', async () => {
     const organizationId = await bench.openWallet();
-    const actor = { userId: uuidv7(), keyId: uuidv7(), requestId: uuidv7() };
+    const key = { id: uuidv7(), userId: uuidv7() };
+    const author: Author = { actor: { kind: 'key', key }, requestId: uuidv7() };
     const result = await bench.wallet.credit({
       ...bookingOf(organizationId, 5n * usd, 'invoice 1'),
       note: 'May',
-      actor,
+      author,
     });
     if (result.kind !== 'created') throw new Error(result.kind);
     expect(result.entry).toMatchObject({ type: 'credit', amountPicoUsd: 5n * usd, balanceAfterPicoUsd: 5n * usd });
@@ -50,13 +51,13 @@ describe('a credit', () => {
     const audited = await bench.db.sql`SELECT * FROM audit_log WHERE organization_id = ${organizationId}`;
     expect(audited).toMatchObject([
       {
-        actor_user_id: actor.userId,
-        actor_key_id: actor.keyId,
+        actor_user_id: key.userId,
+        actor_key_id: key.id,
         action: 'wallet.credited',
         target_type: 'wallet',
         before: { balance: '0' },
         after: { balance: '5', amount: '5', reference: 'invoice 1', note: 'May' },
-        request_id: actor.requestId,
+        request_id: author.requestId,
       },
     ]);
   });

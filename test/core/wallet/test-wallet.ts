@@ -2,7 +2,7 @@ import { afterAll, beforeAll } from 'vitest';
 import { systemClock } from '#base/clock.ts';
 import { connectDb, type Db } from '#base/db.ts';
 import { uuidv7 } from '#base/id.ts';
-import { createAudit, gatewayActor } from '#core/audit/audit.ts';
+import { createAudit, systemAuthor } from '#core/audit/audit.ts';
 import { type Booking, createWallet, type Wallet } from '#core/wallet/wallet.ts';
 import { createTestDatabase } from '../../support/database.ts';
 
@@ -69,7 +69,7 @@ export function useWallet(): WalletBench {
 }
 
 export function bookingOf(organizationId: string, amountPicoUsd: bigint, reference: string): Booking {
-  return { organizationId, amountPicoUsd, reference, note: null, actor: gatewayActor };
+  return { organizationId, amountPicoUsd, reference, note: null, author: systemAuthor };
 }
 
 /** All accounts of the whole ledger: what came in less what went out, by account and together. */

@@ -1,4 +1,6 @@
 import { describe, expect, it } from 'vitest';
+import { createApiApp } from '#edge/api/app.ts';
+import { requireDocumented } from '#edge/api/document.ts';
 import { type Answer, useApi } from './test-api.ts';
 
 const api = useApi();
@@ -69,6 +71,37 @@ describe('the OpenAPI document', () => {
       const { status } = await api().ask(path.replace('{id}', 'x'), { method, key: null });
       expect([method, path, status]).toEqual([method, path, 401]);
     }
+  });
+});
+
+describe('the document and the routes', () => {
+  it('say the same: methods, shape of errors, and whether an hour is counted', async () => {
+    const { body } = await ask('/openapi.json');
+    const own = Object.entries<Record<string, Operation>>(body.paths).filter(
+      ([path]) => !/completions|embeddings|rerank|score|audio|models|pricing/.test(path),
+    );
+    expect(own.length).toBeGreaterThan(15);
+    for (const [path, operations] of own) {
+      const generic = path.startsWith('/api/v1') || path.startsWith('/v1/projects');
+      const answer = await api().ask(path.replace('{id}', 'x'), { method: 'PROPFIND' });
+      const methods = Object.keys(operations).map((method) => method.toUpperCase());
+      const allow = [...methods, ...(methods.includes('GET') ? ['HEAD'] : [])].toSorted().join(', ');
+      expect([path, answer.status, answer.headers.get('allow')]).toEqual([path, 405, allow]);
+      expect([path, 'details' in answer.body.error]).toEqual([path, generic]);
+      expect([path, answer.headers.has('x-ratelimit-limit')]).toEqual([path, generic]);
+      for (const { responses } of Object.values(operations)) {
+        const shape = `#/components/schemas/${generic ? 'GenericError' : 'Error'}`;
+        expect([path, references(responses['default'])]).toEqual([path, [shape]]);
+      }
+    }
+  });
+
+  it('refuse an app with a route that is missing in the document', () => {
+    const app = createApiApp();
+    app.get('/docs', (context) => context.text(''));
+    expect(() => requireDocumented(app)).not.toThrow();
+    app.get('/v1/secrets/:id{.+}', (context) => context.text(''));
+    expect(() => requireDocumented(app)).toThrow('the route GET /v1/secrets/{id} is not in the OpenAPI document');
   });
 });
 

@@ -48,7 +48,7 @@ const reload = () => gateway.request('/v1/admin/engines/reload', { method: 'POST
 const writeFile = (name: string, text: string) => writeFileSync(join(enginesDir, `${name}.yaml`), text);
 
 describe('an engine', () => {
-  it('is started by an order, serves, and is restarted by another process', async () => {
+  it('is started by a command, serves, and is restarted by another process', async () => {
     expect((await engine()).state).toBe('stopped');
     const answer = await order('start');
     const { id, state }: Body = await answer.json();
@@ -65,7 +65,7 @@ describe('an engine', () => {
     expect((await chat()).status).toBe(200);
   });
 
-  it('that was stopped by an order stays so until it is released', async () => {
+  it('that was stopped by a command stays so until it is released', async () => {
     await order('start');
     await inState('ready');
     // The answer comes when the order holds: nothing has to be waited for.

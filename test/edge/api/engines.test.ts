@@ -1,8 +1,9 @@
 import { describe, expect, it } from 'vitest';
 import type { LogLine } from '#core/fleet/log-follow.ts';
+import type { EngineReloadResult } from '#core/catalog/catalog.ts';
 import type { EngineOperations, OperatedEngine } from '#edge/api/api.ts';
 import { engineDefinition } from '../../core/fleet/test-fleet.ts';
-import { type Answer, type AskOptions, useApi } from './test-api.ts';
+import { type Answer, type AskOptions, type ScriptedOperations, useApi } from './test-api.ts';
 
 const needs = {
   memoryBytes: 4_294_967_296,
@@ -11,13 +12,13 @@ const needs = {
 };
 
 /** A fleet as the API sees it, whose every answer a test can set: it is the surface that is looked at here. */
-class ScriptedOperations implements EngineOperations {
+class TestOperations implements ScriptedOperations {
   engines: OperatedEngine[] = [];
   ordered: string[] = [];
   asked: unknown[] = [];
   lines: LogLine[] = [];
   refusesCommands = false;
-  reloaded: Awaited<ReturnType<EngineOperations['reload']>> = { ok: true, added: [], changed: [], removed: [] };
+  reloaded: EngineReloadResult = { ok: true, added: [], changed: [], removed: [] };
   /** Resolves when who followed has left. */
   readonly left = Promise.withResolvers<void>();
 
@@ -61,7 +62,7 @@ class ScriptedOperations implements EngineOperations {
   }
 }
 
-const operations = new ScriptedOperations();
+const operations = new TestOperations();
 const api = useApi({ operations });
 const ask = (path: string, options?: AskOptions): Promise<Answer> => api().ask(path, options);
 
@@ -208,7 +209,7 @@ describe('an engine', () => {
   });
 });
 
-describe('an order', () => {
+describe('a command', () => {
   it('is refused for a disabled engine', async () => {
     const { status, body } = await ask('/v1/admin/engines/off/start', { method: 'POST' });
     expect([status, body.error.code]).toEqual([409, 'conflict']);

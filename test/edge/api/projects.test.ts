@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { formatId, parseId, uuidv7 } from '#base/id.ts';
+import { systemAuthor } from '#core/audit/audit.ts';
 import { type Answer, type AskOptions, useApi } from './test-api.ts';
 
 const api = useApi();
@@ -164,7 +165,7 @@ describe('a project on the request path', () => {
     const find = () => api().accounts.findProject(ref.organizationId, ref.projectId);
     await find();
     const other = api().secondRooms();
-    await other.accounts.patchProject(ref, { archived: true }, { userId: null, keyId: null, requestId: null });
+    await other.accounts.patchProject(ref, { archived: true }, systemAuthor);
     expect(find()).toMatchObject({ archived: false });
     api().turnClock(30_000);
     await expect.poll(find).toMatchObject({ archived: true });

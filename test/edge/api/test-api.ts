@@ -1,22 +1,24 @@
 import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
-import { type BooksPlace, openBooks } from '#app/books.ts';
 import { createServer, type Server } from 'node:http';
 import { getRequestListener } from '@hono/node-server';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { afterAll, beforeAll } from 'vitest';
+import { type BooksPlace, openBooks } from '#app/books.ts';
 import type { Clock } from '#base/clock.ts';
 import { connectDb, type Db } from '#base/db.ts';
 import { createLog } from '#base/log.ts';
+import { createThrottle } from '#base/throttle.ts';
 import { type Accounts, createAccounts } from '#core/accounts/accounts.ts';
 import { createAudit } from '#core/audit/audit.ts';
-import { createKeys, type Keys } from '#core/keys/keys.ts';
+import { createOperatorCommands, type OperatorCommandsOptions } from '#core/fleet/operator-commands.ts';
+import { createKeys, createOrganizations, type Keys } from '#core/keys/keys.ts';
 import { createMetering } from '#core/metering/metering.ts';
-import { createContents } from '#core/requests/requests.ts';
-import { createWallet } from '#core/wallet/wallet.ts';
+import { type Contents, createContents } from '#core/requests/requests.ts';
+import { createWallet, createWalletOpening } from '#core/wallet/wallet.ts';
 import { createApi, type EngineOperations } from '#edge/api/api.ts';
-import { createHttpGuards } from '#edge/http/http.ts';
-import { type BootstrapResult, runBootstrap } from '#edge/jobs/bootstrap.ts';
+import { createHourlyLimits } from '#edge/http/hourly-limits.ts';
+import { type Authenticator, createHttpGuards } from '#edge/http/http.ts';
 import { createTestDatabase } from '../../support/database.ts';
 
 /** JSON of any shape; tests compare it. */
@@ -37,12 +39,18 @@ export interface AskOptions {
   readonly headers?: Readonly<Record<string, string>>;
 }
 
+/** What operators see of engines and do to them, in the place of a fleet. */
+export type ScriptedOperations = EngineOperations &
+  Pick<OperatorCommandsOptions['fleet'], 'command'> &
+  Pick<OperatorCommandsOptions, 'reload'>;
+
 /** The JSON API on a port of its own, over the real rooms and a database of its own, with a clock that tests turn. */
 export interface TestApi {
   readonly url: string;
   readonly db: Db;
   readonly keys: Keys;
   readonly accounts: Accounts;
+  readonly contents: Contents;
   /** A management key of a platform admin. */
   readonly admin: string;
   readonly logLines: readonly string[];
@@ -60,7 +68,9 @@ export interface TestApiOptions {
   readonly maxActiveKeys?: number;
   readonly databaseUrl?: string;
   readonly bodyStallTimeoutMs?: number;
-  readonly operations?: EngineOperations;
+  readonly operations?: ScriptedOperations;
+  /** Finds out who calls, in the place of the one that knows keys alone. */
+  readonly authenticator?: Authenticator;
 }
 
 const limits = { keyPrefix: 'sk-hg-', maxActiveKeys: 5 };
@@ -83,9 +93,11 @@ function createRooms(db: Db, place: BooksPlace, clock: Clock, options: TestApiOp
   const accounts = createAccounts({ db, clock, log, audit });
   const keys = createKeys({ db, clock, log, audit, accounts, ...limits, ...options });
   const wallet = createWallet({ db, clock, audit });
+  accounts.onOpening(createWalletOpening(wallet, 10_000_000_000_000n));
+  const organizations = createOrganizations({ db, accounts, keys });
   const metering = createMetering({ db, ...place, clock, log, wallet, staleMs: 300_000, spoolAfterMs: 60_000 });
   const contents = createContents({ db, clock, log, audit, ageMaxMs: 86_400_000, bodyBytesMax: 1_048_576 });
-  return { audit, accounts, keys, wallet, metering, contents };
+  return { audit, accounts, organizations, keys, wallet, metering, contents };
 }
 
 export async function startApi(options: TestApiOptions = {}): Promise<TestApi> {
@@ -96,22 +108,20 @@ export async function startApi(options: TestApiOptions = {}): Promise<TestApi> {
   const dataDir = await mkdtemp(join(tmpdir(), 'hg-'));
   const place = await openBooks({ databaseUrl, dataDir, slot: 0, slots: 1, log: createLog('silent') });
   const rooms = createRooms(db, place, clock, options);
-  const settings = { email: null, password: null, key: null, creditPicoUsd: 10_000_000_000_000n };
-  const bootstrap: BootstrapResult = await runBootstrap({ ...rooms, db }, settings);
+  const bootstrap = await rooms.organizations.bootstrap({ email: null, password: null, key: null });
   await rooms.keys.start();
   const logLines: string[] = [];
   const log = createLog('debug', { write: (line: string) => void logLines.push(line) });
   const { bodyStallTimeoutMs = 15_000 } = options;
   const app = createApi({
     ...rooms,
-    db,
     clock,
     log,
-    ...createHttpGuards({ ...rooms, store: null, prefix: '', wrongKeysPerMinute: 1000, trustedProxies: [], ...bodies }),
+    ...guardsOf(rooms, options),
     heldPicoUsd: () => 0n,
     showLimits: () => ({}),
     limits: { bodyStallTimeoutMs, bodyBytesPerSecondMin: 1024 },
-    ...(options.operations === undefined ? {} : { operations: options.operations }),
+    ...(options.operations === undefined ? {} : { engines: enginesOf(rooms, db, options.operations) }),
   });
   const listener = getRequestListener(app.fetch, { overrideGlobalObjects: false, autoCleanupIncoming: false });
   const server = createServer((incoming, outgoing) => void listener(incoming, outgoing));
@@ -147,6 +157,22 @@ export async function startApi(options: TestApiOptions = {}): Promise<TestApi> {
       await own?.drop();
     },
   };
+}
+
+function enginesOf({ audit }: ReturnType<typeof createRooms>, db: Db, operations: ScriptedOperations) {
+  const commands = createOperatorCommands({ db, audit, fleet: operations, reload: () => operations.reload() });
+  return { operations, commands };
+}
+
+function guardsOf(rooms: ReturnType<typeof createRooms>, { authenticator }: TestApiOptions) {
+  const shared = { store: null, prefix: '' };
+  const guards = createHttpGuards({ ...rooms, ...shared, wrongKeysPerMinute: 1000, trustedProxies: [], ...bodies });
+  if (authenticator === undefined) return guards;
+  const throttle = (kind: string) => createThrottle({ kind, limit: 1000, windowSeconds: 3600, ...shared });
+  const { addressOf } = guards;
+  const [callers, scopeRefusals, addresses] = [throttle('a'), throttle('b'), throttle('c')];
+  const hourlyLimits = createHourlyLimits({ authenticator, addressOf, callers, scopeRefusals, addresses });
+  return { ...guards, authenticator, hourlyLimits };
 }
 
 function toInit({ method, body, key, headers }: AskOptions, admin: string): RequestInit {

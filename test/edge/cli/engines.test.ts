@@ -1,16 +1,17 @@
 import { describe, expect, it } from 'vitest';
 import type { LogLine } from '#core/fleet/log-follow.ts';
+import type { EngineReloadResult } from '#core/catalog/catalog.ts';
 import type { EngineOperations, OperatedEngine } from '#edge/api/api.ts';
 import { engineDefinition } from '../../core/fleet/test-fleet.ts';
-import { useApi } from '../api/test-api.ts';
+import { type ScriptedOperations, useApi } from '../api/test-api.ts';
 import { type CliOptions, runCli } from './run-cli.ts';
 
 /** A fleet whose state the tests say; the API and the command between it and them are the real ones. */
-class ScriptedFleet implements EngineOperations {
+class ScriptedFleet implements ScriptedOperations {
   ordered: string[] = [];
   /** Of the engine `plain`. */
   over: Partial<OperatedEngine> = {};
-  reloaded: Awaited<ReturnType<EngineOperations['reload']>> = { ok: true, added: ['a'], changed: [], removed: ['b'] };
+  reloaded: EngineReloadResult = { ok: true, added: ['a'], changed: [], removed: ['b'] };
   lines: LogLine[] = [];
 
   definitions() {
@@ -132,7 +133,7 @@ describe('headgate engines', () => {
   });
 
   it.each<[string, Partial<OperatedEngine>, string]>([
-    ['held', { phase: 'held', cause: null }, 'stopped by an order; to start it: headgate engines start plain'],
+    ['held', { phase: 'held', cause: null }, 'stopped by a command; to start it: headgate engines start plain'],
     [
       'given up',
       { cause: 'The program that runs this model is not installed.', causeDetail: 'vllm is not on the PATH: /bin' },

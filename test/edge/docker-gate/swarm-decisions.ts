@@ -1,7 +1,7 @@
 import type { ContainerDriverSettings, SwarmSettings } from '#core/catalog/catalog.ts';
 import { planService } from '#core/fleet/drivers/swarm/service.ts';
 import { decide } from '#edge/docker-gate/calls.ts';
-import { containerEngine, holding } from '../../suites/docker/docker-lab.ts';
+import { containerEngine, holding } from '../../suites/docker/docker-drivers.ts';
 
 /** The decisions of the door to a manager of a swarm. */
 

@@ -1,7 +1,7 @@
 import { afterAll, describe, expect, it } from 'vitest';
 import { allowableFields } from '#core/catalog/catalog.ts';
-import { inferenceEndpoints, type InferenceEndpoint } from '#edge/inference/fields.ts';
-import { olderVllmFields, vllmFields } from '#edge/inference/vllm-fields.ts';
+import { type EndpointPath, endpoints } from '#edge/inference/endpoints.ts';
+import { olderVllmFields } from '#edge/inference/vllm-fields.ts';
 import { startByteServer, type ByteServer } from '../../core/proxy/byte-server.ts';
 import { errorOf, externalFile, useInference } from './inference-gateway.ts';
 
@@ -29,7 +29,7 @@ const bench = useInference(async () => {
   };
 });
 
-const models: Readonly<Record<InferenceEndpoint, string>> = {
+const models: Readonly<Record<EndpointPath, string>> = {
   '/v1/chat/completions': 'chat',
   '/v1/completions': 'chat',
   '/v1/embeddings': 'embedding',
@@ -87,42 +87,42 @@ const sampleOf = (field: string): readonly [unknown, unknown, object?] | undefin
   samples[field] ??
   (/^(?:query|queries|documents|items|data_[12]|text_[12])$/.test(field) ? comparedSample : undefined);
 
-const fieldsOf = (endpoint: InferenceEndpoint, decision: string): string[] =>
-  Object.entries({ ...olderVllmFields, ...vllmFields[endpoint] }).flatMap(([field, decided]) =>
+const fieldsOf = (fields: object, decision: string): string[] =>
+  Object.entries({ ...olderVllmFields, ...fields }).flatMap(([field, decided]) =>
     decided === decision ? [field] : [],
   );
 
-const post = (endpoint: InferenceEndpoint, fields: object, prefix = ''): Promise<Response> =>
-  bench.post(endpoint, { model: prefix + models[endpoint], ...fields });
+const post = (path: EndpointPath, fields: object, prefix = ''): Promise<Response> =>
+  bench.post(path, { model: prefix + models[path], ...fields });
 
-describe.each(inferenceEndpoints)('of %s', (endpoint) => {
+describe.each(endpoints)('of $path', ({ path, fields }) => {
   it('all fields that pass reach the engine as they were sent', async () => {
     const odd = '{"any" : [1e400]}';
     const typed: Readonly<Record<string, string>> = { stream: 'false' };
-    const members = fieldsOf(endpoint, 'passed').map((field) => `"${field}": ${typed[field] ?? odd}`);
-    const body = `{"model":"${models[endpoint]}", ${members.join(' ,')}, "not known": ${odd}}`;
-    expect((await bench.post(endpoint, body)).status).toBe(200);
+    const members = fieldsOf(fields, 'passed').map((field) => `"${field}": ${typed[field] ?? odd}`);
+    const body = `{"model":"${models[path]}", ${members.join(' ,')}, "not known": ${odd}}`;
+    expect((await bench.post(path, body)).status).toBe(200);
     expect(engine?.requests.at(-1)?.body).toBe(body);
   });
 
-  it.each(fieldsOf(endpoint, 'refused'))(
+  it.each(fieldsOf(fields, 'refused'))(
     '%s is refused, unless it is null or the engine file allows it',
     async (field) => {
-      const error = await errorOf(await post(endpoint, { [field]: 2 }));
+      const error = await errorOf(await post(path, { [field]: 2 }));
       expect(error).toMatchObject({ status: 400, code: 'unsupported_parameter', param: field });
-      expect((await post(endpoint, { [field]: null })).status).toBe(200);
-      expect((await post(endpoint, { [field]: 2 }, 'allowed-')).status).toBe(200);
+      expect((await post(path, { [field]: null })).status).toBe(200);
+      expect((await post(path, { [field]: 2 }, 'allowed-')).status).toBe(200);
     },
   );
 
-  it.each(fieldsOf(endpoint, 'bounded'))('%s is bounded', async (field) => {
+  it.each(fieldsOf(fields, 'bounded'))('%s is bounded', async (field) => {
     const sample = sampleOf(field);
     if (sample === undefined) throw new Error(`there is no sample of ${field}`);
     const [beyond, within, more = {}] = sample;
-    const passed = await post(endpoint, { ...more, [field]: within });
+    const passed = await post(path, { ...more, [field]: within });
     expect([passed.status, passed.status === 200 ? '' : await passed.text()]).toEqual([200, '']);
     if (field === 'prompt') return;
-    const error = await errorOf(await post(endpoint, { ...more, [field]: beyond }));
+    const error = await errorOf(await post(path, { ...more, [field]: beyond }));
     expect(error).toMatchObject({ status: 400, type: 'invalid_request_error' });
     expect(error.param.split(/[.[]/)[0]).toBe(field);
   });

@@ -2,7 +2,7 @@ import { setTimeout as pause } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
 import type { Body } from '../../edge/inference/inference-gateway.ts';
 import { booksOf, figure, lostOf, median, until } from './checked-client.ts';
-import { createFloor, dockerFile } from './docker-floor.ts';
+import { createFloor, dockerFile } from './docker-gateways.ts';
 
 const floor = createFloor();
 const stream = { stream: true, stream_options: { include_usage: true } };
@@ -61,16 +61,16 @@ describe('an engine that nobody asked for yet', () => {
   it('answers who comes just as it is stopped for being idle', async () => {
     const { chat } = await floor.open({ engines: { edge: dockerFile('edge', { fields: { idle_seconds: 1 } }) } });
     const answers = [await chat('edge', stream)];
-    // Around the moment at which it is told to end.
+    // Around the moment at which it is stopped.
     for (let lateMs = -60; lateMs <= 100; lateMs += 20) {
       await pause(1000 + lateMs);
       answers.push(await chat('edge', stream));
     }
-    // And when it has just been told.
-    const told = (): number => floor.events('edge').filter(({ action }) => action === 'kill').length;
+    // And when its stop has just begun.
+    const stops = (): number => floor.events('edge').filter(({ action }) => action === 'kill').length;
     for (let times = 0; times < 3; times += 1) {
-      const before = told();
-      await until('it is told to end', () => told() > before);
+      const before = stops();
+      await until('its stop begins', () => stops() > before);
       answers.push(await chat('edge', stream));
     }
     expect(lostOf(answers)).toEqual([]);

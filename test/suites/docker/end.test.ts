@@ -1,4 +1,5 @@
 import { describe, expect, it, vi } from 'vitest';
+import { FenceLostError } from '#core/fleet/drivers/fence.ts';
 import { explainExit } from '#core/fleet/drivers/start-failure.ts';
 import {
   collect,
@@ -9,7 +10,7 @@ import {
   newId,
   scriptEngine,
   statusOf,
-} from './docker-lab.ts';
+} from './docker-drivers.ts';
 
 const lab = createLab();
 
@@ -89,8 +90,8 @@ describe.concurrent('a container that ends', () => {
     const id = await test.start(containerEngine());
     const replica = await test.untilReady(id);
     const fence = { epoch: 1n, holds: () => Promise.resolve(false) };
-    await expect(test.driver.stop(id, { fence, graceMs: 0 })).rejects.toThrow('Another gateway leads');
-    await expect(test.driver.forget(id, fence)).rejects.toThrow('Another gateway leads');
+    await expect(test.driver.stop(id, { fence, graceMs: 0 })).rejects.toThrow(FenceLostError);
+    await expect(test.driver.forget(id, fence)).rejects.toThrow(FenceLostError);
     expect(await statusOf(replica, '/health')).toBe(200);
   });
 
@@ -105,12 +106,12 @@ describe.concurrent('a container that ends', () => {
     const test = await lab.open();
     const id = await test.start(containerEngine());
     await test.untilReady(id);
-    let told = 0;
-    test.driver.onChange(() => (told += 1));
+    let changes = 0;
+    test.driver.onChange(() => (changes += 1));
     const [container] = await lab.containersOf(test.fleetId);
     await lab.docker().call('DELETE', `/containers/${container?.Id}?force=1`);
     await test.until(({ replicas }) => replicas.length === 0);
-    await vi.waitFor(() => expect(told).toBeGreaterThan(0), 120_000);
+    await vi.waitFor(() => expect(changes).toBeGreaterThan(0), 120_000);
   });
 });
 

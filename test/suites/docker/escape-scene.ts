@@ -6,8 +6,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
 import type { TestDocker } from '../../support/docker.ts';
-import { image } from './docker-lab.ts';
-import { type PlannedContainer, plannedContainer } from './planned.ts';
+import { image } from './docker-drivers.ts';
+import { type PlannedContainer, plannedContainer } from './planned-container.ts';
 
 /** A Docker engine with things on it that are not Headgate's, and somebody who wants them. */
 

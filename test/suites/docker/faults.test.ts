@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { figure, lostOf, until } from './checked-client.ts';
-import { createFloor, dockerFile } from './docker-floor.ts';
+import { createFloor, dockerFile } from './docker-gateways.ts';
 
 const floor = createFloor();
 const count = (id: string, action: string): number => floor.events(id).filter((one) => one.action === action).length;

@@ -10,7 +10,7 @@ import { pino } from 'pino';
 import { afterAll, describe, expect, it } from 'vitest';
 import type { DockerHostSettings } from '#core/catalog/catalog.ts';
 import { freePort } from '../../support/free-port.ts';
-import { ask, containerEngine, createLab, holding, localHost, statusOf } from './docker-lab.ts';
+import { ask, containerEngine, createLab, holding, localHost, statusOf } from './docker-drivers.ts';
 
 const keys = makeKeys();
 const port = await freePort();
@@ -204,12 +204,12 @@ describe('a host that is away', () => {
     const test = await lab.open();
     const id = await test.start(containerEngine());
     await test.untilReady(id);
-    let told = 0;
-    test.driver.onChange(() => (told += 1));
+    let changes = 0;
+    test.driver.onChange(() => (changes += 1));
     await lab.docker().kill();
     await test.until(({ hosts: [host] }) => host?.reachable === false);
     expect((await test.driver.observe()).replicas).toMatchObject([{ replica: { id }, state: 'running' }]);
-    await expect.poll(() => told).toBeGreaterThan(0);
+    await expect.poll(() => changes).toBeGreaterThan(0);
     await lab.docker().start();
     const { exit } = await test.untilIs(id, 'exited');
     expect(exit).toMatchObject({ stopRequested: false, startErrorCode: null });

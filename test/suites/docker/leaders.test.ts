@@ -8,7 +8,7 @@ import { liftLimits } from '../../support/gateway.ts';
 import { startRedis } from '../../support/redis.ts';
 import { adminKey, startGatewayProcess, type GatewayProcess } from '../redis/gateway-cluster.ts';
 import { createCaller, figure, lostOf, until, type Answer, type Caller } from './checked-client.ts';
-import { createFloor, dockerFile } from './docker-floor.ts';
+import { createFloor, dockerFile } from './docker-gateways.ts';
 
 /** The longest that engines may be without a leader. */
 const successionMs = 15_000;

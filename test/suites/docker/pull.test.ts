@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { containerEngine, createLab, holding } from './docker-lab.ts';
+import { containerEngine, createLab, holding } from './docker-drivers.ts';
 import { startRegistry } from './registry.ts';
 
 const lab = createLab();

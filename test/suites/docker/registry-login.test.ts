@@ -6,10 +6,10 @@ import { pino } from 'pino';
 import { afterAll, describe, expect, it } from 'vitest';
 import { createRegistryLogins } from '#base/docker/registry-logins.ts';
 import type { DockerHostSettings } from '#core/catalog/catalog.ts';
-import type { ReplicaExit } from '#core/fleet/drivers/driver.ts';
+import type { ReplicaExit } from '#core/fleet/drivers/replica-exit.ts';
 import { explainExit } from '#core/fleet/drivers/start-failure.ts';
 import { startDockerGate } from '#edge/docker-gate/docker-gate.ts';
-import { containerEngine, createLab, localHost } from './docker-lab.ts';
+import { containerEngine, createLab, localHost } from './docker-drivers.ts';
 import { startRegistry, type TestRegistry } from './registry.ts';
 
 const lab = createLab();

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { createTestDatabase } from '../../support/database.ts';
 import { adminKey } from '../redis/gateway-cluster.ts';
 import { figure, lostOf, until } from './checked-client.ts';
-import { createFloor, dockerFile } from './docker-floor.ts';
+import { createFloor, dockerFile } from './docker-gateways.ts';
 
 const floor = createFloor();
 const starts = (id: string) => floor.events(id).filter(({ action }) => action === 'start');

@@ -1,6 +1,8 @@
 import { describe, expect, it } from 'vitest';
 import { createLog } from '#base/log.ts';
 import { containerName, networkName } from '#core/fleet/drivers/docker/labels.ts';
+import { FenceLostError } from '#core/fleet/drivers/fence.ts';
+import { explainExit } from '#core/fleet/drivers/start-failure.ts';
 import {
   ask,
   containerEngine,
@@ -11,7 +13,7 @@ import {
   newId,
   scriptEngine,
   statusOf,
-} from './docker-lab.ts';
+} from './docker-drivers.ts';
 
 const lab = createLab();
 
@@ -19,7 +21,7 @@ describe.concurrent('a container that cannot be started', () => {
   it('is not made where the fence does not hold', async () => {
     const test = await lab.open();
     const fence = { epoch: 1n, holds: () => Promise.resolve(false) };
-    await expect(test.start(containerEngine(), { fence })).rejects.toThrow('Another gateway leads');
+    await expect(test.start(containerEngine(), { fence })).rejects.toThrow(FenceLostError);
     expect(await lab.containersOf(test.fleetId)).toEqual([]);
     expect(await lab.networksOf(test.fleetId)).toEqual([]);
   });
@@ -42,7 +44,14 @@ describe.concurrent('a container that cannot be started', () => {
   it('says that its host is not known', async () => {
     const test = await lab.open();
     const placement = { host: 'elsewhere', gpuIds: [] };
-    await expect(test.start(containerEngine(), { placement })).rejects.toThrow('no Docker host elsewhere');
+    const id = await test.start(containerEngine(), { placement });
+    const { exit } = await test.untilIs(id, 'exited');
+    expect(exit && explainExit(exit)).toMatchObject({
+      kind: 'host_unreachable',
+      detail: 'There is no Docker host elsewhere.',
+    });
+    await test.driver.forget(id, holding);
+    expect((await test.driver.observe()).replicas).toEqual([]);
   });
 
   const missing = `127.0.0.1:9/acme/no-such-engine:v1`;
@@ -113,7 +122,7 @@ describe.concurrent('a container that runs', () => {
     expect(detail.Config.Env).toContain('VLLM_NO_USAGE_STATS=1');
   });
 
-  it('is started once, however often it is ordered and by whom', async () => {
+  it('is started once, however often its start is requested and by whom', async () => {
     const test = await lab.open();
     const replicaId = newId();
     await Promise.all([1, 2, 3].map(() => test.start(containerEngine(), { replicaId })));
@@ -207,10 +216,10 @@ describe.concurrent('a container that runs', () => {
     expect(detail.Config.Env).toContain('NVIDIA_VISIBLE_DEVICES=GPU-aaaa,GPU-bbbb');
     expect(detail.Config.Cmd.join(' ')).toContain('--tensor-parallel-size 2');
     expect(detail.HostConfig.ShmSize).toBe(16 * 2 ** 30);
-    const told = JSON.stringify([lines, observed, container?.Labels, test.driver.specOf(engine).hash], (_, value) =>
+    const shown = JSON.stringify([lines, observed, container?.Labels, test.driver.specOf(engine).hash], (_, value) =>
       typeof value === 'bigint' ? String(value) : value,
     );
-    expect(told).not.toContain('hf_very_secret');
+    expect(shown).not.toContain('hf_very_secret');
     const { env, log: _, ...changed } = { env: { TOKEN: 'another' }, log };
     const other = await lab.open([localHost(lab.docker())], [engine], { ...changed, env });
     expect(other.driver.specOf(engine).hash).not.toBe(test.driver.specOf(engine).hash);

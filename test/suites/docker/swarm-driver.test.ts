@@ -5,13 +5,14 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { createRegistryLogins } from '#base/docker/registry-logins.ts';
 import { createLog } from '#base/log.ts';
 import type { ContainerDriverSettings, EngineDefinition, SwarmSettings } from '#core/catalog/catalog.ts';
-import type { EngineDriver, Fence, Observation, ObservedReplica } from '#core/fleet/drivers/driver.ts';
+import type { EngineDriver, Observation, ObservedReplica } from '#core/fleet/drivers/driver.ts';
+import { type Fence, FenceLostError } from '#core/fleet/drivers/fence.ts';
 import { swarmPlacement } from '#core/fleet/drivers/swarm/service.ts';
 import { createSwarmDriver } from '#core/fleet/drivers/swarm/swarm.ts';
 import { until } from './checked-client.ts';
-import { ask, collect, containerEngine, holding, newId, scriptEngine, statusOf } from './docker-lab.ts';
+import { ask, collect, containerEngine, holding, newId, scriptEngine, statusOf } from './docker-drivers.ts';
 import { startRegistry } from './registry.ts';
-import { startSwarm, type TestSwarm } from './swarm-lab.ts';
+import { startSwarm, type TestSwarm } from './swarm-machines.ts';
 
 let swarm: TestSwarm | null = null;
 const opened: EngineDriver[] = [];
@@ -91,7 +92,7 @@ describe.concurrent('a service that cannot be started', () => {
       const test = await open([engine()]);
       let asked = 0;
       const fence = { epoch: 1n, holds: () => Promise.resolve((asked += 1) <= yes) };
-      await expect(test.start(engine(), fence)).rejects.toThrow('Another gateway leads');
+      await expect(test.start(engine(), fence)).rejects.toThrow(FenceLostError);
       expect(await test.services()).toBe(0);
     }
   });

@@ -8,9 +8,9 @@ import { swarmPlacement } from '#core/fleet/drivers/swarm/service.ts';
 import { createSwarmDriver } from '#core/fleet/drivers/swarm/swarm.ts';
 import { type DockerGate, startDockerGate } from '#edge/docker-gate/docker-gate.ts';
 import { lostOf, until } from './checked-client.ts';
-import { dockerFile } from './docker-floor.ts';
-import { ask, collect, containerEngine, holding, image, newId, statusOf } from './docker-lab.ts';
-import { type Service, startSwarm, type SwarmGateway, type TestSwarm } from './swarm-lab.ts';
+import { dockerFile } from './docker-gateways.ts';
+import { ask, collect, containerEngine, holding, image, newId, statusOf } from './docker-drivers.ts';
+import { type Service, startSwarm, type SwarmGateway, type TestSwarm } from './swarm-machines.ts';
 
 const newImage = 'headgate-test/vllm-standin:v0.29.1';
 const silent = createLog('silent');

@@ -3,7 +3,8 @@ import { existsSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { promisify } from 'node:util';
 import { expect, it } from 'vitest';
-import { vllmFields } from '#edge/inference/vllm-fields.ts';
+import { endpoints } from '#edge/inference/endpoints.ts';
+import { nestedFields } from '#edge/inference/vllm-fields.ts';
 
 /** The Python that this vLLM runs in: of its virtual environment, or what its own first line names. */
 function pythonOf(program: string): string {
@@ -30,9 +31,11 @@ it('the table of vLLM’s request fields has exactly those of the vLLM that is i
   const { stdout } = await promisify(execFile)(pythonOf(process.env['VLLM_BIN'] ?? ''), [script]);
   const found = flat(JSON.parse(stdout.trim().split('\n').at(-1) ?? '') as Record<string, string[]>);
   expect(found.length).toBeGreaterThan(200);
-  const decided = flat(
-    Object.fromEntries(Object.entries(vllmFields).map(([place, fields]) => [place, Object.keys(fields)])),
-  );
+  const tables: [string, object][] = [
+    ...endpoints.map(({ path, fields }): [string, object] => [path, fields]),
+    ...Object.entries(nestedFields),
+  ];
+  const decided = flat(Object.fromEntries(tables.map(([place, fields]) => [place, Object.keys(fields)])));
   const missing = found.filter((field) => !decided.includes(field));
   expect(missing, 'fields that src/edge/inference/vllm-fields.ts has to decide').toEqual([]);
   expect(

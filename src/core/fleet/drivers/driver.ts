@@ -1,4 +1,6 @@
 import type { EngineDefinition } from '#core/catalog/catalog.ts';
+import type { Fence } from './fence.ts';
+import type { ReplicaExit } from './replica-exit.ts';
 import type { Replica } from './replica.ts';
 
 /** What a driver is asked to run. Two specs of one engine with the same hash are interchangeable. */
@@ -16,17 +18,6 @@ export interface Placement {
   readonly gpuIds: readonly string[];
 }
 
-/**
- * The right to change what runs. A leader that was frozen and wakes has lost it without knowing: a driver asks
- * immediately before every change, and does nothing where the answer is no.
- */
-export interface Fence {
-  /** Grows with every change of leaders; written on whatever is made, so that a successor can tell who made it. */
-  readonly epoch: bigint;
-  /** Asks the store that knows; false also when it cannot be asked. */
-  holds(): Promise<boolean>;
-}
-
 export interface StartRequest {
   /** Chosen by who asks, new for every start: asking for one twice starts it once. */
   readonly replicaId: string;
@@ -39,22 +30,6 @@ export interface StopRequest {
   readonly fence: Fence;
   /** Between the polite signal and SIGKILL. */
   readonly graceMs: number;
-}
-
-/** How a replica ended. `stopRequested` tells a stop that was wanted from a crash, which an exit code cannot. */
-export interface ReplicaExit {
-  readonly stopRequested: boolean;
-  /** null when a signal ended it, when it never ran, or when the gateway was not its parent. */
-  readonly exitCode: number | null;
-  readonly signal: string | null;
-  /** `ENOENT`, `IMAGE_NOT_FOUND` and the like when it could not be started at all. */
-  readonly startErrorCode: string | null;
-  /** The kernel ended it because memory was short. */
-  readonly oomKilled: boolean;
-  /** The end of what it wrote, bounded; for finding the cause, never for clients. */
-  readonly logTail: string;
-  /** The end of what it wrote on stderr alone; absent where that is not known. */
-  readonly errorTail?: string;
 }
 
 /** A replica as the driver finds it; the fleet believes nothing else. */
@@ -104,7 +79,7 @@ export interface Holding {
   readonly memoryBytes: number;
 }
 
-/** Something that bears our label and belongs to no engine of the files: told to the operator, never touched. */
+/** Something that bears our label and belongs to no engine of the files: listed for the operator, never touched. */
 export interface Orphan {
   readonly host: string;
   /** Its name there. */
@@ -156,13 +131,19 @@ export interface EngineDriver {
    */
   observe(epoch?: bigint | null): Promise<Observation>;
   /**
-   * What goes wrong later shows up in `observe` as `exited` with the cause.
-   * @throws when the fence does not hold or nothing could be begun
+   * Whatever goes wrong shows up in `observe` as `exited` with the cause.
+   * @throws FenceLostError
    */
   start(request: StartRequest): Promise<void>;
-  /** Signals it and has it killed after the grace time; nothing for one that is not there. */
+  /**
+   * Signals it and has it killed after the grace time; nothing for one that is not there.
+   * @throws FenceLostError
+   */
   stop(replicaId: string, request: StopRequest): Promise<void>;
-  /** Cleans away what is left of an exited replica, its log included. */
+  /**
+   * Cleans away what is left of an exited replica, its log included.
+   * @throws FenceLostError
+   */
   forget(replicaId: string, fence: Fence): Promise<void>;
   /** null where devices cannot be asked. */
   probeGpus(placement: Placement): Promise<readonly GpuUse[] | null>;
@@ -172,13 +153,6 @@ export interface EngineDriver {
   onChange(listener: () => void): void;
   /** Ends what cannot outlive this gateway and waits for it; containers run on. */
   close(): Promise<void>;
-}
-
-/** A leader asked for something that is not its right any more. */
-export class FenceLostError extends Error {
-  constructor() {
-    super('another gateway leads the fleet');
-  }
 }
 
 export type DriverType = EngineSpec['definition']['driver']['type'];

@@ -11,8 +11,6 @@ export {
   type DriverType,
   type EngineDriver,
   type EngineSpec,
-  type Fence,
-  FenceLostError,
   type Gpu,
   type GpuUse,
   type Holding,
@@ -23,6 +21,9 @@ export {
   type Placement,
 } from './driver.ts';
 export { createExternalDriver } from './external.ts';
-export { lastTellingLines } from './quiet-log.ts';
+export { type FailureCause, failureCause, type FailureKind, needsOperator } from './failure-cause.ts';
+export { type Fence, FenceLostError, requireFence } from './fence.ts';
+export { lastLogLines } from './log-without-probes.ts';
+export { failedStart, startErrors } from './replica-exit.ts';
 export { newReplicaId, type Replica } from './replica.ts';
-export { explainExit, type FailureCause, failureCause, type FailureKind } from './start-failure.ts';
+export { explainExit } from './start-failure.ts';

@@ -1,99 +1,23 @@
-import type { ReplicaExit } from './driver.ts';
-import { isCalm, lastTellingOf, tellingLine, wordsOf } from './telling-line.ts';
+import { type FailureCause, failureCause, type FailureKind } from './failure-cause.ts';
+import { type ReplicaExit, startErrors } from './replica-exit.ts';
+import { isCalm, lastCauseOf, causeLine, wordsOf } from './cause-line.ts';
 
-/** Why an engine does not run. `publicText` may be shown to anybody: it names no path, address or program. */
-export interface FailureCause {
-  readonly kind: FailureKind;
-  readonly publicText: string;
-  /** More of it for operators, never for clients. */
-  readonly detail?: string;
-}
-
-export type FailureKind =
-  | 'bad_arguments'
-  | 'canary_failed'
-  | 'crashed'
-  | 'disk_full'
-  | 'ended'
-  | 'gpu_in_use'
-  | 'held'
-  | 'host_unreachable'
-  | 'image_denied'
-  | 'image_not_found'
-  | 'image_not_loaded'
-  | 'memory'
-  | 'memory_settings'
-  | 'missing_setting'
-  | 'mount_not_found'
-  | 'no_accelerator'
-  | 'no_node'
-  | 'no_room'
-  | 'not_executable'
-  | 'port_in_use'
-  | 'probe_failed'
-  | 'program_not_found'
-  | 'spawn_failed'
-  | 'timeout'
-  | 'token'
-  | 'unreachable'
-  | 'vanished'
-  | 'weights_not_found';
-
-const publicTexts: Record<FailureKind, string> = {
-  bad_arguments: 'The engine of this model refused its settings.',
-  canary_failed: 'The engine of this model does not answer as it should.',
-  crashed: 'The engine of this model ended unexpectedly.',
-  disk_full: 'There is no space left where this model should run.',
-  ended: 'The engine of this model ended by itself.',
-  gpu_in_use: 'The memory of the GPU that this model needs is in use by something else.',
-  held: 'This model was stopped by its operator.',
-  host_unreachable: 'The machine that runs this model cannot be reached.',
-  image_denied: 'The image of the engine of this model needs a login that is missing or not accepted.',
-  image_not_found: 'The image of the engine of this model was not found.',
-  image_not_loaded: 'The image of the engine of this model could not be loaded.',
-  memory: 'There is not enough memory to run this model.',
-  memory_settings: 'The settings of this model leave it too little memory.',
-  missing_setting: 'The engine of this model lacks a setting that it needs.',
-  mount_not_found: 'A folder that the engine of this model needs is not there.',
-  no_accelerator: 'There is no GPU of the kind that this model needs.',
-  no_node: 'There is no machine of the kind that this model needs.',
-  no_room: 'What this model needs to run is in use by other models.',
-  not_executable: 'The program that runs this model may not be started.',
-  port_in_use: 'The address that the engine of this model listens on is in use.',
-  probe_failed: 'The engine of this model does not answer requests as it should.',
-  program_not_found: 'The program that runs this model is not installed.',
-  spawn_failed: 'The program that runs this model could not be started.',
-  timeout: 'The engine of this model was not ready in time.',
-  token: 'The weights of this model need a token that is missing or not allowed to read them.',
-  unreachable: 'The engine of this model does not answer any more.',
-  vanished: 'The engine of this model was removed.',
-  weights_not_found: 'The weights of this model were not found.',
-};
-
-/** @param detail for operators; '' when there is no more to say */
-export function failureCause(kind: FailureKind, detail = ''): FailureCause {
-  return detail === '' ? { kind, publicText: publicTexts[kind] } : { kind, publicText: publicTexts[kind], detail };
-}
-
-/** A start error code of our own: the engine's file refers to an environment variable that is not set. */
-export const missingVariableCode = 'MISSING_VARIABLE';
-
-const startErrors: Readonly<Record<string, FailureKind>> = {
+const kindOfStartError: Readonly<Record<string, FailureKind>> = {
   ENOENT: 'program_not_found',
   EACCES: 'not_executable',
   EPERM: 'not_executable',
   ENOMEM: 'memory',
   EAGAIN: 'memory',
   EADDRINUSE: 'port_in_use',
-  [missingVariableCode]: 'missing_setting',
-  HOST_UNREACHABLE: 'host_unreachable',
   ENOSPC: 'disk_full',
-  IMAGE_DENIED: 'image_denied',
-  IMAGE_NOT_FOUND: 'image_not_found',
-  IMAGE_PULL_FAILED: 'image_not_loaded',
-  MOUNT: 'mount_not_found',
-  NO_SUCH_DEVICE: 'no_accelerator',
-  NO_SUITABLE_NODE: 'no_node',
+  [startErrors.missingVariable]: 'missing_setting',
+  [startErrors.hostUnreachable]: 'host_unreachable',
+  [startErrors.imageDenied]: 'image_denied',
+  [startErrors.imageNotFound]: 'image_not_found',
+  [startErrors.pullFailed]: 'image_not_loaded',
+  [startErrors.mount]: 'mount_not_found',
+  [startErrors.noSuchDevice]: 'no_accelerator',
+  [startErrors.noSuitableNode]: 'no_node',
 };
 
 /**
@@ -134,24 +58,38 @@ export function explainExit(exit: ReplicaExit): FailureCause {
   const lines = linesOf(exit.logTail);
   const errors = linesOf(exit.errorTail ?? '');
   const detail = (text: string): string => text.trim().slice(0, detailCharsMax);
-  const told = detail(tellingLine(lines, errors) || wordsOf(lines.at(-1) ?? ''));
-  if (exit.startErrorCode !== null) return failureCause(startErrors[exit.startErrorCode] ?? 'spawn_failed', told);
-  if (exit.oomKilled) return failureCause('memory');
+  const reported = detail(causeLine(lines, errors) || wordsOf(lines.at(-1) ?? ''));
+  if (exit.startErrorCode !== null)
+    return failureCause(kindOfStartError[exit.startErrorCode] ?? 'spawn_failed', reported);
+  if (exit.oomKilled) return failureCause('memory', 'was ended by the kernel, since memory ran out');
   const grave = lines.filter((line) => !isCalm(line)).join('\n');
   for (const [kind, sign] of logSigns) {
     if (!sign.test(grave)) continue;
-    return failureCause(kind, detail(lastTellingOf(lines, (line) => sign.test(line)) || told));
+    return failureCause(kind, detail(lastCauseOf(lines, (line) => sign.test(line)) || reported));
   }
-  return failureCause(kindOfEnd(exit), told);
+  const signal = signalOf(exit);
+  return signal === null ? failureCause(kindOfEnd(exit), reported) : failureCause('killed', killedText(signal));
 }
 
 function linesOf(text: string): string[] {
   return text.split(/\r?\n/).filter((line) => line.trim() !== '');
 }
 
+/** Signals that others send; SIGSEGV and the like a program brings upon itself. With the numbers of Linux. */
+const outsideSignals: Readonly<Record<string, number>> = { SIGHUP: 1, SIGINT: 2, SIGQUIT: 3, SIGKILL: 9, SIGTERM: 15 };
+
+/** The signal that ended it from outside; null when none did. Shells and containers say 128 and its number. */
+function signalOf({ signal, exitCode }: ReplicaExit): string | null {
+  const found = Object.entries(outsideSignals).find(([name, number]) => name === signal || exitCode === 128 + number);
+  return found?.[0] ?? null;
+}
+
+function killedText(signal: string): string {
+  const guess = signal === 'SIGKILL' ? ', for instance by the kernel when memory ran out' : '';
+  return `was ended by ${signal}${guess}`;
+}
+
 function kindOfEnd(exit: ReplicaExit): FailureKind {
-  // 137 is a shell's way to say SIGKILL; nobody but the kernel, short of memory, sends that unasked.
-  if (exit.signal === 'SIGKILL' || exit.exitCode === 137) return 'memory';
   // argparse, and so vLLM, ends with 2 on a command line that it does not understand.
   if (exit.exitCode === 2) return 'bad_arguments';
   // What a shell, and the init of a container, end with when there is no such program, or it may not run.

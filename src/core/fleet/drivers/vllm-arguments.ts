@@ -4,7 +4,7 @@ import { type EngineDefinition, findFlag } from '#core/catalog/catalog.ts';
 
 export type VllmArgument = readonly [flag: string, values: readonly string[]];
 
-/** What vLLM is told by its environment; the engine's file may say otherwise. */
+/** Variables that every vLLM gets; the engine's file may set others in their place. */
 export const vllmEnvironment: Readonly<Record<string, string>> = {
   // A host that may be fetched from could otherwise send vLLM on to one that may not, within its own network.
   VLLM_MEDIA_URL_ALLOW_REDIRECTS: '0',
@@ -12,8 +12,8 @@ export const vllmEnvironment: Readonly<Record<string, string>> = {
 
 /**
  * The names under which the model is served (the first is what answers call it), usage with details in every frame,
- * and the hosts from which media may be fetched. `--shutdown-timeout` stays at vLLM's 0: with more, vLLM hangs on an open JSON request, and the gateway has
- * drained before it sends the signal.
+ * and the hosts from which media may be fetched. `--shutdown-timeout` stays at vLLM's 0: with more, vLLM hangs on an
+ * open JSON request, and the gateway has drained before it sends the signal.
  */
 export function vllmArguments({ id, name, huggingFaceId, mediaDomains }: EngineDefinition): VllmArgument[] {
   const names = [...new Set([id, name, huggingFaceId])].filter((served) => !served.startsWith('-'));

@@ -3,11 +3,15 @@ import type { Log } from '#base/log.ts';
 import {
   type DriverType,
   type EngineDriver,
+  explainExit,
+  failedStart,
   type FailureCause,
   failureCause,
   type Fence,
+  FenceLostError,
   type GpuUse,
   type ObservedReplica,
+  startErrors,
 } from '#core/fleet/drivers/drivers.ts';
 import {
   driverType,
@@ -20,7 +24,8 @@ import {
   specOf,
 } from '#core/fleet/plan/plan.ts';
 import { settingsOf } from '#core/fleet/policy.ts';
-import { checkAwake, checkReplica, putToSleep, wakeUp } from './checks.ts';
+import { checkAwake, checkReplica } from './checks.ts';
+import { putToSleep, wakeUp } from './sleep.ts';
 
 export interface JobsOptions {
   readonly drivers: ReadonlyMap<DriverType, EngineDriver>;
@@ -68,9 +73,10 @@ export function createJobs(options: JobsOptions): Jobs {
     jobs.set(key, job);
     const found = action.type === 'probe_gpus' ? undefined : observed.get(action.replicaId);
     void run(options, action, engine, found)
-      .catch((error: unknown) => failed(log, action, error))
-      .then((result) => {
-        job.report = { state: 'done', ...result };
+      .then((result): JobReport => ({ state: 'done', ...result }))
+      .catch((error: unknown) => reportOf(log, action, error))
+      .then((report) => {
+        job.report = report;
         job.endedAtMs = clock.monotonicMs();
         wake();
       });
@@ -81,7 +87,7 @@ export function createJobs(options: JobsOptions): Jobs {
     begin,
     settle(state, nowMs) {
       for (const [key, { action, report, endedAtMs }] of jobs) {
-        if (report.state === 'done' && isNoted(action, state, nowMs - endedAtMs)) jobs.delete(key);
+        if (report.state !== 'pending' && isNoted(action, state, nowMs - endedAtMs)) jobs.delete(key);
       }
     },
   };
@@ -109,11 +115,16 @@ function isNoted(action: LeaderAction, state: LeaderState, ageMs: number): boole
   return replica?.phase !== phaseOf[action.type];
 }
 
-function failed(log: Log, action: LeaderAction, error: unknown): JobResult {
+function reportOf(log: Log, action: LeaderAction, error: unknown): JobReport {
   const { type, engineId } = action;
+  if (error instanceof FenceLostError) {
+    log.info({ engine: engineId, action: type }, error.message);
+    return { state: 'called_off' };
+  }
   log.error({ engine: engineId, action: type, err: error }, 'a change of an engine could not be begun');
   // A device that cannot be asked now is asked again; see judgeMemory.
-  return { ...fine, cause: failureCause('spawn_failed') };
+  const words = error instanceof Error ? error.message : String(error);
+  return { ...fine, state: 'done', cause: explainExit(failedStart(startErrors.unknown, words)) };
 }
 
 async function run(

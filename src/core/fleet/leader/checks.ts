@@ -1,6 +1,6 @@
 import type { Canary, EngineDefinition, TaskType } from '#core/catalog/catalog.ts';
 import { type FailureCause, failureCause, type Replica } from '#core/fleet/drivers/drivers.ts';
-import { askEngine, type EngineAnswer } from '#core/fleet/serving/serving.ts';
+import { askEngine, type EngineAnswer, noAnswerText } from '#core/fleet/serving/serving.ts';
 
 /**
  * What a replica must do before users' requests reach it. None of these requests is billed or in any book: they go to
@@ -121,45 +121,11 @@ function isWellFormed(route: Canary['route'], text: string): boolean {
   return route === 'embeddings' ? /"embedding"\s*:/.test(text) : /"choices"\s*:\s*\[\s*\{/.test(text);
 }
 
-const kindOfSilence: Record<'refused' | 'silent', string> = {
-  refused: 'The engine broke the connection.',
-  silent: 'The engine did not answer in time.',
-};
-
 /** @returns the answer, or words for there being none */
 async function send(checked: CheckedReplica, route: Route, body: unknown): Promise<EngineAnswer | string> {
   const { replica, definition, timeoutMs } = checked;
   const model = replica.upstreamModel ?? definition.id;
   const named = { model, ...(typeof body === 'object' ? body : {}) };
   const answer = await askEngine(replica, { method: 'POST', path: `/v1/${route}`, body: named, timeoutMs });
-  return typeof answer === 'string' ? kindOfSilence[answer] : answer;
-}
-
-/** A level 1 sleep takes as long as its weights take to be copied to memory. */
-const sleepTimeoutMs = 120_000;
-const wakeTimeoutMs = 600_000;
-
-/** vLLM's development routes; they answer when it is done. */
-export async function putToSleep(replica: Replica, level: 1 | 2): Promise<FailureCause | null> {
-  return control(replica, [`/sleep?level=${level}`], sleepTimeoutMs);
-}
-
-/** After level 2 the weights are read anew, between the two halves of the awakening, as vLLM documents it. */
-export async function wakeUp(replica: Replica, level: 1 | 2): Promise<FailureCause | null> {
-  if (level === 1) return control(replica, ['/wake_up'], wakeTimeoutMs);
-  return control(
-    replica,
-    ['/wake_up?tags=weights', '/collective_rpc', '/wake_up?tags=kv_cache', '/reset_prefix_cache'],
-    wakeTimeoutMs,
-  );
-}
-
-async function control(replica: Replica, paths: readonly string[], timeoutMs: number): Promise<FailureCause | null> {
-  for (const path of paths) {
-    const body = path === '/collective_rpc' ? { body: { method: 'reload_weights' } } : {};
-    const answer = await askEngine(replica, { method: 'POST', path, timeoutMs, ...body });
-    const status = typeof answer === 'string' ? kindOfSilence[answer] : `status ${answer.status}`;
-    if (typeof answer === 'string' || answer.status !== 200) return failureCause('probe_failed', `${path}: ${status}`);
-  }
-  return null;
+  return typeof answer === 'string' ? noAnswerText[answer] : answer;
 }

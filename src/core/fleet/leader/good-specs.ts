@@ -13,8 +13,8 @@ export interface RecallOptions {
 }
 
 /**
- * Those that are still what they say: their definition has the same hash as when it passed its checks. It has not when
- * another version of the gateway makes other hashes, or when a variable that it refers to has got another value.
+ * The good specs that are still what they say: their definition has the same hash as when it passed its checks. It has
+ * not when another version of the gateway makes other hashes, or when a variable that it refers to has got another value.
  * @returns by engine id, of engines that files have
  */
 export function recallGoodSpecs(kept: readonly GoodSpec[], options: RecallOptions): Map<string, EngineSpec> {
@@ -58,7 +58,7 @@ export interface GoodSpecKeeperOptions {
   readonly kept: readonly GoodSpec[];
 }
 
-/** Makes the store know what the leader knows of good specs. Never fails, and nobody waits for it but who ends. */
+/** Writes the good specs that the leader knows to the store. Never fails; only the end of the gateway waits for it. */
 export interface GoodSpecKeeper {
   /**
    * Begins to write what has changed, unless it is at it; what could not be written is tried again later. Dropped is
@@ -82,7 +82,7 @@ export function createGoodSpecKeeper({ store, fence, clock, log, kept }: GoodSpe
   const same = new Map<string, EngineSpec>();
   let running: Promise<void> | null = null;
   let retryAtMs = -Infinity;
-  let isTold = false;
+  let isReported = false;
 
   async function write(good: readonly EngineSpec[], isGone: (engineId: string) => boolean): Promise<void> {
     known ??= byEngine(await store.goodSpecs());
@@ -102,7 +102,7 @@ export function createGoodSpecKeeper({ store, fence, clock, log, kept }: GoodSpe
       known.delete(one.engineId);
       same.delete(one.engineId);
     }
-    isTold = false;
+    isReported = false;
   }
 
   function failed(error: unknown): void {
@@ -110,8 +110,9 @@ export function createGoodSpecKeeper({ store, fence, clock, log, kept }: GoodSpe
     known = null;
     same.clear();
     retryAtMs = clock.monotonicMs() + retryMs;
-    if (!isTold) log.warn({ err: error }, 'definitions that passed their checks could not be kept; it is tried again');
-    isTold = true;
+    if (!isReported)
+      log.warn({ err: error }, 'definitions that passed their checks could not be kept; it is tried again');
+    isReported = true;
   }
 
   return {

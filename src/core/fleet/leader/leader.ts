@@ -30,7 +30,7 @@ export interface ReconcileFacts extends Omit<LeaderFacts, 'nowMs' | 'demands' | 
 
 export interface ReconcileResult {
   readonly published: Published | null;
-  /** Something was begun or told that makes another reconciliation worthwhile at once. */
+  /** Something was published that makes another reconciliation worthwhile at once. */
   readonly again: boolean;
   /** Monotonic milliseconds. */
   readonly dueAtMs: number;
@@ -83,7 +83,7 @@ export class Leader {
   }
 
   /**
-   * Decides, tells all gateways, then acts: what could not be told is not done and was not decided.
+   * Decides, publishes, then acts: what could not be published is not done and was not decided.
    * @throws when the store cannot be asked, or another gateway leads
    */
   async reconcile(fence: Fence, found: ReconcileFacts): Promise<ReconcileResult> {

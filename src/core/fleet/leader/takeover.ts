@@ -58,7 +58,7 @@ function engineOf(from: Inheritance, published: PublishedEngine, spec: EngineSpe
     recovering: isSame && phase === 'starting' && replicas.length === 0 && hadFailed,
     target: replicas.filter(isAlive).length,
     startTimesMs: published.startTimesMs,
-    lastOrder: published.lastOrder ?? null,
+    lastCommand: published.lastCommand ?? null,
     rollout: isSame && published.rollout?.state === 'refused' ? published.rollout : null,
     replicas,
     phase,
@@ -70,7 +70,7 @@ function replicaOf(from: Inheritance, replica: PublishedReplica, spec: EngineSpe
   const { nowMs, offsetMs, observed, published } = from;
   const isThere = observed.has(replica.id);
   const hasServed = isServing(replica);
-  // One that was announced and never came about is nobody's failure; one that served and is gone is.
+  // A replica that was published and never came about is nobody's failure; one that served and is gone is.
   if (!isThere && !hasServed) return null;
   const { startTimeoutMs, drainMs } = settingsOf(spec.definition);
   // Its checks are done again: what they had found died with who did them.
@@ -97,7 +97,7 @@ function replicaOf(from: Inheritance, replica: PublishedReplica, spec: EngineSpe
   };
 }
 
-/** What all gateways are told. */
+/** The state as it is published to all gateways. */
 export function publishable(state: LeaderState, offsetMs: number): PublishedEngine[] {
   return state.engines.map((engine) => ({
     engineId: engine.id,
@@ -110,11 +110,11 @@ export function publishable(state: LeaderState, offsetMs: number): PublishedEngi
     replicas: engine.replicas.map((replica) => publishedReplica(replica, offsetMs)),
     startTimesMs: engine.startTimesMs.map(Math.round),
     rollout: engine.rollout,
-    lastOrder: engine.lastOrder,
+    lastCommand: engine.lastCommand,
   }));
 }
 
-/** What was just told of drains and of those that are ready: who has seen this version acts by it. */
+/** Drains and ready replicas bear the version that was just published: a gateway that has seen it acts by them. */
 export function withVersion(state: LeaderState, version: bigint): LeaderState {
   const engines = state.engines.map((engine) => ({
     ...engine,

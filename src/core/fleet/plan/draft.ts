@@ -42,6 +42,8 @@ export interface LeaderFacts {
 /** Something that takes time and is done beside the reconciliations. */
 export type JobReport =
   | { readonly state: 'pending' }
+  /** Nothing was changed: this gateway could not make sure that it still leads. */
+  | { readonly state: 'called_off' }
   | { readonly state: 'done'; readonly cause: FailureCause | null; readonly uses: readonly GpuUse[] | null };
 
 export type LeaderAction =
@@ -58,7 +60,7 @@ export type LeaderAction =
 /** `check`: usage probe and canaries; `sleep` and `wake` as the engine's file says. */
 export type ReplicaJob = 'stop' | 'forget' | 'check' | 'sleep' | 'wake';
 
-/** For the log. */
+/** One line of the log. */
 export interface LeaderEvent {
   readonly engineId: string;
   readonly replicaId: string | null;
@@ -126,7 +128,7 @@ export function act(draft: Draft, type: ReplicaJob, engine: EngineState, replica
   draft.actions.push({ type, engineId: engine.id, replicaId });
 }
 
-export function tell(
+export function noteEvent(
   draft: Draft,
   engine: EngineState,
   text: string,

@@ -1,6 +1,6 @@
 import { failureCause, type GpuUse } from '#core/fleet/drivers/drivers.ts';
-import { type Draft, due, job, tell } from './draft.ts';
-import { failStart } from './observe.ts';
+import { type Draft, due, job, noteEvent } from './draft.ts';
+import { failRequest } from './failure.ts';
 import { gpuKey } from './placement.ts';
 import type { Claim, EngineState } from './state.ts';
 
@@ -9,7 +9,7 @@ const freeBytesMax = 1_073_741_824;
 const freeShareMax = 0.05;
 const probePauseMs = 500;
 
-/** Devices that a replica of ours is or was on: what is found there later may be its remains. */
+/** Notes the devices that a replica of ours is or was on: memory in use there later may be its remains. */
 export function noteTouched({ engines, gpus }: Draft): void {
   const placements = engines.flatMap(({ replicas }) => replicas.map(({ placement }) => placement));
   for (const key of placements.flatMap(({ host, gpuIds }) => gpuIds.map((id) => gpuKey(host, id)))) {
@@ -33,7 +33,7 @@ export function judgeMemory(draft: Draft, engine: EngineState, claim: Claim): bo
     } else due(draft, claim.probeAtMs);
     return false;
   }
-  if (report.state === 'pending') return false;
+  if (report.state !== 'done') return false;
   const left = (report.uses ?? []).filter((use) => !isFree(draft, placement.host, use));
   if (left.length === 0 && report.cause === null) return true;
   const untilMs = (claim.freeSinceMs ?? nowMs) + draft.policy.gpuFreeTimeoutMs;
@@ -43,9 +43,8 @@ export function judgeMemory(draft: Draft, engine: EngineState, claim: Claim): bo
     return false;
   }
   const cause = report.cause ?? failureCause('gpu_in_use', left.map(describe).join('; '));
-  tell(draft, engine, 'the memory of a GPU does not become free', { cause });
-  engine.crashes = Math.min(engine.crashes + 1, draft.policy.crashesMax - 1);
-  failStart(draft, engine, cause, false);
+  noteEvent(draft, engine, 'the memory of a GPU does not become free', { cause });
+  failRequest(draft, engine, cause);
   return false;
 }
 

@@ -17,18 +17,18 @@ export interface PlaceNeed extends Member {
   readonly gpus: GpuNeed | null;
   /** Of the host's memory; 0 where nobody says. */
   readonly memoryBytes: number;
-  /** What it found too little memory beside, all of them together, as `runs` of occupants; empty: nothing. */
-  readonly crowd: ReadonlySet<string>;
+  /** Occupants, by their `runs`, beside all of which it found too little memory; empty: none. */
+  readonly neighbours: ReadonlySet<string>;
   /** Names of hosts or pools; empty: any. */
   readonly hosts: readonly string[];
-  readonly order: 'pack' | 'spread';
+  readonly strategy: 'pack' | 'spread';
 }
 
 /** A replica, or a claim for one, that keeps its place. */
 export interface Occupant extends Member {
-  /** Of a claim a text that tells it; null for what no engine of the files runs. */
+  /** For a claim a text of its own; null for what no engine of the files runs. */
   readonly replicaId: string | null;
-  /** Tells engine and spec; null where they are not known. */
+  /** Engine and spec as one text, see `runsKey`; null where they are not known. */
   readonly runs: string | null;
   readonly placement: Placement;
   readonly memoryBytes: number;
@@ -78,7 +78,7 @@ export function findPlace(need: PlaceNeed, hosts: readonly HostReport[], occupan
       const here = byHost.get(host.name) ?? [];
       return fits(need, host, here) ? [{ host, free: freeOf(need, host, here), used: here.length }] : [];
     })
-    .toSorted((a, b) => (need.order === 'pack' ? packs(a, b) : packs(b, a)));
+    .toSorted((a, b) => (need.strategy === 'pack' ? packs(a, b) : packs(b, a)));
   const [best] = places;
   if (best === undefined) return { type: 'full' };
   const gpuIds = best.free.slice(0, countOf(need)).map(({ id }) => id);
@@ -181,7 +181,7 @@ function isInTheWay(need: PlaceNeed, occupant: Occupant, wanted: ReadonlySet<str
   return (
     (need.memoryBytes > 0 && occupant.memoryBytes > 0) ||
     (countOf(need) > 0 && occupant.placement.gpuIds.some((id) => wanted.has(id))) ||
-    (occupant.runs !== null && need.crowd.has(occupant.runs)) ||
+    (occupant.runs !== null && need.neighbours.has(occupant.runs)) ||
     clash(need, occupant)
   );
 }
@@ -194,7 +194,7 @@ function fits(need: PlaceNeed, host: HostReport, here: readonly Occupant[]): boo
   if (need.memoryBytes > 0 && usedBytes + need.memoryBytes > limitBytes) return false;
   if (here.some((occupant) => clash(need, occupant))) return false;
   const running = new Set(here.map(({ runs }) => runs));
-  return need.crowd.size === 0 || [...need.crowd].some((one) => !running.has(one));
+  return need.neighbours.size === 0 || [...need.neighbours].some((one) => !running.has(one));
 }
 
 /** What is about to start may not be overtaken by what it would have to stop. */

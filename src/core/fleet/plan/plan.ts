@@ -1,12 +1,12 @@
 import type { EngineSpec } from '#core/fleet/drivers/drivers.ts';
 import type { FleetPolicy } from '#core/fleet/policy.ts';
 import type { PublishedEngine } from '#core/fleet/store/store.ts';
-import { type Draft, draftOf, driverType, type LeaderFacts, type Plan, tell } from './draft.ts';
+import { type Draft, draftOf, driverType, type LeaderFacts, noteEvent, type Plan } from './draft.ts';
 import { foldObservation } from './observe.ts';
-import { placeStarts } from './place.ts';
+import { placeStarts } from './starts.ts';
 import { advanceReplicas } from './replica.ts';
 import { reduceAndRenew } from './rollout.ts';
-import { makeRoomElsewhere } from './room.ts';
+import { makeRoomElsewhere } from './eviction.ts';
 import { setTarget } from './scale.ts';
 import { type EngineState, isAlive, isArriving, isRefused, type LeaderState, newEngine } from './state.ts';
 
@@ -75,7 +75,7 @@ function forgive(engine: EngineState): void {
   engine.failure = null;
   engine.blocked = null;
   engine.crashes = 0;
-  engine.crowd = new Set();
+  engine.neighbours = new Set();
   engine.failedAlone = false;
   engine.pausedUntilMs = -Infinity;
 }
@@ -84,8 +84,8 @@ function applyCommands(draft: Draft): void {
   for (const { engineId, kind, id: commandId } of draft.facts.commands) {
     const engine = draft.engines.find(({ id }) => id === engineId);
     if (engine === undefined) continue;
-    engine.lastOrder = commandId;
-    tell(draft, engine, `an operator ordered: ${kind}`);
+    engine.lastCommand = commandId;
+    noteEvent(draft, engine, `an operator's command is carried out: ${kind}`);
     forgive(engine);
     engine.held = kind === 'stop';
     engine.recovering = false;

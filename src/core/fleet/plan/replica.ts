@@ -1,9 +1,9 @@
 import { type FailureCause, failureCause } from '#core/fleet/drivers/drivers.ts';
-import { act, type Draft, driverType, due, hostIsAway, job, leasesOn, settings, tell } from './draft.ts';
-import { noteFailure } from './observe.ts';
+import { act, type Draft, driverType, due, hostIsAway, job, leasesOn, noteEvent, settings } from './draft.ts';
+import { noteFailure } from './failure.ts';
 import { type Drain, type DrainReason, type EngineState, enter, isLeaving, type ReplicaState } from './state.ts';
 
-/** Enough for a median that follows a changed file soon. */
+/** So many start times are kept: enough for a median that follows a changed file soon. */
 const startTimesMax = 8;
 
 /** Takes each replica one step on, as far as what is known allows. */
@@ -66,7 +66,7 @@ function lateOrDue(draft: Draft, engine: EngineState, replica: ReplicaState): vo
 
 /** A replica that must go although it still runs. */
 function fail(draft: Draft, engine: EngineState, replica: ReplicaState, cause: FailureCause): void {
-  tell(draft, engine, 'a replica did not come to serve', { replicaId: replica.id, cause });
+  noteEvent(draft, engine, 'a replica did not come to serve', { replicaId: replica.id, cause });
   stopNow(draft, engine, replica);
   noteFailure(draft, engine, replica, cause);
 }
@@ -101,13 +101,13 @@ function watchHealth(draft: Draft, engine: EngineState, replica: ReplicaState): 
     return;
   }
   const cause = failureCause(away ? 'host_unreachable' : 'unreachable');
-  tell(draft, engine, 'a replica answers no more', { replicaId: replica.id, cause });
+  noteEvent(draft, engine, 'a replica answers no more', { replicaId: replica.id, cause });
   if (away) enter(replica, 'lost', nowMs);
   else stopNow(draft, engine, replica);
   noteFailure(draft, engine, replica, cause);
 }
 
-/** Requests first: all gateways must know of it and have none there, or their time is over. */
+/** A replica is stopped when all gateways know of its drain and have no request there, or its time is over. */
 function advanceDrain(draft: Draft, engine: EngineState, replica: ReplicaState): void {
   const { drain } = replica;
   const { nowMs } = draft.facts;
@@ -124,7 +124,10 @@ function advanceDrain(draft: Draft, engine: EngineState, replica: ReplicaState):
   if (report?.state !== 'done') return;
   if (report.cause === null) enter(replica, 'asleep', nowMs);
   else {
-    tell(draft, engine, 'an engine did not fall asleep and is stopped', { replicaId: replica.id, cause: report.cause });
+    noteEvent(draft, engine, 'an engine did not fall asleep and is stopped', {
+      replicaId: replica.id,
+      cause: report.cause,
+    });
     stopNow(draft, engine, replica);
   }
 }
@@ -157,7 +160,7 @@ export function drain(draft: Draft, engine: EngineState, replica: ReplicaState, 
   const deadlineMs = nowMs + settings(engine).drainMs;
   enter(replica, 'draining', nowMs);
   replica.drain = { reason, deadlineMs, version: null };
-  tell(draft, engine, `a replica gets no more requests: ${reason}`, { replicaId: replica.id });
+  noteEvent(draft, engine, `a replica gets no more requests: ${reason}`, { replicaId: replica.id });
   due(draft, deadlineMs);
 }
 

@@ -1,4 +1,4 @@
-import { act, type Draft, driverType, endsWithGateway, leasesOn, settings, tell } from './draft.ts';
+import { act, type Draft, driverType, endsWithGateway, leasesOn, noteEvent, settings } from './draft.ts';
 import { drain, stopNow, undrain } from './replica.ts';
 import {
   type DrainReason,
@@ -61,7 +61,7 @@ function renew(draft: Draft, engine: EngineState): void {
   if (old.length === 0) {
     const isOver = engine.replicas.some((replica) => replica.phase === 'ready' && !isOutdated(engine, replica));
     if (engine.rollout?.state === 'checking' && isOver) {
-      tell(draft, engine, 'a changed engine has taken over');
+      noteEvent(draft, engine, 'a changed engine has taken over');
       engine.rollout = null;
     }
     return;
@@ -92,8 +92,8 @@ export function takeOut(
   { count, reason }: Cut,
 ): void {
   const cost = (replica: ReplicaState): number => (isArriving(replica) ? -1 : leasesOn(draft, engine, replica));
-  const ordered = among.toSorted((a, b) => cost(a) - cost(b));
-  for (const replica of ordered.slice(0, count)) drain(draft, engine, replica, reason);
+  const cheapestFirst = among.toSorted((a, b) => cost(a) - cost(b));
+  for (const replica of cheapestFirst.slice(0, count)) drain(draft, engine, replica, reason);
 }
 
 function bringBack(draft: Draft, engine: EngineState, count: number): void {

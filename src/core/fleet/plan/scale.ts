@@ -94,7 +94,7 @@ function step(draft: Draft, engine: EngineState, atMs: number, by: 1 | -1): void
   engine.scale = { ...engine.scale, highSinceMs: null, lowSinceMs: null };
 }
 
-/** As the engines report it; the gateways' own leases where one does not. */
+/** The load of all: as each engine reports it, or the leases of all gateways where one reports none. */
 function loadOf(draft: Draft, engine: EngineState, ready: readonly ReplicaState[]) {
   const sum = { running: 0, waiting: 0 };
   for (const replica of ready) {

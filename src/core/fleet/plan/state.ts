@@ -35,7 +35,7 @@ export interface Drain {
   readonly reason: DrainReason;
   /** When requests are no longer waited for. */
   readonly deadlineMs: number;
-  /** The published version that tells it to all gateways; null until it is published. */
+  /** The published version with which all gateways know of it; null until it is published. */
   readonly version: bigint | null;
 }
 
@@ -54,7 +54,7 @@ export interface ReplicaState {
   deadlineMs: number;
   /** When it was ready first; null before. */
   readyAtMs: number | null;
-  /** The published version that tells all gateways to send to it; null until it is published. */
+  /** The published version with which all gateways send to it; null until it is published. */
   readyVersion: bigint | null;
   drain: Drain | null;
   /** To be replaced although its spec has not changed. */
@@ -104,14 +104,14 @@ export interface EngineState {
   /** Why a start that is wanted cannot begin yet. */
   blocked: FailureCause | null;
   claim: Claim | null;
-  /** Beside all of these together it found too little memory, each as `runs` of an occupant; empty: of none. */
-  crowd: ReadonlySet<string>;
+  /** Occupants, by their `runs`, beside all of which it found too little memory; empty: none. */
+  neighbours: ReadonlySet<string>;
   /** It found too little memory although nobody else was there: others are not to go for it. */
   failedAlone: boolean;
-  /** Not started before: what has just ended may still keep memory. */
+  /** Not started before: what has just ended may still keep memory, or the last request was called off. */
   pausedUntilMs: number;
   /** The newest command that was carried out; null: none. */
-  lastOrder: string | null;
+  lastCommand: string | null;
   /** Since when requests wait while nothing serves them. */
   waitingSinceMs: number | null;
   /** Newest last. */
@@ -147,10 +147,10 @@ export function newEngine(spec: EngineSpec, nowMs: number): EngineState {
     failedStarts: 0,
     blocked: null,
     claim: null,
-    crowd: new Set(),
+    neighbours: new Set(),
     failedAlone: false,
     pausedUntilMs: -Infinity,
-    lastOrder: null,
+    lastCommand: null,
     waitingSinceMs: null,
     startTimesMs: [],
     rollout: null,

@@ -21,6 +21,12 @@ export interface EngineAnswer {
 /** `refused` when no connection could be had or it broke, `silent` when the time was over. */
 export type NoAnswer = 'refused' | 'silent';
 
+/** For operators. */
+export const noAnswerText: Record<NoAnswer, string> = {
+  refused: 'The engine broke the connection.',
+  silent: 'The engine did not answer in time.',
+};
+
 const answerCharsMax = 4_194_304;
 
 /** @param target a replica, whose headers are sent along, or only where it listens */

@@ -3,6 +3,7 @@ import {
   type EngineSpec,
   type FailureCause,
   failureCause,
+  needsOperator,
   type ObservedReplica,
   type Replica,
 } from '#core/fleet/drivers/drivers.ts';
@@ -49,7 +50,7 @@ const refusalTexts: Record<AcquireRefusal['code'], string> = {
 const suspicionMs = 4500;
 /** The leader's own verdict on a late start comes first. */
 const verdictMs = 2000;
-/** Where only an operator can help. */
+/** Where only an operator can help, who needs a while. */
 const helplessRetryMs = 60_000;
 
 /** One engine as this gateway routes to it: gives out leases on what is published ready and found well. */
@@ -113,7 +114,7 @@ export class Engine {
     if (this.#closing) return this.#refusal('shutting_down');
     const lease = this.tryAcquire(exclude);
     if (lease !== null) return { ok: true, lease };
-    // Nobody here looks whether it is well, and nobody starts another in its place.
+    // Nobody here probes an external engine, and nobody starts another in its place.
     if (this.#isTried(exclude, ({ observed }) => observed.health === 'assumed')) {
       return this.#refusal('no_other_replica');
     }
@@ -207,17 +208,20 @@ export class Engine {
     const { current: published } = this;
     if (published?.phase === 'held') return this.#failure(failureCause('held'), helplessRetryMs);
     if (published?.phase !== 'failed' || published.cause === null) return null;
-    const retryMs = published.retryAtMs === null ? helplessRetryMs : published.retryAtMs - this.#clock.now();
-    return retryMs > 0 ? this.#failure(published.cause, retryMs) : null;
+    const nextTryMs = this.#nextTryMs(published);
+    return nextTryMs > 0 ? this.#failure(published.cause, nextTryMs) : null;
   }
 
   #verdict(published: PublishedEngine, waiter: Waiter): AcquireResult | null {
     if (published.phase === 'held') return this.#failure(failureCause('held'), helplessRetryMs);
     if (published.failedStarts < waiter.failedStarts) waiter.failedStarts = published.failedStarts;
     if (published.failedStarts === waiter.failedStarts) return null;
-    const { retryAtMs, cause } = published;
-    const retryMs = retryAtMs === null ? helplessRetryMs : retryAtMs - this.#clock.now();
-    return this.#failure(cause ?? failureCause('crashed'), retryMs);
+    return this.#failure(published.cause ?? failureCause('crashed'), this.#nextTryMs(published));
+  }
+
+  /** Until the leader itself would start it again; below zero when that moment has come. */
+  #nextTryMs({ retryAtMs }: PublishedEngine): number {
+    return retryAtMs === null ? helplessRetryMs : retryAtMs - this.#clock.now();
   }
 
   /** Whether those that were tried stay, by what was found since, or because nothing was found against them in time. */
@@ -237,7 +241,8 @@ export class Engine {
     if (slot.leases === 0 && slot.published !== 'ready') this.#wake();
   }
 
-  #failure(cause: FailureCause, retryMs: number): AcquireResult {
+  #failure(cause: FailureCause, nextTryMs: number): AcquireResult {
+    const retryMs = needsOperator(cause) ? Math.max(helplessRetryMs, nextTryMs) : nextTryMs;
     const code = cause.kind === 'timeout' ? 'start_timeout' : 'start_failed';
     return { ok: false, refusal: { code, publicText: cause.publicText, retryAfterSeconds: wholeSeconds(retryMs) } };
   }

@@ -4,7 +4,7 @@ import type { ReplicaSlot } from './replica-set.ts';
 
 /** Keeps knowing how the replicas are that this gateway sends to, or starts. */
 export interface Prober {
-  /** Something changed: looks again at who is to be probed. */
+  /** Something changed: decides anew which replicas are probed when. */
   kick(): void;
   /** Probes a replica now, because a connection to it could not be had. */
   suspect(slot: ReplicaSlot): void;
@@ -14,7 +14,7 @@ export interface Prober {
 export interface ProberOptions {
   readonly clock: Clock;
   readonly slots: () => Iterable<ReplicaSlot>;
-  /** Starting replicas are only looked at by who leads. */
+  /** Only the leader probes replicas that are starting. */
   readonly leads: () => boolean;
   readonly onHealth: (slot: ReplicaSlot, healthy: boolean) => void;
   /** It was suspected, and was then found to be itself and well. */

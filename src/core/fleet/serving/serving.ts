@@ -1,5 +1,5 @@
 /** How this gateway sends requests to engines: leases on replicas, waiting for a start, probes, load. */
-export { askEngine, type EngineAnswer } from './engine-http.ts';
+export { askEngine, type EngineAnswer, noAnswerText } from './engine-http.ts';
 export { type EngineLoad, type LoadReport, readLoad, sumLoads } from './engine-load.ts';
 export { type AcquireOptions, Engine, type EngineStatus } from './engine.ts';
 export type { AcquireRefusal, AcquireResult, Lease } from './lease.ts';

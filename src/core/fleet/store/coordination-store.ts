@@ -17,7 +17,7 @@ export interface NotedCommand {
   readonly committed: () => void;
 }
 
-/** One gateway's need of engines, told to whoever leads. */
+/** One gateway's need of engines, for whoever leads. */
 export interface Demand {
   readonly gatewayId: string;
   /** The newest published version that this gateway routes by. */
@@ -54,7 +54,7 @@ export interface PublishedEngine {
   /** The rollout that did not go in, in plain words with its spec hash; null when there is none. */
   readonly rollout: { readonly specHash: string; readonly state: 'checking' | 'refused'; readonly text: string } | null;
   /** Id of the newest command that was carried out; null or absent: none that is remembered. */
-  readonly lastOrder?: string | null;
+  readonly lastCommand?: string | null;
 }
 
 export interface PublishedReplica {
@@ -97,7 +97,7 @@ export interface Leadership {
 }
 
 /**
- * Where the leader of a scope and the gateways that route tell each other what they know.
+ * What the leader of a scope and the gateways that route write for each other.
  *
  * What is asked of a store rejects when its store does not answer in time; nothing is known then of a write.
  * `start`, `close` and `onChange` never fail.
@@ -109,7 +109,7 @@ export interface CoordinationStore {
   publish(fence: Fence, engines: readonly PublishedEngine[]): Promise<bigint>;
   /** What was published last by whoever; null when nothing ever was. */
   read(): Promise<Published | null>;
-  /** This gateway's own need, instead of what it told before. */
+  /** Writes this gateway's own need in place of the last one. */
   report(demand: Omit<Demand, 'gatewayId'>): Promise<void>;
   /** The demands of all live gateways, this one included. */
   demands(): Promise<readonly Demand[]>;
@@ -117,7 +117,7 @@ export interface CoordinationStore {
    * An operator's command, for whoever leads; the newest replaces one of the same engine that was not taken yet.
    *
    * @param tx it is noted in this transaction, or not at all
-   * @returns its id, and what is to be called once that is committed: tells who waits for commands
+   * @returns its id, and what is to be called once that is committed: it wakes who waits for commands
    */
   command(engineId: string, kind: EngineCommand, tx?: Transaction): Promise<NotedCommand>;
   /** Leader only: commands not taken yet, oldest first; taking them is final. None when the fence does not hold. */

@@ -3,7 +3,7 @@ import { BoundedStore } from '#base/bounded-store.ts';
 import type { Transaction } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
 import { createPacedLoop } from '#base/paced-loop.ts';
-import { type Fence, FenceLostError } from '#core/fleet/drivers/drivers.ts';
+import { type Fence, FenceLostError, requireFence } from '#core/fleet/drivers/drivers.ts';
 import type {
   CoordinationStore,
   Demand,
@@ -19,7 +19,7 @@ import type {
 import { createGoodSpecTable, type GoodSpecTable } from './good-spec-table.ts';
 import { createLeadership, type LeadershipOptions } from './leadership.ts';
 
-/** How often a gateway looks what others wrote, and when it takes them for dead; milliseconds. */
+/** How often a gateway reads what others wrote, and when it takes them for dead; milliseconds. */
 export interface StoreTimes {
   readonly pollMs: number;
   /** While a request waits somewhere, or the leader is not alone. */
@@ -52,7 +52,7 @@ export function createDbStore(options: DbStoreOptions): CoordinationStore {
 
 interface News {
   readonly version: string;
-  readonly orders: number;
+  readonly commands: number;
   readonly others: number;
   readonly waiting: number;
   /** Changes with every report of another gateway. */
@@ -95,7 +95,8 @@ class DatabaseStore implements CoordinationStore {
         return version;
       }
       const epoch = await this.#readHead();
-      if (epoch > fence.epoch || !(await fence.holds())) throw new FenceLostError();
+      if (epoch > fence.epoch) throw new FenceLostError();
+      await requireFence(fence);
     }
     throw new FenceLostError();
   }
@@ -117,7 +118,7 @@ class DatabaseStore implements CoordinationStore {
     const waiting = Object.values(engines).reduce((sum, engine) => sum + engine.waiting, 0);
     const beganToWait = waiting > 0 && !this.#waitsHere;
     this.#waitsHere = waiting > 0;
-    await this.#ask('a demand to be told', () => {
+    await this.#ask('a demand to be written', () => {
       return db.sql`insert into fleet_demands (scope, gateway_id, seen_version, waiting, engines, updated_at)
         values (${scope}, ${gatewayId}, ${String(seenVersion)}::bigint, ${waiting}, ${toJson(engines)}::text::jsonb, now())
         on conflict (scope, gateway_id) do update set seen_version = excluded.seen_version,
@@ -212,15 +213,18 @@ class DatabaseStore implements CoordinationStore {
       const news = await this.#readNews();
       this.#away = false;
       const published = BigInt(news.version) > this.#version;
-      const told = leads && (news.orders > 0 || news.reported !== this.#reported);
+      const isReported = leads && (news.commands > 0 || news.reported !== this.#reported);
       this.#reported = news.reported;
       if (published) this.#version = BigInt(news.version);
-      if (published || told) for (const listener of this.#listeners) listener();
+      if (published || isReported) for (const listener of this.#listeners) listener();
       if (leads) await this.#sweep();
       return this.#waitsHere || news.waiting > 0 || (leads && news.others > 0) ? busyPollMs : pollMs;
     } catch (error) {
       if (!this.#away)
-        this.#log.warn({ err: error, scope: this.#options.scope }, 'the coordination store cannot be read');
+        this.#log.warn(
+          { err: error, scope: this.#options.scope },
+          'the coordination store cannot be read: what other gateways write is not known until it can',
+        );
       this.#away = true;
       return pollMs;
     }
@@ -235,13 +239,13 @@ class DatabaseStore implements CoordinationStore {
             and updated_at > now() - ${this.#times.goneAfterMs}::int * interval '1 ms'
         )
         select coalesce((select version from fleet_published where scope = ${scope}), 0)::text as version,
-          (select count(*) from fleet_orders where scope = ${scope})::int as orders,
+          (select count(*) from fleet_orders where scope = ${scope})::int as commands,
           (select count(*) from others)::int as others,
           coalesce((select sum(waiting) from others), 0)::int as waiting,
           coalesce((select string_agg(gateway_id::text || updated_at::text, ' ' order by gateway_id) from others), '')
             as reported`;
     });
-    return row ?? { version: '0', orders: 0, others: 0, waiting: 0, reported: '' };
+    return row ?? { version: '0', commands: 0, others: 0, waiting: 0, reported: '' };
   }
 
   /** Rows that nobody counts any more. */

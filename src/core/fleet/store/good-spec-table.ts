@@ -2,7 +2,7 @@ import { BoundedStore } from '#base/bounded-store.ts';
 import type { Db } from '#base/db.ts';
 import type { GoodSpec } from './coordination-store.ts';
 
-/** Whose writes count: a row of fleet_leases. */
+/** The row of fleet_leases under which a write counts. */
 export interface LeaseKey {
   readonly gatewayId: string;
   readonly epoch: bigint;

@@ -10,7 +10,7 @@ import type { Leadership } from './coordination-store.ts';
 export interface LeadershipTimes {
   readonly ttlMs: number;
   readonly renewMs: number;
-  /** How often a gateway that does not lead looks whether it may, and one that could not renew tries again. */
+  /** How often a gateway that does not lead tries to, and one that could not renew its lease tries again. */
   readonly pollMs: number;
   /** How much of a lease must be left for something to be done under it. */
   readonly marginMs: number;
@@ -42,7 +42,7 @@ export interface LeadershipOptions {
 /**
  * A lease in Postgres, by Postgres' clock. Here it counts from before the statement that took or renewed it was sent,
  * and ends by the monotonic clock a margin before it ends there: a gateway that cannot renew stops to lead before
- * another may begin. One that did not notice, since it was frozen, is told so by the fence.
+ * another may begin. One that did not notice, since it was frozen, learns it from the fence.
  */
 export function createLeadership(options: LeadershipOptions): Leadership {
   return new LeaseLeadership(options);
@@ -128,7 +128,10 @@ class LeaseLeadership implements Leadership {
       return waitMs;
     } catch (error) {
       if (!this.#away) {
-        this.#options.log.warn({ err: error, scope: this.#options.scope }, 'who leads the fleet could not be asked');
+        this.#options.log.warn(
+          { err: error, scope: this.#options.scope },
+          'Postgres does not say who leads the fleet: this gateway leads no engine until it does',
+        );
       }
       this.#away = true;
       return pollMs;
@@ -146,7 +149,7 @@ class LeaseLeadership implements Leadership {
           and expires_at > now()
         returning epoch`;
     });
-    // What ended here meanwhile was told as ended: it begins anew, under an epoch of its own.
+    // Listeners know by now of a term that ended here meanwhile: the next one has an epoch of its own.
     if (rows.length === 0 || this.current() === null) return false;
     this.#hold(term, sentAtMs + ttlMs - marginMs);
     this.#away = false;
@@ -193,7 +196,7 @@ class LeaseLeadership implements Leadership {
     const fence: Fence = { epoch, holds: () => this.#holds(epoch) };
     this.#term = { fence, endsAtMs: 0 };
     this.#hold(this.#term, sentAtMs + ttlMs - marginMs);
-    this.#tell();
+    this.#notify();
     return true;
   }
 
@@ -228,10 +231,10 @@ class LeaseLeadership implements Leadership {
     log.info({ scope, epoch: String(this.#term.fence.epoch) }, 'this gateway leads the fleet no more');
     this.#term = null;
     clearTimeout(this.#ends);
-    this.#tell();
+    this.#notify();
   }
 
-  #tell(): void {
+  #notify(): void {
     for (const listener of this.#listeners) listener();
   }
 

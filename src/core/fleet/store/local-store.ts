@@ -1,5 +1,5 @@
 import type { Clock } from '#base/clock.ts';
-import { type Fence, FenceLostError } from '#core/fleet/drivers/drivers.ts';
+import { type Fence, requireFence } from '#core/fleet/drivers/drivers.ts';
 import type { CoordinationStore, Demand, Leadership, PendingCommand, Published } from './coordination-store.ts';
 import type { GoodSpecTable } from './good-spec-table.ts';
 
@@ -24,7 +24,7 @@ export function createLocalStore({ clock, goodSpecs }: LocalStoreOptions): Coord
   return {
     leadership,
     async publish(fence, engines) {
-      if (!(await fence.holds())) throw new FenceLostError();
+      await requireFence(fence);
       const version = (published?.version ?? 0n) + 1n;
       published = { version, epoch: fence.epoch, engines };
       return version;

@@ -1,5 +1,5 @@
-/** What gateways tell each other of engines: who leads, what is published, what each needs, what operators want. */
-export { carriedOut } from './carried-out.ts';
+/** What gateways write for each other of engines: who leads, what is published, what each needs, what operators want. */
+export { carriedOut } from './await-command.ts';
 export type {
   CoordinationStore,
   Demand,

@@ -85,7 +85,7 @@ const parallelOptions = [
   ['--data-parallel-size', '-dp'],
 ] as const;
 
-/** How many devices: those that vLLM is told to use, else those that the container is given. */
+/** The number of devices: what vLLM's options say, else what the container gets. */
 function gpuCount(run: DockerRun, { model, notes, env }: ContainerOptions): number {
   const given = givenDevices(run, env);
   if (given === null) return 0;
@@ -160,11 +160,11 @@ function volumesOf({ options }: DockerRun, { model, notes }: ContainerOptions): 
   return volumes.length === 0 ? {} : { volumes };
 }
 
-/** Inside of the container: of `-p HOST:CONTAINER`, else as the server is told. */
+/** The port inside of the container: of `-p HOST:CONTAINER`, else of the server's `--port`. */
 function portOf({ args, options }: DockerRun): number {
   const published = options.get('publish')?.[0]?.split('/', 1)[0]?.split(':').at(-1);
-  const told = optionValue(args, '--port');
-  const port = [published, told]
+  const given = optionValue(args, '--port');
+  const port = [published, given]
     .map(Number)
     .find((number) => Number.isInteger(number) && number > 0 && number < 65_536);
   return port ?? (args.some((word) => word.includes('${PORT}')) ? 8080 : 8000);

@@ -10,7 +10,7 @@ export interface EngineDraft {
   readonly fields: Readonly<Record<string, unknown>>;
 }
 
-/** Something that could not be carried over, or that somebody has to look at. */
+/** Something that could not be carried over, or that somebody has to check. */
 export interface ImportNote {
   /** null: about the configuration as a whole. */
   readonly model: string | null;

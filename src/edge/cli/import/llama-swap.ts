@@ -124,7 +124,7 @@ interface Runs {
   readonly fields: Readonly<Record<string, unknown>>;
   /** The server's own words: model and options. */
   readonly words: readonly string[];
-  /** The model as the server is told it. */
+  /** The model, as the server's command names it. */
   readonly served: string | null;
 }
 
@@ -138,7 +138,7 @@ function runContainer({ id, model, notes }: ModelJob, words: readonly string[]):
   return fields === null ? null : { fields, words: run.args, served: servedModel(run.args) };
 }
 
-/** What vLLM and llama.cpp are told to load. */
+/** The model that the commands of vLLM and llama.cpp name. */
 function servedModel(words: readonly string[]): string | null {
   const named = optionValue(words, '--model', '-m', '--hf-repo', '-hf', '-hfr');
   const [first = null] = words;
@@ -175,7 +175,7 @@ function vllmCommand(words: readonly string[], isModule: boolean, { id, notes }:
   return [program, 'serve', ...modelFirst(withoutGiven(words.slice(start), id, notes))];
 }
 
-/** Another server: the port that it was told becomes one that Headgate chooses. */
+/** Another server: the port in its command becomes one that Headgate chooses. */
 function otherCommand(words: readonly string[], { id, model, notes }: ModelJob): string[] | null {
   const filled = words.map((word) => word.replaceAll('${PORT}', '{port}'));
   if (filled.some((word) => word.includes('{port}'))) return filled;

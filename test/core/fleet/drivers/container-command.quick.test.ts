@@ -10,10 +10,10 @@ import {
   containerSpecHash,
 } from '#core/fleet/drivers/container-command.ts';
 import { gpuSettings } from '#core/fleet/drivers/docker/container.ts';
-import { startErrorCode } from '#core/fleet/drivers/docker/failures.ts';
+import { startErrorCode } from '#core/fleet/drivers/docker/start-error-code.ts';
 import { gpusOfInfo } from '#core/fleet/drivers/docker/gpus.ts';
 import { containerName, readMarks } from '#core/fleet/drivers/docker/labels.ts';
-import { containerEngine } from '../../../suites/docker/docker-lab.ts';
+import { containerEngine } from '../../../suites/docker/docker-drivers.ts';
 
 const gpus = { count: 2, memoryBytesMin: null, profile: null };
 

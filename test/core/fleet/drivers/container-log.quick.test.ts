@@ -1,6 +1,6 @@
 import { Readable } from 'node:stream';
 import { describe, expect, it } from 'vitest';
-import { type ContainerLog, readContainerLog } from '#core/fleet/drivers/quiet-log.ts';
+import { type ContainerLog, containerLogLines } from '#core/fleet/drivers/log-without-probes.ts';
 
 /** A line of stdout as the Engine API frames it. */
 function frame(line: string): Buffer {
@@ -27,7 +27,7 @@ const numbered = (from: number, to: number): string[] =>
 async function followed(log: ContainerLog, tailLines: number): Promise<string[]> {
   const lines: string[] = [];
   const options = { tailLines, follow: true, signal: new AbortController().signal };
-  for await (const line of readContainerLog(log, options)) lines.push(line);
+  for await (const line of containerLogLines(log, options)) lines.push(line);
   return lines;
 }
 

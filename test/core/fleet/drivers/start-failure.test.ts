@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { explainExit, failureCause, type FailureKind } from '#core/fleet/drivers/start-failure.ts';
+import { failureCause, type FailureKind } from '#core/fleet/drivers/failure-cause.ts';
+import { explainExit } from '#core/fleet/drivers/start-failure.ts';
 
 const exit = { stopRequested: false, exitCode: 1, signal: null, startErrorCode: null, oomKilled: false, logTail: '' };
 
@@ -11,8 +12,12 @@ describe('the cause of an exit', () => {
     ['image_not_found', { exitCode: null, startErrorCode: 'IMAGE_NOT_FOUND' }],
     ['image_denied', { exitCode: null, startErrorCode: 'IMAGE_DENIED' }],
     ['memory', { exitCode: 1, oomKilled: true }],
-    ['memory', { exitCode: null, signal: 'SIGKILL' }],
-    ['memory', { exitCode: 137 }],
+    ['memory', { exitCode: 137, oomKilled: true }],
+    ['killed', { exitCode: null, signal: 'SIGKILL' }],
+    ['killed', { exitCode: null, signal: 'SIGTERM' }],
+    ['killed', { exitCode: 137 }],
+    ['killed', { exitCode: 143 }],
+    ['crashed', { exitCode: 139 }],
     ['bad_arguments', { exitCode: 2 }],
     ['ended', { exitCode: 0 }],
     ['crashed', { exitCode: null, signal: 'SIGSEGV' }],
@@ -66,6 +71,14 @@ describe('the cause of an exit', () => {
     ['bad_arguments', { logTail: "KeyError: 'invalid tool call parser: nope (chose from { hermes })'" }],
   ])('is %s', (kind, over) => {
     expect(explainExit({ ...exit, ...over }).kind).toBe(kind);
+  });
+
+  it.each<[string, object]>([
+    ['was ended by SIGKILL, for instance by the kernel when memory ran out', { exitCode: 137 }],
+    ['was ended by SIGTERM', { exitCode: null, signal: 'SIGTERM' }],
+    ['was ended by the kernel, since memory ran out', { exitCode: 137, oomKilled: true }],
+  ])('from outside is told in one sentence: %s', (detail, over) => {
+    expect(explainExit({ ...exit, logTail: 'INFO: loading weights', ...over }).detail).toBe(detail);
   });
 
   it('says nothing of what the engine wrote', () => {

@@ -184,7 +184,7 @@ describe('a changed file that fails while nothing runs', () => {
     expect(world.everStarted).toHaveLength(3);
   });
 
-  it('is tried again after an order to reset, and refused again', () => {
+  it('is tried again after a command to reset, and refused again', () => {
     const world = stopped();
     change(world, 'v2');
     ask(world);

@@ -38,7 +38,7 @@ describe('nothing is started', () => {
     expect(world.state.engines[0]?.failure?.cause.detail).toBe('h: no answer');
   });
 
-  it('for one that an operator stopped, until it is ordered to start', () => {
+  it('for one that an operator stopped, until a command starts it', () => {
     const world = worldOf(1, ...twins());
     world.request('a');
     world.until('ready', () => world.ready('a').length === 1);
@@ -98,7 +98,7 @@ describe('a start', () => {
     expect(world.engine('a').phase).toBe('failed');
   });
 
-  it('that failed too often is not repeated before an order or another file', () => {
+  it('that failed too often is not repeated before a command or another file', () => {
     const world = worldOf(1, ...twins());
     world.bad.add('a-v1');
     for (let count = 0; count < 40; count += 1) {
@@ -324,7 +324,7 @@ describe('a changed file', () => {
     expect(world.published?.engines).toEqual([]);
   });
 
-  it('an order to restart renews what runs, beside it', () => {
+  it('a command to restart renews what runs, beside it', () => {
     const world = serving(2, { min: 1, max: 1 });
     const [before] = world.ready('a');
     world.command('a', 'restart');

@@ -14,7 +14,7 @@ type Id = (typeof ids)[number];
 
 type Event =
   | { readonly type: 'request' | 'finish' | 'crash' | 'sicken' | 'bad file' | 'good file'; readonly id: Id }
-  | { readonly type: 'order'; readonly id: Id; readonly kind: 'start' | 'stop' | 'restart' | 'reset' }
+  | { readonly type: 'command'; readonly id: Id; readonly kind: 'start' | 'stop' | 'restart' | 'reset' }
   | { readonly type: 'take over' | 'deaf' | 'remains' }
   | { readonly type: 'host'; readonly index: number }
   | { readonly type: 'run'; readonly ms: number };
@@ -32,7 +32,7 @@ const anyEvent: fc.Arbitrary<Event> = fc.oneof(
   {
     weight: 1,
     arbitrary: fc.record({
-      type: fc.constant('order' as const),
+      type: fc.constant('command' as const),
       id: anyId,
       kind: fc.constantFrom('start' as const, 'stop' as const, 'restart' as const, 'reset' as const),
     }),
@@ -93,7 +93,7 @@ class Run {
         this.#files += 1;
         if (event.type === 'bad file') world.bad.add(`${event.id}-v${this.#files}`);
         return world.file(definitionOf(event.id), `v${this.#files}`);
-      case 'order':
+      case 'command':
         return world.command(event.id, event.kind);
       case 'take over':
         return world.takeOver();

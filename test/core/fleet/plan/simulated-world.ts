@@ -6,9 +6,9 @@ import type {
   HostReport,
   ObservedReplica,
   Placement,
-  ReplicaExit,
 } from '#core/fleet/drivers/driver.ts';
-import { failureCause } from '#core/fleet/drivers/start-failure.ts';
+import { failureCause } from '#core/fleet/drivers/failure-cause.ts';
+import { type ReplicaExit, replicaExit } from '#core/fleet/drivers/replica-exit.ts';
 import { inherit, publishable, withVersion } from '#core/fleet/leader/takeover.ts';
 import { jobKey, type JobReport, type LeaderAction } from '#core/fleet/plan/draft.ts';
 import { plan } from '#core/fleet/plan/plan.ts';
@@ -213,16 +213,8 @@ export class World {
   }
 
   #exit(container: Container, how: Partial<ReplicaExit>): void {
-    const none = {
-      stopRequested: false,
-      exitCode: null,
-      signal: null,
-      startErrorCode: null,
-      oomKilled: false,
-      logTail: '',
-    };
     container.state = 'exited';
-    container.exit = { ...none, ...how };
+    container.exit = replicaExit(how);
   }
 
   #finish(action: LeaderAction): JobReport {

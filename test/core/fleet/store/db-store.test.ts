@@ -3,7 +3,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } 
 import { systemClock } from '#base/clock.ts';
 import { connectDb, type Db } from '#base/db.ts';
 import { createLog } from '#base/log.ts';
-import { type Fence, FenceLostError } from '#core/fleet/drivers/driver.ts';
+import { type Fence, FenceLostError } from '#core/fleet/drivers/fence.ts';
 import type { CoordinationStore, GoodSpec, PublishedEngine } from '#core/fleet/store/coordination-store.ts';
 import { createDbStore, type DbStoreOptions } from '#core/fleet/store/db-store.ts';
 import { startDatabaseProxy } from '../../../support/database-proxy.ts';
@@ -154,7 +154,7 @@ describe('what is published', () => {
 });
 
 describe('demands', () => {
-  it('of all gateways are known to the leader, each as it was told last', async () => {
+  it('of all gateways are known to the leader, each as it was written last', async () => {
     const leader = await join();
     await leaderOf(leader);
     const other = await join();
@@ -194,7 +194,7 @@ describe('demands', () => {
   });
 });
 
-describe('orders', () => {
+describe('commands', () => {
   it('are not taken under a fence that does not hold', async () => {
     const first = await join();
     const fence = await leaderOf(first);

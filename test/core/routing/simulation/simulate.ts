@@ -1,4 +1,4 @@
-import { choose, type LoadSample } from '#core/routing/choose.ts';
+import { choose, type LoadSample } from '#core/routing/choose-replica.ts';
 import { PrefixIndex } from '#core/routing/prefix-index.ts';
 import { hashPrompt } from '#core/routing/prompt-blocks.ts';
 import { EngineModel, type EngineLimits, type Started } from './engine-model.ts';

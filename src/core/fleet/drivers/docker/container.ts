@@ -123,8 +123,8 @@ interface GpuSettings {
 }
 
 /**
- * How a container gets devices. Without any it is told so: images of vLLM ask for all of them, and get them where
- * nvidia's runtime is the default.
+ * How a container gets devices. One without any has a variable that says so: images of vLLM ask for all of them, and
+ * get them where nvidia's runtime is the default.
  * @param gpuIds `all` as the only one gives every device
  */
 export function gpuSettings(access: GpuAccess, gpuIds: readonly string[]): GpuSettings {

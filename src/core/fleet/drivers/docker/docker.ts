@@ -6,7 +6,6 @@ import { containerSettings, containerSpecHash } from '#core/fleet/drivers/contai
 import type {
   EngineDriver,
   EngineSpec,
-  Fence,
   GpuUse,
   LogOptions,
   Observation,
@@ -15,20 +14,22 @@ import type {
   StartRequest,
   StopRequest,
 } from '#core/fleet/drivers/driver.ts';
-import { type ContainerLog, lastTellingLines, readContainerLog } from '#core/fleet/drivers/quiet-log.ts';
+import { type Fence, FenceLostError, requireFence } from '#core/fleet/drivers/fence.ts';
+import { observedStart } from '#core/fleet/drivers/pending-start.ts';
+import { type ContainerLog, lastLogLines, containerLogLines } from '#core/fleet/drivers/log-without-probes.ts';
+import { failedStart, startErrors } from '#core/fleet/drivers/replica-exit.ts';
 import { probeUse } from './gpus.ts';
 import { labels, saysStopping, stoppingName } from './labels.ts';
 import { removeNetwork } from './network.ts';
 import { nameOf } from './observe.ts';
 import { createObservedHost, type HostView, type ObservedHost } from './observed-host.ts';
-import { launch, type Launch, observedLaunch } from './start.ts';
+import { launch, type Launch } from './start.ts';
 
 export { containerLog, droppedCapabilities, mountsOf } from './container.ts';
-export { hostUnreachableCode, imageNotFoundCode, notStartedCode, startErrorCode } from './failures.ts';
 export { apiKeyOf, containerName, labels, labelsOf, type Marks, networkName, readMarks } from './labels.ts';
 export { joinNetworks } from './network.ts';
 export { isLate } from './observed-host.ts';
-export { observedLaunch } from './start.ts';
+export { refusedStart, startErrorCode } from './start-error-code.ts';
 
 export interface DockerDriverOptions {
   readonly hosts: readonly DockerHostSettings[];
@@ -43,9 +44,6 @@ export interface DockerDriverOptions {
   /** Id of the container that this gateway runs in; null: in none. Found out when absent. */
   readonly selfContainer?: string | null;
 }
-
-/** Something else than wished for was found, or the right to change it is gone. */
-class DriverRefusal extends Error {}
 
 const progressIntervalMs = 1000;
 const openWaitMs = 15_000;
@@ -70,7 +68,7 @@ class DockerDriver implements EngineDriver {
   #epoch = 0n;
   #changes = 0;
   #listener: () => void = () => undefined;
-  #told = 0;
+  #notifiedAtMs = 0;
 
   constructor(options: DockerDriverOptions) {
     this.#options = options;
@@ -123,7 +121,7 @@ class DockerDriver implements EngineDriver {
   async observe(epoch: bigint | null = null): Promise<Observation> {
     if (epoch !== null && epoch > this.#epoch) this.#epoch = epoch;
     let views: HostView[] = [];
-    // What was read before a launch ended lacks its container, which would look as if it had vanished.
+    // A list that was read before a launch ended lacks its container, which would pass for one that vanished.
     for (let round = 0; round < 3; round += 1) {
       const changes = this.#changes;
       await Promise.all([...this.#hosts.values()].map((host) => host.observe()));
@@ -133,7 +131,7 @@ class DockerDriver implements EngineDriver {
     }
     const seen = views.flatMap(({ replicas }) => replicas).filter(({ replica: { id } }) => !this.#launches.has(id));
     return {
-      replicas: [...seen, ...[...this.#launches.values()].map(observedLaunch)],
+      replicas: [...seen, ...[...this.#launches.values()].map(observedStart)],
       hosts: views.map(({ report }) => report),
       orphans: views.flatMap(({ orphans }) => orphans),
     };
@@ -141,10 +139,8 @@ class DockerDriver implements EngineDriver {
 
   async start(request: StartRequest): Promise<void> {
     const { replicaId, placement, fence } = request;
-    const host = this.#hosts.get(placement.host);
-    if (host === undefined) throw new DriverRefusal(`There is no Docker host ${placement.host}.`);
     if (this.#launches.has(replicaId) || this.#seen(replicaId) !== null) return;
-    if (!(await fence.holds())) throw new DriverRefusal('Another gateway leads.');
+    await requireFence(fence);
     if (this.#launches.has(replicaId)) return;
     if (fence.epoch > this.#epoch) this.#epoch = fence.epoch;
     const started: Launch = {
@@ -155,7 +151,9 @@ class DockerDriver implements EngineDriver {
       done: Promise.resolve(),
     };
     this.#launches.set(replicaId, started);
-    started.done = this.#launch(started, host);
+    const host = this.#hosts.get(placement.host);
+    if (host !== undefined) started.done = this.#launch(started, host);
+    else started.exit = failedStart(startErrors.hostUnreachable, `There is no Docker host ${placement.host}.`);
   }
 
   async #launch(started: Launch, host: ObservedHost): Promise<void> {
@@ -168,20 +166,20 @@ class DockerDriver implements EngineDriver {
       env,
       logins,
       exclusively: (engineId, work) => this.#serial(`${host.settings.name}\n${engineId}`, work),
-      onProgress: () => this.#tellProgress(),
+      onProgress: () => this.#notifyProgress(),
     });
     const { replicaId, spec, placement } = request;
-    const about = { engine: spec.engineId, replica: replicaId, host: placement.host };
     started.exit = exit;
     if (exit === null) {
       this.#launches.delete(replicaId);
+      const about = { engine: spec.engineId, replica: replicaId, host: placement.host };
       log.info(about, 'an engine was started in a container');
-    } else if (!exit.stopRequested) log.warn({ ...about, code: exit.startErrorCode }, 'an engine could not be started');
+    }
     this.#changed(host);
   }
 
   async stop(replicaId: string, { fence, graceMs }: StopRequest): Promise<void> {
-    if (!(await fence.holds())) throw new DriverRefusal('Another gateway leads.');
+    await requireFence(fence);
     const launching = this.#launches.get(replicaId);
     if (launching !== undefined) {
       launching.cancel.abort();
@@ -192,11 +190,11 @@ class DockerDriver implements EngineDriver {
     const { host, container } = found;
     const name = nameOf(container);
     if (!saysStopping(name)) {
-      if (!(await fence.holds())) throw new DriverRefusal('Another gateway leads.');
+      await requireFence(fence);
       await host.api.rename(container.Id, stoppingName(name));
     }
     if (container.State === 'running' || container.State === 'paused') {
-      if (!(await fence.holds())) throw new DriverRefusal('Another gateway leads.');
+      await requireFence(fence);
       this.#stopping.add(replicaId);
       void host.api
         .stop(container.Id, graceMs)
@@ -213,10 +211,11 @@ class DockerDriver implements EngineDriver {
 
   async forget(replicaId: string, fence: Fence): Promise<void> {
     const launched = this.#launches.get(replicaId);
-    if (launched?.exit === null) throw new DriverRefusal('It is being started.');
+    if (launched?.exit === null)
+      throw new Error(`the replica ${replicaId} is being started: it cannot be forgotten yet`);
     const found = await this.#locate(replicaId);
     if (found !== null) {
-      if (!(await fence.holds())) throw new DriverRefusal('Another gateway leads.');
+      await requireFence(fence);
       await found.host.api.remove(found.container.Id, false);
     }
     this.#launches.delete(replicaId);
@@ -237,6 +236,7 @@ class DockerDriver implements EngineDriver {
     try {
       await removeNetwork({ api: host.api, fleetId, engineId }, fence);
     } catch (error) {
+      if (error instanceof FenceLostError) throw error;
       // It costs nothing to stay, and is used again by the next start.
       log.warn({ engine: engineId, trouble: String(error) }, 'the network of an engine could not be removed');
     }
@@ -259,7 +259,7 @@ class DockerDriver implements EngineDriver {
   async *logs(replicaId: string, options: LogOptions): AsyncGenerator<string> {
     const found = await this.#locate(replicaId);
     if (found === null) {
-      yield* lastTellingLines(this.#launches.get(replicaId)?.exit?.logTail ?? '', options.tailLines);
+      yield* lastLogLines(this.#launches.get(replicaId)?.exit?.logTail ?? '', options.tailLines);
       return;
     }
     const { container, host } = found;
@@ -267,7 +267,7 @@ class DockerDriver implements EngineDriver {
       tail: (lines) => host.api.logTail(container.Id, lines),
       follow: (lines) => host.api.followLog(container.Id, lines, options.signal),
     };
-    yield* readContainerLog(log, options);
+    yield* containerLogLines(log, options);
   }
 
   onChange(listener: () => void): void {
@@ -310,10 +310,10 @@ class DockerDriver implements EngineDriver {
     this.#listener();
   }
 
-  #tellProgress(): void {
+  #notifyProgress(): void {
     const now = Date.now();
-    if (now - this.#told < progressIntervalMs) return;
-    this.#told = now;
+    if (now - this.#notifiedAtMs < progressIntervalMs) return;
+    this.#notifiedAtMs = now;
     this.#listener();
   }
 }

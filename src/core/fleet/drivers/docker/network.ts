@@ -1,5 +1,5 @@
 import { type DockerApi, DockerError, type NetworkSummary } from '#base/docker/docker.ts';
-import type { Fence } from '#core/fleet/drivers/driver.ts';
+import { type Fence, requireFence } from '#core/fleet/drivers/fence.ts';
 import { labels, networkName } from './labels.ts';
 
 /** One private network per engine and host. */
@@ -10,13 +10,16 @@ export interface NetworkOptions {
   readonly engineId: string;
 }
 
-/** Makes the network of an engine if it is not there. @returns false when the fence does not hold */
-export async function ensureNetwork(options: NetworkOptions, fence: Fence): Promise<boolean> {
+/** Makes the network of an engine if it is not there. @throws FenceLostError */
+export async function ensureNetwork(options: NetworkOptions, fence: Fence): Promise<void> {
   const { api, fleetId, engineId } = options;
   const found = await networksOf(options);
-  if (found.length === 1) return true;
-  if (!(await fence.holds())) return false;
-  if (found.length > 1) return keepOne(options, found, fence);
+  if (found.length === 1) return;
+  await requireFence(fence);
+  if (found.length > 1) {
+    await keepOne(options, found, fence);
+    return;
+  }
   try {
     await api.createNetwork(networkName(fleetId, engineId), {
       [labels.managed]: 'true',
@@ -27,7 +30,7 @@ export async function ensureNetwork(options: NetworkOptions, fence: Fence): Prom
     // Somebody else was faster.
     if (!(error instanceof DockerError) || error.status !== 409) throw error;
   }
-  return keepOne(options, await networksOf(options), fence);
+  await keepOne(options, await networksOf(options), fence);
 }
 
 /** By age, the newest first. */
@@ -42,11 +45,11 @@ async function networksOf({ api, fleetId, engineId }: NetworkOptions): Promise<r
  * Docker looks for a namesake before it makes a network, so that two calls at once may make two, and no container can
  * be started in either then. Whoever sees both keeps the same one: the oldest, but for one that is in use.
  */
-async function keepOne({ api }: NetworkOptions, found: readonly NetworkSummary[], fence: Fence): Promise<boolean> {
+async function keepOne({ api }: NetworkOptions, found: readonly NetworkSummary[], fence: Fence): Promise<void> {
   let left = found.length;
   for (const { Id: id } of found) {
     if (left <= 1) break;
-    if (!(await fence.holds())) return false;
+    await requireFence(fence);
     try {
       await api.removeNetwork(id);
       left -= 1;
@@ -55,19 +58,22 @@ async function keepOne({ api }: NetworkOptions, found: readonly NetworkSummary[]
       if (!(error instanceof DockerError) || error.status !== 403) throw error;
     }
   }
-  return true;
 }
 
-/** Removes the network of an engine that has no container there any more; gateways that joined it leave. */
+/**
+ * Removes the network of an engine that has no container there any more; gateways that joined it leave.
+ * @throws FenceLostError
+ */
 export async function removeNetwork({ api, fleetId, engineId }: NetworkOptions, fence: Fence): Promise<void> {
   const name = networkName(fleetId, engineId);
   const network = await api.inspectNetwork(name);
   if (network === null || network.Labels?.[labels.fleet] !== fleetId) return;
   for (const container of Object.keys(network.Containers ?? {})) {
-    if (!(await fence.holds())) return;
+    await requireFence(fence);
     await api.disconnect(name, container);
   }
-  if (await fence.holds()) await api.removeNetwork(name);
+  await requireFence(fence);
+  await api.removeNetwork(name);
 }
 
 /**

@@ -6,9 +6,10 @@ import {
   stderrStream,
 } from '#base/docker/docker.ts';
 import { tcpEndpoint } from '#base/endpoint.ts';
-import type { ObservedReplica, Orphan, ReplicaExit } from '#core/fleet/drivers/driver.ts';
-import { codeOfReason, notStartedCode, refusedCode } from './failures.ts';
+import type { ObservedReplica, Orphan } from '#core/fleet/drivers/driver.ts';
+import { type ReplicaExit, replicaExit, startErrors } from '#core/fleet/drivers/replica-exit.ts';
 import { apiKeyOf, labels, type Marks, networkName, readGpuIds, readMarks, saysStopping } from './labels.ts';
+import { codeOfReason } from './start-error-code.ts';
 
 /** Reads off a host's containers what replicas there are. */
 
@@ -24,7 +25,7 @@ export interface ObserveOptions {
   readonly memory: ObserveMemory;
 }
 
-/** What needs not be asked again. */
+/** What was learned of containers that does not change any more. */
 export interface ObserveMemory {
   /** By container id. */
   readonly exits: Map<string, ReplicaExit>;
@@ -35,7 +36,7 @@ export interface ObserveMemory {
 export interface ObservedContainers {
   readonly replicas: readonly ObservedReplica[];
   readonly orphans: readonly Orphan[];
-  /** Of running replicas. */
+  /** Networks of running replicas. */
   readonly networks: ReadonlySet<string>;
 }
 
@@ -70,7 +71,7 @@ export async function observeContainers(options: ObserveOptions): Promise<Observ
   return { replicas: observed.filter((replica) => replica !== null), orphans, networks };
 }
 
-/** In these states it has no device, and nobody starts it any more. */
+/** A container in one of these states has no device, and nobody starts it any more. */
 const endedStates = new Set(['created', 'exited', 'dead']);
 
 function orphanOf(host: string, container: ContainerSummary): Orphan {
@@ -149,16 +150,15 @@ function toExit({ State: state }: ContainerDetail, stopRequested: boolean, outpu
   const errorTail = demultiplex(output, stderrStream).slice(-logTailCharsMax);
   const said = state.Error ?? '';
   const neverRan = state.Status === 'created';
-  const startErrorCode = said === '' ? (neverRan ? notStartedCode : null) : codeOfReason(said);
-  return {
+  const startErrorCode = said === '' ? (neverRan ? startErrors.notStarted : null) : codeOfReason(said);
+  return replicaExit({
     stopRequested,
     exitCode: neverRan ? null : (state.ExitCode ?? null),
-    signal: null,
-    startErrorCode: startErrorCode ?? (neverRan ? refusedCode : null),
+    startErrorCode: startErrorCode ?? (neverRan ? startErrors.refused : null),
     oomKilled: state.OOMKilled === true,
     logTail: said === '' ? logTail : `${logTail}\n${said}`.trimStart(),
     errorTail: said === '' ? errorTail : said,
-  };
+  });
 }
 
 export function nameOf({ Names: names, Id: id }: ContainerSummary): string {

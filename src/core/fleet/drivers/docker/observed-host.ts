@@ -30,7 +30,7 @@ export interface HostView extends ObservedContainers {
 export interface ObservedHost {
   readonly settings: DockerHostSettings;
   readonly api: DockerApi;
-  /** Id of its Docker engine, as it was told last; null: not known. */
+  /** Id of its Docker engine, as that reported it last; null: not known. */
   engineId(): string | null;
   /** Why nothing may be done there whatever it answers; null when there is no such reason. */
   refusal(): string | null;
@@ -66,7 +66,7 @@ interface HostState {
   reading: Promise<void> | null;
   begun: number;
   applied: number;
-  /** Why it could not be read last time; said once. */
+  /** Why it could not be read last time; logged once. */
   trouble: string | null;
 }
 

@@ -1,21 +1,25 @@
 import { setTimeout as pause } from 'node:timers/promises';
 import { DockerError, pullImage, type RegistryLogins } from '#base/docker/docker.ts';
-import { tcpEndpoint } from '#base/endpoint.ts';
-import { containerForcesUsage, containerSettings } from '#core/fleet/drivers/container-command.ts';
-import type { ObservedReplica, ReplicaExit, StartRequest } from '#core/fleet/drivers/driver.ts';
-import { missingVariableCode } from '#core/fleet/drivers/start-failure.ts';
+import { containerSettings } from '#core/fleet/drivers/container-command.ts';
+import { FenceLostError, requireFence } from '#core/fleet/drivers/fence.ts';
+import type { PendingStart } from '#core/fleet/drivers/pending-start.ts';
+import {
+  calledOffStart,
+  failedStart,
+  missingVariable,
+  type ReplicaExit,
+  startErrors,
+} from '#core/fleet/drivers/replica-exit.ts';
 import { type ContainerPlan, planContainer } from './container.ts';
-import { concernsLogin, fenceLostCode, hostUnreachableCode, imageNotFoundCode, startErrorCode } from './failures.ts';
 import { labels } from './labels.ts';
 import { ensureNetwork } from './network.ts';
 import type { ObservedHost } from './observed-host.ts';
+import { concernsLogin, refusedStart, startErrorCode } from './start-error-code.ts';
 
 /** A replica that is on its way to being a running container, or has failed to become one. */
-export interface Launch {
-  readonly request: StartRequest;
+export interface Launch extends PendingStart {
   readonly cancel: AbortController;
   progress: string;
-  /** Set when it will not run. */
   exit: ReplicaExit | null;
   /** Settled when it runs or has failed; never rejects. */
   done: Promise<void>;
@@ -37,7 +41,6 @@ const makeAttemptsMax = 300;
 const makeRetryMs = 100;
 
 class Cancelled extends Error {}
-class FenceLost extends Error {}
 
 /** From the image to the running container. @returns how it failed, or null when the container runs */
 export async function launch(started: Launch, options: LaunchOptions): Promise<ReplicaExit | null> {
@@ -51,10 +54,9 @@ export async function launch(started: Launch, options: LaunchOptions): Promise<R
     fleetSecret,
     env,
   });
-  if (!planned.ok)
-    return failedExit(missingVariableCode, `The variable ${planned.missing} refers to one that is not set.`);
+  if (!planned.ok) return missingVariable(planned.missing);
   const refusal = host.refusal();
-  if (refusal !== null) return failedExit(hostUnreachableCode, refusal);
+  if (refusal !== null) return failedStart(startErrors.hostUnreachable, refusal);
   let step: 'image' | 'container' = 'image';
   try {
     const failed = await loadImage(started, options);
@@ -66,9 +68,9 @@ export async function launch(started: Launch, options: LaunchOptions): Promise<R
     });
     return null;
   } catch (error) {
-    if (error instanceof Cancelled || cancel.signal.aborted) return { ...failedExit(null, ''), stopRequested: true };
-    if (error instanceof FenceLost) return { ...failedExit(fenceLostCode, ''), stopRequested: true };
-    return failedExit(startErrorCode(error, step), error instanceof DockerError ? error.reason : String(error));
+    if (error instanceof Cancelled || cancel.signal.aborted) return calledOffStart(null);
+    if (error instanceof FenceLostError) return calledOffStart(startErrors.fenceLost);
+    return refusedStart(error, step);
   }
 }
 
@@ -91,8 +93,8 @@ async function loadImage(started: Launch, { host, logins, onProgress }: LaunchOp
   } catch (error) {
     if (!(error instanceof DockerError) || signal.aborted) throw error;
     const code = startErrorCode(error, 'image');
-    const isAbout = concernsLogin(error.reason) || (isUnusable && code === imageNotFoundCode);
-    return failedExit(code, isAbout ? `${remark} ${error.reason}` : error.reason);
+    const isAbout = concernsLogin(error.reason) || (isUnusable && code === startErrors.imageNotFound);
+    return failedStart(code, isAbout ? `${remark} ${error.reason}` : error.reason);
   }
 }
 
@@ -101,7 +103,7 @@ async function makeContainer(started: Launch, options: LaunchOptions, plan: Cont
   const { fence, spec } = started.request;
   started.progress = 'creating the container';
   for (let attempt = 1; ; attempt += 1) {
-    if (!(await ensureNetwork({ api: host.api, fleetId, engineId: spec.engineId }, fence))) throw new FenceLost();
+    await ensureNetwork({ api: host.api, fleetId, engineId: spec.engineId }, fence);
     try {
       const container = await createOrFind(started, options, plan);
       started.progress = 'starting the container';
@@ -134,7 +136,7 @@ async function createOrFind(
 
 async function assertWanted({ request: { fence }, cancel }: Launch): Promise<void> {
   if (cancel.signal.aborted) throw new Cancelled();
-  if (!(await fence.holds())) throw new FenceLost();
+  await requireFence(fence);
 }
 
 /**
@@ -146,37 +148,4 @@ function isBeingMade(error: unknown): boolean {
   const { call, status, reason } = error;
   if (/^network \S+ is ambiguous/.test(reason)) return call === 'create' || call === 'start';
   return call === 'create' ? status === 409 : call === 'start' && status === 404 && /no such container/i.test(reason);
-}
-
-/** @param why for operators */
-function failedExit(code: string | null, why: string): ReplicaExit {
-  return { stopRequested: false, exitCode: null, signal: null, startErrorCode: code, oomKilled: false, logTail: why };
-}
-
-/** A launch as observed; what the host says of it meanwhile does not count. */
-export function observedLaunch({
-  request,
-  progress,
-  exit,
-}: Pick<Launch, 'request' | 'progress' | 'exit'>): ObservedReplica {
-  const { replicaId, spec, placement, fence } = request;
-  const { definition, engineId, hash } = spec;
-  return {
-    replica: {
-      id: replicaId,
-      engineId,
-      endpoint: tcpEndpoint('', 0),
-      upstreamModel: null,
-      headerLines: '',
-      forcedUsage: containerForcesUsage(definition),
-      kind: definition.kind,
-    },
-    specHash: hash,
-    placement,
-    epoch: fence.epoch,
-    state: exit === null ? 'creating' : 'exited',
-    progress: exit === null ? progress : null,
-    health: 'probe',
-    exit,
-  };
 }

@@ -3,9 +3,16 @@ import { closeSync } from 'node:fs';
 import { createServer } from 'node:net';
 import type { Log } from '#base/log.ts';
 import type { EngineDefinition } from '#core/catalog/catalog.ts';
-import type { ReplicaExit, StartRequest } from '#core/fleet/drivers/driver.ts';
+import type { StartRequest } from '#core/fleet/drivers/driver.ts';
+import {
+  errorCodeOf,
+  failedStart,
+  missingVariable,
+  type ReplicaExit,
+  replicaExit,
+  startErrors,
+} from '#core/fleet/drivers/replica-exit.ts';
 import type { Replica } from '#core/fleet/drivers/replica.ts';
-import { missingVariableCode } from '#core/fleet/drivers/start-failure.ts';
 import {
   type Environment,
   forcesUsage,
@@ -14,7 +21,7 @@ import {
   listensOnSocket,
   processSettings,
 } from './command.ts';
-import { addErrors, errorPathOf, openErrorLog } from './error-log.ts';
+import { addErrors, errorPathOf, openErrorLog } from './stderr-log.ts';
 import {
   logPathOf,
   openLog,
@@ -25,7 +32,8 @@ import {
   socketPathOf,
   writeRecord,
 } from './files.ts';
-import { killGroup, processIdentity, signalProcess } from './identity.ts';
+import { killGroup, processIdentity, signalProcess } from './process-identity.ts';
+import type { OomKills } from './oom-kills.ts';
 
 /** A child that runs or has just ended. */
 export interface Child {
@@ -38,11 +46,11 @@ export interface Child {
   readonly logIndex: number;
   readonly gpuIds: readonly string[];
   readonly memoryBytes: number;
-  /** Under which leader it was started; null when unknown. */
+  /** Of the leader that started it; null when unknown. */
   readonly epoch: bigint | null;
-  /** Started by this gateway, which is therefore told when it ends. */
+  /** Started by this gateway, which therefore gets the event of its end. */
   readonly own: boolean;
-  stopAsked: boolean;
+  stopRequested: boolean;
   killTimer: NodeJS.Timeout | null;
   exit: ReplicaExit | null;
   /** Monotonic milliseconds; null while it runs. */
@@ -50,112 +58,147 @@ export interface Child {
 }
 
 /** What all children of one driver share. */
-export interface Nursery {
+export interface ChildProcesses {
   readonly children: Map<string, Child>;
   readonly folders: ProcessFolders;
   readonly workingDirectory: string;
   readonly env: Environment;
   readonly log: Log;
+  readonly oomKills: OomKills;
   /** This gateway starts and stops children now. */
   leads: boolean;
   /** Called after a child ended. */
   onChange: () => void;
 }
 
-/** Starts a child. What goes wrong from here on is seen as its exit; throws only when the machine has no room for it. */
-export async function launchChild(nursery: Nursery, request: StartRequest): Promise<void> {
+/** Starts a child. Whatever goes wrong is seen as its exit. */
+export async function launchChild(processes: ChildProcesses, request: StartRequest): Promise<void> {
   const { replicaId, spec, fence, placement } = request;
-  const { folders, log } = nursery;
   const { definition, engineId, hash } = spec;
-  const socketPath = listensOnSocket(definition) ? socketPathOf(folders, replicaId) : null;
-  const port = socketPath === null ? await freePort() : 0;
-  const logIndex = freeLogIndex(nursery, engineId);
-  const replica = replicaOf({ replicaId, engineId, socketPath, port }, definition);
+  const socketPath = listensOnSocket(definition) ? socketPathOf(processes.folders, replicaId) : null;
   const { gpuIds } = placement;
   const takes = { gpuIds: [...gpuIds], memoryBytes: processSettings(definition).memoryBytes ?? 0 };
-  const begun = { replica, specHash: hash, logIndex, epoch: fence.epoch, own: true, ...takes };
-  const environment = launchEnvironment(definition, { gatewayEnv: nursery.env, owner: folders.owner, gpuIds });
+  const begin = (port: number): Launch => ({
+    replica: replicaOf({ replicaId, engineId, socketPath, port }, definition),
+    specHash: hash,
+    logIndex: freeLogIndex(processes, engineId),
+    epoch: fence.epoch,
+    own: true,
+    ...takes,
+  });
+  const owner = { gatewayEnv: processes.env, owner: processes.folders.owner, gpuIds };
+  const environment = launchEnvironment(definition, owner);
+  const fail = (exit: ReplicaExit): void =>
+    endChild(processes, addChild(processes, { ...begin(0), record: null }), exit);
   if (!environment.ok) {
-    const fields = { engine: engineId, variable: environment.missing };
-    log.warn(fields, 'a variable of an engine refers to one that is not set');
-    const logTail = `${environment.missing} refers to a variable that is not set where the gateway runs`;
-    const how = { startErrorCode: missingVariableCode, logTail };
-    endChild(nursery, addChild(nursery, { ...begun, record: null }), how);
+    fail(missingVariable(environment.missing));
     return;
   }
-  const command = launchCommand(definition, socketPath === null ? { port } : { socketPath });
-  const started = spawnDetached(nursery, command, environment.env, logPathOf(folders, engineId, logIndex));
+  try {
+    const port = socketPath === null ? await freePort() : 0;
+    const command = launchCommand(definition, socketPath === null ? { port } : { socketPath });
+    spawnChild(processes, begin(port), { command, env: environment.env });
+  } catch (error) {
+    // Other codes of files, such as ENOENT, mean something else than those of a program.
+    const code = errorCodeOf(error) === 'ENOSPC' ? 'ENOSPC' : startErrors.unknown;
+    fail(failedStart(code, error instanceof Error ? error.message : String(error)));
+  }
+}
+
+type Launch = Pick<Child, 'replica' | 'specHash' | 'own' | 'epoch' | 'logIndex' | 'gpuIds' | 'memoryBytes'>;
+
+/** @throws when the machine has no room for its files */
+function spawnChild(
+  processes: ChildProcesses,
+  begun: Launch,
+  { command, env }: { readonly command: readonly string[]; readonly env: Record<string, string> },
+): void {
+  const { folders, log, oomKills } = processes;
+  const oomKillsBefore = oomKills.begin();
+  const { replica, specHash, logIndex, gpuIds, memoryBytes } = begun;
+  const { id: replicaId, engineId, endpoint } = replica;
+  const { socketPath, port } = endpoint;
+  const started = spawnDetached(processes, command, env, logPathOf(folders, engineId, logIndex));
   const { pid } = started;
   const identity = pid === undefined ? null : processIdentity(pid);
-  const written = {
-    version: 1 as const,
-    replicaId,
-    engineId,
-    specHash: hash,
-    socketPath,
-    port,
-    logIndex,
-    ...takes,
-    keeper: ownKeeper(),
-  };
-  const record = pid === undefined || identity === null ? null : { ...written, pid, identity };
-  // At once, before anything is awaited: a gateway that is killed now must not lose sight of its child.
-  if (record !== null) writeRecord(folders, record);
-  const child = addChild(nursery, { ...begun, record });
+  const written = { version: 1 as const, replicaId, engineId, specHash, socketPath, port, logIndex };
+  const takes = { gpuIds: [...gpuIds], memoryBytes };
+  const record =
+    pid === undefined || identity === null ? null : { ...written, ...takes, keeper: ownKeeper(), pid, identity };
+  // At once, before anything is awaited: a gateway that is killed now must still find its child.
+  if (record !== null) recordOrKill(folders, record);
+  const child = addChild(processes, { ...begun, record });
   started.once('error', (error) => {
-    const logTail = spawnTrouble(command[0] ?? '', error, environment.env['PATH']);
-    endChild(nursery, child, { startErrorCode: errorCode(error), logTail });
+    endChild(processes, child, failedStart(errorCodeOf(error), spawnTrouble(command[0] ?? '', error)));
   });
-  started.once('exit', (exitCode, signal) => endChild(nursery, child, { exitCode, signal }));
+  started.once('exit', (exitCode, signal) => {
+    // A shell says 137 of a program that was killed.
+    const isKilled = signal === 'SIGKILL' || exitCode === 137;
+    const oomKilled = oomKills.take(oomKillsBefore) && isKilled;
+    endChild(processes, child, { exitCode, signal, oomKilled });
+  });
   log.info({ engine: engineId, replica: replicaId, pid }, 'an engine was started');
 }
 
+/** A child without a record would be lost with this gateway. */
+function recordOrKill(folders: ProcessFolders, record: ProcessRecord): void {
+  try {
+    writeRecord(folders, record);
+  } catch (error) {
+    killGroup(record.pid, record.identity);
+    throw error;
+  }
+}
+
 /** A child of an earlier gateway, which still runs. */
-export function adoptChild(nursery: Nursery, record: ProcessRecord, definition: EngineDefinition | undefined): Child {
+export function adoptChild(
+  processes: ChildProcesses,
+  record: ProcessRecord,
+  definition: EngineDefinition | undefined,
+): Child {
   const replica = replicaOf(record, definition);
   const { specHash, logIndex, gpuIds, memoryBytes } = record;
-  return addChild(nursery, { replica, specHash, logIndex, gpuIds, memoryBytes, epoch: null, record, own: false });
+  return addChild(processes, { replica, specHash, logIndex, gpuIds, memoryBytes, epoch: null, record, own: false });
 }
 
 /** SIGTERM to the program alone, which ends what it started; SIGKILL to all of them when it does not. */
-export function stopChild(nursery: Nursery, child: Child, graceMs: number): void {
-  if (child.stopAsked || child.exit !== null) return;
-  child.stopAsked = true;
+export function stopChild(processes: ChildProcesses, child: Child, graceMs: number): void {
+  if (child.stopRequested || child.exit !== null) return;
+  child.stopRequested = true;
   const { record } = child;
   if (record === null) return;
   const { pid, identity, engineId } = record;
   signalProcess(pid, identity, 'SIGTERM');
   child.killTimer = setTimeout(() => {
-    nursery.log.warn({ engine: engineId, pid }, 'an engine did not end on SIGTERM');
+    processes.log.warn({ engine: engineId, pid }, 'an engine did not end on SIGTERM');
     killGroup(pid, identity);
   }, graceMs);
 }
 
 /** Notes that a child has ended, and clears up after it. */
-export function endChild(nursery: Nursery, child: Child, how: Partial<ReplicaExit>): void {
+export function endChild(processes: ChildProcesses, child: Child, how: Partial<ReplicaExit>): void {
   if (child.exit !== null) return;
   if (child.killTimer !== null) clearTimeout(child.killTimer);
-  const { record, stopAsked } = child;
+  const { record, stopRequested } = child;
   if (record !== null) {
     // Whatever it started and left would keep the GPU's memory.
     killGroup(record.pid, record.identity);
-    removeRecord(nursery.folders, record);
+    removeRecord(processes.folders, record);
   }
-  if (keepsLog(nursery, child)) addErrors(child.logPath, true);
-  const isTold = !stopAsked && how.startErrorCode === undefined;
-  const logTail = isTold ? readLogTail(child.logPath) : '';
-  const errorTail = isTold ? readLogTail(errorPathOf(child.logPath)) : '';
-  const unknown = { exitCode: null, signal: null, startErrorCode: null, oomKilled: false };
+  if (keepsLog(processes, child)) addErrors(child.logPath, true);
+  const isExplained = !stopRequested && typeof how.startErrorCode !== 'string';
+  const logTail = isExplained ? readLogTail(child.logPath) : '';
+  const errorTail = isExplained ? readLogTail(errorPathOf(child.logPath)) : '';
   child.endedAtMs = performance.now();
-  child.exit = { stopRequested: stopAsked, ...unknown, logTail, errorTail, ...how };
-  nursery.onChange();
+  child.exit = replicaExit({ logTail, errorTail, ...how, stopRequested });
+  processes.onChange();
 }
 
 /**
  * Whether this gateway adds what a child writes on stderr to its log: the one that started it, or took it over, does;
  * and whoever leads, once that one is gone.
  */
-export function keepsLog({ leads }: Nursery, { own, record }: Child): boolean {
+export function keepsLog({ leads }: ChildProcesses, { own, record }: Child): boolean {
   if (own || record === null) return own;
   const { keeper } = record;
   return leads && (keeper === null || processIdentity(keeper.pid) !== keeper.identity);
@@ -166,18 +209,15 @@ function ownKeeper(): ProcessRecord['keeper'] {
   return identity === null ? null : { pid: process.pid, identity };
 }
 
-function addChild(
-  { children, folders }: Nursery,
-  begun: Pick<Child, 'replica' | 'specHash' | 'record' | 'own' | 'epoch' | 'logIndex' | 'gpuIds' | 'memoryBytes'>,
-): Child {
+function addChild({ children, folders }: ChildProcesses, begun: Launch & Pick<Child, 'record'>): Child {
   const logPath = logPathOf(folders, begun.replica.engineId, begun.logIndex);
-  const child: Child = { ...begun, logPath, stopAsked: false, killTimer: null, exit: null, endedAtMs: null };
+  const child: Child = { ...begun, logPath, stopRequested: false, killTimer: null, exit: null, endedAtMs: null };
   children.set(child.replica.id, child);
   return child;
 }
 
 /** The first that no child writes now. */
-function freeLogIndex({ children }: Nursery, engineId: string): number {
+function freeLogIndex({ children }: ChildProcesses, engineId: string): number {
   const used = new Set(
     [...children.values()]
       .filter(({ replica, exit }) => replica.engineId === engineId && exit === null)
@@ -190,8 +230,8 @@ function freeLogIndex({ children }: Nursery, engineId: string): number {
 
 /** In a session and process group of its own, so that a terminal's Ctrl-C reaches the gateway alone. */
 function spawnDetached(
-  { workingDirectory: cwd }: Nursery,
-  [program = '', ...args]: string[],
+  { workingDirectory: cwd }: ChildProcesses,
+  [program = '', ...args]: readonly string[],
   env: Record<string, string>,
   logPath: string,
 ): ChildProcess {
@@ -236,14 +276,9 @@ function freePort(): Promise<number> {
 }
 
 /** For operators. */
-function spawnTrouble(program: string, error: Error, path: string | undefined): string {
-  const code = errorCode(error);
+function spawnTrouble(program: string, error: Error): string {
+  const code = errorCodeOf(error);
   if (code === 'EACCES') return `${program} may not be started by the user that runs the gateway`;
   if (code !== 'ENOENT') return error.message;
-  if (program.includes('/')) return `there is no program ${program}`;
-  return `${program} is not on the PATH of the gateway: ${path ?? ''}`;
-}
-
-function errorCode(error: Error): string {
-  return 'code' in error && typeof error.code === 'string' ? error.code : 'UNKNOWN';
+  return program.includes('/') ? `there is no program ${program}` : `${program} is not on the PATH of the gateway`;
 }

@@ -21,7 +21,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { z } from 'zod';
 import { engineKey, replicaIdLength } from '#core/fleet/drivers/replica.ts';
-import { errorFolder } from './error-log.ts';
+import { errorFolder } from './stderr-log.ts';
 
 /** The files that the process driver keeps: sockets, records of its children, and what they wrote. */
 export interface ProcessFolders {

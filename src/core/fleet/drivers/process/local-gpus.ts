@@ -14,7 +14,7 @@ import {
 
 /** The GPUs of this machine that its processes may be given, by `nvidia-smi` on the PATH. */
 export interface LocalGpus {
-  /** Asks once it is told that somebody needs to know, and again after a while when there was no answer. */
+  /** The first call asks nvidia-smi; a later one asks again, a while after it failed. */
   find(): Promise<FoundGpus>;
   /** null when they cannot be asked. */
   uses(gpuIds: readonly string[]): Promise<readonly GpuUse[] | null>;

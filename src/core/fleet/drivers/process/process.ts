@@ -3,15 +3,15 @@ import type { Log } from '#base/log.ts';
 import {
   type EngineDriver,
   type EngineSpec,
-  FenceLostError,
   type HostReport,
   type LogOptions,
   type ObservedReplica,
   type Orphan,
 } from '#core/fleet/drivers/driver.ts';
-import { adoptChild, type Child, endChild, keepsLog, launchChild, type Nursery, stopChild } from './child.ts';
+import { requireFence } from '#core/fleet/drivers/fence.ts';
+import { adoptChild, type Child, endChild, keepsLog, launchChild, type ChildProcesses, stopChild } from './child.ts';
 import { type Environment, processSpecHash } from './command.ts';
-import { addErrors } from './error-log.ts';
+import { addErrors } from './stderr-log.ts';
 import {
   boundLog,
   prepareProcessFolders,
@@ -20,9 +20,10 @@ import {
   removeRecord,
   removeStaleSockets,
 } from './files.ts';
-import { findMarkedProcesses, processIdentity, signalProcess } from './identity.ts';
+import { findMarkedProcesses, processIdentity, signalProcess } from './process-identity.ts';
 import { createLocalGpus, type FoundGpus } from './local-gpus.ts';
-import { followLog } from './log.ts';
+import { followLog } from './follow-log.ts';
+import { type CountOomKills, createOomKills } from './oom-kills.ts';
 
 export type { Environment } from './command.ts';
 
@@ -37,6 +38,8 @@ export interface ProcessDriverOptions {
   readonly sharing?: SharingMode;
   /** What engines may take together; the machine's memory when absent or null. */
   readonly memoryBytes?: number | null;
+  /** The kernel's when absent. */
+  readonly countOomKills?: CountOomKills;
 }
 
 /**
@@ -63,9 +66,10 @@ const host = 'local';
 export function createProcessDriver({ dataDir, sharing = 'alone', ...options }: ProcessDriverOptions): EngineDriver {
   const localGpus = createLocalGpus(options);
   const memoryBytes = options.memoryBytes ?? machineMemory();
-  const nursery: Nursery = {
+  const processes: ChildProcesses = {
     ...options,
     children: new Map(),
+    oomKills: createOomKills(options.countOomKills),
     folders: prepareProcessFolders(dataDir),
     leads: sharing !== 'joining',
     onChange: () => undefined,
@@ -81,18 +85,18 @@ export function createProcessDriver({ dataDir, sharing = 'alone', ...options }: 
     open(given) {
       setSpecs(given);
       if (sharing !== 'joining') {
-        for (const record of readRecords(nursery.folders)) takeOver(nursery, record, specs);
-        endLeftovers(nursery);
+        for (const record of readRecords(processes.folders)) takeOver(processes, record, specs);
+        endLeftovers(processes);
       }
-      watchTimer ??= setInterval(createWatch(nursery), watchIntervalMs);
+      watchTimer ??= setInterval(createWatch(processes), watchIntervalMs);
       return Promise.resolve();
     },
     setSpecs,
     async observe(epoch = null) {
-      nursery.leads = sharing === 'alone' || epoch !== null;
+      processes.leads = sharing === 'alone' || epoch !== null;
       const found = needsGpus(specs) ? await localGpus.find() : noGpus;
-      if (sharing !== 'alone') meetOthers(nursery, specs);
-      const children = [...nursery.children.values()];
+      if (sharing !== 'alone') meetOthers(processes, specs);
+      const children = [...processes.children.values()];
       return {
         replicas: children.map(observedOf),
         hosts: [machineReport(found, memoryBytes)],
@@ -100,37 +104,38 @@ export function createProcessDriver({ dataDir, sharing = 'alone', ...options }: 
       };
     },
     async start(request) {
-      if (nursery.children.has(request.replicaId)) return;
-      if (!(await request.fence.holds())) throw new FenceLostError();
-      await launchChild(nursery, request);
-      nursery.onChange();
+      if (processes.children.has(request.replicaId)) return;
+      await requireFence(request.fence);
+      await launchChild(processes, request);
+      processes.onChange();
     },
     async stop(replicaId, request) {
-      const child = nursery.children.get(replicaId);
-      if (child === undefined || !(await request.fence.holds())) return;
-      stopChild(nursery, child, request.graceMs);
-      nursery.onChange();
+      const child = processes.children.get(replicaId);
+      if (child === undefined) return;
+      await requireFence(request.fence);
+      stopChild(processes, child, request.graceMs);
+      processes.onChange();
     },
     forget(replicaId) {
-      if ((nursery.children.get(replicaId)?.exit ?? null) !== null) nursery.children.delete(replicaId);
+      if ((processes.children.get(replicaId)?.exit ?? null) !== null) processes.children.delete(replicaId);
       return Promise.resolve();
     },
     probeGpus: ({ gpuIds }) => localGpus.uses(gpuIds),
-    logs: (replicaId, logOptions) => readLog(nursery, replicaId, logOptions),
+    logs: (replicaId, logOptions) => readLog(processes, replicaId, logOptions),
     onChange(listener) {
-      nursery.onChange = listener;
+      processes.onChange = listener;
     },
     async close() {
-      if (sharing === 'alone') await endChildren(nursery);
+      if (sharing === 'alone') await endChildren(processes);
       if (watchTimer !== null) clearInterval(watchTimer);
       watchTimer = null;
     },
   };
 }
 
-function readLog(nursery: Nursery, replicaId: string, options: LogOptions): AsyncIterable<string> {
-  const child = nursery.children.get(replicaId);
-  if (child !== undefined && keepsLog(nursery, child)) addErrors(child.logPath);
+function readLog(processes: ChildProcesses, replicaId: string, options: LogOptions): AsyncIterable<string> {
+  const child = processes.children.get(replicaId);
+  if (child !== undefined && keepsLog(processes, child)) addErrors(child.logPath);
   return followLog(child?.logPath ?? null, () => child?.exit !== null, options);
 }
 
@@ -141,18 +146,18 @@ export async function endProcesses(options: Omit<ProcessDriverOptions, 'sharing'
   await driver.close();
 }
 
-async function endChildren(nursery: Nursery): Promise<void> {
-  for (const child of nursery.children.values()) stopChild(nursery, child, graceMs);
-  while ([...nursery.children.values()].some(({ exit }) => exit === null)) await pause(closePollMs);
+async function endChildren(processes: ChildProcesses): Promise<void> {
+  for (const child of processes.children.values()) stopChild(processes, child, graceMs);
+  while ([...processes.children.values()].some(({ exit }) => exit === null)) await pause(closePollMs);
 }
 
 /** Takes note of children that other gateways started, and drops those that have long ended. */
-function meetOthers(nursery: Nursery, specs: ReadonlyMap<string, EngineSpec>): void {
-  const { children, folders } = nursery;
+function meetOthers(processes: ChildProcesses, specs: ReadonlyMap<string, EngineSpec>): void {
+  const { children, folders } = processes;
   for (const record of readRecords(folders, false)) {
     if (children.has(record.replicaId)) continue;
     if (processIdentity(record.pid) === record.identity) {
-      adoptChild(nursery, record, specs.get(record.engineId)?.definition);
+      adoptChild(processes, record, specs.get(record.engineId)?.definition);
     } else removeRecord(folders, record);
   }
   for (const [id, { endedAtMs }] of children) {
@@ -177,8 +182,8 @@ function machineMemory(): number {
   return limit > 0 ? Math.min(limit, totalmem()) : totalmem();
 }
 
-function observedOf({ replica, specHash, stopAsked, exit, epoch, gpuIds }: Child): ObservedReplica {
-  const state = exit !== null ? 'exited' : stopAsked ? 'stopping' : 'running';
+function observedOf({ replica, specHash, stopRequested, exit, epoch, gpuIds }: Child): ObservedReplica {
+  const state = exit !== null ? 'exited' : stopRequested ? 'stopping' : 'running';
   return { replica, specHash, placement: { host, gpuIds }, epoch, state, progress: null, health: 'probe', exit };
 }
 
@@ -190,9 +195,9 @@ function orphanOf(child: Child, specs: ReadonlyMap<string, EngineSpec>): Orphan 
   return { host, name: `pid ${pid}`, engineId: replica.engineId, gpuIds, memoryBytes, endedBy: `kill ${pid}` };
 }
 
-function runningOf({ children }: Nursery, engineId: string): Child[] {
+function runningOf({ children }: ChildProcesses, engineId: string): Child[] {
   return [...children.values()].filter(
-    ({ replica, stopAsked, exit }) => replica.engineId === engineId && !stopAsked && exit === null,
+    ({ replica, stopRequested, exit }) => replica.engineId === engineId && !stopRequested && exit === null,
   );
 }
 
@@ -201,22 +206,22 @@ function replicasMax({ definition }: EngineSpec): number {
 }
 
 /** Keeps a child that still runs what its engine's file says; stops it otherwise. */
-function takeOver(nursery: Nursery, record: ProcessRecord, wanted: ReadonlyMap<string, EngineSpec>): void {
+function takeOver(processes: ChildProcesses, record: ProcessRecord, wanted: ReadonlyMap<string, EngineSpec>): void {
   const { pid, identity, engineId, specHash } = record;
   if (processIdentity(pid) !== identity) {
     // It has ended, and the number may be another's by now. What it started itself is found by its mark.
-    removeRecord(nursery.folders, record);
+    removeRecord(processes.folders, record);
     return;
   }
   const spec = wanted.get(engineId);
-  const fits = spec?.hash === specHash && runningOf(nursery, engineId).length < replicasMax(spec);
-  const child = adoptChild(nursery, record, spec?.definition);
-  nursery.log.info({ engine: engineId, pid, adopted: fits }, 'an engine of an earlier gateway still runs');
-  if (!fits) stopChild(nursery, child, graceMs);
+  const fits = spec?.hash === specHash && runningOf(processes, engineId).length < replicasMax(spec);
+  const child = adoptChild(processes, record, spec?.definition);
+  processes.log.info({ engine: engineId, pid, adopted: fits }, 'an engine of an earlier gateway still runs');
+  if (!fits) stopChild(processes, child, graceMs);
 }
 
 /** Ends processes that carry our mark and belong to no child, and removes sockets that nobody listens on. */
-function endLeftovers({ children, folders, log }: Nursery): void {
+function endLeftovers({ children, folders, log }: ChildProcesses): void {
   const groups = new Set([...children.values()].map(({ record }) => record?.pid));
   for (const { pid, group, identity } of findMarkedProcesses(folders.owner)) {
     if (groups.has(group)) continue;
@@ -227,16 +232,16 @@ function endLeftovers({ children, folders, log }: Nursery): void {
   removeStaleSockets(folders, new Set(sockets.filter((path) => path !== null)));
 }
 
-/** No event tells that an adopted child ended. Logs are bounded by the same clock. */
-function createWatch(nursery: Nursery): () => void {
+/** The end of an adopted child makes no event, so it is polled. Logs are bounded by the same clock. */
+function createWatch(processes: ChildProcesses): () => void {
   let ticks = 0;
   return () => {
-    const live = [...nursery.children.values()].filter(({ exit }) => exit === null);
+    const live = [...processes.children.values()].filter(({ exit }) => exit === null);
     for (const child of live) {
       const { own, record } = child;
-      if (!own && record !== null && processIdentity(record.pid) !== record.identity) endChild(nursery, child, {});
+      if (!own && record !== null && processIdentity(record.pid) !== record.identity) endChild(processes, child, {});
     }
-    for (const child of live) if (keepsLog(nursery, child)) addErrors(child.logPath);
+    for (const child of live) if (keepsLog(processes, child)) addErrors(child.logPath);
     ticks += 1;
     if (ticks % boundLogsEveryTicks === 0) for (const { logPath } of live) boundLog(logPath);
   };

@@ -8,13 +8,8 @@ import {
   type SwarmService,
   type SwarmTask,
 } from '#base/docker/docker.ts';
-import {
-  hostUnreachableCode,
-  imageNotFoundCode,
-  notStartedCode,
-  startErrorCode,
-} from '#core/fleet/drivers/docker/docker.ts';
-import type { ReplicaExit } from '#core/fleet/drivers/driver.ts';
+import { startErrorCode } from '#core/fleet/drivers/docker/docker.ts';
+import { failedStart, type ReplicaExit, replicaExit, startErrors } from '#core/fleet/drivers/replica-exit.ts';
 
 /** How tasks end, and that some can never begin. */
 
@@ -51,30 +46,22 @@ export function lacksRoom({ Status: { State: state, Err: trouble } }: SwarmTask)
 /** null while it may come to run, or does. */
 export async function exitOf(source: ExitSource, { service, task, nodes }: ServiceTask): Promise<ReplicaExit | null> {
   const stopRequested = saysStopping(service);
-  if (task === null) return stopRequested ? toExit({ stopRequested }) : null;
+  if (task === null) return stopRequested ? replicaExit({ stopRequested }) : null;
   const { State: state, Err: trouble } = task.Status;
   const node = nodes.find(({ ID: id }) => id === task.NodeID) ?? null;
   const isDown = node?.Status.State === 'down';
   if (endedStates.has(state)) return endOf(source, { service, task, readsLog: !isDown });
   if (isDown) {
     const name = node.Description?.Hostname ?? node.ID;
-    return toExit({ stopRequested, startErrorCode: hostUnreachableCode, logTail: `The node ${name} is down.` });
+    return replicaExit({
+      stopRequested,
+      startErrorCode: startErrors.hostUnreachable,
+      logTail: `The node ${name} is down.`,
+    });
   }
   if (stopRequested || !neverFits(task, nodes)) return null;
-  const startErrorCode = resourcesOf(task).length > 0 ? 'NO_SUCH_DEVICE' : 'NO_SUITABLE_NODE';
-  return toExit({ startErrorCode, logTail: `${state}: ${trouble}` });
-}
-
-function toExit(known: Partial<ReplicaExit>): ReplicaExit {
-  const nothing = {
-    stopRequested: false,
-    exitCode: null,
-    signal: null,
-    startErrorCode: null,
-    oomKilled: false,
-    logTail: '',
-  };
-  return { ...nothing, ...known };
+  const lacking = resourcesOf(task).length > 0 ? startErrors.noSuchDevice : startErrors.noSuitableNode;
+  return failedStart(lacking, `${state}: ${trouble}`);
 }
 
 interface Ended {
@@ -91,13 +78,14 @@ async function endOf({ api, logins }: ExitSource, { service, task, readsLog }: E
   const wasMade = (container?.ContainerID ?? '') !== '';
   if (!wasMade || state === 'rejected' || neverRanSigns.test(trouble)) {
     const startErrorCode = codeOf(trouble);
-    if (startErrorCode !== imageNotFoundCode) return toExit({ stopRequested, startErrorCode, logTail: said });
+    if (startErrorCode !== startErrors.imageNotFound)
+      return replicaExit({ stopRequested, startErrorCode, logTail: said });
     // Nodes say no more than that they have no such image, whatever its registry said.
     const { remark } = await logins.find(service.Spec.TaskTemplate?.ContainerSpec?.Image ?? '');
-    return toExit({ stopRequested, startErrorCode, logTail: `${remark} ${said}` });
+    return replicaExit({ stopRequested, startErrorCode, logTail: `${remark} ${said}` });
   }
   const output = readsLog ? await api.swarm.serviceLogTail(service.ID, logTailLines).catch(() => null) : null;
-  return toExit({ stopRequested, exitCode: container?.ExitCode ?? null, ...tailsOf(output, said) });
+  return replicaExit({ stopRequested, exitCode: container?.ExitCode ?? null, ...tailsOf(output, said) });
 }
 
 /** @param said by the swarm, about its end */
@@ -109,7 +97,7 @@ function tailsOf(output: Buffer | null, said: string): Pick<ReplicaExit, 'logTai
 }
 
 function codeOf(trouble: string): string {
-  return trouble === '' ? notStartedCode : startErrorCode(new DockerError('task', 400, trouble), 'container');
+  return trouble === '' ? startErrors.notStarted : startErrorCode(new DockerError('task', 400, trouble), 'container');
 }
 
 /** The scheduler has no node for it, and none that is there would ever do, however empty. */

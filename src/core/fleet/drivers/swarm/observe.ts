@@ -3,7 +3,8 @@ import type { DockerApi, RegistryLogins, SwarmNode, SwarmTask } from '#base/dock
 import { type Endpoint, tcpEndpoint } from '#base/endpoint.ts';
 import type { SwarmSettings } from '#core/catalog/catalog.ts';
 import { apiKeyOf, labels, type Marks, readMarks } from '#core/fleet/drivers/docker/docker.ts';
-import type { ObservedReplica, Orphan, ReplicaExit } from '#core/fleet/drivers/driver.ts';
+import type { ObservedReplica, Orphan } from '#core/fleet/drivers/driver.ts';
+import type { ReplicaExit } from '#core/fleet/drivers/replica-exit.ts';
 import { exitOf, lacksRoom, saysStopping, type ServiceTask } from './exit.ts';
 import { overlayName, swarmPlacement } from './service.ts';
 
@@ -24,7 +25,7 @@ export interface SwarmObserveOptions {
 export interface ObservedServices {
   readonly replicas: readonly ObservedReplica[];
   readonly orphans: readonly Orphan[];
-  /** Of running replicas. */
+  /** Networks of running replicas. */
   readonly networks: ReadonlySet<string>;
 }
 

@@ -27,7 +27,7 @@ const stopGraceNs = 10_000_000_000;
 const secretsFolder = '/run/secrets';
 const vllmEntrypoint = ['vllm', 'serve'];
 
-/** Not the name of the network that containers of the same engine would be in. */
+/** Differs from the network's name of containers of the same engine. */
 export function overlayName(fleetId: string, engineId: string): string {
   return networkName(fleetId, `swarm ${engineId}`);
 }

@@ -1,8 +1,8 @@
 import { type DockerApi, DockerError, hideLogin, type RegistryLogins } from '#base/docker/docker.ts';
 import { containerSettings } from '#core/fleet/drivers/container-command.ts';
-import { labels, startErrorCode } from '#core/fleet/drivers/docker/docker.ts';
-import type { Fence, ReplicaExit } from '#core/fleet/drivers/driver.ts';
-import { missingVariableCode } from '#core/fleet/drivers/start-failure.ts';
+import { labels, refusedStart } from '#core/fleet/drivers/docker/docker.ts';
+import { type Fence, FenceLostError, requireFence } from '#core/fleet/drivers/fence.ts';
+import { missingVariable, type ReplicaExit } from '#core/fleet/drivers/replica-exit.ts';
 import { overlayName, planService, type ServicePlan, type ServicePlanOptions } from './service.ts';
 
 export interface ServiceStartOptions extends ServicePlanOptions {
@@ -10,34 +10,21 @@ export interface ServiceStartOptions extends ServicePlanOptions {
   readonly logins: RegistryLogins;
 }
 
-/** The right to change something is gone. */
-export class FenceLost extends Error {
-  constructor() {
-    super('Another gateway leads.');
-  }
-}
-
-export async function checkFence(fence: Fence): Promise<void> {
-  if (!(await fence.holds())) throw new FenceLost();
-}
-
 /**
  * Makes the service of a start request with its secrets and its network; all of them are the same ones when it is done
  * again.
  * @returns how it failed, or null when the swarm has the service
- * @throws FenceLost
+ * @throws FenceLostError
  */
 export async function startService(options: ServiceStartOptions): Promise<ReplicaExit | null> {
   const planned = planService(options);
-  if (!planned.ok) {
-    return failedExit(missingVariableCode, `The variable ${planned.missing} refers to one that is not set.`);
-  }
+  if (!planned.ok) return missingVariable(planned.missing);
   try {
     await makeService(options, planned.plan);
     return null;
   } catch (error) {
-    if (error instanceof FenceLost) throw error;
-    return failedExit(startErrorCode(error, 'container'), error instanceof DockerError ? error.reason : String(error));
+    if (error instanceof FenceLostError) throw error;
+    return refusedStart(error, 'container');
   }
 }
 
@@ -46,24 +33,19 @@ async function makeService({ api, request, fleetId, logins }: ServiceStartOption
   await ensureOverlay({ api, fleetId, engineId: spec.engineId }, fence);
   const secretIds: string[] = [];
   for (const { name, value } of plan.secrets) {
-    await checkFence(fence);
+    await requireFence(fence);
     secretIds.push(await api.swarm.createSecret(name, value, plan.labels));
   }
   const { image } = containerSettings(spec.definition);
   const entrypoint = await api.swarm.imageEntrypoint(image);
   const { login } = await logins.find(image);
-  await checkFence(fence);
+  await requireFence(fence);
   try {
     await api.swarm.createService(plan.body(secretIds, entrypoint), login);
   } catch (error) {
     if (!(error instanceof DockerError)) throw error;
     throw new DockerError(error.call, error.status, hideLogin(error.reason, login));
   }
-}
-
-/** @param why for operators */
-function failedExit(code: string, why: string): ReplicaExit {
-  return { stopRequested: false, exitCode: null, signal: null, startErrorCode: code, oomKilled: false, logTail: why };
 }
 
 export interface OverlayOptions {
@@ -75,7 +57,7 @@ export interface OverlayOptions {
 async function ensureOverlay({ api, fleetId, engineId }: OverlayOptions, fence: Fence): Promise<void> {
   const name = overlayName(fleetId, engineId);
   if ((await api.inspectNetwork(name)) !== null) return;
-  await checkFence(fence);
+  await requireFence(fence);
   const marks = { [labels.managed]: 'true', [labels.fleet]: fleetId, [labels.engine]: engineId };
   try {
     await api.swarm.createOverlay(name, marks);
@@ -92,7 +74,7 @@ export async function removeReplica(
 ): Promise<void> {
   const wanted = [`${labels.fleet}=${fleetId}`, `${labels.replica}=${replicaId}`];
   for (const { ID: id } of await api.swarm.listServices(wanted)) {
-    await checkFence(fence);
+    await requireFence(fence);
     await api.swarm.removeService(id);
   }
   await removeSecrets(api, wanted, fence);
@@ -101,7 +83,7 @@ export async function removeReplica(
 /** Removes the secrets that bear all of the labels, which no service may use any more. */
 export async function removeSecrets(api: DockerApi, wanted: readonly string[], fence: Fence): Promise<void> {
   for (const { ID: id } of await api.swarm.listSecrets(wanted)) {
-    await checkFence(fence);
+    await requireFence(fence);
     await api.swarm.removeSecret(id);
   }
 }

@@ -10,22 +10,23 @@ import {
 import type { Log } from '#base/log.ts';
 import { createSerial } from '#base/serial.ts';
 import type { SwarmSettings } from '#core/catalog/catalog.ts';
-import { isLate, joinNetworks, labels, observedLaunch } from '#core/fleet/drivers/docker/docker.ts';
+import { isLate, joinNetworks, labels } from '#core/fleet/drivers/docker/docker.ts';
 import type {
   EngineDriver,
   EngineSpec,
-  Fence,
   LogOptions,
   Observation,
-  ReplicaExit,
   StartRequest,
   StopRequest,
 } from '#core/fleet/drivers/driver.ts';
-import { type ContainerLog, lastTellingLines, readContainerLog } from '#core/fleet/drivers/quiet-log.ts';
+import { type Fence, FenceLostError, requireFence } from '#core/fleet/drivers/fence.ts';
+import { observedStart, type PendingStart } from '#core/fleet/drivers/pending-start.ts';
+import { type ContainerLog, lastLogLines, containerLogLines } from '#core/fleet/drivers/log-without-probes.ts';
+import type { ReplicaExit } from '#core/fleet/drivers/replica-exit.ts';
 import { saysStopping } from './exit.ts';
 import { type ObservedServices, observeServices } from './observe.ts';
 import { overlayName, serviceSpecHash, swarmPlacement } from './service.ts';
-import { checkFence, removeReplica, removeSecrets, startService } from './start.ts';
+import { removeReplica, removeSecrets, startService } from './start.ts';
 
 export interface SwarmDriverOptions {
   readonly swarm: SwarmSettings;
@@ -43,7 +44,7 @@ export interface SwarmDriverOptions {
 
 const observeWaitMs = 3000;
 const openWaitMs = 15_000;
-/** Tasks tell of themselves to managers alone, which pass nothing on: what is on its way is asked for again. */
+/** Tasks report to managers alone, which pass no event on: what is starting or stopping is observed again. */
 const unsettledObserveMs = 500;
 /** Tasks leave a network a moment after their service is gone. */
 const networkTriesMax = 10;
@@ -64,7 +65,7 @@ class SwarmDriver implements EngineDriver {
   /** Never shrinks: what runs of an engine whose file is gone has still to be stopped. */
   readonly #knownEngines = new Set<string>();
   /** Replicas that the swarm did not take, by id. */
-  readonly #failures = new Map<string, { readonly request: StartRequest; readonly exit: ReplicaExit }>();
+  readonly #failures = new Map<string, PendingStart>();
   readonly #exits = new Map<string, ReplicaExit>();
   /** For what concerns one engine's network. */
   readonly #serial = createSerial();
@@ -74,7 +75,7 @@ class SwarmDriver implements EngineDriver {
   #applied = 0;
   #isReady = false;
   #reachable = false;
-  /** Told once each. */
+  /** Each is logged once. */
   #trouble: string | null = null;
   #joinTrouble: string | null = null;
   #listener: () => void = () => undefined;
@@ -115,9 +116,7 @@ class SwarmDriver implements EngineDriver {
     const late = await isLate((this.#reading ??= this.#read()), observeWaitMs);
     if (late && this.#reachable) this.#noteTrouble('it does not answer');
     const { replicas, orphans } = this.#seen;
-    const failed = [...this.#failures.values()].map(({ request, exit }) =>
-      observedLaunch({ request, exit, progress: '' }),
-    );
+    const failed = [...this.#failures.values()].map(observedStart);
     const isUnsettled = replicas.some(({ state }) => state === 'creating' || state === 'stopping');
     if (isUnsettled) this.#observeAgain();
     return {
@@ -176,7 +175,7 @@ class SwarmDriver implements EngineDriver {
     this.#options.log.warn({ trouble }, 'the manager of the swarm cannot be asked');
   }
 
-  /** What is not joined is not reached, which the probes of its replicas will say as well. */
+  /** A network that cannot be joined is only logged: the probes of its replicas will fail as well. */
   async #join({ networks, replicas }: ObservedServices): Promise<void> {
     const { swarm, fleetId } = this.#options;
     if (swarm.network === 'host') return;
@@ -206,22 +205,18 @@ class SwarmDriver implements EngineDriver {
     const { replicaId, spec, fence } = request;
     const { log } = this.#options;
     if (this.#failures.has(replicaId) || this.#seen.replicas.some(({ replica: { id } }) => id === replicaId)) return;
-    await checkFence(fence);
+    await requireFence(fence);
     const exit = await this.#serial(spec.engineId, () => startService({ ...this.#options, api: this.#api, request }));
-    const about = { engine: spec.engineId, replica: replicaId };
-    if (exit === null) log.info(about, 'an engine was started as a service');
-    else {
-      this.#failures.set(replicaId, { request, exit });
-      log.warn({ ...about, code: exit.startErrorCode, trouble: exit.logTail }, 'an engine could not be started');
-    }
+    if (exit === null) log.info({ engine: spec.engineId, replica: replicaId }, 'an engine was started as a service');
+    else this.#failures.set(replicaId, { request, exit, progress: '' });
     this.#changed();
   }
 
   async stop(replicaId: string, { fence }: StopRequest): Promise<void> {
-    await checkFence(fence);
+    await requireFence(fence);
     const service = await this.#locate(replicaId);
     if (service === null || saysStopping(service)) return;
-    await checkFence(fence);
+    await requireFence(fence);
     await this.#api.swarm.scaleService(service, 0);
     this.#changed();
   }
@@ -249,13 +244,14 @@ class SwarmDriver implements EngineDriver {
         const network = await this.#api.inspectNetwork(name);
         if (network === null || network.Labels?.[labels.fleet] !== fleetId) return;
         for (const container of gatewaysIn(network.Containers)) {
-          await checkFence(fence);
+          await requireFence(fence);
           await this.#api.disconnect(name, container);
         }
-        await checkFence(fence);
+        await requireFence(fence);
         await this.#api.removeNetwork(name);
         return;
       } catch (error) {
+        if (error instanceof FenceLostError) throw error;
         if (tries < networkTriesMax) await pause(networkRetryMs);
         else {
           // It costs nothing to stay, and is used again by the next start.
@@ -274,7 +270,7 @@ class SwarmDriver implements EngineDriver {
   async *logs(replicaId: string, options: LogOptions): AsyncGenerator<string> {
     const service = await this.#locate(replicaId);
     if (service === null || saysStopping(service)) {
-      yield* lastTellingLines(this.#failures.get(replicaId)?.exit.logTail ?? '', options.tailLines);
+      yield* lastLogLines(this.#failures.get(replicaId)?.exit?.logTail ?? '', options.tailLines);
       return;
     }
     const { swarm } = this.#api;
@@ -282,7 +278,7 @@ class SwarmDriver implements EngineDriver {
       tail: (lines) => swarm.serviceLogTail(service.ID, lines),
       follow: (lines) => swarm.followServiceLog(service.ID, lines, options.signal),
     };
-    yield* readContainerLog(log, options);
+    yield* containerLogLines(log, options);
   }
 
   onChange(listener: () => void): void {

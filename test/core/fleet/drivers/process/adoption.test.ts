@@ -56,22 +56,22 @@ async function startNext(...engines: Parameters<typeof startFleet>[0]): Promise<
 describe('after a gateway was killed', () => {
   it('a process that only has the number of a former child is left alone', async () => {
     const { enginePid } = await killedGateway();
-    const stranger = spawn(process.execPath, ['-e', 'setInterval(() => {}, 1000)'], {
+    const foreign = spawn(process.execPath, ['-e', 'setInterval(() => {}, 1000)'], {
       stdio: 'ignore',
       detached: true,
     });
-    const strangerPid = stranger.pid ?? 0;
+    const foreignPid = foreign.pid ?? 0;
     const running = join(folder, 'data', 'engines', 'running');
     const [name = ''] = readdirSync(running);
     const record = JSON.parse(readFileSync(join(running, name), 'utf8')) as object;
-    writeFileSync(join(running, name), JSON.stringify({ ...record, pid: strangerPid }));
+    writeFileSync(join(running, name), JSON.stringify({ ...record, pid: foreignPid }));
     const { fleet } = await startNext(engineDefinition());
     await mustAcquire(fleet);
-    expect(isAlive(strangerPid)).toBe(true);
+    expect(isAlive(foreignPid)).toBe(true);
     // The real one lost its record, and is found by its mark; elsewhere than on Linux there is no cheap way to look.
     const canLook = process.platform === 'linux';
     await until(() => expect(isAlive(enginePid)).toBe(!canLook));
-    stranger.kill('SIGKILL');
+    foreign.kill('SIGKILL');
   });
 
   it('its engine is adopted, not started twice', async () => {

@@ -3,27 +3,29 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { createLog } from '#base/log.ts';
 import type { EngineDefinition } from '#core/catalog/catalog.ts';
+import { oomFiles } from '#core/fleet/drivers/process/oom-kills.ts';
 import { createProcessDriver } from '#core/fleet/drivers/process/process.ts';
+import { explainExit } from '#core/fleet/drivers/start-failure.ts';
 import type { Fleet } from '#core/fleet/fleet.ts';
 import { engineDefinition, mustAcquire, newFolder, startFleet, type TestFleet } from '../../test-fleet.ts';
 
 /** What operators are told of processes that fail, and of those that run. */
 
 let folder: string;
-let town: TestFleet | null = null;
+let started: TestFleet | null = null;
 
 beforeEach(() => {
   folder = newFolder();
 });
 afterEach(async () => {
-  await town?.close();
-  town = null;
+  await started?.close();
+  started = null;
   rmSync(folder, { recursive: true, force: true });
 });
 
 async function start(engine: EngineDefinition, env: NodeJS.ProcessEnv = process.env): Promise<Fleet> {
-  town = await startFleet([engine], { folder, env });
-  return town.fleet;
+  started = await startFleet([engine], { folder, env });
+  return started.fleet;
 }
 
 const shell = (script: string) => engineDefinition({ command: ['sh', '-c', script, '{socket}'] });
@@ -46,20 +48,32 @@ describe('the cause of a start that failed', () => {
     expect(await failure(shell('echo the hat is wrong >&2; echo loading; echo bye; exit 1'))).toBe('the hat is wrong');
   });
 
-  it('names a program that is not installed, and where it was looked for', async () => {
+  it('names a program that is not installed, without all the folders where it was looked for', async () => {
     const detail = await failure(engineDefinition({ command: ['no-such-engine', '{socket}'] }), { PATH: '/nowhere' });
-    expect(detail).toBe('no-such-engine is not on the PATH of the gateway: /nowhere');
+    expect(detail).toBe('no-such-engine is not on the PATH of the gateway');
   });
 
   it('names a program that is not where the file says, and one that may not be started', async () => {
     const path = join(folder, 'engine');
     expect(await failure(engineDefinition({ command: [path, '{socket}'] }))).toBe(`there is no program ${path}`);
-    await town?.close();
+    await started?.close();
     mkdirSync(folder, { recursive: true });
     writeFileSync(path, 'no program');
     chmodSync(path, 0o600);
     const detail = await failure(engineDefinition({ command: [path, '{socket}'] }));
     expect(detail).toBe(`${path} may not be started by the user that runs the gateway`);
+  });
+
+  it('says what is wrong with the files of the gateway itself', async () => {
+    const fleet = await start(engineDefinition());
+    const logs = join(folder, 'data', 'engines', 'logs');
+    rmSync(logs, { recursive: true });
+    writeFileSync(logs, 'no folder');
+    expect(await fleet.acquire('fixture', {})).toMatchObject({
+      ok: false,
+      refusal: { code: 'start_failed', publicText: expect.stringMatching(/could not be started/) },
+    });
+    expect(fleet.list()[0]?.causeDetail).toMatch(/^ENOTDIR: .*logs/);
   });
 
   it('names the variable that refers to one that is not set', async () => {
@@ -69,10 +83,97 @@ describe('the cause of a start that failed', () => {
   });
 });
 
+describe('the end of a process that was killed', () => {
+  /** Starts one with a count of the kernel's kills, kills it, and says how it ended. */
+  async function killed(count: () => number | null, meanwhile: () => void = () => undefined) {
+    const options = { dataDir: join(folder, 'data'), workingDirectory: folder, env: process.env };
+    const driver = createProcessDriver({ ...options, log: createLog('silent'), countOomKills: count });
+    const spec = driver.specOf(shell('exec sleep 600'));
+    await driver.open([spec]);
+    const fence = { epoch: 1n, holds: () => Promise.resolve(true) };
+    await driver.start({ replicaId: 'r', spec, placement: { host: 'local', gpuIds: [] }, fence });
+    const record = readFileSync(join(folder, 'data', 'engines', 'running', 'r.json'), 'utf8');
+    meanwhile();
+    process.kill((JSON.parse(record) as { pid: number }).pid, 'SIGKILL');
+    const exit = await vi.waitFor(
+      async () => {
+        const [found] = (await driver.observe()).replicas;
+        if (found?.exit === null || found === undefined) throw new Error('it still runs');
+        return found.exit;
+      },
+      { timeout: 120_000 },
+    );
+    await driver.close();
+    return explainExit(exit);
+  }
+
+  it('is put down to memory where the kernel has counted a kill since it began', async () => {
+    let kills = 3;
+    const cause = await killed(
+      () => kills,
+      () => (kills += 1),
+    );
+    expect(cause).toMatchObject({ kind: 'memory', detail: 'was ended by the kernel, since memory ran out' });
+  });
+
+  it('is not put down to memory where it has not, or nobody counts', async () => {
+    for (const kills of [3, null]) {
+      expect(await killed(() => kills)).toMatchObject({
+        kind: 'killed',
+        detail: 'was ended by SIGKILL, for instance by the kernel when memory ran out',
+      });
+    }
+  });
+
+  it.each([
+    ['v2', '0::/system.slice/headgate.service\n', '/sys/fs/cgroup/system.slice/headgate.service/memory.events'],
+    ['v2, in a container', '0::/\n', '/sys/fs/cgroup/memory.events'],
+    ['v1', '9:cpu,cpuacct:/a\n4:memory:/docker/ab12\n', '/sys/fs/cgroup/memory/docker/ab12/memory.oom_control'],
+  ])('is asked of the control group: cgroup %s', (_, groups, file) => {
+    expect(oomFiles(groups)[0]).toBe(file);
+    expect(oomFiles('')).toEqual([]);
+  });
+});
+
+describe('the next try of an engine that failed', () => {
+  it('is named to clients as the leader has it, and later where only an operator can help', async () => {
+    const policy = { backoffFirstMs: 300 };
+    started = await startFleet([engineDefinition({ args: ['--exit', '1'] })], { folder, policy });
+    expect(await started.fleet.acquire('fixture', {})).toMatchObject({ ok: false, refusal: { retryAfterSeconds: 1 } });
+    await started.close();
+    const missing = engineDefinition({ command: ['no-such-engine', '{socket}'] });
+    started = await startFleet([missing], { folder: newFolder(), policy });
+    for (let tries = 0; tries < 2; tries += 1) {
+      expect(await started.fleet.acquire('fixture', {})).toMatchObject({
+        ok: false,
+        refusal: { retryAfterSeconds: 60 },
+      });
+    }
+  });
+
+  it('never lies in the past', async () => {
+    const policy = { backoffFirstMs: 1 };
+    started = await startFleet([engineDefinition({ args: ['--exit', '1'] })], { folder, policy });
+    const { fleet } = started;
+    await fleet.acquire('fixture', {});
+    await vi.waitFor(
+      () => {
+        const before = Date.now();
+        const [engine] = fleet.list();
+        expect(engine).toMatchObject({ phase: 'failed' });
+        expect(engine?.retryAtMs).toBeGreaterThanOrEqual(before);
+        // What was published has passed by now.
+        expect(engine?.retryAtMs).toBeLessThanOrEqual(Date.now());
+      },
+      { timeout: 120_000, interval: 10 },
+    );
+  });
+});
+
 describe('a file that was changed and read again', () => {
   it('is not refused, nor shown, with the failure of the one before', async () => {
-    town = await startFleet([engineDefinition({ args: ['--exit', '1'] })], { folder, policy: { crashesMax: 1 } });
-    const { fleet } = town;
+    started = await startFleet([engineDefinition({ args: ['--exit', '1'] })], { folder, policy: { crashesMax: 1 } });
+    const { fleet } = started;
     expect(await fleet.acquire('fixture', {})).toMatchObject({ ok: false, refusal: { code: 'start_failed' } });
     expect(fleet.list()).toMatchObject([{ phase: 'failed', cause: expect.stringMatching(/ended unexpectedly/) }]);
     fleet.reload([engineDefinition()]);
@@ -83,8 +184,8 @@ describe('a file that was changed and read again', () => {
   });
 
   it('is not shown with the refusal of the one before', async () => {
-    town = await startFleet([engineDefinition()], { folder });
-    const { fleet } = town;
+    started = await startFleet([engineDefinition()], { folder });
+    const { fleet } = started;
     (await mustAcquire(fleet)).release();
     fleet.reload([engineDefinition({ args: ['--exit', '1'] })]);
     await vi.waitFor(() => expect(fleet.list()[0]?.rollout?.state).toBe('refused'), { timeout: 120_000 });

@@ -1,0 +1,103 @@
+import type { Clock } from '#base/clock.ts';
+import type { Log } from '#base/log.ts';
+import type { RedisStore } from '#base/redis.ts';
+import {
+  type Admission,
+  createMemoryAdmission,
+  createRedisAdmission,
+  type RedisAdmission,
+} from '#core/admission/admission.ts';
+import type { Keys } from '#core/keys/keys.ts';
+import type { Metering } from '#core/metering/metering.ts';
+import type { Wallet } from '#core/wallet/wallet.ts';
+import type { Coordination, SharedStore } from './coordination.ts';
+import type { Part } from './parts.ts';
+
+export interface AdmissionParts {
+  readonly shared: SharedStore;
+  readonly leaseMs: number;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly coordination: Coordination;
+  readonly keys: Keys;
+  readonly wallet: Wallet;
+  readonly metering: Metering;
+}
+
+export interface AdmissionPart {
+  readonly admission: Admission;
+  readonly part: Part;
+}
+
+/** Limits and holds: in Redis, which the gateways of a database share, or in the memory of the only one. */
+export function createAdmission({ shared: { store, prefix }, ...parts }: AdmissionParts): AdmissionPart {
+  return store === null ? admitAlone(parts) : admitThrough({ ...parts, store, prefix });
+}
+
+function admitAlone({ wallet, metering, clock }: Omit<AdmissionParts, 'shared'>): AdmissionPart {
+  const admission = createMemoryAdmission({
+    loadBalance: (organizationId) => wallet.balance(organizationId),
+    loadTokens: (keyId, organizationId, sinceMs) => metering.reports.countTokens({ keyId, organizationId, sinceMs }),
+    onCredit: (listener) => wallet.onCredit(listener),
+    clock,
+  });
+  return { admission, part: { name: 'admission' } };
+}
+
+interface RedisParts extends Omit<AdmissionParts, 'shared'> {
+  readonly store: RedisStore;
+  readonly prefix: string;
+}
+
+function admitThrough(parts: RedisParts): AdmissionPart {
+  const admission = createSharedAdmission(parts);
+  const { wallet, keys, store, coordination, leaseMs, log } = parts;
+  wallet.onCredit((organizationId) => {
+    admission.credited(organizationId).catch((error: unknown) => {
+      log.error({ err: error, organizationId }, 'Redis was not told of a credit; it counts when the balance is loaded');
+    });
+  });
+  keys.onChanged(async (change) => {
+    if (change.revoked) await admission.revoked(change);
+  });
+  // A key of a running stream may have been revoked while no message could come in.
+  store.onGap(() => {
+    for (const keyId of admission.keysRunning()) {
+      keys.refresh(keyId).catch((error: unknown) => log.warn({ err: error, keyId }, 'a key could not be read again'));
+    }
+  });
+  coordination.onMessage('collect', async ({ organizationId }) => {
+    if (organizationId !== undefined) await admission.register(organizationId);
+  });
+  const part: Part = {
+    name: 'admission',
+    jobs: [
+      { name: 'renew leases', everyMs: admission.renewMs, where: 'every', run: () => admission.renew() },
+      // Not by one gateway for all: a frozen one must not hold up what a killed one held.
+      { name: 'sweep leases', everyMs: leaseMs / 2, where: 'every', run: () => admission.sweep() },
+    ],
+    stop: () => admission.close(),
+  };
+  return { admission, part };
+}
+
+function createSharedAdmission({ store, prefix, leaseMs, clock, log, ...rooms }: RedisParts): RedisAdmission {
+  const { wallet, keys, metering } = rooms;
+  const { gateways } = rooms.coordination;
+  return createRedisAdmission({
+    store,
+    prefix,
+    gatewayId: gateways.id,
+    leaseMs,
+    books: {
+      balanceWith: (organizationId, requestIds) => wallet.balanceWith(organizationId, requestIds),
+      tokensWith: (key, sinceMs, requestIds) => metering.reports.tokensWith({ ...key, sinceMs }, requestIds),
+      isRevoked: (key) => keys.isRevoked(key),
+    },
+    collect: (organizationId) => gateways.tell({ kind: 'collect', organizationId }),
+    findSettled: (organizationId, requestIds) => metering.reports.findSettled(organizationId, requestIds),
+    liveGateways: () => gateways.live(),
+    clock,
+    log,
+  });
+}

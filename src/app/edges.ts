@@ -1,0 +1,187 @@
+import { Hono } from 'hono';
+import type { Clock } from '#base/clock.ts';
+import type { Config } from '#base/config.ts';
+import type { Db } from '#base/db.ts';
+import type { Log } from '#base/log.ts';
+import { PICO_PER_MICRO } from '#base/money.ts';
+import { createOperatorCommands } from '#core/fleet/fleet.ts';
+import { createAborter } from '#core/proxy/proxy.ts';
+import { createApi } from '#edge/api/api.ts';
+import { createHttpGuards, createShowLimits, installFallbacks, routeFirst, type HttpEnv } from '#edge/http/http.ts';
+import { createInference, type Inference } from '#edge/inference/inference.ts';
+import { lookEveryMs, type Observe, type Watching } from '#edge/observe/observe.ts';
+import type { SharedStore } from './coordination.ts';
+import { createEngineOperations } from './engine-operations.ts';
+import type { Foundation } from './foundation.ts';
+import type { Gateway } from './gateway.ts';
+import type { Part } from './parts.ts';
+import { createHttpServer, type HttpServer } from './server.ts';
+
+/** What outsiders touch of a gateway. */
+export interface Edges {
+  /** `http://host:port` of the listener, with the port that was really taken. */
+  readonly url: () => string;
+  /** The same of the listener for metrics; null where there is none. */
+  readonly metricsUrl: () => string | null;
+  /** Adds the routes of all parts; to be called once, before anything is served. */
+  readonly mount: (parts: readonly Part[]) => void;
+  readonly parts: {
+    readonly listener: Part;
+    readonly metrics: Part;
+    readonly health: Part;
+    readonly inference: Part;
+    readonly api: Part;
+    readonly requests: Part;
+  };
+}
+
+export interface EdgesOptions {
+  readonly config: Pick<Config, 'http' | 'metrics' | 'database' | 'keys' | 'limits'>;
+  readonly foundation: Foundation;
+  readonly gateway: Gateway;
+  readonly shared: SharedStore;
+  readonly observe: Observe;
+  readonly db: Db;
+  readonly clock: Clock;
+  readonly log: Log;
+}
+
+export function createEdges(options: EdgesOptions): Edges {
+  const { config, foundation, gateway, shared, observe, log } = options;
+  const guards = createHttpGuards({
+    ...config.limits,
+    ...shared,
+    keys: foundation.keys,
+    accounts: foundation.accounts,
+    wrongKeysPerMinute: config.keys.wrongPerMinute,
+    trustedProxies: config.http.trustedProxies,
+  });
+  const common = { ...options, guards: { ...guards, showLimits: createShowLimits(gateway.admission) } };
+  const inference = createInferenceEdge(common);
+  const watching = watch(options, inference);
+  const app = new Hono<HttpEnv>();
+  // Requests for inference and health are not counted and logged as the others are.
+  app.route('/', inference.requests);
+  app.route('/', watching.routes);
+  app.use(observe.otherRequests);
+  installFallbacks(app, log);
+  const server = createHttpServer(config.http, routeFirst(app, inference.requests, log));
+  return {
+    url: () => server.url(),
+    metricsUrl: () => watching.server.url(),
+    mount(parts) {
+      for (const { routes } of parts) if (routes !== undefined) app.route('/', routes);
+    },
+    parts: {
+      listener: listenerPart(server),
+      metrics: { name: 'metrics', start: () => watching.server.listen(), stop: () => watching.server.close() },
+      health: {
+        name: 'health',
+        jobs: [
+          { name: 'look at stores and engines', everyMs: lookEveryMs, where: 'every', run: () => watching.look() },
+        ],
+        start: () => watching.look(),
+      },
+      inference: inferencePart(inference, foundation),
+      api: apiPart(common),
+      requests: {
+        name: 'requests',
+        start() {
+          watching.health.enter('serving');
+          server.open();
+        },
+        async stop(forceStop) {
+          watching.health.enter('draining');
+          const closed = server.close();
+          const drained = inference.drain(config.http.shutdownTimeoutMs);
+          await Promise.race([drained, aborted(forceStop).then(() => inference.drain(0))]);
+          server.cut();
+          await closed;
+        },
+      },
+    },
+  };
+}
+
+interface GuardedOptions extends EdgesOptions {
+  readonly guards: ReturnType<typeof createHttpGuards> & { readonly showLimits: ReturnType<typeof createShowLimits> };
+}
+
+function createInferenceEdge({ config, gateway, guards, observe, clock, log }: GuardedOptions): Inference {
+  const { engineClient: client } = gateway;
+  return createInference({
+    ...gateway,
+    ...guards,
+    observer: observe.requests,
+    client,
+    aborter: createAborter({ client, clock }),
+    clock,
+    log,
+    limits: config.limits,
+    settleTimeoutMs: config.limits.settleTimeoutMs,
+    answerStallTimeoutMs: config.http.answerStallTimeoutMs,
+  });
+}
+
+/** Its stop finds nothing left to close when the requests were stopped before. */
+function listenerPart(server: HttpServer): Part {
+  return {
+    name: 'listener',
+    start: () => server.listen(),
+    async stop() {
+      const closed = server.close();
+      server.cut();
+      await closed;
+    },
+  };
+}
+
+function inferencePart(inference: Inference, { keys }: Foundation): Part {
+  let offRevoked = (): void => undefined;
+  return {
+    name: 'inference',
+    routes: inference.lists,
+    start() {
+      offRevoked = keys.onRevoked((keyId) => inference.revoked(keyId));
+    },
+    stop() {
+      inference.close();
+      offRevoked();
+    },
+  };
+}
+
+function apiPart({ config, foundation, gateway, guards, db, clock, log }: GuardedOptions): Part {
+  const operations = createEngineOperations({ gateway, coordination: foundation.coordination, log });
+  const heldPicoUsd = async (organizationId: string): Promise<bigint> =>
+    (await gateway.admission.heldMicroUsd(organizationId)) * PICO_PER_MICRO;
+  const { audit } = foundation;
+  const commands = createOperatorCommands({ db, audit, fleet: gateway.fleet, reload: () => operations.reload() });
+  const rooms = { ...foundation, ...gateway, ...guards, engines: { operations, commands } };
+  return {
+    name: 'API',
+    routes: createApi({ ...rooms, heldPicoUsd, limits: config.limits, clock, log }),
+  };
+}
+
+function watch({ config, gateway, shared: { store }, observe, db }: EdgesOptions, inference: Inference): Watching {
+  const { fleet, metering, fleetRuns } = gateway;
+  return observe.watch({
+    address: config.metrics,
+    answerStallTimeoutMs: config.http.answerStallTimeoutMs,
+    fleet,
+    metering,
+    fleetRuns,
+    inFlight: () => inference.inFlight,
+    staleMs: config.database.staleMs,
+    askDatabase: () => db.sql`select 1`,
+    askRedis: store === null ? null : () => store.command('PING'),
+  });
+}
+
+function aborted(signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    if (signal.aborted) resolve();
+    else signal.addEventListener('abort', () => resolve(), { once: true });
+  });
+}

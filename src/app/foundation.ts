@@ -1,0 +1,65 @@
+import type { Clock } from '#base/clock.ts';
+import type { KeysConfig } from '#base/config.ts';
+import type { Db } from '#base/db.ts';
+import type { Log } from '#base/log.ts';
+import { type Accounts, createAccounts } from '#core/accounts/accounts.ts';
+import { type Audit, createAudit } from '#core/audit/audit.ts';
+import { createKeys, createOrganizations, type Keys, type Organizations } from '#core/keys/keys.ts';
+import { type Coordination, createCoordination, type SharedStore } from './coordination.ts';
+import type { Part } from './parts.ts';
+
+/** The wing that the others stand on: who may do what, what was done, and which gateways there are. */
+export interface Foundation {
+  readonly audit: Audit;
+  readonly accounts: Accounts;
+  readonly keys: Keys;
+  readonly organizations: Organizations;
+  readonly coordination: Coordination;
+  readonly parts: {
+    readonly sharedStore: Part;
+    readonly gateways: Part;
+    readonly keyUses: Part;
+    readonly keys: Part;
+  };
+}
+
+export interface FoundationOptions {
+  readonly settings: KeysConfig;
+  readonly shared: SharedStore;
+  readonly db: Db;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly dataDir: string;
+  /** Which of the gateways that share the data folder this one is. */
+  readonly slot: number;
+}
+
+const keyUsesMs = 5000;
+
+export function createFoundation(options: FoundationOptions): Foundation {
+  const { settings, shared, db, clock, log } = options;
+  const audit = createAudit({ clock });
+  const accounts = createAccounts({ db, clock, log, audit });
+  const { prefix: keyPrefix, maxActive: maxActiveKeys } = settings;
+  const keys = createKeys({ db, clock, log, audit, accounts, keyPrefix, maxActiveKeys });
+  const coordination = createCoordination({ ...options, ...shared, keys });
+  return {
+    audit,
+    accounts,
+    keys,
+    organizations: createOrganizations({ db, accounts, keys }),
+    coordination,
+    parts: {
+      sharedStore: { name: 'Redis', stop: () => shared.store?.close() },
+      gateways: coordination.part,
+      keyUses: {
+        name: 'last uses of keys',
+        jobs: [{ name: 'flush last uses of keys', everyMs: keyUsesMs, where: 'every', run: () => keys.flush() }],
+        // Only a note of when keys were used: it must not keep a gateway from stopping while Postgres is away.
+        stop: () =>
+          keys.flush().catch((error: unknown) => log.warn({ err: error }, 'last uses of keys were not written')),
+      },
+      keys: { name: 'keys', start: () => keys.start() },
+    },
+  };
+}

@@ -1,0 +1,165 @@
+import type { Clock } from '#base/clock.ts';
+import type { Config } from '#base/config.ts';
+import type { Db } from '#base/db.ts';
+import type { Log } from '#base/log.ts';
+import type { Admission } from '#core/admission/admission.ts';
+import {
+  type Catalog,
+  createCatalog,
+  createEngineReload,
+  type EngineDefinition,
+  type EngineFilesResult,
+  type EngineReload,
+} from '#core/catalog/catalog.ts';
+import type { Fleet, FleetIdentity } from '#core/fleet/fleet.ts';
+import { createMetering, type Metering, type MeteringOptions, nothingUsed, usedBy } from '#core/metering/metering.ts';
+import { createEngineClient, type EngineClient } from '#core/proxy/proxy.ts';
+import { type CacheSalts, createCacheSalts, createRouting, type Routing } from '#core/routing/routing.ts';
+import { createWallet, createWalletOpening, type Wallet } from '#core/wallet/wallet.ts';
+import { createAdmission } from './admission.ts';
+import type { BooksPlace } from './books.ts';
+import type { SharedStore } from './coordination.ts';
+import { type ContainerHosts, createEngines, type WorkerSlot } from './engines.ts';
+import type { Foundation } from './foundation.ts';
+import type { Part } from './parts.ts';
+import { createRetention, type Retention } from './retention.ts';
+
+/** The wing that serves models: their catalog and engines, who may use how much, and what it costs. */
+export interface Gateway extends Pick<Retention, 'cache' | 'contents' | 'idempotency'> {
+  readonly wallet: Wallet;
+  readonly metering: Metering;
+  readonly admission: Admission;
+  readonly catalog: Catalog;
+  readonly fleet: Fleet;
+  /** Whether engines were taken over and can be started. */
+  readonly fleetRuns: () => boolean;
+  readonly engineFiles: EngineReload;
+  readonly routing: Routing;
+  readonly cacheSalts: CacheSalts;
+  readonly engineClient: EngineClient;
+  readonly parts: {
+    readonly admission: Part;
+    readonly retention: Part;
+    readonly metering: Part;
+    readonly catalog: Part;
+    readonly engineClient: Part;
+    readonly engines: Part;
+  };
+}
+
+/** The engines folder as it was read, and where its engines run. */
+export interface EngineFiles {
+  readonly engines: readonly EngineDefinition[];
+  /** Reads the files of `engines` again. */
+  readonly readEngineFiles: () => EngineFilesResult;
+  /** Where containers may run. */
+  readonly hosts: ContainerHosts;
+  /** Where engine processes run: the folder that holds the engines folder. */
+  readonly workingDirectory: string;
+}
+
+export interface GatewayOptions extends EngineFiles, BooksPlace, Pick<MeteringOptions, 'onCommit'> {
+  readonly config: Pick<
+    Config,
+    'process' | 'database' | 'docker' | 'engines' | 'upstream' | 'cache' | 'storage' | 'environment'
+  >;
+  readonly foundation: Foundation;
+  readonly shared: SharedStore;
+  readonly identity: FleetIdentity;
+  readonly slot: WorkerSlot;
+  readonly db: Db;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly dataDir: string;
+}
+
+/** 10 USD, so that the first request can be paid. */
+const firstCreditPicoUsd = 10_000_000_000_000n;
+const idleSocketMs = 4000;
+const maxHeaderBytes = 65_536;
+const partitionsMs = 3_600_000;
+const refusalsMs = 1000;
+/** How long a stop waits for what must still be written. */
+const booksTimeoutMs = 10_000;
+
+export function createGateway(options: GatewayOptions): Gateway {
+  const { config, foundation, shared, identity, db, clock, log, engines, readEngineFiles: readFiles } = options;
+  const { audit, accounts, keys, coordination } = foundation;
+  const { gateways } = coordination;
+  const { leaseMs } = config.process;
+  const wallet = createWallet({ db, clock, audit });
+  accounts.onOpening(createWalletOpening(wallet, firstCreditPicoUsd));
+  const metering = createMetering({ ...options, ...config.database, wallet });
+  const holds = createAdmission({ shared, leaseMs, clock, log, coordination, keys, wallet, metering });
+  metering.onUnspooled((records, isBooked) => {
+    for (const record of records) holds.admission.settle(record.id, isBooked ? usedBy(record) : nothingUsed);
+  });
+  const catalog = createCatalog({ db, clock, engines });
+  const engineClient = createEngineClient({
+    ...config.upstream,
+    idleSocketMs,
+    maxHeaderBytes,
+    onSinkError: (error) => log.error({ err: error }, 'an answer could not be handled'),
+  });
+  const settings = { settings: config.engines, docker: config.docker, environment: config.environment };
+  const fleet = createEngines({ ...options, ...settings, gateways, engineClient });
+  const routing = createRouting({ fleet, clock, log, flexQueueMax: config.engines.flexQueueMax });
+  const bounds = { cacheBounds: config.cache, storage: config.storage, leaseMs };
+  const retention = createRetention({ ...bounds, shared, db, clock, log, audit, metering, coordination });
+  const enginesLife = createEnginesLife(fleet, routing);
+  return {
+    wallet,
+    metering,
+    admission: holds.admission,
+    catalog,
+    fleet,
+    fleetRuns: enginesLife.runs,
+    engineFiles: createEngineReload({ engines, readFiles, catalog, fleet, log }),
+    routing,
+    cacheSalts: createCacheSalts(identity.cacheSecret),
+    engineClient,
+    cache: retention.cache,
+    contents: retention.contents,
+    idempotency: retention.idempotency,
+    parts: {
+      admission: holds.part,
+      retention: retention.part,
+      metering: meteringPart(metering, options),
+      catalog: { name: 'catalog', start: () => catalog.sync() },
+      engineClient: { name: 'connections to engines', stop: () => engineClient.close() },
+      engines: enginesLife.part,
+    },
+  };
+}
+
+function meteringPart(metering: Metering, { books }: BooksPlace): Part {
+  return {
+    name: 'books of usage',
+    jobs: [
+      { name: 'flush refusals', everyMs: refusalsMs, where: 'every', run: () => metering.flushRefusals() },
+      { name: 'make partitions', everyMs: partitionsMs, where: 'one', run: () => metering.ensurePartitions() },
+    ],
+    start: () => metering.start(),
+    async stop() {
+      await metering.close(booksTimeoutMs);
+      await books.close();
+    },
+  };
+}
+
+function createEnginesLife(fleet: Fleet, routing: Routing): { readonly part: Part; readonly runs: () => boolean } {
+  let runs = false;
+  const part: Part = {
+    name: 'engines',
+    async start() {
+      await fleet.start();
+      runs = true;
+    },
+    async stop() {
+      runs = false;
+      routing.close();
+      await fleet.close();
+    },
+  };
+  return { part, runs: () => runs };
+}

@@ -1,0 +1,136 @@
+import { PICO_PER_MICRO } from '#base/money.ts';
+import type { LimitCode, LimitsView } from '#core/limits/limits.ts';
+import type { Admission, AdmitRefusal, AdmitRequest, AdmitResult, KeyRef } from './contract.ts';
+import {
+  type CapRefusal,
+  type CostBounds,
+  costBounds,
+  type CostTerms,
+  estimateCost,
+  estimateTokens,
+  holdBounds,
+  holdFor,
+  worstCost,
+} from './request-cost.ts';
+import { createStreamHold, type StreamHold } from './stream-hold.ts';
+
+/** A request that wants to run, and what it may cost. */
+export interface HoldDemand extends CostTerms {
+  readonly requestId: string;
+  readonly key: KeyRef;
+}
+
+/** What an admitted request has. */
+export interface Grant {
+  readonly ok: true;
+  /** At its admission. */
+  readonly heldMicroUsd: bigint;
+  /** The key's limits after this request was counted. */
+  readonly view: LimitsView;
+  /** Output tokens per choice that the wallet or the caller's cap pays for; null where its own limit stands. */
+  readonly outputTokensMax: number | null;
+  /** Null where the hold is the worst case: a JSON answer, a stream whose counts come too late. */
+  readonly streamHold: StreamHold | null;
+}
+
+export type HoldRefusal =
+  | CapRefusal
+  | Exclude<AdmitRefusal, { readonly code: 'insufficient_funds' }>
+  | (Extract<AdmitRefusal, { readonly code: 'insufficient_funds' }> & { readonly neededMicroUsd: bigint });
+
+/**
+ * Admits a request with the hold that its kind needs. A stream holds some output ahead and extends that while it runs;
+ * what cannot be ended in time holds its worst case, and has its output limited to what the balance pays for.
+ */
+export function takeHold(admission: Admission, demand: HoldDemand): Grant | HoldRefusal | Promise<Grant | HoldRefusal> {
+  const bounds = costBounds(demand);
+  if (!bounds.ok) return bounds;
+  const request = requestOf(demand, bounds);
+  const asked: Asked = { admission, demand, bounds, request };
+  const result = admission.admit(request);
+  return result instanceof Promise ? result.then((later) => answerTo(asked, later)) : answerTo(asked, result);
+}
+
+function requestOf({ key, requestId, size }: HoldDemand, bounds: CostBounds): AdmitRequest {
+  const estimatedTokens = estimateTokens(size, bounds.cappedTo ?? Number.POSITIVE_INFINITY);
+  return { ...key, requestId, ...holdBounds(bounds), estimatedTokens };
+}
+
+interface Asked {
+  readonly admission: Admission;
+  readonly demand: HoldDemand;
+  readonly bounds: CostBounds;
+  readonly request: AdmitRequest;
+}
+
+function answerTo(asked: Asked, result: AdmitResult): Grant | HoldRefusal {
+  if (result.ok) return grantFor(asked, result);
+  if (result.code !== 'insufficient_funds') return result;
+  return { ...result, neededMicroUsd: asked.request.neededMicroUsd };
+}
+
+function grantFor(
+  { admission, demand, bounds, request }: Asked,
+  { heldMicroUsd, view }: AdmitResult & { readonly ok: true },
+): Grant {
+  const { cappedTo } = bounds;
+  if (bounds.extends) {
+    const { prompts, choices } = demand.size;
+    const streamHold = createStreamHold({
+      admission,
+      requestId: demand.requestId,
+      heldMicroUsd,
+      price: demand.price,
+      promptTokensMax: bounds.request.promptTokensMax,
+      prompts,
+      choices: choices * prompts,
+      outputTokensMax: bounds.outputTokens * choices * prompts,
+    });
+    return { ok: true, heldMicroUsd, outputTokensMax: cappedTo, streamHold, view };
+  }
+  // All that it wants pays for all that it asks.
+  if (heldMicroUsd === request.wantedMicroUsd) {
+    return { ok: true, heldMicroUsd, outputTokensMax: cappedTo, streamHold: null, view };
+  }
+  const granted = holdFor(bounds, heldMicroUsd);
+  const isCut = !granted.refused && 'cut' in granted && granted.cut;
+  return {
+    ok: true,
+    heldMicroUsd,
+    outputTokensMax: isCut ? Number(granted.outputTokensMax) : cappedTo,
+    streamHold: null,
+    view,
+  };
+}
+
+/** What a request holds now, in pico-dollars: it is charged no more. */
+export function heldPicoUsd({ streamHold, heldMicroUsd }: Grant): bigint {
+  return streamHold?.heldPicoUsd ?? heldMicroUsd * PICO_PER_MICRO;
+}
+
+/** What would come of a request, in pico-dollars. */
+export interface Forecast {
+  readonly ok: true;
+  readonly estimatedPicoUsd: bigint;
+  /** What it may cost at most, whatever the wallet has. */
+  readonly worstPicoUsd: bigint;
+  /** Why it would not be admitted; null when it would. */
+  readonly refusal: LimitCode | 'insufficient_funds' | 'unauthorized' | null;
+}
+
+/** What `takeHold` would come to now, without counting or holding anything. */
+export async function forecastHold(
+  admission: Admission,
+  demand: HoldDemand,
+): Promise<Forecast | CapRefusal | { readonly ok: false; readonly code: 'billing_unavailable' }> {
+  const bounds = costBounds(demand);
+  if (!bounds.ok) return bounds;
+  const result = await admission.check(requestOf(demand, bounds));
+  if (!result.ok && result.code === 'billing_unavailable') return { ok: false, code: 'billing_unavailable' };
+  return {
+    ok: true,
+    estimatedPicoUsd: estimateCost(demand.size, demand.price, bounds.outputTokens),
+    worstPicoUsd: worstCost(bounds),
+    refusal: result.ok ? null : result.code,
+  };
+}

@@ -1,0 +1,61 @@
+import { engineKindOf } from './command.ts';
+import { parallelProblem } from './container-checks.ts';
+import type { EngineDefinition, EngineGroup } from './engine-definition.ts';
+import type { EngineFile } from './engine-file-schema.ts';
+import type { FileProblem } from './zod-problems.ts';
+
+/** What the files of processes say about devices, memory and groups, each alone and all together. */
+
+const deviceVariables = ['CUDA_VISIBLE_DEVICES', 'NVIDIA_VISIBLE_DEVICES', 'HIP_VISIBLE_DEVICES'];
+
+/** Within one file. */
+export function resourceProblems(engine: EngineFile): FileProblem[] {
+  if (engine.driver !== 'process' || engine.gpus === undefined) return [];
+  const given = deviceVariables
+    .filter((name) => engine.env[name] !== undefined)
+    .map((name) => ({
+      path: ['env', name],
+      message: 'leave it out, Headgate gives each replica devices of its own; see gpus',
+    }));
+  if (engineKindOf(engine) !== 'vllm') return given;
+  const wrong = parallelProblem(engine.command, engine.gpus.count);
+  if (wrong === null) return given;
+  return [...given, { path: wrong.index === null ? ['gpus', 'count'] : ['command', wrong.index], message: wrong.text }];
+}
+
+export interface GroupProblem {
+  readonly engine: EngineDefinition;
+  readonly field: string;
+  readonly message: string;
+}
+
+/** Files that contradict each other about a group, or of which one could never run beside the other. */
+export function groupProblems(engines: readonly EngineDefinition[]): GroupProblem[] {
+  const members = engines.flatMap((engine) => {
+    const { driver } = engine;
+    if (driver.type !== 'process' || driver.group === null) return [];
+    return [{ engine, group: driver.group, isKept: driver.pinned || driver.replicas.min > 0 }];
+  });
+  return [...Map.groupBy(members, ({ group }) => group.name).values()].flatMap((group) => {
+    const [first, ...others] = group;
+    if (first === undefined) return [];
+    const differing = others.flatMap((other) => {
+      const field = settingNames.find((name) => other.group[name] !== first.group[name]);
+      if (field === undefined) return [];
+      const message = `${first.engine.file} says ${field}: ${first.group[field]} of the group ${first.group.name}`;
+      return [{ engine: other.engine, field: `group.${field}`, message }];
+    });
+    // A disabled one keeps nobody out.
+    const enabled = group.filter(({ engine }) => engine.enabled);
+    const kept = enabled.find(({ isKept }) => isKept);
+    if (differing.length > 0 || kept === undefined || !first.group.swap || enabled.length === 1) return differing;
+    const message = `this engine is kept running: no other of the group ${first.group.name} could start`;
+    return [{ engine: kept.engine, field: keptBy(kept.engine), message }];
+  });
+}
+
+const settingNames = ['swap', 'exclusive', 'persistent'] as const satisfies readonly (keyof EngineGroup)[];
+
+function keptBy({ driver }: EngineDefinition): string {
+  return driver.type === 'process' && driver.pinned ? 'pinned' : 'replicas.min';
+}

@@ -1,0 +1,36 @@
+import type { Holding, HostReport } from '#core/fleet/drivers/drivers.ts';
+import type { FleetObservation } from './observe-all.ts';
+
+/** What has devices or memory of a machine without being a replica of the engines that are placed there. */
+
+/** What orphans have of devices and memory. */
+export function orphansHold({ orphans }: FleetObservation): Holding[] {
+  return orphans.map(({ host, engineId, gpuIds, memoryBytes }) => ({
+    engineId,
+    placement: { host, gpuIds },
+    memoryBytes,
+  }));
+}
+
+/** All that has devices here, for those who place other engines on the same machines. */
+export function devicesHeld(observation: FleetObservation): Holding[] {
+  const replicas = [...observation.observed.values()].flatMap(({ state, replica: { engineId }, placement }) =>
+    state === 'exited' ? [] : [{ engineId, placement, memoryBytes: 0 }],
+  );
+  const orphans = orphansHold(observation).map((one) => ({ ...one, memoryBytes: 0 }));
+  return [...replicas, ...orphans].filter(({ placement }) => placement.gpuIds.length > 0);
+}
+
+/** A UUID is the same from every host; a number means another device on each. */
+const isUnique = (gpuId: string): boolean => /^(GPU|MIG)-/.test(gpuId);
+
+/** What others have, as devices of these hosts. */
+export function heldHere(elsewhere: readonly Holding[], hosts: readonly HostReport[]): Holding[] {
+  return elsewhere.flatMap(({ engineId, placement }) =>
+    hosts.flatMap(({ name: host, gpus }) => {
+      const here = new Set(gpus.map(({ id }) => id));
+      const gpuIds = placement.gpuIds.filter((id) => here.has(id) && (isUnique(id) || host === placement.host));
+      return gpuIds.length === 0 ? [] : [{ engineId, placement: { host, gpuIds }, memoryBytes: 0 }];
+    }),
+  );
+}

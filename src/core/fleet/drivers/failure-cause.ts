@@ -1,0 +1,97 @@
+/** Why an engine does not run. `publicText` may be shown to anybody: it names no path, address or program. */
+export interface FailureCause {
+  readonly kind: FailureKind;
+  readonly publicText: string;
+  /** More of it for operators, never for clients. */
+  readonly detail?: string;
+}
+
+export type FailureKind =
+  | 'bad_arguments'
+  | 'canary_failed'
+  | 'crashed'
+  | 'disk_full'
+  | 'ended'
+  | 'gpu_in_use'
+  | 'held'
+  | 'host_unreachable'
+  | 'image_denied'
+  | 'image_not_found'
+  | 'image_not_loaded'
+  | 'killed'
+  | 'memory'
+  | 'memory_settings'
+  | 'missing_setting'
+  | 'mount_not_found'
+  | 'no_accelerator'
+  | 'no_node'
+  | 'no_room'
+  | 'not_executable'
+  | 'port_in_use'
+  | 'probe_failed'
+  | 'program_not_found'
+  | 'spawn_failed'
+  | 'timeout'
+  | 'token'
+  | 'unreachable'
+  | 'vanished'
+  | 'weights_not_found';
+
+const publicTexts: Record<FailureKind, string> = {
+  bad_arguments: 'The engine of this model refused its settings.',
+  canary_failed: 'The engine of this model does not answer as it should.',
+  crashed: 'The engine of this model ended unexpectedly.',
+  disk_full: 'There is no space left where this model should run.',
+  ended: 'The engine of this model ended by itself.',
+  gpu_in_use: 'The memory of the GPU that this model needs is in use by something else.',
+  held: 'This model was stopped by its operator.',
+  host_unreachable: 'The machine that runs this model cannot be reached.',
+  image_denied: 'The image of the engine of this model needs a login that is missing or not accepted.',
+  image_not_found: 'The image of the engine of this model was not found.',
+  image_not_loaded: 'The image of the engine of this model could not be loaded.',
+  killed: 'The engine of this model was ended from outside.',
+  memory: 'There is not enough memory to run this model.',
+  memory_settings: 'The settings of this model leave it too little memory.',
+  missing_setting: 'The engine of this model lacks a setting that it needs.',
+  mount_not_found: 'A folder that the engine of this model needs is not there.',
+  no_accelerator: 'There is no GPU of the kind that this model needs.',
+  no_node: 'There is no machine of the kind that this model needs.',
+  no_room: 'What this model needs to run is in use by other models.',
+  not_executable: 'The program that runs this model may not be started.',
+  port_in_use: 'The address that the engine of this model listens on is in use.',
+  probe_failed: 'The engine of this model does not answer requests as it should.',
+  program_not_found: 'The program that runs this model is not installed.',
+  spawn_failed: 'The program that runs this model could not be started.',
+  timeout: 'The engine of this model was not ready in time.',
+  token: 'The weights of this model need a token that is missing or not allowed to read them.',
+  unreachable: 'The engine of this model does not answer any more.',
+  vanished: 'The engine of this model was removed.',
+  weights_not_found: 'The weights of this model were not found.',
+};
+
+/** @param detail for operators; '' when there is no more to say */
+export function failureCause(kind: FailureKind, detail = ''): FailureCause {
+  return detail === '' ? { kind, publicText: publicTexts[kind] } : { kind, publicText: publicTexts[kind], detail };
+}
+
+/** Mended by whoever has the engine's file or the machine: another try ends the same. Any other may pass by itself. */
+const operatorsKinds: ReadonlySet<FailureKind> = new Set([
+  'bad_arguments',
+  'held',
+  'image_denied',
+  'image_not_found',
+  'memory',
+  'memory_settings',
+  'missing_setting',
+  'mount_not_found',
+  'no_accelerator',
+  'no_node',
+  'not_executable',
+  'program_not_found',
+  'token',
+  'weights_not_found',
+]);
+
+export function needsOperator({ kind }: FailureCause): boolean {
+  return operatorsKinds.has(kind);
+}

@@ -1,0 +1,83 @@
+import { sql } from 'drizzle-orm';
+import type { Db, Transaction } from '#base/db.ts';
+import { type Accounts, hashPassword, type Organization } from '#core/accounts/accounts.ts';
+import { type Author, systemAuthor } from '#core/audit/audit.ts';
+import type { KeyChanges } from './changes.ts';
+import { firstKeyOf } from './defaults.ts';
+
+export interface OpenedOrganization {
+  readonly organization: Organization;
+  /** Of its management key; shown once, it is kept nowhere. */
+  readonly secret: string;
+}
+
+/** What the first start goes by. */
+export interface FirstStart {
+  /** Null makes admin@localhost. */
+  readonly email: string | null;
+  /** Null makes an admin who cannot sign in until a password is set. */
+  readonly password: string | null;
+  /** A secret to take as it is, 32 printable characters or more; null makes one. */
+  readonly key: string | null;
+}
+
+export interface BootstrapResult {
+  /** Whether this call made the first organization. */
+  readonly created: boolean;
+  /** The secret that was made, to be shown once; null when nothing was made or the secret was given. */
+  readonly secret: string | null;
+}
+
+/** Organizations are opened whole: with what accounts, wallet and keys begin with, in one transaction. */
+export interface Organizations {
+  /** Opens an organization with an owner, the project `default`, a management key and all that joins its opening. */
+  open(name: string, author: Author): Promise<OpenedOrganization>;
+  /**
+   * Sets an empty database up: opens the first organization, whose owner administers the platform. Where several
+   * gateways start at once a lock lets one of them do it; changes nothing where there is an organization.
+   */
+  bootstrap(start: FirstStart): Promise<BootstrapResult>;
+}
+
+export interface OrganizationsOptions {
+  readonly db: Db;
+  readonly accounts: Pick<Accounts, 'createOrganizationIn' | 'isEmptyIn'>;
+  readonly keys: Pick<KeyChanges, 'createIn' | 'importIn'>;
+}
+
+export function createOrganizations({ db, accounts, keys }: OrganizationsOptions): Organizations {
+  async function openFirst(
+    tx: Transaction,
+    { email, key }: FirstStart,
+    passwordHash: string | null,
+  ): Promise<string | null> {
+    const owner = {
+      email: email ?? 'admin@localhost',
+      name: 'Admin',
+      passwordHash,
+      platformRole: 'admin' as const,
+    };
+    const made = await accounts.createOrganizationIn(tx, { name: 'Default', owner, isFirst: true }, systemAuthor);
+    if (key === null) return (await keys.createIn(tx, firstKeyOf(made), systemAuthor)).secret;
+    await keys.importIn(tx, key, firstKeyOf(made), systemAuthor);
+    return null;
+  }
+
+  return {
+    open: (name, author) =>
+      db.orm.transaction(async (tx) => {
+        const made = await accounts.createOrganizationIn(tx, { name, owner: null, isFirst: false }, author);
+        const { secret } = await keys.createIn(tx, firstKeyOf(made), author);
+        return { organization: made.organization, secret };
+      }),
+    async bootstrap(start) {
+      // Hashing takes tens of milliseconds: not under the lock.
+      const passwordHash = start.password === null ? null : await hashPassword(start.password);
+      return db.orm.transaction(async (tx) => {
+        await tx.execute(sql`select pg_advisory_xact_lock(hashtext('headgate bootstrap'))`);
+        if (!(await accounts.isEmptyIn(tx))) return { created: false, secret: null };
+        return { created: true, secret: await openFirst(tx, start, passwordHash) };
+      });
+    },
+  };
+}

@@ -1,0 +1,79 @@
+import type { IncomingMessage } from 'node:http';
+import type { MiddlewareHandler } from 'hono';
+import { AppError } from '#base/errors.ts';
+import type { BodyHold, BodyShares } from './body-shares.ts';
+import { type BodyLimits, ClientGoneError, collectBody } from './collect-body.ts';
+import { type Caller, callerId, type HttpContext, type HttpEnv } from './env.ts';
+import { ValidationError } from './failure.ts';
+
+/** How bodies of one content type are read, before the schema of a route sees them. */
+export interface BodyReader {
+  /** In lower case, without parameters: `application/json`. */
+  readonly mediaType: string;
+  readonly bodyBytesMax: number;
+  /** What is to be sent, as a sentence goes on: `a JSON object`. */
+  readonly expected: string;
+  /**
+   * @param contentType the header as it came, with its parameters
+   * @returns what the validators of the route read in place of what came
+   * @throws AppError for a body that is not of its type, or not one that is taken here
+   */
+  read(bytes: Buffer, contentType: string): BodyRead;
+}
+
+export interface BodyRead {
+  readonly contentType: string;
+  readonly body: string | Uint8Array<ArrayBuffer>;
+}
+
+export interface ReadBodyParts {
+  readonly limits: Omit<BodyLimits, 'bodyBytesMax'>;
+  readonly shares: BodyShares;
+}
+
+/** Under which the bodies of those are counted who need not say who they are. */
+const anonymous = 'anonymous';
+
+/**
+ * Reads the body of a request, whose memory is held until it is answered. What is read of a body that no reader is
+ * for is bounded by the first of them, then refused with 415.
+ */
+export function createReadBody(
+  { limits, shares }: ReadBodyParts,
+  readers: readonly [BodyReader, ...BodyReader[]],
+): MiddlewareHandler<HttpEnv> {
+  return async (context, next) => {
+    const contentType = context.req.header('content-type') ?? '';
+    const mediaType = contentType.split(';')[0]?.trim().toLowerCase();
+    const reader = readers.find((one) => one.mediaType === mediaType) ?? null;
+    const { bodyBytesMax, expected } = reader ?? readers[0];
+    const hold = shares.hold(holderOf(context));
+    try {
+      const bytes = await readBytes(context.env.incoming, { ...limits, bodyBytesMax }, hold);
+      if (bytes.length === 0) throw wrongBody(`is missing: send ${expected}`);
+      if (reader === null) throw new AppError('unsupported_media_type');
+      const read = reader.read(bytes, contentType);
+      const { method, url } = context.req;
+      context.req.raw = new Request(url, { method, headers: { 'content-type': read.contentType }, body: read.body });
+      await next();
+    } finally {
+      hold.release();
+    }
+  };
+}
+
+export const wrongBody = (message: string): ValidationError => new ValidationError([{ field: 'body', message }]);
+
+function holderOf(context: HttpContext): string {
+  const caller: Caller | undefined = context.get('caller');
+  return caller === undefined ? anonymous : callerId(caller);
+}
+
+async function readBytes(incoming: IncomingMessage, limits: BodyLimits, hold: BodyHold): Promise<Buffer> {
+  try {
+    return Buffer.concat(await collectBody(incoming, limits, (bytes) => hold.grow(bytes)));
+  } catch (error) {
+    if (!(error instanceof ClientGoneError)) throw error;
+    throw new AppError('invalid_request_error', { message: 'The connection closed before the request was complete.' });
+  }
+}

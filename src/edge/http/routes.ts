@@ -1,0 +1,72 @@
+import type { Hono } from 'hono';
+import type { HttpEnv } from './env.ts';
+
+/** `openai`: {error: {message, type, code, param}}; `generic`: {error: {code, message, details}}. */
+export type ErrorShape = 'openai' | 'generic';
+
+/** What is the same for all paths below one, those that no route answers too. */
+export interface RouteGroup {
+  /** The group has this path and all below it. */
+  readonly prefix: string;
+  readonly errorShape: ErrorShape;
+  /** Requests count against the hour of their key, or of their address. */
+  readonly hourlyLimit: boolean;
+  /** Its routes stand in the OpenAPI document. */
+  readonly documented: boolean;
+}
+
+const generic = { errorShape: 'generic', hourlyLimit: true, documented: true } as const;
+const openai = { errorShape: 'openai', hourlyLimit: false } as const;
+
+/** What is in none of the others: health, the document and its page. */
+const remaining: RouteGroup = { prefix: '', ...openai, documented: false };
+
+/** All groups; a path belongs to the first one that has it. */
+export const routeGroups: readonly RouteGroup[] = [
+  { prefix: '/api/v1', ...generic },
+  { prefix: '/v1/projects', ...generic },
+  { prefix: '/v1', ...openai, documented: true },
+  remaining,
+];
+
+/** @param path of a request, or of a route in whatever notation */
+export function groupOf(path: string): RouteGroup {
+  return routeGroups.find(({ prefix }) => path === prefix || path.startsWith(`${prefix}/`)) ?? remaining;
+}
+
+export interface Route {
+  readonly method: string;
+  /** In Hono's notation: `/v1/keys/:id`. */
+  readonly path: string;
+  readonly group: RouteGroup;
+}
+
+/** What stands before routes is kept under this name of a method, and so is what answers to every method. */
+const everyMethod = 'ALL';
+
+/** The routes of an app, and which of them answer at a path: asked of the router that requests are dispatched by. */
+export class Routes {
+  readonly #app: Hono<HttpEnv>;
+
+  constructor(app: Hono<HttpEnv>) {
+    this.#app = app;
+  }
+
+  list(): readonly Route[] {
+    return this.#app.routes
+      .filter(({ method }) => method !== everyMethod)
+      .map(({ method, path }) => ({ method, path, group: groupOf(path) }));
+  }
+
+  /** Methods that are answered at a path, in the order of their names; empty where no route is. */
+  methodsAt(path: string): readonly string[] {
+    const known = new Set(this.#app.routes.map(({ method }) => method));
+    const found = [...known].flatMap((method) => this.#app.router.match(method, path)[0].map(([[, route]]) => route));
+    // What answers to every method at exactly this path keeps requests from routes that have it by a parameter.
+    const isClosed = found.some((route) => route.method === everyMethod && route.path === path);
+    const reached = isClosed ? found.filter((route) => route.path === path) : found;
+    const methods = new Set(reached.map(({ method }) => method).filter((method) => method !== everyMethod));
+    if (methods.has('GET')) methods.add('HEAD');
+    return [...methods].toSorted();
+  }
+}

@@ -1,0 +1,92 @@
+import { AppError } from '#base/errors.ts';
+import { forEachElement, type JsonMember } from '#base/json-scan.ts';
+import { parseMember, valueText } from './member.ts';
+
+/** A body with the offsets of its members, of which single ones are read. */
+export interface BodyReader {
+  /** As latin1. */
+  readonly text: string;
+  readonly members: ReadonlyMap<string, JsonMember>;
+}
+
+export const invalidValue = (param: string, message: string): AppError =>
+  new AppError('invalid_value', { message, param });
+
+const OPEN_BRACKET = 0x5b;
+const OPEN_BRACE = 0x7b;
+
+/** A string without escapes and beyond-ASCII characters, as nearly all are that must be known: it need not be parsed. */
+const plainString = /^"([\x20\x21\x23-\x5b\x5d-\x7e]*)"$/;
+const plainBytesMax = 1024;
+
+/** A member that is there and not null. */
+export function present(reader: BodyReader, key: string): JsonMember | null {
+  const member = reader.members.get(key);
+  return member === undefined || valueText(reader.text, member) === 'null' ? null : member;
+}
+
+/** @throws AppError invalid_value, as all functions here that read a value of one type */
+export function readString(reader: BodyReader, key: string): string | null {
+  const member = present(reader, key);
+  if (member === null) return null;
+  const value = valueText(reader.text, member);
+  const plain = value.length > plainBytesMax ? null : plainString.exec(value);
+  if (plain !== null) return plain[1] ?? '';
+  const parsed = parseMember(reader.text, member);
+  if (typeof parsed !== 'string') throw invalidValue(key, `"${key}" must be a string.`);
+  return parsed;
+}
+
+export function readBoolean(reader: BodyReader, key: string): boolean {
+  const member = present(reader, key);
+  if (member === null) return false;
+  const value = valueText(reader.text, member);
+  if (value !== 'true' && value !== 'false') throw invalidValue(key, `"${key}" must be true or false.`);
+  return value === 'true';
+}
+
+export function readInteger(reader: BodyReader, key: string, min: number): number | null {
+  const member = present(reader, key);
+  if (member === null) return null;
+  const value = valueText(reader.text, member);
+  if (!/^-?\d{1,15}$/.test(value)) throw invalidValue(key, `"${key}" must be an integer.`);
+  if (Number(value) < min) throw invalidValue(key, `"${key}" must be at least ${min}.`);
+  return Number(value);
+}
+
+/** The members of an option object; what is not an object is left for the engine to refuse. */
+export function readOptions(reader: BodyReader, key: string): Readonly<Record<string, unknown>> {
+  const member = present(reader, key);
+  if (member === null || reader.text.charCodeAt(member.valueStart) !== OPEN_BRACE) return {};
+  return parseMember(reader.text, member) as Record<string, unknown>;
+}
+
+/** As `readOptions`, but for options that must be an object. */
+export function requireOptions(reader: BodyReader, key: string): Readonly<Record<string, unknown>> {
+  const member = present(reader, key);
+  if (member !== null && reader.text.charCodeAt(member.valueStart) !== OPEN_BRACE) {
+    throw invalidValue(key, `"${key}" must be an object.`);
+  }
+  return readOptions(reader, key);
+}
+
+/**
+ * The prompts in a member: one, or as many as its list has; a list of numbers is one prompt of token ids.
+ * @param max counting ends above it
+ * @throws AppError invalid_request_error for a list that is no JSON
+ */
+export function countList(reader: BodyReader, key: string, max: number): number {
+  const member = present(reader, key);
+  if (member === null || reader.text.charCodeAt(member.valueStart) !== OPEN_BRACKET) return 1;
+  let count = 0;
+  const end = forEachElement(reader.text, member.valueStart, (start) => {
+    if (count === 0 && /[-\d]/.test(reader.text.charAt(start))) return false;
+    count += 1;
+    return count <= max;
+  });
+  if (end === -1) {
+    const message = `The value of "${key}" is not valid JSON.`;
+    throw new AppError('invalid_request_error', { message, param: key });
+  }
+  return Math.max(1, count);
+}

@@ -1,0 +1,128 @@
+import { heldPicoUsd } from '#core/admission/admission.ts';
+import { billOf, noUsage, type UsageRecord } from '#core/metering/metering.ts';
+import type { Call, CallTimings, InferenceRequest } from './call.ts';
+import type { RequestSummary } from './observer.ts';
+import type { Outcome } from './outcome.ts';
+
+/**
+ * The end of a request in two forms: a record for the books, a summary for the log, the metrics and the trace. Both say
+ * the same, but for what only one of them needs.
+ */
+
+/** Status that is shown for a client that left before it had one. */
+const clientClosedStatus = 499;
+
+/** What the client got, or gets now. */
+export function statusOf({ answer }: Call, { error, kind }: Outcome): number {
+  if (answer.headSent) return 200;
+  if (error !== null) return error.status;
+  return kind === 'aborted' ? clientClosedStatus : 200;
+}
+
+/** The record of a request for the books. `nowMs` is of the monotonic clock. */
+export function recordOf(call: Call, request: InferenceRequest, outcome: Outcome, nowMs: number): UsageRecord {
+  const { requestId, endpoint, clientRequestId, found, timings } = call;
+  const { grant, reuse } = found;
+  const { caller, fields, model, price } = request;
+  const { stream } = fields;
+  const { usage, usageSource, costPicoUsd, writtenOffPicoUsd } = billOf({
+    outcome: outcome.kind,
+    usage: outcome.usage,
+    usageSource: outcome.usageSource,
+    stream,
+    generates: endpoint.generates,
+    price,
+    heldPicoUsd: grant === null ? 0n : heldPicoUsd(grant),
+  });
+  return {
+    id: requestId,
+    organizationId: caller.key.organizationId,
+    projectId: caller.project.id,
+    keyId: caller.key.id,
+    model: model.id,
+    endpoint: endpoint.path,
+    stream,
+    serviceTier: price.tier,
+    status: statusOf(call, outcome),
+    outcome: outcome.kind,
+    reason: outcome.error?.code ?? null,
+    cacheHit: reuse?.cacheHit === true,
+    usage,
+    usageSource,
+    costPicoUsd,
+    writtenOffPicoUsd,
+    priceVersionId: price.id,
+    queuedMs: timings.queuedMs,
+    firstByteMs: timings.firstByteMs,
+    totalMs: nowMs - timings.startedMs,
+    clientRequestId,
+  };
+}
+
+interface Who {
+  readonly keyId: string | null;
+  readonly organizationId: string | null;
+  readonly projectId: string | null;
+}
+
+const nobody: Who = { keyId: null, organizationId: null, projectId: null };
+
+function whoOf({ found: { caller } }: Call): Who {
+  if (caller === null) return nobody;
+  return { keyId: caller.key.id, organizationId: caller.key.organizationId, projectId: caller.project.id };
+}
+
+/** What is only known at the end of a request. */
+export interface CallEnd {
+  /** The outcome that the client gets. */
+  readonly reported: Outcome;
+  readonly status: number;
+  /** Null where the books have none. */
+  readonly record: UsageRecord | null;
+}
+
+/** The summary for observers. `nowMs` is of the monotonic clock. */
+export function summaryOf(call: Call, { reported, status, record }: CallEnd, nowMs: number): RequestSummary {
+  const { requestId, clientRequestId, endpoint, found, held, timings } = call;
+  const { lease } = held;
+  const who = whoOf(call);
+  const usage = record === null ? noUsage : record.usage;
+  const totalMs = nowMs - timings.startedMs;
+  return {
+    requestId,
+    clientRequestId,
+    route: endpoint.path,
+    model: found.model === null ? null : found.model.id,
+    keyId: who.keyId,
+    organizationId: who.organizationId,
+    projectId: who.projectId,
+    status,
+    code: reported.error === null ? null : reported.error.code,
+    outcome: reported.kind,
+    stream: found.request?.fields.stream === true,
+    inputTokens: usage.inputTokens,
+    cachedTokens: usage.cachedTokens,
+    outputTokens: usage.outputTokens,
+    costPicoUsd: record === null ? 0n : record.costPicoUsd,
+    cache: cacheOf(call),
+    cold: lease?.cold === true,
+    queuedMs: timings.queuedMs,
+    firstByteMs: timings.firstByteMs,
+    totalMs,
+    addedMs: addedMs(timings, totalMs),
+    replicaId: lease === null ? null : lease.replica.id,
+    retries: timings.retries,
+    abortedByClient: reported.kind === 'aborted',
+  };
+}
+
+function cacheOf({ found: { reuse } }: Call): RequestSummary['cache'] {
+  if (reuse?.cacheHit === true) return 'hit';
+  return reuse === null || reuse.cacheEntry === null ? 'off' : 'miss';
+}
+
+function addedMs({ engineMs, bodyMs, queuedMs, waitedForOther }: CallTimings, totalMs: number): number | null {
+  // How long another request took is not known here.
+  if (engineMs === null || waitedForOther) return null;
+  return Math.max(0, totalMs - engineMs - bodyMs - queuedMs);
+}

@@ -1,0 +1,60 @@
+import { errorEnvelope, type AppError } from '#base/errors.ts';
+import { type FrameOptions, makeFrames, mergeFrames, plainAnswer } from '#core/cache/cache.ts';
+import {
+  createPiecesMeter,
+  createStreamMeter,
+  meterJson,
+  type JsonMeterOptions,
+  type JsonMeterResult,
+  type PiecesMeter,
+  type StreamMeter,
+  type StreamMeterOptions,
+  type Usage,
+} from '#core/metering/metering.ts';
+
+/** How the answers of an endpoint are written: how they are read, converted, and refused. All texts are latin1. */
+export interface AnswerFormat {
+  /** The last frame of every stream; no meter returns it. */
+  readonly streamEnd: string;
+  /** The JSON body of a refusal. */
+  errorBody(error: AppError): string;
+  /** The error frame of a stream that has begun, and its end. */
+  errorFrames(error: AppError): string;
+  meterStream(options: StreamMeterOptions): StreamMeter;
+  meterJson(text: string, options: JsonMeterOptions): JsonMeterResult;
+  /** For a JSON answer that is metered while it comes. */
+  meterPieces(options: JsonMeterOptions): PiecesMeter;
+  /** A whole JSON answer as the frames of a stream, without its end. */
+  makeFrames(text: string, options: FrameOptions): string;
+  /** Frames as one JSON answer with this usage; null when they are not the whole of `choices` choices. */
+  mergeFrames(text: string, usage: Usage, choices: number): string | null;
+  /** A JSON answer without what it cost the one who asked; null when it is no JSON object. */
+  plainAnswer(text: string, hasCost: boolean): string | null;
+}
+
+const streamEnd = 'data: [DONE]\n\n';
+const latin1 = (text: string): string => Buffer.from(text, 'utf8').toString('latin1');
+const errorBody = (error: AppError): string => latin1(JSON.stringify(errorEnvelope(error)));
+
+/** Chat and text completions, embeddings, and the rerankers that vLLM writes like them. */
+export const openaiAnswers: AnswerFormat = {
+  streamEnd,
+  errorBody,
+  errorFrames: (error) => `data: ${errorBody(error)}\n\n${streamEnd}`,
+  meterStream: createStreamMeter,
+  meterJson,
+  meterPieces: createPiecesMeter,
+  makeFrames,
+  mergeFrames: (text, usage, choices) => mergeFrames(text, usageBody(usage), choices),
+  plainAnswer,
+};
+
+function usageBody({ inputTokens, cachedTokens, outputTokens, reasoningTokens }: Usage): object {
+  return {
+    prompt_tokens: inputTokens,
+    total_tokens: inputTokens + outputTokens,
+    completion_tokens: outputTokens,
+    prompt_tokens_details: { cached_tokens: cachedTokens },
+    completion_tokens_details: reasoningTokens === 0 ? null : { reasoning_tokens: reasoningTokens },
+  };
+}

@@ -1,0 +1,46 @@
+import { AppError } from '#base/errors.ts';
+import { noUsage, type OutcomeKind, type Usage, type UsageSource } from '#core/metering/metering.ts';
+import type { AnswerText } from './large-answer.ts';
+import type { Stop } from './stop.ts';
+
+/** How a request ended, and what is still to be sent once that is in the books. */
+export interface Outcome {
+  readonly kind: OutcomeKind;
+  /** Why there is no complete answer; null when there is one, and when the client has left. */
+  readonly error: AppError | null;
+  /** The last frames of a stream, or the whole JSON answer. */
+  readonly last: AnswerText;
+  readonly usage: Usage;
+  readonly usageSource: UsageSource;
+  /** Nothing of an answer has come, so another replica may be asked. */
+  readonly retry: boolean;
+  /** The replica could not be reached. */
+  readonly unreachable: boolean;
+}
+
+/** An outcome; what is not given is no answer, nothing counted, and nothing to be tried again. */
+export function outcomeOf({
+  kind,
+  error,
+  last = '',
+  usage = noUsage,
+  usageSource = 'none',
+  retry = false,
+  unreachable = false,
+}: Pick<Outcome, 'kind' | 'error'> & Partial<Outcome>): Outcome {
+  return { kind, error, last, usage, usageSource, retry, unreachable };
+}
+
+/** An answer that costs nothing and counts nothing. */
+export const completedBy = (last: string): Outcome => outcomeOf({ kind: 'completed', error: null, last });
+
+export const stoppedBy = ({ kind, error }: Stop): Outcome => outcomeOf({ kind, error });
+
+export const failedBy = (error: AppError): Outcome => outcomeOf({ kind: 'failed', error });
+
+/** The record still waits for the books to come back, and is charged then: this must not say that nothing was. */
+export function unbooked(outcome: Outcome): Outcome {
+  const message = 'The answer is complete, but the books cannot be written at the moment; it is charged when they can.';
+  const error = new AppError('billing_unavailable', { message, headers: { 'retry-after': '2' } });
+  return { ...outcome, kind: 'failed', error, last: '' };
+}

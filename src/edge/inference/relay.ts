@@ -1,0 +1,120 @@
+import { formatUsd } from '#base/money.ts';
+import type { Grant } from '#core/admission/admission.ts';
+import type { Lease, Replica } from '#core/fleet/fleet.ts';
+import { costOf, type StreamMeterOptions, type Usage } from '#core/metering/metering.ts';
+import { affinityOf, replicaOutcome } from './affinity.ts';
+import { cacheSaltOf } from './cache-salt.ts';
+import type { Call, InferenceRequest } from './call.ts';
+import { engineBody } from './engine-body.ts';
+import { type RelayJob, startRelay } from './engine-relay.ts';
+import { releaseBody } from './fields.ts';
+import { priorityLine, waitForOther } from './lease.ts';
+import type { Outcome } from './outcome.ts';
+import type { PathParts } from './path-parts.ts';
+import { clientLeft } from './stop.ts';
+
+/**
+ * Sends the request to its replica; while nothing of an answer has left, another replica is tried once. Where the only
+ * one could not be reached, that is the one that is started in its place.
+ */
+export async function relay(parts: PathParts, call: Call, request: InferenceRequest, grant: Grant): Promise<Outcome> {
+  const { held, stop } = call;
+  const first = await relayOnce(parts, call, request, grant);
+  if (!first.retry || held.lease === null || stop.reason !== null) return first;
+  const exclude = new Set([held.lease.replica.id]);
+  const other = parts.routing.now(request.model, { exclude, affinity: affinityOf(call.endpoint, request) });
+  if (other === null && !first.unreachable) return first;
+  held.lease.release();
+  held.lease = other ?? (await waitForOther(parts, call, request, exclude));
+  if (held.lease === null) return first;
+  call.timings.retries += 1;
+  return relayOnce(parts, call, request, grant);
+}
+
+function relayOnce(parts: PathParts, call: Call, request: InferenceRequest, grant: Grant): Promise<Outcome> {
+  const { held, stop, timings, trace } = call;
+  const { lease } = held;
+  if (lease === null) throw new Error('a request has no lease on a replica');
+  stop.throwIfStopped();
+  return new Promise((resolve) => {
+    const sentMs = parts.clock.monotonicMs();
+    const proxied = startRelay(parts, relayJob(parts, call, request, { grant, lease }), (outcome) => {
+      stop.listen(null);
+      parts.routing.report(lease, replicaOutcome(outcome));
+      timings.engineMs = (timings.engineMs ?? 0) + parts.clock.monotonicMs() - sentMs;
+      trace.engineEnded(outcome);
+      resolve(outcome);
+    });
+    stop.listen((reason) => (reason === clientLeft ? proxied.clientGone() : proxied.stop(reason)));
+  });
+}
+
+interface Permission {
+  readonly grant: Grant;
+  readonly lease: Lease;
+}
+
+function relayJob(parts: PathParts, call: Call, request: InferenceRequest, { grant, lease }: Permission): RelayJob {
+  const { endpoint, requestId, answer, held, stop, timings } = call;
+  const { caller, fields, model, price } = request;
+  const { key } = caller;
+  const { replica } = lease;
+  const costText = fields.wantsCost ? (usage: Usage) => formatUsd(costOf(usage, price)) : null;
+  const trace = call.trace.toEngine(model, replica.id);
+  // Somebody else's engine may name another model than the one that it was asked for, such as a path or a date.
+  const rename = model.engine.driver.type === 'external' ? model.id : null;
+  return {
+    requestId,
+    endpoint,
+    prompts: fields.prompts,
+    replica,
+    body: engineBody(fields, {
+      endpoint,
+      replica,
+      model: model.id,
+      outputTokensMax: grant.outputTokensMax,
+      cacheSalt: cacheSaltOf(parts.cacheSalts, request),
+    }),
+    headerLines: engineHeaders(requestId, trace + priorityLine(model, fields) + replica.headerLines),
+    answer,
+    outlivesClient: stop.outlivesClient,
+    meter: fields.stream
+      ? endpoint.answers.meterStream({ ...meterOptions(call, request, replica), costText, rename })
+      : null,
+    hold: grant.streamHold,
+    costText,
+    rename,
+    onFirstByte: () => {
+      timings.firstByteMs = parts.clock.monotonicMs() - timings.startedMs;
+    },
+    onCommitted: () => {
+      if (key.storeRequests) return;
+      releaseBody(fields);
+      held.body?.release();
+    },
+    onKept: (bytes) => {
+      held.body ??= parts.shares.hold(key.id);
+      held.body.add(bytes);
+    },
+    enterRoom: (bytes, onTurn) => {
+      const place = parts.answerRoom.enter(key.organizationId, bytes, onTurn);
+      held.answerPlace = place;
+      return place;
+    },
+  };
+}
+
+/** Written out: a copy of the fields would keep the body for as long as the stream runs. */
+function meterOptions(
+  { endpoint }: Call,
+  { fields: { wantsUsage, wantsRunningUsage, choices, prompts } }: InferenceRequest,
+  { forcedUsage }: Replica,
+): Omit<StreamMeterOptions, 'costText' | 'rename'> {
+  const mayCountOnFinish = !forcedUsage && endpoint.mayCountOnFinish;
+  return { wantsUsage, wantsRunningUsage, choices, prompts, mayCountOnFinish };
+}
+
+/** Nothing is handed on of a client's own headers. */
+function engineHeaders(requestId: string, own: string): string {
+  return `Content-Type: application/json\r\nX-Request-Id: ${requestId}\r\n${own}`;
+}

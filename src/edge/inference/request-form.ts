@@ -1,0 +1,22 @@
+/** How the prompts of a request are counted. */
+export type InputForm =
+  /** Prompts of which each is answered: as many as the list of `key` has; one where there is no such member. */
+  | { readonly kind: 'prompts'; readonly key: string | null }
+  /** Texts that are read each for itself: members that are lists of texts, and one that holds one or several chats. */
+  | { readonly kind: 'texts'; readonly keys: readonly string[]; readonly chatsKey: string }
+  /** Pairs that are compared: one text with many, or each with its own, whatever names both have. */
+  | { readonly kind: 'pairs'; readonly keys: readonly string[] };
+
+/** How the body of a request is read. Plain data: the thread that reads large bodies gets it by message. */
+export interface RequestForm {
+  readonly path: string;
+  /** Text is made token by token, and may be streamed; otherwise the input is read and that is all. */
+  readonly generates: boolean;
+  readonly inputs: InputForm;
+  /** The member with the number of choices per prompt; null where there is always one. */
+  readonly choicesKey: string | null;
+  /** Members that limit the output tokens of a choice: the last one that is there counts. */
+  readonly limitKeys: readonly string[];
+  /** The member with the options by which a stream is asked for its usage; null where it has none. */
+  readonly streamOptionsKey: string | null;
+}

@@ -1,0 +1,23 @@
+import type { Admission, KeyRef } from '#core/admission/admission.ts';
+import type { LimitsView } from '#core/limits/limits.ts';
+import { type InferenceCaller, limitHeaders } from '#edge/http/http.ts';
+import type { Answer } from './answer.ts';
+import type { Call } from './call.ts';
+
+export function keyRefOf({ key }: InferenceCaller): KeyRef {
+  return { organizationId: key.organizationId, keyId: key.id, limits: key };
+}
+
+export function setLimitHeaders(answer: Answer, view: LimitsView): void {
+  for (const [name, value] of Object.entries(limitHeaders(view))) answer.setHeader(name, value);
+}
+
+/** A request that ends before its limits were asked shows them as they stand. */
+export async function showLimits(
+  { admission }: { readonly admission: Admission },
+  { answer, found }: Call,
+): Promise<void> {
+  if (found.caller === null || found.grant !== null || answer.gone) return;
+  const view = admission.view(keyRefOf(found.caller));
+  setLimitHeaders(answer, view instanceof Promise ? await view : view);
+}

@@ -1,0 +1,162 @@
+import { beforeAll, describe, expect, it } from 'vitest';
+import { AppError } from '#base/errors.ts';
+import { parseId, uuidv7 } from '#base/id.ts';
+import type { Authenticator, Caller } from '#edge/http/http.ts';
+import { engineDefinition } from '../../core/fleet/test-fleet.ts';
+import { type Answer, type AskOptions, type ScriptedOperations, useApi } from './test-api.ts';
+
+/** Who is signed in, by the name that stands in the place of a session's cookie. */
+const signedIn = new Map<string, Caller>();
+
+const authenticator: Authenticator = {
+  authenticate({ rawHeaders }) {
+    const caller = signedIn.get(rawHeaders[rawHeaders.findIndex((name) => name === 'x-test-user') + 1] ?? '');
+    if (caller === undefined) throw new AppError('unauthorized');
+    return caller;
+  },
+};
+
+/** One engine that runs, and commands that hold at once. */
+const operations: ScriptedOperations = {
+  definitions: () => [engineDefinition({}, { id: 'plain' })],
+  list: () => [
+    {
+      engineId: 'plain',
+      phase: 'ready',
+      sinceMs: 0,
+      cause: null,
+      causeDetail: null,
+      retryAtMs: null,
+      replicas: [],
+      leases: 0,
+      waiting: 0,
+      startTimesMs: [],
+      rollout: null,
+    },
+  ],
+  async *logs() {},
+  hosts: () => [],
+  orphans: () => [],
+  command: () => Promise.resolve(() => Promise.resolve()),
+  reload: () => Promise.resolve({ ok: true, added: [], changed: ['plain'], removed: [] }),
+};
+
+const api = useApi({ authenticator, operations });
+const ask = (user: string, path: string, options?: AskOptions): Promise<Answer> =>
+  api().ask(path, { key: null, headers: { 'x-test-user': user }, ...options });
+
+/** What the audit says of who made the change to a target. */
+async function authorOf(targetId: string) {
+  const rows = await api().db.sql`
+    SELECT action, actor_user_id, actor_key_id, request_id FROM audit_log WHERE target_id = ${targetId} ORDER BY id`;
+  return [...rows];
+}
+
+describe('a signed-in user', () => {
+  const user = { id: uuidv7() };
+  const by = (answer: Answer, action: string) => ({
+    action,
+    actor_user_id: user.id,
+    actor_key_id: null,
+    request_id: answer.headers.get('x-request-id'),
+  });
+
+  beforeAll(async () => {
+    const key = await api().keys.verify(api().admin);
+    const project = await api().accounts.findProject(key?.organizationId ?? '', key?.projectId ?? '');
+    if (project === null) throw new Error('the first organization has no project');
+    const actor = { kind: 'user', user, sessionId: uuidv7() } as const;
+    const { organizationId } = project;
+    const base = { actor, organizationId, project, organizationRole: 'member', platformRole: 'user' } as const;
+    signedIn.set('reader', { ...base, scope: 'inference' });
+    signedIn.set('manager', { ...base, scope: 'management', organizationRole: 'owner' });
+    signedIn.set('operator', { ...base, scope: 'management', platformRole: 'admin' });
+  });
+
+  it('is refused what scope and role do not allow', async () => {
+    const refused = await Promise.all([
+      ask('nobody', '/v1/keys'),
+      ask('reader', '/v1/keys'),
+      ask('reader', '/v1/projects', { body: { name: 'mine' } }),
+      ask('manager', '/v1/organizations', { body: { name: 'mine' } }),
+      ask('manager', '/v1/wallet/credits', { body: { amount: '1', reference: 'mine' } }),
+    ]);
+    expect(refused.map(({ status }) => status)).toEqual([401, 403, 403, 403, 403]);
+  });
+
+  it('sees no usage without the scope for that of the whole organization, having none of its own', async () => {
+    for (const path of ['/v1/usage/requests', '/v1/usage/summary', `/v1/usage/requests/${uuidv7()}`]) {
+      const { status, body } = await ask('reader', path);
+      expect([status, body.error.code], path).toEqual([403, 'insufficient_scope']);
+    }
+    const { status, body } = await ask('manager', '/v1/usage/requests');
+    expect([status, body.data]).toEqual([200, []]);
+  });
+
+  it('makes, changes and revokes keys, which act for that user', async () => {
+    const made = await ask('manager', '/v1/keys', { body: { name: 'mine' } });
+    expect(made.status).toBe(201);
+    const path = `/v1/keys/${made.body.id}`;
+    const changed = await ask('manager', path, { method: 'PATCH', body: { name: 'ours' } });
+    const revoked = await ask('manager', path, { method: 'DELETE' });
+    expect(await authorOf(made.body.id)).toEqual([
+      by(made, 'api_key.created'),
+      by(changed, 'api_key.changed'),
+      by(revoked, 'api_key.revoked'),
+    ]);
+    const [row] = await api().db.sql`SELECT user_id FROM api_keys WHERE id = ${parseId('key', made.body.id)}`;
+    expect(row).toEqual({ user_id: user.id });
+  });
+
+  it('makes and archives projects, and has an hour of requests of its own', async () => {
+    const made = await ask('manager', '/v1/projects', { body: { name: 'mine' } });
+    expect(made.status).toBe(201);
+    const archived = await ask('manager', `/v1/projects/${made.body.id}/archive`, { method: 'POST' });
+    expect(await authorOf(made.body.id)).toEqual([by(made, 'project.created'), by(archived, 'project.archived')]);
+    const remaining = (answer: Answer): number => Number(answer.headers.get('x-ratelimit-remaining'));
+    expect(remaining(archived)).toBe(remaining(made) - 1);
+  });
+
+  it('opens organizations and books credits as an administrator of the platform', async () => {
+    const opened = await ask('operator', '/v1/organizations', { body: { name: 'Water Works' } });
+    expect(opened.status).toBe(201);
+    expect(await authorOf(opened.body.id)).toEqual([by(opened, 'organization.created')]);
+    const credit = { organization_id: opened.body.id, amount: '1', reference: 'first' };
+    const booked = await ask('operator', '/v1/wallet/credits', { body: credit });
+    expect(booked.status).toBe(201);
+    expect(await authorOf(opened.body.id)).toEqual([by(opened, 'organization.created'), by(booked, 'wallet.credited')]);
+    const keys = await api().db.sql`
+      SELECT actor_user_id, actor_key_id FROM audit_log
+      WHERE organization_id = ${parseId('org', opened.body.id)} AND action = 'api_key.created'`;
+    expect([...keys]).toEqual([{ actor_user_id: user.id, actor_key_id: null }]);
+  });
+
+  it('commands engines as an administrator of the platform', async () => {
+    expect((await ask('manager', '/v1/admin/engines/plain/stop', { method: 'POST' })).status).toBe(403);
+    const stopped = await ask('operator', '/v1/admin/engines/plain/stop', { method: 'POST' });
+    expect(stopped.status).toBe(202);
+    expect(await authorOf('plain')).toEqual([by(stopped, 'engine.stop_ordered')]);
+    const reloaded = await ask('operator', '/v1/admin/engines/reload', { method: 'POST' });
+    expect(await authorOf('engines')).toEqual([by(reloaded, 'engines.reloaded')]);
+  });
+
+  it('deletes what is stored of a request', async () => {
+    const requestId = uuidv7();
+    api().contents.add({
+      organizationId: signedIn.get('manager')?.organizationId ?? '',
+      keyId: uuidv7(),
+      requestId,
+      request: '{}',
+      response: '{}',
+      responseTruncated: false,
+    });
+    const deleted = await ask('manager', `/v1/usage/requests/${requestId}/content`, { method: 'DELETE' });
+    expect(deleted.status).toBe(200);
+    expect(await authorOf(requestId)).toEqual([by(deleted, 'usage_content.deleted')]);
+  });
+
+  it('sees the balance of the organization, without headers of limits that only keys have', async () => {
+    const { status, headers } = await ask('reader', '/v1/wallet');
+    expect([status, headers.get('x-ratelimit-limit-requests')]).toEqual([200, null]);
+  });
+});

@@ -1,0 +1,67 @@
+import { describe, expect, it } from 'vitest';
+import { AppError } from '#base/errors.ts';
+import { ClientGoneError } from '#edge/http/http.ts';
+import { clientLeft, type Stop, StopControl } from '#edge/inference/stop.ts';
+
+const revoked: Stop = { kind: 'ended', error: new AppError('unauthorized') };
+
+/** Work that says when its signal aborts, and settles when it is told to. */
+function waitingWork() {
+  const { promise, resolve, reject } = Promise.withResolvers<string>();
+  const signals: AbortSignal[] = [];
+  const work = (signal: AbortSignal): Promise<string> => {
+    signals.push(signal);
+    return promise;
+  };
+  return { work, resolve, reject, isAborted: (): boolean => signals.some(({ aborted }) => aborted) };
+}
+
+describe('a request that is stopped', () => {
+  it('throws what the client is told, or that it is gone, and counts the first reason only', () => {
+    const [left, ended] = [new StopControl(), new StopControl()];
+    left.stop(clientLeft);
+    left.stop(revoked);
+    ended.stop(revoked);
+    expect(() => left.throwIfStopped()).toThrow(ClientGoneError);
+    expect(() => ended.throwIfStopped()).toThrow(revoked.error ?? '');
+    expect([left.reason, ended.reason]).toEqual([clientLeft, revoked]);
+  });
+
+  it('begins no work', async () => {
+    const stop = new StopControl();
+    stop.stop(revoked);
+    const { work, isAborted } = waitingWork();
+    await expect(stop.untilStopped(work)).rejects.toBe(revoked.error);
+    expect(isAborted()).toBe(false);
+  });
+
+  it('aborts the work that it waits for, and keeps what that was given at the same moment', async () => {
+    const stop = new StopControl();
+    const { work, resolve, isAborted } = waitingWork();
+    const waited = stop.untilStopped(work);
+    stop.stop(clientLeft);
+    expect(isAborted()).toBe(true);
+    resolve('a lease');
+    await expect(waited).resolves.toBe('a lease');
+  });
+
+  it.each([['ends'], ['throws']])('says nothing to work that is over, after one that %s', async (how) => {
+    const stop = new StopControl();
+    const { work, resolve, reject, isAborted } = waitingWork();
+    const waited = stop.untilStopped(work);
+    if (how === 'ends') resolve('done');
+    else reject(new Error('the database is away'));
+    await Promise.allSettled([waited]);
+    stop.stop(revoked);
+    expect(isAborted()).toBe(false);
+  });
+
+  it('is not stopped by its client once it outlives it, but by others', () => {
+    const stop = new StopControl();
+    stop.outliveClient();
+    stop.clientLeft();
+    expect(stop.reason).toBeNull();
+    stop.stop(revoked);
+    expect(stop.reason).toBe(revoked);
+  });
+});
