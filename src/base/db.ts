@@ -217,12 +217,6 @@ export function sqlStateOf(error: unknown): string | null {
   return null;
 }
 
-/** Whether Postgres gave a transaction up for the sake of another: deadlock or serialization failure. */
-export function isConflictOfTransactions(error: unknown): boolean {
-  const code = errorCode(error);
-  return code === '40001' || code === '40P01';
-}
-
 function errorCode(error: unknown): string | null {
   for (let current = error; current instanceof Error; current = current.cause) {
     if ('code' in current && typeof current.code === 'string') return current.code;

@@ -4,7 +4,7 @@ import type { Db, DedicatedDb } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
 import type { Spool } from '#base/spool.ts';
 import type { Wallet } from '#core/wallet/wallet.ts';
-import { createGroupCommit, type Durable } from './group-commit.ts';
+import { createGroupCommit, type Durable, type GroupCommit } from './group-commit.ts';
 import { insertQuarantined, listQuarantined, type QuarantinedRecord } from './quarantine.ts';
 import type { UsageRecord } from './record.ts';
 import { createRefusals } from './refusals.ts';
@@ -89,11 +89,14 @@ const replayMsMax = 10_000;
 /** Records that cost nothing, as of embeddings by an engine without a price. */
 const uncharged = `with ${recordsText} select count(*) from booked`;
 
-export function createMetering(options: MeteringOptions): Metering {
-  const { db, books, spool, clock, log, wallet, staleMs, spoolAfterMs, onCommit } = options;
-  const listeners: UnspooledListener[] = [];
-  let quarantined = 0;
-  const commits = createGroupCommit<UsageRecord>({
+interface CommitListeners {
+  readonly onUnspooled: UnspooledListener;
+  readonly onQuarantined: () => void;
+}
+
+function createCommits(options: MeteringOptions, listeners: CommitListeners): GroupCommit<UsageRecord> {
+  const { books, spool, clock, log, wallet, spoolAfterMs, onCommit } = options;
+  return createGroupCommit<UsageRecord>({
     ...(onCommit !== undefined && { onCommit }),
     log,
     clock,
@@ -109,11 +112,9 @@ export function createMetering(options: MeteringOptions): Metering {
     abandon: () => books.abandon(),
     async quarantine(record, data, error) {
       await insertQuarantined(books.sql, { record, data, error });
-      quarantined += 1;
+      listeners.onQuarantined();
     },
-    onUnspooled(records, isBooked) {
-      for (const listener of listeners) listener(records, isBooked);
-    },
+    onUnspooled: listeners.onUnspooled,
     async write(records) {
       const charges = records
         .filter(({ costPicoUsd }) => costPicoUsd > 0n)
@@ -123,6 +124,18 @@ export function createMetering(options: MeteringOptions): Metering {
       if (charges.length > 0) await wallet.chargeStatement(books.sql, charges, booked);
       else await books.sql.unsafe(uncharged, booked.parameters, { prepare: true });
     },
+  });
+}
+
+export function createMetering(options: MeteringOptions): Metering {
+  const { db, clock, log, staleMs } = options;
+  const listeners: UnspooledListener[] = [];
+  let quarantined = 0;
+  const commits = createCommits(options, {
+    onUnspooled(records, isBooked) {
+      for (const listener of listeners) listener(records, isBooked);
+    },
+    onQuarantined: () => void (quarantined += 1),
   });
   const refusals = createRefusals({ db, clock, log });
 

@@ -53,7 +53,9 @@ async function openOrganization(): Promise<Organization> {
 const settle = (organization: Organization) => books.metering.settle(recordOf(organization, Date.now()));
 
 /** Until nothing is in the spool any more. */
-const replayed = () => expect.poll(() => books.metering.spooled, { timeout: 30_000 }).toBe(0);
+async function replayed(): Promise<void> {
+  await expect.poll(() => books.metering.spooled, { timeout: 30_000 }).toBe(0);
+}
 
 async function expectBooked({ id }: Organization, requests: number): Promise<void> {
   const [row] = await db.sql`
@@ -154,7 +156,7 @@ describe('a record that the books refuse', () => {
   it('is kept in quarantine with its error, and charged to nobody', async () => {
     const organization = await openOrganization();
     const record = { ...recordOf(organization, Date.now()), clientRequestId: 'a\0b' };
-    await expect(books.metering.settle(record)).rejects.toThrow();
+    await expect(books.metering.settle(record)).rejects.toThrow('unsupported Unicode escape sequence');
     const [kept] = await books.metering.listQuarantined(1);
     expect(kept).toMatchObject({ id: record.id, organizationId: organization.id });
     expect(kept?.sqlState).toMatch(/^22/);
