@@ -1,0 +1,71 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { billOf, costOf, noUsage, type OutcomeKind, type Served, type UsageSource } from '#core/metering/metering.ts';
+
+const price: Served['price'] = {
+  id: 'price',
+  modelId: 'model',
+  tier: 'default',
+  inputPerMTokMicroUsd: 3_000_000n,
+  cachedInputPerMTokMicroUsd: 1_000_000n,
+  outputPerMTokMicroUsd: 15_000_000n,
+  currency: 'USD',
+  effectiveFrom: new Date(0),
+};
+const usage = { inputTokens: 100, cachedTokens: 40, outputTokens: 7, reasoningTokens: 2 };
+const full = costOf(usage, price);
+
+/** A stream that is complete, and paid for. */
+const complete: Served = {
+  outcome: 'completed',
+  usage,
+  usageSource: 'engine',
+  stream: true,
+  generates: true,
+  price,
+  heldPicoUsd: full,
+};
+const nothing = { usage: noUsage, costPicoUsd: 0n, writtenOffPicoUsd: 0n };
+
+describe('the bill of a request', () => {
+  it.each<[string, Partial<Served>]>([
+    ['a JSON answer that failed', { outcome: 'failed', stream: false }],
+    ['a client that left before the first token', { outcome: 'aborted', usage: { ...usage, outputTokens: 0 } }],
+    ['a stream that failed before the first token', { outcome: 'failed', usage: { ...usage, outputTokens: 0 } }],
+    ['a key that was revoked before the first token', { outcome: 'ended', usage: { ...usage, outputTokens: 0 } }],
+    ['an answer of the response cache', { usage: noUsage, heldPicoUsd: 0n }],
+  ])('is nothing for %s', (_, served) => {
+    expect(billOf({ ...complete, ...served })).toMatchObject(nothing);
+  });
+
+  it.each<[string, Partial<Served>]>([
+    ['a complete answer', {}],
+    ['a client that left midway', { outcome: 'aborted', stream: false }],
+    ['a stream that failed midway', { outcome: 'failed' }],
+    ['a stream that was ended midway', { outcome: 'ended', usageSource: 'last_seen' }],
+    ['an embedding whose client left', { outcome: 'aborted', stream: false, generates: false }],
+  ])('is what was made for %s', (_, served) => {
+    expect(billOf({ ...complete, ...served })).toMatchObject({ usage, costPicoUsd: full, writtenOffPicoUsd: 0n });
+  });
+
+  it('never passes the hold, and names what it writes off', () => {
+    const count = fc.nat({ max: 1_000_000 });
+    const served = fc.record({
+      outcome: fc.constantFrom<OutcomeKind>('completed', 'aborted', 'ended', 'failed'),
+      usage: fc.record({ inputTokens: count, outputTokens: count }),
+      usageSource: fc.constantFrom<UsageSource>('engine', 'last_seen', 'none'),
+      stream: fc.boolean(),
+      generates: fc.boolean(),
+      heldPicoUsd: fc.bigInt({ min: 0n, max: 10n ** 14n }),
+    });
+    fc.assert(
+      fc.property(served, ({ usage: { inputTokens, outputTokens }, ...rest }) => {
+        const counted = { inputTokens, cachedTokens: inputTokens >> 1, outputTokens, reasoningTokens: 0 };
+        const bill = billOf({ ...rest, usage: counted, price });
+        expect(bill.costPicoUsd).toBeGreaterThanOrEqual(0n);
+        expect(bill.costPicoUsd).toBeLessThanOrEqual(rest.heldPicoUsd);
+        expect(bill.costPicoUsd + bill.writtenOffPicoUsd).toBe(costOf(bill.usage, price));
+      }),
+    );
+  });
+});
