@@ -143,6 +143,8 @@ export function runGateway({ home, databaseUrl, env = {}, command, cwd = reposit
       HEADGATE_DATA_DIR: home.dataDir,
       HEADGATE_ENGINES_DIR: home.enginesDir,
       ...(databaseUrl === null ? {} : { DATABASE_URL: databaseUrl }),
+      // On a busy machine nothing is spooled by chance: what an answer cost is in the books when it has come.
+      HEADGATE_SPOOL_AFTER_MS: '60000',
       ...env,
     },
     // A process group of its own, as a terminal makes one for each command.

@@ -10,6 +10,8 @@ import { createTestDatabase, type TestDatabase } from '../../support/database.ts
 import { recordOf } from './recorded-usage.ts';
 import { openTestBooks, type TestBooks } from './test-books.ts';
 
+// More than a commit takes on a busy machine, so that none is spooled by chance.
+const spoolAfterMs = 2000;
 const creditPicoUsd = 1_000_000_000n;
 const costPicoUsd = 3_000_000n;
 
@@ -31,7 +33,7 @@ beforeAll(async () => {
   db = connectDb(database.url);
   proxy = await startDatabaseProxy(database.url);
   dataDir = await mkdtemp(join(tmpdir(), 'hg-'));
-  books = await openTestBooks({ db, databaseUrl: proxy.url, dataDir, spoolAfterMs: 250 });
+  books = await openTestBooks({ db, databaseUrl: proxy.url, dataDir, spoolAfterMs });
 });
 afterEach(() => proxy.restore());
 afterAll(async () => {
@@ -88,7 +90,7 @@ describe('while the database is away', () => {
   it('and the gateway is killed, the next one on its data folder books what it left', async () => {
     const organization = await openOrganization();
     const folder = await mkdtemp(join(tmpdir(), 'hg-'));
-    const first = await openTestBooks({ db, databaseUrl: proxy.url, dataDir: folder, spoolAfterMs: 250 });
+    const first = await openTestBooks({ db, databaseUrl: proxy.url, dataDir: folder, spoolAfterMs });
     proxy.refuse();
     for (let index = 0; index < 5; index += 1) await first.metering.settle(recordOf(organization, Date.now()));
     await first.metering.close(0);

@@ -28,7 +28,11 @@ afterAll(async () => {
 const bench = useInference(async () => {
   database = await createTestDatabase();
   proxy = await startDatabaseProxy(database.url);
-  return { engines: { chat: standinFile('chat') }, databaseUrl: proxy.url, env: { HEADGATE_METRICS_PORT: '0' } };
+  return {
+    engines: { chat: standinFile('chat') },
+    databaseUrl: proxy.url,
+    env: { HEADGATE_METRICS_PORT: '0', HEADGATE_AUTH_STALE_SECONDS: '2' },
+  };
 });
 
 const cleanups: (() => Promise<void> | void)[] = [];
@@ -60,8 +64,9 @@ async function untilNotReady(url: string | null, notReady: readonly string[] | n
 }
 
 describe('/readyz', () => {
-  it('is 503 while Postgres is away and says no more than that, and /healthz does not ask it', async () => {
+  it('is 503 once Postgres is away for longer than its answers serve, says no more than that, and /healthz does not ask it', async () => {
     proxy?.cut();
+    expect((await bench.gateway.request('/readyz', { key: null })).status).toBe(200);
     await untilNotReady(bench.gateway.url, ['database']);
     const answer = await bench.gateway.request('/readyz', { key: null });
     expect([answer.status, await answer.json()]).toEqual([503, { status: 'not_ready', not_ready: ['database'] }]);

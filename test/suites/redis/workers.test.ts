@@ -42,6 +42,7 @@ function run(env: Readonly<Record<string, string>>): ChildProcess {
       HEADGATE_BOOTSTRAP_KEY: adminKey,
       HEADGATE_MAX_ACTIVE_KEYS: '100',
       HEADGATE_DATABASE_POOL: '4',
+      HEADGATE_SPOOL_AFTER_MS: '60000',
       ...env,
     },
     stdio: ['ignore', 'pipe', 'pipe'],
