@@ -159,14 +159,14 @@ function coordinateThrough(parts: SharedParts, gateways: Gateways, beat: Job): C
 }
 
 function createSharedAdmission(parts: SharedParts, gateways: Gateways): RedisAdmission {
-  const { store, prefix, clock, log, wallet, keys, metering, config } = parts;
+  const { store, prefix, clock, log, keys, metering, config } = parts;
   return createRedisAdmission({
     store,
     prefix,
     gatewayId: gateways.id,
     leaseMs: config.leaseMs,
     books: {
-      balanceWith: (organizationId, requestIds) => wallet.balanceWith(organizationId, requestIds),
+      balanceWith: (organizationId, requestIds) => metering.reports.balanceWith(organizationId, requestIds),
       tokensWith: (key, sinceMs, requestIds) => metering.reports.tokensWith({ ...key, sinceMs }, requestIds),
       isRevoked: (key) => keys.isRevoked(key),
     },

@@ -4,9 +4,10 @@ import type { Log } from '#base/log.ts';
 import type { Wallet } from '#core/wallet/wallet.ts';
 import { createGroupCommit } from './group-commit.ts';
 import type { UsageRecord } from './record.ts';
-import { createRefusals } from './refusals.ts';
+import { ensurePartitions } from './partitions.ts';
+import { createRefusals, type RefusalKey } from './refusals.ts';
 import { createReports, type Reports } from './reports.ts';
-import { ensurePartitions, recordsParameter, recordsText, type RefusalKey } from './writer.ts';
+import { createWriter } from './writer.ts';
 
 /**
  * The books of usage. While a stream passes, meters read the engine's own counts; when a request ends, its record,
@@ -42,10 +43,9 @@ export interface MeteringOptions {
 const batchMax = 500;
 const retryDelayMs = 250;
 const stallMs = 3_000;
-/** Records that cost nothing, as of embeddings by an engine without a price. */
-const uncharged = `with ${recordsText} select count(*) from booked`;
 
 export function createMetering({ db, clock, log, wallet, onCommit }: MeteringOptions): Metering {
+  const writer = createWriter({ db, clock, wallet });
   const commits = createGroupCommit<UsageRecord>({
     ...(onCommit !== undefined && { onCommit }),
     log,
@@ -54,13 +54,7 @@ export function createMetering({ db, clock, log, wallet, onCommit }: MeteringOpt
     retryDelayMs,
     stallMs,
     async write(records) {
-      const charges = records
-        .filter(({ costPicoUsd }) => costPicoUsd > 0n)
-        .map(({ id, organizationId, costPicoUsd }) => ({ requestId: id, organizationId, amountPicoUsd: costPicoUsd }));
-      // One statement is a transaction of its own, in one round trip; the wallets' rows are locked last in it.
-      const booked = { text: recordsText, parameters: [recordsParameter(records)] };
-      if (charges.length > 0) await wallet.chargeStatement(db.sql, charges, booked);
-      else await db.sql.unsafe(uncharged, booked.parameters, { prepare: true });
+      await writer.write(records);
     },
   });
   const refusals = createRefusals({ db, clock, log });
@@ -70,7 +64,7 @@ export function createMetering({ db, clock, log, wallet, onCommit }: MeteringOpt
     countRefusal: (refusal) => refusals.count(refusal),
     flushRefusals: () => refusals.flush(),
     ensurePartitions: () => ensurePartitions(db, clock),
-    reports: createReports({ db }),
+    reports: createReports({ db, wallet }),
     async close(timeoutMs) {
       let late: NodeJS.Timeout | undefined;
       const givenUp = new Promise<void>((resolve) => {
@@ -108,4 +102,6 @@ export {
   type UsageSource,
 } from './stream-meter.ts';
 export { costOf, noUsage, type Usage } from './usage.ts';
-export type { RefusalKey } from './writer.ts';
+export type { LedgerLine, LedgerLines, LedgerLinesRequest, LedgerPosition } from './ledger-lines.ts';
+export type { RefusalKey } from './refusals.ts';
+export { createWriter, type Writer, type Written } from './writer.ts';
