@@ -4,7 +4,7 @@ import type { Log } from '#base/log.ts';
 import type { Wallet } from '#core/wallet/wallet.ts';
 import { createGroupCommit } from './group-commit.ts';
 import type { UsageRecord } from './record.ts';
-import { ensurePartitions } from './partitions.ts';
+import { dropOldPartitions, ensurePartitions } from './partitions.ts';
 import { createRefusals, type RefusalKey } from './refusals.ts';
 import { createReports, type Reports } from './reports.ts';
 import { createWriter } from './writer.ts';
@@ -26,6 +26,8 @@ export interface Metering {
   readonly reports: Reports;
   /** Makes next months' partitions; to be called at the start and daily. */
   ensurePartitions(): Promise<void>;
+  /** Drops the months of records that ended more than `days` ago; sums and the ledger are kept. */
+  dropOldPartitions(days: number): Promise<number>;
   flushRefusals(): Promise<void>;
   /** Waits until everything is written, at most `timeoutMs`. */
   close(timeoutMs: number): Promise<void>;
@@ -63,7 +65,8 @@ export function createMetering({ db, clock, log, wallet, onCommit }: MeteringOpt
     settle: (record) => commits.add(record),
     countRefusal: (refusal) => refusals.count(refusal),
     flushRefusals: () => refusals.flush(),
-    ensurePartitions: () => ensurePartitions(db, clock),
+    ensurePartitions: () => ensurePartitions({ db, clock }),
+    dropOldPartitions: (days) => dropOldPartitions({ db, clock }, days),
     reports: createReports({ db, wallet }),
     async close(timeoutMs) {
       let late: NodeJS.Timeout | undefined;
@@ -103,5 +106,7 @@ export {
 } from './stream-meter.ts';
 export { costOf, noUsage, type Usage } from './usage.ts';
 export type { LedgerLine, LedgerLines, LedgerLinesRequest, LedgerPosition } from './ledger-lines.ts';
+export { isBeforeRetention } from './partitions.ts';
 export type { RefusalKey } from './refusals.ts';
+export { type BooksFinding, type BooksProof, verifyBooks } from './verify-books.ts';
 export { createWriter, type Writer, type Written } from './writer.ts';

@@ -3,6 +3,7 @@ import type { Clock } from '#base/clock.ts';
 import type { Db } from '#base/db.ts';
 import { uuidTimeMs } from '#base/id.ts';
 import { type ChargedOrganization, isUncovered, type Wallet } from '#core/wallet/wallet.ts';
+import { isBetweenPartitions } from './partitions.ts';
 import type { UsageRecord } from './record.ts';
 import { usualEndpoint } from './rows.ts';
 
@@ -17,7 +18,10 @@ export interface Written {
  * is there already changes nothing, so that a batch may be repeated, whole or in part, and by several at once.
  */
 export interface Writer {
-  /** @throws the driver's error; nothing is written then, unless the answer to a commit was lost */
+  /**
+   * @throws the driver's error; nothing is written then, unless the answer to a commit was lost. `isBeforeRetention`
+   * knows the one of a record that is too old to be booked.
+   */
   write(records: readonly UsageRecord[]): Promise<Written>;
 }
 
@@ -34,12 +38,14 @@ export function createWriter({ db: { sql }, clock, wallet }: WriterOptions): Wri
   const commit = async (records: readonly UsageRecord[]): Promise<boolean> => {
     const booked = { text: recordsText, parameters: [JSON.stringify(records.map(toRow))] };
     const batch = { organizations: organizationsOf(records), now: new Date(clock.now()), booked };
-    try {
-      await wallet.chargeStatement(sql, batch);
-      return true;
-    } catch (error) {
-      if (isUncovered(error)) return false;
-      throw error;
+    for (;;) {
+      try {
+        await wallet.chargeStatement(sql, batch);
+        return true;
+      } catch (error) {
+        if (isUncovered(error)) return false;
+        if (!isBetweenPartitions(error)) throw error;
+      }
     }
   };
 

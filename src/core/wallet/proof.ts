@@ -64,7 +64,7 @@ export function proveLedger(db: Db, organizationId: string): Promise<LedgerProof
 }
 
 /** The same on a transaction that sees one snapshot. */
-async function proveIn(sql: ISql, organizationId: string): Promise<LedgerProof> {
+export async function proveIn(sql: ISql, organizationId: string): Promise<LedgerProof> {
   const check = new LedgerCheck(organizationId);
   const rows = sql<Row[]>`
     SELECT number::text, organization_id::text, id::text, type, debit_account, credit_account, amount::text, currency,
@@ -77,6 +77,28 @@ async function proveIn(sql: ISql, organizationId: string): Promise<LedgerProof> 
     WHERE organization_id = ${organizationId} AND currency = 'USD'`;
   return check.end(wallet);
 }
+
+/** Everybody who has a wallet or entries, in the order of their ids. */
+export async function* readOwners(sql: ISql): AsyncGenerator<string> {
+  const rows = sql<{ organization_id: string }[]>`
+    SELECT organization_id::text FROM wallets UNION SELECT organization_id::text FROM (
+      WITH RECURSIVE owners AS (
+        (SELECT organization_id FROM ledger_entries ORDER BY organization_id LIMIT 1)
+        UNION ALL SELECT (SELECT e.organization_id FROM ledger_entries e WHERE e.organization_id > o.organization_id
+          ORDER BY e.organization_id LIMIT 1) FROM owners o WHERE o.organization_id IS NOT NULL
+      ) SELECT organization_id FROM owners WHERE organization_id IS NOT NULL
+    ) AS named ORDER BY 1`.cursor(rowsAtOnce);
+  for await (const some of rows) for (const row of some) yield row.organization_id;
+}
+
+/**
+ * Usage entries as a part of a WITH clause, for whoever compares them with the requests that they stand for:
+ * `ledger_usage (organization_id, id, request_id, group_id, requests, amount, requests_hash)`, where `request_id` is
+ * that of an entry of one request, or the first of a group.
+ */
+export const ledgerUsageSql = `ledger_usage AS (
+    SELECT organization_id, id, coalesce(request_id, id) AS request_id, group_id, requests, amount, requests_hash
+    FROM ledger_entries WHERE type = 'usage')`;
 
 class LedgerCheck {
   readonly #organizationId: string;

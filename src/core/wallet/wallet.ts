@@ -30,7 +30,8 @@ export {
   type TokenPrice,
 } from './hold-amounts.ts';
 export type { LedgerEntry, LedgerPage, LedgerPageRequest } from './ledger.ts';
-export type { LedgerProof } from './proof.ts';
+export { requestsHashSql } from './chain.ts';
+export { type LedgerProof, ledgerUsageSql, proveIn, readOwners } from './proof.ts';
 
 /** Told of every credit and adjustment once it is committed. */
 export type CreditListener = (organizationId: string, deltaPicoUsd: bigint) => void;
