@@ -82,7 +82,7 @@ function admitThrough(parts: RedisParts): AdmissionPart {
 }
 
 function createSharedAdmission({ store, prefix, leaseMs, clock, log, ...rooms }: RedisParts): RedisAdmission {
-  const { wallet, keys, metering } = rooms;
+  const { keys, metering } = rooms;
   const { gateways } = rooms.coordination;
   return createRedisAdmission({
     store,
@@ -90,7 +90,7 @@ function createSharedAdmission({ store, prefix, leaseMs, clock, log, ...rooms }:
     gatewayId: gateways.id,
     leaseMs,
     books: {
-      balanceWith: (organizationId, requestIds) => wallet.balanceWith(organizationId, requestIds),
+      balanceWith: (organizationId, requestIds) => metering.reports.balanceWith(organizationId, requestIds),
       tokensWith: (key, sinceMs, requestIds) => metering.reports.tokensWith({ ...key, sinceMs }, requestIds),
       isRevoked: (key) => keys.isRevoked(key),
     },

@@ -7,10 +7,11 @@ import type { Wallet } from '#core/wallet/wallet.ts';
 import { createGroupCommit, type Durable, type GroupCommit } from './group-commit.ts';
 import { insertQuarantined, listQuarantined, type QuarantinedRecord } from './quarantine.ts';
 import type { UsageRecord } from './record.ts';
-import { createRefusals } from './refusals.ts';
+import { dropOldPartitions, ensurePartitions } from './partitions.ts';
+import { createRefusals, type RefusalKey } from './refusals.ts';
 import { createReports, type Reports } from './reports.ts';
 import { decodeRecord, encodeRecord } from './spooled-record.ts';
-import { ensurePartitions, recordsParameter, recordsText, type RefusalKey } from './writer.ts';
+import { createWriter } from './writer.ts';
 
 /**
  * The books of usage. While a stream passes, meters read the engine's own counts; when a request ends, its record,
@@ -46,6 +47,8 @@ export interface Metering {
   start(): Promise<void>;
   /** Makes next months' partitions; to be called daily. */
   ensurePartitions(): Promise<void>;
+  /** Drops the months of records that ended more than `days` ago; sums and the ledger are kept. */
+  dropOldPartitions(days: number): Promise<number>;
   flushRefusals(): Promise<void>;
   /** Records that the books refused, newest first. */
   listQuarantined(limit: number): Promise<readonly QuarantinedRecord[]>;
@@ -86,8 +89,6 @@ const stallMs = 8000;
 const pendingMsMax = 1000;
 /** A start waits so long for what earlier gateways left. */
 const replayMsMax = 10_000;
-/** Records that cost nothing, as of embeddings by an engine without a price. */
-const uncharged = `with ${recordsText} select count(*) from booked`;
 
 interface CommitListeners {
   readonly onUnspooled: UnspooledListener;
@@ -96,6 +97,7 @@ interface CommitListeners {
 
 function createCommits(options: MeteringOptions, listeners: CommitListeners): GroupCommit<UsageRecord> {
   const { books, spool, clock, log, wallet, spoolAfterMs, onCommit } = options;
+  const writer = createWriter({ db: books, clock, wallet });
   return createGroupCommit<UsageRecord>({
     ...(onCommit !== undefined && { onCommit }),
     log,
@@ -116,19 +118,13 @@ function createCommits(options: MeteringOptions, listeners: CommitListeners): Gr
     },
     onUnspooled: listeners.onUnspooled,
     async write(records) {
-      const charges = records
-        .filter(({ costPicoUsd }) => costPicoUsd > 0n)
-        .map(({ id, organizationId, costPicoUsd }) => ({ requestId: id, organizationId, amountPicoUsd: costPicoUsd }));
-      // One statement is a transaction of its own, in one round trip; the wallets' rows are locked last in it.
-      const booked = { text: recordsText, parameters: [recordsParameter(records)] };
-      if (charges.length > 0) await wallet.chargeStatement(books.sql, charges, booked);
-      else await books.sql.unsafe(uncharged, booked.parameters, { prepare: true });
+      await writer.write(records);
     },
   });
 }
 
 export function createMetering(options: MeteringOptions): Metering {
-  const { db, clock, log, staleMs } = options;
+  const { db, clock, log, wallet, staleMs } = options;
   const listeners: UnspooledListener[] = [];
   let quarantined = 0;
   const commits = createCommits(options, {
@@ -145,13 +141,14 @@ export function createMetering(options: MeteringOptions): Metering {
     countRefusal: (refusal) => refusals.count(refusal),
     flushRefusals: () => refusals.flush(),
     async start() {
-      await ensurePartitions(db, clock);
+      await ensurePartitions({ db, clock });
       commits.begin();
       await within(replayMsMax, commits.idle());
     },
-    ensurePartitions: () => ensurePartitions(db, clock),
+    ensurePartitions: () => ensurePartitions({ db, clock }),
+    dropOldPartitions: (days) => dropOldPartitions({ db, clock }, days),
     listQuarantined: (limit) => listQuarantined(db.sql, limit),
-    reports: createReports({ db }),
+    reports: createReports({ db, wallet }),
     async close(timeoutMs) {
       await within(
         timeoutMs,
@@ -206,4 +203,8 @@ export {
   type UsageSource,
 } from './stream-meter.ts';
 export { costOf, noUsage, type Usage } from './usage.ts';
-export type { RefusalKey } from './writer.ts';
+export type { LedgerLine, LedgerLines, LedgerLinesRequest, LedgerPosition } from './ledger-lines.ts';
+export { isBeforeRetention } from './partitions.ts';
+export type { RefusalKey } from './refusals.ts';
+export { type BooksFinding, type BooksProof, verifyBooks } from './verify-books.ts';
+export { createWriter, type Writer, type Written } from './writer.ts';

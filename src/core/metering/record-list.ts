@@ -2,6 +2,7 @@ import { and, desc, eq, gte, lt, type SQL } from 'drizzle-orm';
 import type { Db } from '#base/db.ts';
 import { uuidLowerBound } from '#base/id.ts';
 import type { OutcomeKind, UsageRecord } from './record.ts';
+import { toRecord } from './rows.ts';
 import { usageRecords } from './schema.ts';
 
 /** Null leaves a filter out. Times are milliseconds since the Unix epoch of admission, `fromMs` in, `toMs` not. */
@@ -29,18 +30,6 @@ export interface RecordRef {
   readonly id: string;
   /** Only a request of this key. */
   readonly keyId: string | null;
-}
-
-type Row = typeof usageRecords.$inferSelect;
-
-function toRecord(row: Row): UsageRecord {
-  const { inputTokens, inputCachedTokens, outputTokens, outputReasoningTokens, cost, writtenOff, ...rest } = row;
-  return {
-    ...rest,
-    usage: { inputTokens, cachedTokens: inputCachedTokens, outputTokens, reasoningTokens: outputReasoningTokens },
-    costPicoUsd: cost,
-    writtenOffPicoUsd: writtenOff,
-  };
 }
 
 function conditionsOf(filter: RecordFilter): SQL[] {

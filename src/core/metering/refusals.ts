@@ -1,7 +1,42 @@
+import type { Sql } from 'postgres';
 import type { Clock } from '#base/clock.ts';
 import type { Db } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
-import { refusalStatement, type RefusalCount, type RefusalKey } from './writer.ts';
+
+export interface RefusalKey {
+  readonly organizationId: string;
+  readonly keyId: string;
+  readonly projectId: string;
+  /** Catalog id, or '' where the refusal came before a model was known. */
+  readonly model: string;
+  readonly code: string;
+}
+
+interface RefusalCount extends RefusalKey {
+  /** Milliseconds since the Unix epoch at which the minute begins. */
+  readonly minuteMs: number;
+  readonly count: number;
+}
+
+/** One statement that adds a batch of refusal counts. */
+function refusalStatement(sql: Sql, counts: readonly RefusalCount[]) {
+  const rows = counts.map((entry) => ({
+    organization_id: entry.organizationId,
+    minute: new Date(entry.minuteMs).toISOString(),
+    key_id: entry.keyId,
+    project_id: entry.projectId,
+    model: entry.model,
+    code: entry.code,
+    count: entry.count,
+  }));
+  return sql`
+    insert into usage_refusals as r (organization_id, minute, key_id, project_id, model, code, count)
+    select organization_id, minute, key_id, project_id, model, code, count
+    from json_to_recordset(${JSON.stringify(rows)}::text::json) as t(
+      organization_id uuid, minute timestamptz, key_id uuid, project_id uuid, model text, code text, count bigint)
+    order by organization_id, minute, key_id, project_id, model, code
+    on conflict (organization_id, minute, key_id, project_id, model, code) do update set count = r.count + excluded.count`;
+}
 
 /** Refusals are counted in memory and written as sums per minute, so that being refused costs no write. */
 export interface Refusals {

@@ -1,4 +1,6 @@
 import type { Db } from '#base/db.ts';
+import type { Wallet } from '#core/wallet/wallet.ts';
+import { type LedgerLines, type LedgerLinesRequest, readLedgerLines } from './ledger-lines.ts';
 import { listRecords, readRecord, type RecordFilter, type RecordPage, type RecordRef } from './record-list.ts';
 import type { UsageRecord } from './record.ts';
 import { summarize, type Summary, type SummaryRequest } from './summary.ts';
@@ -9,12 +11,21 @@ export interface Reports {
   /** Null when the organization (or the key, where one is named) has no such request. */
   readRecord(ref: RecordRef): Promise<UsageRecord | null>;
   summarize(request: SummaryRequest): Promise<Summary>;
+  /** An organization's ledger, a line per request as long as there are records. */
+  ledgerLines(organizationId: string, request: LedgerLinesRequest): Promise<LedgerLines>;
+  /** The balance, and which of these requests it has been charged for, at one moment. */
+  balanceWith(organizationId: string, requestIds: readonly string[]): Promise<ChargedBalance>;
   /** Input and output tokens of a key since the start of an hour. */
   countTokens(span: TokenSpan): Promise<number>;
   /** The same, and which of these requests are among them, at one moment. */
   tokensWith(span: TokenSpan, requestIds: readonly string[]): Promise<CountedTokens>;
   /** What the books have of some requests, by id: cost in pico-dollars, input and output tokens together. */
   findSettled(organizationId: string, requestIds: readonly string[]): Promise<ReadonlyMap<string, SettledRequest>>;
+}
+
+export interface ChargedBalance {
+  readonly balancePicoUsd: bigint;
+  readonly charged: readonly string[];
 }
 
 export interface CountedTokens {
@@ -29,8 +40,10 @@ export interface SettledRequest {
   readonly tokens: number;
 }
 
-export function createReports({ db }: { readonly db: Db }): Reports {
+export function createReports({ db, wallet }: { readonly db: Db; readonly wallet: Wallet }): Reports {
   return {
+    ledgerLines: (organizationId, request) => readLedgerLines({ db, wallet }, organizationId, request),
+    balanceWith: (organizationId, requestIds) => readChargedBalance({ db, wallet }, organizationId, requestIds),
     listRecords: (filter) => listRecords(db, filter),
     readRecord: (ref) => readRecord(db, ref),
     summarize: (request) => summarize(db, request),
@@ -60,9 +73,22 @@ async function tokensWith(
     select (select coalesce(sum(input_tokens + output_tokens), 0) from usage_hourly
         where organization_id = ${organizationId} and hour >= ${since}::timestamptz and key_id = ${keyId})::text as tokens,
       coalesce((select string_agg(id::text, ' ') from usage_records
-        where id = any(${idList(requestIds)}::uuid[])), '') as counted`;
+        where organization_id = ${organizationId} and id = any(${idList(requestIds)}::uuid[])), '') as counted`;
   const counted = row === undefined || row.counted === '' ? [] : row.counted.split(' ');
   return { tokens: Number(row?.tokens ?? 0), counted };
+}
+
+async function readChargedBalance(
+  { db: { sql }, wallet }: { readonly db: Db; readonly wallet: Wallet },
+  organizationId: string,
+  requestIds: readonly string[],
+): Promise<ChargedBalance> {
+  const [row] = await sql<{ balance: string; charged: string }[]>`
+    select ${wallet.balanceSql(sql, organizationId)} as balance, coalesce((select string_agg(id::text, ' ')
+      from usage_records where organization_id = ${organizationId} and id = any(${idList(requestIds)}::uuid[])
+        and cost > 0), '') as charged`;
+  const charged = row === undefined || row.charged === '' ? [] : row.charged.split(' ');
+  return { balancePicoUsd: BigInt(row?.balance ?? '0'), charged };
 }
 
 async function findSettled(

@@ -1,11 +1,15 @@
+import { sql } from 'drizzle-orm';
 import {
   bigint,
   boolean,
+  date,
   index,
   integer,
   numeric,
+  pgEnum,
   pgTable,
   primaryKey,
+  smallint,
   text,
   timestamp,
   uuid,
@@ -14,66 +18,92 @@ import {
 const pico = (name: string) => numeric(name, { precision: 38, scale: 0, mode: 'bigint' });
 const moment = (name: string) => timestamp(name, { withTimezone: true, mode: 'date' });
 const count = (name: string) => bigint(name, { mode: 'number' }).notNull();
+const tokens = (name: string) => integer(name).notNull();
 
-/** One row per admitted request. Partitioned by month over the request id (UUIDv7), see the migration `usage`. */
+export const usageOutcome = pgEnum('usage_outcome', ['completed', 'aborted', 'ended', 'failed']);
+export const usageSource = pgEnum('usage_source', ['engine', 'last_seen', 'none']);
+
+/**
+ * One row per admitted request. Partitioned by month over the request id (UUIDv7), see partitions.ts. Made to be small:
+ * columns stand in the order that leaves no gaps between them, and what nearly all rows have is null, see rows.ts.
+ */
 export const usageRecords = pgTable(
   'usage_records',
   {
-    id: uuid('id').primaryKey(),
-    organizationId: uuid('organization_id').notNull(),
-    projectId: uuid('project_id').notNull(),
-    keyId: uuid('key_id').notNull(),
-    model: text('model').notNull(),
-    endpoint: text('endpoint').notNull(),
-    stream: boolean('stream').notNull(),
-    serviceTier: text('service_tier', { enum: ['default', 'flex'] })
-      .notNull()
-      .default('default'),
-    status: integer('status').notNull(),
-    outcome: text('outcome', { enum: ['completed', 'aborted', 'ended', 'failed'] }).notNull(),
-    reason: text('reason'),
-    cacheHit: boolean('cache_hit').notNull(),
-    inputTokens: count('input_tokens'),
-    inputCachedTokens: count('input_cached_tokens'),
-    outputTokens: count('output_tokens'),
-    outputReasoningTokens: count('output_reasoning_tokens'),
-    usageSource: text('usage_source', { enum: ['engine', 'last_seen', 'none'] }).notNull(),
-    /** What was charged; cost and writtenOff together are tokens × price. */
-    cost: pico('cost').notNull(),
-    writtenOff: pico('written_off').notNull(),
-    currency: text('currency').notNull(),
-    priceVersionId: uuid('price_version_id').notNull(),
+    /** Ties a charged request to the ledger entry that it shares with others; null where it has one of its own. */
+    groupId: bigint('group_id', { mode: 'number' }),
+    inputTokens: tokens('input_tokens'),
+    inputCachedTokens: tokens('input_cached_tokens'),
+    outputTokens: tokens('output_tokens'),
+    outputReasoningTokens: tokens('output_reasoning_tokens'),
     queuedMs: integer('queued_ms').notNull(),
     firstByteMs: integer('first_byte_ms'),
     totalMs: integer('total_ms').notNull(),
+    outcome: usageOutcome('outcome').notNull(),
+    usageSource: usageSource('usage_source').notNull(),
+    status: smallint('status').notNull(),
+    stream: boolean('stream').notNull(),
+    cacheHit: boolean('cache_hit').notNull(),
+    id: uuid('id').notNull(),
+    organizationId: uuid('organization_id').notNull(),
+    projectId: uuid('project_id').notNull(),
+    keyId: uuid('key_id').notNull(),
+    priceVersionId: uuid('price_version_id').notNull(),
+    model: text('model').notNull(),
+    /** What was charged; cost and writtenOff together are tokens × price. */
+    cost: pico('cost').notNull(),
+    /** Null for nothing. */
+    writtenOff: pico('written_off'),
+    /** Null for USD. */
+    currency: text('currency'),
+    /** Null for /v1/chat/completions. */
+    endpoint: text('endpoint'),
+    /** Null for `default`. */
+    serviceTier: text('service_tier', { enum: ['default', 'flex'] }),
+    reason: text('reason'),
     clientRequestId: text('client_request_id'),
   },
-  (table) => [index('usage_records_organization_idx').on(table.organizationId, table.id)],
+  (table) => [
+    primaryKey({ columns: [table.organizationId, table.id] }),
+    index('usage_records_key_idx').on(table.keyId, table.id),
+    index('usage_records_group_idx')
+      .on(table.groupId)
+      .where(sql`${table.groupId} is not null`),
+  ],
 );
 
-/** Sums per UTC hour, written by the transaction that writes the records. */
-export const usageHourly = pgTable(
-  'usage_hourly',
-  {
-    organizationId: uuid('organization_id').notNull(),
-    hour: moment('hour').notNull(),
-    keyId: uuid('key_id').notNull(),
-    projectId: uuid('project_id').notNull(),
-    model: text('model').notNull(),
-    requests: count('requests'),
-    completed: count('completed'),
-    aborted: count('aborted'),
-    ended: count('ended'),
-    failed: count('failed'),
-    cacheHits: count('cache_hits'),
-    inputTokens: count('input_tokens'),
-    inputCachedTokens: count('input_cached_tokens'),
-    outputTokens: count('output_tokens'),
-    outputReasoningTokens: count('output_reasoning_tokens'),
-    cost: pico('cost').notNull(),
-  },
-  (table) => [primaryKey({ columns: [table.organizationId, table.hour, table.keyId, table.projectId, table.model] })],
-);
+const requestCount = (name: string) => integer(name).notNull();
+
+const sums = {
+  requests: requestCount('requests'),
+  completed: requestCount('completed'),
+  aborted: requestCount('aborted'),
+  ended: requestCount('ended'),
+  failed: requestCount('failed'),
+  cacheHits: requestCount('cache_hits'),
+  inputTokens: count('input_tokens'),
+  inputCachedTokens: count('input_cached_tokens'),
+  outputTokens: count('output_tokens'),
+  outputReasoningTokens: count('output_reasoning_tokens'),
+  cost: pico('cost').notNull(),
+};
+
+const owner = {
+  organizationId: uuid('organization_id').notNull(),
+  keyId: uuid('key_id').notNull(),
+  projectId: uuid('project_id').notNull(),
+  model: text('model').notNull(),
+};
+
+/** Sums per UTC hour, written by the statement that writes the records. */
+export const usageHourly = pgTable('usage_hourly', { ...owner, hour: moment('hour').notNull(), ...sums }, (table) => [
+  primaryKey({ columns: [table.organizationId, table.hour, table.keyId, table.projectId, table.model] }),
+]);
+
+/** The same per UTC day. */
+export const usageDaily = pgTable('usage_daily', { ...owner, day: date('day').notNull(), ...sums }, (table) => [
+  primaryKey({ columns: [table.organizationId, table.day, table.keyId, table.projectId, table.model] }),
+]);
 
 /** Refusals per minute, so that a refused client cannot fill a disk. */
 export const usageRefusals = pgTable(

@@ -1,5 +1,5 @@
 import { scanDocument, spliceText, type Splice } from '#base/json-scan.ts';
-import { noUsage, parseUsage, readCount, type Usage } from './usage.ts';
+import { believable, noUsage, parseUsage, readCount, type Usage } from './usage.ts';
 import {
   costSplice,
   findUsage,
@@ -122,8 +122,8 @@ class ChunkMeter implements StreamMeter {
 
   usage(): { usage: Usage; source: UsageSource } {
     if (this.#finalUsage !== null) return { usage: this.#finalUsage, source: 'engine' };
-    if (this.#running.length === 0) return { usage: noUsage, source: 'none' };
-    return { usage: sumRunning(this.#running, this.#options.choices), source: 'last_seen' };
+    const usage = sumRunning(this.#running, this.#options.choices);
+    return usage === null ? { usage: noUsage, source: 'none' } : { usage, source: 'last_seen' };
   }
 
   feed(text: string): string {
@@ -218,14 +218,20 @@ class ChunkMeter implements StreamMeter {
 
   #usageChunk(frame: Frame, start: number, end: number): string {
     const { wantsUsage, costText } = this.#options;
-    const usage = parseUsage(frame.text.slice(start, end));
-    if (usage === null) return this.#fail('garbage');
+    const json = frame.text.slice(start, end);
+    const usage = parseUsage(json);
+    if (usage === null && !isJson(json)) return this.#fail('garbage');
+    // A count that cannot be is told as it came, and counts for nothing.
+    if (usage !== null) this.#count(usage);
+    if (!wantsUsage) return '';
+    const cost = costText === null || usage === null ? [] : [costSplice(frame.text, { start, end }, costText(usage))];
+    return this.#renamed(frame, cost);
+  }
+
+  #count(usage: Usage): void {
     this.#finalUsage = usage;
     this.outputTokens = usage.outputTokens;
     this.inputTokens = usage.inputTokens;
-    if (!wantsUsage) return '';
-    const cost = costText === null ? [] : [costSplice(frame.text, { start, end }, costText(usage))];
-    return this.#renamed(frame, cost);
   }
 
   /** A frame without choices: an error, a last count, or something that this gateway has no reason to hold back. */
@@ -252,14 +258,17 @@ class ChunkMeter implements StreamMeter {
     return spliceText(frame.text, splices);
   }
 
+  /** @returns -1 for a choice that was not asked for */
   #choiceIndex(frame: Frame, choicesAt: number): number {
     if (this.#choicesExpected === 1) return 0;
     const at = frame.text.indexOf('"index":', choicesAt);
-    return at === -1 || at >= frame.end ? 0 : readCount(frame.text.slice(at, at + 24), 'index');
+    const index = at === -1 || at >= frame.end ? 0 : readCount(frame.text.slice(at, at + 24), 'index');
+    return index < this.#choicesExpected ? index : -1;
   }
 
   #noteRunning(frame: Frame, choicesAt: number, json: string): void {
     const index = this.#choiceIndex(frame, choicesAt);
+    if (index === -1) return;
     const output = readCount(json, 'completion_tokens');
     this.outputTokens += output - (this.#counted[index] ?? 0);
     this.#counted[index] = output;
@@ -277,6 +286,15 @@ class ChunkMeter implements StreamMeter {
     const index = this.#choiceIndex(frame, choicesAt);
     if (!this.#finishedChoices.includes(index)) this.#finishedChoices.push(index);
     return true;
+  }
+}
+
+function isJson(text: string): boolean {
+  try {
+    JSON.parse(text);
+    return true;
+  } catch {
+    return false;
   }
 }
 
@@ -308,8 +326,11 @@ function frameEnd(text: string, from: number, hasCarriages: boolean): number {
   return plain === -1 ? -1 : plain + 2;
 }
 
-/** Running usage counts one choice each, and its own prompt: a prompt is counted once, whatever its choices. */
-function sumRunning(running: readonly (string | undefined)[], choices: number): Usage {
+/**
+ * Running usage counts one choice each, and its own prompt: a prompt is counted once, whatever its choices.
+ * @returns null where nothing was counted that can be
+ */
+function sumRunning(running: readonly (string | undefined)[], choices: number): Usage | null {
   const prompts = new Map<number, number>();
   let cachedTokens = 0;
   let outputTokens = 0;
@@ -324,5 +345,6 @@ function sumRunning(running: readonly (string | undefined)[], choices: number): 
     reasoningTokens += usage.reasoningTokens;
   });
   const inputTokens = [...prompts.values()].reduce((sum, tokens) => sum + tokens, 0);
-  return { inputTokens, cachedTokens: Math.min(cachedTokens, inputTokens), outputTokens, reasoningTokens };
+  const sum = { inputTokens, cachedTokens: Math.min(cachedTokens, inputTokens), outputTokens, reasoningTokens };
+  return prompts.size === 0 ? null : believable(sum);
 }

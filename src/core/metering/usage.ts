@@ -12,8 +12,16 @@ export interface Usage {
 
 export const noUsage: Usage = { inputTokens: 0, cachedTokens: 0, outputTokens: 0, reasoningTokens: 0 };
 
+/** Tokens that no request comes near, whatever the model; books hold them with room to spare. */
+const tokensMax = 1_000_000_000;
+
+/** Null for what no engine can have counted; it is then not known what the request used. */
+export function believable(usage: Usage): Usage | null {
+  return usage.inputTokens <= tokensMax && usage.outputTokens <= tokensMax ? usage : null;
+}
+
 function count(value: unknown): number {
-  return typeof value === 'number' && Number.isSafeInteger(value) && value > 0 ? value : 0;
+  return typeof value === 'number' && (Number.isInteger(value) || value > tokensMax) && value > 0 ? value : 0;
 }
 
 function member(value: unknown, name: string): unknown {
@@ -25,7 +33,7 @@ function member(value: unknown, name: string): unknown {
  * `prompt_tokens_details` only with a flag and only at the end, `completion_tokens_details` only with a reasoning
  * parser); parts are never taken for more than their whole.
  * @param json the object's text
- * @returns null when the text is not a JSON object
+ * @returns null when the text is not a JSON object, or counts more than any request can use
  */
 export function parseUsage(json: string): Usage | null {
   let value: unknown;
@@ -37,7 +45,7 @@ export function parseUsage(json: string): Usage | null {
   if (typeof value !== 'object' || value === null) return null;
   const inputTokens = count(member(value, 'prompt_tokens'));
   const outputTokens = count(member(value, 'completion_tokens'));
-  return {
+  return believable({
     inputTokens,
     cachedTokens: Math.min(inputTokens, count(member(member(value, 'prompt_tokens_details'), 'cached_tokens'))),
     outputTokens,
@@ -45,10 +53,13 @@ export function parseUsage(json: string): Usage | null {
       outputTokens,
       count(member(member(value, 'completion_tokens_details'), 'reasoning_tokens')),
     ),
-  };
+  });
 }
 
-/** The number that stands after `"name":` in a usage object's text, for the count that is read on every frame. */
+/**
+ * The number that stands after `"name":` in a usage object's text, for the count that is read on every frame; 0 for one
+ * that no engine can have counted.
+ */
 export function readCount(json: string, name: string): number {
   const at = json.indexOf(`"${name}":`);
   if (at === -1) return 0;
@@ -57,7 +68,7 @@ export function readCount(json: string, name: string): number {
   let value = 0;
   for (;;) {
     const digit = json.charCodeAt(index) - 0x30;
-    if (!(digit >= 0 && digit <= 9)) return Number.isSafeInteger(value) ? value : 0;
+    if (!(digit >= 0 && digit <= 9)) return value <= tokensMax ? value : 0;
     value = value * 10 + digit;
     index += 1;
   }

@@ -1,8 +1,139 @@
 import type { Sql } from 'postgres';
 import type { Clock } from '#base/clock.ts';
 import type { Db } from '#base/db.ts';
-import { uuidLowerBound, uuidTimeMs } from '#base/id.ts';
+import { uuidTimeMs } from '#base/id.ts';
+import { type ChargedOrganization, isUncovered, type Wallet } from '#core/wallet/wallet.ts';
+import { isBetweenPartitions } from './partitions.ts';
 import type { UsageRecord } from './record.ts';
+import { usualEndpoint } from './rows.ts';
+
+/** What the books made of a batch. */
+export interface Written {
+  /** Pico-dollars by record id that a wallet did not hold: they were written off instead of charged. */
+  readonly writtenOff: ReadonlyMap<string, bigint>;
+}
+
+/**
+ * Writes records, hourly and daily sums, ledger entries and balances of a batch: all of them or nothing. A record that
+ * is there already changes nothing, so that a batch may be repeated, whole or in part, and by several at once.
+ */
+export interface Writer {
+  /**
+   * @throws the driver's error; nothing is written then, unless the answer to a commit was lost. `isBeforeRetention`
+   * knows the one of a record that is too old to be booked.
+   */
+  write(records: readonly UsageRecord[]): Promise<Written>;
+}
+
+export interface WriterOptions {
+  /** Its `sql` may be another one with each statement. */
+  readonly db: Pick<Db, 'sql'>;
+  readonly clock: Clock;
+  readonly wallet: Wallet;
+}
+
+const nothing: ReadonlyMap<string, bigint> = new Map();
+
+export function createWriter({ db, clock, wallet }: WriterOptions): Writer {
+  /** One statement is a transaction of its own, in one round trip; the wallets' rows are locked last in it. */
+  const commit = async (records: readonly UsageRecord[]): Promise<boolean> => {
+    const booked = { text: recordsText, parameters: [JSON.stringify(records.map(toRow))] };
+    const batch = { organizations: organizationsOf(records), now: new Date(clock.now()), booked };
+    for (;;) {
+      try {
+        await wallet.chargeStatement(db.sql, batch);
+        return true;
+      } catch (error) {
+        if (isUncovered(error)) return false;
+        if (!isBetweenPartitions(error)) throw error;
+      }
+    }
+  };
+
+  /**
+   * Charges no more than there is. A balance that sinks before it is charged makes another try; each such try is one
+   * that another writer got ahead with, and what is at zero cannot sink. A lock on the wallets, held from before the
+   * other rows are written, would be taken in another order than everybody else takes it.
+   */
+  const commitWithin = async (records: readonly UsageRecord[]): Promise<Written> => {
+    const organizationIds = organizationsOf(records).map(({ organizationId }) => organizationId);
+    for (;;) {
+      const balances = await wallet.balances(organizationIds);
+      const { affordable, cut } = cutToBalances(records, await findKnown(db.sql, records), balances);
+      if (await commit(affordable)) return { writtenOff: await readWrittenOff(db.sql, cut) };
+    }
+  };
+
+  return {
+    async write(records) {
+      const distinct = [...new Map(records.toReversed().map((record) => [record.id, record])).values()].toReversed();
+      return (await commit(distinct)) ? { writtenOff: nothing } : commitWithin(distinct);
+    },
+  };
+}
+
+function organizationsOf(records: readonly UsageRecord[]): ChargedOrganization[] {
+  const counts = new Map<string, number>();
+  for (const { organizationId, costPicoUsd } of records) {
+    if (costPicoUsd > 0n) counts.set(organizationId, (counts.get(organizationId) ?? 0) + 1);
+  }
+  return [...counts].map(([organizationId, requests]) => ({ organizationId, requests }));
+}
+
+interface BookedRow {
+  readonly id: string;
+  readonly written_off: string | null;
+}
+
+/** Those of the records that are in the books. */
+function findBooked(sql: Sql, records: readonly UsageRecord[]): PromiseLike<readonly BookedRow[]> {
+  const refs = records.map(({ id, organizationId }) => ({ id, organization_id: organizationId }));
+  return sql<BookedRow[]>`
+    select r.id::text, r.written_off::text
+    from json_to_recordset(${JSON.stringify(refs)}::text::json) as t(id uuid, organization_id uuid)
+    join usage_records r on r.organization_id = t.organization_id and r.id = t.id`;
+}
+
+async function findKnown(sql: Sql, records: readonly UsageRecord[]): Promise<ReadonlySet<string>> {
+  return new Set((await findBooked(sql, records)).map(({ id }) => id));
+}
+
+/** What the books say of records that were cut: another writer may have booked one whole just before. */
+async function readWrittenOff(sql: Sql, cut: readonly UsageRecord[]): Promise<ReadonlyMap<string, bigint>> {
+  const own = new Map(cut.map(({ id, writtenOffPicoUsd }) => [id, writtenOffPicoUsd]));
+  const rows = await findBooked(sql, cut);
+  const missing = rows.map(({ id, written_off }) => [id, BigInt(written_off ?? 0) - (own.get(id) ?? 0n)] as const);
+  return new Map(missing.filter(([, picoUsd]) => picoUsd > 0n));
+}
+
+interface Cut {
+  readonly affordable: readonly UsageRecord[];
+  /** Those that cost more than there is, as they were. */
+  readonly cut: readonly UsageRecord[];
+}
+
+/** Charges new records in id order as long as their wallet lasts, and writes off the rest. */
+function cutToBalances(
+  records: readonly UsageRecord[],
+  known: ReadonlySet<string>,
+  balances: ReadonlyMap<string, bigint>,
+): Cut {
+  const left = new Map(balances);
+  const cut: UsageRecord[] = [];
+  const affordable = records
+    .toSorted((a, b) => (a.id < b.id ? -1 : 1))
+    .map((record) => {
+      if (known.has(record.id)) return record;
+      const balance = left.get(record.organizationId) ?? 0n;
+      const charged = record.costPicoUsd < balance ? record.costPicoUsd : balance;
+      left.set(record.organizationId, balance - charged);
+      if (charged === record.costPicoUsd) return record;
+      cut.push(record);
+      const missing = record.costPicoUsd - charged;
+      return { ...record, costPicoUsd: charged, writtenOffPicoUsd: record.writtenOffPicoUsd + missing };
+    });
+  return { affordable, cut };
+}
 
 const hourMs = 3_600_000;
 
@@ -15,9 +146,9 @@ function toRow(record: UsageRecord): Record<string, string | number | boolean | 
     project_id: record.projectId,
     key_id: record.keyId,
     model: record.model,
-    endpoint: record.endpoint,
+    endpoint: record.endpoint === usualEndpoint ? null : record.endpoint,
     stream: record.stream,
-    service_tier: record.serviceTier,
+    service_tier: record.serviceTier === 'default' ? null : record.serviceTier,
     status: record.status,
     outcome: record.outcome,
     reason: record.reason,
@@ -28,7 +159,7 @@ function toRow(record: UsageRecord): Record<string, string | number | boolean | 
     output_reasoning_tokens: record.usage.reasoningTokens,
     usage_source: record.usageSource,
     cost: record.costPicoUsd.toString(),
-    written_off: record.writtenOffPicoUsd.toString(),
+    written_off: record.writtenOffPicoUsd === 0n ? null : record.writtenOffPicoUsd.toString(),
     price_version_id: record.priceVersionId,
     queued_ms: Math.round(record.queuedMs),
     first_byte_ms: record.firstByteMs === null ? null : Math.round(record.firstByteMs),
@@ -38,109 +169,57 @@ function toRow(record: UsageRecord): Record<string, string | number | boolean | 
   };
 }
 
-/** A batch of records as the parameter of `recordsText`. */
-export function recordsParameter(records: readonly UsageRecord[]): string {
-  return JSON.stringify(records.map(toRow));
-}
-
-/**
- * A batch, $1, as parts of a WITH clause: the records, and in `booked` the hourly sums of those that are new. A record
- * that is there already counts nothing, so a batch may be repeated. Sums are taken in the order of their key, the same
- * for every writer.
- */
-export const recordsText = `
-    incoming as (
-      select * from json_to_recordset($1::text::json) as t(
-        id uuid, organization_id uuid, project_id uuid, key_id uuid, model text, endpoint text, stream boolean,
-        service_tier text, status integer, outcome text, reason text, cache_hit boolean, input_tokens bigint, input_cached_tokens bigint,
-        output_tokens bigint, output_reasoning_tokens bigint, usage_source text, cost numeric, written_off numeric,
-        price_version_id uuid, queued_ms integer, first_byte_ms integer, total_ms integer, client_request_id text,
-        hour timestamptz)
-    ), inserted as (
-      insert into usage_records (id, organization_id, project_id, key_id, model, endpoint, stream,
-        service_tier, status, outcome, reason, cache_hit, input_tokens, input_cached_tokens, output_tokens,
-        output_reasoning_tokens, usage_source, cost, written_off, currency, price_version_id, queued_ms, first_byte_ms, total_ms, client_request_id)
-      select id, organization_id, project_id, key_id, model, endpoint, stream,
-        service_tier, status, outcome, reason, cache_hit, input_tokens, input_cached_tokens, output_tokens,
-        output_reasoning_tokens, usage_source, cost, written_off, 'USD', price_version_id, queued_ms, first_byte_ms, total_ms, client_request_id
-      from incoming order by id
-      on conflict (id) do nothing
-      returning id
-    ), booked as (
-      insert into usage_hourly as h (organization_id, hour, key_id, project_id, model, requests, completed, aborted,
-        ended, failed, cache_hits, input_tokens, input_cached_tokens, output_tokens, output_reasoning_tokens, cost)
-      select organization_id, hour, key_id, project_id, model, count(*),
-        count(*) filter (where outcome = 'completed'), count(*) filter (where outcome = 'aborted'),
+const columns = `input_tokens, input_cached_tokens, output_tokens, output_reasoning_tokens, queued_ms, first_byte_ms,
+        total_ms, outcome, usage_source, status, stream, cache_hit, id, organization_id, project_id, key_id,
+        price_version_id, model, cost, written_off, endpoint, service_tier, reason, client_request_id`;
+const sumColumns = `requests, completed, aborted, ended, failed, cache_hits, input_tokens, input_cached_tokens,
+        output_tokens, output_reasoning_tokens, cost`;
+const sums = `count(*), count(*) filter (where outcome = 'completed'), count(*) filter (where outcome = 'aborted'),
         count(*) filter (where outcome = 'ended'), count(*) filter (where outcome = 'failed'),
         count(*) filter (where cache_hit), sum(input_tokens), sum(input_cached_tokens), sum(output_tokens),
-        sum(output_reasoning_tokens), sum(cost)
-      from incoming join inserted using (id)
-      group by organization_id, hour, key_id, project_id, model
+        sum(output_reasoning_tokens), sum(cost)`;
+const added = sumColumns
+  .split(',')
+  .map((name) => `${name.trim()} = s.${name.trim()} + excluded.${name.trim()}`)
+  .join(', ');
+
+/**
+ * A batch, $1, as `BookedParts`: the records, and the hourly and daily sums of those that are new. Sums are taken in
+ * the order of their key, the same for every writer.
+ */
+const recordsText = `
+    incoming as materialized (
+      select * from json_to_recordset($1::text::json) as t(
+        id uuid, organization_id uuid, project_id uuid, key_id uuid, model text, endpoint text, stream boolean,
+        service_tier text, status smallint, outcome usage_outcome, reason text, cache_hit boolean, input_tokens integer,
+        input_cached_tokens integer, output_tokens integer, output_reasoning_tokens integer, usage_source usage_source,
+        cost numeric, written_off numeric, price_version_id uuid, queued_ms integer, first_byte_ms integer,
+        total_ms integer, client_request_id text, hour timestamptz)
+    ), inserted as (
+      insert into usage_records (group_id, ${columns})
+      select g.group_id, ${columns.replace('organization_id', 'i.organization_id')}
+      from incoming i left join charge_groups g on g.organization_id = i.organization_id and i.cost > 0
+      order by id
+      on conflict (organization_id, id) do nothing
+      returning id
+    ), fresh as materialized (
+      select i.* from incoming i join inserted using (id)
+    ), hourly as (
+      insert into usage_hourly as s (organization_id, hour, key_id, project_id, model, ${sumColumns})
+      select organization_id, hour, key_id, project_id, model, ${sums}
+      from fresh group by organization_id, hour, key_id, project_id, model
       order by organization_id, hour, key_id, project_id, model
-      on conflict (organization_id, hour, key_id, project_id, model) do update set
-        requests = h.requests + excluded.requests, completed = h.completed + excluded.completed,
-        aborted = h.aborted + excluded.aborted, ended = h.ended + excluded.ended, failed = h.failed + excluded.failed,
-        cache_hits = h.cache_hits + excluded.cache_hits, input_tokens = h.input_tokens + excluded.input_tokens,
-        input_cached_tokens = h.input_cached_tokens + excluded.input_cached_tokens,
-        output_tokens = h.output_tokens + excluded.output_tokens,
-        output_reasoning_tokens = h.output_reasoning_tokens + excluded.output_reasoning_tokens,
-        cost = h.cost + excluded.cost
+      on conflict (organization_id, hour, key_id, project_id, model) do update set ${added}
       returning 1
+    ), daily as (
+      insert into usage_daily as s (organization_id, day, key_id, project_id, model, ${sumColumns})
+      select organization_id, (hour at time zone 'UTC')::date as day, key_id, project_id, model, ${sums}
+      from fresh where (select count(*) from hourly) is not null
+      group by organization_id, day, key_id, project_id, model
+      order by organization_id, day, key_id, project_id, model
+      on conflict (organization_id, day, key_id, project_id, model) do update set ${added}
+      returning 1
+    ), booked as (
+      select organization_id, id as request_id, cost as amount from fresh
+      where cost > 0 and (select count(*) from daily) is not null
     )`;
-
-export interface RefusalKey {
-  readonly organizationId: string;
-  readonly keyId: string;
-  readonly projectId: string;
-  /** Catalog id, or '' where the refusal came before a model was known. */
-  readonly model: string;
-  readonly code: string;
-}
-
-export interface RefusalCount extends RefusalKey {
-  /** Milliseconds since the Unix epoch at which the minute begins. */
-  readonly minuteMs: number;
-  readonly count: number;
-}
-
-/** One statement that adds a batch of refusal counts. */
-export function refusalStatement(sql: Sql, counts: readonly RefusalCount[]) {
-  const rows = counts.map((entry) => ({
-    organization_id: entry.organizationId,
-    minute: new Date(entry.minuteMs).toISOString(),
-    key_id: entry.keyId,
-    project_id: entry.projectId,
-    model: entry.model,
-    code: entry.code,
-    count: entry.count,
-  }));
-  return sql`
-    insert into usage_refusals as r (organization_id, minute, key_id, project_id, model, code, count)
-    select organization_id, minute, key_id, project_id, model, code, count
-    from json_to_recordset(${JSON.stringify(rows)}::text::json) as t(
-      organization_id uuid, minute timestamptz, key_id uuid, project_id uuid, model text, code text, count bigint)
-    order by organization_id, minute, key_id, project_id, model, code
-    on conflict (organization_id, minute, key_id, project_id, model, code) do update set count = r.count + excluded.count`;
-}
-
-/** First moment of the UTC month that is `months` after the one of `timeMs`. */
-function monthStartMs(timeMs: number, months: number): number {
-  const date = new Date(timeMs);
-  return Date.UTC(date.getUTCFullYear(), date.getUTCMonth() + months, 1);
-}
-
-/** Makes the partitions of this month and the two that follow, where they are missing. */
-export async function ensurePartitions(db: Db, clock: Clock): Promise<void> {
-  for (const months of [0, 1, 2]) {
-    const startMs = monthStartMs(clock.now(), months);
-    const name = `usage_records_${new Date(startMs).toISOString().slice(0, 7).replace('-', '_')}`;
-    const from = uuidLowerBound(startMs);
-    const to = uuidLowerBound(monthStartMs(clock.now(), months + 1));
-    await db.sql.begin(async (sql) => {
-      await sql`select pg_advisory_xact_lock(hashtext('headgate usage partitions'))`;
-      const [found] = await sql`select to_regclass(${name}) is not null as there`;
-      if (found?.['there'] === true) return;
-      await sql.unsafe(`create table ${name} partition of usage_records for values from ('${from}') to ('${to}')`);
-    });
-  }
-}

@@ -1,60 +1,60 @@
-import type { ISql, PendingQuery, Row } from 'postgres';
-import { uuidv7 } from '#base/id.ts';
+import postgres, { type ISql, type PendingQuery, type Row } from 'postgres';
+import { nextHeadSql, requestsHashSql, usageEntryHashSql } from './chain.ts';
 
-/** What a settled request costs its organization. */
-export interface Charge {
-  readonly requestId: string;
+/** An organization that a batch has charges for. */
+export interface ChargedOrganization {
   readonly organizationId: string;
-  /** Above zero: a request that costs nothing has no ledger entry. */
-  readonly amountPicoUsd: bigint;
+  /** How many requests of the batch charge it; each of them more than nothing. */
+  readonly requests: number;
 }
 
-/** Parts of a WITH clause, of which the last is called `booked`, with their parameters from $1 on. */
+/**
+ * Parts of a WITH clause that write what is charged for, with their parameters from $1 on. They may read
+ * `charge_groups (organization_id, group_id)`: the group that an organization's requests belong to, null for one alone.
+ * The last of them is `booked (organization_id, request_id, amount)`: the requests that are to be charged, each with
+ * more than nothing, and none that has been charged before. Whoever reads it finds all other parts done.
+ */
 export interface BookedParts {
   readonly text: string;
   readonly parameters: readonly string[];
 }
 
 export interface ChargeBatch {
-  readonly charges: readonly Charge[];
+  readonly organizations: readonly ChargedOrganization[];
   readonly now: Date;
-  readonly booked?: BookedParts | undefined;
+  readonly booked: BookedParts;
 }
 
-const noParts: BookedParts = { text: '', parameters: [] };
-
 /**
- * One statement that charges a batch: a ledger entry per request that has none yet, and the balances of their
- * organizations. Charging a request again changes nothing; two transactions that charge the same request at the same
- * moment end in a unique violation (`ledger_entries_request_key`) for one of them, and its repetition changes nothing.
+ * One statement that charges a batch: per organization one ledger entry and the balance. An entry of several requests
+ * bears the number of their group and a hash over their ids and amounts; that no request is charged twice is the
+ * business of `booked`.
  *
  * The upsert takes the wallets' locks in id order, so that batches of several gateways cannot block one another in a
- * circle, and works on each wallet's newest state whatever the statement's snapshot saw. Sequence numbers are given
- * after it, hence under the lock: `balance_after` is a running sum in the order of `seq`.
- *
- * The look-up of earlier entries is a scalar subquery because it then stays one index probe per row, also in a plan
- * that was prepared while the ledger was empty.
- * @param sql a transaction, or several statements' pipeline in one
- * @param batch.booked write what is charged for; they are part of the statement, and done before a wallet is locked
- * @throws RangeError for an amount that is not above zero
+ * circle, and works on each wallet's newest state whatever the statement's snapshot saw. What it proposes are the
+ * amount and the entry's hash, which only an update makes use of: a wallet that it would have to make would be one of
+ * no entries, and the entry, which is numbered after it, is refused without a number.
+ * @param sql a pool, or a transaction in which this comes last
+ * @throws an error that `isUncovered` knows where a wallet does not hold what is charged; nothing is written then
  */
-export function chargeStatement(sql: ISql, { charges, now, booked = noParts }: ChargeBatch): PendingQuery<Row[]> {
-  const byRequest = new Map<string, Charge>();
-  for (const charge of charges) {
-    if (charge.amountPicoUsd <= 0n) throw new RangeError(`request ${charge.requestId} charges nothing`);
-    if (!byRequest.has(charge.requestId)) byRequest.set(charge.requestId, charge);
-  }
-  const rows = [...byRequest.values()];
+export function chargeStatement(sql: ISql, { organizations, now, booked }: ChargeBatch): PendingQuery<Row[]> {
   const parameters = [
     ...booked.parameters,
-    arrayText(rows.map(() => uuidv7(now.getTime()))),
-    arrayText(rows.map((row) => row.requestId)),
-    arrayText(rows.map((row) => row.organizationId)),
-    arrayText(rows.map((row) => row.amountPicoUsd.toString())),
+    arrayText(organizations.map(({ organizationId }) => organizationId)),
+    arrayText(organizations.map(({ requests }) => String(requests > 1))),
     // As text: the pool is shared with drizzle, which takes the driver's own handling of dates away.
     now.toISOString(),
+    `${now.getTime()}000`,
   ];
   return sql.unsafe(chargeText(booked), parameters, { prepare: true });
+}
+
+/** Whether a charge failed because a wallet holds less, or because an organization has none. */
+export function isUncovered(error: unknown): boolean {
+  if (!(error instanceof postgres.PostgresError)) return false;
+  const { code, constraint_name: constraint, table_name: table, column_name: column } = error;
+  const hasNoWallet = code === '23502' && table === 'ledger_entries' && column === 'number';
+  return hasNoWallet || (code === '23514' && constraint === 'wallets_balance_not_negative');
 }
 
 /** The last one that was made: a process charges with the same parts all its life. */
@@ -63,31 +63,41 @@ let known = { bookedText: '', text: '' };
 /** A constant text: the driver would put one of fragments together anew for each batch. Nothing of a batch is in it. */
 function chargeText({ text: bookedText, parameters }: BookedParts): string {
   if (known.text !== '' && known.bookedText === bookedText) return known.text;
-  const [entryIds, requestIds, organizationIds, amounts, at] = [1, 2, 3, 4, 5].map((n) => `$${parameters.length + n}`);
-  const first = bookedText === '' ? '' : `${bookedText},`;
-  // Reading a part to its end is what makes Postgres run it before the others.
-  const isBooked = bookedText === '' ? '' : '(SELECT count(*) FROM booked) IS NOT NULL AND';
+  const [organizationIds, grouped, at, atMicros] = [1, 2, 3, 4].map((n) => `$${parameters.length + n}`);
+  const hash = usageEntryHashSql({
+    id: 's.id::text',
+    organizationId: 's.organization_id::text',
+    amount: 's.amount::text',
+    createdAtMicros: `${atMicros}::text`,
+    requests: 's.requests::text',
+    groupId: 'g.group_id::text',
+    requestsHash: "CASE WHEN g.group_id IS NOT NULL THEN encode(s.requests_hash, 'hex') END",
+  });
   const text = `
-    WITH ${first} fresh AS MATERIALIZED (
-      SELECT i.* FROM unnest(${entryIds}::uuid[], ${requestIds}::uuid[], ${organizationIds}::uuid[], ${amounts}::numeric[])
-        AS i(entry_id, request_id, organization_id, amount)
-      WHERE ${isBooked} (SELECT e.request_id FROM ledger_entries e WHERE e.request_id = i.request_id) IS NULL
+    WITH charge_groups AS MATERIALIZED (
+      SELECT organization_id, CASE WHEN grouped THEN nextval('ledger_groups') END AS group_id
+      FROM unnest(${organizationIds}::uuid[], ${grouped}::boolean[]) AS t(organization_id, grouped)
+    ), ${bookedText}, summed AS (
+      SELECT organization_id, (array_agg(request_id ORDER BY request_id))[1] AS id, count(*)::integer AS requests,
+        sum(amount) AS amount, ${requestsHashSql} AS requests_hash
+      FROM booked GROUP BY organization_id
+    ), entries AS MATERIALIZED (
+      SELECT s.organization_id, s.id, s.requests, s.amount, g.group_id,
+        CASE WHEN g.group_id IS NOT NULL THEN s.requests_hash END AS requests_hash, ${hash} AS entry_hash
+      FROM summed s JOIN charge_groups g USING (organization_id)
     ), charged AS (
-      INSERT INTO wallets AS w (organization_id, currency, balance, updated_at)
-      SELECT organization_id, 'USD', -sum(amount), ${at}::timestamptz FROM fresh
-      GROUP BY organization_id ORDER BY organization_id
+      INSERT INTO wallets AS w (organization_id, currency, balance, updated_at, entries, head)
+      SELECT organization_id, 'USD', amount, ${at}::timestamptz, 0, entry_hash FROM entries ORDER BY organization_id
       ON CONFLICT (organization_id, currency) DO UPDATE
-        SET balance = w.balance + excluded.balance, updated_at = excluded.updated_at
-      RETURNING w.organization_id, w.balance
+        SET balance = w.balance - excluded.balance, updated_at = excluded.updated_at, entries = w.entries + 1,
+          head = ${nextHeadSql('w.head', 'excluded.head', 'w.entries + 1', 'w.balance - excluded.balance')}
+      RETURNING w.organization_id, w.balance, w.entries, w.head
     )
-    INSERT INTO ledger_entries (id, organization_id, type, debit_account, credit_account, amount, currency,
-      balance_after, request_id, created_at)
-    SELECT f.entry_id, f.organization_id, 'usage', 'wallet', 'revenue', f.amount, 'USD',
-      c.balance + sum(f.amount) OVER (PARTITION BY f.organization_id)
-        - sum(f.amount) OVER (PARTITION BY f.organization_id ORDER BY f.request_id),
-      f.request_id, ${at}::timestamptz
-    FROM fresh f JOIN charged c USING (organization_id)
-    ORDER BY f.organization_id, f.request_id`;
+    INSERT INTO ledger_entries (number, created_at, group_id, requests, type, debit_account, credit_account,
+      organization_id, id, amount, currency, balance_after, head, requests_hash)
+    SELECT nullif(c.entries, 0), ${at}::timestamptz, e.group_id, e.requests, 'usage', 'wallet', 'revenue',
+      e.organization_id, e.id, e.amount, 'USD', c.balance, c.head, e.requests_hash
+    FROM entries e JOIN charged c USING (organization_id)`;
   known = { bookedText, text };
   return text;
 }

@@ -2,6 +2,7 @@ import { and, eq } from 'drizzle-orm';
 import type { Transaction } from '#base/db.ts';
 import { uuidv7 } from '#base/id.ts';
 import type { Author } from '#core/audit/audit.ts';
+import { entryHash, firstHead, nextHead } from './chain.ts';
 import { type LedgerEntry, toLedgerEntry } from './ledger.ts';
 import { ledgerEntries, wallets } from './schema.ts';
 
@@ -33,7 +34,14 @@ const usdWallet = (organizationId: string) =>
 export async function insertWallet(tx: Transaction, organizationId: string, now: Date): Promise<void> {
   await tx
     .insert(wallets)
-    .values({ organizationId, currency: 'USD', balance: 0n, updatedAt: now })
+    .values({
+      organizationId,
+      currency: 'USD',
+      balance: 0n,
+      updatedAt: now,
+      entries: 0,
+      head: firstHead(organizationId, 0, 0n),
+    })
     .onConflictDoNothing();
 }
 
@@ -56,21 +64,23 @@ export async function book(tx: Transaction, type: BookingType, booking: Booking,
   }
   const balance = wallet.balance + amountPicoUsd;
   if (amountPicoUsd < 0n && balance < 0n) return { kind: 'insufficient', balancePicoUsd: wallet.balance };
-  await tx.update(wallets).set({ balance, updatedAt: now }).where(usdWallet(organizationId));
-  const [row] = await tx
-    .insert(ledgerEntries)
-    .values(toRow(type, booking, balance, now))
-    .returning();
-  if (row === undefined) throw new Error('an insert returned no row');
+  const row = chained(toRow(type, booking, now), wallet, balance);
+  const { number: entries, head } = row;
+  await tx.update(wallets).set({ balance, updatedAt: now, entries, head }).where(usdWallet(organizationId));
+  await tx.insert(ledgerEntries).values(row);
   return { kind: 'created', entry: toLedgerEntry(row) };
 }
 
-function toRow(
-  type: BookingType,
-  booking: Booking,
-  balanceAfter: bigint,
-  now: Date,
-): typeof ledgerEntries.$inferInsert {
+/** The entry as the wallet's next. */
+function chained(row: UnchainedRow, wallet: typeof wallets.$inferSelect, balanceAfter: bigint) {
+  const number = wallet.entries + 1;
+  const hash = entryHash({ ...row, createdAtMicros: BigInt(row.createdAt.getTime()) * 1000n });
+  return { ...row, number, balanceAfter, head: nextHead(wallet.head, hash, number, balanceAfter) };
+}
+
+type UnchainedRow = Omit<typeof ledgerEntries.$inferSelect, 'number' | 'balanceAfter' | 'head'>;
+
+function toRow(type: BookingType, booking: Booking, now: Date): UnchainedRow {
   const counterpart = type === 'credit' ? 'funding' : 'adjustments';
   const incoming = booking.amountPicoUsd > 0n;
   return {
@@ -81,7 +91,10 @@ function toRow(
     creditAccount: incoming ? 'wallet' : counterpart,
     amount: incoming ? booking.amountPicoUsd : -booking.amountPicoUsd,
     currency: 'USD',
-    balanceAfter,
+    groupId: null,
+    requests: null,
+    requestsHash: null,
+    requestId: null,
     reference: booking.reference,
     note: booking.note,
     createdAt: now,

@@ -5,10 +5,12 @@ import type { Db, Transaction } from '#base/db.ts';
 import { formatId } from '#base/id.ts';
 import { formatUsd } from '#base/money.ts';
 import type { Audit, AuditEntry } from '#core/audit/audit.ts';
+import { balanceSql, readBalances } from './balances.ts';
 import { createBookingTracker } from './booking-tracker.ts';
-import { type BookedParts, type Charge, chargeStatement } from './charge.ts';
+import { type ChargeBatch, chargeStatement } from './charge.ts';
 import { book, type Booking, type BookingResult, type BookingType, insertWallet } from './credit.ts';
-import { type LedgerPage, type LedgerPageRequest, type LedgerProof, proveLedger, readLedgerPage } from './ledger.ts';
+import { type LedgerPage, type LedgerPageRequest, readLedgerPage } from './ledger.ts';
+import { type LedgerProof, proveLedger } from './proof.ts';
 import { wallets } from './schema.ts';
 
 /**
@@ -17,7 +19,7 @@ import { wallets } from './schema.ts';
  * driver's error; nothing is charged or credited from memory.
  */
 
-export type { Charge } from './charge.ts';
+export { type BookedParts, type ChargeBatch, type ChargedOrganization, isUncovered } from './charge.ts';
 export type { Booking, BookingResult } from './credit.ts';
 export {
   holdForJson,
@@ -29,7 +31,9 @@ export {
   type TokenPrice,
 } from './hold-amounts.ts';
 export { createWalletOpening } from './opening.ts';
-export type { LedgerEntry, LedgerPage, LedgerPageRequest, LedgerProof } from './ledger.ts';
+export type { LedgerEntry, LedgerPage, LedgerPageRequest } from './ledger.ts';
+export { requestsHashSql } from './chain.ts';
+export { type LedgerProof, ledgerUsageSql, proveIn, readOwners } from './proof.ts';
 
 /** Called for every credit and adjustment once it is committed. */
 export type CreditListener = (organizationId: string, deltaPicoUsd: bigint) => void;
@@ -42,8 +46,6 @@ export interface Wallet {
    * listeners of `onCredit` before the answer when it is part of it, after the answer when it is not.
    */
   balance(organizationId: string): Promise<bigint>;
-  /** The balance, and which of these requests it has been charged for, at one moment. */
-  balanceWith(organizationId: string, requestIds: readonly string[]): Promise<ChargedBalance>;
   /**
    * Adds money, once per organization and reference.
    * @throws RangeError for an amount that is not above zero
@@ -56,22 +58,18 @@ export interface Wallet {
    * @throws RangeError for an amount of zero
    */
   adjust(booking: Booking): Promise<BookingResult>;
-  /**
-   * The one statement that charges a batch of settled requests, see charge.ts; run it last in the transaction. `booked`
-   * are parts of a WITH clause that are to be done in the same statement, before a wallet is locked.
-   */
-  chargeStatement(sql: ISql, charges: readonly Charge[], booked?: BookedParts): PendingQuery<Row[]>;
+  /** The one statement that books and charges a batch of settled requests, see charge.ts. */
+  chargeStatement(sql: ISql, batch: ChargeBatch): PendingQuery<Row[]>;
+  /** Pico-dollars by organization as they are just now; none for an organization without a wallet. */
+  balances(organizationIds: readonly string[]): Promise<ReadonlyMap<string, bigint>>;
+  /** The balance as a text of pico-dollars, for a statement that reads more at the same moment. */
+  balanceSql(sql: ISql, organizationId: string): PendingQuery<Row[]>;
   /** An organization's entries, newest first. */
   ledger(organizationId: string, page: LedgerPageRequest): Promise<LedgerPage>;
-  /** Whether the balance is what the ledger adds up to; reads the whole ledger, so it is for audits. */
+  /** Whether the ledger is as it was booked, and comes to the balance; reads all of it, so it is for audits. */
   verify(organizationId: string): Promise<LedgerProof>;
   /** @returns a function that ends the subscription */
   onCredit(listener: CreditListener): () => void;
-}
-
-export interface ChargedBalance {
-  readonly balancePicoUsd: bigint;
-  readonly charged: readonly string[];
 }
 
 export interface WalletOptions {
@@ -111,11 +109,12 @@ export function createWallet({ db, clock, audit }: WalletOptions): Wallet {
         if (!bookings.running(organizationId)) return balancePicoUsd;
       }
     },
-    balanceWith: (organizationId, requestIds) => readChargedBalance(db, organizationId, requestIds),
     credit: (booking) => bookings.track(booking.organizationId, bookAlone('credit', booking)),
     creditIn: (tx, booking) => bookWithin(tx, 'credit', booking),
     adjust: (booking) => bookings.track(booking.organizationId, bookAlone('adjustment', booking)),
-    chargeStatement: (sql, charges, booked) => chargeStatement(sql, { charges, now: now(), booked }),
+    chargeStatement,
+    balances: (organizationIds) => readBalances(db.sql, organizationIds),
+    balanceSql,
     ledger: (organizationId, page) => readLedgerPage(db, organizationId, page),
     verify: (organizationId) => proveLedger(db, organizationId),
     onCredit(listener) {
@@ -131,19 +130,6 @@ async function readBalance(db: Db, organizationId: string): Promise<bigint> {
     .from(wallets)
     .where(and(eq(wallets.organizationId, organizationId), eq(wallets.currency, 'USD')));
   return row?.balance ?? 0n;
-}
-
-async function readChargedBalance(
-  { sql }: Db,
-  organizationId: string,
-  requestIds: readonly string[],
-): Promise<ChargedBalance> {
-  const [row] = await sql<{ balance: string; charged: string }[]>`
-    SELECT coalesce((SELECT balance FROM wallets WHERE organization_id = ${organizationId} AND currency = 'USD'), 0)::text
-      AS balance, coalesce((SELECT string_agg(request_id::text, ' ') FROM ledger_entries
-        WHERE request_id = ANY(${`{${requestIds.join(',')}}`}::uuid[])), '') AS charged`;
-  const charged = row === undefined || row.charged === '' ? [] : row.charged.split(' ');
-  return { balancePicoUsd: BigInt(row?.balance ?? '0'), charged };
 }
 
 function describeChange(

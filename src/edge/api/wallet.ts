@@ -1,7 +1,8 @@
 import { createRoute, z } from '@hono/zod-openapi';
 import { AppError } from '#base/errors.ts';
-import { formatId } from '#base/id.ts';
+import { formatId, isUuid } from '#base/id.ts';
 import { formatUsd, parseDecimal, PICO_DIGITS } from '#base/money.ts';
+import type { LedgerLine, LedgerPosition, Reports } from '#core/metering/metering.ts';
 import type { LedgerEntry, Wallet } from '#core/wallet/wallet.ts';
 import { authorOf } from '#edge/http/http.ts';
 import type { ApiApp } from './app.ts';
@@ -23,6 +24,7 @@ import {
 export interface WalletRoutesParts {
   readonly guards: Guards;
   readonly wallet: Wallet;
+  readonly reports: Pick<Reports, 'ledgerLines'>;
   /** Pico-dollars that running requests of an organization hold. */
   readonly heldPicoUsd: (organizationId: string) => bigint | Promise<bigint>;
 }
@@ -51,13 +53,16 @@ const entrySchema = z
     amount: decimal.openapi({ description: 'What the balance gained; negative for usage' }),
     balance_after: decimal,
     request_id: z.string().nullable(),
+    requests: z.int().nullable().openapi({
+      description: 'Requests of a usage entry: 1, or more where their records are no longer kept',
+    }),
     reference: z.string().nullable(),
     note: z.string().nullable(),
     created_at: unixSeconds,
   })
   .openapi('LedgerEntry');
 
-function toBody(entry: LedgerEntry): z.infer<typeof entrySchema> {
+function toBody(entry: LedgerEntry | LedgerLine): z.infer<typeof entrySchema> {
   return {
     id: formatId('le', entry.id),
     object: 'ledger_entry',
@@ -65,6 +70,7 @@ function toBody(entry: LedgerEntry): z.infer<typeof entrySchema> {
     amount: formatUsd(entry.amountPicoUsd),
     balance_after: formatUsd(entry.balanceAfterPicoUsd),
     request_id: entry.requestId,
+    requests: entry.requests,
     reference: entry.reference,
     note: entry.note,
     created_at: toUnixSeconds(entry.createdAt.getTime()),
@@ -110,6 +116,8 @@ const ledgerRoute = (guards: Guards) =>
     path: '/v1/wallet/ledger',
     tags: ['Wallet'],
     summary: 'What changed the balance, newest first',
+    description:
+      'Usage has a line per request as long as its record is kept, then one for all that were booked together.',
     security: bearerSecurity,
     middleware: guards.anyKey,
     request: { query: z.strictObject({ type: entrySchema.shape.type.optional(), ...listQuery }) },
@@ -143,9 +151,18 @@ const creditRoute = (guards: Guards) =>
     },
   });
 
+const positionText = ({ number, requestId }: LedgerPosition): string =>
+  requestId === null ? `${number}` : `${number} ${requestId}`;
+
+function readPosition(text: string): LedgerPosition | null {
+  const [number = '', requestId = null, ...rest] = text.split(' ');
+  const isPosition = /^\d{1,15}$/.test(number) && (requestId === null || isUuid(requestId)) && rest.length === 0;
+  return isPosition ? { number: Number(number), requestId } : null;
+}
+
 /** Balance and ledger of the caller's organization, and credits. */
 export function registerWalletRoutes(app: ApiApp, parts: WalletRoutesParts): void {
-  const { guards, wallet, heldPicoUsd } = parts;
+  const { guards, wallet, reports, heldPicoUsd } = parts;
 
   app.openapi(walletRoute(guards), async (context) => {
     const { organizationId } = context.get('caller');
@@ -160,9 +177,10 @@ export function registerWalletRoutes(app: ApiApp, parts: WalletRoutesParts): voi
   app.openapi(ledgerRoute(guards), async (context) => {
     const { organizationId } = context.get('caller');
     const { limit, cursor, type } = context.req.valid('query');
-    const before = readCursor(cursor, (position) => (/^\d{1,15}$/.test(position) ? Number(position) : null));
-    const page = await wallet.ledger(organizationId, { limit, cursor: before, ...(type !== undefined && { type }) });
-    return context.json(toListPage(page.entries.map(toBody), page.nextCursor?.toString() ?? null), 200);
+    const after = readCursor(cursor, readPosition);
+    const page = await reports.ledgerLines(organizationId, { limit, after, ...(type !== undefined && { type }) });
+    const next = page.more ? page.lines.at(-1)?.position : undefined;
+    return context.json(toListPage(page.lines.map(toBody), next === undefined ? null : positionText(next)), 200);
   });
 
   app.openapi(creditRoute(guards), async (context) => {

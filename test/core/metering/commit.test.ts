@@ -11,6 +11,14 @@ import { openTestBooks, type TestBooks } from './test-books.ts';
 const creditPicoUsd = 1_000_000_000n;
 const costPicoUsd = 3_000_000n;
 
+interface Books {
+  readonly records: number;
+  readonly hourly: number;
+  readonly daily: number;
+  /** Requests of ledger entries. */
+  readonly charged: number;
+}
+
 describe('the commit of a batch', () => {
   let database: Awaited<ReturnType<typeof createTestDatabase>>;
   let db: Db;
@@ -43,11 +51,12 @@ describe('the commit of a batch', () => {
     return { id, keyId: uuidv7(), projectId: uuidv7() };
   }
 
-  async function booksOf(organizationId: string): Promise<{ records: number; hourly: number; entries: number }> {
-    const [row] = await db.sql<{ records: number; hourly: number; entries: number }[]>`
+  async function booksOf(organizationId: string): Promise<Books> {
+    const [row] = await db.sql<Books[]>`
       select (select count(*)::int from usage_records where organization_id = ${organizationId}) as records,
         (select coalesce(sum(requests), 0)::int from usage_hourly where organization_id = ${organizationId}) as hourly,
-        (select count(*)::int from ledger_entries where organization_id = ${organizationId} and type = 'usage') as entries`;
+        (select coalesce(sum(requests), 0)::int from usage_daily where organization_id = ${organizationId}) as daily,
+        (select coalesce(sum(requests), 0)::int from ledger_entries where organization_id = ${organizationId}) as charged`;
     if (row === undefined) throw new Error('a select without a table gives one row');
     return row;
   }
@@ -56,7 +65,7 @@ describe('the commit of a batch', () => {
     const organization = await openOrganization();
     const record: UsageRecord = { ...recordOf(organization, Date.now()), costPicoUsd: 10n ** 60n };
     await expect(metering.settle(record)).rejects.toThrow('numeric field overflow');
-    expect(await booksOf(organization.id)).toEqual({ records: 0, hourly: 0, entries: 0 });
+    expect(await booksOf(organization.id)).toEqual({ records: 0, hourly: 0, daily: 0, charged: 0 });
     expect(await wallet.balance(organization.id)).toBe(creditPicoUsd);
   });
 
@@ -65,14 +74,14 @@ describe('the commit of a batch', () => {
     const record = recordOf(organization, Date.now());
     await metering.settle(record);
     await metering.settle(record);
-    expect(await booksOf(organization.id)).toEqual({ records: 1, hourly: 1, entries: 1 });
+    expect(await booksOf(organization.id)).toEqual({ records: 1, hourly: 1, daily: 1, charged: 1 });
     expect(await wallet.balance(organization.id)).toBe(creditPicoUsd - costPicoUsd);
   });
 
   it('writes records that cost nothing without an entry in the ledger', async () => {
     const organization = await openOrganization();
     await metering.settle({ ...recordOf(organization, Date.now()), costPicoUsd: 0n });
-    expect(await booksOf(organization.id)).toEqual({ records: 1, hourly: 1, entries: 0 });
+    expect(await booksOf(organization.id)).toEqual({ records: 1, hourly: 1, daily: 1, charged: 0 });
   });
 
   it('holds records, sums and entries of all that came together', async () => {
@@ -82,7 +91,7 @@ describe('the commit of a batch', () => {
       costPicoUsd: index % 4 === 0 ? 0n : costPicoUsd,
     }));
     await Promise.all(records.map((record) => metering.settle(record)));
-    expect(await booksOf(organization.id)).toEqual({ records: 40, hourly: 40, entries: 30 });
+    expect(await booksOf(organization.id)).toEqual({ records: 40, hourly: 40, daily: 40, charged: 30 });
     expect(await wallet.balance(organization.id)).toBe(creditPicoUsd - 30n * costPicoUsd);
     expect(await wallet.verify(organization.id)).toMatchObject({ balanced: true });
   });
@@ -105,7 +114,7 @@ describe('the commit of a batch', () => {
       await blocker.close();
     }
     await Promise.all(settled);
-    expect(await booksOf(organization.id)).toEqual({ records: 2, hourly: 2, entries: 2 });
+    expect(await booksOf(organization.id)).toEqual({ records: 2, hourly: 2, daily: 2, charged: 2 });
   });
 });
 

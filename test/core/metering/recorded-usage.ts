@@ -63,6 +63,8 @@ export function useGateway(): UsageBench {
     async openOrganization() {
       const name = `Organization ${randomBytes(6).toString('hex')}`;
       const made: Body = await (await opened().gateway.request('/v1/organizations', { body: { name } })).json();
+      const credit = { organization_id: made.id, amount: '1000000000', reference: 'opening' };
+      await opened().gateway.request('/v1/wallet/credits', { body: credit });
       const keys = await ask('/v1/keys', made.management_key);
       return {
         id: uuidOf('org', made.id),

@@ -1,7 +1,7 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { createStreamMeter, type StreamMeter } from '#core/metering/metering.ts';
+import { createStreamMeter, meterJson, type StreamMeter } from '#core/metering/metering.ts';
 
 interface Recording {
   readonly request: { readonly path: string; readonly body: Record<string, unknown> | string };
@@ -223,6 +223,41 @@ describe('the meter of a stream', () => {
     const rest = 'data: {"choices" :[{"index":0,"delta":{"content":"x"},"finish_reason":"stop"}]}\n\n';
     expect(silently).toBe(rest);
     expect(asked).toBe(`${rest}data: {"id":"x","usage":${usage}}\n\n`);
+  });
+
+  it('counts nothing for a choice that was not asked for, however high its index', { timeout: 10_000 }, () => {
+    const meter = createStreamMeter({ ...silent, choices: 2 });
+    const chunk = (index: number, output: number): string =>
+      `data: {"choices":[{"index":${index},"delta":{"content":"x"}}],"usage":{"prompt_tokens":3,"completion_tokens":${output}}}\n\n`;
+    for (const text of [chunk(1, 4), chunk(400_000_000, 7), chunk(2, 9)]) expect(meter.feed(text)).not.toBe('');
+    expect(meter.outputTokens).toBe(4);
+    expect(meter.usage()).toMatchObject({ source: 'last_seen', usage: { inputTokens: 3, outputTokens: 4 } });
+  });
+
+  it.each([9e15, 1e20, 1_000_000_001, '9'.repeat(400)])('takes a count of %s for none', (tokens) => {
+    const usage = `{"prompt_tokens":3,"completion_tokens":${tokens}}`;
+    const chunk = `data: {"choices":[{"index":0,"delta":{"content":"x"},"finish_reason":"stop"}],"usage":${usage}}\n\n`;
+    const last = `data: {"choices":[],"usage":${usage}}\n\n`;
+    const meter = createStreamMeter({ ...silent, wantsUsage: true, costText: () => '0.5' });
+    expect(meter.feed(`${chunk}${last}data: [DONE]\n\n`)).toBe(`${chunk.replace(`,"usage":${usage}`, '')}${last}`);
+    expect(meter).toMatchObject({ done: true, failure: null, outputTokens: 0 });
+    expect(meter.usage()).toEqual({
+      source: 'none',
+      usage: { inputTokens: 0, cachedTokens: 0, outputTokens: 0, reasoningTokens: 0 },
+    });
+    const json = `{"choices":[],"usage":${usage}}`;
+    expect(meterJson(json, { costText: () => '0.5', rename: null })).toMatchObject({
+      ok: true,
+      text: json,
+      usage: null,
+    });
+  });
+
+  it('falls back on what an engine had counted before it counted what cannot be', () => {
+    const meter = createStreamMeter(silent);
+    const chunk = '{"choices":[{"index":0,"delta":{}}],"usage":{"prompt_tokens":3,"completion_tokens":5}}';
+    meter.feed(`data: ${chunk}\n\ndata: {"choices":[],"usage":{"prompt_tokens":9e15,"completion_tokens":6}}\n\n`);
+    expect(meter.usage()).toMatchObject({ source: 'last_seen', usage: { inputTokens: 3, outputTokens: 5 } });
   });
 
   it('puts the cost in the place of one that the engine has put there', () => {

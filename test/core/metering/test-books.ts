@@ -2,7 +2,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { openBooks, type BooksPlace } from '#app/books.ts';
-import { systemClock } from '#base/clock.ts';
+import { type Clock, systemClock } from '#base/clock.ts';
 import type { Db } from '#base/db.ts';
 import { createLog } from '#base/log.ts';
 import { createAudit } from '#core/audit/audit.ts';
@@ -27,10 +27,17 @@ export interface TestBooksOptions {
   /** A minute when absent: a busy machine spools nothing by chance. */
   readonly spoolAfterMs?: number;
   readonly onUnspooled?: UnspooledListener;
+  readonly clock?: Clock;
+  /** Not to be started when false: there are no partitions then. */
+  readonly isStarted?: boolean;
 }
 
-export async function openTestBooks({ db, databaseUrl, ...options }: TestBooksOptions): Promise<TestBooks> {
-  const clock = systemClock;
+export async function openTestBooks({
+  db,
+  databaseUrl,
+  clock = systemClock,
+  ...options
+}: TestBooksOptions): Promise<TestBooks> {
   const log = createLog('silent');
   const dataDir = options.dataDir ?? (await mkdtemp(join(tmpdir(), 'hg-books-')));
   const place = await openBooks({ databaseUrl, dataDir, slot: 0, slots: 1, log });
@@ -45,7 +52,7 @@ export async function openTestBooks({ db, databaseUrl, ...options }: TestBooksOp
     spoolAfterMs: options.spoolAfterMs ?? 60_000,
   });
   if (options.onUnspooled !== undefined) metering.onUnspooled(options.onUnspooled);
-  await metering.start();
+  if (options.isStarted !== false) await metering.start();
   return {
     ...place,
     wallet,

@@ -3,7 +3,7 @@ import { systemClock } from '#base/clock.ts';
 import { uuidv7 } from '#base/id.ts';
 import { type Author, createAudit } from '#core/audit/audit.ts';
 import { createWallet } from '#core/wallet/wallet.ts';
-import { bookingOf, useWallet } from './test-wallet.ts';
+import { bookingOf, chargeOf, useWallet } from './test-wallet.ts';
 
 const usd = 10n ** 12n;
 
@@ -194,24 +194,25 @@ describe('the ledger', () => {
     const organizationId = await bench.openWallet();
     for (let i = 1; i <= 7; i += 1) await bench.wallet.credit(bookingOf(organizationId, BigInt(i), `credit ${i}`));
     const seen: (string | null)[] = [];
-    let cursor: number | null = null;
-    do {
-      const page = await bench.wallet.ledger(organizationId, { limit: 3, cursor });
+    let before: number | null = null;
+    for (;;) {
+      const page = await bench.wallet.ledger(organizationId, { limit: 3, before });
       seen.push(...page.entries.map((entry) => entry.reference));
-      cursor = page.nextCursor;
-      await bench.wallet.credit(bookingOf(organizationId, 1n, `late ${cursor}`));
-    } while (cursor !== null);
+      before = page.entries.at(-1)?.number ?? null;
+      await bench.wallet.credit(bookingOf(organizationId, 1n, `late ${before}`));
+      if (!page.more) break;
+    }
     expect(seen).toEqual([7, 6, 5, 4, 3, 2, 1].map((i) => `credit ${i}`));
   });
 
   it('lists one type alone, and nothing of another organization', async () => {
     const organizationId = await bench.openWallet(10n);
     const other = await bench.openWallet(10n);
-    await bench.wallet.chargeStatement(bench.db.sql, [{ requestId: uuidv7(), organizationId, amountPicoUsd: 4n }]);
-    const usage = await bench.wallet.ledger(organizationId, { limit: 10, cursor: null, type: 'usage' });
+    await bench.writer.write([chargeOf(organizationId, 4n)]);
+    const usage = await bench.wallet.ledger(organizationId, { limit: 10, before: null, type: 'usage' });
     expect(usage.entries).toMatchObject([{ type: 'usage', amountPicoUsd: -4n, balanceAfterPicoUsd: 6n }]);
-    expect(usage.nextCursor).toBeNull();
-    expect((await bench.wallet.ledger(other, { limit: 10, cursor: null })).entries).toHaveLength(1);
+    expect(usage.more).toBe(false);
+    expect((await bench.wallet.ledger(other, { limit: 10, before: null })).entries).toHaveLength(1);
   });
 
   it('shows a balance that somebody changed by hand', async () => {

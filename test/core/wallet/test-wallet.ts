@@ -3,15 +3,20 @@ import { systemClock } from '#base/clock.ts';
 import { connectDb, type Db } from '#base/db.ts';
 import { uuidv7 } from '#base/id.ts';
 import { createAudit, systemAuthor } from '#core/audit/audit.ts';
+import { createWriter, type UsageRecord, type Writer } from '#core/metering/metering.ts';
 import { type Booking, createWallet, type Wallet } from '#core/wallet/wallet.ts';
 import { createTestDatabase } from '../../support/database.ts';
 
 export interface WalletBench {
+  readonly url: string;
   readonly db: Db;
   readonly wallet: Wallet;
+  /** Books and charges records. */
+  readonly writer: Writer;
   /** A second gateway on the same database, with connections of its own. */
   readonly otherDb: Db;
   readonly otherWallet: Wallet;
+  readonly otherWriter: Writer;
   /** Makes a wallet, credited when an amount is given. */
   openWallet(creditPicoUsd?: bigint): Promise<string>;
 }
@@ -28,10 +33,13 @@ export function useWallet(): WalletBench {
     const wallet = createWallet({ db, clock: systemClock, audit });
     const otherWallet = createWallet({ db: otherDb, clock: systemClock, audit });
     bench = {
+      url: database.url,
       db,
       wallet,
+      writer: createWriter({ db, clock: systemClock, wallet }),
       otherDb,
       otherWallet,
+      otherWriter: createWriter({ db: otherDb, clock: systemClock, wallet: otherWallet }),
       async openWallet(creditPicoUsd) {
         const organizationId = uuidv7();
         await db.orm.transaction((tx) => wallet.open(tx, organizationId));
@@ -52,6 +60,15 @@ export function useWallet(): WalletBench {
     return bench;
   };
   return {
+    get url() {
+      return opened().url;
+    },
+    get writer() {
+      return opened().writer;
+    },
+    get otherWriter() {
+      return opened().otherWriter;
+    },
     get db() {
       return opened().db;
     },
@@ -70,6 +87,34 @@ export function useWallet(): WalletBench {
 
 export function bookingOf(organizationId: string, amountPicoUsd: bigint, reference: string): Booking {
   return { organizationId, amountPicoUsd, reference, note: null, author: systemAuthor };
+}
+
+/** A request that costs this much; what a test does not name is of no account to it. */
+export function chargeOf(organizationId: string, costPicoUsd: bigint, fields: Partial<UsageRecord> = {}): UsageRecord {
+  return {
+    id: uuidv7(),
+    organizationId,
+    projectId: organizationId,
+    keyId: organizationId,
+    model: 'small',
+    endpoint: '/v1/chat/completions',
+    stream: false,
+    serviceTier: 'default',
+    status: 200,
+    outcome: 'completed',
+    reason: null,
+    cacheHit: false,
+    usage: { inputTokens: 10, cachedTokens: 4, outputTokens: 5, reasoningTokens: 2 },
+    usageSource: 'engine',
+    costPicoUsd,
+    writtenOffPicoUsd: 0n,
+    priceVersionId: organizationId,
+    queuedMs: 1,
+    firstByteMs: 20,
+    totalMs: 30,
+    clientRequestId: null,
+    ...fields,
+  };
 }
 
 /** All accounts of the whole ledger: what came in less what went out, by account and together. */

@@ -110,6 +110,7 @@ describe('the wallet over HTTP', () => {
       amount: '25',
       balance_after: '25',
       request_id: null,
+      requests: null,
       reference: 'invoice 1',
       note: 'May',
       created_at: expect.any(Number),

@@ -1,0 +1,163 @@
+import postgres, { type ISql, type TransactionSql } from 'postgres';
+import type { Clock } from '#base/clock.ts';
+import type { Db } from '#base/db.ts';
+import { uuidLowerBound, uuidTimeMs } from '#base/id.ts';
+
+/**
+ * Records lie in a partition per UTC month, made ahead of time. `usage_records_default` catches a record whose month
+ * has none, as when a clock was wrong; `usage_records_dropped`, once retention has taken months away, refuses records
+ * of those months: whether such a record was billed is not known any more.
+ */
+
+export interface PartitionOptions {
+  readonly db: Db;
+  readonly clock: Clock;
+}
+
+const fence = 'usage_records_dropped';
+/** Nobody waits longer than this for a partition to be made or dropped; it is tried again within the hour. */
+const lockTimeoutMs = 1000;
+const dayMs = 86_400_000;
+
+interface Span {
+  readonly fromMs: number;
+  readonly toMs: number;
+}
+
+/** First moment of the UTC month that is `months` after the one of `timeMs`. */
+function monthStartMs(timeMs: number, months = 0): number {
+  const date = new Date(timeMs);
+  return Date.UTC(date.getUTCFullYear(), date.getUTCMonth() + months, 1);
+}
+
+const monthOf = (timeMs: number): Span => ({ fromMs: monthStartMs(timeMs), toMs: monthStartMs(timeMs, 1) });
+
+/**
+ * Makes the partitions of this month and the two that follow, and those of earlier records that lie in the default
+ * partition, with these records in them. What cannot be made because somebody reads is left for the next call.
+ */
+export async function ensurePartitions({ db, clock }: PartitionOptions): Promise<void> {
+  const nowMs = clock.now();
+  const ahead = [0, 1, 2].map((months) => monthOf(monthStartMs(nowMs, months)));
+  const months = [...(await findStrayMonths(db.sql, monthStartMs(nowMs, 3))), ...ahead];
+  for (const month of months) {
+    await unlessLocked(() => withPartitions(db, (tx) => makePartition(tx, month)));
+  }
+}
+
+/** Months before `endMs` that have records in the default partition. */
+async function findStrayMonths(sql: ISql, endMs: number): Promise<readonly Span[]> {
+  const months: Span[] = [];
+  let from = uuidLowerBound(0);
+  for (;;) {
+    // The order is that of the ids alone, which no index has; but there are hardly ever any.
+    const [row] = await sql<{ id: string }[]>`
+      select id::text from usage_records_default r where r.id >= ${from} and r.id < ${uuidLowerBound(endMs)}
+      order by r.id limit 1`;
+    if (row === undefined) return months;
+    const month = monthOf(uuidTimeMs(row.id));
+    months.push(month);
+    from = uuidLowerBound(month.toMs);
+  }
+}
+
+async function makePartition(tx: TransactionSql, { fromMs, toMs }: Span): Promise<void> {
+  const name = `usage_records_${new Date(fromMs).toISOString().slice(0, 7).replace('-', '_')}`;
+  const [found] = await tx`select to_regclass(${name}) is not null as there`;
+  if (found?.['there'] === true || (await readFloorMs(tx)) >= toMs) return;
+  const [from, to] = [uuidLowerBound(fromMs), uuidLowerBound(toMs)];
+  // Attached and not made as a partition: that would wait for all who read or write any of the records.
+  await tx.unsafe(`create table ${name} (like usage_records including all excluding indexes)`);
+  await tx.unsafe('lock table usage_records_default in access exclusive mode');
+  await tx.unsafe(`with moved as (delete from usage_records_default where id >= '${from}' and id < '${to}' returning *)
+    insert into ${name} select * from moved`);
+  await tx.unsafe(`alter table usage_records attach partition ${name} for values from ('${from}') to ('${to}')`);
+}
+
+/**
+ * Drops the months that ended more than `days` ago; sums and the ledger are kept. Records of these months are refused
+ * from then on, with an error that `isBeforeRetention` knows.
+ * @returns the moment, in milliseconds since the Unix epoch, from which on records are kept; 0 for all
+ */
+export async function dropOldPartitions({ db, clock }: PartitionOptions, days: number): Promise<number> {
+  // Of two clocks the one that is behind: a clock that runs ahead must not take anything away.
+  const [row] = await db.sql<{ now: string }[]>`select (extract(epoch from now()) * 1000)::bigint::text as now`;
+  const nowMs = Math.min(clock.now(), Number(row?.now));
+  const floorMs = monthStartMs(nowMs - days * dayMs);
+  await unlessLocked(() => withPartitions(db, (tx) => raiseFloor(tx, floorMs)));
+  return readFloorMs(db.sql);
+}
+
+async function raiseFloor(tx: TransactionSql, floorMs: number): Promise<void> {
+  if (floorMs <= (await readFloorMs(tx))) return;
+  const floor = uuidLowerBound(floorMs);
+  for (const { name, toMs } of await readPartitions(tx)) {
+    if (name === fence || (toMs !== null && toMs <= floorMs)) await tx.unsafe(`drop table ${name}`);
+  }
+  await tx.unsafe(`delete from usage_records_default where id < '${floor}'`);
+  await tx.unsafe(`create table ${fence} (like usage_records, constraint ${fence} check (false))`);
+  await tx.unsafe(`alter table usage_records attach partition ${fence} for values from (minvalue) to ('${floor}')`);
+}
+
+/** The moment before which no records are kept, in milliseconds since the Unix epoch; 0 where nothing was dropped. */
+export async function readFloorMs(sql: ISql): Promise<number> {
+  const dropped = (await readPartitions(sql)).find(({ name }) => name === fence);
+  return dropped?.toMs ?? 0;
+}
+
+export interface Partition {
+  readonly name: string;
+  /** Bounds in milliseconds since the Unix epoch; null where there is none. */
+  readonly fromMs: number | null;
+  readonly toMs: number | null;
+}
+
+/** All partitions but the default one, oldest first. */
+export async function readPartitions(sql: ISql): Promise<readonly Partition[]> {
+  const rows = await sql<{ name: string; bounds: string }[]>`
+    select c.relname as name, pg_get_expr(c.relpartbound, c.oid) as bounds
+    from pg_inherits i join pg_class c on c.oid = i.inhrelid where i.inhparent = 'usage_records'::regclass`;
+  return rows
+    .flatMap(({ name, bounds }) => {
+      const [, from, to] = /^FOR VALUES FROM \((.+)\) TO \((.+)\)$/.exec(bounds) ?? [];
+      return from === undefined || to === undefined ? [] : [{ name, fromMs: boundMs(from), toMs: boundMs(to) }];
+    })
+    .toSorted((a, b) => (a.fromMs ?? 0) - (b.fromMs ?? 0));
+}
+
+function boundMs(text: string): number | null {
+  const id = /^'([0-9a-f-]{36})'$/.exec(text)?.[1];
+  return id === undefined ? null : uuidTimeMs(id);
+}
+
+/** Whether a record was refused because records of its month are no longer kept. */
+export function isBeforeRetention(error: unknown): boolean {
+  return error instanceof postgres.PostgresError && error.code === '23514' && error.constraint_name === fence;
+}
+
+/** Whether a record was on its way into the default partition when its month was made; it finds its way when repeated. */
+export function isBetweenPartitions(error: unknown): boolean {
+  return (
+    error instanceof postgres.PostgresError &&
+    error.code === '23514' &&
+    error.table_name === 'usage_records_default' &&
+    error.constraint_name === undefined
+  );
+}
+
+/** One at a time over all gateways. */
+function withPartitions(db: Db, change: (tx: TransactionSql) => Promise<void>): Promise<void> {
+  return db.sql.begin(async (tx) => {
+    await tx`select pg_advisory_xact_lock(hashtext('headgate usage partitions'))`;
+    await tx.unsafe(`set local lock_timeout = ${lockTimeoutMs}`);
+    await change(tx);
+  });
+}
+
+async function unlessLocked(change: () => Promise<void>): Promise<void> {
+  try {
+    await change();
+  } catch (error) {
+    if (!(error instanceof postgres.PostgresError && error.code === '55P03')) throw error;
+  }
+}

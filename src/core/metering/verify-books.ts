@@ -1,0 +1,252 @@
+import type { ISql, TransactionSql } from 'postgres';
+import type { Db } from '#base/db.ts';
+import { uuidLowerBound } from '#base/id.ts';
+import { type LedgerProof, ledgerUsageSql, proveIn, readOwners, requestsHashSql } from '#core/wallet/wallet.ts';
+import { readFloorMs, readPartitions } from './partitions.ts';
+
+/**
+ * What is wrong:
+ * - `entry`: a ledger entry is not what was booked, `problem` says why; all later ones of its organization follow it
+ * - `wallet`: the balance, the number of entries or the head of a wallet is not that of its ledger
+ * - `entry_without_records`: records of a ledger entry are gone that must still be there
+ * - `entry_differs`: requests and amounts of a ledger entry are not those of its records
+ * - `record_without_entry`: a record was charged, but the ledger knows nothing of it; `id` is that of the record, or
+ *   the first of its group
+ * - `hour_differs`, `day_differs`: a sum is not that of the records, or of the hours; `id` is that of the key
+ * - `charges_differ`: the usage entries of an organization do not come to what its sums say
+ */
+export interface BooksFinding {
+  readonly kind:
+    | 'entry'
+    | 'wallet'
+    | 'entry_without_records'
+    | 'entry_differs'
+    | 'record_without_entry'
+    | 'hour_differs'
+    | 'day_differs'
+    | 'charges_differ';
+  readonly organizationId: string;
+  readonly id: string | null;
+  readonly problem: string | null;
+}
+
+export interface BooksProof {
+  readonly organizations: number;
+  readonly entries: number;
+  /** Ledger entries some or all of whose records retention has taken away; only their sums are proven. */
+  readonly entriesBeforeRetention: number;
+  /** The first that were found, at most `findingsMax`. */
+  readonly findings: readonly BooksFinding[];
+  readonly findingsTotal: number;
+}
+
+export interface VerifyOptions {
+  readonly findingsMax?: number;
+}
+
+/** Rows of one read; what is held in memory at a time. */
+const rowsAtOnce = 1000;
+
+/**
+ * Proves all books in one snapshot and in bounded memory: each ledger's chain and sums, ledger entries against the
+ * records that they stand for, hourly sums against records, daily against hourly ones, and both against the ledger.
+ * Gateways may go on writing. What PostgreSQL sorts for it goes to its temporary files, up to the size of the records.
+ */
+export function verifyBooks(db: Db, { findingsMax = 1000 }: VerifyOptions = {}): Promise<BooksProof> {
+  return db.sql.begin('isolation level repeatable read read only', async (tx) => {
+    await tx.unsafe("set local statement_timeout = 0; set local work_mem = '64MB'; set local jit = off");
+    const check = new BooksCheck(tx, findingsMax);
+    await check.ledgers();
+    await check.entries();
+    await check.sums();
+    return check.proof();
+  });
+}
+
+interface FoundRow {
+  readonly organization_id: string;
+  readonly id: string | null;
+  readonly problem: string | null;
+}
+
+interface EntryRow extends FoundRow {
+  readonly kind: 'entry_without_records' | 'entry_differs' | 'record_without_entry' | 'before_retention';
+}
+
+class BooksCheck {
+  readonly #sql: ISql;
+  readonly #findingsMax: number;
+  readonly #findings: BooksFinding[] = [];
+  #found = 0;
+  #organizations = 0;
+  #entries = 0;
+  #before = 0;
+
+  constructor(sql: TransactionSql, findingsMax: number) {
+    this.#sql = sql;
+    this.#findingsMax = findingsMax;
+  }
+
+  proof(): BooksProof {
+    return {
+      organizations: this.#organizations,
+      entries: this.#entries,
+      entriesBeforeRetention: this.#before,
+      findings: this.#findings,
+      findingsTotal: this.#found,
+    };
+  }
+
+  #find(kind: BooksFinding['kind'], { organization_id, id, problem }: FoundRow): void {
+    this.#found += 1;
+    if (this.#findings.length >= this.#findingsMax) return;
+    this.#findings.push({ kind, organizationId: organization_id, id, problem });
+  }
+
+  async ledgers(): Promise<void> {
+    const owners: string[] = [];
+    for await (const owner of readOwners(this.#sql)) owners.push(owner);
+    for (const owner of owners) this.#ledger(await proveIn(this.#sql, owner), await this.#chargedBySums(owner));
+  }
+
+  #ledger({ organizationId, ...proof }: LedgerProof, chargedPicoUsd: bigint): void {
+    this.#organizations += 1;
+    this.#entries += proof.entries;
+    const found = { organization_id: organizationId, id: null };
+    if (proof.altered !== null) this.#find('entry', { ...found, ...proof.altered });
+    if (proof.wallet !== null) this.#find('wallet', { ...found, problem: proof.wallet });
+    if (proof.usagePicoUsd === chargedPicoUsd) return;
+    this.#find('charges_differ', { ...found, problem: `ledger ${proof.usagePicoUsd}, sums ${chargedPicoUsd}` });
+  }
+
+  async #chargedBySums(organizationId: string): Promise<bigint> {
+    const [row] = await this.#sql<{ cost: string }[]>`
+      select coalesce(sum(cost), 0)::text as cost from usage_daily where organization_id = ${organizationId}`;
+    return BigInt(row?.cost ?? 0);
+  }
+
+  async entries(): Promise<void> {
+    const floor = uuidLowerBound(await readFloorMs(this.#sql));
+    for (const text of [groupsText, singlesText]) {
+      const rows = this.#sql.unsafe<EntryRow[]>(text, [floor]).cursor(rowsAtOnce);
+      for await (const some of rows) for (const row of some) this.#entry(row);
+    }
+  }
+
+  #entry({ kind, ...row }: EntryRow): void {
+    if (kind === 'before_retention') this.#before += 1;
+    else this.#find(kind, row);
+  }
+
+  async sums(): Promise<void> {
+    const floorMs = await readFloorMs(this.#sql);
+    const partitions = await readPartitions(this.#sql);
+    const bounds = partitions.flatMap(({ fromMs, toMs }) => [fromMs ?? 0, toMs ?? 0]).filter((ms) => ms > floorMs);
+    const starts = [floorMs, ...new Set(bounds)].toSorted((a, b) => a - b);
+    for (const [index, fromMs] of starts.entries()) {
+      const toMs = starts[index + 1] ?? endOfTimeMs;
+      const parameters = [uuidLowerBound(fromMs), uuidLowerBound(toMs), momentOf(fromMs), momentOf(toMs)];
+      await this.#all('hour_differs', hoursText, parameters);
+    }
+    for (const [index, fromMs] of [0, ...starts].entries()) {
+      const toMs = starts[index] ?? endOfTimeMs;
+      if (fromMs < toMs) await this.#all('day_differs', daysText, [momentOf(fromMs), momentOf(toMs)]);
+    }
+  }
+
+  async #all(kind: BooksFinding['kind'], text: string, parameters: string[]): Promise<void> {
+    const rows = this.#sql.unsafe<FoundRow[]>(text, parameters).cursor(rowsAtOnce);
+    for await (const some of rows) for (const row of some) this.#find(kind, row);
+  }
+}
+
+/** The last moment that an id of a request can carry. */
+const endOfTimeMs = 2 ** 48 - 1;
+/** As PostgreSQL reads it, which knows no years of more than four digits with a sign. */
+const momentOf = (timeMs: number): string =>
+  timeMs >= 253_402_300_800_000 ? 'infinity' : new Date(timeMs).toISOString();
+
+/** Entries of groups beside the records of the groups; $1 is the lowest id of what is kept. */
+const groupsText = `
+  with ${ledgerUsageSql}, grouped as (
+    select organization_id, group_id, count(*) as requests, sum(amount) as amount,
+      (array_agg(request_id order by request_id))[1] as first, ${requestsHashSql} as requests_hash
+    from (select organization_id, group_id, id as request_id, cost as amount from usage_records
+      where group_id is not null) as r
+    group by organization_id, group_id
+  )
+  select coalesce(e.organization_id, g.organization_id)::text as organization_id, coalesce(e.id, g.first)::text as id,
+    case when e.id is null then null else format('%s of %s requests', coalesce(g.requests, 0), e.requests) end as problem,
+    case when e.id is null then 'record_without_entry'
+      when coalesce(g.requests, 0) < e.requests and e.request_id < $1::uuid then 'before_retention'
+      when coalesce(g.requests, 0) < e.requests then 'entry_without_records'
+      else 'entry_differs' end as kind
+  from (select * from ledger_usage where group_id is not null) as e
+  full join grouped g on g.organization_id = e.organization_id and g.group_id = e.group_id
+  where e.id is null or g.requests is distinct from e.requests or g.amount <> e.amount
+    or g.requests_hash is distinct from e.requests_hash or g.first <> e.request_id`;
+
+/** Entries of one request beside the records that share no entry. */
+const singlesText = `
+  with ${ledgerUsageSql}
+  select coalesce(e.organization_id, r.organization_id)::text as organization_id, coalesce(e.id, r.id)::text as id,
+    format('ledger %s, record %s', e.amount, r.cost) as problem,
+    case when e.id is null then 'record_without_entry' when r.id is not null then 'entry_differs'
+      when e.request_id < $1::uuid then 'before_retention' else 'entry_without_records' end as kind
+  from (select * from ledger_usage where group_id is null) as e
+  full join (select organization_id, id, cost from usage_records where group_id is null and cost > 0) as r
+    on r.organization_id = e.organization_id and r.id = e.request_id
+  where e.id is null or r.id is null or r.cost <> e.amount`;
+
+const keyColumns = ['organization_id', 'key_id', 'project_id', 'model'];
+const sumColumns = [
+  'requests',
+  'completed',
+  'aborted',
+  'ended',
+  'failed',
+  'cache_hits',
+  'input_tokens',
+  'input_cached_tokens',
+  'output_tokens',
+  'output_reasoning_tokens',
+  'cost',
+];
+
+/** Two tables of sums of which one says what the other should. */
+function differencesText(booked: string, expected: string, moment: 'hour' | 'day'): string {
+  const same = [...keyColumns, moment].map((name) => `b.${name} = x.${name}`).join(' and ');
+  const list = (table: string): string => sumColumns.map((name) => `${table}.${name}`).join(', ');
+  return `
+    select coalesce(b.organization_id, x.organization_id)::text as organization_id,
+      coalesce(b.key_id, x.key_id)::text as id,
+      format('%s %s: requests %s, should be %s', coalesce(b.${moment}, x.${moment}), coalesce(b.model, x.model),
+        coalesce(b.requests, 0), coalesce(x.requests, 0)) as problem
+    from (${booked}) as b full join (${expected}) as x on ${same}
+    where (${list('b')}) is distinct from (${list('x')})`;
+}
+
+/** Start of the hour that an id carries, as PostgreSQL computes it of the first 48 bits. */
+const hourOfId = `to_timestamp((('x' || substr(replace(id::text, '-', ''), 1, 12))::bit(48)::bigint / 3600000) * 3600)`;
+const counted = ['completed', 'aborted', 'ended', 'failed'].map(
+  (o) => `count(*) filter (where outcome = '${o}') as ${o}`,
+);
+const summed = sumColumns.slice(6).map((name) => `sum(${name}) as ${name}`);
+
+/** From id $1 and hour $3 on, before id $2 and hour $4. */
+const hoursText = differencesText(
+  'select * from usage_hourly where hour >= $3::timestamptz and hour < $4::timestamptz',
+  `select ${keyColumns.join(', ')}, ${hourOfId} as hour, count(*) as requests, ${counted.join(', ')},
+    count(*) filter (where cache_hit) as cache_hits, ${summed.join(', ')}
+    from usage_records where id >= $1::uuid and id < $2::uuid group by 1, 2, 3, 4, 5`,
+  'hour',
+);
+
+const daysText = differencesText(
+  `select * from usage_daily where day >= ($1::timestamptz at time zone 'UTC')::date
+    and day < ($2::timestamptz at time zone 'UTC')::date`,
+  `select ${keyColumns.join(', ')}, (hour at time zone 'UTC')::date as day,
+    ${sumColumns.map((name) => `sum(${name}) as ${name}`).join(', ')}
+    from usage_hourly where hour >= $1::timestamptz and hour < $2::timestamptz group by 1, 2, 3, 4, 5`,
+  'day',
+);

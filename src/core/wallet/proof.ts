@@ -1,0 +1,183 @@
+import type { ISql } from 'postgres';
+import type { Db } from '#base/db.ts';
+import { type ChainedEntry, entryHash, firstHead, nextHead } from './chain.ts';
+
+/** What the check of an organization's ledger says. */
+export interface LedgerProof {
+  readonly organizationId: string;
+  /** All of it holds: sums, running sums, numbers, the chain, and the wallet as its end. */
+  readonly balanced: boolean;
+  readonly balancePicoUsd: bigint;
+  readonly sumPicoUsd: bigint;
+  /** What usage entries took from the wallet. */
+  readonly usagePicoUsd: bigint;
+  readonly entries: number;
+  /** Entries whose `balance_after` is not the running sum. */
+  readonly entriesBroken: number;
+  /** The first entry that is not what was booked, by its id, and what is wrong with it; null when there is none. */
+  readonly altered: { readonly id: string; readonly problem: LedgerProblem } | null;
+  /** What is wrong with the wallet, where the entries give no reason. */
+  readonly wallet: 'no_wallet' | 'balance' | 'entries_missing' | 'head' | null;
+}
+
+/**
+ * - `number`: entries before it are missing, or it is there twice
+ * - `head`: the entry says something else than what was booked, or one before it was taken away
+ * - `balance_after`: not the running sum, before the chain
+ * - `chain_broken_off`: it is not in the chain, but entries before it are
+ * - `before_chain`: the first of the chain does not go on from what is before it: that was altered
+ */
+export type LedgerProblem = 'number' | 'head' | 'balance_after' | 'chain_broken_off' | 'before_chain';
+
+interface Row {
+  readonly number: string;
+  readonly organization_id: string;
+  readonly id: string;
+  readonly type: ChainedEntry['type'];
+  readonly debit_account: ChainedEntry['debitAccount'];
+  readonly credit_account: ChainedEntry['creditAccount'];
+  readonly amount: string;
+  readonly currency: string;
+  readonly balance_after: string;
+  readonly created_at_micros: string;
+  readonly requests: number | null;
+  readonly group_id: string | null;
+  readonly requests_hash: Buffer | null;
+  readonly head: Buffer | null;
+  readonly request_id: string | null;
+  readonly reference: string | null;
+  readonly note: string | null;
+}
+
+interface WalletRow {
+  readonly balance: string;
+  readonly entries: string;
+  readonly head: Buffer;
+}
+
+/** Rows of one read; what is held in memory at a time. */
+const rowsAtOnce = 1000;
+
+/** Checks an organization's whole ledger, in one snapshot with its wallet and in bounded memory. */
+export function proveLedger(db: Db, organizationId: string): Promise<LedgerProof> {
+  return db.sql.begin('isolation level repeatable read read only', (tx) => proveIn(tx, organizationId));
+}
+
+/** The same on a transaction that sees one snapshot. */
+export async function proveIn(sql: ISql, organizationId: string): Promise<LedgerProof> {
+  const check = new LedgerCheck(organizationId);
+  const rows = sql<Row[]>`
+    SELECT number::text, organization_id::text, id::text, type, debit_account, credit_account, amount::text, currency,
+      balance_after::text, (extract(epoch FROM created_at) * 1000000)::bigint::text AS created_at_micros, requests,
+      group_id::text, requests_hash, head, request_id::text, reference, note
+    FROM ledger_entries e WHERE organization_id = ${organizationId} ORDER BY e.number`.cursor(rowsAtOnce);
+  for await (const some of rows) for (const row of some) check.add(row);
+  const [wallet] = await sql<WalletRow[]>`
+    SELECT balance::text, entries::text, head FROM wallets
+    WHERE organization_id = ${organizationId} AND currency = 'USD'`;
+  return check.end(wallet);
+}
+
+/** Everybody who has a wallet or entries, in the order of their ids. */
+export async function* readOwners(sql: ISql): AsyncGenerator<string> {
+  const rows = sql<{ organization_id: string }[]>`
+    SELECT organization_id::text FROM wallets UNION SELECT organization_id::text FROM (
+      WITH RECURSIVE owners AS (
+        (SELECT organization_id FROM ledger_entries ORDER BY organization_id LIMIT 1)
+        UNION ALL SELECT (SELECT e.organization_id FROM ledger_entries e WHERE e.organization_id > o.organization_id
+          ORDER BY e.organization_id LIMIT 1) FROM owners o WHERE o.organization_id IS NOT NULL
+      ) SELECT organization_id FROM owners WHERE organization_id IS NOT NULL
+    ) AS named ORDER BY 1`.cursor(rowsAtOnce);
+  for await (const some of rows) for (const row of some) yield row.organization_id;
+}
+
+/**
+ * Usage entries as a part of a WITH clause, for whoever compares them with the requests that they stand for:
+ * `ledger_usage (organization_id, id, request_id, group_id, requests, amount, requests_hash)`, where `request_id` is
+ * that of an entry of one request, or the first of a group.
+ */
+export const ledgerUsageSql = `ledger_usage AS (
+    SELECT organization_id, id, coalesce(request_id, id) AS request_id, group_id, requests, amount, requests_hash
+    FROM ledger_entries WHERE type = 'usage')`;
+
+class LedgerCheck {
+  readonly #organizationId: string;
+  #entries = 0;
+  #sum = 0n;
+  #usage = 0n;
+  #broken = 0;
+  #altered: LedgerProof['altered'] = null;
+  /** Null before the chain begins. */
+  #head: Buffer | null = null;
+
+  constructor(organizationId: string) {
+    this.#organizationId = organizationId;
+  }
+
+  add(row: Row): void {
+    const amount = BigInt(row.amount);
+    const sumBefore = this.#sum;
+    this.#sum += row.credit_account === 'wallet' ? amount : -amount;
+    if (row.type === 'usage') this.#usage += amount;
+    const isBroken = BigInt(row.balance_after) !== this.#sum;
+    if (isBroken) this.#broken += 1;
+    const problem = this.#problem(row, sumBefore) ?? (isBroken ? 'balance_after' : null);
+    if (problem !== null) this.#altered ??= { id: row.id, problem };
+    this.#entries = Number(row.number);
+    // Goes on from what stands there, so that one altered entry does not make all that follow look altered.
+    this.#head = row.head ?? this.#head;
+  }
+
+  #problem(row: Row, sumBefore: bigint): LedgerProblem | null {
+    const number = Number(row.number);
+    if (number !== this.#entries + 1) return 'number';
+    if (row.head === null) return this.#head === null ? null : 'chain_broken_off';
+    const before = this.#head ?? firstHead(this.#organizationId, this.#entries, sumBefore);
+    const head = nextHead(before, entryHash(toChained(row)), number, BigInt(row.balance_after));
+    if (row.head.equals(head)) return null;
+    return this.#head === null && this.#entries > 0 ? 'before_chain' : 'head';
+  }
+
+  end(wallet: WalletRow | undefined): LedgerProof {
+    const balancePicoUsd = BigInt(wallet?.balance ?? 0);
+    const atFault = this.#walletProblem(wallet);
+    return {
+      organizationId: this.#organizationId,
+      balanced: atFault === null && this.#altered === null,
+      balancePicoUsd,
+      sumPicoUsd: this.#sum,
+      usagePicoUsd: this.#usage,
+      entries: this.#entries,
+      entriesBroken: this.#broken,
+      altered: this.#altered,
+      wallet: atFault,
+    };
+  }
+
+  #walletProblem(wallet: WalletRow | undefined): LedgerProof['wallet'] {
+    if (wallet === undefined) return this.#entries === 0 ? null : 'no_wallet';
+    if (BigInt(wallet.balance) !== this.#sum) return 'balance';
+    if (Number(wallet.entries) !== this.#entries) return 'entries_missing';
+    const head = this.#head ?? firstHead(this.#organizationId, this.#entries, this.#sum);
+    return wallet.head.equals(head) ? null : 'head';
+  }
+}
+
+function toChained(row: Row): ChainedEntry {
+  return {
+    id: row.id,
+    organizationId: row.organization_id,
+    type: row.type,
+    debitAccount: row.debit_account,
+    creditAccount: row.credit_account,
+    amount: BigInt(row.amount),
+    currency: row.currency,
+    createdAtMicros: BigInt(row.created_at_micros),
+    requests: row.requests,
+    groupId: row.group_id === null ? null : Number(row.group_id),
+    requestsHash: row.requests_hash,
+    requestId: row.request_id,
+    reference: row.reference,
+    note: row.note,
+  };
+}

@@ -1,0 +1,194 @@
+import { afterAll, beforeEach, describe, expect, it } from 'vitest';
+import type { Clock } from '#base/clock.ts';
+import { connectDb, type Db } from '#base/db.ts';
+import { uuidv7 } from '#base/id.ts';
+import { systemAuthor } from '#core/audit/audit.ts';
+import { createWriter, isBeforeRetention, verifyBooks, type Writer } from '#core/metering/metering.ts';
+import { createTestDatabase, type TestDatabase } from '../../support/database.ts';
+import { chargeOf } from '../wallet/test-wallet.ts';
+import { openTestBooks, type TestBooks } from './test-books.ts';
+
+const dayMs = 86_400_000;
+
+/** Books with a clock of their own. */
+interface Books extends TestBooks {
+  readonly database: TestDatabase;
+  readonly db: Db;
+  readonly writer: Writer;
+  nowMs: number;
+}
+
+const opened: Books[] = [];
+let books: Books;
+
+beforeEach(async () => {
+  const database = await createTestDatabase();
+  const db = connectDb(database.url);
+  const nowMs = Date.now();
+  const clock: Clock = { now: () => books.nowMs, monotonicMs: () => performance.now() };
+  const own = await openTestBooks({ db, databaseUrl: database.url, clock, isStarted: false });
+  books = { ...own, database, db, writer: createWriter({ db, clock, wallet: own.wallet }), nowMs };
+  opened.push(books);
+});
+
+afterAll(async () => {
+  for (const { db, database, close } of opened) {
+    await close();
+    await db.close();
+    await database.drop();
+  }
+});
+
+async function openWallet(): Promise<string> {
+  const organizationId = uuidv7();
+  const booking = { organizationId, amountPicoUsd: 10n ** 9n, reference: 'opening', note: null, author: systemAuthor };
+  await books.db.orm.transaction((tx) => books.wallet.open(tx, organizationId));
+  await books.wallet.credit(booking);
+  return organizationId;
+}
+
+/** How many records each partition has. */
+async function countByPartition(): Promise<Record<string, number>> {
+  const rows = await books.db.sql<{ name: string; n: number }[]>`
+    SELECT tableoid::regclass::text AS name, count(*)::int AS n FROM usage_records GROUP BY 1`;
+  return Object.fromEntries(rows.map(({ name, n }) => [name, n]));
+}
+
+const nameOf = (timeMs: number): string =>
+  `usage_records_${new Date(timeMs).toISOString().slice(0, 7).replace('-', '_')}`;
+
+describe('partitions of the records', () => {
+  it('are made for this month and the next two, once, by several gateways at the same moment', async () => {
+    await Promise.all(Array.from({ length: 5 }, () => books.metering.ensurePartitions()));
+    const rows = await books.db
+      .sql`SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = 'usage_records'::regclass`;
+    expect(rows).toHaveLength(4);
+    const organizationId = await openWallet();
+    await books.writer.write([chargeOf(organizationId, 1n)]);
+    expect(await countByPartition()).toEqual({ [nameOf(Date.now())]: 1 });
+  });
+
+  it('take in what was written while a clock was a year ahead, once that month comes', async () => {
+    const organizationId = await openWallet();
+    const farMs = Date.now() + 366 * dayMs;
+    const charge = chargeOf(organizationId, 5n, { id: uuidv7(farMs) });
+    await books.writer.write([charge, chargeOf(organizationId, 3n, { id: uuidv7(Date.now() - 400 * dayMs) })]);
+    await books.metering.ensurePartitions();
+    expect(await countByPartition()).toEqual({ usage_records_default: 1, [nameOf(Date.now() - 400 * dayMs)]: 1 });
+    books.nowMs = farMs;
+    await books.metering.ensurePartitions();
+    expect(await countByPartition()).toEqual({ [nameOf(farMs)]: 1, [nameOf(Date.now() - 400 * dayMs)]: 1 });
+    await books.writer.write([charge]);
+    expect(await books.wallet.balance(organizationId)).toBe(10n ** 9n - 8n);
+    expect((await verifyBooks(books.db)).findings).toEqual([]);
+  });
+
+  it('are made while records of their month are written, and none is lost or refused', async () => {
+    const organizationId = await openWallet();
+    let isWriting = true;
+    let written = 0;
+    const writing = Promise.all(
+      Array.from({ length: 4 }, async () => {
+        while (isWriting) {
+          await books.writer.write([1n, 1n].map((cost) => chargeOf(organizationId, cost)));
+          written += 2;
+        }
+      }),
+    );
+    await expect.poll(() => written).toBeGreaterThan(20);
+    // What is locked at one moment is made by a later call.
+    await expect
+      .poll(async () => {
+        await books.metering.ensurePartitions();
+        return Object.keys(await countByPartition());
+      })
+      .toEqual([nameOf(Date.now())]);
+    isWriting = false;
+    await writing;
+    expect(await countByPartition()).toEqual({ [nameOf(Date.now())]: written });
+    expect(await books.wallet.verify(organizationId)).toMatchObject({ balanced: true, usagePicoUsd: BigInt(written) });
+  });
+
+  it('keep nobody who writes waiting for somebody who reads', async () => {
+    const organizationId = await openWallet();
+    await books.writer.write([chargeOf(organizationId, 1n)]);
+    await books.db.sql.begin(async (tx) => {
+      await tx`SELECT count(*) FROM usage_records`;
+      await books.metering.ensurePartitions();
+      await books.metering.dropOldPartitions(1);
+      await books.writer.write([chargeOf(organizationId, 1n)]);
+    });
+    expect(await countByPartition()).toEqual({ usage_records_default: 2 });
+  });
+});
+
+describe('retention', () => {
+  const writeMonths = async (organizationId: string, months: number): Promise<string[]> => {
+    const ids = Array.from({ length: months }, (_, i) => uuidv7(Date.now() - i * 31 * dayMs));
+    for (const id of ids) {
+      await books.writer.write([chargeOf(organizationId, 1n, { id })]);
+      await books.writer.write(
+        [2n, 3n].map((cost, n) =>
+          chargeOf(organizationId, cost, { id: uuidv7(Date.now() - ids.indexOf(id) * 31 * dayMs + n) }),
+        ),
+      );
+    }
+    return ids;
+  };
+
+  it('drops whole months, keeps sums and ledger, and leaves books that are proven', async () => {
+    const organizationId = await openWallet();
+    await writeMonths(organizationId, 6);
+    await books.metering.ensurePartitions();
+    const before = await books.db.sql`SELECT * FROM usage_hourly ORDER BY hour`;
+    const floorMs = await books.metering.dropOldPartitions(70);
+    const date = new Date(Date.now() - 70 * dayMs);
+    expect(floorMs).toBe(Date.UTC(date.getUTCFullYear(), date.getUTCMonth()));
+    const [oldest] = await books.db.sql<{ id: string }[]>`SELECT id::text FROM usage_records ORDER BY id LIMIT 1`;
+    expect(Number.parseInt((oldest?.id ?? '').replace('-', '').slice(0, 12), 16)).toBeGreaterThanOrEqual(floorMs);
+    expect(await books.db.sql`SELECT * FROM usage_hourly ORDER BY hour`).toEqual(before);
+    const proof = await verifyBooks(books.db);
+    expect(proof.findings).toEqual([]);
+    expect(proof.entriesBeforeRetention).toBeGreaterThanOrEqual(4);
+    expect(proof.entriesBeforeRetention % 2).toBe(0);
+    expect(await books.wallet.verify(organizationId)).toMatchObject({ balanced: true, usagePicoUsd: 36n });
+  });
+
+  it('refuses to bill a record again whose month it has dropped, by an error of its own', async () => {
+    const organizationId = await openWallet();
+    const ids = await writeMonths(organizationId, 6);
+    await books.metering.ensurePartitions();
+    await books.metering.dropOldPartitions(70);
+    const again = chargeOf(organizationId, 1n, { id: ids[5] ?? '' });
+    const error: unknown = await books.writer
+      .write([again, chargeOf(organizationId, 1n)])
+      .catch((caught: unknown) => caught);
+    expect(isBeforeRetention(error)).toBe(true);
+    expect(await books.wallet.verify(organizationId)).toMatchObject({ balanced: true, usagePicoUsd: 36n });
+    // What is there already is repeated as ever.
+    await books.writer.write([chargeOf(organizationId, 1n, { id: ids[0] ?? '' })]);
+    expect(await books.wallet.balance(organizationId)).toBe(10n ** 9n - 36n);
+  });
+
+  it('goes on from where it was, and takes nothing more without need', async () => {
+    const organizationId = await openWallet();
+    await writeMonths(organizationId, 6);
+    await books.metering.ensurePartitions();
+    const first = await books.metering.dropOldPartitions(100);
+    const counts = await countByPartition();
+    expect(await books.metering.dropOldPartitions(100)).toBe(first);
+    expect(await books.metering.dropOldPartitions(130)).toBe(first);
+    expect(await countByPartition()).toEqual(counts);
+    expect(await books.metering.dropOldPartitions(40)).toBeGreaterThan(first);
+    await books.metering.ensurePartitions();
+    expect((await verifyBooks(books.db)).findings).toEqual([]);
+  });
+
+  it('takes nothing for a clock that runs ahead', async () => {
+    const organizationId = await openWallet();
+    await writeMonths(organizationId, 2);
+    books.nowMs = Date.now() + 3650 * dayMs;
+    await books.metering.dropOldPartitions(60);
+    expect(Object.values(await countByPartition()).reduce((sum, n) => sum + n, 0)).toBe(6);
+  });
+});
