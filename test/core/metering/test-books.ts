@@ -15,7 +15,7 @@ export interface TestBooks extends BooksPlace {
   readonly metering: Metering;
   /** Of the spool; gone when they are closed. */
   readonly dataDir: string;
-  close(): Promise<void>;
+  readonly close: () => Promise<void>;
 }
 
 export interface TestBooksOptions {
