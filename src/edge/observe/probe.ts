@@ -1,28 +1,28 @@
-/** Asks a store from time to time whether it is there. Whoever wants to know is answered at once, from the last time. */
+/** Whether a store is there, as it was found last. */
 export interface Probe {
   readonly isUp: boolean;
-  /** Asks once; never rejects. A question that was not answered is not asked again until it is. */
+  /** Asks the store once; never rejects. While a question is unanswered, no second one is sent. */
   ask(): Promise<void>;
 }
 
 /** @param timeoutMs an answer that takes longer says that the store is away: drivers may wait for ever */
 export function createProbe(question: () => Promise<unknown>, timeoutMs: number): Probe {
   let isUp = false;
-  let asked: Promise<void> | null = null;
+  let pending: Promise<void> | null = null;
   return {
     get isUp() {
       return isUp;
     },
     async ask() {
-      asked ??= question()
+      pending ??= question()
         .then(
           () => void (isUp = true),
           () => void (isUp = false),
         )
         .finally(() => {
-          asked = null;
+          pending = null;
         });
-      const running = asked;
+      const running = pending;
       let late: NodeJS.Timeout | undefined;
       const isLate = new Promise<true>((resolve) => {
         late = setTimeout(() => resolve(true), timeoutMs).unref();
