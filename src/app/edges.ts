@@ -9,7 +9,7 @@ import { createAborter } from '#core/proxy/proxy.ts';
 import { createApi } from '#edge/api/api.ts';
 import { createHttpGuards, createShowLimits, installFallbacks, routeFirst, type HttpEnv } from '#edge/http/http.ts';
 import { createInference, type Inference } from '#edge/inference/inference.ts';
-import { lookEveryMs, type Observe, type Watching } from '#edge/observe/observe.ts';
+import { refreshEveryMs, type Observe, type Watching } from '#edge/observe/observe.ts';
 import type { SharedStore } from './coordination.ts';
 import { createEngineOperations } from './engine-operations.ts';
 import type { Foundation } from './foundation.ts';
@@ -78,9 +78,14 @@ export function createEdges(options: EdgesOptions): Edges {
       health: {
         name: 'health',
         jobs: [
-          { name: 'look at stores and engines', everyMs: lookEveryMs, where: 'every', run: () => watching.look() },
+          {
+            name: 'probe stores and count engines',
+            everyMs: refreshEveryMs,
+            where: 'every',
+            run: () => watching.refresh(),
+          },
         ],
-        start: () => watching.look(),
+        start: () => watching.refresh(),
       },
       inference: inferencePart(inference, foundation),
       api: apiPart(common),

@@ -4,7 +4,7 @@ export interface BodyText {
   slice(start: number, end: number): string;
 }
 
-/** A string of megabytes is copied for every use of it; bytes are not. */
+/** From this size on a body stays bytes: a string is copied for every use of it. */
 export class LargeText implements BodyText {
   readonly bytes: Buffer;
 

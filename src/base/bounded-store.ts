@@ -1,15 +1,15 @@
-/** The store could not be asked, or did not answer in time. */
+/** Postgres could not be asked, or did not answer in time. */
 export class StoreAwayError extends Error {
   constructor(what: string, cause?: unknown) {
-    super(`the database was asked for ${what} and did not answer`, cause === undefined ? {} : { cause });
+    super(`PostgreSQL gave no answer (${what})`, cause === undefined ? {} : { cause });
   }
 }
 
 const unansweredMax = 8;
 
 /**
- * Asks Postgres within a time. A statement that was given up may still take effect later, so each of them must be
- * harmless then; while too many are unanswered, no more are sent.
+ * Statements for Postgres with a time limit. One that was given up may still take effect later, so each must be harmless
+ * then. While too many are unanswered, no more are sent.
  */
 export class BoundedStore {
   #unanswered = 0;

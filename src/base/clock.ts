@@ -1,4 +1,4 @@
-/** Time as a part that can be handed in: tests turn it, the product reads the machine's. */
+/** The time, handed in so that tests can set it. */
 export interface Clock {
   /** Milliseconds since the Unix epoch. */
   now(): number;

@@ -3,32 +3,32 @@ import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 
 /**
- * What one connection of an HTTP server may keep waiting. Node reads as many requests as a client sends and begins them
- * all, and it keeps an answer for as long as nobody takes it: here neither has more than a bound.
+ * Bounds for the connections of an HTTP server. Node begins as many requests of one connection as a client sends, and
+ * keeps an answer for as long as nobody takes it: here both are bounded.
  */
 export interface Connections {
   /**
-   * To be asked once for each request, before anything else is done with it.
+   * Called once for each request, before anything else is done with it.
    * @returns whether it may be served; one that may not is answered by `refuse`, or its connection closes unanswered
    */
   accept(incoming: IncomingMessage, outgoing: ServerResponse): boolean;
   /**
-   * Calls back once all requests that came whole over a connection are answered; at once where they are. One whose body
-   * is still coming in is not waited for: it is told apart by `unanswered`.
+   * Calls back once all requests that came whole over a connection are answered; at once where they are. It does not
+   * wait for a request whose body is still coming in.
    */
   afterAnswers(socket: Duplex, callback: (unanswered: ServerResponse | null) => void): void;
 }
 
 export interface ConnectionBounds {
-  /** Connections that are open at once. Beyond that, one that no request runs on makes room for the next. */
+  /** Connections that are open at once. Beyond that, an idle one is closed for the next. */
   readonly connectionsMax: number;
-  /** A client that takes nothing of an answer for so long is cut off, in milliseconds. */
+  /** Milliseconds after which a client that takes nothing of an answer is cut off. */
   readonly stallMs: number;
   /** Answers a request beyond the bound. The connection must close with that answer. */
   readonly refuse: (outgoing: ServerResponse) => void;
 }
 
-/** Requests of one connection that are begun at once. Few clients send a second one before they have the first answer. */
+/** Requests of one connection that are begun at once. Few clients pipeline. */
 export const unfinishedMax = 16;
 
 interface ConnectionState {
@@ -68,15 +68,15 @@ export function guardConnections(server: Server, bounds: ConnectionBounds): Conn
     if (open.size >= connectionsMax) open.findOldest((other) => stateOf(other).unfinished === 0)?.destroy();
     open.add(socket);
   });
-  // Node would put a 100 for a request whose turn has not come into the midst of the answer that is made for it. Who
-  // sends one request behind another does not wait for it, and may not for ever (RFC 9110, section 10.1.1).
+  // For a pipelined request Node would write its 100 into the middle of the answer before it. A client that pipelines
+  // does not wait for a 100, and none may wait for ever (RFC 9110, section 10.1.1).
   server.on('checkContinue', (incoming: IncomingMessage, outgoing: ServerResponse) => {
     if (outgoing.socket !== null) outgoing.writeContinue();
     server.emit('request', incoming, outgoing);
   });
-  // Node calls this after so long without a byte read, and without one taken of what is written.
+  // Node calls this when no byte was read or written for the timeout.
   server.setTimeout(stallMs, (socket) => {
-    // Otherwise it waits for an answer that is being made, which has its own limits.
+    // Otherwise the client waits for an answer that is being made, which has limits of its own.
     if (socket.writableLength > 0 || stateOf(socket).unfinished === 0) socket.destroy();
   });
 
@@ -86,7 +86,7 @@ export function guardConnections(server: Server, bounds: ConnectionBounds): Conn
       const state = stateOf(socket);
       if (state.unfinished > unfinishedMax) {
         state.surplus += 1;
-        // What is read already is held until the connection ends: a little is no harm, and a flood waits for nothing.
+        // Node holds what it has read until the connection ends: a few requests do no harm, a flood closes it.
         if (state.surplus > unfinishedMax) socket.destroy();
         return false;
       }
@@ -114,7 +114,7 @@ function callAfterAnswers(state: ConnectionState): void {
   afterAnswers(unanswered);
 }
 
-/** The connections of a server, by where they come from. */
+/** The connections of a server, by client address. */
 class OpenConnections {
   readonly #byAddress = new Map<string, Set<Socket>>();
   size = 0;
@@ -131,7 +131,7 @@ class OpenConnections {
     });
   }
 
-  /** The oldest that will do, of the address that has most: one that opens many takes the places of its own. */
+  /** The oldest that will do, of the address with the most connections: a client that opens many displaces its own. */
   findOldest(willDo: (socket: Socket) => boolean): Socket | null {
     const [most] = [...this.#byAddress.values()].toSorted((a, b) => b.size - a.size);
     for (const socket of most ?? []) if (!socket.destroyed && willDo(socket)) return socket;

@@ -1,17 +1,17 @@
 import { Socket } from 'node:net';
 
-/** What postgres.js hands to its option `socket`, of all its settings. */
+/** The settings that postgres.js hands to its option `socket`, as far as they are read here. */
 interface Place {
-  /** Of a unix socket; false where there is none. */
+  /** Path of a unix socket; false where there is none. */
   readonly path: string | false;
   readonly host: readonly string[];
   readonly port: readonly number[];
 }
 
-/** The reconnecting of a pool, as options of postgres.js; its types do not know `socket`. */
+/** How a pool reconnects, as options of postgres.js; its types lack `socket`. */
 export interface Reconnecting {
   readonly socket: (place: Place) => Socket;
-  /** Seconds that a connection that was lost waits before the next try. */
+  /** Seconds until a lost connection is tried again. */
   readonly backoff: () => number;
 }
 
@@ -22,12 +22,10 @@ const watchEveryMs = 1000;
 const shortLifeMs = 1000;
 
 /**
- * What a pool needs to get over a database that is away. postgres.js takes a connection that is closed in peace while
- * it is being made for no failure at all: it tries again at once, a thousand times a second, and never answers the
- * query that waits for it (https://github.com/porsager/postgres/issues/1193). That is how a load balancer with no
- * server behind it looks.
- */
-/** @param silenceMs a connection that owes an answer for longer is lost: a server that lives has its own, shorter limits */
+ * Lets a pool survive a database that is away. postgres.js sees no failure in a connection that is closed without an
+ * error while it is being opened: it tries again at once, a thousand times a second, and never answers the query that
+ * waits for it (https://github.com/porsager/postgres/issues/1193). A load balancer without a server behaves like that.
+ * @param silenceMs a connection that owes an answer for longer is lost: a server that lives has its own, shorter limits */
 export function createReconnecting(silenceMs: number): Reconnecting {
   let shortLives = 0;
   const onClosed = (lifeMs: number): void => {
@@ -46,8 +44,8 @@ export function createReconnecting(silenceMs: number): Reconnecting {
 }
 
 /**
- * A few milliseconds, then up to a second. By default postgres.js waits up to 20, and a database that has come back is
- * not seen for so long.
+ * The pause before the next try: a few milliseconds, then up to a second. The default of postgres.js is up to 20, for
+ * which a database that has come back is not seen.
  * @param failures of the whole pool in a row
  */
 function reconnectSeconds(failures: number): number {
@@ -59,7 +57,7 @@ function reconnectSeconds(failures: number): number {
  * nothing waits; under TLS Node hands it on to the TLS socket around this one.
  */
 class DatabaseSocket extends Socket {
-  // Names that postgres.js reads: for the name that TLS verifies, and for its messages.
+  // Read by postgres.js: the name that TLS verifies, and what its error messages say.
   readonly host: string | undefined;
   readonly port: number | undefined;
   readonly #path: string | undefined;
@@ -151,10 +149,10 @@ class DatabaseSocket extends Socket {
 // https://www.postgresql.org/docs/current/protocol-message-formats.html: the four bytes after the length.
 const startupCode = 196_608;
 const sslRequestCode = 80_877_103;
-/** The one request that a server answers by closing. */
+/** The one request that a server answers by closing the connection. */
 const cancelRequestCode = 80_877_102;
 
-/** The message at the end that opens a connection, without what a lost connection left before it. */
+/** The opening message at the end of what was written, without what a lost connection left before it. */
 function openingOf(written: Buffer): Buffer | null {
   for (let start = written.length - 8; start >= 0; start -= 1) {
     const length = written.length - start;

@@ -5,11 +5,11 @@ export interface Endpoint {
   readonly host: string;
   readonly port: number;
   readonly tls: boolean;
-  /** Put before every request path, without a slash at its end; '' when there is none. */
+  /** Prefix of every request path, without a slash at its end; '' when there is none. */
   readonly basePath: string;
 }
 
-/** One text per endpoint, for pools and maps. */
+/** A key for pools and maps: the same text for the same endpoint. */
 export function endpointKey(endpoint: Endpoint): string {
   if (endpoint.socketPath !== null) return `unix:${endpoint.socketPath}`;
   return `${endpoint.tls ? 'tls' : 'tcp'}:${endpoint.host}:${endpoint.port}`;

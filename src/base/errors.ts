@@ -1,6 +1,6 @@
 /**
- * The one table of error codes. Every surface translates from here; what an engine or a store said never passes.
- * A code's text is the public default: a refusal may say it more precisely, never less safely.
+ * The one table of error codes. The text of a code is public: it holds nothing of an engine, a store or the machine, and
+ * a refusal may replace it only by one that does not either.
  */
 interface ErrorEntry {
   readonly status: number;
@@ -67,7 +67,7 @@ export interface ErrorOptions {
   readonly cause?: unknown;
 }
 
-/** Retry-After of what is away, where nobody knows better. */
+/** The default Retry-After of what is away. */
 const unavailableSeconds = '1';
 
 /** A refusal or failure with a code, and a text that may be shown to anybody. */

@@ -1,7 +1,7 @@
 /**
- * An order of waiting things that is fair among their keys, by cost: a key's turn comes when the others have had as
- * much. Each key has a virtual time that its things push on by what they cost; the key that is furthest behind goes
- * next. A key that was away starts where the others are, so that nobody saves up turns.
+ * A queue that is fair among keys, by cost: a key's turn comes when the others have had as much. Each key has a virtual
+ * time, which its items advance by their cost; the key with the least goes next. A key that was away starts where the
+ * others are, so that nobody saves up turns.
  */
 export class FairQueue<Item> {
   readonly #keys = new Map<string, KeyLine<Item>>();
@@ -22,7 +22,7 @@ export class FairQueue<Item> {
     this.#size += 1;
   }
 
-  /** What `take` would take. */
+  /** The item that `take` would take. */
   peek(): Item | null {
     return this.#next()?.entries[0]?.item ?? null;
   }
@@ -38,7 +38,7 @@ export class FairQueue<Item> {
     return entry.item;
   }
 
-  /** Takes an item out that will not wait any longer; it costs nothing. */
+  /** Removes an item that stopped waiting; it costs nothing. */
   remove(keyId: string, item: Item): void {
     const line = this.#keys.get(keyId);
     const at = line?.entries.findIndex((entry) => entry.item === item) ?? -1;
@@ -57,7 +57,7 @@ export class FairQueue<Item> {
     this.#forget(keyId, line);
   }
 
-  /** The line whose turn it is. */
+  /** The key's line whose turn it is. */
   #next(): KeyLine<Item> | null {
     let next: KeyLine<Item> | null = null;
     for (const line of this.#keys.values()) {
@@ -76,6 +76,6 @@ export class FairQueue<Item> {
 interface KeyLine<Item> {
   time: number;
   readonly entries: { readonly cost: number; readonly item: Item }[];
-  /** Taken and not yet ended. */
+  /** Items that were taken and have not ended. */
   running: number;
 }

@@ -1,4 +1,4 @@
-/** Folders of a machine that its containers may have, and those with which they would have the machine. */
+/** Which folders of a machine its containers may mount, and which would give them the machine. */
 
 /** A folder of the machine or a named volume that containers may mount. */
 export interface AllowedMount {
@@ -20,14 +20,14 @@ const closedFolders = [
   '/var/lib/kubelet',
   '/var/run',
 ];
-/** Inside of those, and safe: memory, and disks that a desktop has mounted. */
+/** Safe folders inside those: memory, and disks that a desktop has mounted. */
 const openFolders = ['/dev/shm', '/run/media'];
 /** Programs and settings of the machine: certificates and the like may be read, one by one. */
 const systemFolders = ['/bin', '/etc', '/lib', '/lib32', '/lib64', '/sbin', '/usr'];
 /** Keys and login scripts lie directly in them. */
 const homeFolder = /^\/(?:root|home|home\/[^/]+)$/;
 
-/** Without slashes at its end. */
+/** The path without slashes at its end. */
 export function trimFolder(path: string): string {
   return path.length > 1 ? path.replace(/\/+$/, '') || '/' : path;
 }
@@ -37,7 +37,7 @@ export function liesIn(path: string, folder: string): boolean {
   return path === folder || path.startsWith(folder === '/' ? '/' : `${folder}/`);
 }
 
-/** What is wrong with a folder of the machine that a container is to have, or null. */
+/** Why a folder of the machine may not be mounted by a container; null where it may. */
 export function hostFolderProblem(given: string, isReadOnly: boolean): string | null {
   const path = trimFolder(given);
   const parts = path.split('/').slice(1);

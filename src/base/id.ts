@@ -3,12 +3,12 @@ import { randomBytes } from 'node:crypto';
 /** Kinds of records that outsiders name, by the prefix that their ids show. */
 export type IdPrefix = 'key' | 'org' | 'proj' | 'user' | 'le';
 
-/** Random hexadecimal digits, each used once. */
+/** A supply of random hexadecimal digits, each used once. */
 let digits = '';
 let digitsUsed = 0;
 let lastMs = 0;
 let sequence = 0;
-/** What all ids of one millisecond begin with. */
+/** The beginning that all ids of one millisecond share. */
 let prefix = '';
 
 function takeDigits(count: number): string {
@@ -27,7 +27,7 @@ function beginMs(ms: number): void {
   prefix = `${time.slice(0, 8)}-${time.slice(8)}-7`;
 }
 
-/** So far a clock is set back while it runs; one that is set back further was wrong before, and ids follow it. */
+/** A clock that is set back by more than this was wrong before: ids follow it. */
 const stepBackMaxMs = 10_000;
 
 /**

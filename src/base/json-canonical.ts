@@ -18,7 +18,7 @@ const CLOSE_BRACE = 0x7d;
 const depthMax = 1000;
 
 const integer = /^(?:0|-?[1-9]\d*)$/;
-/** Elements of a list that stand there as they should; so many at once, since a match keeps a note of each. */
+/** Elements of a list that are canonical already. At most so many at once: a match costs memory for each. */
 const integers = /(?:(?:0|-?[1-9]\d*),){1,1000}/y;
 
 class NoJson extends Error {}
@@ -108,7 +108,7 @@ class Reader {
     return `{${members.map(({ text }) => text).join(',')}}`;
   }
 
-  /** Goes past the bracket that opens; true, and past the one that closes, where nothing is in them. */
+  /** Skips the opening bracket. @returns whether nothing is inside; then the closing one is skipped, too */
   #opens(close: number): boolean {
     this.#at = skipSpace(this.#text, this.#at + 1);
     if (this.#text.charCodeAt(this.#at) !== close) return false;
@@ -116,7 +116,7 @@ class Reader {
     return true;
   }
 
-  /** Goes past what follows an element or a member; false where that was the last one. */
+  /** Skips what follows an element or a member. @returns false after the last one */
   #goesOn(close: number): boolean {
     this.#at = skipSpace(this.#text, this.#at);
     const code = this.#text.charCodeAt(this.#at);
@@ -141,7 +141,7 @@ export function canonicalJson(text: string): string | null {
   }
 }
 
-/** A member longer than this is compared as it was written: reading it again would take as long as a small request. */
+/** A longer member is compared as it was written: making it canonical takes as long as a small request. */
 const readBytesMax = 65_536;
 
 /**

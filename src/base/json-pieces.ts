@@ -39,11 +39,11 @@ const CLOSE_BRACE = 0x7d;
 const OPEN_BRACKET = 0x5b;
 const CLOSE_BRACKET = 0x5d;
 
-/** As in json-scan.ts. */
+/** Arrays and objects within one another, as in json-scan.ts. */
 const depthMax = 999;
-/** Of a key with its quotes: one that is wanted is short, also where each of its characters is an escape. */
+/** Characters that are kept of a key with its quotes: a wanted one is short, also where every character is an escape. */
 const keyCharsMax = 256;
-/** Of a number, `true`, `false` or `null`. */
+/** Characters that are kept of a number, `true`, `false` or `null`. */
 const literalCharsMax = 1024;
 
 const isSpace = (code: number): boolean => code === 0x20 || code === 0x0a || code === 0x0d || code === 0x09;
@@ -59,19 +59,19 @@ export class ObjectPieces {
   #before = 0;
   #key = '';
   #valueStart = 0;
-  /** Of the key or value that is being read. */
+  /** What is kept of the key or value that is being read. */
   #kept = '';
   #keptMax = 0;
-  /** Of this piece. */
+  /** Finds quotes and brackets in this piece. */
   #marks = new NextMark('');
-  /** In a string of an array or object. */
+  /** Whether it stands in a string of an array or object. */
   #inString = false;
-  /** The string that was being read goes on in the next piece. */
+  /** Whether the string that is being read goes on in the next piece. */
   #stringGoesOn = false;
-  /** The next character of a string stands behind a backslash. */
+  /** Whether the next character of a string stands behind a backslash. */
   #escaped = false;
 
-  /** @param valueCharsMax of a value, no more is kept */
+  /** @param valueCharsMax characters that are kept of a value */
   constructor(wanted: ReadonlySet<string>, valueCharsMax: number) {
     this.#wanted = wanted;
     this.#valueCharsMax = valueCharsMax;
@@ -84,7 +84,7 @@ export class ObjectPieces {
     this.#before += text.length;
   }
 
-  /** The wanted members by their key, of several with one key the last, as JSON.parse has it; null for no object. */
+  /** @returns the wanted members by their key, the last of several with one key as in JSON.parse; null for no object */
   end(): ReadonlyMap<string, PieceMember> | null {
     return this.#state === 'end' ? this.#members : null;
   }
@@ -251,10 +251,10 @@ export class ObjectPieces {
 
 const marks = ['"', '[', ']', '{', '}'];
 
-/** Finds quotes and brackets: searches for each of them are many times faster than a look at each character. */
+/** Finds quotes and brackets. Searching for each of them is many times faster than reading every character. */
 class NextMark {
   readonly #text: string;
-  /** Where the next one of each is, from where it was last looked for. */
+  /** The place of the next one of each, as last searched for. */
   readonly #next = marks.map(() => -1);
 
   constructor(text: string) {
@@ -281,7 +281,7 @@ function keyMark(code: number): State {
   return code === QUOTE ? 'in_key' : 'broken';
 }
 
-/** '' for one that is no string: none such is wanted. */
+/** The key that a string stands for; '' for what is no string, which nobody wants. */
 function decodeKey(raw: string): string {
   if (!raw.includes('\\')) return raw.slice(1, -1);
   try {

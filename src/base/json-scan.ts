@@ -32,7 +32,7 @@ const CLOSE_BRACE = 0x7d;
 const OPEN_BRACKET = 0x5b;
 const CLOSE_BRACKET = 0x5d;
 
-/** What a text may have; a scan ends where it has more. */
+/** Bounds of a text; a scan ends where there is more. */
 export interface ScanBounds {
   /** Members of the outermost object. */
   readonly membersMax: number;
@@ -42,7 +42,7 @@ export interface ScanBounds {
   readonly depthMax: number;
 }
 
-/** Where nobody has said anything else: deeper than any real text, which bounds the stack of open brackets. */
+/** The default depth: deeper than any real text, and a bound for the stack of open brackets. */
 const unbounded: ScanBounds = { membersMax: Infinity, membersInAllMax: Infinity, depthMax: 1000 };
 
 /** Offset of the first character at or after `at` that is not JSON white space. */
@@ -55,7 +55,7 @@ export function skipSpace(text: string, at: number): number {
   }
 }
 
-/** Short strings end soon, and a search that is made for long ones costs more than looking at them. */
+/** Up to this length a string is read character by character: a search costs more there. */
 const nearChars = 24;
 
 function findQuote(text: string, from: number): number {
@@ -76,7 +76,7 @@ export function skipString(text: string, at: number): number {
   return -1;
 }
 
-/** What is left of the bounds of the scan that is going on. */
+/** What is left of the bounds of the current scan. */
 interface Allowance {
   members: number;
   readonly depth: number;
@@ -135,7 +135,7 @@ function skip(text: string, at: number, allowance: Allowance): number {
 
 /**
  * Goes through the elements of the array that opens at `at`.
- * @param visit told where each begins and ends; false ends the walk
+ * @param visit gets the offsets of each; false ends the walk
  * @returns the offset after the array, or after the element at which the walk was ended; -1 for what is no array
  */
 export function forEachElement(text: string, at: number, visit: (start: number, end: number) => boolean): number {

@@ -1,14 +1,14 @@
 import type { Server } from 'node:net';
 import { ConfigError } from './config.ts';
 
-/** Where a server listens, and the variables that say so. */
+/** Where a server listens, and the variables that set it. */
 export interface ListenAddress {
   readonly host: string;
   /** 0 takes any free one. */
   readonly port: number;
   readonly hostVariable: string;
   readonly portVariable: string;
-  /** Of this process alone, also where several share their ports. */
+  /** For this process alone, also where the workers of a cluster share their ports. */
   readonly exclusive?: boolean;
 }
 

@@ -1,10 +1,10 @@
-/** Does something again and again, one at a time, with a pause after each that it says itself. */
+/** Repeats a piece of work, which says itself how long to pause after it. */
 export interface PacedLoop {
   /** Begins with a pause; a second call changes nothing. */
   start(firstPauseMs: number): void;
   /** Ends the pause that is now. */
   wake(): void;
-  /** Ends after what is under way. */
+  /** Ends the loop, and waits for the work that is under way. */
   close(): Promise<void>;
 }
 

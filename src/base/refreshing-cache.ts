@@ -1,15 +1,15 @@
 import type { Clock } from './clock.ts';
 
 /**
- * A bounded map in front of a slow source. What is held is answered at once, however old; older than
- * `refreshAfterMs` it is looked up again behind the answer. While the source is away what is held stays.
- * What the source does not have is not held, so that made-up names cannot push real ones out.
+ * A bounded cache in front of a slow source. A cached value is answered at once, however old; one older than
+ * `refreshAfterMs` is looked up again behind the answer. While the source is away, cached values stay. What the source
+ * does not have is not cached, so that made-up names cannot push real ones out.
  */
 export interface RefreshingCache<V> {
   get(name: string): V | null | Promise<V | null>;
-  /** What is held now, without a look-up. */
+  /** The cached value, without a look-up. */
   peek(name: string): V | null;
-  /** After a change in the source: look-ups that are under way begin anew, and what is held becomes `change` of it. */
+  /** After a change in the source: applies `change` to the cached value, and begins look-ups under way anew. */
   update(name: string, change: (held: V) => V): void;
 }
 
@@ -17,30 +17,30 @@ export interface RefreshingCacheOptions<V> {
   readonly clock: Clock;
   readonly entriesMax: number;
   readonly refreshAfterMs: number;
-  /** The source; null when it has nothing under that name. */
+  /** Looks a name up in the source; null when it has none. */
   readonly load: (name: string) => Promise<V | null>;
-  /** Told when a look-up behind an answer fails; the answer stays. */
+  /** Called when a look-up behind an answer fails; the cached value stays. */
   readonly onRefreshFailed: (error: unknown) => void;
 }
 
 interface Entry<V> {
   value: V;
-  /** Monotonic milliseconds after which it is looked up again. */
+  /** Monotonic milliseconds after which the value is looked up again. */
   refreshAtMs: number;
   refreshing: boolean;
-  /** Since it was last passed over for eviction. */
+  /** Whether it was used since it was last passed over for eviction. */
   used: boolean;
 }
 
 interface LookUp<V> {
   readonly promise: Promise<V | null>;
-  /** The value was changed after the look-up began. */
+  /** Whether the value was changed after the look-up began. */
   outdated: boolean;
 }
 
-/** Between two attempts while the source is away. */
+/** Milliseconds between two look-ups while the source is away. */
 const retryAfterMs = 1000;
-/** Look-ups that are begun anew because the value changed meanwhile; more of them answer without being held. */
+/** How often a look-up begins anew because the value changed meanwhile; the last one's answer is not cached. */
 const attemptsMax = 10;
 
 interface HeldValues<V> {

@@ -1,8 +1,8 @@
-/** Runs work one after the other where it bears the same key; what failed holds up nothing. */
+/** Runs work of the same key one after the other; work that fails does not stop the next. */
 export type Serial = <T>(key: string, work: () => Promise<T>) => Promise<T>;
 
 export function createSerial(): Serial {
-  /** The end of each line. */
+  /** The last work of each key. */
   const lines = new Map<string, Promise<unknown>>();
   return async (key, work) => {
     const before = lines.get(key) ?? Promise.resolve();

@@ -36,7 +36,7 @@ export function splitWords(text: string): string[] | null {
   return words;
 }
 
-/** What stands between double quotes, where a backslash hides only a few characters. */
+/** The text between double quotes, where a backslash escapes only a few characters. */
 function readQuoted(text: string, start: number): { text: string; end: number } | null {
   let read = '';
   for (let index = start; index < text.length; index += 1) {

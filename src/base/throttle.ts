@@ -2,8 +2,8 @@ import { RateLimiterMemory, RateLimiterRedis, RateLimiterRes } from 'rate-limite
 import { redisScript, type RedisStore } from './redis.ts';
 
 /**
- * Counts how often something with a name happens in a fixed window that its first time begins. With Redis all gateways
- * count together; while Redis is away each counts for itself. Nothing here decides over money or the limits of a key.
+ * Counts events by name in fixed windows; a window begins with its first event. With Redis all gateways count together;
+ * while Redis is away each counts for itself. Neither money nor the limits of keys depend on it.
  */
 export interface Throttle {
   /** Counts one more. */
@@ -13,7 +13,7 @@ export interface Throttle {
 }
 
 export interface ThrottleCount {
-  /** The limit was not reached before. */
+  /** Whether the limit was not reached before. */
   readonly allowed: boolean;
   readonly limit: number;
   readonly remaining: number;
@@ -22,7 +22,7 @@ export interface ThrottleCount {
 }
 
 export interface ThrottleOptions {
-  /** What is counted; names of different throttles never meet. */
+  /** Kind of event; names of different kinds are counted apart. */
   readonly kind: string;
   readonly limit: number;
   readonly windowSeconds: number;

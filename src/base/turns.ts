@@ -1,4 +1,4 @@
-/** Why somebody gets no turn: too many wait already. */
+/** There is no turn: too many wait for one already. */
 export class TooManyWaitError extends Error {
   constructor() {
     super('too many wait for a turn already');
@@ -8,7 +8,7 @@ export class TooManyWaitError extends Error {
 
 export interface TurnBounds {
   readonly atOnceMax: number;
-  /** Of those that wait for a turn. */
+  /** How many may wait for a turn of one name. */
   readonly waitingMax: number;
 }
 
@@ -17,7 +17,7 @@ interface Line {
   readonly waiting: (() => void)[];
 }
 
-/** Lets somebody do so much at once, by a name, and makes more of it wait in its order. */
+/** Bounds what is done at once under one name; more of it waits, first come first served. */
 export class Turns {
   readonly #bounds: TurnBounds;
   readonly #lines = new Map<string, Line>();
@@ -50,7 +50,7 @@ export class Turns {
     }
   }
 
-  /** A turn goes on to who waits for it. */
+  /** Passes the turn on to the next that waits. */
   #end(name: string, line: Line): void {
     const next = line.waiting.shift();
     if (next !== undefined) {

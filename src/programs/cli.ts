@@ -3,7 +3,7 @@ import { runCli } from '#edge/cli/cli.ts';
 
 /** The command `headgate`: what it prints and how it ends are its answer; everything else is in edge/cli. */
 async function main(): Promise<void> {
-  // Whoever reads may stop to: `headgate engines logs -f chat | head`.
+  // A reader may close the pipe early: `headgate engines logs -f chat | head`.
   process.stdout.on('error', () => process.exit(0));
   try {
     process.exitCode = await runCli({

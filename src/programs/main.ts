@@ -34,14 +34,14 @@ import {
   type Started,
 } from './workers.ts';
 
-/** The process's life: what was started, newest last, and how far the wish to end it goes. */
+/** What the process has started, and whether it is asked to stop. */
 interface Life {
   readonly stops: (() => Promise<void> | void)[];
   readonly stopRequested: AbortController;
   readonly forceStop: AbortController;
-  /** Reads the engine files again; nothing before there is somebody who goes by them. */
+  /** Reads the engine files again; does nothing before a gateway uses them. */
   reload: () => void;
-  /** It ends for a reason that is no one's wish. */
+  /** Whether it ends because something failed, and not because it was asked to. */
   failed: boolean;
 }
 
@@ -53,7 +53,7 @@ interface Files {
   readonly workingDirectory: string;
 }
 
-/** Stops from the end. @returns false when a part could not be stopped; the others are stopped all the same */
+/** Stops what was started, newest first. @returns false when something could not be stopped; the rest is stopped */
 async function stopAll({ stops }: Life, log: Log | null): Promise<boolean> {
   let isClean = true;
   for (let stop = stops.pop(); stop !== undefined; stop = stops.pop()) {
@@ -61,7 +61,7 @@ async function stopAll({ stops }: Life, log: Log | null): Promise<boolean> {
       await stop();
     } catch (error) {
       isClean = false;
-      log?.error({ err: error }, 'a part could not be stopped');
+      log?.error({ err: error }, 'something could not be stopped; the process ends with code 1');
     }
   }
   return isClean;
@@ -90,7 +90,7 @@ async function migrate(url: string, config: Config): Promise<void> {
   }
 }
 
-/** Not longer than until it is asked to end: a database may be silent for a while, or somebody else migrate it. */
+/** Waits for work, but not beyond a request to stop: a database may be silent, or be migrated by another gateway. */
 async function unlessStopRequested({ stopRequested: { signal } }: Life, work: Promise<void>): Promise<void> {
   const end = new Promise<never>((_, reject) => {
     signal.addEventListener('abort', () => reject(signal.reason as Error), { once: true });
@@ -110,7 +110,7 @@ function readFiles(config: Config): Files {
   };
 }
 
-/** What all gateways of this machine need, then the one gateway, or several. */
+/** Starts what all gateways of this machine need, then the one gateway, or several. */
 async function start(config: Config, log: Log, life: Life): Promise<void> {
   const { stops, stopRequested } = life;
   const files = readFiles(config);
@@ -165,7 +165,7 @@ async function startWorkers({ config, log, dataDir, databaseUrl }: Place, files:
   return workers.start();
 }
 
-/** One of several gateways: what they share is there already. */
+/** Starts one of several gateways: what they share is there already. */
 async function startWorker(config: Config, log: Log, life: Life): Promise<void> {
   const { databaseUrl, ...slot } = await takeSlot({
     reload: () => life.reload(),
@@ -178,7 +178,7 @@ async function startWorker(config: Config, log: Log, life: Life): Promise<void> 
   tellReady(startedBy(await startGateway(place, readFiles(config), life)));
 }
 
-/** npm passes on a Ctrl-C that the terminal has sent to this process, too: both within this time are one. */
+/** Two signals within this time are one: npm passes on a Ctrl-C that the terminal has sent to this process, too. */
 const repeatedSignalMs = 1000;
 
 /**
@@ -201,13 +201,13 @@ function listenToSignals(life: Life, log: Log): void {
   process.on('SIGTERM', onSignal);
   const hadTerminal = isatty(1);
   process.on('SIGHUP', () => {
-    // Whoever closes the window of a terminal does not mean the files.
+    // The closed window of a terminal is no request for a reload.
     if (hadTerminal && !isatty(1)) onSignal('SIGTERM');
     else life.reload();
   });
 }
 
-/** Who serves need not be read: the log drops its lines by itself when nobody is there, and so do the few others. */
+/** A gateway outlives the readers of its output: what nobody reads is dropped. */
 function outliveReaders(): void {
   for (const stream of [process.stdout, process.stderr]) stream.on('error', () => undefined);
 }

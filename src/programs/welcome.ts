@@ -1,6 +1,6 @@
 import type { EngineDefinition } from '#core/catalog/catalog.ts';
 
-/** What every start says on its standard output. */
+/** The text of every start on standard output. */
 export function startText(url: string): string {
   return `Headgate listens on ${url}\n`;
 }
@@ -17,7 +17,7 @@ const samples: Readonly<Record<EngineDefinition['taskType'], { readonly path: st
   rerank: { path: '/v1/rerank', body: { query: 'Hello!', documents: ['Good morning!', 'Goodbye!'] } },
 };
 
-/** What the first start says: the secret, which is shown this once, and a request that works as it stands. */
+/** The text of the first start: the secret, which is shown this once, and a request that works as it stands. */
 export function firstStartText(url: string, secret: string, engines: readonly EngineDefinition[]): string {
   const enabled = engines.filter((engine) => engine.enabled);
   const model = enabled.find(({ taskType }) => taskType === 'chat') ?? enabled[0];

@@ -3,28 +3,28 @@ import type { WorkerSlot } from '#app/app.ts';
 import type { Log } from '#base/log.ts';
 
 /**
- * Several gateways on one machine: this process brings up what they share and starts them, each a process of its own
- * that takes connections of the one port, and starts another where one died.
+ * Several gateways on one machine, each a process of its own that takes connections of the one port. This process starts
+ * what they share, then each of them, and another where one died.
  */
 export interface Workers {
-  /** Rejects when a gateway ends before all are ready; why has been said by the gateway itself. */
+  /** Rejects when a gateway ends before all are ready; the gateway itself has said why. */
   start(): Promise<Started>;
-  /** Has the engine files read again, by one gateway, which tells the others. */
+  /** One gateway reads the engine files again and sends the others word. */
   reload(): void;
-  /** All end, in order, and this waits for it; once `forceStop` aborts, they do not wait for running requests. */
+  /** Stops all and waits for their end; once `forceStop` aborts, they do not wait for running requests. */
   stop(forceStop: AbortSignal): Promise<void>;
-  /** Called when too many of them died: there is no use in starting more. */
+  /** Calls back when too many died in too short a time, and no more are started. */
   onGivenUp(listener: () => void): void;
 }
 
-/** What the first gateway of all says when it is ready. */
+/** What a gateway reports when it is ready. */
 export interface Started {
   readonly url: string;
   /** The first key, of a first start alone. */
   readonly secret: string | null;
 }
 
-/** A gateway's place, and the database that all of them use. */
+/** The slot of a gateway, and the database that all of them use. */
 export interface AssignedSlot extends WorkerSlot {
   readonly databaseUrl: string;
 }
@@ -39,7 +39,7 @@ const pauseMaxMs = 10_000;
 const deathsWindowMs = 60_000;
 const deathsMax = 10;
 const storePauseMs = 2000;
-/** Of a gateway that cannot begin while a store is away: EX_TEMPFAIL of BSD's sysexits. */
+/** The exit code of a gateway that cannot start while a store is away: EX_TEMPFAIL of BSD's sysexits. */
 export const storeAwayExitCode = 75;
 
 export interface WorkersOptions {
@@ -65,7 +65,7 @@ class ClusterWorkers implements Workers {
   }
 
   async start(): Promise<Started> {
-    // The first one alone: it takes over what an earlier start left, and makes the first key.
+    // The first starts alone: it takes over what an earlier start left, and makes the first key.
     const first = await this.#fork({ number: 0, sharing: 'first' });
     const others = Array.from({ length: this.#options.count - 1 }, (_, index) => index + 1);
     await Promise.all(others.map((number) => this.#fork({ number, sharing: 'joining' })));
@@ -75,15 +75,15 @@ class ClusterWorkers implements Workers {
 
   reload(): void {
     const [worker] = this.#slots.keys();
-    if (worker !== undefined) tell(worker, { kind: 'reload' });
+    if (worker !== undefined) send(worker, { kind: 'reload' });
   }
 
   async stop(forceStop: AbortSignal): Promise<void> {
     this.#stopping = true;
-    const onForceStop = (): void => this.#tellAll({ kind: 'forceStop' });
+    const onForceStop = (): void => this.#sendAll({ kind: 'forceStop' });
     if (forceStop.aborted) onForceStop();
     else forceStop.addEventListener('abort', onForceStop, { once: true });
-    this.#tellAll({ kind: 'stop' });
+    this.#sendAll({ kind: 'stop' });
     const running = [...this.#slots.keys()];
     await Promise.all(running.map((worker) => new Promise((resolve) => worker.once('exit', resolve))));
     forceStop.removeEventListener('abort', onForceStop);
@@ -93,8 +93,8 @@ class ClusterWorkers implements Workers {
     this.#givenUp = listener;
   }
 
-  #tellAll(message: ToWorker): void {
-    for (const worker of this.#slots.keys()) tell(worker, message);
+  #sendAll(message: ToWorker): void {
+    for (const worker of this.#slots.keys()) send(worker, message);
   }
 
   #fork(slot: WorkerSlot): Promise<Started> {
@@ -102,7 +102,7 @@ class ClusterWorkers implements Workers {
     const worker = cluster.fork();
     this.#slots.set(worker, slot.number);
     return new Promise((resolve, reject) => {
-      worker.once('online', () => tell(worker, { kind: 'slot', slot: { ...slot, databaseUrl } }));
+      worker.once('online', () => send(worker, { kind: 'slot', slot: { ...slot, databaseUrl } }));
       worker.on('message', ({ kind, ...started }: FromWorker) => {
         if (kind === 'ready') resolve(started);
       });
@@ -117,8 +117,11 @@ class ClusterWorkers implements Workers {
   #replace(number: number, how: { readonly code: number | null; readonly signal: string | null }): void {
     const { log } = this.#options;
     if (how.code === storeAwayExitCode) {
-      // Nothing is wrong with it, and those that run come through this as well: they are not ended for its sake.
-      log.warn({ worker: number, pauseMs: storePauseMs }, 'a gateway waits for PostgreSQL and Redis to begin');
+      // Not its fault and no death: the running gateways survive the outage, so nothing is given up.
+      log.warn(
+        { worker: number, pauseMs: storePauseMs },
+        'a gateway cannot start while PostgreSQL or Redis is away; it is started again after a pause',
+      );
       this.#forkLater(number, storePauseMs);
       return;
     }
@@ -126,25 +129,25 @@ class ClusterWorkers implements Workers {
     this.#deathsAtMs = [...this.#deathsAtMs.filter((atMs) => nowMs - atMs < deathsWindowMs), nowMs];
     const deaths = this.#deathsAtMs.length;
     if (deaths > deathsMax) {
-      log.fatal({ deaths }, 'gateways die again and again; all are stopped');
+      log.fatal({ deaths }, 'too many gateways died within a minute; all are stopped');
       this.#givenUp();
       return;
     }
     const pauseMs = Math.min(pauseMaxMs, firstPauseMs * 2 ** (deaths - 1));
-    log.error({ worker: number, ...how, pauseMs }, 'a gateway ended and is replaced');
+    log.error({ worker: number, ...how, pauseMs }, 'a gateway died; another is started in its place after a pause');
     this.#forkLater(number, pauseMs);
   }
 
   #forkLater(number: number, pauseMs: number): void {
     setTimeout(() => {
-      // Its end before it is ready comes here again.
+      // An end before it is ready comes to `#replace` again.
       if (!this.#stopping) this.#fork({ number, sharing: 'joining' }).catch(() => undefined);
     }, pauseMs);
   }
 }
 
-/** One that is just ending hears nothing any more, which is no news. */
-function tell(worker: Worker, message: ToWorker): void {
+/** A worker that is just ending gets no message, which does not matter. */
+function send(worker: Worker, message: ToWorker): void {
   if (worker.isConnected()) worker.send(message, () => undefined);
 }
 
@@ -157,14 +160,14 @@ export class WorkerEndedError extends Error {
 
 export const isWorker = cluster.isWorker;
 
-/** What a gateway that is one of several hears from who started it. */
+/** What the process that started a worker may ask of it. */
 export interface WorkerSignals {
   readonly reload: () => void;
   readonly stop: () => void;
   readonly forceStop: () => void;
 }
 
-/** Waits for the place that this gateway is given, and hears what is wished of it from then on. */
+/** Waits for the slot of this gateway, and calls `signals` from then on. */
 export function takeSlot(signals: WorkerSignals): Promise<AssignedSlot> {
   return new Promise((resolve) => {
     process.on('message', (message: ToWorker) => {

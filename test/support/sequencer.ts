@@ -16,6 +16,7 @@ export const longest: readonly string[] = [
   'test/base/postgres/postgres.test.ts',
   'test/core/requests/killed.test.ts',
   'test/programs/postgres-ends.test.ts',
+  'test/suites/redis/one-gateway.test.ts',
   'test/suites/redis/workers.test.ts',
   'test/suites/redis/workers-postgres.test.ts',
   'test/suites/redis/outages.test.ts',

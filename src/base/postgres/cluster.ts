@@ -9,7 +9,7 @@ import type { RunAs } from './run-as.ts';
 /** Bootstrap superuser of the cluster, and its database. */
 export const clusterUser = 'headgate';
 
-/** The environment of PostgreSQL's programs: nothing of ours, least of all secrets. */
+/** The environment of PostgreSQL's programs; the gateway's own, with its secrets, is kept from them. */
 export const clusterEnvironment = { PATH: '/usr/local/bin:/usr/bin:/bin', LC_ALL: 'C', TZ: 'UTC' };
 
 export interface ClusterOptions {
@@ -125,7 +125,7 @@ function runProgram(path: string, args: readonly string[], runAs: RunAs | null):
     env: clusterEnvironment,
     // A session of its own, as the server has: a terminal's Ctrl-C is for the gateway, and no failure of the program.
     detached: true,
-    // What it says of its progress is nobody's concern.
+    // Its progress is not shown.
     stdio: ['ignore', 'ignore', 'pipe'],
   });
   let output = '';

@@ -4,24 +4,24 @@ import type { RunningServer } from './launch.ts';
 
 export interface KeepOptions {
   readonly server: RunningServer;
-  /** One try to start it again; what it gives once `signal` has aborted need not be ready. */
+  /** Tries once to start the server; what it returns after `signal` has aborted need not be ready. */
   readonly start: (signal: AbortSignal) => Promise<RunningServer>;
   readonly log: Log;
 }
 
 const secondPauseMs = 200;
 const pauseMaxMs = 10_000;
-/** Who ran for so long did not end because of how it was started. */
+/** A server that ran for longer did not end because of how it was started. */
 const steadyMs = 60_000;
 
-/** @param starts how many there were since it last ran steadily @returns milliseconds until the next one */
+/** @param starts since the server last ran steadily @returns milliseconds until the next one */
 export function pauseBeforeStartMs(starts: number): number {
   return starts === 0 ? 0 : Math.min(pauseMaxMs, secondPauseMs * 2 ** (starts - 1));
 }
 
 /**
- * Starts a server again whenever it ends, for as long as it takes: at once, then after pauses that grow.
- * @returns what ends this, and then the server; a start that is under way is cut short. It rejects when the server
+ * Starts a server again whenever it ends: at once, then after pauses that grow, without an end.
+ * @returns stops the restarts, and then the server; a start that is under way is cut short. It rejects when the server
  * does not stop
  */
 export function keepRunning(options: KeepOptions): () => Promise<void> {
@@ -40,7 +40,7 @@ class Keeper {
     this.#options = options;
   }
 
-  /** @returns the server that is to be stopped, if there is one */
+  /** @returns the server that must be stopped, if there is one */
   async run(): Promise<RunningServer | null> {
     const { signal } = this.#stopRequested;
     const aborted = new Promise<null>((resolve) => signal.addEventListener('abort', () => resolve(null)));

@@ -12,7 +12,7 @@ import type { RunAs } from './run-as.ts';
 export interface RunningServer {
   readonly pid: number;
   readonly port: number;
-  /** Resolves when its process has ended, with how. Never rejects. */
+  /** Resolves with how its process ended. Never rejects. */
   readonly ended: Promise<string>;
   /** Resolves when it has ended. @throws Error when it does not */
   stop(): Promise<void>;
@@ -59,7 +59,7 @@ export async function launchOnFreePort(plan: LaunchPlan, options: LaunchOptions)
   }
 }
 
-/** Below those that systems hand out (32768 and up on Linux, 49152 elsewhere). */
+/** Below the ports that systems hand out (32768 and up on Linux, 49152 elsewhere). */
 const portMin = 15_000;
 const portMax = 32_000;
 const portAttemptsMax = 100;
@@ -101,7 +101,7 @@ async function launch(plan: LaunchPlan, port: number, signal?: AbortSignal): Pro
       detached: true,
       stdio: ['ignore', logFile.fd, logFile.fd],
     });
-    // At once: one that fails may have ended before the log is closed here.
+    // Watched at once: a server that fails may have ended before the log is closed here.
     exit = watchExit(child);
   } finally {
     await logFile.close();
@@ -119,7 +119,7 @@ async function launch(plan: LaunchPlan, port: number, signal?: AbortSignal): Pro
   }
   const stop = async (): Promise<void> => {
     await stopPostmaster(pid, cluster.dir);
-    // One that had only begun has no file yet whose removal would tell of its end.
+    // A server that had only begun has no file yet whose removal would show its end.
     if (!(await waitUntil(() => exit.seen !== null, endTimeoutMs))) throw new Error(`PostgreSQL (${pid}) does not end`);
   };
   if (ready) return { pid, port, ended: exit.ended, stop };
@@ -152,7 +152,7 @@ function settings(port: number, fsync: boolean): string[] {
     unix_socket_directories: '',
     max_connections: '200',
     shared_buffers: '128MB',
-    // Server events, but neither failed statements nor their values: those are the gateway's to report.
+    // Server events, without failed statements and their values, which the gateway reports.
     log_min_messages: 'log',
     log_checkpoints: 'off',
     timezone: 'UTC',

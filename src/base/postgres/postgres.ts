@@ -18,8 +18,8 @@ import {
 import { findRunAs, firstClosedFolder, type RunAs } from './run-as.ts';
 
 /**
- * PostgreSQL for who has none: the server of an npm package, started as a child process on a loopback port. It is the
- * real server, with the driver and the SQL of production; only who starts it differs.
+ * The built-in PostgreSQL: the server of an npm package, started as a child process on a loopback port. Driver and SQL
+ * are the same as with a server that DATABASE_URL names.
  */
 
 export interface EmbeddedPostgresOptions {
@@ -62,7 +62,7 @@ export async function startEmbeddedPostgres(options: EmbeddedPostgresOptions): P
   const stop = keepRunning({
     server,
     log: options.log,
-    // Programs, too, are looked for again: an installation may have replaced them, or a machine cleaned their copy.
+    // The programs are searched for again: an installation may have replaced them, or a machine removed their copy.
     start: (signal) => startAgain(place, cluster, { port, log: options.log, signal }),
   });
   return { url: urlOf(cluster, port, clusterUser), adopted: adopted !== null, stop };
@@ -154,7 +154,7 @@ async function askIdentity(
       select current_setting('data_directory') as "dataDirectory", current_setting('server_version') as "serverVersion"`;
     return row ?? null;
   } catch {
-    // It refuses us, so it is of no use; the caller stops it.
+    // The server refuses our password; the caller stops it.
     return null;
   } finally {
     await sql.end({ timeout: 5 });

@@ -80,7 +80,7 @@ function servesCluster(pid: number, clusterDir: string): boolean {
 const lookEveryMs = 500;
 
 /**
- * Waits for the end of a server that is no child of ours, so that nobody tells of it.
+ * Waits for the end of a server that is no child of this process: no event says that it ended.
  * @returns how it ended, as far as that can be known
  */
 export async function whenGone(pid: number, clusterDir: string): Promise<string> {
@@ -90,7 +90,7 @@ export async function whenGone(pid: number, clusterDir: string): Promise<string>
 
 function mayRun(pid: number, clusterDir: string): boolean {
   try {
-    // What its number runs is asked for only where that starts no process.
+    // The program behind the process number is read only where that starts no process (Linux).
     return isAlive(pid) && (process.platform !== 'linux' || servesCluster(pid, clusterDir));
   } catch {
     return true;

@@ -5,10 +5,10 @@ const recordBounds = [1, 2, 5, 10, 20, 50, 100, 200, 500];
 /** Seconds. */
 const commitBounds = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10];
 
-/** Told of every group commit. */
+/** Called after every group commit. */
 export type CommitListener = (records: number, durationMs: number) => void;
 
-/** Group commits: how large, how long, how many fail. @returns the listener that they are to be told to */
+/** The size and duration of group commits. @returns to be called after each */
 export function createCommitMetrics(metrics: Metrics): CommitListener {
   const records = metrics
     .histogram({ name: 'headgate_books_commit_records', help: 'Usage records of one group commit' }, recordBounds)
@@ -25,7 +25,7 @@ export function createCommitMetrics(metrics: Metrics): CommitListener {
   };
 }
 
-/** What has not been written yet. */
+/** Usage records that are not written yet, and whether they can be. */
 export function addBookGauges(
   metrics: Metrics,
   metering: Pick<Metering, 'pending' | 'oldestPendingMs' | 'writable' | 'spooled' | 'spooledBytes' | 'quarantined'>,

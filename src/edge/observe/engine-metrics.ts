@@ -1,13 +1,13 @@
 import type { CounterSeries, Family, HistogramSeries, Metrics } from '#base/metrics.ts';
 import type { EngineView, Fleet } from '#core/fleet/fleet.ts';
 
-/** All that is told of engines; what is known of them comes from `fleet.list()` alone. */
+/** The metrics of engines, all made from `fleet.list()` and `fleet.leads()`. */
 export interface EngineMetrics {
-  /** Looks at the engines once; a start or a failure between two looks is counted at the second. */
-  look(): void;
+  /** Compares the engines with the last call, and counts starts and failures since then. */
+  update(): void;
 }
 
-/** Written out so that a series is there before its first time; a new one does not compile without its name here. */
+/** Every phase has a series from the beginning. A new phase does not compile without its name here. */
 const phases: Record<EngineView['phase'], true> = {
   stopped: true,
   starting: true,
@@ -47,7 +47,7 @@ export function createEngineMetrics(metrics: Metrics, fleet: Pick<Fleet, 'list' 
   });
   let seen = new Map<string, EngineView>();
   return {
-    look() {
+    update() {
       const views = fleet.list();
       for (const view of views) compare(view, seen.get(view.engineId), { starts, failures });
       seen = new Map(views.map((view) => [view.engineId, view]));
@@ -61,7 +61,7 @@ interface Counters {
 }
 
 function compare(view: EngineView, before: EngineView | undefined, { starts, failures }: Counters): void {
-  // Both are there from the beginning: a first failure is an increase only from zero.
+  // Both series are there from the beginning: a first failure is an increase only from zero.
   const started = starts.of(view.engineId);
   const failed = failures.of(view.engineId);
   const { lastStartMs, phase, sinceMs } = view;
@@ -69,7 +69,7 @@ function compare(view: EngineView, before: EngineView | undefined, { starts, fai
   if (phase === 'failed' && (before?.phase !== 'failed' || !isSameMoment(before.sinceMs, sinceMs))) failed.add(1);
 }
 
-/** Moments are worked out from two clocks at every look, which drift apart by a little. */
+/** Each view computes its moments from two clocks, which drift apart by a little. */
 function isSameMoment(oneMs: number, otherMs: number): boolean {
   return Math.abs(oneMs - otherMs) < 500;
 }

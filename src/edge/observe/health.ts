@@ -5,10 +5,10 @@ import { type HttpEnv, requestId } from '#edge/http/http.ts';
 export type Stage = 'starting' | 'serving' | 'draining';
 
 export interface Health {
-  /** To be told where the gateway is; it begins as `starting`. */
+  /** Sets the stage; it begins as `starting`. */
   enter(stage: Stage): void;
   readonly stage: Stage;
-  /** Names of what keeps it from taking traffic, without any detail of the machine; empty when it may. */
+  /** Names of what keeps the gateway from taking traffic, without any detail of the machine; empty when it may. */
   notReady(): readonly string[];
 }
 
@@ -36,7 +36,7 @@ export function createHealth(parts: readonly HealthPart[]): Health {
   };
 }
 
-/** What is answered to those who ask how it is: `/healthz` asks nothing else, `/readyz` says what is missing. */
+/** The answers of `/healthz`, which depends on nothing else, and of `/readyz`, which names what is missing. */
 export function healthAnswer(health: Health, path: string): { status: 200 | 503; body: object } {
   if (path === '/healthz') return { status: 200, body: { status: 'ok' } };
   const missing = health.notReady();

@@ -5,7 +5,7 @@ import { closeServer, listen, urlOf, type ListenAddress } from '#base/listen.ts'
 import type { Metrics } from '#base/metrics.ts';
 import { healthAnswer, healthPaths, type Health } from './health.ts';
 
-/** The listener for those who watch: metrics, and health to the very end of a stop. Plain, without keys. */
+/** The listener for monitoring: metrics and health, until the very end of a stop. It speaks plain HTTP, without keys. */
 export interface MetricsServer {
   /** Null where nothing listens. */
   url(): string | null;
@@ -24,7 +24,7 @@ export interface MetricsServerParts {
   readonly refresh: () => void;
 }
 
-/** A few programs watch. */
+/** Only a few monitoring programs connect. */
 const connectionsMax = 100;
 
 /** Where metrics are answered; null where they are not. */

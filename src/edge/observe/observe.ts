@@ -19,13 +19,13 @@ import { createTracing } from './tracing.ts';
 export { healthPaths } from './health.ts';
 export { metricsAddress } from './metrics-server.ts';
 
-/** What is seen of a gateway from outside: health, metrics, one log line per request, traces. It changes nothing. */
+/** Health, metrics, one log line per request, and traces of a gateway. Observing changes nothing. */
 export interface Observe {
   readonly requests: RequestObserver;
-  /** Stands before every route but the inference requests, which tell `requests`. */
+  /** Middleware before every route but the inference requests, which report to `requests`. */
   readonly otherRequests: MiddlewareHandler<HttpEnv>;
   readonly onCommit: CommitListener;
-  /** Takes what exists only later; to be called once, before anything is served. */
+  /** Adds what exists only later; to be called once, before anything is served. */
   watch(parts: WatchedParts): Watching;
 }
 
@@ -34,8 +34,8 @@ export interface Watching {
   /** `/healthz` and `/readyz`. */
   readonly routes: Hono<HttpEnv>;
   readonly server: MetricsServer;
-  /** Asks the stores and looks at the engines; to be called every `lookEveryMs`. */
-  look(): Promise<void>;
+  /** Probes the stores and counts what engines did; to be called every `refreshEveryMs`. */
+  refresh(): Promise<void>;
 }
 
 export interface WatchedParts {
@@ -52,13 +52,13 @@ export interface WatchedParts {
   /** The fleet runs: its engines were taken over, and can be started. */
   readonly fleetRuns: () => boolean;
   readonly inFlight: () => number;
-  /** Asks Postgres anything at all. */
+  /** Sends any statement to Postgres. */
   readonly askDatabase: () => Promise<unknown>;
   /** Null where there is no Redis. */
   readonly askRedis: (() => Promise<unknown>) | null;
 }
 
-export const lookEveryMs = 1000;
+export const refreshEveryMs = 1000;
 const answerTimeoutMs = 3000;
 
 export function createObserve(log: Log): Observe {
@@ -111,10 +111,10 @@ export function createObserve(log: Log): Observe {
         answerStallTimeoutMs,
         metrics,
         health,
-        refresh: () => engines.look(),
+        refresh: () => engines.update(),
       }),
-      async look() {
-        engines.look();
+      async refresh() {
+        engines.update();
         await Promise.all(probes.map((probe) => probe.ask()));
       },
     };

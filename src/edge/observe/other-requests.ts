@@ -5,11 +5,11 @@ import { keyIdOf } from '#core/audit/audit.ts';
 import type { HttpEnv } from '#edge/http/http.ts';
 import type { RequestMetrics } from './request-metrics.ts';
 
-/** Where a path is none of ours: what a client made up is no label. */
+/** The label of a path that is none of ours: what a client made up is no label. */
 const noRoute = 'other';
 
 /**
- * Counts and logs what is not an inference request; to stand before all those routes. The route is the pattern that a
+ * Middleware before all routes but those of inference: counts and logs their requests. The label is the pattern that a
  * request matched, never its path.
  */
 export function createOtherRequests(metrics: RequestMetrics, log: Log): MiddlewareHandler<HttpEnv> {
@@ -19,7 +19,7 @@ export function createOtherRequests(metrics: RequestMetrics, log: Log): Middlewa
     const { status } = context.res;
     const known: Partial<HttpEnv['Variables']> = context.var;
     const code = known.failureCode ?? null;
-    // What answers to every method is no route but something that stands before some.
+    // What answers to every method is a middleware and no route.
     const matched = matchedRoutes(context).findLast(({ method }) => method !== 'ALL');
     const route = matched === undefined || matched.path.endsWith('*') ? noRoute : matched.path;
     metrics.otherEnded(route, status, code);

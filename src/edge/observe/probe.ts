@@ -1,4 +1,4 @@
-/** Asks a store from time to time whether it is there. Whoever wants to know is answered at once, from the last time. */
+/** Whether a store is there, as it was found last. */
 export interface Probe {
   readonly isUp: boolean;
   /** Whether it is there, or was so long ago at most. */
@@ -18,7 +18,7 @@ export function createProbe(question: () => Promise<unknown>, timeoutMs: number)
     },
     wasUpWithin: (ms) => isUp || performance.now() - lastUpMs < ms,
     async ask() {
-      asked ??= question()
+      pending ??= question()
         .then(
           () => {
             isUp = true;
@@ -27,9 +27,9 @@ export function createProbe(question: () => Promise<unknown>, timeoutMs: number)
           () => void (isUp = false),
         )
         .finally(() => {
-          asked = null;
+          pending = null;
         });
-      const running = asked;
+      const running = pending;
       let late: NodeJS.Timeout | undefined;
       const isLate = new Promise<true>((resolve) => {
         late = setTimeout(() => resolve(true), timeoutMs).unref();

@@ -2,7 +2,7 @@ import type { Log } from '#base/log.ts';
 import { formatUsd } from '#base/money.ts';
 import type { RequestSummary } from '#edge/inference/inference.ts';
 
-/** What else the line of a request says. */
+/** What the line of a request says beyond its summary. */
 export interface LineExtras {
   readonly traceId: string | null;
   /** Why it failed, for failures of our side. */
@@ -11,7 +11,7 @@ export interface LineExtras {
 
 const rounded = (ms: number): number => Math.round(ms * 10) / 10;
 
-/** One wide line per request, with all there is to tell of it but what it said. Never a key's secret: only its id. */
+/** Logs one wide line for a request. It has no prompt, no answer and no secret: of a key only its id. */
 export function logRequest(log: Log, summary: RequestSummary, { traceId, cause }: LineExtras): void {
   // A stream that had begun fails under status 200.
   const isFailure = summary.status >= 500 || (summary.outcome === 'failed' && summary.status === 200);

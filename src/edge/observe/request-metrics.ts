@@ -3,7 +3,7 @@ import type { CounterSeries, Family, HistogramSeries, Metrics } from '#base/metr
 import type { RequestSummary } from '#edge/inference/inference.ts';
 
 /**
- * What requests come to, in numbers. Labels are routes, models of the catalog, codes of the error table: nothing that
+ * The metrics of requests. Labels are routes, models of the catalog, codes of the error table: nothing that
  * grows with users, and no name of a model that a client made up.
  */
 export interface RequestMetrics {
@@ -22,7 +22,7 @@ const coldBounds = [0.5, 1, 2.5, 5, 10, 20, 30, 45, 60, 90, 120, 180, 300, 600, 
 /** Pico-dollars. */
 const picoPerUsd = 1e12;
 
-/** Where a request named no model that is known. */
+/** The label of a request that named no known model. */
 const noModel = 'none';
 
 /** The series of one model, bound at its first request. */
@@ -58,7 +58,7 @@ export function createRequestMetrics(metrics: Metrics): RequestMetrics {
   const seriesOf = createModelSeries(metrics);
   const addedOf = remember((route) => added.of(route));
   const refusalsOf = remember((code) => refusals.of(code));
-  // There from the beginning: a first refusal is an increase only from zero.
+  // Every code has a series from the beginning: a first refusal is an increase only from zero.
   for (const code of errorCodes) refusalsOf(code);
   const waiting = countWaiting(metrics);
 
@@ -88,7 +88,7 @@ function createRequestCount(metrics: Metrics): CountRequest {
     help: 'Requests that ended, by the class of the status that the client got; model is "none" where none was known',
     labelNames: ['route', 'model', 'status', 'stream'],
   });
-  // A list by status class and way of answering for each route of each model: to find one takes no text to be made.
+  // The series of each model and route, by status class and whether it streams: finding one makes no text.
   const known = remember((_model) => remember((_route): CounterSeries[] => []));
   return (route, model, { status, stream }) => {
     const list = known(model)(route);
@@ -105,7 +105,7 @@ function addToModel(series: ModelSeries, summary: RequestSummary): void {
   series.inputTokens.add(inputTokens);
   series.cachedTokens.add(cachedTokens);
   series.outputTokens.add(outputTokens);
-  // A number for graphs; the books have the exact one.
+  // Rounded, for graphs: the books have the exact cost.
   if (costPicoUsd > 0n) series.cost.add(Number(costPicoUsd) / picoPerUsd);
   if (cache === 'hit') series.cacheHits.add(1);
   else if (cache === 'miss') series.cacheMisses.add(1);

@@ -32,8 +32,10 @@ it('a gateway that dies while PostgreSQL is away comes back with it; the tries u
       .map(Number);
     proxy.refuse();
     process.kill(pids.at(-1) ?? 0, 'SIGKILL');
-    await eventually(() => Promise.resolve(count(gateway, 'waits for PostgreSQL and Redis') >= 3));
-    expect(count(gateway, 'a gateway ended and is replaced')).toBe(1);
+    await eventually(() =>
+      Promise.resolve(count(gateway, 'a gateway cannot start while PostgreSQL or Redis is away') >= 3),
+    );
+    expect(count(gateway, 'a gateway died; another is started')).toBe(1);
     proxy.restore();
     const bothLive = async (): Promise<boolean> =>
       (await sql`select from gateways where last_seen_at > now() - interval '5 s'`).length === 2;

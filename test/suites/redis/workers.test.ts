@@ -291,6 +291,6 @@ describe('several workers', () => {
     });
     expect(await ended).toEqual([1, null]);
     expect(killed.size).toBe(11);
-    expect(text).toContain('gateways die again and again; all are stopped');
+    expect(text).toContain('too many gateways died within a minute; all are stopped');
   });
 });
