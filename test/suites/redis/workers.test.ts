@@ -201,7 +201,7 @@ describe('several workers', () => {
       expect(await everywhere(id, (engine) => engine.last_failure === null)).toBe(true);
   });
 
-  it('all go by an order when it is answered', async () => {
+  it('all go by a command when it is answered', async () => {
     for (let turn = 0; turn < 3; turn += 1) {
       await ask('/v1/admin/engines/left/stop', {});
       expect(await everywhere('left', ({ state }) => state === 'held')).toBe(true);
