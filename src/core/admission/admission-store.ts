@@ -98,7 +98,7 @@ export class AdmissionStore {
     return this.runLines(script, keys, args.join('\n'));
   }
 
-  /** The same with the arguments as lines already. */
+  /** As `run`, with the arguments as lines already. */
   async runLines(script: RedisScript, keys: readonly string[], lines: string): Promise<Reply> {
     for (let attempt = 1; ; attempt += 1) {
       const offsetMs = this.#offsetMs ?? (await this.#readClock());

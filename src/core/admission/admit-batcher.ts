@@ -21,7 +21,7 @@ interface Terms {
   readonly organizationId: string;
   readonly limits: KeyLimits;
   readonly monthMs: number;
-  /** As the script reads them: lines, the last one without its end. */
+  /** The arguments of the script: lines, the last one without its end. */
   readonly lines: string;
 }
 

@@ -14,7 +14,7 @@ import {
 
 /** What of a request decides its cost. */
 export interface RequestSize {
-  /** Of its body. */
+  /** Length of its body. */
   readonly bodyBytes: number;
   /** Pictures, sound or films are part of it. */
   readonly hasMedia: boolean;
@@ -99,7 +99,7 @@ export interface CostBounds {
   readonly request: Omit<HoldRequest, 'availableMicroUsd'>;
   /** Per choice. */
   readonly outputTokens: number;
-  /** The same where the caller's cap is what limits it, else null. */
+  /** `outputTokens` where the caller's cap limits them, else null. */
   readonly cappedTo: number | null;
   /** The hold can follow the answer; otherwise it is the worst case, as for a JSON answer. */
   readonly extends: boolean;

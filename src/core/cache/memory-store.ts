@@ -19,7 +19,7 @@ class MemoryStore implements CacheStore {
   readonly #clock: Clock;
   readonly #bytesMax: number;
   readonly #ageMaxMs: number;
-  /** In the order of their last use, the newest last. */
+  /** Entries in the order of their last use, the newest last. */
   readonly #entries = new Map<string, Entry>();
   #bytes = 0;
 

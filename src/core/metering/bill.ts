@@ -6,9 +6,9 @@ import { costOf, noUsage } from './usage.ts';
 /** How a request ended, as far as its bill goes. */
 export interface Served extends Pick<UsageRecord, 'usage' | 'usageSource'> {
   readonly outcome: OutcomeKind;
-  /** It was answered as a stream: what came before a failure was delivered. */
+  /** The answer is a stream, of which a client has what came before a failure. */
   readonly stream: boolean;
-  /** Its answers are made token by token. */
+  /** The answer is made token by token. */
   readonly generates: boolean;
   readonly price: PriceVersion;
   /** The most that is charged, in pico-dollars: what is held for it. What the response cache answers holds nothing. */

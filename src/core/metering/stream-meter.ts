@@ -148,7 +148,7 @@ class ChunkMeter implements StreamMeter {
     return out;
   }
 
-  /** Of a frame that comes in many reads only what is new is searched: all of it each time would take seconds. */
+  /** Searches only what is new of a frame that comes in many reads: all of it each time would take seconds. */
   #goesOn(text: string): boolean {
     const seam = this.#pendingTail + text;
     if (frameEnd(seam, 0, true) !== -1) return false;

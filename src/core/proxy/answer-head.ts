@@ -71,7 +71,7 @@ function staysOpen(connection: string | undefined, http10: boolean): boolean {
 }
 
 interface HeaderText extends AnswerHeaders {
-  /** As get, by the name with the line end before it and the colon behind it. */
+  /** As `get`, by the name with the line end before it and the colon behind it. */
   find(needle: string): string | undefined;
 }
 

@@ -66,7 +66,7 @@ export interface Idempotency {
 export interface IdempotencyOptions {
   readonly db: Db;
   readonly log: Log;
-  /** Of this gateway. */
+  /** This gateway's id. */
   readonly gatewayId: string;
   /** A request counts as running for so long after its gateway was last heard of. */
   readonly leaseMs: number;

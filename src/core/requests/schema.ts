@@ -41,7 +41,7 @@ export const idempotencyKeys = pgTable(
     /** While it runs: when its gateway counts as dead. */
     leaseUntil: moment('lease_until').notNull(),
     expiresAt: moment('expires_at').notNull(),
-    /** As it was sent, compressed with Zstandard; a running request has one while it waits for its record. */
+    /** The answer as it was sent, compressed with Zstandard; a running request has one while it waits for its record. */
     answer: bytes('answer'),
   },
   (table) => [

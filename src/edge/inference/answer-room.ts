@@ -16,7 +16,7 @@ export interface AnswerRoom {
 
 /** What one answer has of the room. */
 export interface AnswerPlace {
-  /** Its turn is still to come, and it may not grow. */
+  /** The turn is still to come, and the answer may not grow. */
   readonly waits: boolean;
   /** Counts what has come since. */
   add(bytes: number): void;
@@ -32,14 +32,14 @@ export interface AnswerRoomOptions {
 }
 
 const collectingMax = 4;
-/** Where so much of it is unread, none of an organization's answers is collected: the share that a key has of bodies. */
+/** An organization with a quarter of the bytes unread has no turn: the share that a key has of bodies. */
 const organizationsPerBudget = 4;
 
 export function createAnswerRoom(options: AnswerRoomOptions): AnswerRoom {
   return new Room(options);
 }
 
-/** Of one organization. */
+/** The answers of one organization. */
 interface Line {
   readonly waiting: Place[];
   /** The first of those that wait, while it stands in the order of all organizations. */
@@ -55,7 +55,7 @@ class Room implements AnswerRoom {
   readonly #lines = new Map<string, Line>();
   readonly #order = new FairQueue<Place>();
   #collecting = 0;
-  /** Of all that have or had a turn. */
+  /** Bytes of all answers that have or had a turn, until they are read. */
   #bytes = 0;
 
   constructor({ bytesMax }: AnswerRoomOptions) {
@@ -76,7 +76,7 @@ class Room implements AnswerRoom {
     this.#bytes += bytes;
   }
 
-  /** Its turn is over, and its bytes are unread. */
+  /** Ends a turn; the bytes are unread from now on. */
   collected({ organizationId, bytes, expected }: Place): void {
     const line = this.#lineOf(organizationId);
     line.collecting = false;

@@ -20,7 +20,7 @@ export interface BodyRefusal {
 export interface BodyResult {
   /** The body in one piece; null where it was refused. */
   readonly bytes: ArrayBuffer | null;
-  /** But for the text, which is the bytes. */
+  /** The fields without their text, which is the bytes; null where the body was refused. */
   readonly fields: RequestFields | null;
   readonly refusal: BodyRefusal | null;
 }

@@ -53,17 +53,17 @@ export interface CallFindings {
 export interface CallHoldings {
   /** The memory of its body; null for a small one. */
   body: BodyHold | null;
-  /** Of a large JSON answer, until it is read. */
+  /** The place of a large JSON answer, until the client has read it. */
   answerPlace: AnswerPlace | null;
   /** The right to ask a replica; another one after a retry. */
   lease: Lease | null;
-  /** Of a request of the tier `flex`, beside its lease. */
+  /** What a request of the tier `flex` has beside its lease. */
   flexLease: FlexLease | null;
   /** Takes the request out of the list of running ones. */
   leave: (() => void) | null;
 }
 
-/** In milliseconds. */
+/** How long a request took for what, in milliseconds. */
 export interface CallTimings {
   /** On the monotonic clock. */
   readonly startedMs: number;
@@ -75,7 +75,7 @@ export interface CallTimings {
   engineMs: number | null;
   /** Replicas that it was sent to after the first. */
   retries: number;
-  /** From the start; null where no byte of an answer has come. */
+  /** The first byte of the engine's answer, counted from the start; null where none has come. */
   firstByteMs: number | null;
   /** The answer of another request was waited for; how long is not measured. */
   waitedForOther: boolean;
@@ -84,7 +84,7 @@ export interface CallTimings {
 /** What a request that is reused keeps until its end. */
 export interface CallReuse {
   readonly transcript: Transcript;
-  /** To be ended with the answer, while others may be waiting for it. */
+  /** Its entry in the response cache, which others may wait for: ended with the answer. */
   cacheEntry: InFlightEntry | null;
   /** The answer came from the response cache. */
   cacheHit: boolean;

@@ -124,7 +124,7 @@ class EngineRelay implements ProxiedCall, AnswerSink {
   #retryAfter: string | undefined;
   /** The body of a JSON answer or of an error, so far. */
   #collected = '';
-  /** In its place once a JSON answer is large. */
+  /** A JSON answer that has become large, in the place of `#collected`. */
   #large: LargeAnswer | null = null;
   #place: AnswerPlace | null = null;
   #firstByteSeen = false;

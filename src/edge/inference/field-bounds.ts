@@ -18,7 +18,7 @@ export function unlessAllowed(what: AllowableField): FieldRule {
   };
 }
 
-/** As `unlessAllowed`, but for a value that asks for nothing, as programs send it that name all that they have. */
+/** As `unlessAllowed`, but a value that asks for nothing passes: some programs send every field that they know. */
 export function unlessAllowedOr(idle: string, what: AllowableField): FieldRule {
   const rule = unlessAllowed(what);
   return (request, member) => {
@@ -147,7 +147,7 @@ export const checkEncodingFormat: FieldRule = (request, member) => {
 
 const saltCharsMax = 1024;
 
-/** As vLLM has it; where the salt is mixed with another, vLLM would not see that it is wrong. */
+/** The salt's form is vLLM's. It is checked here because vLLM only gets it mixed with another. */
 export const checkCacheSalt: FieldRule = (request, member) => {
   if (request.engine.kind !== 'vllm') return;
   const value = isLong(member) ? null : parseShort(request, member);
@@ -161,7 +161,7 @@ export const checkCacheSalt: FieldRule = (request, member) => {
   throw invalid('cache_salt', `"cache_salt" must be a string of 1 to ${saltCharsMax} characters.`);
 };
 
-/** So much text may stand in a request that cuts its prompts, whatever is left of them. */
+/** Bytes of text that a request may have which cuts its prompts, whatever is left of them. */
 const cutFreeBytes = 131_072;
 /** Far more than any text has; real ones have 3 to 5. */
 const bytesPerTokenMax = 64;
@@ -174,7 +174,7 @@ export const checkCut: FieldRule = (request, member) => {
   const { fields, engine } = request;
   const given = readInteger(request, member);
   const bytes = fields.text.length - fields.media.bytes;
-  // Of queries and documents 0 cuts nothing.
+  // 0 cuts nothing of queries and documents.
   if (bytes <= cutFreeBytes || (given === 0 && member.key !== 'truncate_prompt_tokens')) return;
   const cutsAll = member.key !== 'max_tokens_per_query' && given > 0;
   const tokens = cutsAll ? Math.min(given, engine.contextLength) : engine.contextLength;

@@ -29,7 +29,7 @@ export interface Inference {
   revoked(keyId: string): void;
   /** Waits until nothing is running, at most `timeoutMs`, then ends what still is and waits for its books. */
   drain(timeoutMs: number): Promise<void>;
-  /** To be called when nothing is running any more. */
+  /** Ends the thread that reads large bodies; to be called when no request runs any more. */
   close(): void;
 }
 

@@ -31,7 +31,7 @@ const blockBytes = 262_144;
  * one nor the other is ever done with all of it in one turn of the event loop.
  */
 export class LargeAnswer {
-  /** Of all that came. */
+  /** Bytes that came so far, dropped ones included. */
   bytes = 0;
   readonly #meter: PiecesMeter;
   #blocks: Buffer[] = [];

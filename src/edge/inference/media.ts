@@ -139,7 +139,7 @@ class MediaFinder {
     this.remote.push({ url, param: this.#param });
   }
 
-  /** As nearly all are written; the others are read. */
+  /** Whether a data: URL stands there, written as nearly all are; other notations are parsed. */
   #isData(at: number): boolean {
     return this.#text.startsWith('"data:', at);
   }
@@ -155,7 +155,7 @@ class MediaFinder {
     }
   }
 
-  /** Of an object; none of anything else. */
+  /** The members of an object; none of anything else. */
   #members(at: number): readonly JsonMember[] {
     if (this.#text[at] !== '{') return [];
     const scan = scanObject(this.#text, at);

@@ -13,9 +13,9 @@ interface Piece {
   readonly states: number;
   /** What a grammar has of it, by weight: what counts write out, and what stands there once. */
   readonly size: number;
-  /** It can match nothing. */
+  /** The pattern can match the empty text. */
   readonly empty: boolean;
-  /** Its length is not fixed. */
+  /** The length of a match is not fixed. */
   readonly varies: boolean;
 }
 
@@ -111,7 +111,7 @@ function readClass(pattern: string, at: number): { readonly weight: number; read
   return { weight, end: end + 1 };
 }
 
-/** Of the characters from one to another; an escape as an end of the range is one that nobody can judge here. */
+/** The weight of a range of characters. One that ends with an escape cannot be judged here and counts as broad. */
 function rangeWeight(low: number, high: number): number {
   if (!(high >= low)) return narrow;
   const backslash = 0x5c;

@@ -36,11 +36,11 @@ export interface Receiver {
   receive(call: Call, caller: InferenceCaller): RequestFields | Promise<RequestFields>;
 }
 
-/** Takes about as long to read as a request takes otherwise, whatever is in it. */
+/** A body of this size takes no longer to read than the rest of its request, whatever is in it. */
 const smallBytesMax = 4096;
-/** What is longer is read in another thread, in any case. */
+/** A longer body is always read in another thread. */
 const loopBytesMax = 262_144;
-/** Of one key in one turn of the event loop, in milliseconds; further bodies are read in the other thread. */
+/** Milliseconds that bodies of one key may take in one turn of the event loop; further ones go to the other thread. */
 const loopMsMax = 5;
 
 export function createReceiver(parts: ReceiveParts): Receiver {

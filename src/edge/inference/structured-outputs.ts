@@ -117,7 +117,7 @@ const formFields = ['response_format', 'structured_outputs', 'guided_json', 'gui
 const toolChoiceBytesMax = 4096;
 /** More than any context holds: not worth looking through. */
 const toolsBytesMax = 1_048_576;
-/** Of a tool, plain or with a letter of its name as an escape; false and null are none. */
+/** The sign of a strict tool: the name plain, or with a letter of it as an escape; false and null are none. */
 const strictSign = /"strict"\s*:\s*[^fn\s]|\\u00[67]/;
 
 type Demand = { readonly kind: 'none' | 'auto' | 'any' } | { readonly kind: 'one'; readonly name: string };

@@ -48,10 +48,10 @@ const generating = {
   // At most --max-logprobs (20) of them, and 128 named ones: vLLM refuses more before the engine sees it.
   logprobs: 'passed',
   logprob_token_ids: 'passed',
-  // Of 49,000 entries twice the time for each token; of more than 1,024 the model runner of GPUs ends with the engine.
+  // 49,000 entries double the time for each token; more than 1,024 end the model runner of GPUs, and the engine.
   logit_bias: 'bounded',
   allowed_token_ids: 'bounded',
-  // With min_tokens and more than 128 of them the model runner of GPUs ends with the engine.
+  // More than 128 of them with min_tokens end the model runner of GPUs, and the engine.
   stop_token_ids: 'bounded',
   // More than 1,024 tokens do the same; 60 MB of words took the tokenizer 15 seconds from the others.
   bad_words: 'bounded',
@@ -86,7 +86,7 @@ const generating = {
   return_tokens_as_token_ids: 'passed',
   // The prompt's own, some bytes a token.
   return_token_ids: 'passed',
-  // Only of routes that are not served here, and of engines that were started for it.
+  // Has no effect but on routes that are not served here, and in engines that were started for it.
   return_token_offsets: 'passed',
   routed_experts_prompt_start: 'passed',
 } as const;
@@ -112,7 +112,7 @@ const chat = {
   messages: 'bounded',
   max_completion_tokens: 'rewritten',
   top_logprobs: 'passed',
-  // Where a grammar is made of them; 2,000 tools without one cost what their prompt bills.
+  // Bounded where a grammar is made of them; 2,000 tools without one cost what their prompt bills.
   tools: 'bounded',
   tool_choice: 'passed',
   parallel_tool_calls: 'passed',
@@ -160,7 +160,7 @@ const scoring = {
   chat_template_kwargs: 'bounded',
   instruction: 'passed',
   documents: 'bounded',
-  // As truncate_prompt_tokens.
+  // Cut as truncate_prompt_tokens does.
   max_tokens_per_doc: 'bounded',
   max_tokens_per_query: 'bounded',
 } as const;
@@ -174,7 +174,7 @@ const compared = {
   text_2: 'bounded',
 } as const;
 
-/** By kind of request, at the top of its body. */
+/** Decisions for the members of a body, by kind of request. */
 export const requestFields = {
   chat,
   completion,
@@ -183,7 +183,7 @@ export const requestFields = {
   score: { ...scoring, ...compared },
 } as const satisfies Record<string, FieldDecisions>;
 
-/** By the place in a body below its top: of an object there, `[]` for each of a list. */
+/** Decisions for the members of objects inside a body, by their place; `[]` stands for each of a list. */
 export const nestedFields = {
   stream_options: { include_usage: 'rewritten', continuous_usage_stats: 'rewritten' },
   repetition_detection: { max_pattern_size: 'bounded', min_pattern_size: 'bounded', min_count: 'bounded' },
@@ -218,7 +218,7 @@ export const nestedFields = {
   },
   tool_choice: { type: 'passed', function: 'passed' },
   'tool_choice.function': { name: 'passed' },
-  // Of a conversation, and of what is compared, which may have a content as well.
+  // Messages of a conversation, and what is compared, which may have a content as well.
   'messages[]': {
     role: 'passed',
     content: 'bounded',
@@ -228,7 +228,7 @@ export const nestedFields = {
     tool_calls: 'passed',
     tool_call_id: 'passed',
     function_call: 'passed',
-    // For the template; nothing is built from them.
+    // The template reads them; no grammar is built from them.
     tools: 'passed',
     task: 'passed',
     audio: 'passed',
@@ -254,7 +254,7 @@ export const nestedFields = {
     refusal: 'passed',
     name: 'passed',
     prompt_cache_breakpoint: 'passed',
-    // So many of a request; from data: URLs and hosts that the engine's file names.
+    // Bounded in number; taken from data: URLs and from hosts that the engine's file names.
     image_url: 'bounded',
     audio_url: 'bounded',
     video_url: 'bounded',
