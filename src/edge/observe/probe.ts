@@ -11,7 +11,7 @@ export interface Probe {
 export function createProbe(question: () => Promise<unknown>, timeoutMs: number): Probe {
   let isUp = false;
   let lastUpMs = -Infinity;
-  let asked: Promise<void> | null = null;
+  let pending: Promise<void> | null = null;
   return {
     get isUp() {
       return isUp;
