@@ -4,14 +4,13 @@ import { Cluster, Command, Redis } from 'ioredis';
 import type { Log } from './log.ts';
 
 /**
- * Redis as the gateway uses it: Lua scripts and messages. Nothing here waits long: a server that is away is an error at
- * once, and one that does not answer is an error after `answerTimeoutMs`, after which the next calls fail at once until
- * it answers again. `REDIS_URL` with `?cluster=1` names any node of a cluster.
+ * Redis as the gateway uses it: Lua scripts and messages. No call waits long: it fails at once while the server is away,
+ * and after `answerTimeoutMs` when there is no answer. The calls after that fail at once until the server answers again. `REDIS_URL` with `?cluster=1` names any node of a cluster.
  */
 
-/** Redis could not be asked, or its answer is lost. */
+/** Redis is away, or did not answer in time. */
 export class RedisAwayError extends Error {
-  /** The command may have reached Redis, and may have run. */
+  /** The command may have reached Redis: nobody knows whether it ran. */
   readonly uncertain: boolean;
 
   constructor(message: string, uncertain: boolean, cause?: unknown) {
@@ -43,13 +42,13 @@ export interface RedisStore {
    * @throws RedisAwayError
    */
   run(script: RedisScript, keys: readonly string[], args: readonly string[]): Promise<RedisReply>;
-  /** Runs a task at the end of this round of the event loop, all that came being read; its calls leave in one write. */
+  /** Runs a task at the end of this round of the event loop, after all that came was read, and before the writes leave. */
   atRoundEnd(task: () => void): void;
   /** Runs one command. @throws RedisAwayError */
   command(name: string, ...args: readonly string[]): Promise<unknown>;
-  /** Sends a message to who listens on a channel. @throws RedisAwayError */
+  /** Sends a message to the subscribers of a channel. @throws RedisAwayError */
   publish(channel: string, message: string): Promise<void>;
-  /** Listens from now on, also after the connection was lost and found again. */
+  /** Subscribes for good: also after the connection was lost and came back. */
   subscribe(channels: readonly string[], listener: (channel: string, message: string) => void): Promise<void>;
   /** Called when the subscription stands again after a loss: messages may have been missed. */
   onGap(listener: () => void): void;
@@ -58,7 +57,7 @@ export interface RedisStore {
 
 type Client = Redis | Cluster;
 
-/** A call fails when it has seen this many ticks of the watch, so that a late event loop is not taken for a late Redis. */
+/** A call fails after this many ticks of the watch: counted in ticks, a late event loop is not taken for a late Redis. */
 const tickMs = 50;
 const ticksMax = 10;
 export const answerTimeoutMs = tickMs * ticksMax;
@@ -90,9 +89,8 @@ function openClient(url: string, isListener: boolean): Client {
 }
 
 /**
- * Gathers the writes of one round of the event loop into one, which leaves when all that had come is read. With 32
- * callers a call takes a third more CPU at least in a write of its own, and a sixth more by ioredis' own pipelining
- * (`npm run bench:redis`).
+ * Sends all commands of one round of the event loop in one write, which costs more than a command. With 16 keys in use
+ * `node test/bench/admission.ts --keys 16` took 19 µs of CPU for a request, and 28 µs with a write for each command.
  */
 class Round {
   #tasks: (() => void)[] = [];
@@ -110,6 +108,10 @@ class Round {
     else client.on('connect', () => this.#cork(client.stream));
   }
 
+  /**
+   * `npm run bench:redis`: with 32 callers a call takes a third more CPU at least without the cork, and a sixth more with
+   * ioredis' own pipelining in its place.
+   */
   #cork(socket: Socket): void {
     const write = socket.write.bind(socket) as (...args: unknown[]) => boolean;
     let corked = false;
@@ -171,7 +173,7 @@ class Store implements RedisStore {
   #ticks = 0;
   readonly #watch: NodeJS.Timeout;
   readonly #gapListeners: (() => void)[] = [];
-  /** Since a call was not answered, until a probe is. */
+  /** True from a call that was not answered until a probe is. */
   #silent = false;
   #probing = false;
   #probeAtMs = 0;
@@ -181,7 +183,7 @@ class Store implements RedisStore {
     this.#client = openClient(url, false);
     this.#listener = openClient(url, true);
     for (const client of [this.#client, this.#listener]) {
-      client.on('error', (error: Error) => log.debug({ err: error }, 'a connection to Redis failed'));
+      client.on('error', (error: Error) => log.debug({ err: error }, 'a connection to Redis failed; it is made again'));
     }
     this.#round.gatherWrites(this.#client);
     this.#watch = setInterval(() => this.#tick(), tickMs).unref();
@@ -271,8 +273,7 @@ class Store implements RedisStore {
   #giveUp(tick: number): void {
     for (const waiting of this.#waiting) {
       if (waiting.sentTick >= tick) return;
-      if (!this.#silent)
-        this.#log.warn({ afterMs: answerTimeoutMs }, 'Redis does not answer; calls fail at once until it does');
+      if (!this.#silent) this.#log.warn({}, 'Redis does not answer; calls fail at once until it does');
       this.#silent = true;
       this.#expire(waiting);
     }
@@ -317,7 +318,7 @@ function frameKeys(keys: readonly string[]): string {
   return framed;
 }
 
-/** Names of keys are most of what a script is sent: they are not framed anew for every call. */
+/** The call of a script. Names of keys are most of it: they are framed once and not for every call. */
 class ScriptCommand extends Command {
   readonly #head: string;
   readonly #values: readonly string[];
@@ -331,8 +332,7 @@ class ScriptCommand extends Command {
   override toWritable(): Buffer {
     let text = this.#head;
     for (const value of this.#values) text += frame(value);
-    // Long texts are put together from many pieces. As bytes they are copied once; the socket would do it twice, once
-    // to count.
+    // A text of many pieces is copied once as bytes here; the socket would copy it twice, once to count its bytes.
     return Buffer.from(text);
   }
 }
@@ -343,7 +343,7 @@ function textCommand(name: string, args: readonly string[]): Command {
 
 const isUnknownScript = (error: unknown): boolean => error instanceof Error && error.message.includes('NOSCRIPT');
 
-/** What Redis itself says is passed on; everything else means that it could not be asked, or that its answer is lost. */
+/** Redis' own errors are passed on; any other means that the call or its answer was lost. */
 function asError(error: unknown): Error {
   if (!(error instanceof Error)) return new RedisAwayError(String(error), true);
   if (error.name === 'ReplyError' && !/^(LOADING|CLUSTERDOWN|READONLY|MASTERDOWN|BUSY|TRYAGAIN)/.test(error.message)) {

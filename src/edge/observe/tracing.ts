@@ -22,7 +22,7 @@ import { noTrace, type CallTrace, type RequestObserver, type RequestSummary } fr
  */
 export type StartTrace = RequestObserver['trace'];
 
-/** Looks once whether an SDK is there: it has to be registered before. */
+/** An SDK must be registered before this is called: later ones are not seen. */
 export function createTracing(): StartTrace {
   const tracer = findTracer();
   if (tracer === null) return (_endpoint, headers) => passOn(headers);
@@ -42,7 +42,7 @@ export function createTracing(): StartTrace {
   };
 }
 
-/** Null where no SDK is registered: the API then only has its proxy, with nothing behind it. */
+/** Null where no SDK is registered: the API's proxy then has no delegate. */
 function findTracer(): Tracer | null {
   const provider = traceApi.getTracerProvider();
   const isEmpty = provider instanceof ProxyTracerProvider && provider.getDelegateTracer('headgate') === undefined;
@@ -103,13 +103,13 @@ class SpanTrace implements CallTrace {
   }
 
   ended(summary: RequestSummary): void {
-    // A try that was given up from outside has no end of its own.
+    // A try that was stopped from outside was not ended by `engineEnded`.
     this.#engine?.end();
     const span = this.#server;
     if (span.isRecording()) {
       span.setAttributes(attributesOf(summary));
       if (summary.code !== null) span.setAttribute('error.type', summary.code);
-      // What the client did wrong is no error of a server's span.
+      // A mistake of the client is no error of a server's span.
       if (summary.status >= 500 || (summary.outcome === 'failed' && summary.status === 200)) {
         span.setStatus({ code: SpanStatusCode.ERROR });
       }
