@@ -22,7 +22,7 @@ import { noTrace, type CallTrace, type RequestObserver, type RequestSummary } fr
  */
 export type StartTrace = RequestObserver['trace'];
 
-/** Looks once whether an SDK is there: it has to be registered before. */
+/** An SDK must be registered before this is called: later ones are not seen. */
 export function createTracing(): StartTrace {
   const tracer = findTracer();
   if (tracer === null) return (_endpoint, headers) => passOn(headers);
