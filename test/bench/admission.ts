@@ -56,7 +56,7 @@ function inRedis(store: RedisStore): Admission {
       tokensWith: () => Promise.resolve({ tokens: 0, counted: [] }),
       isRevoked: () => Promise.resolve(false),
     },
-    collect: () => Promise.resolve(),
+    collect: () => Promise.resolve([]),
     findSettled: () => Promise.resolve(new Map()),
     liveGateways: () => Promise.resolve(new Set<string>()),
     clock: systemClock,

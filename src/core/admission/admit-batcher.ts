@@ -1,7 +1,8 @@
 import { type KeyLimits, nextMonthMs } from '#core/limits/limits.ts';
 import type { AdmissionStore, Reply } from './admission-store.ts';
 import type { AdmitRequest } from './contract.ts';
-import { admitScript } from './redis-scripts.ts';
+import { admitScript } from './redis-admit-scripts.ts';
+import { balanceGoodForMs } from './redis-books.ts';
 
 /** So many admissions keep Redis from others for about a millisecond. */
 const batchMax = 50;
@@ -83,7 +84,9 @@ export class AdmitBatcher<Ask extends Asked> {
     const { leaseMs, gatewayId } = this.#options;
     const { requestsPerMinute, maxConcurrency, tokensPerMinute, monthlyTokenLimit } = limits;
     const limitLines = [requestsPerMinute, maxConcurrency, tokensPerMinute, monthlyTokenLimit].map(text);
-    const lines = [...limitLines, monthMs, nextMonthMs(monthMs), leaseMs, gatewayId, keyId].join('\n');
+    const lines = [...limitLines, monthMs, nextMonthMs(monthMs), leaseMs, balanceGoodForMs, gatewayId, keyId].join(
+      '\n',
+    );
     const terms = { keyId, organizationId, limits, monthMs, lines };
     if (this.#terms.size >= termsMax) this.#terms.clear();
     this.#terms.set(keyId, terms);
@@ -115,7 +118,7 @@ export class AdmitBatcher<Ask extends Asked> {
     }
     const { word, nowMs, rest } = reply;
     for (const [index, one] of asked.entries()) {
-      onReply(one, word === 'ok' ? replyOf(rest[index] ?? '', nowMs) : reply);
+      onReply(one, word === 'ok' ? replyOf(rest[index + 1] ?? '', nowMs) : reply);
     }
   }
 }

@@ -4,7 +4,7 @@ import { PICO_PER_MICRO } from '#base/money.ts';
 import { answerTimeoutMs, RedisAwayError } from '#base/redis.ts';
 import type { AdmissionStore, Reply } from './admission-store.ts';
 import type { AdmitRequest, Settlement } from './contract.ts';
-import { expiredScript, registerScript, renewScript, settleScript } from './redis-scripts.ts';
+import { expiredScript, registerScript, renewScript, settleScript } from './redis-hold-scripts.ts';
 
 /** What an admitted request holds, as its own gateway knows it. */
 export interface OwnHold {

@@ -7,9 +7,10 @@ import { monthStartMs, refuseByLimits, viewLimits, type KeyUse, type LimitsView 
 import { AdmissionStore, type Reply } from './admission-store.ts';
 import { AdmitBatcher, type Asked } from './admit-batcher.ts';
 import type { Admission, AdmitRequest, AdmitResult, KeyRef, Settlement } from './contract.ts';
+import { Gathering, GatewaysSilentError } from './gathering.ts';
 import { HoldLeases } from './hold-leases.ts';
 import { RedisBooks, type Books } from './redis-books.ts';
-import { extendScript, viewScript } from './redis-scripts.ts';
+import { extendScript, viewScript } from './redis-admit-scripts.ts';
 
 export interface RedisAdmissionOptions {
   readonly store: RedisStore;
@@ -18,8 +19,11 @@ export interface RedisAdmissionOptions {
   readonly gatewayId: string;
   readonly leaseMs: number;
   readonly books: Books;
-  /** Has the other gateways call `register` for an organization; waits for them, but not for ever. */
-  readonly collect: (organizationId: string) => Promise<void>;
+  /**
+   * Has the other gateways call `register` for an organization; waits for them, but not for ever.
+   * @returns ids of those that live and did not answer
+   */
+  readonly collect: (organizationId: string) => Promise<readonly string[]>;
   /** Which of these requests are in the books, and with what. */
   readonly findSettled: (
     organizationId: string,
@@ -87,10 +91,9 @@ class SharedAdmission implements RedisAdmission {
       onReply: (asking, reply) => this.#onReply(asking, reply),
       onFailure: (asking, error) => asking.resolve(this.#unavailable(asking, error)),
     });
-    const collect = async (organizationId: string): Promise<void> => {
-      await Promise.all([this.#leases.register(organizationId), options.collect(organizationId)]);
-    };
-    this.#books = new RedisBooks({ store: this.#store, books, collect });
+    const register = (organizationId: string): Promise<void> => this.#leases.register(organizationId);
+    const gathering = new Gathering({ ...options, register });
+    this.#books = new RedisBooks({ store: this.#store, books, gathering });
   }
 
   admit(request: AdmitRequest): Promise<AdmitResult> {
@@ -197,7 +200,8 @@ class SharedAdmission implements RedisAdmission {
 
   #unavailable({ request, isDry }: Asking, error: unknown): AdmitResult {
     if (!isDry && error instanceof RedisAwayError && error.uncertain) this.#leases.undo(request);
-    if (!(error instanceof RedisAwayError)) this.#options.log.warn({ err: error }, 'admission failed');
+    const isExpected = error instanceof RedisAwayError || error instanceof GatewaysSilentError;
+    if (!isExpected) this.#options.log.warn({ err: error }, 'admission failed');
     return unavailable;
   }
 

@@ -2,7 +2,14 @@ import { randomUUID } from 'node:crypto';
 import { PICO_PER_MICRO } from '#base/money.ts';
 import type { AdmissionStore, Reply } from './admission-store.ts';
 import type { KeyRef } from './contract.ts';
-import { beginMonthScript, beginWalletScript, endMonthScript, endWalletScript } from './redis-scripts.ts';
+import type { Gathering } from './gathering.ts';
+import {
+  beginMonthScript,
+  beginWalletScript,
+  endMonthScript,
+  endWalletScript,
+  keyScript,
+} from './redis-books-scripts.ts';
 
 /** What the admission store asks of the books, each in one snapshot. */
 export interface Books {
@@ -23,14 +30,13 @@ export interface Books {
 export interface RedisBooksOptions {
   readonly store: AdmissionStore;
   readonly books: Books;
-  /** Has every gateway, this one included, put what it holds for an organization into a memory that lost it. */
-  readonly collect: (organizationId: string) => Promise<void>;
+  readonly gathering: Gathering;
 }
 
 /** Beyond it a balance is not told apart: Lua compares numbers exactly up to 2^53. */
 const balanceMicroUsdMax = 4_000_000_000_000_000n;
 /** A balance is read anew after this long, so that what was booked past all gateways shows up. */
-const balanceTtlMs = 60_000;
+export const balanceGoodForMs = 60_000;
 const attemptsMax = 50;
 
 /** Balance as the admission store keeps it: whole micro-dollars, rounded down, and pico-dollars beyond them. */
@@ -65,8 +71,7 @@ export class RedisBooks {
     return this.#once(`key ${key.keyId}`, async () => {
       const isRevoked = await this.#options.books.isRevoked(key);
       const { use } = this.#options.store.use(key.organizationId, key.keyId);
-      // A revocation that comes between is written without asking, and stays.
-      await this.#options.store.redis.command('HSETNX', use, 'a', isRevoked ? '0' : '1');
+      await this.#options.store.run(keyScript, [use], [isRevoked ? '0' : '1']);
     });
   }
 
@@ -79,23 +84,23 @@ export class RedisBooks {
   }
 
   async #readWallet(organizationId: string): Promise<void> {
-    const { store, books, collect } = this.#options;
+    const { store, books, gathering } = this.#options;
     const { wallet, holds, loading, known } = store.organization(organizationId);
     const keys = [wallet, holds, loading, known];
     await store.redis.command('ZADD', store.index, String(Math.floor(await store.nowMs())), organizationId);
-    let isCollected = false;
+    let toldServer: string | null = null;
     for (let attempt = 1; attempt <= attemptsMax; attempt += 1) {
-      const begun = await store.run(beginWalletScript, keys, [randomUUID()]);
+      const begun = await store.run(beginWalletScript, keys, [randomUUID(), String(balanceGoodForMs)]);
       if (begun.word === 'there') return;
-      const { token, isKnown, requestIds } = readBegun(begun);
-      if (!isKnown && !isCollected) {
-        await collect(organizationId);
-        isCollected = true;
+      const { token, server, isKnown, requestIds } = readBegun(begun);
+      if (!isKnown && server !== toldServer) {
+        await gathering.gather(organizationId);
+        toldServer = server;
         continue;
       }
       const { balancePicoUsd, charged } = await books.balanceWith(organizationId, requestIds);
       const { micro, pico } = splitBalance(balancePicoUsd);
-      const ended = await store.run(endWalletScript, keys, [token, micro, pico, String(balanceTtlMs), ...charged]);
+      const ended = await store.run(endWalletScript, keys, [token, micro, pico, ...charged]);
       if (ended.word !== 'again') return;
     }
     throw new Error('a balance was settled on faster than it could be read');
@@ -119,7 +124,12 @@ export class RedisBooks {
   }
 }
 
-function readBegun({ rest }: Reply): { token: string; isKnown: boolean; requestIds: readonly string[] } {
-  const [token = '', known, ...requestIds] = rest;
-  return { token, isKnown: known === '1', requestIds };
+function readBegun({ rest }: Reply): {
+  token: string;
+  server: string;
+  isKnown: boolean;
+  requestIds: readonly string[];
+} {
+  const [token = '', server = '', known, ...requestIds] = rest;
+  return { token, server, isKnown: known === '1', requestIds };
 }

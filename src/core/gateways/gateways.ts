@@ -31,8 +31,9 @@ export interface Gateways {
   onMessage(handle: MessageHandler): void;
   /**
    * Tells all others, and waits until those that live have done what it says, at most a second. Alone it does nothing.
+   * @returns ids of those that live and did not say that it is done
    */
-  tell(message: Message): Promise<void>;
+  tell(message: Message): Promise<readonly string[]>;
   /** Leaves the others at once; while Postgres is away, when its heartbeat is old. */
   stop(): Promise<void>;
 }
@@ -137,10 +138,11 @@ class DatabaseGateways implements Gateways {
     this.#bus?.onMessage(handle);
   }
 
-  async tell(message: Message): Promise<void> {
-    if (this.#bus === null) return;
+  async tell(message: Message): Promise<readonly string[]> {
+    if (this.#bus === null) return [];
     const missing = await this.#bus.tell(message, [...(await this.live())], acknowledgeMs);
     if (missing.length > 0) this.#options.log.warn({ message, missing }, 'gateways did not answer a message');
+    return missing;
   }
 
   async stop(): Promise<void> {

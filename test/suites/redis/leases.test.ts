@@ -46,7 +46,7 @@ function open({ leaseMs = 30_000, gatewayId = randomUUID(), settled = new Map() 
       tokensWith: () => Promise.resolve({ tokens: 0, counted: [] }),
       isRevoked: () => Promise.resolve(false),
     },
-    collect: () => Promise.resolve(),
+    collect: () => Promise.resolve([]),
     findSettled: () => Promise.resolve(settled),
     liveGateways: () => Promise.resolve(new Set([gatewayId])),
     clock: systemClock,
