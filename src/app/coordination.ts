@@ -87,7 +87,7 @@ function coordinateAlone(
 ): Coordination {
   const admission = createMemoryAdmission({
     loadBalance: (organizationId) => wallet.balance(organizationId),
-    loadTokens: (keyId, organizationId, sinceMs) => metering.reports.countTokens({ keyId, organizationId, sinceMs }),
+    loadTokens: (key, sinceMs, requestIds) => metering.reports.tokensWith({ ...key, sinceMs }, requestIds),
     onCredit: (listener) => wallet.onCredit(listener),
     clock,
   });

@@ -39,7 +39,7 @@ const log = createLog('warn');
 function inMemory(): Admission {
   return createMemoryAdmission({
     loadBalance: () => Promise.resolve(balancePicoUsd),
-    loadTokens: () => Promise.resolve(0),
+    loadTokens: () => Promise.resolve({ tokens: 0, counted: [] }),
     onCredit: () => undefined,
     clock: systemClock,
   });

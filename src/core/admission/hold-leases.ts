@@ -1,53 +1,28 @@
-import type { Clock } from '#base/clock.ts';
-import type { Log } from '#base/log.ts';
-import { PICO_PER_MICRO } from '#base/money.ts';
-import { answerTimeoutMs, RedisAwayError } from '#base/redis.ts';
-import type { AdmissionStore, Reply } from './admission-store.ts';
-import type { AdmitRequest, Settlement } from './contract.ts';
-import { expiredScript, registerScript, renewScript, settleScript } from './redis-hold-scripts.ts';
+import type { Reply } from './admission-store.ts';
+import { heldFor, type AdmitRequest, type Settlement } from './contract.ts';
+import { expiredScript, registerScript, renewScript } from './redis-hold-scripts.ts';
+import { nothingUsed, type RequestRef, Settlements, type SettlementsOptions } from './settlements.ts';
 
 /** What an admitted request holds, as its own gateway knows it. */
 export interface OwnHold {
   readonly organizationId: string;
   readonly keyId: string;
-  readonly estimatedTokens: number;
-  readonly reservedTokens: string;
-  readonly windowStart: string;
   readonly tokensPerMinute: number | null;
+  readonly windowStart: string;
+  estimatedTokens: number;
+  reservedTokens: string;
   heldMicroUsd: bigint;
+  /** Durable, and not in the books yet: nothing runs any more. */
+  isSpooled: boolean;
 }
 
-type How = 'settle' | 'undo' | 'sweep';
-type HoldRef = Pick<OwnHold, 'organizationId' | 'keyId'>;
-
-interface Charge extends HoldRef {
-  readonly requestId: string;
-  readonly used: Settlement;
-  readonly how: How;
-}
-
-interface Unsettled extends Charge {
-  /** On the monotonic clock. */
-  readonly notBeforeMs: number;
-  isSending: boolean;
-}
-
-/** Settlements of one key. */
-interface Batch extends HoldRef {
-  readonly unsettled: Unsettled[];
-}
-
-export interface HoldLeasesOptions {
-  readonly store: AdmissionStore;
+export interface HoldLeasesOptions extends SettlementsOptions {
   readonly gatewayId: string;
-  readonly leaseMs: number;
   readonly findSettled: (
     organizationId: string,
     requestIds: readonly string[],
   ) => Promise<ReadonlyMap<string, Settlement>>;
   readonly liveGateways: () => Promise<ReadonlySet<string>>;
-  readonly clock: Clock;
-  readonly log: Log;
 }
 
 export interface AddedHold {
@@ -56,15 +31,15 @@ export interface AddedHold {
   readonly reply: Reply;
 }
 
-const nothingUsed: Settlement = { chargedPicoUsd: 0n, tokens: 0 };
+/** A hold whose lease ran out, as Redis has it. */
+interface Expired {
+  readonly requestId: string;
+  readonly keyId: string;
+  readonly gatewayId: string;
+  readonly isSpooled: boolean;
+}
+
 const sweepBatchMax = 100;
-/** So many settlements keep Redis from others for about a millisecond. */
-const batchMax = 50;
-const retryMsMin = 200;
-/** Settlements that are kept for another try, about 5 MB; what is beyond them the sweep finds once its lease is over. */
-const unsettledMax = 10_000;
-/** An admission that nobody knows of is surely too late by then: its own deadline is half of this. */
-const undoAfterMs = 2 * answerTimeoutMs;
 /** An organization whose balance was not read for this long has nothing left to sweep. */
 const indexKeptMs = 2 * 24 * 3_600_000;
 
@@ -73,31 +48,21 @@ const indexKeptMs = 2 * 24 * 3_600_000;
  * back by the clock, but a hold only by what the books say, and only once its gateway is known to be gone.
  */
 export class HoldLeases {
+  readonly settlements: Settlements;
   readonly #options: HoldLeasesOptions;
   readonly #own = new Map<string, OwnHold>();
-  /** Settlements that Redis has not confirmed, those on their way included. */
-  readonly #unsettled = new Map<string, Unsettled>();
-  readonly #sending = new Set<Promise<void>>();
-  /** Settlements of this moment, by key: the books make requests durable in groups, and they are settled as such. */
-  #batches = new Map<string, Batch>();
-  /** Registrations on their way, by organization. */
-  readonly #registering = new Map<string, Promise<unknown>>();
-  #later: (() => Promise<unknown>)[] = [];
-  #retrying: Promise<void> | null = null;
-  #retryTimer: NodeJS.Timeout | null = null;
-  #retryMs = retryMsMin;
-  #isClosed = false;
 
   constructor(options: HoldLeasesOptions) {
     this.#options = options;
+    this.settlements = new Settlements(options);
   }
 
   add(request: AdmitRequest, { heldMicroUsd, reservedTokens, reply }: AddedHold): void {
     const { organizationId, keyId, limits, estimatedTokens, requestId } = request;
     const windowStart = reply.rest[0] ?? '0';
     const { tokensPerMinute } = limits;
-    const hold = { organizationId, keyId, estimatedTokens, reservedTokens, windowStart, tokensPerMinute, heldMicroUsd };
-    this.#own.set(requestId, hold);
+    const terms = { organizationId, keyId, windowStart, tokensPerMinute };
+    this.#own.set(requestId, { ...terms, estimatedTokens, reservedTokens, heldMicroUsd, isSpooled: false });
   }
 
   /** What Redis keeps of it: "key gateway estimate reserved window limit". */
@@ -111,7 +76,19 @@ export class HoldLeases {
   }
 
   keysRunning(): readonly string[] {
-    return [...new Set([...this.#own.values()].map(({ keyId }) => keyId))];
+    const running = [...this.#own.values()].filter(({ isSpooled }) => !isSpooled);
+    return [...new Set(running.map(({ keyId }) => keyId))];
+  }
+
+  spooled(requestId: string, used: Settlement): void {
+    const hold = this.#own.get(requestId);
+    if (hold === undefined || hold.isSpooled) return;
+    hold.isSpooled = true;
+    hold.estimatedTokens = used.tokens;
+    hold.reservedTokens = String(used.tokens);
+    hold.heldMicroUsd = heldFor(used.chargedPicoUsd);
+    const { organizationId, keyId } = hold;
+    this.settlements.add({ requestId, organizationId, keyId, used, how: 'spool' });
   }
 
   settle(requestId: string, used: Settlement): void {
@@ -119,43 +96,16 @@ export class HoldLeases {
     if (hold === undefined) return;
     this.#own.delete(requestId);
     const { organizationId, keyId } = hold;
-    const ref = { requestId, organizationId, keyId };
-    const unsettled = { ...ref, used, how: 'settle', notBeforeMs: 0, isSending: false } as const;
-    this.#unsettled.set(requestId, unsettled);
-    this.#batch(unsettled);
+    this.settlements.add({ requestId, organizationId, keyId, used, how: 'settle' });
   }
 
-  /** Sends the settlements of this moment: whatever is asked of Redis after them must find them done. */
-  flush(): void {
-    if (this.#batches.size === 0) return;
-    const batches = this.#batches;
-    this.#batches = new Map();
-    for (const batch of batches.values()) {
-      const sending = this.#confirm(batch).finally(() => this.#sending.delete(sending));
-      this.#sending.add(sending);
-    }
-  }
-
-  /** Takes an admission back of which nobody knows whether it happened. */
-  undo({ requestId, organizationId, keyId }: AdmitRequest): void {
-    const notBeforeMs = this.#options.clock.monotonicMs() + undoAfterMs;
-    const ref = { requestId, organizationId, keyId };
-    this.#keep({ ...ref, used: nothingUsed, how: 'undo', notBeforeMs, isSending: false });
-  }
-
-  /** Does something now, or as soon as Redis can be asked again. */
-  async sure(task: () => Promise<unknown>): Promise<void> {
-    try {
-      await task();
-    } catch (error) {
-      if (!(error instanceof RedisAwayError)) throw error;
-      this.#later.push(task);
-      this.#retryLater();
-    }
+  settleReplayed(ref: RequestRef, used: Settlement): void {
+    if (this.#own.has(ref.requestId)) this.settle(ref.requestId, used);
+    else this.settlements.add({ ...ref, used, how: 'replay' });
   }
 
   async renew(): Promise<void> {
-    await this.#retry();
+    await this.settlements.retry();
     const groups = new Map<string, { ref: OwnHold; ids: string[] }>();
     for (const [id, hold] of this.#own) {
       const group = groups.get(hold.keyId) ?? { ref: hold, ids: [] };
@@ -171,7 +121,7 @@ export class HoldLeases {
     for (const [id, hold] of this.#own) {
       if (hold.organizationId !== organizationId) continue;
       const args = byKey.get(hold.keyId) ?? [];
-      args.push(id, this.#noteOf(hold), hold.heldMicroUsd.toString());
+      args.push(id, this.#noteOf(hold), hold.heldMicroUsd.toString(), hold.isSpooled ? '1' : '0');
       byKey.set(hold.keyId, args);
     }
     const { store, leaseMs } = this.#options;
@@ -181,7 +131,7 @@ export class HoldLeases {
       const keys = [wallet, holds, money, leases, slots, loading, monthLoading, use];
       return store.run(registerScript, keys, [String(leaseMs), ...args]);
     });
-    this.#holdSettlements(organizationId, writing);
+    this.settlements.holdBack(organizationId, writing);
     await Promise.all(writing);
   }
 
@@ -196,144 +146,66 @@ export class HoldLeases {
       const { rest } = await store.run(expiredScript, [leases, holds], [String(sweepBatchMax)]);
       if (rest.length === 0) continue;
       live ??= await liveGateways();
-      await this.#sweepHolds(organizationId, rest, live);
+      await this.#sweepHolds(organizationId, expiredOf(rest), live);
     }
   }
 
-  async close(): Promise<void> {
-    this.#isClosed = true;
-    if (this.#retryTimer !== null) clearTimeout(this.#retryTimer);
-    this.flush();
-    await Promise.all(this.#sending);
-    await this.#retry();
+  close(): Promise<void> {
+    return this.settlements.close();
   }
 
-  /**
-   * A script may be sent twice before it runs (Redis does not know it yet, or was late). A hold that was settled in
-   * between would be put back by a registration, for ever: settlements wait for the registrations that may carry them.
-   */
-  #holdSettlements(organizationId: string, writing: readonly Promise<unknown>[]): void {
-    if (writing.length === 0) return;
-    const before = this.#registering.get(organizationId);
-    const through = Promise.allSettled([before, ...writing]).then(() => {
-      if (this.#registering.get(organizationId) === through) this.#registering.delete(organizationId);
-    });
-    this.#registering.set(organizationId, through);
-  }
-
-  async #renewKey(ref: HoldRef, ids: readonly string[]): Promise<void> {
-    const { store, leaseMs } = this.#options;
-    const { holds, leases } = store.organization(ref.organizationId);
-    const { slots } = store.use(ref.organizationId, ref.keyId);
-    const { rest } = await store.run(renewScript, [holds, leases, slots], [String(leaseMs), ...ids]);
+  async #renewKey(ref: OwnHold, ids: readonly string[]): Promise<void> {
+    const { rest } = await this.#extendLeases(ref.organizationId, ref.keyId, ids);
     if (rest.some((id) => this.#own.has(id))) await this.register(ref.organizationId);
   }
 
-  async #sweepHolds(organizationId: string, notes: readonly string[], live: ReadonlySet<string>): Promise<void> {
-    const lost = new Map<string, string>();
-    for (let index = 0; index + 1 < notes.length; index += 2) {
-      const [requestId = '', note = ''] = notes.slice(index, index + 2);
-      const [keyId = '', gatewayId = ''] = note.split(' ');
-      if (this.#isLost(requestId, gatewayId, live)) lost.set(requestId, keyId);
+  /** Says which holds Redis does not know. */
+  #extendLeases(organizationId: string, keyId: string, ids: readonly string[]): Promise<Reply> {
+    const { store, leaseMs } = this.#options;
+    const { holds, leases } = store.organization(organizationId);
+    const { slots } = store.use(organizationId, keyId);
+    return store.run(renewScript, [holds, leases, slots], [String(leaseMs), ...ids]);
+  }
+
+  async #sweepHolds(organizationId: string, expired: readonly Expired[], live: ReadonlySet<string>): Promise<void> {
+    const lost = expired.filter((hold) => this.#isLost(hold, live));
+    if (lost.length === 0) return;
+    const ids = lost.map(({ requestId }) => requestId);
+    const booked = await this.#options.findSettled(organizationId, ids);
+    let settled = 0;
+    for (const { requestId, keyId, isSpooled } of lost) {
+      const used = booked.get(requestId);
+      if (used === undefined && isSpooled) await this.#keepSpooled(organizationId, keyId, requestId);
+      else {
+        await this.settlements.send([{ requestId, organizationId, keyId, used: used ?? nothingUsed, how: 'sweep' }]);
+        settled += 1;
+      }
     }
-    if (lost.size === 0) return;
-    const settled = await this.#options.findSettled(organizationId, [...lost.keys()]);
-    for (const [requestId, keyId] of lost) {
-      const used = settled.get(requestId) ?? nothingUsed;
-      await this.#send([{ requestId, organizationId, keyId, used, how: 'sweep' }]);
-    }
-    this.#options.log.info({ organizationId, holds: lost.size }, 'holds that no gateway has were settled by the books');
+    if (settled === 0) return;
+    this.#options.log.info({ organizationId, holds: settled }, 'holds that no gateway has were settled by the books');
+  }
+
+  /** It lies on some gateway's disk, and will be in the books when that is read: until then the money is spent. */
+  async #keepSpooled(organizationId: string, keyId: string, requestId: string): Promise<void> {
+    const { store } = this.#options;
+    await this.#extendLeases(organizationId, keyId, [requestId]);
+    await store.redis.command('ZADD', store.index, String(Math.floor(await store.nowMs())), organizationId);
   }
 
   /** A lease that ran out: its gateway is gone, or it is this one, which has no such request. */
-  #isLost(requestId: string, gatewayId: string, live: ReadonlySet<string>): boolean {
+  #isLost({ requestId, gatewayId }: Expired, live: ReadonlySet<string>): boolean {
     if (gatewayId !== this.#options.gatewayId) return !live.has(gatewayId);
-    return !this.#own.has(requestId) && !this.#unsettled.has(requestId);
+    return !this.#own.has(requestId) && !this.settlements.has(requestId);
   }
+}
 
-  #retryLater(): void {
-    if (this.#retryTimer !== null || this.#isClosed) return;
-    this.#retryTimer = setTimeout(() => {
-      this.#retryTimer = null;
-      this.#retry().catch((error: unknown) => this.#options.log.error({ err: error }, 'settling again failed'));
-    }, this.#retryMs).unref();
+/** @param rest of the script's reply: request, note, whether it is spooled, and so on */
+function expiredOf(rest: readonly string[]): readonly Expired[] {
+  const expired: Expired[] = [];
+  for (let index = 0; index + 2 < rest.length; index += 3) {
+    const [requestId = '', note = '', spooled] = rest.slice(index, index + 3);
+    const [keyId = '', gatewayId = ''] = note.split(' ');
+    expired.push({ requestId, keyId, gatewayId, isSpooled: spooled === '1' });
   }
-
-  #retry(): Promise<void> {
-    this.#retrying ??= this.#retryAll().finally(() => (this.#retrying = null));
-    return this.#retrying;
-  }
-
-  async #retryAll(): Promise<void> {
-    const later = this.#later;
-    this.#later = [];
-    for (const task of later) await this.sure(task);
-    const nowMs = this.#options.clock.monotonicMs();
-    const due = [...this.#unsettled.values()].filter(({ notBeforeMs }) => notBeforeMs <= nowMs);
-    for (const unsettled of due) this.#batch(unsettled);
-    this.flush();
-    await Promise.all(this.#sending);
-    const failed = this.#later.length > 0 || due.some(({ requestId }) => this.#unsettled.has(requestId));
-    this.#retryMs = failed ? Math.min(2 * this.#retryMs, Math.max(retryMsMin, this.#options.leaseMs / 3)) : retryMsMin;
-    if (this.#unsettled.size > 0 || this.#later.length > 0) this.#retryLater();
-  }
-
-  #batch(unsettled: Unsettled): void {
-    if (unsettled.isSending) return;
-    unsettled.isSending = true;
-    const { organizationId, keyId } = unsettled;
-    if (this.#batches.size === 0) this.#options.store.redis.atRoundEnd(() => this.flush());
-    const open = this.#batches.get(keyId);
-    if (open === undefined) this.#batches.set(keyId, { organizationId, keyId, unsettled: [unsettled] });
-    else {
-      open.unsettled.push(unsettled);
-      if (open.unsettled.length >= batchMax) this.flush();
-    }
-  }
-
-  /** For another try. */
-  #keep(unsettled: Unsettled): void {
-    const { requestId } = unsettled;
-    if (this.#unsettled.size < unsettledMax) this.#unsettled.set(requestId, unsettled);
-    else this.#unsettled.delete(requestId);
-    this.#retryLater();
-  }
-
-  async #confirm({ organizationId, unsettled }: Batch): Promise<void> {
-    try {
-      const registering = this.#registering.get(organizationId);
-      if (registering !== undefined) await registering;
-      await this.#send(unsettled);
-      for (const one of unsettled) this.#sent(one, null);
-    } catch (error) {
-      if (unsettled.length === 1 || error instanceof RedisAwayError) {
-        for (const one of unsettled) this.#sent(one, error);
-        return;
-      }
-      // One at fault must not take the others with it; those that are settled by now are found to be gone.
-      for (const one of unsettled) await this.#confirm({ organizationId, keyId: one.keyId, unsettled: [one] });
-    }
-  }
-
-  #sent(unsettled: Unsettled, error: unknown): void {
-    unsettled.isSending = false;
-    if (error instanceof RedisAwayError) return this.#keep(unsettled);
-    const { requestId } = unsettled;
-    this.#unsettled.delete(requestId);
-    if (error !== null) this.#options.log.error({ err: error, requestId }, 'a settlement was refused');
-  }
-
-  /** @param charges of one key */
-  async #send(charges: readonly Charge[]): Promise<void> {
-    const [first] = charges;
-    if (first === undefined) return;
-    const { store } = this.#options;
-    let lines = '';
-    for (const { requestId, used, how } of charges) {
-      const micro = used.chargedPicoUsd / PICO_PER_MICRO;
-      const pico = used.chargedPicoUsd % PICO_PER_MICRO;
-      lines += `${lines === '' ? '' : '\n'}${requestId}\n${micro}\n${pico}\n${used.tokens}\n${how}`;
-    }
-    await store.runLines(settleScript, store.requests(first.organizationId, first.keyId).settle, lines);
-  }
+  return expired;
 }

@@ -87,7 +87,7 @@ class SharedAdmission implements RedisAdmission {
     this.#batcher = new AdmitBatcher<Asking>({
       ...options,
       store: this.#store,
-      beforeAsking: () => this.#leases.flush(),
+      beforeAsking: () => this.#leases.settlements.flush(),
       onReply: (asking, reply) => this.#onReply(asking, reply),
       onFailure: (asking, error) => asking.resolve(this.#unavailable(asking, error)),
     });
@@ -108,7 +108,7 @@ class SharedAdmission implements RedisAdmission {
     const hold = this.#leases.find(requestId);
     if (hold === undefined) return 0n;
     const { wallet, money } = this.#store.organization(hold.organizationId);
-    this.#leases.flush();
+    this.#leases.settlements.flush();
     try {
       for (let attempt = 1; attempt <= attemptsMax; attempt += 1) {
         const reply = await this.#store.run(extendScript, [wallet, money], [requestId, moreMicroUsd.toString()]);
@@ -126,13 +126,21 @@ class SharedAdmission implements RedisAdmission {
     return 0n;
   }
 
+  spooled(requestId: string, used: Settlement): void {
+    this.#leases.spooled(requestId, used);
+  }
+
   settle(requestId: string, used: Settlement): void {
     this.#leases.settle(requestId, used);
   }
 
+  settleReplayed(organizationId: string, keyId: string, requestId: string, used: Settlement): void {
+    this.#leases.settleReplayed({ organizationId, keyId, requestId }, used);
+  }
+
   async view({ keyId, organizationId, limits }: KeyRef): Promise<LimitsView> {
     const { use } = this.#store.use(organizationId, keyId);
-    this.#leases.flush();
+    this.#leases.settlements.flush();
     try {
       const reply = await this.#store.run(viewScript, [use], [text(limits.tokensPerMinute)]);
       const { use: used, nowMs } = this.#useOf(reply);
@@ -144,7 +152,7 @@ class SharedAdmission implements RedisAdmission {
   }
 
   async heldMicroUsd(organizationId: string): Promise<bigint> {
-    this.#leases.flush();
+    this.#leases.settlements.flush();
     try {
       const { money } = this.#store.organization(organizationId);
       const held = await this.#store.redis.command('HGET', money, 'total');
@@ -168,12 +176,12 @@ class SharedAdmission implements RedisAdmission {
 
   credited(organizationId: string): Promise<void> {
     const { wallet, loading } = this.#store.organization(organizationId);
-    return this.#leases.sure(() => this.#store.redis.command('DEL', wallet, loading));
+    return this.#leases.settlements.sure(() => this.#store.redis.command('DEL', wallet, loading));
   }
 
   revoked({ organizationId, keyId }: Pick<KeyRef, 'keyId' | 'organizationId'>): Promise<void> {
     const { use } = this.#store.use(organizationId, keyId);
-    return this.#leases.sure(() => this.#store.redis.command('HSET', use, 'a', '0'));
+    return this.#leases.settlements.sure(() => this.#store.redis.command('HSET', use, 'a', '0'));
   }
 
   keysRunning(): readonly string[] {
@@ -199,7 +207,7 @@ class SharedAdmission implements RedisAdmission {
   }
 
   #unavailable({ request, isDry }: Asking, error: unknown): AdmitResult {
-    if (!isDry && error instanceof RedisAwayError && error.uncertain) this.#leases.undo(request);
+    if (!isDry && error instanceof RedisAwayError && error.uncertain) this.#leases.settlements.undo(request);
     const isExpected = error instanceof RedisAwayError || error instanceof GatewaysSilentError;
     if (!isExpected) this.#options.log.warn({ err: error }, 'admission failed');
     return unavailable;

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { PICO_PER_MICRO } from '#base/money.ts';
 import type { AdmissionStore, Reply } from './admission-store.ts';
-import type { KeyRef } from './contract.ts';
+import type { CountedTokens, KeyRef } from './contract.ts';
 import type { Gathering } from './gathering.ts';
 import {
   beginMonthScript,
@@ -23,7 +23,7 @@ export interface Books {
     key: Pick<KeyRef, 'keyId' | 'organizationId'>,
     sinceMs: number,
     requestIds: readonly string[],
-  ) => Promise<{ tokens: number; counted: readonly string[] }>;
+  ) => Promise<CountedTokens>;
   readonly isRevoked: (key: Pick<KeyRef, 'keyId' | 'organizationId'>) => Promise<boolean>;
 }
 

@@ -16,7 +16,9 @@ import { redisScript, type RedisScript } from '#base/redis.ts';
  *   wallet   hash   b: micro-dollars, r: pico-dollars beyond them, at: when the books said so, i: the server's identity
  *                   then; missing, or of another server: the books must be asked
  *   holds    hash   request → "key gateway estimate reserved window limit"; request:w → 1 when the balance has its charge;
- *                   request:m → "month reserved" when the month's count has its reservation
+ *                   request:m → "month reserved" when the month's count has its reservation; request:s → 1 when it is
+ *                   durable, though not in the books: only they end the hold, and it has no slot. Estimate and reserved
+ *                   are then what was used
  *   money    hash   request → micro-dollars held; total → their sum
  *   leases   zset   request → when its gateway must have renewed it
  *   use      hash   of a key: s window's start, n requests, t tokens, m tokens of the month mm, a: 1 active, 0 revoked;

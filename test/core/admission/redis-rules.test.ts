@@ -72,7 +72,7 @@ function openRedis(start: Start): RedisAdmission {
 function openMemory(start: Start): Admission {
   return createMemoryAdmission({
     loadBalance: () => Promise.resolve(start.balancePicoUsd),
-    loadTokens: () => Promise.resolve(start.tokens),
+    loadTokens: () => Promise.resolve({ tokens: start.tokens, counted: [] }),
     onCredit: () => undefined,
     clock: systemClock,
   });
