@@ -1,19 +1,42 @@
 import type { Reply } from './admission-store.ts';
 import { heldFor, type AdmitRequest, type Settlement } from './contract.ts';
 import { expiredScript, registerScript, renewScript } from './redis-hold-scripts.ts';
-import { nothingUsed, type RequestRef, Settlements, type SettlementsOptions } from './settlements.ts';
+import { type How, nothingUsed, type RequestRef, Settlements, type SettlementsOptions } from './settlements.ts';
+
+/**
+ * Whether Redis knows of a hold: `told`; `telling` while it is on its way there; `local` for one that was admitted in its
+ * place. Of an `unsure` one it was asked, and nobody knows what it said.
+ */
+type Standing = 'told' | 'telling' | 'local' | 'unsure';
 
 /** What an admitted request holds, as its own gateway knows it. */
 export interface OwnHold {
   readonly organizationId: string;
   readonly keyId: string;
   readonly tokensPerMinute: number | null;
-  readonly windowStart: string;
+  /** By Redis' clock, in milliseconds since the Unix epoch. */
+  readonly beganMs: number;
   estimatedTokens: number;
-  reservedTokens: string;
+  reservedTokens: number;
   heldMicroUsd: bigint;
   /** Durable, and not in the books yet: nothing runs any more. */
   isSpooled: boolean;
+  standing: Standing;
+  /** Redis knows of less than is held. */
+  isRaised: boolean;
+}
+
+/** What ended of a key that Redis was not told of. */
+export interface UntoldUse {
+  readonly keyId: string;
+  readonly tokensPerMinute: number | null;
+  /** Requests of the running minute, and their tokens. */
+  readonly requests: number;
+  readonly tokens: number;
+  /** When that minute began, by Redis' clock. */
+  readonly beganMs: number;
+  /** Names these counts: they are the same however often they are told. */
+  readonly message: string;
 }
 
 export interface HoldLeasesOptions extends SettlementsOptions {
@@ -27,8 +50,13 @@ export interface HoldLeasesOptions extends SettlementsOptions {
 
 export interface AddedHold {
   readonly heldMicroUsd: bigint;
-  readonly reservedTokens: string;
-  readonly reply: Reply;
+  readonly reservedTokens: number;
+  readonly beganMs: number;
+  readonly standing: Standing;
+}
+
+interface Held {
+  microUsd: bigint;
 }
 
 /** A hold whose lease ran out, as Redis has it. */
@@ -40,6 +68,8 @@ interface Expired {
 }
 
 const sweepBatchMax = 100;
+/** Holds that are registered in one call. */
+const registerBatchMax = 200;
 /** An organization whose balance was not read for this long has nothing left to sweep. */
 const indexKeptMs = 2 * 24 * 3_600_000;
 
@@ -51,24 +81,52 @@ export class HoldLeases {
   readonly settlements: Settlements;
   readonly #options: HoldLeasesOptions;
   readonly #own = new Map<string, OwnHold>();
+  /** What is held by organization; those that hold nothing are not in it. */
+  readonly #held = new Map<string, Held>();
 
   constructor(options: HoldLeasesOptions) {
     this.#options = options;
     this.settlements = new Settlements(options);
   }
 
-  add(request: AdmitRequest, { heldMicroUsd, reservedTokens, reply }: AddedHold): void {
+  add(request: AdmitRequest, added: AddedHold): void {
     const { organizationId, keyId, limits, estimatedTokens, requestId } = request;
-    const windowStart = reply.rest[0] ?? '0';
-    const { tokensPerMinute } = limits;
-    const terms = { organizationId, keyId, windowStart, tokensPerMinute };
-    this.#own.set(requestId, { ...terms, estimatedTokens, reservedTokens, heldMicroUsd, isSpooled: false });
+    const terms = { organizationId, keyId, tokensPerMinute: limits.tokensPerMinute, estimatedTokens };
+    this.#own.set(requestId, { ...terms, ...added, isSpooled: false, isRaised: false });
+    this.#count(organizationId, added.heldMicroUsd);
   }
 
-  /** What Redis keeps of it: "key gateway estimate reserved window limit". */
-  #noteOf({ keyId, estimatedTokens, reservedTokens, windowStart, tokensPerMinute }: OwnHold): string {
-    const of = [keyId, this.#options.gatewayId, estimatedTokens, reservedTokens, windowStart, tokensPerMinute ?? '-'];
-    return of.join(' ');
+  /** Whether Redis knows of everything. */
+  get isAllTold(): boolean {
+    for (const { standing, isRaised } of this.#own.values()) if (standing !== 'told' || isRaised) return false;
+    return true;
+  }
+
+  /** Adds to what a request holds. @param isTold whether Redis has done the same */
+  raise(hold: OwnHold, moreMicroUsd: bigint, isTold: boolean): void {
+    hold.heldMicroUsd += moreMicroUsd;
+    if (!isTold) hold.isRaised = true;
+    this.#count(hold.organizationId, moreMicroUsd);
+  }
+
+  /** Micro-dollars that this gateway holds for an organization. */
+  heldMicroUsd(organizationId: string): bigint {
+    return this.#held.get(organizationId)?.microUsd ?? 0n;
+  }
+
+  holdsOf(organizationId: string): ReadonlyMap<string, OwnHold> {
+    return new Map([...this.#own].filter(([, hold]) => hold.organizationId === organizationId));
+  }
+
+  organizations(): ReadonlySet<string> {
+    return new Set([...this.#own.values()].map(({ organizationId }) => organizationId));
+  }
+
+  /** Requests of a key that run here. */
+  running(keyId: string): number {
+    let running = 0;
+    for (const hold of this.#own.values()) if (hold.keyId === keyId && !hold.isSpooled) running += 1;
+    return running;
   }
 
   find(requestId: string): OwnHold | undefined {
@@ -80,28 +138,39 @@ export class HoldLeases {
     return [...new Set(running.map(({ keyId }) => keyId))];
   }
 
-  spooled(requestId: string, used: Settlement): void {
+  /** @returns the hold as it was, null where there is none that can be spooled */
+  spooled(requestId: string, used: Settlement): OwnHold | null {
     const hold = this.#own.get(requestId);
-    if (hold === undefined || hold.isSpooled) return;
+    if (hold === undefined || hold.isSpooled) return null;
+    const before = { ...hold };
     hold.isSpooled = true;
     hold.estimatedTokens = used.tokens;
-    hold.reservedTokens = String(used.tokens);
-    hold.heldMicroUsd = heldFor(used.chargedPicoUsd);
+    hold.reservedTokens = used.tokens;
+    this.raise(hold, heldFor(used.chargedPicoUsd) - hold.heldMicroUsd, true);
     const { organizationId, keyId } = hold;
-    this.settlements.add({ requestId, organizationId, keyId, used, how: 'spool' });
+    // Of a hold that Redis has yet to be told of, it is told as it is then.
+    if (hold.standing !== 'local') this.settlements.add({ requestId, organizationId, keyId, used, how: 'spool' });
+    return before;
   }
 
-  settle(requestId: string, used: Settlement): void {
+  /** @returns the hold that there was, null where there is none */
+  settle(requestId: string, used: Settlement): OwnHold | null {
     const hold = this.#own.get(requestId);
-    if (hold === undefined) return;
+    if (hold === undefined) return null;
     this.#own.delete(requestId);
-    const { organizationId, keyId } = hold;
-    this.settlements.add({ requestId, organizationId, keyId, used, how: 'settle' });
+    const { organizationId, keyId, standing } = hold;
+    this.#count(organizationId, -hold.heldMicroUsd);
+    const how = standing === 'unsure' ? howUnsure(hold) : 'settle';
+    if (standing !== 'local') this.settlements.add({ requestId, organizationId, keyId, used, how });
+    return hold;
   }
 
   settleReplayed(ref: RequestRef, used: Settlement): void {
-    if (this.#own.has(ref.requestId)) this.settle(ref.requestId, used);
-    else this.settlements.add({ ...ref, used, how: 'replay' });
+    this.settlements.add({ ...ref, used, how: 'replay' });
+  }
+
+  has(requestId: string): boolean {
+    return this.#own.has(requestId);
   }
 
   async renew(): Promise<void> {
@@ -116,23 +185,26 @@ export class HoldLeases {
     await Promise.all([...groups.values()].map(({ ref, ids }) => this.#renewKey(ref, ids)));
   }
 
-  async register(organizationId: string): Promise<void> {
-    const byKey = new Map<string, string[]>();
+  /**
+   * Tells Redis of all that this gateway has for an organization.
+   * @param untold what ended of its keys that Redis was not told of
+   */
+  async register(organizationId: string, untold: readonly UntoldUse[] = []): Promise<void> {
+    const byKey = new Map<string, [string, OwnHold][]>(untold.map(({ keyId }) => [keyId, []]));
     for (const [id, hold] of this.#own) {
       if (hold.organizationId !== organizationId) continue;
-      const args = byKey.get(hold.keyId) ?? [];
-      args.push(id, this.#noteOf(hold), hold.heldMicroUsd.toString(), hold.isSpooled ? '1' : '0');
-      byKey.set(hold.keyId, args);
+      const holds = byKey.get(hold.keyId) ?? [];
+      holds.push([id, hold]);
+      byKey.set(hold.keyId, holds);
     }
-    const { store, leaseMs } = this.#options;
-    const { wallet, holds, money, leases, loading } = store.organization(organizationId);
-    const writing = [...byKey].map(([keyId, args]) => {
-      const { slots, monthLoading, use } = store.use(organizationId, keyId);
-      const keys = [wallet, holds, money, leases, slots, loading, monthLoading, use];
-      return store.run(registerScript, keys, [String(leaseMs), ...args]);
+    const writing = [...byKey].flatMap(([keyId, holds]) => {
+      const use = untold.find((one) => one.keyId === keyId) ?? null;
+      return this.#registerKey(organizationId, keyId, holds, use);
     });
     this.settlements.holdBack(organizationId, writing);
-    await Promise.all(writing);
+    const results = await Promise.allSettled(writing);
+    const failed = results.find((result) => result.status === 'rejected');
+    if (failed !== undefined) throw failed.reason;
   }
 
   async sweep(): Promise<void> {
@@ -156,7 +228,63 @@ export class HoldLeases {
 
   async #renewKey(ref: OwnHold, ids: readonly string[]): Promise<void> {
     const { rest } = await this.#extendLeases(ref.organizationId, ref.keyId, ids);
-    if (rest.some((id) => this.#own.has(id))) await this.register(ref.organizationId);
+    const isMissing = rest.some((id) => this.#own.has(id)) || ids.some((id) => this.#own.get(id)?.isRaised);
+    if (isMissing) await this.register(ref.organizationId);
+  }
+
+  #registerKey(
+    organizationId: string,
+    keyId: string,
+    holds: readonly [string, OwnHold][],
+    untold: UntoldUse | null,
+  ): readonly Promise<unknown>[] {
+    const { store, leaseMs, gatewayId } = this.#options;
+    const { wallet, holds: notes, money, leases, loading } = store.organization(organizationId);
+    const { slots, monthLoading, use, told } = store.use(organizationId, keyId);
+    const keys = [wallet, notes, money, leases, slots, loading, monthLoading, use, `${told}${gatewayId}`];
+    const tokensPerMinute = untold?.tokensPerMinute ?? holds[0]?.[1].tokensPerMinute ?? null;
+    const calls: Promise<unknown>[] = [];
+    for (let from = 0; from === 0 || from < holds.length; from += registerBatchMax) {
+      const some = holds.slice(from, from + registerBatchMax);
+      const { message, requests, tokens, beganMs } = untold ?? noUntoldUse;
+      const args = [leaseMs, message, requests, tokens, Math.floor(beganMs), untold === null ? '0' : '1'];
+      const rest = some.flatMap(([id, hold]) => this.#registrationOf(id, hold));
+      calls.push(
+        this.#tell(some, store.run(registerScript, keys, [...args, text(tokensPerMinute), ...rest].map(String))),
+      );
+    }
+    return calls;
+  }
+
+  #registrationOf(id: string, hold: OwnHold): readonly (string | number | bigint)[] {
+    const { keyId, estimatedTokens, reservedTokens, heldMicroUsd, isSpooled, beganMs } = hold;
+    const head = `${keyId} ${this.#options.gatewayId} ${estimatedTokens}`;
+    return [id, head, reservedTokens, heldMicroUsd, isSpooled ? '1' : '0', Math.floor(beganMs)];
+  }
+
+  /** While holds are on their way to Redis, what becomes of them is told after them. */
+  async #tell(holds: readonly (readonly [string, OwnHold])[], telling: Promise<unknown>): Promise<void> {
+    const before = holds.map(([, { standing, heldMicroUsd }]) => ({ standing, heldMicroUsd }));
+    for (const [, hold] of holds) if (hold.standing === 'local') hold.standing = 'telling';
+    try {
+      await telling;
+      for (const [index, [, hold]] of holds.entries()) {
+        hold.standing = 'told';
+        if (hold.heldMicroUsd === before[index]?.heldMicroUsd) hold.isRaised = false;
+      }
+    } catch (error) {
+      for (const [index, [, hold]] of holds.entries()) hold.standing = before[index]?.standing ?? 'told';
+      throw error;
+    }
+  }
+
+  #count(organizationId: string, deltaMicroUsd: bigint): void {
+    const held = this.#held.get(organizationId);
+    if (held === undefined) this.#held.set(organizationId, { microUsd: deltaMicroUsd });
+    else {
+      held.microUsd += deltaMicroUsd;
+      if (held.microUsd === 0n) this.#held.delete(organizationId);
+    }
   }
 
   /** Says which holds Redis does not know. */
@@ -198,6 +326,12 @@ export class HoldLeases {
     return !this.#own.has(requestId) && !this.settlements.has(requestId);
   }
 }
+
+const noUntoldUse = { message: '-', requests: 0, tokens: 0, beganMs: 0 };
+const text = (limit: number | null): string => (limit === null ? '-' : String(limit));
+/** What Redis does not know of such a request is counted when it is told how it ended. */
+const howUnsure = ({ beganMs, tokensPerMinute }: OwnHold): How =>
+  `local:${Math.floor(beganMs)}:${text(tokensPerMinute)}`;
 
 /** @param rest of the script's reply: request, note, whether it is spooled, and so on */
 function expiredOf(rest: readonly string[]): readonly Expired[] {

@@ -1,15 +1,15 @@
-import { identity, script, useTtlMs, windows } from './redis-scripts.ts';
+import { age, identity, script, useTtlMs, windows } from './redis-scripts.ts';
 
 /**
  * Admits requests of one key, in their order; each is all or nothing by itself.
  * KEYS wallet holds money leases use slots
- * ARGV deadline requestsPerMinute maxConcurrency tokensPerMinute monthlyTokens month nextMonth leaseMs goodForMs gateway key
+ * ARGV deadline requestsPerMinute maxConcurrency tokensPerMinute monthlyTokens month nextMonth leaseMs notBefore gateway key
  *      (request needed wanted estimate dry)…
  * Reply: what must be known or done first, once for all; or ok, now, "micro pico held" of the wallet after them all, and
  * a line for each request: "word…" with the use that it met, or "ok" with the use that there is now, hold and reserved
- * tokens. A balance is asked for again when it is older than `goodForMs`; with "-" it never is.
+ * tokens. A balance is asked for again when it was read before `notBefore`, or long ago; with "-" it never is.
  */
-export const admitScript = script(`${windows}${identity}
+export const admitScript = script(`${windows}${identity}${age}
 local rpm, most, tpm, monthly = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local use = redis.call('HMGET', KEYS[5], 's', 'n', 't', 'm', 'mm', 'a', 'i')
 if use[6] == '0' then return {'revoked', now} end
@@ -17,7 +17,7 @@ local me = identity()
 if not use[6] or use[7] ~= me then return {'key', now} end
 local wallet = redis.call('HMGET', KEYS[1], 'b', 'r', 'i', 'at')
 if not wallet[1] or wallet[3] ~= me then return {'wallet', now} end
-if ARGV[9] ~= '-' and now - tonumber(wallet[4]) >= tonumber(ARGV[9]) then return {'wallet', now} end
+if ARGV[9] ~= '-' and isOld(wallet[4], ARGV[9]) then return {'wallet', now} end
 if now < tonumber(ARGV[6]) or now >= tonumber(ARGV[7]) then return {'clock', now} end
 local counted = use[5] == ARGV[6]
 if monthly and not counted then return {'month', now} end

@@ -1,6 +1,6 @@
-import { identity, knownTtlMs, loadingTtlMs, script, useTtlMs, walletTtlMs } from './redis-scripts.ts';
+import { age, identity, knownTtlMs, loadingTtlMs, script, useTtlMs, walletTtlMs } from './redis-scripts.ts';
 
-const requestsHeld = `${identity}
+const requestsHeld = `${identity}${age}
 local me = identity()
 local function held(of)
   local found = {}
@@ -25,13 +25,13 @@ local function isOutdated() return redis.call('GET', KEYS[3]) ~= me .. ' ' .. AR
 
 /**
  * Before the books are asked for a balance: whoever reads at the same time shares a token, and every settlement,
- * credit or registration takes it away. KEYS wallet holds loading known · ARGV deadline token goodForMs
+ * credit or registration takes it away. KEYS wallet holds loading known · ARGV deadline token notBefore
  * Reply: begin, now, token, the server's identity, whether all gateways have told it of the organization's holds, held
  * requests…
  */
 export const beginWalletScript = script(`${requestsHeld}
 local wallet = redis.call('HMGET', KEYS[1], 'i', 'at')
-if wallet[1] == me and now - tonumber(wallet[2]) < tonumber(ARGV[3]) then return {'there', now} end
+if wallet[1] == me and not isOld(wallet[2], ARGV[3]) then return {'there', now} end
 local reply = {'begin', now, token(), me, redis.call('GET', KEYS[4]) == me and '1' or '0'}
 for _, id in ipairs(held(nil)) do table.insert(reply, id) end
 return reply
@@ -89,7 +89,7 @@ for _, id in ipairs(held(ARGV[4])) do
     redis.call('HSET', KEYS[2], id .. ':m', ARGV[3] .. ' ' .. text(reserved))
   end
 end
-redis.call('HSET', KEYS[1], 'm', text(sum), 'mm', ARGV[3])
+redis.call('HSET', KEYS[1], 'm', text(sum), 'mm', ARGV[3], 'mt', text(now))
 redis.call('PEXPIRE', KEYS[1], ${useTtlMs})
 redis.call('DEL', KEYS[3])
 return {'ok', now}

@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { PICO_PER_MICRO } from '#base/money.ts';
+import type { BooksWatch } from './books-watch.ts';
 import type { AdmissionStore, Reply } from './admission-store.ts';
 import type { CountedTokens, KeyRef } from './contract.ts';
 import type { Gathering } from './gathering.ts';
@@ -31,12 +32,11 @@ export interface RedisBooksOptions {
   readonly store: AdmissionStore;
   readonly books: Books;
   readonly gathering: Gathering;
+  readonly watch: BooksWatch;
 }
 
 /** Beyond it a balance is not told apart: Lua compares numbers exactly up to 2^53. */
 const balanceMicroUsdMax = 4_000_000_000_000_000n;
-/** A balance is read anew after this long, so that what was booked past all gateways shows up. */
-export const balanceGoodForMs = 60_000;
 const attemptsMax = 50;
 
 /** Balance as the admission store keeps it: whole micro-dollars, rounded down, and pico-dollars beyond them. */
@@ -69,7 +69,8 @@ export class RedisBooks {
 
   loadKey(key: KeyRef): Promise<void> {
     return this.#once(`key ${key.keyId}`, async () => {
-      const isRevoked = await this.#options.books.isRevoked(key);
+      const { books, watch } = this.#options;
+      const isRevoked = await watch.ask(() => books.isRevoked(key));
       const { use } = this.#options.store.use(key.organizationId, key.keyId);
       await this.#options.store.run(keyScript, [use], [isRevoked ? '0' : '1']);
     });
@@ -84,13 +85,13 @@ export class RedisBooks {
   }
 
   async #readWallet(organizationId: string): Promise<void> {
-    const { store, books, gathering } = this.#options;
+    const { store, books, gathering, watch } = this.#options;
     const { wallet, holds, loading, known } = store.organization(organizationId);
     const keys = [wallet, holds, loading, known];
     await store.redis.command('ZADD', store.index, String(Math.floor(await store.nowMs())), organizationId);
     let toldServer: string | null = null;
     for (let attempt = 1; attempt <= attemptsMax; attempt += 1) {
-      const begun = await store.run(beginWalletScript, keys, [randomUUID(), String(balanceGoodForMs)]);
+      const begun = await store.run(beginWalletScript, keys, [randomUUID(), String(store.notBeforeMs)]);
       if (begun.word === 'there') return;
       const { token, server, isKnown, requestIds } = readBegun(begun);
       if (!isKnown && server !== toldServer) {
@@ -98,7 +99,7 @@ export class RedisBooks {
         toldServer = server;
         continue;
       }
-      const { balancePicoUsd, charged } = await books.balanceWith(organizationId, requestIds);
+      const { balancePicoUsd, charged } = await watch.ask(() => books.balanceWith(organizationId, requestIds));
       const { micro, pico } = splitBalance(balancePicoUsd);
       const ended = await store.run(endWalletScript, keys, [token, micro, pico, ...charged]);
       if (ended.word !== 'again') return;
@@ -107,7 +108,7 @@ export class RedisBooks {
   }
 
   async #readMonth(key: KeyRef, monthMs: number): Promise<void> {
-    const { store, books } = this.#options;
+    const { store, books, watch } = this.#options;
     const { use, monthLoading } = store.use(key.organizationId, key.keyId);
     const keys = [use, store.organization(key.organizationId).holds, monthLoading];
     const limit = String(key.limits.monthlyTokenLimit ?? 0);
@@ -115,7 +116,7 @@ export class RedisBooks {
       const begun = await store.run(beginMonthScript, keys, [randomUUID(), String(monthMs), key.keyId]);
       if (begun.word === 'there') return;
       const { token, requestIds } = readBegun(begun);
-      const { tokens, counted } = await books.tokensWith(key, monthMs, requestIds);
+      const { tokens, counted } = await watch.ask(() => books.tokensWith(key, monthMs, requestIds));
       const args = [token, String(monthMs), key.keyId, String(tokens), limit, ...counted];
       const ended = await store.run(endMonthScript, keys, args);
       if (ended.word !== 'again') return;

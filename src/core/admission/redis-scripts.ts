@@ -21,10 +21,11 @@ import { redisScript, type RedisScript } from '#base/redis.ts';
  *                   are then what was used
  *   money    hash   request → micro-dollars held; total → their sum
  *   leases   zset   request → when its gateway must have renewed it
- *   use      hash   of a key: s window's start, n requests, t tokens, m tokens of the month mm, a: 1 active, 0 revoked;
- *                   m and a are good for the server whose identity is i
+ *   use      hash   of a key: s window's start, n requests, t tokens, m tokens of the month mm, mt: when the books said
+ *                   so, a: 1 active, 0 revoked; m and a are good for the server whose identity is i
  *   slots    zset   of a key: request → when its slot comes back by itself
  *   loading  string identity and token of whoever reads the books now; gone when what is read may be outdated
+ *   told     string of a key and a gateway: the last message of requests that it admitted in Redis' place
  *   known    string identity of the server that every gateway has told what it holds
  */
 
@@ -52,6 +53,17 @@ return table.concat(run(), '\\n')
 export const identity = `
 local function identity()
   return string.match(redis.call('INFO', 'replication'), 'master_replid:(%w+)') or '-'
+end
+`;
+
+/** A balance is read anew after this long, so that what was booked past all gateways shows up. */
+const balanceGoodForMs = 60_000;
+
+/** Whether a balance that was read at a moment is to be read again: `notBefore` is one that it must not lie before. */
+export const age = `
+local function isOld(at, notBefore)
+  at = tonumber(at)
+  return at < tonumber(notBefore) or math.abs(now - at) >= ${balanceGoodForMs}
 end
 `;
 

@@ -12,7 +12,7 @@ export interface RequestRef extends Pick<KeyRef, 'organizationId' | 'keyId'> {
 }
 
 /** What becomes of a hold; see the script. */
-export type How = 'settle' | 'replay' | 'sweep' | 'spool' | 'undo';
+export type How = 'settle' | 'replay' | 'sweep' | 'spool' | 'undo' | `local:${number}:${string}`;
 
 export interface Charge extends RequestRef {
   readonly used: Settlement;

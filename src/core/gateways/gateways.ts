@@ -86,6 +86,7 @@ class DatabaseGateways implements Gateways {
   readonly #placeId: string;
   /** Its place is written by `start` alone, which has looked whether it may be taken. */
   #hasPlace = false;
+  #liveLast: ReadonlySet<string> | null = null;
 
   constructor(options: GatewaysOptions) {
     const { store, prefix, log, dataDir, slot = 0 } = options;
@@ -131,7 +132,8 @@ class DatabaseGateways implements Gateways {
     const { sql } = this.#options.db;
     const rows = await sql<{ id: string }[]>`
       select id from gateways where last_seen_at > now() - ${goneAfterMs}::int * interval '1 ms'`;
-    return new Set([this.id, ...rows.map(({ id }) => id)]);
+    this.#liveLast = new Set([this.id, ...rows.map(({ id }) => id)]);
+    return this.#liveLast;
   }
 
   onMessage(handle: MessageHandler): void {
@@ -140,9 +142,19 @@ class DatabaseGateways implements Gateways {
 
   async tell(message: Message): Promise<readonly string[]> {
     if (this.#bus === null) return [];
-    const missing = await this.#bus.tell(message, [...(await this.live())], acknowledgeMs);
+    const missing = await this.#bus.tell(message, [...(await this.#liveOrLast())], acknowledgeMs);
     if (missing.length > 0) this.#options.log.warn({ message, missing }, 'gateways did not answer a message');
     return missing;
+  }
+
+  /** While Postgres is away nobody knows better than it said last. */
+  async #liveOrLast(): Promise<ReadonlySet<string>> {
+    try {
+      return await this.live();
+    } catch (error) {
+      if (this.#liveLast === null) throw error;
+      return this.#liveLast;
+    }
   }
 
   async stop(): Promise<void> {

@@ -107,6 +107,7 @@ export interface TestGateway {
 export interface Opening {
   readonly leaseMs?: number;
   readonly gatewayId?: string;
+  readonly staleMs?: number;
 }
 
 /** What is opened here ends with `close`. */
@@ -115,12 +116,17 @@ export class AdmissionBench {
   readonly gateways: TestGateway[] = [];
   readonly prefix = `hg:${randomUUID()}`;
   readonly #url: string;
+  readonly #timers: NodeJS.Timeout[] = [];
 
   constructor(url: string) {
     this.#url = url;
   }
 
-  async open({ leaseMs = 30_000, gatewayId: id = randomUUID() }: Opening = {}): Promise<TestGateway> {
+  async open({
+    leaseMs = 30_000,
+    gatewayId: id = randomUUID(),
+    staleMs = 300_000,
+  }: Opening = {}): Promise<TestGateway> {
     const { books, prefix } = this;
     const log = createLog('silent');
     const store = await connectRedis(this.#url, log);
@@ -129,6 +135,7 @@ export class AdmissionBench {
       prefix,
       gatewayId: id,
       leaseMs,
+      staleMs,
       books: {
         balanceWith: (organizationId, ids) => books.balanceWith(organizationId, ids),
         tokensWith: (key, _sinceMs, ids) => books.tokensWith(key, ids),
@@ -142,6 +149,10 @@ export class AdmissionBench {
     });
     const gateway: TestGateway = { id, admission, store, answers: true, lives: true };
     this.gateways.push(gateway);
+    const renewing = setInterval(() => {
+      if (gateway.answers) admission.renew().catch(() => undefined);
+    }, admission.renewMs);
+    this.#timers.push(renewing);
     return gateway;
   }
 
@@ -151,6 +162,7 @@ export class AdmissionBench {
 
   /** As gateways tell each other; one that does not answer is waited for, here not as long. */
   async #collect(from: string, organizationId: string): Promise<readonly string[]> {
+    if (this.gateways.find(({ id }) => id === from)?.answers === false) throw new Error('it is stopped');
     const others = this.gateways.filter(({ id, lives }) => lives && id !== from);
     const missing = await Promise.all(
       others.map(async ({ id, answers, admission }) => {
@@ -167,6 +179,7 @@ export class AdmissionBench {
   }
 
   async close(): Promise<void> {
+    for (const timer of this.#timers) clearInterval(timer);
     for (const { admission, store } of this.gateways) {
       await admission.close();
       store.close();

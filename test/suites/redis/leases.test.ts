@@ -95,7 +95,14 @@ describe('a hold', () => {
     process.kill(pid, 'SIGSTOP');
     try {
       admission.settle(requestId, used);
-      await eventually(async () => (await admission.admit(requestOf(randomUUID()))).ok === false);
+      await eventually(async () => {
+        try {
+          await admission.heldMicroUsd(organizationId);
+          return false;
+        } catch {
+          return true;
+        }
+      });
     } finally {
       process.kill(pid, 'SIGCONT');
     }
