@@ -16,6 +16,8 @@ import type { Part } from './parts.ts';
 export interface AdmissionParts {
   readonly shared: SharedStore;
   readonly leaseMs: number;
+  /** What is known of balances and months serves for so long while Postgres is away. */
+  readonly staleMs: number;
   readonly clock: Clock;
   readonly log: Log;
   readonly coordination: Coordination;
@@ -34,11 +36,12 @@ export function createAdmission({ shared: { store, prefix }, ...parts }: Admissi
   return store === null ? admitAlone(parts) : admitThrough({ ...parts, store, prefix });
 }
 
-function admitAlone({ wallet, metering, clock }: Omit<AdmissionParts, 'shared'>): AdmissionPart {
+function admitAlone({ wallet, metering, staleMs, clock }: Omit<AdmissionParts, 'shared'>): AdmissionPart {
   const admission = createMemoryAdmission({
     loadBalance: (organizationId) => wallet.balance(organizationId),
-    loadTokens: (keyId, organizationId, sinceMs) => metering.reports.countTokens({ keyId, organizationId, sinceMs }),
+    loadTokens: (key, sinceMs, requestIds) => metering.reports.tokensWith({ ...key, sinceMs }, requestIds),
     onCredit: (listener) => wallet.onCredit(listener),
+    staleMs,
     clock,
   });
   return { admission, part: { name: 'admission' } };
@@ -81,7 +84,7 @@ function admitThrough(parts: RedisParts): AdmissionPart {
   return { admission, part };
 }
 
-function createSharedAdmission({ store, prefix, leaseMs, clock, log, ...rooms }: RedisParts): RedisAdmission {
+function createSharedAdmission({ store, prefix, leaseMs, staleMs, clock, log, ...rooms }: RedisParts): RedisAdmission {
   const { keys, metering } = rooms;
   const { gateways } = rooms.coordination;
   return createRedisAdmission({
@@ -89,6 +92,7 @@ function createSharedAdmission({ store, prefix, leaseMs, clock, log, ...rooms }:
     prefix,
     gatewayId: gateways.id,
     leaseMs,
+    staleMs,
     books: {
       balanceWith: (organizationId, requestIds) => metering.reports.balanceWith(organizationId, requestIds),
       tokensWith: (key, sinceMs, requestIds) => metering.reports.tokensWith({ ...key, sinceMs }, requestIds),

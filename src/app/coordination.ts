@@ -75,7 +75,9 @@ export function createCoordination(parts: CoordinationParts): Coordination {
 }
 
 function shareKeyChanges(keys: Keys, coordination: Coordination): void {
-  keys.onChanged(({ keyId }) => coordination.gateways.tell({ kind: 'key', keyId }));
+  keys.onChanged(async ({ keyId }) => {
+    await coordination.gateways.tell({ kind: 'key', keyId });
+  });
   coordination.onMessage('key', async ({ keyId }) => {
     if (keyId !== undefined) await keys.refresh(keyId);
   });

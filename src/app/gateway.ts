@@ -90,9 +90,13 @@ export function createGateway(options: GatewayOptions): Gateway {
   const wallet = createWallet({ db, clock, audit });
   accounts.onOpening(createWalletOpening(wallet, firstCreditPicoUsd));
   const metering = createMetering({ ...options, ...config.database, wallet });
-  const holds = createAdmission({ shared, leaseMs, clock, log, coordination, keys, wallet, metering });
+  const { staleMs } = config.database;
+  const holds = createAdmission({ shared, leaseMs, staleMs, clock, log, coordination, keys, wallet, metering });
   metering.onUnspooled((records, isBooked) => {
-    for (const record of records) holds.admission.settle(record.id, isBooked ? usedBy(record) : nothingUsed);
+    for (const record of records) {
+      const { organizationId, keyId, id } = record;
+      holds.admission.settleReplayed(organizationId, keyId, id, isBooked ? usedBy(record) : nothingUsed);
+    }
   });
   const catalog = createCatalog({ db, clock, engines });
   const engineClient = createEngineClient({

@@ -2,23 +2,16 @@ import { createHash } from 'node:crypto';
 import type { Socket } from 'node:net';
 import { Cluster, Command, Redis } from 'ioredis';
 import type { Log } from './log.ts';
+import { AnswerWatch, type Patience, RedisAwayError } from './redis-watch.ts';
+
+export { answerTimeoutMs, type Patience, RedisAwayError, shortTimeoutMs } from './redis-watch.ts';
 
 /**
- * Redis as the gateway uses it: Lua scripts and messages. No call waits long: it fails at once while the server is away,
- * and after `answerTimeoutMs` when there is no answer. The calls after that fail at once until the server answers again. `REDIS_URL` with `?cluster=1` names any node of a cluster.
+ * Redis as the gateway uses it: Lua scripts and messages. Nothing here waits long: a server that is away is an error at
+ * once, and one that does not answer is an error after `answerTimeoutMs`, after which the next calls fail at once until
+ * it answers again; calls of short patience after `shortTimeoutMs`. `REDIS_URL` with `?cluster=1` names any node of a
+ * cluster, which answers when all of its masters do.
  */
-
-/** Redis is away, or did not answer in time. */
-export class RedisAwayError extends Error {
-  /** The command may have reached Redis: nobody knows whether it ran. */
-  readonly uncertain: boolean;
-
-  constructor(message: string, uncertain: boolean, cause?: unknown) {
-    super(message, cause === undefined ? undefined : { cause });
-    this.name = 'RedisAwayError';
-    this.uncertain = uncertain;
-  }
-}
 
 export interface RedisScript {
   readonly lua: string;
@@ -41,8 +34,12 @@ export interface RedisStore {
    * Runs a script; all its keys must carry the same hash tag. The same array of keys again costs less than another.
    * @throws RedisAwayError
    */
-  run(script: RedisScript, keys: readonly string[], args: readonly string[]): Promise<RedisReply>;
-  /** Runs a task at the end of this round of the event loop, after all that came was read, and before the writes leave. */
+  run(script: RedisScript, keys: readonly string[], args: readonly string[], patience?: Patience): Promise<RedisReply>;
+  /** False while Redis is away, or has left something unanswered for a short while, asked or not. */
+  readonly answers: boolean;
+  /** Called when `answers` turns false. */
+  onSilence(listener: () => void): void;
+  /** Does something when this round of the event loop has read all that has come; what it asks leaves in one write. */
   atRoundEnd(task: () => void): void;
   /** Runs one command. @throws RedisAwayError */
   command(name: string, ...args: readonly string[]): Promise<unknown>;
@@ -57,11 +54,6 @@ export interface RedisStore {
 
 type Client = Redis | Cluster;
 
-/** A call fails after this many ticks of the watch: counted in ticks, a late event loop is not taken for a late Redis. */
-const tickMs = 50;
-const ticksMax = 10;
-export const answerTimeoutMs = tickMs * ticksMax;
-const probeEveryMs = 100;
 const reconnectMsMax = 500;
 const connectTimeoutMs = 2000;
 
@@ -157,36 +149,23 @@ export async function connectRedis(url: string, log: Log): Promise<RedisStore> {
   return store;
 }
 
-interface Waiting {
-  /** The watch's tick at which the call was sent. */
-  readonly sentTick: number;
-  readonly reject: (error: Error) => void;
-}
-
 class Store implements RedisStore {
   readonly #client: Client;
   readonly #listener: Client;
-  readonly #log: Log;
   readonly #round = new Round();
-  /** Oldest first. */
-  readonly #waiting = new Set<Waiting>();
-  #ticks = 0;
-  readonly #watch: NodeJS.Timeout;
+  readonly #watch: AnswerWatch;
   readonly #gapListeners: (() => void)[] = [];
-  /** True from a call that was not answered until a probe is. */
-  #silent = false;
-  #probing = false;
-  #probeAtMs = 0;
 
   constructor(url: string, log: Log) {
-    this.#log = log;
     this.#client = openClient(url, false);
     this.#listener = openClient(url, true);
     for (const client of [this.#client, this.#listener]) {
       client.on('error', (error: Error) => log.debug({ err: error }, 'a connection to Redis failed; it is made again'));
     }
     this.#round.gatherWrites(this.#client);
-    this.#watch = setInterval(() => this.#tick(), tickMs).unref();
+    const ping = (): Promise<unknown> => Promise.all(nodesOf(this.#client).map((node) => node.ping()));
+    this.#watch = new AnswerWatch({ ping, isConnected: () => this.#client.status === 'ready', log });
+    this.#client.on('close', () => this.#watch.lost());
   }
 
   async connect(): Promise<void> {
@@ -206,10 +185,23 @@ class Store implements RedisStore {
     });
   }
 
-  run(script: RedisScript, keys: readonly string[], args: readonly string[]): Promise<RedisReply> {
+  get answers(): boolean {
+    return this.#watch.answers;
+  }
+
+  onSilence(listener: () => void): void {
+    this.#watch.onSilence(listener);
+  }
+
+  run(
+    script: RedisScript,
+    keys: readonly string[],
+    args: readonly string[],
+    patience: Patience = 'long',
+  ): Promise<RedisReply> {
     const evaluate = (): Promise<unknown> =>
-      this.#ask(textCommand('eval', [script.lua, String(keys.length), ...keys, ...args]));
-    return this.#ask(new ScriptCommand(script, keys, args), evaluate) as Promise<RedisReply>;
+      this.#ask(textCommand('eval', [script.lua, String(keys.length), ...keys, ...args]), patience);
+    return this.#ask(new ScriptCommand(script, keys, args), patience, evaluate) as Promise<RedisReply>;
   }
 
   atRoundEnd(task: () => void): void {
@@ -217,11 +209,11 @@ class Store implements RedisStore {
   }
 
   command(name: string, ...args: readonly string[]): Promise<unknown> {
-    return this.#ask(textCommand(name, args));
+    return this.#ask(textCommand(name, args), 'long');
   }
 
   async publish(channel: string, message: string): Promise<void> {
-    await this.#ask(textCommand('publish', [channel, message]));
+    await this.#ask(textCommand('publish', [channel, message]), 'long');
   }
 
   async subscribe(channels: readonly string[], listener: (channel: string, message: string) => void): Promise<void> {
@@ -234,71 +226,26 @@ class Store implements RedisStore {
   }
 
   close(): void {
-    clearInterval(this.#watch);
     this.#client.disconnect();
     this.#listener.disconnect();
-    for (const waiting of this.#waiting) this.#expire(waiting);
+    this.#watch.close();
   }
 
   /** @param unknownScript what is asked instead when Redis does not know a script */
-  #ask(command: Command, unknownScript?: () => Promise<unknown>): Promise<unknown> {
-    if (this.#silent) return Promise.reject(new RedisAwayError('Redis does not answer', false));
+  #ask(command: Command, patience: Patience, unknownScript?: () => Promise<unknown>): Promise<unknown> {
+    if (this.#watch.isSilent) return Promise.reject(new RedisAwayError('Redis does not answer', false));
     if (this.#client.status !== 'ready') return Promise.reject(new RedisAwayError('Redis is away', false));
-    return new Promise((resolve, reject) => {
-      const waiting: Waiting = { sentTick: this.#ticks, reject };
-      this.#waiting.add(waiting);
-      this.#client.sendCommand(command);
-      command.promise.then(
-        (reply: unknown) => {
-          this.#waiting.delete(waiting);
-          resolve(reply);
-        },
-        (error: unknown) => {
-          if (!this.#waiting.delete(waiting)) return;
-          if (unknownScript !== undefined && isUnknownScript(error)) unknownScript().then(resolve, reject);
-          else reject(asError(error));
-        },
-      );
+    this.#client.sendCommand(command);
+    return this.#watch.wait(command.promise, patience, (error) => {
+      if (unknownScript !== undefined && isUnknownScript(error)) return unknownScript();
+      throw asError(error);
     });
   }
+}
 
-  /** Answers that have arrived are read before calls are given up: the poll phase comes between timers and immediates. */
-  #tick(): void {
-    this.#ticks += 1;
-    if (this.#silent) this.#probe();
-    if (this.#waiting.size > 0) setImmediate(() => this.#giveUp(this.#ticks - ticksMax));
-  }
-
-  /** Calls that were sent before a tick have waited long enough. */
-  #giveUp(tick: number): void {
-    for (const waiting of this.#waiting) {
-      if (waiting.sentTick >= tick) return;
-      if (!this.#silent) this.#log.warn({}, 'Redis does not answer; calls fail at once until it does');
-      this.#silent = true;
-      this.#expire(waiting);
-    }
-  }
-
-  #expire(waiting: Waiting): void {
-    this.#waiting.delete(waiting);
-    waiting.reject(new RedisAwayError('Redis did not answer in time', true));
-  }
-
-  #probe(): void {
-    if (this.#probing || performance.now() < this.#probeAtMs || this.#client.status !== 'ready') return;
-    this.#probing = true;
-    this.#probeAtMs = performance.now() + probeEveryMs;
-    const ended = (answers: boolean): void => {
-      this.#probing = false;
-      if (!answers || !this.#silent) return;
-      this.#silent = false;
-      this.#log.info({}, 'Redis answers again');
-    };
-    this.#client.ping().then(
-      () => ended(true),
-      () => ended(false),
-    );
-  }
+/** Every server that calls may go to. */
+function nodesOf(client: Client): readonly Redis[] {
+  return client instanceof Cluster ? client.nodes('master') : [client];
 }
 
 /** A bulk string of the Redis protocol: https://redis.io/docs/latest/develop/reference/protocol-spec/ */
@@ -343,11 +290,12 @@ function textCommand(name: string, args: readonly string[]): Command {
 
 const isUnknownScript = (error: unknown): boolean => error instanceof Error && error.message.includes('NOSCRIPT');
 
-/** Redis' own errors are passed on; any other means that the call or its answer was lost. */
+/** What a server says that cannot work at the moment, or must not write: nothing is wrong with what it was asked. */
+const isUnable = /^(LOADING|CLUSTERDOWN|READONLY|MASTERDOWN|BUSY|TRYAGAIN|OOM|MISCONF|NOREPLICAS)/;
+
+/** What Redis itself says is passed on; everything else means that it could not be asked, or that its answer is lost. */
 function asError(error: unknown): Error {
   if (!(error instanceof Error)) return new RedisAwayError(String(error), true);
-  if (error.name === 'ReplyError' && !/^(LOADING|CLUSTERDOWN|READONLY|MASTERDOWN|BUSY|TRYAGAIN)/.test(error.message)) {
-    return error;
-  }
+  if (error.name === 'ReplyError' && !isUnable.test(error.message)) return error;
   return new RedisAwayError(error.message, true, error);
 }

@@ -47,7 +47,7 @@ const log = createLog('warn');
 function inMemory(): Admission {
   return createMemoryAdmission({
     loadBalance: () => Promise.resolve(balancePicoUsd),
-    loadTokens: () => Promise.resolve(0),
+    loadTokens: () => Promise.resolve({ tokens: 0, counted: [] }),
     onCredit: () => undefined,
     clock: systemClock,
   });
@@ -64,7 +64,7 @@ function inRedis(store: RedisStore): Admission {
       tokensWith: () => Promise.resolve({ tokens: 0, counted: [] }),
       isRevoked: () => Promise.resolve(false),
     },
-    collect: () => Promise.resolve(),
+    collect: () => Promise.resolve([]),
     findSettled: () => Promise.resolve(new Map()),
     liveGateways: () => Promise.resolve(new Set<string>()),
     clock: systemClock,

@@ -48,9 +48,14 @@ export async function startRedis(): Promise<TestRedis> {
   return program === null ? startInProcess() : startServer(program);
 }
 
-export async function startServer(program: string, options: readonly string[] = []): Promise<TestRedis> {
+/** @param given a port that is the caller's, as of a server that is started again; a free one where there is none */
+export async function startServer(
+  program: string,
+  options: readonly string[] = [],
+  given: number | null = null,
+): Promise<TestRedis> {
   for (;;) {
-    const port = await freePort();
+    const port = given ?? (await freePort());
     const words = ['--port', String(port), '--bind', '127.0.0.1', '--save', '', ...options];
     const child = spawn(program, words, { stdio: ['ignore', 'pipe', 'ignore'] });
     let said = '';

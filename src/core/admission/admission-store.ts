@@ -1,5 +1,12 @@
 import type { Clock } from '#base/clock.ts';
-import { answerTimeoutMs, RedisAwayError, type RedisScript, type RedisStore } from '#base/redis.ts';
+import {
+  answerTimeoutMs,
+  type Patience,
+  RedisAwayError,
+  type RedisScript,
+  type RedisStore,
+  shortTimeoutMs,
+} from '#base/redis.ts';
 
 /** The names of what Redis keeps of one organization, and of one key; see redis-scripts.ts for what is in them. */
 export interface OrganizationKeys {
@@ -15,6 +22,8 @@ export interface UseKeys {
   readonly use: string;
   readonly slots: string;
   readonly monthLoading: string;
+  /** Followed by the id of a gateway. */
+  readonly told: string;
 }
 
 /** Names of keys in Redis for the requests of one API key, in the order in which its two scripts have them. */
@@ -33,7 +42,8 @@ export interface Reply {
 /** A sample of Redis' clock is kept for so long unless a quicker one comes; then the next one replaces it. */
 const sampleGoodForMs = 10_000;
 const lateAttemptsMax = 3;
-/** Names are kept for so many API keys, about 10 MB; then all are made anew. */
+const timeoutMs: Readonly<Record<Patience, number>> = { short: shortTimeoutMs, long: answerTimeoutMs };
+/** Names of keys are kept for so many API keys, about 10 MB, then made anew. */
 const requestKeysMax = 5000;
 
 /** Runs scripts with the deadline that every one of them carries, in Redis' own time. */
@@ -42,6 +52,11 @@ export class AdmissionStore {
   readonly #prefix: string;
   readonly #clock: Clock;
   readonly #requestKeys = new Map<string, RequestKeys>();
+  /**
+   * What was read of the books before this moment of Redis' clock, in whole milliseconds, is read again: somebody may
+   * have charged something that Redis was not told of.
+   */
+  notBeforeMs = 0;
   /** Redis' clock less the monotonic one here, at most by the way of one call too much. */
   #offsetMs: number | null = null;
   #sampleMs = 0;
@@ -73,7 +88,7 @@ export class AdmissionStore {
 
   use(organizationId: string, keyId: string): UseKeys {
     const base = `${this.#prefix}:{${organizationId}}:${keyId}`;
-    return { use: `${base}:use`, slots: `${base}:slots`, monthLoading: `${base}:loading` };
+    return { use: `${base}:use`, slots: `${base}:slots`, monthLoading: `${base}:loading`, told: `${base}:told:` };
   }
 
   /** The same arrays for an API key every time, while they are remembered. */
@@ -94,23 +109,35 @@ export class AdmissionStore {
    * @param args none of them empty, none with a line break
    * @throws RedisAwayError
    */
-  run(script: RedisScript, keys: readonly string[], args: readonly string[]): Promise<Reply> {
-    return this.runLines(script, keys, args.join('\n'));
+  run(
+    script: RedisScript,
+    keys: readonly string[],
+    args: readonly string[],
+    patience: Patience = 'long',
+  ): Promise<Reply> {
+    return this.runLines(script, keys, args.join('\n'), patience);
   }
 
-  /** As `run`, with the arguments as lines already. */
-  async runLines(script: RedisScript, keys: readonly string[], lines: string): Promise<Reply> {
+  /** The same with the arguments as lines already. */
+  async runLines(
+    script: RedisScript,
+    keys: readonly string[],
+    lines: string,
+    patience: Patience = 'long',
+  ): Promise<Reply> {
+    const startedMs = this.#clock.monotonicMs();
     for (let attempt = 1; ; attempt += 1) {
       const offsetMs = this.#offsetMs ?? (await this.#readClock());
       const sentMs = this.#clock.monotonicMs();
-      const deadlineMs = Math.ceil(sentMs + offsetMs + answerTimeoutMs);
-      const reply = await this.redis.run(script, keys, [`${deadlineMs}\n${lines}`]);
+      const deadlineMs = Math.ceil(sentMs + offsetMs + timeoutMs[patience]);
+      const reply = await this.redis.run(script, keys, [`${deadlineMs}\n${lines}`], patience);
       const [word = '', now, ...rest] = String(reply).split('\n');
       const nowMs = Number(now);
-      this.#sample(sentMs, nowMs);
-      if (word !== 'late') return { word, nowMs, rest };
-      if (attempt === lateAttemptsMax)
-        throw new RedisAwayError(`Redis came to a script after its deadline ${lateAttemptsMax} times`, false);
+      const isLate = word === 'late';
+      this.#sample(sentMs, nowMs, isLate);
+      if (!isLate) return { word, nowMs, rest };
+      const isHopeless = patience === 'short' && this.#clock.monotonicMs() - startedMs > timeoutMs.short / 2;
+      if (attempt === lateAttemptsMax || isHopeless) throw new RedisAwayError('Redis is late', false);
     }
   }
 
@@ -119,18 +146,24 @@ export class AdmissionStore {
     return this.#clock.monotonicMs() + (this.#offsetMs ?? (await this.#readClock()));
   }
 
+  /** The same without a question: this machine's clock where Redis has never said. */
+  get guessedNowMs(): number {
+    return this.#offsetMs === null ? this.#clock.now() : this.#clock.monotonicMs() + this.#offsetMs;
+  }
+
   async #readClock(): Promise<number> {
     const sentMs = this.#clock.monotonicMs();
     const [seconds, micros] = (await this.redis.command('TIME')) as [string, string];
     const nowMs = Number(seconds) * 1000 + Math.floor(Number(micros) / 1000);
-    this.#sample(sentMs, nowMs);
+    this.#sample(sentMs, nowMs, false);
     return nowMs - sentMs;
   }
 
-  #sample(sentMs: number, redisNowMs: number): void {
+  /** @param isSure whether what is known cannot be right */
+  #sample(sentMs: number, redisNowMs: number, isSure: boolean): void {
     const atMs = this.#clock.monotonicMs();
     const tookMs = atMs - sentMs;
-    const isOld = atMs - this.#sampledAtMs > sampleGoodForMs;
+    const isOld = isSure || atMs - this.#sampledAtMs > sampleGoodForMs;
     if (this.#offsetMs !== null && !isOld && tookMs > this.#sampleMs) return;
     this.#offsetMs = redisNowMs - sentMs;
     this.#sampleMs = tookMs;

@@ -1,7 +1,7 @@
 import { type KeyLimits, nextMonthMs } from '#core/limits/limits.ts';
 import type { AdmissionStore, Reply } from './admission-store.ts';
 import type { AdmitRequest } from './contract.ts';
-import { admitScript } from './redis-scripts.ts';
+import { admitScript } from './redis-admit-scripts.ts';
 
 /** A batch of so many admissions takes Redis about a millisecond. */
 const batchMax = 50;
@@ -13,6 +13,8 @@ export interface Asked {
   readonly monthMs: number;
   /** Only says what would happen. */
   readonly isDry: boolean;
+  /** Whether a balance may serve however long ago it was read. */
+  readonly takesOld: boolean;
 }
 
 /** What the requests of an API key have in common while its limits stay as they are. */
@@ -21,7 +23,9 @@ interface Terms {
   readonly organizationId: string;
   readonly limits: KeyLimits;
   readonly monthMs: number;
-  /** The arguments of the script: lines, the last one without its end. */
+  readonly takesOld: boolean;
+  readonly notBeforeMs: number;
+  /** As the script reads them: lines, the last one without its end. */
   readonly lines: string;
 }
 
@@ -42,6 +46,8 @@ export interface AdmitBatcherOptions<Ask> {
   readonly beforeAsking: () => void;
   /** Called once for each request with its part of Redis' reply; must not throw. */
   readonly onReply: (asked: Ask, reply: Reply) => void;
+  /** Called after them with what Redis says of the wallet, "micro pico held", and when by its clock. */
+  readonly onWallet: (organizationId: string, word: string, nowMs: number) => void;
   /** Called instead where Redis could not be asked. */
   readonly onFailure: (asked: Ask, error: unknown) => void;
 }
@@ -65,8 +71,9 @@ export class AdmitBatcher<Ask extends Asked> {
     if (batch.asked.length >= batchMax) this.#flush();
   }
 
-  #batchFor({ request, monthMs }: Ask): Batch<Ask> {
-    const terms = this.#termsOf(request, monthMs);
+  #batchFor(asked: Ask): Batch<Ask> {
+    const { request } = asked;
+    const terms = this.#termsOf(asked);
     const open = this.#batches.get(request.keyId);
     if (open?.terms === terms) return open;
     // The limits of the key were just changed.
@@ -77,14 +84,18 @@ export class AdmitBatcher<Ask extends Asked> {
     return batch;
   }
 
-  #termsOf({ organizationId, keyId, limits }: AdmitRequest, monthMs: number): Terms {
+  #termsOf({ request, monthMs, takesOld }: Ask): Terms {
+    const { organizationId, keyId, limits } = request;
+    const { leaseMs, gatewayId, store } = this.#options;
+    const { notBeforeMs } = store;
     const known = this.#terms.get(keyId);
-    if (known !== undefined && known.monthMs === monthMs && areEqual(known.limits, limits)) return known;
-    const { leaseMs, gatewayId } = this.#options;
+    const isSame = known?.monthMs === monthMs && known.takesOld === takesOld && known.notBeforeMs === notBeforeMs;
+    if (isSame && areEqual(known.limits, limits)) return known;
     const { requestsPerMinute, maxConcurrency, tokensPerMinute, monthlyTokenLimit } = limits;
     const limitLines = [requestsPerMinute, maxConcurrency, tokensPerMinute, monthlyTokenLimit].map(text);
-    const lines = [...limitLines, monthMs, nextMonthMs(monthMs), leaseMs, gatewayId, keyId].join('\n');
-    const terms = { keyId, organizationId, limits, monthMs, lines };
+    const age = takesOld ? '-' : notBeforeMs;
+    const lines = [...limitLines, monthMs, nextMonthMs(monthMs), leaseMs, age, gatewayId, keyId].join('\n');
+    const terms = { keyId, organizationId, limits, monthMs, takesOld, notBeforeMs, lines };
     if (this.#terms.size >= termsMax) this.#terms.clear();
     this.#terms.set(keyId, terms);
     return terms;
@@ -99,7 +110,7 @@ export class AdmitBatcher<Ask extends Asked> {
   }
 
   async #send({ terms, asked }: Batch<Ask>): Promise<void> {
-    const { store, onReply, onFailure } = this.#options;
+    const { store, onReply, onWallet, onFailure } = this.#options;
     let { lines } = terms;
     for (const { request, isDry } of asked) {
       const { requestId, neededMicroUsd, wantedMicroUsd, estimatedTokens } = request;
@@ -108,15 +119,16 @@ export class AdmitBatcher<Ask extends Asked> {
     const keys = store.requests(terms.organizationId, terms.keyId).admit;
     let reply: Reply;
     try {
-      reply = await store.runLines(admitScript, keys, lines);
+      reply = await store.runLines(admitScript, keys, lines, 'short');
     } catch (error) {
       for (const one of asked) onFailure(one, error);
       return;
     }
     const { word, nowMs, rest } = reply;
     for (const [index, one] of asked.entries()) {
-      onReply(one, word === 'ok' ? replyOf(rest[index] ?? '', nowMs) : reply);
+      onReply(one, word === 'ok' ? replyOf(rest[index + 1] ?? '', nowMs) : reply);
     }
+    if (word === 'ok') onWallet(terms.organizationId, rest[0] ?? '', nowMs);
   }
 }
 

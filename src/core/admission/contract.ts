@@ -1,3 +1,4 @@
+import { PICO_PER_MICRO } from '#base/money.ts';
 import type { KeyLimits, LimitRefusal, LimitsView } from '#core/limits/limits.ts';
 
 /**
@@ -16,8 +17,18 @@ export interface Admission {
   check(request: AdmitRequest): AdmitResult | Promise<AdmitResult>;
   /** Adds to a hold as much as is available, up to `moreMicroUsd`; returns what was added. */
   extend(requestId: string, moreMicroUsd: bigint): bigint | Promise<bigint>;
-  /** Gives hold, slot and reservations back for what was really used. Only the first call for an id counts. */
+  /**
+   * What was used is durable, and not in the books yet: slot and reservations are given back, and the hold shrinks to
+   * what will be charged, in whole micro-dollars. It stays until `settle`, also when this gateway is gone.
+   */
+  spooled(requestId: string, used: Settlement): void;
+  /**
+   * What was used is in the books: the hold is given back, with slot and reservations where they are still taken. Only
+   * the first call for an id counts.
+   */
   settle(requestId: string, used: Settlement): void;
+  /** The same for a request that an earlier run admitted; does nothing where nothing is held for it. */
+  settleReplayed(organizationId: string, keyId: string, requestId: string, used: Settlement): void;
   /** The limits of a key as they stand, without counting anything. */
   view(key: KeyRef): LimitsView | Promise<LimitsView>;
   /** Micro-dollars held for running requests of an organization. */
@@ -29,6 +40,12 @@ export interface KeyRef {
   readonly organizationId: string;
   readonly keyId: string;
   readonly limits: KeyLimits;
+}
+
+/** Tokens that the books have of a key, and which of the requests that were asked about are among them. */
+export interface CountedTokens {
+  readonly tokens: number;
+  readonly counted: readonly string[];
 }
 
 export interface AdmitRequest extends KeyRef {
@@ -45,6 +62,9 @@ export interface Settlement {
   /** Input and output together, as they are billed. */
   readonly tokens: number;
 }
+
+/** What a charge holds: whole micro-dollars. */
+export const heldFor = (chargedPicoUsd: bigint): bigint => (chargedPicoUsd + PICO_PER_MICRO - 1n) / PICO_PER_MICRO;
 
 export type AdmitResult =
   | { readonly ok: true; readonly heldMicroUsd: bigint; readonly view: LimitsView }

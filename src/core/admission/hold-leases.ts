@@ -1,71 +1,76 @@
-import type { Clock } from '#base/clock.ts';
-import type { Log } from '#base/log.ts';
-import { PICO_PER_MICRO } from '#base/money.ts';
-import { answerTimeoutMs, RedisAwayError } from '#base/redis.ts';
-import type { AdmissionStore, Reply } from './admission-store.ts';
-import type { AdmitRequest, Settlement } from './contract.ts';
-import { expiredScript, registerScript, renewScript, settleScript } from './redis-scripts.ts';
+import type { Reply } from './admission-store.ts';
+import { heldFor, type AdmitRequest, type Settlement } from './contract.ts';
+import { expiredScript, registerScript, renewScript } from './redis-hold-scripts.ts';
+import { type How, nothingUsed, type RequestRef, Settlements, type SettlementsOptions } from './settlements.ts';
+
+/**
+ * Whether Redis knows of a hold: `told`; `telling` while it is on its way there; `local` for one that was admitted in its
+ * place. Of an `unsure` one it was asked, and nobody knows what it said.
+ */
+type Standing = 'told' | 'telling' | 'local' | 'unsure';
 
 /** What an admitted request holds, as its own gateway knows it. */
 export interface OwnHold {
   readonly organizationId: string;
   readonly keyId: string;
-  readonly estimatedTokens: number;
-  readonly reservedTokens: string;
-  readonly windowStart: string;
   readonly tokensPerMinute: number | null;
+  /** By Redis' clock, in milliseconds since the Unix epoch. */
+  readonly beganMs: number;
+  estimatedTokens: number;
+  reservedTokens: number;
   heldMicroUsd: bigint;
+  /** Durable, and not in the books yet: nothing runs any more. */
+  isSpooled: boolean;
+  standing: Standing;
+  /** Redis knows of less than is held. */
+  isRaised: boolean;
 }
 
-type How = 'settle' | 'undo' | 'sweep';
-type HoldRef = Pick<OwnHold, 'organizationId' | 'keyId'>;
-
-interface Charge extends HoldRef {
-  readonly requestId: string;
-  readonly used: Settlement;
-  readonly how: How;
+/** What ended of a key that Redis was not told of. */
+export interface UntoldUse {
+  readonly keyId: string;
+  readonly tokensPerMinute: number | null;
+  /** Requests of the running minute, and their tokens. */
+  readonly requests: number;
+  readonly tokens: number;
+  /** When that minute began, by Redis' clock. */
+  readonly beganMs: number;
+  /** Names these counts: they are the same however often they are told. */
+  readonly message: string;
 }
 
-interface Unsettled extends Charge {
-  /** On the monotonic clock. */
-  readonly notBeforeMs: number;
-  isSending: boolean;
-}
-
-/** Settlements of one key. */
-interface Batch extends HoldRef {
-  readonly unsettled: Unsettled[];
-}
-
-export interface HoldLeasesOptions {
-  readonly store: AdmissionStore;
+export interface HoldLeasesOptions extends SettlementsOptions {
   readonly gatewayId: string;
-  readonly leaseMs: number;
   readonly findSettled: (
     organizationId: string,
     requestIds: readonly string[],
   ) => Promise<ReadonlyMap<string, Settlement>>;
   readonly liveGateways: () => Promise<ReadonlySet<string>>;
-  readonly clock: Clock;
-  readonly log: Log;
 }
 
 export interface AddedHold {
   readonly heldMicroUsd: bigint;
-  readonly reservedTokens: string;
-  readonly reply: Reply;
+  readonly reservedTokens: number;
+  readonly beganMs: number;
+  readonly standing: Standing;
 }
 
-const nothingUsed: Settlement = { chargedPicoUsd: 0n, tokens: 0 };
+interface Held {
+  microUsd: bigint;
+}
+
+/** A hold whose lease ran out, as Redis has it. */
+interface Expired {
+  readonly requestId: string;
+  readonly keyId: string;
+  readonly gatewayId: string;
+  readonly isSpooled: boolean;
+}
+
 const sweepBatchMax = 100;
-/** A batch of so many settlements takes Redis about a millisecond. */
-const batchMax = 50;
-const retryMsMin = 200;
-/** Settlements kept for another try, about 5 MB. The sweep settles the others once their leases are over. */
-const unsettledMax = 10_000;
-/** An admission without an answer has run by then, or never will: its own deadline is half of this. */
-const undoAfterMs = 2 * answerTimeoutMs;
-/** An organization whose balance was not read for so long has no holds left to sweep. */
+/** Holds that are registered in one call. */
+const registerBatchMax = 200;
+/** An organization whose balance was not read for this long has nothing left to sweep. */
 const indexKeptMs = 2 * 24 * 3_600_000;
 
 /**
@@ -73,37 +78,55 @@ const indexKeptMs = 2 * 24 * 3_600_000;
  * back by the clock, but a hold only by what the books say, and only once its gateway is known to be gone.
  */
 export class HoldLeases {
+  readonly settlements: Settlements;
   readonly #options: HoldLeasesOptions;
   readonly #own = new Map<string, OwnHold>();
-  /** Settlements that Redis has not confirmed, those on their way included. */
-  readonly #unsettled = new Map<string, Unsettled>();
-  readonly #sending = new Set<Promise<void>>();
-  /** Settlements of this round of the event loop, by API key: records become durable in groups, and settle as groups. */
-  #batches = new Map<string, Batch>();
-  /** Registrations that Redis has not answered, by organization. */
-  readonly #registering = new Map<string, Promise<unknown>>();
-  #later: (() => Promise<unknown>)[] = [];
-  #retrying: Promise<void> | null = null;
-  #retryTimer: NodeJS.Timeout | null = null;
-  #retryMs = retryMsMin;
-  #isClosed = false;
+  /** What is held by organization; those that hold nothing are not in it. */
+  readonly #held = new Map<string, Held>();
 
   constructor(options: HoldLeasesOptions) {
     this.#options = options;
+    this.settlements = new Settlements(options);
   }
 
-  add(request: AdmitRequest, { heldMicroUsd, reservedTokens, reply }: AddedHold): void {
+  add(request: AdmitRequest, added: AddedHold): void {
     const { organizationId, keyId, limits, estimatedTokens, requestId } = request;
-    const windowStart = reply.rest[0] ?? '0';
-    const { tokensPerMinute } = limits;
-    const hold = { organizationId, keyId, estimatedTokens, reservedTokens, windowStart, tokensPerMinute, heldMicroUsd };
-    this.#own.set(requestId, hold);
+    const terms = { organizationId, keyId, tokensPerMinute: limits.tokensPerMinute, estimatedTokens };
+    this.#own.set(requestId, { ...terms, ...added, isSpooled: false, isRaised: false });
+    this.#count(organizationId, added.heldMicroUsd);
   }
 
-  /** What Redis keeps of a hold: "key gateway estimate reserved window limit". */
-  #noteOf({ keyId, estimatedTokens, reservedTokens, windowStart, tokensPerMinute }: OwnHold): string {
-    const of = [keyId, this.#options.gatewayId, estimatedTokens, reservedTokens, windowStart, tokensPerMinute ?? '-'];
-    return of.join(' ');
+  /** Whether Redis knows of everything. */
+  get isAllTold(): boolean {
+    for (const { standing, isRaised } of this.#own.values()) if (standing !== 'told' || isRaised) return false;
+    return true;
+  }
+
+  /** Adds to what a request holds. @param isTold whether Redis has done the same */
+  raise(hold: OwnHold, moreMicroUsd: bigint, isTold: boolean): void {
+    hold.heldMicroUsd += moreMicroUsd;
+    if (!isTold) hold.isRaised = true;
+    this.#count(hold.organizationId, moreMicroUsd);
+  }
+
+  /** Micro-dollars that this gateway holds for an organization. */
+  heldMicroUsd(organizationId: string): bigint {
+    return this.#held.get(organizationId)?.microUsd ?? 0n;
+  }
+
+  holdsOf(organizationId: string): ReadonlyMap<string, OwnHold> {
+    return new Map([...this.#own].filter(([, hold]) => hold.organizationId === organizationId));
+  }
+
+  organizations(): ReadonlySet<string> {
+    return new Set([...this.#own.values()].map(({ organizationId }) => organizationId));
+  }
+
+  /** Requests of a key that run here. */
+  running(keyId: string): number {
+    let running = 0;
+    for (const hold of this.#own.values()) if (hold.keyId === keyId && !hold.isSpooled) running += 1;
+    return running;
   }
 
   find(requestId: string): OwnHold | undefined {
@@ -111,51 +134,47 @@ export class HoldLeases {
   }
 
   keysRunning(): readonly string[] {
-    return [...new Set([...this.#own.values()].map(({ keyId }) => keyId))];
+    const running = [...this.#own.values()].filter(({ isSpooled }) => !isSpooled);
+    return [...new Set(running.map(({ keyId }) => keyId))];
   }
 
-  settle(requestId: string, used: Settlement): void {
+  /** @returns the hold as it was, null where there is none that can be spooled */
+  spooled(requestId: string, used: Settlement): OwnHold | null {
     const hold = this.#own.get(requestId);
-    if (hold === undefined) return;
-    this.#own.delete(requestId);
+    if (hold === undefined || hold.isSpooled) return null;
+    const before = { ...hold };
+    hold.isSpooled = true;
+    hold.estimatedTokens = used.tokens;
+    hold.reservedTokens = used.tokens;
+    this.raise(hold, heldFor(used.chargedPicoUsd) - hold.heldMicroUsd, true);
     const { organizationId, keyId } = hold;
-    const ref = { requestId, organizationId, keyId };
-    const unsettled = { ...ref, used, how: 'settle', notBeforeMs: 0, isSending: false } as const;
-    this.#unsettled.set(requestId, unsettled);
-    this.#batch(unsettled);
+    // Of a hold that Redis has yet to be told of, it is told as it is then.
+    if (hold.standing !== 'local') this.settlements.add({ requestId, organizationId, keyId, used, how: 'spool' });
+    return before;
   }
 
-  /** Sends the settlements that were batched so far, so that the next call to Redis finds them done. */
-  flush(): void {
-    if (this.#batches.size === 0) return;
-    const batches = this.#batches;
-    this.#batches = new Map();
-    for (const batch of batches.values()) {
-      const sending = this.#confirm(batch).finally(() => this.#sending.delete(sending));
-      this.#sending.add(sending);
-    }
+  /** @returns the hold that there was, null where there is none */
+  settle(requestId: string, used: Settlement): OwnHold | null {
+    const hold = this.#own.get(requestId);
+    if (hold === undefined) return null;
+    this.#own.delete(requestId);
+    const { organizationId, keyId, standing } = hold;
+    this.#count(organizationId, -hold.heldMicroUsd);
+    const how = standing === 'unsure' ? howUnsure(hold) : 'settle';
+    if (standing !== 'local') this.settlements.add({ requestId, organizationId, keyId, used, how });
+    return hold;
   }
 
-  /** Takes back an admission whose answer was lost: it may have happened. */
-  undo({ requestId, organizationId, keyId }: AdmitRequest): void {
-    const notBeforeMs = this.#options.clock.monotonicMs() + undoAfterMs;
-    const ref = { requestId, organizationId, keyId };
-    this.#keep({ ...ref, used: nothingUsed, how: 'undo', notBeforeMs, isSending: false });
+  settleReplayed(ref: RequestRef, used: Settlement): void {
+    this.settlements.add({ ...ref, used, how: 'replay' });
   }
 
-  /** Runs a task now, or once Redis answers again. */
-  async sure(task: () => Promise<unknown>): Promise<void> {
-    try {
-      await task();
-    } catch (error) {
-      if (!(error instanceof RedisAwayError)) throw error;
-      this.#later.push(task);
-      this.#retryLater();
-    }
+  has(requestId: string): boolean {
+    return this.#own.has(requestId);
   }
 
   async renew(): Promise<void> {
-    await this.#retry();
+    await this.settlements.retry();
     const groups = new Map<string, { ref: OwnHold; ids: string[] }>();
     for (const [id, hold] of this.#own) {
       const group = groups.get(hold.keyId) ?? { ref: hold, ids: [] };
@@ -166,23 +185,26 @@ export class HoldLeases {
     await Promise.all([...groups.values()].map(({ ref, ids }) => this.#renewKey(ref, ids)));
   }
 
-  async register(organizationId: string): Promise<void> {
-    const byKey = new Map<string, string[]>();
+  /**
+   * Tells Redis of all that this gateway has for an organization.
+   * @param untold what ended of its keys that Redis was not told of
+   */
+  async register(organizationId: string, untold: readonly UntoldUse[] = []): Promise<void> {
+    const byKey = new Map<string, [string, OwnHold][]>(untold.map(({ keyId }) => [keyId, []]));
     for (const [id, hold] of this.#own) {
       if (hold.organizationId !== organizationId) continue;
-      const args = byKey.get(hold.keyId) ?? [];
-      args.push(id, this.#noteOf(hold), hold.heldMicroUsd.toString());
-      byKey.set(hold.keyId, args);
+      const holds = byKey.get(hold.keyId) ?? [];
+      holds.push([id, hold]);
+      byKey.set(hold.keyId, holds);
     }
-    const { store, leaseMs } = this.#options;
-    const { wallet, holds, money, leases, loading } = store.organization(organizationId);
-    const writing = [...byKey].map(([keyId, args]) => {
-      const { slots, monthLoading, use } = store.use(organizationId, keyId);
-      const keys = [wallet, holds, money, leases, slots, loading, monthLoading, use];
-      return store.run(registerScript, keys, [String(leaseMs), ...args]);
+    const writing = [...byKey].flatMap(([keyId, holds]) => {
+      const use = untold.find((one) => one.keyId === keyId) ?? null;
+      return this.#registerKey(organizationId, keyId, holds, use);
     });
-    this.#holdSettlements(organizationId, writing);
-    await Promise.all(writing);
+    this.settlements.holdBack(organizationId, writing);
+    const results = await Promise.allSettled(writing);
+    const failed = results.find((result) => result.status === 'rejected');
+    if (failed !== undefined) throw failed.reason;
   }
 
   async sweep(): Promise<void> {
@@ -196,156 +218,128 @@ export class HoldLeases {
       const { rest } = await store.run(expiredScript, [leases, holds], [String(sweepBatchMax)]);
       if (rest.length === 0) continue;
       live ??= await liveGateways();
-      await this.#sweepHolds(organizationId, rest, live);
+      await this.#sweepHolds(organizationId, expiredOf(rest), live);
     }
   }
 
-  async close(): Promise<void> {
-    this.#isClosed = true;
-    if (this.#retryTimer !== null) clearTimeout(this.#retryTimer);
-    this.flush();
-    await Promise.all(this.#sending);
-    await this.#retry();
+  close(): Promise<void> {
+    return this.settlements.close();
   }
 
-  /**
-   * A script may be sent twice before it runs (Redis does not know it yet, or was late). A hold that was settled in
-   * between would be put back by a registration, for ever: settlements wait for the registrations that may carry them.
-   */
-  #holdSettlements(organizationId: string, writing: readonly Promise<unknown>[]): void {
-    if (writing.length === 0) return;
-    const before = this.#registering.get(organizationId);
-    const through = Promise.allSettled([before, ...writing]).then(() => {
-      if (this.#registering.get(organizationId) === through) this.#registering.delete(organizationId);
-    });
-    this.#registering.set(organizationId, through);
+  async #renewKey(ref: OwnHold, ids: readonly string[]): Promise<void> {
+    const { rest } = await this.#extendLeases(ref.organizationId, ref.keyId, ids);
+    const isMissing = rest.some((id) => this.#own.has(id)) || ids.some((id) => this.#own.get(id)?.isRaised);
+    if (isMissing) await this.register(ref.organizationId);
   }
 
-  async #renewKey(ref: HoldRef, ids: readonly string[]): Promise<void> {
-    const { store, leaseMs } = this.#options;
-    const { holds, leases } = store.organization(ref.organizationId);
-    const { slots } = store.use(ref.organizationId, ref.keyId);
-    const { rest } = await store.run(renewScript, [holds, leases, slots], [String(leaseMs), ...ids]);
-    if (rest.some((id) => this.#own.has(id))) await this.register(ref.organizationId);
-  }
-
-  async #sweepHolds(organizationId: string, notes: readonly string[], live: ReadonlySet<string>): Promise<void> {
-    const lost = new Map<string, string>();
-    for (let index = 0; index + 1 < notes.length; index += 2) {
-      const [requestId = '', note = ''] = notes.slice(index, index + 2);
-      const [keyId = '', gatewayId = ''] = note.split(' ');
-      if (this.#isLost(requestId, gatewayId, live)) lost.set(requestId, keyId);
-    }
-    if (lost.size === 0) return;
-    const settled = await this.#options.findSettled(organizationId, [...lost.keys()]);
-    for (const [requestId, keyId] of lost) {
-      const used = settled.get(requestId) ?? nothingUsed;
-      await this.#send([{ requestId, organizationId, keyId, used, how: 'sweep' }]);
-    }
-    this.#options.log.info(
-      { organizationId, holds: lost.size },
-      'holds of gateways that are gone were settled by what PostgreSQL has of their requests',
-    );
-  }
-
-  /** Whether a hold whose lease ran out has no gateway: that is gone, or is this one and has no such request. */
-  #isLost(requestId: string, gatewayId: string, live: ReadonlySet<string>): boolean {
-    if (gatewayId !== this.#options.gatewayId) return !live.has(gatewayId);
-    return !this.#own.has(requestId) && !this.#unsettled.has(requestId);
-  }
-
-  #retryLater(): void {
-    if (this.#retryTimer !== null || this.#isClosed) return;
-    this.#retryTimer = setTimeout(() => {
-      this.#retryTimer = null;
-      this.#retry().catch((error: unknown) =>
-        this.#options.log.error(
-          { err: error },
-          'sending settlements again failed; they are sent with the next renewal of leases',
-        ),
+  #registerKey(
+    organizationId: string,
+    keyId: string,
+    holds: readonly [string, OwnHold][],
+    untold: UntoldUse | null,
+  ): readonly Promise<unknown>[] {
+    const { store, leaseMs, gatewayId } = this.#options;
+    const { wallet, holds: notes, money, leases, loading } = store.organization(organizationId);
+    const { slots, monthLoading, use, told } = store.use(organizationId, keyId);
+    const keys = [wallet, notes, money, leases, slots, loading, monthLoading, use, `${told}${gatewayId}`];
+    const tokensPerMinute = untold?.tokensPerMinute ?? holds[0]?.[1].tokensPerMinute ?? null;
+    const calls: Promise<unknown>[] = [];
+    for (let from = 0; from === 0 || from < holds.length; from += registerBatchMax) {
+      const some = holds.slice(from, from + registerBatchMax);
+      const { message, requests, tokens, beganMs } = untold ?? noUntoldUse;
+      const args = [leaseMs, message, requests, tokens, Math.floor(beganMs), untold === null ? '0' : '1'];
+      const rest = some.flatMap(([id, hold]) => this.#registrationOf(id, hold));
+      calls.push(
+        this.#tell(some, store.run(registerScript, keys, [...args, text(tokensPerMinute), ...rest].map(String))),
       );
-    }, this.#retryMs).unref();
-  }
-
-  #retry(): Promise<void> {
-    this.#retrying ??= this.#retryAll().finally(() => (this.#retrying = null));
-    return this.#retrying;
-  }
-
-  async #retryAll(): Promise<void> {
-    const later = this.#later;
-    this.#later = [];
-    for (const task of later) await this.sure(task);
-    const nowMs = this.#options.clock.monotonicMs();
-    const due = [...this.#unsettled.values()].filter(({ notBeforeMs }) => notBeforeMs <= nowMs);
-    for (const unsettled of due) this.#batch(unsettled);
-    this.flush();
-    await Promise.all(this.#sending);
-    const failed = this.#later.length > 0 || due.some(({ requestId }) => this.#unsettled.has(requestId));
-    this.#retryMs = failed ? Math.min(2 * this.#retryMs, Math.max(retryMsMin, this.#options.leaseMs / 3)) : retryMsMin;
-    if (this.#unsettled.size > 0 || this.#later.length > 0) this.#retryLater();
-  }
-
-  #batch(unsettled: Unsettled): void {
-    if (unsettled.isSending) return;
-    unsettled.isSending = true;
-    const { organizationId, keyId } = unsettled;
-    if (this.#batches.size === 0) this.#options.store.redis.atRoundEnd(() => this.flush());
-    const open = this.#batches.get(keyId);
-    if (open === undefined) this.#batches.set(keyId, { organizationId, keyId, unsettled: [unsettled] });
-    else {
-      open.unsettled.push(unsettled);
-      if (open.unsettled.length >= batchMax) this.flush();
     }
+    return calls;
   }
 
-  /** Keeps a settlement for another try. */
-  #keep(unsettled: Unsettled): void {
-    const { requestId } = unsettled;
-    if (this.#unsettled.size < unsettledMax) this.#unsettled.set(requestId, unsettled);
-    else this.#unsettled.delete(requestId);
-    this.#retryLater();
+  #registrationOf(id: string, hold: OwnHold): readonly (string | number | bigint)[] {
+    const { keyId, estimatedTokens, reservedTokens, heldMicroUsd, isSpooled, beganMs } = hold;
+    const head = `${keyId} ${this.#options.gatewayId} ${estimatedTokens}`;
+    return [id, head, reservedTokens, heldMicroUsd, isSpooled ? '1' : '0', Math.floor(beganMs)];
   }
 
-  async #confirm({ organizationId, unsettled }: Batch): Promise<void> {
+  /** While holds are on their way to Redis, what becomes of them is told after them. */
+  async #tell(holds: readonly (readonly [string, OwnHold])[], telling: Promise<unknown>): Promise<void> {
+    const before = holds.map(([, { standing, heldMicroUsd }]) => ({ standing, heldMicroUsd }));
+    for (const [, hold] of holds) if (hold.standing === 'local') hold.standing = 'telling';
     try {
-      const registering = this.#registering.get(organizationId);
-      if (registering !== undefined) await registering;
-      await this.#send(unsettled);
-      for (const one of unsettled) this.#sent(one, null);
-    } catch (error) {
-      if (unsettled.length === 1 || error instanceof RedisAwayError) {
-        for (const one of unsettled) this.#sent(one, error);
-        return;
+      await telling;
+      for (const [index, [, hold]] of holds.entries()) {
+        hold.standing = 'told';
+        if (hold.heldMicroUsd === before[index]?.heldMicroUsd) hold.isRaised = false;
       }
-      // One at fault must not fail the others. What was settled already is sent twice, and changes nothing then.
-      for (const one of unsettled) await this.#confirm({ organizationId, keyId: one.keyId, unsettled: [one] });
+    } catch (error) {
+      for (const [index, [, hold]] of holds.entries()) hold.standing = before[index]?.standing ?? 'told';
+      throw error;
     }
   }
 
-  #sent(unsettled: Unsettled, error: unknown): void {
-    unsettled.isSending = false;
-    if (error instanceof RedisAwayError) return this.#keep(unsettled);
-    const { requestId } = unsettled;
-    this.#unsettled.delete(requestId);
-    if (error !== null)
-      this.#options.log.error(
-        { err: error, requestId },
-        'Redis refused a settlement; the sweep settles its hold once its lease is over',
-      );
+  #count(organizationId: string, deltaMicroUsd: bigint): void {
+    const held = this.#held.get(organizationId);
+    if (held === undefined) this.#held.set(organizationId, { microUsd: deltaMicroUsd });
+    else {
+      held.microUsd += deltaMicroUsd;
+      if (held.microUsd === 0n) this.#held.delete(organizationId);
+    }
   }
 
-  /** @param charges of one key */
-  async #send(charges: readonly Charge[]): Promise<void> {
-    const [first] = charges;
-    if (first === undefined) return;
+  /** Says which holds Redis does not know. */
+  #extendLeases(organizationId: string, keyId: string, ids: readonly string[]): Promise<Reply> {
+    const { store, leaseMs } = this.#options;
+    const { holds, leases } = store.organization(organizationId);
+    const { slots } = store.use(organizationId, keyId);
+    return store.run(renewScript, [holds, leases, slots], [String(leaseMs), ...ids]);
+  }
+
+  async #sweepHolds(organizationId: string, expired: readonly Expired[], live: ReadonlySet<string>): Promise<void> {
+    const lost = expired.filter((hold) => this.#isLost(hold, live));
+    if (lost.length === 0) return;
+    const ids = lost.map(({ requestId }) => requestId);
+    const booked = await this.#options.findSettled(organizationId, ids);
+    let settled = 0;
+    for (const { requestId, keyId, isSpooled } of lost) {
+      const used = booked.get(requestId);
+      if (used === undefined && isSpooled) await this.#keepSpooled(organizationId, keyId, requestId);
+      else {
+        await this.settlements.send([{ requestId, organizationId, keyId, used: used ?? nothingUsed, how: 'sweep' }]);
+        settled += 1;
+      }
+    }
+    if (settled === 0) return;
+    this.#options.log.info({ organizationId, holds: settled }, 'holds that no gateway has were settled by the books');
+  }
+
+  /** It lies on some gateway's disk, and will be in the books when that is read: until then the money is spent. */
+  async #keepSpooled(organizationId: string, keyId: string, requestId: string): Promise<void> {
     const { store } = this.#options;
-    let lines = '';
-    for (const { requestId, used, how } of charges) {
-      const micro = used.chargedPicoUsd / PICO_PER_MICRO;
-      const pico = used.chargedPicoUsd % PICO_PER_MICRO;
-      lines += `${lines === '' ? '' : '\n'}${requestId}\n${micro}\n${pico}\n${used.tokens}\n${how}`;
-    }
-    await store.runLines(settleScript, store.requests(first.organizationId, first.keyId).settle, lines);
+    await this.#extendLeases(organizationId, keyId, [requestId]);
+    await store.redis.command('ZADD', store.index, String(Math.floor(await store.nowMs())), organizationId);
   }
+
+  /** A lease that ran out: its gateway is gone, or it is this one, which has no such request. */
+  #isLost({ requestId, gatewayId }: Expired, live: ReadonlySet<string>): boolean {
+    if (gatewayId !== this.#options.gatewayId) return !live.has(gatewayId);
+    return !this.#own.has(requestId) && !this.settlements.has(requestId);
+  }
+}
+
+const noUntoldUse = { message: '-', requests: 0, tokens: 0, beganMs: 0 };
+const text = (limit: number | null): string => (limit === null ? '-' : String(limit));
+/** What Redis does not know of such a request is counted when it is told how it ended. */
+const howUnsure = ({ beganMs, tokensPerMinute }: OwnHold): How =>
+  `local:${Math.floor(beganMs)}:${text(tokensPerMinute)}`;
+
+/** @param rest of the script's reply: request, note, whether it is spooled, and so on */
+function expiredOf(rest: readonly string[]): readonly Expired[] {
+  const expired: Expired[] = [];
+  for (let index = 0; index + 2 < rest.length; index += 3) {
+    const [requestId = '', note = '', spooled] = rest.slice(index, index + 3);
+    const [keyId = '', gatewayId = ''] = note.split(' ');
+    expired.push({ requestId, keyId, gatewayId, isSpooled: spooled === '1' });
+  }
+  return expired;
 }

@@ -12,46 +12,65 @@ import {
   type KeyUse,
   type LimitsView,
 } from '#core/limits/limits.ts';
-import type { Admission, AdmitRefusal, AdmitRequest, AdmitResult, KeyRef, Settlement } from './contract.ts';
+import { BooksWatch } from './books-watch.ts';
+import {
+  heldFor,
+  type Admission,
+  type AdmitRefusal,
+  type AdmitRequest,
+  type AdmitResult,
+  type CountedTokens,
+  type KeyRef,
+  type Settlement,
+} from './contract.ts';
+import { type Account, MemoryAccounts } from './memory-accounts.ts';
 
 export interface MemoryAdmissionOptions {
   /** Reads an organization's balance from the books, in pico-dollars. */
   readonly loadBalance: (organizationId: string) => Promise<bigint>;
-  /** Reads the tokens that the books have of a key since a moment, in milliseconds since the Unix epoch. */
-  readonly loadTokens: (keyId: string, organizationId: string, sinceMs: number) => Promise<number>;
+  /**
+   * Reads the tokens that the books have of a key since a moment, in milliseconds since the Unix epoch, and which of
+   * these requests are among them, at one moment.
+   */
+  readonly loadTokens: (
+    key: Pick<KeyRef, 'keyId' | 'organizationId'>,
+    sinceMs: number,
+    requestIds: readonly string[],
+  ) => Promise<CountedTokens>;
   /** Calls the listener after a credit or an adjustment was booked. */
   readonly onCredit: (listener: (organizationId: string, deltaPicoUsd: bigint) => void) => void;
+  /** How long balances and months that are known serve while the books do not answer. */
+  readonly staleMs?: number;
   readonly clock: Clock;
 }
 
-/** A balance without holds is read again after this long: something else than this process may have booked. */
-const knownForMs = 30_000;
-/** API keys that use nothing are forgotten once so many are kept. */
+const staleMsDefault = 300_000;
+/** Keys with nothing to remember are forgotten when there are this many of them. */
 const keysKeptMax = 10_000;
-
-interface Account {
-  readonly organizationId: string;
-  readonly loadedMs: number;
-  balancePicoUsd: bigint;
-  heldMicroUsd: bigint;
-}
 
 interface Key {
   readonly use: KeyUse;
   /** First moment of the month that `use.monthTokens` counts; null while that is not known. */
   monthMs: number | null;
+  /** Counts admissions and settlements: what is read of the books while one happens may hold it or not. */
+  changes: number;
 }
 
 interface Hold {
   readonly account: Account;
+  readonly keyId: string;
   readonly key: Key;
   readonly limits: KeyLimits;
-  readonly monthMs: number | null;
+  readonly estimatedTokens: number;
   /** Start of the window that the reservation counts in. */
   readonly windowStartMs: number;
   readonly reservedTokens: number;
-  readonly reservedMonthTokens: number;
+  /** The month that counts this request, and as what. */
+  monthMs: number | null;
+  monthTokens: number;
   heldMicroUsd: bigint;
+  /** Durable, and not in the books yet: what was used, else null. */
+  spooled: Settlement | null;
 }
 
 type Decide = (account: Account, key: Key) => AdmitResult;
@@ -65,17 +84,17 @@ export function createMemoryAdmission(options: MemoryAdmissionOptions): Admissio
 
 class MemoryAdmission implements Admission {
   readonly #options: MemoryAdmissionOptions;
-  readonly #accounts = new Map<string, Account>();
-  readonly #loading = new Map<string, Promise<Account>>();
-  /** Credits booked while a balance was being read, by organization. */
-  readonly #creditsSeen = new Map<string, number>();
+  readonly #books: BooksWatch;
+  readonly #accounts: MemoryAccounts;
   readonly #keys = new Map<string, Key>();
   readonly #monthsLoading = new Map<string, Promise<void>>();
   readonly #holds = new Map<string, Hold>();
 
   constructor(options: MemoryAdmissionOptions) {
     this.#options = options;
-    options.onCredit((organizationId, deltaPicoUsd) => this.#credited(organizationId, deltaPicoUsd));
+    this.#books = new BooksWatch({ clock: options.clock, staleMs: options.staleMs ?? staleMsDefault });
+    this.#accounts = new MemoryAccounts({ ...options, books: this.#books });
+    options.onCredit((organizationId, deltaPicoUsd) => this.#accounts.credited(organizationId, deltaPicoUsd));
   }
 
   admit(request: AdmitRequest): AdmitResult | Promise<AdmitResult> {
@@ -88,7 +107,7 @@ class MemoryAdmission implements Admission {
 
   extend(requestId: string, moreMicroUsd: bigint): bigint {
     const hold = this.#holds.get(requestId);
-    if (hold === undefined) return 0n;
+    if (hold === undefined || hold.spooled !== null) return 0n;
     const available = availableMicroUsd(hold.account);
     const added = available < moreMicroUsd ? available : moreMicroUsd;
     if (added <= 0n) return 0n;
@@ -97,14 +116,30 @@ class MemoryAdmission implements Admission {
     return added;
   }
 
+  spooled(requestId: string, used: Settlement): void {
+    const hold = this.#holds.get(requestId);
+    if (hold === undefined || hold.spooled !== null) return;
+    hold.spooled = used;
+    const heldMicroUsd = heldFor(used.chargedPicoUsd);
+    hold.account.heldMicroUsd += heldMicroUsd - hold.heldMicroUsd;
+    hold.heldMicroUsd = heldMicroUsd;
+    this.#correct(hold, used.tokens);
+  }
+
   settle(requestId: string, { chargedPicoUsd, tokens }: Settlement): void {
     const hold = this.#holds.get(requestId);
     if (hold === undefined) return;
     this.#holds.delete(requestId);
-    hold.account.heldMicroUsd -= hold.heldMicroUsd;
-    hold.account.balancePicoUsd -= chargedPicoUsd;
-    this.#correct(hold, tokens);
-    this.#forgetIdle(hold.account);
+    const { account, key } = hold;
+    account.heldMicroUsd -= hold.heldMicroUsd;
+    account.balancePicoUsd -= chargedPicoUsd;
+    account.changes += 1;
+    key.changes += 1;
+    if (hold.spooled === null) this.#correct(hold, tokens);
+  }
+
+  settleReplayed(_organizationId: string, _keyId: string, requestId: string, used: Settlement): void {
+    this.settle(requestId, used);
   }
 
   view({ keyId, limits }: KeyRef): LimitsView {
@@ -115,14 +150,14 @@ class MemoryAdmission implements Admission {
   }
 
   heldMicroUsd(organizationId: string): bigint {
-    return this.#accounts.get(organizationId)?.heldMicroUsd ?? 0n;
+    return this.#accounts.find(organizationId)?.heldMicroUsd ?? 0n;
   }
 
   #keyOf(keyId: string): Key {
     const found = this.#keys.get(keyId);
     if (found !== undefined) return found;
     if (this.#keys.size >= keysKeptMax) this.#forgetKeys();
-    const key: Key = { use: unusedKey(), monthMs: null };
+    const key: Key = { use: unusedKey(), monthMs: null, changes: 0 };
     this.#keys.set(keyId, key);
     return key;
   }
@@ -133,17 +168,18 @@ class MemoryAdmission implements Admission {
 
   /** Decides at once where the balance and the month are known, else when they have been read. */
   #withBooks(request: AdmitRequest, decide: Decide): AdmitResult | Promise<AdmitResult> {
-    const account = this.#accounts.get(request.organizationId);
+    const account = this.#accounts.current(request.organizationId);
     const key = this.#keyOf(request.keyId);
-    if (account !== undefined && this.#knowsMonth(key, request.limits)) return decide(account, key);
+    if (account === null || !this.#knowsMonth(key, request.limits)) return this.#afterLoading(request, key, decide);
+    const result = decide(account, key);
+    if (result.ok || result.code !== 'insufficient_funds' || !this.#accounts.mayBeOutdated(account)) return result;
     return this.#afterLoading(request, key, decide);
   }
 
   async #afterLoading(request: AdmitRequest, key: Key, decide: Decide): Promise<AdmitResult> {
     try {
       if (!this.#knowsMonth(key, request.limits)) await this.#loadMonth(request, key);
-      const account = this.#accounts.get(request.organizationId) ?? (await this.#loadOnce(request.organizationId));
-      return decide(account, key);
+      return decide(await this.#accounts.read(request.organizationId), key);
     } catch {
       return { ok: false, code: 'billing_unavailable' };
     }
@@ -165,18 +201,18 @@ class MemoryAdmission implements Admission {
     if (!decided.ok) return decided;
     const { heldMicroUsd } = decided;
     const nowMs = this.#options.clock.now();
-    const { limits, estimatedTokens } = request;
-    const { use } = key;
+    const { limits, estimatedTokens, keyId } = request;
+    const { use, monthMs } = key;
     const reservedTokens = reserve(estimatedTokens, limits.tokensPerMinute);
-    const reservedMonthTokens = reserve(estimatedTokens, limits.monthlyTokenLimit);
+    const monthTokens = monthMs === null ? 0 : reserveOfMonth(estimatedTokens, limits);
     account.heldMicroUsd += heldMicroUsd;
+    key.changes += 1;
     countAdmitted(use, nowMs);
     use.tokens += reservedTokens;
-    use.monthTokens += reservedMonthTokens;
+    use.monthTokens += monthTokens;
     const { windowStartMs } = use;
-    const { monthMs } = key;
-    const hold = { account, key, limits, monthMs, windowStartMs, reservedTokens, reservedMonthTokens, heldMicroUsd };
-    this.#holds.set(request.requestId, hold);
+    const terms = { account, keyId, key, limits, estimatedTokens, windowStartMs, reservedTokens, heldMicroUsd };
+    this.#holds.set(request.requestId, { ...terms, monthMs, monthTokens, spooled: null });
     return { ok: true, heldMicroUsd, view: viewLimits(use, limits, nowMs) };
   }
 
@@ -186,7 +222,8 @@ class MemoryAdmission implements Admission {
   }
 
   /** Puts what was used in the place of what was reserved. A window that is over gives nothing back. */
-  #correct({ key, limits, monthMs, windowStartMs, reservedTokens, reservedMonthTokens }: Hold, tokens: number): void {
+  #correct(hold: Hold, tokens: number): void {
+    const { key, limits, monthMs, windowStartMs, reservedTokens } = hold;
     const { use } = key;
     use.running -= 1;
     if (limits.tokensPerMinute !== null) {
@@ -195,68 +232,60 @@ class MemoryAdmission implements Admission {
       if (beyond > 0 || use.windowStartMs === windowStartMs) use.tokens = Math.max(0, use.tokens + beyond);
       if (use.windowStartMs === 0 && use.tokens > 0) use.windowStartMs = this.#options.clock.now();
     }
-    if (monthMs !== null && key.monthMs === monthMs) use.monthTokens += tokens - reservedMonthTokens;
-  }
-
-  #credited(organizationId: string, deltaPicoUsd: bigint): void {
-    const account = this.#accounts.get(organizationId);
-    if (account !== undefined) account.balancePicoUsd += deltaPicoUsd;
-    else if (this.#loading.has(organizationId)) {
-      this.#creditsSeen.set(organizationId, (this.#creditsSeen.get(organizationId) ?? 0) + 1);
+    if (monthMs !== null && key.monthMs === monthMs) {
+      use.monthTokens += tokens - hold.monthTokens;
+      hold.monthTokens = tokens;
     }
   }
 
-  #loadOnce(organizationId: string): Promise<Account> {
-    const running = this.#loading.get(organizationId);
-    if (running !== undefined) return running;
-    const started = this.#load(organizationId).finally(() => this.#loading.delete(organizationId));
-    this.#loading.set(organizationId, started);
-    return started;
-  }
-
-  async #load(organizationId: string): Promise<Account> {
-    for (;;) {
-      const seen = this.#creditsSeen.get(organizationId) ?? 0;
-      const balancePicoUsd = await this.#options.loadBalance(organizationId);
-      // A credit that was booked while the balance was read may or may not be in it: read again.
-      if ((this.#creditsSeen.get(organizationId) ?? 0) !== seen) continue;
-      const loadedMs = this.#options.clock.monotonicMs();
-      const account = { organizationId, loadedMs, balancePicoUsd, heldMicroUsd: 0n };
-      this.#accounts.set(organizationId, account);
-      this.#creditsSeen.delete(organizationId);
-      return account;
-    }
-  }
-
-  #loadMonth({ keyId, organizationId }: AdmitRequest, key: Key): Promise<void> {
+  #loadMonth({ keyId, organizationId, limits }: AdmitRequest, key: Key): Promise<void> {
     const running = this.#monthsLoading.get(keyId);
     if (running !== undefined) return running;
-    const sinceMs = monthStartMs(this.#options.clock.now());
-    const started = this.#options
-      .loadTokens(keyId, organizationId, sinceMs)
-      .then((tokens) => {
-        key.use.monthTokens = tokens;
-        key.monthMs = sinceMs;
-      })
-      .finally(() => this.#monthsLoading.delete(keyId));
+    const started = this.#readMonth({ keyId, organizationId, limits }, key).finally(() =>
+      this.#monthsLoading.delete(keyId),
+    );
     this.#monthsLoading.set(keyId, started);
     return started;
   }
 
-  /** Where nothing is held nothing is still to be taken off: PostgreSQL alone says the balance. */
-  #forgetIdle(account: Account): void {
-    if (account.heldMicroUsd !== 0n) return;
-    if (this.#options.clock.monotonicMs() - account.loadedMs < knownForMs) return;
-    if (this.#accounts.get(account.organizationId) === account) this.#accounts.delete(account.organizationId);
-  }
-
-  /** A key without a window, debt and running requests is as good as a new one; its month is read again. */
-  #forgetKeys(): void {
-    const endedMs = this.#options.clock.now() - 60_000;
-    for (const [keyId, { use }] of this.#keys) {
-      if (use.running === 0 && use.tokens === 0 && use.windowStartMs < endedMs) this.#keys.delete(keyId);
+  /** What the books have, and what runs or waits to be booked beside it. */
+  async #readMonth({ keyId, organizationId, limits }: KeyRef, key: Key): Promise<void> {
+    const sinceMs = monthStartMs(this.#options.clock.now());
+    for (;;) {
+      const { changes } = key;
+      const ids = [...this.#holds].filter(([, hold]) => hold.keyId === keyId).map(([id]) => id);
+      const read = () => this.#options.loadTokens({ keyId, organizationId }, sinceMs, ids);
+      const { tokens, counted } = await this.#books.ask(read);
+      if (key.changes !== changes) continue;
+      key.monthMs = sinceMs;
+      key.use.monthTokens = tokens;
+      const inBooks = new Set(counted);
+      for (const [id, hold] of this.#holds) {
+        if (hold.keyId !== keyId) continue;
+        hold.monthMs = inBooks.has(id) ? null : sinceMs;
+        hold.monthTokens = hold.spooled?.tokens ?? reserveOfMonth(hold.estimatedTokens, limits);
+        if (!inBooks.has(id)) key.use.monthTokens += hold.monthTokens;
+      }
+      return;
     }
   }
+
+  /**
+   * A key without a window, debt and running requests is as good as a new one; its month is read again, unless nobody
+   * could say it.
+   */
+  #forgetKeys(): void {
+    const endedMs = this.#options.clock.now() - 60_000;
+    for (const [keyId, { use, monthMs }] of this.#keys) {
+      if (use.running > 0 || use.tokens > 0 || use.windowStartMs >= endedMs) continue;
+      if (monthMs === null || !this.#books.isAway) this.#keys.delete(keyId);
+    }
+  }
+}
+
+/** What a request counts as in a month that is counted, whether it is limited or not. */
+function reserveOfMonth(estimatedTokens: number, { monthlyTokenLimit }: KeyLimits): number {
+  return monthlyTokenLimit === null ? estimatedTokens : reserve(estimatedTokens, monthlyTokenLimit);
 }
 
 function refuseByFunds(account: Account, { neededMicroUsd }: AdmitRequest): AdmitRefusal | null {

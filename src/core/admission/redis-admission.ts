@@ -1,15 +1,18 @@
 import type { Clock } from '#base/clock.ts';
 import { AppError } from '#base/errors.ts';
 import type { Log } from '#base/log.ts';
-import { PICO_PER_MICRO } from '#base/money.ts';
 import { RedisAwayError, type RedisStore } from '#base/redis.ts';
-import { monthStartMs, refuseByLimits, viewLimits, type KeyUse, type LimitsView } from '#core/limits/limits.ts';
-import { AdmissionStore, type Reply } from './admission-store.ts';
-import { AdmitBatcher, type Asked } from './admit-batcher.ts';
+import { viewLimits, type LimitsView } from '#core/limits/limits.ts';
+import { AdmissionStore } from './admission-store.ts';
+import { BooksWatch } from './books-watch.ts';
 import type { Admission, AdmitRequest, AdmitResult, KeyRef, Settlement } from './contract.ts';
-import { HoldLeases } from './hold-leases.ts';
+import { Gathering } from './gathering.ts';
+import { HoldLeases, type OwnHold } from './hold-leases.ts';
+import { LastKnown, readUse } from './last-known.ts';
+import { Outages } from './outages.ts';
+import { extendScript, viewScript } from './redis-admit-scripts.ts';
+import { RedisAsking } from './redis-asking.ts';
 import { RedisBooks, type Books } from './redis-books.ts';
-import { extendScript, viewScript } from './redis-scripts.ts';
 
 export interface RedisAdmissionOptions {
   readonly store: RedisStore;
@@ -17,9 +20,14 @@ export interface RedisAdmissionOptions {
   readonly prefix: string;
   readonly gatewayId: string;
   readonly leaseMs: number;
+  /** How long what is known serves while the books do not answer. */
+  readonly staleMs?: number;
   readonly books: Books;
-  /** Has the other gateways call `register` for an organization; waits for them, but not for ever. */
-  readonly collect: (organizationId: string) => Promise<void>;
+  /**
+   * Has the other gateways call `register` with this name; waits for them, but not for ever.
+   * @returns ids of those that live and did not answer
+   */
+  readonly collect: (organizationId: string) => Promise<readonly string[]>;
   /** Which of these requests are in the books, and with what. */
   readonly findSettled: (
     organizationId: string,
@@ -31,14 +39,17 @@ export interface RedisAdmissionOptions {
   readonly log: Log;
 }
 
-/** Admission of several gateways, in Redis. While Redis is away every request is `billing_unavailable`. */
+/**
+ * Admission of several gateways, in Redis. While Redis is silent each gateway decides alone, within its part of what
+ * there is, and tells Redis of it before Redis decides again: see outage.ts.
+ */
 export interface RedisAdmission extends Admission {
   /** Renews the leases of requests that run here, and sends settlements again; to be called every `renewMs`. */
   renew(): Promise<void>;
   readonly renewMs: number;
   /** Settles or releases holds of gateways that are gone, by what the books say. */
   sweep(): Promise<void>;
-  /** Writes the holds of an organization's requests here into a Redis that may have lost them. */
+  /** Tells Redis, which may have lost it, of what this gateway has for an organization, or whatever `collect` named. */
   register(organizationId: string): Promise<void>;
   /** Has the balance read again, which something else than a request changed. */
   credited(organizationId: string): Promise<void>;
@@ -50,17 +61,10 @@ export interface RedisAdmission extends Admission {
   close(): Promise<void>;
 }
 
-/** An admission that Redis has not answered. */
-interface Asking extends Asked {
-  readonly attempt: number;
-  readonly resolve: (result: AdmitResult) => void;
-}
-
+const staleMsDefault = 300_000;
 const attemptsMax = 20;
-/** Words of a reply that name what Redis does not have and must be given first. */
-const knowsNot: ReadonlySet<string> = new Set(['wallet', 'month', 'key', 'clock']);
-const noView: LimitsView = { requests: null, tokens: null };
 const unavailable: AdmitResult = { ok: false, code: 'billing_unavailable' };
+const noView: LimitsView = { requests: null, tokens: null };
 
 export function createRedisAdmission(options: RedisAdmissionOptions): RedisAdmission {
   return new SharedAdmission(options);
@@ -72,71 +76,80 @@ class SharedAdmission implements RedisAdmission {
   readonly #store: AdmissionStore;
   readonly #books: RedisBooks;
   readonly #leases: HoldLeases;
-  readonly #batcher: AdmitBatcher<Asking>;
+  readonly #known = new LastKnown();
+  readonly #asking: RedisAsking;
+  readonly #outages: Outages;
 
   constructor(options: RedisAdmissionOptions) {
-    const { store, prefix, clock, books } = options;
+    const { store, prefix, clock, books, staleMs = staleMsDefault } = options;
     this.#options = options;
     this.renewMs = Math.max(200, Math.floor(options.leaseMs / 3));
+    const watch = new BooksWatch({ clock, staleMs });
     this.#store = new AdmissionStore(store, prefix, clock);
     this.#leases = new HoldLeases({ ...options, store: this.#store });
-    this.#batcher = new AdmitBatcher<Asking>({
-      ...options,
-      store: this.#store,
-      beforeAsking: () => this.#leases.flush(),
-      onReply: (asking, reply) => this.#onReply(asking, reply),
-      onFailure: (asking, error) => asking.resolve(this.#unavailable(asking, error)),
+    const gathering = new Gathering({ ...options, register: (name) => this.#outages.tell(name) });
+    const shared = { ...options, store: this.#store, leases: this.#leases, known: this.#known, watch };
+    this.#outages = new Outages({
+      ...shared,
+      books,
+      gathering,
+      again: (request, { isDry, isUnsure }) => (isUnsure ? unavailable : this.#decide(request, isDry)),
     });
-    const collect = async (organizationId: string): Promise<void> => {
-      await Promise.all([this.#leases.register(organizationId), options.collect(organizationId)]);
-    };
-    this.#books = new RedisBooks({ store: this.#store, books, collect });
+    this.#books = new RedisBooks({ store: this.#store, books, gathering, watch });
+    this.#asking = new RedisAsking({
+      ...shared,
+      books: this.#books,
+      instead: (request, isDry, isUnsure) => this.#instead(request, isDry, isUnsure),
+      onAdmitted: (request, heldMicroUsd) => this.#outages.current?.admittedByRedis(request, heldMicroUsd),
+    });
   }
 
-  admit(request: AdmitRequest): Promise<AdmitResult> {
-    return this.#admit(request, false);
+  admit(request: AdmitRequest): AdmitResult | Promise<AdmitResult> {
+    return this.#decide(request, false);
   }
 
-  check(request: AdmitRequest): Promise<AdmitResult> {
-    return this.#admit(request, true);
+  check(request: AdmitRequest): AdmitResult | Promise<AdmitResult> {
+    return this.#decide(request, true);
   }
 
   async extend(requestId: string, moreMicroUsd: bigint): Promise<bigint> {
     const hold = this.#leases.find(requestId);
-    if (hold === undefined) return 0n;
-    const { wallet, money } = this.#store.organization(hold.organizationId);
-    this.#leases.flush();
+    if (hold === undefined || hold.isSpooled) return 0n;
+    const before = this.#outages.current;
+    if (before !== null) return before.extend(hold, moreMicroUsd);
     try {
-      for (let attempt = 1; attempt <= attemptsMax; attempt += 1) {
-        const reply = await this.#store.run(extendScript, [wallet, money], [requestId, moreMicroUsd.toString()]);
-        if (reply.word === 'wallet') await this.#books.loadWallet(hold.organizationId);
-        else if (reply.word === 'gone') await this.#leases.register(hold.organizationId);
-        else {
-          const added = BigInt(reply.rest[0] ?? '0');
-          hold.heldMicroUsd += added;
-          return added;
-        }
-      }
+      return await this.#extendInRedis(requestId, hold, moreMicroUsd);
     } catch (error) {
-      this.#options.log.warn(
-        { err: error, requestId },
-        'the hold of a running stream could not be extended; the stream ends where the hold does',
-      );
+      if (error instanceof RedisAwayError) return this.#outages.begin().extend(hold, moreMicroUsd);
+      this.#options.log.warn({ err: error, requestId }, 'a hold could not be extended');
+      return 0n;
     }
-    return 0n;
+  }
+
+  spooled(requestId: string, used: Settlement): void {
+    const before = this.#leases.spooled(requestId, used);
+    if (before !== null) this.#outages.current?.spooled(requestId, before, used);
   }
 
   settle(requestId: string, used: Settlement): void {
-    this.#leases.settle(requestId, used);
+    const hold = this.#leases.settle(requestId, used);
+    if (hold === null) return;
+    this.#known.charged(hold.organizationId, used.chargedPicoUsd);
+    this.#outages.current?.settled(requestId, hold, used);
+  }
+
+  settleReplayed(organizationId: string, keyId: string, requestId: string, used: Settlement): void {
+    if (this.#leases.find(requestId) !== undefined) this.settle(requestId, used);
+    else this.#leases.settleReplayed({ organizationId, keyId, requestId }, used);
   }
 
   async view({ keyId, organizationId, limits }: KeyRef): Promise<LimitsView> {
     const { use } = this.#store.use(organizationId, keyId);
-    this.#leases.flush();
+    this.#leases.settlements.flush();
     try {
-      const reply = await this.#store.run(viewScript, [use], [text(limits.tokensPerMinute)]);
-      const { use: used, nowMs } = this.#useOf(reply);
-      return viewLimits(used, limits, nowMs);
+      const reply = await this.#store.run(viewScript, [use], [text(limits.tokensPerMinute)], 'short');
+      const nowMs = this.#options.clock.now();
+      return viewLimits(readUse(reply.rest, nowMs - reply.nowMs), limits, nowMs);
     } catch (error) {
       if (error instanceof RedisAwayError) return noView;
       throw error;
@@ -144,7 +157,7 @@ class SharedAdmission implements RedisAdmission {
   }
 
   async heldMicroUsd(organizationId: string): Promise<bigint> {
-    this.#leases.flush();
+    this.#leases.settlements.flush();
     try {
       const { money } = this.#store.organization(organizationId);
       const held = await this.#store.redis.command('HGET', money, 'total');
@@ -155,7 +168,7 @@ class SharedAdmission implements RedisAdmission {
   }
 
   renew(): Promise<void> {
-    return this.#leases.renew();
+    return this.#outages.renew();
   }
 
   sweep(): Promise<void> {
@@ -163,94 +176,60 @@ class SharedAdmission implements RedisAdmission {
   }
 
   register(organizationId: string): Promise<void> {
-    return this.#leases.register(organizationId);
+    return this.#outages.register(organizationId);
   }
 
   credited(organizationId: string): Promise<void> {
     const { wallet, loading } = this.#store.organization(organizationId);
-    return this.#leases.sure(() => this.#store.redis.command('DEL', wallet, loading));
+    this.#outages.current?.credited(organizationId);
+    return this.#leases.settlements.sure(() => this.#store.redis.command('DEL', wallet, loading));
   }
 
   revoked({ organizationId, keyId }: Pick<KeyRef, 'keyId' | 'organizationId'>): Promise<void> {
     const { use } = this.#store.use(organizationId, keyId);
-    return this.#leases.sure(() => this.#store.redis.command('HSET', use, 'a', '0'));
+    this.#known.revoked(keyId);
+    return this.#leases.settlements.sure(() => this.#store.redis.command('HSET', use, 'a', '0'));
   }
 
   keysRunning(): readonly string[] {
     return this.#leases.keysRunning();
   }
 
-  close(): Promise<void> {
-    return this.#leases.close();
+  async close(): Promise<void> {
+    await this.#outages.close();
+    await this.#leases.close();
   }
 
-  #admit(request: AdmitRequest, isDry: boolean): Promise<AdmitResult> {
-    const monthMs = monthStartMs(this.#options.clock.now());
-    return new Promise((resolve) => this.#batcher.ask({ request, isDry, monthMs, attempt: 1, resolve }));
+  #decide(request: AdmitRequest, isDry: boolean): AdmitResult | Promise<AdmitResult> {
+    const { gate } = this.#outages;
+    if (gate !== null) return gate.then(() => this.#decide(request, isDry));
+    const outage = this.#outages.current;
+    return outage === null ? this.#asking.ask(request, isDry) : outage.admit(request, { isDry, isUnsure: false });
   }
 
-  #onReply(asking: Asking, reply: Reply): void {
-    try {
-      if (knowsNot.has(reply.word)) void this.#learn(asking, reply);
-      else asking.resolve(this.#resultOf(asking.request, reply, asking.isDry));
-    } catch (error) {
-      asking.resolve(this.#unavailable(asking, error));
+  /** Redis was asked and is silent. */
+  async #instead(request: AdmitRequest, isDry: boolean, isUnsure: boolean): Promise<AdmitResult> {
+    const result = await this.#outages.begin().admit(request, { isDry, isUnsure });
+    if (isUnsure && !isDry && !result.ok) this.#leases.settlements.undo(request);
+    return result;
+  }
+
+  /** @throws RedisAwayError, and what the books throw where Redis must be told of them first */
+  async #extendInRedis(requestId: string, hold: OwnHold, moreMicroUsd: bigint): Promise<bigint> {
+    const { wallet, money } = this.#store.organization(hold.organizationId);
+    this.#leases.settlements.flush();
+    for (let attempt = 1; attempt <= attemptsMax; attempt += 1) {
+      const args = [requestId, moreMicroUsd.toString()];
+      const reply = await this.#store.run(extendScript, [wallet, money], args, 'short');
+      if (reply.word === 'wallet') await this.#books.loadWallet(hold.organizationId);
+      else if (reply.word === 'gone') await this.#leases.register(hold.organizationId);
+      else {
+        const added = BigInt(reply.rest[0] ?? '0');
+        this.#leases.raise(hold, added, true);
+        return added;
+      }
     }
-  }
-
-  #unavailable({ request, isDry }: Asking, error: unknown): AdmitResult {
-    if (!isDry && error instanceof RedisAwayError && error.uncertain) this.#leases.undo(request);
-    if (!(error instanceof RedisAwayError))
-      this.#options.log.warn(
-        { err: error },
-        'a request could not be admitted by Redis; it was refused with billing_unavailable',
-      );
-    return unavailable;
-  }
-
-  /** Gives Redis what it does not have, and asks again. */
-  async #learn(asking: Asking, { word, nowMs }: Reply): Promise<void> {
-    const { request, monthMs, attempt } = asking;
-    try {
-      if (attempt === attemptsMax)
-        throw new Error(`Redis lost the balance, month or key of a request ${attemptsMax} times in a row`);
-      if (word === 'wallet') await this.#books.loadWallet(request.organizationId);
-      else if (word === 'month') await this.#books.loadMonth(request, monthMs);
-      else if (word === 'key') await this.#books.loadKey(request);
-      this.#batcher.ask({ ...asking, attempt: attempt + 1, monthMs: word === 'clock' ? monthStartMs(nowMs) : monthMs });
-    } catch (error) {
-      asking.resolve(this.#unavailable(asking, error));
-    }
-  }
-
-  #resultOf(request: AdmitRequest, reply: Reply, isDry: boolean): AdmitResult {
-    if (reply.word === 'revoked') return { ok: false, code: 'unauthorized' };
-    if (reply.word === 'insufficient_funds') {
-      const [micro = '0', pico = '0', held = '0'] = reply.rest;
-      const balancePicoUsd = BigInt(micro) * PICO_PER_MICRO + BigInt(pico);
-      return { ok: false, code: 'insufficient_funds', balancePicoUsd, heldMicroUsd: BigInt(held) };
-    }
-    const { use, nowMs } = this.#useOf(reply);
-    const { limits } = request;
-    const view = viewLimits(use, limits, nowMs);
-    if (reply.word === 'ok') {
-      const heldMicroUsd = BigInt(reply.rest[5] ?? '0');
-      if (!isDry) this.#leases.add(request, { heldMicroUsd, reservedTokens: reply.rest[6] ?? '0', reply });
-      return { ok: true, heldMicroUsd, view };
-    }
-    // The script decides, the rules say how long to wait: they are the same rules.
-    const refused = refuseByLimits(use, limits, request.estimatedTokens, nowMs);
-    if (refused?.code !== reply.word)
-      throw new Error(`Redis refused a request by ${reply.word}, but the rules of core/limits do not`);
-    return { ok: false, ...refused, limits: view };
-  }
-
-  /** What a key has used, in this machine's time: Redis' clock may be another. */
-  #useOf({ rest, nowMs }: Reply): { readonly use: KeyUse; readonly nowMs: number } {
-    const [startMs = 0, requests = 0, tokens = 0, monthTokens = 0, running = 0] = rest.map(Number);
-    const hereMs = this.#options.clock.now();
-    const windowStartMs = startMs === 0 ? 0 : startMs + hereMs - nowMs;
-    return { use: { windowStartMs, requests, tokens, monthTokens, running }, nowMs: hereMs };
+    throw new Error('what an extension must know was lost faster than it could be read');
   }
 }
 

@@ -1,8 +1,16 @@
 import { randomUUID } from 'node:crypto';
 import { PICO_PER_MICRO } from '#base/money.ts';
+import type { BooksWatch } from './books-watch.ts';
 import type { AdmissionStore, Reply } from './admission-store.ts';
-import type { KeyRef } from './contract.ts';
-import { beginMonthScript, beginWalletScript, endMonthScript, endWalletScript } from './redis-scripts.ts';
+import type { CountedTokens, KeyRef } from './contract.ts';
+import type { Gathering } from './gathering.ts';
+import {
+  beginMonthScript,
+  beginWalletScript,
+  endMonthScript,
+  endWalletScript,
+  keyScript,
+} from './redis-books-scripts.ts';
 
 /** What the admission store asks of the books, each in one snapshot. */
 export interface Books {
@@ -16,21 +24,19 @@ export interface Books {
     key: Pick<KeyRef, 'keyId' | 'organizationId'>,
     sinceMs: number,
     requestIds: readonly string[],
-  ) => Promise<{ tokens: number; counted: readonly string[] }>;
+  ) => Promise<CountedTokens>;
   readonly isRevoked: (key: Pick<KeyRef, 'keyId' | 'organizationId'>) => Promise<boolean>;
 }
 
 export interface RedisBooksOptions {
   readonly store: AdmissionStore;
   readonly books: Books;
-  /** Has every gateway, this one included, write its holds of an organization into a Redis that lost them. */
-  readonly collect: (organizationId: string) => Promise<void>;
+  readonly gathering: Gathering;
+  readonly watch: BooksWatch;
 }
 
 /** A larger balance counts as this one: Lua compares numbers exactly up to 2^53. */
 const balanceMicroUsdMax = 4_000_000_000_000_000n;
-/** A balance is read again after this long: something else than a gateway may have booked. */
-const balanceTtlMs = 60_000;
 const attemptsMax = 50;
 
 /** Balance as the admission store keeps it: whole micro-dollars, rounded down, and pico-dollars beyond them. */
@@ -63,10 +69,10 @@ export class RedisBooks {
 
   loadKey(key: KeyRef): Promise<void> {
     return this.#once(`key ${key.keyId}`, async () => {
-      const isRevoked = await this.#options.books.isRevoked(key);
+      const { books, watch } = this.#options;
+      const isRevoked = await watch.ask(() => books.isRevoked(key));
       const { use } = this.#options.store.use(key.organizationId, key.keyId);
-      // A revocation that comes between is written without asking, and stays.
-      await this.#options.store.redis.command('HSETNX', use, 'a', isRevoked ? '0' : '1');
+      await this.#options.store.run(keyScript, [use], [isRevoked ? '0' : '1']);
     });
   }
 
@@ -79,30 +85,30 @@ export class RedisBooks {
   }
 
   async #readWallet(organizationId: string): Promise<void> {
-    const { store, books, collect } = this.#options;
+    const { store, books, gathering, watch } = this.#options;
     const { wallet, holds, loading, known } = store.organization(organizationId);
     const keys = [wallet, holds, loading, known];
     await store.redis.command('ZADD', store.index, String(Math.floor(await store.nowMs())), organizationId);
-    let isCollected = false;
+    let toldServer: string | null = null;
     for (let attempt = 1; attempt <= attemptsMax; attempt += 1) {
-      const begun = await store.run(beginWalletScript, keys, [randomUUID()]);
+      const begun = await store.run(beginWalletScript, keys, [randomUUID(), String(store.notBeforeMs)]);
       if (begun.word === 'there') return;
-      const { token, isKnown, requestIds } = readBegun(begun);
-      if (!isKnown && !isCollected) {
-        await collect(organizationId);
-        isCollected = true;
+      const { token, server, isKnown, requestIds } = readBegun(begun);
+      if (!isKnown && server !== toldServer) {
+        await gathering.gather(organizationId);
+        toldServer = server;
         continue;
       }
-      const { balancePicoUsd, charged } = await books.balanceWith(organizationId, requestIds);
+      const { balancePicoUsd, charged } = await watch.ask(() => books.balanceWith(organizationId, requestIds));
       const { micro, pico } = splitBalance(balancePicoUsd);
-      const ended = await store.run(endWalletScript, keys, [token, micro, pico, String(balanceTtlMs), ...charged]);
+      const ended = await store.run(endWalletScript, keys, [token, micro, pico, ...charged]);
       if (ended.word !== 'again') return;
     }
     throw new Error(`a balance changed ${attemptsMax} times while it was read from PostgreSQL`);
   }
 
   async #readMonth(key: KeyRef, monthMs: number): Promise<void> {
-    const { store, books } = this.#options;
+    const { store, books, watch } = this.#options;
     const { use, monthLoading } = store.use(key.organizationId, key.keyId);
     const keys = [use, store.organization(key.organizationId).holds, monthLoading];
     const limit = String(key.limits.monthlyTokenLimit ?? 0);
@@ -110,7 +116,7 @@ export class RedisBooks {
       const begun = await store.run(beginMonthScript, keys, [randomUUID(), String(monthMs), key.keyId]);
       if (begun.word === 'there') return;
       const { token, requestIds } = readBegun(begun);
-      const { tokens, counted } = await books.tokensWith(key, monthMs, requestIds);
+      const { tokens, counted } = await watch.ask(() => books.tokensWith(key, monthMs, requestIds));
       const args = [token, String(monthMs), key.keyId, String(tokens), limit, ...counted];
       const ended = await store.run(endMonthScript, keys, args);
       if (ended.word !== 'again') return;
@@ -119,7 +125,12 @@ export class RedisBooks {
   }
 }
 
-function readBegun({ rest }: Reply): { token: string; isKnown: boolean; requestIds: readonly string[] } {
-  const [token = '', known, ...requestIds] = rest;
-  return { token, isKnown: known === '1', requestIds };
+function readBegun({ rest }: Reply): {
+  token: string;
+  server: string;
+  isKnown: boolean;
+  requestIds: readonly string[];
+} {
+  const [token = '', server = '', known, ...requestIds] = rest;
+  return { token, server, isKnown: known === '1', requestIds };
 }

@@ -30,11 +30,11 @@ export interface Gateways {
   /** Sets what carries out the others' messages. */
   onMessage(handle: MessageHandler): void;
   /**
-   * Sends a message to all others, and waits until those that live have carried it out, at most a second. A gateway
-   * without Redis sends nothing.
+   * Tells all others, and waits until those that live have done what it says, at most a second. Alone it does nothing.
+   * @returns ids of those that live and did not say that it is done
    */
-  tell(message: Message): Promise<void>;
-  /** Takes this gateway off the list; while Postgres is away the others drop it when its heartbeat is old. */
+  tell(message: Message): Promise<readonly string[]>;
+  /** Leaves the others at once; while Postgres is away, when its heartbeat is old. */
   stop(): Promise<void>;
 }
 
@@ -86,6 +86,7 @@ class DatabaseGateways implements Gateways {
   readonly #placeId: string;
   /** Set by `start` alone, which has checked that the place may be taken. */
   #hasPlace = false;
+  #liveLast: ReadonlySet<string> | null = null;
 
   constructor(options: GatewaysOptions) {
     const { store, prefix, log, dataDir, slot = 0 } = options;
@@ -131,21 +132,29 @@ class DatabaseGateways implements Gateways {
     const { sql } = this.#options.db;
     const rows = await sql<{ id: string }[]>`
       select id from gateways where last_seen_at > now() - ${goneAfterMs}::int * interval '1 ms'`;
-    return new Set([this.id, ...rows.map(({ id }) => id)]);
+    this.#liveLast = new Set([this.id, ...rows.map(({ id }) => id)]);
+    return this.#liveLast;
   }
 
   onMessage(handle: MessageHandler): void {
     this.#bus?.onMessage(handle);
   }
 
-  async tell(message: Message): Promise<void> {
-    if (this.#bus === null) return;
-    const missing = await this.#bus.tell(message, [...(await this.live())], acknowledgeMs);
-    if (missing.length > 0)
-      this.#options.log.warn(
-        { message, missing },
-        'gateways did not acknowledge a message within a second; they may go by old keys or engine files',
-      );
+  async tell(message: Message): Promise<readonly string[]> {
+    if (this.#bus === null) return [];
+    const missing = await this.#bus.tell(message, [...(await this.#liveOrLast())], acknowledgeMs);
+    if (missing.length > 0) this.#options.log.warn({ message, missing }, 'gateways did not answer a message');
+    return missing;
+  }
+
+  /** While Postgres is away nobody knows better than it said last. */
+  async #liveOrLast(): Promise<ReadonlySet<string>> {
+    try {
+      return await this.live();
+    } catch (error) {
+      if (this.#liveLast === null) throw error;
+      return this.#liveLast;
+    }
   }
 
   async stop(): Promise<void> {

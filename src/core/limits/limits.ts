@@ -84,9 +84,13 @@ export function monthStartMs(nowMs: number): number {
   return monthOf(nowMs).startMs;
 }
 
-/** Closes a window that is over: its requests are forgotten, and each window gone by pays off one limit of tokens. */
+/**
+ * Closes a window that is over: its requests are forgotten, and each window gone by pays off one limit of tokens. One
+ * that would begin later, by a clock that was set back, begins now.
+ */
 export function rollWindow(use: KeyUse, limits: KeyLimits, nowMs: number): void {
   if (use.windowStartMs === 0) return;
+  if (nowMs < use.windowStartMs) use.windowStartMs = nowMs;
   const windows = Math.floor((nowMs - use.windowStartMs) / windowMs);
   if (windows < 1) return;
   use.requests = 0;
@@ -154,6 +158,42 @@ function refuseByTokens(use: KeyUse, limits: KeyLimits, estimatedTokens: number,
   const windows = Math.ceil(over / limit);
   const freeAtMs = windowEndMs(use, nowMs) + (windows - 1) * windowMs;
   return { code: 'tokens_limit_exceeded', view: viewOf(limit, use.tokens, freeAtMs) };
+}
+
+/**
+ * What one of so many gateways may give of limits that all of them share, while none knows of the others: at least one
+ * of each. A month is not divided by its limit, but by what is left of it; see `divideUse`.
+ */
+export function divideLimits(limits: KeyLimits, gateways: number): KeyLimits {
+  const divide = (limit: number | null): number | null =>
+    limit === null ? null : Math.max(1, Math.floor(limit / gateways));
+  return {
+    requestsPerMinute: divide(limits.requestsPerMinute),
+    maxConcurrency: divide(limits.maxConcurrency),
+    tokensPerMinute: divide(limits.tokensPerMinute),
+    monthlyTokenLimit: limits.monthlyTokenLimit,
+  };
+}
+
+/**
+ * What a key has used, as it counts against one gateway's part of its limits: what all of them have left is divided, and
+ * so is their debt. The window must have been rolled.
+ * @param running of this gateway
+ */
+export function divideUse(use: KeyUse, limits: KeyLimits, gateways: number, running: number): KeyUse {
+  const divided = divideLimits(limits, gateways);
+  const usedOf = (limit: number | null, part: number | null, used: number): number => {
+    if (limit === null || part === null) return 0;
+    const left = limit - used;
+    return part - (left > 0 ? Math.min(part, Math.max(1, Math.floor(left / gateways))) : Math.floor(left / gateways));
+  };
+  return {
+    windowStartMs: use.windowStartMs,
+    requests: usedOf(limits.requestsPerMinute, divided.requestsPerMinute, use.requests),
+    tokens: usedOf(limits.tokensPerMinute, divided.tokensPerMinute, use.tokens),
+    monthTokens: usedOf(limits.monthlyTokenLimit, divided.monthlyTokenLimit, use.monthTokens),
+    running,
+  };
 }
 
 /** Limits for headers, as they stand now. The window must have been rolled. */

@@ -72,15 +72,15 @@ function countRefusal({ metering }: FinishParts, { found }: Call, { error }: Out
 function settle(parts: FinishParts, call: Call, outcome: Outcome, record: UsageRecord): Promise<Outcome> {
   return new Promise((resolve) => {
     const late = setTimeout(() => resolve(unbooked(outcome)), parts.settleTimeoutMs);
-    const settled = (used: Settlement | null, reported: Outcome): void => {
+    const settled = (how: 'settle' | 'spooled', used: Settlement, reported: Outcome): void => {
       clearTimeout(late);
-      if (used !== null && call.found.grant !== null) parts.admission.settle(call.requestId, used);
+      if (call.found.grant !== null) parts.admission[how](call.requestId, used);
       resolve(reported);
     };
     parts.metering.settle(record).then(
-      // What is spooled is given back once it is booked: until then its hold stands for the charge.
-      (durable) => settled(durable === 'booked' ? usedBy(record) : null, outcome),
-      () => settled(nothingUsed, unbooked(outcome)),
+      // The hold of what is spooled stands for its charge until it is booked.
+      (durable) => settled(durable === 'booked' ? 'settle' : 'spooled', usedBy(record), outcome),
+      () => settled('settle', nothingUsed, unbooked(outcome)),
     );
   });
 }

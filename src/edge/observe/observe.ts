@@ -80,7 +80,7 @@ export function createObserve(log: Log): Observe {
     const redis = parts.askRedis === null ? null : createProbe(parts.askRedis, answerTimeoutMs);
     const health = createHealth([
       { name: 'database', isReady: () => database.wasUpWithin(parts.staleMs) && metering.healthy },
-      ...(redis === null ? [] : [{ name: 'redis' as const, isReady: () => redis.isUp }]),
+      ...(redis === null ? [] : [{ name: 'redis' as const, isReady: () => redis.wasUpWithin(Infinity) }]),
       { name: 'fleet', isReady: fleetRuns },
     ]);
     const engines = createEngineMetrics(metrics, fleet);

@@ -61,7 +61,7 @@ function openRedis(start: Start): RedisAdmission {
       tokensWith: () => Promise.resolve({ tokens: start.tokens, counted: [] }),
       isRevoked: () => Promise.resolve(false),
     },
-    collect: () => Promise.resolve(),
+    collect: () => Promise.resolve([]),
     findSettled: () => Promise.resolve(new Map()),
     liveGateways: () => Promise.resolve(new Set<string>()),
     clock: systemClock,
@@ -72,7 +72,7 @@ function openRedis(start: Start): RedisAdmission {
 function openMemory(start: Start): Admission {
   return createMemoryAdmission({
     loadBalance: () => Promise.resolve(start.balancePicoUsd),
-    loadTokens: () => Promise.resolve(start.tokens),
+    loadTokens: () => Promise.resolve({ tokens: start.tokens, counted: [] }),
     onCredit: () => undefined,
     clock: systemClock,
   });

@@ -122,29 +122,34 @@ describe('Redis that forgets', () => {
 });
 
 describe('Redis that is frozen', () => {
-  it('costs a refusal of 503 at once, and counts nothing for it when it thaws', async () => {
+  it('leaves each gateway its part of limits and wallets, and knows of each request once when it thaws', async () => {
     const owner = await cluster.organization('1');
     const { secret } = await cluster.key({ requests_per_minute: 30 }, owner.key);
-    const first = await cluster.chat(0, secret);
-    expect(first.status).toBe(200);
-    await first.text();
+    for (const which of [0, 1]) expect(await statusOf(cluster.chat(which, secret))).toBe(200);
     await eventually(async () => (await wallet(owner.key)).held === '0');
     await whileFrozen(async () => {
-      const refused = await Promise.all(Array.from({ length: 10 }, (_, index) => cluster.chat(index % 2, secret)));
-      for (const answer of refused) {
-        expect(answer.headers.get('retry-after')).toBe('1');
-        expect(await errorOf(answer)).toMatchObject({ status: 503, code: 'billing_unavailable' });
+      // The first one has heard that 29 are left, the other that 28 are.
+      for (const which of [0, 1]) {
+        const asked = Array.from({ length: 20 }, () => statusOf(cluster.chat(which, secret)));
+        const statuses = await Promise.all(asked);
+        expect(statuses.filter((status) => status === 200)).toHaveLength(14);
+        expect(statuses.filter((status) => status === 429)).toHaveLength(6);
       }
-      // It is answered while Redis is frozen, and not by a Redis that thaws.
-      expect(await statusOf(cluster.chat(0, secret))).toBe(503);
+      // One that no gateway has seen yet is looked up in PostgreSQL.
+      const poor = await cluster.organization('0.000001');
+      const other = await cluster.key({}, poor.key);
+      expect(await statusOf(cluster.chat(0, other.secret))).toBe(402);
     });
-    const after = await eventually(async () => {
-      const answer = await cluster.chat(0, secret);
-      await answer.text();
-      return answer.status === 200 ? answer : null;
+    const left = await eventually(async () => {
+      const now = await known(owner.key);
+      return now?.held === '0' ? now : null;
     });
-    expect(after.headers.get('x-ratelimit-remaining')).toBe('28');
-    await eventually(async () => (await wallet(owner.key)).held === '0');
+    for (const which of [0, 1]) expect(await statusOf(cluster.chat(which, secret))).toBe(429);
+    await eventually(async () => (await balanceInRedis(owner.id)) === left.balance);
+    const [row] = await cluster.sql`select count(*)::int as records,
+        (1 - sum(cost) / 1e12 = ${left.balance as string}::numeric) as exact
+      from usage_records where organization_id = ${uuidOf(owner.id)} and cost > 0`;
+    expect(row).toEqual({ records: 30, exact: true });
   });
 });
 

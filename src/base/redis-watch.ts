@@ -1,0 +1,175 @@
+import type { Log } from './log.ts';
+
+/** Redis cannot be asked at the moment. */
+export class RedisAwayError extends Error {
+  /** The command may have reached Redis: nobody knows whether it ran. */
+  readonly uncertain: boolean;
+
+  constructor(message: string, uncertain: boolean, cause?: unknown) {
+    super(message, cause === undefined ? undefined : { cause });
+    this.name = 'RedisAwayError';
+    this.uncertain = uncertain;
+  }
+}
+
+/** How long a call is waited for: `short` where something else can decide in Redis' place. */
+export type Patience = 'short' | 'long';
+
+/**
+ * A call fails when it has seen so many ticks of the watch, so that a late event loop is not taken for a late Redis.
+ * Between this many ticks and one more pass from its start to its end. Ticks that are late are half as good: where this
+ * process waits for its turn, Redis may do so too.
+ */
+const tickMs = 25;
+const lateTickMs = 2 * tickMs;
+const ticksMax: Readonly<Record<Patience, number>> = { short: 4, long: 20 };
+export const shortTimeoutMs = tickMs * (ticksMax.short + 1);
+export const answerTimeoutMs = tickMs * ticksMax.long;
+/** Pings leave so many ticks apart, one at a time. */
+const pingTicks = 4;
+
+interface Waiting {
+  /** The watch's tick at which the call was sent. */
+  readonly sentTick: number;
+  readonly reject: (error: Error) => void;
+}
+
+export interface AnswerWatchOptions {
+  /** Resolves when every server has answered. */
+  readonly ping: () => Promise<unknown>;
+  readonly isConnected: () => boolean;
+  readonly log: Log;
+}
+
+/** Knows at any moment whether Redis answers, also where nobody asks it anything. */
+export class AnswerWatch {
+  readonly #options: AnswerWatchOptions;
+  /** Oldest first. */
+  readonly #waiting: Readonly<Record<Patience, Set<Waiting>>> = { short: new Set(), long: new Set() };
+  readonly #timer: NodeJS.Timeout;
+  readonly #listeners: (() => void)[] = [];
+  #ticks = 0;
+  #tickedMs = performance.now();
+  #pingedTick = Number.NEGATIVE_INFINITY;
+  #isPinging = false;
+  #answers = true;
+  #isSilent = false;
+
+  constructor(options: AnswerWatchOptions) {
+    this.#options = options;
+    this.#timer = setInterval(() => this.#tick(), tickMs).unref();
+  }
+
+  /** False from the first thing that was not answered shortly, or a lost connection, until a ping is answered. */
+  get answers(): boolean {
+    return this.#answers && this.#options.isConnected();
+  }
+
+  /** Since something was not answered for long, until a ping is answered: there is no use in asking. */
+  get isSilent(): boolean {
+    return this.#isSilent;
+  }
+
+  /** Called when `answers` turns false. */
+  onSilence(listener: () => void): void {
+    this.#listeners.push(listener);
+  }
+
+  /** The connection was lost. */
+  lost(): void {
+    this.#unanswered();
+  }
+
+  /**
+   * The answer, unless it takes too long.
+   * @param mend what comes in the place of an answer that is an error
+   * @throws RedisAwayError
+   */
+  wait(answer: Promise<unknown>, patience: Patience, mend: (error: unknown) => unknown): Promise<unknown> {
+    return new Promise((resolve, reject) => {
+      const all = this.#waiting[patience];
+      const waiting: Waiting = { sentTick: this.#ticks, reject };
+      all.add(waiting);
+      answer.then(
+        (value) => {
+          all.delete(waiting);
+          resolve(value);
+        },
+        (error: unknown) => {
+          if (!all.delete(waiting)) return;
+          try {
+            resolve(mend(error));
+          } catch (mended) {
+            reject(mended);
+          }
+        },
+      );
+    });
+  }
+
+  close(): void {
+    clearInterval(this.#timer);
+    for (const patience of ['short', 'long'] as const) {
+      for (const waiting of this.#waiting[patience]) this.#expire(waiting, patience);
+    }
+  }
+
+  /** Answers that have arrived are read before calls are given up: the poll phase comes between timers and immediates. */
+  #tick(): void {
+    const nowMs = performance.now();
+    this.#ticks += nowMs - this.#tickedMs < lateTickMs ? 1 : 0.5;
+    this.#tickedMs = nowMs;
+    if (!this.#isPinging && this.#ticks - this.#pingedTick >= pingTicks && this.#options.isConnected()) this.#ping();
+    if (this.#waiting.short.size + this.#waiting.long.size > 0) setImmediate(() => this.#giveUp());
+  }
+
+  /** Calls that were sent before a tick have waited long enough. */
+  #giveUp(): void {
+    for (const patience of ['short', 'long'] as const) {
+      const lastTick = this.#ticks - ticksMax[patience];
+      for (const waiting of this.#waiting[patience]) {
+        if (waiting.sentTick >= lastTick) break;
+        if (patience === 'long' && !this.#isSilent) {
+          this.#options.log.warn({}, 'Redis does not answer');
+          this.#isSilent = true;
+        }
+        this.#unanswered();
+        this.#expire(waiting, patience);
+      }
+    }
+  }
+
+  #expire(waiting: Waiting, patience: Patience): void {
+    this.#waiting[patience].delete(waiting);
+    waiting.reject(new RedisAwayError('Redis did not answer in time', true));
+  }
+
+  #unanswered(): void {
+    if (!this.#answers) return;
+    this.#answers = false;
+    for (const listener of this.#listeners) listener();
+  }
+
+  /** One that is answered late is an answer all the same: from then on Redis answers. */
+  #ping(): void {
+    this.#isPinging = true;
+    this.#pingedTick = this.#ticks;
+    const pong = this.#options.ping();
+    this.wait(pong, 'short', asIs).catch(() => this.#unanswered());
+    pong.then(
+      () => {
+        this.#isPinging = false;
+        this.#answers = true;
+        if (this.#isSilent) this.#options.log.info({}, 'Redis answers again');
+        this.#isSilent = false;
+      },
+      () => {
+        this.#isPinging = false;
+      },
+    );
+  }
+}
+
+function asIs(error: unknown): never {
+  throw error;
+}

@@ -1,0 +1,113 @@
+import { PICO_PER_MICRO } from '#base/money.ts';
+import type { KeyUse } from '#core/limits/limits.ts';
+
+/** What Redis said last of a wallet. */
+interface WalletWord {
+  /** Micro-dollars, pico-dollars beyond them, and micro-dollars held by all gateways, as the script says them. */
+  word: string;
+  /** Micro-dollars that this gateway held then. */
+  ownMicroUsd: bigint;
+  /** By Redis' clock. */
+  heardMs: number;
+  /** What this gateway has charged since. */
+  chargedPicoUsd: bigint;
+}
+
+/** The same of a key. */
+interface UseWords {
+  words: readonly string[];
+  monthMs: number | null;
+}
+
+/** What Redis said last of a key, in the time of its clock. */
+export interface UseWord {
+  readonly use: KeyUse;
+  /** Start of the month that `use.monthTokens` counts; null where they are not counted. */
+  readonly monthMs: number | null;
+}
+
+export interface KnownWallet {
+  readonly balancePicoUsd: bigint;
+  /** Micro-dollars that other gateways held. */
+  readonly othersMicroUsd: bigint;
+  /** By Redis' clock. */
+  readonly heardMs: number;
+}
+
+/** So many organizations and keys are remembered, about 5 MB. */
+const wordsMax = 10_000;
+
+/** What Redis has told this gateway of wallets and keys, for when it is silent. */
+export class LastKnown {
+  readonly #wallets = new Map<string, WalletWord>();
+  readonly #uses = new Map<string, UseWords>();
+  readonly #revoked = new Map<string, true>();
+
+  /** Words are understood when they are needed: these are called with every admission. */
+  walletSaid(organizationId: string, said: { word: string; ownMicroUsd: bigint; heardMs: number }): void {
+    const wallet = this.#wallets.get(organizationId);
+    if (wallet === undefined) remember(this.#wallets, organizationId, { ...said, chargedPicoUsd: 0n });
+    else {
+      wallet.word = said.word;
+      wallet.ownMicroUsd = said.ownMicroUsd;
+      wallet.heardMs = said.heardMs;
+      wallet.chargedPicoUsd = 0n;
+    }
+  }
+
+  useSaid(keyId: string, words: readonly string[], monthMs: number | null): void {
+    const known = this.#uses.get(keyId);
+    if (known === undefined) remember(this.#uses, keyId, { words, monthMs });
+    else {
+      known.words = words;
+      known.monthMs = monthMs;
+    }
+  }
+
+  revoked(keyId: string): void {
+    remember(this.#revoked, keyId, true);
+  }
+
+  isRevoked(keyId: string): boolean {
+    return this.#revoked.has(keyId);
+  }
+
+  charged(organizationId: string, picoUsd: bigint): void {
+    const wallet = this.#wallets.get(organizationId);
+    if (wallet !== undefined) wallet.chargedPicoUsd += picoUsd;
+  }
+
+  wallet(organizationId: string): KnownWallet | null {
+    const wallet = this.#wallets.get(organizationId);
+    if (wallet === undefined) return null;
+    const [micro = '0', pico = '0', held = '0'] = wallet.word.split(' ');
+    const balancePicoUsd = BigInt(micro) * PICO_PER_MICRO + BigInt(pico) - wallet.chargedPicoUsd;
+    // What was settled here and was on its way to Redis makes it too large, never too small.
+    const others = BigInt(held) - wallet.ownMicroUsd;
+    return { balancePicoUsd, othersMicroUsd: others > 0n ? others : 0n, heardMs: wallet.heardMs };
+  }
+
+  /** Null where Redis was never asked about the key. */
+  use(keyId: string): UseWord | null {
+    const known = this.#uses.get(keyId);
+    return known === undefined ? null : { use: readUse(known.words, 0), monthMs: known.monthMs };
+  }
+}
+
+/**
+ * What a key has used, as the scripts say it: window's start, requests, tokens, tokens of the month, running.
+ * @param aheadMs by how much the clock whose time is wanted is ahead of Redis'
+ */
+export function readUse(words: readonly string[], aheadMs: number): KeyUse {
+  const [startMs = 0, requests = 0, tokens = 0, monthTokens = 0, running = 0] = words.map(Number);
+  return { windowStartMs: startMs === 0 ? 0 : startMs + aheadMs, requests, tokens, monthTokens, running };
+}
+
+/** Where there is no room, what was heard of first is forgotten: it is heard of again when it is asked about. */
+function remember<V>(words: Map<string, V>, name: string, word: V): void {
+  if (words.size >= wordsMax && !words.has(name)) {
+    const [oldest = ''] = words.keys();
+    words.delete(oldest);
+  }
+  words.set(name, word);
+}

@@ -1,0 +1,146 @@
+import { PICO_PER_MICRO } from '#base/money.ts';
+import { reserve } from '#core/limits/limits.ts';
+import type { BooksWatch } from './books-watch.ts';
+import type { KeyRef } from './contract.ts';
+import type { HoldLeases, OwnHold } from './hold-leases.ts';
+import type { LastKnown } from './last-known.ts';
+import type { Books } from './redis-books.ts';
+
+/** One gateway's part of a wallet. */
+export interface Share {
+  /** By so many it was divided. */
+  readonly gateways: number;
+  readonly balancePicoUsd: bigint;
+  /** What all gateways together had left to give when the share was made. */
+  readonly availableMicroUsd: bigint;
+  /** What this gateway may still hold; below zero where it held more already. */
+  leftMicroUsd: bigint;
+}
+
+export interface OutageBooksOptions {
+  readonly books: Books;
+  readonly watch: BooksWatch;
+  readonly leases: HoldLeases;
+  readonly known: LastKnown;
+  /** How many gateways live, by the database's word. */
+  readonly countGateways: () => Promise<number>;
+  /** The same as it was said last; null when it never was. */
+  readonly gatewaysKnown: () => number | null;
+  /** When the outage began, by Redis' clock. */
+  readonly beganMs: number;
+}
+
+/** An answer of the books is waited for so long where something is known in its place. */
+const bearableMs = 20;
+/** What Redis said so shortly before is better than what the books say: they know what others charge in the outage too. */
+const freshMs = 2000;
+
+/** What is known of wallets and keys while Redis is silent: by the books where they answer at once, else by its last word. */
+export class OutageBooks {
+  readonly #options: OutageBooksOptions;
+  readonly #shares = new Map<string, Share>();
+  readonly #reading = new Map<string, Promise<Share>>();
+  readonly #outdated = new Set<string>();
+
+  constructor(options: OutageBooksOptions) {
+    this.#options = options;
+  }
+
+  /** Whether what is known may be gone by. */
+  get mayServe(): boolean {
+    return this.#options.watch.mayServeKnown;
+  }
+
+  share(organizationId: string): Share | null {
+    return this.#shares.get(organizationId) ?? null;
+  }
+
+  /** What Redis said is good no more: the next share is made by the books. */
+  forget(organizationId: string): void {
+    this.#outdated.add(organizationId);
+    this.#shares.delete(organizationId);
+    this.#reading.delete(organizationId);
+  }
+
+  /** @throws an Error where nothing is known and the books do not answer */
+  read(organizationId: string): Promise<Share> {
+    const made = this.#shares.get(organizationId);
+    if (made !== undefined) return Promise.resolve(made);
+    const running = this.#reading.get(organizationId);
+    if (running !== undefined) return running;
+    const reading = this.#makeShare(organizationId).finally(() => {
+      if (this.#reading.get(organizationId) === reading) this.#reading.delete(organizationId);
+    });
+    this.#reading.set(organizationId, reading);
+    return reading;
+  }
+
+  /** How many gateways divide what there is. */
+  async gateways(): Promise<number> {
+    const { countGateways, gatewaysKnown } = this.#options;
+    const known = gatewaysKnown();
+    const counted = await this.#soon(countGateways, known !== null);
+    return Math.max(1, counted ?? known ?? 1);
+  }
+
+  isRevoked(key: Pick<KeyRef, 'keyId' | 'organizationId'>): Promise<boolean> {
+    const { books, watch } = this.#options;
+    return watch.ask(() => books.isRevoked(key));
+  }
+
+  /** Tokens of a key since the start of a month: those that the books have, and what its requests here may use. */
+  async monthTokens({ organizationId, keyId, limits }: KeyRef, startMs: number): Promise<number> {
+    const { books, watch, leases } = this.#options;
+    const holds = [...leases.holdsOf(organizationId)].filter(([, hold]) => hold.keyId === keyId);
+    const ids = holds.map(([id]) => id);
+    const { tokens, counted } = await watch.ask(() => books.tokensWith({ organizationId, keyId }, startMs, ids));
+    const inBooks = new Set(counted);
+    const running = holds.filter(([id]) => !inBooks.has(id));
+    return running.reduce((sum, [, hold]) => sum + reserve(hold.estimatedTokens, limits.monthlyTokenLimit), tokens);
+  }
+
+  async #makeShare(organizationId: string): Promise<Share> {
+    const { books, known, leases, beganMs } = this.#options;
+    const word = known.wallet(organizationId);
+    const asked = leases.holdsOf(organizationId);
+    const isFresh = word !== null && beganMs - word.heardMs < freshMs && !this.#outdated.has(organizationId);
+    const ask = () => books.balanceWith(organizationId, [...asked.keys()]);
+    const asking = isFresh ? null : this.#soon(ask, word !== null);
+    const [said, gateways] = await Promise.all([asking, this.gateways()]);
+    const balancePicoUsd = said?.balancePicoUsd ?? word?.balancePicoUsd ?? 0n;
+    const charged = new Set(said?.charged);
+    // One that ended meanwhile may be in what the books said, or not: it counts as if it were not.
+    const held = new Map([...asked, ...leases.holdsOf(organizationId)].filter(([id]) => !charged.has(id)));
+    const [before, here] = [sumOf(held, isTold), sumOf(held, (hold) => !isTold(hold))];
+    const available = balancePicoUsd / PICO_PER_MICRO - (word?.othersMicroUsd ?? 0n) - before;
+    const availableMicroUsd = available > 0n ? available : 0n;
+    const leftMicroUsd = availableMicroUsd / BigInt(gateways) - here;
+    const share = { gateways, balancePicoUsd, availableMicroUsd, leftMicroUsd };
+    this.#shares.set(organizationId, share);
+    return share;
+  }
+
+  /** @param hasOther whether something else may serve: then null comes in the place of an answer that is not there soon */
+  async #soon<T>(question: () => Promise<T>, hasOther: boolean): Promise<T | null> {
+    const { watch } = this.#options;
+    if (!hasOther) return watch.ask(question);
+    if (!watch.isWorthATry) return null;
+    const asked = watch.ask(question);
+    const { promise: late, resolve } = Promise.withResolvers<null>();
+    const timer = setTimeout(resolve, bearableMs, null);
+    try {
+      return await Promise.race([asked.catch(() => null), late]);
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+}
+
+/** Redis knew of it before it fell silent. */
+const isTold = ({ standing }: OwnHold): boolean => standing === 'told';
+
+function sumOf(holds: ReadonlyMap<string, OwnHold>, counts: (hold: OwnHold) => boolean): bigint {
+  let sum = 0n;
+  for (const hold of holds.values()) if (counts(hold)) sum += hold.heldMicroUsd;
+  return sum;
+}

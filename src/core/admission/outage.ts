@@ -1,0 +1,322 @@
+import { randomUUID } from 'node:crypto';
+import type { Clock } from '#base/clock.ts';
+import { PICO_PER_MICRO } from '#base/money.ts';
+import {
+  countAdmitted,
+  divideLimits,
+  divideUse,
+  type KeyLimits,
+  type KeyUse,
+  type LimitsView,
+  monthStartMs,
+  refuseByLimits,
+  reserve,
+  rollWindow,
+  unusedKey,
+  viewLimits,
+} from '#core/limits/limits.ts';
+import type { AdmissionStore } from './admission-store.ts';
+import { heldFor, type AdmitRefusal, type AdmitRequest, type AdmitResult, type Settlement } from './contract.ts';
+import type { HoldLeases, OwnHold, UntoldUse } from './hold-leases.ts';
+import type { LastKnown } from './last-known.ts';
+import type { OutageBooks, Share } from './outage-books.ts';
+
+export interface OutageOptions {
+  readonly store: AdmissionStore;
+  readonly leases: HoldLeases;
+  readonly known: LastKnown;
+  readonly books: OutageBooks;
+  /** Decides a request that met the end of the outage. */
+  readonly again: (request: AdmitRequest, deciding: Deciding) => AdmitResult | Promise<AdmitResult>;
+  readonly clock: Clock;
+}
+
+/** How a request is to be decided. */
+export interface Deciding {
+  readonly isDry: boolean;
+  /** Redis was asked, and nobody knows what it said. */
+  readonly isUnsure: boolean;
+}
+
+/** A key as this gateway counts it alone. */
+interface LocalKey {
+  readonly organizationId: string;
+  readonly keyId: string;
+  /** Against this gateway's part of the limits; windows in the time of Redis' clock. */
+  readonly use: KeyUse;
+  /** The month that is counted, and its tokens, of all gateways as far as they are known; null while they are not. */
+  month: { readonly startMs: number; tokens: number } | null;
+  tokensPerMinute: number | null;
+  /** What was admitted here and has ended in the running window, and Redis was not told of. */
+  ended: { requests: number; tokens: number };
+  /** Whether something was charged that Redis was not told of. */
+  isCharged: boolean;
+  /** What Redis is being told. */
+  telling: UntoldUse | null;
+}
+
+interface LocalHold {
+  readonly windowStartMs: number;
+  readonly reservedTokens: number;
+  readonly monthTokens: number;
+}
+
+const unavailable: AdmitRefusal = { ok: false, code: 'billing_unavailable' };
+
+/**
+ * Admission while Redis is silent, in this process's memory. No gateway knows what the others admit meanwhile, so each
+ * gives its own part of what all have: limits and what is left of them are divided by the gateways that live, at least
+ * one of each; so is what was available of a wallet when it was first asked for. What runs here already counts.
+ *
+ * A part of a wallet is given once in an outage: were it divided again, more than there is would be given in the end.
+ */
+export class Outage {
+  readonly #options: OutageOptions;
+  readonly #keys = new Map<string, LocalKey>();
+  readonly #holds = new Map<string, LocalHold>();
+  #isOver = false;
+
+  constructor(options: OutageOptions) {
+    this.#options = options;
+  }
+
+  admit(request: AdmitRequest, deciding: Deciding): AdmitResult | Promise<AdmitResult> {
+    const { books, known } = this.#options;
+    if (known.isRevoked(request.keyId)) return { ok: false, code: 'unauthorized' };
+    const share = books.share(request.organizationId);
+    const key = this.#keys.get(request.keyId);
+    if (share === null || key === undefined || !this.#knowsMonth(key, request.limits)) {
+      return this.#afterReading(request, deciding);
+    }
+    return books.mayServe ? this.#decide(request, share, key, deciding) : unavailable;
+  }
+
+  /** Adds to a hold as much as this gateway may give, up to `moreMicroUsd`; returns what was added. */
+  async extend(hold: OwnHold, moreMicroUsd: bigint): Promise<bigint> {
+    const { books, leases } = this.#options;
+    try {
+      const share = await books.read(hold.organizationId);
+      if (this.#isOver) return 0n;
+      const left = books.mayServe && share.leftMicroUsd > 0n ? share.leftMicroUsd : 0n;
+      const added = left < moreMicroUsd ? left : moreMicroUsd;
+      share.leftMicroUsd -= added;
+      leases.raise(hold, added, false);
+      return added;
+    } catch {
+      return 0n;
+    }
+  }
+
+  /** A hold shrank to what its request will be charged. @param before the hold as it was */
+  spooled(requestId: string, before: OwnHold, used: Settlement): void {
+    this.#giveBack(before, used);
+    this.#correct(requestId, before, used.tokens);
+  }
+
+  /** @param hold as it was when it was settled */
+  settled(requestId: string, hold: OwnHold, used: Settlement): void {
+    this.#giveBack(hold, used);
+    if (!hold.isSpooled) this.#correct(requestId, hold, used.tokens);
+    const key = this.#keys.get(hold.keyId);
+    const local = this.#holds.get(requestId);
+    this.#holds.delete(requestId);
+    if (key === undefined || hold.standing !== 'local') return;
+    if (used.chargedPicoUsd > 0n) key.isCharged = true;
+    if (local === undefined || local.windowStartMs !== key.use.windowStartMs) return;
+    key.ended.requests += 1;
+    if (key.tokensPerMinute !== null) key.ended.tokens += used.tokens;
+  }
+
+  /** Redis had admitted it before it fell silent. */
+  admittedByRedis({ organizationId, keyId }: AdmitRequest, heldMicroUsd: bigint): void {
+    const share = this.#options.books.share(organizationId);
+    if (share !== null) share.leftMicroUsd -= heldMicroUsd;
+    const key = this.#keys.get(keyId);
+    if (key !== undefined) countAdmitted(key.use, this.#options.store.guessedNowMs);
+  }
+
+  /** Redis decides again: nothing more is decided here. */
+  end(): void {
+    this.#isOver = true;
+  }
+
+  /** Something was booked that is no request: the share is made anew. */
+  credited(organizationId: string): void {
+    this.#options.books.forget(organizationId);
+  }
+
+  /** Whether something was charged that Redis was not told of: it must forget balances then. */
+  get isCharged(): boolean {
+    return [...this.#keys.values()].some(({ isCharged, telling }) => isCharged || telling !== null);
+  }
+
+  /** Organizations that Redis must be told of. */
+  untoldOrganizations(): ReadonlySet<string> {
+    const untold = [...this.#keys.values()].filter(isUntold);
+    return new Set(untold.map(({ organizationId }) => organizationId));
+  }
+
+  /** What Redis must be told of an organization's keys; the same until `told`. */
+  untold(organizationId: string): readonly UntoldUse[] {
+    const keys = [...this.#keys.values()].filter((key) => key.organizationId === organizationId && isUntold(key));
+    return keys.map((key) => {
+      if (key.telling !== null) return key.telling;
+      const { keyId, tokensPerMinute, use, ended } = key;
+      key.telling = { keyId, tokensPerMinute, ...ended, beganMs: use.windowStartMs, message: randomUUID() };
+      key.ended = { requests: 0, tokens: 0 };
+      key.isCharged = false;
+      return key.telling;
+    });
+  }
+
+  told(uses: readonly UntoldUse[]): void {
+    for (const use of uses) {
+      const key = this.#keys.get(use.keyId);
+      if (key?.telling === use) key.telling = null;
+    }
+  }
+
+  #knowsMonth({ month }: LocalKey, limits: KeyLimits): boolean {
+    if (limits.monthlyTokenLimit === null) return true;
+    return month !== null && month.startMs === monthStartMs(this.#options.store.guessedNowMs);
+  }
+
+  async #afterReading(request: AdmitRequest, deciding: Deciding): Promise<AdmitResult> {
+    const { books } = this.#options;
+    try {
+      if (await this.#isRevoked(request)) return { ok: false, code: 'unauthorized' };
+      const [share, key] = await Promise.all([books.read(request.organizationId), this.#readKey(request)]);
+      if (this.#isOver) return await this.#options.again(request, deciding);
+      return books.mayServe ? this.#decide(request, share, key, deciding) : unavailable;
+    } catch {
+      return unavailable;
+    }
+  }
+
+  /** The books are asked where Redis never said it. */
+  async #isRevoked({ organizationId, keyId }: AdmitRequest): Promise<boolean> {
+    const { books, known } = this.#options;
+    if (known.use(keyId) !== null || this.#keys.has(keyId)) return false;
+    return books.isRevoked({ organizationId, keyId });
+  }
+
+  async #readKey({ organizationId, keyId, limits }: AdmitRequest): Promise<LocalKey> {
+    const { books, known, leases, store } = this.#options;
+    const gateways = await books.gateways();
+    const word = known.use(keyId) ?? { use: unusedKey(), monthMs: null };
+    const startMs = monthStartMs(store.guessedNowMs);
+    const isCounted = word.monthMs === startMs;
+    const isLimited = limits.monthlyTokenLimit !== null;
+    const tokens =
+      isCounted || !isLimited
+        ? word.use.monthTokens
+        : await books.monthTokens({ organizationId, keyId, limits }, startMs);
+    const month = isLimited ? { startMs, tokens } : null;
+    const made = this.#keys.get(keyId);
+    const use = { ...word.use, monthTokens: tokens };
+    rollWindow(use, limits, store.guessedNowMs);
+    const divided = divideUse(use, limits, gateways, leases.running(keyId));
+    if (made !== undefined) {
+      if (!this.#knowsMonth(made, limits)) {
+        made.month = month;
+        made.use.monthTokens = divided.monthTokens;
+      }
+      return made;
+    }
+    const { tokensPerMinute } = limits;
+    const nothing = { ended: { requests: 0, tokens: 0 }, isCharged: false, telling: null };
+    const key: LocalKey = { organizationId, keyId, use: divided, month, tokensPerMinute, ...nothing };
+    this.#keys.set(keyId, key);
+    return key;
+  }
+
+  #decide(request: AdmitRequest, share: Share, key: LocalKey, { isDry, isUnsure }: Deciding): AdmitResult {
+    const { limits, estimatedTokens, wantedMicroUsd } = request;
+    const nowMs = this.#options.store.guessedNowMs;
+    const divided = divideLimits(limits, share.gateways);
+    this.#roll(key, divided, nowMs);
+    const refused = refuseByShare(share, request) ?? this.#refuse(key, request, divided, nowMs);
+    if (refused !== null) return refused;
+    const heldMicroUsd = share.leftMicroUsd < wantedMicroUsd ? share.leftMicroUsd : wantedMicroUsd;
+    if (isDry) return { ok: true, heldMicroUsd, view: this.#view(key, limits, divided, nowMs) };
+    const { use, month } = key;
+    countAdmitted(use, nowMs);
+    const reservedTokens = reserve(estimatedTokens, divided.tokensPerMinute);
+    const monthTokens = reserve(estimatedTokens, limits.monthlyTokenLimit);
+    use.tokens += reservedTokens;
+    use.monthTokens += monthTokens;
+    if (month !== null) month.tokens += monthTokens;
+    share.leftMicroUsd -= heldMicroUsd;
+    key.tokensPerMinute = limits.tokensPerMinute;
+    this.#holds.set(request.requestId, { windowStartMs: use.windowStartMs, reservedTokens, monthTokens });
+    this.#options.leases.add(request, {
+      heldMicroUsd,
+      reservedTokens: reserve(estimatedTokens, limits.tokensPerMinute),
+      beganMs: nowMs,
+      standing: isUnsure ? 'unsure' : 'local',
+    });
+    return { ok: true, heldMicroUsd, view: this.#view(key, limits, divided, nowMs) };
+  }
+
+  #refuse(key: LocalKey, request: AdmitRequest, divided: KeyLimits, nowMs: number): AdmitRefusal | null {
+    const { limits, estimatedTokens } = request;
+    const refused = refuseByLimits(key.use, divided, estimatedTokens, nowMs);
+    if (refused === null) return null;
+    const { monthlyTokenLimit: most } = limits;
+    const all = (key.month?.tokens ?? 0) + reserve(estimatedTokens, most);
+    // Only this gateway's part of the month is used up: that ends with the outage, not with the month.
+    if (refused.code === 'monthly_quota_exceeded' && most !== null && all <= most) return unavailable;
+    const shiftMs = this.#options.clock.now() - nowMs;
+    const view = { ...refused.view, resetAtMs: refused.view.resetAtMs + shiftMs };
+    return { ok: false, ...refused, view, limits: this.#view(key, limits, divided, nowMs) };
+  }
+
+  /** The whole limit, and what this gateway may give of it, in the time of this machine's clock. */
+  #view({ use }: LocalKey, limits: KeyLimits, divided: KeyLimits, nowMs: number): LimitsView {
+    const { requests, tokens } = viewLimits(use, divided, nowMs);
+    const shiftMs = this.#options.clock.now() - nowMs;
+    const shown = (view: LimitsView['requests'], limit: number | null): LimitsView['requests'] =>
+      view === null || limit === null ? null : { ...view, limit, resetAtMs: view.resetAtMs + shiftMs };
+    return { requests: shown(requests, limits.requestsPerMinute), tokens: shown(tokens, limits.tokensPerMinute) };
+  }
+
+  #roll(key: LocalKey, divided: KeyLimits, nowMs: number): void {
+    const { windowStartMs } = key.use;
+    rollWindow(key.use, divided, nowMs);
+    if (key.use.windowStartMs !== windowStartMs) key.ended = { requests: 0, tokens: 0 };
+  }
+
+  #giveBack({ organizationId, heldMicroUsd }: OwnHold, { chargedPicoUsd }: Settlement): void {
+    const share = this.#options.books.share(organizationId);
+    if (share !== null) share.leftMicroUsd += heldMicroUsd - heldFor(chargedPicoUsd);
+  }
+
+  /** Puts what was used in the place of what was reserved. */
+  #correct(requestId: string, { keyId }: OwnHold, tokens: number): void {
+    const key = this.#keys.get(keyId);
+    if (key === undefined) return;
+    const { use, month } = key;
+    const hold = this.#holds.get(requestId);
+    use.running = Math.max(0, use.running - 1);
+    // Of a request that Redis admitted, what it has reserved is in what Redis said last.
+    if (hold === undefined) return;
+    const beyond = tokens - hold.reservedTokens;
+    if (key.tokensPerMinute !== null && (beyond > 0 || use.windowStartMs === hold.windowStartMs)) {
+      use.tokens = Math.max(0, use.tokens + beyond);
+    }
+    use.monthTokens += tokens - hold.monthTokens;
+    if (month !== null) month.tokens += tokens - hold.monthTokens;
+  }
+}
+
+const isUntold = ({ ended, isCharged, telling }: LocalKey): boolean =>
+  ended.requests > 0 || isCharged || telling !== null;
+
+/** Whether the wallet is empty for all that is known, or only this gateway's part of it. */
+function refuseByShare(share: Share, { neededMicroUsd }: AdmitRequest): AdmitRefusal | null {
+  const { balancePicoUsd, availableMicroUsd, leftMicroUsd } = share;
+  if (balancePicoUsd > 0n && leftMicroUsd >= neededMicroUsd && leftMicroUsd >= 0n) return null;
+  if (balancePicoUsd > 0n && availableMicroUsd >= neededMicroUsd) return unavailable;
+  const heldMicroUsd = balancePicoUsd / PICO_PER_MICRO - availableMicroUsd;
+  return { ok: false, code: 'insufficient_funds', balancePicoUsd, heldMicroUsd };
+}

@@ -1,0 +1,110 @@
+import { age, identity, script, useTtlMs, windows } from './redis-scripts.ts';
+
+/**
+ * Admits requests of one key, in their order; each is all or nothing by itself.
+ * KEYS wallet holds money leases use slots
+ * ARGV deadline requestsPerMinute maxConcurrency tokensPerMinute monthlyTokens month nextMonth leaseMs notBefore gateway key
+ *      (request needed wanted estimate dry)…
+ * Reply: what must be known or done first, once for all; or ok, now, "micro pico held" of the wallet after them all, and
+ * a line for each request: "word…" with the use that it met, or "ok" with the use that there is now, hold and reserved
+ * tokens. A balance is asked for again when it was read before `notBefore`, or long ago; with "-" it never is.
+ */
+export const admitScript = script(`${windows}${identity}${age}
+local rpm, most, tpm, monthly = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+local use = redis.call('HMGET', KEYS[5], 's', 'n', 't', 'm', 'mm', 'a', 'i')
+if use[6] == '0' then return {'revoked', now} end
+local me = identity()
+if not use[6] or use[7] ~= me then return {'key', now} end
+local wallet = redis.call('HMGET', KEYS[1], 'b', 'r', 'i', 'at')
+if not wallet[1] or wallet[3] ~= me then return {'wallet', now} end
+if ARGV[9] ~= '-' and isOld(wallet[4], ARGV[9]) then return {'wallet', now} end
+if now < tonumber(ARGV[6]) or now >= tonumber(ARGV[7]) then return {'clock', now} end
+local counted = use[5] == ARGV[6]
+if monthly and not counted then return {'month', now} end
+
+local s, n, t = roll(tonumber(use[1] or 0), tonumber(use[2] or 0), tonumber(use[3] or 0), tpm)
+local m = counted and tonumber(use[4] or 0) or 0
+local running = redis.call('ZCOUNT', KEYS[6], '(' .. text(now), '+inf')
+local held = tonumber(redis.call('HGET', KEYS[3], 'total') or '0')
+local balance = tonumber(wallet[1])
+local isEmpty = not (balance > 0 or (balance == 0 and tonumber(wallet[2]) > 0))
+local function used() return text(s) .. ' ' .. text(n) .. ' ' .. text(t) .. ' ' .. text(m) .. ' ' .. text(running) end
+local function reserve(estimate, limit) if limit then return math.min(estimate, limit) end return 0 end
+local function refused(estimate)
+  if monthly and m + reserve(estimate, monthly) > monthly then return 'monthly_quota_exceeded' end
+  if rpm and n >= rpm then return 'rate_limit_exceeded' end
+  if tpm and t + reserve(estimate, tpm) > tpm then return 'tokens_limit_exceeded' end
+  if most and running >= most then return 'concurrency_limit_exceeded' end
+end
+
+local begins, sum, ends = false, 0, text(now + tonumber(ARGV[8]))
+local tail = ' ' .. ARGV[10] .. ' '
+local notes, holds, due = {}, {}, {}
+local function take(id, wanted, estimate)
+  local hold = math.min(tonumber(wanted), balance - held)
+  if n == 0 then s, begins = now, true end
+  local reserved, month = reserve(estimate, tpm), math.min(estimate, monthly or estimate)
+  n, t, running, held, sum = n + 1, t + reserved, running + 1, held + hold, sum + hold
+  notes[#notes + 1] = id
+  notes[#notes + 1] = ARGV[11] .. tail .. text(estimate) .. ' ' .. text(reserved) .. ' ' .. text(s) .. ' ' .. (tpm and text(tpm) or '-')
+  if counted then
+    m = m + month
+    notes[#notes + 1] = id .. ':m'
+    notes[#notes + 1] = ARGV[6] .. ' ' .. text(month)
+  end
+  holds[#holds + 1] = id
+  holds[#holds + 1] = text(hold)
+  due[#due + 1] = ends
+  due[#due + 1] = id
+  return 'ok ' .. used() .. ' ' .. text(hold) .. ' ' .. text(reserved)
+end
+local function decide(id, needed, wanted, estimate, dry)
+  if isEmpty or balance - held < tonumber(needed) then
+    return 'insufficient_funds ' .. wallet[1] .. ' ' .. wallet[2] .. ' ' .. text(held)
+  end
+  estimate = tonumber(estimate)
+  local why = refused(estimate)
+  if why then return why .. ' ' .. used() end
+  if dry == '1' then return 'ok ' .. used() .. ' ' .. text(math.min(tonumber(wanted), balance - held)) .. ' 0' end
+  return take(id, wanted, estimate)
+end
+
+local reply = {'ok', now, ''}
+for index = 12, #ARGV, 5 do reply[#reply + 1] = decide(unpack(ARGV, index, index + 4)) end
+reply[3] = wallet[1] .. ' ' .. wallet[2] .. ' ' .. text(held)
+if #due == 0 then return reply end
+if counted then redis.call('HSET', KEYS[5], 's', text(s), 'n', text(n), 't', text(t), 'm', text(m))
+else redis.call('HSET', KEYS[5], 's', text(s), 'n', text(n), 't', text(t)) end
+redis.call('HSET', KEYS[2], unpack(notes))
+redis.call('HSET', KEYS[3], unpack(holds))
+redis.call('HINCRBY', KEYS[3], 'total', text(sum))
+redis.call('ZADD', KEYS[4], unpack(due))
+redis.call('ZADD', KEYS[6], unpack(due))
+if begins then
+  redis.call('ZREMRANGEBYSCORE', KEYS[6], '-inf', text(now))
+  redis.call('PEXPIRE', KEYS[6], ${useTtlMs})
+  redis.call('PEXPIRE', KEYS[5], ${useTtlMs})
+end
+return reply
+`);
+
+/** KEYS use slots · ARGV deadline tokensPerMinute */
+export const viewScript = script(`${windows}
+local use = redis.call('HMGET', KEYS[1], 's', 'n', 't')
+local s, n, t = roll(tonumber(use[1] or 0), tonumber(use[2] or 0), tonumber(use[3] or 0), tonumber(ARGV[2]))
+return {'ok', now, text(s), text(n), text(t), '0', '0'}
+`);
+
+/** KEYS wallet money · ARGV deadline request more. Says what was added. */
+export const extendScript = script(`${identity}
+if redis.call('HEXISTS', KEYS[2], ARGV[2]) == 0 then return {'gone', now} end
+local wallet = redis.call('HMGET', KEYS[1], 'b', 'i')
+if not wallet[1] or wallet[2] ~= identity() then return {'wallet', now} end
+local available = tonumber(wallet[1]) - tonumber(redis.call('HGET', KEYS[2], 'total') or '0')
+if available <= 0 then return {'ok', now, '0'} end
+local more = ARGV[3]
+if available < tonumber(more) then more = text(available) end
+redis.call('HINCRBY', KEYS[2], ARGV[2], more)
+redis.call('HINCRBY', KEYS[2], 'total', more)
+return {'ok', now, more}
+`);

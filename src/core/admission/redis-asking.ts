@@ -1,0 +1,148 @@
+import type { Clock } from '#base/clock.ts';
+import type { Log } from '#base/log.ts';
+import { PICO_PER_MICRO } from '#base/money.ts';
+import { RedisAwayError } from '#base/redis.ts';
+import { monthStartMs, refuseByLimits, viewLimits } from '#core/limits/limits.ts';
+import type { AdmissionStore, Reply } from './admission-store.ts';
+import { AdmitBatcher, type Asked } from './admit-batcher.ts';
+import type { BooksWatch } from './books-watch.ts';
+import type { AdmitRequest, AdmitResult } from './contract.ts';
+import { GatewaysSilentError } from './gathering.ts';
+import type { HoldLeases } from './hold-leases.ts';
+import { type LastKnown, readUse } from './last-known.ts';
+import type { RedisBooks } from './redis-books.ts';
+
+export interface RedisAskingOptions {
+  readonly store: AdmissionStore;
+  readonly books: RedisBooks;
+  readonly watch: BooksWatch;
+  readonly leases: HoldLeases;
+  readonly known: LastKnown;
+  readonly gatewayId: string;
+  readonly leaseMs: number;
+  /** Decides in Redis' place. @param isUnsure whether Redis may have admitted the request */
+  readonly instead: (request: AdmitRequest, isDry: boolean, isUnsure: boolean) => AdmitResult | Promise<AdmitResult>;
+  /** Told of what Redis has admitted. */
+  readonly onAdmitted: (request: AdmitRequest, heldMicroUsd: bigint) => void;
+  readonly clock: Clock;
+  readonly log: Log;
+}
+
+/** An admission on its way. */
+interface Asking extends Asked {
+  readonly attempt: number;
+  readonly resolve: (result: AdmitResult | Promise<AdmitResult>) => void;
+}
+
+const attemptsMax = 20;
+/** Words of a reply that say what Redis must be told first. */
+const knowsNot: ReadonlySet<string> = new Set(['wallet', 'month', 'key', 'clock']);
+const unavailable: AdmitResult = { ok: false, code: 'billing_unavailable' };
+
+/** Has Redis decide, and tells it first what it does not know. */
+export class RedisAsking {
+  readonly #options: RedisAskingOptions;
+  readonly #batcher: AdmitBatcher<Asking>;
+
+  constructor(options: RedisAskingOptions) {
+    this.#options = options;
+    const { leases, known } = options;
+    this.#batcher = new AdmitBatcher<Asking>({
+      ...options,
+      beforeAsking: () => leases.settlements.flush(),
+      onReply: (asking, reply) => this.#onReply(asking, reply),
+      onWallet: (organizationId, word, heardMs) =>
+        known.walletSaid(organizationId, { word, ownMicroUsd: leases.heldMicroUsd(organizationId), heardMs }),
+      onFailure: (asking, error) => this.#fail(asking, error),
+    });
+  }
+
+  ask(request: AdmitRequest, isDry: boolean): Promise<AdmitResult> {
+    const monthMs = monthStartMs(this.#options.store.guessedNowMs);
+    const { isAway, isWorthATry, mayServeKnown } = this.#options.watch;
+    const takesOld = isAway && !isWorthATry && mayServeKnown;
+    return new Promise((resolve) => this.#batcher.ask({ request, isDry, monthMs, takesOld, attempt: 1, resolve }));
+  }
+
+  #onReply(asking: Asking, reply: Reply): void {
+    try {
+      if (knowsNot.has(reply.word)) void this.#learn(asking, reply);
+      else asking.resolve(this.#resultOf(asking, reply));
+    } catch (error) {
+      this.#fail(asking, error);
+    }
+  }
+
+  #fail({ request, isDry, resolve }: Asking, error: unknown): void {
+    if (error instanceof RedisAwayError) return resolve(this.#options.instead(request, isDry, error.uncertain));
+    const isExpected = error instanceof GatewaysSilentError;
+    if (!isExpected) this.#options.log.warn({ err: error }, 'admission failed');
+    resolve(unavailable);
+  }
+
+  /** Reads what Redis says it does not know, and asks again. */
+  async #learn(asking: Asking, { word, nowMs }: Reply): Promise<void> {
+    const { request, monthMs, attempt } = asking;
+    const { books } = this.#options;
+    try {
+      if (attempt === attemptsMax) throw new Error('what admission must know was lost faster than it could be read');
+      const again = { ...asking, attempt: attempt + 1 };
+      if (word === 'wallet') this.#batcher.ask({ ...again, takesOld: await this.#readWallet(asking) });
+      else if (word === 'clock') this.#batcher.ask({ ...again, monthMs: monthStartMs(nowMs) });
+      else {
+        if (word === 'month') await books.loadMonth(request, monthMs);
+        else await books.loadKey(request);
+        this.#batcher.ask(again);
+      }
+    } catch (error) {
+      // What was asked just now was no admission: nothing of this one is under way.
+      this.#fail(asking, error instanceof RedisAwayError ? new RedisAwayError(error.message, false, error) : error);
+    }
+  }
+
+  /**
+   * Has the balance read of the books. One that is old may serve where they do not answer; one that was lost cannot.
+   * @returns whether an old one is taken now
+   */
+  async #readWallet({ request, takesOld }: Asking): Promise<boolean> {
+    const { books, watch } = this.#options;
+    const reading = books.loadWallet(request.organizationId);
+    if (takesOld || !watch.mayServeKnown) {
+      await reading;
+      return false;
+    }
+    await watch.orKnown(reading);
+    return true;
+  }
+
+  #resultOf({ request, monthMs, isDry }: Asking, reply: Reply): AdmitResult {
+    const { known, leases, clock, onAdmitted } = this.#options;
+    const { limits, keyId } = request;
+    if (reply.word === 'revoked') {
+      known.revoked(keyId);
+      return { ok: false, code: 'unauthorized' };
+    }
+    if (reply.word === 'insufficient_funds') {
+      const [micro = '0', pico = '0', held = '0'] = reply.rest;
+      const balancePicoUsd = BigInt(micro) * PICO_PER_MICRO + BigInt(pico);
+      return { ok: false, code: 'insufficient_funds', balancePicoUsd, heldMicroUsd: BigInt(held) };
+    }
+    known.useSaid(keyId, reply.rest, limits.monthlyTokenLimit === null ? null : monthMs);
+    const nowMs = clock.now();
+    const use = readUse(reply.rest, nowMs - reply.nowMs);
+    const view = viewLimits(use, limits, nowMs);
+    if (reply.word === 'ok') {
+      const heldMicroUsd = BigInt(reply.rest[5] ?? '0');
+      if (!isDry) {
+        const reservedTokens = Number(reply.rest[6] ?? '0');
+        leases.add(request, { heldMicroUsd, reservedTokens, beganMs: reply.nowMs, standing: 'told' });
+        onAdmitted(request, heldMicroUsd);
+      }
+      return { ok: true, heldMicroUsd, view };
+    }
+    // The script decides, the rules say how long to wait: they are the same rules.
+    const refused = refuseByLimits(use, limits, request.estimatedTokens, nowMs);
+    if (refused?.code !== reply.word) throw new Error(`the rules of limits do not know why ${reply.word} refused`);
+    return { ok: false, ...refused, limits: view };
+  }
+}

@@ -1,0 +1,96 @@
+import { age, identity, knownTtlMs, loadingTtlMs, script, useTtlMs, walletTtlMs } from './redis-scripts.ts';
+
+const requestsHeld = `${identity}${age}
+local me = identity()
+local function held(of)
+  local found = {}
+  local all = redis.call('HGETALL', KEYS[2])
+  for index = 1, #all, 2 do
+    local key = string.match(all[index + 1], '^(%S+) %S+ %S+ %S+ %S+ %S+$')
+    if key and not string.find(all[index], ':', 1, true) and (of == nil or key == of) then
+      table.insert(found, all[index])
+    end
+  end
+  return found
+end
+local function token()
+  local running = redis.call('GET', KEYS[3])
+  local of, given = string.match(running or '', '^(%S+) (%S+)$')
+  if of == me then return given end
+  redis.call('SET', KEYS[3], me .. ' ' .. ARGV[2], 'PX', ${loadingTtlMs})
+  return ARGV[2]
+end
+local function isOutdated() return redis.call('GET', KEYS[3]) ~= me .. ' ' .. ARGV[2] end
+`;
+
+/**
+ * Before the books are asked for a balance: whoever reads at the same time shares a token, and every settlement,
+ * credit or registration takes it away. KEYS wallet holds loading known · ARGV deadline token notBefore
+ * Reply: begin, now, token, the server's identity, whether all gateways have told it of the organization's holds, held
+ * requests…
+ */
+export const beginWalletScript = script(`${requestsHeld}
+local wallet = redis.call('HMGET', KEYS[1], 'i', 'at')
+if wallet[1] == me and not isOld(wallet[2], ARGV[3]) then return {'there', now} end
+local reply = {'begin', now, token(), me, redis.call('GET', KEYS[4]) == me and '1' or '0'}
+for _, id in ipairs(held(nil)) do table.insert(reply, id) end
+return reply
+`);
+
+/** KEYS wallet holds loading known · ARGV deadline token micro pico (request whose charge the balance has)… */
+export const endWalletScript = script(`${requestsHeld}
+if isOutdated() then return {'again', now} end
+for index = 5, #ARGV do
+  if redis.call('HEXISTS', KEYS[2], ARGV[index]) == 1 then redis.call('HSET', KEYS[2], ARGV[index] .. ':w', '1') end
+end
+redis.call('HSET', KEYS[1], 'b', ARGV[3], 'r', ARGV[4], 'i', me, 'at', text(now))
+redis.call('PEXPIRE', KEYS[1], ${walletTtlMs})
+redis.call('SET', KEYS[4], me, 'PX', ${knownTtlMs})
+redis.call('DEL', KEYS[3])
+return {'ok', now}
+`);
+
+/**
+ * Takes over what the books say of a key; a revocation stays, whoever read meanwhile. KEYS use · ARGV deadline active
+ */
+export const keyScript = script(`${identity}
+local me = identity()
+local use = redis.call('HMGET', KEYS[1], 'a', 'i')
+if use[1] and use[2] == me then return {'there', now} end
+redis.call('HSET', KEYS[1], 'a', use[1] == '0' and '0' or ARGV[2], 'i', me)
+redis.call('HDEL', KEYS[1], 'mm')
+return {'ok', now}
+`);
+
+/** The same for a key's month. KEYS use holds monthLoading · ARGV deadline token month key */
+export const beginMonthScript = script(`${requestsHeld}
+local use = redis.call('HMGET', KEYS[1], 'mm', 'i')
+if use[1] == ARGV[3] or use[2] ~= me then return {'there', now} end
+local reply = {'begin', now, token(), me, '1'}
+for _, id in ipairs(held(ARGV[4])) do table.insert(reply, id) end
+return reply
+`);
+
+/** KEYS use holds monthLoading · ARGV deadline token month key tokens limit (request that the count has)… */
+export const endMonthScript = script(`${requestsHeld}
+local use = redis.call('HMGET', KEYS[1], 'mm', 'i')
+if use[1] == ARGV[3] or use[2] ~= me then return {'there', now} end
+if isOutdated() then return {'again', now} end
+local counted = {}
+for index = 7, #ARGV do counted[ARGV[index]] = true end
+local sum = tonumber(ARGV[5])
+for _, id in ipairs(held(ARGV[4])) do
+  if counted[id] then
+    redis.call('HDEL', KEYS[2], id .. ':m')
+  else
+    local estimate = string.match(redis.call('HGET', KEYS[2], id), '^%S+ %S+ (%S+)')
+    local reserved = math.min(tonumber(estimate), tonumber(ARGV[6]))
+    sum = sum + reserved
+    redis.call('HSET', KEYS[2], id .. ':m', ARGV[3] .. ' ' .. text(reserved))
+  end
+end
+redis.call('HSET', KEYS[1], 'm', text(sum), 'mm', ARGV[3], 'mt', text(now))
+redis.call('PEXPIRE', KEYS[1], ${useTtlMs})
+redis.call('DEL', KEYS[3])
+return {'ok', now}
+`);

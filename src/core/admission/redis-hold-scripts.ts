@@ -1,0 +1,201 @@
+import { knownTtlMs, script, useTtlMs, windows } from './redis-scripts.ts';
+
+/**
+ * KEYS wallet holds money leases use slots loading monthLoading
+ * ARGV deadline (request chargedMicro chargedPico tokens how)…
+ *
+ * `how` is one of
+ *   settle  takes the hold away for what the books have charged
+ *   replay  the same by another gateway than the request's own
+ *   sweep   the same, but leaves everything as it is when there is no such hold
+ *   spool   the request is durable and not in the books yet: what it will be charged stays held, all else is given back
+ *   undo    takes an admission back that nobody was told of, its counted request as well
+ *   local:beganMs:limit  as settle, of a request that was admitted in Redis' place, which may have admitted it as well:
+ *                   what it does not know of it is counted
+ *
+ * A charge without a hold means that this memory has lost something: it forgets the balance and the month, so that the
+ * books are asked again. So does a balance that would be below zero: the books charge no more than there is.
+ */
+export const settleScript = script(`${windows}
+local function forget()
+  redis.call('DEL', KEYS[1], KEYS[7], KEYS[8])
+  redis.call('HDEL', KEYS[5], 'mm')
+end
+local function hold(id, micro)
+  local more = tonumber(micro) - tonumber(redis.call('HGET', KEYS[3], id) or '0')
+  redis.call('HSET', KEYS[3], id, micro)
+  redis.call('HINCRBY', KEYS[3], 'total', text(more))
+end
+local function charge(micro, pico)
+  local rest = redis.call('HGET', KEYS[1], 'r')
+  if not rest then return end
+  if micro ~= '0' then redis.call('HINCRBY', KEYS[1], 'b', '-' .. micro) end
+  rest = tonumber(rest) - tonumber(pico)
+  if rest < 0 then
+    rest = rest + 1000000
+    redis.call('HINCRBY', KEYS[1], 'b', '-1')
+  end
+  redis.call('HSET', KEYS[1], 'r', text(rest))
+  if tonumber(redis.call('HGET', KEYS[1], 'b')) < 0 then redis.call('DEL', KEYS[1]) end
+end
+local function count(note, month, tokens, how)
+  local reserved, began, limit = string.match(note, '^%S+ %S+ %S+ (%S+) (%S+) (%S+)$')
+  local use = redis.call('HMGET', KEYS[5], 's', 'n', 't', 'm', 'mm')
+  local s, n, t = roll(tonumber(use[1] or 0), tonumber(use[2] or 0), tonumber(use[3] or 0), tonumber(limit))
+  local same = s == tonumber(began)
+  if limit ~= '-' then
+    local beyond = tokens - tonumber(reserved)
+    if beyond > 0 or same then t = math.max(0, t + beyond) end
+    if s == 0 and t > 0 then s = now end
+  end
+  if how == 'undo' and same and n > 0 then n = n - 1 end
+  local m = use[4] or '0'
+  if month then
+    local of, taken = string.match(month, '^(%S+) (%S+)$')
+    if of == use[5] then m = text(math.max(0, tonumber(m) + tokens - tonumber(taken))) end
+  end
+  redis.call('HSET', KEYS[5], 's', text(s), 'n', text(n), 't', text(t), 'm', m)
+end
+local function countUnknown(began, limit, tokens)
+  if now - began >= 60000 then return end
+  local use = redis.call('HMGET', KEYS[5], 's', 'n', 't')
+  local s, n, t = roll(tonumber(use[1] or 0), tonumber(use[2] or 0), tonumber(use[3] or 0), limit)
+  if s == 0 then s = math.min(began, now) end
+  redis.call('HSET', KEYS[5], 's', text(s), 'n', text(n + 1), 't', text(t + (limit and tokens or 0)))
+end
+local function spool(id, note, month, micro, pico, tokens)
+  hold(id, text(tonumber(micro) + (pico ~= '0' and 1 or 0)))
+  local of, window = string.match(note, '^(%S+ %S+) %S+ %S+ (%S+ %S+)$')
+  redis.call('HSET', KEYS[2], id, of .. ' ' .. tokens .. ' ' .. tokens .. ' ' .. window, id .. ':s', '1')
+  if month then
+    redis.call('HSET', KEYS[2], id .. ':m', string.match(month, '^%S+') .. ' ' .. tokens)
+  end
+end
+local function settle(id, micro, pico, used, how)
+  local noted = redis.call('HMGET', KEYS[2], id, id .. ':w', id .. ':m', id .. ':s')
+  local note, billed, month, spooled = noted[1], noted[2], noted[3], noted[4]
+  local began, limit = string.match(how, '^local:(%S+):(%S+)$')
+  if not note then
+    if how ~= 'undo' and how ~= 'sweep' and how ~= 'spool' then forget() end
+    if began then countUnknown(tonumber(began), tonumber(limit), tonumber(used)) end
+    return
+  end
+  if how == 'spool' and spooled then return end
+  count(note, month, tonumber(used), how)
+  redis.call('ZREM', KEYS[6], id)
+  if how == 'spool' then return spool(id, note, month, micro, pico, used) end
+  hold(id, '0')
+  redis.call('HDEL', KEYS[3], id)
+  redis.call('HDEL', KEYS[2], id, id .. ':w', id .. ':m', id .. ':s')
+  redis.call('ZREM', KEYS[4], id)
+  redis.call('DEL', KEYS[7], KEYS[8])
+  if not billed then charge(micro, pico) end
+end
+for index = 2, #ARGV, 5 do settle(unpack(ARGV, index, index + 4)) end
+return {'ok', now}
+`);
+
+/** KEYS holds leases slots · ARGV deadline leaseMs request… Says which requests it does not know. */
+export const renewScript = script(`
+local ends = text(now + tonumber(ARGV[2]))
+local reply = {'ok', now}
+for index = 3, #ARGV do
+  local id = ARGV[index]
+  local noted = redis.call('HMGET', KEYS[1], id, id .. ':s')
+  if noted[1] then redis.call('ZADD', KEYS[2], ends, id) else table.insert(reply, id) end
+  if noted[1] and not noted[2] then redis.call('ZADD', KEYS[3], ends, id) end
+end
+return reply
+`);
+
+/**
+ * Puts what a gateway has of one key into a memory that has lost it, or was not told of it: its holds, and how many
+ * requests it has admitted in Redis' place and ended since. A request counts in the running minute when it began less
+ * than a minute ago. A balance or a month that was read of the books after a hold began may have its charge: it is
+ * forgotten, as it is where `charged` says that something was charged which Redis was not told of.
+ *
+ * KEYS wallet holds money leases slots loading monthLoading use told
+ * ARGV deadline leaseMs message requests tokens beganMs charged limit
+ *      (request "key gateway estimate" reserved micro spooled beganMs)…
+ * `message` names the counts of ended requests, which are added once however often they come.
+ */
+export const registerScript = script(`${windows}
+local ends, limit = text(now + tonumber(ARGV[2])), ARGV[8]
+local use = redis.call('HMGET', KEYS[8], 's', 'n', 't', 'm', 'mm', 'mt')
+local s, n, t = roll(tonumber(use[1] or 0), tonumber(use[2] or 0), tonumber(use[3] or 0), tonumber(limit))
+local m, month, monthAt = tonumber(use[4] or 0), use[5], use[6] and tonumber(use[6]) or math.huge
+local read = redis.call('HGET', KEYS[1], 'at')
+local readAt = read and tonumber(read) or math.huge
+local added, lost, lostMonth, counted = 0, ARGV[7] == '1', ARGV[7] == '1', false
+local function count(began, requests, tokens)
+  began = math.min(tonumber(began), now)
+  if now - began >= 60000 then return false end
+  if s == 0 then s = began end
+  n, t, counted = n + requests, t + tokens, true
+  return true
+end
+local function add(id, head, reserved, began)
+  local isRecent = count(began, 1, tonumber(reserved))
+  redis.call('HSET', KEYS[2], id, head .. ' ' .. reserved .. ' ' .. (isRecent and text(s) or '0') .. ' ' .. limit)
+  if tonumber(began) <= readAt then lost = true end
+  if month and tonumber(began) > monthAt then
+    local estimate = string.match(head, '(%S+)$')
+    redis.call('HSET', KEYS[2], id .. ':m', month .. ' ' .. estimate)
+    m, counted = m + tonumber(estimate), true
+  else
+    lostMonth = true
+  end
+  added = added + 1
+end
+local function hold(id, micro, spooled)
+  local more = tonumber(micro) - tonumber(redis.call('HGET', KEYS[3], id) or '0')
+  if more > 0 then
+    redis.call('HINCRBY', KEYS[3], id, text(more))
+    redis.call('HINCRBY', KEYS[3], 'total', text(more))
+  end
+  redis.call('ZADD', KEYS[4], ends, id)
+  if spooled == '1' then
+    redis.call('HSET', KEYS[2], id .. ':s', '1')
+    redis.call('ZREM', KEYS[5], id)
+  else
+    redis.call('ZADD', KEYS[5], ends, id)
+  end
+end
+if ARGV[4] ~= '0' and redis.call('GET', KEYS[9]) ~= ARGV[3] then
+  count(ARGV[6], tonumber(ARGV[4]), tonumber(ARGV[5]))
+  redis.call('SET', KEYS[9], ARGV[3], 'PX', ${knownTtlMs})
+end
+for index = 9, #ARGV, 6 do
+  local id, head, reserved, micro, spooled, began = unpack(ARGV, index, index + 5)
+  if redis.call('HEXISTS', KEYS[2], id) == 0 then add(id, head, reserved, began) end
+  hold(id, micro, spooled)
+end
+if counted then
+  redis.call('HSET', KEYS[8], 's', text(s), 'n', text(n), 't', text(t), 'm', text(m))
+  redis.call('PEXPIRE', KEYS[8], ${useTtlMs})
+end
+if #ARGV > 8 then redis.call('PEXPIRE', KEYS[5], ${useTtlMs}) end
+if added > 0 then redis.call('DEL', KEYS[6], KEYS[7]) end
+if lost then redis.call('DEL', KEYS[1], KEYS[6]) end
+if lostMonth then
+  redis.call('HDEL', KEYS[8], 'mm')
+  redis.call('DEL', KEYS[7])
+end
+return {'ok', now, added}
+`);
+
+/** What no gateway has renewed in time. KEYS leases holds · ARGV deadline most · Reply: (request note spooled)… */
+export const expiredScript = script(`
+local reply = {'ok', now}
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', text(now), 'LIMIT', 0, tonumber(ARGV[2]))) do
+  local noted = redis.call('HMGET', KEYS[2], id, id .. ':s')
+  if noted[1] then
+    table.insert(reply, id)
+    table.insert(reply, noted[1])
+    table.insert(reply, noted[2] or '0')
+  else
+    redis.call('ZREM', KEYS[1], id)
+  end
+end
+return reply
+`);

@@ -1,0 +1,241 @@
+import { randomUUID } from 'node:crypto';
+import { describe, expect, it } from 'vitest';
+import type { Clock } from '#base/clock.ts';
+import { createMemoryAdmission } from '#core/admission/admission.ts';
+import type { Admission, AdmitRequest, Settlement } from '#core/admission/contract.ts';
+import type { KeyLimits } from '#core/limits/limits.ts';
+
+/** Admission of one gateway over books that the test writes, with clocks that it turns. */
+
+const unlimited: KeyLimits = {
+  requestsPerMinute: null,
+  maxConcurrency: null,
+  tokensPerMinute: null,
+  monthlyTokenLimit: null,
+};
+
+class Bench {
+  balancePicoUsd = 100_000_000n;
+  readonly booked = new Map<string, Settlement>();
+  state: 'there' | 'refusing' | 'silent' = 'there';
+  reads = 0;
+  nowMs = Date.UTC(2031, 4, 17);
+  monotonicMs = 5_000_000;
+  readonly admission: Admission;
+  readonly ids = { organizationId: randomUUID(), keyId: randomUUID() };
+  /** What is done between a question to the books and their answer. */
+  meanwhile: () => void = () => undefined;
+
+  constructor() {
+    const clock: Clock = { now: () => this.nowMs, monotonicMs: () => this.monotonicMs };
+    this.admission = createMemoryAdmission({
+      loadBalance: () => this.#answer(() => this.balancePicoUsd),
+      loadTokens: (_key, _sinceMs, ids) =>
+        this.#answer(() => ({
+          tokens: [...this.booked.values()].reduce((sum, { tokens }) => sum + tokens, 0),
+          counted: ids.filter((id) => this.booked.has(id)),
+        })),
+      onCredit: () => undefined,
+      clock,
+    });
+  }
+
+  async #answer<T>(read: () => T): Promise<T> {
+    this.reads += 1;
+    if (this.state === 'silent') await new Promise(() => undefined);
+    if (this.state === 'refusing') throw new Error('no connection');
+    const answer = read();
+    this.meanwhile();
+    return answer;
+  }
+
+  book(requestId: string, used: Settlement): Settlement {
+    this.booked.set(requestId, used);
+    this.balancePicoUsd -= used.chargedPicoUsd;
+    return used;
+  }
+
+  turn(ms: number): void {
+    this.nowMs += ms;
+    this.monotonicMs += ms;
+  }
+
+  request(limits: Partial<KeyLimits> = {}, estimatedTokens = 10, microUsd = 10n): AdmitRequest {
+    const amounts = { neededMicroUsd: microUsd, wantedMicroUsd: microUsd, estimatedTokens };
+    return { ...this.ids, requestId: randomUUID(), limits: { ...unlimited, ...limits }, ...amounts };
+  }
+
+  async admit(request: AdmitRequest): Promise<string> {
+    const result = await this.admission.admit(request);
+    return result.ok ? 'ok' : result.code;
+  }
+}
+
+const limits = { maxConcurrency: 1, tokensPerMinute: 1000, monthlyTokenLimit: 1000 };
+const used: Settlement = { chargedPicoUsd: 2_000_001n, tokens: 300 };
+
+describe('what is spooled', () => {
+  it('gives slot and tokens back at once, and its money when the books have it', async () => {
+    const bench = new Bench();
+    const request = bench.request(limits, 500, 50n);
+    expect(await bench.admit(request)).toBe('ok');
+    expect(await bench.admit(bench.request(limits))).toBe('concurrency_limit_exceeded');
+    bench.admission.spooled(request.requestId, used);
+    bench.admission.spooled(request.requestId, used);
+    expect(await bench.admission.heldMicroUsd(request.organizationId)).toBe(3n);
+    expect(await bench.admission.view(request)).toMatchObject({ tokens: { remaining: 700 } });
+    expect(await bench.admit(bench.request(limits, 701))).toBe('monthly_quota_exceeded');
+    expect(await bench.admission.admit(bench.request(limits, 10, 98n))).toMatchObject({
+      code: 'insufficient_funds',
+      balancePicoUsd: 100_000_000n,
+      heldMicroUsd: 3n,
+    });
+    bench.admission.settle(request.requestId, bench.book(request.requestId, used));
+    bench.admission.settle(request.requestId, used);
+    expect(await bench.admission.heldMicroUsd(request.organizationId)).toBe(0n);
+    expect(await bench.admission.view(request)).toMatchObject({ tokens: { remaining: 700 } });
+    expect(await bench.admission.admit(bench.request(limits, 10, 98n))).toMatchObject({ balancePicoUsd: 97_999_999n });
+    expect(await bench.admit(bench.request(limits, 10, 97n))).toBe('ok');
+  });
+
+  it('is still spent when balance and month are asked for again before the books have it', async () => {
+    const bench = new Bench();
+    const request = bench.request(limits, 500, 50n);
+    expect(await bench.admit(request)).toBe('ok');
+    bench.admission.spooled(request.requestId, used);
+    // Another request of the organization ends, long after the balance was read; then a month passes by.
+    bench.turn(120_000);
+    const other = bench.request();
+    expect(await bench.admit(other)).toBe('ok');
+    bench.admission.settle(other.requestId, { chargedPicoUsd: 0n, tokens: 0 });
+    expect(await bench.admission.heldMicroUsd(request.organizationId)).toBe(3n);
+    expect(await bench.admit(bench.request(limits, 10, 98n))).toBe('insufficient_funds');
+    bench.nowMs = Date.UTC(2031, 5, 2);
+    expect(await bench.admit(bench.request(limits, 701))).toBe('monthly_quota_exceeded');
+  });
+
+  it('is settled by whoever writes it into the books; what is not held here is no business of this memory', async () => {
+    const bench = new Bench();
+    const request = bench.request(limits, 500, 50n);
+    expect(await bench.admit(request)).toBe('ok');
+    bench.admission.spooled(request.requestId, used);
+    const { organizationId, keyId, requestId } = request;
+    bench.admission.settleReplayed(organizationId, keyId, randomUUID(), used);
+    bench.admission.settleReplayed(organizationId, keyId, requestId, bench.book(requestId, used));
+    expect(await bench.admission.heldMicroUsd(organizationId)).toBe(0n);
+    expect(await bench.admission.admit(bench.request(limits, 10, 98n))).toMatchObject({ balancePicoUsd: 97_999_999n });
+  });
+});
+
+describe('a monthly limit that is set while requests run', () => {
+  it('counts them: what they may use, then what they did use', async () => {
+    const bench = new Bench();
+    const running = [bench.request({}, 500), bench.request({}, 500)];
+    for (const request of running) expect(await bench.admit(request)).toBe('ok');
+    const limited = { monthlyTokenLimit: 1200 };
+    expect(await bench.admit(bench.request(limited, 201))).toBe('monthly_quota_exceeded');
+    expect(await bench.admit(bench.request(limited, 200))).toBe('ok');
+    for (const { requestId } of running)
+      bench.admission.settle(requestId, bench.book(requestId, { chargedPicoUsd: 0n, tokens: 400 }));
+    expect(await bench.admit(bench.request(limited, 201))).toBe('monthly_quota_exceeded');
+    expect(await bench.admit(bench.request(limited, 200))).toBe('ok');
+  });
+
+  it('counts them also where the month was known before the limit was taken off', async () => {
+    const bench = new Bench();
+    const limited = { monthlyTokenLimit: 1200 };
+    const first = bench.request(limited, 100);
+    expect(await bench.admit(first)).toBe('ok');
+    bench.admission.settle(first.requestId, bench.book(first.requestId, { chargedPicoUsd: 0n, tokens: 100 }));
+    expect(await bench.admit(bench.request({}, 1000))).toBe('ok');
+    expect(await bench.admit(bench.request(limited, 101))).toBe('monthly_quota_exceeded');
+    expect(await bench.admit(bench.request(limited, 100))).toBe('ok');
+  });
+
+  it('counts each of them once, whether it is booked before the month is read, meanwhile or later', async () => {
+    const bench = new Bench();
+    const running = Array.from({ length: 4 }, () => bench.request({}, 100));
+    for (const request of running) expect(await bench.admit(request)).toBe('ok');
+    const [booked, meanwhile, later] = running.map(({ requestId }) => requestId) as [string, string, string, string];
+    bench.book(booked, { chargedPicoUsd: 0n, tokens: 50 });
+    bench.meanwhile = () => {
+      bench.meanwhile = () => undefined;
+      bench.admission.settle(meanwhile, bench.book(meanwhile, { chargedPicoUsd: 0n, tokens: 60 }));
+    };
+    const limited = { monthlyTokenLimit: 1000 };
+    expect(await bench.admit(bench.request(limited, 0))).toBe('ok');
+    bench.admission.settle(booked, { chargedPicoUsd: 0n, tokens: 50 });
+    bench.admission.settle(later, bench.book(later, { chargedPicoUsd: 0n, tokens: 70 }));
+    // The last one still runs.
+    const left = 1000 - 50 - 60 - 70 - 100;
+    expect(await bench.admit(bench.request(limited, left + 1))).toBe('monthly_quota_exceeded');
+    expect(await bench.admit(bench.request(limited, left))).toBe('ok');
+  });
+});
+
+describe('while the books do not answer', () => {
+  const counted = { monthlyTokenLimit: 1000 };
+
+  it('known balances and months serve for as long as the operator allows, then nobody is admitted', async () => {
+    const bench = new Bench();
+    const first = bench.request(counted);
+    expect(await bench.admit(first)).toBe('ok');
+    bench.admission.settle(first.requestId, bench.book(first.requestId, { chargedPicoUsd: 0n, tokens: 10 }));
+    bench.state = 'refusing';
+    for (let seconds = 0; seconds <= 300; seconds += 60) {
+      bench.turn(60_000);
+      expect(await bench.admit(bench.request(counted, 991))).toBe('monthly_quota_exceeded');
+      expect(await bench.admit(bench.request(counted, 10, 101n))).toBe('insufficient_funds');
+      const request = bench.request(counted);
+      expect(await bench.admit(request)).toBe('ok');
+      bench.admission.settle(request.requestId, { chargedPicoUsd: 0n, tokens: 0 });
+    }
+    bench.turn(60_000);
+    expect(await bench.admit(bench.request(counted))).toBe('billing_unavailable');
+    bench.state = 'there';
+    bench.balancePicoUsd = 5_000_000n;
+    expect(await bench.admit(bench.request(counted))).toBe('insufficient_funds');
+    expect(await bench.admit(bench.request(counted, 10, 5n))).toBe('ok');
+  });
+
+  it('nothing that is unknown is guessed', async () => {
+    const bench = new Bench();
+    expect(await bench.admit(bench.request())).toBe('ok');
+    bench.state = 'refusing';
+    const stranger = { ...bench.request(), organizationId: randomUUID() };
+    expect(await bench.admit(stranger)).toBe('billing_unavailable');
+    expect(await bench.admit({ ...bench.request(counted), keyId: randomUUID() })).toBe('billing_unavailable');
+  });
+
+  it('a question that nobody answers is not waited for, and asked again when they are back', async () => {
+    const bench = new Bench();
+    const first = bench.request();
+    expect(await bench.admit(first)).toBe('ok');
+    bench.admission.settle(first.requestId, { chargedPicoUsd: 0n, tokens: 0 });
+    bench.state = 'silent';
+    bench.turn(60_000);
+    const asked = bench.reads;
+    const admitted = Array.from({ length: 3 }, () => bench.request());
+    for (const request of admitted) expect(await bench.admit(request)).toBe('ok');
+    expect(bench.reads).toBe(asked + 1);
+    for (const { requestId } of admitted) bench.admission.settle(requestId, { chargedPicoUsd: 0n, tokens: 0 });
+    bench.state = 'there';
+    bench.balancePicoUsd = 5_000_000n;
+    await expect
+      .poll(async () => {
+        bench.turn(1000);
+        const result = await bench.admission.check(bench.request());
+        return result.ok || result.code !== 'insufficient_funds' ? null : result.balancePicoUsd;
+      })
+      .toBe(5_000_000n);
+  });
+});
+
+it('nobody is refused for money that was booked past this gateway', async () => {
+  const bench = new Bench();
+  bench.balancePicoUsd = 0n;
+  expect(await bench.admit(bench.request())).toBe('insufficient_funds');
+  bench.balancePicoUsd = 100_000_000n;
+  bench.turn(2000);
+  expect(await bench.admit(bench.request())).toBe('ok');
+});

@@ -1,0 +1,261 @@
+import { randomUUID } from 'node:crypto';
+import { connect, createServer, type Server, type Socket } from 'node:net';
+import { systemClock } from '#base/clock.ts';
+import { createLog } from '#base/log.ts';
+import { connectRedis, type RedisStore } from '#base/redis.ts';
+import { createRedisAdmission, type RedisAdmission } from '#core/admission/admission.ts';
+import type { AdmitRequest, KeyRef, Settlement } from '#core/admission/contract.ts';
+import type { KeyLimits } from '#core/limits/limits.ts';
+
+/** Admission of several gateways on one Redis and one set of books, without the gateways around it. */
+
+export const unlimited: KeyLimits = {
+  requestsPerMinute: null,
+  maxConcurrency: null,
+  tokensPerMinute: null,
+  monthlyTokenLimit: null,
+};
+
+interface Booked {
+  readonly organizationId: string;
+  readonly keyId: string;
+  readonly used: Settlement;
+}
+
+/** Books that can be away, and that charge no more than the balance, as those in PostgreSQL do. */
+export class TestBooks {
+  readonly #balances = new Map<string, bigint>();
+  readonly #booked = new Map<string, Booked>();
+  readonly #revoked = new Set<string>();
+  /** What asking them does while they are away. */
+  state: 'there' | 'refusing' | 'silent' = 'there';
+  /** How often they were asked. */
+  reads = 0;
+
+  open(microUsd: bigint): string {
+    const organizationId = randomUUID();
+    this.#balances.set(organizationId, microUsd * 1_000_000n);
+    return organizationId;
+  }
+
+  credit(organizationId: string, microUsd: bigint): void {
+    this.#balances.set(organizationId, this.balance(organizationId) + microUsd * 1_000_000n);
+  }
+
+  balance(organizationId: string): bigint {
+    return this.#balances.get(organizationId) ?? 0n;
+  }
+
+  revoke(keyId: string): void {
+    this.#revoked.add(keyId);
+  }
+
+  /** @returns what was charged and counted */
+  book({ organizationId, keyId, requestId }: AdmitRequest, used: Settlement): Settlement {
+    const left = this.balance(organizationId);
+    const chargedPicoUsd = used.chargedPicoUsd < left ? used.chargedPicoUsd : left;
+    const booked = { ...used, chargedPicoUsd };
+    this.#balances.set(organizationId, left - chargedPicoUsd);
+    this.#booked.set(requestId, { organizationId, keyId, used: booked });
+    return booked;
+  }
+
+  async answer<T>(read: () => T): Promise<T> {
+    this.reads += 1;
+    if (this.state === 'silent') await new Promise(() => undefined);
+    if (this.state === 'refusing') throw Object.assign(new Error('no connection'), { code: 'ECONNREFUSED' });
+    return read();
+  }
+
+  balanceWith(organizationId: string, ids: readonly string[]) {
+    const read = () => ({ balancePicoUsd: this.balance(organizationId), charged: this.#known(ids) });
+    return this.answer(read);
+  }
+
+  tokensWith({ keyId }: Pick<KeyRef, 'keyId'>, ids: readonly string[]) {
+    const all = [...this.#booked.values()].filter((one) => one.keyId === keyId);
+    const read = () => ({ tokens: all.reduce((sum, { used }) => sum + used.tokens, 0), counted: this.#known(ids) });
+    return this.answer(read);
+  }
+
+  isRevoked(keyId: string): Promise<boolean> {
+    return this.answer(() => this.#revoked.has(keyId));
+  }
+
+  findSettled(ids: readonly string[]): Promise<ReadonlyMap<string, Settlement>> {
+    const found = () => new Map(this.#known(ids).map((id) => [id, this.#booked.get(id)?.used ?? nothing]));
+    return this.answer(found);
+  }
+
+  #known(ids: readonly string[]): readonly string[] {
+    return ids.filter((id) => this.#booked.has(id));
+  }
+}
+
+const nothing: Settlement = { chargedPicoUsd: 0n, tokens: 0 };
+
+export interface TestGateway {
+  readonly id: string;
+  readonly admission: RedisAdmission;
+  readonly store: RedisStore;
+  /** Whether it does what others tell it; one that is stopped does not. */
+  answers: boolean;
+  /** Whether its heartbeat is young. */
+  lives: boolean;
+}
+
+export interface Opening {
+  readonly leaseMs?: number;
+  readonly gatewayId?: string;
+  readonly staleMs?: number;
+}
+
+/** What is opened here ends with `close`. */
+export class AdmissionBench {
+  readonly books = new TestBooks();
+  readonly gateways: TestGateway[] = [];
+  readonly prefix = `hg:${randomUUID()}`;
+  readonly #url: string;
+  readonly #timers: NodeJS.Timeout[] = [];
+
+  constructor(url: string) {
+    this.#url = url;
+  }
+
+  async open({
+    leaseMs = 30_000,
+    gatewayId: id = randomUUID(),
+    staleMs = 300_000,
+  }: Opening = {}): Promise<TestGateway> {
+    const { books, prefix } = this;
+    const log = createLog('silent');
+    const store = await connectRedis(this.#url, log);
+    const admission = createRedisAdmission({
+      store,
+      prefix,
+      gatewayId: id,
+      leaseMs,
+      staleMs,
+      books: {
+        balanceWith: (organizationId, ids) => books.balanceWith(organizationId, ids),
+        tokensWith: (key, _sinceMs, ids) => books.tokensWith(key, ids),
+        isRevoked: ({ keyId }) => books.isRevoked(keyId),
+      },
+      collect: (organizationId) => this.#collect(id, organizationId),
+      findSettled: (_organizationId, ids) => books.findSettled(ids),
+      liveGateways: () => books.answer(() => this.#live()),
+      clock: systemClock,
+      log,
+    });
+    const gateway: TestGateway = { id, admission, store, answers: true, lives: true };
+    this.gateways.push(gateway);
+    const renewing = setInterval(() => {
+      if (gateway.answers) admission.renew().catch(() => undefined);
+    }, admission.renewMs);
+    this.#timers.push(renewing);
+    return gateway;
+  }
+
+  #live(): ReadonlySet<string> {
+    return new Set(this.gateways.filter(({ lives }) => lives).map(({ id }) => id));
+  }
+
+  /** As gateways tell each other; one that does not answer is waited for, here not as long. */
+  async #collect(from: string, organizationId: string): Promise<readonly string[]> {
+    if (this.gateways.find(({ id }) => id === from)?.answers === false) throw new Error('it is stopped');
+    const others = this.gateways.filter(({ id, lives }) => lives && id !== from);
+    const missing = await Promise.all(
+      others.map(async ({ id, answers, admission }) => {
+        if (!answers) return [id];
+        try {
+          await admission.register(organizationId);
+          return [];
+        } catch {
+          return [id];
+        }
+      }),
+    );
+    return missing.flat();
+  }
+
+  async close(): Promise<void> {
+    for (const timer of this.#timers) clearInterval(timer);
+    for (const { admission, store } of this.gateways) {
+      await admission.close();
+      store.close();
+    }
+  }
+}
+
+export interface Wanted {
+  readonly keyId?: string;
+  readonly limits?: Partial<KeyLimits>;
+  /** Micro-dollars, wanted and needed. */
+  readonly microUsd?: bigint;
+  readonly neededMicroUsd?: bigint;
+  readonly tokens?: number;
+}
+
+export function requestOf(organizationId: string, wanted: Wanted = {}): AdmitRequest {
+  const { keyId = randomUUID(), limits = {}, microUsd = 10n, neededMicroUsd = microUsd, tokens = 10 } = wanted;
+  return {
+    organizationId,
+    keyId,
+    requestId: randomUUID(),
+    limits: { ...unlimited, ...limits },
+    neededMicroUsd,
+    wantedMicroUsd: microUsd,
+    estimatedTokens: tokens,
+  };
+}
+
+export const usedOf = (microUsd: bigint, tokens = 10): Settlement => ({
+  chargedPicoUsd: microUsd * 1_000_000n,
+  tokens,
+});
+
+/** A TCP line whose far end can be another server's from one moment on, as an address that moves does. */
+export interface Line {
+  readonly url: string;
+  /** Breaks every connection; new ones reach this port, or nobody where it is null. */
+  lead(port: number | null): void;
+  close(): void;
+}
+
+export async function openLine(first: number): Promise<Line> {
+  let target: number | null = first;
+  const sockets = new Set<Socket>();
+  const server: Server = createServer((near) => {
+    if (target === null) return void near.destroy();
+    const far = connect(target, '127.0.0.1');
+    for (const [from, to] of [
+      [near, far],
+      [far, near],
+    ] as const) {
+      sockets.add(from);
+      from.on('error', () => to.destroy());
+      from.on('close', () => {
+        sockets.delete(from);
+        to.destroy();
+      });
+      from.pipe(to);
+    }
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const address = server.address();
+  const port = typeof address === 'object' && address !== null ? address.port : 0;
+  const drop = (): void => {
+    for (const socket of sockets) socket.destroy();
+  };
+  return {
+    url: `redis://127.0.0.1:${port}`,
+    lead(port) {
+      target = port;
+      drop();
+    },
+    close() {
+      server.close();
+      drop();
+    },
+  };
+}

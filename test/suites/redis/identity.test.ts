@@ -1,0 +1,220 @@
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { Redis } from 'ioredis';
+import { afterEach, describe, expect, it } from 'vitest';
+import type { AdmitRequest, AdmitResult } from '#core/admission/contract.ts';
+import { eventually } from '../../edge/inference/inference-gateway.ts';
+import { findRedisServer, startServer, type TestRedis } from '../../support/redis.ts';
+import { AdmissionBench, openLine, requestOf, type TestGateway, usedOf, type Wanted } from './admission-bench.ts';
+
+/** A Redis that is no longer the one that was written to, or that has lost what was written. */
+
+const program = findRedisServer() ?? 'redis-server';
+const endings: (() => unknown)[] = [];
+afterEach(async () => {
+  for (const end of endings.splice(0).toReversed()) await end();
+});
+
+function makeFolder(): string {
+  const folder = mkdtempSync(join(tmpdir(), 'hg-redis-'));
+  endings.push(() => rmSync(folder, { recursive: true, force: true }));
+  return folder;
+}
+
+/** A server writes what it saves, and what it gets of its master, into its folder. */
+async function startRedis(folder = makeFolder(), port: number | null = null): Promise<TestRedis> {
+  const redis = await startServer(program, ['--repl-diskless-sync-delay', '0', '--dir', folder], port);
+  endings.push(() => redis.stop());
+  return redis;
+}
+
+function openBench(url: string): AdmissionBench {
+  const bench = new AdmissionBench(url);
+  endings.push(() => bench.close());
+  return bench;
+}
+
+function clientOf({ url }: Pick<TestRedis, 'url'>): Redis {
+  const client = new Redis(url);
+  client.on('error', () => undefined);
+  endings.push(() => client.disconnect());
+  return client;
+}
+
+const portOf = ({ url }: TestRedis): number => Number(new URL(url).port);
+
+/** Admitted, booked and settled. */
+async function spend(
+  { books }: AdmissionBench,
+  { admission }: TestGateway,
+  organizationId: string,
+  wanted: Wanted & { readonly microUsd: bigint },
+): Promise<void> {
+  const request = requestOf(organizationId, wanted);
+  expect(await admission.admit(request)).toMatchObject({ ok: true });
+  admission.settle(request.requestId, books.book(request, usedOf(wanted.microUsd, wanted.tokens)));
+  await eventually(async () => (await admission.heldMicroUsd(organizationId)) === 0n);
+}
+
+/** The first answer that is not that nobody knows. */
+async function decided({ admission }: TestGateway, request: AdmitRequest): Promise<AdmitResult> {
+  return eventually(async () => {
+    const result = await admission.admit(request);
+    return !result.ok && result.code === 'billing_unavailable' ? null : result;
+  });
+}
+
+describe('Redis that comes back with less than it was told', () => {
+  it('from an old snapshot: neither money nor a month is spent twice, and a revoked key stays so', async () => {
+    const folder = makeFolder();
+    const redis = await startRedis(folder);
+    const bench = openBench(redis.url);
+    const gateway = await bench.open();
+    const organizationId = bench.books.open(100n);
+    const of = { keyId: 'month', limits: { monthlyTokenLimit: 100 } };
+    const revoked = { organizationId, keyId: 'revoked' };
+    await spend(bench, gateway, organizationId, { ...of, microUsd: 10n, tokens: 10 });
+    await spend(bench, gateway, organizationId, { ...revoked, microUsd: 10n });
+    await clientOf(redis).save();
+    await spend(bench, gateway, organizationId, { ...of, microUsd: 70n, tokens: 80 });
+    bench.books.revoke('revoked');
+    await gateway.admission.revoked(revoked);
+    await redis.stop();
+    await startRedis(folder, portOf(redis));
+    expect(await decided(gateway, requestOf(organizationId, { microUsd: 20n }))).toMatchObject({
+      code: 'insufficient_funds',
+      balancePicoUsd: 10_000_000n,
+    });
+    expect(await decided(gateway, requestOf(organizationId, { ...of, microUsd: 1n, tokens: 20 }))).toMatchObject({
+      code: 'monthly_quota_exceeded',
+      view: { remaining: 10 },
+    });
+    expect(await decided(gateway, requestOf(organizationId, { ...revoked, microUsd: 1n }))).toMatchObject({
+      code: 'unauthorized',
+    });
+    expect(await decided(gateway, requestOf(organizationId, { ...of, microUsd: 10n, tokens: 10 }))).toMatchObject({
+      ok: true,
+    });
+  });
+
+  it('as a replica that was promoted without the last writes', async () => {
+    const [first, second] = [await startRedis(), await startRedis()];
+    const line = await openLine(portOf(first));
+    endings.push(() => line.close());
+    const replica = clientOf(second);
+    await replica.replicaof('127.0.0.1', portOf(first));
+    const bench = openBench(line.url);
+    const gateway = await bench.open();
+    const organizationId = bench.books.open(100n);
+    await spend(bench, gateway, organizationId, { microUsd: 10n });
+    await eventually(async () => (await replica.get(`${bench.prefix}:{${organizationId}}:known`)) !== null);
+    // A master that is not there.
+    await replica.replicaof('127.0.0.1', 1);
+    await spend(bench, gateway, organizationId, { microUsd: 80n });
+    await replica.replicaof('NO', 'ONE');
+    expect(await replica.hget(`${bench.prefix}:{${organizationId}}:wallet`, 'b')).toBe('90');
+    line.lead(portOf(second));
+    expect(await decided(gateway, requestOf(organizationId, { microUsd: 20n }))).toMatchObject({
+      code: 'insufficient_funds',
+      balancePicoUsd: 10_000_000n,
+    });
+  });
+
+  it('as a server that was another one’s replica meanwhile, under the same connection', async () => {
+    const redis = await startRedis();
+    const bench = openBench(redis.url);
+    const gateway = await bench.open();
+    const organizationId = bench.books.open(100n);
+    await spend(bench, gateway, organizationId, { microUsd: 80n });
+    const client = clientOf(redis);
+    await client.hset(`${bench.prefix}:{${organizationId}}:wallet`, 'b', '90');
+    await client.replicaof('127.0.0.1', 1);
+    await client.replicaof('NO', 'ONE');
+    expect(await decided(gateway, requestOf(organizationId, { microUsd: 30n }))).toMatchObject({
+      code: 'insufficient_funds',
+      balancePicoUsd: 20_000_000n,
+    });
+  });
+});
+
+describe('Redis that is flushed while a gateway is stopped', () => {
+  async function open(leaseMs?: number) {
+    const redis = await startRedis();
+    const bench = openBench(redis.url);
+    const opening = leaseMs === undefined ? {} : { leaseMs };
+    const [awake, stopped] = [await bench.open(opening), await bench.open(opening)];
+    const organizationId = bench.books.open(100n);
+    const held = requestOf(organizationId, { microUsd: 60n });
+    expect(await stopped.admission.admit(held)).toMatchObject({ ok: true });
+    stopped.answers = false;
+    await redis.flush();
+    return { bench, awake, stopped, organizationId, held };
+  }
+
+  it('admits nobody until that one has said what it holds', async () => {
+    const { awake, stopped, organizationId } = await open();
+    const request = requestOf(organizationId, { microUsd: 50n });
+    for (let time = 0; time < 3; time += 1) {
+      expect(await awake.admission.admit(request)).toEqual({ ok: false, code: 'billing_unavailable' });
+    }
+    stopped.answers = true;
+    expect(await awake.admission.admit(request)).toMatchObject({ code: 'insufficient_funds', heldMicroUsd: 60n });
+    expect(await awake.admission.admit(requestOf(organizationId, { microUsd: 40n }))).toMatchObject({ ok: true });
+  });
+
+  it('goes by the books when that one is gone, and by them again when it wakes and charges', async () => {
+    const { bench, awake, stopped, organizationId, held } = await open();
+    const request = requestOf(organizationId, { microUsd: 100n });
+    expect(await awake.admission.admit(request)).toEqual({ ok: false, code: 'billing_unavailable' });
+    stopped.lives = false;
+    expect(await awake.admission.admit(request)).toMatchObject({ ok: true, heldMicroUsd: 100n });
+    awake.admission.settle(request.requestId, bench.books.book(request, usedOf(50n)));
+    await eventually(async () => (await awake.admission.heldMicroUsd(organizationId)) === 0n);
+    stopped.admission.settle(held.requestId, bench.books.book(held, usedOf(60n)));
+    await eventually(async () => {
+      const result = await awake.admission.check(requestOf(organizationId, { microUsd: 1n }));
+      return !result.ok && result.code === 'insufficient_funds' && result.balancePicoUsd === 0n;
+    });
+  });
+
+  it('waits for it no longer than its leases last', async () => {
+    const { awake, organizationId } = await open(1000);
+    const request = requestOf(organizationId, { microUsd: 40n });
+    expect(await awake.admission.admit(request)).toEqual({ ok: false, code: 'billing_unavailable' });
+    expect(await decided(awake, request)).toMatchObject({ ok: true });
+  });
+});
+
+describe('a gateway that slept until its hold was swept', () => {
+  it('charges by the books alone, and the balance is read again', async () => {
+    const redis = await startRedis();
+    const bench = openBench(redis.url);
+    const [awake, sleeper] = [await bench.open({ leaseMs: 300 }), await bench.open({ leaseMs: 300 })];
+    const organizationId = bench.books.open(100n);
+    const slept = requestOf(organizationId, { microUsd: 60n });
+    expect(await sleeper.admission.admit(slept)).toMatchObject({ ok: true });
+    sleeper.answers = false;
+    sleeper.lives = false;
+    await eventually(async () => {
+      await awake.admission.sweep();
+      return (await awake.admission.heldMicroUsd(organizationId)) === 0n;
+    });
+    await spend(bench, awake, organizationId, { microUsd: 90n });
+    sleeper.answers = true;
+    sleeper.lives = true;
+    // It holds again what it has running, more than there is; what it is charged beyond the balance is written off.
+    await sleeper.admission.renew();
+    expect(await decided(awake, requestOf(organizationId, { microUsd: 1n }))).toMatchObject({ heldMicroUsd: 60n });
+    bench.books.book(slept, usedOf(60n));
+    sleeper.admission.settle(slept.requestId, usedOf(60n));
+    await eventually(async () => (await awake.admission.heldMicroUsd(organizationId)) === 0n);
+    expect(await awake.admission.admit(requestOf(organizationId, { microUsd: 1n }))).toMatchObject({
+      code: 'insufficient_funds',
+      balancePicoUsd: 0n,
+    });
+    bench.books.credit(organizationId, 5n);
+    await awake.admission.credited(organizationId);
+    expect(await awake.admission.admit(requestOf(organizationId, { microUsd: 5n }))).toMatchObject({ ok: true });
+  });
+});

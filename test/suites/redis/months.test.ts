@@ -1,0 +1,41 @@
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { eventually } from '../../edge/inference/inference-gateway.ts';
+import { findRedisServer, startServer, type TestRedis } from '../../support/redis.ts';
+import { AdmissionBench, requestOf, usedOf } from './admission-bench.ts';
+
+let redis: TestRedis;
+let bench: AdmissionBench;
+beforeAll(async () => {
+  redis = await startServer(findRedisServer() ?? 'redis-server');
+  bench = new AdmissionBench(redis.url);
+});
+afterAll(async () => {
+  await bench.close();
+  await redis.stop();
+});
+
+it('a monthly limit that is set while requests run counts them, of every gateway', async () => {
+  const gateways = [await bench.open(), await bench.open()];
+  const [first] = gateways;
+  const organizationId = bench.books.open(1000n);
+  const ask = async (which: number, tokens: number, monthlyTokenLimit: number | null): Promise<string> => {
+    const request = requestOf(organizationId, { keyId: 'busy', tokens, limits: { monthlyTokenLimit } });
+    const result = await gateways[which]?.admission.admit(request);
+    if (result?.ok === true) admitted.push({ request, which });
+    return result?.ok === true ? 'ok' : (result?.code ?? '');
+  };
+  const admitted: { request: ReturnType<typeof requestOf>; which: number }[] = [];
+  expect([await ask(0, 500, null), await ask(1, 500, null)]).toEqual(['ok', 'ok']);
+  expect([await ask(0, 201, 1200), await ask(1, 200, 1200)]).toEqual(['monthly_quota_exceeded', 'ok']);
+  // Taken off, and set again while more runs.
+  expect([await ask(0, 1000, null), await ask(1, 101, 2300), await ask(0, 100, 2300)]).toEqual([
+    'ok',
+    'monthly_quota_exceeded',
+    'ok',
+  ]);
+  for (const { request, which } of admitted.splice(0)) {
+    gateways[which]?.admission.settle(request.requestId, bench.books.book(request, usedOf(1n, 100)));
+  }
+  await eventually(async () => (await first?.admission.heldMicroUsd(organizationId)) === 0n);
+  expect([await ask(0, 1801, 2300), await ask(1, 1800, 2300)]).toEqual(['monthly_quota_exceeded', 'ok']);
+});

@@ -1,0 +1,336 @@
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import type { AdmitRequest, AdmitResult } from '#core/admission/contract.ts';
+import { eventually } from '../../edge/inference/inference-gateway.ts';
+import { findRedisServer, startServer, type TestRedis } from '../../support/redis.ts';
+import { AdmissionBench, requestOf, type TestGateway, usedOf, type Wanted } from './admission-bench.ts';
+
+/** Gateways that decide in Redis' place while it is silent, and what Redis knows when it is back. */
+
+let redis: TestRedis;
+let bench: AdmissionBench;
+let isFrozen = false;
+beforeEach(async () => {
+  redis = await startServer(findRedisServer() ?? 'redis-server');
+  bench = new AdmissionBench(redis.url);
+});
+afterEach(async () => {
+  thaw();
+  await bench.close();
+  await redis.stop();
+});
+
+function freeze(): void {
+  process.kill(redis.pid ?? 0, 'SIGSTOP');
+  isFrozen = true;
+}
+
+function thaw(): void {
+  if (isFrozen) process.kill(redis.pid ?? 0, 'SIGCONT');
+  isFrozen = false;
+}
+
+/** What one gateway says to so many of the same requests, one after the other; those that were admitted. */
+async function ask(
+  { admission }: TestGateway,
+  times: number,
+  make: () => AdmitRequest,
+): Promise<{ said: string[]; admitted: AdmitRequest[] }> {
+  const said: string[] = [];
+  const admitted: AdmitRequest[] = [];
+  for (let time = 0; time < times; time += 1) {
+    const request = make();
+    const result = await admission.admit(request);
+    if (result.ok) admitted.push(request);
+    said.push(wordOf(result));
+  }
+  return { said, admitted };
+}
+
+const wordOf = (result: AdmitResult): string => (result.ok ? 'ok' : result.code);
+const count = (said: readonly string[], word = 'ok'): number => said.filter((one) => one === word).length;
+
+/** Redis decides again for a gateway when it says how limits stand. */
+const isBack = ({ admission }: TestGateway, request: AdmitRequest): Promise<unknown> =>
+  eventually(async () => {
+    const asked = admission.check(request);
+    return asked instanceof Promise && (await admission.view(request)).requests !== null;
+  });
+
+/** Both gateways have asked Redis about the key once, and nothing of it runs. */
+async function openTwo(microUsd: bigint, wanted: Wanted, leaseMs = 30_000) {
+  const gateways = [await bench.open({ leaseMs }), await bench.open({ leaseMs })] as const;
+  const organizationId = bench.books.open(microUsd);
+  const make = (more: Wanted = {}): AdmitRequest => requestOf(organizationId, { keyId: 'key', ...wanted, ...more });
+  for (const { admission } of gateways) expect(await admission.check(make())).toMatchObject({ ok: true });
+  return { gateways, organizationId, make };
+}
+
+describe('while Redis is frozen', () => {
+  it('limits are divided by the gateways, at least one each, and what was used before counts', async () => {
+    const { gateways, make } = await openTwo(1000n, { limits: { requestsPerMinute: 10 } });
+    expect(count((await ask(gateways[0], 2, () => make())).said)).toBe(2);
+    const single = { keyId: 'single', limits: { maxConcurrency: 1 } };
+    for (const { admission } of gateways) await admission.check(make(single));
+    freeze();
+    // The first has seen that 8 are left, the second that 10 are.
+    expect(count((await ask(gateways[0], 10, () => make())).said)).toBe(4);
+    expect((await ask(gateways[1], 10, () => make())).said).toEqual([
+      ...Array<string>(5).fill('ok'),
+      ...Array<string>(5).fill('rate_limit_exceeded'),
+    ]);
+    for (const gateway of gateways) {
+      expect((await ask(gateway, 2, () => make(single))).said).toEqual(['ok', 'concurrency_limit_exceeded']);
+    }
+    // Nothing is waited for any more, and headers speak of the whole limit.
+    const said = gateways[0].admission.admit(make());
+    expect(said).toMatchObject({ code: 'rate_limit_exceeded', limits: { requests: { limit: 10, remaining: 0 } } });
+  });
+
+  it('a request that met the silence, and those after it, are registered once when it is over', async () => {
+    const { gateways, organizationId, make } = await openTwo(1000n, { limits: { requestsPerMinute: 100 } });
+    const [first, second] = gateways;
+    freeze();
+    const admitted = [];
+    for (const gateway of gateways) {
+      const asked = await Promise.all(
+        Array.from({ length: 10 }, async () => {
+          const request = make();
+          return { request, gateway, result: await gateway.admission.admit(request) };
+        }),
+      );
+      admitted.push(...asked);
+    }
+    expect(admitted.every(({ result }) => result.ok)).toBe(true);
+    // Half of them end before Redis is back.
+    for (const { request, gateway } of admitted.filter((_, index) => index % 2 === 0)) {
+      gateway.admission.settle(request.requestId, bench.books.book(request, usedOf(4n)));
+    }
+    thaw();
+    await isBack(first, make());
+    // Whichever is back first: the other one has told what it has before.
+    expect(await first.admission.admit(make({ microUsd: 1000n - 40n - 100n + 1n }))).toMatchObject({
+      code: 'insufficient_funds',
+      balancePicoUsd: 960_000_000n,
+      heldMicroUsd: 100n,
+    });
+    expect(await second.admission.view(make())).toMatchObject({ requests: { remaining: 80 } });
+    for (const { request, gateway } of admitted.filter((_, index) => index % 2 === 1)) {
+      gateway.admission.settle(request.requestId, bench.books.book(request, usedOf(4n)));
+    }
+    await eventually(async () => (await first.admission.heldMicroUsd(organizationId)) === 0n);
+    expect(await second.admission.admit(make({ microUsd: 921n }))).toMatchObject({ balancePicoUsd: 920_000_000n });
+    expect(await second.admission.view(make())).toMatchObject({ requests: { remaining: 80 } });
+  });
+
+  it('wallets are divided: together no more is given than there is, and never a second time', async () => {
+    const { gateways, organizationId, make } = await openTwo(100n, {});
+    const running = make({ microUsd: 20n });
+    expect(await gateways[0].admission.admit(running)).toMatchObject({ ok: true });
+    // The other one hears of it.
+    await gateways[1].admission.check(make());
+    freeze();
+    for (let round = 0; round < 3; round += 1) {
+      for (const gateway of gateways) {
+        const { admitted } = await ask(gateway, 10, () => make({ microUsd: 10n }));
+        expect(admitted).toHaveLength(round === 0 ? 4 : 0);
+        for (const request of admitted) {
+          gateway.admission.settle(request.requestId, bench.books.book(request, usedOf(10n)));
+        }
+      }
+    }
+    expect(bench.books.balance(organizationId)).toBe(20_000_000n);
+    // Only this gateway's part is used up: that is no word about the wallet.
+    expect(await gateways[0].admission.admit(make())).toEqual({ ok: false, code: 'billing_unavailable' });
+    expect(await gateways[0].admission.admit(make({ microUsd: 81n }))).toMatchObject({ code: 'insufficient_funds' });
+    gateways[0].admission.settle(running.requestId, bench.books.book(running, usedOf(5n)));
+    thaw();
+    await eventually(async () => {
+      const result = await gateways[1].admission.check(make({ microUsd: 16n }));
+      return !result.ok && result.code === 'insufficient_funds' && result.balancePicoUsd === 15_000_000n;
+    });
+    expect(await gateways[1].admission.admit(make({ microUsd: 15n }))).toMatchObject({ ok: true });
+  });
+
+  it('a stream is extended within this gateway’s part, and Redis knows of it afterwards', async () => {
+    const { gateways, organizationId, make } = await openTwo(100n, {});
+    const stream = make({ microUsd: 20n });
+    expect(await gateways[0].admission.admit(stream)).toMatchObject({ ok: true });
+    freeze();
+    expect(await gateways[0].admission.extend(stream.requestId, 30n)).toBe(30n);
+    expect(await gateways[0].admission.extend(stream.requestId, 30n)).toBe(10n);
+    thaw();
+    await eventually(async () => {
+      try {
+        return (await gateways[1].admission.heldMicroUsd(organizationId)) === 60n;
+      } catch {
+        return false;
+      }
+    });
+    await eventually(async () => (await gateways[0].admission.extend(stream.requestId, 1n)) === 1n);
+    gateways[0].admission.settle(stream.requestId, bench.books.book(stream, usedOf(55n)));
+    await eventually(async () => (await gateways[1].admission.heldMicroUsd(organizationId)) === 0n);
+    expect(await gateways[1].admission.admit(make({ microUsd: 46n }))).toMatchObject({ balancePicoUsd: 45_000_000n });
+  });
+
+  it('what is left of a month is divided, and each token counts once in the end', async () => {
+    const limits = { monthlyTokenLimit: 100, tokensPerMinute: 1000 };
+    const { gateways, make } = await openTwo(1000n, { limits, tokens: 10 });
+    freeze();
+    const admitted = [];
+    for (const gateway of gateways) {
+      const asked = await ask(gateway, 8, () => make());
+      expect(count(asked.said)).toBe(5);
+      // Not the month is over, but this gateway's part of it.
+      expect(count(asked.said, 'billing_unavailable')).toBe(3);
+      const [ended, ...running] = asked.admitted;
+      if (ended !== undefined) gateway.admission.settle(ended.requestId, bench.books.book(ended, usedOf(1n, 4)));
+      admitted.push(...running.map((request) => ({ gateway, request })));
+    }
+    thaw();
+    await eventually(async () => (await gateways[0].admission.view(make())).tokens !== null);
+    await eventually(async () => wordOf(await gateways[0].admission.check(make({ tokens: 12 }))) === 'ok');
+    expect(await gateways[1].admission.check(make({ tokens: 13 }))).toMatchObject({
+      code: 'monthly_quota_exceeded',
+      view: { remaining: 12 },
+    });
+    for (const { gateway, request } of admitted) {
+      gateway.admission.settle(request.requestId, bench.books.book(request, usedOf(1n, 5)));
+    }
+    await eventually(async () => wordOf(await gateways[0].admission.check(make({ tokens: 52 }))) === 'ok');
+    expect(wordOf(await gateways[0].admission.check(make({ tokens: 53 })))).toBe('monthly_quota_exceeded');
+    expect(await gateways[0].admission.view(make())).toMatchObject({ tokens: { remaining: 1000 - 48 } });
+  });
+
+  it('slots that lapse with it are taken again before anything is admitted', async () => {
+    const { gateways, make } = await openTwo(1000n, { limits: { maxConcurrency: 2 } }, 900);
+    const streams = [make(), make()];
+    for (const [index, stream] of streams.entries()) {
+      expect(await gateways[index]?.admission.admit(stream)).toMatchObject({ ok: true });
+    }
+    freeze();
+    await new Promise((resolve) => setTimeout(resolve, 2000));
+    thaw();
+    for (let time = 0; time < 20; time += 1) {
+      for (const gateway of gateways) {
+        expect(wordOf(await gateway.admission.admit(make()))).toBe('concurrency_limit_exceeded');
+      }
+      await new Promise((resolve) => setTimeout(resolve, 20));
+    }
+    for (const [index, stream] of streams.entries()) {
+      gateways[index]?.admission.settle(stream.requestId, usedOf(0n));
+    }
+    await eventually(async () => wordOf(await gateways[0].admission.check(make())) === 'ok');
+  });
+
+  it('what was spooled meanwhile is still spent afterwards', async () => {
+    const { gateways, organizationId, make } = await openTwo(100n, { limits: { maxConcurrency: 2 } });
+    freeze();
+    const request = make({ microUsd: 40n });
+    expect(await gateways[0].admission.admit(request)).toMatchObject({ ok: true });
+    gateways[0].admission.spooled(request.requestId, usedOf(30n));
+    expect(await gateways[0].admission.admit(make({ microUsd: 21n }))).toEqual({
+      ok: false,
+      code: 'billing_unavailable',
+    });
+    thaw();
+    await eventually(async () => {
+      try {
+        return (await gateways[1].admission.heldMicroUsd(organizationId)) === 30n;
+      } catch {
+        return false;
+      }
+    });
+    await eventually(async () => wordOf(await gateways[1].admission.check(make({ microUsd: 70n }))) === 'ok');
+    expect(wordOf(await gateways[1].admission.check(make({ microUsd: 71n })))).toBe('insufficient_funds');
+    gateways[0].admission.settle(request.requestId, bench.books.book(request, usedOf(30n)));
+    await eventually(async () => (await gateways[1].admission.heldMicroUsd(organizationId)) === 0n);
+    expect(await gateways[1].admission.admit(make({ microUsd: 71n }))).toMatchObject({ balancePicoUsd: 70_000_000n });
+  });
+});
+
+describe('who was never seen here, while Redis is away', () => {
+  it('is read from the books, and refused where they do not answer either', async () => {
+    const gateway = await bench.open();
+    const [known, unknown] = [bench.books.open(100n), bench.books.open(100n)];
+    const key = { keyId: 'known' };
+    expect(await gateway.admission.check(requestOf(known, key))).toMatchObject({ ok: true });
+    bench.books.revoke('revoked');
+    await redis.stop();
+    expect(wordOf(await gateway.admission.admit(requestOf(known, { keyId: 'revoked' })))).toBe('unauthorized');
+    expect(wordOf(await gateway.admission.admit(requestOf(unknown, { microUsd: 101n })))).toBe('insufficient_funds');
+    expect(wordOf(await gateway.admission.admit(requestOf(unknown, { microUsd: 100n })))).toBe('ok');
+    bench.books.state = 'refusing';
+    expect(wordOf(await gateway.admission.admit(requestOf(bench.books.open(100n))))).toBe('billing_unavailable');
+    expect(wordOf(await gateway.admission.admit(requestOf(known, { ...key, microUsd: 101n })))).toBe(
+      'insufficient_funds',
+    );
+    expect(wordOf(await gateway.admission.admit(requestOf(known, { ...key, microUsd: 100n })))).toBe('ok');
+  });
+});
+
+describe('a gateway that slept', () => {
+  it('takes its slots again before it admits anything', async () => {
+    const { gateways, make } = await openTwo(1000n, { limits: { maxConcurrency: 1 } }, 600);
+    const [sleeper, other] = gateways;
+    const stream = make();
+    expect(wordOf(await sleeper.admission.admit(stream))).toBe('ok');
+    sleeper.answers = false;
+    await eventually(async () => wordOf(await other.admission.check(make())) === 'ok');
+    sleeper.answers = true;
+    expect(wordOf(await sleeper.admission.admit(make()))).toBe('concurrency_limit_exceeded');
+    expect(wordOf(await other.admission.check(make()))).toBe('concurrency_limit_exceeded');
+    sleeper.admission.settle(stream.requestId, usedOf(0n));
+  });
+});
+
+describe('when Redis is back', () => {
+  it('and another gateway is not heard of, each goes on alone, and with Redis when that one is gone', async () => {
+    const { gateways, make } = await openTwo(100n, { limits: { requestsPerMinute: 100 } });
+    const [first, second] = gateways;
+    freeze();
+    expect(wordOf(await first.admission.admit(make()))).toBe('ok');
+    second.answers = false;
+    thaw();
+    for (let time = 0; time < 30; time += 1) {
+      expect(first.admission.check(make())).toMatchObject({ ok: true });
+      await new Promise((resolve) => setTimeout(resolve, 20));
+    }
+    second.lives = false;
+    await isBack(first, make());
+    expect(await first.admission.admit(make({ microUsd: 90n }))).toMatchObject({ ok: true });
+  });
+
+  it('in the middle of traffic nothing is lost and nothing is given twice', async () => {
+    const { gateways, organizationId, make } = await openTwo(3000n, { limits: { requestsPerMinute: 10_000 } });
+    let admitted = 0;
+    let isOver = false;
+    const callers = Array.from({ length: 8 }, async (_, index) => {
+      const gateway = gateways[index % 2] as TestGateway;
+      while (!isOver) {
+        const request = make({ microUsd: 10n });
+        const result = await gateway.admission.admit(request);
+        await new Promise((resolve) => setTimeout(resolve, 1 + (index % 4)));
+        if (!result.ok) continue;
+        admitted += 1;
+        gateway.admission.settle(request.requestId, bench.books.book(request, usedOf(1n)));
+      }
+    });
+    for (let time = 0; time < 4; time += 1) {
+      await new Promise((resolve) => setTimeout(resolve, 300));
+      freeze();
+      await new Promise((resolve) => setTimeout(resolve, 200 + 100 * time));
+      thaw();
+    }
+    await new Promise((resolve) => setTimeout(resolve, 500));
+    isOver = true;
+    await Promise.all(callers);
+    await isBack(gateways[0], make());
+    await isBack(gateways[1], make());
+    await eventually(async () => (await gateways[0].admission.heldMicroUsd(organizationId)) === 0n);
+    const left = 3000n - BigInt(admitted);
+    expect(bench.books.balance(organizationId)).toBe((left > 0n ? left : 0n) * 1_000_000n);
+    const result = await gateways[1].admission.check(make({ microUsd: 3001n }));
+    expect(result).toMatchObject({ balancePicoUsd: bench.books.balance(organizationId), heldMicroUsd: 0n });
+    expect(await gateways[1].admission.view(make())).toMatchObject({ requests: { remaining: 10_000 - admitted } });
+  });
+});
