@@ -1,7 +1,7 @@
 import { systemClock } from '#base/clock.ts';
 import type { Config } from '#base/config.ts';
 import type { Db } from '#base/db.ts';
-import { createLeases } from '#base/leases.ts';
+import { createLeases } from '#base/job-locks.ts';
 import type { Log } from '#base/log.ts';
 import { readFleetIdentity } from '#core/fleet/fleet.ts';
 import type { BootstrapResult } from '#core/keys/keys.ts';

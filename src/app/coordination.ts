@@ -39,7 +39,7 @@ export interface Coordination {
   readonly part: Part;
 }
 
-/** `key`: a key was changed. `engine files`: read them again. `collect`: sweep an organization's holds. */
+/** `key`: a key was changed. `engine files`: read them again. `collect`: write what runs here for an organization into Redis again. */
 type MessageKind = 'key' | 'engine files' | 'collect';
 
 export interface CoordinationParts extends SharedStore {

@@ -4,7 +4,7 @@ import type { EngineDefinition, ServiceTier, TaskType } from './engine-definitio
 import type { Model, PriceVersion } from './model.ts';
 import { syncModels, type PriceTable } from './sync.ts';
 
-export { findFlag, fillReferences } from './command.ts';
+export { findFlag, fillReferences } from './process-command-checks.ts';
 export {
   type DockerHostSettings,
   type DockerHostsOptions,

@@ -1,4 +1,4 @@
-import { engineKindOf, findFlag, joinedArguments } from './command.ts';
+import { engineKindOf, findFlag, joinedArguments } from './process-command-checks.ts';
 import { parseVolume } from './container-file-schema.ts';
 import type { TaskType } from './engine-definition.ts';
 import type { EngineFile } from './engine-file-schema.ts';

@@ -1,6 +1,6 @@
 import { readdirSync, readFileSync, statSync } from 'node:fs';
 import { basename, join, resolve } from 'node:path';
-import { commandProblems, environmentReferences } from './command.ts';
+import { commandProblems, environmentReferences } from './process-command-checks.ts';
 import { containerProblems } from './container-checks.ts';
 import { dockerHostsFileName, loadDockerHosts } from './docker-hosts-file.ts';
 import type { EngineDefinition } from './engine-definition.ts';

@@ -1,4 +1,4 @@
-import { engineKindOf } from './command.ts';
+import { engineKindOf } from './process-command-checks.ts';
 import { parallelProblem } from './container-checks.ts';
 import type { EngineDefinition, EngineGroup } from './engine-definition.ts';
 import type { EngineFile } from './engine-file-schema.ts';

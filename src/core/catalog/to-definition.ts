@@ -1,5 +1,5 @@
 import { MICRO_DIGITS, parseDecimal } from '#base/money.ts';
-import { engineKindOf, findFlag } from './command.ts';
+import { engineKindOf, findFlag } from './process-command-checks.ts';
 import { type ContainerFile, givesTensorParallelSize, tensorParallelSize } from './container-checks.ts';
 import { parseSize, parseVolume } from './container-file-schema.ts';
 import type {

@@ -1,7 +1,7 @@
 import type { Holding, HostReport } from '#core/fleet/drivers/drivers.ts';
 import type { FleetObservation } from './observe-all.ts';
 
-/** What has devices or memory of a machine without being a replica of the engines that are placed there. */
+/** Who has devices and memory of machines: replicas, orphans, and what other reconcilers placed on the same machines. */
 
 /** What orphans have of devices and memory. */
 export function orphansHold({ orphans }: FleetObservation): Holding[] {
@@ -12,7 +12,10 @@ export function orphansHold({ orphans }: FleetObservation): Holding[] {
   }));
 }
 
-/** All that has devices here, for those who place other engines on the same machines. */
+/**
+ * All that has devices here, for this gateway's other reconcilers, which place engines on the same machines. Memory is
+ * none of their business: they count devices as taken or free.
+ */
 export function devicesHeld(observation: FleetObservation): Holding[] {
   const replicas = [...observation.observed.values()].flatMap(({ state, replica: { engineId }, placement }) =>
     state === 'exited' ? [] : [{ engineId, placement, memoryBytes: 0 }],
@@ -24,7 +27,7 @@ export function devicesHeld(observation: FleetObservation): Holding[] {
 /** A UUID is the same from every host; a number means another device on each. */
 const isUnique = (gpuId: string): boolean => /^(GPU|MIG)-/.test(gpuId);
 
-/** What others have, as devices of these hosts. */
+/** What other reconcilers have, by the ids that these hosts give the same devices. */
 export function heldHere(elsewhere: readonly Holding[], hosts: readonly HostReport[]): Holding[] {
   return elsewhere.flatMap(({ engineId, placement }) =>
     hosts.flatMap(({ name: host, gpus }) => {

@@ -9,7 +9,7 @@ export type CommandAuthor = Pick<AuditEntry, 'organizationId' | 'author'>;
 /** What operators change about engines, each with its row in the audit log. */
 export interface OperatorCommands {
   /**
-   * Resolves when the command holds at every gateway, or after five seconds when nobody carries it out. Rejects, and
+   * Resolves when every gateway goes by the command, or after five seconds when nobody carries it out. Rejects, and
    * leaves no trace, for an engine that is not known or not enabled, and when the command cannot be written.
    */
   command(engineId: string, kind: EngineCommand, by: CommandAuthor): Promise<void>;

@@ -16,7 +16,7 @@ import {
   type Revocation,
   revokeKey,
   updateKey,
-} from './key-book.ts';
+} from './key-rows.ts';
 import type { KeyEvents } from './key-events.ts';
 import { hashSecret, importedParts, makeSecret } from './secret.ts';
 import type { Verifier } from './verifier.ts';

@@ -1,6 +1,6 @@
 import type { OrganizationMade } from '#core/accounts/accounts.ts';
 import type { KeyLimits, KeyToggles } from './api-key.ts';
-import type { NewKey } from './key-book.ts';
+import type { NewKey } from './key-rows.ts';
 
 /** The limits of a key that was made without any. */
 export const defaultKeyLimits: KeyLimits = Object.freeze({

@@ -13,7 +13,7 @@ import {
   selectKey,
   selectKeyById,
   selectKeys,
-} from './key-book.ts';
+} from './key-rows.ts';
 import { type ChangeListener, createKeyEvents } from './key-events.ts';
 import { createLastUse } from './last-use.ts';
 import { createVerifier } from './verifier.ts';
@@ -21,7 +21,7 @@ import { createVerifier } from './verifier.ts';
 export { type ApiKey, type KeyLimits, type KeyRecord, type KeyStatus, keyStatus, type KeyToggles } from './api-key.ts';
 export type { CreatedKey } from './changes.ts';
 export { defaultKeyLimits, defaultKeyToggles } from './defaults.ts';
-export type { KeyExpiry, KeyListing, KeyPatch, KeyRef, NewKey } from './key-book.ts';
+export type { KeyExpiry, KeyListing, KeyPatch, KeyRef, NewKey } from './key-rows.ts';
 export type { KeyChange } from './key-events.ts';
 export {
   type BootstrapResult,

@@ -45,7 +45,7 @@ export interface Refusals {
 }
 
 const minuteMs = 60_000;
-/** Sums by key, code, model and minute in memory. More come only in a flood while Postgres is away; they are dropped. */
+/** Sums by key, project, code, model and minute in memory. More come only in a flood while Postgres is away; they are dropped. */
 const heldMax = 100_000;
 
 export function createRefusals({ db, clock, log }: { db: Db; clock: Clock; log: Log }): Refusals {
@@ -81,7 +81,7 @@ export function createRefusals({ db, clock, log }: { db: Db; clock: Clock; log: 
       else if (held.size < heldMax) held.set(key, { entry: refusal, minuteMs: startMs, count: 1 });
     },
     async flush() {
-      // One at a time, and what was counted before this call is written when it returns.
+      // One at a time. What was counted before this call is written when it returns, or kept while Postgres is away.
       while (flushing !== null) await flushing;
       flushing = write().finally(() => {
         flushing = null;

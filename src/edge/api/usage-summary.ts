@@ -78,7 +78,7 @@ const summaryRoute = (guards: Guards) =>
     tags: ['Usage'],
     summary: 'Sums of usage',
     description:
-      'From the start of the current UTC month until now where `from` and `to` do not say otherwise. Bounds are exact ' +
+      'From the start of the UTC month in which the span ends, until now, where `from` and `to` do not say otherwise. Bounds are exact ' +
       'for admitted requests; refusals are counted by the minute, in the span in which that minute begins. Without ' +
       '`group_by` there is one group. A management key sees its organization, an inference key what it did itself.',
     security: bearerSecurity,
@@ -100,8 +100,8 @@ export interface UsageSummaryParts {
 }
 
 /**
- * The key whose usage alone may be seen; null for who sees the whole organization.
- * @throws AppError insufficient_scope for who neither may manage nor has a key, and so has no usage
+ * The one key whose usage the caller may see; null for a caller that sees the whole organization.
+ * @throws AppError insufficient_scope for a caller that may not manage and has no key: it has no usage
  */
 export function keySeen({ actor, scope }: Caller): string | null {
   if (scope === 'management') return null;
@@ -137,7 +137,7 @@ export function registerUsageSummaryRoute(app: ApiApp, { guards, reports, clock 
 
 const tooMuch = (message: string): AppError => new AppError('invalid_request_error', { message, param: 'group_by' });
 
-/** What was asked for; else from the month's start until the end of this second. */
+/** The span that was asked for. Without `to` it ends with this second, without `from` it begins with the month of its end. */
 function readSpan(query: { from?: number | undefined; to?: number | undefined }, nowMs: number) {
   const toMs = query.to ?? (Math.floor(nowMs / 1000) + 1) * 1000;
   const last = new Date(query.to === undefined ? nowMs : toMs - 1);
@@ -149,7 +149,7 @@ function readSpan(query: { from?: number | undefined; to?: number | undefined },
   ]);
 }
 
-/** Ids as they are shown; a name that was given is there, also where it is null. */
+/** Ids as they are shown. A dimension that was grouped by is a member of every group, of some with the value null. */
 function toGroup(group: SummaryGroup) {
   return {
     ...(typeof group.key_id === 'string' && { key_id: formatId('key', group.key_id) }),

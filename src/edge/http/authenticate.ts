@@ -4,7 +4,7 @@ import type { Accounts, Project } from '#core/accounts/accounts.ts';
 import { type ApiKey, keyPrincipal, type Keys } from '#core/keys/keys.ts';
 import type { Throttle } from '#base/throttle.ts';
 import type { ClientAddress } from './client-address.ts';
-import type { Caller, InferenceCaller } from './env.ts';
+import type { Caller, InferenceCaller } from './http-context.ts';
 import { headerValues, type RawRequest } from './raw-request.ts';
 
 export interface Authenticator<C extends Caller = Caller> {

@@ -4,7 +4,7 @@ import { isConnectionError } from '#base/db.ts';
 import { AppError, errorEnvelope } from '#base/errors.ts';
 import type { Log } from '#base/log.ts';
 import { TooManyWaitError } from '#base/turns.ts';
-import type { HttpContext } from './env.ts';
+import type { HttpContext } from './http-context.ts';
 import { groupOf } from './routes.ts';
 
 /** One thing that is wrong with a request; `field` is a dotted path, or "body". */

@@ -3,7 +3,7 @@ import { AppError } from '#base/errors.ts';
 import { uuidv7 } from '#base/id.ts';
 import type { Log } from '#base/log.ts';
 import { drainBody } from './drain-body.ts';
-import type { HttpEnv } from './env.ts';
+import type { HttpEnv } from './http-context.ts';
 import { createFailureHandler } from './failure.ts';
 import { Routes } from './routes.ts';
 

@@ -3,7 +3,7 @@ import { AppError, type ErrorCode } from '#base/errors.ts';
 import type { Throttle, ThrottleCount } from '#base/throttle.ts';
 import type { Authenticator } from './authenticate.ts';
 import type { ClientAddress } from './client-address.ts';
-import { callerId, type HttpEnv, type Identity } from './env.ts';
+import { callerId, type HttpEnv, type Identity } from './http-context.ts';
 import type { RawRequest } from './raw-request.ts';
 import { toAppError } from './failure.ts';
 

@@ -3,10 +3,10 @@ import { createThrottle, type Throttle, type ThrottleOptions } from '#base/throt
 import { createAuthenticator, type Authenticator, type AuthenticatorParts } from './authenticate.ts';
 import { createBodyShares, type BodyShares } from './body-shares.ts';
 import { createClientAddress, type ClientAddress } from './client-address.ts';
-import type { HttpEnv, InferenceCaller } from './env.ts';
+import type { HttpEnv, InferenceCaller } from './http-context.ts';
 import { createHourlyLimits } from './hourly-limits.ts';
 
-/** Requests per hour of the generic API: of a caller, and of an address where nobody is known. */
+/** Requests per hour of the generic API (`/api/v1/…`): of one caller, and of one address whose caller is not known. */
 const keyRequestsPerHour = 1000;
 const addressRequestsPerHour = 100;
 const minuteSeconds = 60;
@@ -14,12 +14,13 @@ const hourSeconds = 3600;
 
 export interface HttpGuardsOptions
   extends Omit<AuthenticatorParts, 'wrongKeys'>, Pick<ThrottleOptions, 'store' | 'prefix'> {
-  /** Wrong keys of one address that are answered as such. */
+  /** Wrong keys of one address in a minute that are answered with 401; the next ones get 429. */
   readonly wrongKeysPerMinute: number;
   /** Addresses and networks whose X-Forwarded-For is believed. */
   readonly trustedProxies: readonly string[];
-  /** Of one request body, and of all that are there at once. */
+  /** Bytes of one request body. */
   readonly bodyBytesMax: number;
+  /** Bytes of all request bodies that are there at once. */
   readonly bodiesBytesMax: number;
 }
 
@@ -32,7 +33,7 @@ export interface HttpGuards {
   readonly addressOf: ClientAddress;
 }
 
-/** So many callers together can fill the memory for bodies. */
+/** One caller may have a quarter of the memory for bodies. */
 const callersPerBudget = 4;
 
 /** What stands before every HTTP surface: who calls, how often, and how much memory bodies may take. */

@@ -16,7 +16,7 @@ export {
   type HttpEnv,
   type Identity,
   type InferenceCaller,
-} from './env.ts';
+} from './http-context.ts';
 export { type Problem, toAppError, ValidationError } from './failure.ts';
 export { drainBody } from './drain-body.ts';
 export { createShowLimits, limitHeaders, type ShowLimits } from './limit-headers.ts';

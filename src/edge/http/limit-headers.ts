@@ -1,6 +1,6 @@
 import type { Admission } from '#core/admission/admission.ts';
 import type { LimitsView, LimitView } from '#core/limits/limits.ts';
-import type { Caller } from './env.ts';
+import type { Caller } from './http-context.ts';
 
 /** A wait as OpenAI writes it: "6m0s", "1s", "250ms". */
 function formatDuration(ms: number): string {

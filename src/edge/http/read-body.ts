@@ -3,7 +3,7 @@ import type { MiddlewareHandler } from 'hono';
 import { AppError } from '#base/errors.ts';
 import type { BodyHold, BodyShares } from './body-shares.ts';
 import { type BodyLimits, ClientGoneError, collectBody } from './collect-body.ts';
-import { type Caller, callerId, type HttpContext, type HttpEnv } from './env.ts';
+import { type Caller, callerId, type HttpContext, type HttpEnv } from './http-context.ts';
 import { ValidationError } from './failure.ts';
 
 /** How bodies of one content type are read, before the schema of a route sees them. */

@@ -1,5 +1,5 @@
 import type { Hono } from 'hono';
-import type { HttpEnv } from './env.ts';
+import type { HttpEnv } from './http-context.ts';
 
 /** `openai`: {error: {message, type, code, param}}; `generic`: {error: {code, message, details}}. */
 export type ErrorShape = 'openai' | 'generic';

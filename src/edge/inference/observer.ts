@@ -69,7 +69,10 @@ export interface RequestSummary {
   /** From its arrival to the engine's first byte; null where none came. */
   readonly firstByteMs: number | null;
   readonly totalMs: number;
-  /** The gateway's own part: without the engine, the waits for it and for the body. Null where no engine was asked. */
+  /**
+   * The gateway's own part, computed in call-end.ts: without the engine, the waits for it and for the body. Null where
+   * no engine was asked.
+   */
   readonly addedMs: number | null;
   readonly replicaId: string | null;
   readonly retries: number;

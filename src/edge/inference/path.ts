@@ -8,7 +8,7 @@ import { chooseModel } from './choose-model.ts';
 import { dryRun } from './dry-run.ts';
 import type { RequestFields } from './fields.ts';
 import { keepAnswer } from './idempotent.ts';
-import { route } from './lease.ts';
+import { route } from './route.ts';
 import { failedBy, type Outcome, stoppedBy } from './outcome.ts';
 import type { PathParts } from './path-parts.ts';
 import { refuseUnsupported } from './refused-fields.ts';

@@ -8,7 +8,7 @@ import type { Call, InferenceRequest } from './call.ts';
 import { engineBody } from './engine-body.ts';
 import { type RelayJob, startRelay } from './engine-relay.ts';
 import { releaseBody } from './fields.ts';
-import { priorityLine, waitForOther } from './lease.ts';
+import { priorityLine, waitForOther } from './route.ts';
 import type { Outcome } from './outcome.ts';
 import type { PathParts } from './path-parts.ts';
 import { clientLeft } from './stop.ts';

@@ -5,7 +5,7 @@
  *
  * - `passed`: reaches the engine as it was sent. It costs what it bills, and vLLM checks it where nothing is lost.
  * - `bounded`: as it was sent up to a bound of refused-fields.ts, media-rules.ts or structured-outputs.ts.
- * - `refused`: unless the engine's file allows it.
+ * - `refused`: unless the engine's file allows it; by refused-fields.ts, in parts of messages by media-rules.ts.
  * - `rewritten`: the gateway sets it, or changes what was sent.
  */
 export type FieldDecision = 'passed' | 'bounded' | 'refused' | 'rewritten';

@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import type { Sql } from 'postgres';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { connectDb, type Db } from '#base/db.ts';
-import { createLeases } from '#base/leases.ts';
+import { createLeases } from '#base/job-locks.ts';
 import { createTestDatabase, type TestDatabase } from '../../support/database.ts';
 
 const runnerProgram = new URL('./fixtures/job-runner.ts', import.meta.url).pathname;

@@ -1,6 +1,9 @@
 import { type EngineDefinition, findFlag } from '#core/catalog/catalog.ts';
 
-/** What the gateway adds to vLLM's command line, whoever starts it. */
+/**
+ * What the gateway adds to vLLM's command line, whoever starts it. That an engine's file must not say it again is
+ * checked in container-checks.ts and process-command-checks.ts of core/catalog.
+ */
 
 export type VllmArgument = readonly [flag: string, values: readonly string[]];
 

@@ -20,7 +20,7 @@ export const labels = {
   probe: 'headgate.probe',
 } as const;
 
-/** What a container's labels say; the rest of a replica is where it is reached. */
+/** What a container's labels say of its `Replica`; its address comes from the container itself. */
 export interface Marks {
   readonly replicaId: string;
   readonly engineId: string;
@@ -28,7 +28,7 @@ export interface Marks {
   readonly epoch: bigint | null;
   readonly gpuIds: readonly string[];
   readonly kind: Replica['kind'];
-  /** Inside. */
+  /** Inside the container. */
   readonly port: number;
   readonly forcedUsage: boolean;
 }

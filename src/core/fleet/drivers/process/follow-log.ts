@@ -8,12 +8,12 @@ import { readLogTail } from './files.ts';
 const followEveryMs = 200;
 const chunkBytes = 65_536;
 const lineCharsMax = 65_536;
-/** Most of it may be lines of probes, which are left out. */
+/** Read of a log's end for its last lines: most of these bytes may be lines of probes, which are left out. */
 const tailBytesMax = 1_048_576;
 
 /**
- * The lines of a child's log, and with `follow` those that come, until it has ended. A log that was cut while it grew
- * (see boundLog) is read on from its new beginning.
+ * The lines of a child's log, and with `follow` those that come, until the child has ended. A log that was cut while it grew
+ * (`boundLog` in files.ts) is read on from its new beginning.
  * @param path null for a child that is not there: it has no lines
  */
 export async function* followLog(

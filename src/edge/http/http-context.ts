@@ -11,7 +11,7 @@ export type Caller = Principal<ApiKeyActor | UserActor | SystemActor>;
 /** Models are used with an API key and nothing else: limits, shares and usage are counted by it. */
 export type InferenceCaller = KeyPrincipal;
 
-/** Who calls the generic API, or why that is not known. */
+/** Who calls the generic API (`/api/v1/…`, see `routeGroups`), or why that is not known. */
 export type Identity =
   | { readonly caller: Caller; readonly refusal: null }
   | { readonly caller: null; readonly refusal: AppError };
@@ -37,7 +37,7 @@ export function authorOf(context: HttpContext): Author {
   return { actor: context.get('caller').actor, requestId: context.get('requestId') };
 }
 
-/** The name under which turns, shares of memory and requests per hour are counted: a key's own, else its user's. */
+/** The name under which turns, shares of memory and requests per hour are counted: the id of the key, of the user, or `system`. */
 export function callerId({ actor }: Caller): string {
   if (actor.kind === 'key') return actor.key.id;
   return actor.kind === 'user' ? actor.user.id : actor.kind;
