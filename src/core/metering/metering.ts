@@ -85,8 +85,8 @@ const batchMax = 500;
 const retryDelayMs = 100;
 const retryDelayMsMax = 1000;
 const stallMs = 8000;
-/** Work is refused before answers that were made are withheld. */
-const pendingMsMax = 1000;
+/** How much longer than for Postgres a record waits for the spool, before new work is refused. */
+const pendingMsMax = 2000;
 /** A start waits so long for what earlier gateways left. */
 const replayMsMax = 10_000;
 
@@ -124,7 +124,7 @@ function createCommits(options: MeteringOptions, listeners: CommitListeners): Gr
 }
 
 export function createMetering(options: MeteringOptions): Metering {
-  const { db, clock, log, wallet, staleMs } = options;
+  const { db, clock, log, wallet, staleMs, spoolAfterMs } = options;
   const listeners: UnspooledListener[] = [];
   let quarantined = 0;
   const commits = createCommits(options, {
@@ -157,7 +157,7 @@ export function createMetering(options: MeteringOptions): Metering {
       await commits.stop();
     },
     get healthy() {
-      return commits.oldestPendingMs < pendingMsMax && commits.awayMs < staleMs;
+      return commits.oldestPendingMs < spoolAfterMs + pendingMsMax && commits.awayMs < staleMs;
     },
     get writable() {
       return commits.awayMs === 0;

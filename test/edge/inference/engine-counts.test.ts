@@ -2,7 +2,7 @@ import { afterAll, describe, expect, it } from 'vitest';
 import { type ByteServer, startByteServer } from '../../core/proxy/byte-server.ts';
 import { externalFile, framesOf, openOrganization, useInference } from './inference-gateway.ts';
 
-const outputTokensSaid = 4_000_000_000;
+const outputTokensSaid = 900_000_000;
 
 /** What an engine streams that counts wrongly: one token, and a sum beyond all reason. */
 const frames = [
@@ -29,7 +29,7 @@ describe('an engine that counts more than a request may have', () => {
     const record = await bench.recordOf(answer, key);
     expect(record).toMatchObject({ outcome: 'completed', output_tokens: outputTokensSaid });
     expect(Number(record.cost)).toBeLessThan(0.01);
-    expect(Number(record.written_off)).toBeGreaterThan(100);
+    expect(Number(record.written_off)).toBeGreaterThan(10);
     const wallet = await bench.wallet(key);
     expect(Number(wallet.balance)).toBeCloseTo(1000 - Number(record.cost), 9);
   });

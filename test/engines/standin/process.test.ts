@@ -79,7 +79,7 @@ describe('the start', () => {
   });
 
   it('makes its socket at once and refuses connections until it is ready', async () => {
-    const engine = await start(['--start-delay-ms', '4000'], { ready: false });
+    const engine = await start(['--start-delay-ms', '8000'], { ready: false });
     await eventually(() => Promise.resolve(existsSync(engine.socketPath)), Boolean);
     expect(await connects(engine.socketPath)).toBe('ECONNREFUSED');
     await engine.logged('Application startup complete.');

@@ -90,10 +90,13 @@ describe('engines as services of a swarm', () => {
     expect(text).not.toContain(secret);
     expect(text).not.toMatch(/hg-[A-Za-z0-9_-]{43}/);
     expect(text).not.toContain('VLLM_API_KEY=hg');
-    const secrets = (await swarm.call('GET', '/secrets')) as readonly Service[];
     const replicaOf = ({ Spec: { Labels: labels } }: Pick<Service, 'Spec'>) => labels['headgate.replica'] ?? '';
-    const owners = secrets.map(replicaOf).toSorted();
-    expect(owners).toEqual(services.flatMap((service) => [replicaOf(service), replicaOf(service)]).toSorted());
+    const owners = async (): Promise<readonly string[]> =>
+      ((await swarm.call('GET', '/secrets')) as readonly Service[]).map(replicaOf).toSorted();
+    // Those of a service that has just gone are deleted after it.
+    await expect
+      .poll(owners)
+      .toEqual(services.flatMap((service) => [replicaOf(service), replicaOf(service)]).toSorted());
   });
 
   it('are found again by a gateway that comes after', async () => {
