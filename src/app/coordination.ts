@@ -1,7 +1,8 @@
 import type { Clock } from '#base/clock.ts';
 import { ConfigError, type Config } from '#base/config.ts';
-import type { Db } from '#base/db.ts';
+import { type Db, readTime } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
+import { createSteadyClock } from '#base/steady-clock.ts';
 import { connectRedis, RedisAwayError, type RedisStore } from '#base/redis.ts';
 import {
   type Admission,
@@ -81,10 +82,11 @@ export function createCoordination(parts: CoordinationParts): Coordination {
 }
 
 function coordinateAlone(
-  { wallet, metering, clock, prefix }: CoordinationParts,
+  { wallet, metering, db, clock: machine, log, prefix }: CoordinationParts,
   gateways: Gateways,
   beat: Job,
 ): Coordination {
+  const clock = createSteadyClock({ clock: machine, askTime: () => readTime(db), log });
   const admission = createMemoryAdmission({
     loadBalance: (organizationId) => wallet.balance(organizationId),
     loadTokens: (key, sinceMs, requestIds) => metering.reports.tokensWith({ ...key, sinceMs }, requestIds),
