@@ -1,6 +1,8 @@
 import type { Clock } from '#base/clock.ts';
+import { type Db, readTime } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
 import type { RedisStore } from '#base/redis.ts';
+import { createSteadyClock } from '#base/steady-clock.ts';
 import {
   type Admission,
   createMemoryAdmission,
@@ -18,6 +20,7 @@ export interface AdmissionParts {
   readonly leaseMs: number;
   /** What is known of balances and months serves for so long while Postgres is away. */
   readonly staleMs: number;
+  readonly db: Db;
   readonly clock: Clock;
   readonly log: Log;
   readonly coordination: Coordination;
@@ -36,7 +39,8 @@ export function createAdmission({ shared: { store, prefix }, ...parts }: Admissi
   return store === null ? admitAlone(parts) : admitThrough({ ...parts, store, prefix });
 }
 
-function admitAlone({ wallet, metering, staleMs, clock }: Omit<AdmissionParts, 'shared'>): AdmissionPart {
+function admitAlone({ wallet, metering, staleMs, db, log, ...parts }: Omit<AdmissionParts, 'shared'>): AdmissionPart {
+  const clock = createSteadyClock({ clock: parts.clock, askTime: () => readTime(db), log });
   const admission = createMemoryAdmission({
     loadBalance: (organizationId) => wallet.balance(organizationId),
     loadTokens: (key, sinceMs, requestIds) => metering.reports.tokensWith({ ...key, sinceMs }, requestIds),

@@ -59,7 +59,12 @@ export async function startApp(options: AppOptions): Promise<App> {
   const shared = await openSharedStore(config.redis, db, log);
   const place = await openBooks({ ...options, slot: slot.number, slots: config.process.workers });
   const common = { ...options, ...place, clock: systemClock, shared };
-  const foundation = createFoundation({ ...common, settings: config.keys, slot: slot.number });
+  const foundation = createFoundation({
+    ...common,
+    settings: config.keys,
+    staleMs: config.database.staleMs,
+    slot: slot.number,
+  });
   const gateway = createGateway({ ...common, foundation, identity, slot, onCommit: observe.onCommit });
   const edges = createEdges({ ...common, foundation, gateway, observe });
   const bootstrap = createBootstrapPart(options, foundation);

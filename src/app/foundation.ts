@@ -25,6 +25,8 @@ export interface Foundation {
 
 export interface FoundationOptions {
   readonly settings: KeysConfig;
+  /** What is known of keys and projects serves for so long while Postgres is away. */
+  readonly staleMs: number;
   readonly shared: SharedStore;
   readonly db: Db;
   readonly clock: Clock;
@@ -37,11 +39,11 @@ export interface FoundationOptions {
 const keyUsesMs = 5000;
 
 export function createFoundation(options: FoundationOptions): Foundation {
-  const { settings, shared, db, clock, log } = options;
+  const { settings, staleMs, shared, db, clock, log } = options;
   const audit = createAudit({ clock });
-  const accounts = createAccounts({ db, clock, log, audit });
+  const accounts = createAccounts({ db, clock, log, audit, staleMs });
   const { prefix: keyPrefix, maxActive: maxActiveKeys } = settings;
-  const keys = createKeys({ db, clock, log, audit, accounts, keyPrefix, maxActiveKeys });
+  const keys = createKeys({ db, clock, log, audit, accounts, keyPrefix, maxActiveKeys, staleMs });
   const coordination = createCoordination({ ...options, ...shared, keys });
   return {
     audit,

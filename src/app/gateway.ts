@@ -91,7 +91,7 @@ export function createGateway(options: GatewayOptions): Gateway {
   accounts.onOpening(createWalletOpening(wallet, firstCreditPicoUsd));
   const metering = createMetering({ ...options, ...config.database, wallet });
   const { staleMs } = config.database;
-  const holds = createAdmission({ shared, leaseMs, staleMs, clock, log, coordination, keys, wallet, metering });
+  const holds = createAdmission({ shared, leaseMs, staleMs, db, clock, log, coordination, keys, wallet, metering });
   metering.onUnspooled((records, isBooked) => {
     for (const record of records) {
       const { organizationId, keyId, id } = record;

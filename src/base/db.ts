@@ -135,6 +135,12 @@ export function connectDedicated(url: string, options: Required<ConnectOptions>)
   };
 }
 
+/** The database's clock, in milliseconds since the Unix epoch. */
+export async function readTime({ sql }: Db): Promise<number> {
+  const [row] = await sql<{ ms: number }[]>`select (extract(epoch from clock_timestamp()) * 1000)::float8 as ms`;
+  return row?.ms ?? 0;
+}
+
 /** A server that does not say a word of PostgreSQL's is none; longer than a connection may take to be made. */
 const firstAnswerTimeoutMs = 15_000;
 

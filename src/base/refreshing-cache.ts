@@ -1,11 +1,12 @@
 import type { Clock } from './clock.ts';
 
 /**
- * A bounded cache in front of a slow source. A cached value is answered at once, however old; one older than
- * `refreshAfterMs` is looked up again behind the answer. While the source is away, cached values stay. What the source
- * does not have is not cached, so that made-up names cannot push real ones out.
+ * A bounded map in front of a slow source. What is held is answered at once, however old; older than
+ * `refreshAfterMs` it is looked up again behind the answer. While the source is away what is held stays, and is answered
+ * for `staleMs`. What the source does not have is not held, so that made-up names cannot push real ones out.
  */
 export interface RefreshingCache<V> {
+  /** @throws what the source throws, where nothing is held or what is held is too old for it */
   get(name: string): V | null | Promise<V | null>;
   /** The cached value, without a look-up. */
   peek(name: string): V | null;
@@ -19,7 +20,11 @@ export interface RefreshingCacheOptions<V> {
   readonly refreshAfterMs: number;
   /** Looks a name up in the source; null when it has none. */
   readonly load: (name: string) => Promise<V | null>;
-  /** Called when a look-up behind an answer fails; the cached value stays. */
+  /** How long what is held is answered while the source is away; for ever when absent. */
+  readonly staleMs?: number;
+  /** Whether a look-up failed because the source is away; every failure means that when absent. */
+  readonly isAway?: (error: unknown) => boolean;
+  /** Told when a look-up behind an answer fails; the answer stays. */
   readonly onRefreshFailed: (error: unknown) => void;
 }
 
@@ -72,15 +77,58 @@ function createHeldValues<V>(entriesMax: number): HeldValues<V> {
   return { entries, hold };
 }
 
+/** Whether the source answers, by what came of the last look-ups. */
+class Source {
+  readonly #options: Pick<RefreshingCacheOptions<unknown>, 'clock' | 'staleMs' | 'isAway'>;
+  /** When the first look-up began that failed, on the monotonic clock; null while they succeed. */
+  #awaySinceMs: number | null = null;
+  #failedMs = 0;
+  #error: unknown;
+
+  constructor(options: Pick<RefreshingCacheOptions<unknown>, 'clock' | 'staleMs' | 'isAway'>) {
+    this.#options = options;
+  }
+
+  async load<V>(load: () => Promise<V>): Promise<V> {
+    const { clock, isAway = () => true } = this.#options;
+    const startedMs = clock.monotonicMs();
+    try {
+      const value = await load();
+      this.#awaySinceMs = null;
+      return value;
+    } catch (error) {
+      if (isAway(error)) {
+        this.#awaySinceMs ??= startedMs;
+        this.#failedMs = clock.monotonicMs();
+        this.#error = error;
+      }
+      throw error;
+    }
+  }
+
+  /** What is held is too old to be answered: the source has been away for too long. */
+  get isStale(): boolean {
+    const { clock, staleMs = Number.POSITIVE_INFINITY } = this.#options;
+    return this.#awaySinceMs !== null && clock.monotonicMs() - this.#awaySinceMs > staleMs;
+  }
+
+  /** Why a look-up would fail that is begun now; null where that is worth a try. */
+  get failure(): { readonly error: unknown } | null {
+    const isFresh = this.#options.clock.monotonicMs() - this.#failedMs < retryAfterMs;
+    return this.#awaySinceMs !== null && isFresh ? { error: this.#error } : null;
+  }
+}
+
 export function createRefreshingCache<V>(options: RefreshingCacheOptions<V>): RefreshingCache<V> {
   const { clock, entriesMax, refreshAfterMs, load, onRefreshFailed } = options;
   const { entries, hold } = createHeldValues<V>(entriesMax);
   const lookUps = new Map<string, LookUp<V>>();
+  const source = new Source(options);
 
   const lookUp = async (name: string, state: { outdated: boolean }): Promise<V | null> => {
     for (let attempt = 1; ; attempt += 1) {
       state.outdated = false;
-      const value = await load(name);
+      const value = await source.load(() => load(name));
       if (!state.outdated) {
         if (value === null) entries.delete(name);
         else hold(name, value, clock.monotonicMs() + refreshAfterMs);
@@ -113,6 +161,11 @@ export function createRefreshingCache<V>(options: RefreshingCacheOptions<V>): Re
       const entry = entries.get(name);
       if (entry === undefined) return lookUpOnce(name);
       entry.used = true;
+      if (source.isStale) {
+        const { failure } = source;
+        if (failure !== null) throw failure.error;
+        return lookUpOnce(name);
+      }
       if (!entry.refreshing && clock.monotonicMs() >= entry.refreshAtMs) void refresh(name, entry);
       return entry.value;
     },

@@ -2,19 +2,21 @@ import { describe, expect, it } from 'vitest';
 import { createRefreshingCache, type RefreshingCache } from '#base/refreshing-cache.ts';
 
 /** A source that answers when the test says so. */
-function createSource() {
+function createSource(staleMs?: number) {
   const values = new Map<string, string>();
   const waiting: (() => void)[] = [];
-  let [loads, away, held, nowMs] = [0, false, false, 0];
+  let [loads, away, held, nowMs]: [number, boolean | 'overloaded', boolean, number] = [0, false, false, 0];
   const failures: unknown[] = [];
   const cache: RefreshingCache<string> = createRefreshingCache<string>({
     clock: { now: () => nowMs, monotonicMs: () => nowMs },
     entriesMax: 3,
     refreshAfterMs: 30_000,
+    ...(staleMs === undefined ? {} : { staleMs }),
+    isAway: (error) => !(error instanceof Error && error.message === 'overloaded'),
     async load(name) {
       loads += 1;
       const value = values.get(name) ?? null;
-      if (away) throw new Error('away');
+      if (away !== false) throw new Error(away === 'overloaded' ? away : 'away');
       if (held) await new Promise<void>((resolve) => waiting.push(resolve));
       return value;
     },
@@ -30,7 +32,7 @@ function createSource() {
     turn(ms: number) {
       nowMs += ms;
     },
-    setAway(next: boolean) {
+    setAway(next: boolean | 'overloaded') {
       away = next;
     },
     hold() {
@@ -104,6 +106,42 @@ describe('the refreshing cache', () => {
     source.turn(1000);
     expect(source.cache.get('a')).toBe('1');
     await expect.poll(() => source.cache.get('a')).toBe('2');
+  });
+
+  it('keeps it no longer than it may, then says why at once, and asks again once a second', async () => {
+    const source = createSource(300_000);
+    source.values.set('a', '1');
+    await source.cache.get('a');
+    source.setAway(true);
+    source.turn(3_600_000);
+    expect(source.cache.get('a')).toBe('1');
+    await expect.poll(() => source.failures.length).toBe(1);
+    source.turn(300_000);
+    expect(source.cache.get('a')).toBe('1');
+    await expect.poll(() => source.failures.length).toBe(2);
+    source.turn(1);
+    const { loads } = source;
+    for (let index = 0; index < 10; index += 1) expect(() => source.cache.get('a')).toThrow('away');
+    expect(source.loads).toBe(loads);
+    source.turn(1000);
+    await expect(source.cache.get('a')).rejects.toThrow('away');
+    expect(source.loads).toBe(loads + 1);
+    source.setAway(false);
+    source.turn(1000);
+    expect(await source.cache.get('a')).toBe('1');
+    expect(source.cache.get('a')).toBe('1');
+  });
+
+  it('keeps it however long look-ups fail for another reason than that the source is away', async () => {
+    const source = createSource(300_000);
+    source.values.set('a', '1');
+    await source.cache.get('a');
+    source.setAway('overloaded');
+    for (let minute = 0; minute < 20; minute += 1) {
+      source.turn(60_000);
+      expect(source.cache.get('a')).toBe('1');
+      await expect.poll(() => source.failures.length).toBe(minute + 1);
+    }
   });
 
   it('never holds a look-up that began before a change', async () => {

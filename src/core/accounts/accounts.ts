@@ -45,8 +45,8 @@ export {
 export interface Accounts {
   /**
    * A project of an organization, null when that organization has none of this id. Answers at once when the project
-   * is known; known ones keep their answer while Postgres is away.
-   * @throws AppError billing_unavailable for a project that is not known yet while Postgres is away
+   * is known; known ones keep their answer while Postgres is away, for `staleMs`.
+   * @throws AppError billing_unavailable for a project that is not known yet while Postgres is away, and then for all
    */
   findProject(organizationId: string, projectId: string): Project | null | Promise<Project | null>;
   /**
@@ -76,6 +76,8 @@ export interface AccountsOptions {
   readonly clock: Clock;
   readonly log: Log;
   readonly audit: Audit;
+  /** How long projects that are known keep their answer while Postgres is away; 300,000 when absent. */
+  readonly staleMs?: number;
 }
 
 /** Organizations, their users and their projects. */

@@ -1,6 +1,7 @@
 import { and, asc, count, eq } from 'drizzle-orm';
 import type { Clock } from '#base/clock.ts';
-import { type Db, isConnectionError, isUniqueViolation } from '#base/db.ts';
+import { BoundedStore } from '#base/bounded-store.ts';
+import { type Db, isUniqueViolation } from '#base/db.ts';
 import { AppError } from '#base/errors.ts';
 import { formatId, uuidv7 } from '#base/id.ts';
 import type { Log } from '#base/log.ts';
@@ -62,8 +63,13 @@ export interface ProjectsOptions {
   readonly clock: Clock;
   readonly log: Log;
   readonly audit: Audit;
+  /** How long projects that are known keep their answer while Postgres is away. */
+  readonly staleMs?: number;
 }
 
+const staleMsDefault = 300_000;
+/** A connection that was lost without a word may never answer. */
+const lookUpTimeoutMs = 5000;
 const cacheEntriesMax = 10_000;
 const cacheRefreshAfterMs = 30_000;
 
@@ -152,13 +158,16 @@ async function listProjects(db: Db, organizationId: string, page: number, limit:
 }
 
 /** Projects, and the short memory that resolves them on the request path. */
-export function createProjects({ db, clock, log, audit }: ProjectsOptions): Projects {
+export function createProjects({ db, clock, log, audit, staleMs = staleMsDefault }: ProjectsOptions): Projects {
+  const store = new BoundedStore();
   const load = async (projectId: string): Promise<Project | null> => {
     try {
-      const [row] = await db.orm.select().from(projects).where(eq(projects.id, projectId));
+      const read = () => db.orm.select().from(projects).where(eq(projects.id, projectId));
+      const [row] = await store.ask('a project', lookUpTimeoutMs, read);
       return row === undefined ? null : toProject(row);
     } catch (error) {
-      throw isConnectionError(error) ? new AppError('billing_unavailable', { cause: error }) : error;
+      // Whatever went wrong, it says nothing about the project.
+      throw new AppError('billing_unavailable', { cause: error });
     }
   };
   const cache = createRefreshingCache<Project>({
@@ -166,11 +175,8 @@ export function createProjects({ db, clock, log, audit }: ProjectsOptions): Proj
     entriesMax: cacheEntriesMax,
     refreshAfterMs: cacheRefreshAfterMs,
     load,
-    onRefreshFailed: (error) =>
-      log.warn(
-        { err: error },
-        'a project could not be read from PostgreSQL again; it stays in use as it was read last',
-      ),
+    staleMs,
+    onRefreshFailed: (error) => log.warn({ err: error }, 'a project could not be read again; the known one stays'),
   });
   const now = (): Date => new Date(clock.now());
   const ofOrganization = (project: Project | null, organizationId: string): Project | null =>

@@ -6,6 +6,8 @@ import {
   refuseByLimits,
   reserve,
   rollWindow,
+  shiftRefusal,
+  shiftView,
   unusedKey,
   viewLimits,
   type KeyLimits,
@@ -89,9 +91,12 @@ class MemoryAdmission implements Admission {
   readonly #keys = new Map<string, Key>();
   readonly #monthsLoading = new Map<string, Promise<void>>();
   readonly #holds = new Map<string, Hold>();
+  /** The time in which windows are counted, less the monotonic one: it passes as they last, whatever the clock shows. */
+  readonly #windowsAheadMs: number;
 
   constructor(options: MemoryAdmissionOptions) {
     this.#options = options;
+    this.#windowsAheadMs = options.clock.now() - options.clock.monotonicMs();
     this.#books = new BooksWatch({ clock: options.clock, staleMs: options.staleMs ?? staleMsDefault });
     this.#accounts = new MemoryAccounts({ ...options, books: this.#books });
     options.onCredit((organizationId, deltaPicoUsd) => this.#accounts.credited(organizationId, deltaPicoUsd));
@@ -143,14 +148,23 @@ class MemoryAdmission implements Admission {
   }
 
   view({ keyId, limits }: KeyRef): LimitsView {
-    const nowMs = this.#options.clock.now();
+    const nowMs = this.#windowsNowMs;
     const use = this.#keys.get(keyId)?.use ?? unusedKey();
     rollWindow(use, limits, nowMs);
-    return viewLimits(use, limits, nowMs);
+    return this.#viewOf(use, limits, nowMs);
   }
 
   heldMicroUsd(organizationId: string): bigint {
     return this.#accounts.find(organizationId)?.heldMicroUsd ?? 0n;
+  }
+
+  get #windowsNowMs(): number {
+    return Math.floor(this.#options.clock.monotonicMs() + this.#windowsAheadMs);
+  }
+
+  /** In the time of the clock that everybody sees. */
+  #viewOf(use: KeyUse, limits: KeyLimits, nowMs: number): LimitsView {
+    return shiftView(viewLimits(use, limits, nowMs), this.#options.clock.now() - nowMs);
   }
 
   #keyOf(keyId: string): Key {
@@ -187,20 +201,20 @@ class MemoryAdmission implements Admission {
 
   /** Whether the request may run and what it would hold; changes nothing. */
   #decide(account: Account, key: Key, request: AdmitRequest): AdmitResult {
-    const nowMs = this.#options.clock.now();
+    const nowMs = this.#windowsNowMs;
     rollWindow(key.use, request.limits, nowMs);
     const refused = refuseByFunds(account, request) ?? this.#refuseByLimits(key, request, nowMs);
     if (refused !== null) return refused;
     const available = availableMicroUsd(account);
     const heldMicroUsd = available < request.wantedMicroUsd ? available : request.wantedMicroUsd;
-    return { ok: true, heldMicroUsd, view: viewLimits(key.use, request.limits, nowMs) };
+    return { ok: true, heldMicroUsd, view: this.#viewOf(key.use, request.limits, nowMs) };
   }
 
   #take(account: Account, key: Key, request: AdmitRequest): AdmitResult {
     const decided = this.#decide(account, key, request);
     if (!decided.ok) return decided;
     const { heldMicroUsd } = decided;
-    const nowMs = this.#options.clock.now();
+    const nowMs = this.#windowsNowMs;
     const { limits, estimatedTokens, keyId } = request;
     const { use, monthMs } = key;
     const reservedTokens = reserve(estimatedTokens, limits.tokensPerMinute);
@@ -213,12 +227,14 @@ class MemoryAdmission implements Admission {
     const { windowStartMs } = use;
     const terms = { account, keyId, key, limits, estimatedTokens, windowStartMs, reservedTokens, heldMicroUsd };
     this.#holds.set(request.requestId, { ...terms, monthMs, monthTokens, spooled: null });
-    return { ok: true, heldMicroUsd, view: viewLimits(use, limits, nowMs) };
+    return { ok: true, heldMicroUsd, view: this.#viewOf(use, limits, nowMs) };
   }
 
   #refuseByLimits({ use }: Key, { limits, estimatedTokens }: AdmitRequest, nowMs: number): AdmitRefusal | null {
     const refused = refuseByLimits(use, limits, estimatedTokens, nowMs);
-    return refused === null ? null : { ok: false, ...refused, limits: viewLimits(use, limits, nowMs) };
+    if (refused === null) return null;
+    const hereMs = this.#options.clock.now();
+    return { ok: false, ...shiftRefusal(refused, nowMs, hereMs), limits: this.#viewOf(use, limits, nowMs) };
   }
 
   /** Puts what was used in the place of what was reserved. A window that is over gives nothing back. */
@@ -227,10 +243,10 @@ class MemoryAdmission implements Admission {
     const { use } = key;
     use.running -= 1;
     if (limits.tokensPerMinute !== null) {
-      rollWindow(use, limits, this.#options.clock.now());
+      rollWindow(use, limits, this.#windowsNowMs);
       const beyond = tokens - reservedTokens;
       if (beyond > 0 || use.windowStartMs === windowStartMs) use.tokens = Math.max(0, use.tokens + beyond);
-      if (use.windowStartMs === 0 && use.tokens > 0) use.windowStartMs = this.#options.clock.now();
+      if (use.windowStartMs === 0 && use.tokens > 0) use.windowStartMs = this.#windowsNowMs;
     }
     if (monthMs !== null && key.monthMs === monthMs) {
       use.monthTokens += tokens - hold.monthTokens;
@@ -275,7 +291,7 @@ class MemoryAdmission implements Admission {
    * could say it.
    */
   #forgetKeys(): void {
-    const endedMs = this.#options.clock.now() - 60_000;
+    const endedMs = this.#windowsNowMs - 60_000;
     for (const [keyId, { use, monthMs }] of this.#keys) {
       if (use.running > 0 || use.tokens > 0 || use.windowStartMs >= endedMs) continue;
       if (monthMs === null || !this.#books.isAway) this.#keys.delete(keyId);

@@ -12,6 +12,8 @@ import {
   refuseByLimits,
   reserve,
   rollWindow,
+  shiftRefusal,
+  shiftView,
   unusedKey,
   viewLimits,
 } from '#core/limits/limits.ts';
@@ -266,17 +268,15 @@ export class Outage {
     const all = (key.month?.tokens ?? 0) + reserve(estimatedTokens, most);
     // Only this gateway's part of the month is used up: that ends with the outage, not with the month.
     if (refused.code === 'monthly_quota_exceeded' && most !== null && all <= most) return unavailable;
-    const shiftMs = this.#options.clock.now() - nowMs;
-    const view = { ...refused.view, resetAtMs: refused.view.resetAtMs + shiftMs };
-    return { ok: false, ...refused, view, limits: this.#view(key, limits, divided, nowMs) };
+    const shifted = shiftRefusal(refused, nowMs, this.#options.clock.now());
+    return { ok: false, ...shifted, limits: this.#view(key, limits, divided, nowMs) };
   }
 
   /** The whole limit, and what this gateway may give of it, in the time of this machine's clock. */
   #view({ use }: LocalKey, limits: KeyLimits, divided: KeyLimits, nowMs: number): LimitsView {
-    const { requests, tokens } = viewLimits(use, divided, nowMs);
-    const shiftMs = this.#options.clock.now() - nowMs;
+    const { requests, tokens } = shiftView(viewLimits(use, divided, nowMs), this.#options.clock.now() - nowMs);
     const shown = (view: LimitsView['requests'], limit: number | null): LimitsView['requests'] =>
-      view === null || limit === null ? null : { ...view, limit, resetAtMs: view.resetAtMs + shiftMs };
+      view === null || limit === null ? null : { ...view, limit };
     return { requests: shown(requests, limits.requestsPerMinute), tokens: shown(tokens, limits.tokensPerMinute) };
   }
 

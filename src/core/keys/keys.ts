@@ -42,10 +42,10 @@ export interface Keys {
   start(): Promise<void>;
   /**
    * The key behind a secret, null when there is none that is active. Answers at once when the key is known. A known
-   * key keeps its answer while Postgres is away.
+   * key keeps its answer while Postgres is away, for `staleMs`.
    * A revocation reaches listeners of `onRevoked` that are registered when it commits: who starts something that
    * must end with the key registers it before the next await.
-   * @throws AppError billing_unavailable for a key that is not known yet while Postgres is away
+   * @throws AppError billing_unavailable for a key that is not known yet while Postgres is away, and then for all
    */
   verify(secret: string): ApiKey | null | Promise<ApiKey | null>;
   /** After `verify` said null: whether the secret is that of a key all the same, revoked or expired. */
@@ -90,6 +90,8 @@ export interface KeysOptions {
   /** What secrets begin with: "sk-hg-". Keys made under another prefix stay valid. */
   readonly keyPrefix: string;
   readonly maxActiveKeys: number;
+  /** How long keys that are known stay valid while Postgres is away; 300,000 when absent. */
+  readonly staleMs?: number;
 }
 
 /** API keys: made, found, changed, ended. */

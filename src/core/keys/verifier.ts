@@ -1,7 +1,8 @@
 import { timingSafeEqual } from 'node:crypto';
 import { eq } from 'drizzle-orm';
 import type { Clock } from '#base/clock.ts';
-import { type Db, isConnectionError } from '#base/db.ts';
+import { BoundedStore } from '#base/bounded-store.ts';
+import type { Db } from '#base/db.ts';
 import { AppError } from '#base/errors.ts';
 import type { Log } from '#base/log.ts';
 import { createRefreshingCache } from '#base/refreshing-cache.ts';
@@ -35,8 +36,13 @@ export interface VerifierOptions {
   readonly clock: Clock;
   readonly log: Log;
   readonly accounts: Pick<Accounts, 'isPlatformAdmin'>;
+  /** How long keys that are known stay valid while Postgres is away. */
+  readonly staleMs?: number;
 }
 
+const staleMsDefault = 300_000;
+/** A connection that was lost without a word may never answer. */
+const lookUpTimeoutMs = 5000;
 const cacheEntriesMax = 10_000;
 const cacheRefreshAfterMs = 30_000;
 /** Bounds on look-ups at once: anybody can make keys up, and the database's connections are for real ones. */
@@ -46,10 +52,11 @@ const lookUpBounds = { atOnceMax: 3, waitingMax: 1000 };
 const nameOf = (secretHash: Buffer): string => secretHash.toString('latin1');
 
 /** The hot path of every request: from a secret to its key. */
-export function createVerifier({ db, clock, log, accounts }: VerifierOptions): Verifier {
+export function createVerifier({ db, clock, log, accounts, staleMs = staleMsDefault }: VerifierOptions): Verifier {
   const imported = new Set<string>();
 
   const turns = new Turns(lookUpBounds);
+  const store = new BoundedStore();
   const lookUp = async (name: string): Promise<KnownKey | null> => {
     const secretHash = Buffer.from(name, 'latin1');
     const [row] = await db.orm.select().from(apiKeys).where(eq(apiKeys.secretHash, secretHash));
@@ -59,10 +66,11 @@ export function createVerifier({ db, clock, log, accounts }: VerifierOptions): V
   };
   const load = async (name: string): Promise<KnownKey | null> => {
     try {
-      return await turns.during('keys', () => lookUp(name));
+      return await turns.during('keys', () => store.ask('a key', lookUpTimeoutMs, () => lookUp(name)));
     } catch (error) {
-      if (error instanceof TooManyWaitError) throw new AppError('overloaded', { headers: { 'retry-after': '1' } });
-      throw isConnectionError(error) ? new AppError('billing_unavailable', { cause: error }) : error;
+      if (error instanceof TooManyWaitError) throw new AppError('overloaded');
+      // Whatever went wrong, it says nothing about the key.
+      throw new AppError('billing_unavailable', { cause: error });
     }
   };
   const cache = createRefreshingCache<KnownKey>({
@@ -70,8 +78,9 @@ export function createVerifier({ db, clock, log, accounts }: VerifierOptions): V
     entriesMax: cacheEntriesMax,
     refreshAfterMs: cacheRefreshAfterMs,
     load,
-    onRefreshFailed: (error) =>
-      log.warn({ err: error }, 'a key could not be read from PostgreSQL again; it stays valid as it was read last'),
+    staleMs,
+    isAway: (error) => !(error instanceof AppError && error.code === 'overloaded'),
+    onRefreshFailed: (error) => log.warn({ err: error }, 'a key could not be read again; the known one stays'),
   });
   const check = (known: KnownKey | null, name: string): ApiKey | null => {
     if (known === null || !timingSafeEqual(known.secretHash, Buffer.from(name, 'latin1'))) return null;

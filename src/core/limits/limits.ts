@@ -206,6 +206,27 @@ export function viewLimits(use: KeyUse, limits: KeyLimits, nowMs: number): Limit
   };
 }
 
+/** The same in the time of a clock that is ahead of the one in which windows are counted. */
+export function shiftView({ requests, tokens }: LimitsView, aheadMs: number): LimitsView {
+  const shift = (view: LimitView | null): LimitView | null =>
+    view === null ? null : { ...view, resetAtMs: view.resetAtMs + aheadMs };
+  return { requests: shift(requests), tokens: shift(tokens) };
+}
+
+/**
+ * The same of a refusal; a month is that of the clock that everybody sees.
+ * @param nowMs by the clock in which windows are counted
+ * @param hereMs by the other one
+ */
+export function shiftRefusal(refusal: LimitRefusal, nowMs: number, hereMs: number): LimitRefusal {
+  const { code, view, retryAfterMs } = refusal;
+  if (code !== 'monthly_quota_exceeded') {
+    return { code, view: { ...view, resetAtMs: view.resetAtMs + hereMs - nowMs }, retryAfterMs };
+  }
+  const resetAtMs = nextMonthMs(hereMs);
+  return { code, view: { ...view, resetAtMs }, retryAfterMs: Math.max(1, resetAtMs - hereMs) };
+}
+
 /** A window that has not begun is whole now. */
 function windowEndMs(use: KeyUse, nowMs: number): number {
   return use.windowStartMs === 0 ? nowMs : use.windowStartMs + windowMs;

@@ -239,3 +239,40 @@ it('nobody is refused for money that was booked past this gateway', async () => 
   bench.turn(2000);
   expect(await bench.admit(bench.request())).toBe('ok');
 });
+
+describe('a clock that jumps', () => {
+  const hour = 3_600_000;
+
+  it.each([
+    ['an hour ahead', hour],
+    ['an hour back', -hour],
+    ['a month ahead', 31 * 24 * hour],
+  ])('%s ends no window and makes none longer', async (_name, byMs) => {
+    const bench = new Bench();
+    const minute = { requestsPerMinute: 1, tokensPerMinute: 100 };
+    expect(await bench.admit(bench.request(minute, 100))).toBe('ok');
+    bench.turn(20_000);
+    bench.nowMs += byMs;
+    const refused = await bench.admission.admit(bench.request(minute));
+    expect(refused).toMatchObject({ code: 'rate_limit_exceeded', retryAfterMs: 40_000 });
+    expect(refused).toMatchObject({ view: { resetAtMs: bench.nowMs + 40_000 } });
+    expect(await bench.admission.view(bench.request(minute))).toMatchObject({
+      tokens: { remaining: 0, resetAtMs: bench.nowMs + 40_000 },
+    });
+    bench.turn(39_999);
+    expect(await bench.admit(bench.request(minute))).toBe('rate_limit_exceeded');
+    bench.turn(1);
+    expect(await bench.admit(bench.request(minute))).toBe('ok');
+  });
+
+  it('by more than a balance is good for has it read no sooner', async () => {
+    const bench = new Bench();
+    const first = bench.request();
+    expect(await bench.admit(first)).toBe('ok');
+    bench.admission.settle(first.requestId, { chargedPicoUsd: 0n, tokens: 0 });
+    const { reads } = bench;
+    bench.nowMs += hour;
+    expect(await bench.admit(bench.request())).toBe('ok');
+    expect(bench.reads).toBe(reads);
+  });
+});

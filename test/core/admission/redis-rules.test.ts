@@ -225,6 +225,19 @@ describe('the rules in Redis', () => {
     );
   });
 
+  it('end a window that a clock put into the future within a minute', async () => {
+    const limits = { ...unlimited, requestsPerMinute: 1 };
+    const key = { organizationId: randomUUID(), keyId: randomUUID(), limits };
+    const admission = openRedis({ balancePicoUsd: 10n ** 12n, tokens: 0 });
+    const use = `hg:test:{${key.organizationId}}:${key.keyId}:use`;
+    await client.hset(use, { s: Date.now() + 3_600_000, n: 1, t: 0 });
+    const request = { ...key, requestId: randomUUID(), neededMicroUsd: 1n, wantedMicroUsd: 1n, estimatedTokens: 1 };
+    const refused = await admission.admit(request);
+    expect(refused).toMatchObject({ code: 'rate_limit_exceeded' });
+    expect('retryAfterMs' in refused ? refused.retryAfterMs : 0).toBeLessThanOrEqual(windowMs);
+    await admission.close();
+  });
+
   it('keep balances of millions exact, to the pico-dollar, in sums beyond what a script can print', async () => {
     const balancePicoUsd = 5_000_000_000_000_000_000n + 123_456n;
     const admission = openRedis({ balancePicoUsd, tokens: 0 });

@@ -2,6 +2,8 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import {
   countAdmitted,
+  divideLimits,
+  divideUse,
   monthStartMs,
   nextMonthMs,
   refuseByLimits,
@@ -136,4 +138,59 @@ describe('the limits of a key', () => {
     expect(nextMonthMs(lastMs)).toBe(lastMs + 1);
     expect(monthStartMs(lastMs + 1)).toBe(lastMs + 1);
   });
+});
+
+describe('limits that several gateways divide', () => {
+  const all = fc.record({
+    requestsPerMinute: fc.option(fc.integer({ min: 1, max: 100 })),
+    maxConcurrency: fc.option(fc.integer({ min: 1, max: 20 })),
+    tokensPerMinute: fc.option(fc.integer({ min: 1, max: 10_000 })),
+    monthlyTokenLimit: fc.option(fc.integer({ min: 1, max: 10_000 })),
+  });
+  const used = fc.record({ requests: fc.nat(120), tokens: fc.nat(30_000), monthTokens: fc.nat(12_000) });
+
+  it('give no more than is left together, or one each', () => {
+    fc.assert(
+      fc.property(all, used, fc.integer({ min: 1, max: 9 }), (of, use, gateways) => {
+        const divided = divideLimits(of, gateways);
+        const part = divideUse({ ...unusedKey(), ...use, windowStartMs: 1 }, of, gateways, 0);
+        const pairs = [
+          [of.requestsPerMinute, use.requests, divided.requestsPerMinute, part.requests],
+          [of.tokensPerMinute, use.tokens, divided.tokensPerMinute, part.tokens],
+          [of.monthlyTokenLimit, use.monthTokens, divided.monthlyTokenLimit, part.monthTokens],
+        ] as const;
+        for (const [limit, taken, most, counted] of pairs) {
+          if (limit === null || most === null) continue;
+          const [left, given] = [Math.max(0, limit - taken), Math.max(0, most - counted)];
+          expect(counted).toBeGreaterThanOrEqual(0);
+          expect(given * gateways).toBeLessThanOrEqual(Math.max(left, left > 0 ? gateways : 0));
+          expect(given > 0).toBe(left > 0);
+        }
+        const slots = of.maxConcurrency === null ? null : Math.max(1, Math.floor(of.maxConcurrency / gateways));
+        expect(divided.maxConcurrency).toBe(slots);
+      }),
+    );
+  });
+
+  it('divide a debt as well: it takes the same windows to pay', () => {
+    const of = { requestsPerMinute: null, maxConcurrency: null, tokensPerMinute: 100, monthlyTokenLimit: null };
+    const use = { ...unusedKey(), windowStartMs: 1, tokens: 350 };
+    const part = divideUse(use, of, 2, 0);
+    const divided = divideLimits(of, 2);
+    for (const minutes of [1, 2, 3, 4]) {
+      const [whole, half] = [{ ...use }, { ...part }];
+      rollWindow(whole, of, 1 + minutes * windowMs);
+      rollWindow(half, divided, 1 + minutes * windowMs);
+      expect(half.tokens).toBe(Math.ceil(whole.tokens / 2));
+    }
+  });
+});
+
+it('a window that a clock puts into the future ends within a minute', () => {
+  const of = { requestsPerMinute: 1, maxConcurrency: null, tokensPerMinute: null, monthlyTokenLimit: null };
+  const use = { ...unusedKey(), windowStartMs: 5_000_000, requests: 1 };
+  rollWindow(use, of, 1_000_000);
+  expect(use).toMatchObject({ windowStartMs: 1_000_000, requests: 1 });
+  rollWindow(use, of, 1_000_000 + windowMs);
+  expect(use).toMatchObject({ windowStartMs: 0, requests: 0 });
 });
