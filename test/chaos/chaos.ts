@@ -6,11 +6,12 @@ import { openPlace, runRow, type RunOptions } from './run.ts';
 
 /** `npm run chaos`: the table of faults, one row after the other. */
 
-const usage = `npm run chaos -- [--rows name,name] [--seed N] [--seconds N] [--kills N] [--list]
+const usage = `npm run chaos -- [--rows name,name] [--seed N] [--seconds N] [--kills N] [--out DIR] [--list]
 
 Runs gateways, PostgreSQL, Redis and an engine of its own for each row, breaks what the row says, and compares what
 clients saw with the books and with what the engine counted. Prints a line for each row and ends with 1 when one does
-not hold. --seed makes the same choices again; --seconds is how long faults last, --kills how often a gateway is killed.
+not hold. --seed makes the same choices again; --seconds is how long faults last, --kills how often a gateway is
+killed. --out names a folder that takes what clients saw and what gateways printed.
 `;
 
 class UsageError extends Error {}
@@ -20,6 +21,7 @@ const options = {
   seed: { type: 'string' },
   seconds: { type: 'string' },
   kills: { type: 'string' },
+  out: { type: 'string' },
   list: { type: 'boolean' },
   help: { type: 'boolean', short: 'h' },
 } as const;
@@ -46,6 +48,7 @@ function readWish(args: readonly string[]): Wish | null {
     seed: whole('seed', Math.floor(Math.random() * 1_000_000)),
     seconds: whole('seconds', defaults.seconds),
     kills: whole('kills', defaults.kills),
+    out: values.out ?? null,
   };
 }
 

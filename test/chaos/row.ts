@@ -9,6 +9,8 @@ export interface Row {
   readonly what: string;
   /** What it needs of the machine; null when it is there, else what is missing. */
   readonly missing?: () => string | null;
+  /** What it may take beside faults and kills, in seconds; 150 when absent. */
+  readonly limitSeconds?: number;
   run(stage: Stage): Promise<void>;
 }
 

@@ -1,4 +1,4 @@
-import { chmodSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs';
+import { chmodSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Figures } from './parts/checker.ts';
@@ -6,13 +6,15 @@ import type { Seen } from './parts/client.ts';
 import { makeTemplate, type PostgresTemplate } from './parts/postgres.ts';
 import { openScene } from './parts/scene.ts';
 import { createTidy } from './parts/tidy.ts';
-import { secondsSince } from './parts/wait.ts';
+import { inTime, secondsSince } from './parts/wait.ts';
 import type { Row, Stage } from './row.ts';
 
 export interface RunOptions {
   readonly seed: number;
   readonly seconds: number;
   readonly kills: number;
+  /** A folder that takes what clients saw and what gateways printed; null keeps nothing. */
+  readonly out: string | null;
 }
 
 export interface Outcome {
@@ -73,10 +75,15 @@ export async function runRow(place: Place, row: Row, options: RunOptions): Promi
   const dir = mkdtempSync(join(place.dir, 'row-'));
   chmodSync(dir, 0o711);
   tidy.add(() => rmSync(dir, { recursive: true, force: true }));
+  const keep = (name: string, text: string): void => {
+    if (options.out === null) return;
+    mkdirSync(join(options.out, row.name), { recursive: true });
+    writeFileSync(join(options.out, row.name, name), text);
+  };
   const stage: Stage = {
     ...options,
     dir,
-    open: (scene = {}) => openScene({ dir, seed: options.seed, template: place.template, tidy }, scene),
+    open: (scene = {}) => openScene({ dir, seed: options.seed, template: place.template, tidy, onOutput: keep }, scene),
     must(holds, why) {
       if (!holds) outcome.why.push(why);
     },
@@ -86,8 +93,13 @@ export async function runRow(place: Place, row: Row, options: RunOptions): Promi
     counted: (figures) => (outcome.figures = figures),
     later: (undo) => tidy.add(undo),
   };
+  const limitSeconds = (row.limitSeconds ?? 150) + 2 * options.seconds + 8 * options.kills;
   try {
-    await row.run(stage);
+    const over = await inTime(
+      limitSeconds * 1000,
+      row.run(stage).then(() => true),
+    );
+    if (over === null) outcome.why.push(`it was not over after ${limitSeconds} s`);
   } catch (error) {
     outcome.why.push(error instanceof Error ? error.message : String(error));
   }
@@ -96,5 +108,7 @@ export async function runRow(place: Place, row: Row, options: RunOptions): Promi
   } catch (error) {
     outcome.why.push(String(error));
   }
+  keep('seen.ndjson', outcome.seen.map((seen) => `${JSON.stringify(seen)}\n`).join(''));
+  keep('why.txt', `${outcome.why.join('\n')}\n`);
   return { ...outcome, verdict: outcome.why.length === 0 ? 'holds' : 'fails', seconds: secondsSince(beganMs) };
 }

@@ -37,7 +37,7 @@ export async function callApi(url: string, path: string, call: Call = {}): Promi
 
 function parse(text: string): Body {
   try {
-    return JSON.parse(text) as Body;
+    return JSON.parse(text);
   } catch {
     return text;
   }

@@ -72,7 +72,7 @@ export async function readBooks(sql: Sql): Promise<Books> {
     })),
     sums: [...(await readSums(tx, 'usage_hourly')), ...(await readSums(tx, 'usage_daily'))],
     quarantined: await readQuarantine(tx),
-  })) as Promise<Books>;
+  }));
 }
 
 type Row = Readonly<Record<string, unknown>>;
@@ -83,7 +83,9 @@ const usageText = `select to_jsonb(u) || jsonb_build_object('cost', cost::text, 
 const ledgerText = `select to_jsonb(e) || jsonb_build_object('amount', amount::text, 'balance_after', balance_after::text)
   as row from ledger_entries e order by organization_id, seq`;
 
-const text = (value: unknown): string | null => (value === null || value === undefined ? null : String(value));
+/** A text or a number of JSON. */
+const text = (value: unknown): string | null =>
+  typeof value === 'string' || typeof value === 'number' ? String(value) : null;
 
 function toUsage(found: Row): UsageRow {
   const row = found['row'] as Row;
@@ -119,7 +121,7 @@ function toLedger(found: Row): LedgerRow {
     balanceAfter: BigInt(String(row['balance_after'])),
     requestId: text(row['request_id']),
     groupId: text(row['group_id']),
-    requests: row['requests'] === null || row['requests'] === undefined ? null : Number(row['requests']),
+    requests: typeof row['requests'] === 'number' ? row['requests'] : null,
   };
 }
 

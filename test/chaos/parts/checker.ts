@@ -1,3 +1,4 @@
+import { isUuid } from '#base/id.ts';
 import type { Books, LedgerRow, SumRow, UsageRow } from './books.ts';
 import type { Seen } from './client.ts';
 import type { Counted } from './engine.ts';
@@ -269,7 +270,8 @@ function checkUnbilled({ seen, counted, ends }: Evidence, byId: ById): string[] 
   // Clients whose gateway died before it had told them an id.
   let nameless = seen.filter((one) => one.id === null && diedUnder(one)).length;
   const lost: string[] = [];
-  for (const id of counted.keys()) {
+  // A gateway tries its own engine out by requests that nobody asked for, under no request's id.
+  for (const id of [...counted.keys()].filter(isUuid)) {
     if (byId.has(id)) continue;
     const one = bySeenId.get(id);
     if (one !== undefined && diedUnder(one)) continue;

@@ -16,6 +16,8 @@ export interface Ask {
   /** The client's own name of the request, the same when it is repeated. */
   readonly name: string;
   readonly model?: string;
+  /** How long it waits for an answer; what has not come by then does not count as answered. */
+  readonly patienceMs?: number;
 }
 
 /** What a client saw of a request. */
@@ -56,8 +58,7 @@ export interface Where {
   readonly url: string;
 }
 
-/** No client waits longer: what has not come by then does not count as answered. */
-const patienceMs = 150_000;
+const usualPatienceMs = 60_000;
 
 const nothing = {
   id: null,
@@ -121,10 +122,13 @@ function exchange(url: string, ask: Ask): Promise<Exchanged> {
       answer.on('end', () => (isWhole = answer.complete));
       answer.on('error', () => undefined);
     });
-    const timer = setTimeout(() => {
-      isCut = true;
-      sent.destroy();
-    }, ask.leaveMs ?? patienceMs);
+    const timer = setTimeout(
+      () => {
+        isCut = true;
+        sent.destroy();
+      },
+      ask.leaveMs ?? ask.patienceMs ?? usualPatienceMs,
+    );
     sent.on('error', () => undefined);
     sent.on('close', () => {
       clearTimeout(timer);
@@ -177,7 +181,7 @@ function streamOf(text: string): Partial<Seen> {
 
 function parseFrame(frame: string): Body {
   try {
-    return JSON.parse(frame.slice('data: '.length)) as Body;
+    return JSON.parse(frame.slice('data: '.length));
   } catch {
     return null;
   }
@@ -186,7 +190,7 @@ function parseFrame(frame: string): Body {
 function jsonOf(text: string, status: number): Partial<Seen> {
   let body: Body = null;
   try {
-    body = JSON.parse(text) as Body;
+    body = JSON.parse(text);
   } catch {
     // No answer that anybody could use.
   }

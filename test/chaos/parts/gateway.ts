@@ -7,10 +7,11 @@ import { inTime, within } from './wait.ts';
 /** A gateway in one place, which may be killed and started there again. */
 export interface ChaosGateway {
   readonly index: number;
-  /** Where it listens, or listened last. */
+  /** Where it listens. */
   readonly url: string;
   readonly pid: number;
   readonly home: Home;
+  /** It listens. */
   readonly lives: boolean;
   /** When this place's gateways were killed, or ended of themselves. */
   readonly ends: readonly GatewayEnd[];
@@ -21,7 +22,7 @@ export interface ChaosGateway {
   thaw(): void;
   /** SIGTERM. @returns its exit code, null when it is not over in time */
   terminate(timeoutMs: number): Promise<number | null>;
-  /** What it has printed since it was started last. */
+  /** What this place's gateways have printed. */
   output(): string;
   close(): Promise<void>;
 }
@@ -39,8 +40,6 @@ export interface GatewayOptions {
   readonly databaseUrl: string;
   readonly engines: Readonly<Record<string, string>>;
   readonly env: Readonly<Record<string, string>>;
-  /** What its command begins with, as in `nsenter …`. */
-  readonly wrapper?: readonly string[];
 }
 
 const startTimeoutMs = 60_000;
@@ -54,6 +53,7 @@ class Place implements ChaosGateway {
   readonly home: Home;
   readonly ends: GatewayEnd[] = [];
   #running: GatewayProcess | null = null;
+  readonly #started: GatewayProcess[] = [];
   #how: GatewayEnd['how'] = 'by itself';
   #url = '';
 
@@ -75,20 +75,21 @@ class Place implements ChaosGateway {
   }
 
   get lives(): boolean {
-    return this.#running !== null;
+    return this.#running !== null && this.#url !== '';
   }
 
   async start(more: Readonly<Record<string, string>> = {}): Promise<void> {
-    const { databaseUrl, env, wrapper = [] } = this.#options;
+    const { databaseUrl, env } = this.#options;
     const started = runGateway({
       home: this.home,
       databaseUrl,
       env: { LOG_LEVEL: 'warn', HEADGATE_BOOTSTRAP_KEY: givenKey, HEADGATE_MAX_ACTIVE_KEYS: '10000', ...env, ...more },
-      command: [...wrapper, process.execPath, 'src/programs/start.js'],
     });
     const left = endWithUs(started.pid, 'group');
     this.#how = 'by itself';
+    this.#url = '';
     this.#running = started;
+    this.#started.push(started);
     void started.exited.then(() => {
       left();
       this.ends.push({ pid: started.pid, atMs: performance.now(), how: this.#how });
@@ -125,8 +126,7 @@ class Place implements ChaosGateway {
   }
 
   output(): string {
-    const output = this.#running?.output;
-    return `${output?.stdout ?? ''}${output?.stderr ?? ''}`;
+    return this.#started.map(({ output }) => `${output.stdout}${output.stderr}`).join('\n');
   }
 
   async close(): Promise<void> {

@@ -1,4 +1,5 @@
-import { mkdirSync } from 'node:fs';
+import { mkdirSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
 import { Redis } from 'ioredis';
 import { findRedisServer, startServer, type TestRedis } from '../../support/redis.ts';
 import { endWithUs } from './tidy.ts';
@@ -47,8 +48,8 @@ export async function startChaosRedis(dir: string): Promise<ChaosRedis> {
     await server.stop();
     left();
   };
-  const snapshot = ['--dbfilename', snapshotName];
-  let main: Running | null = await launch(['--dbfilename', 'none.rdb']);
+  const own = ['--dbfilename', snapshotName];
+  let main: Running | null = await launch(own);
   const replicas: Running[] = [];
   const running = (): TestRedis => {
     if (main === null) throw new Error('Redis was killed and not started again');
@@ -61,17 +62,14 @@ export async function startChaosRedis(dir: string): Promise<ChaosRedis> {
     freeze: () => signal(running(), 'SIGSTOP'),
     thaw: () => signal(running(), 'SIGCONT'),
     flush: () => ask(portOf(running()), async (client) => void (await client.flushall())),
-    save: () =>
-      ask(portOf(running()), async (client) => {
-        await client.config('SET', 'dbfilename', snapshotName);
-        await client.save();
-      }),
+    save: () => ask(portOf(running()), async (client) => void (await client.save())),
     async kill() {
       if (main !== null) await end(main);
       main = null;
     },
     async start(from) {
-      main = await launch(from === 'snapshot' ? snapshot : ['--dbfilename', 'none.rdb']);
+      if (from === 'empty') rmSync(join(dir, snapshotName), { force: true });
+      main = await launch(own);
     },
     async startReplica() {
       const leader = portOf(running());

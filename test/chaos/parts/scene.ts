@@ -1,7 +1,7 @@
 import { chmodSync, mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { createPostgresReader, type Judge } from '../proxy/postgres-reader.ts';
-import { FaultProxy } from '../proxy/fault-proxy.ts';
+import { FaultProxy, type Reader } from '../proxy/fault-proxy.ts';
 import { type InferenceKey, openKey, openOrganization, type Organization } from './api.ts';
 import { type Books, readBooks } from './books.ts';
 import type { Where } from './client.ts';
@@ -20,7 +20,7 @@ export interface Scene {
   postgres: ChaosPostgres;
   readonly databaseProxy: FaultProxy;
   /** What becomes of the database's answers; everything passes until a row says otherwise. */
-  judge: Judge;
+  set judge(judge: Judge);
   /** @throws Error in a scene without Redis */
   readonly redis: ChaosRedis;
   readonly redisProxy: FaultProxy;
@@ -54,8 +54,6 @@ export interface SceneOptions {
   readonly env?: Readonly<Record<string, string>>;
   /** The host name by which gateways know PostgreSQL. */
   readonly databaseHost?: string;
-  /** What the command of gateways begins with. */
-  readonly wrapper?: readonly string[];
   /** Not started yet. */
   readonly asleep?: boolean;
 }
@@ -66,6 +64,8 @@ export interface SceneParts {
   readonly seed: number;
   readonly template: PostgresTemplate;
   readonly tidy: Tidy;
+  /** Told what each gateway has printed, at the end. */
+  readonly onOutput: (name: string, text: string) => void;
 }
 
 const commonLines = (id: string): string[] => [
@@ -94,70 +94,90 @@ function ownFile(journal: string, replicas: number): string {
 
 /** Starts everything. Whatever it has started is undone by `tidy`, also when it fails midway. */
 export async function openScene(parts: SceneParts, options: SceneOptions = {}): Promise<Scene> {
-  const { tidy } = parts;
-  const dir = makeDir(parts.dir, options.name ?? 'scene');
-  const { gateways: count = 1, redis: hasRedis = count > 1, engine: whose = 'shared' } = options;
-  const journal = join(dir, 'journal');
-  const postgresDir = makeDir(dir, 'postgres');
-  const { disks } = options;
-  if (disks !== undefined) tidy.add(mountSmallDisk(postgresDir, disks.postgres));
-  const postgres = await startPostgres(parts.template, postgresDir);
-  tidy.add(() => postgres.close());
-  const serving = { postgres };
-  const judging: { judge: Judge } = { judge: () => 'pass' };
-  const databaseProxy = await proxyTo(parts, postgres.port, () =>
-    createPostgresReader((answered) => judging.judge(answered)),
-  );
-  const shared = hasRedis ? await openRedis(parts, dir) : null;
-  const engine = whose === 'shared' ? await startEngine(journal) : null;
-  if (engine !== null) tidy.add(() => engine.close());
-  const place = {
-    databaseUrl: databaseUrlOf(options, postgres, databaseProxy),
-    engines: { chat: engine === null ? ownFile(journal, options.replicas ?? 1) : sharedFile(engine.url) },
-    env: { ...(shared !== null && { REDIS_URL: `redis://127.0.0.1:${shared.proxy.port}` }), ...options.env },
-    ...(options.wrapper !== undefined && { wrapper: options.wrapper }),
-  };
-  const gateways = Array.from({ length: count }, (_, index) => {
-    const gatewayDir = makeDir(dir, `gateway-${index}`);
-    if (disks !== undefined) tidy.add(mountSmallDisk(gatewayDir, disks.gateways));
-    return createGateway({ ...place, dir: gatewayDir, index });
-  });
-  for (const gateway of gateways) tidy.add(() => gateway.close());
-  if (options.asleep !== true) for (const gateway of gateways) await gateway.start();
-  const first = (): string => gateways.find(({ lives }) => lives)?.url ?? '';
-  return {
-    get postgres() {
-      return serving.postgres;
-    },
-    set postgres(other) {
-      serving.postgres = other;
-    },
-    databaseProxy,
-    get judge() {
-      return judging.judge;
-    },
-    set judge(judge) {
-      judging.judge = judge;
-    },
-    get redis() {
-      return there(shared, 'Redis').redis;
-    },
-    get redisProxy() {
-      return there(shared, 'Redis').proxy;
-    },
-    gateways,
-    where: () => gateways.filter(({ lives }) => lives).map(({ index, pid, url }) => ({ gateway: index, pid, url })),
-    get engine() {
-      return there(engine, 'engine of its own');
-    },
-    counted: () => readJournal(journal),
-    books: () => readBooks(serving.postgres.sql),
-    organization: (usd) => openOrganization(first(), usd),
-    async key(usd, limits = {}) {
-      return openKey(first(), await openOrganization(first(), usd), limits);
-    },
-    keyOf: (organization, limits = {}) => openKey(first(), organization, limits),
-  };
+  const place: Place = { ...parts, dir: makeDir(parts.dir, options.name ?? 'scene') };
+  const { gateways: count = 1, engine: whose = 'shared' } = options;
+  const journal = join(place.dir, 'journal');
+  const shared = (options.redis ?? count > 1) ? await openRedis(place) : null;
+  const engine = whose === 'shared' ? await openEngine(place, journal) : null;
+  const opened = { ...(await openPostgres(place, options)), shared, engine, journal };
+  return new OpenScene(opened, await openGateways(place, options, opened));
+}
+
+/** With the scene's own folder. */
+type Place = SceneParts;
+
+interface Shared {
+  readonly redis: ChaosRedis;
+  readonly proxy: FaultProxy;
+}
+
+interface Opened {
+  readonly postgres: ChaosPostgres;
+  readonly databaseProxy: FaultProxy;
+  /** Asked of every answer of the database. */
+  readonly judging: { judge: Judge };
+  readonly shared: Shared | null;
+  readonly engine: ChaosEngine | null;
+  readonly journal: string;
+}
+
+class OpenScene implements Scene {
+  readonly #opened: Opened;
+  readonly gateways: readonly ChaosGateway[];
+  readonly databaseProxy: FaultProxy;
+  postgres: ChaosPostgres;
+
+  constructor(opened: Opened, gateways: readonly ChaosGateway[]) {
+    this.#opened = opened;
+    this.gateways = gateways;
+    this.databaseProxy = opened.databaseProxy;
+    this.postgres = opened.postgres;
+  }
+
+  set judge(judge: Judge) {
+    this.#opened.judging.judge = judge;
+  }
+
+  get redis(): ChaosRedis {
+    return there(this.#opened.shared, 'Redis').redis;
+  }
+
+  get redisProxy(): FaultProxy {
+    return there(this.#opened.shared, 'Redis').proxy;
+  }
+
+  get engine(): ChaosEngine {
+    return there(this.#opened.engine, 'engine of its own');
+  }
+
+  get #url(): string {
+    return this.gateways.find(({ lives }) => lives)?.url ?? '';
+  }
+
+  where(): Where[] {
+    const living = this.gateways.filter(({ lives }) => lives);
+    return living.map(({ index, pid, url }) => ({ gateway: index, pid, url }));
+  }
+
+  counted(): ReadonlyMap<string, Counted> {
+    return readJournal(this.#opened.journal);
+  }
+
+  books(): Promise<Books> {
+    return readBooks(this.postgres.sql);
+  }
+
+  organization(usd: string): Promise<Organization> {
+    return openOrganization(this.#url, usd);
+  }
+
+  async key(usd: string, limits: object = {}): Promise<InferenceKey> {
+    return openKey(this.#url, await openOrganization(this.#url, usd), limits);
+  }
+
+  keyOf(organization: Organization, limits: object = {}): Promise<InferenceKey> {
+    return openKey(this.#url, organization, limits);
+  }
 }
 
 function there<T>(value: T | null, name: string): T {
@@ -173,17 +193,56 @@ function databaseUrlOf(options: SceneOptions, postgres: ChaosPostgres, proxy: Fa
   return url.href;
 }
 
-async function openRedis(parts: SceneParts, dir: string): Promise<{ redis: ChaosRedis; proxy: FaultProxy }> {
-  const redis = await startChaosRedis(makeDir(dir, 'redis'));
-  parts.tidy.add(() => redis.close());
-  return { redis, proxy: await proxyTo(parts, redis.port) };
+async function openPostgres(
+  place: Place,
+  { disks }: SceneOptions,
+): Promise<Pick<Opened, 'postgres' | 'databaseProxy' | 'judging'>> {
+  const { dir, tidy, template } = place;
+  const postgresDir = makeDir(dir, 'postgres');
+  if (disks !== undefined) tidy.add(mountSmallDisk(postgresDir, disks.postgres));
+  const postgres = await startPostgres(template, postgresDir);
+  tidy.add(() => postgres.close());
+  const judging: Opened['judging'] = { judge: () => 'pass' };
+  const newReader = (): Reader => createPostgresReader((answered) => judging.judge(answered));
+  return { postgres, judging, databaseProxy: await proxyTo(place, postgres.port, newReader) };
 }
 
-async function proxyTo(
-  { seed, tidy }: SceneParts,
-  port: number,
-  newReader?: ConstructorParameters<typeof FaultProxy>[0]['newReader'],
-): Promise<FaultProxy> {
+async function openRedis(place: Place): Promise<Shared> {
+  const redis = await startChaosRedis(makeDir(place.dir, 'redis'));
+  place.tidy.add(() => redis.close());
+  return { redis, proxy: await proxyTo(place, redis.port) };
+}
+
+async function openEngine({ tidy }: Place, journal: string): Promise<ChaosEngine> {
+  const engine = await startEngine(journal);
+  tidy.add(() => engine.close());
+  return engine;
+}
+
+async function openGateways(place: Place, options: SceneOptions, opened: Opened): Promise<ChaosGateway[]> {
+  const { dir, tidy, onOutput } = place;
+  const { disks, replicas = 1 } = options;
+  const { postgres, databaseProxy, engine, journal, shared } = opened;
+  const common = {
+    databaseUrl: databaseUrlOf(options, postgres, databaseProxy),
+    engines: { chat: engine === null ? ownFile(journal, replicas) : sharedFile(engine.url) },
+    env: { ...(shared !== null && { REDIS_URL: `redis://127.0.0.1:${shared.proxy.port}` }), ...options.env },
+  };
+  const gateways: ChaosGateway[] = [];
+  for (let index = 0; index < (options.gateways ?? 1); index += 1) {
+    const name = `gateway-${index}`;
+    const gatewayDir = makeDir(dir, name);
+    if (disks !== undefined) tidy.add(mountSmallDisk(gatewayDir, disks.gateways));
+    const gateway = createGateway({ ...common, dir: gatewayDir, index });
+    tidy.add(() => gateway.close());
+    tidy.add(() => onOutput(`${options.name ?? 'scene'}-${name}.log`, gateway.output()));
+    gateways.push(gateway);
+  }
+  if (options.asleep !== true) for (const gateway of gateways) await gateway.start();
+  return gateways;
+}
+
+async function proxyTo({ seed, tidy }: SceneParts, port: number, newReader?: () => Reader): Promise<FaultProxy> {
   const random = randomOf(seed, 'network');
   const proxy = await new FaultProxy({ port, random, ...(newReader !== undefined && { newReader }) }).listen();
   tidy.add(() => proxy.close());

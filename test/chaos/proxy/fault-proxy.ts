@@ -191,15 +191,18 @@ class Lane {
   #arm(): void {
     const [first] = this.#due;
     if (first === undefined || this.#timer !== null) return;
-    this.#timer = setTimeout(() => {
-      this.#timer = null;
-      const nowMs = performance.now();
-      for (let next = this.#due[0]; next !== undefined && next.atMs <= nowMs; next = this.#due[0]) {
-        this.#due.shift();
-        next.deliver();
-      }
-      this.#arm();
-    }, first.atMs - performance.now());
+    this.#timer = setTimeout(
+      () => {
+        this.#timer = null;
+        const nowMs = performance.now();
+        for (let next = this.#due[0]; next !== undefined && next.atMs <= nowMs; next = this.#due[0]) {
+          this.#due.shift();
+          next.deliver();
+        }
+        this.#arm();
+      },
+      Math.max(0, first.atMs - performance.now()),
+    );
   }
 }
 

@@ -1,8 +1,8 @@
-import { callApi, type InferenceKey } from '../parts/api.ts';
+import { callApi, type InferenceKey, type Organization, type Told } from '../parts/api.ts';
 import { type Ask, askOnce, type Seen } from '../parts/client.ts';
 import type { Scene } from '../parts/scene.ts';
 import type { Answered, Fate } from '../proxy/postgres-reader.ts';
-import { sleep } from '../parts/wait.ts';
+import { sleep, within } from '../parts/wait.ts';
 import type { Row, Stage } from '../row.ts';
 import { askFor, conclude, warm } from './steps.ts';
 
@@ -25,8 +25,10 @@ interface Actor {
   readonly seen: Seen[];
 }
 
+const retryMs = 300;
 const ways: readonly Fate[] = ['lose', 'swallow'];
-const triesMax = 8;
+/** How long it is tried again. */
+const triedMsMax = 20_000;
 /** No answer may take longer, whatever is lost. */
 const answerMsMax = 10_000;
 
@@ -46,7 +48,7 @@ function operationRow(operation: Operation): Row {
     name: operation.name,
     what: operation.what,
     async run(stage) {
-      const scene = await stage.open();
+      const scene = await stage.open({ env: { HEADGATE_LEASE_SECONDS: '5' } });
       const key = await scene.key('10');
       await warm(stage, scene, [key]);
       const actor: Actor = { stage, scene, key, seen: [] };
@@ -98,36 +100,50 @@ async function loseOnce(actor: Actor, operation: Operation, { shape, way }: Loss
 
 /** Until it is complete. */
 async function askUntilComplete({ stage, scene, seen }: Actor, ask: Ask): Promise<void> {
-  for (let number = 0; number < triesMax; number += 1) {
+  const patient = { ...ask, patienceMs: 1.5 * answerMsMax };
+  const found = await within(triedMsMax, async () => {
     const [where] = scene.where();
     if (where === undefined) throw new Error('the gateway has ended');
-    const one = await askOnce(where, ask);
+    const one = await askOnce(where, patient);
     seen.push(one);
-    const ms = one.endedMs - one.beganMs;
-    stage.must(ms < answerMsMax, `an answer took ${(ms / 1000).toFixed(1)} s`);
-    if (one.complete) return;
-    await sleep(300);
-  }
-  stage.must(false, `${ask.name.slice(0, 60)} was never answered`);
+    mustBeSoon(stage, 'an inference request', one.endedMs - one.beganMs);
+    if (!one.complete) await sleep(retryMs);
+    return one.complete;
+  });
+  stage.must(found !== null, `"${ask.name.slice(0, 60)}" was not answered in ${triedMsMax / 1000} s`);
 }
 
 type ApiCall = Parameters<typeof callApi>[2];
 
-/** Until it is done. @returns the status of the last answer */
-async function callUntilDone({ stage, scene }: Actor, path: string, call: ApiCall): Promise<number> {
-  let status = 0;
-  for (let number = 0; number < triesMax; number += 1) {
+/** Until it is done, or refused for good. */
+async function callUntilDone({ stage, scene }: Actor, path: string, call: ApiCall): Promise<Told> {
+  let told: Told | null = null;
+  const found = await within(triedMsMax, async () => {
     const beganMs = performance.now();
-    const told = await callApi(scene.where()[0]?.url ?? '', path, call);
-    status = told.status;
-    const ms = performance.now() - beganMs;
-    stage.must(ms < answerMsMax, `${path} took ${(ms / 1000).toFixed(1)} s`);
-    if (status >= 200 && status < 500) return status;
-    await sleep(300);
-  }
-  stage.must(false, `${path} still answers ${status}`);
-  return status;
+    told = await callApi(scene.where()[0]?.url ?? '', path, call);
+    mustBeSoon(stage, path, performance.now() - beganMs);
+    if (told.status >= 200 && told.status < 500) return told;
+    await sleep(retryMs);
+    return null;
+  });
+  if (found === null) throw new Error(`${path} still answers ${statusOf(told)} after ${triedMsMax / 1000} s`);
+  return found;
 }
+
+const statusOf = (told: Told | null): number => told?.status ?? 0;
+
+function mustBeSoon(stage: Stage, what: string, ms: number): void {
+  stage.must(ms < answerMsMax, `${what} took ${(ms / 1000).toFixed(1)} s`);
+}
+
+/** A key of the actor's organization, or of one that has nothing. */
+async function openKeyOf(actor: Actor, organization: Pick<Organization, 'managementKey'>): Promise<OpenedKey> {
+  const body = { name: 'chaos', requests_per_minute: null, max_concurrency: null };
+  const made = await callUntilDone(actor, '/v1/keys', { body, key: organization.managementKey });
+  return { ...actor.key, shownId: made.body.id, secret: made.body.secret };
+}
+
+type OpenedKey = InferenceKey;
 
 const settling: Operation = {
   name: 'answer-lost-settling',
@@ -140,16 +156,16 @@ const crediting: Operation = {
   what: 'the answer of a statement is lost while credit is added; the credit can be spent',
   async run(actor, turn) {
     const { scene, stage } = actor;
-    const empty = await scene.organization('0.000001');
-    const key = await scene.keyOf(empty);
+    const made = await callUntilDone(actor, '/v1/organizations', { body: { name: `Organization of ${turn}` } });
+    const key = await openKeyOf(actor, { managementKey: made.body.management_key });
     const [where] = scene.where();
     const ask = askFor(key, `spend ${turn}`, { maxTokens: 50 });
     if (where !== undefined) actor.seen.push(await askOnce(where, ask));
-    const body = { organization_id: empty.shownId, amount: '1', reference: turn };
+    const body = { organization_id: made.body.id, amount: '1', reference: turn };
     await callUntilDone(actor, '/v1/wallet/credits', { body });
     await askUntilComplete(actor, askFor(key, `spend again ${turn}`, { maxTokens: 50 }));
     const rows = await scene.postgres.sql`select from ledger_entries
-      where organization_id = ${empty.id} and type = 'credit' and reference = ${turn}`;
+      where type = 'credit' and reference = ${turn}`;
     stage.must(rows.length === 1, `a credit is in the books ${rows.length} times`);
   },
 };
@@ -170,7 +186,7 @@ const revoking: Operation = {
   what: 'the answer of a statement is lost while a key is revoked; the key is refused from then on',
   async run(actor, turn) {
     const { scene, stage, key } = actor;
-    const spare = await scene.keyOf(key.organization);
+    const spare = await openKeyOf(actor, key.organization);
     await askUntilComplete(actor, askFor(spare, `before ${turn}`));
     const call = { method: 'DELETE', key: key.organization.managementKey };
     await callUntilDone(actor, `/v1/keys/${spare.shownId}`, call);
@@ -186,7 +202,7 @@ const limiting: Operation = {
   what: 'the answer of a statement is lost while limits of a key are changed; they count from then on',
   async run(actor, turn) {
     const { scene, stage, key } = actor;
-    const spare = await scene.keyOf(key.organization);
+    const spare = await openKeyOf(actor, key.organization);
     await askUntilComplete(actor, askFor(spare, `before ${turn}`));
     const call = { method: 'PATCH', key: key.organization.managementKey, body: { requests_per_minute: 1 } };
     await callUntilDone(actor, `/v1/keys/${spare.shownId}`, call);

@@ -102,6 +102,8 @@ const stopped: Row = {
 /** Pays for two answers and a half. */
 const tokens = 1000;
 const smallUsd = '0.00105';
+/** More output than that pays for: all of it is held. */
+const wholeWallet = 6000;
 
 const sleeper: Row = {
   name: 'gateway-sleeper-wallet',
@@ -110,7 +112,7 @@ const sleeper: Row = {
     const scene = await stage.open({ gateways: 2, env });
     const poor = await scene.key(smallUsd);
     await warm(stage, scene, [poor]);
-    const running = askOnce(gateway(scene, 1), jsonFor(poor, 'of the sleeper', 2 * tokens, 1500));
+    const running = askOnce(gateway(scene, 1), jsonFor(poor, 'of the sleeper', wholeWallet, 1500));
     await sleep(700);
     scene.gateways[1]?.freeze();
     const seen: Seen[] = [];

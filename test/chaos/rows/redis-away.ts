@@ -25,6 +25,8 @@ const firstWaitMsMax = 150 + 350;
 /** At once, on a busy machine. */
 const nextWaitMsMax = 100;
 const warmMs = 1000;
+/** Less what the look itself takes. */
+const minuteMs = 58_000;
 const recoverSeconds = 15;
 
 interface Limited {
@@ -40,6 +42,7 @@ async function runRedisAway(stage: Stage, fault: Fault): Promise<void> {
     slots: await scene.key('10', { max_concurrency: slots }),
     poor: await scene.key(poorUsd),
   };
+  const rateSinceMs = performance.now();
   await warm(stage, scene, Object.values(limited));
   const { workload, keys } = await startLoad(stage, scene, { clients: 4 });
   await sleep(warmMs);
@@ -55,7 +58,8 @@ async function runRedisAway(stage: Stage, fault: Fault): Promise<void> {
   if (probe !== undefined) await recover(stage, scene, probe, recoverSeconds);
   await sleep(warmMs);
   await workload.stop();
-  await mustHaveCounted(stage, scene, limited.rate, asked);
+  if (performance.now() - rateSinceMs < minuteMs) await mustHaveCounted(stage, scene, limited.rate, asked);
+  else stage.note('the minute was over before it could be looked at');
   const all = [...workload.seen, ...asked];
   stage.saw(all);
   const meanwhile = between(workload.seen, beganMs, endedMs);

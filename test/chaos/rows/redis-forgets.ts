@@ -10,6 +10,8 @@ import { conclude, jsonFor, namesOf, refused, streamFor, warm } from './steps.ts
 /** Pays for two and a half answers of so many tokens. */
 const tokens = 2000;
 const smallUsd = '0.0021';
+/** More output than that pays for: all of it is held. */
+const wholeWallet = 6000;
 const monthTokens = 4000;
 const leaseSeconds = 3;
 
@@ -86,7 +88,7 @@ const flushWhileStopped: Row = {
     const scene = await stage.open({ gateways: 2, env: { HEADGATE_LEASE_SECONDS: String(leaseSeconds) } });
     const poor = await scene.key(smallUsd);
     await warm(stage, scene, [poor]);
-    const running = askOnce(gateway(scene, 1), jsonFor(poor, 'of the stopped', 2 * tokens, 1500));
+    const running = askOnce(gateway(scene, 1), jsonFor(poor, 'of the stopped', wholeWallet, 1500));
     await sleep(300);
     scene.gateways[1]?.freeze();
     await scene.redis.flush();

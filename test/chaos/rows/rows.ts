@@ -6,6 +6,7 @@ import { engineRows } from './engine.ts';
 import { gatewayRows } from './gateways.ts';
 import { idempotencyRows } from './idempotency.ts';
 import { limitRows } from './limits.ts';
+import { networkRows } from './network.ts';
 import { postgresAwayRows } from './postgres-away.ts';
 import { postgresSlowRows } from './postgres-slow.ts';
 import { postgresTroubleRows } from './postgres-trouble.ts';
@@ -16,6 +17,7 @@ import { redisForgetsRows } from './redis-forgets.ts';
 export const rows: readonly Row[] = [
   ...redisAwayRows,
   ...redisForgetsRows,
+  ...networkRows,
   ...postgresAwayRows,
   ...postgresSlowRows,
   ...postgresTroubleRows,

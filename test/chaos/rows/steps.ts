@@ -157,14 +157,17 @@ export function refused(seen: readonly Seen[]): Seen[] {
   return seen.filter(({ complete, hasLeft }) => !complete && !hasLeft);
 }
 
-/** "503 billing_unavailable × 3, no answer × 1". */
+/** "503 billing_unavailable × 3, no answer × 1", and an example of what was cut off without a word. */
 export function namesOf(seen: readonly Seen[]): string {
   const counts = new Map<string, number>();
-  for (const { status, code, id } of seen) {
-    const name = status === 0 ? 'no answer' : status === 200 && code === null ? `cut ${id}` : `${status} ${code}`;
+  for (const { status, code, complete } of seen) {
+    const how = complete ? 'complete' : (code ?? 'cut');
+    const name = status === 0 ? 'no answer' : `${status} ${how}`;
     counts.set(name, (counts.get(name) ?? 0) + 1);
   }
-  return [...counts].map(([name, count]) => `${name} × ${count}`).join(', ');
+  const cut = seen.find(({ complete, code, status }) => status !== 0 && !complete && code === null);
+  const example = cut === undefined ? '' : ` (${cut.id})`;
+  return `${[...counts].map(([name, count]) => `${name} × ${count}`).join(', ')}${example}`;
 }
 
 /** No valid key is told that it is none. */
