@@ -13,6 +13,7 @@ export interface RunOptions {
   readonly seed: number;
   readonly seconds: number;
   readonly kills: number;
+  readonly slack: number;
   /** A folder that takes what clients saw and what gateways printed; null keeps nothing. */
   readonly out: string | null;
 }
@@ -93,7 +94,7 @@ export async function runRow(place: Place, row: Row, options: RunOptions): Promi
     counted: (figures) => (outcome.figures = figures),
     later: (undo) => tidy.add(undo),
   };
-  const limitSeconds = (row.limitSeconds ?? 150) + 2 * options.seconds + 8 * options.kills;
+  const limitSeconds = options.slack * ((row.limitSeconds ?? 150) + 2 * options.seconds + 8 * options.kills);
   try {
     const over = await inTime(
       limitSeconds * 1000,

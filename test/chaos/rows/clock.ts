@@ -89,7 +89,7 @@ async function runCourse(stage: Stage, name: string, gateways: number, jumpSecon
     stored: await scene.key('10', { store_requests: true }),
     expiring: await scene.key('10', { expires_at: dayAhead }),
   };
-  await warm(stage, scene, [keys.stored, keys.expiring]);
+  await warm(scene, [keys.stored, keys.expiring]);
   const stored = await ask(course, askFor(keys.stored, `${name} stored`));
   const claim = askFor(keys.stored, `${name} claimed`, { idempotencyKey: `${name} claimed` });
   await ask(course, claim);

@@ -75,7 +75,7 @@ function mustRefuse(stage: Stage, seen: readonly Seen[]): void {
     status === 503 && code !== null && retryAfter !== null;
   const unclear = stayed.filter((one) => !one.complete && !isClear(one));
   stage.must(unclear.length === 0, `${unclear.length} were not refused with 503 and Retry-After: ${namesOf(unclear)}`);
-  const late = stayed.filter((one) => waitMs(one) > answerMsMax);
+  const late = stayed.filter((one) => waitMs(one) > answerMsMax * stage.slack);
   stage.must(late.length === 0, `${late.length} were told so only after ${answerMsMax / 1000} s`);
 }
 

@@ -62,7 +62,7 @@ function mustKeepContract(stage: Stage, { name, after, ask }: Case, seen: Seen, 
   stage.must(codes && seen.code === 'upstream_error', `${name}: answered ${seen.status} ${seen.code}`);
   if (isFirst) stage.must(billed === 0 && (row?.cost ?? 0n) === 0n, `${name}: ${billed} tokens were billed`);
   else stage.must(billed >= seen.frames && billed > 0, `${name}: ${seen.frames} tokens were sent, ${billed} billed`);
-  stage.must(seen.endedMs - seen.beganMs < (silenceSeconds + 4) * 1000, `${name}: took too long`);
+  stage.must(seen.endedMs - seen.beganMs < (silenceSeconds + 4) * 1000 * stage.slack, `${name}: took too long`);
 }
 
 async function runCases(
@@ -77,7 +77,7 @@ async function runCases(
     if (where === undefined) throw new Error('the gateway has ended');
     const seen = await askOnce(where, one.ask);
     all.push(seen);
-    const row = await within(5000, async () => {
+    const row = await within(5000 * stage.slack, async () => {
       const { usage } = await scene.books();
       return usage.find(({ id }) => id === seen.id) ?? null;
     });
@@ -93,7 +93,7 @@ const failing: Row = {
   async run(stage) {
     const scene = await stage.open({ env });
     const key = await scene.key('10');
-    await warm(stage, scene, [key]);
+    await warm(scene, [key]);
     const kinds = Object.entries(faults);
     const groups = await Promise.all(
       kinds.map(([kind, knobsAt]) => runCases(stage, scene, casesOf(key, kind, knobsAt), () => Promise.resolve())),
@@ -111,12 +111,12 @@ const died: Row = {
   async run(stage) {
     const scene = await stage.open({ engine: 'own', env });
     const key = await scene.key('10');
-    await warm(stage, scene, [key]);
+    await warm(scene, [key]);
     const restart = async (): Promise<void> => {
       const url = scene.where()[0]?.url ?? '';
       // Deaths in a row would have it given up, as they should.
       await callApi(url, '/v1/admin/engines/chat/reset', { method: 'POST' });
-      const back = await within(20_000, async () => {
+      const back = await within(20_000 * stage.slack, async () => {
         const [where] = scene.where();
         return where !== undefined && (await askOnce(where, askFor(key, 'again'))).complete;
       });
@@ -136,12 +136,13 @@ const retried: Row = {
   async run(stage) {
     const scene = await stage.open({ engine: 'own', replicas: 2, env: { HEADGATE_LEASE_SECONDS: '5' } });
     const key = await scene.key('10');
-    await warm(stage, scene, [key]);
+    await warm(scene, [key]);
     const home = scene.gateways[0]?.home;
     const [where] = scene.where();
     if (home === undefined || where === undefined) throw new Error('there is no gateway');
     const pids = (): number[] => engineRecords(home.dataDir).map(({ pid }) => pid);
-    if ((await within(20_000, () => pids().length === 2)) === null) throw new Error('there are not two replicas');
+    if ((await within(20_000 * stage.slack, () => pids().length === 2)) === null)
+      throw new Error('there are not two replicas');
     await sleep(1500);
     const waiting = Array.from({ length: 8 }, (_, number) => {
       const standin = { ttft_ms: 2500, output_tokens: tokens };

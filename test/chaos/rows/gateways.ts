@@ -37,7 +37,7 @@ const killedAlone: Row = {
 async function runKills(stage: Stage, count: number): Promise<void> {
   const scene = await stage.open({ gateways: count, env });
   const slots = await scene.key('10', { max_concurrency: 2 });
-  await warm(stage, scene, [slots]);
+  await warm(scene, [slots]);
   const { workload, keys } = await startLoad(stage, scene, { clients: 8, repeating: 0.3 });
   const random = randomOf(stage.seed, 'kills');
   const [probe] = keys;
@@ -68,13 +68,14 @@ async function killWithSlots(stage: Stage, scene: Scene, key: Parameters<typeof 
   const beganMs = performance.now();
   await scene.gateways[last]?.start();
   const seen = await Promise.all(streams);
-  const back = await within((slotsSecondsMax + 5) * 1000, async () => {
+  const limitSeconds = slotsSecondsMax * stage.slack;
+  const back = await within((limitSeconds + 5) * 1000, async () => {
     const asked = await askOnce(gateway(scene, 0), jsonFor(key, 'slot again', 2, 0));
     seen.push(asked);
     return asked.complete;
   });
   const seconds = secondsSince(beganMs);
-  stage.must(back !== null && seconds <= slotsSecondsMax, `slots of the dead were taken for ${seconds.toFixed(1)} s`);
+  stage.must(back !== null && seconds <= limitSeconds, `slots of the dead were taken for ${seconds.toFixed(1)} s`);
   return seen;
 }
 
@@ -111,13 +112,13 @@ const sleeper: Row = {
   async run(stage) {
     const scene = await stage.open({ gateways: 2, env });
     const poor = await scene.key(smallUsd);
-    await warm(stage, scene, [poor]);
+    await warm(scene, [poor]);
     const running = askOnce(gateway(scene, 1), jsonFor(poor, 'of the sleeper', wholeWallet, 1500));
     await sleep(700);
     scene.gateways[1]?.freeze();
     const seen: Seen[] = [];
     const asked = (): Promise<Seen> => askOnce(gateway(scene, 0), jsonFor(poor, 'of the other', tokens, 20));
-    const spent = await within((heartbeatSeconds + leaseSeconds + 12) * 1000, async () => {
+    const spent = await within((heartbeatSeconds + leaseSeconds + 12) * 1000 * stage.slack, async () => {
       const one = await asked();
       seen.push(one);
       if (!one.complete) await sleep(500);
@@ -146,7 +147,7 @@ function terminatedRow(name: string, what: string, isAway: boolean): Row {
       const scene = await stage.open({ env: { HEADGATE_METRICS_PORT: String(port), HEADGATE_SHUTDOWN_SECONDS: '15' } });
       const [victim] = scene.gateways;
       const key = await scene.key('10');
-      await warm(stage, scene, [key]);
+      await warm(scene, [key]);
       const running = Array.from({ length: 8 }, (_, number) =>
         askOnce(gateway(scene, 0), streamFor(key, `stream ${number}`, 150, 3000)),
       );
@@ -154,8 +155,8 @@ function terminatedRow(name: string, what: string, isAway: boolean): Row {
       stage.must((await readiness(port)) === 200, 'it is not ready before');
       if (isAway) scene.databaseProxy.takeAway('refused');
       const where = gateway(scene, 0);
-      const ending = victim?.terminate(30_000) ?? Promise.resolve(null);
-      const left = await within(1000, async () => (await readiness(port)) === 503);
+      const ending = victim?.terminate(30_000 * stage.slack) ?? Promise.resolve(null);
+      const left = await within(1000 * stage.slack, async () => (await readiness(port)) === 503);
       stage.must(left !== null, 'it is still ready a second after SIGTERM');
       const late = await askOnce(where, askFor(key, 'too late'));
       stage.must(!late.complete, 'it took a request after it was told to end');

@@ -46,7 +46,7 @@ const awayWhileKept: Row = {
   async run(stage) {
     const scene = await stage.open();
     const key = await scene.key('10');
-    await warm(stage, scene, [key]);
+    await warm(scene, [key]);
     const ask = { ...jsonFor(key, 'kept', 20, 1000), idempotencyKey: 'kept' };
     const first = askOnce(gateway(scene, 0), ask);
     await sleep(700);
@@ -64,7 +64,7 @@ const leaseLapses: Row = {
   async run(stage) {
     const scene = await stage.open({ gateways: 2, env: { HEADGATE_LEASE_SECONDS: String(leaseSeconds) } });
     const key = await scene.key('10');
-    await warm(stage, scene, [key]);
+    await warm(scene, [key]);
     const awayMs = (leaseSeconds + 2) * 1000;
     const ask = { ...jsonFor(key, 'lapsed', 20, awayMs + 3000), idempotencyKey: 'lapsed' };
     const first = askOnce(gateway(scene, 0), ask);
@@ -83,11 +83,11 @@ const silent: Row = {
   async run(stage) {
     const scene = await stage.open();
     const key = await scene.key('10');
-    await warm(stage, scene, [key]);
+    await warm(scene, [key]);
     scene.databaseProxy.silence('all');
     const ask = { ...jsonFor(key, 'silent', 20, 0), idempotencyKey: 'silent' };
     const asking = askOnce(gateway(scene, 0), ask);
-    const answered = await inTime(answerSecondsMax * 1000, asking);
+    const answered = await inTime(answerSecondsMax * 1000 * stage.slack, asking);
     stage.must(answered !== null, `there is no answer after ${answerSecondsMax} s`);
     await scene.databaseProxy.restore();
     await finish(stage, scene, [await asking, ...(await repeat(scene, 0, ask))], key);
@@ -100,7 +100,7 @@ const sleeper: Row = {
   async run(stage) {
     const scene = await stage.open({ gateways: 2, env: { HEADGATE_LEASE_SECONDS: String(leaseSeconds) } });
     const key = await scene.key('10');
-    await warm(stage, scene, [key]);
+    await warm(scene, [key]);
     const ask = { ...jsonFor(key, 'slept', 20, 1500), idempotencyKey: 'slept' };
     const first = askOnce(gateway(scene, 1), ask);
     await sleep(700);

@@ -23,7 +23,7 @@ function setWhileRunning(name: string, what: string, gateways: number): Row {
     async run(stage) {
       const scene = await stage.open({ gateways });
       const key = await scene.key('10');
-      await warm(stage, scene, [key]);
+      await warm(scene, [key]);
       const at = (number: number): Where => scene.where()[number % gateways] ?? only(scene);
       const ask = (number: string): Ask => jsonFor(key, `month ${number}`, answerTokens, 2000);
       const running = Array.from({ length: 5 }, (_, number) => askOnce(at(number), ask(`running ${number}`)));
@@ -51,7 +51,7 @@ function oneWrite(name: string, what: string, gateways: number): Row {
     async run(stage) {
       const scene = await stage.open({ gateways });
       const key = await scene.key('100');
-      await warm(stage, scene, [key]);
+      await warm(scene, [key]);
       const asking = Array.from({ length: 4 }, (_, number) => {
         const ask = streamFor(key, `burst ${number}`, 4000, 0);
         return askOnce(only(scene), { ...ask, standin: { one_write: true }, plannedMs: 0 });

@@ -60,7 +60,7 @@ export function mustServe(stage: Stage, seen: readonly Seen[]): void {
   stage.must(failed.length === 0, `${failed.length} of ${plain.length} were not served meanwhile: ${namesOf(failed)}`);
   const rude = refused(claims).filter(({ retryAfter, status }) => status !== 409 && retryAfter === null);
   stage.must(rude.length === 0, `${rude.length} with an Idempotency-Key were refused otherwise than for later`);
-  const slow = plain.filter((one) => !one.hasLeft && waitMs(one) > waitMsMax);
+  const slow = plain.filter((one) => !one.hasLeft && waitMs(one) > waitMsMax * stage.slack);
   const longest = Math.max(0, ...slow.map(waitMs));
   stage.must(
     slow.length === 0,

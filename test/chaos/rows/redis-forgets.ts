@@ -38,7 +38,7 @@ async function runForgotten(
   const scene = await stage.open({ gateways: 2, env: { HEADGATE_LEASE_SECONDS: String(leaseSeconds) } });
   const poor = await scene.key(smallUsd);
   const month = await scene.key('10', { monthly_token_limit: monthTokens });
-  await warm(stage, scene, [poor, month]);
+  await warm(scene, [poor, month]);
   const lose = await steps.before(scene);
   const seen: Seen[] = [];
   for (const key of [poor, month]) seen.push(...(await spend(scene, key, `before ${key.shownId}`, 3)));
@@ -87,7 +87,7 @@ const flushWhileStopped: Row = {
   async run(stage) {
     const scene = await stage.open({ gateways: 2, env: { HEADGATE_LEASE_SECONDS: String(leaseSeconds) } });
     const poor = await scene.key(smallUsd);
-    await warm(stage, scene, [poor]);
+    await warm(scene, [poor]);
     const running = askOnce(gateway(scene, 1), jsonFor(poor, 'of the stopped', wholeWallet, 1500));
     await sleep(300);
     scene.gateways[1]?.freeze();
@@ -112,7 +112,7 @@ const pause: Row = {
   async run(stage) {
     const scene = await stage.open({ gateways: 2, env: { HEADGATE_LEASE_SECONDS: '10' } });
     const key = await scene.key('100');
-    await warm(stage, scene, [key]);
+    await warm(scene, [key]);
     const streams = Array.from({ length: 6 }, (_, number) =>
       askOnce(gateway(scene, number % 2), streamFor(key, `stream ${number}`, 2500, 5000)),
     );
@@ -139,7 +139,7 @@ const silentSlots: Row = {
     const scene = await stage.open({ gateways: 2, env: { HEADGATE_LEASE_SECONDS: String(leaseSeconds) } });
     const key = await scene.key('10', { max_concurrency: 1 });
     const other = await scene.key('10');
-    await warm(stage, scene, [key, other]);
+    await warm(scene, [key, other]);
     const silentMs = (leaseSeconds + 3) * 1000;
     const running = askOnce(gateway(scene, 1), streamFor(key, 'the one', 400, silentMs + 6000));
     await sleep(500);

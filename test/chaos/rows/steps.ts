@@ -46,6 +46,7 @@ export interface LoadOptions extends Partial<Omit<WorkloadOptions, 'keys' | 'whe
 }
 
 const warmName = 'warm';
+const warmMsMax = 60_000;
 
 /** Opens organizations with keys, has every gateway see every key, and starts the load. */
 export async function startLoad(stage: Stage, scene: Scene, options: LoadOptions = {}): Promise<Load> {
@@ -55,18 +56,21 @@ export async function startLoad(stage: Stage, scene: Scene, options: LoadOptions
     const organization = await scene.organization('10');
     for (let key = 0; key < keysEach; key += 1) keys.push(await scene.keyOf(organization));
   }
-  await warm(stage, scene, keys);
+  await warm(scene, keys);
   const workload = startWorkload({ seed: stage.seed, clients, keys, where: () => scene.where(), ...rest });
   return { workload, keys };
 }
 
-/** Every gateway serves every key once. @throws Error when one does not */
-export async function warm(stage: Stage, scene: Scene, keys: readonly InferenceKey[]): Promise<void> {
+/** Every gateway serves every key once. @throws Error when one does not, on whatever machine */
+export async function warm(scene: Scene, keys: readonly InferenceKey[]): Promise<void> {
   for (const where of scene.where()) {
     for (const key of keys) {
-      const seen = await askOnce(where, askFor(key, warmName));
-      stage.saw([seen]);
-      if (!seen.complete) throw new Error(`the row cannot begin: ${seen.status} ${seen.code}`);
+      const seen: Seen[] = [];
+      const served = await within(warmMsMax, async () => {
+        seen.push(await askOnce(where, askFor(key, warmName)));
+        return seen.at(-1)?.complete === true;
+      });
+      if (served === null) throw new Error(`the row cannot begin: ${namesOf(seen)}`);
     }
   }
 }
@@ -76,9 +80,10 @@ const probeEveryMs = 100;
 /** How long until every gateway that lives answers again; what it does not is told as not holding. */
 export async function recover(stage: Stage, scene: Scene, key: InferenceKey, limitSeconds: number): Promise<void> {
   const beganMs = performance.now();
+  const limitMs = limitSeconds * 1000 * stage.slack;
   const seen: Seen[] = [];
   const recovered = async (where: Where): Promise<boolean> => {
-    const found = await within(limitSeconds * 1000, async () => {
+    const found = await within(limitMs, async () => {
       const one = await askOnce(where, askFor(key, 'probe'));
       seen.push(one);
       if (!one.complete) await sleep(probeEveryMs);
@@ -106,18 +111,19 @@ export interface ConcludeOptions {
 /** The end of every row: nothing is held any more, and the three sets agree. */
 export async function conclude(stage: Stage, scene: Scene, options: ConcludeOptions): Promise<Findings> {
   const { keys, settleSeconds = 15 } = options;
+  const settleMs = settleSeconds * 1000 * stage.slack;
   const organizations = new Map(keys.map(({ organization }) => [organization.id, organization]));
   for (const organization of organizations.values()) {
     const { managementKey: key } = organization;
     let held = '';
-    const free = await within(settleSeconds * 1000, async () => {
+    const free = await within(settleMs, async () => {
       const answer = await callApi(scene.where()[0]?.url ?? '', '/v1/wallet', { key });
       held = answer.status === 200 ? `$${answer.body.held}` : `${answer.status} ${answer.body?.error?.code}`;
       return answer.status === 200 && answer.body.held === '0';
     });
     stage.must(free !== null, `a wallet still holds ${held} after ${settleSeconds} s`);
   }
-  const findings = await compare(scene, options);
+  const findings = await compare(scene, options.seen, settleMs);
   stage.counted(findings.figures);
   for (const problem of findings.problems) stage.must(false, problem);
   if (options.engineDied !== true) await compareCounters(stage, scene);
@@ -125,11 +131,11 @@ export async function conclude(stage: Stage, scene: Scene, options: ConcludeOpti
 }
 
 /** Until the books have what is on its way to them. */
-async function compare(scene: Scene, { seen, settleSeconds = 15 }: ConcludeOptions): Promise<Findings> {
+async function compare(scene: Scene, seen: readonly Seen[], settleMs: number): Promise<Findings> {
   const ends = scene.gateways.flatMap((gateway) => gateway.ends);
   const look = async (): Promise<Findings> =>
     check({ seen, books: await scene.books(), counted: scene.counted(), ends });
-  const agreed = await within(settleSeconds * 1000, async () => {
+  const agreed = await within(settleMs, async () => {
     const findings = await look();
     return findings.problems.length === 0 ? findings : null;
   });
