@@ -33,6 +33,9 @@ function project(name: string, options: ProjectOptions): TestProjectInlineConfig
   return { root, test: { name, ...common, ...options } };
 }
 
+/** Tests of a suite that lie beside what they run. */
+const besides: Readonly<Record<string, string>> = { redis: 'test/chaos/*.test.ts' };
+
 /** Files of all these projects run side by side. */
 function waiting(name: string, options: ProjectOptions): TestProjectInlineConfiguration {
   return project(name, { globalSetup, maxWorkers: filesAtOnce, sequence: { groupOrder: 1 }, ...options });
@@ -49,9 +52,12 @@ export default defineConfig({
     sequence: { sequencer: WaitingFirst },
     projects: [
       project('quick', { include: quickTests, maxWorkers: cores }),
-      waiting('house', { include: ['test/**/*.test.ts'], exclude: [...quickTests, 'test/suites/**'] }),
+      waiting('house', {
+        include: ['test/**/*.test.ts'],
+        exclude: [...quickTests, 'test/suites/**', ...Object.values(besides)],
+      }),
       ...plan.run.map((name) => {
-        const include = [`test/suites/${name}/**/*.test.ts`];
+        const include = [`test/suites/${name}/**/*.test.ts`, besides[name] ?? []].flat();
         return waiting(name, { include, globalSetup: setups[name] ?? globalSetup, testTimeout: 1_800_000 });
       }),
     ],

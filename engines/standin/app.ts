@@ -15,6 +15,7 @@ import {
   type Refused,
 } from './errors.ts';
 import { createHttpServer, readBody, type Exchange } from './http.ts';
+import { openJournal } from './journal.ts';
 import { mergeKnobs } from './knobs.ts';
 import { createMetrics } from './metrics.ts';
 import * as operations from './operations.ts';
@@ -170,7 +171,12 @@ export function createApp(options: Options, log: (line: string) => void): App {
   const engine: Engine = {
     options,
     metrics,
-    scheduler: new Scheduler({ sequencesMax: options.maxNumSeqs, metrics, now }),
+    scheduler: new Scheduler({
+      sequencesMax: options.maxNumSeqs,
+      metrics,
+      now,
+      onToken: options.journal === null ? null : openJournal(options.journal),
+    }),
     cache: createPrefixCache({ blockSize: options.blockSize, blocksMax: CACHE_BLOCKS_MAX }),
     fingerprint: `vllm-0.29.0-${hashText(options.servedNames.join(' ')).toString(16).padStart(8, '0')}`,
     runs: new Set(),

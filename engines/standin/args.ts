@@ -30,6 +30,8 @@ export interface Options {
   shutdownTimeoutMs: number;
   /** Stand-in only, from here on. */
   name: string;
+  /** A file that takes a line for each token; null where none is kept. */
+  journal: string | null;
   embeddingDimensions: number;
   matryoshka: boolean;
   startDelayMs: number;
@@ -89,6 +91,7 @@ const WITH_VALUE: Record<string, Setter> = {
   '--root-path': textSetter((o, v) => (o.rootPath = v.replace(/\/$/, ''))),
   '--shutdown-timeout': numberSetter((o, v) => (o.shutdownTimeoutMs = v * 1000)),
   '--name': textSetter((o, v) => (o.name = v)),
+  '--journal': textSetter((o, v) => (o.journal = v)),
   '--embedding-dimensions': numberSetter((o, v) => (o.embeddingDimensions = v)),
   '--start-delay-ms': numberSetter((o, v) => (o.startDelayMs = v)),
   '--fail-start': (o, v) => {
@@ -152,6 +155,7 @@ options of its own:
   --name TEXT               shown in logs only
   --dev-mode                as VLLM_SERVER_DEV_MODE=1
   --access-log              one line a request
+  --journal FILE            one line a token: process, request, prompt tokens, tokens so far; outlives a kill
   --embedding-dimensions N  length of an embedding (384); --matryoshka allows "dimensions"
   --start-delay-ms N        refuses connections until then
   --fail-start KIND         oom | bad-model | error: exits 1 with such a log
@@ -190,6 +194,7 @@ function defaults(env: Record<string, string | undefined>): Options {
     keepAliveTimeoutMs: Number.isFinite(keepAliveS) ? keepAliveS * 1000 : 5000,
     shutdownTimeoutMs: 0,
     name: 'stand-in',
+    journal: null,
     embeddingDimensions: 384,
     matryoshka: false,
     startDelayMs: 0,

@@ -18,10 +18,14 @@ export interface Exchange {
   /** Sends one frame, terminator included. */
   frame: (text: string) => void;
   endStream: () => void;
+  /** Keeps frames from now on, to be written in one piece with the stream's end. */
+  holdFrames: () => void;
   /** Whether the client reads more slowly than frames come. */
   congested: () => boolean;
   /** Drops the connection, optionally after some raw bytes. */
   destroy: (lastBytes?: string) => void;
+  /** Resets the connection; one of a unix socket, which knows no reset, is dropped. */
+  reset: () => void;
 }
 
 let dateText = '';
@@ -112,6 +116,7 @@ function createExchange(
   const header = req.headers['x-request-id'];
   const requestId = typeof header === 'string' && header !== '' ? header : null;
   const head: Head = { res, options, answer: { vary: true }, requestId };
+  let held: string[] | null = null;
   const send: Exchange['send'] = (status, contentType, body, extra = []) => {
     if (res.headersSent || res.destroyed) return;
     // vLLM streams its binary answers.
@@ -137,11 +142,23 @@ function createExchange(
       res.writeHead(200, headersOf(head, null, 'text/event-stream; charset=utf-8', []));
       res.flushHeaders();
     },
-    frame: (text) => writeChunk(res, text),
+    frame(text) {
+      if (held === null) writeChunk(res, text);
+      else held.push(text);
+    },
+    holdFrames() {
+      held ??= [];
+    },
     endStream() {
+      if (held !== null) writeChunk(res, held.join(''));
       if (!res.destroyed) res.end();
     },
     congested: () => res.socket?.writableNeedDrain === true,
+    reset() {
+      const { socket } = req;
+      if (socket.remoteAddress === undefined) socket.destroy();
+      else socket.resetAndDestroy();
+    },
     destroy(lastBytes) {
       const { socket } = req;
       if (lastBytes === undefined) socket.destroy();

@@ -31,6 +31,10 @@ export interface Knobs {
   error_after?: number;
   /** Destroy the connection after so many tokens. */
   cut_after?: number;
+  /** Reset the connection (RST) after so many tokens; 0 is before the headers. */
+  reset_after?: number;
+  /** Kill the whole engine (-9) after so many tokens; 0 is before the headers. */
+  die_after?: number;
   /** With `cut_after`: write half a frame first. */
   cut_mid_frame?: boolean;
   /** Send a frame that is not JSON after so many tokens, then go on. */
@@ -42,6 +46,8 @@ export interface Knobs {
   hang_after?: number;
   /** End with `finish_reason: "abort"` after so many tokens, unasked. */
   abort_after?: number;
+  /** Keep a stream's frames back and write them all at once with its end. */
+  one_write?: boolean;
 }
 
 type KnobKind = 'number' | 'string' | 'boolean' | 'boolean-or-string' | 'texts';
@@ -61,12 +67,15 @@ const KINDS: Record<keyof Knobs, KnobKind> = {
   status_message: 'string',
   error_after: 'number',
   cut_after: 'number',
+  reset_after: 'number',
+  die_after: 'number',
   cut_mid_frame: 'boolean',
   garbage_after: 'number',
   garbage_http: 'boolean',
   hang: 'string',
   hang_after: 'number',
   abort_after: 'number',
+  one_write: 'boolean',
 };
 
 /** Names of all knobs, as they are written in a request body. */

@@ -147,6 +147,7 @@ function findStop(choice: Choice, params: Params, added: number): string | null 
 
 function faultPoint(knobs: Knobs): number {
   const points = [knobs.error_after, knobs.cut_after, knobs.garbage_after, knobs.abort_after];
+  points.push(knobs.reset_after, knobs.die_after);
   if (knobs.hang === 'after_tokens') points.push(knobs.hang_after ?? 1);
   return Math.min(...points.map((point) => point ?? Number.POSITIVE_INFINITY));
 }
@@ -177,6 +178,8 @@ class Run implements OpenAnswer {
     const { engine, exchange, params, knobs, choices } = this.#options;
     engine.runs.add(this);
     exchange.onGone(() => this.#close());
+    if (knobs.one_write === true) exchange.holdFrames();
+    if ((knobs.reset_after === 0 || knobs.die_after === 0) && this.#misbehave()) return;
     if (params.stream && knobs.hang !== 'before_headers') exchange.openStream();
     if (knobs.hang === 'before_headers' || knobs.hang === 'after_headers') return;
     if (this.#faultAt === 0 && this.#misbehave()) return;
@@ -346,12 +349,19 @@ class Run implements OpenAnswer {
     else exchange.destroy(HALF_ANSWER);
   }
 
+  #reset(): void {
+    this.#close();
+    this.#options.exchange.reset();
+  }
+
   /** Does what the knobs say for this many tokens; true when the answer is over by it. */
   #misbehave(): boolean {
     const { exchange, params, knobs, choices, engine } = this.#options;
     const due = (point: number | undefined): boolean => point !== undefined && this.#made >= point;
     this.#faultAt = Number.POSITIVE_INFINITY;
-    if (due(knobs.error_after)) this.#breakOff('Internal server error');
+    if (due(knobs.die_after)) process.kill(process.pid, 'SIGKILL');
+    else if (due(knobs.reset_after)) this.#reset();
+    else if (due(knobs.error_after)) this.#breakOff('Internal server error');
     else if (due(knobs.cut_after)) this.#cutOff();
     else if (knobs.hang === 'after_tokens' && due(knobs.hang_after ?? 1)) {
       this.#over = true;

@@ -47,6 +47,7 @@ export class Scheduler {
   readonly #metrics: Metrics;
   readonly #now: () => number;
   readonly #sequencesMax: number;
+  readonly #onToken: ((sequence: Sequence) => void) | null;
   readonly #queue = new Set<Sequence>();
   readonly #byId = new Map<string, Set<Sequence>>();
   readonly #buckets = new Map<number, Sequence[]>();
@@ -60,10 +61,16 @@ export class Scheduler {
   #wakeMs = 0;
   #tickedMs = 0;
 
-  constructor(options: { sequencesMax: number; metrics: Metrics; now: () => number }) {
+  constructor(options: {
+    sequencesMax: number;
+    metrics: Metrics;
+    now: () => number;
+    onToken: ((sequence: Sequence) => void) | null;
+  }) {
     this.#metrics = options.metrics;
     this.#now = options.now;
     this.#sequencesMax = options.sequencesMax;
+    this.#onToken = options.onToken;
   }
 
   /** Sequences that are generating. */
@@ -159,6 +166,7 @@ export class Scheduler {
     }
     sequence.generated += 1;
     metrics.generationTokens += 1;
+    this.#onToken?.(sequence);
     const last = sequence.step(sequence.generated);
     if (last && sequence.state === 'running') this.#release(sequence);
   }

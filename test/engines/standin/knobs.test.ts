@@ -1,4 +1,7 @@
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { connect } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type Answer, at, eventually, framesOf, type OpenAnswer, type StandIn, startStandIn } from './engine.ts';
 
@@ -91,6 +94,52 @@ describe('a fault on request', () => {
 
   it('answers with bytes that are not HTTP', async () => {
     await expect(ask({ garbage_http: true })).rejects.toThrow(/Parse Error/);
+  });
+
+  it.each([[{ reset_after: 0 }], [{ reset_after: 3, output_tokens: 9 }]])('resets a connection: %j', async (knobs) => {
+    const listening = await startStandIn(['--host', '127.0.0.1', '--port', '0'], { tcp: true });
+    const { port } = new URL(/on (http:\S+)/.exec(listening.log())?.[1] ?? '');
+    const socket = connect(Number(port), '127.0.0.1');
+    const failed = new Promise((resolve) => socket.on('error', (error: NodeJS.ErrnoException) => resolve(error.code)));
+    const body = JSON.stringify({ messages: MESSAGES, stream: true, standin: knobs });
+    socket.resume();
+    socket.write(
+      `POST ${PATH} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: ${body.length}\r\n\r\n${body}`,
+    );
+    expect(await failed).toBe('ECONNRESET');
+    await listening.stop();
+  });
+
+  it.each([
+    ['before the headers', { die_after: 0 }, []],
+    ['after three tokens', { die_after: 3, output_tokens: 9 }, [1, 2, 3]],
+  ])('dies %s, and its journal has what it had counted', async (_when, knobs, counted) => {
+    const folder = mkdtempSync(join(tmpdir(), 'standin-'));
+    const journal = join(folder, 'journal');
+    const dying = await startStandIn(['--journal', journal]);
+    const headers = { ...JSON_TYPE, 'x-request-id': 'r-1' };
+    const body = { messages: MESSAGES, stream: true, standin: knobs };
+    const outcome = dying.send({ path: PATH, headers, body }).then(
+      ({ complete }) => complete,
+      () => false,
+    );
+    expect(await dying.exited).toBeNull();
+    expect(await outcome).toBe(false);
+    const lines = readFileSync(journal, 'utf8').split('\n').slice(0, -1);
+    const prompt = lines[0]?.split(' ')[2] ?? '';
+    expect(lines).toEqual(counted.map((token) => `${dying.child.pid} chatcmpl-r-1 ${prompt} ${token}`));
+    rmSync(folder, { recursive: true });
+  });
+
+  it('keeps frames back and writes them with the end', async () => {
+    const answer = await open({ one_write: true, output_tokens: 300, tpot_ms: 1 }, { stream: true });
+    await eventually(
+      () => engine.counter('vllm:num_requests_running'),
+      (count) => count === 1,
+    );
+    expect(answer.text()).toBe('');
+    const { text, complete } = await answer.done;
+    expect([complete, contentFrames(text)]).toEqual([true, 300]);
   });
 
   it('ends with an abort that nobody asked for', async () => {

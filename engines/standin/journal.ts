@@ -1,0 +1,14 @@
+import { openSync, writeSync } from 'node:fs';
+import type { Sequence } from './scheduler.ts';
+
+/**
+ * What `/metrics` counts, token by token and in a file: the counters of an engine that is killed are gone with it, the
+ * lines stay. Several runs of an engine may write to one file.
+ * @returns to be told of every token once it is counted
+ */
+export function openJournal(path: string): (sequence: Sequence) => void {
+  const file = openSync(path, 'a', 0o600);
+  return ({ id, promptTokens, generated }) => {
+    writeSync(file, `${process.pid} ${id} ${promptTokens} ${generated}\n`);
+  };
+}

@@ -1,0 +1,41 @@
+import type { Figures } from './parts/checker.ts';
+import type { Scene, SceneOptions } from './parts/scene.ts';
+import type { Seen } from './parts/client.ts';
+
+/** One line of the table of faults: what is done, and what must hold while and after. */
+export interface Row {
+  readonly name: string;
+  /** What happens, in a few words, for `--list`. */
+  readonly what: string;
+  /** What it needs of the machine; null when it is there, else what is missing. */
+  readonly missing?: () => string | null;
+  /** What it may take beside faults and kills, in seconds; 150 when absent. */
+  readonly limitSeconds?: number;
+  run(stage: Stage): Promise<void>;
+}
+
+/** What a row works with. */
+export interface Stage {
+  readonly seed: number;
+  /** How long its fault lasts, where that may be chosen. */
+  readonly seconds: number;
+  /** How often a gateway is killed. */
+  readonly kills: number;
+  /** Every bound of time is taken so many times: 1, or more on a machine that is known to be busy. */
+  readonly slack: number;
+  /** A folder of its own, which everybody may pass. */
+  readonly dir: string;
+  open(options?: SceneOptions): Promise<Scene>;
+  /** What must hold. @param why what did not, told where it does not hold */
+  must(holds: boolean, why: string): void;
+  /** A figure of this row's own, for its line. */
+  note(text: string): void;
+  /** What clients saw, for the line's figures. */
+  saw(seen: readonly Seen[]): void;
+  /** How long it took until everything was as before. */
+  recovered(seconds: number): void;
+  /** Sets of the checker. */
+  counted(figures: Figures): void;
+  /** Undone at the end. */
+  later(undo: () => Promise<void> | void): void;
+}

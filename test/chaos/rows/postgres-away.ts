@@ -1,0 +1,107 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { type Seen } from '../parts/client.ts';
+import type { Scene, SceneOptions } from '../parts/scene.ts';
+import { waitMs } from '../report.ts';
+import type { Row, Stage } from '../row.ts';
+import { between, conclude, mustKnowKeys, namesOf, recover, refused, startLoad } from './steps.ts';
+
+/** PostgreSQL away, in all the ways in which that comes about: known keys are served, and the books have it all later. */
+
+/** What is done to PostgreSQL, and undone. */
+export interface Outage {
+  readonly scene?: SceneOptions;
+  /** Before the load. */
+  prepare?(scene: Scene, stage: Stage): Promise<void> | void;
+  begin(scene: Scene): Promise<void> | void;
+  end(scene: Scene): Promise<void> | void;
+  /** Requests that began so soon after its beginning may take part in what happens; all others are served as always. */
+  readonly graceMs?: number;
+}
+
+/** An answer may wait for the commit that is given up after 250 ms; the rest is for a busy machine. */
+export const waitMsMax = 1000;
+const warmMs = 1500;
+const recoverSeconds = 15;
+
+/** Load before, while and after; nothing of it may be refused, held back or lost. */
+export async function runOutage(stage: Stage, outage: Outage): Promise<void> {
+  const scene = await stage.open(outage.scene);
+  await outage.prepare?.(scene, stage);
+  const { workload, keys } = await startLoad(stage, scene);
+  const [probe] = keys;
+  if (probe === undefined) throw new Error('there is no key to probe with');
+  await sleep(warmMs);
+  const beganMs = performance.now();
+  await outage.begin(scene);
+  await sleep(stage.seconds * 1000);
+  await outage.end(scene);
+  const endedMs = performance.now();
+  await recover(stage, scene, probe, recoverSeconds);
+  const recoveredMs = performance.now();
+  await sleep(warmMs);
+  await workload.stop();
+  stage.saw(workload.seen);
+  mustServe(stage, between(workload.seen, beganMs, endedMs));
+  mustServeAfter(
+    stage,
+    workload.seen.filter((one) => one.beganMs > recoveredMs),
+  );
+  const { figures } = await conclude(stage, scene, { keys, seen: workload.seen });
+  stage.must(figures.withheld === 0, `${figures.withheld} answers were made, charged and held back`);
+}
+
+/** What must hold of requests that ran while PostgreSQL was away. */
+export function mustServe(stage: Stage, seen: readonly Seen[]): void {
+  mustKnowKeys(stage, seen);
+  // An Idempotency-Key cannot be claimed without the database: such a request may be told to come again.
+  const plain = seen.filter(({ ask }) => ask.idempotencyKey === null);
+  const claims = seen.filter(({ ask }) => ask.idempotencyKey !== null);
+  const failed = refused(plain);
+  stage.must(failed.length === 0, `${failed.length} of ${plain.length} were not served meanwhile: ${namesOf(failed)}`);
+  const rude = refused(claims).filter(({ retryAfter, status }) => status !== 409 && retryAfter === null);
+  stage.must(rude.length === 0, `${rude.length} with an Idempotency-Key were refused otherwise than for later`);
+  const slow = plain.filter((one) => !one.hasLeft && waitMs(one) > waitMsMax * stage.slack);
+  const longest = Math.max(0, ...slow.map(waitMs));
+  stage.must(
+    slow.length === 0,
+    `${slow.length} answers waited for the books, ${(longest / 1000).toFixed(1)} s at most`,
+  );
+}
+
+function mustServeAfter(stage: Stage, seen: readonly Seen[]): void {
+  const failed = refused(seen);
+  stage.must(failed.length === 0, `${failed.length} were not served afterwards: ${namesOf(failed)}`);
+}
+
+const outageRow = (name: string, what: string, outage: Outage): Row => ({
+  name,
+  what,
+  run: (stage) => runOutage(stage, outage),
+});
+
+export const postgresAwayRows: readonly Row[] = [
+  outageRow('pg-refused', 'PostgreSQL refuses connections', {
+    begin: ({ databaseProxy }) => databaseProxy.takeAway('refused'),
+    end: ({ databaseProxy }) => databaseProxy.restore(),
+  }),
+  outageRow('pg-closed', 'a load balancer without a server: connections are taken and closed', {
+    begin: ({ databaseProxy }) => databaseProxy.takeAway('closed'),
+    end: ({ databaseProxy }) => databaseProxy.restore(),
+  }),
+  outageRow('pg-silent', 'PostgreSQL is a black hole: connections stay, new ones are taken, nothing comes', {
+    begin: ({ databaseProxy }) => databaseProxy.silence('all'),
+    end: ({ databaseProxy }) => databaseProxy.restore(),
+  }),
+  outageRow('pg-answers-swallowed', 'all is written, no answer of PostgreSQL comes', {
+    begin: ({ databaseProxy }) => databaseProxy.swallow('to-client'),
+    async end({ databaseProxy }) {
+      await databaseProxy.restore();
+      databaseProxy.cut();
+    },
+  }),
+  outageRow('pg-refused-two-gateways', 'PostgreSQL refuses connections of two gateways with Redis', {
+    scene: { gateways: 2 },
+    begin: ({ databaseProxy }) => databaseProxy.takeAway('refused'),
+    end: ({ databaseProxy }) => databaseProxy.restore(),
+  }),
+];

@@ -1,0 +1,31 @@
+import type { Row } from '../row.ts';
+import { answersLostRows } from './answers-lost.ts';
+import { clockRows } from './clock.ts';
+import { diskRows } from './disk.ts';
+import { engineRows } from './engine.ts';
+import { gatewayRows } from './gateways.ts';
+import { idempotencyRows } from './idempotency.ts';
+import { limitRows } from './limits.ts';
+import { networkRows } from './network.ts';
+import { postgresAwayRows } from './postgres-away.ts';
+import { postgresSlowRows } from './postgres-slow.ts';
+import { postgresTroubleRows } from './postgres-trouble.ts';
+import { redisAwayRows } from './redis-away.ts';
+import { redisForgetsRows } from './redis-forgets.ts';
+
+/** The table of faults, in its order. */
+export const rows: readonly Row[] = [
+  ...redisAwayRows,
+  ...redisForgetsRows,
+  ...networkRows,
+  ...postgresAwayRows,
+  ...postgresSlowRows,
+  ...postgresTroubleRows,
+  ...answersLostRows,
+  ...idempotencyRows,
+  ...gatewayRows,
+  ...engineRows,
+  ...diskRows,
+  ...clockRows,
+  ...limitRows,
+];
