@@ -21,11 +21,39 @@ CREATE TYPE "public"."ledger_account" AS ENUM('wallet', 'funding', 'revenue', 'a
 CREATE TYPE "public"."ledger_entry_type" AS ENUM('credit', 'usage', 'adjustment');--> statement-breakpoint
 CREATE SEQUENCE "public"."ledger_groups" INCREMENT BY 1 MINVALUE 1 MAXVALUE 9223372036854775807 START WITH 1 CACHE 1;--> statement-breakpoint
 
--- Usage records in a table of a smaller layout, with the partitions that there are.
-DROP INDEX "usage_records_organization_idx";--> statement-breakpoint
-ALTER TABLE "usage_records" RENAME TO "old_usage_records";--> statement-breakpoint
-CREATE TABLE "usage_records" (
+-- Usage in tables of a smaller layout, with the partitions that there are. Ids and names have codes.
+CREATE TABLE "usage_ids" (
+	"code" integer PRIMARY KEY GENERATED ALWAYS AS IDENTITY (sequence name "usage_ids_code_seq" INCREMENT BY 1 MINVALUE 1 MAXVALUE 2147483647 START WITH 1 CACHE 1),
+	"id" uuid NOT NULL,
+	CONSTRAINT "usage_ids_id_unique" UNIQUE("id")
+);
+--> statement-breakpoint
+CREATE TABLE "usage_names" (
+	"code" integer PRIMARY KEY GENERATED ALWAYS AS IDENTITY (sequence name "usage_names_code_seq" INCREMENT BY 1 MINVALUE 1 MAXVALUE 2147483647 START WITH 1 CACHE 1),
+	"name" text NOT NULL,
+	CONSTRAINT "usage_names_name_unique" UNIQUE("name")
+);
+--> statement-breakpoint
+INSERT INTO "usage_ids" ("id")
+SELECT DISTINCT n."id" FROM (
+  SELECT DISTINCT "organization_id", "project_id", "key_id", "price_version_id" FROM "usage_records"
+  UNION ALL SELECT DISTINCT "organization_id", "project_id", "key_id", NULL::uuid FROM "usage_hourly"
+) AS r, unnest(ARRAY["organization_id", "project_id", "key_id", "price_version_id"]) AS n("id")
+WHERE n."id" IS NOT NULL ORDER BY 1;
+--> statement-breakpoint
+INSERT INTO "usage_names" ("name")
+SELECT "model" FROM "usage_records" UNION SELECT "endpoint" FROM "usage_records" UNION SELECT "model" FROM "usage_hourly" ORDER BY 1;
+--> statement-breakpoint
+ANALYZE "usage_ids";--> statement-breakpoint
+ANALYZE "usage_names";--> statement-breakpoint
+CREATE TABLE "usage_requests" (
 	"group_id" bigint,
+	"organization" integer NOT NULL,
+	"project" integer NOT NULL,
+	"key" integer NOT NULL,
+	"price_version" integer NOT NULL,
+	"model" integer NOT NULL,
+	"endpoint" integer NOT NULL,
 	"input_tokens" integer NOT NULL,
 	"input_cached_tokens" integer NOT NULL,
 	"output_tokens" integer NOT NULL,
@@ -39,15 +67,9 @@ CREATE TABLE "usage_records" (
 	"stream" boolean NOT NULL,
 	"cache_hit" boolean NOT NULL,
 	"id" uuid NOT NULL,
-	"organization_id" uuid NOT NULL,
-	"project_id" uuid NOT NULL,
-	"key_id" uuid NOT NULL,
-	"price_version_id" uuid NOT NULL,
-	"model" text NOT NULL,
 	"cost" numeric(38, 0) NOT NULL,
 	"written_off" numeric(38, 0),
 	"currency" text,
-	"endpoint" text,
 	"service_tier" text,
 	"reason" text,
 	"client_request_id" text
@@ -60,37 +82,77 @@ BEGIN
   FOR part IN
     SELECT c.relname AS name, pg_get_expr(c.relpartbound, c.oid) AS bounds
     FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
-    WHERE i.inhparent = '"old_usage_records"'::regclass ORDER BY c.relname
+    WHERE i.inhparent = '"usage_records"'::regclass ORDER BY c.relname
   LOOP
-    EXECUTE format('ALTER TABLE %I RENAME TO %I', part.name, 'old_' || part.name);
-    EXECUTE format('CREATE TABLE %I PARTITION OF "usage_records" %s', part.name, part.bounds);
+    EXECUTE format('CREATE TABLE %I PARTITION OF "usage_requests" %s',
+      replace(part.name, 'usage_records', 'usage_requests'), part.bounds);
   END LOOP;
 END
 $$;
 --> statement-breakpoint
 -- A count that an engine made up and that no integer holds becomes the largest; what was charged for it stays.
-INSERT INTO "usage_records"
-SELECT NULL, least("input_tokens", 2147483647), least("input_cached_tokens", 2147483647),
-  least("output_tokens", 2147483647), least("output_reasoning_tokens", 2147483647), "queued_ms", "first_byte_ms",
-  "total_ms", "outcome"::"usage_outcome", "usage_source"::"usage_source", "status", "stream", "cache_hit", "id",
-  "organization_id", "project_id", "key_id", "price_version_id", "model", "cost", nullif("written_off", 0),
-  nullif("currency", 'USD'), nullif("endpoint", '/v1/chat/completions'), nullif("service_tier", 'default'), "reason",
-  "client_request_id"
-FROM "old_usage_records";
+INSERT INTO "usage_requests"
+SELECT NULL, o."code", p."code", k."code", v."code", m."code", e."code", least("input_tokens", 2147483647),
+  least("input_cached_tokens", 2147483647), least("output_tokens", 2147483647),
+  least("output_reasoning_tokens", 2147483647), "queued_ms", "first_byte_ms", "total_ms", "outcome"::"usage_outcome",
+  "usage_source"::"usage_source", "status", "stream", "cache_hit", r."id", "cost", nullif("written_off", 0),
+  nullif("currency", 'USD'), nullif("service_tier", 'default'), "reason", "client_request_id"
+FROM "usage_records" r
+JOIN "usage_ids" o ON o."id" = r."organization_id" JOIN "usage_ids" p ON p."id" = r."project_id"
+JOIN "usage_ids" k ON k."id" = r."key_id" JOIN "usage_ids" v ON v."id" = r."price_version_id"
+JOIN "usage_names" m ON m."name" = r."model" JOIN "usage_names" e ON e."name" = r."endpoint";
 --> statement-breakpoint
-DROP TABLE "old_usage_records";--> statement-breakpoint
-ALTER TABLE "usage_records" ADD CONSTRAINT "usage_records_organization_id_id_pk" PRIMARY KEY("organization_id","id");--> statement-breakpoint
-CREATE INDEX "usage_records_key_idx" ON "usage_records" USING btree ("key_id","id");--> statement-breakpoint
-CREATE INDEX "usage_records_group_idx" ON "usage_records" USING btree ("group_id") WHERE "usage_records"."group_id" is not null;--> statement-breakpoint
-
-ALTER TABLE "usage_hourly" ALTER COLUMN "requests" SET DATA TYPE integer, ALTER COLUMN "completed" SET DATA TYPE integer,
-  ALTER COLUMN "aborted" SET DATA TYPE integer, ALTER COLUMN "ended" SET DATA TYPE integer,
-  ALTER COLUMN "failed" SET DATA TYPE integer, ALTER COLUMN "cache_hits" SET DATA TYPE integer;--> statement-breakpoint
+DROP TABLE "usage_records";--> statement-breakpoint
+ALTER TABLE "usage_requests" ADD CONSTRAINT "usage_requests_organization_id_pk" PRIMARY KEY("organization","id");--> statement-breakpoint
+CREATE INDEX "usage_requests_key_idx" ON "usage_requests" USING btree ("key","id");--> statement-breakpoint
+CREATE INDEX "usage_requests_group_idx" ON "usage_requests" USING btree ("group_id") WHERE "usage_requests"."group_id" is not null;--> statement-breakpoint
+CREATE VIEW "usage_records" AS
+SELECT r."id", o."id" AS "organization_id", p."id" AS "project_id", k."id" AS "key_id",
+  m."name" AS "model", e."name" AS "endpoint", r."stream", coalesce(r."service_tier", 'default') AS "service_tier",
+  r."status", r."outcome", r."reason", r."cache_hit", r."input_tokens", r."input_cached_tokens", r."output_tokens",
+  r."output_reasoning_tokens", r."usage_source", r."cost", coalesce(r."written_off", 0) AS "written_off",
+  coalesce(r."currency", 'USD') AS "currency", v."id" AS "price_version_id", r."queued_ms", r."first_byte_ms",
+  r."total_ms", r."client_request_id", r."group_id"
+FROM "usage_requests" r
+JOIN "usage_ids" o ON o."code" = r."organization" JOIN "usage_ids" p ON p."code" = r."project"
+JOIN "usage_ids" k ON k."code" = r."key" JOIN "usage_ids" v ON v."code" = r."price_version"
+JOIN "usage_names" m ON m."code" = r."model" JOIN "usage_names" e ON e."code" = r."endpoint";
+--> statement-breakpoint
+ALTER TABLE "usage_hourly" RENAME TO "old_usage_hourly";--> statement-breakpoint
+CREATE TABLE "usage_hourly" (
+	"hour" timestamp with time zone NOT NULL,
+	"organization" integer NOT NULL,
+	"key" integer NOT NULL,
+	"project" integer NOT NULL,
+	"model" integer NOT NULL,
+	"requests" integer NOT NULL,
+	"completed" integer NOT NULL,
+	"aborted" integer NOT NULL,
+	"ended" integer NOT NULL,
+	"failed" integer NOT NULL,
+	"cache_hits" integer NOT NULL,
+	"input_tokens" bigint NOT NULL,
+	"input_cached_tokens" bigint NOT NULL,
+	"output_tokens" bigint NOT NULL,
+	"output_reasoning_tokens" bigint NOT NULL,
+	"cost" numeric(38, 0) NOT NULL
+);
+--> statement-breakpoint
+INSERT INTO "usage_hourly"
+SELECT h."hour", o."code", k."code", p."code", m."code", h."requests", h."completed", h."aborted", h."ended", h."failed",
+  h."cache_hits", h."input_tokens", h."input_cached_tokens", h."output_tokens", h."output_reasoning_tokens", h."cost"
+FROM "old_usage_hourly" h
+JOIN "usage_ids" o ON o."id" = h."organization_id" JOIN "usage_ids" p ON p."id" = h."project_id"
+JOIN "usage_ids" k ON k."id" = h."key_id" JOIN "usage_names" m ON m."name" = h."model"
+ORDER BY o."code", h."hour";
+--> statement-breakpoint
+DROP TABLE "old_usage_hourly";--> statement-breakpoint
+ALTER TABLE "usage_hourly" ADD CONSTRAINT "usage_hourly_organization_hour_key_project_model_pk" PRIMARY KEY("organization","hour","key","project","model");--> statement-breakpoint
 CREATE TABLE "usage_daily" (
-	"organization_id" uuid NOT NULL,
-	"key_id" uuid NOT NULL,
-	"project_id" uuid NOT NULL,
-	"model" text NOT NULL,
+	"organization" integer NOT NULL,
+	"key" integer NOT NULL,
+	"project" integer NOT NULL,
+	"model" integer NOT NULL,
 	"day" date NOT NULL,
 	"requests" integer NOT NULL,
 	"completed" integer NOT NULL,
@@ -103,11 +165,11 @@ CREATE TABLE "usage_daily" (
 	"output_tokens" bigint NOT NULL,
 	"output_reasoning_tokens" bigint NOT NULL,
 	"cost" numeric(38, 0) NOT NULL,
-	CONSTRAINT "usage_daily_organization_id_day_key_id_project_id_model_pk" PRIMARY KEY("organization_id","day","key_id","project_id","model")
+	CONSTRAINT "usage_daily_organization_day_key_project_model_pk" PRIMARY KEY("organization","day","key","project","model")
 );
 --> statement-breakpoint
 INSERT INTO "usage_daily"
-SELECT "organization_id", "key_id", "project_id", "model", ("hour" AT TIME ZONE 'UTC')::date, sum("requests"),
+SELECT "organization", "key", "project", "model", ("hour" AT TIME ZONE 'UTC')::date, sum("requests"),
   sum("completed"), sum("aborted"), sum("ended"), sum("failed"), sum("cache_hits"), sum("input_tokens"),
   sum("input_cached_tokens"), sum("output_tokens"), sum("output_reasoning_tokens"), sum("cost")
 FROM "usage_hourly" GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 5, 2, 3, 4;

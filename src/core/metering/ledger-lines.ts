@@ -43,7 +43,7 @@ export async function readLedgerLines(
   const before = after === null ? null : after.number + (isWithin ? 1 : 0);
   const read = await wallet.ledger(organizationId, { ...page, limit: limit + 2, before });
   const entries = takeEnough(read.entries, limit + 1, isWithin ? after.number : null);
-  const groups = await readGroups(db, organizationId, entries);
+  const groups = await readGroups(db, entries);
   const all = entries.flatMap((entry) => linesOf(entry, groups.get(entry.groupId ?? -1) ?? [], after));
   const more = all.length > limit || entries.length < read.entries.length || read.more;
   return { lines: all.slice(0, limit), more };
@@ -61,14 +61,13 @@ function takeEnough(entries: readonly LedgerEntry[], linesMin: number, begun: nu
 
 async function readGroups(
   { sql }: Db,
-  organizationId: string,
   entries: readonly LedgerEntry[],
 ): Promise<ReadonlyMap<number, readonly GroupRow[]>> {
   const ids = entries.flatMap(({ groupId }) => groupId ?? []);
   if (ids.length === 0) return new Map();
   const rows = await sql<GroupRow[]>`
-    select group_id::text, id::text, cost::text from usage_records r
-    where organization_id = ${organizationId} and group_id = any(${`{${ids.join(',')}}`}::bigint[]) order by r.id desc`;
+    select group_id::text, id::text, cost::text from usage_requests r
+    where group_id = any(${`{${ids.join(',')}}`}::bigint[]) order by r.id desc`;
   return Map.groupBy(rows, (row) => Number(row.group_id));
 }
 

@@ -7,7 +7,7 @@ import type { Wallet } from '#core/wallet/wallet.ts';
 import { createGroupCommit, type Durable, type GroupCommit } from './group-commit.ts';
 import { insertQuarantined, listQuarantined, type QuarantinedRecord } from './quarantine.ts';
 import type { UsageRecord } from './record.ts';
-import { dropOldPartitions, ensurePartitions } from './partitions.ts';
+import { dropOldPartitions, ensurePartitions, packPartitions } from './partitions.ts';
 import { createRefusals, type RefusalKey } from './refusals.ts';
 import { createReports, type Reports } from './reports.ts';
 import { decodeRecord, encodeRecord } from './spooled-record.ts';
@@ -47,6 +47,8 @@ export interface Metering {
   start(): Promise<void>;
   /** Makes next months' partitions; to be called daily. */
   ensurePartitions(): Promise<void>;
+  /** Builds the indexes of months that have ended anew, which takes a fifth off their records; to be called daily. */
+  packPartitions(): Promise<void>;
   /** Drops the months of records that ended more than `days` ago; sums and the ledger are kept. */
   dropOldPartitions(days: number): Promise<number>;
   flushRefusals(): Promise<void>;
@@ -146,6 +148,7 @@ export function createMetering(options: MeteringOptions): Metering {
       await within(replayMsMax, commits.idle());
     },
     ensurePartitions: () => ensurePartitions({ db, clock }),
+    packPartitions: () => packPartitions({ db, clock }),
     dropOldPartitions: (days) => dropOldPartitions({ db, clock }, days),
     listQuarantined: (limit) => listQuarantined(db.sql, limit),
     reports: createReports({ db, wallet }),

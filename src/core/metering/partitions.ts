@@ -4,8 +4,8 @@ import type { Db } from '#base/db.ts';
 import { uuidLowerBound, uuidTimeMs } from '#base/id.ts';
 
 /**
- * Records lie in a partition per UTC month, made ahead of time. `usage_records_default` catches a record whose month
- * has none, as when a clock was wrong; `usage_records_dropped`, once retention has taken months away, refuses records
+ * Records lie in a partition per UTC month, made ahead of time. `usage_requests_default` catches a record whose month
+ * has none, as when a clock was wrong; `usage_requests_dropped`, once retention has taken months away, refuses records
  * of those months: whether such a record was billed is not known any more.
  */
 
@@ -14,7 +14,9 @@ export interface PartitionOptions {
   readonly clock: Clock;
 }
 
-const fence = 'usage_records_dropped';
+const fence = 'usage_requests_dropped';
+/** Comment of a partition whose indexes have been built anew. */
+const packed = 'packed';
 /** Nobody waits longer than this for a partition to be made or dropped; it is tried again within the hour. */
 const lockTimeoutMs = 1000;
 const dayMs = 86_400_000;
@@ -52,7 +54,7 @@ async function findStrayMonths(sql: ISql, endMs: number): Promise<readonly Span[
   for (;;) {
     // The order is that of the ids alone, which no index has; but there are hardly ever any.
     const [row] = await sql<{ id: string }[]>`
-      select id::text from usage_records_default r where r.id >= ${from} and r.id < ${uuidLowerBound(endMs)}
+      select id::text from usage_requests_default r where r.id >= ${from} and r.id < ${uuidLowerBound(endMs)}
       order by r.id limit 1`;
     if (row === undefined) return months;
     const month = monthOf(uuidTimeMs(row.id));
@@ -62,16 +64,16 @@ async function findStrayMonths(sql: ISql, endMs: number): Promise<readonly Span[
 }
 
 async function makePartition(tx: TransactionSql, { fromMs, toMs }: Span): Promise<void> {
-  const name = `usage_records_${new Date(fromMs).toISOString().slice(0, 7).replace('-', '_')}`;
+  const name = `usage_requests_${new Date(fromMs).toISOString().slice(0, 7).replace('-', '_')}`;
   const [found] = await tx`select to_regclass(${name}) is not null as there`;
   if (found?.['there'] === true || (await readFloorMs(tx)) >= toMs) return;
   const [from, to] = [uuidLowerBound(fromMs), uuidLowerBound(toMs)];
   // Attached and not made as a partition: that would wait for all who read or write any of the records.
-  await tx.unsafe(`create table ${name} (like usage_records including all excluding indexes)`);
-  await tx.unsafe('lock table usage_records_default in access exclusive mode');
-  await tx.unsafe(`with moved as (delete from usage_records_default where id >= '${from}' and id < '${to}' returning *)
+  await tx.unsafe(`create table ${name} (like usage_requests including all excluding indexes)`);
+  await tx.unsafe('lock table usage_requests_default in access exclusive mode');
+  await tx.unsafe(`with moved as (delete from usage_requests_default where id >= '${from}' and id < '${to}' returning *)
     insert into ${name} select * from moved`);
-  await tx.unsafe(`alter table usage_records attach partition ${name} for values from ('${from}') to ('${to}')`);
+  await tx.unsafe(`alter table usage_requests attach partition ${name} for values from ('${from}') to ('${to}')`);
 }
 
 /**
@@ -94,9 +96,41 @@ async function raiseFloor(tx: TransactionSql, floorMs: number): Promise<void> {
   for (const { name, toMs } of await readPartitions(tx)) {
     if (name === fence || (toMs !== null && toMs <= floorMs)) await tx.unsafe(`drop table ${name}`);
   }
-  await tx.unsafe(`delete from usage_records_default where id < '${floor}'`);
-  await tx.unsafe(`create table ${fence} (like usage_records, constraint ${fence} check (false))`);
-  await tx.unsafe(`alter table usage_records attach partition ${fence} for values from (minvalue) to ('${floor}')`);
+  await tx.unsafe(`delete from usage_requests_default where id < '${floor}'`);
+  await tx.unsafe(`create table ${fence} (like usage_requests, constraint ${fence} check (false))`);
+  await tx.unsafe(`alter table usage_requests attach partition ${fence} for values from (minvalue) to ('${floor}')`);
+}
+
+/**
+ * Builds the indexes of months that have ended anew, once, a day after their end: records of many organizations and keys
+ * leave pages half empty that nothing is added to any more. Nobody waits for it; where it does not come to its end it is
+ * tried again by the next call.
+ */
+export async function packPartitions({ db, clock }: PartitionOptions): Promise<void> {
+  const endedMs = clock.now() - dayMs;
+  const sql = await db.sql.reserve();
+  try {
+    const [lock] = await sql`select pg_try_advisory_lock(hashtext('headgate usage packing')) as is_mine`;
+    if (lock?.['is_mine'] !== true) return;
+    await sql.unsafe(`set lock_timeout = ${lockTimeoutMs}`);
+    for (const { name, toMs, isPacked } of await readPartitions(sql)) {
+      if (name === fence || isPacked || toMs === null || toMs > endedMs) continue;
+      await unlessLocked(() => packPartition(sql, name));
+    }
+  } finally {
+    await sql.unsafe('reset lock_timeout; select pg_advisory_unlock_all()').catch(() => undefined);
+    sql.release();
+  }
+}
+
+async function packPartition(sql: ISql, name: string): Promise<void> {
+  // What a try that was broken off has left behind.
+  const invalid = await sql<{ name: string }[]>`
+    select c.relname as name from pg_index i join pg_class c on c.oid = i.indexrelid
+    where i.indrelid = ${name}::regclass and not i.indisvalid and c.relname like '%\\_ccnew%'`;
+  for (const index of invalid) await sql.unsafe(`drop index concurrently if exists "${index.name}"`);
+  await sql.unsafe(`reindex table concurrently ${name}`);
+  await sql.unsafe(`comment on table ${name} is '${packed}'`);
 }
 
 /** The moment before which no records are kept, in milliseconds since the Unix epoch; 0 where nothing was dropped. */
@@ -110,17 +144,19 @@ export interface Partition {
   /** Bounds in milliseconds since the Unix epoch; null where there is none. */
   readonly fromMs: number | null;
   readonly toMs: number | null;
+  readonly isPacked: boolean;
 }
 
 /** All partitions but the default one, oldest first. */
 export async function readPartitions(sql: ISql): Promise<readonly Partition[]> {
-  const rows = await sql<{ name: string; bounds: string }[]>`
-    select c.relname as name, pg_get_expr(c.relpartbound, c.oid) as bounds
-    from pg_inherits i join pg_class c on c.oid = i.inhrelid where i.inhparent = 'usage_records'::regclass`;
+  const rows = await sql<{ name: string; bounds: string; note: string | null }[]>`
+    select c.relname as name, pg_get_expr(c.relpartbound, c.oid) as bounds, obj_description(c.oid, 'pg_class') as note
+    from pg_inherits i join pg_class c on c.oid = i.inhrelid where i.inhparent = 'usage_requests'::regclass`;
   return rows
-    .flatMap(({ name, bounds }) => {
+    .flatMap(({ name, bounds, note }) => {
       const [, from, to] = /^FOR VALUES FROM \((.+)\) TO \((.+)\)$/.exec(bounds) ?? [];
-      return from === undefined || to === undefined ? [] : [{ name, fromMs: boundMs(from), toMs: boundMs(to) }];
+      if (from === undefined || to === undefined) return [];
+      return [{ name, fromMs: boundMs(from), toMs: boundMs(to), isPacked: note === packed }];
     })
     .toSorted((a, b) => (a.fromMs ?? 0) - (b.fromMs ?? 0));
 }
@@ -140,7 +176,7 @@ export function isBetweenPartitions(error: unknown): boolean {
   return (
     error instanceof postgres.PostgresError &&
     error.code === '23514' &&
-    error.table_name === 'usage_records_default' &&
+    error.table_name === 'usage_requests_default' &&
     error.constraint_name === undefined
   );
 }

@@ -1,9 +1,10 @@
-import { and, desc, eq, gte, lt, type SQL } from 'drizzle-orm';
+import type { Sql } from 'postgres';
 import type { Db } from '#base/db.ts';
 import { uuidLowerBound } from '#base/id.ts';
+import { idCodeSql, nameCodeSql } from './codes.ts';
 import type { OutcomeKind, UsageRecord } from './record.ts';
-import { toRecord } from './rows.ts';
-import { usageRecords } from './schema.ts';
+import { type CodedFilter, findHours, type KeyHour } from './record-hours.ts';
+import { recordColumns, type RecordRow, toRecord } from './rows.ts';
 
 /** Null leaves a filter out. Times are milliseconds since the Unix epoch of admission, `fromMs` in, `toMs` not. */
 export interface RecordFilter {
@@ -32,35 +33,98 @@ export interface RecordRef {
   readonly keyId: string | null;
 }
 
-function conditionsOf(filter: RecordFilter): SQL[] {
-  const conditions = [eq(usageRecords.organizationId, filter.organizationId)];
-  // An id carries the moment of its admission, so that bounds of time are bounds of the index and of partitions.
-  if (filter.fromMs !== null) conditions.push(gte(usageRecords.id, uuidLowerBound(filter.fromMs)));
-  if (filter.toMs !== null) conditions.push(lt(usageRecords.id, uuidLowerBound(filter.toMs)));
-  if (filter.before !== null) conditions.push(lt(usageRecords.id, filter.before));
-  if (filter.keyId !== null) conditions.push(eq(usageRecords.keyId, filter.keyId));
-  if (filter.projectId !== null) conditions.push(eq(usageRecords.projectId, filter.projectId));
-  if (filter.model !== null) conditions.push(eq(usageRecords.model, filter.model));
-  if (filter.outcome !== null) conditions.push(eq(usageRecords.outcome, filter.outcome));
-  return conditions;
-}
+/** Above every id that an admission makes. */
+const lastId = 'ffffffff-ffff-ffff-ffff-ffffffffffff';
 
-export async function listRecords(db: Db, filter: RecordFilter): Promise<RecordPage> {
-  const rows = await db.orm
-    .select()
-    .from(usageRecords)
-    .where(and(...conditionsOf(filter)))
-    .orderBy(desc(usageRecords.id))
-    .limit(filter.limit + 1);
+/**
+ * One page of records. By organization or key an index is read from its end. Any other filter may match next to
+ * nothing: the sums tell in which hours there is something to be found, and by which keys.
+ */
+export async function listRecords({ sql }: Db, filter: RecordFilter): Promise<RecordPage> {
+  const coded = await codeFilter(sql, filter);
+  if (coded === null) return { records: [], more: false };
+  const isPlain = filter.projectId === null && filter.model === null && filter.outcome === null;
+  const wanted = filter.limit + 1;
+  const rows = isPlain
+    ? await readNewest(sql, coded, wanted)
+    : await readWithin(sql, coded, await findHours(sql, coded, wanted), wanted);
   return { records: rows.slice(0, filter.limit).map(toRecord), more: rows.length > filter.limit };
 }
 
-export async function readRecord(db: Db, ref: RecordRef): Promise<UsageRecord | null> {
-  const conditions = [eq(usageRecords.organizationId, ref.organizationId), eq(usageRecords.id, ref.id)];
-  if (ref.keyId !== null) conditions.push(eq(usageRecords.keyId, ref.keyId));
-  const [row] = await db.orm
-    .select()
-    .from(usageRecords)
-    .where(and(...conditions));
+/** Null where one of the names was never used: then nothing matches. */
+async function codeFilter(sql: Sql, filter: RecordFilter): Promise<CodedFilter | null> {
+  const { organizationId, keyId, projectId, model, outcome, fromMs, toMs, before } = filter;
+  const [codes] = await sql<Record<'organization' | 'key' | 'project' | 'model', number | null>[]>`
+    select ${idCodeSql(sql, organizationId)} as organization, ${idCodeSql(sql, keyId)} as key,
+      ${idCodeSql(sql, projectId)} as project, ${nameCodeSql(sql, model)} as model`;
+  if (codes === undefined || codes.organization === null) return null;
+  const asked: [string | null, number | null][] = [
+    [keyId, codes.key],
+    [projectId, codes.project],
+    [model, codes.model],
+  ];
+  if (asked.some(([name, code]) => name !== null && code === null)) return null;
+  const to = toMs === null ? lastId : uuidLowerBound(toMs);
+  return {
+    ...codes,
+    organization: codes.organization,
+    outcome,
+    from: uuidLowerBound(fromMs ?? 0),
+    to: before !== null && before < to ? before : to,
+  };
+}
+
+/** An id carries the moment of its admission, so that bounds of time are bounds of the index and of partitions. */
+function readNewest(sql: Sql, { organization, key, from, to }: CodedFilter, limit: number) {
+  // A key is of one organization. Adding nothing keeps the index of organizations out of it.
+  const owner =
+    key === null ? sql`r.organization = ${organization}` : sql`r.key = ${key} and r.organization + 0 = ${organization}`;
+  return sql<RecordRow[]>`
+    with page as (
+      select * from usage_requests r where ${owner} and r.id >= ${from} and r.id < ${to} order by r.id desc limit ${limit}
+    ) select ${recordColumns(sql)} from page r order by r.id desc`;
+}
+
+async function readWithin(sql: Sql, filter: CodedFilter, hours: readonly KeyHour[], limit: number) {
+  if (hours.length === 0) return [];
+  const spans = hours.map(({ key, fromMs, toMs }) => ({ key, from: uuidLowerBound(fromMs), to: uuidLowerBound(toMs) }));
+  const { organization, project, model, outcome, from, to } = filter;
+  return sql<RecordRow[]>`
+    with page as (
+      select q.* from json_to_recordset(${JSON.stringify(spans)}::text::json) as s(key integer, "from" uuid, "to" uuid)
+      cross join lateral (
+        select * from usage_requests r
+        where r.key = s.key and r.id >= greatest(s."from", ${from}::uuid) and r.id < least(s."to", ${to}::uuid)
+          and r.organization + 0 = ${organization}
+          ${project === null ? sql`` : sql`and r.project = ${project}`}
+          ${model === null ? sql`` : sql`and r.model = ${model}`}
+          ${outcome === null ? sql`` : sql`and r.outcome = ${outcome}`}
+        order by r.id desc limit ${limit}
+      ) as q
+      order by q.id desc limit ${limit}
+    ) select ${recordColumns(sql)} from page r order by r.id desc`;
+}
+
+export async function readRecord({ sql }: Db, { organizationId, id, keyId }: RecordRef): Promise<UsageRecord | null> {
+  const [row] = await sql<RecordRow[]>`
+    select ${recordColumns(sql)} from usage_requests r
+    where r.organization = ${idCodeSql(sql, organizationId)} and r.id = ${id}
+      ${keyId === null ? sql`` : sql`and r.key = ${idCodeSql(sql, keyId)}`}`;
   return row === undefined ? null : toRecord(row);
 }
+
+/** All records that a filter matches, newest admission first, a page at a time; nothing is held in between. */
+export async function* readAllRecords(
+  db: Db,
+  filter: Omit<RecordFilter, 'limit'>,
+): AsyncGenerator<readonly UsageRecord[]> {
+  let before = filter.before;
+  for (;;) {
+    const { records, more } = await listRecords(db, { ...filter, before, limit: rowsAtOnce });
+    if (records.length > 0) yield records;
+    before = records.at(-1)?.id ?? null;
+    if (!more) return;
+  }
+}
+
+const rowsAtOnce = 1000;

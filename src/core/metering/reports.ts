@@ -1,13 +1,23 @@
 import type { Db } from '#base/db.ts';
 import type { Wallet } from '#core/wallet/wallet.ts';
 import { type LedgerLines, type LedgerLinesRequest, readLedgerLines } from './ledger-lines.ts';
-import { listRecords, readRecord, type RecordFilter, type RecordPage, type RecordRef } from './record-list.ts';
+import { idCodeSql } from './codes.ts';
+import {
+  listRecords,
+  readAllRecords,
+  readRecord,
+  type RecordFilter,
+  type RecordPage,
+  type RecordRef,
+} from './record-list.ts';
 import type { UsageRecord } from './record.ts';
 import { summarize, type Summary, type SummaryRequest } from './summary.ts';
 
 /** What the books of usage say: single requests, newest admission first, and sums over any span of time. */
 export interface Reports {
   listRecords(filter: RecordFilter): Promise<RecordPage>;
+  /** Everything that matches, newest admission first, a page at a time; nothing is held in between. */
+  readAllRecords(filter: Omit<RecordFilter, 'limit'>): AsyncGenerator<readonly UsageRecord[]>;
   /** Null when the organization (or the key, where one is named) has no such request. */
   readRecord(ref: RecordRef): Promise<UsageRecord | null>;
   summarize(request: SummaryRequest): Promise<Summary>;
@@ -45,6 +55,7 @@ export function createReports({ db, wallet }: { readonly db: Db; readonly wallet
     ledgerLines: (organizationId, request) => readLedgerLines({ db, wallet }, organizationId, request),
     balanceWith: (organizationId, requestIds) => readChargedBalance({ db, wallet }, organizationId, requestIds),
     listRecords: (filter) => listRecords(db, filter),
+    readAllRecords: (filter) => readAllRecords(db, filter),
     readRecord: (ref) => readRecord(db, ref),
     summarize: (request) => summarize(db, request),
     countTokens: async (span) => (await tokensWith(db, span, [])).tokens,
@@ -71,9 +82,10 @@ async function tokensWith(
   const since = new Date(sinceMs).toISOString();
   const [row] = await sql<{ tokens: string; counted: string }[]>`
     select (select coalesce(sum(input_tokens + output_tokens), 0) from usage_hourly
-        where organization_id = ${organizationId} and hour >= ${since}::timestamptz and key_id = ${keyId})::text as tokens,
-      coalesce((select string_agg(id::text, ' ') from usage_records
-        where organization_id = ${organizationId} and id = any(${idList(requestIds)}::uuid[])), '') as counted`;
+        where organization = ${idCodeSql(sql, organizationId)} and hour >= ${since}::timestamptz
+          and key = ${idCodeSql(sql, keyId)})::text as tokens,
+      coalesce((select string_agg(id::text, ' ') from usage_requests
+        where organization = ${idCodeSql(sql, organizationId)} and id = any(${idList(requestIds)}::uuid[])), '') as counted`;
   const counted = row === undefined || row.counted === '' ? [] : row.counted.split(' ');
   return { tokens: Number(row?.tokens ?? 0), counted };
 }
@@ -85,8 +97,8 @@ async function readChargedBalance(
 ): Promise<ChargedBalance> {
   const [row] = await sql<{ balance: string; charged: string }[]>`
     select ${wallet.balanceSql(sql, organizationId)} as balance, coalesce((select string_agg(id::text, ' ')
-      from usage_records where organization_id = ${organizationId} and id = any(${idList(requestIds)}::uuid[])
-        and cost > 0), '') as charged`;
+      from usage_requests where organization = ${idCodeSql(sql, organizationId)}
+        and id = any(${idList(requestIds)}::uuid[]) and cost > 0), '') as charged`;
   const charged = row === undefined || row.charged === '' ? [] : row.charged.split(' ');
   return { balancePicoUsd: BigInt(row?.balance ?? '0'), charged };
 }
@@ -97,7 +109,7 @@ async function findSettled(
   requestIds: readonly string[],
 ): Promise<ReadonlyMap<string, SettledRequest>> {
   const rows = await sql<{ id: string; cost: string; tokens: string }[]>`
-    select id::text, cost::text, (input_tokens + output_tokens)::text as tokens from usage_records
-    where organization_id = ${organizationId} and id = any(${idList(requestIds)}::uuid[])`;
+    select id::text, cost::text, (input_tokens::bigint + output_tokens)::text as tokens from usage_requests
+    where organization = ${idCodeSql(sql, organizationId)} and id = any(${idList(requestIds)}::uuid[])`;
   return new Map(rows.map((row) => [row.id, { chargedPicoUsd: BigInt(row.cost), tokens: Number(row.tokens) }]));
 }

@@ -23,15 +23,36 @@ const tokens = (name: string) => integer(name).notNull();
 export const usageOutcome = pgEnum('usage_outcome', ['completed', 'aborted', 'ended', 'failed']);
 export const usageSource = pgEnum('usage_source', ['engine', 'last_seen', 'none']);
 
+/** Organizations, projects, keys and price versions that usage is kept by, each with a code in their place; see codes.ts. */
+export const usageIds = pgTable('usage_ids', {
+  code: integer('code').primaryKey().generatedAlwaysAsIdentity(),
+  id: uuid('id').notNull().unique(),
+});
+
+/** The same for models and paths. */
+export const usageNames = pgTable('usage_names', {
+  code: integer('code').primaryKey().generatedAlwaysAsIdentity(),
+  name: text('name').notNull().unique(),
+});
+
+const code = (name: string) => integer(name).notNull();
+
 /**
  * One row per admitted request. Partitioned by month over the request id (UUIDv7), see partitions.ts. Made to be small:
- * columns stand in the order that leaves no gaps between them, and what nearly all rows have is null, see rows.ts.
+ * codes take the place of ids and names, columns stand in the order that leaves no gaps between them, and what nearly all rows have
+ * is null. The view `usage_records` shows the rows in full, for whoever reads them by hand.
  */
-export const usageRecords = pgTable(
-  'usage_records',
+export const usageRequests = pgTable(
+  'usage_requests',
   {
     /** Ties a charged request to the ledger entry that it shares with others; null where it has one of its own. */
     groupId: bigint('group_id', { mode: 'number' }),
+    organization: code('organization'),
+    project: code('project'),
+    key: code('key'),
+    priceVersion: code('price_version'),
+    model: code('model'),
+    endpoint: code('endpoint'),
     inputTokens: tokens('input_tokens'),
     inputCachedTokens: tokens('input_cached_tokens'),
     outputTokens: tokens('output_tokens'),
@@ -45,28 +66,21 @@ export const usageRecords = pgTable(
     stream: boolean('stream').notNull(),
     cacheHit: boolean('cache_hit').notNull(),
     id: uuid('id').notNull(),
-    organizationId: uuid('organization_id').notNull(),
-    projectId: uuid('project_id').notNull(),
-    keyId: uuid('key_id').notNull(),
-    priceVersionId: uuid('price_version_id').notNull(),
-    model: text('model').notNull(),
     /** What was charged; cost and writtenOff together are tokens × price. */
     cost: pico('cost').notNull(),
     /** Null for nothing. */
     writtenOff: pico('written_off'),
     /** Null for USD. */
     currency: text('currency'),
-    /** Null for /v1/chat/completions. */
-    endpoint: text('endpoint'),
     /** Null for `default`. */
     serviceTier: text('service_tier', { enum: ['default', 'flex'] }),
     reason: text('reason'),
     clientRequestId: text('client_request_id'),
   },
   (table) => [
-    primaryKey({ columns: [table.organizationId, table.id] }),
-    index('usage_records_key_idx').on(table.keyId, table.id),
-    index('usage_records_group_idx')
+    primaryKey({ columns: [table.organization, table.id] }),
+    index('usage_requests_key_idx').on(table.key, table.id),
+    index('usage_requests_group_idx')
       .on(table.groupId)
       .where(sql`${table.groupId} is not null`),
   ],
@@ -89,20 +103,20 @@ const sums = {
 };
 
 const owner = {
-  organizationId: uuid('organization_id').notNull(),
-  keyId: uuid('key_id').notNull(),
-  projectId: uuid('project_id').notNull(),
-  model: text('model').notNull(),
+  organization: code('organization'),
+  key: code('key'),
+  project: code('project'),
+  model: code('model'),
 };
 
 /** Sums per UTC hour, written by the statement that writes the records. */
 export const usageHourly = pgTable('usage_hourly', { ...owner, hour: moment('hour').notNull(), ...sums }, (table) => [
-  primaryKey({ columns: [table.organizationId, table.hour, table.keyId, table.projectId, table.model] }),
+  primaryKey({ columns: [table.organization, table.hour, table.key, table.project, table.model] }),
 ]);
 
 /** The same per UTC day. */
 export const usageDaily = pgTable('usage_daily', { ...owner, day: date('day').notNull(), ...sums }, (table) => [
-  primaryKey({ columns: [table.organizationId, table.day, table.keyId, table.projectId, table.model] }),
+  primaryKey({ columns: [table.organization, table.day, table.key, table.project, table.model] }),
 ]);
 
 /** Refusals per minute, so that a refused client cannot fill a disk. */

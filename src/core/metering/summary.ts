@@ -1,6 +1,7 @@
-import type { Sql } from 'postgres';
+import type { PendingQuery, Row, Sql } from 'postgres';
 import type { Db } from '#base/db.ts';
 import { uuidLowerBound } from '#base/id.ts';
+import { idCodeSql } from './codes.ts';
 
 /** What sums may be grouped by; `day` and `hour` are of UTC. */
 export const summaryDimensions = ['key_id', 'model', 'project_id', 'day', 'hour'] as const;
@@ -46,6 +47,7 @@ export type Summary =
   | { readonly kind: 'too_many_groups' };
 
 const hourMs = 3_600_000;
+const dayMs = 24 * hourMs;
 
 interface Span {
   readonly fromMs: number;
@@ -53,8 +55,9 @@ interface Span {
 }
 
 /**
- * Sums usage over a span: its whole hours from the hourly sums, the broken ones at its ends from the records, in one
- * snapshot. Where the span cuts no hour no record is read.
+ * Sums usage over a span, in one snapshot: its whole days from the daily sums, unless hours are asked for, whole hours
+ * before and behind them from the hourly ones, and the broken hours at its ends from the records. Where the span cuts no
+ * hour no record is read.
  */
 export async function summarize(db: Db, request: SummaryRequest): Promise<Summary> {
   const [usage, refusals] = await Promise.all([readUsage(db.sql, request), readRefusals(db.sql, request)]);
@@ -96,7 +99,7 @@ interface RefusalRow extends GroupColumns {
   readonly refusals: string;
 }
 
-/** A dimension as SQL over a row with `key_id`, `model`, `project_id` and the start of its `hour`. */
+/** A dimension as SQL over a row with the codes of `key`, `model` and `project` and the start of its `hour`. */
 function dimensionSql(sql: Sql, dimension: SummaryDimension) {
   switch (dimension) {
     case 'day':
@@ -104,15 +107,26 @@ function dimensionSql(sql: Sql, dimension: SummaryDimension) {
     case 'hour':
       return sql`extract(epoch FROM hour)::bigint AS hour`;
     case 'key_id':
-    case 'model':
+      return sql`key AS key_id`;
     case 'project_id':
-      return sql`${sql(dimension)}`;
+      return sql`project AS project_id`;
+    case 'model':
+      return sql`model`;
   }
 }
 
+/** A dimension of a row of sums as it is shown: names in the place of codes. */
+function namedSql(sql: Sql, dimension: SummaryDimension) {
+  if (dimension === 'day' || dimension === 'hour') return sql`${sql(dimension)}`;
+  if (dimension === 'model') return sql`(SELECT name FROM usage_names WHERE code = model) AS model`;
+  return sql`(SELECT id::text FROM usage_ids WHERE code = ${sql(dimension)}) AS ${sql(dimension)}`;
+}
+
+type ColumnOf = (sql: Sql, dimension: SummaryDimension) => PendingQuery<Row[]>;
+
 /** The select list of the dimensions, a comma after each. */
-function groupColumns(sql: Sql, groupBy: readonly SummaryDimension[]) {
-  return groupBy.reduce((list, dimension) => sql`${list} ${dimensionSql(sql, dimension)},`, sql``);
+function groupColumns(sql: Sql, groupBy: readonly SummaryDimension[], columnOf: ColumnOf) {
+  return groupBy.reduce((list, dimension) => sql`${list} ${columnOf(sql, dimension)},`, sql``);
 }
 
 /** `GROUP BY 1, 2, …`; one group of everything, also of nothing, without dimensions. */
@@ -120,33 +134,65 @@ function groupClause(sql: Sql, groupBy: readonly SummaryDimension[]) {
   return groupBy.length === 0 ? sql`` : sql.unsafe(`GROUP BY ${groupBy.map((_, index) => index + 1).join(', ')}`);
 }
 
+const sumNames = [
+  'requests',
+  'completed',
+  'aborted',
+  'ended',
+  'failed',
+  'input_tokens',
+  'input_cached_tokens',
+  'output_tokens',
+  'output_reasoning_tokens',
+  'cost',
+] as const;
+
 async function readUsage(sql: Sql, request: SummaryRequest): Promise<readonly UsageRow[]> {
-  const { organizationId, keyId, groupBy } = request;
-  const { whole, broken } = splitSpan(request);
-  const ofKey = keyId === null ? sql`` : sql`AND key_id = ${keyId}`;
-  const wholeHours = sql`
-    SELECT key_id, model, project_id, hour, requests, completed, aborted, ended, failed,
-      input_tokens, input_cached_tokens, output_tokens, output_reasoning_tokens, cost
-    FROM usage_hourly
-    WHERE organization_id = ${organizationId} AND hour >= ${momentOf(whole.fromMs)} AND hour < ${momentOf(whole.toMs)} ${ofKey}`;
-  const sources = broken.reduce(
-    (union, { fromMs, toMs }) => sql`${union} UNION ALL
-      SELECT key_id, model, project_id, ${momentOf(fromMs - (fromMs % hourMs))}::timestamptz, 1,
-        (outcome = 'completed')::int, (outcome = 'aborted')::int, (outcome = 'ended')::int, (outcome = 'failed')::int,
-        input_tokens, input_cached_tokens, output_tokens, output_reasoning_tokens, cost
-      FROM usage_records
-      WHERE organization_id = ${organizationId} AND id >= ${uuidLowerBound(fromMs)} AND id < ${uuidLowerBound(toMs)} ${ofKey}`,
-    wholeHours,
-  );
+  const { groupBy } = request;
+  const { days, hours, broken } = splitSpan(request, groupBy.includes('hour'));
+  const sources = [
+    ...days.map((span) => daysSql(sql, request, span)),
+    ...hours.map((span) => hoursSql(sql, request, span)),
+    ...broken.map((span) => recordsSql(sql, request, span)),
+  ];
+  const [first = hoursSql(sql, request, { fromMs: 0, toMs: 0 }), ...others] = sources;
+  const sums = sql.unsafe(sumNames.map((name) => `coalesce(sum(${name}), 0) AS ${name}`).join(', '));
   return sql<UsageRow[]>`
-    WITH usage AS (${sources})
-    SELECT ${groupColumns(sql, groupBy)}
-      coalesce(sum(requests), 0) AS requests, coalesce(sum(completed), 0) AS completed,
-      coalesce(sum(aborted), 0) AS aborted, coalesce(sum(ended), 0) AS ended, coalesce(sum(failed), 0) AS failed,
-      coalesce(sum(input_tokens), 0) AS input_tokens, coalesce(sum(input_cached_tokens), 0) AS input_cached_tokens,
-      coalesce(sum(output_tokens), 0) AS output_tokens,
-      coalesce(sum(output_reasoning_tokens), 0) AS output_reasoning_tokens, coalesce(sum(cost), 0) AS cost
-    FROM usage ${groupClause(sql, groupBy)} LIMIT ${request.groupsMax + 1}`;
+    WITH usage AS (${others.reduce((union, source) => sql`${union} UNION ALL ${source}`, first)}), sums AS (
+      SELECT ${groupColumns(sql, groupBy, dimensionSql)} ${sums}
+      FROM usage ${groupClause(sql, groupBy)} LIMIT ${request.groupsMax + 1}
+    )
+    SELECT ${groupColumns(sql, groupBy, namedSql)} ${sql.unsafe(sumNames.join(', '))} FROM sums`;
+}
+
+/** The owner, and the key where one is named, as codes. */
+function ownerSql(sql: Sql, { organizationId, keyId }: SummaryRequest) {
+  const ofKey = keyId === null ? sql`` : sql`AND key = ${idCodeSql(sql, keyId)}`;
+  return sql`organization = ${idCodeSql(sql, organizationId)} ${ofKey}`;
+}
+
+function daysSql(sql: Sql, request: SummaryRequest, { fromMs, toMs }: Span) {
+  return sql`
+    SELECT key, model, project, day::timestamp AT TIME ZONE 'UTC' AS hour, ${sql.unsafe(sumNames.join(', '))}
+    FROM usage_daily
+    WHERE ${ownerSql(sql, request)} AND day >= ${dateOf(fromMs)}::date AND day < ${dateOf(toMs)}::date`;
+}
+
+function hoursSql(sql: Sql, request: SummaryRequest, { fromMs, toMs }: Span) {
+  return sql`
+    SELECT key, model, project, hour, ${sql.unsafe(sumNames.join(', '))} FROM usage_hourly
+    WHERE ${ownerSql(sql, request)} AND hour >= ${momentOf(fromMs)} AND hour < ${momentOf(toMs)}`;
+}
+
+/** Within one hour. */
+function recordsSql(sql: Sql, request: SummaryRequest, { fromMs, toMs }: Span) {
+  return sql`
+    SELECT key, model, project, ${momentOf(fromMs - (fromMs % hourMs))}::timestamptz AS hour, 1 AS requests,
+      (outcome = 'completed')::int AS completed, (outcome = 'aborted')::int AS aborted,
+      (outcome = 'ended')::int AS ended, (outcome = 'failed')::int AS failed,
+      input_tokens, input_cached_tokens, output_tokens, output_reasoning_tokens, cost
+    FROM usage_requests
+    WHERE ${ownerSql(sql, request)} AND id >= ${uuidLowerBound(fromMs)} AND id < ${uuidLowerBound(toMs)}`;
 }
 
 async function readRefusals(sql: Sql, request: SummaryRequest): Promise<readonly RefusalRow[]> {
@@ -158,7 +204,7 @@ async function readRefusals(sql: Sql, request: SummaryRequest): Promise<readonly
       WHERE organization_id = ${organizationId} AND minute >= ${momentOf(request.fromMs)}
         AND minute < ${momentOf(request.toMs)} ${keyId === null ? sql`` : sql`AND key_id = ${keyId}`}
     ), by_code AS (
-      SELECT ${groupColumns(sql, groupBy)} code, sum(count) AS total FROM refused
+      SELECT ${groupColumns(sql, groupBy, refusedSql)} code, sum(count) AS total FROM refused
       GROUP BY ${sql.unsafe([...groupBy, 'code'].map((_, index) => index + 1).join(', '))}
     )
     SELECT ${dimensions} json_object_agg(code, total)::text AS refusals FROM by_code
@@ -166,18 +212,56 @@ async function readRefusals(sql: Sql, request: SummaryRequest): Promise<readonly
     LIMIT ${request.groupsMax + 1}`;
 }
 
-/** The whole hours of a span, and what is left of it, each part within one hour. */
-function splitSpan({ fromMs, toMs }: Span): { whole: Span; broken: Span[] } {
-  const firstMs = Math.ceil(fromMs / hourMs) * hourMs;
-  const lastMs = Math.floor(toMs / hourMs) * hourMs;
-  if (firstMs > lastMs) return { whole: { fromMs, toMs: fromMs }, broken: [{ fromMs, toMs }] };
+/** The same over refusals, which are kept by ids and names. */
+function refusedSql(sql: Sql, dimension: SummaryDimension) {
+  return dimension === 'day' || dimension === 'hour' ? dimensionSql(sql, dimension) : sql`${sql(dimension)}`;
+}
+
+interface SplitSpan {
+  readonly days: readonly Span[];
+  readonly hours: readonly Span[];
+  /** Each within one hour. */
+  readonly broken: readonly Span[];
+}
+
+/** A span without what lies between two moments of it; all of it where they are in no order. */
+function around({ fromMs, toMs }: Span, firstMs: number, lastMs: number): { inner: Span[]; outer: Span[] } {
+  if (firstMs >= lastMs) return { inner: [], outer: [{ fromMs, toMs }] };
   const ends = [
     { fromMs, toMs: firstMs },
     { fromMs: lastMs, toMs },
   ];
-  return { whole: { fromMs: firstMs, toMs: lastMs }, broken: ends.filter((span) => span.fromMs < span.toMs) };
+  return { inner: [{ fromMs: firstMs, toMs: lastMs }], outer: ends };
 }
 
+/** The whole days of a span unless it is wanted by the hour, the whole hours beside them, and the rest. */
+function splitSpan(span: Span, byHour: boolean): SplitSpan {
+  const inwards = (unitMs: number, { fromMs, toMs }: Span) =>
+    [Math.ceil(fromMs / unitMs) * unitMs, Math.floor(toMs / unitMs) * unitMs] as const;
+  const isSomething = ({ fromMs, toMs }: Span): boolean => fromMs < toMs;
+  const byWholeHours = around(span, ...inwards(hourMs, span));
+  const byDays = byWholeHours.inner.map((whole) =>
+    byHour ? { inner: [], outer: [whole] } : around(whole, ...inwards(dayMs, whole)),
+  );
+  return {
+    days: byDays.flatMap(({ inner }) => inner),
+    hours: byDays.flatMap(({ outer }) => outer).filter(isSomething),
+    broken: byWholeHours.outer.flatMap(splitAtHours).filter(isSomething),
+  };
+}
+
+/** What is left of a span beside its whole hours may lie in two hours, where it has no whole one. */
+function splitAtHours({ fromMs, toMs }: Span): Span[] {
+  const nextMs = Math.ceil(fromMs / hourMs) * hourMs;
+  if (nextMs <= fromMs || nextMs >= toMs) return [{ fromMs, toMs }];
+  return [
+    { fromMs, toMs: nextMs },
+    { fromMs: nextMs, toMs },
+  ];
+}
+
+/** The day on which a moment at its start lies. */
+const dateOf = (timeMs: number): string => momentOf(timeMs).slice(0, -'T00:00:00.000Z'.length);
 const momentOf = (timeMs: number): string => new Date(timeMs).toISOString();
 
 function groupOf(row: GroupColumns, groupBy: readonly SummaryDimension[]): SummaryGroup {

@@ -121,7 +121,8 @@ class BooksCheck {
 
   async #chargedBySums(organizationId: string): Promise<bigint> {
     const [row] = await this.#sql<{ cost: string }[]>`
-      select coalesce(sum(cost), 0)::text as cost from usage_daily where organization_id = ${organizationId}`;
+      select coalesce(sum(cost), 0)::text as cost from usage_daily
+      where organization = (select code from usage_ids where id = ${organizationId})`;
     return BigInt(row?.cost ?? 0);
   }
 
@@ -171,8 +172,8 @@ const groupsText = `
   with ${ledgerUsageSql}, grouped as (
     select organization_id, group_id, count(*) as requests, sum(amount) as amount,
       (array_agg(request_id order by request_id))[1] as first, ${requestsHashSql} as requests_hash
-    from (select organization_id, group_id, id as request_id, cost as amount from usage_records
-      where group_id is not null) as r
+    from (select n.id as organization_id, group_id, r.id as request_id, cost as amount
+      from usage_requests r join usage_ids n on n.code = r.organization where group_id is not null) as r
     group by organization_id, group_id
   )
   select coalesce(e.organization_id, g.organization_id)::text as organization_id, coalesce(e.id, g.first)::text as id,
@@ -194,11 +195,12 @@ const singlesText = `
     case when e.id is null then 'record_without_entry' when r.id is not null then 'entry_differs'
       when e.request_id < $1::uuid then 'before_retention' else 'entry_without_records' end as kind
   from (select * from ledger_usage where group_id is null) as e
-  full join (select organization_id, id, cost from usage_records where group_id is null and cost > 0) as r
+  full join (select n.id as organization_id, q.id, cost
+    from usage_requests q join usage_ids n on n.code = q.organization where group_id is null and cost > 0) as r
     on r.organization_id = e.organization_id and r.id = e.request_id
   where e.id is null or r.id is null or r.cost <> e.amount`;
 
-const keyColumns = ['organization_id', 'key_id', 'project_id', 'model'];
+const keyColumns = ['organization', 'key', 'project', 'model'];
 const sumColumns = [
   'requests',
   'completed',
@@ -213,14 +215,16 @@ const sumColumns = [
   'cost',
 ];
 
+const idOf = (code: string): string => `(select id::text from usage_ids where code = coalesce(b.${code}, x.${code}))`;
+const nameOf = (code: string): string => `(select name from usage_names where code = coalesce(b.${code}, x.${code}))`;
+
 /** Two tables of sums of which one says what the other should. */
 function differencesText(booked: string, expected: string, moment: 'hour' | 'day'): string {
   const same = [...keyColumns, moment].map((name) => `b.${name} = x.${name}`).join(' and ');
   const list = (table: string): string => sumColumns.map((name) => `${table}.${name}`).join(', ');
   return `
-    select coalesce(b.organization_id, x.organization_id)::text as organization_id,
-      coalesce(b.key_id, x.key_id)::text as id,
-      format('%s %s: requests %s, should be %s', coalesce(b.${moment}, x.${moment}), coalesce(b.model, x.model),
+    select ${idOf('organization')} as organization_id, ${idOf('key')} as id,
+      format('%s %s: requests %s, should be %s', coalesce(b.${moment}, x.${moment}), ${nameOf('model')},
         coalesce(b.requests, 0), coalesce(x.requests, 0)) as problem
     from (${booked}) as b full join (${expected}) as x on ${same}
     where (${list('b')}) is distinct from (${list('x')})`;
@@ -238,7 +242,7 @@ const hoursText = differencesText(
   'select * from usage_hourly where hour >= $3::timestamptz and hour < $4::timestamptz',
   `select ${keyColumns.join(', ')}, ${hourOfId} as hour, count(*) as requests, ${counted.join(', ')},
     count(*) filter (where cache_hit) as cache_hits, ${summed.join(', ')}
-    from usage_records where id >= $1::uuid and id < $2::uuid group by 1, 2, 3, 4, 5`,
+    from usage_requests where id >= $1::uuid and id < $2::uuid group by 1, 2, 3, 4, 5`,
   'hour',
 );
 

@@ -3,9 +3,9 @@ import type { Clock } from '#base/clock.ts';
 import type { Db } from '#base/db.ts';
 import { uuidTimeMs } from '#base/id.ts';
 import { type ChargedOrganization, isUncovered, type Wallet } from '#core/wallet/wallet.ts';
+import { createCodes, type KnownCodes } from './codes.ts';
 import { isBetweenPartitions } from './partitions.ts';
 import type { UsageRecord } from './record.ts';
-import { usualEndpoint } from './rows.ts';
 
 /** What the books made of a batch. */
 export interface Written {
@@ -35,9 +35,12 @@ export interface WriterOptions {
 const nothing: ReadonlyMap<string, bigint> = new Map();
 
 export function createWriter({ db, clock, wallet }: WriterOptions): Writer {
+  const codes = createCodes(db);
+
   /** One statement is a transaction of its own, in one round trip; the wallets' rows are locked last in it. */
   const commit = async (records: readonly UsageRecord[]): Promise<boolean> => {
-    const booked = { text: recordsText, parameters: [JSON.stringify(records.map(toRow))] };
+    const known = await codes.of({ ids: records.flatMap(idsOf), names: records.flatMap(namesOf) });
+    const booked = { text: recordsText, parameters: [JSON.stringify(records.map((record) => toRow(record, known)))] };
     const batch = { organizations: organizationsOf(records), now: new Date(clock.now()), booked };
     for (;;) {
       try {
@@ -91,7 +94,7 @@ function findBooked(sql: Sql, records: readonly UsageRecord[]): PromiseLike<read
   return sql<BookedRow[]>`
     select r.id::text, r.written_off::text
     from json_to_recordset(${JSON.stringify(refs)}::text::json) as t(id uuid, organization_id uuid)
-    join usage_records r on r.organization_id = t.organization_id and r.id = t.id`;
+    join usage_ids n on n.id = t.organization_id join usage_requests r on r.organization = n.code and r.id = t.id`;
 }
 
 async function findKnown(sql: Sql, records: readonly UsageRecord[]): Promise<ReadonlySet<string>> {
@@ -138,15 +141,17 @@ function cutToBalances(
 const hourMs = 3_600_000;
 
 /** A row as `json_to_recordset` reads it; amounts go as text, since a JSON number would lose their digits. */
-function toRow(record: UsageRecord): Record<string, string | number | boolean | null> {
+function toRow(record: UsageRecord, { ids, names }: KnownCodes): Record<string, unknown> {
   const timeMs = uuidTimeMs(record.id);
   return {
     id: record.id,
     organization_id: record.organizationId,
-    project_id: record.projectId,
-    key_id: record.keyId,
-    model: record.model,
-    endpoint: record.endpoint === usualEndpoint ? null : record.endpoint,
+    organization: ids.get(record.organizationId),
+    project: ids.get(record.projectId),
+    key: ids.get(record.keyId),
+    price_version: ids.get(record.priceVersionId),
+    model: names.get(record.model),
+    endpoint: names.get(record.endpoint),
     stream: record.stream,
     service_tier: record.serviceTier === 'default' ? null : record.serviceTier,
     status: record.status,
@@ -160,7 +165,6 @@ function toRow(record: UsageRecord): Record<string, string | number | boolean | 
     usage_source: record.usageSource,
     cost: record.costPicoUsd.toString(),
     written_off: record.writtenOffPicoUsd === 0n ? null : record.writtenOffPicoUsd.toString(),
-    price_version_id: record.priceVersionId,
     queued_ms: Math.round(record.queuedMs),
     first_byte_ms: record.firstByteMs === null ? null : Math.round(record.firstByteMs),
     total_ms: Math.round(record.totalMs),
@@ -169,9 +173,18 @@ function toRow(record: UsageRecord): Record<string, string | number | boolean | 
   };
 }
 
-const columns = `input_tokens, input_cached_tokens, output_tokens, output_reasoning_tokens, queued_ms, first_byte_ms,
-        total_ms, outcome, usage_source, status, stream, cache_hit, id, organization_id, project_id, key_id,
-        price_version_id, model, cost, written_off, endpoint, service_tier, reason, client_request_id`;
+const idsOf = ({ organizationId, projectId, keyId, priceVersionId }: UsageRecord): string[] => [
+  organizationId,
+  projectId,
+  keyId,
+  priceVersionId,
+];
+
+const namesOf = ({ model, endpoint }: UsageRecord): string[] => [model, endpoint];
+
+const columns = `organization, project, key, price_version, model, endpoint, input_tokens, input_cached_tokens,
+        output_tokens, output_reasoning_tokens, queued_ms, first_byte_ms, total_ms, outcome, usage_source, status, stream,
+        cache_hit, id, cost, written_off, service_tier, reason, client_request_id`;
 const sumColumns = `requests, completed, aborted, ended, failed, cache_hits, input_tokens, input_cached_tokens,
         output_tokens, output_reasoning_tokens, cost`;
 const sums = `count(*), count(*) filter (where outcome = 'completed'), count(*) filter (where outcome = 'aborted'),
@@ -190,34 +203,34 @@ const added = sumColumns
 const recordsText = `
     incoming as materialized (
       select * from json_to_recordset($1::text::json) as t(
-        id uuid, organization_id uuid, project_id uuid, key_id uuid, model text, endpoint text, stream boolean,
-        service_tier text, status smallint, outcome usage_outcome, reason text, cache_hit boolean, input_tokens integer,
-        input_cached_tokens integer, output_tokens integer, output_reasoning_tokens integer, usage_source usage_source,
-        cost numeric, written_off numeric, price_version_id uuid, queued_ms integer, first_byte_ms integer,
-        total_ms integer, client_request_id text, hour timestamptz)
+        id uuid, organization_id uuid, organization integer, project integer, key integer, price_version integer,
+        model integer, endpoint integer, stream boolean, service_tier text, status smallint, outcome usage_outcome,
+        reason text, cache_hit boolean, input_tokens integer, input_cached_tokens integer, output_tokens integer,
+        output_reasoning_tokens integer, usage_source usage_source, cost numeric, written_off numeric,
+        queued_ms integer, first_byte_ms integer, total_ms integer, client_request_id text, hour timestamptz)
     ), inserted as (
-      insert into usage_records (group_id, ${columns})
-      select g.group_id, ${columns.replace('organization_id', 'i.organization_id')}
+      insert into usage_requests (group_id, ${columns})
+      select g.group_id, ${columns}
       from incoming i left join charge_groups g on g.organization_id = i.organization_id and i.cost > 0
       order by id
-      on conflict (organization_id, id) do nothing
+      on conflict (organization, id) do nothing
       returning id
     ), fresh as materialized (
       select i.* from incoming i join inserted using (id)
     ), hourly as (
-      insert into usage_hourly as s (organization_id, hour, key_id, project_id, model, ${sumColumns})
-      select organization_id, hour, key_id, project_id, model, ${sums}
-      from fresh group by organization_id, hour, key_id, project_id, model
-      order by organization_id, hour, key_id, project_id, model
-      on conflict (organization_id, hour, key_id, project_id, model) do update set ${added}
+      insert into usage_hourly as s (organization, hour, key, project, model, ${sumColumns})
+      select organization, hour, key, project, model, ${sums}
+      from fresh group by organization, hour, key, project, model
+      order by organization, hour, key, project, model
+      on conflict (organization, hour, key, project, model) do update set ${added}
       returning 1
     ), daily as (
-      insert into usage_daily as s (organization_id, day, key_id, project_id, model, ${sumColumns})
-      select organization_id, (hour at time zone 'UTC')::date as day, key_id, project_id, model, ${sums}
+      insert into usage_daily as s (organization, day, key, project, model, ${sumColumns})
+      select organization, (hour at time zone 'UTC')::date as day, key, project, model, ${sums}
       from fresh where (select count(*) from hourly) is not null
-      group by organization_id, day, key_id, project_id, model
-      order by organization_id, day, key_id, project_id, model
-      on conflict (organization_id, day, key_id, project_id, model) do update set ${added}
+      group by organization, day, key, project, model
+      order by organization, day, key, project, model
+      on conflict (organization, day, key, project, model) do update set ${added}
       returning 1
     ), booked as (
       select organization_id, id as request_id, cost as amount from fresh

@@ -10,6 +10,7 @@ import type { Guards } from './auth.ts';
 import { listOf, listQuery, readCursor, toListPage } from './list.ts';
 import { bearerSecurity, idText, jsonAnswer, longText, toUnixSeconds, unixSeconds } from './schemas.ts';
 import { timeBound } from './time-bound.ts';
+import { exportAnswer, exportContent, readExportFormat } from './usage-export.ts';
 import { keySeen, registerUsageSummaryRoute } from './usage-summary.ts';
 
 export interface UsageRoutesParts {
@@ -60,7 +61,9 @@ const requestSchema = z
   })
   .openapi('UsageRequest');
 
-function toBody(record: UsageRecord): z.infer<typeof requestSchema> {
+type UsageRequest = z.infer<typeof requestSchema>;
+
+function toBody(record: UsageRecord): UsageRequest {
   return {
     id: record.id,
     object: 'usage.request',
@@ -88,6 +91,44 @@ function toBody(record: UsageRecord): z.infer<typeof requestSchema> {
   };
 }
 
+const csvHeading = [
+  'id',
+  'created_at',
+  'key_id',
+  'project_id',
+  'model',
+  'endpoint',
+  'stream',
+  'service_tier',
+  'status',
+  'outcome',
+  'reason',
+  'cache_hit',
+  'input_tokens',
+  'input_cached_tokens',
+  'output_tokens',
+  'output_reasoning_tokens',
+  'usage_source',
+  'cost',
+  'written_off',
+  'currency',
+  'queued_ms',
+  'first_byte_ms',
+  'total_ms',
+  'client_request_id',
+];
+
+/** A request as a line of CSV. */
+function toLine({ timings_ms: { queued, first_byte, total }, ...request }: UsageRequest) {
+  return { ...request, queued_ms: queued, first_byte_ms: first_byte, total_ms: total };
+}
+
+async function* exportPages(reports: Reports, filter: RecordFilter): AsyncGenerator<UsageRequest[]> {
+  for await (const records of reports.readAllRecords(filter)) yield records.map(toBody);
+}
+
+async function* noPages(): AsyncGenerator<UsageRequest[]> {}
+
 /** A query parameter that holds a shown id, as its UUID. */
 function idFilter(prefix: IdPrefix, what: string) {
   return z
@@ -110,7 +151,8 @@ const listRoute = (guards: Guards) =>
     summary: 'Admitted requests, newest first',
     description:
       'In the order of admission, so that a cursor stays true while long streams settle late. A management key sees ' +
-      'its organization, an inference key what it did itself.',
+      'its organization, an inference key what it did itself. With `Accept: application/x-ndjson` or `text/csv` ' +
+      'everything that matches is answered, one request a line, without `limit` and `cursor`.',
     security: bearerSecurity,
     middleware: guards.anyKey,
     request: {
@@ -124,7 +166,12 @@ const listRoute = (guards: Guards) =>
         ...listQuery,
       }),
     },
-    responses: { 200: jsonAnswer(listOf(requestSchema, 'UsageRequestList'), 'One page') },
+    responses: {
+      200: {
+        description: 'One page, or all of it',
+        content: { ...jsonAnswer(listOf(requestSchema, 'UsageRequestList'), '').content, ...exportContent },
+      },
+    },
   });
 
 const readRoute = (guards: Guards) =>
@@ -167,7 +214,12 @@ function toFilter(query: ListQuery, caller: Caller): RecordFilter | null {
 
 function registerRequestRoutes(app: ApiApp, { guards, reports }: UsageRoutesParts): void {
   app.openapi(listRoute(guards), async (context) => {
+    const format = readExportFormat(context);
     const filter = toFilter(context.req.valid('query'), context.get('caller'));
+    if (format !== null) {
+      const pages = filter === null ? noPages() : exportPages(reports, filter);
+      return exportAnswer({ pages, toLine, heading: csvHeading }, format);
+    }
     const { records, more } = filter === null ? noRecords : await reports.listRecords(filter);
     return context.json(toListPage(records.map(toBody), more ? (records.at(-1)?.id ?? null) : null), 200);
   });

@@ -54,9 +54,10 @@ describe('the commit of a batch', () => {
   async function booksOf(organizationId: string): Promise<Books> {
     const [row] = await db.sql<Books[]>`
       select (select count(*)::int from usage_records where organization_id = ${organizationId}) as records,
-        (select coalesce(sum(requests), 0)::int from usage_hourly where organization_id = ${organizationId}) as hourly,
-        (select coalesce(sum(requests), 0)::int from usage_daily where organization_id = ${organizationId}) as daily,
-        (select coalesce(sum(requests), 0)::int from ledger_entries where organization_id = ${organizationId}) as charged`;
+        (select coalesce(sum(requests), 0)::int from usage_hourly where organization = n.code) as hourly,
+        (select coalesce(sum(requests), 0)::int from usage_daily where organization = n.code) as daily,
+        (select coalesce(sum(requests), 0)::int from ledger_entries where organization_id = ${organizationId}) as charged
+      from (select max(code) as code from usage_ids where id = ${organizationId}) as n`;
     if (row === undefined) throw new Error('a select without a table gives one row');
     return row;
   }
@@ -104,7 +105,7 @@ describe('the commit of a batch', () => {
     try {
       await blocker.sql.begin(async (sql) => {
         const [self] = await sql<{ pid: number }[]>`select pg_backend_pid() as pid`;
-        await sql`select 1 from usage_hourly where organization_id = ${organization.id} for update`;
+        await sql`select 1 from usage_hourly where organization = (select code from usage_ids where id = ${organization.id}) for update`;
         settled.push(metering.settle(recordOf(organization, Date.now())));
         await waitUntilBlockedBy(db, self?.pid ?? 0);
         const free = await sql`select 1 from wallets where organization_id = ${organization.id} for update skip locked`;

@@ -50,18 +50,18 @@ async function openWallet(): Promise<string> {
 /** How many records each partition has. */
 async function countByPartition(): Promise<Record<string, number>> {
   const rows = await books.db.sql<{ name: string; n: number }[]>`
-    SELECT tableoid::regclass::text AS name, count(*)::int AS n FROM usage_records GROUP BY 1`;
+    SELECT tableoid::regclass::text AS name, count(*)::int AS n FROM usage_requests GROUP BY 1`;
   return Object.fromEntries(rows.map(({ name, n }) => [name, n]));
 }
 
 const nameOf = (timeMs: number): string =>
-  `usage_records_${new Date(timeMs).toISOString().slice(0, 7).replace('-', '_')}`;
+  `usage_requests_${new Date(timeMs).toISOString().slice(0, 7).replace('-', '_')}`;
 
 describe('partitions of the records', () => {
   it('are made for this month and the next two, once, by several gateways at the same moment', async () => {
     await Promise.all(Array.from({ length: 5 }, () => books.metering.ensurePartitions()));
     const rows = await books.db
-      .sql`SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = 'usage_records'::regclass`;
+      .sql`SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = 'usage_requests'::regclass`;
     expect(rows).toHaveLength(4);
     const organizationId = await openWallet();
     await books.writer.write([chargeOf(organizationId, 1n)]);
@@ -74,7 +74,7 @@ describe('partitions of the records', () => {
     const charge = chargeOf(organizationId, 5n, { id: uuidv7(farMs) });
     await books.writer.write([charge, chargeOf(organizationId, 3n, { id: uuidv7(Date.now() - 400 * dayMs) })]);
     await books.metering.ensurePartitions();
-    expect(await countByPartition()).toEqual({ usage_records_default: 1, [nameOf(Date.now() - 400 * dayMs)]: 1 });
+    expect(await countByPartition()).toEqual({ usage_requests_default: 1, [nameOf(Date.now() - 400 * dayMs)]: 1 });
     books.nowMs = farMs;
     await books.metering.ensurePartitions();
     expect(await countByPartition()).toEqual({ [nameOf(farMs)]: 1, [nameOf(Date.now() - 400 * dayMs)]: 1 });
@@ -118,7 +118,63 @@ describe('partitions of the records', () => {
       await books.metering.dropOldPartitions(1);
       await books.writer.write([chargeOf(organizationId, 1n)]);
     });
-    expect(await countByPartition()).toEqual({ usage_records_default: 2 });
+    expect(await countByPartition()).toEqual({ usage_requests_default: 2 });
+  });
+});
+
+describe('indexes of months that have ended', () => {
+  const sizeOf = async (name: string): Promise<number> => {
+    const [row] = await books.db.sql<{ bytes: string }[]>`SELECT pg_indexes_size(${name}::regclass) AS bytes`;
+    return Number(row?.bytes);
+  };
+
+  it('are built anew once, while records are read and written', async () => {
+    const organizationIds = await Promise.all(Array.from({ length: 5 }, openWallet));
+    await books.metering.ensurePartitions();
+    const writeSome = async (): Promise<void> => {
+      for (let i = 0; i < 12; i += 1) {
+        await books.writer.write(
+          Array.from({ length: 500 }, (_, n) =>
+            chargeOf(organizationIds[n % 5] ?? '', 1n, { keyId: organizationIds[n % 3] ?? '' }),
+          ),
+        );
+      }
+    };
+    await writeSome();
+    const name = nameOf(Date.now());
+    const before = await sizeOf(name);
+    books.nowMs = Date.now() + 40 * dayMs;
+    await Promise.all([books.metering.packPartitions(), books.metering.packPartitions(), writeSome()]);
+    await books.metering.packPartitions();
+    expect(await sizeOf(name)).toBeLessThan(2 * before);
+    expect(await countByPartition()).toEqual({ [name]: 12_000 });
+    const invalid = await books.db.sql`SELECT 1 FROM pg_index WHERE indrelid = ${name}::regclass AND NOT indisvalid`;
+    expect(invalid).toHaveLength(0);
+    const [found] = await books.db.sql<
+      { file: string }[]
+    >`SELECT pg_relation_filenode('usage_requests_key_idx'::regclass) AS file`;
+    await books.metering.packPartitions();
+    expect(await books.db.sql`SELECT pg_relation_filenode('usage_requests_key_idx'::regclass) AS file`).toEqual([
+      found,
+    ]);
+    expect((await verifyBooks(books.db)).findings).toEqual([]);
+  });
+
+  it('are built anew after a try that was broken off', async () => {
+    const organizationId = await openWallet();
+    await books.metering.ensurePartitions();
+    await books.writer.write([chargeOf(organizationId, 1n)]);
+    const name = nameOf(Date.now());
+    // A unique index that cannot be built stays behind as an invalid one.
+    await books.writer.write([chargeOf(organizationId, 1n)]);
+    const broken = books.db.sql.unsafe(
+      `CREATE UNIQUE INDEX CONCURRENTLY ${name}_key_id_idx_ccnew ON ${name} (organization)`,
+    );
+    await expect(broken).rejects.toThrow('could not create unique index');
+    books.nowMs = Date.now() + 40 * dayMs;
+    await books.metering.packPartitions();
+    expect(await books.db.sql`SELECT indexrelid FROM pg_index WHERE indrelid = ${name}::regclass`).toHaveLength(3);
+    expect(await books.db.sql`SELECT obj_description(${name}::regclass) AS note`).toEqual([{ note: 'packed' }]);
   });
 });
 

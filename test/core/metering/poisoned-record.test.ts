@@ -93,7 +93,7 @@ describe('a record that is settled twice', () => {
     expect(await countRecords(organizationId)).toBe(1);
     expect(await wallet.balance(organizationId)).toBe(1_000_000n - 10n);
     const [hour] =
-      await db.sql`select sum(requests)::int as n from usage_hourly where organization_id = ${organizationId}`;
+      await db.sql`select sum(requests)::int as n from usage_hourly join usage_ids on code = organization where id = ${organizationId}`;
     expect(hour?.['n']).toBe(1);
   });
 });

@@ -8,7 +8,7 @@ describe('the proof of all books', () => {
 
   /** Everything of a test goes with it: the proof is of the whole database. */
   afterEach(() =>
-    asSuperuser('TRUNCATE ledger_entries, wallets, usage_records, usage_hourly, usage_daily, usage_refusals'),
+    asSuperuser('TRUNCATE ledger_entries, wallets, usage_requests, usage_hourly, usage_daily, usage_refusals'),
   );
 
   async function asSuperuser(statements: string): Promise<void> {
@@ -91,9 +91,9 @@ describe('the proof of all books', () => {
     const [first, second] = records;
     // Sums stay as they are.
     await asSuperuser(`
-      UPDATE usage_records SET cost = cost + 1 WHERE id = '${first?.id}';
-      UPDATE usage_records SET cost = cost - 1 WHERE id = '${second?.id}';
-      UPDATE usage_records SET cost = cost + 5 WHERE group_id IS NULL AND cost > 0`);
+      UPDATE usage_requests SET cost = cost + 1 WHERE id = '${first?.id}';
+      UPDATE usage_requests SET cost = cost - 1 WHERE id = '${second?.id}';
+      UPDATE usage_requests SET cost = cost + 5 WHERE group_id IS NULL AND cost > 0`);
     const proof = await verifyBooks(bench.db);
     expect(kindsOf(proof)).toEqual(['entry_differs', 'entry_differs', 'hour_differs']);
     expect(proof.findings.find(({ id }) => id === first?.id)).toMatchObject({ kind: 'entry_differs', organizationId });
@@ -101,7 +101,7 @@ describe('the proof of all books', () => {
 
   it('finds records that are gone, from a group and alone', async () => {
     const { records } = await openBooks();
-    await asSuperuser(`DELETE FROM usage_records WHERE id = '${records[1]?.id}' OR (group_id IS NULL AND cost > 0)`);
+    await asSuperuser(`DELETE FROM usage_requests WHERE id = '${records[1]?.id}' OR (group_id IS NULL AND cost > 0)`);
     const proof = await verifyBooks(bench.db);
     expect(kindsOf(proof)).toEqual(['entry_without_records', 'entry_without_records', 'hour_differs', 'hour_differs']);
     expect(proof.findings.find(({ id }) => id === records[0]?.id)?.problem).toBe('2 of 3 requests');
@@ -109,9 +109,9 @@ describe('the proof of all books', () => {
 
   it('finds records that were charged, but have no entry', async () => {
     const { organizationId, records } = await openBooks();
-    const forged = `INSERT INTO usage_records SELECT (r).* FROM (
+    const forged = `INSERT INTO usage_requests SELECT (r).* FROM (
       SELECT jsonb_populate_record(r, jsonb_build_object('id', gen_random_uuid(), 'group_id', %)) AS r
-      FROM usage_records r WHERE id = '${records[0]?.id}') AS made`;
+      FROM usage_requests r WHERE id = '${records[0]?.id}') AS made`;
     await asSuperuser(`${forged.replace('%', '999')}; ${forged.replace('%', 'null')}`);
     const proof = await verifyBooks(bench.db);
     const without = proof.findings.filter(({ kind }) => kind === 'record_without_entry');
@@ -132,7 +132,7 @@ describe('the proof of all books', () => {
   it('keeps what it finds in bounds, and counts all of it', async () => {
     const { organizationId } = await openBooks();
     await bench.writer.write(Array.from({ length: 30 }, () => chargeOf(organizationId, 0n, { keyId: uuidv7() })));
-    await asSuperuser('DELETE FROM usage_records WHERE cost = 0');
+    await asSuperuser('DELETE FROM usage_requests WHERE cost = 0');
     const proof = await verifyBooks(bench.db, { findingsMax: 10 });
     expect(proof.findings).toHaveLength(10);
     expect(proof.findingsTotal).toBe(31);
@@ -143,7 +143,7 @@ describe('the proof of all books', () => {
     const far = [0, Date.UTC(2150, 0), 253_402_300_799_000].map((ms) => uuidLowerBound(ms));
     await bench.writer.write(far.map((id) => chargeOf(organizationId, 1n, { id })));
     expect((await verifyBooks(bench.db)).findings).toEqual([]);
-    await asSuperuser('UPDATE usage_records SET output_tokens = 0');
+    await asSuperuser('UPDATE usage_requests SET output_tokens = 0');
     expect(kindsOf(await verifyBooks(bench.db))).toEqual(['hour_differs', 'hour_differs', 'hour_differs']);
   });
 });

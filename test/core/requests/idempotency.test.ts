@@ -215,7 +215,8 @@ describe('rows that other gateways left', () => {
     await sql`update idempotency_keys set state = 'running', gateway_id = gen_random_uuid(),
       lease_until = now() + ${lease}::interval where key_id = ${id}`;
     if (fields === null) await sql`update idempotency_keys set answer = null where key_id = ${id}`;
-    if (fields?.booked === false) await sql`delete from usage_records where key_id = ${id}`;
+    if (fields?.booked === false)
+      await sql`delete from usage_requests where key = (select code from usage_ids where id = ${id})`;
     return { reuse, options, body, text };
   }
 

@@ -162,8 +162,8 @@ describe('GET /v1/usage/requests', () => {
     const organization = await bench.openOrganization();
     const plan = await bench.gateway.db.sql.begin(async (sql) => {
       await sql`SET LOCAL enable_seqscan = off`;
-      return sql`EXPLAIN SELECT * FROM usage_records WHERE organization_id = ${organization.id} AND id < ${idAt(noon)}
-        ORDER BY id DESC LIMIT 51`;
+      return sql`EXPLAIN SELECT * FROM usage_requests WHERE id < ${idAt(noon)}
+        AND organization = (SELECT code FROM usage_ids WHERE id = ${organization.id}) ORDER BY id DESC LIMIT 51`;
     });
     const lines = plan.map((row) => String(row['QUERY PLAN'])).join('\n');
     expect(lines).toContain('Index Scan Backward');

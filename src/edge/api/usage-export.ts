@@ -1,0 +1,88 @@
+import type { Context } from 'hono';
+import { accepts } from 'hono/accepts';
+import { ValidationError } from '#edge/http/http.ts';
+
+/** What a list may be answered as beside JSON: all of it, without pages. */
+export type ExportFormat = 'ndjson' | 'csv';
+
+const formats: Readonly<Record<string, ExportFormat>> = {
+  'application/x-ndjson': 'ndjson',
+  'application/jsonl': 'ndjson',
+  'text/csv': 'csv',
+};
+
+const contentTypes: Readonly<Record<ExportFormat, string>> = {
+  ndjson: 'application/x-ndjson',
+  csv: 'text/csv; charset=utf-8; header=present',
+};
+
+/** The types of an export for the document of the API. */
+export const exportContent = {
+  'application/x-ndjson': { schema: { type: 'string' as const } },
+  'text/csv': { schema: { type: 'string' as const } },
+};
+
+/**
+ * The format that `Accept` asks for; null for pages of JSON.
+ * @throws ValidationError when a page of it is asked for
+ */
+export function readExportFormat(context: Context): ExportFormat | null {
+  const supports = ['application/json', ...Object.keys(formats)];
+  const format = formats[accepts(context, { header: 'Accept', supports, default: 'application/json' })] ?? null;
+  const paging = ['limit', 'cursor'].find((name) => context.req.query(name) !== undefined);
+  if (format === null || paging === undefined) return format;
+  const message = 'is for pages of JSON: an export has everything from "from" until "to"';
+  throw new ValidationError([{ field: paging, message }]);
+}
+
+/** Fields of a line, none of them within another. */
+type Line = Readonly<Record<string, string | number | boolean | null>>;
+
+export interface ExportRows<Item> {
+  /** Read no further ahead than one page; what is not read any more is ended. */
+  readonly pages: AsyncGenerator<readonly Item[]>;
+  /** An item as a line of CSV; its fields are those of the heading. */
+  readonly toLine: (item: Item) => Line;
+  readonly heading: readonly string[];
+}
+
+/**
+ * The body of an export, made while it is read. The first page is read before, so that what fails at once is answered
+ * as an error; later the answer breaks off.
+ */
+export async function exportAnswer<Item>(rows: ExportRows<Item>, format: ExportFormat): Promise<Response> {
+  const { pages, heading } = rows;
+  const toText = textOf(rows, format);
+  const first = await pages.next();
+  const encoder = new TextEncoder();
+  let head = format === 'csv' ? `${heading.join(',')}\r\n` : '';
+  let next: IteratorResult<readonly Item[]> | null = first;
+  const body = new ReadableStream<Uint8Array>({
+    async pull(controller) {
+      const page = next ?? (await pages.next());
+      next = null;
+      const text = head + (page.done === true ? '' : page.value.map(toText).join(''));
+      head = '';
+      if (text !== '') controller.enqueue(encoder.encode(text));
+      if (page.done === true) controller.close();
+    },
+    async cancel() {
+      await pages.return(undefined);
+    },
+  });
+  return new Response(body, { headers: { 'content-type': contentTypes[format], 'cache-control': 'no-store' } });
+}
+
+function textOf<Item>({ toLine, heading }: ExportRows<Item>, format: ExportFormat): (item: Item) => string {
+  if (format === 'ndjson') return (item) => `${JSON.stringify(item)}\n`;
+  return (item) => {
+    const line = toLine(item);
+    return `${heading.map((name) => quoted(line[name] ?? null)).join(',')}\r\n`;
+  };
+}
+
+/** A field as RFC 4180 has it; nothing for null. */
+function quoted(value: string | number | boolean | null): string {
+  const text = value === null ? '' : String(value);
+  return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+}

@@ -1,0 +1,127 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { uuidTimeMs, uuidv7 } from '#base/id.ts';
+import { createReports } from '#core/metering/reports.ts';
+import type { RecordFilter, UsageRecord } from '#core/metering/metering.ts';
+import { chargeOf, useWallet } from '../wallet/test-wallet.ts';
+import { idAt } from './recorded-usage.ts';
+
+const hourMs = 3_600_000;
+const dayMs = 24 * hourMs;
+const start = Date.UTC(2026, 2, 1);
+const models = ['small', 'large', 'rare'];
+const outcomes = ['completed', 'aborted', 'ended', 'failed'] as const;
+
+describe('a page of records', () => {
+  const bench = useWallet();
+  const reports = () => createReports({ db: bench.db, wallet: bench.wallet });
+
+  const everything = (organizationId: string): RecordFilter => ({
+    organizationId,
+    keyId: null,
+    projectId: null,
+    model: null,
+    outcome: null,
+    fromMs: null,
+    toMs: null,
+    before: null,
+    limit: 500,
+  });
+
+  /** What a filter should find: all that matches, newest first. */
+  function matching(records: readonly UsageRecord[], filter: RecordFilter): readonly UsageRecord[] {
+    return records
+      .filter(
+        (record) =>
+          record.organizationId === filter.organizationId &&
+          (filter.keyId === null || record.keyId === filter.keyId) &&
+          (filter.projectId === null || record.projectId === filter.projectId) &&
+          (filter.model === null || record.model === filter.model) &&
+          (filter.outcome === null || record.outcome === filter.outcome) &&
+          (filter.fromMs === null || uuidTimeMs(record.id) >= filter.fromMs) &&
+          (filter.toMs === null || uuidTimeMs(record.id) < filter.toMs) &&
+          (filter.before === null || record.id < filter.before),
+      )
+      .toSorted((a, b) => (a.id < b.id ? 1 : -1));
+  }
+
+  /** Over 200 days: a busy one, busy hours, and single requests far apart. */
+  async function openHistory() {
+    const [organizationId, other] = [await bench.openWallet(10n ** 9n), await bench.openWallet(10n ** 9n)];
+    const keys = Array.from({ length: 4 }, () => ({ keyId: uuidv7(), projectId: uuidv7() }));
+    const times = [
+      ...Array.from({ length: 200 }, (_, i) => start + 100 * dayMs + i * 421_000),
+      ...Array.from({ length: 100 }, (_, i) => start + 30 * dayMs + (i % 3) * hourMs + i * 1000),
+      ...Array.from({ length: 60 }, (_, i) => start + i * 3.3 * dayMs),
+      // Several in the last and in the first millisecond of an hour.
+      ...Array.from({ length: 40 }, (_, i) => start + 50 * dayMs + (i % 4) * hourMs - (i % 2)),
+    ];
+    const records = times.map((time, i) =>
+      chargeOf(i % 10 === 0 ? other : organizationId, BigInt(i % 3), {
+        ...keys[(i * 7) % 4],
+        // A key is of one organization.
+        ...(i % 10 === 0 && { keyId: other, projectId: other }),
+        id: idAt(Math.floor(time)),
+        model: i % 37 === 1 ? 'rare' : i % 3 === 0 ? 'large' : 'small',
+        outcome: outcomes[i % 41 === 0 ? 3 : i % 13 === 0 ? 1 : 0],
+      }),
+    );
+    for (let from = 0; from < records.length; from += 50) await bench.writer.write(records.slice(from, from + 50));
+    return { organizationId, keys, records };
+  }
+
+  it('is empty for names that usage was never kept by', async () => {
+    const { organizationId } = await openHistory();
+    const filter = everything(organizationId);
+    const empty = { records: [], more: false };
+    for (const more of [
+      { keyId: uuidv7() },
+      { projectId: uuidv7() },
+      { model: 'another' },
+      { organizationId: uuidv7() },
+    ]) {
+      expect(await reports().listRecords({ ...filter, ...more })).toEqual(empty);
+    }
+    expect(await reports().listRecords({ ...filter, outcome: 'ended' })).toEqual(empty);
+    expect(await reports().listRecords({ ...filter, model: 'rare', toMs: start })).toEqual(empty);
+  });
+
+  it('has what matches, whatever the filter, its bounds, its limit and the page', async () => {
+    const { organizationId, keys, records } = await openHistory();
+    const moment = fc.option(fc.integer({ min: start - dayMs, max: start + 210 * dayMs }));
+    const filters = fc.record({
+      keyId: fc.option(fc.constantFrom(...keys.map(({ keyId }) => keyId))),
+      projectId: fc.option(fc.constantFrom(...keys.map(({ projectId }) => projectId)), { freq: 2 }),
+      model: fc.option(fc.constantFrom(...models)),
+      outcome: fc.option(fc.constantFrom(...outcomes), { freq: 2 }),
+      fromMs: moment,
+      toMs: moment,
+      before: fc.option(fc.constantFrom(...records.map(({ id }) => id)), { freq: 1 }),
+      limit: fc.constantFrom(1, 2, 7, 50, 500),
+    });
+    await fc.assert(
+      fc.asyncProperty(filters, async (fields) => {
+        const filter = { ...everything(organizationId), ...fields };
+        const expected = matching(records, filter);
+        const page = await reports().listRecords(filter);
+        expect(page.records.map(({ id }) => id)).toEqual(expected.slice(0, filter.limit).map(({ id }) => id));
+        expect(page.more).toBe(expected.length > filter.limit);
+      }),
+      { numRuns: 200 },
+    );
+  });
+
+  it('follows another without a gap until the end, also for a filter that matches little', async () => {
+    const { organizationId, records } = await openHistory();
+    for (const fields of [{}, { model: 'rare' }, { outcome: 'failed' as const }]) {
+      const filter = { ...everything(organizationId), ...fields, limit: 3 };
+      const seen: string[] = [];
+      for (;;) {
+        const page = await reports().listRecords({ ...filter, before: seen.at(-1) ?? null });
+        seen.push(...page.records.map(({ id }) => id));
+        if (!page.more) break;
+      }
+      expect(seen).toEqual(matching(records, filter).map(({ id }) => id));
+    }
+  });
+});

@@ -1,0 +1,60 @@
+import { describe, expect, it } from 'vitest';
+import { exportAnswer } from '#edge/api/usage-export.ts';
+
+describe('the body of an export', () => {
+  /** Endless pages, and what became of them. */
+  function endless() {
+    const seen = { read: 0, ended: false };
+    async function* pages(): AsyncGenerator<{ n: number }[]> {
+      try {
+        for (;;) {
+          seen.read += 1;
+          yield [{ n: seen.read }];
+        }
+      } finally {
+        seen.ended = true;
+      }
+    }
+    return { seen, rows: { pages: pages(), toLine: (item: { n: number }) => item, heading: ['n'] } };
+  }
+
+  it('reads no further ahead than a page, and ends what it reads when the client leaves', async () => {
+    const { seen, rows } = endless();
+    const reader = (await exportAnswer(rows, 'ndjson')).body?.getReader();
+    const first = await reader?.read();
+    expect(new TextDecoder().decode(first?.value)).toBe('{"n":1}\n');
+    await new Promise((resolve) => setTimeout(resolve, 20));
+    expect(seen.read).toBeLessThanOrEqual(2);
+    await reader?.cancel();
+    expect(seen.ended).toBe(true);
+  });
+
+  it('fails before it begins where the first page cannot be read', async () => {
+    async function* broken(): AsyncGenerator<unknown[]> {
+      yield await Promise.reject(new Error('away'));
+    }
+    const rows = { pages: broken(), toLine: () => ({}), heading: ['n'] };
+    await expect(exportAnswer(rows, 'csv')).rejects.toThrow('away');
+  });
+
+  it('breaks off where a later page cannot be read', async () => {
+    async function* failing(): AsyncGenerator<{ n: number }[]> {
+      yield [{ n: 1 }];
+      throw new Error('away');
+    }
+    const answer = await exportAnswer({ pages: failing(), toLine: (item) => item, heading: ['n'] }, 'ndjson');
+    await expect(answer.text()).rejects.toThrow('away');
+  });
+
+  it('quotes what would end a field or a line of CSV', async () => {
+    async function* pages(): AsyncGenerator<Record<string, string | null | number>[]> {
+      yield [{ a: 'x,y', b: 'say "hi"' }];
+      yield [
+        { a: 'two\nlines', b: null },
+        { a: 1, b: 'ü' },
+      ];
+    }
+    const answer = await exportAnswer({ pages: pages(), toLine: (item) => item, heading: ['a', 'b'] }, 'csv');
+    expect(await answer.text()).toBe('a,b\r\n"x,y","say ""hi"""\r\n"two\nlines",\r\n1,ü\r\n');
+  });
+});
