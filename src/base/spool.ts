@@ -222,8 +222,8 @@ async function syncFolder(folder: string): Promise<void> {
 }
 
 /**
- * A segment that an earlier process left. A last entry that is not whole is one that was never said to be on disk. One
- * that is broken before others is damage: what comes before it is read, and the file is kept under another name.
+ * A segment that an earlier process left. What does not add up at its end may be an entry that was never said to be on
+ * disk, or damage: what comes before it is read, and the file is kept under another name.
  * @returns null when nothing is in it
  */
 async function openLeft(path: string, log: Log): Promise<Segment | null> {
@@ -242,27 +242,17 @@ async function openLeft(path: string, log: Log): Promise<Segment | null> {
     more = entries.length > 0;
     count += entries.length;
   }
-  if (end < size && (await isDamaged(path, end, size))) {
+  if (end < size) {
     await copyFile(path, `${path}.damaged`);
     const where = { path: `${path}.damaged`, wholeBytes: end, bytes: size };
-    log.error(where, 'a file of the spool is damaged: what comes before the damage is read, and a copy of it is kept');
+    log.error(
+      where,
+      'a file of the spool does not add up to its end: what comes before is read, and a copy of the file is kept',
+    );
   }
   if (end > 0) return { path, end, readEnd: 0, open: count };
   await unlink(path);
   return null;
-}
-
-/** Whether what does not add up is followed by more than itself. */
-async function isDamaged(path: string, from: number, size: number): Promise<boolean> {
-  if (size - from < headerBytes) return false;
-  const file = await open(path, 'r');
-  try {
-    const header = Buffer.alloc(headerBytes);
-    await file.read(header, 0, headerBytes, from);
-    return from + headerBytes + header.readUInt32LE(0) < size;
-  } finally {
-    await file.close();
-  }
 }
 
 /** Whole entries from a byte on, as many as one reading gives and at least one where there is one. */

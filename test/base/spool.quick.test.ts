@@ -1,6 +1,6 @@
 import { appendFile, mkdtemp, readdir, readFile, rm, truncate, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import fc from 'fast-check';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { createLog } from '#base/log.ts';
@@ -77,11 +77,16 @@ describe('a spool whose process was killed', () => {
     expect(await readFile(`${path}.damaged`)).toEqual(bytes);
   });
 
-  it('leaves no file of nothing', async () => {
-    await writeFile(join(folder, '0.spool'), 'x');
+  it.each([0, 1, 4, 8])('keeps a copy of what does not add up, wherever: byte %i', async (at) => {
     const spool = await openHere();
-    expect(spool.isRead).toBe(true);
-    expect(await readdir(folder)).toEqual([]);
+    await spool.append(buffers('only'));
+    const path = await onlySegment();
+    const bytes = await readFile(path);
+    bytes.writeUInt8(bytes.readUInt8(at) ^ 1, at);
+    await writeFile(path, bytes);
+    expect((await openHere()).isRead).toBe(true);
+    expect(await readdir(folder)).toEqual([`${basename(path)}.damaged`]);
+    expect(await readFile(`${path}.damaged`)).toEqual(bytes);
   });
 });
 

@@ -25,6 +25,8 @@ export interface GroupCommit<Item> {
   readonly spooledBytes: number;
   /** For how long the store has taken nothing although there was something to write, in milliseconds. */
   readonly awayMs: number;
+  /** The store answered the last try that failed: what it refuses may be the fault of these very items. */
+  readonly isRefused: boolean;
   /** Resolves when everything is in the store. */
   idle(): Promise<void>;
   /** Ends all tries. What is durable stays so; everything else is rejected. */
@@ -57,6 +59,8 @@ class CommitQueue<Item> implements GroupCommit<Item> {
   /** What is on its way to the spool. */
   #appending: readonly Waiting<Item>[] = [];
   #appended: Promise<void> | null = null;
+  /** Called at the end of every try to append. */
+  #appendListeners: (() => void)[] = [];
   /** The spool takes nothing at the moment. */
   #isSpoolFull = false;
   /** New items go to the spool. */
@@ -64,6 +68,7 @@ class CommitQueue<Item> implements GroupCommit<Item> {
   #isRunning = false;
   #isStopped = false;
   #awaySinceMs: number | null = null;
+  #isRefused = false;
   #idlers: (() => void)[] = [];
 
   constructor(options: GroupCommitOptions<Item>) {
@@ -96,6 +101,10 @@ class CommitQueue<Item> implements GroupCommit<Item> {
 
   get awayMs(): number {
     return this.#awaySinceMs === null ? 0 : this.#options.clock.monotonicMs() - this.#awaySinceMs;
+  }
+
+  get isRefused(): boolean {
+    return this.#isRefused;
   }
 
   add(item: Item): Promise<Durable> {
@@ -137,6 +146,9 @@ class CommitQueue<Item> implements GroupCommit<Item> {
   /** The only one that writes to the store. */
   async #run(): Promise<void> {
     while (!this.#isStopped && (await this.#step()));
+    // Nothing is left to write: whether the store would take it is not known any more.
+    this.#awaySinceMs = null;
+    this.#isRefused = false;
     this.#isRunning = false;
     for (const resolve of this.#idlers) resolve();
     this.#idlers = [];
@@ -146,12 +158,17 @@ class CommitQueue<Item> implements GroupCommit<Item> {
   async #step(): Promise<boolean> {
     if (await this.#replay.step()) return true;
     if (!this.#isSpoolFull) {
+      // Those of a blocked group would hold up a batch once more; what is spooled is sorted by who is blocked.
+      if (this.#replay.isBlocked) {
+        this.#spool();
+        return this.#replay.wait();
+      }
       if (this.#appended !== null) {
-        await this.#appended;
+        // Everything was read and written: what comes now need not take the way over the disk.
+        if (this.#awaySinceMs === null) this.#isSpooling = false;
+        await new Promise<void>((resolve) => this.#appendListeners.push(resolve));
         return true;
       }
-      // Those of a blocked group would hold up a batch once more; what is spooled is sorted by who is blocked.
-      if (this.#replay.isBlocked) return this.#replay.wait();
     }
     this.#isSpooling = false;
     if (this.#queue.length === 0) return this.#replay.wait();
@@ -160,12 +177,10 @@ class CommitQueue<Item> implements GroupCommit<Item> {
   }
 
   async #direct(): Promise<void> {
-    const { batchMax, spoolAfterMs, retryDelayMs } = this.#options;
+    const { batchMax, retryDelayMs } = this.#options;
     this.#inFlight = this.#queue.slice(0, batchMax);
     this.#queue = this.#queue.length > batchMax ? this.#queue.slice(batchMax) : [];
-    const late = setTimeout(() => this.#spool(), spoolAfterMs);
     const isAnswered = await this.#commit(this.#inFlight);
-    clearTimeout(late);
     const left = undone(this.#inFlight).filter(({ isAppending }) => !isAppending);
     this.#inFlight = [];
     if (left.length > 0) this.#queue = [...left, ...this.#queue];
@@ -206,9 +221,10 @@ class CommitQueue<Item> implements GroupCommit<Item> {
   }
 
   async #write(items: readonly Item[]): Promise<void> {
-    const { write, abandon, stallMs, clock, onCommit } = this.#options;
+    const { write, abandon, stallMs, spoolAfterMs, clock, onCommit } = this.#options;
     const sinceMs = clock.monotonicMs();
     const { promise: stalled, reject } = Promise.withResolvers<never>();
+    const late = setTimeout(() => this.#spool(), spoolAfterMs);
     const timer = setTimeout(() => {
       reject(new Error(`no answer within ${stallMs} ms`));
       abandon();
@@ -217,16 +233,19 @@ class CommitQueue<Item> implements GroupCommit<Item> {
       await Promise.race([write(items), stalled]);
     } catch (error) {
       const kind = classify(error, 1);
-      if (kind === 'away' || kind === 'refused') this.#isAway(sinceMs, error);
+      if (kind === 'away' || kind === 'refused') this.#isAway(sinceMs, error, kind === 'refused');
       throw error;
     } finally {
+      clearTimeout(late);
       clearTimeout(timer);
     }
     this.#awaySinceMs = null;
     onCommit?.(items.length, clock.monotonicMs() - sinceMs);
   }
 
-  #isAway(sinceMs: number, error: unknown): void {
+  #isAway(sinceMs: number, error: unknown, isRefused: boolean): void {
+    this.#isRefused = isRefused;
+    this.#spool();
     if (this.#awaySinceMs !== null) return;
     this.#awaySinceMs = sinceMs;
     this.#options.log.error({ err: error, pending: this.pending }, 'the books cannot be written; trying again');
@@ -241,6 +260,9 @@ class CommitQueue<Item> implements GroupCommit<Item> {
     if (this.#appended !== null || this.#isStopped) return;
     this.#appended = this.#appendAll().finally(() => {
       this.#appended = null;
+      const listeners = this.#appendListeners;
+      this.#appendListeners = [];
+      for (const listener of listeners) listener();
       // What came in the last moment.
       if (this.#isSpooling && this.#queue.length > 0) this.#append();
     });
@@ -273,7 +295,11 @@ class CommitQueue<Item> implements GroupCommit<Item> {
         if (this.#isStopped) return;
         await this.#replay.sleep(retryDelayMs);
       }
+      const listeners = this.#appendListeners;
+      this.#appendListeners = [];
+      for (const listener of listeners) listener();
       this.#start();
+      if (!this.#isSpooling) return;
     }
   }
 }

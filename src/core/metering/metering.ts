@@ -89,6 +89,8 @@ const retryDelayMsMax = 1000;
 const stallMs = 8000;
 /** How much longer than for Postgres a record waits for the spool, before new work is refused. */
 const pendingMsMax = 2000;
+/** Records in the spool, while Postgres answers and refuses them all, before it is taken for away. */
+const refusedMax = 1000;
 /** A start waits so long for what earlier gateways left. */
 const replayMsMax = 10_000;
 
@@ -153,14 +155,17 @@ export function createMetering(options: MeteringOptions): Metering {
     listQuarantined: (limit) => listQuarantined(db.sql, limit),
     reports: createReports({ db, wallet }),
     async close(timeoutMs) {
-      await within(
-        timeoutMs,
-        commits.idle().then(() => refusals.flush()),
-      );
+      const written = commits.idle().then(() => refusals.flush());
+      // What is on disk need not wait for a Postgres that is away: the next start books it.
+      const ended = new AbortController();
+      await within(timeoutMs, Promise.race([written, untilAllSpooled(commits, ended.signal)]));
+      ended.abort();
       await commits.stop();
     },
     get healthy() {
-      return commits.oldestPendingMs < spoolAfterMs + pendingMsMax && commits.awayMs < staleMs;
+      if (commits.oldestPendingMs >= spoolAfterMs + pendingMsMax) return false;
+      // One record that is refused on a quiet day must not keep those away whose records show that it is the only one.
+      return commits.awayMs < staleMs || (commits.isRefused && commits.spooled < refusedMax);
     },
     get writable() {
       return commits.awayMs === 0;
@@ -181,6 +186,13 @@ export function createMetering(options: MeteringOptions): Metering {
       return commits.spooledBytes;
     },
   };
+}
+
+/** Until Postgres is seen to be away, and everything is on disk. */
+async function untilAllSpooled(commits: GroupCommit<UsageRecord>, signal: AbortSignal): Promise<void> {
+  while (!signal.aborted && (commits.pending > 0 || commits.awayMs < retryDelayMsMax)) {
+    await setTimeout(retryDelayMs, undefined, { ref: false });
+  }
 }
 
 async function within(timeoutMs: number, task: Promise<unknown>): Promise<void> {

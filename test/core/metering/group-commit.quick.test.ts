@@ -228,6 +228,38 @@ describe('a store that is away', () => {
     expect(store.written).toContain('a');
   });
 
+  it('is written to as soon as it is back, also while new items come with every write to the disk', async () => {
+    const store = await createStore();
+    const append = store.spool.append.bind(store.spool);
+    let isOver = false;
+    const adding: Promise<unknown>[] = [];
+    store.spool.append = async (entries) => {
+      await append(entries);
+      // Whenever the disk has taken some, there are more.
+      if (!isOver) adding.push(store.commits.add(`more ${adding.length}`));
+    };
+    store.fault = () => failure('ECONNREFUSED');
+    await store.commits.add('first');
+    store.fault = null;
+    await expect.poll(() => store.written).toContain('first');
+    await expect.poll(() => store.commits.awayMs).toBe(0);
+    isOver = true;
+    await Promise.all(adding);
+    await store.commits.idle();
+    expect(new Set(store.written).size).toBe(adding.length + 1);
+  });
+
+  it('and refuses the only item there is does not count as away from all', async () => {
+    const store = await createStore();
+    store.fault = holding('odd', refusal('XX001'));
+    expect(await store.commits.add('odd')).toBe('spooled');
+    await expect.poll(() => store.commits.isRefused).toBe(true);
+    expect(await store.commits.add('fine')).toBe('spooled');
+    await expect.poll(() => store.quarantined).toEqual(['odd']);
+    expect(store.written).toEqual(['fine']);
+    expect(store.commits.awayMs).toBe(0);
+  });
+
   it('gets what the process before this one left, once', async () => {
     const earlier = await createStore();
     earlier.fault = () => failure('ECONNREFUSED');

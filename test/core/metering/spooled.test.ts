@@ -59,13 +59,16 @@ async function replayed(): Promise<void> {
   await expect.poll(() => books.metering.spooled, { timeout: 30_000 }).toBe(0);
 }
 
-async function expectBooked({ id }: Organization, requests: number): Promise<void> {
-  const [row] = await db.sql`
-    select (select count(*)::int from usage_records where organization_id = ${id}) as records,
-      (select coalesce(sum(requests), 0)::int from usage_hourly where organization_id = ${id}) as hourly`;
-  expect(row).toEqual({ records: requests, hourly: requests });
-  expect(await books.wallet.balance(id)).toBe(creditPicoUsd - BigInt(requests) * costPicoUsd);
-  expect(await books.wallet.verify(id)).toMatchObject({ balanced: true, entriesBroken: 0 });
+async function expectBooked({ id: organizationId }: Organization, requests: number): Promise<void> {
+  const { reports } = books.metering;
+  const all = { organizationId, keyId: null, projectId: null, model: null, outcome: null, fromMs: null, toMs: null };
+  const { records } = await reports.listRecords({ ...all, before: null, limit: 100 });
+  const day = { organizationId, keyId: null, fromMs: Date.now() - 86_400_000, toMs: Date.now() + 3_600_000 };
+  const summary = await reports.summarize({ ...day, groupBy: [], groupsMax: 10 });
+  expect(records).toHaveLength(requests);
+  expect(summary).toMatchObject({ totals: { requests } });
+  expect(await books.wallet.balance(organizationId)).toBe(creditPicoUsd - BigInt(requests) * costPicoUsd);
+  expect(await books.wallet.verify(organizationId)).toMatchObject({ balanced: true, entriesBroken: 0 });
 }
 
 describe('while the database is away', () => {
