@@ -147,7 +147,7 @@ class SharedAdmission implements RedisAdmission {
     const { use } = this.#store.use(organizationId, keyId);
     this.#leases.settlements.flush();
     try {
-      const reply = await this.#store.run(viewScript, [use], [text(limits.tokensPerMinute)], 'short');
+      const reply = await this.#store.run(viewScript, [use], [text(limits.tokensPerMinute)]);
       const nowMs = this.#options.clock.now();
       return viewLimits(readUse(reply.rest, nowMs - reply.nowMs), limits, nowMs);
     } catch (error) {
