@@ -81,7 +81,7 @@ type Row = Readonly<Record<string, unknown>>;
 const usageText = `select to_jsonb(u) || jsonb_build_object('cost', cost::text, 'written_off', written_off::text) as row
   from usage_records u order by id`;
 const ledgerText = `select to_jsonb(e) || jsonb_build_object('amount', amount::text, 'balance_after', balance_after::text)
-  as row from ledger_entries e order by organization_id, seq`;
+  as row from ledger_entries e order by organization_id, number`;
 
 /** A text or a number of JSON. */
 const text = (value: unknown): string | null =>
@@ -103,7 +103,7 @@ function toUsage(found: Row): UsageRow {
     cachedTokens: Number(row['input_cached_tokens']),
     outputTokens: Number(row['output_tokens']),
     cost: BigInt(String(row['cost'])),
-    writtenOff: BigInt(String(row['written_off'])),
+    writtenOff: BigInt(String(row['written_off'] ?? 0)),
     clientRequestId: text(row['client_request_id']),
     groupId: text(row['group_id']),
   };
@@ -114,12 +114,14 @@ function toLedger(found: Row): LedgerRow {
   const amount = BigInt(String(row['amount']));
   return {
     id: String(row['id']),
-    seq: Number(row['seq']),
+    seq: Number(row['number']),
     organizationId: String(row['organization_id']),
     type: row['type'] as LedgerRow['type'],
     change: row['debit_account'] === 'wallet' ? -amount : amount,
     balanceAfter: BigInt(String(row['balance_after'])),
-    requestId: text(row['request_id']),
+    // An entry of one request has its id.
+    requestId:
+      text(row['request_id']) ?? (row['type'] === 'usage' && row['group_id'] === null ? text(row['id']) : null),
     groupId: text(row['group_id']),
     requests: typeof row['requests'] === 'number' ? row['requests'] : null,
   };
@@ -134,9 +136,11 @@ async function exists(tx: Reading, table: string): Promise<boolean> {
 
 async function readSums(tx: Reading, table: string): Promise<SumRow[]> {
   if (!(await exists(tx, table))) return [];
-  const rows = await tx.unsafe(`select concat_ws(' ', organization_id, key_id, project_id, model) as name,
+  const rows = await tx.unsafe(`select concat_ws(' ', o.id, k.id, p.id, m.name) as name,
       sum(requests)::text as requests, sum(input_tokens)::text as input, sum(output_tokens)::text as output,
-      sum(cost)::text as cost from ${table} group by 1`);
+      sum(cost)::text as cost from ${table} s join usage_ids o on o.code = s.organization
+      join usage_ids k on k.code = s.key join usage_ids p on p.code = s.project join usage_names m on m.code = s.model
+      group by 1`);
   return rows.map((row) => ({
     table,
     name: String(row['name']),

@@ -9,7 +9,7 @@ import { askFor, between, conclude, namesOf, recover, refused, startLoad } from 
 /** PostgreSQL that is there, and holds everybody up: slow commits, a locked row, connections that went silent. */
 
 /** The statements that write records, under whatever name. */
-export const settles = (text: string): boolean => /insert\s+into\s+usage_records/i.test(text);
+export const settles = (text: string): boolean => /insert\s+into\s+usage_re(cords|quests)/i.test(text);
 
 const slow: Row = {
   name: 'pg-slow',
@@ -90,7 +90,7 @@ const poison: Row = {
     await sql.unsafe(`create function chaos_poison() returns trigger language plpgsql as $$ begin
       if new.client_request_id = 'poison' then raise exception using errcode = '22003', message = 'poison'; end if;
       return new; end $$`);
-    await sql`create trigger chaos_poisons before insert on usage_records for each row execute function chaos_poison()`;
+    await sql`create trigger chaos_poisons before insert on usage_requests for each row execute function chaos_poison()`;
     const { workload, keys } = await startLoad(stage, scene);
     const [key] = keys;
     if (key === undefined) throw new Error('there is no key');
@@ -105,7 +105,7 @@ const poison: Row = {
     const failed = refused(between(workload.seen, beganMs, Infinity));
     stage.must(failed.length === 0, `${failed.length} others were not served: ${namesOf(failed)}`);
     await mustQuarantine(stage, scene);
-    await sql`drop trigger chaos_poisons on usage_records`;
+    await sql`drop trigger chaos_poisons on usage_requests`;
     await conclude(stage, scene, { keys, seen: workload.seen });
   },
 };

@@ -96,7 +96,7 @@ const oddErrors: Row = {
             if found is not null then raise exception using errcode = found, message = 'trouble'; end if;
             return new;
           end $$`);
-        await sql`create trigger chaos_fails before insert on usage_records for each row execute function chaos_fail()`;
+        await sql`create trigger chaos_fails before insert on usage_requests for each row execute function chaos_fail()`;
       },
       async begin({ postgres: { sql } }) {
         let next = 0;
