@@ -103,7 +103,7 @@ function toUsage(found: Row): UsageRow {
     cachedTokens: Number(row['input_cached_tokens']),
     outputTokens: Number(row['output_tokens']),
     cost: BigInt(String(row['cost'])),
-    writtenOff: BigInt(String(row['written_off'] ?? 0)),
+    writtenOff: BigInt(text(row['written_off']) ?? 0),
     clientRequestId: text(row['client_request_id']),
     groupId: text(row['group_id']),
   };
