@@ -49,7 +49,7 @@ const retryDelayMs = 250;
 const stallMs = 3_000;
 
 export function createMetering({ db, clock, log, wallet, onCommit }: MeteringOptions): Metering {
-  const writer = createWriter({ db, clock, wallet });
+  const writer = createWriter({ sql: db.sql, clock, wallet });
   const commits = createGroupCommit<UsageRecord>({
     ...(onCommit !== undefined && { onCommit }),
     log,

@@ -1,6 +1,5 @@
 import type { Sql } from 'postgres';
 import type { Clock } from '#base/clock.ts';
-import type { Db } from '#base/db.ts';
 import { uuidTimeMs } from '#base/id.ts';
 import { type ChargedOrganization, isUncovered, type Wallet } from '#core/wallet/wallet.ts';
 import { createCodes, type KnownCodes } from './codes.ts';
@@ -26,14 +25,15 @@ export interface Writer {
 }
 
 export interface WriterOptions {
-  readonly db: Db;
+  /** A pool: a batch is written by one of its connections. */
+  readonly sql: Sql;
   readonly clock: Clock;
   readonly wallet: Wallet;
 }
 
 const nothing: ReadonlyMap<string, bigint> = new Map();
 
-export function createWriter({ db: { sql }, clock, wallet }: WriterOptions): Writer {
+export function createWriter({ sql, clock, wallet }: WriterOptions): Writer {
   const codes = createCodes(sql);
 
   /** One statement is a transaction of its own, in one round trip; the wallets' rows are locked last in it. */
@@ -60,7 +60,7 @@ export function createWriter({ db: { sql }, clock, wallet }: WriterOptions): Wri
   const commitWithin = async (records: readonly UsageRecord[]): Promise<Written> => {
     const organizationIds = organizationsOf(records).map(({ organizationId }) => organizationId);
     for (;;) {
-      const balances = await wallet.balances(organizationIds);
+      const balances = await wallet.balances(sql, organizationIds);
       const { affordable, cut } = cutToBalances(records, await findKnown(sql, records), balances);
       if (await commit(affordable)) return { writtenOff: await readWrittenOff(sql, cut) };
     }

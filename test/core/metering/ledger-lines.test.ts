@@ -12,7 +12,7 @@ describe('GET /v1/wallet/ledger', () => {
   const writer = () => {
     const { db } = bench.gateway;
     const wallet = createWallet({ db, clock: systemClock, audit: createAudit({ clock: systemClock }) });
-    return createWriter({ db, clock: systemClock, wallet });
+    return createWriter({ sql: db.sql, clock: systemClock, wallet });
   };
 
   /** As retention does. */

@@ -38,7 +38,7 @@ beforeEach(async () => {
   const clock: Clock = { now: () => books.nowMs, monotonicMs: () => performance.now() };
   const wallet = createWallet({ db, clock, audit: createAudit({ clock }) });
   const metering = createMetering({ db, clock, log: createLog('silent'), wallet });
-  books = { database, db, wallet, metering, writer: createWriter({ db, clock, wallet }), nowMs };
+  books = { database, db, wallet, metering, writer: createWriter({ sql: db.sql, clock, wallet }), nowMs };
   opened.push(books);
 });
 

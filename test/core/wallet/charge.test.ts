@@ -87,7 +87,7 @@ describe('a batch of charges', () => {
     const db = connectDb(proxy.url, { poolMax: 1 });
     try {
       const wallet = createWallet({ db, clock: systemClock, audit: createAudit({ clock: systemClock }) });
-      const writer = createWriter({ db, clock: systemClock, wallet });
+      const writer = createWriter({ sql: db.sql, clock: systemClock, wallet });
       for (const size of [1, 7]) {
         const batch = Array.from({ length: size }, () => chargeOf(organizationId, 10n));
         proxy.loseNextAnswer();
@@ -166,7 +166,7 @@ describe('a batch of charges', () => {
         };
       },
     });
-    const writer = createWriter({ db: { ...bench.db, sql }, clock: systemClock, wallet: bench.wallet });
+    const writer = createWriter({ sql, clock: systemClock, wallet: bench.wallet });
     await writer.write([chargeOf(await bench.openWallet(10n), 1n)]);
     const plan = await bench.db.sql.begin(async (tx) => {
       await tx`SET LOCAL plan_cache_mode = force_generic_plan`;

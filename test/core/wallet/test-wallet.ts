@@ -36,10 +36,10 @@ export function useWallet(): WalletBench {
       url: database.url,
       db,
       wallet,
-      writer: createWriter({ db, clock: systemClock, wallet }),
+      writer: createWriter({ sql: db.sql, clock: systemClock, wallet }),
       otherDb,
       otherWallet,
-      otherWriter: createWriter({ db: otherDb, clock: systemClock, wallet: otherWallet }),
+      otherWriter: createWriter({ sql: otherDb.sql, clock: systemClock, wallet: otherWallet }),
       async openWallet(creditPicoUsd) {
         const organizationId = uuidv7();
         await db.orm.transaction((tx) => wallet.open(tx, organizationId));
