@@ -63,11 +63,14 @@ async function readGroups(
   { sql }: Db,
   entries: readonly LedgerEntry[],
 ): Promise<ReadonlyMap<number, readonly GroupRow[]>> {
-  const ids = entries.flatMap(({ groupId }) => groupId ?? []);
-  if (ids.length === 0) return new Map();
+  const groups = entries.filter(({ groupId }) => groupId !== null);
+  if (groups.length === 0) return new Map();
+  // An entry is named after its first request: months before it are not looked at.
+  const first = groups.map(({ id }) => id).reduce((least, id) => (id < least ? id : least));
   const rows = await sql<GroupRow[]>`
     select group_id::text, id::text, cost::text from usage_requests r
-    where group_id = any(${`{${ids.join(',')}}`}::bigint[]) order by r.id desc`;
+    where r.group_id = any(${`{${groups.map(({ groupId }) => groupId).join(',')}}`}::bigint[]) and r.id >= ${first}
+    order by r.id desc`;
   return Map.groupBy(rows, (row) => Number(row.group_id));
 }
 

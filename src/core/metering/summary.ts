@@ -103,7 +103,7 @@ interface RefusalRow extends GroupColumns {
 function dimensionSql(sql: Sql, dimension: SummaryDimension) {
   switch (dimension) {
     case 'day':
-      return sql`to_char(hour AT TIME ZONE 'UTC', 'YYYY-MM-DD') AS day`;
+      return sql`(hour AT TIME ZONE 'UTC')::date AS day`;
     case 'hour':
       return sql`extract(epoch FROM hour)::bigint AS hour`;
     case 'key_id':
@@ -117,10 +117,13 @@ function dimensionSql(sql: Sql, dimension: SummaryDimension) {
 
 /** A dimension of a row of sums as it is shown: names in the place of codes. */
 function namedSql(sql: Sql, dimension: SummaryDimension) {
-  if (dimension === 'day' || dimension === 'hour') return sql`${sql(dimension)}`;
+  if (dimension === 'day') return shownDay(sql);
+  if (dimension === 'hour') return sql`hour`;
   if (dimension === 'model') return sql`(SELECT name FROM usage_names WHERE code = model) AS model`;
   return sql`(SELECT id::text FROM usage_ids WHERE code = ${sql(dimension)}) AS ${sql(dimension)}`;
 }
+
+const shownDay = (sql: Sql) => sql`to_char(day, 'YYYY-MM-DD') AS day`;
 
 type ColumnOf = (sql: Sql, dimension: SummaryDimension) => PendingQuery<Row[]>;
 
@@ -197,7 +200,7 @@ function recordsSql(sql: Sql, request: SummaryRequest, { fromMs, toMs }: Span) {
 
 async function readRefusals(sql: Sql, request: SummaryRequest): Promise<readonly RefusalRow[]> {
   const { organizationId, keyId, groupBy } = request;
-  const dimensions = groupBy.length === 0 ? sql`` : sql`${sql([...groupBy])},`;
+  const shown: ColumnOf = (_sql, dimension) => (dimension === 'day' ? shownDay(sql) : sql`${sql(dimension)}`);
   return sql<RefusalRow[]>`
     WITH refused AS (
       SELECT key_id, model, project_id, date_trunc('hour', minute, 'UTC') AS hour, code, count FROM usage_refusals
@@ -207,7 +210,7 @@ async function readRefusals(sql: Sql, request: SummaryRequest): Promise<readonly
       SELECT ${groupColumns(sql, groupBy, refusedSql)} code, sum(count) AS total FROM refused
       GROUP BY ${sql.unsafe([...groupBy, 'code'].map((_, index) => index + 1).join(', '))}
     )
-    SELECT ${dimensions} json_object_agg(code, total)::text AS refusals FROM by_code
+    SELECT ${groupColumns(sql, groupBy, shown)} json_object_agg(code, total)::text AS refusals FROM by_code
     ${groupClause(sql, groupBy)} ${groupBy.length === 0 ? sql`HAVING count(*) > 0` : sql``}
     LIMIT ${request.groupsMax + 1}`;
 }

@@ -61,7 +61,7 @@ export function createWriter({ db, clock, wallet }: WriterOptions): Writer {
   const commitWithin = async (records: readonly UsageRecord[]): Promise<Written> => {
     const organizationIds = organizationsOf(records).map(({ organizationId }) => organizationId);
     for (;;) {
-      const balances = await wallet.balances(organizationIds);
+      const balances = await wallet.balances(db.sql, organizationIds);
       const { affordable, cut } = cutToBalances(records, await findKnown(db.sql, records), balances);
       if (await commit(affordable)) return { writtenOff: await readWrittenOff(db.sql, cut) };
     }

@@ -61,7 +61,7 @@ export interface Wallet {
   /** The one statement that books and charges a batch of settled requests, see charge.ts. */
   chargeStatement(sql: ISql, batch: ChargeBatch): PendingQuery<Row[]>;
   /** Pico-dollars by organization as they are just now; none for an organization without a wallet. */
-  balances(organizationIds: readonly string[]): Promise<ReadonlyMap<string, bigint>>;
+  balances(sql: ISql, organizationIds: readonly string[]): Promise<ReadonlyMap<string, bigint>>;
   /** The balance as a text of pico-dollars, for a statement that reads more at the same moment. */
   balanceSql(sql: ISql, organizationId: string): PendingQuery<Row[]>;
   /** An organization's entries, newest first. */
@@ -113,7 +113,7 @@ export function createWallet({ db, clock, audit }: WalletOptions): Wallet {
     creditIn: (tx, booking) => bookWithin(tx, 'credit', booking),
     adjust: (booking) => bookings.track(booking.organizationId, bookAlone('adjustment', booking)),
     chargeStatement,
-    balances: (organizationIds) => readBalances(db.sql, organizationIds),
+    balances: readBalances,
     balanceSql,
     ledger: (organizationId, page) => readLedgerPage(db, organizationId, page),
     verify: (organizationId) => proveLedger(db, organizationId),

@@ -1,0 +1,108 @@
+import { parseArgs } from 'node:util';
+import type { Sql } from 'postgres';
+import { connectDb, migrateDb } from '#base/db.ts';
+import { isUuid, parseId, uuidv7 } from '#base/id.ts';
+import { createAudit, systemAuthor } from '#core/audit/audit.ts';
+import { createCodes } from '#core/metering/codes.ts';
+import { ensurePartitions } from '#core/metering/partitions.ts';
+import { createWallet, type Wallet } from '#core/wallet/wallet.ts';
+import { chargeSeeded } from './seed-ledger.ts';
+import { createRandom, drawSeries, spreadOverHours, type Series } from './seed-plan.ts';
+import { fillMonth, type MonthPlan, sumSeeded } from './seed-records.ts';
+
+/**
+ * `npm run seed:usage -- --rows 10000000`: a year of history for the database of DATABASE_URL, the same for the same
+ * `--seed`: records, hourly and daily sums, refusals, and a ledger in which all of it is charged, so that the books are
+ * proven afterwards. `--days`, `--organizations`, `--batch` (requests of one commit) and `--end` (the day on which it
+ * ends, today) shape it; `--organization org_…` gives the largest share to one that is there already. No gateway may
+ * write meanwhile. What it adds comes on top of what is there.
+ */
+
+const { values } = parseArgs({
+  options: {
+    rows: { type: 'string', default: '1000000' },
+    days: { type: 'string', default: '365' },
+    organizations: { type: 'string', default: '50' },
+    batch: { type: 'string', default: '16' },
+    seed: { type: 'string', default: '1' },
+    end: { type: 'string' },
+    organization: { type: 'string' },
+  },
+});
+
+const dayMs = 86_400_000;
+
+function whole(name: 'rows' | 'days' | 'organizations' | 'batch' | 'seed'): number {
+  const number = Number(values[name]);
+  if (!Number.isSafeInteger(number) || number < 1) throw new Error(`--${name} must be a whole number above 0`);
+  return number;
+}
+
+function readEnd(): number {
+  const endMs = values.end === undefined ? Date.now() - (Date.now() % dayMs) : Date.parse(`${values.end}T00:00:00Z`);
+  if (Number.isNaN(endMs)) throw new Error('--end must be a day such as 2026-11-22');
+  return endMs;
+}
+
+function readOrganization(): string | null {
+  if (values.organization === undefined) return null;
+  const id = isUuid(values.organization) ? values.organization : parseId('org', values.organization);
+  if (id === null) throw new Error('--organization must be an id such as org_019ab1c2d3e47f008a1b2c3d4e5f6071');
+  return id;
+}
+
+async function openWallets(
+  wallet: Wallet,
+  series: readonly Series[],
+  orm: ReturnType<typeof connectDb>['orm'],
+): Promise<void> {
+  const organizationIds = [...new Set(series.map(({ organizationId }) => organizationId))];
+  for (const organizationId of organizationIds) await orm.transaction((tx) => wallet.open(tx, organizationId));
+}
+
+/** Months from `startMs` to `endMs`, each with the hours that lie in it. */
+function monthsOf(hours: readonly MonthPlan['hours'][number][]): MonthPlan[] {
+  const byMonth = Map.groupBy(hours, ({ startMs }) => new Date(startMs).toISOString().slice(0, 7));
+  return [...byMonth].map(([month, own]) => ({ month, hours: own }));
+}
+
+async function seed(sql: Sql, url: string): Promise<void> {
+  const [rows, days, batch] = [whole('rows'), whole('days'), whole('batch')];
+  const endMs = readEnd();
+  const startMs = endMs - days * dayMs;
+  const random = createRandom(whole('seed'));
+  const series = drawSeries(random, { organizations: whole('organizations'), first: readOrganization(), startMs });
+  const db = connectDb(url, { poolMax: 2 });
+  const clock = { now: () => startMs, monotonicMs: () => performance.now() };
+  const wallet = createWallet({ db, clock, audit: createAudit({ clock }) });
+  const told = (text: string): void => console.log(`${(performance.now() / 1000).toFixed(1)} s: ${text}`);
+  try {
+    await openWallets(wallet, series, db.orm);
+    const codes = await createCodes(db).of({
+      ids: series.flatMap((one) => [one.organizationId, one.projectId, one.keyId, one.priceVersionId]),
+      names: series.flatMap(({ model, endpoint }) => [model, endpoint]),
+    });
+    for (const plan of monthsOf(spreadOverHours(random, { rows, startMs, endMs }))) {
+      await fillMonth(sql, plan, { series, codes, batch, seed: whole('seed') });
+      told(`records of ${plan.month}`);
+    }
+    await sumSeeded(sql, series);
+    told('hourly and daily sums');
+    await chargeSeeded(sql, { series, wallet, author: systemAuthor, told, reference: `seed ${uuidv7()}` });
+    await ensurePartitions({ db, clock: { ...clock, now: Date.now } });
+    await sql.unsafe('analyze');
+    told('done');
+  } finally {
+    await db.close();
+  }
+}
+
+const url = process.env['DATABASE_URL'] ?? '';
+if (url === '') throw new Error('DATABASE_URL must name the database that is to be filled');
+await migrateDb(url);
+const own = connectDb(url, { poolMax: 1 });
+try {
+  await seed(own.sql, url);
+} finally {
+  await own.close();
+}
