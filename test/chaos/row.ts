@@ -28,6 +28,8 @@ export interface Stage {
   open(options?: SceneOptions): Promise<Scene>;
   /** What must hold. @param why what did not, told where it does not hold */
   must(holds: boolean, why: string): void;
+  /** What did not hold so far. */
+  readonly broken: number;
   /** A figure of this row's own, for its line. */
   note(text: string): void;
   /** What clients saw, for the line's figures. */

@@ -88,6 +88,9 @@ export async function runRow(place: Place, row: Row, options: RunOptions): Promi
     must(holds, why) {
       if (!holds) outcome.why.push(why);
     },
+    get broken() {
+      return outcome.why.length;
+    },
     note: (text) => void outcome.notes.push(text),
     saw: (seen) => void outcome.seen.push(...seen),
     recovered: (seconds) => (outcome.recoveredSeconds = Math.max(outcome.recoveredSeconds ?? 0, seconds)),

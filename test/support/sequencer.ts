@@ -10,6 +10,7 @@ export const longest: readonly string[] = [
   'test/suites/docker/leaders.test.ts',
   'test/suites/docker/swarm.test.ts',
   'test/suites/compose/compose.test.ts',
+  'test/chaos/chaos.test.ts',
   'test/programs/stopping.test.ts',
   'test/suites/docker/eviction.test.ts',
   'test/suites/docker/faults.test.ts',

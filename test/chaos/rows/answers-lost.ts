@@ -26,6 +26,8 @@ interface Actor {
 }
 
 const retryMs = 300;
+/** So much that does not hold says enough: the rest would only take its time. */
+const brokenMax = 4;
 const ways: readonly Fate[] = ['lose', 'swallow'];
 /** How long it is tried again. */
 const triedMsMax = 20_000;
@@ -54,10 +56,14 @@ function operationRow(operation: Operation): Row {
       const actor: Actor = { stage, scene, key, seen: [] };
       const shapes = await shapesOf(actor, operation);
       stage.must(shapes.length > 0, 'nothing was written');
-      for (const shape of shapes) {
-        for (const way of ways) await loseOnce(actor, operation, { shape, way });
+      const losses = shapes.flatMap((shape) => ways.map((way) => ({ shape, way })));
+      let done = 0;
+      for (const loss of losses) {
+        if (stage.broken >= brokenMax) break;
+        await loseOnce(actor, operation, loss);
+        done += 1;
       }
-      stage.note(`${shapes.length} statements, each lost ${ways.length} times`);
+      stage.note(`${done} of ${losses.length} answers lost, of ${shapes.length} statements`);
       stage.saw(actor.seen);
       await conclude(stage, scene, { keys: [key], seen: actor.seen });
     },
@@ -225,7 +231,7 @@ const runsOn: Row = {
     const key = await scene.key('10');
     await warm(scene, [key]);
     const actor: Actor = { stage, scene, key, seen: [] };
-    for (let number = 0; number < runsOnTimes; number += 1) {
+    for (let number = 0; number < runsOnTimes && stage.broken === 0; number += 1) {
       const session = await scene.postgres.sql.reserve();
       await session`begin`;
       await session`select from wallets where organization_id = ${key.organization.id} for update`;

@@ -91,7 +91,7 @@ export async function recover(stage: Stage, scene: Scene, key: InferenceKey, lim
     });
     const last = seen.findLast(({ gateway }) => gateway === where.gateway);
     const said = `${last?.status} ${last?.code ?? ''}`.trim();
-    stage.must(found !== null, `gateway ${where.gateway} still answers ${said} after ${limitSeconds} s`);
+    stage.must(found !== null, `gateway ${where.gateway} still answers ${said} after ${limitMs / 1000} s`);
     return found !== null;
   };
   const isBack = await Promise.all(scene.where().map(recovered));
@@ -121,7 +121,7 @@ export async function conclude(stage: Stage, scene: Scene, options: ConcludeOpti
       held = answer.status === 200 ? `$${answer.body.held}` : `${answer.status} ${answer.body?.error?.code}`;
       return answer.status === 200 && answer.body.held === '0';
     });
-    stage.must(free !== null, `a wallet still holds ${held} after ${settleSeconds} s`);
+    stage.must(free !== null, `a wallet still holds ${held} after ${settleMs / 1000} s`);
   }
   const findings = await compare(scene, options.seen, settleMs);
   stage.counted(findings.figures);
