@@ -12,7 +12,7 @@ import {
 } from '#app/app.ts';
 import { ConfigError, readConfig, type Config } from '#base/config.ts';
 import { defaultDataDir, lockDataDir, makeDataDir } from '#base/data-dir.ts';
-import { connectDb, isConnectionError, migrateDb, whyUnusable } from '#base/db.ts';
+import { connectDb, isDatabaseUnavailable, migrateDb, whyUnusable } from '#base/db.ts';
 import { createLog, type Log } from '#base/log.ts';
 import { startEmbeddedPostgres } from '#base/postgres/postgres.ts';
 import { RedisAwayError } from '#base/redis.ts';
@@ -219,13 +219,13 @@ async function end(life: Life, log: Log | null): Promise<void> {
 
 function explain(error: unknown): string {
   if (error instanceof ConfigError || error instanceof WorkerEndedError) return error.message;
-  if (isConnectionError(error)) return `The database cannot be used (${whyUnusable(error) ?? 'it is away'}).`;
+  if (isDatabaseUnavailable(error)) return `The database cannot be used (${whyUnusable(error) ?? 'it is away'}).`;
   return error instanceof Error ? (error.stack ?? error.message) : String(error);
 }
 
 function isStoreAway(error: unknown): boolean {
   const cause = error instanceof ConfigError ? error.cause : error;
-  return cause instanceof RedisAwayError || isConnectionError(cause);
+  return cause instanceof RedisAwayError || isDatabaseUnavailable(cause);
 }
 
 async function main(): Promise<void> {

@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { connect, createServer } from 'node:net';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
-import { connectDb, type Db, isConnectionError } from '#base/db.ts';
+import { connectDb, type Db, isDatabaseUnavailable } from '#base/db.ts';
 import { startDatabaseProxy, type DatabaseProxy } from '../support/database-proxy.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 
@@ -74,7 +74,7 @@ async function keepAsking(outage: Outage, { loops, untilMs }: { loops: number; u
     while (performance.now() < untilMs) {
       const beganMs = performance.now();
       const failure = await failureOf(outage);
-      if (!isConnectionError(failure)) throw new Error('not a failed connection', { cause: failure });
+      if (!isDatabaseUnavailable(failure)) throw new Error('not a failed connection', { cause: failure });
       longestMs = Math.max(longestMs, performance.now() - beganMs);
     }
   };
@@ -116,7 +116,7 @@ async function outageOf(outage: Outage, way: Way): Promise<Course> {
   const beganMs = performance.now();
   const longestSeconds = await keepAsking(outage, { loops: poolMax + 2, untilMs: beganMs + 2000 });
   const connectionsPerSecond = (1000 * (outage.proxy.taken - takenBefore)) / (performance.now() - beganMs);
-  const transactionFailed = isConnectionError(await failure);
+  const transactionFailed = isDatabaseUnavailable(await failure);
   outage.proxy.restore();
   const failureAfterwards = await failureOf(outage);
   const connectionsAtOnceAfterwards = await connectionsAtOnce(outage);
@@ -186,9 +186,9 @@ describe('a connection that is lost as soon as it is made', () => {
       for (let round = 0; round < 3; round += 1) {
         const asked = Array.from({ length: poolMax }, () => db.sql`select 1`);
         const outcomes = await Promise.allSettled(asked);
-        expect(outcomes.map((outcome) => outcome.status === 'rejected' && isConnectionError(outcome.reason))).toEqual(
-          asked.map(() => true),
-        );
+        expect(
+          outcomes.map((outcome) => outcome.status === 'rejected' && isDatabaseUnavailable(outcome.reason)),
+        ).toEqual(asked.map(() => true));
       }
     } finally {
       await db.close();

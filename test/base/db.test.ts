@@ -1,5 +1,6 @@
+import { readFile } from 'node:fs/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { connectDb, type Db, isConnectionError } from '#base/db.ts';
+import { connectDb, type Db, isDatabaseUnavailable } from '#base/db.ts';
 import { startDatabaseProxy, type DatabaseProxy } from '../support/database-proxy.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 
@@ -30,11 +31,67 @@ describe('a pool whose database was away for long', () => {
     expect(await failureOf()).toBeNull();
     proxy.refuse();
     // By postgres.js' own rule the next try would be 10 to 20 seconds away after seven.
-    for (let failures = 0; failures < 8; failures += 1) expect(isConnectionError(await failureOf())).toBe(true);
+    for (let failures = 0; failures < 8; failures += 1) expect(isDatabaseUnavailable(await failureOf())).toBe(true);
     proxy.restore();
     const beganMs = performance.now();
     expect(await failureOf()).toBeNull();
     expect(performance.now() - beganMs).toBeLessThan(10_000);
+  });
+});
+
+describe('an error of the database', () => {
+  /** The error of a statement, as postgres.js says it. */
+  const failureOn = async (url: string, statement: string): Promise<unknown> => {
+    const own = connectDb(url, { poolMax: 1 });
+    const failure = await own.sql.unsafe(statement).then(
+      () => null,
+      (error: unknown) => error,
+    );
+    await own.close();
+    return failure;
+  };
+  const elsewhere = (change: (url: URL) => void): string => {
+    const url = new URL(database.url);
+    change(url);
+    return url.href;
+  };
+  const raised = (state: string): string => `do $$ begin raise 'no' using errcode = '${state}'; end $$`;
+
+  it.each([
+    ['a wrong value', `select 'x'::integer`],
+    ['a table that is not there', 'select * from nothing_here'],
+    ['a row that is there already', raised('23505')],
+    ['a function that raises', `do $$ begin raise 'no'; end $$`],
+  ])('is a fault of ours for %s', async (_, statement) => {
+    const failure = await failureOn(database.url, statement);
+    expect(failure).toBeInstanceOf(Error);
+    expect(isDatabaseUnavailable(failure)).toBe(false);
+  });
+
+  it.each(['57014', '55P03', '40001', '25006', '42501', '53100', '58030', '0A000', '26000', 'XX000', 'ZZ999'])(
+    'is its own trouble for %s',
+    async (state) => expect(isDatabaseUnavailable(await failureOn(database.url, raised(state)))).toBe(true),
+  );
+
+  it.each([
+    ['a unix socket that is not there', (url: URL) => url.searchParams.set('host', '/nowhere')],
+    ['a host without an address', (url: URL) => void (url.hostname = 'headgate.invalid')],
+    ['a password that is not right', (url: URL) => void (url.password = 'wrong')],
+    ['a database that is not there', (url: URL) => void (url.pathname = '/nothing')],
+    ['a server that speaks no TLS', (url: URL) => url.searchParams.set('sslmode', 'require')],
+  ])('is its own trouble for %s', async (_, change) => {
+    const failure = await failureOn(elsewhere(change), 'select 1');
+    expect(failure).toBeInstanceOf(Error);
+    expect(isDatabaseUnavailable(failure)).toBe(true);
+  });
+
+  it('is nothing of the database when a file is not there, or a value has no type', async () => {
+    const file = await readFile('/nowhere').catch((error: unknown) => error);
+    expect(isDatabaseUnavailable(file)).toBe(false);
+    const own = connectDb(database.url, { poolMax: 1 });
+    const unsent = await own.sql`select ${undefined as never}`.catch((error: unknown) => error);
+    expect(isDatabaseUnavailable(unsent)).toBe(false);
+    await own.close();
   });
 });
 
@@ -46,7 +103,7 @@ describe('a connection on which nothing comes back any more', () => {
     // Never let go: the answer is on its way for ever.
     proxy.holdAnswers();
     const failure = await own.sql`insert into silent values (1)`.catch((error: unknown) => error);
-    expect(isConnectionError(failure)).toBe(true);
+    expect(isDatabaseUnavailable(failure)).toBe(true);
     await expect.poll(() => own.sql`select id from silent`).toEqual([{ id: 1 }]);
     await own.close();
   });

@@ -184,7 +184,7 @@ describe('the check of the rooms', () => {
     ["import { pgTable } from 'drizzle-orm/pg-core';", '"drizzle-orm/pg-core"'],
     ["import type { Sql } from 'postgres';", '"postgres"'],
     ["import type { Db } from '#base/db.ts';", 'Db'],
-    ["import { isConnectionError, type Transaction } from '#base/db.ts';", 'Transaction'],
+    ["import { isDatabaseUnavailable, type Transaction } from '#base/db.ts';", 'Transaction'],
     ["import * as db from '#base/db.ts';", '*'],
     ['await parts.db.orm.transaction(async () => 1);', '.transaction'],
     ['await db.sql.begin(work);', '.begin'],
@@ -193,7 +193,7 @@ describe('the check of the rooms', () => {
     const path = 'src/edge/api/a.ts';
     expect(check(path, text)).toEqual([`${path}: uses ${what}, but only core speaks to the database`]);
     expect(check('src/core/keys/a.ts', text)).toEqual([]);
-    expect(check(path, "import { isConnectionError } from '#base/db.ts';")).toEqual([]);
+    expect(check(path, "import { isDatabaseUnavailable } from '#base/db.ts';")).toEqual([]);
   });
 
   it('refuses a table of another room in SQL, and tables passed on by a room', () => {

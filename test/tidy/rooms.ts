@@ -152,7 +152,7 @@ function checkEnvironment({ path, readsEnvironment }: Facts): string[] {
 }
 
 /** What tells that the database is away is no way to speak to it. */
-const databaseNamesForEdge = ['isConnectionError'];
+const databaseNamesForEdge = ['isDatabaseUnavailable'];
 
 /** Imports of drivers, and of what base/db.ts gives to speak to the database with; types too. */
 function databaseImports({ module }: ParseResult): string[] {

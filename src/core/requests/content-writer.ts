@@ -1,5 +1,5 @@
 import type { BodyText } from '#base/body-text.ts';
-import { type Db, isConnectionError } from '#base/db.ts';
+import { type Db, isDatabaseUnavailable } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
 import { compress } from './compress.ts';
 import { requestContents } from './schema.ts';
@@ -141,7 +141,7 @@ export class ContentWriter {
         await this.#db.orm.insert(requestContents).values(rows).onConflictDoNothing();
         return;
       } catch (error) {
-        if (!isConnectionError(error) || this.#stopped) throw error;
+        if (!isDatabaseUnavailable(error) || this.#stopped) throw error;
         await new Promise((resolve) => setTimeout(resolve, retryDelayMs));
       }
     }

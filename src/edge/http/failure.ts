@@ -1,6 +1,6 @@
 import { HTTPException } from 'hono/http-exception';
 import type { ContentfulStatusCode } from 'hono/utils/http-status';
-import { isConnectionError } from '#base/db.ts';
+import { isDatabaseUnavailable } from '#base/db.ts';
 import { AppError, errorEnvelope } from '#base/errors.ts';
 import type { Log } from '#base/log.ts';
 import { TooManyWaitError } from '#base/turns.ts';
@@ -39,7 +39,7 @@ export function toAppError(error: unknown): AppError {
     const message = 'Too many requests of this key or address wait for an answer: wait for some to end.';
     return new AppError('concurrency_limit_exceeded', { message, headers: { 'retry-after': '1' } });
   }
-  if (isConnectionError(error)) return new AppError('billing_unavailable', { cause: error });
+  if (isDatabaseUnavailable(error)) return new AppError('billing_unavailable', { cause: error });
   return new AppError('internal_error', { cause: error });
 }
 

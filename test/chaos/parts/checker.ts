@@ -14,6 +14,8 @@ export interface Evidence {
   readonly counted: ReadonlyMap<string, Counted>;
   /** Of all gateways that there were. */
   readonly ends: readonly GatewayEnd[];
+  /** Ids of records that had to be refused by the books, and were found in quarantine. */
+  readonly refused?: ReadonlySet<string>;
 }
 
 /** Pico-dollars per token, as the engine files of the rows say them. */
@@ -263,7 +265,7 @@ function checkBilled({ books, counted }: Evidence): string[] {
 }
 
 /** What an engine counted and no record has: its gateway was killed meanwhile, or it is lost. */
-function checkUnbilled({ seen, counted, ends }: Evidence, byId: ById): string[] {
+function checkUnbilled({ seen, counted, ends, refused }: Evidence, byId: ById): string[] {
   const killed = new Map(ends.filter(({ how }) => how !== 'terminated').map(({ pid, atMs }) => [pid, atMs]));
   const diedUnder = ({ pid, beganMs, complete }: Seen): boolean => !complete && (killed.get(pid) ?? 0) > beganMs;
   const bySeenId = new Map(seen.map((one) => [one.id, one]));
@@ -272,7 +274,7 @@ function checkUnbilled({ seen, counted, ends }: Evidence, byId: ById): string[] 
   const lost: string[] = [];
   // A gateway tries its own engine out by requests that nobody asked for, under no request's id.
   for (const id of [...counted.keys()].filter(isUuid)) {
-    if (byId.has(id)) continue;
+    if (byId.has(id) || refused?.has(id) === true) continue;
     const one = bySeenId.get(id);
     if (one !== undefined && diedUnder(one)) continue;
     if (one === undefined && nameless > 0) nameless -= 1;

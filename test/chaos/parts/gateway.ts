@@ -43,6 +43,8 @@ export interface GatewayOptions {
 }
 
 const startTimeoutMs = 60_000;
+/** Settings whose effect the rows are about stand as the product has them. */
+const productEnv = { HEADGATE_SPOOL_AFTER_MS: '250', HEADGATE_MAX_ACTIVE_KEYS: '10000' };
 
 export function createGateway(options: GatewayOptions): ChaosGateway {
   return new Place(options);
@@ -83,7 +85,7 @@ class Place implements ChaosGateway {
     const started = runGateway({
       home: this.home,
       databaseUrl,
-      env: { LOG_LEVEL: 'warn', HEADGATE_BOOTSTRAP_KEY: givenKey, HEADGATE_MAX_ACTIVE_KEYS: '10000', ...env, ...more },
+      env: { ...productEnv, LOG_LEVEL: 'warn', HEADGATE_BOOTSTRAP_KEY: givenKey, ...env, ...more },
     });
     const left = endWithUs(started.pid, 'group');
     this.#how = 'by itself';

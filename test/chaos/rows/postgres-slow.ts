@@ -104,23 +104,24 @@ const poison: Row = {
     stage.saw(all);
     const failed = refused(between(workload.seen, beganMs, Infinity));
     stage.must(failed.length === 0, `${failed.length} others were not served: ${namesOf(failed)}`);
-    await mustQuarantine(stage, scene);
+    const poisonedIds = await mustQuarantine(stage, scene);
     await sql`drop trigger chaos_poisons on usage_requests`;
-    await conclude(stage, scene, { keys, seen: workload.seen });
+    await conclude(stage, scene, { keys, seen: workload.seen, refused: poisonedIds });
   },
 };
 
-/** The record lies where an operator finds it; it is taken away from there for the comparison. */
-async function mustQuarantine(stage: Stage, scene: Scene): Promise<void> {
+/** The record lies where an operator finds it; it is taken away from there for the comparison. @returns its id */
+async function mustQuarantine(stage: Stage, scene: Scene): Promise<ReadonlySet<string>> {
   const { quarantined, usage } = await scene.books();
   if (quarantined === null) {
     stage.must(false, 'there is no quarantine for the record: it was thrown away');
-    return;
+    return new Set();
   }
   const isThere = quarantined.length === 1 && quarantined[0]?.includes('poison') === true;
   stage.must(isThere, `the quarantine has ${quarantined.length} records, not the one`);
   stage.must(!usage.some(({ clientRequestId }) => clientRequestId === 'poison'), 'the record was written all the same');
-  await scene.postgres.sql`delete from usage_quarantine`;
+  const gone = await scene.postgres.sql<{ id: string }[]>`delete from usage_quarantine returning id::text as id`;
+  return new Set(gone.map(({ id }) => id));
 }
 
 /** A known key is served for so long, then told to come again; it never becomes unknown. */

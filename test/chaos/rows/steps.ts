@@ -106,6 +106,8 @@ export interface ConcludeOptions {
   readonly settleSeconds?: number;
   /** Whether the engine was killed: its counters begin anew then. */
   readonly engineDied?: boolean;
+  /** Ids of records that the books had to refuse, as quarantine had them. */
+  readonly refused?: ReadonlySet<string>;
 }
 
 /** The end of every row: nothing is held any more, and the three sets agree. */
@@ -123,7 +125,7 @@ export async function conclude(stage: Stage, scene: Scene, options: ConcludeOpti
     });
     stage.must(free !== null, `a wallet still holds ${held} after ${settleMs / 1000} s`);
   }
-  const findings = await compare(scene, options.seen, settleMs);
+  const findings = await compare(scene, options, settleMs);
   stage.counted(findings.figures);
   for (const problem of findings.problems) stage.must(false, problem);
   if (options.engineDied !== true) await compareCounters(stage, scene);
@@ -131,10 +133,16 @@ export async function conclude(stage: Stage, scene: Scene, options: ConcludeOpti
 }
 
 /** Until the books have what is on its way to them. */
-async function compare(scene: Scene, seen: readonly Seen[], settleMs: number): Promise<Findings> {
+async function compare(scene: Scene, { seen, refused }: ConcludeOptions, settleMs: number): Promise<Findings> {
   const ends = scene.gateways.flatMap((gateway) => gateway.ends);
   const look = async (): Promise<Findings> =>
-    check({ seen, books: await scene.books(), counted: scene.counted(), ends });
+    check({
+      seen,
+      books: await scene.books(),
+      counted: scene.counted(),
+      ends,
+      ...(refused !== undefined && { refused }),
+    });
   const agreed = await within(settleMs, async () => {
     const findings = await look();
     return findings.problems.length === 0 ? findings : null;

@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { systemClock } from '#base/clock.ts';
-import { connectDb, isConnectionError, sqlStateOf } from '#base/db.ts';
+import { connectDb, isDatabaseUnavailable, sqlStateOf } from '#base/db.ts';
 import { uuidv7 } from '#base/id.ts';
 import { createAudit } from '#core/audit/audit.ts';
 import { createWriter, type UsageRecord } from '#core/metering/metering.ts';
@@ -185,7 +185,7 @@ async function untilWritten<T>(write: () => Promise<T>): Promise<T> {
     try {
       return await write();
     } catch (error) {
-      if (sqlStateOf(error) !== '40P01' && !isConnectionError(error)) throw error;
+      if (sqlStateOf(error) !== '40P01' && !isDatabaseUnavailable(error)) throw error;
     }
   }
 }
