@@ -31,6 +31,8 @@ const brokenMax = 4;
 const ways: readonly Fate[] = ['lose', 'swallow'];
 /** How long it is tried again. */
 const triedMsMax = 20_000;
+/** A statement that is to be lost comes within so long. */
+const comesMsMax = 3000;
 /** No answer may take longer, whatever is lost. */
 const answerMsMax = 10_000;
 
@@ -70,9 +72,12 @@ function operationRow(operation: Operation): Row {
   };
 }
 
-/** The statements that an operation writes with when nothing goes wrong. */
+/** The statements that an operation writes with each time when nothing goes wrong. */
 async function shapesOf(actor: Actor, operation: Operation): Promise<string[]> {
   const shapes = new Set<string>();
+  // Names that the books number are written with the first that has them, and never again.
+  await operation.run(actor, 'unwatched');
+  await sleep(300);
   actor.scene.judge = ({ text }) => {
     if (writes(text)) shapes.add(shapeOf(text));
     return 'pass';
@@ -97,6 +102,8 @@ async function loseOnce(actor: Actor, operation: Operation, { shape, way }: Loss
     return way;
   };
   await operation.run(actor, `${String(way)} ${shape.slice(0, 40)} ${performance.now()}`);
+  // What is answered from the spool is written a moment later.
+  await within(comesMsMax * stage.slack, () => lost === 1);
   scene.judge = () => 'pass';
   stage.must(lost === 1, `the statement did not come again: ${shape.slice(0, 60)}`);
   // What went silent is broken now, so that the next loss is alone.
