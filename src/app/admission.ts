@@ -1,8 +1,7 @@
 import type { Clock } from '#base/clock.ts';
-import { type Db, readTime } from '#base/db.ts';
+import type { Db } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
 import type { RedisStore } from '#base/redis.ts';
-import { createSteadyClock } from '#base/steady-clock.ts';
 import {
   type Admission,
   createMemoryAdmission,
@@ -39,8 +38,7 @@ export function createAdmission({ shared: { store, prefix }, ...parts }: Admissi
   return store === null ? admitAlone(parts) : admitThrough({ ...parts, store, prefix });
 }
 
-function admitAlone({ wallet, metering, staleMs, db, log, ...parts }: Omit<AdmissionParts, 'shared'>): AdmissionPart {
-  const clock = createSteadyClock({ clock: parts.clock, askTime: () => readTime(db), log });
+function admitAlone({ wallet, metering, staleMs, clock }: Omit<AdmissionParts, 'shared'>): AdmissionPart {
   const admission = createMemoryAdmission({
     loadBalance: (organizationId) => wallet.balance(organizationId),
     loadTokens: (key, sinceMs, requestIds) => metering.reports.tokensWith({ ...key, sinceMs }, requestIds),

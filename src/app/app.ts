@@ -1,8 +1,9 @@
 import { systemClock } from '#base/clock.ts';
 import type { Config } from '#base/config.ts';
-import type { Db } from '#base/db.ts';
+import { type Db, readTime } from '#base/db.ts';
 import { createLeases } from '#base/job-locks.ts';
 import type { Log } from '#base/log.ts';
+import { openSteadyClock } from '#base/steady-clock.ts';
 import { readFleetIdentity } from '#core/fleet/fleet.ts';
 import type { BootstrapResult } from '#core/keys/keys.ts';
 import { startJobs, type Job, type Jobs } from '#edge/jobs/jobs.ts';
@@ -58,7 +59,8 @@ export async function startApp(options: AppOptions): Promise<App> {
   const identity = await readFleetIdentity(db);
   const shared = await openSharedStore(config.redis, db, log);
   const place = await openBooks({ ...options, slot: slot.number, slots: config.process.workers });
-  const common = { ...options, ...place, clock: systemClock, shared };
+  const clock = await openSteadyClock({ clock: systemClock, askTime: () => readTime(db), log });
+  const common = { ...options, ...place, clock, shared };
   const foundation = createFoundation({
     ...common,
     settings: config.keys,

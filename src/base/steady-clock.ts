@@ -11,39 +11,53 @@ export interface SteadyClockOptions {
 
 /** What a clock is set by while it runs is less. */
 const jumpMs = 1000;
-/** Between two questions while the machine's clock says something else. */
+/** Between two questions about one jump, while nobody answers them. */
 const askAgainMs = 5000;
 
 /**
  * A clock that goes on where the machine's jumps, by what has passed. Whether the machine was right before or is right
- * now says another clock: this one follows the jump when that one agrees, and not before.
+ * now says another clock: this one follows the jump when that one agrees, and not before. A machine that is wrong from
+ * the start is corrected by the other clock.
+ * @throws what `askTime` throws
  */
-export function createSteadyClock(options: SteadyClockOptions): Clock {
-  return new SteadyClock(options);
+export async function openSteadyClock(options: SteadyClockOptions): Promise<Clock> {
+  const { clock, askTime, log } = options;
+  const byMs = Math.round((await askTime()) - clock.now());
+  if (Math.abs(byMs) < jumpMs) return new SteadyClock(options, 0);
+  log.warn({ byMs }, 'the clock of this machine differs from that of PostgreSQL, which is taken for right');
+  return new SteadyClock(options, byMs);
 }
 
 class SteadyClock implements Clock {
   readonly #options: SteadyClockOptions;
-  /** Time of day less monotonic time. */
+  /** Time of day less monotonic time, as this clock has it. */
   #offsetMs: number;
+  /** The same as the machine had it when it was last believed, or its jump was known. */
+  #machineOffsetMs: number;
   #isAsking = false;
   #askedMs = Number.NEGATIVE_INFINITY;
 
-  constructor(options: SteadyClockOptions) {
+  /** @param byMs is added to what the machine shows */
+  constructor(options: SteadyClockOptions, byMs: number) {
     this.#options = options;
-    this.#offsetMs = options.clock.now() - options.clock.monotonicMs();
+    this.#machineOffsetMs = options.clock.now() - options.clock.monotonicMs();
+    this.#offsetMs = this.#machineOffsetMs + byMs;
   }
 
   now(): number {
     const { clock } = this.#options;
     const machineMs = clock.now();
     const monotonicMs = clock.monotonicMs();
-    if (Math.abs(machineMs - monotonicMs - this.#offsetMs) < jumpMs) {
-      this.#offsetMs = machineMs - monotonicMs;
-      return machineMs;
-    }
-    if (!this.#isAsking && monotonicMs - this.#askedMs >= askAgainMs) void this.#ask();
-    return Math.floor(monotonicMs + this.#offsetMs);
+    const offsetMs = machineMs - monotonicMs;
+    const byMs = offsetMs - this.#machineOffsetMs;
+    if (Math.abs(byMs) < jumpMs) {
+      const isTheMachines = this.#offsetMs === this.#machineOffsetMs;
+      this.#offsetMs += byMs;
+      this.#machineOffsetMs = offsetMs;
+      // What is added and taken away again is not exact.
+      if (isTheMachines) this.#offsetMs = offsetMs;
+    } else if (!this.#isAsking && monotonicMs - this.#askedMs >= askAgainMs) void this.#ask();
+    return this.#offsetMs === offsetMs ? machineMs : Math.floor(monotonicMs + this.#offsetMs);
   }
 
   monotonicMs(): number {
@@ -57,12 +71,13 @@ class SteadyClock implements Clock {
     try {
       const otherMs = await askTime();
       const machineMs = clock.now();
-      const monotonicMs = clock.monotonicMs();
-      const hereMs = monotonicMs + this.#offsetMs;
+      const offsetMs = machineMs - clock.monotonicMs();
+      const hereMs = machineMs - offsetMs + this.#offsetMs;
       const isFollowed = Math.abs(otherMs - machineMs) < Math.abs(otherMs - hereMs);
-      const byMs = Math.round(machineMs - hereMs);
-      log.warn({ byMs, isFollowed }, 'the clock of this machine jumped');
-      if (isFollowed) this.#offsetMs = machineMs - monotonicMs;
+      log.warn({ byMs: Math.round(offsetMs - this.#machineOffsetMs), isFollowed }, 'the clock of this machine jumped');
+      this.#machineOffsetMs = offsetMs;
+      if (isFollowed) this.#offsetMs = offsetMs;
+      this.#askedMs = Number.NEGATIVE_INFINITY;
     } catch (error) {
       log.warn({ err: error }, 'the clock of this machine jumped, and no other could be asked');
     } finally {

@@ -55,7 +55,7 @@ export function createInference(parts: InferenceParts): Inference {
     requests.post(endpoint.path, (context) => {
       const startedMs = parts.clock.monotonicMs();
       const { incoming, outgoing } = context.env;
-      const id = uuidv7();
+      const id = uuidv7(parts.clock.now());
       const trace = parts.observer.trace(endpoint, incoming.headers, id);
       const call = createCall({ requestId: id, endpoint, incoming, outgoing, trace, startedMs });
       return serveInference(pathParts, call).then(alreadySent);
