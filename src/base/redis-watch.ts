@@ -107,8 +107,10 @@ export class AnswerWatch {
     });
   }
 
+  /** What is waited for fails; nobody is told that the connection ends. */
   close(): void {
     clearInterval(this.#timer);
+    this.#listeners.length = 0;
     for (const patience of ['short', 'long'] as const) {
       for (const waiting of this.#waiting[patience]) this.#expire(waiting, patience);
     }
