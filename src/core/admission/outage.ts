@@ -49,6 +49,8 @@ interface LocalKey {
   /** The month that is counted, and its tokens, of all gateways as far as they are known; null while they are not. */
   month: { readonly startMs: number; tokens: number } | null;
   tokensPerMinute: number | null;
+  /** What ran in other gateways when Redis was last heard of. */
+  readonly others: { readonly running: number; readonly untilMs: number };
   /** What was admitted here and has ended in the running window, and Redis was not told of. */
   ended: { requests: number; tokens: number };
   /** Whether something was charged that Redis was not told of. */
@@ -62,6 +64,9 @@ interface LocalHold {
   readonly reservedTokens: number;
   readonly monthTokens: number;
 }
+
+/** So long what ran in other gateways is taken to run still: nobody says when it ends. */
+const othersRunMs = 60_000;
 
 const unavailable: AdmitRefusal = { ok: false, code: 'billing_unavailable' };
 
@@ -217,7 +222,8 @@ export class Outage {
     const made = this.#keys.get(keyId);
     const use = { ...word.use, monthTokens: tokens };
     rollWindow(use, limits, store.guessedNowMs);
-    const divided = divideUse(use, limits, gateways, leases.running(keyId));
+    const running = leases.running(keyId);
+    const divided = divideUse(use, limits, gateways, running);
     if (made !== undefined) {
       if (!this.#knowsMonth(made, limits)) {
         made.month = month;
@@ -226,8 +232,9 @@ export class Outage {
       return made;
     }
     const { tokensPerMinute } = limits;
+    const others = { running: Math.max(0, use.running - running), untilMs: store.guessedNowMs + othersRunMs };
     const nothing = { ended: { requests: 0, tokens: 0 }, isCharged: false, telling: null };
-    const key: LocalKey = { organizationId, keyId, use: divided, month, tokensPerMinute, ...nothing };
+    const key: LocalKey = { organizationId, keyId, use: divided, month, tokensPerMinute, others, ...nothing };
     this.#keys.set(keyId, key);
     return key;
   }
@@ -235,7 +242,7 @@ export class Outage {
   #decide(request: AdmitRequest, share: Share, key: LocalKey, { isDry, isUnsure }: Deciding): AdmitResult {
     const { limits, estimatedTokens, wantedMicroUsd } = request;
     const nowMs = this.#options.store.guessedNowMs;
-    const divided = divideLimits(limits, share.gateways);
+    const divided = beside(key, limits, divideLimits(limits, share.gateways), nowMs);
     this.#roll(key, divided, nowMs);
     const refused = refuseByShare(share, request) ?? this.#refuse(key, request, divided, nowMs);
     if (refused !== null) return refused;
@@ -311,6 +318,13 @@ export class Outage {
 
 const isUntold = ({ ended, isCharged, telling }: LocalKey): boolean =>
   ended.requests > 0 || isCharged || telling !== null;
+
+/** Beside what ran in other gateways there may be room for less than this gateway's part, but for one always. */
+function beside({ others }: LocalKey, limits: KeyLimits, divided: KeyLimits, nowMs: number): KeyLimits {
+  const { maxConcurrency: part } = divided;
+  if (part === null || limits.maxConcurrency === null || others.running === 0 || nowMs > others.untilMs) return divided;
+  return { ...divided, maxConcurrency: Math.max(1, Math.min(part, limits.maxConcurrency - others.running)) };
+}
 
 /** Whether the wallet is empty for all that is known, or only this gateway's part of it. */
 function refuseByShare(share: Share, { neededMicroUsd }: AdmitRequest): AdmitRefusal | null {

@@ -86,6 +86,16 @@ describe('while Redis is frozen', () => {
     expect(said).toMatchObject({ code: 'rate_limit_exceeded', limits: { requests: { limit: 10, remaining: 0 } } });
   });
 
+  it('no more than one is admitted beside as many as may run at once, where that was heard of', async () => {
+    const { gateways, make } = await openTwo(1000n, { limits: { maxConcurrency: 4 } });
+    const [busy, other] = gateways;
+    expect(count((await ask(busy, 4, () => make())).said)).toBe(4);
+    expect(wordOf(await other.admission.check(make()))).toBe('concurrency_limit_exceeded');
+    freeze();
+    expect((await ask(busy, 1, () => make())).said).toEqual(['concurrency_limit_exceeded']);
+    expect((await ask(other, 2, () => make())).said).toEqual(['ok', 'concurrency_limit_exceeded']);
+  });
+
   it('a request that met the silence, and those after it, are registered once when it is over', async () => {
     const { gateways, organizationId, make } = await openTwo(1000n, { limits: { requestsPerMinute: 100 } });
     const [first, second] = gateways;
