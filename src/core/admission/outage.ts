@@ -18,7 +18,14 @@ import {
   viewLimits,
 } from '#core/limits/limits.ts';
 import type { AdmissionStore } from './admission-store.ts';
-import { heldFor, type AdmitRefusal, type AdmitRequest, type AdmitResult, type Settlement } from './contract.ts';
+import {
+  heldFor,
+  type AdmitRefusal,
+  type AdmitRequest,
+  type AdmitResult,
+  type Extension,
+  type Settlement,
+} from './contract.ts';
 import type { HoldLeases, OwnHold, UntoldUse } from './hold-leases.ts';
 import type { LastKnown } from './last-known.ts';
 import type { OutageBooks, Share } from './outage-books.ts';
@@ -98,19 +105,19 @@ export class Outage {
     return books.mayServe ? this.#decide(request, share, key, deciding) : unavailable;
   }
 
-  /** Adds to a hold as much as this gateway may give, up to `moreMicroUsd`; returns what was added. */
-  async extend(hold: OwnHold, moreMicroUsd: bigint): Promise<bigint> {
+  /** Adds to a hold as much as this gateway may give, up to `moreMicroUsd`: nothing more says nothing of the wallet. */
+  async extend(hold: OwnHold, moreMicroUsd: bigint): Promise<Extension> {
     const { books, leases } = this.#options;
     try {
       const share = await books.read(hold.organizationId);
-      if (this.#isOver) return 0n;
+      if (this.#isOver) return null;
       const left = books.mayServe && share.leftMicroUsd > 0n ? share.leftMicroUsd : 0n;
       const added = left < moreMicroUsd ? left : moreMicroUsd;
       share.leftMicroUsd -= added;
       leases.raise(hold, added, false);
-      return added;
+      return added === 0n ? null : added;
     } catch {
-      return 0n;
+      return null;
     }
   }
 

@@ -5,7 +5,7 @@ import { RedisAwayError, type RedisStore } from '#base/redis.ts';
 import { viewLimits, type LimitsView } from '#core/limits/limits.ts';
 import { AdmissionStore } from './admission-store.ts';
 import { BooksWatch } from './books-watch.ts';
-import type { Admission, AdmitRequest, AdmitResult, KeyRef, Settlement } from './contract.ts';
+import type { Admission, AdmitRequest, AdmitResult, Extension, KeyRef, Settlement } from './contract.ts';
 import { Gathering } from './gathering.ts';
 import { HoldLeases, type OwnHold } from './hold-leases.ts';
 import { LastKnown, readUse } from './last-known.ts';
@@ -112,7 +112,7 @@ class SharedAdmission implements RedisAdmission {
     return this.#decide(request, true);
   }
 
-  async extend(requestId: string, moreMicroUsd: bigint): Promise<bigint> {
+  async extend(requestId: string, moreMicroUsd: bigint): Promise<Extension> {
     const hold = this.#leases.find(requestId);
     if (hold === undefined || hold.isSpooled) return 0n;
     const before = this.#outages.current;
@@ -122,7 +122,7 @@ class SharedAdmission implements RedisAdmission {
     } catch (error) {
       if (error instanceof RedisAwayError) return this.#outages.begin().extend(hold, moreMicroUsd);
       this.#options.log.warn({ err: error, requestId }, 'a hold could not be extended');
-      return 0n;
+      return null;
     }
   }
 
