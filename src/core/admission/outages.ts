@@ -193,7 +193,7 @@ export class Outages {
     this.#renewedMs = renewedMs;
     this.#current = null;
     outage.end();
-    this.#options.log.info({}, 'Redis decides again');
+    this.#options.log.warn({}, 'Redis decides again');
   }
 
   #isAllTold(outage: Outage): boolean {
