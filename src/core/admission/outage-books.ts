@@ -1,3 +1,4 @@
+import type { Clock } from '#base/clock.ts';
 import { PICO_PER_MICRO } from '#base/money.ts';
 import { reserve } from '#core/limits/limits.ts';
 import type { BooksWatch } from './books-watch.ts';
@@ -10,11 +11,15 @@ import type { Books } from './redis-books.ts';
 export interface Share {
   /** By so many it was divided. */
   readonly gateways: number;
-  readonly balancePicoUsd: bigint;
-  /** What all gateways together had left to give when the share was made. */
-  readonly availableMicroUsd: bigint;
+  balancePicoUsd: bigint;
+  /** What all gateways together had left to give when the share was made; below zero where more was held. */
+  availableMicroUsd: bigint;
   /** What this gateway may still hold; below zero where it held more already. */
   leftMicroUsd: bigint;
+  /** The same when the share was made. */
+  givenMicroUsd: bigint;
+  /** When the books were asked last whether there is more, on the monotonic clock. */
+  askedMs: number;
 }
 
 export interface OutageBooksOptions {
@@ -28,12 +33,15 @@ export interface OutageBooksOptions {
   readonly gatewaysKnown: () => number | null;
   /** When the outage began, by Redis' clock. */
   readonly beganMs: number;
+  readonly clock: Clock;
 }
 
 /** An answer of the books is waited for so long where something is known in its place. */
 const bearableMs = 20;
 /** What Redis said so shortly before is better than what the books say: they know what others charge in the outage too. */
 const freshMs = 2000;
+/** Between two questions whether there is more than was known, of one wallet. */
+const askMoreMs = 1000;
 
 /** What is known of wallets and keys while Redis is silent: by the books where they answer at once, else by its last word. */
 export class OutageBooks {
@@ -75,6 +83,27 @@ export class OutageBooks {
     return reading;
   }
 
+  /** Whether it may be worth while to ask for more. */
+  mayHaveMore({ askedMs }: Share): boolean {
+    const { watch, clock } = this.#options;
+    return watch.isWorthATry && clock.monotonicMs() - askedMs >= askMoreMs;
+  }
+
+  /** Takes over what was credited since a share was made: this gateway's part of it. */
+  async askMore(organizationId: string, share: Share): Promise<void> {
+    const { books, clock } = this.#options;
+    share.askedMs = clock.monotonicMs();
+    const said = await this.#soon(() => books.balanceWith(organizationId, []), true);
+    const more = (said?.balancePicoUsd ?? 0n) - share.balancePicoUsd;
+    if (more <= 0n) return;
+    const { gateways, availableMicroUsd: before } = share;
+    share.balancePicoUsd += more;
+    share.availableMicroUsd += more / PICO_PER_MICRO;
+    const part = partOf(share.availableMicroUsd, gateways) - partOf(before, gateways);
+    share.leftMicroUsd += part;
+    share.givenMicroUsd += part;
+  }
+
   /** How many gateways divide what there is. */
   async gateways(): Promise<number> {
     const { countGateways, gatewaysKnown } = this.#options;
@@ -112,10 +141,11 @@ export class OutageBooks {
     // One that ended meanwhile may be in what the books said, or not: it counts as if it were not.
     const held = new Map([...asked, ...leases.holdsOf(organizationId)].filter(([id]) => !charged.has(id)));
     const [before, here] = [sumOf(held, isTold), sumOf(held, (hold) => !isTold(hold))];
-    const available = balancePicoUsd / PICO_PER_MICRO - (word?.othersMicroUsd ?? 0n) - before;
-    const availableMicroUsd = available > 0n ? available : 0n;
-    const leftMicroUsd = availableMicroUsd / BigInt(gateways) - here;
-    const share = { gateways, balancePicoUsd, availableMicroUsd, leftMicroUsd };
+    const availableMicroUsd = balancePicoUsd / PICO_PER_MICRO - (word?.othersMicroUsd ?? 0n) - before;
+    const leftMicroUsd = partOf(availableMicroUsd, gateways) - here;
+    const askedMs = isFresh ? Number.NEGATIVE_INFINITY : this.#options.clock.monotonicMs();
+    const money = { balancePicoUsd, availableMicroUsd, leftMicroUsd, givenMicroUsd: leftMicroUsd };
+    const share = { gateways, ...money, askedMs };
     this.#shares.set(organizationId, share);
     return share;
   }
@@ -134,6 +164,11 @@ export class OutageBooks {
       clearTimeout(timer);
     }
   }
+}
+
+/** One gateway's part of what is available. */
+function partOf(microUsd: bigint, gateways: number): bigint {
+  return microUsd > 0n ? microUsd / BigInt(gateways) : 0n;
 }
 
 /** Redis knew of it before it fell silent. */

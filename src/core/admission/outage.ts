@@ -102,7 +102,10 @@ export class Outage {
     if (share === null || key === undefined || !this.#knowsMonth(key, request.limits)) {
       return this.#afterReading(request, deciding);
     }
-    return books.mayServe ? this.#decide(request, share, key, deciding) : unavailable;
+    if (!books.mayServe) return unavailable;
+    const result = this.#decide(request, share, key, deciding);
+    const isPoor = !result.ok && result.code === 'insufficient_funds';
+    return isPoor && books.mayHaveMore(share) ? this.#afterReading(request, deciding) : result;
   }
 
   /** Adds to a hold as much as this gateway may give, up to `moreMicroUsd`: nothing more says nothing of the wallet. */
@@ -200,6 +203,8 @@ export class Outage {
     try {
       if (await this.#isRevoked(request)) return { ok: false, code: 'unauthorized' };
       const [share, key] = await Promise.all([books.read(request.organizationId), this.#readKey(request)]);
+      const isPoor = refuseByShare(share, request)?.code === 'insufficient_funds';
+      if (isPoor && books.mayHaveMore(share)) await books.askMore(request.organizationId, share);
       if (this.#isOver) return await this.#options.again(request, deciding);
       return books.mayServe ? this.#decide(request, share, key, deciding) : unavailable;
     } catch {
@@ -335,9 +340,10 @@ function beside({ others }: LocalKey, limits: KeyLimits, divided: KeyLimits, now
 
 /** Whether the wallet is empty for all that is known, or only this gateway's part of it. */
 function refuseByShare(share: Share, { neededMicroUsd }: AdmitRequest): AdmitRefusal | null {
-  const { balancePicoUsd, availableMicroUsd, leftMicroUsd } = share;
+  const { balancePicoUsd, leftMicroUsd } = share;
   if (balancePicoUsd > 0n && leftMicroUsd >= neededMicroUsd && leftMicroUsd >= 0n) return null;
-  if (balancePicoUsd > 0n && availableMicroUsd >= neededMicroUsd) return unavailable;
+  const availableMicroUsd = share.availableMicroUsd - (share.givenMicroUsd - leftMicroUsd);
+  if (balancePicoUsd > 0n && availableMicroUsd >= neededMicroUsd && share.gateways > 1) return unavailable;
   const heldMicroUsd = balancePicoUsd / PICO_PER_MICRO - availableMicroUsd;
   return { ok: false, code: 'insufficient_funds', balancePicoUsd, heldMicroUsd };
 }

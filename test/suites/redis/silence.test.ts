@@ -161,6 +161,20 @@ describe('while Redis is frozen', () => {
     expect(await gateways[1].admission.admit(make({ microUsd: 15n }))).toMatchObject({ ok: true });
   });
 
+  it('what is credited meanwhile is seen, and divided', async () => {
+    const { gateways, organizationId, make } = await openTwo(10n, {});
+    freeze();
+    expect(wordOf(await gateways[0].admission.admit(make({ microUsd: 50n })))).toBe('insufficient_funds');
+    bench.books.credit(organizationId, 100n);
+    await eventually(async () => wordOf(await gateways[0].admission.check(make({ microUsd: 55n }))) === 'ok');
+    expect(wordOf(await gateways[0].admission.check(make({ microUsd: 56n })))).toBe('billing_unavailable');
+    expect((await ask(gateways[0], 3, () => make({ microUsd: 55n }))).said).toEqual([
+      'ok',
+      'billing_unavailable',
+      'billing_unavailable',
+    ]);
+  });
+
   it('a stream is extended within this gateway’s part, and Redis knows of it afterwards', async () => {
     const { gateways, organizationId, make } = await openTwo(100n, {});
     const stream = make({ microUsd: 20n });
