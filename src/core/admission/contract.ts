@@ -34,7 +34,10 @@ export interface Admission {
   settleReplayed(organizationId: string, keyId: string, requestId: string, used: Settlement): void;
   /** The limits of a key as they stand, without counting anything. */
   view(key: KeyRef): LimitsView | Promise<LimitsView>;
-  /** Micro-dollars held for running requests of an organization. */
+  /**
+   * Micro-dollars held for running requests of an organization.
+   * @throws AppError billing_unavailable while nobody knows what other gateways hold
+   */
   heldMicroUsd(organizationId: string): bigint | Promise<bigint>;
 }
 

@@ -157,6 +157,8 @@ class SharedAdmission implements RedisAdmission {
   }
 
   async heldMicroUsd(organizationId: string): Promise<bigint> {
+    // Redis may be back, and not know yet what was admitted in its place.
+    if (this.#outages.current !== null) throw new AppError('billing_unavailable');
     this.#leases.settlements.flush();
     try {
       const { money } = this.#store.organization(organizationId);
