@@ -4,7 +4,7 @@ import { reserve } from '#core/limits/limits.ts';
 import type { BooksWatch } from './books-watch.ts';
 import type { KeyRef } from './contract.ts';
 import type { HoldLeases, OwnHold } from './hold-leases.ts';
-import type { LastKnown } from './last-known.ts';
+import type { KnownWallet, LastKnown } from './last-known.ts';
 import type { Books } from './redis-books.ts';
 
 /** One gateway's part of a wallet. */
@@ -12,6 +12,8 @@ export interface Share {
   /** By so many it was divided. */
   readonly gateways: number;
   balancePicoUsd: bigint;
+  /** What other gateways held, as far as it was heard. */
+  readonly othersMicroUsd: bigint;
   /** What all gateways together had left to give when the share was made; below zero where more was held. */
   availableMicroUsd: bigint;
   /** What this gateway may still hold; below zero where it held more already. */
@@ -31,15 +33,11 @@ export interface OutageBooksOptions {
   readonly countGateways: () => Promise<number>;
   /** The same as it was said last; null when it never was. */
   readonly gatewaysKnown: () => number | null;
-  /** When the outage began, by Redis' clock. */
-  readonly beganMs: number;
   readonly clock: Clock;
 }
 
 /** An answer of the books is waited for so long where something is known in its place. */
 const bearableMs = 20;
-/** What Redis said so shortly before is better than what the books say: they know what others charge in the outage too. */
-const freshMs = 2000;
 /** Between two questions whether there is more than was known, of one wallet. */
 const askMoreMs = 1000;
 
@@ -63,11 +61,12 @@ export class OutageBooks {
     return this.#shares.get(organizationId) ?? null;
   }
 
-  /** What Redis said is good no more: the next share is made by the books. */
-  forget(organizationId: string): void {
-    this.#outdated.add(organizationId);
-    this.#shares.delete(organizationId);
-    this.#reading.delete(organizationId);
+  /** Something was booked that is no request: of more than there was this gateway has its part, of less all. */
+  credited(organizationId: string, picoUsd: bigint): void {
+    const share = this.#shares.get(organizationId);
+    if (share === undefined) this.#outdated.add(organizationId);
+    else if (picoUsd > 0n) addTo(share, picoUsd);
+    else share.leftMicroUsd += picoUsd / PICO_PER_MICRO;
   }
 
   /** @throws an Error where nothing is known and the books do not answer */
@@ -96,12 +95,7 @@ export class OutageBooks {
     const said = await this.#soon(() => books.balanceWith(organizationId, []), true);
     const more = (said?.balancePicoUsd ?? 0n) - share.balancePicoUsd;
     if (more <= 0n) return;
-    const { gateways, availableMicroUsd: before } = share;
-    share.balancePicoUsd += more;
-    share.availableMicroUsd += more / PICO_PER_MICRO;
-    const part = partOf(share.availableMicroUsd, gateways) - partOf(before, gateways);
-    share.leftMicroUsd += part;
-    share.givenMicroUsd += part;
+    addTo(share, more);
   }
 
   /** How many gateways divide what there is. */
@@ -129,22 +123,21 @@ export class OutageBooks {
   }
 
   async #makeShare(organizationId: string): Promise<Share> {
-    const { books, known, leases, beganMs } = this.#options;
-    const word = known.wallet(organizationId);
+    const { books, known, leases, clock } = this.#options;
+    const heard = known.wallet(organizationId);
     const asked = leases.holdsOf(organizationId);
-    const isFresh = word !== null && beganMs - word.heardMs < freshMs && !this.#outdated.has(organizationId);
     const ask = () => books.balanceWith(organizationId, [...asked.keys()]);
-    const asking = isFresh ? null : this.#soon(ask, word !== null);
-    const [said, gateways] = await Promise.all([asking, this.gateways()]);
-    const balancePicoUsd = said?.balancePicoUsd ?? word?.balancePicoUsd ?? 0n;
-    const charged = new Set(said?.charged);
+    const [said, gateways] = await Promise.all([this.#soon(ask, heard !== null), this.gateways()]);
+    const word = said !== null && this.#outdated.has(organizationId) ? null : heard;
+    const balance = lesser(said, word);
+    const { balancePicoUsd, charged } = balance;
     // One that ended meanwhile may be in what the books said, or not: it counts as if it were not.
-    const held = new Map([...asked, ...leases.holdsOf(organizationId)].filter(([id]) => !charged.has(id)));
-    const [before, here] = [sumOf(held, isTold), sumOf(held, (hold) => !isTold(hold))];
-    const availableMicroUsd = balancePicoUsd / PICO_PER_MICRO - (word?.othersMicroUsd ?? 0n) - before;
-    const leftMicroUsd = partOf(availableMicroUsd, gateways) - here;
-    const askedMs = isFresh ? Number.NEGATIVE_INFINITY : this.#options.clock.monotonicMs();
-    const money = { balancePicoUsd, availableMicroUsd, leftMicroUsd, givenMicroUsd: leftMicroUsd };
+    const held = new Map([...asked, ...leases.holdsOf(organizationId)].filter(([id]) => !charged.includes(id)));
+    const othersMicroUsd = heard?.othersMicroUsd ?? 0n;
+    const availableMicroUsd = balancePicoUsd / PICO_PER_MICRO - othersMicroUsd - sumOf(held, isTold);
+    const leftMicroUsd = partOf({ gateways, balancePicoUsd, othersMicroUsd }) - sumOf(held, () => true);
+    const money = { balancePicoUsd, othersMicroUsd, availableMicroUsd, leftMicroUsd, givenMicroUsd: leftMicroUsd };
+    const askedMs = balance === said ? clock.monotonicMs() : Number.NEGATIVE_INFINITY;
     const share = { gateways, ...money, askedMs };
     this.#shares.set(organizationId, share);
     return share;
@@ -166,9 +159,44 @@ export class OutageBooks {
   }
 }
 
-/** One gateway's part of what is available. */
-function partOf(microUsd: bigint, gateways: number): bigint {
-  return microUsd > 0n ? microUsd / BigInt(gateways) : 0n;
+/**
+ * One gateway's part of a balance; what it holds already is of that part. Together the parts are never more than the
+ * balance, though no gateway knows what the others held last; beyond it is only what one of them held, more than its
+ * part and not heard of.
+ */
+function partOf({
+  gateways,
+  balancePicoUsd,
+  othersMicroUsd,
+}: Pick<Share, 'gateways' | 'balancePicoUsd' | 'othersMicroUsd'>): bigint {
+  const balanceMicroUsd = balancePicoUsd / PICO_PER_MICRO;
+  const part = balanceMicroUsd / BigInt(gateways);
+  const besides = balanceMicroUsd - othersMicroUsd;
+  const most = part < besides ? part : besides;
+  return most > 0n ? most : 0n;
+}
+
+/** A balance has more than it had when the share was made. */
+function addTo(share: Share, picoUsd: bigint): void {
+  const before = partOf(share);
+  share.balancePicoUsd += picoUsd;
+  share.availableMicroUsd += picoUsd / PICO_PER_MICRO;
+  const part = partOf(share) - before;
+  share.leftMicroUsd += part;
+  share.givenMicroUsd += part;
+}
+
+interface Balance {
+  readonly balancePicoUsd: bigint;
+  /** Requests here that it has been charged for, though they still hold something. */
+  readonly charged: readonly string[];
+}
+
+/** Others may have charged something since Redis was heard of, and do so in the outage: the books know of that. */
+function lesser(said: Balance | null, word: Pick<KnownWallet, 'balancePicoUsd'> | null): Balance {
+  const heard = { balancePicoUsd: word?.balancePicoUsd ?? 0n, charged: [] };
+  if (said === null) return heard;
+  return word === null || said.balancePicoUsd <= word.balancePicoUsd ? said : heard;
 }
 
 /** Redis knew of it before it fell silent. */

@@ -157,9 +157,9 @@ export class Outage {
     this.#isOver = true;
   }
 
-  /** Something was booked that is no request: the share is made anew. */
-  credited(organizationId: string): void {
-    this.#options.books.forget(organizationId);
+  /** Something was booked that is no request. */
+  credited(organizationId: string, picoUsd: bigint): void {
+    this.#options.books.credited(organizationId, picoUsd);
   }
 
   /** Whether something was charged that Redis was not told of: it must forget balances then. */

@@ -127,7 +127,6 @@ export class Outages {
       ...this.#options,
       countGateways: () => this.#countGateways(),
       gatewaysKnown: () => this.#gatewaysKnown,
-      beganMs: this.#options.store.guessedNowMs,
     });
     return new Outage({ ...this.#options, books });
   }

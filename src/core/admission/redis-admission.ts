@@ -51,8 +51,8 @@ export interface RedisAdmission extends Admission {
   sweep(): Promise<void>;
   /** Tells Redis, which may have lost it, of what this gateway has for an organization, or whatever `collect` named. */
   register(organizationId: string): Promise<void>;
-  /** Has the balance read again, which something else than a request changed. */
-  credited(organizationId: string): Promise<void>;
+  /** Has the balance read again, which something else than a request changed, by so many pico-dollars. */
+  credited(organizationId: string, picoUsd: bigint): Promise<void>;
   /** Has every gateway refuse the key from now on; where Redis is away, once it is back. */
   revoked(key: Pick<KeyRef, 'keyId' | 'organizationId'>): Promise<void>;
   /** Keys that have something running here. */
@@ -181,9 +181,9 @@ class SharedAdmission implements RedisAdmission {
     return this.#outages.register(organizationId);
   }
 
-  credited(organizationId: string): Promise<void> {
+  credited(organizationId: string, picoUsd: bigint): Promise<void> {
     const { wallet, loading } = this.#store.organization(organizationId);
-    this.#outages.current?.credited(organizationId);
+    this.#outages.current?.credited(organizationId, picoUsd);
     return this.#leases.settlements.sure(() => this.#store.redis.command('DEL', wallet, loading));
   }
 

@@ -222,7 +222,7 @@ describe('a gateway that slept until its hold was swept', () => {
       balancePicoUsd: 0n,
     });
     bench.books.credit(organizationId, 5n);
-    await awake.admission.credited(organizationId);
+    await awake.admission.credited(organizationId, 5_000_000n);
     expect(await awake.admission.admit(requestOf(organizationId, { microUsd: 5n }))).toMatchObject({ ok: true });
   });
 });
