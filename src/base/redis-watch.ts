@@ -1,4 +1,5 @@
 import type { Log } from './log.ts';
+import { openRunQueue } from './run-queue.ts';
 
 /** Redis cannot be asked at the moment. */
 export class RedisAwayError extends Error {
@@ -17,19 +18,24 @@ export type Patience = 'short' | 'long';
 
 /**
  * A call fails when it has seen so many ticks of the watch, so that a late event loop is not taken for a late Redis.
- * Between this many ticks and one more pass from its start to its end. Ticks that are late are half as good: where this
- * process waits for its turn, Redis may do so too.
+ * Between this many ticks and one more pass from its start to its end.
  */
 const tickMs = 25;
-const lateTickMs = 2 * tickMs;
 const ticksMax: Readonly<Record<Patience, number>> = { short: 4, long: 20 };
 export const shortTimeoutMs = tickMs * (ticksMax.short + 1);
 export const answerTimeoutMs = tickMs * ticksMax.long;
+/**
+ * Where this process had to wait for a processor, Redis may have to as well: a tick that came so late, or saw it wait so
+ * long, counts a fifth for those of short patience.
+ */
+const lateTickMs = 2 * tickMs;
+const waitedMsMax = 5;
+const starvedTick = ticksMax.short / ticksMax.long;
 /** Pings leave so many ticks apart, one at a time. */
 const pingTicks = 4;
 
 interface Waiting {
-  /** The watch's tick at which the call was sent. */
+  /** The watch's ticks when the call was sent, as its patience counts them. */
   readonly sentTick: number;
   readonly reject: (error: Error) => void;
 }
@@ -48,8 +54,11 @@ export class AnswerWatch {
   readonly #waiting: Readonly<Record<Patience, Set<Waiting>>> = { short: new Set(), long: new Set() };
   readonly #timer: NodeJS.Timeout;
   readonly #listeners: (() => void)[] = [];
-  #ticks = 0;
+  readonly #runQueue = openRunQueue();
+  /** Ticks so far; those of a starved process are less for short patience. */
+  readonly #ticks: Record<Patience, number> = { short: 0, long: 0 };
   #tickedMs = performance.now();
+  #waitedMs = 0;
   #pingedTick = Number.NEGATIVE_INFINITY;
   #isPinging = false;
   #answers = true;
@@ -88,7 +97,7 @@ export class AnswerWatch {
   wait(answer: Promise<unknown>, patience: Patience, mend: (error: unknown) => unknown): Promise<unknown> {
     return new Promise((resolve, reject) => {
       const all = this.#waiting[patience];
-      const waiting: Waiting = { sentTick: this.#ticks, reject };
+      const waiting: Waiting = { sentTick: this.#ticks[patience], reject };
       all.add(waiting);
       answer.then(
         (value) => {
@@ -107,8 +116,11 @@ export class AnswerWatch {
     });
   }
 
+  /** What is waited for fails; nobody is told that the connection ends. */
   close(): void {
     clearInterval(this.#timer);
+    this.#runQueue.close();
+    this.#listeners.length = 0;
     for (const patience of ['short', 'long'] as const) {
       for (const waiting of this.#waiting[patience]) this.#expire(waiting, patience);
     }
@@ -116,17 +128,25 @@ export class AnswerWatch {
 
   /** Answers that have arrived are read before calls are given up: the poll phase comes between timers and immediates. */
   #tick(): void {
-    const nowMs = performance.now();
-    this.#ticks += nowMs - this.#tickedMs < lateTickMs ? 1 : 0.5;
-    this.#tickedMs = nowMs;
-    if (!this.#isPinging && this.#ticks - this.#pingedTick >= pingTicks && this.#options.isConnected()) this.#ping();
+    this.#ticks.long += 1;
+    this.#ticks.short += this.#isStarved() ? starvedTick : 1;
+    if (!this.#isPinging && this.#ticks.long - this.#pingedTick >= pingTicks && this.#options.isConnected())
+      this.#ping();
     if (this.#waiting.short.size + this.#waiting.long.size > 0) setImmediate(() => this.#giveUp());
+  }
+
+  #isStarved(): boolean {
+    const [nowMs, waitedMs] = [performance.now(), this.#runQueue.waitedMs()];
+    const isStarved = nowMs - this.#tickedMs >= lateTickMs || waitedMs - this.#waitedMs > waitedMsMax;
+    this.#tickedMs = nowMs;
+    this.#waitedMs = waitedMs;
+    return isStarved;
   }
 
   /** Calls that were sent before a tick have waited long enough. */
   #giveUp(): void {
     for (const patience of ['short', 'long'] as const) {
-      const lastTick = this.#ticks - ticksMax[patience];
+      const lastTick = this.#ticks[patience] - ticksMax[patience];
       for (const waiting of this.#waiting[patience]) {
         if (waiting.sentTick >= lastTick) break;
         if (patience === 'long' && !this.#isSilent) {
@@ -153,7 +173,7 @@ export class AnswerWatch {
   /** One that is answered late is an answer all the same: from then on Redis answers. */
   #ping(): void {
     this.#isPinging = true;
-    this.#pingedTick = this.#ticks;
+    this.#pingedTick = this.#ticks.long;
     const pong = this.#options.ping();
     this.wait(pong, 'short', asIs).catch(() => this.#unanswered());
     pong.then(

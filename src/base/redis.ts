@@ -226,9 +226,9 @@ class Store implements RedisStore {
   }
 
   close(): void {
+    this.#watch.close();
     this.#client.disconnect();
     this.#listener.disconnect();
-    this.#watch.close();
   }
 
   /** @param unknownScript what is asked instead when Redis does not know a script */

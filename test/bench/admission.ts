@@ -12,10 +12,12 @@ import { median } from './statistics.ts';
 
 /**
  * `node test/bench/admission.ts`: CPU time of this process, user and system, for an admission with its settlement, in
- * memory and with a Redis on another core. Each of `--connections` callers, who share
- * `--keys` keys, has one request at a time, which is settled
- * after `--hold` milliseconds together with whatever else is waiting then, as the books make requests durable in
- * groups. The third figure is with a Redis that gets each command in a write of its own. Rounds of all three alternate.
+ * memory and with a Redis on another core. Each of `--connections` callers, who share `--keys` keys, has one request at
+ * a time, which is settled after `--hold` milliseconds together with whatever else is waiting then, as the books make
+ * requests durable in groups. The third figure is with a Redis that gets each command in a write of its own. Rounds of all three alternate.
+ *
+ * With `--silences 20`, instead: Redis is stopped that often in the middle of a second, and the milliseconds are told that
+ * the first decision took which was asked for right after it, and the next ones.
  */
 
 const { values } = parseArgs({
@@ -25,6 +27,7 @@ const { values } = parseArgs({
     keys: { type: 'string', default: '1' },
     hold: { type: 'string', default: '0' },
     rounds: { type: 'string', default: '5' },
+    silences: { type: 'string', default: '0' },
   },
 });
 const requests = Number(values.requests);
@@ -42,7 +45,7 @@ const keys: readonly KeyRef[] = Array.from({ length: Number(values.keys) }, () =
   return { organizationId: randomUUID(), keyId: randomUUID(), limits };
 });
 const balancePicoUsd = 10n ** 18n;
-const log = createLog('warn');
+const log = createLog('error');
 
 function inMemory(): Admission {
   return createMemoryAdmission({
@@ -130,6 +133,38 @@ async function measure(admission: Admission): Promise<number> {
   return (user + system) / (times * connections);
 }
 
+/** Milliseconds until a request was admitted, and settled at once. */
+async function timeOne(admission: Admission): Promise<number> {
+  const [key] = keys;
+  if (key === undefined) throw new Error('there is no key');
+  const requestId = randomUUID();
+  const sinceMs = performance.now();
+  const amounts = { neededMicroUsd: 1n, wantedMicroUsd: 450n, estimatedTokens: 564 };
+  const result = await admission.admit({ ...key, requestId, ...amounts });
+  const tookMs = performance.now() - sinceMs;
+  if (!result.ok) throw new Error(`an admission was refused: ${result.code}`);
+  admission.settle(requestId, { chargedPicoUsd: 0n, tokens: 512 });
+  return tookMs;
+}
+
+const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
+
+async function timeSilences(admission: Admission, pid: number, times: number): Promise<void> {
+  const [first, next]: [number[], number[]] = [[], []];
+  for (let time = 0; time < times; time += 1) {
+    // Until Redis decides again, and at another moment of the watch each time.
+    await pause(1000 + 7 * time);
+    for (let before = 0; before < 10; before += 1) await timeOne(admission);
+    process.kill(pid, 'SIGSTOP');
+    first.push(await timeOne(admission));
+    for (let after = 0; after < 10; after += 1) next.push(await timeOne(admission));
+    process.kill(pid, 'SIGCONT');
+  }
+  const said = (all: readonly number[]): string =>
+    `median ${median(all).toFixed(1)}, most ${Math.max(...all).toFixed(1)}`;
+  console.log(`ms until a decision without Redis: the first one ${said(first)}; the next ones ${said(next)}`);
+}
+
 async function main(): Promise<void> {
   const program = findRedisServer();
   if (program === null) throw new Error('there is no Redis server on PATH');
@@ -139,6 +174,10 @@ async function main(): Promise<void> {
   makeCorkOptional();
   const store = await connectRedis(redis.url, log);
   try {
+    if (Number(values.silences) > 0) {
+      await timeSilences(inRedis(store), redis.pid ?? 0, Number(values.silences));
+      return;
+    }
     const memoryAdmission = inMemory();
     const redisAdmission = inRedis(store);
     // Once over both, so that nobody is measured while his code is compiled.

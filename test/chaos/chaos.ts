@@ -93,11 +93,12 @@ async function main(): Promise<number> {
 
 for (const signal of ['SIGINT', 'SIGTERM'] as const) process.on(signal, () => process.exit(130));
 
+// By `exit`: where Node takes down what is left of connections and pipes of killed processes it may never come to an end.
 try {
-  process.exitCode = await main();
+  process.exit(await main());
 } catch (error) {
   const isUsage = error instanceof UsageError || (error instanceof TypeError && 'code' in error);
   if (!isUsage) throw error;
   process.stderr.write(`chaos: ${error.message}\n${usage}`);
-  process.exitCode = 2;
+  process.exit(2);
 }

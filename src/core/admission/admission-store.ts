@@ -125,7 +125,6 @@ export class AdmissionStore {
     lines: string,
     patience: Patience = 'long',
   ): Promise<Reply> {
-    const startedMs = this.#clock.monotonicMs();
     for (let attempt = 1; ; attempt += 1) {
       const offsetMs = this.#offsetMs ?? (await this.#readClock());
       const sentMs = this.#clock.monotonicMs();
@@ -136,8 +135,7 @@ export class AdmissionStore {
       const isLate = word === 'late';
       this.#sample(sentMs, nowMs, isLate);
       if (!isLate) return { word, nowMs, rest };
-      const isHopeless = patience === 'short' && this.#clock.monotonicMs() - startedMs > timeoutMs.short / 2;
-      if (attempt === lateAttemptsMax || isHopeless) throw new RedisAwayError('Redis is late', false);
+      if (attempt === lateAttemptsMax) throw new RedisAwayError('Redis is late', false);
     }
   }
 

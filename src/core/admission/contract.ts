@@ -15,8 +15,11 @@ export interface Admission {
   admit(request: AdmitRequest): AdmitResult | Promise<AdmitResult>;
   /** What `admit` would say now, without counting or holding anything; `view` shows the limits as they stand. */
   check(request: AdmitRequest): AdmitResult | Promise<AdmitResult>;
-  /** Adds to a hold as much as is available, up to `moreMicroUsd`; returns what was added. */
-  extend(requestId: string, moreMicroUsd: bigint): bigint | Promise<bigint>;
+  /**
+   * Adds to a hold as much as is available, up to `moreMicroUsd`.
+   * @returns what was added; 0 where the wallet has nothing more, null where nobody knows whether it has
+   */
+  extend(requestId: string, moreMicroUsd: bigint): Extension | Promise<Extension>;
   /**
    * What was used is durable, and not in the books yet: slot and reservations are given back, and the hold shrinks to
    * what will be charged, in whole micro-dollars. It stays until `settle`, also when this gateway is gone.
@@ -31,9 +34,15 @@ export interface Admission {
   settleReplayed(organizationId: string, keyId: string, requestId: string, used: Settlement): void;
   /** The limits of a key as they stand, without counting anything. */
   view(key: KeyRef): LimitsView | Promise<LimitsView>;
-  /** Micro-dollars held for running requests of an organization. */
+  /**
+   * Micro-dollars held for running requests of an organization.
+   * @throws AppError billing_unavailable while nobody knows what other gateways hold
+   */
   heldMicroUsd(organizationId: string): bigint | Promise<bigint>;
 }
+
+/** Micro-dollars that were added to a hold; null where nobody knows whether there is more. */
+export type Extension = bigint | null;
 
 /** A key with the limits that hold for it now. */
 export interface KeyRef {

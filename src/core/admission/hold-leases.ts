@@ -91,8 +91,18 @@ export class HoldLeases {
 
   add(request: AdmitRequest, added: AddedHold): void {
     const { organizationId, keyId, limits, estimatedTokens, requestId } = request;
-    const terms = { organizationId, keyId, tokensPerMinute: limits.tokensPerMinute, estimatedTokens };
-    this.#own.set(requestId, { ...terms, ...added, isSpooled: false, isRaised: false });
+    this.#own.set(requestId, {
+      organizationId,
+      keyId,
+      tokensPerMinute: limits.tokensPerMinute,
+      beganMs: added.beganMs,
+      estimatedTokens,
+      reservedTokens: added.reservedTokens,
+      heldMicroUsd: added.heldMicroUsd,
+      isSpooled: false,
+      standing: added.standing,
+      isRaised: false,
+    });
     this.#count(organizationId, added.heldMicroUsd);
   }
 

@@ -202,21 +202,19 @@ class MemoryAdmission implements Admission {
   /** Whether the request may run and what it would hold; changes nothing. */
   #decide(account: Account, key: Key, request: AdmitRequest): AdmitResult {
     const nowMs = this.#windowsNowMs;
-    rollWindow(key.use, request.limits, nowMs);
-    const refused = refuseByFunds(account, request) ?? this.#refuseByLimits(key, request, nowMs);
+    const refused = this.#refuse(account, key, request, nowMs);
     if (refused !== null) return refused;
-    const available = availableMicroUsd(account);
-    const heldMicroUsd = available < request.wantedMicroUsd ? available : request.wantedMicroUsd;
-    return { ok: true, heldMicroUsd, view: this.#viewOf(key.use, request.limits, nowMs) };
+    const view = this.#viewOf(key.use, request.limits, nowMs);
+    return { ok: true, heldMicroUsd: holdFor(account, request), view };
   }
 
   #take(account: Account, key: Key, request: AdmitRequest): AdmitResult {
-    const decided = this.#decide(account, key, request);
-    if (!decided.ok) return decided;
-    const { heldMicroUsd } = decided;
     const nowMs = this.#windowsNowMs;
+    const refused = this.#refuse(account, key, request, nowMs);
+    if (refused !== null) return refused;
     const { limits, estimatedTokens, keyId } = request;
     const { use, monthMs } = key;
+    const heldMicroUsd = holdFor(account, request);
     const reservedTokens = reserve(estimatedTokens, limits.tokensPerMinute);
     const monthTokens = monthMs === null ? 0 : reserveOfMonth(estimatedTokens, limits);
     account.heldMicroUsd += heldMicroUsd;
@@ -224,10 +222,25 @@ class MemoryAdmission implements Admission {
     countAdmitted(use, nowMs);
     use.tokens += reservedTokens;
     use.monthTokens += monthTokens;
-    const { windowStartMs } = use;
-    const terms = { account, keyId, key, limits, estimatedTokens, windowStartMs, reservedTokens, heldMicroUsd };
-    this.#holds.set(request.requestId, { ...terms, monthMs, monthTokens, spooled: null });
+    this.#holds.set(request.requestId, {
+      account,
+      keyId,
+      key,
+      limits,
+      estimatedTokens,
+      windowStartMs: use.windowStartMs,
+      reservedTokens,
+      monthMs,
+      monthTokens,
+      heldMicroUsd,
+      spooled: null,
+    });
     return { ok: true, heldMicroUsd, view: this.#viewOf(use, limits, nowMs) };
+  }
+
+  #refuse(account: Account, key: Key, request: AdmitRequest, nowMs: number): AdmitRefusal | null {
+    rollWindow(key.use, request.limits, nowMs);
+    return refuseByFunds(account, request) ?? this.#refuseByLimits(key, request, nowMs);
   }
 
   #refuseByLimits({ use }: Key, { limits, estimatedTokens }: AdmitRequest, nowMs: number): AdmitRefusal | null {
@@ -302,6 +315,11 @@ class MemoryAdmission implements Admission {
 /** What a request counts as in a month that is counted, whether it is limited or not. */
 function reserveOfMonth(estimatedTokens: number, { monthlyTokenLimit }: KeyLimits): number {
   return monthlyTokenLimit === null ? estimatedTokens : reserve(estimatedTokens, monthlyTokenLimit);
+}
+
+function holdFor(account: Account, { wantedMicroUsd }: AdmitRequest): bigint {
+  const available = availableMicroUsd(account);
+  return available < wantedMicroUsd ? available : wantedMicroUsd;
 }
 
 function refuseByFunds(account: Account, { neededMicroUsd }: AdmitRequest): AdmitRefusal | null {

@@ -1,20 +1,27 @@
+import type { Clock } from '#base/clock.ts';
 import { PICO_PER_MICRO } from '#base/money.ts';
 import { reserve } from '#core/limits/limits.ts';
 import type { BooksWatch } from './books-watch.ts';
 import type { KeyRef } from './contract.ts';
 import type { HoldLeases, OwnHold } from './hold-leases.ts';
-import type { LastKnown } from './last-known.ts';
+import type { KnownWallet, LastKnown } from './last-known.ts';
 import type { Books } from './redis-books.ts';
 
 /** One gateway's part of a wallet. */
 export interface Share {
   /** By so many it was divided. */
   readonly gateways: number;
-  readonly balancePicoUsd: bigint;
-  /** What all gateways together had left to give when the share was made. */
-  readonly availableMicroUsd: bigint;
+  balancePicoUsd: bigint;
+  /** What other gateways held, as far as it was heard. */
+  readonly othersMicroUsd: bigint;
+  /** What all gateways together had left to give when the share was made; below zero where more was held. */
+  availableMicroUsd: bigint;
   /** What this gateway may still hold; below zero where it held more already. */
   leftMicroUsd: bigint;
+  /** The same when the share was made. */
+  givenMicroUsd: bigint;
+  /** When the books were asked last whether there is more, on the monotonic clock. */
+  askedMs: number;
 }
 
 export interface OutageBooksOptions {
@@ -26,14 +33,13 @@ export interface OutageBooksOptions {
   readonly countGateways: () => Promise<number>;
   /** The same as it was said last; null when it never was. */
   readonly gatewaysKnown: () => number | null;
-  /** When the outage began, by Redis' clock. */
-  readonly beganMs: number;
+  readonly clock: Clock;
 }
 
 /** An answer of the books is waited for so long where something is known in its place. */
 const bearableMs = 20;
-/** What Redis said so shortly before is better than what the books say: they know what others charge in the outage too. */
-const freshMs = 2000;
+/** Between two questions whether there is more than was known, of one wallet. */
+const askMoreMs = 1000;
 
 /** What is known of wallets and keys while Redis is silent: by the books where they answer at once, else by its last word. */
 export class OutageBooks {
@@ -55,11 +61,12 @@ export class OutageBooks {
     return this.#shares.get(organizationId) ?? null;
   }
 
-  /** What Redis said is good no more: the next share is made by the books. */
-  forget(organizationId: string): void {
-    this.#outdated.add(organizationId);
-    this.#shares.delete(organizationId);
-    this.#reading.delete(organizationId);
+  /** Something was booked that is no request: of more than there was this gateway has its part, of less all. */
+  credited(organizationId: string, picoUsd: bigint): void {
+    const share = this.#shares.get(organizationId);
+    if (share === undefined) this.#outdated.add(organizationId);
+    else if (picoUsd > 0n) addTo(share, picoUsd);
+    else share.leftMicroUsd += picoUsd / PICO_PER_MICRO;
   }
 
   /** @throws an Error where nothing is known and the books do not answer */
@@ -73,6 +80,22 @@ export class OutageBooks {
     });
     this.#reading.set(organizationId, reading);
     return reading;
+  }
+
+  /** Whether it may be worth while to ask for more. */
+  mayHaveMore({ askedMs }: Share): boolean {
+    const { watch, clock } = this.#options;
+    return watch.isWorthATry && clock.monotonicMs() - askedMs >= askMoreMs;
+  }
+
+  /** Takes over what was credited since a share was made: this gateway's part of it. */
+  async askMore(organizationId: string, share: Share): Promise<void> {
+    const { books, clock } = this.#options;
+    share.askedMs = clock.monotonicMs();
+    const said = await this.#soon(() => books.balanceWith(organizationId, []), true);
+    const more = (said?.balancePicoUsd ?? 0n) - share.balancePicoUsd;
+    if (more <= 0n) return;
+    addTo(share, more);
   }
 
   /** How many gateways divide what there is. */
@@ -100,22 +123,22 @@ export class OutageBooks {
   }
 
   async #makeShare(organizationId: string): Promise<Share> {
-    const { books, known, leases, beganMs } = this.#options;
-    const word = known.wallet(organizationId);
+    const { books, known, leases, clock } = this.#options;
+    const heard = known.wallet(organizationId);
     const asked = leases.holdsOf(organizationId);
-    const isFresh = word !== null && beganMs - word.heardMs < freshMs && !this.#outdated.has(organizationId);
     const ask = () => books.balanceWith(organizationId, [...asked.keys()]);
-    const asking = isFresh ? null : this.#soon(ask, word !== null);
-    const [said, gateways] = await Promise.all([asking, this.gateways()]);
-    const balancePicoUsd = said?.balancePicoUsd ?? word?.balancePicoUsd ?? 0n;
-    const charged = new Set(said?.charged);
+    const [said, gateways] = await Promise.all([this.#soon(ask, heard !== null), this.gateways()]);
+    const word = said !== null && this.#outdated.has(organizationId) ? null : heard;
+    const balance = lesser(said, word);
+    const { balancePicoUsd, charged } = balance;
     // One that ended meanwhile may be in what the books said, or not: it counts as if it were not.
-    const held = new Map([...asked, ...leases.holdsOf(organizationId)].filter(([id]) => !charged.has(id)));
-    const [before, here] = [sumOf(held, isTold), sumOf(held, (hold) => !isTold(hold))];
-    const available = balancePicoUsd / PICO_PER_MICRO - (word?.othersMicroUsd ?? 0n) - before;
-    const availableMicroUsd = available > 0n ? available : 0n;
-    const leftMicroUsd = availableMicroUsd / BigInt(gateways) - here;
-    const share = { gateways, balancePicoUsd, availableMicroUsd, leftMicroUsd };
+    const held = new Map([...asked, ...leases.holdsOf(organizationId)].filter(([id]) => !charged.includes(id)));
+    const othersMicroUsd = heard?.othersMicroUsd ?? 0n;
+    const availableMicroUsd = balancePicoUsd / PICO_PER_MICRO - othersMicroUsd - sumOf(held, isTold);
+    const leftMicroUsd = partOf({ gateways, balancePicoUsd, othersMicroUsd }) - sumOf(held, () => true);
+    const money = { balancePicoUsd, othersMicroUsd, availableMicroUsd, leftMicroUsd, givenMicroUsd: leftMicroUsd };
+    const askedMs = balance === said ? clock.monotonicMs() : Number.NEGATIVE_INFINITY;
+    const share = { gateways, ...money, askedMs };
     this.#shares.set(organizationId, share);
     return share;
   }
@@ -134,6 +157,46 @@ export class OutageBooks {
       clearTimeout(timer);
     }
   }
+}
+
+/**
+ * One gateway's part of a balance; what it holds already is of that part. Together the parts are never more than the
+ * balance, though no gateway knows what the others held last; beyond it is only what one of them held, more than its
+ * part and not heard of.
+ */
+function partOf({
+  gateways,
+  balancePicoUsd,
+  othersMicroUsd,
+}: Pick<Share, 'gateways' | 'balancePicoUsd' | 'othersMicroUsd'>): bigint {
+  const balanceMicroUsd = balancePicoUsd / PICO_PER_MICRO;
+  const part = balanceMicroUsd / BigInt(gateways);
+  const besides = balanceMicroUsd - othersMicroUsd;
+  const most = part < besides ? part : besides;
+  return most > 0n ? most : 0n;
+}
+
+/** A balance has more than it had when the share was made. */
+function addTo(share: Share, picoUsd: bigint): void {
+  const before = partOf(share);
+  share.balancePicoUsd += picoUsd;
+  share.availableMicroUsd += picoUsd / PICO_PER_MICRO;
+  const part = partOf(share) - before;
+  share.leftMicroUsd += part;
+  share.givenMicroUsd += part;
+}
+
+interface Balance {
+  readonly balancePicoUsd: bigint;
+  /** Requests here that it has been charged for, though they still hold something. */
+  readonly charged: readonly string[];
+}
+
+/** Others may have charged something since Redis was heard of, and do so in the outage: the books know of that. */
+function lesser(said: Balance | null, word: Pick<KnownWallet, 'balancePicoUsd'> | null): Balance {
+  const heard = { balancePicoUsd: word?.balancePicoUsd ?? 0n, charged: [] };
+  if (said === null) return heard;
+  return word === null || said.balancePicoUsd <= word.balancePicoUsd ? said : heard;
 }
 
 /** Redis knew of it before it fell silent. */

@@ -18,7 +18,14 @@ import {
   viewLimits,
 } from '#core/limits/limits.ts';
 import type { AdmissionStore } from './admission-store.ts';
-import { heldFor, type AdmitRefusal, type AdmitRequest, type AdmitResult, type Settlement } from './contract.ts';
+import {
+  heldFor,
+  type AdmitRefusal,
+  type AdmitRequest,
+  type AdmitResult,
+  type Extension,
+  type Settlement,
+} from './contract.ts';
 import type { HoldLeases, OwnHold, UntoldUse } from './hold-leases.ts';
 import type { LastKnown } from './last-known.ts';
 import type { OutageBooks, Share } from './outage-books.ts';
@@ -49,6 +56,8 @@ interface LocalKey {
   /** The month that is counted, and its tokens, of all gateways as far as they are known; null while they are not. */
   month: { readonly startMs: number; tokens: number } | null;
   tokensPerMinute: number | null;
+  /** What ran in other gateways when Redis was last heard of. */
+  readonly others: { readonly running: number; readonly untilMs: number };
   /** What was admitted here and has ended in the running window, and Redis was not told of. */
   ended: { requests: number; tokens: number };
   /** Whether something was charged that Redis was not told of. */
@@ -62,6 +71,9 @@ interface LocalHold {
   readonly reservedTokens: number;
   readonly monthTokens: number;
 }
+
+/** So long what ran in other gateways is taken to run still: nobody says when it ends. */
+const othersRunMs = 60_000;
 
 const unavailable: AdmitRefusal = { ok: false, code: 'billing_unavailable' };
 
@@ -90,22 +102,25 @@ export class Outage {
     if (share === null || key === undefined || !this.#knowsMonth(key, request.limits)) {
       return this.#afterReading(request, deciding);
     }
-    return books.mayServe ? this.#decide(request, share, key, deciding) : unavailable;
+    if (!books.mayServe) return unavailable;
+    const result = this.#decide(request, share, key, deciding);
+    const isPoor = !result.ok && result.code === 'insufficient_funds';
+    return isPoor && books.mayHaveMore(share) ? this.#afterReading(request, deciding) : result;
   }
 
-  /** Adds to a hold as much as this gateway may give, up to `moreMicroUsd`; returns what was added. */
-  async extend(hold: OwnHold, moreMicroUsd: bigint): Promise<bigint> {
+  /** Adds to a hold as much as this gateway may give, up to `moreMicroUsd`: nothing more says nothing of the wallet. */
+  async extend(hold: OwnHold, moreMicroUsd: bigint): Promise<Extension> {
     const { books, leases } = this.#options;
     try {
       const share = await books.read(hold.organizationId);
-      if (this.#isOver) return 0n;
+      if (this.#isOver) return null;
       const left = books.mayServe && share.leftMicroUsd > 0n ? share.leftMicroUsd : 0n;
       const added = left < moreMicroUsd ? left : moreMicroUsd;
       share.leftMicroUsd -= added;
       leases.raise(hold, added, false);
-      return added;
+      return added === 0n ? null : added;
     } catch {
-      return 0n;
+      return null;
     }
   }
 
@@ -142,9 +157,9 @@ export class Outage {
     this.#isOver = true;
   }
 
-  /** Something was booked that is no request: the share is made anew. */
-  credited(organizationId: string): void {
-    this.#options.books.forget(organizationId);
+  /** Something was booked that is no request. */
+  credited(organizationId: string, picoUsd: bigint): void {
+    this.#options.books.credited(organizationId, picoUsd);
   }
 
   /** Whether something was charged that Redis was not told of: it must forget balances then. */
@@ -188,6 +203,8 @@ export class Outage {
     try {
       if (await this.#isRevoked(request)) return { ok: false, code: 'unauthorized' };
       const [share, key] = await Promise.all([books.read(request.organizationId), this.#readKey(request)]);
+      const isPoor = refuseByShare(share, request)?.code === 'insufficient_funds';
+      if (isPoor && books.mayHaveMore(share)) await books.askMore(request.organizationId, share);
       if (this.#isOver) return await this.#options.again(request, deciding);
       return books.mayServe ? this.#decide(request, share, key, deciding) : unavailable;
     } catch {
@@ -217,7 +234,8 @@ export class Outage {
     const made = this.#keys.get(keyId);
     const use = { ...word.use, monthTokens: tokens };
     rollWindow(use, limits, store.guessedNowMs);
-    const divided = divideUse(use, limits, gateways, leases.running(keyId));
+    const running = leases.running(keyId);
+    const divided = divideUse(use, limits, gateways, running);
     if (made !== undefined) {
       if (!this.#knowsMonth(made, limits)) {
         made.month = month;
@@ -226,8 +244,9 @@ export class Outage {
       return made;
     }
     const { tokensPerMinute } = limits;
+    const others = { running: Math.max(0, use.running - running), untilMs: store.guessedNowMs + othersRunMs };
     const nothing = { ended: { requests: 0, tokens: 0 }, isCharged: false, telling: null };
-    const key: LocalKey = { organizationId, keyId, use: divided, month, tokensPerMinute, ...nothing };
+    const key: LocalKey = { organizationId, keyId, use: divided, month, tokensPerMinute, others, ...nothing };
     this.#keys.set(keyId, key);
     return key;
   }
@@ -235,7 +254,7 @@ export class Outage {
   #decide(request: AdmitRequest, share: Share, key: LocalKey, { isDry, isUnsure }: Deciding): AdmitResult {
     const { limits, estimatedTokens, wantedMicroUsd } = request;
     const nowMs = this.#options.store.guessedNowMs;
-    const divided = divideLimits(limits, share.gateways);
+    const divided = beside(key, limits, divideLimits(limits, share.gateways), nowMs);
     this.#roll(key, divided, nowMs);
     const refused = refuseByShare(share, request) ?? this.#refuse(key, request, divided, nowMs);
     if (refused !== null) return refused;
@@ -312,11 +331,19 @@ export class Outage {
 const isUntold = ({ ended, isCharged, telling }: LocalKey): boolean =>
   ended.requests > 0 || isCharged || telling !== null;
 
+/** Beside what ran in other gateways there may be room for less than this gateway's part, but for one always. */
+function beside({ others }: LocalKey, limits: KeyLimits, divided: KeyLimits, nowMs: number): KeyLimits {
+  const { maxConcurrency: part } = divided;
+  if (part === null || limits.maxConcurrency === null || others.running === 0 || nowMs > others.untilMs) return divided;
+  return { ...divided, maxConcurrency: Math.max(1, Math.min(part, limits.maxConcurrency - others.running)) };
+}
+
 /** Whether the wallet is empty for all that is known, or only this gateway's part of it. */
 function refuseByShare(share: Share, { neededMicroUsd }: AdmitRequest): AdmitRefusal | null {
-  const { balancePicoUsd, availableMicroUsd, leftMicroUsd } = share;
+  const { balancePicoUsd, leftMicroUsd } = share;
   if (balancePicoUsd > 0n && leftMicroUsd >= neededMicroUsd && leftMicroUsd >= 0n) return null;
-  if (balancePicoUsd > 0n && availableMicroUsd >= neededMicroUsd) return unavailable;
+  const availableMicroUsd = share.availableMicroUsd - (share.givenMicroUsd - leftMicroUsd);
+  if (balancePicoUsd > 0n && availableMicroUsd >= neededMicroUsd && share.gateways > 1) return unavailable;
   const heldMicroUsd = balancePicoUsd / PICO_PER_MICRO - availableMicroUsd;
   return { ok: false, code: 'insufficient_funds', balancePicoUsd, heldMicroUsd };
 }

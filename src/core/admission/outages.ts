@@ -127,7 +127,6 @@ export class Outages {
       ...this.#options,
       countGateways: () => this.#countGateways(),
       gatewaysKnown: () => this.#gatewaysKnown,
-      beganMs: this.#options.store.guessedNowMs,
     });
     return new Outage({ ...this.#options, books });
   }
@@ -193,7 +192,7 @@ export class Outages {
     this.#renewedMs = renewedMs;
     this.#current = null;
     outage.end();
-    this.#options.log.info({}, 'Redis decides again');
+    this.#options.log.warn({}, 'Redis decides again');
   }
 
   #isAllTold(outage: Outage): boolean {

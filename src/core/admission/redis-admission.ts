@@ -5,7 +5,7 @@ import { RedisAwayError, type RedisStore } from '#base/redis.ts';
 import { viewLimits, type LimitsView } from '#core/limits/limits.ts';
 import { AdmissionStore } from './admission-store.ts';
 import { BooksWatch } from './books-watch.ts';
-import type { Admission, AdmitRequest, AdmitResult, KeyRef, Settlement } from './contract.ts';
+import type { Admission, AdmitRequest, AdmitResult, Extension, KeyRef, Settlement } from './contract.ts';
 import { Gathering } from './gathering.ts';
 import { HoldLeases, type OwnHold } from './hold-leases.ts';
 import { LastKnown, readUse } from './last-known.ts';
@@ -51,8 +51,8 @@ export interface RedisAdmission extends Admission {
   sweep(): Promise<void>;
   /** Tells Redis, which may have lost it, of what this gateway has for an organization, or whatever `collect` named. */
   register(organizationId: string): Promise<void>;
-  /** Has the balance read again, which something else than a request changed. */
-  credited(organizationId: string): Promise<void>;
+  /** Has the balance read again, which something else than a request changed, by so many pico-dollars. */
+  credited(organizationId: string, picoUsd: bigint): Promise<void>;
   /** Has every gateway refuse the key from now on; where Redis is away, once it is back. */
   revoked(key: Pick<KeyRef, 'keyId' | 'organizationId'>): Promise<void>;
   /** Keys that have something running here. */
@@ -112,7 +112,7 @@ class SharedAdmission implements RedisAdmission {
     return this.#decide(request, true);
   }
 
-  async extend(requestId: string, moreMicroUsd: bigint): Promise<bigint> {
+  async extend(requestId: string, moreMicroUsd: bigint): Promise<Extension> {
     const hold = this.#leases.find(requestId);
     if (hold === undefined || hold.isSpooled) return 0n;
     const before = this.#outages.current;
@@ -122,7 +122,7 @@ class SharedAdmission implements RedisAdmission {
     } catch (error) {
       if (error instanceof RedisAwayError) return this.#outages.begin().extend(hold, moreMicroUsd);
       this.#options.log.warn({ err: error, requestId }, 'a hold could not be extended');
-      return 0n;
+      return null;
     }
   }
 
@@ -157,6 +157,8 @@ class SharedAdmission implements RedisAdmission {
   }
 
   async heldMicroUsd(organizationId: string): Promise<bigint> {
+    // Redis may be back, and not know yet what was admitted in its place.
+    if (this.#outages.current !== null) throw new AppError('billing_unavailable');
     this.#leases.settlements.flush();
     try {
       const { money } = this.#store.organization(organizationId);
@@ -179,9 +181,9 @@ class SharedAdmission implements RedisAdmission {
     return this.#outages.register(organizationId);
   }
 
-  credited(organizationId: string): Promise<void> {
+  credited(organizationId: string, picoUsd: bigint): Promise<void> {
     const { wallet, loading } = this.#store.organization(organizationId);
-    this.#outages.current?.credited(organizationId);
+    this.#outages.current?.credited(organizationId, picoUsd);
     return this.#leases.settlements.sure(() => this.#store.redis.command('DEL', wallet, loading));
   }
 

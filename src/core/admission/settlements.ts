@@ -72,9 +72,9 @@ export class Settlements {
     return this.#unsettled.has(requestId);
   }
 
-  add(charge: Charge): void {
-    const unsettled = { ...charge, notBeforeMs: 0, isSending: false };
-    this.#unsettled.set(charge.requestId, unsettled);
+  add({ requestId, organizationId, keyId, used, how }: Charge): void {
+    const unsettled = { requestId, organizationId, keyId, used, how, notBeforeMs: 0, isSending: false };
+    this.#unsettled.set(requestId, unsettled);
     this.#batch(unsettled);
   }
 

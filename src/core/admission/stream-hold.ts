@@ -1,6 +1,6 @@
 import { ceilToMicroUsd, PICO_PER_MICRO } from '#base/money.ts';
 import { promptTokenPrice, STREAM_OUTPUT_TOKENS_AHEAD, type TokenPrice } from '#core/wallet/wallet.ts';
-import type { Admission } from './contract.ts';
+import type { Admission, Extension } from './contract.ts';
 
 /**
  * The hold of a running stream. It pays for the prompt and some output ahead; it is extended before that is used up,
@@ -11,6 +11,13 @@ export interface StreamHold {
   readonly heldPicoUsd: bigint;
   /** Told of the counts so far; false when the next token is not paid for. */
   covers(inputTokens: number, outputTokens: number): boolean;
+  /** Whether nobody could say if the wallet has more, when it was asked last. */
+  readonly isUnknown: boolean;
+  /**
+   * Holds what the whole answer costs, as far as the wallet has it; to be called when it is complete.
+   * @returns null where nothing must be waited for
+   */
+  cover(costPicoUsd: bigint): Promise<void> | null;
 }
 
 export interface StreamHoldOptions {
@@ -29,30 +36,72 @@ export interface StreamHoldOptions {
 /** Choices make one token each per step of the engine, and some steps pass while an extension is asked for. */
 const extendAheadTokens = 128;
 
+/** The money of a hold, and more of it on its way. */
+class HeldMoney {
+  microUsd: bigint;
+  /** The wallet has nothing more. */
+  isExhausted = false;
+  /** Nobody could say whether it has. */
+  isUnknown = false;
+  #extending: Promise<void> | null = null;
+  readonly #options: StreamHoldOptions;
+  readonly #onAdded: () => void;
+
+  constructor(options: StreamHoldOptions, onAdded: () => void) {
+    this.microUsd = options.heldMicroUsd;
+    this.#options = options;
+    this.#onAdded = onAdded;
+  }
+
+  get picoUsd(): bigint {
+    return this.microUsd * PICO_PER_MICRO;
+  }
+
+  get isExtending(): boolean {
+    return this.#extending !== null;
+  }
+
+  extend(picoUsd: bigint): void {
+    const { admission, requestId } = this.#options;
+    const answer = admission.extend(requestId, ceilToMicroUsd(picoUsd));
+    if (!(answer instanceof Promise)) return this.#added(answer);
+    this.#extending = answer.then(
+      (microUsd) => this.#added(microUsd),
+      () => this.#added(null),
+    );
+  }
+
+  /** Waits for what is on its way, and asks for what is missing then. */
+  async cover(costPicoUsd: bigint): Promise<void> {
+    await this.#extending;
+    if (costPicoUsd > this.picoUsd && !this.isExhausted) this.extend(costPicoUsd - this.picoUsd);
+    await this.#extending;
+  }
+
+  #added(microUsd: Extension): void {
+    this.#extending = null;
+    this.isUnknown = microUsd === null;
+    if (microUsd === 0n) this.isExhausted = true;
+    this.microUsd += microUsd ?? 0n;
+    this.#onAdded();
+  }
+}
+
 export function createStreamHold(options: StreamHoldOptions): StreamHold {
-  const { admission, requestId, price, choices } = options;
+  const { price, choices } = options;
   const outputPrice = price.outputPerMTokMicroUsd;
   const stepTokens = choices * Number(STREAM_OUTPUT_TOKENS_AHEAD);
-  let heldMicroUsd = options.heldMicroUsd;
+  const money = new HeldMoney(options, () => (paidTokens = countPaid()));
   let promptTokens = options.promptTokensMax;
   let promptKnown = false;
   let paidTokens = countPaid();
-  let extending = false;
-  let exhausted = false;
 
   /** Output tokens that the hold pays for; Infinity where they cost nothing or where the request ends before. */
   function countPaid(): number {
     if (outputPrice === 0n) return Number.POSITIVE_INFINITY;
-    const left = heldMicroUsd * PICO_PER_MICRO - promptTokens * promptTokenPrice(price);
+    const left = money.picoUsd - promptTokens * promptTokenPrice(price);
     const paid = left <= 0n ? 0 : Number(left / outputPrice);
     return paid >= options.outputTokensMax ? Number.POSITIVE_INFINITY : paid;
-  }
-
-  function added(microUsd: bigint): void {
-    extending = false;
-    if (microUsd === 0n) exhausted = true;
-    heldMicroUsd += microUsd;
-    paidTokens = countPaid();
   }
 
   /**
@@ -60,12 +109,9 @@ export function createStreamHold(options: StreamHoldOptions): StreamHold {
    * than the request allows, whatever an engine says that it made.
    */
   function extend(outputTokens: number): void {
-    extending = true;
     const wanted = Math.max(0, outputTokens - paidTokens) + stepTokens;
     const tokens = Math.min(wanted, options.outputTokensMax - paidTokens);
-    const answer = admission.extend(requestId, ceilToMicroUsd(BigInt(tokens) * outputPrice));
-    if (answer instanceof Promise) answer.then(added, () => added(0n));
-    else added(answer);
+    money.extend(BigInt(tokens) * outputPrice);
   }
 
   return {
@@ -77,12 +123,19 @@ export function createStreamHold(options: StreamHoldOptions): StreamHold {
         paidTokens = countPaid();
       }
       if (outputTokens + extendAheadTokens * choices <= paidTokens) return true;
-      if (!extending && !exhausted) extend(outputTokens);
+      if (!money.isExtending && !money.isExhausted) extend(outputTokens);
       // While the answer to an extension is on its way nothing says yet that the wallet cannot pay.
-      return outputTokens < paidTokens || extending;
+      return outputTokens < paidTokens || (money.isExtending && !money.isUnknown);
+    },
+    cover(costPicoUsd) {
+      const isCovered = costPicoUsd <= money.picoUsd || money.isExhausted;
+      return isCovered && !money.isExtending ? null : money.cover(costPicoUsd);
+    },
+    get isUnknown() {
+      return money.isUnknown;
     },
     get heldPicoUsd() {
-      return heldMicroUsd * PICO_PER_MICRO;
+      return money.picoUsd;
     },
   };
 }

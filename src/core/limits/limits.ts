@@ -206,8 +206,13 @@ export function viewLimits(use: KeyUse, limits: KeyLimits, nowMs: number): Limit
   };
 }
 
+/** Clocks that differ by less show the same. */
+const sameMs = 10;
+
 /** The same in the time of a clock that is ahead of the one in which windows are counted. */
-export function shiftView({ requests, tokens }: LimitsView, aheadMs: number): LimitsView {
+export function shiftView(all: LimitsView, aheadMs: number): LimitsView {
+  if (Math.abs(aheadMs) < sameMs) return all;
+  const { requests, tokens } = all;
   const shift = (view: LimitView | null): LimitView | null =>
     view === null ? null : { ...view, resetAtMs: view.resetAtMs + aheadMs };
   return { requests: shift(requests), tokens: shift(tokens) };

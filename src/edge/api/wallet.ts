@@ -166,8 +166,9 @@ export function registerWalletRoutes(app: ApiApp, parts: WalletRoutesParts): voi
 
   app.openapi(walletRoute(guards), async (context) => {
     const { organizationId } = context.get('caller');
-    const balance = await wallet.balance(organizationId);
+    // In this order, what is held no more has been charged: nothing is shown as available that is spent.
     const holds = await heldPicoUsd(organizationId);
+    const balance = await wallet.balance(organizationId);
     // Holds never exceed the balance: the surplus is of a request that was charged between the two reads.
     const held = holds < balance ? holds : balance;
     const amounts = { balance: formatUsd(balance), held: formatUsd(held), available: formatUsd(balance - held) };

@@ -258,7 +258,7 @@ class EngineRelay implements ProxiedCall, AnswerSink {
       if (stopped === null)
         this.#finish({ kind: 'completed', error: null, last: this.#job.endpoint.answers.streamEnd });
       else this.#finish({ kind: stopped.kind, error: stopped.error });
-    } else if (!isPaid && stopped === null && !meter.finished) this.stop(outOfFunds());
+    } else if (!isPaid && stopped === null && !meter.finished) this.stop(outOfFunds(hold));
   }
 
   #waitForReader(): void {
@@ -358,7 +358,12 @@ function wait(ms: number): Promise<'late'> {
   });
 }
 
-function outOfFunds(): Stop {
+/** Where nobody knows what the wallet has, a stream ends with its hold all the same. */
+function outOfFunds(hold: StreamHold | null): Stop {
+  if (hold?.isUnknown === true) {
+    const message = 'What this answer may cost is used up, and the balance is not known at the moment; it ends here.';
+    return { kind: 'ended', error: new AppError('billing_unavailable', { message }) };
+  }
   const message = 'The balance is used up; the answer ends here.';
   return { kind: 'ended', error: new AppError('insufficient_funds', { message }) };
 }

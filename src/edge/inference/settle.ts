@@ -1,7 +1,7 @@
 import type { Settlement } from '#core/admission/admission.ts';
 import { nothingUsed, type UsageRecord, usedBy } from '#core/metering/metering.ts';
 import { recordOf, statusOf, summaryOf } from './call-end.ts';
-import { type Call, isBooked } from './call.ts';
+import { type Call, type InferenceRequest, isBooked } from './call.ts';
 import { type Outcome, unbooked } from './outcome.ts';
 import type { PathParts } from './path-parts.ts';
 
@@ -19,7 +19,7 @@ export async function finish(parts: FinishParts, call: Call, outcome: Outcome): 
   let reported = outcome;
   let record: UsageRecord | null = null;
   if (found.request !== null && isBooked(found)) {
-    record = recordOf(call, found.request, outcome, parts.clock.monotonicMs());
+    record = await coveredRecord(parts, call, found.request, outcome);
     reported = await settle(parts, call, outcome, record);
   } else countRefusal(parts, call, outcome);
   held.leave?.();
@@ -29,6 +29,21 @@ export async function finish(parts: FinishParts, call: Call, outcome: Outcome): 
   const summary = summaryOf(call, { reported, status, record }, parts.clock.monotonicMs());
   parts.observer.ended(summary, trace, reported.error?.cause);
   return reported;
+}
+
+/** What an answer costs beyond its hold is not charged: an extension on its way is waited for. */
+async function coveredRecord(
+  { clock }: FinishParts,
+  call: Call,
+  request: InferenceRequest,
+  outcome: Outcome,
+): Promise<UsageRecord> {
+  const record = recordOf(call, request, outcome, clock.monotonicMs());
+  const streamHold = call.found.grant?.streamHold ?? null;
+  const covering = streamHold === null ? null : streamHold.cover(record.costPicoUsd + record.writtenOffPicoUsd);
+  if (covering === null) return record;
+  await covering;
+  return recordOf(call, request, outcome, clock.monotonicMs());
 }
 
 function answer({ answer: client, found }: Call, { kind, error, last }: Outcome): void {

@@ -2,8 +2,8 @@ import { callApi } from '../parts/api.ts';
 import { type Ask, askOnce, type Seen, type Where } from '../parts/client.ts';
 import type { Scene } from '../parts/scene.ts';
 import { sleep } from '../parts/wait.ts';
-import type { Row, Stage } from '../row.ts';
-import { conclude, jsonFor, namesOf, refused, streamFor, warm } from './steps.ts';
+import type { Row } from '../row.ts';
+import { conclude, jsonFor, mustWriteNothingOff, namesOf, refused, streamFor, warm } from './steps.ts';
 
 /** Limits and money that are exact on good days too. */
 
@@ -64,11 +64,6 @@ function oneWrite(name: string, what: string, gateways: number): Row {
       mustWriteNothingOff(stage, (await scene.books()).usage);
     },
   };
-}
-
-function mustWriteNothingOff(stage: Stage, usage: readonly { readonly writtenOff: bigint }[]): void {
-  const off = usage.reduce((sum, row) => sum + row.writtenOff, 0n);
-  stage.must(off === 0n, `$${(Number(off) / 1e12).toFixed(4)} was written off with money in the wallet`);
 }
 
 export const limitRows: readonly Row[] = [

@@ -1,10 +1,23 @@
 import type { InferenceKey } from '../parts/api.ts';
+import { prices } from '../parts/checker.ts';
 import { askOnce, type Seen } from '../parts/client.ts';
 import type { Scene } from '../parts/scene.ts';
 import { sleep } from '../parts/wait.ts';
 import { waitMs } from '../report.ts';
 import type { Row, Stage } from '../row.ts';
-import { askFor, between, conclude, jsonFor, namesOf, recover, refused, startLoad, streamFor, warm } from './steps.ts';
+import {
+  askFor,
+  between,
+  conclude,
+  jsonFor,
+  mustWriteNothingOff,
+  namesOf,
+  recover,
+  refused,
+  startLoad,
+  streamFor,
+  warm,
+} from './steps.ts';
 
 /** Redis away: gateways go on within limits divided by their number, decide at once, and count nothing twice. */
 
@@ -18,6 +31,7 @@ const requestsPerMinute = 20;
 const slots = 2;
 /** Pays for five answers of a thousand tokens. */
 const poorUsd = '0.0021';
+const poorPicoUsd = 2_100_000_000n;
 const poorTokens = 1000;
 
 /** 150 ms to find out that Redis does not answer; the rest is for a busy machine. */
@@ -69,6 +83,7 @@ async function runRedisAway(stage: Stage, fault: Fault): Promise<void> {
     `${failed.length} of ${meanwhile.length} were not served meanwhile: ${namesOf(failed)}`,
   );
   await conclude(stage, scene, { keys: [...keys, ...Object.values(limited)], seen: all, settleSeconds: 30 });
+  mustWriteNothingOff(stage, (await scene.books()).usage);
 }
 
 /** Of every gateway the first request, then more, one after the other. */
@@ -116,8 +131,14 @@ async function mustDivide(stage: Stage, scene: Scene, limited: Limited, asked: S
   const running = await onEach(slots + 2, (name) => streamFor(limited.slots, `slots ${name}`, 100, 1500));
   mustShare(stage, running, 'requests at once', slots + gatewayCount);
   const paid = await onEach(6, (name) => jsonFor(limited.poor, `poor ${name}`, poorTokens, 300));
-  mustShare(stage, paid, 'requests of a small wallet', Math.floor(Number(poorUsd) / (poorTokens * 0.4e-6)));
+  mustShare(stage, paid, 'requests of a small wallet', Number.POSITIVE_INFINITY);
+  // The last ones are cut to what is left: their number says nothing.
+  const spent = paid.reduce((sum, seen) => sum + costOf(seen), 0n);
+  stage.must(spent <= poorPicoUsd, `requests of a small wallet came to ${spent} pico-dollars, of ${poorPicoUsd}`);
 }
+
+const costOf = ({ inputTokens, outputTokens }: Seen): bigint =>
+  BigInt(inputTokens ?? 0) * prices.input + BigInt(outputTokens ?? 0) * prices.output;
 
 /** At least one of every gateway, and no more than there are in all. */
 function mustShare(stage: Stage, complete: readonly Seen[], what: string, most: number): void {

@@ -189,3 +189,9 @@ export function mustKnowKeys(stage: Stage, seen: readonly Seen[]): void {
   const unknown = seen.filter(({ status }) => status === 401);
   stage.must(unknown.length === 0, `${unknown.length} requests of valid keys got 401`);
 }
+
+/** No request was let in that its wallet could not pay. */
+export function mustWriteNothingOff(stage: Stage, usage: readonly { readonly writtenOff: bigint }[]): void {
+  const off = usage.reduce((sum, row) => sum + row.writtenOff, 0n);
+  stage.must(off === 0n, `$${(Number(off) / 1e12).toFixed(6)} was written off with money in the wallet`);
+}

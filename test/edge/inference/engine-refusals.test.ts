@@ -1,6 +1,6 @@
 import { afterAll, describe, expect, it } from 'vitest';
 import { type ByteServer, startByteServer } from '../../core/proxy/byte-server.ts';
-import { errorOf, externalFile, useInference } from './inference-gateway.ts';
+import { type Body, errorOf, externalFile, useInference } from './inference-gateway.ts';
 
 /** An engine that answers as the next of these says. */
 let answer = '';
@@ -276,6 +276,24 @@ describe('a 400 of the engine becomes a 400 in our words', () => {
     const error = await errorOf(await bench.post('/v1/embeddings', { model: 'embed' }));
     expect(error).toMatchObject({ status: 400, code: 'invalid_request_error' });
     expect(error.message).not.toMatch(leaks);
+  });
+});
+
+describe('a request of the minute', () => {
+  it('is used up by what reached an engine, though that refused it, and by nothing that did not', async () => {
+    const body = { name: 'counted', scope: 'inference', requests_per_minute: 2 };
+    const made: Body = await (await bench.gateway.request('/v1/keys', { body })).json();
+    const ask = async (fields: object): Promise<[number, string | null]> => {
+      const got = await bench.chat(fields, { key: made.secret });
+      await got.text();
+      return [got.status, got.headers.get('x-ratelimit-remaining')];
+    };
+    answerWith(400, envelope('Grammar error: Invalid type: nonsense'), vllmHeaders);
+    expect(await ask({})).toEqual([400, '1']);
+    expect((await ask({ model: 'nobody' }))[0]).toBe(400);
+    expect((await ask({ best_of: 4 }))[0]).toBe(400);
+    expect(await ask({})).toEqual([400, '0']);
+    expect(await ask({})).toEqual([429, '0']);
   });
 });
 

@@ -39,20 +39,18 @@ async function decided(ask: () => Promise<Response>): Promise<number> {
 
 describe('two gateways on a Redis cluster of three', () => {
   it('share limits of organizations on all of its nodes', async () => {
-    let exact = 0;
-    for (let time = 0; exact < 6 && time < 30; time += 1) {
-      const owner = await cluster.organization('1');
-      const { secret } = await cluster.key({ requests_per_minute: 10 }, owner.key);
-      const asked = Array.from({ length: 30 }, (_, index) => statusOf(cluster.chat(index % 2, secret)));
-      const statuses = await Promise.all(asked);
-      await eventually(async () => (await heldOf(owner.key)) === '0');
-      // On a busy machine a node may be late: that is a refusal, and says nothing about limits.
-      if (statuses.includes(503)) continue;
+    for (let time = 0; time < 6; time += 1) {
+      const statuses = await cluster.undisturbed(async () => {
+        const owner = await cluster.organization('1');
+        const { secret } = await cluster.key({ requests_per_minute: 10 }, owner.key);
+        const asked = Array.from({ length: 30 }, (_, index) => statusOf(cluster.chat(index % 2, secret)));
+        const found = await Promise.all(asked);
+        await eventually(async () => (await heldOf(owner.key)) === '0');
+        return found;
+      });
       expect(statuses.filter((status) => status === 200)).toHaveLength(10);
       expect(statuses.filter((status) => status === 429)).toHaveLength(20);
-      exact += 1;
     }
-    expect(exact).toBe(6);
   });
 
   it('hear each other of a revocation', async () => {

@@ -6,7 +6,15 @@ import { afterEach, describe, expect, it } from 'vitest';
 import type { AdmitRequest, AdmitResult } from '#core/admission/contract.ts';
 import { eventually } from '../../edge/inference/inference-gateway.ts';
 import { findRedisServer, startServer, type TestRedis } from '../../support/redis.ts';
-import { AdmissionBench, openLine, requestOf, type TestGateway, usedOf, type Wanted } from './admission-bench.ts';
+import {
+  AdmissionBench,
+  heldOf,
+  openLine,
+  requestOf,
+  type TestGateway,
+  usedOf,
+  type Wanted,
+} from './admission-bench.ts';
 
 /** A Redis that is no longer the one that was written to, or that has lost what was written. */
 
@@ -54,7 +62,7 @@ async function spend(
   const request = requestOf(organizationId, wanted);
   expect(await admission.admit(request)).toMatchObject({ ok: true });
   admission.settle(request.requestId, books.book(request, usedOf(wanted.microUsd, wanted.tokens)));
-  await eventually(async () => (await admission.heldMicroUsd(organizationId)) === 0n);
+  await eventually(async () => (await heldOf({ admission }, organizationId)) === 0n);
 }
 
 /** The first answer that is not that nobody knows. */
@@ -170,7 +178,7 @@ describe('Redis that is flushed while a gateway is stopped', () => {
     stopped.lives = false;
     expect(await awake.admission.admit(request)).toMatchObject({ ok: true, heldMicroUsd: 100n });
     awake.admission.settle(request.requestId, bench.books.book(request, usedOf(50n)));
-    await eventually(async () => (await awake.admission.heldMicroUsd(organizationId)) === 0n);
+    await eventually(async () => (await heldOf(awake, organizationId)) === 0n);
     stopped.admission.settle(held.requestId, bench.books.book(held, usedOf(60n)));
     await eventually(async () => {
       const result = await awake.admission.check(requestOf(organizationId, { microUsd: 1n }));
@@ -198,7 +206,7 @@ describe('a gateway that slept until its hold was swept', () => {
     sleeper.lives = false;
     await eventually(async () => {
       await awake.admission.sweep();
-      return (await awake.admission.heldMicroUsd(organizationId)) === 0n;
+      return (await heldOf(awake, organizationId)) === 0n;
     });
     await spend(bench, awake, organizationId, { microUsd: 90n });
     sleeper.answers = true;
@@ -208,13 +216,13 @@ describe('a gateway that slept until its hold was swept', () => {
     expect(await decided(awake, requestOf(organizationId, { microUsd: 1n }))).toMatchObject({ heldMicroUsd: 60n });
     bench.books.book(slept, usedOf(60n));
     sleeper.admission.settle(slept.requestId, usedOf(60n));
-    await eventually(async () => (await awake.admission.heldMicroUsd(organizationId)) === 0n);
+    await eventually(async () => (await heldOf(awake, organizationId)) === 0n);
     expect(await awake.admission.admit(requestOf(organizationId, { microUsd: 1n }))).toMatchObject({
       code: 'insufficient_funds',
       balancePicoUsd: 0n,
     });
     bench.books.credit(organizationId, 5n);
-    await awake.admission.credited(organizationId);
+    await awake.admission.credited(organizationId, 5_000_000n);
     expect(await awake.admission.admit(requestOf(organizationId, { microUsd: 5n }))).toMatchObject({ ok: true });
   });
 });

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { eventually } from '../../edge/inference/inference-gateway.ts';
 import { findRedisServer, startServer, type TestRedis } from '../../support/redis.ts';
-import { AdmissionBench, requestOf, usedOf } from './admission-bench.ts';
+import { AdmissionBench, heldOf, requestOf, usedOf } from './admission-bench.ts';
 
 let redis: TestRedis;
 let bench: AdmissionBench;
@@ -36,6 +36,6 @@ it('a monthly limit that is set while requests run counts them, of every gateway
   for (const { request, which } of admitted.splice(0)) {
     gateways[which]?.admission.settle(request.requestId, bench.books.book(request, usedOf(1n, 100)));
   }
-  await eventually(async () => (await first?.admission.heldMicroUsd(organizationId)) === 0n);
+  await eventually(async () => (await heldOf(first, organizationId)) === 0n);
   expect([await ask(0, 1801, 2300), await ask(1, 1800, 2300)]).toEqual(['monthly_quota_exceeded', 'ok']);
 });

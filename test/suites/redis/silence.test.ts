@@ -2,7 +2,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { AdmitRequest, AdmitResult } from '#core/admission/contract.ts';
 import { eventually } from '../../edge/inference/inference-gateway.ts';
 import { findRedisServer, startServer, type TestRedis } from '../../support/redis.ts';
-import { AdmissionBench, requestOf, type TestGateway, usedOf, type Wanted } from './admission-bench.ts';
+import { AdmissionBench, heldOf, requestOf, type TestGateway, usedOf, type Wanted } from './admission-bench.ts';
 
 /** Gateways that decide in Redis' place while it is silent, and what Redis knows when it is back. */
 
@@ -86,6 +86,16 @@ describe('while Redis is frozen', () => {
     expect(said).toMatchObject({ code: 'rate_limit_exceeded', limits: { requests: { limit: 10, remaining: 0 } } });
   });
 
+  it('no more than one is admitted beside as many as may run at once, where that was heard of', async () => {
+    const { gateways, make } = await openTwo(1000n, { limits: { maxConcurrency: 4 } });
+    const [busy, other] = gateways;
+    expect(count((await ask(busy, 4, () => make())).said)).toBe(4);
+    expect(wordOf(await other.admission.check(make()))).toBe('concurrency_limit_exceeded');
+    freeze();
+    expect((await ask(busy, 1, () => make())).said).toEqual(['concurrency_limit_exceeded']);
+    expect((await ask(other, 2, () => make())).said).toEqual(['ok', 'concurrency_limit_exceeded']);
+  });
+
   it('a request that met the silence, and those after it, are registered once when it is over', async () => {
     const { gateways, organizationId, make } = await openTwo(1000n, { limits: { requestsPerMinute: 100 } });
     const [first, second] = gateways;
@@ -117,7 +127,7 @@ describe('while Redis is frozen', () => {
     for (const { request, gateway } of admitted.filter((_, index) => index % 2 === 1)) {
       gateway.admission.settle(request.requestId, bench.books.book(request, usedOf(4n)));
     }
-    await eventually(async () => (await first.admission.heldMicroUsd(organizationId)) === 0n);
+    await eventually(async () => (await heldOf(first, organizationId)) === 0n);
     expect(await second.admission.admit(make({ microUsd: 921n }))).toMatchObject({ balancePicoUsd: 920_000_000n });
     expect(await second.admission.view(make())).toMatchObject({ requests: { remaining: 80 } });
   });
@@ -126,13 +136,13 @@ describe('while Redis is frozen', () => {
     const { gateways, organizationId, make } = await openTwo(100n, {});
     const running = make({ microUsd: 20n });
     expect(await gateways[0].admission.admit(running)).toMatchObject({ ok: true });
-    // The other one hears of it.
-    await gateways[1].admission.check(make());
     freeze();
+    // What a gateway holds already is of its part, whether the other one has heard of it or not.
+    for (const { admission } of gateways) expect(await admission.check(make())).toMatchObject({ ok: true });
     for (let round = 0; round < 3; round += 1) {
-      for (const gateway of gateways) {
+      for (const [index, gateway] of gateways.entries()) {
         const { admitted } = await ask(gateway, 10, () => make({ microUsd: 10n }));
-        expect(admitted).toHaveLength(round === 0 ? 4 : 0);
+        expect(admitted).toHaveLength(round === 0 ? ([3, 5][index] ?? 0) : 0);
         for (const request of admitted) {
           gateway.admission.settle(request.requestId, bench.books.book(request, usedOf(10n)));
         }
@@ -151,25 +161,62 @@ describe('while Redis is frozen', () => {
     expect(await gateways[1].admission.admit(make({ microUsd: 15n }))).toMatchObject({ ok: true });
   });
 
+  it('no more is given than the books say, whatever was charged since Redis was heard of', async () => {
+    const { gateways, organizationId, make } = await openTwo(100n, {});
+    const [busy, other] = gateways;
+    const { admitted } = await ask(busy, 6, () => make());
+    for (const request of admitted) busy.admission.settle(request.requestId, bench.books.book(request, usedOf(10n)));
+    freeze();
+    for (const gateway of gateways) expect((await ask(gateway, 5, () => make())).admitted).toHaveLength(2);
+    expect(bench.books.balance(organizationId)).toBe(40_000_000n);
+    expect(wordOf(await other.admission.check(make()))).toBe('billing_unavailable');
+  });
+
+  it('what is credited meanwhile is seen, and divided', async () => {
+    const { gateways, organizationId, make } = await openTwo(10n, {});
+    freeze();
+    expect(wordOf(await gateways[0].admission.admit(make({ microUsd: 50n })))).toBe('insufficient_funds');
+    bench.books.credit(organizationId, 100n);
+    await eventually(async () => wordOf(await gateways[0].admission.check(make({ microUsd: 55n }))) === 'ok');
+    expect(wordOf(await gateways[0].admission.check(make({ microUsd: 56n })))).toBe('billing_unavailable');
+    expect((await ask(gateways[0], 3, () => make({ microUsd: 55n }))).said).toEqual([
+      'ok',
+      'billing_unavailable',
+      'billing_unavailable',
+    ]);
+  });
+
+  it('a credit is divided by itself: what was given is not given again', async () => {
+    const { gateways, organizationId, make } = await openTwo(100n, {});
+    const [first, second] = gateways;
+    freeze();
+    const requests = [make({ microUsd: 50n }), make({ microUsd: 50n })] as const;
+    for (const [index, request] of requests.entries()) {
+      expect(await gateways[index]?.admission.admit(request)).toMatchObject({ ok: true });
+    }
+    first.admission.settle(requests[0].requestId, bench.books.book(requests[0], usedOf(50n)));
+    bench.books.credit(organizationId, 20n);
+    void first.admission.credited(organizationId, 20_000_000n);
+    expect(wordOf(await first.admission.admit(make({ microUsd: 11n })))).toBe('billing_unavailable');
+    expect(wordOf(await first.admission.admit(make({ microUsd: 10n })))).toBe('ok');
+    expect(wordOf(await second.admission.admit(make({ microUsd: 1n })))).toBe('billing_unavailable');
+    second.admission.settle(requests[1].requestId, bench.books.book(requests[1], usedOf(0n)));
+    expect(wordOf(await second.admission.admit(make({ microUsd: 50n })))).toBe('ok');
+  });
+
   it('a stream is extended within this gateway’s part, and Redis knows of it afterwards', async () => {
     const { gateways, organizationId, make } = await openTwo(100n, {});
     const stream = make({ microUsd: 20n });
     expect(await gateways[0].admission.admit(stream)).toMatchObject({ ok: true });
     freeze();
-    expect(await gateways[0].admission.extend(stream.requestId, 30n)).toBe(30n);
-    expect(await gateways[0].admission.extend(stream.requestId, 30n)).toBe(10n);
+    expect(await gateways[0].admission.extend(stream.requestId, 20n)).toBe(20n);
+    expect(await gateways[0].admission.extend(stream.requestId, 20n)).toBe(10n);
     thaw();
-    await eventually(async () => {
-      try {
-        return (await gateways[1].admission.heldMicroUsd(organizationId)) === 60n;
-      } catch {
-        return false;
-      }
-    });
+    await eventually(async () => (await heldOf(gateways[1], organizationId)) === 50n);
     await eventually(async () => (await gateways[0].admission.extend(stream.requestId, 1n)) === 1n);
-    gateways[0].admission.settle(stream.requestId, bench.books.book(stream, usedOf(55n)));
-    await eventually(async () => (await gateways[1].admission.heldMicroUsd(organizationId)) === 0n);
-    expect(await gateways[1].admission.admit(make({ microUsd: 46n }))).toMatchObject({ balancePicoUsd: 45_000_000n });
+    gateways[0].admission.settle(stream.requestId, bench.books.book(stream, usedOf(45n)));
+    await eventually(async () => (await heldOf(gateways[1], organizationId)) === 0n);
+    expect(await gateways[1].admission.admit(make({ microUsd: 56n }))).toMatchObject({ balancePicoUsd: 55_000_000n });
   });
 
   it('what is left of a month is divided, and each token counts once in the end', async () => {
@@ -233,17 +280,11 @@ describe('while Redis is frozen', () => {
       code: 'billing_unavailable',
     });
     thaw();
-    await eventually(async () => {
-      try {
-        return (await gateways[1].admission.heldMicroUsd(organizationId)) === 30n;
-      } catch {
-        return false;
-      }
-    });
+    await eventually(async () => (await heldOf(gateways[1], organizationId)) === 30n);
     await eventually(async () => wordOf(await gateways[1].admission.check(make({ microUsd: 70n }))) === 'ok');
     expect(wordOf(await gateways[1].admission.check(make({ microUsd: 71n })))).toBe('insufficient_funds');
     gateways[0].admission.settle(request.requestId, bench.books.book(request, usedOf(30n)));
-    await eventually(async () => (await gateways[1].admission.heldMicroUsd(organizationId)) === 0n);
+    await eventually(async () => (await heldOf(gateways[1], organizationId)) === 0n);
     expect(await gateways[1].admission.admit(make({ microUsd: 71n }))).toMatchObject({ balancePicoUsd: 70_000_000n });
   });
 });
@@ -285,7 +326,7 @@ describe('a gateway that slept', () => {
 
 describe('when Redis is back', () => {
   it('and another gateway is not heard of, each goes on alone, and with Redis when that one is gone', async () => {
-    const { gateways, make } = await openTwo(100n, { limits: { requestsPerMinute: 100 } });
+    const { gateways, organizationId, make } = await openTwo(100n, { limits: { requestsPerMinute: 100 } });
     const [first, second] = gateways;
     freeze();
     expect(wordOf(await first.admission.admit(make()))).toBe('ok');
@@ -293,6 +334,8 @@ describe('when Redis is back', () => {
     thaw();
     for (let time = 0; time < 30; time += 1) {
       expect(first.admission.check(make())).toMatchObject({ ok: true });
+      // What the other one holds is not known either.
+      await expect(first.admission.heldMicroUsd(organizationId)).rejects.toMatchObject({ code: 'billing_unavailable' });
       await new Promise((resolve) => setTimeout(resolve, 20));
     }
     second.lives = false;
@@ -326,7 +369,7 @@ describe('when Redis is back', () => {
     await Promise.all(callers);
     await isBack(gateways[0], make());
     await isBack(gateways[1], make());
-    await eventually(async () => (await gateways[0].admission.heldMicroUsd(organizationId)) === 0n);
+    await eventually(async () => (await heldOf(gateways[0], organizationId)) === 0n);
     const left = 3000n - BigInt(admitted);
     expect(bench.books.balance(organizationId)).toBe((left > 0n ? left : 0n) * 1_000_000n);
     const result = await gateways[1].admission.check(make({ microUsd: 3001n }));

@@ -2,7 +2,7 @@ import { Redis } from 'ioredis';
 import { afterAll, beforeAll, beforeEach, afterEach, describe, expect, it } from 'vitest';
 import { eventually } from '../../edge/inference/inference-gateway.ts';
 import { findRedisServer, startServer, type TestRedis } from '../../support/redis.ts';
-import { AdmissionBench, requestOf } from './admission-bench.ts';
+import { AdmissionBench, heldOf, requestOf } from './admission-bench.ts';
 
 /** Records that are durable in a gateway's spool, while the books do not have them yet. */
 
@@ -32,7 +32,7 @@ async function spoolOne(leaseMs = 30_000) {
   const request = requestOf(organizationId, { limits, keyId: 'limited', microUsd: 50n, tokens: 500 });
   expect(await gateway.admission.admit(request)).toMatchObject({ ok: true, heldMicroUsd: 50n });
   gateway.admission.spooled(request.requestId, used);
-  await eventually(async () => (await gateway.admission.heldMicroUsd(organizationId)) === 3n);
+  await eventually(async () => (await heldOf(gateway, organizationId)) === 3n);
   return { gateway, organizationId, request, another: { ...request, requestId: requestOf(organizationId).requestId } };
 }
 
@@ -56,7 +56,7 @@ describe('what is spooled', () => {
     gateway.admission.settle(another.requestId, { chargedPicoUsd: 0n, tokens: 0 });
     gateway.admission.settle(request.requestId, bench.books.book(request, used));
     gateway.admission.settle(request.requestId, used);
-    await eventually(async () => (await gateway.admission.heldMicroUsd(organizationId)) === 0n);
+    await eventually(async () => (await heldOf(gateway, organizationId)) === 0n);
     expect(await balanceOf(organizationId)).toEqual(['97', '999999']);
     expect(await gateway.admission.view(request)).toMatchObject({ tokens: { remaining: 700 } });
     expect(await client.hlen(`${bench.prefix}:{${organizationId}}:holds`)).toBe(0);
@@ -75,7 +75,7 @@ describe('what is spooled', () => {
     bench.books.book(request, used);
     await eventually(async () => {
       await other.admission.sweep();
-      return (await other.admission.heldMicroUsd(organizationId)) === 0n;
+      return (await heldOf(other, organizationId)) === 0n;
     });
     expect(await balanceOf(organizationId)).toEqual(['97', '999999']);
   });
@@ -89,7 +89,7 @@ describe('what is spooled', () => {
     for (let time = 0; time < 2; time += 1) {
       other.admission.settleReplayed(organizationId, request.keyId, request.requestId, used);
     }
-    await eventually(async () => (await other.admission.heldMicroUsd(organizationId)) === 0n);
+    await eventually(async () => (await heldOf(other, organizationId)) === 0n);
     const rich = requestOf(organizationId, { microUsd: 101n });
     expect(await other.admission.admit(rich)).toMatchObject({ balancePicoUsd: 97_999_999n });
   });
@@ -107,7 +107,7 @@ describe('what is spooled', () => {
     await gateway.admission.renew();
     gateway.admission.settle(another.requestId, { chargedPicoUsd: 0n, tokens: 0 });
     gateway.admission.settle(request.requestId, bench.books.book(request, used));
-    await eventually(async () => (await gateway.admission.heldMicroUsd(organizationId)) === 0n);
+    await eventually(async () => (await heldOf(gateway, organizationId)) === 0n);
     expect(await gateway.admission.admit({ ...another, estimatedTokens: 701 })).toMatchObject({
       view: { remaining: 700 },
     });
