@@ -1,4 +1,5 @@
 import type { ServiceTier } from '#core/catalog/catalog.ts';
+import type { SettledClaim } from '#core/requests/requests.ts';
 import type { UsageSource } from './stream-meter.ts';
 import type { Usage } from './usage.ts';
 
@@ -33,4 +34,12 @@ export interface UsageRecord {
   readonly firstByteMs: number | null;
   readonly totalMs: number;
   readonly clientRequestId: string | null;
+  /** Only on its way into the books, of a request with an Idempotency-Key. */
+  readonly claim?: SettledClaim;
 }
+
+/**
+ * Reason of a completed record that cost nothing: another request with its Idempotency-Key was booked before, while it
+ * was not known whether this one would be.
+ */
+export const repeatedReason = 'repeated_idempotency_key';

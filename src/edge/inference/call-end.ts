@@ -1,6 +1,7 @@
 import { heldPicoUsd } from '#core/admission/admission.ts';
 import { billOf, noUsage, type UsageRecord } from '#core/metering/metering.ts';
 import type { Call, CallTimings, InferenceRequest } from './call.ts';
+import { settledClaim } from './idempotent.ts';
 import type { RequestSummary } from './observer.ts';
 import type { Outcome } from './outcome.ts';
 
@@ -25,6 +26,7 @@ export function recordOf(call: Call, request: InferenceRequest, outcome: Outcome
   const { grant, reuse } = found;
   const { caller, fields, model, price } = request;
   const { stream } = fields;
+  const claim = settledClaim(call);
   const { usage, usageSource, costPicoUsd, writtenOffPicoUsd } = billOf({
     outcome: outcome.kind,
     usage: outcome.usage,
@@ -56,6 +58,7 @@ export function recordOf(call: Call, request: InferenceRequest, outcome: Outcome
     firstByteMs: timings.firstByteMs,
     totalMs: nowMs - timings.startedMs,
     clientRequestId,
+    ...(claim !== undefined && { claim }),
   };
 }
 

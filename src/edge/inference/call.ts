@@ -3,6 +3,7 @@ import type { Grant } from '#core/admission/admission.ts';
 import type { InFlightEntry } from '#core/cache/cache.ts';
 import type { Model, PriceVersion } from '#core/catalog/catalog.ts';
 import type { Lease } from '#core/fleet/fleet.ts';
+import type { Durable } from '#core/metering/metering.ts';
 import type { IdempotentTurn } from '#core/requests/requests.ts';
 import type { FlexLease } from '#core/routing/routing.ts';
 import type { BodyHold, InferenceCaller } from '#edge/http/http.ts';
@@ -91,6 +92,10 @@ export interface CallReuse {
   idempotentTurn: IdempotentTurn | null;
   /** The whole answer as it was sent, once it is complete; only for a request with an Idempotency-Key. */
   answer: string | null;
+  /** The same, compressed, as it is kept. */
+  packed: Buffer | null;
+  /** Where its record is, once that is known. Rejects when the books will never have it. */
+  durable: Promise<Durable> | null;
 }
 
 export interface CallOrigin {

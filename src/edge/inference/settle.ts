@@ -77,9 +77,14 @@ function settle(parts: FinishParts, call: Call, outcome: Outcome, record: UsageR
       if (call.found.grant !== null) parts.admission[how](call.requestId, used);
       resolve(reported);
     };
-    parts.metering.settle(record).then(
-      // The hold of what is spooled stands for its charge until it is booked.
-      (durable) => settled(durable === 'booked' ? 'settle' : 'spooled', usedBy(record), outcome),
+    const durable = parts.metering.settle(record);
+    if (call.found.reuse !== null) call.found.reuse.durable = durable;
+    durable.then(
+      (where) => {
+        if (where === 'booked') settled('settle', parts.metering.booked(record), outcome);
+        // The hold of what is spooled stands for its charge until it is booked.
+        else settled('spooled', usedBy(record), outcome);
+      },
       () => settled('settle', nothingUsed, unbooked(outcome)),
     );
   });
