@@ -118,7 +118,7 @@ function createCommits(options: MeteringOptions, listeners: CommitListeners): Gr
     spoolAfterMs,
     stallMs,
     spool,
-    encode: encodeRecord,
+    encode: (record) => encodeRecord(record, clock.monotonicMs()),
     describe: ({ claim: _claim, ...record }) => record,
     decode: decodeRecord,
     groupOf: ({ organizationId }) => organizationId,
@@ -135,31 +135,41 @@ function createCommits(options: MeteringOptions, listeners: CommitListeners): Gr
   });
 }
 
+/** What the books wrote off of records, in pico-dollars, until somebody asks what they were charged. */
+class WrittenOff {
+  readonly #byId = new Map<string, bigint>();
+
+  add(id: string, picoUsd: bigint): void {
+    if (this.#byId.size >= writtenOffMax) this.#byId.clear();
+    this.#byId.set(id, picoUsd);
+  }
+
+  take(id: string): bigint {
+    const picoUsd = this.#byId.get(id) ?? 0n;
+    this.#byId.delete(id);
+    return picoUsd;
+  }
+}
+
 export function createMetering(options: MeteringOptions): Metering {
   const { db, clock, log, wallet, staleMs, spoolAfterMs } = options;
   const listeners: UnspooledListener[] = [];
   let quarantined = 0;
-  /** What the books wrote off of records that nobody has asked for yet. */
-  const writtenOff = new Map<string, bigint>();
+  const writtenOff = new WrittenOff();
   const commits = createCommits(options, {
     onUnspooled(records, isBooked) {
       for (const listener of listeners) listener(records, isBooked);
     },
     onQuarantined: () => void (quarantined += 1),
-    onWrittenOff(id, picoUsd) {
-      if (writtenOff.size >= writtenOffMax) writtenOff.clear();
-      writtenOff.set(id, picoUsd);
-    },
+    onWrittenOff: (id, picoUsd) => writtenOff.add(id, picoUsd),
   });
   const refusals = createRefusals({ db, clock, log });
 
   return {
-    settle: (record) => commits.add(record),
+    settle: (record) => commits.add({ ...record, settledMs: clock.monotonicMs() }),
     booked(record) {
       const { chargedPicoUsd, tokens } = usedBy(record);
-      const missing = writtenOff.get(record.id) ?? 0n;
-      writtenOff.delete(record.id);
-      return { chargedPicoUsd: chargedPicoUsd - missing, tokens };
+      return { chargedPicoUsd: chargedPicoUsd - writtenOff.take(record.id), tokens };
     },
     onUnspooled: (listener) => void listeners.push(listener),
     countRefusal: (refusal) => refusals.count(refusal),
@@ -224,7 +234,9 @@ async function within(timeoutMs: number, task: Promise<unknown>): Promise<void> 
 export { type Bill, billOf, nothingUsed, type Served, usedBy } from './bill.ts';
 export type { Durable } from './group-commit.ts';
 export type { QuarantinedRecord } from './quarantine.ts';
-export type { OutcomeKind, UsageRecord } from './record.ts';
+export type { RequestFacts, StoredFacts } from './facts.ts';
+export type { DetailedRecord, OutcomeKind, UsageRecord } from './record.ts';
+export { type Timeline, timelineOf } from './timeline.ts';
 export type { RecordFilter, RecordPage } from './record-list.ts';
 export type { Reports } from './reports.ts';
 export { type SummaryDimension, summaryDimensions, type SummaryGroup, type UsageSums } from './summary.ts';

@@ -1,5 +1,6 @@
 import type { ServiceTier } from '#core/catalog/catalog.ts';
 import type { SettledClaim } from '#core/requests/requests.ts';
+import type { RequestFacts, StoredFacts } from './facts.ts';
 import type { UsageSource } from './stream-meter.ts';
 import type { Usage } from './usage.ts';
 
@@ -36,6 +37,18 @@ export interface UsageRecord {
   readonly clientRequestId: string | null;
   /** Only on its way into the books, of a request with an Idempotency-Key. */
   readonly claim?: SettledClaim;
+  readonly facts?: RequestFacts;
+  /** Only on its way into the books: since when it waits to be written, on this process' monotonic clock. */
+  readonly settledMs?: number;
+  /** The same of one that was spooled: how long it waited for that, in milliseconds. */
+  readonly waitedMs?: number;
+}
+
+/** A record with what only whoever asks for this very one is told. */
+export interface DetailedRecord {
+  readonly record: UsageRecord;
+  /** Null for a request of before they were kept. */
+  readonly facts: StoredFacts | null;
 }
 
 /**

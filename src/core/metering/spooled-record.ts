@@ -17,7 +17,16 @@ const claim = z.strictObject({
   answer: base64.nullable(),
 });
 
-/** Version 1 is without `claim`. */
+const left = count.nullable();
+
+const facts = z.strictObject({
+  admittedMs: z.number(),
+  coldMs: z.number(),
+  remaining: z.strictObject({ requests: left, tokens: left, monthTokens: left, concurrency: left }),
+  replica: z.strictObject({ id: z.string(), ageSeconds: z.number().nullable() }).nullable(),
+});
+
+/** Version 1 is without `claim` and `facts`. */
 const spooled = z
   .strictObject({
     version: z.union([z.literal(1), z.literal(2)]),
@@ -43,10 +52,15 @@ const spooled = z
     totalMs: z.number(),
     clientRequestId: z.string().nullable(),
     claim: claim.optional(),
+    facts: facts.optional(),
+    waitedMs: z.number().optional(),
   })
-  .transform(({ version: _version, claim: claimed, ...record }) =>
-    claimed === undefined ? record : { ...record, claim: claimed },
-  );
+  .transform(({ version: _version, claim: claimed, facts: known, waitedMs, ...record }) => ({
+    ...record,
+    ...(claimed !== undefined && { claim: claimed }),
+    ...(known !== undefined && { facts: known }),
+    ...(waitedMs !== undefined && { waitedMs }),
+  }));
 
 /**
  * An answer of more compressed bytes is not written to the spool: its request is billed once all the same, and who
@@ -59,7 +73,7 @@ export function recordJson({ claim: _claim, ...record }: UsageRecord): string {
   return JSON.stringify(fieldsOf(record));
 }
 
-function fieldsOf(record: Omit<UsageRecord, 'claim'>) {
+function fieldsOf({ settledMs: _settled, ...record }: Omit<UsageRecord, 'claim'>) {
   const { costPicoUsd, writtenOffPicoUsd } = record;
   const amounts = { costPicoUsd: costPicoUsd.toString(), writtenOffPicoUsd: writtenOffPicoUsd.toString() };
   return { version: 2, ...record, ...amounts };
@@ -70,8 +84,10 @@ function claimFields({ bodyHash, answer, ...fields }: SettledClaim) {
   return { ...fields, bodyHash: bodyHash.toString('base64'), answer: kept };
 }
 
-export function encodeRecord({ claim: claimed, ...record }: UsageRecord): Buffer {
-  const fields = fieldsOf(record);
+/** @param nowMs of the clock of `settledMs` */
+export function encodeRecord({ claim: claimed, ...record }: UsageRecord, nowMs: number): Buffer {
+  const { settledMs = nowMs, waitedMs = nowMs - settledMs } = record;
+  const fields = { ...fieldsOf(record), waitedMs };
   return Buffer.from(JSON.stringify(claimed === undefined ? fields : { ...fields, claim: claimFields(claimed) }));
 }
 

@@ -5,6 +5,7 @@ import { uuidTimeMs } from '#base/id.ts';
 import { claimsParameter, claimsText, type ClaimOf, isLarge, putAnswer } from '#core/requests/requests.ts';
 import { type ChargedOrganization, isUncovered, type Wallet } from '#core/wallet/wallet.ts';
 import { createCodes, type KnownCodes } from './codes.ts';
+import { packFacts } from './facts.ts';
 import { isBetweenPartitions } from './partitions.ts';
 import { repeatedReason, type UsageRecord } from './record.ts';
 
@@ -40,16 +41,20 @@ const nothing: ReadonlyMap<string, bigint> = new Map();
 
 export function createWriter({ db, clock, wallet }: WriterOptions): Writer {
   const codes = createCodes(db);
+  const durations = new RecentDurations();
 
   /** One statement is a transaction of its own, in one round trip; the wallets' rows are locked last in it. */
   const commit = async (records: readonly UsageRecord[]): Promise<boolean> => {
     const known = await codes.of({ ids: records.flatMap(idsOf), names: records.flatMap(namesOf) });
-    const rows = JSON.stringify(records.map((record) => toRow(record, known)));
+    const rows = JSON.stringify(
+      records.map((record) => toRow(record, known, { nowMs: clock.monotonicMs(), commitMs: durations.least })),
+    );
     const claims = claimsOf(records);
     const booked = { text: recordsText, parameters: [rows, claimsParameter(claims)] };
     const batch = { organizations: organizationsOf(records), now: new Date(clock.now()), booked };
     const large = claims.filter(({ claim }) => isLarge(claim));
     for (;;) {
+      const beganMs = clock.monotonicMs();
       try {
         if (large.length === 0) await wallet.chargeStatement(db.sql, batch);
         else {
@@ -58,6 +63,7 @@ export function createWriter({ db, clock, wallet }: WriterOptions): Writer {
             await wallet.chargeStatement(tx, batch);
           });
         }
+        durations.add(clock.monotonicMs() - beganMs);
         return true;
       } catch (error) {
         if (isUncovered(error)) return false;
@@ -179,9 +185,34 @@ function cutToBalances(
 
 const hourMs = 3_600_000;
 
+interface WriteMoment {
+  /** On the monotonic clock. */
+  readonly nowMs: number;
+  /** What a commit takes at least. */
+  readonly commitMs: number;
+}
+
+/** Of the last commits. What the next one takes cannot be in what it writes: its rows say what it takes at least. */
+class RecentDurations {
+  #durationsMs: readonly number[] = [];
+
+  add(durationMs: number): void {
+    this.#durationsMs = [...this.#durationsMs, durationMs].slice(-8);
+  }
+
+  get least(): number {
+    return this.#durationsMs.length === 0 ? 0 : Math.min(...this.#durationsMs);
+  }
+}
+
 /** A row as `json_to_recordset` reads it; amounts go as text, since a JSON number would lose their digits. */
-function toRow(record: UsageRecord, { ids, names }: KnownCodes): Record<string, unknown> {
+function toRow(
+  record: UsageRecord,
+  { ids, names }: KnownCodes,
+  { nowMs, commitMs }: WriteMoment,
+): Record<string, unknown> {
   const timeMs = uuidTimeMs(record.id);
+  const { facts, settledMs = nowMs, waitedMs } = record;
   return {
     id: record.id,
     organization_id: record.organizationId,
@@ -208,6 +239,9 @@ function toRow(record: UsageRecord, { ids, names }: KnownCodes): Record<string, 
     first_byte_ms: record.firstByteMs === null ? null : Math.round(record.firstByteMs),
     total_ms: Math.round(record.totalMs),
     client_request_id: record.clientRequestId,
+    known: facts === undefined ? null : packFacts(facts).toString('hex'),
+    waited_ms: Math.round(waitedMs ?? nowMs - settledMs),
+    commit_ms: waitedMs === undefined ? commitMs : null,
     hour: new Date(timeMs - (timeMs % hourMs)).toISOString(),
   };
 }
@@ -223,7 +257,7 @@ const namesOf = ({ model, endpoint }: UsageRecord): string[] => [model, endpoint
 
 const columns = `organization, project, key, price_version, model, endpoint, input_tokens, input_cached_tokens,
         output_tokens, output_reasoning_tokens, queued_ms, first_byte_ms, total_ms, outcome, usage_source, status, stream,
-        cache_hit, id, cost, written_off, service_tier, reason, client_request_id`;
+        cache_hit, id, cost, written_off, service_tier, reason, client_request_id, facts`;
 const sumColumns = `requests, completed, aborted, ended, failed, cache_hits, input_tokens, input_cached_tokens,
         output_tokens, output_reasoning_tokens, cost`;
 const sums = `count(*), count(*) filter (where outcome = 'completed'), count(*) filter (where outcome = 'aborted'),
@@ -246,11 +280,15 @@ const recordsText = `${claimsText('$2')}, given as materialized (
         model integer, endpoint integer, stream boolean, service_tier text, status smallint, outcome usage_outcome,
         failure text, cache_hit boolean, input_tokens integer, input_cached_tokens integer, output_tokens integer,
         output_reasoning_tokens integer, usage_source usage_source, amount numeric, beyond numeric,
-        queued_ms integer, first_byte_ms integer, total_ms integer, client_request_id text, hour timestamptz)
+        queued_ms integer, first_byte_ms integer, total_ms integer, client_request_id text, known text, waited_ms double precision,
+        commit_ms double precision, hour timestamptz)
     ), incoming as materialized (
       select g.*, case when is_repeated then 0 else amount end as cost,
         case when is_repeated then nullif(coalesce(beyond, 0) + amount, 0) else beyond end as written_off,
-        case when is_repeated then coalesce(failure, '${repeatedReason}') else failure end as reason
+        case when is_repeated then coalesce(failure, '${repeatedReason}') else failure end as reason,
+        decode(known, 'hex') || substr(int4send(least(16777215, round(waited_ms + case when commit_ms is null then 0
+          else greatest(commit_ms, extract(epoch from clock_timestamp() - statement_timestamp()) * 1000) end))::integer),
+          2) as facts
       from given g cross join lateral (select id in (select id from repeated) as is_repeated) r
     ), inserted as (
       insert into usage_requests (group_id, ${columns})

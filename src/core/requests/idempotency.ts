@@ -155,7 +155,7 @@ class ClaimBook implements Idempotency {
   }
 
   unspooled(requestId: string, isBooked: boolean): void {
-    if (this.#unsettled.delete(requestId) && !isBooked) this.#write(this.#remove(requestId));
+    if (this.#unsettled.delete(requestId) && !isBooked) void this.#write(this.#remove(requestId));
   }
 
   async renew(): Promise<void> {
@@ -214,7 +214,7 @@ class ClaimBook implements Idempotency {
       this.#asking.ask(
         () => this.#read(claim, bodyHash),
         (late) => {
-          if ('expiresAt' in late) this.#write(this.#remove(claim.requestId));
+          if ('expiresAt' in late) void this.#write(this.#remove(claim.requestId));
         },
       ),
     );

@@ -70,8 +70,12 @@ export interface CallTimings {
   readonly startedMs: number;
   /** How long the body was waited for. */
   bodyMs: number;
+  /** Until it was admitted, counted from the start; null where it was not, or needed not be. */
+  admittedMs: number | null;
   /** How long replicas were waited for. */
   queuedMs: number;
+  /** How long of that for engines to start. */
+  coldMs: number;
   /** How long engines had the request, all tries together; null when none had it. */
   engineMs: number | null;
   /** Replicas that it was sent to after the first. */
@@ -134,7 +138,9 @@ export function createCall({ requestId, endpoint, incoming, outgoing, trace, sta
     timings: {
       startedMs,
       bodyMs: 0,
+      admittedMs: null,
       queuedMs: 0,
+      coldMs: 0,
       engineMs: null,
       retries: 0,
       firstByteMs: null,

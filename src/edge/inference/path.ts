@@ -43,6 +43,7 @@ async function follow(parts: PathParts, call: Call): Promise<Outcome> {
   const earlier = reuses(call, caller) ? await findEarlier(parts, call, request) : null;
   if (earlier !== null) return earlier;
   const grant = await admit(parts, call, request);
+  call.timings.admittedMs = parts.clock.monotonicMs() - call.timings.startedMs;
   stop.throwIfStopped();
   await route(parts, call, request);
   // Awaited, since a promise that is returned from here takes two turns more to be seen.

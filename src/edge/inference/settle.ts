@@ -19,7 +19,10 @@ export async function finish(parts: FinishParts, call: Call, outcome: Outcome): 
   let reported = outcome;
   let record: UsageRecord | null = null;
   if (found.request !== null && isBooked(found)) {
-    record = recordOf(call, found.request, outcome, parts.clock.monotonicMs());
+    record = recordOf(call, found.request, outcome, {
+      monotonicMs: parts.clock.monotonicMs(),
+      sinceEpochMs: parts.clock.now(),
+    });
     reported = await settle(parts, call, outcome, record);
   } else countRefusal(parts, call, outcome);
   held.leave?.();

@@ -80,7 +80,9 @@ async function chargedOf(organization: Organization, records: readonly UsageReco
   const all = await Promise.all(
     records.map(({ id }) => books.metering.reports.readRecord({ organizationId: organization.id, keyId: null, id })),
   );
-  return all.map((record) => (record === null ? null : [record.costPicoUsd, record.writtenOffPicoUsd, record.reason]));
+  return all.map((found) =>
+    found === null ? null : [found.record.costPicoUsd, found.record.writtenOffPicoUsd, found.record.reason],
+  );
 }
 
 const charged = [costPicoUsd, 0n, null];

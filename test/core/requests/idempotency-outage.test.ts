@@ -1,5 +1,12 @@
 import { afterAll, afterEach, describe, expect, it } from 'vitest';
-import { type Body, errorOf, eventually, readMetric, standinFile, useInference } from '../../edge/inference/inference-gateway.ts';
+import {
+  type Body,
+  errorOf,
+  eventually,
+  readMetric,
+  standinFile,
+  useInference,
+} from '../../edge/inference/inference-gateway.ts';
 import { startDatabaseProxy, type DatabaseProxy } from '../../support/database-proxy.ts';
 import { createTestDatabase, type TestDatabase } from '../../support/database.ts';
 import { fresh, openReuse, type ReuseBench } from '../cache/caching-key.ts';
