@@ -53,7 +53,10 @@ const requestSchema = z
     outcome: z.enum(outcomes).openapi({
       description: '`aborted`: the client left. `ended`: the gateway ended it, `reason` says why.',
     }),
-    reason: z.string().nullable(),
+    reason: z.string().nullable().openapi({
+      description:
+        'The code of what ended it; `repeated_idempotency_key`: another request with its Idempotency-Key was charged',
+    }),
     cache_hit: z.boolean(),
     input_tokens: tokens,
     input_cached_tokens: tokens.openapi({ description: 'Part of `input_tokens`' }),
@@ -61,7 +64,9 @@ const requestSchema = z
     output_reasoning_tokens: tokens.openapi({ description: 'Part of `output_tokens`' }),
     usage_source: z.enum(['engine', 'last_seen', 'none']),
     cost: z.string().openapi({ example: '0.00042', description: 'What was charged, an exact decimal' }),
-    written_off: z.string().openapi({ description: 'What went past the hold and was not charged' }),
+    written_off: z
+      .string()
+      .openapi({ description: 'What is not charged: past the hold or the balance, or charged with another request' }),
     currency: z.string().openapi({ example: 'USD' }),
     timings_ms: z.object({ queued: z.int(), first_byte: z.int().nullable(), total: z.int() }),
     client_request_id: z.string().nullable(),
