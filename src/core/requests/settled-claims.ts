@@ -40,7 +40,8 @@ const upsert = (source: string): string => `
 
 /**
  * Parts of a WITH clause, with a parameter of `claimsParameter`. Answers become those of their Idempotency-Keys, and
- * `repeated (id)` are the requests of keys whose answer is another request's: they are not to be charged.
+ * `repeated (id)` are the requests of keys whose answer is another request's: they are not to be charged. Rows are looked
+ * up one by one: an EXISTS may be made a table of all keys there are.
  */
 export function claimsText(parameter: string): string {
   const source = `select distinct on (key_id, idempotency_key) key_id, idempotency_key, decode(body_hash, 'base64'), id,
@@ -54,9 +55,9 @@ export function claimsText(parameter: string): string {
     ), won as (${upsert(source)}
       returning request_id
     ), repeated as materialized (
-      select id from claims c where case when keeps then id not in (select request_id from won) else exists (
-        select 1 from idempotency_keys k where k.key_id = c.key_id and k.idempotency_key = c.idempotency_key
-          and k.state = 'done' and k.request_id <> c.id and k.expires_at > now()) end
+      select id from claims c where case when keeps then id not in (select request_id from won) else (
+        select k.state = 'done' and k.request_id <> c.id and k.expires_at > now() from idempotency_keys k
+        where k.key_id = c.key_id and k.idempotency_key = c.idempotency_key) end
     )`;
 }
 
