@@ -14,17 +14,20 @@ export class BoundedAsking {
   }
 
   /**
-   * @param onLate told of an answer that nobody waits for any more
+   * @param onLate told when a question has ended that nobody waits for any more
    * @throws an Error when there is no answer in time, and what `ask` throws
    */
-  async ask<T>(ask: () => Promise<T>, onLate: (answer: T) => void): Promise<T> {
+  async ask<T>(ask: () => Promise<T>, onLate: () => void): Promise<T> {
     if (this.#unanswered >= unansweredMax) this.#probe();
     const asked = ask();
     const { promise: late, reject } = Promise.withResolvers<never>();
     const timer = setTimeout(() => {
       this.#unanswered += 1;
-      const answered = (): void => void (this.#unanswered -= 1);
-      asked.then(onLate, () => undefined).finally(answered);
+      const ended = (): void => {
+        this.#unanswered -= 1;
+        onLate();
+      };
+      asked.then(ended, ended);
       reject(new Error(`no answer within ${this.#timeoutMs} ms`));
     }, this.#timeoutMs);
     try {

@@ -33,7 +33,7 @@ export class IdempotencyRows {
   }
 
   /**
-   * Takes the row for a request: there was none, or one that is over.
+   * Takes the row for a request: there was none, one that has expired, or one of the same request that nobody runs.
    * @param mayTakeOver also one whose lease is over; without it only one of a gateway that is known to be gone
    * @returns when it expires, as the database has it; null when the row is another request's
    */
@@ -52,7 +52,7 @@ export class IdempotencyRows {
       .onConflictDoUpdate({
         target: [table.keyId, table.idempotencyKey],
         set: { ...row, answer: null },
-        setWhere: sql`${table.expiresAt} <= now() or (${table.state} = 'running' and ${table.leaseUntil} <= ${until})`,
+        setWhere: sql`${table.expiresAt} <= now() or (${table.state} = 'running' and ${table.leaseUntil} <= ${until} and ${table.bodyHash} = excluded.body_hash)`,
       })
       .returning({ expiresAt: sql<string>`to_json(${table.expiresAt}) #>> '{}'` });
     return taken?.expiresAt ?? null;

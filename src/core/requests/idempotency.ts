@@ -116,6 +116,7 @@ class ClaimBook implements Idempotency {
   readonly #unsettled = new UnsettledAnswers();
   /** Ids of requests whose rows are to be removed. */
   readonly #removals = new Set<string>();
+  #removing: Promise<void> | null = null;
   readonly #writes = new Set<Promise<void>>();
   readonly #turns = new Turns(turnBounds);
   readonly #asking = new BoundedAsking(claimTimeoutMs);
@@ -202,6 +203,8 @@ class ClaimBook implements Idempotency {
         leave({ kind: 'none' }, Promise.resolve());
         throw error;
       }
+      // The row may be this request's, and nobody was told so.
+      void this.#write(this.#remove(claim.requestId));
       const failure = unavailable(error);
       leave({ kind: 'error', error: failure }, Promise.resolve());
       throw failure;
@@ -213,9 +216,7 @@ class ClaimBook implements Idempotency {
     return this.#turns.during(claim.keyId, () =>
       this.#asking.ask(
         () => this.#read(claim, bodyHash),
-        (late) => {
-          if ('expiresAt' in late) void this.#write(this.#remove(claim.requestId));
-        },
+        () => void this.#write(this.#remove(claim.requestId)),
       ),
     );
   }
@@ -261,16 +262,24 @@ class ClaimBook implements Idempotency {
     };
   }
 
-  /** Tried again with the leases. */
-  async #remove(requestId: string): Promise<void> {
-    this.#removals.add(requestId);
-    await this.#removeAll();
+  /** Tried again with the leases; beyond a bound it is over with its lease. */
+  #remove(requestId: string): Promise<void> {
+    if (this.#removals.size < removalsMax) this.#removals.add(requestId);
+    return this.#removeAll();
   }
 
-  async #removeAll(): Promise<void> {
-    const requestIds = [...this.#removals];
-    await this.#rows.remove(requestIds);
-    for (const requestId of requestIds) this.#removals.delete(requestId);
+  /** One statement at a time, however many wait for it. */
+  #removeAll(): Promise<void> {
+    this.#removing ??= this.#removeNow().finally(() => (this.#removing = null));
+    return this.#removing;
+  }
+
+  async #removeNow(): Promise<void> {
+    while (this.#removals.size > 0) {
+      const requestIds = [...this.#removals].slice(0, removedAtOnce);
+      await this.#rows.remove(requestIds);
+      for (const requestId of requestIds) this.#removals.delete(requestId);
+    }
   }
 
   /** Never rejects, and ends in bounded time. */
@@ -292,6 +301,8 @@ interface Taken {
   readonly expiresAt: string;
 }
 
+const removalsMax = 10_000;
+const removedAtOnce = 500;
 /** A claim is answered in this time, whatever the database does. */
 const claimTimeoutMs = 5000;
 const unavailableRetrySeconds = 2;

@@ -11,8 +11,7 @@ describe('questions to a store that says nothing', () => {
 
   it('fail in time, and at once while earlier ones have no answer, but for one a second', async () => {
     const asking = new BoundedAsking(5000);
-    const late: string[] = [];
-    const outcomes = Array.from({ length: 4 }, () => asking.ask(silent, (answer) => void late.push(answer)));
+    const outcomes = Array.from({ length: 4 }, () => asking.ask(silent, () => undefined));
     const failed = Promise.allSettled(outcomes);
     await vi.advanceTimersByTimeAsync(5000);
     expect((await failed).map(({ status }) => status)).toEqual(Array.from({ length: 4 }, () => 'rejected'));
@@ -34,17 +33,17 @@ describe('questions to a store that says nothing', () => {
   it('tell of an answer that comes late, and are asked as before then', async () => {
     const asking = new BoundedAsking(5000);
     const { promise, resolve } = Promise.withResolvers<string>();
-    const late: string[] = [];
+    let late = 0;
     const asked = asking.ask(
       () => promise,
-      (answer) => void late.push(answer),
+      () => void (late += 1),
     );
     const failed = expect(asked).rejects.toThrow('no answer within 5000 ms');
     await vi.advanceTimersByTimeAsync(5000);
     await failed;
     resolve('late');
     await vi.advanceTimersByTimeAsync(0);
-    expect(late).toEqual(['late']);
+    expect(late).toBe(1);
     for (let index = 0; index < 10; index += 1) {
       expect(
         await asking.ask(

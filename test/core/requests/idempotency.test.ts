@@ -237,6 +237,12 @@ describe('rows that other gateways left', () => {
     expect(await recordsOf(reuse)).toHaveLength(2);
   });
 
+  it('one whose lease is over stands for its own body still', async () => {
+    const { reuse, options, body } = await openElsewhere('-1 hours');
+    const answer = await reuse.chat({ ...body, seed: 1 }, options);
+    expect(await errorOf(answer)).toMatchObject({ status: 422, code: 'unprocessable', param: 'Idempotency-Key' });
+  });
+
   it('one that was billed without room for its answer says so, and is not run again', async () => {
     const { reuse, options, body } = await openElsewhere('20 seconds');
     const id = uuidOf('key', reuse.keyId);
