@@ -45,7 +45,7 @@ export class IdempotencyRows {
     const lease = { gatewayId: this.#gatewayId, leaseUntil: this.#leaseUntil };
     const row = { ...lease, bodyHash, requestId, state: 'running' as const, expiresAt };
     const table = idempotencyKeys;
-    const until = mayTakeOver ? sql`now()` : sql`'-infinity'`;
+    const until = sql`case when ${mayTakeOver}::boolean then now() else '-infinity' end`;
     const [taken] = await this.#db.orm
       .insert(table)
       .values({ keyId, idempotencyKey, ...row })
