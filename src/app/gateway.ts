@@ -12,7 +12,7 @@ import {
   type EngineReload,
 } from '#core/catalog/catalog.ts';
 import type { Fleet, FleetIdentity } from '#core/fleet/fleet.ts';
-import { createMetering, type Metering, type MeteringOptions, nothingUsed, usedBy } from '#core/metering/metering.ts';
+import { createMetering, type Metering, type MeteringOptions, nothingUsed } from '#core/metering/metering.ts';
 import { createEngineClient, type EngineClient } from '#core/proxy/proxy.ts';
 import { type CacheSalts, createCacheSalts, createRouting, type Routing } from '#core/routing/routing.ts';
 import { createWallet, createWalletOpening, type Wallet } from '#core/wallet/wallet.ts';
@@ -40,6 +40,7 @@ export interface Gateway extends Pick<Retention, 'cache' | 'contents' | 'idempot
   readonly parts: {
     readonly admission: Part;
     readonly retention: Part;
+    readonly claims: Part;
     readonly metering: Part;
     readonly catalog: Part;
     readonly engineClient: Part;
@@ -95,7 +96,7 @@ export function createGateway(options: GatewayOptions): Gateway {
   metering.onUnspooled((records, isBooked) => {
     for (const record of records) {
       const { organizationId, keyId, id } = record;
-      holds.admission.settleReplayed(organizationId, keyId, id, isBooked ? usedBy(record) : nothingUsed);
+      holds.admission.settleReplayed(organizationId, keyId, id, isBooked ? metering.booked(record) : nothingUsed);
     }
   });
   const catalog = createCatalog({ db, clock, engines });
@@ -128,6 +129,7 @@ export function createGateway(options: GatewayOptions): Gateway {
     parts: {
       admission: holds.part,
       retention: retention.part,
+      claims: retention.claims,
       metering: meteringPart(metering, options),
       catalog: { name: 'catalog', start: () => catalog.sync() },
       engineClient: { name: 'connections to engines', stop: () => engineClient.close() },

@@ -16,6 +16,8 @@ export interface Retention {
   readonly idempotency: Idempotency;
   /** Its stop writes what is still to be written. */
   readonly part: Part;
+  /** To be started when the books have been: what was spooled may answer for an idempotency key. */
+  readonly claims: Part;
 }
 
 export interface RetentionParts {
@@ -42,14 +44,29 @@ export function createRetention(parts: RetentionParts): Retention {
   const contents = createContents({ db, clock, log, audit, ...parts.storage });
   const idempotency = createIdempotency({
     db,
+    clock,
     log,
     gatewayId: coordination.gateways.id,
     leaseMs,
-    isBooked: async ({ organizationId, keyId, requestId: id }) =>
-      (await metering.reports.readRecord({ organizationId, keyId, id })) !== null,
+    formerIds: () => coordination.formerIds(),
+    isReplayed: () => metering.spooled === 0,
+  });
+  metering.onUnspooled((records, isBooked) => {
+    for (const { id, claim } of records) if (claim !== undefined) idempotency.unspooled(id, isBooked);
   });
   const part: Part = {
     name: 'stored requests',
+    jobs: [
+      { name: 'delete old idempotency keys', everyMs: cleaningMs, where: 'one', run: () => idempotency.deleteOld() },
+      { name: 'delete old contents', everyMs: cleaningMs, where: 'one', run: () => contents.deleteOld() },
+    ],
+    async stop() {
+      await idempotency.close();
+      await contents.close(contentsTimeoutMs);
+    },
+  };
+  const claims: Part = {
+    name: 'idempotency keys',
     jobs: [
       {
         name: 'renew leases of idempotency keys',
@@ -57,17 +74,11 @@ export function createRetention(parts: RetentionParts): Retention {
         where: 'every',
         run: () => idempotency.renew(),
       },
-      { name: 'delete old idempotency keys', everyMs: cleaningMs, where: 'one', run: () => idempotency.deleteOld() },
-      { name: 'delete old contents', everyMs: cleaningMs, where: 'one', run: () => contents.deleteOld() },
     ],
-    // What a killed gateway of this place was running can be sent again at once.
-    start: () => idempotency.lapse(coordination.formerIds()),
-    async stop() {
-      await idempotency.close();
-      await contents.close(contentsTimeoutMs);
-    },
+    // What a killed gateway of this place was running can be sent again at once, unless the books are to get it yet.
+    start: () => idempotency.renew(),
   };
-  return { cache, contents, idempotency, part };
+  return { cache, contents, idempotency, part, claims };
 }
 
 function openCacheStore({ cacheBounds, shared, clock, log }: RetentionParts) {

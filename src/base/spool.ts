@@ -1,5 +1,5 @@
-import { copyFile, type FileHandle, mkdir, open, readdir, rename, unlink } from 'node:fs/promises';
-import { basename, join } from 'node:path';
+import { type FileHandle, mkdir, open, readdir, readFile, rename, truncate, unlink, writeFile } from 'node:fs/promises';
+import { basename, dirname, join } from 'node:path';
 import { crc32 } from 'node:zlib';
 import { uuidv7 } from './id.ts';
 import type { Log } from './log.ts';
@@ -68,10 +68,7 @@ export async function openSpool(options: SpoolOptions): Promise<Spool> {
   }
   await syncFolder(folder);
   const segments: Segment[] = [];
-  for (const path of await listSegments(folder)) {
-    const segment = await openLeft(path, log);
-    if (segment !== null) segments.push(segment);
-  }
+  for (const path of await listSegments(folder)) segments.push(...(await openLeft(path, log)));
   return new SegmentSpool(options, segments);
 }
 
@@ -222,11 +219,10 @@ async function syncFolder(folder: string): Promise<void> {
 }
 
 /**
- * A segment that an earlier process left. What does not add up at its end may be an entry that was never said to be on
- * disk, or damage: what comes before it is read, and the file is kept under another name.
- * @returns null when nothing is in it
+ * A segment that an earlier process left. What does not add up may be a last entry that was never said to be on disk, or
+ * damage: the file is kept under another name, and what can be read behind that becomes a segment of its own.
  */
-async function openLeft(path: string, log: Log): Promise<Segment | null> {
+async function openLeft(path: string, log: Log): Promise<Segment[]> {
   const file = await open(path, 'r');
   let size = 0;
   let end = 0;
@@ -242,17 +238,55 @@ async function openLeft(path: string, log: Log): Promise<Segment | null> {
     more = entries.length > 0;
     count += entries.length;
   }
+  const segments = end === 0 ? [] : [{ path, end, readEnd: 0, open: count }];
   if (end < size) {
-    await copyFile(path, `${path}.damaged`);
-    const where = { path: `${path}.damaged`, wholeBytes: end, bytes: size };
+    const rescued = await rescue(path, end);
+    const where = { path: `${path}.damaged`, wholeBytes: end, bytes: size, rescued: rescued?.open ?? 0 };
     log.error(
       where,
-      'a file of the spool does not add up to its end: what comes before is read, and a copy of the file is kept',
+      'a file of the spool does not add up: what is whole before and behind the damage is read, and a copy of the file is kept',
     );
+    if (rescued !== null) segments.push(rescued);
   }
-  if (end > 0) return { path, end, readEnd: 0, open: count };
-  await unlink(path);
-  return null;
+  if (end === 0) await unlink(path);
+  return segments;
+}
+
+/** So many bytes are summed up in search of entries behind damage; a real entry is found by its first sum. */
+const searchBytesMax = 1_073_741_824;
+
+/** Keeps a copy of a damaged file, moves the entries behind the damage to a new segment, and cuts the file before it. */
+async function rescue(path: string, end: number): Promise<Segment | null> {
+  const bytes = await readFile(path);
+  const folder = dirname(path);
+  await writeFile(`${path}.damaged`, bytes, { mode: 0o600, flush: true });
+  const entries = entriesBehind(bytes, end);
+  const framed = Buffer.concat(entries.flatMap((data) => [headerOf(data), data]));
+  const own = join(folder, `${uuidv7()}${extension}`);
+  if (entries.length > 0) await writeFile(own, framed, { flag: 'wx', mode: 0o600, flush: true });
+  await syncFolder(folder);
+  // Only now: whoever starts after a crash finds them here or there, and some of them maybe twice.
+  await truncate(path, end);
+  return entries.length === 0 ? null : { path: own, end: framed.length, readEnd: 0, open: entries.length };
+}
+
+/** An entry begins wherever a length and a sum fit what follows. */
+function entriesBehind(bytes: Buffer, damagedAt: number): Buffer[] {
+  const entries: Buffer[] = [];
+  let budget = searchBytesMax;
+  for (let at = damagedAt + 1; at + headerBytes < bytes.length && budget > 0;) {
+    const length = bytes.readUInt32LE(at);
+    const endsAt = at + headerBytes + length;
+    at += 1;
+    if (length === 0 || endsAt > bytes.length) continue;
+    budget -= length;
+    const data = bytes.subarray(endsAt - length, endsAt);
+    if (crc32(data) !== bytes.readUInt32LE(endsAt - length - 4)) continue;
+    entries.push(data);
+    budget += length;
+    at = endsAt;
+  }
+  return entries;
 }
 
 /** Whole entries from a byte on, as many as one reading gives and at least one where there is one. */

@@ -1,3 +1,4 @@
+import { randomBytes } from 'node:crypto';
 import { appendFile, mkdtemp, readdir, readFile, rm, truncate, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
@@ -66,6 +67,43 @@ describe('a spool whose process was killed', () => {
     expect(await readAll(await openHere())).toEqual(['whole']);
   });
 
+  it('reads what comes before and behind damage, wherever that is, and keeps a copy of the file', async () => {
+    const texts = ['first', 'second', 'third', 'fourth'];
+    const spool = await openHere();
+    await spool.append(buffers(...texts));
+    const path = await onlySegment();
+    const bytes = await readFile(path);
+    const starts = texts.map((_, index) => texts.slice(0, index).reduce((sum, text) => sum + 8 + text.length, 0));
+    for (let at = 0; at < bytes.length; at += 1) {
+      for (const name of await readdir(folder)) await rm(join(folder, name));
+      const damaged = Buffer.from(bytes);
+      damaged.writeUInt8(damaged.readUInt8(at) ^ 0x41, at);
+      await writeFile(path, damaged);
+      const hit = starts.findLastIndex((start) => start <= at);
+      const expected = texts.filter((_, index) => index !== hit);
+      const again = await openHere();
+      expect([at, again.count, await readAll(again)]).toEqual([at, 3, expected]);
+      expect(await readFile(`${path}.damaged`)).toEqual(damaged);
+      // What was rescued is there once, and there is no damage any more.
+      await rm(`${path}.damaged`);
+      expect(await readAll(await openHere())).toEqual(expected);
+      expect((await readdir(folder)).filter((name) => name.endsWith('.damaged'))).toEqual([]);
+    }
+  });
+
+  it('reads on behind a hole of zeros, and behind bytes that mean nothing', async () => {
+    for (const hole of [Buffer.alloc(4096), randomBytes(100_000)]) {
+      const spool = await openHere();
+      await spool.append(buffers('before'));
+      await spool.append(buffers('behind', 'last'));
+      const path = await onlySegment();
+      const bytes = await readFile(path);
+      await writeFile(path, Buffer.concat([bytes.subarray(0, 14), hole, bytes.subarray(14)]));
+      expect(await readAll(await openHere())).toEqual(['before', 'behind', 'last']);
+      for (const name of await readdir(folder)) await rm(join(folder, name));
+    }
+  });
+
   it('reads what comes before damage, and keeps a copy of the file', async () => {
     const spool = await openHere();
     await spool.append(buffers('first', 'second', 'third'));
@@ -73,7 +111,7 @@ describe('a spool whose process was killed', () => {
     const bytes = await readFile(path);
     bytes.writeUInt8(bytes.readUInt8(22) ^ 1, 22);
     await writeFile(path, bytes);
-    expect(await readAll(await openHere())).toEqual(['first']);
+    expect(await readAll(await openHere())).toEqual(['first', 'third']);
     expect(await readFile(`${path}.damaged`)).toEqual(bytes);
   });
 

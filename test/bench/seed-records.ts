@@ -110,7 +110,7 @@ function recordsText(table: string, { batch, seed }: RecordsPlan): string {
     )
     insert into ${table} (group_id, organization, project, key, price_version, model, endpoint, input_tokens,
       input_cached_tokens, output_tokens, output_reasoning_tokens, queued_ms, first_byte_ms, total_ms, outcome, usage_source,
-      status, stream, cache_hit, id, cost, reason, client_request_id)
+      status, stream, cache_hit, id, cost, reason, client_request_id, facts)
     select case when cost > 0 and count(*) filter (where cost > 0) over same > 1
         then $2::bigint + min(n) over same end,
       organization, project, key, price_version, model, endpoint, input_tokens,
@@ -122,7 +122,9 @@ function recordsText(table: string, { batch, seed }: RecordsPlan): string {
       case when fate >= 254 then 502 else 200 end, fate % 4 <> 0, false,
       (lpad(to_hex(ms), 12, '0') || '7' || substr(m, 12, 3) || '8' || substr(m, 15, 3) || substr(m, 16, 12))::uuid, cost,
       case when fate >= 254 then 'engine_error' when fate >= 250 then 'insufficient_funds' end,
-      case when fate % 20 = 1 then 'req-' || substr(m, 1, 24) end
+      case when fate % 20 = 1 then 'req-' || substr(m, 1, 24) end,
+      -- Two limits, a replica of some hours: as the rows of a gateway.
+      decode('6902' || '3b09' || '808b02' || substr(m, 1, 14) || '000003', 'hex')
     from costed window same as (partition by batch, organization)
     order by n`;
 }

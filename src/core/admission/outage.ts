@@ -293,10 +293,11 @@ export class Outage {
 
   /** The whole limit, and what this gateway may give of it, in the time of this machine's clock. */
   #view({ use }: LocalKey, limits: KeyLimits, divided: KeyLimits, nowMs: number): LimitsView {
-    const { requests, tokens } = shiftView(viewLimits(use, divided, nowMs), this.#options.clock.now() - nowMs);
+    const { requests, tokens, ...left } = shiftView(viewLimits(use, divided, nowMs), this.#options.clock.now() - nowMs);
     const shown = (view: LimitsView['requests'], limit: number | null): LimitsView['requests'] =>
       view === null || limit === null ? null : { ...view, limit };
-    return { requests: shown(requests, limits.requestsPerMinute), tokens: shown(tokens, limits.tokensPerMinute) };
+    const all = { requests: shown(requests, limits.requestsPerMinute), tokens: shown(tokens, limits.tokensPerMinute) };
+    return { ...all, ...left };
   }
 
   #roll(key: LocalKey, divided: KeyLimits, nowMs: number): void {

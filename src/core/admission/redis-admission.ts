@@ -64,7 +64,7 @@ export interface RedisAdmission extends Admission {
 const staleMsDefault = 300_000;
 const attemptsMax = 20;
 const unavailable: AdmitResult = { ok: false, code: 'billing_unavailable' };
-const noView: LimitsView = { requests: null, tokens: null };
+const noView: LimitsView = { requests: null, tokens: null, monthTokensLeft: null, concurrencyLeft: null };
 
 export function createRedisAdmission(options: RedisAdmissionOptions): RedisAdmission {
   return new SharedAdmission(options);

@@ -44,6 +44,9 @@ export interface LimitView {
 export interface LimitsView {
   readonly requests: LimitView | null;
   readonly tokens: LimitView | null;
+  /** What is left of the tokens of the month, and how many more requests may run at once. */
+  readonly monthTokensLeft: number | null;
+  readonly concurrencyLeft: number | null;
 }
 
 export interface LimitRefusal {
@@ -198,11 +201,15 @@ export function divideUse(use: KeyUse, limits: KeyLimits, gateways: number, runn
 
 /** Limits for headers, as they stand now. The window must have been rolled. */
 export function viewLimits(use: KeyUse, limits: KeyLimits, nowMs: number): LimitsView {
-  const { requestsPerMinute, tokensPerMinute } = limits;
+  const { requestsPerMinute, tokensPerMinute, monthlyTokenLimit, maxConcurrency } = limits;
   const endMs = windowEndMs(use, nowMs);
+  const left = (limit: number | null, used: number): number | null =>
+    limit === null ? null : Math.max(0, limit - used);
   return {
     requests: requestsPerMinute === null ? null : viewOf(requestsPerMinute, use.requests, endMs),
     tokens: tokensPerMinute === null ? null : viewOf(tokensPerMinute, use.tokens, endMs),
+    monthTokensLeft: left(monthlyTokenLimit, use.monthTokens),
+    concurrencyLeft: left(maxConcurrency, use.running),
   };
 }
 
@@ -212,10 +219,10 @@ const sameMs = 10;
 /** The same in the time of a clock that is ahead of the one in which windows are counted. */
 export function shiftView(all: LimitsView, aheadMs: number): LimitsView {
   if (Math.abs(aheadMs) < sameMs) return all;
-  const { requests, tokens } = all;
+  const { requests, tokens, ...left } = all;
   const shift = (view: LimitView | null): LimitView | null =>
     view === null ? null : { ...view, resetAtMs: view.resetAtMs + aheadMs };
-  return { requests: shift(requests), tokens: shift(tokens) };
+  return { requests: shift(requests), tokens: shift(tokens), ...left };
 }
 
 /**

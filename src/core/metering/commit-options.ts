@@ -16,6 +16,8 @@ export interface GroupCommitOptions<Item> {
   readonly groupOf: (item: Item) => string;
   readonly spool: Spool;
   readonly encode: (item: Item) => Buffer;
+  /** What the log may say of an item. */
+  readonly describe: (item: Item) => object;
   /** @throws when the bytes are no item that this version knows */
   readonly decode: (data: Buffer) => Item;
   /** Told of items that were spooled, by this process or an earlier one, once the store has them or never will. */

@@ -4,12 +4,13 @@ import type { Db, DedicatedDb } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
 import type { Spool } from '#base/spool.ts';
 import type { Wallet } from '#core/wallet/wallet.ts';
+import { usedBy } from './bill.ts';
 import { createGroupCommit, type Durable, type GroupCommit } from './group-commit.ts';
 import { insertQuarantined, listQuarantined, type QuarantinedRecord } from './quarantine.ts';
 import type { UsageRecord } from './record.ts';
 import { dropOldPartitions, ensurePartitions, packPartitions } from './partitions.ts';
 import { createRefusals, type RefusalKey } from './refusals.ts';
-import { createReports, type Reports } from './reports.ts';
+import { createReports, type Reports, type SettledRequest } from './reports.ts';
 import { decodeRecord, encodeRecord } from './spooled-record.ts';
 import { createWriter } from './writer.ts';
 
@@ -25,6 +26,8 @@ export interface Metering {
    * @throws Postgres' error when the books will never take this record: it is in quarantine, and nothing is charged
    */
   settle(record: UsageRecord): Promise<Durable>;
+  /** What a record that is in the books was charged and counted: less than it says where some was written off there. */
+  booked(record: UsageRecord): SettledRequest;
   /** Calls a listener with records that were spooled, once they are in the books, or in quarantine for good. */
   onUnspooled(listener: UnspooledListener): void;
   /** Counts a refusal of this minute; written within about a second. */
@@ -91,10 +94,13 @@ const stallMs = 8000;
 const pendingMsMax = 2000;
 /** Records in the spool, while Postgres answers and refuses them all, before it is taken for away. */
 const refusedMax = 1000;
+/** So many amounts are kept for who asks what a record was charged, which is done at once. */
+const writtenOffMax = 10_000;
 /** A start waits so long for what earlier gateways left. */
 const replayMsMax = 10_000;
 
 interface CommitListeners {
+  readonly onWrittenOff: (id: string, picoUsd: bigint) => void;
   readonly onUnspooled: UnspooledListener;
   readonly onQuarantined: () => void;
 }
@@ -112,7 +118,8 @@ function createCommits(options: MeteringOptions, listeners: CommitListeners): Gr
     spoolAfterMs,
     stallMs,
     spool,
-    encode: encodeRecord,
+    encode: (record) => encodeRecord(record, clock.monotonicMs()),
+    describe: ({ claim: _claim, ...record }) => record,
     decode: decodeRecord,
     groupOf: ({ organizationId }) => organizationId,
     abandon: () => books.abandon(),
@@ -122,25 +129,48 @@ function createCommits(options: MeteringOptions, listeners: CommitListeners): Gr
     },
     onUnspooled: listeners.onUnspooled,
     async write(records) {
-      await writer.write(records);
+      const { writtenOff } = await writer.write(records);
+      for (const [id, picoUsd] of writtenOff) listeners.onWrittenOff(id, picoUsd);
     },
   });
+}
+
+/** What the books wrote off of records, in pico-dollars, until somebody asks what they were charged. */
+class WrittenOff {
+  readonly #byId = new Map<string, bigint>();
+
+  add(id: string, picoUsd: bigint): void {
+    if (this.#byId.size >= writtenOffMax) this.#byId.clear();
+    this.#byId.set(id, picoUsd);
+  }
+
+  take(id: string): bigint {
+    const picoUsd = this.#byId.get(id) ?? 0n;
+    this.#byId.delete(id);
+    return picoUsd;
+  }
 }
 
 export function createMetering(options: MeteringOptions): Metering {
   const { db, clock, log, wallet, staleMs, spoolAfterMs } = options;
   const listeners: UnspooledListener[] = [];
   let quarantined = 0;
+  const writtenOff = new WrittenOff();
   const commits = createCommits(options, {
     onUnspooled(records, isBooked) {
       for (const listener of listeners) listener(records, isBooked);
     },
     onQuarantined: () => void (quarantined += 1),
+    onWrittenOff: (id, picoUsd) => writtenOff.add(id, picoUsd),
   });
   const refusals = createRefusals({ db, clock, log });
 
   return {
-    settle: (record) => commits.add(record),
+    settle: (record) => commits.add({ ...record, settledMs: clock.monotonicMs() }),
+    booked(record) {
+      const { chargedPicoUsd, tokens } = usedBy(record);
+      return { chargedPicoUsd: chargedPicoUsd - writtenOff.take(record.id), tokens };
+    },
     onUnspooled: (listener) => void listeners.push(listener),
     countRefusal: (refusal) => refusals.count(refusal),
     flushRefusals: () => refusals.flush(),
@@ -204,7 +234,9 @@ async function within(timeoutMs: number, task: Promise<unknown>): Promise<void> 
 export { type Bill, billOf, nothingUsed, type Served, usedBy } from './bill.ts';
 export type { Durable } from './group-commit.ts';
 export type { QuarantinedRecord } from './quarantine.ts';
-export type { OutcomeKind, UsageRecord } from './record.ts';
+export type { RequestFacts, StoredFacts } from './facts.ts';
+export type { DetailedRecord, OutcomeKind, UsageRecord } from './record.ts';
+export { type Timeline, timelineOf } from './timeline.ts';
 export type { RecordFilter, RecordPage } from './record-list.ts';
 export type { Reports } from './reports.ts';
 export { type SummaryDimension, summaryDimensions, type SummaryGroup, type UsageSums } from './summary.ts';

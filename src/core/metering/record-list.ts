@@ -2,9 +2,10 @@ import type { Sql } from 'postgres';
 import type { Db } from '#base/db.ts';
 import { uuidLowerBound } from '#base/id.ts';
 import { idCodeSql, nameCodeSql } from './codes.ts';
-import type { OutcomeKind, UsageRecord } from './record.ts';
+import type { DetailedRecord, OutcomeKind, UsageRecord } from './record.ts';
 import { type CodedFilter, findHours, type KeyHour } from './record-hours.ts';
-import { recordColumns, type RecordRow, toRecord } from './rows.ts';
+import { unpackFacts } from './facts.ts';
+import { type DetailedRow, recordColumns, type RecordRow, toRecord } from './rows.ts';
 
 /** Null leaves a filter out. Times are milliseconds since the Unix epoch of admission, `fromMs` in, `toMs` not. */
 export interface RecordFilter {
@@ -105,12 +106,16 @@ async function readWithin(sql: Sql, filter: CodedFilter, hours: readonly KeyHour
     ) select ${recordColumns(sql)} from page r order by r.id desc`;
 }
 
-export async function readRecord({ sql }: Db, { organizationId, id, keyId }: RecordRef): Promise<UsageRecord | null> {
-  const [row] = await sql<RecordRow[]>`
-    select ${recordColumns(sql)} from usage_requests r
+export async function readRecord(
+  { sql }: Db,
+  { organizationId, id, keyId }: RecordRef,
+): Promise<DetailedRecord | null> {
+  const [row] = await sql<DetailedRow[]>`
+    select ${recordColumns(sql)}, r.facts from usage_requests r
     where r.organization = ${idCodeSql(sql, organizationId)} and r.id = ${id}
       ${keyId === null ? sql`` : sql`and r.key = ${idCodeSql(sql, keyId)}`}`;
-  return row === undefined ? null : toRecord(row);
+  if (row === undefined) return null;
+  return { record: toRecord(row), facts: row.facts === null ? null : unpackFacts(row.facts) };
 }
 
 /** All records that a filter matches, newest admission first, a page at a time; nothing is held in between. */

@@ -1,4 +1,6 @@
 import type { ServiceTier } from '#core/catalog/catalog.ts';
+import type { SettledClaim } from '#core/requests/requests.ts';
+import type { RequestFacts, StoredFacts } from './facts.ts';
 import type { UsageSource } from './stream-meter.ts';
 import type { Usage } from './usage.ts';
 
@@ -33,4 +35,24 @@ export interface UsageRecord {
   readonly firstByteMs: number | null;
   readonly totalMs: number;
   readonly clientRequestId: string | null;
+  /** Only on its way into the books, of a request with an Idempotency-Key. */
+  readonly claim?: SettledClaim;
+  readonly facts?: RequestFacts;
+  /** Only on its way into the books: since when it waits to be written, on this process' monotonic clock. */
+  readonly settledMs?: number;
+  /** The same of one that was spooled: how long it waited for that, in milliseconds. */
+  readonly waitedMs?: number;
 }
+
+/** A record with what only whoever asks for this very one is told. */
+export interface DetailedRecord {
+  readonly record: UsageRecord;
+  /** Null for a request of before they were kept. */
+  readonly facts: StoredFacts | null;
+}
+
+/**
+ * Reason of a completed record that cost nothing: another request with its Idempotency-Key was booked before, while it
+ * was not known whether this one would be.
+ */
+export const repeatedReason = 'repeated_idempotency_key';

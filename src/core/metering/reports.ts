@@ -10,7 +10,7 @@ import {
   type RecordPage,
   type RecordRef,
 } from './record-list.ts';
-import type { UsageRecord } from './record.ts';
+import type { DetailedRecord, UsageRecord } from './record.ts';
 import { summarize, type Summary, type SummaryRequest } from './summary.ts';
 
 /** What the books of usage say: single requests, newest admission first, and sums over any span of time. */
@@ -19,7 +19,7 @@ export interface Reports {
   /** Everything that matches, newest admission first, a page at a time; nothing is held in between. */
   readAllRecords(filter: Omit<RecordFilter, 'limit'>): AsyncGenerator<readonly UsageRecord[]>;
   /** Null when the organization (or the key, where one is named) has no such request. */
-  readRecord(ref: RecordRef): Promise<UsageRecord | null>;
+  readRecord(ref: RecordRef): Promise<DetailedRecord | null>;
   summarize(request: SummaryRequest): Promise<Summary>;
   /** An organization's ledger, a line per request as long as there are records. */
   ledgerLines(organizationId: string, request: LedgerLinesRequest): Promise<LedgerLines>;

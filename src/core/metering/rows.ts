@@ -39,6 +39,11 @@ const columns = `r.id::text, ${idOf('organization')}, ${idOf('project')}, ${idOf
   r.input_tokens, r.input_cached_tokens, r.output_tokens, r.output_reasoning_tokens, r.usage_source::text,
   r.cost::text, r.written_off::text, r.queued_ms, r.first_byte_ms, r.total_ms, r.client_request_id`;
 
+/** A row with its packed facts. */
+export interface DetailedRow extends RecordRow {
+  readonly facts: Buffer | null;
+}
+
 export const recordColumns = (sql: Sql) => sql.unsafe(columns);
 
 /** A row as the room's callers know it. */

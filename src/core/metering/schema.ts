@@ -2,6 +2,7 @@ import { sql } from 'drizzle-orm';
 import {
   bigint,
   boolean,
+  customType,
   date,
   index,
   integer,
@@ -15,6 +16,7 @@ import {
   uuid,
 } from 'drizzle-orm/pg-core';
 
+const bytes = customType<{ data: Buffer; driverData: Buffer }>({ dataType: () => 'bytea' });
 const pico = (name: string) => numeric(name, { precision: 38, scale: 0, mode: 'bigint' });
 const moment = (name: string) => timestamp(name, { withTimezone: true, mode: 'date' });
 const count = (name: string) => bigint(name, { mode: 'number' }).notNull();
@@ -76,6 +78,8 @@ export const usageRequests = pgTable(
     serviceTier: text('service_tier', { enum: ['default', 'flex'] }),
     reason: text('reason'),
     clientRequestId: text('client_request_id'),
+    /** As facts.ts packs them; null for requests of before they were kept. */
+    facts: bytes('facts'),
   },
   (table) => [
     primaryKey({ columns: [table.organization, table.id] }),

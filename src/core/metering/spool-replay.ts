@@ -13,6 +13,7 @@ type Options<Item> = Pick<
   | 'write'
   | 'quarantine'
   | 'groupOf'
+  | 'describe'
   | 'spool'
   | 'decode'
   | 'onUnspooled'
@@ -115,7 +116,8 @@ export class SpoolReplay<Item> {
 
   /** Puts away what the store will never take. @returns false when it could not before everything was stopped */
   async quarantine(item: Item | null, data: Buffer, error: unknown): Promise<boolean> {
-    this.#log.error({ err: error, item }, 'the books refused a record: it is kept in usage_quarantine');
+    const described = item === null ? null : this.#options.describe(item);
+    this.#log.error({ err: error, item: described }, 'the books refused a record: it is kept in usage_quarantine');
     while (!this.#isStopped) {
       try {
         await this.#options.quarantine(item, data, error);

@@ -1,13 +1,35 @@
 import { z } from 'zod';
+import type { SettledClaim } from '#core/requests/requests.ts';
 import type { UsageRecord } from './record.ts';
 
 /** What a file of the spool may have been written by: a later version reads what an earlier one left. */
 const count = z.number().int().nonnegative();
 const pico = z.string().regex(/^\d+$/).transform(BigInt);
 
-const version1 = z
+const base64 = z.string().transform((text) => Buffer.from(text, 'base64'));
+
+const claim = z.strictObject({
+  keyId: z.string(),
+  idempotencyKey: z.string(),
+  bodyHash: base64,
+  expiresAt: z.string(),
+  keeps: z.boolean(),
+  answer: base64.nullable(),
+});
+
+const left = count.nullable();
+
+const facts = z.strictObject({
+  admittedMs: z.number(),
+  coldMs: z.number(),
+  remaining: z.strictObject({ requests: left, tokens: left, monthTokens: left, concurrency: left }),
+  replica: z.strictObject({ id: z.string(), ageSeconds: z.number().nullable() }).nullable(),
+});
+
+/** Version 1 is without `claim` and `facts`. */
+const spooled = z
   .strictObject({
-    version: z.literal(1),
+    version: z.union([z.literal(1), z.literal(2)]),
     id: z.string(),
     organizationId: z.string(),
     projectId: z.string(),
@@ -29,23 +51,47 @@ const version1 = z
     firstByteMs: z.number().nullable(),
     totalMs: z.number(),
     clientRequestId: z.string().nullable(),
+    claim: claim.optional(),
+    facts: facts.optional(),
+    waitedMs: z.number().optional(),
   })
-  .transform(({ version: _version, ...record }) => record);
-
-/** A record as JSON; amounts as text, since a JSON number would lose their digits. */
-export function recordJson(record: UsageRecord): string {
-  const { costPicoUsd, writtenOffPicoUsd } = record;
-  return JSON.stringify({
-    version: 1,
+  .transform(({ version: _version, claim: claimed, facts: known, waitedMs, ...record }) => ({
     ...record,
-    costPicoUsd: costPicoUsd.toString(),
-    writtenOffPicoUsd: writtenOffPicoUsd.toString(),
-  });
+    ...(claimed !== undefined && { claim: claimed }),
+    ...(known !== undefined && { facts: known }),
+    ...(waitedMs !== undefined && { waitedMs }),
+  }));
+
+/**
+ * An answer of more compressed bytes is not written to the spool: its request is billed once all the same, and who
+ * repeats it is told so.
+ */
+const answerBytesMax = 4_194_304;
+
+/** A record as JSON, without what was answered; amounts as text, since a JSON number would lose their digits. */
+export function recordJson({ claim: _claim, ...record }: UsageRecord): string {
+  return JSON.stringify(fieldsOf(record));
 }
 
-export const encodeRecord = (record: UsageRecord): Buffer => Buffer.from(recordJson(record));
+function fieldsOf({ settledMs: _settled, ...record }: Omit<UsageRecord, 'claim'>) {
+  const { costPicoUsd, writtenOffPicoUsd } = record;
+  const amounts = { costPicoUsd: costPicoUsd.toString(), writtenOffPicoUsd: writtenOffPicoUsd.toString() };
+  return { version: 2, ...record, ...amounts };
+}
+
+function claimFields({ bodyHash, answer, ...fields }: SettledClaim) {
+  const kept = answer === null || answer.length > answerBytesMax ? null : answer.toString('base64');
+  return { ...fields, bodyHash: bodyHash.toString('base64'), answer: kept };
+}
+
+/** @param nowMs of the clock of `settledMs` */
+export function encodeRecord({ claim: claimed, ...record }: UsageRecord, nowMs: number): Buffer {
+  const { settledMs = nowMs, waitedMs = nowMs - settledMs } = record;
+  const fields = { ...fieldsOf(record), waitedMs };
+  return Buffer.from(JSON.stringify(claimed === undefined ? fields : { ...fields, claim: claimFields(claimed) }));
+}
 
 /** @throws SyntaxError or ZodError when it is no record that this version knows */
 export function decodeRecord(data: Buffer): UsageRecord {
-  return version1.parse(JSON.parse(data.toString()));
+  return spooled.parse(JSON.parse(data.toString()));
 }

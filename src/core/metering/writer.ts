@@ -2,14 +2,19 @@ import type { Sql } from 'postgres';
 import type { Clock } from '#base/clock.ts';
 import type { Db } from '#base/db.ts';
 import { uuidTimeMs } from '#base/id.ts';
+import { claimsParameter, claimsText, type ClaimOf, isLarge, putAnswer } from '#core/requests/requests.ts';
 import { type ChargedOrganization, isUncovered, type Wallet } from '#core/wallet/wallet.ts';
 import { createCodes, type KnownCodes } from './codes.ts';
+import { packFacts } from './facts.ts';
 import { isBetweenPartitions } from './partitions.ts';
-import type { UsageRecord } from './record.ts';
+import { repeatedReason, type UsageRecord } from './record.ts';
 
 /** What the books made of a batch. */
 export interface Written {
-  /** Pico-dollars by record id that a wallet did not hold: they were written off instead of charged. */
+  /**
+   * Pico-dollars by record id that were written off instead of charged: a wallet did not hold them, or another request
+   * with the same Idempotency-Key was charged before.
+   */
   readonly writtenOff: ReadonlyMap<string, bigint>;
 }
 
@@ -36,15 +41,29 @@ const nothing: ReadonlyMap<string, bigint> = new Map();
 
 export function createWriter({ db, clock, wallet }: WriterOptions): Writer {
   const codes = createCodes(db);
+  const durations = new RecentDurations();
 
   /** One statement is a transaction of its own, in one round trip; the wallets' rows are locked last in it. */
   const commit = async (records: readonly UsageRecord[]): Promise<boolean> => {
     const known = await codes.of({ ids: records.flatMap(idsOf), names: records.flatMap(namesOf) });
-    const booked = { text: recordsText, parameters: [JSON.stringify(records.map((record) => toRow(record, known)))] };
+    const rows = JSON.stringify(
+      records.map((record) => toRow(record, known, { nowMs: clock.monotonicMs(), commitMs: durations.least })),
+    );
+    const claims = claimsOf(records);
+    const booked = { text: recordsText, parameters: [rows, claimsParameter(claims)] };
     const batch = { organizations: organizationsOf(records), now: new Date(clock.now()), booked };
+    const large = claims.filter(({ claim }) => isLarge(claim));
     for (;;) {
+      const beganMs = clock.monotonicMs();
       try {
-        await wallet.chargeStatement(db.sql, batch);
+        if (large.length === 0) await wallet.chargeStatement(db.sql, batch);
+        else {
+          await db.sql.begin(async (tx) => {
+            for (const claim of large) await putAnswer(tx, claim);
+            await wallet.chargeStatement(tx, batch);
+          });
+        }
+        durations.add(clock.monotonicMs() - beganMs);
         return true;
       } catch (error) {
         if (isUncovered(error)) return false;
@@ -63,16 +82,42 @@ export function createWriter({ db, clock, wallet }: WriterOptions): Writer {
     for (;;) {
       const balances = await wallet.balances(db.sql, organizationIds);
       const { affordable, cut } = cutToBalances(records, await findKnown(db.sql, records), balances);
-      if (await commit(affordable)) return { writtenOff: await readWrittenOff(db.sql, cut) };
+      const changed = [...cut, ...records.filter((record) => record.claim !== undefined && !cut.includes(record))];
+      if (await commit(affordable)) return { writtenOff: await readWrittenOff(db.sql, changed) };
     }
+  };
+
+  const writeBatch = async (records: readonly UsageRecord[]): Promise<Written> => {
+    if (!(await commit(records))) return commitWithin(records);
+    const claimed = records.filter(({ claim, costPicoUsd }) => claim !== undefined && costPicoUsd > 0n);
+    return { writtenOff: claimed.length === 0 ? nothing : await readWrittenOff(db.sql, claimed) };
   };
 
   return {
     async write(records) {
       const distinct = [...new Map(records.toReversed().map((record) => [record.id, record])).values()].toReversed();
-      return (await commit(distinct)) ? { writtenOff: nothing } : commitWithin(distinct);
+      const batches = batchesOf(distinct);
+      if (batches.length === 1) return writeBatch(distinct);
+      const writtenOff = new Map<string, bigint>();
+      for (const batch of batches) {
+        for (const [id, picoUsd] of (await writeBatch(batch)).writtenOff) writtenOff.set(id, picoUsd);
+      }
+      return { writtenOff };
     },
   };
+}
+
+/** What has a large answer to keep is alone, so that nothing else waits for that with locks held. */
+function batchesOf(records: readonly UsageRecord[]): (readonly UsageRecord[])[] {
+  const isAlone = ({ claim }: UsageRecord): boolean => claim !== undefined && isLarge(claim);
+  const alone = records.filter(isAlone);
+  if (alone.length === 0) return [records];
+  const others = records.filter((record) => !isAlone(record));
+  return [...(others.length === 0 ? [] : [others]), ...alone.map((record) => [record])];
+}
+
+function claimsOf(records: readonly UsageRecord[]): ClaimOf[] {
+  return records.flatMap(({ id, claim }) => (claim === undefined ? [] : [{ requestId: id, claim }]));
 }
 
 function organizationsOf(records: readonly UsageRecord[]): ChargedOrganization[] {
@@ -101,10 +146,10 @@ async function findKnown(sql: Sql, records: readonly UsageRecord[]): Promise<Rea
   return new Set((await findBooked(sql, records)).map(({ id }) => id));
 }
 
-/** What the books say of records that were cut: another writer may have booked one whole just before. */
-async function readWrittenOff(sql: Sql, cut: readonly UsageRecord[]): Promise<ReadonlyMap<string, bigint>> {
-  const own = new Map(cut.map(({ id, writtenOffPicoUsd }) => [id, writtenOffPicoUsd]));
-  const rows = await findBooked(sql, cut);
+/** What the books say of records that may have been cut: another writer may have booked one whole just before. */
+async function readWrittenOff(sql: Sql, records: readonly UsageRecord[]): Promise<ReadonlyMap<string, bigint>> {
+  const own = new Map(records.map(({ id, writtenOffPicoUsd }) => [id, writtenOffPicoUsd]));
+  const rows = await findBooked(sql, records);
   const missing = rows.map(({ id, written_off }) => [id, BigInt(written_off ?? 0) - (own.get(id) ?? 0n)] as const);
   return new Map(missing.filter(([, picoUsd]) => picoUsd > 0n));
 }
@@ -140,9 +185,34 @@ function cutToBalances(
 
 const hourMs = 3_600_000;
 
+interface WriteMoment {
+  /** On the monotonic clock. */
+  readonly nowMs: number;
+  /** What a commit takes at least. */
+  readonly commitMs: number;
+}
+
+/** Of the last commits. What the next one takes cannot be in what it writes: its rows say what it takes at least. */
+class RecentDurations {
+  #durationsMs: readonly number[] = [];
+
+  add(durationMs: number): void {
+    this.#durationsMs = [...this.#durationsMs, durationMs].slice(-8);
+  }
+
+  get least(): number {
+    return this.#durationsMs.length === 0 ? 0 : Math.min(...this.#durationsMs);
+  }
+}
+
 /** A row as `json_to_recordset` reads it; amounts go as text, since a JSON number would lose their digits. */
-function toRow(record: UsageRecord, { ids, names }: KnownCodes): Record<string, unknown> {
+function toRow(
+  record: UsageRecord,
+  { ids, names }: KnownCodes,
+  { nowMs, commitMs }: WriteMoment,
+): Record<string, unknown> {
   const timeMs = uuidTimeMs(record.id);
+  const { facts, settledMs = nowMs, waitedMs } = record;
   return {
     id: record.id,
     organization_id: record.organizationId,
@@ -156,19 +226,22 @@ function toRow(record: UsageRecord, { ids, names }: KnownCodes): Record<string, 
     service_tier: record.serviceTier === 'default' ? null : record.serviceTier,
     status: record.status,
     outcome: record.outcome,
-    reason: record.reason,
+    failure: record.reason,
     cache_hit: record.cacheHit,
     input_tokens: record.usage.inputTokens,
     input_cached_tokens: record.usage.cachedTokens,
     output_tokens: record.usage.outputTokens,
     output_reasoning_tokens: record.usage.reasoningTokens,
     usage_source: record.usageSource,
-    cost: record.costPicoUsd.toString(),
-    written_off: record.writtenOffPicoUsd === 0n ? null : record.writtenOffPicoUsd.toString(),
+    amount: record.costPicoUsd.toString(),
+    beyond: record.writtenOffPicoUsd === 0n ? null : record.writtenOffPicoUsd.toString(),
     queued_ms: Math.round(record.queuedMs),
     first_byte_ms: record.firstByteMs === null ? null : Math.round(record.firstByteMs),
     total_ms: Math.round(record.totalMs),
     client_request_id: record.clientRequestId,
+    known: facts === undefined ? null : packFacts(facts).toString('hex'),
+    waited_ms: Math.round(waitedMs ?? nowMs - settledMs),
+    commit_ms: waitedMs === undefined ? commitMs : null,
     hour: new Date(timeMs - (timeMs % hourMs)).toISOString(),
   };
 }
@@ -184,7 +257,7 @@ const namesOf = ({ model, endpoint }: UsageRecord): string[] => [model, endpoint
 
 const columns = `organization, project, key, price_version, model, endpoint, input_tokens, input_cached_tokens,
         output_tokens, output_reasoning_tokens, queued_ms, first_byte_ms, total_ms, outcome, usage_source, status, stream,
-        cache_hit, id, cost, written_off, service_tier, reason, client_request_id`;
+        cache_hit, id, cost, written_off, service_tier, reason, client_request_id, facts`;
 const sumColumns = `requests, completed, aborted, ended, failed, cache_hits, input_tokens, input_cached_tokens,
         output_tokens, output_reasoning_tokens, cost`;
 const sums = `count(*), count(*) filter (where outcome = 'completed'), count(*) filter (where outcome = 'aborted'),
@@ -197,17 +270,26 @@ const added = sumColumns
   .join(', ');
 
 /**
- * A batch, $1, as `BookedParts`: the records, and the hourly and daily sums of those that are new. Sums are taken in
- * the order of their key, the same for every writer.
+ * A batch, $1, with its Idempotency-Keys, $2, as `BookedParts`: the records, and the hourly and daily sums of those
+ * that are new. Sums are taken in the order of their key, the same for every writer. A request whose key is another
+ * one's is written off.
  */
-const recordsText = `
-    incoming as materialized (
+const recordsText = `${claimsText('$2')}, given as materialized (
       select * from json_to_recordset($1::text::json) as t(
         id uuid, organization_id uuid, organization integer, project integer, key integer, price_version integer,
         model integer, endpoint integer, stream boolean, service_tier text, status smallint, outcome usage_outcome,
-        reason text, cache_hit boolean, input_tokens integer, input_cached_tokens integer, output_tokens integer,
-        output_reasoning_tokens integer, usage_source usage_source, cost numeric, written_off numeric,
-        queued_ms integer, first_byte_ms integer, total_ms integer, client_request_id text, hour timestamptz)
+        failure text, cache_hit boolean, input_tokens integer, input_cached_tokens integer, output_tokens integer,
+        output_reasoning_tokens integer, usage_source usage_source, amount numeric, beyond numeric,
+        queued_ms integer, first_byte_ms integer, total_ms integer, client_request_id text, known text, waited_ms double precision,
+        commit_ms double precision, hour timestamptz)
+    ), incoming as materialized (
+      select g.*, case when is_repeated then 0 else amount end as cost,
+        case when is_repeated then nullif(coalesce(beyond, 0) + amount, 0) else beyond end as written_off,
+        case when is_repeated then coalesce(failure, '${repeatedReason}') else failure end as reason,
+        decode(known, 'hex') || substr(int4send(least(16777215, round(waited_ms + case when commit_ms is null then 0
+          else greatest(commit_ms, extract(epoch from clock_timestamp() - statement_timestamp()) * 1000) end))::integer),
+          2) as facts
+      from given g cross join lateral (select id in (select id from repeated) as is_repeated) r
     ), inserted as (
       insert into usage_requests (group_id, ${columns})
       select g.group_id, ${columns}

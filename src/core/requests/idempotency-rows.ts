@@ -1,6 +1,5 @@
-import { and, eq, inArray, lt, sql, type SQL } from 'drizzle-orm';
+import { and, eq, inArray, lt, or, sql, type SQL } from 'drizzle-orm';
 import type { Db } from '#base/db.ts';
-import { compress } from './compress.ts';
 import { idempotencyKeys } from './schema.ts';
 
 export interface RowName {
@@ -14,8 +13,6 @@ export interface KeptRow {
   readonly state: 'running' | 'done';
   /** Compressed. */
   readonly answer: Buffer | null;
-  /** The gateway that runs it has not renewed its lease in time. */
-  readonly lapsed: boolean;
 }
 
 const keptHours = 24;
@@ -35,66 +32,68 @@ export class IdempotencyRows {
     this.#leaseUntil = sql`now() + make_interval(secs => ${leaseMs / 1000})`;
   }
 
-  /** Whether the row is this request's now: there was none, or one that is over. */
+  /**
+   * Takes the row for a request: there was none, one that has expired, or one of the same request that nobody runs.
+   * @param mayTakeOver also one whose lease is over; without it only one of a gateway that is known to be gone
+   * @returns when it expires, as the database has it; null when the row is another request's
+   */
   async take(
     { keyId, idempotencyKey, requestId }: RowName & { requestId: string },
     bodyHash: Buffer,
-  ): Promise<boolean> {
+    mayTakeOver: boolean,
+  ): Promise<string | null> {
     const lease = { gatewayId: this.#gatewayId, leaseUntil: this.#leaseUntil };
     const row = { ...lease, bodyHash, requestId, state: 'running' as const, expiresAt };
     const table = idempotencyKeys;
-    const taken = await this.#db.orm
+    const until = sql`case when ${mayTakeOver}::boolean then now() else '-infinity' end`;
+    const [taken] = await this.#db.orm
       .insert(table)
       .values({ keyId, idempotencyKey, ...row })
       .onConflictDoUpdate({
         target: [table.keyId, table.idempotencyKey],
         set: { ...row, answer: null },
-        setWhere: sql`${table.expiresAt} <= now() or (${table.state} = 'running' and ${table.leaseUntil} <= now() and ${table.answer} is null)`,
+        setWhere: sql`${table.expiresAt} <= now() or (${table.state} = 'running' and ${table.leaseUntil} <= ${until} and ${table.bodyHash} = excluded.body_hash)`,
       })
-      .returning({ requestId: table.requestId });
-    return taken.length === 1;
+      .returning({ expiresAt: sql<string>`to_json(${table.expiresAt}) #>> '{}'` });
+    return taken?.expiresAt ?? null;
   }
 
   async read({ keyId, idempotencyKey }: RowName): Promise<KeptRow | null> {
     const { requestId, bodyHash, state, answer } = idempotencyKeys;
-    const lapsed = sql<boolean>`${idempotencyKeys.state} = 'running' and ${idempotencyKeys.leaseUntil} <= now()`;
     const [row] = await this.#db.orm
-      .select({ requestId, bodyHash, state, answer, lapsed })
+      .select({ requestId, bodyHash, state, answer })
       .from(idempotencyKeys)
       .where(and(eq(idempotencyKeys.keyId, keyId), eq(idempotencyKeys.idempotencyKey, idempotencyKey)));
     return row ?? null;
   }
 
-  /** @returns false when the row is no longer this request's */
-  async keep(requestId: string, answer: Buffer): Promise<boolean> {
-    const kept = await this.#db.orm
-      .update(idempotencyKeys)
-      .set({ answer: await compress(answer), leaseUntil: this.#leaseUntil })
-      .where(eq(idempotencyKeys.requestId, requestId))
-      .returning({ requestId: idempotencyKeys.requestId });
-    return kept.length === 1;
+  /** Never what is done. */
+  async remove(requestIds: readonly string[]): Promise<void> {
+    const { requestId, state } = idempotencyKeys;
+    await this.#db.orm.delete(idempotencyKeys).where(and(inArray(requestId, [...requestIds]), eq(state, 'running')));
   }
 
-  async finish(requestId: string): Promise<void> {
-    await this.#db.orm.update(idempotencyKeys).set({ state: 'done' }).where(eq(idempotencyKeys.requestId, requestId));
-  }
-
-  async remove(requestId: string): Promise<void> {
-    await this.#db.orm.delete(idempotencyKeys).where(eq(idempotencyKeys.requestId, requestId));
-  }
-
-  async renew(requestIds: readonly string[]): Promise<void> {
+  /** Also asked with nothing to renew: whether there is an answer. */
+  async renew(requestIds: readonly string[], gatewayIds: readonly string[]): Promise<void> {
+    const { requestId, gatewayId, state } = idempotencyKeys;
+    if (requestIds.length === 0 && gatewayIds.length === 0) {
+      await this.#db.sql`select 1`;
+      return;
+    }
+    const own = inArray(requestId, [...requestIds]);
+    const left = inArray(gatewayId, [...gatewayIds]);
     await this.#db.orm
       .update(idempotencyKeys)
       .set({ leaseUntil: this.#leaseUntil })
-      .where(inArray(idempotencyKeys.requestId, [...requestIds]));
+      .where(and(or(own, left), eq(state, 'running')));
   }
 
+  /** Ends leases of gateways that are known to be gone, so that nobody waits for them. */
   async lapse(gatewayIds: readonly string[]): Promise<void> {
     const { gatewayId, state } = idempotencyKeys;
     await this.#db.orm
       .update(idempotencyKeys)
-      .set({ leaseUntil: sql`now()` })
+      .set({ leaseUntil: sql`'-infinity'` })
       .where(and(inArray(gatewayId, [...gatewayIds]), eq(state, 'running')));
   }
 

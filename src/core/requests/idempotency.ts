@@ -1,9 +1,14 @@
+import type { Clock } from '#base/clock.ts';
 import type { Db } from '#base/db.ts';
-import type { AppError } from '#base/errors.ts';
+import { AppError } from '#base/errors.ts';
 import type { Log } from '#base/log.ts';
-import { Turns } from '#base/turns.ts';
+import { TooManyWaitError, Turns } from '#base/turns.ts';
+import { BoundedAsking } from './bounded-asking.ts';
 import { decompress } from './compress.ts';
-import { IdempotencyRows, type KeptRow } from './idempotency-rows.ts';
+import { IdempotencyRows } from './idempotency-rows.ts';
+import { LeaseContact } from './lease-contact.ts';
+import type { SettledClaim } from './settled-claims.ts';
+import { type Settling, UnsettledAnswers } from './unsettled-answers.ts';
 
 /** A request that carries an Idempotency-Key. */
 export interface Claim {
@@ -29,14 +34,19 @@ export type ClaimResult =
   | { readonly kind: 'failed'; readonly error: AppError }
   | { readonly kind: 'runs_elsewhere' }
   | { readonly kind: 'other_body' }
+  /** It was answered and billed, and there was no room for its answer. */
+  | { readonly kind: 'not_kept' }
   /** The waiting was ended by its signal. */
   | { readonly kind: 'stopped' };
 
 export interface IdempotentTurn {
-  /** Keeps the answer before it is booked; it counts from then on as soon as the request's record is there. */
-  keep(text: string): Promise<void>;
-  /** Must be called once the end is in the books, or known not to be. */
-  end(result: SharedEnd): void;
+  /** For the settlement of the request, with the answer where it is complete. */
+  readonly claim: Pick<SettledClaim, 'keyId' | 'idempotencyKey' | 'bodyHash' | 'expiresAt'>;
+  /**
+   * Must be called once it is known what its client gets.
+   * @param settling what the settlement keeps; null where nothing is kept, and a repetition runs again
+   */
+  end(result: SharedEnd, settling: Settling | null): void;
 }
 
 export interface ClaimWait {
@@ -47,16 +57,20 @@ export interface ClaimWait {
 
 /**
  * Idempotency-Key on the inference routes: one row of PostgreSQL per API key and Idempotency-Key, so that a request
- * runs once however many gateways there are, and its answer is there for a day. Failures are not kept. A gateway that
- * dies leaves a row whose lease runs out: what it had booked is answered, the rest runs again.
+ * runs once however many gateways there are, and its answer is there for a day. Failures are not kept. The answer is
+ * kept by the statement that charges for it (settled-claims.ts), from the spool where it was spooled: a key is charged
+ * once, also where a gateway was taken for dead and another one ran its request meanwhile.
  */
 export interface Idempotency {
-  /** @throws TooManyWaitError when a key asks for more than it can be answered */
+  /**
+   * @throws TooManyWaitError when a key asks for more than it can be answered; AppError billing_unavailable where the
+   *   database does not say in time whether the request may run
+   */
   claim(claim: Claim, wait: ClaimWait): Promise<ClaimResult>;
+  /** Tells of a request that was spooled that it is in the books, or will never be. */
+  unspooled(requestId: string, isBooked: boolean): void;
   /** Renews the leases of what runs here; to be called three times in a lease. */
   renew(): Promise<void>;
-  /** Ends the leases of gateways that are gone. */
-  lapse(gatewayIds: readonly string[]): Promise<void>;
   /** Deletes what has expired, a batch at a time. */
   deleteOld(): Promise<void>;
   /** Waits until what has ended is written. */
@@ -65,13 +79,16 @@ export interface Idempotency {
 
 export interface IdempotencyOptions {
   readonly db: Db;
+  readonly clock: Clock;
   readonly log: Log;
   /** This gateway's id. */
   readonly gatewayId: string;
   /** A request counts as running for so long after its gateway was last heard of. */
   readonly leaseMs: number;
-  /** Whether a request is in the books. */
-  readonly isBooked: (request: Pick<Claim, 'organizationId' | 'keyId' | 'requestId'>) => Promise<boolean>;
+  /** Ids of gateways that are gone and whose spool this one has taken over. */
+  readonly formerIds: () => readonly string[];
+  /** Whether everything that was spooled is in the books. */
+  readonly isReplayed: () => boolean;
 }
 
 export function createIdempotency(options: IdempotencyOptions): Idempotency {
@@ -91,23 +108,38 @@ const turnBounds = { atOnceMax: 4, waitingMax: 100 };
 
 class ClaimBook implements Idempotency {
   readonly #log: Log;
-  readonly #isBooked: IdempotencyOptions['isBooked'];
+  readonly #options: IdempotencyOptions;
   readonly #rows: IdempotencyRows;
   /** Requests that run here, by API key and Idempotency-Key. */
   readonly #running = new Map<string, Running>();
+  /** Requests that have ended, and are not known to be in the books, by the same. */
+  readonly #unsettled = new UnsettledAnswers();
+  /** Ids of requests whose rows are to be removed. */
+  readonly #removals = new Set<string>();
+  #removing: Promise<void> | null = null;
   readonly #writes = new Set<Promise<void>>();
   readonly #turns = new Turns(turnBounds);
+  readonly #asking = new BoundedAsking(claimTimeoutMs);
+  readonly #contact: LeaseContact;
+  #isLapsed = false;
 
-  constructor({ db, log, gatewayId, leaseMs, isBooked }: IdempotencyOptions) {
-    this.#log = log;
-    this.#isBooked = isBooked;
-    this.#rows = new IdempotencyRows(db, gatewayId, leaseMs);
+  constructor(options: IdempotencyOptions) {
+    this.#options = options;
+    this.#log = options.log;
+    this.#rows = new IdempotencyRows(options.db, options.gatewayId, options.leaseMs);
+    this.#contact = new LeaseContact(options.clock, options.leaseMs);
   }
 
   async claim(claim: Claim, wait: ClaimWait): Promise<ClaimResult> {
     const name = `${claim.keyId} ${claim.idempotencyKey}`;
     const { bodyHash } = claim;
     for (;;) {
+      const unsettled = this.#unsettled.get(name);
+      if (unsettled !== undefined) {
+        if (!unsettled.bodyHash.equals(bodyHash)) return { kind: 'other_body' };
+        if (!unsettled.isDurable || unsettled.answer === null) throw unavailable();
+        return { kind: 'replay', text: (await decompress(unsettled.answer)).toString('latin1') };
+      }
       const running = this.#running.get(name);
       if (running === undefined) return this.#first(name, claim, bodyHash);
       if (running.over !== null) {
@@ -123,13 +155,22 @@ class ClaimBook implements Idempotency {
     }
   }
 
-  async renew(): Promise<void> {
-    const requestIds = [...this.#running.values()].map(({ requestId }) => requestId);
-    if (requestIds.length > 0) await this.#rows.renew(requestIds);
+  unspooled(requestId: string, isBooked: boolean): void {
+    if (this.#unsettled.delete(requestId) && !isBooked) void this.#write(this.#remove(requestId));
   }
 
-  async lapse(gatewayIds: readonly string[]): Promise<void> {
-    if (gatewayIds.length > 0) await this.#rows.lapse(gatewayIds);
+  async renew(): Promise<void> {
+    const { formerIds, isReplayed } = this.#options;
+    const former = this.#isLapsed ? [] : formerIds();
+    const requestIds = [...this.#running.values()].map(({ requestId }) => requestId);
+    const beganMs = this.#contact.begin();
+    // Until then one of their requests may be in the spool.
+    const isOver = isReplayed();
+    await this.#rows.renew([...requestIds, ...this.#unsettled.requestIds()], isOver ? [] : former);
+    if (isOver && former.length > 0) await this.#rows.lapse(former);
+    this.#isLapsed ||= isOver;
+    this.#contact.answered(beganMs);
+    if (this.#removals.size > 0) await this.#removeAll();
   }
 
   deleteOld(): Promise<void> {
@@ -137,7 +178,7 @@ class ClaimBook implements Idempotency {
   }
 
   async close(): Promise<void> {
-    await Promise.allSettled(this.#writes);
+    await Promise.race([Promise.allSettled(this.#writes), timeout(claimTimeoutMs)]);
   }
 
   /** Claims for the first request on this gateway: the row decides whether it runs. */
@@ -147,80 +188,134 @@ class ClaimBook implements Idempotency {
     this.#running.set(name, running);
     const leave = (end: SharedEnd, written: Promise<void>): void => {
       conclude(end);
-      running.over = this.#write(written).then(() => void this.#running.delete(name));
+      running.over = written.then(() => void this.#running.delete(name));
     };
     try {
-      const found = await this.#turns.during(claim.keyId, () => this.#ask(claim, bodyHash));
-      if (found === null) return { kind: 'run', turn: this.#turn(claim, leave) };
+      const found = await this.#ask(claim, bodyHash);
+      if ('expiresAt' in found) {
+        const settled = { keyId: claim.keyId, idempotencyKey: claim.idempotencyKey, bodyHash, ...found };
+        return { kind: 'run', turn: this.#turn(name, claim.requestId, settled, leave) };
+      }
       leave(found.kind === 'replay' ? { kind: 'answer', text: found.text } : { kind: 'none' }, Promise.resolve());
       return found;
     } catch (error) {
-      leave({ kind: 'none' }, Promise.resolve());
-      throw error;
+      if (error instanceof TooManyWaitError) {
+        leave({ kind: 'none' }, Promise.resolve());
+        throw error;
+      }
+      // The row may be this request's, and nobody was told so.
+      void this.#write(this.#remove(claim.requestId));
+      const failure = unavailable(error);
+      leave({ kind: 'error', error: failure }, Promise.resolve());
+      throw failure;
     }
   }
 
-  /** Null when the row is this request's. */
-  async #ask(claim: Claim, bodyHash: Buffer): Promise<ClaimResult | null> {
+  /** Says when the row expires where it is this request's. @throws when the database does not answer in time */
+  #ask(claim: Claim, bodyHash: Buffer): Promise<ClaimResult | Taken> {
+    return this.#turns.during(claim.keyId, () =>
+      this.#asking.ask(
+        () => this.#read(claim, bodyHash),
+        () => void this.#write(this.#remove(claim.requestId)),
+      ),
+    );
+  }
+
+  async #read(claim: Claim, bodyHash: Buffer): Promise<ClaimResult | Taken> {
     for (;;) {
-      if (await this.#rows.take(claim, bodyHash)) return null;
+      const mayTakeOver = this.#contact.mayTakeOver;
+      const expiresAt = await this.#rows.take(claim, bodyHash, mayTakeOver);
+      if (expiresAt !== null) return { expiresAt };
       const row = await this.#rows.read(claim);
       if (row === null) continue;
-      const isDone = row.state === 'done' || (row.lapsed && (await this.#settleLapsed(claim, row)));
-      if (!isDone && row.lapsed) continue;
       if (!row.bodyHash.equals(bodyHash)) return { kind: 'other_body' };
-      if (!isDone) return { kind: 'runs_elsewhere' };
-      if (row.answer === null) throw new Error('the row of an idempotency key is done, but has no answer');
+      if (row.state !== 'done') return { kind: 'runs_elsewhere' };
+      if (row.answer === null) return { kind: 'not_kept' };
       return { kind: 'replay', text: (await decompress(row.answer)).toString('latin1') };
     }
   }
 
-  /** A gateway died between keeping an answer and saying so: the books know whether the answer counts. */
-  async #settleLapsed({ organizationId, keyId }: Claim, { requestId, answer }: KeptRow): Promise<boolean> {
-    if (answer === null) return false;
-    const isBooked = await this.#isBooked({ organizationId, keyId, requestId });
-    if (isBooked) await this.#rows.finish(requestId);
-    else await this.#rows.remove(requestId);
-    return isBooked;
-  }
-
-  /** Requests that joined get the end at once; later ones wait until the row has it. */
-  #turn({ requestId }: Claim, leave: (end: SharedEnd, written: Promise<void>) => void): IdempotentTurn {
-    let isKept = false;
+  /** Requests that joined get the end at once; later ones wait until it is known what is kept. */
+  #turn(
+    name: string,
+    requestId: string,
+    claim: IdempotentTurn['claim'],
+    leave: (end: SharedEnd, written: Promise<void>) => void,
+  ): IdempotentTurn {
     let isOver = false;
     return {
-      keep: async (text) => {
-        try {
-          isKept = await this.#rows.keep(requestId, Buffer.from(text, 'latin1'));
-        } catch (error) {
-          this.#log.warn(
-            { err: error, requestId },
-            'an answer could not be kept under its Idempotency-Key; a repetition runs again',
-          );
-        }
-      },
-      end: (end) => {
+      claim,
+      end: (end, settling) => {
         if (isOver) return;
         isOver = true;
-        // A kept answer whose booking is not known stays as it is: once its lease is over, the books are asked.
-        if (isKept && end.kind !== 'answer') leave(end, Promise.resolve());
-        else leave(end, isKept ? this.#rows.finish(requestId) : this.#rows.remove(requestId));
+        if (settling === null) {
+          leave(end, this.#write(this.#remove(requestId)));
+          return;
+        }
+        this.#unsettled.add(name, { requestId, bodyHash: claim.bodyHash, settling });
+        leave(end, Promise.resolve());
+        settling.durable.then(
+          (durable) => (durable === 'booked' ? this.unspooled(requestId, true) : this.#unsettled.spooled(requestId)),
+          () => this.unspooled(requestId, false),
+        );
       },
     };
   }
 
-  async #write(writing: Promise<void>): Promise<void> {
-    this.#writes.add(writing);
-    try {
-      await writing;
-    } catch (error) {
+  /** Tried again with the leases; beyond a bound it is over with its lease. */
+  #remove(requestId: string): Promise<void> {
+    if (this.#removals.size < removalsMax) this.#removals.add(requestId);
+    return this.#removeAll();
+  }
+
+  /** One statement at a time, however many wait for it. */
+  #removeAll(): Promise<void> {
+    this.#removing ??= this.#removeNow().finally(() => (this.#removing = null));
+    return this.#removing;
+  }
+
+  async #removeNow(): Promise<void> {
+    while (this.#removals.size > 0) {
+      const requestIds = [...this.#removals].slice(0, removedAtOnce);
+      await this.#rows.remove(requestIds);
+      for (const requestId of requestIds) this.#removals.delete(requestId);
+    }
+  }
+
+  /** Never rejects, and ends in bounded time. */
+  #write(writing: Promise<void>): Promise<void> {
+    const written = writing.catch((error: unknown) => {
       this.#log.warn(
         { err: error },
-        'the end of a request with an Idempotency-Key could not be written; a repetition waits until its lease is over',
+        'the end of a request with an Idempotency-Key could not be written; it is tried again, a repetition waits',
       );
-    }
-    this.#writes.delete(writing);
+    });
+    this.#writes.add(written);
+    void written.then(() => this.#writes.delete(written));
+    return Promise.race([written, timeout(claimTimeoutMs)]);
   }
+}
+
+/** The row is the request's that asked. */
+interface Taken {
+  readonly expiresAt: string;
+}
+
+const removalsMax = 10_000;
+const removedAtOnce = 500;
+/** A claim is answered in this time, whatever the database does. */
+const claimTimeoutMs = 5000;
+const unavailableRetrySeconds = 2;
+
+function unavailable(cause?: unknown): AppError {
+  const message =
+    'It cannot be said at the moment whether the request with this Idempotency-Key was answered; nothing was charged for this one. Ask again.';
+  const headers = { 'retry-after': String(unavailableRetrySeconds) };
+  return new AppError('billing_unavailable', { message, headers, ...(cause !== undefined && { cause }) });
+}
+
+function timeout(ms: number): Promise<void> {
+  return new Promise((resolve) => setTimeout(resolve, ms).unref());
 }
 
 function aborted(signal: AbortSignal): Promise<{ readonly kind: 'stopped' }> {
@@ -229,3 +324,5 @@ function aborted(signal: AbortSignal): Promise<{ readonly kind: 'stopped' }> {
     else signal.addEventListener('abort', () => resolve({ kind: 'stopped' }), { once: true });
   });
 }
+
+export type { Settling } from './unsettled-answers.ts';

@@ -2,6 +2,7 @@
  * What is kept of requests beside their records: bodies and answers for keys that want that, and for a day the answers
  * of requests that carried an Idempotency-Key. The rest of the gateway keeps no content.
  */
+export { compress } from './compress.ts';
 export { type Content, type ContentRef, type Contents, type ContentsOptions, createContents } from './contents.ts';
 export type { NewContent } from './content-writer.ts';
 export {
@@ -10,6 +11,8 @@ export {
   type Idempotency,
   type IdempotencyOptions,
   type IdempotentTurn,
+  type Settling,
   createIdempotency,
   type SharedEnd,
 } from './idempotency.ts';
+export { type ClaimOf, claimsParameter, claimsText, isLarge, putAnswer, type SettledClaim } from './settled-claims.ts';

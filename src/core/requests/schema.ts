@@ -38,10 +38,10 @@ export const idempotencyKeys = pgTable(
     /** The gateway process that runs it. */
     gatewayId: uuid('gateway_id').notNull(),
     state: text('state', { enum: ['running', 'done'] }).notNull(),
-    /** While it runs: when its gateway counts as dead. */
+    /** While it runs: when its gateway counts as dead; `-infinity` where it is known to be. */
     leaseUntil: moment('lease_until').notNull(),
     expiresAt: moment('expires_at').notNull(),
-    /** The answer as it was sent, compressed with Zstandard; a running request has one while it waits for its record. */
+    /** The answer as it was sent, compressed with Zstandard; null while it runs, and where there was no room for it. */
     answer: bytes('answer'),
   },
   (table) => [

@@ -20,7 +20,8 @@ export const inferenceRequestHeaders = z.object({
     .openapi({
       description:
         'Printable ASCII, for 24 hours and per API key: the same body again joins the running request or gets its answer, ' +
-        'and is billed once; another body is 422; one that runs on another gateway is 409 with Retry-After',
+        'and is billed once; another body is 422; one that runs on another gateway is 409 ' +
+        'with Retry-After, and 503 with Retry-After while that cannot be said',
     }),
   'x-headgate-max-cost': header(
     'USD: the output is limited to what this pays for beside the prompt, estimated as body bytes / 4',

@@ -3,7 +3,14 @@ import type { Clock } from '#base/clock.ts';
 import { AppError } from '#base/errors.ts';
 import { formatId, type IdPrefix, isUuid, parseId, uuidTimeMs } from '#base/id.ts';
 import { formatUsd } from '#base/money.ts';
-import type { RecordFilter, RecordPage, Reports, UsageRecord } from '#core/metering/metering.ts';
+import {
+  type DetailedRecord,
+  type RecordFilter,
+  type RecordPage,
+  type Reports,
+  timelineOf,
+  type UsageRecord,
+} from '#core/metering/metering.ts';
 import { type Caller, ValidationError } from '#edge/http/http.ts';
 import type { ApiApp } from './app.ts';
 import type { Guards } from './auth.ts';
@@ -46,7 +53,10 @@ const requestSchema = z
     outcome: z.enum(outcomes).openapi({
       description: '`aborted`: the client left. `ended`: the gateway ended it, `reason` says why.',
     }),
-    reason: z.string().nullable(),
+    reason: z.string().nullable().openapi({
+      description:
+        'The code of what ended it; `repeated_idempotency_key`: another request with its Idempotency-Key was charged',
+    }),
     cache_hit: z.boolean(),
     input_tokens: tokens,
     input_cached_tokens: tokens.openapi({ description: 'Part of `input_tokens`' }),
@@ -54,14 +64,83 @@ const requestSchema = z
     output_reasoning_tokens: tokens.openapi({ description: 'Part of `output_tokens`' }),
     usage_source: z.enum(['engine', 'last_seen', 'none']),
     cost: z.string().openapi({ example: '0.00042', description: 'What was charged, an exact decimal' }),
-    written_off: z.string().openapi({ description: 'What went past the hold and was not charged' }),
+    written_off: z
+      .string()
+      .openapi({ description: 'What is not charged: past the hold or the balance, or charged with another request' }),
     currency: z.string().openapi({ example: 'USD' }),
     timings_ms: z.object({ queued: z.int(), first_byte: z.int().nullable(), total: z.int() }),
     client_request_id: z.string().nullable(),
   })
   .openapi('UsageRequest');
 
+const ms = z.int().min(0);
+const leftOf = (what: string) =>
+  z
+    .int()
+    .min(0)
+    .nullable()
+    .openapi({ description: `${what}; null without that limit` });
+
+const timelineSchema = z
+  .object({
+    admitted: ms.openapi({ description: 'Reading and checking it, or waiting for the answer of another request' }),
+    queued: ms.openapi({ description: 'Waiting for room at an engine that runs' }),
+    engine_cold_start: ms.openapi({ description: 'Waiting for an engine to start' }),
+    first_byte: ms.nullable().openapi({ description: 'The engine, until its first byte; null where none came' }),
+    last_byte: ms.openapi({ description: 'The engine, from there to its end' }),
+    committed: ms.openapi({ description: 'Until its usage was written, before the last bytes of the answer left' }),
+  })
+  .openapi('UsageTimeline', { description: 'Milliseconds, one after the other: together what the client waited for' });
+
+const detailSchema = requestSchema
+  .extend({
+    timeline: timelineSchema.nullable().openapi({ description: 'Null for requests of before it was kept' }),
+    limits_remaining: z
+      .object({
+        requests_per_minute: leftOf('Requests left in the minute'),
+        tokens_per_minute: leftOf('Tokens left in the minute'),
+        monthly_token_limit: leftOf('Tokens left in the month'),
+        max_concurrency: leftOf('Requests that could have run beside it'),
+      })
+      .nullable()
+      .openapi({ description: 'Of its key, at its admission; a request that a limit refuses says which in its error' }),
+    price_version: z.string().openapi({ description: 'Of the price that was charged' }),
+    replica: z
+      .object({
+        id: z.string(),
+        age_seconds: z.int().nullable().openapi({ description: 'For how long it had been ready' }),
+      })
+      .nullable()
+      .openapi({ description: 'The engine process or container that answered; null where none was asked' }),
+  })
+  .openapi('UsageRequestDetail');
+
 type UsageRequest = z.infer<typeof requestSchema>;
+
+function toDetail({ record, facts }: DetailedRecord): z.infer<typeof detailSchema> {
+  const own = { ...toBody(record), price_version: record.priceVersionId };
+  if (facts === null) return { ...own, timeline: null, limits_remaining: null, replica: null };
+  const { remaining, replica } = facts;
+  const timeline = timelineOf(record, facts);
+  return {
+    ...own,
+    timeline: {
+      admitted: timeline.admittedMs,
+      queued: timeline.queuedMs,
+      engine_cold_start: timeline.coldStartMs,
+      first_byte: timeline.firstByteMs,
+      last_byte: timeline.lastByteMs,
+      committed: timeline.committedMs,
+    },
+    limits_remaining: {
+      requests_per_minute: remaining.requests,
+      tokens_per_minute: remaining.tokens,
+      monthly_token_limit: remaining.monthTokens,
+      max_concurrency: remaining.concurrency,
+    },
+    replica: replica === null ? null : { id: replica.id, age_seconds: replica.ageSeconds },
+  };
+}
 
 function toBody(record: UsageRecord): UsageRequest {
   return {
@@ -179,11 +258,11 @@ const readRoute = (guards: Guards) =>
     method: 'get',
     path: '/v1/usage/requests/{id}',
     tags: ['Usage'],
-    summary: 'One admitted request',
+    summary: 'One admitted request, and why it took as long as it did',
     security: bearerSecurity,
     middleware: guards.anyKey,
     request: { params: z.object({ id: z.string() }) },
-    responses: { 200: jsonAnswer(requestSchema, 'The request') },
+    responses: { 200: jsonAnswer(detailSchema, 'The request') },
   });
 
 const noRecords: RecordPage = { records: [], more: false };
@@ -228,8 +307,8 @@ function registerRequestRoutes(app: ApiApp, { guards, reports }: UsageRoutesPart
     const caller = context.get('caller');
     const id = context.req.valid('param').id.toLowerCase();
     const ref = { organizationId: caller.organizationId, keyId: keySeen(caller), id };
-    const record = isUuid(id) ? await reports.readRecord(ref) : null;
-    if (record === null) throw new AppError('not_found', { message: 'There is no such request in the books.' });
-    return context.json(toBody(record), 200);
+    const found = isUuid(id) ? await reports.readRecord(ref) : null;
+    if (found === null) throw new AppError('not_found', { message: 'There is no such request in the books.' });
+    return context.json(toDetail(found), 200);
   });
 }

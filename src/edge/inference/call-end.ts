@@ -1,6 +1,8 @@
 import { heldPicoUsd } from '#core/admission/admission.ts';
-import { billOf, noUsage, type UsageRecord } from '#core/metering/metering.ts';
+import type { Lease } from '#core/fleet/fleet.ts';
+import { billOf, noUsage, type RequestFacts, type UsageRecord } from '#core/metering/metering.ts';
 import type { Call, CallTimings, InferenceRequest } from './call.ts';
+import { settledClaim } from './idempotent.ts';
 import type { RequestSummary } from './observer.ts';
 import type { Outcome } from './outcome.ts';
 
@@ -19,12 +21,19 @@ export function statusOf({ answer }: Call, { error, kind }: Outcome): number {
   return kind === 'aborted' ? clientClosedStatus : 200;
 }
 
-/** The record of a request for the books. `nowMs` is of the monotonic clock. */
-export function recordOf(call: Call, request: InferenceRequest, outcome: Outcome, nowMs: number): UsageRecord {
+/** The end of a request by two clocks, in milliseconds. */
+export interface EndMoment {
+  readonly monotonicMs: number;
+  readonly sinceEpochMs: number;
+}
+
+/** The record of a request for the books. */
+export function recordOf(call: Call, request: InferenceRequest, outcome: Outcome, now: EndMoment): UsageRecord {
   const { requestId, endpoint, clientRequestId, found, timings } = call;
   const { grant, reuse } = found;
   const { caller, fields, model, price } = request;
   const { stream } = fields;
+  const claim = settledClaim(call);
   const { usage, usageSource, costPicoUsd, writtenOffPicoUsd } = billOf({
     outcome: outcome.kind,
     usage: outcome.usage,
@@ -54,9 +63,32 @@ export function recordOf(call: Call, request: InferenceRequest, outcome: Outcome
     priceVersionId: price.id,
     queuedMs: timings.queuedMs,
     firstByteMs: timings.firstByteMs,
-    totalMs: nowMs - timings.startedMs,
+    totalMs: now.monotonicMs - timings.startedMs,
     clientRequestId,
+    facts: factsOf(call, now),
+    ...(claim !== undefined && { claim }),
   };
+}
+
+function factsOf({ found, held, timings }: Call, { monotonicMs, sinceEpochMs }: EndMoment): RequestFacts {
+  const { lease } = held;
+  const view = found.grant?.view;
+  const totalMs = monotonicMs - timings.startedMs;
+  return {
+    admittedMs: timings.admittedMs ?? totalMs,
+    coldMs: timings.coldMs,
+    remaining: {
+      requests: view?.requests?.remaining ?? null,
+      tokens: view?.tokens?.remaining ?? null,
+      monthTokens: view?.monthTokensLeft ?? null,
+      concurrency: view?.concurrencyLeft ?? null,
+    },
+    replica: lease === null ? null : { id: lease.replica.id, ageSeconds: ageAt(lease, sinceEpochMs - totalMs) },
+  };
+}
+
+function ageAt({ readySinceMs }: Lease, atMs: number): number | null {
+  return readySinceMs === null ? null : Math.max(0, Math.round((atMs - readySinceMs) / 1000));
 }
 
 interface Who {

@@ -3,6 +3,7 @@ import type { Grant } from '#core/admission/admission.ts';
 import type { InFlightEntry } from '#core/cache/cache.ts';
 import type { Model, PriceVersion } from '#core/catalog/catalog.ts';
 import type { Lease } from '#core/fleet/fleet.ts';
+import type { Durable } from '#core/metering/metering.ts';
 import type { IdempotentTurn } from '#core/requests/requests.ts';
 import type { FlexLease } from '#core/routing/routing.ts';
 import type { BodyHold, InferenceCaller } from '#edge/http/http.ts';
@@ -69,8 +70,12 @@ export interface CallTimings {
   readonly startedMs: number;
   /** How long the body was waited for. */
   bodyMs: number;
+  /** Until it was admitted, counted from the start; null where it was not, or needed not be. */
+  admittedMs: number | null;
   /** How long replicas were waited for. */
   queuedMs: number;
+  /** How long of that for engines to start. */
+  coldMs: number;
   /** How long engines had the request, all tries together; null when none had it. */
   engineMs: number | null;
   /** Replicas that it was sent to after the first. */
@@ -91,6 +96,10 @@ export interface CallReuse {
   idempotentTurn: IdempotentTurn | null;
   /** The whole answer as it was sent, once it is complete; only for a request with an Idempotency-Key. */
   answer: string | null;
+  /** The same, compressed, as it is kept. */
+  packed: Buffer | null;
+  /** Where its record is, once that is known. Rejects when the books will never have it. */
+  durable: Promise<Durable> | null;
 }
 
 export interface CallOrigin {
@@ -129,7 +138,9 @@ export function createCall({ requestId, endpoint, incoming, outgoing, trace, sta
     timings: {
       startedMs,
       bodyMs: 0,
+      admittedMs: null,
       queuedMs: 0,
+      coldMs: 0,
       engineMs: null,
       retries: 0,
       firstByteMs: null,

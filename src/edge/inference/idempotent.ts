@@ -1,6 +1,13 @@
 import type { IncomingMessage } from 'node:http';
 import { AppError } from '#base/errors.ts';
-import type { ClaimResult, Idempotency, IdempotentTurn, SharedEnd } from '#core/requests/requests.ts';
+import {
+  type ClaimResult,
+  compress,
+  type Idempotency,
+  type IdempotentTurn,
+  type SettledClaim,
+  type SharedEnd,
+} from '#core/requests/requests.ts';
 import { ClientGoneError } from '#edge/http/http.ts';
 import type { Call, CallReuse, InferenceRequest } from './call.ts';
 import { textOf } from './large-answer.ts';
@@ -72,6 +79,12 @@ function claimed(call: Call, result: ClaimResult): Claimed {
         param: 'Idempotency-Key',
         headers: { 'retry-after': String(elsewhereRetrySeconds) },
       });
+    case 'not_kept':
+      throw new AppError('conflict', {
+        message:
+          'The request with this Idempotency-Key was answered and billed, and its answer could not be kept; use a new key to run it again.',
+        param: 'Idempotency-Key',
+      });
     case 'other_body':
       throw new AppError('unprocessable', {
         message: 'This Idempotency-Key stands for another request; use a new one for each request.',
@@ -80,21 +93,34 @@ function claimed(call: Call, result: ClaimResult): Claimed {
   }
 }
 
-/** Keeps the answer of a request that is complete, before it is booked: a gateway that dies after that has left it. */
-export async function keepAnswer({ found: { request, reuse } }: Call, { kind, last }: Outcome): Promise<void> {
-  const turn = reuse?.idempotentTurn ?? null;
-  if (reuse === null || turn === null || request === null || kind !== 'completed') return;
+/** Makes the answer of a request that is complete ready to be kept, by the settlement and for those who joined it. */
+export async function packAnswer({ found: { request, reuse } }: Call, { kind, last }: Outcome): Promise<void> {
+  if (reuse === null || reuse.idempotentTurn === null || request === null || kind !== 'completed') return;
   const { transcript } = reuse;
   const end = textOf(last, replayBytesMax);
   if (!transcript.whole || end === null) return;
   const text = request.fields.stream ? transcript.text + end : end;
   if (text.length > replayBytesMax) return;
   reuse.answer = text;
-  await turn.keep(text);
+  reuse.packed = await compress(Buffer.from(text, 'latin1'));
+}
+
+/** What the settlement of a request says of its Idempotency-Key; undefined where it has none. */
+export function settledClaim({ found: { reuse } }: Call): SettledClaim | undefined {
+  const turn = reuse?.idempotentTurn ?? null;
+  if (reuse === null || turn === null) return undefined;
+  return { ...turn.claim, keeps: reuse.packed !== null, answer: reuse.packed };
+}
+
+/** Ends the turn of a request. Its answer is kept where its settlement, which may still be under way, keeps it. */
+export function endTurn(reuse: CallReuse, reported: Outcome): void {
+  const { packed, durable } = reuse;
+  const settling = packed === null || durable === null ? null : { answer: packed, durable };
+  reuse.idempotentTurn?.end(sharedEnd(reuse, reported), settling);
 }
 
 /** What those get who have joined this request. */
-export function sharedEnd({ answer }: CallReuse, reported: Outcome): SharedEnd {
+function sharedEnd({ answer }: CallReuse, reported: Outcome): SharedEnd {
   if (reported.error !== null) return { kind: 'error', error: reported.error };
   return reported.kind === 'completed' && answer !== null ? { kind: 'answer', text: answer } : { kind: 'none' };
 }

@@ -7,7 +7,7 @@ import type { Call, InferenceRequest } from './call.ts';
 import { chooseModel } from './choose-model.ts';
 import { dryRun } from './dry-run.ts';
 import type { RequestFields } from './fields.ts';
-import { keepAnswer } from './idempotent.ts';
+import { packAnswer } from './idempotent.ts';
 import { route } from './route.ts';
 import { failedBy, type Outcome, stoppedBy } from './outcome.ts';
 import type { PathParts } from './path-parts.ts';
@@ -43,6 +43,7 @@ async function follow(parts: PathParts, call: Call): Promise<Outcome> {
   const earlier = reuses(call, caller) ? await findEarlier(parts, call, request) : null;
   if (earlier !== null) return earlier;
   const grant = await admit(parts, call, request);
+  call.timings.admittedMs = parts.clock.monotonicMs() - call.timings.startedMs;
   stop.throwIfStopped();
   await route(parts, call, request);
   // Awaited, since a promise that is returned from here takes two turns more to be seen.
@@ -59,7 +60,7 @@ export async function serveInference(parts: PathParts, call: Call): Promise<void
     outcome = thrown(call, error);
   }
   if (call.found.grant === null) await showLimits(parts, call);
-  if (call.found.reuse !== null) await keepAnswer(call, outcome);
+  if (call.found.reuse !== null) await packAnswer(call, outcome);
   endReuse(parts, call, await finish(parts, call, outcome));
   call.held.body?.release();
   drainBody(call.incoming);

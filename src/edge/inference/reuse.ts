@@ -10,7 +10,7 @@ import type { Call, CallReuse, InferenceRequest } from './call.ts';
 import { keepContent } from './content.ts';
 import type { Endpoint } from './endpoints.ts';
 import type { RequestFields } from './fields.ts';
-import { claimKey, hasIdempotencyKey, replayBytesMax, sharedEnd } from './idempotent.ts';
+import { claimKey, endTurn, hasIdempotencyKey, replayBytesMax } from './idempotent.ts';
 import { textOf, type AnswerText } from './large-answer.ts';
 import { completedBy, type Outcome } from './outcome.ts';
 import { showLimits } from './show-limits.ts';
@@ -47,7 +47,8 @@ export async function findEarlier(parts: ReuseParts, call: Call, request: Infere
   const { answer, found, incoming, stop } = call;
   const { caller, fields } = request;
   const transcript = new Transcript(transcriptBytesMax(parts, call, caller.key));
-  const reuse: CallReuse = { transcript, cacheEntry: null, cacheHit: false, idempotentTurn: null, answer: null };
+  const none = { cacheEntry: null, cacheHit: false, idempotentTurn: null, answer: null, packed: null, durable: null };
+  const reuse: CallReuse = { transcript, ...none };
   found.reuse = reuse;
   if (fields.stream) answer.record(transcript);
   if (hasIdempotencyKey(incoming)) {
@@ -111,7 +112,7 @@ export function endReuse(parts: ReuseParts, call: Call, reported: Outcome): void
   const { reuse } = call.found;
   if (reuse === null) return;
   keepContent(parts.contents, call, reported);
-  reuse.idempotentTurn?.end(sharedEnd(reuse, reported));
+  endTurn(reuse, reported);
   reuse.cacheEntry?.end(inFlightEnd(call, reuse, reported));
 }
 

@@ -29,7 +29,7 @@ export function route(parts: LeaseParts, call: Call, request: InferenceRequest):
   const isFlex = fields.serviceTier === 'flex';
   const warm = isFlex ? null : parts.routing.now(model, { affinity: affinityOf(call.endpoint, request) });
   if (warm !== null) keepLease(call, warm);
-  else return waitForLease(parts, call, request).then((lease) => keepLease(call, lease));
+  else return waitForLease(parts, call, request);
 }
 
 function keepLease({ answer, held }: Call, lease: Lease): void {
@@ -37,13 +37,14 @@ function keepLease({ answer, held }: Call, lease: Lease): void {
   answer.setHeader('x-headgate-start', lease.cold ? 'cold' : 'warm');
 }
 
-function waitForLease(parts: LeaseParts, call: Call, request: InferenceRequest): Promise<Lease> {
+async function waitForLease(parts: LeaseParts, call: Call, request: InferenceRequest): Promise<void> {
   const { routing } = parts;
+  const { timings } = call;
   const { fields, model } = request;
   const isFlex = fields.serviceTier === 'flex';
   const isWarm = isFlex && routing.coldStartMs(model) === null;
   call.answer.setHeader('x-headgate-start', isWarm ? 'warm' : 'cold');
-  return whileWaiting(parts, call, request, async (waiting) => {
+  const waited = whileWaiting(parts, call, request, async (waiting) => {
     if (isFlex) {
       return takeFlexLease(routing, call, model, { ...waiting, affinity: affinityOf(call.endpoint, request) });
     }
@@ -51,6 +52,14 @@ function waitForLease(parts: LeaseParts, call: Call, request: InferenceRequest):
     if (!result.ok) throw refusalError(result.refusal);
     return result.lease;
   });
+  let isCold = !isWarm;
+  try {
+    const lease = await waited;
+    isCold = lease.cold;
+    keepLease(call, lease);
+  } finally {
+    if (isCold) timings.coldMs = timings.queuedMs;
+  }
 }
 
 /**
@@ -59,18 +68,24 @@ function waitForLease(parts: LeaseParts, call: Call, request: InferenceRequest):
  * @param exclude ids of replicas that could not be reached
  * @throws as `route`
  */
-export function waitForOther(
+export async function waitForOther(
   parts: LeaseParts,
   call: Call,
   request: InferenceRequest,
   exclude: ReadonlySet<string>,
 ): Promise<Lease | null> {
-  return whileWaiting(parts, call, request, async (waiting) => {
-    const result = await parts.routing.wait(request.model, { ...waiting, exclude });
-    if (result.ok) return result.lease;
-    if (result.refusal.code === 'no_other_replica') return null;
-    throw refusalError(result.refusal);
-  });
+  const { timings } = call;
+  const beforeMs = timings.queuedMs;
+  try {
+    return await whileWaiting(parts, call, request, async (waiting) => {
+      const result = await parts.routing.wait(request.model, { ...waiting, exclude });
+      if (result.ok) return result.lease;
+      if (result.refusal.code === 'no_other_replica') return null;
+      throw refusalError(result.refusal);
+    });
+  } finally {
+    timings.coldMs += timings.queuedMs - beforeMs;
+  }
 }
 
 /**

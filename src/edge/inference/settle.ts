@@ -38,12 +38,14 @@ async function coveredRecord(
   request: InferenceRequest,
   outcome: Outcome,
 ): Promise<UsageRecord> {
-  const record = recordOf(call, request, outcome, clock.monotonicMs());
+  const make = (): UsageRecord =>
+    recordOf(call, request, outcome, { monotonicMs: clock.monotonicMs(), sinceEpochMs: clock.now() });
+  const record = make();
   const streamHold = call.found.grant?.streamHold ?? null;
   const covering = streamHold === null ? null : streamHold.cover(record.costPicoUsd + record.writtenOffPicoUsd);
   if (covering === null) return record;
   await covering;
-  return recordOf(call, request, outcome, clock.monotonicMs());
+  return make();
 }
 
 function answer({ answer: client, found }: Call, { kind, error, last }: Outcome): void {
@@ -92,9 +94,14 @@ function settle(parts: FinishParts, call: Call, outcome: Outcome, record: UsageR
       if (call.found.grant !== null) parts.admission[how](call.requestId, used);
       resolve(reported);
     };
-    parts.metering.settle(record).then(
-      // The hold of what is spooled stands for its charge until it is booked.
-      (durable) => settled(durable === 'booked' ? 'settle' : 'spooled', usedBy(record), outcome),
+    const durable = parts.metering.settle(record);
+    if (call.found.reuse !== null) call.found.reuse.durable = durable;
+    durable.then(
+      (where) => {
+        if (where === 'booked') settled('settle', parts.metering.booked(record), outcome);
+        // The hold of what is spooled stands for its charge until it is booked.
+        else settled('spooled', usedBy(record), outcome);
+      },
       () => settled('settle', nothingUsed, unbooked(outcome)),
     );
   });

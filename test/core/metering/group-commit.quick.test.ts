@@ -73,6 +73,7 @@ async function createStore(own: { batchMax?: number; spoolAfterMs?: number; stal
     stallMs: own.stallMs ?? 60_000,
     spool,
     encode: (item) => Buffer.from(item),
+    describe: (item) => ({ item }),
     decode(data) {
       if (data.toString().startsWith('unreadable')) throw new Error('unreadable');
       return data.toString();

@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { chatBody, chatPath, errorOf, eventually, type Body } from '../../edge/inference/inference-gateway.ts';
 import { adminKey, startCluster, type Cluster } from '../../suites/redis/gateway-cluster.ts';
+import { startDatabaseProxy, type DatabaseProxy } from '../../support/database-proxy.ts';
 import { startRedis, type TestRedis } from '../../support/redis.ts';
 import { fresh } from '../cache/caching-key.ts';
 
@@ -82,6 +83,40 @@ async function expectBilledOnce(request: Repeatable, which: number, text: string
   expect(spent).toBe(cost);
 }
 
+/** A gateway that books through a proxy, on a data folder that another one may be started on. */
+interface Spooling {
+  readonly proxy: DatabaseProxy;
+  readonly env: Readonly<Record<string, string>>;
+  close(): Promise<void>;
+}
+
+async function openSpooling(cluster: Cluster, env: Readonly<Record<string, string>>): Promise<Spooling> {
+  const proxy = await startDatabaseProxy(cluster.database.url);
+  const dataDir = mkdtempSync(join(tmpdir(), 'hg-killed-'));
+  return {
+    proxy,
+    env: { HEADGATE_SPOOL_AFTER_MS: '500', DATABASE_URL: proxy.url, HEADGATE_DATA_DIR: dataDir, ...env },
+    async close() {
+      await proxy.close();
+      rmSync(dataDir, { recursive: true, force: true });
+    },
+  };
+}
+
+/** A gateway answers a request while PostgreSQL is away from it, and is killed. @returns what it answered */
+async function killSpooled(cluster: Cluster, { proxy, env: own }: Spooling, request: Repeatable): Promise<string> {
+  const which = cluster.gateways.indexOf(await cluster.start(own));
+  await (await cluster.chat(which, adminKey)).text();
+  const asking = request.send(which);
+  await eventually(async () => (await runningAt(cluster.engineUrl)) === 1);
+  proxy.refuse();
+  const text = await (await asking).text();
+  expect((await asking).status).toBe(200);
+  await cluster.gateways[which]?.end('SIGKILL');
+  proxy.restore();
+  return text;
+}
+
 const slow = { standin: { ttft_ms: 3000 } };
 
 describe('two gateways, one of them killed', () => {
@@ -119,6 +154,55 @@ describe('two gateways, one of them killed', () => {
     expect([answer.status, answer.headers.get('idempotent-replayed')]).toEqual([200, 'true']);
     expect(await answer.text()).toBe(text);
     await expectBilledOnce(request, 1, text);
+  });
+});
+
+describe('a gateway that is killed when it has answered and PostgreSQL was away', () => {
+  let redis: TestRedis;
+  let cluster: Cluster;
+  let spooling: Spooling;
+  beforeAll(async () => {
+    redis = await startRedis();
+    cluster = await startCluster({ count: 1, redis, env });
+    await (await cluster.chat(0, adminKey)).text();
+    spooling = await openSpooling(cluster, {});
+  });
+  afterAll(async () => {
+    await cluster.stop();
+    await spooling.close();
+    await redis.stop();
+  });
+
+  it('has its answer given by whoever starts on its data folder, and it is billed once', async () => {
+    const request = await openRepeatable(cluster, { standin: { ttft_ms: 500 } });
+    const text = await killSpooled(cluster, spooling, request);
+    const next = cluster.gateways.indexOf(await cluster.start(spooling.env));
+    const { answer } = await request.obey(next);
+    expect([answer.status, answer.headers.get('idempotent-replayed')]).toEqual([200, 'true']);
+    expect(await answer.text()).toBe(text);
+    await expectBilledOnce(request, 0, text);
+    await cluster.gateways[next]?.end();
+  });
+
+  it('and whose request another one has run before it is started again is not billed for it', async () => {
+    const request = await openRepeatable(cluster, { standin: { ttft_ms: 500 } });
+    await killSpooled(cluster, spooling, request);
+    const { answer, refusals } = await request.obey(0);
+    expect(refusals).toBeGreaterThan(0);
+    expect([answer.status, answer.headers.get('idempotent-replayed')]).toEqual([200, null]);
+    const text = await answer.text();
+    const next = cluster.gateways.indexOf(await cluster.start(spooling.env));
+    const { records, cost, spent } = await eventually(async () => {
+      const books = await request.books(next);
+      return books.records.length === 2 && books;
+    });
+    expect(spent).toBe(cost);
+    const [lost] = records.filter((record) => record.cost === '0');
+    expect(lost).toMatchObject({ outcome: 'completed', reason: 'repeated_idempotency_key' });
+    expect(toPico(lost.written_off)).toBe(cost);
+    await eventually(async () => (await request.held(next)) === '0');
+    const again = await request.send(next);
+    expect([again.headers.get('idempotent-replayed'), await again.text()]).toEqual(['true', text]);
   });
 });
 

@@ -85,13 +85,41 @@ describe('GET /v1/usage/requests', () => {
       timings_ms: { queued: 1, first_byte: null, total: 30 },
       client_request_id: 'mine',
     };
-    expect(await bench.ask(`/v1/usage/requests/${record.id}`, organization.managementKey)).toEqual(expected);
+    const price = { price_version: record.priceVersionId };
+    const unknown = { timeline: null, limits_remaining: null, replica: null };
+    const path = `/v1/usage/requests/${record.id}`;
+    expect(await bench.ask(path, organization.managementKey)).toEqual({ ...expected, ...price, ...unknown });
     expect(await bench.ask('/v1/usage/requests', organization.managementKey)).toEqual({
       object: 'list',
       data: [expected],
       has_more: false,
       next_cursor: null,
     });
+  });
+
+  it('shows what the time of a request went to, where that is known', async () => {
+    const organization = await bench.openOrganization();
+    const facts = {
+      admittedMs: 10,
+      coldMs: 70,
+      remaining: { requests: 3, tokens: null, monthTokens: 9_000_000_000_000, concurrency: 0 },
+      replica: { id: 'external:other', ageSeconds: null },
+    };
+    const times = { queuedMs: 100, firstByteMs: 150, totalMs: 400 };
+    const record = recordOf(organization, noon, { ...times, facts });
+    await bench.metering.settle(record);
+    const shown = await bench.ask(`/v1/usage/requests/${record.id}`, organization.managementKey);
+    expect(shown).toMatchObject({
+      timeline: { admitted: 10, queued: 30, engine_cold_start: 70, first_byte: 40, last_byte: 250 },
+      limits_remaining: {
+        requests_per_minute: 3,
+        tokens_per_minute: null,
+        monthly_token_limit: 9_000_000_000_000,
+        max_concurrency: 0,
+      },
+      replica: { id: 'external:other', age_seconds: null },
+    });
+    expect(shown.timeline.committed).toBeGreaterThanOrEqual(0);
   });
 
   it('pages in the order of admission, true also while older requests settle late', async () => {

@@ -25,7 +25,7 @@ vi.mock(import('#core/routing/routing.ts'), async (importOriginal) => ({
         if (held) fake.open -= 1;
         held = false;
       };
-      return { replica, cold: false, release } satisfies Lease;
+      return { replica, cold: false, readySinceMs: null, release } satisfies Lease;
     },
     wait: () => Promise.reject(new Error('no replica has to be waited for')),
     flex: () => Promise.reject(new Error('nobody asks for flex here')),

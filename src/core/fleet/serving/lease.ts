@@ -5,6 +5,8 @@ export interface Lease {
   readonly replica: Replica;
   /** The request had to wait for the engine to start. */
   readonly cold: boolean;
+  /** Since when the replica is ready, in milliseconds since the Unix epoch; null where that is not known. */
+  readonly readySinceMs: number | null;
   /** Gives the lease back; calls after the first do nothing. */
   release(): void;
 }

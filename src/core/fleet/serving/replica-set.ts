@@ -56,7 +56,7 @@ class Slots implements ReplicaSet {
   readonly #listeners: ReplicaSetListeners;
   /** Those that are there and well. */
   #sound: ReadonlySet<OwnSlot> = new Set();
-  #published: ReadonlyMap<string, PublishedReplica['state']> = new Map();
+  #published: ReadonlyMap<string, PublishedReplica> = new Map();
   #routable: readonly OwnSlot[] = [];
   #leases = 0;
 
@@ -88,7 +88,7 @@ class Slots implements ReplicaSet {
   }
 
   takePublished(replicas: readonly PublishedReplica[]): void {
-    this.#published = new Map(replicas.map(({ id, state }) => [id, state]));
+    this.#published = new Map(replicas.map((replica) => [replica.id, replica]));
     this.#refresh();
   }
 
@@ -129,6 +129,7 @@ class Slots implements ReplicaSet {
     return {
       replica: slot.replica,
       cold,
+      readySinceMs: this.#published.get(slot.replica.id)?.sinceMs ?? null,
       release: () => {
         if (held) this.#change(slot, -1);
         held = false;
@@ -148,7 +149,7 @@ class Slots implements ReplicaSet {
   #refresh(): void {
     const sound = new Set<OwnSlot>();
     for (const slot of this.#slots.values()) {
-      slot.published = this.#published.get(slot.replica.id) ?? null;
+      slot.published = this.#published.get(slot.replica.id)?.state ?? null;
       const isWell = slot.observed.health === 'assumed' || slot.healthy === true;
       if (isWell && slot.observed.state === 'running') sound.add(slot);
       slot.routable = slot.published === 'ready' && sound.has(slot);

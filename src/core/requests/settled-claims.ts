@@ -1,0 +1,89 @@
+import type { ISql } from 'postgres';
+
+/** What a settlement says of the Idempotency-Key of its request. */
+export interface SettledClaim {
+  readonly keyId: string;
+  readonly idempotencyKey: string;
+  /** SHA-256 over the route and the body. */
+  readonly bodyHash: Buffer;
+  /** Until when the key stands for this request: ISO 8601, by the database's clock. */
+  readonly expiresAt: string;
+  /** The answer is complete, and given to whoever repeats the request. */
+  readonly keeps: boolean;
+  /** The answer, compressed with Zstandard; null where there is none to keep, or no room for it. */
+  readonly answer: Buffer | null;
+}
+
+export interface ClaimOf {
+  readonly requestId: string;
+  readonly claim: SettledClaim;
+}
+
+/** An answer of more compressed bytes is written by a statement of its own, in the transaction of its settlement. */
+export const inlineAnswerBytesMax = 32_768;
+
+/** A done row runs nowhere. */
+const nobody = '00000000-0000-0000-0000-000000000000';
+
+/**
+ * The upsert waits for whoever writes the same key and then sees its newest row, whatever the statement's snapshot saw:
+ * of all requests of a key one is the first to be settled. A row that is only running is taken from its request.
+ */
+const upsert = (source: string): string => `
+      insert into idempotency_keys as k
+        (key_id, idempotency_key, body_hash, request_id, gateway_id, state, lease_until, expires_at, answer)
+      ${source}
+      on conflict (key_id, idempotency_key) do update set body_hash = excluded.body_hash,
+        request_id = excluded.request_id, state = 'done', expires_at = greatest(k.expires_at, excluded.expires_at),
+        answer = coalesce(excluded.answer, case when k.request_id = excluded.request_id then k.answer end)
+      where k.state = 'running' or k.request_id = excluded.request_id or k.expires_at <= now()`;
+
+/**
+ * Parts of a WITH clause, with a parameter of `claimsParameter`. Answers become those of their Idempotency-Keys, and
+ * `repeated (id)` are the requests of keys whose answer is another request's: they are not to be charged. Rows are looked
+ * up one by one: an EXISTS may be made a table of all keys there are.
+ */
+export function claimsText(parameter: string): string {
+  const source = `select distinct on (key_id, idempotency_key) key_id, idempotency_key, decode(body_hash, 'base64'), id,
+        '${nobody}'::uuid, 'done', now(), expires_at, decode(answer, 'base64')
+      from claims where keeps order by key_id, idempotency_key, id`;
+  return `
+    claims as materialized (
+      select * from json_to_recordset(${parameter}::text::json) as t(id uuid, key_id uuid, idempotency_key text,
+        body_hash text, expires_at timestamptz, keeps boolean, answer text)
+      where expires_at > now()
+    ), won as (${upsert(source)}
+      returning request_id
+    ), repeated as materialized (
+      select id from claims c where case when keeps then id not in (select request_id from won) else (
+        select k.state = 'done' and k.request_id <> c.id and k.expires_at > now() from idempotency_keys k
+        where k.key_id = c.key_id and k.idempotency_key = c.idempotency_key) end
+    )`;
+}
+
+/** Without the answers that `putAnswer` writes. */
+export function claimsParameter(claims: readonly ClaimOf[]): string {
+  return JSON.stringify(
+    claims.map(({ requestId, claim }) => ({
+      id: requestId,
+      key_id: claim.keyId,
+      idempotency_key: claim.idempotencyKey,
+      body_hash: claim.bodyHash.toString('base64'),
+      expires_at: claim.expiresAt,
+      keeps: claim.keeps,
+      answer: isLarge(claim) ? null : (claim.answer?.toString('base64') ?? null),
+    })),
+  );
+}
+
+export function isLarge({ answer }: SettledClaim): boolean {
+  return answer !== null && answer.length > inlineAnswerBytesMax;
+}
+
+/** Writes a large answer; in the transaction of the settlement, before it. */
+export async function putAnswer(tx: ISql, { requestId, claim }: ClaimOf): Promise<void> {
+  const { keyId, idempotencyKey, bodyHash, expiresAt, answer } = claim;
+  const source = `select $1::uuid, $2::text, $3::bytea, $4::uuid, '${nobody}'::uuid, 'done', now(), $5::timestamptz,
+        $6::bytea where $5::timestamptz > now()`;
+  await tx.unsafe(upsert(source), [keyId, idempotencyKey, bodyHash, requestId, expiresAt, answer]);
+}

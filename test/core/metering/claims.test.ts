@@ -1,0 +1,208 @@
+import { randomBytes } from 'node:crypto';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { connectDb, type Db } from '#base/db.ts';
+import { uuidv7 } from '#base/id.ts';
+import { systemAuthor } from '#core/audit/audit.ts';
+import { type UsageRecord, verifyBooks } from '#core/metering/metering.ts';
+import { startDatabaseProxy, type DatabaseProxy } from '../../support/database-proxy.ts';
+import { createTestDatabase, type TestDatabase } from '../../support/database.ts';
+import { recordOf } from './recorded-usage.ts';
+import { openTestBooks, type TestBooks } from './test-books.ts';
+
+/** Requests with an Idempotency-Key: the books charge one of each key, whoever runs them and however they come. */
+
+const creditPicoUsd = 1_000_000_000n;
+const costPicoUsd = 3_000_000n;
+
+let database: TestDatabase;
+let db: Db;
+let proxy: DatabaseProxy;
+let books: TestBooks;
+let other: TestBooks;
+let dataDir: string;
+
+beforeAll(async () => {
+  database = await createTestDatabase();
+  db = connectDb(database.url);
+  proxy = await startDatabaseProxy(database.url);
+  dataDir = await mkdtemp(join(tmpdir(), 'hg-'));
+  books = await openTestBooks({ db, databaseUrl: proxy.url, dataDir, spoolAfterMs: 2000 });
+  other = await openTestBooks({ db, databaseUrl: database.url });
+});
+afterEach(() => proxy.restore());
+afterAll(async () => {
+  await books.close();
+  await other.close();
+  await proxy.close();
+  await db.close();
+  await database.drop();
+  await rm(dataDir, { recursive: true });
+});
+
+interface Organization {
+  readonly id: string;
+  readonly keyId: string;
+  readonly projectId: string;
+}
+
+async function openOrganization(): Promise<Organization> {
+  const id = uuidv7();
+  await db.orm.transaction((tx) => books.wallet.open(tx, id));
+  const booking = { organizationId: id, amountPicoUsd: creditPicoUsd, reference: 'opening', note: null };
+  await books.wallet.credit({ ...booking, author: systemAuthor });
+  return { id, keyId: uuidv7(), projectId: uuidv7() };
+}
+
+/** A completed request of an Idempotency-Key. */
+function claiming(
+  organization: Organization,
+  idempotencyKey: string,
+  answer: Buffer | null,
+  fields: Partial<UsageRecord> = {},
+) {
+  const expiresAt = new Date(Date.now() + 86_400_000).toISOString();
+  const { keyId } = organization;
+  const claim = { keyId, idempotencyKey, bodyHash: Buffer.alloc(32, 1), expiresAt, keeps: true, answer };
+  return recordOf(organization, Date.now(), { claim, ...fields });
+}
+
+async function rowOf({ keyId }: Organization, idempotencyKey: string) {
+  const [row] = await db.sql`select request_id::text, state, encode(answer, 'hex') as answer from idempotency_keys
+    where key_id = ${keyId} and idempotency_key = ${idempotencyKey}`;
+  return row;
+}
+
+/** What was charged of records, in their order; null where there is none. */
+async function chargedOf(organization: Organization, records: readonly UsageRecord[]) {
+  const all = await Promise.all(
+    records.map(({ id }) => books.metering.reports.readRecord({ organizationId: organization.id, keyId: null, id })),
+  );
+  return all.map((found) =>
+    found === null ? null : [found.record.costPicoUsd, found.record.writtenOffPicoUsd, found.record.reason],
+  );
+}
+
+const charged = [costPicoUsd, 0n, null];
+const repeated = [0n, costPicoUsd, 'repeated_idempotency_key'];
+
+async function expectCharged(organization: Organization, requests: number): Promise<void> {
+  expect(await books.wallet.balance(organization.id)).toBe(creditPicoUsd - BigInt(requests) * costPicoUsd);
+  expect(await books.wallet.verify(organization.id)).toMatchObject({ balanced: true, entriesBroken: 0 });
+  const proof = await verifyBooks(db);
+  expect(proof.findings).toEqual([]);
+}
+
+describe('a request with an Idempotency-Key', () => {
+  it('is charged and has its answer kept at once, and a repeated write changes neither', async () => {
+    const organization = await openOrganization();
+    const record = claiming(organization, 'a', Buffer.from('answer'));
+    for (let round = 0; round < 2; round += 1) expect(await books.metering.settle(record)).toBe('booked');
+    const answer = Buffer.from('answer').toString('hex');
+    expect(await rowOf(organization, 'a')).toEqual({ request_id: record.id, state: 'done', answer });
+    expect(await chargedOf(organization, [record])).toEqual([charged]);
+    await expectCharged(organization, 1);
+  });
+
+  it('is not charged where another one of its key was, by this gateway or by another, and says so', async () => {
+    const organization = await openOrganization();
+    const [first, second, third] = ['1', '2', '3'].map((text) => claiming(organization, 'a', Buffer.from(text)));
+    if (first === undefined || second === undefined || third === undefined) throw new Error('there are three');
+    await other.metering.settle(first);
+    await Promise.all([books.metering.settle(second), books.metering.settle(third)]);
+    expect(await chargedOf(organization, [first, second, third])).toEqual([charged, repeated, repeated]);
+    expect(await rowOf(organization, 'a')).toMatchObject({ request_id: first.id, answer: '31' });
+    expect(books.metering.booked(second)).toMatchObject({ chargedPicoUsd: 0n });
+    expect(other.metering.booked(first)).toMatchObject({ chargedPicoUsd: costPicoUsd });
+    await expectCharged(organization, 1);
+  });
+
+  it('is charged once of many that settle at the same moment on two gateways', async () => {
+    const organization = await openOrganization();
+    const records = Array.from({ length: 40 }, (_, index) =>
+      claiming(organization, String(index % 4), Buffer.from(String(index))),
+    );
+    await Promise.all(records.map((record, index) => (index % 3 === 0 ? other : books).metering.settle(record)));
+    const amounts = await chargedOf(organization, records);
+    expect(amounts.filter((amount) => amount?.[0] === costPicoUsd)).toHaveLength(4);
+    for (const index of [0, 1, 2, 3]) {
+      const won = records.find((_, at) => at % 4 === index && amounts[at]?.[0] === costPicoUsd);
+      expect(await rowOf(organization, String(index))).toMatchObject({ request_id: won?.id, state: 'done' });
+    }
+    await expectCharged(organization, 4);
+  });
+
+  it('that failed midway is not charged where another one of its key was answered', async () => {
+    const organization = await openOrganization();
+    const [done, failed, alone] = ['a', 'a', 'b'].map((key) => claiming(organization, key, null));
+    if (done?.claim === undefined || failed?.claim === undefined || alone?.claim === undefined) throw new Error('none');
+    await books.metering.settle(done);
+    const how = { outcome: 'failed', reason: 'upstream_error' } as const;
+    await books.metering.settle({ ...failed, ...how, claim: { ...failed.claim, keeps: false } });
+    await books.metering.settle({ ...alone, ...how, claim: { ...alone.claim, keeps: false } });
+    const [, loser, own] = await chargedOf(organization, [done, failed, alone]);
+    expect([loser, own]).toEqual([
+      [0n, costPicoUsd, 'upstream_error'],
+      [costPicoUsd, 0n, 'upstream_error'],
+    ]);
+    expect(await rowOf(organization, 'b')).toBeUndefined();
+    await expectCharged(organization, 2);
+  });
+
+  it('is charged, and takes nothing away, where its key has expired meanwhile', async () => {
+    const organization = await openOrganization();
+    const [first, late] = ['1', '2'].map((text) => claiming(organization, 'a', Buffer.from(text)));
+    if (first?.claim === undefined || late?.claim === undefined) throw new Error('there are two');
+    await books.metering.settle(first);
+    await books.metering.settle({ ...late, claim: { ...late.claim, expiresAt: new Date(0).toISOString() } });
+    expect(await rowOf(organization, 'a')).toMatchObject({ request_id: first.id, answer: '31' });
+    await expectCharged(organization, 2);
+  });
+
+  it('is cut to what the wallet holds, and keeps its answer', async () => {
+    const organization = await openOrganization();
+    const record = claiming(organization, 'a', Buffer.from('x'), { costPicoUsd: creditPicoUsd + 5n });
+    await books.metering.settle(record);
+    expect(await chargedOf(organization, [record])).toEqual([[creditPicoUsd, 5n, null]]);
+    expect(await rowOf(organization, 'a')).toMatchObject({ request_id: record.id, state: 'done' });
+  });
+});
+
+describe('an answer', () => {
+  it('of 24 MB is kept with its charge, and does not take that of another one', async () => {
+    const organization = await openOrganization();
+    const large = randomBytes(24_000_000);
+    const [first, second] = [large, randomBytes(1_000_000)].map((answer) => claiming(organization, 'a', answer));
+    if (first === undefined || second === undefined) throw new Error('there are two');
+    await Promise.all([first, claiming(organization, 'b', null)].map((record) => books.metering.settle(record)));
+    await other.metering.settle(second);
+    const row = await rowOf(organization, 'a');
+    expect(row).toMatchObject({ request_id: first.id, state: 'done' });
+    expect(row?.['answer'] === large.toString('hex')).toBe(true);
+    expect(await chargedOf(organization, [first, second])).toEqual([charged, repeated]);
+    await expectCharged(organization, 2);
+  });
+
+  it.each([
+    ['is booked from the spool with its charge, once', 100_000, true],
+    ['that is too large for the spool is left out, and billed once all the same', 5_000_000, false],
+  ])('%s', async (_what, bytes, isKept) => {
+    const organization = await openOrganization();
+    const answer = randomBytes(bytes);
+    const record = claiming(organization, 'a', answer);
+    const loser = claiming(organization, 'b', answer);
+    proxy.refuse();
+    for (const one of [record, loser]) expect(await books.metering.settle(one)).toBe('spooled');
+    const winner = claiming(organization, 'b', Buffer.from('w'));
+    await other.metering.settle(winner);
+    proxy.restore();
+    await expect.poll(() => books.metering.spooled, { timeout: 30_000 }).toBe(0);
+    const row = await rowOf(organization, 'a');
+    expect(row).toMatchObject({ request_id: record.id, state: 'done' });
+    expect(row?.['answer'] === (isKept ? answer.toString('hex') : null)).toBe(true);
+    expect(await chargedOf(organization, [record, loser, winner])).toEqual([charged, repeated, charged]);
+    await expectCharged(organization, 2);
+  });
+});

@@ -1,0 +1,93 @@
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { systemClock } from '#base/clock.ts';
+import { BoundedAsking } from '#core/requests/bounded-asking.ts';
+import { LeaseContact } from '#core/requests/lease-contact.ts';
+
+beforeEach(() => void vi.useFakeTimers());
+afterEach(() => void vi.useRealTimers());
+
+describe('questions to a store that says nothing', () => {
+  const silent = (): Promise<string> => new Promise(() => undefined);
+
+  it('fail in time, and at once while earlier ones have no answer, but for one a second', async () => {
+    const asking = new BoundedAsking(5000);
+    const outcomes = Array.from({ length: 4 }, () => asking.ask(silent, () => undefined));
+    const failed = Promise.allSettled(outcomes);
+    await vi.advanceTimersByTimeAsync(5000);
+    expect((await failed).map(({ status }) => status)).toEqual(Array.from({ length: 4 }, () => 'rejected'));
+    const probe = asking.ask(
+      () => Promise.resolve('there'),
+      () => undefined,
+    );
+    await expect(asking.ask(silent, () => undefined)).rejects.toThrow('earlier questions');
+    expect(await probe).toBe('there');
+    await vi.advanceTimersByTimeAsync(1000);
+    expect(
+      await asking.ask(
+        () => Promise.resolve('again'),
+        () => undefined,
+      ),
+    ).toBe('again');
+  });
+
+  it('tell of an answer that comes late, and are asked as before then', async () => {
+    const asking = new BoundedAsking(5000);
+    const { promise, resolve } = Promise.withResolvers<string>();
+    let late = 0;
+    const asked = asking.ask(
+      () => promise,
+      () => void (late += 1),
+    );
+    const failed = Promise.allSettled([asked]);
+    await vi.advanceTimersByTimeAsync(5000);
+    expect(await failed).toMatchObject([{ reason: { message: 'no answer within 5000 ms' } }]);
+    resolve('late');
+    await vi.advanceTimersByTimeAsync(0);
+    expect(late).toBe(1);
+    for (let index = 0; index < 10; index += 1) {
+      expect(
+        await asking.ask(
+          () => Promise.resolve(index),
+          () => undefined,
+        ),
+      ).toBe(index);
+    }
+  });
+});
+
+describe('a lease that is over', () => {
+  const leaseMs = 6000;
+  const open = (): { contact: LeaseContact; renew: (times: number) => Promise<void> } => {
+    const contact = new LeaseContact({ ...systemClock, monotonicMs: () => Date.now() }, leaseMs);
+    return {
+      contact,
+      async renew(times) {
+        for (let index = 0; index < times; index += 1) {
+          contact.answered(contact.begin());
+          await vi.advanceTimersByTimeAsync(leaseMs / 3);
+        }
+      },
+    };
+  };
+
+  it('says nothing before the database has answered here for as long as a lease', async () => {
+    const { contact, renew } = open();
+    expect(contact.mayTakeOver).toBe(false);
+    await renew(2);
+    expect(contact.mayTakeOver).toBe(false);
+    await renew(2);
+    expect(contact.mayTakeOver).toBe(true);
+  });
+
+  it('says nothing after an outage that was seen here, for as long as a lease', async () => {
+    const { contact, renew } = open();
+    await renew(5);
+    expect(contact.mayTakeOver).toBe(true);
+    await vi.advanceTimersByTimeAsync(2 * leaseMs);
+    expect(contact.mayTakeOver).toBe(false);
+    await renew(2);
+    expect(contact.mayTakeOver).toBe(false);
+    await renew(2);
+    expect(contact.mayTakeOver).toBe(true);
+  });
+});
