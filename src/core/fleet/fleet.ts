@@ -17,6 +17,7 @@ import {
   type Replica,
   type SharingMode,
 } from '#core/fleet/drivers/drivers.ts';
+import type { EngineRequests, ReplicaRuns } from '#core/fleet/runs/runs.ts';
 import {
   type AcquireOptions,
   type AcquireResult,
@@ -27,13 +28,8 @@ import {
   readLoad,
   sumLoads,
 } from '#core/fleet/serving/serving.ts';
-import {
-  type CoordinationStore,
-  createLocalStore,
-  type EngineCommand,
-  type PublishedEngine,
-  type PublishedReplica,
-} from '#core/fleet/store/store.ts';
+import { type CoordinationStore, createLocalStore, type EngineCommand } from '#core/fleet/store/store.ts';
+import { type EngineView, viewOf } from './engine-view.ts';
 import { mergeHosts } from './merge-hosts.ts';
 import { defaultPolicy, type FleetPolicy } from './policy.ts';
 import { Reconciler } from './reconciler.ts';
@@ -48,6 +44,17 @@ export {
   type Replica,
   type SharingMode,
 } from '#core/fleet/drivers/drivers.ts';
+export {
+  type CountedHour,
+  createEngineRequests,
+  createReplicaRuns,
+  type EngineHistory,
+  type EngineRequest,
+  type EngineRequests,
+  type OwnRequests,
+  readEngineHistory,
+  type ReplicaRun,
+} from '#core/fleet/runs/runs.ts';
 export type {
   AcquireRefusal,
   AcquireResult,
@@ -63,48 +70,10 @@ export {
   createLocalStore,
   type EngineCommand,
 } from '#core/fleet/store/store.ts';
+export type { EngineView, ReplicaView } from './engine-view.ts';
 export { type FleetIdentity, readFleetIdentity } from './identity.ts';
 export { type LogLine, type LogSource, readLogs } from './log-follow.ts';
 export { type CommandAuthor, createOperatorCommands, type OperatorCommands } from './operator-commands.ts';
-
-/** An engine for pages and the operations API. */
-export interface EngineView {
-  readonly engineId: string;
-  readonly status: EngineStatus;
-  readonly phase: PublishedEngine['phase'];
-  /** Milliseconds since the Unix epoch at which the phase began. */
-  readonly sinceMs: number;
-  /** Why it does not run, in plain words; null when it does, or was only stopped for being idle. */
-  readonly cause: string | null;
-  /** More of it, for operators alone: may name hosts, devices and programs. */
-  readonly causeDetail: string | null;
-  /**
-   * Milliseconds since the Unix epoch before which a failed engine is not started again, now when that has passed;
-   * null: not before a command or a changed file, or it has not failed.
-   */
-  readonly retryAtMs: number | null;
-  /** Stopped by an operator. */
-  readonly held: boolean;
-  /** How long the last successful start took; null before the first. */
-  readonly lastStartMs: number | null;
-  /** The last few, newest last. */
-  readonly startTimesMs: readonly number[];
-  /** Leases of this gateway. */
-  readonly leases: number;
-  /** Requests that wait at this gateway. */
-  readonly waiting: number;
-  readonly replicaIds: readonly string[];
-  /** As published by whoever leads, with this gateway's leases. */
-  readonly replicas: readonly ReplicaView[];
-  /** A changed file that is being checked, or that was refused and why. */
-  readonly rollout: PublishedEngine['rollout'];
-}
-
-export interface ReplicaView extends PublishedReplica {
-  readonly leases: number;
-  /** As this gateway's own probes found it; null before the first. */
-  readonly healthy: boolean | null;
-}
 
 /** A replica that may be sent to now. */
 export interface ReplicaCandidate {
@@ -142,6 +111,8 @@ export interface Fleet {
   /** Asks an engine what it has to do, all replicas together. */
   readLoad(engineId: string): Promise<LoadReport>;
   readReplicaLoad(replicaId: string): Promise<LoadReport>;
+  /** Reads the counters of the engines that this gateway leads, and writes them with their runs. */
+  readCounters(): Promise<void>;
   /** A connect to the replica was refused: takes it out of routing unless a probe made now succeeds. */
   reportUnreachable(replicaId: string): void;
   list(): readonly EngineView[];
@@ -189,6 +160,9 @@ export interface FleetOptions {
   readonly drivers?: { readonly docker?: EngineDriver; readonly swarm?: EngineDriver };
   /** Stores of this gateway alone when absent; what several gateways share needs one that they share too. */
   readonly stores?: { readonly machine?: CoordinationStore; readonly shared?: CoordinationStore };
+  /** Where it is kept what ran, and what was sent to try it out; nowhere when absent. */
+  readonly runs?: { readonly machine: ReplicaRuns; readonly shared: ReplicaRuns };
+  readonly engineRequests?: EngineRequests;
   /** Whether other gateways run processes in the same data folder; they need a store for the machine then. */
   readonly sharing?: SharingMode;
   /** Memory that processes may take together; the machine's when absent or null. */
@@ -219,7 +193,9 @@ export function createFleet(options: FleetOptions): Fleet {
     const store = options.stores?.[name] ?? createLocalStore({ clock });
     const elsewhere = (): readonly Holding[] =>
       reconciled.flatMap((other) => (other.reconciler === reconciler ? [] : other.reconciler.devicesHeld()));
-    const reconciler = new Reconciler({ ...common, drivers, store, elsewhere, waitsForEngines: name === 'shared' });
+    const runs = options.runs?.[name] ?? null;
+    const own = { drivers, store, runs, engineRequests: options.engineRequests ?? null };
+    const reconciler = new Reconciler({ ...common, ...own, elsewhere, waitsForEngines: name === 'shared' });
     reconciled.push({ name, drivers, reconciler });
   };
   reconcile('machine', machine);
@@ -282,6 +258,10 @@ class ReconciledFleet implements Fleet {
   async readReplicaLoad(replicaId: string): Promise<LoadReport> {
     const slot = this.#ownerOf(replicaId)?.replicas.get(replicaId);
     return slot === undefined ? 'unknown' : readLoad(slot.replica);
+  }
+
+  async readCounters(): Promise<void> {
+    await Promise.all(this.#reconciled.map(({ reconciler }) => reconciler.readCounters()));
   }
 
   reportUnreachable(replicaId: string): void {
@@ -361,39 +341,4 @@ class ReconciledFleet implements Fleet {
     }
     return specs;
   }
-}
-
-const nothingPublished = {
-  phase: 'stopped',
-  cause: null,
-  retryAtMs: null,
-  startTimesMs: [],
-  replicas: [],
-  rollout: null,
-} as const;
-
-function viewOf(engine: Engine, clock: Clock): EngineView {
-  const { replicas } = engine;
-  const published = engine.current ?? { ...nothingPublished, sinceMs: clock.now() };
-  const { phase, sinceMs, cause, retryAtMs, startTimesMs, rollout } = published;
-  return {
-    engineId: engine.spec.engineId,
-    status: engine.status(),
-    phase,
-    sinceMs,
-    cause: cause?.publicText ?? null,
-    causeDetail: cause?.detail ?? null,
-    retryAtMs: retryAtMs === null ? null : Math.max(retryAtMs, clock.now()),
-    held: phase === 'held',
-    lastStartMs: startTimesMs.at(-1) ?? null,
-    startTimesMs,
-    leases: replicas.leases(),
-    waiting: engine.waiting(),
-    replicaIds: replicas.all().map(({ replica }) => replica.id),
-    replicas: published.replicas.map((replica) => {
-      const slot = replicas.get(replica.id);
-      return { ...replica, leases: slot?.leases ?? 0, healthy: slot?.healthy ?? null };
-    }),
-    rollout,
-  };
 }

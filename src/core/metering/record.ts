@@ -42,6 +42,8 @@ export interface UsageRecord {
   readonly settledMs?: number;
   /** The same of one that was spooled: how long it waited for that, in milliseconds. */
   readonly waitedMs?: number;
+  /** Answers that were asked for to each prompt; one when absent. An engine counts the prompt for each. */
+  readonly choices?: number;
 }
 
 /** A record with what only whoever asks for this very one is told. */

@@ -80,6 +80,8 @@ export const usageRequests = pgTable(
     clientRequestId: text('client_request_id'),
     /** As facts.ts packs them; null for requests of before they were kept. */
     facts: bytes('facts'),
+    /** Answers that were asked for to each prompt, which an engine counts each time; null for one. */
+    choices: smallint('choices'),
   },
   (table) => [
     primaryKey({ columns: [table.organization, table.id] }),

@@ -51,12 +51,14 @@ const spooled = z
     firstByteMs: z.number().nullable(),
     totalMs: z.number(),
     clientRequestId: z.string().nullable(),
+    choices: z.number().int().positive().optional(),
     claim: claim.optional(),
     facts: facts.optional(),
     waitedMs: z.number().optional(),
   })
-  .transform(({ version: _version, claim: claimed, facts: known, waitedMs, ...record }) => ({
+  .transform(({ version: _version, claim: claimed, choices, facts: known, waitedMs, ...record }) => ({
     ...record,
+    ...(choices !== undefined && { choices }),
     ...(claimed !== undefined && { claim: claimed }),
     ...(known !== undefined && { facts: known }),
     ...(waitedMs !== undefined && { waitedMs }),

@@ -184,6 +184,8 @@ function cutToBalances(
 }
 
 const hourMs = 3_600_000;
+/** Of a smallint. */
+const choicesMax = 32_767;
 
 interface WriteMoment {
   /** On the monotonic clock. */
@@ -242,6 +244,7 @@ function toRow(
     known: facts === undefined ? null : packFacts(facts).toString('hex'),
     waited_ms: Math.round(waitedMs ?? nowMs - settledMs),
     commit_ms: waitedMs === undefined ? commitMs : null,
+    choices: (record.choices ?? 1) === 1 ? null : Math.min(record.choices ?? 1, choicesMax),
     hour: new Date(timeMs - (timeMs % hourMs)).toISOString(),
   };
 }
@@ -257,7 +260,7 @@ const namesOf = ({ model, endpoint }: UsageRecord): string[] => [model, endpoint
 
 const columns = `organization, project, key, price_version, model, endpoint, input_tokens, input_cached_tokens,
         output_tokens, output_reasoning_tokens, queued_ms, first_byte_ms, total_ms, outcome, usage_source, status, stream,
-        cache_hit, id, cost, written_off, service_tier, reason, client_request_id, facts`;
+        cache_hit, id, cost, written_off, service_tier, reason, client_request_id, facts, choices`;
 const sumColumns = `requests, completed, aborted, ended, failed, cache_hits, input_tokens, input_cached_tokens,
         output_tokens, output_reasoning_tokens, cost`;
 const sums = `count(*), count(*) filter (where outcome = 'completed'), count(*) filter (where outcome = 'aborted'),
@@ -280,7 +283,7 @@ const recordsText = `${claimsText('$2')}, given as materialized (
         model integer, endpoint integer, stream boolean, service_tier text, status smallint, outcome usage_outcome,
         failure text, cache_hit boolean, input_tokens integer, input_cached_tokens integer, output_tokens integer,
         output_reasoning_tokens integer, usage_source usage_source, amount numeric, beyond numeric,
-        queued_ms integer, first_byte_ms integer, total_ms integer, client_request_id text, known text, waited_ms double precision,
+        queued_ms integer, first_byte_ms integer, total_ms integer, client_request_id text, choices smallint, known text, waited_ms double precision,
         commit_ms double precision, hour timestamptz)
     ), incoming as materialized (
       select g.*, case when is_repeated then 0 else amount end as cost,

@@ -67,6 +67,7 @@ export function recordOf(call: Call, request: InferenceRequest, outcome: Outcome
     clientRequestId,
     facts: factsOf(call, now),
     ...(claim !== undefined && { claim }),
+    ...(fields.choices > 1 && { choices: fields.choices }),
   };
 }
 

@@ -2,6 +2,7 @@ import { afterAll, beforeEach, describe, expect, it, vi } from 'vitest';
 import type { Lease, Replica } from '#core/fleet/fleet.ts';
 import type { Routing } from '#core/routing/routing.ts';
 import { startStandIn, type StandIn } from '../../engines/standin/engine.ts';
+import type { Body } from './inference-gateway.ts';
 
 /** Two replicas of one engine, handed out in this order, and what became of their leases. */
 const fake = vi.hoisted(() => ({
@@ -122,6 +123,20 @@ describe.each([
     expect((await bench.chat({ stream })).status).toBe(504);
     expect(fake.taken).toEqual(['bad']);
   });
+});
+
+it('an attempt that was repeated is noted, as nobody’s usage', async () => {
+  await failFirst(['--error-after', '0']);
+  const answer = await bench.chat({ stream: true });
+  await answer.text();
+  const noted = async () => bench.gateway.db.sql`select kind, model, requests::int, uncounted::int from engine_requests
+    where replica = 'bad' and hour = date_trunc('hour', now())`;
+  await expect.poll(noted).not.toEqual([]);
+  const record = await bench.recordOf(answer);
+  expect(record).toMatchObject({ outcome: 'completed', output_tokens: 8 });
+  expect((await noted())[0]).toMatchObject({ kind: 'retry', model: 'chat' });
+  const listed: Body = await (await bench.gateway.request('/v1/usage/requests?limit=100')).json();
+  expect(listed.data.filter(({ id }: Body) => id === record.id)).toHaveLength(1);
 });
 
 describe('a failure after the first frame', () => {
