@@ -171,9 +171,9 @@ describe('a request with an Idempotency-Key', () => {
 });
 
 describe('an answer', () => {
-  it('of 24 MB is kept with its charge, and does not take that of another one', async () => {
+  it('of 8 MB is kept with its charge, and does not take that of another one', async () => {
     const organization = await openOrganization();
-    const large = randomBytes(24_000_000);
+    const large = randomBytes(8_000_000);
     const [first, second] = [large, randomBytes(1_000_000)].map((answer) => claiming(organization, 'a', answer));
     if (first === undefined || second === undefined) throw new Error('there are two');
     await Promise.all([first, claiming(organization, 'b', null)].map((record) => books.metering.settle(record)));
