@@ -16,7 +16,9 @@ import {
   createFleet,
   createGoodSpecTable,
   createLocalStore,
+  createReplicaRuns,
   createSwarmDriver,
+  type EngineRequests,
   type Fleet,
   type FleetIdentity,
   type SharingMode,
@@ -67,6 +69,7 @@ export interface EnginesParts extends EnginesPlace {
   /** Where engine processes run. */
   readonly workingDirectory: string;
   readonly engineClient: Pick<EngineClient, 'giveUp'>;
+  readonly engineRequests: EngineRequests;
 }
 
 /**
@@ -92,7 +95,10 @@ export function createEngines(parts: EnginesParts): Fleet {
   const liveGateways = (): Promise<ReadonlySet<string>> => gateways.live();
   const machine = `machine:${readDataDirId(dataDir)}`;
   const storeOf = (scope: string) => createDbStore({ db, scope, gatewayId: gateways.id, liveGateways, clock, log });
+  const runsOf = (scope: string) => createReplicaRuns({ db, scope, clock, log });
   return createFleet({
+    runs: { shared: runsOf('containers'), machine: runsOf(machine) },
+    engineRequests: parts.engineRequests,
     engines,
     dataDir,
     workingDirectory,

@@ -17,6 +17,7 @@ import {
   type Replica,
   type SharingMode,
 } from '#core/fleet/drivers/drivers.ts';
+import type { EngineRequests, ReplicaRuns } from '#core/fleet/runs/runs.ts';
 import {
   type AcquireOptions,
   type AcquireResult,
@@ -48,6 +49,17 @@ export {
   type Replica,
   type SharingMode,
 } from '#core/fleet/drivers/drivers.ts';
+export {
+  type CountedHour,
+  createEngineRequests,
+  createReplicaRuns,
+  type EngineHistory,
+  type EngineRequest,
+  type EngineRequests,
+  type OwnRequests,
+  readEngineHistory,
+  type ReplicaRun,
+} from '#core/fleet/runs/runs.ts';
 export type {
   AcquireRefusal,
   AcquireResult,
@@ -142,6 +154,8 @@ export interface Fleet {
   /** Asks an engine what it has to do, all replicas together. */
   readLoad(engineId: string): Promise<LoadReport>;
   readReplicaLoad(replicaId: string): Promise<LoadReport>;
+  /** Reads the counters of the engines that this gateway leads, and writes them with their runs. */
+  readCounters(): Promise<void>;
   /** A connect to the replica was refused: takes it out of routing unless a probe made now succeeds. */
   reportUnreachable(replicaId: string): void;
   list(): readonly EngineView[];
@@ -189,6 +203,9 @@ export interface FleetOptions {
   readonly drivers?: { readonly docker?: EngineDriver; readonly swarm?: EngineDriver };
   /** Stores of this gateway alone when absent; what several gateways share needs one that they share too. */
   readonly stores?: { readonly machine?: CoordinationStore; readonly shared?: CoordinationStore };
+  /** Where it is kept what ran, and what was sent to try it out; nowhere when absent. */
+  readonly runs?: { readonly machine: ReplicaRuns; readonly shared: ReplicaRuns };
+  readonly engineRequests?: EngineRequests;
   /** Whether other gateways run processes in the same data folder; they need a store for the machine then. */
   readonly sharing?: SharingMode;
   /** Memory that processes may take together; the machine's when absent or null. */
@@ -219,7 +236,9 @@ export function createFleet(options: FleetOptions): Fleet {
     const store = options.stores?.[name] ?? createLocalStore({ clock });
     const elsewhere = (): readonly Holding[] =>
       reconciled.flatMap((other) => (other.reconciler === reconciler ? [] : other.reconciler.devicesHeld()));
-    const reconciler = new Reconciler({ ...common, drivers, store, elsewhere, waitsForEngines: name === 'shared' });
+    const runs = options.runs?.[name] ?? null;
+    const own = { drivers, store, runs, engineRequests: options.engineRequests ?? null };
+    const reconciler = new Reconciler({ ...common, ...own, elsewhere, waitsForEngines: name === 'shared' });
     reconciled.push({ name, drivers, reconciler });
   };
   reconcile('machine', machine);
@@ -282,6 +301,10 @@ class ReconciledFleet implements Fleet {
   async readReplicaLoad(replicaId: string): Promise<LoadReport> {
     const slot = this.#ownerOf(replicaId)?.replicas.get(replicaId);
     return slot === undefined ? 'unknown' : readLoad(slot.replica);
+  }
+
+  async readCounters(): Promise<void> {
+    await Promise.all(this.#reconciled.map(({ reconciler }) => reconciler.readCounters()));
   }
 
   reportUnreachable(replicaId: string): void {

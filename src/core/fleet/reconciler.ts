@@ -13,6 +13,7 @@ import {
   type Replica,
 } from '#core/fleet/drivers/drivers.ts';
 import { Leader } from '#core/fleet/leader/leader.ts';
+import type { EngineRequests, ReplicaRuns } from '#core/fleet/runs/runs.ts';
 import { createProber, Engine, type Prober } from '#core/fleet/serving/serving.ts';
 import { carriedOut, type CoordinationStore, type EngineCommand, type Published } from '#core/fleet/store/store.ts';
 import { devicesHeld, heldHere, orphansHold } from './device-holders.ts';
@@ -31,6 +32,9 @@ export interface ReconcilerOptions {
   readonly queueMax: number;
   readonly stopGraceMs: number;
   readonly newReplicaId: (engineId: string) => string;
+  /** Where it is kept what ran; null: nowhere. */
+  readonly runs: ReplicaRuns | null;
+  readonly engineRequests: EngineRequests | null;
   /** Nothing of it ends with this gateway: others go on with it. */
   readonly outlives: boolean;
   /** A replica was there and well, and is not any more. */
@@ -119,6 +123,11 @@ export class Reconciler {
         log.error({ err: error }, 'the fleet could not begin to run its first engines'),
       );
     }
+  }
+
+  /** Reads the counters of the engines that this gateway leads, for whoever compares them now. */
+  async readCounters(): Promise<void> {
+    if (this.leads === true) await this.#options.runs?.readNow();
   }
 
   /** See `command` of the fleet. */

@@ -1,4 +1,17 @@
-import { bigint, integer, json, jsonb, pgTable, primaryKey, text, timestamp, uuid } from 'drizzle-orm/pg-core';
+import { sql } from 'drizzle-orm';
+import {
+  bigint,
+  index,
+  integer,
+  json,
+  jsonb,
+  pgTable,
+  primaryKey,
+  text,
+  timestamp,
+  uniqueIndex,
+  uuid,
+} from 'drizzle-orm/pg-core';
 
 const moment = (name: string) => timestamp(name, { withTimezone: true, mode: 'date' }).notNull();
 const count = (name: string) => bigint(name, { mode: 'bigint' }).notNull();
@@ -69,3 +82,83 @@ export const fleetSecrets = pgTable('fleet_secrets', {
   purpose: text('purpose').primaryKey(),
   secret: text('secret').notNull(),
 });
+
+const counter = (name: string) => bigint(name, { mode: 'number' });
+const mayBe = (name: string) => timestamp(name, { withTimezone: true, mode: 'date' });
+
+/**
+ * Every run of a replica: from when it is there, or its counters begin anew, to when it is gone. Counters are vLLM's
+ * own, null for an engine that has none.
+ */
+export const replicaRuns = pgTable(
+  'replica_runs',
+  {
+    id: uuid('id').primaryKey(),
+    /** Whose leader writes it. */
+    scope: text('scope').notNull(),
+    /** Catalog id. */
+    model: text('model').notNull(),
+    replica: text('replica').notNull(),
+    driver: text('driver').notNull(),
+    host: text('host').notNull(),
+    gpus: jsonb('gpus').notNull(),
+    specHash: text('spec_hash').notNull(),
+    image: text('image'),
+    startedAt: moment('started_at'),
+    readyAt: mayBe('ready_at'),
+    endedAt: mayBe('ended_at'),
+    /** `clean`: its counters were read after its last request. */
+    ended: text('ended', { enum: ['clean', 'unclean'] }),
+    endReason: text('end_reason'),
+    exitCode: integer('exit_code'),
+    /** What the counters said before its first request of ours. */
+    promptTokensFirst: counter('prompt_tokens_first'),
+    generationTokensFirst: counter('generation_tokens_first'),
+    requestsFirst: counter('requests_first'),
+    promptTokensLast: counter('prompt_tokens_last'),
+    generationTokensLast: counter('generation_tokens_last'),
+    requestsLast: counter('requests_last'),
+    scrapedAt: mayBe('scraped_at'),
+    /** When the engine's process began by its own word, in seconds since the Unix epoch. */
+    processStartedAt: text('process_started_at'),
+  },
+  (table) => [
+    uniqueIndex('replica_runs_open_key')
+      .on(table.scope, table.replica)
+      .where(sql`${table.endedAt} is null`),
+    index('replica_runs_ended_idx').on(table.endedAt),
+  ],
+);
+
+/** An engine's counters as they were when they were read last in an hour. */
+export const replicaHours = pgTable(
+  'replica_hours',
+  {
+    runId: uuid('run_id').notNull(),
+    hour: moment('hour'),
+    promptTokens: counter('prompt_tokens').notNull(),
+    generationTokens: counter('generation_tokens').notNull(),
+    requests: counter('requests').notNull(),
+    scrapedAt: moment('scraped_at'),
+  },
+  (table) => [primaryKey({ columns: [table.runId, table.hour] }), index('replica_hours_hour_idx').on(table.hour)],
+);
+
+/** Requests that an engine counted and no organization is billed for, by the hour in which they began. */
+export const engineRequests = pgTable(
+  'engine_requests',
+  {
+    model: text('model').notNull(),
+    replica: text('replica').notNull(),
+    hour: moment('hour'),
+    kind: text('kind', { enum: ['canary', 'probe', 'retry', 'undelivered'] }).notNull(),
+    requests: counter('requests').notNull(),
+    /** Those of which the engine did not say what it had counted in the end. */
+    uncounted: counter('uncounted').notNull(),
+    promptTokens: counter('prompt_tokens').notNull(),
+    completionTokens: counter('completion_tokens').notNull(),
+    /** When the last of them ended. */
+    lastAt: moment('last_at'),
+  },
+  (table) => [primaryKey({ columns: [table.hour, table.model, table.replica, table.kind] })],
+);

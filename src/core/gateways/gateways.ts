@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { readFileSync, writeFileSync } from 'node:fs';
+import { hostname } from 'node:os';
 import { join } from 'node:path';
 import type { Clock } from '#base/clock.ts';
 import { ConfigError } from '#base/config.ts';
@@ -7,9 +8,12 @@ import type { Db } from '#base/db.ts';
 import { isUuid } from '#base/id.ts';
 import type { Log } from '#base/log.ts';
 import type { RedisStore } from '#base/redis.ts';
+import { readVersion } from '#base/version.ts';
 import { Bus, type Message, type MessageHandler } from './bus.ts';
+import { type GatewayRun, readUncleanRuns } from './gateway-runs.ts';
 
 export type { Message } from './bus.ts';
+export type { GatewayRun } from './gateway-runs.ts';
 
 /**
  * The gateways of one database. Each writes a heartbeat there; those that share a Redis send messages through it. A
@@ -27,6 +31,8 @@ export interface Gateways {
   beat(): Promise<void>;
   /** Ids of the gateways that live, this one included. */
   live(): Promise<ReadonlySet<string>>;
+  /** Runs that ended uncleanly in a span of time, in milliseconds since the Unix epoch; `toMs` is not in it. */
+  uncleanRuns(fromMs: number, toMs: number): Promise<readonly GatewayRun[]>;
   /** Sets what carries out the others' messages. */
   onMessage(handle: MessageHandler): void;
   /**
@@ -84,6 +90,7 @@ class DatabaseGateways implements Gateways {
   readonly #options: GatewaysOptions;
   readonly #bus: Bus | null;
   readonly #placeId: string;
+  readonly #version = readVersion();
   /** Set by `start` alone, which has checked that the place may be taken. */
   #hasPlace = false;
   #liveLast: ReadonlySet<string> | null = null;
@@ -123,9 +130,26 @@ class DatabaseGateways implements Gateways {
   async beat(): Promise<void> {
     if (!this.#hasPlace) return;
     const { sql } = this.#options.db;
-    await sql`insert into gateways (id, place_id, started_at, last_seen_at, shares)
+    // One that was taken for dead, and only slept, goes on with its run.
+    await sql`with run as (
+        ${this.#insertRun()} on conflict (id) do update set last_seen_at = now(), ended_at = null, ended = null
+      ), gone as (
+        update gateway_runs set ended_at = last_seen_at, ended = 'unclean'
+        where ended_at is null and last_seen_at < now() - ${goneAfterMs}::int * interval '1 ms' and id <> ${this.id}
+      )
+      insert into gateways (id, place_id, started_at, last_seen_at, shares)
       values (${this.id}, ${this.#placeId}, now(), now(), ${this.#bus !== null})
       on conflict (id) do update set last_seen_at = now()`;
+  }
+
+  #insertRun() {
+    const { db, slot = 0 } = this.#options;
+    return db.sql`insert into gateway_runs (id, place_id, host, slot, version, started_at, last_seen_at)
+      values (${this.id}, ${this.#placeId}, ${hostname()}, ${slot}, ${this.#version}, now(), now())`;
+  }
+
+  uncleanRuns(fromMs: number, toMs: number): Promise<readonly GatewayRun[]> {
+    return readUncleanRuns(this.#options.db, fromMs, toMs);
   }
 
   async live(): Promise<ReadonlySet<string>> {
@@ -161,7 +185,10 @@ class DatabaseGateways implements Gateways {
     const { db, log } = this.#options;
     this.#hasPlace = false;
     try {
-      await db.sql`delete from gateways where id = ${this.id}`;
+      await db.sql`with run as (
+          update gateway_runs set last_seen_at = now(), ended_at = now(), ended = 'clean' where id = ${this.id}
+        )
+        delete from gateways where id = ${this.id}`;
     } catch (error) {
       // A gateway stops all the same while Postgres is away.
       log.warn(
@@ -189,6 +216,9 @@ class DatabaseGateways implements Gateways {
       const others = await tx<Other[]>`select id, shares, last_seen_at::text as seen from gateways`;
       const notSharing = others.filter(({ id }) => !sharing.has(id));
       if (notSharing.length > 0) return { notSharing, gone };
+      await tx`update gateway_runs set ended_at = last_seen_at, ended = 'unclean' where ended_at is null
+        and (place_id = ${this.#placeId} or last_seen_at < now() - ${goneAfterMs}::int * interval '1 ms')`;
+      await tx`${this.#insertRun()}`;
       await tx`insert into gateways (id, place_id, started_at, last_seen_at, shares)
         values (${this.id}, ${this.#placeId}, now(), now(), ${this.#bus !== null})`;
       return { notSharing, gone };

@@ -1,4 +1,5 @@
-import { boolean, pgTable, timestamp, uuid } from 'drizzle-orm/pg-core';
+import { sql } from 'drizzle-orm';
+import { boolean, index, integer, pgTable, text, timestamp, uuid } from 'drizzle-orm/pg-core';
 
 const moment = (name: string) => timestamp(name, { withTimezone: true, mode: 'date' });
 
@@ -12,3 +13,29 @@ export const gateways = pgTable('gateways', {
   /** Whether it shares its limits with others through Redis. */
   shares: boolean('shares').notNull(),
 });
+
+/** Every run of a gateway, for ever: one that ended uncleanly may have had requests that no book knows. */
+export const gatewayRuns = pgTable(
+  'gateway_runs',
+  {
+    /** That of the gateway among the others: each start makes a new one. */
+    id: uuid('id').primaryKey(),
+    placeId: uuid('place_id').notNull(),
+    /** Of the machine. */
+    host: text('host').notNull(),
+    /** Which of the gateways that share the data folder. */
+    slot: integer('slot').notNull(),
+    version: text('version').notNull(),
+    startedAt: moment('started_at').notNull(),
+    lastSeenAt: moment('last_seen_at').notNull(),
+    /** Null while it lives; of an unclean end when it was seen last. */
+    endedAt: moment('ended_at'),
+    ended: text('ended', { enum: ['clean', 'unclean'] }),
+  },
+  (table) => [
+    index('gateway_runs_open_idx')
+      .on(table.lastSeenAt)
+      .where(sql`${table.endedAt} is null`),
+    index('gateway_runs_ended_idx').on(table.endedAt),
+  ],
+);

@@ -33,4 +33,6 @@ export interface UsageRecord {
   readonly firstByteMs: number | null;
   readonly totalMs: number;
   readonly clientRequestId: string | null;
+  /** Answers that were asked for to each prompt; one when absent. An engine counts the prompt for each. */
+  readonly choices?: number;
 }

@@ -76,6 +76,8 @@ export const usageRequests = pgTable(
     serviceTier: text('service_tier', { enum: ['default', 'flex'] }),
     reason: text('reason'),
     clientRequestId: text('client_request_id'),
+    /** Answers that were asked for to each prompt, which an engine counts each time; null for one. */
+    choices: smallint('choices'),
   },
   (table) => [
     primaryKey({ columns: [table.organization, table.id] }),

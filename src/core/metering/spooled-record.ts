@@ -29,8 +29,9 @@ const version1 = z
     firstByteMs: z.number().nullable(),
     totalMs: z.number(),
     clientRequestId: z.string().nullable(),
+    choices: z.number().int().positive().optional(),
   })
-  .transform(({ version: _version, ...record }) => record);
+  .transform(({ version: _version, choices, ...record }) => ({ ...record, ...(choices !== undefined && { choices }) }));
 
 /** A record as JSON; amounts as text, since a JSON number would lose their digits. */
 export function recordJson(record: UsageRecord): string {

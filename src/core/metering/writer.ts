@@ -139,6 +139,8 @@ function cutToBalances(
 }
 
 const hourMs = 3_600_000;
+/** Of a smallint. */
+const choicesMax = 32_767;
 
 /** A row as `json_to_recordset` reads it; amounts go as text, since a JSON number would lose their digits. */
 function toRow(record: UsageRecord, { ids, names }: KnownCodes): Record<string, unknown> {
@@ -169,6 +171,7 @@ function toRow(record: UsageRecord, { ids, names }: KnownCodes): Record<string, 
     first_byte_ms: record.firstByteMs === null ? null : Math.round(record.firstByteMs),
     total_ms: Math.round(record.totalMs),
     client_request_id: record.clientRequestId,
+    choices: (record.choices ?? 1) === 1 ? null : Math.min(record.choices ?? 1, choicesMax),
     hour: new Date(timeMs - (timeMs % hourMs)).toISOString(),
   };
 }
@@ -184,7 +187,7 @@ const namesOf = ({ model, endpoint }: UsageRecord): string[] => [model, endpoint
 
 const columns = `organization, project, key, price_version, model, endpoint, input_tokens, input_cached_tokens,
         output_tokens, output_reasoning_tokens, queued_ms, first_byte_ms, total_ms, outcome, usage_source, status, stream,
-        cache_hit, id, cost, written_off, service_tier, reason, client_request_id`;
+        cache_hit, id, cost, written_off, service_tier, reason, client_request_id, choices`;
 const sumColumns = `requests, completed, aborted, ended, failed, cache_hits, input_tokens, input_cached_tokens,
         output_tokens, output_reasoning_tokens, cost`;
 const sums = `count(*), count(*) filter (where outcome = 'completed'), count(*) filter (where outcome = 'aborted'),
@@ -207,7 +210,8 @@ const recordsText = `
         model integer, endpoint integer, stream boolean, service_tier text, status smallint, outcome usage_outcome,
         reason text, cache_hit boolean, input_tokens integer, input_cached_tokens integer, output_tokens integer,
         output_reasoning_tokens integer, usage_source usage_source, cost numeric, written_off numeric,
-        queued_ms integer, first_byte_ms integer, total_ms integer, client_request_id text, hour timestamptz)
+        queued_ms integer, first_byte_ms integer, total_ms integer, client_request_id text, choices smallint, hour
+        timestamptz)
     ), inserted as (
       insert into usage_requests (group_id, ${columns})
       select g.group_id, ${columns}

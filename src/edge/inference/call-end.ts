@@ -56,6 +56,7 @@ export function recordOf(call: Call, request: InferenceRequest, outcome: Outcome
     firstByteMs: timings.firstByteMs,
     totalMs: nowMs - timings.startedMs,
     clientRequestId,
+    ...(fields.choices > 1 && { choices: fields.choices }),
   };
 }
 

@@ -24,6 +24,7 @@ import {
   specOf,
 } from '#core/fleet/plan/plan.ts';
 import { settingsOf } from '#core/fleet/policy.ts';
+import type { EngineRequests, ReplicaRuns } from '#core/fleet/runs/runs.ts';
 import { checkAwake, checkReplica } from './checks.ts';
 import { putToSleep, wakeUp } from './sleep.ts';
 
@@ -33,6 +34,8 @@ export interface JobsOptions {
   readonly clock: Clock;
   readonly log: Log;
   readonly stopGraceMs: number;
+  readonly runs: ReplicaRuns | null;
+  readonly engineRequests: EngineRequests | null;
   readonly wake: () => void;
 }
 
@@ -139,10 +142,12 @@ async function run(
   switch (action.type) {
     case 'start': {
       const { replicaId, spec, placement } = action;
+      options.runs?.starting(replicaId);
       await driver.start({ replicaId, spec, placement, fence });
       return fine;
     }
     case 'stop':
+      if (found !== undefined) await options.runs?.lastReading(found.replica);
       await driver.stop(action.replicaId, { fence, graceMs: stopGraceMs });
       return fine;
     case 'forget':
@@ -151,12 +156,13 @@ async function run(
     case 'probe_gpus':
       return { cause: null, uses: await driver.probeGpus(action.placement) };
     default:
-      return { cause: await tryOut(action.type, engine, found), uses: null };
+      return { cause: await tryOut(options, action.type, engine, found), uses: null };
   }
 }
 
 /** What is asked of the engine itself. */
 async function tryOut(
+  { engineRequests, clock }: JobsOptions,
   type: 'check' | 'sleep' | 'wake',
   engine: EngineState,
   found: ObservedReplica | undefined,
@@ -167,7 +173,7 @@ async function tryOut(
   const spec = specOf(engine, found.specHash);
   const { startTimeoutMs: timeoutMs, sleepLevel } = settingsOf(spec.definition);
   // The first answers may take minutes, while kernels are compiled; a start has one bound for all of it.
-  const checked = { replica, definition: spec.definition, timeoutMs };
+  const checked = { replica, definition: spec.definition, timeoutMs, engineRequests, clock };
   if (type === 'check') return checkReplica(checked);
   const level = sleepLevel === 2 ? 2 : 1;
   if (type === 'sleep') return putToSleep(replica, level);

@@ -1,10 +1,13 @@
+import type { Clock } from '#base/clock.ts';
 import type { Canary, EngineDefinition, TaskType } from '#core/catalog/catalog.ts';
 import { type FailureCause, failureCause, type Replica } from '#core/fleet/drivers/drivers.ts';
+import type { EngineRequestKind, EngineRequests } from '#core/fleet/runs/runs.ts';
 import { askEngine, type EngineAnswer, noAnswerText } from '#core/fleet/serving/serving.ts';
+import { countedIn } from './counted.ts';
 
 /**
- * What a replica must do before users' requests reach it. None of these requests is billed or in any book: they go to
- * the engine past the gateway's own path.
+ * What a replica must do before users' requests reach it. None of these requests is billed or in anybody's usage: they
+ * go to the engine past the gateway's own path, and are noted so that the engine's counters can be explained.
  */
 
 export interface CheckedReplica {
@@ -12,6 +15,8 @@ export interface CheckedReplica {
   readonly definition: EngineDefinition;
   /** For each request. */
   readonly timeoutMs: number;
+  readonly engineRequests: EngineRequests | null;
+  readonly clock: Clock;
 }
 
 /** Usage probe, then canaries. @returns null when all went well */
@@ -49,11 +54,12 @@ async function probeUsage(checked: CheckedReplica): Promise<FailureCause | null>
   const route = routes[definition.taskType];
   const streams = route === 'chat/completions' || route === 'completions';
   const asksUsage = streams && !replica.forcedUsage ? { stream_options: { include_usage: true } } : {};
-  const answer = await send(checked, route, { ...usageBody(route), ...asksUsage });
+  const answer = await send(checked, 'probe', route, { ...usageBody(route), ...asksUsage });
   if (typeof answer === 'string') return failureCause('probe_failed', answer);
   // A model without a chat template is right to refuse a conversation.
   if (answer.status === 400 && definition.taskType === 'code') {
-    return judgeUsage(await send(checked, 'completions', { ...usageBody('completions'), ...asksUsage }), true);
+    const completion = { ...usageBody('completions'), ...asksUsage };
+    return judgeUsage(await send(checked, 'probe', 'completions', completion), true);
   }
   return judgeUsage(answer, streams);
 }
@@ -104,7 +110,7 @@ async function replayCanaries(checked: CheckedReplica, canaries: readonly Canary
 }
 
 async function replay(checked: CheckedReplica, { route, body, contains }: Canary): Promise<string | null> {
-  const answer = await send(checked, route, body);
+  const answer = await send(checked, 'canary', route, body);
   if (typeof answer === 'string') return answer;
   const isWithoutTemplate = answer.status === 400 && checked.definition.taskType === 'code' && contains === null;
   if (isWithoutTemplate) return null;
@@ -122,10 +128,19 @@ function isWellFormed(route: Canary['route'], text: string): boolean {
 }
 
 /** @returns the answer, or words for there being none */
-async function send(checked: CheckedReplica, route: Route, body: unknown): Promise<EngineAnswer | string> {
+async function send(
+  checked: CheckedReplica,
+  kind: EngineRequestKind,
+  route: Route,
+  body: unknown,
+): Promise<EngineAnswer | string> {
   const { replica, definition, timeoutMs } = checked;
   const model = replica.upstreamModel ?? definition.id;
   const named = { model, ...(typeof body === 'object' ? body : {}) };
+  const startedMs = checked.clock.now();
   const answer = await askEngine(replica, { method: 'POST', path: `/v1/${route}`, body: named, timeoutMs });
+  const about = { kind, model: definition.id, replicaId: replica.id, startedMs };
+  const counted = countedIn(answer, body);
+  if (counted !== null) checked.engineRequests?.note({ ...about, ...counted });
   return typeof answer === 'string' ? noAnswerText[answer] : answer;
 }

@@ -1,9 +1,17 @@
 import type { Clock } from '#base/clock.ts';
 import type { Log } from '#base/log.ts';
 import type { DriverType, EngineDriver, EngineSpec, Fence } from '#core/fleet/drivers/drivers.ts';
-import { type JobReport, type LeaderEvent, type LeaderFacts, type LeaderState, plan } from '#core/fleet/plan/plan.ts';
+import {
+  type JobReport,
+  type LeaderEvent,
+  type LeaderFacts,
+  type LeaderState,
+  plan,
+  specOf,
+} from '#core/fleet/plan/plan.ts';
 import { type FleetPolicy, settingsOf } from '#core/fleet/policy.ts';
-import { type LoadReport, readLoad } from '#core/fleet/serving/serving.ts';
+import type { EngineRequests, FollowedReplica, ReplicaRuns } from '#core/fleet/runs/runs.ts';
+import { type LoadReport, readEngine } from '#core/fleet/serving/serving.ts';
 import type { CoordinationStore, PendingCommand, Published } from '#core/fleet/store/store.ts';
 import { createJobs, type Jobs } from './actions.ts';
 import { createGoodSpecKeeper, type GoodSpecKeeper, recallGoodSpecs } from './good-specs.ts';
@@ -18,6 +26,9 @@ export interface LeaderOptions {
   /** Between the polite signal and SIGKILL. */
   readonly stopGraceMs: number;
   readonly newReplicaId: (engineId: string) => string;
+  /** Where it is kept what ran; null: nowhere. */
+  readonly runs: ReplicaRuns | null;
+  readonly engineRequests: EngineRequests | null;
   /** Asks for a reconciliation soon. */
   readonly wake: () => void;
 }
@@ -75,11 +86,13 @@ export class Leader {
   /** It does not lead any more: what it knew may be wrong by the time that it leads again. */
   stepDown(): void {
     this.#term = null;
+    this.#options.runs?.stepDown();
   }
 
   /** Waits until what it has begun to write is written, or cannot be. */
   async settled(): Promise<void> {
     await this.#term?.goodSpecs.settled();
+    await this.#options.runs?.close();
   }
 
   /**
@@ -99,6 +112,7 @@ export class Leader {
     const isNew = await this.#publish(fence, term, state);
     this.#commands = [];
     for (const event of events) logEvent(log, event);
+    this.#options.runs?.follow(followed(term.state, found), hostsAway(found));
     term.goodSpecs.keep(term.state, found);
     term.jobs.settle(term.state, clock.monotonicMs());
     for (const action of actions) term.jobs.begin(action, term.state, found.observed);
@@ -108,6 +122,7 @@ export class Leader {
   async #begin(fence: Fence, found: ReconcileFacts): Promise<Term> {
     const { store, clock, drivers, log } = this.#options;
     if (this.#term?.epoch === fence.epoch) return this.#term;
+    this.#options.runs?.stepDown();
     const published = await store.read();
     const kept = await store.goodSpecs();
     const good = recallGoodSpecs(kept, { specs: found.specs, drivers, log });
@@ -147,9 +162,31 @@ export class Leader {
     for (const id of this.#loads.keys()) if (!wanted.includes(id)) this.#loads.delete(id);
     for (const id of wanted) {
       const replica = observed.get(id)?.replica;
-      if (replica !== undefined) void readLoad(replica).then((load) => this.#loads.set(id, load));
+      if (replica === undefined) continue;
+      void readEngine(replica).then((reading) => {
+        this.#loads.set(id, reading.load);
+        this.#options.runs?.take(id, reading, nowMs);
+      });
     }
   }
+}
+
+/** What is there, with what is known of how it is to go on; of an engine that the files have, or had. */
+function followed(state: LeaderState, { observed }: ReconcileFacts): readonly FollowedReplica[] {
+  const engines = new Map(state.engines.map((engine) => [engine.id, engine]));
+  return [...observed.values()].flatMap((found) => {
+    const engine = engines.get(found.replica.engineId);
+    if (engine === undefined) return [];
+    const { driver } = specOf(engine, found.specHash).definition;
+    const replica = engine.replicas.find(({ id }) => id === found.replica.id);
+    const leaves = replica?.drain?.reason ?? (replica?.phase === 'stopping' ? 'stopped' : null);
+    const image = driver.type === 'docker' || driver.type === 'swarm' ? driver.image : null;
+    return [{ found, driver: driver.type, image, isReady: replica?.phase === 'ready', leaves }];
+  });
+}
+
+function hostsAway({ hosts }: ReconcileFacts): ReadonlySet<string> {
+  return new Set([...hosts.values()].flat().flatMap(({ name, reachable }) => (reachable ? [] : [name])));
 }
 
 function logEvent(log: Log, { engineId, replicaId, text, cause }: LeaderEvent): void {

@@ -12,14 +12,57 @@ export type LoadReport = EngineLoad | 'none' | 'unknown';
 
 const answerTimeoutMs = 2000;
 
-/**
- * Asks an engine's GET /metrics once, over a connection of its own, for vLLM's gauges of requests (Prometheus text;
- * one line each per engine core).
- */
-export async function readLoad(replica: Replica): Promise<LoadReport> {
+/** What an engine has counted since it began, by vLLM's counters of these names. */
+export interface EngineCounters {
+  /** The prompt once for each choice, when its first token is made. */
+  readonly promptTokens: number;
+  readonly generationTokens: number;
+  /** Finished requests, one for each choice. */
+  readonly requests: number;
+  /** When its process began, in seconds since the Unix epoch as it writes them; null where it does not say. */
+  readonly processStartedAt: string | null;
+}
+
+/** One look at an engine's metrics. */
+export interface EngineReading {
+  readonly load: LoadReport;
+  /** Null for an engine that has no such counters, and where it did not answer. */
+  readonly counters: EngineCounters | null;
+}
+
+/** Asks an engine's GET /metrics (Prometheus text) once, over a connection of its own. */
+export async function readEngine(replica: Replica): Promise<EngineReading> {
   const answer = await askEngine(replica, { method: 'GET', path: '/metrics', timeoutMs: answerTimeoutMs });
-  if (typeof answer === 'string') return 'unknown';
-  return answer.status === 200 ? parseLoad(answer.text) : 'none';
+  if (typeof answer === 'string') return { load: 'unknown', counters: null };
+  if (answer.status !== 200) return { load: 'none', counters: null };
+  return { load: parseLoad(answer.text), counters: parseCounters(answer.text) };
+}
+
+export async function readLoad(replica: Replica): Promise<LoadReport> {
+  return (await readEngine(replica)).load;
+}
+
+const counters = /^vllm:(prompt_tokens|generation_tokens|request_success)_total(?:\{[^}]*\})? ([0-9.eE+]+)$/gm;
+const processStart = /^process_start_time_seconds ([0-9.eE+]+)$/m;
+
+/**
+ * One line each per engine core, and per reason of requests.
+ * @returns null for an engine that has no such counters
+ */
+export function parseCounters(text: string): EngineCounters | null {
+  const sums = { prompt_tokens: 0, generation_tokens: 0, request_success: 0 };
+  const seen = new Set<string>();
+  for (const [, name, value] of text.matchAll(counters)) {
+    sums[name as keyof typeof sums] += Number(value);
+    seen.add(name ?? '');
+  }
+  if (!seen.has('prompt_tokens') || !seen.has('generation_tokens')) return null;
+  return {
+    promptTokens: sums.prompt_tokens,
+    generationTokens: sums.generation_tokens,
+    requests: sums.request_success,
+    processStartedAt: processStart.exec(text)?.[1] ?? null,
+  };
 }
 
 const gauges = /^vllm:num_requests_(running|waiting)(?:\{[^}]*\})? ([0-9.eE+]+)$/gm;

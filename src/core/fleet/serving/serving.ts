@@ -1,6 +1,14 @@
 /** How this gateway sends requests to engines: leases on replicas, waiting for a start, probes, load. */
-export { askEngine, type EngineAnswer, noAnswerText } from './engine-http.ts';
-export { type EngineLoad, type LoadReport, readLoad, sumLoads } from './engine-load.ts';
+export { askEngine, type EngineAnswer, type NoAnswer, noAnswerText } from './engine-http.ts';
+export {
+  type EngineCounters,
+  type EngineLoad,
+  type EngineReading,
+  type LoadReport,
+  readEngine,
+  readLoad,
+  sumLoads,
+} from './engine-load.ts';
 export { type AcquireOptions, Engine, type EngineStatus } from './engine.ts';
 export type { AcquireRefusal, AcquireResult, Lease } from './lease.ts';
 export { createProber, type Prober } from './prober.ts';

@@ -1,0 +1,121 @@
+import type { Clock } from '#base/clock.ts';
+import type { Db } from '#base/db.ts';
+import type { Log } from '#base/log.ts';
+
+/**
+ * `canary` and `probe`: sent by us to try a replica out. `retry`: an attempt that another replica repeated.
+ * `undelivered`: what an engine counted of an answer that could not be given, and is not billed.
+ */
+export type EngineRequestKind = 'canary' | 'probe' | 'retry' | 'undelivered';
+
+/** A request that an engine may have counted and that is in no organization's usage. */
+export interface EngineRequest {
+  readonly kind: EngineRequestKind;
+  /** Catalog id. */
+  readonly model: string;
+  readonly replicaId: string;
+  /** Milliseconds since the Unix epoch. */
+  readonly startedMs: number;
+  /** As the engine counts them: the prompt once for each choice. */
+  readonly promptTokens: number;
+  readonly completionTokens: number;
+  /** The engine did not say what it had counted in the end. */
+  readonly uncounted: boolean;
+}
+
+/** Counts such requests in memory, and writes them as sums per replica and hour. */
+export interface EngineRequests {
+  note(request: EngineRequest): void;
+  /** Rejects never: what cannot be written is kept for the next time. */
+  flush(): Promise<void>;
+}
+
+interface Sum extends Pick<EngineRequest, 'kind' | 'model' | 'replicaId'> {
+  readonly hourMs: number;
+  requests: number;
+  uncounted: number;
+  promptTokens: number;
+  completionTokens: number;
+  lastMs: number;
+}
+
+const hourMs = 3_600_000;
+/** Sums in memory. More come only in a long outage of Postgres; they are dropped. */
+const heldMax = 100_000;
+
+export interface EngineRequestsOptions {
+  readonly db: Db;
+  readonly clock: Clock;
+  readonly log: Log;
+}
+
+export function createEngineRequests({ db, clock, log }: EngineRequestsOptions): EngineRequests {
+  let held = new Map<string, Sum>();
+  let flushing: Promise<void> | null = null;
+
+  function add(sum: Sum): void {
+    const key = `${sum.hourMs} ${sum.kind} ${sum.replicaId} ${sum.model}`;
+    const found = held.get(key);
+    if (found === undefined) {
+      if (held.size < heldMax) held.set(key, sum);
+      return;
+    }
+    found.requests += sum.requests;
+    found.uncounted += sum.uncounted;
+    found.promptTokens += sum.promptTokens;
+    found.completionTokens += sum.completionTokens;
+    found.lastMs = Math.max(found.lastMs, sum.lastMs);
+  }
+
+  async function write(): Promise<void> {
+    if (held.size === 0) return;
+    const taken = held;
+    held = new Map();
+    try {
+      await db.sql.unsafe(insertText, [JSON.stringify([...taken.values()].map(toRow))]);
+    } catch (error) {
+      log.warn({ err: error }, 'requests of our own to engines could not be written; they are kept for the next try');
+      for (const sum of taken.values()) add(sum);
+    }
+  }
+
+  return {
+    note({ startedMs, uncounted, ...request }) {
+      const hour = startedMs - (startedMs % hourMs);
+      add({ ...request, hourMs: hour, requests: 1, uncounted: uncounted ? 1 : 0, lastMs: clock.now() });
+    },
+    async flush() {
+      while (flushing !== null) await flushing;
+      flushing = write().finally(() => {
+        flushing = null;
+      });
+      await flushing;
+    },
+  };
+}
+
+function toRow(sum: Sum): Record<string, unknown> {
+  return {
+    model: sum.model,
+    replica: sum.replicaId,
+    hour: new Date(sum.hourMs).toISOString(),
+    kind: sum.kind,
+    requests: sum.requests,
+    uncounted: sum.uncounted,
+    prompt_tokens: sum.promptTokens,
+    completion_tokens: sum.completionTokens,
+    last_at: new Date(sum.lastMs).toISOString(),
+  };
+}
+
+const counts = ['requests', 'uncounted', 'prompt_tokens', 'completion_tokens'];
+
+const insertText = `
+  insert into engine_requests as e (model, replica, hour, kind, ${counts.join(', ')}, last_at)
+  select model, replica, hour, kind, ${counts.join(', ')}, last_at
+  from json_to_recordset($1::text::json) as t(model text, replica text, hour timestamptz, kind text,
+    requests bigint, uncounted bigint, prompt_tokens bigint, completion_tokens bigint, last_at timestamptz)
+  order by hour, model, replica, kind
+  on conflict (hour, model, replica, kind) do update set
+    ${counts.map((name) => `${name} = e.${name} + excluded.${name}`).join(', ')},
+    last_at = greatest(e.last_at, excluded.last_at)`;

@@ -1,0 +1,350 @@
+import { randomUUID } from 'node:crypto';
+import type { Clock } from '#base/clock.ts';
+import type { Db } from '#base/db.ts';
+import type { Log } from '#base/log.ts';
+import { explainExit, type ObservedReplica, type Replica } from '#core/fleet/drivers/drivers.ts';
+import { type EngineCounters, type EngineReading, readEngine } from '#core/fleet/serving/serving.ts';
+import { type HourRow, readOpenRuns, type RunRow, writeRuns } from './run-table.ts';
+
+/** A replica as the leader knows it. */
+export interface FollowedReplica {
+  readonly found: ObservedReplica;
+  readonly driver: string;
+  /** Of a container. */
+  readonly image: string | null;
+  readonly isReady: boolean;
+  /** Why it is to end, or to sleep; null where it is not. */
+  readonly leaves: string | null;
+}
+
+/**
+ * Keeps the runs of the replicas of a scope, and reads their counters while this gateway leads it. Nothing waits for
+ * it: what cannot be read or written now is tried again.
+ */
+export interface ReplicaRuns {
+  /** A start of it was asked for here: all that it will ever count is of its run. */
+  starting(replicaId: string): void;
+  /** What there is now; to be called at least once a second. `away`: hosts of which nothing is known. */
+  follow(replicas: readonly FollowedReplica[], away: ReadonlySet<string>): void;
+  /** Takes what was read of a replica for another purpose; `askedMs` is of the monotonic clock. */
+  take(replicaId: string, reading: EngineReading, askedMs: number): void;
+  /** Reads its counters once more before it ends. */
+  lastReading(replica: Replica): Promise<void>;
+  /** Reads and writes all of them now, where this gateway leads. */
+  readNow(): Promise<void>;
+  /** Another gateway leads: what is known here may be wrong by the next time. */
+  stepDown(): void;
+  /** Writes what is still to be written, within seconds. */
+  close(): Promise<void>;
+}
+
+export interface ReplicaRunsOptions {
+  readonly db: Db;
+  /** One gateway at a time leads it. */
+  readonly scope: string;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly everyMs?: number;
+}
+
+interface Run {
+  readonly row: RunRow;
+  /** Null once it is gone. */
+  replica: Replica | null;
+  leaves: string | null;
+  isRunning: boolean;
+  /** It had no request left when it was read last. */
+  isIdle: boolean;
+  /** It was read after its stop had been decided on. */
+  readAtStop: boolean;
+  /** When the last reading that counts was asked for, and when to read again; monotonic milliseconds. */
+  askedMs: number;
+  dueMs: number;
+}
+
+const hourMs = 3_600_000;
+const everyMsDefault = 10_000;
+/** An engine without such counters may be another one some day. */
+const withoutCountersMs = 60_000;
+/** One that does not answer yet. */
+const startingMs = 1000;
+const closeMsMax = 5000;
+
+export function createReplicaRuns(options: ReplicaRunsOptions): ReplicaRuns {
+  return new LeaderRuns(options);
+}
+
+class LeaderRuns implements ReplicaRuns {
+  readonly #options: ReplicaRunsOptions;
+  /** By replica id; null before they were read from the table. */
+  #runs: Map<string, Run> | null = null;
+  #loading = false;
+  readonly #started = new Set<string>();
+  readonly #unwritten = new Map<string, RunRow>();
+  readonly #unwrittenHours = new Map<string, HourRow>();
+  #round: Promise<void> | null = null;
+  #flushing: Promise<void> | null = null;
+  #isAway = false;
+  #closed = false;
+
+  constructor(options: ReplicaRunsOptions) {
+    this.#options = options;
+  }
+
+  starting(replicaId: string): void {
+    this.#started.add(replicaId);
+  }
+
+  follow(replicas: readonly FollowedReplica[], away: ReadonlySet<string>): void {
+    if (this.#closed) return;
+    if (this.#runs === null) {
+      void this.#load();
+      return;
+    }
+    const runs = this.#runs;
+    const present = new Set<string>();
+    for (const one of replicas) {
+      const { id } = one.found.replica;
+      if (one.found.state === 'exited') {
+        this.#end(runs, id, one);
+        continue;
+      }
+      present.add(id);
+      if (one.found.state === 'creating') continue;
+      const run = runs.get(id) ?? this.#begin(runs, one);
+      this.#update(run, one);
+    }
+    for (const [id, { row }] of runs) if (!present.has(id) && !away.has(row.host)) this.#end(runs, id, null);
+    const nowMs = this.#options.clock.monotonicMs();
+    const isDue = [...runs.values()].some(({ dueMs, isRunning }) => isRunning && dueMs <= nowMs);
+    if (isDue || this.#unwritten.size > 0) void this.#readDue();
+  }
+
+  take(replicaId: string, reading: EngineReading, askedMs: number): void {
+    const run = this.#runs?.get(replicaId);
+    if (run !== undefined) this.#accept(run, reading, askedMs);
+  }
+
+  async lastReading(replica: Replica): Promise<void> {
+    const run = this.#runs?.get(replica.id);
+    if (run === undefined || !run.isRunning) return;
+    await this.#read(run, replica);
+    run.readAtStop = true;
+  }
+
+  async readNow(): Promise<void> {
+    if (this.#runs === null) return;
+    await this.#round;
+    for (const run of this.#runs.values()) run.dueMs = Math.min(run.dueMs, this.#options.clock.monotonicMs());
+    await this.#readDue();
+  }
+
+  stepDown(): void {
+    this.#runs = null;
+    for (const [id, { endedMs }] of this.#unwritten) if (endedMs === null) this.#unwritten.delete(id);
+  }
+
+  async close(): Promise<void> {
+    const late = new Promise<void>((resolve) => {
+      setTimeout(resolve, closeMsMax).unref();
+    });
+    await Promise.race([this.readNow().then(() => this.#flush()), late]);
+    this.#closed = true;
+  }
+
+  async #load(): Promise<void> {
+    if (this.#loading) return;
+    this.#loading = true;
+    try {
+      const rows = await readOpenRuns(this.#options.db, this.#options.scope);
+      this.#runs = new Map(rows.map((row) => [row.replicaId, newRun(row)]));
+    } catch (error) {
+      this.#onAway(error);
+    } finally {
+      this.#loading = false;
+    }
+  }
+
+  #begin(runs: Map<string, Run>, { found, driver, image }: FollowedReplica): Run {
+    const { replica, placement, specHash } = found;
+    const isFromStart = this.#started.delete(replica.id);
+    const run = newRun({
+      id: randomUUID(),
+      model: replica.engineId,
+      replicaId: replica.id,
+      driver,
+      host: placement.host,
+      gpuIds: placement.gpuIds,
+      specHash,
+      image,
+      startedMs: this.#options.clock.now(),
+      readyMs: null,
+      endedMs: null,
+      ended: null,
+      endReason: null,
+      exitCode: null,
+      first: isFromStart ? { promptTokens: 0, generationTokens: 0, requests: 0, processStartedAt: null } : null,
+      last: null,
+      scrapedMs: null,
+    });
+    runs.set(replica.id, run);
+    this.#unwritten.set(run.row.id, run.row);
+    return run;
+  }
+
+  #update(run: Run, { found, isReady, leaves }: FollowedReplica): void {
+    run.replica = found.replica;
+    run.isRunning = found.state === 'running';
+    run.leaves = leaves;
+    if (!isReady || run.row.readyMs !== null) return;
+    run.row.readyMs = this.#options.clock.now();
+    this.#unwritten.set(run.row.id, run.row);
+  }
+
+  /** @param seen as it was seen to have ended; null when it was not seen any more */
+  #end(runs: Map<string, Run>, replicaId: string, seen: FollowedReplica | null): void {
+    this.#started.delete(replicaId);
+    const run = runs.get(replicaId);
+    if (run === undefined) return;
+    runs.delete(replicaId);
+    const exit = seen?.found.exit ?? null;
+    const isAsked = exit === null ? run.leaves !== null : exit.stopRequested;
+    const cause = exit === null ? 'vanished' : explainExit(exit).kind;
+    // An engine without counters has nothing that could be missed.
+    const isComplete = run.row.last === null || (run.readAtStop && run.isIdle);
+    // One that somebody else runs has not ended: its file is gone.
+    const isOthers = run.row.driver === 'external';
+    this.#close(run, {
+      ended: isOthers || (isAsked && isComplete) ? 'clean' : 'unclean',
+      endReason: isOthers ? 'removed' : isAsked ? (run.leaves ?? 'stopped') : cause,
+      exitCode: exit?.exitCode ?? null,
+    });
+  }
+
+  #close(run: Run, how: Pick<RunRow, 'ended' | 'endReason' | 'exitCode'>): void {
+    run.replica = null;
+    run.isRunning = false;
+    Object.assign(run.row, how, { endedMs: this.#options.clock.now() });
+    this.#unwritten.set(run.row.id, run.row);
+  }
+
+  /** One round at a time. */
+  #readDue(): Promise<void> {
+    this.#round ??= this.#readAll().finally(() => {
+      this.#round = null;
+    });
+    return this.#round;
+  }
+
+  async #readAll(): Promise<void> {
+    const { clock } = this.#options;
+    const nowMs = clock.monotonicMs();
+    const due = [...(this.#runs?.values() ?? [])].filter(({ dueMs, isRunning }) => isRunning && dueMs <= nowMs);
+    await Promise.all(due.map((run) => (run.replica === null ? undefined : this.#read(run, run.replica))));
+    await this.#flush();
+  }
+
+  async #read(run: Run, replica: Replica): Promise<void> {
+    const askedMs = this.#options.clock.monotonicMs();
+    this.#accept(run, await readEngine(replica), askedMs);
+  }
+
+  #accept(run: Run, { counters, load }: EngineReading, askedMs: number): void {
+    const { clock, everyMs = everyMsDefault } = this.#options;
+    // A later answer may overtake an earlier one.
+    if (askedMs < run.askedMs || run.row.endedMs !== null) return;
+    const unknownMs = run.row.last === null ? startingMs : everyMs;
+    const pauseMs = load === 'none' ? withoutCountersMs : load === 'unknown' ? unknownMs : everyMs;
+    run.dueMs = clock.monotonicMs() + pauseMs;
+    if (counters === null) return;
+    run.askedMs = askedMs;
+    if (isBefore(counters, run.row.last)) {
+      this.#restarted(run, counters, askedMs);
+      return;
+    }
+    run.isIdle = typeof load === 'object' && load.running + load.waiting === 0;
+    const scrapedMs = Math.round(clock.now() - (clock.monotonicMs() - askedMs));
+    run.row.first ??= counters;
+    run.row.last = counters;
+    run.row.scrapedMs = scrapedMs;
+    const { id: runId } = run.row;
+    const hour = scrapedMs - (scrapedMs % hourMs);
+    this.#unwritten.set(runId, run.row);
+    this.#unwrittenHours.set(`${runId} ${hour}`, { runId, hourMs: hour, counters, scrapedMs });
+  }
+
+  /** Its counters begin anew: another process is there under the same name. */
+  #restarted(run: Run, counters: EngineCounters, askedMs: number): void {
+    const { replica } = run;
+    this.#close(run, { ended: 'unclean', endReason: 'restarted', exitCode: null });
+    const first = { promptTokens: 0, generationTokens: 0, requests: 0, processStartedAt: null };
+    const began = { id: randomUUID(), startedMs: this.#options.clock.now(), readyMs: run.row.readyMs };
+    const open = { endedMs: null, ended: null, endReason: null, exitCode: null, last: null, scrapedMs: null };
+    const next = newRun({ ...run.row, ...open, ...began, first });
+    next.replica = replica;
+    next.isRunning = true;
+    this.#runs?.set(run.row.replicaId, next);
+    this.#accept(next, { counters, load: 'unknown' }, askedMs);
+  }
+
+  async #flush(): Promise<void> {
+    while (this.#flushing !== null) await this.#flushing;
+    this.#flushing = this.#write().finally(() => {
+      this.#flushing = null;
+    });
+    await this.#flushing;
+  }
+
+  async #write(): Promise<void> {
+    const { db, scope } = this.#options;
+    if (this.#unwritten.size === 0 && this.#unwrittenHours.size === 0) return;
+    const runs = [...this.#unwritten.values()].map((row) => ({ ...row }));
+    const hours = [...this.#unwrittenHours];
+    this.#unwritten.clear();
+    this.#unwrittenHours.clear();
+    try {
+      await writeRuns(db, scope, { runs: runs.filter(({ endedMs }) => endedMs !== null), hours: [] });
+      await writeRuns(db, scope, {
+        runs: runs.filter(({ endedMs }) => endedMs === null),
+        hours: hours.map(([, row]) => row),
+      });
+      this.#isAway = false;
+    } catch (error) {
+      this.#onAway(error);
+      if (isTaken(error)) {
+        // Another gateway led in between, and has written a run of its own for what runs here.
+        this.#runs = null;
+        return;
+      }
+      for (const row of runs) if (!this.#unwritten.has(row.id)) this.#unwritten.set(row.id, row);
+      for (const [key, row] of hours) if (!this.#unwrittenHours.has(key)) this.#unwrittenHours.set(key, row);
+    }
+  }
+
+  #onAway(error: unknown): void {
+    if (!this.#isAway) {
+      this.#options.log.warn(
+        { err: error },
+        'runs of engines could not be read or written in PostgreSQL; it is tried again',
+      );
+    }
+    this.#isAway = true;
+  }
+}
+
+function newRun(row: RunRow): Run {
+  const state = { replica: null, leaves: null, isRunning: false, isIdle: false, readAtStop: false };
+  return { row, ...state, askedMs: -Infinity, dueMs: -Infinity };
+}
+
+function isBefore(now: EngineCounters, last: EngineCounters | null): boolean {
+  if (last === null) return false;
+  if (now.promptTokens < last.promptTokens || now.generationTokens < last.generationTokens) return true;
+  return (
+    last.processStartedAt !== null && now.processStartedAt !== null && last.processStartedAt !== now.processStartedAt
+  );
+}
+
+function isTaken(error: unknown): boolean {
+  return error instanceof Error && 'code' in error && error.code === '23505';
+}

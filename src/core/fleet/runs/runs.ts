@@ -1,0 +1,15 @@
+/** Proof of what engines did: runs of replicas, what their counters said, and requests that nobody is billed for. */
+export {
+  createEngineRequests,
+  type EngineRequest,
+  type EngineRequestKind,
+  type EngineRequests,
+} from './engine-requests.ts';
+export {
+  type CountedHour,
+  type EngineHistory,
+  type OwnRequests,
+  readEngineHistory,
+  type ReplicaRun,
+} from './engine-history.ts';
+export { createReplicaRuns, type FollowedReplica, type ReplicaRuns } from './replica-runs.ts';

@@ -1,0 +1,38 @@
+import type { Db } from '#base/db.ts';
+
+/** A run of a gateway that has ended. */
+export interface GatewayRun {
+  readonly id: string;
+  /** Of its machine. */
+  readonly host: string;
+  readonly slot: number;
+  readonly version: string;
+  /** Milliseconds since the Unix epoch, by the database's clock. */
+  readonly startedMs: number;
+  /** The same; of an unclean end when it was seen last. */
+  readonly endedMs: number;
+}
+
+interface Row {
+  readonly id: string;
+  readonly host: string;
+  readonly slot: number;
+  readonly version: string;
+  readonly started_ms: string;
+  readonly ended_ms: string;
+}
+
+/** Oldest first, and no more than a thousand of them. */
+const runsMax = 1000;
+
+export async function readUncleanRuns({ sql }: Db, fromMs: number, toMs: number): Promise<readonly GatewayRun[]> {
+  const rows = await sql<Row[]>`
+    select id::text, host, slot, version, (extract(epoch from started_at) * 1000)::bigint::text as started_ms,
+      (extract(epoch from ended_at) * 1000)::bigint::text as ended_ms
+    from gateway_runs where ended = 'unclean' and ended_at >= ${new Date(fromMs).toISOString()}::timestamptz
+      and ended_at < ${new Date(toMs).toISOString()}::timestamptz
+    order by ended_at limit ${runsMax}`;
+  return rows.map(({ started_ms, ended_ms, ...row }) => {
+    return { ...row, startedMs: Number(started_ms), endedMs: Number(ended_ms) };
+  });
+}
