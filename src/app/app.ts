@@ -115,6 +115,7 @@ function listParts({ foundation, gateway, edges }: Wings, own: OwnParts, options
     // Jobs run while all of the above starts, and until all of the below has stopped.
     jobs.end,
     gateway.parts.engineClient,
+    gateway.parts.engineRequests,
     gateway.parts.engines,
     edges.parts.health,
     edges.parts.inference,

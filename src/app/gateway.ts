@@ -11,9 +11,10 @@ import {
   type EngineFilesResult,
   type EngineReload,
 } from '#core/catalog/catalog.ts';
-import type { Fleet, FleetIdentity } from '#core/fleet/fleet.ts';
+import { createEngineRequests, type EngineRequests, type Fleet, type FleetIdentity } from '#core/fleet/fleet.ts';
 import { createMetering, type Metering, type MeteringOptions, nothingUsed, usedBy } from '#core/metering/metering.ts';
 import { createEngineClient, type EngineClient } from '#core/proxy/proxy.ts';
+import { createReconciler, type Reconciler } from '#core/reconcile/reconcile.ts';
 import { type CacheSalts, createCacheSalts, createRouting, type Routing } from '#core/routing/routing.ts';
 import { createWallet, createWalletOpening, type Wallet } from '#core/wallet/wallet.ts';
 import { createAdmission } from './admission.ts';
@@ -34,6 +35,8 @@ export interface Gateway extends Pick<Retention, 'cache' | 'contents' | 'idempot
   /** Whether engines were taken over and can be started. */
   readonly fleetRuns: () => boolean;
   readonly engineFiles: EngineReload;
+  readonly engineRequests: EngineRequests;
+  readonly reconciler: Reconciler;
   readonly routing: Routing;
   readonly cacheSalts: CacheSalts;
   readonly engineClient: EngineClient;
@@ -43,6 +46,7 @@ export interface Gateway extends Pick<Retention, 'cache' | 'contents' | 'idempot
     readonly metering: Part;
     readonly catalog: Part;
     readonly engineClient: Part;
+    readonly engineRequests: Part;
     readonly engines: Part;
   };
 }
@@ -79,6 +83,7 @@ const idleSocketMs = 4000;
 const maxHeaderBytes = 65_536;
 const partitionsMs = 3_600_000;
 const refusalsMs = 1000;
+const engineRequestsMs = 1000;
 /** How long a stop waits for what must still be written. */
 const booksTimeoutMs = 10_000;
 
@@ -106,7 +111,8 @@ export function createGateway(options: GatewayOptions): Gateway {
     onSinkError: (error) => log.error({ err: error }, 'an answer could not be handled'),
   });
   const settings = { settings: config.engines, docker: config.docker, environment: config.environment };
-  const fleet = createEngines({ ...options, ...settings, gateways, engineClient });
+  const engineRequests = createEngineRequests({ db, clock, log });
+  const fleet = createEngines({ ...options, ...settings, gateways, engineClient, engineRequests });
   const routing = createRouting({ fleet, clock, log, flexQueueMax: config.engines.flexQueueMax });
   const bounds = { cacheBounds: config.cache, storage: config.storage, leaseMs };
   const retention = createRetention({ ...bounds, shared, db, clock, log, audit, metering, coordination });
@@ -118,6 +124,8 @@ export function createGateway(options: GatewayOptions): Gateway {
     catalog,
     fleet,
     fleetRuns: enginesLife.runs,
+    engineRequests,
+    reconciler: createReconciler({ db, clock, metering, fleet, gateways }),
     engineFiles: createEngineReload({ engines, readFiles, catalog, fleet, log }),
     routing,
     cacheSalts: createCacheSalts(identity.cacheSecret),
@@ -131,6 +139,7 @@ export function createGateway(options: GatewayOptions): Gateway {
       metering: meteringPart(metering, options),
       catalog: { name: 'catalog', start: () => catalog.sync() },
       engineClient: { name: 'connections to engines', stop: () => engineClient.close() },
+      engineRequests: engineRequestsPart(engineRequests),
       engines: enginesLife.part,
     },
   };
@@ -148,6 +157,15 @@ function meteringPart(metering: Metering, { books }: BooksPlace): Part {
       await metering.close(booksTimeoutMs);
       await books.close();
     },
+  };
+}
+
+function engineRequestsPart(engineRequests: EngineRequests): Part {
+  const run = (): Promise<void> => engineRequests.flush();
+  return {
+    name: 'requests of our own to engines',
+    jobs: [{ name: 'flush requests of our own to engines', everyMs: engineRequestsMs, where: 'every', run }],
+    stop: run,
   };
 }
 

@@ -23,6 +23,7 @@ const house: House = {
     'core/fleet/store': ['core/fleet/drivers'],
     'core/keys': ['core/accounts', 'core/audit'],
     'core/metering': ['core/catalog', 'core/wallet'],
+    'core/reconcile': ['core/fleet', 'core/gateways', 'core/metering'],
     'core/requests': ['core/audit'],
     'core/routing': ['core/catalog', 'core/fleet'],
     'core/wallet': ['core/audit'],
@@ -34,7 +35,19 @@ const house: House = {
   /** Gateway and platform know the foundation and not each other: what both say is put side by side by the edge. */
   wings: {
     foundation: ['accounts', 'keys', 'audit', 'gateways', 'sessions'],
-    gateway: ['catalog', 'fleet', 'routing', 'proxy', 'admission', 'limits', 'wallet', 'metering', 'cache', 'requests'],
+    gateway: [
+      'catalog',
+      'fleet',
+      'routing',
+      'proxy',
+      'admission',
+      'limits',
+      'wallet',
+      'metering',
+      'cache',
+      'requests',
+      'reconcile',
+    ],
     platform: ['stacks', 'runs', 'clusters', 'costs'],
   },
 };

@@ -221,5 +221,6 @@ export { costOf, noUsage, type Usage } from './usage.ts';
 export type { LedgerLine, LedgerLines, LedgerLinesRequest, LedgerPosition } from './ledger-lines.ts';
 export { isBeforeRetention } from './partitions.ts';
 export type { RefusalKey } from './refusals.ts';
+export type { Edge, EdgeTokens, LedgerDifference, UsageHour, UsageHours } from './usage-hours.ts';
 export { type BooksFinding, type BooksProof, verifyBooks } from './verify-books.ts';
 export { createWriter, type Writer, type Written } from './writer.ts';

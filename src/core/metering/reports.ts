@@ -11,6 +11,7 @@ import {
   type RecordRef,
 } from './record-list.ts';
 import type { UsageRecord } from './record.ts';
+import { type Edge, type HourSpan, readUsageHours, type UsageHours } from './usage-hours.ts';
 import { summarize, type Summary, type SummaryRequest } from './summary.ts';
 
 /** What the books of usage say: single requests, newest admission first, and sums over any span of time. */
@@ -23,6 +24,8 @@ export interface Reports {
   summarize(request: SummaryRequest): Promise<Summary>;
   /** An organization's ledger, a line per request as long as there are records. */
   ledgerLines(organizationId: string, request: LedgerLinesRequest): Promise<LedgerLines>;
+  /** What records, sums and ledger have between two full hours, and tokens of requests that were under way at edges. */
+  usageHours(span: HourSpan, edges: readonly Edge[]): Promise<UsageHours>;
   /** The balance, and which of these requests it has been charged for, at one moment. */
   balanceWith(organizationId: string, requestIds: readonly string[]): Promise<ChargedBalance>;
   /** Input and output tokens of a key since the start of an hour. */
@@ -54,6 +57,7 @@ export function createReports({ db, wallet }: { readonly db: Db; readonly wallet
   return {
     ledgerLines: (organizationId, request) => readLedgerLines({ db, wallet }, organizationId, request),
     balanceWith: (organizationId, requestIds) => readChargedBalance({ db, wallet }, organizationId, requestIds),
+    usageHours: (span, edges) => readUsageHours(db, span, edges),
     listRecords: (filter) => listRecords(db, filter),
     readAllRecords: (filter) => readAllRecords(db, filter),
     readRecord: (ref) => readRecord(db, ref),

@@ -2,6 +2,7 @@ import type { Clock } from '#base/clock.ts';
 import type { Log } from '#base/log.ts';
 import type { Admission } from '#core/admission/admission.ts';
 import type { Catalog } from '#core/catalog/catalog.ts';
+import type { EngineRequests } from '#core/fleet/fleet.ts';
 import type { Metering } from '#core/metering/metering.ts';
 import type { CacheSalts, Routing } from '#core/routing/routing.ts';
 import type { Authenticator, BodyShares, InferenceCaller } from '#edge/http/http.ts';
@@ -19,6 +20,7 @@ export interface PathParts extends RelayParts, ReuseParts {
   readonly routing: Routing;
   readonly cacheSalts: CacheSalts;
   readonly metering: Metering;
+  readonly engineRequests: EngineRequests;
   readonly running: Running;
   readonly receiver: Receiver;
   readonly shares: BodyShares;

@@ -12,6 +12,7 @@ import { priorityLine, waitForOther } from './route.ts';
 import type { Outcome } from './outcome.ts';
 import type { PathParts } from './path-parts.ts';
 import { clientLeft } from './stop.ts';
+import { noteRetried } from './unbilled.ts';
 
 /**
  * Sends the request to its replica; while nothing of an answer has left, another replica is tried once. Where the only
@@ -19,11 +20,13 @@ import { clientLeft } from './stop.ts';
  */
 export async function relay(parts: PathParts, call: Call, request: InferenceRequest, grant: Grant): Promise<Outcome> {
   const { held, stop } = call;
+  const startedMs = parts.clock.now();
   const first = await relayOnce(parts, call, request, grant);
   if (!first.retry || held.lease === null || stop.reason !== null) return first;
   const exclude = new Set([held.lease.replica.id]);
   const other = parts.routing.now(request.model, { exclude, affinity: affinityOf(call.endpoint, request) });
   if (other === null && !first.unreachable) return first;
+  noteRetried(parts, call, request, { outcome: first, startedMs });
   held.lease.release();
   held.lease = other ?? (await waitForOther(parts, call, request, exclude));
   if (held.lease === null) return first;

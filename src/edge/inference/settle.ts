@@ -4,8 +4,12 @@ import { recordOf, statusOf, summaryOf } from './call-end.ts';
 import { type Call, isBooked } from './call.ts';
 import { type Outcome, unbooked } from './outcome.ts';
 import type { PathParts } from './path-parts.ts';
+import { noteUndelivered } from './unbilled.ts';
 
-type FinishParts = Pick<PathParts, 'admission' | 'metering' | 'clock' | 'observer' | 'settleTimeoutMs' | 'shares'>;
+type FinishParts = Pick<
+  PathParts,
+  'admission' | 'metering' | 'engineRequests' | 'clock' | 'observer' | 'settleTimeoutMs' | 'shares'
+>;
 
 /**
  * The end of every request, however it ended; runs exactly once. What was admitted is written to the books first and
@@ -20,6 +24,7 @@ export async function finish(parts: FinishParts, call: Call, outcome: Outcome): 
   let record: UsageRecord | null = null;
   if (found.request !== null && isBooked(found)) {
     record = recordOf(call, found.request, outcome, parts.clock.monotonicMs());
+    noteUndelivered(parts, call, outcome, record);
     reported = await settle(parts, call, outcome, record);
   } else countRefusal(parts, call, outcome);
   held.leave?.();

@@ -15,6 +15,10 @@ export interface ReplicaRun {
   readonly endReason: string | null;
   /** When its counters were read last; null for an engine that has none. */
   readonly scrapedMs: number | null;
+  /** The same before the span. */
+  readonly readBeforeMs: number | null;
+  /** It had counted something before its counters were read first: it was found, and not started here. */
+  readonly isFound: boolean;
 }
 
 /** What an engine counted between the last readings of two hours. */
@@ -61,12 +65,16 @@ interface RunRow {
   readonly ended: 'clean' | 'unclean' | null;
   readonly end_reason: string | null;
   readonly scraped_ms: string | null;
+  readonly before_ms: string | null;
+  readonly is_found: boolean;
 }
 
 const runsText = `
   select id::text, model, replica, host, ${epochMs('started_at')} as started_ms, ${epochMs('ended_at')} as ended_ms,
-    ended, end_reason, ${epochMs('scraped_at')} as scraped_ms
-  from replica_runs where (ended_at is null or ended_at >= $1::timestamptz) and started_at < $2::timestamptz
+    ended, end_reason, ${epochMs('scraped_at')} as scraped_ms,
+    (select ${epochMs('max(h.scraped_at)')} from replica_hours h where h.run_id = r.id and h.hour < $1::timestamptz)
+      as before_ms, coalesce(prompt_tokens_first + generation_tokens_first, 0) > 0 as is_found
+  from replica_runs r where (ended_at is null or ended_at >= $1::timestamptz) and started_at < $2::timestamptz
   order by started_at, id`;
 
 interface HourRow {
@@ -128,6 +136,8 @@ export async function readEngineHistory({ sql }: Db, fromMs: number, toMs: numbe
       ended: row.ended,
       endReason: row.end_reason,
       scrapedMs: row.scraped_ms === null ? null : Number(row.scraped_ms),
+      readBeforeMs: row.before_ms === null ? null : Number(row.before_ms),
+      isFound: row.is_found,
     })),
     hours: hours.map((row) => ({
       runId: row.run_id,

@@ -264,7 +264,10 @@ class LeaderRuns implements ReplicaRuns {
     }
     run.isIdle = typeof load === 'object' && load.running + load.waiting === 0;
     const scrapedMs = Math.round(clock.now() - (clock.monotonicMs() - askedMs));
-    run.row.first ??= counters;
+    if (run.row.first === null) {
+      run.row.first = counters;
+      run.row.startedMs = scrapedMs;
+    }
     run.row.last = counters;
     run.row.scrapedMs = scrapedMs;
     const { id: runId } = run.row;

@@ -11,7 +11,8 @@ export interface RunRow {
   readonly gpuIds: readonly string[];
   readonly specHash: string;
   readonly image: string | null;
-  readonly startedMs: number;
+  /** Of one that was found, when its counters were read first. */
+  startedMs: number;
   readyMs: number | null;
   endedMs: number | null;
   ended: 'clean' | 'unclean' | null;
@@ -141,6 +142,7 @@ export async function writeRuns(
 }
 
 const changing = [
+  'started_at',
   'ready_at',
   'ended_at',
   'ended',
@@ -155,7 +157,7 @@ const changing = [
   'scraped_at',
   'process_started_at',
 ];
-const columns = ['id', 'model', 'replica', 'driver', 'host', 'gpus', 'spec_hash', 'image', 'started_at', ...changing];
+const columns = ['id', 'model', 'replica', 'driver', 'host', 'gpus', 'spec_hash', 'image', ...changing];
 
 const writeText = `
   with hours as (

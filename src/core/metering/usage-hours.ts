@@ -1,0 +1,339 @@
+import type { ISql } from 'postgres';
+import type { Db } from '#base/db.ts';
+import { uuidLowerBound } from '#base/id.ts';
+import { ledgerUsageSql } from '#core/wallet/wallet.ts';
+import { readFloorMs } from './partitions.ts';
+
+/** Between two full hours, in milliseconds since the Unix epoch; `toMs` is not in it. */
+export interface HourSpan {
+  readonly fromMs: number;
+  readonly toMs: number;
+}
+
+/**
+ * From when on an engine of a model may have counted something without its having been read by `toMs`. Milliseconds
+ * since the Unix epoch.
+ */
+export interface Edge {
+  /** Catalog id. */
+  readonly model: string;
+  readonly fromMs: number;
+  readonly toMs: number;
+}
+
+/** What the books have of a model's requests that were admitted in an hour. Amounts are pico-dollars. */
+export interface UsageHour {
+  readonly model: string;
+  readonly hourMs: number;
+  readonly requests: number;
+  readonly cacheHits: number;
+  readonly inputTokens: number;
+  /** As an engine counts them: those of a prompt once for each choice. */
+  readonly promptTokens: number;
+  /** Of answers that were not completed: what an engine may not have counted of their choices. */
+  readonly promptTokensUnsure: number;
+  readonly outputTokens: number;
+  readonly costPicoUsd: bigint;
+  /** Requests of which the engine's last word is not known: it may have counted more. */
+  readonly unsure: number;
+  /** The same in the hour's sums; null where there are none. */
+  readonly sums: HourSums | null;
+  /** The records are gone, by retention: all of this is from the sums. */
+  readonly isBeforeRetention: boolean;
+}
+
+export interface HourSums {
+  readonly requests: number;
+  readonly inputTokens: number;
+  readonly outputTokens: number;
+  readonly costPicoUsd: bigint;
+}
+
+/** An entry of the ledger that is not what its records say, or one of them without the other. */
+export interface LedgerDifference {
+  readonly organizationId: string;
+  /** Of the ledger entry; null where there is none. */
+  readonly entryId: string | null;
+  /** Of the first request. */
+  readonly requestId: string;
+  readonly hourMs: number;
+  /** Null where no record is left to say it. */
+  readonly model: string | null;
+  readonly ledgerPicoUsd: bigint;
+  readonly recordsPicoUsd: bigint;
+  readonly ledgerRequests: number;
+  readonly recordsCount: number;
+}
+
+/** Tokens of requests that were under way at an edge. */
+export interface EdgeTokens {
+  readonly promptTokens: number;
+  readonly outputTokens: number;
+}
+
+export interface UsageHours {
+  /** Those that have something. */
+  readonly hours: readonly UsageHour[];
+  /** Unsure requests by the hour in which they ended, where that is not the one of their admission. */
+  readonly endedLater: readonly { readonly model: string; readonly hourMs: number; readonly unsure: number }[];
+  /** In the order of the edges that were asked for. */
+  readonly edges: readonly EdgeTokens[];
+  readonly ledger: readonly LedgerDifference[];
+}
+
+const hourMs = 3_600_000;
+const dayMs = 24 * hourMs;
+/** Requests that run longer are not looked for where they ended. */
+const requestMsMax = dayMs;
+const differencesMax = 1000;
+
+/** Reads all of it in one snapshot, a day at a time, so that memory is bounded by models, hours and edges. */
+export function readUsageHours(db: Db, span: HourSpan, edges: readonly Edge[]): Promise<UsageHours> {
+  return db.sql.begin('isolation level repeatable read read only', async (tx) => {
+    const hours = new Map<string, UsageHour>();
+    const later = new Map<string, { model: string; hourMs: number; unsure: number }>();
+    const found = edges.map((): Mutable<EdgeTokens> => ({ promptTokens: 0, outputTokens: 0 }));
+    const floorMs = await readFloorMs(tx);
+    for (let fromMs = span.fromMs - requestMsMax; fromMs < span.toMs; fromMs += dayMs) {
+      const day = { fromMs, toMs: Math.min(fromMs + dayMs, span.toMs) };
+      if (fromMs >= span.fromMs) for (const hour of await readHours(tx, day, floorMs)) hours.set(keyOf(hour), hour);
+      await addEdges(tx, day, { edges, found });
+      for (const one of await readEndedLater(tx, day, span)) {
+        const known = later.get(keyOf(one));
+        if (known === undefined) later.set(keyOf(one), one);
+        else known.unsure += one.unsure;
+      }
+    }
+    const ledger = await readDifferences(tx, span, floorMs);
+    return { hours: [...hours.values()], endedLater: [...later.values()], edges: found, ledger };
+  });
+}
+
+type Mutable<T> = { -readonly [Name in keyof T]: T[Name] };
+
+const keyOf = ({ model, hourMs: hour }: { readonly model: string; readonly hourMs: number }): string =>
+  `${hour} ${model}`;
+
+/** Milliseconds since the Unix epoch that an id carries in its first 48 bits. */
+const timeOfId = `('x' || substr(replace(r.id::text, '-', ''), 1, 12))::bit(48)::bigint`;
+const isUnsure = `(r.usage_source <> 'engine' and not r.cache_hit and (r.status < 400 or r.status >= 499))`;
+const promptTokens = 'r.input_tokens::bigint * coalesce(r.choices, 1)';
+
+interface HourRow {
+  readonly model: string;
+  readonly hour_ms: string;
+  readonly requests: string;
+  readonly cache_hits: string;
+  readonly input_tokens: string;
+  readonly prompt_tokens: string;
+  readonly prompt_unsure: string;
+  readonly output_tokens: string;
+  readonly cost: string;
+  readonly unsure: string;
+  readonly sum_requests: string | null;
+  readonly sum_cache_hits: string | null;
+  readonly sum_input: string | null;
+  readonly sum_output: string | null;
+  readonly sum_cost: string | null;
+}
+
+/** Records from id $1 to $2 beside the sums from hour $3 to $4. */
+const hoursText = `
+  select (select name from usage_names where code = coalesce(x.model, s.model)) as model,
+    (coalesce(x.hour, (extract(epoch from s.hour) / 3600)::bigint) * 3600000)::text as hour_ms,
+    coalesce(x.requests, 0)::text as requests, coalesce(x.cache_hits, 0)::text as cache_hits,
+    coalesce(x.input_tokens, 0)::text as input_tokens, coalesce(x.prompt_tokens, 0)::text as prompt_tokens,
+    coalesce(x.prompt_unsure, 0)::text as prompt_unsure, coalesce(x.output_tokens, 0)::text as output_tokens,
+    coalesce(x.cost, 0)::text as cost, coalesce(x.unsure, 0)::text as unsure, s.requests::text as sum_requests,
+    s.cache_hits::text as sum_cache_hits, s.input::text as sum_input, s.output::text as sum_output,
+    s.cost::text as sum_cost
+  from (
+    select r.model, ${timeOfId} / 3600000 as hour, count(*) as requests,
+      count(*) filter (where r.cache_hit) as cache_hits, sum(r.input_tokens) as input_tokens,
+      sum(${promptTokens}) as prompt_tokens,
+      sum(${promptTokens} - r.input_tokens) filter (where r.outcome <> 'completed') as prompt_unsure,
+      sum(r.output_tokens) as output_tokens, sum(r.cost) as cost, count(*) filter (where ${isUnsure}) as unsure
+    from usage_requests r where r.id >= $1::uuid and r.id < $2::uuid group by 1, 2
+  ) as x full join (
+    select model, hour, sum(requests) as requests, sum(cache_hits) as cache_hits, sum(input_tokens) as input,
+      sum(output_tokens) as output, sum(cost) as cost
+    from usage_hourly where hour >= $3::timestamptz and hour < $4::timestamptz group by 1, 2
+  ) as s on s.model = x.model and s.hour = to_timestamp(x.hour * 3600)`;
+
+async function readHours(sql: ISql, { fromMs, toMs }: HourSpan, floorMs: number): Promise<readonly UsageHour[]> {
+  const parameters = [uuidLowerBound(fromMs), uuidLowerBound(toMs), momentOf(fromMs), momentOf(toMs)];
+  return (await sql.unsafe<HourRow[]>(hoursText, parameters)).map((row) => toHour(row, floorMs));
+}
+
+function toHour(row: HourRow, floorMs: number): UsageHour {
+  const sums: HourSums | null =
+    row.sum_requests === null
+      ? null
+      : {
+          requests: Number(row.sum_requests),
+          inputTokens: Number(row.sum_input),
+          outputTokens: Number(row.sum_output),
+          costPicoUsd: BigInt(row.sum_cost ?? 0),
+        };
+  const hour = {
+    model: row.model,
+    hourMs: Number(row.hour_ms),
+    requests: Number(row.requests),
+    cacheHits: Number(row.cache_hits),
+    inputTokens: Number(row.input_tokens),
+    promptTokens: Number(row.prompt_tokens),
+    promptTokensUnsure: Number(row.prompt_unsure),
+    outputTokens: Number(row.output_tokens),
+    costPicoUsd: BigInt(row.cost),
+    unsure: Number(row.unsure),
+    sums,
+    isBeforeRetention: false,
+  };
+  if (hour.hourMs >= floorMs || sums === null) return hour;
+  const cacheHits = Number(row.sum_cache_hits);
+  return { ...hour, ...sums, cacheHits, promptTokens: sums.inputTokens, isBeforeRetention: true };
+}
+
+const momentOf = (timeMs: number): string => new Date(timeMs).toISOString();
+
+interface EdgeRow {
+  readonly edge: number;
+  readonly prompt_tokens: string;
+  readonly output_tokens: string;
+}
+
+/**
+ * $3: by model and hour the earliest moment after which the end of a request may matter; $4: the edges. The first is
+ * an equality, which lets a hash join leave out nearly all records before they are held against every edge.
+ */
+const edgesText = `
+  with late as materialized (
+    select r.model, ${timeOfId} as from_ms, ${timeOfId} + r.total_ms as to_ms, ${promptTokens} as prompt_tokens,
+      r.output_tokens
+    from usage_requests r join usage_names n on n.code = r.model
+    join json_to_recordset($3::text::json) as l(model text, hour bigint, from_ms bigint)
+      on l.model = n.name and l.hour = ${timeOfId} / 3600000
+    where r.id >= $1::uuid and r.id < $2::uuid and ${timeOfId} + r.total_ms > l.from_ms
+  )
+  select e.edge, sum(r.prompt_tokens)::text as prompt_tokens, sum(r.output_tokens)::text as output_tokens
+  from json_to_recordset($4::text::json) as e(edge integer, model text, from_ms bigint, to_ms bigint)
+  join usage_names n on n.name = e.model
+  join late r on r.model = n.code and r.from_ms < e.to_ms and r.to_ms > e.from_ms
+  group by e.edge`;
+
+async function addEdges(
+  sql: ISql,
+  { fromMs, toMs }: HourSpan,
+  { edges, found }: { readonly edges: readonly Edge[]; readonly found: Mutable<EdgeTokens>[] },
+): Promise<void> {
+  const near = edges
+    .map((edge, index) => ({ edge: index, model: edge.model, from_ms: Math.floor(edge.fromMs), to_ms: edge.toMs }))
+    .filter(({ from_ms: from, to_ms: to }) => to > fromMs && from < toMs + requestMsMax);
+  if (near.length === 0) return;
+  const least: { model: string; hour: number; from_ms: number }[] = [];
+  for (const [model, own] of Map.groupBy(near, (edge) => edge.model)) {
+    for (let hour = Math.floor(fromMs / hourMs); hour * hourMs < toMs; hour += 1) {
+      const later = own.filter(({ to_ms: to }) => to > hour * hourMs).map(({ from_ms: from }) => from);
+      if (later.length > 0) least.push({ model, hour, from_ms: later.reduce((a, b) => Math.min(a, b)) });
+    }
+  }
+  const bounds = [uuidLowerBound(fromMs), uuidLowerBound(toMs)];
+  const rows = await sql.unsafe<EdgeRow[]>(edgesText, [...bounds, JSON.stringify(least), JSON.stringify(near)]);
+  for (const row of rows) {
+    const tokens = found[row.edge];
+    if (tokens === undefined) continue;
+    tokens.promptTokens += Number(row.prompt_tokens);
+    tokens.outputTokens += Number(row.output_tokens);
+  }
+}
+
+const laterText = `
+  select n.name as model, (((${timeOfId} + r.total_ms) / 3600000) * 3600000)::text as hour_ms, count(*)::text as unsure
+  from usage_requests r join usage_names n on n.code = r.model
+  where r.id >= $1::uuid and r.id < $2::uuid and ${isUnsure}
+    and (${timeOfId} + r.total_ms) / 3600000 > ${timeOfId} / 3600000
+  group by 1, 2`;
+
+async function readEndedLater(sql: ISql, { fromMs, toMs }: HourSpan, span: HourSpan) {
+  const bounds = [uuidLowerBound(fromMs), uuidLowerBound(toMs)];
+  const rows = await sql.unsafe<{ model: string; hour_ms: string; unsure: string }[]>(laterText, bounds);
+  return rows
+    .map(({ model, hour_ms: hour, unsure }) => ({ model, hourMs: Number(hour), unsure: Number(unsure) }))
+    .filter(({ hourMs: hour }) => hour >= span.fromMs && hour < span.toMs);
+}
+
+interface DifferenceRow {
+  readonly organization_id: string;
+  readonly entry_id: string | null;
+  readonly request_id: string;
+  readonly hour_ms: string;
+  readonly model: string | null;
+  readonly ledger: string;
+  readonly records: string;
+  readonly ledger_requests: string;
+  readonly records_count: string;
+}
+
+const recordsOf = (where: string): string => `
+  select r.organization, count(*) as requests, sum(r.cost) as amount, (array_agg(r.id order by r.id))[1] as first,
+    case when min(r.model) = max(r.model) then min(r.model) end as model, r.group_id
+  from usage_requests r where ${where} group by r.organization, r.group_id`;
+
+/**
+ * Entries whose first request lies between ids $1 and $2 beside what their records come to, and records between them
+ * that no entry stands for; none from before id $3, whose records retention may have taken. A group may reach beyond
+ * the span: what differs inside it is read again as a whole.
+ */
+const differencesText = `
+  with ${ledgerUsageSql}, entries as (
+    select e.*, n.code as organization from ledger_usage e left join usage_ids n on n.id = e.organization_id
+  ), inside as (${recordsOf('r.id >= $1::uuid and r.id < $2::uuid and r.group_id is not null')}
+  ), suspects as (
+    select coalesce(e.group_id, i.group_id) as group_id, coalesce(e.organization, i.organization) as organization
+    from (select * from entries where group_id is not null and request_id >= $1::uuid and request_id < $2::uuid) as e
+    full join inside i on i.organization = e.organization and i.group_id = e.group_id
+    where e.id is null or i.group_id is null or e.amount <> i.amount or e.requests <> i.requests
+  ), groups as (
+    select coalesce(e.organization_id, (select id from usage_ids where code = s.organization)) as organization_id,
+      e.id as entry_id, coalesce(e.request_id, g.first) as request_id, g.model, coalesce(e.amount, 0) as ledger,
+      coalesce(g.amount, 0) as records, coalesce(e.requests, 0) as ledger_requests,
+      coalesce(g.requests, 0) as records_count
+    from suspects s left join entries e on e.organization = s.organization and e.group_id = s.group_id
+    left join lateral (${recordsOf('r.organization = s.organization and r.group_id = s.group_id')}) as g on true
+  ), singles as (
+    select coalesce(e.organization_id, (select id from usage_ids where code = r.organization)) as organization_id,
+      e.id as entry_id, coalesce(e.request_id, r.id) as request_id, r.model, coalesce(e.amount, 0) as ledger,
+      coalesce(r.cost, 0) as records, case when e.id is null then 0 else 1 end as ledger_requests,
+      case when r.id is null then 0 else 1 end as records_count
+    from (select * from entries where group_id is null and request_id >= $1::uuid and request_id < $2::uuid) as e
+    full join (select * from usage_requests
+      where id >= $1::uuid and id < $2::uuid and group_id is null and cost > 0) as r
+      on r.organization = e.organization and r.id = e.request_id
+  )
+  select d.organization_id::text, d.entry_id::text, d.request_id::text,
+    ((('x' || substr(replace(d.request_id::text, '-', ''), 1, 12))::bit(48)::bigint / 3600000) * 3600000)::text as hour_ms,
+    (select name from usage_names where code = d.model) as model, d.ledger::text, d.records::text,
+    d.ledger_requests::text, d.records_count::text
+  from (select * from groups union all select * from singles) as d
+  where (d.ledger <> d.records or d.ledger_requests <> d.records_count) and d.request_id >= $3::uuid
+  order by d.request_id limit ${differencesMax}`;
+
+async function readDifferences(
+  sql: ISql,
+  { fromMs, toMs }: HourSpan,
+  floorMs: number,
+): Promise<readonly LedgerDifference[]> {
+  const bounds = [fromMs, toMs, floorMs].map(uuidLowerBound);
+  const rows = await sql.unsafe<DifferenceRow[]>(differencesText, bounds);
+  return rows.map((row) => ({
+    organizationId: row.organization_id,
+    entryId: row.entry_id,
+    requestId: row.request_id,
+    hourMs: Math.min(Math.max(Number(row.hour_ms), fromMs), toMs - hourMs),
+    model: row.model,
+    ledgerPicoUsd: BigInt(row.ledger),
+    recordsPicoUsd: BigInt(row.records),
+    ledgerRequests: Number(row.ledger_requests),
+    recordsCount: Number(row.records_count),
+  }));
+}

@@ -1,0 +1,157 @@
+import type { OwnRequests, ReplicaRun } from '#core/fleet/fleet.ts';
+import type { EdgeTokens, UsageHour } from '#core/metering/metering.ts';
+import type { Known } from './known.ts';
+import type { Explanation, ExplanationKind } from './reconciliation.ts';
+
+/** What is known of an hour of a model. */
+export interface HourFacts {
+  readonly model: string;
+  readonly hourMs: number;
+  readonly usage: UsageHour | null;
+  readonly own: readonly OwnRequests[];
+  /** When counters were read last in this hour, the earliest of several engines; null: not at all. */
+  readonly readMs: number | null;
+  /** Of requests under way at its end; null where no engine was there. */
+  readonly carried: EdgeTokens | null;
+  /** Unsure requests that were admitted earlier, and ended in this hour. */
+  readonly endedLater: number;
+  /** Runs that ended uncleanly in this hour, and tokens of requests since they were read last. */
+  readonly ends: readonly RunTokens[];
+  /** Runs that had counted something before their counters were read first, and tokens of the hour until then. */
+  readonly finds: readonly RunTokens[];
+}
+
+interface RunTokens {
+  readonly run: ReplicaRun;
+  readonly lost: EdgeTokens | null;
+}
+
+interface Bound {
+  readonly promptTokens: number;
+  readonly completionTokens: number;
+}
+
+/** What may differ, by how much, and why. */
+export interface Explained {
+  readonly carryMax: Bound;
+  readonly moreMax: Bound;
+  readonly fewerMax: Bound;
+  readonly explanations: readonly Explanation[];
+}
+
+const hourMs = 3_600_000;
+const lagMs = 1000;
+const nothing: Bound = { promptTokens: 0, completionTokens: 0 };
+const boundless: Bound = { promptTokens: Infinity, completionTokens: Infinity };
+
+/** One reason, and the bound that it widens. */
+interface Reason {
+  readonly widens: 'carryMax' | 'moreMax' | 'fewerMax' | null;
+  readonly bound: Bound;
+  readonly kind: ExplanationKind;
+  readonly count: number;
+  readonly detail?: string;
+}
+
+export function explainHour(hour: HourFacts, known: Known): Explained {
+  const reasons = [
+    ...reasonsOfUsage(hour),
+    ...reasonsOfOwn(hour),
+    ...reasonsOfEnds(hour, known),
+    ...reasonsOfPresent(hour, known),
+  ];
+  const widest = (which: Reason['widens']): Bound =>
+    reasons.filter(({ widens }) => widens === which).reduce((sum, { bound }) => plus(sum, bound), nothing);
+  const explanations = reasons.map(({ kind, count, bound, detail }) => ({
+    kind,
+    count,
+    promptTokens: finite(bound.promptTokens),
+    completionTokens: finite(bound.completionTokens),
+    detail: detail ?? null,
+  }));
+  return { carryMax: widest('carryMax'), moreMax: widest('moreMax'), fewerMax: widest('fewerMax'), explanations };
+}
+
+const plus = (a: Bound, b: Bound): Bound => ({
+  promptTokens: a.promptTokens + b.promptTokens,
+  completionTokens: a.completionTokens + b.completionTokens,
+});
+
+const finite = (tokens: number): number | null => (Number.isFinite(tokens) ? tokens : null);
+
+const boundOf = ({ promptTokens, outputTokens }: EdgeTokens): Bound => ({
+  promptTokens,
+  completionTokens: outputTokens,
+});
+
+function reasonsOfUsage({ usage, carried, endedLater }: HourFacts): Reason[] {
+  const reasons: Reason[] = [];
+  if (carried !== null && carried.promptTokens + carried.outputTokens > 0) {
+    reasons.push({ widens: 'carryMax', bound: boundOf(carried), kind: 'carried', count: 1 });
+  }
+  const unsure = (usage?.unsure ?? 0) + endedLater;
+  if (unsure > 0) reasons.push({ widens: 'moreMax', bound: boundless, kind: 'unsure', count: unsure });
+  if (usage === null) return reasons;
+  if (usage.promptTokensUnsure > 0) {
+    const bound = { promptTokens: usage.promptTokensUnsure, completionTokens: 0 };
+    reasons.push({ widens: 'fewerMax', bound, kind: 'choices', count: 1 });
+  }
+  if (usage.isBeforeRetention) {
+    const bound = { promptTokens: Infinity, completionTokens: 0 };
+    reasons.push({ widens: 'moreMax', bound, kind: 'retention', count: usage.requests });
+  }
+  if (usage.cacheHits > 0) {
+    reasons.push({ widens: null, bound: nothing, kind: 'cache_hit', count: usage.cacheHits });
+  }
+  return reasons;
+}
+
+function reasonsOfOwn({ own, readMs, carried }: HourFacts): Reason[] {
+  return own.flatMap((one): Reason[] => {
+    const { kind, requests: count, uncounted, promptTokens, completionTokens } = one;
+    const bound = { promptTokens, completionTokens };
+    const reasons: Reason[] = [{ widens: null, bound, kind, count }];
+    if (uncounted > 0) reasons.push({ widens: 'moreMax', bound: boundless, kind: 'uncounted', count: uncounted });
+    const isCarried = readMs === null ? carried !== null : one.lastMs > readMs - lagMs;
+    if (isCarried) reasons.push({ widens: 'carryMax', bound, kind: 'carried', count });
+    return reasons;
+  });
+}
+
+function reasonsOfEnds({ hourMs: at, ends, finds, own }: HourFacts, { gatewayRuns }: Known): Reason[] {
+  const ownTokens = own.reduce((sum, one) => plus(sum, one), nothing);
+  const replicas = ends.map(({ run, lost }): Reason => {
+    const isNoted = own.some(({ lastMs }) => lastMs > (run.scrapedMs ?? run.startedMs) - lagMs);
+    const bound = plus(lost === null ? nothing : boundOf(lost), isNoted ? ownTokens : nothing);
+    const detail = `${run.replicaId} on ${run.host}: ${run.endReason ?? 'ended'}`;
+    return { widens: 'fewerMax', bound, kind: 'replica_ended', count: 1, detail };
+  });
+  const found = finds.map(({ run, lost }): Reason => {
+    const detail = `${run.replicaId} on ${run.host}`;
+    return {
+      widens: 'fewerMax',
+      bound: lost === null ? nothing : boundOf(lost),
+      kind: 'replica_found',
+      count: 1,
+      detail,
+    };
+  });
+  // What it had under way may have been counted in the hour before its end as well.
+  const gateways = gatewayRuns
+    .filter(({ endedMs }) => endedMs >= at && endedMs < at + 2 * hourMs)
+    .map(({ id, host, slot }): Reason => {
+      const detail = `${id} on ${host}, slot ${slot}`;
+      return { widens: 'moreMax', bound: boundless, kind: 'gateway_ended', count: 1, detail };
+    });
+  return [...replicas, ...found, ...gateways];
+}
+
+function reasonsOfPresent({ model, hourMs: at }: HourFacts, { present }: Known): Reason[] {
+  const { nowMs, running, unwritten, others } = present;
+  // A request that runs now may have begun in the hour before.
+  if (at + 2 * hourMs <= nowMs || at > nowMs) return [];
+  const here = (running.get(model) ?? 0) + unwritten;
+  if (here === 0 && others === 0) return [];
+  const detail = others === 0 ? {} : { detail: `${others} other gateways may have some` };
+  return [{ widens: 'moreMax', bound: boundless, kind: 'running', count: here, ...detail }];
+}

@@ -1,0 +1,24 @@
+import type { EngineHistory } from '#core/fleet/fleet.ts';
+import type { GatewayRun } from '#core/gateways/gateways.ts';
+
+/** What is known of the present that no book has yet. */
+export interface Present {
+  /** Milliseconds since the Unix epoch. */
+  readonly nowMs: number;
+  /** By model: requests that run or wait here, and have no record. */
+  readonly running: ReadonlyMap<string, number>;
+  /** Records of this gateway that are not in PostgreSQL. */
+  readonly unwritten: number;
+  /** Other gateways that live, and whose requests are not known here. */
+  readonly others: number;
+}
+
+/** What the books of usage are held against. */
+export interface Known {
+  /** Full hours, in milliseconds since the Unix epoch. */
+  readonly span: { readonly fromMs: number; readonly toMs: number };
+  readonly history: EngineHistory;
+  /** Those that ended uncleanly. */
+  readonly gatewayRuns: readonly GatewayRun[];
+  readonly present: Present;
+}

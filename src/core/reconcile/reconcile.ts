@@ -1,0 +1,69 @@
+import type { Clock } from '#base/clock.ts';
+import type { Db } from '#base/db.ts';
+import { type EngineHistory, type Fleet, readEngineHistory } from '#core/fleet/fleet.ts';
+import type { Gateways } from '#core/gateways/gateways.ts';
+import type { Metering } from '#core/metering/metering.ts';
+import { findEdges } from './edges.ts';
+import { compare } from './compare.ts';
+import type { Present } from './known.ts';
+import type { Reconciliation } from './reconciliation.ts';
+
+export type { Explanation, ExplanationKind, ReconciledHour, Reconciliation } from './reconciliation.ts';
+
+/** Holds three books against each other: the ledger, the records of usage, and what the engines counted. */
+export interface Reconciler {
+  /**
+   * By model and hour. Full hours, in milliseconds since the Unix epoch: `fromMs` is rounded down and `toMs` up.
+   * @param span at most `spanMsMax` long
+   */
+  reconcile(span: { readonly fromMs: number; readonly toMs: number }): Promise<Reconciliation>;
+}
+
+export interface ReconcilerOptions {
+  readonly db: Db;
+  readonly clock: Clock;
+  readonly metering: Pick<Metering, 'reports' | 'pending' | 'spooled'>;
+  readonly fleet: Pick<Fleet, 'readCounters' | 'list'>;
+  readonly gateways: Pick<Gateways, 'live' | 'uncleanRuns'>;
+}
+
+const hourMs = 3_600_000;
+/** A longer span is to be asked for in parts. */
+export const spanMsMax = 31 * 24 * hourMs;
+
+export function createReconciler({ db, clock, metering, fleet, gateways }: ReconcilerOptions): Reconciler {
+  const readPresent = async (nowMs: number): Promise<Present> => {
+    const live = await gateways.live();
+    const running = new Map(fleet.list().map((engine) => [engine.engineId, engine.leases + engine.waiting]));
+    return { nowMs, running, unwritten: metering.pending + metering.spooled, others: live.size - 1 };
+  };
+  return {
+    async reconcile({ fromMs, toMs }) {
+      const span = { fromMs: Math.floor(fromMs / hourMs) * hourMs, toMs: Math.ceil(toMs / hourMs) * hourMs };
+      const nowMs = clock.now();
+      // Engines first: what ends meanwhile is in the books, and under way at the edge of what was read.
+      const reachesNow = span.toMs > nowMs;
+      if (reachesNow) await fleet.readCounters();
+      const history = endSilent(await readEngineHistory(db, span.fromMs, span.toMs), nowMs);
+      const present = await readPresent(nowMs);
+      // What a gateway that died later had under way was counted before.
+      const gatewayRuns = await gateways.uncleanRuns(span.fromMs, span.toMs + hourMs);
+      const edges = findEdges({ span, history, present });
+      const usage = await metering.reports.usageHours(span, edges.all);
+      return compare({ span, history, gatewayRuns, present }, usage, edges);
+    },
+  };
+}
+
+/** Counters of what runs are read every few seconds: whoever led it is gone, or the engine hangs. */
+const silentMs = 15 * 60_000;
+
+/** A run whose counters nobody reads any more, and whose end nobody saw, ended then. */
+function endSilent(history: EngineHistory, nowMs: number): EngineHistory {
+  const runs = history.runs.map((run) => {
+    if (run.endedMs !== null || (run.scrapedMs ?? run.startedMs) > nowMs - silentMs) return run;
+    const endedMs = (run.scrapedMs ?? run.startedMs) + silentMs;
+    return { ...run, endedMs, ended: 'unclean' as const, endReason: 'silent' };
+  });
+  return { ...history, runs };
+}

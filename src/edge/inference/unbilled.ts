@@ -1,0 +1,55 @@
+import { uuidTimeMs } from '#base/id.ts';
+import type { EngineRequests } from '#core/fleet/fleet.ts';
+import type { UsageRecord } from '#core/metering/metering.ts';
+import type { Call, InferenceRequest } from './call.ts';
+import type { Outcome } from './outcome.ts';
+
+interface UnbilledParts {
+  readonly engineRequests: EngineRequests;
+}
+
+/**
+ * Notes an attempt that another replica repeats: its engine may have counted it, and the record of the request has the
+ * second one alone. What never reached an engine is not noted.
+ * @param startedMs milliseconds since the Unix epoch
+ */
+export function noteRetried(
+  { engineRequests }: UnbilledParts,
+  { held }: Call,
+  { fields, model }: InferenceRequest,
+  { outcome, startedMs }: { readonly outcome: Outcome; readonly startedMs: number },
+): void {
+  if (outcome.unreachable || held.lease === null) return;
+  const { inputTokens, outputTokens } = outcome.usage;
+  engineRequests.note({
+    kind: 'retry',
+    model: model.id,
+    replicaId: held.lease.replica.id,
+    startedMs,
+    promptTokens: inputTokens * fields.choices,
+    completionTokens: outputTokens,
+    uncounted: outcome.usageSource !== 'engine',
+  });
+}
+
+/** Notes what an engine counted of an answer that could not be given: the record has nothing of it. */
+export function noteUndelivered(
+  { engineRequests }: UnbilledParts,
+  { held, endpoint }: Call,
+  { usage }: Outcome,
+  record: UsageRecord,
+): void {
+  const inputTokens = usage.inputTokens - record.usage.inputTokens;
+  const outputTokens = usage.outputTokens - record.usage.outputTokens;
+  // Before the first token an engine that makes some has counted nothing, whatever it says of the prompt.
+  if (held.lease === null || (endpoint.generates ? outputTokens : inputTokens) <= 0) return;
+  engineRequests.note({
+    kind: 'undelivered',
+    model: record.model,
+    replicaId: held.lease.replica.id,
+    startedMs: uuidTimeMs(record.id),
+    promptTokens: inputTokens * (record.choices ?? 1),
+    completionTokens: outputTokens,
+    uncounted: false,
+  });
+}
