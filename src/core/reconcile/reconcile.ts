@@ -1,5 +1,6 @@
 import type { Clock } from '#base/clock.ts';
 import type { Db } from '#base/db.ts';
+import { createSerial } from '#base/serial.ts';
 import { type EngineHistory, type Fleet, readEngineHistory } from '#core/fleet/fleet.ts';
 import type { Gateways } from '#core/gateways/gateways.ts';
 import type { Metering } from '#core/metering/metering.ts';
@@ -8,7 +9,7 @@ import { compare } from './compare.ts';
 import type { Present } from './known.ts';
 import type { Reconciliation } from './reconciliation.ts';
 
-export type { Explanation, ExplanationKind, ReconciledHour, Reconciliation } from './reconciliation.ts';
+export { type Explanation, explanationKinds, type ReconciledHour, type Reconciliation } from './reconciliation.ts';
 
 /** Holds three books against each other: the ledger, the records of usage, and what the engines counted. */
 export interface Reconciler {
@@ -37,22 +38,23 @@ export function createReconciler({ db, clock, metering, fleet, gateways }: Recon
     const running = new Map(fleet.list().map((engine) => [engine.engineId, engine.leases + engine.waiting]));
     return { nowMs, running, unwritten: metering.pending + metering.spooled, others: live.size - 1 };
   };
-  return {
-    async reconcile({ fromMs, toMs }) {
-      const span = { fromMs: Math.floor(fromMs / hourMs) * hourMs, toMs: Math.ceil(toMs / hourMs) * hourMs };
-      const nowMs = clock.now();
-      // Engines first: what ends meanwhile is in the books, and under way at the edge of what was read.
-      const reachesNow = span.toMs > nowMs;
-      if (reachesNow) await fleet.readCounters();
-      const history = endSilent(await readEngineHistory(db, span.fromMs, span.toMs), nowMs);
-      const present = await readPresent(nowMs);
-      // What a gateway that died later had under way was counted before.
-      const gatewayRuns = await gateways.uncleanRuns(span.fromMs, span.toMs + hourMs);
-      const edges = findEdges({ span, history, present });
-      const usage = await metering.reports.usageHours(span, edges.all);
-      return compare({ span, history, gatewayRuns, present }, usage, edges);
-    },
+  const reconcile = async ({ fromMs, toMs }: Pick<Reconciliation, 'fromMs' | 'toMs'>): Promise<Reconciliation> => {
+    const span = { fromMs: Math.floor(fromMs / hourMs) * hourMs, toMs: Math.ceil(toMs / hourMs) * hourMs };
+    const nowMs = clock.now();
+    // Engines first: what ends meanwhile is in the books, and under way at the edge of what was read.
+    const reachesNow = span.toMs > nowMs;
+    if (reachesNow) await fleet.readCounters();
+    const history = endSilent(await readEngineHistory(db, span.fromMs, span.toMs), nowMs);
+    const present = await readPresent(nowMs);
+    // What a gateway that died later had under way was counted before.
+    const gatewayRuns = await gateways.uncleanRuns(span.fromMs, span.toMs + hourMs);
+    const edges = findEdges({ span, history, present });
+    const usage = await metering.reports.usageHours(span, edges.all);
+    return compare({ span, history, gatewayRuns, present }, usage, edges);
   };
+  // Each reads every record of its span: one at a time leaves the rest of the database to the others.
+  const inTurn = createSerial();
+  return { reconcile: (span) => inTurn('', () => reconcile(span)) };
 }
 
 /** Counters of what runs are read every few seconds: whoever led it is gone, or the engine hangs. */

@@ -11,26 +11,27 @@ import type { LedgerDifference } from '#core/metering/metering.ts';
  * - `replica_found`: a replica that ran already was taken over, and what it had counted before is not known
  * - `gateway_ended`: a gateway ended uncleanly: requests that it had under way are in no book
  * - `retention`: the records are gone, and with them how many choices requests had
- * - `no_counters`: the engine has no counters, or they were not read in this hour
  * - `canary`, `probe`, `retry`, `undelivered`: requests that nobody is billed for; their tokens are in the figures
  * - `cache_hit`: answers of the response cache, which no engine was asked for
  */
-export type ExplanationKind =
-  | 'carried'
-  | 'running'
-  | 'unsure'
-  | 'choices'
-  | 'uncounted'
-  | 'replica_ended'
-  | 'replica_found'
-  | 'gateway_ended'
-  | 'retention'
-  | 'no_counters'
-  | 'canary'
-  | 'probe'
-  | 'retry'
-  | 'undelivered'
-  | 'cache_hit';
+export const explanationKinds = [
+  'carried',
+  'running',
+  'unsure',
+  'choices',
+  'uncounted',
+  'replica_ended',
+  'replica_found',
+  'gateway_ended',
+  'retention',
+  'canary',
+  'probe',
+  'retry',
+  'undelivered',
+  'cache_hit',
+] as const;
+
+export type ExplanationKind = (typeof explanationKinds)[number];
 
 export interface Explanation {
   readonly kind: ExplanationKind;

@@ -6,6 +6,7 @@ import type { OperatorCommands } from '#core/fleet/fleet.ts';
 import type { Keys, Organizations } from '#core/keys/keys.ts';
 import type { Metering } from '#core/metering/metering.ts';
 import type { Contents } from '#core/requests/requests.ts';
+import type { Reconciler } from '#core/reconcile/reconcile.ts';
 import type { Wallet } from '#core/wallet/wallet.ts';
 import {
   type Authenticator,
@@ -27,6 +28,7 @@ import { registerInferenceDocs } from './inference-docs.ts';
 import { registerKeyRoutes } from './keys.ts';
 import { registerOrganizationRoutes } from './organizations.ts';
 import { registerProjectRoutes } from './projects.ts';
+import { registerReconcileRoutes } from './reconcile.ts';
 import { registerUsageContentRoutes } from './usage-content.ts';
 import { registerUsageRoutes } from './usage.ts';
 import { registerWalletRoutes } from './wallet.ts';
@@ -46,6 +48,8 @@ export interface ApiOptions {
   readonly wallet: Wallet;
   /** What operators see of engines, and what they may do; without it there are no such routes. */
   readonly engines?: { readonly operations: EngineOperations; readonly commands: OperatorCommands };
+  /** Without it there is no such route. */
+  readonly reconciler?: Reconciler;
   /** What running requests hold of an organization's balance. */
   readonly heldPicoUsd: (organizationId: string) => bigint | Promise<bigint>;
   readonly clock: Clock;
@@ -76,6 +80,7 @@ export function createApi(options: ApiOptions): ApiApp {
   registerUsageContentRoutes(app, parts);
   registerWalletRoutes(app, parts);
   if (options.engines !== undefined) registerEngineRoutes(app, { ...parts, ...options.engines });
+  if (options.reconciler !== undefined) registerReconcileRoutes(app, { ...parts, reconciler: options.reconciler });
   registerDocs(app);
   return app;
 }

@@ -7,26 +7,31 @@ import { FailedError, UsageError } from './errors.ts';
 /** Methods of the gateway's routes. */
 export type ApiMethod = 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
 
+export interface Asked {
+  readonly body?: unknown;
+  readonly answerTimeoutMs?: number;
+}
+
 /** The gateway's HTTP API as the commands use it. */
 export interface ApiClient {
   /**
    * @param path begins with /v1
-   * @param body sent as JSON; undefined sends none
+   * @param asked `body` is sent as JSON, where there is one; `answerTimeoutMs` is for what takes longer than others
    * @returns the answer's JSON; null where it has none (204)
    * @throws FailedError with what the gateway said, or why it could not be reached
    */
-  call(method: ApiMethod, path: string, body?: unknown): Promise<unknown>;
+  call(method: ApiMethod, path: string, asked?: Asked): Promise<unknown>;
   /** The `data:` of each server-sent event, until the stream ends. @throws FailedError when it cannot begin */
   events(path: string): AsyncIterable<string>;
 }
 
-const answerTimeoutMs = 60_000;
+const usualTimeoutMs = 60_000;
 
 /** Uses Node's own HTTP: `fetch` ends a stream on which nothing comes for five minutes. */
 export function createApiClient(config: ClientConfig): ApiClient {
   return {
-    async call(method, path, body) {
-      const response = await send(config, { method, path, body });
+    async call(method, path, asked = {}) {
+      const response = await send(config, { method, path, ...asked });
       if (response.statusCode === 204) {
         response.resume();
         return null;
@@ -44,18 +49,17 @@ export function createApiClient(config: ClientConfig): ApiClient {
   };
 }
 
-interface ApiRequest {
+interface ApiRequest extends Asked {
   readonly method: ApiMethod;
   readonly path: string;
-  readonly body?: unknown;
 }
 
-async function send(config: ClientConfig, { method, path, body }: ApiRequest): Promise<IncomingMessage> {
+async function send(config: ClientConfig, { method, path, ...asked }: ApiRequest): Promise<IncomingMessage> {
   if (config.apiKey === null) {
     throw new UsageError('HEADGATE_API_KEY is not set: it holds a management key of a platform admin');
   }
   const url = `${config.url.replace(/\/+$/, '')}${path}`;
-  const response = await connect(url, { method, apiKey: config.apiKey, body }).catch((error: unknown) => {
+  const response = await connect(url, { method, apiKey: config.apiKey, ...asked }).catch((error: unknown) => {
     const code = error instanceof Error && 'code' in error ? String(error.code) : String(error);
     throw new FailedError(`${config.url} cannot be reached (${code}): is the gateway running? HEADGATE_URL names it`);
   });
@@ -64,13 +68,15 @@ async function send(config: ClientConfig, { method, path, body }: ApiRequest): P
   throw new FailedError(refusalText(status, await text(response).catch(() => '')));
 }
 
-interface Sent {
+interface Sent extends Asked {
   readonly method: ApiMethod;
   readonly apiKey: string;
-  readonly body: unknown;
 }
 
-function connect(url: string, { method, apiKey, body }: Sent): Promise<IncomingMessage> {
+function connect(
+  url: string,
+  { method, apiKey, body, answerTimeoutMs = usualTimeoutMs }: Sent,
+): Promise<IncomingMessage> {
   return new Promise((resolve, reject) => {
     const text = body === undefined ? null : JSON.stringify(body);
     const headers = {

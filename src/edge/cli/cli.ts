@@ -5,6 +5,7 @@ import { createApiClient } from './api-client.ts';
 import { type CliOutput, type Command, exitCodes } from './command.ts';
 import { engineCommands } from './engines.ts';
 import { FailedError, UsageError } from './errors.ts';
+import { reconcileCommand } from './reconcile.ts';
 import { validateCommand } from './validate.ts';
 
 /**
@@ -12,7 +13,7 @@ import { validateCommand } from './validate.ts';
  * only what needs no gateway, checking and writing engine files, works on files. A group of commands is a file that
  * exports a list of them, and one line here.
  */
-const commands: readonly Command[] = [...engineCommands, validateCommand, ...importCommands];
+const commands: readonly Command[] = [...engineCommands, reconcileCommand, validateCommand, ...importCommands];
 
 const globalOptions = {
   json: { type: 'boolean' },

@@ -13,17 +13,21 @@ interface Key {
 
 describe('the client of the commands', () => {
   it('says what the gateway refuses of a body', async () => {
-    await expect(client().call('POST', '/v1/keys', { name: '' })).rejects.toThrow('name: must not be empty');
-    await expect(client().call('PATCH', '/v1/keys/none', { name: 'x' })).rejects.toThrow('There is no such API key');
-    await expect(client().call('PUT', '/v1/keys', {})).rejects.toThrow('PUT is not answered here; allowed: GET, HEAD');
+    await expect(client().call('POST', '/v1/keys', { body: { name: '' } })).rejects.toThrow('name: must not be empty');
+    await expect(client().call('PATCH', '/v1/keys/none', { body: { name: 'x' } })).rejects.toThrow(
+      'There is no such API key',
+    );
+    await expect(client().call('PUT', '/v1/keys', { body: {} })).rejects.toThrow(
+      'PUT is not answered here; allowed: GET, HEAD',
+    );
     await expect(client().call('POST', '/v1/keys')).rejects.toThrow('body: is missing: send a JSON object');
   });
 
   it('asks with every method, and sends JSON with those that take it', async () => {
-    const made = (await client().call('POST', '/v1/keys', { name: 'größe' })) as Key;
+    const made = (await client().call('POST', '/v1/keys', { body: { name: 'größe' } })) as Key;
     expect(made.name).toBe('größe');
     const path = `/v1/keys/${made.id}`;
-    expect(await client().call('PATCH', path, { name: 'x' })).toMatchObject({ id: made.id, name: 'x' });
+    expect(await client().call('PATCH', path, { body: { name: 'x' } })).toMatchObject({ id: made.id, name: 'x' });
     expect(await client().call('DELETE', path)).toMatchObject({ id: made.id, status: 'revoked' });
     expect(await client().call('GET', path)).toMatchObject({ name: 'x', status: 'revoked' });
   });

@@ -1,0 +1,157 @@
+import { z } from 'zod';
+import { type Command, type CommandContext, exitCodes, textFlag } from './command.ts';
+import { FailedError } from './errors.ts';
+import { renderTable } from './table.ts';
+
+/** The command over /v1/admin/reconcile. Fields that a newer gateway adds to its answers are ignored. */
+
+const tokenFields = { prompt_tokens: z.number(), completion_tokens: z.number() };
+const bound = z.number().nullable();
+
+const explanation = z.looseObject({
+  kind: z.string(),
+  count: z.number(),
+  prompt_tokens: bound,
+  completion_tokens: bound,
+  detail: z.string().nullish(),
+});
+
+const line = z.looseObject({
+  hour: z.number(),
+  model: z.string().nullable(),
+  state: z.string(),
+  open: z.boolean(),
+  ledger: z.looseObject({ cost: z.string() }),
+  usage: z.looseObject({ requests: z.number(), cost: z.string() }),
+  expected: z.looseObject(tokenFields),
+  engines: z.looseObject(tokenFields).nullable(),
+  difference: z.looseObject({ cost: z.string(), ...tokenFields }),
+  problem: z.string().nullable(),
+  explanations: z.array(explanation),
+});
+
+type Line = z.output<typeof line>;
+
+const difference = z.looseObject({
+  organization_id: z.string(),
+  entry_id: z.string().nullable(),
+  request_id: z.string(),
+  ledger: z.looseObject({ requests: z.number(), cost: z.string() }),
+  usage: z.looseObject({ requests: z.number(), cost: z.string() }),
+});
+
+const reconciliation = z.looseObject({
+  balanced: z.boolean(),
+  unexplained: z.number(),
+  data: z.array(line),
+  ledger_differences: z.array(difference),
+});
+
+type Reconciliation = z.output<typeof reconciliation>;
+
+/** A month of many records is read for minutes. */
+const answerTimeoutMs = 900_000;
+const differencesShownMax = 20;
+
+async function reconcile(context: CommandContext): Promise<number> {
+  const query = new URLSearchParams();
+  for (const name of ['from', 'to']) {
+    const value = textFlag(context, name);
+    if (value !== null) query.set(name, value);
+  }
+  const answer = await context.api.call('GET', `/v1/admin/reconcile?${query.toString()}`, { answerTimeoutMs });
+  const parsed = reconciliation.safeParse(answer);
+  if (!parsed.success) {
+    throw new FailedError('the gateway answers in a form that this command does not know: their versions differ');
+  }
+  context.out(context.json ? `${JSON.stringify(answer, null, 2)}\n` : textOf(parsed.data));
+  return parsed.data.balanced ? exitCodes.ok : exitCodes.failed;
+}
+
+const headings = ['HOUR (UTC)', 'MODEL', 'REQUESTS', 'USAGE', 'LEDGER', 'PROMPT', 'COMPLETION', ''];
+
+function textOf({ balanced, unexplained, data, ledger_differences: ledger }: Reconciliation): string {
+  const table = data.length === 0 ? 'nothing was used\n' : renderTable(headings, data.map(row));
+  const shown = ledger.slice(0, differencesShownMax).map((one) => {
+    const { entry_id: entry, organization_id: organization, request_id: request } = one;
+    const sides = `ledger ${one.ledger.cost} for ${one.ledger.requests}, usage ${one.usage.cost} for ${one.usage.requests}`;
+    return `${organization}: ${entry === null ? `no entry for request ${request}` : `entry ${entry}`}: ${sides}\n`;
+  });
+  const more = ledger.length - shown.length;
+  const rest = more > 0 ? `and ${more} more entries of the ledger; --json has them\n` : '';
+  const verdict = balanced ? 'balanced: every difference is explained\n' : `${unexplained} lines are not explained\n`;
+  return `${table}${shown.join('')}${rest}${verdict}`;
+}
+
+function row(one: Line): string[] {
+  const { model, open, usage, ledger, engines, expected } = one;
+  const hour = `${new Date(one.hour * 1000).toISOString().slice(0, 13).replace('T', ' ')}h${open ? ', open' : ''}`;
+  return [
+    hour,
+    model ?? '(no record)',
+    String(usage.requests),
+    usage.cost,
+    one.difference.cost === '0' ? ledger.cost : `${ledger.cost} (${signed(one.difference.cost)})`,
+    tokensCell(engines?.prompt_tokens ?? null, expected.prompt_tokens, one.difference.prompt_tokens),
+    tokensCell(engines?.completion_tokens ?? null, expected.completion_tokens, one.difference.completion_tokens),
+    remark(one),
+  ];
+}
+
+/** What the engines counted, and how much more than they should have. */
+function tokensCell(counted: number | null, expected: number, more: number): string {
+  if (more !== 0) return `${counted ?? 0} (${signed(String(more))})`;
+  return counted === null ? `- of ${expected}` : String(counted);
+}
+
+const signed = (text: string): string => (text.startsWith('-') ? text : `+${text}`);
+
+function remark({ state, problem, explanations }: Line): string {
+  const reasons = explanations.map(reasonText);
+  const head = state === 'unexplained' ? [`NOT EXPLAINED: ${problem ?? ''}`] : [];
+  return [...head, ...reasons].join('; ');
+}
+
+const words: Readonly<Record<string, string>> = {
+  carried: 'under way at its end',
+  running: 'running now',
+  unsure: 'ended before the last count',
+  choices: 'not completed, with several choices',
+  uncounted: 'of our own without a count',
+  replica_ended: 'replica ended uncleanly',
+  replica_found: 'replica taken over',
+  gateway_ended: 'gateway ended uncleanly',
+  retention: 'records gone by retention',
+  cache_hit: 'answered from the cache',
+  canary: 'canary',
+  probe: 'probe',
+  retry: 'tried again elsewhere',
+  undelivered: 'made, not delivered, not billed',
+};
+
+function reasonText({
+  kind,
+  count,
+  prompt_tokens: prompt,
+  completion_tokens: completion,
+  detail,
+}: z.output<typeof explanation>) {
+  const named = `${count} ${words[kind] ?? kind}`;
+  const bounds =
+    prompt === null || completion === null
+      ? ' (no bound)'
+      : prompt + completion === 0
+        ? ''
+        : ` (${prompt}+${completion})`;
+  return `${named}${bounds}${(detail ?? '') === '' ? '' : `: ${detail ?? ''}`}`;
+}
+
+export const reconcileCommand: Command = {
+  name: 'reconcile',
+  usage: '[--from TIME] [--to TIME]',
+  summary:
+    'Hold ledger, usage and the engines’ counters against each other, by hour and model; fails when a difference is not explained.',
+  words: { min: 0, max: 0 },
+  options: { from: { type: 'string' }, to: { type: 'string' } },
+  run: reconcile,
+};

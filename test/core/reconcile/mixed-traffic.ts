@@ -1,0 +1,61 @@
+import { expect } from 'vitest';
+import { type Body, chatPath, eventually, type InferenceBench } from '../../edge/inference/inference-gateway.ts';
+
+const words = 'A long beginning that every one of these requests has in common, so that it is found in the cache. ';
+
+/**
+ * Streams, JSON, several choices, prompts with a common beginning, and clients that leave midway.
+ * @param slow fields that make an engine slow enough for that
+ */
+export async function sendMix(bench: InferenceBench, slow: object = {}): Promise<void> {
+  const common = { messages: [{ role: 'user', content: words.repeat(8) }], max_tokens: 12 };
+  const whole = async (fields: object): Promise<string> => {
+    const answer = await bench.chat({ ...common, ...fields });
+    expect(answer.status, await answer.clone().text()).toBe(200);
+    return answer.text();
+  };
+  await whole({});
+  await Promise.all([whole({}), whole({ stream: true }), whole({ n: 2 }), whole({ n: 3, stream: true })]);
+  const completion = { model: 'chat', prompt: ['Once upon a time', 'In a land far away'], max_tokens: 6, n: 2 };
+  const completed = await bench.post('/v1/completions', completion);
+  expect(completed.status).toBe(200);
+  await completed.text();
+  await Promise.all([1, 2].map((n) => leaveMidway(bench, { ...slow, n })));
+}
+
+/** Reads a stream until a few frames have come, and leaves. */
+async function leaveMidway(bench: InferenceBench, fields: object): Promise<void> {
+  const body = {
+    model: 'chat',
+    messages: [{ role: 'user', content: 'Tell a very long story.' }],
+    max_tokens: 1500,
+    ignore_eos: true,
+    stream: true,
+    ...fields,
+  };
+  const leaving = new AbortController();
+  const answer = await bench.post(chatPath, body, { signal: leaving.signal });
+  let frames = 0;
+  for await (const bytes of answer.body ?? []) {
+    frames += new TextDecoder().decode(bytes).split('\n\n').length - 1;
+    if (frames > 5) break;
+  }
+  leaving.abort();
+  expect(await bench.recordOf(answer)).toMatchObject({ outcome: 'aborted', usage_source: 'engine' });
+}
+
+export async function reconcile(bench: InferenceBench, query = ''): Promise<Body> {
+  const answer = await bench.gateway.request(`/v1/admin/reconcile${query}`);
+  expect(answer.status, await answer.clone().text()).toBe(200);
+  return answer.json();
+}
+
+/** The comparison, once nothing is so recent that an engine might not have counted it. */
+export function reconcileAtRest(bench: InferenceBench): Promise<Body> {
+  return eventually(async () => {
+    const found = await reconcile(bench);
+    const passing = new Set(['carried', 'running']);
+    const kinds = found.data.flatMap((line: Body) => line.explanations.map(({ kind }: Body) => kind));
+    return kinds.some((kind: string) => passing.has(kind)) ? null : found;
+  });
+}
