@@ -40,3 +40,51 @@ it('a gateway that has no place among the others yet, or has left it, does not s
   await gateways.beat();
   expect(await count()).toBe(0);
 });
+
+interface Run {
+  readonly ended: 'clean' | 'unclean' | null;
+  readonly slot: number;
+  readonly version: string;
+}
+
+const runOf = async ({ id }: Gateways): Promise<Run | undefined> =>
+  (await db.sql<Run[]>`select ended, slot, version from gateway_runs where id = ${id}`)[0];
+
+it('a run of a gateway begins with its start and ends clean with its stop', async () => {
+  const gateways = openGateways();
+  expect(await runOf(gateways)).toBeUndefined();
+  await gateways.start();
+  expect(await runOf(gateways)).toMatchObject({ ended: null, slot: 0, version: expect.stringMatching(/^\d+\./) });
+  await gateways.stop();
+  expect(await runOf(gateways)).toMatchObject({ ended: 'clean' });
+});
+
+it('a run that nobody ended is marked unclean by the next start in its place', async () => {
+  const dataDir = mkdtempSync(join(tmpdir(), 'hg-place-'));
+  folders.push(dataDir);
+  const inPlace = () =>
+    createGateways({ db, clock: systemClock, log: createLog('silent'), dataDir, store: null, prefix: '' });
+  const killed = inPlace();
+  await killed.start();
+  const next = inPlace();
+  expect(await next.start()).toEqual([killed.id]);
+  expect(await runOf(killed)).toMatchObject({ ended: 'unclean' });
+  const found = await next.uncleanRuns(Date.now() - 3_600_000, Date.now() + 3_600_000);
+  expect(found.map(({ id }) => id)).toContain(killed.id);
+  await next.stop();
+});
+
+it('a run is marked unclean by any other gateway once it was silent for long, and goes on when it wakes', async () => {
+  const sleeper = openGateways();
+  await sleeper.start();
+  await db.sql`update gateways set last_seen_at = now() - interval '1 minute' where id = ${sleeper.id}`;
+  await db.sql`update gateway_runs set last_seen_at = now() - interval '1 minute' where id = ${sleeper.id}`;
+  const other = openGateways();
+  await other.start();
+  await other.beat();
+  expect(await runOf(sleeper)).toMatchObject({ ended: 'unclean' });
+  await sleeper.beat();
+  expect(await runOf(sleeper)).toMatchObject({ ended: null });
+  await sleeper.stop();
+  await other.stop();
+});

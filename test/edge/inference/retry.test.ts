@@ -124,6 +124,20 @@ describe.each([
   });
 });
 
+it('an attempt that was repeated is noted, as nobody’s usage', async () => {
+  await failFirst(['--error-after', '0']);
+  const answer = await bench.chat({ stream: true });
+  await answer.text();
+  const noted = async () => bench.gateway.db.sql`select kind, model, requests::int, uncounted::int from engine_requests
+    where replica = 'bad' and hour = date_trunc('hour', now())`;
+  await expect.poll(noted).not.toEqual([]);
+  const record = await bench.recordOf(answer);
+  expect(record).toMatchObject({ outcome: 'completed', output_tokens: 8 });
+  expect((await noted())[0]).toMatchObject({ kind: 'retry', model: 'chat' });
+  const listed = await (await bench.gateway.request('/v1/usage/requests?limit=100')).json();
+  expect(listed.data.filter(({ id }: { id: string }) => id === record.id)).toHaveLength(1);
+});
+
 describe('a failure after the first frame', () => {
   it('is never tried again: the client has read a part', async () => {
     await failFirst(['--cut-after', '3', '--tpot-ms', '5']);

@@ -128,8 +128,8 @@ class LeaderRuns implements ReplicaRuns {
   async lastReading(replica: Replica): Promise<void> {
     const run = this.#runs?.get(replica.id);
     if (run === undefined || !run.isRunning) return;
-    await this.#read(run, replica);
-    run.readAtStop = true;
+    const askedMs = await this.#read(run, replica);
+    run.readAtStop = run.askedMs === askedMs;
   }
 
   async readNow(): Promise<void> {
@@ -244,9 +244,11 @@ class LeaderRuns implements ReplicaRuns {
     await this.#flush();
   }
 
-  async #read(run: Run, replica: Replica): Promise<void> {
+  /** @returns when it was asked */
+  async #read(run: Run, replica: Replica): Promise<number> {
     const askedMs = this.#options.clock.monotonicMs();
     this.#accept(run, await readEngine(replica), askedMs);
+    return askedMs;
   }
 
   #accept(run: Run, { counters, load }: EngineReading, askedMs: number): void {

@@ -1,0 +1,70 @@
+import { describe, expect, it } from 'vitest';
+import { reconcileAtRest, sendMix } from '../../core/reconcile/mixed-traffic.ts';
+import { runCli } from '../../edge/cli/run-cli.ts';
+import { type Body, eventually, useInference } from '../../edge/inference/inference-gateway.ts';
+
+const bench = useInference(() => ({ engines: { chat: vllmFile() } }));
+
+function vllmFile(): string {
+  const { VLLM_BIN: program = '', VLLM_MODEL: model = '' } = process.env;
+  const size = ['--dtype', 'bfloat16', '--max-model-len', '2048', '--max-num-seqs', '8', '--enforce-eager'];
+  return [
+    'version: 1',
+    'id: chat',
+    'name: SmolLM2 135M Instruct',
+    'hugging_face_id: HuggingFaceTB/SmolLM2-135M-Instruct',
+    'task_type: chat',
+    'context_length: 2048',
+    'pricing: { input_per_million: 0.10, cached_input_per_million: 0.05, output_per_million: 0.40 }',
+    'driver: process',
+    'kind: vllm',
+    `command: ${JSON.stringify([program, 'serve', model, ...size])}`,
+    'idle_seconds: 8',
+    'start_timeout_seconds: 900',
+    '',
+  ].join('\n');
+}
+
+/** What a span of two hours says of the model, however the hour may have changed meanwhile. */
+function sumOf(found: Body, read: (line: Body) => number): number {
+  return found.data.reduce((sum: number, line: Body) => sum + read(line), 0);
+}
+
+describe('a real vLLM', () => {
+  it('counts to the token what the books have of a mix, and of our own probe', async () => {
+    await sendMix(bench);
+    const found = await reconcileAtRest(bench);
+    expect(found, JSON.stringify(found)).toMatchObject({ balanced: true, ledger_differences: [] });
+    for (const kind of ['prompt_tokens', 'completion_tokens']) {
+      expect(
+        sumOf(found, (line) => line.difference[kind]),
+        JSON.stringify(found),
+      ).toBe(0);
+    }
+    expect(sumOf(found, ({ engines }) => engines.prompt_tokens)).toBeGreaterThan(0);
+    const kinds = found.data.flatMap(({ explanations }: Body) => explanations.map(({ kind }: Body) => kind));
+    expect(kinds).toContain('probe');
+    expect(kinds).not.toContain('unsure');
+  });
+
+  it('is read once more before it is stopped for being idle: its run ends clean, and the books still balance', async () => {
+    const before = await reconcileAtRest(bench);
+    const [run] = await eventually(async () => {
+      const rows = await bench.gateway.db.sql<Body[]>`select * from replica_runs where ended_at is not null`;
+      return rows.length > 0 && rows;
+    });
+    expect(run).toMatchObject({ ended: 'clean', end_reason: 'idle', model: 'chat', driver: 'process' });
+    expect(Number(run.prompt_tokens_last)).toBe(sumOf(before, ({ engines }) => engines.prompt_tokens));
+    const { code, stdout } = await runCli(['reconcile'], {
+      env: { HEADGATE_URL: bench.gateway.url, HEADGATE_API_KEY: bench.gateway.key },
+    });
+    expect(code, stdout).toBe(0);
+  });
+
+  it('whose usage lost a record does not balance', async () => {
+    await bench.gateway.db.sql`delete from usage_requests where id = (select id from usage_requests
+      where cost > 0 and outcome = 'completed' limit 1)`;
+    const answer = await bench.gateway.request('/v1/admin/reconcile');
+    expect(await answer.json()).toMatchObject({ balanced: false });
+  });
+});
