@@ -143,15 +143,11 @@ interface Verdict {
 }
 
 function judge(hour: Hour, unexplained: ReconciledHour['unexplained'], verdict: Verdict): ReconciledHour {
-  const { model, hourMs: at, usage, counted, expected, ledger } = hour;
   const { known, isCounted, explanations } = verdict;
+  const { model, hourMs: at, counted, expected, ledger } = hour;
   const ledgerDifference = ledger.reduce((sum, one) => sum + one.ledgerPicoUsd - one.recordsPicoUsd, 0n);
-  const costPicoUsd = usage?.costPicoUsd ?? 0n;
-  const difference = {
-    picoUsd: ledgerDifference,
-    promptTokens: isCounted ? (counted?.promptTokens ?? 0) - expected.promptTokens : 0,
-    completionTokens: isCounted ? (counted?.completionTokens ?? 0) - expected.completionTokens : 0,
-  };
+  const usage = usageOf(hour.usage);
+  const difference = { picoUsd: ledgerDifference, ...(isCounted ? less(counted ?? noTokens, expected) : noTokens) };
   const problem = problemOf(hour, unexplained);
   const differs = difference.promptTokens !== 0 || difference.completionTokens !== 0;
   return {
@@ -159,20 +155,9 @@ function judge(hour: Hour, unexplained: ReconciledHour['unexplained'], verdict: 
     hourMs: at,
     state: problem !== null ? 'unexplained' : differs ? 'explained' : 'balanced',
     isOpen: at + hourMs > known.present.nowMs,
-    ledgerPicoUsd: costPicoUsd + ledgerDifference,
-    usage: {
-      requests: usage?.requests ?? 0,
-      cacheHits: usage?.cacheHits ?? 0,
-      costPicoUsd,
-      promptTokens: usage?.inputTokens ?? 0,
-      completionTokens: usage?.outputTokens ?? 0,
-    },
-    sums: {
-      requests: usage?.sums?.requests ?? 0,
-      costPicoUsd: usage?.sums?.costPicoUsd ?? 0n,
-      promptTokens: usage?.sums?.inputTokens ?? 0,
-      completionTokens: usage?.sums?.outputTokens ?? 0,
-    },
+    ledgerPicoUsd: usage.costPicoUsd + ledgerDifference,
+    usage,
+    sums: sumsOf(hour.usage),
     expected,
     counted,
     difference,
@@ -180,6 +165,27 @@ function judge(hour: Hour, unexplained: ReconciledHour['unexplained'], verdict: 
     problem,
     explanations,
   };
+}
+
+const noTokens: ReconciledHour['expected'] = { promptTokens: 0, completionTokens: 0 };
+
+function less(a: ReconciledHour['expected'], b: ReconciledHour['expected']): ReconciledHour['expected'] {
+  return {
+    promptTokens: a.promptTokens - b.promptTokens,
+    completionTokens: a.completionTokens - b.completionTokens,
+  };
+}
+
+function usageOf(usage: UsageHour | null): ReconciledHour['usage'] {
+  if (usage === null) return { requests: 0, cacheHits: 0, costPicoUsd: 0n, ...noTokens };
+  const { requests, cacheHits, costPicoUsd, inputTokens, outputTokens } = usage;
+  return { requests, cacheHits, costPicoUsd, promptTokens: inputTokens, completionTokens: outputTokens };
+}
+
+function sumsOf(usage: UsageHour | null): ReconciledHour['sums'] {
+  if (usage === null || usage.sums === null) return { requests: 0, costPicoUsd: 0n, ...noTokens };
+  const { requests, costPicoUsd, inputTokens, outputTokens } = usage.sums;
+  return { requests, costPicoUsd, promptTokens: inputTokens, completionTokens: outputTokens };
 }
 
 function problemOf({ usage, ledger }: Hour, unexplained: ReconciledHour['unexplained']): string | null {
@@ -212,7 +218,6 @@ function lostHours(ledger: readonly LedgerDifference[], { present }: Known): rea
     ledger.filter(({ model }) => model === null),
     (one) => one.hourMs,
   );
-  const none = { promptTokens: 0, completionTokens: 0 };
   return [...lost].map(([at, entries]) => {
     const recordsPicoUsd = entries.reduce((sum, one) => sum + one.recordsPicoUsd, 0n);
     const ledgerPicoUsd = entries.reduce((sum, one) => sum + one.ledgerPicoUsd, 0n);
@@ -223,12 +228,12 @@ function lostHours(ledger: readonly LedgerDifference[], { present }: Known): rea
       state: 'unexplained' as const,
       isOpen: at + hourMs > present.nowMs,
       ledgerPicoUsd,
-      usage: { ...none, requests, cacheHits: 0, costPicoUsd: recordsPicoUsd },
-      sums: { ...none, requests: 0, costPicoUsd: 0n },
-      expected: none,
+      usage: { ...noTokens, requests, cacheHits: 0, costPicoUsd: recordsPicoUsd },
+      sums: { ...noTokens, requests: 0, costPicoUsd: 0n },
+      expected: noTokens,
       counted: null,
-      difference: { ...none, picoUsd: ledgerPicoUsd - recordsPicoUsd },
-      unexplained: none,
+      difference: { ...noTokens, picoUsd: ledgerPicoUsd - recordsPicoUsd },
+      unexplained: noTokens,
       problem: `${entries.length} entries of the ledger are not what their records say`,
       explanations: [],
     };

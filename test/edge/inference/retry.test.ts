@@ -2,6 +2,7 @@ import { afterAll, beforeEach, describe, expect, it, vi } from 'vitest';
 import type { Lease, Replica } from '#core/fleet/fleet.ts';
 import type { Routing } from '#core/routing/routing.ts';
 import { startStandIn, type StandIn } from '../../engines/standin/engine.ts';
+import type { Body } from './inference-gateway.ts';
 
 /** Two replicas of one engine, handed out in this order, and what became of their leases. */
 const fake = vi.hoisted(() => ({
@@ -134,8 +135,8 @@ it('an attempt that was repeated is noted, as nobody’s usage', async () => {
   const record = await bench.recordOf(answer);
   expect(record).toMatchObject({ outcome: 'completed', output_tokens: 8 });
   expect((await noted())[0]).toMatchObject({ kind: 'retry', model: 'chat' });
-  const listed = await (await bench.gateway.request('/v1/usage/requests?limit=100')).json();
-  expect(listed.data.filter(({ id }: { id: string }) => id === record.id)).toHaveLength(1);
+  const listed: Body = await (await bench.gateway.request('/v1/usage/requests?limit=100')).json();
+  expect(listed.data.filter(({ id }: Body) => id === record.id)).toHaveLength(1);
 });
 
 describe('a failure after the first frame', () => {

@@ -207,21 +207,10 @@ class LeaderRuns implements ReplicaRuns {
     const run = runs.get(replicaId);
     if (run === undefined) return;
     runs.delete(replicaId);
-    const exit = seen?.found.exit ?? null;
-    const isAsked = exit === null ? run.leaves !== null : exit.stopRequested;
-    const cause = exit === null ? 'vanished' : explainExit(exit).kind;
-    // An engine without counters has nothing that could be missed.
-    const isComplete = run.row.last === null || (run.readAtStop && run.isIdle);
-    // One that somebody else runs has not ended: its file is gone.
-    const isOthers = run.row.driver === 'external';
-    this.#close(run, {
-      ended: isOthers || (isAsked && isComplete) ? 'clean' : 'unclean',
-      endReason: isOthers ? 'removed' : isAsked ? (run.leaves ?? 'stopped') : cause,
-      exitCode: exit?.exitCode ?? null,
-    });
+    this.#close(run, howEnded(run, seen?.found.exit ?? null));
   }
 
-  #close(run: Run, how: Pick<RunRow, 'ended' | 'endReason' | 'exitCode'>): void {
+  #close(run: Run, how: HowEnded): void {
     run.replica = null;
     run.isRunning = false;
     Object.assign(run.row, how, { endedMs: this.#options.clock.now() });
@@ -240,7 +229,7 @@ class LeaderRuns implements ReplicaRuns {
     const { clock } = this.#options;
     const nowMs = clock.monotonicMs();
     const due = [...(this.#runs?.values() ?? [])].filter(({ dueMs, isRunning }) => isRunning && dueMs <= nowMs);
-    await Promise.all(due.map((run) => (run.replica === null ? undefined : this.#read(run, run.replica))));
+    await Promise.all(due.map(async (run) => (run.replica === null ? null : this.#read(run, run.replica))));
     await this.#flush();
   }
 
@@ -340,6 +329,19 @@ class LeaderRuns implements ReplicaRuns {
 function newRun(row: RunRow): Run {
   const state = { replica: null, leaves: null, isRunning: false, isIdle: false, readAtStop: false };
   return { row, ...state, askedMs: -Infinity, dueMs: -Infinity };
+}
+
+type HowEnded = Pick<RunRow, 'ended' | 'endReason' | 'exitCode'>;
+
+function howEnded({ row, leaves, readAtStop, isIdle }: Run, exit: ObservedReplica['exit']): HowEnded {
+  const exitCode = exit?.exitCode ?? null;
+  // One that somebody else runs has not ended: its file is gone.
+  if (row.driver === 'external') return { ended: 'clean', endReason: 'removed', exitCode };
+  const isAsked = exit === null ? leaves !== null : exit.stopRequested;
+  if (!isAsked) return { ended: 'unclean', endReason: exit === null ? 'vanished' : explainExit(exit).kind, exitCode };
+  // An engine without counters has nothing that could be missed.
+  const isComplete = row.last === null || (readAtStop && isIdle);
+  return { ended: isComplete ? 'clean' : 'unclean', endReason: leaves ?? 'stopped', exitCode };
 }
 
 function isBefore(now: EngineCounters, last: EngineCounters | null): boolean {
