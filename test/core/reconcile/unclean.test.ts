@@ -1,0 +1,74 @@
+import { describe, expect, it } from 'vitest';
+import type { Body } from '../../edge/inference/inference-gateway.ts';
+import { eventually, standinFile, useInference } from '../../edge/inference/inference-gateway.ts';
+import { clientOf, givenKey, readFrames, useProcesses } from '../../programs/gateway-process.ts';
+import { reconcile, reconcileAtRest } from './mixed-traffic.ts';
+
+const kindsOf = (found: Body): string[] =>
+  found.data.flatMap(({ explanations }: Body) => explanations.map(({ kind }: Body) => kind));
+
+describe('an engine', () => {
+  const bench = useInference(() => ({ engines: { chat: standinFile('chat') } }));
+  const runs = () => bench.gateway.db.sql<Body[]>`select * from replica_runs order by started_at`;
+
+  it('that is killed midway leaves a difference that its end on record explains, and no more than that', async () => {
+    const whole = await bench.chat({ stream: true });
+    await whole.text();
+    await reconcileAtRest(bench);
+    const cut = await bench.chat({ stream: true, max_tokens: 200, standin: { die_after: 20, tpot_ms: 5 } });
+    await cut.text();
+    expect(await bench.recordOf(cut)).toMatchObject({ outcome: 'failed', usage_source: 'last_seen' });
+    const [run] = await eventually(async () => {
+      const found = await runs();
+      return found[0]?.ended_at !== null && found;
+    });
+    expect(run).toMatchObject({ ended: 'unclean', model: 'chat' });
+    const found = await reconcileAtRest(bench);
+    expect(found, JSON.stringify(found)).toMatchObject({ balanced: true, unexplained: 0 });
+    expect(kindsOf(found)).toEqual(expect.arrayContaining(['replica_ended', 'unsure']));
+    const [line] = found.data;
+    expect(line.state).toBe('explained');
+    const end = line.explanations.find(({ kind }: Body) => kind === 'replica_ended');
+    expect(end.completion_tokens).toBeGreaterThan(0);
+    expect(line.difference.completion_tokens).toBeGreaterThanOrEqual(-end.completion_tokens);
+    // More than was lost: an engine that counted fewer than the books by far.
+    const { sql } = bench.gateway.db;
+    await sql`update replica_hours h set generation_tokens = h.generation_tokens - 5 from replica_runs r
+      where r.id = h.run_id and r.ended = 'unclean'`;
+    await sql`update usage_requests set usage_source = 'engine' where usage_source = 'last_seen'`;
+    expect(await reconcile(bench)).toMatchObject({ balanced: false });
+  });
+});
+
+describe('a gateway', () => {
+  const processes = useProcesses();
+
+  it('that is killed with requests under way explains what only the engine has counted', async () => {
+    const home = processes.home();
+    const databaseUrl = await processes.database();
+    const env = { HEADGATE_BOOTSTRAP_KEY: givenKey };
+    const first = processes.run({ home, databaseUrl, env });
+    const client = clientOf(await first.url());
+    await (await client.chat({})).text();
+    const stream = await client.chat({
+      stream: true,
+      max_tokens: 4000,
+      standin: { tpot_ms: 2, output_tokens: 4000 },
+    });
+    await readFrames(stream, 20);
+    first.signal('SIGKILL');
+    await first.exited;
+    const second = processes.run({ home, databaseUrl, env });
+    const next = clientOf(await second.url());
+    const found = await eventually(async () => {
+      const answer = await next.get('/v1/admin/reconcile');
+      return kindsOf(answer).includes('gateway_ended') && answer;
+    });
+    expect(found, JSON.stringify(found)).toMatchObject({ balanced: true });
+    const [line] = found.data;
+    expect(line).toMatchObject({ model: 'chat', state: 'explained' });
+    expect(line.difference.completion_tokens).toBeGreaterThan(0);
+    second.signal('SIGTERM');
+    await second.exited;
+  });
+});
