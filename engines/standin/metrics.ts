@@ -65,6 +65,8 @@ interface Gauges {
   blockSize: number;
 }
 
+const startedSeconds = Math.round(performance.timeOrigin) / 1000;
+
 /** The Prometheus text of `/metrics`, with vLLM's names, labels and their order. */
 export function renderMetrics(metrics: Metrics, gauges: Gauges): string {
   const model = `model_name="${gauges.modelName.replace(/["\\\n]/g, '_')}"`;
@@ -122,6 +124,7 @@ export function renderMetrics(metrics: Metrics, gauges: Gauges): string {
   family('cache_config_info', 'gauge', [
     [`block_size="${gauges.blockSize}",enable_prefix_caching="True",engine="0"`, 1],
   ]);
+  lines.push('# TYPE process_start_time_seconds gauge', `process_start_time_seconds ${startedSeconds}`);
   lines.push(
     '# TYPE standin:aborted_requests_total counter',
     `standin:aborted_requests_total{${base}} ${float(metrics.abortedRequests)}`,

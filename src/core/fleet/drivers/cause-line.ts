@@ -76,7 +76,7 @@ export function isProbe(line: string): boolean {
   return probePattern.test(line);
 }
 
-const probePattern = /"GET \/health HTTP\/\d(?:\.\d)?" 200\b|\bGET \/health \S+ 200\b/;
+const probePattern = /"GET \/(?:health|metrics) HTTP\/\d(?:\.\d)?" 200\b|\bGET \/(?:health|metrics) \S+ 200\b/;
 
 /** Written by a logger as something that does not end a program. */
 export function isCalm(line: string): boolean {
