@@ -82,37 +82,35 @@ export interface UsageHours {
 }
 
 const hourMs = 3_600_000;
-const dayMs = 24 * hourMs;
 /** Requests that run longer are not looked for where they ended. */
-const requestMsMax = dayMs;
+const requestMsMax = 24 * hourMs;
+/** Of each statement; there are four. */
+const statementMsMax = 180_000;
 const differencesMax = 1000;
+/** Groups that reach beyond the span are among them, and no differences. */
+const suspectsMax = 3 * differencesMax;
 
-/** Reads all of it in one snapshot, a day at a time, so that memory is bounded by models, hours and edges. */
+/**
+ * Reads all of it in one snapshot, each record a few times; memory is bounded by models, hours and edges. No index has
+ * the order of the ids alone, so that a part of a month takes as long as all of it.
+ */
 export function readUsageHours(db: Db, span: HourSpan, edges: readonly Edge[]): Promise<UsageHours> {
   return db.sql.begin('isolation level repeatable read read only', async (tx) => {
-    const hours = new Map<string, UsageHour>();
-    const later = new Map<string, { model: string; hourMs: number; unsure: number }>();
-    const found = edges.map((): Mutable<EdgeTokens> => ({ promptTokens: 0, outputTokens: 0 }));
+    await tx.unsafe(
+      `set local statement_timeout = ${statementMsMax}; set local work_mem = '64MB'; set local jit = off`,
+    );
     const floorMs = await readFloorMs(tx);
-    for (let fromMs = span.fromMs - requestMsMax; fromMs < span.toMs; fromMs += dayMs) {
-      const day = { fromMs, toMs: Math.min(fromMs + dayMs, span.toMs) };
-      if (fromMs >= span.fromMs) for (const hour of await readHours(tx, day, floorMs)) hours.set(keyOf(hour), hour);
-      await addEdges(tx, day, { edges, found });
-      for (const one of await readEndedLater(tx, day, span)) {
-        const known = later.get(keyOf(one));
-        if (known === undefined) later.set(keyOf(one), one);
-        else known.unsure += one.unsure;
-      }
-    }
-    const ledger = await readDifferences(tx, span, floorMs);
-    return { hours: [...hours.values()], endedLater: [...later.values()], edges: found, ledger };
+    const longer = { fromMs: span.fromMs - requestMsMax, toMs: span.toMs };
+    return {
+      hours: await readHours(tx, span, floorMs),
+      endedLater: await readEndedLater(tx, longer, span),
+      edges: await readEdges(tx, longer, edges),
+      ledger: await readDifferences(tx, span, floorMs),
+    };
   });
 }
 
 type Mutable<T> = { -readonly [Name in keyof T]: T[Name] };
-
-const keyOf = ({ model, hourMs: hour }: { readonly model: string; readonly hourMs: number }): string =>
-  `${hour} ${model}`;
 
 /** Milliseconds since the Unix epoch that an id carries in its first 48 bits. */
 const timeOfId = `('x' || substr(replace(r.id::text, '-', ''), 1, 12))::bit(48)::bigint`;
@@ -221,30 +219,35 @@ const edgesText = `
   join late r on r.model = n.code and r.from_ms < e.to_ms and r.to_ms > e.from_ms
   group by e.edge`;
 
-async function addEdges(
+async function readEdges(
   sql: ISql,
   { fromMs, toMs }: HourSpan,
-  { edges, found }: { readonly edges: readonly Edge[]; readonly found: Mutable<EdgeTokens>[] },
-): Promise<void> {
-  const near = edges
-    .map((edge, index) => ({ edge: index, model: edge.model, from_ms: Math.floor(edge.fromMs), to_ms: edge.toMs }))
-    .filter(({ from_ms: from, to_ms: to }) => to > fromMs && from < toMs + requestMsMax);
-  if (near.length === 0) return;
+  edges: readonly Edge[],
+): Promise<readonly EdgeTokens[]> {
+  const found = edges.map((): Mutable<EdgeTokens> => ({ promptTokens: 0, outputTokens: 0 }));
+  const asked = edges.map((edge, index) => {
+    return { edge: index, model: edge.model, from_ms: Math.floor(edge.fromMs), to_ms: edge.toMs };
+  });
   const least: { model: string; hour: number; from_ms: number }[] = [];
-  for (const [model, own] of Map.groupBy(near, (edge) => edge.model)) {
-    for (let hour = Math.floor(fromMs / hourMs); hour * hourMs < toMs; hour += 1) {
-      const later = own.filter(({ to_ms: to }) => to > hour * hourMs).map(({ from_ms: from }) => from);
-      if (later.length > 0) least.push({ model, hour, from_ms: later.reduce((a, b) => Math.min(a, b)) });
+  for (const [model, own] of Map.groupBy(asked, (edge) => edge.model)) {
+    // From the last hour on, so that each edge is looked at once.
+    const lastFirst = own.toSorted((a, b) => b.to_ms - a.to_ms);
+    let from = Infinity;
+    let next = 0;
+    for (let hour = Math.ceil(toMs / hourMs) - 1; hour * hourMs >= fromMs; hour -= 1) {
+      for (; next < lastFirst.length && (lastFirst[next]?.to_ms ?? 0) > hour * hourMs; next += 1) {
+        from = Math.min(from, lastFirst[next]?.from_ms ?? Infinity);
+      }
+      if (from !== Infinity) least.push({ model, hour, from_ms: from });
     }
   }
   const bounds = [uuidLowerBound(fromMs), uuidLowerBound(toMs)];
-  const rows = await sql.unsafe<EdgeRow[]>(edgesText, [...bounds, JSON.stringify(least), JSON.stringify(near)]);
-  for (const row of rows) {
-    const tokens = found[row.edge];
-    if (tokens === undefined) continue;
-    tokens.promptTokens += Number(row.prompt_tokens);
-    tokens.outputTokens += Number(row.output_tokens);
+  const rows = await sql.unsafe<EdgeRow[]>(edgesText, [...bounds, JSON.stringify(least), JSON.stringify(asked)]);
+  for (const { edge, prompt_tokens: prompt, output_tokens: output } of rows) {
+    const tokens = found[edge];
+    if (tokens !== undefined) Object.assign(tokens, { promptTokens: Number(prompt), outputTokens: Number(output) });
   }
+  return found;
 }
 
 const laterText = `
@@ -287,12 +290,15 @@ const recordsOf = (where: string): string => `
 const differencesText = `
   with ${ledgerUsageSql}, entries as (
     select e.*, n.code as organization from ledger_usage e left join usage_ids n on n.id = e.organization_id
-  ), inside as (${recordsOf('r.id >= $1::uuid and r.id < $2::uuid and r.group_id is not null')}
+  ), inside as (
+    select r.organization, r.group_id, count(*) as requests, sum(r.cost) as amount from usage_requests r
+    where r.id >= $1::uuid and r.id < $2::uuid and r.group_id is not null group by r.organization, r.group_id
   ), suspects as (
     select coalesce(e.group_id, i.group_id) as group_id, coalesce(e.organization, i.organization) as organization
     from (select * from entries where group_id is not null and request_id >= $1::uuid and request_id < $2::uuid) as e
     full join inside i on i.organization = e.organization and i.group_id = e.group_id
     where e.id is null or i.group_id is null or e.amount <> i.amount or e.requests <> i.requests
+    order by e.request_id nulls first limit ${suspectsMax}
   ), groups as (
     select coalesce(e.organization_id, (select id from usage_ids where code = s.organization)) as organization_id,
       e.id as entry_id, coalesce(e.request_id, g.first) as request_id, g.model, coalesce(e.amount, 0) as ledger,
