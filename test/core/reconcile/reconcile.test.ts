@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { type Body, openOrganization, standinFile, useInference } from '../../edge/inference/inference-gateway.ts';
 import { runCli } from '../../edge/cli/run-cli.ts';
-import { reconcile, reconcileAtRest, sendMix } from './mixed-traffic.ts';
+import { enoughOfTheHour, reconcile, reconcileAtRest, sendMix } from './mixed-traffic.ts';
 
 const bench = useInference(() => ({
   engines: {
@@ -35,6 +35,7 @@ describe('the comparison is refused', () => {
 
 describe('ledger, usage and counters', () => {
   it('balance to the token', async () => {
+    await enoughOfTheHour();
     await sendMix(bench, { standin: { tpot_ms: 5, output_tokens: 1500 } });
     const embedded = await bench.post('/v1/embeddings', { model: 'embed', input: ['one', 'two and more'] });
     expect(embedded.status).toBe(200);
