@@ -109,6 +109,7 @@ function listParts({ foundation, gateway, edges }: Wings, own: OwnParts, options
     foundation.parts.keyUses,
     gateway.parts.retention,
     gateway.parts.metering,
+    gateway.parts.history,
     own.bootstrap,
     foundation.parts.keys,
     gateway.parts.catalog,

@@ -12,7 +12,14 @@ import {
   type EngineReload,
 } from '#core/catalog/catalog.ts';
 import type { Fleet, FleetIdentity } from '#core/fleet/fleet.ts';
-import { createMetering, type Metering, type MeteringOptions, nothingUsed, usedBy } from '#core/metering/metering.ts';
+import {
+  createMetering,
+  type History,
+  type Metering,
+  type MeteringOptions,
+  nothingUsed,
+  usedBy,
+} from '#core/metering/metering.ts';
 import { createEngineClient, type EngineClient } from '#core/proxy/proxy.ts';
 import { type CacheSalts, createCacheSalts, createRouting, type Routing } from '#core/routing/routing.ts';
 import { createWallet, createWalletOpening, type Wallet } from '#core/wallet/wallet.ts';
@@ -21,6 +28,7 @@ import type { BooksPlace } from './books.ts';
 import type { SharedStore } from './coordination.ts';
 import { type ContainerHosts, createEngines, type WorkerSlot } from './engines.ts';
 import type { Foundation } from './foundation.ts';
+import { openHistory } from './history.ts';
 import type { Part } from './parts.ts';
 import { createRetention, type Retention } from './retention.ts';
 
@@ -28,6 +36,7 @@ import { createRetention, type Retention } from './retention.ts';
 export interface Gateway extends Pick<Retention, 'cache' | 'contents' | 'idempotency'> {
   readonly wallet: Wallet;
   readonly metering: Metering;
+  readonly history: History;
   readonly admission: Admission;
   readonly catalog: Catalog;
   readonly fleet: Fleet;
@@ -41,6 +50,7 @@ export interface Gateway extends Pick<Retention, 'cache' | 'contents' | 'idempot
     readonly admission: Part;
     readonly retention: Part;
     readonly metering: Part;
+    readonly history: Part;
     readonly catalog: Part;
     readonly engineClient: Part;
     readonly engines: Part;
@@ -68,6 +78,7 @@ export interface GatewayOptions extends EngineFiles, BooksPlace, Pick<MeteringOp
   readonly identity: FleetIdentity;
   readonly slot: WorkerSlot;
   readonly db: Db;
+  readonly databaseUrl: string;
   readonly clock: Clock;
   readonly log: Log;
   readonly dataDir: string;
@@ -90,6 +101,7 @@ export function createGateway(options: GatewayOptions): Gateway {
   const wallet = createWallet({ db, clock, audit });
   accounts.onOpening(createWalletOpening(wallet, firstCreditPicoUsd));
   const metering = createMetering({ ...options, ...config.database, wallet });
+  const past = openHistory({ ...options, audit });
   const { staleMs } = config.database;
   const holds = createAdmission({ shared, leaseMs, staleMs, db, clock, log, coordination, keys, wallet, metering });
   metering.onUnspooled((records, isBooked) => {
@@ -114,6 +126,7 @@ export function createGateway(options: GatewayOptions): Gateway {
   return {
     wallet,
     metering,
+    history: past.history,
     admission: holds.admission,
     catalog,
     fleet,
@@ -129,6 +142,7 @@ export function createGateway(options: GatewayOptions): Gateway {
       admission: holds.part,
       retention: retention.part,
       metering: meteringPart(metering, options),
+      history: past.part,
       catalog: { name: 'catalog', start: () => catalog.sync() },
       engineClient: { name: 'connections to engines', stop: () => engineClient.close() },
       engines: enginesLife.part,

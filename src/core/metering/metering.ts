@@ -218,6 +218,7 @@ export {
   type UsageSource,
 } from './stream-meter.ts';
 export { costOf, noUsage, type Usage } from './usage.ts';
+export { createHistory, type History } from './history.ts';
 export type { LedgerLine, LedgerLines, LedgerLinesRequest, LedgerPosition } from './ledger-lines.ts';
 export { isBeforeRetention } from './partitions.ts';
 export type { RefusalKey } from './refusals.ts';

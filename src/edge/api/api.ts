@@ -4,7 +4,7 @@ import type { Log } from '#base/log.ts';
 import type { Accounts } from '#core/accounts/accounts.ts';
 import type { OperatorCommands } from '#core/fleet/fleet.ts';
 import type { Keys, Organizations } from '#core/keys/keys.ts';
-import type { Metering } from '#core/metering/metering.ts';
+import type { History } from '#core/metering/metering.ts';
 import type { Contents } from '#core/requests/requests.ts';
 import type { Wallet } from '#core/wallet/wallet.ts';
 import {
@@ -41,7 +41,7 @@ export interface ApiOptions {
   readonly keys: Keys;
   readonly accounts: Accounts;
   readonly organizations: Organizations;
-  readonly metering: Pick<Metering, 'reports'>;
+  readonly history: History;
   readonly contents: Contents;
   readonly wallet: Wallet;
   /** What operators see of engines, and what they may do; without it there are no such routes. */
@@ -59,12 +59,7 @@ export interface ApiOptions {
 /** The JSON APIs of our own, with their document and a page to try them. Mounted at the root. */
 export function createApi(options: ApiOptions): ApiApp {
   const app = createApiApp();
-  const { reports } = options.metering;
-  const parts = {
-    ...options,
-    reports,
-    guards: createGuards(options),
-  };
+  const parts = { ...options, guards: createGuards(options) };
   app.use(requestId);
   for (const { prefix, hourlyLimit } of routeGroups) if (hourlyLimit) app.use(`${prefix}/*`, options.hourlyLimits);
   installFallbacks(app, options.log);

@@ -4,7 +4,7 @@ import { AppError } from '#base/errors.ts';
 import { formatId } from '#base/id.ts';
 import { formatUsd } from '#base/money.ts';
 import {
-  type Reports,
+  type History,
   type SummaryDimension,
   summaryDimensions,
   type SummaryGroup,
@@ -95,7 +95,7 @@ const summaryRoute = (guards: Guards) =>
 
 export interface UsageSummaryParts {
   readonly guards: Guards;
-  readonly reports: Reports;
+  readonly history: History;
   readonly clock: Clock;
 }
 
@@ -110,7 +110,7 @@ export function keySeen({ actor, scope }: Caller): string | null {
 }
 
 /** Sums of usage by key, model, project, day and hour. */
-export function registerUsageSummaryRoute(app: ApiApp, { guards, reports, clock }: UsageSummaryParts): void {
+export function registerUsageSummaryRoute(app: ApiApp, { guards, history, clock }: UsageSummaryParts): void {
   app.openapi(summaryRoute(guards), async (context) => {
     const caller = context.get('caller');
     const query = context.req.valid('query');
@@ -119,7 +119,7 @@ export function registerUsageSummaryRoute(app: ApiApp, { guards, reports, clock 
     if (dimensions.includes('hour') && span.toMs - span.fromMs > hourlyDaysMax * dayMs) {
       throw tooMuch(`Grouped by hour, a summary spans at most ${hourlyDaysMax} days: narrow "from" and "to".`);
     }
-    const summary = await reports.summarize({
+    const summary = await history.summarize({
       organizationId: caller.organizationId,
       keyId: keySeen(caller),
       ...span,

@@ -3,7 +3,7 @@ import type { Clock } from '#base/clock.ts';
 import { AppError } from '#base/errors.ts';
 import { formatId, type IdPrefix, isUuid, parseId, uuidTimeMs } from '#base/id.ts';
 import { formatUsd } from '#base/money.ts';
-import type { RecordFilter, RecordPage, Reports, UsageRecord } from '#core/metering/metering.ts';
+import type { RecordFilter, RecordPage, History, UsageRecord } from '#core/metering/metering.ts';
 import { type Caller, ValidationError } from '#edge/http/http.ts';
 import type { ApiApp } from './app.ts';
 import type { Guards } from './auth.ts';
@@ -15,7 +15,7 @@ import { keySeen, registerUsageSummaryRoute } from './usage-summary.ts';
 
 export interface UsageRoutesParts {
   readonly guards: Guards;
-  readonly reports: Reports;
+  readonly history: History;
   readonly clock: Clock;
 }
 
@@ -123,8 +123,8 @@ function toLine({ timings_ms: { queued, first_byte, total }, ...request }: Usage
   return { ...request, queued_ms: queued, first_byte_ms: first_byte, total_ms: total };
 }
 
-async function* exportPages(reports: Reports, filter: RecordFilter): AsyncGenerator<UsageRequest[]> {
-  for await (const records of reports.readAllRecords(filter)) yield records.map(toBody);
+async function* exportPages(history: History, filter: RecordFilter): AsyncGenerator<UsageRequest[]> {
+  for await (const records of history.readAllRecords(filter)) yield records.map(toBody);
 }
 
 async function* noPages(): AsyncGenerator<UsageRequest[]> {}
@@ -212,15 +212,15 @@ function toFilter(query: ListQuery, caller: Caller): RecordFilter | null {
   };
 }
 
-function registerRequestRoutes(app: ApiApp, { guards, reports }: UsageRoutesParts): void {
+function registerRequestRoutes(app: ApiApp, { guards, history }: UsageRoutesParts): void {
   app.openapi(listRoute(guards), async (context) => {
     const format = readExportFormat(context);
     const filter = toFilter(context.req.valid('query'), context.get('caller'));
     if (format !== null) {
-      const pages = filter === null ? noPages() : exportPages(reports, filter);
+      const pages = filter === null ? noPages() : exportPages(history, filter);
       return exportAnswer({ pages, toLine, heading: csvHeading }, format);
     }
-    const { records, more } = filter === null ? noRecords : await reports.listRecords(filter);
+    const { records, more } = filter === null ? noRecords : await history.listRecords(filter);
     return context.json(toListPage(records.map(toBody), more ? (records.at(-1)?.id ?? null) : null), 200);
   });
 
@@ -228,7 +228,7 @@ function registerRequestRoutes(app: ApiApp, { guards, reports }: UsageRoutesPart
     const caller = context.get('caller');
     const id = context.req.valid('param').id.toLowerCase();
     const ref = { organizationId: caller.organizationId, keyId: keySeen(caller), id };
-    const record = isUuid(id) ? await reports.readRecord(ref) : null;
+    const record = isUuid(id) ? await history.readRecord(ref) : null;
     if (record === null) throw new AppError('not_found', { message: 'There is no such request in the books.' });
     return context.json(toBody(record), 200);
   });
