@@ -222,5 +222,5 @@ export { createHistory, type History } from './history.ts';
 export type { LedgerLine, LedgerLines, LedgerLinesRequest, LedgerPosition } from './ledger-lines.ts';
 export { isBeforeRetention } from './partitions.ts';
 export type { RefusalKey } from './refusals.ts';
-export { type BooksFinding, type BooksProof, verifyBooks } from './verify-books.ts';
+export { type BooksFinding, type BooksProof, type ProvenLedger, verifyBooks } from './verify-books.ts';
 export { createWriter, type Writer, type Written } from './writer.ts';

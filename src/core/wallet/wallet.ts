@@ -33,7 +33,7 @@ export {
 export { createWalletOpening } from './opening.ts';
 export type { LedgerEntry, LedgerPage, LedgerPageRequest } from './ledger.ts';
 export { requestsHashSql } from './chain.ts';
-export { type LedgerProof, ledgerUsageSql, proveIn, readOwners } from './proof.ts';
+export { type KnownHead, type LedgerProof, ledgerUsageSql, proveIn, readOwners } from './proof.ts';
 
 /** Called for every credit and adjustment once it is committed. */
 export type CreditListener = (organizationId: string, deltaPicoUsd: bigint) => void;
