@@ -156,6 +156,7 @@ function meteringPart(metering: Metering, { books }: BooksPlace): Part {
     jobs: [
       { name: 'flush refusals', everyMs: refusalsMs, where: 'every', run: () => metering.flushRefusals() },
       { name: 'make partitions', everyMs: partitionsMs, where: 'one', run: () => metering.ensurePartitions() },
+      { name: 'pack partitions', everyMs: partitionsMs, where: 'one', run: () => metering.packPartitions() },
     ],
     start: () => metering.start(),
     async stop() {

@@ -309,19 +309,23 @@ export const cache = section(
   }),
 );
 
-/** Bounds of stored requests: the age of a request, and what is kept of one body. */
+/** Bounds of stored requests, the age of a request and what is kept of one body; and of their records. */
 export interface StorageConfig {
   readonly ageMaxMs: number;
   readonly bodyBytesMax: number;
+  /** Records of months that ended longer ago are dropped; null keeps all. */
+  readonly usageDays: number | null;
 }
 
 export const storage = section(
   {
     HEADGATE_STORE_DAYS: whole(1, 36_500, 30),
     HEADGATE_STORE_MAX_BYTES: whole(1024, 1_073_741_824, 1_048_576),
+    HEADGATE_USAGE_DAYS: optionalWhole(1, 36_500),
   },
   (read): StorageConfig => ({
     ageMaxMs: secondsMs(read.HEADGATE_STORE_DAYS * 86_400),
     bodyBytesMax: read.HEADGATE_STORE_MAX_BYTES,
+    usageDays: read.HEADGATE_USAGE_DAYS ?? null,
   }),
 );

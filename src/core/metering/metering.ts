@@ -7,7 +7,7 @@ import type { Wallet } from '#core/wallet/wallet.ts';
 import { createGroupCommit, type Durable, type GroupCommit } from './group-commit.ts';
 import { insertQuarantined, listQuarantined, type QuarantinedRecord } from './quarantine.ts';
 import type { UsageRecord } from './record.ts';
-import { dropOldPartitions, ensurePartitions, packPartitions } from './partitions.ts';
+import { beginPartitions, dropOldPartitions, ensurePartitions, packPartitions } from './partitions.ts';
 import { createRefusals, type RefusalKey } from './refusals.ts';
 import { createReports, type Reports } from './reports.ts';
 import { decodeRecord, encodeRecord } from './spooled-record.ts';
@@ -45,7 +45,7 @@ export interface Metering {
   readonly reports: Reports;
   /** Makes next months' partitions, and writes what earlier gateways left in the spool. */
   start(): Promise<void>;
-  /** Makes next months' partitions; to be called daily. */
+  /** Makes next months' partitions, and those of months that records came for without one; to be called daily. */
   ensurePartitions(): Promise<void>;
   /** Builds the indexes of months that have ended anew, which takes a fifth off their records; to be called daily. */
   packPartitions(): Promise<void>;
@@ -145,7 +145,7 @@ export function createMetering(options: MeteringOptions): Metering {
     countRefusal: (refusal) => refusals.count(refusal),
     flushRefusals: () => refusals.flush(),
     async start() {
-      await ensurePartitions({ db, clock });
+      await beginPartitions({ db, clock });
       commits.begin();
       await within(replayMsMax, commits.idle());
     },

@@ -2,6 +2,7 @@ import type { PendingQuery, Row, Sql } from 'postgres';
 import type { Db } from '#base/db.ts';
 import { uuidLowerBound } from '#base/id.ts';
 import { idCodeSql } from './codes.ts';
+import { readFloorMs } from './partitions.ts';
 
 /** What sums may be grouped by; `day` and `hour` are of UTC. */
 export const summaryDimensions = ['key_id', 'model', 'project_id', 'day', 'hour'] as const;
@@ -44,7 +45,9 @@ export interface SummaryRow extends UsageSums {
 
 export type Summary =
   | { readonly kind: 'sums'; readonly rows: readonly SummaryRow[]; readonly totals: UsageSums }
-  | { readonly kind: 'too_many_groups' };
+  | { readonly kind: 'too_many_groups' }
+  /** The span cuts an hour before the moment from which on records are kept; only whole hours are known there. */
+  | { readonly kind: 'before_retention'; readonly keptFromMs: number };
 
 const hourMs = 3_600_000;
 const dayMs = 24 * hourMs;
@@ -60,6 +63,9 @@ interface Span {
  * hour no record is read.
  */
 export async function summarize(db: Db, request: SummaryRequest): Promise<Summary> {
+  const { broken } = splitSpan(request, false);
+  const keptFromMs = broken.length === 0 ? 0 : await readFloorMs(db.sql);
+  if (broken.some(({ fromMs }) => fromMs < keptFromMs)) return { kind: 'before_retention', keptFromMs };
   const [usage, refusals] = await Promise.all([readUsage(db.sql, request), readRefusals(db.sql, request)]);
   const rows = new Map<string, SummaryRow>();
   for (const row of usage) {

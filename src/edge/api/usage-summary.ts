@@ -17,7 +17,8 @@ import { bearerSecurity, idText, jsonAnswer } from './schemas.ts';
 import { timeBound } from './time-bound.ts';
 
 const groupsMax = 10_000;
-const dayMs = 86_400_000;
+const hourMs = 3_600_000;
+const dayMs = 24 * hourMs;
 const hourlyDaysMax = 400;
 
 const tokens = z.int().min(0);
@@ -129,6 +130,7 @@ export function registerUsageSummaryRoute(app: ApiApp, { guards, history, clock 
     if (summary.kind === 'too_many_groups') {
       throw tooMuch(`This summary has more than ${groupsMax} groups: narrow "from" and "to", or group by less.`);
     }
+    if (summary.kind === 'before_retention') throw cutsHour(span, summary.keptFromMs);
     const data = summary.rows.map((row) => ({ ...toGroup(row.group), ...toSums(row) }));
     const bounds = { from: span.fromMs / 1000, to: span.toMs / 1000 };
     return context.json({ object: 'usage.summary' as const, ...bounds, data, totals: toSums(summary.totals) }, 200);
@@ -136,6 +138,13 @@ export function registerUsageSummaryRoute(app: ApiApp, { guards, history, clock 
 }
 
 const tooMuch = (message: string): AppError => new AppError('invalid_request_error', { message, param: 'group_by' });
+
+/** Of requests that are no longer kept only the sums of whole hours are known. */
+function cutsHour({ fromMs }: { readonly fromMs: number }, keptFromMs: number): ValidationError {
+  const kept = new Date(keptFromMs).toISOString();
+  const message = `must be a whole hour: requests from before ${kept} are no longer kept one by one`;
+  return new ValidationError([{ field: fromMs % hourMs === 0 ? 'to' : 'from', message }]);
+}
 
 /** The span that was asked for. Without `to` it ends with this second, without `from` it begins with the month of its end. */
 function readSpan(query: { from?: number | undefined; to?: number | undefined }, nowMs: number) {
