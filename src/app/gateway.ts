@@ -14,9 +14,11 @@ import {
 import type { Fleet, FleetIdentity } from '#core/fleet/fleet.ts';
 import {
   createMetering,
+  createQuarantineReview,
   type History,
   type Metering,
   type MeteringOptions,
+  type QuarantineReview,
   nothingUsed,
   usedBy,
 } from '#core/metering/metering.ts';
@@ -37,6 +39,7 @@ export interface Gateway extends Pick<Retention, 'cache' | 'contents' | 'idempot
   readonly wallet: Wallet;
   readonly metering: Metering;
   readonly history: History;
+  readonly quarantine: QuarantineReview;
   readonly admission: Admission;
   readonly catalog: Catalog;
   readonly fleet: Fleet;
@@ -127,6 +130,7 @@ export function createGateway(options: GatewayOptions): Gateway {
     wallet,
     metering,
     history: past.history,
+    quarantine: createQuarantineReview({ db, clock, wallet, audit }),
     admission: holds.admission,
     catalog,
     fleet,

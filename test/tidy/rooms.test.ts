@@ -15,7 +15,7 @@ const house: House = {
     'core/fleet/serving': ['core/fleet/drivers', 'core/fleet/store'],
     'core/fleet/store': ['core/fleet/drivers'],
     'core/keys': ['core/accounts', 'core/audit'],
-    'core/metering': ['core/catalog', 'core/wallet'],
+    'core/metering': ['core/audit', 'core/catalog', 'core/wallet'],
     'core/requests': ['core/audit'],
     'core/routing': ['core/catalog', 'core/fleet'],
     'core/wallet': ['core/audit'],

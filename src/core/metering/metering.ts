@@ -204,6 +204,7 @@ async function within(timeoutMs: number, task: Promise<unknown>): Promise<void> 
 export { type Bill, billOf, nothingUsed, type Served, usedBy } from './bill.ts';
 export type { Durable } from './group-commit.ts';
 export type { QuarantinedRecord } from './quarantine.ts';
+export { createQuarantineReview, type QuarantineReview } from './quarantine-review.ts';
 export type { OutcomeKind, UsageRecord } from './record.ts';
 export type { RecordFilter, RecordPage } from './record-list.ts';
 export type { Reports } from './reports.ts';

@@ -35,7 +35,7 @@ export type { LedgerEntry, LedgerPage, LedgerPageRequest } from './ledger.ts';
 export { requestsHashSql } from './chain.ts';
 export { type KnownHead, type LedgerProof, ledgerUsageSql, proveIn, readOwners } from './proof.ts';
 
-/** Called for every credit and adjustment once it is committed. */
+/** Called for every credit and adjustment, and every charge that had no hold, once it is committed. */
 export type CreditListener = (organizationId: string, deltaPicoUsd: bigint) => void;
 
 export interface Wallet {
@@ -60,6 +60,11 @@ export interface Wallet {
   adjust(booking: Booking): Promise<BookingResult>;
   /** The one statement that books and charges a batch of settled requests, see charge.ts. */
   chargeStatement(sql: ISql, batch: ChargeBatch): PendingQuery<Row[]>;
+  /**
+   * A charge that no hold was made for: the listeners of `onCredit` are told what it took from the balance.
+   * @param charge books it, and says how many pico-dollars it took
+   */
+  chargeUnheld(organizationId: string, charge: () => Promise<bigint>): Promise<bigint>;
   /** Pico-dollars by organization as they are just now; none for an organization without a wallet. */
   balances(sql: ISql, organizationIds: readonly string[]): Promise<ReadonlyMap<string, bigint>>;
   /** The balance as a text of pico-dollars, for a statement that reads more at the same moment. */
@@ -113,6 +118,13 @@ export function createWallet({ db, clock, audit }: WalletOptions): Wallet {
     creditIn: (tx, booking) => bookWithin(tx, 'credit', booking),
     adjust: (booking) => bookings.track(booking.organizationId, bookAlone('adjustment', booking)),
     chargeStatement,
+    chargeUnheld(organizationId, charge) {
+      const charging = charge().then((chargedPicoUsd) => {
+        for (const listener of listeners) listener(organizationId, -chargedPicoUsd);
+        return chargedPicoUsd;
+      });
+      return bookings.track(organizationId, charging);
+    },
     balances: readBalances,
     balanceSql,
     ledger: (organizationId, page) => readLedgerPage(db, organizationId, page),

@@ -4,7 +4,7 @@ import type { Log } from '#base/log.ts';
 import type { Accounts } from '#core/accounts/accounts.ts';
 import type { OperatorCommands } from '#core/fleet/fleet.ts';
 import type { Keys, Organizations } from '#core/keys/keys.ts';
-import type { History } from '#core/metering/metering.ts';
+import type { History, QuarantineReview } from '#core/metering/metering.ts';
 import type { Contents } from '#core/requests/requests.ts';
 import type { Wallet } from '#core/wallet/wallet.ts';
 import {
@@ -27,6 +27,7 @@ import { registerInferenceDocs } from './inference-docs.ts';
 import { registerKeyRoutes } from './keys.ts';
 import { registerOrganizationRoutes } from './organizations.ts';
 import { registerProjectRoutes } from './projects.ts';
+import { registerQuarantineRoutes } from './quarantine.ts';
 import { registerUsageContentRoutes } from './usage-content.ts';
 import { registerUsageRoutes } from './usage.ts';
 import { registerWalletRoutes } from './wallet.ts';
@@ -42,6 +43,7 @@ export interface ApiOptions {
   readonly accounts: Accounts;
   readonly organizations: Organizations;
   readonly history: History;
+  readonly quarantine: QuarantineReview;
   readonly contents: Contents;
   readonly wallet: Wallet;
   /** What operators see of engines, and what they may do; without it there are no such routes. */
@@ -70,6 +72,7 @@ export function createApi(options: ApiOptions): ApiApp {
   registerUsageRoutes(app, parts);
   registerUsageContentRoutes(app, parts);
   registerWalletRoutes(app, parts);
+  registerQuarantineRoutes(app, parts);
   if (options.engines !== undefined) registerEngineRoutes(app, { ...parts, ...options.engines });
   registerDocs(app);
   return app;
