@@ -315,6 +315,8 @@ export interface StorageConfig {
   readonly bodyBytesMax: number;
   /** Records of months that ended longer ago are dropped; null keeps all. */
   readonly usageDays: number | null;
+  /** PEM of the private key that statements are signed with; null: they are not. */
+  readonly statementKeyFile: string | null;
 }
 
 export const storage = section(
@@ -322,10 +324,12 @@ export const storage = section(
     HEADGATE_STORE_DAYS: whole(1, 36_500, 30),
     HEADGATE_STORE_MAX_BYTES: whole(1024, 1_073_741_824, 1_048_576),
     HEADGATE_USAGE_DAYS: optionalWhole(1, 36_500),
+    HEADGATE_STATEMENT_KEY_FILE: text.optional(),
   },
   (read): StorageConfig => ({
     ageMaxMs: secondsMs(read.HEADGATE_STORE_DAYS * 86_400),
     bodyBytesMax: read.HEADGATE_STORE_MAX_BYTES,
     usageDays: read.HEADGATE_USAGE_DAYS ?? null,
+    statementKeyFile: read.HEADGATE_STATEMENT_KEY_FILE ?? null,
   }),
 );

@@ -12,6 +12,7 @@ import {
   type RecordRef,
 } from './record-list.ts';
 import type { UsageRecord } from './record.ts';
+import { readStatement, type Statement, type StatementRequest } from './statement.ts';
 import { summarize, type Summary, type SummaryRequest } from './summary.ts';
 
 /** What callers read of the past: single requests, newest admission first, sums over any span of time, the ledger. */
@@ -24,13 +25,14 @@ export interface History {
   summarize(request: SummaryRequest): Promise<Summary>;
   /** An organization's ledger, a line per request as long as there are records. */
   ledgerLines(organizationId: string, request: LedgerLinesRequest): Promise<LedgerLines>;
+  statement(request: StatementRequest): Promise<Statement>;
 }
 
 export interface HistoryOptions {
   /** Connections that nothing but history takes, whose statements have a time limit. */
   readonly db: Db;
   /** Reads the ledger on these connections. */
-  readonly wallet: Pick<Wallet, 'ledger'>;
+  readonly wallet: Pick<Wallet, 'ledger' | 'ledgerSpan'>;
   /** How many connections there are. */
   readonly connections: number;
   readonly waitMsMax: number;
@@ -81,6 +83,7 @@ export function createHistory(options: HistoryOptions): History {
     summarize: (request) => during(request.organizationId, () => summarize(db, request)),
     ledgerLines: (organizationId, request) =>
       during(organizationId, () => readLedgerLines({ db, wallet }, organizationId, request)),
+    statement: (request) => during(request.organizationId, () => readStatement({ db, wallet }, request)),
   };
 }
 

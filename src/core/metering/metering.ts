@@ -208,6 +208,7 @@ export { createQuarantineReview, type QuarantineReview } from './quarantine-revi
 export type { OutcomeKind, UsageRecord } from './record.ts';
 export type { RecordFilter, RecordPage } from './record-list.ts';
 export type { Reports } from './reports.ts';
+export type { Statement, StatementUsage } from './statement.ts';
 export { type SummaryDimension, summaryDimensions, type SummaryGroup, type UsageSums } from './summary.ts';
 export { meterJson, type JsonMeterOptions, type JsonMeterResult } from './json-meter.ts';
 export { createPiecesMeter, type PiecesMeter, type PiecesMeterResult } from './pieces-meter.ts';

@@ -10,6 +10,7 @@ import { createBookingTracker } from './booking-tracker.ts';
 import { type ChargeBatch, chargeStatement } from './charge.ts';
 import { book, type Booking, type BookingResult, type BookingType, insertWallet } from './credit.ts';
 import { type LedgerPage, type LedgerPageRequest, readLedgerPage } from './ledger.ts';
+import { type LedgerSpan, readLedgerSpan } from './ledger-span.ts';
 import { type LedgerProof, proveLedger } from './proof.ts';
 import { wallets } from './schema.ts';
 
@@ -32,6 +33,7 @@ export {
 } from './hold-amounts.ts';
 export { createWalletOpening } from './opening.ts';
 export type { LedgerEntry, LedgerPage, LedgerPageRequest } from './ledger.ts';
+export type { LedgerSpan } from './ledger-span.ts';
 export { requestsHashSql } from './chain.ts';
 export { type KnownHead, type LedgerProof, ledgerUsageSql, proveIn, readOwners } from './proof.ts';
 
@@ -71,6 +73,8 @@ export interface Wallet {
   balanceSql(sql: ISql, organizationId: string): PendingQuery<Row[]>;
   /** An organization's entries, newest first. */
   ledger(organizationId: string, page: LedgerPageRequest): Promise<LedgerPage>;
+  /** What a span of time came to in an organization's ledger. */
+  ledgerSpan(organizationId: string, span: { readonly fromMs: number; readonly toMs: number }): Promise<LedgerSpan>;
   /** Whether the ledger is as it was booked, and comes to the balance; reads all of it, so it is for audits. */
   verify(organizationId: string): Promise<LedgerProof>;
   /** @returns a function that ends the subscription */
@@ -128,6 +132,7 @@ export function createWallet({ db, clock, audit }: WalletOptions): Wallet {
     balances: readBalances,
     balanceSql,
     ledger: (organizationId, page) => readLedgerPage(db, organizationId, page),
+    ledgerSpan: (organizationId, span) => readLedgerSpan(db, organizationId, span),
     verify: (organizationId) => proveLedger(db, organizationId),
     onCredit(listener) {
       listeners.add(listener);

@@ -1,6 +1,7 @@
 import type { MiddlewareHandler } from 'hono';
 import type { Clock } from '#base/clock.ts';
 import type { Log } from '#base/log.ts';
+import type { Signer } from '#base/signing.ts';
 import type { Accounts } from '#core/accounts/accounts.ts';
 import type { OperatorCommands } from '#core/fleet/fleet.ts';
 import type { Keys, Organizations } from '#core/keys/keys.ts';
@@ -27,6 +28,7 @@ import { registerInferenceDocs } from './inference-docs.ts';
 import { registerKeyRoutes } from './keys.ts';
 import { registerOrganizationRoutes } from './organizations.ts';
 import { registerProjectRoutes } from './projects.ts';
+import { registerStatementRoutes } from './statements.ts';
 import { registerQuarantineRoutes } from './quarantine.ts';
 import { registerUsageContentRoutes } from './usage-content.ts';
 import { registerUsageRoutes } from './usage.ts';
@@ -44,6 +46,8 @@ export interface ApiOptions {
   readonly organizations: Organizations;
   readonly history: History;
   readonly quarantine: QuarantineReview;
+  /** What statements are signed with; null: they are not. */
+  readonly signer: Signer | null;
   readonly contents: Contents;
   readonly wallet: Wallet;
   /** What operators see of engines, and what they may do; without it there are no such routes. */
@@ -72,6 +76,7 @@ export function createApi(options: ApiOptions): ApiApp {
   registerUsageRoutes(app, parts);
   registerUsageContentRoutes(app, parts);
   registerWalletRoutes(app, parts);
+  registerStatementRoutes(app, parts);
   registerQuarantineRoutes(app, parts);
   if (options.engines !== undefined) registerEngineRoutes(app, { ...parts, ...options.engines });
   registerDocs(app);

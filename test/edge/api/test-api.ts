@@ -120,6 +120,7 @@ export async function startApi(options: TestApiOptions = {}): Promise<TestApi> {
     clock,
     log,
     ...guardsOf(rooms, options),
+    signer: null,
     heldPicoUsd: () => 0n,
     showLimits: () => ({}),
     limits: { bodyStallTimeoutMs, bodyBytesPerSecondMin: 1024 },
