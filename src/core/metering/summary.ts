@@ -125,8 +125,21 @@ function dimensionSql(sql: Sql, dimension: SummaryDimension) {
 function namedSql(sql: Sql, dimension: SummaryDimension) {
   if (dimension === 'day') return shownDay(sql);
   if (dimension === 'hour') return sql`hour`;
-  if (dimension === 'model') return sql`(SELECT name FROM usage_names WHERE code = model) AS model`;
-  return sql`(SELECT id::text FROM usage_ids WHERE code = ${sql(dimension)}) AS ${sql(dimension)}`;
+  if (dimension === 'model') return sql`models.name AS model`;
+  return sql`${sql(`${dimension}s`)}.id::text AS ${sql(dimension)}`;
+}
+
+/** Joins the names that `namedSql` shows: a look at each for every group would cost as much as the sums. */
+function namesJoined(sql: Sql, groupBy: readonly SummaryDimension[]) {
+  return groupBy.reduce(
+    (joins, dimension) => {
+      if (dimension === 'day' || dimension === 'hour') return joins;
+      if (dimension === 'model') return sql`${joins} LEFT JOIN usage_names AS models ON models.code = sums.model`;
+      const names = sql(`${dimension}s`);
+      return sql`${joins} LEFT JOIN usage_ids AS ${names} ON ${names}.code = sums.${sql(dimension)}`;
+    },
+    sql``,
+  );
 }
 
 const shownDay = (sql: Sql) => sql`to_char(day, 'YYYY-MM-DD') AS day`;
@@ -171,7 +184,8 @@ async function readUsage(sql: Sql, request: SummaryRequest): Promise<readonly Us
       SELECT ${groupColumns(sql, groupBy, dimensionSql)} ${sums}
       FROM usage ${groupClause(sql, groupBy)} LIMIT ${request.groupsMax + 1}
     )
-    SELECT ${groupColumns(sql, groupBy, namedSql)} ${sql.unsafe(sumNames.join(', '))} FROM sums`;
+    SELECT ${groupColumns(sql, groupBy, namedSql)} ${sql.unsafe(sumNames.join(', '))}
+    FROM sums ${namesJoined(sql, groupBy)}`;
 }
 
 /** The owner, and the key where one is named, as codes. */

@@ -16,7 +16,8 @@ import type { Guards } from './auth.ts';
 import { bearerSecurity, idText, jsonAnswer } from './schemas.ts';
 import { timeBound } from './time-bound.ts';
 
-const groupsMax = 10_000;
+/** Of 50 keys each day of a year. */
+const groupsMax = 20_000;
 const hourMs = 3_600_000;
 const dayMs = 24 * hourMs;
 const hourlyDaysMax = 400;

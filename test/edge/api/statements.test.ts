@@ -163,7 +163,7 @@ describe('GET /v1/wallet/statements/{month}', () => {
       expect(await verify(path)).toMatchObject({ code: 2, stderr: expect.stringContaining('no Ed25519 public key') });
       writeFileSync(path, text.replace('60', '61'));
       expect(await verify(jwk)).toMatchObject({ code: 1, stdout: expect.stringContaining('is NOT what was signed') });
-      if (accept === 'application/json') expect(JSON.parse(text).signing_key).toBe(key.kid);
+      expect(text).toContain(key.kid);
     }
   });
 
