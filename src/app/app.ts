@@ -112,6 +112,7 @@ function listParts({ foundation, gateway, edges }: Wings, own: OwnParts, options
     gateway.parts.retention,
     gateway.parts.metering,
     gateway.parts.claims,
+    gateway.parts.history,
     own.bootstrap,
     foundation.parts.keys,
     gateway.parts.catalog,

@@ -4,6 +4,7 @@ import type { Config } from '#base/config.ts';
 import type { Db } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
 import { PICO_PER_MICRO } from '#base/money.ts';
+import { readSigner } from '#base/signing.ts';
 import { createOperatorCommands } from '#core/fleet/fleet.ts';
 import { createAborter } from '#core/proxy/proxy.ts';
 import { createApi } from '#edge/api/api.ts';
@@ -36,7 +37,7 @@ export interface Edges {
 }
 
 export interface EdgesOptions {
-  readonly config: Pick<Config, 'http' | 'metrics' | 'database' | 'keys' | 'limits'>;
+  readonly config: Pick<Config, 'http' | 'metrics' | 'database' | 'keys' | 'limits' | 'storage'>;
   readonly foundation: Foundation;
   readonly gateway: Gateway;
   readonly shared: SharedStore;
@@ -162,10 +163,12 @@ function apiPart({ config, foundation, gateway, guards, db, clock, log }: Guarde
     (await gateway.admission.heldMicroUsd(organizationId)) * PICO_PER_MICRO;
   const { audit } = foundation;
   const commands = createOperatorCommands({ db, audit, fleet: gateway.fleet, reload: () => operations.reload() });
+  const keyFile = config.storage.statementKeyFile;
+  const signer = keyFile === null ? null : readSigner(keyFile, 'HEADGATE_STATEMENT_KEY_FILE');
   const rooms = { ...foundation, ...gateway, ...guards, engines: { operations, commands } };
   return {
     name: 'API',
-    routes: createApi({ ...rooms, heldPicoUsd, limits: config.limits, clock, log }),
+    routes: createApi({ ...rooms, signer, heldPicoUsd, limits: config.limits, clock, log }),
   };
 }
 

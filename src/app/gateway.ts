@@ -12,7 +12,15 @@ import {
   type EngineReload,
 } from '#core/catalog/catalog.ts';
 import { createEngineRequests, type EngineRequests, type Fleet, type FleetIdentity } from '#core/fleet/fleet.ts';
-import { createMetering, type Metering, type MeteringOptions, nothingUsed } from '#core/metering/metering.ts';
+import {
+  createMetering,
+  createQuarantineReview,
+  type History,
+  type Metering,
+  type MeteringOptions,
+  type QuarantineReview,
+  nothingUsed,
+} from '#core/metering/metering.ts';
 import { createEngineClient, type EngineClient } from '#core/proxy/proxy.ts';
 import { createReconciler, type Reconciler } from '#core/reconcile/reconcile.ts';
 import { type CacheSalts, createCacheSalts, createRouting, type Routing } from '#core/routing/routing.ts';
@@ -22,6 +30,7 @@ import type { BooksPlace } from './books.ts';
 import type { SharedStore } from './coordination.ts';
 import { type ContainerHosts, createEngines, type WorkerSlot } from './engines.ts';
 import type { Foundation } from './foundation.ts';
+import { openHistory } from './history.ts';
 import type { Part } from './parts.ts';
 import { createRetention, type Retention } from './retention.ts';
 
@@ -29,6 +38,8 @@ import { createRetention, type Retention } from './retention.ts';
 export interface Gateway extends Pick<Retention, 'cache' | 'contents' | 'idempotency'> {
   readonly wallet: Wallet;
   readonly metering: Metering;
+  readonly history: History;
+  readonly quarantine: QuarantineReview;
   readonly admission: Admission;
   readonly catalog: Catalog;
   readonly fleet: Fleet;
@@ -45,6 +56,7 @@ export interface Gateway extends Pick<Retention, 'cache' | 'contents' | 'idempot
     readonly retention: Part;
     readonly claims: Part;
     readonly metering: Part;
+    readonly history: Part;
     readonly catalog: Part;
     readonly engineClient: Part;
     readonly engineRequests: Part;
@@ -73,6 +85,7 @@ export interface GatewayOptions extends EngineFiles, BooksPlace, Pick<MeteringOp
   readonly identity: FleetIdentity;
   readonly slot: WorkerSlot;
   readonly db: Db;
+  readonly databaseUrl: string;
   readonly clock: Clock;
   readonly log: Log;
   readonly dataDir: string;
@@ -96,6 +109,7 @@ export function createGateway(options: GatewayOptions): Gateway {
   const wallet = createWallet({ db, clock, audit });
   accounts.onOpening(createWalletOpening(wallet, firstCreditPicoUsd));
   const metering = createMetering({ ...options, ...config.database, wallet });
+  const past = openHistory({ ...options, audit });
   const { staleMs } = config.database;
   const holds = createAdmission({ shared, leaseMs, staleMs, db, clock, log, coordination, keys, wallet, metering });
   metering.onUnspooled((records, isBooked) => {
@@ -121,6 +135,8 @@ export function createGateway(options: GatewayOptions): Gateway {
   return {
     wallet,
     metering,
+    history: past.history,
+    quarantine: createQuarantineReview({ db, clock, wallet, audit }),
     admission: holds.admission,
     catalog,
     fleet,
@@ -139,6 +155,7 @@ export function createGateway(options: GatewayOptions): Gateway {
       retention: retention.part,
       claims: retention.claims,
       metering: meteringPart(metering, options),
+      history: past.part,
       catalog: { name: 'catalog', start: () => catalog.sync() },
       engineClient: { name: 'connections to engines', stop: () => engineClient.close() },
       engineRequests: engineRequestsPart(engineRequests),
@@ -153,6 +170,7 @@ function meteringPart(metering: Metering, { books }: BooksPlace): Part {
     jobs: [
       { name: 'flush refusals', everyMs: refusalsMs, where: 'every', run: () => metering.flushRefusals() },
       { name: 'make partitions', everyMs: partitionsMs, where: 'one', run: () => metering.ensurePartitions() },
+      { name: 'pack partitions', everyMs: partitionsMs, where: 'one', run: () => metering.packPartitions() },
     ],
     start: () => metering.start(),
     async stop() {

@@ -6,6 +6,7 @@ import type { Audit } from '#core/audit/audit.ts';
 import { createMemoryStore, createRedisStore, createResponseCache, type ResponseCache } from '#core/cache/cache.ts';
 import type { Metering } from '#core/metering/metering.ts';
 import { createContents, createIdempotency, type Contents, type Idempotency } from '#core/requests/requests.ts';
+import type { Job } from '#edge/jobs/jobs.ts';
 import type { Coordination, SharedStore } from './coordination.ts';
 import type { Part } from './parts.ts';
 
@@ -37,6 +38,7 @@ export interface RetentionParts {
 const cachedAnswerBytesMax = 4_194_304;
 const cleaningMs = 60_000;
 const contentsTimeoutMs = 10_000;
+const usageMs = 3_600_000;
 
 export function createRetention(parts: RetentionParts): Retention {
   const { db, clock, log, audit, metering, coordination, leaseMs } = parts;
@@ -57,6 +59,7 @@ export function createRetention(parts: RetentionParts): Retention {
   const part: Part = {
     name: 'stored requests',
     jobs: [
+      ...usageJobs(parts),
       { name: 'delete old idempotency keys', everyMs: cleaningMs, where: 'one', run: () => idempotency.deleteOld() },
       { name: 'delete old contents', everyMs: cleaningMs, where: 'one', run: () => contents.deleteOld() },
     ],
@@ -79,6 +82,13 @@ export function createRetention(parts: RetentionParts): Retention {
     start: () => idempotency.renew(),
   };
   return { cache, contents, idempotency, part, claims };
+}
+
+/** Months of records go an hour after their time has come, or after the setting is made. */
+function usageJobs({ metering, storage: { usageDays } }: RetentionParts): readonly Job[] {
+  if (usageDays === null) return [];
+  const run = async (): Promise<void> => void (await metering.dropOldPartitions(usageDays));
+  return [{ name: 'drop old usage', everyMs: usageMs, where: 'one', run }];
 }
 
 function openCacheStore({ cacheBounds, shared, clock, log }: RetentionParts) {

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { list, logLevel, text, urlOf, whole } from './config-values.ts';
+import { databaseUrl, list, logLevel, text, urlOf, whole } from './config-values.ts';
 import { type AllowedMount, folderListProblem, parseAllowedMount } from './host-folder.ts';
 
 /** Variables of the programs beside the gateway. */
@@ -13,6 +13,9 @@ export const clientVariables = {
     .optional(),
   HEADGATE_ENGINES_DIR: text.optional(),
 };
+
+/** What commands read that work on the database themselves. */
+export const booksVariables = { DATABASE_URL: databaseUrl.optional(), HEADGATE_DATA_DIR: text.optional() };
 
 function mounts(what: string, isIt: (source: string) => boolean) {
   return list.transform((entries, context): AllowedMount[] =>

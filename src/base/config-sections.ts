@@ -90,6 +90,10 @@ export interface DatabaseConfig {
   /** Null: the gateway runs its own PostgreSQL in its data folder. */
   readonly url: string | null;
   readonly poolMax: number;
+  /** Connections beside the pool, for what callers read of the past. */
+  readonly reportsPoolMax: number;
+  /** A statement of theirs takes no longer. */
+  readonly reportTimeoutMs: number;
   /** A settlement waits so long for PostgreSQL, then it is written to the spool. */
   readonly spoolAfterMs: number;
   /** While PostgreSQL is away, what is known of keys, wallets and limits serves for so long. */
@@ -100,12 +104,16 @@ export const database = section(
   {
     DATABASE_URL: databaseUrl.optional(),
     HEADGATE_DATABASE_POOL: whole(2, 1000, 10),
+    HEADGATE_REPORTS_POOL: whole(1, 1000, 3),
+    HEADGATE_REPORT_SECONDS: whole(1, 3600, 15),
     HEADGATE_SPOOL_AFTER_MS: whole(1, 60_000, 250),
     HEADGATE_AUTH_STALE_SECONDS: whole(0, 86_400, 300),
   },
   (read): DatabaseConfig => ({
     url: read.DATABASE_URL ?? null,
     poolMax: read.HEADGATE_DATABASE_POOL,
+    reportsPoolMax: read.HEADGATE_REPORTS_POOL,
+    reportTimeoutMs: secondsMs(read.HEADGATE_REPORT_SECONDS),
     spoolAfterMs: read.HEADGATE_SPOOL_AFTER_MS,
     staleMs: read.HEADGATE_AUTH_STALE_SECONDS * 1000,
   }),
@@ -301,19 +309,27 @@ export const cache = section(
   }),
 );
 
-/** Bounds of stored requests: the age of a request, and what is kept of one body. */
+/** Bounds of stored requests, the age of a request and what is kept of one body; and of their records. */
 export interface StorageConfig {
   readonly ageMaxMs: number;
   readonly bodyBytesMax: number;
+  /** Records of months that ended longer ago are dropped; null keeps all. */
+  readonly usageDays: number | null;
+  /** PEM of the private key that statements are signed with; null: they are not. */
+  readonly statementKeyFile: string | null;
 }
 
 export const storage = section(
   {
     HEADGATE_STORE_DAYS: whole(1, 36_500, 30),
     HEADGATE_STORE_MAX_BYTES: whole(1024, 1_073_741_824, 1_048_576),
+    HEADGATE_USAGE_DAYS: optionalWhole(1, 36_500),
+    HEADGATE_STATEMENT_KEY_FILE: text.optional(),
   },
   (read): StorageConfig => ({
     ageMaxMs: secondsMs(read.HEADGATE_STORE_DAYS * 86_400),
     bodyBytesMax: read.HEADGATE_STORE_MAX_BYTES,
+    usageDays: read.HEADGATE_USAGE_DAYS ?? null,
+    statementKeyFile: read.HEADGATE_STATEMENT_KEY_FILE ?? null,
   }),
 );

@@ -1,5 +1,5 @@
 import type { z } from 'zod';
-import { clientVariables, dockerGateVariables } from './config-programs.ts';
+import { booksVariables, clientVariables, dockerGateVariables } from './config-programs.ts';
 import * as sections from './config-sections.ts';
 import { ConfigError, type Environment, readVariables } from './config-values.ts';
 import { type AllowedMount, liesIn } from './host-folder.ts';
@@ -174,4 +174,24 @@ export function parseClientConfig(environment: Environment): ClientConfig {
 /** The configuration of this process as the command `headgate`. @throws ConfigError */
 export function readClientConfig(): ClientConfig {
   return parseClientConfig(process.env);
+}
+
+/** Where commands that work on the database themselves find it. */
+export interface BooksConfig {
+  /** Null: the built-in PostgreSQL of the data folder. */
+  readonly databaseUrl: string | null;
+  /** Null: a folder of the user's own. */
+  readonly dataDir: string | null;
+  readonly environment: Environment;
+}
+
+/** The same of this process for commands that work on the database. @throws ConfigError */
+export function readBooksConfig(): BooksConfig {
+  const own = Object.entries(process.env).filter(([name]) => name in booksVariables);
+  const read = readVariables(booksVariables, Object.fromEntries(own), knownVariables);
+  return {
+    databaseUrl: read.DATABASE_URL ?? null,
+    dataDir: read.HEADGATE_DATA_DIR ?? null,
+    environment: Object.freeze({ ...process.env }),
+  };
 }

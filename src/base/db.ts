@@ -11,8 +11,9 @@ export interface Db {
   /**
    * One connection beside the pool, for what a session of Postgres keeps; it is made when it is first used, and again
    * after it was lost. Whoever asked for it ends it.
+   * @param limits the pool's where absent
    */
-  session(): Sql;
+  session(limits?: StatementLimits): Sql;
   /** Closes the pool. */
   close(): Promise<void>;
 }
@@ -106,7 +107,8 @@ export function connectDb(url: string, options: ConnectOptions = {}): Db {
   return {
     orm: drizzle(sql),
     sql,
-    session: () => openPool(url, { ...options, poolMax: 1 }, { max_lifetime: null }),
+    session: (limits = options.limits ?? commonLimits) =>
+      openPool(url, { ...options, limits, poolMax: 1 }, { max_lifetime: null }),
     close: () => sql.end({ timeout: 5 }),
   };
 }

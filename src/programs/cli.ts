@@ -1,5 +1,7 @@
 import { ConfigError, readClientConfig } from '#base/config.ts';
 import { runCli } from '#edge/cli/cli.ts';
+import { verifyBooksCommand } from './verify-books.ts';
+import { verifyStatementCommand } from './verify-statement.ts';
 
 /** The command `headgate`: what it prints and how it ends are its answer; everything else is in edge/cli. */
 async function main(): Promise<void> {
@@ -9,6 +11,7 @@ async function main(): Promise<void> {
     process.exitCode = await runCli({
       args: process.argv.slice(2),
       config: readClientConfig(),
+      commands: [verifyBooksCommand, verifyStatementCommand],
       out: (text) => void process.stdout.write(text),
       err: (text) => void process.stderr.write(text),
     });

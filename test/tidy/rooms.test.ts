@@ -22,7 +22,7 @@ const house: House = {
     'core/fleet/serving': ['core/fleet/drivers', 'core/fleet/store'],
     'core/fleet/store': ['core/fleet/drivers'],
     'core/keys': ['core/accounts', 'core/audit'],
-    'core/metering': ['core/catalog', 'core/requests', 'core/wallet'],
+    'core/metering': ['core/audit', 'core/catalog', 'core/requests', 'core/wallet'],
     'core/reconcile': ['core/fleet', 'core/gateways', 'core/metering'],
     'core/requests': ['core/audit'],
     'core/routing': ['core/catalog', 'core/fleet'],

@@ -145,7 +145,8 @@ class CommitQueue<Item> implements GroupCommit<Item> {
 
   /** The only one that writes to the store. */
   async #run(): Promise<void> {
-    while (!this.#isStopped && (await this.#step()));
+    // What came between the end of a step and this line started nothing: it was told that this runs.
+    while (!this.#isStopped && ((await this.#step()) || this.#queue.length > 0 || !this.#options.spool.isRead));
     // Nothing is left to write: whether the store would take it is not known any more.
     this.#awaySinceMs = null;
     this.#isRefused = false;

@@ -35,7 +35,7 @@ interface GroupRow {
  * there, as one line after that.
  */
 export async function readLedgerLines(
-  { db, wallet }: { readonly db: Db; readonly wallet: Wallet },
+  { db, wallet }: { readonly db: Db; readonly wallet: Pick<Wallet, 'ledger'> },
   organizationId: string,
   { after, limit, ...page }: LedgerLinesRequest,
 ): Promise<LedgerLines> {

@@ -8,7 +8,7 @@ import { usedBy } from './bill.ts';
 import { createGroupCommit, type Durable, type GroupCommit } from './group-commit.ts';
 import { insertQuarantined, listQuarantined, type QuarantinedRecord } from './quarantine.ts';
 import type { UsageRecord } from './record.ts';
-import { dropOldPartitions, ensurePartitions, packPartitions } from './partitions.ts';
+import { beginPartitions, dropOldPartitions, ensurePartitions, packPartitions } from './partitions.ts';
 import { createRefusals, type RefusalKey } from './refusals.ts';
 import { createReports, type Reports, type SettledRequest } from './reports.ts';
 import { decodeRecord, encodeRecord } from './spooled-record.ts';
@@ -48,7 +48,7 @@ export interface Metering {
   readonly reports: Reports;
   /** Makes next months' partitions, and writes what earlier gateways left in the spool. */
   start(): Promise<void>;
-  /** Makes next months' partitions; to be called daily. */
+  /** Makes next months' partitions, and those of months that records came for without one; to be called daily. */
   ensurePartitions(): Promise<void>;
   /** Builds the indexes of months that have ended anew, which takes a fifth off their records; to be called daily. */
   packPartitions(): Promise<void>;
@@ -175,7 +175,7 @@ export function createMetering(options: MeteringOptions): Metering {
     countRefusal: (refusal) => refusals.count(refusal),
     flushRefusals: () => refusals.flush(),
     async start() {
-      await ensurePartitions({ db, clock });
+      await beginPartitions({ db, clock });
       commits.begin();
       await within(replayMsMax, commits.idle());
     },
@@ -235,10 +235,12 @@ export { type Bill, billOf, nothingUsed, type Served, usedBy } from './bill.ts';
 export type { Durable } from './group-commit.ts';
 export type { QuarantinedRecord } from './quarantine.ts';
 export type { RequestFacts, StoredFacts } from './facts.ts';
+export { createQuarantineReview, type QuarantineReview } from './quarantine-review.ts';
 export type { DetailedRecord, OutcomeKind, UsageRecord } from './record.ts';
 export { type Timeline, timelineOf } from './timeline.ts';
 export type { RecordFilter, RecordPage } from './record-list.ts';
 export type { Reports } from './reports.ts';
+export type { Statement, StatementUsage } from './statement.ts';
 export { type SummaryDimension, summaryDimensions, type SummaryGroup, type UsageSums } from './summary.ts';
 export { meterJson, type JsonMeterOptions, type JsonMeterResult } from './json-meter.ts';
 export { createPiecesMeter, type PiecesMeter, type PiecesMeterResult } from './pieces-meter.ts';
@@ -250,9 +252,10 @@ export {
   type UsageSource,
 } from './stream-meter.ts';
 export { costOf, noUsage, type Usage } from './usage.ts';
+export { createHistory, type History } from './history.ts';
 export type { LedgerLine, LedgerLines, LedgerLinesRequest, LedgerPosition } from './ledger-lines.ts';
 export { isBeforeRetention } from './partitions.ts';
 export type { RefusalKey } from './refusals.ts';
 export type { Edge, EdgeTokens, LedgerDifference, UsageHour, UsageHours } from './usage-hours.ts';
-export { type BooksFinding, type BooksProof, verifyBooks } from './verify-books.ts';
+export { type BooksFinding, type BooksProof, type ProvenLedger, verifyBooks } from './verify-books.ts';
 export { createWriter, type Writer, type Written } from './writer.ts';

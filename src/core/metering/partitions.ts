@@ -1,4 +1,4 @@
-import postgres, { type ISql, type TransactionSql } from 'postgres';
+import postgres, { type ISql, type Sql, type TransactionSql } from 'postgres';
 import type { Clock } from '#base/clock.ts';
 import type { Db } from '#base/db.ts';
 import { uuidLowerBound, uuidTimeMs } from '#base/id.ts';
@@ -19,6 +19,8 @@ const fence = 'usage_requests_dropped';
 const packed = 'packed';
 /** Nobody waits longer than this for a partition to be made or dropped; it is tried again within the hour. */
 const lockTimeoutMs = 1000;
+/** Records may have to be moved, read or indexed again, millions of them; nobody waits for that. */
+const upkeepLimits = { lockTimeoutMs, statementTimeoutMs: 6 * 3_600_000, idleInTransactionTimeoutMs: 60_000 };
 const dayMs = 86_400_000;
 
 interface Span {
@@ -38,12 +40,37 @@ const monthOf = (timeMs: number): Span => ({ fromMs: monthStartMs(timeMs), toMs:
  * Makes the partitions of this month and the two that follow, and those of earlier records that lie in the default
  * partition, with these records in them. What cannot be made because somebody reads is left for the next call.
  */
-export async function ensurePartitions({ db, clock }: PartitionOptions): Promise<void> {
-  const nowMs = clock.now();
-  const ahead = [0, 1, 2].map((months) => monthOf(monthStartMs(nowMs, months)));
-  const months = [...(await findStrayMonths(db.sql, monthStartMs(nowMs, 3))), ...ahead];
+export async function ensurePartitions(options: PartitionOptions): Promise<void> {
+  await withUpkeep(options, async (sql) => {
+    const strays = await findStrayMonths(sql, monthStartMs(options.clock.now(), 3));
+    await makePartitions(sql, [...strays, ...monthsAhead(options)]);
+  });
+}
+
+/**
+ * Makes the partitions of this month and the two that follow, for a start: what takes longer than a statement of the
+ * pool may is left for `ensurePartitions`. Records of a month that has none lie in the default partition until then.
+ */
+export async function beginPartitions(options: PartitionOptions): Promise<void> {
+  await makePartitions(options.db.sql, monthsAhead(options));
+}
+
+const monthsAhead = ({ clock }: PartitionOptions): readonly Span[] =>
+  [0, 1, 2].map((months) => monthOf(monthStartMs(clock.now(), months)));
+
+async function makePartitions(sql: Sql, months: readonly Span[]): Promise<void> {
   for (const month of months) {
-    await unlessLocked(() => withPartitions(db, (tx) => makePartition(tx, month)));
+    await unlessLocked(() => withPartitions(sql, (tx) => makePartition(tx, month)));
+  }
+}
+
+/** A connection of its own: what runs long takes none of the pool's. */
+async function withUpkeep<T>({ db }: PartitionOptions, run: (sql: Sql) => Promise<T>): Promise<T> {
+  const sql = db.session(upkeepLimits);
+  try {
+    return await run(sql);
+  } finally {
+    await sql.end({ timeout: 5 });
   }
 }
 
@@ -81,13 +108,15 @@ async function makePartition(tx: TransactionSql, { fromMs, toMs }: Span): Promis
  * from then on, with an error that `isBeforeRetention` knows.
  * @returns the moment, in milliseconds since the Unix epoch, from which on records are kept; 0 for all
  */
-export async function dropOldPartitions({ db, clock }: PartitionOptions, days: number): Promise<number> {
-  // Of two clocks the one that is behind: a clock that runs ahead must not take anything away.
-  const [row] = await db.sql<{ now: string }[]>`select (extract(epoch from now()) * 1000)::bigint::text as now`;
-  const nowMs = Math.min(clock.now(), Number(row?.now));
-  const floorMs = monthStartMs(nowMs - days * dayMs);
-  await unlessLocked(() => withPartitions(db, (tx) => raiseFloor(tx, floorMs)));
-  return readFloorMs(db.sql);
+export function dropOldPartitions(options: PartitionOptions, days: number): Promise<number> {
+  return withUpkeep(options, async (sql) => {
+    // Of two clocks the one that is behind: a clock that runs ahead must not take anything away.
+    const [row] = await sql<{ now: string }[]>`select (extract(epoch from now()) * 1000)::bigint::text as now`;
+    const nowMs = Math.min(options.clock.now(), Number(row?.now));
+    const floorMs = monthStartMs(nowMs - days * dayMs);
+    await unlessLocked(() => withPartitions(sql, (tx) => raiseFloor(tx, floorMs)));
+    return readFloorMs(sql);
+  });
 }
 
 async function raiseFloor(tx: TransactionSql, floorMs: number): Promise<void> {
@@ -106,21 +135,16 @@ async function raiseFloor(tx: TransactionSql, floorMs: number): Promise<void> {
  * leave pages half empty that nothing is added to any more. Nobody waits for it; where it does not come to its end it is
  * tried again by the next call.
  */
-export async function packPartitions({ db, clock }: PartitionOptions): Promise<void> {
-  const endedMs = clock.now() - dayMs;
-  const sql = await db.sql.reserve();
-  try {
+export async function packPartitions(options: PartitionOptions): Promise<void> {
+  const endedMs = options.clock.now() - dayMs;
+  await withUpkeep(options, async (sql) => {
     const [lock] = await sql`select pg_try_advisory_lock(hashtext('headgate usage packing')) as is_mine`;
     if (lock?.['is_mine'] !== true) return;
-    await sql.unsafe(`set lock_timeout = ${lockTimeoutMs}`);
     for (const { name, toMs, isPacked } of await readPartitions(sql)) {
       if (name === fence || isPacked || toMs === null || toMs > endedMs) continue;
       await unlessLocked(() => packPartition(sql, name));
     }
-  } finally {
-    await sql.unsafe('reset lock_timeout; select pg_advisory_unlock_all()').catch(() => undefined);
-    sql.release();
-  }
+  });
 }
 
 async function packPartition(sql: ISql, name: string): Promise<void> {
@@ -182,18 +206,21 @@ export function isBetweenPartitions(error: unknown): boolean {
 }
 
 /** One at a time over all gateways. */
-function withPartitions(db: Db, change: (tx: TransactionSql) => Promise<void>): Promise<void> {
-  return db.sql.begin(async (tx) => {
+function withPartitions(sql: Sql, change: (tx: TransactionSql) => Promise<void>): Promise<void> {
+  return sql.begin(async (tx) => {
     await tx`select pg_advisory_xact_lock(hashtext('headgate usage partitions'))`;
     await tx.unsafe(`set local lock_timeout = ${lockTimeoutMs}`);
     await change(tx);
   });
 }
 
+/** A lock that was not had in time, and a statement that took too long. */
+const tooLong = ['55P03', '57014'];
+
 async function unlessLocked(change: () => Promise<void>): Promise<void> {
   try {
     await change();
   } catch (error) {
-    if (!(error instanceof postgres.PostgresError && error.code === '55P03')) throw error;
+    if (!(error instanceof postgres.PostgresError && tooLong.includes(error.code))) throw error;
   }
 }

@@ -1,4 +1,4 @@
-import type { Sql } from 'postgres';
+import type { Row, Sql } from 'postgres';
 import { sqlStateOf } from '#base/db.ts';
 import { uuidv7 } from '#base/id.ts';
 import type { UsageRecord } from './record.ts';
@@ -34,17 +34,33 @@ export async function insertQuarantined(
     on conflict (id) do nothing`;
 }
 
-/** Newest first, at most `limit`. */
-export async function listQuarantined(sql: Sql, limit: number): Promise<QuarantinedRecord[]> {
+const columns =
+  'id::text, organization_id::text, record, error, sql_state, extract(epoch from created_at) * 1000 as created_ms';
+
+/** Newest request first, at most `limit`. @param before only those with a lower id; null for the newest */
+export async function listQuarantined(
+  sql: Sql,
+  limit: number,
+  before: string | null = null,
+): Promise<readonly QuarantinedRecord[]> {
   const rows = await sql`
-    select id, organization_id, record, error, sql_state, extract(epoch from created_at) * 1000 as created_ms
-    from usage_quarantine order by created_at desc, id desc limit ${limit}`;
-  return rows.map((row) => ({
+    select ${sql.unsafe(columns)} from usage_quarantine
+    where ${before === null ? sql`true` : sql`id < ${before}`} order by id desc limit ${limit}`;
+  return rows.map(toQuarantined);
+}
+
+export async function readQuarantined(sql: Sql, id: string): Promise<QuarantinedRecord | null> {
+  const [row] = await sql`select ${sql.unsafe(columns)} from usage_quarantine where id = ${id}`;
+  return row === undefined ? null : toQuarantined(row);
+}
+
+function toQuarantined(row: Row): QuarantinedRecord {
+  return {
     id: String(row['id']),
     organizationId: row['organization_id'] === null ? null : String(row['organization_id']),
     record: String(row['record']),
     error: String(row['error']),
     sqlState: row['sql_state'] === null ? null : String(row['sql_state']),
     createdAt: new Date(Number(row['created_ms'])),
-  }));
+  };
 }

@@ -118,18 +118,9 @@ export async function readRecord(
   return { record: toRecord(row), facts: row.facts === null ? null : unpackFacts(row.facts) };
 }
 
-/** All records that a filter matches, newest admission first, a page at a time; nothing is held in between. */
-export async function* readAllRecords(
-  db: Db,
-  filter: Omit<RecordFilter, 'limit'>,
-): AsyncGenerator<readonly UsageRecord[]> {
-  let before = filter.before;
-  for (;;) {
-    const { records, more } = await listRecords(db, { ...filter, before, limit: rowsAtOnce });
-    if (records.length > 0) yield records;
-    before = records.at(-1)?.id ?? null;
-    if (!more) return;
-  }
+/** A page of all records that a filter matches, as large as is read at once. */
+export function pageOfAll(db: Db, filter: Omit<RecordFilter, 'limit'>): Promise<RecordPage> {
+  return listRecords(db, { ...filter, limit: rowsAtOnce });
 }
 
 const rowsAtOnce = 1000;

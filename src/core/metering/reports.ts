@@ -1,29 +1,14 @@
 import type { Db } from '#base/db.ts';
 import type { Wallet } from '#core/wallet/wallet.ts';
-import { type LedgerLines, type LedgerLinesRequest, readLedgerLines } from './ledger-lines.ts';
 import { idCodeSql } from './codes.ts';
-import {
-  listRecords,
-  readAllRecords,
-  readRecord,
-  type RecordFilter,
-  type RecordPage,
-  type RecordRef,
-} from './record-list.ts';
-import type { DetailedRecord, UsageRecord } from './record.ts';
+import { readRecord, type RecordRef } from './record-list.ts';
+import type { DetailedRecord } from './record.ts';
 import { type Edge, type HourSpan, readUsageHours, type UsageHours } from './usage-hours.ts';
-import { summarize, type Summary, type SummaryRequest } from './summary.ts';
 
-/** What the books of usage say: single requests, newest admission first, and sums over any span of time. */
+/** What admission asks the books of usage while requests wait: a few rows each. What callers read is in history.ts. */
 export interface Reports {
-  listRecords(filter: RecordFilter): Promise<RecordPage>;
-  /** Everything that matches, newest admission first, a page at a time; nothing is held in between. */
-  readAllRecords(filter: Omit<RecordFilter, 'limit'>): AsyncGenerator<readonly UsageRecord[]>;
   /** Null when the organization (or the key, where one is named) has no such request. */
   readRecord(ref: RecordRef): Promise<DetailedRecord | null>;
-  summarize(request: SummaryRequest): Promise<Summary>;
-  /** An organization's ledger, a line per request as long as there are records. */
-  ledgerLines(organizationId: string, request: LedgerLinesRequest): Promise<LedgerLines>;
   /** What records, sums and ledger have between two full hours, and tokens of requests that were under way at edges. */
   usageHours(span: HourSpan, edges: readonly Edge[]): Promise<UsageHours>;
   /** The balance, and which of these requests it has been charged for, at one moment. */
@@ -55,13 +40,9 @@ export interface SettledRequest {
 
 export function createReports({ db, wallet }: { readonly db: Db; readonly wallet: Wallet }): Reports {
   return {
-    ledgerLines: (organizationId, request) => readLedgerLines({ db, wallet }, organizationId, request),
     balanceWith: (organizationId, requestIds) => readChargedBalance({ db, wallet }, organizationId, requestIds),
     usageHours: (span, edges) => readUsageHours(db, span, edges),
-    listRecords: (filter) => listRecords(db, filter),
-    readAllRecords: (filter) => readAllRecords(db, filter),
     readRecord: (ref) => readRecord(db, ref),
-    summarize: (request) => summarize(db, request),
     countTokens: async (span) => (await tokensWith(db, span, [])).tokens,
     tokensWith: (span, requestIds) => tokensWith(db, span, requestIds),
     findSettled: (organizationId, requestIds) => findSettled(db, organizationId, requestIds),

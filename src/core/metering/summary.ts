@@ -2,6 +2,7 @@ import type { PendingQuery, Row, Sql } from 'postgres';
 import type { Db } from '#base/db.ts';
 import { uuidLowerBound } from '#base/id.ts';
 import { idCodeSql } from './codes.ts';
+import { readFloorMs } from './partitions.ts';
 
 /** What sums may be grouped by; `day` and `hour` are of UTC. */
 export const summaryDimensions = ['key_id', 'model', 'project_id', 'day', 'hour'] as const;
@@ -44,7 +45,9 @@ export interface SummaryRow extends UsageSums {
 
 export type Summary =
   | { readonly kind: 'sums'; readonly rows: readonly SummaryRow[]; readonly totals: UsageSums }
-  | { readonly kind: 'too_many_groups' };
+  | { readonly kind: 'too_many_groups' }
+  /** The span cuts an hour before the moment from which on records are kept; only whole hours are known there. */
+  | { readonly kind: 'before_retention'; readonly keptFromMs: number };
 
 const hourMs = 3_600_000;
 const dayMs = 24 * hourMs;
@@ -60,6 +63,9 @@ interface Span {
  * hour no record is read.
  */
 export async function summarize(db: Db, request: SummaryRequest): Promise<Summary> {
+  const { broken } = splitSpan(request, false);
+  const keptFromMs = broken.length === 0 ? 0 : await readFloorMs(db.sql);
+  if (broken.some(({ fromMs }) => fromMs < keptFromMs)) return { kind: 'before_retention', keptFromMs };
   const [usage, refusals] = await Promise.all([readUsage(db.sql, request), readRefusals(db.sql, request)]);
   const rows = new Map<string, SummaryRow>();
   for (const row of usage) {
@@ -119,8 +125,21 @@ function dimensionSql(sql: Sql, dimension: SummaryDimension) {
 function namedSql(sql: Sql, dimension: SummaryDimension) {
   if (dimension === 'day') return shownDay(sql);
   if (dimension === 'hour') return sql`hour`;
-  if (dimension === 'model') return sql`(SELECT name FROM usage_names WHERE code = model) AS model`;
-  return sql`(SELECT id::text FROM usage_ids WHERE code = ${sql(dimension)}) AS ${sql(dimension)}`;
+  if (dimension === 'model') return sql`models.name AS model`;
+  return sql`${sql(`${dimension}s`)}.id::text AS ${sql(dimension)}`;
+}
+
+/** Joins the names that `namedSql` shows: a look at each for every group would cost as much as the sums. */
+function namesJoined(sql: Sql, groupBy: readonly SummaryDimension[]) {
+  return groupBy.reduce(
+    (joins, dimension) => {
+      if (dimension === 'day' || dimension === 'hour') return joins;
+      if (dimension === 'model') return sql`${joins} LEFT JOIN usage_names AS models ON models.code = sums.model`;
+      const names = sql(`${dimension}s`);
+      return sql`${joins} LEFT JOIN usage_ids AS ${names} ON ${names}.code = sums.${sql(dimension)}`;
+    },
+    sql``,
+  );
 }
 
 const shownDay = (sql: Sql) => sql`to_char(day, 'YYYY-MM-DD') AS day`;
@@ -165,7 +184,8 @@ async function readUsage(sql: Sql, request: SummaryRequest): Promise<readonly Us
       SELECT ${groupColumns(sql, groupBy, dimensionSql)} ${sums}
       FROM usage ${groupClause(sql, groupBy)} LIMIT ${request.groupsMax + 1}
     )
-    SELECT ${groupColumns(sql, groupBy, namedSql)} ${sql.unsafe(sumNames.join(', '))} FROM sums`;
+    SELECT ${groupColumns(sql, groupBy, namedSql)} ${sql.unsafe(sumNames.join(', '))}
+    FROM sums ${namesJoined(sql, groupBy)}`;
 }
 
 /** The owner, and the key where one is named, as codes. */

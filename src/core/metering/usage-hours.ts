@@ -84,8 +84,8 @@ export interface UsageHours {
 const hourMs = 3_600_000;
 /** Requests that run longer are not looked for where they ended. */
 const requestMsMax = 24 * hourMs;
-/** Of each statement; there are four. */
-const statementMsMax = 180_000;
+/** Of each statement; there are four. They have a connection of their own for them. */
+const limits = { lockTimeoutMs: null, statementTimeoutMs: 180_000, idleInTransactionTimeoutMs: 60_000 };
 const differencesMax = 1000;
 /** Groups that reach beyond the span are among them, and no differences. */
 const suspectsMax = 3 * differencesMax;
@@ -94,20 +94,25 @@ const suspectsMax = 3 * differencesMax;
  * Reads all of it in one snapshot, each record a few times; memory is bounded by models, hours and edges. No index has
  * the order of the ids alone, so that a part of a month takes as long as all of it.
  */
-export function readUsageHours(db: Db, span: HourSpan, edges: readonly Edge[]): Promise<UsageHours> {
-  return db.sql.begin('isolation level repeatable read read only', async (tx) => {
-    await tx.unsafe(
-      `set local statement_timeout = ${statementMsMax}; set local work_mem = '64MB'; set local jit = off`,
-    );
-    const floorMs = await readFloorMs(tx);
-    const longer = { fromMs: span.fromMs - requestMsMax, toMs: span.toMs };
-    return {
-      hours: await readHours(tx, span, floorMs),
-      endedLater: await readEndedLater(tx, longer, span),
-      edges: await readEdges(tx, longer, edges),
-      ledger: await readDifferences(tx, span, floorMs),
-    };
-  });
+export async function readUsageHours(db: Db, span: HourSpan, edges: readonly Edge[]): Promise<UsageHours> {
+  const session = db.session(limits);
+  try {
+    return await session.begin('isolation level repeatable read read only', (tx) => readHoursIn(tx, span, edges));
+  } finally {
+    await session.end({ timeout: 5 });
+  }
+}
+
+async function readHoursIn(tx: ISql, span: HourSpan, edges: readonly Edge[]): Promise<UsageHours> {
+  await tx.unsafe(`set local work_mem = '64MB'; set local jit = off`);
+  const floorMs = await readFloorMs(tx);
+  const longer = { fromMs: span.fromMs - requestMsMax, toMs: span.toMs };
+  return {
+    hours: await readHours(tx, span, floorMs),
+    endedLater: await readEndedLater(tx, longer, span),
+    edges: await readEdges(tx, longer, edges),
+    ledger: await readDifferences(tx, span, floorMs),
+  };
 }
 
 type Mutable<T> = { -readonly [Name in keyof T]: T[Name] };

@@ -1,7 +1,14 @@
 import type { ISql, TransactionSql } from 'postgres';
 import type { Db } from '#base/db.ts';
 import { uuidLowerBound } from '#base/id.ts';
-import { type LedgerProof, ledgerUsageSql, proveIn, readOwners, requestsHashSql } from '#core/wallet/wallet.ts';
+import {
+  type KnownHead,
+  type LedgerProof,
+  ledgerUsageSql,
+  proveIn,
+  readOwners,
+  requestsHashSql,
+} from '#core/wallet/wallet.ts';
 import { readFloorMs, readPartitions } from './partitions.ts';
 
 /**
@@ -13,12 +20,14 @@ import { readFloorMs, readPartitions } from './partitions.ts';
  * - `record_without_entry`: a record was charged, but the ledger knows nothing of it; `id` is that of the record, or
  *   the first of its group
  * - `hour_differs`, `day_differs`: a sum is not that of the records, or of the hours; `id` is that of the key
+ * - `ledger_differs`: the ledger does not go on from what it is known to have been
  * - `charges_differ`: the usage entries of an organization do not come to what its sums say
  */
 export interface BooksFinding {
   readonly kind:
     | 'entry'
     | 'wallet'
+    | 'ledger_differs'
     | 'entry_without_records'
     | 'entry_differs'
     | 'record_without_entry'
@@ -35,13 +44,27 @@ export interface BooksProof {
   readonly entries: number;
   /** Ledger entries some or all of whose records retention has taken away; only their sums are proven. */
   readonly entriesBeforeRetention: number;
+  /** In the order of their organizations' ids. */
+  readonly ledgers: readonly ProvenLedger[];
   /** The first that were found, at most `findingsMax`. */
   readonly findings: readonly BooksFinding[];
   readonly findingsTotal: number;
 }
 
+/** What an organization's ledger comes to. */
+export interface ProvenLedger {
+  readonly organizationId: string;
+  readonly entries: number;
+  readonly balancePicoUsd: bigint;
+  readonly head: Buffer;
+}
+
 export interface VerifyOptions {
   readonly findingsMax?: number;
+  /** Only the books of this one; absent are all. */
+  readonly organizationId?: string;
+  /** What ledgers once came to, by organization: those of today must go on from it. */
+  readonly known?: ReadonlyMap<string, KnownHead>;
 }
 
 /** Rows of one read; what is held in memory at a time. */
@@ -52,10 +75,10 @@ const rowsAtOnce = 1000;
  * records that they stand for, hourly sums against records, daily against hourly ones, and both against the ledger.
  * Gateways may go on writing. What PostgreSQL sorts for it goes to its temporary files, up to the size of the records.
  */
-export function verifyBooks(db: Db, { findingsMax = 1000 }: VerifyOptions = {}): Promise<BooksProof> {
+export function verifyBooks(db: Pick<Db, 'sql'>, options: VerifyOptions = {}): Promise<BooksProof> {
   return db.sql.begin('isolation level repeatable read read only', async (tx) => {
     await tx.unsafe("set local statement_timeout = 0; set local work_mem = '64MB'; set local jit = off");
-    const check = new BooksCheck(tx, findingsMax);
+    const check = new BooksCheck(tx, options);
     await check.ledgers();
     await check.entries();
     await check.sums();
@@ -76,15 +99,20 @@ interface EntryRow extends FoundRow {
 class BooksCheck {
   readonly #sql: ISql;
   readonly #findingsMax: number;
+  readonly #known: ReadonlyMap<string, KnownHead>;
+  readonly #only: string | null;
+  readonly #ledgers: ProvenLedger[] = [];
   readonly #findings: BooksFinding[] = [];
   #found = 0;
   #organizations = 0;
   #entries = 0;
   #before = 0;
 
-  constructor(sql: TransactionSql, findingsMax: number) {
+  constructor(sql: TransactionSql, { findingsMax = 1000, known = new Map(), organizationId }: VerifyOptions) {
     this.#sql = sql;
     this.#findingsMax = findingsMax;
+    this.#known = known;
+    this.#only = organizationId ?? null;
   }
 
   proof(): BooksProof {
@@ -92,6 +120,7 @@ class BooksCheck {
       organizations: this.#organizations,
       entries: this.#entries,
       entriesBeforeRetention: this.#before,
+      ledgers: this.#ledgers,
       findings: this.#findings,
       findingsTotal: this.#found,
     };
@@ -104,17 +133,28 @@ class BooksCheck {
   }
 
   async ledgers(): Promise<void> {
-    const owners: string[] = [];
-    for await (const owner of readOwners(this.#sql)) owners.push(owner);
-    for (const owner of owners) this.#ledger(await proveIn(this.#sql, owner), await this.#chargedBySums(owner));
+    for (const owner of await this.#owners()) {
+      const proof = await proveIn(this.#sql, owner, this.#known.get(owner) ?? null);
+      this.#ledger(proof, await this.#chargedBySums(owner));
+    }
+  }
+
+  /** Also those of which it is known that they were there. */
+  async #owners(): Promise<readonly string[]> {
+    const owners = new Set(this.#known.keys());
+    for await (const owner of readOwners(this.#sql)) owners.add(owner);
+    return [...owners].filter((owner) => this.#only === null || owner === this.#only).toSorted();
   }
 
   #ledger({ organizationId, ...proof }: LedgerProof, chargedPicoUsd: bigint): void {
     this.#organizations += 1;
     this.#entries += proof.entries;
+    const { entries, balancePicoUsd, head } = proof;
+    this.#ledgers.push({ organizationId, entries, balancePicoUsd, head });
     const found = { organization_id: organizationId, id: null };
     if (proof.altered !== null) this.#find('entry', { ...found, ...proof.altered });
     if (proof.wallet !== null) this.#find('wallet', { ...found, problem: proof.wallet });
+    if (proof.continuity !== null) this.#find('ledger_differs', { ...found, problem: proof.continuity });
     if (proof.usagePicoUsd === chargedPicoUsd) return;
     this.#find('charges_differ', { ...found, problem: `ledger ${proof.usagePicoUsd}, sums ${chargedPicoUsd}` });
   }
@@ -129,7 +169,7 @@ class BooksCheck {
   async entries(): Promise<void> {
     const floor = uuidLowerBound(await readFloorMs(this.#sql));
     for (const text of [groupsText, singlesText]) {
-      const rows = this.#sql.unsafe<EntryRow[]>(text, [floor]).cursor(rowsAtOnce);
+      const rows = this.#sql.unsafe<EntryRow[]>(text, [floor, this.#only]).cursor(rowsAtOnce);
       for await (const some of rows) for (const row of some) this.#entry(row);
     }
   }
@@ -156,7 +196,7 @@ class BooksCheck {
   }
 
   async #all(kind: BooksFinding['kind'], text: string, parameters: string[]): Promise<void> {
-    const rows = this.#sql.unsafe<FoundRow[]>(text, parameters).cursor(rowsAtOnce);
+    const rows = this.#sql.unsafe<FoundRow[]>(text, [...parameters, this.#only]).cursor(rowsAtOnce);
     for await (const some of rows) for (const row of some) this.#find(kind, row);
   }
 }
@@ -167,13 +207,19 @@ const endOfTimeMs = 2 ** 48 - 1;
 const momentOf = (timeMs: number): string =>
   timeMs >= 253_402_300_800_000 ? 'infinity' : new Date(timeMs).toISOString();
 
-/** Entries of groups beside the records of the groups; $1 is the lowest id of what is kept. */
+/** Rows of the organization that parameter `n` names; all rows where it is null. */
+const ofOrganization = (column: string, n: number): string => `($${n}::uuid is null or ${column} = $${n}::uuid)`;
+const ofCode = (n: number): string =>
+  `($${n}::uuid is null or organization = (select code from usage_ids where id = $${n}::uuid))`;
+
+/** Entries of groups beside the records of the groups; $1 is the lowest id of what is kept, $2 the organization. */
 const groupsText = `
   with ${ledgerUsageSql}, grouped as (
     select organization_id, group_id, count(*) as requests, sum(amount) as amount,
       (array_agg(request_id order by request_id))[1] as first, ${requestsHashSql} as requests_hash
     from (select n.id as organization_id, group_id, r.id as request_id, cost as amount
-      from usage_requests r join usage_ids n on n.code = r.organization where group_id is not null) as r
+      from usage_requests r join usage_ids n on n.code = r.organization
+      where group_id is not null and ${ofOrganization('n.id', 2)}) as r
     group by organization_id, group_id
   )
   select coalesce(e.organization_id, g.organization_id)::text as organization_id, coalesce(e.id, g.first)::text as id,
@@ -182,21 +228,22 @@ const groupsText = `
       when coalesce(g.requests, 0) < e.requests and e.request_id < $1::uuid then 'before_retention'
       when coalesce(g.requests, 0) < e.requests then 'entry_without_records'
       else 'entry_differs' end as kind
-  from (select * from ledger_usage where group_id is not null) as e
+  from (select * from ledger_usage where group_id is not null and ${ofOrganization('organization_id', 2)}) as e
   full join grouped g on g.organization_id = e.organization_id and g.group_id = e.group_id
   where e.id is null or g.requests is distinct from e.requests or g.amount <> e.amount
     or g.requests_hash is distinct from e.requests_hash or g.first <> e.request_id`;
 
-/** Entries of one request beside the records that share no entry. */
+/** Entries of one request beside the records that share no entry; parameters as above. */
 const singlesText = `
   with ${ledgerUsageSql}
   select coalesce(e.organization_id, r.organization_id)::text as organization_id, coalesce(e.id, r.id)::text as id,
     format('ledger %s, record %s', e.amount, r.cost) as problem,
     case when e.id is null then 'record_without_entry' when r.id is not null then 'entry_differs'
       when e.request_id < $1::uuid then 'before_retention' else 'entry_without_records' end as kind
-  from (select * from ledger_usage where group_id is null) as e
+  from (select * from ledger_usage where group_id is null and ${ofOrganization('organization_id', 2)}) as e
   full join (select n.id as organization_id, q.id, cost
-    from usage_requests q join usage_ids n on n.code = q.organization where group_id is null and cost > 0) as r
+    from usage_requests q join usage_ids n on n.code = q.organization
+    where group_id is null and cost > 0 and ${ofOrganization('n.id', 2)}) as r
     on r.organization_id = e.organization_id and r.id = e.request_id
   where e.id is null or r.id is null or r.cost <> e.amount`;
 
@@ -237,20 +284,20 @@ const counted = ['completed', 'aborted', 'ended', 'failed'].map(
 );
 const summed = sumColumns.slice(6).map((name) => `sum(${name}) as ${name}`);
 
-/** From id $1 and hour $3 on, before id $2 and hour $4. */
+/** From id $1 and hour $3 on, before id $2 and hour $4, of organization $5. */
 const hoursText = differencesText(
-  'select * from usage_hourly where hour >= $3::timestamptz and hour < $4::timestamptz',
+  `select * from usage_hourly where hour >= $3::timestamptz and hour < $4::timestamptz and ${ofCode(5)}`,
   `select ${keyColumns.join(', ')}, ${hourOfId} as hour, count(*) as requests, ${counted.join(', ')},
     count(*) filter (where cache_hit) as cache_hits, ${summed.join(', ')}
-    from usage_requests where id >= $1::uuid and id < $2::uuid group by 1, 2, 3, 4, 5`,
+    from usage_requests where id >= $1::uuid and id < $2::uuid and ${ofCode(5)} group by 1, 2, 3, 4, 5`,
   'hour',
 );
 
 const daysText = differencesText(
   `select * from usage_daily where day >= ($1::timestamptz at time zone 'UTC')::date
-    and day < ($2::timestamptz at time zone 'UTC')::date`,
+    and day < ($2::timestamptz at time zone 'UTC')::date and ${ofCode(3)}`,
   `select ${keyColumns.join(', ')}, (hour at time zone 'UTC')::date as day,
     ${sumColumns.map((name) => `sum(${name}) as ${name}`).join(', ')}
-    from usage_hourly where hour >= $1::timestamptz and hour < $2::timestamptz group by 1, 2, 3, 4, 5`,
+    from usage_hourly where hour >= $1::timestamptz and hour < $2::timestamptz and ${ofCode(3)} group by 1, 2, 3, 4, 5`,
   'day',
 );

@@ -16,6 +16,13 @@ export interface LedgerProof {
   readonly entriesBroken: number;
   /** The first entry that is not what was booked, by its id, and what is wrong with it; null when there is none. */
   readonly altered: { readonly id: string; readonly problem: LedgerProblem } | null;
+  /** What the chain of entries comes to. */
+  readonly head: Buffer;
+  /**
+   * Whether the ledger goes on from what it is known to have been: `cut_off` has fewer entries than then, `rewritten`
+   * others; null where nothing was known, or it goes on.
+   */
+  readonly continuity: 'cut_off' | 'rewritten' | null;
   /** What is wrong with the wallet, where the entries give no reason. */
   readonly wallet: 'no_wallet' | 'balance' | 'entries_missing' | 'head' | null;
 }
@@ -28,6 +35,12 @@ export interface LedgerProof {
  * - `before_chain`: the first of the chain does not go on from what is before it: that was altered
  */
 export type LedgerProblem = 'number' | 'head' | 'balance_after' | 'chain_broken_off' | 'before_chain';
+
+/** What a ledger once came to, as somebody has kept it elsewhere. */
+export interface KnownHead {
+  readonly entries: number;
+  readonly head: Buffer;
+}
 
 interface Row {
   readonly number: string;
@@ -64,8 +77,8 @@ export function proveLedger(db: Db, organizationId: string): Promise<LedgerProof
 }
 
 /** The same on a transaction that sees one snapshot. */
-export async function proveIn(sql: ISql, organizationId: string): Promise<LedgerProof> {
-  const check = new LedgerCheck(organizationId);
+export async function proveIn(sql: ISql, organizationId: string, known: KnownHead | null = null): Promise<LedgerProof> {
+  const check = new LedgerCheck(organizationId, known);
   const rows = sql<Row[]>`
     SELECT number::text, organization_id::text, id::text, type, debit_account, credit_account, amount::text, currency,
       balance_after::text, (extract(epoch FROM created_at) * 1000000)::bigint::text AS created_at_micros, requests,
@@ -102,6 +115,9 @@ export const ledgerUsageSql = `ledger_usage AS (
 
 class LedgerCheck {
   readonly #organizationId: string;
+  readonly #known: KnownHead | null;
+  #isKnownReached = false;
+  #continuity: LedgerProof['continuity'] = null;
   #entries = 0;
   #sum = 0n;
   #usage = 0n;
@@ -110,8 +126,10 @@ class LedgerCheck {
   /** Null before the chain begins. */
   #head: Buffer | null = null;
 
-  constructor(organizationId: string) {
+  constructor(organizationId: string, known: KnownHead | null) {
     this.#organizationId = organizationId;
+    this.#known = known;
+    this.#compareWithKnown();
   }
 
   add(row: Row): void {
@@ -126,6 +144,17 @@ class LedgerCheck {
     this.#entries = Number(row.number);
     // Goes on from what stands there, so that one altered entry does not make all that follow look altered.
     this.#head = row.head ?? this.#head;
+    this.#compareWithKnown();
+  }
+
+  #headNow(): Buffer {
+    return this.#head ?? firstHead(this.#organizationId, this.#entries, this.#sum);
+  }
+
+  #compareWithKnown(): void {
+    if (this.#known?.entries !== this.#entries) return;
+    this.#isKnownReached = true;
+    if (!this.#known.head.equals(this.#headNow())) this.#continuity = 'rewritten';
   }
 
   #problem(row: Row, sumBefore: bigint): LedgerProblem | null {
@@ -150,6 +179,8 @@ class LedgerCheck {
       entries: this.#entries,
       entriesBroken: this.#broken,
       altered: this.#altered,
+      head: this.#headNow(),
+      continuity: this.#known === null || this.#isKnownReached ? this.#continuity : 'cut_off',
       wallet: atFault,
     };
   }
@@ -158,8 +189,7 @@ class LedgerCheck {
     if (wallet === undefined) return this.#entries === 0 ? null : 'no_wallet';
     if (BigInt(wallet.balance) !== this.#sum) return 'balance';
     if (Number(wallet.entries) !== this.#entries) return 'entries_missing';
-    const head = this.#head ?? firstHead(this.#organizationId, this.#entries, this.#sum);
-    return wallet.head.equals(head) ? null : 'head';
+    return wallet.head.equals(this.#headNow()) ? null : 'head';
   }
 }
 

@@ -10,6 +10,7 @@ import { createBookingTracker } from './booking-tracker.ts';
 import { type ChargeBatch, chargeStatement } from './charge.ts';
 import { book, type Booking, type BookingResult, type BookingType, insertWallet } from './credit.ts';
 import { type LedgerPage, type LedgerPageRequest, readLedgerPage } from './ledger.ts';
+import { type LedgerSpan, readLedgerSpan } from './ledger-span.ts';
 import { type LedgerProof, proveLedger } from './proof.ts';
 import { wallets } from './schema.ts';
 
@@ -32,10 +33,11 @@ export {
 } from './hold-amounts.ts';
 export { createWalletOpening } from './opening.ts';
 export type { LedgerEntry, LedgerPage, LedgerPageRequest } from './ledger.ts';
+export type { LedgerSpan } from './ledger-span.ts';
 export { requestsHashSql } from './chain.ts';
-export { type LedgerProof, ledgerUsageSql, proveIn, readOwners } from './proof.ts';
+export { type KnownHead, type LedgerProof, ledgerUsageSql, proveIn, readOwners } from './proof.ts';
 
-/** Called for every credit and adjustment once it is committed. */
+/** Called for every credit and adjustment, and every charge that had no hold, once it is committed. */
 export type CreditListener = (organizationId: string, deltaPicoUsd: bigint) => void;
 
 export interface Wallet {
@@ -60,12 +62,19 @@ export interface Wallet {
   adjust(booking: Booking): Promise<BookingResult>;
   /** The one statement that books and charges a batch of settled requests, see charge.ts. */
   chargeStatement(sql: ISql, batch: ChargeBatch): PendingQuery<Row[]>;
+  /**
+   * A charge that no hold was made for: the listeners of `onCredit` are told what it took from the balance.
+   * @param charge books it, and says how many pico-dollars it took
+   */
+  chargeUnheld(organizationId: string, charge: () => Promise<bigint>): Promise<bigint>;
   /** Pico-dollars by organization as they are just now; none for an organization without a wallet. */
   balances(sql: ISql, organizationIds: readonly string[]): Promise<ReadonlyMap<string, bigint>>;
   /** The balance as a text of pico-dollars, for a statement that reads more at the same moment. */
   balanceSql(sql: ISql, organizationId: string): PendingQuery<Row[]>;
   /** An organization's entries, newest first. */
   ledger(organizationId: string, page: LedgerPageRequest): Promise<LedgerPage>;
+  /** What a span of time came to in an organization's ledger. */
+  ledgerSpan(organizationId: string, span: { readonly fromMs: number; readonly toMs: number }): Promise<LedgerSpan>;
   /** Whether the ledger is as it was booked, and comes to the balance; reads all of it, so it is for audits. */
   verify(organizationId: string): Promise<LedgerProof>;
   /** @returns a function that ends the subscription */
@@ -113,9 +122,17 @@ export function createWallet({ db, clock, audit }: WalletOptions): Wallet {
     creditIn: (tx, booking) => bookWithin(tx, 'credit', booking),
     adjust: (booking) => bookings.track(booking.organizationId, bookAlone('adjustment', booking)),
     chargeStatement,
+    chargeUnheld(organizationId, charge) {
+      const charging = charge().then((chargedPicoUsd) => {
+        for (const listener of listeners) listener(organizationId, -chargedPicoUsd);
+        return chargedPicoUsd;
+      });
+      return bookings.track(organizationId, charging);
+    },
     balances: readBalances,
     balanceSql,
     ledger: (organizationId, page) => readLedgerPage(db, organizationId, page),
+    ledgerSpan: (organizationId, span) => readLedgerSpan(db, organizationId, span),
     verify: (organizationId) => proveLedger(db, organizationId),
     onCredit(listener) {
       listeners.add(listener);

@@ -1,10 +1,11 @@
 import type { MiddlewareHandler } from 'hono';
 import type { Clock } from '#base/clock.ts';
 import type { Log } from '#base/log.ts';
+import type { Signer } from '#base/signing.ts';
 import type { Accounts } from '#core/accounts/accounts.ts';
 import type { OperatorCommands } from '#core/fleet/fleet.ts';
 import type { Keys, Organizations } from '#core/keys/keys.ts';
-import type { Metering } from '#core/metering/metering.ts';
+import type { History, QuarantineReview } from '#core/metering/metering.ts';
 import type { Contents } from '#core/requests/requests.ts';
 import type { Reconciler } from '#core/reconcile/reconcile.ts';
 import type { Wallet } from '#core/wallet/wallet.ts';
@@ -29,6 +30,8 @@ import { registerKeyRoutes } from './keys.ts';
 import { registerOrganizationRoutes } from './organizations.ts';
 import { registerProjectRoutes } from './projects.ts';
 import { registerReconcileRoutes } from './reconcile.ts';
+import { registerStatementRoutes } from './statements.ts';
+import { registerQuarantineRoutes } from './quarantine.ts';
 import { registerUsageContentRoutes } from './usage-content.ts';
 import { registerUsageRoutes } from './usage.ts';
 import { registerWalletRoutes } from './wallet.ts';
@@ -43,7 +46,10 @@ export interface ApiOptions {
   readonly keys: Keys;
   readonly accounts: Accounts;
   readonly organizations: Organizations;
-  readonly metering: Pick<Metering, 'reports'>;
+  readonly history: History;
+  readonly quarantine: QuarantineReview;
+  /** What statements are signed with; null: they are not. */
+  readonly signer: Signer | null;
   readonly contents: Contents;
   readonly wallet: Wallet;
   /** What operators see of engines, and what they may do; without it there are no such routes. */
@@ -63,12 +69,7 @@ export interface ApiOptions {
 /** The JSON APIs of our own, with their document and a page to try them. Mounted at the root. */
 export function createApi(options: ApiOptions): ApiApp {
   const app = createApiApp();
-  const { reports } = options.metering;
-  const parts = {
-    ...options,
-    reports,
-    guards: createGuards(options),
-  };
+  const parts = { ...options, guards: createGuards(options) };
   app.use(requestId);
   for (const { prefix, hourlyLimit } of routeGroups) if (hourlyLimit) app.use(`${prefix}/*`, options.hourlyLimits);
   installFallbacks(app, options.log);
@@ -79,6 +80,8 @@ export function createApi(options: ApiOptions): ApiApp {
   registerUsageRoutes(app, parts);
   registerUsageContentRoutes(app, parts);
   registerWalletRoutes(app, parts);
+  registerStatementRoutes(app, parts);
+  registerQuarantineRoutes(app, parts);
   if (options.engines !== undefined) registerEngineRoutes(app, { ...parts, ...options.engines });
   if (options.reconciler !== undefined) registerReconcileRoutes(app, { ...parts, reconciler: options.reconciler });
   registerDocs(app);

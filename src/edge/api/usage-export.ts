@@ -75,10 +75,15 @@ export async function exportAnswer<Item>(rows: ExportRows<Item>, format: ExportF
 
 function textOf<Item>({ toLine, heading }: ExportRows<Item>, format: ExportFormat): (item: Item) => string {
   if (format === 'ndjson') return (item) => `${JSON.stringify(item)}\n`;
-  return (item) => {
-    const line = toLine(item);
-    return `${heading.map((name) => quoted(line[name] ?? null)).join(',')}\r\n`;
-  };
+  return (item) => csvLine(heading, toLine(item));
+}
+
+const csvLine = (heading: readonly string[], line: Line): string =>
+  `${heading.map((name) => quoted(line[name] ?? null)).join(',')}\r\n`;
+
+/** Lines under their heading, all at once. */
+export function csvText(heading: readonly string[], lines: readonly Line[]): string {
+  return `${heading.join(',')}\r\n${lines.map((line) => csvLine(heading, line)).join('')}`;
 }
 
 /** A field as RFC 4180 has it; nothing for null. */

@@ -4,7 +4,7 @@ import { AppError } from '#base/errors.ts';
 import { formatId } from '#base/id.ts';
 import { formatUsd } from '#base/money.ts';
 import {
-  type Reports,
+  type History,
   type SummaryDimension,
   summaryDimensions,
   type SummaryGroup,
@@ -16,8 +16,10 @@ import type { Guards } from './auth.ts';
 import { bearerSecurity, idText, jsonAnswer } from './schemas.ts';
 import { timeBound } from './time-bound.ts';
 
-const groupsMax = 10_000;
-const dayMs = 86_400_000;
+/** Of 50 keys each day of a year. */
+const groupsMax = 20_000;
+const hourMs = 3_600_000;
+const dayMs = 24 * hourMs;
 const hourlyDaysMax = 400;
 
 const tokens = z.int().min(0);
@@ -95,7 +97,7 @@ const summaryRoute = (guards: Guards) =>
 
 export interface UsageSummaryParts {
   readonly guards: Guards;
-  readonly reports: Reports;
+  readonly history: History;
   readonly clock: Clock;
 }
 
@@ -110,7 +112,7 @@ export function keySeen({ actor, scope }: Caller): string | null {
 }
 
 /** Sums of usage by key, model, project, day and hour. */
-export function registerUsageSummaryRoute(app: ApiApp, { guards, reports, clock }: UsageSummaryParts): void {
+export function registerUsageSummaryRoute(app: ApiApp, { guards, history, clock }: UsageSummaryParts): void {
   app.openapi(summaryRoute(guards), async (context) => {
     const caller = context.get('caller');
     const query = context.req.valid('query');
@@ -119,7 +121,7 @@ export function registerUsageSummaryRoute(app: ApiApp, { guards, reports, clock 
     if (dimensions.includes('hour') && span.toMs - span.fromMs > hourlyDaysMax * dayMs) {
       throw tooMuch(`Grouped by hour, a summary spans at most ${hourlyDaysMax} days: narrow "from" and "to".`);
     }
-    const summary = await reports.summarize({
+    const summary = await history.summarize({
       organizationId: caller.organizationId,
       keyId: keySeen(caller),
       ...span,
@@ -129,6 +131,7 @@ export function registerUsageSummaryRoute(app: ApiApp, { guards, reports, clock 
     if (summary.kind === 'too_many_groups') {
       throw tooMuch(`This summary has more than ${groupsMax} groups: narrow "from" and "to", or group by less.`);
     }
+    if (summary.kind === 'before_retention') throw cutsHour(span, summary.keptFromMs);
     const data = summary.rows.map((row) => ({ ...toGroup(row.group), ...toSums(row) }));
     const bounds = { from: span.fromMs / 1000, to: span.toMs / 1000 };
     return context.json({ object: 'usage.summary' as const, ...bounds, data, totals: toSums(summary.totals) }, 200);
@@ -136,6 +139,13 @@ export function registerUsageSummaryRoute(app: ApiApp, { guards, reports, clock 
 }
 
 const tooMuch = (message: string): AppError => new AppError('invalid_request_error', { message, param: 'group_by' });
+
+/** Of requests that are no longer kept only the sums of whole hours are known. */
+function cutsHour({ fromMs }: { readonly fromMs: number }, keptFromMs: number): ValidationError {
+  const kept = new Date(keptFromMs).toISOString();
+  const message = `must be a whole hour: requests from before ${kept} are no longer kept one by one`;
+  return new ValidationError([{ field: fromMs % hourMs === 0 ? 'to' : 'from', message }]);
+}
 
 /** The span that was asked for. Without `to` it ends with this second, without `from` it begins with the month of its end. */
 function readSpan(query: { from?: number | undefined; to?: number | undefined }, nowMs: number) {

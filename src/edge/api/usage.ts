@@ -7,7 +7,7 @@ import {
   type DetailedRecord,
   type RecordFilter,
   type RecordPage,
-  type Reports,
+  type History,
   timelineOf,
   type UsageRecord,
 } from '#core/metering/metering.ts';
@@ -22,7 +22,7 @@ import { keySeen, registerUsageSummaryRoute } from './usage-summary.ts';
 
 export interface UsageRoutesParts {
   readonly guards: Guards;
-  readonly reports: Reports;
+  readonly history: History;
   readonly clock: Clock;
 }
 
@@ -202,8 +202,8 @@ function toLine({ timings_ms: { queued, first_byte, total }, ...request }: Usage
   return { ...request, queued_ms: queued, first_byte_ms: first_byte, total_ms: total };
 }
 
-async function* exportPages(reports: Reports, filter: RecordFilter): AsyncGenerator<UsageRequest[]> {
-  for await (const records of reports.readAllRecords(filter)) yield records.map(toBody);
+async function* exportPages(history: History, filter: RecordFilter): AsyncGenerator<UsageRequest[]> {
+  for await (const records of history.readAllRecords(filter)) yield records.map(toBody);
 }
 
 async function* noPages(): AsyncGenerator<UsageRequest[]> {}
@@ -291,15 +291,15 @@ function toFilter(query: ListQuery, caller: Caller): RecordFilter | null {
   };
 }
 
-function registerRequestRoutes(app: ApiApp, { guards, reports }: UsageRoutesParts): void {
+function registerRequestRoutes(app: ApiApp, { guards, history }: UsageRoutesParts): void {
   app.openapi(listRoute(guards), async (context) => {
     const format = readExportFormat(context);
     const filter = toFilter(context.req.valid('query'), context.get('caller'));
     if (format !== null) {
-      const pages = filter === null ? noPages() : exportPages(reports, filter);
+      const pages = filter === null ? noPages() : exportPages(history, filter);
       return exportAnswer({ pages, toLine, heading: csvHeading }, format);
     }
-    const { records, more } = filter === null ? noRecords : await reports.listRecords(filter);
+    const { records, more } = filter === null ? noRecords : await history.listRecords(filter);
     return context.json(toListPage(records.map(toBody), more ? (records.at(-1)?.id ?? null) : null), 200);
   });
 
@@ -307,7 +307,7 @@ function registerRequestRoutes(app: ApiApp, { guards, reports }: UsageRoutesPart
     const caller = context.get('caller');
     const id = context.req.valid('param').id.toLowerCase();
     const ref = { organizationId: caller.organizationId, keyId: keySeen(caller), id };
-    const found = isUuid(id) ? await reports.readRecord(ref) : null;
+    const found = isUuid(id) ? await history.readRecord(ref) : null;
     if (found === null) throw new AppError('not_found', { message: 'There is no such request in the books.' });
     return context.json(toDetail(found), 200);
   });

@@ -2,7 +2,7 @@ import { createRoute, z } from '@hono/zod-openapi';
 import { AppError } from '#base/errors.ts';
 import { formatId, isUuid } from '#base/id.ts';
 import { formatUsd, parseDecimal, PICO_DIGITS } from '#base/money.ts';
-import type { LedgerLine, LedgerPosition, Reports } from '#core/metering/metering.ts';
+import type { LedgerLine, LedgerPosition, History } from '#core/metering/metering.ts';
 import type { LedgerEntry, Wallet } from '#core/wallet/wallet.ts';
 import { authorOf } from '#edge/http/http.ts';
 import type { ApiApp } from './app.ts';
@@ -24,7 +24,7 @@ import {
 export interface WalletRoutesParts {
   readonly guards: Guards;
   readonly wallet: Wallet;
-  readonly reports: Pick<Reports, 'ledgerLines'>;
+  readonly history: Pick<History, 'ledgerLines'>;
   /** Pico-dollars that running requests of an organization hold. */
   readonly heldPicoUsd: (organizationId: string) => bigint | Promise<bigint>;
 }
@@ -162,7 +162,7 @@ function readPosition(text: string): LedgerPosition | null {
 
 /** Balance and ledger of the caller's organization, and credits. */
 export function registerWalletRoutes(app: ApiApp, parts: WalletRoutesParts): void {
-  const { guards, wallet, reports, heldPicoUsd } = parts;
+  const { guards, wallet, history, heldPicoUsd } = parts;
 
   app.openapi(walletRoute(guards), async (context) => {
     const { organizationId } = context.get('caller');
@@ -179,7 +179,7 @@ export function registerWalletRoutes(app: ApiApp, parts: WalletRoutesParts): voi
     const { organizationId } = context.get('caller');
     const { limit, cursor, type } = context.req.valid('query');
     const after = readCursor(cursor, readPosition);
-    const page = await reports.ledgerLines(organizationId, { limit, after, ...(type !== undefined && { type }) });
+    const page = await history.ledgerLines(organizationId, { limit, after, ...(type !== undefined && { type }) });
     const next = page.more ? page.lines.at(-1)?.position : undefined;
     return context.json(toListPage(page.lines.map(toBody), next === undefined ? null : positionText(next)), 200);
   });

@@ -8,9 +8,13 @@ import { FailedError, UsageError } from './errors.ts';
 import { reconcileCommand } from './reconcile.ts';
 import { validateCommand } from './validate.ts';
 
+export { type Command, type CommandContext, exitCodes, textFlag } from './command.ts';
+export { UsageError } from './errors.ts';
+
 /**
  * The commands of `headgate`. They go through the gateway's HTTP API, so that they can do nothing that the API cannot;
- * only what needs no gateway, checking and writing engine files, works on files. A group of commands is a file that
+ * only what needs no gateway, checking and writing engine files, works on files; and what proves the books works on the
+ * database itself, and is handed in by the program. A group of commands is a file that
  * exports a list of them, and one line here.
  */
 const commands: readonly Command[] = [...engineCommands, reconcileCommand, validateCommand, ...importCommands];
@@ -24,16 +28,19 @@ export interface CliRun extends CliOutput {
   /** Without the program's own name. */
   readonly args: readonly string[];
   readonly config: ClientConfig;
+  /** Further commands. */
+  readonly commands?: readonly Command[];
 }
 
 /** Runs one command. @returns the exit code: 0 done, 1 refused or failed, 2 not a command that exists */
-export async function runCli({ args, config, out, err }: CliRun): Promise<number> {
+export async function runCli({ args, config, out, err, commands: further = [] }: CliRun): Promise<number> {
+  const all = [...commands, ...further];
   try {
     if (args.length === 0 || ['help', '--help', '-h'].includes(args[0] ?? '')) {
-      out(overview(args.slice(1)));
+      out(overview(all, args.slice(1)));
       return exitCodes.ok;
     }
-    const { command, rest } = findCommand(args);
+    const { command, rest } = findCommand(all, args);
     const { values, positionals } = parseWords(command, rest);
     if (values['help'] === true) {
       out(commandHelp(command));
@@ -55,11 +62,11 @@ export async function runCli({ args, config, out, err }: CliRun): Promise<number
   }
 }
 
-function findCommand(args: readonly string[]): { command: Command; rest: string[] } {
-  const command = commands.find(({ name }) => name.split(' ').every((word, index) => args[index] === word));
+function findCommand(all: readonly Command[], args: readonly string[]): { command: Command; rest: string[] } {
+  const command = all.find(({ name }) => name.split(' ').every((word, index) => args[index] === word));
   if (command !== undefined) return { command, rest: args.slice(command.name.split(' ').length) };
   const [group = '', name] = args;
-  const siblings = commands.filter((candidate) => candidate.name.startsWith(`${group} `));
+  const siblings = all.filter((candidate) => candidate.name.startsWith(`${group} `));
   if (siblings.length === 0) {
     throw new UsageError(`there is no command ${JSON.stringify(group)}; "headgate help" lists those that are`);
   }
@@ -90,8 +97,8 @@ function commandHelp({ name, usage, summary }: Command): string {
   return `headgate ${name} ${usage}\n\n${summary}\n`;
 }
 
-function overview(words: readonly string[]): string {
-  const shown = commands.filter(({ name }) => words.every((word, index) => name.split(' ')[index] === word));
+function overview(all: readonly Command[], words: readonly string[]): string {
+  const shown = all.filter(({ name }) => words.every((word, index) => name.split(' ')[index] === word));
   const lines = (shown.length === 0 ? commands : shown).map(
     ({ name, usage, summary }) => `  ${`${name} ${usage}`.trim()}\n      ${summary}`,
   );

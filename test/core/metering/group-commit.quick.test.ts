@@ -350,6 +350,20 @@ describe('commits', () => {
     await store.commits.idle();
   });
 
+  it('are written whenever they come, also in the moment in which the last one ends', async () => {
+    const store = await createStore();
+    store.fault = holding('poison', refusal('22P05'));
+    // How many turns of the loop lie between the end of one and the start of the next.
+    for (let turns = 0; turns < 20; turns += 1) {
+      for (const item of ['a', 'poison']) {
+        await store.commits.add(`${item} ${turns}`).catch(() => undefined);
+        for (let i = 0; i < turns; i += 1) await Promise.resolve();
+      }
+    }
+    expect(store.written).toHaveLength(20);
+    expect(store.quarantined).toHaveLength(20);
+  });
+
   it('that conflict with others are repeated as they are', async () => {
     const store = await createStore();
     store.faults.push(refusal('40P01'), refusal('40001'), refusal('23505'));

@@ -109,6 +109,22 @@ describe('partitions of the records', () => {
     expect(await books.wallet.verify(organizationId)).toMatchObject({ balanced: true, usagePicoUsd: BigInt(written) });
   });
 
+  it('that take long to make fail no start, and are made later', async () => {
+    const organizationId = await openWallet();
+    await books.writer.write([chargeOf(organizationId, 1n)]);
+    await books.db.sql.unsafe(`
+      CREATE FUNCTION wait_a_moment() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.5); RETURN old; END $$;
+      CREATE TRIGGER slow BEFORE DELETE ON usage_requests_default FOR EACH ROW EXECUTE FUNCTION wait_a_moment()`);
+    const limits = { lockTimeoutMs: null, statementTimeoutMs: 200, idleInTransactionTimeoutMs: 1000 };
+    const hasty = connectDb(books.database.url, { limits });
+    const own = await openTestBooks({ db: hasty, databaseUrl: books.database.url });
+    expect(await countByPartition()).toEqual({ usage_requests_default: 1 });
+    await own.metering.ensurePartitions();
+    expect(await countByPartition()).toEqual({ [nameOf(Date.now())]: 1 });
+    await own.close();
+    await hasty.close();
+  });
+
   it('keep nobody who writes waiting for somebody who reads', async () => {
     const organizationId = await openWallet();
     await books.writer.write([chargeOf(organizationId, 1n)]);

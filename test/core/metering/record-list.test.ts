@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { uuidTimeMs, uuidv7 } from '#base/id.ts';
-import { createReports } from '#core/metering/reports.ts';
+import { createHistory } from '#core/metering/metering.ts';
 import type { RecordFilter, UsageRecord } from '#core/metering/metering.ts';
 import { chargeOf, useWallet } from '../wallet/test-wallet.ts';
 import { idAt } from './recorded-usage.ts';
@@ -14,7 +14,7 @@ const outcomes = ['completed', 'aborted', 'ended', 'failed'] as const;
 
 describe('a page of records', () => {
   const bench = useWallet();
-  const reports = () => createReports({ db: bench.db, wallet: bench.wallet });
+  const reports = () => createHistory({ db: bench.db, wallet: bench.wallet, connections: 2, waitMsMax: 60_000 });
 
   const everything = (organizationId: string): RecordFilter => ({
     organizationId,

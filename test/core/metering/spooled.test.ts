@@ -60,11 +60,11 @@ async function replayed(): Promise<void> {
 }
 
 async function expectBooked({ id: organizationId }: Organization, requests: number): Promise<void> {
-  const { reports } = books.metering;
+  const { history } = books;
   const all = { organizationId, keyId: null, projectId: null, model: null, outcome: null, fromMs: null, toMs: null };
-  const { records } = await reports.listRecords({ ...all, before: null, limit: 100 });
+  const { records } = await history.listRecords({ ...all, before: null, limit: 100 });
   const day = { organizationId, keyId: null, fromMs: Date.now() - 86_400_000, toMs: Date.now() + 3_600_000 };
-  const summary = await reports.summarize({ ...day, groupBy: [], groupsMax: 10 });
+  const summary = await history.summarize({ ...day, groupBy: [], groupsMax: 10 });
   expect(records).toHaveLength(requests);
   expect(summary).toMatchObject({ totals: { requests } });
   expect(await books.wallet.balance(organizationId)).toBe(creditPicoUsd - BigInt(requests) * costPicoUsd);

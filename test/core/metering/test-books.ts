@@ -6,13 +6,20 @@ import { type Clock, systemClock } from '#base/clock.ts';
 import type { Db } from '#base/db.ts';
 import { createLog } from '#base/log.ts';
 import { createAudit } from '#core/audit/audit.ts';
-import { createMetering, type Metering, type UnspooledListener } from '#core/metering/metering.ts';
+import {
+  createHistory,
+  createMetering,
+  type History,
+  type Metering,
+  type UnspooledListener,
+} from '#core/metering/metering.ts';
 import { createWallet, type Wallet } from '#core/wallet/wallet.ts';
 
 /** The rooms that settle, on a database of a test's own. */
 export interface TestBooks extends BooksPlace {
   readonly wallet: Wallet;
   readonly metering: Metering;
+  readonly history: History;
   /** Of the spool; gone when they are closed. */
   readonly dataDir: string;
   readonly close: () => Promise<void>;
@@ -57,6 +64,7 @@ export async function openTestBooks({
     ...place,
     wallet,
     metering,
+    history: createHistory({ db, wallet, connections: 2, waitMsMax: 60_000 }),
     dataDir,
     async close() {
       await metering.close(5000);

@@ -93,7 +93,7 @@ describe('books from before there was a chain', () => {
     }
     await db.sql`INSERT INTO wallets VALUES (${organizationId}, 'USD', ${(3n * usd).toString()}, now())`;
     await migrate(db, files.slice(chain));
-    const { metering, close } = await openTestBooks({ db, databaseUrl: url });
+    const { metering, history, close } = await openTestBooks({ db, databaseUrl: url });
     expect(await verifyBooks(db)).toMatchObject({ organizations: 1, entries: 3, findings: [] });
     const found = await metering.reports.readRecord({ organizationId, id: ids[0] ?? '', keyId: null });
     expect(found?.facts).toBeNull();
@@ -120,13 +120,13 @@ describe('books from before there was a chain', () => {
       totalMs: 3,
       clientRequestId: 'mine',
     });
-    const page = await metering.reports.ledgerLines(organizationId, { limit: 10, after: null });
+    const page = await history.ledgerLines(organizationId, { limit: 10, after: null });
     expect(page.lines.map(({ requestId, balanceAfterPicoUsd }) => [requestId, balanceAfterPicoUsd])).toEqual([
       [ids[1], 3n * usd],
       [ids[0], 4n * usd],
       [null, 5n * usd],
     ]);
-    const summary = await metering.reports.summarize({
+    const summary = await history.summarize({
       organizationId,
       keyId: null,
       fromMs: Date.UTC(2026, 0),

@@ -61,7 +61,7 @@ describe('the OpenAPI document', () => {
       ]),
     );
     const open = routes.filter(({ operation }) => operation.security === undefined);
-    expect(open.map(({ path }) => path).toSorted()).toEqual(['/v1/keys/report', '/v1/pricing']);
+    expect(open.map(({ path }) => path).toSorted()).toEqual(['/v1/keys/report', '/v1/pricing', '/v1/statement-key']);
     expect(body.components.securitySchemes.bearer).toMatchObject({ type: 'http', scheme: 'bearer' });
     for (const { path, operation } of routes) expect([path, operation.responses]).toHaveProperty('1.default');
     const ownRoutes = routes.filter(

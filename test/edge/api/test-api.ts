@@ -13,7 +13,7 @@ import { type Accounts, createAccounts } from '#core/accounts/accounts.ts';
 import { createAudit } from '#core/audit/audit.ts';
 import { createOperatorCommands, type OperatorCommandsOptions } from '#core/fleet/operator-commands.ts';
 import { createKeys, createOrganizations, type Keys } from '#core/keys/keys.ts';
-import { createMetering } from '#core/metering/metering.ts';
+import { createHistory, createMetering, createQuarantineReview } from '#core/metering/metering.ts';
 import { type Contents, createContents } from '#core/requests/requests.ts';
 import { createWallet, createWalletOpening } from '#core/wallet/wallet.ts';
 import { createApi, type EngineOperations } from '#edge/api/api.ts';
@@ -96,8 +96,10 @@ function createRooms(db: Db, place: BooksPlace, clock: Clock, options: TestApiOp
   accounts.onOpening(createWalletOpening(wallet, 10_000_000_000_000n));
   const organizations = createOrganizations({ db, accounts, keys });
   const metering = createMetering({ db, ...place, clock, log, wallet, staleMs: 300_000, spoolAfterMs: 60_000 });
+  const history = createHistory({ db, wallet, connections: 2, waitMsMax: 15_000 });
+  const quarantine = createQuarantineReview({ db, clock, wallet, audit });
   const contents = createContents({ db, clock, log, audit, ageMaxMs: 86_400_000, bodyBytesMax: 1_048_576 });
-  return { audit, accounts, organizations, keys, wallet, metering, contents };
+  return { audit, accounts, organizations, keys, wallet, metering, history, quarantine, contents };
 }
 
 export async function startApi(options: TestApiOptions = {}): Promise<TestApi> {
@@ -118,6 +120,7 @@ export async function startApi(options: TestApiOptions = {}): Promise<TestApi> {
     clock,
     log,
     ...guardsOf(rooms, options),
+    signer: null,
     heldPicoUsd: () => 0n,
     showLimits: () => ({}),
     limits: { bodyStallTimeoutMs, bodyBytesPerSecondMin: 1024 },

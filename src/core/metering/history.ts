@@ -1,0 +1,100 @@
+import { AppError } from '#base/errors.ts';
+import { type FairTurnBounds, FairTurns, NoTurnError } from '#base/fair-turns.ts';
+import { type Db, sqlStateOf } from '#base/db.ts';
+import type { Wallet } from '#core/wallet/wallet.ts';
+import { type LedgerLines, type LedgerLinesRequest, readLedgerLines } from './ledger-lines.ts';
+import {
+  listRecords,
+  pageOfAll,
+  readRecord,
+  type RecordFilter,
+  type RecordPage,
+  type RecordRef,
+} from './record-list.ts';
+import type { DetailedRecord, UsageRecord } from './record.ts';
+import { readStatement, type Statement, type StatementRequest } from './statement.ts';
+import { summarize, type Summary, type SummaryRequest } from './summary.ts';
+
+/** What callers read of the past: single requests, newest admission first, sums over any span of time, the ledger. */
+export interface History {
+  listRecords(filter: RecordFilter): Promise<RecordPage>;
+  /** Everything that matches, newest admission first, a page at a time; nothing is held in between. */
+  readAllRecords(filter: Omit<RecordFilter, 'limit'>): AsyncGenerator<readonly UsageRecord[]>;
+  /** Null when the organization (or the key, where one is named) has no such request. */
+  readRecord(ref: RecordRef): Promise<DetailedRecord | null>;
+  summarize(request: SummaryRequest): Promise<Summary>;
+  /** An organization's ledger, a line per request as long as there are records. */
+  ledgerLines(organizationId: string, request: LedgerLinesRequest): Promise<LedgerLines>;
+  statement(request: StatementRequest): Promise<Statement>;
+}
+
+export interface HistoryOptions {
+  /** Connections that nothing but history takes, whose statements have a time limit. */
+  readonly db: Db;
+  /** Reads the ledger on these connections. */
+  readonly wallet: Pick<Wallet, 'ledger' | 'ledgerSpan'>;
+  /** How many connections there are. */
+  readonly connections: number;
+  readonly waitMsMax: number;
+}
+
+/** Who waits, of all organizations and of one. */
+const waitingMax = 500;
+const waitingPerOrganizationMax = 100;
+
+/** One organization has all connections but one, where there are several. */
+const boundsOf = ({ connections, waitMsMax }: HistoryOptions): FairTurnBounds => ({
+  atOnceMax: connections,
+  atOncePerNameMax: Math.max(1, connections - 1),
+  waitingMax,
+  waitingPerNameMax: waitingPerOrganizationMax,
+  waitMsMax,
+});
+
+/**
+ * History on connections of its own, organizations taking turns: who asks for much waits for himself.
+ *
+ * What is refused is an AppError: `overloaded` with Retry-After for who waits too long or asks for what takes too long,
+ * and TooManyWaitError where an organization has too much waiting.
+ */
+export function createHistory(options: HistoryOptions): History {
+  const { db, wallet } = options;
+  const turns = new FairTurns(boundsOf(options));
+  const during = async <T>(name: string, run: () => Promise<T>, isBegun = false): Promise<T> => {
+    try {
+      return await turns.during(name, run, { isBegun });
+    } catch (error) {
+      throw toRefusal(error);
+    }
+  };
+  return {
+    listRecords: (filter) => during(filter.organizationId, () => listRecords(db, filter)),
+    async *readAllRecords(filter) {
+      let page: RecordPage = { records: [], more: true };
+      let before = filter.before;
+      for (let isBegun = false; page.more; isBegun = true) {
+        const rest = { ...filter, before };
+        page = await during(filter.organizationId, () => pageOfAll(db, rest), isBegun);
+        before = page.records.at(-1)?.id ?? null;
+        if (page.records.length > 0) yield page.records;
+      }
+    },
+    readRecord: (ref) => during(ref.organizationId, () => readRecord(db, ref)),
+    summarize: (request) => during(request.organizationId, () => summarize(db, request)),
+    ledgerLines: (organizationId, request) =>
+      during(organizationId, () => readLedgerLines({ db, wallet }, organizationId, request)),
+    statement: (request) => during(request.organizationId, () => readStatement({ db, wallet }, request)),
+  };
+}
+
+const queryCanceled = '57014';
+
+function toRefusal(error: unknown): unknown {
+  if (error instanceof NoTurnError) {
+    const message = 'Too many reports are asked for at the moment; try again shortly.';
+    return new AppError('overloaded', { message, headers: { 'retry-after': '5' }, cause: error });
+  }
+  if (sqlStateOf(error) !== queryCanceled) return error;
+  const message = 'This report took too long: ask for less at once, by "from" and "to", or try again later.';
+  return new AppError('overloaded', { message, headers: { 'retry-after': '5' }, cause: error });
+}

@@ -1,0 +1,128 @@
+import type { Clock } from '#base/clock.ts';
+import { type Db, sqlStateOf, type Transaction } from '#base/db.ts';
+import { Turns } from '#base/turns.ts';
+import type { Audit, Author } from '#core/audit/audit.ts';
+import type { Wallet } from '#core/wallet/wallet.ts';
+import { sql } from 'drizzle-orm';
+import { listQuarantined, type QuarantinedRecord, readQuarantined } from './quarantine.ts';
+import { readRecord } from './record-list.ts';
+import type { UsageRecord } from './record.ts';
+import { decodeRecord } from './spooled-record.ts';
+import { createWriter, type Writer } from './writer.ts';
+
+/** Who decides, and whose audit log shows it where a record does not say whose it is. */
+export interface QuarantineDecision {
+  /** Of the record. */
+  readonly id: string;
+  readonly author: Author;
+  readonly organizationId: string;
+}
+
+export type RetryResult =
+  | { readonly kind: 'booked'; readonly chargedPicoUsd: bigint }
+  /** It is in quarantine still. `error` is PostgreSQL's, or says why it is no record. */
+  | { readonly kind: 'refused'; readonly error: string }
+  | { readonly kind: 'not_found' };
+
+/** What an operator does with records that the books refused. */
+export interface QuarantineReview {
+  /** Newest request first. @param before only those with a lower id; null for the newest */
+  list(limit: number, before: string | null): Promise<readonly QuarantinedRecord[]>;
+  read(id: string): Promise<QuarantinedRecord | null>;
+  /** Books and charges a record, once, as if it had been taken at first; no more than its wallet has. */
+  retry(decision: QuarantineDecision): Promise<RetryResult>;
+  /** Takes a record out for good: nobody is charged, and the audit log keeps it. @returns false when it is not there */
+  discard(decision: QuarantineDecision, reason: string): Promise<boolean>;
+}
+
+export interface QuarantineReviewOptions {
+  readonly db: Db;
+  readonly clock: Clock;
+  readonly wallet: Wallet;
+  readonly audit: Audit;
+}
+
+const turnBounds = { atOnceMax: 1, waitingMax: 100 };
+
+export function createQuarantineReview(options: QuarantineReviewOptions): QuarantineReview {
+  const { db, audit } = options;
+  const writer = createWriter(options);
+  const turns = new Turns(turnBounds);
+  /** One at a time: a decision needs a connection beside the one of its transaction. */
+  const decide = <T>(run: (tx: Transaction) => Promise<T>): Promise<T> =>
+    turns.during('', () => db.orm.transaction(run));
+  return {
+    list: (limit, before) => listQuarantined(db.sql, limit, before),
+    read: (id) => readQuarantined(db.sql, id),
+    retry: (decision) =>
+      decide(async (tx): Promise<RetryResult> => {
+        const found = await take(tx, db, decision.id);
+        if (found === null) return { kind: 'not_found' };
+        const booked = await book(found, writer, options);
+        if (booked.kind !== 'booked') return booked;
+        await remove(tx, found.id);
+        const after = { charged_pico_usd: booked.chargedPicoUsd.toString() };
+        await audit.record(tx, { ...entryOf(decision, found), action: 'quarantined_record.booked', after });
+        return booked;
+      }),
+    discard: (decision, reason) =>
+      decide(async (tx) => {
+        const found = await take(tx, db, decision.id);
+        if (found === null) return false;
+        await remove(tx, found.id);
+        const entry = entryOf(decision, found);
+        await audit.record(tx, { ...entry, action: 'quarantined_record.discarded', after: { reason } });
+        return true;
+      }),
+  };
+}
+
+/** The record, which nobody else decides on before the end of the transaction. */
+async function take(tx: Transaction, db: Db, id: string): Promise<QuarantinedRecord | null> {
+  const locked = await tx.execute(sql`select 1 from usage_quarantine where id = ${id} for update`);
+  return locked.length === 0 ? null : readQuarantined(db.sql, id);
+}
+
+const remove = (tx: Transaction, id: string) => tx.execute(sql`delete from usage_quarantine where id = ${id}`);
+
+function entryOf({ author, organizationId }: QuarantineDecision, found: QuarantinedRecord) {
+  return {
+    organizationId: found.organizationId ?? organizationId,
+    author,
+    targetType: 'quarantined_record',
+    targetId: found.id,
+    before: { record: found.record, error: found.error },
+  };
+}
+
+/** A record as it was kept: JSON, or bytes that an earlier version could not read. */
+function decode({ record }: QuarantinedRecord): UsageRecord | null {
+  try {
+    return decodeRecord(record.startsWith('{') ? Buffer.from(record) : Buffer.from(record, 'base64'));
+  } catch {
+    return null;
+  }
+}
+
+async function book(
+  found: QuarantinedRecord,
+  writer: Writer,
+  { db, wallet }: QuarantineReviewOptions,
+): Promise<RetryResult> {
+  const record = decode(found);
+  if (record === null) return { kind: 'refused', error: 'it is no record that this version can read' };
+  const { id, organizationId, costPicoUsd } = record;
+  try {
+    const chargedPicoUsd = await wallet.chargeUnheld(organizationId, async () => {
+      // A try before this one may have ended between the books and the quarantine.
+      const isBooked = (await readRecord(db, { organizationId, id, keyId: null })) !== null;
+      const { writtenOff } = await writer.write([record]);
+      return isBooked ? 0n : costPicoUsd - (writtenOff.get(id) ?? 0n);
+    });
+    return { kind: 'booked', chargedPicoUsd };
+  } catch (error) {
+    // What PostgreSQL says of a value; everything else is no answer to the question.
+    if (!/^2[23]/.test(sqlStateOf(error) ?? '')) throw error;
+    return { kind: 'refused', error: error instanceof Error ? error.message : String(error) };
+  }
+}

@@ -1,0 +1,84 @@
+import type { Db } from '#base/db.ts';
+import { uuidLowerBound } from '#base/id.ts';
+import type { LedgerSpan, Wallet } from '#core/wallet/wallet.ts';
+import { idCodeSql } from './codes.ts';
+import { readFloorMs } from './partitions.ts';
+
+/** What an organization's month came to. */
+export interface Statement {
+  readonly ledger: LedgerSpan;
+  readonly requests: number;
+  /** What was used and not charged; null where requests of the month are no longer kept one by one. */
+  readonly writtenOffPicoUsd: bigint | null;
+  /** By day on which requests were admitted, key and model, in this order. */
+  readonly usage: readonly StatementUsage[];
+}
+
+export interface StatementUsage {
+  /** YYYY-MM-DD, of UTC. */
+  readonly day: string;
+  readonly keyId: string;
+  readonly model: string;
+  readonly requests: number;
+  readonly inputTokens: number;
+  readonly outputTokens: number;
+  readonly costPicoUsd: bigint;
+}
+
+export interface StatementRequest {
+  readonly organizationId: string;
+  /** Start of a UTC month and of the next, in milliseconds since the Unix epoch. */
+  readonly fromMs: number;
+  readonly toMs: number;
+}
+
+export async function readStatement(
+  { db, wallet }: { readonly db: Db; readonly wallet: Pick<Wallet, 'ledgerSpan'> },
+  request: StatementRequest,
+): Promise<Statement> {
+  const usage = await readUsage(db, request);
+  return {
+    ledger: await wallet.ledgerSpan(request.organizationId, request),
+    requests: usage.reduce((sum, { requests }) => sum + requests, 0),
+    writtenOffPicoUsd: await readWrittenOff(db, request),
+    usage,
+  };
+}
+
+interface UsageRow {
+  readonly day: string;
+  readonly key_id: string;
+  readonly model: string;
+  readonly requests: string;
+  readonly input_tokens: string;
+  readonly output_tokens: string;
+  readonly cost: string;
+}
+
+async function readUsage({ sql }: Db, request: StatementRequest): Promise<StatementUsage[]> {
+  const [from, to] = [request.fromMs, request.toMs].map((ms) => new Date(ms).toISOString().slice(0, 10));
+  const rows = await sql<UsageRow[]>`
+    select to_char(day, 'YYYY-MM-DD') as day, k.id::text as key_id, m.name as model, sum(requests)::text as requests,
+      sum(input_tokens)::text as input_tokens, sum(output_tokens)::text as output_tokens, sum(cost)::text as cost
+    from usage_daily s join usage_ids k on k.code = s.key join usage_names m on m.code = s.model
+    where organization = ${idCodeSql(sql, request.organizationId)} and day >= ${from ?? ''}::date and day < ${to ?? ''}::date
+    group by s.day, k.id, m.name order by s.day, k.id, m.name collate "C"`;
+  return rows.map((row) => ({
+    day: row.day,
+    keyId: row.key_id,
+    model: row.model,
+    requests: Number(row.requests),
+    inputTokens: Number(row.input_tokens),
+    outputTokens: Number(row.output_tokens),
+    costPicoUsd: BigInt(row.cost),
+  }));
+}
+
+async function readWrittenOff({ sql }: Db, { organizationId, fromMs, toMs }: StatementRequest): Promise<bigint | null> {
+  if (fromMs < (await readFloorMs(sql))) return null;
+  const [row] = await sql<{ written_off: string }[]>`
+    select coalesce(sum(written_off), 0)::text as written_off from usage_requests
+    where organization = ${idCodeSql(sql, organizationId)} and id >= ${uuidLowerBound(fromMs)}
+      and id < ${uuidLowerBound(toMs)} and written_off is not null`;
+  return BigInt(row?.written_off ?? 0);
+}

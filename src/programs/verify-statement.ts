@@ -1,0 +1,57 @@
+import { createPublicKey, type JsonWebKey, type KeyObject, verify } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { type Command, exitCodes, textFlag, UsageError } from '#edge/cli/cli.ts';
+
+/** `headgate verify-statement`: whether a file is what was signed, without a gateway. */
+export const verifyStatementCommand: Command = {
+  name: 'verify-statement',
+  usage: 'FILE --signature TEXT --key KEY',
+  summary:
+    'Proves a statement as it was downloaded: TEXT is its header x-headgate-signature, KEY a file with the answer of ' +
+    '/v1/statement-key, or the public key in PEM.',
+  words: { min: 1, max: 1 },
+  options: { signature: { type: 'string' }, key: { type: 'string' } },
+  run(context) {
+    const [signature, keyFile] = [textFlag(context, 'signature'), textFlag(context, 'key')];
+    if (signature === null || keyFile === null) throw new UsageError('--signature and --key are needed');
+    const file = context.words[0] ?? '';
+    const isSigned = isSignedBy(readFile(file), signature, readKey(keyFile));
+    context.out(isSigned ? `${file} is what was signed\n` : `${file} is NOT what was signed with this key\n`);
+    return Promise.resolve(isSigned ? exitCodes.ok : exitCodes.failed);
+  },
+};
+
+function readFile(path: string): Buffer {
+  try {
+    return readFileSync(path);
+  } catch (error) {
+    throw new UsageError(`${path} cannot be read (${error instanceof Error ? error.message : String(error)})`);
+  }
+}
+
+function readKey(path: string): KeyObject {
+  const text = readFile(path).toString();
+  try {
+    const key = text.trimStart().startsWith('{')
+      ? createPublicKey({ key: JSON.parse(text) as JsonWebKey, format: 'jwk' })
+      : createPublicKey(text);
+    if (key.asymmetricKeyType === 'ed25519') return key;
+  } catch {
+    // Said below: it is none.
+  }
+  throw new UsageError(`${path} holds no Ed25519 public key, neither as JWK nor as PEM`);
+}
+
+/** A compact JWS without its payload (RFC 7515, appendix F), EdDSA alone. */
+function isSignedBy(payload: Buffer, jws: string, key: KeyObject): boolean {
+  const [, header = '', signature = ''] = /^([\w-]+)\.\.([\w-]+)$/.exec(jws.trim()) ?? [];
+  if (header === '') throw new UsageError('--signature is not what x-headgate-signature holds: "header..signature"');
+  let algorithm: unknown;
+  try {
+    algorithm = (JSON.parse(Buffer.from(header, 'base64url').toString()) as { alg?: unknown } | null)?.alg;
+  } catch {
+    return false;
+  }
+  const signed = Buffer.from(`${header}.${payload.toString('base64url')}`);
+  return algorithm === 'EdDSA' && verify(null, signed, key, Buffer.from(signature, 'base64url'));
+}

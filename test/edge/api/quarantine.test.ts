@@ -1,0 +1,132 @@
+import { describe, expect, it } from 'vitest';
+import { formatId, uuidv7 } from '#base/id.ts';
+import { verifyBooks, type UsageRecord } from '#core/metering/metering.ts';
+import { recordOf, type TestOrganization, useGateway, type Body } from '../../core/metering/recorded-usage.ts';
+
+describe('records in quarantine', () => {
+  const bench = useGateway();
+
+  async function ask(path: string, { method = 'GET', body, key = bench.gateway.key }: Ask = {}): Promise<Answer> {
+    const answer = await bench.gateway.request(`/v1/admin/quarantine${path}`, {
+      method,
+      key,
+      ...(body !== undefined && { body }),
+    });
+    return { status: answer.status, body: await answer.json() };
+  }
+
+  interface Ask {
+    readonly method?: string;
+    readonly body?: unknown;
+    readonly key?: string | null;
+  }
+
+  interface Answer {
+    readonly status: number;
+    readonly body: Body;
+  }
+
+  /** A record whose own fault it is: PostgreSQL has no U+0000. */
+  async function quarantine(organization: TestOrganization): Promise<UsageRecord> {
+    const record = recordOf(organization, Date.now(), { clientRequestId: 'a\0b', id: uuidv7() });
+    await expect(bench.metering.settle(record)).rejects.toThrow('unsupported Unicode escape sequence');
+    return record;
+  }
+
+  /** As if the reason for its refusal were gone. */
+  const mend = ({ id }: UsageRecord) => bench.gateway.db.sql`
+    update usage_quarantine set record = replace(record, 'a\\u0000b', 'ab') where id = ${id}`;
+
+  const balanceOf = async ({ managementKey }: TestOrganization): Promise<string> =>
+    (await bench.ask('/v1/wallet', managementKey)).balance;
+
+  it('are for platform administrators alone', async () => {
+    const { managementKey } = await bench.openOrganization();
+    const { id } = await quarantine(await bench.openOrganization());
+    for (const [path, method] of [
+      ['', 'GET'],
+      [`/${id}`, 'GET'],
+      [`/${id}/retry`, 'POST'],
+      [`/${id}/discard`, 'POST'],
+    ]) {
+      expect((await ask(path ?? '', { method: method ?? '', key: managementKey })).status).toBe(403);
+      expect((await ask(path ?? '', { method: method ?? '', key: null })).status).toBe(401);
+    }
+  });
+
+  it('answer 404 where there is none, and 400 to a reason that is none', async () => {
+    for (const id of ['x', uuidv7()]) {
+      expect((await ask(`/${id}`)).status).toBe(404);
+      expect((await ask(`/${id}/retry`, { method: 'POST' })).status).toBe(404);
+      expect((await ask(`/${id}/discard`, { method: 'POST', body: { reason: 'x' } })).status).toBe(404);
+    }
+    const { id } = await quarantine(await bench.openOrganization());
+    expect((await ask(`/${id}/discard`, { method: 'POST', body: { reason: ' ' } })).status).toBe(400);
+  });
+
+  it('are listed by pages, newest first, and shown in full', async () => {
+    const organization = await bench.openOrganization();
+    const made: string[] = [];
+    for (let i = 0; i < 3; i += 1) made.unshift((await quarantine(organization)).id);
+    const first = await ask('?limit=2');
+    expect(first.body.data.map(({ id }: Body) => id)).toEqual(made.slice(0, 2));
+    const second = await ask(`?limit=1&cursor=${first.body.next_cursor}`);
+    expect(second.body.data[0]).toMatchObject({
+      id: made[2],
+      organization_id: formatId('org', organization.id),
+      sql_state: '22P05',
+      error: expect.stringContaining('unsupported Unicode escape sequence'),
+    });
+    const whole = await ask(`/${made[2]}`);
+    expect(whole.body.record).toMatchObject({ id: made[2], clientRequestId: 'a\0b', costPicoUsd: '3000000' });
+  });
+
+  it('stay when they are refused again, with the reason', async () => {
+    const { id } = await quarantine(await bench.openOrganization());
+    const answer = await ask(`/${id}/retry`, { method: 'POST' });
+    expect(answer).toMatchObject({ status: 409, body: { error: { message: expect.stringContaining('stays in') } } });
+    expect((await ask(`/${id}`)).status).toBe(200);
+  });
+
+  it('are booked once by however many who try again, and the wallet knows at once', async () => {
+    const organization = await bench.openOrganization();
+    const before = await balanceOf(organization);
+    const record = await quarantine(organization);
+    expect(await balanceOf(organization)).toBe(before);
+    await mend(record);
+    const answers = await Promise.all(Array.from({ length: 4 }, () => ask(`/${record.id}/retry`, { method: 'POST' })));
+    expect(answers.map(({ status }) => status).toSorted((a, b) => a - b)).toEqual([200, 404, 404, 404]);
+    expect(answers.find(({ status }) => status === 200)?.body).toMatchObject({ booked: true, charged: '0.000003' });
+    expect(await balanceOf(organization)).toBe('999999999.999997');
+    expect(await bench.ask(`/v1/usage/requests/${record.id}`, organization.managementKey)).toMatchObject({
+      cost: '0.000003',
+    });
+    expect((await verifyBooks(bench.gateway.db)).findings).toEqual([]);
+    expect(await auditOf(record.id)).toMatchObject([{ action: 'quarantined_record.booked' }]);
+  });
+
+  it('are not charged again where a try ended between the books and the quarantine', async () => {
+    const organization = await bench.openOrganization();
+    const record = await quarantine(organization);
+    await mend(record);
+    await bench.metering.settle({ ...record, clientRequestId: 'ab' });
+    const answer = await ask(`/${record.id}/retry`, { method: 'POST' });
+    expect(answer).toMatchObject({ status: 200, body: { charged: '0' } });
+    expect(await balanceOf(organization)).toBe('999999999.999997');
+  });
+
+  it('are given up with a reason that the audit log keeps, with the record', async () => {
+    const organization = await bench.openOrganization();
+    const record = await quarantine(organization);
+    const body = { reason: 'a test of ours' };
+    expect((await ask(`/${record.id}/discard`, { method: 'POST', body })).body).toMatchObject({ discarded: true });
+    expect((await ask(`/${record.id}`)).status).toBe(404);
+    expect(await balanceOf(organization)).toBe('1000000000');
+    const [entry] = await auditOf(record.id);
+    expect(entry).toMatchObject({ action: 'quarantined_record.discarded', after: body });
+    expect(JSON.parse(entry?.['before'].record)).toMatchObject({ id: record.id });
+  });
+
+  const auditOf = (id: string) =>
+    bench.gateway.db.sql`select action, before, after from audit_log where target_id = ${id}`;
+});

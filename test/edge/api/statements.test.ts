@@ -1,0 +1,204 @@
+import { generateKeyPairSync } from 'node:crypto';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { uuidLowerBound } from '#base/id.ts';
+import { readSigner } from '#base/signing.ts';
+import { systemAuthor } from '#core/audit/audit.ts';
+import { type Body, recordOf, uuidOf } from '../../core/metering/recorded-usage.ts';
+import { openTestBooks, type TestBooks } from '../../core/metering/test-books.ts';
+import { startGateway, type TestGateway } from '../../support/gateway.ts';
+import { runCli } from '../cli/run-cli.ts';
+
+const at = (text: string): number => Date.parse(`${text}Z`);
+
+describe('GET /v1/wallet/statements/{month}', () => {
+  const folder = mkdtempSync(join(tmpdir(), 'hg-statements-'));
+  const keyFile = join(folder, 'statements.pem');
+  let gateway: TestGateway;
+  let books: TestBooks;
+  let nowMs = 0;
+  let organization: { id: string; managementKey: string; keyId: string; projectId: string };
+
+  beforeAll(async () => {
+    writePrivateKey(keyFile, generateKeyPairSync('ed25519').privateKey.export({ type: 'pkcs8', format: 'pem' }));
+    gateway = await startGateway({ env: { HEADGATE_STATEMENT_KEY_FILE: keyFile } });
+    const clock = { now: () => nowMs, monotonicMs: () => performance.now() };
+    books = await openTestBooks({ db: gateway.db, databaseUrl: gateway.databaseUrl, clock, isStarted: false });
+    organization = await openOrganization();
+    await makeHistory();
+  });
+  afterAll(async () => {
+    await books.close();
+    await gateway.stop();
+    rmSync(folder, { recursive: true });
+  });
+
+  const writePrivateKey = (path: string, pem: string | Buffer): void => writeFileSync(path, pem, { mode: 0o600 });
+
+  async function openOrganization() {
+    const body = { name: 'Mill' };
+    const made: Body = await (await gateway.request('/v1/organizations', { body })).json();
+    const keys: Body = await (await gateway.request('/v1/keys', { key: made.management_key })).json();
+    return {
+      id: uuidOf('org', made.id),
+      managementKey: made.management_key,
+      keyId: uuidOf('key', keys.data[0].id),
+      projectId: uuidOf('proj', keys.data[0].project_id),
+    };
+  }
+
+  async function settle(time: string, model: string, costPicoUsd: bigint): Promise<void> {
+    nowMs = at(time) + 2000;
+    const record = recordOf(organization, at(time), { model, costPicoUsd, writtenOffPicoUsd: costPicoUsd / 10n });
+    await books.metering.settle(record);
+  }
+
+  async function book(time: string, kind: 'credit' | 'adjust', amountPicoUsd: bigint, reference: string) {
+    nowMs = at(time);
+    const booking = { organizationId: organization.id, amountPicoUsd, reference, note: null, author: systemAuthor };
+    await books.wallet[kind](booking);
+  }
+
+  const usd = 10n ** 12n;
+
+  async function makeHistory(): Promise<void> {
+    await book('2025-02-10T00:00:00', 'credit', 100n * usd, 'first');
+    await settle('2025-02-20T10:00:00', 'small', 5n * usd);
+    await settle('2025-03-01T00:00:00', 'small', 10n * usd);
+    await settle('2025-03-01T23:00:00', 'small', 10n * usd);
+    await settle('2025-03-02T10:00:00', 'large', 20n * usd);
+    await book('2025-03-05T00:00:00', 'credit', 7n * usd, 'second, with a comma');
+    // Booked by a gateway whose clock is some minutes behind.
+    await book('2025-03-04T23:55:00', 'adjust', -2n * usd, 'correction');
+    // Admitted in March, over in April.
+    await settle('2025-03-31T23:59:59', 'small', 30n * usd);
+    await book('2025-04-02T00:00:00', 'credit', 1n * usd, 'third');
+  }
+
+  const ask = (month: string, accept = 'application/json', key: string = organization.managementKey) =>
+    gateway.request(`/v1/wallet/statements/${month}`, { key, headers: { accept } });
+
+  it.each(['2025-13', '2025-3', 'March', '1969-12'])('answers 400 to %s, which is no month', async (month) => {
+    const answer = await ask(month);
+    expect(answer.status).toBe(400);
+    expect(((await answer.json()) as Body).error).toMatchObject({ param: 'month' });
+  });
+
+  it('answers 400 to a month that has not begun, and 403 to a key that may infer alone', async () => {
+    expect((await ask('9999-12')).status).toBe(400);
+    const body = { name: 'app', scope: 'inference' };
+    const made: Body = await (await gateway.request('/v1/keys', { key: organization.managementKey, body })).json();
+    expect((await ask('2025-03', 'application/json', made.secret)).status).toBe(403);
+  });
+
+  it('says what a month that is over came to', async () => {
+    const body: Body = await (await ask('2025-03')).json();
+    expect(body).toMatchObject({
+      object: 'wallet.statement',
+      month: '2025-03',
+      status: 'final',
+      currency: 'USD',
+      opening_balance: '95',
+      credits: '7',
+      adjustments: '-2',
+      charges: '40',
+      closing_balance: '60',
+      written_off: '7',
+      requests: 4,
+      ledger: { entries: 7, head: expect.stringMatching(/^[0-9a-f]{64}$/) },
+    });
+    expect(body.bookings.map(({ type, amount, reference }: Body) => [type, amount, reference])).toEqual([
+      ['credit', '7', 'second, with a comma'],
+      ['adjustment', '-2', 'correction'],
+    ]);
+    expect(body.usage.map(({ day, model, requests, cost }: Body) => [day, model, requests, cost])).toEqual([
+      ['2025-03-01', 'small', 2, '20'],
+      ['2025-03-02', 'large', 1, '20'],
+      ['2025-03-31', 'small', 1, '30'],
+    ]);
+  });
+
+  it('goes on from month to month, through those in which nothing was', async () => {
+    const [february, march, april, may] = await Promise.all(
+      ['2025-02', '2025-03', '2025-04', '2025-05'].map(async (month): Promise<Body> => (await ask(month)).json()),
+    );
+    expect([february.opening_balance, february.closing_balance]).toEqual(['0', march.opening_balance]);
+    expect(april).toMatchObject({ opening_balance: march.closing_balance, charges: '30', closing_balance: '31' });
+    expect(may).toMatchObject({ opening_balance: '31', closing_balance: '31', usage: [], ledger: april.ledger });
+  });
+
+  it('is open while the month runs', async () => {
+    const month = new Date().toISOString().slice(0, 7);
+    expect(await (await ask(month)).json()).toMatchObject({ status: 'open', closing_balance: '31' });
+  });
+
+  it('is the same as CSV', async () => {
+    const answer = await ask('2025-03', 'text/csv');
+    expect(answer.headers.get('content-type')).toContain('text/csv');
+    const lines = (await answer.text()).split('\r\n');
+    expect(lines[0]).toBe('line,date,id,model,requests,input_tokens,output_tokens,amount,reference');
+    const org = `org_${organization.id.replaceAll('-', '')}`;
+    expect(lines).toContain(`closing_balance,2025-03,${org},,,,,60,`);
+    expect(lines.find((line) => line.startsWith('credit,'))).toMatch(/,7,"second, with a comma"$/);
+    expect(lines.filter((line) => line.startsWith('usage,'))).toHaveLength(3);
+  });
+
+  it('is signed over its bytes, and one that was altered is found out', async () => {
+    const jwk = join(folder, 'key.json');
+    const key: Body = await (await gateway.request('/v1/statement-key', { key: null })).json();
+    writeFileSync(jwk, JSON.stringify(key));
+    for (const accept of ['application/json', 'text/csv']) {
+      const answer = await ask('2025-03', accept);
+      const signature = answer.headers.get('x-headgate-signature') ?? '';
+      const path = join(folder, 'statement');
+      const text = await answer.text();
+      writeFileSync(path, text);
+      const verify = (keyOf: string) => runCli(['verify-statement', path, '--signature', signature, '--key', keyOf]);
+      expect(await verify(jwk)).toMatchObject({ code: 0, stdout: expect.stringContaining('is what was signed') });
+      const other = join(folder, 'other.pem');
+      writeFileSync(other, generateKeyPairSync('ed25519').publicKey.export({ type: 'spki', format: 'pem' }));
+      expect(await verify(other)).toMatchObject({ code: 1 });
+      expect(await verify(path)).toMatchObject({ code: 2, stderr: expect.stringContaining('no Ed25519 public key') });
+      writeFileSync(path, text.replace('60', '61'));
+      expect(await verify(jwk)).toMatchObject({ code: 1, stdout: expect.stringContaining('is NOT what was signed') });
+      expect(text).toContain(key.kid);
+    }
+  });
+
+  it('finds the same end of a month whatever was booked later', async () => {
+    const before = await (await ask('2025-03')).text();
+    nowMs = Date.now();
+    await books.metering.settle(recordOf(organization, nowMs, { id: uuidLowerBound(nowMs), costPicoUsd: usd }));
+    expect(await (await ask('2025-03')).text()).toBe(before);
+  });
+
+  it('takes an Ed25519 private key, and says what is wrong with any other file', () => {
+    const cases: [string | Buffer | null, string][] = [
+      [null, 'cannot be read'],
+      ['nothing', 'holds no private key in PEM'],
+      [generateKeyPairSync('ed25519').publicKey.export({ type: 'spki', format: 'pem' }), 'holds no private key in PEM'],
+      [
+        generateKeyPairSync('x25519').privateKey.export({ type: 'pkcs8', format: 'pem' }),
+        'of type x25519, not ed25519',
+      ],
+    ];
+    for (const [content, message] of cases) {
+      const path = join(folder, content === null ? 'none.pem' : 'wrong.pem');
+      if (content !== null) writePrivateKey(path, content);
+      expect(() => readSigner(path, 'HEADGATE_STATEMENT_KEY_FILE')).toThrow(message);
+    }
+  });
+});
+
+describe('without a key', () => {
+  it('statements say that they are not signed', async () => {
+    const gateway = await startGateway();
+    const answer = await gateway.request('/v1/wallet/statements/2025-03');
+    expect(answer.headers.get('x-headgate-signature')).toBe('unsigned');
+    expect(await answer.json()).toMatchObject({ signing_key: null, opening_balance: '0', ledger: { entries: 0 } });
+    expect((await gateway.request('/v1/statement-key')).status).toBe(404);
+    await gateway.stop();
+  });
+});
