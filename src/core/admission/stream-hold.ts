@@ -14,7 +14,8 @@ export interface StreamHold {
   /** Whether nobody could say if the wallet has more, when it was asked last. */
   readonly isUnknown: boolean;
   /**
-   * Holds what the whole answer costs, as far as the wallet has it; to be called when it is complete.
+   * Holds what the whole answer costs, as far as the wallet has it and the request allows it, whatever an engine says
+   * that it made; to be called when it is complete.
    * @returns null where nothing must be waited for
    */
   cover(costPicoUsd: bigint): Promise<void> | null;
@@ -92,6 +93,8 @@ export function createStreamHold(options: StreamHoldOptions): StreamHold {
   const outputPrice = price.outputPerMTokMicroUsd;
   const stepTokens = choices * Number(STREAM_OUTPUT_TOKENS_AHEAD);
   const money = new HeldMoney(options, () => (paidTokens = countPaid()));
+  /** What the request can cost at most. */
+  const mostPicoUsd = options.promptTokensMax * promptTokenPrice(price) + BigInt(options.outputTokensMax) * outputPrice;
   let promptTokens = options.promptTokensMax;
   let promptKnown = false;
   let paidTokens = countPaid();
@@ -128,8 +131,9 @@ export function createStreamHold(options: StreamHoldOptions): StreamHold {
       return outputTokens < paidTokens || (money.isExtending && !money.isUnknown);
     },
     cover(costPicoUsd) {
-      const isCovered = costPicoUsd <= money.picoUsd || money.isExhausted;
-      return isCovered && !money.isExtending ? null : money.cover(costPicoUsd);
+      const wanted = costPicoUsd < mostPicoUsd ? costPicoUsd : mostPicoUsd;
+      const isCovered = wanted <= money.picoUsd || money.isExhausted;
+      return isCovered && !money.isExtending ? null : money.cover(wanted);
     },
     get isUnknown() {
       return money.isUnknown;
