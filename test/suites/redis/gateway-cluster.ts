@@ -199,11 +199,14 @@ export async function startCluster({ count, env = {}, redis: given }: ClusterOpt
       return { id, key };
     },
     async undisturbed(run) {
+      const untilDecided = (): Promise<unknown> =>
+        eventually(async () => countSilences(gateways) === countReturns(gateways));
       for (let time = 1; ; time += 1) {
+        // What was silent before a run, or is after it, would disturb this one or the next.
+        await untilDecided();
         const before = countSilences(gateways);
         const result = await run();
-        // Until Redis decides again everywhere, the next run would be disturbed too.
-        await eventually(async () => countSilences(gateways) === countReturns(gateways));
+        await untilDecided();
         if (countSilences(gateways) === before) return result;
         if (time === undisturbedTriesMax) throw new Error('Redis is not heard of for long enough on this machine');
       }
