@@ -3,7 +3,7 @@ import type { Db } from '#base/db.ts';
 import { AppError } from '#base/errors.ts';
 import type { Log } from '#base/log.ts';
 import { TooManyWaitError, Turns } from '#base/turns.ts';
-import { BoundedAsking } from './bounded-asking.ts';
+import { BoundedAsking, NotAskedError } from './bounded-asking.ts';
 import { decompress } from './compress.ts';
 import { IdempotencyRows } from './idempotency-rows.ts';
 import { LeaseContact } from './lease-contact.ts';
@@ -122,6 +122,8 @@ class ClaimBook implements Idempotency {
   readonly #asking = new BoundedAsking(claimTimeoutMs);
   readonly #contact: LeaseContact;
   #isLapsed = false;
+  /** The last end that was to be written was not; said once. */
+  #isFailing = false;
 
   constructor(options: IdempotencyOptions) {
     this.#options = options;
@@ -204,21 +206,37 @@ class ClaimBook implements Idempotency {
         throw error;
       }
       // The row may be this request's, and nobody was told so.
-      void this.#write(this.#remove(claim.requestId));
+      if (!(error instanceof NotAskedError)) void this.#write(this.#remove(claim.requestId));
       const failure = unavailable(error);
       leave({ kind: 'error', error: failure }, Promise.resolve());
       throw failure;
     }
   }
 
-  /** Says when the row expires where it is this request's. @throws when the database does not answer in time */
-  #ask(claim: Claim, bodyHash: Buffer): Promise<ClaimResult | Taken> {
-    return this.#turns.during(claim.keyId, () =>
-      this.#asking.ask(
+  /**
+   * Says when the row expires where it is this request's.
+   * @throws when the database does not answer in time, or there is no turn in time to ask it
+   */
+  async #ask(claim: Claim, bodyHash: Buffer): Promise<ClaimResult | Taken> {
+    const { promise: late, reject } = Promise.withResolvers<never>();
+    let isLate = false;
+    const timer = setTimeout(() => {
+      isLate = true;
+      reject(new NotAskedError(`no turn within ${claimTimeoutMs} ms`));
+    }, claimTimeoutMs);
+    const asked = this.#turns.during(claim.keyId, () => {
+      clearTimeout(timer);
+      if (isLate) throw new NotAskedError('nobody waits for this turn');
+      return this.#asking.ask(
         () => this.#read(claim, bodyHash),
         () => void this.#write(this.#remove(claim.requestId)),
-      ),
-    );
+      );
+    });
+    try {
+      return await Promise.race([asked, late]);
+    } finally {
+      clearTimeout(timer);
+    }
   }
 
   async #read(claim: Claim, bodyHash: Buffer): Promise<ClaimResult | Taken> {
@@ -284,12 +302,15 @@ class ClaimBook implements Idempotency {
 
   /** Never rejects, and ends in bounded time. */
   #write(writing: Promise<void>): Promise<void> {
-    const written = writing.catch((error: unknown) => {
-      this.#log.warn(
-        { err: error },
-        'the end of a request with an Idempotency-Key could not be written; it is tried again, a repetition waits',
-      );
-    });
+    const written = writing.then(
+      () => void (this.#isFailing = false),
+      (error: unknown) => {
+        const message =
+          'ends of requests with an Idempotency-Key cannot be written; they are tried again, repetitions wait';
+        if (!this.#isFailing) this.#log.warn({ err: error }, message);
+        this.#isFailing = true;
+      },
+    );
     this.#writes.add(written);
     void written.then(() => this.#writes.delete(written));
     return Promise.race([written, timeout(claimTimeoutMs)]);

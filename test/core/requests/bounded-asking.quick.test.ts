@@ -55,6 +55,31 @@ describe('questions to a store that says nothing', () => {
   });
 });
 
+describe('questions to a store that refuses', () => {
+  const refused = Object.assign(new Error('connect ECONNREFUSED'), { code: 'ECONNREFUSED' });
+  const nobody = (): void => undefined;
+  const failing = async (): Promise<string> => {
+    throw refused;
+  };
+
+  it('fail at once after four, but for one a second, and are asked as before once one is answered', async () => {
+    const asking = new BoundedAsking(5000);
+    for (let time = 0; time < 5; time += 1) await expect(asking.ask(failing, nobody)).rejects.toBe(refused);
+    await expect(asking.ask(failing, nobody)).rejects.toThrow('earlier questions');
+    await vi.advanceTimersByTimeAsync(1000);
+    expect(await asking.ask(async () => 'there', nobody)).toBe('there');
+    for (let time = 0; time < 10; time += 1) expect(await asking.ask(async () => 'again', nobody)).toBe('again');
+  });
+
+  it('are asked on where what fails is the question', async () => {
+    const asking = new BoundedAsking(5000);
+    const wrong = async (): Promise<string> => {
+      throw new TypeError('wrong');
+    };
+    for (let time = 0; time < 10; time += 1) await expect(asking.ask(wrong, nobody)).rejects.toThrow('wrong');
+  });
+});
+
 describe('a lease that is over', () => {
   const leaseMs = 6000;
   const open = (): { contact: LeaseContact; renew: (times: number) => Promise<void> } => {
