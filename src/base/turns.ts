@@ -1,7 +1,7 @@
-/** There is no turn: too many wait for one already. */
+/** There is no turn: too many wait for one already, or those who have one keep it for too long. */
 export class TooManyWaitError extends Error {
   constructor() {
-    super('too many wait for a turn already');
+    super('too many wait for a turn');
     this.name = 'TooManyWaitError';
   }
 }
@@ -10,6 +10,8 @@ export interface TurnBounds {
   readonly atOnceMax: number;
   /** How many may wait for a turn of one name. */
   readonly waitingMax: number;
+  /** How long one waits; for ever when absent. */
+  readonly waitMsMax?: number;
 }
 
 interface Line {
@@ -35,9 +37,22 @@ export class Turns {
     const line = this.#lines.get(name) ?? { running: 0, waiting: [] };
     this.#lines.set(name, line);
     if (line.running < atOnceMax) line.running += 1;
-    else if (line.waiting.length < waitingMax) await new Promise<void>((resolve) => line.waiting.push(resolve));
+    else if (line.waiting.length < waitingMax) await this.#wait(line);
     else throw new TooManyWaitError();
     return () => this.#end(name, line);
+  }
+
+  async #wait({ waiting }: Line): Promise<void> {
+    const { waitMsMax } = this.#bounds;
+    const { promise, resolve, reject } = Promise.withResolvers<void>();
+    waiting.push(resolve);
+    const leave = (): void => {
+      waiting.splice(waiting.indexOf(resolve), 1);
+      reject(new TooManyWaitError());
+    };
+    const timer = waitMsMax === undefined ? undefined : setTimeout(leave, waitMsMax);
+    await promise;
+    clearTimeout(timer);
   }
 
   /** A turn for as long as something runs. @throws TooManyWaitError, and what `run` throws */

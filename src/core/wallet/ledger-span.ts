@@ -89,21 +89,21 @@ async function findEnd(db: Db, organizationId: string, timeMs: number): Promise<
     await search(db, organizationId, timeMs + skewMs),
   ];
   const [row] = await db.sql<{ number: string; balance: string; head: Buffer | null }[]>`
-    SELECT number::text, balance_after::text AS balance, head FROM ledger_entries
+    SELECT number::text, balance_after::text AS balance, head FROM ledger_entries e
     WHERE organization_id = ${organizationId} AND number >= ${low} AND number <= ${high}
-      AND created_at < ${new Date(timeMs).toISOString()}::timestamptz ORDER BY number DESC LIMIT 1`;
+      AND created_at < ${new Date(timeMs).toISOString()}::timestamptz ORDER BY e.number DESC LIMIT 1`;
   return row === undefined ? beginning : { number: Number(row.number), balance: BigInt(row.balance), head: row.head };
 }
 
 /** Some number of an entry of before a moment whose next one is not. */
 async function search({ sql }: Db, organizationId: string, timeMs: number): Promise<number> {
   const [last] = await sql<{ number: string }[]>`
-    SELECT number::text FROM ledger_entries WHERE organization_id = ${organizationId} ORDER BY number DESC LIMIT 1`;
+    SELECT number::text FROM ledger_entries e WHERE organization_id = ${organizationId} ORDER BY e.number DESC LIMIT 1`;
   let [low, high] = [0, Number(last?.number ?? 0)];
   while (low < high) {
     const middle = Math.ceil((low + high) / 2);
     const [row] = await sql<{ is_before: boolean }[]>`
-      SELECT created_at < ${new Date(timeMs).toISOString()}::timestamptz AS is_before FROM ledger_entries
+      SELECT created_at < ${new Date(timeMs).toISOString()}::timestamptz AS is_before FROM ledger_entries e
       WHERE organization_id = ${organizationId} AND number <= ${middle} ORDER BY number DESC LIMIT 1`;
     if (row?.is_before === true) low = middle;
     else high = middle - 1;

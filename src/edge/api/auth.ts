@@ -57,7 +57,12 @@ export interface GuardParts {
 }
 
 /** Requests of one caller, or of one address where nobody need say who calls. */
-const turnBounds = { atOnceMax: 4, waitingMax: 100 };
+const turnBounds = { atOnceMax: 4, waitingMax: 100, waitMsMax: 15_000 };
+
+/** What changes something, such as a revocation, never waits for answers that nobody reads. */
+function lineOf({ req: { method } }: HttpContext, caller: Caller): string {
+  return `${callerId(caller)} ${method === 'GET' || method === 'HEAD' ? 'reads' : 'changes'}`;
+}
 
 export function createGuards({ authenticator, addressOf, showLimits, shares, limits }: GuardParts): Guards {
   const turns = new Turns(turnBounds);
@@ -77,7 +82,7 @@ export function createGuards({ authenticator, addressOf, showLimits, shares, lim
       const caller = knownCaller(context) ?? (await authenticator.authenticate(context.env.incoming));
       for (const [name, value] of Object.entries(await showLimits(caller))) context.header(name, value);
       check(caller);
-      await takeTurn(context, callerId(caller));
+      await takeTurn(context, lineOf(context, caller));
       context.set('caller', caller);
       await next();
     };
