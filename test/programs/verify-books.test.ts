@@ -128,6 +128,21 @@ describe('headgate verify-books', () => {
       () => 'this entry is not what was booked (head)',
     ],
     [
+      'an amount that is no number',
+      ({ entries }) => `UPDATE ledger_entries SET amount = 'NaN' WHERE id = '${entries[0]}'`,
+      ({ entries }) => `${le(entries[0])}: this entry is not what was booked (no_number)`,
+    ],
+    [
+      'a moment that is none',
+      ({ entries }) => `UPDATE ledger_entries SET created_at = 'infinity' WHERE id = '${entries[0]}'`,
+      ({ entries }) => `${le(entries[0])}: this entry is not what was booked (no_number)`,
+    ],
+    [
+      'a balance that is no number',
+      ({ where }) => `UPDATE wallets SET balance = 'NaN' WHERE ${where}`,
+      () => 'the wallet is not what the ledger comes to (balance)',
+    ],
+    [
       'an altered balance',
       ({ where }) => `UPDATE wallets SET balance = balance + 1 WHERE ${where}`,
       () => 'the wallet is not what the ledger comes to (balance)',

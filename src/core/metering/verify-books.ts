@@ -146,7 +146,8 @@ class BooksCheck {
     return [...owners].filter((owner) => this.#only === null || owner === this.#only).toSorted();
   }
 
-  #ledger({ organizationId, ...proof }: LedgerProof, chargedPicoUsd: bigint): void {
+  /** @param chargedPicoUsd as PostgreSQL sums it, which may be no number */
+  #ledger({ organizationId, ...proof }: LedgerProof, chargedPicoUsd: string): void {
     this.#organizations += 1;
     this.#entries += proof.entries;
     const { entries, balancePicoUsd, head } = proof;
@@ -155,15 +156,15 @@ class BooksCheck {
     if (proof.altered !== null) this.#find('entry', { ...found, ...proof.altered });
     if (proof.wallet !== null) this.#find('wallet', { ...found, problem: proof.wallet });
     if (proof.continuity !== null) this.#find('ledger_differs', { ...found, problem: proof.continuity });
-    if (proof.usagePicoUsd === chargedPicoUsd) return;
+    if (proof.usagePicoUsd.toString() === chargedPicoUsd) return;
     this.#find('charges_differ', { ...found, problem: `ledger ${proof.usagePicoUsd}, sums ${chargedPicoUsd}` });
   }
 
-  async #chargedBySums(organizationId: string): Promise<bigint> {
+  async #chargedBySums(organizationId: string): Promise<string> {
     const [row] = await this.#sql<{ cost: string }[]>`
       select coalesce(sum(cost), 0)::text as cost from usage_daily
       where organization = (select code from usage_ids where id = ${organizationId})`;
-    return BigInt(row?.cost ?? 0);
+    return row?.cost ?? '0';
   }
 
   async entries(): Promise<void> {
@@ -247,6 +248,9 @@ const singlesText = `
     on r.organization_id = e.organization_id and r.id = e.request_id
   where e.id is null or r.id is null or r.cost <> e.amount`;
 
+/** Of a row whose organization is not in the list of ids. */
+const unknownOrganization = '00000000-0000-0000-0000-000000000000';
+
 const keyColumns = ['organization', 'key', 'project', 'model'];
 const sumColumns = [
   'requests',
@@ -270,7 +274,7 @@ function differencesText(booked: string, expected: string, moment: 'hour' | 'day
   const same = [...keyColumns, moment].map((name) => `b.${name} = x.${name}`).join(' and ');
   const list = (table: string): string => sumColumns.map((name) => `${table}.${name}`).join(', ');
   return `
-    select ${idOf('organization')} as organization_id, ${idOf('key')} as id,
+    select coalesce(${idOf('organization')}, '${unknownOrganization}') as organization_id, ${idOf('key')} as id,
       format('%s %s: requests %s, should be %s', coalesce(b.${moment}, x.${moment}), ${nameOf('model')},
         coalesce(b.requests, 0), coalesce(x.requests, 0)) as problem
     from (${booked}) as b full join (${expected}) as x on ${same}

@@ -32,9 +32,10 @@ export interface LedgerProof {
  * - `head`: the entry says something else than what was booked, or one before it was taken away
  * - `balance_after`: not the running sum, before the chain
  * - `chain_broken_off`: it is not in the chain, but entries before it are
+ * - `no_number`: an amount or moment is none, such as `NaN` or `infinity`
  * - `before_chain`: the first of the chain does not go on from what is before it: that was altered
  */
-export type LedgerProblem = 'number' | 'head' | 'balance_after' | 'chain_broken_off' | 'before_chain';
+export type LedgerProblem = 'number' | 'head' | 'balance_after' | 'chain_broken_off' | 'no_number' | 'before_chain';
 
 /** What a ledger once came to, as somebody has kept it elsewhere. */
 export interface KnownHead {
@@ -52,7 +53,7 @@ interface Row {
   readonly amount: string;
   readonly currency: string;
   readonly balance_after: string;
-  readonly created_at_micros: string;
+  readonly created_at_micros: string | null;
   readonly requests: number | null;
   readonly group_id: string | null;
   readonly requests_hash: Buffer | null;
@@ -60,6 +61,17 @@ interface Row {
   readonly request_id: string | null;
   readonly reference: string | null;
   readonly note: string | null;
+}
+
+/** Whoever may write the database can write what no sum comes to: PostgreSQL's numeric knows NaN and Infinity. */
+interface ReadableRow extends Row {
+  readonly created_at_micros: string;
+}
+
+const isWhole = (text: string): boolean => /^-?\d+$/.test(text);
+
+function isReadable(row: Row): row is ReadableRow {
+  return isWhole(row.amount) && isWhole(row.balance_after) && row.created_at_micros !== null;
 }
 
 interface WalletRow {
@@ -81,7 +93,8 @@ export async function proveIn(sql: ISql, organizationId: string, known: KnownHea
   const check = new LedgerCheck(organizationId, known);
   const rows = sql<Row[]>`
     SELECT number::text, organization_id::text, id::text, type, debit_account, credit_account, amount::text, currency,
-      balance_after::text, (extract(epoch FROM created_at) * 1000000)::bigint::text AS created_at_micros, requests,
+      balance_after::text, CASE WHEN isfinite(created_at) THEN (extract(epoch FROM created_at) * 1000000)::bigint::text END
+        AS created_at_micros, requests,
       group_id::text, requests_hash, head, request_id::text, reference, note
     FROM ledger_entries e WHERE organization_id = ${organizationId} ORDER BY e.number`.cursor(rowsAtOnce);
   for await (const some of rows) for (const row of some) check.add(row);
@@ -133,18 +146,22 @@ class LedgerCheck {
   }
 
   add(row: Row): void {
+    const problem = isReadable(row) ? this.#addReadable(row) : 'no_number';
+    if (problem !== null) this.#altered ??= { id: row.id, problem };
+    this.#entries = Number(row.number);
+    // Goes on from what stands there, so that one altered entry does not make all that follow look altered.
+    this.#head = row.head ?? this.#head;
+    this.#compareWithKnown();
+  }
+
+  #addReadable(row: ReadableRow): LedgerProblem | null {
     const amount = BigInt(row.amount);
     const sumBefore = this.#sum;
     this.#sum += row.credit_account === 'wallet' ? amount : -amount;
     if (row.type === 'usage') this.#usage += amount;
     const isBroken = BigInt(row.balance_after) !== this.#sum;
     if (isBroken) this.#broken += 1;
-    const problem = this.#problem(row, sumBefore) ?? (isBroken ? 'balance_after' : null);
-    if (problem !== null) this.#altered ??= { id: row.id, problem };
-    this.#entries = Number(row.number);
-    // Goes on from what stands there, so that one altered entry does not make all that follow look altered.
-    this.#head = row.head ?? this.#head;
-    this.#compareWithKnown();
+    return this.#problem(row, sumBefore) ?? (isBroken ? 'balance_after' : null);
   }
 
   #headNow(): Buffer {
@@ -157,7 +174,7 @@ class LedgerCheck {
     if (!this.#known.head.equals(this.#headNow())) this.#continuity = 'rewritten';
   }
 
-  #problem(row: Row, sumBefore: bigint): LedgerProblem | null {
+  #problem(row: ReadableRow, sumBefore: bigint): LedgerProblem | null {
     const number = Number(row.number);
     if (number !== this.#entries + 1) return 'number';
     if (row.head === null) return this.#head === null ? null : 'chain_broken_off';
@@ -168,7 +185,7 @@ class LedgerCheck {
   }
 
   end(wallet: WalletRow | undefined): LedgerProof {
-    const balancePicoUsd = BigInt(wallet?.balance ?? 0);
+    const balancePicoUsd = wallet !== undefined && isWhole(wallet.balance) ? BigInt(wallet.balance) : 0n;
     const atFault = this.#walletProblem(wallet);
     return {
       organizationId: this.#organizationId,
@@ -187,13 +204,13 @@ class LedgerCheck {
 
   #walletProblem(wallet: WalletRow | undefined): LedgerProof['wallet'] {
     if (wallet === undefined) return this.#entries === 0 ? null : 'no_wallet';
-    if (BigInt(wallet.balance) !== this.#sum) return 'balance';
+    if (!isWhole(wallet.balance) || BigInt(wallet.balance) !== this.#sum) return 'balance';
     if (Number(wallet.entries) !== this.#entries) return 'entries_missing';
     return wallet.head.equals(this.#headNow()) ? null : 'head';
   }
 }
 
-function toChained(row: Row): ChainedEntry {
+function toChained(row: ReadableRow): ChainedEntry {
   return {
     id: row.id,
     organizationId: row.organization_id,
