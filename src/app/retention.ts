@@ -38,7 +38,7 @@ export interface RetentionParts {
 const cachedAnswerBytesMax = 4_194_304;
 const cleaningMs = 60_000;
 const contentsTimeoutMs = 10_000;
-const usageMs = 3_600_000;
+const usageMs = 600_000;
 
 export function createRetention(parts: RetentionParts): Retention {
   const { db, clock, log, audit, metering, coordination, leaseMs } = parts;
@@ -84,7 +84,7 @@ export function createRetention(parts: RetentionParts): Retention {
   return { cache, contents, idempotency, part, claims };
 }
 
-/** Months of records go an hour after their time has come, or after the setting is made. */
+/** Months of records go some minutes after their time has come, or after the setting is made. */
 function usageJobs({ metering, storage: { usageDays } }: RetentionParts): readonly Job[] {
   if (usageDays === null) return [];
   const run = async (): Promise<void> => void (await metering.dropOldPartitions(usageDays));

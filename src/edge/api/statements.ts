@@ -28,7 +28,7 @@ const statementSchema = z
     object: z.literal('wallet.statement'),
     organization_id: idText('org'),
     month: z.string().openapi({ example: '2026-10' }),
-    status: z.enum(['final', 'open']).openapi({ description: '`open`: the month is not over' }),
+    status: z.enum(['final', 'open']).openapi({ description: '`open` until a day after the month. Usage goes by the day of admission: what was spooled for longer is still added to it, balances and charges stay' }),
     currency: z.literal('USD'),
     opening_balance: decimal,
     credits: decimal,
@@ -111,6 +111,9 @@ const keyRoute = createRoute({
   responses: { 200: jsonAnswer(keySchema, 'The key') },
 });
 
+/** Requests of a month end in the next one, and what was spooled is booked then. */
+const settlingMs = 86_400_000;
+
 interface Month {
   readonly fromMs: number;
   readonly toMs: number;
@@ -125,7 +128,7 @@ function readMonth(text: string, nowMs: number): Month {
   if (year === undefined || Number(year) < 1970) return fail('must be a month such as 2026-10');
   const fromMs = Date.UTC(Number(year), Number(month) - 1);
   const toMs = Date.UTC(Number(year), Number(month));
-  return fromMs <= nowMs ? { fromMs, toMs, isOver: toMs <= nowMs } : fail('has not begun');
+  return fromMs <= nowMs ? { fromMs, toMs, isOver: toMs + settlingMs <= nowMs } : fail('has not begun');
 }
 
 const isDecided = (entry: LedgerEntry): entry is LedgerEntry & { type: 'credit' | 'adjustment' } =>
