@@ -4,7 +4,7 @@ import { Turns } from '#base/turns.ts';
 import type { Audit, Author } from '#core/audit/audit.ts';
 import type { Wallet } from '#core/wallet/wallet.ts';
 import { sql } from 'drizzle-orm';
-import { listQuarantined, type QuarantinedRecord, readQuarantined } from './quarantine.ts';
+import { type KeptRecord, listQuarantined, type QuarantinedRecord, readKept, readQuarantined } from './quarantine.ts';
 import { readRecord } from './record-list.ts';
 import type { UsageRecord } from './record.ts';
 import { decodeRecord } from './spooled-record.ts';
@@ -78,9 +78,9 @@ export function createQuarantineReview(options: QuarantineReviewOptions): Quaran
 }
 
 /** The record, which nobody else decides on before the end of the transaction. */
-async function take(tx: Transaction, db: Db, id: string): Promise<QuarantinedRecord | null> {
+async function take(tx: Transaction, db: Db, id: string): Promise<KeptRecord | null> {
   const locked = await tx.execute(sql`select 1 from usage_quarantine where id = ${id} for update`);
-  return locked.length === 0 ? null : readQuarantined(db.sql, id);
+  return locked.length === 0 ? null : readKept(db.sql, id);
 }
 
 const remove = (tx: Transaction, id: string) => tx.execute(sql`delete from usage_quarantine where id = ${id}`);
@@ -96,19 +96,15 @@ function entryOf({ author, organizationId }: QuarantineDecision, found: Quaranti
 }
 
 /** A record as it was kept: JSON, or bytes that an earlier version could not read. */
-function decode({ record }: QuarantinedRecord): UsageRecord | null {
+function decode({ kept }: KeptRecord): UsageRecord | null {
   try {
-    return decodeRecord(record.startsWith('{') ? Buffer.from(record) : Buffer.from(record, 'base64'));
+    return decodeRecord(kept.startsWith('{') ? Buffer.from(kept) : Buffer.from(kept, 'base64'));
   } catch {
     return null;
   }
 }
 
-async function book(
-  found: QuarantinedRecord,
-  writer: Writer,
-  { db, wallet }: QuarantineReviewOptions,
-): Promise<RetryResult> {
+async function book(found: KeptRecord, writer: Writer, { db, wallet }: QuarantineReviewOptions): Promise<RetryResult> {
   const record = decode(found);
   if (record === null) return { kind: 'refused', error: 'it is no record that this version can read' };
   const { id, organizationId, costPicoUsd } = record;

@@ -2,18 +2,23 @@ import type { Row, Sql } from 'postgres';
 import { sqlStateOf } from '#base/db.ts';
 import { uuidv7 } from '#base/id.ts';
 import type { UsageRecord } from './record.ts';
-import { recordJson } from './spooled-record.ts';
+import { recordJson, shownRecordJson } from './spooled-record.ts';
 
 /** A record that Postgres will never take as it is; it is in no sum and charged to nobody until an operator decides. */
 export interface QuarantinedRecord {
   readonly id: string;
   /** Null when the record could not even be read. */
   readonly organizationId: string | null;
-  /** JSON where it could be read, else the bytes in base64. */
+  /** JSON, without its Idempotency-Key, where it could be read, else the bytes in base64. */
   readonly record: string;
   readonly error: string;
   readonly sqlState: string | null;
   readonly createdAt: Date;
+}
+
+export interface KeptRecord extends QuarantinedRecord {
+  /** As `record`, with its Idempotency-Key: what `decodeRecord` reads. */
+  readonly kept: string;
 }
 
 const errorLengthMax = 2000;
@@ -50,15 +55,25 @@ export async function listQuarantined(
 }
 
 export async function readQuarantined(sql: Sql, id: string): Promise<QuarantinedRecord | null> {
+  const row = await readRow(sql, id);
+  return row === null ? null : toQuarantined(row);
+}
+
+export async function readKept(sql: Sql, id: string): Promise<KeptRecord | null> {
+  const row = await readRow(sql, id);
+  return row === null ? null : { ...toQuarantined(row), kept: String(row['record']) };
+}
+
+async function readRow(sql: Sql, id: string): Promise<Row | null> {
   const [row] = await sql`select ${sql.unsafe(columns)} from usage_quarantine where id = ${id}`;
-  return row === undefined ? null : toQuarantined(row);
+  return row ?? null;
 }
 
 function toQuarantined(row: Row): QuarantinedRecord {
   return {
     id: String(row['id']),
     organizationId: row['organization_id'] === null ? null : String(row['organization_id']),
-    record: String(row['record']),
+    record: shownRecordJson(String(row['record'])),
     error: String(row['error']),
     sqlState: row['sql_state'] === null ? null : String(row['sql_state']),
     createdAt: new Date(Number(row['created_ms'])),
