@@ -24,6 +24,9 @@ export type RetryResult =
   | { readonly kind: 'refused'; readonly error: string }
   | { readonly kind: 'not_found' };
 
+/** `booked` is one that the books have after all: it is charged, and `retry` takes it out of quarantine. */
+export type DiscardResult = 'discarded' | 'booked' | 'not_found';
+
 /** What an operator does with records that the books refused. */
 export interface QuarantineReview {
   /** Newest request first. @param before only those with a lower id; null for the newest */
@@ -31,8 +34,8 @@ export interface QuarantineReview {
   read(id: string): Promise<QuarantinedRecord | null>;
   /** Books and charges a record, once, as if it had been taken at first; no more than its wallet has. */
   retry(decision: QuarantineDecision): Promise<RetryResult>;
-  /** Takes a record out for good: nobody is charged, and the audit log keeps it. @returns false when it is not there */
-  discard(decision: QuarantineDecision, reason: string): Promise<boolean>;
+  /** Takes a record out for good: nobody is charged, and the audit log keeps it. */
+  discard(decision: QuarantineDecision, reason: string): Promise<DiscardResult>;
 }
 
 export interface QuarantineReviewOptions {
@@ -66,13 +69,14 @@ export function createQuarantineReview(options: QuarantineReviewOptions): Quaran
         return booked;
       }),
     discard: (decision, reason) =>
-      decide(async (tx) => {
+      decide(async (tx): Promise<DiscardResult> => {
         const found = await take(tx, db, decision.id);
-        if (found === null) return false;
+        if (found === null) return 'not_found';
+        if (await isInBooks(db, found)) return 'booked';
         await remove(tx, found.id);
         const entry = entryOf(decision, found);
         await audit.record(tx, { ...entry, action: 'quarantined_record.discarded', after: { reason } });
-        return true;
+        return 'discarded';
       }),
   };
 }
@@ -104,14 +108,18 @@ function decode({ kept }: KeptRecord): UsageRecord | null {
   }
 }
 
+/** A try to book it may have ended between the books and the quarantine. */
+async function isInBooks(db: Db, { organizationId, id }: Pick<QuarantinedRecord, 'organizationId' | 'id'>) {
+  return organizationId !== null && (await readRecord(db, { organizationId, id, keyId: null })) !== null;
+}
+
 async function book(found: KeptRecord, writer: Writer, { db, wallet }: QuarantineReviewOptions): Promise<RetryResult> {
   const record = decode(found);
   if (record === null) return { kind: 'refused', error: 'it is no record that this version can read' };
   const { id, organizationId, costPicoUsd } = record;
   try {
     const chargedPicoUsd = await wallet.chargeUnheld(organizationId, async () => {
-      // A try before this one may have ended between the books and the quarantine.
-      const isBooked = (await readRecord(db, { organizationId, id, keyId: null })) !== null;
+      const isBooked = await isInBooks(db, record);
       const { writtenOff } = await writer.write([record]);
       return isBooked ? 0n : costPicoUsd - (writtenOff.get(id) ?? 0n);
     });

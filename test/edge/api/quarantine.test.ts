@@ -165,6 +165,20 @@ describe('records in quarantine', () => {
     expect((await verifyBooks(bench.gateway.db)).findings).toEqual([]);
   });
 
+  it('are not given up where a try ended between the books and the quarantine, and say what takes them out', async () => {
+    const organization = await bench.openOrganization();
+    const record = await quarantine(organization);
+    await mend(record);
+    await bench.metering.settle({ ...record, clientRequestId: 'ab' });
+    const body = { reason: 'a test of ours' };
+    const answer = await ask(`/${record.id}/discard`, { method: 'POST', body });
+    expect(answer).toMatchObject({ status: 409, body: { error: { message: expect.stringContaining('Retry it') } } });
+    expect(await auditOf(record.id)).toEqual([]);
+    const retried = await ask(`/${record.id}/retry`, { method: 'POST' });
+    expect(retried).toMatchObject({ status: 200, body: { charged: '0' } });
+    expect((await ask(`/${record.id}`)).status).toBe(404);
+  });
+
   it('are given up with a reason that the audit log keeps, with the record', async () => {
     const organization = await bench.openOrganization();
     const record = await quarantine(organization);
