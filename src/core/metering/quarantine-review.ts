@@ -3,7 +3,7 @@ import { type Db, sqlStateOf, type Transaction } from '#base/db.ts';
 import { Turns } from '#base/turns.ts';
 import type { Audit, Author } from '#core/audit/audit.ts';
 import type { Wallet } from '#core/wallet/wallet.ts';
-import { sql } from 'drizzle-orm';
+import { type SQL, sql } from 'drizzle-orm';
 import { type KeptRecord, listQuarantined, type QuarantinedRecord, readKept, readQuarantined } from './quarantine.ts';
 import { readRecord } from './record-list.ts';
 import type { UsageRecord } from './record.ts';
@@ -34,7 +34,7 @@ export interface QuarantineReview {
   read(id: string): Promise<QuarantinedRecord | null>;
   /** Books and charges a record, once, as if it had been taken at first; no more than its wallet has. */
   retry(decision: QuarantineDecision): Promise<RetryResult>;
-  /** Takes a record out for good: nobody is charged, and the audit log keeps it. */
+  /** Gives a record up for good: nobody is charged, wherever else it may be kept, and the audit log keeps it. */
   discard(decision: QuarantineDecision, reason: string): Promise<DiscardResult>;
 }
 
@@ -59,21 +59,21 @@ export function createQuarantineReview(options: QuarantineReviewOptions): Quaran
     read: (id) => readQuarantined(db.sql, id),
     retry: (decision) =>
       decide(async (tx): Promise<RetryResult> => {
-        const found = await take(tx, db, decision.id);
+        const found = await take(tx, db, { id: decision.id, lock: sql`for no key update` });
         if (found === null) return { kind: 'not_found' };
         const booked = await book(found, writer, options);
         if (booked.kind !== 'booked') return booked;
-        await remove(tx, found.id);
+        await tx.execute(sql`delete from usage_quarantine where id = ${found.id}`);
         const after = { charged_pico_usd: booked.chargedPicoUsd.toString() };
         await audit.record(tx, { ...entryOf(decision, found), action: 'quarantined_record.booked', after });
         return booked;
       }),
     discard: (decision, reason) =>
       decide(async (tx): Promise<DiscardResult> => {
-        const found = await take(tx, db, decision.id);
+        const found = await take(tx, db, { id: decision.id, lock: sql`for update` });
         if (found === null) return 'not_found';
         if (await isInBooks(db, found)) return 'booked';
-        await remove(tx, found.id);
+        await tx.execute(sql`update usage_quarantine set discarded_at = now() where id = ${found.id}`);
         const entry = entryOf(decision, found);
         await audit.record(tx, { ...entry, action: 'quarantined_record.discarded', after: { reason } });
         return 'discarded';
@@ -81,13 +81,19 @@ export function createQuarantineReview(options: QuarantineReviewOptions): Quaran
   };
 }
 
-/** The record, which nobody else decides on before the end of the transaction. */
-async function take(tx: Transaction, db: Db, id: string): Promise<KeptRecord | null> {
-  const locked = await tx.execute(sql`select 1 from usage_quarantine where id = ${id} for update`);
-  return locked.length === 0 ? null : readKept(db.sql, id);
+interface Taking {
+  readonly id: string;
+  /** A writer takes `for key share`: `for update` keeps it away, which who has it book the record must not. */
+  readonly lock: SQL;
 }
 
-const remove = (tx: Transaction, id: string) => tx.execute(sql`delete from usage_quarantine where id = ${id}`);
+/** The record, which nobody else decides on before the end of the transaction. */
+async function take(tx: Transaction, db: Db, { id, lock }: Taking): Promise<KeptRecord | null> {
+  const locked = await tx.execute(
+    sql`select 1 from usage_quarantine where id = ${id} and discarded_at is null ${lock}`,
+  );
+  return locked.length === 0 ? null : readKept(db.sql, id);
+}
 
 function entryOf({ author, organizationId }: QuarantineDecision, found: QuarantinedRecord) {
   return {
