@@ -61,7 +61,7 @@ export interface Metering {
   close(timeoutMs: number): Promise<void>;
 }
 
-/** @param isBooked whether they are in the books; else in quarantine, and nothing was charged */
+/** @param isBooked whether they are in the books; else in quarantine, or given up there, and nothing was charged */
 export type UnspooledListener = (records: readonly UsageRecord[], isBooked: boolean) => void;
 
 export interface MeteringOptions {
@@ -101,6 +101,7 @@ const replayMsMax = 10_000;
 
 interface CommitListeners {
   readonly onWrittenOff: (id: string, picoUsd: bigint) => void;
+  readonly onDiscarded: (id: string) => void;
   readonly onUnspooled: UnspooledListener;
   readonly onQuarantined: () => void;
 }
@@ -129,7 +130,8 @@ function createCommits(options: MeteringOptions, listeners: CommitListeners): Gr
     },
     onUnspooled: listeners.onUnspooled,
     async write(records) {
-      const { writtenOff } = await writer.write(records);
+      const { writtenOff, discarded } = await writer.write(records);
+      for (const id of discarded) listeners.onDiscarded(id);
       for (const [id, picoUsd] of writtenOff) listeners.onWrittenOff(id, picoUsd);
     },
   });
@@ -151,15 +153,38 @@ class WrittenOff {
   }
 }
 
+/** Who is told what became of records of the spool. */
+class Unspooled {
+  readonly #listeners: UnspooledListener[] = [];
+  /** What the books passed over because an operator gave it up, until it is told. */
+  readonly #discarded = new Set<string>();
+
+  listen(listener: UnspooledListener): void {
+    this.#listeners.push(listener);
+  }
+
+  discard(id: string): void {
+    this.#discarded.add(id);
+  }
+
+  tell(records: readonly UsageRecord[], isBooked: boolean): void {
+    const gone = records.filter(({ id }) => this.#discarded.delete(id));
+    const rest = gone.length === 0 ? records : records.filter((record) => !gone.includes(record));
+    for (const listener of this.#listeners) {
+      if (gone.length > 0) listener(gone, false);
+      if (rest.length > 0) listener(rest, isBooked);
+    }
+  }
+}
+
 export function createMetering(options: MeteringOptions): Metering {
   const { db, clock, log, wallet, staleMs, spoolAfterMs } = options;
-  const listeners: UnspooledListener[] = [];
+  const unspooled = new Unspooled();
   let quarantined = 0;
   const writtenOff = new WrittenOff();
   const commits = createCommits(options, {
-    onUnspooled(records, isBooked) {
-      for (const listener of listeners) listener(records, isBooked);
-    },
+    onUnspooled: (records, isBooked) => unspooled.tell(records, isBooked),
+    onDiscarded: (id) => unspooled.discard(id),
     onQuarantined: () => void (quarantined += 1),
     onWrittenOff: (id, picoUsd) => writtenOff.add(id, picoUsd),
   });
@@ -171,7 +196,7 @@ export function createMetering(options: MeteringOptions): Metering {
       const { chargedPicoUsd, tokens } = usedBy(record);
       return { chargedPicoUsd: chargedPicoUsd - writtenOff.take(record.id), tokens };
     },
-    onUnspooled: (listener) => void listeners.push(listener),
+    onUnspooled: (listener) => unspooled.listen(listener),
     countRefusal: (refusal) => refusals.count(refusal),
     flushRefusals: () => refusals.flush(),
     async start() {

@@ -3,8 +3,8 @@ import { type Db, sqlStateOf, type Transaction } from '#base/db.ts';
 import { Turns } from '#base/turns.ts';
 import type { Audit, Author } from '#core/audit/audit.ts';
 import type { Wallet } from '#core/wallet/wallet.ts';
-import { sql } from 'drizzle-orm';
-import { listQuarantined, type QuarantinedRecord, readQuarantined } from './quarantine.ts';
+import { type SQL, sql } from 'drizzle-orm';
+import { type KeptRecord, listQuarantined, type QuarantinedRecord, readKept, readQuarantined } from './quarantine.ts';
 import { readRecord } from './record-list.ts';
 import type { UsageRecord } from './record.ts';
 import { decodeRecord } from './spooled-record.ts';
@@ -24,6 +24,9 @@ export type RetryResult =
   | { readonly kind: 'refused'; readonly error: string }
   | { readonly kind: 'not_found' };
 
+/** `booked` is one that the books have after all: it is charged, and `retry` takes it out of quarantine. */
+export type DiscardResult = 'discarded' | 'booked' | 'not_found';
+
 /** What an operator does with records that the books refused. */
 export interface QuarantineReview {
   /** Newest request first. @param before only those with a lower id; null for the newest */
@@ -31,8 +34,8 @@ export interface QuarantineReview {
   read(id: string): Promise<QuarantinedRecord | null>;
   /** Books and charges a record, once, as if it had been taken at first; no more than its wallet has. */
   retry(decision: QuarantineDecision): Promise<RetryResult>;
-  /** Takes a record out for good: nobody is charged, and the audit log keeps it. @returns false when it is not there */
-  discard(decision: QuarantineDecision, reason: string): Promise<boolean>;
+  /** Gives a record up for good: nobody is charged, wherever else it may be kept, and the audit log keeps it. */
+  discard(decision: QuarantineDecision, reason: string): Promise<DiscardResult>;
 }
 
 export interface QuarantineReviewOptions {
@@ -56,34 +59,41 @@ export function createQuarantineReview(options: QuarantineReviewOptions): Quaran
     read: (id) => readQuarantined(db.sql, id),
     retry: (decision) =>
       decide(async (tx): Promise<RetryResult> => {
-        const found = await take(tx, db, decision.id);
+        const found = await take(tx, db, { id: decision.id, lock: sql`for no key update` });
         if (found === null) return { kind: 'not_found' };
         const booked = await book(found, writer, options);
         if (booked.kind !== 'booked') return booked;
-        await remove(tx, found.id);
+        await tx.execute(sql`delete from usage_quarantine where id = ${found.id}`);
         const after = { charged_pico_usd: booked.chargedPicoUsd.toString() };
         await audit.record(tx, { ...entryOf(decision, found), action: 'quarantined_record.booked', after });
         return booked;
       }),
     discard: (decision, reason) =>
-      decide(async (tx) => {
-        const found = await take(tx, db, decision.id);
-        if (found === null) return false;
-        await remove(tx, found.id);
+      decide(async (tx): Promise<DiscardResult> => {
+        const found = await take(tx, db, { id: decision.id, lock: sql`for update` });
+        if (found === null) return 'not_found';
+        if (await isInBooks(db, found)) return 'booked';
+        await tx.execute(sql`update usage_quarantine set discarded_at = now() where id = ${found.id}`);
         const entry = entryOf(decision, found);
         await audit.record(tx, { ...entry, action: 'quarantined_record.discarded', after: { reason } });
-        return true;
+        return 'discarded';
       }),
   };
 }
 
-/** The record, which nobody else decides on before the end of the transaction. */
-async function take(tx: Transaction, db: Db, id: string): Promise<QuarantinedRecord | null> {
-  const locked = await tx.execute(sql`select 1 from usage_quarantine where id = ${id} for update`);
-  return locked.length === 0 ? null : readQuarantined(db.sql, id);
+interface Taking {
+  readonly id: string;
+  /** A writer takes `for key share`: `for update` keeps it away, which who has it book the record must not. */
+  readonly lock: SQL;
 }
 
-const remove = (tx: Transaction, id: string) => tx.execute(sql`delete from usage_quarantine where id = ${id}`);
+/** The record, which nobody else decides on before the end of the transaction. */
+async function take(tx: Transaction, db: Db, { id, lock }: Taking): Promise<KeptRecord | null> {
+  const locked = await tx.execute(
+    sql`select 1 from usage_quarantine where id = ${id} and discarded_at is null ${lock}`,
+  );
+  return locked.length === 0 ? null : readKept(db.sql, id);
+}
 
 function entryOf({ author, organizationId }: QuarantineDecision, found: QuarantinedRecord) {
   return {
@@ -96,26 +106,26 @@ function entryOf({ author, organizationId }: QuarantineDecision, found: Quaranti
 }
 
 /** A record as it was kept: JSON, or bytes that an earlier version could not read. */
-function decode({ record }: QuarantinedRecord): UsageRecord | null {
+function decode({ kept }: KeptRecord): UsageRecord | null {
   try {
-    return decodeRecord(record.startsWith('{') ? Buffer.from(record) : Buffer.from(record, 'base64'));
+    return decodeRecord(kept.startsWith('{') ? Buffer.from(kept) : Buffer.from(kept, 'base64'));
   } catch {
     return null;
   }
 }
 
-async function book(
-  found: QuarantinedRecord,
-  writer: Writer,
-  { db, wallet }: QuarantineReviewOptions,
-): Promise<RetryResult> {
+/** A try to book it may have ended between the books and the quarantine. */
+async function isInBooks(db: Db, { organizationId, id }: Pick<QuarantinedRecord, 'organizationId' | 'id'>) {
+  return organizationId !== null && (await readRecord(db, { organizationId, id, keyId: null })) !== null;
+}
+
+async function book(found: KeptRecord, writer: Writer, { db, wallet }: QuarantineReviewOptions): Promise<RetryResult> {
   const record = decode(found);
   if (record === null) return { kind: 'refused', error: 'it is no record that this version can read' };
   const { id, organizationId, costPicoUsd } = record;
   try {
     const chargedPicoUsd = await wallet.chargeUnheld(organizationId, async () => {
-      // A try before this one may have ended between the books and the quarantine.
-      const isBooked = (await readRecord(db, { organizationId, id, keyId: null })) !== null;
+      const isBooked = await isInBooks(db, record);
       const { writtenOff } = await writer.write([record]);
       return isBooked ? 0n : costPicoUsd - (writtenOff.get(id) ?? 0n);
     });

@@ -1,19 +1,24 @@
-import type { Row, Sql } from 'postgres';
+import type { ISql, Row, Sql } from 'postgres';
 import { sqlStateOf } from '#base/db.ts';
 import { uuidv7 } from '#base/id.ts';
 import type { UsageRecord } from './record.ts';
-import { recordJson } from './spooled-record.ts';
+import { recordJson, shownRecordJson } from './spooled-record.ts';
 
 /** A record that Postgres will never take as it is; it is in no sum and charged to nobody until an operator decides. */
 export interface QuarantinedRecord {
   readonly id: string;
   /** Null when the record could not even be read. */
   readonly organizationId: string | null;
-  /** JSON where it could be read, else the bytes in base64. */
+  /** JSON, without its Idempotency-Key, where it could be read, else the bytes in base64. */
   readonly record: string;
   readonly error: string;
   readonly sqlState: string | null;
   readonly createdAt: Date;
+}
+
+export interface KeptRecord extends QuarantinedRecord {
+  /** As `record`, with its Idempotency-Key: what `decodeRecord` reads. */
+  readonly kept: string;
 }
 
 const errorLengthMax = 2000;
@@ -37,7 +42,7 @@ export async function insertQuarantined(
 const columns =
   'id::text, organization_id::text, record, error, sql_state, extract(epoch from created_at) * 1000 as created_ms';
 
-/** Newest request first, at most `limit`. @param before only those with a lower id; null for the newest */
+/** What waits for an operator: newest request first, at most `limit`. @param before only those with a lower id; null for the newest */
 export async function listQuarantined(
   sql: Sql,
   limit: number,
@@ -45,20 +50,49 @@ export async function listQuarantined(
 ): Promise<readonly QuarantinedRecord[]> {
   const rows = await sql`
     select ${sql.unsafe(columns)} from usage_quarantine
-    where ${before === null ? sql`true` : sql`id < ${before}`} order by id desc limit ${limit}`;
+    where discarded_at is null and ${before === null ? sql`true` : sql`id < ${before}`} order by id desc limit ${limit}`;
   return rows.map(toQuarantined);
 }
 
 export async function readQuarantined(sql: Sql, id: string): Promise<QuarantinedRecord | null> {
-  const [row] = await sql`select ${sql.unsafe(columns)} from usage_quarantine where id = ${id}`;
-  return row === undefined ? null : toQuarantined(row);
+  const row = await readRow(sql, id);
+  return row === null ? null : toQuarantined(row);
 }
+
+export async function readKept(sql: Sql, id: string): Promise<KeptRecord | null> {
+  const row = await readRow(sql, id);
+  return row === null ? null : { ...toQuarantined(row), kept: String(row['record']) };
+}
+
+async function readRow(sql: Sql, id: string): Promise<Row | null> {
+  const [row] = await sql`select ${sql.unsafe(columns)} from usage_quarantine
+    where id = ${id} and discarded_at is null`;
+  return row ?? null;
+}
+
+/** Those of some records that an operator gave up. */
+export async function findDiscarded(sql: ISql, ids: readonly string[]): Promise<ReadonlySet<string>> {
+  if (ids.length === 0) return new Set();
+  const rows = await sql<{ id: string }[]>`
+    select id::text from usage_quarantine where discarded_at is not null and id = any(${`{${ids.join(',')}}`}::uuid[])`;
+  return new Set(rows.map(({ id }) => id));
+}
+
+/**
+ * Parts of a WITH clause: `discarded (id)` are those of the records of another part that an operator gave up. Whoever
+ * gives one up locks its row `for update`: that waits for who books it just now, and who books it waits for that.
+ */
+export const discardedText = (records: string): string => `in_quarantine as materialized (
+      select q.id, q.discarded_at from usage_quarantine q where q.id in (select id from ${records}) for key share of q
+    ), discarded as materialized (
+      select id from in_quarantine where discarded_at is not null
+    )`;
 
 function toQuarantined(row: Row): QuarantinedRecord {
   return {
     id: String(row['id']),
     organizationId: row['organization_id'] === null ? null : String(row['organization_id']),
-    record: String(row['record']),
+    record: shownRecordJson(String(row['record'])),
     error: String(row['error']),
     sqlState: row['sql_state'] === null ? null : String(row['sql_state']),
     createdAt: new Date(Number(row['created_ms'])),

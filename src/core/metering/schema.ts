@@ -145,7 +145,10 @@ export const usageRefusals = pgTable(
   ],
 );
 
-/** Records that Postgres refused alone: kept for an operator, in no sum. */
+/**
+ * Records that Postgres refused alone: kept for an operator, in no sum. One that was given up stays, since its like may
+ * be on some gateway's disk: it is never booked.
+ */
 export const usageQuarantine = pgTable('usage_quarantine', {
   id: uuid('id').primaryKey(),
   organizationId: uuid('organization_id'),
@@ -153,4 +156,6 @@ export const usageQuarantine = pgTable('usage_quarantine', {
   error: text('error').notNull(),
   sqlState: text('sql_state'),
   createdAt: moment('created_at').notNull(),
+  /** Null while it waits for an operator. */
+  discardedAt: moment('discarded_at'),
 });

@@ -70,9 +70,23 @@ const spooled = z
  */
 const answerBytesMax = 4_194_304;
 
-/** A record as JSON, without what was answered; amounts as text, since a JSON number would lose their digits. */
-export function recordJson({ claim: _claim, ...record }: UsageRecord): string {
-  return JSON.stringify(fieldsOf(record));
+/**
+ * A record as JSON, without what was answered; amounts as text, since a JSON number would lose their digits. Its
+ * Idempotency-Key stays: whenever it is booked, a request that repeats it is not charged beside it.
+ */
+export function recordJson({ claim: claimed, ...record }: UsageRecord): string {
+  const claimJson = claimed === undefined ? {} : { claim: claimFields({ ...claimed, answer: null }) };
+  return JSON.stringify({ ...fieldsOf(record), ...claimJson });
+}
+
+/** The same without its Idempotency-Key, which is its client's; what is no JSON stays as it is. */
+export function shownRecordJson(text: string): string {
+  try {
+    const { claim: _claim, ...shown } = JSON.parse(text) as Record<string, unknown>;
+    return JSON.stringify(shown);
+  } catch {
+    return text;
+  }
 }
 
 function fieldsOf({ settledMs: _settled, ...record }: Omit<UsageRecord, 'claim'>) {

@@ -7,6 +7,7 @@ import { type ChargedOrganization, isUncovered, type Wallet } from '#core/wallet
 import { createCodes, type KnownCodes } from './codes.ts';
 import { packFacts } from './facts.ts';
 import { isBetweenPartitions } from './partitions.ts';
+import { discardedText, findDiscarded } from './quarantine.ts';
 import { repeatedReason, type UsageRecord } from './record.ts';
 
 /** What the books made of a batch. */
@@ -16,6 +17,8 @@ export interface Written {
    * with the same Idempotency-Key was charged before.
    */
   readonly writtenOff: ReadonlyMap<string, bigint>;
+  /** Those by record id that an operator has given up: they are not in the books. */
+  readonly discarded: ReadonlySet<string>;
 }
 
 /**
@@ -59,7 +62,8 @@ export function createWriter({ db, clock, wallet }: WriterOptions): Writer {
         if (large.length === 0) await wallet.chargeStatement(db.sql, batch);
         else {
           await db.sql.begin(async (tx) => {
-            for (const claim of large) await putAnswer(tx, claim);
+            const discarded = await findDiscarded(tx, spooledIds(records));
+            for (const claim of large) if (!discarded.has(claim.requestId)) await putAnswer(tx, claim);
             await wallet.chargeStatement(tx, batch);
           });
         }
@@ -77,32 +81,30 @@ export function createWriter({ db, clock, wallet }: WriterOptions): Writer {
    * that another writer got ahead with, and what is at zero cannot sink. A lock on the wallets, held from before the
    * other rows are written, would be taken in another order than everybody else takes it.
    */
-  const commitWithin = async (records: readonly UsageRecord[]): Promise<Written> => {
+  const commitWithin = async (records: readonly UsageRecord[]): Promise<Written['writtenOff']> => {
     const organizationIds = organizationsOf(records).map(({ organizationId }) => organizationId);
     for (;;) {
       const balances = await wallet.balances(db.sql, organizationIds);
       const { affordable, cut } = cutToBalances(records, await findKnown(db.sql, records), balances);
       const changed = [...cut, ...records.filter((record) => record.claim !== undefined && !cut.includes(record))];
-      if (await commit(affordable)) return { writtenOff: await readWrittenOff(db.sql, changed) };
+      if (await commit(affordable)) return readWrittenOff(db.sql, changed);
     }
   };
 
-  const writeBatch = async (records: readonly UsageRecord[]): Promise<Written> => {
+  const writeBatch = async (records: readonly UsageRecord[]): Promise<Written['writtenOff']> => {
     if (!(await commit(records))) return commitWithin(records);
     const claimed = records.filter(({ claim, costPicoUsd }) => claim !== undefined && costPicoUsd > 0n);
-    return { writtenOff: claimed.length === 0 ? nothing : await readWrittenOff(db.sql, claimed) };
+    return claimed.length === 0 ? nothing : readWrittenOff(db.sql, claimed);
   };
 
   return {
     async write(records) {
       const distinct = [...new Map(records.toReversed().map((record) => [record.id, record])).values()].toReversed();
-      const batches = batchesOf(distinct);
-      if (batches.length === 1) return writeBatch(distinct);
       const writtenOff = new Map<string, bigint>();
-      for (const batch of batches) {
-        for (const [id, picoUsd] of (await writeBatch(batch)).writtenOff) writtenOff.set(id, picoUsd);
+      for (const batch of batchesOf(distinct)) {
+        for (const [id, picoUsd] of await writeBatch(batch)) writtenOff.set(id, picoUsd);
       }
-      return { writtenOff };
+      return { writtenOff, discarded: await findDiscarded(db.sql, spooledIds(distinct)) };
     },
   };
 }
@@ -114,6 +116,11 @@ function batchesOf(records: readonly UsageRecord[]): (readonly UsageRecord[])[] 
   if (alone.length === 0) return [records];
   const others = records.filter((record) => !isAlone(record));
   return [...(others.length === 0 ? [] : [others]), ...alone.map((record) => [record])];
+}
+
+/** Only what was on disk meanwhile can have been given up. */
+function spooledIds(records: readonly UsageRecord[]): readonly string[] {
+  return records.filter(({ waitedMs }) => waitedMs !== undefined).map(({ id }) => id);
 }
 
 function claimsOf(records: readonly UsageRecord[]): ClaimOf[] {
@@ -142,8 +149,10 @@ function findBooked(sql: Sql, records: readonly UsageRecord[]): PromiseLike<read
     join usage_ids n on n.id = t.organization_id join usage_requests r on r.organization = n.code and r.id = t.id`;
 }
 
+/** Those that a commit changes nothing by. */
 async function findKnown(sql: Sql, records: readonly UsageRecord[]): Promise<ReadonlySet<string>> {
-  return new Set((await findBooked(sql, records)).map(({ id }) => id));
+  const discarded = await findDiscarded(sql, spooledIds(records));
+  return new Set([...(await findBooked(sql, records)).map(({ id }) => id), ...discarded]);
 }
 
 /** What the books say of records that may have been cut: another writer may have booked one whole just before. */
@@ -275,9 +284,9 @@ const added = sumColumns
 /**
  * A batch, $1, with its Idempotency-Keys, $2, as `BookedParts`: the records, and the hourly and daily sums of those
  * that are new. Sums are taken in the order of their key, the same for every writer. A request whose key is another
- * one's is written off.
+ * one's is written off. One that an operator gave up changes nothing.
  */
-const recordsText = `${claimsText('$2')}, given as materialized (
+const recordsText = `given as materialized (
       select * from json_to_recordset($1::text::json) as t(
         id uuid, organization_id uuid, organization integer, project integer, key integer, price_version integer,
         model integer, endpoint integer, stream boolean, service_tier text, status smallint, outcome usage_outcome,
@@ -285,7 +294,7 @@ const recordsText = `${claimsText('$2')}, given as materialized (
         output_reasoning_tokens integer, usage_source usage_source, amount numeric, beyond numeric,
         queued_ms integer, first_byte_ms integer, total_ms integer, client_request_id text, choices smallint, known text, waited_ms double precision,
         commit_ms double precision, hour timestamptz)
-    ), incoming as materialized (
+    ), ${discardedText('given')}, ${claimsText('$2', 'discarded')}, incoming as materialized (
       select g.*, case when is_repeated then 0 else amount end as cost,
         case when is_repeated then nullif(coalesce(beyond, 0) + amount, 0) else beyond end as written_off,
         case when is_repeated then coalesce(failure, '${repeatedReason}') else failure end as reason,
@@ -293,6 +302,7 @@ const recordsText = `${claimsText('$2')}, given as materialized (
           else greatest(commit_ms, extract(epoch from clock_timestamp() - statement_timestamp()) * 1000) end))::integer),
           2) as facts
       from given g cross join lateral (select id in (select id from repeated) as is_repeated) r
+      where g.id not in (select id from discarded)
     ), inserted as (
       insert into usage_requests (group_id, ${columns})
       select g.group_id, ${columns}

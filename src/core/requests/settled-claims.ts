@@ -42,8 +42,9 @@ const upsert = (source: string): string => `
  * Parts of a WITH clause, with a parameter of `claimsParameter`. Answers become those of their Idempotency-Keys, and
  * `repeated (id)` are the requests of keys whose answer is another request's: they are not to be charged. Rows are looked
  * up one by one: an EXISTS may be made a table of all keys there are.
+ * @param without a part `(id)` of the same clause: requests whose claims are to change nothing
  */
-export function claimsText(parameter: string): string {
+export function claimsText(parameter: string, without: string): string {
   const source = `select distinct on (key_id, idempotency_key) key_id, idempotency_key, decode(body_hash, 'base64'), id,
         '${nobody}'::uuid, 'done', now(), expires_at, decode(answer, 'base64')
       from claims where keeps order by key_id, idempotency_key, id`;
@@ -51,7 +52,7 @@ export function claimsText(parameter: string): string {
     claims as materialized (
       select * from json_to_recordset(${parameter}::text::json) as t(id uuid, key_id uuid, idempotency_key text,
         body_hash text, expires_at timestamptz, keeps boolean, answer text)
-      where expires_at > now()
+      where expires_at > now() and id not in (select id from ${without})
     ), won as (${upsert(source)}
       returning request_id
     ), repeated as materialized (

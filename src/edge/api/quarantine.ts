@@ -66,6 +66,12 @@ function shownRecord(text: string): unknown {
 const notThere = (): AppError =>
   new AppError('not_found', { message: 'There is no such record in quarantine; somebody may have decided on it.' });
 
+const alreadyBooked = (): AppError =>
+  new AppError('conflict', {
+    message:
+      'The record is in the books already and cannot be given up. Retry it: that charges nothing more and takes it out of quarantine.',
+  });
+
 const idParams = z.object({ id: z.string() });
 
 function decisionOf(context: HttpContext, text: string) {
@@ -143,13 +149,16 @@ function registerDecisions(app: ApiApp, { guards, quarantine }: QuarantineRoutes
     method: 'post',
     path: '/v1/admin/quarantine/{id}/discard',
     summary: 'Give it up: nobody is charged, and the audit log keeps the record and the reason',
+    description: '409 when it is in the books after all.',
     middleware: [guards.platformAdmin, guards.jsonBody],
     request: { params: idParams, body: jsonRequest(z.strictObject({ reason: nameText(1000) })) },
     responses: { 200: jsonAnswer(discardedSchema, 'It is gone') },
   });
   app.openapi(discard, async (context) => {
     const decision = decisionOf(context, context.req.valid('param').id);
-    if (!(await quarantine.discard(decision, context.req.valid('json').reason))) throw notThere();
+    const result = await quarantine.discard(decision, context.req.valid('json').reason);
+    if (result === 'not_found') throw notThere();
+    if (result === 'booked') throw alreadyBooked();
     return context.json({ id: decision.id, object: 'quarantined_record' as const, discarded: true as const }, 200);
   });
 }

@@ -1,10 +1,14 @@
+import { randomBytes } from 'node:crypto';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { systemClock } from '#base/clock.ts';
 import { connectDb, type Db } from '#base/db.ts';
 import { uuidv7 } from '#base/id.ts';
-import { systemAuthor } from '#core/audit/audit.ts';
+import { createAudit, systemAuthor } from '#core/audit/audit.ts';
+import { createQuarantineReview, type UsageRecord } from '#core/metering/metering.ts';
+import { recordJson } from '#core/metering/spooled-record.ts';
 import { startDatabaseProxy, type DatabaseProxy } from '../../support/database-proxy.ts';
 import { createTestDatabase, type TestDatabase } from '../../support/database.ts';
 import { recordOf } from './recorded-usage.ts';
@@ -154,6 +158,98 @@ describe('a wallet that somebody has locked', () => {
     }
     await replayed();
     await expectBooked(locked, 2);
+  });
+});
+
+describe('a record that an operator gave up while it was on disk', () => {
+  interface Told {
+    readonly id: string;
+    readonly isBooked: boolean;
+  }
+
+  /** Books of their own, whose spool has two records: one that is in quarantine as well, and another one. */
+  async function spoolTwo(more: Partial<UsageRecord> = {}) {
+    const organization = await openOrganization();
+    const folder = await mkdtemp(join(tmpdir(), 'hg-'));
+    const told: Told[] = [];
+    const own = await openTestBooks({
+      db,
+      databaseUrl: proxy.url,
+      dataDir: folder,
+      spoolAfterMs,
+      onUnspooled: (records, isBooked) => void told.push(...records.map(({ id }) => ({ id, isBooked }))),
+    });
+    proxy.refuse();
+    const [given, other] = [recordOf(organization, Date.now(), more), recordOf(organization, Date.now())];
+    for (const record of [given, other]) expect(await own.metering.settle(record)).toBe('spooled');
+    await db.sql`insert into usage_quarantine (id, organization_id, record, error, created_at)
+      values (${given.id}, ${organization.id}, ${recordJson(given)}, 'a test of ours', now())`;
+    const replayed = async (): Promise<void> => {
+      await expect.poll(() => own.metering.spooled, { timeout: 30_000 }).toBe(0);
+      await own.close();
+      await rm(folder, { recursive: true });
+    };
+    return { organization, given, other, told, replayed };
+  }
+
+  async function discard({ id, organizationId }: UsageRecord): Promise<void> {
+    const clock = systemClock;
+    const review = createQuarantineReview({ db, clock, wallet: books.wallet, audit: createAudit({ clock }) });
+    expect(await review.discard({ id, author: systemAuthor, organizationId }, 'a test of ours')).toBe('discarded');
+    expect(await review.read(id)).toBeNull();
+    expect((await review.list(100, null)).map((listed) => listed.id)).not.toContain(id);
+    const decision = { id, author: systemAuthor, organizationId };
+    expect(await review.retry(decision)).toEqual({ kind: 'not_found' });
+    expect(await review.discard(decision, 'again')).toBe('not_found');
+  }
+
+  it('is not booked from there, and who waits for it is told so', async () => {
+    const { organization, given, other, told, replayed: ownReplayed } = await spoolTwo();
+    await discard(given);
+    proxy.restore();
+    await ownReplayed();
+    await expectBooked(organization, 1);
+    expect(told).toContainEqual({ id: given.id, isBooked: false });
+    expect(told).toContainEqual({ id: other.id, isBooked: true });
+    expect(told).toHaveLength(2);
+  });
+
+  it.each([20, 200_000])(
+    'leaves its Idempotency-Key to the next request, with an answer of %d bytes',
+    async (bytes) => {
+      const keyId = uuidv7();
+      const expiresAt = new Date(Date.now() + 86_400_000).toISOString();
+      const kept = { bodyHash: Buffer.alloc(32, 1), expiresAt, keeps: true, answer: randomBytes(bytes) };
+      const {
+        organization,
+        given,
+        replayed: ownReplayed,
+      } = await spoolTwo({
+        claim: { keyId, idempotencyKey: 'given-up', ...kept },
+      });
+      await discard(given);
+      proxy.restore();
+      await ownReplayed();
+      await expectBooked(organization, 1);
+      expect(await db.sql`select request_id from idempotency_keys where key_id = ${keyId}`).toEqual([]);
+    },
+  );
+
+  it('is not booked by who came to it in the same moment', async () => {
+    const { organization, given, replayed: ownReplayed } = await spoolTwo();
+    await db.sql.begin(async (sql) => {
+      await sql`select 1 from usage_quarantine where id = ${given.id} for update`;
+      await sql`update usage_quarantine set discarded_at = now() where id = ${given.id}`;
+      proxy.restore();
+      const waiting = async () =>
+        (
+          await db.sql`select 1 from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()
+          and query like '%in_quarantine%'`
+        ).length;
+      await expect.poll(waiting, { timeout: 30_000, interval: 20 }).toBeGreaterThan(0);
+    });
+    await ownReplayed();
+    await expectBooked(organization, 1);
   });
 });
 

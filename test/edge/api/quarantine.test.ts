@@ -27,8 +27,8 @@ describe('records in quarantine', () => {
   }
 
   /** A record whose own fault it is: PostgreSQL has no U+0000. */
-  async function quarantine(organization: TestOrganization): Promise<UsageRecord> {
-    const record = recordOf(organization, Date.now(), { clientRequestId: 'a\0b', id: uuidv7() });
+  async function quarantine(organization: TestOrganization, more: Partial<UsageRecord> = {}): Promise<UsageRecord> {
+    const record = recordOf(organization, Date.now(), { clientRequestId: 'a\0b', id: uuidv7(), ...more });
     await expect(bench.metering.settle(record)).rejects.toThrow('unsupported Unicode escape sequence');
     return record;
   }
@@ -113,6 +113,70 @@ describe('records in quarantine', () => {
     const answer = await ask(`/${record.id}/retry`, { method: 'POST' });
     expect(answer).toMatchObject({ status: 200, body: { charged: '0' } });
     expect(await balanceOf(organization)).toBe('999999999.999997');
+  });
+
+  const claimOf = ({ keyId }: TestOrganization) => ({
+    keyId,
+    idempotencyKey: 'once-and-no-more',
+    bodyHash: Buffer.alloc(32, 7),
+    expiresAt: new Date(Date.now() + 86_400_000).toISOString(),
+    keeps: true,
+    answer: Buffer.from('what-was-answered'),
+  });
+
+  it('keep their Idempotency-Key, which is shown to nobody, without what was answered', async () => {
+    const organization = await bench.openOrganization();
+    const record = await quarantine(organization, { claim: claimOf(organization) });
+    const [row] = await bench.gateway.db.sql`select record from usage_quarantine where id = ${record.id}`;
+    expect(JSON.parse(String(row?.['record'])).claim).toMatchObject({
+      idempotencyKey: 'once-and-no-more',
+      answer: null,
+    });
+    expect((await ask(`/${record.id}`)).body.record).not.toHaveProperty('claim');
+    await mend(record);
+    await ask(`/${record.id}/retry`, { method: 'POST' });
+    const [entry] = await auditOf(record.id);
+    expect(JSON.stringify(entry)).not.toContain('once-and-no-more');
+  });
+
+  it('charge nothing once a repeat of their Idempotency-Key was charged', async () => {
+    const organization = await bench.openOrganization();
+    const claim = claimOf(organization);
+    const record = await quarantine(organization, { claim });
+    await bench.metering.settle(recordOf(organization, Date.now(), { claim, id: uuidv7() }));
+    await mend(record);
+    const answer = await ask(`/${record.id}/retry`, { method: 'POST' });
+    expect(answer).toMatchObject({ status: 200, body: { booked: true, charged: '0' } });
+    expect(await balanceOf(organization)).toBe('999999999.999997');
+    expect((await verifyBooks(bench.gateway.db)).findings).toEqual([]);
+  });
+
+  it('are charged when they are booked first, and then a repeat of their Idempotency-Key is not', async () => {
+    const organization = await bench.openOrganization();
+    const claim = claimOf(organization);
+    const record = await quarantine(organization, { claim });
+    await mend(record);
+    const answer = await ask(`/${record.id}/retry`, { method: 'POST' });
+    expect(answer).toMatchObject({ status: 200, body: { charged: '0.000003' } });
+    await bench.metering.settle(recordOf(organization, Date.now(), { claim, id: uuidv7() }));
+    const [row] = await bench.gateway.db.sql`select sum(cost)::text as cost from usage_records
+      where organization_id = ${organization.id}`;
+    expect(row?.['cost']).toBe('3000000');
+    expect((await verifyBooks(bench.gateway.db)).findings).toEqual([]);
+  });
+
+  it('are not given up where a try ended between the books and the quarantine, and say what takes them out', async () => {
+    const organization = await bench.openOrganization();
+    const record = await quarantine(organization);
+    await mend(record);
+    await bench.metering.settle({ ...record, clientRequestId: 'ab' });
+    const body = { reason: 'a test of ours' };
+    const answer = await ask(`/${record.id}/discard`, { method: 'POST', body });
+    expect(answer).toMatchObject({ status: 409, body: { error: { message: expect.stringContaining('Retry it') } } });
+    expect(await auditOf(record.id)).toEqual([]);
+    const retried = await ask(`/${record.id}/retry`, { method: 'POST' });
+    expect(retried).toMatchObject({ status: 200, body: { charged: '0' } });
+    expect((await ask(`/${record.id}`)).status).toBe(404);
   });
 
   it('are given up with a reason that the audit log keeps, with the record', async () => {

@@ -1,0 +1,1 @@
+ALTER TABLE "usage_quarantine" ADD COLUMN "discarded_at" timestamp with time zone;
