@@ -157,6 +157,15 @@ async function packPartition(sql: ISql, name: string): Promise<void> {
   await sql.unsafe(`comment on table ${name} is '${packed}'`);
 }
 
+/**
+ * Keeps all partitions as they are until the transaction ends; must come before its first query. Of a later one's
+ * snapshot the floor would be that of the snapshot, but the partitions read from those of today. Whoever writes records
+ * goes on; who makes or drops partitions waits no longer than `lockTimeoutMs`, and tries again within the hour.
+ */
+export async function holdPartitions(tx: ISql): Promise<void> {
+  await tx.unsafe('lock table usage_requests in access share mode');
+}
+
 /** The moment before which no records are kept, in milliseconds since the Unix epoch; 0 where nothing was dropped. */
 export async function readFloorMs(sql: ISql): Promise<number> {
   const dropped = (await readPartitions(sql)).find(({ name }) => name === fence);

@@ -64,9 +64,10 @@ interface Span {
  */
 export async function summarize(db: Db, request: SummaryRequest): Promise<Summary> {
   const { broken } = splitSpan(request, false);
+  const [usage, refusals] = await Promise.all([readUsage(db.sql, request), readRefusals(db.sql, request)]);
+  // Afterwards: retention may have taken records away just before they were read.
   const keptFromMs = broken.length === 0 ? 0 : await readFloorMs(db.sql);
   if (broken.some(({ fromMs }) => fromMs < keptFromMs)) return { kind: 'before_retention', keptFromMs };
-  const [usage, refusals] = await Promise.all([readUsage(db.sql, request), readRefusals(db.sql, request)]);
   const rows = new Map<string, SummaryRow>();
   for (const row of usage) {
     const group = groupOf(row, request.groupBy);

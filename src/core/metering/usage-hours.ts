@@ -2,7 +2,7 @@ import type { ISql } from 'postgres';
 import type { Db } from '#base/db.ts';
 import { uuidLowerBound } from '#base/id.ts';
 import { ledgerUsageSql } from '#core/wallet/wallet.ts';
-import { readFloorMs } from './partitions.ts';
+import { holdPartitions, readFloorMs } from './partitions.ts';
 
 /** Between two full hours, in milliseconds since the Unix epoch; `toMs` is not in it. */
 export interface HourSpan {
@@ -105,6 +105,7 @@ export async function readUsageHours(db: Db, span: HourSpan, edges: readonly Edg
 
 async function readHoursIn(tx: ISql, span: HourSpan, edges: readonly Edge[]): Promise<UsageHours> {
   await tx.unsafe(`set local work_mem = '64MB'; set local jit = off`);
+  await holdPartitions(tx);
   const floorMs = await readFloorMs(tx);
   const longer = { fromMs: span.fromMs - requestMsMax, toMs: span.toMs };
   return {

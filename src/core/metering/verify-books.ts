@@ -9,7 +9,7 @@ import {
   readOwners,
   requestsHashSql,
 } from '#core/wallet/wallet.ts';
-import { readFloorMs, readPartitions } from './partitions.ts';
+import { holdPartitions, readFloorMs, readPartitions } from './partitions.ts';
 
 /**
  * What is wrong:
@@ -73,11 +73,12 @@ const rowsAtOnce = 1000;
 /**
  * Proves all books in one snapshot and in bounded memory: each ledger's chain and sums, ledger entries against the
  * records that they stand for, hourly sums against records, daily against hourly ones, and both against the ledger.
- * Gateways may go on writing. What PostgreSQL sorts for it goes to its temporary files, up to the size of the records.
+ * Gateways may go on writing; retention waits for the next hour. What PostgreSQL sorts for it goes to its temporary files, up to the size of the records.
  */
 export function verifyBooks(db: Pick<Db, 'sql'>, options: VerifyOptions = {}): Promise<BooksProof> {
   return db.sql.begin('isolation level repeatable read read only', async (tx) => {
     await tx.unsafe("set local statement_timeout = 0; set local work_mem = '64MB'; set local jit = off");
+    await holdPartitions(tx);
     const check = new BooksCheck(tx, options);
     await check.ledgers();
     await check.entries();

@@ -2,7 +2,14 @@ import type { Sql } from 'postgres';
 import type { Clock } from '#base/clock.ts';
 import type { Db } from '#base/db.ts';
 import { uuidTimeMs } from '#base/id.ts';
-import { claimsParameter, claimsText, type ClaimOf, isLarge, putAnswer } from '#core/requests/requests.ts';
+import {
+  claimsParameter,
+  claimsText,
+  type ClaimOf,
+  isLarge,
+  isOfAnotherTime,
+  putAnswer,
+} from '#core/requests/requests.ts';
 import { type ChargedOrganization, isUncovered, type Wallet } from '#core/wallet/wallet.ts';
 import { createCodes, type KnownCodes } from './codes.ts';
 import { packFacts } from './facts.ts';
@@ -109,13 +116,38 @@ export function createWriter({ db, clock, wallet }: WriterOptions): Writer {
   };
 }
 
-/** What has a large answer to keep is alone, so that nothing else waits for that with locks held. */
+/**
+ * What has a large answer to keep is alone, so that nothing else waits for that with locks held. Requests that had the
+ * same Idempotency-Key at different times follow each other, each of them beside what its key stood for then.
+ */
 function batchesOf(records: readonly UsageRecord[]): (readonly UsageRecord[])[] {
-  const isAlone = ({ claim }: UsageRecord): boolean => claim !== undefined && isLarge(claim);
-  const alone = records.filter(isAlone);
-  if (alone.length === 0) return [records];
-  const others = records.filter((record) => !isAlone(record));
-  return [...(others.length === 0 ? [] : [others]), ...alone.map((record) => [record])];
+  if (records.every(({ claim }) => claim === undefined)) return [records];
+  const batches: UsageRecord[][] = [];
+  const large: UsageRecord[][] = [];
+  const times = new Map<string, NonNullable<UsageRecord['claim']>[]>();
+  for (const record of records) {
+    const { claim } = record;
+    if (claim !== undefined && isLarge(claim)) {
+      large.push([record]);
+      continue;
+    }
+    const at = claim === undefined ? 0 : placeOf(claim, times);
+    (batches[at] ??= []).push(record);
+  }
+  return [...batches.filter((batch) => batch !== undefined), ...large];
+}
+
+/** @param times of each key the first claims of its times, which it is added to where it is another */
+function placeOf(
+  claim: NonNullable<UsageRecord['claim']>,
+  times: Map<string, NonNullable<UsageRecord['claim']>[]>,
+): number {
+  const name = `${claim.keyId} ${claim.idempotencyKey}`;
+  const known = times.get(name) ?? [];
+  const at = known.findIndex((first) => !isOfAnotherTime(first, claim));
+  if (at !== -1) return at;
+  times.set(name, [...known, claim]);
+  return known.length;
 }
 
 /** Only what was on disk meanwhile can have been given up. */

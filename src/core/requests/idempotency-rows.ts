@@ -1,6 +1,7 @@
-import { and, eq, inArray, lt, or, sql, type SQL } from 'drizzle-orm';
+import { and, eq, gt, inArray, or, sql, type SQL } from 'drizzle-orm';
 import type { Db } from '#base/db.ts';
 import { idempotencyKeys } from './schema.ts';
+import { keptHours } from './settled-claims.ts';
 
 export interface RowName {
   readonly keyId: string;
@@ -15,8 +16,9 @@ export interface KeptRow {
   readonly answer: Buffer | null;
 }
 
-const keptHours = 24;
-const deleteBatch = 500;
+/** For requests that are booked late, as from a spool: they are not charged where another one of their time was. */
+const doneDays = 7;
+const batch = 500;
 /** All moments are the database's: gateways' clocks differ. */
 const expiresAt = sql`now() + make_interval(hours => ${keptHours})`;
 
@@ -25,6 +27,8 @@ export class IdempotencyRows {
   readonly #db: Db;
   readonly #gatewayId: string;
   readonly #leaseUntil: SQL;
+  /** Rows that expired before this moment neither run nor have an answer. */
+  #sweptUntil = '-infinity';
 
   constructor(db: Db, gatewayId: string, leaseMs: number) {
     this.#db = db;
@@ -58,12 +62,19 @@ export class IdempotencyRows {
     return taken?.expiresAt ?? null;
   }
 
+  /** Null where there is none, or one that has expired. */
   async read({ keyId, idempotencyKey }: RowName): Promise<KeptRow | null> {
     const { requestId, bodyHash, state, answer } = idempotencyKeys;
     const [row] = await this.#db.orm
       .select({ requestId, bodyHash, state, answer })
       .from(idempotencyKeys)
-      .where(and(eq(idempotencyKeys.keyId, keyId), eq(idempotencyKeys.idempotencyKey, idempotencyKey)));
+      .where(
+        and(
+          eq(idempotencyKeys.keyId, keyId),
+          eq(idempotencyKeys.idempotencyKey, idempotencyKey),
+          gt(idempotencyKeys.expiresAt, sql`now()`),
+        ),
+      );
     return row ?? null;
   }
 
@@ -97,19 +108,44 @@ export class IdempotencyRows {
       .where(and(inArray(gatewayId, [...gatewayIds]), eq(state, 'running')));
   }
 
+  /** Of what has expired, requests that run and answers; the rest of it a week later. */
   async deleteOld(): Promise<void> {
-    const { keyId, idempotencyKey } = idempotencyKeys;
-    for (let deleted = deleteBatch; deleted === deleteBatch;) {
-      const old = this.#db.orm
-        .select({ keyId, idempotencyKey })
-        .from(idempotencyKeys)
-        .where(lt(idempotencyKeys.expiresAt, sql`now()`))
-        .limit(deleteBatch);
-      const rows = await this.#db.orm
-        .delete(idempotencyKeys)
-        .where(sql`(${keyId}, ${idempotencyKey}) in ${old}`)
-        .returning({ keyId });
-      deleted = rows.length;
-    }
+    for (let rows = batch; rows === batch;) rows = await this.#sweep();
+    for (let rows = batch; rows === batch;) rows = await this.#deleteDone();
+  }
+
+  /**
+   * The next rows in the order of their expiry. A row may have been taken by a new request since it was found, whence
+   * the condition on the row itself; what was about to be written is found by the next call.
+   */
+  async #sweep(): Promise<number> {
+    const [found] = await this.#db.sql<{ rows: number; until: string }[]>`
+      with old as (
+        select key_id, idempotency_key, expires_at from idempotency_keys
+        where expires_at >= ${this.#sweptUntil}::timestamptz and expires_at < now()
+          and (state = 'running' or answer is not null)
+        order by expires_at limit ${batch}
+      ), deleted as (
+        delete from idempotency_keys k using old o where k.key_id = o.key_id and k.idempotency_key = o.idempotency_key
+          and k.state = 'running' and k.expires_at < now()
+      ), emptied as (
+        update idempotency_keys k set answer = null from old o where k.key_id = o.key_id
+          and k.idempotency_key = o.idempotency_key and k.state = 'done' and k.expires_at < now()
+      )
+      select count(*)::integer as rows, to_json(case when count(*) = ${batch} then max(expires_at)
+        else now() - interval '5 minutes' end) #>> '{}' as until from old`;
+    this.#sweptUntil = found?.until ?? this.#sweptUntil;
+    return found?.rows ?? 0;
+  }
+
+  async #deleteDone(): Promise<number> {
+    const rows = await this.#db.sql`
+      with old as (
+        select key_id, idempotency_key from idempotency_keys
+        where expires_at < now() - make_interval(days => ${doneDays}) limit ${batch}
+      )
+      delete from idempotency_keys k using old o where k.key_id = o.key_id and k.idempotency_key = o.idempotency_key
+        and k.expires_at < now() - make_interval(days => ${doneDays})`;
+    return rows.count;
   }
 }

@@ -15,4 +15,12 @@ export {
   createIdempotency,
   type SharedEnd,
 } from './idempotency.ts';
-export { type ClaimOf, claimsParameter, claimsText, isLarge, putAnswer, type SettledClaim } from './settled-claims.ts';
+export {
+  type ClaimOf,
+  claimsParameter,
+  claimsText,
+  isLarge,
+  isOfAnotherTime,
+  putAnswer,
+  type SettledClaim,
+} from './settled-claims.ts';

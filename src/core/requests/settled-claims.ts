@@ -22,43 +22,64 @@ export interface ClaimOf {
 /** An answer of more compressed bytes is written by a statement of its own, in the transaction of its settlement. */
 export const inlineAnswerBytesMax = 32_768;
 
+/** A key stands for its request for so long, from when that was let in. */
+export const keptHours = 24;
+
 /** A done row runs nowhere. */
 const nobody = '00000000-0000-0000-0000-000000000000';
 
+const period = `interval '${keptHours} hours'`;
+/** Requests of a key are repeats of each other where the times overlap in which it stands for them. */
+const overlapText = (a: string, b: string): string => `(${a} - ${period} < ${b} and ${b} - ${period} < ${a})`;
+
+/** Whether the key stood for one request and, at another time, for the other. */
+export function isOfAnotherTime(a: SettledClaim, b: SettledClaim): boolean {
+  return Math.abs(Date.parse(a.expiresAt) - Date.parse(b.expiresAt)) >= keptHours * 3_600_000;
+}
+
+/** A row is taken where it is of this request, of an earlier time, or of the same time and only running. */
+const isTaken = `(k.request_id = excluded.request_id or k.expires_at <= excluded.expires_at - ${period}
+        or (k.state = 'running' and k.expires_at - ${period} < excluded.expires_at))`;
+const ifTaken = (name: string, value = `excluded.${name}`): string =>
+  `${name} = case when ${isTaken} then ${value} else k.${name} end`;
+
 /**
  * The upsert waits for whoever writes the same key and then sees its newest row, whatever the statement's snapshot saw:
- * of all requests of a key one is the first to be settled. A row that is only running is taken from its request.
+ * of all requests of a key one is the first to be settled. A row that is not taken is written as it was, so that it can
+ * be returned.
  */
 const upsert = (source: string): string => `
       insert into idempotency_keys as k
         (key_id, idempotency_key, body_hash, request_id, gateway_id, state, lease_until, expires_at, answer)
       ${source}
-      on conflict (key_id, idempotency_key) do update set body_hash = excluded.body_hash,
-        request_id = excluded.request_id, state = 'done', expires_at = greatest(k.expires_at, excluded.expires_at),
-        answer = coalesce(excluded.answer, case when k.request_id = excluded.request_id then k.answer end)
-      where k.state = 'running' or k.request_id = excluded.request_id or k.expires_at <= now()`;
+      on conflict (key_id, idempotency_key) do update set ${ifTaken('body_hash')}, ${ifTaken('request_id')},
+        ${ifTaken('state', "'done'")}, ${ifTaken('expires_at', 'greatest(k.expires_at, excluded.expires_at)')},
+        ${ifTaken('answer', 'coalesce(excluded.answer, case when k.request_id = excluded.request_id then k.answer end)')}`;
 
 /**
- * Parts of a WITH clause, with a parameter of `claimsParameter`. Answers become those of their Idempotency-Keys, and
- * `repeated (id)` are the requests of keys whose answer is another request's: they are not to be charged. Rows are looked
- * up one by one: an EXISTS may be made a table of all keys there are.
+ * Parts of a WITH clause, with a parameter of `claimsParameter`, in which the claims of a key are all of the same time.
+ * Answers become those of their Idempotency-Keys, and `repeated (id)` are the requests of keys whose answer is another
+ * request's: they are not to be charged. A request that is settled when its key has expired keeps no answer. Rows are
+ * looked up one by one: an EXISTS may be made a table of all keys there are.
  * @param without a part `(id)` of the same clause: requests whose claims are to change nothing
  */
 export function claimsText(parameter: string, without: string): string {
   const source = `select distinct on (key_id, idempotency_key) key_id, idempotency_key, decode(body_hash, 'base64'), id,
-        '${nobody}'::uuid, 'done', now(), expires_at, decode(answer, 'base64')
+        '${nobody}'::uuid, 'done', now(), expires_at, case when expires_at > now() then decode(answer, 'base64') end
       from claims where keeps order by key_id, idempotency_key, id`;
   return `
     claims as materialized (
       select * from json_to_recordset(${parameter}::text::json) as t(id uuid, key_id uuid, idempotency_key text,
         body_hash text, expires_at timestamptz, keeps boolean, answer text)
-      where expires_at > now() and id not in (select id from ${without})
-    ), won as (${upsert(source)}
-      returning request_id
+      where id not in (select id from ${without})
+    ), settled as (${upsert(source)}
+      returning key_id, idempotency_key, request_id, expires_at
     ), repeated as materialized (
-      select id from claims c where case when keeps then id not in (select request_id from won) else (
-        select k.state = 'done' and k.request_id <> c.id and k.expires_at > now() from idempotency_keys k
-        where k.key_id = c.key_id and k.idempotency_key = c.idempotency_key) end
+      select id from claims c where case when keeps then (
+        select s.request_id <> c.id and ${overlapText('s.expires_at', 'c.expires_at')} from settled s
+        where s.key_id = c.key_id and s.idempotency_key = c.idempotency_key) else (
+        select k.state = 'done' and k.request_id <> c.id and ${overlapText('k.expires_at', 'c.expires_at')}
+        from idempotency_keys k where k.key_id = c.key_id and k.idempotency_key = c.idempotency_key) end
     )`;
 }
 

@@ -6,7 +6,10 @@ import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { connectDb, type Db } from '#base/db.ts';
 import { uuidv7 } from '#base/id.ts';
 import { systemAuthor } from '#core/audit/audit.ts';
-import { type UsageRecord, verifyBooks } from '#core/metering/metering.ts';
+import { systemClock } from '#base/clock.ts';
+import { createLog } from '#base/log.ts';
+import { createWriter, type UsageRecord, verifyBooks } from '#core/metering/metering.ts';
+import { createIdempotency } from '#core/requests/requests.ts';
 import { startDatabaseProxy, type DatabaseProxy } from '../../support/database-proxy.ts';
 import { createTestDatabase, type TestDatabase } from '../../support/database.ts';
 import { recordOf } from './recorded-usage.ts';
@@ -167,6 +170,104 @@ describe('a request with an Idempotency-Key', () => {
     await books.metering.settle(record);
     expect(await chargedOf(organization, [record])).toEqual([[creditPicoUsd, 5n, null]]);
     expect(await rowOf(organization, 'a')).toMatchObject({ request_id: record.id, state: 'done' });
+  });
+});
+
+describe('a request that is booked after its Idempotency-Key has expired', () => {
+  const hourMs = 3_600_000;
+  /** As `claiming`, of a key that stands for it until so many hours from now. */
+  function claimingUntil(organization: Organization, hours: number, fields: Partial<UsageRecord> = {}) {
+    const record = claiming(organization, 'a', Buffer.from('answer'), fields);
+    if (record.claim === undefined) throw new Error('it has one');
+    const expiresAt = new Date(Date.now() + hours * hourMs).toISOString();
+    return { ...record, claim: { ...record.claim, expiresAt } };
+  }
+
+  /** As if so many hours had passed since the key was written. */
+  const pass = ({ keyId }: Organization, hours: number) =>
+    db.sql`update idempotency_keys set expires_at = expires_at - make_interval(hours => ${hours}) where key_id = ${keyId}`;
+
+  const sweep = () =>
+    createIdempotency({
+      db,
+      clock: systemClock,
+      log: createLog('silent'),
+      gatewayId: uuidv7(),
+      leaseMs: 1000,
+      formerIds: () => [],
+      isReplayed: () => true,
+    }).deleteOld();
+
+  it.each([
+    ['whole', true, repeated],
+    ['broken off', false, [0n, costPicoUsd, 'upstream_error']],
+  ])('is not charged where another one was, of the same time (%s)', async (_what, keeps, expected) => {
+    const organization = await openOrganization();
+    const done = claimingUntil(organization, 24);
+    await books.metering.settle(done);
+    await pass(organization, 25);
+    await sweep();
+    const late = claimingUntil(organization, -1.5);
+    const ending = keeps ? {} : ({ outcome: 'failed', reason: 'upstream_error' } as const);
+    await books.metering.settle({ ...late, ...ending, claim: { ...late.claim, keeps } });
+    expect(await chargedOf(organization, [done, late])).toEqual([charged, expected]);
+    expect(await rowOf(organization, 'a')).toEqual({ request_id: done.id, state: 'done', answer: null });
+    await expectCharged(organization, 1);
+  });
+
+  it('is not charged beside another one that is booked as late', async () => {
+    const organization = await openOrganization();
+    const records = [-30, -29, -28].map((hours) => claimingUntil(organization, hours));
+    await Promise.all(records.map((record, index) => (index === 0 ? other : books).metering.settle(record)));
+    await sweep();
+    const later = claimingUntil(organization, -27);
+    await books.metering.settle(later);
+    const amounts = await chargedOf(organization, [...records, later]);
+    expect(amounts.filter((amount) => amount?.[0] === costPicoUsd)).toHaveLength(1);
+    expect(await rowOf(organization, 'a')).toMatchObject({ state: 'done', answer: null });
+    await expectCharged(organization, 1);
+  });
+
+  it('is charged where the key has stood for another request since, and takes it from none that runs', async () => {
+    const organization = await openOrganization();
+    const running = uuidv7();
+    await db.sql`insert into idempotency_keys
+      (key_id, idempotency_key, body_hash, request_id, gateway_id, state, lease_until, expires_at)
+      values (${organization.keyId}, 'a', ${Buffer.alloc(32, 1)}, ${running}, ${uuidv7()}, 'running', now(),
+        now() + interval '23.5 hours')`;
+    await books.metering.settle(claimingUntil(organization, -1));
+    expect(await rowOf(organization, 'a')).toEqual({ request_id: running, state: 'running', answer: null });
+    await expectCharged(organization, 1);
+  });
+
+  it('is charged beside one of another time that is written with it, which keeps its answer', async () => {
+    const organization = await openOrganization();
+    const records = [-1, 23.5, -1.5, -50].map((hours, i) =>
+      claimingUntil(organization, hours, { id: uuidv7(Date.now() + i) }),
+    );
+    await createWriter({ db, clock: systemClock, wallet: books.wallet }).write(records);
+    expect(await chargedOf(organization, records)).toEqual([charged, charged, repeated, charged]);
+    const answer = Buffer.from('answer').toString('hex');
+    expect(await rowOf(organization, 'a')).toEqual({ request_id: records[1]?.id, state: 'done', answer });
+    await expectCharged(organization, 3);
+  });
+
+  it('finds that for a week, and no row longer than that', async () => {
+    const organization = await openOrganization();
+    await books.metering.settle(claimingUntil(organization, 24));
+    await sweep();
+    expect(await rowOf(organization, 'a')).toMatchObject({ answer: Buffer.from('answer').toString('hex') });
+    await pass(organization, 24 * 8 - 1);
+    await sweep();
+    expect(await rowOf(organization, 'a')).toMatchObject({ state: 'done', answer: null });
+    await pass(organization, 1);
+    await sweep();
+    expect(await rowOf(organization, 'a')).toBeUndefined();
+    await books.metering.settle(claimingUntil(organization, 24));
+    await db.sql`update idempotency_keys set state = 'running' where key_id = ${organization.keyId}`;
+    await pass(organization, 25);
+    await sweep();
+    expect(await rowOf(organization, 'a')).toBeUndefined();
   });
 });
 
