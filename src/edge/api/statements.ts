@@ -28,12 +28,10 @@ const statementSchema = z
     object: z.literal('wallet.statement'),
     organization_id: idText('org'),
     month: z.string().openapi({ example: '2026-10' }),
-    status: z
-      .enum(['final', 'open'])
-      .openapi({
-        description:
-          '`open` until a day after the month. Usage goes by the day of admission: what was spooled for longer is still added to it, balances and charges stay',
-      }),
+    status: z.enum(['final', 'open']).openapi({
+      description:
+        '`open` until a day after the month. Usage goes by the day of admission: what was spooled for longer is still added to it, balances and charges stay',
+    }),
     currency: z.literal('USD'),
     opening_balance: decimal,
     credits: decimal,
