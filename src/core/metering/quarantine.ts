@@ -21,6 +21,9 @@ export interface KeptRecord extends QuarantinedRecord {
   readonly kept: string;
 }
 
+/** Postgres' text form of a list of ids. */
+const idList = (ids: readonly string[]): string => `{${ids.join(',')}}`;
+
 const errorLengthMax = 2000;
 
 /** Text without what Postgres' text cannot hold, which may be the very fault. */
@@ -70,11 +73,23 @@ async function readRow(sql: Sql, id: string): Promise<Row | null> {
   return row ?? null;
 }
 
+/** Those of some records of an organization that the books refused, waiting or given up. */
+export async function findQuarantined(
+  sql: ISql,
+  organizationId: string,
+  ids: readonly string[],
+): Promise<readonly string[]> {
+  const rows = await sql<{ id: string }[]>`
+    select id::text from usage_quarantine
+    where organization_id = ${organizationId} and id = any(${idList(ids)}::uuid[])`;
+  return rows.map(({ id }) => id);
+}
+
 /** Those of some records that an operator gave up. */
 export async function findDiscarded(sql: ISql, ids: readonly string[]): Promise<ReadonlySet<string>> {
   if (ids.length === 0) return new Set();
   const rows = await sql<{ id: string }[]>`
-    select id::text from usage_quarantine where discarded_at is not null and id = any(${`{${ids.join(',')}}`}::uuid[])`;
+    select id::text from usage_quarantine where discarded_at is not null and id = any(${idList(ids)}::uuid[])`;
   return new Set(rows.map(({ id }) => id));
 }
 

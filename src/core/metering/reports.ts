@@ -1,6 +1,7 @@
 import type { Db } from '#base/db.ts';
 import type { Wallet } from '#core/wallet/wallet.ts';
 import { idCodeSql } from './codes.ts';
+import { findQuarantined } from './quarantine.ts';
 import { readRecord, type RecordRef } from './record-list.ts';
 import type { DetailedRecord } from './record.ts';
 import { type Edge, type HourSpan, readUsageHours, type UsageHours } from './usage-hours.ts';
@@ -17,7 +18,10 @@ export interface Reports {
   countTokens(span: TokenSpan): Promise<number>;
   /** The same, and which of these requests are among them, at one moment. */
   tokensWith(span: TokenSpan, requestIds: readonly string[]): Promise<CountedTokens>;
-  /** What the books have of some requests, by id: cost in pico-dollars, input and output tokens together. */
+  /**
+   * What became of some requests, by id: cost in pico-dollars, input and output tokens together. One whose record the
+   * books refused, or an operator gave up, has used nothing; who books it later charges it without its hold.
+   */
   findSettled(organizationId: string, requestIds: readonly string[]): Promise<ReadonlyMap<string, SettledRequest>>;
 }
 
@@ -93,8 +97,12 @@ async function findSettled(
   organizationId: string,
   requestIds: readonly string[],
 ): Promise<ReadonlyMap<string, SettledRequest>> {
-  const rows = await sql<{ id: string; cost: string; tokens: string }[]>`
-    select id::text, cost::text, (input_tokens::bigint + output_tokens)::text as tokens from usage_requests
-    where organization = ${idCodeSql(sql, organizationId)} and id = any(${idList(requestIds)}::uuid[])`;
-  return new Map(rows.map((row) => [row.id, { chargedPicoUsd: BigInt(row.cost), tokens: Number(row.tokens) }]));
+  const [refused, rows] = await Promise.all([
+    findQuarantined(sql, organizationId, requestIds),
+    sql<{ id: string; cost: string; tokens: string }[]>`
+      select id::text, cost::text, (input_tokens::bigint + output_tokens)::text as tokens from usage_requests
+      where organization = ${idCodeSql(sql, organizationId)} and id = any(${idList(requestIds)}::uuid[])`,
+  ]);
+  const booked = rows.map((row) => [row.id, { chargedPicoUsd: BigInt(row.cost), tokens: Number(row.tokens) }] as const);
+  return new Map([...refused.map((id) => [id, { chargedPicoUsd: 0n, tokens: 0 }] as const), ...booked]);
 }

@@ -235,6 +235,21 @@ describe('a record that an operator gave up while it was on disk', () => {
     },
   );
 
+  it('has used nothing for who sweeps its hold, waiting or given up, until it is booked', async () => {
+    const { organization, given, other, replayed: ownReplayed } = await spoolTwo();
+    const { reports } = books.metering;
+    const nothing = new Map([[given.id, { chargedPicoUsd: 0n, tokens: 0 }]]);
+    expect(await reports.findSettled(organization.id, [given.id])).toEqual(nothing);
+    await discard(given);
+    expect(await reports.findSettled(organization.id, [given.id])).toEqual(nothing);
+    expect(await reports.findSettled(uuidv7(), [given.id])).toEqual(new Map());
+    proxy.restore();
+    await ownReplayed();
+    expect(await reports.findSettled(organization.id, [given.id, other.id])).toEqual(
+      new Map([...nothing, [other.id, { chargedPicoUsd: costPicoUsd, tokens: 15 }]]),
+    );
+  });
+
   it('is not booked by who came to it in the same moment', async () => {
     const { organization, given, replayed: ownReplayed } = await spoolTwo();
     await db.sql.begin(async (sql) => {
