@@ -79,7 +79,12 @@ export const nodeSchema = z.object({
 export const nodesSchema = z.array(nodeSchema);
 export type SwarmNode = z.output<typeof nodeSchema>;
 
-export const secretsSchema = z.array(z.object({ ID: z.string(), Spec: z.object({ Name: z.string() }) }));
+export const secretsSchema = z.array(
+  z.object({
+    ID: z.string(),
+    Spec: z.object({ Name: z.string(), Labels: z.record(z.string(), z.string()).nullish() }),
+  }),
+);
 export type SwarmSecret = z.output<typeof secretsSchema>[number];
 
 export const imageSchema = z.object({

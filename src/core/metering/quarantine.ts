@@ -95,10 +95,12 @@ export async function findDiscarded(sql: ISql, ids: readonly string[]): Promise<
 
 /**
  * Parts of a WITH clause: `discarded (id)` are those of the records of another part that an operator gave up. Whoever
- * gives one up locks its row `for update`: that waits for who books it just now, and who books it waits for that.
+ * gives one up locks its row `for update`: that waits for who books it just now, and who books it waits for that. Rows
+ * are looked up one by one.
  */
 export const discardedText = (records: string): string => `in_quarantine as materialized (
-      select q.id, q.discarded_at from usage_quarantine q where q.id in (select id from ${records}) for key share of q
+      select q.id, q.discarded_at from ${records} g cross join lateral (
+        select id, discarded_at from usage_quarantine where id = g.id for key share) q
     ), discarded as materialized (
       select id from in_quarantine where discarded_at is not null
     )`;

@@ -119,6 +119,33 @@ describe.concurrent('a service that cannot be started', () => {
   });
 });
 
+describe.concurrent('a start that loses its fence', () => {
+  interface Secret {
+    readonly Spec: { readonly Labels: Readonly<Record<string, string>> };
+  }
+
+  it('leaves no secret behind once the engine is started again', async () => {
+    const definition = engine({ env: { ONE: '${NAME}', TWO: 'a ${NAME}' } });
+    const test = await open([definition]);
+    const owners = async (): Promise<readonly (string | undefined)[]> => {
+      const all = (await lab().call('GET', '/secrets')) as readonly Secret[];
+      const own = all.map(({ Spec: { Labels: labels } }) => labels);
+      return own
+        .filter((labels) => labels['headgate.fleet'] === test.fleetId)
+        .map((labels) => labels['headgate.replica']);
+    };
+    for (let yes = 0; (await owners()).length === 0; yes += 1) {
+      let asked = 0;
+      const fence = { epoch: 1n, holds: () => Promise.resolve((asked += 1) <= yes) };
+      await expect(test.start(definition, fence)).rejects.toThrow(FenceLostError);
+    }
+    const [first] = await owners();
+    const id = await test.start(definition);
+    expect(new Set(await owners())).toEqual(new Set([id]));
+    expect(first).not.toBe(id);
+  });
+});
+
 describe.concurrent('an image of a registry that wants a login', () => {
   const password = 'pass/word+1';
 

@@ -80,6 +80,20 @@ export async function removeReplica(
   await removeSecrets(api, wanted, fence);
 }
 
+/** Removes what starts of an engine left that were broken off: secrets of replicas that have no service. */
+export async function removeStraySecrets({ api, fleetId, engineId }: OverlayOptions, fence: Fence): Promise<void> {
+  const wanted = [`${labels.fleet}=${fleetId}`, `${labels.engine}=${engineId}`];
+  const secrets = await api.swarm.listSecrets(wanted);
+  // Services are read after the secrets: one that is made meanwhile keeps its own.
+  const services = await api.swarm.listServices(wanted);
+  const replicas = new Set(services.map(({ Spec: { Labels: own } }) => own?.[labels.replica]));
+  for (const { ID: id, Spec: spec } of secrets) {
+    if (replicas.has(spec.Labels?.[labels.replica])) continue;
+    await requireFence(fence);
+    await api.swarm.removeSecret(id);
+  }
+}
+
 /** Removes the secrets that bear all of the labels, which no service may use any more. */
 export async function removeSecrets(api: DockerApi, wanted: readonly string[], fence: Fence): Promise<void> {
   for (const { ID: id } of await api.swarm.listSecrets(wanted)) {

@@ -26,7 +26,7 @@ import type { ReplicaExit } from '#core/fleet/drivers/replica-exit.ts';
 import { saysStopping } from './exit.ts';
 import { type ObservedServices, observeServices } from './observe.ts';
 import { overlayName, serviceSpecHash, swarmPlacement } from './service.ts';
-import { removeReplica, removeSecrets, startService } from './start.ts';
+import { removeReplica, removeSecrets, removeStraySecrets, startService } from './start.ts';
 
 export interface SwarmDriverOptions {
   readonly swarm: SwarmSettings;
@@ -206,10 +206,24 @@ class SwarmDriver implements EngineDriver {
     const { log } = this.#options;
     if (this.#failures.has(replicaId) || this.#seen.replicas.some(({ replica: { id } }) => id === replicaId)) return;
     await requireFence(fence);
-    const exit = await this.#serial(spec.engineId, () => startService({ ...this.#options, api: this.#api, request }));
+    const exit = await this.#serial(spec.engineId, async () => {
+      await this.#removeStrays(spec.engineId, fence);
+      return startService({ ...this.#options, api: this.#api, request });
+    });
     if (exit === null) log.info({ engine: spec.engineId, replica: replicaId }, 'an engine was started as a service');
     else this.#failures.set(replicaId, { request, exit, progress: '' });
     this.#changed();
+  }
+
+  /** Of a start that lost its fence in the middle; they cost nothing but their place, and the next start tries again. */
+  async #removeStrays(engineId: string, fence: Fence): Promise<void> {
+    const { fleetId, log } = this.#options;
+    try {
+      await removeStraySecrets({ api: this.#api, fleetId, engineId }, fence);
+    } catch (error) {
+      if (error instanceof FenceLostError) throw error;
+      log.warn({ engine: engineId, trouble: String(error) }, 'secrets of starts that were broken off stay');
+    }
   }
 
   async stop(replicaId: string, { fence }: StopRequest): Promise<void> {
