@@ -112,10 +112,11 @@ export const calls: readonly Escape[] = [
   answered('files in it', 'PUT', ofShop('/archive?path=/db'), emptyTar),
   answered('all of it', 'GET', ofShop('/export')),
   answered('a program in it', 'POST', ofShop('/exec'), { Cmd: ['/usr/bin/node', '--version'] }),
+  // Unpaused: a program cannot be started in a container that is paused, which another of these tries to.
   answered(
     'an image of it',
     'POST',
-    ({ shop }) => `/v1.41/commit?container=${shop.id}&repo=headgate-test/taken&tag=v1`,
+    ({ shop }) => `/v1.41/commit?container=${shop.id}&repo=headgate-test/taken&tag=v1&pause=false`,
   ),
   answered('other limits for it', 'POST', ofShop('/update'), { CpuShares: 512 }),
   answered('another name for it', 'POST', ofVictim('/rename?name=headgate-a-0123456789')),
