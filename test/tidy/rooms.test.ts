@@ -8,6 +8,7 @@ const house: House = {
   rooms: {
     'core/accounts': ['core/audit'],
     'core/admission': ['core/limits', 'core/wallet'],
+    'core/costs': ['core/audit'],
     'core/fleet': ['core/audit', 'core/catalog'],
     'core/fleet/drivers/swarm': ['core/fleet/drivers/docker'],
     'core/fleet/leader': [

@@ -59,6 +59,8 @@ const nouns: Readonly<Record<IdPrefix, string>> = {
   proj: 'project',
   user: 'user',
   le: 'ledger entry',
+  rate: 'rate card',
+  conv: 'conversion rate',
 };
 
 export function notFound(prefix: IdPrefix): AppError {

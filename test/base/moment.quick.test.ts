@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { parseMoment } from '#edge/api/time-bound.ts';
+import { parseMoment } from '#base/moment.ts';
 
 describe('a bound of time', () => {
   it.each([

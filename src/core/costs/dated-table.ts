@@ -1,0 +1,128 @@
+import type { Db, Transaction } from '#base/db.ts';
+import { formatId } from '#base/id.ts';
+import type { Author, Audit, AuditView } from '#core/audit/audit.ts';
+import {
+  type DatedRate,
+  type DatedRefusal,
+  type DatedRequest,
+  endRate,
+  type EndRequest,
+  placeRate,
+} from './dated-rates.ts';
+import { dbNowMs, lockRates } from './locks.ts';
+
+/** Who changes rates. They belong to no organization: the change is noted with the one of whoever makes it. */
+export interface ChangedBy {
+  readonly organizationId: string;
+  readonly author: Author;
+}
+
+export type AddResult<Rate> =
+  | {
+      readonly kind: 'created';
+      readonly rate: Rate;
+      /** The one that it follows, which ends where it begins. */
+      readonly ended: Rate | null;
+    }
+  | DatedRefusal<Rate>;
+
+export type EndResult<Rate> =
+  | { readonly kind: 'ended'; readonly rate: Rate }
+  | { readonly kind: 'already_ended'; readonly rate: Rate }
+  | { readonly kind: 'in_the_past'; readonly nowMs: number }
+  | { readonly kind: 'not_found' };
+
+/** Rates with dates: each is written once and ended once, in one transaction with its note in the audit log. */
+export interface DatedRates<Rate, Input> {
+  add(input: Input, by: ChangedBy): Promise<AddResult<Rate>>;
+  end(id: string, request: EndRequest, by: ChangedBy): Promise<EndResult<Rate>>;
+}
+
+/** A table of rates, as statements in a transaction. */
+export interface DatedTable<Rate, Input> {
+  /** What it is called in the audit log, and how its ids begin. */
+  readonly targetType: string;
+  readonly prefix: 'rate' | 'conv';
+  readonly auditView: (rate: Rate) => AuditView;
+  /** Of the same series as the new one. */
+  readonly readSeries: (tx: Transaction, input: Input) => Promise<readonly Rate[]>;
+  readonly insert: (tx: Transaction, input: Input, made: RateMade) => Promise<Rate>;
+  readonly find: (tx: Transaction, id: string) => Promise<Rate | null>;
+  readonly setEnd: (tx: Transaction, id: string, to: Date) => Promise<void>;
+}
+
+export interface RateMade {
+  readonly fromMs: number;
+  readonly nowMs: number;
+}
+
+export interface DatedRatesOptions<Rate, Input> {
+  readonly db: Db;
+  readonly audit: Audit;
+  readonly table: DatedTable<Rate, Input>;
+}
+
+export function createDatedRates<Rate extends DatedRate, Input extends DatedRequest>(
+  options: DatedRatesOptions<Rate, Input>,
+): DatedRates<Rate, Input> {
+  const { db, audit, table } = options;
+
+  async function endIn(tx: Transaction, rate: Rate, toMs: number, by: ChangedBy): Promise<Rate> {
+    await table.setEnd(tx, rate.id, new Date(toMs));
+    const ended = { ...rate, toMs };
+    await audit.record(tx, {
+      ...by,
+      action: `${table.targetType}.ended`,
+      targetType: table.targetType,
+      targetId: formatId(table.prefix, rate.id),
+      before: table.auditView(rate),
+      after: table.auditView(ended),
+    });
+    return ended;
+  }
+
+  async function addIn(tx: Transaction, input: Input, by: ChangedBy): Promise<AddResult<Rate>> {
+    await lockRates(tx);
+    const nowMs = await dbNowMs(tx);
+    const placement = placeRate(await table.readSeries(tx, input), input, nowMs);
+    if (placement.kind !== 'placed') return placement;
+    const { fromMs } = placement;
+    const ended = placement.ended === null ? null : await endIn(tx, placement.ended, fromMs, by);
+    const rate = await table.insert(tx, input, { fromMs, nowMs });
+    await audit.record(tx, {
+      ...by,
+      action: `${table.targetType}.created`,
+      targetType: table.targetType,
+      targetId: formatId(table.prefix, rate.id),
+      before: null,
+      after: table.auditView(rate),
+    });
+    return { kind: 'created', rate, ended };
+  }
+
+  return {
+    add: (input, by) => db.orm.transaction((tx) => addIn(tx, input, by)),
+    end: (id, request, by) =>
+      db.orm.transaction(async (tx): Promise<EndResult<Rate>> => {
+        await lockRates(tx);
+        const rate = await table.find(tx, id);
+        if (rate === null) return { kind: 'not_found' };
+        const ending = endRate(rate, request, await dbNowMs(tx));
+        if (ending.kind === 'already_ended') return { kind: 'already_ended', rate };
+        if (ending.kind === 'in_the_past') return ending;
+        return { kind: 'ended', rate: await endIn(tx, rate, ending.toMs, by) };
+      }),
+  };
+}
+
+/** Which rates a list shows; null does not choose. `page` counts from 1. */
+export interface ListRequest {
+  readonly atMs: number | null;
+  readonly page: number;
+  readonly limit: number;
+}
+
+export interface RatePage<Rate> {
+  readonly rates: readonly Rate[];
+  readonly total: number;
+}

@@ -1,0 +1,103 @@
+import type { LineItem } from './line-items.ts';
+import type { ClusterCosts, CostReport, OrganizationCosts } from './report.ts';
+import { organizationIdOf, rateCardIdOf } from './report-json.ts';
+import { findZone } from './zone.ts';
+
+/** A cell: null is empty. Numbers are written as they stand: six places at most, never an exponent. */
+type Cell = string | number | null;
+
+interface Row {
+  readonly organization: OrganizationCosts;
+  readonly cluster: ClusterCosts;
+  readonly line: LineItem;
+}
+
+const isoOf = (momentMs: number): string => new Date(momentMs).toISOString();
+
+/**
+ * Columns of FOCUS 1.2 (FinOps Open Cost and Usage Specification), and our own with `x_`. Against it: what is not rated
+ * leaves the costs empty, since 0 would read as free.
+ */
+const columns: readonly (readonly [string, (row: Row) => Cell])[] = [
+  ['BillingAccountId', ({ organization }) => organizationIdOf(organization.id)],
+  ['BillingAccountName', ({ organization }) => organization.name],
+  ['ResourceId', ({ cluster }) => cluster.id],
+  ['ResourceName', ({ cluster }) => cluster.name],
+  ['ResourceType', ({ cluster }) => (cluster.source === 'node' ? 'Cluster' : 'Inference engine')],
+  ['ServiceName', ({ cluster }) => (cluster.source === 'node' ? 'Headgate Clusters' : 'Headgate Inference')],
+  ['ServiceCategory', () => 'Compute'],
+  ['ChargeCategory', () => 'Usage'],
+  ['ChargeDescription', describe],
+  ['ChargePeriodStart', ({ line }) => isoOf(line.fromMs)],
+  ['ChargePeriodEnd', ({ line }) => isoOf(line.toMs)],
+  ['SkuId', ({ line }) => line.hardwareProfile],
+  ['SkuPriceId', ({ line }) => (line.rateCardId === null ? null : rateCardIdOf(line.rateCardId))],
+  ['ConsumedQuantity', (row) => (isByGpu(row) ? row.line.gpuHours : row.line.nodeHours)],
+  ['ConsumedUnit', (row) => (isByGpu(row) ? 'GPU-Hours' : 'Node-Hours')],
+  ['PricingCurrency', ({ line }) => line.native?.currency ?? null],
+  ['PricingCurrencyListUnitPrice', ({ line }) => unitPriceOf(line)],
+  ['PricingCurrencyEffectiveCost', ({ line }) => line.native?.amount ?? null],
+  ['BillingCurrency', ({ organization, line }) => line.billed?.currency ?? organization.billingCurrency],
+  ['BilledCost', ({ line }) => line.billed?.amount ?? null],
+  ['EffectiveCost', ({ line }) => line.billed?.amount ?? null],
+  ['x_NodeHours', ({ line }) => line.nodeHours],
+  ['x_GpuHours', ({ line }) => line.gpuHours],
+  ['x_UnratedHours', ({ line }) => (line.native === null ? line.nodeHours : 0)],
+  ['x_ConversionRate', ({ line }) => line.conversionRate],
+  ['x_ConversionStatus', ({ line }) => line.conversion],
+  ['x_Estimated', ({ line }) => String(line.estimated)],
+];
+
+/** Whether GPU-hours are what is paid for: a replica holds nothing else, and some cards price nothing else. */
+function isByGpu({ cluster, line }: Row): boolean {
+  return cluster.source === 'replica' || (line.native !== null && line.native.nodeHourPrice === null);
+}
+
+/** Empty where a card prices both node and GPU: no single price makes up such a cost. */
+function unitPriceOf({ native }: LineItem): string | null {
+  if (native === null || (native.nodeHourPrice !== null && native.gpuHourPrice !== null)) return null;
+  return native.nodeHourPrice ?? native.gpuHourPrice;
+}
+
+function describe({ cluster, line }: Row): string {
+  const hours = `${line.nodeHours} node-hours, ${line.gpuHours} GPU-hours`;
+  const of = cluster.source === 'node' ? hours : `${line.gpuHours} GPU-hours`;
+  return `${line.hardwareProfile}: ${of}${line.native === null ? ', not rated' : ''}`;
+}
+
+/**
+ * A report as RFC 4180: UTF-8 text with a header, CRLF after every row, one row a line item. Its sums are those of the
+ * report.
+ */
+export function* reportToCsv(report: CostReport): Generator<string> {
+  yield toLine(columns.map(([name]) => name));
+  for (const organization of report.organizations) {
+    for (const cluster of organization.clusters) {
+      for (const line of cluster.lineItems) {
+        yield toLine(columns.map(([, read]) => read({ organization, cluster, line })));
+      }
+    }
+  }
+}
+
+const toLine = (cells: readonly Cell[]): string => `${cells.map(toText).join(',')}\r\n`;
+
+function toText(cell: Cell): string {
+  if (cell === null) return '';
+  if (typeof cell === 'number') return String(cell);
+  // What begins like a formula is run by spreadsheets; names are other people's text.
+  const text = /^[=+\-@\t\r\n]/.test(cell) ? `'${cell}` : cell;
+  return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+}
+
+/** A name for the file that says what it covers: dates where the window is of whole days, otherwise times in UTC. */
+export function csvFileName({ window }: CostReport): string {
+  const zone = findZone(window.tz);
+  const clocks = [window.fromMs, window.toMs].map((momentMs) => zone?.clockMs(momentMs) ?? momentMs);
+  const isOfDays = clocks.every((clockMs) => clockMs % 86_400_000 === 0);
+  const names = isOfDays
+    ? clocks.map((clockMs) => isoOf(clockMs).slice(0, 10))
+    : [window.fromMs, window.toMs].map((momentMs) => isoOf(momentMs).replaceAll(/[-:]|\.\d+/g, ''));
+  const tz = isOfDays ? `_${window.tz.replaceAll(/[^A-Za-z0-9+-]/g, '-')}` : '';
+  return `costs_${names.join('_')}${tz}.csv`;
+}

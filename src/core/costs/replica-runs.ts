@@ -1,0 +1,76 @@
+import { sql } from 'drizzle-orm';
+import type { Db, Transaction } from '#base/db.ts';
+import type { OrganizationRef } from './derive-intervals.ts';
+import { type AllocationKey, rebuildIntervals, type UsageSource } from './interval-rows.ts';
+import { lockClusters } from './locks.ts';
+
+/**
+ * A replica of inference as it is known now: it holds GPUs from its start to its end. In reports its engine stands
+ * where a cluster of nodes stands.
+ */
+export interface ReplicaRun {
+  /** Unique for every run: a replica that is started again is another one. */
+  readonly runId: string;
+  readonly replicaName: string;
+  readonly engineId: string;
+  readonly engineName: string;
+  readonly organization: OrganizationRef;
+  /** From the engine's file. */
+  readonly hardwareProfile: string;
+  readonly gpus: number;
+  readonly startedMs: number;
+  /** When it could serve; null as long as it cannot. */
+  readonly readyMs: number | null;
+  readonly endedMs: number | null;
+  /** The end was concluded, such as from when it was last seen. */
+  readonly endEstimated: boolean;
+}
+
+const source: UsageSource = 'replica';
+const chunkMax = 1000;
+
+/**
+ * Carries runs over into intervals. Telling one again changes nothing; the first start, the first moment of being ready
+ * and the first told end stay. An estimated end gives way to whatever is known later.
+ * @returns how many runs were new or had changed
+ */
+export async function carryReplicaRuns(db: Db, runs: readonly ReplicaRun[]): Promise<number> {
+  let changed = 0;
+  for (let first = 0; first < runs.length; first += chunkMax) {
+    const chunk = new Map(runs.slice(first, first + chunkMax).map((run) => [run.runId, run]));
+    changed += await db.orm.transaction((tx) => carryChunk(tx, [...chunk.values()]));
+  }
+  return changed;
+}
+
+async function carryChunk(tx: Transaction, runs: readonly ReplicaRun[]): Promise<number> {
+  await lockClusters(
+    tx,
+    source,
+    runs.map((run) => run.engineId),
+  );
+  const rows = runs.map(({ organization, ...run }) => {
+    return { ...run, organizationId: organization.id, organizationName: organization.name };
+  });
+  // A told end stays; an estimated one gives way to any other word, also to the word that it goes on.
+  const keepsEnd = sql`a.released_ms is not null and not a.release_estimated`;
+  const changed = await tx.execute<{ node_id: string }>(sql`
+    insert into usage_allocations as a (source, node_id, generation, cluster_id, cluster_name, organization_id,
+      organization_name, node_name, hardware_profile, gpus, allocated_ms, ready_ms, released_ms, release_estimated)
+    select ${source}, "runId", 0, "engineId", "engineName", "organizationId", "organizationName", "replicaName",
+      "hardwareProfile", gpus, "startedMs", "readyMs", "endedMs", "endEstimated" and "endedMs" is not null
+    from json_to_recordset(${JSON.stringify(rows)}::text::json) as t("runId" text, "engineId" text, "engineName" text,
+      "organizationId" uuid, "organizationName" text, "replicaName" text, "hardwareProfile" text, gpus integer,
+      "startedMs" bigint, "readyMs" bigint, "endedMs" bigint, "endEstimated" boolean)
+    on conflict (source, node_id, generation) do update set
+      ready_ms = coalesce(a.ready_ms, excluded.ready_ms),
+      released_ms = case when ${keepsEnd} then a.released_ms else excluded.released_ms end,
+      release_estimated = case when ${keepsEnd} then false else excluded.release_estimated end
+      where (a.ready_ms is null and excluded.ready_ms is not null)
+        or (not (${keepsEnd}) and (a.released_ms, a.release_estimated)
+          is distinct from (excluded.released_ms, excluded.release_estimated))
+    returning a.node_id`);
+  const keys: AllocationKey[] = changed.map((row) => ({ nodeId: row.node_id, generation: 0 }));
+  await rebuildIntervals(tx, source, keys);
+  return keys.length;
+}

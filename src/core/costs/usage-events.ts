@@ -1,0 +1,254 @@
+import { sql } from 'drizzle-orm';
+import type { Transaction } from '#base/db.ts';
+import { AppError } from '#base/errors.ts';
+import type { Log } from '#base/log.ts';
+import type { OrganizationRef } from './derive-intervals.ts';
+import { type AllocationKey, rebuildIntervals, type UsageSource } from './interval-rows.ts';
+import { dbNowMs, lockClusters } from './locks.ts';
+
+/** A cluster as it is now. Ids are as outsiders know them, except the organization's, which is a UUID. */
+export interface ClusterRef {
+  readonly id: string;
+  readonly name: string;
+  readonly organization: OrganizationRef;
+}
+
+/**
+ * A node is taken. `generation` counts the allocations of a node: a repetition under the same one changes nothing.
+ * `atMs` is null for now, by the database's clock.
+ */
+export interface NodeAllocation {
+  readonly nodeId: string;
+  readonly generation: number;
+  readonly nodeName: string;
+  readonly hardwareProfile: string;
+  readonly gpus: number;
+  readonly atMs: number | null;
+}
+
+/** A node is given back. An estimated release is one that was concluded, such as from a node's last sign of life. */
+export interface NodeRelease {
+  readonly nodeId: string;
+  readonly generation: number;
+  readonly atMs: number | null;
+  readonly estimated: boolean;
+}
+
+export interface UsageOutcome extends AllocationKey {
+  /** Repeated: it was known already, and nothing was changed. */
+  readonly kind: 'recorded' | 'repeated';
+  /** What is on file: of the first time where it was repeated. Null until it is told. */
+  readonly allocatedMs: number | null;
+  readonly releasedMs: number | null;
+}
+
+/** A cluster goes from one organization to another. */
+export interface Move {
+  readonly clusterId: string;
+  readonly from: OrganizationRef;
+  readonly to: OrganizationRef;
+  readonly atMs: number | null;
+}
+
+/**
+ * What changes intervals. Everything is written in the caller's transaction, so that a node is allocated and metered
+ * or neither, and in any order: a release that arrives before its allocation waits for it.
+ * @throws AppError invalid_value for a moment that lies ahead
+ */
+export interface UsageEvents {
+  allocate(tx: Transaction, cluster: ClusterRef, nodes: readonly NodeAllocation[]): Promise<readonly UsageOutcome[]>;
+  /** A told release takes the place of an estimated one; otherwise the first stays. */
+  release(tx: Transaction, clusterId: string, nodes: readonly NodeRelease[]): Promise<readonly UsageOutcome[]>;
+  /** The node was heard of after all: takes an estimated release back. A told one stays. */
+  withdrawEstimate(
+    tx: Transaction,
+    clusterId: string,
+    nodes: readonly AllocationKey[],
+  ): Promise<readonly UsageOutcome[]>;
+  /** What is held goes on for the new owner. @returns false where the cluster belonged to it already */
+  moveCluster(tx: Transaction, move: Move): Promise<boolean>;
+}
+
+/** Clocks of machines differ by less. */
+const aheadMsMax = 60_000;
+/** Nodes in one statement. */
+const chunkMax = 1000;
+const source: UsageSource = 'node';
+
+export function createUsageEvents(log: Log): UsageEvents {
+  async function change<Node extends AllocationKey>(
+    tx: Transaction,
+    nodes: readonly Node[],
+    apply: (chunk: readonly Node[]) => Promise<readonly AllocationKey[]>,
+  ): Promise<readonly UsageOutcome[]> {
+    const outcomes: UsageOutcome[] = [];
+    for (let first = 0; first < nodes.length; first += chunkMax) {
+      const chunk = nodes.slice(first, first + chunkMax);
+      const recorded = await apply(chunk);
+      await rebuildIntervals(tx, source, recorded);
+      outcomes.push(...(await readOutcomes(tx, chunk, recorded)));
+    }
+    for (const outcome of outcomes) warnOfOddTimes(log, outcome);
+    return outcomes;
+  }
+
+  return {
+    async allocate(tx, cluster, nodes) {
+      const nowMs = await lockAndLook(tx, cluster.id, nodes);
+      return change(tx, nodes, (chunk) => writeAllocations(tx, cluster, atMoments(chunk, nowMs)));
+    },
+    async release(tx, clusterId, nodes) {
+      const nowMs = await lockAndLook(tx, clusterId, nodes);
+      return change(tx, nodes, (chunk) => writeReleases(tx, clusterId, atMoments(chunk, nowMs)));
+    },
+    async withdrawEstimate(tx, clusterId, nodes) {
+      await lockClusters(tx, source, [clusterId]);
+      return change(tx, nodes, (chunk) => takeBackEstimates(tx, chunk));
+    },
+    async moveCluster(tx, move) {
+      const nowMs = await lockAndLook(tx, move.clusterId, [move]);
+      const atMs = move.atMs ?? nowMs;
+      if (!(await writeMove(tx, { ...move, atMs }))) return false;
+      const held = await readHeldAfter(tx, move.clusterId, atMs);
+      for (let first = 0; first < held.length; first += chunkMax) {
+        await rebuildIntervals(tx, source, held.slice(first, first + chunkMax));
+      }
+      return true;
+    },
+  };
+}
+
+interface AtMoment {
+  readonly atMs: number | null;
+}
+
+/** The database's time, taken under the cluster's lock: of two changes the later one has the later time. */
+async function lockAndLook(tx: Transaction, clusterId: string, changes: readonly AtMoment[]): Promise<number> {
+  await lockClusters(tx, source, [clusterId]);
+  const nowMs = await dbNowMs(tx);
+  if (changes.some(({ atMs }) => atMs !== null && (atMs > nowMs + aheadMsMax || atMs < 0))) {
+    const message = 'The moment of a change must not lie ahead: give one of the past, or none for now.';
+    throw new AppError('invalid_value', { message, param: 'at' });
+  }
+  return nowMs;
+}
+
+const atMoments = <Change extends AtMoment>(
+  changes: readonly Change[],
+  nowMs: number,
+): readonly (Change & { readonly atMs: number })[] =>
+  changes.map((change) => ({ ...change, atMs: Math.floor(change.atMs ?? nowMs) }));
+
+type Keys = { node_id: string; generation: number };
+const toKeys = (rows: readonly Keys[]): AllocationKey[] =>
+  rows.map(({ node_id, generation }) => ({ nodeId: node_id, generation }));
+
+async function writeAllocations(
+  tx: Transaction,
+  cluster: ClusterRef,
+  nodes: readonly (NodeAllocation & { readonly atMs: number })[],
+): Promise<AllocationKey[]> {
+  const rows = await tx.execute<Keys>(sql`
+    insert into usage_allocations as a (source, node_id, generation, cluster_id, cluster_name, organization_id,
+      organization_name, node_name, hardware_profile, gpus, allocated_ms)
+    select ${source}, "nodeId", generation, ${cluster.id}, ${cluster.name}, ${cluster.organization.id}::uuid,
+      ${cluster.organization.name}, "nodeName", "hardwareProfile", gpus, "atMs"
+    from json_to_recordset(${JSON.stringify(nodes)}::text::json)
+      as t("nodeId" text, generation integer, "nodeName" text, "hardwareProfile" text, gpus integer, "atMs" bigint)
+    on conflict (source, node_id, generation) do update set cluster_id = excluded.cluster_id,
+      cluster_name = excluded.cluster_name, organization_id = excluded.organization_id,
+      organization_name = excluded.organization_name, node_name = excluded.node_name,
+      hardware_profile = excluded.hardware_profile, gpus = excluded.gpus, allocated_ms = excluded.allocated_ms
+      where a.allocated_ms is null
+    returning node_id, generation`);
+  return toKeys(rows);
+}
+
+async function writeReleases(
+  tx: Transaction,
+  clusterId: string,
+  nodes: readonly (NodeRelease & { readonly atMs: number })[],
+): Promise<AllocationKey[]> {
+  const rows = await tx.execute<Keys>(sql`
+    insert into usage_allocations as a (source, node_id, generation, cluster_id, released_ms, release_estimated)
+    select ${source}, "nodeId", generation, ${clusterId}, "atMs", estimated
+    from json_to_recordset(${JSON.stringify(nodes)}::text::json)
+      as t("nodeId" text, generation integer, "atMs" bigint, estimated boolean)
+    on conflict (source, node_id, generation) do update
+      set released_ms = excluded.released_ms, release_estimated = excluded.release_estimated
+      where a.released_ms is null or (a.release_estimated and not excluded.release_estimated)
+    returning node_id, generation`);
+  return toKeys(rows);
+}
+
+async function takeBackEstimates(tx: Transaction, nodes: readonly AllocationKey[]): Promise<AllocationKey[]> {
+  const rows = await tx.execute<Keys>(sql`
+    update usage_allocations a set released_ms = null, release_estimated = false
+    from json_to_recordset(${JSON.stringify(nodes)}::text::json) as t("nodeId" text, generation integer)
+    where a.source = ${source} and a.node_id = t."nodeId" and a.generation = t.generation and a.release_estimated
+    returning a.node_id, a.generation`);
+  return toKeys(rows);
+}
+
+/** @returns false where the cluster belongs to that organization at that moment already */
+async function writeMove(tx: Transaction, { clusterId, from, to, atMs }: Move): Promise<boolean> {
+  if (from.id === to.id) return false;
+  const [latest] = await tx.execute<{ owner: string; moved_ms: string }>(sql`
+    select to_organization_id as owner, moved_ms from cluster_moves
+    where cluster_id = ${clusterId} and moved_ms <= ${atMs}::bigint order by moved_ms desc limit 1`);
+  if (latest?.owner === to.id) return false;
+  // Two moves in one millisecond: the cluster was in between for no time at all.
+  await tx.execute(sql`
+    insert into cluster_moves (cluster_id, moved_ms, from_organization_id, from_organization_name, to_organization_id,
+      to_organization_name)
+    values (${clusterId}, ${atMs}::bigint, ${from.id}::uuid, ${from.name}, ${to.id}::uuid, ${to.name})
+    on conflict (cluster_id, moved_ms) do update set to_organization_id = excluded.to_organization_id,
+      to_organization_name = excluded.to_organization_name`);
+  return true;
+}
+
+async function readHeldAfter(tx: Transaction, clusterId: string, momentMs: number): Promise<AllocationKey[]> {
+  const rows = await tx.execute<Keys>(sql`
+    select node_id, generation from usage_allocations
+    where source = ${source} and cluster_id = ${clusterId} and allocated_ms is not null
+      and (released_ms is null or released_ms > ${momentMs}::bigint)
+    order by node_id, generation`);
+  return toKeys(rows);
+}
+
+interface OutcomeRow extends Keys {
+  readonly allocated_ms: string | null;
+  readonly released_ms: string | null;
+  readonly [column: string]: unknown;
+}
+
+const keyText = ({ nodeId, generation }: AllocationKey): string => `${generation} ${nodeId}`;
+const numberOrNull = (text: string | null): number | null => (text === null ? null : Number(text));
+
+async function readOutcomes(
+  tx: Transaction,
+  nodes: readonly AllocationKey[],
+  recorded: readonly AllocationKey[],
+): Promise<UsageOutcome[]> {
+  const changed = new Set(recorded.map(keyText));
+  const rows = await tx.execute<OutcomeRow>(sql`
+    select a.node_id, a.generation, a.allocated_ms, a.released_ms from usage_allocations a
+    join json_to_recordset(${JSON.stringify(nodes)}::text::json) as t("nodeId" text, generation integer)
+      on a.node_id = t."nodeId" and a.generation = t.generation
+    where a.source = ${source} order by a.node_id, a.generation`);
+  return rows.map((row) => {
+    const key: AllocationKey = { nodeId: row.node_id, generation: row.generation };
+    return {
+      ...key,
+      kind: changed.has(keyText(key)) ? 'recorded' : 'repeated',
+      allocatedMs: numberOrNull(row.allocated_ms),
+      releasedMs: numberOrNull(row.released_ms),
+    };
+  });
+}
+
+function warnOfOddTimes(log: Log, { kind, nodeId, generation, allocatedMs, releasedMs }: UsageOutcome): void {
+  if (kind === 'repeated' || allocatedMs === null || releasedMs === null || releasedMs >= allocatedMs) return;
+  const fields = { nodeId, generation, allocatedMs, releasedMs };
+  log.warn(fields, 'a node was released before it was allocated; it counts no time');
+}

@@ -1,0 +1,201 @@
+import type { TransactionSql } from 'postgres';
+import type { Quantity } from './amount.ts';
+import type { UsageSource } from './interval-rows.ts';
+
+/** Which intervals are summed. */
+export interface SumScope {
+  /** [fromMs, toMs): what is used outside of it does not count. */
+  readonly fromMs: number;
+  readonly toMs: number;
+  /** UUIDs; null for all. */
+  readonly organizationIds: readonly string[] | null;
+  readonly source: UsageSource | null;
+}
+
+/**
+ * Starts or ends of one snapshot's intervals within one segment: how many, of how many nodes and GPUs, and the sums of
+ * their times, weighted by nodes and by GPUs. Times are milliseconds since the begin of the window.
+ */
+export interface EdgeSums {
+  readonly snapshotId: number;
+  /** Which of the segments, from 0. */
+  readonly segment: number;
+  readonly isStart: boolean;
+  readonly intervals: number;
+  readonly nodes: number;
+  readonly gpus: number;
+  readonly nodeTimes: bigint;
+  readonly gpuTimes: bigint;
+  /** Of starts the first, of ends the last; not cut to the window. Null where an end is not known yet. */
+  readonly outerMs: number | null;
+  /** Of starts the last. */
+  readonly lastStartMs: number | null;
+  readonly estimated: boolean;
+}
+
+interface EdgeRow {
+  readonly snapshot_id: number;
+  readonly segment: number;
+  readonly is_start: boolean;
+  readonly intervals: string;
+  readonly nodes: string;
+  readonly gpus: string;
+  readonly node_times: string;
+  readonly gpu_times: string;
+  readonly outer_ms: string | null;
+  readonly last_start_ms: string | null;
+  readonly estimated: boolean;
+}
+
+const rowsAtOnce = 5000;
+/** Stands for the end of what goes on: the highest bigint. */
+const openEnd = '9223372036854775807';
+
+/**
+ * Sums intervals over a window in the database: one row per snapshot, segment and kind of edge, however many intervals
+ * there are. From sums of edges the usage of every segment follows exactly (see `pieceOf`), so no interval is cut at
+ * the borders in between. Rows come in the order of snapshots, segments, starts first.
+ * @param borders where segments begin, milliseconds since `fromMs`; the first is 0
+ */
+export async function* readEdgeSums(
+  sql: TransactionSql,
+  scope: SumScope,
+  borders: readonly number[],
+): AsyncGenerator<readonly EdgeSums[]> {
+  const { fromMs, toMs, organizationIds, source } = scope;
+  const [from, to, segments] = [String(fromMs), String(toMs), `{${borders.join(',')}}`];
+  // Parameters are text, which Postgres casts: the driver would ask for types of arrays first.
+  const ofSource = source === null ? sql`` : sql`and source = ${source}`;
+  const ofOrganizations =
+    organizationIds === null
+      ? sql``
+      : sql`and snapshot_id in (select id from usage_snapshots
+          where organization_id = any(${`{${organizationIds.join(',')}}`}::text::uuid[]))`;
+  const used = sql`
+    select snapshot_id, nodes, gpus, estimated, started_ms, ended_ms,
+      greatest(started_ms - ${from}::text::bigint, 0) as s,
+      least(ended_ms - ${from}::text::bigint, ${String(toMs - fromMs)}::text::bigint) as e
+    from usage_intervals
+    where started_ms < ${to}::text::bigint and (ended_ms is null or ended_ms > ${from}::text::bigint)
+      ${ofSource} ${ofOrganizations}`;
+  const cursor = sql<EdgeRow[]>`
+    select snapshot_id, width_bucket(s, ${segments}::text::bigint[]) - 1 as segment, true as is_start,
+      count(*) as intervals, sum(nodes) as nodes, sum(gpus) as gpus, sum(nodes * s) as node_times,
+      sum(gpus * s) as gpu_times, min(started_ms) as outer_ms, max(started_ms) as last_start_ms, false as estimated
+    from (${used}) as starts group by 1, 2
+    union all
+    select snapshot_id, width_bucket(e - 1, ${segments}::text::bigint[]) - 1, false,
+      count(*), sum(nodes), sum(gpus), sum(nodes * e),
+      sum(gpus * e), nullif(max(coalesce(ended_ms, ${openEnd}::text::bigint)), ${openEnd}::text::bigint), null,
+      bool_or(estimated and ended_ms <= ${to}::text::bigint)
+    from (${used}) as ends group by 1, 2
+    order by 1, 2, 3 desc`.cursor(rowsAtOnce);
+  for await (const rows of cursor) yield rows.map(toEdgeSums);
+}
+
+function toEdgeSums(row: EdgeRow): EdgeSums {
+  return {
+    snapshotId: row.snapshot_id,
+    segment: row.segment,
+    isStart: row.is_start,
+    intervals: Number(row.intervals),
+    nodes: Number(row.nodes),
+    gpus: Number(row.gpus),
+    nodeTimes: BigInt(row.node_times),
+    gpuTimes: BigInt(row.gpu_times),
+    outerMs: row.outer_ms === null ? null : Number(row.outer_ms),
+    lastStartMs: row.last_start_ms === null ? null : Number(row.last_start_ms),
+    estimated: row.estimated,
+  };
+}
+
+/** What one snapshot used within one segment. Times are milliseconds since the begin of the window. */
+export interface UsedPiece extends Quantity {
+  readonly segment: number;
+  /** The first moment of use and the end of the last one. */
+  readonly startedMs: number;
+  readonly endedMs: number;
+  /** Ends within it that were concluded, not told. */
+  readonly estimated: boolean;
+}
+
+/** Where segments begin, and the end of the last one, milliseconds since the begin of the window. */
+export interface Segments {
+  readonly borders: readonly number[];
+  readonly endMs: number;
+}
+
+/**
+ * Usage by segments from the sums of edges.
+ * @param edges of one snapshot, in order
+ * @param fromMs begin of the window, since the Unix epoch
+ */
+export function usedPieces(edges: readonly EdgeSums[], { borders, endMs }: Segments, fromMs: number): UsedPiece[] {
+  const pieces: UsedPiece[] = [];
+  let held: Held = { intervals: 0, nodes: 0, gpus: 0 };
+  let next = 0;
+  for (let segment = 0; segment < borders.length; segment += 1) {
+    if (held.intervals === 0 && next === edges.length) break;
+    const here: EdgeSums[] = [];
+    for (let edge = edges[next]; edge?.segment === segment; edge = edges[next]) {
+      here.push(edge);
+      next += 1;
+    }
+    const span = { segment, beginMs: borders[segment] ?? 0, endMs: borders[segment + 1] ?? endMs };
+    const after = here.reduce(addEdge, held);
+    const piece = pieceOf(held, after, here, { ...span, fromMs });
+    if (piece !== null) pieces.push(piece);
+    held = after;
+  }
+  return pieces;
+}
+
+/** How much is held at a moment. */
+interface Held {
+  readonly intervals: number;
+  readonly nodes: number;
+  readonly gpus: number;
+}
+
+const signOf = ({ isStart }: EdgeSums): 1 | -1 => (isStart ? 1 : -1);
+
+function addEdge(held: Held, edge: EdgeSums): Held {
+  const sign = signOf(edge);
+  return {
+    intervals: held.intervals + sign * edge.intervals,
+    nodes: held.nodes + sign * edge.nodes,
+    gpus: held.gpus + sign * edge.gpus,
+  };
+}
+
+interface SegmentSpan {
+  readonly segment: number;
+  readonly beginMs: number;
+  readonly endMs: number;
+  readonly fromMs: number;
+}
+
+/**
+ * With what is held at the begin of a segment [b, c), its starts s and its ends e, the usage in it is
+ * held × (c − b) + Σ (c − s) − Σ (c − e): exact, in whole milliseconds. Null where nothing is used.
+ */
+function pieceOf(before: Held, after: Held, edges: readonly EdgeSums[], span: SegmentSpan): UsedPiece | null {
+  const { segment, beginMs, endMs, fromMs } = span;
+  const [length, end] = [BigInt(endMs - beginMs), BigInt(endMs)];
+  let [nodeMs, gpuMs] = [BigInt(before.nodes) * length, BigInt(before.gpus) * length];
+  for (const edge of edges) {
+    nodeMs += BigInt(signOf(edge)) * (BigInt(edge.nodes) * end - edge.nodeTimes);
+    gpuMs += BigInt(signOf(edge)) * (BigInt(edge.gpus) * end - edge.gpuTimes);
+  }
+  if (nodeMs === 0n && gpuMs === 0n) return null;
+  const first = edges.find(({ isStart }) => isStart)?.outerMs ?? fromMs;
+  const last = edges.find(({ isStart }) => !isStart)?.outerMs ?? Number.POSITIVE_INFINITY;
+  return {
+    segment,
+    nodeMs,
+    gpuMs,
+    startedMs: before.intervals > 0 ? beginMs : Math.max(beginMs, first - fromMs),
+    endedMs: after.intervals > 0 ? endMs : Math.min(endMs, last - fromMs),
+    estimated: edges.some(({ estimated }) => estimated),
+  };
+}

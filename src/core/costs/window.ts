@@ -1,0 +1,106 @@
+import { parseMoment } from '#base/moment.ts';
+import { addMonths, type Day, findZone, startOfDayMs, type Zone } from './zone.ts';
+
+/** What a report covers: [fromMs, toMs), milliseconds since the Unix epoch. */
+export interface Window {
+  readonly fromMs: number;
+  readonly toMs: number;
+  /** IANA name: in which days and months were meant. */
+  readonly tz: string;
+}
+
+/** As a caller writes it: `month`, or `from` and `to`. */
+export interface WindowQuery {
+  readonly from?: string | undefined;
+  readonly to?: string | undefined;
+  readonly month?: string | undefined;
+  readonly tz?: string | undefined;
+}
+
+export interface FieldProblem {
+  readonly field: string;
+  readonly message: string;
+}
+
+export type WindowResult =
+  | { readonly kind: 'window'; readonly window: Window }
+  /** All problems at once. */
+  | { readonly kind: 'problems'; readonly problems: readonly FieldProblem[] };
+
+const dayMs = 86_400_000;
+const windowDaysMax = 400;
+
+const wantedMoment =
+  'must be a date such as 2026-03-01 (midnight in tz) or an RFC 3339 time with its offset such as 2026-03-01T09:30:00Z';
+
+/**
+ * Reads the window of a report. A date is midnight in `tz`, UTC without one; a time says its own offset. The end is
+ * never part of it.
+ */
+export function parseWindow(query: WindowQuery): WindowResult {
+  const zone = findZone(query.tz ?? 'UTC');
+  const problems: FieldProblem[] = [];
+  if (zone === null) {
+    problems.push({ field: 'tz', message: 'must be a time zone by its IANA name, such as Europe/Berlin' });
+  }
+  // Without its zone a window cannot be read, but what is wrong with the rest is told all the same.
+  const ends = readEnds(query, zone ?? utc, problems);
+  if (ends === null || zone === null || problems.length > 0) return { kind: 'problems', problems };
+  const { fromMs, toMs } = ends;
+  const field = query.month === undefined ? 'to' : 'month';
+  if (toMs <= fromMs) problems.push({ field, message: 'must be later than from' });
+  // By the zone's clock, so that a change of clocks makes no window too long.
+  else if (zone.clockMs(toMs) - zone.clockMs(fromMs) > windowDaysMax * dayMs) {
+    problems.push({ field, message: `must be at most ${windowDaysMax} days after from` });
+  }
+  if (problems.length > 0) return { kind: 'problems', problems };
+  return { kind: 'window', window: { fromMs, toMs, tz: zone.name } };
+}
+
+const utc: Zone = { name: 'UTC', clockMs: (momentMs) => momentMs };
+
+type Ends = Pick<Window, 'fromMs' | 'toMs'>;
+
+function readEnds(query: WindowQuery, zone: Zone, problems: FieldProblem[]): Ends | null {
+  const { from, to, month } = query;
+  if (month !== undefined) {
+    if (from !== undefined || to !== undefined) {
+      problems.push({ field: 'month', message: 'must not be given together with from or to' });
+    }
+    return readMonth(month, zone, problems);
+  }
+  if (from === undefined && to === undefined) {
+    problems.push({ field: 'month', message: 'must be given, or from and to' });
+    return null;
+  }
+  const read = (field: 'from' | 'to', text: string | undefined): number | null => {
+    const momentMs = text === undefined ? null : readMoment(text, zone);
+    const wanted = text === undefined ? `must be given with ${field === 'from' ? 'to' : 'from'}` : wantedMoment;
+    if (momentMs === null) problems.push({ field, message: wanted });
+    return momentMs;
+  };
+  const [fromMs, toMs] = [read('from', from), read('to', to)];
+  return fromMs === null || toMs === null ? null : { fromMs, toMs };
+}
+
+function readMoment(text: string, zone: Zone): number | null {
+  const midnightMs = parseMoment(text);
+  if (midnightMs === null || text.length > 'YYYY-MM-DD'.length) return midnightMs;
+  return startOfDayMs(zone, dayOf(midnightMs));
+}
+
+function readMonth(text: string, zone: Zone, problems: FieldProblem[]): Ends | null {
+  const firstMs = /^\d{4}-\d{2}$/.test(text) ? parseMoment(`${text}-01`) : null;
+  if (firstMs === null) {
+    problems.push({ field: 'month', message: 'must be a month such as 2026-03' });
+    return null;
+  }
+  const first = dayOf(firstMs);
+  return { fromMs: startOfDayMs(zone, first), toMs: startOfDayMs(zone, addMonths(first, 1)) };
+}
+
+/** Of a midnight in UTC. */
+function dayOf(midnightMs: number): Day {
+  const date = new Date(midnightMs);
+  return { year: date.getUTCFullYear(), month: date.getUTCMonth() + 1, day: date.getUTCDate() };
+}

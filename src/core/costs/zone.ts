@@ -1,0 +1,79 @@
+/** A day of the calendar that dates are written in: month from 1. */
+export interface Day {
+  readonly year: number;
+  readonly month: number;
+  readonly day: number;
+}
+
+/** A time zone by its IANA name, with the rules that this Node brings. */
+export interface Zone {
+  readonly name: string;
+  /** What its clocks show at a moment, as milliseconds since 1970-01-01T00:00 on those clocks. */
+  clockMs(momentMs: number): number;
+}
+
+/** @returns null for a name that is no time zone */
+export function findZone(name: string): Zone | null {
+  let format: Intl.DateTimeFormat;
+  try {
+    format = new Intl.DateTimeFormat('en-US', {
+      timeZone: name,
+      calendar: 'iso8601',
+      hourCycle: 'h23',
+      year: 'numeric',
+      month: 'numeric',
+      day: 'numeric',
+      hour: 'numeric',
+      minute: 'numeric',
+      second: 'numeric',
+    });
+  } catch (error) {
+    if (error instanceof RangeError) return null;
+    throw error;
+  }
+  return {
+    name: format.resolvedOptions().timeZone,
+    clockMs(momentMs) {
+      const shown: Partial<Record<Intl.DateTimeFormatPartTypes, number>> = {};
+      for (const { type, value } of format.formatToParts(momentMs)) shown[type] = Number(value);
+      const { year = 0, month = 1, day = 1, hour = 0, minute = 0, second = 0 } = shown;
+      return Date.UTC(year, month - 1, day, hour, minute, second) + (((momentMs % 1000) + 1000) % 1000);
+    },
+  };
+}
+
+const hourMs = 3_600_000;
+/** No clock is further from UTC. */
+const offsetHoursMax = 26;
+
+/**
+ * The first moment of a day. Where midnight comes twice it is the first of the two; where clocks skip it, or the whole
+ * day, it is the first moment after it.
+ */
+export function startOfDayMs(zone: Zone, { year, month, day }: Day): number {
+  const midnight = Date.UTC(year, month - 1, day);
+  let before = midnight - offsetHoursMax * hourMs;
+  for (let hour = 1 - offsetHoursMax; hour <= offsetHoursMax; hour += 1) {
+    const after = midnight + hour * hourMs;
+    if (zone.clockMs(after) >= midnight) return firstAtOrPast(zone, midnight, before, after);
+    before = after;
+  }
+  throw new Error(`no midnight of ${year}-${month}-${day} in ${zone.name}`);
+}
+
+/** The first moment in (before, after] at which clocks show at least `wanted`; at `before` they show less. */
+function firstAtOrPast(zone: Zone, wanted: number, before: number, after: number): number {
+  let [low, high] = [before, after];
+  while (high - low > 1) {
+    const middle = low + Math.floor((high - low) / 2);
+    if (zone.clockMs(middle) >= wanted) high = middle;
+    else low = middle;
+  }
+  return high;
+}
+
+/** The first day of the month so many months later. */
+export function addMonths({ year, month }: Pick<Day, 'year' | 'month'>, months: number): Day {
+  const first = new Date(Date.UTC(year, month - 1 + months, 1));
+  return { year: first.getUTCFullYear(), month: first.getUTCMonth() + 1, day: 1 };
+}

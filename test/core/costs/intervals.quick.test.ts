@@ -1,0 +1,156 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { deriveIntervals, type ToldAllocation } from '#core/costs/derive-intervals.ts';
+import { type EdgeSums, usedPieces } from '#core/costs/usage-sums.ts';
+
+const organization = { id: 'a', name: 'A' };
+const horizon = 40;
+
+describe('intervals of a node', () => {
+  const told = fc.record({
+    allocatedMs: fc.integer({ min: 0, max: 30 }),
+    length: fc.option(fc.integer({ min: -2, max: 9 })),
+    releaseEstimated: fc.boolean(),
+  });
+  const moves = fc.uniqueArray(fc.integer({ min: -1, max: 32 }), { maxLength: 3 });
+
+  const allocationsOf = (list: readonly { allocatedMs: number; length: number | null; releaseEstimated: boolean }[]) =>
+    list
+      .map(({ allocatedMs, length, releaseEstimated }, index): ToldAllocation => {
+        const releasedMs = length === null ? null : allocatedMs + length;
+        return { generation: index, allocatedMs, releasedMs, releaseEstimated, organization };
+      })
+      .toSorted((a, b) => a.allocatedMs - b.allocatedMs || a.generation - b.generation);
+
+  it('cover exactly the moments at which any allocation held it, each once, each for its owner of then', () => {
+    fc.assert(
+      fc.property(fc.array(told, { maxLength: 6 }), moves, (list, times) => {
+        const allocations = allocationsOf(list);
+        const owners = times
+          .toSorted((a, b) => a - b)
+          .map((movedMs, index) => {
+            const [from, to] = [index, index + 1].map((name) => ({ id: String(name), name: String(name) }));
+            if (from === undefined || to === undefined) throw new Error('two were made');
+            return { movedMs, from, to };
+          });
+        const intervals = deriveIntervals(allocations, () => owners);
+        for (let moment = 0; moment < horizon; moment += 1) {
+          const held = allocations.filter(
+            ({ allocatedMs, releasedMs }) => allocatedMs <= moment && moment < (releasedMs ?? horizon),
+          );
+          const covering = intervals.filter(
+            ({ startedMs, endedMs }) => startedMs <= moment && moment < (endedMs ?? horizon),
+          );
+          expect(covering).toHaveLength(held.length === 0 ? 0 : 1);
+          const owner = owners.findLast(({ movedMs }) => movedMs <= moment)?.to ?? owners[0]?.from ?? organization;
+          if (covering[0] !== undefined) expect(covering[0].organization).toEqual(owner);
+        }
+        expect(intervals.every(({ startedMs, endedMs }) => endedMs === null || endedMs > startedMs)).toBe(true);
+      }),
+    );
+  });
+
+  it('are one per allocation, and end where it was given back', () => {
+    fc.assert(
+      fc.property(fc.array(told, { maxLength: 6 }), (list) => {
+        const allocations = allocationsOf(list);
+        const intervals = deriveIntervals(allocations, () => []);
+        expect(new Set(intervals.map(({ generation }) => generation)).size).toBe(intervals.length);
+        for (const { generation, endedMs, estimated } of intervals) {
+          const allocation = allocations.find((one) => one.generation === generation);
+          expect(endedMs).toBe(allocation?.releasedMs);
+          expect(estimated).toBe(endedMs !== null && allocation?.releaseEstimated === true);
+        }
+      }),
+    );
+  });
+});
+
+describe('usage by segments', () => {
+  interface Plain {
+    readonly startedMs: number;
+    readonly endedMs: number | null;
+    readonly nodes: number;
+    readonly gpus: number;
+    readonly estimated: boolean;
+  }
+
+  /** What the database is asked for, by loops. */
+  function edgesOf(intervals: readonly Plain[], borders: readonly number[], fromMs: number, endMs: number): EdgeSums[] {
+    const segmentOf = (ms: number): number => borders.findLastIndex((border) => border <= ms);
+    const edges = new Map<string, EdgeSums>();
+    for (const one of intervals) {
+      const s = Math.max(0, one.startedMs - fromMs);
+      const e = Math.min(endMs, (one.endedMs ?? Number.POSITIVE_INFINITY) - fromMs);
+      if (s >= endMs || e <= 0) continue;
+      for (const isStart of [true, false]) {
+        const [time, segment] = isStart ? [s, segmentOf(s)] : [e, segmentOf(e - 1)];
+        const key = `${segment} ${isStart ? 0 : 1}`;
+        const sum = edges.get(key);
+        const outer = isStart ? one.startedMs : one.endedMs;
+        const isKnown = outer !== null && (sum === undefined || sum.outerMs !== null);
+        edges.set(key, {
+          snapshotId: 1,
+          segment,
+          isStart,
+          intervals: (sum?.intervals ?? 0) + 1,
+          nodes: (sum?.nodes ?? 0) + one.nodes,
+          gpus: (sum?.gpus ?? 0) + one.gpus,
+          nodeTimes: (sum?.nodeTimes ?? 0n) + BigInt(one.nodes * time),
+          gpuTimes: (sum?.gpuTimes ?? 0n) + BigInt(one.gpus * time),
+          outerMs: isKnown ? (isStart ? Math.min : Math.max)(outer, sum?.outerMs ?? outer) : null,
+          lastStartMs: null,
+          estimated: (sum?.estimated ?? false) || (!isStart && one.estimated),
+        });
+      }
+    }
+    return [...edges]
+      .toSorted(([a], [b]) => Number.parseInt(a, 10) - Number.parseInt(b, 10) || (a < b ? -1 : 1))
+      .map(([, edge]) => edge);
+  }
+
+  it('is what every millisecond of every interval adds up to, wherever the borders are', () => {
+    const plain = fc
+      .record({
+        startedMs: fc.integer({ min: 0, max: 60 }),
+        length: fc.option(fc.integer({ min: 1, max: 40 })),
+        nodes: fc.constantFrom(0, 1),
+        gpus: fc.integer({ min: 1, max: 8 }),
+        estimated: fc.boolean(),
+      })
+      .map(({ length, ...rest }): Plain => ({ ...rest, endedMs: length === null ? null : rest.startedMs + length }));
+    const borderList = fc.uniqueArray(fc.integer({ min: 1, max: 39 }), { maxLength: 6 });
+    fc.assert(
+      fc.property(
+        fc.array(plain, { maxLength: 8 }),
+        borderList,
+        fc.integer({ min: 0, max: 30 }),
+        (list, inner, fromMs) => {
+          const endMs = 40;
+          const borders = [0, ...inner.toSorted((a, b) => a - b)];
+          const pieces = usedPieces(edgesOf(list, borders, fromMs, endMs), { borders, endMs }, fromMs);
+          for (const [segment, begin] of borders.entries()) {
+            const end = borders[segment + 1] ?? endMs;
+            let [nodeMs, gpuMs, first, last] = [0, 0, end, begin];
+            for (let moment = begin; moment < end; moment += 1) {
+              const held = list.filter(
+                ({ startedMs, endedMs }) =>
+                  startedMs <= fromMs + moment && (endedMs === null || fromMs + moment < endedMs),
+              );
+              nodeMs += held.reduce((sum, { nodes }) => sum + nodes, 0);
+              gpuMs += held.reduce((sum, { gpus }) => sum + gpus, 0);
+              if (held.length > 0) [first, last] = [Math.min(first, moment), moment + 1];
+            }
+            const piece = pieces.find((one) => one.segment === segment);
+            if (gpuMs === 0) expect(piece).toBeUndefined();
+            else {
+              expect(piece).toMatchObject({ nodeMs: BigInt(nodeMs), gpuMs: BigInt(gpuMs) });
+              expect([piece?.startedMs, piece?.endedMs]).toEqual([first, last]);
+            }
+          }
+        },
+      ),
+      { numRuns: 300 },
+    );
+  });
+});
