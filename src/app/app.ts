@@ -16,6 +16,7 @@ import { soleSlot, type WorkerSlot } from './engines.ts';
 import { createFoundation, type Foundation } from './foundation.ts';
 import { createGateway, type EngineFiles, type Gateway } from './gateway.ts';
 import { type Part, startParts } from './parts.ts';
+import { createPlatform } from './platform.ts';
 
 export { type ContainerHosts, readDockerHosts, type WorkerSlot } from './engines.ts';
 export { checkAddresses, metricsOf } from './server.ts';
@@ -68,7 +69,8 @@ export async function startApp(options: AppOptions): Promise<App> {
     slot: slot.number,
   });
   const gateway = createGateway({ ...common, foundation, identity, slot, onCommit: observe.onCommit });
-  const edges = createEdges({ ...common, foundation, gateway, observe });
+  const platform = createPlatform({ ...common, foundation });
+  const edges = createEdges({ ...common, foundation, gateway, platform, observe });
   const bootstrap = createBootstrapPart(options, foundation);
   const operating = { gateway, coordination: foundation.coordination, log };
   const own = { bootstrap: bootstrap.part, reload: createReloadPart(operating) };

@@ -16,6 +16,7 @@ import { createEngineOperations } from './engine-operations.ts';
 import type { Foundation } from './foundation.ts';
 import type { Gateway } from './gateway.ts';
 import type { Part } from './parts.ts';
+import type { Platform } from './platform.ts';
 import { createHttpServer, type HttpServer } from './server.ts';
 
 /** What outsiders touch of a gateway. */
@@ -40,6 +41,7 @@ export interface EdgesOptions {
   readonly config: Pick<Config, 'http' | 'metrics' | 'database' | 'keys' | 'limits' | 'storage'>;
   readonly foundation: Foundation;
   readonly gateway: Gateway;
+  readonly platform: Platform;
   readonly shared: SharedStore;
   readonly observe: Observe;
   readonly db: Db;

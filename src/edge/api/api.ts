@@ -22,6 +22,7 @@ import {
 } from '#edge/http/http.ts';
 import { type ApiApp, createApiApp } from './app.ts';
 import { createGuards } from './auth.ts';
+import { registerBillingRoutes } from './billing.ts';
 import { registerDocs } from './docs.ts';
 import type { EngineOperations } from './engine-operations.ts';
 import { registerEngineRoutes } from './engines.ts';
@@ -82,6 +83,7 @@ export function createApi(options: ApiOptions): ApiApp {
   registerWalletRoutes(app, parts);
   registerStatementRoutes(app, parts);
   registerQuarantineRoutes(app, parts);
+  registerBillingRoutes(app, parts);
   if (options.engines !== undefined) registerEngineRoutes(app, { ...parts, ...options.engines });
   if (options.reconciler !== undefined) registerReconcileRoutes(app, { ...parts, reconciler: options.reconciler });
   registerDocs(app);

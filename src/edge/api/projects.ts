@@ -4,6 +4,7 @@ import { type Accounts, type Project, projectVisibilities } from '#core/accounts
 import { authorOf, type HttpContext } from '#edge/http/http.ts';
 import type { ApiApp } from './app.ts';
 import type { Guards } from './auth.ts';
+import { pageOf, pageQuery, toPage } from './pages.ts';
 import { bearerSecurity, idText, jsonAnswer, jsonRequest, longText, nameText, notFound, requireId } from './schemas.ts';
 
 /** Projects answer in the generic API's shape: pages by number, ISO times, errors with details. */
@@ -14,9 +15,6 @@ export interface ProjectRoutesParts {
 }
 
 const tags = ['Projects'];
-const pageLimitDefault = 20;
-/** A larger limit counts as this one, and the answer says so. */
-const pageLimitMax = 100;
 
 const projectSchema = z
   .object({
@@ -29,12 +27,7 @@ const projectSchema = z
   })
   .openapi('Project');
 
-const projectPageSchema = z
-  .object({
-    data: z.array(projectSchema),
-    pagination: z.object({ page: z.int(), limit: z.int(), total: z.int(), pages: z.int() }),
-  })
-  .openapi('ProjectPage');
+const projectPageSchema = pageOf(projectSchema, 'ProjectPage');
 
 const visibility = z.enum(projectVisibilities);
 
@@ -54,22 +47,6 @@ const patchSchema = z
     archived: z.boolean().optional().openapi({ description: 'false takes an archived project up again' }),
   })
   .openapi('PatchProject');
-
-/** Number() would take "1.5", "1e3" and " 2" as well. */
-const pageNumber = z
-  .string()
-  .regex(/^[1-9]\d{0,8}$/, 'must be a whole number of 1 or more')
-  .transform(Number);
-
-const pageQuery = z.strictObject({
-  page: pageNumber.default(1).openapi({ type: 'integer', minimum: 1, default: 1 }),
-  limit: pageNumber.default(pageLimitDefault).openapi({
-    type: 'integer',
-    minimum: 1,
-    default: pageLimitDefault,
-    description: `More than ${pageLimitMax} count as ${pageLimitMax}`,
-  }),
-});
 
 const idParams = z.object({ id: idText('proj') });
 
@@ -110,15 +87,13 @@ function registerCollection(app: ApiApp, { guards, accounts }: ProjectRoutesPart
     summary: 'List the projects of the organization, oldest first',
     security: bearerSecurity,
     middleware: [guards.management],
-    request: { query: pageQuery },
+    request: { query: z.strictObject(pageQuery) },
     responses: { 200: jsonAnswer(projectPageSchema, 'A page of projects') },
   });
   app.openapi(list, async (context) => {
-    const { page, ...asked } = context.req.valid('query');
-    const limit = Math.min(asked.limit, pageLimitMax);
-    const found = await accounts.listProjects(context.get('caller').organizationId, page, limit);
-    const pagination = { page, limit, total: found.total, pages: Math.ceil(found.total / limit) };
-    return context.json({ data: found.projects.map(toAnswer), pagination }, 200);
+    const asked = context.req.valid('query');
+    const found = await accounts.listProjects(context.get('caller').organizationId, asked.page, asked.limit);
+    return context.json(toPage(found.projects.map(toAnswer), asked, found.total), 200);
   });
   const create = createRoute({
     method: 'post',

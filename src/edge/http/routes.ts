@@ -16,6 +16,8 @@ export interface RouteGroup {
 }
 
 const generic = { errorShape: 'generic', hourlyLimit: true, documented: true } as const;
+/** The platform's: the generic API's shapes without its hour. */
+const platform = { ...generic, hourlyLimit: false } as const;
 const openai = { errorShape: 'openai', hourlyLimit: false } as const;
 
 /** What is in none of the others: health, the document and its page. */
@@ -25,6 +27,11 @@ const remaining: RouteGroup = { prefix: '', ...openai, documented: false };
 export const routeGroups: readonly RouteGroup[] = [
   { prefix: '/api/v1', ...generic },
   { prefix: '/v1/projects', ...generic },
+  { prefix: '/v1/billing', ...platform },
+  { prefix: '/v1/clusters', ...platform },
+  { prefix: '/v1/orgs', ...platform },
+  { prefix: '/v1/runs', ...platform },
+  { prefix: '/v1/stacks', ...platform },
   { prefix: '/v1', ...openai, documented: true },
   remaining,
 ];

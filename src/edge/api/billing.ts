@@ -1,0 +1,47 @@
+import { createRoute, z } from '@hono/zod-openapi';
+import { currencies } from '#core/costs/costs.ts';
+import type { ApiApp } from './app.ts';
+import type { Guards } from './auth.ts';
+import { bearerSecurity, jsonAnswer } from './schemas.ts';
+
+/** What nodes and GPUs cost: in the generic API's shape, with ISO times. */
+
+export interface BillingRoutesParts {
+  readonly guards: Guards;
+}
+
+const tags = ['Billing'];
+
+const currencySchema = z
+  .object({
+    code: z.string().openapi({ example: 'EUR', description: 'ISO 4217' }),
+    name: z.string(),
+    symbol: z.string(),
+    minor_units: z.int().openapi({ description: 'Decimal places of an amount' }),
+  })
+  .openapi('Currency');
+
+export function registerBillingRoutes(app: ApiApp, parts: BillingRoutesParts): void {
+  registerCurrencies(app, parts);
+}
+
+function registerCurrencies(app: ApiApp, { guards }: BillingRoutesParts): void {
+  const route = createRoute({
+    method: 'get',
+    path: '/v1/billing/currencies',
+    tags,
+    summary: 'List the currencies that costs can be shown in',
+    security: bearerSecurity,
+    middleware: [guards.anyKey],
+    responses: { 200: jsonAnswer(z.object({ data: z.array(currencySchema) }).openapi('Currencies'), 'Currencies') },
+  });
+  app.openapi(route, (context) => {
+    const data = currencies.map(({ code, name, symbol, minorUnits }) => ({
+      code,
+      name,
+      symbol,
+      minor_units: minorUnits,
+    }));
+    return context.json({ data }, 200);
+  });
+}

@@ -1,0 +1,52 @@
+import { z } from '@hono/zod-openapi';
+
+/** Lists of the generic API: `{data, pagination}`, pages counted from 1. */
+
+const limitDefault = 20;
+/** A larger limit counts as this one, and the answer says so. */
+const limitMax = 100;
+
+/** Number() would take "1.5", "1e3" and " 2" as well. */
+const pageNumber = z
+  .string()
+  .regex(/^[1-9]\d{0,8}$/, 'must be a whole number of 1 or more')
+  .transform(Number);
+
+/** Query parameters that every page takes; spread them into the list's own `z.strictObject`. */
+export const pageQuery = {
+  page: pageNumber.default(1).openapi({ type: 'integer', minimum: 1, default: 1 }),
+  limit: pageNumber
+    .default(limitDefault)
+    .transform((limit) => Math.min(limit, limitMax))
+    .openapi({
+      type: 'integer',
+      minimum: 1,
+      default: limitDefault,
+      description: `More than ${limitMax} count as ${limitMax}`,
+    }),
+};
+
+/** The schema of a page; `name` is the one in the document. */
+export function pageOf<T extends z.ZodType>(item: T, name: string) {
+  return z
+    .object({
+      data: z.array(item),
+      pagination: z.object({ page: z.int(), limit: z.int(), total: z.int(), pages: z.int() }),
+    })
+    .openapi(name);
+}
+
+export interface AskedPage {
+  readonly page: number;
+  readonly limit: number;
+}
+
+export interface Page<T> {
+  data: T[];
+  pagination: { page: number; limit: number; total: number; pages: number };
+}
+
+/** A page as it is answered; `total` counts what all pages have. */
+export function toPage<T>(data: T[], { page, limit }: AskedPage, total: number): Page<T> {
+  return { data, pagination: { page, limit, total, pages: Math.ceil(total / limit) } };
+}
