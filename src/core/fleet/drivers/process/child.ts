@@ -32,7 +32,7 @@ import {
   socketPathOf,
   writeRecord,
 } from './files.ts';
-import { killGroup, processIdentity, signalProcess } from './process-identity.ts';
+import { killGroup, processIdentity, signalProcess } from '#base/process-identity.ts';
 import type { OomKills } from './oom-kills.ts';
 
 /** A child that runs or has just ended. */

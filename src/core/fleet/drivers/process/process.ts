@@ -1,5 +1,6 @@
 import { totalmem } from 'node:os';
 import type { Log } from '#base/log.ts';
+import { findMarkedProcesses, processIdentity, signalProcess } from '#base/process-identity.ts';
 import {
   type EngineDriver,
   type EngineSpec,
@@ -10,7 +11,7 @@ import {
 } from '#core/fleet/drivers/driver.ts';
 import { requireFence } from '#core/fleet/drivers/fence.ts';
 import { adoptChild, type Child, endChild, keepsLog, launchChild, type ChildProcesses, stopChild } from './child.ts';
-import { type Environment, processSpecHash } from './command.ts';
+import { type Environment, ownerVariable, processSpecHash } from './command.ts';
 import { addErrors } from './stderr-log.ts';
 import {
   boundLog,
@@ -20,7 +21,6 @@ import {
   removeRecord,
   removeStaleSockets,
 } from './files.ts';
-import { findMarkedProcesses, processIdentity, signalProcess } from './process-identity.ts';
 import { createLocalGpus, type FoundGpus } from './local-gpus.ts';
 import { followLog } from './follow-log.ts';
 import { type CountOomKills, createOomKills } from './oom-kills.ts';
@@ -223,7 +223,7 @@ function takeOver(processes: ChildProcesses, record: ProcessRecord, wanted: Read
 /** Ends processes that carry our mark and belong to no child, and removes sockets that nobody listens on. */
 function endLeftovers({ children, folders, log }: ChildProcesses): void {
   const groups = new Set([...children.values()].map(({ record }) => record?.pid));
-  for (const { pid, group, identity } of findMarkedProcesses(folders.owner)) {
+  for (const { pid, group, identity } of findMarkedProcesses(ownerVariable, folders.owner)) {
     if (groups.has(group)) continue;
     log.warn({ pid }, 'a process that an earlier gateway left is ended');
     signalProcess(pid, identity, 'SIGKILL');

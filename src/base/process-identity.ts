@@ -1,6 +1,5 @@
 import { execFileSync } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
-import { ownerVariable } from './command.ts';
 
 /**
  * Process ids are used again. A process is identified by its id and the moment it started, and no process is ever
@@ -78,13 +77,20 @@ function kill(target: number, signal: NodeJS.Signals): void {
   }
 }
 
+/** A process, and the process group that it is in. */
+export interface FoundProcess {
+  readonly pid: number;
+  readonly group: number;
+  readonly identity: string;
+}
+
 /**
- * Processes that carry this owner's mark in their environment, with their process group. They are found even when
- * the gateway died between starting one and writing it down. Only on Linux; elsewhere nothing shows another process' environment cheaply.
+ * Processes that have this variable in their environment with this value. They are found even when the gateway died
+ * between starting one and writing it down. Only on Linux; elsewhere nothing shows another process' environment cheaply.
  */
-export function findMarkedProcesses(owner: string): { pid: number; group: number; identity: string }[] {
+export function findMarkedProcesses(variable: string, value: string): FoundProcess[] {
   if (process.platform !== 'linux') return [];
-  const mark = `\0${ownerVariable}=${owner}\0`;
+  const mark = `\0${variable}=${value}\0`;
   return readdirSync('/proc')
     .filter((name) => /^\d+$/.test(name) && hasMark(name, mark))
     .flatMap((name) => {
@@ -101,5 +107,40 @@ function hasMark(pid: string, mark: string): boolean {
   } catch {
     // Ended meanwhile, or another user's.
     return false;
+  }
+}
+
+/** A process below another one. */
+export interface Descendant {
+  readonly pid: number;
+  /** The name of its program, cut to 15 bytes (proc_pid_comm(5)). */
+  readonly program: string;
+}
+
+/** Children of a process, their children and so on, parents before children; those of other users too. Only on Linux. */
+export function descendantsOf(pid: number): readonly Descendant[] {
+  const children = new Map<number, Descendant[]>();
+  for (const name of readdirSync('/proc')) {
+    const found = /^\d+$/.test(name) ? readParent(Number(name)) : null;
+    if (found === null) continue;
+    const siblings = children.get(found.parent) ?? [];
+    children.set(found.parent, [...siblings, { pid: Number(name), program: found.program }]);
+  }
+  const all: Descendant[] = [];
+  for (let level = children.get(pid) ?? []; level.length > 0;) {
+    all.push(...level);
+    level = level.flatMap((child) => children.get(child.pid) ?? []);
+  }
+  return all;
+}
+
+function readParent(pid: number): { readonly parent: number; readonly program: string } | null {
+  try {
+    const stat = readFileSync(`/proc/${pid}/stat`, 'latin1');
+    const [, parent = '0'] = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+    return { parent: Number(parent), program: stat.slice(stat.indexOf('(') + 1, stat.lastIndexOf(')')) };
+  } catch {
+    // Ended meanwhile.
+    return null;
   }
 }

@@ -1,0 +1,117 @@
+import { z } from 'zod';
+import type { Mask } from './mask.ts';
+
+/** A line of a run's log as it is kept. */
+export interface LogLine {
+  /** Milliseconds since the Unix epoch; null where the line did not say. */
+  readonly atMs: number | null;
+  readonly level: 'info' | 'warn' | 'error';
+  /** Terraform's `type`; `text` for what is not one of its lines. */
+  readonly type: string;
+  readonly message: string;
+}
+
+/** What a line says beyond its text. */
+export interface LineFacts {
+  readonly line: LogLine | null;
+  /** Of `change_summary`: what a plan would do, or what an apply did. */
+  readonly changes: ChangeSummary | null;
+  /** The first line of an error, with file and line where Terraform names them. */
+  readonly error: string | null;
+}
+
+export interface ChangeSummary {
+  readonly operation: 'plan' | 'apply' | 'destroy';
+  readonly add: number;
+  readonly change: number;
+  readonly remove: number;
+}
+
+/** Characters of a message that are kept. */
+const messageCharsMax = 8192;
+
+const rangeSchema = z.object({ filename: z.string(), start: z.object({ line: z.int() }) });
+
+const lineSchema = z.object({
+  '@level': z.string().default('info'),
+  '@message': z.string().default(''),
+  '@timestamp': z.string().optional(),
+  type: z.string().default('log'),
+  diagnostic: z
+    .object({
+      severity: z.string().default('error'),
+      summary: z.string().default(''),
+      detail: z.string().default(''),
+      range: rangeSchema.optional().catch(undefined),
+    })
+    .optional()
+    .catch(undefined),
+  changes: z
+    .object({ add: z.int(), change: z.int(), remove: z.int(), operation: z.enum(['plan', 'apply', 'destroy']) })
+    .optional()
+    .catch(undefined),
+  hook: z.object({ output: z.string().optional() }).optional().catch(undefined),
+});
+
+/** Lines that say nothing to whoever reads the log: the outputs are shown by themselves, and are not masked there. */
+const silentTypes: ReadonlySet<string> = new Set(['version', 'outputs', 'state_lock_acquire', 'state_lock_release']);
+
+/**
+ * A line of `terraform -json`, or of whatever else wrote into the log: a panic, a shell, a program of a module.
+ * @param mask applied before anything is cut, so that no half of a secret stays
+ */
+export function readLogLine(raw: string, mask: Mask): LineFacts {
+  const parsed = raw.startsWith('{') ? lineSchema.safeParse(parseJson(raw)) : null;
+  if (parsed?.success !== true) {
+    const message = clean(mask(raw));
+    const line = message === '' ? null : ({ atMs: null, level: 'info', type: 'text', message } as const);
+    return { line, changes: null, error: null };
+  }
+  const { '@level': level, '@message': text, '@timestamp': timestamp, type, diagnostic, changes, hook } = parsed.data;
+  const at = Date.parse(timestamp ?? '');
+  const said = diagnostic === undefined ? (hook?.output ?? text) : diagnosticText(diagnostic);
+  const message = clean(mask(said));
+  const line: LogLine = { atMs: Number.isNaN(at) ? null : at, level: levelOf(level), type, message };
+  const isError = diagnostic?.severity === 'error';
+  return {
+    line: silentTypes.has(type) || message === '' ? null : line,
+    changes: changes ?? null,
+    error: isError ? (message.split('\n')[0] ?? '') : null,
+  };
+}
+
+function parseJson(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return null;
+  }
+}
+
+function levelOf(level: string): LogLine['level'] {
+  return level === 'error' || level === 'warn' ? level : 'info';
+}
+
+function diagnosticText({
+  summary,
+  detail,
+  range,
+}: {
+  readonly summary: string;
+  readonly detail: string;
+  readonly range?: z.infer<typeof rangeSchema> | undefined;
+}): string {
+  const place = range === undefined ? '' : ` (${range.filename}:${range.start.line})`;
+  return detail === '' ? `${summary}${place}` : `${summary}${place}\n${detail}`;
+}
+
+/** ECMA-48: sequences that begin with ESC [, titles of terminals, and other sequences of two characters. */
+const escapes = /\u001b(?:\[[0-?]*[ -/]*[@-~]|\][^\u0007\u001b]*(?:\u0007|\u001b\\)?|[@-Z\\-_])/g;
+// Of the control characters tab and newline mean something in a log.
+const controls = /[\u0000-\u0008\u000b-\u001f\u007f]/g;
+
+/** Printable text without a terminal's colours and cursor moves; of what is too long the beginning. */
+function clean(text: string): string {
+  const printable = text.toWellFormed().replaceAll(escapes, '').replaceAll(controls, '').trimEnd();
+  return printable.length <= messageCharsMax ? printable : `${printable.slice(0, messageCharsMax)}… (line cut)`;
+}

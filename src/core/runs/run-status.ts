@@ -1,0 +1,73 @@
+/**
+ * A run's life. Names are those that the API shows; what a status may turn into stands here alone, and every change is
+ * one statement that names the statuses it comes from, so that of two changes at once one finds nothing to change.
+ */
+export const runStatuses = [
+  /** Waits for its cluster. */
+  'PENDING',
+  /** `init` and `plan`. */
+  'PLANNING',
+  /** `apply` of the saved plan. */
+  'APPLYING',
+  /** Done; what it made is there. */
+  'APPLIED',
+  /** A later run of the same installation is APPLIED. */
+  'SUPERSEDED',
+  /** `apply` of a plan that removes everything. */
+  'DESTROYING',
+  'DESTROYED',
+  /** It was asked to end, and has not ended. */
+  'CANCELING',
+  'CANCELED',
+  'FAILED',
+] as const;
+
+export type RunStatus = (typeof runStatuses)[number];
+
+export const runOperations = ['apply', 'destroy'] as const;
+export type RunOperation = (typeof runOperations)[number];
+
+/** Why a run is FAILED. */
+export const failureCodes = [
+  'INIT_FAILED',
+  'PLAN_FAILED',
+  'APPLY_FAILED',
+  'DESTROY_FAILED',
+  /** A phase took longer than its limit, or the run waited too long. */
+  'TIMEOUT',
+  /** Its process ended without saying how, or its machine is gone. */
+  'INTERRUPTED',
+  /** What was made is there, and Terraform's state of it could not be kept. */
+  'STATE_SAVE_FAILED',
+  /** Nothing here can run Terraform. */
+  'RUNNER_UNAVAILABLE',
+  /** Its cluster was deleted. */
+  'CLUSTER_GONE',
+] as const;
+export type FailureCode = (typeof failureCodes)[number];
+
+const next: Readonly<Record<RunStatus, readonly RunStatus[]>> = {
+  PENDING: ['PLANNING', 'CANCELED', 'FAILED'],
+  PLANNING: ['APPLYING', 'DESTROYING', 'CANCELING', 'FAILED', 'DESTROYED'],
+  APPLYING: ['APPLIED', 'CANCELING', 'FAILED'],
+  DESTROYING: ['DESTROYED', 'CANCELING', 'FAILED'],
+  CANCELING: ['CANCELED', 'APPLIED', 'DESTROYED', 'FAILED'],
+  APPLIED: ['SUPERSEDED'],
+  SUPERSEDED: [],
+  DESTROYED: [],
+  CANCELED: [],
+  FAILED: [],
+};
+
+/** Holds its cluster: no other run of the cluster begins meanwhile. */
+export const activeStatuses: readonly RunStatus[] = ['PLANNING', 'APPLYING', 'DESTROYING', 'CANCELING'];
+
+/** From which statuses a run may become this one. */
+export function statusesBefore(status: RunStatus): readonly RunStatus[] {
+  return runStatuses.filter((before) => next[before].includes(status));
+}
+
+/** Nothing more happens to the run itself. */
+export function isFinal(status: RunStatus): boolean {
+  return status !== 'PENDING' && !activeStatuses.includes(status);
+}

@@ -1,0 +1,19 @@
+/** Where programs are looked for, in a run and around it. */
+export const programsPath = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin';
+
+/**
+ * All that Terraform finds in its environment. Nothing of the gateway's comes through: a variable `TF_CLI_ARGS` alone
+ * changes every command.
+ */
+export function terraformEnvironment({ root, tmpDir }: { readonly root: string; readonly tmpDir: string }): string[] {
+  return [
+    `PATH=${programsPath}`,
+    `HOME=${root}/home`,
+    `TMPDIR=${tmpDir}`,
+    'LANG=C.UTF-8',
+    'CHECKPOINT_DISABLE=1',
+    'TF_IN_AUTOMATION=1',
+    'TF_INPUT=0',
+    `TF_CLI_CONFIG_FILE=${root}/.terraform.rc`,
+  ];
+}

@@ -1,0 +1,113 @@
+import { execFile } from 'node:child_process';
+import { accessSync, chmodSync, constants, mkdirSync, statSync } from 'node:fs';
+import { basename, dirname, isAbsolute, join } from 'node:path';
+import { promisify } from 'node:util';
+import { z } from 'zod';
+import { programsPath } from './environment.ts';
+import { createLocalRunner } from './local-runner.ts';
+import type { Runner } from './runner.ts';
+import { sandboxCommand } from './sandbox.ts';
+
+const run = promisify(execFile);
+
+export interface RunnerSearch {
+  /** A program's name or path; null: `tofu`, else `terraform`. */
+  readonly terraformBin: string | null;
+  /** Null: providers come from registries. */
+  readonly mirror: string | null;
+  readonly runsDir: string;
+  /** Runs without a wall around them are allowed. */
+  readonly allowUnsandboxed: boolean;
+  readonly isRoot: boolean;
+}
+
+export interface Terraform {
+  readonly path: string;
+  readonly product: 'OpenTofu' | 'Terraform';
+  readonly version: string;
+}
+
+/** Either runs can be made here, or a sentence says what is missing and how to get it. */
+export type FoundRunner =
+  | { readonly runner: Runner; readonly terraform: Terraform; readonly problem: null }
+  | { readonly runner: null; readonly terraform: Terraform | null; readonly problem: string };
+
+const versionSchema = z.object({ terraform_version: z.string() });
+
+export async function findRunner(search: RunnerSearch): Promise<FoundRunner> {
+  const terraform = await findTerraform(search.terraformBin);
+  if (typeof terraform === 'string') return { runner: null, terraform: null, problem: terraform };
+  const { runsDir, mirror, isRoot } = search;
+  const common = { runsDir, mirror, isRoot, terraform: terraform.path };
+  const closed = isRoot ? closedFolder(runsDir) : null;
+  const wall = closed ?? (await sandboxProblem(terraform.path, isRoot));
+  if (wall === null) return { runner: createLocalRunner({ ...common, kind: 'bwrap' }), terraform, problem: null };
+  if (!search.allowUnsandboxed) {
+    const problem = `runs need bubblewrap (Debian: apt-get install bubblewrap), and ${wall}; HEADGATE_ALLOW_UNSANDBOXED_RUNS=true lets global stacks run without it, as programs that can read what the gateway's machine shows them`;
+    return { runner: null, terraform, problem };
+  }
+  if (closed !== null) return { runner: null, terraform, problem: closed };
+  return { runner: createLocalRunner({ ...common, kind: 'process' }), terraform, problem: null };
+}
+
+/** @returns a sentence where there is none */
+async function findTerraform(setting: string | null): Promise<Terraform | string> {
+  const names = setting === null ? ['tofu', 'terraform'] : [setting];
+  const path = names.map(findProgram).find((found) => found !== null) ?? null;
+  if (path === null) {
+    return setting === null
+      ? 'neither tofu nor terraform is installed: https://opentofu.org/docs/intro/install says how, and HEADGATE_TERRAFORM_BIN names a program elsewhere'
+      : `HEADGATE_TERRAFORM_BIN names ${setting}, which is no program here`;
+  }
+  try {
+    const env = { PATH: programsPath, CHECKPOINT_DISABLE: '1', HOME: '/nonexistent' };
+    const { stdout } = await run(path, ['version', '-json'], { env, timeout: 20_000 });
+    const { terraform_version: version } = versionSchema.parse(JSON.parse(stdout));
+    // Both say `terraform_version`.
+    const { stdout: text } = await run(path, ['version'], { env, timeout: 20_000 });
+    return { path, product: text.startsWith('OpenTofu') ? 'OpenTofu' : 'Terraform', version };
+  } catch {
+    return `${basename(path)} does not tell its version; it must be OpenTofu or Terraform 1.4 or later`;
+  }
+}
+
+function findProgram(name: string): string | null {
+  const paths = isAbsolute(name) ? [name] : programsPath.split(':').map((folder) => join(folder, name));
+  return paths.find(isProgram) ?? null;
+}
+
+function isProgram(path: string): boolean {
+  try {
+    accessSync(path, constants.X_OK);
+    return statSync(path).isFile();
+  } catch {
+    return false;
+  }
+}
+
+/** bubblewrap may be there and not be allowed to do anything: it is tried. @returns what is wrong, null when it works */
+async function sandboxProblem(terraform: string, dropsRoot: boolean): Promise<string | null> {
+  const place = { workDir: '/usr', terraform, mirror: null, dropsRoot };
+  const [program = '', ...args] = [...sandboxCommand(place, '/'), '/bin/true'];
+  try {
+    await run(program, args, { env: { PATH: programsPath }, timeout: 20_000 });
+    return null;
+  } catch (error) {
+    const missing = error instanceof Error && 'code' in error && error.code === 'ENOENT';
+    if (missing) return `${program} is not installed`;
+    const said = error instanceof Error && 'stderr' in error ? String(error.stderr).trim().split('\n')[0] : '';
+    return `it could not make its namespaces (${said ?? ''})`;
+  }
+}
+
+/** The first folder on the way that another user than root cannot pass. @returns what is wrong */
+function closedFolder(runsDir: string): string | null {
+  mkdirSync(runsDir, { recursive: true, mode: 0o711 });
+  chmodSync(runsDir, 0o711);
+  for (let folder = dirname(runsDir); ; folder = dirname(folder)) {
+    if ((statSync(folder).mode & 0o001) === 0) {
+      return `runs have a user of their own where the gateway is root, and ${folder} lets no other user pass: HEADGATE_RUNS_DIR names another folder`;
+    }
+    if (folder === '/') return null;
+  }
+}
