@@ -27,6 +27,7 @@ const house: House = {
     'core/reconcile': ['core/fleet', 'core/gateways', 'core/metering'],
     'core/requests': ['core/audit'],
     'core/routing': ['core/catalog', 'core/fleet'],
+    'core/runs': ['core/audit'],
     'core/wallet': ['core/audit'],
     'edge/api': ['edge/http'],
     'edge/inference': ['edge/http'],

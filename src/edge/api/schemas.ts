@@ -61,6 +61,10 @@ const nouns: Readonly<Record<IdPrefix, string>> = {
   le: 'ledger entry',
   rate: 'rate card',
   conv: 'conversion rate',
+  cluster: 'cluster',
+  node: 'node',
+  stack: 'stack',
+  run: 'run',
 };
 
 export function notFound(prefix: IdPrefix): AppError {

@@ -71,10 +71,7 @@ export function createLocalRunner(options: LocalRunnerOptions): Runner {
 
   function holderOf(runId: string, phase: string): Holder | null {
     try {
-      const [pid = '', boot = '', ...stat] = readFileSync(`${filesOf(runId, phase)}.pid`, 'latin1')
-        .trim()
-        .split(' ');
-      return { pid: Number(pid), identity: `${boot}:${stat[startTicksIndex] ?? ''}` };
+      return readHolder(readFileSync(`${filesOf(runId, phase)}.pid`, 'latin1'));
     } catch {
       return null;
     }
@@ -146,6 +143,14 @@ export function createLocalRunner(options: LocalRunnerOptions): Runner {
       return Promise.resolve(readdirIfThere(runsDir));
     },
   };
+}
+
+/** Null while the line is being written: a process id of 0 would stand for our own group. */
+function readHolder(line: string): Holder | null {
+  const [pid = '', boot = '', ...stat] = line.trimEnd().split(' ');
+  const startTicks = stat[startTicksIndex];
+  if (!line.endsWith('\n') || !/^[1-9]\d*$/.test(pid) || startTicks === undefined) return null;
+  return { pid: Number(pid), identity: `${boot}:${startTicks}` };
 }
 
 /** A holder that has not yet written down who it is. */

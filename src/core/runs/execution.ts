@@ -1,0 +1,272 @@
+import type { Log } from '#base/log.ts';
+import type { ClaimedRun } from './claims.ts';
+import { createMask, type Mask } from './mask.ts';
+import { readOutputs } from './outputs.ts';
+import { type Logged, type PhaseEnd, type PhaseParts, type PhaseRequest, runPhase } from './phase.ts';
+import type { FailureCode } from './run-status.ts';
+import type { RunSources, Sealer } from './sources.ts';
+import { stateBytesMax, type States } from './states.ts';
+import { layoutOf, type RunContext, secretsOf, type WorkLayout, workFiles } from './work-files.ts';
+
+export interface ExecutionLimits {
+  readonly initMs: number;
+  /** Of plan, and of apply. */
+  readonly phaseMs: number;
+}
+
+export interface ExecutionParts extends PhaseParts {
+  readonly sources: RunSources;
+  readonly sealer: Sealer;
+  readonly states: States;
+  readonly limits: ExecutionLimits;
+  readonly log: Log;
+}
+
+/** Providers are fetched by `init`, and networks fail. */
+const initTries = 3;
+/** In the order in which they run. */
+const phaseNames = [...Array.from({ length: initTries }, (_, index) => `init-${index + 1}`), 'plan', 'apply', 'output'];
+const backendBytesMax = 1024 * 1024;
+const lockFileBytesMax = 1024 * 1024;
+const outputBytesMax = 4 * 1024 * 1024;
+
+/** How a run ends before its time. */
+class RunFailure extends Error {
+  readonly code: FailureCode;
+  constructor(code: FailureCode, message: string) {
+    super(message);
+    this.name = 'RunFailure';
+    this.code = code;
+  }
+}
+
+class RunCanceled extends Error {}
+
+/**
+ * Takes a run from wherever it stands to its end. Every step can be repeated: a gateway that adopts the run begins here
+ * again, and finds phases that have ended, or still run, by their names.
+ * @throws DetachedError, RunLostError, and what the stores throw: the run stays as it is, and its lease lapses
+ */
+export async function executeRun(parts: ExecutionParts, run: ClaimedRun): Promise<void> {
+  const { claims, runner } = parts;
+  try {
+    if (await hasNothingToDestroy(parts, run)) await claims.turn(run, { status: 'DESTROYED' });
+    else await new Execution(parts, run, await readContext(parts, run)).run();
+  } catch (error) {
+    if (error instanceof RunCanceled) await claims.turn(run, { status: 'CANCELED' });
+    else if (error instanceof RunFailure) {
+      await claims.turn(run, { status: 'FAILED', failureCode: error.code, failureMessage: error.message });
+    } else throw error;
+  }
+  await runner.remove(run.id);
+}
+
+/** What was never made needs no Terraform, and no cluster that can be reached. */
+async function hasNothingToDestroy({ states }: ExecutionParts, run: ClaimedRun): Promise<boolean> {
+  if (run.operation !== 'destroy' || run.prepared) return false;
+  const state = await states.latest(run.installationId);
+  return state === null || state.resources === 0;
+}
+
+/** @throws RunFailure */
+async function readContext({ sources, sealer, states }: ExecutionParts, run: ClaimedRun): Promise<RunContext> {
+  const [stack, cluster] = await Promise.all([
+    sources.stackPackage(run.stackVersionId),
+    sources.cluster(run.clusterId),
+  ]);
+  if (cluster === null) throw new RunFailure('CLUSTER_GONE', 'the cluster was deleted');
+  if (stack === null) throw new RunFailure('INIT_FAILED', 'the version of the stack is gone');
+  const privateKey = await sources.privateKey(run.clusterId);
+  const stored = await states.latest(run.installationId);
+  return {
+    stack,
+    cluster,
+    privateKey,
+    node: run.node,
+    inputs: JSON.parse((await sealer.open(run.inputs, `inputs ${run.id}`)).toString('utf8')),
+    state: stored?.state ?? null,
+    lockFile: stored?.lockFile ?? null,
+  };
+}
+
+class Execution {
+  readonly #parts: ExecutionParts;
+  readonly #context: RunContext;
+  readonly #layout: WorkLayout;
+  readonly #mask: Mask;
+  readonly #logged: Logged;
+  /** As it stands now; the one that was claimed grows old. */
+  #run: ClaimedRun;
+
+  constructor(parts: ExecutionParts, run: ClaimedRun, context: RunContext) {
+    this.#parts = parts;
+    this.#run = run;
+    this.#context = context;
+    this.#layout = layoutOf(context.stack.root);
+    this.#mask = createMask(secretsOf(context));
+    this.#logged = { lines: run.logLines, bytes: run.logBytes };
+  }
+
+  async run(): Promise<void> {
+    const { operation } = this.#run;
+    const isDestroy = operation === 'destroy';
+    await this.#prepare();
+    await this.#init();
+    await this.#plan(isDestroy);
+    await this.#begin(isDestroy ? 'DESTROYING' : 'APPLYING');
+    const applied = await this.#apply();
+    const isKept = await this.#keepState();
+    if (!isKept && (this.#context.state !== null || hasChanged(applied))) {
+      throw new RunFailure('STATE_SAVE_FAILED', 'the run left no state behind of what it has changed');
+    }
+    if (applied.exitCode !== 0) this.#fail(isDestroy ? 'DESTROY_FAILED' : 'APPLY_FAILED', operation, applied);
+    const outputs = isDestroy ? null : await this.#outputs();
+    const end = isDestroy ? { status: 'DESTROYED' as const } : { status: 'APPLIED' as const, ...outputs };
+    await this.#parts.claims.turn(this.#run, end);
+  }
+
+  async #prepare(): Promise<void> {
+    const { runner, claims } = this.#parts;
+    if (this.#run.prepared) return;
+    await runner.prepare(this.#run.id, workFiles(this.#context, runner.paths(this.#run.id)));
+    await claims.prepared(this.#run);
+    this.#run = { ...this.#run, prepared: true };
+  }
+
+  async #init(): Promise<void> {
+    const { initMs } = this.#parts.limits;
+    for (let attempt = 1; ; attempt += 1) {
+      const end = await this.#phase(`init-${attempt}`, ['init', '-input=false', '-no-color', '-json'], initMs);
+      if (end.exitCode === 0) break;
+      if (end.canceled !== null || attempt === initTries) this.#fail('INIT_FAILED', 'init', end);
+    }
+    await this.#requireOwnBackend();
+  }
+
+  /** The state must lie where it is kept from, whatever the package says of backends. */
+  async #requireOwnBackend(): Promise<void> {
+    const file = await this.#parts.runner.readFile(this.#run.id, this.#layout.backend, backendBytesMax);
+    const isOwn = file !== null && isLocalBackend(file.toString('utf8'));
+    if (!isOwn)
+      throw new RunFailure(
+        'INIT_FAILED',
+        'the package keeps its state elsewhere, by a backend or cloud block of its own',
+      );
+  }
+
+  async #plan(isDestroy: boolean): Promise<void> {
+    const { variablesArgument, planArgument } = this.#layout;
+    const args = ['plan', '-input=false', '-json', variablesArgument, `-out=${planArgument}`];
+    const end = await this.#phase('plan', isDestroy ? [...args, '-destroy'] : args, this.#parts.limits.phaseMs);
+    if (end.exitCode !== 0) this.#fail('PLAN_FAILED', 'plan', end);
+    if (end.changes !== null) await this.#parts.claims.changes(this.#run, end.changes);
+  }
+
+  /** Nothing is changed for a run that was canceled before. */
+  async #begin(status: 'APPLYING' | 'DESTROYING'): Promise<void> {
+    const { claims } = this.#parts;
+    if (await claims.turn(this.#run, { status })) return;
+    const now = await claims.renew(this.#run);
+    if (now.status === 'CANCELING' && this.#run.phase !== 'apply') throw new RunCanceled();
+  }
+
+  async #apply(): Promise<PhaseEnd> {
+    const { planArgument } = this.#layout;
+    const args = ['apply', '-input=false', '-json', planArgument];
+    const snapshot = async (): Promise<void> => {
+      await this.#keepState().catch((error: unknown) =>
+        this.#parts.log.warn(
+          { err: error, runId: this.#run.id },
+          'the state of a running apply was not kept; it is tried again',
+        ),
+      );
+    };
+    const end = await this.#phase('apply', args, this.#parts.limits.phaseMs, { snapshot });
+    // A plan holds secrets.
+    await this.#parts.runner.removeFile(this.#run.id, this.#layout.plan);
+    if (end.changes !== null) await this.#parts.claims.changes(this.#run, end.changes);
+    return end;
+  }
+
+  /** @returns whether there is a state. @throws RunFailure for one that is none of this installation */
+  async #keepState(): Promise<boolean> {
+    const { runner, states } = this.#parts;
+    const { id: runId, installationId } = this.#run;
+    const state = await runner.readFile(runId, this.#layout.state, stateBytesMax);
+    if (state === null) return false;
+    const lockFile = await runner.readFile(runId, this.#layout.lockFile, lockFileBytesMax);
+    const kept = await states.keep({ installationId, runId, state, lockFile });
+    if (kept === 'not_a_state' || kept === 'foreign') {
+      const why = kept === 'foreign' ? 'it is the state of something else' : 'it is no state of Terraform';
+      throw new RunFailure('STATE_SAVE_FAILED', `the state that the run left was not taken: ${why}`);
+    }
+    return true;
+  }
+
+  async #outputs(): Promise<ReturnType<typeof readOutputs> | null> {
+    const { limits } = this.#parts;
+    const end = await this.#phase('output', ['output', '-json'], limits.initMs, { silent: true });
+    if (end.exitCode !== 0) return null;
+    const { nodes } = this.#context.cluster;
+    const text = await this.#readAll('output');
+    return readOutputs(text, {
+      announced: this.#context.stack.web,
+      nodes: nodes.map(({ name }) => name),
+      mask: this.#mask,
+    });
+  }
+
+  async #readAll(phase: string): Promise<string> {
+    const chunks: Buffer[] = [];
+    for (let offset = 0; offset < outputBytesMax;) {
+      const chunk = await this.#parts.runner.readLog(this.#run.id, phase, offset);
+      if (chunk.length === 0) break;
+      chunks.push(chunk);
+      offset += chunk.length;
+    }
+    return Buffer.concat(chunks).toString('utf8');
+  }
+
+  async #phase(
+    name: string,
+    args: readonly string[],
+    limitMs: number,
+    more: Pick<PhaseRequest, 'snapshot' | 'silent'> = {},
+  ): Promise<PhaseEnd> {
+    // Who adopts a run walks past the phases that are over: their lines are in the log already.
+    const isOver = phaseNames.indexOf(name) < phaseNames.indexOf(this.#run.phase ?? '');
+    if (isOver) return this.#endOf(name);
+    const common = { run: this.#run, cwd: this.#layout.cwd, mask: this.#mask, logged: this.#logged, limitMs, ...more };
+    const end = await runPhase(this.#parts, { ...common, phase: { name, args } });
+    this.#run = { ...this.#run, phase: name };
+    return end;
+  }
+
+  async #endOf(name: string): Promise<PhaseEnd> {
+    const state = await this.#parts.runner.observe(this.#run.id, name);
+    const exitCode = state.kind === 'ended' ? state.exitCode : null;
+    return { exitCode, changes: null, error: null, canceled: null };
+  }
+
+  #fail(code: FailureCode, command: string, { exitCode, error, canceled }: PhaseEnd): never {
+    if (canceled === 'timeout') throw new RunFailure('TIMEOUT', `${command} took longer than it may, and was ended`);
+    if (canceled === 'cluster_gone') throw new RunFailure('CLUSTER_GONE', 'the cluster was deleted');
+    if (canceled !== null) throw new RunCanceled();
+    if (exitCode === null) throw new RunFailure('INTERRUPTED', `${command} ended without saying how: it was killed`);
+    throw new RunFailure(code, error ?? `${command} ended with exit code ${exitCode}`);
+  }
+}
+
+function hasChanged({ changes }: PhaseEnd): boolean {
+  return changes !== null && changes.add + changes.change + changes.remove > 0;
+}
+
+/** What Terraform notes of its backend at `init`. Without a file there it has none but its default, the local one. */
+function isLocalBackend(text: string): boolean {
+  try {
+    const { backend } = JSON.parse(text) as { backend?: { type?: unknown; config?: { path?: unknown } } };
+    return backend?.type === 'local' && (backend.config?.path ?? null) === null;
+  } catch {
+    return false;
+  }
+}

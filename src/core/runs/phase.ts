@@ -1,0 +1,188 @@
+import type { Clock } from '#base/clock.ts';
+import { type ClaimedRun, type Claims, type CancelReason, leaseSeconds } from './claims.ts';
+import { logBytesMax, readLogChunk } from './log-reader.ts';
+import type { ChangeSummary, LogLine } from './log-line.ts';
+import type { Mask } from './mask.ts';
+import { logChunkBytes, type Phase, type Runner } from './runner/runner.ts';
+
+/** How a phase went. */
+export interface PhaseEnd {
+  /** Null when nobody wrote it down. */
+  readonly exitCode: number | null;
+  readonly changes: ChangeSummary | null;
+  /** The first error that it printed. */
+  readonly error: string | null;
+  /** Why it was asked to end, if it was. */
+  readonly canceled: CancelReason | null;
+}
+
+/** The gateway stops: the phase runs on, and whoever adopts the run goes on from here. */
+export class DetachedError extends Error {
+  constructor() {
+    super('the gateway stops; the run goes on without it');
+    this.name = 'DetachedError';
+  }
+}
+
+/** What has been written to a run's log so far. */
+export interface Logged {
+  lines: number;
+  bytes: number;
+}
+
+export interface PhaseParts {
+  readonly claims: Claims;
+  readonly runner: Runner;
+  readonly clock: Clock;
+  /** Aborts when the gateway stops. */
+  readonly signal: AbortSignal;
+}
+
+export interface PhaseRequest {
+  readonly run: ClaimedRun;
+  readonly cwd: string;
+  readonly phase: Phase;
+  readonly mask: Mask;
+  readonly logged: Logged;
+  /** It is ended when it takes longer. */
+  readonly limitMs: number;
+  /** Called now and then while it runs. */
+  readonly snapshot?: () => Promise<void>;
+  /** What it prints is for us alone: outputs in clear. */
+  readonly silent?: boolean;
+}
+
+const lookEveryMs = 150;
+const renewEveryMs = (leaseSeconds * 1000) / 6;
+const snapshotEveryMs = 30_000;
+/** From being asked to end to being killed. */
+const graceMs = 30_000;
+
+/** Starts a phase, or goes on with one that runs or has ended, and follows it to its end. @throws DetachedError, RunLostError */
+export async function runPhase(parts: PhaseParts, request: PhaseRequest): Promise<PhaseEnd> {
+  const { claims, runner } = parts;
+  const { run, cwd, phase } = request;
+  const isBegun = run.phase === phase.name;
+  if (!isBegun) await claims.beginPhase(run, phase.name);
+  if ((await runner.observe(run.id, phase.name)).kind === 'absent') await runner.start(run.id, cwd, phase);
+  const ageMs = await claims.phaseAgeMs(run);
+  const follower = new PhaseFollower(parts, request, isBegun ? run.logOffset : 0, ageMs);
+  return follower.follow();
+}
+
+class PhaseFollower {
+  readonly #parts: PhaseParts;
+  readonly #request: PhaseRequest;
+  readonly #deadlineMs: number;
+  #offset: number;
+  #changes: ChangeSummary | null = null;
+  #error: string | null = null;
+  #canceled: CancelReason | null = null;
+  #killAtMs = Number.POSITIVE_INFINITY;
+  #renewAtMs: number;
+  #snapshotAtMs: number;
+
+  constructor(parts: PhaseParts, request: PhaseRequest, offset: number, ageMs: number) {
+    this.#parts = parts;
+    this.#request = request;
+    this.#offset = offset;
+    const nowMs = parts.clock.monotonicMs();
+    this.#deadlineMs = nowMs + request.limitMs - ageMs;
+    this.#renewAtMs = nowMs;
+    this.#snapshotAtMs = nowMs + snapshotEveryMs;
+  }
+
+  async follow(): Promise<PhaseEnd> {
+    const { runner, signal } = this.#parts;
+    const { run, phase } = this.#request;
+    for (;;) {
+      if (signal.aborted) throw new DetachedError();
+      const state = await runner.observe(run.id, phase.name);
+      const ended = state.kind === 'ended' || state.kind === 'lost';
+      // What it left behind must not write any more when the log and the state are read.
+      if (ended) await runner.kill(run.id, phase.name);
+      await this.#drain(ended);
+      if (ended) {
+        const exitCode = state.kind === 'ended' ? state.exitCode : null;
+        return { exitCode, changes: this.#changes, error: this.#error, canceled: this.#canceled };
+      }
+      await this.#attend();
+      await pause(lookEveryMs, signal);
+    }
+  }
+
+  /** Renews the lease, and ends the phase when it is to end. */
+  async #attend(): Promise<void> {
+    const { claims, runner, clock } = this.#parts;
+    const { run, phase, snapshot } = this.#request;
+    const nowMs = clock.monotonicMs();
+    if (nowMs >= this.#renewAtMs || this.#canceled === null) {
+      const { status, cancelReason } = await claims.renew(run);
+      this.#renewAtMs = nowMs + renewEveryMs;
+      if (status === 'CANCELING' && this.#canceled === null) await this.#end(cancelReason ?? 'asked');
+    }
+    if (nowMs >= this.#deadlineMs && this.#canceled === null) {
+      await claims.cancel(run, 'timeout');
+      await this.#end('timeout');
+    }
+    if (nowMs >= this.#killAtMs) await runner.kill(run.id, phase.name);
+    if (nowMs >= this.#snapshotAtMs) {
+      this.#snapshotAtMs = nowMs + snapshotEveryMs;
+      await snapshot?.();
+    }
+  }
+
+  async #end(reason: CancelReason): Promise<void> {
+    const { runner, clock } = this.#parts;
+    this.#canceled = reason;
+    this.#killAtMs = clock.monotonicMs() + graceMs;
+    await runner.interrupt(this.#request.run.id, this.#request.phase.name);
+  }
+
+  async #drain(ended: boolean): Promise<void> {
+    const { claims, runner } = this.#parts;
+    const { run, phase, mask, logged, silent = false } = this.#request;
+    if (silent) return;
+    for (;;) {
+      const chunk = await runner.readLog(run.id, phase.name, this.#offset);
+      const isAll = chunk.length < logChunkBytes;
+      const read = readLogChunk(chunk, ended && isAll, mask);
+      this.#changes = read.changes ?? this.#changes;
+      this.#error ??= read.error;
+      if (read.bytes > 0) {
+        const lines = keptLines(read.lines, logged);
+        this.#offset += read.bytes;
+        await claims.append(run, { phase: phase.name, lines, offset: this.#offset }, logged);
+      }
+      if (isAll) return;
+    }
+  }
+}
+
+/** Up to the bound of a run's log, and one line that says that it was reached. */
+function keptLines(lines: readonly LogLine[], logged: Logged): readonly LogLine[] {
+  const kept: LogLine[] = [];
+  for (const line of lines) {
+    if (logged.bytes >= logBytesMax) break;
+    logged.bytes += Buffer.byteLength(line.message);
+    kept.push(line);
+    if (logged.bytes >= logBytesMax) {
+      const message = `the log has reached ${logBytesMax / 1024 / 1024} MiB; the run goes on, and what it prints is not kept`;
+      kept.push({ atMs: null, level: 'warn', type: 'truncated', message });
+    }
+  }
+  logged.lines += kept.length;
+  return kept;
+}
+
+function pause(ms: number, signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    const done = (): void => {
+      clearTimeout(timer);
+      signal.removeEventListener('abort', done);
+      resolve();
+    };
+    const timer = setTimeout(done, ms);
+    signal.addEventListener('abort', done, { once: true });
+  });
+}

@@ -1,0 +1,91 @@
+import type { Log } from '#base/log.ts';
+import { createPacedLoop } from '#base/paced-loop.ts';
+import { type ClaimedRun, type Claims, RunLostError } from './claims.ts';
+import { executeRun, type ExecutionParts } from './execution.ts';
+import { DetachedError } from './phase.ts';
+import { isFinal, type RunStatus } from './run-status.ts';
+
+/** Claims runs and takes them to their end, as many at once as the gateway may. */
+export interface RunLoop {
+  start(): void;
+  /** Looks for work at once. */
+  wake(): void;
+  /** Claims nothing more and lets go of what runs, which goes on by itself. */
+  close(): Promise<void>;
+}
+
+export interface RunLoopOptions extends Omit<ExecutionParts, 'signal'> {
+  readonly claims: Claims;
+  /** Where this gateway's runs are: gateways of one place can go on with each other's. */
+  readonly place: string;
+  readonly atOnceMax: number;
+  readonly statusOf: (runId: string) => Promise<RunStatus | null>;
+  readonly log: Log;
+}
+
+const lookEveryMs = 1000;
+const sweepEveryMs = 60_000;
+const abandonedMs = 15 * 60_000;
+const pendingMs = 24 * 3_600_000;
+
+export function createRunLoop(options: RunLoopOptions): RunLoop {
+  const { claims, runner, place, atOnceMax, clock, log } = options;
+  const running = new Map<string, Promise<void>>();
+  const stop = new AbortController();
+  let sweepAtMs = clock.monotonicMs();
+
+  async function execute(run: ClaimedRun): Promise<void> {
+    try {
+      await executeRun({ ...options, signal: stop.signal }, run);
+    } catch (error) {
+      if (error instanceof RunLostError) return;
+      // Another gateway of the place goes on with it at once, or this one when it is back.
+      const isStop = error instanceof DetachedError;
+      if (!isStop) log.warn({ err: error, runId: run.id }, 'a run could not go on; it is taken up again');
+      if (isStop) await claims.release(run).catch(() => undefined);
+    } finally {
+      running.delete(run.id);
+      loop.wake();
+    }
+  }
+
+  async function claim(): Promise<void> {
+    while (running.size < atOnceMax && !stop.signal.aborted) {
+      const run = (await claims.adopt(place)) ?? (await claims.claimNext(place));
+      if (run === null || running.has(run.id)) return;
+      running.set(run.id, execute(run));
+    }
+  }
+
+  /** Runs that nobody has heard of, and folders of runs that have ended. */
+  async function sweep(): Promise<void> {
+    await claims.sweep({ abandonedMs, pendingMs });
+    for (const runId of await runner.list()) {
+      const status = running.has(runId) ? null : await options.statusOf(runId);
+      if (status !== null && isFinal(status)) await runner.remove(runId);
+    }
+  }
+
+  const loop = createPacedLoop(async () => {
+    try {
+      if (clock.monotonicMs() >= sweepAtMs) {
+        sweepAtMs = clock.monotonicMs() + sweepEveryMs;
+        await sweep();
+      }
+      await claim();
+    } catch (error) {
+      log.warn({ err: error }, 'runs could not be looked for; they are looked for again');
+    }
+    return lookEveryMs;
+  });
+
+  return {
+    start: () => loop.start(0),
+    wake: () => loop.wake(),
+    async close() {
+      stop.abort();
+      await loop.close();
+      await Promise.all(running.values());
+    },
+  };
+}

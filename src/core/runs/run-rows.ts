@@ -1,0 +1,147 @@
+import { sql } from 'drizzle-orm';
+import type { Sql } from 'postgres';
+import type { Transaction } from '#base/db.ts';
+import { uuidv7 } from '#base/id.ts';
+import { type Author, keyIdOf, userIdOf } from '#core/audit/audit.ts';
+import type { ChangeSummary } from './log-line.ts';
+import type { RunOutput } from './outputs.ts';
+import type { FailureCode, RunOperation, RunStatus } from './run-status.ts';
+import type { WebPort } from './sources.ts';
+
+/** A run as it is shown. Ids are UUIDs, times milliseconds since the Unix epoch. */
+export interface Run {
+  readonly id: string;
+  readonly installationId: string;
+  readonly clusterId: string;
+  readonly organizationId: string;
+  readonly stackId: string;
+  readonly stackName: string;
+  readonly stackVersionId: string;
+  /** A node's name; empty for the whole cluster. */
+  readonly node: string;
+  readonly operation: RunOperation;
+  readonly status: RunStatus;
+  readonly phase: string | null;
+  readonly failureCode: FailureCode | null;
+  readonly failureMessage: string | null;
+  readonly retryOf: string | null;
+  readonly createdByUser: string | null;
+  readonly createdByKey: string | null;
+  readonly createdAtMs: number;
+  readonly startedAtMs: number | null;
+  readonly endedAtMs: number | null;
+  readonly changes: ChangeSummary | null;
+  readonly outputs: Readonly<Record<string, RunOutput>> | null;
+  readonly web: WebPort | null;
+  readonly logLines: number;
+}
+
+export interface LoggedLine {
+  readonly seq: number;
+  readonly atMs: number;
+  readonly phase: string;
+  readonly level: 'info' | 'warn' | 'error';
+  readonly type: string;
+  readonly message: string;
+}
+
+const ms = (column: string): string => `floor(extract(epoch from ${column}) * 1000)::float8`;
+
+const columns = `r.id, r.installation_id as "installationId", r.cluster_id as "clusterId",
+  r.organization_id as "organizationId", i.stack_id as "stackId", i.stack_name as "stackName",
+  r.stack_version_id as "stackVersionId", i.node, r.operation, r.status, r.phase, r.failure_code as "failureCode",
+  r.failure_message as "failureMessage", r.retry_of as "retryOf", r.created_by_user as "createdByUser",
+  r.created_by_key as "createdByKey", ${ms('r.created_at')} as "createdAtMs", ${ms('r.started_at')} as "startedAtMs",
+  ${ms('r.ended_at')} as "endedAtMs", r.changes, r.outputs, r.web, r.log_lines as "logLines"`;
+
+/** Which runs a list shows, newest first; null does not choose. `page` counts from 1. */
+export interface RunList {
+  /** Of the clusters of these organizations; null: of all. */
+  readonly organizationIds: readonly string[] | null;
+  readonly clusterId: string | null;
+  readonly stackName: string | null;
+  readonly status: RunStatus | null;
+  readonly page: number;
+  readonly limit: number;
+}
+
+export async function listRuns(
+  db: Sql,
+  list: RunList,
+): Promise<{ readonly runs: readonly Run[]; readonly total: number }> {
+  const { organizationIds, clusterId, stackName, status, page, limit } = list;
+  const chosen = db`
+    from runs r join installations i on i.id = r.installation_id
+    where ${organizationIds === null ? db`true` : db`r.organization_id in ${db([...organizationIds])}`}
+      and ${clusterId === null ? db`true` : db`r.cluster_id = ${clusterId}`}
+      and ${stackName === null ? db`true` : db`i.stack_name = ${stackName}`}
+      and ${status === null ? db`true` : db`r.status = ${status}`}`;
+  return db.begin('read only isolation level repeatable read', async (tx) => {
+    const runs = await tx<Run[]>`
+      select ${tx.unsafe(columns)} ${chosen} order by r.id desc limit ${limit} offset ${(page - 1) * limit}`;
+    const [count] = await tx<{ total: string }[]>`select count(*) as total ${chosen}`;
+    return { runs, total: Number(count?.total ?? 0) };
+  });
+}
+
+export async function findRun(db: Sql, id: string): Promise<Run | null> {
+  const [run] = await db<Run[]>`
+    select ${db.unsafe(columns)} from runs r join installations i on i.id = r.installation_id where r.id = ${id}`;
+  return run ?? null;
+}
+
+/** Lines behind `after`, in their order. */
+export async function readLog(db: Sql, runId: string, after: number, limit: number): Promise<readonly LoggedLine[]> {
+  return db<LoggedLine[]>`
+    select seq, ${db.unsafe(ms('at'))} as "atMs", phase, level, type, message from run_log
+    where run_id = ${runId} and seq > ${after} order by seq limit ${limit}`;
+}
+
+export interface NewRun {
+  readonly clusterId: string;
+  readonly organizationId: string;
+  readonly stackId: string;
+  readonly stackName: string;
+  readonly stackVersionId: string;
+  /** Empty for the whole cluster. */
+  readonly node: string;
+  readonly operation: RunOperation;
+  readonly retryOf: string | null;
+  readonly author: Author;
+}
+
+/** Runs of one cluster that may wait. */
+export const queueMax = 10;
+
+/**
+ * Writes a run that waits for its cluster.
+ * @param seal of its inputs, under the id that it gets
+ * @returns null when as many wait for the cluster as may
+ */
+export async function insertRun(
+  tx: Transaction,
+  run: NewRun,
+  nowMs: number,
+  seal: (runId: string) => Promise<Buffer>,
+): Promise<string | null> {
+  // Whoever comes at the same moment counts this one too.
+  await tx.execute(sql`select pg_advisory_xact_lock(hashtextextended(${`headgate runs ${run.clusterId}`}, 0))`);
+  const [queue] = await tx.execute<{ waiting: number }>(
+    sql`select count(*)::int as waiting from runs where cluster_id = ${run.clusterId} and status = 'PENDING'`,
+  );
+  if ((queue?.waiting ?? 0) >= queueMax) return null;
+  const [installation] = await tx.execute<{ id: string }>(sql`
+    insert into installations (id, cluster_id, stack_id, stack_name, node, created_at)
+    values (${uuidv7(nowMs)}, ${run.clusterId}, ${run.stackId}, ${run.stackName}, ${run.node}, clock_timestamp())
+    on conflict (cluster_id, stack_id, node) do update set stack_name = excluded.stack_name returning id`);
+  if (installation === undefined) throw new Error('the installation was not written');
+  const id = uuidv7(nowMs);
+  const inputs = await seal(id);
+  await tx.execute(sql`
+    insert into runs (id, installation_id, cluster_id, organization_id, stack_version_id, operation, status, inputs,
+      retry_of, created_by_user, created_by_key, created_at)
+    values (${id}, ${installation.id}, ${run.clusterId}, ${run.organizationId}, ${run.stackVersionId}, ${run.operation},
+      'PENDING', ${inputs}, ${run.retryOf}, ${userIdOf(run.author.actor)}, ${keyIdOf(run.author.actor)},
+      clock_timestamp())`);
+  return id;
+}

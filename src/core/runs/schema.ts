@@ -1,0 +1,134 @@
+import { sql } from 'drizzle-orm';
+import {
+  bigint,
+  boolean,
+  customType,
+  index,
+  integer,
+  jsonb,
+  pgTable,
+  primaryKey,
+  text,
+  timestamp,
+  uniqueIndex,
+  uuid,
+} from 'drizzle-orm/pg-core';
+import { activeStatuses, failureCodes, runOperations, runStatuses } from './run-status.ts';
+
+const moment = (name: string) => timestamp(name, { withTimezone: true, mode: 'date', precision: 3 });
+const bytes = customType<{ data: Buffer }>({ dataType: () => 'bytea' });
+const isActive = sql.raw(activeStatuses.map((status) => `'${status}'`).join(', '));
+
+/** What a stack is on a cluster, or on one of its nodes: the state of Terraform, over all its runs. */
+export const installations = pgTable(
+  'installations',
+  {
+    id: uuid('id').primaryKey(),
+    clusterId: uuid('cluster_id').notNull(),
+    stackId: uuid('stack_id').notNull(),
+    /** By the name of its time. */
+    stackName: text('stack_name').notNull(),
+    /** A node's name; empty for the whole cluster. */
+    node: text('node').notNull(),
+    createdAt: moment('created_at').notNull(),
+  },
+  (table) => [uniqueIndex('installations_key').on(table.clusterId, table.stackId, table.node)],
+);
+
+export const runs = pgTable(
+  'runs',
+  {
+    /** UUIDv7: runs of a cluster begin in the order of their ids. */
+    id: uuid('id').primaryKey(),
+    installationId: uuid('installation_id')
+      .notNull()
+      .references(() => installations.id),
+    clusterId: uuid('cluster_id').notNull(),
+    organizationId: uuid('organization_id').notNull(),
+    stackVersionId: uuid('stack_version_id').notNull(),
+    operation: text('operation', { enum: runOperations }).notNull(),
+    status: text('status', { enum: runStatuses }).notNull(),
+    failureCode: text('failure_code', { enum: failureCodes }),
+    /** One sentence, without secrets. */
+    failureMessage: text('failure_message'),
+    /** Sealed JSON: inputs may be secrets. */
+    inputs: bytes('inputs').notNull(),
+    /** The run that it repeats. */
+    retryOf: uuid('retry_of'),
+    /** Of a user or a key; null for the gateway itself. */
+    createdByUser: uuid('created_by_user'),
+    createdByKey: uuid('created_by_key'),
+    createdAt: moment('created_at').notNull(),
+    startedAt: moment('started_at'),
+    endedAt: moment('ended_at'),
+    /** Why it was asked to end: somebody wanted it, or a phase took too long. */
+    cancelReason: text('cancel_reason', { enum: ['asked', 'timeout', 'cluster_gone'] }),
+    /** Where it runs: only gateways that reach the place can go on with it. */
+    place: text('place'),
+    /** Grows whenever somebody takes the run over; who holds an older number writes nothing more. */
+    fence: integer('fence').notNull().default(0),
+    leaseUntil: moment('lease_until'),
+    /** The phase that was begun last, and when. */
+    phase: text('phase'),
+    phaseStartedAt: moment('phase_started_at'),
+    prepared: boolean('prepared').notNull().default(false),
+    /** Bytes of the phase's output that are in the log. */
+    logOffset: bigint('log_offset', { mode: 'number' }).notNull().default(0),
+    logLines: integer('log_lines').notNull().default(0),
+    logBytes: integer('log_bytes').notNull().default(0),
+    /** `{operation, add, change, remove}` of the plan, then of what was done. */
+    changes: jsonb('changes'),
+    /** Those that are not sensitive with their values, the others without. */
+    outputs: jsonb('outputs'),
+    /** `{port, node, path}` of the web port that it declares. */
+    web: jsonb('web'),
+  },
+  (table) => [
+    uniqueIndex('runs_active_key')
+      .on(table.clusterId)
+      .where(sql`${table.status} in (${isActive})`),
+    index('runs_pending_idx')
+      .on(table.clusterId, table.id)
+      .where(sql`${table.status} = 'PENDING'`),
+    index('runs_cluster_idx').on(table.clusterId, table.id),
+    index('runs_organization_idx').on(table.organizationId, table.id),
+    index('runs_installation_idx').on(table.installationId, table.id),
+  ],
+);
+
+export const runLog = pgTable(
+  'run_log',
+  {
+    runId: uuid('run_id')
+      .notNull()
+      .references(() => runs.id, { onDelete: 'cascade' }),
+    /** From 1, without a gap. */
+    seq: integer('seq').notNull(),
+    at: moment('at').notNull(),
+    phase: text('phase').notNull(),
+    level: text('level', { enum: ['info', 'warn', 'error'] }).notNull(),
+    type: text('type').notNull(),
+    message: text('message').notNull(),
+  },
+  (table) => [primaryKey({ columns: [table.runId, table.seq] })],
+);
+
+/** Terraform's state of an installation, newest `serial` last; sealed, since it holds secrets in clear. */
+export const stackStates = pgTable(
+  'stack_states',
+  {
+    installationId: uuid('installation_id')
+      .notNull()
+      .references(() => installations.id),
+    serial: bigint('serial', { mode: 'number' }).notNull(),
+    lineage: text('lineage').notNull(),
+    runId: uuid('run_id').notNull(),
+    /** Resources that it has; without any there is nothing to destroy. */
+    resources: integer('resources').notNull(),
+    state: bytes('state').notNull(),
+    /** `.terraform.lock.hcl`: later runs use the same providers. */
+    lockFile: bytes('lock_file'),
+    createdAt: moment('created_at').notNull(),
+  },
+  (table) => [primaryKey({ columns: [table.installationId, table.serial] })],
+);

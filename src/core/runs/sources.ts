@@ -1,0 +1,64 @@
+import type { WorkFile } from './runner/runner.ts';
+
+/** What runs need of the rooms beside them; the platform wing hands it over. */
+
+/** Encrypts what only runs may read. `context` binds a text to its place: sealed for one, it cannot be opened as another. */
+export interface Sealer {
+  seal(bytes: Buffer, context: string): Promise<Buffer>;
+  /** @throws Error when it was sealed with a key that is not here, for another context, or was changed */
+  open(sealed: Buffer, context: string): Promise<Buffer>;
+}
+
+export interface StackInput {
+  readonly name: string;
+  readonly sensitive: boolean;
+}
+
+/** A version of a stack, as it was uploaded. */
+export interface StackPackage {
+  /** The folder of the module that is applied, within the package; empty for its top. */
+  readonly root: string;
+  readonly files: readonly WorkFile[];
+  /** Variables that the module declares. */
+  readonly inputs: readonly StackInput[];
+  /** Announced by the manifest; an output of the module outranks it. */
+  readonly web: WebPort | null;
+}
+
+export interface WebPort {
+  readonly port: number;
+  /** Name of a node of the cluster; null: the first, or the run's own. */
+  readonly node: string | null;
+  readonly path: string;
+}
+
+/** A node as modules see it. */
+export interface ClusterNode {
+  readonly name: string;
+  readonly address: string;
+  readonly private_address: string | null;
+  readonly ssh_port: number;
+  readonly ssh_user: string;
+  readonly host_key: string | null;
+  readonly gpus: number;
+  readonly hardware_profile: string;
+}
+
+export interface ClusterContext {
+  readonly id: string;
+  /** As outsiders name it. */
+  readonly publicId: string;
+  readonly name: string;
+  readonly organizationId: string;
+  readonly publicDomain: string | null;
+  readonly nodes: readonly ClusterNode[];
+}
+
+export interface RunSources {
+  /** Null when the version is gone. */
+  readonly stackPackage: (stackVersionId: string) => Promise<StackPackage | null>;
+  /** Null when the cluster is gone. */
+  readonly cluster: (clusterId: string) => Promise<ClusterContext | null>;
+  /** The cluster's private key, in OpenSSH's form. */
+  readonly privateKey: (clusterId: string) => Promise<string>;
+}

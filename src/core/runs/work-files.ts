@@ -1,0 +1,123 @@
+import type { WorkFile, WorkPaths } from './runner/runner.ts';
+import type { ClusterContext, StackPackage } from './sources.ts';
+
+/** Names that a module finds filled in when it declares them; an input of a stack cannot have one. */
+export const injectedNames = [
+  'cluster_id',
+  'cluster_name',
+  'public_domain',
+  'nodes',
+  'node_addresses',
+  'ssh_user',
+  'ssh_private_key',
+  'ssh_private_key_file',
+] as const;
+
+/** The folder of the package in the work folder. */
+const packageDir = 'm';
+const platformDir = '.platform';
+
+/** Where things are in a work folder, seen from its top. */
+export interface WorkLayout {
+  /** Where Terraform runs. */
+  readonly cwd: string;
+  readonly state: string;
+  readonly lockFile: string;
+  readonly backend: string;
+  readonly plan: string;
+  /** As an argument of Terraform, seen from `cwd`. */
+  readonly variablesArgument: string;
+  readonly planArgument: string;
+}
+
+export function layoutOf(root: string): WorkLayout {
+  const cwd = root === '' ? packageDir : `${packageDir}/${root}`;
+  return {
+    cwd,
+    state: `${cwd}/terraform.tfstate`,
+    lockFile: `${cwd}/.terraform.lock.hcl`,
+    backend: `${cwd}/.terraform/terraform.tfstate`,
+    plan: `${cwd}/${platformDir}/plan`,
+    variablesArgument: `-var-file=${platformDir}/variables.json`,
+    planArgument: `${platformDir}/plan`,
+  };
+}
+
+export interface RunContext {
+  readonly stack: StackPackage;
+  readonly cluster: ClusterContext;
+  readonly privateKey: string;
+  /** A node's name; empty for the whole cluster. */
+  readonly node: string;
+  readonly inputs: Readonly<Record<string, unknown>>;
+  readonly state: Buffer | null;
+  readonly lockFile: Buffer | null;
+}
+
+/** All files of a work folder. The package's own come first and can overwrite none of ours: intake refuses such names. */
+export function workFiles(context: RunContext, paths: WorkPaths): WorkFile[] {
+  const { stack, privateKey, state, lockFile } = context;
+  const { cwd, ...layout } = layoutOf(stack.root);
+  const text = (path: string, content: string): WorkFile => ({ path, bytes: Buffer.from(content, 'utf8') });
+  const ours = [
+    text('.terraform.rc', cliConfig(paths.mirror)),
+    // Terraform reads it last of all, whatever backend or cloud the package names.
+    text(`${cwd}/~platform_override.tf.json`, JSON.stringify({ terraform: { backend: { local: {} } } })),
+    text(`${cwd}/${platformDir}/id`, privateKey.endsWith('\n') ? privateKey : `${privateKey}\n`),
+    text(`${cwd}/${platformDir}/variables.json`, JSON.stringify(variablesOf(context, `${paths.root}/${cwd}`))),
+    ...(state === null ? [] : [{ path: layout.state, bytes: state }]),
+    ...(lockFile === null ? [] : [{ path: layout.lockFile, bytes: lockFile }]),
+  ];
+  const taken = new Set(ours.map(({ path }) => path));
+  const own = stack.files
+    .map(({ path, bytes }) => ({ path: `${packageDir}/${path}`, bytes }))
+    .filter(({ path }) => !taken.has(path));
+  return [...own, ...ours];
+}
+
+function cliConfig(mirror: string | null): string {
+  if (mirror === null) return 'disable_checkpoint = true\n';
+  return `disable_checkpoint = true
+provider_installation {
+  filesystem_mirror {
+    path    = ${JSON.stringify(mirror)}
+    include = ["*/*/*"]
+  }
+}
+`;
+}
+
+/** Only what the module declares: Terraform warns of every other name. */
+function variablesOf({ stack, cluster, privateKey, node, inputs }: RunContext, cwd: string): Record<string, unknown> {
+  const nodes = node === '' ? cluster.nodes : cluster.nodes.filter(({ name }) => name === node);
+  const injected: Record<(typeof injectedNames)[number], unknown> = {
+    cluster_id: cluster.publicId,
+    cluster_name: cluster.name,
+    public_domain: cluster.publicDomain ?? '',
+    nodes,
+    node_addresses: nodes.map(({ address }) => address),
+    ssh_user: nodes[0]?.ssh_user ?? 'root',
+    ssh_private_key: privateKey,
+    ssh_private_key_file: `${cwd}/${platformDir}/id`,
+  };
+  const declared = new Set(stack.inputs.map(({ name }) => name));
+  const all: Record<string, unknown> = { ...inputs, ...injected };
+  return Object.fromEntries(Object.entries(all).filter(([name]) => declared.has(name)));
+}
+
+/** What no log may show. */
+export function secretsOf({
+  stack,
+  privateKey,
+  inputs,
+}: Pick<RunContext, 'stack' | 'privateKey' | 'inputs'>): string[] {
+  const sensitive = stack.inputs.filter((input) => input.sensitive).map(({ name }) => inputs[name]);
+  return [privateKey, ...sensitive.flatMap(textsIn)];
+}
+
+function textsIn(value: unknown): string[] {
+  if (typeof value === 'string') return [value];
+  if (typeof value === 'number') return [String(value)];
+  if (typeof value !== 'object' || value === null) return [];
+  return Object.values(value).flatMap(textsIn);
+}

@@ -1,0 +1,246 @@
+import { randomBytes } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { describe, expect, it } from 'vitest';
+import { uuidv7 } from '#base/id.ts';
+import { descendantsOf } from '#base/process-identity.ts';
+import { systemAuthor } from '#core/audit/audit.ts';
+import { privateKey, useRuns } from './support.ts';
+
+const bench = useRuns();
+
+const slow = (seconds: number, more = ''): string => `
+resource "terraform_data" "first" {
+  input = "made"
+}
+resource "terraform_data" "second" {
+  depends_on = [terraform_data.first]
+  provisioner "local-exec" {
+    command = "echo begun; for i in $(seq ${seconds * 10}); do sleep 0.1; done; echo done"
+  }
+}
+${more}`;
+
+/** Kills a program of a run's `apply`, and nothing else of it. */
+function killIn({ runsDir }: { readonly runsDir: string }, runId: string, program: string): void {
+  const [holder = ''] = readFileSync(`${runsDir}/${runId}/phase-apply.pid`, 'utf8').split(' ');
+  const target = descendantsOf(Number(holder)).find((child) => child.program === program);
+  if (target === undefined) throw new Error(`${program} does not run`);
+  process.kill(target.pid, 'SIGKILL');
+}
+
+describe('a run that cannot succeed', () => {
+  it('names file and line of a mistake in the module', async () => {
+    const runs = bench.gateway();
+    const run = await bench.apply(runs, bench.stack('output "x" {\n  value = var.missing\n}\n'));
+    const ended = await bench.ended(runs, run);
+    expect(ended).toMatchObject({ status: 'FAILED', failureCode: 'PLAN_FAILED' });
+    const lines = await bench.lines(runs, run);
+    expect(lines.map(({ message }) => message).join('\n')).toContain('main.tf:2');
+  });
+
+  it('says why an apply failed, and keeps what was made until then', async () => {
+    const runs = bench.gateway();
+    const main =
+      'resource "terraform_data" "a" {}\nresource "terraform_data" "b" {\n depends_on = [terraform_data.a]\n provisioner "local-exec" {\n  command = "exit 3"\n }\n}\n';
+    const run = await bench.apply(runs, bench.stack(main));
+    expect(await bench.ended(runs, run)).toMatchObject({
+      status: 'FAILED',
+      failureCode: 'APPLY_FAILED',
+      failureMessage: expect.stringContaining('local-exec provisioner error'),
+    });
+    const [state] = await bench.db.sql`select resources from stack_states`;
+    expect(state).toEqual({ resources: 2 });
+  });
+
+  it('keeps its state nowhere else, whatever the package says of backends', async () => {
+    const runs = bench.gateway();
+    const main = 'terraform {\n backend "local" {\n  path = "/tmp/elsewhere.tfstate"\n }\n}\n';
+    const mine = await bench.ended(runs, await bench.apply(runs, bench.stack(main)));
+    expect(mine.status).toBe('APPLIED');
+    const files = { '~zz_override.tf': 'terraform {\n backend "local" {\n  path = "/tmp/elsewhere.tfstate"\n }\n}\n' };
+    const theirs = await bench.ended(runs, await bench.apply(runs, bench.stack('', { files })));
+    expect(theirs).toMatchObject({ status: 'FAILED', failureCode: 'INIT_FAILED' });
+    expect(theirs.failureMessage).toContain('backend');
+  });
+
+  it('takes no state that the module made a link to somewhere', async () => {
+    const runs = bench.gateway();
+    const main =
+      'resource "terraform_data" "a" {\n provisioner "local-exec" {\n  command = "(sleep 1; rm -f terraform.tfstate; ln -s /etc/passwd terraform.tfstate) & sleep 0.1"\n }\n}\n';
+    const run = await bench.ended(runs, await bench.apply(runs, bench.stack(main)));
+    expect(run).toMatchObject({ status: 'FAILED', failureCode: 'STATE_SAVE_FAILED' });
+    expect(await bench.db.sql`select 1 from stack_states`).toHaveLength(0);
+  });
+
+  it('ends when it takes longer than it may, with what it had made on record', async () => {
+    const runs = bench.gateway({ phaseMs: 3000 });
+    const run = await bench.apply(runs, bench.stack(slow(600)));
+    expect(await bench.ended(runs, run)).toMatchObject({ status: 'FAILED', failureCode: 'TIMEOUT' });
+    const [state] = await bench.db.sql`select resources from stack_states`;
+    expect(state).toEqual({ resources: 2 });
+  });
+});
+
+describe('a run', () => {
+  it('ends APPLIED with its outputs, its changes and a log without secrets', async () => {
+    const secret = randomBytes(12).toString('hex');
+    const inputs = [
+      { name: 'password', sensitive: true },
+      { name: 'cluster_name', sensitive: false },
+      { name: 'ssh_private_key', sensitive: true },
+    ];
+    const main = `
+      variable "password" {}
+      variable "cluster_name" {}
+      variable "ssh_private_key" {}
+      resource "terraform_data" "a" {
+        input = var.cluster_name
+        provisioner "local-exec" {
+          command = "printf '\\\\033[31mred\\\\033[0m %s\\n' $PASSWORD; printf %s $PASSWORD | base64; echo \\"$KEY\\"; tr '\\\\000' ' ' </proc/self/environ"
+          environment = { PASSWORD = var.password, KEY = var.ssh_private_key }
+        }
+      }
+      output "web_port" { value = 8080 }
+      output "plain" { value = "for \${var.cluster_name} \${var.password}" }
+      output "hidden" {
+        value     = var.password
+        sensitive = true
+      }`;
+    const runs = bench.gateway();
+    const run = await bench.apply(runs, bench.stack(main, { inputs }), { inputs: { password: secret } });
+    const ended = await bench.ended(runs, run);
+    expect(ended).toMatchObject({
+      status: 'APPLIED',
+      changes: { operation: 'apply', add: 1, change: 0, remove: 0 },
+      outputs: {
+        plain: { sensitive: false, value: 'for one ***' },
+        hidden: { sensitive: true },
+        web_port: { sensitive: false, value: 8080 },
+      },
+      web: { port: 8080, node: null, path: '/' },
+    });
+    const lines = await bench.lines(runs, run);
+    const text = lines.map(({ message }) => message).join('\n');
+    expect(lines.map(({ seq }) => seq)).toEqual(lines.map((_, index) => index + 1));
+    expect(text).toContain('red ***');
+    for (const gone of [secret, Buffer.from(secret).toString('base64'), privateKey.split('\n')[1] ?? '', '\u001b']) {
+      expect(text).not.toContain(gone);
+    }
+    const stored = await bench.db.sql`select runs.*, s.* from runs, stack_states s`;
+    expect(JSON.stringify(stored)).not.toContain(secret);
+    const bytes = await bench.db.sql<{ all: Buffer }[]>`select s.state || r.inputs as all from stack_states s, runs r`;
+    expect(bytes[0]?.all.includes(secret)).toBe(false);
+    expect(await bench.runner.list()).toEqual([]);
+  });
+
+  it('finds nothing of the gateway in its environment', async () => {
+    process.env['HEADGATE_TEST_SECRET'] = 'must-not-be-seen';
+    process.env['TF_CLI_ARGS'] = '-invalid';
+    const main =
+      'resource "terraform_data" "a" {\n provisioner "local-exec" {\n  command = "env; cat /proc/[0-9]*/environ | tr \'\\\\0\' \'\\n\'; ls -a / /tmp"\n }\n}\n';
+    const runs = bench.gateway();
+    const run = await bench.apply(runs, bench.stack(main));
+    expect((await bench.ended(runs, run)).status).toBe('APPLIED');
+    const text = (await bench.lines(runs, run)).map(({ message }) => message).join('\n');
+    expect(text).toContain('TF_IN_AUTOMATION=1');
+    for (const gone of ['must-not-be-seen', 'HEADGATE', 'DATABASE_URL', 'root']) expect(text).not.toContain(gone);
+  });
+
+  it('waits for the run before it on its cluster, in order, and not for other clusters', async () => {
+    const runs = bench.gateway({ atOnceMax: 8 });
+    const clusterId = uuidv7();
+    const version = bench.stack(slow(1));
+    const mine = await Promise.all([1, 2, 3].map(() => bench.apply(runs, version, { clusterId, stackId: uuidv7() })));
+    const other = await bench.apply(runs, version);
+    const all = await Promise.all([...mine, other].map((run) => bench.ended(runs, run)));
+    expect(all.map(({ status }) => status)).toEqual(['APPLIED', 'APPLIED', 'APPLIED', 'APPLIED']);
+    const spans = all.slice(0, 3).map(({ startedAtMs, endedAtMs }) => [startedAtMs ?? 0, endedAtMs ?? 0] as const);
+    const ordered = spans.toSorted(([a], [b]) => a - b);
+    for (const [index, [, end]] of ordered.slice(0, -1).entries())
+      expect(ordered[index + 1]?.[0]).toBeGreaterThanOrEqual(end);
+    expect(all[3]?.startedAtMs).toBeLessThan(ordered[2]?.[0] ?? 0);
+  });
+
+  it('is refused when ten wait for its cluster', async () => {
+    const runs = bench.gateway({ runner: null });
+    const clusterId = uuidv7();
+    const version = bench.stack('');
+    for (let waiting = 0; waiting < 10; waiting += 1) await bench.apply(runs, version, { clusterId });
+    await expect(bench.apply(runs, version, { clusterId })).rejects.toThrow('queue_full');
+  });
+});
+
+describe('canceling', () => {
+  it('ends a run that waits at once', async () => {
+    const runs = bench.gateway({ runner: null });
+    const run = await bench.apply(runs, bench.stack(''));
+    expect(await runs.cancel(run.id, systemAuthor)).toMatchObject({ kind: 'changed', run: { status: 'CANCELED' } });
+    expect(await runs.cancel(run.id, systemAuthor)).toEqual({ kind: 'wrong_status', status: 'CANCELED' });
+  });
+
+  it('stops an apply with what it has made on record, and a destroy removes that', async () => {
+    const runs = bench.gateway();
+    const run = await bench.apply(runs, bench.stack(slow(600)));
+    await bench.prints(runs, run, 'begun');
+    expect(await runs.cancel(run.id, systemAuthor)).toMatchObject({ kind: 'changed', run: { status: 'CANCELING' } });
+    expect((await bench.ended(runs, run)).status).toBe('CANCELED');
+    const destroy = await runs.destroy(run.id, systemAuthor);
+    if (destroy.kind !== 'created') throw new Error(destroy.kind);
+    expect(await bench.ended(runs, destroy.run)).toMatchObject({ status: 'DESTROYED', changes: { remove: 2 } });
+  });
+});
+
+describe('a gateway that goes away', () => {
+  it('leaves a run that another one goes on with, line for line', async () => {
+    const first = bench.gateway();
+    const run = await bench.apply(first, bench.stack(slow(2)));
+    await bench.prints(first, run, 'begun');
+    await first.loop?.close();
+    const second = bench.gateway();
+    expect((await bench.ended(second, run)).status).toBe('APPLIED');
+    const messages = (await bench.lines(second, run)).map(({ message }) => message);
+    for (const once of ['begun', 'done']) expect(messages.filter((message) => message === once)).toHaveLength(1);
+    expect(messages.filter((message) => message.includes('successfully initialized'))).toHaveLength(1);
+  });
+});
+
+describe('a run whose processes are killed', () => {
+  it('fails with what it had made on record, when it is Terraform', async () => {
+    const runs = bench.gateway();
+    const run = await bench.apply(runs, bench.stack(slow(600)));
+    await bench.prints(runs, run, 'begun');
+    killIn(bench, run.id, 'terraform');
+    expect(await bench.ended(runs, run)).toMatchObject({ status: 'FAILED', failureCode: 'APPLY_FAILED' });
+    expect(await bench.db.sql`select resources from stack_states`).toEqual([{ resources: 1 }]);
+  });
+
+  it('fails as interrupted, when it is everything of it at once', async () => {
+    const runs = bench.gateway();
+    const run = await bench.apply(runs, bench.stack(slow(600)));
+    await bench.prints(runs, run, 'begun');
+    await bench.runner.kill(run.id, 'apply');
+    expect(await bench.ended(runs, run)).toMatchObject({ status: 'FAILED', failureCode: 'INTERRUPTED' });
+    expect(await bench.db.sql`select resources from stack_states`).toEqual([{ resources: 1 }]);
+    expect(await bench.runner.list()).toEqual([]);
+  });
+});
+
+describe('destroying', () => {
+  it('of what has nothing needs no Terraform', async () => {
+    const runs = bench.gateway();
+    const run = await bench.ended(runs, await bench.apply(runs, bench.stack('output "x" {\n value = var.no\n}')));
+    const destroy = await runs.destroy(run.id, systemAuthor);
+    if (destroy.kind !== 'created') throw new Error(destroy.kind);
+    expect(await bench.ended(runs, destroy.run)).toMatchObject({ status: 'DESTROYED', logLines: 0 });
+  });
+
+  it('supersedes what was applied, and so does a later apply', async () => {
+    const runs = bench.gateway();
+    const version = bench.stack('resource "terraform_data" "a" {}');
+    const clusterId = uuidv7();
+    const one = await bench.ended(runs, await bench.apply(runs, version, { clusterId }));
+    const two = await bench.ended(runs, await bench.apply(runs, version, { clusterId }));
+    expect(await runs.find(one.id)).toMatchObject({ status: 'SUPERSEDED' });
+    expect(two).toMatchObject({ status: 'APPLIED', changes: { add: 0 } });
+  });
+});

@@ -1,0 +1,177 @@
+import { createCipheriv, createDecipheriv, randomBytes } from 'node:crypto';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { join } from 'node:path';
+import { afterAll, afterEach, beforeAll, beforeEach } from 'vitest';
+import { systemClock } from '#base/clock.ts';
+import { connectDb, type Db } from '#base/db.ts';
+import { uuidv7 } from '#base/id.ts';
+import { createLog } from '#base/log.ts';
+import { createAudit, systemAuthor } from '#core/audit/audit.ts';
+import {
+  createRuns,
+  findRunner,
+  isFinal,
+  type LoggedLine,
+  type Run,
+  type Runner,
+  type Runs,
+  type RunsOptions,
+  type RunStatus,
+  type Sealer,
+  type StackInput,
+  type StackPackage,
+} from '#core/runs/runs.ts';
+import { createTestDatabase } from '../../support/database.ts';
+
+/** AES-256-GCM; the context is authenticated with it. */
+function createSealer(): Sealer {
+  const key = randomBytes(32);
+  return {
+    seal(bytes, context) {
+      const nonce = randomBytes(12);
+      const cipher = createCipheriv('aes-256-gcm', key, nonce).setAAD(Buffer.from(context));
+      const sealed = [cipher.update(bytes), cipher.final()];
+      return Promise.resolve(Buffer.concat([nonce, cipher.getAuthTag(), ...sealed]));
+    },
+    open(sealed, context) {
+      const decipher = createDecipheriv('aes-256-gcm', key, sealed.subarray(0, 12)).setAAD(Buffer.from(context));
+      decipher.setAuthTag(sealed.subarray(12, 28));
+      return Promise.resolve(Buffer.concat([decipher.update(sealed.subarray(28)), decipher.final()]));
+    },
+  };
+}
+
+export const privateKey = `-----BEGIN OPENSSH PRIVATE KEY-----\n${randomBytes(40).toString('base64')}\n-----END OPENSSH PRIVATE KEY-----\n`;
+
+export interface RunsBench {
+  readonly db: Db;
+  readonly runner: Runner;
+  readonly runsDir: string;
+  /** A gateway whose loop runs; closed after the test. */
+  gateway(options?: Partial<RunsOptions>): Runs;
+  /** The id of a version of a stack with this module. */
+  stack(main: string, more?: { inputs?: StackInput[]; files?: Record<string, string> }): string;
+  apply(runs: Runs, version: string, more?: { clusterId?: string; inputs?: object; stackId?: string }): Promise<Run>;
+  ended(runs: Runs, run: Run): Promise<Run>;
+  becomes(runs: Runs, run: Run, status: RunStatus): Promise<Run>;
+  /** Waits for a line that has this text. */
+  prints(runs: Runs, run: Run, text: string): Promise<void>;
+  lines(runs: Runs, run: Run): Promise<readonly LoggedLine[]>;
+}
+
+/** Real Terraform in bubblewrap, over a database of the file's own. */
+export function useRuns(): RunsBench {
+  const open: { db?: Db; runner?: Runner; dir?: string; drop?: () => Promise<void> } = {};
+  const stacks = new Map<string, StackPackage>();
+  const sealer = createSealer();
+  let gateways: Runs[] = [];
+  const need = <T>(value: T | undefined): T => {
+    if (value === undefined) throw new Error('it is there once the tests have begun');
+    return value;
+  };
+
+  beforeAll(async () => {
+    const database = await createTestDatabase();
+    const dir = await mkdtemp('/tmp/headgate-runs-');
+    const isRoot = process.getuid?.() === 0;
+    const search = { terraformBin: null, mirror: null, runsDir: join(dir, 'runs'), allowUnsandboxed: false, isRoot };
+    const { chmod } = await import('node:fs/promises');
+    await chmod(dir, 0o711);
+    const found = await findRunner(search);
+    if (found.runner === null) throw new Error(found.problem);
+    const db = connectDb(database.url, { poolMax: 8 });
+    Object.assign(open, { db, dir, runner: found.runner });
+    open.drop = async () => {
+      await db.close();
+      await database.drop();
+      await rm(dir, { recursive: true, force: true });
+    };
+  });
+  beforeEach(() => {
+    gateways = [];
+  });
+  afterEach(async () => {
+    await Promise.all(gateways.map(({ loop }) => loop?.close()));
+    for (const id of await bench.runner.list()) await bench.runner.remove(id);
+    await bench.db.sql`truncate runs, run_log, installations, stack_states`;
+  });
+  afterAll(() => open.drop?.());
+
+  const bench: RunsBench = {
+    get db() {
+      return need(open.db);
+    },
+    get runner() {
+      return need(open.runner);
+    },
+    get runsDir() {
+      return join(need(open.dir), 'runs');
+    },
+    gateway(options = {}) {
+      const { db, runner } = bench;
+      const runs = createRuns({
+        db,
+        runner,
+        clock: systemClock,
+        audit: createAudit({ clock: systemClock }),
+        log: createLog('silent'),
+        sealer,
+        place: 'here',
+        sources: {
+          stackPackage: (id) => Promise.resolve(stacks.get(id) ?? null),
+          privateKey: () => Promise.resolve(privateKey),
+          cluster: (id) =>
+            Promise.resolve({
+              id,
+              publicId: `cluster_${id.replaceAll('-', '')}`,
+              name: 'one',
+              organizationId: id,
+              publicDomain: 'apps.test',
+              nodes: [],
+            }),
+        },
+        ...options,
+      });
+      gateways.push(runs);
+      runs.loop?.start();
+      return runs;
+    },
+    stack(main, { inputs = [], files = {} } = {}) {
+      const id = uuidv7();
+      const all = { 'main.tf': main, ...files };
+      stacks.set(id, {
+        root: '',
+        files: Object.entries(all).map(([path, text]) => ({ path, bytes: Buffer.from(text) })),
+        inputs,
+        web: null,
+      });
+      return id;
+    },
+    async apply(runs, version, { clusterId = uuidv7(), inputs = {}, stackId = version } = {}) {
+      const ids = { clusterId, organizationId: clusterId, stackId, stackVersionId: version };
+      const request = { ...ids, stackName: 'a-stack', node: '', inputs: { ...inputs }, author: systemAuthor };
+      const result = await runs.apply(request);
+      if (result.kind !== 'created') throw new Error(result.kind);
+      return result.run;
+    },
+    ended: (runs, { id }) => until(async () => found(await runs.find(id), ({ status }) => isFinal(status))),
+    becomes: (runs, { id }, wanted) => until(async () => found(await runs.find(id), ({ status }) => status === wanted)),
+    async prints(runs, run, text) {
+      await until(async () => (await bench.lines(runs, run)).find(({ message }) => message.includes(text)) ?? null);
+    },
+    lines: (runs, { id }) => runs.log(id, 0, 100_000),
+  };
+  return bench;
+}
+
+function found(run: Run | null, isWanted: (run: Run) => boolean): Run | null {
+  return run !== null && isWanted(run) ? run : null;
+}
+
+async function until<T>(look: () => Promise<T | null>): Promise<T> {
+  for (;;) {
+    const seen = await look();
+    if (seen !== null) return seen;
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
+}
