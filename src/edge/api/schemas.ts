@@ -61,6 +61,8 @@ const nouns: Readonly<Record<IdPrefix, string>> = {
   le: 'ledger entry',
   rate: 'rate card',
   conv: 'conversion rate',
+  cluster: 'cluster',
+  node: 'node of this cluster',
 };
 
 export function notFound(prefix: IdPrefix): AppError {
