@@ -1,19 +1,58 @@
+import type { Clock } from '#base/clock.ts';
+import type { Config } from '#base/config.ts';
 import type { Db } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
+import { type Clusters, createClusters } from '#core/clusters/clusters.ts';
 import { type Costs, createCosts } from '#core/costs/costs.ts';
+import { createSecrets, type Secrets } from '#core/secrets/secrets.ts';
 import type { Foundation } from './foundation.ts';
+import type { Part } from './parts.ts';
 
 /** The wing beside the gateway: what nodes and GPUs are held for, and what that costs. */
 export interface Platform {
   readonly costs: Costs;
+  readonly clusters: Clusters;
+  readonly parts: { readonly clusters: Part };
 }
 
 export interface PlatformOptions {
+  readonly config: Pick<Config, 'platform'>;
   readonly foundation: Foundation;
   readonly db: Db;
+  readonly clock: Clock;
   readonly log: Log;
+  readonly dataDir: string;
 }
 
-export function createPlatform({ foundation: { audit }, db, log }: PlatformOptions): Platform {
-  return { costs: createCosts({ db, audit, log }) };
+const lookEveryMs = 60_000;
+
+export function createPlatform(options: PlatformOptions): Platform {
+  const { config, foundation, db, clock, log, dataDir } = options;
+  const { audit, accounts } = foundation;
+  const costs = createCosts({ db, audit, log });
+  const secrets = createSecrets({ db, log, keys: config.platform.keys, dataDir });
+  const { nodeSilenceMs } = config.platform;
+  const clusters = createClusters({ db, clock, log, audit, accounts, costs, secrets, nodeSilenceMs });
+  return { costs, clusters, parts: { clusters: clustersPart(clusters, secrets, log) } };
+}
+
+function clustersPart(clusters: Clusters, secrets: Secrets, log: Log): Part {
+  const lookAtSecrets = async (): Promise<void> => {
+    await secrets.check();
+    await clusters.reseal();
+  };
+  const endSilentNodes = async (): Promise<void> => {
+    await clusters.endSilentNodes();
+  };
+  const failed = (error: unknown): void =>
+    log.warn({ err: error }, 'clusters were not looked at when the gateway started; a job does it later');
+  return {
+    name: 'clusters',
+    jobs: [
+      { name: 'look at the platform key', everyMs: lookEveryMs, where: 'every', run: lookAtSecrets },
+      { name: 'end what is metered of nodes that are gone', everyMs: lookEveryMs, where: 'one', run: endSilentNodes },
+    ],
+    // Nothing else depends on it: what goes wrong here keeps no gateway from starting.
+    start: () => lookAtSecrets().then(endSilentNodes).catch(failed),
+  };
 }

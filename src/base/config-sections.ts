@@ -1,6 +1,6 @@
 import { join } from 'node:path';
 import { z } from 'zod';
-import { databaseUrl, logLevel, networks, optionalWhole, text, urlOf, whole } from './config-values.ts';
+import { databaseUrl, logLevel, networks, optionalWhole, platformKeys, text, urlOf, whole } from './config-values.ts';
 
 /** The sections of the gateway's configuration: the variables of each, and what it hands to the rooms that need it. */
 
@@ -331,5 +331,24 @@ export const storage = section(
     bodyBytesMax: read.HEADGATE_STORE_MAX_BYTES,
     usageDays: read.HEADGATE_USAGE_DAYS ?? null,
     statementKeyFile: read.HEADGATE_STATEMENT_KEY_FILE ?? null,
+  }),
+);
+
+export interface PlatformConfig {
+  /** 32 bytes each; the first encrypts, the others only decrypt. Null: those of a file in the data folder. */
+  readonly keys: readonly Buffer[] | null;
+  /** A node that was heard of and then is silent for so long counts as released since; null: never. */
+  readonly nodeSilenceMs: number | null;
+}
+
+export const platform = section(
+  {
+    HEADGATE_PLATFORM_KEY: platformKeys.optional(),
+    HEADGATE_NODE_SILENCE_SECONDS: optionalWhole(60, 31_536_000),
+  },
+  (read): PlatformConfig => ({
+    keys: read.HEADGATE_PLATFORM_KEY ?? null,
+    nodeSilenceMs:
+      read.HEADGATE_NODE_SILENCE_SECONDS === undefined ? null : secondsMs(read.HEADGATE_NODE_SILENCE_SECONDS),
   }),
 );

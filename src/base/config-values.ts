@@ -54,6 +54,14 @@ export const networks = text
   .transform((value) => value.split(',').map((part) => part.trim()))
   .refine((values) => values.every(isNetwork), 'must be addresses or networks such as 10.0.0.0/8, separated by commas');
 
+/** Keys of 32 bytes in base64, the newest first. */
+export const platformKeys = list
+  .refine(
+    (parts) => parts.length > 0 && parts.every((part) => /^[A-Za-z0-9+/_-]{43}=?$/.test(part)),
+    'must be keys of 32 bytes in base64, the newest first, separated by commas; make one with: openssl rand -base64 32',
+  )
+  .transform((parts) => parts.map((part) => Buffer.from(part, 'base64')));
+
 function isDecodable(value: string): boolean {
   try {
     decodeURIComponent(value);

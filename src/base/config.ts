@@ -19,6 +19,7 @@ export type {
   KeysConfig,
   LimitsConfig,
   MetricsConfig,
+  PlatformConfig,
   ProcessConfig,
   RedisConfig,
   StorageConfig,
@@ -41,6 +42,7 @@ export interface Config {
   readonly upstream: sections.UpstreamConfig;
   readonly cache: sections.CacheConfig;
   readonly storage: sections.StorageConfig;
+  readonly platform: sections.PlatformConfig;
   /** The whole environment, for `${NAME}` references of engine files and what an engine's process may inherit. */
   readonly environment: Environment;
 }
@@ -59,6 +61,7 @@ const gatewayVariables = {
   ...sections.upstream.variables,
   ...sections.cache.variables,
   ...sections.storage.variables,
+  ...sections.platform.variables,
 };
 
 /** Programs of one machine often share an environment: another one's variable is no mistake. */
@@ -87,6 +90,7 @@ export function parseConfig(environment: Environment): Config {
     upstream: sections.upstream.from(read),
     cache: sections.cache.from(read),
     storage: sections.storage.from(read),
+    platform: sections.platform.from(read),
     environment: Object.freeze({ ...environment }),
   });
 }

@@ -8,6 +8,7 @@ const house: House = {
   rooms: {
     'core/accounts': ['core/audit'],
     'core/admission': ['core/limits', 'core/wallet'],
+    'core/clusters': ['core/accounts', 'core/audit', 'core/costs', 'core/secrets'],
     'core/costs': ['core/audit'],
     'core/fleet': ['core/audit', 'core/catalog'],
     'core/fleet/drivers/swarm': ['core/fleet/drivers/docker'],
@@ -50,7 +51,7 @@ const house: House = {
       'requests',
       'reconcile',
     ],
-    platform: ['stacks', 'runs', 'clusters', 'costs'],
+    platform: ['stacks', 'runs', 'clusters', 'costs', 'secrets'],
   },
 };
 

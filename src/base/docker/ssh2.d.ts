@@ -14,8 +14,20 @@ declare module 'ssh2' {
     end(): void;
   }
 
-  export type { Client };
+  interface ParsedKey {
+    readonly type: string;
+    isPrivateKey(): boolean;
+    getPublicSSH(): Buffer;
+    getPublicPEM(): string;
+    sign(data: Buffer): Buffer | Error;
+    verify(data: Buffer, signature: Buffer): boolean | Error;
+  }
+
+  export type { Client, ParsedKey };
   // A CommonJS module: its names are on the default.
-  const ssh2: { readonly Client: typeof Client };
+  const ssh2: {
+    readonly Client: typeof Client;
+    readonly utils: { parseKey(text: string): ParsedKey | ParsedKey[] | Error };
+  };
   export default ssh2;
 }

@@ -9,6 +9,7 @@ import {
   listOrganizations,
   lockOrganization,
   type NewOrganization,
+  type Organization,
   type OrganizationMade,
   type OrganizationPage,
 } from './organization.ts';
@@ -60,8 +61,11 @@ export interface Accounts {
   listOrganizations(limit: number, before: string | null): Promise<OrganizationPage>;
   /** Whether there is no organization; to be asked in the transaction that would make the first. */
   isEmptyIn(tx: Transaction): Promise<boolean>;
-  /** Locks an organization's row until the transaction ends, so that counts of what it has stay true. */
-  lockOrganization(tx: Transaction, organizationId: string): Promise<void>;
+  /**
+   * Locks an organization's row until the transaction ends, so that counts of what it has stay true. Null when there
+   * is none.
+   */
+  lockOrganization(tx: Transaction, organizationId: string): Promise<Organization | null>;
   isPlatformAdmin(userId: string): Promise<boolean>;
   /** Oldest first; `page` counts from 1. */
   listProjects(organizationId: string, page: number, limit: number): Promise<ProjectPage>;

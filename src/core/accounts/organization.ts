@@ -108,10 +108,7 @@ export async function countOrganizations(tx: Transaction): Promise<number> {
   return row?.total ?? 0;
 }
 
-export async function lockOrganization(tx: Transaction, organizationId: string): Promise<void> {
-  await tx
-    .select({ id: organizations.id })
-    .from(organizations)
-    .where(eq(organizations.id, organizationId))
-    .for('update');
+export async function lockOrganization(tx: Transaction, organizationId: string): Promise<Organization | null> {
+  const [row] = await tx.select().from(organizations).where(eq(organizations.id, organizationId)).for('update');
+  return row === undefined ? null : toOrganization(row);
 }

@@ -1,4 +1,4 @@
-import type { Db } from '#base/db.ts';
+import type { Db, Transaction } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
 import type { Audit } from '#core/audit/audit.ts';
 import { type BillingCurrencyChange, changeBillingCurrency, readBillingCurrency } from './billing-currency.ts';
@@ -12,6 +12,7 @@ import {
 import type { DatedRates, RatePage } from './dated-table.ts';
 import { createRateCards, listRateCards, type NewRateCard, type RateCard, type RateCardList } from './rate-cards.ts';
 import { listOpenIntervals, type OpenInterval, type OpenIntervalRequest } from './open-intervals.ts';
+import { type AllocationOnFile, type NodeAllocations, readNodeAllocations } from './node-allocations.ts';
 import { readReplicaCosts, type ReplicaCosts, type ReplicaCostsRequest } from './replica-costs.ts';
 import { carryReplicaRuns, type ReplicaRun } from './replica-runs.ts';
 import { readReport, type ReportRequest, type ReportResult } from './report.ts';
@@ -34,6 +35,7 @@ export { csvFileName, reportToCsv } from './focus-csv.ts';
 export type { AllocationKey, UsageSource } from './interval-rows.ts';
 export type { Amount, Hours, LineItem } from './line-items.ts';
 export { computeMargin, type Margin, type MarginInput, type TokenCounts, type TokenPrices } from './margins.ts';
+export type { AllocationOnFile, NodeAllocations } from './node-allocations.ts';
 export type { OpenInterval, OpenIntervalRequest } from './open-intervals.ts';
 export type { NewRateCard, RateCard, RateCardList } from './rate-cards.ts';
 export type { ReplicaCosts, ReplicaCostsRequest } from './replica-costs.ts';
@@ -53,6 +55,8 @@ export { type FieldProblem, parseWindow, type Window, type WindowQuery, type Win
 export interface Costs extends UsageEvents {
   /** What is held now, for whoever looks whether it still is. */
   listOpen(request: OpenIntervalRequest): Promise<readonly OpenInterval[]>;
+  /** What was told of nodes, by node and generation. @param tx that saw the last change, or the pool's own */
+  nodeAllocations(request: NodeAllocations, tx?: Transaction): Promise<readonly AllocationOnFile[]>;
   /** Idempotent. @returns how many runs were new or had changed */
   carryReplicaRuns(runs: readonly ReplicaRun[]): Promise<number>;
   readonly rateCards: DatedRates<RateCard, NewRateCard>;
@@ -83,6 +87,7 @@ export function createCosts(options: CostsOptions): Costs {
   return {
     ...createUsageEvents(log),
     listOpen: (request) => listOpenIntervals(db, request),
+    nodeAllocations: (request, tx) => readNodeAllocations(tx ?? db.orm, request),
     carryReplicaRuns: (runs) => carryReplicaRuns(db, runs),
     rateCards: createRateCards(db, audit),
     listRateCards: (request) => listRateCards(db, request),

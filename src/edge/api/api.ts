@@ -3,6 +3,7 @@ import type { Clock } from '#base/clock.ts';
 import type { Log } from '#base/log.ts';
 import type { Signer } from '#base/signing.ts';
 import type { Accounts } from '#core/accounts/accounts.ts';
+import type { Clusters } from '#core/clusters/clusters.ts';
 import type { OperatorCommands } from '#core/fleet/fleet.ts';
 import type { Keys, Organizations } from '#core/keys/keys.ts';
 import type { History, QuarantineReview } from '#core/metering/metering.ts';
@@ -23,6 +24,7 @@ import {
 import { type ApiApp, createApiApp } from './app.ts';
 import { createGuards } from './auth.ts';
 import { registerBillingRoutes } from './billing.ts';
+import { registerClusterRoutes } from './clusters.ts';
 import { registerDocs } from './docs.ts';
 import type { EngineOperations } from './engine-operations.ts';
 import { registerEngineRoutes } from './engines.ts';
@@ -59,6 +61,7 @@ export interface ApiOptions {
   readonly reconciler?: Reconciler;
   /** What running requests hold of an organization's balance. */
   readonly heldPicoUsd: (organizationId: string) => bigint | Promise<bigint>;
+  readonly clusters: Clusters;
   readonly clock: Clock;
   /** How slowly a request body may come. */
   readonly limits: Omit<BodyLimits, 'bodyBytesMax'>;
@@ -84,6 +87,7 @@ export function createApi(options: ApiOptions): ApiApp {
   registerStatementRoutes(app, parts);
   registerQuarantineRoutes(app, parts);
   registerBillingRoutes(app, parts);
+  registerClusterRoutes(app, parts);
   if (options.engines !== undefined) registerEngineRoutes(app, { ...parts, ...options.engines });
   if (options.reconciler !== undefined) registerReconcileRoutes(app, { ...parts, reconciler: options.reconciler });
   registerDocs(app);

@@ -62,7 +62,7 @@ const nouns: Readonly<Record<IdPrefix, string>> = {
   rate: 'rate card',
   conv: 'conversion rate',
   cluster: 'cluster',
-  node: 'node',
+  node: 'node of this cluster',
   stack: 'stack',
   run: 'run',
 };

@@ -11,10 +11,13 @@ import { createLog } from '#base/log.ts';
 import { createThrottle } from '#base/throttle.ts';
 import { type Accounts, createAccounts } from '#core/accounts/accounts.ts';
 import { createAudit } from '#core/audit/audit.ts';
+import { type Clusters, createClusters } from '#core/clusters/clusters.ts';
+import { type Costs, createCosts } from '#core/costs/costs.ts';
 import { createOperatorCommands, type OperatorCommandsOptions } from '#core/fleet/operator-commands.ts';
 import { createKeys, createOrganizations, type Keys } from '#core/keys/keys.ts';
 import { createHistory, createMetering, createQuarantineReview } from '#core/metering/metering.ts';
 import { type Contents, createContents } from '#core/requests/requests.ts';
+import { createSecrets, type Secrets } from '#core/secrets/secrets.ts';
 import { createWallet, createWalletOpening } from '#core/wallet/wallet.ts';
 import { createApi, type EngineOperations } from '#edge/api/api.ts';
 import { createHourlyLimits } from '#edge/http/hourly-limits.ts';
@@ -51,6 +54,10 @@ export interface TestApi {
   readonly keys: Keys;
   readonly accounts: Accounts;
   readonly contents: Contents;
+  readonly costs: Costs;
+  readonly clusters: Clusters;
+  readonly secrets: Secrets;
+  readonly dataDir: string;
   /** A management key of a platform admin. */
   readonly admin: string;
   readonly logLines: readonly string[];
@@ -59,7 +66,7 @@ export interface TestApi {
   organization(name?: string): Promise<{ id: string; key: string }>;
   turnClock(ms: number): void;
   /** A second gateway's rooms on the same database. */
-  secondRooms(): { keys: Keys; accounts: Accounts };
+  secondRooms(other?: Partial<RoomOptions>): { keys: Keys; accounts: Accounts; clusters: Clusters; secrets: Secrets };
   stop(): Promise<void>;
 }
 
@@ -68,6 +75,9 @@ export interface TestApiOptions {
   readonly maxActiveKeys?: number;
   readonly databaseUrl?: string;
   readonly bodyStallTimeoutMs?: number;
+  /** Of clusters; absent: a file in the data folder. */
+  readonly platformKeys?: readonly Buffer[];
+  readonly nodeSilenceMs?: number;
   readonly operations?: ScriptedOperations;
   /** Finds out who calls, in the place of the one that knows keys alone. */
   readonly authenticator?: Authenticator;
@@ -87,7 +97,11 @@ export function createTurnableClock(): Clock & { turn(ms: number): void } {
   };
 }
 
-function createRooms(db: Db, place: BooksPlace, clock: Clock, options: TestApiOptions) {
+interface RoomOptions extends TestApiOptions {
+  readonly dataDir: string;
+}
+
+function createRooms(db: Db, place: BooksPlace, clock: Clock, options: RoomOptions) {
   const log = createLog('silent');
   const audit = createAudit({ clock });
   const accounts = createAccounts({ db, clock, log, audit });
@@ -99,7 +113,24 @@ function createRooms(db: Db, place: BooksPlace, clock: Clock, options: TestApiOp
   const history = createHistory({ db, wallet, connections: 2, waitMsMax: 15_000 });
   const quarantine = createQuarantineReview({ db, clock, wallet, audit });
   const contents = createContents({ db, clock, log, audit, ageMaxMs: 86_400_000, bodyBytesMax: 1_048_576 });
-  return { audit, accounts, organizations, keys, wallet, metering, history, quarantine, contents };
+  const costs = createCosts({ db, audit, log });
+  const secrets = createSecrets({ db, log, keys: options.platformKeys ?? null, dataDir: options.dataDir });
+  const { nodeSilenceMs = null } = options;
+  const clusters = createClusters({ db, clock, log, audit, accounts, costs, secrets, nodeSilenceMs });
+  return {
+    costs,
+    clusters,
+    secrets,
+    audit,
+    accounts,
+    organizations,
+    keys,
+    wallet,
+    metering,
+    history,
+    quarantine,
+    contents,
+  };
 }
 
 export async function startApi(options: TestApiOptions = {}): Promise<TestApi> {
@@ -109,7 +140,7 @@ export async function startApi(options: TestApiOptions = {}): Promise<TestApi> {
   const clock = createTurnableClock();
   const dataDir = await mkdtemp(join(tmpdir(), 'hg-'));
   const place = await openBooks({ db, databaseUrl, dataDir, slot: 0, slots: 1, log: createLog('silent') });
-  const rooms = createRooms(db, place, clock, options);
+  const rooms = createRooms(db, place, clock, { ...options, dataDir });
   const bootstrap = await rooms.organizations.bootstrap({ email: null, password: null, key: null });
   await rooms.keys.start();
   const logLines: string[] = [];
@@ -141,6 +172,7 @@ export async function startApi(options: TestApiOptions = {}): Promise<TestApi> {
     url,
     db,
     ...rooms,
+    dataDir,
     admin,
     logLines,
     ask,
@@ -149,7 +181,7 @@ export async function startApi(options: TestApiOptions = {}): Promise<TestApi> {
       return { id: body.id, key: body.management_key };
     },
     turnClock: (ms) => clock.turn(ms),
-    secondRooms: () => createRooms(db, place, clock, options),
+    secondRooms: (other = {}) => createRooms(db, place, clock, { ...options, dataDir, ...other }),
     async stop() {
       server.closeAllConnections();
       await new Promise((resolve) => server.close(resolve));

@@ -1,0 +1,103 @@
+import { and, asc, eq, isNotNull, ne } from 'drizzle-orm';
+import type { Db, Transaction } from '#base/db.ts';
+import { AppError } from '#base/errors.ts';
+import type { Log } from '#base/log.ts';
+import type { Sealed, Secrets } from '#core/secrets/secrets.ts';
+import { clusterKey, type ClusterRow } from './cluster.ts';
+import { clusters } from './schema.ts';
+import { makeKeyPair, parsePrivateKey } from './ssh-keys.ts';
+
+export type AccessColumns = Pick<
+  ClusterRow,
+  'accessPublicKey' | 'accessFingerprint' | 'accessOrigin' | 'accessKeyId' | 'accessSealed'
+>;
+
+const purposeOf = (clusterId: string): string => `access identity of ${clusterKey(clusterId)}`;
+
+/**
+ * @param given a private key that `parsePrivateKey` takes; null makes one
+ * @throws AppError secrets_unavailable
+ */
+export async function newAccessIdentity(
+  tx: Transaction,
+  secrets: Secrets,
+  clusterId: string,
+  given: string | null,
+): Promise<AccessColumns> {
+  const comment = `headgate ${clusterKey(clusterId)}`;
+  const pair = given === null ? makeKeyPair(comment) : parsePrivateKey(given);
+  const { keyId, bytes } = await secrets.seal(tx, purposeOf(clusterId), pair.privateKey);
+  return {
+    accessPublicKey: `${pair.publicKey} ${comment}`,
+    accessFingerprint: pair.fingerprint,
+    accessOrigin: given === null ? 'generated' : 'given',
+    accessKeyId: keyId,
+    accessSealed: bytes,
+  };
+}
+
+/**
+ * The private key of a cluster, for a run.
+ * @returns null where there is no such cluster, or it is archived
+ * @throws AppError secrets_unavailable
+ */
+export async function openPrivateKey(db: Db, secrets: Secrets, clusterId: string): Promise<string | null> {
+  const [row] = await db.orm.select().from(clusters).where(eq(clusters.id, clusterId));
+  const sealed = row === undefined ? null : sealedOf(row);
+  return sealed === null ? null : secrets.open(purposeOf(clusterId), sealed);
+}
+
+const sealedOf = ({ accessKeyId, accessSealed }: ClusterRow): Sealed | null =>
+  accessKeyId === null || accessSealed === null ? null : { keyId: accessKeyId, bytes: accessSealed };
+
+/**
+ * Encrypts what an older platform key encrypted with the one in use. Several gateways may do it at once: each takes rows
+ * that no other has. What cannot be opened stays as it is, and is named in the log.
+ * @returns how many were encrypted anew; 0 where this gateway has not the key in use, which `secrets.check` says
+ */
+export async function resealIdentities(db: Db, secrets: Secrets, log: Log): Promise<number> {
+  const keyId = await keyInUseOrNull(secrets);
+  if (keyId === null) return 0;
+  const stale = await db.orm
+    .select({ id: clusters.id })
+    .from(clusters)
+    .where(and(isNotNull(clusters.accessSealed), ne(clusters.accessKeyId, keyId)))
+    .orderBy(asc(clusters.id));
+  let resealed = 0;
+  for (const { id } of stale) {
+    try {
+      if (await resealOne(db, secrets, { id, keyId })) resealed += 1;
+    } catch (error) {
+      if (!(error instanceof AppError)) throw error;
+      log.error({ cluster: clusterKey(id), trouble: error.message }, 'an access identity cannot be encrypted anew');
+    }
+  }
+  if (resealed > 0) log.info({ resealed, keyId }, 'access identities were encrypted with the platform key in use');
+  return resealed;
+}
+
+async function resealOne(
+  db: Db,
+  secrets: Secrets,
+  { id, keyId }: { readonly id: string; readonly keyId: string },
+): Promise<boolean> {
+  return db.orm.transaction(async (tx) => {
+    const ofCluster = and(eq(clusters.id, id), ne(clusters.accessKeyId, keyId));
+    const [row] = await tx.select().from(clusters).where(ofCluster).for('update', { skipLocked: true });
+    const sealed = row === undefined ? null : sealedOf(row);
+    if (sealed === null) return false;
+    const fresh = await secrets.seal(tx, purposeOf(id), secrets.open(purposeOf(id), sealed));
+    await tx.update(clusters).set({ accessKeyId: fresh.keyId, accessSealed: fresh.bytes }).where(eq(clusters.id, id));
+    return true;
+  });
+}
+
+/** Null where nothing was ever encrypted, and where the key is not here. */
+async function keyInUseOrNull(secrets: Secrets): Promise<string | null> {
+  try {
+    return await secrets.keyInUse();
+  } catch (error) {
+    if (error instanceof AppError) return null;
+    throw error;
+  }
+}

@@ -1,0 +1,70 @@
+import type { AllocationOnFile } from '#core/costs/costs.ts';
+
+/**
+ * Which allocation of a node an event is of, where it does not name one. Events without a generation are taken in the
+ * order of their moments, and each may be repeated; one that lies before what is on file could belong to several
+ * allocations, and is refused in place of being guessed. A release that comes before its allocation waits for it.
+ */
+export type Choice =
+  /** The event is written under these generations. */
+  | { readonly kind: 'write'; readonly generations: readonly number[] }
+  /** It says nothing new; what is on file stands under this generation. */
+  | { readonly kind: 'repeated'; readonly generation: number }
+  | { readonly kind: 'refused'; readonly message: string };
+
+export interface EventMoment {
+  /** Milliseconds since the Unix epoch. */
+  readonly atMs: number;
+  /** Whether the caller said the moment; else it is now. */
+  readonly isTold: boolean;
+}
+
+const write = (...generations: readonly number[]): Choice => ({ kind: 'write', generations });
+const repeated = (generation: number): Choice => ({ kind: 'repeated', generation });
+
+const refused: Choice = {
+  kind: 'refused',
+  message:
+    'There are later events of this node on file: say by "generation", counted from 1, which of its allocations this event is of.',
+};
+
+const nextGeneration = (known: readonly AllocationOnFile[]): number =>
+  Math.max(0, ...known.map(({ generation }) => generation)) + 1;
+
+/** Later than every event that is on file, pending releases aside. */
+const isAfterAll = (known: readonly AllocationOnFile[], atMs: number): boolean =>
+  known.every(
+    ({ allocatedMs, releasedMs }) => allocatedMs === null || (allocatedMs <= atMs && (releasedMs ?? 0) <= atMs),
+  );
+
+const holdsAt = ({ allocatedMs, releasedMs }: AllocationOnFile, atMs: number): boolean =>
+  allocatedMs !== null && allocatedMs <= atMs && (releasedMs === null || releasedMs > atMs);
+
+/** @param known everything that is on file of the node */
+export function chooseForAllocation(known: readonly AllocationOnFile[], { atMs }: EventMoment): Choice {
+  const same = known.find(({ allocatedMs }) => allocatedMs === atMs) ?? known.find((one) => holdsAt(one, atMs));
+  if (same !== undefined) return repeated(same.generation);
+  if (!isAfterAll(known, atMs)) return refused;
+  const waiting = known
+    .filter(({ allocatedMs, releasedMs }) => allocatedMs === null && (releasedMs ?? 0) > atMs)
+    .toSorted((a, b) => (a.releasedMs ?? 0) - (b.releasedMs ?? 0));
+  return write(waiting[0]?.generation ?? nextGeneration(known));
+}
+
+/** A release ends everything that holds the node at its moment. */
+export function chooseForRelease(known: readonly AllocationOnFile[], moment: EventMoment): Choice {
+  const { atMs, isTold } = moment;
+  const held = known.filter((one) => one.releasedMs === null && holdsAt(one, atMs));
+  if (held.length > 0) return write(...held.map(({ generation }) => generation));
+  const same = known.find(({ releasedMs, releaseEstimated }) => releasedMs === atMs && !releaseEstimated);
+  if (same !== undefined) return repeated(same.generation);
+  const allocated = known.filter(({ allocatedMs }) => allocatedMs !== null && allocatedMs <= atMs);
+  const last = allocated.toSorted((a, b) => (a.allocatedMs ?? 0) - (b.allocatedMs ?? 0)).at(-1);
+  // A told release is better than one that was concluded from silence, be it earlier or later.
+  if (last?.releaseEstimated === true) return write(last.generation);
+  const over = known.find((one) => holdsAt(one, atMs));
+  if (over !== undefined) return repeated(over.generation);
+  if (!isAfterAll(known, atMs)) return refused;
+  const latest = last ?? known.at(-1);
+  return latest === undefined || isTold ? write(nextGeneration(known)) : repeated(latest.generation);
+}

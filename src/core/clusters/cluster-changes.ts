@@ -1,0 +1,180 @@
+import { asc, eq } from 'drizzle-orm';
+import type { Transaction } from '#base/db.ts';
+import { formatId, uuidv7 } from '#base/id.ts';
+import type { Organization } from '#core/accounts/accounts.ts';
+import type { AuditView, Author } from '#core/audit/audit.ts';
+import { newAccessIdentity } from './access-identity.ts';
+import {
+  type ClusterParts,
+  lockActive,
+  lockCluster,
+  refusingTakenNames,
+  releaseAll,
+  requireOrganization,
+} from './change.ts';
+import { clusterKey, type ClusterRow, type ClusterWithNodes, type NodeInput } from './cluster.ts';
+import { withNodes } from './cluster-reads.ts';
+import { insertNodes } from './node-changes.ts';
+import { clusterNodes, clusters } from './schema.ts';
+
+export interface NewCluster {
+  readonly organizationId: string;
+  readonly name: string;
+  readonly publicDomain: string | null;
+  readonly nodes: readonly NodeInput[];
+  /** A private key that `parsePrivateKey` takes; null makes one. */
+  readonly privateKey: string | null;
+}
+
+export interface ClusterPatch {
+  readonly name?: string | undefined;
+  readonly publicDomain?: string | null | undefined;
+  /** Moves it: what is held goes on for that organization. */
+  readonly organizationId?: string | undefined;
+}
+
+function auditView(row: ClusterRow): AuditView {
+  return {
+    name: row.name,
+    organization_id: formatId('org', row.organizationId),
+    public_domain: row.publicDomain,
+    archived: row.archivedAt !== null,
+    access_identity: row.accessFingerprint,
+  };
+}
+
+interface Noted {
+  readonly action: string;
+  readonly before: ClusterRow | null;
+  readonly after: ClusterRow;
+  readonly author: Author;
+}
+
+/** In the audit log of whom it belongs to, and of whom it did. */
+async function note(tx: Transaction, { audit }: ClusterParts, { action, before, after, author }: Noted): Promise<void> {
+  for (const organizationId of new Set([before?.organizationId ?? after.organizationId, after.organizationId])) {
+    await audit.record(tx, {
+      organizationId,
+      author,
+      action: `cluster.${action}`,
+      targetType: 'cluster',
+      targetId: clusterKey(after.id),
+      before: before === null ? null : auditView(before),
+      after: auditView(after),
+    });
+  }
+}
+
+/** @throws AppError conflict for a name that is taken, invalid_value for no organization, secrets_unavailable */
+export async function createCluster(parts: ClusterParts, input: NewCluster, author: Author): Promise<ClusterWithNodes> {
+  const { db, clock, secrets, costs } = parts;
+  return refusingTakenNames(() =>
+    db.orm.transaction(async (tx) => {
+      const now = new Date(clock.now());
+      await requireOrganization(tx, parts, input.organizationId);
+      const id = uuidv7(now.getTime());
+      const { organizationId, name, publicDomain } = input;
+      const identity = await newAccessIdentity(tx, secrets, id, input.privateKey);
+      const row: ClusterRow = {
+        id,
+        organizationId,
+        name,
+        publicDomain,
+        createdAt: now,
+        archivedAt: null,
+        accessChangedAt: now,
+        ...identity,
+      };
+      await tx.insert(clusters).values(row);
+      await note(tx, parts, { action: 'created', before: null, after: row, author });
+      await insertNodes(tx, parts, { cluster: row, nodes: input.nodes, author });
+      return withNodes(tx, costs, row);
+    }),
+  );
+}
+
+/** Null where there is none. @throws AppError conflict for a name that is taken, or an archived one */
+export async function patchCluster(
+  parts: ClusterParts,
+  clusterId: string,
+  patch: ClusterPatch,
+  author: Author,
+): Promise<ClusterWithNodes | null> {
+  const { db, costs } = parts;
+  return refusingTakenNames(() =>
+    db.orm.transaction(async (tx) => {
+      const before = await lockActive(tx, clusterId);
+      if (before === null) return null;
+      const after = { ...before, ...withoutUndefined(patch) };
+      if (JSON.stringify(auditView(after)) === JSON.stringify(auditView(before))) return withNodes(tx, costs, before);
+      const { name, publicDomain, organizationId } = after;
+      if (organizationId !== before.organizationId) await move(tx, parts, before, organizationId);
+      await tx.update(clusters).set({ name, publicDomain, organizationId }).where(eq(clusters.id, clusterId));
+      const action = organizationId === before.organizationId ? 'changed' : 'moved';
+      await note(tx, parts, { action, before, after, author });
+      return withNodes(tx, costs, after);
+    }),
+  );
+}
+
+function withoutUndefined(patch: ClusterPatch): Partial<Pick<ClusterRow, 'name' | 'publicDomain' | 'organizationId'>> {
+  return Object.fromEntries(Object.entries(patch).filter(([, value]) => value !== undefined));
+}
+
+/** Intervals close for one organization and go on for the other at the same moment. */
+async function move(tx: Transaction, parts: ClusterParts, cluster: ClusterRow, to: string): Promise<void> {
+  // Always in the same order, so that two clusters that change places do not wait for each other.
+  const found = new Map<string, Organization>();
+  for (const id of [cluster.organizationId, to].toSorted()) {
+    found.set(id, await requireOrganization(tx, parts, id));
+  }
+  const refOf = (id: string) => ({ id, name: found.get(id)?.name ?? '' });
+  const [source, target] = [refOf(cluster.organizationId), refOf(to)];
+  await parts.costs.moveCluster(tx, { clusterId: clusterKey(cluster.id), from: source, to: target, atMs: null });
+}
+
+/**
+ * Releases all nodes, which ends metering, and forgets the private key. The cluster stays, archived, with its hours.
+ * @returns false where there is none; one that is archived already stays as it is
+ */
+export async function archiveCluster(parts: ClusterParts, clusterId: string, author: Author): Promise<boolean> {
+  const { db, clock } = parts;
+  return db.orm.transaction(async (tx) => {
+    const before = await lockCluster(tx, clusterId);
+    if (before === null) return false;
+    if (before.archivedAt !== null) return true;
+    const nodes = await tx
+      .select()
+      .from(clusterNodes)
+      .where(eq(clusterNodes.clusterId, clusterId))
+      .orderBy(asc(clusterNodes.id));
+    await releaseAll(tx, parts, clusterKey(clusterId), nodes);
+    const gone = { archivedAt: new Date(clock.now()), accessKeyId: null, accessSealed: null };
+    await tx.update(clusters).set(gone).where(eq(clusters.id, clusterId));
+    await note(tx, parts, { action: 'archived', before, after: { ...before, ...gone }, author });
+    return true;
+  });
+}
+
+/**
+ * Takes the place of the access identity at once: runs that begin from now on log in with the new one.
+ * @param privateKey one that `parsePrivateKey` takes; null makes one
+ */
+export async function rotateAccessIdentity(
+  parts: ClusterParts,
+  clusterId: string,
+  privateKey: string | null,
+  author: Author,
+): Promise<ClusterWithNodes | null> {
+  const { db, clock, secrets, costs } = parts;
+  return db.orm.transaction(async (tx) => {
+    const before = await lockActive(tx, clusterId);
+    if (before === null) return null;
+    const identity = await newAccessIdentity(tx, secrets, clusterId, privateKey);
+    const changed = { ...identity, accessChangedAt: new Date(clock.now()) };
+    await tx.update(clusters).set(changed).where(eq(clusters.id, clusterId));
+    const after = { ...before, ...changed };
+    await note(tx, parts, { action: 'access_identity_rotated', before, after, author });
+    return withNodes(tx, costs, after);
+  });
+}

@@ -1,0 +1,106 @@
+import type { Author } from '#core/audit/audit.ts';
+import { openPrivateKey, resealIdentities } from './access-identity.ts';
+import type { ClusterParts, NodeRef } from './change.ts';
+import type { ClusterNode, ClusterWithNodes, NodeInput } from './cluster.ts';
+import {
+  archiveCluster,
+  type ClusterPatch,
+  createCluster,
+  type NewCluster,
+  patchCluster,
+  rotateAccessIdentity,
+} from './cluster-changes.ts';
+import { type ClusterList, type ClusterPage, findCluster, listClusters, readCluster } from './cluster-reads.ts';
+import { addNode, type NodePatch, patchNode, removeNode } from './node-changes.ts';
+import { heartbeat, type NodeEvent, type NodeEventResult, recordEvent } from './node-events.ts';
+import { readRunContext, type RunContext } from './run-context.ts';
+import { endSilentNodes } from './silent-nodes.ts';
+
+/**
+ * Clusters, their nodes and how runs log in to them. That a node is allocated and that its hours count is one
+ * transaction with the costs. Who may do what is for the edge to say; ids are UUIDs. Null and false mean that there is
+ * nothing of that id. While Postgres is away everything here throws the driver's error.
+ */
+
+export type {
+  AccessIdentityView,
+  Cluster,
+  ClusterNode,
+  ClusterStatus,
+  ClusterSummary,
+  ClusterWithNodes,
+  NodeAllocationView,
+  NodeInput,
+  NodeStatus,
+} from './cluster.ts';
+export type { NodeRef } from './change.ts';
+export type { ClusterPatch, NewCluster } from './cluster-changes.ts';
+export type { ClusterList, ClusterPage } from './cluster-reads.ts';
+export { nodesMax, type NodePatch } from './node-changes.ts';
+export type { NodeEvent, NodeEventKind, NodeEventResult } from './node-events.ts';
+export type { RunContext, RunNode } from './run-context.ts';
+export { parseHostKey, parsePrivateKey, SshKeyError } from './ssh-keys.ts';
+
+export interface Clusters {
+  /** @throws AppError conflict, invalid_value, secrets_unavailable */
+  create(input: NewCluster, author: Author): Promise<ClusterWithNodes>;
+  list(list: ClusterList): Promise<ClusterPage>;
+  find(clusterId: string): Promise<ClusterWithNodes | null>;
+  /** Whose cluster it is. */
+  organizationOf(clusterId: string): Promise<string | null>;
+  /** @throws AppError conflict, invalid_value */
+  patch(clusterId: string, patch: ClusterPatch, author: Author): Promise<ClusterWithNodes | null>;
+  /** Releases all nodes and ends metering; the cluster stays in what was. */
+  archive(clusterId: string, author: Author): Promise<boolean>;
+  /** @param privateKey one that `parsePrivateKey` takes; null makes one. @throws AppError secrets_unavailable, conflict */
+  rotateAccessIdentity(clusterId: string, privateKey: string | null, author: Author): Promise<ClusterWithNodes | null>;
+  /** @throws AppError conflict */
+  addNode(clusterId: string, node: NodeInput, author: Author): Promise<ClusterNode | null>;
+  /** @throws AppError conflict */
+  patchNode(ref: NodeRef, patch: NodePatch, author: Author): Promise<ClusterNode | null>;
+  removeNode(ref: NodeRef, author: Author): Promise<boolean>;
+  /** @throws AppError conflict, invalid_value */
+  record(ref: NodeRef, event: NodeEvent): Promise<NodeEventResult | null>;
+  /** @throws AppError conflict */
+  heartbeat(ref: NodeRef, author: Author): Promise<boolean>;
+  /** What a run of this cluster is given; null for an archived one too. */
+  runContext(clusterId: string): Promise<RunContext | null>;
+  /** For a run alone: must reach no log, no answer and no environment. @throws AppError secrets_unavailable */
+  openPrivateKey(clusterId: string): Promise<string | null>;
+  /** Ends what is metered of nodes that are gone. @returns how many intervals ended */
+  endSilentNodes(): Promise<number>;
+  /** Encrypts with the platform key in use what an older one encrypted. @returns how many */
+  reseal(): Promise<number>;
+}
+
+export interface ClustersOptions extends ClusterParts {
+  /** A node that was heard of and is silent for so long counts as released since; null: never. */
+  readonly nodeSilenceMs: number | null;
+}
+
+export function createClusters({ nodeSilenceMs, ...parts }: ClustersOptions): Clusters {
+  const { db, costs, secrets, log, clock } = parts;
+  const startedMs = clock.monotonicMs();
+  return {
+    create: (input, author) => createCluster(parts, input, author),
+    list: (list) => listClusters(db, costs, list),
+    find: (clusterId) => findCluster(db, costs, clusterId),
+    organizationOf: async (clusterId) => (await readCluster(db, clusterId))?.organizationId ?? null,
+    patch: (clusterId, patch, author) => patchCluster(parts, clusterId, patch, author),
+    archive: (clusterId, author) => archiveCluster(parts, clusterId, author),
+    rotateAccessIdentity: (clusterId, privateKey, author) => rotateAccessIdentity(parts, clusterId, privateKey, author),
+    addNode: (clusterId, node, author) => addNode(parts, clusterId, node, author),
+    patchNode: (ref, patch, author) => patchNode(parts, ref, patch, author),
+    removeNode: (ref, author) => removeNode(parts, ref, author),
+    record: (ref, event) => recordEvent(parts, ref, event),
+    heartbeat: (ref, author) => heartbeat(parts, ref, author),
+    runContext: (clusterId) => readRunContext(db, clusterId),
+    openPrivateKey: (clusterId) => openPrivateKey(db, secrets, clusterId),
+    endSilentNodes() {
+      // While no gateway ran nobody could hear a node: each gets the whole time to be heard of again.
+      const isHeard = nodeSilenceMs !== null && clock.monotonicMs() - startedMs > nodeSilenceMs;
+      return endSilentNodes(parts, isHeard ? nodeSilenceMs : null);
+    },
+    reseal: () => resealIdentities(db, secrets, log),
+  };
+}

@@ -1,0 +1,153 @@
+import { count, eq } from 'drizzle-orm';
+import type { Transaction } from '#base/db.ts';
+import { AppError } from '#base/errors.ts';
+import { uuidv7 } from '#base/id.ts';
+import type { AuditView, Author } from '#core/audit/audit.ts';
+import { type ClusterParts, findNodeRow, lockActive, type NodeRef, refusingTakenNames, releaseAll } from './change.ts';
+import {
+  clusterKey,
+  type ClusterNode,
+  type ClusterRow,
+  type NodeInput,
+  nodeKey,
+  type NodeRow,
+  toNode,
+} from './cluster.ts';
+import { clusterNodes } from './schema.ts';
+
+export const nodesMax = 1024;
+
+export type NodePatch = { readonly [Field in keyof NodeInput]?: NodeInput[Field] | undefined };
+
+interface NodesOf {
+  readonly cluster: ClusterRow;
+  readonly nodes: readonly NodeInput[];
+  readonly author: Author;
+}
+
+function auditView(row: NodeRow): AuditView {
+  return {
+    name: row.name,
+    address: row.address,
+    private_address: row.privateAddress,
+    ssh_port: row.sshPort,
+    ssh_user: row.sshUser,
+    host_key: row.hostKey,
+    hardware_profile: row.hardwareProfile,
+    gpus: row.gpus,
+  };
+}
+
+interface Noted {
+  readonly cluster: ClusterRow;
+  readonly action: string;
+  readonly before: NodeRow | null;
+  readonly after: NodeRow | null;
+  readonly author: Author;
+}
+
+async function note(tx: Transaction, { audit }: ClusterParts, noted: Noted): Promise<void> {
+  const { cluster, action, before, after, author } = noted;
+  await audit.record(tx, {
+    organizationId: cluster.organizationId,
+    author,
+    action: `cluster_node.${action}`,
+    targetType: 'cluster_node',
+    targetId: nodeKey((after ?? before)?.id ?? ''),
+    before: before === null ? null : auditView(before),
+    after: after === null ? null : { cluster_id: clusterKey(cluster.id), ...auditView(after) },
+  });
+}
+
+/** Adds nodes in their order. @throws AppError conflict for more than a cluster may have */
+export async function insertNodes(
+  tx: Transaction,
+  parts: ClusterParts,
+  { cluster, nodes, author }: NodesOf,
+): Promise<readonly NodeRow[]> {
+  if (nodes.length === 0) return [];
+  const now = new Date(parts.clock.now());
+  const rows = nodes.map((node): NodeRow => ({
+    id: uuidv7(now.getTime()),
+    clusterId: cluster.id,
+    ...node,
+    createdAt: now,
+    lastSeenAt: null,
+  }));
+  await tx.insert(clusterNodes).values(rows);
+  const [counted] = await tx
+    .select({ total: count() })
+    .from(clusterNodes)
+    .where(eq(clusterNodes.clusterId, cluster.id));
+  if ((counted?.total ?? 0) > nodesMax) {
+    throw new AppError('conflict', { message: `A cluster has at most ${nodesMax} nodes.`, param: 'nodes' });
+  }
+  for (const row of rows) await note(tx, parts, { cluster, action: 'added', before: null, after: row, author });
+  return rows;
+}
+
+/** Null where there is no such cluster. */
+export async function addNode(
+  parts: ClusterParts,
+  clusterId: string,
+  node: NodeInput,
+  author: Author,
+): Promise<ClusterNode | null> {
+  return refusingTakenNames(() =>
+    parts.db.orm.transaction(async (tx) => {
+      const cluster = await lockActive(tx, clusterId);
+      if (cluster === null) return null;
+      const [row] = await insertNodes(tx, parts, { cluster, nodes: [node], author });
+      return row === undefined ? null : toNode(row, null);
+    }),
+  );
+}
+
+/**
+ * Null where there is no such node. What a node is cannot change while it is held, since its hours are counted as that.
+ * @throws AppError conflict
+ */
+export async function patchNode(
+  parts: ClusterParts,
+  ref: NodeRef,
+  patch: NodePatch,
+  author: Author,
+): Promise<ClusterNode | null> {
+  const { db, costs } = parts;
+  return refusingTakenNames(() =>
+    db.orm.transaction(async (tx) => {
+      const cluster = await lockActive(tx, ref.clusterId);
+      const before = cluster === null ? null : await findNodeRow(tx, ref);
+      if (cluster === null || before === null) return null;
+      const [latest = null] = await costs.nodeAllocations({ nodeIds: [nodeKey(before.id)], which: 'latest' }, tx);
+      const fields = Object.fromEntries(Object.entries(patch).filter(([, value]) => value !== undefined));
+      const after: NodeRow = { ...before, ...fields };
+      const current = toNode(before, latest);
+      if (JSON.stringify(auditView(after)) === JSON.stringify(auditView(before))) return current;
+      const isOther = after.hardwareProfile !== before.hardwareProfile || after.gpus !== before.gpus;
+      if (isOther && current.status === 'allocated') throw heldNode();
+      await tx.update(clusterNodes).set(fields).where(eq(clusterNodes.id, before.id));
+      await note(tx, parts, { cluster, action: 'changed', before, after, author });
+      return toNode(after, latest);
+    }),
+  );
+}
+
+function heldNode(): AppError {
+  const message =
+    'The node is allocated: release it first, then change hardware_profile and gpus, and allocate it again.';
+  return new AppError('conflict', { message });
+}
+
+/** Releases a node and takes it out of its cluster; its hours stay. @returns false where there is no such node */
+export async function removeNode(parts: ClusterParts, ref: NodeRef, author: Author): Promise<boolean> {
+  return parts.db.orm.transaction(async (tx) => {
+    const cluster = await lockActive(tx, ref.clusterId);
+    const node = cluster === null ? null : await findNodeRow(tx, ref);
+    if (cluster === null || node === null) return false;
+    await releaseAll(tx, parts, clusterKey(cluster.id), [node]);
+    await tx.delete(clusterNodes).where(eq(clusterNodes.id, node.id));
+    await note(tx, parts, { cluster, action: 'removed', before: node, after: null, author });
+    return true;
+  });
+}

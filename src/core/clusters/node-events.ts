@@ -1,0 +1,173 @@
+import { eq, sql } from 'drizzle-orm';
+import type { Transaction } from '#base/db.ts';
+import { AppError } from '#base/errors.ts';
+import type { Author } from '#core/audit/audit.ts';
+import type { UsageOutcome } from '#core/costs/costs.ts';
+import { type ClusterParts, dbNowMs, findNodeRow, lockActive, type NodeRef, requireOrganization } from './change.ts';
+import { type Choice, chooseForAllocation, chooseForRelease } from './choose-allocation.ts';
+import {
+  clusterKey,
+  type ClusterNode,
+  type ClusterRow,
+  type NodeAllocationView,
+  nodeKey,
+  type NodeRow,
+  toAllocationView,
+  toNode,
+} from './cluster.ts';
+import { clusterNodes } from './schema.ts';
+
+export type NodeEventKind = 'allocate' | 'release';
+
+/** A node is taken, or given back. */
+export interface NodeEvent {
+  readonly kind: NodeEventKind;
+  /** Milliseconds since the Unix epoch; null for now, by the database's clock. */
+  readonly atMs: number | null;
+  /**
+   * Which of the node's allocations it is of, counted from 1. With it events may come in any order and any number of
+   * times; null: events come in the order of their moments.
+   */
+  readonly generation: number | null;
+  readonly author: Author;
+}
+
+export interface NodeEventResult {
+  /** Repeated: it was known already, and nothing was changed. */
+  readonly outcome: 'recorded' | 'repeated';
+  /** The one that the event is of, as it is on file now. */
+  readonly allocation: NodeAllocationView;
+  readonly node: ClusterNode;
+}
+
+/**
+ * Writes an event and the interval that follows from it, or neither.
+ * @returns null where there is no such node
+ * @throws AppError conflict for an archived cluster, and for a moment that could be of several allocations;
+ * invalid_value for a moment that lies ahead
+ */
+export async function recordEvent(
+  parts: ClusterParts,
+  ref: NodeRef,
+  event: NodeEvent,
+): Promise<NodeEventResult | null> {
+  const { db, costs } = parts;
+  return db.orm.transaction(async (tx) => {
+    const cluster = await lockActive(tx, ref.clusterId);
+    const node = cluster === null ? null : await findNodeRow(tx, ref);
+    if (cluster === null || node === null) return null;
+    const nodeIds = [nodeKey(node.id)];
+    const atMs = event.atMs ?? (await dbNowMs(tx));
+    const known = await costs.nodeAllocations({ nodeIds, which: 'all' }, tx);
+    const moment = { atMs, isTold: event.atMs !== null };
+    const choice: Choice =
+      event.generation !== null
+        ? { kind: 'write', generations: [event.generation] }
+        : event.kind === 'allocate'
+          ? chooseForAllocation(known, moment)
+          : chooseForRelease(known, moment);
+    if (choice.kind === 'refused') throw new AppError('conflict', { message: choice.message, param: 'at' });
+    const written = choice.kind === 'write' ? choice.generations : [];
+    const outcomes = await write({ tx, parts, cluster, node }, { ...event, atMs }, written);
+    const isRecorded = outcomes.some(({ kind }) => kind === 'recorded');
+    if (isRecorded) await note({ tx, parts, cluster, node }, event, outcomes);
+    const generation = choice.kind === 'repeated' ? choice.generation : Math.max(...choice.generations);
+    return {
+      outcome: isRecorded ? 'recorded' : 'repeated',
+      ...(await readResult({ tx, parts, cluster, node }, generation)),
+    };
+  });
+}
+
+interface Place {
+  readonly tx: Transaction;
+  readonly parts: ClusterParts;
+  readonly cluster: ClusterRow;
+  readonly node: NodeRow;
+}
+
+async function write(
+  { tx, parts, cluster, node }: Place,
+  { kind, atMs }: { readonly kind: NodeEventKind; readonly atMs: number },
+  generations: readonly number[],
+): Promise<readonly UsageOutcome[]> {
+  if (generations.length === 0) return [];
+  const [clusterId, nodeId] = [clusterKey(cluster.id), nodeKey(node.id)];
+  if (kind === 'release') {
+    const releases = generations.map((generation) => ({ nodeId, generation, atMs, estimated: false }));
+    return parts.costs.release(tx, clusterId, releases);
+  }
+  const organization = await requireOrganization(tx, parts, cluster.organizationId);
+  const { name: nodeName, hardwareProfile, gpus } = node;
+  const allocations = generations.map((generation) => ({ nodeId, generation, nodeName, hardwareProfile, gpus, atMs }));
+  const ref = { id: clusterId, name: cluster.name, organization: { id: organization.id, name: organization.name } };
+  return parts.costs.allocate(tx, ref, allocations);
+}
+
+async function note(
+  { tx, parts, cluster, node }: Place,
+  { kind, author }: NodeEvent,
+  outcomes: readonly UsageOutcome[],
+): Promise<void> {
+  const iso = (ms: number | null): string | null => (ms === null ? null : new Date(ms).toISOString());
+  for (const { generation, allocatedMs, releasedMs } of outcomes.filter((outcome) => outcome.kind === 'recorded')) {
+    await parts.audit.record(tx, {
+      organizationId: cluster.organizationId,
+      author,
+      action: `cluster_node.${kind}d`,
+      targetType: 'cluster_node',
+      targetId: nodeKey(node.id),
+      before: null,
+      after: {
+        cluster_id: clusterKey(cluster.id),
+        generation,
+        allocated_at: iso(allocatedMs),
+        released_at: iso(releasedMs),
+      },
+    });
+  }
+}
+
+async function readResult(
+  { tx, parts, node }: Place,
+  generation: number,
+): Promise<Pick<NodeEventResult, 'allocation' | 'node'>> {
+  const nodeIds = [nodeKey(node.id)];
+  const all = await parts.costs.nodeAllocations({ nodeIds, which: 'all' }, tx);
+  const [latest = null] = await parts.costs.nodeAllocations({ nodeIds, which: 'latest' }, tx);
+  const own = all.find((one) => one.generation === generation);
+  if (own === undefined) throw new Error('an event was written and is not on file');
+  return { allocation: toAllocationView(own), node: toNode(node, latest) };
+}
+
+/**
+ * A node says that it is there. What was taken for released because it was silent goes on as if it had not been.
+ * @returns false where there is no such node
+ * @throws AppError conflict for an archived cluster
+ */
+export async function heartbeat(parts: ClusterParts, ref: NodeRef, author: Author): Promise<boolean> {
+  const { db, costs, audit } = parts;
+  return db.orm.transaction(async (tx) => {
+    const cluster = await lockActive(tx, ref.clusterId);
+    const node = cluster === null ? null : await findNodeRow(tx, ref);
+    if (cluster === null || node === null) return false;
+    await tx
+      .update(clusterNodes)
+      .set({ lastSeenAt: sql`clock_timestamp()` })
+      .where(eq(clusterNodes.id, node.id));
+    const [latest] = await costs.nodeAllocations({ nodeIds: [nodeKey(node.id)], which: 'latest' }, tx);
+    if (latest?.releaseEstimated !== true) return true;
+    const { nodeId, generation } = latest;
+    await costs.withdrawEstimate(tx, clusterKey(cluster.id), [{ nodeId, generation }]);
+    await audit.record(tx, {
+      organizationId: cluster.organizationId,
+      author,
+      action: 'cluster_node.estimate_withdrawn',
+      targetType: 'cluster_node',
+      targetId: nodeId,
+      before: null,
+      after: { cluster_id: clusterKey(cluster.id), generation },
+    });
+    return true;
+  });
+}

@@ -1,0 +1,65 @@
+import { asc, eq } from 'drizzle-orm';
+import type { Db } from '#base/db.ts';
+import { clusterKey } from './cluster.ts';
+import { clusterNodes, clusters } from './schema.ts';
+
+/** What a run gets of its cluster, by the names that modules declare variables for. Holds no secret. */
+export interface RunContext {
+  readonly cluster_id: string;
+  readonly cluster_name: string;
+  /** Null where the cluster has no web addresses. */
+  readonly public_domain: string | null;
+  /** In the order they were added. */
+  readonly nodes: readonly RunNode[];
+  readonly node_addresses: readonly string[];
+  /** Of the first node; "root" without one. */
+  readonly ssh_user: string;
+}
+
+export interface RunNode {
+  readonly name: string;
+  readonly address: string;
+  readonly private_address: string | null;
+  readonly ssh_port: number;
+  readonly ssh_user: string;
+  readonly host_key: string | null;
+  readonly hardware_profile: string;
+  readonly gpus: number;
+  /** The first node is the head. */
+  readonly role: 'head' | 'worker';
+}
+
+/** Null where there is no such cluster, or it is archived. */
+export async function readRunContext(db: Db, clusterId: string): Promise<RunContext | null> {
+  return db.orm.transaction(
+    async (tx) => {
+      const [cluster] = await tx.select().from(clusters).where(eq(clusters.id, clusterId));
+      if (cluster === undefined || cluster.archivedAt !== null) return null;
+      const rows = await tx
+        .select()
+        .from(clusterNodes)
+        .where(eq(clusterNodes.clusterId, clusterId))
+        .orderBy(asc(clusterNodes.id));
+      const nodes = rows.map((row, index): RunNode => ({
+        name: row.name,
+        address: row.address,
+        private_address: row.privateAddress,
+        ssh_port: row.sshPort,
+        ssh_user: row.sshUser,
+        host_key: row.hostKey,
+        hardware_profile: row.hardwareProfile,
+        gpus: row.gpus,
+        role: index === 0 ? 'head' : 'worker',
+      }));
+      return {
+        cluster_id: clusterKey(cluster.id),
+        cluster_name: cluster.name,
+        public_domain: cluster.publicDomain,
+        nodes,
+        node_addresses: nodes.map(({ address }) => address),
+        ssh_user: nodes[0]?.ssh_user ?? 'root',
+      };
+    },
+    { isolationLevel: 'repeatable read', accessMode: 'read only' },
+  );
+}

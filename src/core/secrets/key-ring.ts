@@ -1,0 +1,99 @@
+import { createHash, randomBytes } from 'node:crypto';
+import { closeSync, fchmodSync, fstatSync, fsyncSync, openSync, readFileSync, writeSync } from 'node:fs';
+import { join } from 'node:path';
+import { isFileError } from '#base/data-dir.ts';
+
+/** A key of AES-256-GCM; `id` is its fingerprint, which says nothing of it. */
+export interface PlatformKey {
+  readonly id: string;
+  readonly bytes: Buffer;
+}
+
+/** The platform keys that this gateway has, the one that is to encrypt first. */
+export interface KeyRing {
+  /** Empty where none was given and the file is not there yet. @throws KeyFileError */
+  read(): readonly PlatformKey[];
+  /** Makes the file with a first key, or reads the one that another process has just made. @throws KeyFileError */
+  make(): readonly PlatformKey[];
+  /** Where the keys are, for messages. */
+  readonly place: string;
+}
+
+/** The file is there and cannot be used; the message holds nothing of its content. */
+export class KeyFileError extends Error {
+  constructor(message: string) {
+    super(message);
+    this.name = 'KeyFileError';
+  }
+}
+
+const keyBytes = 32;
+const fileMode = 0o600;
+
+function toPlatformKey(bytes: Buffer): PlatformKey {
+  const id = createHash('sha256').update('headgate platform key\0').update(bytes).digest('hex').slice(0, 16);
+  return { id, bytes };
+}
+
+/** @param given keys of HEADGATE_PLATFORM_KEY; null: those of the file `platform.key` in the data folder */
+export function createKeyRing(given: readonly Buffer[] | null, dataDir: string): KeyRing {
+  const path = join(dataDir, 'platform.key');
+  if (given !== null) {
+    const keys = given.map(toPlatformKey);
+    return { read: () => keys, make: () => keys, place: 'HEADGATE_PLATFORM_KEY' };
+  }
+  return { read: () => readKeyFile(path), make: () => makeKeyFile(path), place: path };
+}
+
+/** Read anew each time: it is short, and keys that are added to it count without a restart. */
+function readKeyFile(path: string): readonly PlatformKey[] {
+  let file: number;
+  try {
+    file = openSync(path, 'r');
+  } catch (error) {
+    if (isFileError(error, 'ENOENT')) return [];
+    throw new KeyFileError(`${path} cannot be read (${codeOf(error)})`);
+  }
+  try {
+    const { mode } = fstatSync(file);
+    if ((mode & 0o077) !== 0) throw new KeyFileError(`${path} may be read by others: its mode must be 0600`);
+    return parseKeys(readFileSync(file, 'utf8'), path);
+  } finally {
+    closeSync(file);
+  }
+}
+
+function parseKeys(text: string, path: string): readonly PlatformKey[] {
+  const lines = text.split('\n').map((line) => line.trim());
+  const keys = lines.filter((line) => line !== '' && !line.startsWith('#'));
+  // 43 digits and the padding are 32 bytes.
+  const isWhole = keys.length > 0 && keys.every((line) => /^[A-Za-z0-9+/_-]{43}=?$/.test(line));
+  if (!isWhole) throw new KeyFileError(`${path} must hold a key of ${keyBytes} bytes in base64 in each line`);
+  return keys.map((line) => toPlatformKey(Buffer.from(line, 'base64')));
+}
+
+function makeKeyFile(path: string): readonly PlatformKey[] {
+  let file: number;
+  try {
+    file = openSync(path, 'wx', fileMode);
+  } catch (error) {
+    if (isFileError(error, 'EEXIST')) return readKeyFile(path);
+    throw new KeyFileError(`${path} cannot be made (${codeOf(error)})`);
+  }
+  try {
+    // Not left to open, whose mode the umask narrows.
+    fchmodSync(file, fileMode);
+    writeSync(file, `${randomBytes(keyBytes).toString('base64')}\n`);
+    // What is encrypted with it may be in PostgreSQL a moment later.
+    fsyncSync(file);
+  } catch (error) {
+    throw new KeyFileError(`${path} cannot be written (${codeOf(error)})`);
+  } finally {
+    closeSync(file);
+  }
+  return readKeyFile(path);
+}
+
+function codeOf(error: unknown): string {
+  return error instanceof Error && 'code' in error ? String(error.code) : 'unknown';
+}

@@ -1,0 +1,165 @@
+import { createCipheriv, createDecipheriv, randomBytes } from 'node:crypto';
+import { desc, sql } from 'drizzle-orm';
+import type { Db, Transaction } from '#base/db.ts';
+import { AppError } from '#base/errors.ts';
+import type { Log } from '#base/log.ts';
+import { createKeyRing, KeyFileError, type KeyRing, type PlatformKey } from './key-ring.ts';
+import { platformKeys } from './schema.ts';
+
+/**
+ * Secrets that PostgreSQL keeps and nobody may read there: AES-256-GCM under a platform key, which is never in the
+ * database. The gateways of one database must have the same key; the database knows the fingerprint of the one in use,
+ * so that a gateway with another one refuses to encrypt in place of writing what the others cannot read.
+ */
+export interface Secrets {
+  /**
+   * @param purpose what the secret is of, such as "cluster <id>": it opens under the same purpose only
+   * @throws AppError secrets_unavailable where this gateway has not the platform key that is in use
+   */
+  seal(tx: Transaction, purpose: string, plain: string): Promise<Sealed>;
+  /** @throws AppError secrets_unavailable where the key it was sealed with is not there, or it was altered */
+  open(purpose: string, sealed: Sealed): string;
+  /**
+   * The id of the key that encrypts: what is sealed with another one is to be sealed anew. Null where nothing was ever
+   * sealed. A new first key of this gateway comes into use here.
+   * @throws AppError secrets_unavailable
+   */
+  keyInUse(): Promise<string | null>;
+  /** Says in the log what is wrong with the key, once for each trouble. Never rejects. */
+  check(): Promise<void>;
+}
+
+/** A secret as it is stored. */
+export interface Sealed {
+  readonly keyId: string;
+  /** Nonce, tag, and what was encrypted. */
+  readonly bytes: Buffer;
+}
+
+export interface SecretsOptions {
+  readonly db: Db;
+  readonly log: Log;
+  /** Null: those of a file in the data folder, which is made when it is first needed. */
+  readonly keys: readonly Buffer[] | null;
+  readonly dataDir: string;
+}
+
+const algorithm = 'aes-256-gcm';
+const nonceBytes = 12;
+const tagBytes = 16;
+
+export function createSecrets({ db, log, keys, dataDir }: SecretsOptions): Secrets {
+  const ring = createKeyRing(keys, dataDir);
+  let trouble: string | null = null;
+
+  async function keyInUse(): Promise<string | null> {
+    return db.orm.transaction(async (tx) => {
+      const inUse = await lockKeyInUse(tx);
+      return inUse === null ? null : (await chooseKey(tx, ring, inUse)).id;
+    });
+  }
+
+  return {
+    async seal(tx, purpose, plain) {
+      const key = await chooseKey(tx, ring, await lockKeyInUse(tx));
+      return { keyId: key.id, bytes: encrypt(key, purpose, plain) };
+    },
+    open(purpose, { keyId, bytes }) {
+      const key = readRing(ring).find(({ id }) => id === keyId);
+      if (key === undefined) throw keyMissing(ring, keyId);
+      return decrypt(key, purpose, bytes);
+    },
+    keyInUse,
+    async check() {
+      let found: string | null = null;
+      try {
+        await keyInUse();
+      } catch (error) {
+        found = error instanceof AppError ? error.message : `the platform key could not be checked: ${String(error)}`;
+      }
+      if (found !== null && found !== trouble) {
+        log.error({ trouble: found }, 'secrets cannot be encrypted here; everything else works');
+      }
+      if (found === null && trouble !== null) log.info('secrets can be encrypted here again');
+      trouble = found;
+    },
+  };
+}
+
+/** One gateway at a time decides which key is in use, until its transaction ends. */
+async function lockKeyInUse(tx: Transaction): Promise<string | null> {
+  await tx.execute(sql`select pg_advisory_xact_lock(hashtext('headgate platform keys'))`);
+  const [row] = await tx
+    .select({ id: platformKeys.id })
+    .from(platformKeys)
+    .orderBy(desc(platformKeys.position))
+    .limit(1);
+  return row?.id ?? null;
+}
+
+/**
+ * The key to encrypt with. A first key that was never used comes into use where the one in use is there beside it; one
+ * that was superseded does not come back, so that two gateways with the same keys in another order do not take turns.
+ */
+async function chooseKey(tx: Transaction, ring: KeyRing, inUse: string | null): Promise<PlatformKey> {
+  const keys = readRing(ring);
+  const current = keys.find(({ id }) => id === inUse);
+  if (inUse !== null && current === undefined) throw keyMissing(ring, inUse);
+  const [first] = keys.length > 0 ? keys : makeKey(ring);
+  if (first === undefined) throw unavailable('There is no platform key.');
+  if (first.id === inUse) return first;
+  const added = await tx.insert(platformKeys).values({ id: first.id }).onConflictDoNothing().returning();
+  return added.length === 0 && current !== undefined ? current : first;
+}
+
+function readRing(ring: KeyRing): readonly PlatformKey[] {
+  return withoutFileErrors(() => ring.read());
+}
+
+function makeKey(ring: KeyRing): readonly PlatformKey[] {
+  return withoutFileErrors(() => ring.make());
+}
+
+function withoutFileErrors<T>(work: () => T): T {
+  try {
+    return work();
+  } catch (error) {
+    if (error instanceof KeyFileError) throw unavailable(`The platform key cannot be used: ${error.message}.`);
+    throw error;
+  }
+}
+
+function keyMissing(ring: KeyRing, keyId: string): AppError {
+  const own = readRing(ring).map(({ id }) => id);
+  const has = own.length === 0 ? 'has none' : `has ${own.join(', ')}`;
+  return unavailable(
+    `This takes the platform key with the fingerprint ${keyId}, and this gateway ${has} (${ring.place}): all gateways ` +
+      'of a database need the same HEADGATE_PLATFORM_KEY, or the same platform.key in their data folders.',
+  );
+}
+
+const unavailable = (message: string): AppError => new AppError('secrets_unavailable', { message });
+
+/** Bound to what it is of, so that no row can take the place of another one. */
+const bindingOf = (key: PlatformKey, purpose: string): Buffer => Buffer.from(`headgate\0${key.id}\0${purpose}`);
+
+function encrypt(key: PlatformKey, purpose: string, plain: string): Buffer {
+  const nonce = randomBytes(nonceBytes);
+  const cipher = createCipheriv(algorithm, key.bytes, nonce, { authTagLength: tagBytes });
+  cipher.setAAD(bindingOf(key, purpose));
+  const body = Buffer.concat([cipher.update(plain, 'utf8'), cipher.final()]);
+  return Buffer.concat([nonce, cipher.getAuthTag(), body]);
+}
+
+function decrypt(key: PlatformKey, purpose: string, bytes: Buffer): string {
+  const bodyStart = nonceBytes + tagBytes;
+  try {
+    const decipher = createDecipheriv(algorithm, key.bytes, bytes.subarray(0, nonceBytes), { authTagLength: tagBytes });
+    decipher.setAAD(bindingOf(key, purpose));
+    decipher.setAuthTag(bytes.subarray(nonceBytes, bodyStart));
+    return Buffer.concat([decipher.update(bytes.subarray(bodyStart)), decipher.final()]).toString('utf8');
+  } catch (error) {
+    const message = 'A secret cannot be read: it was altered in the database, or belongs elsewhere.';
+    throw new AppError('secrets_unavailable', { message, cause: error });
+  }
+}

@@ -1,0 +1,67 @@
+import type { z } from '@hono/zod-openapi';
+import { formatId } from '#base/id.ts';
+import type {
+  ClusterNode,
+  ClusterSummary,
+  ClusterWithNodes,
+  NodeAllocationView,
+  NodeEventResult,
+} from '#core/clusters/clusters.ts';
+import type { clusterSchema, clusterSummarySchema, eventResultSchema, nodeSchema } from './cluster-schemas.ts';
+
+/** Clusters as they are answered. */
+
+const iso = (ms: number): string => new Date(ms).toISOString();
+const isoOrNull = (ms: number | null): string | null => (ms === null ? null : iso(ms));
+
+export function toSummaryAnswer(cluster: ClusterSummary): z.infer<typeof clusterSummarySchema> {
+  const { accessIdentity: identity } = cluster;
+  return {
+    id: formatId('cluster', cluster.id),
+    name: cluster.name,
+    organization_id: formatId('org', cluster.organizationId),
+    public_domain: cluster.publicDomain,
+    status: cluster.status,
+    access_identity: {
+      public_key: identity.publicKey,
+      fingerprint: identity.fingerprint,
+      origin: identity.origin,
+      encrypted_with: identity.keyId,
+      changed_at: iso(identity.changedAtMs),
+    },
+    nodes_total: cluster.nodesTotal,
+    nodes_allocated: cluster.nodesAllocated,
+    created_at: iso(cluster.createdAtMs),
+    archived_at: isoOrNull(cluster.archivedAtMs),
+  };
+}
+
+export function toClusterAnswer(cluster: ClusterWithNodes): z.infer<typeof clusterSchema> {
+  return { ...toSummaryAnswer(cluster), nodes: cluster.nodes.map(toNodeAnswer) };
+}
+
+export function toNodeAnswer(node: ClusterNode): z.infer<typeof nodeSchema> {
+  return {
+    id: formatId('node', node.id),
+    name: node.name,
+    address: node.address,
+    private_address: node.privateAddress,
+    ssh_port: node.sshPort,
+    ssh_user: node.sshUser,
+    host_key: node.hostKey,
+    hardware_profile: node.hardwareProfile,
+    gpus: node.gpus,
+    status: node.status,
+    allocation: node.allocation === null ? null : toAllocationAnswer(node.allocation),
+    last_seen_at: isoOrNull(node.lastSeenMs),
+    created_at: iso(node.createdAtMs),
+  };
+}
+
+function toAllocationAnswer({ generation, allocatedMs, releasedMs, estimated }: NodeAllocationView) {
+  return { generation, allocated_at: isoOrNull(allocatedMs), released_at: isoOrNull(releasedMs), estimated };
+}
+
+export function toEventAnswer({ outcome, allocation, node }: NodeEventResult): z.infer<typeof eventResultSchema> {
+  return { outcome, allocation: toAllocationAnswer(allocation), node: toNodeAnswer(node) };
+}

@@ -1,0 +1,173 @@
+import { createRoute, z } from '@hono/zod-openapi';
+import { formatId, parseId } from '#base/id.ts';
+import type { ClusterNode, Clusters, NodeEventKind, NodeInput, NodeRef } from '#core/clusters/clusters.ts';
+import { authorOf, type HttpContext } from '#edge/http/http.ts';
+import type { ApiApp } from './app.ts';
+import type { Guards } from './auth.ts';
+import { operatorOfCluster, optionalBody, visibleCluster } from './cluster-access.ts';
+import { toEventAnswer, toNodeAnswer } from './cluster-answers.ts';
+import { eventResultSchema, newNodeSchema, nodeEventSchema, nodeSchema, patchNodeSchema } from './cluster-schemas.ts';
+import { bearerSecurity, idText, jsonAnswer, jsonRequest, notFound } from './schemas.ts';
+
+/** Nodes of a cluster, and what happens to them. A node is named by its id or by its name. */
+
+export interface ClusterNodeRoutesParts {
+  readonly guards: Guards;
+  readonly clusters: Clusters;
+}
+
+const tags = ['Clusters'];
+const path = '/v1/clusters/{id}/nodes';
+const clusterParams = z.object({ id: idText('cluster') });
+const nodeParams = z.object({
+  id: idText('cluster'),
+  node: z.string().openapi({ example: 'gpu-1', description: 'Its id or its name' }),
+});
+
+export function registerClusterNodeRoutes(app: ApiApp, parts: ClusterNodeRoutesParts): void {
+  registerAddition(app, parts);
+  registerChanges(app, parts);
+  registerEvent(app, parts, 'allocate', 'Say that a node is taken: its hours count from then on');
+  registerEvent(app, parts, 'release', 'Say that a node is given back: its hours end');
+  registerHeartbeat(app, parts);
+}
+
+export function toNodeInput(body: z.output<typeof newNodeSchema>): NodeInput {
+  return {
+    name: body.name,
+    address: body.address,
+    privateAddress: body.private_address,
+    sshPort: body.ssh_port,
+    sshUser: body.ssh_user,
+    hostKey: body.host_key,
+    hardwareProfile: body.hardware_profile,
+    gpus: body.gpus,
+  };
+}
+
+async function refOf(
+  context: HttpContext,
+  clusters: Clusters,
+  { id, node }: z.output<typeof nodeParams>,
+): Promise<NodeRef> {
+  const clusterId = await visibleCluster(context, clusters, id);
+  const nodeId = parseId('node', node);
+  // No name has an underscore; a text that is neither is looked for nowhere.
+  if (nodeId !== null) return { clusterId, node: { id: nodeId } };
+  if (!/^[a-z0-9-]{1,63}$/.test(node)) throw notFound('node');
+  return { clusterId, node: { name: node } };
+}
+
+function found<T extends ClusterNode | object>(value: T | null): T {
+  if (value === null) throw notFound('node');
+  return value;
+}
+
+function registerAddition(app: ApiApp, { guards, clusters }: ClusterNodeRoutesParts): void {
+  const route = createRoute({
+    method: 'post',
+    path,
+    tags,
+    summary: 'Add a node to a cluster',
+    security: bearerSecurity,
+    middleware: [guards.anyKey, operatorOfCluster(clusters), guards.jsonBody],
+    request: { params: clusterParams, body: jsonRequest(newNodeSchema) },
+    responses: { 201: jsonAnswer(nodeSchema, 'The node') },
+  });
+  app.openapi(route, async (context) => {
+    const { id } = context.req.valid('param');
+    const clusterId = await visibleCluster(context, clusters, id);
+    const added = await clusters.addNode(clusterId, toNodeInput(context.req.valid('json')), authorOf(context));
+    if (added === null) throw notFound('cluster');
+    context.header('location', `/v1/clusters/${id}/nodes/${formatId('node', added.id)}`);
+    return context.json(toNodeAnswer(added), 201);
+  });
+}
+
+function registerChanges(app: ApiApp, { guards, clusters }: ClusterNodeRoutesParts): void {
+  const mayOperate = operatorOfCluster(clusters);
+  const patch = createRoute({
+    method: 'patch',
+    path: `${path}/{node}`,
+    tags,
+    summary: 'Change a node; its profile and GPUs only while it is not allocated',
+    security: bearerSecurity,
+    middleware: [guards.anyKey, mayOperate, guards.jsonBody],
+    request: { params: nodeParams, body: jsonRequest(patchNodeSchema) },
+    responses: { 200: jsonAnswer(nodeSchema, 'The node') },
+  });
+  app.openapi(patch, async (context) => {
+    const ref = await refOf(context, clusters, context.req.valid('param'));
+    const body = context.req.valid('json');
+    const changes = {
+      name: body.name,
+      address: body.address,
+      privateAddress: body.private_address,
+      sshPort: body.ssh_port,
+      sshUser: body.ssh_user,
+      hostKey: body.host_key,
+      hardwareProfile: body.hardware_profile,
+      gpus: body.gpus,
+    };
+    return context.json(toNodeAnswer(found(await clusters.patchNode(ref, changes, authorOf(context)))), 200);
+  });
+  const remove = createRoute({
+    method: 'delete',
+    path: `${path}/{node}`,
+    tags,
+    summary: 'Release a node and take it out of its cluster; its costs stay',
+    security: bearerSecurity,
+    middleware: [guards.anyKey, mayOperate],
+    request: { params: nodeParams },
+    responses: { 204: { description: 'It is gone' } },
+  });
+  app.openapi(remove, async (context) => {
+    const ref = await refOf(context, clusters, context.req.valid('param'));
+    if (!(await clusters.removeNode(ref, authorOf(context)))) throw notFound('node');
+    return context.body(null, 204);
+  });
+}
+
+function registerEvent(
+  app: ApiApp,
+  { guards, clusters }: ClusterNodeRoutesParts,
+  kind: NodeEventKind,
+  summary: string,
+): void {
+  const route = createRoute({
+    method: 'post',
+    path: `${path}/{node}/${kind}`,
+    tags,
+    summary,
+    description: 'A repetition changes nothing and is answered with what is on file.',
+    security: bearerSecurity,
+    middleware: [guards.anyKey, operatorOfCluster(clusters), optionalBody(guards.jsonBody)],
+    request: { params: nodeParams, body: { ...jsonRequest(nodeEventSchema), required: false } },
+    responses: { 200: jsonAnswer(eventResultSchema, 'What is on file now') },
+  });
+  app.openapi(route, async (context) => {
+    const ref = await refOf(context, clusters, context.req.valid('param'));
+    const { at = null, generation = null } = context.req.valid('json');
+    const result = await clusters.record(ref, { kind, atMs: at, generation, author: authorOf(context) });
+    return context.json(toEventAnswer(found(result)), 200);
+  });
+}
+
+function registerHeartbeat(app: ApiApp, { guards, clusters }: ClusterNodeRoutesParts): void {
+  const route = createRoute({
+    method: 'post',
+    path: `${path}/{node}/heartbeat`,
+    tags,
+    summary: 'Say that a node is there',
+    description: 'What counted as released because the node was silent goes on as if it had not been.',
+    security: bearerSecurity,
+    middleware: [guards.anyKey, operatorOfCluster(clusters)],
+    request: { params: nodeParams },
+    responses: { 204: { description: 'It was noted' } },
+  });
+  app.openapi(route, async (context) => {
+    const ref = await refOf(context, clusters, context.req.valid('param'));
+    if (!(await clusters.heartbeat(ref, authorOf(context)))) throw notFound('node');
+    return context.body(null, 204);
+  });
+}

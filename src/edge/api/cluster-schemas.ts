@@ -1,0 +1,239 @@
+import { isIP, isIPv4 } from 'node:net';
+import { z } from '@hono/zod-openapi';
+import { parseMoment } from '#base/moment.ts';
+import { parseId } from '#base/id.ts';
+import { parseHostKey, parsePrivateKey, SshKeyError } from '#core/clusters/clusters.ts';
+import { idText } from './schemas.ts';
+
+/**
+ * What reaches SSH, modules and certificates later is parsed here, by what is allowed: no text that a shell, a file of
+ * authorized keys or an address could read in another way gets in.
+ */
+
+const label = /^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$/;
+
+/** A DNS label: names become parts of addresses. */
+const labelText = z
+  .string()
+  .regex(label, 'must be 1 to 63 of a-z, 0-9 and "-", and begin and end with a letter or digit');
+
+/** An address is `<stack>--<cluster>.<domain>`; "--" in a name would let two clusters have the same. */
+const clusterName = labelText.refine((text) => !text.includes('--'), 'must not contain "--"');
+
+function isHostname(text: string): boolean {
+  const labels = text.split('.');
+  // A last label of digits makes it an IPv4 address in one of its odd forms.
+  return (
+    text.length <= 253 && labels.every((part) => label.test(part)) && !/^(?:\d+|0x[0-9a-f]*)$/.test(labels.at(-1) ?? '')
+  );
+}
+
+const isDomain = (text: string): boolean => text.includes('.') && text.length <= 189 && isHostname(text);
+
+const publicDomain = z
+  .string()
+  .refine(isDomain, 'must be a domain name in lower case, such as apps.example.com')
+  .openapi({ example: 'apps.example.com', description: 'Web addresses of what runs on the cluster lie below' });
+
+const isAddress = (text: string): boolean =>
+  isIPv4(text) || (isIP(text) === 6 && /^[0-9a-fA-F:.]+$/.test(text)) || isHostname(text);
+
+const address = z
+  .string()
+  .refine(isAddress, 'must be an IPv4 address, an IPv6 address, or a host name in lower case')
+  .openapi({ example: '10.0.0.7' });
+
+/** Takes a parser's word for what is wrong; it never quotes what it was given. */
+function parsedBy<T>(parse: (text: string) => T) {
+  return (text: string, context: z.RefinementCtx): T => {
+    try {
+      return parse(text);
+    } catch (error) {
+      if (!(error instanceof SshKeyError)) throw error;
+      context.addIssue({ code: 'custom', message: error.message });
+      return z.NEVER;
+    }
+  };
+}
+
+const hostKey = z.string().transform(parsedBy(parseHostKey)).openapi({
+  type: 'string',
+  example: 'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI…',
+  description: 'Of the host, as in /etc/ssh/ssh_host_ed25519_key.pub. Without it nobody checks whom a run reaches',
+});
+
+const privateKey = z
+  .string()
+  .transform((text, context) => {
+    parsedBy(parsePrivateKey)(text, context);
+    return text;
+  })
+  .openapi({ type: 'string', format: 'password', description: 'As ssh-keygen writes it, without a passphrase' });
+
+const portMax = 65_535;
+const gpusMax = 1024;
+
+const nodeFields = {
+  name: labelText.openapi({ example: 'gpu-1' }),
+  address,
+  private_address: address.nullable(),
+  ssh_port: z.int().min(1).max(portMax),
+  ssh_user: z
+    .string()
+    .regex(/^[a-z_][a-z0-9_-]{0,31}$/, 'must be a user name of a-z, 0-9, "_" and "-", 32 at most')
+    .openapi({ example: 'root' }),
+  host_key: hostKey.nullable(),
+  hardware_profile: z
+    .string()
+    .regex(/^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$/, 'must be 1 to 63 letters, digits, ".", "_" and "-"')
+    .openapi({ example: 'h100-8x', description: 'By which rate cards know it' }),
+  gpus: z.int().min(0).max(gpusMax),
+};
+
+export const newNodeSchema = z
+  .strictObject({
+    ...nodeFields,
+    private_address: nodeFields.private_address.default(null),
+    ssh_port: nodeFields.ssh_port.default(22),
+    ssh_user: nodeFields.ssh_user.default('root'),
+    host_key: nodeFields.host_key.default(null),
+    gpus: nodeFields.gpus.default(0),
+  })
+  .openapi('CreateClusterNode');
+
+export const patchNodeSchema = z.strictObject(nodeFields).partial().openapi('PatchClusterNode');
+
+const organizationId = z
+  .string()
+  .transform((text, context): string => {
+    const id = parseId('org', text);
+    if (id !== null) return id;
+    context.addIssue({ code: 'custom', message: 'must be the id of an organization: org_…' });
+    return z.NEVER;
+  })
+  .openapi({ type: 'string', example: 'org_019ab1c2d3e47f008a1b2c3d4e5f6071' });
+
+/** A body of more would have more members than are read; the rest are added one by one. */
+const nodesAtOnceMax = 64;
+
+export const createClusterSchema = z
+  .strictObject({
+    name: clusterName.openapi({ example: 'research' }),
+    organization_id: organizationId,
+    public_domain: publicDomain.nullable().default(null),
+    nodes: z
+      .array(newNodeSchema)
+      .max(nodesAtOnceMax, `must have at most ${nodesAtOnceMax} nodes; further ones are added by themselves`)
+      .superRefine(differentNames)
+      .default([]),
+    access_identity: z
+      .strictObject({ private_key: privateKey })
+      .optional()
+      .openapi({ description: 'Made here if absent' }),
+  })
+  .openapi('CreateCluster');
+
+function differentNames(nodes: readonly { readonly name: string }[], context: z.RefinementCtx): void {
+  const seen = new Set<string>();
+  for (const [index, { name }] of nodes.entries()) {
+    if (seen.has(name)) context.addIssue({ code: 'custom', path: [index, 'name'], message: 'is there twice' });
+    seen.add(name);
+  }
+}
+
+export const patchClusterSchema = z
+  .strictObject({
+    name: clusterName.optional(),
+    public_domain: publicDomain.nullable().optional(),
+    organization_id: organizationId.optional().openapi({
+      type: 'string',
+      description: 'Moves the cluster: what is allocated is metered for that organization from now on',
+    }),
+  })
+  .openapi('PatchCluster');
+
+export const rotateSchema = z.strictObject({ private_key: privateKey.optional() }).openapi('RotateAccessIdentity');
+
+const moment = z
+  .string()
+  .transform((text, context): number => {
+    // A date alone says no moment.
+    const momentMs = /[Tt]/.test(text) ? parseMoment(text) : null;
+    if (momentMs !== null) return momentMs;
+    context.addIssue({ code: 'custom', message: 'must be an RFC 3339 time such as 2026-11-21T09:30:00Z' });
+    return z.NEVER;
+  })
+  .openapi({ type: 'string', format: 'date-time', description: 'When it happened; now if absent. Not ahead' });
+
+export const nodeEventSchema = z
+  .strictObject({
+    at: moment.optional(),
+    generation: z.int().min(1).max(1_000_000_000).optional().openapi({
+      description:
+        'Which allocation of the node it is of, counted from 1: with it events may come in any order. Without it they are taken in the order of their moments',
+    }),
+  })
+  .openapi('NodeEvent');
+
+const moments = z.iso.datetime();
+
+const allocationSchema = z
+  .object({
+    generation: z.int(),
+    allocated_at: moments.nullable(),
+    released_at: moments.nullable(),
+    estimated: z.boolean().openapi({ description: 'The release was concluded from silence' }),
+  })
+  .openapi('NodeAllocation');
+
+export const nodeSchema = z
+  .object({
+    id: idText('node'),
+    name: z.string(),
+    address: z.string(),
+    private_address: z.string().nullable(),
+    ssh_port: z.int(),
+    ssh_user: z.string(),
+    host_key: z.string().nullable(),
+    hardware_profile: z.string(),
+    gpus: z.int(),
+    status: z.enum(['registered', 'allocated', 'released']),
+    allocation: allocationSchema.nullable().openapi({ description: 'What holds it, else the last that did' }),
+    last_seen_at: moments.nullable(),
+    created_at: moments,
+  })
+  .openapi('ClusterNode');
+
+export const eventResultSchema = z
+  .object({
+    outcome: z.enum(['recorded', 'repeated']),
+    allocation: allocationSchema,
+    node: nodeSchema,
+  })
+  .openapi('NodeEventResult');
+
+const clusterFields = {
+  id: idText('cluster'),
+  name: z.string(),
+  organization_id: idText('org'),
+  public_domain: z.string().nullable(),
+  status: z.enum(['active', 'archived']),
+  access_identity: z.object({
+    public_key: z.string().openapi({ description: 'A line for authorized_keys of the nodes' }),
+    fingerprint: z.string(),
+    origin: z.enum(['generated', 'given']),
+    encrypted_with: z
+      .string()
+      .nullable()
+      .openapi({ description: 'Fingerprint of the platform key; null when it is gone' }),
+    changed_at: moments,
+  }),
+  nodes_total: z.int(),
+  nodes_allocated: z.int(),
+  created_at: moments,
+  archived_at: moments.nullable(),
+};
+
+export const clusterSummarySchema = z.object(clusterFields).openapi('ClusterSummary');
+
+export const clusterSchema = z.object({ ...clusterFields, nodes: z.array(nodeSchema) }).openapi('Cluster');

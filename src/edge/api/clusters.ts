@@ -1,0 +1,178 @@
+import { createRoute, z } from '@hono/zod-openapi';
+import { formatId, parseId } from '#base/id.ts';
+import type { Clusters, ClusterWithNodes } from '#core/clusters/clusters.ts';
+import { authorOf } from '#edge/http/http.ts';
+import type { ApiApp } from './app.ts';
+import type { Guards } from './auth.ts';
+import { isOperator, operatorOfCluster, optionalBody, visibleCluster } from './cluster-access.ts';
+import { toClusterAnswer, toSummaryAnswer } from './cluster-answers.ts';
+import { registerClusterNodeRoutes, toNodeInput } from './cluster-nodes.ts';
+import {
+  clusterSchema,
+  clusterSummarySchema,
+  createClusterSchema,
+  patchClusterSchema,
+  rotateSchema,
+} from './cluster-schemas.ts';
+import { pageOf, pageQuery, toPage } from './pages.ts';
+import { bearerSecurity, idText, jsonAnswer, jsonRequest, notFound } from './schemas.ts';
+
+/** Clusters: machines of an organization that stacks run on and that hours are counted of. */
+
+export interface ClusterRoutesParts {
+  readonly guards: Guards;
+  readonly clusters: Clusters;
+}
+
+const tags = ['Clusters'];
+const path = '/v1/clusters';
+const idParams = z.object({ id: idText('cluster') });
+
+export function registerClusterRoutes(app: ApiApp, parts: ClusterRoutesParts): void {
+  registerList(app, parts);
+  registerCreation(app, parts);
+  registerReading(app, parts);
+  registerChanges(app, parts);
+  registerRotation(app, parts);
+  registerClusterNodeRoutes(app, parts);
+}
+
+function found(cluster: ClusterWithNodes | null): ClusterWithNodes {
+  if (cluster === null) throw notFound('cluster');
+  return cluster;
+}
+
+const listQuery = z.strictObject({
+  ...pageQuery,
+  org: z
+    .string()
+    .refine((text) => parseId('org', text) !== null, 'must be the id of an organization: org_…')
+    .optional(),
+  status: z
+    .enum(['active', 'archived', 'all'])
+    .default('active')
+    .openapi({ description: 'Archived ones are those that were deleted' }),
+});
+
+function registerList(app: ApiApp, { guards, clusters }: ClusterRoutesParts): void {
+  const route = createRoute({
+    method: 'get',
+    path,
+    tags,
+    summary: 'List the clusters of the organization, or of all for a platform admin; oldest first',
+    security: bearerSecurity,
+    middleware: [guards.anyKey],
+    request: { query: listQuery },
+    responses: { 200: jsonAnswer(pageOf(clusterSummarySchema, 'ClusterPage'), 'A page of clusters') },
+  });
+  app.openapi(route, async (context) => {
+    const { org, status, ...asked } = context.req.valid('query');
+    const caller = context.get('caller');
+    const named = org === undefined ? null : parseId('org', org);
+    const own = isOperator(caller) ? null : caller.organizationId;
+    // What nobody may see is not there.
+    if (own !== null && named !== null && named !== own) return context.json(toPage([], asked, 0), 200);
+    const organizationId = named ?? own;
+    const page = await clusters.list({ organizationId, status: status === 'all' ? null : status, ...asked });
+    return context.json(toPage(page.clusters.map(toSummaryAnswer), asked, page.total), 200);
+  });
+}
+
+function registerCreation(app: ApiApp, { guards, clusters }: ClusterRoutesParts): void {
+  const route = createRoute({
+    method: 'post',
+    path,
+    tags,
+    summary: 'Make a cluster of an organization',
+    security: bearerSecurity,
+    middleware: [guards.platformAdmin, guards.jsonBody],
+    request: { body: jsonRequest(createClusterSchema) },
+    responses: { 201: jsonAnswer(clusterSchema, 'The cluster, with the public key for its nodes') },
+  });
+  app.openapi(route, async (context) => {
+    const body = context.req.valid('json');
+    const input = {
+      organizationId: body.organization_id,
+      name: body.name,
+      publicDomain: body.public_domain,
+      nodes: body.nodes.map(toNodeInput),
+      privateKey: body.access_identity?.private_key ?? null,
+    };
+    const cluster = await clusters.create(input, authorOf(context));
+    context.header('location', `${path}/${formatId('cluster', cluster.id)}`);
+    return context.json(toClusterAnswer(cluster), 201);
+  });
+}
+
+function registerReading(app: ApiApp, { guards, clusters }: ClusterRoutesParts): void {
+  const route = createRoute({
+    method: 'get',
+    path: `${path}/{id}`,
+    tags,
+    summary: 'Read a cluster with its nodes',
+    security: bearerSecurity,
+    middleware: [guards.anyKey],
+    request: { params: idParams },
+    responses: { 200: jsonAnswer(clusterSchema, 'The cluster') },
+  });
+  app.openapi(route, async (context) => {
+    const id = await visibleCluster(context, clusters, context.req.valid('param').id);
+    return context.json(toClusterAnswer(found(await clusters.find(id))), 200);
+  });
+}
+
+function registerChanges(app: ApiApp, { guards, clusters }: ClusterRoutesParts): void {
+  const mayOperate = operatorOfCluster(clusters);
+  const patch = createRoute({
+    method: 'patch',
+    path: `${path}/{id}`,
+    tags,
+    summary: 'Rename a cluster, change its domain, or move it to another organization',
+    security: bearerSecurity,
+    middleware: [guards.anyKey, mayOperate, guards.jsonBody],
+    request: { params: idParams, body: jsonRequest(patchClusterSchema) },
+    responses: { 200: jsonAnswer(clusterSchema, 'The cluster') },
+  });
+  app.openapi(patch, async (context) => {
+    const { name, public_domain: publicDomain, organization_id: organizationId } = context.req.valid('json');
+    const id = await visibleCluster(context, clusters, context.req.valid('param').id);
+    const changes = { name, publicDomain, organizationId };
+    return context.json(toClusterAnswer(found(await clusters.patch(id, changes, authorOf(context)))), 200);
+  });
+  const remove = createRoute({
+    method: 'delete',
+    path: `${path}/{id}`,
+    tags,
+    summary: 'Release all nodes of a cluster, end its metering and archive it; its costs stay',
+    security: bearerSecurity,
+    middleware: [guards.anyKey, mayOperate],
+    request: { params: idParams },
+    responses: { 204: { description: 'It is archived' } },
+  });
+  app.openapi(remove, async (context) => {
+    const id = await visibleCluster(context, clusters, context.req.valid('param').id);
+    if (!(await clusters.archive(id, authorOf(context)))) throw notFound('cluster');
+    return context.body(null, 204);
+  });
+}
+
+function registerRotation(app: ApiApp, { guards, clusters }: ClusterRoutesParts): void {
+  const route = createRoute({
+    method: 'post',
+    path: `${path}/{id}/access-identity/rotate`,
+    tags,
+    summary: 'Replace the key that runs log in to the nodes with, by a new one or by one that is given',
+    security: bearerSecurity,
+    middleware: [guards.anyKey, operatorOfCluster(clusters), optionalBody(guards.jsonBody)],
+    request: { params: idParams, body: { ...jsonRequest(rotateSchema), required: false } },
+    responses: { 200: jsonAnswer(clusterSchema, 'The cluster, with the new public key') },
+  });
+  app.openapi(route, async (context) => {
+    const id = await visibleCluster(context, clusters, context.req.valid('param').id);
+    const { private_key: privateKey = null } = context.req.valid('json');
+    return context.json(
+      toClusterAnswer(found(await clusters.rotateAccessIdentity(id, privateKey, authorOf(context)))),
+      200,
+    );
+  });
+}
