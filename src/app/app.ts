@@ -122,6 +122,7 @@ function listParts(
     gateway.parts.history,
     own.bootstrap,
     foundation.parts.keys,
+    platform.parts.stacks,
     gateway.parts.catalog,
     platform.parts.clusters,
     // Jobs run while all of the above starts, and until all of the below has stopped.

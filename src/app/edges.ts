@@ -167,7 +167,7 @@ function apiPart({ config, foundation, gateway, platform, guards, db, clock, log
   const commands = createOperatorCommands({ db, audit, fleet: gateway.fleet, reload: () => operations.reload() });
   const keyFile = config.storage.statementKeyFile;
   const signer = keyFile === null ? null : readSigner(keyFile, 'HEADGATE_STATEMENT_KEY_FILE');
-  const rooms = { ...foundation, ...gateway, ...platform, ...guards, engines: { operations, commands } };
+  const rooms = { ...foundation, ...gateway, ...platform.rooms, ...guards, engines: { operations, commands } };
   return {
     name: 'API',
     routes: createApi({ ...rooms, signer, heldPicoUsd, limits: config.limits, clock, log }),

@@ -5,14 +5,21 @@ import type { Log } from '#base/log.ts';
 import { type Clusters, createClusters } from '#core/clusters/clusters.ts';
 import { type Costs, createCosts } from '#core/costs/costs.ts';
 import { createSecrets, type Secrets } from '#core/secrets/secrets.ts';
+import { createStacks, type Stacks } from '#core/stacks/stacks.ts';
 import type { Foundation } from './foundation.ts';
 import type { Part } from './parts.ts';
 
 /** The wing beside the gateway: what nodes and GPUs are held for, and what that costs. */
 export interface Platform {
-  readonly costs: Costs;
-  readonly clusters: Clusters;
-  readonly parts: { readonly clusters: Part };
+  readonly rooms: {
+    readonly costs: Costs;
+    readonly clusters: Clusters;
+    readonly stacks: Stacks;
+  };
+  readonly parts: {
+    readonly clusters: Part;
+    readonly stacks: Part;
+  };
 }
 
 export interface PlatformOptions {
@@ -33,7 +40,14 @@ export function createPlatform(options: PlatformOptions): Platform {
   const secrets = createSecrets({ db, log, keys: config.platform.keys, dataDir });
   const { nodeSilenceMs } = config.platform;
   const clusters = createClusters({ db, clock, log, audit, accounts, costs, secrets, nodeSilenceMs });
-  return { costs, clusters, parts: { clusters: clustersPart(clusters, secrets, log) } };
+  const stacks = createStacks({ db, audit, log });
+  return {
+    rooms: { costs, clusters, stacks },
+    parts: {
+      clusters: clustersPart(clusters, secrets, log),
+      stacks: { name: 'stacks', start: () => stacks.syncBuiltins() },
+    },
+  };
 }
 
 function clustersPart(clusters: Clusters, secrets: Secrets, log: Log): Part {

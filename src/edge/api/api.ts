@@ -9,6 +9,7 @@ import type { Keys, Organizations } from '#core/keys/keys.ts';
 import type { History, QuarantineReview } from '#core/metering/metering.ts';
 import type { Contents } from '#core/requests/requests.ts';
 import type { Reconciler } from '#core/reconcile/reconcile.ts';
+import type { Stacks } from '#core/stacks/stacks.ts';
 import type { Wallet } from '#core/wallet/wallet.ts';
 import {
   type Authenticator,
@@ -33,6 +34,7 @@ import { registerKeyRoutes } from './keys.ts';
 import { registerOrganizationRoutes } from './organizations.ts';
 import { registerProjectRoutes } from './projects.ts';
 import { registerReconcileRoutes } from './reconcile.ts';
+import { registerStackRoutes } from './stacks.ts';
 import { registerStatementRoutes } from './statements.ts';
 import { registerQuarantineRoutes } from './quarantine.ts';
 import { registerUsageContentRoutes } from './usage-content.ts';
@@ -59,6 +61,8 @@ export interface ApiOptions {
   readonly engines?: { readonly operations: EngineOperations; readonly commands: OperatorCommands };
   /** Without it there is no such route. */
   readonly reconciler?: Reconciler;
+  /** Without it there are no such routes. */
+  readonly stacks?: Stacks;
   /** What running requests hold of an organization's balance. */
   readonly heldPicoUsd: (organizationId: string) => bigint | Promise<bigint>;
   readonly clusters: Clusters;
@@ -88,6 +92,7 @@ export function createApi(options: ApiOptions): ApiApp {
   registerQuarantineRoutes(app, parts);
   registerBillingRoutes(app, parts);
   registerClusterRoutes(app, parts);
+  if (options.stacks !== undefined) registerStackRoutes(app, { ...parts, stacks: options.stacks });
   if (options.engines !== undefined) registerEngineRoutes(app, { ...parts, ...options.engines });
   if (options.reconciler !== undefined) registerReconcileRoutes(app, { ...parts, reconciler: options.reconciler });
   registerDocs(app);
