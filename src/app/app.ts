@@ -125,6 +125,7 @@ function listParts(
     platform.parts.stacks,
     gateway.parts.catalog,
     platform.parts.clusters,
+    platform.parts.runs,
     // Jobs run while all of the above starts, and until all of the below has stopped.
     jobs.end,
     gateway.parts.engineClient,

@@ -4,10 +4,12 @@ import type { Db } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
 import { type Clusters, createClusters } from '#core/clusters/clusters.ts';
 import { type Costs, createCosts } from '#core/costs/costs.ts';
+import type { Runs } from '#core/runs/runs.ts';
 import { createSecrets, type Secrets } from '#core/secrets/secrets.ts';
 import { createStacks, type Stacks } from '#core/stacks/stacks.ts';
 import type { Foundation } from './foundation.ts';
 import type { Part } from './parts.ts';
+import { createRunsWing } from './runs.ts';
 
 /** The wing beside the gateway: what nodes and GPUs are held for, and what that costs. */
 export interface Platform {
@@ -15,10 +17,12 @@ export interface Platform {
     readonly costs: Costs;
     readonly clusters: Clusters;
     readonly stacks: Stacks;
+    readonly runs: Runs;
   };
   readonly parts: {
     readonly clusters: Part;
     readonly stacks: Part;
+    readonly runs: Part;
   };
 }
 
@@ -41,11 +45,13 @@ export function createPlatform(options: PlatformOptions): Platform {
   const { nodeSilenceMs } = config.platform;
   const clusters = createClusters({ db, clock, log, audit, accounts, costs, secrets, nodeSilenceMs });
   const stacks = createStacks({ db, audit, log });
+  const { runs, part } = createRunsWing({ ...options, audit, clusters, stacks, secrets });
   return {
-    rooms: { costs, clusters, stacks },
+    rooms: { costs, clusters, stacks, runs },
     parts: {
       clusters: clustersPart(clusters, secrets, log),
       stacks: { name: 'stacks', start: () => stacks.syncBuiltins() },
+      runs: part,
     },
   };
 }

@@ -339,16 +339,39 @@ export interface PlatformConfig {
   readonly keys: readonly Buffer[] | null;
   /** A node that was heard of and then is silent for so long counts as released since; null: never. */
   readonly nodeSilenceMs: number | null;
+  /** A program's name or path; null: `tofu`, else `terraform`. */
+  readonly terraformBin: string | null;
+  /** Null: `runs` of the data folder. */
+  readonly runsDir: string | null;
+  /** A folder of provider packages; null: they are fetched from registries. */
+  readonly providerMirror: string | null;
+  /** Runs without a wall around them are allowed. */
+  readonly allowUnsandboxedRuns: boolean;
+  readonly runsAtOnce: number;
+  /** Of a plan, and of an apply. */
+  readonly runMs: number;
 }
 
 export const platform = section(
   {
     HEADGATE_PLATFORM_KEY: platformKeys.optional(),
     HEADGATE_NODE_SILENCE_SECONDS: optionalWhole(60, 31_536_000),
+    HEADGATE_TERRAFORM_BIN: text.optional(),
+    HEADGATE_RUNS_DIR: text.optional(),
+    HEADGATE_PROVIDER_MIRROR: text.optional(),
+    HEADGATE_ALLOW_UNSANDBOXED_RUNS: z.enum(['true', 'false']).default('false'),
+    HEADGATE_RUNS_AT_ONCE: whole(1, 1000, 2),
+    HEADGATE_RUN_SECONDS: whole(10, 86_400, 3600),
   },
   (read): PlatformConfig => ({
     keys: read.HEADGATE_PLATFORM_KEY ?? null,
     nodeSilenceMs:
       read.HEADGATE_NODE_SILENCE_SECONDS === undefined ? null : secondsMs(read.HEADGATE_NODE_SILENCE_SECONDS),
+    terraformBin: read.HEADGATE_TERRAFORM_BIN ?? null,
+    runsDir: read.HEADGATE_RUNS_DIR ?? null,
+    providerMirror: read.HEADGATE_PROVIDER_MIRROR ?? null,
+    allowUnsandboxedRuns: read.HEADGATE_ALLOW_UNSANDBOXED_RUNS === 'true',
+    runsAtOnce: read.HEADGATE_RUNS_AT_ONCE,
+    runMs: secondsMs(read.HEADGATE_RUN_SECONDS),
   }),
 );

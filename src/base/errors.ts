@@ -48,6 +48,8 @@ const errorTable = {
   upstream_error: entry(502, 'upstream_error', 'The model could not answer this request.'),
   billing_unavailable: entry(503, 'server_error', 'Billing cannot be reached at the moment; nothing was charged.'),
   pricing_unavailable: entry(503, 'server_error', 'This model has no price yet; nothing was charged.'),
+  queue_full: invalid(409, 'As many runs as may wait are waiting for this cluster.'),
+  runner_unavailable: entry(503, 'server_error', 'Nothing here can apply stacks.'),
   secrets_unavailable: entry(503, 'server_error', 'Secrets cannot be encrypted or read here at the moment.'),
   overloaded: entry(503, 'server_error', 'Too many requests are in flight; try again shortly.'),
 } as const satisfies Record<string, ErrorEntry>;

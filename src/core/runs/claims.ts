@@ -49,6 +49,8 @@ export interface PhaseLines {
 
 /** Who runs what, over all gateways of a database. Whatever is written names the fence that it was claimed with. */
 export interface Claims {
+  /** Whether any run could be claimed or adopted by somebody. */
+  hasWork(): Promise<boolean>;
   /** The next run that may begin: of each cluster the oldest, while none of the cluster's is active. */
   claimNext(place: string): Promise<ClaimedRun | null>;
   /** One of this place that nobody has renewed. */
@@ -89,6 +91,12 @@ export function createClaims(sql: Sql): Claims {
   }
 
   return {
+    async hasWork() {
+      const [row] = await sql<{ work: boolean }[]>`
+        select exists (select from runs where status = 'PENDING')
+          or exists (select from runs where status in ${sql(active)} and lease_until < clock_timestamp()) as work`;
+      return row?.work === true;
+    },
     async claimNext(place) {
       try {
         const [row] = await sql<ClaimedRun[]>`

@@ -4,6 +4,7 @@ import { type ClaimedRun, type Claims, RunLostError } from './claims.ts';
 import { executeRun, type ExecutionParts } from './execution.ts';
 import { DetachedError } from './phase.ts';
 import { isFinal, type RunStatus } from './run-status.ts';
+import type { Runner } from './runner/runner.ts';
 
 /** Claims runs and takes them to their end, as many at once as the gateway may. */
 export interface RunLoop {
@@ -14,29 +15,31 @@ export interface RunLoop {
   close(): Promise<void>;
 }
 
-export interface RunLoopOptions extends Omit<ExecutionParts, 'signal'> {
+export interface RunLoopOptions extends Omit<ExecutionParts, 'signal' | 'runner'> {
   readonly claims: Claims;
-  /** Where this gateway's runs are: gateways of one place can go on with each other's. */
-  readonly place: string;
+  /** Null where nothing here can run Terraform. Asked for when there is something to run. */
+  readonly runner: () => Promise<Runner | null>;
   readonly atOnceMax: number;
   readonly statusOf: (runId: string) => Promise<RunStatus | null>;
   readonly log: Log;
 }
 
 const lookEveryMs = 1000;
+/** While nothing waits: whoever adds a run wakes its own gateway. */
+const idleEveryMs = 5000;
 const sweepEveryMs = 60_000;
 const abandonedMs = 15 * 60_000;
 const pendingMs = 24 * 3_600_000;
 
 export function createRunLoop(options: RunLoopOptions): RunLoop {
-  const { claims, runner, place, atOnceMax, clock, log } = options;
+  const { claims, atOnceMax, clock, log } = options;
   const running = new Map<string, Promise<void>>();
   const stop = new AbortController();
   let sweepAtMs = clock.monotonicMs();
 
-  async function execute(run: ClaimedRun): Promise<void> {
+  async function execute(runner: Runner, run: ClaimedRun): Promise<void> {
     try {
-      await executeRun({ ...options, signal: stop.signal }, run);
+      await executeRun({ ...options, runner, signal: stop.signal }, run);
     } catch (error) {
       if (error instanceof RunLostError) return;
       // Another gateway of the place goes on with it at once, or this one when it is back.
@@ -49,17 +52,17 @@ export function createRunLoop(options: RunLoopOptions): RunLoop {
     }
   }
 
-  async function claim(): Promise<void> {
+  async function claim(runner: Runner): Promise<void> {
+    const { place } = runner;
     while (running.size < atOnceMax && !stop.signal.aborted) {
       const run = (await claims.adopt(place)) ?? (await claims.claimNext(place));
       if (run === null || running.has(run.id)) return;
-      running.set(run.id, execute(run));
+      running.set(run.id, execute(runner, run));
     }
   }
 
-  /** Runs that nobody has heard of, and folders of runs that have ended. */
-  async function sweep(): Promise<void> {
-    await claims.sweep({ abandonedMs, pendingMs });
+  /** Folders that a gateway left which was killed at the end of a run. */
+  async function removeEnded(runner: Runner): Promise<void> {
     for (const runId of await runner.list()) {
       const status = running.has(runId) ? null : await options.statusOf(runId);
       if (status !== null && isFinal(status)) await runner.remove(runId);
@@ -68,11 +71,15 @@ export function createRunLoop(options: RunLoopOptions): RunLoop {
 
   const loop = createPacedLoop(async () => {
     try {
+      if (running.size === 0 && !(await claims.hasWork())) return idleEveryMs;
+      const runner = await options.runner();
       if (clock.monotonicMs() >= sweepAtMs) {
         sweepAtMs = clock.monotonicMs() + sweepEveryMs;
-        await sweep();
+        await claims.sweep({ abandonedMs, pendingMs });
+        if (runner !== null) await removeEnded(runner);
       }
-      await claim();
+      if (runner === null) return idleEveryMs;
+      await claim(runner);
     } catch (error) {
       log.warn({ err: error }, 'runs could not be looked for; they are looked for again');
     }

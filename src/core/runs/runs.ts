@@ -17,7 +17,7 @@ import {
   type RunList,
 } from './run-rows.ts';
 import { activeStatuses, type RunStatus, statusesBefore } from './run-status.ts';
-import type { Runner } from './runner/runner.ts';
+import type { FoundRunner } from './runner/runner.ts';
 import type { RunSources, Sealer } from './sources.ts';
 import { createStates } from './states.ts';
 
@@ -30,7 +30,7 @@ export { createMask, type Mask } from './mask.ts';
 export type { RunOutput } from './outputs.ts';
 export type { LoggedLine, Run, RunList } from './run-rows.ts';
 export { failureCodes, isFinal, runOperations, runStatuses, type RunStatus } from './run-status.ts';
-export { findRunner, type FoundRunner, type Runner, type RunnerSearch } from './runner/runner.ts';
+export { findRunner, findTerraformPath, type FoundRunner, type Runner, type RunnerSearch } from './runner/runner.ts';
 export type { ClusterContext, ClusterNode, RunSources, Sealer, StackInput, StackPackage, WebPort } from './sources.ts';
 export { injectedNames } from './work-files.ts';
 
@@ -50,6 +50,8 @@ export interface ApplyRequest {
 export type StartResult =
   | { readonly kind: 'created'; readonly run: Run }
   | { readonly kind: 'queue_full' }
+  /** The version of the stack is not there any more. */
+  | { readonly kind: 'stack_gone' }
   /** It runs or waits, or has nothing that could be done again. */
   | { readonly kind: 'wrong_status'; readonly status: RunStatus }
   | { readonly kind: 'not_found' };
@@ -73,8 +75,9 @@ export interface Runs {
   list(list: RunList): Promise<{ readonly runs: readonly Run[]; readonly total: number }>;
   /** Lines behind the one numbered `after`, in their order. */
   log(runId: string, after: number, limit: number): Promise<readonly LoggedLine[]>;
-  /** Null where nothing here can run Terraform. */
-  readonly loop: RunLoop | null;
+  /** Why nothing can be applied here; null where it can. */
+  problem(): Promise<string | null>;
+  readonly loop: RunLoop;
 }
 
 export interface RunsOptions {
@@ -84,34 +87,65 @@ export interface RunsOptions {
   readonly log: Log;
   readonly sealer: Sealer;
   readonly sources: RunSources;
-  /** Null where there is none: runs are listed and nothing is applied. */
-  readonly runner: Runner | null;
-  readonly place: string;
+  /** Looks for what can run Terraform here. Called once, when it is first needed. */
+  readonly findRunner: () => Promise<FoundRunner>;
   readonly atOnceMax?: number;
   readonly initMs?: number;
   readonly phaseMs?: number;
 }
 
+/** Undoes the transaction that writes a run. */
+class StackGoneError extends Error {}
+
 const inputsContext = (runId: string): string => `inputs ${runId}`;
 
 export function createRuns(options: RunsOptions): Runs {
-  const { db, clock, audit, sealer, runner, atOnceMax = 2, initMs = 300_000, phaseMs = 3_600_000 } = options;
+  const {
+    db,
+    clock,
+    audit,
+    sealer,
+    sources,
+    findRunner,
+    atOnceMax = 2,
+    initMs = 300_000,
+    phaseMs = 3_600_000,
+  } = options;
   const states = createStates(db.sql, sealer);
   const find = (id: string): Promise<Run | null> => findRun(db.sql, id);
   const statusOf = async (id: string): Promise<RunStatus | null> => (await find(id))?.status ?? null;
   const common = { ...options, claims: createClaims(db.sql), states, limits: { initMs, phaseMs } };
-  const loop = runner === null ? null : createRunLoop({ ...common, runner, atOnceMax, statusOf });
+  let found: Promise<FoundRunner> | null = null;
+  const look = (): Promise<FoundRunner> => {
+    found ??= findRunner();
+    // What could not be looked at is looked at again.
+    found.catch(() => (found = null));
+    return found;
+  };
+  const runner = async (): Promise<FoundRunner['runner']> => (await look()).runner;
+  const loop = createRunLoop({ ...common, runner, atOnceMax, statusOf });
 
   async function begin(run: NewRun, inputs: Buffer): Promise<StartResult> {
-    const seal = (id: string): Promise<Buffer> => sealer.seal(inputs, inputsContext(id));
+    try {
+      return await beginOrThrow(run, inputs);
+    } catch (error) {
+      if (error instanceof StackGoneError) return { kind: 'stack_gone' };
+      throw error;
+    }
+  }
+
+  async function beginOrThrow(run: NewRun, inputs: Buffer): Promise<StartResult> {
+    const seal = (tx: Transaction, id: string): Promise<Buffer> => sealer.seal(inputs, inputsContext(id), tx);
     const id = await db.orm.transaction(async (tx) => {
-      const made = await insertRun(tx, run, clock.now(), seal);
-      if (made !== null) await note(tx, { ...run, id: made }, run.author, 'created', run.operation);
-      return made;
+      const made = await insertRun(tx, run, clock.now(), (runId) => seal(tx, runId));
+      if (made === null) return 'queue_full';
+      if (!(await sources.pinStackVersion(tx, run.stackVersionId))) throw new StackGoneError();
+      await note(tx, { ...run, id: made }, run.author, 'created', run.operation);
+      return { made };
     });
-    if (id === null) return { kind: 'queue_full' };
-    loop?.wake();
-    const created = await find(id);
+    if (typeof id === 'string') return { kind: id };
+    loop.wake();
+    const created = await find(id.made);
     if (created === null) throw new Error('the run that was written is not there');
     return { kind: 'created', run: created };
   }
@@ -200,6 +234,7 @@ export function createRuns(options: RunsOptions): Runs {
     find,
     list: (list) => listRuns(db.sql, list),
     log: (runId, after, limit) => readLog(db.sql, runId, after, limit),
+    problem: async () => (await look()).problem,
     loop,
   };
 }

@@ -1,10 +1,11 @@
+import type { Transaction } from '#base/db.ts';
 import type { WorkFile } from './runner/runner.ts';
 
 /** What runs need of the rooms beside them; the platform wing hands it over. */
 
 /** Encrypts what only runs may read. `context` binds a text to its place: sealed for one, it cannot be opened as another. */
 export interface Sealer {
-  seal(bytes: Buffer, context: string): Promise<Buffer>;
+  seal(bytes: Buffer, context: string, tx?: Transaction): Promise<Buffer>;
   /** @throws Error when it was sealed with a key that is not here, for another context, or was changed */
   open(sealed: Buffer, context: string): Promise<Buffer>;
 }
@@ -42,6 +43,7 @@ export interface ClusterNode {
   readonly host_key: string | null;
   readonly gpus: number;
   readonly hardware_profile: string;
+  readonly role: 'head' | 'worker';
 }
 
 export interface ClusterContext {
@@ -57,6 +59,8 @@ export interface ClusterContext {
 export interface RunSources {
   /** Null when the version is gone. */
   readonly stackPackage: (stackVersionId: string) => Promise<StackPackage | null>;
+  /** Keeps the version for as long as runs may need it. @returns whether it is there */
+  readonly pinStackVersion: (tx: Transaction, stackVersionId: string) => Promise<boolean>;
   /** Null when the cluster is gone. */
   readonly cluster: (clusterId: string) => Promise<ClusterContext | null>;
   /** The cluster's private key, in OpenSSH's form. */

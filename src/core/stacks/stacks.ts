@@ -41,6 +41,7 @@ export {
 } from './names.ts';
 export { internet, type Outbound } from './outbound.ts';
 export {
+  fits,
   inputTypes,
   type InputValue,
   packageBytesMax,

@@ -1,5 +1,4 @@
 import { createRoute, z } from '@hono/zod-openapi';
-import { userIdOf } from '#core/audit/audit.ts';
 import {
   type PackageSource,
   PackageRefusedError,
@@ -7,7 +6,6 @@ import {
   type StackAuthor,
   type StackFields,
   type Stacks,
-  type StackViewer,
 } from '#core/stacks/stacks.ts';
 import { authorOf, type HttpContext, ValidationError } from '#edge/http/http.ts';
 import type { ApiApp } from './app.ts';
@@ -15,6 +13,7 @@ import type { Guards } from './auth.ts';
 import { pageQuery, toPage } from './pages.ts';
 import { bearerSecurity, jsonAnswer, jsonRequest, nameText, notFound } from './schemas.ts';
 import { stackPageSchema, stackPatchSchema, stackSchema, toStackAnswer } from './stack-schemas.ts';
+import { viewerOf } from './stack-viewer.ts';
 import { createUploadBody, fetchSchema, type UploadParts, uploadSchema } from './stack-upload.ts';
 
 /** The catalog of stacks. Reading takes any key; changing takes a management key, and what is everybody's an admin's. */
@@ -27,11 +26,6 @@ export interface StackRoutesParts extends UploadParts {
 const tags = ['Stacks'];
 const path = '/v1/stacks';
 const params = z.object({ name: z.string().openapi({ description: 'Name or id', example: 'scheduler' }) });
-
-function viewerOf(context: HttpContext): StackViewer {
-  const { actor, platformRole, scope } = context.get('caller');
-  return { userId: userIdOf(actor), isAdmin: platformRole === 'admin' && scope === 'management' };
-}
 
 function stackAuthorOf(context: HttpContext): StackAuthor {
   const { organizationId } = context.get('caller');

@@ -47,6 +47,8 @@ export function toAppError(error: unknown): AppError {
 const genericCodesOfTheirOwn: Readonly<Partial<Record<ErrorCode, string>>> = {
   package_too_large: 'PACKAGE_TOO_LARGE',
   package_invalid: 'PACKAGE_INVALID',
+  queue_full: 'QUEUE_FULL',
+  runner_unavailable: 'RUNNER_UNAVAILABLE',
 };
 
 const genericCodes: Readonly<Record<number, string>> = {

@@ -4,9 +4,12 @@ import { describe, expect, it } from 'vitest';
 import { uuidv7 } from '#base/id.ts';
 import { descendantsOf } from '#base/process-identity.ts';
 import { systemAuthor } from '#core/audit/audit.ts';
+import type { FoundRunner } from '#core/runs/runs.ts';
 import { privateKey, useRuns } from './support.ts';
 
 const bench = useRuns();
+
+const nothing = (): Promise<FoundRunner> => Promise.resolve({ runner: null, terraform: null, problem: 'nothing' });
 
 const slow = (seconds: number, more = ''): string => `
 resource "terraform_data" "first" {
@@ -162,7 +165,7 @@ describe('a run', () => {
   });
 
   it('is refused when ten wait for its cluster', async () => {
-    const runs = bench.gateway({ runner: null });
+    const runs = bench.gateway({ findRunner: nothing });
     const clusterId = uuidv7();
     const version = bench.stack('');
     for (let waiting = 0; waiting < 10; waiting += 1) await bench.apply(runs, version, { clusterId });
@@ -172,7 +175,7 @@ describe('a run', () => {
 
 describe('canceling', () => {
   it('ends a run that waits at once', async () => {
-    const runs = bench.gateway({ runner: null });
+    const runs = bench.gateway({ findRunner: nothing });
     const run = await bench.apply(runs, bench.stack(''));
     expect(await runs.cancel(run.id, systemAuthor)).toMatchObject({ kind: 'changed', run: { status: 'CANCELED' } });
     expect(await runs.cancel(run.id, systemAuthor)).toEqual({ kind: 'wrong_status', status: 'CANCELED' });
@@ -195,7 +198,7 @@ describe('a gateway that goes away', () => {
     const first = bench.gateway();
     const run = await bench.apply(first, bench.stack(slow(2)));
     await bench.prints(first, run, 'begun');
-    await first.loop?.close();
+    await first.loop.close();
     const second = bench.gateway();
     expect((await bench.ended(second, run)).status).toBe('APPLIED');
     const messages = (await bench.lines(second, run)).map(({ message }) => message);

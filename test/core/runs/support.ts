@@ -91,7 +91,7 @@ export function useRuns(): RunsBench {
     gateways = [];
   });
   afterEach(async () => {
-    await Promise.all(gateways.map(({ loop }) => loop?.close()));
+    await Promise.all(gateways.map(({ loop }) => loop.close()));
     for (const id of await bench.runner.list()) await bench.runner.remove(id);
     await bench.db.sql`truncate runs, run_log, installations, stack_states`;
   });
@@ -109,15 +109,16 @@ export function useRuns(): RunsBench {
     },
     gateway(options = {}) {
       const { db, runner } = bench;
+      const terraform = { path: '', product: 'Terraform' as const, version: '' };
       const runs = createRuns({
         db,
-        runner,
         clock: systemClock,
         audit: createAudit({ clock: systemClock }),
         log: createLog('silent'),
         sealer,
-        place: 'here',
+        findRunner: () => Promise.resolve({ runner, terraform, problem: null }),
         sources: {
+          pinStackVersion: (_, id) => Promise.resolve(stacks.has(id)),
           stackPackage: (id) => Promise.resolve(stacks.get(id) ?? null),
           privateKey: () => Promise.resolve(privateKey),
           cluster: (id) =>
@@ -133,7 +134,7 @@ export function useRuns(): RunsBench {
         ...options,
       });
       gateways.push(runs);
-      runs.loop?.start();
+      runs.loop.start();
       return runs;
     },
     stack(main, { inputs = [], files = {} } = {}) {

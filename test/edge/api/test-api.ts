@@ -17,6 +17,8 @@ import { createOperatorCommands, type OperatorCommandsOptions } from '#core/flee
 import { createKeys, createOrganizations, type Keys } from '#core/keys/keys.ts';
 import { createHistory, createMetering, createQuarantineReview } from '#core/metering/metering.ts';
 import { type Contents, createContents } from '#core/requests/requests.ts';
+import { createStacks } from '#core/stacks/stacks.ts';
+import { createRunsWing } from '#app/runs.ts';
 import { createSecrets, type Secrets } from '#core/secrets/secrets.ts';
 import { createWallet, createWalletOpening } from '#core/wallet/wallet.ts';
 import { createApi, type EngineOperations } from '#edge/api/api.ts';
@@ -97,6 +99,16 @@ export function createTurnableClock(): Clock & { turn(ms: number): void } {
   };
 }
 
+/** No gateway of this kind applies anything. */
+const runsConfig = {
+  terraformBin: '/nonexistent/terraform',
+  runsDir: null,
+  providerMirror: null,
+  allowUnsandboxedRuns: false,
+  runsAtOnce: 1,
+  runMs: 60_000,
+};
+
 interface RoomOptions extends TestApiOptions {
   readonly dataDir: string;
 }
@@ -117,9 +129,14 @@ function createRooms(db: Db, place: BooksPlace, clock: Clock, options: RoomOptio
   const secrets = createSecrets({ db, log, keys: options.platformKeys ?? null, dataDir: options.dataDir });
   const { nodeSilenceMs = null } = options;
   const clusters = createClusters({ db, clock, log, audit, accounts, costs, secrets, nodeSilenceMs });
+  const stacks = createStacks({ db, audit, log });
+  const platform = { keys: null, nodeSilenceMs, ...runsConfig };
+  const parts = { config: { platform }, clusters, stacks, secrets, audit, db, clock, log, dataDir: options.dataDir };
   return {
     costs,
     clusters,
+    stacks,
+    runs: createRunsWing(parts).runs,
     secrets,
     audit,
     accounts,

@@ -34,10 +34,23 @@ export type FoundRunner =
 
 const versionSchema = z.object({ terraform_version: z.string() });
 
+/** The program alone, without asking it anything. @returns its path, or a sentence where there is none */
+export function findTerraformPath(setting: string | null): { readonly path: string } | { readonly problem: string } {
+  const names = setting === null ? ['tofu', 'terraform'] : [setting];
+  const path = names.map(findProgram).find((found) => found !== null) ?? null;
+  if (path !== null) return { path };
+  const problem =
+    setting === null
+      ? 'neither tofu nor terraform is installed: https://opentofu.org/docs/intro/install says how, and HEADGATE_TERRAFORM_BIN names a program elsewhere'
+      : `HEADGATE_TERRAFORM_BIN names ${setting}, which is no program here`;
+  return { problem };
+}
+
 export async function findRunner(search: RunnerSearch): Promise<FoundRunner> {
   const terraform = await findTerraform(search.terraformBin);
   if (typeof terraform === 'string') return { runner: null, terraform: null, problem: terraform };
   const { runsDir, mirror, isRoot } = search;
+  mkdirSync(runsDir, { recursive: true, mode: isRoot ? 0o711 : 0o700 });
   const common = { runsDir, mirror, isRoot, terraform: terraform.path };
   const closed = isRoot ? closedFolder(runsDir) : null;
   const wall = closed ?? (await sandboxProblem(terraform.path, isRoot));
@@ -52,13 +65,9 @@ export async function findRunner(search: RunnerSearch): Promise<FoundRunner> {
 
 /** @returns a sentence where there is none */
 async function findTerraform(setting: string | null): Promise<Terraform | string> {
-  const names = setting === null ? ['tofu', 'terraform'] : [setting];
-  const path = names.map(findProgram).find((found) => found !== null) ?? null;
-  if (path === null) {
-    return setting === null
-      ? 'neither tofu nor terraform is installed: https://opentofu.org/docs/intro/install says how, and HEADGATE_TERRAFORM_BIN names a program elsewhere'
-      : `HEADGATE_TERRAFORM_BIN names ${setting}, which is no program here`;
-  }
+  const found = findTerraformPath(setting);
+  if ('problem' in found) return found.problem;
+  const { path } = found;
   try {
     const env = { PATH: programsPath, CHECKPOINT_DISABLE: '1', HOME: '/nonexistent' };
     const { stdout } = await run(path, ['version', '-json'], { env, timeout: 20_000 });
@@ -102,7 +111,6 @@ async function sandboxProblem(terraform: string, dropsRoot: boolean): Promise<st
 
 /** The first folder on the way that another user than root cannot pass. @returns what is wrong */
 function closedFolder(runsDir: string): string | null {
-  mkdirSync(runsDir, { recursive: true, mode: 0o711 });
   chmodSync(runsDir, 0o711);
   for (let folder = dirname(runsDir); ; folder = dirname(folder)) {
     if ((statSync(folder).mode & 0o001) === 0) {

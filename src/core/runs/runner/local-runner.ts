@@ -1,4 +1,5 @@
 import { spawn } from 'node:child_process';
+import { randomUUID } from 'node:crypto';
 import { chownSync, constants, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { open, readlink, rm } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
@@ -87,6 +88,7 @@ export function createLocalRunner(options: LocalRunnerOptions): Runner {
 
   return {
     kind,
+    place: placeOf(runsDir),
     paths,
     prepare(runId, files) {
       mkdirSync(folderOf(runId), { recursive: true, mode: isRoot ? 0o711 : 0o700 });
@@ -140,9 +142,20 @@ export function createLocalRunner(options: LocalRunnerOptions): Runner {
       await rm(folderOf(runId), { recursive: true, force: true });
     },
     list() {
-      return Promise.resolve(readdirIfThere(runsDir));
+      return Promise.resolve(readdirIfThere(runsDir).filter((name) => !name.startsWith('.')));
     },
   };
+}
+
+/** Gateways of one folder are on one machine, and find each other's runs there. */
+function placeOf(runsDir: string): string {
+  const path = join(runsDir, '.place');
+  try {
+    writeFileSync(path, `local ${randomUUID()}`, { flag: 'wx', mode: 0o600 });
+  } catch (error) {
+    if (!(error instanceof Error && 'code' in error && error.code === 'EEXIST')) throw error;
+  }
+  return readFileSync(path, 'utf8');
 }
 
 /** Null while the line is being written: a process id of 0 would stand for our own group. */

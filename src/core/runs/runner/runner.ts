@@ -4,7 +4,7 @@
  */
 
 export { createLocalRunner, type LocalRunnerOptions } from './local-runner.ts';
-export { findRunner, type FoundRunner, type RunnerSearch } from './find-runner.ts';
+export { findRunner, findTerraformPath, type FoundRunner, type RunnerSearch } from './find-runner.ts';
 
 export interface WorkFile {
   /** Below the work folder, with `/`, without `..`. */
@@ -37,6 +37,8 @@ export interface WorkPaths {
 
 export interface Runner {
   readonly kind: 'docker' | 'bwrap' | 'process';
+  /** Where its runs are: every gateway that finds a runner of the same place can go on with them. */
+  readonly place: string;
   readonly paths: (runId: string) => WorkPaths;
   /** Makes the work folder with these files, which must not be there yet. */
   prepare(runId: string, files: readonly WorkFile[]): Promise<void>;

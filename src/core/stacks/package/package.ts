@@ -12,7 +12,7 @@ import { type PackageFile, readFiles } from './read-files.ts';
  * is written to disk, and of packages that come at once one is in memory.
  */
 
-export { inputTypes, type InputValue } from './input-types.ts';
+export { fits, inputTypes, type InputValue } from './input-types.ts';
 export type { StackInput } from './inputs.ts';
 export { packageBytesMax, sizeText } from './limits.ts';
 export type { WebPort } from './manifest.ts';
@@ -34,6 +34,8 @@ export interface VersionMetadata {
   readonly root: string;
   readonly files: number;
   readonly inputs: readonly StackInput[];
+  /** All variables that the module declares, those that a run fills in by itself too. */
+  readonly variables: readonly string[];
   /** Hardware profiles that the stack is for; null is all of them. */
   readonly applicableProfiles: readonly string[] | null;
   readonly web: WebPort | null;
@@ -103,6 +105,7 @@ async function read(zip: Buffer, fileName: string | null, checkTerraform: CheckT
       root: module.folder,
       files: files.length,
       inputs: inputs.inputs,
+      variables: module.variables.map(({ name }) => name),
       applicableProfiles: manifest?.applicableProfiles ?? null,
       web: manifest?.web ?? (module.hasWebPortOutput ? { port: null, node: null, path: null } : null),
       requiredVersions: module.requiredVersions,

@@ -1,0 +1,111 @@
+import { join } from 'node:path';
+import type { Clock } from '#base/clock.ts';
+import type { Config } from '#base/config.ts';
+import type { Db, Transaction } from '#base/db.ts';
+import type { Log } from '#base/log.ts';
+import type { Audit } from '#core/audit/audit.ts';
+import type { Clusters } from '#core/clusters/clusters.ts';
+import {
+  createRuns,
+  findRunner,
+  findTerraformPath,
+  type RunnerSearch,
+  type Runs,
+  type RunSources,
+  type Sealer,
+} from '#core/runs/runs.ts';
+import type { Secrets } from '#core/secrets/secrets.ts';
+import type { Stacks } from '#core/stacks/stacks.ts';
+import type { Part } from './parts.ts';
+
+export interface RunsWingOptions {
+  readonly config: Pick<Config, 'platform'>;
+  readonly clusters: Clusters;
+  readonly stacks: Stacks;
+  readonly secrets: Secrets;
+  readonly audit: Audit;
+  readonly db: Db;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly dataDir: string;
+}
+
+/** Runs, with what they need of the rooms beside them. */
+export function createRunsWing(options: RunsWingOptions): { readonly runs: Runs; readonly part: Part } {
+  const { config, db, secrets, log, dataDir } = options;
+  const { terraformBin, runsDir, providerMirror, allowUnsandboxedRuns, runsAtOnce, runMs } = config.platform;
+  const search: RunnerSearch = {
+    terraformBin,
+    mirror: providerMirror,
+    runsDir: runsDir ?? join(dataDir, 'runs'),
+    allowUnsandboxed: allowUnsandboxedRuns,
+    isRoot: process.getuid?.() === 0,
+  };
+  const runs = createRuns({
+    ...options,
+    sealer: sealerOf(secrets, db),
+    sources: sourcesOf(options),
+    findRunner: () => findRunner(search),
+    atOnceMax: runsAtOnce,
+    phaseMs: runMs,
+  });
+  const part: Part = {
+    name: 'runs',
+    start() {
+      const found = findTerraformPath(terraformBin);
+      if ('path' in found) log.info({ program: found.path }, 'stacks are applied with this program');
+      else log.info(`stacks are listed and not applied: ${found.problem}`);
+      runs.loop.start();
+    },
+    stop: () => runs.loop.close(),
+  };
+  return { runs, part };
+}
+
+function sourcesOf({ clusters, stacks }: RunsWingOptions): RunSources {
+  return {
+    async stackPackage(versionId) {
+      const open = await stacks.openVersion(versionId);
+      if (open === null) return null;
+      const { root, inputs, variables: declared, web } = open.version.metadata;
+      const announced =
+        web === null || web.port === null ? null : { port: web.port, node: web.node, path: web.path ?? '/' };
+      const sensitive = new Set(inputs.filter((input) => input.sensitive).map(({ name }) => name));
+      const variables = declared.map((name) => ({ name, sensitive: sensitive.has(name) }));
+      return { root, files: open.files, inputs: variables, web: announced };
+    },
+    pinStackVersion: (tx, versionId) => stacks.pinIn(tx, versionId),
+    async cluster(clusterId) {
+      const [context, organizationId] = await Promise.all([
+        clusters.runContext(clusterId),
+        clusters.organizationOf(clusterId),
+      ]);
+      if (context === null || organizationId === null) return null;
+      const { cluster_id: publicId, cluster_name: name, public_domain: publicDomain, nodes } = context;
+      return { id: clusterId, publicId, name, organizationId, publicDomain, nodes };
+    },
+    async privateKey(clusterId) {
+      const key = await clusters.openPrivateKey(clusterId);
+      if (key === null) throw new Error('the cluster has no access identity');
+      return key;
+    },
+  };
+}
+
+/** Which key it was sealed with stands before what was sealed: its length in one byte, then its id. */
+function sealerOf(secrets: Secrets, db: Db): Sealer {
+  return {
+    async seal(bytes, context, outer) {
+      const plain = bytes.toString('base64');
+      const seal = (tx: Transaction) => secrets.seal(tx, context, plain);
+      const sealed = outer === undefined ? await db.orm.transaction(seal) : await seal(outer);
+      const keyId = Buffer.from(sealed.keyId, 'utf8');
+      return Buffer.concat([Buffer.from([keyId.length]), keyId, sealed.bytes]);
+    },
+    open(sealed, context) {
+      const end = 1 + (sealed[0] ?? 0);
+      const keyId = sealed.toString('utf8', 1, end);
+      return Promise.resolve(Buffer.from(secrets.open(context, { keyId, bytes: sealed.subarray(end) }), 'base64'));
+    },
+  };
+}

@@ -1,0 +1,55 @@
+import { z } from '@hono/zod-openapi';
+import type { ClusterWithNodes } from '#core/clusters/clusters.ts';
+import { fits, type InputValue, type Stack } from '#core/stacks/stacks.ts';
+import type { Problem } from '#edge/http/http.ts';
+
+/** Everything that is wrong with what a stack is to be applied with. */
+export interface CheckedInputs {
+  /** With the defaults that the stack's manifest names. */
+  readonly inputs: Readonly<Record<string, InputValue>>;
+  readonly problems: readonly Problem[];
+}
+
+const valueSchema: z.ZodType<InputValue> = z.lazy(() =>
+  z.union([z.string(), z.number(), z.boolean(), z.null(), z.array(valueSchema), z.record(z.string(), valueSchema)]),
+);
+
+export const inputsSchema = z.record(z.string().max(200), valueSchema);
+
+export function checkInputs({ version }: Stack, given: Readonly<Record<string, InputValue>>): CheckedInputs {
+  const declared = version.metadata.inputs;
+  const names = new Set(declared.map(({ name }) => name));
+  const unknown = Object.keys(given).filter((name) => !names.has(name));
+  const known = declared.map(({ name }) => name).join(', ');
+  const problems: Problem[] = unknown.map((name) => ({
+    field: `inputs.${name}`,
+    message: known === '' ? 'is not known: this stack has no inputs' : `is not known: this stack has ${known}`,
+  }));
+  const inputs: Record<string, InputValue> = {};
+  for (const { name, type, required, default: otherwise } of declared) {
+    const value = given[name] ?? null;
+    const field = `inputs.${name}`;
+    if (value !== null && !fits(type, value)) problems.push({ field, message: `must be a ${type}` });
+    if (value === null && required && otherwise === null) problems.push({ field, message: 'is missing' });
+    const used = value ?? otherwise;
+    if (used !== null) inputs[name] = used;
+  }
+  return { inputs, problems };
+}
+
+/** @param node a node's name; null: the whole cluster */
+export function checkTarget(stack: Stack, cluster: ClusterWithNodes, node: string | null): readonly Problem[] {
+  const nodes = node === null ? cluster.nodes : cluster.nodes.filter(({ name }) => name === node);
+  if (nodes.length === 0) {
+    const names = cluster.nodes.map(({ name }) => name).join(', ');
+    const message = names === '' ? 'has no nodes' : `is none of the cluster's nodes: ${names}`;
+    return [{ field: node === null ? 'cluster_id' : 'node', message }];
+  }
+  const { applicableProfiles } = stack.version.metadata;
+  if (applicableProfiles === null) return [];
+  const others = nodes.filter(({ hardwareProfile }) => !applicableProfiles.includes(hardwareProfile));
+  return others.map(({ name, hardwareProfile }) => ({
+    field: node === null ? 'cluster_id' : 'node',
+    message: `has the node ${name} of profile ${hardwareProfile}; the stack is for ${applicableProfiles.join(', ')}`,
+  }));
+}

@@ -1,0 +1,114 @@
+import { createRoute, z } from '@hono/zod-openapi';
+import { isFinal, type Run, type Runs } from '#core/runs/runs.ts';
+import type { HttpContext } from '#edge/http/http.ts';
+import type { ApiApp } from './app.ts';
+import type { Guards } from './auth.ts';
+import { logLineSchema, toLineAnswer } from './run-schemas.ts';
+import { bearerSecurity, idText, jsonAnswer } from './schemas.ts';
+
+const aliveEveryMs = 15_000;
+const lookEveryMs = 500;
+const chunkLines = 500;
+const encoder = new TextEncoder();
+
+const seq = z
+  .string()
+  .regex(/^\d{1,9}$/, 'must be a whole number of 0 or more')
+  .transform(Number);
+
+const query = z.strictObject({
+  after: seq.default(0).openapi({ type: 'integer', minimum: 0, default: 0, description: '`seq` of the line before' }),
+  limit: seq
+    .default(1000)
+    .transform((limit) => Math.min(Math.max(limit, 1), 10_000))
+    .openapi({ type: 'integer', minimum: 1, maximum: 10_000, default: 1000 }),
+});
+
+const answerSchema = z
+  .object({
+    data: z.array(logLineSchema),
+    next_after: z.int().openapi({ description: '`after` of the next request' }),
+    complete: z.boolean().openapi({ description: 'The run has ended, and there are no lines behind these' }),
+  })
+  .openapi('RunLog');
+
+export interface RunLogParts {
+  readonly guards: Guards;
+  readonly runs: Runs;
+}
+
+/** @param visibleRun throws not_found for what the caller may not see */
+export function registerRunLogRoutes(
+  app: ApiApp,
+  { guards, runs }: RunLogParts,
+  visibleRun: (context: HttpContext) => Promise<Run>,
+): void {
+  const route = createRoute({
+    method: 'get',
+    path: '/v1/runs/{id}/logs',
+    tags: ['Runs'],
+    summary: "Read a run's log, or follow it with Accept: text/event-stream",
+    description:
+      'Events have the line as `data` and its `seq` as `id`; `Last-Event-ID` goes on behind it. The last event is `status`, with how the run ended.',
+    security: bearerSecurity,
+    middleware: [guards.anyKey],
+    request: { params: z.object({ id: idText('run') }), query },
+    responses: {
+      200: {
+        description: 'Lines of the log',
+        content: {
+          ...jsonAnswer(answerSchema, '').content,
+          'text/event-stream': { schema: z.string().openapi({ example: 'id: 1\ndata: {"seq":1,"message":"…"}\n\n' }) },
+        },
+      },
+    },
+  });
+  app.openapi(route, async (context) => {
+    const run = await visibleRun(context);
+    const { after, limit } = context.req.valid('query');
+    if (context.req.header('accept')?.includes('text/event-stream') === true) {
+      const last = Number(context.req.header('last-event-id') ?? after);
+      const events = followLog(runs, run.id, Number.isSafeInteger(last) && last >= 0 ? last : after);
+      return new Response(events, { headers: { 'content-type': 'text/event-stream', 'cache-control': 'no-store' } });
+    }
+    const lines = await runs.log(run.id, after, limit);
+    const now = (await runs.find(run.id)) ?? run;
+    const nextAfter = lines.at(-1)?.seq ?? after;
+    const complete = isFinal(now.status) && nextAfter >= now.logLines;
+    return context.json({ data: lines.map(toLineAnswer), next_after: nextAfter, complete }, 200);
+  });
+}
+
+/** Lines as they come, and a comment now and then, which keeps proxies from closing the connection. */
+function followLog(runs: Runs, runId: string, after: number): ReadableStream<Uint8Array> {
+  let position = after;
+  let left = false;
+  return new ReadableStream<Uint8Array>({
+    async pull(controller) {
+      for (let waitedMs = 0; !left; waitedMs += lookEveryMs) {
+        // Asked before the lines are read: what a run wrote before it ended is among them then.
+        const run = await runs.find(runId);
+        const lines = await runs.log(runId, position, chunkLines);
+        for (const line of lines) {
+          controller.enqueue(encoder.encode(`id: ${line.seq}\ndata: ${JSON.stringify(toLineAnswer(line))}\n\n`));
+          position = line.seq;
+        }
+        if (lines.length > 0) return;
+        if (run === null || isFinal(run.status)) {
+          const end = { status: run?.status ?? null, failure_code: run?.failureCode ?? null };
+          controller.enqueue(encoder.encode(`event: status\ndata: ${JSON.stringify(end)}\n\n`));
+          controller.close();
+          return;
+        }
+        if (waitedMs >= aliveEveryMs) {
+          controller.enqueue(encoder.encode(':\n\n'));
+          return;
+        }
+        await new Promise((resolve) => setTimeout(resolve, lookEveryMs));
+      }
+    },
+    cancel() {
+      left = true;
+    },
+  });
+}

@@ -1,0 +1,96 @@
+import { z } from '@hono/zod-openapi';
+import { formatId } from '#base/id.ts';
+import { failureCodes, type LoggedLine, type Run, runOperations, runStatuses } from '#core/runs/runs.ts';
+import { pageOf } from './pages.ts';
+import { idText } from './schemas.ts';
+
+/** Runs as they are shown. */
+
+const changesSchema = z
+  .object({
+    operation: z.enum(['plan', 'apply', 'destroy']),
+    add: z.int(),
+    change: z.int(),
+    remove: z.int(),
+  })
+  .openapi('RunChanges');
+
+export const runSchema = z
+  .object({
+    id: idText('run'),
+    cluster_id: idText('cluster'),
+    organization_id: idText('org'),
+    stack: z.string(),
+    stack_id: idText('stack'),
+    node: z.string().nullable().openapi({ description: 'null: the whole cluster' }),
+    operation: z.enum(runOperations),
+    status: z.enum(runStatuses),
+    phase: z.enum(['init', 'plan', 'apply']).nullable(),
+    failure_code: z.enum(failureCodes).nullable(),
+    failure_message: z.string().nullable(),
+    retry_of: z.string().nullable(),
+    created_by: z.string().nullable().openapi({ description: 'user_… or key_…' }),
+    created_at: z.iso.datetime(),
+    started_at: z.iso.datetime().nullable(),
+    ended_at: z.iso.datetime().nullable(),
+    changes: changesSchema.nullable().openapi({ description: 'Of the plan, and then of what was done' }),
+    outputs: z
+      .record(z.string(), z.object({ sensitive: z.boolean(), value: z.unknown().optional() }))
+      .nullable()
+      .openapi({ description: 'Sensitive ones without their value' }),
+    log_lines: z.int(),
+  })
+  .openapi('Run');
+
+export const runPageSchema = pageOf(runSchema, 'RunPage');
+
+export const logLineSchema = z
+  .object({
+    seq: z.int().openapi({ description: 'From 1, without a gap' }),
+    at: z.iso.datetime(),
+    phase: z.string(),
+    level: z.enum(['info', 'warn', 'error']),
+    type: z.string().openapi({ description: "Terraform's `type`; `text` for what is none of its lines" }),
+    message: z.string(),
+  })
+  .openapi('RunLogLine');
+
+const iso = (ms: number | null): string | null => (ms === null ? null : new Date(ms).toISOString());
+
+export function toRunAnswer(run: Run): z.infer<typeof runSchema> {
+  const key = run.createdByKey === null ? null : formatId('key', run.createdByKey);
+  const user = run.createdByUser === null ? null : formatId('user', run.createdByUser);
+  return {
+    id: formatId('run', run.id),
+    cluster_id: formatId('cluster', run.clusterId),
+    organization_id: formatId('org', run.organizationId),
+    stack: run.stackName,
+    stack_id: formatId('stack', run.stackId),
+    node: run.node === '' ? null : run.node,
+    operation: run.operation,
+    status: run.status,
+    phase: phaseOf(run.phase),
+    failure_code: run.failureCode,
+    failure_message: run.failureMessage,
+    retry_of: run.retryOf === null ? null : formatId('run', run.retryOf),
+    created_by: key ?? user,
+    created_at: new Date(run.createdAtMs).toISOString(),
+    started_at: iso(run.startedAtMs),
+    ended_at: iso(run.endedAtMs),
+    changes: run.changes,
+    outputs: run.outputs === null ? null : { ...run.outputs },
+    log_lines: run.logLines,
+  };
+}
+
+/** Tries of `init` are one phase, and so is what is asked after an apply. */
+function phaseOf(phase: string | null): 'init' | 'plan' | 'apply' | null {
+  if (phase === null) return null;
+  if (phase.startsWith('init')) return 'init';
+  return phase === 'plan' ? 'plan' : 'apply';
+}
+
+export function toLineAnswer(line: LoggedLine): z.infer<typeof logLineSchema> {
+  const { seq, atMs, phase, level, type, message } = line;
+  return { seq, at: new Date(atMs).toISOString(), phase: phaseOf(phase) ?? phase, level, type, message };
+}

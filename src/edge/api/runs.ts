@@ -1,0 +1,226 @@
+import { createRoute, z } from '@hono/zod-openapi';
+import { AppError } from '#base/errors.ts';
+import { formatId, parseId } from '#base/id.ts';
+import type { Clusters } from '#core/clusters/clusters.ts';
+import { type ChangeResult, type Run, type Runs, runStatuses, type StartResult } from '#core/runs/runs.ts';
+import type { Stacks } from '#core/stacks/stacks.ts';
+import { authorOf, type Caller, type HttpContext, ValidationError } from '#edge/http/http.ts';
+import type { ApiApp } from './app.ts';
+import type { Guards } from './auth.ts';
+import { isOperator, visibleCluster } from './cluster-access.ts';
+import { pageQuery, toPage } from './pages.ts';
+import { checkInputs, checkTarget, inputsSchema } from './run-inputs.ts';
+import { registerRunLogRoutes } from './run-logs.ts';
+import { runPageSchema, runSchema, toRunAnswer } from './run-schemas.ts';
+import { bearerSecurity, idText, jsonAnswer, jsonRequest, nameText, notFound } from './schemas.ts';
+import { viewerOf } from './stack-viewer.ts';
+
+/** Stacks applied to clusters. Whoever sees a cluster sees its runs; a management key of its organization starts them. */
+
+export interface RunRoutesParts {
+  readonly guards: Guards;
+  readonly runs: Runs;
+  readonly clusters: Clusters;
+  readonly stacks: Stacks;
+}
+
+const tags = ['Runs'];
+const path = '/v1/runs';
+const idParams = z.object({ id: idText('run') });
+
+export function registerRunRoutes(app: ApiApp, parts: RunRoutesParts): void {
+  registerApply(app, parts);
+  registerList(app, parts);
+  registerReading(app, parts);
+  registerRunLogRoutes(app, parts, (context) => visibleRun(context, parts.runs));
+  registerCancel(app, parts);
+  registerFurther(app, parts);
+  registerForget(app, parts);
+}
+
+const mayAct = (caller: Caller, organizationId: string): boolean =>
+  isOperator(caller) || caller.organizationId === organizationId;
+
+/** @throws AppError not_found for a run that the caller may not see as for one that is not there */
+async function visibleRun(context: HttpContext, runs: Runs): Promise<Run> {
+  const id = parseId('run', context.req.param('id') ?? '');
+  const run = id === null ? null : await runs.find(id);
+  if (run === null || !mayAct(context.get('caller'), run.organizationId)) throw notFound('run');
+  return run;
+}
+
+/** @throws AppError for everything but a run */
+function started(result: StartResult): Run {
+  switch (result.kind) {
+    case 'created':
+      return result.run;
+    case 'queue_full':
+      throw new AppError('queue_full');
+    case 'stack_gone':
+      throw new AppError('conflict', { message: 'This version of the stack is not there any more.' });
+    case 'not_found':
+      throw notFound('run');
+    case 'wrong_status':
+      throw new AppError('conflict', { message: `The run is ${result.status}.` });
+  }
+}
+
+function changed(result: ChangeResult): Run {
+  if (result.kind === 'changed') return result.run;
+  return started(result);
+}
+
+const applySchema = z
+  .strictObject({
+    cluster_id: idText('cluster'),
+    node: nameText(100).nullish().openapi({ description: 'Name of a node; without it the whole cluster' }),
+    inputs: inputsSchema.default({}),
+  })
+  .openapi('ApplyStack');
+
+function registerApply(app: ApiApp, { guards, runs, clusters, stacks }: RunRoutesParts): void {
+  const route = createRoute({
+    method: 'post',
+    path: '/v1/stacks/{name}/apply',
+    tags,
+    summary: 'Apply a stack to a cluster, or to one of its nodes',
+    security: bearerSecurity,
+    middleware: [guards.management, guards.jsonBody],
+    request: {
+      params: z.object({ name: z.string().openapi({ description: 'Name or id', example: 'scheduler' }) }),
+      body: jsonRequest(applySchema),
+    },
+    responses: { 202: jsonAnswer(runSchema, 'The run, which begins when its cluster is free') },
+  });
+  app.openapi(route, async (context) => {
+    const body = context.req.valid('json');
+    const stack = await stacks.find(viewerOf(context), context.req.valid('param').name);
+    if (stack === null) throw notFound('stack');
+    const clusterId = await visibleCluster(context, clusters, body.cluster_id);
+    const cluster = await clusters.find(clusterId);
+    if (cluster === null || cluster.status !== 'active') throw notFound('cluster');
+    const node = body.node ?? null;
+    const { inputs, problems } = checkInputs(stack, body.inputs);
+    const all = [...checkTarget(stack, cluster, node), ...problems];
+    if (all.length > 0) throw new ValidationError(all);
+    await requireRunner(runs);
+    const ids = { clusterId, organizationId: cluster.organizationId, stackId: stack.id, stackName: stack.name };
+    const request = { ...ids, stackVersionId: stack.version.id, node: node ?? '', inputs, author: authorOf(context) };
+    const run = started(await runs.apply(request));
+    context.header('location', `${path}/${formatId('run', run.id)}`);
+    return context.json(toRunAnswer(run), 202);
+  });
+}
+
+/** @throws AppError runner_unavailable: nothing is queued that nothing here could run */
+async function requireRunner(runs: Runs): Promise<void> {
+  const problem = await runs.problem();
+  if (problem !== null)
+    throw new AppError('runner_unavailable', { message: `Nothing can be applied here: ${problem}.` });
+}
+
+const listQuery = z.strictObject({
+  ...pageQuery,
+  cluster_id: z
+    .string()
+    .refine((text) => parseId('cluster', text) !== null, 'must be the id of a cluster: cluster_…')
+    .optional(),
+  stack: nameText(100).optional(),
+  status: z.enum(runStatuses).optional(),
+});
+
+function registerList(app: ApiApp, { guards, runs }: RunRoutesParts): void {
+  const route = createRoute({
+    method: 'get',
+    path,
+    tags,
+    summary: 'List the runs on clusters of the organization, or on all for a platform admin; newest first',
+    security: bearerSecurity,
+    middleware: [guards.anyKey],
+    request: { query: listQuery },
+    responses: { 200: jsonAnswer(runPageSchema, 'A page of runs') },
+  });
+  app.openapi(route, async (context) => {
+    const { cluster_id: cluster, stack = null, status = null, ...asked } = context.req.valid('query');
+    const caller = context.get('caller');
+    const organizationIds = isOperator(caller) ? null : [caller.organizationId];
+    const clusterId = cluster === undefined ? null : parseId('cluster', cluster);
+    const page = await runs.list({ organizationIds, clusterId, stackName: stack, status, ...asked });
+    return context.json(toPage(page.runs.map(toRunAnswer), asked, page.total), 200);
+  });
+}
+
+function registerReading(app: ApiApp, { guards, runs }: RunRoutesParts): void {
+  const route = createRoute({
+    method: 'get',
+    path: `${path}/{id}`,
+    tags,
+    summary: 'Read a run',
+    security: bearerSecurity,
+    middleware: [guards.anyKey],
+    request: { params: idParams },
+    responses: { 200: jsonAnswer(runSchema, 'The run') },
+  });
+  app.openapi(route, async (context) => context.json(toRunAnswer(await visibleRun(context, runs)), 200));
+}
+
+function registerCancel(app: ApiApp, { guards, runs }: RunRoutesParts): void {
+  const route = createRoute({
+    method: 'post',
+    path: `${path}/{id}/cancel`,
+    tags,
+    summary: 'End a run: at once when it waits, else as soon as Terraform has written its state',
+    security: bearerSecurity,
+    middleware: [guards.management],
+    request: { params: idParams },
+    responses: { 200: jsonAnswer(runSchema, 'The run, CANCELED or CANCELING') },
+  });
+  app.openapi(route, async (context) => {
+    const { id } = await visibleRun(context, runs);
+    return context.json(toRunAnswer(changed(await runs.cancel(id, authorOf(context)))), 200);
+  });
+}
+
+/** What makes another run of one. */
+function registerFurther(app: ApiApp, { guards, runs }: RunRoutesParts): void {
+  const summaries = {
+    retry: 'Run the same version with the same inputs again',
+    destroy: 'Remove what the stack has made on the cluster',
+  } as const;
+  for (const action of ['retry', 'destroy'] as const) {
+    const route = createRoute({
+      method: 'post',
+      path: `${path}/{id}/${action}`,
+      tags,
+      summary: summaries[action],
+      security: bearerSecurity,
+      middleware: [guards.management],
+      request: { params: idParams },
+      responses: { 202: jsonAnswer(runSchema, 'The new run') },
+    });
+    app.openapi(route, async (context) => {
+      const { id } = await visibleRun(context, runs);
+      await requireRunner(runs);
+      const run = started(await runs[action](id, authorOf(context)));
+      context.header('location', `${path}/${formatId('run', run.id)}`);
+      return context.json(toRunAnswer(run), 202);
+    });
+  }
+}
+
+function registerForget(app: ApiApp, { guards, runs }: RunRoutesParts): void {
+  const route = createRoute({
+    method: 'post',
+    path: `${path}/{id}/forget`,
+    tags,
+    summary: 'Drop what is known of what the stack has made on the cluster, without removing it',
+    security: bearerSecurity,
+    middleware: [guards.platformAdmin],
+    request: { params: idParams },
+    responses: { 200: jsonAnswer(runSchema, 'The run') },
+  });
+  app.openapi(route, async (context) => {
+    const { id } = await visibleRun(context, runs);
+    return context.json(toRunAnswer(changed(await runs.forget(id, authorOf(context)))), 200);
+  });
+}
