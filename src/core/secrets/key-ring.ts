@@ -1,5 +1,15 @@
 import { createHash, randomBytes } from 'node:crypto';
-import { closeSync, fchmodSync, fstatSync, fsyncSync, openSync, readFileSync, writeSync } from 'node:fs';
+import {
+  closeSync,
+  fchmodSync,
+  fstatSync,
+  fsyncSync,
+  linkSync,
+  openSync,
+  readFileSync,
+  rmSync,
+  writeSync,
+} from 'node:fs';
 import { join } from 'node:path';
 import { isFileError } from '#base/data-dir.ts';
 
@@ -72,26 +82,31 @@ function parseKeys(text: string, path: string): readonly PlatformKey[] {
   return keys.map((line) => toPlatformKey(Buffer.from(line, 'base64')));
 }
 
+/** Whole or not at all: under another name first. */
 function makeKeyFile(path: string): readonly PlatformKey[] {
-  let file: number;
+  const draft = `${path}.${process.pid}.${randomBytes(4).toString('hex')}`;
   try {
-    file = openSync(path, 'wx', fileMode);
+    writeDraft(draft);
+    linkSync(draft, path);
   } catch (error) {
-    if (isFileError(error, 'EEXIST')) return readKeyFile(path);
-    throw new KeyFileError(`${path} cannot be made (${codeOf(error)})`);
+    if (!isFileError(error, 'EEXIST')) throw new KeyFileError(`${path} cannot be made (${codeOf(error)})`);
+  } finally {
+    rmSync(draft, { force: true });
   }
+  return readKeyFile(path);
+}
+
+function writeDraft(draft: string): void {
+  const file = openSync(draft, 'wx', fileMode);
   try {
     // Not left to open, whose mode the umask narrows.
     fchmodSync(file, fileMode);
     writeSync(file, `${randomBytes(keyBytes).toString('base64')}\n`);
     // What is encrypted with it may be in PostgreSQL a moment later.
     fsyncSync(file);
-  } catch (error) {
-    throw new KeyFileError(`${path} cannot be written (${codeOf(error)})`);
   } finally {
     closeSync(file);
   }
-  return readKeyFile(path);
 }
 
 function codeOf(error: unknown): string {
