@@ -25,7 +25,7 @@ export interface KeyRing {
   read(): readonly PlatformKey[];
   /** Makes the file with a first key, or reads the one that another process has just made. @throws KeyFileError */
   make(): readonly PlatformKey[];
-  /** Where the keys are, for messages. */
+  /** Where the keys are, for messages: without the machine's paths, since they are shown. */
   readonly place: string;
 }
 
@@ -37,6 +37,7 @@ export class KeyFileError extends Error {
   }
 }
 
+const fileName = 'platform.key';
 const keyBytes = 32;
 const fileMode = 0o600;
 
@@ -47,12 +48,12 @@ function toPlatformKey(bytes: Buffer): PlatformKey {
 
 /** @param given keys of HEADGATE_PLATFORM_KEY; null: those of the file `platform.key` in the data folder */
 export function createKeyRing(given: readonly Buffer[] | null, dataDir: string): KeyRing {
-  const path = join(dataDir, 'platform.key');
+  const path = join(dataDir, fileName);
   if (given !== null) {
     const keys = given.map(toPlatformKey);
     return { read: () => keys, make: () => keys, place: 'HEADGATE_PLATFORM_KEY' };
   }
-  return { read: () => readKeyFile(path), make: () => makeKeyFile(path), place: path };
+  return { read: () => readKeyFile(path), make: () => makeKeyFile(path), place: `${fileName} of its data folder` };
 }
 
 /** Read anew each time: it is short, and keys that are added to it count without a restart. */
@@ -62,23 +63,23 @@ function readKeyFile(path: string): readonly PlatformKey[] {
     file = openSync(path, 'r');
   } catch (error) {
     if (isFileError(error, 'ENOENT')) return [];
-    throw new KeyFileError(`${path} cannot be read (${codeOf(error)})`);
+    throw new KeyFileError(`${fileName} cannot be read (${codeOf(error)})`);
   }
   try {
     const { mode } = fstatSync(file);
-    if ((mode & 0o077) !== 0) throw new KeyFileError(`${path} may be read by others: its mode must be 0600`);
-    return parseKeys(readFileSync(file, 'utf8'), path);
+    if ((mode & 0o077) !== 0) throw new KeyFileError(`${fileName} may be read by others: its mode must be 0600`);
+    return parseKeys(readFileSync(file, 'utf8'));
   } finally {
     closeSync(file);
   }
 }
 
-function parseKeys(text: string, path: string): readonly PlatformKey[] {
+function parseKeys(text: string): readonly PlatformKey[] {
   const lines = text.split('\n').map((line) => line.trim());
   const keys = lines.filter((line) => line !== '' && !line.startsWith('#'));
   // 43 digits and the padding are 32 bytes.
   const isWhole = keys.length > 0 && keys.every((line) => /^[A-Za-z0-9+/_-]{43}=?$/.test(line));
-  if (!isWhole) throw new KeyFileError(`${path} must hold a key of ${keyBytes} bytes in base64 in each line`);
+  if (!isWhole) throw new KeyFileError(`${fileName} must hold a key of ${keyBytes} bytes in base64 in each line`);
   return keys.map((line) => toPlatformKey(Buffer.from(line, 'base64')));
 }
 
@@ -89,7 +90,7 @@ function makeKeyFile(path: string): readonly PlatformKey[] {
     writeDraft(draft);
     linkSync(draft, path);
   } catch (error) {
-    if (!isFileError(error, 'EEXIST')) throw new KeyFileError(`${path} cannot be made (${codeOf(error)})`);
+    if (!isFileError(error, 'EEXIST')) throw new KeyFileError(`${fileName} cannot be made (${codeOf(error)})`);
   } finally {
     rmSync(draft, { force: true });
   }

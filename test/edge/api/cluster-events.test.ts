@@ -49,6 +49,17 @@ describe('an event is refused', () => {
     expect([await intervals(), (await node()).allocation]).toEqual([[], null]);
   });
 
+  it('where its moment lies ahead, also of a node that is as it says', async () => {
+    const { tell, node } = await useNode();
+    const ahead = { at: new Date(Date.now() + 3_600_000).toISOString() };
+    for (const kind of ['allocate', 'release']) {
+      await tell(kind);
+      const answer = await tell(kind, ahead);
+      expect([kind, answer.status, fieldsOf(answer)]).toEqual([kind, 400, ['at']]);
+    }
+    expect((await node()).status).toBe('released');
+  });
+
   it('with a body that is no JSON, or not said to be', async () => {
     const { path } = await useNode();
     for (const [body, type, status] of [
