@@ -187,6 +187,19 @@ describe('a cluster', () => {
     expect(rows.map(({ action }) => action)).toEqual(['cluster.created', 'cluster.changed', 'cluster.archived']);
   });
 
+  it('is made with as many nodes as a request may have, and is one where eight of a name are made at once', async () => {
+    const nodes = Array.from({ length: 64 }, (_, index) => nodeBody(`n-${index}`, { address: `10.0.1.${index}` }));
+    const [name, { id }] = [newName(), await api().organization()];
+    const answers = await Promise.all(
+      Array.from({ length: 8 }, () => create({ name, organization_id: id, public_domain: 'd.example.com', nodes })),
+    );
+    expect(answers.map(({ status }) => status).toSorted()).toEqual([201, 409, 409, 409, 409, 409, 409, 409]);
+    const { body } = await ask(`/v1/clusters?org=${id}`);
+    expect(body.data).toMatchObject([{ name, nodes_total: 64 }]);
+    const { body: made } = await ask(`/v1/clusters/${body.data[0].id}`);
+    expect(made.nodes.map((node: { name: string }) => node.name)).toEqual(nodes.map((node) => node['name']));
+  });
+
   it('that is archived takes no change, and leaves its name to others', async () => {
     const cluster = await makeCluster(api(), { public_domain: 'b.example.com' });
     const path = `/v1/clusters/${cluster.id}`;
