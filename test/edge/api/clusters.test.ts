@@ -193,7 +193,12 @@ describe('a cluster', () => {
     const answers = await Promise.all(
       Array.from({ length: 8 }, () => create({ name, organization_id: id, public_domain: 'd.example.com', nodes })),
     );
-    expect(answers.map(({ status }) => status).toSorted()).toEqual([201, 409, 409, 409, 409, 409, 409, 409]);
+    expect(
+      answers
+        .map(({ status }) => String(status))
+        .toSorted()
+        .join(' '),
+    ).toBe(`201${' 409'.repeat(7)}`);
     const { body } = await ask(`/v1/clusters?org=${id}`);
     expect(body.data).toMatchObject([{ name, nodes_total: 64 }]);
     const { body: made } = await ask(`/v1/clusters/${body.data[0].id}`);
