@@ -36,7 +36,7 @@ export type {
 export type { NodeRef } from './change.ts';
 export type { ClusterPatch, NewCluster } from './cluster-changes.ts';
 export type { ClusterList, ClusterPage } from './cluster-reads.ts';
-export { nodesMax, type NodePatch } from './node-changes.ts';
+export type { NodePatch } from './node-changes.ts';
 export type { NodeEvent, NodeEventKind, NodeEventResult } from './node-events.ts';
 export type { RunContext, RunNode } from './run-context.ts';
 export { parseHostKey, parsePrivateKey, SshKeyError } from './ssh-keys.ts';

@@ -15,7 +15,7 @@ import {
 } from './cluster.ts';
 import { clusterNodes } from './schema.ts';
 
-export const nodesMax = 1024;
+const nodesMax = 1024;
 
 export type NodePatch = { readonly [Field in keyof NodeInput]?: NodeInput[Field] | undefined };
 

@@ -2,7 +2,7 @@ import { eq, sql } from 'drizzle-orm';
 import type { Transaction } from '#base/db.ts';
 import { AppError } from '#base/errors.ts';
 import type { Author } from '#core/audit/audit.ts';
-import type { UsageOutcome } from '#core/costs/costs.ts';
+import { aheadMsMax, type UsageOutcome } from '#core/costs/costs.ts';
 import { type ClusterParts, dbNowMs, findNodeRow, lockActive, type NodeRef, requireOrganization } from './change.ts';
 import { type Choice, chooseForAllocation, chooseForRelease } from './choose-allocation.ts';
 import {
@@ -57,7 +57,9 @@ export async function recordEvent(
     const node = cluster === null ? null : await findNodeRow(tx, ref);
     if (cluster === null || node === null) return null;
     const nodeIds = [nodeKey(node.id)];
-    const atMs = event.atMs ?? (await dbNowMs(tx));
+    const nowMs = await dbNowMs(tx);
+    const atMs = event.atMs ?? nowMs;
+    if (atMs > nowMs + aheadMsMax) throw liesAhead();
     const known = await costs.nodeAllocations({ nodeIds, which: 'all' }, tx);
     const moment = { atMs, isTold: event.atMs !== null };
     const choice: Choice =
@@ -77,6 +79,11 @@ export async function recordEvent(
       ...(await readResult({ tx, parts, cluster, node }, generation)),
     };
   });
+}
+
+function liesAhead(): AppError {
+  const message = 'must not lie ahead: give a moment of the past, or none for now';
+  return new AppError('invalid_value', { message, param: 'at' });
 }
 
 interface Place {

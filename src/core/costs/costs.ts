@@ -49,6 +49,7 @@ export type {
   ReportResult,
 } from './report.ts';
 export { type CostReportJson, reportToJson } from './report-json.ts';
+export { aheadMsMax } from './usage-events.ts';
 export type { ClusterRef, Move, NodeAllocation, NodeRelease, UsageOutcome } from './usage-events.ts';
 export { type FieldProblem, parseWindow, type Window, type WindowQuery, type WindowResult } from './window.ts';
 

@@ -69,8 +69,8 @@ export interface UsageEvents {
   moveCluster(tx: Transaction, move: Move): Promise<boolean>;
 }
 
-/** Clocks of machines differ by less. */
-const aheadMsMax = 60_000;
+/** Clocks of machines differ by less: a moment that lies further ahead of the database's is refused. */
+export const aheadMsMax = 60_000;
 /** Nodes in one statement. */
 const chunkMax = 1000;
 const source: UsageSource = 'node';

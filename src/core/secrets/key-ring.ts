@@ -1,5 +1,15 @@
 import { createHash, randomBytes } from 'node:crypto';
-import { closeSync, fchmodSync, fstatSync, fsyncSync, openSync, readFileSync, writeSync } from 'node:fs';
+import {
+  closeSync,
+  fchmodSync,
+  fstatSync,
+  fsyncSync,
+  linkSync,
+  openSync,
+  readFileSync,
+  rmSync,
+  writeSync,
+} from 'node:fs';
 import { join } from 'node:path';
 import { isFileError } from '#base/data-dir.ts';
 
@@ -15,7 +25,7 @@ export interface KeyRing {
   read(): readonly PlatformKey[];
   /** Makes the file with a first key, or reads the one that another process has just made. @throws KeyFileError */
   make(): readonly PlatformKey[];
-  /** Where the keys are, for messages. */
+  /** Where the keys are, for messages: without the machine's paths, since they are shown. */
   readonly place: string;
 }
 
@@ -27,6 +37,7 @@ export class KeyFileError extends Error {
   }
 }
 
+const fileName = 'platform.key';
 const keyBytes = 32;
 const fileMode = 0o600;
 
@@ -37,12 +48,12 @@ function toPlatformKey(bytes: Buffer): PlatformKey {
 
 /** @param given keys of HEADGATE_PLATFORM_KEY; null: those of the file `platform.key` in the data folder */
 export function createKeyRing(given: readonly Buffer[] | null, dataDir: string): KeyRing {
-  const path = join(dataDir, 'platform.key');
+  const path = join(dataDir, fileName);
   if (given !== null) {
     const keys = given.map(toPlatformKey);
     return { read: () => keys, make: () => keys, place: 'HEADGATE_PLATFORM_KEY' };
   }
-  return { read: () => readKeyFile(path), make: () => makeKeyFile(path), place: path };
+  return { read: () => readKeyFile(path), make: () => makeKeyFile(path), place: `${fileName} of its data folder` };
 }
 
 /** Read anew each time: it is short, and keys that are added to it count without a restart. */
@@ -52,46 +63,51 @@ function readKeyFile(path: string): readonly PlatformKey[] {
     file = openSync(path, 'r');
   } catch (error) {
     if (isFileError(error, 'ENOENT')) return [];
-    throw new KeyFileError(`${path} cannot be read (${codeOf(error)})`);
+    throw new KeyFileError(`${fileName} cannot be read (${codeOf(error)})`);
   }
   try {
     const { mode } = fstatSync(file);
-    if ((mode & 0o077) !== 0) throw new KeyFileError(`${path} may be read by others: its mode must be 0600`);
-    return parseKeys(readFileSync(file, 'utf8'), path);
+    if ((mode & 0o077) !== 0) throw new KeyFileError(`${fileName} may be read by others: its mode must be 0600`);
+    return parseKeys(readFileSync(file, 'utf8'));
   } finally {
     closeSync(file);
   }
 }
 
-function parseKeys(text: string, path: string): readonly PlatformKey[] {
+function parseKeys(text: string): readonly PlatformKey[] {
   const lines = text.split('\n').map((line) => line.trim());
   const keys = lines.filter((line) => line !== '' && !line.startsWith('#'));
   // 43 digits and the padding are 32 bytes.
   const isWhole = keys.length > 0 && keys.every((line) => /^[A-Za-z0-9+/_-]{43}=?$/.test(line));
-  if (!isWhole) throw new KeyFileError(`${path} must hold a key of ${keyBytes} bytes in base64 in each line`);
+  if (!isWhole) throw new KeyFileError(`${fileName} must hold a key of ${keyBytes} bytes in base64 in each line`);
   return keys.map((line) => toPlatformKey(Buffer.from(line, 'base64')));
 }
 
+/** Whole or not at all: under another name first. */
 function makeKeyFile(path: string): readonly PlatformKey[] {
-  let file: number;
+  const draft = `${path}.${process.pid}.${randomBytes(4).toString('hex')}`;
   try {
-    file = openSync(path, 'wx', fileMode);
+    writeDraft(draft);
+    linkSync(draft, path);
   } catch (error) {
-    if (isFileError(error, 'EEXIST')) return readKeyFile(path);
-    throw new KeyFileError(`${path} cannot be made (${codeOf(error)})`);
+    if (!isFileError(error, 'EEXIST')) throw new KeyFileError(`${fileName} cannot be made (${codeOf(error)})`);
+  } finally {
+    rmSync(draft, { force: true });
   }
+  return readKeyFile(path);
+}
+
+function writeDraft(draft: string): void {
+  const file = openSync(draft, 'wx', fileMode);
   try {
     // Not left to open, whose mode the umask narrows.
     fchmodSync(file, fileMode);
     writeSync(file, `${randomBytes(keyBytes).toString('base64')}\n`);
     // What is encrypted with it may be in PostgreSQL a moment later.
     fsyncSync(file);
-  } catch (error) {
-    throw new KeyFileError(`${path} cannot be written (${codeOf(error)})`);
   } finally {
     closeSync(file);
   }
-  return readKeyFile(path);
 }
 
 function codeOf(error: unknown): string {

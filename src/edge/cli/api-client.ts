@@ -65,7 +65,7 @@ async function send(config: ClientConfig, { method, path, ...asked }: ApiRequest
   });
   const status = response.statusCode ?? 0;
   if (status >= 200 && status < 300) return response;
-  throw new FailedError(refusalText(status, await text(response).catch(() => '')));
+  throw new FailedError(refusalText({ status, path }, await text(response).catch(() => '')));
 }
 
 interface Sent extends Asked {
@@ -99,13 +99,21 @@ function connect(
 const hints: Readonly<Record<number, string>> = {
   401: 'HEADGATE_API_KEY must hold a key that is valid',
   403: 'HEADGATE_API_KEY must hold a management key of a platform admin',
-  404: '"headgate engines ls" lists the engines',
 };
 
+/** Groups of commands by the routes they go to. */
+const listed = { '/v1/admin/engines/': 'engines', '/v1/clusters/': 'clusters' };
+
+function hintOf({ status, path }: { readonly status: number; readonly path: string }): string | undefined {
+  if (status !== 404) return hints[status];
+  const [, group] = Object.entries(listed).find(([prefix]) => path.startsWith(prefix)) ?? [];
+  return group === undefined ? undefined : `"headgate ${group} ls" lists the ${group}`;
+}
+
 /** The gateway's own sentence, and how to mend it where that is for whoever typed the command. */
-function refusalText(status: number, body: string): string {
-  const message = messageOf(body) ?? `the gateway answered with status ${status}`;
-  const hint = hints[status];
+function refusalText(refused: { readonly status: number; readonly path: string }, body: string): string {
+  const message = messageOf(body) ?? `the gateway answered with status ${refused.status}`;
+  const hint = hintOf(refused);
   return hint === undefined ? message : `${message.replace(/\.$/, '')}; ${hint}`;
 }
 

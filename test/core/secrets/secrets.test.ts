@@ -1,0 +1,182 @@
+import { randomBytes } from 'node:crypto';
+import {
+  chmodSync,
+  copyFileSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { connectDb, type Db } from '#base/db.ts';
+import { createLog } from '#base/log.ts';
+import { createSecrets, type Sealed, type Secrets } from '#core/secrets/secrets.ts';
+import { createTestDatabase } from '../../support/database.ts';
+
+let db: Db;
+let drop: () => Promise<void>;
+beforeAll(async () => {
+  const database = await createTestDatabase();
+  db = connectDb(database.url, { poolMax: 8 });
+  drop = async () => {
+    await db.close();
+    await database.drop();
+  };
+});
+afterAll(() => drop());
+
+const folders: string[] = [];
+const newFolder = (): string => {
+  const folder = mkdtempSync(join(tmpdir(), 'hg-secrets-'));
+  folders.push(folder);
+  return folder;
+};
+afterEach(() => {
+  for (const folder of folders.splice(0)) rmSync(folder, { recursive: true });
+});
+beforeEach(() => db.sql`truncate platform_keys`);
+
+const newKey = (): Buffer => randomBytes(32);
+const logLines: string[] = [];
+const log = createLog('info', { write: (line: string) => void logLines.push(line) });
+
+/** A gateway with these keys, or with those of the file in its folder. */
+const gateway = (keys: readonly Buffer[] | null, dataDir: string = newFolder()): Secrets =>
+  createSecrets({ db, log, keys, dataDir });
+const seal = (secrets: Secrets, text = 'a secret', purpose = 'test'): Promise<Sealed> =>
+  db.orm.transaction((tx) => secrets.seal(tx, purpose, text));
+const refused = { code: 'secrets_unavailable', status: 503 };
+
+describe('a secret is not sealed', () => {
+  it('by a gateway whose key is not the one in use', async () => {
+    await seal(gateway([newKey()]));
+    await expect(seal(gateway([newKey()]))).rejects.toMatchObject(refused);
+    await expect(seal(gateway([newKey(), newKey()]))).rejects.toMatchObject(refused);
+    expect(await db.sql`select 1 from platform_keys`).toHaveLength(1);
+  });
+
+  it('by a gateway with another data folder, which makes no key of its own', async () => {
+    const [one, other] = [newFolder(), newFolder()];
+    const sealed = await seal(gateway(null, one));
+    const second = gateway(null, other);
+    await expect(seal(second)).rejects.toMatchObject(refused);
+    expect(() => second.open('test', sealed)).toThrow(/has none/);
+    expect(() => statSync(join(other, 'platform.key'))).toThrow('ENOENT');
+    copyFileSync(join(one, 'platform.key'), join(other, 'platform.key'));
+    chmodSync(join(other, 'platform.key'), 0o600);
+    expect(second.open('test', sealed)).toBe('a secret');
+    expect((await seal(second)).keyId).toBe(sealed.keyId);
+  });
+
+  it.each([
+    ['empty', ''],
+    ['of words', 'not a key\n'],
+    ['too short', `${randomBytes(31).toString('base64')}\n`],
+    ['one good line and a bad one', `${randomBytes(32).toString('base64')}\nx\n`],
+  ])('with a file that is %s, whose content no error shows', async (_, text) => {
+    const folder = newFolder();
+    writeFileSync(join(folder, 'platform.key'), text, { mode: 0o600 });
+    const error: unknown = await seal(gateway(null, folder)).catch((thrown: unknown) => thrown);
+    expect(error).toMatchObject({ ...refused, message: expect.stringMatching(/platform\.key must hold a key/) });
+    expect(error).not.toMatchObject({ message: expect.stringContaining(folder) });
+    expect(readFileSync(join(folder, 'platform.key'), 'utf8')).toBe(text);
+  });
+
+  it('with a file that others may read', async () => {
+    const folder = newFolder();
+    writeFileSync(join(folder, 'platform.key'), `${newKey().toString('base64')}\n`);
+    chmodSync(join(folder, 'platform.key'), 0o640);
+    await expect(seal(gateway(null, folder))).rejects.toMatchObject({
+      ...refused,
+      message: expect.stringMatching(/0600/),
+    });
+  });
+});
+
+describe('a secret is not opened', () => {
+  it('without its key, under another purpose, or altered', async () => {
+    const key = newKey();
+    const secrets = gateway([key]);
+    const sealed = await seal(secrets);
+    expect(() => gateway([newKey()]).open('test', sealed)).toThrow(sealed.keyId);
+    expect(() => secrets.open('another', sealed)).toThrow(/altered/);
+    for (let at = 0; at < sealed.bytes.length; at += 1) {
+      const bytes = Buffer.from(sealed.bytes);
+      bytes[at] = (bytes[at] ?? 0) ^ 1;
+      expect(() => secrets.open('test', { ...sealed, bytes })).toThrow(/altered/);
+    }
+    for (const length of [0, 5, 12, 27, 28]) {
+      expect(() => secrets.open('test', { ...sealed, bytes: sealed.bytes.subarray(0, length) })).toThrow(/altered/);
+    }
+    expect(secrets.open('test', sealed)).toBe('a secret');
+  });
+});
+
+describe('the key', () => {
+  it('is made in a file for its owner alone when it is first needed', async () => {
+    const folder = newFolder();
+    const secrets = gateway(null, folder);
+    await secrets.check();
+    expect(await secrets.keyInUse()).toBeNull();
+    expect(() => statSync(join(folder, 'platform.key'))).toThrow('ENOENT');
+    const sealed = await seal(secrets);
+    expect(statSync(join(folder, 'platform.key')).mode & 0o777).toBe(0o600);
+    expect(readdirSync(folder)).toEqual(['platform.key']);
+    expect(gateway(null, folder).open('test', sealed)).toBe('a secret');
+    const key = Buffer.from(readFileSync(join(folder, 'platform.key'), 'utf8'), 'base64');
+    expect(gateway([key]).open('test', sealed)).toBe('a secret');
+    const stored = JSON.stringify(await db.sql`select * from platform_keys`);
+    expect([stored.includes(key.toString('base64')), stored.includes(key.toString('hex'))]).toEqual([false, false]);
+  });
+
+  it('is one, where many gateways need it for the first time at once', async () => {
+    const folder = newFolder();
+    const sealed = await Promise.all(Array.from({ length: 6 }, () => seal(gateway(null, folder))));
+    expect(new Set(sealed.map(({ keyId }) => keyId)).size).toBe(1);
+    const apart = await Promise.allSettled(Array.from({ length: 3 }, () => seal(gateway(null))));
+    expect(apart.map(({ status }) => status)).toEqual(['rejected', 'rejected', 'rejected']);
+  });
+
+  it('that is put first takes over, and does not come back when gateways have it in another order', async () => {
+    const [old, fresh] = [newKey(), newKey()];
+    const before = await seal(gateway([old]));
+    expect((await seal(gateway([old, fresh]))).keyId).toBe(before.keyId);
+    const rotated = gateway([fresh, old]);
+    const after = await seal(rotated);
+    expect(after.keyId).not.toBe(before.keyId);
+    expect(rotated.open('test', before)).toBe('a secret');
+    expect((await seal(gateway([old, fresh]))).keyId).toBe(after.keyId);
+    expect(await gateway([old, fresh]).keyInUse()).toBe(after.keyId);
+    await expect(seal(gateway([old]))).rejects.toMatchObject(refused);
+    expect((await seal(gateway([fresh]))).keyId).toBe(after.keyId);
+  });
+
+  it('counts without a restart when it is added to the file', async () => {
+    const folder = newFolder();
+    const secrets = gateway(null, folder);
+    const before = await seal(secrets);
+    const path = join(folder, 'platform.key');
+    writeFileSync(path, `# new\n${newKey().toString('base64')}\n${readFileSync(path, 'utf8')}`);
+    expect((await seal(secrets)).keyId).not.toBe(before.keyId);
+    expect(secrets.open('test', before)).toBe('a secret');
+  });
+
+  it('that is wrong is said in the log once, and so is that it is right again', async () => {
+    const key = newKey();
+    await seal(gateway([key]));
+    const folder = newFolder();
+    const secrets = gateway(null, folder);
+    logLines.splice(0);
+    await secrets.check();
+    await secrets.check();
+    expect(logLines.map((line) => JSON.parse(line).trouble)).toEqual([expect.stringMatching(/has none/)]);
+    writeFileSync(join(folder, 'platform.key'), `${key.toString('base64')}\n`, { mode: 0o600 });
+    await secrets.check();
+    expect(logLines).toHaveLength(2);
+    expect(logLines.join('')).not.toContain(key.toString('base64'));
+  });
+});
