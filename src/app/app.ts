@@ -16,7 +16,7 @@ import { soleSlot, type WorkerSlot } from './engines.ts';
 import { createFoundation, type Foundation } from './foundation.ts';
 import { createGateway, type EngineFiles, type Gateway } from './gateway.ts';
 import { type Part, startParts } from './parts.ts';
-import { createPlatform } from './platform.ts';
+import { createPlatform, type Platform } from './platform.ts';
 
 export { type ContainerHosts, readDockerHosts, type WorkerSlot } from './engines.ts';
 export { checkAddresses, metricsOf } from './server.ts';
@@ -69,12 +69,12 @@ export async function startApp(options: AppOptions): Promise<App> {
     slot: slot.number,
   });
   const gateway = createGateway({ ...common, foundation, identity, slot, onCommit: observe.onCommit });
-  const platform = createPlatform({ ...common, foundation });
+  const platform = createPlatform({ ...common, foundation, gateway });
   const edges = createEdges({ ...common, foundation, gateway, platform, observe });
   const bootstrap = createBootstrapPart(options, foundation);
   const operating = { gateway, coordination: foundation.coordination, log };
   const own = { bootstrap: bootstrap.part, reload: createReloadPart(operating) };
-  const parts = listParts({ foundation, gateway, edges }, own, options);
+  const parts = listParts({ foundation, gateway, platform, edges }, own, options);
   edges.mount(parts);
   const started = await startParts(parts, log);
   const operations = createEngineOperations(operating);
@@ -90,6 +90,7 @@ export async function startApp(options: AppOptions): Promise<App> {
 interface Wings {
   readonly foundation: Foundation;
   readonly gateway: Gateway;
+  readonly platform: Platform;
   readonly edges: Edges;
 }
 
@@ -99,7 +100,11 @@ interface OwnParts {
 }
 
 /** Every part of the gateway: started from above, stopped from below. */
-function listParts({ foundation, gateway, edges }: Wings, own: OwnParts, options: AppOptions): readonly Part[] {
+function listParts(
+  { foundation, gateway, platform, edges }: Wings,
+  own: OwnParts,
+  options: AppOptions,
+): readonly Part[] {
   const jobs = createJobsParts(() => parts, options);
   const parts: readonly Part[] = [
     foundation.parts.sharedStore,
@@ -118,6 +123,7 @@ function listParts({ foundation, gateway, edges }: Wings, own: OwnParts, options
     own.bootstrap,
     foundation.parts.keys,
     gateway.parts.catalog,
+    platform.parts.costs,
     // Jobs run while all of the above starts, and until all of the below has stopped.
     jobs.end,
     gateway.parts.engineClient,

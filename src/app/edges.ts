@@ -5,7 +5,7 @@ import type { Db } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
 import { PICO_PER_MICRO } from '#base/money.ts';
 import { readSigner } from '#base/signing.ts';
-import { createOperatorCommands } from '#core/fleet/fleet.ts';
+import { createOperatorCommands, readReplicaGpus } from '#core/fleet/fleet.ts';
 import { createAborter } from '#core/proxy/proxy.ts';
 import { createApi } from '#edge/api/api.ts';
 import { createHttpGuards, createShowLimits, installFallbacks, routeFirst, type HttpEnv } from '#edge/http/http.ts';
@@ -159,7 +159,7 @@ function inferencePart(inference: Inference, { keys }: Foundation): Part {
   };
 }
 
-function apiPart({ config, foundation, gateway, guards, db, clock, log }: GuardedOptions): Part {
+function apiPart({ config, foundation, gateway, platform, guards, db, clock, log }: GuardedOptions): Part {
   const operations = createEngineOperations({ gateway, coordination: foundation.coordination, log });
   const heldPicoUsd = async (organizationId: string): Promise<bigint> =>
     (await gateway.admission.heldMicroUsd(organizationId)) * PICO_PER_MICRO;
@@ -167,10 +167,16 @@ function apiPart({ config, foundation, gateway, guards, db, clock, log }: Guarde
   const commands = createOperatorCommands({ db, audit, fleet: gateway.fleet, reload: () => operations.reload() });
   const keyFile = config.storage.statementKeyFile;
   const signer = keyFile === null ? null : readSigner(keyFile, 'HEADGATE_STATEMENT_KEY_FILE');
+  const billing = {
+    ...platform,
+    catalog: gateway.catalog,
+    readReplicaGpus: (span: { readonly fromMs: number; readonly toMs: number }) =>
+      gateway.history.inTurn(null, (reports) => readReplicaGpus(reports, span)),
+  };
   const rooms = { ...foundation, ...gateway, ...guards, engines: { operations, commands } };
   return {
     name: 'API',
-    routes: createApi({ ...rooms, signer, heldPicoUsd, limits: config.limits, clock, log }),
+    routes: createApi({ ...rooms, billing, signer, heldPicoUsd, limits: config.limits, clock, log }),
   };
 }
 

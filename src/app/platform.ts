@@ -1,19 +1,67 @@
+import type { Clock } from '#base/clock.ts';
 import type { Db } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
 import { type Costs, createCosts } from '#core/costs/costs.ts';
+import { readGpuRuns } from '#core/fleet/fleet.ts';
+import { createReplicaCarrier } from '#edge/jobs/jobs.ts';
 import type { Foundation } from './foundation.ts';
+import type { Gateway } from './gateway.ts';
+import { createOrganizationDirectory, type OrganizationDirectory } from './organization-directory.ts';
+import type { Part } from './parts.ts';
 
 /** The wing beside the gateway: what nodes and GPUs are held for, and what that costs. */
 export interface Platform {
+  /** Reports are read on the connections of reports. */
   readonly costs: Costs;
+  readonly directory: OrganizationDirectory;
+  readonly parts: { readonly costs: Part };
 }
 
 export interface PlatformOptions {
   readonly foundation: Foundation;
+  /** Of the other wing only what is told of it, and whose turn it is to read. */
+  readonly gateway: Pick<Gateway, 'history' | 'fleet' | 'catalog'>;
   readonly db: Db;
+  readonly clock: Clock;
   readonly log: Log;
 }
 
-export function createPlatform({ foundation: { audit }, db, log }: PlatformOptions): Platform {
-  return { costs: createCosts({ db, audit, log }) };
+/** How old an end of a replica is at most before costs know of it. */
+const carryMs = 5000;
+
+export function createPlatform(options: PlatformOptions): Platform {
+  const { foundation, gateway, db, clock, log } = options;
+  const { audit, accounts } = foundation;
+  const costs = createCosts({ db, audit, log });
+  const directory = createOrganizationDirectory(accounts);
+  const carrier = createReplicaCarrier({
+    readRuns: (wanted) => readGpuRuns(db, wanted),
+    costs,
+    findEngine: (id) => gateway.catalog.list().find((model) => model.id === id)?.engine,
+    hosts: () => gateway.fleet.hosts(),
+    organizations: directory,
+    clock,
+    log,
+  });
+  const run = async (): Promise<void> => void (await carrier.carry());
+  return {
+    costs: { ...costs, ...reportsInTurn(options) },
+    directory,
+    parts: {
+      costs: { name: 'costs', jobs: [{ name: 'carry runs of replicas', everyMs: carryMs, where: 'one', run }] },
+    },
+  };
+}
+
+/** Reports on connections that serve nothing else, organizations taking turns. */
+function reportsInTurn({ foundation, gateway, log }: PlatformOptions): Pick<Costs, 'report' | 'replicaCosts'> {
+  const { audit } = foundation;
+  const { history } = gateway;
+  return {
+    report(request) {
+      const [only = null, ...others] = request.organizationIds ?? [];
+      return history.inTurn(others.length === 0 ? only : null, (db) => createCosts({ db, audit, log }).report(request));
+    },
+    replicaCosts: (request) => history.inTurn(null, (db) => createCosts({ db, audit, log }).replicaCosts(request)),
+  };
 }

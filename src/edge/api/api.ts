@@ -22,7 +22,7 @@ import {
 } from '#edge/http/http.ts';
 import { type ApiApp, createApiApp } from './app.ts';
 import { createGuards } from './auth.ts';
-import { registerBillingRoutes } from './billing.ts';
+import { type BillingRoutesParts, registerBillingRoutes } from './billing.ts';
 import { registerDocs } from './docs.ts';
 import type { EngineOperations } from './engine-operations.ts';
 import { registerEngineRoutes } from './engines.ts';
@@ -55,6 +55,7 @@ export interface ApiOptions {
   readonly wallet: Wallet;
   /** What operators see of engines, and what they may do; without it there are no such routes. */
   readonly engines?: { readonly operations: EngineOperations; readonly commands: OperatorCommands };
+  readonly billing: Pick<BillingRoutesParts, 'costs' | 'directory' | 'catalog' | 'readReplicaGpus'>;
   /** Without it there is no such route. */
   readonly reconciler?: Reconciler;
   /** What running requests hold of an organization's balance. */
@@ -83,7 +84,7 @@ export function createApi(options: ApiOptions): ApiApp {
   registerWalletRoutes(app, parts);
   registerStatementRoutes(app, parts);
   registerQuarantineRoutes(app, parts);
-  registerBillingRoutes(app, parts);
+  registerBillingRoutes(app, { ...parts, ...options.billing });
   if (options.engines !== undefined) registerEngineRoutes(app, { ...parts, ...options.engines });
   if (options.reconciler !== undefined) registerReconcileRoutes(app, { ...parts, reconciler: options.reconciler });
   registerDocs(app);

@@ -5,12 +5,16 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll } from 'vitest';
 import { type BooksPlace, openBooks } from '#app/books.ts';
+import { createOrganizationDirectory } from '#app/organization-directory.ts';
 import type { Clock } from '#base/clock.ts';
 import { connectDb, type Db } from '#base/db.ts';
 import { createLog } from '#base/log.ts';
 import { createThrottle } from '#base/throttle.ts';
 import { type Accounts, createAccounts } from '#core/accounts/accounts.ts';
 import { createAudit } from '#core/audit/audit.ts';
+import { createCatalog } from '#core/catalog/catalog.ts';
+import { type Costs, createCosts } from '#core/costs/costs.ts';
+import { readReplicaGpus } from '#core/fleet/fleet.ts';
 import { createOperatorCommands, type OperatorCommandsOptions } from '#core/fleet/operator-commands.ts';
 import { createKeys, createOrganizations, type Keys } from '#core/keys/keys.ts';
 import { createHistory, createMetering, createQuarantineReview } from '#core/metering/metering.ts';
@@ -51,6 +55,7 @@ export interface TestApi {
   readonly keys: Keys;
   readonly accounts: Accounts;
   readonly contents: Contents;
+  readonly billing: { readonly costs: Costs };
   /** A management key of a platform admin. */
   readonly admin: string;
   readonly logLines: readonly string[];
@@ -99,7 +104,13 @@ function createRooms(db: Db, place: BooksPlace, clock: Clock, options: TestApiOp
   const history = createHistory({ db, wallet, connections: 2, waitMsMax: 15_000 });
   const quarantine = createQuarantineReview({ db, clock, wallet, audit });
   const contents = createContents({ db, clock, log, audit, ageMaxMs: 86_400_000, bodyBytesMax: 1_048_576 });
-  return { audit, accounts, organizations, keys, wallet, metering, history, quarantine, contents };
+  const billing = {
+    costs: createCosts({ db, audit, log }),
+    directory: createOrganizationDirectory(accounts),
+    catalog: createCatalog({ db, clock, engines: [] }),
+    readReplicaGpus: (span: { readonly fromMs: number; readonly toMs: number }) => readReplicaGpus(db, span),
+  };
+  return { audit, accounts, organizations, keys, wallet, metering, history, quarantine, contents, billing };
 }
 
 export async function startApi(options: TestApiOptions = {}): Promise<TestApi> {
