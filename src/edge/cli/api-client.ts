@@ -21,6 +21,8 @@ export interface ApiClient {
    * @throws FailedError with what the gateway said, or why it could not be reached
    */
   call(method: ApiMethod, path: string, asked?: Asked): Promise<unknown>;
+  /** The text of an answer as it comes. @throws FailedError as `call` does, and where the answer breaks off */
+  text(path: string, asked?: Pick<Asked, 'answerTimeoutMs'>): AsyncIterable<string>;
   /** The `data:` of each server-sent event, until the stream ends. @throws FailedError when it cannot begin */
   events(path: string): AsyncIterable<string>;
 }
@@ -40,6 +42,15 @@ export function createApiClient(config: ClientConfig): ApiClient {
         return JSON.parse(await text(response)) as unknown;
       } catch {
         throw new FailedError(`${config.url} did not answer as Headgate does; HEADGATE_URL names the gateway`);
+      }
+    },
+    async *text(path, asked = {}) {
+      const response = await send(config, { method: 'GET', path, ...asked });
+      response.setEncoding('utf8');
+      try {
+        yield* response as AsyncIterable<string>;
+      } catch {
+        throw new FailedError(`the answer of ${config.url} broke off: what has come is not all of it`);
       }
     },
     async *events(path) {
@@ -65,7 +76,7 @@ async function send(config: ClientConfig, { method, path, ...asked }: ApiRequest
   });
   const status = response.statusCode ?? 0;
   if (status >= 200 && status < 300) return response;
-  throw new FailedError(refusalText(status, await text(response).catch(() => '')));
+  throw new FailedError(refusalText(path, status, await text(response).catch(() => '')));
 }
 
 interface Sent extends Asked {
@@ -99,13 +110,14 @@ function connect(
 const hints: Readonly<Record<number, string>> = {
   401: 'HEADGATE_API_KEY must hold a key that is valid',
   403: 'HEADGATE_API_KEY must hold a management key of a platform admin',
-  404: '"headgate engines ls" lists the engines',
 };
 
+const engineHint = '"headgate engines ls" lists the engines';
+
 /** The gateway's own sentence, and how to mend it where that is for whoever typed the command. */
-function refusalText(status: number, body: string): string {
+function refusalText(path: string, status: number, body: string): string {
   const message = messageOf(body) ?? `the gateway answered with status ${status}`;
-  const hint = hints[status];
+  const hint = status === 404 && path.startsWith('/v1/admin/engines') ? engineHint : hints[status];
   return hint === undefined ? message : `${message.replace(/\.$/, '')}; ${hint}`;
 }
 

@@ -3,6 +3,7 @@ import type { ClientConfig } from '#base/config.ts';
 import { importCommands } from '#edge/cli/import/import.ts';
 import { createApiClient } from './api-client.ts';
 import { type CliOutput, type Command, exitCodes } from './command.ts';
+import { costsCommand } from './costs.ts';
 import { engineCommands } from './engines.ts';
 import { FailedError, UsageError } from './errors.ts';
 import { reconcileCommand } from './reconcile.ts';
@@ -17,7 +18,13 @@ export { UsageError } from './errors.ts';
  * database itself, and is handed in by the program. A group of commands is a file that
  * exports a list of them, and one line here.
  */
-const commands: readonly Command[] = [...engineCommands, reconcileCommand, validateCommand, ...importCommands];
+const commands: readonly Command[] = [
+  ...engineCommands,
+  costsCommand,
+  reconcileCommand,
+  validateCommand,
+  ...importCommands,
+];
 
 const globalOptions = {
   json: { type: 'boolean' },
