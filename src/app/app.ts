@@ -69,7 +69,7 @@ export async function startApp(options: AppOptions): Promise<App> {
     slot: slot.number,
   });
   const gateway = createGateway({ ...common, foundation, identity, slot, onCommit: observe.onCommit });
-  const platform = createPlatform({ ...common, foundation });
+  const platform = createPlatform({ ...common, foundation, gateway });
   const edges = createEdges({ ...common, foundation, gateway, platform, observe });
   const bootstrap = createBootstrapPart(options, foundation);
   const operating = { gateway, coordination: foundation.coordination, log };
@@ -126,6 +126,7 @@ function listParts(
     gateway.parts.catalog,
     platform.parts.clusters,
     platform.parts.runs,
+    platform.parts.costs,
     // Jobs run while all of the above starts, and until all of the below has stopped.
     jobs.end,
     gateway.parts.engineClient,

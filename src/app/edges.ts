@@ -5,7 +5,7 @@ import type { Db } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
 import { PICO_PER_MICRO } from '#base/money.ts';
 import { readSigner } from '#base/signing.ts';
-import { createOperatorCommands } from '#core/fleet/fleet.ts';
+import { createOperatorCommands, readReplicaGpus } from '#core/fleet/fleet.ts';
 import { createAborter } from '#core/proxy/proxy.ts';
 import { createApi } from '#edge/api/api.ts';
 import { createHttpGuards, createShowLimits, installFallbacks, routeFirst, type HttpEnv } from '#edge/http/http.ts';
@@ -168,9 +168,16 @@ function apiPart({ config, foundation, gateway, platform, guards, db, clock, log
   const keyFile = config.storage.statementKeyFile;
   const signer = keyFile === null ? null : readSigner(keyFile, 'HEADGATE_STATEMENT_KEY_FILE');
   const rooms = { ...foundation, ...gateway, ...platform.rooms, ...guards, engines: { operations, commands } };
+  const billing = {
+    costs: platform.rooms.costs,
+    directory: platform.directory,
+    catalog: gateway.catalog,
+    readReplicaGpus: (span: { readonly fromMs: number; readonly toMs: number }) =>
+      gateway.history.inTurn(null, (reports) => readReplicaGpus(reports, span)),
+  };
   return {
     name: 'API',
-    routes: createApi({ ...rooms, signer, heldPicoUsd, limits: config.limits, clock, log }),
+    routes: createApi({ ...rooms, billing, signer, heldPicoUsd, limits: config.limits, clock, log }),
   };
 }
 

@@ -3,11 +3,14 @@ import type { Config } from '#base/config.ts';
 import type { Db } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
 import { type Clusters, createClusters } from '#core/clusters/clusters.ts';
-import { type Costs, createCosts } from '#core/costs/costs.ts';
+import type { Costs } from '#core/costs/costs.ts';
 import type { Runs } from '#core/runs/runs.ts';
 import { createSecrets, type Secrets } from '#core/secrets/secrets.ts';
 import { createStacks, type Stacks } from '#core/stacks/stacks.ts';
+import { createCostsWing } from './costs.ts';
 import type { Foundation } from './foundation.ts';
+import type { Gateway } from './gateway.ts';
+import type { OrganizationDirectory } from './organization-directory.ts';
 import type { Part } from './parts.ts';
 import { createRunsWing } from './runs.ts';
 
@@ -19,7 +22,9 @@ export interface Platform {
     readonly stacks: Stacks;
     readonly runs: Runs;
   };
+  readonly directory: OrganizationDirectory;
   readonly parts: {
+    readonly costs: Part;
     readonly clusters: Part;
     readonly stacks: Part;
     readonly runs: Part;
@@ -29,6 +34,8 @@ export interface Platform {
 export interface PlatformOptions {
   readonly config: Pick<Config, 'platform'>;
   readonly foundation: Foundation;
+  /** Of the other wing only what is told of it, and whose turn it is to read. */
+  readonly gateway: Pick<Gateway, 'history' | 'fleet' | 'catalog'>;
   readonly db: Db;
   readonly clock: Clock;
   readonly log: Log;
@@ -40,7 +47,7 @@ const lookEveryMs = 60_000;
 export function createPlatform(options: PlatformOptions): Platform {
   const { config, foundation, db, clock, log, dataDir } = options;
   const { audit, accounts } = foundation;
-  const costs = createCosts({ db, audit, log });
+  const { costs, directory, part: costsPart } = createCostsWing(options);
   const secrets = createSecrets({ db, log, keys: config.platform.keys, dataDir });
   const { nodeSilenceMs } = config.platform;
   const clusters = createClusters({ db, clock, log, audit, accounts, costs, secrets, nodeSilenceMs });
@@ -48,7 +55,9 @@ export function createPlatform(options: PlatformOptions): Platform {
   const { runs, part } = createRunsWing({ ...options, audit, clusters, stacks, secrets });
   return {
     rooms: { costs, clusters, stacks, runs },
+    directory,
     parts: {
+      costs: costsPart,
       clusters: clustersPart(clusters, secrets, log),
       stacks: { name: 'stacks', start: () => stacks.syncBuiltins() },
       runs: part,

@@ -194,5 +194,9 @@ export interface EngineDefinition {
   readonly structuredOutputs: StructuredOutputBounds;
   /** All organizations share what the engine has cached of prompts; only for `kind: vllm` is there another way. */
   readonly shareCache: boolean;
+  /** By which rate cards its GPU-hours are priced; null leaves that to the name of its GPU. */
+  readonly hardwareProfile: string | null;
+  /** UUID of the one in whose costs its GPU-hours stand; null for the first. */
+  readonly organizationId: string | null;
   readonly driver: ProcessDriverSettings | ContainerDriverSettings | ExternalDriverSettings;
 }

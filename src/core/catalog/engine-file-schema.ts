@@ -15,6 +15,7 @@ const multiplierText = 'expected a plain decimal from 0 to 1 with at most 6 deci
 const priceText = 'expected a plain decimal of US dollars, 0 or more, with at most 6 decimals';
 const engineIdPattern = /^[A-Za-z0-9_][A-Za-z0-9._:/-]{0,127}$/;
 const hostPattern = /^(?=.{1,253}$)[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*$/;
+const organizationPattern = /^org_[0-9a-f]{32}$/;
 /** What a name that is shown to people and sent in headers and arguments may hold: no control characters. */
 const printablePattern = /^[^\p{Cc}\p{Cs}]+$/u;
 
@@ -108,6 +109,14 @@ const common = {
     .boolean()
     .default(false)
     .describe('true: organizations share what vLLM has cached of prompts, and can tell what others have sent.'),
+  hardware_profile: printable(100)
+    .optional()
+    .describe('By which rate cards its GPU-hours are priced; the name of its GPU if absent.'),
+  organization: z
+    .string()
+    .regex(organizationPattern, 'expected the id of an organization, as org_019ab1c2d3e47f008a1b2c3d4e5f6071')
+    .optional()
+    .describe('In whose costs its GPU-hours stand; the first organization if absent.'),
 };
 
 const processFields = {

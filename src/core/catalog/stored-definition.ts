@@ -120,6 +120,8 @@ const definition: z.ZodType<EngineDefinition, unknown> = z.object({
     })
     .default({ choicesMax: 1000, depthMax: 16, propertiesMax: 500, bytesMax: 65_536, repetitionsMax: 250 }),
   shareCache: z.boolean().default(false),
+  hardwareProfile: z.string().nullable().default(null),
+  organizationId: z.string().nullable().default(null),
   driver: z.union([processDriver, containerDriver, externalDriver]),
 });
 

@@ -1,3 +1,4 @@
+import { parseId } from '#base/id.ts';
 import { MICRO_DIGITS, parseDecimal } from '#base/money.ts';
 import { engineKindOf, findFlag } from './process-command-checks.ts';
 import { type ContainerFile, givesTensorParallelSize, tensorParallelSize } from './container-checks.ts';
@@ -43,6 +44,8 @@ export function toDefinition(file: string, engine: EngineFile): EngineDefinition
       repetitionsMax: engine.structured_outputs.max_repetitions,
     },
     shareCache: engine.share_cache,
+    hardwareProfile: engine.hardware_profile ?? null,
+    organizationId: engine.organization === undefined ? null : parseId('org', engine.organization),
     driver: toDriver(engine),
   };
 }

@@ -48,8 +48,8 @@ export type {
   ReportRequest,
   ReportResult,
 } from './report.ts';
-export { type CostReportJson, reportToJson } from './report-json.ts';
 export { aheadMsMax } from './usage-events.ts';
+export { type CostReportJson, reportToJson, reportToJsonText } from './report-json.ts';
 export type { ClusterRef, Move, NodeAllocation, NodeRelease, UsageOutcome } from './usage-events.ts';
 export { type FieldProblem, parseWindow, type Window, type WindowQuery, type WindowResult } from './window.ts';
 

@@ -19,6 +19,25 @@ export function reportToJson(report: CostReport) {
   };
 }
 
+/** The same as text, a cluster at a time: a large report is made while it is sent. */
+export function* reportToJsonText(report: CostReport): Generator<string> {
+  yield openArray(reportToJson({ ...report, organizations: [] }), 'organizations');
+  for (const [index, organization] of report.organizations.entries()) {
+    yield `${index === 0 ? '' : ','}${openArray(organizationToJson({ ...organization, clusters: [] }), 'clusters')}`;
+    for (const [at, cluster] of organization.clusters.entries()) {
+      yield `${at === 0 ? '' : ','}${JSON.stringify(clusterToJson(cluster))}`;
+    }
+    yield ']}';
+  }
+  yield ']}';
+}
+
+/** An object as text whose last member is an array that has just begun. */
+function openArray(object: object, last: string): string {
+  const members = Object.entries(object).filter(([name]) => name !== last);
+  return `${JSON.stringify(Object.fromEntries([...members, [last, []]])).slice(0, -']}'.length)}`;
+}
+
 export type CostReportJson = ReturnType<typeof reportToJson>;
 
 const hoursToJson = ({ nodeHours, gpuHours, unratedHours, unratedGpuHours }: Hours) => ({

@@ -51,8 +51,12 @@ export {
   type EngineHistory,
   type EngineRequest,
   type EngineRequests,
+  type GpuRun,
+  type GpuRunsWanted,
   type OwnRequests,
   readEngineHistory,
+  readGpuRuns,
+  readReplicaGpus,
   type ReplicaRun,
 } from '#core/fleet/runs/runs.ts';
 export type {

@@ -2,6 +2,7 @@ import { AppError } from '#base/errors.ts';
 import { type FairTurnBounds, FairTurns, NoTurnError } from '#base/fair-turns.ts';
 import { type Db, sqlStateOf } from '#base/db.ts';
 import type { Wallet } from '#core/wallet/wallet.ts';
+import { type Busy, readBusy } from './busy.ts';
 import { type LedgerLines, type LedgerLinesRequest, readLedgerLines } from './ledger-lines.ts';
 import {
   listRecords,
@@ -26,6 +27,13 @@ export interface History {
   /** An organization's ledger, a line per request as long as there are records. */
   ledgerLines(organizationId: string, request: LedgerLinesRequest): Promise<LedgerLines>;
   statement(request: StatementRequest): Promise<Statement>;
+  /** In which time each replica had requests, of all organizations. */
+  busy(span: { readonly fromMs: number; readonly toMs: number }): Promise<Busy>;
+  /**
+   * Another report on the same connections, in the turn of an organization; null for one over all of them.
+   * @param read is handed these connections
+   */
+  inTurn<T>(organizationId: string | null, read: (db: Db) => Promise<T>): Promise<T>;
 }
 
 export interface HistoryOptions {
@@ -80,12 +88,17 @@ export function createHistory(options: HistoryOptions): History {
       }
     },
     readRecord: (ref) => during(ref.organizationId, () => readRecord(db, ref)),
-    summarize: (request) => during(request.organizationId, () => summarize(db, request)),
+    summarize: (request) => during(request.organizationId ?? ofAll, () => summarize(db, request)),
     ledgerLines: (organizationId, request) =>
       during(organizationId, () => readLedgerLines({ db, wallet }, organizationId, request)),
     statement: (request) => during(request.organizationId, () => readStatement({ db, wallet }, request)),
+    busy: (span) => during(ofAll, () => readBusy(db, span)),
+    inTurn: (organizationId, read) => during(organizationId ?? ofAll, () => read(db)),
   };
 }
+
+/** Under this name reports over all organizations take their turns. */
+const ofAll = '';
 
 const queryCanceled = '57014';
 

@@ -277,6 +277,7 @@ export {
   type UsageSource,
 } from './stream-meter.ts';
 export { costOf, noUsage, type Usage } from './usage.ts';
+export type { Busy, ReplicaBusy } from './busy.ts';
 export { createHistory, type History } from './history.ts';
 export type { LedgerLine, LedgerLines, LedgerLinesRequest, LedgerPosition } from './ledger-lines.ts';
 export { isBeforeRetention } from './partitions.ts';

@@ -9,7 +9,8 @@ export const summaryDimensions = ['key_id', 'model', 'project_id', 'day', 'hour'
 export type SummaryDimension = (typeof summaryDimensions)[number];
 
 export interface SummaryRequest {
-  readonly organizationId: string;
+  /** Null for all. */
+  readonly organizationId: string | null;
   /** Only what this key did; null for all keys. */
   readonly keyId: string | null;
   /** Milliseconds since the Unix epoch, `fromMs` in, `toMs` not. */
@@ -189,10 +190,11 @@ async function readUsage(sql: Sql, request: SummaryRequest): Promise<readonly Us
     FROM sums ${namesJoined(sql, groupBy)}`;
 }
 
-/** The owner, and the key where one is named, as codes. */
+/** The owner where one is named, and the key where one is named, as codes. */
 function ownerSql(sql: Sql, { organizationId, keyId }: SummaryRequest) {
   const ofKey = keyId === null ? sql`` : sql`AND key = ${idCodeSql(sql, keyId)}`;
-  return sql`organization = ${idCodeSql(sql, organizationId)} ${ofKey}`;
+  const owner = organizationId === null ? sql`true` : sql`organization = ${idCodeSql(sql, organizationId)}`;
+  return sql`${owner} ${ofKey}`;
 }
 
 function daysSql(sql: Sql, request: SummaryRequest, { fromMs, toMs }: Span) {
@@ -225,8 +227,8 @@ async function readRefusals(sql: Sql, request: SummaryRequest): Promise<readonly
   return sql<RefusalRow[]>`
     WITH refused AS (
       SELECT key_id, model, project_id, date_trunc('hour', minute, 'UTC') AS hour, code, count FROM usage_refusals
-      WHERE organization_id = ${organizationId} AND minute >= ${momentOf(request.fromMs)}
-        AND minute < ${momentOf(request.toMs)} ${keyId === null ? sql`` : sql`AND key_id = ${keyId}`}
+      WHERE ${organizationId === null ? sql`true` : sql`organization_id = ${organizationId}`}
+        AND minute >= ${momentOf(request.fromMs)} AND minute < ${momentOf(request.toMs)} ${keyId === null ? sql`` : sql`AND key_id = ${keyId}`}
     ), by_code AS (
       SELECT ${groupColumns(sql, groupBy, refusedSql)} code, sum(count) AS total FROM refused
       GROUP BY ${sql.unsafe([...groupBy, 'code'].map((_, index) => index + 1).join(', '))}

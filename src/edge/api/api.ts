@@ -25,7 +25,7 @@ import {
 } from '#edge/http/http.ts';
 import { type ApiApp, createApiApp } from './app.ts';
 import { createGuards } from './auth.ts';
-import { registerBillingRoutes } from './billing.ts';
+import { type BillingRoutesParts, registerBillingRoutes } from './billing.ts';
 import { registerClusterRoutes } from './clusters.ts';
 import { registerDocs } from './docs.ts';
 import type { EngineOperations } from './engine-operations.ts';
@@ -61,6 +61,7 @@ export interface ApiOptions {
   readonly wallet: Wallet;
   /** What operators see of engines, and what they may do; without it there are no such routes. */
   readonly engines?: { readonly operations: EngineOperations; readonly commands: OperatorCommands };
+  readonly billing: Pick<BillingRoutesParts, 'costs' | 'directory' | 'catalog' | 'readReplicaGpus'>;
   /** Without it there is no such route. */
   readonly reconciler?: Reconciler;
   readonly stacks: Stacks;
@@ -92,10 +93,10 @@ export function createApi(options: ApiOptions): ApiApp {
   registerWalletRoutes(app, parts);
   registerStatementRoutes(app, parts);
   registerQuarantineRoutes(app, parts);
-  registerBillingRoutes(app, parts);
   registerClusterRoutes(app, parts);
   registerStackRoutes(app, parts);
   registerRunRoutes(app, parts);
+  registerBillingRoutes(app, { ...parts, ...options.billing });
   if (options.engines !== undefined) registerEngineRoutes(app, { ...parts, ...options.engines });
   if (options.reconciler !== undefined) registerReconcileRoutes(app, { ...parts, reconciler: options.reconciler });
   registerDocs(app);

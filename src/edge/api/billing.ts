@@ -1,13 +1,26 @@
 import { createRoute, z } from '@hono/zod-openapi';
-import { currencies } from '#core/costs/costs.ts';
+import { type Costs, currencies } from '#core/costs/costs.ts';
 import type { ApiApp } from './app.ts';
 import type { Guards } from './auth.ts';
+import { type BillingCurrencyRoutesParts, registerBillingCurrencyRoutes } from './billing-currency.ts';
+import { type ConversionRateRoutesParts, registerConversionRateRoutes } from './conversion-rates.ts';
+import { type CostRoutesParts, registerCostRoutes } from './costs.ts';
+import { type MarginRoutesParts, registerMarginRoutes } from './margins.ts';
+import { type RateCardRoutesParts, registerRateCardRoutes } from './rate-cards.ts';
 import { bearerSecurity, jsonAnswer } from './schemas.ts';
 
 /** What nodes and GPUs cost: in the generic API's shape, with ISO times. */
 
-export interface BillingRoutesParts {
+export interface BillingRoutesParts
+  extends
+    RateCardRoutesParts,
+    ConversionRateRoutesParts,
+    CostRoutesParts,
+    BillingCurrencyRoutesParts,
+    MarginRoutesParts {
   readonly guards: Guards;
+  /** Those of its methods that report stand in nobody's way, see `History.inTurn`. */
+  readonly costs: Costs;
 }
 
 const tags = ['Billing'];
@@ -23,9 +36,14 @@ const currencySchema = z
 
 export function registerBillingRoutes(app: ApiApp, parts: BillingRoutesParts): void {
   registerCurrencies(app, parts);
+  registerBillingCurrencyRoutes(app, parts);
+  registerRateCardRoutes(app, parts);
+  registerConversionRateRoutes(app, parts);
+  registerCostRoutes(app, parts);
+  registerMarginRoutes(app, parts);
 }
 
-function registerCurrencies(app: ApiApp, { guards }: BillingRoutesParts): void {
+function registerCurrencies(app: ApiApp, { guards }: Pick<BillingRoutesParts, 'guards'>): void {
   const route = createRoute({
     method: 'get',
     path: '/v1/billing/currencies',

@@ -21,6 +21,8 @@ export interface ApiClient {
    * @throws FailedError with what the gateway said, or why it could not be reached
    */
   call(method: ApiMethod, path: string, asked?: Asked): Promise<unknown>;
+  /** The text of an answer as it comes. @throws FailedError as `call` does, and where the answer breaks off */
+  text(path: string, asked?: Pick<Asked, 'answerTimeoutMs'>): AsyncIterable<string>;
   /** The `data:` of each server-sent event, until the stream ends. @throws FailedError when it cannot begin */
   events(path: string): AsyncIterable<string>;
 }
@@ -40,6 +42,15 @@ export function createApiClient(config: ClientConfig): ApiClient {
         return JSON.parse(await text(response)) as unknown;
       } catch {
         throw new FailedError(`${config.url} did not answer as Headgate does; HEADGATE_URL names the gateway`);
+      }
+    },
+    async *text(path, asked = {}) {
+      const response = await send(config, { method: 'GET', path, ...asked });
+      response.setEncoding('utf8');
+      try {
+        yield* response as AsyncIterable<string>;
+      } catch {
+        throw new FailedError(`the answer of ${config.url} broke off: what has come is not all of it`);
       }
     },
     async *events(path) {

@@ -4,6 +4,7 @@ import { importCommands } from '#edge/cli/import/import.ts';
 import { createApiClient } from './api-client.ts';
 import { clusterCommands } from './clusters.ts';
 import { type CliOutput, type Command, exitCodes } from './command.ts';
+import { costsCommand } from './costs.ts';
 import { engineCommands } from './engines.ts';
 import { FailedError, UsageError } from './errors.ts';
 import { reconcileCommand } from './reconcile.ts';
@@ -21,6 +22,7 @@ export { UsageError } from './errors.ts';
 const commands: readonly Command[] = [
   ...engineCommands,
   ...clusterCommands,
+  costsCommand,
   reconcileCommand,
   validateCommand,
   ...importCommands,

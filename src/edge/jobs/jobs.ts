@@ -1,5 +1,7 @@
 import type { Log } from '#base/log.ts';
 
+export { createReplicaCarrier, type ReplicaCarrier } from './replica-carrier.ts';
+
 /** Work that is done at intervals, without anybody asking for it. */
 export interface Job {
   /** The same on every gateway of a database. */

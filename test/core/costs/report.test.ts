@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { csvFileName, reportToCsv, reportToJson } from '#core/costs/costs.ts';
+import { csvFileName, reportToCsv, reportToJson, reportToJsonText } from '#core/costs/costs.ts';
 import { formatId, uuidv7 } from '#base/id.ts';
 import { parseCsv, readCsv } from './csv.ts';
 import { at, useCosts, windowOf } from './support.ts';
@@ -30,6 +30,20 @@ describe('a report', () => {
     expect(ahead).toMatchObject({ report: { asOfMs, totals: { nodeHours: 0 }, organizations: [] } });
     const running = await bench.costs.report({ window: windowOf(march), organizationIds: null, asOfMs });
     expect(running).toMatchObject({ report: { totals: { nodeHours: 5 } } });
+  });
+
+  it('is the same JSON as text that is made piece by piece', async () => {
+    await bench.card({ nodeHour: '1' });
+    const empty = await bench.report(march);
+    expect(JSON.parse([...reportToJsonText(empty)].join(''))).toEqual(reportToJson(empty));
+    for (const name of ['One', 'Two "of" [two]}']) {
+      const organization = bench.organization(name);
+      await bench.use({ organization, cluster: `${name} a`, ...day });
+      await bench.use({ organization, cluster: `${name} b`, profile: 'unrated', ...day });
+    }
+    const report = await bench.report(march);
+    expect(report.organizations).toHaveLength(2);
+    expect(JSON.parse([...reportToJsonText(report)].join(''))).toEqual(reportToJson(report));
   });
 
   it('opens organizations into clusters and line items, each by name, with totals that add up', async () => {

@@ -38,6 +38,8 @@ export function engineDefinition(
     mediaMax: 32,
     structuredOutputs: { choicesMax: 1000, depthMax: 16, propertiesMax: 500, bytesMax: 65_536, repetitionsMax: 250 },
     shareCache: false,
+    hardwareProfile: null,
+    organizationId: null,
     driver: {
       type: 'process',
       command: ['node', fixtureEngine, '{socket}', ...args],

@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll } from 'vitest';
 import { type BooksPlace, openBooks } from '#app/books.ts';
+import { createOrganizationDirectory } from '#app/organization-directory.ts';
 import type { Clock } from '#base/clock.ts';
 import { connectDb, type Db } from '#base/db.ts';
 import { createLog } from '#base/log.ts';
@@ -12,7 +13,9 @@ import { createThrottle } from '#base/throttle.ts';
 import { type Accounts, createAccounts } from '#core/accounts/accounts.ts';
 import { createAudit } from '#core/audit/audit.ts';
 import { type Clusters, createClusters } from '#core/clusters/clusters.ts';
+import { createCatalog } from '#core/catalog/catalog.ts';
 import { type Costs, createCosts } from '#core/costs/costs.ts';
+import { readReplicaGpus } from '#core/fleet/fleet.ts';
 import { createOperatorCommands, type OperatorCommandsOptions } from '#core/fleet/operator-commands.ts';
 import { createKeys, createOrganizations, type Keys } from '#core/keys/keys.ts';
 import { createHistory, createMetering, createQuarantineReview } from '#core/metering/metering.ts';
@@ -60,6 +63,7 @@ export interface TestApi {
   readonly clusters: Clusters;
   readonly secrets: Secrets;
   readonly dataDir: string;
+  readonly billing: { readonly costs: Costs };
   /** A management key of a platform admin. */
   readonly admin: string;
   readonly logLines: readonly string[];
@@ -132,7 +136,14 @@ function createRooms(db: Db, place: BooksPlace, clock: Clock, options: RoomOptio
   const stacks = createStacks({ db, audit, log });
   const platform = { keys: null, nodeSilenceMs, ...runsConfig };
   const parts = { config: { platform }, clusters, stacks, secrets, audit, db, clock, log, dataDir: options.dataDir };
+  const billing = {
+    costs,
+    directory: createOrganizationDirectory(accounts),
+    catalog: createCatalog({ db, clock, engines: [] }),
+    readReplicaGpus: (span: { readonly fromMs: number; readonly toMs: number }) => readReplicaGpus(db, span),
+  };
   return {
+    billing,
     costs,
     clusters,
     stacks,

@@ -41,6 +41,8 @@ export function containerEngine(
     mediaMax: 32,
     structuredOutputs: { choicesMax: 1000, depthMax: 16, propertiesMax: 500, bytesMax: 65_536, repetitionsMax: 250 },
     shareCache: false,
+    hardwareProfile: null,
+    organizationId: null,
     driver: {
       type: 'docker',
       image,

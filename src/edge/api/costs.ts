@@ -1,0 +1,130 @@
+import { setImmediate } from 'node:timers/promises';
+import { createRoute } from '@hono/zod-openapi';
+import { AppError } from '#base/errors.ts';
+import {
+  type Costs,
+  type CostReport,
+  csvFileName,
+  reportToCsv,
+  reportToJsonText,
+  type WindowQuery,
+} from '#core/costs/costs.ts';
+import type { Caller } from '#edge/http/http.ts';
+import type { ApiApp } from './app.ts';
+import type { Guards } from './auth.ts';
+import { reportSchema } from './cost-schemas.ts';
+import { requireWindow, windowQuery } from './cost-window.ts';
+import { isOperator, type OrganizationDirectory, requireOrganization } from './organization-of.ts';
+import { bearerSecurity, idText, jsonAnswer } from './schemas.ts';
+
+export interface CostRoutesParts {
+  readonly guards: Guards;
+  readonly costs: Pick<Costs, 'report'>;
+  readonly directory: OrganizationDirectory;
+}
+
+const tags = ['Billing'];
+
+const costQuery = windowQuery({
+  org: idText('org').optional().openapi({
+    description: 'Of this organization alone; without it operators see all of them, and everybody else his own',
+  }),
+});
+
+/** Typed as no JSON, which Hono would make at once. */
+const streamed: Readonly<Record<string, { schema: typeof reportSchema }>> = jsonAnswer(reportSchema, '').content;
+
+type CostQuery = WindowQuery & { readonly org?: string | undefined };
+
+export function registerCostRoutes(app: ApiApp, parts: CostRoutesParts): void {
+  registerReport(app, parts);
+  registerCsv(app, parts);
+}
+
+function registerReport(app: ApiApp, parts: CostRoutesParts): void {
+  const route = createRoute({
+    method: 'get',
+    path: '/v1/billing/costs',
+    tags,
+    summary: 'What nodes and GPUs were held for, and what that costs, by organization and cluster',
+    security: bearerSecurity,
+    middleware: [parts.guards.anyKey],
+    request: { query: costQuery },
+    responses: { 200: { description: 'The report', content: streamed } },
+  });
+  app.openapi(route, async (context) => {
+    const report = await readReport(parts, context.get('caller'), context.req.valid('query'));
+    const headers = { 'content-type': 'application/json', 'cache-control': 'no-store' };
+    return new Response(streamOf(reportToJsonText(report)), { headers });
+  });
+}
+
+function registerCsv(app: ApiApp, parts: CostRoutesParts): void {
+  const route = createRoute({
+    method: 'get',
+    path: '/v1/billing/costs.csv',
+    tags,
+    summary: 'The same as CSV, a row a line item, in the columns of FOCUS 1.2',
+    security: bearerSecurity,
+    middleware: [parts.guards.anyKey],
+    request: { query: costQuery },
+    responses: {
+      200: { description: 'The report', content: { 'text/csv': { schema: { type: 'string' as const } } } },
+    },
+  });
+  app.openapi(route, async (context) => {
+    const report = await readReport(parts, context.get('caller'), context.req.valid('query'));
+    const headers = {
+      'content-type': 'text/csv; charset=utf-8',
+      'content-disposition': `attachment; filename="${csvFileName(report)}"`,
+      'cache-control': 'no-store',
+    };
+    return new Response(streamOf(reportToCsv(report)), { headers });
+  });
+}
+
+/** @throws AppError not_found for an organization that the caller cannot see, invalid_request_error for too much */
+async function readReport(
+  { costs, directory }: CostRoutesParts,
+  caller: Caller,
+  { org, ...asked }: CostQuery,
+): Promise<CostReport> {
+  const window = requireWindow(asked);
+  const result = await costs.report({ window, organizationIds: await seenBy(caller, directory, org) });
+  if (result.kind === 'report') return result.report;
+  const message = `This report has more than ${result.linesMax} lines: ask for a shorter window, or for one organization by "org".`;
+  throw new AppError('invalid_request_error', { message, param: asked.month === undefined ? 'to' : 'month' });
+}
+
+/** UUIDs; null for all. @throws AppError not_found */
+async function seenBy(
+  caller: Caller,
+  directory: OrganizationDirectory,
+  org: string | undefined,
+): Promise<readonly string[] | null> {
+  if (org !== undefined) return [(await requireOrganization(caller, directory, org)).id];
+  return isOperator(caller) ? null : [caller.organizationId];
+}
+
+const chunkChars = 65_536;
+
+/** Text as bytes, made while they are read: requests of others run in between. */
+function streamOf(pieces: Iterator<string>): ReadableStream<Uint8Array> {
+  const encoder = new TextEncoder();
+  return new ReadableStream({
+    async pull(controller) {
+      await setImmediate();
+      let text = '';
+      while (text.length < chunkChars) {
+        const next = pieces.next();
+        if (next.done === true) {
+          if (text !== '') controller.enqueue(encoder.encode(text));
+          controller.close();
+          return;
+        }
+        text += next.value;
+      }
+      controller.enqueue(encoder.encode(text));
+    },
+  });
+}

@@ -1,0 +1,174 @@
+import { z } from '@hono/zod-openapi';
+import { parseMoment } from '#base/moment.ts';
+import { AppError } from '#base/errors.ts';
+import { formatId } from '#base/id.ts';
+import { type AddResult, type ChangedBy, type EndResult, findCurrency, parsePrice } from '#core/costs/costs.ts';
+import { authorOf, type HttpContext, type Problem, ValidationError } from '#edge/http/http.ts';
+import { notFound } from './schemas.ts';
+
+/** What rate cards and conversion rates have in common: dates, and that they are ended and followed, never edited. */
+
+const momentExample = '2026-03-01T00:00:00Z';
+const wantedMoment = `must be a date such as 2026-03-01 (midnight UTC) or an RFC 3339 time such as ${momentExample}`;
+
+/** A moment in a body or a query, as milliseconds since the Unix epoch. */
+export function momentText(description: string) {
+  return z
+    .string()
+    .transform((text, context): number => {
+      const momentMs = parseMoment(text);
+      if (momentMs !== null) return momentMs;
+      context.addIssue({ code: 'custom', message: wantedMoment });
+      return z.NEVER;
+    })
+    .openapi({ type: 'string', description, example: momentExample });
+}
+
+/** A price or a rate: text, so that no digit of it is lost. */
+export function scaledText(description: string) {
+  return z
+    .string()
+    .transform((text, context): bigint => {
+      const scaled = parsePrice(text);
+      if (scaled !== null) return scaled;
+      const message = 'must be a plain decimal, 0 or more, with at most 10 digits before the point and 10 behind it';
+      context.addIssue({ code: 'custom', message });
+      return z.NEVER;
+    })
+    .openapi({ type: 'string', description, example: '2.49' });
+}
+
+/** In any case; the code of the table. */
+export function currencyText() {
+  return z
+    .string()
+    .transform((text, context): string => {
+      const currency = findCurrency(text);
+      if (currency !== null) return currency.code;
+      context.addIssue({ code: 'custom', message: 'must be a currency of GET /v1/billing/currencies, such as EUR' });
+      return z.NEVER;
+    })
+    .openapi({ type: 'string', description: 'ISO 4217', example: 'EUR' });
+}
+
+const retroactive = z.boolean().default(false).openapi({
+  description: 'Lets it lie in the past, which changes reports that may have been read already',
+});
+
+/** Of the body that makes one. */
+export const datesOfNew = {
+  effective_from: momentText('Holds from then on; now without it').optional(),
+  effective_to: momentText('Holds until then; for good without it').nullable().optional(),
+  retroactive,
+};
+
+export interface DatesOfNew {
+  readonly effective_from?: number | undefined;
+  readonly effective_to?: number | null | undefined;
+  readonly retroactive: boolean;
+}
+
+export function toDates({ effective_from: fromMs, effective_to: toMs, retroactive }: DatesOfNew) {
+  return { fromMs: fromMs ?? null, toMs: toMs ?? null, retroactive };
+}
+
+/** A problem between fields; the others are told beside it. */
+type Between = (body: Readonly<Record<string, unknown>>) => Problem | null;
+
+const endsLate: Between = ({ effective_from: from, effective_to: to }) =>
+  typeof from === 'number' && typeof to === 'number' && to <= from
+    ? { field: 'effective_to', message: 'must be later than effective_from' }
+    : null;
+
+/** For `superRefine`, with `always`: a body may have wrong fields beside. */
+export function checkBetween(...checks: readonly Between[]) {
+  return (body: object, context: z.core.$RefinementCtx<object>): void => {
+    for (const check of [...checks, endsLate]) {
+      const problem = check({ ...body });
+      if (problem !== null) context.addIssue({ code: 'custom', path: [problem.field], message: problem.message });
+    }
+  };
+}
+
+/** What is no object at all has no fields. */
+export const always = { when: ({ value }: { value: unknown }) => typeof value === 'object' && value !== null };
+
+/** Of an answer. */
+export const datesShown = {
+  effective_from: z.iso.datetime(),
+  effective_to: z.iso.datetime().nullable().openapi({ description: 'Null for good' }),
+  created_at: z.iso.datetime(),
+};
+
+interface Dated {
+  readonly fromMs: number;
+  readonly toMs: number | null;
+  readonly createdAtMs: number;
+}
+
+const isoOf = (momentMs: number): string => new Date(momentMs).toISOString();
+
+export function showDates({ fromMs, toMs, createdAtMs }: Dated) {
+  return {
+    effective_from: isoOf(fromMs),
+    effective_to: toMs === null ? null : isoOf(toMs),
+    created_at: isoOf(createdAtMs),
+  };
+}
+
+export const endSchema = z
+  .strictObject({ at: momentText('Now without it').optional(), retroactive })
+  .openapi('EndRate');
+
+export const atQuery = momentText('Those alone that hold at this date (midnight UTC) or RFC 3339 time').optional();
+
+type Prefix = 'rate' | 'conv';
+
+const nouns: Readonly<Record<Prefix, string>> = { rate: 'rate card', conv: 'conversion rate' };
+
+export function changedBy(context: HttpContext): ChangedBy {
+  return { organizationId: context.get('caller').organizationId, author: authorOf(context) };
+}
+
+/** @throws ValidationError, AppError conflict */
+export function requireAdded<Rate extends Dated & { readonly id: string }>(
+  prefix: Prefix,
+  result: AddResult<Rate>,
+): { readonly rate: Rate; readonly ended: Rate | null } {
+  switch (result.kind) {
+    case 'created':
+      return result;
+    case 'empty':
+      throw new ValidationError([{ field: 'effective_to', message: 'must be later than effective_from' }]);
+    case 'in_the_past':
+      throw inThePast('effective_from', result.nowMs);
+    case 'overlap': {
+      const { id, fromMs, toMs } = result.with;
+      const span = `${isoOf(fromMs)} ${toMs === null ? 'for good' : `until ${isoOf(toMs)}`}`;
+      const message = `The ${nouns[prefix]} ${formatId(prefix, id)} holds from ${span}: end it before, or begin after it.`;
+      throw new AppError('conflict', { message, param: 'effective_from' });
+    }
+  }
+}
+
+/** @throws ValidationError, AppError not_found, conflict */
+export function requireEnded<Rate extends Dated>(prefix: Prefix, result: EndResult<Rate>): Rate {
+  switch (result.kind) {
+    case 'ended':
+      return result.rate;
+    case 'not_found':
+      throw notFound(prefix);
+    case 'in_the_past':
+      throw inThePast('at', result.nowMs);
+    case 'already_ended': {
+      const { toMs } = result.rate;
+      const when = toMs === null ? '' : ` at ${isoOf(toMs)}`;
+      throw new AppError('conflict', { message: `This ${nouns[prefix]} ends${when}, and no later.`, param: 'at' });
+    }
+  }
+}
+
+function inThePast(field: string, nowMs: number): ValidationError {
+  const message = `lies in the past, it is ${isoOf(nowMs)}: "retroactive": true changes what reports say of it`;
+  return new ValidationError([{ field, message }]);
+}

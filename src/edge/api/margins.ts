@@ -1,0 +1,265 @@
+import { createRoute, z } from '@hono/zod-openapi';
+import type { Clock } from '#base/clock.ts';
+import { formatDecimal, formatUsd, MICRO_DIGITS } from '#base/money.ts';
+import type { Catalog } from '#core/catalog/catalog.ts';
+import {
+  computeMargin,
+  type Costs,
+  type Margin,
+  type ReplicaCosts,
+  type TokenCounts,
+  type TokenPrices,
+  type Window,
+} from '#core/costs/costs.ts';
+import type { Busy, History, UsageSums } from '#core/metering/metering.ts';
+import { ValidationError } from '#edge/http/http.ts';
+import type { ApiApp } from './app.ts';
+import type { Guards } from './auth.ts';
+import { amountSchema } from './cost-schemas.ts';
+import { requireWindow, windowQuery, windowSchema } from './cost-window.ts';
+import { bearerSecurity, jsonAnswer } from './schemas.ts';
+
+/** What models earn, by the books of usage, beside what their replicas hold, by the intervals of costs. */
+
+export interface MarginRoutesParts {
+  readonly guards: Guards;
+  readonly costs: Pick<Costs, 'replicaCosts'>;
+  readonly history: Pick<History, 'summarize' | 'busy'>;
+  readonly catalog: Pick<Catalog, 'price'>;
+  /** How many GPUs each replica was given that was there within a span, by its id. */
+  readonly readReplicaGpus: (span: Span) => Promise<ReadonlyMap<string, number>>;
+  readonly clock: Clock;
+}
+
+interface Span {
+  readonly fromMs: number;
+  readonly toMs: number;
+}
+
+const usd = z.string().openapi({ example: '12.5', description: 'USD, an exact decimal' });
+const usdOrNull = usd.nullable().openapi({ description: 'USD; null where it does not follow from what is known' });
+const perMillion = z.string().openapi({ example: '0.15', description: 'USD per million tokens' });
+const ratio = z.number().openapi({ description: 'Six places' });
+const hours = z.number().openapi({ description: 'GPU-hours, six places' });
+const unknownHours = hours.nullable().openapi({ description: 'Null where requests are no longer kept' });
+
+const priceFields = {
+  input_per_million: perMillion,
+  cached_input_per_million: perMillion,
+  output_per_million: perMillion,
+};
+
+const marginFields = {
+  revenue: usd.openapi({ description: 'What requests were charged' }),
+  cost: usd.openapi({ description: 'Of GPU-hours at the rates on file; a lower bound where `complete` is false' }),
+  complete: z.boolean().openapi({ description: 'Every GPU-hour has a price, and every price is in USD or converted' }),
+  margin: usdOrNull,
+};
+
+const modelSchema = z
+  .object({
+    model: z.string(),
+    requests: z.int(),
+    tokens: z.object({ input: z.int(), cached_input: z.int(), output: z.int() }).openapi({
+      description: '`input` is without what the engine had cached',
+    }),
+    ...marginFields,
+    margin_ratio: ratio.nullable().openapi({ description: 'Of the revenue' }),
+    unconverted: z.array(amountSchema).openapi({ description: 'Costs in currencies without a rate to USD' }),
+    gpu_hours: z.object({ held: hours, busy: unknownHours, idle: unknownHours, starting: hours, unrated: hours }),
+    shares: z.object({ busy: ratio, idle: ratio, starting: ratio }).nullable().openapi({
+      description: 'Of the GPU-hours held, together 1',
+    }),
+    cost_per_million_tokens: usdOrNull,
+    prices: z.object(priceFields).nullable().openapi({ description: 'As they are now' }),
+    break_even: z
+      .object({ factor: ratio.nullable(), ...priceFields })
+      .nullable()
+      .openapi({ description: 'Prices in today’s proportions at which the same tokens would have paid the cost' }),
+  })
+  .openapi('ModelMargin');
+
+const warningSchema = z
+  .object({
+    code: z.enum(['REQUESTS_NOT_KEPT']),
+    kept_from: z.iso.datetime().openapi({ description: 'How busy replicas were before is no longer known' }),
+  })
+  .openapi('MarginWarning');
+
+const marginsSchema = z
+  .object({
+    window: windowSchema,
+    currency: z.literal('USD'),
+    totals: z.object(marginFields),
+    models: z.array(modelSchema),
+    warnings: z.array(warningSchema),
+  })
+  .openapi('Margins');
+
+type ModelAnswer = z.infer<typeof modelSchema>;
+
+export function registerMarginRoutes(app: ApiApp, parts: MarginRoutesParts): void {
+  const route = createRoute({
+    method: 'get',
+    path: '/v1/billing/margins',
+    tags: ['Billing'],
+    summary: 'What each model earns beside what the GPUs of its replicas cost',
+    description:
+      'Revenue goes by the admission of requests, as usage does. A replica is busy while it has a request of a client ' +
+      'that has ended since, starting until it can serve, and idle otherwise.',
+    security: bearerSecurity,
+    middleware: [parts.guards.platformAdmin],
+    request: { query: windowQuery({}) },
+    responses: { 200: jsonAnswer(marginsSchema, 'The margins') },
+  });
+  app.openapi(route, async (context) => {
+    const window = requireWindow(context.req.valid('query'));
+    const asOfMs = Math.floor(parts.clock.now());
+    const isoOf = (momentMs: number): string => new Date(momentMs).toISOString();
+    const { margins, notBeforeMs } = await readMargins(parts, window, asOfMs);
+    const answer: z.infer<typeof marginsSchema> = {
+      window: { from: isoOf(window.fromMs), to: isoOf(window.toMs), tz: window.tz, as_of: isoOf(asOfMs) },
+      currency: 'USD',
+      totals: sum(margins.map(({ margin }) => margin)),
+      models: margins.map((one) => toAnswer(one, notBeforeMs !== null)),
+      warnings: notBeforeMs === null ? [] : [{ code: 'REQUESTS_NOT_KEPT', kept_from: isoOf(notBeforeMs) }],
+    };
+    return context.json(answer, 200);
+  });
+}
+
+interface ModelMargin {
+  readonly model: string;
+  readonly requests: number;
+  readonly tokens: TokenCounts;
+  readonly prices: TokenPrices | null;
+  readonly unconverted: ReplicaCosts['unconverted'];
+  readonly margin: Margin;
+}
+
+interface Margins {
+  /** By the model's id. */
+  readonly margins: readonly ModelMargin[];
+  /** From when on requests are kept, where that is within the window; else null. */
+  readonly notBeforeMs: number | null;
+}
+
+const modelsMax = 10_000;
+
+async function readMargins(parts: MarginRoutesParts, window: Window, asOfMs: number): Promise<Margins> {
+  const { costs, history, catalog } = parts;
+  const span = { fromMs: window.fromMs, toMs: Math.max(window.fromMs, Math.min(window.toMs, asOfMs)) };
+  const held = await costs.replicaCosts({ window, asOfMs });
+  const usage = await readUsage(history, window);
+  // Nothing is busy that is not held: where nothing is, no record need be read.
+  const busy: Busy = held.size === 0 ? { replicas: [], keptFromMs: 0 } : await history.busy(span);
+  const gpus = held.size === 0 ? new Map<string, number>() : await parts.readReplicaGpus(span);
+  const busyGpuMs = new Map<string, bigint>();
+  for (const { model, replicaId, busyMs } of busy.replicas) {
+    const more = BigInt(busyMs) * BigInt(gpus.get(replicaId) ?? 0);
+    busyGpuMs.set(model, (busyGpuMs.get(model) ?? 0n) + more);
+  }
+  const models = [...new Set([...usage.keys(), ...held.keys()])].toSorted();
+  const margins = models.map((model): ModelMargin => {
+    const sums = usage.get(model);
+    const [tokens, prices] = [tokensOf(sums), pricesOf(catalog, model)];
+    const ofModel = held.get(model) ?? null;
+    const revenuePicoUsd = sums?.costPicoUsd ?? 0n;
+    const margin = computeMargin({
+      revenuePicoUsd,
+      tokens,
+      prices,
+      held: ofModel,
+      busyGpuMs: busyGpuMs.get(model) ?? 0n,
+    });
+    return { model, requests: sums?.requests ?? 0, tokens, prices, unconverted: ofModel?.unconverted ?? [], margin };
+  });
+  return { margins, notBeforeMs: busy.keptFromMs > window.fromMs ? busy.keptFromMs : null };
+}
+
+/** By model; refusals are not among them. @throws ValidationError */
+async function readUsage(history: Pick<History, 'summarize'>, window: Window): Promise<Map<string, UsageSums>> {
+  const { fromMs, toMs } = window;
+  const everything = { organizationId: null, keyId: null, groupsMax: modelsMax };
+  const summary = await history.summarize({ ...everything, fromMs, toMs, groupBy: ['model'] });
+  if (summary.kind === 'too_many_groups') throw new Error(`more than ${modelsMax} models have usage`);
+  if (summary.kind === 'before_retention') {
+    const kept = new Date(summary.keptFromMs).toISOString();
+    const message = `must be a whole hour of UTC: requests from before ${kept} are no longer kept one by one`;
+    throw new ValidationError([{ field: fromMs % 3_600_000 === 0 ? 'to' : 'from', message }]);
+  }
+  const used = summary.rows.filter(({ requests }) => requests > 0);
+  return new Map(used.map(({ group, ...sums }) => [String(group.model), sums]));
+}
+
+function tokensOf(sums: UsageSums | undefined): TokenCounts {
+  if (sums === undefined) return { input: 0n, cachedInput: 0n, output: 0n };
+  const { inputTokens, inputCachedTokens, outputTokens } = sums;
+  return {
+    input: BigInt(inputTokens - inputCachedTokens),
+    cachedInput: BigInt(inputCachedTokens),
+    output: BigInt(outputTokens),
+  };
+}
+
+function pricesOf(catalog: Pick<Catalog, 'price'>, model: string): TokenPrices | null {
+  const price = catalog.price(model);
+  if (price === undefined) return null;
+  return {
+    input: price.inputPerMTokMicroUsd,
+    cachedInput: price.cachedInputPerMTokMicroUsd,
+    output: price.outputPerMTokMicroUsd,
+  };
+}
+
+const usdText = (picoUsd: bigint | null): string | null => (picoUsd === null ? null : formatUsd(picoUsd));
+
+function pricesToAnswer({ input, cachedInput, output }: TokenPrices) {
+  return {
+    input_per_million: formatDecimal(input, MICRO_DIGITS),
+    cached_input_per_million: formatDecimal(cachedInput, MICRO_DIGITS),
+    output_per_million: formatDecimal(output, MICRO_DIGITS),
+  };
+}
+
+function sum(margins: readonly Margin[]): z.infer<typeof marginsSchema>['totals'] {
+  const add = (amounts: readonly bigint[]): bigint => amounts.reduce((total, amount) => total + amount, 0n);
+  const [revenue, cost] = [
+    add(margins.map(({ revenuePicoUsd }) => revenuePicoUsd)),
+    add(margins.map(({ costPicoUsd }) => costPicoUsd)),
+  ];
+  const complete = margins.every(({ isComplete }) => isComplete);
+  return {
+    revenue: formatUsd(revenue),
+    cost: formatUsd(cost),
+    complete,
+    margin: complete ? formatUsd(revenue - cost) : null,
+  };
+}
+
+function toAnswer(one: ModelMargin, isBusyUnknown: boolean): ModelAnswer {
+  const { margin, tokens, prices } = one;
+  const { breakEven, gpuHours } = margin;
+  return {
+    model: one.model,
+    requests: one.requests,
+    tokens: {
+      input: Number(tokens.input),
+      cached_input: Number(tokens.cachedInput),
+      output: Number(tokens.output),
+    },
+    revenue: formatUsd(margin.revenuePicoUsd),
+    cost: formatUsd(margin.costPicoUsd),
+    complete: margin.isComplete,
+    margin: usdText(margin.marginPicoUsd),
+    margin_ratio: margin.marginRatio,
+    unconverted: one.unconverted.map(({ currency, amount, amountExact }) => {
+      return { currency, amount, amount_exact: amountExact };
+    }),
+    gpu_hours: isBusyUnknown ? { ...gpuHours, busy: null, idle: null } : gpuHours,
+    shares: isBusyUnknown ? null : margin.shares,
+    cost_per_million_tokens: usdText(margin.costPerMillionTokensPicoUsd),
+    prices: prices === null ? null : pricesToAnswer(prices),
+    break_even: breakEven === null ? null : { factor: breakEven.factor, ...pricesToAnswer(breakEven) },
+  };
+}

@@ -1,0 +1,141 @@
+import { z } from 'zod';
+import { type Command, type CommandContext, exitCodes, textFlag } from './command.ts';
+import { FailedError, UsageError } from './errors.ts';
+import { renderTable } from './table.ts';
+
+/** The command over /v1/billing/costs. Fields that a newer gateway adds to its answers are ignored. */
+
+const amount = z.looseObject({ currency: z.string(), amount: z.string() });
+const hours = {
+  node_hours: z.number(),
+  gpu_hours: z.number(),
+  unrated_hours: z.number(),
+  unrated_gpu_hours: z.number(),
+};
+
+const line = z.looseObject({
+  hardware_profile: z.string(),
+  node_hours: z.number(),
+  gpu_hours: z.number(),
+  rated: z.boolean(),
+  billed: amount.nullable(),
+  estimated: z.boolean(),
+});
+
+const cluster = z.looseObject({ name: z.string(), running: z.boolean(), line_items: z.array(line) });
+const organization = z.looseObject({ name: z.string(), clusters: z.array(cluster) });
+
+const warning = z.looseObject({
+  code: z.string(),
+  from: z.string().optional(),
+  to: z.string().optional(),
+  hardware_profile: z.string().optional(),
+});
+
+const report = z.looseObject({
+  window: z.looseObject({ from: z.string(), to: z.string(), tz: z.string(), as_of: z.string() }),
+  totals: z.looseObject(hours),
+  grand_total: z.array(amount),
+  organizations: z.array(organization),
+  warnings: z.array(warning),
+});
+
+type Report = z.output<typeof report>;
+
+/** Node and GPU-hours of a year are summed in seconds where the database is busy. */
+const answerTimeoutMs = 300_000;
+
+async function costs(context: CommandContext): Promise<number> {
+  const isCsv = context.flags['csv'] === true;
+  if (isCsv && context.json) throw new UsageError('--csv and --json contradict each other');
+  const query = readQuery(context).toString();
+  if (isCsv) {
+    for await (const text of context.api.text(`/v1/billing/costs.csv?${query}`, { answerTimeoutMs })) context.out(text);
+    return exitCodes.ok;
+  }
+  const answer = await context.api.call('GET', `/v1/billing/costs?${query}`, { answerTimeoutMs });
+  const parsed = report.safeParse(answer);
+  if (!parsed.success) {
+    throw new FailedError('the gateway answers in a form that this command does not know: their versions differ');
+  }
+  context.out(context.json ? `${JSON.stringify(answer, null, 2)}\n` : textOf(parsed.data));
+  return exitCodes.ok;
+}
+
+function readQuery(context: CommandContext): URLSearchParams {
+  const query = new URLSearchParams();
+  for (const name of ['month', 'from', 'to', 'tz', 'org']) {
+    const value = textFlag(context, name);
+    if (value !== null) query.set(name, value);
+  }
+  // The running month, by the clock of the zone that was asked for.
+  if (!query.has('month') && !query.has('from') && !query.has('to')) query.set('month', thisMonth(query.get('tz')));
+  return query;
+}
+
+function thisMonth(tz: string | null): string {
+  try {
+    const parts = new Intl.DateTimeFormat('en-CA', { timeZone: tz ?? 'UTC', year: 'numeric', month: '2-digit' });
+    return parts.format(new Date()).slice(0, 'YYYY-MM'.length);
+  } catch {
+    throw new UsageError('--tz must be a time zone by its IANA name, such as Europe/Berlin');
+  }
+}
+
+const headings = ['ORGANIZATION', 'CLUSTER', 'PROFILE', 'NODE-HOURS', 'GPU-HOURS', 'COST', ''];
+
+function textOf({ window, totals, grand_total: sums, organizations, warnings }: Report): string {
+  const { from, to, tz, as_of: asOf } = window;
+  const head = `${from} to ${to} (${tz}), as of ${asOf}\n`;
+  const rows = organizations.flatMap((one) =>
+    one.clusters.flatMap(({ name, running, line_items: items }) =>
+      items.map((item) => [
+        one.name,
+        name,
+        item.hardware_profile,
+        hoursText(item.node_hours),
+        hoursText(item.gpu_hours),
+        item.billed === null ? '-' : amountText(item.billed),
+        remark(item, running),
+      ]),
+    ),
+  );
+  const table = rows.length === 0 ? 'nothing was used\n' : renderTable(headings, rows);
+  const cost = sums.length === 0 ? 'no cost' : sums.map(amountText).join(', ');
+  const total = `total: ${hoursText(totals.node_hours)} node-hours, ${hoursText(totals.gpu_hours)} GPU-hours, ${cost}\n`;
+  return `${head}${table}${total}${warnings.map(warningText).join('')}`;
+}
+
+const hoursText = (value: number): string => String(value);
+const amountText = ({ amount: value, currency }: z.output<typeof amount>): string => `${value} ${currency}`;
+
+function remark({ rated, estimated }: z.output<typeof line>, running: boolean): string {
+  const words = [running ? 'runs' : '', rated ? '' : 'not rated', estimated ? 'end estimated' : ''];
+  return words.filter((word) => word !== '').join(', ');
+}
+
+function warningText({ code, from, to, hardware_profile: profile }: z.output<typeof warning>): string {
+  switch (code) {
+    case 'CONVERSION_RATE_MISSING':
+      return `no rate from ${from ?? ''} to ${to ?? ''} is on file: these costs are not converted\n`;
+    case 'RATE_CARD_MISSING':
+      return `no rate card covers all hours of ${profile ?? ''}: they are not rated\n`;
+    case 'AMBIGUOUS_RATE':
+      return `several currencies price ${profile ?? ''}, and none is the organization's: its hours are not rated\n`;
+    case 'GPU_PRICE_MISSING':
+      return `the rate card of ${profile ?? ''} has no price of GPU-hours: those of inference are not rated\n`;
+    default:
+      return `${code}\n`;
+  }
+}
+
+const text = { type: 'string' } as const;
+
+export const costsCommand: Command = {
+  name: 'costs',
+  usage: '[--month MONTH | --from TIME --to TIME] [--tz ZONE] [--org ID] [--csv]',
+  summary: 'Show what nodes and GPUs were held for and what that costs; this month, where no other time is asked for.',
+  words: { min: 0, max: 0 },
+  options: { month: text, from: text, to: text, tz: text, org: text, csv: { type: 'boolean' } },
+  run: costs,
+};

@@ -1,0 +1,256 @@
+import { describe, expect, it } from 'vitest';
+import { parseId, uuidv7 } from '#base/id.ts';
+import { readCsv } from '../../core/costs/csv.ts';
+import { at } from '../../core/costs/support.ts';
+import { type Answer, useApi } from './test-api.ts';
+
+const api = useApi();
+
+const json = '/v1/billing/costs';
+const csv = '/v1/billing/costs.csv';
+const march = 'month=2026-03';
+
+interface Owner {
+  readonly id: string;
+  readonly key: string;
+  /** An inference key. */
+  readonly member: string;
+}
+
+async function organization(name: string): Promise<Owner> {
+  const made = await api().organization(name);
+  const { body } = await api().ask('/v1/keys', { key: made.key, body: { name: 'member', scope: 'inference' } });
+  return { ...made, member: body.secret };
+}
+
+interface Use {
+  readonly cluster?: string;
+  readonly profile: string;
+  readonly nodes?: number;
+  readonly from: string;
+  readonly to?: string;
+}
+
+/** Nodes of eight GPUs each. */
+async function use({ id }: Owner, { cluster = 'one', profile, nodes = 1, from, to }: Use): Promise<void> {
+  const { costs } = api().billing;
+  const owner = { id: parseId('org', id) ?? '', name: 'Water Works' };
+  const keys = Array.from({ length: nodes }, () => ({ nodeId: `node_${uuidv7()}`, generation: 1 }));
+  const ref = { id: `cluster_${id}_${cluster}`, name: cluster, organization: owner };
+  const shape = { nodeName: 'node', hardwareProfile: profile, gpus: 8, atMs: at(from) };
+  await api().db.orm.transaction(async (tx) => {
+    await costs.allocate(
+      tx,
+      ref,
+      keys.map((key) => ({ ...key, ...shape })),
+    );
+    if (to === undefined) return;
+    await costs.release(
+      tx,
+      ref.id,
+      keys.map((key) => ({ ...key, atMs: at(to), estimated: false })),
+    );
+  });
+}
+
+async function price(profile: string, prices: object, currency = 'USD'): Promise<void> {
+  const dates = { effective_from: '2020-01-01', retroactive: true };
+  const body = { hardware_profile: profile, currency, ...prices, ...dates };
+  expect((await api().ask('/v1/billing/rate-cards', { body })).status).toBe(201);
+}
+
+const fieldsOf = ({ body }: Answer): string[] => body.error.details.map(({ field }: { field: string }) => field);
+
+/** Two hours of one node, which nobody but its organization may see. */
+const twoHours = (profile: string): Use => ({ profile, from: '2026-03-10 10:00', to: '2026-03-10 12:00' });
+
+describe.each([json, csv])('%s refuses', (path) => {
+  it('who has no key', async () => {
+    expect(await api().ask(`${path}?${march}`, { key: null })).toMatchObject({
+      status: 401,
+      body: { error: { code: 'UNAUTHORIZED', details: [] } },
+    });
+  });
+
+  it.each([
+    ['', ['month']],
+    ['from=2026-03-01', ['to']],
+    ['from=2026-03-01&to=2026-03-01', ['to']],
+    ['from=2026-03-01T10:00:00&to=2026-04-01', ['from']],
+    ['from=2025-01-01&to=2026-03-01', ['to']],
+    ['month=2026-13', ['month']],
+    [`${march}&from=2026-03-01`, ['month']],
+    [`${march}&tz=Mars/Olympus`, ['tz']],
+    [`${march}&currency=EUR`, ['currency']],
+    [`${march}&${march}`, ['month', 'month']],
+    // Everything at once.
+    ['from=a&to=b&tz=c&d=e', ['d', 'tz', 'from', 'to']],
+  ])('the window %s', async (query, fields) => {
+    const answer = await api().ask(`${path}?${query}`);
+    expect(answer).toMatchObject({ status: 400, body: { error: { code: 'VALIDATION_ERROR' } } });
+    expect(fieldsOf(answer)).toEqual(fields);
+  });
+
+  it('other organizations, as if there were none', async () => {
+    const [own, other] = [await organization('Own'), await organization('Other')];
+    await use(other, twoHours('hidden'));
+    for (const key of [own.key, own.member]) {
+      for (const org of [other.id, `org_${'0'.repeat(32)}`, 'nonsense']) {
+        const answer = await api().ask(`${path}?${march}&org=${org}`, { key });
+        expect(answer).toMatchObject({ status: 404, body: { error: { message: 'There is no such organization.' } } });
+      }
+    }
+    expect((await api().ask(`${path}?${march}&org=org_${'0'.repeat(32)}`)).status).toBe(404);
+  });
+});
+
+describe('a cost report', () => {
+  it('shows members their own organization, and operators all of them', async () => {
+    const [own, other] = [await organization('Own'), await organization('Other')];
+    await price('seen', { node_hour: '32.50' });
+    await use(own, twoHours('seen'));
+    await use(other, { ...twoHours('seen'), nodes: 3 });
+    const idsOf = async (key: string, query = march): Promise<string[]> => {
+      const { body } = await api().ask(`${json}?${query}`, { key });
+      return body.organizations.map(({ id }: { id: string }) => id);
+    };
+    for (const key of [own.key, own.member]) {
+      expect(await idsOf(key)).toEqual([own.id]);
+      expect(await idsOf(key, `${march}&org=${own.id}`)).toEqual([own.id]);
+    }
+    const { admin } = api();
+    expect(await idsOf(admin)).toEqual(expect.arrayContaining([own.id, other.id]));
+    expect(await idsOf(admin, `${march}&org=${other.id}`)).toEqual([other.id]);
+    // An operator's inference key is a member's.
+    const { body } = await api().ask('/v1/keys', { body: { name: 'app', scope: 'inference' } });
+    expect(await idsOf(body.secret)).toEqual([]);
+  });
+
+  it('opens into clusters and line items, with amounts, hours and the window that was asked for', async () => {
+    const own = await organization('Shapes');
+    await price('shape', { node_hour: '32.50' });
+    await use(own, { ...twoHours('shape'), nodes: 2 });
+    await use(own, { ...twoHours('shape-unrated'), cluster: 'two' });
+    const { status, body } = await api().ask(`${json}?from=2026-03-10&to=2026-03-11&tz=Europe/Berlin`, own);
+    expect(status).toBe(200);
+    expect(body.window).toMatchObject({
+      from: '2026-03-09T23:00:00.000Z',
+      to: '2026-03-10T23:00:00.000Z',
+      tz: 'Europe/Berlin',
+      as_of: expect.stringMatching(/Z$/),
+    });
+    expect(body.totals).toEqual({ node_hours: 6, gpu_hours: 48, unrated_hours: 2, unrated_gpu_hours: 16 });
+    const amount = { currency: 'USD', amount: '130.00', amount_exact: '130.0000000000' };
+    expect(body.grand_total).toEqual([amount]);
+    const [rated, unrated] = body.organizations[0].clusters;
+    expect(rated).toMatchObject({
+      name: 'one',
+      source: 'node',
+      running: false,
+      node_hours: 4,
+      line_items: [
+        {
+          hardware_profile: 'shape',
+          node_hours: 4,
+          gpu_hours: 32,
+          rated: true,
+          native: { ...amount, node_hour_price: '32.5', gpu_hour_price: null },
+          billed: amount,
+          conversion: 'none',
+          conversion_rate: null,
+        },
+      ],
+    });
+    expect(unrated.line_items[0]).toMatchObject({ rated: false, unrated_reason: 'no_rate_card', billed: null });
+    expect(body.warnings).toEqual([
+      { code: 'RATE_CARD_MISSING', hardware_profile: 'shape-unrated', organization_ids: [own.id] },
+    ]);
+  });
+
+  it('is shown in the billing currency where a rate is on file, and as it is, with a warning, where none is', async () => {
+    const own = await organization('Currencies');
+    await price('converted', { node_hour: '32.50' });
+    await use(own, { ...twoHours('converted'), nodes: 2 });
+    const bill = (currency: string) =>
+      api().ask(`/v1/orgs/${own.id}/billing-currency`, { key: own.key, method: 'PATCH', body: { currency } });
+    await bill('EUR');
+    const skipped = await api().ask(`${json}?${march}`, own);
+    expect(skipped.status).toBe(200);
+    expect(skipped.body.grand_total).toMatchObject([{ currency: 'USD', amount: '130.00' }]);
+    expect(skipped.body.organizations[0].clusters[0].line_items[0].conversion).toBe('skipped_missing_rate');
+    expect(skipped.body.warnings).toEqual([
+      { code: 'CONVERSION_RATE_MISSING', from: 'USD', to: 'EUR', organization_ids: [own.id] },
+    ]);
+    const rate = { from: 'USD', to: 'EUR', rate: '0.92345', effective_from: '2020-01-01', retroactive: true };
+    expect((await api().ask('/v1/billing/conversion-rates', { body: rate })).status).toBe(201);
+    const converted = await api().ask(`${json}?${march}`, own);
+    expect(converted.body.grand_total).toEqual([{ currency: 'EUR', amount: '120.05', amount_exact: '120.0485000000' }]);
+    expect(converted.body.warnings).toEqual([]);
+  });
+
+  it('counts what goes on until now', async () => {
+    const own = await organization('Running');
+    await price('running', { node_hour: '1' });
+    const began = new Date(Date.now() - 3_600_000).toISOString().slice(0, 19).replace('T', ' ');
+    await use(own, { profile: 'running', from: began });
+    const span = `from=${new Date(Date.now() - 86_400_000).toISOString()}&to=${new Date(Date.now() + 86_400_000).toISOString()}`;
+    const { body } = await api().ask(`${json}?${span}`, own);
+    expect(body.organizations[0].clusters[0]).toMatchObject({ running: true, ended_at: null });
+    expect(body.totals.node_hours).toBeGreaterThanOrEqual(1);
+    expect(body.totals.node_hours).toBeLessThan(2);
+  });
+
+  it('is empty for who used nothing', async () => {
+    const own = await organization('Idle');
+    const { body } = await api().ask(`${json}?${march}`, own);
+    expect(body).toMatchObject({ grand_total: [], organizations: [], warnings: [], totals: { node_hours: 0 } });
+    expect((await api().ask(`${csv}?${march}`, own)).body.trim().split('\r\n')).toHaveLength(1);
+  });
+});
+
+describe('the CSV of a cost report', () => {
+  it('adds up to the JSON, names its window, and keeps formulas from spreadsheets', async () => {
+    const own = await organization('=cmd|calc, "the" first');
+    await price('csv-a', { node_hour: '0.0333', gpu_hour: '0.1' });
+    await price('csv-b', { gpu_hour: '4321' }, 'JPY');
+    for (const [index, cluster] of ['a', '+b', 'c,d'].entries()) {
+      const to = `2026-03-10 ${11 + index}:34:56`;
+      for (const profile of ['csv-a', 'csv-b', 'csv-unrated']) {
+        await use(own, { cluster, profile, from: '2026-03-10 10:00', to });
+      }
+    }
+    const report = (await api().ask(`${json}?${march}`, own)).body;
+    const answer = await api().ask(`${csv}?${march}`, own);
+    expect(answer.headers.get('content-type')).toBe('text/csv; charset=utf-8');
+    expect(answer.headers.get('content-disposition')).toBe(
+      'attachment; filename="costs_2026-03-01_2026-04-01_UTC.csv"',
+    );
+    const rows = readCsv(answer.body);
+    expect(rows).toHaveLength(9);
+    expect(new Set(rows.map(({ ResourceName: name }) => name))).toEqual(new Set(['a', "'+b", 'c,d']));
+    for (const { currency, amount } of report.grand_total) {
+      const cells = rows.filter((row) => row['BillingCurrency'] === currency).map((row) => row['BilledCost'] ?? '');
+      expect(cents(cells, currency)).toBe(cents([amount], currency));
+    }
+    expect(report.grand_total.map(({ currency }: { currency: string }) => currency)).toEqual(['JPY', 'USD']);
+    expect(sum(rows, 'x_NodeHours')).toBeCloseTo(report.totals.node_hours, 6);
+    expect(sum(rows, 'x_GpuHours')).toBeCloseTo(report.totals.gpu_hours, 6);
+    expect(sum(rows, 'x_UnratedHours')).toBeCloseTo(report.totals.unrated_hours, 6);
+    // What is not rated is not free.
+    const unrated = rows.filter((row) => row['SkuId'] === 'csv-unrated');
+    expect(unrated.map((row) => [row['BilledCost'], row['SkuPriceId']])).toEqual([
+      ['', ''],
+      ['', ''],
+      ['', ''],
+    ]);
+  });
+});
+
+/** Whole numbers of the smallest unit: sums of them are exact. */
+const cents = (amounts: readonly string[], currency: string): number =>
+  amounts
+    .filter((text) => text !== '')
+    .reduce((total, text) => total + Math.round(Number(text) * (currency === 'JPY' ? 1 : 100)), 0);
+
+const sum = (rows: readonly Record<string, string>[], column: string): number =>
+  rows.reduce((total, row) => total + Number(row[column]), 0);

@@ -1,0 +1,71 @@
+import { describe, expect, it } from 'vitest';
+import { parseId, uuidv7 } from '#base/id.ts';
+import { readCsv } from '../../core/costs/csv.ts';
+import { useApi } from '../api/test-api.ts';
+import { type CliOptions, runCli } from './run-cli.ts';
+
+const api = useApi();
+
+const run = (args: readonly string[], key = api().admin, options: CliOptions = {}) =>
+  runCli(['costs', ...args], { ...options, env: { HEADGATE_URL: api().url, HEADGATE_API_KEY: key } });
+
+/** Two hours of a node that is priced, and of one that is not. */
+async function useNodes(id: string): Promise<void> {
+  const { costs } = api().billing;
+  const organization = { id: parseId('org', id) ?? '', name: 'Water Works' };
+  const ref = { id: `cluster_${uuidv7()}`, name: 'pumps\u001b[2J', organization };
+  const [startMs, endMs] = [Date.UTC(2026, 2, 10, 10), Date.UTC(2026, 2, 10, 12)];
+  const nodes = ['h100', 'unrated'].map((hardwareProfile) => {
+    return { nodeId: uuidv7(), generation: 1, nodeName: 'node', hardwareProfile, gpus: 8, atMs: startMs };
+  });
+  await api().db.orm.transaction(async (tx) => {
+    await costs.allocate(tx, ref, nodes);
+    const ends = nodes.map(({ nodeId, generation }) => ({ nodeId, generation, atMs: endMs, estimated: true }));
+    await costs.release(tx, ref.id, ends);
+  });
+}
+
+describe('headgate costs', () => {
+  it('refuses what contradicts itself, and passes on what the gateway refuses', async () => {
+    expect(await run(['--csv', '--json'])).toMatchObject({ code: 2, stderr: expect.stringContaining('contradict') });
+    expect(await run(['--tz', 'Mars'])).toMatchObject({ code: 2, stderr: expect.stringContaining('--tz must be') });
+    expect(await run(['october'])).toMatchObject({ code: 2 });
+    const month = await run(['--month', 'October']);
+    expect(month).toMatchObject({ code: 1, stdout: '' });
+    expect(month.stderr).toContain('month: must be a month such as 2026-03');
+    const other = await run(['--org', `org_${'0'.repeat(32)}`]);
+    expect(other).toMatchObject({ code: 1, stderr: 'headgate: There is no such organization.\n' });
+    const csv = await run(['--csv', '--from', '2026-03-01']);
+    expect(csv).toMatchObject({ code: 1, stdout: '', stderr: expect.stringContaining('to: must be given with from') });
+  });
+
+  it('shows what was held and what it costs, as a table, as JSON and as CSV', async () => {
+    const own = await api().organization();
+    const card = { hardware_profile: 'h100', currency: 'USD', node_hour: '32.5' };
+    const dates = { effective_from: '2020-01-01', retroactive: true };
+    await api().ask('/v1/billing/rate-cards', { body: { ...card, ...dates } });
+    await useNodes(own.id);
+    const text = await run(['--month', '2026-03'], own.key);
+    expect(text).toMatchObject({ code: 0, stderr: '' });
+    const lines = text.stdout.split('\n');
+    expect(lines[0]).toMatch(/^2026-03-01T00:00:00.000Z to 2026-04-01T00:00:00.000Z \(UTC\), as of /);
+    expect(lines[2]).toMatch(/^Water Works +pumps.* +h100 +2 +16 +65\.00 USD +end estimated$/);
+    expect(lines[3]).toMatch(/ unrated +2 +16 +- +not rated, end estimated$/);
+    expect(lines[4]).toBe('total: 4 node-hours, 32 GPU-hours, 65.00 USD');
+    expect(lines[5]).toBe('no rate card covers all hours of unrated: they are not rated');
+    // What others named moves no cursor.
+    expect(text.stdout).not.toContain('\u001b[2J');
+    const json = await run(['--from', '2026-03-10', '--to', '2026-03-11', '--tz', 'Europe/Berlin', '--json'], own.key);
+    expect(JSON.parse(json.stdout)).toMatchObject({ window: { tz: 'Europe/Berlin' }, totals: { node_hours: 4 } });
+    const csv = await run(['--month', '2026-03', '--csv', '--org', own.id]);
+    expect(readCsv(csv.stdout).map((row) => row['BilledCost'])).toEqual(['65.00', '']);
+  });
+
+  it('is of this month where no other time is asked for', async () => {
+    const { key } = await api().organization();
+    const { stdout, code } = await run(['--tz', 'Pacific/Auckland'], key);
+    expect(code).toBe(0);
+    expect(stdout).toContain('(Pacific/Auckland)');
+    expect(stdout).toContain('nothing was used\ntotal: 0 node-hours, 0 GPU-hours, no cost\n');
+  });
+});
