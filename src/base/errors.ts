@@ -63,6 +63,8 @@ export interface ErrorOptions {
   readonly status?: number;
   /** Names in lower case. */
   readonly headers?: Readonly<Record<string, string>>;
+  /** Which limit or setting refuses, by the name that an operator changes it by; for logs, and never a client's word. */
+  readonly reason?: string;
   /** For logs only; never shown. */
   readonly cause?: unknown;
 }
@@ -76,6 +78,8 @@ export class AppError extends Error {
   readonly status: number;
   readonly type: ErrorType;
   readonly param: string | null;
+  /** Null where code and param say all. */
+  readonly reason: string | null;
   readonly headers: Readonly<Record<string, string>>;
 
   constructor(code: ErrorCode, options: ErrorOptions = {}) {
@@ -86,6 +90,7 @@ export class AppError extends Error {
     this.status = options.status ?? status;
     this.type = type;
     this.param = options.param ?? null;
+    this.reason = options.reason ?? null;
     this.headers =
       this.status === 503 ? { 'retry-after': unavailableSeconds, ...options.headers } : (options.headers ?? {});
   }

@@ -72,6 +72,7 @@ async function refuseWrongKey(request: RawRequest, { throttle, addressOf }: Wron
   if (allowed) throw notValid();
   throw new AppError('rate_limit_exceeded', {
     message: 'Too many wrong API keys came from this address.',
+    reason: 'HEADGATE_WRONG_KEYS_PER_MINUTE',
     headers: { 'retry-after': String(Math.max(1, Math.ceil(resetMs / 1000))) },
   });
 }

@@ -25,6 +25,8 @@ export interface HttpEnv {
     caller: Caller;
     /** Code of the error that is being answered, once there is one. */
     failureCode: ErrorCode;
+    failureParam: string | null;
+    failureReason: string | null;
     /** There on routes of the generic API. */
     identity: Identity;
   };

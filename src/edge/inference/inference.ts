@@ -70,7 +70,7 @@ export function createInference(parts: InferenceParts): Inference {
     },
     revoked(keyId) {
       const message = 'This API key was revoked.';
-      running.stopKey(keyId, { kind: 'ended', error: new AppError('unauthorized', { message }) });
+      running.stopKey(keyId, { kind: 'ended', error: new AppError('unauthorized', { message, reason: 'revoked' }) });
     },
     async drain(timeoutMs) {
       await idle(timeoutMs);

@@ -9,7 +9,13 @@ let engine: ByteServer | null = null;
 const bench = useInference(async () => {
   engine = await startByteServer({ transport: 'tcp', answer: ({ socket }) => void socket.write(answer, 'latin1') });
   const url = `http://127.0.0.1:${engine.endpoint.port}`;
-  return { engines: { chat: externalFile('chat', url), embed: externalFile('embed', url, { taskType: 'embedding' }) } };
+  return {
+    engines: {
+      chat: externalFile('chat', url),
+      embed: externalFile('embed', url, { taskType: 'embedding' }),
+      rank: externalFile('rank', url, { taskType: 'rerank' }),
+    },
+  };
 });
 afterAll(() => engine?.close());
 
@@ -33,8 +39,132 @@ const tooLong = (limit: number, output: number, input: number): string =>
   `This model's maximum context length is ${limit} tokens. However, you requested ${output} output tokens and your prompt contains at least ${input} input tokens, for a total of at least ${input + output} tokens. Please reduce the length of the input prompt or the number of requested output tokens. (parameter=input_tokens, value=${input})`;
 
 /** What a real vLLM 0.29 answered, the code and param that clients get, and what the message must say. */
-const refusals: readonly [string, string, string, string | null, readonly string[]][] = [
+const refusals: readonly [string, string, string, string | null, readonly string[], object?][] = [
   ['a schema that is none', envelope('Grammar error: Invalid type: nonsense'), 'invalid_value', 'response_format', []],
+  [
+    "a schema of vLLM's own field",
+    envelope('Grammar error: Invalid type: nosuch'),
+    'invalid_value',
+    'structured_outputs.json',
+    ['schema'],
+    { structured_outputs: { json: { type: 'string' } } },
+  ],
+  [
+    'the schema of a tool',
+    envelope("Invalid grammar specification: 'triggers'"),
+    'invalid_value',
+    'tools',
+    ['schema'],
+    { tools: [{ type: 'function', function: { name: 'f' } }], tool_choice: 'required' },
+  ],
+  [
+    'no constraint in structured_outputs',
+    envelope("You must use one kind of structured outputs constraint but none are specified: {'json': None}"),
+    'invalid_value',
+    'structured_outputs',
+    ['json, regex, choice'],
+  ],
+  [
+    'an empty list of choices',
+    envelope("Choice '[]' cannot be an empty list"),
+    'invalid_value',
+    'structured_outputs.choice',
+    ['at least one choice'],
+  ],
+  [
+    'too many top_logprobs',
+    envelope(
+      'Requested sample logprobs of 50, which is greater than max allowed: 20 (parameter=logprobs, value=50)',
+      'logprobs',
+    ),
+    'invalid_value',
+    'top_logprobs',
+    ['from 0 to 20'],
+    { logprobs: true, top_logprobs: 50 },
+  ],
+  [
+    'top_logprobs alone',
+    envelope('when using `top_logprobs`, `logprobs` must be set to true. (parameter=top_logprobs)', 'top_logprobs'),
+    'invalid_value',
+    'top_logprobs',
+    ['needs "logprobs": true'],
+  ],
+  [
+    'a limit by the name that the client gave it',
+    envelope('max_tokens must be at least 1, got 0. (parameter=max_tokens, value=0)', 'max_tokens'),
+    'invalid_value',
+    'max_completion_tokens',
+    ['"max_completion_tokens" must be at least 1'],
+    { max_completion_tokens: 0 },
+  ],
+  [
+    'a message without a role',
+    envelope(
+      "3 validation errors:\n  {'type': 'missing', 'loc': ('body', 'messages', 0, 'ChatCompletionDeveloperMessageParam', 'role'), 'msg': 'Field required', 'input': {'content': 'secret prompt'}}\n  {'type': 'missing', 'loc': ('body', 'messages', 0, 'Message', 'author'), 'msg': 'Field required', 'input': {'content': 'x'}}\n  {'type': 'list_type', 'loc': ('body', 'messages', 0, 'Message', 'content'), 'msg': 'Input should be a valid list', 'input': 'x'}",
+      'body.messages.0.ChatCompletionDeveloperMessageParam.role',
+      'Bad Request',
+    ),
+    'invalid_request_error',
+    'messages[0].role',
+    ['"messages[0].role" is missing'],
+  ],
+  [
+    'a word that is none of those allowed',
+    envelope(
+      `2 validation errors:\n  {'type': 'literal_error', 'loc': ('body', 'tools', 0, 'type'), 'msg': "Input should be 'function'", 'input': 'secret prompt', 'ctx': {'expected': "'function'"}}\n  {'type': 'missing', 'loc': ('body', 'tools', 0, 'function'), 'msg': 'Field required', 'input': {'type': 'other'}}`,
+      'body.tools.0.type',
+      'Bad Request',
+    ),
+    'invalid_value',
+    'tools[0].type',
+    ['must be "function"'],
+    { tools: [{ type: 'other' }] },
+  ],
+  [
+    'a bound of the validator',
+    envelope(
+      "1 validation error:\n  {'type': 'less_than_equal', 'loc': ('body', 'seed'), 'msg': 'Input should be less than or equal to 9223372036854775807', 'input': 100000000000000000000, 'ctx': {'le': 9223372036854775807}}",
+      'body.seed',
+      'Bad Request',
+    ),
+    'invalid_value',
+    'seed',
+    ['may be at most 9223372036854775807'],
+    { seed: 1 },
+  ],
+  [
+    'values of several kinds',
+    envelope(
+      "2 validation errors:\n  {'type': 'string_type', 'loc': ('body', 'stop', 'str'), 'msg': 'Input should be a valid string', 'input': 5}\n  {'type': 'list_type', 'loc': ('body', 'stop', 'list[str]'), 'msg': 'Input should be a valid list', 'input': 5}",
+      'body.stop',
+      'Bad Request',
+    ),
+    'invalid_value',
+    'stop',
+    ['"stop" must be a string or a list.'],
+    { stop: 'x' },
+  ],
+  [
+    'a tool that is not there',
+    envelope('When using `tool_choice`, `tools` must be set. (parameter=tool_choice)', 'tool_choice'),
+    'invalid_value',
+    'tool_choice',
+    ['needs "tools"'],
+  ],
+  [
+    'a token of another model',
+    envelope('Token id 999999 is out of vocabulary'),
+    'invalid_value',
+    'messages',
+    ['does not have'],
+  ],
+  [
+    'what makes the model go on, twice',
+    envelope('Cannot set both `continue_final_message` and `add_generation_prompt` to True.'),
+    'invalid_value',
+    'continue_final_message',
+    ['exclude each other'],
+  ],
   [
     'broken JSON',
     envelope(
@@ -68,7 +198,7 @@ const refusals: readonly [string, string, string, string | null, readonly string
     'no messages at all',
     envelope('Cannot apply chat template to an empty conversation. Provide at least one message.'),
     'invalid_value',
-    null,
+    'messages',
     ['at least one message'],
   ],
   ['an image', envelope('smollm2-135m is not a multimodal model'), 'unsupported_parameter', 'messages', ['text']],
@@ -122,14 +252,14 @@ const refusals: readonly [string, string, string, string | null, readonly string
     'a long prompt',
     envelope(tooLong(2048, 24, 2025), 'input_tokens'),
     'context_length_exceeded',
-    null,
+    'messages',
     ['2048', '24', '2025'],
   ],
   [
     'a long input of an embedding',
     envelope(tooLong(2048, 0, 2049), 'input_tokens'),
     'context_length_exceeded',
-    null,
+    'messages',
     ['2048', '2049. Shorten it.'],
   ],
   [
@@ -214,8 +344,14 @@ const refusals: readonly [string, string, string, string | null, readonly string
     'dimensions',
     [],
   ],
-  ['an empty list of inputs', envelope('You must pass at least one prompt'), 'invalid_value', null, ['at least one']],
-  ['an empty input', envelope('The decoder prompt cannot be empty'), 'invalid_value', null, ['no input']],
+  [
+    'an empty list of inputs',
+    envelope('You must pass at least one prompt'),
+    'invalid_value',
+    'messages',
+    ['at least one'],
+  ],
+  ['an empty input', envelope('The decoder prompt cannot be empty'), 'invalid_value', 'messages', ['no input']],
   [
     'a text that nobody knows yet',
     envelope('/opt/venv/vllm/engine.py: EngineCore says no to 10.0.0.7'),
@@ -230,25 +366,24 @@ const leaks =
   /smollm2|BadRequest|validation error|parameter=|EngineCore|vllm|10\.0\.0\.7|secret prompt|--enable|nginx|function-wrap/i;
 
 describe('a 400 of the engine becomes a 400 in our words', () => {
-  it.each(refusals.map(([name, body, code, param, said]) => [name, { body, code, param, said }] as const))(
-    '%s',
-    async (_, { body, code, param, said }) => {
-      for (const stream of [true, false]) {
-        answerWith(400, body, vllmHeaders);
-        const got = await bench.chat({ stream });
-        expect(
-          got.headers.get('server') ?? got.headers.get('vary') ?? got.headers.get('access-control-allow-origin'),
-        ).toBeNull();
-        const error = await errorOf(got);
-        expect(error).toMatchObject({ status: 400, code, param, type: 'invalid_request_error' });
-        expect(error.message).not.toMatch(leaks);
-        expect(error.message).toMatch(/[^.]\.$/);
-        for (const words of said) expect(error.message).toContain(words);
-        const record = await bench.record(got.headers.get('x-request-id') ?? '');
-        expect(record).toMatchObject({ status: 400, outcome: 'failed', reason: code, cost: '0', output_tokens: 0 });
-      }
-    },
-  );
+  it.each(
+    refusals.map(([name, body, code, param, said, fields]) => [name, { body, code, param, said, fields }] as const),
+  )('%s', async (_, { body, code, param, said, fields }) => {
+    for (const stream of [true, false]) {
+      answerWith(400, body, vllmHeaders);
+      const got = await bench.chat({ ...fields, stream });
+      expect(
+        got.headers.get('server') ?? got.headers.get('vary') ?? got.headers.get('access-control-allow-origin'),
+      ).toBeNull();
+      const error = await errorOf(got);
+      expect(error).toMatchObject({ status: 400, code, param, type: 'invalid_request_error' });
+      expect(error.message).not.toMatch(leaks);
+      expect(error.message).toMatch(/[^.]\.$/);
+      for (const words of said) expect(error.message).toContain(words);
+      const record = await bench.record(got.headers.get('x-request-id') ?? '');
+      expect(record).toMatchObject({ status: 400, outcome: 'failed', reason: code, cost: '0', output_tokens: 0 });
+    }
+  });
 
   it('an embedding format that the validator lists in every variant of a body', async () => {
     const variants = ['function-wrap[__log_extra_fields__()]', 'EmbeddingChatRequest'].map(
@@ -267,6 +402,16 @@ describe('a 400 of the engine becomes a 400 in our words', () => {
       await bench.post('/v1/embeddings', { model: 'embed', input: 'x', encoding_format: 'hex' }),
     );
     expect(error).toMatchObject({ status: 400, code: 'invalid_value', param: 'encoding_format' });
+  });
+
+  it('the half of a pair that is not there', async () => {
+    const variant = 'function-after[_merge_instruction_into_kwargs(), function-wrap[__log_extra_fields__()]]';
+    const entries = ['queries', 'documents', 'data_1', 'data_2', 'text_2'].map(
+      (name) => `  {'type': 'missing', 'loc': ('body', '${variant}', '${name}'), 'msg': 'Field required', 'input': {}}`,
+    );
+    answerWith(400, envelope(`5 validation errors:\n${entries.join('\n')}`, `body.${variant}.queries`, 'Bad Request'));
+    const error = await errorOf(await bench.post('/v1/score', { model: 'rank', text_1: 'x' }));
+    expect(error).toMatchObject({ status: 400, code: 'invalid_request_error', param: 'text_2' });
   });
 
   it('an embedding without input', async () => {
