@@ -113,6 +113,8 @@ function toModel(engine: EngineDefinition, createdAt: number): Model {
 }
 
 function indexByName(models: readonly Model[]): ReadonlyMap<string, Model> {
-  const names = models.flatMap((model) => [model.id, model.name, model.huggingFaceId].map((name) => ({ name, model })));
+  const names = models.flatMap((model) =>
+    [model.id, model.name, model.huggingFaceId ?? model.id].map((name) => ({ name, model })),
+  );
   return new Map(names.map(({ name, model }) => [name.toLowerCase(), model]));
 }

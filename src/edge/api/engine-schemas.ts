@@ -81,7 +81,10 @@ type Scale = Pick<EngineAnswer, 'replicas_min' | 'replicas_max' | 'pinned'> & Ne
 const nothingNeeded: Needs = { gpus_needed: null, memory_needed_bytes: null, group: null };
 
 function toScale({ driver }: EngineDefinition): Scale {
-  if (driver.type === 'external') return { replicas_min: 1, replicas_max: 1, pinned: true, ...nothingNeeded };
+  if (driver.type === 'external') {
+    const { length } = driver.urls;
+    return { replicas_min: length, replicas_max: length, pinned: true, ...nothingNeeded };
+  }
   const { replicas, gpus, pinned } = driver;
   const needed = gpus === null ? null : { count: gpus.count, memory_bytes: gpus.memoryBytesMin, profile: gpus.profile };
   const scale = { replicas_min: replicas.min, replicas_max: replicas.max, pinned, ...nothingNeeded };

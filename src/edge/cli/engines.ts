@@ -7,7 +7,13 @@ import { cleanLine, renderTable } from './table.ts';
 
 /** Commands over /v1/admin/engines. Fields that a newer gateway adds to its answers are ignored. */
 
-const replica = z.looseObject({ id: z.string(), state: z.string(), progress: z.string().nullish() });
+const replica = z.looseObject({
+  id: z.string(),
+  state: z.string(),
+  host: z.string().nullish(),
+  progress: z.string().nullish(),
+  healthy: z.boolean().nullish(),
+});
 
 const engine = z.looseObject({
   id: z.string(),
@@ -59,6 +65,8 @@ function remark(one: Engine): string {
     const isGivenUp = state === 'failed' && (failure.retry_at ?? null) === null;
     return isGivenUp ? sentences(text, `when it is mended: ${commandText('reset', id)}`) : text;
   }
+  const silent = replicas.filter(({ state: itsState, healthy }) => itsState === 'ready' && healthy === false);
+  if (silent.length > 0) return `does not answer: ${silent.map(({ id: name, host }) => host ?? name).join(', ')}`;
   return replicas.map((replica) => replica.progress ?? null).find((text) => text !== null) ?? '';
 }
 
@@ -83,7 +91,7 @@ function commandText(command: string, id: string | null = null): string {
 }
 
 function row(one: Engine): string[] {
-  const ready = one.replicas.filter(({ state }) => state === 'ready').length;
+  const ready = one.replicas.filter(({ state, healthy }) => state === 'ready' && healthy !== false).length;
   const { running, waiting } = one.queue;
   const where = one.hosts.join(',') || '-';
   return [one.id, one.state, `${ready}/${one.replicas_max}`, String(running), String(waiting), where, remark(one)];

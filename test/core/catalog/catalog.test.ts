@@ -42,7 +42,7 @@ function engine(id: string, over: Partial<EngineDefinition> = {}): EngineDefinit
     mediaMax: 32,
     structuredOutputs: { choicesMax: 1000, depthMax: 16, propertiesMax: 500, bytesMax: 65_536, repetitionsMax: 250 },
     shareCache: false,
-    driver: { type: 'external', url: 'http://127.0.0.1:1', upstreamModel: null, apiKeyEnv: null },
+    driver: { type: 'external', urls: ['http://127.0.0.1:1'], upstreamModel: null, apiKeyEnv: null },
     ...over,
   };
 }

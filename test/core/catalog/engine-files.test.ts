@@ -195,6 +195,23 @@ describe('engine files that are refused', () => {
     }
   });
 
+  it('give an external engine no address, two fields for it, or one address twice', () => {
+    const url = 'url: https://engine.example/base/';
+    for (const [lines, said] of [
+      ['', /^engines\/far\.yaml:1: url: this field is missing; for several addresses: urls/],
+      [`${url}\nurls: [https://a.example]`, /^engines\/far\.yaml:\d+: urls: either url, .* not both/],
+      ['urls: []', /urls/],
+      [
+        'urls: [https://a.example, https://b.example, https://a.example/]',
+        /urls\[2\]: this address stands there twice/,
+      ],
+      ['urls: [https://a.example, "ftp://b.example"]', /urls\[1\]: expected an http or https address/],
+    ] as const) {
+      write('far.yaml', external.replace(url, lines));
+      expect(problems(), lines).toEqual([expect.stringMatching(said)]);
+    }
+  });
+
   it('have an external address with credentials, a query, /v1 or another protocol', () => {
     for (const url of [
       'https://user:secret@e.example',
@@ -322,7 +339,7 @@ describe('engine files that are accepted', () => {
     });
     expect(far).toMatchObject({
       pricing: null,
-      driver: { type: 'external', url: 'https://engine.example/base', upstreamModel: null, apiKeyEnv: null },
+      driver: { type: 'external', urls: ['https://engine.example/base'], upstreamModel: null, apiKeyEnv: null },
     });
   });
 

@@ -114,8 +114,8 @@ export class Engine {
     if (this.#closing) return this.#refusal('shutting_down');
     const lease = this.tryAcquire(exclude);
     if (lease !== null) return { ok: true, lease };
-    // Nobody here probes an external engine, and nobody starts another in its place.
-    if (this.#isTried(exclude, ({ observed }) => observed.health === 'assumed')) {
+    // Of an external engine nobody starts another in its place.
+    if (this.#isTried(exclude, ({ observed }) => observed.health !== 'probe')) {
       return this.#refusal('no_other_replica');
     }
     const refused = this.#hopeless();
