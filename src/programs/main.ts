@@ -23,7 +23,7 @@ import {
   type EngineFilesResult,
 } from '#core/catalog/catalog.ts';
 import { endProcesses } from '#core/fleet/fleet.ts';
-import { firstStartText, startText } from './welcome.ts';
+import { firstStartText, noEnginesText, startText } from './welcome.ts';
 import {
   createWorkers,
   isWorker,
@@ -48,6 +48,7 @@ interface Life {
 /** The engines folder as it was read. */
 interface Files {
   readonly engines: readonly EngineDefinition[];
+  readonly enginesDir: string;
   readonly readEngineFiles: () => EngineFilesResult;
   readonly hosts: ContainerHosts;
   readonly workingDirectory: string;
@@ -104,6 +105,7 @@ function readFiles(config: Config): Files {
   const engines = readEngines(readEngineFiles);
   return {
     engines,
+    enginesDir,
     readEngineFiles,
     hosts: readDockerHosts(config.docker, enginesDir),
     workingDirectory: dirname(enginesDir),
@@ -128,6 +130,7 @@ async function start(config: Config, log: Log, life: Life): Promise<void> {
       ? await startWorkers(place, files, life)
       : startedBy(await startGateway(place, files, life));
   process.stdout.write(secret === null ? startText(url) : firstStartText(url, secret, files.engines));
+  if (!files.engines.some(({ enabled }) => enabled)) process.stdout.write(noEnginesText(files.enginesDir));
 }
 
 interface Place {

@@ -36,11 +36,11 @@ export interface CliRun extends CliOutput {
 export async function runCli({ args, config, out, err, commands: further = [] }: CliRun): Promise<number> {
   const all = [...commands, ...further];
   try {
-    if (args.length === 0 || ['help', '--help', '-h'].includes(args[0] ?? '')) {
+    if (args.every((word) => word === '--json') || ['help', '--help', '-h'].includes(args[0] ?? '')) {
       out(overview(all, args.slice(1)));
       return exitCodes.ok;
     }
-    const { command, rest } = findCommand(all, args);
+    const { command, rest } = findCommand(all, nameFirst(args));
     const { values, positionals } = parseWords(command, rest);
     if (values['help'] === true) {
       out(commandHelp(command));
@@ -60,6 +60,23 @@ export async function runCli({ args, config, out, err, commands: further = [] }:
     err(`headgate: ${error.message}\n`);
     return error instanceof UsageError ? exitCodes.usage : exitCodes.failed;
   }
+}
+
+const nameWordsMax = 2;
+const globalWords = new Set(['--json', '--help', '-h']);
+
+/** Options that every command has may stand before its name and within it: they go behind it. */
+function nameFirst(args: readonly string[]): readonly string[] {
+  let words = 0;
+  const next = args.findIndex((word) => {
+    if (globalWords.has(word)) return false;
+    words += 1;
+    return words > nameWordsMax || word.startsWith('-');
+  });
+  const end = next === -1 ? args.length : next;
+  const [head, rest] = [args.slice(0, end), args.slice(end)];
+  const isGlobal = (word: string): boolean => globalWords.has(word);
+  return [...head.filter((word) => !isGlobal(word)), ...head.filter(isGlobal), ...rest];
 }
 
 function findCommand(all: readonly Command[], args: readonly string[]): { command: Command; rest: string[] } {
@@ -103,7 +120,7 @@ function overview(all: readonly Command[], words: readonly string[]): string {
     ({ name, usage, summary }) => `  ${`${name} ${usage}`.trim()}\n      ${summary}`,
   );
   return [
-    'headgate COMMAND [--json]',
+    'headgate [--json] COMMAND',
     '',
     ...lines,
     '',

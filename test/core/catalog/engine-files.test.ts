@@ -343,6 +343,49 @@ describe('engine files that are accepted', () => {
     });
   });
 
+  it('need neither repository nor cached price where somebody else runs the engine, and may have several addresses', () => {
+    const urls = 'urls: [https://a.example/base/, "http://b.example:8000"]';
+    const prices = 'pricing: { input_per_million: 0.10, output_per_million: "0.400000", flex_multiplier: 0.5 }';
+    const far = external.replace('hugging_face_id: Acme/Far-Chat\n', '').replace(/url: .*/, urls);
+    write('far.yaml', `${far}${prices}\n`);
+    expect(load()[0]).toMatchObject({
+      huggingFaceId: null,
+      ownedBy: 'headgate',
+      pricing: { inputPerMTokMicroUsd: 100_000n, cachedInputPerMTokMicroUsd: 100_000n },
+      flexPricing: { cachedInputPerMTokMicroUsd: 50_000n },
+      driver: { urls: ['https://a.example/base', 'http://b.example:8000'] },
+    });
+    write('chat.yaml', chat.replace(/hugging_face_id: .*\n/, ''));
+    expect(problems()).toEqual(['engines/chat.yaml:1: hugging_face_id: this field is missing']);
+  });
+
+  it('have paths in their command that are relative to them, wherever the gateway runs', () => {
+    const items = [
+      './bin/serve',
+      '{port}',
+      '../models/m.gguf',
+      '--model=./m',
+      '--uri=https://x/./y',
+      'm/./n',
+      '..',
+      '.x',
+    ];
+    write('chat.yaml', chat.replace(/command: .*/, `command: ${JSON.stringify(items)}`));
+    const [{ driver } = {}] = load();
+    expect(driver).toMatchObject({
+      command: [
+        join(folder, 'bin/serve'),
+        '{port}',
+        join(folder, '../models/m.gguf'),
+        `--model=${join(folder, 'm')}`,
+        '--uri=https://x/./y',
+        'm/./n',
+        '..',
+        '.x',
+      ],
+    });
+  });
+
   it('say what requests may make the engine build, and what organizations share in it', () => {
     const lines = 'structured_outputs: { max_choices: 5, max_repetitions: 9 }\nmax_media: 2\nshare_cache: true\n';
     write('chat.yaml', `${chat}${lines}allow: [regex, grammar, uuid, use_beam_search]\n`);
