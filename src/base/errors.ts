@@ -61,6 +61,8 @@ export interface ErrorOptions {
   readonly param?: string;
   /** Status instead of the code's own, where one code has several (upstream_error: 502, 503, 504). */
   readonly status?: number;
+  /** Waiting does not mend it: there is no Retry-After, and SDKs are told not to repeat the request. */
+  readonly lasting?: boolean;
   /** Names in lower case. */
   readonly headers?: Readonly<Record<string, string>>;
   /** Which limit or setting refuses, by the name that an operator changes it by; for logs, and never a client's word. */
@@ -71,6 +73,11 @@ export interface ErrorOptions {
 
 /** The default Retry-After of what is away. */
 const unavailableSeconds = '1';
+
+function defaultHeaders(status: number, lasting: boolean): Record<string, string> {
+  if (lasting) return { 'x-should-retry': 'false' };
+  return status === 503 ? { 'retry-after': unavailableSeconds } : {};
+}
 
 /** A refusal or failure with a code, and a text that may be shown to anybody. */
 export class AppError extends Error {
@@ -91,8 +98,7 @@ export class AppError extends Error {
     this.type = type;
     this.param = options.param ?? null;
     this.reason = options.reason ?? null;
-    this.headers =
-      this.status === 503 ? { 'retry-after': unavailableSeconds, ...options.headers } : (options.headers ?? {});
+    this.headers = { ...defaultHeaders(this.status, options.lasting === true), ...options.headers };
   }
 }
 

@@ -37,10 +37,11 @@ export function engineError({ status, text, retryAfter }: EngineAnswer, sent: Se
 }
 
 /** The engine takes nothing at the moment. */
-export function upstreamBusy(retryAfterSeconds: number, message?: string): AppError {
+export function upstreamBusy(retryAfterSeconds: number, message?: string, reason?: string): AppError {
   return new AppError('upstream_error', {
     status: 503,
     message: message ?? 'The model is busy at the moment; try again shortly.',
     headers: { 'retry-after': String(retryAfterSeconds) },
+    ...(reason !== undefined && { reason }),
   });
 }

@@ -73,7 +73,7 @@ function thrown({ stop }: Call, error: unknown): Outcome {
 
 function requirePrice(parts: PathParts, model: Model, { serviceTier }: RequestFields): PriceVersion {
   const price = parts.catalog.price(model.id, serviceTier);
-  if (price === undefined) throw new AppError('pricing_unavailable');
+  if (price === undefined) throw new AppError('pricing_unavailable', { lasting: true });
   return price;
 }
 

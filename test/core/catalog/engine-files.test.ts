@@ -195,23 +195,6 @@ describe('engine files that are refused', () => {
     }
   });
 
-  it('give an external engine no address, two fields for it, or one address twice', () => {
-    const url = 'url: https://engine.example/base/';
-    for (const [lines, said] of [
-      ['', /^engines\/far\.yaml:1: url: this field is missing; for several addresses: urls/],
-      [`${url}\nurls: [https://a.example]`, /^engines\/far\.yaml:\d+: urls: either url, .* not both/],
-      ['urls: []', /urls/],
-      [
-        'urls: [https://a.example, https://b.example, https://a.example/]',
-        /urls\[2\]: this address stands there twice/,
-      ],
-      ['urls: [https://a.example, "ftp://b.example"]', /urls\[1\]: expected an http or https address/],
-    ] as const) {
-      write('far.yaml', external.replace(url, lines));
-      expect(problems(), lines).toEqual([expect.stringMatching(said)]);
-    }
-  });
-
   it('have an external address with credentials, a query, /v1 or another protocol', () => {
     for (const url of [
       'https://user:secret@e.example',
@@ -340,49 +323,6 @@ describe('engine files that are accepted', () => {
     expect(far).toMatchObject({
       pricing: null,
       driver: { type: 'external', urls: ['https://engine.example/base'], upstreamModel: null, apiKeyEnv: null },
-    });
-  });
-
-  it('need neither repository nor cached price where somebody else runs the engine, and may have several addresses', () => {
-    const urls = 'urls: [https://a.example/base/, "http://b.example:8000"]';
-    const prices = 'pricing: { input_per_million: 0.10, output_per_million: "0.400000", flex_multiplier: 0.5 }';
-    const far = external.replace('hugging_face_id: Acme/Far-Chat\n', '').replace(/url: .*/, urls);
-    write('far.yaml', `${far}${prices}\n`);
-    expect(load()[0]).toMatchObject({
-      huggingFaceId: null,
-      ownedBy: 'headgate',
-      pricing: { inputPerMTokMicroUsd: 100_000n, cachedInputPerMTokMicroUsd: 100_000n },
-      flexPricing: { cachedInputPerMTokMicroUsd: 50_000n },
-      driver: { urls: ['https://a.example/base', 'http://b.example:8000'] },
-    });
-    write('chat.yaml', chat.replace(/hugging_face_id: .*\n/, ''));
-    expect(problems()).toEqual(['engines/chat.yaml:1: hugging_face_id: this field is missing']);
-  });
-
-  it('have paths in their command that are relative to them, wherever the gateway runs', () => {
-    const items = [
-      './bin/serve',
-      '{port}',
-      '../models/m.gguf',
-      '--model=./m',
-      '--uri=https://x/./y',
-      'm/./n',
-      '..',
-      '.x',
-    ];
-    write('chat.yaml', chat.replace(/command: .*/, `command: ${JSON.stringify(items)}`));
-    const [{ driver } = {}] = load();
-    expect(driver).toMatchObject({
-      command: [
-        join(folder, 'bin/serve'),
-        '{port}',
-        join(folder, '../models/m.gguf'),
-        `--model=${join(folder, 'm')}`,
-        '--uri=https://x/./y',
-        'm/./n',
-        '..',
-        '.x',
-      ],
     });
   });
 

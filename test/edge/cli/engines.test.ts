@@ -241,15 +241,15 @@ describe('headgate engines', () => {
       ],
       { code: 1, out: expect.stringContaining('plain: ready, new version refused: It ended') as string },
     ],
-    ['reset', [{ ...off, phase: 'stopped' }], { code: 0, out: 'plain: stopped\n', err: '' }],
-  ])('says what came of an order: %s %#', async (kind, script, { code, out, err }) => {
+    ['reset', [{ ...off, phase: 'stopped' }], { code: 0, out: 'plain: stopped\n' }],
+  ])('says what came of an order: %s %#', async (kind, script, { code, out, err = '' }) => {
     fleet.ordered = [];
     fleet.over = { ...off, replicas: [ready] };
-    fleet.script = [...script.flatMap((one) => [one, one])];
+    fleet.script = script.flatMap((one) => [one, one]);
     const result = await headgate(['engines', kind, 'plain']);
     Object.assign(fleet, { over: {}, script: [], ordered: [] });
     expect(result).toMatchObject({ code, stdout: out });
-    if (err !== undefined) expect(result.stderr).toContain(err);
+    expect(result.stderr).toContain(err);
   });
 
   it('says after a time what is not known yet, and ends with 1', async () => {
