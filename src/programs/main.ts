@@ -130,7 +130,9 @@ async function start(config: Config, log: Log, life: Life): Promise<void> {
       ? await startWorkers(place, files, life)
       : startedBy(await startGateway(place, files, life));
   process.stdout.write(secret === null ? startText(url) : firstStartText(url, secret, files.engines));
-  if (!files.engines.some(({ enabled }) => enabled)) process.stdout.write(noEnginesText(files.enginesDir));
+  if (!files.engines.some(({ enabled }) => enabled)) {
+    process.stdout.write(noEnginesText(files.enginesDir, files.engines.length));
+  }
 }
 
 interface Place {
