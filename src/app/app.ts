@@ -149,15 +149,27 @@ function createJobsParts(
 }
 
 function createBootstrapPart(
-  { config }: AppOptions,
+  { config, log }: AppOptions,
   { organizations }: Foundation,
 ): { readonly part: Part; readonly result: () => BootstrapResult } {
-  let result: BootstrapResult = { created: false, secret: null };
+  let result: BootstrapResult = { created: false, secret: null, ignored: [] };
   const part: Part = {
     name: 'first organization',
     async start() {
       result = await organizations.bootstrap(config.bootstrap);
+      warnOfIgnored(result, log);
     },
   };
   return { part, result: () => result };
+}
+
+/** Who sets another first key, and sees nothing happen, has lost the one that counts. */
+function warnOfIgnored({ ignored }: BootstrapResult, log: Log): void {
+  if (ignored.length === 0) return;
+  const settings = ignored.map((name) => `HEADGATE_BOOTSTRAP_${name.toUpperCase()}`);
+  log.warn(
+    { settings },
+    `${settings.join(', ')} had no effect: the first start on a database alone goes by it, and this one is set up with ` +
+      'other values; "npx headgate keys recover" on this machine makes a new key of the platform admin',
+  );
 }
