@@ -10,7 +10,7 @@ import { reconcileCommand } from './reconcile.ts';
 import { validateCommand } from './validate.ts';
 
 export { type Command, type CommandContext, exitCodes, textFlag } from './command.ts';
-export { UsageError } from './errors.ts';
+export { FailedError, UsageError } from './errors.ts';
 
 /**
  * The commands of `headgate`. They go through the gateway's HTTP API, so that they can do nothing that the API cannot;
