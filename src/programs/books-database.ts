@@ -91,6 +91,8 @@ async function takeServer(
   }
 }
 
+const signals = ['SIGINT', 'SIGTERM'] as const;
+
 /** No such table, no such column. */
 const unknownSchema = ['42P01', '42703'];
 
@@ -101,9 +103,17 @@ async function readWith<T>(
 ): Promise<T> {
   const { variable } = place;
   const db = connectDb(url, { poolMax: 1, purpose: 'command', limits });
+  let isInterrupted = false;
+  // What runs is rolled back, and what was begun on disk goes: a server that was started for it is stopped as well.
+  const interrupt = (): void => {
+    isInterrupted = true;
+    void db.sql.end({ timeout: 0 });
+  };
+  for (const signal of signals) process.on(signal, interrupt);
   try {
     return await run({ db, ...place });
   } catch (error) {
+    if (isInterrupted) throw new ConfigError('interrupted before it was done.', error);
     if (unknownSchema.includes(sqlStateOf(error) ?? '')) {
       const message = 'the database has no books of this version; start a gateway of this version on it first.';
       throw new ConfigError(`${variable}: ${message}`, error);
@@ -112,6 +122,7 @@ async function readWith<T>(
     if (reason === null) throw error;
     throw new ConfigError(`${variable}: the database cannot be read (${reason}).`, error);
   } finally {
+    for (const signal of signals) process.off(signal, interrupt);
     await db.close();
   }
 }

@@ -62,7 +62,8 @@ export async function dropAll(tx: TransactionSql, names: ReadonlySet<string>): P
 async function listThings(sql: ISql): Promise<readonly Thing[]> {
   const rows = await sql<{ kind: Thing['kind']; name: string; args: string | null }[]>`
     with owned as (select classid, objid from pg_depend where deptype in ('a', 'i', 'e')
-      and refclassid in ('pg_class'::regclass, 'pg_extension'::regclass))
+      and refclassid in ('pg_class'::regclass, 'pg_extension'::regclass)
+      and (classid, objid) <> (refclassid, refobjid))
     select case relkind when 'v' then 'view' when 'S' then 'sequence' else 'table' end as kind, relname as name,
       null as args
     from pg_class c where relnamespace = 'public'::regnamespace and relkind in ('r', 'p', 'v', 'S', 'm', 'f')

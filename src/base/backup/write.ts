@@ -1,7 +1,9 @@
 import { createHash, randomBytes } from 'node:crypto';
+import { once } from 'node:events';
 import { createWriteStream, existsSync } from 'node:fs';
 import { link, open, rename, rm, stat } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
+import type { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { createGzip } from 'node:zlib';
 import type { TransactionSql } from 'postgres';
@@ -105,6 +107,18 @@ function toBackupError(path: string, error: unknown): unknown {
   );
 }
 
+/**
+ * postgres.js stops reading of its socket when the stream is full, and goes on when the stream asks for more. One that
+ * was given up, or whose end had come by then, asks no more, and the connection would answer nothing ever again.
+ */
+async function takeToEnd(rows: Readable): Promise<void> {
+  if (!rows.readableEnded && !rows.destroyed) {
+    rows.resume();
+    await once(rows, 'end');
+  }
+  rows._read(0);
+}
+
 class Content {
   readonly #tx: TransactionSql;
   readonly #origin: string;
@@ -152,14 +166,14 @@ class Content {
     let count = 0;
     const from = `select ${columns.map(quote).join(', ')} from ${quote(name)}`;
     const rows = await this.#tx.unsafe(`copy (${from}) to stdout`).readable();
-    for await (const chunk of rows as AsyncIterable<Buffer>) {
-      // A message of the protocol is a row.
-      for (let at = chunk.indexOf(0x0a); at !== -1; at = chunk.indexOf(0x0a, at + 1)) count += 1;
-      yield this.#add(chunk);
+    try {
+      for await (const chunk of rows.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>) {
+        for (let at = chunk.indexOf(0x0a); at !== -1; at = chunk.indexOf(0x0a, at + 1)) count += 1;
+        yield this.#add(chunk);
+      }
+    } finally {
+      await takeToEnd(rows);
     }
-    // postgres.js stops reading of its socket when the stream is full, and goes on when the stream asks for more: one
-    // whose end had come by then does not ask.
-    rows._read(0);
     this.#rows[name] = count;
     yield this.#add(rowsEnd);
   }
