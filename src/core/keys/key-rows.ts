@@ -93,9 +93,8 @@ function momentOf(expiry: KeyExpiry, madeAt: Date): Date {
 export async function insertKey(
   context: ChangeContext,
   input: NewKey,
-  secret: SecretParts & { readonly imported: boolean },
+  secret: SecretParts & { readonly imported: boolean; readonly action?: 'api_key.recovered' },
   author: Author,
-  action: 'api_key.created' | 'api_key.recovered' = 'api_key.created',
 ): Promise<KeyRow> {
   const { tx, now } = context;
   const row: KeyRow = {
@@ -117,7 +116,7 @@ export async function insertKey(
     ...input.toggles,
   };
   await tx.insert(apiKeys).values(row);
-  await recordChange(context, action, { before: null, after: row }, author);
+  await recordChange(context, secret.action ?? 'api_key.created', { before: null, after: row }, author);
   return row;
 }
 

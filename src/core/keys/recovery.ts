@@ -58,7 +58,8 @@ export async function recoverPlatformKey(options: RecoveryOptions): Promise<Reco
       toggles: defaultKeyToggles,
     };
     const parts = makeSecret(keyPrefix, admin.projectId);
-    const row = await insertKey(context, input, { ...parts, imported: false }, systemAuthor, 'api_key.recovered');
+    const made = { ...parts, imported: false, action: 'api_key.recovered' as const };
+    const row = await insertKey(context, input, made, systemAuthor);
     return { key: toKeyRecord(row), secret: parts.secret, email, others: others.map(toKeyRecord) };
   });
 }
