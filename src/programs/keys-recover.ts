@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import { systemClock } from '#base/clock.ts';
 import { ConfigError, readBooksConfig } from '#base/config.ts';
 import { formatId } from '#base/id.ts';
@@ -5,6 +6,8 @@ import { createAudit } from '#core/audit/audit.ts';
 import { type KeyRecord, type Recovery, recoverPlatformKey } from '#core/keys/keys.ts';
 import { type Command, exitCodes } from '#edge/cli/cli.ts';
 import { withBooksDatabase } from './books-database.ts';
+
+const revocationsSeenMs = 2000;
 
 /** `headgate keys recover`: a way back in for who has lost the last key, by whoever may read the database itself. */
 export const keysRecoverCommand: Command = {
@@ -27,6 +30,8 @@ export const keysRecoverCommand: Command = {
       );
     });
     context.out(context.json ? jsonText(recovery, revokeOthers) : text(recovery, revokeOthers));
+    // Gateways look once a second: when this command has ended, they refuse what it has revoked.
+    if (revokeOthers && recovery.others.length > 0) await sleep(revocationsSeenMs);
     return exitCodes.ok;
   },
 };
@@ -40,7 +45,7 @@ function text({ key, secret, email, others }: Recovery, isRevoked: boolean): str
     others.length === 0
       ? ''
       : isRevoked
-        ? `\nRevoked, with what ran under them; a gateway that runs knows within a second:\n\n${list}`
+        ? `\nRevoked, with what ran under them; gateways that run know it when this command has ended:\n\n${list}`
         : `\nStill active beside it (--revoke-others ends them, DELETE /v1/keys/{id} one of them):\n\n${list}`;
   return `A management key of ${email} (${formatId('key', key.id)}); it is shown this once, so keep it:
 
