@@ -215,7 +215,12 @@ describe('headgate backup and restore', () => {
 
     const url = await emptyDatabase();
     const env = { DATABASE_URL: url, HEADGATE_DATA_DIR: home.dataDir };
-    expect(await run(['restore', file], env)).toMatchObject({ code: 0, stderr: '' });
+    // Who forgets the restore is told where the books are.
+    const early = processes.run({ home, databaseUrl: url });
+    await early.url();
+    expect(early.output.stdout).toContain('are still in its folder: without DATABASE_URL');
+    await stop(early);
+    expect(await run(['restore', file, '--replace'], env)).toMatchObject({ code: 0, stderr: '' });
     const second = processes.run({ home, databaseUrl: url });
     const there = await second.url();
     expect(await clientOf(there).get('/v1/wallet')).toEqual(balance);

@@ -46,7 +46,7 @@ export async function openCluster(options: ClusterOptions, serverVersion: string
   if (found !== major) {
     throw new ConfigError(
       `HEADGATE_DATA_DIR: ${dir} was written by PostgreSQL ${found}, and the built-in one is ${serverVersion}; ` +
-        'move it with pg_dump and pg_restore, or name another folder.',
+        'with the Headgate that wrote it make a file by "headgate backup", and "headgate restore" that into another folder.',
     );
   }
   await checkOwner(dir, options.runAs);
