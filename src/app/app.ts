@@ -1,3 +1,5 @@
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
 import { systemClock } from '#base/clock.ts';
 import type { Config } from '#base/config.ts';
 import { type Db, readTime } from '#base/db.ts';
@@ -149,15 +151,40 @@ function createJobsParts(
 }
 
 function createBootstrapPart(
-  { config }: AppOptions,
+  { config, log, dataDir }: AppOptions,
   { organizations }: Foundation,
 ): { readonly part: Part; readonly result: () => BootstrapResult } {
-  let result: BootstrapResult = { created: false, secret: null };
+  let result: BootstrapResult = { created: false, secret: null, ignored: [] };
   const part: Part = {
     name: 'first organization',
     async start() {
       result = await organizations.bootstrap(config.bootstrap);
+      warnOfIgnored(result, log);
+      if (result.created && config.database.url !== null) warnOfLeftBooks(dataDir, log);
     },
   };
   return { part, result: () => result };
+}
+
+/** Who sets another first key, and sees nothing happen, has lost the one that counts. */
+function warnOfIgnored({ ignored }: BootstrapResult, log: Log): void {
+  if (ignored.length === 0) return;
+  const settings = ignored.map((name) => `HEADGATE_BOOTSTRAP_${name.toUpperCase()}`);
+  log.warn(
+    { settings },
+    `${settings.join(', ')} had no effect: the first start on a database alone goes by it, and this one is set up with ` +
+      'other values; "npx headgate keys recover" on this machine makes a new key of the platform admin',
+  );
+}
+
+/** Who names another database for the first time may expect the keys and wallets of the built-in one in it. */
+function warnOfLeftBooks(dataDir: string, log: Log): void {
+  const folder = join(dataDir, 'postgres');
+  if (!existsSync(join(folder, 'cluster', 'PG_VERSION'))) return;
+  log.warn(
+    { folder },
+    'the database of DATABASE_URL was empty and has a new first key; the keys and wallets of the built-in PostgreSQL are ' +
+      'still in its folder: without DATABASE_URL "npx headgate backup FILE" writes them to a file, which "npx headgate ' +
+      'restore FILE --replace" puts into that of DATABASE_URL',
+  );
 }

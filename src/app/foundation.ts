@@ -37,6 +37,8 @@ export interface FoundationOptions {
 }
 
 const keyUsesMs = 5000;
+/** How long a gateway may not know of a key that a command on the machine revoked. */
+const systemRevocationsMs = 1000;
 
 export function createFoundation(options: FoundationOptions): Foundation {
   const { settings, staleMs, shared, db, clock, log } = options;
@@ -61,7 +63,18 @@ export function createFoundation(options: FoundationOptions): Foundation {
         stop: () =>
           keys.flush().catch((error: unknown) => log.warn({ err: error }, 'last uses of keys were not written')),
       },
-      keys: { name: 'keys', start: () => keys.start() },
+      keys: {
+        name: 'keys',
+        jobs: [
+          {
+            name: 'keys revoked on the machine itself',
+            everyMs: systemRevocationsMs,
+            where: 'every',
+            run: () => keys.refreshRevoked(),
+          },
+        ],
+        start: () => keys.start(),
+      },
     },
   };
 }

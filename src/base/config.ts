@@ -104,6 +104,27 @@ function checkTogether(read: z.output<z.ZodObject<typeof gatewayVariables>>): vo
   }
 }
 
+/** Settings that are given and do nothing beside the others, each with why; in sentences that name the variable. */
+export function findIdleSettings(config: Config): readonly string[] {
+  const isGiven = (name: keyof typeof gatewayVariables): boolean => (config.environment[name] ?? '') !== '';
+  const { metrics, cache, limits } = config;
+  const idle: readonly [boolean, string][] = [
+    [
+      isGiven('HEADGATE_METRICS_HOST') && metrics.port === null,
+      'HEADGATE_METRICS_HOST has no effect without HEADGATE_METRICS_PORT: metrics are answered nowhere',
+    ],
+    [
+      isGiven('HEADGATE_CACHE_SECONDS') && cache.bytesMax === 0,
+      'HEADGATE_CACHE_SECONDS has no effect while HEADGATE_CACHE_MAX_BYTES is 0: no answer is cached',
+    ],
+    [
+      isGiven('HEADGATE_MAX_CHOICES') && limits.choicesMax > limits.sequencesMax,
+      'HEADGATE_MAX_CHOICES has no effect above HEADGATE_MAX_SEQUENCES, which bounds prompts times choices',
+    ],
+  ];
+  return idle.filter(([isIdle]) => isIdle).map(([, sentence]) => sentence);
+}
+
 /** The configuration of this process as a gateway. @throws ConfigError */
 export function readConfig(): Config {
   return parseConfig(process.env);
@@ -178,6 +199,8 @@ export function readClientConfig(): ClientConfig {
 
 /** Where commands that work on the database themselves find it. */
 export interface BooksConfig {
+  /** What secrets of new keys begin with. */
+  readonly keyPrefix: string;
   /** Null: the built-in PostgreSQL of the data folder. */
   readonly databaseUrl: string | null;
   /** Null: a folder of the user's own. */
@@ -187,9 +210,11 @@ export interface BooksConfig {
 
 /** The same of this process for commands that work on the database. @throws ConfigError */
 export function readBooksConfig(): BooksConfig {
-  const own = Object.entries(process.env).filter(([name]) => name in booksVariables);
-  const read = readVariables(booksVariables, Object.fromEntries(own), knownVariables);
+  const variables = { ...booksVariables, HEADGATE_KEY_PREFIX: sections.keys.variables.HEADGATE_KEY_PREFIX };
+  const own = Object.entries(process.env).filter(([name]) => name in variables);
+  const read = readVariables(variables, Object.fromEntries(own), knownVariables);
   return {
+    keyPrefix: read.HEADGATE_KEY_PREFIX,
     databaseUrl: read.DATABASE_URL ?? null,
     dataDir: read.HEADGATE_DATA_DIR ?? null,
     environment: Object.freeze({ ...process.env }),

@@ -10,12 +10,13 @@ import {
   startApp,
   type WorkerSlot,
 } from '#app/app.ts';
-import { ConfigError, readConfig, type Config } from '#base/config.ts';
+import { ConfigError, findIdleSettings, readConfig, type Config } from '#base/config.ts';
 import { defaultDataDir, lockDataDir, makeDataDir } from '#base/data-dir.ts';
 import { connectDb, isDatabaseUnavailable, migrateDb, whyUnusable } from '#base/db.ts';
 import { createLog, type Log } from '#base/log.ts';
 import { startEmbeddedPostgres } from '#base/postgres/postgres.ts';
 import { RedisAwayError } from '#base/redis.ts';
+import { readVersion } from '#base/version.ts';
 import {
   formatEngineFileProblem,
   loadEngineFiles,
@@ -115,6 +116,7 @@ function readFiles(config: Config): Files {
 /** Starts what all gateways of this machine need, then the one gateway, or several. */
 async function start(config: Config, log: Log, life: Life): Promise<void> {
   const { stops, stopRequested } = life;
+  for (const sentence of findIdleSettings(config)) log.warn(sentence);
   const files = readFiles(config);
   // Before anything that takes time or leaves something behind.
   await checkAddresses(config);
@@ -233,7 +235,23 @@ function isStoreAway(error: unknown): boolean {
   return cause instanceof RedisAwayError || isDatabaseUnavailable(cause);
 }
 
+/** A gateway takes nothing but its environment: a word that does nothing would pass for a setting. */
+function answerWords([word]: readonly string[]): void {
+  if (word === undefined) return;
+  if (word === '--version' || word === '-V') {
+    process.stdout.write(`headgate ${readVersion()}\n`);
+    process.exit(0);
+  }
+  const isHelp = word === '--help' || word === '-h';
+  (isHelp ? process.stdout : process.stderr).write(
+    `${isHelp ? '' : `${word}: the gateway takes no such word. `}Settings are environment variables, such as ` +
+      'PORT=8081 npm start; README.md lists them. "npx headgate help" lists commands.\n',
+  );
+  process.exit(isHelp ? 0 : 2);
+}
+
 async function main(): Promise<void> {
+  answerWords(process.argv.slice(2));
   const life: Life = {
     stops: [],
     stopRequested: new AbortController(),

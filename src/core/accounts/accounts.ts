@@ -22,6 +22,8 @@ import {
 } from './project.ts';
 import { readPlatformRole } from './user.ts';
 
+export { listPlatformAdmins, type PlatformAdmin, readAdminSignIns } from './platform-admin.ts';
+
 export type {
   JoinOpening,
   NewOrganization,

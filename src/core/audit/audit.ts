@@ -3,6 +3,8 @@ import type { Clock } from '#base/clock.ts';
 import { uuidv7 } from '#base/id.ts';
 import { auditLog } from './schema.ts';
 
+export { readSystemChanges, type SystemChange } from './system-changes.ts';
+
 /** An API key, which acts for the user who made it. Ids are UUIDs. */
 export interface KeyActor {
   readonly kind: 'key';

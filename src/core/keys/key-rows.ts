@@ -1,4 +1,4 @@
-import { and, count, desc, eq, gt, isNotNull, isNull, lt, lte, or, type SQL } from 'drizzle-orm';
+import { and, asc, count, desc, eq, gt, inArray, isNotNull, isNull, lt, lte, or, type SQL, sql } from 'drizzle-orm';
 import type { Db, Transaction } from '#base/db.ts';
 import { AppError } from '#base/errors.ts';
 import { formatId, uuidv7 } from '#base/id.ts';
@@ -6,7 +6,7 @@ import type { Accounts, Scope } from '#core/accounts/accounts.ts';
 import type { Audit, Author } from '#core/audit/audit.ts';
 import { type KeyLimits, keyAuditView, type KeyRow, type KeyStatus, type KeyToggles } from './api-key.ts';
 import { apiKeys } from './schema.ts';
-import type { SecretParts } from './secret.ts';
+import { hashSecret, type SecretParts } from './secret.ts';
 
 /** When a key expires: at a time, or so long after it was made. */
 export type KeyExpiry = { readonly atMs: number } | { readonly afterMs: number };
@@ -93,7 +93,7 @@ function momentOf(expiry: KeyExpiry, madeAt: Date): Date {
 export async function insertKey(
   context: ChangeContext,
   input: NewKey,
-  secret: SecretParts & { readonly imported: boolean },
+  secret: SecretParts & { readonly imported: boolean; readonly action?: 'api_key.recovered' },
   author: Author,
 ): Promise<KeyRow> {
   const { tx, now } = context;
@@ -116,7 +116,7 @@ export async function insertKey(
     ...input.toggles,
   };
   await tx.insert(apiKeys).values(row);
-  await recordChange(context, 'api_key.created', { before: null, after: row }, author);
+  await recordChange(context, secret.action ?? 'api_key.created', { before: null, after: row }, author);
   return row;
 }
 
@@ -193,6 +193,34 @@ export async function selectKeys(db: Db, listing: KeyListing, now: Date): Promis
     )
     .orderBy(desc(apiKeys.id))
     .limit(listing.limit + 1);
+}
+
+/** Whether a secret is that of a key that is neither revoked nor expired, by the database's clock. */
+export async function isActiveSecret(db: Db, secret: string): Promise<boolean> {
+  const rows = await db.orm
+    .select({ id: apiKeys.id })
+    .from(apiKeys)
+    .where(
+      and(
+        keyWithHash(hashSecret(secret)),
+        isNull(apiKeys.revokedAt),
+        or(isNull(apiKeys.expiresAt), gt(apiKeys.expiresAt, sql`now()`)),
+      ),
+    );
+  return rows.length > 0;
+}
+
+/** Of these users, oldest first. */
+export async function selectActiveKeysOf(
+  { tx, now }: Pick<ChangeContext, 'tx' | 'now'>,
+  userIds: readonly string[],
+  scope: Scope,
+): Promise<KeyRow[]> {
+  return tx
+    .select()
+    .from(apiKeys)
+    .where(and(inArray(apiKeys.userId, [...userIds]), eq(apiKeys.scope, scope), withStatus('active', now)))
+    .orderBy(asc(apiKeys.id));
 }
 
 export async function selectKey(db: Db, ref: KeyRef): Promise<KeyRow | null> {

@@ -16,6 +16,7 @@ import {
 } from './key-rows.ts';
 import { type ChangeListener, createKeyEvents } from './key-events.ts';
 import { createLastUse } from './last-use.ts';
+import { watchSystemRevocations } from './recovery.ts';
 import { createVerifier } from './verifier.ts';
 
 export { type ApiKey, type KeyLimits, type KeyRecord, type KeyStatus, keyStatus, type KeyToggles } from './api-key.ts';
@@ -30,6 +31,7 @@ export {
   type OpenedOrganization,
   type Organizations,
 } from './organizations.ts';
+export { type Recovery, recoverPlatformKey } from './recovery.ts';
 export { type ApiKeyActor, type KeyPrincipal, keyPrincipal } from './principal.ts';
 
 export interface KeyPage {
@@ -60,6 +62,8 @@ export interface Keys {
   onChanged(listener: ChangeListener): void;
   /** Takes over a change that another gateway made: `verify` goes by it, listeners of `onRevoked` are called. */
   refresh(keyId: string): Promise<void>;
+  /** Takes over what was revoked on the machine itself, by a command that no gateway knows of. */
+  refreshRevoked(): Promise<void>;
   /** As PostgreSQL has it; a key that is not there counts as revoked. */
   isRevoked(ref: KeyRef): Promise<boolean>;
   /** @throws AppError key_limit_reached */
@@ -101,6 +105,12 @@ export function createKeys(options: KeysOptions): Keys {
   const lastUse = createLastUse(options);
   const keyEvents = createKeyEvents(options.log);
   const changes = createKeyChanges({ ...options, verifier, keyEvents });
+  const refresh = async (keyId: string): Promise<void> => {
+    const row = await selectKeyById(db, keyId);
+    if (row === null) return;
+    verifier.learn(row);
+    if (row.revokedAt !== null) keyEvents.notify(row.id);
+  };
   const present = (row: KeyRow): KeyRecord => lastUse.applyTo(toKeyRecord(row));
   return {
     start: verifier.start,
@@ -110,12 +120,8 @@ export function createKeys(options: KeysOptions): Keys {
     flush: lastUse.flush,
     onRevoked: keyEvents.listen,
     onChanged: keyEvents.onChanged,
-    async refresh(keyId) {
-      const row = await selectKeyById(db, keyId);
-      if (row === null) return;
-      verifier.learn(row);
-      if (row.revokedAt !== null) keyEvents.notify(row.id);
-    },
+    refresh,
+    refreshRevoked: watchSystemRevocations({ db, clock, refresh }),
     async isRevoked(ref) {
       const row = await selectKey(db, ref);
       return row === null || row.revokedAt !== null;

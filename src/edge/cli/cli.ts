@@ -1,5 +1,6 @@
 import { parseArgs } from 'node:util';
 import type { ClientConfig } from '#base/config.ts';
+import { readVersion } from '#base/version.ts';
 import { importCommands } from '#edge/cli/import/import.ts';
 import { createApiClient } from './api-client.ts';
 import { type CliOutput, type Command, exitCodes } from './command.ts';
@@ -9,12 +10,12 @@ import { reconcileCommand } from './reconcile.ts';
 import { validateCommand } from './validate.ts';
 
 export { type Command, type CommandContext, exitCodes, textFlag } from './command.ts';
-export { UsageError } from './errors.ts';
+export { FailedError, UsageError } from './errors.ts';
 
 /**
  * The commands of `headgate`. They go through the gateway's HTTP API, so that they can do nothing that the API cannot;
- * only what needs no gateway, checking and writing engine files, works on files; and what proves the books works on the
- * database itself, and is handed in by the program. A group of commands is a file that
+ * only what needs no gateway, checking and writing engine files, works on files; and what works on the database itself
+ * is handed in by the program. A group of commands is a file that
  * exports a list of them, and one line here.
  */
 const commands: readonly Command[] = [...engineCommands, reconcileCommand, validateCommand, ...importCommands];
@@ -36,6 +37,10 @@ export interface CliRun extends CliOutput {
 export async function runCli({ args, config, out, err, commands: further = [] }: CliRun): Promise<number> {
   const all = [...commands, ...further];
   try {
+    if (['--version', '-V', 'version'].includes(args[0] ?? '')) {
+      out(`headgate ${readVersion()}\n`);
+      return exitCodes.ok;
+    }
     if (args.every((word) => word === '--json') || ['help', '--help', '-h'].includes(args[0] ?? '')) {
       out(overview(all, args.slice(1)));
       return exitCodes.ok;
@@ -121,11 +126,13 @@ function overview(all: readonly Command[], words: readonly string[]): string {
   );
   return [
     'headgate [--json] COMMAND',
+    'headgate --version',
     '',
     ...lines,
     '',
     'HEADGATE_URL names the gateway (http://127.0.0.1:8080 if unset), HEADGATE_API_KEY holds a management key of a',
-    'platform admin. Exit codes: 0 done, 1 refused or failed, 2 wrong use.',
+    'platform admin. keys recover, backup, restore and verify-books work on the database itself: that of DATABASE_URL,',
+    'else the built-in one in HEADGATE_DATA_DIR. Exit codes: 0 done, 1 refused or failed, 2 wrong use.',
     '',
   ].join('\n');
 }
