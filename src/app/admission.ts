@@ -71,6 +71,11 @@ function admitThrough(parts: RedisParts): AdmissionPart {
       keys.refresh(keyId).catch((error: unknown) => log.warn({ err: error, keyId }, 'a key could not be read again'));
     }
   });
+  store.onGap(() => {
+    keys
+      .refreshOrganizations()
+      .catch((error: unknown) => log.warn({ err: error }, 'organizations were not read again'));
+  });
   coordination.onMessage('collect', async ({ organizationId }) => {
     if (organizationId !== undefined) await admission.register(organizationId);
   });

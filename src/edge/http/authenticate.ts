@@ -10,7 +10,7 @@ import { headerValues, type RawRequest } from './raw-request.ts';
 export interface Authenticator<C extends Caller = Caller> {
   /**
    * Who calls. Answers at once when key and project are known, which is what the request path lives on.
-   * @throws AppError unauthorized; invalid_request_error when X-Project-ID names no project of the organization;
+   * @throws AppError unauthorized; organization_suspended; invalid_request_error when X-Project-ID names no project of the organization;
    *   billing_unavailable when the key is not known yet and Postgres is away; rate_limit_exceeded for one more wrong
    *   key from an address that tried many
    */
@@ -95,6 +95,7 @@ export function createAuthenticator({ keys, accounts, wrongKeys }: Authenticator
       if (keys.knows(secret)) throw notValid();
       return refuseWrongKey(request, wrongKeys);
     }
+    if (key.organizationStatus === 'suspended') throw new AppError('organization_suspended');
     const project = accounts.findProject(key.organizationId, readProjectId(request) ?? key.projectId);
     return project instanceof Promise ? project.then((found) => withProject(key, found)) : withProject(key, project);
   };
