@@ -39,14 +39,14 @@ function amountText({ isSigned, example, description }: AmountRule) {
         return z.NEVER;
       };
       if (typeof value === 'number') return problem(`must be ${wanted}: a JSON number may lose digits`);
-      const isNegative = isSigned && value.startsWith('-');
-      const picoUsd = parseDecimal(isNegative ? value.slice(1) : value, PICO_DIGITS);
+      const picoUsd = parseDecimal(value, PICO_DIGITS);
       if (picoUsd === null) {
         return problem(`must be a plain decimal such as "${example}" with at most ${PICO_DIGITS} places`);
       }
-      if (picoUsd <= 0n) return problem(isSigned ? 'must not be 0' : 'must be above 0');
+      if (isSigned && picoUsd === 0n) return problem('must not be 0');
+      if (!isSigned && picoUsd <= 0n) return problem('must be above 0');
       if (picoUsd > picoUsdMax) return problem(`must be at most ${usdMax}`);
-      return isNegative ? -picoUsd : picoUsd;
+      return picoUsd >= -picoUsdMax ? picoUsd : problem(`must be at least -${usdMax}`);
     })
     .openapi({
       type: 'string',
