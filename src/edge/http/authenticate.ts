@@ -76,6 +76,11 @@ async function refuseWrongKey(request: RawRequest, { throttle, addressOf }: Wron
   });
 }
 
+/** @throws AppError organization_suspended */
+function requireActive({ organizationStatus }: ApiKey): void {
+  if (organizationStatus === 'suspended') throw new AppError('organization_suspended');
+}
+
 const notValid = (): AppError =>
   unauthorized('This API key is not valid: it is mistyped, unknown, revoked or expired.');
 
@@ -86,6 +91,14 @@ export function createAuthenticator({ keys, accounts, wrongKeys }: Authenticator
     keys.touch(key.id);
     return keyPrincipal(key, project);
   };
+  /** The key as it is known now: it may have been revoked, or its organization suspended, while something was awaited. */
+  const stillValid = (secret: string, key: ApiKey): ApiKey => {
+    const known = keys.verify(secret);
+    if (known instanceof Promise) return key;
+    if (known === null) throw notValid();
+    requireActive(known);
+    return known;
+  };
   const withKey = (
     request: RawRequest,
     secret: string,
@@ -95,9 +108,10 @@ export function createAuthenticator({ keys, accounts, wrongKeys }: Authenticator
       if (keys.knows(secret)) throw notValid();
       return refuseWrongKey(request, wrongKeys);
     }
-    if (key.organizationStatus === 'suspended') throw new AppError('organization_suspended');
+    requireActive(key);
     const project = accounts.findProject(key.organizationId, readProjectId(request) ?? key.projectId);
-    return project instanceof Promise ? project.then((found) => withProject(key, found)) : withProject(key, project);
+    if (!(project instanceof Promise)) return withProject(key, project);
+    return project.then((found) => withProject(stillValid(secret, key), found));
   };
   return {
     authenticate(request) {

@@ -79,6 +79,11 @@ describe('while PostgreSQL is away', () => {
     const { body: known } = await api.ask('/v1/keys', { key, body: { scope: 'management', expiry: '7d' } });
     const { body: unknown } = await api.ask('/v1/keys', { key, body: { scope: 'management' } });
     expect((await api.ask('/v1/keys', { key: known.secret })).status).toBe(200);
+    const suspended = await api.organization();
+    const suspend = { method: 'PATCH', body: { status: 'suspended' } };
+    for (const options of [{ key: suspended.key }, suspend]) {
+      expect((await api.ask(`/v1/organizations/${suspended.id}`, options)).status).toBe(200);
+    }
     line.cut();
     for (let minute = 0; minute <= 5; minute += 1) {
       // Looked up again behind the answer, in vain.
@@ -89,6 +94,8 @@ describe('while PostgreSQL is away', () => {
         'billing_unavailable',
         'server_error',
       ]);
+      // What is known of organizations serves as long.
+      expect((await api.ask('/v1/keys', { key: suspended.key })).body.error.code).toBe('organization_suspended');
       api.turnClock(60_000);
     }
     // The first look-up in vain was at most a minute after the cut.

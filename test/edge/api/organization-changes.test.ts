@@ -111,6 +111,23 @@ describe('a suspended organization', () => {
     expect(await actionsOn(id)).toEqual(['organization.created', 'organization.suspended', 'organization.reactivated']);
   });
 
+  it('is refused to a request that was still looking for its project', async () => {
+    const { id, key } = await api().organization();
+    const asked = await api().db.sql.begin(async (tx) => {
+      await tx`lock table projects in access exclusive mode`;
+      const answer = ask('/v1/wallet', { key });
+      for (let waiting = 0; waiting === 0;) {
+        const [row] = await tx`select count(*)::int as waiting from pg_locks
+          where relation = 'projects'::regclass and not granted`;
+        waiting = row?.['waiting'];
+      }
+      expect((await change(id, { status: 'suspended' })).status).toBe(200);
+      return { answer };
+    });
+    const { status, body } = await asked.answer;
+    expect([status, body.error.code]).toEqual([403, 'organization_suspended']);
+  });
+
   it('is noted once, however often it is asked for', async () => {
     const { id } = await api().organization();
     for (let time = 0; time < 3; time += 1) expect((await change(id, { status: 'suspended' })).status).toBe(200);
