@@ -79,11 +79,6 @@ describe('while PostgreSQL is away', () => {
     const { body: known } = await api.ask('/v1/keys', { key, body: { scope: 'management', expiry: '7d' } });
     const { body: unknown } = await api.ask('/v1/keys', { key, body: { scope: 'management' } });
     expect((await api.ask('/v1/keys', { key: known.secret })).status).toBe(200);
-    const suspended = await api.organization();
-    const suspend = { method: 'PATCH', body: { status: 'suspended' } };
-    for (const options of [{ key: suspended.key }, suspend]) {
-      expect((await api.ask(`/v1/organizations/${suspended.id}`, options)).status).toBe(200);
-    }
     line.cut();
     for (let minute = 0; minute <= 5; minute += 1) {
       // Looked up again behind the answer, in vain.
@@ -94,8 +89,6 @@ describe('while PostgreSQL is away', () => {
         'billing_unavailable',
         'server_error',
       ]);
-      // What is known of organizations serves as long.
-      expect((await api.ask('/v1/keys', { key: suspended.key })).body.error.code).toBe('organization_suspended');
       api.turnClock(60_000);
     }
     // The first look-up in vain was at most a minute after the cut.
@@ -121,6 +114,23 @@ describe('while PostgreSQL is away', () => {
     await expect.poll(() => api.keys.verify(known.secret)).toBeNull();
     const { body } = await api.ask(`/v1/keys/${known.id}`, { key });
     expect(body.last_used_at).toBeGreaterThanOrEqual(known.created_at);
+  });
+
+  it('a suspended organization stays suspended, and is active again afterwards', async () => {
+    const { line, api } = parts();
+    const { id, key } = await api.organization();
+    expect((await api.ask('/v1/wallet', { key })).status).toBe(200);
+    const set = (status: string) => api.ask(`/v1/organizations/${id}`, { method: 'PATCH', body: { status } });
+    expect((await set('suspended')).status).toBe(200);
+    line.cut();
+    for (let minute = 0; minute < 4; minute += 1) {
+      const { status, body } = await api.ask('/v1/wallet', { key });
+      expect([status, body.error.code]).toEqual([403, 'organization_suspended']);
+      api.turnClock(60_000);
+    }
+    await line.mend();
+    await expect.poll(async () => (await set('active')).status).toBe(200);
+    expect((await api.ask('/v1/wallet', { key })).status).toBe(200);
   });
 });
 
