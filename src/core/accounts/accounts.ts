@@ -13,7 +13,7 @@ import {
   type Organization,
   type OrganizationMade,
   type OrganizationPage,
-  readOrganization,
+  readOrganizations,
   readOwner,
 } from './organization.ts';
 import {
@@ -75,6 +75,8 @@ export interface Accounts {
   lockOrganization(tx: Transaction, organizationId: string): Promise<Organization | null>;
   /** As PostgreSQL has it; null when there is none. */
   readOrganization(organizationId: string): Promise<Organization | null>;
+  /** Those of the ids that there are. */
+  readOrganizations(organizationIds: readonly string[]): Promise<readonly Organization[]>;
   /** The user who owns an organization; null when there is no such organization. */
   readOwner(organizationId: string): Promise<string | null>;
   /**
@@ -129,7 +131,8 @@ export function createAccounts(options: AccountsOptions): Accounts {
     listOrganizations: (limit, before) => listOrganizations(db, limit, before),
     isEmptyIn: async (tx) => (await countOrganizations(tx)) === 0,
     lockOrganization,
-    readOrganization: (organizationId) => readOrganization(db, organizationId),
+    readOrganization: async (organizationId) => (await readOrganizations(db, [organizationId]))[0] ?? null,
+    readOrganizations: (organizationIds) => readOrganizations(db, organizationIds),
     readOwner: (organizationId) => readOwner(db, organizationId),
     changeOrganizationIn: (tx, id, patch, author) => changeOrganization(inside(tx), id, patch, author),
     closeOrganizationIn: (tx, id, author) => closeOrganization(inside(tx), id, author),

@@ -1,4 +1,4 @@
-import { and, count, desc, eq, lt } from 'drizzle-orm';
+import { and, count, desc, eq, inArray, lt } from 'drizzle-orm';
 import type { Db, Transaction } from '#base/db.ts';
 import { formatId, uuidv7 } from '#base/id.ts';
 import type { Author } from '#core/audit/audit.ts';
@@ -108,9 +108,13 @@ export function toOrganization(row: typeof organizations.$inferSelect): Organiza
   };
 }
 
-export async function readOrganization(db: Db, organizationId: string): Promise<Organization | null> {
-  const [row] = await db.orm.select().from(organizations).where(eq(organizations.id, organizationId));
-  return row === undefined ? null : toOrganization(row);
+/** Those of the ids that there are. */
+export async function readOrganizations(db: Db, organizationIds: readonly string[]): Promise<readonly Organization[]> {
+  const rows = await db.orm
+    .select()
+    .from(organizations)
+    .where(inArray(organizations.id, [...organizationIds]));
+  return rows.map(toOrganization);
 }
 
 /** The user who owns an organization; the first where there are several. */

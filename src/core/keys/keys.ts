@@ -96,7 +96,7 @@ export interface KeysOptions {
   readonly clock: Clock;
   readonly log: Log;
   readonly audit: Audit;
-  readonly accounts: Pick<Accounts, 'lockOrganization' | 'isPlatformAdmin' | 'readOrganization'>;
+  readonly accounts: Pick<Accounts, 'lockOrganization' | 'isPlatformAdmin' | 'readOrganization' | 'readOrganizations'>;
   /** What secrets begin with: "sk-hg-". Keys made under another prefix stay valid. */
   readonly keyPrefix: string;
   readonly maxActiveKeys: number;
@@ -139,10 +139,9 @@ export function createKeys(options: KeysOptions): Keys {
       await keyEvents.broadcastOrganization(organization.id);
     },
     async refreshOrganizations(named) {
-      for (const organizationId of named === undefined ? verifier.organizations() : [named]) {
-        const organization = await accounts.readOrganization(organizationId);
-        if (organization !== null) learnOrganization(organization);
-      }
+      const ids = named === undefined ? verifier.organizations() : [named];
+      if (ids.length === 0) return;
+      for (const organization of await accounts.readOrganizations(ids)) learnOrganization(organization);
     },
     async isRevoked(ref) {
       const row = await selectKey(db, ref);

@@ -108,7 +108,7 @@ export function createWallet({ db, clock, audit }: WalletOptions): Wallet {
     const result = await db.orm.transaction((tx) => bookWithin(tx, type, booking));
     if (result.kind === 'created') {
       const { organizationId, amountPicoUsd } = result.entry;
-      await Promise.all([...listeners].map((listener) => listener(organizationId, amountPicoUsd)));
+      await Promise.all([...listeners].map((listener) => Promise.resolve(listener(organizationId, amountPicoUsd))));
     }
     return result;
   }

@@ -104,7 +104,7 @@ describe('the audit', () => {
     const third = await ask(`${path}&after=${second.body.next_cursor}`, { key });
     expect([third.body.data.length, third.body.next_cursor]).toEqual([1, null]);
     const ids = [first, second, third].flatMap(({ body }) => body.data.map((entry: Entry) => entry.id));
-    expect(ids).toEqual(ids.toSorted().toReversed());
+    expect(ids).toEqual(ids.toSorted((a: string, b: string) => (a < b ? 1 : -1)));
     expect(new Set(ids).size).toBe(7);
     const late = await ask(`/v1/audit?from=${from}`, { key });
     expect(late.body.data).toMatchObject([{ after: { name: 'late' } }]);
