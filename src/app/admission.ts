@@ -57,11 +57,11 @@ interface RedisParts extends Omit<AdmissionParts, 'shared'> {
 function admitThrough(parts: RedisParts): AdmissionPart {
   const admission = createSharedAdmission(parts);
   const { wallet, keys, store, coordination, leaseMs, log } = parts;
-  wallet.onCredit((organizationId, deltaPicoUsd) => {
+  wallet.onCredit((organizationId, deltaPicoUsd) =>
     admission.credited(organizationId, deltaPicoUsd).catch((error: unknown) => {
       log.error({ err: error, organizationId }, 'Redis was not told of a credit; it counts when the balance is loaded');
-    });
-  });
+    }),
+  );
   keys.onChanged(async (change) => {
     if (change.revoked) await admission.revoked(change);
   });
@@ -70,6 +70,11 @@ function admitThrough(parts: RedisParts): AdmissionPart {
     for (const keyId of admission.keysRunning()) {
       keys.refresh(keyId).catch((error: unknown) => log.warn({ err: error, keyId }, 'a key could not be read again'));
     }
+  });
+  store.onGap(() => {
+    keys
+      .refreshOrganizations()
+      .catch((error: unknown) => log.warn({ err: error }, 'organizations were not read again'));
   });
   coordination.onMessage('collect', async ({ organizationId }) => {
     if (organizationId !== undefined) await admission.register(organizationId);

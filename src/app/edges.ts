@@ -143,16 +143,19 @@ function listenerPart(server: HttpServer): Part {
 }
 
 function inferencePart(inference: Inference, { keys }: Foundation): Part {
-  let offRevoked = (): void => undefined;
+  let off: readonly (() => void)[] = [];
   return {
     name: 'inference',
     routes: inference.lists,
     start() {
-      offRevoked = keys.onRevoked((keyId) => inference.revoked(keyId));
+      off = [
+        keys.onRevoked((keyId) => inference.revoked(keyId)),
+        keys.onOrganizationStopped((stop) => inference.organizationStopped(stop)),
+      ];
     },
     stop() {
       inference.close();
-      offRevoked();
+      for (const end of off) end();
     },
   };
 }

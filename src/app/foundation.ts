@@ -3,7 +3,7 @@ import type { KeysConfig } from '#base/config.ts';
 import type { Db } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
 import { type Accounts, createAccounts } from '#core/accounts/accounts.ts';
-import { type Audit, createAudit } from '#core/audit/audit.ts';
+import { type Audit, type AuditTrail, createAudit, createAuditTrail } from '#core/audit/audit.ts';
 import { createKeys, createOrganizations, type Keys, type Organizations } from '#core/keys/keys.ts';
 import { type Coordination, createCoordination, type SharedStore } from './coordination.ts';
 import type { Part } from './parts.ts';
@@ -11,6 +11,7 @@ import type { Part } from './parts.ts';
 /** The wing that the others stand on: who may do what, what was done, and which gateways there are. */
 export interface Foundation {
   readonly audit: Audit;
+  readonly auditTrail: AuditTrail;
   readonly accounts: Accounts;
   readonly keys: Keys;
   readonly organizations: Organizations;
@@ -49,6 +50,7 @@ export function createFoundation(options: FoundationOptions): Foundation {
   const coordination = createCoordination({ ...options, ...shared, keys });
   return {
     audit,
+    auditTrail: createAuditTrail({ db }),
     accounts,
     keys,
     organizations: createOrganizations({ db, accounts, keys }),

@@ -22,6 +22,7 @@ const invalid = (status: number, text: string): ErrorEntry => entry(status, 'inv
 
 const errorTable = {
   unauthorized: entry(401, 'auth_error', 'No valid API key: send it as "Authorization: Bearer <key>".'),
+  organization_suspended: entry(403, 'auth_error', 'This organization is suspended; its operator can say why.'),
   insufficient_scope: entry(403, 'auth_error', 'This API key may not do this: it needs a key of scope "management".'),
   invalid_request_error: invalid(400, 'The request is not valid.'),
   invalid_value: invalid(400, 'A field of the request has a value that is not valid.'),

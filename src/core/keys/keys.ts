@@ -1,7 +1,7 @@
 import type { Clock } from '#base/clock.ts';
 import type { Db, Transaction } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
-import type { Accounts } from '#core/accounts/accounts.ts';
+import type { Accounts, Organization } from '#core/accounts/accounts.ts';
 import type { Audit, Author } from '#core/audit/audit.ts';
 import { type ApiKey, type KeyRecord, type KeyRow, toKeyRecord } from './api-key.ts';
 import { type CreatedKey, createKeyChanges } from './changes.ts';
@@ -14,7 +14,7 @@ import {
   selectKeyById,
   selectKeys,
 } from './key-rows.ts';
-import { type ChangeListener, createKeyEvents } from './key-events.ts';
+import { type ChangeListener, createKeyEvents, type OrganizationListener, type StopListener } from './key-events.ts';
 import { createLastUse } from './last-use.ts';
 import { watchSystemRevocations } from './recovery.ts';
 import { createVerifier } from './verifier.ts';
@@ -23,7 +23,7 @@ export { type ApiKey, type KeyLimits, type KeyRecord, type KeyStatus, keyStatus,
 export type { CreatedKey } from './changes.ts';
 export { defaultKeyLimits, defaultKeyToggles } from './defaults.ts';
 export type { KeyExpiry, KeyListing, KeyPatch, KeyRef, NewKey } from './key-rows.ts';
-export type { KeyChange } from './key-events.ts';
+export type { KeyChange, OrganizationStop } from './key-events.ts';
 export {
   type BootstrapResult,
   createOrganizations,
@@ -64,6 +64,14 @@ export interface Keys {
   refresh(keyId: string): Promise<void>;
   /** Takes over what was revoked on the machine itself, by a command that no gateway knows of. */
   refreshRevoked(): Promise<void>;
+  /** Calls `listener` right after an organization was suspended or closed; returns what takes the listener off. */
+  onOrganizationStopped(listener: StopListener): () => void;
+  /** Calls `listener` after an organization was changed here; it is answered when the listener is done. */
+  onOrganizationChanged(listener: OrganizationListener): void;
+  /** Takes over a change of an organization that was committed here, and tells of it. */
+  organizationChanged(organization: Organization): Promise<void>;
+  /** Takes over changes of organizations that another gateway made; of all whose keys are known when none is named. */
+  refreshOrganizations(organizationId?: string): Promise<void>;
   /** As PostgreSQL has it; a key that is not there counts as revoked. */
   isRevoked(ref: KeyRef): Promise<boolean>;
   /** @throws AppError key_limit_reached */
@@ -76,6 +84,8 @@ export interface Keys {
   get(ref: KeyRef): Promise<KeyRecord | null>;
   /** Null when there is no such key. */
   patch(ref: KeyRef, patch: KeyPatch, author: Author): Promise<KeyRecord | null>;
+  /** Ends the life of all keys of an organization; what it returns is to be called once that is committed. */
+  revokeAllIn(tx: Transaction, organizationId: string, author: Author): Promise<() => Promise<void>>;
   /** Ends a key's life; a second call changes nothing and answers the same. Null when there is no such key. */
   revoke(ref: KeyRef, author: Author): Promise<KeyRecord | null>;
   /**
@@ -90,7 +100,7 @@ export interface KeysOptions {
   readonly clock: Clock;
   readonly log: Log;
   readonly audit: Audit;
-  readonly accounts: Pick<Accounts, 'lockOrganization' | 'isPlatformAdmin'>;
+  readonly accounts: Pick<Accounts, 'lockOrganization' | 'isPlatformAdmin' | 'readOrganization' | 'readOrganizations'>;
   /** What secrets begin with: "sk-hg-". Keys made under another prefix stay valid. */
   readonly keyPrefix: string;
   readonly maxActiveKeys: number;
@@ -100,7 +110,7 @@ export interface KeysOptions {
 
 /** API keys: made, found, changed, ended. */
 export function createKeys(options: KeysOptions): Keys {
-  const { db, clock } = options;
+  const { db, clock, accounts } = options;
   const verifier = createVerifier(options);
   const lastUse = createLastUse(options);
   const keyEvents = createKeyEvents(options.log);
@@ -112,6 +122,11 @@ export function createKeys(options: KeysOptions): Keys {
     if (row.revokedAt !== null) keyEvents.notify(row.id);
   };
   const present = (row: KeyRow): KeyRecord => lastUse.applyTo(toKeyRecord(row));
+  const learnOrganization = (organization: Organization): void => {
+    verifier.learnOrganization(organization);
+    const { id: organizationId, status } = organization;
+    if (status !== 'active') keyEvents.notifyStop({ organizationId, status });
+  };
   return {
     start: verifier.start,
     verify: verifier.verify,
@@ -122,6 +137,18 @@ export function createKeys(options: KeysOptions): Keys {
     onChanged: keyEvents.onChanged,
     refresh,
     refreshRevoked: watchSystemRevocations({ db, clock, refresh }),
+    onOrganizationStopped: keyEvents.listenStops,
+    onOrganizationChanged: keyEvents.onOrganizationChanged,
+    async organizationChanged(organization) {
+      learnOrganization(organization);
+      // Also where nothing changed: a gateway may have missed the first message.
+      await keyEvents.broadcastOrganization(organization.id);
+    },
+    async refreshOrganizations(named) {
+      const ids = named === undefined ? verifier.organizations() : [named];
+      if (ids.length === 0) return;
+      for (const organization of await accounts.readOrganizations(ids)) learnOrganization(organization);
+    },
     async isRevoked(ref) {
       const row = await selectKey(db, ref);
       return row === null || row.revokedAt !== null;
@@ -129,6 +156,7 @@ export function createKeys(options: KeysOptions): Keys {
     create: (input, author) => db.orm.transaction((tx) => changes.createIn(tx, input, author)),
     createIn: changes.createIn,
     importIn: changes.importIn,
+    revokeAllIn: changes.revokeAllIn,
     async list(listing) {
       const rows = await selectKeys(db, listing, new Date(clock.now()));
       return { keys: rows.slice(0, listing.limit).map(present), more: rows.length > listing.limit };

@@ -4,13 +4,14 @@ import {
   type Accounts,
   hashPassword,
   type Organization,
+  type OrganizationPatch,
   readAdminSignIns,
   verifyPassword,
 } from '#core/accounts/accounts.ts';
 import { type Author, systemAuthor } from '#core/audit/audit.ts';
-import type { KeyChanges } from './changes.ts';
 import { firstKeyOf } from './defaults.ts';
 import { isActiveSecret } from './key-rows.ts';
+import type { KeyChanges } from './changes.ts';
 
 export interface OpenedOrganization {
   readonly organization: Organization;
@@ -46,12 +47,28 @@ export interface Organizations {
    * gateways start at once a lock lets one of them do it; changes nothing where there is an organization.
    */
   bootstrap(start: FirstStart): Promise<BootstrapResult>;
+  /**
+   * Null when there is no such organization. Its keys go by the change on every gateway before this answers.
+   * @throws AppError conflict for a closed one, and where the platform's own would be suspended
+   */
+  change(organizationId: string, patch: OrganizationPatch, author: Author): Promise<Organization | null>;
+  /**
+   * Closes an organization for good and revokes its keys; what it has used and paid stays. A second call changes
+   * nothing. Null when there is no such organization.
+   * @throws AppError conflict for the platform's own
+   */
+  close(organizationId: string, author: Author): Promise<Organization | null>;
 }
 
 export interface OrganizationsOptions {
   readonly db: Db;
-  readonly accounts: Pick<Accounts, 'createOrganizationIn' | 'isEmptyIn'>;
-  readonly keys: Pick<KeyChanges, 'createIn' | 'importIn'>;
+  readonly accounts: Pick<
+    Accounts,
+    'createOrganizationIn' | 'isEmptyIn' | 'changeOrganizationIn' | 'closeOrganizationIn'
+  >;
+  readonly keys: Pick<KeyChanges, 'createIn' | 'importIn' | 'revokeAllIn'> & {
+    readonly organizationChanged: (organization: Organization) => Promise<void>;
+  };
 }
 
 /** What a later start asks for that the platform's admins do not have. */
@@ -102,6 +119,24 @@ export function createOrganizations({ db, accounts, keys }: OrganizationsOptions
         return { created: true, secret: await openFirst(tx, start, passwordHash), ignored: [] };
       });
       return made ?? { created: false, secret: null, ignored: await findIgnored(db, start) };
+    },
+    async change(organizationId, patch, author) {
+      const changed = await db.orm.transaction((tx) =>
+        accounts.changeOrganizationIn(tx, organizationId, patch, author),
+      );
+      if (changed !== null) await keys.organizationChanged(changed);
+      return changed;
+    },
+    async close(organizationId, author) {
+      const closed = await db.orm.transaction(async (tx) => {
+        const organization = await accounts.closeOrganizationIn(tx, organizationId, author);
+        return organization === null
+          ? null
+          : { organization, tell: await keys.revokeAllIn(tx, organizationId, author) };
+      });
+      if (closed === null) return null;
+      await Promise.all([keys.organizationChanged(closed.organization), closed.tell()]);
+      return closed.organization;
     },
   };
 }

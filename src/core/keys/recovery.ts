@@ -55,6 +55,7 @@ export async function recoverPlatformKey(options: RecoveryOptions): Promise<Reco
       scope: 'management' as const,
       expires: null,
       limits: defaultKeyLimits,
+      models: null,
       toggles: defaultKeyToggles,
     };
     const parts = makeSecret(keyPrefix, admin.projectId);

@@ -3,6 +3,8 @@ import type { Clock } from '#base/clock.ts';
 import type { Log } from '#base/log.ts';
 import type { Signer } from '#base/signing.ts';
 import type { Accounts } from '#core/accounts/accounts.ts';
+import type { AuditTrail } from '#core/audit/audit.ts';
+import type { Catalog } from '#core/catalog/catalog.ts';
 import type { OperatorCommands } from '#core/fleet/fleet.ts';
 import type { Keys, Organizations } from '#core/keys/keys.ts';
 import type { History, QuarantineReview } from '#core/metering/metering.ts';
@@ -21,6 +23,7 @@ import {
   type ShowLimits,
 } from '#edge/http/http.ts';
 import { type ApiApp, createApiApp } from './app.ts';
+import { registerAuditRoutes } from './audit.ts';
 import { createGuards } from './auth.ts';
 import { registerDocs } from './docs.ts';
 import type { EngineOperations } from './engine-operations.ts';
@@ -34,6 +37,7 @@ import { registerStatementRoutes } from './statements.ts';
 import { registerQuarantineRoutes } from './quarantine.ts';
 import { registerUsageContentRoutes } from './usage-content.ts';
 import { registerUsageRoutes } from './usage.ts';
+import { registerWalletBookingRoutes } from './wallet-bookings.ts';
 import { registerWalletRoutes } from './wallet.ts';
 
 export type { EngineOperations, OperatedEngine } from './engine-operations.ts';
@@ -46,6 +50,8 @@ export interface ApiOptions {
   readonly keys: Keys;
   readonly accounts: Accounts;
   readonly organizations: Organizations;
+  readonly auditTrail: AuditTrail;
+  readonly catalog: Pick<Catalog, 'find'>;
   readonly history: History;
   readonly quarantine: QuarantineReview;
   /** What statements are signed with; null: they are not. */
@@ -80,7 +86,9 @@ export function createApi(options: ApiOptions): ApiApp {
   registerUsageRoutes(app, parts);
   registerUsageContentRoutes(app, parts);
   registerWalletRoutes(app, parts);
+  registerWalletBookingRoutes(app, parts);
   registerStatementRoutes(app, parts);
+  registerAuditRoutes(app, parts);
   registerQuarantineRoutes(app, parts);
   if (options.engines !== undefined) registerEngineRoutes(app, { ...parts, ...options.engines });
   if (options.reconciler !== undefined) registerReconcileRoutes(app, { ...parts, reconciler: options.reconciler });

@@ -1,10 +1,20 @@
 import { createRoute, z } from '@hono/zod-openapi';
 import { formatId } from '#base/id.ts';
-import { type Accounts, type Project, projectVisibilities } from '#core/accounts/accounts.ts';
+import { type Accounts, type Project, type ProjectRef, projectVisibilities } from '#core/accounts/accounts.ts';
 import { authorOf, type HttpContext } from '#edge/http/http.ts';
 import type { ApiApp } from './app.ts';
 import type { Guards } from './auth.ts';
-import { bearerSecurity, idText, jsonAnswer, jsonRequest, longText, nameText, notFound, requireId } from './schemas.ts';
+import {
+  bearerSecurity,
+  idText,
+  jsonAnswer,
+  jsonRequest,
+  longText,
+  nameText,
+  notFound,
+  organizationQuery,
+  requireId,
+} from './schemas.ts';
 
 /** Projects answer in the generic API's shape: pages by number, ISO times, errors with details. */
 
@@ -61,6 +71,8 @@ const pageNumber = z
   .regex(/^[1-9]\d{0,8}$/, 'must be a whole number of 1 or more')
   .transform(Number);
 
+const query = z.strictObject(organizationQuery);
+
 const pageQuery = z.strictObject({
   page: pageNumber.default(1).openapi({ type: 'integer', minimum: 1, default: 1 }),
   limit: pageNumber.default(pageLimitDefault).openapi({
@@ -69,6 +81,7 @@ const pageQuery = z.strictObject({
     default: pageLimitDefault,
     description: `More than ${pageLimitMax} count as ${pageLimitMax}`,
   }),
+  ...organizationQuery,
 });
 
 const idParams = z.object({ id: idText('proj') });
@@ -84,8 +97,8 @@ function toAnswer(project: Project): z.infer<typeof projectSchema> {
   };
 }
 
-function refOf(context: HttpContext, id: string): { organizationId: string; projectId: string } {
-  return { organizationId: context.get('caller').organizationId, projectId: requireId('proj', id) };
+async function refOf(guards: Guards, context: HttpContext, id: string): Promise<ProjectRef> {
+  return { organizationId: await guards.organizationOf(context), projectId: requireId('proj', id) };
 }
 
 function found(project: Project | null): Project {
@@ -109,14 +122,14 @@ function registerCollection(app: ApiApp, { guards, accounts }: ProjectRoutesPart
     tags,
     summary: 'List the projects of the organization, oldest first',
     security: bearerSecurity,
-    middleware: [guards.management],
+    middleware: [guards.may('projects')],
     request: { query: pageQuery },
     responses: { 200: jsonAnswer(projectPageSchema, 'A page of projects') },
   });
   app.openapi(list, async (context) => {
     const { page, ...asked } = context.req.valid('query');
     const limit = Math.min(asked.limit, pageLimitMax);
-    const found = await accounts.listProjects(context.get('caller').organizationId, page, limit);
+    const found = await accounts.listProjects(await guards.organizationOf(context), page, limit);
     const pagination = { page, limit, total: found.total, pages: Math.ceil(found.total / limit) };
     return context.json({ data: found.projects.map(toAnswer), pagination }, 200);
   });
@@ -126,12 +139,12 @@ function registerCollection(app: ApiApp, { guards, accounts }: ProjectRoutesPart
     tags,
     summary: 'Make a project',
     security: bearerSecurity,
-    middleware: [guards.management, guards.jsonBody],
-    request: { body: jsonRequest(createSchema) },
+    middleware: [guards.may('projects'), guards.jsonBody],
+    request: { query, body: jsonRequest(createSchema) },
     responses: { 201: jsonAnswer(projectSchema, 'The project') },
   });
   app.openapi(create, async (context) => {
-    const { organizationId } = context.get('caller');
+    const organizationId = await guards.organizationOf(context);
     const project = await accounts.createProject({ organizationId, ...context.req.valid('json') }, authorOf(context));
     context.header('location', `${path}/${formatId('proj', project.id)}`);
     return context.json(toAnswer(project), 201);
@@ -145,12 +158,12 @@ function registerReading(app: ApiApp, { guards, accounts }: ProjectRoutesParts, 
     tags,
     summary: 'Read a project',
     security: bearerSecurity,
-    middleware: [guards.management],
-    request: { params: idParams },
+    middleware: [guards.may('projects')],
+    request: { params: idParams, query },
     responses: { 200: jsonAnswer(projectSchema, 'The project') },
   });
   app.openapi(get, async (context) => {
-    const { organizationId, projectId } = refOf(context, context.req.valid('param').id);
+    const { organizationId, projectId } = await refOf(guards, context, context.req.valid('param').id);
     return context.json(toAnswer(found(await accounts.findProject(organizationId, projectId))), 200);
   });
 }
@@ -162,12 +175,12 @@ function registerChanges(app: ApiApp, { guards, accounts }: ProjectRoutesParts, 
     tags,
     summary: 'Change a project',
     security: bearerSecurity,
-    middleware: [guards.management, guards.jsonBody],
-    request: { params: idParams, body: jsonRequest(patchSchema) },
+    middleware: [guards.may('projects'), guards.jsonBody],
+    request: { params: idParams, query, body: jsonRequest(patchSchema) },
     responses: { 200: jsonAnswer(projectSchema, 'The project') },
   });
   app.openapi(patch, async (context) => {
-    const ref = refOf(context, context.req.valid('param').id);
+    const ref = await refOf(guards, context, context.req.valid('param').id);
     const project = await accounts.patchProject(ref, context.req.valid('json'), authorOf(context));
     return context.json(toAnswer(found(project)), 200);
   });
@@ -177,12 +190,12 @@ function registerChanges(app: ApiApp, { guards, accounts }: ProjectRoutesParts, 
     tags,
     summary: 'Archive a project: it takes no new requests and no new keys',
     security: bearerSecurity,
-    middleware: [guards.management],
-    request: { params: idParams },
+    middleware: [guards.may('projects')],
+    request: { params: idParams, query },
     responses: { 200: jsonAnswer(projectSchema, 'The archived project') },
   });
   app.openapi(archive, async (context) => {
-    const ref = refOf(context, context.req.valid('param').id);
+    const ref = await refOf(guards, context, context.req.valid('param').id);
     const project = await accounts.patchProject(ref, { archived: true }, authorOf(context));
     return context.json(toAnswer(found(project)), 200);
   });

@@ -10,7 +10,8 @@ import { connectDb, type Db } from '#base/db.ts';
 import { createLog } from '#base/log.ts';
 import { createThrottle } from '#base/throttle.ts';
 import { type Accounts, createAccounts } from '#core/accounts/accounts.ts';
-import { createAudit } from '#core/audit/audit.ts';
+import { createAudit, createAuditTrail } from '#core/audit/audit.ts';
+import type { Model } from '#core/catalog/catalog.ts';
 import { createOperatorCommands, type OperatorCommandsOptions } from '#core/fleet/operator-commands.ts';
 import { createKeys, createOrganizations, type Keys } from '#core/keys/keys.ts';
 import { createHistory, createMetering, createQuarantineReview } from '#core/metering/metering.ts';
@@ -19,6 +20,7 @@ import { createWallet, createWalletOpening } from '#core/wallet/wallet.ts';
 import { createApi, type EngineOperations } from '#edge/api/api.ts';
 import { createHourlyLimits } from '#edge/http/hourly-limits.ts';
 import { type Authenticator, createHttpGuards } from '#edge/http/http.ts';
+import { engineDefinition } from '../../core/fleet/test-fleet.ts';
 import { createTestDatabase } from '../../support/database.ts';
 
 /** JSON of any shape; tests compare it. */
@@ -99,7 +101,8 @@ function createRooms(db: Db, place: BooksPlace, clock: Clock, options: TestApiOp
   const history = createHistory({ db, wallet, connections: 2, waitMsMax: 15_000 });
   const quarantine = createQuarantineReview({ db, clock, wallet, audit });
   const contents = createContents({ db, clock, log, audit, ageMaxMs: 86_400_000, bodyBytesMax: 1_048_576 });
-  return { audit, accounts, organizations, keys, wallet, metering, history, quarantine, contents };
+  const auditTrail = createAuditTrail({ db });
+  return { audit, auditTrail, accounts, organizations, keys, wallet, metering, history, quarantine, contents };
 }
 
 export async function startApi(options: TestApiOptions = {}): Promise<TestApi> {
@@ -121,6 +124,7 @@ export async function startApi(options: TestApiOptions = {}): Promise<TestApi> {
     log,
     ...guardsOf(rooms, options),
     signer: null,
+    catalog: { find: (name) => (name.startsWith('model-') ? modelOf(name) : undefined) },
     heldPicoUsd: () => 0n,
     showLimits: () => ({}),
     limits: { bodyStallTimeoutMs, bodyBytesPerSecondMin: 1024 },
@@ -160,6 +164,12 @@ export async function startApi(options: TestApiOptions = {}): Promise<TestApi> {
       await own?.drop();
     },
   };
+}
+
+/** A model of a file that is not there, for what only knows ids. */
+function modelOf(id: string): Model {
+  const engine = engineDefinition({}, { id });
+  return { ...engine, createdAt: 0, engine };
 }
 
 function enginesOf({ audit }: ReturnType<typeof createRooms>, db: Db, operations: ScriptedOperations) {
