@@ -1,4 +1,5 @@
 import type { z } from 'zod';
+import { ownVariables, readSecretFiles } from './config-files.ts';
 import { booksVariables, clientVariables, dockerGateVariables } from './config-programs.ts';
 import * as sections from './config-sections.ts';
 import { ConfigError, type Environment, readVariables } from './config-values.ts';
@@ -106,7 +107,7 @@ function checkTogether(read: z.output<z.ZodObject<typeof gatewayVariables>>): vo
 
 /** The configuration of this process as a gateway. @throws ConfigError */
 export function readConfig(): Config {
-  return parseConfig(process.env);
+  return parseConfig(readSecretFiles(process.env));
 }
 
 /** The configuration of the program that guards the Docker socket. */
@@ -173,7 +174,7 @@ export function parseClientConfig(environment: Environment): ClientConfig {
 
 /** The configuration of this process as the command `headgate`. @throws ConfigError */
 export function readClientConfig(): ClientConfig {
-  return parseClientConfig(process.env);
+  return parseClientConfig(readSecretFiles(ownVariables(process.env, clientVariables)));
 }
 
 /** Where commands that work on the database themselves find it. */
@@ -187,8 +188,8 @@ export interface BooksConfig {
 
 /** The same of this process for commands that work on the database. @throws ConfigError */
 export function readBooksConfig(): BooksConfig {
-  const own = Object.entries(process.env).filter(([name]) => name in booksVariables);
-  const read = readVariables(booksVariables, Object.fromEntries(own), knownVariables);
+  const own = readSecretFiles(ownVariables(process.env, booksVariables));
+  const read = readVariables(booksVariables, own, knownVariables);
   return {
     databaseUrl: read.DATABASE_URL ?? null,
     dataDir: read.HEADGATE_DATA_DIR ?? null,
