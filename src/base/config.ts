@@ -124,6 +124,10 @@ export interface DockerGateConfig {
   readonly volumes: readonly AllowedMount[];
   readonly allowsPorts: boolean;
   readonly allowsSwarm: boolean;
+  /** Who it becomes where it is started as root, by number; null: it stays root. */
+  readonly user: number | null;
+  /** The group that it keeps then; null: the socket's. */
+  readonly group: number | null;
 }
 
 /** @throws ConfigError for the first variable that is wrong */
@@ -142,6 +146,8 @@ export function parseDockerGateConfig(environment: Environment): DockerGateConfi
     volumes: read.HEADGATE_DOCKER_VOLUMES,
     allowsPorts: read.HEADGATE_DOCKER_PORTS === 'true',
     allowsSwarm: read.HEADGATE_DOCKER_SWARM === 'true',
+    user: read.HEADGATE_DOCKER_GATE_USER ?? null,
+    group: read.HEADGATE_DOCKER_GATE_GROUP ?? null,
   };
 }
 

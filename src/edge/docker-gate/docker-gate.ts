@@ -11,6 +11,8 @@ import type { Log } from '#base/log.ts';
 import { decide, type DockerCall, type Policy } from './calls.ts';
 import { gatewayAnswer, resolveTargets } from './targets.ts';
 
+export { dropRoot, socketGroup, whyClosed } from './root.ts';
+
 /**
  * A door in front of the Docker socket. Whoever has that socket is root on its machine; a gateway needs a few calls of
  * it, on containers and networks of its own, and where a swarm is allowed on services and secrets of its own. Calls that
