@@ -147,25 +147,6 @@ describe('the compose files on a real Docker engine', () => {
     }
   });
 
-  it('open the Docker socket by its group, whatever that is, and keep nothing of root', async () => {
-    expect(await gateStatus()).toEqual({ user: '10001', groups: String(oddGroup), capabilities: [] });
-    chownSync(stack.docker.socketPath, 0, 0);
-    chmodSync(stack.docker.socketPath, 0o660);
-    await stack.compose('restart', '--timeout', '5', 'docker-gate');
-    await expect.poll(() => gateHealth()).toMatchObject({ Status: 'healthy' });
-    expect(await gateStatus()).toEqual({ user: '10001', groups: '0', capabilities: [] });
-  });
-
-  it('say what to do where the Docker socket cannot be opened', async () => {
-    chmodSync(stack.docker.socketPath, 0o600);
-    await stack.compose('restart', '--timeout', '5', 'docker-gate');
-    const sentence = /cannot be opened.*run chmod g\+rw on it/;
-    await expect.poll(async () => (await gateHealth()).Log.at(-1)?.Output).toMatch(sentence);
-    expect(await stack.compose('logs', 'docker-gate')).toMatch(sentence);
-    chmodSync(stack.docker.socketPath, 0o660);
-    await expect.poll(() => gateHealth()).toMatchObject({ Status: 'healthy' });
-  });
-
   it('pass the engines’ own metrics on, labelled, on the port for metrics', async () => {
     expect(await chat('container-chat')).toMatchObject({ status: 200 });
     const text = await inGateway(
@@ -173,6 +154,25 @@ describe('the compose files on a real Docker engine', () => {
     );
     expect(text).toMatch(/^vllm:num_requests_running\{model="container-chat",replica="[\w-]+",host="local",/m);
     expect(text).toMatch(/^headgate_replica_metrics_up\{model="container-chat",replica="[\w-]+",host="local"\} 1$/m);
+  });
+});
+
+describe.concurrent('the services of the compose files', () => {
+  it('open the Docker socket by its group, whatever that is, keep nothing of root, and say what to do where they cannot', async () => {
+    expect(await gateStatus()).toEqual({ user: '10001', groups: String(oddGroup), capabilities: [] });
+    chownSync(stack.docker.socketPath, 0, 0);
+    chmodSync(stack.docker.socketPath, 0o660);
+    await stack.compose('restart', '--timeout', '5', 'docker-gate');
+    await expect.poll(() => gateHealth()).toMatchObject({ Status: 'healthy' });
+    expect(await gateStatus()).toEqual({ user: '10001', groups: '0', capabilities: [] });
+
+    chmodSync(stack.docker.socketPath, 0o600);
+    await stack.compose('restart', '--timeout', '5', 'docker-gate');
+    const sentence = /cannot be opened.*run chmod g\+rw on it/;
+    await expect.poll(async () => (await gateHealth()).Log.at(-1)?.Output).toMatch(sentence);
+    expect(await stack.compose('logs', 'docker-gate')).toMatch(sentence);
+    chmodSync(stack.docker.socketPath, 0o660);
+    await expect.poll(() => gateHealth()).toMatchObject({ Status: 'healthy' });
   });
 
   it('serve on where Redis is full, and say so', async () => {
@@ -204,7 +204,9 @@ describe('the compose files on a real Docker engine', () => {
     await expect(inBackup('sh /headgate/backup.sh restore latest')).rejects.toThrow('is not empty');
     await expect(inBackup('BACKUP_HOUR=24 sh /headgate/backup.sh now')).rejects.toThrow('BACKUP_HOUR: must be');
   });
+});
 
+describe('the backups of the compose files', () => {
   it('bring balances and keys back from a backup by the commands of the README', async () => {
     const made = await stack.ask('/v1/keys', { name: 'kept' });
     const { secret: kept } = (await made.json()) as { secret: string };
