@@ -1,6 +1,6 @@
 #!/bin/sh
 # Backups of Headgate's database, as the service "backup" of compose.yaml runs it.
-#   run      writes a dump a day, at BACKUP_HOUR (UTC), and at once where the last one is missing
+#   run      writes a dump a day, at BACKUP_HOUR (UTC), and at once where the last one is missing; of no empty database
 #   now      writes one now
 #   health   ends with 1, and a sentence, where the last good dump is older than 36 hours
 #   restore  FILE [DATABASE]: fills a database that is empty; FILE is a name in the folder, or "latest"
@@ -42,6 +42,13 @@ newest() {
 }
 made_at() { if [ -n "$1" ]; then date -u -r "$1" +%s; else echo 0; fi; }
 
+# Of a database; fails where it cannot be asked.
+count_tables() {
+  psql --no-psqlrc --no-password --tuples-only --no-align --dbname="$1" --command="
+    select count(*) from pg_class c join pg_namespace n on n.oid = c.relnamespace
+    where n.nspname not in ('pg_catalog', 'information_schema', 'pg_toast')"
+}
+
 dump() {
   name=headgate-$(date -u +%Y-%m-%dT%H%M%SZ).dump
   part=$folder/.$name.part
@@ -82,7 +89,14 @@ run() {
   rm -f "$folder"/.headgate-*.part
   while :; do
     pause=30
-    if is_due && ! dump; then pause=$retry_seconds; fi
+    if is_due; then
+      # Before the first gateway has filled it, and in the midst of a restore, there is nothing to keep.
+      if tables=$(count_tables "${PGDATABASE:-headgate}") && [ "$tables" = 0 ]; then
+        pause=5
+      elif ! dump; then
+        pause=$retry_seconds
+      fi
+    fi
     # A signal ends a wait at once, and a sleep only when that is over.
     sleep "$pause" &
     wait $!
@@ -107,9 +121,7 @@ restore() {
   esac
   [ -n "$file" ] && [ -r "$file" ] || refuse "There is no backup ${file:-yet}. There are: $(ls "$folder")"
   database=${2:-${PGDATABASE:-headgate}}
-  tables=$(psql --no-psqlrc --no-password --tuples-only --no-align --dbname="$database" --command="
-    select count(*) from pg_class c join pg_namespace n on n.oid = c.relnamespace
-    where n.nspname not in ('pg_catalog', 'information_schema', 'pg_toast')") || exit 1
+  tables=$(count_tables "$database") || exit 1
   [ "$tables" = 0 ] || refuse "The database $database is not empty; a restore needs one that is."
   # All of it or nothing.
   pg_restore --no-password --dbname="$database" --exit-on-error --single-transaction "$file"

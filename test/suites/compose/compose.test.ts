@@ -193,6 +193,8 @@ describe.concurrent('the services of the compose files', () => {
     const listed = async (): Promise<string[]> => (await inBackup('ls /backups')).match(/headgate-\S+\.dump/g) ?? [];
     await expect.poll(listed).toHaveLength(1);
     const [first = ''] = await listed();
+    // Not of the database before the gateway had filled it.
+    expect(await inBackup(`pg_restore --list /backups/${first}`)).toContain('TABLE DATA public wallets');
     const health = 'sh /headgate/backup.sh health';
     // In one, as a new one may be made at any moment after.
     await expect(inBackup(`touch -d 2020-01-01 /backups/${first}; ${health}`)).rejects.toThrow(
