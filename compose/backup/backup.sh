@@ -64,7 +64,8 @@ dump() {
     remove_old
   else
     rm -f "$part"
-    say "The backup failed; the last good one is ${last:-none}. It is tried again in $retry_seconds seconds." >&2
+    last=$(newest)
+    say "The backup failed; the last good one is ${last:-none}." >&2
     return 1
   fi
 }
@@ -95,6 +96,7 @@ run() {
         pause=5
       elif ! dump; then
         pause=$retry_seconds
+        say "It is tried again in $pause seconds." >&2
       fi
     fi
     # A signal ends a wait at once, and a sleep only when that is over.
