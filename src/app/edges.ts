@@ -186,7 +186,7 @@ function watch({ config, gateway, shared: { store }, observe, db }: EdgesOptions
     inFlight: () => inference.inFlight,
     staleMs: config.database.staleMs,
     askDatabase: () => db.sql`select 1`,
-    askRedis: store === null ? null : () => store.command('PING'),
+    askRedis: store === null ? null : () => store.check(),
   });
 }
 

@@ -1,4 +1,5 @@
 import type { z } from 'zod';
+import { ownVariables, readSecretFiles } from './config-files.ts';
 import { booksVariables, clientVariables, dockerGateVariables } from './config-programs.ts';
 import * as sections from './config-sections.ts';
 import { ConfigError, type Environment, readVariables } from './config-values.ts';
@@ -127,7 +128,7 @@ export function findIdleSettings(config: Config): readonly string[] {
 
 /** The configuration of this process as a gateway. @throws ConfigError */
 export function readConfig(): Config {
-  return parseConfig(process.env);
+  return parseConfig(readSecretFiles(process.env));
 }
 
 /** The configuration of the program that guards the Docker socket. */
@@ -144,6 +145,10 @@ export interface DockerGateConfig {
   readonly volumes: readonly AllowedMount[];
   readonly allowsPorts: boolean;
   readonly allowsSwarm: boolean;
+  /** Who it becomes where it is started as root, by number; null: it stays root. */
+  readonly user: number | null;
+  /** The group that it keeps then; null: the socket's. */
+  readonly group: number | null;
 }
 
 /** @throws ConfigError for the first variable that is wrong */
@@ -162,6 +167,8 @@ export function parseDockerGateConfig(environment: Environment): DockerGateConfi
     volumes: read.HEADGATE_DOCKER_VOLUMES,
     allowsPorts: read.HEADGATE_DOCKER_PORTS === 'true',
     allowsSwarm: read.HEADGATE_DOCKER_SWARM === 'true',
+    user: read.HEADGATE_DOCKER_GATE_USER ?? null,
+    group: read.HEADGATE_DOCKER_GATE_GROUP ?? null,
   };
 }
 
@@ -194,7 +201,7 @@ export function parseClientConfig(environment: Environment): ClientConfig {
 
 /** The configuration of this process as the command `headgate`. @throws ConfigError */
 export function readClientConfig(): ClientConfig {
-  return parseClientConfig(process.env);
+  return parseClientConfig(readSecretFiles(ownVariables(process.env, clientVariables)));
 }
 
 /** Where commands that work on the database themselves find it. */
@@ -211,8 +218,8 @@ export interface BooksConfig {
 /** The same of this process for commands that work on the database. @throws ConfigError */
 export function readBooksConfig(): BooksConfig {
   const variables = { ...booksVariables, HEADGATE_KEY_PREFIX: sections.keys.variables.HEADGATE_KEY_PREFIX };
-  const own = Object.entries(process.env).filter(([name]) => name in variables);
-  const read = readVariables(variables, Object.fromEntries(own), knownVariables);
+  const own = readSecretFiles(ownVariables(process.env, variables));
+  const read = readVariables(variables, own, knownVariables);
   return {
     keyPrefix: read.HEADGATE_KEY_PREFIX,
     databaseUrl: read.DATABASE_URL ?? null,

@@ -8,6 +8,7 @@ import type { EngineFileProblem } from './engine-file-problem.ts';
 import { externalProblems } from './external-checks.ts';
 import { type EngineFile, engineFileSchema } from './engine-file-schema.ts';
 import { machineProblems } from './host-access-checks.ts';
+import { imageReferenceFilled } from './image-reference.ts';
 import { groupProblems, resourceProblems } from './process-resource-checks.ts';
 import { secretProblems } from './secrets.ts';
 import { toDefinition } from './to-definition.ts';
@@ -138,8 +139,9 @@ function readEngineText(text: string, file: string, options: TextOptions): ReadR
   const { source } = yaml;
   const { folder } = options;
   const toProblem = (problem: FileProblem): EngineFileProblem => located(file, source, problem);
-  const parsed = engineFileSchema.safeParse(source.value);
-  if (!parsed.success) return refused(...issueProblems(parsed.error.issues, source.value).map(toProblem));
+  const value = imageReferenceFilled(source.value, options.env ?? {});
+  const parsed = engineFileSchema.safeParse(value);
+  if (!parsed.success) return refused(...issueProblems(parsed.error.issues, value).map(toProblem));
   const found = [
     ...commandProblems(parsed.data),
     ...containerProblems(parsed.data),
