@@ -2,7 +2,7 @@ import type { Clock } from '#base/clock.ts';
 import type { Config } from '#base/config.ts';
 import type { Db } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
-import type { Admission } from '#core/admission/admission.ts';
+import type { Admission, HoldReview } from '#core/admission/admission.ts';
 import {
   type Catalog,
   createCatalog,
@@ -40,6 +40,7 @@ export interface Gateway extends Pick<Retention, 'cache' | 'contents' | 'idempot
   readonly metering: Metering;
   readonly history: History;
   readonly quarantine: QuarantineReview;
+  readonly holds: HoldReview;
   readonly admission: Admission;
   readonly catalog: Catalog;
   readonly fleet: Fleet;
@@ -111,7 +112,8 @@ export function createGateway(options: GatewayOptions): Gateway {
   const metering = createMetering({ ...options, ...config.database, wallet });
   const past = openHistory({ ...options, audit });
   const { staleMs } = config.database;
-  const holds = createAdmission({ shared, leaseMs, staleMs, db, clock, log, coordination, keys, wallet, metering });
+  const common = { shared, db, clock, log, coordination, audit };
+  const holds = createAdmission({ ...common, leaseMs, staleMs, keys, wallet, metering });
   metering.onUnspooled((records, isBooked) => {
     for (const record of records) {
       const { organizationId, keyId, id } = record;
@@ -138,6 +140,7 @@ export function createGateway(options: GatewayOptions): Gateway {
     history: past.history,
     quarantine: createQuarantineReview({ db, clock, wallet, audit }),
     admission: holds.admission,
+    holds: holds.holds,
     catalog,
     fleet,
     fleetRuns: enginesLife.runs,

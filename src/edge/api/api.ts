@@ -2,6 +2,7 @@ import type { MiddlewareHandler } from 'hono';
 import type { Clock } from '#base/clock.ts';
 import type { Log } from '#base/log.ts';
 import type { Signer } from '#base/signing.ts';
+import type { HoldReview } from '#core/admission/admission.ts';
 import type { Accounts } from '#core/accounts/accounts.ts';
 import type { OperatorCommands } from '#core/fleet/fleet.ts';
 import type { Keys, Organizations } from '#core/keys/keys.ts';
@@ -31,6 +32,7 @@ import { registerOrganizationRoutes } from './organizations.ts';
 import { registerProjectRoutes } from './projects.ts';
 import { registerReconcileRoutes } from './reconcile.ts';
 import { registerStatementRoutes } from './statements.ts';
+import { registerHoldRoutes } from './holds.ts';
 import { registerQuarantineRoutes } from './quarantine.ts';
 import { registerUsageContentRoutes } from './usage-content.ts';
 import { registerUsageRoutes } from './usage.ts';
@@ -48,6 +50,7 @@ export interface ApiOptions {
   readonly organizations: Organizations;
   readonly history: History;
   readonly quarantine: QuarantineReview;
+  readonly holds: HoldReview;
   /** What statements are signed with; null: they are not. */
   readonly signer: Signer | null;
   readonly contents: Contents;
@@ -82,6 +85,7 @@ export function createApi(options: ApiOptions): ApiApp {
   registerWalletRoutes(app, parts);
   registerStatementRoutes(app, parts);
   registerQuarantineRoutes(app, parts);
+  registerHoldRoutes(app, parts);
   if (options.engines !== undefined) registerEngineRoutes(app, { ...parts, ...options.engines });
   if (options.reconciler !== undefined) registerReconcileRoutes(app, { ...parts, reconciler: options.reconciler });
   registerDocs(app);

@@ -15,6 +15,7 @@ import {
   jsonBody,
   type ShowLimits,
 } from '#edge/http/http.ts';
+import { answerInTime } from './answer-in-time.ts';
 
 /** What stands before a route. The three that ask who calls put `caller` into the context. */
 export interface Guards {
@@ -84,7 +85,7 @@ export function createGuards({ authenticator, addressOf, showLimits, shares, lim
       check(caller);
       await takeTurn(context, lineOf(context, caller));
       context.set('caller', caller);
-      await next();
+      await (context.req.method === 'DELETE' ? answerInTime(next) : next());
     };
   const readJson = createReadBody({ limits, shares }, [jsonBody]);
   return {
@@ -94,7 +95,7 @@ export function createGuards({ authenticator, addressOf, showLimits, shares, lim
     jsonBody: async (context, next) => {
       const caller: Caller | undefined = context.get('caller');
       if (caller === undefined) await takeTurn(context, addressOf(context.env.incoming));
-      return readJson(context, next);
+      return readJson(context, () => answerInTime(next));
     },
   };
 }

@@ -10,6 +10,7 @@ import { connectDb, type Db } from '#base/db.ts';
 import { createLog } from '#base/log.ts';
 import { createThrottle } from '#base/throttle.ts';
 import { type Accounts, createAccounts } from '#core/accounts/accounts.ts';
+import { createHoldReview } from '#core/admission/admission.ts';
 import { createAudit } from '#core/audit/audit.ts';
 import { createOperatorCommands, type OperatorCommandsOptions } from '#core/fleet/operator-commands.ts';
 import { createKeys, createOrganizations, type Keys } from '#core/keys/keys.ts';
@@ -98,8 +99,9 @@ function createRooms(db: Db, place: BooksPlace, clock: Clock, options: TestApiOp
   const metering = createMetering({ db, ...place, clock, log, wallet, staleMs: 300_000, spoolAfterMs: 60_000 });
   const history = createHistory({ db, wallet, connections: 2, waitMsMax: 15_000 });
   const quarantine = createQuarantineReview({ db, clock, wallet, audit });
+  const holds = createHoldReview({ db, audit, left: null });
   const contents = createContents({ db, clock, log, audit, ageMaxMs: 86_400_000, bodyBytesMax: 1_048_576 });
-  return { audit, accounts, organizations, keys, wallet, metering, history, quarantine, contents };
+  return { audit, accounts, organizations, keys, wallet, metering, history, quarantine, holds, contents };
 }
 
 export async function startApi(options: TestApiOptions = {}): Promise<TestApi> {
