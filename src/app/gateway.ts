@@ -22,7 +22,7 @@ import {
   nothingUsed,
 } from '#core/metering/metering.ts';
 import { createEngineClient, type EngineClient } from '#core/proxy/proxy.ts';
-import { createReconciler, type Reconciler } from '#core/reconcile/reconcile.ts';
+import { createReconciler, type Reconciler, type ReconcilerOptions } from '#core/reconcile/reconcile.ts';
 import { type CacheSalts, createCacheSalts, createRouting, type Routing } from '#core/routing/routing.ts';
 import { createWallet, createWalletOpening, type Wallet } from '#core/wallet/wallet.ts';
 import { createAdmission } from './admission.ts';
@@ -79,7 +79,7 @@ export interface EngineFiles {
 export interface GatewayOptions extends EngineFiles, BooksPlace, Pick<MeteringOptions, 'onCommit'> {
   readonly config: Pick<
     Config,
-    'process' | 'database' | 'docker' | 'engines' | 'upstream' | 'cache' | 'storage' | 'environment'
+    'process' | 'database' | 'limits' | 'docker' | 'engines' | 'upstream' | 'cache' | 'storage' | 'environment'
   >;
   readonly foundation: Foundation;
   readonly shared: SharedStore;
@@ -132,7 +132,7 @@ export function createGateway(options: GatewayOptions): Gateway {
   const fleet = createEngines({ ...options, ...settings, gateways, engineClient, engineRequests });
   const routing = createRouting({ fleet, clock, log, flexQueueMax: config.engines.flexQueueMax });
   const bounds = { cacheBounds: config.cache, storage: config.storage, leaseMs };
-  const retention = createRetention({ ...bounds, shared, db, clock, log, audit, metering, coordination });
+  const retention = createRetention({ ...bounds, ...common, metering, history: past.history });
   const enginesLife = createEnginesLife(fleet, routing);
   return {
     wallet,
@@ -145,7 +145,7 @@ export function createGateway(options: GatewayOptions): Gateway {
     fleet,
     fleetRuns: enginesLife.runs,
     engineRequests,
-    reconciler: createReconciler({ db, clock, metering, fleet, gateways }),
+    reconciler: openReconciler({ db, clock, metering, fleet, gateways, limits: config.limits }, catalog),
     engineFiles: createEngineReload({ engines, readFiles, catalog, fleet, log }),
     routing,
     cacheSalts: createCacheSalts(identity.cacheSecret),
@@ -165,6 +165,11 @@ export function createGateway(options: GatewayOptions): Gateway {
       engines: enginesLife.part,
     },
   };
+}
+
+function openReconciler(options: Omit<ReconcilerOptions, 'contextLengthOf'>, catalog: Catalog): Reconciler {
+  const contextLengthOf = (model: string): number | null => catalog.find(model)?.contextLength ?? null;
+  return createReconciler({ ...options, contextLengthOf });
 }
 
 function meteringPart(metering: Metering, { books }: BooksPlace): Part {

@@ -19,11 +19,11 @@ beforeAll(async () => {
   const answers = [];
   for (let number = 0; number < 2; number += 1) {
     const answer = await gateway.request('/v1/chat/completions', { key: secret, body });
-    expect(answer.status).toBe(200);
+    if (answer.status !== 200) throw new Error(await answer.text());
     await answer.arrayBuffer();
     answers.push(answer);
   }
-  expect(answers[1]?.headers.get('x-headgate-cache')).toBe('hit');
+  if (answers[1]?.headers.get('x-headgate-cache') !== 'hit') throw new Error('the second is not from the cache');
   ids = answers.map(({ headers }) => headers.get('x-request-id') ?? '');
   await eventually(async () => {
     const [row] = await gateway.db.sql`select count(*)::integer as n from usage_requests`;

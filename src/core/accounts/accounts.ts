@@ -30,7 +30,7 @@ export type {
   OrganizationMade,
   OrganizationPage,
 } from './organization.ts';
-export { organizationIdsSql, projectOwnersSql } from './schema.ts';
+export { organizationIdsSql, projectOwnersSql } from './known-ids.ts';
 export { hashPassword, verifyPassword } from './password.ts';
 export type { OrganizationRole, PlatformRole, Principal, Scope } from './principal.ts';
 export {

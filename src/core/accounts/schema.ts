@@ -56,7 +56,3 @@ export const projects = pgTable(
   },
   (table) => [uniqueIndex('projects_organization_name_key').on(table.organizationId, sql`lower(${table.name})`)],
 );
-
-/** Every organization, and every project, and whose. */
-export const organizationIdsSql = 'select id from organizations';
-export const projectOwnersSql = 'select id, organization_id from projects';

@@ -28,7 +28,3 @@ export const priceVersions = pgTable(
   },
   (table) => [index('price_versions_model_idx').on(table.modelId, table.tier, table.effectiveFrom)],
 );
-
-/** `select id, model_id, tier, input_price, cached_price, output_price`: all versions; prices in pico-dollars per token. */
-export const pricesSql = `select id, model_id, tier, input_per_mtok_micro_usd as input_price,
-    cached_input_per_mtok_micro_usd as cached_price, output_per_mtok_micro_usd as output_price from price_versions`;

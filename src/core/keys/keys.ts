@@ -30,7 +30,7 @@ export {
   type OpenedOrganization,
   type Organizations,
 } from './organizations.ts';
-export { keyOwnersSql } from './schema.ts';
+export { keyOwnersSql } from './key-owners.ts';
 export { type ApiKeyActor, type KeyPrincipal, keyPrincipal } from './principal.ts';
 
 export interface KeyPage {

@@ -47,6 +47,3 @@ export const apiKeys = pgTable(
     index('api_keys_organization_idx').on(table.organizationId, table.id),
   ],
 );
-
-/** Every key that there was, and whose. */
-export const keyOwnersSql = 'select id, organization_id from api_keys';

@@ -43,10 +43,23 @@ export async function runOutage(stage: Stage, outage: Outage): Promise<void> {
   await sleep(afterMs);
   await workload.stop();
   stage.saw(workload.seen);
-  mustServe(stage, between(workload.seen, beganMs, endedMs));
+  mustServe(stage, servedMeanwhile(stage, between(workload.seen, beganMs, endedMs), beganMs));
   mustServeAfter(stage, workload.seen, recoveredMs);
   const { figures } = await conclude(stage, scene, { keys, seen: workload.seen });
   stage.must(figures.withheld === 0, `${figures.withheld} answers were made, charged and held back`);
+}
+
+/** The product's own: what is known of keys, wallets and limits serves for so long. */
+const staleMs = 300_000;
+
+/** Of requests in an outage those that must be served: who comes later than that is told to come again. */
+function servedMeanwhile(stage: Stage, seen: readonly Seen[], beganMs: number): Seen[] {
+  const isLate = ({ endedMs }: Seen): boolean => endedMs > beganMs + staleMs;
+  const rude = refused(seen.filter(isLate)).filter(({ code, retryAfter }) => {
+    return code !== 'billing_unavailable' || retryAfter === null;
+  });
+  stage.must(rude.length === 0, `${rude.length} were refused otherwise than for later: ${namesOf(rude)}`);
+  return seen.filter((one) => !isLate(one));
 }
 
 /** What is allowed beyond that every plain request is served, and soon. */

@@ -100,7 +100,15 @@ function createRooms(db: Db, place: BooksPlace, clock: Clock, options: TestApiOp
   const history = createHistory({ db, wallet, connections: 2, waitMsMax: 15_000 });
   const quarantine = createQuarantineReview({ db, clock, wallet, audit });
   const holds = createHoldReview({ db, audit, left: null });
-  const contents = createContents({ db, clock, log, audit, ageMaxMs: 86_400_000, bodyBytesMax: 1_048_576 });
+  const contents = createContents({
+    db,
+    clock,
+    log,
+    audit,
+    during: (organizationId, run) => history.during(organizationId, run),
+    ageMaxMs: 86_400_000,
+    bodyBytesMax: 1_048_576,
+  });
   return { audit, accounts, organizations, keys, wallet, metering, history, quarantine, holds, contents };
 }
 
