@@ -6,12 +6,12 @@ import { type Db, readTime } from '#base/db.ts';
 import { createLeases } from '#base/job-locks.ts';
 import type { Log } from '#base/log.ts';
 import { openSteadyClock } from '#base/steady-clock.ts';
-import { readFleetIdentity } from '#core/fleet/fleet.ts';
+import { type FleetIdentity, readFleetIdentity } from '#core/fleet/fleet.ts';
 import type { BootstrapResult } from '#core/keys/keys.ts';
 import { startJobs, type Job, type Jobs } from '#edge/jobs/jobs.ts';
-import { createObserve } from '#edge/observe/observe.ts';
-import { openBooks } from './books.ts';
-import { openSharedStore } from './coordination.ts';
+import { createObserve, type Observe } from '#edge/observe/observe.ts';
+import { type BooksPlace, openBooks } from './books.ts';
+import { openSharedStore, type SharedStore } from './coordination.ts';
 import { createEdges, type Edges } from './edges.ts';
 import { createEngineOperations, createReloadPart, reloadQuietly } from './engine-operations.ts';
 import { soleSlot, type WorkerSlot } from './engines.ts';
@@ -53,14 +53,44 @@ export interface App {
 
 /**
  * Builds the wings and the edges, and starts their parts.
- * @throws ConfigError naming PORT or HOST when the address cannot be had; nothing is written to the books then
+ * @throws ConfigError naming PORT or HOST when the address cannot be had; nothing is written to the books then. After any
+ *   error everything that was started is stopped, so that it may be called again
  */
 export async function startApp(options: AppOptions): Promise<App> {
   const { config, log, db, slot = soleSlot } = options;
   const observe = createObserve(log);
   const identity = await readFleetIdentity(db);
   const shared = await openSharedStore(config.redis, db, log);
+  const opened: OpenedFirst = { shared, place: null };
+  try {
+    return await startOn(opened, { ...options, slot }, { observe, identity });
+  } catch (error) {
+    await opened.place?.books.close();
+    shared.store?.close();
+    throw error;
+  }
+}
+
+/** What is there before the first part that would stop it. */
+interface OpenedFirst {
+  readonly shared: SharedStore;
+  place: BooksPlace | null;
+}
+
+interface First {
+  readonly observe: Observe;
+  readonly identity: FleetIdentity;
+}
+
+async function startOn(
+  opened: OpenedFirst,
+  options: AppOptions & { readonly slot: WorkerSlot },
+  { observe, identity }: First,
+): Promise<App> {
+  const { config, log, db, slot } = options;
+  const { shared } = opened;
   const place = await openBooks({ ...options, slot: slot.number, slots: config.process.workers });
+  opened.place = place;
   const clock = await openSteadyClock({ clock: systemClock, askTime: () => readTime(db), log });
   const common = { ...options, ...place, clock, shared };
   const foundation = createFoundation({

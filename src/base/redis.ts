@@ -145,6 +145,9 @@ class Round {
   }
 }
 
+/** Asked once, at a start: it may wait for a busy machine longer than a request can. */
+const subscribeTimeoutMs = 5000;
+
 /** @throws RedisAwayError when Redis cannot be reached */
 export async function connectRedis(url: string, log: Log): Promise<RedisStore> {
   const store = new Store(url, log);
@@ -159,13 +162,18 @@ class Store implements RedisStore {
   readonly #watch: AnswerWatch;
   readonly #refusals: Refusals;
   readonly #gapListeners: (() => void)[] = [];
+  /** Why a connection could not be had; what `connect` rejects with says only that there is none. */
+  #failure: Error | null = null;
 
   constructor(url: string, log: Log) {
     this.#refusals = new Refusals(log);
     this.#client = openClient(url, false);
     this.#listener = openClient(url, true);
     for (const client of [this.#client, this.#listener]) {
-      client.on('error', (error: Error) => log.debug({ err: error }, 'a connection to Redis failed; it is made again'));
+      client.on('error', (error: Error) => {
+        this.#failure = error;
+        log.debug({ err: error }, 'a connection to Redis failed; it is made again');
+      });
     }
     this.#round.gatherWrites(this.#client);
     const ping = (): Promise<unknown> => Promise.all(nodesOf(this.#client).map((node) => node.ping()));
@@ -178,7 +186,7 @@ class Store implements RedisStore {
       await Promise.all([this.#client.connect(), this.#listener.connect()]);
     } catch (error) {
       this.close();
-      throw new RedisAwayError('Redis cannot be reached', false, error);
+      throw new RedisAwayError('Redis cannot be reached', false, this.#failure ?? error);
     }
     let connected = true;
     this.#listener.on('close', () => (connected = false));
@@ -229,7 +237,18 @@ class Store implements RedisStore {
 
   async subscribe(channels: readonly string[], listener: (channel: string, message: string) => void): Promise<void> {
     this.#listener.on('message', listener);
-    await this.#listener.subscribe(...channels);
+    const { promise: late, reject } = Promise.withResolvers<never>();
+    const timer = setTimeout(
+      () => reject(new RedisAwayError('Redis did not answer in time', true)),
+      subscribeTimeoutMs,
+    );
+    try {
+      await Promise.race([this.#listener.subscribe(...channels), late]);
+    } catch (error) {
+      throw error instanceof RedisAwayError ? error : new RedisAwayError('Redis is away', true, error);
+    } finally {
+      clearTimeout(timer);
+    }
   }
 
   onGap(listener: () => void): void {

@@ -12,10 +12,9 @@ import {
 } from '#app/app.ts';
 import { ConfigError, findIdleSettings, readConfig, type Config } from '#base/config.ts';
 import { defaultDataDir, lockDataDir, makeDataDir } from '#base/data-dir.ts';
-import { connectDb, isDatabaseUnavailable, migrateDb, whyUnusable } from '#base/db.ts';
+import { connectDb, migrateDb, whyUnusable } from '#base/db.ts';
 import { createLog, type Log } from '#base/log.ts';
 import { startEmbeddedPostgres } from '#base/postgres/postgres.ts';
-import { RedisAwayError } from '#base/redis.ts';
 import { readVersion } from '#base/version.ts';
 import {
   formatEngineFileProblem,
@@ -24,6 +23,7 @@ import {
   type EngineFilesResult,
 } from '#core/catalog/catalog.ts';
 import { endProcesses } from '#core/fleet/fleet.ts';
+import { isStoreAway, type Patience, storeAwayReason, withPatience } from './store-patience.ts';
 import { firstStartText, noEnginesText, startText } from './welcome.ts';
 import {
   createWorkers,
@@ -88,9 +88,15 @@ async function migrate(url: string, config: Config): Promise<void> {
   } catch (error) {
     const reason = config.database.url === null ? null : whyUnusable(error);
     if (reason === null) throw error;
-    throw new ConfigError(`DATABASE_URL: the database cannot be used (${reason}).`);
+    throw new ConfigError(`DATABASE_URL: the database cannot be used (${reason}).`, error);
   }
 }
+
+const patienceOf = ({ process: { startWaitMs } }: Config, log: Log, { stopRequested: { signal } }: Life): Patience => ({
+  waitMs: startWaitMs,
+  log,
+  stopRequested: signal,
+});
 
 /** Waits for work, but not beyond a request to stop: a database may be silent, or be migrated by another gateway. */
 async function unlessStopRequested({ stopRequested: { signal } }: Life, work: Promise<void>): Promise<void> {
@@ -125,7 +131,8 @@ async function start(config: Config, log: Log, life: Life): Promise<void> {
   stops.push(() => release());
   const databaseUrl = await openDatabase(config, log, dataDir, life);
   stopRequested.signal.throwIfAborted();
-  await unlessStopRequested(life, migrate(databaseUrl, config));
+  const migrated = withPatience(patienceOf(config, log, life), () => migrate(databaseUrl, config));
+  await unlessStopRequested(life, migrated);
   const place = { config, log, dataDir, databaseUrl };
   const { url, secret } =
     config.process.workers > 1
@@ -147,9 +154,18 @@ interface Place {
 
 async function startGateway({ databaseUrl, ...place }: Place, files: Files, life: Life): Promise<App> {
   const { stops, forceStop } = life;
-  const db = connectDb(databaseUrl, { poolMax: place.config.database.poolMax });
-  stops.push(() => db.close());
-  const app = await startApp({ ...place, db, databaseUrl, ...files });
+  const attempt = async (): Promise<App> => {
+    const db = connectDb(databaseUrl, { poolMax: place.config.database.poolMax });
+    try {
+      const app = await startApp({ ...place, db, databaseUrl, ...files });
+      stops.push(() => db.close());
+      return app;
+    } catch (error) {
+      await db.close();
+      throw error;
+    }
+  };
+  const app = await withPatience(patienceOf(place.config, place.log, life), attempt);
   stops.push(() => app.stop(forceStop.signal));
   life.reload = () => void app.reload();
   return app;
@@ -226,13 +242,8 @@ async function end(life: Life, log: Log | null): Promise<void> {
 
 function explain(error: unknown): string {
   if (error instanceof ConfigError || error instanceof WorkerEndedError) return error.message;
-  if (isDatabaseUnavailable(error)) return `The database cannot be used (${whyUnusable(error) ?? 'it is away'}).`;
+  if (isStoreAway(error)) return storeAwayReason(error);
   return error instanceof Error ? (error.stack ?? error.message) : String(error);
-}
-
-function isStoreAway(error: unknown): boolean {
-  const cause = error instanceof ConfigError ? error.cause : error;
-  return cause instanceof RedisAwayError || isDatabaseUnavailable(cause);
 }
 
 /** A gateway takes nothing but its environment: a word that does nothing would pass for a setting. */

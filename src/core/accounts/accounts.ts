@@ -40,6 +40,7 @@ export type {
 export type { OrganizationPatch } from './organization-change.ts';
 export type { DefaultLimits } from './organization-limits.ts';
 export { type Action, type Extent, extentOf, isOfPlatform } from './roles.ts';
+export { organizationIdsSql, projectOwnersSql } from './known-ids.ts';
 export { hashPassword, verifyPassword } from './password.ts';
 export type { OrganizationRole, PlatformRole, Principal, Scope } from './principal.ts';
 export {

@@ -44,6 +44,7 @@ export {
 export { createEngineReload, type EngineReload, type EngineReloadResult } from './engine-reload.ts';
 export { volumeProblem } from './host-access-checks.ts';
 export type { Model, PriceVersion } from './model.ts';
+export { pricesSql } from './all-prices.ts';
 export { looksSecret, namesSecret } from './secrets.ts';
 export { decodeDefinition, encodeDefinition } from './stored-definition.ts';
 export { readYaml, type YamlOptions } from './yaml-source.ts';

@@ -32,6 +32,7 @@ export {
   type Organizations,
 } from './organizations.ts';
 export { type Recovery, recoverPlatformKey } from './recovery.ts';
+export { keyOwnersSql } from './key-owners.ts';
 export { type ApiKeyActor, type KeyPrincipal, keyPrincipal } from './principal.ts';
 
 export interface KeyPage {

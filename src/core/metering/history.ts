@@ -26,6 +26,8 @@ export interface History {
   /** An organization's ledger, a line per request as long as there are records. */
   ledgerLines(organizationId: string, request: LedgerLinesRequest): Promise<LedgerLines>;
   statement(request: StatementRequest): Promise<Statement>;
+  /** Anything else that is read for an organization, on the same connections, in its turn. */
+  during<T>(organizationId: string, run: (db: Db) => Promise<T>): Promise<T>;
 }
 
 export interface HistoryOptions {
@@ -84,6 +86,7 @@ export function createHistory(options: HistoryOptions): History {
     ledgerLines: (organizationId, request) =>
       during(organizationId, () => readLedgerLines({ db, wallet }, organizationId, request)),
     statement: (request) => during(request.organizationId, () => readStatement({ db, wallet }, request)),
+    during: (organizationId, run) => during(organizationId, () => run(db)),
   };
 }
 

@@ -2,6 +2,7 @@ import type { MiddlewareHandler } from 'hono';
 import type { Clock } from '#base/clock.ts';
 import type { Log } from '#base/log.ts';
 import type { Signer } from '#base/signing.ts';
+import type { HoldReview } from '#core/admission/admission.ts';
 import type { Accounts } from '#core/accounts/accounts.ts';
 import type { AuditTrail } from '#core/audit/audit.ts';
 import type { Catalog } from '#core/catalog/catalog.ts';
@@ -34,6 +35,7 @@ import { registerOrganizationRoutes } from './organizations.ts';
 import { registerProjectRoutes } from './projects.ts';
 import { registerReconcileRoutes } from './reconcile.ts';
 import { registerStatementRoutes } from './statements.ts';
+import { registerHoldRoutes } from './holds.ts';
 import { registerQuarantineRoutes } from './quarantine.ts';
 import { registerUsageContentRoutes } from './usage-content.ts';
 import { registerUsageRoutes } from './usage.ts';
@@ -54,6 +56,7 @@ export interface ApiOptions {
   readonly catalog: Pick<Catalog, 'find'>;
   readonly history: History;
   readonly quarantine: QuarantineReview;
+  readonly holds: HoldReview;
   /** What statements are signed with; null: they are not. */
   readonly signer: Signer | null;
   readonly contents: Contents;
@@ -90,6 +93,7 @@ export function createApi(options: ApiOptions): ApiApp {
   registerStatementRoutes(app, parts);
   registerAuditRoutes(app, parts);
   registerQuarantineRoutes(app, parts);
+  registerHoldRoutes(app, parts);
   if (options.engines !== undefined) registerEngineRoutes(app, { ...parts, ...options.engines });
   if (options.reconciler !== undefined) registerReconcileRoutes(app, { ...parts, reconciler: options.reconciler });
   registerDocs(app);

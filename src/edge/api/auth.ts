@@ -17,6 +17,7 @@ import {
   type ShowLimits,
 } from '#edge/http/http.ts';
 import { notFound, requireId } from './schemas.ts';
+import { answerInTime } from './answer-in-time.ts';
 
 /** What stands before a route. `may` puts `caller` into the context. */
 export interface Guards {
@@ -91,7 +92,7 @@ export function createGuards({ authenticator, accounts, addressOf, showLimits, s
       await takeTurn(context, lineOf(context, caller));
       context.set('caller', caller);
       context.set('extent', extent);
-      await next();
+      await (context.req.method === 'DELETE' ? answerInTime(next) : next());
     };
   const readJson = createReadBody({ limits, shares }, [jsonBody]);
   return {
@@ -108,7 +109,7 @@ export function createGuards({ authenticator, accounts, addressOf, showLimits, s
     jsonBody: async (context, next) => {
       const caller: Caller | undefined = context.get('caller');
       if (caller === undefined) await takeTurn(context, addressOf(context.env.incoming));
-      return readJson(context, next);
+      return readJson(context, () => answerInTime(next));
     },
   };
 }

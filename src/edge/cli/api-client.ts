@@ -65,7 +65,7 @@ async function send(config: ClientConfig, { method, path, ...asked }: ApiRequest
   });
   const status = response.statusCode ?? 0;
   if (status >= 200 && status < 300) return response;
-  throw new FailedError(refusalText(status, await text(response).catch(() => '')));
+  throw new FailedError(refusalText(status, path, await text(response).catch(() => '')));
 }
 
 interface Sent extends Asked {
@@ -99,13 +99,23 @@ function connect(
 const hints: Readonly<Record<number, string>> = {
   401: 'HEADGATE_API_KEY must hold a key that is valid',
   403: 'HEADGATE_API_KEY must hold a management key of a platform admin',
-  404: '"headgate engines ls" lists the engines',
 };
 
+/** Where the names of what is not there can be had. */
+const lists: readonly (readonly [path: string, hint: string])[] = [
+  ['/v1/admin/holds/', '"headgate holds ls" lists those that were left behind'],
+  ['/v1/admin/engines/', '"headgate engines ls" lists the engines'],
+];
+
+function hintOf(status: number, path: string): string | undefined {
+  if (status !== 404) return hints[status];
+  return lists.find(([begin]) => path.startsWith(begin))?.[1];
+}
+
 /** The gateway's own sentence, and how to mend it where that is for whoever typed the command. */
-function refusalText(status: number, body: string): string {
+function refusalText(status: number, path: string, body: string): string {
   const message = messageOf(body) ?? `the gateway answered with status ${status}`;
-  const hint = hints[status];
+  const hint = hintOf(status, path);
   return hint === undefined ? message : `${message.replace(/\.$/, '')}; ${hint}`;
 }
 

@@ -6,6 +6,7 @@ import { createApiClient } from './api-client.ts';
 import { type CliOutput, type Command, exitCodes } from './command.ts';
 import { engineCommands } from './engines.ts';
 import { FailedError, UsageError } from './errors.ts';
+import { holdCommands } from './holds.ts';
 import { reconcileCommand } from './reconcile.ts';
 import { validateCommand } from './validate.ts';
 
@@ -18,7 +19,13 @@ export { FailedError, UsageError } from './errors.ts';
  * is handed in by the program. A group of commands is a file that
  * exports a list of them, and one line here.
  */
-const commands: readonly Command[] = [...engineCommands, reconcileCommand, validateCommand, ...importCommands];
+const commands: readonly Command[] = [
+  ...engineCommands,
+  ...holdCommands,
+  reconcileCommand,
+  validateCommand,
+  ...importCommands,
+];
 
 const globalOptions = {
   json: { type: 'boolean' },

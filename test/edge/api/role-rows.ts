@@ -120,6 +120,8 @@ export const roleRows: readonly RoleRow[] = [
   missing('POST /v1/admin/quarantine/{id}/retry', 'platform', uuidv7()),
   missing('POST /v1/admin/quarantine/{id}/discard', 'platform', uuidv7(), { reason: 'x' }),
   row('GET /v1/admin/reconcile', 'platform', 200),
+  row('GET /v1/admin/holds', 'platform', 200),
+  missing('POST /v1/admin/holds/{id}/release', 'platform', uuidv7(), { reason: 'x' }),
   row('GET /v1/admin/engines', 'platform', 200),
   missing('GET /v1/admin/engines/{id}', 'platform', 'none'),
   missing('GET /v1/admin/engines/{id}/logs', 'platform', 'none'),

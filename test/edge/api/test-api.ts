@@ -12,6 +12,7 @@ import { createThrottle } from '#base/throttle.ts';
 import { type Accounts, createAccounts } from '#core/accounts/accounts.ts';
 import { createAudit, createAuditTrail } from '#core/audit/audit.ts';
 import type { Model } from '#core/catalog/catalog.ts';
+import { createHoldReview } from '#core/admission/admission.ts';
 import { createOperatorCommands, type OperatorCommandsOptions } from '#core/fleet/operator-commands.ts';
 import { createKeys, createOrganizations, type Keys } from '#core/keys/keys.ts';
 import { createHistory, createMetering, createQuarantineReview } from '#core/metering/metering.ts';
@@ -100,9 +101,18 @@ function createRooms(db: Db, place: BooksPlace, clock: Clock, options: TestApiOp
   const metering = createMetering({ db, ...place, clock, log, wallet, staleMs: 300_000, spoolAfterMs: 60_000 });
   const history = createHistory({ db, wallet, connections: 2, waitMsMax: 15_000 });
   const quarantine = createQuarantineReview({ db, clock, wallet, audit });
-  const contents = createContents({ db, clock, log, audit, ageMaxMs: 86_400_000, bodyBytesMax: 1_048_576 });
+  const holds = createHoldReview({ db, audit, left: null });
+  const contents = createContents({
+    db,
+    clock,
+    log,
+    audit,
+    during: (organizationId, run) => history.during(organizationId, run),
+    ageMaxMs: 86_400_000,
+    bodyBytesMax: 1_048_576,
+  });
   const auditTrail = createAuditTrail({ db });
-  return { audit, auditTrail, accounts, organizations, keys, wallet, metering, history, quarantine, contents };
+  return { audit, auditTrail, accounts, organizations, keys, wallet, metering, history, quarantine, holds, contents };
 }
 
 export async function startApi(options: TestApiOptions = {}): Promise<TestApi> {
