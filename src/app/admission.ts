@@ -4,10 +4,13 @@ import type { Log } from '#base/log.ts';
 import type { RedisStore } from '#base/redis.ts';
 import {
   type Admission,
+  createHoldReview,
   createMemoryAdmission,
   createRedisAdmission,
+  type HoldReview,
   type RedisAdmission,
 } from '#core/admission/admission.ts';
+import type { Audit } from '#core/audit/audit.ts';
 import type { Keys } from '#core/keys/keys.ts';
 import type { Metering } from '#core/metering/metering.ts';
 import type { Wallet } from '#core/wallet/wallet.ts';
@@ -24,12 +27,14 @@ export interface AdmissionParts {
   readonly log: Log;
   readonly coordination: Coordination;
   readonly keys: Keys;
+  readonly audit: Audit;
   readonly wallet: Wallet;
   readonly metering: Metering;
 }
 
 export interface AdmissionPart {
   readonly admission: Admission;
+  readonly holds: HoldReview;
   readonly part: Part;
 }
 
@@ -38,7 +43,7 @@ export function createAdmission({ shared: { store, prefix }, ...parts }: Admissi
   return store === null ? admitAlone(parts) : admitThrough({ ...parts, store, prefix });
 }
 
-function admitAlone({ wallet, metering, staleMs, clock }: Omit<AdmissionParts, 'shared'>): AdmissionPart {
+function admitAlone({ wallet, metering, staleMs, clock, db, audit }: Omit<AdmissionParts, 'shared'>): AdmissionPart {
   const admission = createMemoryAdmission({
     loadBalance: (organizationId) => wallet.balance(organizationId),
     loadTokens: (key, sinceMs, requestIds) => metering.reports.tokensWith({ ...key, sinceMs }, requestIds),
@@ -46,7 +51,7 @@ function admitAlone({ wallet, metering, staleMs, clock }: Omit<AdmissionParts, '
     staleMs,
     clock,
   });
-  return { admission, part: { name: 'admission' } };
+  return { admission, holds: createHoldReview({ db, audit, left: null }), part: { name: 'admission' } };
 }
 
 interface RedisParts extends Omit<AdmissionParts, 'shared'> {
@@ -57,11 +62,11 @@ interface RedisParts extends Omit<AdmissionParts, 'shared'> {
 function admitThrough(parts: RedisParts): AdmissionPart {
   const admission = createSharedAdmission(parts);
   const { wallet, keys, store, coordination, leaseMs, log } = parts;
-  wallet.onCredit((organizationId, deltaPicoUsd) => {
+  wallet.onCredit((organizationId, deltaPicoUsd) =>
     admission.credited(organizationId, deltaPicoUsd).catch((error: unknown) => {
       log.error({ err: error, organizationId }, 'Redis was not told of a credit; it counts when the balance is loaded');
-    });
-  });
+    }),
+  );
   keys.onChanged(async (change) => {
     if (change.revoked) await admission.revoked(change);
   });
@@ -70,6 +75,11 @@ function admitThrough(parts: RedisParts): AdmissionPart {
     for (const keyId of admission.keysRunning()) {
       keys.refresh(keyId).catch((error: unknown) => log.warn({ err: error, keyId }, 'a key could not be read again'));
     }
+  });
+  store.onGap(() => {
+    keys
+      .refreshOrganizations()
+      .catch((error: unknown) => log.warn({ err: error }, 'organizations were not read again'));
   });
   coordination.onMessage('collect', async ({ organizationId }) => {
     if (organizationId !== undefined) await admission.register(organizationId);
@@ -83,7 +93,8 @@ function admitThrough(parts: RedisParts): AdmissionPart {
     ],
     stop: () => admission.close(),
   };
-  return { admission, part };
+  const { db, audit } = parts;
+  return { admission, holds: createHoldReview({ db, audit, left: admission.left }), part };
 }
 
 function createSharedAdmission({ store, prefix, leaseMs, staleMs, clock, log, ...rooms }: RedisParts): RedisAdmission {

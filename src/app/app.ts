@@ -1,15 +1,17 @@
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
 import { systemClock } from '#base/clock.ts';
 import type { Config } from '#base/config.ts';
 import { type Db, readTime } from '#base/db.ts';
 import { createLeases } from '#base/job-locks.ts';
 import type { Log } from '#base/log.ts';
 import { openSteadyClock } from '#base/steady-clock.ts';
-import { readFleetIdentity } from '#core/fleet/fleet.ts';
+import { type FleetIdentity, readFleetIdentity } from '#core/fleet/fleet.ts';
 import type { BootstrapResult } from '#core/keys/keys.ts';
 import { startJobs, type Job, type Jobs } from '#edge/jobs/jobs.ts';
-import { createObserve } from '#edge/observe/observe.ts';
-import { openBooks } from './books.ts';
-import { openSharedStore } from './coordination.ts';
+import { createObserve, type Observe } from '#edge/observe/observe.ts';
+import { type BooksPlace, openBooks } from './books.ts';
+import { openSharedStore, type SharedStore } from './coordination.ts';
 import { createEdges, type Edges } from './edges.ts';
 import { createEngineOperations, createReloadPart, reloadQuietly } from './engine-operations.ts';
 import { soleSlot, type WorkerSlot } from './engines.ts';
@@ -52,14 +54,44 @@ export interface App {
 
 /**
  * Builds the wings and the edges, and starts their parts.
- * @throws ConfigError naming PORT or HOST when the address cannot be had; nothing is written to the books then
+ * @throws ConfigError naming PORT or HOST when the address cannot be had; nothing is written to the books then. After any
+ *   error everything that was started is stopped, so that it may be called again
  */
 export async function startApp(options: AppOptions): Promise<App> {
   const { config, log, db, slot = soleSlot } = options;
   const observe = createObserve(log);
   const identity = await readFleetIdentity(db);
   const shared = await openSharedStore(config.redis, db, log);
+  const opened: OpenedFirst = { shared, place: null };
+  try {
+    return await startOn(opened, { ...options, slot }, { observe, identity });
+  } catch (error) {
+    await opened.place?.books.close();
+    shared.store?.close();
+    throw error;
+  }
+}
+
+/** What is there before the first part that would stop it. */
+interface OpenedFirst {
+  readonly shared: SharedStore;
+  place: BooksPlace | null;
+}
+
+interface First {
+  readonly observe: Observe;
+  readonly identity: FleetIdentity;
+}
+
+async function startOn(
+  opened: OpenedFirst,
+  options: AppOptions & { readonly slot: WorkerSlot },
+  { observe, identity }: First,
+): Promise<App> {
+  const { config, log, db, slot } = options;
+  const { shared } = opened;
   const place = await openBooks({ ...options, slot: slot.number, slots: config.process.workers });
+  opened.place = place;
   const clock = await openSteadyClock({ clock: systemClock, askTime: () => readTime(db), log });
   const common = { ...options, ...place, clock, shared };
   const foundation = createFoundation({
@@ -160,15 +192,40 @@ function createJobsParts(
 }
 
 function createBootstrapPart(
-  { config }: AppOptions,
+  { config, log, dataDir }: AppOptions,
   { organizations }: Foundation,
 ): { readonly part: Part; readonly result: () => BootstrapResult } {
-  let result: BootstrapResult = { created: false, secret: null };
+  let result: BootstrapResult = { created: false, secret: null, ignored: [] };
   const part: Part = {
     name: 'first organization',
     async start() {
       result = await organizations.bootstrap(config.bootstrap);
+      warnOfIgnored(result, log);
+      if (result.created && config.database.url !== null) warnOfLeftBooks(dataDir, log);
     },
   };
   return { part, result: () => result };
+}
+
+/** Who sets another first key, and sees nothing happen, has lost the one that counts. */
+function warnOfIgnored({ ignored }: BootstrapResult, log: Log): void {
+  if (ignored.length === 0) return;
+  const settings = ignored.map((name) => `HEADGATE_BOOTSTRAP_${name.toUpperCase()}`);
+  log.warn(
+    { settings },
+    `${settings.join(', ')} had no effect: the first start on a database alone goes by it, and this one is set up with ` +
+      'other values; "npx headgate keys recover" on this machine makes a new key of the platform admin',
+  );
+}
+
+/** Who names another database for the first time may expect the keys and wallets of the built-in one in it. */
+function warnOfLeftBooks(dataDir: string, log: Log): void {
+  const folder = join(dataDir, 'postgres');
+  if (!existsSync(join(folder, 'cluster', 'PG_VERSION'))) return;
+  log.warn(
+    { folder },
+    'the database of DATABASE_URL was empty and has a new first key; the keys and wallets of the built-in PostgreSQL are ' +
+      'still in its folder: without DATABASE_URL "npx headgate backup FILE" writes them to a file, which "npx headgate ' +
+      'restore FILE --replace" puts into that of DATABASE_URL',
+  );
 }

@@ -1,9 +1,9 @@
 import { readdir } from 'node:fs/promises';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import { ConfigError } from '#base/config.ts';
 import { connectDedicated, type Db, type DedicatedDb } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
-import { openSpool, type Spool } from '#base/spool.ts';
+import { openSpool, type Spool, spoolFolderOf } from '#base/spool.ts';
 import { readNamespace } from '#core/gateways/gateways.ts';
 import { booksLimits } from '#core/metering/metering.ts';
 
@@ -32,11 +32,10 @@ const connections = 2;
  */
 export async function openBooks(options: BooksPlaceOptions): Promise<BooksPlace> {
   const { db, databaseUrl, dataDir, log } = options;
-  const name = (await readNamespace(db)).replaceAll(/[^\w.]/g, '-');
-  const folder = join(dataDir, 'spool', name);
+  const folder = spoolFolderOf(dataDir, await readNamespace(db));
   try {
     const spool = await openOwn(folder, options);
-    if (options.slot === 0) await warnOfOthers(join(dataDir, 'spool'), name, log);
+    if (options.slot === 0) await warnOfOthers(join(dataDir, 'spool'), basename(folder), log);
     const limits = { purpose: 'books', poolMax: connections, limits: booksLimits };
     return { books: connectDedicated(databaseUrl, limits), spool };
   } catch (error) {

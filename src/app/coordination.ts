@@ -39,8 +39,8 @@ export interface Coordination {
   readonly part: Part;
 }
 
-/** `key`: a key was changed. `engine files`: read them again. `collect`: write what runs here for an organization into Redis again. */
-type MessageKind = 'key' | 'engine files' | 'collect';
+/** `key`, `organization`: one was changed. `engine files`: read them again. `collect`: write what runs here for an organization into Redis again. */
+type MessageKind = 'key' | 'organization' | 'engine files' | 'collect';
 
 export interface CoordinationParts extends SharedStore {
   readonly db: Db;
@@ -80,5 +80,11 @@ function shareKeyChanges(keys: Keys, coordination: Coordination): void {
   });
   coordination.onMessage('key', async ({ keyId }) => {
     if (keyId !== undefined) await keys.refresh(keyId);
+  });
+  keys.onOrganizationChanged(async (organizationId) => {
+    await coordination.gateways.tell({ kind: 'organization', organizationId });
+  });
+  coordination.onMessage('organization', async ({ organizationId }) => {
+    if (organizationId !== undefined) await keys.refreshOrganizations(organizationId);
   });
 }

@@ -58,8 +58,8 @@ function reportsInTurn({ foundation, gateway, log }: CostsWingOptions): Pick<Cos
   return {
     report(request) {
       const [only = null, ...others] = request.organizationIds ?? [];
-      return history.inTurn(others.length === 0 ? only : null, (db) => createCosts({ db, audit, log }).report(request));
+      return history.during(others.length === 0 ? only : null, (db) => createCosts({ db, audit, log }).report(request));
     },
-    replicaCosts: (request) => history.inTurn(null, (db) => createCosts({ db, audit, log }).replicaCosts(request)),
+    replicaCosts: (request) => history.during(null, (db) => createCosts({ db, audit, log }).replicaCosts(request)),
   };
 }

@@ -145,16 +145,19 @@ function listenerPart(server: HttpServer): Part {
 }
 
 function inferencePart(inference: Inference, { keys }: Foundation): Part {
-  let offRevoked = (): void => undefined;
+  let off: readonly (() => void)[] = [];
   return {
     name: 'inference',
     routes: inference.lists,
     start() {
-      offRevoked = keys.onRevoked((keyId) => inference.revoked(keyId));
+      off = [
+        keys.onRevoked((keyId) => inference.revoked(keyId)),
+        keys.onOrganizationStopped((stop) => inference.organizationStopped(stop)),
+      ];
     },
     stop() {
       inference.close();
-      offRevoked();
+      for (const end of off) end();
     },
   };
 }
@@ -173,7 +176,7 @@ function apiPart({ config, foundation, gateway, platform, guards, db, clock, log
     directory: platform.directory,
     catalog: gateway.catalog,
     readReplicaGpus: (span: { readonly fromMs: number; readonly toMs: number }) =>
-      gateway.history.inTurn(null, (reports) => readReplicaGpus(reports, span)),
+      gateway.history.during(null, (reports) => readReplicaGpus(reports, span)),
   };
   return {
     name: 'API',
@@ -192,7 +195,7 @@ function watch({ config, gateway, shared: { store }, observe, db }: EdgesOptions
     inFlight: () => inference.inFlight,
     staleMs: config.database.staleMs,
     askDatabase: () => db.sql`select 1`,
-    askRedis: store === null ? null : () => store.command('PING'),
+    askRedis: store === null ? null : () => store.check(),
   });
 }
 

@@ -3,7 +3,7 @@ import type { KeysConfig } from '#base/config.ts';
 import type { Db } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
 import { type Accounts, createAccounts } from '#core/accounts/accounts.ts';
-import { type Audit, createAudit } from '#core/audit/audit.ts';
+import { type Audit, type AuditTrail, createAudit, createAuditTrail } from '#core/audit/audit.ts';
 import { createKeys, createOrganizations, type Keys, type Organizations } from '#core/keys/keys.ts';
 import { type Coordination, createCoordination, type SharedStore } from './coordination.ts';
 import type { Part } from './parts.ts';
@@ -11,6 +11,7 @@ import type { Part } from './parts.ts';
 /** The wing that the others stand on: who may do what, what was done, and which gateways there are. */
 export interface Foundation {
   readonly audit: Audit;
+  readonly auditTrail: AuditTrail;
   readonly accounts: Accounts;
   readonly keys: Keys;
   readonly organizations: Organizations;
@@ -37,6 +38,8 @@ export interface FoundationOptions {
 }
 
 const keyUsesMs = 5000;
+/** How long a gateway may not know of a key that a command on the machine revoked. */
+const systemRevocationsMs = 1000;
 
 export function createFoundation(options: FoundationOptions): Foundation {
   const { settings, staleMs, shared, db, clock, log } = options;
@@ -47,6 +50,7 @@ export function createFoundation(options: FoundationOptions): Foundation {
   const coordination = createCoordination({ ...options, ...shared, keys });
   return {
     audit,
+    auditTrail: createAuditTrail({ db }),
     accounts,
     keys,
     organizations: createOrganizations({ db, accounts, keys }),
@@ -61,7 +65,18 @@ export function createFoundation(options: FoundationOptions): Foundation {
         stop: () =>
           keys.flush().catch((error: unknown) => log.warn({ err: error }, 'last uses of keys were not written')),
       },
-      keys: { name: 'keys', start: () => keys.start() },
+      keys: {
+        name: 'keys',
+        jobs: [
+          {
+            name: 'keys revoked on the machine itself',
+            everyMs: systemRevocationsMs,
+            where: 'every',
+            run: () => keys.refreshRevoked(),
+          },
+        ],
+        start: () => keys.start(),
+      },
     },
   };
 }

@@ -2,7 +2,7 @@ import type { Clock } from '#base/clock.ts';
 import type { Config } from '#base/config.ts';
 import type { Db } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
-import type { Admission } from '#core/admission/admission.ts';
+import type { Admission, HoldReview } from '#core/admission/admission.ts';
 import {
   type Catalog,
   createCatalog,
@@ -22,7 +22,7 @@ import {
   nothingUsed,
 } from '#core/metering/metering.ts';
 import { createEngineClient, type EngineClient } from '#core/proxy/proxy.ts';
-import { createReconciler, type Reconciler } from '#core/reconcile/reconcile.ts';
+import { createReconciler, type Reconciler, type ReconcilerOptions } from '#core/reconcile/reconcile.ts';
 import { type CacheSalts, createCacheSalts, createRouting, type Routing } from '#core/routing/routing.ts';
 import { createWallet, createWalletOpening, type Wallet } from '#core/wallet/wallet.ts';
 import { createAdmission } from './admission.ts';
@@ -40,6 +40,7 @@ export interface Gateway extends Pick<Retention, 'cache' | 'contents' | 'idempot
   readonly metering: Metering;
   readonly history: History;
   readonly quarantine: QuarantineReview;
+  readonly holds: HoldReview;
   readonly admission: Admission;
   readonly catalog: Catalog;
   readonly fleet: Fleet;
@@ -78,7 +79,7 @@ export interface EngineFiles {
 export interface GatewayOptions extends EngineFiles, BooksPlace, Pick<MeteringOptions, 'onCommit'> {
   readonly config: Pick<
     Config,
-    'process' | 'database' | 'docker' | 'engines' | 'upstream' | 'cache' | 'storage' | 'environment'
+    'process' | 'database' | 'limits' | 'docker' | 'engines' | 'upstream' | 'cache' | 'storage' | 'environment'
   >;
   readonly foundation: Foundation;
   readonly shared: SharedStore;
@@ -111,7 +112,8 @@ export function createGateway(options: GatewayOptions): Gateway {
   const metering = createMetering({ ...options, ...config.database, wallet });
   const past = openHistory({ ...options, audit });
   const { staleMs } = config.database;
-  const holds = createAdmission({ shared, leaseMs, staleMs, db, clock, log, coordination, keys, wallet, metering });
+  const common = { shared, db, clock, log, coordination, audit };
+  const holds = createAdmission({ ...common, leaseMs, staleMs, keys, wallet, metering });
   metering.onUnspooled((records, isBooked) => {
     for (const record of records) {
       const { organizationId, keyId, id } = record;
@@ -130,7 +132,7 @@ export function createGateway(options: GatewayOptions): Gateway {
   const fleet = createEngines({ ...options, ...settings, gateways, engineClient, engineRequests });
   const routing = createRouting({ fleet, clock, log, flexQueueMax: config.engines.flexQueueMax });
   const bounds = { cacheBounds: config.cache, storage: config.storage, leaseMs };
-  const retention = createRetention({ ...bounds, shared, db, clock, log, audit, metering, coordination });
+  const retention = createRetention({ ...bounds, ...common, metering, history: past.history });
   const enginesLife = createEnginesLife(fleet, routing);
   return {
     wallet,
@@ -138,11 +140,12 @@ export function createGateway(options: GatewayOptions): Gateway {
     history: past.history,
     quarantine: createQuarantineReview({ db, clock, wallet, audit }),
     admission: holds.admission,
+    holds: holds.holds,
     catalog,
     fleet,
     fleetRuns: enginesLife.runs,
     engineRequests,
-    reconciler: createReconciler({ db, clock, metering, fleet, gateways }),
+    reconciler: openReconciler({ db, clock, metering, fleet, gateways, limits: config.limits }, catalog),
     engineFiles: createEngineReload({ engines, readFiles, catalog, fleet, log }),
     routing,
     cacheSalts: createCacheSalts(identity.cacheSecret),
@@ -162,6 +165,11 @@ export function createGateway(options: GatewayOptions): Gateway {
       engines: enginesLife.part,
     },
   };
+}
+
+function openReconciler(options: Omit<ReconcilerOptions, 'contextLengthOf'>, catalog: Catalog): Reconciler {
+  const contextLengthOf = (model: string): number | null => catalog.find(model)?.contextLength ?? null;
+  return createReconciler({ ...options, contextLengthOf });
 }
 
 function meteringPart(metering: Metering, { books }: BooksPlace): Part {

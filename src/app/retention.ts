@@ -4,7 +4,7 @@ import type { Db } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
 import type { Audit } from '#core/audit/audit.ts';
 import { createMemoryStore, createRedisStore, createResponseCache, type ResponseCache } from '#core/cache/cache.ts';
-import type { Metering } from '#core/metering/metering.ts';
+import type { History, Metering } from '#core/metering/metering.ts';
 import { createContents, createIdempotency, type Contents, type Idempotency } from '#core/requests/requests.ts';
 import type { Job } from '#edge/jobs/jobs.ts';
 import type { Coordination, SharedStore } from './coordination.ts';
@@ -32,6 +32,8 @@ export interface RetentionParts {
   readonly log: Log;
   readonly audit: Audit;
   readonly metering: Metering;
+  /** Where what callers read of contents waits its turn. */
+  readonly history: Pick<History, 'during'>;
   readonly coordination: Pick<Coordination, 'gateways' | 'formerIds'>;
 }
 
@@ -43,7 +45,14 @@ const usageMs = 600_000;
 export function createRetention(parts: RetentionParts): Retention {
   const { db, clock, log, audit, metering, coordination, leaseMs } = parts;
   const cache = createResponseCache({ store: openCacheStore(parts), answerBytesMax: cachedAnswerBytesMax, log });
-  const contents = createContents({ db, clock, log, audit, ...parts.storage });
+  const contents = createContents({
+    db,
+    clock,
+    log,
+    audit,
+    ...parts.storage,
+    during: (organizationId, run) => parts.history.during(organizationId, run),
+  });
   const idempotency = createIdempotency({
     db,
     clock,

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { databaseUrl, list, logLevel, text, urlOf, whole } from './config-values.ts';
+import { databaseUrl, list, logLevel, optionalWhole, text, urlOf, whole } from './config-values.ts';
 import { type AllowedMount, folderListProblem, parseAllowedMount } from './host-folder.ts';
 
 /** Variables of the programs beside the gateway. */
@@ -45,4 +45,6 @@ export const dockerGateVariables = {
   ),
   HEADGATE_DOCKER_PORTS: z.enum(['true', 'false']).default('false'),
   HEADGATE_DOCKER_SWARM: z.enum(['true', 'false']).default('false'),
+  HEADGATE_DOCKER_GATE_USER: optionalWhole(1, 4_294_967_294),
+  HEADGATE_DOCKER_GATE_GROUP: optionalWhole(0, 4_294_967_294),
 };

@@ -69,6 +69,8 @@ export interface ProcessConfig {
   readonly dataDir: string | null;
   /** How long slots, holds and running idempotency keys outlive a gateway that does not renew them. */
   readonly leaseMs: number;
+  /** How long a start waits for a PostgreSQL or Redis that is not there yet. */
+  readonly startWaitMs: number;
 }
 
 export const gatewayProcess = section(
@@ -77,12 +79,14 @@ export const gatewayProcess = section(
     LOG_LEVEL: logLevel,
     HEADGATE_DATA_DIR: text.optional(),
     HEADGATE_LEASE_SECONDS: whole(1, 3600, 30),
+    HEADGATE_START_WAIT_SECONDS: whole(0, 3600, 60),
   },
   (read): ProcessConfig => ({
     workers: read.HEADGATE_WORKERS,
     logLevel: read.LOG_LEVEL,
     dataDir: read.HEADGATE_DATA_DIR ?? null,
     leaseMs: secondsMs(read.HEADGATE_LEASE_SECONDS),
+    startWaitMs: read.HEADGATE_START_WAIT_SECONDS * 1000,
   }),
 );
 

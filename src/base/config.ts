@@ -1,4 +1,5 @@
 import type { z } from 'zod';
+import { ownVariables, readSecretFiles } from './config-files.ts';
 import { booksVariables, clientVariables, dockerGateVariables } from './config-programs.ts';
 import * as sections from './config-sections.ts';
 import { ConfigError, type Environment, readVariables } from './config-values.ts';
@@ -108,9 +109,30 @@ function checkTogether(read: z.output<z.ZodObject<typeof gatewayVariables>>): vo
   }
 }
 
+/** Settings that are given and do nothing beside the others, each with why; in sentences that name the variable. */
+export function findIdleSettings(config: Config): readonly string[] {
+  const isGiven = (name: keyof typeof gatewayVariables): boolean => (config.environment[name] ?? '') !== '';
+  const { metrics, cache, limits } = config;
+  const idle: readonly [boolean, string][] = [
+    [
+      isGiven('HEADGATE_METRICS_HOST') && metrics.port === null,
+      'HEADGATE_METRICS_HOST has no effect without HEADGATE_METRICS_PORT: metrics are answered nowhere',
+    ],
+    [
+      isGiven('HEADGATE_CACHE_SECONDS') && cache.bytesMax === 0,
+      'HEADGATE_CACHE_SECONDS has no effect while HEADGATE_CACHE_MAX_BYTES is 0: no answer is cached',
+    ],
+    [
+      isGiven('HEADGATE_MAX_CHOICES') && limits.choicesMax > limits.sequencesMax,
+      'HEADGATE_MAX_CHOICES has no effect above HEADGATE_MAX_SEQUENCES, which bounds prompts times choices',
+    ],
+  ];
+  return idle.filter(([isIdle]) => isIdle).map(([, sentence]) => sentence);
+}
+
 /** The configuration of this process as a gateway. @throws ConfigError */
 export function readConfig(): Config {
-  return parseConfig(process.env);
+  return parseConfig(readSecretFiles(process.env));
 }
 
 /** The configuration of the program that guards the Docker socket. */
@@ -127,6 +149,10 @@ export interface DockerGateConfig {
   readonly volumes: readonly AllowedMount[];
   readonly allowsPorts: boolean;
   readonly allowsSwarm: boolean;
+  /** Who it becomes where it is started as root, by number; null: it stays root. */
+  readonly user: number | null;
+  /** The group that it keeps then; null: the socket's. */
+  readonly group: number | null;
 }
 
 /** @throws ConfigError for the first variable that is wrong */
@@ -145,6 +171,8 @@ export function parseDockerGateConfig(environment: Environment): DockerGateConfi
     volumes: read.HEADGATE_DOCKER_VOLUMES,
     allowsPorts: read.HEADGATE_DOCKER_PORTS === 'true',
     allowsSwarm: read.HEADGATE_DOCKER_SWARM === 'true',
+    user: read.HEADGATE_DOCKER_GATE_USER ?? null,
+    group: read.HEADGATE_DOCKER_GATE_GROUP ?? null,
   };
 }
 
@@ -177,11 +205,13 @@ export function parseClientConfig(environment: Environment): ClientConfig {
 
 /** The configuration of this process as the command `headgate`. @throws ConfigError */
 export function readClientConfig(): ClientConfig {
-  return parseClientConfig(process.env);
+  return parseClientConfig(readSecretFiles(ownVariables(process.env, clientVariables)));
 }
 
 /** Where commands that work on the database themselves find it. */
 export interface BooksConfig {
+  /** What secrets of new keys begin with. */
+  readonly keyPrefix: string;
   /** Null: the built-in PostgreSQL of the data folder. */
   readonly databaseUrl: string | null;
   /** Null: a folder of the user's own. */
@@ -191,9 +221,11 @@ export interface BooksConfig {
 
 /** The same of this process for commands that work on the database. @throws ConfigError */
 export function readBooksConfig(): BooksConfig {
-  const own = Object.entries(process.env).filter(([name]) => name in booksVariables);
-  const read = readVariables(booksVariables, Object.fromEntries(own), knownVariables);
+  const variables = { ...booksVariables, HEADGATE_KEY_PREFIX: sections.keys.variables.HEADGATE_KEY_PREFIX };
+  const own = readSecretFiles(ownVariables(process.env, variables));
+  const read = readVariables(variables, own, knownVariables);
   return {
+    keyPrefix: read.HEADGATE_KEY_PREFIX,
     databaseUrl: read.DATABASE_URL ?? null,
     dataDir: read.HEADGATE_DATA_DIR ?? null,
     environment: Object.freeze({ ...process.env }),

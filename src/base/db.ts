@@ -1,4 +1,5 @@
 import { fileURLToPath } from 'node:url';
+import { type MigrationMeta, readMigrationFiles } from 'drizzle-orm/migrator';
 import { drizzle, type PostgresJsDatabase } from 'drizzle-orm/postgres-js';
 import { migrate } from 'drizzle-orm/postgres-js/migrator';
 import postgres, { type Sql } from 'postgres';
@@ -22,6 +23,12 @@ export interface Db {
 export type Transaction = Parameters<Parameters<PostgresJsDatabase['transaction']>[0]>[0];
 
 const migrationsFolder = fileURLToPath(new URL('../../drizzle', import.meta.url));
+
+/** A migration with its statements, its hash, and `folderMillis`, by which migrations are ordered. */
+export type Migration = MigrationMeta;
+
+/** All that this version has, oldest first. */
+export const readMigrations = (): readonly Migration[] => readMigrationFiles({ migrationsFolder });
 
 export interface ConnectOptions {
   readonly poolMax?: number;

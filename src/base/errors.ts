@@ -22,6 +22,7 @@ const invalid = (status: number, text: string): ErrorEntry => entry(status, 'inv
 
 const errorTable = {
   unauthorized: entry(401, 'auth_error', 'No valid API key: send it as "Authorization: Bearer <key>".'),
+  organization_suspended: entry(403, 'auth_error', 'This organization is suspended; its operator can say why.'),
   insufficient_scope: entry(403, 'auth_error', 'This API key may not do this: it needs a key of scope "management".'),
   invalid_request_error: invalid(400, 'The request is not valid.'),
   invalid_value: invalid(400, 'A field of the request has a value that is not valid.'),
@@ -66,8 +67,12 @@ export interface ErrorOptions {
   readonly param?: string;
   /** Status instead of the code's own, where one code has several (upstream_error: 502, 503, 504). */
   readonly status?: number;
+  /** Waiting does not mend it: there is no Retry-After, and SDKs are told not to repeat the request. */
+  readonly lasting?: boolean;
   /** Names in lower case. */
   readonly headers?: Readonly<Record<string, string>>;
+  /** Which limit or setting refuses, by the name that an operator changes it by; for logs, and never a client's word. */
+  readonly reason?: string;
   /** For logs only; never shown. */
   readonly cause?: unknown;
 }
@@ -75,12 +80,19 @@ export interface ErrorOptions {
 /** The default Retry-After of what is away. */
 const unavailableSeconds = '1';
 
+function defaultHeaders(status: number, lasting: boolean): Record<string, string> {
+  if (lasting) return { 'x-should-retry': 'false' };
+  return status === 503 ? { 'retry-after': unavailableSeconds } : {};
+}
+
 /** A refusal or failure with a code, and a text that may be shown to anybody. */
 export class AppError extends Error {
   readonly code: ErrorCode;
   readonly status: number;
   readonly type: ErrorType;
   readonly param: string | null;
+  /** Null where code and param say all. */
+  readonly reason: string | null;
   readonly headers: Readonly<Record<string, string>>;
 
   constructor(code: ErrorCode, options: ErrorOptions = {}) {
@@ -91,8 +103,8 @@ export class AppError extends Error {
     this.status = options.status ?? status;
     this.type = type;
     this.param = options.param ?? null;
-    this.headers =
-      this.status === 503 ? { 'retry-after': unavailableSeconds, ...options.headers } : (options.headers ?? {});
+    this.reason = options.reason ?? null;
+    this.headers = { ...defaultHeaders(this.status, options.lasting === true), ...options.headers };
   }
 }
 

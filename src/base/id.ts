@@ -1,4 +1,4 @@
-import { randomBytes } from 'node:crypto';
+import { createHash, randomBytes } from 'node:crypto';
 
 /** Kinds of records that outsiders name, by the prefix that their ids show. */
 export type IdPrefix = 'key' | 'org' | 'proj' | 'user' | 'le' | 'rate' | 'conv' | 'cluster' | 'node' | 'stack' | 'run';
@@ -53,6 +53,13 @@ export function uuidTimeMs(uuid: string): number {
 export function uuidLowerBound(timeMs: number): string {
   const time = Math.max(0, Math.floor(timeMs)).toString(16).padStart(12, '0');
   return `${time.slice(0, 8)}-${time.slice(8)}-7000-8000-000000000000`;
+}
+
+/** A UUIDv8 (RFC 9562 §5.8) of bytes: the same for the same ones. */
+export function uuidOfBytes(data: Buffer): string {
+  const hash = createHash('sha256').update(data).digest('hex');
+  const variant = '89ab'[Number.parseInt(hash.charAt(16), 16) & 0x3];
+  return `${hash.slice(0, 8)}-${hash.slice(8, 12)}-8${hash.slice(13, 16)}-${variant}${hash.slice(17, 20)}-${hash.slice(20, 32)}`;
 }
 
 /** Whether a text is a UUID in its usual lower-case form. */

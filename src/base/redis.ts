@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto';
 import type { Socket } from 'node:net';
 import { Cluster, Command, Redis } from 'ioredis';
 import type { Log } from './log.ts';
+import { Refusals } from './redis-refusals.ts';
 import { AnswerWatch, type Patience, RedisAwayError } from './redis-watch.ts';
 
 export { answerTimeoutMs, type Patience, RedisAwayError, shortTimeoutMs } from './redis-watch.ts';
@@ -43,6 +44,8 @@ export interface RedisStore {
   atRoundEnd(task: () => void): void;
   /** Runs one command. @throws RedisAwayError */
   command(name: string, ...args: readonly string[]): Promise<unknown>;
+  /** @throws RedisAwayError while it is away, or has refused within the last seconds to do what it was asked */
+  check(): Promise<void>;
   /** Sends a message to the subscribers of a channel. @throws RedisAwayError */
   publish(channel: string, message: string): Promise<void>;
   /** Subscribes for good: also after the connection was lost and came back. */
@@ -142,6 +145,9 @@ class Round {
   }
 }
 
+/** Asked once, at a start: it may wait for a busy machine longer than a request can. */
+const subscribeTimeoutMs = 5000;
+
 /** @throws RedisAwayError when Redis cannot be reached */
 export async function connectRedis(url: string, log: Log): Promise<RedisStore> {
   const store = new Store(url, log);
@@ -154,13 +160,20 @@ class Store implements RedisStore {
   readonly #listener: Client;
   readonly #round = new Round();
   readonly #watch: AnswerWatch;
+  readonly #refusals: Refusals;
   readonly #gapListeners: (() => void)[] = [];
+  /** Why a connection could not be had; what `connect` rejects with says only that there is none. */
+  #failure: Error | null = null;
 
   constructor(url: string, log: Log) {
+    this.#refusals = new Refusals(log);
     this.#client = openClient(url, false);
     this.#listener = openClient(url, true);
     for (const client of [this.#client, this.#listener]) {
-      client.on('error', (error: Error) => log.debug({ err: error }, 'a connection to Redis failed; it is made again'));
+      client.on('error', (error: Error) => {
+        this.#failure = error;
+        log.debug({ err: error }, 'a connection to Redis failed; it is made again');
+      });
     }
     this.#round.gatherWrites(this.#client);
     const ping = (): Promise<unknown> => Promise.all(nodesOf(this.#client).map((node) => node.ping()));
@@ -173,7 +186,7 @@ class Store implements RedisStore {
       await Promise.all([this.#client.connect(), this.#listener.connect()]);
     } catch (error) {
       this.close();
-      throw new RedisAwayError('Redis cannot be reached', false, error);
+      throw new RedisAwayError('Redis cannot be reached', false, this.#failure ?? error);
     }
     let connected = true;
     this.#listener.on('close', () => (connected = false));
@@ -212,13 +225,30 @@ class Store implements RedisStore {
     return this.#ask(textCommand(name, args), 'long');
   }
 
+  async check(): Promise<void> {
+    await this.command('PING');
+    const { current } = this.#refusals;
+    if (current !== null) throw new RedisAwayError(current, false);
+  }
+
   async publish(channel: string, message: string): Promise<void> {
     await this.#ask(textCommand('publish', [channel, message]), 'long');
   }
 
   async subscribe(channels: readonly string[], listener: (channel: string, message: string) => void): Promise<void> {
     this.#listener.on('message', listener);
-    await this.#listener.subscribe(...channels);
+    const { promise: late, reject } = Promise.withResolvers<never>();
+    const timer = setTimeout(
+      () => reject(new RedisAwayError('Redis did not answer in time', true)),
+      subscribeTimeoutMs,
+    );
+    try {
+      await Promise.race([this.#listener.subscribe(...channels), late]);
+    } catch (error) {
+      throw error instanceof RedisAwayError ? error : new RedisAwayError('Redis is away', true, error);
+    } finally {
+      clearTimeout(timer);
+    }
   }
 
   onGap(listener: () => void): void {
@@ -238,7 +268,7 @@ class Store implements RedisStore {
     this.#client.sendCommand(command);
     return this.#watch.wait(command.promise, patience, (error) => {
       if (unknownScript !== undefined && isUnknownScript(error)) return unknownScript();
-      throw asError(error);
+      throw asError(error, this.#refusals);
     });
   }
 }
@@ -290,12 +320,9 @@ function textCommand(name: string, args: readonly string[]): Command {
 
 const isUnknownScript = (error: unknown): boolean => error instanceof Error && error.message.includes('NOSCRIPT');
 
-/** What a server says that cannot work at the moment, or must not write: nothing is wrong with what it was asked. */
-const isUnable = /^(LOADING|CLUSTERDOWN|READONLY|MASTERDOWN|BUSY|TRYAGAIN|OOM|MISCONF|NOREPLICAS)/;
-
 /** What Redis itself says is passed on; everything else means that it could not be asked, or that its answer is lost. */
-function asError(error: unknown): Error {
+function asError(error: unknown, refusals: Refusals): Error {
   if (!(error instanceof Error)) return new RedisAwayError(String(error), true);
-  if (error.name === 'ReplyError' && !isUnable.test(error.message)) return error;
+  if (error.name === 'ReplyError' && !refusals.note(error.message)) return error;
   return new RedisAwayError(error.message, true, error);
 }

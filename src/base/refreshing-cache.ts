@@ -12,6 +12,10 @@ export interface RefreshingCache<V> {
   peek(name: string): V | null;
   /** After a change in the source: applies `change` to the cached value, and begins look-ups under way anew. */
   update(name: string, change: (held: V) => V): void;
+  /** The same for every value that `applies` to; all look-ups under way begin anew. */
+  updateWhere(applies: (held: V) => boolean, change: (held: V) => V): void;
+  /** Every value that is held. */
+  values(): readonly V[];
 }
 
 export interface RefreshingCacheOptions<V> {
@@ -119,6 +123,12 @@ class Source {
   }
 }
 
+function changeEntry<V>(entry: Entry<V>, change: (held: V) => V, clock: Clock): void {
+  entry.value = change(entry.value);
+  // Two changes may arrive here in another order than they were committed in: the next use looks it up again.
+  entry.refreshAtMs = clock.monotonicMs();
+}
+
 export function createRefreshingCache<V>(options: RefreshingCacheOptions<V>): RefreshingCache<V> {
   const { clock, entriesMax, refreshAfterMs, load, onRefreshFailed } = options;
   const { entries, hold } = createHeldValues<V>(entriesMax);
@@ -175,9 +185,12 @@ export function createRefreshingCache<V>(options: RefreshingCacheOptions<V>): Re
       if (running !== undefined) running.outdated = true;
       const entry = entries.get(name);
       if (entry === undefined) return;
-      entry.value = change(entry.value);
-      // Two changes may arrive here in another order than they were committed in: the next use looks it up again.
-      entry.refreshAtMs = clock.monotonicMs();
+      changeEntry(entry, change, clock);
     },
+    updateWhere(applies, change) {
+      for (const lookUp of lookUps.values()) lookUp.outdated = true;
+      for (const entry of entries.values()) if (applies(entry.value)) changeEntry(entry, change, clock);
+    },
+    values: () => [...entries.values()].map(({ value }) => value),
   };
 }

@@ -54,6 +54,28 @@ export interface SpoolOptions {
   readonly segmentBytesMax?: number;
 }
 
+/** Where the spools of one database lie in a data folder, one folder for each gateway of it. */
+export const spoolFolderOf = (dataDir: string, database: string): string =>
+  join(dataDir, 'spool', database.replaceAll(/[^\w.]/g, '-'));
+
+/** Paths of all segments of such a folder: what is done has no segment. */
+export async function listSpooled(folder: string): Promise<string[]> {
+  const slots = await readdir(folder, { withFileTypes: true }).catch((error: NodeJS.ErrnoException) => {
+    if (error.code === 'ENOENT') return [];
+    throw error;
+  });
+  const folders = slots.filter((slot) => slot.isDirectory()).map(({ name }) => join(folder, name));
+  return (await Promise.all(folders.map(listSegments))).flat();
+}
+
+/** Moves segments to the first gateway of another database, while no gateway has either open. */
+export async function moveSpooled(paths: readonly string[], folder: string): Promise<void> {
+  const target = join(folder, '0');
+  await mkdir(target, { recursive: true, mode: 0o700 });
+  for (const path of paths) await rename(path, join(target, basename(path)));
+  await syncFolder(target);
+}
+
 /** Of an entry: its length and the CRC-32 of its bytes, both 32 bits, little-endian. */
 const headerBytes = 8;
 const readBytesMax = 4_194_304;

@@ -1,14 +1,36 @@
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { ConfigError, readBooksConfig } from '#base/config.ts';
 import { defaultDataDir, lockDataDir } from '#base/data-dir.ts';
-import { connectDb, type Db, sqlStateOf, whyUnusable } from '#base/db.ts';
+import { connectDb, type Db, sqlStateOf, type StatementLimits, whyUnusable } from '#base/db.ts';
 import { createLog } from '#base/log.ts';
-import { startEmbeddedPostgres } from '#base/postgres/postgres.ts';
+import { findEmbeddedPostgres, startEmbeddedPostgres } from '#base/postgres/postgres.ts';
 
 /** A sort of all records may be silent for long. */
 const statementTimeoutMs = 24 * 3_600_000;
-const limits = { lockTimeoutMs: 5000, statementTimeoutMs, idleInTransactionTimeoutMs: statementTimeoutMs };
+const limits: StatementLimits = {
+  lockTimeoutMs: 5000,
+  statementTimeoutMs,
+  idleInTransactionTimeoutMs: statementTimeoutMs,
+};
+
+/** The database that the gateway of an environment uses. */
+export interface BooksDatabase {
+  readonly db: Db;
+  /** The variable that names it. */
+  readonly variable: 'DATABASE_URL' | 'HEADGATE_DATA_DIR';
+  /** Where the gateway of this environment keeps what must outlive it. */
+  readonly dataDir: string;
+}
+
+/** What a command is to do where a gateway runs on the data folder, and where there is no database in it yet. */
+export interface BooksUse {
+  /** Uses the built-in PostgreSQL that a gateway runs; absent or false refuses. */
+  readonly whileRunning?: boolean;
+  /** Makes a database in a folder that has none; absent or false refuses. */
+  readonly make?: boolean;
+}
 
 /**
  * Works on the database that the gateway of this environment would use, without a gateway; the built-in PostgreSQL is
@@ -16,36 +38,82 @@ const limits = { lockTimeoutMs: 5000, statementTimeoutMs, idleInTransactionTimeo
  * @throws ConfigError where it cannot be read: a gateway runs on the folder, it is not there, or it is another version's
  */
 export async function withBooks<T>(run: (db: Db) => Promise<T>): Promise<T> {
-  const { databaseUrl, dataDir, environment } = readBooksConfig();
-  if (databaseUrl !== null) return readWith(databaseUrl, 'DATABASE_URL', run);
-  const folder = dataDir ?? defaultDataDir(environment, process.geteuid?.());
-  const postgres = join(folder, 'postgres');
-  if (!existsSync(join(postgres, 'cluster', 'PG_VERSION'))) {
+  return withBooksDatabase({}, ({ db }) => run(db));
+}
+
+/** The same, for commands that need more of it. @throws ConfigError */
+export async function withBooksDatabase<T>(use: BooksUse, run: (database: BooksDatabase) => Promise<T>): Promise<T> {
+  const { databaseUrl, ...config } = readBooksConfig();
+  const dataDir = config.dataDir ?? defaultDataDir(config.environment, process.geteuid?.());
+  if (databaseUrl !== null) return readWith(databaseUrl, { variable: 'DATABASE_URL', dataDir }, run);
+  const builtIn = { variable: 'HEADGATE_DATA_DIR', dataDir } as const;
+  const postgres = join(dataDir, 'postgres');
+  if (use.make !== true && !existsSync(join(postgres, 'cluster', 'PG_VERSION'))) {
     throw new ConfigError(
-      `HEADGATE_DATA_DIR: there is no database of a gateway in ${folder}; name its folder, or set DATABASE_URL.`,
+      `HEADGATE_DATA_DIR: there is no database of a gateway in ${dataDir}; name its folder, or set DATABASE_URL.`,
     );
   }
-  const release = lockDataDir(folder);
+  const taken = await takeServer(dataDir, postgres, use);
+  if ('url' in taken) return readWith(taken.url, builtIn, run);
   try {
     const server = await startEmbeddedPostgres({ dataDir: postgres, log: createLog('silent') });
     try {
-      return await readWith(server.url, 'HEADGATE_DATA_DIR', run);
+      return await readWith(server.url, builtIn, run);
     } finally {
       await server.stop();
     }
   } finally {
-    release();
+    taken.release();
   }
 }
+
+/** A gateway that is starting, or stopping, has the folder while its server cannot be used. */
+const serverWaitMs = 60_000;
+const serverLookMs = 250;
+
+/** The lock of the folder, or the server of the gateway that has it. @throws ConfigError when neither is to be had */
+async function takeServer(
+  dataDir: string,
+  postgres: string,
+  { whileRunning = false }: BooksUse,
+): Promise<{ readonly release: () => void } | { readonly url: string }> {
+  const untilMs = performance.now() + serverWaitMs;
+  for (;;) {
+    try {
+      return { release: lockDataDir(dataDir) };
+    } catch (error) {
+      if (!whileRunning || !(error instanceof ConfigError)) throw error;
+      const url = await findEmbeddedPostgres(postgres);
+      if (url !== null) return { url };
+      if (performance.now() > untilMs) throw error;
+    }
+    await sleep(serverLookMs);
+  }
+}
+
+const signals = ['SIGINT', 'SIGTERM'] as const;
 
 /** No such table, no such column. */
 const unknownSchema = ['42P01', '42703'];
 
-async function readWith<T>(url: string, variable: string, run: (db: Db) => Promise<T>): Promise<T> {
+async function readWith<T>(
+  url: string,
+  place: Omit<BooksDatabase, 'db'>,
+  run: (database: BooksDatabase) => Promise<T>,
+): Promise<T> {
+  const { variable } = place;
   const db = connectDb(url, { poolMax: 1, purpose: 'command', limits });
+  let isInterrupted = false;
+  // What runs is rolled back, and what was begun on disk goes: a server that was started for it is stopped as well.
+  const interrupt = (): void => {
+    isInterrupted = true;
+    void db.sql.end({ timeout: 0 });
+  };
+  for (const signal of signals) process.on(signal, interrupt);
   try {
-    return await run(db);
+    return await run({ db, ...place });
   } catch (error) {
+    if (isInterrupted) throw new ConfigError('interrupted before it was done.', error);
     if (unknownSchema.includes(sqlStateOf(error) ?? '')) {
       const message = 'the database has no books of this version; start a gateway of this version on it first.';
       throw new ConfigError(`${variable}: ${message}`, error);
@@ -54,6 +122,7 @@ async function readWith<T>(url: string, variable: string, run: (db: Db) => Promi
     if (reason === null) throw error;
     throw new ConfigError(`${variable}: the database cannot be read (${reason}).`, error);
   } finally {
+    for (const signal of signals) process.off(signal, interrupt);
     await db.close();
   }
 }

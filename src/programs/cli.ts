@@ -1,5 +1,8 @@
 import { ConfigError, readClientConfig } from '#base/config.ts';
 import { runCli } from '#edge/cli/cli.ts';
+import { backupCommand } from './backup.ts';
+import { keysRecoverCommand } from './keys-recover.ts';
+import { restoreCommand } from './restore.ts';
 import { verifyBooksCommand } from './verify-books.ts';
 import { verifyStatementCommand } from './verify-statement.ts';
 
@@ -11,7 +14,7 @@ async function main(): Promise<void> {
     process.exitCode = await runCli({
       args: process.argv.slice(2),
       config: readClientConfig(),
-      commands: [verifyBooksCommand, verifyStatementCommand],
+      commands: [keysRecoverCommand, backupCommand, restoreCommand, verifyBooksCommand, verifyStatementCommand],
       out: (text) => void process.stdout.write(text),
       err: (text) => void process.stderr.write(text),
     });

@@ -1,21 +1,28 @@
-import { ConfigError, readDockerGateConfig } from '#base/config.ts';
+import { ConfigError, type DockerGateConfig, readDockerGateConfig } from '#base/config.ts';
 import { createLog } from '#base/log.ts';
-import { startDockerGate } from '#edge/docker-gate/docker-gate.ts';
+import { dropRoot, socketGroup, startDockerGate, whyClosed } from '#edge/docker-gate/docker-gate.ts';
 
 // A program of its own, beside the gateway and never inside it: it alone holds the Docker socket.
 
-async function main(): Promise<void> {
-  const config = readDockerGateConfig();
+function giveUpRoot({ user, group, socketPath }: DockerGateConfig): void {
+  if (user !== null && process.geteuid?.() === 0) dropRoot(user, group ?? socketGroup(socketPath));
+}
+
+async function serve(config: DockerGateConfig): Promise<void> {
   const log = createLog(config.logLevel);
   const gate = await startDockerGate({ ...config, policy: config, log });
-  log.info({ port: gate.port }, 'the door to the Docker socket is open');
   const stop = (): void => void gate.close().then(() => process.exit(0));
   process.once('SIGTERM', stop);
   process.once('SIGINT', stop);
+  log.info({ port: gate.port }, 'the door to the Docker socket is open');
+  const closed = await whyClosed(config.socketPath);
+  if (closed !== null) log.error(closed);
 }
 
 try {
-  await main();
+  const config = readDockerGateConfig();
+  giveUpRoot(config);
+  await serve(config);
 } catch (error) {
   process.stderr.write(`${error instanceof ConfigError ? error.message : String(error)}\n`);
   process.exit(1);

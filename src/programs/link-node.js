@@ -1,4 +1,4 @@
-import { existsSync, symlinkSync } from 'node:fs';
+import { existsSync, rmSync, symlinkSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 
 // Run by npm at the end of an installation. The Node that comes with the packages is one package for each platform, all
@@ -10,3 +10,11 @@ const names = [`node-${process.platform}-${process.arch}`, `node-bin-${process.p
 const name = names.find((candidate) => existsSync(`${packages}${candidate}/bin/node`));
 
 if (name !== undefined && !existsSync(link)) symlinkSync(`../${name}/bin/node`, link);
+
+// And the command of this very package, which npm does not link: npx would keep a link of its own elsewhere, for ever,
+// also to where the command was in an earlier version.
+const command = `${packages}.bin/headgate`;
+if (existsSync(`${packages}.bin`) && !existsSync(command)) {
+  rmSync(command, { force: true });
+  symlinkSync('../../src/programs/headgate.js', command);
+}

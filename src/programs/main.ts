@@ -10,12 +10,12 @@ import {
   startApp,
   type WorkerSlot,
 } from '#app/app.ts';
-import { ConfigError, readConfig, type Config } from '#base/config.ts';
+import { ConfigError, findIdleSettings, readConfig, type Config } from '#base/config.ts';
 import { defaultDataDir, lockDataDir, makeDataDir } from '#base/data-dir.ts';
-import { connectDb, isDatabaseUnavailable, migrateDb, whyUnusable } from '#base/db.ts';
+import { connectDb, migrateDb, whyUnusable } from '#base/db.ts';
 import { createLog, type Log } from '#base/log.ts';
 import { startEmbeddedPostgres } from '#base/postgres/postgres.ts';
-import { RedisAwayError } from '#base/redis.ts';
+import { readVersion } from '#base/version.ts';
 import {
   formatEngineFileProblem,
   loadEngineFiles,
@@ -23,7 +23,8 @@ import {
   type EngineFilesResult,
 } from '#core/catalog/catalog.ts';
 import { endProcesses } from '#core/fleet/fleet.ts';
-import { firstStartText, startText } from './welcome.ts';
+import { isStoreAway, type Patience, storeAwayReason, withPatience } from './store-patience.ts';
+import { firstStartText, noEnginesText, startText } from './welcome.ts';
 import {
   createWorkers,
   isWorker,
@@ -48,6 +49,7 @@ interface Life {
 /** The engines folder as it was read. */
 interface Files {
   readonly engines: readonly EngineDefinition[];
+  readonly enginesDir: string;
   readonly readEngineFiles: () => EngineFilesResult;
   readonly hosts: ContainerHosts;
   readonly workingDirectory: string;
@@ -86,9 +88,15 @@ async function migrate(url: string, config: Config): Promise<void> {
   } catch (error) {
     const reason = config.database.url === null ? null : whyUnusable(error);
     if (reason === null) throw error;
-    throw new ConfigError(`DATABASE_URL: the database cannot be used (${reason}).`);
+    throw new ConfigError(`DATABASE_URL: the database cannot be used (${reason}).`, error);
   }
 }
+
+const patienceOf = ({ process: { startWaitMs } }: Config, log: Log, { stopRequested: { signal } }: Life): Patience => ({
+  waitMs: startWaitMs,
+  log,
+  stopRequested: signal,
+});
 
 /** Waits for work, but not beyond a request to stop: a database may be silent, or be migrated by another gateway. */
 async function unlessStopRequested({ stopRequested: { signal } }: Life, work: Promise<void>): Promise<void> {
@@ -104,6 +112,7 @@ function readFiles(config: Config): Files {
   const engines = readEngines(readEngineFiles);
   return {
     engines,
+    enginesDir,
     readEngineFiles,
     hosts: readDockerHosts(config.docker, enginesDir),
     workingDirectory: dirname(enginesDir),
@@ -113,6 +122,7 @@ function readFiles(config: Config): Files {
 /** Starts what all gateways of this machine need, then the one gateway, or several. */
 async function start(config: Config, log: Log, life: Life): Promise<void> {
   const { stops, stopRequested } = life;
+  for (const sentence of findIdleSettings(config)) log.warn(sentence);
   const files = readFiles(config);
   // Before anything that takes time or leaves something behind.
   await checkAddresses(config);
@@ -121,13 +131,17 @@ async function start(config: Config, log: Log, life: Life): Promise<void> {
   stops.push(() => release());
   const databaseUrl = await openDatabase(config, log, dataDir, life);
   stopRequested.signal.throwIfAborted();
-  await unlessStopRequested(life, migrate(databaseUrl, config));
+  const migrated = withPatience(patienceOf(config, log, life), () => migrate(databaseUrl, config));
+  await unlessStopRequested(life, migrated);
   const place = { config, log, dataDir, databaseUrl };
   const { url, secret } =
     config.process.workers > 1
       ? await startWorkers(place, files, life)
       : startedBy(await startGateway(place, files, life));
   process.stdout.write(secret === null ? startText(url) : firstStartText(url, secret, files.engines));
+  if (!files.engines.some(({ enabled }) => enabled)) {
+    process.stdout.write(noEnginesText(files.enginesDir, files.engines.length));
+  }
 }
 
 interface Place {
@@ -140,9 +154,18 @@ interface Place {
 
 async function startGateway({ databaseUrl, ...place }: Place, files: Files, life: Life): Promise<App> {
   const { stops, forceStop } = life;
-  const db = connectDb(databaseUrl, { poolMax: place.config.database.poolMax });
-  stops.push(() => db.close());
-  const app = await startApp({ ...place, db, databaseUrl, ...files });
+  const attempt = async (): Promise<App> => {
+    const db = connectDb(databaseUrl, { poolMax: place.config.database.poolMax });
+    try {
+      const app = await startApp({ ...place, db, databaseUrl, ...files });
+      stops.push(() => db.close());
+      return app;
+    } catch (error) {
+      await db.close();
+      throw error;
+    }
+  };
+  const app = await withPatience(patienceOf(place.config, place.log, life), attempt);
   stops.push(() => app.stop(forceStop.signal));
   life.reload = () => void app.reload();
   return app;
@@ -219,16 +242,27 @@ async function end(life: Life, log: Log | null): Promise<void> {
 
 function explain(error: unknown): string {
   if (error instanceof ConfigError || error instanceof WorkerEndedError) return error.message;
-  if (isDatabaseUnavailable(error)) return `The database cannot be used (${whyUnusable(error) ?? 'it is away'}).`;
+  if (isStoreAway(error)) return storeAwayReason(error);
   return error instanceof Error ? (error.stack ?? error.message) : String(error);
 }
 
-function isStoreAway(error: unknown): boolean {
-  const cause = error instanceof ConfigError ? error.cause : error;
-  return cause instanceof RedisAwayError || isDatabaseUnavailable(cause);
+/** A gateway takes nothing but its environment: a word that does nothing would pass for a setting. */
+function answerWords([word]: readonly string[]): void {
+  if (word === undefined) return;
+  if (word === '--version' || word === '-V') {
+    process.stdout.write(`headgate ${readVersion()}\n`);
+    process.exit(0);
+  }
+  const isHelp = word === '--help' || word === '-h';
+  (isHelp ? process.stdout : process.stderr).write(
+    `${isHelp ? '' : `${word}: the gateway takes no such word. `}Settings are environment variables, such as ` +
+      'PORT=8081 npm start; README.md lists them. "npx headgate help" lists commands.\n',
+  );
+  process.exit(isHelp ? 0 : 2);
 }
 
 async function main(): Promise<void> {
+  answerWords(process.argv.slice(2));
   const life: Life = {
     stops: [],
     stopRequested: new AbortController(),

@@ -2,9 +2,13 @@ import { readFileSync } from 'node:fs';
 import { z } from 'zod';
 import { formatId, isUuid, parseId } from '#base/id.ts';
 import { formatUsd } from '#base/money.ts';
+import { organizationIdsSql, projectOwnersSql } from '#core/accounts/accounts.ts';
+import { keyOwnersSql } from '#core/keys/keys.ts';
 import { type BooksFinding, type BooksProof, verifyBooks } from '#core/metering/metering.ts';
 import { type Command, type CommandContext, exitCodes, textFlag, UsageError } from '#edge/cli/cli.ts';
 import { withBooks } from './books-database.ts';
+
+const ids = { organizations: organizationIdsSql, keys: keyOwnersSql, projects: projectOwnersSql };
 
 /** `headgate verify-books`: proves the books in the database itself, without a gateway. */
 export const verifyBooksCommand: Command = {
@@ -19,7 +23,7 @@ export const verifyBooksCommand: Command = {
     const organizationId = readOrganization(context);
     const known = readKnown(textFlag(context, 'expect'));
     const only = organizationId === null ? {} : { organizationId };
-    const proof = await withBooks((db) => verifyBooks(db, { ...only, known }));
+    const proof = await withBooks((db) => verifyBooks(db, { ...only, known, ids }));
     if (organizationId !== null && proof.ledgers.length === 0 && proof.findingsTotal === 0) {
       throw new UsageError(`--organization ${formatId('org', organizationId)}: there are no books of it`);
     }
@@ -86,12 +90,23 @@ function headsText({ ledgers }: BooksProof): string {
   return `${JSON.stringify({ object: 'ledger_heads', heads }, null, 2)}\n`;
 }
 
-/** What an id of a finding is one of. */
-const shownId = ({ kind, id }: BooksFinding): string | null => {
-  if (id === null) return null;
-  if (kind === 'record_without_entry') return id;
-  return formatId(kind === 'hour_differs' || kind === 'day_differs' ? 'key' : 'le', id);
+const prefixes: Partial<Readonly<Record<BooksFinding['kind'], Parameters<typeof formatId>[0]>>> = {
+  hour_differs: 'key',
+  day_differs: 'key',
+  key_differs: 'key',
+  project_differs: 'proj',
 };
+
+/** Of these the id is a request's, which is shown as it is. */
+const ofRequests: ReadonlySet<BooksFinding['kind']> = new Set([
+  'record_without_entry',
+  'price_differs',
+  'unknown_code',
+]);
+
+/** What an id of a finding is one of. */
+const shownId = ({ kind, id }: BooksFinding): string | null =>
+  id === null || ofRequests.has(kind) ? id : formatId(prefixes[kind] ?? 'le', id);
 
 function jsonText(proof: BooksProof): string {
   const body = {
@@ -125,6 +140,10 @@ const meanings: Readonly<Record<BooksFinding['kind'], string>> = {
   record_without_entry: 'this request was charged, but the ledger does not know of it',
   hour_differs: 'the sum of an hour of this key is not that of its requests',
   day_differs: 'the sum of a day of this key is not that of its hours',
+  price_differs: 'this request does not cost its tokens at its price',
+  unknown_code: 'what a number stands for, under which usage is kept, is gone',
+  key_differs: 'usage is kept under this key, which is none of the organization',
+  project_differs: 'usage is kept under this project, which is none of the organization',
   charges_differ: 'the sums of usage do not come to what the ledger charged',
 };
 

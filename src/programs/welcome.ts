@@ -5,6 +5,12 @@ export function startText(url: string): string {
   return `Headgate listens on ${url}\n`;
 }
 
+/** One line for a start without any model. @param files how many there are, none of them enabled */
+export function noEnginesText(folder: string, files: number): string {
+  const why = files === 0 ? `there is no engine file in ${folder}` : `no engine file in ${folder} is enabled`;
+  return `No model can be used yet: ${why}; put one there, such as those of engines/examples, then: npx headgate engines reload\n`;
+}
+
 const chatSample = { path: '/v1/chat/completions', body: { messages: [{ role: 'user', content: 'Hello!' }] } };
 
 /** A small request for a model of each kind. */

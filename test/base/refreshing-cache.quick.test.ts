@@ -156,6 +156,23 @@ describe('the refreshing cache', () => {
     expect(source.cache.get('a')).toBe('after');
   });
 
+  it('changes all that a change is about, and never holds a look-up that began before it', async () => {
+    const source = createSource();
+    source.values.set('a', 'one').set('b', 'two');
+    await Promise.all([source.cache.get('a'), source.cache.get('b')]);
+    source.hold();
+    source.values.set('c', 'before');
+    const asked = source.cache.get('c');
+    source.values.set('a', 'one+').set('c', 'after');
+    source.cache.updateWhere(
+      (held) => held === 'one',
+      (held) => `${held}+`,
+    );
+    expect(source.cache.values()).toEqual(['one+', 'two']);
+    source.release();
+    expect(await asked).toBe('after');
+  });
+
   it('shows a change at once, and confirms it with the source', async () => {
     const source = createSource();
     source.values.set('a', '1');

@@ -60,6 +60,40 @@ async function openWallets(
   for (const organizationId of organizationIds) await orm.transaction((tx) => wallet.open(tx, organizationId));
 }
 
+/** Prices of the models; and keys and projects, all revoked, of an organization that somebody has made. */
+async function writeNames(sql: Sql, series: readonly Series[], startMs: number): Promise<void> {
+  const at = new Date(startMs).toISOString();
+  const rows = JSON.stringify(
+    series.map((one) => ({
+      organization: one.organizationId,
+      project: one.projectId,
+      key: one.keyId,
+      model: one.model,
+      price: one.priceVersionId,
+      input: one.inputPrice,
+      output: one.outputPrice,
+    })),
+  );
+  const given = `with given as (select * from json_to_recordset($1::text::json) as t(organization uuid, project uuid,
+    key uuid, model text, price uuid, input bigint, output bigint))`;
+  const statements = [
+    `insert into models (id, first_seen_at) select distinct model, $2::timestamptz from given on conflict do nothing`,
+    `insert into price_versions (id, model_id, input_per_mtok_micro_usd, cached_input_per_mtok_micro_usd,
+      output_per_mtok_micro_usd, currency, effective_from)
+      select distinct price, model, input, input, output, 'USD', $2::timestamptz from given on conflict do nothing`,
+    `insert into projects (id, organization_id, name, visibility, created_at)
+      select distinct project, organization, 'Seeded ' || project, 'private', $2::timestamptz
+      from given join organizations o on o.id = organization on conflict do nothing`,
+    `insert into api_keys (id, organization_id, project_id, user_id, name, prefix, last4, secret_hash, scope,
+        created_at, revoked_at)
+      select distinct on (key) key, organization, project,
+        (select user_id from memberships m where m.organization_id = organization limit 1), 'seeded', 'seeded', '0000',
+        sha256(key::text::bytea), 'inference', $2::timestamptz, $2::timestamptz
+      from given join organizations o on o.id = organization on conflict do nothing`,
+  ];
+  for (const statement of statements) await sql.unsafe(`${given} ${statement}`, [rows, at]);
+}
+
 /** Months from `startMs` to `endMs`, each with the hours that lie in it. */
 function monthsOf(hours: readonly MonthPlan['hours'][number][]): MonthPlan[] {
   const byMonth = Map.groupBy(hours, ({ startMs }) => new Date(startMs).toISOString().slice(0, 7));
@@ -78,6 +112,7 @@ async function seed(sql: Sql, url: string): Promise<void> {
   const told = (text: string): void => console.log(`${(performance.now() / 1000).toFixed(1)} s: ${text}`);
   try {
     await openWallets(wallet, series, db.orm);
+    await writeNames(sql, series, startMs);
     const codes = await createCodes(db).of({
       ids: series.flatMap((one) => [one.organizationId, one.projectId, one.keyId, one.priceVersionId]),
       names: series.flatMap(({ model, endpoint }) => [model, endpoint]),
@@ -98,7 +133,13 @@ async function seed(sql: Sql, url: string): Promise<void> {
 }
 
 const url = process.env['DATABASE_URL'] ?? '';
-if (url === '') throw new Error('DATABASE_URL must name the database that is to be filled');
+if (url === '') {
+  console.error(
+    'DATABASE_URL is not set: it names the database that is to be filled, such as ' +
+      'postgres://user:password@127.0.0.1:5432/history. Its gateways must not run meanwhile.',
+  );
+  process.exit(2);
+}
 await migrateDb(url);
 const own = connectDb(url, { poolMax: 1 });
 try {

@@ -135,7 +135,9 @@ function wrongError({ status, headers, body }: Answer): string | null {
   if (error === null) return 'an error has no envelope';
   if (error.message.trim() === '') return 'an error says nothing';
   if (status >= 500 && codesAbove.get(status) !== error.code) return 'an error is the fault of the gateway';
-  if (status === 503 && headers.get('retry-after') === undefined) return 'a 503 has no Retry-After';
+  if (status === 503 && headers.get('retry-after') === undefined && headers.get('x-should-retry') !== 'false') {
+    return 'a 503 has no Retry-After';
+  }
   return null;
 }
 

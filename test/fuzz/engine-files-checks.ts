@@ -25,6 +25,12 @@ function unsafeFolder(source: string, readOnly: boolean): boolean {
 
 const rights = /^--(?:privileged|cap-add|security-opt|volumes-from|device-cgroup-rule|use-api-socket)(?:=|$)/;
 
+function isPlainUrl(text: string): boolean {
+  const url = URL.parse(text);
+  if (url === null || !/^https?:$/.test(url.protocol)) return false;
+  return [url.username, url.password, url.search, url.hash].every((part) => part === '');
+}
+
 /** Why a definition must not have been accepted; null where it is safe. */
 export function unsafeDefinition(engine: EngineDefinition): string | null {
   const { driver } = engine;
@@ -32,9 +38,9 @@ export function unsafeDefinition(engine: EngineDefinition): string | null {
   const wrongNumber = numbersOf(engine).find((value) => !Number.isFinite(value) || value < 0);
   if (wrongNumber !== undefined) return `it holds the number ${wrongNumber}`;
   if (driver.type === 'external') {
-    const url = URL.parse(driver.url);
-    const isPlain = url !== null && /^https?:$/.test(url.protocol) && url.username === '' && url.password === '';
-    return isPlain && url.search === '' && url.hash === '' ? null : `its url is ${JSON.stringify(driver.url)}`;
+    const wrong = driver.urls.find((text) => !isPlainUrl(text));
+    if (driver.urls.length === 0) return 'it has no address';
+    return wrong === undefined ? null : `its url is ${JSON.stringify(wrong)}`;
   }
   if (driver.replicas.min > driver.replicas.max) return 'it has more replicas at least than at most';
   const wrong = unsafeVariable(driver.env) ?? unsafeWords(driver);

@@ -25,6 +25,19 @@ describe('the queue for a cold engine', () => {
   });
 });
 
+describe('a start without any model', () => {
+  it('says so in one line that names the folder, and serves what is put there', async () => {
+    const home = processes.home({});
+    const gateway = processes.run({ home, databaseUrl: await processes.database(), env: bootstrap });
+    const client = clientOf(await gateway.url());
+    const [line] = await gateway.printed(/^No model can be used yet: .*$/m);
+    expect(line).toContain(`there is no engine file in ${home.enginesDir};`);
+    home.writeEngine('chat', engineFile('chat'));
+    gateway.signal('SIGHUP');
+    await eventually(async () => (await client.chat({})).status === 200);
+  });
+});
+
 describe('an idle engine', () => {
   it('is stopped after its idle_seconds, and the next request starts it cold', async () => {
     const home = processes.home({ chat: engineFile('chat', { lines: ['idle_seconds: 3'] }) });

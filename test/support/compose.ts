@@ -13,7 +13,7 @@ export function whyNoCompose(environment: Environment): string | null {
   if (composeCommand(environment) === null) return 'there is neither docker compose nor docker-compose';
   if (!existsSync(busybox)) return `there is no ${busybox} (package busybox-static)`;
   if (postgresBin() === null) return 'there is no PostgreSQL server under /usr/lib/postgresql';
-  const missing = ['redis-server', 'npm'].find((name) => findProgram(name, environment) === null);
+  const missing = ['redis-server', 'npm', 'curl', 'openssl'].find((name) => findProgram(name, environment) === null);
   return missing === undefined ? null : `there is no ${missing} on PATH`;
 }
 

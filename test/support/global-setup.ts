@@ -9,6 +9,7 @@ import { createLog } from '#base/log.ts';
 import { startEmbeddedPostgres } from '#base/postgres/postgres.ts';
 import { findPostmaster, stopPostmaster } from '#base/postgres/postmaster.ts';
 import { databaseUrl, type TestServer, withServer } from './database.ts';
+import { startGuardian } from './guardian.ts';
 import { shareInRun } from './share.ts';
 
 const dirPrefix = 'headgate-test-';
@@ -20,12 +21,16 @@ const parentDir = process.geteuid?.() === 0 ? '/tmp' : tmpdir();
  * otherwise the built-in one on data that is thrown away.
  */
 export async function setup(project: TestProject): Promise<() => Promise<void>> {
+  const guardian = await shareInRun('guardian', async () => startGuardian());
   const shared = await shareInRun('postgres', async () => {
     const server = await startServer();
     return { value: server.testServer, stop: () => server.stop() };
   });
   project.provide('testServer', shared.value);
-  return shared.release;
+  return async () => {
+    await shared.release();
+    await guardian.release();
+  };
 }
 
 async function startServer(): Promise<{ testServer: TestServer; stop(): Promise<void> }> {

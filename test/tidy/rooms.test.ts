@@ -7,7 +7,7 @@ const house: House = {
   /** The rooms that know another beside them. Every line is a decision: what is not here is not known. */
   rooms: {
     'core/accounts': ['core/audit'],
-    'core/admission': ['core/limits', 'core/wallet'],
+    'core/admission': ['core/audit', 'core/limits', 'core/wallet'],
     'core/clusters': ['core/accounts', 'core/audit', 'core/costs', 'core/secrets'],
     'core/costs': ['core/audit'],
     'core/fleet': ['core/audit', 'core/catalog'],

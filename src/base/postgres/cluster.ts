@@ -34,7 +34,7 @@ export interface Cluster {
  */
 export async function openCluster(options: ClusterOptions, serverVersion: string): Promise<Cluster> {
   const dir = join(options.dataDir, 'cluster');
-  const passwordPath = join(options.dataDir, 'postgres.password');
+  const passwordPath = passwordPathOf(options.dataDir);
   await removeUnfinished(options.dataDir);
   const found = await readVersion(dir);
   if (found === null) {
@@ -46,11 +46,18 @@ export async function openCluster(options: ClusterOptions, serverVersion: string
   if (found !== major) {
     throw new ConfigError(
       `HEADGATE_DATA_DIR: ${dir} was written by PostgreSQL ${found}, and the built-in one is ${serverVersion}; ` +
-        'move it with pg_dump and pg_restore, or name another folder.',
+        'with the Headgate that wrote it make a file by "headgate backup", and "headgate restore" that into another folder.',
     );
   }
   await checkOwner(dir, options.runAs);
-  return { dir, password: (await readFile(passwordPath, 'utf8')).trim() };
+  return { dir, password: await readPassword(options.dataDir) };
+}
+
+const passwordPathOf = (dataDir: string): string => join(dataDir, 'postgres.password');
+
+/** Of the cluster of a data folder, which must be there. */
+export async function readPassword(dataDir: string): Promise<string> {
+  return (await readFile(passwordPathOf(dataDir), 'utf8')).trim();
 }
 
 async function readVersion(dir: string): Promise<string | null> {

@@ -1,10 +1,11 @@
 import { realpathSync } from 'node:fs';
+import { join } from 'node:path';
 import postgres from 'postgres';
 import { ConfigError } from '#base/config.ts';
-import { makeDataDir } from '#base/data-dir.ts';
+import { isFileError, makeDataDir } from '#base/data-dir.ts';
 import type { Log } from '#base/log.ts';
 import { findPostgresPackage, preparePostgres } from './binaries.ts';
-import { type Cluster, clusterUser, openCluster } from './cluster.ts';
+import { type Cluster, clusterUser, openCluster, readPassword } from './cluster.ts';
 import { keepRunning } from './keep.ts';
 import { launchOnFreePort, type RunningServer, startTimeoutMs } from './launch.ts';
 import {
@@ -66,6 +67,26 @@ export async function startEmbeddedPostgres(options: EmbeddedPostgresOptions): P
     start: (signal) => startAgain(place, cluster, { port, log: options.log, signal }),
   });
   return { url: urlOf(cluster, port, clusterUser), adopted: adopted !== null, stop };
+}
+
+/**
+ * The server that another process runs on a data folder.
+ * @param dataDir as for `startEmbeddedPostgres`
+ * @returns its URL, a secret; null when none takes connections there
+ * @throws ConfigError naming HEADGATE_DATA_DIR when it is another user's
+ */
+export async function findEmbeddedPostgres(dataDir: string): Promise<string | null> {
+  const dir = join(realpathSync(dataDir), 'cluster');
+  try {
+    const found = await findPostmaster(dir);
+    if (found?.ready !== true) return null;
+    return urlOf({ dir, password: await readPassword(dataDir) }, found.port, clusterUser);
+  } catch (error) {
+    if (!isFileError(error, 'EACCES')) throw error;
+    throw new ConfigError(
+      `HEADGATE_DATA_DIR: the database in ${dataDir} is another user's; run this as the user whose gateway it is.`,
+    );
+  }
 }
 
 interface Place {

@@ -2,6 +2,7 @@ import type { Clock } from '#base/clock.ts';
 import type { Db, Transaction } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
 import type { Audit, Author } from '#core/audit/audit.ts';
+import { changeOrganization, closeOrganization, type OrganizationPatch } from './organization-change.ts';
 import {
   countOrganizations,
   insertOrganization,
@@ -12,6 +13,8 @@ import {
   type Organization,
   type OrganizationMade,
   type OrganizationPage,
+  readOrganizations,
+  readOwner,
 } from './organization.ts';
 import {
   createProjects,
@@ -23,6 +26,8 @@ import {
 } from './project.ts';
 import { readPlatformRole } from './user.ts';
 
+export { listPlatformAdmins, type PlatformAdmin, readAdminSignIns } from './platform-admin.ts';
+
 export type {
   JoinOpening,
   NewOrganization,
@@ -30,7 +35,12 @@ export type {
   Organization,
   OrganizationMade,
   OrganizationPage,
+  OrganizationStatus,
 } from './organization.ts';
+export type { OrganizationPatch } from './organization-change.ts';
+export type { DefaultLimits } from './organization-limits.ts';
+export { type Action, type Extent, extentOf, isOfPlatform } from './roles.ts';
+export { organizationIdsSql, projectOwnersSql } from './known-ids.ts';
 export { hashPassword, verifyPassword } from './password.ts';
 export type { OrganizationRole, PlatformRole, Principal, Scope } from './principal.ts';
 export {
@@ -66,6 +76,27 @@ export interface Accounts {
    * is none.
    */
   lockOrganization(tx: Transaction, organizationId: string): Promise<Organization | null>;
+  /** As PostgreSQL has it; null when there is none. */
+  readOrganization(organizationId: string): Promise<Organization | null>;
+  /** Those of the ids that there are. */
+  readOrganizations(organizationIds: readonly string[]): Promise<readonly Organization[]>;
+  /** The user who owns an organization; null when there is no such organization. */
+  readOwner(organizationId: string): Promise<string | null>;
+  /**
+   * Null when there is no such organization. To be told to keys once it is committed.
+   * @throws AppError conflict for a closed one, and where the platform's own would be suspended
+   */
+  changeOrganizationIn(
+    tx: Transaction,
+    organizationId: string,
+    patch: OrganizationPatch,
+    author: Author,
+  ): Promise<Organization | null>;
+  /**
+   * Closes it for good; a second call changes nothing. Null when there is no such organization.
+   * @throws AppError conflict for the platform's own
+   */
+  closeOrganizationIn(tx: Transaction, organizationId: string, author: Author): Promise<Organization | null>;
   isPlatformAdmin(userId: string): Promise<boolean>;
   /** Oldest first; `page` counts from 1. */
   listProjects(organizationId: string, page: number, limit: number): Promise<ProjectPage>;
@@ -89,10 +120,11 @@ export function createAccounts(options: AccountsOptions): Accounts {
   const { db, clock, audit } = options;
   const projects = createProjects(options);
   const joining: JoinOpening[] = [];
+  const inside = (tx: Transaction) => ({ tx, audit, now: new Date(clock.now()) });
   return {
     findProject: projects.find,
     async createOrganizationIn(tx, input, author) {
-      const made = await insertOrganization({ tx, audit, now: new Date(clock.now()) }, input, author);
+      const made = await insertOrganization(inside(tx), input, author);
       for (const join of joining) await join(tx, { ...made, isFirst: input.isFirst, author });
       return made;
     },
@@ -102,6 +134,11 @@ export function createAccounts(options: AccountsOptions): Accounts {
     listOrganizations: (limit, before) => listOrganizations(db, limit, before),
     isEmptyIn: async (tx) => (await countOrganizations(tx)) === 0,
     lockOrganization,
+    readOrganization: async (organizationId) => (await readOrganizations(db, [organizationId]))[0] ?? null,
+    readOrganizations: (organizationIds) => readOrganizations(db, organizationIds),
+    readOwner: (organizationId) => readOwner(db, organizationId),
+    changeOrganizationIn: (tx, id, patch, author) => changeOrganization(inside(tx), id, patch, author),
+    closeOrganizationIn: (tx, id, author) => closeOrganization(inside(tx), id, author),
     isPlatformAdmin: async (userId) => (await readPlatformRole(db, userId)) === 'admin',
     listProjects: projects.list,
     createProject: projects.create,

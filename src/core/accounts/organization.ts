@@ -1,17 +1,25 @@
-import { count, desc, eq, lt } from 'drizzle-orm';
+import { and, count, desc, eq, inArray, lt } from 'drizzle-orm';
 import type { Db, Transaction } from '#base/db.ts';
 import { formatId, uuidv7 } from '#base/id.ts';
 import type { Author } from '#core/audit/audit.ts';
 import type { ChangeContext } from './change.ts';
+import type { OrganizationLimits } from './organization-limits.ts';
 import type { PlatformRole } from './principal.ts';
 import { insertProject, type Project } from './project.ts';
 import { memberships, organizations, users } from './schema.ts';
 
+/** A suspended one's keys are refused until it is active again; a closed one has no keys and stays closed. */
+export type OrganizationStatus = 'active' | 'suspended' | 'closed';
+
 /** Whoever has a wallet, projects and keys. The id is a UUID. */
-export interface Organization {
+export interface Organization extends OrganizationLimits {
   readonly id: string;
   readonly name: string;
+  readonly status: OrganizationStatus;
+  /** The one that runs the platform. */
+  readonly isPlatform: boolean;
   readonly createdAtMs: number;
+  readonly closedAtMs: number | null;
 }
 
 export interface NewOrganization {
@@ -65,10 +73,11 @@ export async function insertOrganization(
   author: Author,
 ): Promise<OrganizationMade> {
   const { tx, audit, now } = context;
-  const organization = { id: uuidv7(now.getTime()), name: input.name, createdAt: now };
-  const owner = input.owner ?? ownerWithoutAddress(organization.id);
+  const fields = { id: uuidv7(now.getTime()), name: input.name, createdAt: now, platform: input.isFirst };
+  const owner = input.owner ?? ownerWithoutAddress(fields.id);
   const ownerId = uuidv7(now.getTime());
-  await tx.insert(organizations).values(organization);
+  const [organization] = await tx.insert(organizations).values(fields).returning();
+  if (organization === undefined) throw new Error('an organization was not inserted');
   await tx.insert(users).values({ id: ownerId, ...owner, createdAt: now });
   const membership = { organizationId: organization.id, userId: ownerId, role: 'owner' as const, createdAt: now };
   await tx.insert(memberships).values(membership);
@@ -89,8 +98,34 @@ export async function insertOrganization(
   return { organization: toOrganization(organization), ownerId, project };
 }
 
-function toOrganization(row: typeof organizations.$inferSelect): Organization {
-  return { id: row.id, name: row.name, createdAtMs: row.createdAt.getTime() };
+export function toOrganization(row: typeof organizations.$inferSelect): Organization {
+  const { createdAt, closedAt, platform, ...fields } = row;
+  return {
+    ...fields,
+    isPlatform: platform,
+    createdAtMs: createdAt.getTime(),
+    closedAtMs: closedAt === null ? null : closedAt.getTime(),
+  };
+}
+
+/** Those of the ids that there are. */
+export async function readOrganizations(db: Db, organizationIds: readonly string[]): Promise<readonly Organization[]> {
+  const rows = await db.orm
+    .select()
+    .from(organizations)
+    .where(inArray(organizations.id, [...organizationIds]));
+  return rows.map(toOrganization);
+}
+
+/** The user who owns an organization; the first where there are several. */
+export async function readOwner(db: Db, organizationId: string): Promise<string | null> {
+  const [row] = await db.orm
+    .select({ userId: memberships.userId })
+    .from(memberships)
+    .where(and(eq(memberships.organizationId, organizationId), eq(memberships.role, 'owner')))
+    .orderBy(memberships.createdAt, memberships.userId)
+    .limit(1);
+  return row?.userId ?? null;
 }
 
 export async function listOrganizations(db: Db, limit: number, before: string | null): Promise<OrganizationPage> {

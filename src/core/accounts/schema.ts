@@ -1,5 +1,17 @@
-import { boolean, index, pgTable, primaryKey, text, timestamp, uniqueIndex, uuid } from 'drizzle-orm/pg-core';
+import {
+  boolean,
+  index,
+  integer,
+  jsonb,
+  pgTable,
+  primaryKey,
+  text,
+  timestamp,
+  uniqueIndex,
+  uuid,
+} from 'drizzle-orm/pg-core';
 import { sql } from 'drizzle-orm';
+import type { DefaultLimits } from './organization-limits.ts';
 
 const moment = (name: string) => timestamp(name, { withTimezone: true, mode: 'date' });
 
@@ -7,6 +19,18 @@ export const organizations = pgTable('organizations', {
   id: uuid('id').primaryKey(),
   name: text('name').notNull(),
   createdAt: moment('created_at').notNull(),
+  status: text('status', { enum: ['active', 'suspended', 'closed'] })
+    .notNull()
+    .default('active'),
+  /** The one that was made with the database: it runs the platform, and can be neither suspended nor closed. */
+  platform: boolean('platform').notNull().default(false),
+  closedAt: moment('closed_at'),
+  /** Limits of its new keys; what is absent is as for every new key. */
+  defaultLimits: jsonb('default_limits').$type<DefaultLimits>().notNull().default({}),
+  /** Null: as many as the gateway's setting allows. */
+  maxActiveKeys: integer('max_active_keys'),
+  /** Ids of models; null: all. */
+  models: jsonb('models').$type<readonly string[]>(),
 });
 
 export const users = pgTable(

@@ -3,6 +3,8 @@
  * or in Redis. A caller brings a request's size and price, and gets a grant or the reason why not.
  */
 export type { Admission, AdmitRefusal, AdmitRequest, AdmitResult, KeyRef, Settlement } from './contract.ts';
+export { createHoldReview, type HoldReview } from './hold-review.ts';
+export type { LeftHold } from './left-holds.ts';
 export { createMemoryAdmission, type MemoryAdmissionOptions } from './memory-admission.ts';
 export { createRedisAdmission, type RedisAdmission, type RedisAdmissionOptions } from './redis-admission.ts';
 export { type CapRefusal, estimateTokens, type RequestSize } from './request-cost.ts';

@@ -47,7 +47,10 @@ export class BooksWatch {
     return !this.isAway || this.#options.clock.monotonicMs() - this.#askedMs >= retryMs;
   }
 
-  /** @throws BooksSilentError, or what the question throws */
+  /**
+   * @param question reads alone: it is asked once more where it fails at once, as on a connection that was just broken
+   * @throws BooksSilentError, or what the question throws
+   */
   async ask<T>(question: () => Promise<T>): Promise<T> {
     const askedMs = this.#options.clock.monotonicMs();
     this.#askedMs = askedMs;
@@ -58,7 +61,7 @@ export class BooksWatch {
     const late = setTimeout(isAway, patienceMs);
     const givenUp = setTimeout(() => reject(new BooksSilentError()), giveUpAfterMs);
     try {
-      const answer = await Promise.race([question(), silence]);
+      const answer = await Promise.race([this.#asked(question, askedMs), silence]);
       this.#awaySinceMs = null;
       return answer;
     } catch (error) {
@@ -67,6 +70,15 @@ export class BooksWatch {
     } finally {
       clearTimeout(late);
       clearTimeout(givenUp);
+    }
+  }
+
+  async #asked<T>(question: () => Promise<T>, askedMs: number): Promise<T> {
+    try {
+      return await question();
+    } catch (error) {
+      if (this.isAway || this.#options.clock.monotonicMs() - askedMs >= patienceMs) throw error;
+      return question();
     }
   }
 

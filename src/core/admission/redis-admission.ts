@@ -8,6 +8,7 @@ import { BooksWatch } from './books-watch.ts';
 import type { Admission, AdmitRequest, AdmitResult, Extension, KeyRef, Settlement } from './contract.ts';
 import { Gathering } from './gathering.ts';
 import { HoldLeases, type OwnHold } from './hold-leases.ts';
+import { LeftHolds } from './left-holds.ts';
 import { LastKnown, readUse } from './last-known.ts';
 import { Outages } from './outages.ts';
 import { extendScript, viewScript } from './redis-admit-scripts.ts';
@@ -57,6 +58,8 @@ export interface RedisAdmission extends Admission {
   revoked(key: Pick<KeyRef, 'keyId' | 'organizationId'>): Promise<void>;
   /** Keys that have something running here. */
   keysRunning(): readonly string[];
+  /** Holds of gateways that are gone. */
+  readonly left: LeftHolds;
   /** Sends what is not settled yet, once more. */
   close(): Promise<void>;
 }
@@ -72,6 +75,7 @@ export function createRedisAdmission(options: RedisAdmissionOptions): RedisAdmis
 
 class SharedAdmission implements RedisAdmission {
   readonly renewMs: number;
+  readonly left: LeftHolds;
   readonly #options: RedisAdmissionOptions;
   readonly #store: AdmissionStore;
   readonly #books: RedisBooks;
@@ -87,6 +91,7 @@ class SharedAdmission implements RedisAdmission {
     const watch = new BooksWatch({ clock, staleMs });
     this.#store = new AdmissionStore(store, prefix, clock);
     this.#leases = new HoldLeases({ ...options, store: this.#store });
+    this.left = new LeftHolds({ ...options, store: this.#store, settlements: this.#leases.settlements });
     const gathering = new Gathering({ ...options, register: (name) => this.#outages.tell(name) });
     const shared = { ...options, store: this.#store, leases: this.#leases, known: this.#known, watch };
     this.#outages = new Outages({

@@ -199,3 +199,19 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', text(now), 'LIM
 end
 return reply
 `);
+
+/** All that is held. KEYS holds money · ARGV deadline - · Reply: (request note micro spooled)… */
+export const heldScript = script(`
+local reply = {'ok', now}
+local all = redis.call('HGETALL', KEYS[1])
+for index = 1, #all, 2 do
+  local id = all[index]
+  if not string.find(id, ':', 1, true) then
+    table.insert(reply, id)
+    table.insert(reply, all[index + 1])
+    table.insert(reply, redis.call('HGET', KEYS[2], id) or '0')
+    table.insert(reply, redis.call('HGET', KEYS[1], id .. ':s') or '0')
+  end
+end
+return reply
+`);

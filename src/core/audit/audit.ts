@@ -3,6 +3,9 @@ import type { Clock } from '#base/clock.ts';
 import { uuidv7 } from '#base/id.ts';
 import { auditLog } from './schema.ts';
 
+export { readSystemChanges, type SystemChange } from './system-changes.ts';
+export { type AuditedChange, type AuditPage, type AuditFilter, type AuditTrail, createAuditTrail } from './trail.ts';
+
 /** An API key, which acts for the user who made it. Ids are UUIDs. */
 export interface KeyActor {
   readonly kind: 'key';
@@ -43,8 +46,13 @@ export function keyIdOf(actor: Actor): string | null {
   return actor.kind === 'key' ? actor.key.id : null;
 }
 
+/** What is undefined is left out. */
+type AuditValue = string | number | boolean | null | undefined | readonly AuditValue[] | AuditView;
+
 /** What is shown of a record: plain JSON, never a secret and never a hash. */
-export type AuditView = Readonly<Record<string, string | number | boolean | null>>;
+export interface AuditView {
+  readonly [field: string]: AuditValue;
+}
 
 export interface AuditEntry {
   readonly organizationId: string;

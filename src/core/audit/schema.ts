@@ -15,5 +15,9 @@ export const auditLog = pgTable(
     after: jsonb('after'),
     requestId: uuid('request_id'),
   },
-  (table) => [index('audit_log_organization_idx').on(table.organizationId, table.id)],
+  (table) => [
+    index('audit_log_organization_idx').on(table.organizationId, table.id),
+    index('audit_log_action_idx').on(table.organizationId, table.action, table.id),
+    index('audit_log_target_idx').on(table.organizationId, table.targetId, table.id),
+  ],
 );

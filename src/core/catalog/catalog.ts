@@ -44,6 +44,7 @@ export {
 export { createEngineReload, type EngineReload, type EngineReloadResult } from './engine-reload.ts';
 export { volumeProblem } from './host-access-checks.ts';
 export type { Model, PriceVersion } from './model.ts';
+export { pricesSql } from './all-prices.ts';
 export { looksSecret, namesSecret } from './secrets.ts';
 export { decodeDefinition, encodeDefinition } from './stored-definition.ts';
 export { readYaml, type YamlOptions } from './yaml-source.ts';
@@ -113,6 +114,8 @@ function toModel(engine: EngineDefinition, createdAt: number): Model {
 }
 
 function indexByName(models: readonly Model[]): ReadonlyMap<string, Model> {
-  const names = models.flatMap((model) => [model.id, model.name, model.huggingFaceId].map((name) => ({ name, model })));
+  const names = models.flatMap((model) =>
+    [model.id, model.name, model.huggingFaceId ?? model.id].map((name) => ({ name, model })),
+  );
   return new Map(names.map(({ name, model }) => [name.toLowerCase(), model]));
 }

@@ -89,11 +89,11 @@ export interface ProcessDriverSettings {
   readonly pinned: boolean;
 }
 
-/** An engine that somebody else runs; only its address is known. */
+/** An engine that somebody else runs; only its addresses are known. */
 export interface ExternalDriverSettings {
   readonly type: 'external';
-  /** http or https, without /v1, credentials, query and a slash at its end. */
-  readonly url: string;
+  /** One replica each: http or https, without /v1, credentials, query and a slash at the end; one at least. */
+  readonly urls: readonly string[];
   /** What the engine calls the model; null when it goes by the catalog id. */
   readonly upstreamModel: string | null;
   /** Name of the gateway's environment variable that holds the engine's key; the key itself is never kept here. */
@@ -171,7 +171,8 @@ export interface EngineDefinition {
   readonly file: string;
   readonly id: string;
   readonly name: string;
-  readonly huggingFaceId: string;
+  /** null where nobody says; only for engines that somebody else runs. */
+  readonly huggingFaceId: string | null;
   readonly taskType: TaskType;
   /** Tokens. */
   readonly contextLength: number;

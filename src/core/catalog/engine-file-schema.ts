@@ -61,6 +61,15 @@ const structuredOutputs = z
   .prefault({})
   .describe('How large the grammars may be that requests make the engine build; of all tools together four times so.');
 
+const prices = {
+  input_per_million: price('Prompt tokens'),
+  output_per_million: price('Generated tokens'),
+  flex_multiplier: multiplier.optional(),
+};
+const cachedPrice = price('Prompt tokens that the engine had cached');
+const pricingText = 'Without prices the model is listed, and its requests are refused.';
+const repositoryText = 'Repository on Hugging Face; requests may use it as well.';
+
 const common = {
   version: z.literal(1).describe('Version of this file format.'),
   id: z
@@ -68,20 +77,15 @@ const common = {
     .regex(engineIdPattern, 'expected up to 128 letters, digits and . _ - / : beginning with a letter or digit')
     .describe('Name of the model in the API. The answer of a request calls the model so.'),
   name: printable(128).describe('Display name; requests may use it as well, without regard to case.'),
-  hugging_face_id: printable(128).describe('Repository on Hugging Face; requests may use it as well.'),
+  hugging_face_id: printable(128).describe(repositoryText),
   task_type: z.enum(taskTypes).describe('What the model is for; decides which routes serve it.'),
   context_length: z.int().min(1).max(1_000_000_000).describe('Longest prompt and answer together, in tokens.'),
   enabled: z.boolean().default(true).describe('false takes the model out of the list and refuses its requests.'),
   owned_by: printable(128).optional().describe('Shown in the model list; the owner of the repository if absent.'),
   pricing: z
-    .strictObject({
-      input_per_million: price('Prompt tokens'),
-      cached_input_per_million: price('Prompt tokens that the engine had cached'),
-      output_per_million: price('Generated tokens'),
-      flex_multiplier: multiplier.optional(),
-    })
+    .strictObject({ ...prices, cached_input_per_million: cachedPrice })
     .optional()
-    .describe('Without prices the model is listed, and its requests are refused.'),
+    .describe(pricingText),
   kind: z
     .enum(['vllm', 'openai'])
     .optional()
@@ -131,7 +135,8 @@ const processFields = {
     .min(1)
     .max(1000)
     .describe(
-      'Program and arguments. {socket} and {port} are filled in. Runs in the folder that holds the engines folder.',
+      'Program and arguments. {socket} and {port} are filled in. Runs in the folder that holds the engines folder; ' +
+        'paths that begin with ./ or ../, as an item or after the = of an option, are relative to this file.',
     ),
   ...environmentFields,
   idle_seconds: seconds(31_536_000).default(300).describe('Stopped after this time without requests.'),
@@ -147,16 +152,30 @@ const processFields = {
   ...resourceFields,
 };
 
+const addressesMax = 256;
+
+const address = z
+  .string()
+  .max(2048)
+  .superRefine((text, context) => {
+    const message = urlProblem(text);
+    if (message !== null) context.addIssue({ code: 'custom', message });
+  });
+
 const externalFields = {
   driver: z.literal('external').describe('Somebody else runs it.'),
-  url: z
-    .string()
-    .max(2048)
-    .describe('Address of its API without /v1; http or https.')
-    .superRefine((text, context) => {
-      const message = urlProblem(text);
-      if (message !== null) context.addIssue({ code: 'custom', message });
-    }),
+  hugging_face_id: printable(128).optional().describe(repositoryText),
+  pricing: z
+    .strictObject({ ...prices, cached_input_per_million: cachedPrice.optional() })
+    .optional()
+    .describe(`${pricingText} Cached prompt tokens cost what others do where no price for them stands here.`),
+  url: address.optional().describe('Address of its API without /v1; http or https.'),
+  urls: z
+    .array(address)
+    .min(1)
+    .max(addressesMax)
+    .optional()
+    .describe('In place of url: addresses of several servers that serve the same model in the same way.'),
   upstream_model: printable(256).optional().describe('What the engine calls the model; the id if absent.'),
   api_key_env: variableName
     .optional()

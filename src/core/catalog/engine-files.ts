@@ -1,12 +1,14 @@
 import { readdirSync, readFileSync, statSync } from 'node:fs';
-import { basename, join, resolve } from 'node:path';
+import { basename, dirname, join, resolve } from 'node:path';
 import { commandProblems, environmentReferences } from './process-command-checks.ts';
 import { containerProblems } from './container-checks.ts';
 import { dockerHostsFileName, loadDockerHosts } from './docker-hosts-file.ts';
 import type { EngineDefinition } from './engine-definition.ts';
 import type { EngineFileProblem } from './engine-file-problem.ts';
+import { externalProblems } from './external-checks.ts';
 import { type EngineFile, engineFileSchema } from './engine-file-schema.ts';
 import { machineProblems } from './host-access-checks.ts';
+import { imageReferenceFilled } from './image-reference.ts';
 import { groupProblems, resourceProblems } from './process-resource-checks.ts';
 import { secretProblems } from './secrets.ts';
 import { toDefinition } from './to-definition.ts';
@@ -111,12 +113,17 @@ function readEngineFile(path: string, file: string, options: EngineFilesOptions)
   } catch (error) {
     return refused(wholeFile(file, `cannot be read (${errorCode(error)})`));
   }
-  return readEngineText(text, file, options);
+  return readEngineText(text, file, { ...options, folder: dirname(resolve(path)) });
 }
 
 /** What is wrong with a text that is to be the file of this name. */
 export function checkEngineText(text: string, file: string): readonly EngineFileProblem[] {
-  return readEngineText(text, file, {}).problems;
+  return readEngineText(text, file, { folder: null }).problems;
+}
+
+interface TextOptions extends EngineFilesOptions {
+  /** Where the file lies; null for a text that lies nowhere. */
+  readonly folder: string | null;
 }
 
 interface ReadResult {
@@ -124,25 +131,28 @@ interface ReadResult {
   readonly problems: readonly EngineFileProblem[];
 }
 
-function readEngineText(text: string, file: string, options: EngineFilesOptions): ReadResult {
+function readEngineText(text: string, file: string, options: TextOptions): ReadResult {
   const yaml = readYaml(text, { prepare: keepDecimals(decimalPaths) });
   if (!yaml.ok) {
     return refused(...yaml.problems.map(({ line, message }) => ({ file, line, field: null, message })));
   }
   const { source } = yaml;
+  const { folder } = options;
   const toProblem = (problem: FileProblem): EngineFileProblem => located(file, source, problem);
-  const parsed = engineFileSchema.safeParse(source.value);
-  if (!parsed.success) return refused(...issueProblems(parsed.error.issues, source.value).map(toProblem));
+  const value = imageReferenceFilled(source.value, options.env ?? {});
+  const parsed = engineFileSchema.safeParse(value);
+  if (!parsed.success) return refused(...issueProblems(parsed.error.issues, value).map(toProblem));
   const found = [
     ...commandProblems(parsed.data),
     ...containerProblems(parsed.data),
+    ...externalProblems(parsed.data),
     ...resourceProblems(parsed.data),
     ...machineProblems(parsed.data),
     ...secretProblems(parsed.data),
     ...environmentProblems(parsed.data, options),
   ];
   if (found.length > 0) return refused(...found.map(toProblem));
-  return { read: { definition: toDefinition(file, parsed.data), source }, problems: [] };
+  return { read: { definition: toDefinition(file, parsed.data, folder), source }, problems: [] };
 }
 
 function refused(...problems: EngineFileProblem[]): ReadResult {
@@ -173,7 +183,7 @@ function nameCollisions(read: readonly ReadFile[]): EngineFileProblem[] {
     const fields = [
       ['id', definition.id],
       ['name', definition.name],
-      ['hugging_face_id', definition.huggingFaceId],
+      ['hugging_face_id', definition.huggingFaceId ?? definition.id],
     ] as const;
     for (const [field, value] of fields) {
       const owner = owners.get(value.toLowerCase());

@@ -4,7 +4,7 @@ import type { EngineDefinition, ServiceTier, TaskType } from './engine-definitio
 export interface Model {
   readonly id: string;
   readonly name: string;
-  readonly huggingFaceId: string;
+  readonly huggingFaceId: string | null;
   readonly taskType: TaskType;
   /** Tokens. */
   readonly contextLength: number;

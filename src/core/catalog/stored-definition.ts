@@ -60,7 +60,7 @@ const processDriver: z.ZodType<ProcessDriverSettings, unknown> = z.object({
 
 const externalDriver: z.ZodType<ExternalDriverSettings, unknown> = z.object({
   type: z.literal('external'),
-  url: z.string(),
+  urls: texts,
   upstreamModel: z.string().nullable(),
   apiKeyEnv: z.string().nullable(),
 });
@@ -96,7 +96,7 @@ const definition: z.ZodType<EngineDefinition, unknown> = z.object({
   file: z.string(),
   id: z.string(),
   name: z.string(),
-  huggingFaceId: z.string(),
+  huggingFaceId: z.string().nullable(),
   taskType: z.enum(taskTypes),
   contextLength: z.number(),
   enabled: z.boolean(),

@@ -2,6 +2,8 @@ import { parseId } from '#base/id.ts';
 import { MICRO_DIGITS, parseDecimal } from '#base/money.ts';
 import { engineKindOf, findFlag } from './process-command-checks.ts';
 import { type ContainerFile, givesTensorParallelSize, tensorParallelSize } from './container-checks.ts';
+import { withAbsolutePaths } from './command-paths.ts';
+import { addressesOf } from './external-checks.ts';
 import { parseSize, parseVolume } from './container-file-schema.ts';
 import type {
   ContainerDriverSettings,
@@ -17,17 +19,21 @@ type ProcessFile = Extract<EngineFile, { driver: 'process' }>;
 
 /** From the words of an engine file to what the rooms work with. */
 
-/** The definition of an engine file that has passed every check. */
-export function toDefinition(file: string, engine: EngineFile): EngineDefinition {
+/**
+ * The definition of an engine file that has passed every check.
+ * @param file what messages call it
+ * @param folder where it lies; null for a text that lies nowhere
+ */
+export function toDefinition(file: string, engine: EngineFile, folder: string | null): EngineDefinition {
   return {
     file,
     id: engine.id,
     name: engine.name,
-    huggingFaceId: engine.hugging_face_id,
+    huggingFaceId: engine.hugging_face_id ?? null,
     taskType: engine.task_type,
     contextLength: engine.context_length,
     enabled: engine.enabled,
-    ownedBy: engine.owned_by ?? ownerOf(engine.hugging_face_id),
+    ownedBy: engine.owned_by ?? ownerOf(engine.hugging_face_id ?? ''),
     pricing: engine.pricing === undefined ? null : toPricing(engine.pricing),
     flexPricing: engine.pricing === undefined ? null : toFlexPricing(engine.pricing),
     concurrencyMax: engine.max_concurrent ?? null,
@@ -46,27 +52,28 @@ export function toDefinition(file: string, engine: EngineFile): EngineDefinition
     shareCache: engine.share_cache,
     hardwareProfile: engine.hardware_profile ?? null,
     organizationId: engine.organization === undefined ? null : parseId('org', engine.organization),
-    driver: toDriver(engine),
+    driver: toDriver(engine, folder),
   };
 }
 
-function toDriver(engine: EngineFile): EngineDefinition['driver'] {
+function toDriver(engine: EngineFile, folder: string | null): EngineDefinition['driver'] {
   if (engine.driver === 'external') {
     return {
       type: 'external',
-      url: engine.url.replace(/\/+$/, ''),
+      urls: addressesOf(engine),
       upstreamModel: engine.upstream_model ?? null,
       apiKeyEnv: engine.api_key_env ?? null,
     };
   }
   if (engine.driver === 'process') {
-    return toProcess(engine);
+    return toProcess(engine, folder);
   }
   return toContainer(engine);
 }
 
-function toProcess(engine: ProcessFile): ProcessDriverSettings {
-  const { command, env, gpus, group, replicas, pinned } = engine;
+function toProcess(engine: ProcessFile, folder: string | null): ProcessDriverSettings {
+  const { env, gpus, group, replicas, pinned } = engine;
+  const command = folder === null ? engine.command : withAbsolutePaths(engine.command, folder);
   const room = { memoryBytes: toBytes(engine.memory_gib), gpus: toGpuNeed(gpus), group: toGroup(group) };
   return { type: 'process', command, env, ...room, ...toTimes(engine), replicas, pinned };
 }
@@ -133,7 +140,7 @@ function sharedMemory(engine: ContainerFile): number | null {
 function toPricing(pricing: NonNullable<EngineFile['pricing']>): EnginePricing {
   return {
     inputPerMTokMicroUsd: microUsd(pricing.input_per_million),
-    cachedInputPerMTokMicroUsd: microUsd(pricing.cached_input_per_million),
+    cachedInputPerMTokMicroUsd: microUsd(pricing.cached_input_per_million ?? pricing.input_per_million),
     outputPerMTokMicroUsd: microUsd(pricing.output_per_million),
   };
 }

@@ -26,6 +26,8 @@ import {
   type Lease,
   type LoadReport,
   readLoad,
+  readReplicaMetrics,
+  type ReplicaMetrics,
   sumLoads,
 } from '#core/fleet/serving/serving.ts';
 import { type CoordinationStore, createLocalStore, type EngineCommand } from '#core/fleet/store/store.ts';
@@ -66,6 +68,7 @@ export type {
   EngineStatus,
   Lease,
   LoadReport,
+  ReplicaMetrics,
 } from '#core/fleet/serving/serving.ts';
 export {
   type CoordinationStore,
@@ -117,6 +120,11 @@ export interface Fleet {
   readReplicaLoad(replicaId: string): Promise<LoadReport>;
   /** Reads the counters of the engines that this gateway leads, and writes them with their runs. */
   readCounters(): Promise<void>;
+  /**
+   * Asks the replicas that this gateway starts and stops for their own metrics, within 7 seconds; those of external
+   * engines, and of engines that another gateway leads, are not among them. Rejects never.
+   */
+  readMetrics(take: (metrics: ReplicaMetrics) => void): Promise<void>;
   /** A connect to the replica was refused: takes it out of routing unless a probe made now succeeds. */
   reportUnreachable(replicaId: string): void;
   list(): readonly EngineView[];
@@ -266,6 +274,13 @@ class ReconciledFleet implements Fleet {
 
   async readCounters(): Promise<void> {
     await Promise.all(this.#reconciled.map(({ reconciler }) => reconciler.readCounters()));
+  }
+
+  async readMetrics(take: (metrics: ReplicaMetrics) => void): Promise<void> {
+    await readReplicaMetrics(
+      this.#reconciled.flatMap(({ reconciler }) => reconciler.ledReplicas()),
+      take,
+    );
   }
 
   reportUnreachable(replicaId: string): void {

@@ -51,7 +51,7 @@ export function settingsOf({ driver }: EngineDefinition): EngineSettings {
   if (driver.type === 'external') {
     // Nobody here starts or stops it.
     const never = { idleMs: Infinity, startTimeoutMs: 600_000, drainMs: 30_000, upMinMs: 0 };
-    return { ...never, min: 1, max: 1, pinned: true, sleepLevel: 0 };
+    return { ...never, min: driver.urls.length, max: driver.urls.length, pinned: true, sleepLevel: 0 };
   }
   const { idleMs, startTimeoutMs, drainMs, upMinMs, replicas } = driver;
   const times = { idleMs, startTimeoutMs, drainMs, upMinMs, min: replicas.min, max: Math.max(1, replicas.max) };

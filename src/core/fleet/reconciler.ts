@@ -14,7 +14,7 @@ import {
 } from '#core/fleet/drivers/drivers.ts';
 import { Leader } from '#core/fleet/leader/leader.ts';
 import type { EngineRequests, ReplicaRuns } from '#core/fleet/runs/runs.ts';
-import { createProber, Engine, type Prober } from '#core/fleet/serving/serving.ts';
+import { createProber, Engine, type PlacedReplica, type Prober } from '#core/fleet/serving/serving.ts';
 import { carriedOut, type CoordinationStore, type EngineCommand, type Published } from '#core/fleet/store/store.ts';
 import { devicesHeld, heldHere, orphansHold } from './device-holders.ts';
 import { type Exits, type FleetObservation, newExits, observeAll } from './observe-all.ts';
@@ -44,6 +44,8 @@ export interface ReconcilerOptions {
 }
 
 const reportEveryMs = 1000;
+/** States in which a replica answers more than that it is not well yet. */
+const answering: ReadonlySet<string> = new Set(['checking', 'ready', 'draining', 'asleep']);
 
 /**
  * The engines of one store: this gateway routes to them by what is published and by what it finds itself, and decides
@@ -150,6 +152,16 @@ export class Reconciler {
       return true;
     }
     return false;
+  }
+
+  /** Replicas that answer for themselves, of engines that this gateway starts and stops. */
+  ledReplicas(): readonly PlacedReplica[] {
+    if (this.leads !== true) return [];
+    return [...this.engines.values()]
+      .filter(({ spec }) => spec.definition.driver.type !== 'external')
+      .flatMap(({ replicas }) => replicas.all())
+      .filter(({ published }) => published !== null && answering.has(published))
+      .map(({ replica, observed }) => ({ replica, host: observed.placement.host }));
   }
 
   orphans(): readonly Orphan[] {

@@ -1,5 +1,5 @@
 import { formatId } from '#base/id.ts';
-import type { Scope } from '#core/accounts/accounts.ts';
+import type { Organization, OrganizationStatus, Scope } from '#core/accounts/accounts.ts';
 import type { AuditView } from '#core/audit/audit.ts';
 import type { apiKeys } from './schema.ts';
 
@@ -33,12 +33,38 @@ export interface KeyRecord extends KeyLimits, KeyToggles {
   readonly expiresAtMs: number | null;
   readonly lastUsedAtMs: number | null;
   readonly revokedAtMs: number | null;
+  /** Ids of models; null: all of its organization. */
+  readonly models: readonly string[] | null;
 }
 
-/** A key that somebody calls with. */
+/** A key that somebody calls with, and what its organization says of it. */
 export interface ApiKey extends KeyRecord {
   /** Whether the key's user administers the platform; true says nothing about the key's scope. */
   readonly platformAdmin: boolean;
+  readonly organizationStatus: OrganizationStatus;
+  /** Ids of the models that it may use: its own and its organization's list allow them. Null: all. */
+  readonly usableModels: ReadonlySet<string> | null;
+}
+
+/** Both lists hold: null is a list of all. */
+function usableModels(
+  own: readonly string[] | null,
+  organizations: readonly string[] | null,
+): ReadonlySet<string> | null {
+  if (own === null || organizations === null) {
+    const list = own ?? organizations;
+    return list === null ? null : new Set(list);
+  }
+  return new Set(own.filter((id) => organizations.includes(id)));
+}
+
+export function toApiKey(record: KeyRecord, organization: Organization, platformAdmin: boolean): ApiKey {
+  return {
+    ...record,
+    platformAdmin,
+    organizationStatus: organization.status,
+    usableModels: usableModels(record.models, organization.models),
+  };
 }
 
 export type KeyRow = typeof apiKeys.$inferSelect;
@@ -65,6 +91,7 @@ export function toKeyRecord(row: KeyRow): KeyRecord {
     monthlyTokenLimit: row.monthlyTokenLimit,
     storeRequests: row.storeRequests,
     cacheResponses: row.cacheResponses,
+    models: row.models,
   };
 }
 
@@ -90,5 +117,6 @@ export function keyAuditView(row: KeyRow): AuditView {
     monthly_token_limit: row.monthlyTokenLimit,
     store_requests: row.storeRequests,
     cache_responses: row.cacheResponses,
+    models: row.models,
   };
 }

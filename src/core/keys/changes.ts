@@ -13,10 +13,13 @@ import {
   keyWithHash,
   type NewKey,
   requireKeyQuota,
+  revokeAllKeys,
   type Revocation,
   revokeKey,
   updateKey,
+  withLimits,
 } from './key-rows.ts';
+import { defaultKeyLimits } from './defaults.ts';
 import type { KeyEvents } from './key-events.ts';
 import { hashSecret, importedParts, makeSecret } from './secret.ts';
 import type { Verifier } from './verifier.ts';
@@ -32,6 +35,7 @@ export interface KeyChanges {
   readonly importIn: (tx: Transaction, secret: string, input: NewKey, author: Author) => Promise<KeyRecord>;
   readonly patch: (ref: KeyRef, patch: KeyPatch, author: Author) => Promise<KeyRow | null>;
   readonly revoke: (ref: KeyRef, author: Author) => Promise<KeyRow | null>;
+  readonly revokeAllIn: (tx: Transaction, organizationId: string, author: Author) => Promise<() => Promise<void>>;
   readonly report: (secret: string, requestId: string | null) => Promise<boolean>;
 }
 
@@ -62,14 +66,16 @@ export function createKeyChanges(options: KeyChangesOptions): KeyChanges {
   return {
     async createIn(tx, input, author) {
       const context = inside(tx);
-      await requireKeyQuota(context, input.organizationId, options);
+      const { defaultLimits } = await requireKeyQuota(context, input.organizationId, options);
       const parts = makeSecret(options.keyPrefix, input.projectId);
-      const row = await insertKey(context, input, { ...parts, imported: false }, author);
+      const limited = withLimits(input, { ...defaultKeyLimits, ...defaultLimits });
+      const row = await insertKey(context, limited, { ...parts, imported: false }, author);
       return { key: toKeyRecord(row), secret: parts.secret };
     },
     async importIn(tx, secret, input, author) {
       const parts = importedParts(secret);
-      const row = await insertKey(inside(tx), input, { ...parts, imported: true }, author);
+      const limited = withLimits(input, defaultKeyLimits);
+      const row = await insertKey(inside(tx), limited, { ...parts, imported: true }, author);
       verifier.allowImported(parts.secretHash);
       return toKeyRecord(row);
     },
@@ -83,6 +89,12 @@ export function createKeyChanges(options: KeyChangesOptions): KeyChanges {
     async revoke(ref, author) {
       const done = await db.orm.transaction((tx) => revokeKey(inside(tx), keyOf(ref), 'api_key.revoked', author));
       return done === null ? null : finish(done);
+    },
+    async revokeAllIn(tx, organizationId, author) {
+      const rows = await revokeAllKeys(inside(tx), organizationId, author);
+      return async () => {
+        await Promise.all(rows.map((row) => finish({ row, changed: true })));
+      };
     },
     async report(secret, requestId) {
       if (!verifier.isKey(secret)) {

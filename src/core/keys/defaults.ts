@@ -2,7 +2,7 @@ import type { OrganizationMade } from '#core/accounts/accounts.ts';
 import type { KeyLimits, KeyToggles } from './api-key.ts';
 import type { NewKey } from './key-rows.ts';
 
-/** The limits of a key that was made without any. */
+/** The limits of a key that was made without any, in an organization that has no defaults of its own. */
 export const defaultKeyLimits: KeyLimits = Object.freeze({
   requestsPerMinute: 60,
   maxConcurrency: 10,
@@ -21,7 +21,8 @@ export function firstKeyOf({ organization, project, ownerId }: OrganizationMade)
     name: 'Management key',
     scope: 'management',
     expires: null,
-    limits: defaultKeyLimits,
+    limits: {},
     toggles: defaultKeyToggles,
+    models: null,
   };
 }

@@ -7,6 +7,16 @@ export interface KeyChange {
   readonly revoked: boolean;
 }
 
+/** An organization whose keys are refused from now on: suspended, or closed for good. */
+export interface OrganizationStop {
+  readonly organizationId: string;
+  readonly status: 'suspended' | 'closed';
+}
+
+export type StopListener = (stop: OrganizationStop) => void;
+
+export type OrganizationListener = (organizationId: string) => Promise<void>;
+
 export type ChangeListener = (change: KeyChange) => Promise<void>;
 
 export interface KeyEvents {
@@ -15,18 +25,37 @@ export interface KeyEvents {
   readonly broadcast: (change: KeyChange) => Promise<void>;
   readonly listen: (listener: (keyId: string) => void) => () => void;
   readonly notify: (keyId: string) => void;
+  /** The same for organizations. */
+  readonly onOrganizationChanged: (listener: OrganizationListener) => void;
+  readonly broadcastOrganization: (organizationId: string) => Promise<void>;
+  readonly listenStops: (listener: StopListener) => () => void;
+  readonly notifyStop: (stop: OrganizationStop) => void;
 }
 
 /** Notifies listeners of changed and revoked keys. One that fails does not keep the event from the others. */
 export function createKeyEvents(log: Log): KeyEvents {
-  const listeners = new Set<(keyId: string) => void>();
-  const changeListeners: ChangeListener[] = [];
+  const keys = createListeners<string>(log);
+  const stops = createListeners<OrganizationStop>(log);
+  const keyChanges = createBroadcast<KeyChange>(log);
+  const organizationChanges = createBroadcast<string>(log);
   return {
-    onChanged(listener) {
-      changeListeners.push(listener);
-    },
-    async broadcast(change) {
-      const done = await Promise.allSettled(changeListeners.map((listener) => listener(change)));
+    onChanged: keyChanges.on,
+    broadcast: keyChanges.send,
+    listen: keys.listen,
+    notify: keys.notify,
+    onOrganizationChanged: organizationChanges.on,
+    broadcastOrganization: organizationChanges.send,
+    listenStops: stops.listen,
+    notifyStop: stops.notify,
+  };
+}
+
+function createBroadcast<T>(log: Log) {
+  const listeners: ((change: T) => Promise<void>)[] = [];
+  return {
+    on: (listener: (change: T) => Promise<void>): void => void listeners.push(listener),
+    send: async (change: T): Promise<void> => {
+      const done = await Promise.allSettled(listeners.map((listener) => listener(change)));
       for (const result of done) {
         if (result.status === 'rejected')
           log.error(
@@ -35,14 +64,20 @@ export function createKeyEvents(log: Log): KeyEvents {
           );
       }
     },
-    listen(listener) {
+  };
+}
+
+function createListeners<T>(log: Log) {
+  const listeners = new Set<(event: T) => void>();
+  return {
+    listen: (listener: (event: T) => void): (() => void) => {
       listeners.add(listener);
       return () => listeners.delete(listener);
     },
-    notify(keyId) {
+    notify: (event: T): void => {
       for (const listener of listeners) {
         try {
-          listener(keyId);
+          listener(event);
         } catch (error) {
           log.error({ err: error }, 'a listener for revoked keys failed; requests of the key may go on');
         }

@@ -1,12 +1,12 @@
-import { and, count, desc, eq, gt, isNotNull, isNull, lt, lte, or, type SQL } from 'drizzle-orm';
+import { and, asc, count, desc, eq, gt, inArray, isNotNull, isNull, lt, lte, or, type SQL, sql } from 'drizzle-orm';
 import type { Db, Transaction } from '#base/db.ts';
 import { AppError } from '#base/errors.ts';
 import { formatId, uuidv7 } from '#base/id.ts';
-import type { Accounts, Scope } from '#core/accounts/accounts.ts';
+import type { Accounts, Organization, Scope } from '#core/accounts/accounts.ts';
 import type { Audit, Author } from '#core/audit/audit.ts';
 import { type KeyLimits, keyAuditView, type KeyRow, type KeyStatus, type KeyToggles } from './api-key.ts';
 import { apiKeys } from './schema.ts';
-import type { SecretParts } from './secret.ts';
+import { hashSecret, type SecretParts } from './secret.ts';
 
 /** When a key expires: at a time, or so long after it was made. */
 export type KeyExpiry = { readonly atMs: number } | { readonly afterMs: number };
@@ -19,16 +19,19 @@ export interface NewKey {
   readonly name: string;
   readonly scope: Scope;
   readonly expires: KeyExpiry | null;
-  readonly limits: KeyLimits;
+  /** What is absent or undefined is the organization's default. */
+  readonly limits: { readonly [Field in keyof KeyLimits]?: KeyLimits[Field] | undefined };
   readonly toggles: KeyToggles;
+  /** Ids of models; null: all of the organization. */
+  readonly models: readonly string[] | null;
 }
 
 /** What may be changed of a key; neither its scope nor its life. Absent and undefined stay as they are. */
 export type KeyPatch = {
-  readonly [Field in keyof (KeyLimits & KeyToggles) | 'name']?:
-    | (KeyLimits & KeyToggles & { name: string })[Field]
-    | undefined;
+  readonly [Field in keyof Changeable]?: Changeable[Field] | undefined;
 };
+
+type Changeable = KeyLimits & KeyToggles & { name: string; models: readonly string[] | null };
 
 export interface KeyListing {
   readonly organizationId: string;
@@ -66,24 +69,51 @@ export interface LimitCheck {
 }
 
 /**
- * Refuses a key beyond the limit. The organization's row is held until the transaction ends, so that of keys made
+ * Refuses a key beyond the limit, and any of a closed organization. The organization's row is held until the transaction ends, so that of keys made
  * at once none is counted too late.
- * @throws AppError key_limit_reached
+ * @returns the organization
+ * @throws AppError key_limit_reached, conflict
  */
 export async function requireKeyQuota(
   context: ChangeContext,
   organizationId: string,
   check: LimitCheck,
-): Promise<void> {
+): Promise<Organization> {
   const { tx, now } = context;
-  await check.accounts.lockOrganization(tx, organizationId);
+  const organization = await check.accounts.lockOrganization(tx, organizationId);
+  if (organization === null) throw new AppError('not_found', { message: 'There is no such organization.' });
+  if (organization.status === 'closed') {
+    throw new AppError('conflict', { message: 'This organization is closed and gets no new keys.' });
+  }
   const [counted] = await tx
     .select({ active: count() })
     .from(apiKeys)
     .where(and(eq(apiKeys.organizationId, organizationId), withStatus('active', now)));
-  if ((counted?.active ?? 0) < check.maxActiveKeys) return;
-  const message = `The organization has ${check.maxActiveKeys} active API keys, which is the limit: revoke one first.`;
+  const most = organization.maxActiveKeys ?? check.maxActiveKeys;
+  if ((counted?.active ?? 0) < most) return organization;
+  const message = `The organization has ${counted?.active} active API keys and may have ${most}: revoke one first.`;
   throw new AppError('key_limit_reached', { message });
+}
+
+/** A new key with all its limits. */
+export interface LimitedKey extends NewKey {
+  readonly limits: KeyLimits;
+}
+
+/** What was not given of a key's limits is the default; null is given, and unlimited. */
+export function withLimits(key: NewKey, defaults: KeyLimits): LimitedKey {
+  const { limits: given } = key;
+  const chosen = <Field extends keyof KeyLimits>(field: Field): KeyLimits[Field] => {
+    const value = given[field];
+    return value === undefined ? defaults[field] : value;
+  };
+  const limits = {
+    requestsPerMinute: chosen('requestsPerMinute'),
+    maxConcurrency: chosen('maxConcurrency'),
+    tokensPerMinute: chosen('tokensPerMinute'),
+    monthlyTokenLimit: chosen('monthlyTokenLimit'),
+  };
+  return { ...key, limits };
 }
 
 function momentOf(expiry: KeyExpiry, madeAt: Date): Date {
@@ -92,8 +122,8 @@ function momentOf(expiry: KeyExpiry, madeAt: Date): Date {
 
 export async function insertKey(
   context: ChangeContext,
-  input: NewKey,
-  secret: SecretParts & { readonly imported: boolean },
+  input: LimitedKey,
+  secret: SecretParts & { readonly imported: boolean; readonly action?: 'api_key.recovered' },
   author: Author,
 ): Promise<KeyRow> {
   const { tx, now } = context;
@@ -112,11 +142,12 @@ export async function insertKey(
     expiresAt: input.expires === null ? null : momentOf(input.expires, now),
     lastUsedAt: null,
     revokedAt: null,
+    models: input.models,
     ...input.limits,
     ...input.toggles,
   };
   await tx.insert(apiKeys).values(row);
-  await recordChange(context, 'api_key.created', { before: null, after: row }, author);
+  await recordChange(context, secret.action ?? 'api_key.created', { before: null, after: row }, author);
   return row;
 }
 
@@ -177,6 +208,21 @@ export async function revokeKey(
   return { row: after, changed: true };
 }
 
+/** Revokes all keys of an organization that are not yet. */
+export async function revokeAllKeys(
+  context: ChangeContext,
+  organizationId: string,
+  author: Author,
+): Promise<readonly KeyRow[]> {
+  const { tx, now } = context;
+  const ofOrganization = and(eq(apiKeys.organizationId, organizationId), isNull(apiKeys.revokedAt));
+  const rows = await tx.select().from(apiKeys).where(ofOrganization).orderBy(apiKeys.id).for('update');
+  if (rows.length > 0) await tx.update(apiKeys).set({ revokedAt: now }).where(ofOrganization);
+  const revoked = rows.map((before) => ({ before, after: { ...before, revokedAt: now } }));
+  for (const change of revoked) await recordChange(context, 'api_key.revoked', change, author);
+  return revoked.map(({ after }) => after);
+}
+
 export const keyWithHash = (secretHash: Buffer): SQL => eq(apiKeys.secretHash, secretHash);
 
 /** Newest first; one more than `limit`, where there are more. */
@@ -193,6 +239,34 @@ export async function selectKeys(db: Db, listing: KeyListing, now: Date): Promis
     )
     .orderBy(desc(apiKeys.id))
     .limit(listing.limit + 1);
+}
+
+/** Whether a secret is that of a key that is neither revoked nor expired, by the database's clock. */
+export async function isActiveSecret(db: Db, secret: string): Promise<boolean> {
+  const rows = await db.orm
+    .select({ id: apiKeys.id })
+    .from(apiKeys)
+    .where(
+      and(
+        keyWithHash(hashSecret(secret)),
+        isNull(apiKeys.revokedAt),
+        or(isNull(apiKeys.expiresAt), gt(apiKeys.expiresAt, sql`now()`)),
+      ),
+    );
+  return rows.length > 0;
+}
+
+/** Of these users, oldest first. */
+export async function selectActiveKeysOf(
+  { tx, now }: Pick<ChangeContext, 'tx' | 'now'>,
+  userIds: readonly string[],
+  scope: Scope,
+): Promise<KeyRow[]> {
+  return tx
+    .select()
+    .from(apiKeys)
+    .where(and(inArray(apiKeys.userId, [...userIds]), eq(apiKeys.scope, scope), withStatus('active', now)))
+    .orderBy(asc(apiKeys.id));
 }
 
 export async function selectKey(db: Db, ref: KeyRef): Promise<KeyRow | null> {

@@ -1,7 +1,7 @@
 import type { Clock } from '#base/clock.ts';
 import type { Db, Transaction } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
-import type { Accounts } from '#core/accounts/accounts.ts';
+import type { Accounts, Organization } from '#core/accounts/accounts.ts';
 import type { Audit, Author } from '#core/audit/audit.ts';
 import { type ApiKey, type KeyRecord, type KeyRow, toKeyRecord } from './api-key.ts';
 import { type CreatedKey, createKeyChanges } from './changes.ts';
@@ -14,15 +14,16 @@ import {
   selectKeyById,
   selectKeys,
 } from './key-rows.ts';
-import { type ChangeListener, createKeyEvents } from './key-events.ts';
+import { type ChangeListener, createKeyEvents, type OrganizationListener, type StopListener } from './key-events.ts';
 import { createLastUse } from './last-use.ts';
+import { watchSystemRevocations } from './recovery.ts';
 import { createVerifier } from './verifier.ts';
 
 export { type ApiKey, type KeyLimits, type KeyRecord, type KeyStatus, keyStatus, type KeyToggles } from './api-key.ts';
 export type { CreatedKey } from './changes.ts';
 export { defaultKeyLimits, defaultKeyToggles } from './defaults.ts';
 export type { KeyExpiry, KeyListing, KeyPatch, KeyRef, NewKey } from './key-rows.ts';
-export type { KeyChange } from './key-events.ts';
+export type { KeyChange, OrganizationStop } from './key-events.ts';
 export {
   type BootstrapResult,
   createOrganizations,
@@ -30,6 +31,8 @@ export {
   type OpenedOrganization,
   type Organizations,
 } from './organizations.ts';
+export { type Recovery, recoverPlatformKey } from './recovery.ts';
+export { keyOwnersSql } from './key-owners.ts';
 export { type ApiKeyActor, type KeyPrincipal, keyPrincipal } from './principal.ts';
 
 export interface KeyPage {
@@ -60,6 +63,16 @@ export interface Keys {
   onChanged(listener: ChangeListener): void;
   /** Takes over a change that another gateway made: `verify` goes by it, listeners of `onRevoked` are called. */
   refresh(keyId: string): Promise<void>;
+  /** Takes over what was revoked on the machine itself, by a command that no gateway knows of. */
+  refreshRevoked(): Promise<void>;
+  /** Calls `listener` right after an organization was suspended or closed; returns what takes the listener off. */
+  onOrganizationStopped(listener: StopListener): () => void;
+  /** Calls `listener` after an organization was changed here; it is answered when the listener is done. */
+  onOrganizationChanged(listener: OrganizationListener): void;
+  /** Takes over a change of an organization that was committed here, and tells of it. */
+  organizationChanged(organization: Organization): Promise<void>;
+  /** Takes over changes of organizations that another gateway made; of all whose keys are known when none is named. */
+  refreshOrganizations(organizationId?: string): Promise<void>;
   /** As PostgreSQL has it; a key that is not there counts as revoked. */
   isRevoked(ref: KeyRef): Promise<boolean>;
   /** @throws AppError key_limit_reached */
@@ -72,6 +85,8 @@ export interface Keys {
   get(ref: KeyRef): Promise<KeyRecord | null>;
   /** Null when there is no such key. */
   patch(ref: KeyRef, patch: KeyPatch, author: Author): Promise<KeyRecord | null>;
+  /** Ends the life of all keys of an organization; what it returns is to be called once that is committed. */
+  revokeAllIn(tx: Transaction, organizationId: string, author: Author): Promise<() => Promise<void>>;
   /** Ends a key's life; a second call changes nothing and answers the same. Null when there is no such key. */
   revoke(ref: KeyRef, author: Author): Promise<KeyRecord | null>;
   /**
@@ -86,7 +101,7 @@ export interface KeysOptions {
   readonly clock: Clock;
   readonly log: Log;
   readonly audit: Audit;
-  readonly accounts: Pick<Accounts, 'lockOrganization' | 'isPlatformAdmin'>;
+  readonly accounts: Pick<Accounts, 'lockOrganization' | 'isPlatformAdmin' | 'readOrganization' | 'readOrganizations'>;
   /** What secrets begin with: "sk-hg-". Keys made under another prefix stay valid. */
   readonly keyPrefix: string;
   readonly maxActiveKeys: number;
@@ -96,12 +111,23 @@ export interface KeysOptions {
 
 /** API keys: made, found, changed, ended. */
 export function createKeys(options: KeysOptions): Keys {
-  const { db, clock } = options;
+  const { db, clock, accounts } = options;
   const verifier = createVerifier(options);
   const lastUse = createLastUse(options);
   const keyEvents = createKeyEvents(options.log);
   const changes = createKeyChanges({ ...options, verifier, keyEvents });
+  const refresh = async (keyId: string): Promise<void> => {
+    const row = await selectKeyById(db, keyId);
+    if (row === null) return;
+    verifier.learn(row);
+    if (row.revokedAt !== null) keyEvents.notify(row.id);
+  };
   const present = (row: KeyRow): KeyRecord => lastUse.applyTo(toKeyRecord(row));
+  const learnOrganization = (organization: Organization): void => {
+    verifier.learnOrganization(organization);
+    const { id: organizationId, status } = organization;
+    if (status !== 'active') keyEvents.notifyStop({ organizationId, status });
+  };
   return {
     start: verifier.start,
     verify: verifier.verify,
@@ -110,11 +136,19 @@ export function createKeys(options: KeysOptions): Keys {
     flush: lastUse.flush,
     onRevoked: keyEvents.listen,
     onChanged: keyEvents.onChanged,
-    async refresh(keyId) {
-      const row = await selectKeyById(db, keyId);
-      if (row === null) return;
-      verifier.learn(row);
-      if (row.revokedAt !== null) keyEvents.notify(row.id);
+    refresh,
+    refreshRevoked: watchSystemRevocations({ db, clock, refresh }),
+    onOrganizationStopped: keyEvents.listenStops,
+    onOrganizationChanged: keyEvents.onOrganizationChanged,
+    async organizationChanged(organization) {
+      learnOrganization(organization);
+      // Also where nothing changed: a gateway may have missed the first message.
+      await keyEvents.broadcastOrganization(organization.id);
+    },
+    async refreshOrganizations(named) {
+      const ids = named === undefined ? verifier.organizations() : [named];
+      if (ids.length === 0) return;
+      for (const organization of await accounts.readOrganizations(ids)) learnOrganization(organization);
     },
     async isRevoked(ref) {
       const row = await selectKey(db, ref);
@@ -123,6 +157,7 @@ export function createKeys(options: KeysOptions): Keys {
     create: (input, author) => db.orm.transaction((tx) => changes.createIn(tx, input, author)),
     createIn: changes.createIn,
     importIn: changes.importIn,
+    revokeAllIn: changes.revokeAllIn,
     async list(listing) {
       const rows = await selectKeys(db, listing, new Date(clock.now()));
       return { keys: rows.slice(0, listing.limit).map(present), more: rows.length > listing.limit };

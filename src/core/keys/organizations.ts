@@ -1,9 +1,17 @@
 import { sql } from 'drizzle-orm';
 import type { Db, Transaction } from '#base/db.ts';
-import { type Accounts, hashPassword, type Organization } from '#core/accounts/accounts.ts';
+import {
+  type Accounts,
+  hashPassword,
+  type Organization,
+  type OrganizationPatch,
+  readAdminSignIns,
+  verifyPassword,
+} from '#core/accounts/accounts.ts';
 import { type Author, systemAuthor } from '#core/audit/audit.ts';
-import type { KeyChanges } from './changes.ts';
 import { firstKeyOf } from './defaults.ts';
+import { isActiveSecret } from './key-rows.ts';
+import type { KeyChanges } from './changes.ts';
 
 export interface OpenedOrganization {
   readonly organization: Organization;
@@ -26,6 +34,8 @@ export interface BootstrapResult {
   readonly created: boolean;
   /** The secret that was made, to be shown once; null when nothing was made or the secret was given. */
   readonly secret: string | null;
+  /** What was asked for and counts at a first start alone: it is not so, and nothing was changed. */
+  readonly ignored: readonly (keyof FirstStart)[];
 }
 
 /** Organizations are opened whole: with what accounts, wallet and keys begin with, in one transaction. */
@@ -37,12 +47,42 @@ export interface Organizations {
    * gateways start at once a lock lets one of them do it; changes nothing where there is an organization.
    */
   bootstrap(start: FirstStart): Promise<BootstrapResult>;
+  /**
+   * Null when there is no such organization. Its keys go by the change on every gateway before this answers.
+   * @throws AppError conflict for a closed one, and where the platform's own would be suspended
+   */
+  change(organizationId: string, patch: OrganizationPatch, author: Author): Promise<Organization | null>;
+  /**
+   * Closes an organization for good and revokes its keys; what it has used and paid stays. A second call changes
+   * nothing. Null when there is no such organization.
+   * @throws AppError conflict for the platform's own
+   */
+  close(organizationId: string, author: Author): Promise<Organization | null>;
 }
 
 export interface OrganizationsOptions {
   readonly db: Db;
-  readonly accounts: Pick<Accounts, 'createOrganizationIn' | 'isEmptyIn'>;
-  readonly keys: Pick<KeyChanges, 'createIn' | 'importIn'>;
+  readonly accounts: Pick<
+    Accounts,
+    'createOrganizationIn' | 'isEmptyIn' | 'changeOrganizationIn' | 'closeOrganizationIn'
+  >;
+  readonly keys: Pick<KeyChanges, 'createIn' | 'importIn' | 'revokeAllIn'> & {
+    readonly organizationChanged: (organization: Organization) => Promise<void>;
+  };
+}
+
+/** What a later start asks for that the platform's admins do not have. */
+async function findIgnored(db: Db, { email, password, key }: FirstStart): Promise<readonly (keyof FirstStart)[]> {
+  const signIns = await readAdminSignIns(db);
+  const has = async (kept: string | null): Promise<boolean> =>
+    password !== null && kept !== null && verifyPassword(password, kept);
+  const passwords = password === null ? [] : await Promise.all(signIns.map(({ passwordHash }) => has(passwordHash)));
+  const ignored: readonly [keyof FirstStart, boolean][] = [
+    ['email', email !== null && !signIns.some((signIn) => signIn.email.toLowerCase() === email.toLowerCase())],
+    ['password', password !== null && !passwords.includes(true)],
+    ['key', key !== null && !(await isActiveSecret(db, key))],
+  ];
+  return ignored.filter(([, isIgnored]) => isIgnored).map(([name]) => name);
 }
 
 export function createOrganizations({ db, accounts, keys }: OrganizationsOptions): Organizations {
@@ -73,11 +113,30 @@ export function createOrganizations({ db, accounts, keys }: OrganizationsOptions
     async bootstrap(start) {
       // Hashing takes tens of milliseconds: not under the lock.
       const passwordHash = start.password === null ? null : await hashPassword(start.password);
-      return db.orm.transaction(async (tx) => {
+      const made = await db.orm.transaction(async (tx) => {
         await tx.execute(sql`select pg_advisory_xact_lock(hashtext('headgate bootstrap'))`);
-        if (!(await accounts.isEmptyIn(tx))) return { created: false, secret: null };
-        return { created: true, secret: await openFirst(tx, start, passwordHash) };
+        if (!(await accounts.isEmptyIn(tx))) return null;
+        return { created: true, secret: await openFirst(tx, start, passwordHash), ignored: [] };
       });
+      return made ?? { created: false, secret: null, ignored: await findIgnored(db, start) };
+    },
+    async change(organizationId, patch, author) {
+      const changed = await db.orm.transaction((tx) =>
+        accounts.changeOrganizationIn(tx, organizationId, patch, author),
+      );
+      if (changed !== null) await keys.organizationChanged(changed);
+      return changed;
+    },
+    async close(organizationId, author) {
+      const closed = await db.orm.transaction(async (tx) => {
+        const organization = await accounts.closeOrganizationIn(tx, organizationId, author);
+        return organization === null
+          ? null
+          : { organization, tell: await keys.revokeAllIn(tx, organizationId, author) };
+      });
+      if (closed === null) return null;
+      await Promise.all([keys.organizationChanged(closed.organization), closed.tell()]);
+      return closed.organization;
     },
   };
 }

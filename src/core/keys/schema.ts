@@ -4,6 +4,7 @@ import {
   customType,
   index,
   integer,
+  jsonb,
   pgTable,
   text,
   timestamp,
@@ -41,6 +42,8 @@ export const apiKeys = pgTable(
     monthlyTokenLimit: bigint('monthly_token_limit', { mode: 'number' }),
     storeRequests: boolean('store_requests').notNull().default(false),
     cacheResponses: boolean('cache_responses').notNull().default(false),
+    /** Ids of models; null: all of its organization. */
+    models: jsonb('models').$type<readonly string[]>(),
   },
   (table) => [
     uniqueIndex('api_keys_secret_hash_key').on(table.secretHash),

@@ -7,15 +7,22 @@ import { AppError } from '#base/errors.ts';
 import type { Log } from '#base/log.ts';
 import { createRefreshingCache } from '#base/refreshing-cache.ts';
 import { TooManyWaitError, Turns } from '#base/turns.ts';
-import type { Accounts } from '#core/accounts/accounts.ts';
-import { type ApiKey, type KeyRow, keyStatus, toKeyRecord } from './api-key.ts';
+import type { Accounts, Organization } from '#core/accounts/accounts.ts';
+import { type ApiKey, type KeyRecord, type KeyRow, keyStatus, toApiKey, toKeyRecord } from './api-key.ts';
 import { apiKeys } from './schema.ts';
 import { digestSecret, isWellFormedSecret } from './secret.ts';
 
 /** A key as it is held in memory: with the hash that a secret is compared to. */
 interface KnownKey {
   readonly key: ApiKey;
+  readonly organization: Organization;
   readonly secretHash: Buffer;
+}
+
+/** A known key after a change of it or of its organization. */
+function knownKey({ key, ...known }: KnownKey, change: { record?: KeyRecord; organization?: Organization }): KnownKey {
+  const organization = change.organization ?? known.organization;
+  return { ...known, organization, key: toApiKey({ ...key, ...change.record }, organization, key.platformAdmin) };
 }
 
 export interface Verifier {
@@ -27,6 +34,10 @@ export interface Verifier {
   readonly isKey: (secret: string) => boolean;
   /** Takes over a key as it was just changed. */
   readonly learn: (row: KeyRow) => void;
+  /** Takes over an organization as it was just changed, for all its keys. */
+  readonly learnOrganization: (organization: Organization) => void;
+  /** Ids of the organizations whose keys are known. */
+  readonly organizations: () => readonly string[];
   /** A secret without a checksum that is a key from now on. */
   readonly allowImported: (secretHash: Buffer) => void;
 }
@@ -35,7 +46,7 @@ export interface VerifierOptions {
   readonly db: Db;
   readonly clock: Clock;
   readonly log: Log;
-  readonly accounts: Pick<Accounts, 'isPlatformAdmin'>;
+  readonly accounts: Pick<Accounts, 'isPlatformAdmin' | 'readOrganization'>;
   /** How long keys that are known stay valid while Postgres is away. */
   readonly staleMs?: number;
 }
@@ -51,19 +62,27 @@ const lookUpBounds = { atOnceMax: 3, waitingMax: 1000 };
 /** Names a stored hash as `digestSecret` names a secret. */
 const nameOf = (secretHash: Buffer): string => secretHash.toString('latin1');
 
+/** One statement after another: a look-up has one connection at a time. */
+async function readKnownKey(
+  { db, accounts }: Pick<VerifierOptions, 'db' | 'accounts'>,
+  name: string,
+): Promise<KnownKey | null> {
+  const secretHash = Buffer.from(name, 'latin1');
+  const [row] = await db.orm.select().from(apiKeys).where(eq(apiKeys.secretHash, secretHash));
+  if (row === undefined) return null;
+  const organization = await accounts.readOrganization(row.organizationId);
+  if (organization === null) return null;
+  const platformAdmin = await accounts.isPlatformAdmin(row.userId);
+  return { key: toApiKey(toKeyRecord(row), organization, platformAdmin), organization, secretHash: row.secretHash };
+}
+
 /** The hot path of every request: from a secret to its key. */
 export function createVerifier({ db, clock, log, accounts, staleMs = staleMsDefault }: VerifierOptions): Verifier {
   const imported = new Set<string>();
 
   const turns = new Turns(lookUpBounds);
   const store = new BoundedStore();
-  const lookUp = async (name: string): Promise<KnownKey | null> => {
-    const secretHash = Buffer.from(name, 'latin1');
-    const [row] = await db.orm.select().from(apiKeys).where(eq(apiKeys.secretHash, secretHash));
-    if (row === undefined) return null;
-    const platformAdmin = await accounts.isPlatformAdmin(row.userId);
-    return { key: { ...toKeyRecord(row), platformAdmin }, secretHash: row.secretHash };
-  };
+  const lookUp = (name: string): Promise<KnownKey | null> => readKnownKey({ db, accounts }, name);
   const load = async (name: string): Promise<KnownKey | null> => {
     try {
       return await turns.during('keys', () => store.ask('a key', lookUpTimeoutMs, () => lookUp(name)));
@@ -84,7 +103,8 @@ export function createVerifier({ db, clock, log, accounts, staleMs = staleMsDefa
   });
   const check = (known: KnownKey | null, name: string): ApiKey | null => {
     if (known === null || !timingSafeEqual(known.secretHash, Buffer.from(name, 'latin1'))) return null;
-    return keyStatus(known.key, clock.now()) === 'active' ? known.key : null;
+    const isActive = keyStatus(known.key, clock.now()) === 'active' && known.key.organizationStatus !== 'closed';
+    return isActive ? known.key : null;
   };
   return {
     async start() {
@@ -104,9 +124,17 @@ export function createVerifier({ db, clock, log, accounts, staleMs = staleMsDefa
       cache.update(nameOf(row.secretHash), (known) => {
         // Of two changes made at once, the one that revoked stays.
         if (known.key.revokedAtMs !== null && row.revokedAt === null) return known;
-        return { ...known, key: { ...known.key, ...toKeyRecord(row) } };
+        return knownKey(known, { record: toKeyRecord(row) });
       });
     },
+    learnOrganization(organization) {
+      cache.updateWhere(
+        ({ key }) => key.organizationId === organization.id,
+        // Of two changes made at once, the one that closed it stays.
+        (known) => (known.organization.status === 'closed' ? known : knownKey(known, { organization })),
+      );
+    },
+    organizations: () => [...new Set(cache.values().map(({ key }) => key.organizationId))],
     allowImported(secretHash) {
       imported.add(nameOf(secretHash));
     },

@@ -30,10 +30,10 @@ export interface History {
   /** In which time each replica had requests, of all organizations. */
   busy(span: { readonly fromMs: number; readonly toMs: number }): Promise<Busy>;
   /**
-   * Another report on the same connections, in the turn of an organization; null for one over all of them.
+   * Anything else that is read on the same connections, in the turn of an organization; null for all of them.
    * @param read is handed these connections
    */
-  inTurn<T>(organizationId: string | null, read: (db: Db) => Promise<T>): Promise<T>;
+  during<T>(organizationId: string | null, read: (db: Db) => Promise<T>): Promise<T>;
 }
 
 export interface HistoryOptions {
@@ -93,7 +93,7 @@ export function createHistory(options: HistoryOptions): History {
       during(organizationId, () => readLedgerLines({ db, wallet }, organizationId, request)),
     statement: (request) => during(request.organizationId, () => readStatement({ db, wallet }, request)),
     busy: (span) => during(ofAll, () => readBusy(db, span)),
-    inTurn: (organizationId, read) => during(organizationId ?? ofAll, () => read(db)),
+    during: (organizationId, read) => during(organizationId ?? ofAll, () => read(db)),
   };
 }
 

@@ -282,6 +282,6 @@ export { createHistory, type History } from './history.ts';
 export type { LedgerLine, LedgerLines, LedgerLinesRequest, LedgerPosition } from './ledger-lines.ts';
 export { isBeforeRetention } from './partitions.ts';
 export type { RefusalKey } from './refusals.ts';
-export type { Edge, EdgeTokens, LedgerDifference, UsageHour, UsageHours } from './usage-hours.ts';
+export type { Edge, EdgeTokens, EndedLater, LedgerDifference, UsageHour, UsageHours } from './usage-hours.ts';
 export { type BooksFinding, type BooksProof, type ProvenLedger, verifyBooks } from './verify-books.ts';
 export { createWriter, type Writer, type Written } from './writer.ts';

@@ -1,6 +1,6 @@
 import type { ISql, Row, Sql } from 'postgres';
 import { sqlStateOf } from '#base/db.ts';
-import { uuidv7 } from '#base/id.ts';
+import { uuidOfBytes } from '#base/id.ts';
 import type { UsageRecord } from './record.ts';
 import { recordJson, shownRecordJson } from './spooled-record.ts';
 
@@ -29,7 +29,7 @@ const errorLengthMax = 2000;
 /** Text without what Postgres' text cannot hold, which may be the very fault. */
 const storable = (text: string): string => text.replaceAll('\0', '\uFFFD').toWellFormed().slice(0, errorLengthMax);
 
-/** Keeps a refused record; of the same request again it changes nothing. */
+/** Keeps a refused record; of the same request, or the same bytes that are no record, again it changes nothing. */
 export async function insertQuarantined(
   sql: Sql,
   { record, data, error }: { record: UsageRecord | null; data: Buffer; error: unknown },
@@ -38,7 +38,7 @@ export async function insertQuarantined(
   const message = storable(error instanceof Error ? error.message : String(error));
   await sql`
     insert into usage_quarantine (id, organization_id, record, error, sql_state, created_at)
-    values (${record?.id ?? uuidv7()}, ${record?.organizationId ?? null}, ${text}, ${message}, ${sqlStateOf(error)}, now())
+    values (${record?.id ?? uuidOfBytes(data)}, ${record?.organizationId ?? null}, ${text}, ${message}, ${sqlStateOf(error)}, now())
     on conflict (id) do nothing`;
 }
 

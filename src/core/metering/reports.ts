@@ -4,14 +4,14 @@ import { idCodeSql } from './codes.ts';
 import { findQuarantined } from './quarantine.ts';
 import { readRecord, type RecordRef } from './record-list.ts';
 import type { DetailedRecord } from './record.ts';
-import { type Edge, type HourSpan, readUsageHours, type UsageHours } from './usage-hours.ts';
+import { type AskedOfHours, type HourSpan, readUsageHours, type UsageHours } from './usage-hours.ts';
 
 /** What admission asks the books of usage while requests wait: a few rows each. What callers read is in history.ts. */
 export interface Reports {
   /** Null when the organization (or the key, where one is named) has no such request. */
   readRecord(ref: RecordRef): Promise<DetailedRecord | null>;
   /** What records, sums and ledger have between two full hours, and tokens of requests that were under way at edges. */
-  usageHours(span: HourSpan, edges: readonly Edge[]): Promise<UsageHours>;
+  usageHours(span: HourSpan, asked: AskedOfHours): Promise<UsageHours>;
   /** The balance, and which of these requests it has been charged for, at one moment. */
   balanceWith(organizationId: string, requestIds: readonly string[]): Promise<ChargedBalance>;
   /** Input and output tokens of a key since the start of an hour. */
@@ -45,7 +45,7 @@ export interface SettledRequest {
 export function createReports({ db, wallet }: { readonly db: Db; readonly wallet: Wallet }): Reports {
   return {
     balanceWith: (organizationId, requestIds) => readChargedBalance({ db, wallet }, organizationId, requestIds),
-    usageHours: (span, edges) => readUsageHours(db, span, edges),
+    usageHours: (span, asked) => readUsageHours(db, span, asked),
     readRecord: (ref) => readRecord(db, ref),
     countTokens: async (span) => (await tokensWith(db, span, [])).tokens,
     tokensWith: (span, requestIds) => tokensWith(db, span, requestIds),

@@ -3,6 +3,13 @@ import type { Db } from '#base/db.ts';
 import { uuidLowerBound } from '#base/id.ts';
 import { ledgerUsageSql } from '#core/wallet/wallet.ts';
 import { holdPartitions, readFloorMs } from './partitions.ts';
+import { type SequencesMax, sequencesOf } from './unsure-sequences.ts';
+
+/** What is asked of the hours of a span. */
+export interface AskedOfHours {
+  readonly edges: readonly Edge[];
+  readonly most: SequencesMax;
+}
 
 /** Between two full hours, in milliseconds since the Unix epoch; `toMs` is not in it. */
 export interface HourSpan {
@@ -36,6 +43,8 @@ export interface UsageHour {
   readonly costPicoUsd: bigint;
   /** Requests of which the engine's last word is not known: it may have counted more. */
   readonly unsure: number;
+  /** At most so many sequences (prompts with their choices, or texts) an engine was given by these. */
+  readonly unsureSequences: number;
   /** The same in the hour's sums; null where there are none. */
   readonly sums: HourSums | null;
   /** The records are gone, by retention: all of this is from the sums. */
@@ -65,6 +74,13 @@ export interface LedgerDifference {
   readonly recordsCount: number;
 }
 
+export interface EndedLater {
+  readonly model: string;
+  readonly hourMs: number;
+  readonly unsure: number;
+  readonly unsureSequences: number;
+}
+
 /** Tokens of requests that were under way at an edge. */
 export interface EdgeTokens {
   readonly promptTokens: number;
@@ -75,7 +91,7 @@ export interface UsageHours {
   /** Those that have something. */
   readonly hours: readonly UsageHour[];
   /** Unsure requests by the hour in which they ended, where that is not the one of their admission. */
-  readonly endedLater: readonly { readonly model: string; readonly hourMs: number; readonly unsure: number }[];
+  readonly endedLater: readonly EndedLater[];
   /** In the order of the edges that were asked for. */
   readonly edges: readonly EdgeTokens[];
   readonly ledger: readonly LedgerDifference[];
@@ -94,23 +110,23 @@ const suspectsMax = 3 * differencesMax;
  * Reads all of it in one snapshot, each record a few times; memory is bounded by models, hours and edges. No index has
  * the order of the ids alone, so that a part of a month takes as long as all of it.
  */
-export async function readUsageHours(db: Db, span: HourSpan, edges: readonly Edge[]): Promise<UsageHours> {
+export async function readUsageHours(db: Db, span: HourSpan, asked: AskedOfHours): Promise<UsageHours> {
   const session = db.session(limits);
   try {
-    return await session.begin('isolation level repeatable read read only', (tx) => readHoursIn(tx, span, edges));
+    return await session.begin('isolation level repeatable read read only', (tx) => readHoursIn(tx, span, asked));
   } finally {
     await session.end({ timeout: 5 });
   }
 }
 
-async function readHoursIn(tx: ISql, span: HourSpan, edges: readonly Edge[]): Promise<UsageHours> {
+async function readHoursIn(tx: ISql, span: HourSpan, { edges, most }: AskedOfHours): Promise<UsageHours> {
   await tx.unsafe(`set local work_mem = '64MB'; set local jit = off`);
   await holdPartitions(tx);
   const floorMs = await readFloorMs(tx);
   const longer = { fromMs: span.fromMs - requestMsMax, toMs: span.toMs };
   return {
-    hours: await readHours(tx, span, floorMs),
-    endedLater: await readEndedLater(tx, longer, span),
+    hours: await readHours(tx, span, { floorMs, most }),
+    endedLater: await readEndedLater(tx, longer, span, most),
     edges: await readEdges(tx, longer, edges),
     ledger: await readDifferences(tx, span, floorMs),
   };
@@ -134,6 +150,7 @@ interface HourRow {
   readonly output_tokens: string;
   readonly cost: string;
   readonly unsure: string;
+  readonly unsure_sequences: string;
   readonly sum_requests: string | null;
   readonly sum_cache_hits: string | null;
   readonly sum_input: string | null;
@@ -142,13 +159,14 @@ interface HourRow {
 }
 
 /** Records from id $1 to $2 beside the sums from hour $3 to $4. */
-const hoursText = `
+const hoursText = (most: SequencesMax): string => `
   select (select name from usage_names where code = coalesce(x.model, s.model)) as model,
     (coalesce(x.hour, (extract(epoch from s.hour) / 3600)::bigint) * 3600000)::text as hour_ms,
     coalesce(x.requests, 0)::text as requests, coalesce(x.cache_hits, 0)::text as cache_hits,
     coalesce(x.input_tokens, 0)::text as input_tokens, coalesce(x.prompt_tokens, 0)::text as prompt_tokens,
     coalesce(x.prompt_unsure, 0)::text as prompt_unsure, coalesce(x.output_tokens, 0)::text as output_tokens,
-    coalesce(x.cost, 0)::text as cost, coalesce(x.unsure, 0)::text as unsure, s.requests::text as sum_requests,
+    coalesce(x.cost, 0)::text as cost, coalesce(x.unsure, 0)::text as unsure,
+    coalesce(x.unsure_sequences, 0)::text as unsure_sequences, s.requests::text as sum_requests,
     s.cache_hits::text as sum_cache_hits, s.input::text as sum_input, s.output::text as sum_output,
     s.cost::text as sum_cost
   from (
@@ -156,7 +174,8 @@ const hoursText = `
       count(*) filter (where r.cache_hit) as cache_hits, sum(r.input_tokens) as input_tokens,
       sum(${promptTokens}) as prompt_tokens,
       sum(${promptTokens} - r.input_tokens) filter (where r.outcome <> 'completed') as prompt_unsure,
-      sum(r.output_tokens) as output_tokens, sum(r.cost) as cost, count(*) filter (where ${isUnsure}) as unsure
+      sum(r.output_tokens) as output_tokens, sum(r.cost) as cost, count(*) filter (where ${isUnsure}) as unsure,
+      ${sequencesOf(most)} filter (where ${isUnsure}) as unsure_sequences
     from usage_requests r where r.id >= $1::uuid and r.id < $2::uuid group by 1, 2
   ) as x full join (
     select model, hour, sum(requests) as requests, sum(cache_hits) as cache_hits, sum(input_tokens) as input,
@@ -164,9 +183,13 @@ const hoursText = `
     from usage_hourly where hour >= $3::timestamptz and hour < $4::timestamptz group by 1, 2
   ) as s on s.model = x.model and s.hour = to_timestamp(x.hour * 3600)`;
 
-async function readHours(sql: ISql, { fromMs, toMs }: HourSpan, floorMs: number): Promise<readonly UsageHour[]> {
+async function readHours(
+  sql: ISql,
+  { fromMs, toMs }: HourSpan,
+  { floorMs, most }: { readonly floorMs: number; readonly most: SequencesMax },
+): Promise<readonly UsageHour[]> {
   const parameters = [uuidLowerBound(fromMs), uuidLowerBound(toMs), momentOf(fromMs), momentOf(toMs)];
-  return (await sql.unsafe<HourRow[]>(hoursText, parameters)).map((row) => toHour(row, floorMs));
+  return (await sql.unsafe<HourRow[]>(hoursText(most), parameters)).map((row) => toHour(row, floorMs));
 }
 
 function toHour(row: HourRow, floorMs: number): UsageHour {
@@ -190,6 +213,7 @@ function toHour(row: HourRow, floorMs: number): UsageHour {
     outputTokens: Number(row.output_tokens),
     costPicoUsd: BigInt(row.cost),
     unsure: Number(row.unsure),
+    unsureSequences: Number(row.unsure_sequences),
     sums,
     isBeforeRetention: false,
   };
@@ -256,18 +280,28 @@ async function readEdges(
   return found;
 }
 
-const laterText = `
-  select n.name as model, (((${timeOfId} + r.total_ms) / 3600000) * 3600000)::text as hour_ms, count(*)::text as unsure
+const laterText = (most: SequencesMax): string => `
+  select n.name as model, (((${timeOfId} + r.total_ms) / 3600000) * 3600000)::text as hour_ms, count(*)::text as unsure,
+    ${sequencesOf(most)}::text as sequences
   from usage_requests r join usage_names n on n.code = r.model
   where r.id >= $1::uuid and r.id < $2::uuid and ${isUnsure}
     and (${timeOfId} + r.total_ms) / 3600000 > ${timeOfId} / 3600000
   group by 1, 2`;
 
-async function readEndedLater(sql: ISql, { fromMs, toMs }: HourSpan, span: HourSpan) {
+interface LaterRow {
+  readonly model: string;
+  readonly hour_ms: string;
+  readonly unsure: string;
+  readonly sequences: string;
+}
+
+async function readEndedLater(sql: ISql, { fromMs, toMs }: HourSpan, span: HourSpan, most: SequencesMax) {
   const bounds = [uuidLowerBound(fromMs), uuidLowerBound(toMs)];
-  const rows = await sql.unsafe<{ model: string; hour_ms: string; unsure: string }[]>(laterText, bounds);
+  const rows = await sql.unsafe<LaterRow[]>(laterText(most), bounds);
   return rows
-    .map(({ model, hour_ms: hour, unsure }) => ({ model, hourMs: Number(hour), unsure: Number(unsure) }))
+    .map(({ model, hour_ms: hour, unsure, sequences }) => {
+      return { model, hourMs: Number(hour), unsure: Number(unsure), unsureSequences: Number(sequences) };
+    })
     .filter(({ hourMs: hour }) => hour >= span.fromMs && hour < span.toMs);
 }
 

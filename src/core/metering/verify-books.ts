@@ -10,6 +10,7 @@ import {
   requestsHashSql,
 } from '#core/wallet/wallet.ts';
 import { holdPartitions, readFloorMs, readPartitions } from './partitions.ts';
+import { type KnownIds, nobodyKnown, ownersText, recordsText, unknownOrganization } from './verify-names.ts';
 
 /**
  * What is wrong:
@@ -22,6 +23,10 @@ import { holdPartitions, readFloorMs, readPartitions } from './partitions.ts';
  * - `hour_differs`, `day_differs`: a sum is not that of the records, or of the hours; `id` is that of the key
  * - `ledger_differs`: the ledger does not go on from what it is known to have been
  * - `charges_differ`: the usage entries of an organization do not come to what its sums say
+ * - `price_differs`: a record does not cost its tokens at the price that it names, or that is another model's; `id` is
+ *   that of the record
+ * - `unknown_code`: what a number stands for under which usage is kept is gone; `id` is that of a record, where it has one
+ * - `key_differs`, `project_differs`: usage is kept under a key or project that is none of its organization; `id` is its
  */
 export interface BooksFinding {
   readonly kind:
@@ -33,7 +38,11 @@ export interface BooksFinding {
     | 'record_without_entry'
     | 'hour_differs'
     | 'day_differs'
-    | 'charges_differ';
+    | 'charges_differ'
+    | 'price_differs'
+    | 'unknown_code'
+    | 'key_differs'
+    | 'project_differs';
   readonly organizationId: string;
   readonly id: string | null;
   readonly problem: string | null;
@@ -65,6 +74,8 @@ export interface VerifyOptions {
   readonly organizationId?: string;
   /** What ledgers once came to, by organization: those of today must go on from it. */
   readonly known?: ReadonlyMap<string, KnownHead>;
+  /** Whose ids usage may be kept by; absent: that is not looked at. */
+  readonly ids?: KnownIds;
 }
 
 /** Rows of one read; what is held in memory at a time. */
@@ -72,7 +83,8 @@ const rowsAtOnce = 1000;
 
 /**
  * Proves all books in one snapshot and in bounded memory: each ledger's chain and sums, ledger entries against the
- * records that they stand for, hourly sums against records, daily against hourly ones, and both against the ledger.
+ * records that they stand for, hourly sums against records, daily against hourly ones, and both against the ledger, the
+ * cost of records against their tokens and prices, and what names keys, projects and models against who has them.
  * Gateways may go on writing; retention waits for the next hour. What PostgreSQL sorts for it goes to its temporary files, up to the size of the records.
  */
 export function verifyBooks(db: Pick<Db, 'sql'>, options: VerifyOptions = {}): Promise<BooksProof> {
@@ -83,6 +95,7 @@ export function verifyBooks(db: Pick<Db, 'sql'>, options: VerifyOptions = {}): P
     await check.ledgers();
     await check.entries();
     await check.sums();
+    await check.names(options.ids ?? nobodyKnown);
     return check.proof();
   });
 }
@@ -91,6 +104,10 @@ interface FoundRow {
   readonly organization_id: string;
   readonly id: string | null;
   readonly problem: string | null;
+}
+
+interface NamedRow extends FoundRow {
+  readonly kind: 'price_differs' | 'unknown_code' | 'key_differs' | 'project_differs';
 }
 
 interface EntryRow extends FoundRow {
@@ -197,6 +214,13 @@ class BooksCheck {
     }
   }
 
+  async names(ids: KnownIds): Promise<void> {
+    for (const text of [recordsText(ids), ownersText(ids)]) {
+      const rows = this.#sql.unsafe<NamedRow[]>(text, [this.#only]).cursor(rowsAtOnce);
+      for await (const some of rows) for (const { kind, ...row } of some) this.#find(kind, row);
+    }
+  }
+
   async #all(kind: BooksFinding['kind'], text: string, parameters: string[]): Promise<void> {
     const rows = this.#sql.unsafe<FoundRow[]>(text, [...parameters, this.#only]).cursor(rowsAtOnce);
     for await (const some of rows) for (const row of some) this.#find(kind, row);
@@ -248,9 +272,6 @@ const singlesText = `
     where group_id is null and cost > 0 and ${ofOrganization('n.id', 2)}) as r
     on r.organization_id = e.organization_id and r.id = e.request_id
   where e.id is null or r.id is null or r.cost <> e.amount`;
-
-/** Of a row whose organization is not in the list of ids. */
-const unknownOrganization = '00000000-0000-0000-0000-000000000000';
 
 const keyColumns = ['organization', 'key', 'project', 'model'];
 const sumColumns = [

@@ -1,21 +1,20 @@
-import type { Sql } from 'postgres';
+import type { ISql } from 'postgres';
 import type { Clock } from '#base/clock.ts';
 import type { Db } from '#base/db.ts';
-import { uuidTimeMs } from '#base/id.ts';
 import {
   claimsParameter,
-  claimsText,
   type ClaimOf,
   isLarge,
   isOfAnotherTime,
   putAnswer,
+  putClaims,
 } from '#core/requests/requests.ts';
 import { type ChargedOrganization, isUncovered, type Wallet } from '#core/wallet/wallet.ts';
-import { createCodes, type KnownCodes } from './codes.ts';
-import { packFacts } from './facts.ts';
+import { idsOf, namesOf, recordsText, toRow } from './booked-rows.ts';
+import { createCodes } from './codes.ts';
 import { isBetweenPartitions } from './partitions.ts';
-import { discardedText, findDiscarded } from './quarantine.ts';
-import { repeatedReason, type UsageRecord } from './record.ts';
+import { findDiscarded } from './quarantine.ts';
+import type { UsageRecord } from './record.ts';
 
 /** What the books made of a batch. */
 export interface Written {
@@ -47,73 +46,114 @@ export interface WriterOptions {
   readonly wallet: Wallet;
 }
 
+/** Books records, in a statement that comes last in its transaction. */
+type Charge = (sql: ISql, records: readonly UsageRecord[]) => Promise<void>;
+
 const nothing: ReadonlyMap<string, bigint> = new Map();
 
-export function createWriter({ db, clock, wallet }: WriterOptions): Writer {
-  const codes = createCodes(db);
-  const durations = new RecentDurations();
+export function createWriter(options: WriterOptions): Writer {
+  return new BooksWriter(options);
+}
 
-  /** One statement is a transaction of its own, in one round trip; the wallets' rows are locked last in it. */
-  const commit = async (records: readonly UsageRecord[]): Promise<boolean> => {
-    const known = await codes.of({ ids: records.flatMap(idsOf), names: records.flatMap(namesOf) });
-    const rows = JSON.stringify(
-      records.map((record) => toRow(record, known, { nowMs: clock.monotonicMs(), commitMs: durations.least })),
-    );
-    const claims = claimsOf(records);
-    const booked = { text: recordsText, parameters: [rows, claimsParameter(claims)] };
-    const batch = { organizations: organizationsOf(records), now: new Date(clock.now()), booked };
-    const large = claims.filter(({ claim }) => isLarge(claim));
+class BooksWriter implements Writer {
+  readonly #options: WriterOptions;
+  readonly #codes: ReturnType<typeof createCodes>;
+  readonly #durations = new RecentDurations();
+
+  constructor(options: WriterOptions) {
+    this.#options = options;
+    this.#codes = createCodes(options.db);
+  }
+
+  async write(records: readonly UsageRecord[]): Promise<Written> {
+    const distinct = [...new Map(records.toReversed().map((record) => [record.id, record])).values()].toReversed();
+    const writtenOff = new Map<string, bigint>();
+    for (const batch of batchesOf(distinct)) {
+      for (const [id, picoUsd] of await this.#writeBatch(batch)) writtenOff.set(id, picoUsd);
+    }
+    return { writtenOff, discarded: await findDiscarded(this.#options.db.sql, spooledIds(distinct)) };
+  }
+
+  /**
+   * Tries what `run` does until it is not in the way of a partition that is made.
+   * @returns false where a wallet does not hold what was charged; nothing is written then
+   */
+  async #attempt(records: readonly UsageRecord[], run: (charge: Charge) => PromiseLike<unknown>): Promise<boolean> {
+    const { clock, wallet } = this.#options;
+    const known = await this.#codes.of({ ids: records.flatMap(idsOf), names: records.flatMap(namesOf) });
+    const claims = claimsParameter(claimsOf(records));
+    const charge: Charge = async (sql, affordable) => {
+      const moment = { nowMs: clock.monotonicMs(), commitMs: this.#durations.least };
+      const rows = JSON.stringify(affordable.map((record) => toRow(record, known, moment)));
+      const booked = { text: recordsText, parameters: [rows, claims] };
+      await wallet.chargeStatement(sql, {
+        organizations: organizationsOf(affordable),
+        now: new Date(clock.now()),
+        booked,
+      });
+    };
     for (;;) {
       const beganMs = clock.monotonicMs();
       try {
-        if (large.length === 0) await wallet.chargeStatement(db.sql, batch);
-        else {
-          await db.sql.begin(async (tx) => {
-            const discarded = await findDiscarded(tx, spooledIds(records));
-            for (const claim of large) if (!discarded.has(claim.requestId)) await putAnswer(tx, claim);
-            await wallet.chargeStatement(tx, batch);
-          });
-        }
-        durations.add(clock.monotonicMs() - beganMs);
+        await run(charge);
+        this.#durations.add(clock.monotonicMs() - beganMs);
         return true;
       } catch (error) {
         if (isUncovered(error)) return false;
         if (!isBetweenPartitions(error)) throw error;
       }
     }
-  };
+  }
+
+  /** One statement is a transaction of its own, in one round trip; the wallets' rows are locked last in it. */
+  #commit(records: readonly UsageRecord[]): Promise<boolean> {
+    const { db } = this.#options;
+    const large = claimsOf(records).filter(({ claim }) => isLarge(claim));
+    return this.#attempt(records, (charge) => {
+      if (large.length === 0) return charge(db.sql, records);
+      return db.sql.begin(async (tx) => {
+        const discarded = await findDiscarded(tx, spooledIds(records));
+        for (const claim of large) if (!discarded.has(claim.requestId)) await putAnswer(tx, claim);
+        await charge(tx, records);
+      });
+    });
+  }
 
   /**
    * Charges no more than there is. A balance that sinks before it is charged makes another try; each such try is one
    * that another writer got ahead with, and what is at zero cannot sink. A lock on the wallets, held from before the
-   * other rows are written, would be taken in another order than everybody else takes it.
+   * other rows are written, would be taken in another order than everybody else takes it. Claims are decided before:
+   * what is another request's takes nothing from the balance that others need.
    */
-  const commitWithin = async (records: readonly UsageRecord[]): Promise<Written['writtenOff']> => {
+  async #commitWithin(records: readonly UsageRecord[]): Promise<Written['writtenOff']> {
+    const { db, wallet } = this.#options;
     const organizationIds = organizationsOf(records).map(({ organizationId }) => organizationId);
+    const claims = claimsOf(records);
+    let cut: readonly UsageRecord[] = [];
+    const chargeWithin = async (sql: ISql, charge: Charge): Promise<void> => {
+      const balances = await wallet.balances(sql, organizationIds);
+      const booked = (await findBooked(sql, records)).map(({ id }) => id);
+      const discarded = await findDiscarded(sql, spooledIds(records));
+      const decided = claims.filter(({ requestId }) => !discarded.has(requestId));
+      const repeated = decided.length === 0 ? [] : await putClaims(sql, decided);
+      const made = cutToBalances(records, new Set([...booked, ...discarded, ...repeated]), balances);
+      cut = made.cut;
+      await charge(sql, made.affordable);
+    };
     for (;;) {
-      const balances = await wallet.balances(db.sql, organizationIds);
-      const { affordable, cut } = cutToBalances(records, await findKnown(db.sql, records), balances);
+      const isDone = await this.#attempt(records, (charge) =>
+        claims.length === 0 ? chargeWithin(db.sql, charge) : db.sql.begin((tx) => chargeWithin(tx, charge)),
+      );
       const changed = [...cut, ...records.filter((record) => record.claim !== undefined && !cut.includes(record))];
-      if (await commit(affordable)) return readWrittenOff(db.sql, changed);
+      if (isDone) return readWrittenOff(db.sql, changed);
     }
-  };
+  }
 
-  const writeBatch = async (records: readonly UsageRecord[]): Promise<Written['writtenOff']> => {
-    if (!(await commit(records))) return commitWithin(records);
+  async #writeBatch(records: readonly UsageRecord[]): Promise<Written['writtenOff']> {
+    if (!(await this.#commit(records))) return this.#commitWithin(records);
     const claimed = records.filter(({ claim, costPicoUsd }) => claim !== undefined && costPicoUsd > 0n);
-    return claimed.length === 0 ? nothing : readWrittenOff(db.sql, claimed);
-  };
-
-  return {
-    async write(records) {
-      const distinct = [...new Map(records.toReversed().map((record) => [record.id, record])).values()].toReversed();
-      const writtenOff = new Map<string, bigint>();
-      for (const batch of batchesOf(distinct)) {
-        for (const [id, picoUsd] of await writeBatch(batch)) writtenOff.set(id, picoUsd);
-      }
-      return { writtenOff, discarded: await findDiscarded(db.sql, spooledIds(distinct)) };
-    },
-  };
+    return claimed.length === 0 ? nothing : readWrittenOff(this.#options.db.sql, claimed);
+  }
 }
 
 /**
@@ -173,7 +213,7 @@ interface BookedRow {
 }
 
 /** Those of the records that are in the books. */
-function findBooked(sql: Sql, records: readonly UsageRecord[]): PromiseLike<readonly BookedRow[]> {
+function findBooked(sql: ISql, records: readonly UsageRecord[]): PromiseLike<readonly BookedRow[]> {
   const refs = records.map(({ id, organizationId }) => ({ id, organization_id: organizationId }));
   return sql<BookedRow[]>`
     select r.id::text, r.written_off::text
@@ -181,14 +221,8 @@ function findBooked(sql: Sql, records: readonly UsageRecord[]): PromiseLike<read
     join usage_ids n on n.id = t.organization_id join usage_requests r on r.organization = n.code and r.id = t.id`;
 }
 
-/** Those that a commit changes nothing by. */
-async function findKnown(sql: Sql, records: readonly UsageRecord[]): Promise<ReadonlySet<string>> {
-  const discarded = await findDiscarded(sql, spooledIds(records));
-  return new Set([...(await findBooked(sql, records)).map(({ id }) => id), ...discarded]);
-}
-
 /** What the books say of records that may have been cut: another writer may have booked one whole just before. */
-async function readWrittenOff(sql: Sql, records: readonly UsageRecord[]): Promise<ReadonlyMap<string, bigint>> {
+async function readWrittenOff(sql: ISql, records: readonly UsageRecord[]): Promise<ReadonlyMap<string, bigint>> {
   const own = new Map(records.map(({ id, writtenOffPicoUsd }) => [id, writtenOffPicoUsd]));
   const rows = await findBooked(sql, records);
   const missing = rows.map(({ id, written_off }) => [id, BigInt(written_off ?? 0) - (own.get(id) ?? 0n)] as const);
@@ -201,10 +235,13 @@ interface Cut {
   readonly cut: readonly UsageRecord[];
 }
 
-/** Charges new records in id order as long as their wallet lasts, and writes off the rest. */
+/**
+ * Charges records in id order as long as their wallet lasts, and writes off the rest.
+ * @param free ids of those that are not charged now, whatever they cost
+ */
 function cutToBalances(
   records: readonly UsageRecord[],
-  known: ReadonlySet<string>,
+  free: ReadonlySet<string>,
   balances: ReadonlyMap<string, bigint>,
 ): Cut {
   const left = new Map(balances);
@@ -212,7 +249,7 @@ function cutToBalances(
   const affordable = records
     .toSorted((a, b) => (a.id < b.id ? -1 : 1))
     .map((record) => {
-      if (known.has(record.id)) return record;
+      if (free.has(record.id)) return record;
       const balance = left.get(record.organizationId) ?? 0n;
       const charged = record.costPicoUsd < balance ? record.costPicoUsd : balance;
       left.set(record.organizationId, balance - charged);
@@ -222,17 +259,6 @@ function cutToBalances(
       return { ...record, costPicoUsd: charged, writtenOffPicoUsd: record.writtenOffPicoUsd + missing };
     });
   return { affordable, cut };
-}
-
-const hourMs = 3_600_000;
-/** Of a smallint. */
-const choicesMax = 32_767;
-
-interface WriteMoment {
-  /** On the monotonic clock. */
-  readonly nowMs: number;
-  /** What a commit takes at least. */
-  readonly commitMs: number;
 }
 
 /** Of the last commits. What the next one takes cannot be in what it writes: its rows say what it takes at least. */
@@ -247,119 +273,3 @@ class RecentDurations {
     return this.#durationsMs.length === 0 ? 0 : Math.min(...this.#durationsMs);
   }
 }
-
-/** A row as `json_to_recordset` reads it; amounts go as text, since a JSON number would lose their digits. */
-function toRow(
-  record: UsageRecord,
-  { ids, names }: KnownCodes,
-  { nowMs, commitMs }: WriteMoment,
-): Record<string, unknown> {
-  const timeMs = uuidTimeMs(record.id);
-  const { facts, settledMs = nowMs, waitedMs } = record;
-  return {
-    id: record.id,
-    organization_id: record.organizationId,
-    organization: ids.get(record.organizationId),
-    project: ids.get(record.projectId),
-    key: ids.get(record.keyId),
-    price_version: ids.get(record.priceVersionId),
-    model: names.get(record.model),
-    endpoint: names.get(record.endpoint),
-    stream: record.stream,
-    service_tier: record.serviceTier === 'default' ? null : record.serviceTier,
-    status: record.status,
-    outcome: record.outcome,
-    failure: record.reason,
-    cache_hit: record.cacheHit,
-    input_tokens: record.usage.inputTokens,
-    input_cached_tokens: record.usage.cachedTokens,
-    output_tokens: record.usage.outputTokens,
-    output_reasoning_tokens: record.usage.reasoningTokens,
-    usage_source: record.usageSource,
-    amount: record.costPicoUsd.toString(),
-    beyond: record.writtenOffPicoUsd === 0n ? null : record.writtenOffPicoUsd.toString(),
-    queued_ms: Math.round(record.queuedMs),
-    first_byte_ms: record.firstByteMs === null ? null : Math.round(record.firstByteMs),
-    total_ms: Math.round(record.totalMs),
-    client_request_id: record.clientRequestId,
-    known: facts === undefined ? null : packFacts(facts).toString('hex'),
-    waited_ms: Math.round(waitedMs ?? nowMs - settledMs),
-    commit_ms: waitedMs === undefined ? commitMs : null,
-    choices: (record.choices ?? 1) === 1 ? null : Math.min(record.choices ?? 1, choicesMax),
-    hour: new Date(timeMs - (timeMs % hourMs)).toISOString(),
-  };
-}
-
-const idsOf = ({ organizationId, projectId, keyId, priceVersionId }: UsageRecord): string[] => [
-  organizationId,
-  projectId,
-  keyId,
-  priceVersionId,
-];
-
-const namesOf = ({ model, endpoint }: UsageRecord): string[] => [model, endpoint];
-
-const columns = `organization, project, key, price_version, model, endpoint, input_tokens, input_cached_tokens,
-        output_tokens, output_reasoning_tokens, queued_ms, first_byte_ms, total_ms, outcome, usage_source, status, stream,
-        cache_hit, id, cost, written_off, service_tier, reason, client_request_id, facts, choices`;
-const sumColumns = `requests, completed, aborted, ended, failed, cache_hits, input_tokens, input_cached_tokens,
-        output_tokens, output_reasoning_tokens, cost`;
-const sums = `count(*), count(*) filter (where outcome = 'completed'), count(*) filter (where outcome = 'aborted'),
-        count(*) filter (where outcome = 'ended'), count(*) filter (where outcome = 'failed'),
-        count(*) filter (where cache_hit), sum(input_tokens), sum(input_cached_tokens), sum(output_tokens),
-        sum(output_reasoning_tokens), sum(cost)`;
-const added = sumColumns
-  .split(',')
-  .map((name) => `${name.trim()} = s.${name.trim()} + excluded.${name.trim()}`)
-  .join(', ');
-
-/**
- * A batch, $1, with its Idempotency-Keys, $2, as `BookedParts`: the records, and the hourly and daily sums of those
- * that are new. Sums are taken in the order of their key, the same for every writer. A request whose key is another
- * one's is written off. One that an operator gave up changes nothing.
- */
-const recordsText = `given as materialized (
-      select * from json_to_recordset($1::text::json) as t(
-        id uuid, organization_id uuid, organization integer, project integer, key integer, price_version integer,
-        model integer, endpoint integer, stream boolean, service_tier text, status smallint, outcome usage_outcome,
-        failure text, cache_hit boolean, input_tokens integer, input_cached_tokens integer, output_tokens integer,
-        output_reasoning_tokens integer, usage_source usage_source, amount numeric, beyond numeric,
-        queued_ms integer, first_byte_ms integer, total_ms integer, client_request_id text, choices smallint, known text, waited_ms double precision,
-        commit_ms double precision, hour timestamptz)
-    ), ${discardedText('given')}, ${claimsText('$2', 'discarded')}, incoming as materialized (
-      select g.*, case when is_repeated then 0 else amount end as cost,
-        case when is_repeated then nullif(coalesce(beyond, 0) + amount, 0) else beyond end as written_off,
-        case when is_repeated then coalesce(failure, '${repeatedReason}') else failure end as reason,
-        decode(known, 'hex') || substr(int4send(least(16777215, round(waited_ms + case when commit_ms is null then 0
-          else greatest(commit_ms, extract(epoch from clock_timestamp() - statement_timestamp()) * 1000) end))::integer),
-          2) as facts
-      from given g cross join lateral (select id in (select id from repeated) as is_repeated) r
-      where g.id not in (select id from discarded)
-    ), inserted as (
-      insert into usage_requests (group_id, ${columns})
-      select g.group_id, ${columns}
-      from incoming i left join charge_groups g on g.organization_id = i.organization_id and i.cost > 0
-      order by id
-      on conflict (organization, id) do nothing
-      returning id
-    ), fresh as materialized (
-      select i.* from incoming i join inserted using (id)
-    ), hourly as (
-      insert into usage_hourly as s (organization, hour, key, project, model, ${sumColumns})
-      select organization, hour, key, project, model, ${sums}
-      from fresh group by organization, hour, key, project, model
-      order by organization, hour, key, project, model
-      on conflict (organization, hour, key, project, model) do update set ${added}
-      returning 1
-    ), daily as (
-      insert into usage_daily as s (organization, day, key, project, model, ${sumColumns})
-      select organization, (hour at time zone 'UTC')::date as day, key, project, model, ${sums}
-      from fresh where (select count(*) from hourly) is not null
-      group by organization, day, key, project, model
-      order by organization, day, key, project, model
-      on conflict (organization, day, key, project, model) do update set ${added}
-      returning 1
-    ), booked as (
-      select organization_id, id as request_id, cost as amount from fresh
-      where cost > 0 and (select count(*) from daily) is not null
-    )`;

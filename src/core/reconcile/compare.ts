@@ -1,5 +1,5 @@
 import type { CountedHour, OwnRequests } from '#core/fleet/fleet.ts';
-import type { LedgerDifference, UsageHour, UsageHours } from '#core/metering/metering.ts';
+import type { EndedLater, LedgerDifference, UsageHour, UsageHours } from '#core/metering/metering.ts';
 import { findUnexplained } from './balance.ts';
 import { type Edges, hourKey } from './edges.ts';
 import { explainHour, type HourFacts } from './explain.ts';
@@ -38,7 +38,7 @@ interface Index {
   readonly counted: ReadonlyMap<string, readonly CountedHour[]>;
   readonly own: ReadonlyMap<string, readonly OwnRequests[]>;
   readonly ledger: ReadonlyMap<string, readonly LedgerDifference[]>;
-  readonly endedLater: ReadonlyMap<string, number>;
+  readonly endedLater: ReadonlyMap<string, EndedLater>;
 }
 
 function indexOf({ history }: Known, usage: UsageHours, edges: Edges): Index {
@@ -50,7 +50,7 @@ function indexOf({ history }: Known, usage: UsageHours, edges: Edges): Index {
     counted: Map.groupBy(history.hours, (hour) => hourKey(hour.hourMs, models.get(hour.runId) ?? '')),
     own: Map.groupBy(history.own, (one) => hourKey(one.hourMs, one.model)),
     ledger: Map.groupBy(usage.ledger, (one) => hourKey(one.hourMs, one.model ?? '')),
-    endedLater: new Map(usage.endedLater.map((one) => [hourKey(one.hourMs, one.model), one.unsure])),
+    endedLater: new Map(usage.endedLater.map((one) => [hourKey(one.hourMs, one.model), one])),
   };
 }
 
@@ -106,7 +106,7 @@ function gather(model: string, at: number, { history }: Known, { edges, usage, .
     own,
     readMs: counted.length === 0 ? null : Math.min(...counted.map(({ scrapedMs }) => scrapedMs)),
     carried: edge === undefined ? null : (usage.edges[edge] ?? null),
-    endedLater: index.endedLater.get(key) ?? 0,
+    endedLater: index.endedLater.get(key) ?? null,
     ends: ends.map((run) => {
       const place = edges.ofEnds.get(run.id);
       return { run, lost: place === undefined ? null : (usage.edges[place] ?? null) };

@@ -1,5 +1,5 @@
 import type { OwnRequests, ReplicaRun } from '#core/fleet/fleet.ts';
-import type { EdgeTokens, UsageHour } from '#core/metering/metering.ts';
+import type { EdgeTokens, EndedLater, UsageHour } from '#core/metering/metering.ts';
 import type { Known } from './known.ts';
 import type { Explanation, ExplanationKind } from './reconciliation.ts';
 
@@ -14,7 +14,7 @@ export interface HourFacts {
   /** Of requests under way at its end; null where no engine was there. */
   readonly carried: EdgeTokens | null;
   /** Unsure requests that were admitted earlier, and ended in this hour. */
-  readonly endedLater: number;
+  readonly endedLater: EndedLater | null;
   /** Runs that ended uncleanly in this hour, and tokens of requests since they were read last. */
   readonly ends: readonly RunTokens[];
   /** Runs that had counted something before their counters were read first, and tokens of the hour until then. */
@@ -55,7 +55,7 @@ interface Reason {
 
 export function explainHour(hour: HourFacts, known: Known): Explained {
   const reasons = [
-    ...reasonsOfUsage(hour),
+    ...reasonsOfUsage(hour, known),
     ...reasonsOfOwn(hour),
     ...reasonsOfEnds(hour, known),
     ...reasonsOfPresent(hour, known),
@@ -84,13 +84,32 @@ const boundOf = ({ promptTokens, outputTokens }: EdgeTokens): Bound => ({
   completionTokens: outputTokens,
 });
 
-function reasonsOfUsage({ usage, carried, endedLater }: HourFacts): Reason[] {
+type Unsure = Pick<UsageHour, 'unsure' | 'unsureSequences'>;
+
+const nothingUnsure: Unsure = { unsure: 0, unsureSequences: 0 };
+
+const plusUnsure = (a: Unsure, b: Unsure): Unsure => ({
+  unsure: a.unsure + b.unsure,
+  unsureSequences: a.unsureSequences + b.unsureSequences,
+});
+
+/** What so many sequences of a model can come to: its context, of the prompt and of what is made. */
+function boundOfSequences(sequences: number, { model }: HourFacts, { contextLengthOf }: Known): Bound {
+  const tokens = sequences * (contextLengthOf(model) ?? Infinity);
+  return { promptTokens: tokens, completionTokens: tokens };
+}
+
+function reasonsOfUsage(hour: HourFacts, known: Known): Reason[] {
+  const { usage, carried, endedLater } = hour;
   const reasons: Reason[] = [];
   if (carried !== null && carried.promptTokens + carried.outputTokens > 0) {
     reasons.push({ widens: 'carryMax', bound: boundOf(carried), kind: 'carried', count: 1 });
   }
-  const unsure = (usage?.unsure ?? 0) + endedLater;
-  if (unsure > 0) reasons.push({ widens: 'moreMax', bound: boundless, kind: 'unsure', count: unsure });
+  const unsure = plusUnsure(usage ?? nothingUnsure, endedLater ?? nothingUnsure);
+  if (unsure.unsure > 0) {
+    const bound = boundOfSequences(unsure.unsureSequences, hour, known);
+    reasons.push({ widens: 'moreMax', bound, kind: 'unsure', count: unsure.unsure });
+  }
   if (usage === null) return reasons;
   if (usage.promptTokensUnsure > 0) {
     const bound = { promptTokens: usage.promptTokensUnsure, completionTokens: 0 };
@@ -118,7 +137,9 @@ function reasonsOfOwn({ own, readMs, carried }: HourFacts): Reason[] {
   });
 }
 
-function reasonsOfEnds({ hourMs: at, ends, finds, own }: HourFacts, { gatewayRuns }: Known): Reason[] {
+function reasonsOfEnds(hour: HourFacts, known: Known): Reason[] {
+  const { hourMs: at, ends, finds, own } = hour;
+  const { gatewayRuns, limits } = known;
   const ownTokens = own.reduce((sum, one) => plus(sum, one), nothing);
   const replicas = ends.map(({ run, lost }): Reason => {
     const isNoted = own.some(({ lastMs }) => lastMs > (run.scrapedMs ?? run.startedMs) - lagMs);
@@ -137,11 +158,18 @@ function reasonsOfEnds({ hourMs: at, ends, finds, own }: HourFacts, { gatewayRun
     };
   });
   // What it had under way may have been counted in the hour before its end as well.
+  const sequencesMax = limits.inFlightMax * Math.max(limits.sequencesMax, limits.inputsMax);
   const gateways = gatewayRuns
     .filter(({ endedMs }) => endedMs >= at && endedMs < at + 2 * hourMs)
     .map(({ id, host, slot }): Reason => {
       const detail = `${id} on ${host}, slot ${slot}`;
-      return { widens: 'moreMax', bound: boundless, kind: 'gateway_ended', count: 1, detail };
+      return {
+        widens: 'moreMax',
+        bound: boundOfSequences(sequencesMax, hour, known),
+        kind: 'gateway_ended',
+        count: 1,
+        detail,
+      };
     });
   return [...replicas, ...found, ...gateways];
 }

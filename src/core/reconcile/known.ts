@@ -13,6 +13,15 @@ export interface Present {
   readonly others: number;
 }
 
+/** What requests may be, by the settings of this gateway. */
+export interface RequestsMax {
+  readonly inFlightMax: number;
+  /** Prompts times choices of one that generates. */
+  readonly sequencesMax: number;
+  /** Inputs of one that does not. */
+  readonly inputsMax: number;
+}
+
 /** What the books of usage are held against. */
 export interface Known {
   /** Full hours, in milliseconds since the Unix epoch. */
@@ -21,4 +30,6 @@ export interface Known {
   /** Those that ended uncleanly. */
   readonly gatewayRuns: readonly GatewayRun[];
   readonly present: Present;
+  readonly limits: RequestsMax;
+  readonly contextLengthOf: (model: string) => number | null;
 }

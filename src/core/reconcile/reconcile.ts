@@ -6,7 +6,7 @@ import type { Gateways } from '#core/gateways/gateways.ts';
 import type { Metering } from '#core/metering/metering.ts';
 import { findEdges } from './edges.ts';
 import { compare } from './compare.ts';
-import type { Present } from './known.ts';
+import type { Present, RequestsMax } from './known.ts';
 import type { Reconciliation } from './reconciliation.ts';
 
 export { type Explanation, explanationKinds, type ReconciledHour, type Reconciliation } from './reconciliation.ts';
@@ -26,13 +26,17 @@ export interface ReconcilerOptions {
   readonly metering: Pick<Metering, 'reports' | 'pending' | 'spooled'>;
   readonly fleet: Pick<Fleet, 'readCounters' | 'list'>;
   readonly gateways: Pick<Gateways, 'live' | 'uncleanRuns'>;
+  readonly limits: RequestsMax;
+  /** Tokens that a model takes and makes in one sequence; null of one that is no longer known. */
+  readonly contextLengthOf: (model: string) => number | null;
 }
 
 const hourMs = 3_600_000;
 /** A longer span is to be asked for in parts. */
 export const spanMsMax = 31 * 24 * hourMs;
 
-export function createReconciler({ db, clock, metering, fleet, gateways }: ReconcilerOptions): Reconciler {
+export function createReconciler(options: ReconcilerOptions): Reconciler {
+  const { db, clock, metering, fleet, gateways, limits, contextLengthOf } = options;
   const readPresent = async (nowMs: number): Promise<Present> => {
     const live = await gateways.live();
     const running = new Map(fleet.list().map((engine) => [engine.engineId, engine.leases + engine.waiting]));
@@ -49,8 +53,8 @@ export function createReconciler({ db, clock, metering, fleet, gateways }: Recon
     // What a gateway that died later had under way was counted before.
     const gatewayRuns = await gateways.uncleanRuns(span.fromMs, span.toMs + hourMs);
     const edges = findEdges({ span, history, present });
-    const usage = await metering.reports.usageHours(span, edges.all);
-    return compare({ span, history, gatewayRuns, present }, usage, edges);
+    const usage = await metering.reports.usageHours(span, { edges: edges.all, most: limits });
+    return compare({ span, history, gatewayRuns, present, limits, contextLengthOf }, usage, edges);
   };
   // Each reads every record of its span: one at a time leaves the rest of the database to the others.
   const inTurn = createSerial();

@@ -46,11 +46,14 @@ export interface ContentsOptions {
   readonly audit: Audit;
   readonly ageMaxMs: number;
   readonly bodyBytesMax: number;
+  /** Reads for an organization, on connections for what callers read. */
+  readonly during: <T>(organizationId: string, run: (db: Db) => Promise<T>) => Promise<T>;
 }
 
 const deleteBatch = 500;
 
-export function createContents({ db, clock, log, audit, ageMaxMs, bodyBytesMax }: ContentsOptions): Contents {
+export function createContents(options: ContentsOptions): Contents {
+  const { db, clock, log, audit, ageMaxMs, bodyBytesMax, during } = options;
   const writer = new ContentWriter({ db, log, bodyBytesMax });
   const oldest = (): string => uuidLowerBound(clock.now() - ageMaxMs);
   const matches = ({ organizationId, keyId, requestId }: ContentRef) =>
@@ -66,7 +69,9 @@ export function createContents({ db, clock, log, audit, ageMaxMs, bodyBytesMax }
     add: (content) => writer.add(content),
     async read(ref) {
       await writer.written(ref.requestId);
-      const [row] = await db.orm.select().from(requestContents).where(matches(ref));
+      const [row] = await during(ref.organizationId, (reports) =>
+        reports.orm.select().from(requestContents).where(matches(ref)),
+      );
       if (row === undefined) return null;
       const { request, response, requestTruncated, responseTruncated } = row;
       return { request: await unpack(request), response: await unpack(response), requestTruncated, responseTruncated };

@@ -22,5 +22,6 @@ export {
   isLarge,
   isOfAnotherTime,
   putAnswer,
+  putClaims,
   type SettledClaim,
 } from './settled-claims.ts';

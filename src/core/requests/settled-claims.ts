@@ -56,6 +56,10 @@ const upsert = (source: string): string => `
         ${ifTaken('state', "'done'")}, ${ifTaken('expires_at', 'greatest(k.expires_at, excluded.expires_at)')},
         ${ifTaken('answer', 'coalesce(excluded.answer, case when k.request_id = excluded.request_id then k.answer end)')}`;
 
+/** Whether a row is that of another request than the claim's, of the same time, and done. */
+const isOthers = (row: string): string =>
+  `${row}.state = 'done' and ${row}.request_id <> c.id and ${overlapText(`${row}.expires_at`, 'c.expires_at')}`;
+
 /**
  * Parts of a WITH clause, with a parameter of `claimsParameter`, in which the claims of a key are all of the same time.
  * Answers become those of their Idempotency-Keys, and `repeated (id)` are the requests of keys whose answer is another
@@ -73,13 +77,12 @@ export function claimsText(parameter: string, without: string): string {
         body_hash text, expires_at timestamptz, keeps boolean, answer text)
       where id not in (select id from ${without})
     ), settled as (${upsert(source)}
-      returning key_id, idempotency_key, request_id, expires_at
+      returning key_id, idempotency_key, request_id, state, expires_at
     ), repeated as materialized (
-      select id from claims c where case when keeps then (
-        select s.request_id <> c.id and ${overlapText('s.expires_at', 'c.expires_at')} from settled s
-        where s.key_id = c.key_id and s.idempotency_key = c.idempotency_key) else (
-        select k.state = 'done' and k.request_id <> c.id and ${overlapText('k.expires_at', 'c.expires_at')}
-        from idempotency_keys k where k.key_id = c.key_id and k.idempotency_key = c.idempotency_key) end
+      select id from claims c where coalesce((
+        select ${isOthers('s')} from settled s where s.key_id = c.key_id and s.idempotency_key = c.idempotency_key), (
+        select ${isOthers('k')} from idempotency_keys k
+        where k.key_id = c.key_id and k.idempotency_key = c.idempotency_key))
     )`;
 }
 
@@ -96,6 +99,17 @@ export function claimsParameter(claims: readonly ClaimOf[]): string {
       answer: isLarge(claim) ? null : (claim.answer?.toString('base64') ?? null),
     })),
   );
+}
+
+/**
+ * Decides, for the rest of the transaction, which requests are those of their Idempotency-Keys.
+ * @returns ids of the others, which are not to be charged
+ */
+export async function putClaims(tx: ISql, claims: readonly ClaimOf[]): Promise<readonly string[]> {
+  for (const claim of claims) if (isLarge(claim.claim)) await putAnswer(tx, claim);
+  const text = `with nobodys as (select null::uuid as id where false), ${claimsText('$1', 'nobodys')} select id::text from repeated`;
+  const rows = await tx.unsafe<{ id: string }[]>(text, [claimsParameter(claims)]);
+  return rows.map(({ id }) => id);
 }
 
 export function isLarge({ answer }: SettledClaim): boolean {

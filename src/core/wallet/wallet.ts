@@ -37,8 +37,11 @@ export type { LedgerSpan } from './ledger-span.ts';
 export { requestsHashSql } from './chain.ts';
 export { type KnownHead, type LedgerProof, ledgerUsageSql, proveIn, readOwners } from './proof.ts';
 
-/** Called for every credit and adjustment, and every charge that had no hold, once it is committed. */
-export type CreditListener = (organizationId: string, deltaPicoUsd: bigint) => void;
+/**
+ * Called for every credit and adjustment, and every charge that had no hold, once it is committed. A credit and an
+ * adjustment are answered when it is done, so that the next request goes by them; it never rejects.
+ */
+export type CreditListener = (organizationId: string, deltaPicoUsd: bigint) => void | Promise<void>;
 
 export interface Wallet {
   /** Makes the wallet of an organization in the transaction that makes the organization. */
@@ -104,7 +107,8 @@ export function createWallet({ db, clock, audit }: WalletOptions): Wallet {
   async function bookAlone(type: BookingType, booking: Booking): Promise<BookingResult> {
     const result = await db.orm.transaction((tx) => bookWithin(tx, type, booking));
     if (result.kind === 'created') {
-      for (const listener of listeners) listener(result.entry.organizationId, result.entry.amountPicoUsd);
+      const { organizationId, amountPicoUsd } = result.entry;
+      await Promise.all([...listeners].map((listener) => Promise.resolve(listener(organizationId, amountPicoUsd))));
     }
     return result;
   }
@@ -124,7 +128,7 @@ export function createWallet({ db, clock, audit }: WalletOptions): Wallet {
     chargeStatement,
     chargeUnheld(organizationId, charge) {
       const charging = charge().then((chargedPicoUsd) => {
-        for (const listener of listeners) listener(organizationId, -chargedPicoUsd);
+        for (const listener of listeners) void listener(organizationId, -chargedPicoUsd);
         return chargedPicoUsd;
       });
       return bookings.track(organizationId, charging);

@@ -2,8 +2,11 @@ import type { MiddlewareHandler } from 'hono';
 import type { Clock } from '#base/clock.ts';
 import type { Log } from '#base/log.ts';
 import type { Signer } from '#base/signing.ts';
+import type { HoldReview } from '#core/admission/admission.ts';
 import type { Accounts } from '#core/accounts/accounts.ts';
 import type { Clusters } from '#core/clusters/clusters.ts';
+import type { AuditTrail } from '#core/audit/audit.ts';
+import type { Catalog } from '#core/catalog/catalog.ts';
 import type { OperatorCommands } from '#core/fleet/fleet.ts';
 import type { Keys, Organizations } from '#core/keys/keys.ts';
 import type { History, QuarantineReview } from '#core/metering/metering.ts';
@@ -24,6 +27,7 @@ import {
   type ShowLimits,
 } from '#edge/http/http.ts';
 import { type ApiApp, createApiApp } from './app.ts';
+import { registerAuditRoutes } from './audit.ts';
 import { createGuards } from './auth.ts';
 import { type BillingRoutesParts, registerBillingRoutes } from './billing.ts';
 import { registerClusterRoutes } from './clusters.ts';
@@ -38,9 +42,11 @@ import { registerReconcileRoutes } from './reconcile.ts';
 import { registerRunRoutes } from './runs.ts';
 import { registerStackRoutes } from './stacks.ts';
 import { registerStatementRoutes } from './statements.ts';
+import { registerHoldRoutes } from './holds.ts';
 import { registerQuarantineRoutes } from './quarantine.ts';
 import { registerUsageContentRoutes } from './usage-content.ts';
 import { registerUsageRoutes } from './usage.ts';
+import { registerWalletBookingRoutes } from './wallet-bookings.ts';
 import { registerWalletRoutes } from './wallet.ts';
 
 export type { EngineOperations, OperatedEngine } from './engine-operations.ts';
@@ -53,8 +59,11 @@ export interface ApiOptions {
   readonly keys: Keys;
   readonly accounts: Accounts;
   readonly organizations: Organizations;
+  readonly auditTrail: AuditTrail;
+  readonly catalog: Pick<Catalog, 'find'>;
   readonly history: History;
   readonly quarantine: QuarantineReview;
+  readonly holds: HoldReview;
   /** What statements are signed with; null: they are not. */
   readonly signer: Signer | null;
   readonly contents: Contents;
@@ -91,12 +100,15 @@ export function createApi(options: ApiOptions): ApiApp {
   registerUsageRoutes(app, parts);
   registerUsageContentRoutes(app, parts);
   registerWalletRoutes(app, parts);
+  registerWalletBookingRoutes(app, parts);
   registerStatementRoutes(app, parts);
+  registerAuditRoutes(app, parts);
   registerQuarantineRoutes(app, parts);
   registerClusterRoutes(app, parts);
   registerStackRoutes(app, parts);
   registerRunRoutes(app, parts);
   registerBillingRoutes(app, { ...parts, ...options.billing });
+  registerHoldRoutes(app, parts);
   if (options.engines !== undefined) registerEngineRoutes(app, { ...parts, ...options.engines });
   if (options.reconciler !== undefined) registerReconcileRoutes(app, { ...parts, reconciler: options.reconciler });
   registerDocs(app);

@@ -1,25 +1,38 @@
-import { OpenAPIHono, type z } from '@hono/zod-openapi';
-import { type HttpEnv, type Problem, ValidationError } from '#edge/http/http.ts';
+import { OpenAPIHono, type RouteConfig, z } from '@hono/zod-openapi';
+import { type HttpEnv, knownQuery, type Problem, ValidationError } from '#edge/http/http.ts';
 
 /**
  * The app that the resources' files add their routes to. How a route is made, in this order:
  *
  * 1. `createRoute({ method, path, middleware, request, responses, security, tags, summary })` inside the file's own
  *    `register…Routes(app, { guards, … })`, which takes what it needs and nothing else.
- * 2. `middleware` names the guard first (`guards.anyKey`, `.management`, `.platformAdmin`; none for a public route),
- *    then `guards.jsonBody` where there is a body. Both refuse before any schema is looked at.
- * 3. Schemas are strict (`z.strictObject`): an unknown field or query parameter is a 400 that names it.
- * 4. The handler reads `context.req.valid('json' | 'query' | 'param')` and `context.get('caller')`, makes changes as
- *    `authorOf(context)`, throws AppError for refusals and answers `context.json(body, status)`.
+ * 2. `middleware` names the guard first (`guards.may('keys')`, by the table of roles; none for a public route), then
+ *    `guards.jsonBody` where there is a body. Both refuse before any schema is looked at.
+ * 3. Schemas are strict (`z.strictObject`): an unknown field is a 400 that names it. Query parameters that the schema
+ *    does not have are refused here, for routes without one too.
+ * 4. The handler reads `context.req.valid('json' | 'query' | 'param')`, `context.get('caller')` and
+ *    `guards.organizationOf(context)`, makes changes as `authorOf(context)`, throws AppError for refusals and answers
+ *    `context.json(body, status)`. It is tried with every kind of key in `test/edge/api/roles.test.ts`.
  */
 export type ApiApp = OpenAPIHono<HttpEnv>;
 
 export function createApiApp(): ApiApp {
-  return new OpenAPIHono<HttpEnv>({
+  const app = new OpenAPIHono<HttpEnv>({
     defaultHook: (result) => {
       if (!result.success) throw new ValidationError(toProblems(result.error));
     },
   });
+  const { openapi } = app;
+  app.openapi = (route, ...handlers) => openapi(withKnownQuery(route), ...handlers);
+  return app;
+}
+
+/** The route, refusing query parameters that it does not declare. */
+function withKnownQuery<R extends RouteConfig>(route: R): R {
+  const query = route.request?.query;
+  const names = query instanceof z.ZodObject ? Object.keys(query.shape) : [];
+  const middleware = [route.middleware ?? [], knownQuery(names)].flat();
+  return { ...route, middleware };
 }
 
 /** What zod found, as fields and sentences; an unknown field is named by itself. */

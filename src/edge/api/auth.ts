@@ -1,6 +1,7 @@
 import type { MiddlewareHandler } from 'hono';
 import { AppError } from '#base/errors.ts';
 import { Turns } from '#base/turns.ts';
+import { type Accounts, type Action, type Extent, extentOf, isOfPlatform } from '#core/accounts/accounts.ts';
 import {
   type Authenticator,
   type BodyLimits,
@@ -15,26 +16,31 @@ import {
   jsonBody,
   type ShowLimits,
 } from '#edge/http/http.ts';
+import { notFound, requireId } from './schemas.ts';
+import { answerInTime } from './answer-in-time.ts';
 
-/** What stands before a route. The three that ask who calls put `caller` into the context. */
+/** What stands before a route. `may` puts `caller` into the context. */
 export interface Guards {
-  /** Everybody who is known: usage and the wallet may be read by all of them. */
-  readonly anyKey: MiddlewareHandler<HttpEnv>;
-  /** Scope `management`: keys, projects, and everything that changes something. */
-  readonly management: MiddlewareHandler<HttpEnv>;
-  /** The same, and a user who administers the platform: organizations, credits and engines. */
-  readonly platformAdmin: MiddlewareHandler<HttpEnv>;
+  /**
+   * Who may do this, by the table of roles: of the whole organization, or, where `least` says so, of what is his own.
+   * Puts `extent` into the context too.
+   */
+  readonly may: (action: Action, least?: 'own' | 'organization') => MiddlewareHandler<HttpEnv>;
   /** Reads and checks the body, for routes that have one; after the key, so that who may not call learns nothing. */
   readonly jsonBody: MiddlewareHandler<HttpEnv>;
+  /**
+   * The organization that a request is about: the one that it names, else the caller's own. To be called behind `may`.
+   * @param named as outsiders name it; `organization_id` of the query when absent
+   * @throws AppError not_found for what is not there, and for what the caller may not ask for
+   */
+  readonly organizationOf: (context: HttpContext, named?: string) => Promise<string>;
 }
 
-function requireManagement({ scope }: Caller): void {
-  if (scope !== 'management') throw new AppError('insufficient_scope');
-}
-
-function requirePlatformAdmin(caller: Caller): void {
-  requireManagement(caller);
-  if (caller.platformRole === 'admin') return;
+/** @throws AppError insufficient_scope */
+function requireExtent(caller: Caller, action: Action, least: 'own' | 'organization'): Extent {
+  const extent = extentOf(caller, action);
+  if (extent !== 'none' && (extent !== 'own' || least === 'own')) return extent;
+  if (!isOfPlatform(action)) throw new AppError('insufficient_scope');
   throw new AppError('insufficient_scope', {
     message: 'This API key may not do this: it takes a management key of a platform administrator.',
   });
@@ -50,6 +56,7 @@ function knownCaller(context: HttpContext): Caller | null {
 
 export interface GuardParts {
   readonly authenticator: Authenticator;
+  readonly accounts: Pick<Accounts, 'readOrganization'>;
   readonly addressOf: ClientAddress;
   readonly showLimits: ShowLimits;
   readonly shares: BodyShares;
@@ -64,7 +71,7 @@ function lineOf({ req: { method } }: HttpContext, caller: Caller): string {
   return `${callerId(caller)} ${method === 'GET' || method === 'HEAD' ? 'reads' : 'changes'}`;
 }
 
-export function createGuards({ authenticator, addressOf, showLimits, shares, limits }: GuardParts): Guards {
+export function createGuards({ authenticator, accounts, addressOf, showLimits, shares, limits }: GuardParts): Guards {
   const turns = new Turns(turnBounds);
   /** A turn lasts until the answer is read: an unread one is memory, and making it takes a share of the database. */
   const takeTurn = async ({ env: { outgoing } }: HttpContext, name: string): Promise<void> => {
@@ -77,24 +84,32 @@ export function createGuards({ authenticator, addressOf, showLimits, shares, lim
     throw new AppError('request_timeout', { message: 'The connection was closed before the request was answered.' });
   };
   const guard =
-    (check: (caller: Caller) => void): MiddlewareHandler<HttpEnv> =>
+    (action: Action, least: 'own' | 'organization' = 'organization'): MiddlewareHandler<HttpEnv> =>
     async (context, next) => {
       const caller = knownCaller(context) ?? (await authenticator.authenticate(context.env.incoming));
       for (const [name, value] of Object.entries(await showLimits(caller))) context.header(name, value);
-      check(caller);
+      const extent = requireExtent(caller, action, least);
       await takeTurn(context, lineOf(context, caller));
       context.set('caller', caller);
-      await next();
+      context.set('extent', extent);
+      await (context.req.method === 'DELETE' ? answerInTime(next) : next());
     };
   const readJson = createReadBody({ limits, shares }, [jsonBody]);
   return {
-    anyKey: guard(() => undefined),
-    management: guard(requireManagement),
-    platformAdmin: guard(requirePlatformAdmin),
+    may: guard,
+    async organizationOf(context, named = context.req.query('organization_id')) {
+      const { organizationId } = context.get('caller');
+      if (named === undefined) return organizationId;
+      const asked = requireId('org', named);
+      if (asked === organizationId) return asked;
+      const mayAsk = context.get('extent') === 'any';
+      if (mayAsk && (await accounts.readOrganization(asked)) !== null) return asked;
+      throw notFound('org');
+    },
     jsonBody: async (context, next) => {
       const caller: Caller | undefined = context.get('caller');
       if (caller === undefined) await takeTurn(context, addressOf(context.env.incoming));
-      return readJson(context, next);
+      return readJson(context, () => answerInTime(next));
     },
   };
 }

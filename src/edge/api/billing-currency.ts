@@ -39,7 +39,7 @@ export function registerBillingCurrencyRoutes(app: ApiApp, parts: BillingCurrenc
     tags,
     summary: 'Read in which currency an organization is shown its costs',
     security: bearerSecurity,
-    middleware: [guards.anyKey],
+    middleware: [guards.may('costs.read')],
     request,
     responses: { 200: jsonAnswer(currencySchema, 'The currency') },
   });
@@ -53,7 +53,7 @@ export function registerBillingCurrencyRoutes(app: ApiApp, parts: BillingCurrenc
     tags,
     summary: 'Show an organization its costs in another currency, those of the past too',
     security: bearerSecurity,
-    middleware: [guards.management, guards.jsonBody],
+    middleware: [guards.may('costs.currency'), guards.jsonBody],
     request: { ...request, body: jsonRequest(patchSchema) },
     responses: { 200: jsonAnswer(currencySchema, 'The currency') },
   });

@@ -19,7 +19,7 @@ export interface BillingRoutesParts
     BillingCurrencyRoutesParts,
     MarginRoutesParts {
   readonly guards: Guards;
-  /** Those of its methods that report stand in nobody's way, see `History.inTurn`. */
+  /** Those of its methods that report stand in nobody's way, see `History.during`. */
   readonly costs: Costs;
 }
 
@@ -50,7 +50,7 @@ function registerCurrencies(app: ApiApp, { guards }: Pick<BillingRoutesParts, 'g
     tags,
     summary: 'List the currencies that costs can be shown in',
     security: bearerSecurity,
-    middleware: [guards.anyKey],
+    middleware: [guards.may('costs.read')],
     responses: { 200: jsonAnswer(z.object({ data: z.array(currencySchema) }).openapi('Currencies'), 'Currencies') },
   });
   app.openapi(route, (context) => {

@@ -70,7 +70,7 @@ function registerAddition(app: ApiApp, { guards, clusters }: ClusterNodeRoutesPa
     tags,
     summary: 'Add a node to a cluster',
     security: bearerSecurity,
-    middleware: [guards.anyKey, operatorOfCluster(clusters), guards.jsonBody],
+    middleware: [guards.may('clusters.read'), operatorOfCluster(clusters), guards.jsonBody],
     request: { params: clusterParams, body: jsonRequest(newNodeSchema) },
     responses: { 201: jsonAnswer(nodeSchema, 'The node') },
   });
@@ -92,7 +92,7 @@ function registerChanges(app: ApiApp, { guards, clusters }: ClusterNodeRoutesPar
     tags,
     summary: 'Change a node; its profile and GPUs only while it is not allocated',
     security: bearerSecurity,
-    middleware: [guards.anyKey, mayOperate, guards.jsonBody],
+    middleware: [guards.may('clusters.read'), mayOperate, guards.jsonBody],
     request: { params: nodeParams, body: jsonRequest(patchNodeSchema) },
     responses: { 200: jsonAnswer(nodeSchema, 'The node') },
   });
@@ -117,7 +117,7 @@ function registerChanges(app: ApiApp, { guards, clusters }: ClusterNodeRoutesPar
     tags,
     summary: 'Release a node and take it out of its cluster; its costs stay',
     security: bearerSecurity,
-    middleware: [guards.anyKey, mayOperate],
+    middleware: [guards.may('clusters.read'), mayOperate],
     request: { params: nodeParams },
     responses: { 204: { description: 'It is gone' } },
   });
@@ -141,7 +141,7 @@ function registerEvent(
     summary,
     description: 'A repetition changes nothing and is answered with what is on file.',
     security: bearerSecurity,
-    middleware: [guards.anyKey, operatorOfCluster(clusters), optionalBody(guards.jsonBody)],
+    middleware: [guards.may('clusters.read'), operatorOfCluster(clusters), optionalBody(guards.jsonBody)],
     request: { params: nodeParams, body: { ...jsonRequest(nodeEventSchema), required: false } },
     responses: { 200: jsonAnswer(eventResultSchema, 'What is on file now') },
   });
@@ -161,7 +161,7 @@ function registerHeartbeat(app: ApiApp, { guards, clusters }: ClusterNodeRoutesP
     summary: 'Say that a node is there',
     description: 'What counted as released because the node was silent goes on as if it had not been.',
     security: bearerSecurity,
-    middleware: [guards.anyKey, operatorOfCluster(clusters)],
+    middleware: [guards.may('clusters.read'), operatorOfCluster(clusters)],
     request: { params: nodeParams },
     responses: { 204: { description: 'It was noted' } },
   });

@@ -61,7 +61,7 @@ function registerList(app: ApiApp, { guards, clusters }: ClusterRoutesParts): vo
     tags,
     summary: 'List the clusters of the organization, or of all for a platform admin; oldest first',
     security: bearerSecurity,
-    middleware: [guards.anyKey],
+    middleware: [guards.may('clusters.read')],
     request: { query: listQuery },
     responses: { 200: jsonAnswer(pageOf(clusterSummarySchema, 'ClusterPage'), 'A page of clusters') },
   });
@@ -85,7 +85,7 @@ function registerCreation(app: ApiApp, { guards, clusters }: ClusterRoutesParts)
     tags,
     summary: 'Make a cluster of an organization',
     security: bearerSecurity,
-    middleware: [guards.platformAdmin, guards.jsonBody],
+    middleware: [guards.may('clusters'), guards.jsonBody],
     request: { body: jsonRequest(createClusterSchema) },
     responses: { 201: jsonAnswer(clusterSchema, 'The cluster, with the public key for its nodes') },
   });
@@ -111,7 +111,7 @@ function registerReading(app: ApiApp, { guards, clusters }: ClusterRoutesParts):
     tags,
     summary: 'Read a cluster with its nodes',
     security: bearerSecurity,
-    middleware: [guards.anyKey],
+    middleware: [guards.may('clusters.read')],
     request: { params: idParams },
     responses: { 200: jsonAnswer(clusterSchema, 'The cluster') },
   });
@@ -129,7 +129,7 @@ function registerChanges(app: ApiApp, { guards, clusters }: ClusterRoutesParts):
     tags,
     summary: 'Rename a cluster, change its domain, or move it to another organization',
     security: bearerSecurity,
-    middleware: [guards.anyKey, mayOperate, guards.jsonBody],
+    middleware: [guards.may('clusters.read'), mayOperate, guards.jsonBody],
     request: { params: idParams, body: jsonRequest(patchClusterSchema) },
     responses: { 200: jsonAnswer(clusterSchema, 'The cluster') },
   });
@@ -145,7 +145,7 @@ function registerChanges(app: ApiApp, { guards, clusters }: ClusterRoutesParts):
     tags,
     summary: 'Release all nodes of a cluster, end its metering and archive it; its costs stay',
     security: bearerSecurity,
-    middleware: [guards.anyKey, mayOperate],
+    middleware: [guards.may('clusters.read'), mayOperate],
     request: { params: idParams },
     responses: { 204: { description: 'It is archived' } },
   });
@@ -163,7 +163,7 @@ function registerRotation(app: ApiApp, { guards, clusters }: ClusterRoutesParts)
     tags,
     summary: 'Replace the key that runs log in to the nodes with, by a new one or by one that is given',
     security: bearerSecurity,
-    middleware: [guards.anyKey, operatorOfCluster(clusters), optionalBody(guards.jsonBody)],
+    middleware: [guards.may('clusters.read'), operatorOfCluster(clusters), optionalBody(guards.jsonBody)],
     request: { params: idParams, body: { ...jsonRequest(rotateSchema), required: false } },
     responses: { 200: jsonAnswer(clusterSchema, 'The cluster, with the new public key') },
   });

@@ -88,7 +88,7 @@ function registerList(app: ApiApp, { guards, costs }: ConversionRateRoutesParts)
     tags,
     summary: 'List the rates that costs are converted by, those that begin last first',
     security: bearerSecurity,
-    middleware: [guards.management],
+    middleware: [guards.may('rates.read')],
     request: {
       query: z.strictObject({
         ...pageQuery,
@@ -113,7 +113,7 @@ function registerCreation(app: ApiApp, { guards, costs }: ConversionRateRoutesPa
     tags,
     summary: 'Say what a currency is worth in another one, and end the rate that did so until then',
     security: bearerSecurity,
-    middleware: [guards.platformAdmin, guards.jsonBody],
+    middleware: [guards.may('rates'), guards.jsonBody],
     request: { body: jsonRequest(createSchema) },
     responses: { 201: jsonAnswer(createdSchema, 'The conversion rate') },
   });
@@ -132,7 +132,7 @@ function registerEnd(app: ApiApp, { guards, costs }: ConversionRateRoutesParts):
     tags,
     summary: 'End a conversion rate; costs after that are shown as they are until another one converts them',
     security: bearerSecurity,
-    middleware: [guards.platformAdmin, guards.jsonBody],
+    middleware: [guards.may('rates'), guards.jsonBody],
     request: { params: z.object({ id: idText('conv') }), body: jsonRequest(endSchema) },
     responses: { 200: jsonAnswer(rateSchema, 'The conversion rate') },
   });

@@ -48,7 +48,7 @@ function registerReport(app: ApiApp, parts: CostRoutesParts): void {
     tags,
     summary: 'What nodes and GPUs were held for, and what that costs, by organization and cluster',
     security: bearerSecurity,
-    middleware: [parts.guards.anyKey],
+    middleware: [parts.guards.may('costs.read')],
     request: { query: costQuery },
     responses: { 200: { description: 'The report', content: streamed } },
   });
@@ -66,7 +66,7 @@ function registerCsv(app: ApiApp, parts: CostRoutesParts): void {
     tags,
     summary: 'The same as CSV, a row a line item, in the columns of FOCUS 1.2',
     security: bearerSecurity,
-    middleware: [parts.guards.anyKey],
+    middleware: [parts.guards.may('costs.read')],
     request: { query: costQuery },
     responses: {
       200: { description: 'The report', content: { 'text/csv': { schema: { type: 'string' as const } } } },

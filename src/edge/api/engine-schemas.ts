@@ -1,7 +1,7 @@
 import { z } from '@hono/zod-openapi';
 import type { EngineDefinition } from '#core/catalog/catalog.ts';
 import type { OperatedEngine, OperatedHost, OperatedOrphan, OperatedReplica } from './engine-operations.ts';
-import { toUnixSeconds, toUnixSecondsOrNull, unixSeconds, unixSecondsOrNull } from './schemas.ts';
+import { toUnixSeconds, unixSeconds, unixSecondsOrNull } from './schemas.ts';
 
 const milliseconds = z.int().openapi({ description: 'Milliseconds' });
 const bytesOrNull = z.int().nullable();
@@ -72,7 +72,7 @@ function toReplica(replica: OperatedReplica): EngineAnswer['replicas'][number] {
 
 function toFailure({ cause, causeDetail, retryAtMs }: OperatedEngine): EngineAnswer['last_failure'] {
   if (cause === null) return null;
-  return { message: cause, detail: causeDetail, retry_at: toUnixSecondsOrNull(retryAtMs) };
+  return { message: cause, detail: causeDetail, retry_at: retryAtMs === null ? null : Math.ceil(retryAtMs / 1000) };
 }
 
 type Needs = Pick<EngineAnswer, 'gpus_needed' | 'memory_needed_bytes' | 'group'>;
@@ -81,7 +81,10 @@ type Scale = Pick<EngineAnswer, 'replicas_min' | 'replicas_max' | 'pinned'> & Ne
 const nothingNeeded: Needs = { gpus_needed: null, memory_needed_bytes: null, group: null };
 
 function toScale({ driver }: EngineDefinition): Scale {
-  if (driver.type === 'external') return { replicas_min: 1, replicas_max: 1, pinned: true, ...nothingNeeded };
+  if (driver.type === 'external') {
+    const { length } = driver.urls;
+    return { replicas_min: length, replicas_max: length, pinned: true, ...nothingNeeded };
+  }
   const { replicas, gpus, pinned } = driver;
   const needed = gpus === null ? null : { count: gpus.count, memory_bytes: gpus.memoryBytesMin, profile: gpus.profile };
   const scale = { replicas_min: replicas.min, replicas_max: replicas.max, pinned, ...nothingNeeded };

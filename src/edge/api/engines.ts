@@ -88,7 +88,7 @@ function registerReading(app: ApiApp, { guards, operations }: EngineRoutesParts)
     tags,
     summary: 'List the engines of the files, in the order of their ids',
     security: bearerSecurity,
-    middleware: [guards.platformAdmin],
+    middleware: [guards.may('engines')],
     request: { query: z.strictObject({}) },
     responses: { 200: jsonAnswer(wholeList(engineSchema, 'EngineList'), 'Engines') },
   });
@@ -106,7 +106,7 @@ function registerReading(app: ApiApp, { guards, operations }: EngineRoutesParts)
     tags,
     summary: 'Read an engine: its state, replicas, devices, queue and last failure',
     security: bearerSecurity,
-    middleware: [guards.platformAdmin],
+    middleware: [guards.may('engines')],
     request: { params: idParams },
     responses: { 200: jsonAnswer(engineSchema, 'The engine') },
   });
@@ -139,7 +139,7 @@ function registerCommand(
       'The gateway that leads the fleet carries it out; the answer comes when every gateway goes by it, or after five ' +
       'seconds when none leads.',
     security: bearerSecurity,
-    middleware: [guards.platformAdmin],
+    middleware: [guards.may('engines')],
     request: { params: idParams },
     responses: { 202: jsonAnswer(engineSchema, 'The engine as it is now') },
   });
@@ -161,7 +161,7 @@ function registerLogs(app: ApiApp, { guards, operations }: EngineRoutesParts): v
     tags,
     summary: 'Read what the replicas of an engine wrote, oldest first',
     security: bearerSecurity,
-    middleware: [guards.platformAdmin],
+    middleware: [guards.may('engines')],
     request: { params: idParams, query: logQuery },
     responses: {
       200: {
@@ -201,7 +201,7 @@ function registerHosts(app: ApiApp, { guards, operations }: EngineRoutesParts): 
     tags,
     summary: 'List the hosts with their devices, and who uses them',
     security: bearerSecurity,
-    middleware: [guards.platformAdmin],
+    middleware: [guards.may('engines')],
     request: { query: z.strictObject({}) },
     responses: { 200: jsonAnswer(wholeList(hostSchema, 'HostList'), 'Hosts') },
   });
@@ -220,7 +220,7 @@ function registerReload(app: ApiApp, { guards, commands }: EngineRoutesParts): v
     summary: 'Read the engine files again',
     description: 'A mistake in any file is a 422 that names file, line and field, and changes nothing.',
     security: bearerSecurity,
-    middleware: [guards.platformAdmin],
+    middleware: [guards.may('engines')],
     responses: { 200: jsonAnswer(reloadSchema, 'Ids of the engines that are different now') },
   });
   app.openapi(route, async (context) => {

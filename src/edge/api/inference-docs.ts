@@ -93,7 +93,7 @@ const modelRecord = z
     created: unixSeconds,
     owned_by: z.string(),
     name: z.string(),
-    hugging_face_id: z.string(),
+    hugging_face_id: z.string().nullable(),
     task_type: z.enum(taskTypes),
     context_length: z.int(),
     pricing: z

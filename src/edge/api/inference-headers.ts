@@ -77,7 +77,12 @@ export const inferenceAnswerHeaders = z.object({
 
 export const errorAnswerHeaders = z.object({
   ...requestId,
-  'Retry-After': header('On 429 and 503, and on 409 where another gateway runs the request: whole seconds', '1'),
-  'x-should-retry': header('false where no SDK should wait: monthly_quota_exceeded'),
+  'Retry-After': header(
+    'On 429 and 503 where waiting may help, and on 409 where another gateway runs the request: whole seconds',
+    '1',
+  ),
+  'x-should-retry': header(
+    'false where no SDK should wait: monthly_quota_exceeded, and 503 that only an operator can mend',
+  ),
   ...limits,
 });

@@ -1,7 +1,7 @@
 import { z } from '@hono/zod-openapi';
-import { defaultKeyLimits, defaultKeyToggles } from '#core/keys/keys.ts';
+import { defaultKeyToggles } from '#core/keys/keys.ts';
 import { listQuery } from './list.ts';
-import { idText, nameText, unixSeconds, unixSecondsOrNull } from './schemas.ts';
+import { idText, nameText, organizationQuery, unixSeconds, unixSecondsOrNull } from './schemas.ts';
 
 /** The largest number of Postgres' integer. */
 const int4Max = 2_147_483_647;
@@ -17,10 +17,24 @@ function limit(max: number, description: string) {
     .openapi({ description: `${description}; null is unlimited` });
 }
 
-const requestsPerMinute = limit(int4Max, 'Requests per minute');
-const maxConcurrency = limit(int4Max, 'Requests at once');
-const tokensPerMinute = limit(Number.MAX_SAFE_INTEGER, 'Tokens per minute');
-const monthlyTokenLimit = limit(Number.MAX_SAFE_INTEGER, 'Tokens per calendar month');
+/** The limits of a key, and of the new keys of an organization. */
+export const limitFields = {
+  requests_per_minute: limit(int4Max, 'Requests per minute'),
+  max_concurrency: limit(int4Max, 'Requests at once'),
+  tokens_per_minute: limit(Number.MAX_SAFE_INTEGER, 'Tokens per minute'),
+  monthly_token_limit: limit(Number.MAX_SAFE_INTEGER, 'Tokens per calendar month'),
+};
+
+export const someLimits = z.strictObject(limitFields).partial();
+
+const modelsMax = 200;
+
+/** Models that a key or an organization may use. */
+export const modelList = z
+  .array(nameText(512))
+  .min(1, 'must name a model; null is all')
+  .max(modelsMax, `must have at most ${modelsMax} models`)
+  .nullable();
 
 const keyFields = {
   id: idText('key'),
@@ -35,12 +49,12 @@ const keyFields = {
   expires_at: unixSecondsOrNull,
   last_used_at: unixSecondsOrNull,
   revoked_at: unixSecondsOrNull,
-  requests_per_minute: requestsPerMinute,
-  max_concurrency: maxConcurrency,
-  tokens_per_minute: tokensPerMinute,
-  monthly_token_limit: monthlyTokenLimit,
+  ...limitFields,
   store_requests: z.boolean(),
   cache_responses: z.boolean(),
+  models: modelList.openapi({
+    description: 'Ids of the models that it may use, where its organization may; null is all that the organization may',
+  }),
 };
 
 export const keySchema = z.object(keyFields).openapi('ApiKey');
@@ -66,14 +80,12 @@ export const createKeySchema = z
       .nullable()
       .optional()
       .openapi({ description: 'Seconds since the Unix epoch, in the future; instead of expiry' }),
-    requests_per_minute: requestsPerMinute.default(defaultKeyLimits.requestsPerMinute),
-    max_concurrency: maxConcurrency.default(defaultKeyLimits.maxConcurrency),
-    tokens_per_minute: tokensPerMinute.default(defaultKeyLimits.tokensPerMinute),
-    monthly_token_limit: monthlyTokenLimit.default(defaultKeyLimits.monthlyTokenLimit),
+    ...someLimits.shape,
     store_requests: z.boolean().default(defaultKeyToggles.storeRequests),
     cache_responses: z.boolean().default(defaultKeyToggles.cacheResponses),
+    models: modelList.default(null),
   })
-  .openapi('CreateApiKey');
+  .openapi('CreateApiKey', { description: 'A limit that is absent is the default of the organization' });
 
 export type CreateKey = z.infer<typeof createKeySchema>;
 
@@ -87,12 +99,10 @@ const fixed = z
 export const patchKeySchema = z
   .strictObject({
     name: nameText().optional(),
-    requests_per_minute: requestsPerMinute.optional(),
-    max_concurrency: maxConcurrency.optional(),
-    tokens_per_minute: tokensPerMinute.optional(),
-    monthly_token_limit: monthlyTokenLimit.optional(),
+    ...someLimits.shape,
     store_requests: z.boolean().optional(),
     cache_responses: z.boolean().optional(),
+    models: modelList.optional(),
     scope: fixed,
     project_id: fixed,
     expiry: fixed,
@@ -103,6 +113,7 @@ export const patchKeySchema = z
 export type PatchKey = z.infer<typeof patchKeySchema>;
 
 export const keyQuery = z.strictObject({
+  ...organizationQuery,
   ...listQuery,
   status: z.enum(['active', 'revoked', 'expired']).optional(),
 });

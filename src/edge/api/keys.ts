@@ -4,7 +4,16 @@ import { AppError } from '#base/errors.ts';
 import { formatId, isUuid, parseId } from '#base/id.ts';
 import type { Accounts, Project } from '#core/accounts/accounts.ts';
 import { userIdOf } from '#core/audit/audit.ts';
-import { type KeyExpiry, type KeyPatch, type KeyRecord, type Keys, keyStatus, type NewKey } from '#core/keys/keys.ts';
+import type { Catalog } from '#core/catalog/catalog.ts';
+import {
+  type KeyExpiry,
+  type KeyPatch,
+  type KeyRecord,
+  type KeyRef,
+  type Keys,
+  keyStatus,
+  type NewKey,
+} from '#core/keys/keys.ts';
 import { authorOf, type Caller, type HttpContext, ValidationError } from '#edge/http/http.ts';
 import type { ApiApp } from './app.ts';
 import type { Guards } from './auth.ts';
@@ -20,11 +29,13 @@ import {
   reportedSchema,
 } from './key-schemas.ts';
 import { listOf, readCursor, toListPage } from './list.ts';
+import { readModelList } from './model-list.ts';
 import {
   bearerSecurity,
   jsonAnswer,
   jsonRequest,
   notFound,
+  organizationQuery,
   requireId,
   toUnixSeconds,
   toUnixSecondsOrNull,
@@ -33,14 +44,18 @@ import {
 export interface KeyRoutesParts {
   readonly guards: Guards;
   readonly keys: Keys;
-  readonly accounts: Pick<Accounts, 'findProject'>;
+  readonly accounts: KeyAccounts;
+  readonly catalog: Pick<Catalog, 'find'>;
   readonly clock: Clock;
 }
+
+type KeyAccounts = Pick<Accounts, 'findProject' | 'listProjects' | 'readOrganization' | 'readOwner'>;
 
 const dayMs = 86_400_000;
 const lifeMs = { '7d': 7 * dayMs, '30d': 30 * dayMs, '90d': 90 * dayMs, '1y': 365 * dayMs };
 
 const tags = ['Keys'];
+const query = z.strictObject(organizationQuery);
 const idParams = z.object({ id: z.string().openapi({ example: 'key_019ab1c2d3e47f008a1b2c3d4e5f6071' }) });
 
 /** A key as the API shows it. */
@@ -64,6 +79,7 @@ function toAnswer(key: KeyRecord, nowMs: number): z.infer<typeof keySchema> {
     monthly_token_limit: key.monthlyTokenLimit,
     store_requests: key.storeRequests,
     cache_responses: key.cacheResponses,
+    models: key.models === null ? null : [...key.models],
   };
 }
 
@@ -80,11 +96,10 @@ function expiryOf(body: CreateKey, nowMs: number): KeyExpiry | null {
   return expiry === 'never' ? null : { afterMs: lifeMs[expiry] };
 }
 
-function newKeyOf(body: CreateKey, caller: Caller, project: Project, nowMs: number): NewKey {
+function newKeyOf(body: CreateKey, project: Project, nowMs: number): Omit<NewKey, 'userId' | 'models'> {
   return {
     organizationId: project.organizationId,
     projectId: project.id,
-    userId: requireUserId(caller),
     name: body.name,
     scope: body.scope,
     expires: expiryOf(body, nowMs),
@@ -98,14 +113,18 @@ function newKeyOf(body: CreateKey, caller: Caller, project: Project, nowMs: numb
   };
 }
 
-/** The user that a new key acts for. @throws AppError insufficient_scope where no user asks for it */
-function requireUserId({ actor }: Caller): string {
-  const userId = userIdOf(actor);
+/**
+ * The user that a new key acts for: the caller, and the owner for a key of another organization, which must not get the
+ * rights of a platform administrator.
+ * @throws AppError insufficient_scope where no user asks for it
+ */
+async function userOf({ actor, organizationId }: Caller, accounts: KeyAccounts, asked: string): Promise<string> {
+  const userId = asked === organizationId ? userIdOf(actor) : await accounts.readOwner(asked);
   if (userId === null) throw new AppError('insufficient_scope', { message: 'Only a user can have an API key.' });
   return userId;
 }
 
-function patchOf(body: PatchKey): KeyPatch {
+function patchOf(body: PatchKey): Omit<KeyPatch, 'models'> {
   return {
     name: body.name,
     requestsPerMinute: body.requests_per_minute,
@@ -117,10 +136,9 @@ function patchOf(body: PatchKey): KeyPatch {
   };
 }
 
-/** The project that a new key is made in: the body's, else the caller's. */
-async function projectOf(body: CreateKey, caller: Caller, accounts: KeyRoutesParts['accounts']): Promise<Project> {
-  const id = body.project_id === undefined ? caller.project.id : parseId('proj', body.project_id);
-  const project = id === null ? null : await accounts.findProject(caller.organizationId, id);
+/** The project that a new key is made in: the body's, else the caller's, in another organization its first. */
+async function projectOf(body: CreateKey, caller: Caller, accounts: KeyAccounts, asked: string): Promise<Project> {
+  const project = await findProject(body, caller, accounts, asked);
   if (project === null) {
     throw new ValidationError([{ field: 'project_id', message: 'this organization has no such project' }]);
   }
@@ -129,8 +147,32 @@ async function projectOf(body: CreateKey, caller: Caller, accounts: KeyRoutesPar
   throw new AppError('conflict', { message, param: 'project_id' });
 }
 
-function refOf(context: HttpContext, id: string): { organizationId: string; keyId: string } {
-  return { organizationId: context.get('caller').organizationId, keyId: requireId('key', id) };
+async function findProject(
+  { project_id: named }: CreateKey,
+  { organizationId, project }: Caller,
+  accounts: KeyAccounts,
+  asked: string,
+): Promise<Project | null> {
+  if (named === undefined && asked !== organizationId) {
+    return (await accounts.listProjects(asked, 1, 1)).projects[0] ?? null;
+  }
+  const id = named === undefined ? project.id : parseId('proj', named);
+  return id === null ? null : accounts.findProject(asked, id);
+}
+
+async function refOf({ guards }: KeyRoutesParts, context: HttpContext, id: string): Promise<KeyRef> {
+  return { organizationId: await guards.organizationOf(context), keyId: requireId('key', id) };
+}
+
+/** The ids of a list of models, within what the organization may use. */
+async function modelsOf(
+  { accounts, catalog }: KeyRoutesParts,
+  names: readonly string[],
+  organizationId: string,
+  kept: readonly string[] | null,
+): Promise<readonly string[]> {
+  const organization = await accounts.readOrganization(organizationId);
+  return readModelList(catalog, names, { within: organization?.models ?? null, kept });
 }
 
 function found(key: KeyRecord | null): KeyRecord {
@@ -146,42 +188,47 @@ export function registerKeyRoutes(app: ApiApp, parts: KeyRoutesParts): void {
   registerChanges(app, parts);
 }
 
-function registerCreation(app: ApiApp, { guards, keys, accounts, clock }: KeyRoutesParts): void {
+function registerCreation(app: ApiApp, parts: KeyRoutesParts): void {
+  const { guards, keys, accounts, clock } = parts;
   const route = createRoute({
     method: 'post',
     path: '/v1/keys',
     tags,
     summary: 'Make an API key; the answer alone holds its secret',
     security: bearerSecurity,
-    middleware: [guards.management, guards.jsonBody],
-    request: { body: jsonRequest(createKeySchema) },
+    middleware: [guards.may('keys'), guards.jsonBody],
+    request: { query, body: jsonRequest(createKeySchema) },
     responses: { 201: jsonAnswer(createdKeySchema, 'The key and its secret') },
   });
   app.openapi(route, async (context) => {
     const body = context.req.valid('json');
     const caller = context.get('caller');
     const nowMs = clock.now();
-    const project = await projectOf(body, caller, accounts);
-    const created = await keys.create(newKeyOf(body, caller, project, nowMs), authorOf(context));
+    const organizationId = await guards.organizationOf(context);
+    const project = await projectOf(body, caller, accounts, organizationId);
+    const userId = await userOf(caller, accounts, organizationId);
+    const models = body.models === null ? null : await modelsOf(parts, body.models, organizationId, null);
+    const created = await keys.create({ ...newKeyOf(body, project, nowMs), userId, models }, authorOf(context));
     return context.json({ ...toAnswer(created.key, nowMs), secret: created.secret }, 201);
   });
 }
 
-function registerReading(app: ApiApp, { guards, keys, clock }: KeyRoutesParts): void {
+function registerReading(app: ApiApp, parts: KeyRoutesParts): void {
+  const { guards, keys, clock } = parts;
   const list = createRoute({
     method: 'get',
     path: '/v1/keys',
     tags,
     summary: 'List the keys of the organization, newest first',
     security: bearerSecurity,
-    middleware: [guards.management],
+    middleware: [guards.may('keys')],
     request: { query: keyQuery },
     responses: { 200: jsonAnswer(listOf(keySchema, 'KeyList'), 'Keys') },
   });
   app.openapi(list, async (context) => {
     const { limit, cursor, status } = context.req.valid('query');
     const page = await keys.list({
-      organizationId: context.get('caller').organizationId,
+      organizationId: await guards.organizationOf(context),
       limit,
       before: readCursor(cursor, (position) => (isUuid(position) ? position : null)),
       status: status ?? null,
@@ -196,30 +243,36 @@ function registerReading(app: ApiApp, { guards, keys, clock }: KeyRoutesParts): 
     tags,
     summary: 'Read a key; a revoked one too',
     security: bearerSecurity,
-    middleware: [guards.management],
-    request: { params: idParams },
+    middleware: [guards.may('keys')],
+    request: { params: idParams, query },
     responses: { 200: jsonAnswer(keySchema, 'The key') },
   });
   app.openapi(get, async (context) => {
-    const key = found(await keys.get(refOf(context, context.req.valid('param').id)));
+    const key = found(await keys.get(await refOf(parts, context, context.req.valid('param').id)));
     return context.json(toAnswer(key, clock.now()), 200);
   });
 }
 
-function registerChanges(app: ApiApp, { guards, keys, clock }: KeyRoutesParts): void {
+function registerChanges(app: ApiApp, parts: KeyRoutesParts): void {
+  const { guards, keys, clock } = parts;
   const patch = createRoute({
     method: 'patch',
     path: '/v1/keys/{id}',
     tags,
     summary: 'Change the name, limits and toggles of a key',
     security: bearerSecurity,
-    middleware: [guards.management, guards.jsonBody],
-    request: { params: idParams, body: jsonRequest(patchKeySchema) },
+    middleware: [guards.may('keys'), guards.jsonBody],
+    request: { params: idParams, query, body: jsonRequest(patchKeySchema) },
     responses: { 200: jsonAnswer(keySchema, 'The key') },
   });
   app.openapi(patch, async (context) => {
-    const ref = refOf(context, context.req.valid('param').id);
-    const key = found(await keys.patch(ref, patchOf(context.req.valid('json')), authorOf(context)));
+    const ref = await refOf(parts, context, context.req.valid('param').id);
+    const body = context.req.valid('json');
+    const before = found(await keys.get(ref));
+    const { models: names } = body;
+    const models =
+      names === undefined || names === null ? names : await modelsOf(parts, names, ref.organizationId, before.models);
+    const key = found(await keys.patch(ref, { ...patchOf(body), models }, authorOf(context)));
     return context.json(toAnswer(key, clock.now()), 200);
   });
   const revoke = createRoute({
@@ -228,12 +281,12 @@ function registerChanges(app: ApiApp, { guards, keys, clock }: KeyRoutesParts): 
     tags,
     summary: 'Revoke a key: refused from the next request on, its running streams end; it stays readable',
     security: bearerSecurity,
-    middleware: [guards.management],
-    request: { params: idParams },
+    middleware: [guards.may('keys')],
+    request: { params: idParams, query },
     responses: { 200: jsonAnswer(keySchema, 'The revoked key') },
   });
   app.openapi(revoke, async (context) => {
-    const key = found(await keys.revoke(refOf(context, context.req.valid('param').id), authorOf(context)));
+    const key = found(await keys.revoke(await refOf(parts, context, context.req.valid('param').id), authorOf(context)));
     return context.json(toAnswer(key, clock.now()), 200);
   });
 }

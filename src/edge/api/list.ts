@@ -51,11 +51,15 @@ export function toListPage<T>(data: T[], nextPosition: string | null): ListPage<
  * @param parse turns the text into a position, null when it is none of this list
  * @throws ValidationError
  */
-export function readCursor<T>(cursor: string | undefined, parse: (position: string) => T | null): T | null {
+export function readCursor<T>(
+  cursor: string | undefined,
+  parse: (position: string) => T | null,
+  field = 'cursor',
+): T | null {
   if (cursor === undefined) return null;
   const position = parse(Buffer.from(cursor, 'base64url').toString('utf8'));
   if (position === null) {
-    throw new ValidationError([{ field: 'cursor', message: 'is not a cursor of this list' }]);
+    throw new ValidationError([{ field, message: 'is not a cursor of this list' }]);
   }
   return position;
 }

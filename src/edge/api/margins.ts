@@ -108,7 +108,7 @@ export function registerMarginRoutes(app: ApiApp, parts: MarginRoutesParts): voi
       'Revenue goes by the admission of requests, as usage does. A replica is busy while it has a request of a client ' +
       'that has ended since, starting until it can serve, and idle otherwise.',
     security: bearerSecurity,
-    middleware: [parts.guards.platformAdmin],
+    middleware: [parts.guards.may('margins')],
     request: { query: windowQuery({}) },
     responses: { 200: jsonAnswer(marginsSchema, 'The margins') },
   });

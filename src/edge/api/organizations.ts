@@ -1,51 +1,45 @@
 import { createRoute, z } from '@hono/zod-openapi';
-import { formatId, isUuid } from '#base/id.ts';
-import type { Accounts, Organization } from '#core/accounts/accounts.ts';
+import { AppError } from '#base/errors.ts';
+import { isUuid } from '#base/id.ts';
+import { type Accounts, extentOf, type Organization, type OrganizationPatch } from '#core/accounts/accounts.ts';
+import type { Catalog } from '#core/catalog/catalog.ts';
 import type { Organizations } from '#core/keys/keys.ts';
-import { authorOf } from '#edge/http/http.ts';
+import { authorOf, type Caller } from '#edge/http/http.ts';
 import type { ApiApp } from './app.ts';
 import type { Guards } from './auth.ts';
 import { listOf, listQuery, readCursor, toListPage } from './list.ts';
-import { bearerSecurity, idText, jsonAnswer, jsonRequest, nameText, toUnixSeconds, unixSeconds } from './schemas.ts';
+import { readModelList } from './model-list.ts';
+import {
+  createdSchema,
+  createSchema,
+  limitsOf,
+  organizationSchema,
+  type PatchOrganization,
+  patchSchema,
+  toAnswer,
+} from './organization-schemas.ts';
+import { bearerSecurity, idText, jsonAnswer, jsonRequest, notFound } from './schemas.ts';
 
 export interface OrganizationRoutesParts {
   readonly guards: Guards;
-  readonly accounts: Pick<Accounts, 'listOrganizations'>;
-  readonly organizations: Pick<Organizations, 'open'>;
+  readonly accounts: Pick<Accounts, 'listOrganizations' | 'readOrganization'>;
+  readonly organizations: Pick<Organizations, 'open' | 'change' | 'close'>;
+  readonly catalog: Pick<Catalog, 'find'>;
 }
 
 const tags = ['Organizations'];
+const idParams = z.object({ id: idText('org') });
 
-const organizationFields = {
-  id: idText('org'),
-  object: z.literal('organization'),
-  name: z.string(),
-  created_at: unixSeconds,
-};
-
-const organizationSchema = z.object(organizationFields).openapi('Organization');
-
-const createdSchema = z
-  .object({
-    ...organizationFields,
-    management_key: z.string().openapi({ description: 'The secret of its management key, shown this once' }),
-  })
-  .openapi('CreatedOrganization');
-
-const createSchema = z.strictObject({ name: nameText() }).openapi('CreateOrganization');
-
-function toAnswer(organization: Organization): z.infer<typeof organizationSchema> {
-  return {
-    id: formatId('org', organization.id),
-    object: 'organization',
-    name: organization.name,
-    created_at: toUnixSeconds(organization.createdAtMs),
-  };
+function found(organization: Organization | null): Organization {
+  if (organization === null) throw notFound('org');
+  return organization;
 }
 
 export function registerOrganizationRoutes(app: ApiApp, parts: OrganizationRoutesParts): void {
   registerCreation(app, parts);
-  registerList(app, parts);
+  registerReading(app, parts);
+  registerChange(app, parts);
+  registerClosing(app, parts);
 }
 
 function registerCreation(app: ApiApp, { guards, organizations }: OrganizationRoutesParts): void {
@@ -55,7 +49,7 @@ function registerCreation(app: ApiApp, { guards, organizations }: OrganizationRo
     tags,
     summary: 'Make an organization with a project, a wallet and a management key of its own',
     security: bearerSecurity,
-    middleware: [guards.platformAdmin, guards.jsonBody],
+    middleware: [guards.may('organizations'), guards.jsonBody],
     request: { body: jsonRequest(createSchema) },
     responses: { 201: jsonAnswer(createdSchema, 'The organization and the secret of its key') },
   });
@@ -65,23 +59,106 @@ function registerCreation(app: ApiApp, { guards, organizations }: OrganizationRo
   });
 }
 
-function registerList(app: ApiApp, { guards, accounts }: OrganizationRoutesParts): void {
-  const route = createRoute({
+function registerReading(app: ApiApp, { guards, accounts }: OrganizationRoutesParts): void {
+  const list = createRoute({
     method: 'get',
     path: '/v1/organizations',
     tags,
-    summary: 'List the organizations, newest first',
+    summary: 'List the organizations, newest first, closed ones too',
     security: bearerSecurity,
-    middleware: [guards.platformAdmin],
+    middleware: [guards.may('organizations')],
     request: { query: z.strictObject(listQuery) },
     responses: { 200: jsonAnswer(listOf(organizationSchema, 'OrganizationList'), 'Organizations') },
   });
-  app.openapi(route, async (context) => {
+  app.openapi(list, async (context) => {
     const { limit, cursor } = context.req.valid('query');
     const before = readCursor(cursor, (position) => (isUuid(position) ? position : null));
     const page = await accounts.listOrganizations(limit, before);
     const last = page.organizations.at(-1);
     const next = page.more && last !== undefined ? last.id : null;
     return context.json(toListPage(page.organizations.map(toAnswer), next), 200);
+  });
+  const get = createRoute({
+    method: 'get',
+    path: '/v1/organizations/{id}',
+    tags,
+    summary: "Read one's own organization; platform administrators any",
+    security: bearerSecurity,
+    middleware: [guards.may('organization.read')],
+    request: { params: idParams },
+    responses: { 200: jsonAnswer(organizationSchema, 'The organization') },
+  });
+  app.openapi(get, async (context) => {
+    const id = await guards.organizationOf(context, context.req.valid('param').id);
+    return context.json(toAnswer(found(await accounts.readOrganization(id))), 200);
+  });
+}
+
+/** What is the operator's to say of an organization. */
+const operatorsFields = ['status', 'default_limits', 'max_active_keys', 'models'] as const;
+
+/** @throws AppError insufficient_scope for a field that the caller may not change */
+function requireFields(caller: Caller, body: PatchOrganization): void {
+  if (extentOf(caller, 'organizations') === 'any') return;
+  const field = operatorsFields.find((name) => body[name] !== undefined);
+  if (field === undefined) return;
+  const message = `${field}: this takes a management key of a platform administrator.`;
+  throw new AppError('insufficient_scope', { message, param: field });
+}
+
+async function patchOf(
+  { accounts, catalog }: OrganizationRoutesParts,
+  id: string,
+  { name, status, default_limits: limits, max_active_keys: maxActiveKeys, models: names }: PatchOrganization,
+): Promise<OrganizationPatch> {
+  const defaultLimits = limits === undefined || limits === null ? limits : limitsOf(limits);
+  if (names === undefined || names === null) return { name, status, defaultLimits, maxActiveKeys, models: names };
+  const kept = (await accounts.readOrganization(id))?.models ?? null;
+  const models = readModelList(catalog, names, { within: null, kept });
+  return { name, status, defaultLimits, maxActiveKeys, models };
+}
+
+function registerChange(app: ApiApp, parts: OrganizationRoutesParts): void {
+  const { guards, organizations } = parts;
+  const route = createRoute({
+    method: 'patch',
+    path: '/v1/organizations/{id}',
+    tags,
+    summary: 'Rename an organization; platform administrators suspend it and limit its keys',
+    description:
+      'Holds on every gateway before this answers. The name is for management keys of the organization too. A suspended ' +
+      'organization is as it was once its `status` is `active` again. 409 for a closed one, and for suspending the one ' +
+      "that the platform's administrators began with.",
+    security: bearerSecurity,
+    middleware: [guards.may('organization.rename'), guards.jsonBody],
+    request: { params: idParams, body: jsonRequest(patchSchema) },
+    responses: { 200: jsonAnswer(organizationSchema, 'The organization') },
+  });
+  app.openapi(route, async (context) => {
+    const id = await guards.organizationOf(context, context.req.valid('param').id);
+    const body = context.req.valid('json');
+    requireFields(context.get('caller'), body);
+    const patch = await patchOf(parts, id, body);
+    return context.json(toAnswer(found(await organizations.change(id, patch, authorOf(context)))), 200);
+  });
+}
+
+function registerClosing(app: ApiApp, { guards, organizations }: OrganizationRoutesParts): void {
+  const route = createRoute({
+    method: 'delete',
+    path: '/v1/organizations/{id}',
+    tags,
+    summary: 'Close an organization for good (platform administrators)',
+    description:
+      'Its keys are revoked and its running streams end. Wallet, usage and audit stay readable for platform ' +
+      'administrators.',
+    security: bearerSecurity,
+    middleware: [guards.may('organizations')],
+    request: { params: idParams },
+    responses: { 200: jsonAnswer(organizationSchema, 'The closed organization') },
+  });
+  app.openapi(route, async (context) => {
+    const id = await guards.organizationOf(context, context.req.valid('param').id);
+    return context.json(toAnswer(found(await organizations.close(id, authorOf(context)))), 200);
   });
 }

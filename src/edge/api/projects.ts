@@ -1,11 +1,21 @@
 import { createRoute, z } from '@hono/zod-openapi';
 import { formatId } from '#base/id.ts';
-import { type Accounts, type Project, projectVisibilities } from '#core/accounts/accounts.ts';
+import { type Accounts, type Project, type ProjectRef, projectVisibilities } from '#core/accounts/accounts.ts';
 import { authorOf, type HttpContext } from '#edge/http/http.ts';
 import type { ApiApp } from './app.ts';
 import type { Guards } from './auth.ts';
 import { pageOf, pageQuery, toPage } from './pages.ts';
-import { bearerSecurity, idText, jsonAnswer, jsonRequest, longText, nameText, notFound, requireId } from './schemas.ts';
+import {
+  bearerSecurity,
+  idText,
+  jsonAnswer,
+  jsonRequest,
+  longText,
+  nameText,
+  notFound,
+  organizationQuery,
+  requireId,
+} from './schemas.ts';
 
 /** Projects answer in the generic API's shape: pages by number, ISO times, errors with details. */
 
@@ -48,6 +58,8 @@ const patchSchema = z
   })
   .openapi('PatchProject');
 
+const query = z.strictObject(organizationQuery);
+
 const idParams = z.object({ id: idText('proj') });
 
 function toAnswer(project: Project): z.infer<typeof projectSchema> {
@@ -61,8 +73,8 @@ function toAnswer(project: Project): z.infer<typeof projectSchema> {
   };
 }
 
-function refOf(context: HttpContext, id: string): { organizationId: string; projectId: string } {
-  return { organizationId: context.get('caller').organizationId, projectId: requireId('proj', id) };
+async function refOf(guards: Guards, context: HttpContext, id: string): Promise<ProjectRef> {
+  return { organizationId: await guards.organizationOf(context), projectId: requireId('proj', id) };
 }
 
 function found(project: Project | null): Project {
@@ -86,13 +98,13 @@ function registerCollection(app: ApiApp, { guards, accounts }: ProjectRoutesPart
     tags,
     summary: 'List the projects of the organization, oldest first',
     security: bearerSecurity,
-    middleware: [guards.management],
-    request: { query: z.strictObject(pageQuery) },
+    middleware: [guards.may('projects')],
+    request: { query: z.strictObject({ ...pageQuery, ...organizationQuery }) },
     responses: { 200: jsonAnswer(projectPageSchema, 'A page of projects') },
   });
   app.openapi(list, async (context) => {
     const asked = context.req.valid('query');
-    const found = await accounts.listProjects(context.get('caller').organizationId, asked.page, asked.limit);
+    const found = await accounts.listProjects(await guards.organizationOf(context), asked.page, asked.limit);
     return context.json(toPage(found.projects.map(toAnswer), asked, found.total), 200);
   });
   const create = createRoute({
@@ -101,12 +113,12 @@ function registerCollection(app: ApiApp, { guards, accounts }: ProjectRoutesPart
     tags,
     summary: 'Make a project',
     security: bearerSecurity,
-    middleware: [guards.management, guards.jsonBody],
-    request: { body: jsonRequest(createSchema) },
+    middleware: [guards.may('projects'), guards.jsonBody],
+    request: { query, body: jsonRequest(createSchema) },
     responses: { 201: jsonAnswer(projectSchema, 'The project') },
   });
   app.openapi(create, async (context) => {
-    const { organizationId } = context.get('caller');
+    const organizationId = await guards.organizationOf(context);
     const project = await accounts.createProject({ organizationId, ...context.req.valid('json') }, authorOf(context));
     context.header('location', `${path}/${formatId('proj', project.id)}`);
     return context.json(toAnswer(project), 201);
@@ -120,12 +132,12 @@ function registerReading(app: ApiApp, { guards, accounts }: ProjectRoutesParts, 
     tags,
     summary: 'Read a project',
     security: bearerSecurity,
-    middleware: [guards.management],
-    request: { params: idParams },
+    middleware: [guards.may('projects')],
+    request: { params: idParams, query },
     responses: { 200: jsonAnswer(projectSchema, 'The project') },
   });
   app.openapi(get, async (context) => {
-    const { organizationId, projectId } = refOf(context, context.req.valid('param').id);
+    const { organizationId, projectId } = await refOf(guards, context, context.req.valid('param').id);
     return context.json(toAnswer(found(await accounts.findProject(organizationId, projectId))), 200);
   });
 }
@@ -137,12 +149,12 @@ function registerChanges(app: ApiApp, { guards, accounts }: ProjectRoutesParts, 
     tags,
     summary: 'Change a project',
     security: bearerSecurity,
-    middleware: [guards.management, guards.jsonBody],
-    request: { params: idParams, body: jsonRequest(patchSchema) },
+    middleware: [guards.may('projects'), guards.jsonBody],
+    request: { params: idParams, query, body: jsonRequest(patchSchema) },
     responses: { 200: jsonAnswer(projectSchema, 'The project') },
   });
   app.openapi(patch, async (context) => {
-    const ref = refOf(context, context.req.valid('param').id);
+    const ref = await refOf(guards, context, context.req.valid('param').id);
     const project = await accounts.patchProject(ref, context.req.valid('json'), authorOf(context));
     return context.json(toAnswer(found(project)), 200);
   });
@@ -152,12 +164,12 @@ function registerChanges(app: ApiApp, { guards, accounts }: ProjectRoutesParts, 
     tags,
     summary: 'Archive a project: it takes no new requests and no new keys',
     security: bearerSecurity,
-    middleware: [guards.management],
-    request: { params: idParams },
+    middleware: [guards.may('projects')],
+    request: { params: idParams, query },
     responses: { 200: jsonAnswer(projectSchema, 'The archived project') },
   });
   app.openapi(archive, async (context) => {
-    const ref = refOf(context, context.req.valid('param').id);
+    const ref = await refOf(guards, context, context.req.valid('param').id);
     const project = await accounts.patchProject(ref, { archived: true }, authorOf(context));
     return context.json(toAnswer(found(project)), 200);
   });

@@ -80,7 +80,7 @@ function decisionOf(context: HttpContext, text: string) {
   return { id, author: authorOf(context), organizationId: context.get('caller').organizationId };
 }
 
-const common = (guards: Guards) => ({ tags, security: bearerSecurity, middleware: [guards.platformAdmin] });
+const common = (guards: Guards) => ({ tags, security: bearerSecurity, middleware: [guards.may('books')] });
 
 /** Records of usage that PostgreSQL refused, for platform administrators. */
 export function registerQuarantineRoutes(app: ApiApp, parts: QuarantineRoutesParts): void {
@@ -150,7 +150,7 @@ function registerDecisions(app: ApiApp, { guards, quarantine }: QuarantineRoutes
     path: '/v1/admin/quarantine/{id}/discard',
     summary: 'Give it up: nobody is charged, and the audit log keeps the record and the reason',
     description: '409 when it is in the books after all.',
-    middleware: [guards.platformAdmin, guards.jsonBody],
+    middleware: [guards.may('books'), guards.jsonBody],
     request: { params: idParams, body: jsonRequest(z.strictObject({ reason: nameText(1000) })) },
     responses: { 200: jsonAnswer(discardedSchema, 'It is gone') },
   });

@@ -92,7 +92,7 @@ function registerList(app: ApiApp, { guards, costs }: RateCardRoutesParts): void
     tags,
     summary: 'List the prices of hours, those that begin last first',
     security: bearerSecurity,
-    middleware: [guards.management],
+    middleware: [guards.may('rates.read')],
     request: {
       query: z.strictObject({
         ...pageQuery,
@@ -122,7 +122,7 @@ function registerCreation(app: ApiApp, { guards, costs }: RateCardRoutesParts): 
     tags,
     summary: 'Price the hours of a hardware profile in a currency, and end the card that did so until then',
     security: bearerSecurity,
-    middleware: [guards.platformAdmin, guards.jsonBody],
+    middleware: [guards.may('rates'), guards.jsonBody],
     request: { body: jsonRequest(createSchema) },
     responses: { 201: jsonAnswer(createdSchema, 'The rate card') },
   });
@@ -147,7 +147,7 @@ function registerEnd(app: ApiApp, { guards, costs }: RateCardRoutesParts): void 
     tags,
     summary: 'End a rate card; hours after that are unrated until another one prices them',
     security: bearerSecurity,
-    middleware: [guards.platformAdmin, guards.jsonBody],
+    middleware: [guards.may('rates'), guards.jsonBody],
     request: { params: z.object({ id: idText('rate') }), body: jsonRequest(endSchema) },
     responses: { 200: jsonAnswer(cardSchema, 'The rate card') },
   });

@@ -100,7 +100,7 @@ export function registerReconcileRoutes(app: ApiApp, { guards, reconciler, clock
       'By full hour and model: what the ledger charged, what the records of usage say, and what the engines counted, ' +
       'with every difference and what explains it. A span has at most 31 days; without bounds it is the last 24 hours.',
     security: bearerSecurity,
-    middleware: [guards.platformAdmin],
+    middleware: [guards.may('books')],
     request: {
       query: z.strictObject({
         from: timeBound('From the hour of this date (midnight UTC) or RFC 3339 time on'),

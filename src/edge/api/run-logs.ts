@@ -51,7 +51,7 @@ export function registerRunLogRoutes(
     description:
       'Events have the line as `data` and its `seq` as `id`; `Last-Event-ID` goes on behind it. The last event is `status`, with how the run ended.',
     security: bearerSecurity,
-    middleware: [guards.anyKey],
+    middleware: [guards.may('runs.read')],
     request: { params: z.object({ id: idText('run') }), query },
     responses: {
       200: {

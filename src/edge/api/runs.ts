@@ -85,7 +85,7 @@ function registerApply(app: ApiApp, { guards, runs, clusters, stacks }: RunRoute
     tags,
     summary: 'Apply a stack to a cluster, or to one of its nodes',
     security: bearerSecurity,
-    middleware: [guards.management, guards.jsonBody],
+    middleware: [guards.may('runs'), guards.jsonBody],
     request: {
       params: z.object({ name: z.string().openapi({ description: 'Name or id', example: 'scheduler' }) }),
       body: jsonRequest(applySchema),
@@ -136,7 +136,7 @@ function registerList(app: ApiApp, { guards, runs }: RunRoutesParts): void {
     tags,
     summary: 'List the runs on clusters of the organization, or on all for a platform admin; newest first',
     security: bearerSecurity,
-    middleware: [guards.anyKey],
+    middleware: [guards.may('runs.read')],
     request: { query: listQuery },
     responses: { 200: jsonAnswer(runPageSchema, 'A page of runs') },
   });
@@ -157,7 +157,7 @@ function registerReading(app: ApiApp, { guards, runs }: RunRoutesParts): void {
     tags,
     summary: 'Read a run',
     security: bearerSecurity,
-    middleware: [guards.anyKey],
+    middleware: [guards.may('runs.read')],
     request: { params: idParams },
     responses: { 200: jsonAnswer(runSchema, 'The run') },
   });
@@ -171,7 +171,7 @@ function registerCancel(app: ApiApp, { guards, runs }: RunRoutesParts): void {
     tags,
     summary: 'End a run: at once when it waits, else as soon as Terraform has written its state',
     security: bearerSecurity,
-    middleware: [guards.management],
+    middleware: [guards.may('runs')],
     request: { params: idParams },
     responses: { 200: jsonAnswer(runSchema, 'The run, CANCELED or CANCELING') },
   });
@@ -194,7 +194,7 @@ function registerFurther(app: ApiApp, { guards, runs }: RunRoutesParts): void {
       tags,
       summary: summaries[action],
       security: bearerSecurity,
-      middleware: [guards.management],
+      middleware: [guards.may('runs')],
       request: { params: idParams },
       responses: { 202: jsonAnswer(runSchema, 'The new run') },
     });
@@ -215,7 +215,7 @@ function registerForget(app: ApiApp, { guards, runs }: RunRoutesParts): void {
     tags,
     summary: 'Drop what is known of what the stack has made on the cluster, without removing it',
     security: bearerSecurity,
-    middleware: [guards.platformAdmin],
+    middleware: [guards.may('runs.forget')],
     request: { params: idParams },
     responses: { 200: jsonAnswer(runSchema, 'The run') },
   });

@@ -43,6 +43,13 @@ export function idText(prefix: IdPrefix) {
   return z.string().openapi({ example: `${prefix}_019ab1c2d3e47f008a1b2c3d4e5f6071` });
 }
 
+/** Of routes that are about an organization's own; see `organizationOf` of the guards. */
+export const organizationQuery = {
+  organization_id: idText('org')
+    .optional()
+    .openapi({ description: "The caller's own where absent; another one's for platform administrators" }),
+};
+
 /**
  * The UUID of an id in a path.
  * @throws AppError not_found, as for an id of another organization: an answer must not tell the two apart

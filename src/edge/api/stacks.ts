@@ -46,7 +46,7 @@ function registerList(app: ApiApp, { guards, stacks }: StackRoutesParts): void {
     tags,
     summary: 'List the stacks that everybody sees and those of the caller, by name',
     security: bearerSecurity,
-    middleware: [guards.anyKey],
+    middleware: [guards.may('stacks.read')],
     request: {
       query: z.strictObject({
         ...pageQuery,
@@ -73,7 +73,7 @@ function registerReading(app: ApiApp, { guards, stacks }: StackRoutesParts): voi
     summary: 'Read a stack',
     description: "Of several of one name the caller's own, then the global one.",
     security: bearerSecurity,
-    middleware: [guards.anyKey],
+    middleware: [guards.may('stacks.read')],
     request: { params },
     responses: { 200: jsonAnswer(stackSchema, 'The stack') },
   });
@@ -89,7 +89,7 @@ function registerReading(app: ApiApp, { guards, stacks }: StackRoutesParts): voi
     tags,
     summary: 'The zip of a stack, byte for byte as it was uploaded',
     security: bearerSecurity,
-    middleware: [guards.anyKey],
+    middleware: [guards.may('stacks.read')],
     request: { params },
     responses: {
       200: {
@@ -119,7 +119,7 @@ function registerUpload(app: ApiApp, { guards, stacks, ...parts }: StackRoutesPa
       'A zip with a Terraform module. It is global where an administrator of the platform uploads it, and private to ' +
       'its owner otherwise. A name that is not given is taken from the manifest, the folder or the file.',
     security: bearerSecurity,
-    middleware: [guards.management, createUploadBody(parts)],
+    middleware: [guards.may('stacks'), createUploadBody(parts)],
     request: {
       body: {
         content: { 'multipart/form-data': { schema: uploadSchema }, 'application/json': { schema: fetchSchema } },
@@ -182,7 +182,7 @@ function registerChanges(app: ApiApp, { guards, stacks }: StackRoutesParts): voi
     tags,
     summary: 'Change what is said of a stack, or who sees it',
     security: bearerSecurity,
-    middleware: [guards.management, guards.jsonBody],
+    middleware: [guards.may('stacks'), guards.jsonBody],
     request: { params, body: jsonRequest(stackPatchSchema) },
     responses: { 200: jsonAnswer(stackSchema, 'The stack') },
   });
@@ -197,7 +197,7 @@ function registerChanges(app: ApiApp, { guards, stacks }: StackRoutesParts): voi
     tags,
     summary: 'Delete a stack; what runs of it keeps its version',
     security: bearerSecurity,
-    middleware: [guards.management],
+    middleware: [guards.may('stacks')],
     request: { params },
     responses: { 204: { description: 'It is deleted' } },
   });

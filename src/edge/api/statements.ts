@@ -10,7 +10,7 @@ import type { LedgerEntry } from '#core/wallet/wallet.ts';
 import { ValidationError } from '#edge/http/http.ts';
 import type { ApiApp } from './app.ts';
 import type { Guards } from './auth.ts';
-import { bearerSecurity, idText, jsonAnswer, toUnixSeconds, unixSeconds } from './schemas.ts';
+import { bearerSecurity, idText, jsonAnswer, organizationQuery, toUnixSeconds, unixSeconds } from './schemas.ts';
 import { csvText } from './usage-export.ts';
 
 export interface StatementRoutesParts {
@@ -93,8 +93,11 @@ const statementRoute = (guards: Guards) =>
       `As JSON, or with \`Accept: text/csv\` as CSV. \`${signatureHeader}\` is a compact JWS (EdDSA) without its payload, ` +
       'which is the body as it was sent (RFC 7515, appendix F), or `unsigned`.',
     security: bearerSecurity,
-    middleware: guards.management,
-    request: { params: z.object({ month: z.string().openapi({ example: '2026-10' }) }), query: z.strictObject({}) },
+    middleware: guards.may('wallet.statements'),
+    request: {
+      params: z.object({ month: z.string().openapi({ example: '2026-10' }) }),
+      query: z.strictObject(organizationQuery),
+    },
     responses: {
       200: {
         description: 'The statement',
@@ -211,7 +214,7 @@ export function registerStatementRoutes(app: ApiApp, { guards, history, signer, 
   app.openapi(statementRoute(guards), async (context) => {
     const { month } = context.req.valid('param');
     const { isOver, ...span } = readMonth(month, clock.now());
-    const { organizationId } = context.get('caller');
+    const organizationId = await guards.organizationOf(context);
     const statement = await history.statement({ organizationId, ...span });
     const body = toBody(statement, {
       organization_id: formatId('org', organizationId),

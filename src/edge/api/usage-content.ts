@@ -5,7 +5,7 @@ import type { Content, ContentRef, Contents } from '#core/requests/requests.ts';
 import { authorOf, type HttpContext } from '#edge/http/http.ts';
 import type { ApiApp } from './app.ts';
 import type { Guards } from './auth.ts';
-import { bearerSecurity, jsonAnswer } from './schemas.ts';
+import { bearerSecurity, jsonAnswer, organizationQuery } from './schemas.ts';
 import { keySeen } from './usage-summary.ts';
 
 export interface UsageContentParts {
@@ -34,8 +34,8 @@ const shared = (guards: Guards) => ({
   path: '/v1/usage/requests/{id}/content' as const,
   tags: ['Usage'],
   security: bearerSecurity,
-  middleware: guards.anyKey,
-  request: { params: z.object({ id: z.string() }) },
+  middleware: guards.may('usage.contents', 'own'),
+  request: { params: z.object({ id: z.string() }), query: z.strictObject(organizationQuery) },
 });
 
 const readRoute = (guards: Guards) =>
@@ -57,11 +57,10 @@ const deleteRoute = (guards: Guards) =>
 
 const nothingKept = (): AppError => new AppError('not_found', { message: 'Nothing is kept of such a request.' });
 
-function refOf(context: HttpContext, text: string): ContentRef {
+async function refOf(guards: Guards, context: HttpContext, text: string): Promise<ContentRef> {
   const requestId = text.toLowerCase();
   if (!isUuid(requestId)) throw nothingKept();
-  const caller = context.get('caller');
-  return { organizationId: caller.organizationId, keyId: keySeen(caller), requestId };
+  return { organizationId: await guards.organizationOf(context), keyId: keySeen(context), requestId };
 }
 
 /** What is whole and JSON is shown as JSON, everything else as the text that it is. */
@@ -86,13 +85,13 @@ function toBody({ request, response, requestTruncated, responseTruncated }: Cont
 
 export function registerUsageContentRoutes(app: ApiApp, { guards, contents }: UsageContentParts): void {
   app.openapi(readRoute(guards), async (context) => {
-    const content = await contents.read(refOf(context, context.req.valid('param').id));
+    const content = await contents.read(await refOf(guards, context, context.req.valid('param').id));
     if (content === null) throw nothingKept();
     return context.json(toBody(content), 200);
   });
 
   app.openapi(deleteRoute(guards), async (context) => {
-    const ref = refOf(context, context.req.valid('param').id);
+    const ref = await refOf(guards, context, context.req.valid('param').id);
     if (!(await contents.remove(ref, authorOf(context)))) throw nothingKept();
     return context.json({ id: ref.requestId, object: 'usage.content' as const, deleted: true as const }, 200);
   });

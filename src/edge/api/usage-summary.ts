@@ -10,10 +10,10 @@ import {
   type SummaryGroup,
   type UsageSums,
 } from '#core/metering/metering.ts';
-import { type Caller, ValidationError } from '#edge/http/http.ts';
+import { type HttpContext, ValidationError } from '#edge/http/http.ts';
 import type { ApiApp } from './app.ts';
 import type { Guards } from './auth.ts';
-import { bearerSecurity, idText, jsonAnswer } from './schemas.ts';
+import { bearerSecurity, idText, jsonAnswer, organizationQuery } from './schemas.ts';
 import { timeBound } from './time-bound.ts';
 
 /** Of 50 keys each day of a year. */
@@ -84,12 +84,13 @@ const summaryRoute = (guards: Guards) =>
       'for admitted requests; refusals are counted by the minute, in the span in which that minute begins. Without ' +
       '`group_by` there is one group. A management key sees its organization, an inference key what it did itself.',
     security: bearerSecurity,
-    middleware: guards.anyKey,
+    middleware: guards.may('usage.read', 'own'),
     request: {
       query: z.strictObject({
         from: timeBound('From this date (midnight UTC) or RFC 3339 time on'),
         to: timeBound('Until before this date or time'),
         group_by: groupBy,
+        ...organizationQuery,
       }),
     },
     responses: { 200: jsonAnswer(summarySchema, 'The sums') },
@@ -103,10 +104,11 @@ export interface UsageSummaryParts {
 
 /**
  * The one key whose usage the caller may see; null for a caller that sees the whole organization.
- * @throws AppError insufficient_scope for a caller that may not manage and has no key: it has no usage
+ * @throws AppError insufficient_scope for a caller that sees its own and has no key: it has no usage
  */
-export function keySeen({ actor, scope }: Caller): string | null {
-  if (scope === 'management') return null;
+export function keySeen(context: HttpContext): string | null {
+  if (context.get('extent') !== 'own') return null;
+  const { actor } = context.get('caller');
   if (actor.kind === 'key') return actor.key.id;
   throw new AppError('insufficient_scope');
 }
@@ -114,7 +116,7 @@ export function keySeen({ actor, scope }: Caller): string | null {
 /** Sums of usage by key, model, project, day and hour. */
 export function registerUsageSummaryRoute(app: ApiApp, { guards, history, clock }: UsageSummaryParts): void {
   app.openapi(summaryRoute(guards), async (context) => {
-    const caller = context.get('caller');
+    const organizationId = await guards.organizationOf(context);
     const query = context.req.valid('query');
     const dimensions = query.group_by ?? [];
     const span = readSpan(query, clock.now());
@@ -122,8 +124,8 @@ export function registerUsageSummaryRoute(app: ApiApp, { guards, history, clock 
       throw tooMuch(`Grouped by hour, a summary spans at most ${hourlyDaysMax} days: narrow "from" and "to".`);
     }
     const summary = await history.summarize({
-      organizationId: caller.organizationId,
-      keyId: keySeen(caller),
+      organizationId,
+      keyId: keySeen(context),
       ...span,
       groupBy: dimensions,
       groupsMax,

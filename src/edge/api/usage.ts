@@ -11,11 +11,19 @@ import {
   timelineOf,
   type UsageRecord,
 } from '#core/metering/metering.ts';
-import { type Caller, ValidationError } from '#edge/http/http.ts';
+import { ValidationError } from '#edge/http/http.ts';
 import type { ApiApp } from './app.ts';
 import type { Guards } from './auth.ts';
 import { listOf, listQuery, readCursor, toListPage } from './list.ts';
-import { bearerSecurity, idText, jsonAnswer, longText, toUnixSeconds, unixSeconds } from './schemas.ts';
+import {
+  bearerSecurity,
+  idText,
+  jsonAnswer,
+  longText,
+  organizationQuery,
+  toUnixSeconds,
+  unixSeconds,
+} from './schemas.ts';
 import { timeBound } from './time-bound.ts';
 import { exportAnswer, exportContent, readExportFormat } from './usage-export.ts';
 import { keySeen, registerUsageSummaryRoute } from './usage-summary.ts';
@@ -233,7 +241,7 @@ const listRoute = (guards: Guards) =>
       'its organization, an inference key what it did itself. With `Accept: application/x-ndjson` or `text/csv` ' +
       'everything that matches is answered, one request a line, without `limit` and `cursor`.',
     security: bearerSecurity,
-    middleware: guards.anyKey,
+    middleware: guards.may('usage.read', 'own'),
     request: {
       query: z.strictObject({
         from: timeBound('Admitted at or after this date (midnight UTC) or RFC 3339 time'),
@@ -242,6 +250,7 @@ const listRoute = (guards: Guards) =>
         model: longText(512).optional().openapi({ description: 'Catalog id' }),
         project_id: idFilter('proj', 'a project'),
         outcome: z.enum(outcomes).optional(),
+        ...organizationQuery,
         ...listQuery,
       }),
     },
@@ -260,8 +269,8 @@ const readRoute = (guards: Guards) =>
     tags: ['Usage'],
     summary: 'One admitted request, and why it took as long as it did',
     security: bearerSecurity,
-    middleware: guards.anyKey,
-    request: { params: z.object({ id: z.string() }) },
+    middleware: guards.may('usage.read', 'own'),
+    request: { params: z.object({ id: z.string() }), query: z.strictObject(organizationQuery) },
     responses: { 200: jsonAnswer(detailSchema, 'The request') },
   });
 
@@ -270,16 +279,15 @@ const noRecords: RecordPage = { records: [], more: false };
 type ListQuery = z.infer<ReturnType<typeof listRoute>['request']['query']>;
 
 /** Null when the caller asks for what it does not see: an empty list, as for a key that does not exist. */
-function toFilter(query: ListQuery, caller: Caller): RecordFilter | null {
+function toFilter(query: ListQuery, organizationId: string, own: string | null): RecordFilter | null {
   if (query.from !== undefined && query.to !== undefined && query.from >= query.to) {
     throw new ValidationError([{ field: 'to', message: 'must be after "from"' }]);
   }
   const before = readCursor(query.cursor, (position) => (isUuid(position) ? position : null));
-  const own = keySeen(caller);
   const asked = query.key_id ?? null;
   if (own !== null && asked !== null && asked !== own) return null;
   return {
-    organizationId: caller.organizationId,
+    organizationId,
     keyId: own ?? asked,
     projectId: query.project_id ?? null,
     model: query.model ?? null,
@@ -294,7 +302,8 @@ function toFilter(query: ListQuery, caller: Caller): RecordFilter | null {
 function registerRequestRoutes(app: ApiApp, { guards, history }: UsageRoutesParts): void {
   app.openapi(listRoute(guards), async (context) => {
     const format = readExportFormat(context);
-    const filter = toFilter(context.req.valid('query'), context.get('caller'));
+    const organizationId = await guards.organizationOf(context);
+    const filter = toFilter(context.req.valid('query'), organizationId, keySeen(context));
     if (format !== null) {
       const pages = filter === null ? noPages() : exportPages(history, filter);
       return exportAnswer({ pages, toLine, heading: csvHeading }, format);
@@ -304,9 +313,9 @@ function registerRequestRoutes(app: ApiApp, { guards, history }: UsageRoutesPart
   });
 
   app.openapi(readRoute(guards), async (context) => {
-    const caller = context.get('caller');
+    const organizationId = await guards.organizationOf(context);
     const id = context.req.valid('param').id.toLowerCase();
-    const ref = { organizationId: caller.organizationId, keyId: keySeen(caller), id };
+    const ref = { organizationId, keyId: keySeen(context), id };
     const found = isUuid(id) ? await history.readRecord(ref) : null;
     if (found === null) throw new AppError('not_found', { message: 'There is no such request in the books.' });
     return context.json(toDetail(found), 200);

@@ -76,7 +76,7 @@ async function send(config: ClientConfig, { method, path, ...asked }: ApiRequest
   });
   const status = response.statusCode ?? 0;
   if (status >= 200 && status < 300) return response;
-  throw new FailedError(refusalText({ status, path }, await text(response).catch(() => '')));
+  throw new FailedError(refusalText(status, path, await text(response).catch(() => '')));
 }
 
 interface Sent extends Asked {
@@ -112,19 +112,23 @@ const hints: Readonly<Record<number, string>> = {
   403: 'HEADGATE_API_KEY must hold a management key of a platform admin',
 };
 
-/** Groups of commands by the routes they go to. */
-const listed = { '/v1/admin/engines/': 'engines', '/v1/clusters/': 'clusters' };
+/** Where the names of what is not there can be had. */
+const lists: readonly (readonly [path: string, hint: string])[] = [
+  ['/v1/admin/holds/', '"headgate holds ls" lists those that were left behind'],
+  ['/v1/admin/engines/', '"headgate engines ls" lists the engines'],
+  ['/v1/clusters/', '"headgate clusters ls" lists the clusters'],
+  ['/v1/stacks/', '"headgate stacks ls" lists the stacks'],
+];
 
-function hintOf({ status, path }: { readonly status: number; readonly path: string }): string | undefined {
+function hintOf(status: number, path: string): string | undefined {
   if (status !== 404) return hints[status];
-  const [, group] = Object.entries(listed).find(([prefix]) => path.startsWith(prefix)) ?? [];
-  return group === undefined ? undefined : `"headgate ${group} ls" lists the ${group}`;
+  return lists.find(([begin]) => path.startsWith(begin))?.[1];
 }
 
 /** The gateway's own sentence, and how to mend it where that is for whoever typed the command. */
-function refusalText(refused: { readonly status: number; readonly path: string }, body: string): string {
-  const message = messageOf(body) ?? `the gateway answered with status ${refused.status}`;
-  const hint = hintOf(refused);
+function refusalText(status: number, path: string, body: string): string {
+  const message = messageOf(body) ?? `the gateway answered with status ${status}`;
+  const hint = hintOf(status, path);
   return hint === undefined ? message : `${message.replace(/\.$/, '')}; ${hint}`;
 }
 

@@ -1,5 +1,6 @@
 import { parseArgs } from 'node:util';
 import type { ClientConfig } from '#base/config.ts';
+import { readVersion } from '#base/version.ts';
 import { importCommands } from '#edge/cli/import/import.ts';
 import { createApiClient } from './api-client.ts';
 import { clusterCommands } from './clusters.ts';
@@ -7,22 +8,24 @@ import { type CliOutput, type Command, exitCodes } from './command.ts';
 import { costsCommand } from './costs.ts';
 import { engineCommands } from './engines.ts';
 import { FailedError, UsageError } from './errors.ts';
+import { holdCommands } from './holds.ts';
 import { reconcileCommand } from './reconcile.ts';
 import { validateCommand } from './validate.ts';
 
 export { type Command, type CommandContext, exitCodes, textFlag } from './command.ts';
-export { UsageError } from './errors.ts';
+export { FailedError, UsageError } from './errors.ts';
 
 /**
  * The commands of `headgate`. They go through the gateway's HTTP API, so that they can do nothing that the API cannot;
- * only what needs no gateway, checking and writing engine files, works on files; and what proves the books works on the
- * database itself, and is handed in by the program. A group of commands is a file that
+ * only what needs no gateway, checking and writing engine files, works on files; and what works on the database itself
+ * is handed in by the program. A group of commands is a file that
  * exports a list of them, and one line here.
  */
 const commands: readonly Command[] = [
   ...engineCommands,
   ...clusterCommands,
   costsCommand,
+  ...holdCommands,
   reconcileCommand,
   validateCommand,
   ...importCommands,
@@ -45,11 +48,15 @@ export interface CliRun extends CliOutput {
 export async function runCli({ args, config, out, err, commands: further = [] }: CliRun): Promise<number> {
   const all = [...commands, ...further];
   try {
-    if (args.length === 0 || ['help', '--help', '-h'].includes(args[0] ?? '')) {
+    if (['--version', '-V', 'version'].includes(args[0] ?? '')) {
+      out(`headgate ${readVersion()}\n`);
+      return exitCodes.ok;
+    }
+    if (args.every((word) => word === '--json') || ['help', '--help', '-h'].includes(args[0] ?? '')) {
       out(overview(all, args.slice(1)));
       return exitCodes.ok;
     }
-    const { command, rest } = findCommand(all, args);
+    const { command, rest } = findCommand(all, nameFirst(args));
     const { values, positionals } = parseWords(command, rest);
     if (values['help'] === true) {
       out(commandHelp(command));
@@ -69,6 +76,23 @@ export async function runCli({ args, config, out, err, commands: further = [] }:
     err(`headgate: ${error.message}\n`);
     return error instanceof UsageError ? exitCodes.usage : exitCodes.failed;
   }
+}
+
+const nameWordsMax = 2;
+const globalWords = new Set(['--json', '--help', '-h']);
+
+/** Options that every command has may stand before its name and within it: they go behind it. */
+function nameFirst(args: readonly string[]): readonly string[] {
+  let words = 0;
+  const next = args.findIndex((word) => {
+    if (globalWords.has(word)) return false;
+    words += 1;
+    return words > nameWordsMax || word.startsWith('-');
+  });
+  const end = next === -1 ? args.length : next;
+  const [head, rest] = [args.slice(0, end), args.slice(end)];
+  const isGlobal = (word: string): boolean => globalWords.has(word);
+  return [...head.filter((word) => !isGlobal(word)), ...head.filter(isGlobal), ...rest];
 }
 
 function findCommand(all: readonly Command[], args: readonly string[]): { command: Command; rest: string[] } {
@@ -112,12 +136,14 @@ function overview(all: readonly Command[], words: readonly string[]): string {
     ({ name, usage, summary }) => `  ${`${name} ${usage}`.trim()}\n      ${summary}`,
   );
   return [
-    'headgate COMMAND [--json]',
+    'headgate [--json] COMMAND',
+    'headgate --version',
     '',
     ...lines,
     '',
     'HEADGATE_URL names the gateway (http://127.0.0.1:8080 if unset), HEADGATE_API_KEY holds a management key of a',
-    'platform admin. Exit codes: 0 done, 1 refused or failed, 2 wrong use.',
+    'platform admin. keys recover, backup, restore and verify-books work on the database itself: that of DATABASE_URL,',
+    'else the built-in one in HEADGATE_DATA_DIR. Exit codes: 0 done, 1 refused or failed, 2 wrong use.',
     '',
   ].join('\n');
 }

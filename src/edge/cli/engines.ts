@@ -3,26 +3,20 @@ import { stringify } from 'yaml';
 import { z } from 'zod';
 import { type Command, type CommandContext, exitCodes, textFlag } from './command.ts';
 import { FailedError, UsageError } from './errors.ts';
+import {
+  type Engine,
+  engine,
+  enginePath,
+  enginesPath,
+  jsonText,
+  parseAnswer,
+  readyCount,
+  remark,
+} from './engine-answer.ts';
+import { operatorCommand } from './engine-operator.ts';
 import { cleanLine, renderTable } from './table.ts';
 
 /** Commands over /v1/admin/engines. Fields that a newer gateway adds to its answers are ignored. */
-
-const replica = z.looseObject({ id: z.string(), state: z.string(), progress: z.string().nullish() });
-
-const engine = z.looseObject({
-  id: z.string(),
-  state: z.string(),
-  replicas: z.array(replica).default([]),
-  hosts: z.array(z.string()).default([]),
-  replicas_max: z.number(),
-  queue: z.looseObject({ running: z.number(), waiting: z.number() }),
-  file: z.string().nullish(),
-  last_failure: z
-    .looseObject({ message: z.string(), detail: z.string().nullish(), retry_at: z.number().nullish() })
-    .nullish(),
-  rollout: z.looseObject({ state: z.string(), message: z.string().nullish() }).nullish(),
-});
-type Engine = z.output<typeof engine>;
 
 const engineList = z.object({ data: z.array(engine) });
 const reloaded = z.object({
@@ -33,60 +27,18 @@ const reloaded = z.object({
 const logLine = z.object({ replica: z.string().nullable(), line: z.string() });
 const logList = z.object({ data: z.array(logLine) });
 
-const enginesPath = '/v1/admin/engines';
-
-const enginePath = (id: string | undefined): string => `${enginesPath}/${encodeURIComponent(id ?? '')}`;
-
-/** @throws FailedError where the gateway is of another version than this command */
-function parseAnswer<Schema extends z.ZodType>(schema: Schema, answer: unknown): z.output<Schema> {
-  const parsed = schema.safeParse(answer);
-  if (parsed.success) return parsed.data;
-  throw new FailedError('the gateway answers in a form that this command does not know: their versions differ');
-}
-
-const jsonText = (value: unknown): string => `${JSON.stringify(value, null, 2)}\n`;
-
-/** What is wrong with an engine or under way, and the command that mends it where there is one. */
-function remark(one: Engine): string {
-  const { id, state, file, last_failure: failure, rollout, replicas } = one;
-  if (state === 'held') return `stopped by a command; to start it: ${commandText('start', id)}`;
-  if (rollout?.state === 'refused') {
-    const mended = `mend ${file ?? 'its file'}, then: ${commandText('reload')}`;
-    return sentences(`new version refused: ${rollout.message ?? ''}`, mended);
-  }
-  if (failure !== null && failure !== undefined) {
-    const text = sentences(failure.message, shortened(failure.detail ?? ''));
-    const isGivenUp = state === 'failed' && (failure.retry_at ?? null) === null;
-    return isGivenUp ? sentences(text, `when it is mended: ${commandText('reset', id)}`) : text;
-  }
-  return replicas.map((replica) => replica.progress ?? null).find((text) => text !== null) ?? '';
-}
-
-function sentences(...parts: readonly string[]): string {
-  return parts
-    .filter((part) => part !== '')
-    .join('; ')
-    .replaceAll('.;', ';');
-}
-
-const detailCharsMax = 160;
-
-/** `engines show` has all of it. */
-function shortened(text: string): string {
-  return text.length <= detailCharsMax ? text : `${text.slice(0, detailCharsMax - 1).trimEnd()}…`;
-}
-
-/** As a shell takes it. */
-function commandText(command: string, id: string | null = null): string {
-  const word = id === null || /^[\w./:-]+$/.test(id) ? (id ?? '') : `'${id}'`;
-  return `headgate engines ${command} ${word}`.trim();
-}
-
 function row(one: Engine): string[] {
-  const ready = one.replicas.filter(({ state }) => state === 'ready').length;
   const { running, waiting } = one.queue;
   const where = one.hosts.join(',') || '-';
-  return [one.id, one.state, `${ready}/${one.replicas_max}`, String(running), String(waiting), where, remark(one)];
+  return [
+    one.id,
+    one.state,
+    `${readyCount(one)}/${one.replicas_max}`,
+    String(running),
+    String(waiting),
+    where,
+    remark(one),
+  ];
 }
 
 const headings = ['ENGINE', 'STATE', 'READY', 'RUNNING', 'WAITING', 'HOST', ''];
@@ -103,22 +55,6 @@ async function show({ api, json, out, words }: CommandContext): Promise<number> 
   parseAnswer(engine, answer);
   out(json ? jsonText(answer) : `${stringify(answer).trimEnd().split('\n').map(cleanLine).join('\n')}\n`);
   return exitCodes.ok;
-}
-
-function operatorCommand(kind: 'start' | 'stop' | 'restart' | 'reset', summary: string): Command {
-  return {
-    name: `engines ${kind}`,
-    usage: 'ID',
-    summary,
-    words: { min: 1, max: 1 },
-    options: {},
-    async run({ api, json, out, words }) {
-      const answer = await api.call('POST', `${enginePath(words[0])}/${kind}`);
-      const { id, state } = parseAnswer(engine, answer);
-      out(json ? jsonText(answer) : `${id}: ${state}\n`);
-      return exitCodes.ok;
-    },
-  };
 }
 
 async function reload({ api, json, out }: CommandContext): Promise<number> {
@@ -247,9 +183,9 @@ export const engineCommands: readonly Command[] = [
     options: {},
     run: show,
   },
-  operatorCommand('start', 'Start an engine, also one that was stopped by hand.'),
-  operatorCommand('stop', 'Stop an engine; it stays stopped until start, restart or reset.'),
-  operatorCommand('restart', 'Start new replicas in place of the running ones.'),
+  operatorCommand('start', 'Start an engine, also one that was stopped by hand, and wait until it is ready.'),
+  operatorCommand('stop', 'Stop an engine and wait for its end; it stays stopped until start, restart or reset.'),
+  operatorCommand('restart', 'Start new replicas in place of the running ones, and wait until they serve.'),
   operatorCommand('reset', 'Forget the failed starts of an engine, so that requests start it again.'),
   {
     name: 'engines logs',

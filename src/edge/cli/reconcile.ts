@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { type Command, type CommandContext, exitCodes, textFlag } from './command.ts';
-import { FailedError } from './errors.ts';
+import { FailedError, UsageError } from './errors.ts';
 import { renderTable } from './table.ts';
 
 /** The command over /v1/admin/reconcile. Fields that a newer gateway adds to its answers are ignored. */
@@ -53,16 +53,28 @@ type Reconciliation = z.output<typeof reconciliation>;
 const answerTimeoutMs = 900_000;
 const differencesShownMax = 20;
 
+/**
+ * A gateway that cannot be reached, or refuses, has said nothing of the books.
+ * @throws UsageError with its sentence, so that it ends with another code than a difference does
+ */
+async function ask({ api }: CommandContext, path: string): Promise<unknown> {
+  try {
+    return await api.call('GET', path, { answerTimeoutMs });
+  } catch (error) {
+    throw error instanceof FailedError ? new UsageError(error.message) : error;
+  }
+}
+
 async function reconcile(context: CommandContext): Promise<number> {
   const query = new URLSearchParams();
   for (const name of ['from', 'to']) {
     const value = textFlag(context, name);
     if (value !== null) query.set(name, value);
   }
-  const answer = await context.api.call('GET', `/v1/admin/reconcile?${query.toString()}`, { answerTimeoutMs });
+  const answer = await ask(context, `/v1/admin/reconcile?${query.toString()}`);
   const parsed = reconciliation.safeParse(answer);
   if (!parsed.success) {
-    throw new FailedError('the gateway answers in a form that this command does not know: their versions differ');
+    throw new UsageError('the gateway answers in a form that this command does not know: their versions differ');
   }
   context.out(context.json ? `${JSON.stringify(answer, null, 2)}\n` : textOf(parsed.data));
   return parsed.data.balanced ? exitCodes.ok : exitCodes.failed;
@@ -150,7 +162,7 @@ export const reconcileCommand: Command = {
   name: 'reconcile',
   usage: '[--from TIME] [--to TIME]',
   summary:
-    'Hold ledger, usage and the engines’ counters against each other, by hour and model; fails when a difference is not explained.',
+    'Hold ledger, usage and the engines’ counters against each other, by hour and model; ends with 1 when a difference is not explained, with 2 when the gateway cannot be asked.',
   words: { min: 0, max: 0 },
   options: { from: { type: 'string' }, to: { type: 'string' } },
   run: reconcile,

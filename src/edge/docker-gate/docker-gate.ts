@@ -9,7 +9,11 @@ import {
 import type { AddressInfo } from 'node:net';
 import type { Log } from '#base/log.ts';
 import { decide, type DockerCall, type Policy } from './calls.ts';
+import { unreachableSentence } from './socket.ts';
 import { gatewayAnswer, resolveTargets } from './targets.ts';
+
+export { dropRoot } from './root.ts';
+export { socketGroup, whyClosed } from './socket.ts';
 
 /**
  * A door in front of the Docker socket. Whoever has that socket is root on its machine; a gateway needs a few calls of
@@ -37,7 +41,7 @@ export async function startDockerGate(options: DockerGateOptions): Promise<Docke
   const server = createServer((incoming, answer) => {
     handle(options, incoming, answer).catch((error: unknown) => {
       options.log.warn({ err: error }, 'a call to the Docker engine failed; it was answered with 502');
-      refuse(answer, 502, 'The Docker engine cannot be reached.');
+      refuse(answer, 502, unreachableSentence(options.socketPath, error));
     });
   });
   server.listen(options.port, options.host);
@@ -123,7 +127,7 @@ function forward({ socketPath, log }: DockerGateOptions, call: DockerCall, { inc
   });
   upstream.on('error', (error) => {
     if (!answer.destroyed) log.warn({ err: error }, 'a call to the Docker engine failed; it was answered with 502');
-    refuse(answer, 502, 'The Docker engine cannot be reached.');
+    refuse(answer, 502, unreachableSentence(socketPath, error));
   });
   answer.on('close', () => upstream.destroy());
   upstream.end(call.body ?? undefined);

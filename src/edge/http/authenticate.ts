@@ -10,7 +10,7 @@ import { headerValues, type RawRequest } from './raw-request.ts';
 export interface Authenticator<C extends Caller = Caller> {
   /**
    * Who calls. Answers at once when key and project are known, which is what the request path lives on.
-   * @throws AppError unauthorized; invalid_request_error when X-Project-ID names no project of the organization;
+   * @throws AppError unauthorized; organization_suspended; invalid_request_error when X-Project-ID names no project of the organization;
    *   billing_unavailable when the key is not known yet and Postgres is away; rate_limit_exceeded for one more wrong
    *   key from an address that tried many
    */
@@ -72,8 +72,14 @@ async function refuseWrongKey(request: RawRequest, { throttle, addressOf }: Wron
   if (allowed) throw notValid();
   throw new AppError('rate_limit_exceeded', {
     message: 'Too many wrong API keys came from this address.',
+    reason: 'HEADGATE_WRONG_KEYS_PER_MINUTE',
     headers: { 'retry-after': String(Math.max(1, Math.ceil(resetMs / 1000))) },
   });
+}
+
+/** @throws AppError organization_suspended */
+function requireActive({ organizationStatus }: ApiKey): void {
+  if (organizationStatus === 'suspended') throw new AppError('organization_suspended');
 }
 
 const notValid = (): AppError =>
@@ -86,6 +92,14 @@ export function createAuthenticator({ keys, accounts, wrongKeys }: Authenticator
     keys.touch(key.id);
     return keyPrincipal(key, project);
   };
+  /** The key as it is known now: it may have been revoked, or its organization suspended, while something was awaited. */
+  const stillValid = (secret: string, key: ApiKey): ApiKey => {
+    const known = keys.verify(secret);
+    if (known instanceof Promise) return key;
+    if (known === null) throw notValid();
+    requireActive(known);
+    return known;
+  };
   const withKey = (
     request: RawRequest,
     secret: string,
@@ -95,8 +109,10 @@ export function createAuthenticator({ keys, accounts, wrongKeys }: Authenticator
       if (keys.knows(secret)) throw notValid();
       return refuseWrongKey(request, wrongKeys);
     }
+    requireActive(key);
     const project = accounts.findProject(key.organizationId, readProjectId(request) ?? key.projectId);
-    return project instanceof Promise ? project.then((found) => withProject(key, found)) : withProject(key, project);
+    if (!(project instanceof Promise)) return withProject(key, project);
+    return project.then((found) => withProject(stillValid(secret, key), found));
   };
   return {
     authenticate(request) {

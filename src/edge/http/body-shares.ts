@@ -56,7 +56,7 @@ class Shares implements BodyShares {
   /** @throws AppError */
   require(callerId: string, bytes: number): void {
     if (this.#of(callerId) + bytes > this.#callerBytesMax) throw this.#shareIsSpent();
-    if (this.#bytes + bytes > this.#bytesMax) throw new AppError('overloaded', { headers: retryAfter });
+    if (this.#bytes + bytes > this.#bytesMax) throw this.#allAreSpent();
   }
 
   change(callerId: string, bytes: number): void {
@@ -70,11 +70,19 @@ class Shares implements BodyShares {
     return this.#byCaller.get(callerId) ?? 0;
   }
 
+  #allAreSpent(): AppError {
+    return new AppError('overloaded', { headers: retryAfter, reason: 'HEADGATE_MAX_BODIES_BYTES' });
+  }
+
   #shareIsSpent(): AppError {
     const message =
       `The bodies of this key's requests and of answers that it has not read hold ${this.#callerBytesMax} bytes, ` +
       'which is its share: wait for some to end.';
-    return new AppError('concurrency_limit_exceeded', { message, headers: retryAfter });
+    return new AppError('concurrency_limit_exceeded', {
+      message,
+      headers: retryAfter,
+      reason: 'HEADGATE_MAX_BODIES_BYTES',
+    });
   }
 }
 

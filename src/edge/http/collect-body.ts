@@ -18,7 +18,10 @@ export class ClientGoneError extends Error {
 }
 
 export const tooLarge = ({ bodyBytesMax }: Pick<BodyLimits, 'bodyBytesMax'>): AppError =>
-  new AppError('request_too_large', { message: `The request body is larger than ${bodyBytesMax} bytes.` });
+  new AppError('request_too_large', {
+    message: `The request body is larger than ${bodyBytesMax} bytes.`,
+    reason: 'HEADGATE_MAX_BODY_BYTES',
+  });
 
 /** Parts that are smaller are put together: a part of one byte takes a hundred. */
 const partBytesMin = 4096;

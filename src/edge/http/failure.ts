@@ -37,7 +37,11 @@ export function toAppError(error: unknown): AppError {
     return new AppError('invalid_request_error', { cause: error });
   if (error instanceof TooManyWaitError) {
     const message = 'Too many requests of this key or address wait for an answer: wait for some to end.';
-    return new AppError('concurrency_limit_exceeded', { message, headers: { 'retry-after': '1' } });
+    return new AppError('concurrency_limit_exceeded', {
+      message,
+      headers: { 'retry-after': '1' },
+      reason: 'waiting_requests',
+    });
   }
   if (isDatabaseUnavailable(error)) return new AppError('billing_unavailable', { cause: error });
   return new AppError('internal_error', { cause: error });
@@ -83,6 +87,8 @@ export function createFailureHandler(log: Log): (error: unknown, context: HttpCo
   return (error, context) => {
     const failure = toAppError(error);
     context.set('failureCode', failure.code);
+    context.set('failureParam', failure.param);
+    context.set('failureReason', failure.reason);
     // 501 says that something is not built yet, which is no fault.
     if (failure.status >= 500 && failure.code !== 'not_implemented') {
       const fields = { requestId: context.get('requestId'), method: context.req.method, code: failure.code };

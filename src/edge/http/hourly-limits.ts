@@ -37,7 +37,11 @@ function requireAllowed(count: ThrottleCount): void {
   if (count.allowed) return;
   const message = `More than ${count.limit} requests in an hour.`;
   const retryAfter = String(Math.max(1, Math.ceil(count.resetMs / 1000)));
-  throw new AppError('rate_limit_exceeded', { message, headers: { ...headersOf(count), 'retry-after': retryAfter } });
+  throw new AppError('rate_limit_exceeded', {
+    message,
+    headers: { ...headersOf(count), 'retry-after': retryAfter },
+    reason: 'requests_per_hour',
+  });
 }
 
 /**

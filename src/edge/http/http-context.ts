@@ -1,7 +1,7 @@
 import type { HttpBindings } from '@hono/node-server';
 import type { Context } from 'hono';
 import type { AppError, ErrorCode } from '#base/errors.ts';
-import type { Principal } from '#core/accounts/accounts.ts';
+import type { Extent, Principal } from '#core/accounts/accounts.ts';
 import type { Author, SystemActor, UserActor } from '#core/audit/audit.ts';
 import type { ApiKeyActor, KeyPrincipal } from '#core/keys/keys.ts';
 
@@ -16,15 +16,19 @@ export type Identity =
   | { readonly caller: Caller; readonly refusal: null }
   | { readonly caller: null; readonly refusal: AppError };
 
-/** What Hono's context carries here. `caller` is there on routes that a guard stands before. */
+/** What Hono's context carries here. `caller` and `extent` are there on routes that a guard stands before. */
 export interface HttpEnv {
   Bindings: HttpBindings;
   Variables: {
     /** The gateway's own id of this request, a UUIDv7. */
     requestId: string;
     caller: Caller;
+    /** Of what the caller may do what the route does. */
+    extent: Extent;
     /** Code of the error that is being answered, once there is one. */
     failureCode: ErrorCode;
+    failureParam: string | null;
+    failureReason: string | null;
     /** There on routes of the generic API. */
     identity: Identity;
   };

@@ -19,5 +19,5 @@ function requirePlace({ running, limits: { inFlightMax } }: PathParts, { key }: 
   const quarter = Math.floor(inFlightMax / 4);
   if (running.size <= inFlightMax - quarter) return;
   if (running.size <= inFlightMax && running.countOf(key.organizationId) <= quarter) return;
-  throw new AppError('overloaded', { headers: { 'retry-after': '1' } });
+  throw new AppError('overloaded', { headers: { 'retry-after': '1' }, reason: 'HEADGATE_MAX_IN_FLIGHT' });
 }

@@ -78,13 +78,13 @@ function refusalError(refusal: HoldRefusal): AppError {
     case 'billing_unavailable':
       return new AppError('billing_unavailable', { headers: { 'retry-after': '1' } });
     case 'unauthorized':
-      return new AppError('unauthorized', { message: 'This API key was revoked.' });
+      return new AppError('unauthorized', { message: 'This API key was revoked.', reason: 'revoked' });
     case 'insufficient_funds': {
       const balance = formatUsd(refusal.balancePicoUsd);
       const held = formatUsd(refusal.heldMicroUsd * PICO_PER_MICRO);
       const needed = formatUsd(refusal.neededMicroUsd * PICO_PER_MICRO);
       const message = `The balance does not pay for this request: balance ${balance} USD, held by running requests ${held} USD, needed ${needed} USD.`;
-      return new AppError('insufficient_funds', { message });
+      return new AppError('insufficient_funds', { message, reason: 'wallet' });
     }
     default:
       return limitError(refusal);

@@ -131,6 +131,8 @@ export function summaryOf(call: Call, { reported, status, record }: CallEnd, now
     projectId: who.projectId,
     status,
     code: reported.error === null ? null : reported.error.code,
+    param: reported.error === null ? null : reported.error.param,
+    reason: reported.error === null ? null : reported.error.reason,
     outcome: reported.kind,
     stream: found.request?.fields.stream === true,
     inputTokens: usage.inputTokens,

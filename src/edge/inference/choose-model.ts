@@ -4,8 +4,14 @@ import type { Endpoint } from './endpoints.ts';
 
 const namedMax = 10;
 
-function suggest(catalog: Catalog, { taskTypes }: Endpoint): string {
-  const ids = taskTypes.flatMap((task) => catalog.byTask(task).map(({ id }) => id));
+/** Ids of the models that a key may use; null: all. */
+type Usable = ReadonlySet<string> | null;
+
+export const mayUse = (usable: Usable, { id, enabled }: Model): boolean => enabled && (usable?.has(id) ?? true);
+
+function suggest(catalog: Catalog, { taskTypes }: Endpoint, usable: Usable): string {
+  const models = taskTypes.flatMap((task) => catalog.byTask(task));
+  const ids = models.filter((model) => mayUse(usable, model)).map(({ id }) => id);
   if (ids.length === 0) return 'no model here serves this route';
   const more = ids.length > namedMax ? ', …' : '';
   return `models for this route: ${ids.slice(0, namedMax).join(', ')}${more}`;
@@ -14,17 +20,18 @@ function suggest(catalog: Catalog, { taskTypes }: Endpoint): string {
 const shownName = (name: string): string => JSON.stringify(name.slice(0, 128));
 
 /**
- * The model that a request names.
+ * The model that a request names. One that the key may not use is refused as if there were none, so that nobody learns
+ * of it.
  * @throws AppError model_not_found for an unknown, disabled or unfitting one, naming those that would do
  */
-export function chooseModel(catalog: Catalog, name: string, endpoint: Endpoint): Model {
+export function chooseModel(catalog: Catalog, name: string, endpoint: Endpoint, usable: Usable): Model {
   const model = catalog.find(name);
-  if (model === undefined || !model.enabled) {
-    const message = `The model ${shownName(name)} does not exist; ${suggest(catalog, endpoint)}.`;
+  if (model === undefined || !mayUse(usable, model)) {
+    const message = `The model ${shownName(name)} does not exist; ${suggest(catalog, endpoint, usable)}.`;
     throw new AppError('model_not_found', { message, param: 'model' });
   }
   if (!endpoint.taskTypes.includes(model.taskType)) {
-    const message = `The model ${shownName(name)} (${model.taskType}) does not serve ${endpoint.path}; ${suggest(catalog, endpoint)}.`;
+    const message = `The model ${shownName(name)} (${model.taskType}) does not serve ${endpoint.path}; ${suggest(catalog, endpoint, usable)}.`;
     throw new AppError('model_not_found', { message, param: 'model' });
   }
   return model;

@@ -16,6 +16,7 @@ import type { AnswerPlace } from './answer-room.ts';
 import type { Answer } from './answer.ts';
 import type { Endpoint } from './endpoints.ts';
 import { engineError } from './engine-error.ts';
+import type { SentRequest } from './sent-request.ts';
 import { LargeAnswer, type LargeAnswerResult } from './large-answer.ts';
 import { type Outcome, outcomeOf } from './outcome.ts';
 import { clientLeft, type Stop } from './stop.ts';
@@ -31,6 +32,8 @@ export interface RelayJob {
   readonly requestId: string;
   readonly endpoint: Endpoint;
   readonly prompts: number;
+  /** Empty once the client was sent a part of a stream. */
+  readonly sent: SentRequest;
   readonly replica: Replica;
   /** Emptied once it is handed to the proxy, so that a long stream does not keep it. */
   body: EngineBody;
@@ -203,7 +206,8 @@ class EngineRelay implements ProxiedCall, AnswerSink {
   onEnd(): void {
     if (this.#concluded) return;
     if (this.#status !== 200) {
-      const { error, ...verdict } = engineError(this.#status, this.#collected, this.#retryAfter);
+      const answer = { status: this.#status, text: this.#collected, retryAfter: this.#retryAfter };
+      const { error, ...verdict } = engineError(answer, this.#job.sent);
       this.#fail(error, verdict);
     } else if (this.#job.meter === null) this.#jsonEnd();
     else if (this.#job.meter.lacksEmptyLine) this.#streamData('\n\n', this.#job.meter);
@@ -362,8 +366,8 @@ function wait(ms: number): Promise<'late'> {
 function outOfFunds(hold: StreamHold | null): Stop {
   if (hold?.isUnknown === true) {
     const message = 'What this answer may cost is used up, and the balance is not known at the moment; it ends here.';
-    return { kind: 'ended', error: new AppError('billing_unavailable', { message }) };
+    return { kind: 'ended', error: new AppError('billing_unavailable', { message, reason: 'wallet' }) };
   }
   const message = 'The balance is used up; the answer ends here.';
-  return { kind: 'ended', error: new AppError('insufficient_funds', { message }) };
+  return { kind: 'ended', error: new AppError('insufficient_funds', { message, reason: 'wallet' }) };
 }

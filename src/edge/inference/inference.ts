@@ -3,7 +3,8 @@ import { Hono } from 'hono';
 import { AppError } from '#base/errors.ts';
 import { uuidv7 } from '#base/id.ts';
 import type { Fleet } from '#core/fleet/fleet.ts';
-import { requestId, type HttpContext, type HttpEnv, type ShowLimits } from '#edge/http/http.ts';
+import type { ApiKey, OrganizationStop } from '#core/keys/keys.ts';
+import { knownQuery, requestId, type HttpContext, type HttpEnv, type ShowLimits } from '#edge/http/http.ts';
 import { createAnswerRoom } from './answer-room.ts';
 import { createCall } from './call.ts';
 import { endpoints } from './endpoints.ts';
@@ -27,6 +28,8 @@ export interface Inference {
   readonly inFlight: number;
   /** Ends what a revoked key has running. */
   revoked(keyId: string): void;
+  /** Ends what a suspended or closed organization has running. */
+  organizationStopped(stop: OrganizationStop): void;
   /** Waits until nothing is running, at most `timeoutMs`, then ends what still is and waits for its books. */
   drain(timeoutMs: number): Promise<void>;
   /** Ends the thread that reads large bodies; to be called when no request runs any more. */
@@ -70,7 +73,14 @@ export function createInference(parts: InferenceParts): Inference {
     },
     revoked(keyId) {
       const message = 'This API key was revoked.';
-      running.stopKey(keyId, { kind: 'ended', error: new AppError('unauthorized', { message }) });
+      running.stopKey(keyId, { kind: 'ended', error: new AppError('unauthorized', { message, reason: 'revoked' }) });
+    },
+    organizationStopped({ organizationId, status }) {
+      const error =
+        status === 'suspended'
+          ? new AppError('organization_suspended')
+          : new AppError('unauthorized', { message: 'This API key was revoked.' });
+      running.stopOrganization(organizationId, { kind: 'ended', error });
     },
     async drain(timeoutMs) {
       await idle(timeoutMs);
@@ -92,20 +102,21 @@ export function createInference(parts: InferenceParts): Inference {
 
 function createLists(parts: InferenceParts): Hono<HttpEnv> {
   const app = new Hono<HttpEnv>();
-  const known = async (context: HttpContext): Promise<void> => {
+  const known = async (context: HttpContext): Promise<ApiKey> => {
     const caller = await parts.authenticator.authenticate(context.env.incoming);
     context.set('caller', caller);
     for (const [name, value] of Object.entries(await parts.showLimits(caller))) context.header(name, value);
+    return caller.key;
   };
   app.get('/v1/models', requestId, async (context) => {
-    await known(context);
-    return context.json(listModels(parts, context.req.query('task_type')));
+    const key = await known(context);
+    return context.json(listModels(parts, context.req.query('task_type'), key));
   });
   app.get('/v1/models/:id{.+}', requestId, async (context) => {
-    await known(context);
-    return context.json(getModel(parts, modelIdOf(context)));
+    const key = await known(context);
+    return context.json(getModel(parts, modelIdOf(context), key));
   });
-  app.get('/v1/pricing', requestId, (context) => context.json(listPrices(parts)));
+  app.get('/v1/pricing', requestId, knownQuery([]), (context) => context.json(listPrices(parts)));
   app.post('/v1/audio/transcriptions', requestId, async (context) => {
     await known(context);
     throw new AppError('not_implemented', { message: 'Audio transcription is coming soon; it is not available yet.' });

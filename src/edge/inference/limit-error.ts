@@ -2,7 +2,14 @@ import { AppError } from '#base/errors.ts';
 import type { AdmitRefusal } from '#core/admission/admission.ts';
 import { limitHeaders } from '#edge/http/http.ts';
 
-/** Names of the fields of `PATCH /v1/keys/{id}`, where a limit is changed. */
+/** The fields of `PATCH /v1/keys/{id}`, where a limit is changed. */
+const limitNames: Readonly<Record<LimitRefused['code'], string>> = {
+  rate_limit_exceeded: 'requests_per_minute',
+  tokens_limit_exceeded: 'tokens_per_minute',
+  monthly_quota_exceeded: 'monthly_token_limit',
+  concurrency_limit_exceeded: 'max_concurrency',
+};
+
 const sentences: Readonly<Record<LimitRefused['code'], (limit: number) => string>> = {
   rate_limit_exceeded: (limit) => `This key has used up its ${limit} requests per minute (requests_per_minute).`,
   tokens_limit_exceeded: (limit) => `This key has used up its ${limit} tokens per minute (tokens_per_minute).`,
@@ -21,5 +28,6 @@ export function limitError(refused: LimitRefused): AppError {
   };
   // SDKs obey any wait, and one until next month would hang the call.
   if (refused.code === 'monthly_quota_exceeded') headers['x-should-retry'] = 'false';
-  return new AppError(refused.code, { message: sentences[refused.code](refused.view.limit), headers });
+  const reason = limitNames[refused.code];
+  return new AppError(refused.code, { message: sentences[refused.code](refused.view.limit), headers, reason });
 }

@@ -3,6 +3,8 @@ import { AppError } from '#base/errors.ts';
 import { formatDecimal, MICRO_DIGITS, PICO_DIGITS } from '#base/money.ts';
 import { taskTypes, type Catalog, type Model, type PriceVersion } from '#core/catalog/catalog.ts';
 import type { Fleet } from '#core/fleet/fleet.ts';
+import type { ApiKey } from '#core/keys/keys.ts';
+import { mayUse } from './choose-model.ts';
 
 /** The public lists of models and prices. Nothing in them says where or how a model runs. */
 
@@ -36,8 +38,8 @@ function modelRecord({ catalog, fleet }: ModelParts, model: Model) {
   };
 }
 
-/** GET /v1/models?task_type= */
-export function listModels(parts: ModelParts, taskType: string | undefined) {
+/** GET /v1/models?task_type=; those that the key may use. */
+export function listModels(parts: ModelParts, taskType: string | undefined, { usableModels }: ApiKey) {
   const known = taskTypes.find((task) => task === taskType);
   if (taskType !== undefined && known === undefined) {
     const message = `"task_type" must be one of ${taskTypes.join(', ')}.`;
@@ -46,14 +48,14 @@ export function listModels(parts: ModelParts, taskType: string | undefined) {
   const models = known === undefined ? parts.catalog.list() : parts.catalog.byTask(known);
   return {
     object: 'list' as const,
-    data: models.filter(({ enabled }) => enabled).map((model) => modelRecord(parts, model)),
+    data: models.filter((model) => mayUse(usableModels, model)).map((model) => modelRecord(parts, model)),
   };
 }
 
 /** GET /v1/models/{id}; the id may hold slashes, encoded or not. */
-export function getModel(parts: ModelParts, id: string) {
+export function getModel(parts: ModelParts, id: string, { usableModels }: ApiKey) {
   const model = parts.catalog.find(id);
-  if (model === undefined || !model.enabled) {
+  if (model === undefined || !mayUse(usableModels, model)) {
     const message = `The model ${JSON.stringify(id.slice(0, 128))} does not exist; GET /v1/models lists those that do.`;
     throw new AppError('model_not_found', { status: 404, message, param: 'model' });
   }

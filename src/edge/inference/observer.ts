@@ -53,6 +53,10 @@ export interface RequestSummary {
   /** Status that the client got; 499 where it left before it had one. */
   readonly status: number;
   readonly code: ErrorCode | null;
+  /** Field of the request that is at fault, as the client is told; it may hold names that the client made up. */
+  readonly param: string | null;
+  /** Which limit or setting refused it. */
+  readonly reason: string | null;
   readonly outcome: OutcomeKind;
   readonly stream: boolean;
   readonly inputTokens: number;

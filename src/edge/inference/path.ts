@@ -31,7 +31,7 @@ async function follow(parts: PathParts, call: Call): Promise<Outcome> {
   acceptCaller(parts, call, caller);
   const { capPicoUsd, isDry } = readSpendingOptions(call.incoming);
   const fields = await parts.receiver.receive(call, caller);
-  const model = chooseModel(parts.catalog, fields.model, endpoint);
+  const model = chooseModel(parts.catalog, fields.model, endpoint, caller.key.usableModels);
   found.model = model;
   refuseUnsupported(fields, model, endpoint, parts.limits.choicesMax);
   const price = requirePrice(parts, model, fields);
@@ -73,7 +73,7 @@ function thrown({ stop }: Call, error: unknown): Outcome {
 
 function requirePrice(parts: PathParts, model: Model, { serviceTier }: RequestFields): PriceVersion {
   const price = parts.catalog.price(model.id, serviceTier);
-  if (price === undefined) throw new AppError('pricing_unavailable');
+  if (price === undefined) throw new AppError('pricing_unavailable', { lasting: true });
   return price;
 }
 

@@ -132,7 +132,11 @@ class BodyReceiver implements Receiver {
     const max = key.maxConcurrency ?? Infinity;
     if (this.#unread.enter(key.id, max)) return;
     const message = `This key may have ${max} requests running, and as many of its bodies are not read yet.`;
-    throw new AppError('concurrency_limit_exceeded', { message, headers: { 'retry-after': '1' } });
+    throw new AppError('concurrency_limit_exceeded', {
+      message,
+      headers: { 'retry-after': '1' },
+      reason: 'max_concurrency',
+    });
   }
 }
 

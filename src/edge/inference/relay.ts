@@ -10,6 +10,7 @@ import { type RelayJob, startRelay } from './engine-relay.ts';
 import { releaseBody } from './fields.ts';
 import { priorityLine, waitForOther } from './route.ts';
 import type { Outcome } from './outcome.ts';
+import { SentRequest } from './sent-request.ts';
 import type { PathParts } from './path-parts.ts';
 import { clientLeft } from './stop.ts';
 import { noteRetried } from './unbilled.ts';
@@ -70,6 +71,7 @@ function relayJob(parts: PathParts, call: Call, request: InferenceRequest, { gra
     requestId,
     endpoint,
     prompts: fields.prompts,
+    sent: new SentRequest(endpoint, fields),
     replica,
     body: engineBody(fields, {
       endpoint,

@@ -13,6 +13,7 @@ export interface Running {
   /** @returns what takes the request out again; calls after the first do nothing */
   add(key: ApiKey, stop: StopControl): () => void;
   stopKey(keyId: string, reason: Stop): void;
+  stopOrganization(organizationId: string, reason: Stop): void;
   stopAll(reason: Stop): void;
 }
 
@@ -43,6 +44,7 @@ export function createRunning(): Running {
       };
     },
     stopKey: (keyId, reason) => stopWhere(({ key }) => key.id === keyId, reason),
+    stopOrganization: (organizationId, reason) => stopWhere(({ key }) => key.organizationId === organizationId, reason),
     stopAll: (reason) => stopWhere(() => true, reason),
     get size() {
       return slots.length - free.length;

@@ -21,7 +21,7 @@ export interface LeaseParts {
  * Takes a lease on a replica, the right to send it this request: at once where the model is warm; else after its start,
  * and for requests of the tier `flex` when the engine has room for them. Where that takes a while, streams show signs of
  * life.
- * @throws AppError upstream_error, overloaded, both 503 with Retry-After; an Error when the request is stopped
+ * @throws AppError upstream_error, overloaded, both 503, with Retry-After where waiting may mend it; an Error when the request is stopped
  */
 export function route(parts: LeaseParts, call: Call, request: InferenceRequest): void | Promise<void> {
   const { fields, model } = request;
@@ -119,8 +119,12 @@ async function takeFlexLease(routing: Routing, call: Call, model: Model, request
 }
 
 function refusalError({ code, publicText, retryAfterSeconds }: AcquireRefusal | FlexRefusal): AppError {
-  if (code !== 'flex_queue_full') return upstreamBusy(retryAfterSeconds, publicText);
-  return new AppError('overloaded', { message: publicText, headers: { 'retry-after': String(retryAfterSeconds) } });
+  if (retryAfterSeconds === null) {
+    return new AppError('upstream_error', { status: 503, message: publicText, lasting: true, reason: code });
+  }
+  if (code !== 'flex_queue_full') return upstreamBusy(retryAfterSeconds, publicText, code);
+  const headers = { 'retry-after': String(retryAfterSeconds) };
+  return new AppError('overloaded', { message: publicText, headers, reason: 'HEADGATE_FLEX_QUEUE_MAX' });
 }
 
 /** vLLM serves lower numbers first where it was started to schedule by priority, and preempts the others for them. */

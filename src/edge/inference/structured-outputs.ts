@@ -1,5 +1,6 @@
 import type { JsonMember } from '#base/json-scan.ts';
 import type { AllowableField, EngineDefinition } from '#core/catalog/catalog.ts';
+import { invalidValue } from './body-reader.ts';
 import { parseMember, valueText } from './member.ts';
 import { SchemaMeter } from './schema-bounds.ts';
 import { refuse, type RuleRequest } from './field-rule.ts';
@@ -73,6 +74,8 @@ function readShort(request: RuleRequest, member: JsonMember): unknown {
 
 export function checkStructuredOutputs(request: RuleRequest, member: JsonMember): void {
   const value = readShort(request, member);
+  // vLLM breaks on anything else, as if that were its own fault.
+  if (isThere(value) && !isObject(value)) throw invalidValue(member.key, `"${member.key}" must be an object.`);
   if (!isObject(value)) return;
   const { regex, whitespace_pattern: whitespace, grammar, choice, json, structural_tag: tag } = value;
   const at = (name: string): string => `${member.key}.${name}`;

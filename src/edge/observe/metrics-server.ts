@@ -3,6 +3,7 @@ import type { MetricsConfig } from '#base/config.ts';
 import { guardConnections, unfinishedMax } from '#base/connections.ts';
 import { closeServer, listen, urlOf, type ListenAddress } from '#base/listen.ts';
 import type { Metrics } from '#base/metrics.ts';
+import type { EngineScrape } from './engine-scrape.ts';
 import { healthAnswer, healthPaths, type Health } from './health.ts';
 
 /** The listener for monitoring: metrics and health, until the very end of a stop. It speaks plain HTTP, without keys. */
@@ -19,6 +20,7 @@ export interface MetricsServerParts {
   /** A client that takes nothing of an answer for this long is cut off. */
   readonly answerStallTimeoutMs: number;
   readonly metrics: Metrics;
+  readonly engineScrape: EngineScrape;
   readonly health: Health;
   /** Called before metrics are read. */
   readonly refresh: () => void;
@@ -26,6 +28,8 @@ export interface MetricsServerParts {
 
 /** Only a few monitoring programs connect. */
 const connectionsMax = 100;
+
+const metricsPaths = ['/metrics', '/metrics/engines'];
 
 /** Where metrics are answered; null where they are not. */
 export function metricsAddress({ host, port }: MetricsConfig): ListenAddress | null {
@@ -59,9 +63,11 @@ export function createMetricsServer(parts: MetricsServerParts): MetricsServer {
 async function answer(parts: MetricsServerParts, incoming: IncomingMessage, outgoing: ServerResponse): Promise<void> {
   const path = incoming.url?.split('?', 1)[0] ?? '';
   const isRead = incoming.method === 'GET' || incoming.method === 'HEAD';
-  if (path !== '/metrics' && !healthPaths.includes(path)) send(outgoing, 404, 'There is nothing at this path.\n');
+  if (!metricsPaths.includes(path) && !healthPaths.includes(path))
+    send(outgoing, 404, 'There is nothing at this path.\n');
   else if (!isRead) send(outgoing.setHeader('allow', 'GET, HEAD'), 405, 'Only GET and HEAD are answered here.\n');
   else if (path === '/metrics') await sendMetrics(parts, outgoing);
+  else if (path === '/metrics/engines') await sendEngineMetrics(parts, outgoing);
   else {
     const { status, body } = healthAnswer(parts.health, path);
     send(outgoing.setHeader('content-type', 'application/json'), status, JSON.stringify(body));
@@ -76,6 +82,14 @@ function refuseSurplus(outgoing: ServerResponse): void {
 async function sendMetrics({ metrics, refresh }: MetricsServerParts, outgoing: ServerResponse): Promise<void> {
   refresh();
   const text = await metrics.text();
+  send(outgoing.setHeader('content-type', metrics.contentType), 200, text);
+}
+
+async function sendEngineMetrics(
+  { metrics, engineScrape }: MetricsServerParts,
+  outgoing: ServerResponse,
+): Promise<void> {
+  const text = await engineScrape.text();
   send(outgoing.setHeader('content-type', metrics.contentType), 200, text);
 }
 

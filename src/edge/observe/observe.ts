@@ -8,6 +8,7 @@ import type { HttpEnv } from '#edge/http/http.ts';
 import type { RequestObserver } from '#edge/inference/inference.ts';
 import { addBookGauges, createCommitMetrics, type CommitListener } from './book-metrics.ts';
 import { createEngineMetrics } from './engine-metrics.ts';
+import { createEngineScrape } from './engine-scrape.ts';
 import { createHealth, createHealthRoutes, type Health } from './health.ts';
 import { createMetricsServer, type MetricsServer } from './metrics-server.ts';
 import { createOtherRequests } from './other-requests.ts';
@@ -42,7 +43,7 @@ export interface WatchedParts {
   readonly address: MetricsConfig;
   /** A client that takes nothing of an answer for this long is cut off. */
   readonly answerStallTimeoutMs: number;
-  readonly fleet: Pick<Fleet, 'list' | 'leads'>;
+  readonly fleet: Pick<Fleet, 'list' | 'leads' | 'readMetrics'>;
   readonly metering: Pick<
     Metering,
     'pending' | 'oldestPendingMs' | 'healthy' | 'writable' | 'spooled' | 'spooledBytes' | 'quarantined'
@@ -110,6 +111,7 @@ export function createObserve(log: Log): Observe {
         address,
         answerStallTimeoutMs,
         metrics,
+        engineScrape: createEngineScrape(metrics, fleet),
         health,
         refresh: () => engines.update(),
       }),

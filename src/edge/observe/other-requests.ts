@@ -3,6 +3,7 @@ import { matchedRoutes } from 'hono/route';
 import type { Log } from '#base/log.ts';
 import { keyIdOf } from '#core/audit/audit.ts';
 import type { HttpEnv } from '#edge/http/http.ts';
+import { clientsWord } from './clients-word.ts';
 import type { RequestMetrics } from './request-metrics.ts';
 
 /** The label of a path that is none of ours: what a client made up is no label. */
@@ -27,9 +28,13 @@ export function createOtherRequests(metrics: RequestMetrics, log: Log): Middlewa
     const fields = {
       requestId: known.requestId,
       route,
+      // Which address was wrong is what an operator looks for. The query may carry secrets.
+      ...(route === noRoute && { path: clientsWord(context.req.path) }),
       method: context.req.method,
       status,
       code,
+      param: clientsWord(known.failureParam ?? null),
+      reason: known.failureReason ?? null,
       keyId: known.caller === undefined ? null : keyIdOf(known.caller.actor),
       organizationId: known.caller?.organizationId ?? null,
       totalMs,

@@ -1,6 +1,7 @@
 import type { Log } from '#base/log.ts';
 import { formatUsd } from '#base/money.ts';
 import type { RequestSummary } from '#edge/inference/inference.ts';
+import { clientsWord } from './clients-word.ts';
 
 /** What the line of a request says beyond its summary. */
 export interface LineExtras {
@@ -29,6 +30,8 @@ export function logRequest(log: Log, summary: RequestSummary, { traceId, cause }
     projectId: summary.projectId,
     status: summary.status,
     code: summary.code,
+    param: clientsWord(summary.param),
+    reason: summary.reason,
     outcome: summary.outcome,
     stream: summary.stream,
     inputTokens: summary.inputTokens,

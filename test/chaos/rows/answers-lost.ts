@@ -31,6 +31,11 @@ const brokenMax = 4;
 const ways: readonly Fate[] = ['lose', 'swallow'];
 /** How long it is tried again. */
 const triedMsMax = 20_000;
+/**
+ * The same for a change of the API. A connection that says nothing is given up 5 s after its statements' limit of 30 s;
+ * until then a transaction on it keeps its rows, and whoever needs them is told in time to come again.
+ */
+const changedMsMax = 60_000;
 /** A statement that is to be lost comes within so long. */
 const comesMsMax = 3000;
 /** No answer may take longer, whatever is lost. */
@@ -51,6 +56,8 @@ function operationRow(operation: Operation): Row {
   return {
     name: operation.name,
     what: operation.what,
+    // Of a change that is swallowed each time: about 40 s.
+    limitSeconds: 1200,
     async run(stage) {
       const scene = await stage.open({ env: { HEADGATE_LEASE_SECONDS: '5' } });
       const key = await scene.key('10');
@@ -131,7 +138,7 @@ type ApiCall = Parameters<typeof callApi>[2];
 /** Until it is done, or refused for good. */
 async function callUntilDone({ stage, scene }: Actor, path: string, call: ApiCall): Promise<Told> {
   let told: Told | null = null;
-  const found = await within(triedMsMax * stage.slack, async () => {
+  const found = await within(changedMsMax * stage.slack, async () => {
     const beganMs = performance.now();
     told = await callApi(scene.where()[0]?.url ?? '', path, call);
     mustBeSoon(stage, path, performance.now() - beganMs);
@@ -139,7 +146,8 @@ async function callUntilDone({ stage, scene }: Actor, path: string, call: ApiCal
     await sleep(retryMs);
     return null;
   });
-  if (found === null) throw new Error(`${path} still answers ${statusOf(told)} after ${triedMsMax / 1000} s`);
+  if (found === null)
+    throw new Error(`${path} still answers ${statusOf(told)} after ${(changedMsMax * stage.slack) / 1000} s`);
   return found;
 }
 

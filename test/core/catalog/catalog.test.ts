@@ -44,7 +44,7 @@ function engine(id: string, over: Partial<EngineDefinition> = {}): EngineDefinit
     shareCache: false,
     hardwareProfile: null,
     organizationId: null,
-    driver: { type: 'external', url: 'http://127.0.0.1:1', upstreamModel: null, apiKeyEnv: null },
+    driver: { type: 'external', urls: ['http://127.0.0.1:1'], upstreamModel: null, apiKeyEnv: null },
     ...over,
   };
 }

@@ -3,6 +3,7 @@ import { parseEnv } from 'node:util';
 import { describe, expect, it } from 'vitest';
 import { parse } from 'yaml';
 import { parseConfig, parseDockerGateConfig } from '#base/config.ts';
+import * as sections from '#base/config-sections.ts';
 import { loadEngineFiles } from '#core/catalog/catalog.ts';
 
 const root = new URL('../../../', import.meta.url).pathname;
@@ -13,10 +14,17 @@ interface Service {
   readonly environment?: Readonly<Record<string, string | number | null>>;
   readonly volumes?: readonly string[];
   readonly image?: string;
+  readonly logging?: object;
+  readonly mem_limit?: string;
+  readonly cpu_quota?: string;
+  readonly pids_limit?: number;
+  readonly env_file?: unknown;
+  readonly secrets?: readonly string[];
 }
 
 interface ComposeFile {
   readonly services: Readonly<Record<string, Service>>;
+  readonly secrets?: Readonly<Record<string, { readonly file: string }>>;
 }
 
 function textOf(name: string): string {
@@ -24,45 +32,52 @@ function textOf(name: string): string {
 }
 
 const example = parseEnv(textOf('env.example'));
-const secrets = { POSTGRES_PASSWORD: 'a'.repeat(48), HEADGATE_BOOTSTRAP_KEY: 'b'.repeat(48), GRAFANA_PASSWORD: 'c' };
 
-/** As docker compose fills in `${NAME}`, `${NAME:-default}` and `${NAME:?message}`. */
+/** As docker compose fills in `${NAME}` and `${NAME:-default}`. */
 function fillIn(text: string, values: Readonly<Record<string, string | undefined>>): string {
-  return text.replaceAll(/\$\{(\w+)(?::([-?])([^}]*))?\}/g, (_all, name: string, kind?: string, rest = '') => {
+  return text.replaceAll(/\$\{(\w+)(?::-([^}]*))?\}/g, (_all, name: string, rest = '') => {
     const value = values[name];
     if (value !== undefined && value !== '') return value;
-    if (kind === '?') throw new Error(`${name}: ${rest}`);
     return rest;
   });
 }
 
 function read(name: string): ComposeFile {
-  return parse(fillIn(textOf(name), { ...example, ...secrets })) as ComposeFile;
+  return parse(fillIn(textOf(name), example)) as ComposeFile;
 }
 
 function environmentOf(service: Service | undefined): Record<string, string> {
   return Object.fromEntries(
-    Object.entries(service?.environment ?? {}).map(([name, value]) => [name, String(value ?? '')]),
+    Object.entries(service?.environment ?? {}).map(([name, value]) => [name, String(value ?? example[name] ?? '')]),
   );
 }
 
 describe('env.example', () => {
-  it('refuses to start without the secrets that are to be set', () => {
-    expect(() => fillIn(textOf('compose.yaml'), example)).toThrow('POSTGRES_PASSWORD: set it in compose/.env');
+  it('holds no secret, and nothing that must be filled in', () => {
+    expect(Object.keys(example).filter((name) => /PASSWORD|KEY|TOKEN|SECRET/.test(name))).toEqual([]);
+    const needed = files.flatMap((name) => textOf(name).match(/\$\{\w+(:?\?[^}]*)?\}/g) ?? []);
+    // Both stand in comments.
+    expect(new Set(needed)).toEqual(new Set(['${NAME}', '${HF_TOKEN}']));
   });
 
-  it('names every variable that the compose files leave to the operator without a default', () => {
-    const needed = files.flatMap((name) => [...textOf(name).matchAll(/\$\{(\w+)(?::\?[^}]*)?\}/g)]);
-    for (const [, name = ''] of needed) expect(Object.keys(example)).toContain(name);
+  it('names the image of every service', () => {
+    const named = files.flatMap((name) => [...textOf(name).matchAll(/\$\{(\w+_IMAGE):-/g)].map(([, image]) => image));
+    const own = new Set(named.filter((name) => name !== 'GATEWAY_IMAGE'));
+    expect(new Set(Object.keys(example).filter((name) => name.endsWith('_IMAGE')))).toEqual(own);
   });
 
   it('is understood by the gateway, with what the compose file adds', () => {
-    const environment = { ...example, ...secrets, ...environmentOf(read('compose.yaml').services['gateway']) };
-    expect(parseConfig(environment)).toMatchObject({
+    const {
+      HEADGATE_BOOTSTRAP_KEY_FILE: key,
+      HEADGATE_API_KEY_FILE: same,
+      ...environment
+    } = environmentOf(read('compose.yaml').services['gateway']);
+    expect([key, same]).toEqual(['/run/secrets/bootstrap_key', '/run/secrets/bootstrap_key']);
+    expect(parseConfig({ ...environment, HEADGATE_BOOTSTRAP_KEY: 'b'.repeat(48) })).toMatchObject({
       http: { host: '0.0.0.0', port: 8080 },
       docker: { host: 'tcp://docker-gate:2375' },
       metrics: { port: 9464 },
-      bootstrap: { email: 'admin@example.com', key: secrets.HEADGATE_BOOTSTRAP_KEY },
+      bootstrap: { email: 'admin@example.com', key: 'b'.repeat(48) },
     });
   });
 
@@ -82,12 +97,57 @@ describe('env.example', () => {
   });
 });
 
+/** Names a file of the operator's own. */
+const keptElsewhere = new Set(['HEADGATE_STATEMENT_KEY_FILE']);
+
 describe('the compose files', () => {
   it('give the Docker socket to its door alone', () => {
     const holders = files.flatMap((name) =>
       Object.entries(read(name).services).filter(([, { volumes }]) => (volumes ?? []).join().includes('docker.sock')),
     );
     expect(holders.map(([name]) => name)).toEqual(['docker-gate']);
+  });
+
+  it('give the gateway each of its own settings, and nothing else', () => {
+    const variables = Object.values(sections).flatMap((section) => Object.keys(section.variables));
+    const { environment = {}, env_file: envFile } = read('compose.yaml').services['gateway'] ?? {};
+    expect(envFile).toBeUndefined();
+    // Those that are secrets are files; Docker's own folder is for who needs it; nobody is at home there.
+    const given = Object.keys(environment).map((name) =>
+      name === 'HEADGATE_STATEMENT_KEY_FILE' ? name : name.replace(/_FILE$/, ''),
+    );
+    const others = ['POSTGRES_PASSWORD', 'HEADGATE_API_KEY'];
+    const left = ['HOME', 'DOCKER_CONFIG', 'HEADGATE_DATA_DIR', 'HEADGATE_BOOTSTRAP_PASSWORD'];
+    expect(given.toSorted()).toEqual([...variables.filter((name) => !left.includes(name)), ...others].toSorted());
+  });
+
+  it('bound what every service may write, use and start', () => {
+    for (const name of files) {
+      // Files that only add to a service of the first name no image.
+      const services = Object.entries(read(name).services).filter(([, { image }]) => image !== undefined);
+      for (const [service, { logging, mem_limit: memory, cpu_quota: quota, pids_limit: pids }] of services) {
+        expect(logging, service).toEqual({ driver: 'json-file', options: { 'max-size': '10m', 'max-file': '5' } });
+        expect(memory, service).toMatch(/^\d+[mg]$/);
+        expect(Number(quota), service).toBeGreaterThanOrEqual(100_000);
+        expect(pids, service).toBeGreaterThanOrEqual(128);
+      }
+    }
+  });
+
+  it('hand secrets over as files, and in no other way', () => {
+    for (const name of files) {
+      const { services, secrets: known = {} } = read(name);
+      for (const [service, { environment = {}, secrets: used = [] }] of Object.entries(services)) {
+        const secret = Object.entries(environment).filter(
+          ([variable]) => /(PASSWORD|TOKEN|SECRET|_KEY)(_*FILE)?$/.test(variable) && !keptElsewhere.has(variable),
+        );
+        for (const [variable, value] of secret) {
+          expect(variable, service).toMatch(/_FILE$/);
+          expect(used, service).toContain(String(value).replace('/run/secrets/', ''));
+        }
+        for (const each of used) expect(known[each]?.file, each).toBe(`./secrets/${each}`);
+      }
+    }
   });
 
   it('pin every image', () => {
@@ -120,5 +180,21 @@ describe('the compose files', () => {
   it('come with engines for GPUs that can be used as they are', () => {
     const loaded = loadEngineFiles(`${folder}engines`, { env: {} });
     expect(loaded).toMatchObject({ ok: true });
+  });
+
+  it('refuse an image of the operator’s own that has no version, and take one that has', () => {
+    const load = (image: string) => loadEngineFiles(`${folder}engines`, { env: { VLLM_IMAGE: image } });
+    const refused = load('registry.example:5000/own/engine:latest');
+    expect(refused).toMatchObject({
+      ok: false,
+      problems: [{ field: 'image', message: expect.stringContaining('moves') }],
+    });
+    for (const [given, used] of [
+      ['registry.example:5000/own/engine:v1', 'registry.example:5000/own/engine:v1'],
+      ['', 'vllm/vllm-openai:v0.29.0'],
+    ] as const) {
+      const loaded = load(given);
+      expect(loaded.ok && loaded.engines).toMatchObject([{ kind: 'vllm', driver: { image: used } }]);
+    }
   });
 });

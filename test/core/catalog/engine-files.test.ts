@@ -322,7 +322,7 @@ describe('engine files that are accepted', () => {
     });
     expect(far).toMatchObject({
       pricing: null,
-      driver: { type: 'external', url: 'https://engine.example/base', upstreamModel: null, apiKeyEnv: null },
+      driver: { type: 'external', urls: ['https://engine.example/base'], upstreamModel: null, apiKeyEnv: null },
     });
   });
 

@@ -50,7 +50,7 @@ describe('the first start', () => {
       (select count(*) from users)::int as users, (select count(*) from wallets)::int as wallets,
       (select count(*) from audit_log)::int as audit`;
     expect(counts).toEqual({ organizations: 0, users: 0, wallets: 0, audit: 0 });
-    expect(await rooms.bootstrap(start)).toEqual({ created: true, secret: expect.any(String) });
+    expect(await rooms.bootstrap(start)).toEqual({ created: true, secret: expect.any(String), ignored: [] });
   });
 
   it('happens once where two gateways start at the same time', async () => {
@@ -86,8 +86,10 @@ describe('the first start', () => {
       password: 'correct horse',
       key: `!${'k~'.repeat(20)}`,
     };
-    expect(await rooms.bootstrap(chosen)).toEqual({ created: true, secret: null });
+    expect(await rooms.bootstrap(chosen)).toEqual({ created: true, secret: null, ignored: [] });
     expect(await rooms.keys.verify(chosen.key)).toMatchObject({ scope: 'management', platformAdmin: true });
+    // The same settings at a later start are what is there.
+    expect(await rooms.bootstrap(chosen)).toEqual({ created: false, secret: null, ignored: [] });
     const [admin] = await rooms.db.sql`select email, password_hash from users`;
     expect(admin?.['email']).toBe('Ops@example.com');
     expect(admin?.['password_hash']).toMatch(/^\$argon2id\$v=19\$m=19456,t=2,p=1\$[^$]+\$[^$]+$/);
@@ -100,7 +102,12 @@ describe('the first start', () => {
     await gateway().bootstrap({ ...start, key });
     const rooms = gateway();
     const other = { ...start, email: 'other@example.com', key: 'o'.repeat(32) };
-    expect(await rooms.bootstrap(other)).toEqual({ created: false, secret: null });
+    expect(await rooms.bootstrap(other)).toEqual({ created: false, secret: null, ignored: ['email', 'key'] });
+    expect(await rooms.bootstrap({ ...start, email: 'ADMIN@localhost', key, password: 'never set' })).toEqual({
+      created: false,
+      secret: null,
+      ignored: ['password'],
+    });
     await rooms.keys.start();
     expect(await rooms.keys.verify(key)).toMatchObject({ scope: 'management' });
     expect(rooms.keys.verify(other.key)).toBeNull();

@@ -115,6 +115,23 @@ describe('while PostgreSQL is away', () => {
     const { body } = await api.ask(`/v1/keys/${known.id}`, { key });
     expect(body.last_used_at).toBeGreaterThanOrEqual(known.created_at);
   });
+
+  it('a suspended organization stays suspended, and is active again afterwards', async () => {
+    const { line, api } = parts();
+    const { id, key } = await api.organization();
+    expect((await api.ask('/v1/wallet', { key })).status).toBe(200);
+    const set = (status: string) => api.ask(`/v1/organizations/${id}`, { method: 'PATCH', body: { status } });
+    expect((await set('suspended')).status).toBe(200);
+    line.cut();
+    for (let minute = 0; minute < 4; minute += 1) {
+      const { status, body } = await api.ask('/v1/wallet', { key });
+      expect([status, body.error.code]).toEqual([403, 'organization_suspended']);
+      api.turnClock(60_000);
+    }
+    await line.mend();
+    await expect.poll(async () => (await set('active')).status).toBe(200);
+    expect((await api.ask('/v1/wallet', { key })).status).toBe(200);
+  });
 });
 
 describe('with two gateways', () => {

@@ -173,6 +173,57 @@ describe('a request with an Idempotency-Key', () => {
   });
 });
 
+describe('what a wallet holds', () => {
+  const own = () => createWriter({ db, clock: systemClock, wallet: books.wallet });
+  /** One after the other in the order of their ids. */
+  const at = (index: number, picoUsd: bigint) => ({ id: uuidv7(Date.now() + index), costPicoUsd: picoUsd });
+
+  it("is not kept from others by a request whose Idempotency-Key is another one's", async () => {
+    const organization = await openOrganization();
+    const done = claiming(organization, 'a', null);
+    await books.metering.settle(done);
+    const left = creditPicoUsd - costPicoUsd;
+    const batch = [
+      claiming(organization, 'a', null, at(1, left)),
+      claiming(organization, 'b', null, at(2, left - 3n)),
+      claiming(organization, 'b', null, at(3, 2n)),
+      recordOf(organization, Date.now(), at(4, 3n)),
+      recordOf(organization, Date.now(), at(5, 5n)),
+    ];
+    const { writtenOff } = await own().write(batch);
+    const amounts = await chargedOf(organization, batch);
+    expect(amounts.map((amount) => amount?.slice(0, 2))).toEqual([
+      [0n, left],
+      [left - 3n, 0n],
+      [0n, 2n],
+      [3n, 0n],
+      [0n, 5n],
+    ]);
+    expect(new Set(writtenOff.values())).toEqual(new Set([2n, 5n, left]));
+    expect(await books.wallet.balance(organization.id)).toBe(0n);
+    expect((await verifyBooks(db)).findings).toEqual([]);
+  });
+
+  it('is not kept from others by one that failed, and whose key is answered by the same batch', async () => {
+    const organization = await openOrganization();
+    const failed = claiming(organization, 'a', null, { ...at(1, creditPicoUsd), outcome: 'failed', reason: 'timeout' });
+    if (failed.claim === undefined) throw new Error('it has one');
+    const batch = [
+      { ...failed, claim: { ...failed.claim, keeps: false } },
+      claiming(organization, 'a', null, at(2, creditPicoUsd)),
+      recordOf(organization, Date.now(), at(3, 1n)),
+    ];
+    await own().write(batch);
+    const amounts = await chargedOf(organization, batch);
+    expect(amounts.map((amount) => amount?.slice(0, 2))).toEqual([
+      [0n, creditPicoUsd],
+      [creditPicoUsd, 0n],
+      [0n, 1n],
+    ]);
+    expect((await verifyBooks(db)).findings).toEqual([]);
+  });
+});
+
 describe('a request that is booked after its Idempotency-Key has expired', () => {
   const hourMs = 3_600_000;
   /** As `claiming`, of a key that stands for it until so many hours from now. */

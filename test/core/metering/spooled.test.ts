@@ -3,9 +3,11 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { openBooks } from '#app/books.ts';
 import { systemClock } from '#base/clock.ts';
 import { connectDb, type Db } from '#base/db.ts';
 import { uuidv7 } from '#base/id.ts';
+import { createLog } from '#base/log.ts';
 import { createAudit, systemAuthor } from '#core/audit/audit.ts';
 import { createQuarantineReview, type UsageRecord } from '#core/metering/metering.ts';
 import { recordJson } from '#core/metering/spooled-record.ts';
@@ -278,5 +280,29 @@ describe('a record that the books refuse', () => {
     expect(kept?.sqlState).toMatch(/^22/);
     expect(JSON.parse(kept?.record ?? '')).toMatchObject({ id: record.id, costPicoUsd: costPicoUsd.toString() });
     await expectBooked(organization, 0);
+  });
+});
+
+describe('an entry of the spool that is no record', () => {
+  it('is one in quarantine, however many starts read it', async () => {
+    const data = Buffer.from(`no record ${randomBytes(8).toString('hex')}`);
+    const find = () => db.sql<{ id: string }[]>`
+      select id::text from usage_quarantine where record = ${data.toString('base64')}`;
+    const ids: string[][] = [];
+    for (let start = 0; start < 2; start += 1) {
+      const ownDir = await mkdtemp(join(tmpdir(), 'hg-'));
+      const place = { db, databaseUrl: database.url, dataDir: ownDir };
+      const left = await openBooks({ ...place, slot: 0, slots: 1, log: createLog('silent') });
+      await left.spool.append([data]);
+      await left.spool.close();
+      await left.books.close();
+      const own = await openTestBooks(place);
+      await expect.poll(() => own.metering.spooled, { timeout: 30_000 }).toBe(0);
+      ids.push((await find()).map(({ id }) => id));
+      await own.close();
+      await rm(ownDir, { recursive: true });
+    }
+    expect(ids[0]).toHaveLength(1);
+    expect(ids[1]).toEqual(ids[0]);
   });
 });

@@ -29,6 +29,9 @@ describe('an engine', () => {
     expect(kindsOf(found)).toEqual(expect.arrayContaining(['replica_ended', 'unsure']));
     const [line] = found.data;
     expect(line.state).toBe('explained');
+    const unsure = line.explanations.find(({ kind }: Body) => kind === 'unsure');
+    // The context of the model, once for each choice.
+    expect(unsure).toMatchObject({ prompt_tokens: 8192 * unsure.count, completion_tokens: 8192 * unsure.count });
     const end = line.explanations.find(({ kind }: Body) => kind === 'replica_ended');
     expect(end.completion_tokens).toBeGreaterThan(0);
     expect(line.difference.completion_tokens).toBeGreaterThanOrEqual(-end.completion_tokens);
@@ -71,6 +74,9 @@ describe('a gateway', () => {
     const [line] = found.data;
     expect(line).toMatchObject({ model: 'chat', state: 'explained' });
     expect(line.difference.completion_tokens).toBeGreaterThan(0);
+    const ended = line.explanations.find(({ kind }: Body) => kind === 'gateway_ended');
+    const most = 10_000 * 2048 * 8192;
+    expect(ended).toMatchObject({ prompt_tokens: most, completion_tokens: most });
     second.signal('SIGTERM');
     await second.exited;
   });

@@ -187,6 +187,9 @@ describe('what is kept', () => {
 describe('the room', () => {
   const day = 86_400_000;
 
+  /** Organizations whose turn it was to read. */
+  const asked: string[] = [];
+
   function open(ageMaxMs: number): Contents {
     const clock = { now: () => Date.now(), monotonicMs: () => performance.now() };
     const { db } = bench.gateway;
@@ -197,6 +200,10 @@ describe('the room', () => {
       audit: createAudit({ clock }),
       ageMaxMs,
       bodyBytesMax: 1024,
+      during(organizationId, run) {
+        asked.push(organizationId);
+        return run(db);
+      },
     });
   }
 
@@ -207,6 +214,16 @@ describe('the room', () => {
     request: '{}',
     response: '{}',
     responseTruncated: false,
+  });
+
+  it('is read in the turn of its organization, on connections of reports', async () => {
+    const contents = open(30 * day);
+    const organizationId = uuidv7();
+    const kept = contentAt(Date.now(), organizationId);
+    contents.add(kept);
+    const ref = { organizationId, keyId: null, requestId: kept.requestId };
+    expect(await contents.read(ref)).toMatchObject({ request: '{}' });
+    expect(asked).toEqual([organizationId]);
   });
 
   it('shows nothing that is too old, and deletes it, however much it is', async () => {

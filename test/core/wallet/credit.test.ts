@@ -91,7 +91,7 @@ describe('a credit', () => {
   it('is told to listeners once it is committed, a repetition is not', async () => {
     const organizationId = await bench.openWallet();
     const told: [string, bigint][] = [];
-    const stop = bench.wallet.onCredit((id, deltaPicoUsd) => told.push([id, deltaPicoUsd]));
+    const stop = bench.wallet.onCredit((id, deltaPicoUsd) => void told.push([id, deltaPicoUsd]));
     await bench.wallet.credit(bookingOf(organizationId, usd, 'a'));
     await bench.wallet.credit(bookingOf(organizationId, usd, 'a'));
     await bench.wallet.adjust(bookingOf(organizationId, -usd, 'b'));

@@ -93,6 +93,7 @@ describe('making a key', () => {
       tokens_per_minute: null,
       monthly_token_limit: null,
       store_requests: false,
+      models: null,
       cache_responses: false,
     });
     expect(secret).toMatch(new RegExp(`^${body.prefix}-[0-9A-Za-z]{32}$`));

@@ -44,7 +44,17 @@ describe('organizations', () => {
       id: expect.stringMatching(/^org_[0-9a-f]{32}$/),
       object: 'organization',
       name: 'Water Works',
+      status: 'active',
       created_at: expect.any(Number),
+      closed_at: null,
+      default_limits: {
+        requests_per_minute: 60,
+        max_concurrency: 10,
+        tokens_per_minute: null,
+        monthly_token_limit: null,
+      },
+      max_active_keys: null,
+      models: null,
       management_key: expect.stringMatching(/^sk-hg-[0-9a-f]{12}-[0-9A-Za-z]{32}$/),
     });
     const key = body.management_key;
@@ -64,7 +74,7 @@ describe('organizations', () => {
     for (const name of ['one', 'two', 'three']) made.push(await api().organization(name));
     const first = await ask('/v1/organizations?limit=2');
     expect(first.body.data.map(({ name }: { name: string }) => name)).toEqual(['three', 'two']);
-    expect(Object.keys(first.body.data[0]).toSorted()).toEqual(['created_at', 'id', 'name', 'object']);
+    expect(JSON.stringify(first.body)).not.toMatch(/sk-hg|balance/);
     const second = await ask(`/v1/organizations?limit=2&cursor=${first.body.next_cursor}`);
     expect(second.body.data[0]).toMatchObject({ id: made[0]?.id, name: 'one' });
   });

@@ -11,11 +11,12 @@ import { connectDb, type Db } from '#base/db.ts';
 import { createLog } from '#base/log.ts';
 import { createThrottle } from '#base/throttle.ts';
 import { type Accounts, createAccounts } from '#core/accounts/accounts.ts';
-import { createAudit } from '#core/audit/audit.ts';
 import { type Clusters, createClusters } from '#core/clusters/clusters.ts';
-import { createCatalog } from '#core/catalog/catalog.ts';
+import { createCatalog, type Model } from '#core/catalog/catalog.ts';
 import { type Costs, createCosts } from '#core/costs/costs.ts';
 import { readReplicaGpus } from '#core/fleet/fleet.ts';
+import { createAudit, createAuditTrail } from '#core/audit/audit.ts';
+import { createHoldReview } from '#core/admission/admission.ts';
 import { createOperatorCommands, type OperatorCommandsOptions } from '#core/fleet/operator-commands.ts';
 import { createKeys, createOrganizations, type Keys } from '#core/keys/keys.ts';
 import { createHistory, createMetering, createQuarantineReview } from '#core/metering/metering.ts';
@@ -27,6 +28,7 @@ import { createWallet, createWalletOpening } from '#core/wallet/wallet.ts';
 import { createApi, type EngineOperations } from '#edge/api/api.ts';
 import { createHourlyLimits } from '#edge/http/hourly-limits.ts';
 import { type Authenticator, createHttpGuards } from '#edge/http/http.ts';
+import { engineDefinition } from '../../core/fleet/test-fleet.ts';
 import { createTestDatabase } from '../../support/database.ts';
 
 /** JSON of any shape; tests compare it. */
@@ -128,7 +130,17 @@ function createRooms(db: Db, place: BooksPlace, clock: Clock, options: RoomOptio
   const metering = createMetering({ db, ...place, clock, log, wallet, staleMs: 300_000, spoolAfterMs: 60_000 });
   const history = createHistory({ db, wallet, connections: 2, waitMsMax: 15_000 });
   const quarantine = createQuarantineReview({ db, clock, wallet, audit });
-  const contents = createContents({ db, clock, log, audit, ageMaxMs: 86_400_000, bodyBytesMax: 1_048_576 });
+  const holds = createHoldReview({ db, audit, left: null });
+  const contents = createContents({
+    db,
+    clock,
+    log,
+    audit,
+    during: (organizationId, run) => history.during(organizationId, run),
+    ageMaxMs: 86_400_000,
+    bodyBytesMax: 1_048_576,
+  });
+  const auditTrail = createAuditTrail({ db });
   const costs = createCosts({ db, audit, log });
   const secrets = createSecrets({ db, log, keys: options.platformKeys ?? null, dataDir: options.dataDir });
   const { nodeSilenceMs = null } = options;
@@ -150,6 +162,8 @@ function createRooms(db: Db, place: BooksPlace, clock: Clock, options: RoomOptio
     runs: createRunsWing(parts).runs,
     secrets,
     audit,
+    auditTrail,
+    holds,
     accounts,
     organizations,
     keys,
@@ -180,6 +194,7 @@ export async function startApi(options: TestApiOptions = {}): Promise<TestApi> {
     log,
     ...guardsOf(rooms, options),
     signer: null,
+    catalog: { find: (name) => (name.startsWith('model-') ? modelOf(name) : undefined) },
     heldPicoUsd: () => 0n,
     showLimits: () => ({}),
     limits: { bodyStallTimeoutMs, bodyBytesPerSecondMin: 1024 },
@@ -220,6 +235,12 @@ export async function startApi(options: TestApiOptions = {}): Promise<TestApi> {
       await own?.drop();
     },
   };
+}
+
+/** A model of a file that is not there, for what only knows ids. */
+function modelOf(id: string): Model {
+  const engine = engineDefinition({}, { id });
+  return { ...engine, createdAt: 0, engine };
 }
 
 function enginesOf({ audit }: ReturnType<typeof createRooms>, db: Db, operations: ScriptedOperations) {

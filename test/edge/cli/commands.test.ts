@@ -51,6 +51,11 @@ describe('headgate, without a gateway', () => {
       code: 1,
       stderr: expect.stringContaining('http://127.0.0.1:1 cannot be reached (ECONNREFUSED): is the gateway running?'),
     });
+    // What says nothing of the books is no difference in them.
+    expect(await runCli(['reconcile'], { env })).toMatchObject({
+      code: 2,
+      stderr: expect.stringContaining('http://127.0.0.1:1 cannot be reached'),
+    });
     const other = createServer((_, response) => void response.end('<html>')).listen(0, '127.0.0.1');
     await new Promise((resolve) => other.once('listening', resolve));
     const address = other.address();

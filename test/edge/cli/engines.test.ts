@@ -11,6 +11,8 @@ class ScriptedFleet implements ScriptedOperations {
   ordered: string[] = [];
   /** Of the engine `plain`. */
   over: Partial<OperatedEngine> = {};
+  /** What `plain` is after a command, one after the other each time that somebody looks; the last one stays. */
+  script: Partial<OperatedEngine>[] = [];
   reloaded: EngineReloadResult = { ok: true, added: ['a'], changed: [], removed: ['b'] };
   lines: LogLine[] = [];
 
@@ -21,6 +23,8 @@ class ScriptedFleet implements ScriptedOperations {
     ];
   }
   list(): OperatedEngine[] {
+    const scripted = this.ordered.length === 0 ? undefined : this.script[0];
+    if (this.ordered.length > 0 && this.script.length > 1) this.script.shift();
     const common = { sinceMs: 0, causeDetail: null, retryAtMs: null, startTimesMs: [], rollout: null };
     const replica = { gpuIds: ['GPU-1'], progress: null, sinceMs: 0, healthy: true, leases: 2 };
     return [
@@ -33,6 +37,7 @@ class ScriptedFleet implements ScriptedOperations {
         leases: 0,
         waiting: 4,
         ...this.over,
+        ...scripted,
       },
       {
         ...common,
@@ -163,16 +168,111 @@ describe('headgate engines', () => {
     expect(shown.stdout).toMatch(/^ +host: gpu-1$/m);
   });
 
-  it('gives orders', async () => {
+  it('gives orders, and waits for nothing where that is asked', async () => {
+    fleet.ordered = [];
     for (const kind of ['start', 'stop', 'restart', 'reset']) {
-      expect(await headgate(['engines', kind, 'acme/chat:7b'])).toMatchObject({
+      expect(await headgate(['engines', kind, 'acme/chat:7b', '--no-wait'])).toMatchObject({
         code: 0,
         stdout: 'acme/chat:7b: ready\n',
         stderr: '',
       });
     }
     expect(fleet.ordered).toEqual(['start', 'stop', 'restart', 'reset'].map((kind) => `${kind} acme/chat:7b`));
+    fleet.ordered = [];
     expect(await headgate(['engines', 'reload'])).toMatchObject({ code: 0, stdout: 'added a\nremoved b\n' });
+  });
+
+  const started = { id: 'r1', host: 'gpu-1', gpuIds: [], progress: null, sinceMs: 0, healthy: true, leases: 0 };
+  const loading = { ...started, state: 'creating', progress: 'pulling acme/chat:1 43 %' } as const;
+  const ready = { ...started, state: 'ready' } as const;
+  const fresh = { ...ready, id: 'r2' };
+  const off = { cause: null, causeDetail: null, retryAtMs: null, replicas: [] } as const;
+
+  it.each<[string, Partial<OperatedEngine>[], { code: number; out: string; err?: string }]>([
+    [
+      'start',
+      [
+        { ...off, phase: 'starting' },
+        { ...off, phase: 'starting', replicas: [loading] },
+        { ...off, phase: 'ready', replicas: [ready] },
+      ],
+      { code: 0, out: 'plain: ready\n', err: 'plain: starting' },
+    ],
+    [
+      'start',
+      [
+        { ...off, phase: 'starting' },
+        { ...off, phase: 'failed', cause: 'It ended.', causeDetail: 'ValueError: no' },
+      ],
+      { code: 1, out: 'plain: failed, It ended; ValueError: no; when it is mended: headgate engines reset plain\n' },
+    ],
+    [
+      'start',
+      [
+        { ...off, phase: 'starting' },
+        { ...off, phase: 'held' },
+      ],
+      { code: 1, out: 'plain: held, stopped by a command; to start it: headgate engines start plain\n' },
+    ],
+    [
+      'stop',
+      [
+        { ...off, phase: 'draining', replicas: [{ ...ready, state: 'draining' }] },
+        { ...off, phase: 'held', replicas: [{ ...ready, state: 'stopping' }] },
+        { ...off, phase: 'held' },
+      ],
+      { code: 0, out: 'plain: held, stopped by a command; to start it: headgate engines start plain\n' },
+    ],
+    [
+      'restart',
+      [
+        { ...off, phase: 'ready', replicas: [ready] },
+        { ...off, phase: 'ready', replicas: [ready, { ...loading, id: 'r2' }] },
+        { ...off, phase: 'ready', replicas: [fresh, { ...ready, state: 'draining' }] },
+        { ...off, phase: 'ready', replicas: [fresh] },
+      ],
+      { code: 0, out: 'plain: ready\n', err: 'plain: ready, a replica is creating (pulling acme/chat:1 43 %)' },
+    ],
+    [
+      'restart',
+      [
+        { ...off, phase: 'ready', replicas: [ready] },
+        { ...off, phase: 'ready', replicas: [ready], rollout: { state: 'refused', text: 'It ended.' } },
+      ],
+      { code: 1, out: expect.stringContaining('plain: ready, new version refused: It ended') as string },
+    ],
+    ['reset', [{ ...off, phase: 'stopped' }], { code: 0, out: 'plain: stopped\n' }],
+  ])('says what came of an order: %s %#', async (kind, script, { code, out, err = '' }) => {
+    fleet.ordered = [];
+    fleet.over = { ...off, replicas: [ready] };
+    fleet.script = script.flatMap((one) => [one, one]);
+    const result = await headgate(['engines', kind, 'plain']);
+    Object.assign(fleet, { over: {}, script: [], ordered: [] });
+    expect(result).toMatchObject({ code, stdout: out });
+    expect(result.stderr).toContain(err);
+  });
+
+  it('says after a time what is not known yet, and ends with 1', async () => {
+    fleet.script = [{ ...off, phase: 'starting', replicas: [loading] }];
+    const result = await headgate(['engines', 'start', 'plain', '--timeout', '1']);
+    const json = await headgate(['--json', 'engines', 'start', 'plain', '--timeout', '1']);
+    Object.assign(fleet, { script: [], ordered: [] });
+    expect(result).toMatchObject({ code: 1, stderr: 'plain: starting, pulling acme/chat:1 43 %\n' });
+    expect(result.stdout).toMatch(/not known after 1 seconds? what comes of it, see: headgate engines show plain\n$/);
+    expect(json).toMatchObject({ code: 1, stderr: '' });
+    expect(JSON.parse(json.stdout)).toMatchObject({ id: 'plain', state: 'starting' });
+  });
+
+  it('takes --json before, within and behind the name of a command', async () => {
+    for (const args of [
+      ['--json', 'engines', 'ls'],
+      ['engines', '--json', 'ls'],
+      ['engines', 'ls', '--json'],
+    ]) {
+      const { code, stdout } = await headgate(args);
+      expect([code, JSON.parse(stdout).object], args.join(' ')).toEqual([0, 'list']);
+    }
+    expect((await headgate(['--json', 'engines', 'logs', '--tail', '1', 'plain'])).code).toBe(0);
   });
 
   it('prints the last lines, of one replica or all, and follows until it is ended', async () => {

@@ -16,11 +16,12 @@ const bench = useInference(() => ({
 const machine = /\/work|\/tmp|\.sock|node |standin|vllm|traceback|CUDA|\.ts\b|pid/i;
 
 describe.concurrent('a model that is cold', () => {
-  it('and fails quickly is 503 with the cause in plain words and Retry-After, streamed or not', async () => {
+  it('and fails quickly is 503 with the cause in plain words, streamed or not, and asks nobody to wait for what only an operator mends', async () => {
     for (const stream of [true, false]) {
       const answer = await bench.chat({ model: 'broken', stream });
       expect(answer.headers.get('content-type')).toBe('application/json');
-      expect(answer.headers.get('retry-after')).toMatch(/^[1-9]\d*$/);
+      expect(answer.headers.get('retry-after')).toBeNull();
+      expect(answer.headers.get('x-should-retry')).toBe('false');
       expect(answer.headers.get('x-headgate-start')).toBe('cold');
       const error = await errorOf(answer);
       expect(error).toMatchObject({ status: 503, code: 'upstream_error', type: 'upstream_error' });

@@ -1,5 +1,6 @@
 import { afterAll, describe, expect, it } from 'vitest';
 import { type ByteServer, startByteServer } from '../../core/proxy/byte-server.ts';
+import { envelope, refusals } from './engine-refusal-table.ts';
 import { type Body, errorOf, externalFile, useInference } from './inference-gateway.ts';
 
 /** An engine that answers as the next of these says. */
@@ -9,7 +10,13 @@ let engine: ByteServer | null = null;
 const bench = useInference(async () => {
   engine = await startByteServer({ transport: 'tcp', answer: ({ socket }) => void socket.write(answer, 'latin1') });
   const url = `http://127.0.0.1:${engine.endpoint.port}`;
-  return { engines: { chat: externalFile('chat', url), embed: externalFile('embed', url, { taskType: 'embedding' }) } };
+  return {
+    engines: {
+      chat: externalFile('chat', url),
+      embed: externalFile('embed', url, { taskType: 'embedding' }),
+      rank: externalFile('rank', url, { taskType: 'rerank' }),
+    },
+  };
 });
 afterAll(() => engine?.close());
 
@@ -25,230 +32,28 @@ const vllmHeaders = [
   'content-type: application/json',
 ];
 
-/** vLLM's envelope of a 400. */
-const envelope = (message: string, param: string | null = null, type = 'BadRequestError'): string =>
-  JSON.stringify({ error: { message, type, param, code: 400 } });
-
-const tooLong = (limit: number, output: number, input: number): string =>
-  `This model's maximum context length is ${limit} tokens. However, you requested ${output} output tokens and your prompt contains at least ${input} input tokens, for a total of at least ${input + output} tokens. Please reduce the length of the input prompt or the number of requested output tokens. (parameter=input_tokens, value=${input})`;
-
-/** What a real vLLM 0.29 answered, the code and param that clients get, and what the message must say. */
-const refusals: readonly [string, string, string, string | null, readonly string[]][] = [
-  ['a schema that is none', envelope('Grammar error: Invalid type: nonsense'), 'invalid_value', 'response_format', []],
-  [
-    'broken JSON',
-    envelope(
-      "1 validation error:\n  {'type': 'json_invalid', 'loc': ('body', 24), 'msg': 'JSON decode error', 'input': {}, 'ctx': {'error': 'Expecting property name enclosed in double quotes'}}",
-      'body.24',
-      'Bad Request',
-    ),
-    'invalid_request_error',
-    null,
-    ['24'],
-  ],
-  [
-    'a content type',
-    envelope("1 validation error:\n  Unsupported Media Type: Only 'application/json' is allowed", null, 'Bad Request'),
-    'invalid_request_error',
-    null,
-    [],
-  ],
-  [
-    'an empty body',
-    envelope(
-      "1 validation error:\n  {'type': 'missing', 'loc': ('body',), 'msg': 'Field required', 'input': None}",
-      'body',
-      'Bad Request',
-    ),
-    'invalid_request_error',
-    null,
-    ['missing'],
-  ],
-  [
-    'no messages at all',
-    envelope('Cannot apply chat template to an empty conversation. Provide at least one message.'),
-    'invalid_value',
-    null,
-    ['at least one message'],
-  ],
-  ['an image', envelope('smollm2-135m is not a multimodal model'), 'unsupported_parameter', 'messages', ['text']],
-  [
-    'too many logprobs',
-    envelope(
-      'Requested sample logprobs of 50, which is greater than max allowed: 20 (parameter=logprobs, value=50)',
-      'logprobs',
-    ),
-    'invalid_value',
-    'logprobs',
-    ['20'],
-  ],
-  [
-    'no output at all',
-    envelope('max_tokens must be at least 1, got 0. (parameter=max_tokens, value=0)', 'max_tokens'),
-    'invalid_value',
-    'max_tokens',
-    ['1'],
-  ],
-  [
-    'more output than the context',
-    envelope(
-      'max_tokens=100000 cannot be greater than max_model_len=max_total_tokens=2048. Please request fewer output tokens. (parameter=max_tokens, value=100000)',
-      'max_tokens',
-    ),
-    'context_length_exceeded',
-    'max_tokens',
-    ['100000', '2048'],
-  ],
-  ['no choices', envelope('n must be at least 1, got 0.'), 'invalid_value', 'n', ['1']],
-  [
-    'a missing field',
-    envelope(
-      "1 validation error:\n  {'type': 'missing', 'loc': ('body', 'messages'), 'msg': 'Field required', 'input': {'model': 'smollm2-135m'}}",
-      'body.messages',
-      'Bad Request',
-    ),
-    'invalid_request_error',
-    'messages',
-    ['messages'],
-  ],
-  [
-    'stream options without a stream',
-    envelope('Stream options can only be defined when `stream=True`. (parameter=stream_options)', 'stream_options'),
-    'invalid_value',
-    'stream_options',
-    ['stream'],
-  ],
-  [
-    'a long prompt',
-    envelope(tooLong(2048, 24, 2025), 'input_tokens'),
-    'context_length_exceeded',
-    null,
-    ['2048', '24', '2025'],
-  ],
-  [
-    'a long input of an embedding',
-    envelope(tooLong(2048, 0, 2049), 'input_tokens'),
-    'context_length_exceeded',
-    null,
-    ['2048', '2049. Shorten it.'],
-  ],
-  [
-    'a negative temperature',
-    envelope('temperature must be non-negative, got -1.0. (parameter=temperature, value=-1.0)', 'temperature'),
-    'invalid_value',
-    'temperature',
-    ['-1.0'],
-  ],
-  ['a penalty', envelope('presence_penalty must be in [-2, 2], got 5.0.'), 'invalid_value', 'presence_penalty', ['-2']],
-  ['a share', envelope('min_p must be in [0, 1], got 2.0.'), 'invalid_value', 'min_p', ['at least 0 and at most 1']],
-  [
-    'a share of nothing',
-    envelope('top_p must be in (0, 1], got 0.0. (parameter=top_p, value=0.0)', 'top_p'),
-    'invalid_value',
-    'top_p',
-    ['above 0'],
-  ],
-  [
-    'a factor of nothing',
-    envelope('repetition_penalty must be greater than zero, got 0.0.'),
-    'invalid_value',
-    'repetition_penalty',
-    ['above 0'],
-  ],
-  ['an empty stop', envelope('stop cannot contain an empty string.'), 'invalid_value', 'stop', ['empty']],
-  [
-    'an odd number of candidates',
-    envelope('top_k must be 0 (disable), or at least 1, got -5.'),
-    'invalid_value',
-    'top_k',
-    ['"top_k"'],
-  ],
-  [
-    'less output than the least',
-    envelope('min_tokens must be less than or equal to max_tokens=4, got 9.'),
-    'invalid_value',
-    'min_tokens',
-    ['4'],
-  ],
-  [
-    'several choices that would all be the same',
-    envelope('n must be 1 when using greedy sampling, got 2.'),
-    'invalid_value',
-    'n',
-    ['"temperature" is 0'],
-  ],
-  [
-    'an empty list of tools',
-    envelope(
-      '`tools` must not be an empty array. Either provide at least one tool or omit the field entirely. (parameter=tools)',
-      'tools',
-    ),
-    'invalid_value',
-    'tools',
-    ['tools'],
-  ],
-  [
-    'a wrong type',
-    envelope(
-      "1 validation error:\n  {'type': 'float_parsing', 'loc': ('body', 'temperature'), 'msg': 'Input should be a valid number, unable to parse string as a number', 'input': 'hot secret prompt'}",
-      'body.temperature',
-      'Bad Request',
-    ),
-    'invalid_value',
-    'temperature',
-    ['temperature'],
-  ],
-  [
-    'tools without a parser',
-    envelope('"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'),
-    'unsupported_parameter',
-    'tools',
-    ['tool calls'],
-  ],
-  [
-    'the size of an embedding',
-    envelope(
-      "Model 'smollm2-135m' does not support Matryoshka embeddings; dimensions must be unset (received dimensions=64).",
-    ),
-    'unsupported_parameter',
-    'dimensions',
-    [],
-  ],
-  ['an empty list of inputs', envelope('You must pass at least one prompt'), 'invalid_value', null, ['at least one']],
-  ['an empty input', envelope('The decoder prompt cannot be empty'), 'invalid_value', null, ['no input']],
-  [
-    'a text that nobody knows yet',
-    envelope('/opt/venv/vllm/engine.py: EngineCore says no to 10.0.0.7'),
-    'invalid_request_error',
-    null,
-    [],
-  ],
-  ['no envelope at all', '<html>nginx at 10.0.0.7</html>', 'invalid_request_error', null, []],
-];
-
 const leaks =
   /smollm2|BadRequest|validation error|parameter=|EngineCore|vllm|10\.0\.0\.7|secret prompt|--enable|nginx|function-wrap/i;
 
 describe('a 400 of the engine becomes a 400 in our words', () => {
-  it.each(refusals.map(([name, body, code, param, said]) => [name, { body, code, param, said }] as const))(
-    '%s',
-    async (_, { body, code, param, said }) => {
-      for (const stream of [true, false]) {
-        answerWith(400, body, vllmHeaders);
-        const got = await bench.chat({ stream });
-        expect(
-          got.headers.get('server') ?? got.headers.get('vary') ?? got.headers.get('access-control-allow-origin'),
-        ).toBeNull();
-        const error = await errorOf(got);
-        expect(error).toMatchObject({ status: 400, code, param, type: 'invalid_request_error' });
-        expect(error.message).not.toMatch(leaks);
-        expect(error.message).toMatch(/[^.]\.$/);
-        for (const words of said) expect(error.message).toContain(words);
-        const record = await bench.record(got.headers.get('x-request-id') ?? '');
-        expect(record).toMatchObject({ status: 400, outcome: 'failed', reason: code, cost: '0', output_tokens: 0 });
-      }
-    },
-  );
+  it.each(
+    refusals.map(([name, body, code, param, said, fields]) => [name, { body, code, param, said, fields }] as const),
+  )('%s', async (_, { body, code, param, said, fields }) => {
+    for (const stream of [true, false]) {
+      answerWith(400, body, vllmHeaders);
+      const got = await bench.chat({ ...fields, stream });
+      expect(
+        got.headers.get('server') ?? got.headers.get('vary') ?? got.headers.get('access-control-allow-origin'),
+      ).toBeNull();
+      const error = await errorOf(got);
+      expect(error).toMatchObject({ status: 400, code, param, type: 'invalid_request_error' });
+      expect(error.message).not.toMatch(leaks);
+      expect(error.message).toMatch(/[^.]\.$/);
+      for (const words of said) expect(error.message).toContain(words);
+      const record = await bench.record(got.headers.get('x-request-id') ?? '');
+      expect(record).toMatchObject({ status: 400, outcome: 'failed', reason: code, cost: '0', output_tokens: 0 });
+    }
+  });
 
   it('an embedding format that the validator lists in every variant of a body', async () => {
     const variants = ['function-wrap[__log_extra_fields__()]', 'EmbeddingChatRequest'].map(
@@ -267,6 +72,16 @@ describe('a 400 of the engine becomes a 400 in our words', () => {
       await bench.post('/v1/embeddings', { model: 'embed', input: 'x', encoding_format: 'hex' }),
     );
     expect(error).toMatchObject({ status: 400, code: 'invalid_value', param: 'encoding_format' });
+  });
+
+  it('the half of a pair that is not there', async () => {
+    const variant = 'function-after[_merge_instruction_into_kwargs(), function-wrap[__log_extra_fields__()]]';
+    const entries = ['queries', 'documents', 'data_1', 'data_2', 'text_2'].map(
+      (name) => `  {'type': 'missing', 'loc': ('body', '${variant}', '${name}'), 'msg': 'Field required', 'input': {}}`,
+    );
+    answerWith(400, envelope(`5 validation errors:\n${entries.join('\n')}`, `body.${variant}.queries`, 'Bad Request'));
+    const error = await errorOf(await bench.post('/v1/score', { model: 'rank', text_1: 'x' }));
+    expect(error).toMatchObject({ status: 400, code: 'invalid_request_error', param: 'text_2' });
   });
 
   it('an embedding without input', async () => {

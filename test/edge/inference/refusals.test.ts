@@ -133,7 +133,10 @@ describe('what is not there', () => {
   });
 
   it('a model without a price is 503 pricing_unavailable', async () => {
-    const error = await errorOf(await bench.chat({ model: 'unpriced' }));
+    const answer = await bench.chat({ model: 'unpriced' });
+    // Nobody waits for what only an operator can mend.
+    expect([answer.headers.get('retry-after'), answer.headers.get('x-should-retry')]).toEqual([null, 'false']);
+    const error = await errorOf(answer);
     expect(error).toMatchObject({ status: 503, code: 'pricing_unavailable', type: 'server_error' });
   });
 });

@@ -3,7 +3,7 @@ import { parse } from 'yaml';
 import { describe, expect, it } from 'vitest';
 import { type Body, standinFile, useInference } from '../inference/inference-gateway.ts';
 import { readQuery } from './promql.ts';
-import { metricNames, readMetrics } from './read-metrics.ts';
+import { metricNames, readEngineMetrics, readMetrics } from './read-metrics.ts';
 
 const compose = new URL('../../../compose/', import.meta.url).pathname;
 const read = (path: string): string => readFileSync(`${compose}${path}`, 'utf8');
@@ -12,6 +12,9 @@ const bench = useInference(() => ({ engines: { chat: standinFile('chat') }, env:
 
 /** What Prometheus adds by itself. */
 const ownMetrics = ['up'];
+/** What NVIDIA's exporter tells: https://docs.nvidia.com/datacenter/dcgm/latest/gpu-telemetry/dcgm-exporter.html */
+const gpuMetrics = ['DCGM_FI_DEV_GPU_UTIL', 'DCGM_FI_DEV_FB_USED', 'DCGM_FI_DEV_FB_FREE'];
+const gpuLabels = ['Hostname', 'gpu'];
 const ownLabels = ['job', 'instance', 'le'];
 
 /** The queries of a dashboard: of its panels, of panels in rows, and of its variables. */
@@ -37,9 +40,13 @@ function ruleQueries(): string[] {
 /** Names of the queries that a gateway that has served something does not have. */
 async function findUnknown(queries: readonly string[]): Promise<string[]> {
   await (await bench.chat({})).text();
-  const text = await readMetrics(bench.gateway.metricsUrl);
-  const metrics = new Set([...metricNames(text), ...ownMetrics]);
-  const labels = new Set([...[...text.matchAll(/[{,](\w+)="/g)].map(([, name]) => name ?? ''), ...ownLabels]);
+  const text = `${await readMetrics(bench.gateway.metricsUrl)}${await readEngineMetrics(bench.gateway.metricsUrl)}`;
+  const metrics = new Set([...metricNames(text), ...ownMetrics, ...gpuMetrics]);
+  const labels = new Set([
+    ...[...text.matchAll(/[{,](\w+)="/g)].map(([, name]) => name ?? ''),
+    ...ownLabels,
+    ...gpuLabels,
+  ]);
   return queries.flatMap((query) => {
     const names = readQuery(query);
     return [
@@ -103,9 +110,14 @@ describe('what is shipped for operators', () => {
   it('scrapes the port that compose gives to metrics, over a private network', () => {
     const { services }: Body = parse(read('compose.yaml'));
     const { services: more, networks }: Body = parse(read('compose.observability.yaml'));
-    const [job]: Body[] = parse(read('prometheus/prometheus.yml')).scrape_configs;
-    expect(job.dns_sd_configs[0].port).toBe(Number(services.gateway.environment.HEADGATE_METRICS_PORT));
-    expect(job.dns_sd_configs[0].names).toEqual(['gateway']);
+    const [job, engines, gpus]: Body[] = parse(read('prometheus/prometheus.yml')).scrape_configs;
+    for (const { dns_sd_configs: found } of [job, engines]) {
+      expect(found[0].port).toBe(Number(services.gateway.environment.HEADGATE_METRICS_PORT));
+      expect(found[0].names).toEqual(['gateway']);
+    }
+    expect(engines.metrics_path).toBe('/metrics/engines');
+    expect(Object.keys(more)).toContain(gpus.dns_sd_configs[0].names[0]);
+    expect(more['dcgm-exporter'].networks).toEqual(['metrics']);
     expect(networks.metrics.internal).toBe(true);
     expect(more.gateway.networks).toEqual(['metrics']);
     const published = [...more.prometheus.ports, ...more.grafana.ports];
@@ -116,7 +128,9 @@ describe('what is shipped for operators', () => {
     expect(mounted).toHaveLength(3);
     expect(mounted.filter((path) => !existsSync(`${compose}${path}`))).toEqual([]);
     // Pinned, as every image is.
-    for (const { image } of [more.prometheus, more.grafana]) expect(image).toMatch(/:v?\d+\.\d+\.\d+\}$/);
+    const images = Object.values<Body>(more).flatMap(({ image }) => image ?? []);
+    expect(images).toHaveLength(3);
+    for (const image of images) expect(image).toMatch(/:v?\d+\.\d+\.\d+(-[\w.-]+)?\}$/);
   });
 
   it('gives the dashboard the data source that it is provisioned with', () => {

@@ -145,7 +145,33 @@ describe('a request', () => {
     const answer = await bench.chat({ model: 'made-up' });
     const lines = await linesOf(idOf(answer));
     expect(lines).toHaveLength(1);
-    expect(lines[0]).toMatchObject({ level: 30, status: 400, code: 'model_not_found', model: null, addedMs: null });
+    const refused = { status: 400, code: 'model_not_found', param: 'model', reason: null };
+    expect(lines[0]).toMatchObject({ level: 30, ...refused, model: null, addedMs: null });
+  });
+
+  it('that was refused by a limit has one that names the limit', async () => {
+    const body = { name: 'limited', scope: 'inference', requests_per_minute: 1 };
+    const made: Body = await (await bench.gateway.request('/v1/keys', { body })).json();
+    await (await bench.chat({}, { key: made.secret })).text();
+    const refused = await bench.chat({}, { key: made.secret });
+    expect(await linesOf(idOf(refused))).toMatchObject([
+      { status: 429, code: 'rate_limit_exceeded', param: null, reason: 'requests_per_minute' },
+    ]);
+  });
+
+  it('that was refused for a field has one with its name, cut and escaped, and nothing of its value', async () => {
+    const name = `fi\neld"${'x'.repeat(300)}`;
+    const twice = `{"model":"chat","messages":[],${JSON.stringify(name)}:"the value","${'x'.repeat(10)}":1,${JSON.stringify(name)}:2}`;
+    const answer = await fetch(`${bench.gateway.url}/v1/chat/completions`, {
+      method: 'POST',
+      headers: { authorization: `Bearer ${bench.gateway.key}`, 'content-type': 'application/json' },
+      body: twice,
+    });
+    expect(answer.status).toBe(400);
+    const [line] = await linesOf(idOf(answer));
+    expect(line?.param).toMatch(/^fi%0Aeld%22x+$/);
+    expect(line?.param.length).toBeLessThan(140);
+    expect(JSON.stringify(line)).not.toContain('the value');
   });
 
   it('whose client left has one that says so', async () => {
@@ -166,7 +192,24 @@ describe('a request', () => {
     const lines = await linesOf(idOf(answer));
     expect(lines).toMatchObject([{ route: '/v1/keys/:id', method: 'GET', status: 404, code: 'not_found' }]);
     const nowhere = await bench.gateway.request('/no/where');
-    expect(await linesOf(idOf(nowhere))).toMatchObject([{ route: 'other', status: 404, code: 'not_found' }]);
+    const line = { route: 'other', path: '/no/where', status: 404, code: 'not_found' };
+    expect(await linesOf(idOf(nowhere))).toMatchObject([line]);
+  });
+
+  it('to an address that is none of ours has one with the path, cut and escaped, without query and keys', async () => {
+    const key = `sk-${'a'.repeat(40)}`;
+    for (const [path, shown] of [
+      ['/v1/chat/completion?api_key=secret-in-a-query', '/v1/chat/completion'],
+      [`/v1/keys/${key}/no/where`, '/v1/keys/***/no/where'],
+      [`/${'long'.repeat(200)}`, `/${'long'.repeat(200)}`.slice(0, 128)],
+      ['/caf%C3%A9/%0A%1B[2J', '/caf%C3%A9/%0A%1B'],
+    ] as const) {
+      const lines = await linesOf(idOf(await bench.gateway.request(path)));
+      expect(lines[0]).toMatchObject({ route: 'other', status: 404 });
+      expect(lines[0]?.path.startsWith(shown), lines[0]?.path).toBe(true);
+      expect(lines[0]?.path.length).toBeLessThanOrEqual(130);
+      expect(JSON.stringify(lines)).not.toMatch(/secret-in-a-query|a{40}/);
+    }
   });
 });
 

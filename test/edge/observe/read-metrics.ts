@@ -14,6 +14,13 @@ export function metricNames(text: string): ReadonlySet<string> {
   );
 }
 
+/** What a gateway passes on of the metrics of its engines. */
+export async function readEngineMetrics(metricsUrl: string | null): Promise<string> {
+  const answer = await fetch(new URL('/metrics/engines', metricsUrl ?? 'http://there.is.none'));
+  if (answer.status !== 200) throw new Error(`the metrics of the engines were answered with ${answer.status}`);
+  return answer.text();
+}
+
 /** Everything that a gateway's metrics say now. */
 export async function readMetrics(metricsUrl: string | null): Promise<string> {
   const answer = await fetch(new URL('/metrics', metricsUrl ?? 'http://there.is.none'));

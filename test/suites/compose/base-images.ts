@@ -54,7 +54,7 @@ function buildImage(docker: Docker, image: string, fill: (root: string) => void,
     }
     chmodSync(join(root, 'tmp'), 0o1777);
     addProgram(root, busybox, '/bin/busybox');
-    const tools = ['sh', 'cat', 'chown', 'chmod', 'env', 'id', 'ls', 'mkdir', 'rm', 'sleep', 'tail', 'test', 'wc'];
+    const tools = 'sh cat chown chmod date env find id ls mkdir mv rm sleep sync tail test touch wc'.split(' ');
     for (const tool of tools) symlinkSync('busybox', join(root, 'bin', tool));
     symlinkSync('/bin/env', join(root, 'usr/bin/env'));
     writeFileSync(join(root, 'etc/passwd'), 'root:x:0:0::/root:/bin/sh\nserver:x:999:999::/tmp:/bin/sh\n');
@@ -88,9 +88,7 @@ function nodeRoot(root: string): void {
 const postgresEntrypoint = `#!/bin/sh
 set -e
 if [ ! -e "$PGDATA/PG_VERSION" ]; then
-  echo "$POSTGRES_PASSWORD" > /tmp/password
-  initdb --username="$POSTGRES_USER" --pwfile=/tmp/password --auth=scram-sha-256 --encoding=UTF8 --no-locale
-  rm /tmp/password
+  initdb --username="$POSTGRES_USER" --pwfile="$POSTGRES_PASSWORD_FILE" --auth=scram-sha-256 --encoding=UTF8 --no-locale
   echo 'host all all all scram-sha-256' >> "$PGDATA/pg_hba.conf"
   sed -i 's/^\\(local *all *all *\\)scram-sha-256/\\1trust/' "$PGDATA/pg_hba.conf"
   pg_ctl -D "$PGDATA" -o "-c listen_addresses= -k /tmp" -w start

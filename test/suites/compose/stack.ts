@@ -1,6 +1,5 @@
 import { execFile, execFileSync } from 'node:child_process';
-import { randomBytes } from 'node:crypto';
-import { cpSync, existsSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { chownSync, cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
@@ -18,10 +17,10 @@ export interface Stack {
   readonly folder: string;
   /** Runs docker compose with the files of the stack. */
   compose(...args: readonly string[]): Promise<string>;
-  /** The words that an operator begins with, `docker compose -f …`. */
-  readonly composeLine: string;
-  /** Runs a line of a shell as an operator would, in the folder of the clone. */
-  shell(line: string): Promise<string>;
+  /** Runs lines of the README as an operator would, in the folder of the clone, with the tool and the port of here. */
+  shell(lines: string): Promise<string>;
+  /** The lines of the README that start it and ask it something; those that prepare them have been run. */
+  readonly quickStart: string;
   ask(path: string, body?: object): Promise<Response>;
   /** Waits until the gateway answers. */
   ready(): Promise<void>;
@@ -32,6 +31,10 @@ const run = promisify(execFile);
 const repository = new URL('../../..', import.meta.url).pathname;
 const cloned = ['package.json', 'package-lock.json', '.npmrc', '.dockerignore', 'src', 'drizzle', 'engines', 'compose'];
 const tag = 'headgate-test';
+/** Of the socket of the Docker engine. */
+export const oddGroup = 54_321;
+/** Where the README finds the gateway. */
+const readmeUrl = 'http://127.0.0.1:8080';
 
 /** The network of the build is the machine's: an engine without rules of iptables has none of its own. */
 const overlay = `
@@ -55,13 +58,23 @@ export async function startStack(engines: Readonly<Record<string, string>>): Pro
     return execFileSync('docker', [...args], options).toString();
   }, tag);
   const port = await freePort();
-  const key = randomBytes(24).toString('hex');
+  // As no distribution numbers the group docker.
+  chownSync(docker.socketPath, 0, oddGroup);
+  const composeFiles = ['-f', 'compose/compose.yaml', '-f', 'compose/overlay.yaml'];
+  const [program = '', ...first] = composeCommand(process.env) ?? [];
+  const composeLine = [program, ...first, '--env-file compose/.env', ...composeFiles].join(' ');
+  const url = `http://127.0.0.1:${port}`;
+  const shell: Stack['shell'] = async (lines) => {
+    const line = lines.replaceAll('docker compose -f compose/compose.yaml', composeLine).replaceAll(readmeUrl, url);
+    const { stdout } = await run('bash', ['-euo', 'pipefail', '-c', line], { cwd: folder, env, maxBuffer: 2 ** 26 });
+    return stdout;
+  };
+  const [prepare = '', quickStart = ''] = readmeBlocks(folder, 'Quick start');
+  await shell(prepare);
+  const key = readFileSync(join(folder, 'compose/secrets/bootstrap_key'), 'utf8').trim();
   writeSettings(folder, {
     COMPOSE_PROJECT_NAME: 'headgate',
-    POSTGRES_PASSWORD: randomBytes(12).toString('hex'),
-    HEADGATE_BOOTSTRAP_KEY: key,
     LISTEN: `127.0.0.1:${port}`,
-    DOCKER_GID: String(statSync(docker.socketPath).gid),
     DOCKER_SOCKET: docker.socketPath,
     DOCKER_ALLOWED_IMAGES: `headgate:${tag}`,
     GATEWAY_IMAGE: `headgate:${tag}`,
@@ -71,15 +84,16 @@ export async function startStack(engines: Readonly<Record<string, string>>): Pro
   });
   writeFileSync(join(folder, 'compose/overlay.yaml'), overlay);
   for (const [name, text] of Object.entries(engines)) writeFileSync(join(folder, 'engines', name), text);
-  const files = ['-f', 'compose/compose.yaml', '-f', 'compose/overlay.yaml'];
-  const [program = '', ...first] = composeCommand(process.env) ?? [];
   const compose = async (...args: readonly string[]): Promise<string> => {
     // The project's folder is that of the first file; older versions read .env of the working folder.
     const options = { cwd: folder, env, maxBuffer: 2 ** 26 };
-    const { stdout, stderr } = await run(program, [...first, '--env-file', 'compose/.env', ...files, ...args], options);
+    const { stdout, stderr } = await run(
+      program,
+      [...first, '--env-file', 'compose/.env', ...composeFiles, ...args],
+      options,
+    );
     return stdout + stderr;
   };
-  const url = `http://127.0.0.1:${port}`;
   const ask = (path: string, body?: object): Promise<Response> =>
     fetch(`${url}${path}`, {
       headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json' },
@@ -91,13 +105,9 @@ export async function startStack(engines: Readonly<Record<string, string>>): Pro
     key,
     folder,
     compose,
-    composeLine: [program, ...first, '--env-file compose/.env', ...files].join(' '),
+    shell,
+    quickStart,
     ask,
-    async shell(line) {
-      const shellEnv = { ...env, ...readSettings(folder) };
-      const { stdout } = await run('bash', ['-euo', 'pipefail', '-c', line], { cwd: folder, env: shellEnv });
-      return stdout;
-    },
     ready: () => untilReady(url, () => compose('logs', '--tail=100')),
     async stop() {
       await compose('down', '--volumes', '--timeout', '5').catch(() => '');
@@ -107,28 +117,23 @@ export async function startStack(engines: Readonly<Record<string, string>>): Pro
   };
 }
 
-/** env.example with values of the test in it: a name that it lacks is one that operators would not find. */
-function writeSettings(folder: string, values: Readonly<Record<string, string>>): void {
-  const lines = readFileSync(join(folder, 'compose/env.example'), 'utf8').split('\n');
-  const known = lines.map((line) => line.replace(/=.*/, ''));
-  const replaced = lines.map((line) => {
-    const value = values[line.replace(/=.*/, '')];
-    return line.includes('=') && !line.startsWith('#') && value !== undefined
-      ? `${line.replace(/=.*/, '')}=${value}`
-      : line;
-  });
-  const added = Object.entries(values).filter(([name]) => !known.includes(name));
-  const text = [...replaced, ...added.map(([name, value]) => `${name}=${value}`)].join('\n');
-  writeFileSync(join(folder, 'compose/.env'), `${text}\n`);
+/** The blocks of shell lines under a heading of compose/README.md, word for word. */
+export function readmeBlocks(folder: string, heading: string): string[] {
+  const readme = readFileSync(join(folder, 'compose/README.md'), 'utf8');
+  const [, section = ''] = readme.split(`\n## ${heading}\n`);
+  const blocks = [...(section.split('\n## ')[0] ?? '').matchAll(/```sh\n([\s\S]*?)```/g)];
+  if (blocks.length === 0) throw new Error(`compose/README.md has no lines under "${heading}".`);
+  return blocks.map(([, lines = '']) => lines);
 }
 
-function readSettings(folder: string): Record<string, string> {
+/** In the settings that were copied: a name that env.example lacks is added. */
+function writeSettings(folder: string, values: Readonly<Record<string, string>>): void {
   const path = join(folder, 'compose/.env');
-  if (!existsSync(path)) return {};
-  const lines = readFileSync(path, 'utf8').split('\n');
-  return Object.fromEntries(
-    lines.filter((line) => /^\w+=./.test(line)).map((line) => [line.replace(/=.*/, ''), line.replace(/^\w+=/, '')]),
-  );
+  const kept = readFileSync(path, 'utf8')
+    .split('\n')
+    .filter((line) => !(line.replace(/=.*/, '') in values));
+  const added = Object.entries(values).map(([name, value]) => `${name}=${value}`);
+  writeFileSync(path, `${[...kept, ...added].join('\n')}\n`);
 }
 
 async function untilReady(url: string, logs: () => Promise<string>): Promise<void> {

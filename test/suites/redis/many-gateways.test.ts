@@ -22,6 +22,8 @@ async function statusOf(asked: Promise<Response>): Promise<number> {
   return answer.status;
 }
 
+const sqlList = (id: string): string => JSON.stringify([id]);
+
 async function wallet(key: string): Promise<Body> {
   return (await cluster.ask(0, '/v1/wallet', { key })).json();
 }
@@ -91,6 +93,71 @@ describe('four gateways', () => {
     }
   });
 
+  it('suspend an organization everywhere before PATCH answers, and end its streams within a second', async () => {
+    const { id, key } = await cluster.organization('5');
+    const { secret } = await cluster.key({}, key);
+    const fields = { stream: true, max_tokens: 4000, ignore_eos: true, standin: { tpot_ms: 20 } };
+    const answers = await Promise.all([0, 1, 2].map((which) => cluster.chat(which, secret, fields)));
+    expect(answers.map(({ status }) => status)).toEqual([200, 200, 200]);
+    const texts = answers.map((answer) => answer.text());
+    const organize = async (which: number, body: object): Promise<number> =>
+      statusOf(cluster.ask(which, `/v1/organizations/${id}`, { method: 'PATCH', body }));
+    const everywhere = (): Promise<number[]> =>
+      Promise.all([0, 1, 2, 3].map((which) => statusOf(cluster.chat(which, secret))));
+    expect(await organize(3, { status: 'suspended' })).toBe(200);
+    expect(await everywhere()).toEqual([403, 403, 403, 403]);
+    for (const text of await Promise.all(texts)) {
+      expect(framesOf(text).at(-2)).toMatchObject({ error: { code: 'organization_suspended' } });
+      // Of the 50 that the engine makes in a second.
+      expect(framesOf(text).length).toBeLessThan(150);
+    }
+    expect(await organize(1, { status: 'active' })).toBe(200);
+    expect(await everywhere()).toEqual([200, 200, 200, 200]);
+    expect(await statusOf(cluster.ask(2, `/v1/organizations/${id}`, { method: 'DELETE' }))).toBe(200);
+    expect(await everywhere()).toEqual([401, 401, 401, 401]);
+  });
+
+  it('take the models of an organization and of a key everywhere before PATCH answers', async () => {
+    const owner = await cluster.organization('5');
+    const { id, secret } = await cluster.key({}, owner.key);
+    const found: number[][] = [];
+    const look = async (): Promise<void> => {
+      const statuses = [0, 1, 2, 3].map((which) => statusOf(cluster.chat(which, secret)));
+      found.push(await Promise.all(statuses));
+      const listed = [0, 1, 2, 3].map(async (which): Promise<number> => {
+        const list: Body = await (await cluster.ask(which, '/v1/models', { key: secret })).json();
+        return list.data.length;
+      });
+      found.push(await Promise.all(listed));
+    };
+    const patch = (which: number, path: string, body: object, key: string): Promise<number> =>
+      statusOf(cluster.ask(which, path, { method: 'PATCH', body, key }));
+    await look();
+    // A list of what is gone: the file that named it may have been taken away since.
+    const gone = sqlList('gone');
+    await cluster.sql`update organizations set models = ${gone}::text::jsonb where id = ${owner.id.replace('org_', '')}`;
+    expect(await patch(1, `/v1/organizations/${owner.id}`, { name: 'limited' }, adminKey)).toBe(200);
+    await look();
+    expect(await patch(2, `/v1/organizations/${owner.id}`, { models: ['chat'] }, adminKey)).toBe(200);
+    await look();
+    await cluster.sql`update api_keys set models = ${gone}::text::jsonb where id = ${id.replace('key_', '')}`;
+    expect(await patch(3, `/v1/keys/${id}`, { name: 'limited' }, owner.key)).toBe(200);
+    await look();
+    expect(await patch(0, `/v1/keys/${id}`, { models: ['chat'] }, owner.key)).toBe(200);
+    await look();
+    const [all, none] = [
+      [
+        [200, 200, 200, 200],
+        [1, 1, 1, 1],
+      ],
+      [
+        [400, 400, 400, 400],
+        [0, 0, 0, 0],
+      ],
+    ];
+    expect(found).toEqual([all, none, all, none, all].flat());
+  });
+
   it('take an edited limit everywhere within a second', async () => {
     const statuses = await cluster.undisturbed(async () => {
       const { id, secret } = await cluster.key({ requests_per_minute: 4 });
@@ -113,6 +180,23 @@ describe('four gateways', () => {
       return [before, await statusOf(cluster.chat(2, secret))];
     });
     expect(statuses).toEqual([402, 200]);
+  });
+
+  it('see an adjustment that another one booked at once', async () => {
+    const statuses = await cluster.undisturbed(async () => {
+      const owner = await cluster.organization('1');
+      const { secret } = await cluster.key({}, owner.key);
+      const adjust = async (amount: string): Promise<void> => {
+        const body = { organization_id: owner.id, amount, reason: 'test', reference: amount };
+        await cluster.ask(0, '/v1/wallet/adjustments', { body });
+      };
+      const found = [await statusOf(cluster.chat(2, secret))];
+      await adjust(`-${(await wallet(owner.key)).balance as string}`);
+      found.push(await statusOf(cluster.chat(2, secret)));
+      await adjust('1');
+      return [...found, await statusOf(cluster.chat(2, secret))];
+    });
+    expect(statuses).toEqual([200, 402, 200]);
   });
 
   it('refuse a fifth one without REDIS_URL, naming it', async () => {

@@ -144,6 +144,7 @@ describe('several workers', () => {
       HEADGATE_WORKERS: '2',
       REDIS_URL: `redis://127.0.0.1:${await freePort()}`,
       HEADGATE_DATA_DIR: otherDir,
+      HEADGATE_START_WAIT_SECONDS: '0',
     });
     let text = '';
     child.stderr?.on('data', (bytes: Buffer) => (text += bytes.toString()));

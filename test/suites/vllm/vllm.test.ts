@@ -145,6 +145,39 @@ function imageMessage(): object {
   return { role: 'user', content: [{ type: 'image_url', image_url: { url } }] };
 }
 
+describe('a field that vLLM finds wrong is named as the client wrote it, with what mends it:', () => {
+  it.each<[object, string, string]>([
+    [{ logprobs: true, top_logprobs: 50 }, 'top_logprobs', 'from 0 to 20'],
+    [{ top_logprobs: 3 }, 'top_logprobs', 'needs "logprobs": true'],
+    [{ structured_outputs: { json: { type: 'nosuch' } } }, 'structured_outputs.json', 'schema'],
+    [{ structured_outputs: { choice: [] } }, 'structured_outputs.choice', 'at least one choice'],
+    [{ structured_outputs: {} }, 'structured_outputs', 'needs one of json'],
+    [{ structured_outputs: 'x' }, 'structured_outputs', 'must be an object'],
+    [
+      { response_format: { type: 'json_schema', json_schema: { schema: {} } } },
+      'response_format.json_schema.name',
+      'is missing',
+    ],
+    [{ response_format: { type: 'nosuch' } }, 'response_format.type', '"json_schema"'],
+    [{ tools: [] }, 'tools', 'at least one tool'],
+    [{ tools: [{ type: 'function' }] }, 'tools[0].function', 'is missing'],
+    [{ tool_choice: 'auto' }, 'tool_choice', 'needs "tools"'],
+    [{ max_completion_tokens: 99_999 }, 'max_completion_tokens', '2048'],
+    [{ stop: 5 }, 'stop', 'a string or a list'],
+    [{ top_k: -5 }, 'top_k', 'at least 1'],
+    [{ seed: 'x' }, 'seed', 'a whole number'],
+    [{ messages: [] }, 'messages', 'at least one message'],
+    [{ messages: [{ content: 'x' }] }, 'messages[0].role', 'is missing'],
+    [{ messages: [{ role: 'user', content: [{ type: 'nosuch' }] }] }, 'messages', 'part of a message'],
+    [{ messages: [{ role: 'user', content: 'word '.repeat(3000) }] }, 'messages', '2048'],
+    [{ allowed_token_ids: [999_999] }, 'allowed_token_ids', 'token id'],
+  ])('%j', async (fields, param, says) => {
+    const error = await errorOf(await bench.chat({ ...question, ...fields }));
+    expect(error).toMatchObject({ status: 400, param });
+    expect(error.message).toContain(says);
+  });
+});
+
 describe('an answer of vLLM', () => {
   it('as JSON is billed by the engine’s count', async () => {
     const answer = await bench.chat(question);

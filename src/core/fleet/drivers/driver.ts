@@ -45,8 +45,11 @@ export interface ObservedReplica {
   readonly progress: string | null;
   /** While `creating`: whoever chooses the place finds none with enough devices free; room can be made for it. */
   readonly noRoom?: boolean;
-  /** `assumed`: somebody else watches over it, route to it at once; `probe`: ready when GET /health says so. */
-  readonly health: 'assumed' | 'probe';
+  /**
+   * `assumed`: somebody else watches over it, route to it at once; `watched`: as well, but while it does not answer it
+   * is left alone for others that do; `probe`: ready when GET /health says so.
+   */
+  readonly health: 'assumed' | 'watched' | 'probe';
   /** Set when state is `exited`; such a replica is observed once by whoever leads, and then cleaned away. */
   readonly exit: ReplicaExit | null;
 }

@@ -11,7 +11,7 @@ import type { EngineDriver, EngineSpec, ObservedReplica } from './driver.ts';
 export function createExternalDriver(env: Readonly<Record<string, string | undefined>>): EngineDriver {
   let replicas: readonly ObservedReplica[] = [];
   function setSpecs(specs: readonly EngineSpec[]): void {
-    replicas = specs.map((spec) => observe(spec, env));
+    replicas = specs.flatMap((spec) => observe(spec, env));
   }
   return {
     specOf(definition) {
@@ -45,21 +45,34 @@ function hashOf(definition: EngineDefinition): string {
   return createHash('sha256').update(JSON.stringify(definition.driver)).digest('hex');
 }
 
-function observe(spec: EngineSpec, env: Readonly<Record<string, string | undefined>>): ObservedReplica {
+/** A replica for each address. */
+function observe(spec: EngineSpec, env: Readonly<Record<string, string | undefined>>): ObservedReplica[] {
   const { driver, id, kind } = spec.definition;
   if (driver.type !== 'external') throw new Error('The external driver was given another driver’s engine.');
-  const replica = {
-    id: `external:${id}`,
-    engineId: id,
-    endpoint: parseEndpoint(driver.url),
-    upstreamModel: driver.upstreamModel,
-    headerLines: authorizationLine(driver.apiKeyEnv, env),
-    forcedUsage: false,
-    kind,
-  };
-  const placement = { host: replica.endpoint.host, gpuIds: [] };
-  const always = { state: 'running', progress: null, health: 'assumed', exit: null } as const;
-  return { replica, specHash: spec.hash, placement, epoch: null, ...always };
+  const headerLines = authorizationLine(driver.apiKeyEnv, env);
+  const isOne = driver.urls.length === 1;
+  return driver.urls.map((url) => {
+    const replica = {
+      id: isOne ? `external:${id}` : `external:${id}:${markOf(url)}`,
+      engineId: id,
+      endpoint: parseEndpoint(url),
+      upstreamModel: driver.upstreamModel,
+      headerLines,
+      forcedUsage: false,
+      kind,
+    };
+    const { host } = new URL(url);
+    const placement = { host: isOne ? replica.endpoint.host : host, gpuIds: [] };
+    // Of one address there is no other to send to, whatever a probe says.
+    const health = isOne ? 'assumed' : 'watched';
+    const always = { state: 'running', progress: null, health, exit: null } as const;
+    return { replica, specHash: spec.hash, placement, epoch: null, ...always };
+  });
+}
+
+/** Stays an address's own when others come or go; tenants see the ids of replicas, and learn no address by it. */
+function markOf(url: string): string {
+  return createHash('sha256').update(url).digest('hex').slice(0, 8);
 }
 
 function parseEndpoint(address: string): Endpoint {

@@ -68,7 +68,7 @@ export function explainExit(exit: ReplicaExit): FailureCause {
     return failureCause(kind, detail(lastCauseOf(lines, (line) => sign.test(line)) || reported));
   }
   const signal = signalOf(exit);
-  return signal === null ? failureCause(kindOfEnd(exit), reported) : failureCause('killed', killedText(signal));
+  return signal === null ? failureCause(kindOfEnd(exit), reported) : failureCause('killed', `was ended by ${signal}`);
 }
 
 function linesOf(text: string): string[] {
@@ -82,11 +82,6 @@ const outsideSignals: Readonly<Record<string, number>> = { SIGHUP: 1, SIGINT: 2,
 function signalOf({ signal, exitCode }: ReplicaExit): string | null {
   const found = Object.entries(outsideSignals).find(([name, number]) => name === signal || exitCode === 128 + number);
   return found?.[0] ?? null;
-}
-
-function killedText(signal: string): string {
-  const guess = signal === 'SIGKILL' ? ', for instance by the kernel when memory ran out' : '';
-  return `was ended by ${signal}${guess}`;
 }
 
 function kindOfEnd(exit: ReplicaExit): FailureKind {

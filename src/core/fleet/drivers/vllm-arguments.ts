@@ -19,7 +19,7 @@ export const vllmEnvironment: Readonly<Record<string, string>> = {
  * open JSON request, and the gateway has drained before it sends the signal.
  */
 export function vllmArguments({ id, name, huggingFaceId, mediaDomains }: EngineDefinition): VllmArgument[] {
-  const names = [...new Set([id, name, huggingFaceId])].filter((served) => !served.startsWith('-'));
+  const names = [...new Set([id, name, huggingFaceId ?? id])].filter((served) => !served.startsWith('-'));
   return [
     ['--served-model-name', names],
     ['--enable-force-include-usage', []],

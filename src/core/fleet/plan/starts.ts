@@ -109,7 +109,7 @@ function refusePlace(draft: Draft, engine: EngineState, found: NoPlace, need: Pl
     failRequest(draft, engine, failureCause('host_unreachable', troublesOf(found.hosts)));
     return;
   }
-  const kind = found.lacks === 'memory' ? 'memory' : need.gpus === null ? 'no_room' : 'no_accelerator';
+  const kind = found.lacks === 'memory' ? 'memory' : need.gpus === null ? 'no_node' : 'no_accelerator';
   const cause = failureCause(kind, lackText(need, hostsOf(draft, engine), kind));
   if (isFilesFault(draft, engine)) refuseRollout(draft, engine, cause);
   else failRequest(draft, engine, cause);

@@ -50,8 +50,8 @@ const refusalTexts: Record<AcquireRefusal['code'], string> = {
 const suspicionMs = 4500;
 /** The leader's own verdict on a late start comes first. */
 const verdictMs = 2000;
-/** Where only an operator can help, who needs a while. */
-const helplessRetryMs = 60_000;
+/** After too many failures: it is not tried again before a command or a changed file. */
+const givenUpRetryMs = 60_000;
 
 /** One engine as this gateway routes to it: gives out leases on what is published ready and found well. */
 export class Engine {
@@ -114,8 +114,8 @@ export class Engine {
     if (this.#closing) return this.#refusal('shutting_down');
     const lease = this.tryAcquire(exclude);
     if (lease !== null) return { ok: true, lease };
-    // Nobody here probes an external engine, and nobody starts another in its place.
-    if (this.#isTried(exclude, ({ observed }) => observed.health === 'assumed')) {
+    // Of an external engine nobody starts another in its place.
+    if (this.#isTried(exclude, ({ observed }) => observed.health !== 'probe')) {
       return this.#refusal('no_other_replica');
     }
     const refused = this.#hopeless();
@@ -206,14 +206,14 @@ export class Engine {
   /** What is known to be in vain is not waited for. */
   #hopeless(): AcquireResult | null {
     const { current: published } = this;
-    if (published?.phase === 'held') return this.#failure(failureCause('held'), helplessRetryMs);
+    if (published?.phase === 'held') return this.#failure(failureCause('held'), 0);
     if (published?.phase !== 'failed' || published.cause === null) return null;
     const nextTryMs = this.#nextTryMs(published);
     return nextTryMs > 0 ? this.#failure(published.cause, nextTryMs) : null;
   }
 
   #verdict(published: PublishedEngine, waiter: Waiter): AcquireResult | null {
-    if (published.phase === 'held') return this.#failure(failureCause('held'), helplessRetryMs);
+    if (published.phase === 'held') return this.#failure(failureCause('held'), 0);
     if (published.failedStarts < waiter.failedStarts) waiter.failedStarts = published.failedStarts;
     if (published.failedStarts === waiter.failedStarts) return null;
     return this.#failure(published.cause ?? failureCause('crashed'), this.#nextTryMs(published));
@@ -221,7 +221,7 @@ export class Engine {
 
   /** Until the leader itself would start it again; below zero when that moment has come. */
   #nextTryMs({ retryAtMs }: PublishedEngine): number {
-    return retryAtMs === null ? helplessRetryMs : retryAtMs - this.#clock.now();
+    return retryAtMs === null ? givenUpRetryMs : retryAtMs - this.#clock.now();
   }
 
   /** Whether those that were tried stay, by what was found since, or because nothing was found against them in time. */
@@ -242,9 +242,9 @@ export class Engine {
   }
 
   #failure(cause: FailureCause, nextTryMs: number): AcquireResult {
-    const retryMs = needsOperator(cause) ? Math.max(helplessRetryMs, nextTryMs) : nextTryMs;
+    const retryAfterSeconds = needsOperator(cause) ? null : wholeSeconds(nextTryMs);
     const code = cause.kind === 'timeout' ? 'start_timeout' : 'start_failed';
-    return { ok: false, refusal: { code, publicText: cause.publicText, retryAfterSeconds: wholeSeconds(retryMs) } };
+    return { ok: false, refusal: { code, publicText: cause.publicText, retryAfterSeconds } };
   }
 
   #refusal(code: AcquireRefusal['code']): AcquireResult {

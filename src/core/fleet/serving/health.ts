@@ -27,6 +27,16 @@ export async function probeOwn(replica: Replica): Promise<Health> {
   return answer === 'refused' || answer.status === 401 ? 'ill' : 'well';
 }
 
+/**
+ * Whether a server that somebody else runs answers. Many such have no GET /health, or want a key for it: only what
+ * says of itself that something is wrong is ill.
+ */
+export async function probeServer(replica: Replica): Promise<Health> {
+  const answer = await askEngine(replica, { method: 'GET', path: '/health', timeoutMs: probeTimeoutMs });
+  if (answer === 'silent') return 'busy';
+  return answer === 'refused' || answer.status >= 500 ? 'ill' : 'well';
+}
+
 /** vLLM answers 200 when its model is loaded; another engine that has no such route answers 404 once it listens. */
 function isHealthy(status: number, kind: EngineKind): boolean {
   return status === 200 || (kind === 'openai' && status === 404);

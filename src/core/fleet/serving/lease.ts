@@ -15,7 +15,8 @@ export interface AcquireRefusal {
   readonly code: 'start_failed' | 'start_timeout' | 'queue_full' | 'no_other_replica' | 'shutting_down';
   /** Plain words for the client; says nothing of the machine. */
   readonly publicText: string;
-  readonly retryAfterSeconds: number;
+  /** null: waiting does not mend it. */
+  readonly retryAfterSeconds: number | null;
 }
 
 export type AcquireResult =

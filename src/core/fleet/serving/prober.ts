@@ -1,5 +1,5 @@
 import type { Clock } from '#base/clock.ts';
-import { type Health, probeHealth, probeOwn } from './health.ts';
+import { type Health, probeHealth, probeOwn, probeServer } from './health.ts';
 import type { ReplicaSlot } from './replica-set.ts';
 
 /** Keeps knowing how the replicas are that this gateway sends to, or starts. */
@@ -40,6 +40,11 @@ interface Watch {
 
 export function createProber(options: ProberOptions): Prober {
   return new SlotProber(options);
+}
+
+function probeOf({ observed, replica }: ReplicaSlot, isSuspect: boolean): Promise<Health> {
+  if (observed.health === 'watched') return probeServer(replica);
+  return isSuspect ? probeOwn(replica) : probeHealth(replica);
 }
 
 class SlotProber implements Prober {
@@ -101,7 +106,7 @@ class SlotProber implements Prober {
     const isSuspect = watch.suspected;
     watch.suspected = false;
     watch.probing = true;
-    const health = await (isSuspect ? probeOwn(slot.replica) : probeHealth(slot.replica));
+    const health = await probeOf(slot, isSuspect);
     watch.probing = false;
     if (this.#closed) return;
     this.#judge(slot, watch, health, isSuspect);

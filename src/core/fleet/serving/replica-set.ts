@@ -148,10 +148,10 @@ class Slots implements ReplicaSet {
 
   #refresh(): void {
     const sound = new Set<OwnSlot>();
+    const isAnyWell = [...this.#slots.values()].some(({ healthy }) => healthy !== false);
     for (const slot of this.#slots.values()) {
       slot.published = this.#published.get(slot.replica.id)?.state ?? null;
-      const isWell = slot.observed.health === 'assumed' || slot.healthy === true;
-      if (isWell && slot.observed.state === 'running') sound.add(slot);
+      if (isWell(slot, isAnyWell) && slot.observed.state === 'running') sound.add(slot);
       slot.routable = slot.published === 'ready' && sound.has(slot);
     }
     this.#routable = [...this.#slots.values()].filter(({ routable }) => routable);
@@ -166,6 +166,12 @@ class Slots implements ReplicaSet {
     if (slot.leases === 0) this.#ended.delete(slot);
     this.#listeners.onLeases(slot);
   }
+}
+
+/** A server of somebody else's that does not answer is better than none, and may answer again. */
+function isWell({ observed, healthy }: ReplicaSlot, isAnyWell: boolean): boolean {
+  if (observed.health === 'probe') return healthy === true;
+  return observed.health === 'assumed' || healthy !== false || !isAnyWell;
 }
 
 function fewest(slots: readonly OwnSlot[], exclude: ReadonlySet<string> | undefined): OwnSlot | undefined {

@@ -9,6 +9,7 @@ export {
   readLoad,
   sumLoads,
 } from './engine-load.ts';
+export { type PlacedReplica, readReplicaMetrics, type ReplicaMetrics } from './engine-metrics.ts';
 export { type AcquireOptions, Engine, type EngineStatus } from './engine.ts';
 export type { AcquireRefusal, AcquireResult, Lease } from './lease.ts';
 export { createProber, type Prober } from './prober.ts';

@@ -74,14 +74,8 @@ export function importLitellm(source: string): ImportResult {
   if (!parsed.success) throw noConfiguration('litellm', parsed.error);
   const notes = createNotes();
   const names = createNames();
-  const seen = new Set<string>();
-  const drafts = (parsed.data.model_list ?? []).flatMap((model) => {
-    if (seen.has(model.model_name)) {
-      const text = 'a second deployment of it has an engine of its own: an external engine has one address';
-      notes.add(model.model_name, text);
-    }
-    seen.add(model.model_name);
-    return draftEntry(model, notes, names) ?? [];
+  const drafts = deploymentsOf(parsed.data.model_list ?? [], notes).flatMap((deployment) => {
+    return draftEntry(deployment, notes, names) ?? [];
   });
   noteKeys(parsed.data, topKeys, (text) => notes.add(null, text));
   return { drafts, notes: notes.list };
@@ -97,11 +91,47 @@ function keepDecimals(document: Document): void {
   });
 }
 
-function draftEntry(model: Entry, notes: Notes, names: Names): EngineDraft | null {
+/** Entries of one model that are alike but for their addresses, the first of them before the others. */
+type Deployment = readonly [Entry, ...Entry[]];
+
+function deploymentsOf(entries: readonly Entry[], notes: Notes): Deployment[] {
+  const found: [Entry, ...Entry[]][] = [];
+  for (const entry of entries) {
+    const named = found.filter(([first]) => first.model_name === entry.model_name);
+    const same = named.find(([first]) => isAlike(first, entry));
+    if (same !== undefined) same.push(entry);
+    else found.push([entry]);
+    if (same !== undefined || named.length === 0) continue;
+    notes.add(
+      entry.model_name,
+      'a second deployment of it has an engine of its own: model, key, mode or prices differ',
+    );
+  }
+  return found;
+}
+
+/** What only the first of them says holds for both. */
+function isAlike(first: Entry, other: Entry): boolean {
+  const [a, b] = [providerOf(first), providerOf(other)];
+  const [ownParams, params] = [first.litellm_params, other.litellm_params];
+  const [ownInfo, info] = [first.model_info ?? {}, other.model_info ?? {}];
+  const agree = (one: unknown, two: unknown): boolean => (two ?? null) === null || String(one) === String(two);
+  return (
+    a.provider === b.provider &&
+    a.upstream === b.upstream &&
+    (ownParams.api_key ?? null) === (params.api_key ?? null) &&
+    [...costKeys].every((key) => agree(ownParams[key] ?? ownInfo[key], params[key] ?? info[key])) &&
+    (['mode', 'max_input_tokens', 'max_tokens'] as const).every((key) => agree(ownInfo[key], info[key]))
+  );
+}
+
+function draftEntry(entries: Deployment, notes: Notes, names: Names): EngineDraft | null {
+  const [model] = entries;
   const source = model.model_name;
-  noteTheRest(model, notes);
+  for (const entry of entries) noteTheRest(entry, notes);
   const { provider, upstream } = providerOf(model);
-  const address = addressOf(model, provider, notes);
+  const given = entries.flatMap((entry) => addressOf(entry, provider, notes) ?? []);
+  const [address = null, ...others] = new Set(given);
   const task = taskOf(model, provider);
   if (source.includes('*') || upstream.includes('*')) {
     notes.add(source, 'left out: an engine file names one model');
@@ -124,7 +154,7 @@ function draftEntry(model: Entry, notes: Notes, names: Names): EngineDraft | nul
       pricing: pricingOf(model, notes),
       driver: 'external',
       ...(provider === 'hosted_vllm' && { kind: 'vllm' }),
-      url: address,
+      ...(others.length === 0 ? { url: address } : { urls: [address, ...others] }),
       ...(upstream !== id && { upstream_model: upstream }),
       ...(key !== null && { api_key_env: key }),
     },

@@ -74,7 +74,7 @@ describe('the cause of an exit', () => {
   });
 
   it.each<[string, object]>([
-    ['was ended by SIGKILL, for instance by the kernel when memory ran out', { exitCode: 137 }],
+    ['was ended by SIGKILL', { exitCode: 137 }],
     ['was ended by SIGTERM', { exitCode: null, signal: 'SIGTERM' }],
     ['was ended by the kernel, since memory ran out', { exitCode: 137, oomKilled: true }],
   ])('from outside is told in one sentence: %s', (detail, over) => {

@@ -181,7 +181,7 @@ describe('headgate import llama-swap', () => {
     expect(engines.get('sorter')).toMatchObject({ taskType: 'rerank', contextLength: 4096 });
     expect(engines.get('far/acme/one')).toMatchObject({
       huggingFaceId: 'acme/one',
-      driver: { type: 'external', url: 'https://far.example/api', upstreamModel: 'acme/one', apiKeyEnv: 'FAR_KEY' },
+      driver: { type: 'external', urls: ['https://far.example/api'], upstreamModel: 'acme/one', apiKeyEnv: 'FAR_KEY' },
     });
     expect(engines.get('near/two')).toMatchObject({ driver: { apiKeyEnv: 'NEAR_API_KEY' } });
   });
@@ -288,15 +288,15 @@ describe('headgate import litellm', () => {
         cachedInputPerMTokMicroUsd: 75_000n,
         outputPerMTokMicroUsd: 600_000n,
       },
-      driver: { url: 'http://gpu-1.example:8000', upstreamModel: 'Acme/Chat', apiKeyEnv: 'HOUSE_KEY' },
+      driver: { urls: ['http://gpu-1.example:8000'], upstreamModel: 'Acme/Chat', apiKeyEnv: 'HOUSE_KEY' },
     });
     expect(engines.get('house-chat-2')).toMatchObject({
       huggingFaceId: 'house-chat-2',
-      driver: { url: 'http://gpu-2.example:8000', upstreamModel: 'Acme/Chat', apiKeyEnv: null },
+      driver: { urls: ['http://gpu-2.example:8000'], upstreamModel: 'Acme/Chat', apiKeyEnv: null },
     });
     expect(engines.get('far')).toMatchObject({
       pricing: { inputPerMTokMicroUsd: 123_457n, cachedInputPerMTokMicroUsd: 123_457n, outputPerMTokMicroUsd: 0n },
-      driver: { url: 'https://api.openai.com', upstreamModel: 'far-large', apiKeyEnv: 'FAR_API_KEY' },
+      driver: { urls: ['https://api.openai.com'], upstreamModel: 'far-large', apiKeyEnv: 'FAR_API_KEY' },
     });
     expect(engines.get('vectors')).toMatchObject({
       taskType: 'embedding',
@@ -307,10 +307,26 @@ describe('headgate import litellm', () => {
     expect([...engines.keys()].toSorted()).toEqual(['far', 'house-chat', 'house-chat-2', 'vectors']);
   });
 
+  it('gives deployments of one model that are alike one engine with several addresses', async () => {
+    const entry = (address: string, more = '') =>
+      `  - {model_name: chat, litellm_params: {model: hosted_vllm/Acme/Chat, api_base: "${address}", api_key: os.environ/K${more}}}\n`;
+    const all = [
+      entry('http://a.example:8000/v1', ', input_cost_per_token: 1e-7'),
+      entry('http://b.example:8000/v1/'),
+      entry('http://b.example:8000/v1'),
+      entry('http://c.example:8000/v1', ', input_cost_per_token: 2e-7'),
+    ];
+    const { engines, notes } = await importFrom('litellm', `model_list:\n${all.join('')}`);
+    expect([...engines.keys()].toSorted()).toEqual(['chat', 'chat-2']);
+    expect(engines.get('chat')?.driver).toMatchObject({ urls: ['http://a.example:8000', 'http://b.example:8000'] });
+    expect(engines.get('chat-2')?.driver).toMatchObject({ urls: ['http://c.example:8000'] });
+    expect(notes.join('\n')).toContain('chat: a second deployment of it has an engine of its own');
+  });
+
   it('says in words what it could not carry over', async () => {
     const { notes } = await importFrom('litellm', litellm);
     for (const note of [
-      'house-chat: a second deployment of it has an engine of its own',
+      'house-chat: a second deployment of it has an engine of its own: model, key, mode or prices differ',
       'house-chat: rpm: limits are set for each key',
       'house-chat: its id is house-chat-2',
       'house-chat: no price is known',

@@ -340,7 +340,10 @@ describe('a stop', () => {
 
 describe('an external engine', () => {
   const external = (url: string): EngineDefinition =>
-    engineDefinition({}, { driver: { type: 'external', url, upstreamModel: 'their-name', apiKeyEnv: 'FAR_KEY' } });
+    engineDefinition(
+      {},
+      { driver: { type: 'external', urls: [url], upstreamModel: 'their-name', apiKeyEnv: 'FAR_KEY' } },
+    );
 
   it('is ready at once, whether it answers or not, with its key and its name for the model', async () => {
     const free = await closedPort();

@@ -1,0 +1,134 @@
+import { pipeline } from 'node:stream/promises';
+import type { TransactionSql } from 'postgres';
+import { type Db, type Migration, readMigrations, sqlStateOf } from '#base/db.ts';
+import { BackupError } from './backup-error.ts';
+import { type BackupContent, type BackupHead, type BackupTable, type BackupTail, readBackupFile } from './format.ts';
+import { listTables, quote, readPartitions, readSequences } from './shape.ts';
+import { dropAll, isInUse, requireRoom } from './room.ts';
+
+export interface LoadOptions {
+  readonly db: Db;
+  readonly path: string;
+  /** What the file was when it was checked. */
+  readonly content: BackupContent;
+  /** What a gateway has in the database goes; false refuses a database that holds anything. */
+  readonly replace: boolean;
+}
+
+/**
+ * Reads a whole file, and changes nothing.
+ * @throws BackupError when it is none, cut short, altered, or of a version that this one does not know
+ */
+export async function checkBackup(path: string): Promise<BackupContent> {
+  const content = await readBackupFile(path, { onHead: (head) => void migrationsFor(path, head) });
+  return content;
+}
+
+/**
+ * Puts the content of a file into a database, in one transaction: all of it or nothing. The tables are made as they
+ * were for the file; what is newer comes with the next start of a gateway.
+ * @throws BackupError when the database is not empty, is in use, or refuses what the file holds
+ */
+export async function loadBackup({ db, path, content, replace }: LoadOptions): Promise<void> {
+  const migrations = migrationsFor(path, content.head);
+  try {
+    await db.sql.begin(async (tx) => {
+      // Gateways that start now wait for it, before they use anything.
+      await tx`select pg_advisory_xact_lock(hashtext('headgate migrations'))`;
+      await tx`set local datestyle = 'ISO'`;
+      await requireRoom(tx, { replace, names: namesOf(readMigrations()) });
+      if (replace) await dropAll(tx, namesOf(readMigrations()));
+      await applyMigrations(tx, migrations);
+      await makePartitions(tx, content.head);
+      const tail = await copyTables(tx, path);
+      if (tail.sha256 !== content.tail.sha256) throw new BackupError(`${path} was changed while it was read.`);
+      await setSequences(tx, tail);
+    });
+  } catch (error) {
+    throw toBackupError(path, error);
+  }
+}
+
+/** The migrations of this version that the file's database had. @throws BackupError where it had others */
+function migrationsFor(path: string, { migrations, headgate_version: version }: BackupHead): readonly Migration[] {
+  const own = readMigrations();
+  if (migrations.length > own.length) {
+    throw new BackupError(
+      `${path} was made by a newer Headgate (${version}), whose tables this one does not know: update first.`,
+    );
+  }
+  const applied = own.slice(0, migrations.length);
+  if (applied.some(({ hash }, index) => hash !== migrations[index]?.hash)) {
+    throw new BackupError(`${path} was made by another Headgate (${version}), whose tables were made otherwise.`);
+  }
+  return applied;
+}
+
+/** Names of all that migrations make in `public`, whether it is still there or not. */
+function namesOf(migrations: readonly Migration[]): ReadonlySet<string> {
+  const made = /\b(?:TABLE|VIEW|TYPE|SEQUENCE|FUNCTION|RENAME TO)\s+(?:IF NOT EXISTS\s+)?(?:"public"\.)?"(\w+)"/g;
+  return new Set(migrations.flatMap(({ sql }) => [...sql.join('\n').matchAll(made)].map(([, name]) => name ?? '')));
+}
+
+async function applyMigrations(tx: TransactionSql, migrations: readonly Migration[]): Promise<void> {
+  // As drizzle's own migrator makes and fills it.
+  await tx`create schema if not exists drizzle`;
+  await tx`create table if not exists drizzle.__drizzle_migrations (
+    id serial primary key, hash text not null, created_at bigint)`;
+  for (const { sql, hash, folderMillis } of migrations) {
+    for (const statement of sql) await tx.unsafe(statement);
+    await tx`insert into drizzle.__drizzle_migrations (hash, created_at) values (${hash}, ${folderMillis})`;
+  }
+  const tables = await listTables(tx);
+  // Some fill a table with what older ones held.
+  await tx.unsafe(`truncate ${tables.map(({ name }) => quote(name)).join(', ')}`);
+}
+
+async function makePartitions(tx: TransactionSql, head: BackupHead): Promise<void> {
+  const there = new Set((await readPartitions(tx)).map(({ name }) => name));
+  for (const { name, parent, bound, closed_by: closedBy, comment } of head.partitions) {
+    if (!there.has(name)) await tx.unsafe(`create table ${quote(name)} partition of ${quote(parent)} ${bound}`);
+    if (!there.has(name) && closedBy !== null) {
+      await tx.unsafe(`alter table ${quote(name)} add constraint ${quote(closedBy)} check (false)`);
+    }
+    if (comment !== null) await tx.unsafe(`comment on table ${quote(name)} is '${comment.replaceAll("'", "''")}'`);
+  }
+}
+
+async function copyTables(tx: TransactionSql, path: string): Promise<BackupTail> {
+  const shapes = new Map((await listTables(tx)).map(({ name, columns }) => [name, new Set(columns)]));
+  const seen = new Set<string>();
+  const copy = async ({ table, columns }: BackupTable, rows: AsyncGenerator<Buffer>): Promise<void> => {
+    const shape = shapes.get(table);
+    const isKnown = shape !== undefined && shape.size === columns.length && columns.every((name) => shape.has(name));
+    if (!isKnown || seen.has(table))
+      throw new BackupError(`${path} holds a table ${table} that Headgate does not have.`);
+    seen.add(table);
+    const target = await tx.unsafe(`copy ${quote(table)} (${columns.map(quote).join(', ')}) from stdin`).writable();
+    await pipeline(rows, target);
+  };
+  const { tail } = await readBackupFile(path, { onTable: copy });
+  const missing = [...shapes.keys()].filter((name) => !seen.has(name));
+  if (missing.length > 0) throw new BackupError(`${path} lacks the tables ${missing.join(', ')}.`);
+  return tail;
+}
+
+async function setSequences(tx: TransactionSql, { sequences }: BackupTail): Promise<void> {
+  const there = new Set((await readSequences(tx)).map(({ name }) => name));
+  for (const { name, last_value: last, is_called: isCalled } of sequences.filter(({ name: own }) => there.has(own))) {
+    await tx`select setval(${quote(name)}::regclass, ${last}::bigint, ${isCalled})`;
+  }
+}
+
+/** What PostgreSQL says of rows and rights is about this file and this database. */
+function toBackupError(path: string, error: unknown): unknown {
+  const state = sqlStateOf(error);
+  if (error instanceof BackupError || state === null) return error;
+  const reason = error instanceof Error ? error.message : String(error);
+  if (isInUse(state)) {
+    return new BackupError('The database is in use: stop every gateway on it, and what else has it open.', error);
+  }
+  if (state === '53100')
+    return new BackupError('PostgreSQL has no space left on its disk. Nothing was changed.', error);
+  return new BackupError(`PostgreSQL does not take ${path} (${reason}). Nothing was changed.`, error);
+}

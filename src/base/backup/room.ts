@@ -1,0 +1,86 @@
+import type { ISql, TransactionSql } from 'postgres';
+import { BackupError } from './backup-error.ts';
+import { quote } from './shape.ts';
+
+/** Whether a database has room for what a file holds. */
+
+export interface RoomOptions {
+  /** What a gateway has made in it may go. */
+  readonly replace: boolean;
+  /** Names of all that a gateway makes. */
+  readonly names: ReadonlySet<string>;
+}
+
+interface Thing {
+  readonly kind: 'table' | 'view' | 'sequence' | 'type' | 'function';
+  readonly name: string;
+  /** For DROP: with the types of a function's arguments. */
+  readonly spelled: string;
+}
+
+/** @throws BackupError when the database is used, or holds what may not go */
+export async function requireRoom(tx: TransactionSql, { replace, names }: RoomOptions): Promise<void> {
+  await requireUnused(tx);
+  const [row] = await tx<{ encoding: string }[]>`select current_setting('server_encoding') as encoding`;
+  if (row?.encoding !== 'UTF8') {
+    throw new BackupError(`The database has the encoding ${row?.encoding}; Headgate needs one with UTF8.`);
+  }
+  const things = await listThings(tx);
+  const strangers = things.filter(({ name }) => !names.has(name)).map(({ kind, name }) => `${kind} ${name}`);
+  if (strangers.length > 0) {
+    const named = strangers.slice(0, 5).join(', ');
+    throw new BackupError(
+      `The database holds what is not Headgate's (${named}${strangers.length > 5 ? ', …' : ''}): name one of its own.`,
+    );
+  }
+  if (things.length > 0 && !replace) {
+    throw new BackupError(
+      'The database is not empty: --replace puts the backup in the place of all keys, wallets and usage in it.',
+    );
+  }
+}
+
+/** Every connection of a gateway says whose it is. */
+async function requireUnused(tx: TransactionSql): Promise<void> {
+  const rows = await tx<{ name: string }[]>`
+    select distinct application_name as name from pg_stat_activity
+    where datname = current_database() and pid <> pg_backend_pid() and application_name like 'headgate%'`;
+  if (rows.length === 0) return;
+  throw new BackupError('A gateway, or another command, is using the database: stop it first.');
+}
+
+/** Makes room. The tables go with all that hangs on them. */
+export async function dropAll(tx: TransactionSql, names: ReadonlySet<string>): Promise<void> {
+  for (const kind of ['view', 'table', 'sequence', 'function', 'type'] as const) {
+    const things = (await listThings(tx)).filter((thing) => thing.kind === kind && names.has(thing.name));
+    for (const { spelled } of things) await tx.unsafe(`drop ${kind} if exists ${spelled} cascade`);
+  }
+  await tx`drop table if exists drizzle.__drizzle_migrations`;
+}
+
+/** What lies in `public` by itself: no partitions, sequences of columns or row types of tables, no extensions. */
+async function listThings(sql: ISql): Promise<readonly Thing[]> {
+  const rows = await sql<{ kind: Thing['kind']; name: string; args: string | null }[]>`
+    with owned as (select classid, objid from pg_depend where deptype in ('a', 'i', 'e')
+      and refclassid in ('pg_class'::regclass, 'pg_extension'::regclass)
+      and (classid, objid) <> (refclassid, refobjid))
+    select case relkind when 'v' then 'view' when 'S' then 'sequence' else 'table' end as kind, relname as name,
+      null as args
+    from pg_class c where relnamespace = 'public'::regnamespace and relkind in ('r', 'p', 'v', 'S', 'm', 'f')
+      and not relispartition and not exists (select 1 from owned where classid = 'pg_class'::regclass and objid = c.oid)
+    union all
+    select 'type', typname, null from pg_type t where typnamespace = 'public'::regnamespace
+      and typtype in ('e', 'd', 'r') and not exists (select 1 from owned where classid = 'pg_type'::regclass and objid = t.oid)
+    union all
+    select 'function', proname, pg_get_function_identity_arguments(p.oid) from pg_proc p
+    where pronamespace = 'public'::regnamespace
+      and not exists (select 1 from owned where classid = 'pg_proc'::regclass and objid = p.oid)`;
+  return rows.map(({ kind, name, args }) => ({
+    kind,
+    name,
+    spelled: `public.${quote(name)}${args === null ? '' : `(${args})`}`,
+  }));
+}
+
+/** SQLSTATE of a lock that was not had in time, and of an object that others use. */
+export const isInUse = (state: string): boolean => ['55P03', '55006', '40P01'].includes(state);

@@ -1,0 +1,185 @@
+import { createHash, randomBytes } from 'node:crypto';
+import { once } from 'node:events';
+import { createWriteStream, existsSync } from 'node:fs';
+import { link, open, rename, rm, stat } from 'node:fs/promises';
+import { dirname, resolve } from 'node:path';
+import type { Readable } from 'node:stream';
+import { pipeline } from 'node:stream/promises';
+import { createGzip } from 'node:zlib';
+import type { TransactionSql } from 'postgres';
+import { isFileError } from '#base/data-dir.ts';
+import type { Db } from '#base/db.ts';
+import { readVersion } from '#base/version.ts';
+import { BackupError } from './backup-error.ts';
+import { type BackupHead, formatName, formatVersion, rowsEnd, toLine } from './format.ts';
+import { listTables, quote, readMigrationsOf, readPartitions, readSequences, type TableShape } from './shape.ts';
+
+export interface BackupMade {
+  readonly bytes: number;
+  readonly rows: number;
+  readonly tables: number;
+}
+
+export interface WriteOptions {
+  readonly db: Db;
+  readonly path: string;
+  /** Names the database, so that what belongs to it elsewhere can be told from that of another one. */
+  readonly origin: string;
+}
+
+/**
+ * Writes all that a database holds, as it is at one moment, while others go on using it. The file gets its name when it
+ * is whole and on disk; nothing is left of one that fails.
+ * @throws BackupError when the file is there, cannot be written, or the disk is full
+ */
+export async function writeBackup({ db, path, origin }: WriteOptions): Promise<BackupMade> {
+  const target = resolve(path);
+  if (existsSync(target)) throw new BackupError(`${path} is there already; a backup overwrites nothing.`);
+  const partial = `${target}.partial-${randomBytes(4).toString('hex')}`;
+  try {
+    const made = await writeContent(db, partial, origin);
+    const { size: bytes } = await stat(partial);
+    await giveName(partial, target, path);
+    return { ...made, bytes };
+  } catch (error) {
+    throw toBackupError(path, error);
+  } finally {
+    await rm(partial, { force: true });
+  }
+}
+
+/** How values are written, whatever the server's own settings say. */
+const plainSettings = ["datestyle = 'ISO'", "timezone = 'UTC'", "bytea_output = 'hex'", 'extra_float_digits = 1'];
+
+async function writeContent(db: Db, path: string, origin: string): Promise<Omit<BackupMade, 'bytes'>> {
+  const tables = await listTables(db.sql);
+  return db.sql.begin('isolation level repeatable read read only', async (tx) => {
+    // Before the snapshot, which the first query takes: no partition is dropped or moved between the two.
+    const names = tables.map(({ name }) => quote(name)).join(', ');
+    if (names !== '') await tx.unsafe(`lock table ${names} in access share mode`);
+    for (const setting of plainSettings) await tx.unsafe(`set local ${setting}`);
+    const content = new Content(tx, origin);
+    const file = createWriteStream(path, { flags: 'wx', mode: 0o600, flush: true });
+    await pipeline(content.lines(), createGzip(), file);
+    return content.made();
+  });
+}
+
+async function giveName(partial: string, target: string, path: string): Promise<void> {
+  try {
+    // Unlike a renaming it takes nobody else's place.
+    await link(partial, target);
+  } catch (error) {
+    if (isFileError(error, 'EEXIST')) throw new BackupError(`${path} is there already; a backup overwrites nothing.`);
+    // File systems without links.
+    await rename(partial, target);
+  }
+  const folder = await open(dirname(target), 'r');
+  try {
+    await folder.sync();
+  } finally {
+    await folder.close();
+  }
+}
+
+const fileErrors = [
+  'ENOSPC',
+  'EDQUOT',
+  'EFBIG',
+  'EACCES',
+  'EROFS',
+  'ENOENT',
+  'ENOTDIR',
+  'EIO',
+  'EPERM',
+  'ENAMETOOLONG',
+];
+
+function toBackupError(path: string, error: unknown): unknown {
+  if (!fileErrors.some((code) => isFileError(error, code))) return error;
+  const full = ['ENOSPC', 'EDQUOT'].some((code) => isFileError(error, code));
+  const reason = error instanceof Error ? error.message : '';
+  return new BackupError(
+    full
+      ? `${path} cannot be written: the disk is full. Nothing is left of it.`
+      : `${path} cannot be written (${reason}). Nothing is left of it.`,
+    error,
+  );
+}
+
+/**
+ * postgres.js stops reading of its socket when the stream is full, and goes on when the stream asks for more. One that
+ * was given up, or whose end had come by then, asks no more, and the connection would answer nothing ever again.
+ */
+async function takeToEnd(rows: Readable): Promise<void> {
+  if (!rows.readableEnded && !rows.destroyed) {
+    rows.resume();
+    await once(rows, 'end');
+  }
+  rows._read(0);
+}
+
+class Content {
+  readonly #tx: TransactionSql;
+  readonly #origin: string;
+  readonly #hash = createHash('sha256');
+  readonly #rows: Record<string, number> = {};
+
+  constructor(tx: TransactionSql, origin: string) {
+    this.#tx = tx;
+    this.#origin = origin;
+  }
+
+  made(): Omit<BackupMade, 'bytes'> {
+    const counts = Object.values(this.#rows);
+    return { rows: counts.reduce((sum, count) => sum + count, 0), tables: counts.length };
+  }
+
+  async *lines(): AsyncGenerator<Buffer> {
+    const tables = await listTables(this.#tx);
+    if (tables.length === 0) throw new BackupError('There is nothing to back up: no gateway has used this database.');
+    yield this.#add(toLine(await this.#head()));
+    for (const table of tables) yield* this.#table(table);
+    // Behind the rows: what they have taken from a sequence is not given out again.
+    const sequences = await readSequences(this.#tx);
+    yield toLine({ rows: this.#rows, sequences, sha256: this.#hash.digest('hex') });
+  }
+
+  async #head(): Promise<BackupHead> {
+    const [row] = await this.#tx<{ version: string; now: string }[]>`
+      select current_setting('server_version') as version,
+        to_char(now() at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') as now`;
+    return {
+      format: formatName,
+      format_version: formatVersion,
+      headgate_version: readVersion(),
+      made_at: row?.now ?? '',
+      postgres_version: row?.version ?? '',
+      origin: this.#origin,
+      migrations: await readMigrationsOf(this.#tx),
+      partitions: await readPartitions(this.#tx),
+    };
+  }
+
+  async *#table({ name, columns }: TableShape): AsyncGenerator<Buffer> {
+    yield this.#add(toLine({ table: name, columns }));
+    let count = 0;
+    const from = `select ${columns.map(quote).join(', ')} from ${quote(name)}`;
+    const rows = await this.#tx.unsafe(`copy (${from}) to stdout`).readable();
+    try {
+      for await (const chunk of rows.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>) {
+        for (let at = chunk.indexOf(0x0a); at !== -1; at = chunk.indexOf(0x0a, at + 1)) count += 1;
+        yield this.#add(chunk);
+      }
+    } finally {
+      await takeToEnd(rows);
+    }
+    this.#rows[name] = count;
+    yield this.#add(rowsEnd);
+  }
+
+  #add(bytes: Buffer): Buffer {
+    this.#hash.update(bytes);
+    return bytes;
+  }
+}

@@ -1,0 +1,100 @@
+import { closeSync, openSync, readSync } from 'node:fs';
+import { ConfigError, type Environment } from './config-values.ts';
+
+/**
+ * Secrets that stand in files, as Docker, Swarm and systemd hand them over: `NAME_FILE` holds the path of a file whose
+ * content is the value of `NAME`. So neither `docker inspect` nor the environment of a process shows them.
+ */
+
+/** Variables of ours whose value may stand in a file, wherever that lies. */
+const ownNames = [
+  'DATABASE_URL',
+  'REDIS_URL',
+  'HEADGATE_BOOTSTRAP_EMAIL',
+  'HEADGATE_BOOTSTRAP_PASSWORD',
+  'HEADGATE_BOOTSTRAP_KEY',
+  'HEADGATE_API_KEY',
+  'HF_TOKEN',
+] as const;
+
+/** The password alone, for a DATABASE_URL without one; named as PostgreSQL's own image names it. */
+const passwordFile = 'POSTGRES_PASSWORD_FILE';
+
+/** Where Docker and Swarm mount secrets: any other variable that names a file there is one for an engine file. */
+const secretsFolder = '/run/secrets/';
+
+const bytesMax = 65_536;
+
+/** What of an environment one program may read: its variables, and the files that hold them. */
+export function ownVariables(environment: Environment, names: object): Environment {
+  const isOwn = (variable: string): boolean => variable.replace(/_FILE$/, '') in names || variable === passwordFile;
+  return Object.fromEntries(Object.entries(environment).filter(([variable]) => isOwn(variable)));
+}
+
+/**
+ * The environment with the values of such files in it, and without the variables that named them.
+ * @throws ConfigError naming the variable whose file cannot be read, or that is set in both ways
+ */
+export function readSecretFiles(environment: Environment): Environment {
+  const read: Record<string, string | undefined> = { ...environment };
+  for (const name of ownNames) take(read, name);
+  for (const [variable, path] of Object.entries(environment)) {
+    if (isEngineSecret(variable, path)) take(read, variable.slice(0, -'_FILE'.length));
+  }
+  return addPassword(read);
+}
+
+function take(read: Record<string, string | undefined>, name: string): void {
+  const variable = `${name}_FILE`;
+  const path = read[variable];
+  if (path === undefined) return;
+  delete read[variable];
+  if (path === '') return;
+  if ((read[name] ?? '') !== '') throw new ConfigError(`${variable}: ${name} is set, too; only one of them can hold.`);
+  read[name] = readSecret(variable, path);
+}
+
+function isEngineSecret(variable: string, path: string | undefined): boolean {
+  if (!variable.endsWith('_FILE') || path?.startsWith(secretsFolder) !== true) return false;
+  // A setting of ours that takes a path, or a wrong name that must be refused as such.
+  return variable !== passwordFile && !variable.startsWith('HEADGATE_');
+}
+
+/** The content without the end of its last line. */
+function readSecret(variable: string, path: string): string {
+  let text: string;
+  try {
+    text = readBeginning(path).replace(/\r?\n$/, '');
+  } catch (error) {
+    throw new ConfigError(`${variable}: ${path} cannot be read (${error instanceof Error ? error.message : ''}).`);
+  }
+  if (/[\0\r\n]/.test(text)) throw new ConfigError(`${variable}: ${path} must hold one line.`);
+  return text;
+}
+
+/** Of a file that may be endless. */
+function readBeginning(path: string): string {
+  const file = openSync(path, 'r');
+  try {
+    const bytes = Buffer.alloc(bytesMax + 1);
+    const length = readSync(file, bytes);
+    if (length > bytesMax) throw new Error(`it has more than ${bytesMax} bytes`);
+    return bytes.toString('utf8', 0, length);
+  } finally {
+    closeSync(file);
+  }
+}
+
+function addPassword(read: Record<string, string | undefined>): Environment {
+  const path = read[passwordFile] ?? '';
+  const url = URL.parse(read['DATABASE_URL'] ?? '');
+  // Without a URL the database is our own, and the variable is another program's.
+  if (path === '' || url === null) return read;
+  if (url.password !== '') {
+    throw new ConfigError(`${passwordFile}: DATABASE_URL has a password, too; only one of them can hold.`);
+  }
+  const password = readSecret(passwordFile, path);
+  if (password === '') throw new ConfigError(`${passwordFile}: ${path} is empty.`);
+  url.password = encodeURIComponent(password);
+  return { ...read, DATABASE_URL: url.href };
+}

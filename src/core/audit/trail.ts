@@ -1,0 +1,77 @@
+import { and, desc, eq, gte, lt, type SQL } from 'drizzle-orm';
+import type { Db } from '#base/db.ts';
+import { uuidLowerBound, uuidTimeMs } from '#base/id.ts';
+import { auditLog } from './schema.ts';
+
+/** A change as it was noted. Ids are UUIDs but for the target's, which is as outsiders name it. */
+export interface AuditedChange {
+  readonly id: string;
+  readonly organizationId: string;
+  readonly atMs: number;
+  readonly action: string;
+  readonly targetType: string;
+  readonly targetId: string;
+  /** The user who acted, or for whom a key did; null for the gateway itself. */
+  readonly userId: string | null;
+  /** The key that acted; null where it was none. */
+  readonly keyId: string | null;
+  /** JSON objects; null where nothing was there before, or nothing is left. */
+  readonly before: unknown;
+  readonly after: unknown;
+  readonly requestId: string | null;
+}
+
+export interface AuditFilter {
+  readonly organizationId: string;
+  /** Null in these: all. */
+  readonly action: string | null;
+  readonly targetId: string | null;
+  /** Milliseconds since the Unix epoch, in; `toMs` not. */
+  readonly fromMs: number | null;
+  readonly toMs: number | null;
+  /** Only what was noted before the entry of this id; null for the newest. */
+  readonly before: string | null;
+  readonly limit: number;
+}
+
+export interface AuditPage {
+  readonly changes: readonly AuditedChange[];
+  readonly more: boolean;
+}
+
+/** What was noted of changes, to be read. */
+export interface AuditTrail {
+  /** Newest first. */
+  list(filter: AuditFilter): Promise<AuditPage>;
+}
+
+function conditionsOf(filter: AuditFilter): SQL | undefined {
+  const { organizationId, action, targetId, fromMs, toMs, before } = filter;
+  return and(
+    eq(auditLog.organizationId, organizationId),
+    action === null ? undefined : eq(auditLog.action, action),
+    targetId === null ? undefined : eq(auditLog.targetId, targetId),
+    fromMs === null ? undefined : gte(auditLog.id, uuidLowerBound(fromMs)),
+    toMs === null ? undefined : lt(auditLog.id, uuidLowerBound(toMs)),
+    before === null ? undefined : lt(auditLog.id, before),
+  );
+}
+
+function toChange(row: typeof auditLog.$inferSelect): AuditedChange {
+  const { actorUserId, actorKeyId, ...noted } = row;
+  return { ...noted, atMs: uuidTimeMs(row.id), userId: actorUserId, keyId: actorKeyId };
+}
+
+export function createAuditTrail({ db }: { readonly db: Db }): AuditTrail {
+  return {
+    async list(filter) {
+      const rows = await db.orm
+        .select()
+        .from(auditLog)
+        .where(conditionsOf(filter))
+        .orderBy(desc(auditLog.id))
+        .limit(filter.limit + 1);
+      return { changes: rows.slice(0, filter.limit).map(toChange), more: rows.length > filter.limit };
+    },
+  };
+}

@@ -1,0 +1,133 @@
+import { uuidTimeMs } from '#base/id.ts';
+import { claimsText } from '#core/requests/requests.ts';
+import type { KnownCodes } from './codes.ts';
+import { packFacts } from './facts.ts';
+import { discardedText } from './quarantine.ts';
+import { repeatedReason, type UsageRecord } from './record.ts';
+
+const hourMs = 3_600_000;
+/** Of a smallint. */
+const choicesMax = 32_767;
+
+export interface WriteMoment {
+  /** On the monotonic clock. */
+  readonly nowMs: number;
+  /** What a commit takes at least. */
+  readonly commitMs: number;
+}
+
+/** A row as `json_to_recordset` reads it; amounts go as text, since a JSON number would lose their digits. */
+export function toRow(
+  record: UsageRecord,
+  { ids, names }: KnownCodes,
+  { nowMs, commitMs }: WriteMoment,
+): Record<string, unknown> {
+  const timeMs = uuidTimeMs(record.id);
+  const { facts, settledMs = nowMs, waitedMs } = record;
+  return {
+    id: record.id,
+    organization_id: record.organizationId,
+    organization: ids.get(record.organizationId),
+    project: ids.get(record.projectId),
+    key: ids.get(record.keyId),
+    price_version: ids.get(record.priceVersionId),
+    model: names.get(record.model),
+    endpoint: names.get(record.endpoint),
+    stream: record.stream,
+    service_tier: record.serviceTier === 'default' ? null : record.serviceTier,
+    status: record.status,
+    outcome: record.outcome,
+    failure: record.reason,
+    cache_hit: record.cacheHit,
+    input_tokens: record.usage.inputTokens,
+    input_cached_tokens: record.usage.cachedTokens,
+    output_tokens: record.usage.outputTokens,
+    output_reasoning_tokens: record.usage.reasoningTokens,
+    usage_source: record.usageSource,
+    amount: record.costPicoUsd.toString(),
+    beyond: record.writtenOffPicoUsd === 0n ? null : record.writtenOffPicoUsd.toString(),
+    queued_ms: Math.round(record.queuedMs),
+    first_byte_ms: record.firstByteMs === null ? null : Math.round(record.firstByteMs),
+    total_ms: Math.round(record.totalMs),
+    client_request_id: record.clientRequestId,
+    known: facts === undefined ? null : packFacts(facts).toString('hex'),
+    waited_ms: Math.round(waitedMs ?? nowMs - settledMs),
+    commit_ms: waitedMs === undefined ? commitMs : null,
+    choices: (record.choices ?? 1) === 1 ? null : Math.min(record.choices ?? 1, choicesMax),
+    hour: new Date(timeMs - (timeMs % hourMs)).toISOString(),
+  };
+}
+
+export const idsOf = ({ organizationId, projectId, keyId, priceVersionId }: UsageRecord): string[] => [
+  organizationId,
+  projectId,
+  keyId,
+  priceVersionId,
+];
+
+export const namesOf = ({ model, endpoint }: UsageRecord): string[] => [model, endpoint];
+
+const columns = `organization, project, key, price_version, model, endpoint, input_tokens, input_cached_tokens,
+        output_tokens, output_reasoning_tokens, queued_ms, first_byte_ms, total_ms, outcome, usage_source, status, stream,
+        cache_hit, id, cost, written_off, service_tier, reason, client_request_id, facts, choices`;
+const sumColumns = `requests, completed, aborted, ended, failed, cache_hits, input_tokens, input_cached_tokens,
+        output_tokens, output_reasoning_tokens, cost`;
+const sums = `count(*), count(*) filter (where outcome = 'completed'), count(*) filter (where outcome = 'aborted'),
+        count(*) filter (where outcome = 'ended'), count(*) filter (where outcome = 'failed'),
+        count(*) filter (where cache_hit), sum(input_tokens), sum(input_cached_tokens), sum(output_tokens),
+        sum(output_reasoning_tokens), sum(cost)`;
+const added = sumColumns
+  .split(',')
+  .map((name) => `${name.trim()} = s.${name.trim()} + excluded.${name.trim()}`)
+  .join(', ');
+
+/**
+ * A batch, $1, with its Idempotency-Keys, $2, as `BookedParts`: the records, and the hourly and daily sums of those
+ * that are new. Sums are taken in the order of their key, the same for every writer. A request whose key is another
+ * one's is written off. One that an operator gave up changes nothing.
+ */
+export const recordsText = `given as materialized (
+      select * from json_to_recordset($1::text::json) as t(
+        id uuid, organization_id uuid, organization integer, project integer, key integer, price_version integer,
+        model integer, endpoint integer, stream boolean, service_tier text, status smallint, outcome usage_outcome,
+        failure text, cache_hit boolean, input_tokens integer, input_cached_tokens integer, output_tokens integer,
+        output_reasoning_tokens integer, usage_source usage_source, amount numeric, beyond numeric,
+        queued_ms integer, first_byte_ms integer, total_ms integer, client_request_id text, choices smallint, known text, waited_ms double precision,
+        commit_ms double precision, hour timestamptz)
+    ), ${discardedText('given')}, ${claimsText('$2', 'discarded')}, incoming as materialized (
+      select g.*, case when is_repeated then 0 else amount end as cost,
+        case when is_repeated then nullif(coalesce(beyond, 0) + amount, 0) else beyond end as written_off,
+        case when is_repeated then coalesce(failure, '${repeatedReason}') else failure end as reason,
+        decode(known, 'hex') || substr(int4send(least(16777215, round(waited_ms + case when commit_ms is null then 0
+          else greatest(commit_ms, extract(epoch from clock_timestamp() - statement_timestamp()) * 1000) end))::integer),
+          2) as facts
+      from given g cross join lateral (select id in (select id from repeated) as is_repeated) r
+      where g.id not in (select id from discarded)
+    ), inserted as (
+      insert into usage_requests (group_id, ${columns})
+      select g.group_id, ${columns}
+      from incoming i left join charge_groups g on g.organization_id = i.organization_id and i.cost > 0
+      order by id
+      on conflict (organization, id) do nothing
+      returning id
+    ), fresh as materialized (
+      select i.* from incoming i join inserted using (id)
+    ), hourly as (
+      insert into usage_hourly as s (organization, hour, key, project, model, ${sumColumns})
+      select organization, hour, key, project, model, ${sums}
+      from fresh group by organization, hour, key, project, model
+      order by organization, hour, key, project, model
+      on conflict (organization, hour, key, project, model) do update set ${added}
+      returning 1
+    ), daily as (
+      insert into usage_daily as s (organization, day, key, project, model, ${sumColumns})
+      select organization, (hour at time zone 'UTC')::date as day, key, project, model, ${sums}
+      from fresh where (select count(*) from hourly) is not null
+      group by organization, day, key, project, model
+      order by organization, day, key, project, model
+      on conflict (organization, day, key, project, model) do update set ${added}
+      returning 1
+    ), booked as (
+      select organization_id, id as request_id, cost as amount from fresh
+      where cost > 0 and (select count(*) from daily) is not null
+    )`;

@@ -1,0 +1,69 @@
+import { pricesSql } from '#core/catalog/catalog.ts';
+
+/** Whose ids usage may be kept by, as SQL of the rooms whose tables they are. */
+export interface KnownIds {
+  /** `select id`. Of these all that they use must be known; others have only what was put there by hand. */
+  readonly organizations: string;
+  /** `select id, organization_id`. */
+  readonly keys: string;
+  /** `select id, organization_id`. */
+  readonly projects: string;
+}
+
+/** Nobody is known: what is known of prices must be right all the same. */
+export const nobodyKnown: KnownIds = {
+  organizations: 'select null::uuid as id where false',
+  keys: 'select null::uuid as id, null::uuid as organization_id where false',
+  projects: 'select null::uuid as id, null::uuid as organization_id where false',
+};
+
+/** Of a row whose organization is not in the list of ids. */
+export const unknownOrganization = '00000000-0000-0000-0000-000000000000';
+
+const tokensCost = `(r.input_tokens - r.input_cached_tokens)::numeric * p.input_price
+    + r.input_cached_tokens::numeric * p.cached_price + r.output_tokens::numeric * p.output_price`;
+
+/**
+ * Records that do not cost their tokens at the price that they name, or name what is not there; of organization $1. A
+ * price is of one model and tier, so that a model whose name was exchanged does not fit the prices of its records. What
+ * the response cache answered costs nothing.
+ */
+export const recordsText = ({ organizations }: KnownIds): string => `
+  with prices as materialized (${pricesSql}), known as materialized (${organizations})
+  select coalesce(o.id, '${unknownOrganization}')::text as organization_id, r.id::text as id,
+    case when o.id is null then format('organization %s', r.organization)
+      when v.id is null then format('price version %s', r.price_version)
+      when m.name is null then format('model %s', r.model) when e.name is null then format('endpoint %s', r.endpoint)
+      when p.id is null then format('price version %s is not there', v.id)
+      when p.model_id <> m.name then format('model %s, price of %s', m.name, p.model_id)
+      when p.tier <> coalesce(r.service_tier, 'default')
+        then format('tier %s, price of %s', coalesce(r.service_tier, 'default'), p.tier)
+      else format('%s pico-dollars, should be %s', r.cost + coalesce(r.written_off, 0),
+        case when r.cache_hit then 0 else ${tokensCost} end) end as problem,
+    case when o.id is null or v.id is null or m.name is null or e.name is null then 'unknown_code'
+      else 'price_differs' end as kind
+  from usage_requests r left join usage_ids o on o.code = r.organization
+  left join usage_ids v on v.code = r.price_version left join usage_names m on m.code = r.model
+  left join usage_names e on e.code = r.endpoint left join prices p on p.id = v.id left join known n on n.id = o.id
+  where ($1::uuid is null or o.id = $1::uuid) and (
+    o.id is null or v.id is null or m.name is null or e.name is null or (p.id is null and n.id is not null)
+    or p.model_id <> m.name or p.tier <> coalesce(r.service_tier, 'default')
+    or case when r.cache_hit then r.cost <> 0 else r.cost + coalesce(r.written_off, 0) <> ${tokensCost} end)`;
+
+/** Keys and projects of sums that are none of their organization; of organization $1. */
+export const ownersText = ({ organizations, keys, projects }: KnownIds): string => `
+  with used as materialized (select distinct organization, key, project from usage_daily),
+    known as materialized (${organizations}), own_keys as materialized (${keys}),
+    own_projects as materialized (${projects}),
+    found as (
+      select 'key' as what, u.organization, u.key as code, c.id, k.id as owned, k.organization_id
+      from used u left join usage_ids c on c.code = u.key left join own_keys k on k.id = c.id
+      union select 'project', u.organization, u.project, c.id, p.id, p.organization_id
+      from used u left join usage_ids c on c.code = u.project left join own_projects p on p.id = c.id)
+  select coalesce(o.id, '${unknownOrganization}')::text as organization_id, f.id::text as id,
+    case when f.id is null then format('%s %s', f.what, f.code) when f.owned is null then 'there is no such ' || f.what
+      else format('%s of another organization', f.what) end as problem,
+    case when f.id is null then 'unknown_code' else f.what || '_differs' end as kind
+  from found f left join usage_ids o on o.code = f.organization left join known n on n.id = o.id
+  where ($1::uuid is null or o.id = $1::uuid)
+    and (f.id is null or f.organization_id <> o.id or (f.owned is null and n.id is not null))`;

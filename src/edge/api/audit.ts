@@ -1,0 +1,115 @@
+import { createRoute, z } from '@hono/zod-openapi';
+import { formatId, isUuid } from '#base/id.ts';
+import type { AuditedChange, AuditTrail } from '#core/audit/audit.ts';
+import { ValidationError } from '#edge/http/http.ts';
+import type { ApiApp } from './app.ts';
+import type { Guards } from './auth.ts';
+import { listOf, listQuery, readCursor, toListPage } from './list.ts';
+import {
+  bearerSecurity,
+  idText,
+  jsonAnswer,
+  longText,
+  organizationQuery,
+  toUnixSeconds,
+  unixSeconds,
+} from './schemas.ts';
+import { timeBound } from './time-bound.ts';
+
+export interface AuditRoutesParts {
+  readonly guards: Guards;
+  readonly auditTrail: AuditTrail;
+}
+
+const view = z.record(z.string(), z.unknown()).nullable();
+
+const entrySchema = z
+  .object({
+    id: z.string(),
+    object: z.literal('audit.entry'),
+    created_at: unixSeconds,
+    organization_id: idText('org'),
+    action: z.string().openapi({ example: 'api_key.revoked' }),
+    target_type: z.string().openapi({ example: 'api_key' }),
+    target_id: z.string().openapi({ example: 'key_019ab1c2d3e47f008a1b2c3d4e5f6071' }),
+    actor: z
+      .object({
+        type: z.enum(['key', 'user', 'system']),
+        id: z.string().nullable().openapi({ description: 'Of the key or the user; null for the gateway itself' }),
+        user_id: idText('user').nullable().openapi({ description: 'Whom the key acts for' }),
+      })
+      .openapi({ description: 'Who did it; an operator may have, with a key of another organization' }),
+    before: view.openapi({ description: 'Null where nothing was there' }),
+    after: view.openapi({ description: 'Null where nothing is left' }),
+    request_id: z.string().nullable().openapi({ description: 'The `x-request-id` of the answer' }),
+  })
+  .openapi('AuditEntry');
+
+const { limit } = listQuery;
+
+const route = (guards: Guards) =>
+  createRoute({
+    method: 'get',
+    path: '/v1/audit',
+    tags: ['Audit'],
+    summary: 'Who changed what, newest first',
+    description: 'What concerns an organization, by whomever; never a secret.',
+    security: bearerSecurity,
+    middleware: guards.may('audit.read'),
+    request: {
+      query: z.strictObject({
+        ...organizationQuery,
+        action: longText(200).optional().openapi({ example: 'api_key.revoked' }),
+        target_id: longText(200).optional().openapi({ description: 'As it is shown: `key_…`, `org_…`, an engine' }),
+        from: timeBound('At or after this date (midnight UTC) or RFC 3339 time'),
+        to: timeBound('Before this date or time'),
+        limit,
+        after: z.string().max(512).optional().openapi({ description: '`next_cursor` of the page before' }),
+      }),
+    },
+    responses: { 200: jsonAnswer(listOf(entrySchema, 'AuditEntryList'), 'One page') },
+  });
+
+type Entry = z.infer<typeof entrySchema>;
+
+function actorOf({ keyId, userId }: AuditedChange): Entry['actor'] {
+  const user = userId === null ? null : formatId('user', userId);
+  if (keyId !== null) return { type: 'key', id: formatId('key', keyId), user_id: user };
+  return { type: user === null ? 'system' : 'user', id: user, user_id: user };
+}
+
+function toEntry(change: AuditedChange): Entry {
+  return {
+    id: change.id,
+    object: 'audit.entry',
+    created_at: toUnixSeconds(change.atMs),
+    organization_id: formatId('org', change.organizationId),
+    action: change.action,
+    target_type: change.targetType,
+    target_id: change.targetId,
+    actor: actorOf(change),
+    before: view.parse(change.before),
+    after: view.parse(change.after),
+    request_id: change.requestId,
+  };
+}
+
+export function registerAuditRoutes(app: ApiApp, { guards, auditTrail }: AuditRoutesParts): void {
+  app.openapi(route(guards), async (context) => {
+    const { action, target_id: targetId, from, to, limit, after } = context.req.valid('query');
+    if (from !== undefined && to !== undefined && from >= to) {
+      throw new ValidationError([{ field: 'to', message: 'must be after "from"' }]);
+    }
+    const page = await auditTrail.list({
+      organizationId: await guards.organizationOf(context),
+      action: action ?? null,
+      targetId: targetId ?? null,
+      fromMs: from ?? null,
+      toMs: to ?? null,
+      before: readCursor(after, (position) => (isUuid(position) ? position : null), 'after'),
+      limit,
+    });
+    const next = page.more ? (page.changes.at(-1)?.id ?? null) : null;
+    return context.json(toListPage(page.changes.map(toEntry), next), 200);
+  });
+}

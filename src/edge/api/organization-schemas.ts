@@ -1,0 +1,87 @@
+import { z } from '@hono/zod-openapi';
+import { formatId } from '#base/id.ts';
+import type { DefaultLimits, Organization } from '#core/accounts/accounts.ts';
+import { defaultKeyLimits } from '#core/keys/keys.ts';
+import { limitFields, modelList, someLimits } from './key-schemas.ts';
+import { idText, nameText, toUnixSeconds, toUnixSecondsOrNull, unixSeconds, unixSecondsOrNull } from './schemas.ts';
+
+const keysMax = 1_000_000;
+
+const limitsFields = {
+  max_active_keys: z
+    .int()
+    .min(1, 'must be 1 or more; null is as the gateway is set')
+    .max(keysMax, `must be at most ${keysMax}`)
+    .nullable()
+    .openapi({ description: 'Active keys; null: `HEADGATE_MAX_ACTIVE_KEYS`' }),
+  models: modelList.openapi({ description: 'Ids of the models that its keys may use; null is all' }),
+};
+
+const organizationFields = {
+  id: idText('org'),
+  object: z.literal('organization'),
+  name: z.string(),
+  status: z.enum(['active', 'suspended', 'closed']),
+  created_at: unixSeconds,
+  closed_at: unixSecondsOrNull,
+  default_limits: z.object(limitFields).openapi({ description: 'Of its new keys' }),
+  ...limitsFields,
+};
+
+export const organizationSchema = z.object(organizationFields).openapi('Organization');
+
+export const createdSchema = z
+  .object({
+    ...organizationFields,
+    management_key: z.string().openapi({ description: 'The secret of its management key, shown this once' }),
+  })
+  .openapi('CreatedOrganization');
+
+export const createSchema = z.strictObject({ name: nameText() }).openapi('CreateOrganization');
+
+export const patchSchema = z
+  .strictObject({
+    name: nameText().optional(),
+    status: z.enum(['active', 'suspended']).optional().openapi({
+      description: 'The keys of a suspended one answer 403 `organization_suspended`, and its running streams end',
+    }),
+    default_limits: someLimits.nullable().optional().openapi({
+      description: 'Of its new keys; those that are absent stay as they are, null takes all back',
+    }),
+    max_active_keys: limitsFields.max_active_keys.optional(),
+    models: limitsFields.models.optional(),
+  })
+  .openapi('PatchOrganization');
+
+export type PatchOrganization = z.infer<typeof patchSchema>;
+
+export function toAnswer(organization: Organization): z.infer<typeof organizationSchema> {
+  const limits = { ...defaultKeyLimits, ...organization.defaultLimits };
+  return {
+    id: formatId('org', organization.id),
+    object: 'organization',
+    name: organization.name,
+    status: organization.status,
+    created_at: toUnixSeconds(organization.createdAtMs),
+    closed_at: toUnixSecondsOrNull(organization.closedAtMs),
+    default_limits: {
+      requests_per_minute: limits.requestsPerMinute,
+      max_concurrency: limits.maxConcurrency,
+      tokens_per_minute: limits.tokensPerMinute,
+      monthly_token_limit: limits.monthlyTokenLimit,
+    },
+    max_active_keys: organization.maxActiveKeys,
+    models: organization.models === null ? null : [...organization.models],
+  };
+}
+
+/** What of the default limits was sent. */
+export function limitsOf(limits: NonNullable<PatchOrganization['default_limits']>): DefaultLimits {
+  const { requests_per_minute, max_concurrency, tokens_per_minute, monthly_token_limit } = limits;
+  return {
+    ...(requests_per_minute !== undefined && { requestsPerMinute: requests_per_minute }),
+    ...(max_concurrency !== undefined && { maxConcurrency: max_concurrency }),
+    ...(tokens_per_minute !== undefined && { tokensPerMinute: tokens_per_minute }),
+    ...(monthly_token_limit !== undefined && { monthlyTokenLimit: monthly_token_limit }),
+  };
+}

@@ -1,0 +1,166 @@
+import { createRoute, z } from '@hono/zod-openapi';
+import { AppError } from '#base/errors.ts';
+import { formatUsd, parseDecimal, PICO_DIGITS } from '#base/money.ts';
+import type { Accounts } from '#core/accounts/accounts.ts';
+import type { BookingResult, LedgerEntry, Wallet } from '#core/wallet/wallet.ts';
+import { authorOf } from '#edge/http/http.ts';
+import type { ApiApp } from './app.ts';
+import type { Guards } from './auth.ts';
+import { entrySchema, toEntry } from './ledger-schemas.ts';
+import { bearerSecurity, idText, jsonAnswer, jsonRequest, longText, nameText, notFound } from './schemas.ts';
+
+export interface WalletBookingParts {
+  readonly guards: Guards;
+  readonly wallet: Pick<Wallet, 'credit' | 'adjust'>;
+  readonly accounts: Pick<Accounts, 'readOrganization'>;
+}
+
+/** Far above any payment, far below what the ledger's columns hold. */
+const usdMax = 1_000_000_000_000n;
+const picoUsdMax = usdMax * 10n ** BigInt(PICO_DIGITS);
+
+interface AmountRule {
+  /** Beside plain decimals, those with a minus. */
+  readonly isSigned: boolean;
+  readonly example: string;
+  readonly description: string;
+}
+
+/** An amount of USD as pico-dollars, never zero. */
+function amountText({ isSigned, example, description }: AmountRule) {
+  const wanted = `a string such as "${example}"`;
+  return z
+    .union([z.string(), z.number()], {
+      error: ({ input }) => (input === undefined ? 'is missing' : `must be ${wanted}`),
+    })
+    .transform((value, context): bigint => {
+      const problem = (message: string): never => {
+        context.addIssue({ code: 'custom', message });
+        return z.NEVER;
+      };
+      if (typeof value === 'number') return problem(`must be ${wanted}: a JSON number may lose digits`);
+      const picoUsd = parseDecimal(value, PICO_DIGITS);
+      if (picoUsd === null) {
+        return problem(`must be a plain decimal such as "${example}" with at most ${PICO_DIGITS} places`);
+      }
+      if (isSigned && picoUsd === 0n) return problem('must not be 0');
+      if (!isSigned && picoUsd <= 0n) return problem('must be above 0');
+      if (picoUsd > picoUsdMax) return problem(`must be at most ${usdMax}`);
+      return picoUsd >= -picoUsdMax ? picoUsd : problem(`must be at least -${usdMax}`);
+    })
+    .openapi({
+      type: 'string',
+      pattern: `^${isSigned ? '-?' : ''}[0-9]{1,40}(\\.[0-9]{1,12})?$`,
+      example,
+      description,
+    });
+}
+
+const organizationId = idText('org').optional().openapi({ description: "The caller's own where absent" });
+
+const answers = {
+  200: jsonAnswer(entrySchema, 'It was booked before'),
+  201: jsonAnswer(entrySchema, 'It is booked now'),
+};
+
+const creditRoute = (guards: Guards) =>
+  createRoute({
+    method: 'post',
+    path: '/v1/wallet/credits',
+    tags: ['Wallet'],
+    summary: 'Add credit (platform administrators)',
+    description:
+      'Idempotent by `reference` within an organization: the same again answers 200 and books nothing, another amount ' +
+      'under it is a 422. A closed organization gets none.',
+    security: bearerSecurity,
+    middleware: [guards.may('wallet.book'), guards.jsonBody],
+    request: {
+      body: jsonRequest(
+        z.strictObject({
+          organization_id: organizationId,
+          amount: amountText({
+            isSigned: false,
+            example: '25.00',
+            description: 'USD above 0, a plain decimal with at most 12 places',
+          }),
+          reference: nameText(),
+          note: longText(1000).nullable().optional(),
+        }),
+      ),
+    },
+    responses: answers,
+  });
+
+const adjustmentRoute = (guards: Guards) =>
+  createRoute({
+    method: 'post',
+    path: '/v1/wallet/adjustments',
+    tags: ['Wallet'],
+    summary: 'Correct a balance up or down (platform administrators)',
+    description:
+      'A ledger entry of type `adjustment` whose `note` is the reason. Idempotent by `reference` as credits are, which ' +
+      'share these names. One that would take the balance below zero is a 409 that says what is there.',
+    security: bearerSecurity,
+    middleware: [guards.may('wallet.book'), guards.jsonBody],
+    request: {
+      body: jsonRequest(
+        z.strictObject({
+          organization_id: organizationId,
+          amount: amountText({
+            isSigned: true,
+            example: '-2.50',
+            description: 'USD, what the balance gains: a plain decimal with at most 12 places, not 0',
+          }),
+          reason: nameText(1000),
+          reference: nameText(),
+        }),
+      ),
+    },
+    responses: answers,
+  });
+
+/** What platform administrators book on wallets. */
+export function registerWalletBookingRoutes(app: ApiApp, { guards, wallet, accounts }: WalletBookingParts): void {
+  app.openapi(creditRoute(guards), async (context) => {
+    const { organization_id: named, amount: amountPicoUsd, reference, note = null } = context.req.valid('json');
+    const asked = await guards.organizationOf(context, named);
+    const organization = await accounts.readOrganization(asked);
+    if (organization?.status === 'closed') {
+      throw new AppError('conflict', { message: 'This organization is closed and gets no more credit.' });
+    }
+    const author = authorOf(context);
+    const booked = await wallet.credit({ organizationId: asked, amountPicoUsd, reference, note, author });
+    return context.json(toEntry(entryOf(booked)), booked.kind === 'created' ? 201 : 200);
+  });
+
+  app.openapi(adjustmentRoute(guards), async (context) => {
+    const { organization_id: named, amount: amountPicoUsd, reference, reason: note } = context.req.valid('json');
+    const asked = await guards.organizationOf(context, named);
+    const author = authorOf(context);
+    const booked = await wallet.adjust({ organizationId: asked, amountPicoUsd, reference, note, author });
+    return context.json(toEntry(entryOf(booked)), booked.kind === 'created' ? 201 : 200);
+  });
+}
+
+/** @throws AppError for what was not booked */
+function entryOf(result: BookingResult): LedgerEntry {
+  switch (result.kind) {
+    case 'created':
+    case 'repeated':
+      return result.entry;
+    case 'conflict':
+      throw otherBooking(result.entry);
+    case 'unknown_organization':
+      throw notFound('org');
+    case 'insufficient': {
+      const balance = formatUsd(result.balancePicoUsd);
+      const message = `amount: the balance is ${balance} USD, and an adjustment cannot take it below zero.`;
+      throw new AppError('conflict', { message, param: 'amount' });
+    }
+  }
+}
+
+function otherBooking(earlier: LedgerEntry): AppError {
+  const message = `The reference "${earlier.reference ?? ''}" stands for another booking of ${formatUsd(earlier.amountPicoUsd)} USD.`;
+  return new AppError('unprocessable', { message, param: 'reference' });
+}

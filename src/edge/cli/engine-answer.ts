@@ -1,0 +1,84 @@
+import { z } from 'zod';
+import { FailedError } from './errors.ts';
+
+/** An engine as the gateway answers with it, and what is to be said of it. Fields that a newer gateway adds are ignored. */
+
+const replica = z.looseObject({
+  id: z.string(),
+  state: z.string(),
+  host: z.string().nullish(),
+  progress: z.string().nullish(),
+  healthy: z.boolean().nullish(),
+});
+
+export const engine = z.looseObject({
+  id: z.string(),
+  state: z.string(),
+  driver: z.string().nullish(),
+  replicas: z.array(replica).default([]),
+  hosts: z.array(z.string()).default([]),
+  replicas_max: z.number(),
+  queue: z.looseObject({ running: z.number(), waiting: z.number() }),
+  file: z.string().nullish(),
+  last_failure: z
+    .looseObject({ message: z.string(), detail: z.string().nullish(), retry_at: z.number().nullish() })
+    .nullish(),
+  rollout: z.looseObject({ state: z.string(), message: z.string().nullish() }).nullish(),
+});
+export type Engine = z.output<typeof engine>;
+
+export const enginesPath = '/v1/admin/engines';
+
+export const enginePath = (id: string | undefined): string => `${enginesPath}/${encodeURIComponent(id ?? '')}`;
+
+/** @throws FailedError where the gateway is of another version than this command */
+export function parseAnswer<Schema extends z.ZodType>(schema: Schema, answer: unknown): z.output<Schema> {
+  const parsed = schema.safeParse(answer);
+  if (parsed.success) return parsed.data;
+  throw new FailedError('the gateway answers in a form that this command does not know: their versions differ');
+}
+
+export const jsonText = (value: unknown): string => `${JSON.stringify(value, null, 2)}\n`;
+
+/** What is wrong with an engine or under way, and the command that mends it where there is one. */
+export function remark(one: Engine): string {
+  const { id, state, file, last_failure: failure, rollout, replicas } = one;
+  if (state === 'held') return `stopped by a command; to start it: ${commandText('start', id)}`;
+  if (rollout?.state === 'refused') {
+    const mended = `mend ${file ?? 'its file'}, then: ${commandText('reload')}`;
+    return sentences(`new version refused: ${rollout.message ?? ''}`, mended);
+  }
+  if (failure !== null && failure !== undefined) {
+    const text = sentences(failure.message, shortened(failure.detail ?? ''));
+    const isGivenUp = state === 'failed' && (failure.retry_at ?? null) === null;
+    return isGivenUp ? sentences(text, `when it is mended: ${commandText('reset', id)}`) : text;
+  }
+  const silent = replicas.filter(({ state: itsState, healthy }) => itsState === 'ready' && healthy === false);
+  if (silent.length > 0) return `does not answer: ${silent.map(({ id: name, host }) => host ?? name).join(', ')}`;
+  return replicas.map((replica) => replica.progress ?? null).find((text) => text !== null) ?? '';
+}
+
+function sentences(...parts: readonly string[]): string {
+  return parts
+    .filter((part) => part !== '')
+    .join('; ')
+    .replaceAll('.;', ';');
+}
+
+const detailCharsMax = 160;
+
+/** `engines show` has all of it. */
+function shortened(text: string): string {
+  return text.length <= detailCharsMax ? text : `${text.slice(0, detailCharsMax - 1).trimEnd()}…`;
+}
+
+/** As a shell takes it. */
+export function commandText(command: string, id: string | null = null): string {
+  const word = id === null || /^[\w./:-]+$/.test(id) ? (id ?? '') : `'${id}'`;
+  return `headgate engines ${command} ${word}`.trim();
+}
+
+/** Replicas that answer requests. */
+export function readyCount({ replicas }: Engine): number {
+  return replicas.filter(({ state, healthy }) => state === 'ready' && healthy !== false).length;
+}

@@ -1,0 +1,147 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { type Command, type CommandContext, exitCodes, textFlag } from './command.ts';
+import {
+  commandText,
+  type Engine,
+  engine,
+  enginePath,
+  jsonText,
+  parseAnswer,
+  readyCount,
+  remark,
+} from './engine-answer.ts';
+import { UsageError } from './errors.ts';
+
+/** Orders to engines, each followed until it is known what came of it. */
+
+type Order = 'start' | 'stop' | 'restart' | 'reset';
+
+/** `done` and `failed` end the wait; `on` is under way. */
+type Verdict = 'done' | 'failed' | 'on';
+
+const timeoutSecondsDefault = 900;
+const askEveryMs = 500;
+/** What changes all the time, as the share of an image that is pulled, is told so often. */
+const tellEveryMs = 5000;
+
+export function operatorCommand(kind: Order, summary: string): Command {
+  return {
+    name: `engines ${kind}`,
+    usage: 'ID [--timeout SECONDS] [--no-wait]',
+    summary,
+    words: { min: 1, max: 1 },
+    options: { timeout: { type: 'string' }, 'no-wait': { type: 'boolean' } },
+    run: (context) => operate(context, kind),
+  };
+}
+
+async function operate(context: CommandContext, kind: Order): Promise<number> {
+  const { api, json, out, words, flags } = context;
+  const timeoutMs = readTimeoutMs(context);
+  const path = enginePath(words[0]);
+  const before = kind === 'restart' ? replicaIds(parseAnswer(engine, await api.call('GET', path))) : new Set<string>();
+  let answer = await api.call('POST', `${path}/${kind}`);
+  let now = parseAnswer(engine, answer);
+  if (flags['no-wait'] === true) {
+    out(json ? jsonText(answer) : `${now.id}: ${now.state}\n`);
+    return exitCodes.ok;
+  }
+  const tell = createTeller(context);
+  const judge = createJudge(kind, before);
+  const endMs = performance.now() + timeoutMs;
+  let verdict = judge(now);
+  while (verdict === 'on' && performance.now() < endMs) {
+    tell(now);
+    await sleep(Math.min(askEveryMs, Math.max(0, endMs - performance.now())));
+    answer = await api.call('GET', path);
+    now = parseAnswer(engine, answer);
+    verdict = judge(now);
+  }
+  out(json ? jsonText(answer) : `${lastLine(now, verdict, timeoutMs)}\n`);
+  return verdict === 'done' ? exitCodes.ok : exitCodes.failed;
+}
+
+function readTimeoutMs(context: CommandContext): number {
+  const text = textFlag(context, 'timeout') ?? String(timeoutSecondsDefault);
+  if (!/^[1-9]\d{0,5}$/.test(text)) throw new UsageError('--timeout must be a number of seconds, 1 or more');
+  return Number(text) * 1000;
+}
+
+const replicaIds = ({ replicas }: Engine): ReadonlySet<string> => new Set(replicas.map(({ id }) => id));
+
+/** @param before ids of the replicas that a restart is to replace */
+function createJudge(kind: Order, before: ReadonlySet<string>): (now: Engine) => Verdict {
+  let wasStarting = false;
+  return (now) => {
+    wasStarting ||= now.state === 'starting';
+    switch (kind) {
+      case 'stop':
+        return judgeStop(now);
+      case 'reset':
+        return now.state === 'failed' || now.state === 'held' ? 'on' : 'done';
+      case 'restart':
+        // What was there serves on.
+        if (now.rollout?.state === 'refused') return 'failed';
+        return now.replicas.some(({ id, state }) => before.has(id) && state !== 'asleep')
+          ? judgeEnd(now, wasStarting, 'on')
+          : judgeEnd(now, wasStarting, 'done');
+      default:
+        return judgeEnd(now, wasStarting, 'done');
+    }
+  };
+}
+
+function judgeStop({ state, replicas, driver }: Engine): Verdict {
+  if (state !== 'held') return 'on';
+  return driver === 'external' || replicas.every((one) => one.state === 'asleep') ? 'done' : 'on';
+}
+
+/** @param ready what is to be said of an engine that is ready */
+function judgeEnd({ state }: Engine, wasStarting: boolean, ready: Verdict): Verdict {
+  if (state === 'ready') return ready;
+  if (state === 'failed' || state === 'disabled') return 'failed';
+  // Somebody else stopped it, or it has been idle for as long as its file says.
+  return wasStarting && (state === 'held' || state === 'stopped') ? 'failed' : 'on';
+}
+
+/** Says on standard error what goes on: standard output is for what came of it. */
+function createTeller({ err, json }: CommandContext): (now: Engine) => void {
+  let told = '';
+  let kind = '';
+  let atMs = -Infinity;
+  return (now) => {
+    const text = lineOf(now);
+    // The share of what is pulled is no news by itself.
+    const kindNow = text.replaceAll(/\d+/g, '');
+    const isDue = kindNow !== kind || performance.now() - atMs >= tellEveryMs;
+    if (json || text === told || !isDue) return;
+    err(`${text}\n`);
+    told = text;
+    kind = kindNow;
+    atMs = performance.now();
+  };
+}
+
+function lineOf(now: Engine): string {
+  const { id, state, replicas_max: most, replicas } = now;
+  const parts = state === 'held' ? ['stopped by a command', ending(replicas.length)] : [state, going(now)];
+  const count = state === 'ready' && most > 1 ? `, ${readyCount(now)} of up to ${most} replicas` : '';
+  return `${id}: ${parts.filter((part) => part !== '').join(', ')}${count}`;
+}
+
+const ending = (count: number): string =>
+  count === 0 ? '' : `${count} ${count === 1 ? 'replica ends' : 'replicas end'}, with the requests that it runs`;
+
+function going(now: Engine): string {
+  if (now.state !== 'ready' || now.rollout?.state === 'refused') return remark(now);
+  const others = now.replicas.filter(({ state }) => state !== 'ready' && state !== 'asleep');
+  return others.map(({ state, progress }) => `a replica is ${state}${progress ? ` (${progress})` : ''}`).join(', ');
+}
+
+function lastLine(now: Engine, verdict: Verdict, timeoutMs: number): string {
+  if (verdict === 'on') {
+    const seconds = timeoutMs / 1000;
+    return `${lineOf(now)}; not known after ${seconds} seconds what comes of it, see: ${commandText('show', now.id)}`;
+  }
+  return now.state === 'held' ? `${now.id}: held, ${remark(now)}` : lineOf(now);
+}

@@ -1,0 +1,74 @@
+import { z } from 'zod';
+import { type Command, type CommandContext, exitCodes, textFlag } from './command.ts';
+import { FailedError, UsageError } from './errors.ts';
+import { renderTable } from './table.ts';
+
+/** The commands over /v1/admin/holds. Fields that a newer gateway adds to its answers are ignored. */
+
+const hold = z.looseObject({
+  id: z.string(),
+  organization_id: z.string(),
+  gateway_id: z.string(),
+  held: z.string(),
+  spooled: z.boolean(),
+  created_at: z.number(),
+});
+
+const page = z.looseObject({ data: z.array(hold), next_cursor: z.string().nullable() });
+const released = z.looseObject({ id: z.string(), held: z.string() });
+
+function known<T>(schema: z.ZodType<T>, answer: unknown): T {
+  const parsed = schema.safeParse(answer);
+  if (parsed.success) return parsed.data;
+  throw new FailedError('the gateway answers in a form that this command does not know: their versions differ');
+}
+
+async function list({ api, out, json }: CommandContext): Promise<number> {
+  const all: z.output<typeof hold>[] = [];
+  let cursor: string | null = null;
+  do {
+    const query: string = cursor === null ? '' : `&cursor=${cursor}`;
+    const found: z.output<typeof page> = known(page, await api.call('GET', `/v1/admin/holds?limit=500${query}`));
+    all.push(...found.data);
+    cursor = found.next_cursor;
+  } while (cursor !== null);
+  if (json) out(`${JSON.stringify(all, null, 2)}\n`);
+  else if (all.length === 0) out('no hold was left behind\n');
+  else out(renderTable(['REQUEST', 'ORGANIZATION', 'HELD', 'SPOOLED', 'SINCE (UTC)', 'GATEWAY'], all.map(row)));
+  return exitCodes.ok;
+}
+
+function row(one: z.output<typeof hold>): string[] {
+  const since = new Date(one.created_at * 1000).toISOString().slice(0, 19).replace('T', ' ');
+  return [one.id, one.organization_id, one.held, one.spooled ? 'yes' : 'no', since, one.gateway_id];
+}
+
+async function release(context: CommandContext): Promise<number> {
+  const reason = textFlag(context, 'reason');
+  if (reason === null)
+    throw new UsageError('--reason says why, for the audit log: headgate holds release ID --reason TEXT');
+  const path = `/v1/admin/holds/${encodeURIComponent(context.words[0] ?? '')}/release`;
+  const answer = await context.api.call('POST', path, { body: { reason } });
+  const { id, held } = known(released, answer);
+  context.out(context.json ? `${JSON.stringify(answer, null, 2)}\n` : `${id}: $${held} given back\n`);
+  return exitCodes.ok;
+}
+
+export const holdCommands: readonly Command[] = [
+  {
+    name: 'holds ls',
+    usage: '',
+    summary: 'List what requests of gateways that are gone still hold of wallets.',
+    words: { min: 0, max: 0 },
+    options: {},
+    run: list,
+  },
+  {
+    name: 'holds release',
+    usage: 'ID --reason TEXT',
+    summary: 'Give one of them back to its wallet; the audit log keeps the reason.',
+    words: { min: 1, max: 1 },
+    options: { reason: { type: 'string' } },
+    run: release,
+  },
+];

@@ -1,0 +1,66 @@
+import { statSync } from 'node:fs';
+import { request } from 'node:http';
+
+/** The Docker socket as this program finds it, and what to do where it cannot be used. */
+
+/** Group of the socket; null where there is none. */
+export function socketGroup(socketPath: string): number | null {
+  return statOf(socketPath)?.gid ?? null;
+}
+
+/**
+ * Asks the Docker engine behind the socket once.
+ * @returns null where it answers, else one sentence that says what to do
+ */
+export function whyClosed(socketPath: string): Promise<string | null> {
+  return new Promise((resolve) => {
+    const asked = request({ socketPath, path: '/_ping', agent: false, timeout: answerTimeoutMs }, (answer) => {
+      answer.resume();
+      const { statusCode = 0 } = answer;
+      resolve(statusCode < 500 ? null : `The Docker engine behind ${socketPath} answers ${statusCode}: see its log.`);
+    });
+    asked.on('timeout', () => asked.destroy(Object.assign(new Error('it is silent'), { code: 'ETIMEDOUT' })));
+    asked.on('error', (error) => resolve(unreachableSentence(socketPath, error)));
+    asked.end();
+  });
+}
+
+const answerTimeoutMs = 3000;
+
+function statOf(path: string): { readonly uid: number; readonly gid: number; readonly mode: number } | null {
+  try {
+    const { uid, gid, mode } = statSync(path);
+    return { uid, gid, mode: mode & 0o7777 };
+  } catch {
+    return null;
+  }
+}
+
+/** A number that stands for every user and group that a container does not know. */
+const unknownId = 65_534;
+
+/** One sentence for whoever asked, and for the health check: why a call did not reach the engine. */
+export function unreachableSentence(socketPath: string, error: unknown): string {
+  const code = error instanceof Error && 'code' in error ? String(error.code) : '';
+  return knownCodes.has(code) ? sentenceOf(socketPath, code) : 'The Docker engine cannot be reached.';
+}
+
+const knownCodes: ReadonlySet<string> = new Set(['EACCES', 'EPERM', 'ENOENT', 'ENOTSOCK', 'ECONNREFUSED', 'ETIMEDOUT']);
+
+function sentenceOf(socketPath: string, code: string): string {
+  const found = statOf(socketPath);
+  if (found === null) {
+    return `There is no Docker socket at ${socketPath}: set DOCKER_SOCKET to the path that "docker context inspect" prints.`;
+  }
+  const owned = `It is owned by user ${found.uid} and group ${found.gid}, with mode ${found.mode.toString(8)}`;
+  if (code === 'EACCES' || code === 'EPERM') {
+    const cannot = `The Docker socket ${socketPath} cannot be opened`;
+    if (found.gid === unknownId) {
+      return `${cannot}: the Docker engine remaps users, so set userns_mode: host for the service docker-gate.`;
+    }
+    if ((found.mode & 0o060) !== 0o060) return `${cannot}. ${owned}: run chmod g+rw on it, so that its group may.`;
+    const groups = process.getgroups?.().join(', ') ?? '';
+    return `${cannot}. ${owned}, and this program has the groups ${groups}: set DOCKER_GID=${found.gid}.`;
+  }
+  return `Nothing answers at the Docker socket ${socketPath} (${code}): start Docker, and this service again if Docker has made a new socket.`;
+}

@@ -1,0 +1,56 @@
+import { BackupError, writeBackup } from '#base/backup/backup.ts';
+import { listSpooled, spoolFolderOf } from '#base/spool.ts';
+import { readNamespace } from '#core/gateways/gateways.ts';
+import { type Command, exitCodes, FailedError } from '#edge/cli/cli.ts';
+import { withBooksDatabase } from './books-database.ts';
+
+/** `headgate backup`: all that must not be lost, in a file, while gateways go on. */
+export const backupCommand: Command = {
+  name: 'backup',
+  usage: 'FILE',
+  summary:
+    'Writes all that the database holds to a new file, as it is at one moment, also while gateways run: the database ' +
+    'of DATABASE_URL, or the built-in one of HEADGATE_DATA_DIR.',
+  words: { min: 1, max: 1 },
+  options: {},
+  run: (context) =>
+    failing(async () => {
+      const path = context.words[0] ?? '';
+      await withBooksDatabase({ whileRunning: true }, async ({ db, dataDir }) => {
+        const origin = await readNamespace(db);
+        const made = await writeBackup({ db, path, origin });
+        const folder = spoolFolderOf(dataDir, origin);
+        const spooled = (await listSpooled(folder)).length;
+        if (context.json) {
+          const { bytes, rows, tables } = made;
+          const body = { object: 'backup', file: path, bytes, rows, tables, spooled_files: spooled };
+          context.out(`${JSON.stringify(body, null, 2)}\n`);
+          return;
+        }
+        context.out(
+          `${path}: ${made.rows} rows of ${made.tables} tables, ${made.bytes} bytes. It can be checked at any time: ` +
+            `headgate restore --check ${path}\n`,
+        );
+        if (spooled > 0) context.err(spooledNote(folder, spooled));
+      });
+      return exitCodes.ok;
+    }),
+};
+
+/** @throws FailedError for what a backup says of itself */
+export async function failing(run: () => Promise<number>): Promise<number> {
+  try {
+    return await run();
+  } catch (error) {
+    if (error instanceof BackupError) throw new FailedError(error.message);
+    throw error;
+  }
+}
+
+function spooledNote(folder: string, files: number): string {
+  return (
+    `headgate: ${files} files of usage in ${folder} are not in it, because PostgreSQL has not taken them yet. A gateway ` +
+    'on this folder books them. Before this database is given up for its copy, let one run until ' +
+    'headgate_books_spooled_records is 0, stop it, and make the backup then.\n'
+  );
+}

@@ -1,0 +1,68 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { systemClock } from '#base/clock.ts';
+import { ConfigError, readBooksConfig } from '#base/config.ts';
+import { formatId } from '#base/id.ts';
+import { createAudit } from '#core/audit/audit.ts';
+import { type KeyRecord, type Recovery, recoverPlatformKey } from '#core/keys/keys.ts';
+import { type Command, exitCodes } from '#edge/cli/cli.ts';
+import { withBooksDatabase } from './books-database.ts';
+
+const revocationsSeenMs = 2000;
+
+/** `headgate keys recover`: a way back in for who has lost the last key, by whoever may read the database itself. */
+export const keysRecoverCommand: Command = {
+  name: 'keys recover',
+  usage: '[--revoke-others]',
+  summary:
+    'Makes a new management key of the platform admin, in the database of DATABASE_URL or of HEADGATE_DATA_DIR itself, ' +
+    'also while a gateway runs. --revoke-others ends all other management keys of platform admins.',
+  words: { min: 0, max: 0 },
+  options: { 'revoke-others': { type: 'boolean' } },
+  async run(context) {
+    const revokeOthers = context.flags['revoke-others'] === true;
+    const { keyPrefix } = readBooksConfig();
+    const clock = systemClock;
+    const recovery = await withBooksDatabase({ whileRunning: true }, async ({ db, variable }) => {
+      const made = await recoverPlatformKey({ db, clock, audit: createAudit({ clock }), keyPrefix, revokeOthers });
+      if (made !== null) return made;
+      throw new ConfigError(
+        `${variable}: the database has no platform admin; the first start of a gateway on it makes one, with a key.`,
+      );
+    });
+    context.out(context.json ? jsonText(recovery, revokeOthers) : text(recovery, revokeOthers));
+    // Gateways look once a second: when this command has ended, they refuse what it has revoked.
+    if (revokeOthers && recovery.others.length > 0) await sleep(revocationsSeenMs);
+    return exitCodes.ok;
+  },
+};
+
+const shownKey = ({ id, name, prefix, last4 }: KeyRecord): string =>
+  `  ${formatId('key', id)}  ${prefix}…${last4}  ${name}\n`;
+
+function text({ key, secret, email, others }: Recovery, isRevoked: boolean): string {
+  const list = others.map(shownKey).join('');
+  const rest =
+    others.length === 0
+      ? ''
+      : isRevoked
+        ? `\nRevoked, with what ran under them; gateways that run know it when this command has ended:\n\n${list}`
+        : `\nStill active beside it (--revoke-others ends them, DELETE /v1/keys/{id} one of them):\n\n${list}`;
+  return `A management key of ${email} (${formatId('key', key.id)}); it is shown this once, so keep it:
+
+  ${secret}
+${rest}`;
+}
+
+function jsonText({ key, secret, email, others }: Recovery, isRevoked: boolean): string {
+  const ids = others.map(({ id }) => formatId('key', id));
+  const body = {
+    object: 'recovered_key',
+    id: formatId('key', key.id),
+    organization_id: formatId('org', key.organizationId),
+    user_email: email,
+    secret,
+    revoked: isRevoked ? ids : [],
+    still_active: isRevoked ? [] : ids,
+  };
+  return `${JSON.stringify(body, null, 2)}\n`;
+}

@@ -1,0 +1,103 @@
+import { type BackupContent, checkBackup, loadBackup } from '#base/backup/backup.ts';
+import { listSpooled, moveSpooled, spoolFolderOf } from '#base/spool.ts';
+import { readNamespace } from '#core/gateways/gateways.ts';
+import { type Command, type CommandContext, exitCodes, FailedError, textFlag, UsageError } from '#edge/cli/cli.ts';
+import { failing } from './backup.ts';
+import { type BooksDatabase, withBooksDatabase } from './books-database.ts';
+
+/** `headgate restore`: a file of `headgate backup` into a database that no gateway uses. */
+export const restoreCommand: Command = {
+  name: 'restore',
+  usage: 'FILE [--check] [--replace] [--spool book|leave]',
+  summary:
+    'Puts a backup into the empty database of DATABASE_URL, or of HEADGATE_DATA_DIR, whole or not at all, while no ' +
+    'gateway uses it. --check only reads the file. --replace puts it in the place of what is there. --spool says what ' +
+    'becomes of usage on this disk that the database had not taken.',
+  words: { min: 1, max: 1 },
+  options: { check: { type: 'boolean' }, replace: { type: 'boolean' }, spool: { type: 'string' } },
+  run: (context) =>
+    failing(async () => {
+      const path = context.words[0] ?? '';
+      const spool = readSpool(context);
+      const content = await checkBackup(path);
+      if (context.flags['check'] === true) {
+        context.out(context.json ? jsonText(path, content, false) : `${path} is whole: ${describe(content)}\n`);
+        return exitCodes.ok;
+      }
+      const replace = context.flags['replace'] === true;
+      const { variable } = await withBooksDatabase({ make: true }, async (database) => {
+        const finish = await prepareSpool(database, content, spool);
+        await loadBackup({ db: database.db, path, content, replace });
+        await finish();
+        return database;
+      });
+      context.out(context.json ? jsonText(path, content, true) : restoredText(path, content, variable));
+      return exitCodes.ok;
+    }),
+};
+
+type SpoolChoice = 'book' | 'leave' | null;
+
+function readSpool(context: CommandContext): SpoolChoice {
+  const text = textFlag(context, 'spool');
+  if (text === null || text === 'book' || text === 'leave') return text;
+  throw new UsageError(`--spool ${text}: must be book or leave`);
+}
+
+/**
+ * Usage on disk belongs to the database that did not take it: to the one that is replaced, or the one that the backup is
+ * of. A record that the restored books have already is found by its id, and not booked again.
+ * @returns what is to be done once the backup is in the database
+ */
+async function prepareSpool(
+  { db, dataDir }: BooksDatabase,
+  { head }: BackupContent,
+  choice: SpoolChoice,
+): Promise<() => Promise<void>> {
+  const own = spoolFolderOf(dataDir, await readNamespace(db));
+  const folders = [...new Set([own, spoolFolderOf(dataDir, head.origin)])];
+  const files = (await Promise.all(folders.map(listSpooled))).flat();
+  if (files.length === 0 || choice === 'leave') return async () => undefined;
+  if (choice === 'book') {
+    return () =>
+      moveSpooled(
+        files.filter((file) => !file.startsWith(`${own}/`)),
+        own,
+      );
+  }
+  throw new FailedError(
+    `usage that the database had not taken when its gateway ended lies in ${folders.join(' and ')} (${files.length} ` +
+      'files). Start the gateway on it once more, which books it, and make the backup anew; or say --spool book, and the ' +
+      'restored database takes what it does not have, or --spool leave',
+  );
+}
+
+const total = ({ tail }: BackupContent): number => Object.values(tail.rows).reduce((sum, rows) => sum + rows, 0);
+
+function describe(content: BackupContent): string {
+  const { made_at: madeAt, headgate_version: version, postgres_version: postgres } = content.head;
+  const tables = Object.keys(content.tail.rows).length;
+  return `${total(content)} rows of ${tables} tables, as they were at ${madeAt} (Headgate ${version}, PostgreSQL ${postgres})`;
+}
+
+function restoredText(path: string, content: BackupContent, variable: string): string {
+  const redis =
+    variable === 'DATABASE_URL'
+      ? 'Where gateways share a Redis, empty it before they start (redis-cli FLUSHALL): they read balances from these books then.\n'
+      : '';
+  return `${path} is restored: ${describe(content)}.\n${redis}Now start the gateway; "headgate verify-books" proves the books.\n`;
+}
+
+function jsonText(path: string, content: BackupContent, restored: boolean): string {
+  const { made_at: madeAt, headgate_version: version, postgres_version: postgres } = content.head;
+  const body = {
+    object: restored ? 'restored_backup' : 'backup',
+    file: path,
+    made_at: madeAt,
+    headgate_version: version,
+    postgres_version: postgres,
+    rows: content.tail.rows,
+    sha256: content.tail.sha256,
+  };
+  return `${JSON.stringify(body, null, 2)}\n`;
+}

@@ -1,0 +1,28 @@
+import postgres from 'postgres';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { startGateway, type TestGateway } from '../../support/gateway.ts';
+
+let gateway: TestGateway;
+beforeAll(async () => {
+  gateway = await startGateway();
+});
+afterAll(() => gateway.stop());
+
+it('a change that PostgreSQL does not answer is told in time that nobody knows of it, and goes through later', async () => {
+  const sql = postgres(gateway.databaseUrl, { max: 1, onnotice: () => undefined });
+  const held = await sql.reserve();
+  await held`begin`;
+  await held`lock table projects in access exclusive mode`;
+  const body = { name: 'Waiting' };
+  const answer = await gateway.request('/v1/projects', { body });
+  expect(answer.status).toBe(503);
+  expect(answer.headers.get('retry-after')).toMatch(/^\d+$/);
+  expect(await answer.json()).toMatchObject({
+    error: { message: expect.stringContaining('Whether this was done is not known') },
+  });
+  await held`commit`;
+  held.release();
+  await sql.end();
+  // What ran on may have made it meanwhile.
+  expect([200, 201, 409]).toContain((await gateway.request('/v1/projects', { body })).status);
+});

@@ -1,0 +1,114 @@
+import { describe, expect, it } from 'vitest';
+import { formatId, parseId, uuidv7 } from '#base/id.ts';
+import { type Answer, type AskOptions, useApi } from './test-api.ts';
+
+const api = useApi({ maxActiveKeys: 100 });
+const ask = (path: string, options?: AskOptions): Promise<Answer> => api().ask(path, options);
+interface Entry {
+  readonly id: string;
+  readonly action: string;
+  readonly target_id: string;
+}
+const actions = ({ body }: Answer): string[] => body.data.map(({ action }: Entry) => action);
+
+describe('the audit', () => {
+  it.each([
+    ['limit=0', 'limit', 'whole number'],
+    ['limit=501', 'limit', 'at most 500'],
+    ['after=x', 'after', 'is not a cursor of this list'],
+    ['cursor=x', 'cursor', 'not known here; known: organization_id, action, target_id, from, to, limit, after'],
+    ['from=yesterday', 'from', 'must be a date'],
+    ['from=2026-01-02&to=2026-01-01', 'to', 'must be after "from"'],
+    ['action=a&action=b', 'action', 'string'],
+  ])('refuses ?%s', async (query, param, text) => {
+    const { status, body } = await ask(`/v1/audit?${query}`);
+    expect([status, body.error.param]).toEqual([400, param]);
+    expect(body.error.message).toContain(text);
+  });
+
+  it('is not for inference keys, and nobody but platform administrators sees that of another organization', async () => {
+    const [one, two] = [await api().organization(), await api().organization()];
+    const app = (await ask('/v1/keys', { key: one.key, body: {} })).body.secret;
+    expect((await ask('/v1/audit', { key: app })).status).toBe(403);
+    for (const id of [two.id, formatId('org', uuidv7()), 'org_1', '']) {
+      const { status, body } = await ask(`/v1/audit?organization_id=${id}`, { key: one.key });
+      expect([status, body.error.code]).toEqual([404, 'not_found']);
+    }
+    expect((await ask(`/v1/audit?organization_id=${formatId('org', uuidv7())}`)).status).toBe(404);
+    expect(actions(await ask('/v1/audit', { key: two.key }))).toEqual([
+      'api_key.created',
+      'project.created',
+      'organization.created',
+    ]);
+  });
+
+  it('says who did what, before and after, in which request and when, and no secret', async () => {
+    const { id, key } = await api().organization();
+    const owner = await api().keys.verify(key);
+    const made = await ask('/v1/keys', { key, body: { name: 'one' } });
+    const changed = await ask(`/v1/keys/${made.body.id}`, { method: 'PATCH', key, body: { name: 'two' } });
+    const report = await ask('/v1/keys/report', { key: null, body: { secret: made.body.secret } });
+    const { status, body } = await ask(`/v1/audit?target_id=${made.body.id}`, { key });
+    expect(status).toBe(200);
+    const common = {
+      object: 'audit.entry',
+      organization_id: id,
+      target_type: 'api_key',
+      target_id: made.body.id,
+      created_at: expect.any(Number),
+    };
+    const actor = {
+      type: 'key',
+      id: formatId('key', owner?.id ?? ''),
+      user_id: formatId('user', owner?.userId ?? ''),
+    };
+    expect(body.data).toMatchObject([
+      { ...common, action: 'api_key.reported', actor: { type: 'system', id: null, user_id: null } },
+      { ...common, action: 'api_key.changed', actor, before: { name: 'one' }, after: { name: 'two' } },
+      { ...common, action: 'api_key.created', actor, before: null, after: { name: 'one' } },
+    ]);
+    expect(body.data.map((entry: { request_id: string }) => entry.request_id)).toEqual(
+      [report, changed, made].map(({ headers }) => headers.get('x-request-id')),
+    );
+    const [row] = await api().db.sql`select encode(secret_hash, 'hex') as hash from api_keys
+      where id = ${parseId('key', made.body.id)}`;
+    for (const secret of [made.body.secret, row?.['hash']]) expect(JSON.stringify(body)).not.toContain(secret);
+  });
+
+  it('names the operator’s key where an operator did it', async () => {
+    const { id, key } = await api().organization();
+    const operator = await api().keys.verify(api().admin);
+    await ask('/v1/wallet/credits', { body: { organization_id: id, amount: '3', reference: 'r' } });
+    const { body } = await ask('/v1/audit?action=wallet.credited', { key });
+    expect(body.data).toMatchObject([
+      {
+        target_id: id,
+        actor: { type: 'key', id: formatId('key', operator?.id ?? '') },
+        before: { balance: '0' },
+        after: { balance: '3', reference: 'r' },
+      },
+    ]);
+  });
+
+  it('comes in pages, by action, target and time', async () => {
+    const { key } = await api().organization();
+    for (let index = 0; index < 5; index += 1) await ask('/v1/projects', { key, body: { name: `p${index}` } });
+    api().turnClock(3_600_000);
+    const from = new Date(Date.now() + 3_600_000 - 1000).toISOString();
+    await ask('/v1/projects', { key, body: { name: 'late' } });
+    const path = '/v1/audit?action=project.created&limit=3';
+    const first = await ask(path, { key });
+    expect([first.body.data.length, first.body.has_more]).toEqual([3, true]);
+    const second = await ask(`${path}&after=${first.body.next_cursor}`, { key });
+    expect([second.body.data.length, second.body.has_more]).toEqual([3, true]);
+    const third = await ask(`${path}&after=${second.body.next_cursor}`, { key });
+    expect([third.body.data.length, third.body.next_cursor]).toEqual([1, null]);
+    const ids = [first, second, third].flatMap(({ body }) => body.data.map((entry: Entry) => entry.id));
+    expect(ids).toEqual(ids.toSorted((a: string, b: string) => (a < b ? 1 : -1)));
+    expect(new Set(ids).size).toBe(7);
+    const late = await ask(`/v1/audit?from=${from}`, { key });
+    expect(late.body.data).toMatchObject([{ after: { name: 'late' } }]);
+    const before = await ask(`/v1/audit?to=${from}&target_id=${late.body.data[0].target_id}`, { key });
+    expect(before.body.data).toEqual([]);
+  });
+});

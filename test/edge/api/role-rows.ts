@@ -1,0 +1,134 @@
+import { formatId, uuidv7 } from '#base/id.ts';
+
+/** Every route of the API, who may ask it, and what those get who may. */
+
+/** `public` needs no key. An inference key is a member, a management key an admin, a platform admin's the platform's. */
+export type Level = 'public' | 'member' | 'admin' | 'platform';
+
+export interface Ask {
+  readonly path: string;
+  readonly body?: object;
+  readonly headers?: Readonly<Record<string, string>>;
+}
+
+export interface Scene {
+  /** The caller's own. */
+  readonly organizationId: string;
+}
+
+export interface RoleRow {
+  /** As the document has it. */
+  readonly route: string;
+  readonly level: Level;
+  /** What who may ask gets: 404 where the row names what is not there. */
+  readonly status: number;
+  readonly ask: (scene: Scene) => Ask;
+  /** OpenAI's own routes take query parameters that they do not know. */
+  readonly isOpenai?: boolean;
+  /** What an inference key sees of it is its own; a person who has no key sees nothing. */
+  readonly isOwn?: boolean;
+}
+
+const nobody = (prefix: 'key' | 'proj' | 'org'): string => formatId(prefix, uuidv7());
+const dry = { 'x-headgate-dry-run': 'true' };
+const chat = { model: 'chat', messages: [{ role: 'user', content: 'Hello' }], max_tokens: 8 };
+
+const at = (path: string, body?: object, headers?: Readonly<Record<string, string>>) => (): Ask => ({
+  path,
+  ...(body !== undefined && { body }),
+  ...(headers !== undefined && { headers }),
+});
+
+/** A row of a route without parameters in its path. */
+function row(route: string, level: Level, status: number, body?: object): RoleRow {
+  return { route, level, status, ask: at(route.slice(route.indexOf(' ') + 1), body) };
+}
+
+function openai(route: string, status: number, body?: object): RoleRow {
+  const path = route.slice(route.indexOf(' ') + 1).replace('{id}', 'chat');
+  return { route, level: 'member', status, ask: at(path, body, dry), isOpenai: true };
+}
+
+function own(route: string, status: number): RoleRow {
+  const path = route.slice(route.indexOf(' ') + 1).replace('{id}', uuidv7());
+  return { route, level: 'member', status, ask: at(path), isOwn: true };
+}
+
+/** A row of a route with an id that nobody has. */
+function missing(route: string, level: Level, id: string, body?: object): RoleRow {
+  return { route, level, status: 404, ask: at(route.slice(route.indexOf(' ') + 1).replace('{id}', id), body) };
+}
+
+const projects = ['/v1', '/api/v1'].flatMap((prefix): RoleRow[] => [
+  row(`GET ${prefix}/projects`, 'admin', 200),
+  {
+    ...row(`POST ${prefix}/projects`, 'admin', 201),
+    ask: () => ({ path: `${prefix}/projects`, body: { name: uuidv7() } }),
+  },
+  missing(`GET ${prefix}/projects/{id}`, 'admin', nobody('proj')),
+  missing(`PATCH ${prefix}/projects/{id}`, 'admin', nobody('proj'), { name: 'x' }),
+  missing(`POST ${prefix}/projects/{id}/archive`, 'admin', nobody('proj')),
+]);
+
+const booking = (path: string, fields: object) => (): Ask => ({ path, body: { ...fields, reference: uuidv7() } });
+
+export const roleRows: readonly RoleRow[] = [
+  openai('POST /v1/chat/completions', 200, chat),
+  openai('POST /v1/completions', 400, { ...chat, model: 'none' }),
+  openai('POST /v1/embeddings', 400, { model: 'none', input: 'x' }),
+  openai('POST /v1/rerank', 400, { model: 'none', query: 'x', documents: ['x'] }),
+  openai('POST /v1/score', 400, { model: 'none', text_1: 'x', text_2: 'x' }),
+  openai('POST /v1/audio/transcriptions', 501, {}),
+  openai('GET /v1/models', 200),
+  openai('GET /v1/models/{id}', 200),
+  row('GET /v1/pricing', 'public', 200),
+  row('POST /v1/keys/report', 'public', 400, { secret: 'no key' }),
+  row('GET /v1/keys', 'admin', 200),
+  row('POST /v1/keys', 'admin', 201, {}),
+  missing('GET /v1/keys/{id}', 'admin', nobody('key')),
+  missing('PATCH /v1/keys/{id}', 'admin', nobody('key'), { name: 'x' }),
+  missing('DELETE /v1/keys/{id}', 'admin', nobody('key')),
+  ...projects,
+  row('GET /v1/organizations', 'platform', 200),
+  row('POST /v1/organizations', 'platform', 201, { name: 'Another' }),
+  {
+    ...row('GET /v1/organizations/{id}', 'admin', 200),
+    ask: ({ organizationId }) => ({ path: `/v1/organizations/${organizationId}` }),
+  },
+  {
+    ...row('PATCH /v1/organizations/{id}', 'admin', 200),
+    ask: ({ organizationId }) => ({ path: `/v1/organizations/${organizationId}`, body: { name: 'Renamed' } }),
+  },
+  missing('DELETE /v1/organizations/{id}', 'platform', nobody('org')),
+  row('GET /v1/wallet', 'member', 200),
+  row('GET /v1/wallet/ledger', 'member', 200),
+  { ...row('POST /v1/wallet/credits', 'platform', 201), ask: booking('/v1/wallet/credits', { amount: '1' }) },
+  {
+    ...row('POST /v1/wallet/adjustments', 'platform', 201),
+    ask: booking('/v1/wallet/adjustments', { amount: '0.5', reason: 'too little' }),
+  },
+  { ...row('GET /v1/wallet/statements/{month}', 'admin', 200), ask: at('/v1/wallet/statements/2026-01') },
+  row('GET /v1/statement-key', 'public', 404),
+  row('GET /v1/audit', 'admin', 200),
+  own('GET /v1/usage/requests', 200),
+  own('GET /v1/usage/requests/{id}', 404),
+  own('GET /v1/usage/requests/{id}/content', 404),
+  own('DELETE /v1/usage/requests/{id}/content', 404),
+  own('GET /v1/usage/summary', 200),
+  row('GET /v1/admin/quarantine', 'platform', 200),
+  missing('GET /v1/admin/quarantine/{id}', 'platform', uuidv7()),
+  missing('POST /v1/admin/quarantine/{id}/retry', 'platform', uuidv7()),
+  missing('POST /v1/admin/quarantine/{id}/discard', 'platform', uuidv7(), { reason: 'x' }),
+  row('GET /v1/admin/reconcile', 'platform', 200),
+  row('GET /v1/admin/holds', 'platform', 200),
+  missing('POST /v1/admin/holds/{id}/release', 'platform', uuidv7(), { reason: 'x' }),
+  row('GET /v1/admin/engines', 'platform', 200),
+  missing('GET /v1/admin/engines/{id}', 'platform', 'none'),
+  missing('GET /v1/admin/engines/{id}/logs', 'platform', 'none'),
+  missing('POST /v1/admin/engines/{id}/start', 'platform', 'none'),
+  missing('POST /v1/admin/engines/{id}/stop', 'platform', 'none'),
+  missing('POST /v1/admin/engines/{id}/restart', 'platform', 'none'),
+  missing('POST /v1/admin/engines/{id}/reset', 'platform', 'none'),
+  row('POST /v1/admin/engines/reload', 'platform', 200),
+  row('GET /v1/admin/hosts', 'platform', 200),
+];

@@ -1,0 +1,203 @@
+import { beforeAll, describe, expect, it } from 'vitest';
+import type { OrganizationRole, PlatformRole, Scope } from '#core/accounts/accounts.ts';
+import { AppError } from '#base/errors.ts';
+import { parseId, uuidv7 } from '#base/id.ts';
+import type { Authenticator, Caller } from '#edge/http/http.ts';
+import { type Body, openOrganization, standinFile, useInference } from '../inference/inference-gateway.ts';
+import { type Level, type RoleRow, roleRows } from './role-rows.ts';
+import { useApi } from './test-api.ts';
+
+/** Every route with every kind of key, and with people, against one table of who may ask it. */
+
+const bench = useInference(() => ({
+  engines: { chat: standinFile('chat') },
+  env: { HEADGATE_MAX_ACTIVE_KEYS: '1000' },
+}));
+
+interface KindOfKey {
+  readonly name: string;
+  readonly secret: string | null;
+  readonly organizationId: string;
+  /** What a route of this level answers; null: what the row says. */
+  readonly refusal: (level: Level) => number | null;
+}
+
+const levels: readonly Level[] = ['public', 'member', 'admin', 'platform'];
+const upTo =
+  (most: Level) =>
+  (level: Level): number | null =>
+    levels.indexOf(level) <= levels.indexOf(most) ? null : 403;
+const always =
+  (status: number) =>
+  (level: Level): number | null =>
+    level === 'public' ? null : status;
+
+let kinds: readonly KindOfKey[] = [];
+let paths: Record<string, Record<string, { parameters?: readonly { name: string; in: string }[] }>> = {};
+let admin = { id: '', key: '' };
+let operatorsId = '';
+
+const bodyOf = async (asked: Promise<Response>): Promise<Body> => (await asked).json();
+const keyOf = async (key: string): Promise<Body> => bodyOf(bench.post('/v1/keys', {}, { key }));
+
+beforeAll(async () => {
+  const { gateway } = bench;
+  admin = await openOrganization(gateway, '5');
+  const suspended = await openOrganization(gateway, '5');
+  const operator = await keyOf(gateway.key);
+  const member = await keyOf(admin.key);
+  const revoked = await keyOf(admin.key);
+  await gateway.request(`/v1/keys/${revoked.id}`, { method: 'DELETE', key: admin.key });
+  await gateway.request(`/v1/organizations/${suspended.id}`, { method: 'PATCH', body: { status: 'suspended' } });
+  for (const { id, key } of [
+    { id: operator.id, key: gateway.key },
+    { id: member.id, key: admin.key },
+  ]) {
+    const limits = { requests_per_minute: null, max_concurrency: null };
+    await gateway.request(`/v1/keys/${id}`, { method: 'PATCH', key, body: limits });
+  }
+  operatorsId = (await bodyOf(gateway.request('/v1/organizations'))).data.at(-1).id;
+  const { id: organizationId } = admin;
+  kinds = [
+    { name: 'no key', secret: null, organizationId, refusal: always(401) },
+    { name: 'a revoked key', secret: revoked.secret, organizationId, refusal: always(401) },
+    { name: 'a key of a suspended one', secret: suspended.key, organizationId: suspended.id, refusal: always(403) },
+    { name: 'an inference key', secret: member.secret, organizationId, refusal: upTo('member') },
+    { name: 'a management key', secret: admin.key, organizationId, refusal: upTo('admin') },
+    {
+      name: 'an inference key of a platform admin',
+      secret: operator.secret,
+      organizationId: operatorsId,
+      refusal: upTo('member'),
+    },
+    {
+      name: 'the platform admin’s management key',
+      secret: gateway.key,
+      organizationId: operatorsId,
+      refusal: upTo('platform'),
+    },
+  ];
+  paths = (await bodyOf(gateway.request('/openapi.json'))).paths;
+});
+
+const routesOfDocument = (): string[] =>
+  Object.entries(paths).flatMap(([path, operations]) =>
+    Object.keys(operations).map((method) => `${method.toUpperCase()} ${path}`),
+  );
+
+async function send(row: RoleRow, secret: string | null, organizationId: string, query = ''): Promise<Response> {
+  const { path, body, headers } = row.ask({ organizationId });
+  const [method = 'GET'] = row.route.split(' ');
+  const options = { method, key: secret, ...(headers && { headers }), ...(body !== undefined && { body }) };
+  return bench.gateway.request(path + query, options);
+}
+
+const hasOrganization = ({ route }: RoleRow): boolean => {
+  const [method = '', path = ''] = route.split(' ');
+  const { parameters = [] } = paths[path]?.[method.toLowerCase()] ?? {};
+  return parameters.some(({ name, in: place }) => place === 'query' && name === 'organization_id');
+};
+
+describe('the table of roles', () => {
+  it('has a row for every route of the document, and no other', () => {
+    expect(roleRows.map(({ route }) => route).toSorted()).toEqual(routesOfDocument().toSorted());
+  });
+
+  it.each(roleRows)('holds for every kind of key: $route', async (row) => {
+    for (const { name, secret, organizationId, refusal } of kinds) {
+      const answer = await send(row, secret, organizationId);
+      const text = await answer.text();
+      expect([name, answer.status], text).toEqual([name, refusal(row.level) ?? row.status]);
+    }
+  });
+
+  it.each(roleRows)('lets platform admins alone ask for another organization: $route', async (row) => {
+    if (!hasOrganization(row)) return;
+    for (const { name, secret, organizationId, refusal } of kinds) {
+      const isOperator = secret === bench.gateway.key;
+      const other = isOperator ? admin.id : operatorsId;
+      if (organizationId === other) continue;
+      const answer = await send(row, secret, organizationId, `?organization_id=${other}`);
+      const text = await answer.text();
+      const wanted = refusal(row.level) ?? (isOperator ? row.status : 404);
+      expect([name, answer.status], text).toEqual([name, wanted]);
+    }
+  });
+
+  it.each(roleRows)('refuses query parameters that are not known, naming those that are: $route', async (row) => {
+    const answer = await send(row, bench.gateway.key, operatorsId, '?organisation_id=x');
+    const text = await answer.text();
+    expect(answer.status, text).toBe(row.isOpenai === true ? row.status : 400);
+    if (row.isOpenai === true) return;
+    expect(text).toContain('organisation_id: is not known here; ');
+    expect(text).toMatch(hasOrganization(row) ? /known: [a-z_, ]*organization_id/ : /known: [a-z]|there are none/);
+  });
+});
+
+/** Who is signed in, by the name that stands in the place of a session's cookie. */
+const people = new Map<string, Caller>();
+
+const authenticator: Authenticator = {
+  authenticate({ rawHeaders }) {
+    const caller = people.get(rawHeaders[rawHeaders.findIndex((name) => name === 'x-test-user') + 1] ?? '');
+    if (caller === undefined) throw new AppError('unauthorized');
+    return caller;
+  },
+};
+
+describe('the same table for people', () => {
+  const api = useApi({ authenticator, maxActiveKeys: 1000 });
+  let organizationId = '';
+
+  beforeAll(async () => {
+    const key = await api().keys.verify(api().admin);
+    const project = await api().accounts.findProject(key?.organizationId ?? '', key?.projectId ?? '');
+    if (project === null) throw new Error('the first organization has no project');
+    organizationId = project.organizationId;
+    const actor = { kind: 'user', user: { id: uuidv7() }, sessionId: uuidv7() } as const;
+    const sign = (name: string, scope: Scope, organizationRole: OrganizationRole, platformRole: PlatformRole): void =>
+      void people.set(name, { actor, organizationId, project, scope, organizationRole, platformRole });
+    sign('member', 'management', 'member', 'user');
+    sign('admin', 'management', 'admin', 'user');
+    sign('owner', 'management', 'owner', 'user');
+    sign('platform', 'management', 'member', 'admin');
+    sign('narrow', 'inference', 'owner', 'admin');
+  });
+
+  const most: Readonly<Record<string, Level>> = {
+    member: 'member',
+    admin: 'admin',
+    owner: 'admin',
+    platform: 'platform',
+    narrow: 'member',
+  };
+
+  it.each(roleRows)('$route', async (row) => {
+    const [method = 'GET', path = ''] = row.route.split(' ');
+    // Keys alone use models; engines and their counters are not there.
+    if (row.isOpenai === true || /^\/v1\/(?:pricing|admin\/(?:engines|hosts|reconcile))/.test(path)) return;
+    for (const [name, level] of Object.entries(most)) {
+      const asked = row.ask({ organizationId: `org_${organizationId.replaceAll('-', '')}` });
+      const headers = { 'x-test-user': name };
+      const answer = await api().ask(asked.path, { ...asked, method, key: null, headers });
+      const may = upTo(level)(row.level) ?? (row.isOwn === true && level === 'member' ? 403 : row.status);
+      expect([name, answer.status, may], JSON.stringify(answer.body)).toEqual([name, may, may]);
+    }
+  });
+});
+
+describe('a key that a platform admin makes in another organization', () => {
+  it('has that organization’s rights, and none of the platform’s', async () => {
+    const { gateway } = bench;
+    const answer = await bench.post(`/v1/keys?organization_id=${admin.id}`, { scope: 'management' });
+    const made: Body = await answer.json();
+    expect(answer.status).toBe(201);
+    const mine: Body = await bodyOf(gateway.request('/v1/keys?limit=500', { key: admin.key }));
+    expect(mine.data.map(({ id }: Body) => id)).toContain(made.id);
+    expect((await gateway.request('/v1/organizations', { key: made.secret })).status).toBe(403);
+    const [row] = await gateway.db.sql`
+      SELECT platform_role FROM users JOIN api_keys ON api_keys.user_id = users.id
+      WHERE api_keys.id = ${parseId('key', made.id)}`;
+    expect(row).toEqual({ platform_role: 'user' });
+  });
+});

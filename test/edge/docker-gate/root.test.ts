@@ -1,0 +1,117 @@
+import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
+import { chmodSync, chownSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { createServer, type Server } from 'node:http';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { freePort } from '../../support/free-port.ts';
+
+const program = new URL('../../../src/programs/docker-gate.ts', import.meta.url).pathname;
+
+let folder = '';
+let engine: Server;
+let children: ChildProcess[] = [];
+
+beforeEach(async () => {
+  folder = mkdtempSync(join(tmpdir(), 'headgate-socket-'));
+  chmodSync(folder, 0o755);
+  engine = createServer((_incoming, answer) => answer.end('OK'));
+  await new Promise<void>((resolve) => engine.listen(socket(), resolve));
+});
+
+afterEach(async () => {
+  for (const child of children) {
+    const ended = new Promise((resolve) => child.once('exit', resolve));
+    if (child.exitCode === null && child.kill('SIGTERM')) await ended;
+  }
+  children = [];
+  await new Promise((resolve) => engine.close(resolve));
+  rmSync(folder, { recursive: true, force: true });
+});
+
+const socket = (): string => join(folder, 'docker.sock');
+
+function own(group: number, mode: number): void {
+  chownSync(socket(), 0, group);
+  chmodSync(socket(), mode);
+}
+
+function environment(port: number, more: Readonly<Record<string, string>> = {}): Record<string, string> {
+  const { PATH = '' } = process.env;
+  const gate = { HEADGATE_DOCKER_SOCKET: socket(), HEADGATE_DOCKER_GATE_USER: '10001' };
+  return { PATH, PORT: String(port), ...gate, ...more };
+}
+
+/** What the kernel says of a door that serves. */
+async function statusOf(env: Record<string, string>): Promise<Record<string, string>> {
+  const child = spawn(process.execPath, [program], { env, stdio: ['ignore', 'pipe', 'inherit'] });
+  children.push(child);
+  await new Promise<void>((resolve) => {
+    child.stdout.on('data', (text: Buffer) => {
+      if (text.includes('is open')) resolve();
+    });
+  });
+  const lines = readFileSync(`/proc/${child.pid}/status`, 'utf8').split('\n');
+  return Object.fromEntries(lines.map((line) => [line.split(':')[0], line.split(/:\s*/)[1]?.trim() ?? '']));
+}
+
+/** What a door answers that serves; it is started for the question. */
+async function ping(env: Record<string, string>): Promise<{ status: number; said: string }> {
+  await statusOf(env);
+  return askPing(env);
+}
+
+async function askPing({ PORT = '' }: Record<string, string>): Promise<{ status: number; said: string }> {
+  const answer = await fetch(`http://127.0.0.1:${PORT}/_ping`);
+  return { status: answer.status, said: await answer.text() };
+}
+
+describe.runIf(process.geteuid?.() === 0)('the door to the Docker socket that starts as root', () => {
+  it.each([
+    [0o600, 0, 'with mode 600: run chmod g+rw on it'],
+    [0o660, 65_534, 'set userns_mode: host for the service docker-gate'],
+  ])('says what to do about a socket of mode %o and group %i', async (mode, group, sentence) => {
+    own(group, mode);
+    const { status, said } = await ping(environment(await freePort(), { HEADGATE_DOCKER_GATE_GROUP: '4711' }));
+    expect(status).toBe(502);
+    expect(said).toContain(sentence);
+  });
+
+  it('says what to do where the group was named wrongly, where there is no socket, and where nothing answers', async () => {
+    own(54_321, 0o660);
+    const wrongly = environment(await freePort(), { HEADGATE_DOCKER_GATE_GROUP: '4711' });
+    expect((await ping(wrongly)).said).toContain('set DOCKER_GID=54321');
+    chmodSync(socket(), 0o666);
+    engine.closeAllConnections();
+    // Takes the socket with it.
+    await new Promise((resolve) => engine.close(resolve));
+    expect((await askPing(wrongly)).said).toContain('set DOCKER_SOCKET');
+    writeFileSync(socket(), '');
+    chmodSync(socket(), 0o666);
+    expect((await askPing(wrongly)).said).toContain('Nothing answers at the Docker socket');
+  });
+
+  it('does not serve where it cannot give up being root', () => {
+    const env = environment(1);
+    const all = ['--bounding-set=-all', '--inh-caps=-all', process.execPath, program];
+    const { status, stderr } = spawnSync('setpriv', all, { env, encoding: 'utf8' });
+    expect([status, stderr]).toEqual([1, expect.stringContaining('needs the capabilities SETUID and SETGID')]);
+  });
+
+  it.each([54_321, 0])('has the group %i of its socket, another user, and no capability', async (group) => {
+    own(group, 0o660);
+    const env = environment(await freePort());
+    const status = await statusOf(env);
+    expect(status['Uid']).toBe('10001\t10001\t10001\t10001');
+    expect(status['Gid']).toBe('10001\t10001\t10001\t10001');
+    expect(status['Groups']).toBe(String(group));
+    for (const name of ['CapInh', 'CapPrm', 'CapEff', 'CapAmb']) expect(status[name]).toMatch(/^0+$/);
+    expect(await askPing(env)).toEqual({ status: 200, said: 'OK' });
+  });
+
+  it('stays who it is where nobody is named', async () => {
+    own(0, 0o660);
+    const { HEADGATE_DOCKER_GATE_USER: _user, ...env } = environment(await freePort());
+    expect((await statusOf(env))['Uid']).toMatch(/^0\t/);
+  });
+});

@@ -1,0 +1,273 @@
+import { execFileSync } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
+import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { gunzipSync, gzipSync } from 'node:zlib';
+import { afterEach, describe, expect, inject, it, vi } from 'vitest';
+import { connectDb } from '#base/db.ts';
+import { listTables, readPartitions, readSequences } from '#base/backup/shape.ts';
+import { databaseUrl, withServer } from '../support/database.ts';
+import { type CliResult, runCli } from '../edge/cli/run-cli.ts';
+import { type Body } from '../edge/inference/inference-gateway.ts';
+import { clientOf, type GatewayProcess, givenKey, type Home, useProcesses } from './gateway-process.ts';
+
+const processes = useProcesses();
+// Each runs several gateways and many commands, one after the other.
+vi.setConfig({ testTimeout: 600_000 });
+const given = { HEADGATE_BOOTSTRAP_KEY: givenKey };
+const cleanups: (() => Promise<void> | void)[] = [];
+afterEach(async () => {
+  for (const cleanup of cleanups.splice(0).toReversed()) await cleanup();
+});
+
+const run = (words: readonly string[], env: Readonly<Record<string, string>>): Promise<CliResult> =>
+  runCli(words, { env });
+
+/** A database without anything in it, as an operator makes one. */
+async function emptyDatabase(): Promise<string> {
+  const { url } = inject('testServer');
+  const name = `headgate_test_${randomBytes(8).toString('hex')}`;
+  await withServer(url, (sql) => sql`create database ${sql(name)} template template0`);
+  cleanups.push(() => withServer(url, (sql) => sql`drop database if exists ${sql(name)} with (force)`));
+  return databaseUrl(url, name);
+}
+
+/** What a database holds: every row as text, partitions and sequences. */
+async function contentOf(url: string): Promise<unknown> {
+  const db = connectDb(url, { poolMax: 1, purpose: 'test' });
+  try {
+    const tables = await listTables(db.sql);
+    const rows: Record<string, unknown> = {};
+    for (const { name } of tables)
+      rows[name] = (await db.sql.unsafe(`select t::text as row from "${name}" t order by 1`)).map(({ row }) => row);
+    return { rows, partitions: await readPartitions(db.sql), sequences: await readSequences(db.sql) };
+  } finally {
+    await db.close();
+  }
+}
+
+async function stop(gateway: GatewayProcess): Promise<void> {
+  gateway.signal('SIGTERM');
+  expect(await gateway.exited).toEqual({ code: 0, signal: null });
+}
+
+async function chats(url: string, times: number): Promise<Body> {
+  const client = clientOf(url);
+  for (let count = 0; count < times; count += 1) expect((await client.chat({})).status).toBe(200);
+  return client.get('/v1/wallet');
+}
+
+function mountSmallDisk(folder: string): boolean {
+  try {
+    execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=64k', 'tmpfs', folder], { stdio: 'pipe' });
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+interface Made {
+  readonly home: Home;
+  readonly file: string;
+  readonly databaseUrl: string;
+}
+
+/** A gateway on a database of its own that has served, and its backup; it has stopped. */
+async function madeBackup(): Promise<Made> {
+  const [home, url] = [processes.home(), await processes.database()];
+  const gateway = processes.run({ home, databaseUrl: url, env: given });
+  await chats(await gateway.url(), 2);
+  await stop(gateway);
+  const file = join(home.dir, 'a.backup');
+  const made = await run(['backup', file], { DATABASE_URL: url, HEADGATE_DATA_DIR: home.dataDir });
+  expect(made).toMatchObject({ code: 0, stderr: '', stdout: expect.stringContaining(`${file}: `) });
+  return { home, file, databaseUrl: url };
+}
+
+describe('headgate backup and restore', () => {
+  it('refuses what is no whole backup before it changes anything', async () => {
+    const { home, file } = await madeBackup();
+    const target = await emptyDatabase();
+    const bytes = readFileSync(file);
+    const text = gunzipSync(bytes).toString('latin1');
+    const repacked = (change: (text: string) => string): Buffer => gzipSync(Buffer.from(change(text), 'latin1'));
+    const bent = Buffer.from(bytes);
+    bent[Math.floor(bent.length / 2)] = (bent[Math.floor(bent.length / 2)] ?? 0) ^ 0xff;
+    const cases: readonly [string, Buffer, RegExp][] = [
+      ['an empty file', Buffer.alloc(0), /is no backup of Headgate|is cut short/],
+      ['text', Buffer.from('select 1;\n'), /is no backup of Headgate/],
+      ['gzip of another thing', gzipSync('select 1;\n'), /is no backup of Headgate/],
+      ['half of it', bytes.subarray(0, bytes.length / 2), /is cut short/],
+      ['all but its last byte', bytes.subarray(0, -1), /is cut short/],
+      [
+        'one that lacks its last line',
+        repacked((all) => all.slice(0, all.lastIndexOf('\n', all.length - 2) + 1)),
+        /cut short/,
+      ],
+      ['a byte that was exchanged', bent, /damaged or was altered|cut short/],
+      [
+        'a balance that was altered',
+        repacked((all) => all.replace(/(?<="wallets".*\n.*\t)9(?=\.)/, '8').replace('Management', 'management')),
+        /damaged or was altered/,
+      ],
+      [
+        'a row too many',
+        repacked((all) => all.replace(/("table":"users".*\n)(.*\n)/, '$1$2$2')),
+        /damaged or was altered/,
+      ],
+      ['something behind its end', repacked((all) => `${all}x`), /damaged or was altered/],
+      [
+        'a newer format',
+        repacked((all) => all.replace('"format_version":1', '"format_version":2')),
+        /is of a newer Headgate/,
+      ],
+      [
+        'newer tables',
+        repacked((all) => all.replace(/"migrations":\[/, '$&{"hash":"x","created_at":1},')),
+        /made by a(nother| newer) Headgate/,
+      ],
+    ];
+    for (const [what, content, sentence] of cases) {
+      const path = join(home.dir, 'other.backup');
+      writeFileSync(path, content);
+      for (const words of [
+        ['restore', path],
+        ['restore', path, '--check'],
+      ]) {
+        const result = await run(words, { DATABASE_URL: target, HEADGATE_DATA_DIR: join(home.dir, 'none') });
+        expect(result, what).toMatchObject({ code: 1, stdout: '', stderr: expect.stringMatching(sentence) });
+      }
+    }
+    const missing = await run(['restore', join(home.dir, 'missing')], { DATABASE_URL: target });
+    expect(missing).toMatchObject({ code: 1, stderr: expect.stringContaining('cannot be read') });
+    expect(await contentOf(target)).toEqual({ rows: {}, partitions: [], sequences: [] });
+    expect(existsSync(join(home.dir, 'none'))).toBe(false);
+  });
+
+  it('overwrites no file, and of a disk that is full it leaves nothing', async () => {
+    const { home, file, databaseUrl: url } = await madeBackup();
+    const before = readFileSync(file);
+    const again = await run(['backup', file], { DATABASE_URL: url });
+    expect(again).toMatchObject({ code: 1, stderr: expect.stringContaining('is there already') });
+    const nowhere = await run(['backup', join(home.dir, 'none', 'a')], { DATABASE_URL: url });
+    expect(nowhere).toMatchObject({ code: 1, stderr: expect.stringContaining('cannot be written') });
+    expect(readFileSync(file)).toEqual(before);
+    expect(statSync(file).mode & 0o777).toBe(0o600);
+    const disk = join(home.dir, 'disk');
+    mkdirSync(disk);
+    // Only a root that may mount can make a disk that is small.
+    if (!mountSmallDisk(disk)) return;
+    cleanups.push(() => void execFileSync('umount', [disk]));
+    const db = connectDb(url, { poolMax: 1 });
+    for (let count = 0; count < 20; count += 1)
+      await db.sql`insert into fleet_secrets (purpose, secret) values (${`filler ${count}`}, ${randomBytes(8000).toString('base64')})`;
+    await db.close();
+    const full = await run(['backup', join(disk, 'a')], { DATABASE_URL: url });
+    expect(full).toMatchObject({
+      code: 1,
+      stdout: '',
+      stderr: expect.stringContaining('the disk is full. Nothing is left'),
+    });
+    expect(readdirSync(disk)).toEqual([]);
+  });
+
+  it('refuses a database that is not empty, that is somebody else’s, or that a gateway uses; --replace puts one back', async () => {
+    const { home, file, databaseUrl: url } = await madeBackup();
+    const env = { DATABASE_URL: url, HEADGATE_DATA_DIR: home.dataDir };
+    const before = await contentOf(url);
+    expect(await run(['restore', file], env)).toMatchObject({
+      code: 1,
+      stderr: expect.stringContaining('is not empty: --replace'),
+    });
+    const db = connectDb(url, { poolMax: 1, purpose: 'test' });
+    await db.sql`create table invoices (id int)`;
+    await db.close();
+    const strange = await run(['restore', file, '--replace'], env);
+    expect(strange).toMatchObject({ code: 1, stderr: expect.stringContaining("not Headgate's (table invoices)") });
+    await withServer(url, (sql) => sql`drop table invoices`);
+    expect(await contentOf(url)).toEqual(before);
+
+    const gateway = processes.run({ home, databaseUrl: url, env: given });
+    await chats(await gateway.url(), 1);
+    const used = await run(['restore', file, '--replace'], env);
+    expect(used).toMatchObject({ code: 1, stderr: expect.stringContaining('is using the database: stop it first') });
+    await stop(gateway);
+    expect(await run(['restore', file, '--replace', '--json'], env)).toMatchObject({ code: 0, stderr: '' });
+    expect(await contentOf(url)).toEqual(before);
+  });
+
+  it('moves the built-in PostgreSQL to one of one’s own: keys work, the balance is the same, the books hold', async () => {
+    const home = processes.home();
+    const own = { HEADGATE_DATA_DIR: home.dataDir };
+    const first = processes.run({ home, databaseUrl: null, env: given });
+    const balance = await chats(await first.url(), 3);
+    const file = join(home.dir, 'move.backup');
+    // While it runs, to be tried; and the one that counts after it has ended.
+    expect(await run(['backup', `${file}.early`], own)).toMatchObject({ code: 0, stderr: '' });
+    expect(await run(['restore', `${file}.early`, '--replace'], own)).toMatchObject({
+      code: 2,
+      stderr: expect.stringContaining('is in use by another gateway'),
+    });
+    await stop(first);
+    expect(await run(['backup', file], own)).toMatchObject({ code: 0, stderr: '' });
+    expect(await run(['restore', file, '--check'], own)).toMatchObject({
+      code: 0,
+      stdout: expect.stringContaining('is whole: '),
+    });
+
+    const url = await emptyDatabase();
+    const env = { DATABASE_URL: url, HEADGATE_DATA_DIR: home.dataDir };
+    // Who forgets the restore is told where the books are.
+    const early = processes.run({ home, databaseUrl: url });
+    await early.url();
+    expect(early.output.stdout).toContain('are still in its folder: without DATABASE_URL');
+    await stop(early);
+    expect(await run(['restore', file, '--replace'], env)).toMatchObject({ code: 0, stderr: '' });
+    const second = processes.run({ home, databaseUrl: url });
+    const there = await second.url();
+    expect(await clientOf(there).get('/v1/wallet')).toEqual(balance);
+    expect((await clientOf(there).get('/v1/usage/requests')).data).toHaveLength(3);
+    expect(await chats(there, 1)).not.toEqual(balance);
+    await stop(second);
+    expect(await run(['verify-books'], { DATABASE_URL: url })).toMatchObject({
+      code: 0,
+      stdout: expect.stringContaining('all hold'),
+    });
+
+    // And into the built-in one of another folder, where there was none.
+    const elsewhere = processes.home();
+    expect(await run(['restore', file], { HEADGATE_DATA_DIR: elsewhere.dataDir })).toMatchObject({
+      code: 0,
+      stderr: '',
+    });
+    const third = processes.run({ home: elsewhere, databaseUrl: null });
+    expect(await clientOf(await third.url()).get('/v1/wallet')).toEqual(balance);
+    await stop(third);
+  });
+
+  it('does not forget usage on disk that the database had not taken', async () => {
+    const { home, file, databaseUrl: url } = await madeBackup();
+    const env = { DATABASE_URL: url, HEADGATE_DATA_DIR: home.dataDir };
+    const head: { origin: string } = JSON.parse(gunzipSync(readFileSync(file)).toString().split('\n', 1)[0] ?? '');
+    const slot = join(home.dataDir, 'spool', head.origin.replace(':', '-'), '0');
+    mkdirSync(slot, { recursive: true });
+    writeFileSync(join(slot, 'left.spool'), 'x');
+    const noted = await run(['backup', `${file}.2`], env);
+    expect(noted).toMatchObject({ code: 0, stderr: expect.stringContaining('1 files of usage in') });
+
+    const target = { ...env, DATABASE_URL: await emptyDatabase() };
+    const refused = await run(['restore', file], target);
+    expect(refused).toMatchObject({ code: 1, stderr: expect.stringContaining('say --spool book') });
+    expect(await contentOf(target.DATABASE_URL)).toEqual({ rows: {}, partitions: [], sequences: [] });
+    expect(await run(['restore', file, '--spool', 'both'], target)).toMatchObject({ code: 2 });
+    expect(await run(['restore', file, '--spool', 'leave'], target)).toMatchObject({ code: 0 });
+    expect(existsSync(join(slot, 'left.spool'))).toBe(true);
+    expect(await run(['restore', file, '--replace', '--spool', 'book'], target)).toMatchObject({ code: 0 });
+    expect(existsSync(join(slot, 'left.spool'))).toBe(false);
+    const moved = readdirSync(join(home.dataDir, 'spool')).flatMap((name) =>
+      readdirSync(join(home.dataDir, 'spool', name, '0')).map((segment) => `${name}/${segment}`),
+    );
+    expect(moved).toEqual([expect.stringMatching(/\/left\.spool$/)]);
+    expect(moved[0]).not.toContain(head.origin.replace(':', '-'));
+  });
+});

@@ -1,0 +1,110 @@
+import { describe, expect, it } from 'vitest';
+import { connectDb } from '#base/db.ts';
+import { type CliResult, runCli, useFolders } from '../edge/cli/run-cli.ts';
+import { eventually } from '../edge/inference/inference-gateway.ts';
+import { clientOf, type GatewayProcess, givenKey, readFrames, useProcesses } from './gateway-process.ts';
+
+const processes = useProcesses();
+const folder = useFolders();
+
+const secretOf = ({ stdout }: CliResult): string => /^ {2}(sk-hg-\S+)$/m.exec(stdout)?.[1] ?? '';
+
+async function statusOf(url: string, key: string): Promise<number> {
+  return (await fetch(new URL('/v1/keys', url), { headers: { authorization: `Bearer ${key}` } })).status;
+}
+
+async function stop(gateway: GatewayProcess): Promise<void> {
+  gateway.signal('SIGTERM');
+  expect(await gateway.exited).toEqual({ code: 0, signal: null });
+}
+
+describe('headgate keys recover', () => {
+  it('ends with 2 where there is nothing to recover, and makes nothing there', async () => {
+    const none = await runCli(['keys', 'recover'], { env: { HEADGATE_DATA_DIR: folder() } });
+    expect(none).toMatchObject({ code: 2, stdout: '', stderr: expect.stringContaining('there is no database of a') });
+    const databaseUrl = await processes.database();
+    const empty = await runCli(['keys', 'recover'], { env: { DATABASE_URL: databaseUrl } });
+    expect(empty).toMatchObject({ code: 2, stdout: '', stderr: expect.stringContaining('has no platform admin') });
+    const away = await runCli(['keys', 'recover'], { env: { DATABASE_URL: 'postgres://u:hidden@127.0.0.1:1/x' } });
+    expect(away).toMatchObject({ code: 2, stderr: expect.stringMatching(/^headgate: DATABASE_URL: .*ECONNREFUSED/) });
+    expect(away.stderr).not.toContain('hidden');
+    expect(await runCli(['keys', 'recover', 'now'])).toMatchObject({ code: 2 });
+  });
+
+  it('makes a key of the built-in PostgreSQL beside the gateway that runs, and after it; others end only if asked', async () => {
+    const home = processes.home();
+    const env = { HEADGATE_DATA_DIR: home.dataDir };
+    const first = processes.run({ home, databaseUrl: null });
+    const url = await first.url();
+    const [, lost = ''] = await first.printed(/^ {2}(sk-hg-\S+)$/m);
+
+    const beside = await runCli(['keys', 'recover'], { env });
+    expect(beside).toMatchObject({ code: 0, stderr: '', stdout: expect.stringContaining('Still active beside it') });
+    expect(beside.stdout.split(secretOf(beside))).toHaveLength(2);
+    const client = clientOf(url, secretOf(beside));
+    expect((await client.get('/v1/keys')).data).toMatchObject([
+      { name: 'Recovered management key', scope: 'management', status: 'active' },
+      { status: 'active' },
+    ]);
+    expect((await client.get('/v1/admin/engines')).data).toMatchObject([{ id: 'chat' }]);
+    expect(await statusOf(url, lost)).toBe(200);
+
+    const stream = await readFrames(
+      await clientOf(url, lost).chat({ stream: true, max_tokens: 4000, messages: [{ role: 'user', content: 'x' }] }),
+      1,
+    );
+    const again = await runCli(['keys', 'recover', '--revoke-others', '--json'], { env });
+    const made: { secret: string; revoked: string[]; still_active: string[] } = JSON.parse(again.stdout);
+    expect(made).toMatchObject({ revoked: [expect.any(String), expect.any(String)], still_active: [] });
+    // At once: known keys are read again only after 30 seconds.
+    expect(await eventually(async () => ((await statusOf(url, lost)) === 401 ? true : null))).toBe(true);
+    expect(await statusOf(url, secretOf(beside))).toBe(401);
+    expect(await statusOf(url, made.secret)).toBe(200);
+    expect(await stream.rest()).toMatch(/unauthorized|\[DONE\]/);
+    await stop(first);
+
+    const offline = await runCli(['keys', 'recover'], { env: { ...env, HEADGATE_KEY_PREFIX: 'acme-' } });
+    const [, secret = ''] = /^ {2}(acme-\S+)$/m.exec(offline.stdout) ?? [];
+    const second = processes.run({ home, databaseUrl: null });
+    expect(await statusOf(await second.url(), secret)).toBe(200);
+    await stop(second);
+  });
+
+  it('is noted in the audit log as nobody’s, and a changed first key says at the start that it has no effect', async () => {
+    const databaseUrl = await processes.database();
+    const env = { HEADGATE_BOOTSTRAP_KEY: givenKey, HEADGATE_METRICS_HOST: '127.0.0.1' };
+    const first = processes.run({ home: processes.home(), databaseUrl, env });
+    await first.url();
+    expect(first.output.stdout).not.toContain('keys recover');
+    expect(first.output.stdout.split('HEADGATE_METRICS_HOST has no effect without')).toHaveLength(2);
+    await stop(first);
+
+    // More keys than an organization may have: who is locked out can revoke none.
+    for (let times = 0; times < 6; times += 1)
+      expect(await runCli(['keys', 'recover'], { env: { DATABASE_URL: databaseUrl } })).toMatchObject({ code: 0 });
+    const db = connectDb(databaseUrl);
+    const rows = await db.sql`select actor_user_id, actor_key_id, target_type, after->>'name' as name from audit_log
+      where action = 'api_key.recovered'`;
+    await db.close();
+    expect(rows).toHaveLength(6);
+    expect(rows[0]).toEqual({
+      actor_user_id: null,
+      actor_key_id: null,
+      target_type: 'api_key',
+      name: 'Recovered management key',
+    });
+
+    const other = { HEADGATE_BOOTSTRAP_KEY: 'another-key-of-thirty-two-characters-1' };
+    const second = processes.run({ home: processes.home(), databaseUrl, env: other });
+    await second.url();
+    const lines = second.output.stdout.split('\n').filter((line) => line.includes('HEADGATE_BOOTSTRAP'));
+    expect(lines).toHaveLength(1);
+    expect(JSON.parse(lines[0] ?? '')).toMatchObject({
+      level: 40,
+      settings: ['HEADGATE_BOOTSTRAP_KEY'],
+      msg: expect.stringMatching(/^HEADGATE_BOOTSTRAP_KEY had no effect: .*"npx headgate keys recover"/),
+    });
+    expect(lines[0]).not.toContain(other.HEADGATE_BOOTSTRAP_KEY);
+    await stop(second);
+  });
+});

@@ -1,0 +1,88 @@
+import { execFile } from 'node:child_process';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { describe, expect, it } from 'vitest';
+import type { Body } from '../edge/inference/inference-gateway.ts';
+import { clientOf, engineFile, repository, useProcesses } from './gateway-process.ts';
+
+const processes = useProcesses();
+const run = promisify(execFile);
+const readme = readFileSync(join(repository, 'README.md'), 'utf8');
+
+/** Blocks of shell between two headings. */
+function blocksOf(from: string, to: string): string[] {
+  const section = readme.slice(readme.indexOf(from), readme.indexOf(to));
+  return [...section.matchAll(/^```sh\n([^]*?)\n```$/gm)].map(([, block = '']) => block);
+}
+
+const placeOfReadme = 'http://127.0.0.1:8080';
+
+describe('the README', () => {
+  it('shows one sentence, one command and one request before everything else', () => {
+    const blocks = blocksOf('# Headgate', '## First steps');
+    expect(blocks).toHaveLength(2);
+    expect(blocks[0]).toBe('npm ci && npm start');
+    expect(blocks[1]).toMatch(/^curl http/);
+  });
+
+  it('has first steps that work as they are pasted, one line each, against a gateway that was just started', async () => {
+    const id = 'standin-chat';
+    const gateway = processes.run({ home: processes.home({ [id]: engineFile(id) }), databaseUrl: null });
+    const url = await gateway.url();
+    const [, key = ''] = await gateway.printed(/^ {2}(sk-hg-\S+)$/m);
+    const paste = async (line: string): Promise<string> => {
+      const env = { ...process.env, HEADGATE_API_KEY: key };
+      expect(line).toContain(placeOfReadme);
+      return (await run('bash', ['-c', line.replace(placeOfReadme, url)], { env })).stdout;
+    };
+    const [, ask = ''] = blocksOf('# Headgate', '## First steps');
+    expect(JSON.parse(await paste(ask))).toMatchObject({ object: 'chat.completion', model: id });
+
+    const [set, second = '', topUp = '', bill = '', ...others] = blocksOf('## First steps', '## What it does');
+    expect(others).toEqual([]);
+    expect(set).toBe('export HEADGATE_API_KEY=sk-hg-...');
+    for (const line of [second, topUp, bill]) expect(line).not.toContain('\n');
+    const made: Body = JSON.parse(await paste(second));
+    expect(made).toMatchObject({ object: 'api_key', scope: 'inference', status: 'active' });
+    expect((await clientOf(url, made.secret).chat({ model: id })).status).toBe(200);
+    expect(JSON.parse(await paste(topUp))).toMatchObject({ type: 'credit', amount: '25' });
+    // Sent again it is booked once.
+    expect(JSON.parse(await paste(topUp))).toMatchObject({ type: 'credit', amount: '25' });
+    const lines = (await paste(bill)).split('\r\n');
+    expect(lines).toContainEqual(expect.stringMatching(/^credits,.*,35,$/));
+    expect(lines.filter((line) => line.startsWith('usage,'))).toHaveLength(2);
+  });
+
+  it('names no setting that a gateway or a command of it does not know, and none of the command’s stops a start', async () => {
+    const sources = ['config-sections.ts', 'config-programs.ts'].map((name) =>
+      readFileSync(join(repository, 'src/base', name), 'utf8'),
+    );
+    const known = new Set(sources.join('\n').match(/\bHEADGATE_\w+/g));
+    for (const path of ['README.md', 'compose/README.md', 'compose/compose.yaml', 'compose/env.example']) {
+      const named = readFileSync(join(repository, path), 'utf8').match(/\bHEADGATE_[A-Z0-9_]*[A-Z0-9]\b/g) ?? [];
+      expect(named.length, path).toBeGreaterThan(0);
+      expect(
+        named.filter((name) => !known.has(name) && ![...known].some((other) => other.startsWith(`${name}_`))),
+        path,
+      ).toEqual([]);
+    }
+    const env = { HEADGATE_API_KEY: 'not a key', HEADGATE_URL: 'nowhere' };
+    const gateway = processes.run({ home: processes.home(), databaseUrl: await processes.database(), env });
+    await gateway.url();
+    gateway.signal('SIGTERM');
+    expect(await gateway.exited).toEqual({ code: 0, signal: null });
+  });
+
+  it('says the version by both programs, and refuses words that a gateway does not take', async () => {
+    const { version }: { version: string } = JSON.parse(readFileSync(join(repository, 'package.json'), 'utf8'));
+    const of = (...words: string[]) => run(process.execPath, words, { cwd: repository });
+    for (const program of ['src/programs/headgate.js', 'src/programs/start.js'])
+      expect(await of(program, '--version')).toEqual({ stdout: `headgate ${version}\n`, stderr: '' });
+    await expect(of('src/programs/start.js', '--port', '9000')).rejects.toMatchObject({
+      code: 2,
+      stdout: '',
+      stderr: expect.stringMatching(/^--port: the gateway takes no such word\. .*PORT=8081 npm start/),
+    });
+  });
+});

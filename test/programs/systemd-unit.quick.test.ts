@@ -1,0 +1,48 @@
+import { spawnSync } from 'node:child_process';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { findProgram } from '../support/compose.ts';
+
+const root = new URL('../../', import.meta.url).pathname;
+const unit = readFileSync(`${root}compose/systemd/headgate.service`, 'utf8');
+
+const valueOf = (name: string): string => new RegExp(`^${name}=(.*)$`, 'm').exec(unit)?.[1] ?? '';
+
+/** What systemd says of the unit, with the clone where this one is. */
+function analyze(...args: readonly string[]): { readonly status: number | null; readonly said: string } {
+  const folder = mkdtempSync(join(tmpdir(), 'headgate-unit-'));
+  try {
+    const path = join(folder, 'headgate.service');
+    writeFileSync(path, unit.replaceAll('/opt/headgate/', root).replaceAll('=/opt/headgate', `=${root}`));
+    const { status, stdout, stderr } = spawnSync('systemd-analyze', [...args, path], { encoding: 'utf8' });
+    return { status, said: stdout + stderr };
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+}
+
+describe('the unit for systemd', () => {
+  it('starts what npm start starts', () => {
+    const { scripts } = JSON.parse(readFileSync(`${root}package.json`, 'utf8')) as { scripts: Record<string, string> };
+    const [, command = ''] = /^exec node (.*)$/.exec(scripts['start'] ?? '') ?? [];
+    expect(command).not.toBe('');
+    expect(valueOf('ExecStart')).toBe(`${valueOf('WorkingDirectory')}/node_modules/.bin/node ${command}`);
+  });
+
+  it('may write its own folder alone, which is the one of its data', () => {
+    expect(valueOf('ProtectSystem')).toBe('strict');
+    expect(valueOf('Environment')).toContain(`HEADGATE_DATA_DIR=/var/lib/${valueOf('StateDirectory')}`);
+    expect(unit).not.toMatch(/^ReadWritePaths=/m);
+  });
+
+  it('keeps the devices of GPUs and what Node and CUDA compile', () => {
+    for (const name of ['PrivateDevices', 'DevicePolicy', 'MemoryDenyWriteExecute']) expect(valueOf(name)).toBe('');
+  });
+
+  it.runIf(findProgram('systemd-analyze', process.env) !== null)('is understood by systemd', () => {
+    expect(analyze('verify')).toEqual({ status: 0, said: '' });
+    expect(analyze('security', '--offline=true', '--threshold=40')).toMatchObject({ status: 0 });
+  });
+});

@@ -1,0 +1,102 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { eventually } from '../edge/inference/inference-gateway.ts';
+import { type CliResult, runCli } from '../edge/cli/run-cli.ts';
+import { startGateway, type TestGateway } from '../support/gateway.ts';
+
+/** What `headgate verify-books` says of prices, tokens, keys and models of a gateway's own books. */
+
+let gateway: TestGateway;
+/** Of two requests, one of which was answered from the cache. */
+let ids: readonly string[];
+
+const verify = (): Promise<CliResult> => runCli(['verify-books'], { env: { DATABASE_URL: gateway.databaseUrl } });
+
+beforeAll(async () => {
+  gateway = await startGateway();
+  const made = await gateway.request('/v1/keys', { body: { name: 'app', cache_responses: true } });
+  const { secret } = (await made.json()) as { secret: string };
+  const body = { model: 'standin-chat', messages: [{ role: 'user', content: 'Hello' }], max_tokens: 9 };
+  const answers = [];
+  for (let number = 0; number < 2; number += 1) {
+    const answer = await gateway.request('/v1/chat/completions', { key: secret, body });
+    if (answer.status !== 200) throw new Error(await answer.text());
+    await answer.arrayBuffer();
+    answers.push(answer);
+  }
+  if (answers[1]?.headers.get('x-headgate-cache') !== 'hit') throw new Error('the second is not from the cache');
+  ids = answers.map(({ headers }) => headers.get('x-request-id') ?? '');
+  await eventually(async () => {
+    const [row] = await gateway.db.sql`select count(*)::integer as n from usage_requests`;
+    return row?.['n'] === 2;
+  });
+});
+afterAll(() => gateway.stop());
+
+/** What it says of books that somebody altered who may do everything in the database, and who takes it back then. */
+async function afterTampering(statements: string, undo: string): Promise<CliResult> {
+  const run = (text: string) =>
+    gateway.db.sql.begin(async (tx) => {
+      await tx.unsafe('set local session_replication_role = replica');
+      await tx.unsafe(text);
+    });
+  await run(statements);
+  try {
+    return await verify();
+  } finally {
+    await run(undo);
+  }
+}
+
+describe('headgate verify-books', () => {
+  it('holds for what a gateway has booked, with a cache hit', async () => {
+    expect(await verify()).toMatchObject({ code: 0, stdout: expect.stringContaining('all hold') });
+  });
+
+  it('names the record whose tokens were altered, with every sum of them', async () => {
+    const alter = (by: string): string =>
+      `update usage_requests set output_tokens = output_tokens ${by} where id = '${ids[0]}';
+       update usage_hourly set output_tokens = output_tokens ${by}; update usage_daily set output_tokens = output_tokens ${by}`;
+    const { code, stdout } = await afterTampering(alter('+ 1'), alter('- 1'));
+    expect(code).toBe(1);
+    expect(stdout).toMatch(
+      new RegExp(`${ids[0]}: this request does not cost its tokens at its price \\(\\d+ pico-dollars`),
+    );
+    expect(stdout).toMatch(/: 1 findings$/m);
+  });
+
+  it.each([
+    ['a price', 'update price_versions set output_per_mtok_micro_usd = output_per_mtok_micro_usd %', '+ 1', '- 1'],
+    ['the name of a model', 'update usage_names set name = % where name =', "'x'", "'standin-chat'"],
+  ])('names the record when %s was altered', async (what, statement, there, back) => {
+    const text = (to: string, from: string): string =>
+      what === 'a price' ? statement.replace('%', to) : `${statement.replace('%', to)} ${from}`;
+    const { code, stdout } = await afterTampering(text(there, back), text(back, there));
+    expect(code).toBe(1);
+    expect(stdout).toContain(`${ids[0]}: this request does not cost its tokens at its price`);
+  });
+
+  it('finds usage whose key was exchanged for another one, and one whose price is gone', async () => {
+    const [used] = await gateway.db.sql<{ key: number; price_version: number; id: string; price: string }[]>`
+      select r.key, r.price_version, k.id::text, p.id::text as price from usage_requests r
+      join usage_ids k on k.code = r.key join usage_ids p on p.code = r.price_version where r.id = ${ids[0] ?? ''}`;
+    const other = '01999999-0000-7000-8000-000000000001';
+    const set = (code: number | undefined, id: string | undefined): string =>
+      `update usage_ids set id = '${id}' where code = ${code}`;
+    const key = await afterTampering(set(used?.key, other), set(used?.key, used?.id));
+    expect(key.stdout).toContain(`key_${other.replaceAll('-', '')}: usage is kept under this key, which is none of`);
+    expect(key.code).toBe(1);
+    const price = await afterTampering(set(used?.price_version, other), set(used?.price_version, used?.price));
+    expect(price.stdout).toContain(
+      `${ids[0]}: this request does not cost its tokens at its price (price version ${other}`,
+    );
+    const code = `where code = ${used?.price_version}`;
+    const gone = await afterTampering(
+      `delete from usage_ids ${code}`,
+      `insert into usage_ids (code, id) overriding system value values (${used?.price_version}, '${used?.price}')`,
+    );
+    expect(gone.stdout).toContain(
+      `${ids[0]}: what a number stands for, under which usage is kept, is gone (price version`,
+    );
+    expect(await verify()).toMatchObject({ code: 0 });
+  });
+});

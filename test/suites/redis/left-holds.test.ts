@@ -1,0 +1,103 @@
+import { rmSync } from 'node:fs';
+import { join } from 'node:path';
+import postgres from 'postgres';
+import { afterEach, expect, it } from 'vitest';
+import { runCli } from '#edge/cli/cli.ts';
+import { type Body, eventually } from '../../edge/inference/inference-gateway.ts';
+import { clientOf, givenKey, useProcesses } from '../../programs/gateway-process.ts';
+import { startDatabaseProxy } from '../../support/database-proxy.ts';
+import { startRedis } from '../../support/redis.ts';
+
+/** What a request holds whose usage was on a disk that is lost: an operator gives it back. */
+
+const processes = useProcesses();
+const undo: (() => Promise<unknown> | void)[] = [];
+afterEach(async () => {
+  for (const step of undo.splice(0).toReversed()) await step();
+});
+
+interface Said {
+  readonly code: number;
+  readonly out: string;
+  readonly err: string;
+}
+
+/** What `headgate` says, typed with these words. */
+async function headgate(url: string, ...args: readonly string[]): Promise<Said> {
+  const said = { out: '', err: '' };
+  const config = { url, apiKey: givenKey, enginesDir: null };
+  const code = await runCli({
+    args,
+    config,
+    out: (text) => void (said.out += text),
+    err: (text) => void (said.err += text),
+  });
+  return { code, ...said };
+}
+
+it('a hold whose spool is lost is listed and released, but not while its gateway lives, nor when it is booked', async () => {
+  const redis = await startRedis();
+  undo.push(() => redis.stop());
+  const databaseUrl = await processes.database();
+  const sql = postgres(databaseUrl, { max: 1, onnotice: () => undefined });
+  undo.push(() => sql.end());
+  const proxy = await startDatabaseProxy(databaseUrl);
+  undo.push(() => proxy.close());
+  const env = {
+    HEADGATE_BOOTSTRAP_KEY: givenKey,
+    REDIS_URL: redis.url,
+    HEADGATE_SPOOL_AFTER_MS: '50',
+    HEADGATE_LEASE_SECONDS: '2',
+  };
+  const home = processes.home();
+  const lost = processes.run({ home, databaseUrl: proxy.url, env });
+  const lostUrl = await lost.url();
+  const staying = processes.run({ home: processes.home(), databaseUrl, env });
+  const url = await staying.url();
+  const held = async (): Promise<string> => (await clientOf(url).get('/v1/wallet')).held;
+
+  // Once with the books, so that the key and the wallet are known.
+  expect((await clientOf(lostUrl).chat({ max_tokens: 2 })).status).toBe(200);
+  await eventually(async () => (await held()) === '0');
+  proxy.refuse();
+  const answer = await clientOf(lostUrl).chat({ max_tokens: 8 });
+  expect(answer.status).toBe(200);
+  const id = answer.headers.get('x-request-id') ?? '';
+  const amount = await eventually(async () => {
+    const now = await held();
+    return now === '0' ? null : now;
+  });
+  expect(await headgate(url, 'holds', 'ls')).toEqual({ code: 0, out: 'no hold was left behind\n', err: '' });
+  const running = await headgate(url, 'holds', 'release', id, '--reason', 'the disk is gone');
+  expect(running).toMatchObject({ code: 1, err: expect.stringMatching(/^headgate: Its gateway lives/) });
+
+  lost.signal('SIGKILL');
+  await lost.exited;
+  rmSync(join(home.dataDir, 'spool'), { recursive: true });
+  await sql`update gateways set last_seen_at = now() - interval '1 hour' where last_seen_at < now() - interval '1 s'`;
+  const listed = await eventually(async () => {
+    const { out } = await headgate(url, 'holds', 'ls');
+    return out.includes(id) ? out : null;
+  });
+  expect(listed).toMatch(new RegExp(`^${id} +org_\\w+ +${amount} +yes +`, 'm'));
+  expect(await headgate(url, 'holds', 'release', id)).toMatchObject({
+    code: 2,
+    err: expect.stringContaining('--reason'),
+  });
+  expect(await headgate(url, 'holds', 'release', id, '--reason', 'the disk is gone')).toEqual({
+    code: 0,
+    out: `${id}: $${amount} given back\n`,
+    err: '',
+  });
+  expect(await held()).toBe('0');
+  const [noted] = await sql`select action, target_id, before, after from audit_log where action = 'hold.released'`;
+  expect(noted).toMatchObject({
+    target_id: id,
+    before: { spooled: true },
+    after: { reason: 'the disk is gone' },
+  });
+  const again = await headgate(url, 'holds', 'release', id, '--reason', 'once more');
+  expect(again).toMatchObject({ code: 1, err: expect.stringContaining('"headgate holds ls" lists') });
+  const stranger: Body = await clientOf(url, 'sk-hg-nobody').get('/v1/admin/holds');
+  expect(stranger.error.code).toBe('unauthorized');
+});
