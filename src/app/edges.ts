@@ -159,7 +159,7 @@ function inferencePart(inference: Inference, { keys }: Foundation): Part {
   };
 }
 
-function apiPart({ config, foundation, gateway, guards, db, clock, log }: GuardedOptions): Part {
+function apiPart({ config, foundation, gateway, platform, guards, db, clock, log }: GuardedOptions): Part {
   const operations = createEngineOperations({ gateway, coordination: foundation.coordination, log });
   const heldPicoUsd = async (organizationId: string): Promise<bigint> =>
     (await gateway.admission.heldMicroUsd(organizationId)) * PICO_PER_MICRO;
@@ -167,7 +167,7 @@ function apiPart({ config, foundation, gateway, guards, db, clock, log }: Guarde
   const commands = createOperatorCommands({ db, audit, fleet: gateway.fleet, reload: () => operations.reload() });
   const keyFile = config.storage.statementKeyFile;
   const signer = keyFile === null ? null : readSigner(keyFile, 'HEADGATE_STATEMENT_KEY_FILE');
-  const rooms = { ...foundation, ...gateway, ...guards, engines: { operations, commands } };
+  const rooms = { ...foundation, ...gateway, ...platform, ...guards, engines: { operations, commands } };
   return {
     name: 'API',
     routes: createApi({ ...rooms, signer, heldPicoUsd, limits: config.limits, clock, log }),

@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 
 /** Kinds of records that outsiders name, by the prefix that their ids show. */
-export type IdPrefix = 'key' | 'org' | 'proj' | 'user' | 'le' | 'rate' | 'conv';
+export type IdPrefix = 'key' | 'org' | 'proj' | 'user' | 'le' | 'rate' | 'conv' | 'stack';
 
 /** A supply of random hexadecimal digits, each used once. */
 let digits = '';

@@ -26,6 +26,7 @@ const house: House = {
     'core/metering': ['core/audit', 'core/catalog', 'core/requests', 'core/wallet'],
     'core/reconcile': ['core/fleet', 'core/gateways', 'core/metering'],
     'core/requests': ['core/audit'],
+    'core/stacks': ['core/audit'],
     'core/routing': ['core/catalog', 'core/fleet'],
     'core/wallet': ['core/audit'],
     'edge/api': ['edge/http'],

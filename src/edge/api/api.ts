@@ -8,6 +8,7 @@ import type { Keys, Organizations } from '#core/keys/keys.ts';
 import type { History, QuarantineReview } from '#core/metering/metering.ts';
 import type { Contents } from '#core/requests/requests.ts';
 import type { Reconciler } from '#core/reconcile/reconcile.ts';
+import type { Stacks } from '#core/stacks/stacks.ts';
 import type { Wallet } from '#core/wallet/wallet.ts';
 import {
   type Authenticator,
@@ -31,6 +32,7 @@ import { registerKeyRoutes } from './keys.ts';
 import { registerOrganizationRoutes } from './organizations.ts';
 import { registerProjectRoutes } from './projects.ts';
 import { registerReconcileRoutes } from './reconcile.ts';
+import { registerStackRoutes } from './stacks.ts';
 import { registerStatementRoutes } from './statements.ts';
 import { registerQuarantineRoutes } from './quarantine.ts';
 import { registerUsageContentRoutes } from './usage-content.ts';
@@ -57,6 +59,8 @@ export interface ApiOptions {
   readonly engines?: { readonly operations: EngineOperations; readonly commands: OperatorCommands };
   /** Without it there is no such route. */
   readonly reconciler?: Reconciler;
+  /** Without it there are no such routes. */
+  readonly stacks?: Stacks;
   /** What running requests hold of an organization's balance. */
   readonly heldPicoUsd: (organizationId: string) => bigint | Promise<bigint>;
   readonly clock: Clock;
@@ -84,6 +88,7 @@ export function createApi(options: ApiOptions): ApiApp {
   registerStatementRoutes(app, parts);
   registerQuarantineRoutes(app, parts);
   registerBillingRoutes(app, parts);
+  if (options.stacks !== undefined) registerStackRoutes(app, { ...parts, stacks: options.stacks });
   if (options.engines !== undefined) registerEngineRoutes(app, { ...parts, ...options.engines });
   if (options.reconciler !== undefined) registerReconcileRoutes(app, { ...parts, reconciler: options.reconciler });
   registerDocs(app);

@@ -61,6 +61,7 @@ const nouns: Readonly<Record<IdPrefix, string>> = {
   le: 'ledger entry',
   rate: 'rate card',
   conv: 'conversion rate',
+  stack: 'stack',
 };
 
 export function notFound(prefix: IdPrefix): AppError {

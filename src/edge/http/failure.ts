@@ -1,7 +1,7 @@
 import { HTTPException } from 'hono/http-exception';
 import type { ContentfulStatusCode } from 'hono/utils/http-status';
 import { isDatabaseUnavailable } from '#base/db.ts';
-import { AppError, errorEnvelope } from '#base/errors.ts';
+import { AppError, type ErrorCode, errorEnvelope } from '#base/errors.ts';
 import type { Log } from '#base/log.ts';
 import { TooManyWaitError } from '#base/turns.ts';
 import type { HttpContext } from './http-context.ts';
@@ -20,10 +20,10 @@ const problemsShownMax = 5;
 export class ValidationError extends AppError {
   readonly problems: readonly Problem[];
 
-  constructor(problems: readonly Problem[]) {
+  constructor(problems: readonly Problem[], code: ErrorCode = 'invalid_request_error') {
     const shown = problems.slice(0, problemsShownMax).map(({ field, message }) => `${field}: ${message}`);
     const param = problems[0]?.field;
-    super('invalid_request_error', { message: shown.join('; '), ...(param !== undefined && { param }) });
+    super(code, { message: shown.join('; '), ...(param !== undefined && { param }) });
     this.name = 'ValidationError';
     this.problems = problems;
   }
@@ -43,6 +43,12 @@ export function toAppError(error: unknown): AppError {
   return new AppError('internal_error', { cause: error });
 }
 
+/** Codes of the generic API that say more than their status. */
+const genericCodesOfTheirOwn: Readonly<Partial<Record<ErrorCode, string>>> = {
+  package_too_large: 'PACKAGE_TOO_LARGE',
+  package_invalid: 'PACKAGE_INVALID',
+};
+
 const genericCodes: Readonly<Record<number, string>> = {
   400: 'VALIDATION_ERROR',
   401: 'UNAUTHORIZED',
@@ -61,7 +67,7 @@ const genericCodes: Readonly<Record<number, string>> = {
 export function genericEnvelope(error: AppError): {
   error: { code: string; message: string; details: readonly Problem[] };
 } {
-  const code = genericCodes[error.status] ?? 'INTERNAL';
+  const code = genericCodesOfTheirOwn[error.code] ?? genericCodes[error.status] ?? 'INTERNAL';
   return { error: { code, message: error.message, details: problemsOf(error) } };
 }
 

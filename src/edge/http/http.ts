@@ -22,5 +22,5 @@ export { drainBody } from './drain-body.ts';
 export { createShowLimits, limitHeaders, type ShowLimits } from './limit-headers.ts';
 export { installFallbacks, requestId, routeFirst } from './fallbacks.ts';
 export { jsonBody } from './json-body.ts';
-export { createReadBody } from './read-body.ts';
+export { type BodyReader, createReadBody, wrongBody } from './read-body.ts';
 export { type ErrorShape, groupOf, routeGroups, Routes } from './routes.ts';

@@ -15,6 +15,7 @@ import { createOperatorCommands, type OperatorCommandsOptions } from '#core/flee
 import { createKeys, createOrganizations, type Keys } from '#core/keys/keys.ts';
 import { createHistory, createMetering, createQuarantineReview } from '#core/metering/metering.ts';
 import { type Contents, createContents } from '#core/requests/requests.ts';
+import { createStacks, type Stacks, type StacksOptions } from '#core/stacks/stacks.ts';
 import { createWallet, createWalletOpening } from '#core/wallet/wallet.ts';
 import { createApi, type EngineOperations } from '#edge/api/api.ts';
 import { createHourlyLimits } from '#edge/http/hourly-limits.ts';
@@ -51,6 +52,7 @@ export interface TestApi {
   readonly keys: Keys;
   readonly accounts: Accounts;
   readonly contents: Contents;
+  readonly stacks: Stacks;
   /** A management key of a platform admin. */
   readonly admin: string;
   readonly logLines: readonly string[];
@@ -71,6 +73,8 @@ export interface TestApiOptions {
   readonly operations?: ScriptedOperations;
   /** Finds out who calls, in the place of the one that knows keys alone. */
   readonly authenticator?: Authenticator;
+  /** Where packages are fetched from, in the place of the internet. */
+  readonly downloads?: StacksOptions['downloads'];
 }
 
 const limits = { keyPrefix: 'sk-hg-', maxActiveKeys: 5 };
@@ -99,7 +103,9 @@ function createRooms(db: Db, place: BooksPlace, clock: Clock, options: TestApiOp
   const history = createHistory({ db, wallet, connections: 2, waitMsMax: 15_000 });
   const quarantine = createQuarantineReview({ db, clock, wallet, audit });
   const contents = createContents({ db, clock, log, audit, ageMaxMs: 86_400_000, bodyBytesMax: 1_048_576 });
-  return { audit, accounts, organizations, keys, wallet, metering, history, quarantine, contents };
+  const { downloads = {} } = options;
+  const stacks = createStacks({ db, audit, log, downloads });
+  return { audit, accounts, organizations, keys, wallet, metering, history, quarantine, contents, stacks };
 }
 
 export async function startApi(options: TestApiOptions = {}): Promise<TestApi> {

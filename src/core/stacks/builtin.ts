@@ -1,0 +1,71 @@
+import { createHash } from 'node:crypto';
+import { readdirSync, readFileSync, statSync } from 'node:fs';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { and, eq, isNull } from 'drizzle-orm';
+import type { Db, Transaction } from '#base/db.ts';
+import { formatId } from '#base/id.ts';
+import type { Log } from '#base/log.ts';
+import { packZip } from '#base/zip.ts';
+import { type ReadPackage, readPackage } from '#core/stacks/package/package.ts';
+import { mustFind } from './change.ts';
+import { addVersion, insertStack } from './push.ts';
+import { stacks, stackVersions } from './schema.ts';
+import { lockStacks } from './versions.ts';
+
+/** The stacks that come with the product: a folder each in `builtin/`. */
+
+const folder = fileURLToPath(new URL('./builtin', import.meta.url));
+
+/** Their names. */
+const builtinNames = (): readonly string[] => readdirSync(folder).toSorted();
+
+/** The same bytes from the same folder, on every machine. */
+function packBuiltin(name: string): Promise<Buffer> {
+  const root = join(folder, name);
+  const paths = readdirSync(root, { recursive: true, encoding: 'utf8' }).filter((path) =>
+    statSync(join(root, path)).isFile(),
+  );
+  const files = paths.map((path) => ({ path, bytes: readFileSync(join(root, path)), isExecutable: false }));
+  return packZip(files, { compress: false });
+}
+
+/** Puts those into the catalog that are new, or another than before. Several gateways may do so at once. */
+export async function syncBuiltins(db: Db, log: Log): Promise<void> {
+  for (const name of builtinNames()) {
+    const zip = await packBuiltin(name);
+    if (await isThere(db, name, createHash('sha256').update(zip).digest('hex'))) continue;
+    const found = await readPackage(zip, null, () => null);
+    const isTaken = await db.orm.transaction((tx) => syncIn(tx, name, zip, found));
+    if (isTaken) log.warn({ stack: name }, 'a stack of somebody else has the name of one that comes with the product');
+  }
+}
+
+async function isThere(db: Db, name: string, sha256: string): Promise<boolean> {
+  const [row] = await db.orm
+    .select({ sha256: stackVersions.sha256 })
+    .from(stacks)
+    .innerJoin(stackVersions, eq(stackVersions.id, stacks.currentVersionId))
+    .where(and(eq(stacks.name, name), stacks.isBuiltin, isNull(stacks.deletedAt)));
+  return row?.sha256 === sha256;
+}
+
+/** @returns whether the name is taken by another stack, which is then left alone */
+async function syncIn(tx: Transaction, name: string, zip: Buffer, found: ReadPackage): Promise<boolean> {
+  await lockStacks(tx);
+  const viewer = { userId: null, isAdmin: true };
+  const [row] = await tx
+    .select({ id: stacks.id })
+    .from(stacks)
+    .where(and(eq(stacks.name, name), stacks.isBuiltin, isNull(stacks.deletedAt)));
+  const content = { zip, found, fields: found.stated };
+  if (row !== undefined) {
+    const stack = await mustFind(tx, viewer, formatId('stack', row.id));
+    if (stack.version.sha256 !== found.sha256) await addVersion(tx, stack, content, null);
+    return false;
+  }
+  const global = and(eq(stacks.name, name), eq(stacks.visibility, 'global'), isNull(stacks.deletedAt));
+  if ((await tx.select({ id: stacks.id }).from(stacks).where(global)).length > 0) return true;
+  await insertStack(tx, { name, visibility: 'global', isBuiltin: true, ownerUserId: null }, content);
+  return false;
+}

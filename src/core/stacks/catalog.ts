@@ -1,0 +1,94 @@
+import { and, asc, count, eq, isNull, or, sql, type SQL } from 'drizzle-orm';
+import type { Db, Transaction } from '#base/db.ts';
+import { parseId } from '#base/id.ts';
+import { stackNamePattern } from './names.ts';
+import { stackPackages, stacks, stackVersions } from './schema.ts';
+import { type Stack, type StackViewer, type StackVersion, toStack, toVersion } from './stack.ts';
+
+/** Reads the catalog, as one viewer sees it. */
+
+export interface StackList {
+  readonly viewer: StackViewer;
+  /** Text in name, title or description, in any case; null does not choose. */
+  readonly search: string | null;
+  readonly category: string | null;
+  /** Counted from 1. */
+  readonly page: number;
+  readonly limit: number;
+}
+
+export interface StackPage {
+  readonly stacks: readonly Stack[];
+  readonly total: number;
+}
+
+type Reader = Pick<Transaction, 'select'>;
+
+const isOwn = ({ userId }: StackViewer): SQL =>
+  userId === null
+    ? sql`(1 = 0)`
+    : sql`(coalesce(${stacks.ownerUserId} = ${userId}, false) and ${stacks.visibility} = 'private')`;
+
+const visibleTo = (viewer: StackViewer): SQL | undefined =>
+  and(isNull(stacks.deletedAt), viewer.isAdmin ? undefined : or(eq(stacks.visibility, 'global'), isOwn(viewer)));
+
+/** `%` and `_` of whoever searches are letters. */
+const containing = (text: string): string => `%${text.replaceAll(/[\\%_]/g, String.raw`\$&`)}%`;
+
+/** By name; of one name the viewer's own first. */
+export async function listStacks(db: Db, { viewer, search, category, page, limit }: StackList): Promise<StackPage> {
+  const pattern = search === null ? null : containing(search);
+  const chosen = and(
+    visibleTo(viewer),
+    pattern === null
+      ? undefined
+      : sql`(${stacks.name} ilike ${pattern} or ${stacks.title} ilike ${pattern} or ${stacks.description} ilike ${pattern})`,
+    category === null ? undefined : sql`lower(${stacks.category}) = lower(${category})`,
+  );
+  return db.orm.transaction(
+    async (tx) => {
+      const [counted] = await tx.select({ total: count() }).from(stacks).where(chosen);
+      const rows = await tx
+        .select({ stack: stacks, version: stackVersions })
+        .from(stacks)
+        .innerJoin(stackVersions, eq(stackVersions.id, stacks.currentVersionId))
+        .where(chosen)
+        .orderBy(asc(stacks.name), asc(stacks.id))
+        .limit(limit)
+        .offset((page - 1) * limit);
+      return { stacks: rows.map(({ stack, version }) => toStack(stack, version)), total: counted?.total ?? 0 };
+    },
+    { isolationLevel: 'repeatable read', accessMode: 'read only' },
+  );
+}
+
+/**
+ * The stack that a viewer means by a name or an id: of several of one name their own, then the global one, then the
+ * oldest of somebody else's, which administrators alone see.
+ */
+export async function findStack(reader: Reader, viewer: StackViewer, nameOrId: string): Promise<Stack | null> {
+  const id = parseId('stack', nameOrId);
+  if (id === null && !stackNamePattern.test(nameOrId)) return null;
+  const named = id === null ? eq(stacks.name, nameOrId) : eq(stacks.id, id);
+  const [row] = await reader
+    .select({ stack: stacks, version: stackVersions })
+    .from(stacks)
+    .innerJoin(stackVersions, eq(stackVersions.id, stacks.currentVersionId))
+    .where(and(visibleTo(viewer), named))
+    .orderBy(sql`${isOwn(viewer)} desc, (${stacks.visibility} = 'global') desc, ${stacks.createdAt}, ${stacks.id}`)
+    .limit(1);
+  return row === undefined ? null : toStack(row.stack, row.version);
+}
+
+/** A version and its zip, also of a stack that is deleted; null where it is gone. */
+export async function readVersion(
+  db: Db,
+  versionId: string,
+): Promise<{ readonly version: StackVersion; readonly zip: Buffer } | null> {
+  const [row] = await db.orm
+    .select({ version: stackVersions, zip: stackPackages.bytes })
+    .from(stackVersions)
+    .innerJoin(stackPackages, eq(stackPackages.sha256, stackVersions.sha256))
+    .where(eq(stackVersions.id, versionId));
+  return row === undefined ? null : { version: toVersion(row.version), zip: row.zip };
+}

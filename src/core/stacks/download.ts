@@ -1,0 +1,154 @@
+import type { IncomingMessage } from 'node:http';
+import { request } from 'node:https';
+import { connect as connectTls } from 'node:tls';
+import { AppError } from '#base/errors.ts';
+import { Turns } from '#base/turns.ts';
+import { packageBytesMax, PackageRefusedError, sizeText } from '#core/stacks/package/package.ts';
+import { isPublicAddress, literalAddress, type Outbound } from './outbound.ts';
+
+/** Where packages are fetched from. */
+export interface Downloads {
+  readonly outbound: Outbound;
+  /** Ports that an address may name; 443 alone where nothing else is allowed. */
+  readonly ports: readonly number[];
+  readonly timeoutMs: number;
+}
+
+const redirectsMax = 3;
+const urlCharsMax = 2048;
+const redirects = new Set([301, 302, 303, 307, 308]);
+
+const turns = new Turns({ atOnceMax: 4, waitingMax: 32, waitMsMax: 30_000 });
+
+export const packageTooLarge = (): AppError =>
+  new AppError('package_too_large', { message: `The package is larger than ${sizeText(packageBytesMax)}.` });
+
+/**
+ * Fetches what an https address names, from public addresses alone: each host is resolved once, all of its addresses
+ * are looked at, and the connection goes to one of these. The same holds for every redirect. No cookie, no key and
+ * nothing of the caller's request goes along.
+ * @throws PackageRefusedError with what is wrong with the address or its answer; AppError package_too_large; TooManyWaitError
+ */
+export function download(url: string, downloads: Downloads): Promise<Buffer> {
+  return turns.during('downloads', () => fetchFollowing(url, downloads));
+}
+
+async function fetchFollowing(first: string, downloads: Downloads): Promise<Buffer> {
+  const deadline = new AbortController();
+  const late = refusal(`does not send the package within ${downloads.timeoutMs / 1000} seconds`);
+  const timer = setTimeout(() => deadline.abort(late), downloads.timeoutMs);
+  try {
+    let url = parseUrl(first, null, downloads.ports);
+    for (let hop = 0; hop <= redirectsMax; hop += 1) {
+      const answer = await fetchOnce(url, downloads, deadline.signal);
+      if (answer.kind === 'package') return answer.bytes;
+      url = parseUrl(answer.location, url, downloads.ports);
+    }
+    throw refusal(`is redirected more than ${redirectsMax} times`);
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+const refusal = (message: string): PackageRefusedError => new PackageRefusedError([{ field: 'url', message }]);
+
+/** @param base what redirected here; null for the address that was asked for. @throws PackageRefusedError */
+function parseUrl(text: string, base: URL | null, ports: readonly number[]): URL {
+  const where = base === null ? '' : 'is redirected to an address that ';
+  const url = text.length > urlCharsMax ? null : URL.parse(text, base?.href);
+  if (url === null) throw refusal(base === null ? 'must be a URL' : `${where}is none`);
+  const problems: string[] = [];
+  if (url.protocol !== 'https:') problems.push('must begin with https://');
+  if (url.username !== '' || url.password !== '') problems.push('must not have a user or a password in it');
+  if (url.protocol === 'https:' && !ports.includes(Number(url.port || 443))) {
+    problems.push(`must have no port but ${ports.join(', ')}`);
+  }
+  const literal = literalAddress(url.hostname);
+  if (literal !== null && !isPublicAddress(literal)) problems.push('must not name an address that is not public');
+  if (problems.length > 0) {
+    throw new PackageRefusedError(problems.map((message) => ({ field: 'url', message: where + message })));
+  }
+  return url;
+}
+
+type Fetched =
+  | { readonly kind: 'package'; readonly bytes: Buffer }
+  | { readonly kind: 'redirect'; readonly location: string };
+
+async function fetchOnce(url: URL, { outbound }: Downloads, signal: AbortSignal): Promise<Fetched> {
+  const address = await abortable(publicAddressOf(url.hostname, outbound), signal);
+  const response = await connect(url, address, outbound, signal);
+  try {
+    const status = response.statusCode ?? 0;
+    const { location } = response.headers;
+    if (redirects.has(status) && location !== undefined) return { kind: 'redirect', location };
+    if (status !== 200) throw refusal(`is answered with status ${status}`);
+    const encoding = response.headers['content-encoding'] ?? 'identity';
+    if (encoding !== 'identity') throw refusal('is answered in an encoding that was not asked for');
+    return { kind: 'package', bytes: await readBytes(response, signal) };
+  } finally {
+    response.destroy();
+  }
+}
+
+/** The address that the connection goes to: nobody resolves the name a second time. */
+async function publicAddressOf(hostname: string, outbound: Outbound): Promise<string> {
+  const literal = literalAddress(hostname);
+  if (literal !== null) return literal;
+  const addresses = await outbound.resolve(hostname).catch(() => []);
+  const [address] = addresses;
+  if (address === undefined) throw refusal('names a host that is not known');
+  if (!addresses.every(isPublicAddress)) throw refusal('names a host whose address is not public');
+  return address;
+}
+
+function connect(url: URL, address: string, outbound: Outbound, signal: AbortSignal): Promise<IncomingMessage> {
+  return new Promise((resolve, reject) => {
+    const fail = (): void => reject(signal.aborted ? (signal.reason as Error) : refusal('cannot be reached'));
+    const servername = literalAddress(url.hostname) === null ? url.hostname : '';
+    const raw = outbound.dial(address, Number(url.port || 443));
+    const socket = connectTls({ socket: raw, servername, host: url.hostname.replace(/^\[(.*)\]$/, '$1') });
+    raw.on('error', fail);
+    socket.on('error', fail);
+    const outgoing = request(url, {
+      // An agent of any kind, `false` too, would resolve the name and connect by itself.
+      createConnection: () => socket,
+      signal,
+      headers: { 'user-agent': 'headgate', accept: '*/*', 'accept-encoding': 'identity' },
+      maxHeaderSize: 16_384,
+    });
+    outgoing.on('response', resolve);
+    outgoing.on('error', () => {
+      raw.destroy();
+      fail();
+    });
+    outgoing.end();
+  });
+}
+
+async function readBytes(response: IncomingMessage, signal: AbortSignal): Promise<Buffer> {
+  if (Number(response.headers['content-length'] ?? 0) > packageBytesMax) throw packageTooLarge();
+  const parts: Buffer[] = [];
+  let length = 0;
+  try {
+    for await (const part of response as AsyncIterable<Buffer>) {
+      length += part.length;
+      if (length > packageBytesMax) throw packageTooLarge();
+      parts.push(part);
+    }
+  } catch (error) {
+    if (error instanceof AppError) throw error;
+    throw signal.aborted ? (signal.reason as Error) : refusal('breaks off before the package is complete');
+  }
+  return Buffer.concat(parts);
+}
+
+/** What resolves names cannot be stopped, but is not waited for any longer. */
+function abortable<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
+  return new Promise((resolve, reject) => {
+    const leave = (): void => reject(signal.reason as Error);
+    if (signal.aborted) leave();
+    signal.addEventListener('abort', leave, { once: true });
+    work.then(resolve, reject).finally(() => signal.removeEventListener('abort', leave));
+  });
+}

@@ -1,0 +1,19 @@
+/** An icon is shown, and never fetched by us. */
+
+const urlCharsMax = 2048;
+const dataBytesMax = 32 * 1024;
+const emojiCodePointsMax = 16;
+const emoji = /^(?:\p{RGI_Emoji}|\p{Extended_Pictographic}\uFE0F?)$/v;
+const dataUrl = /^data:image\/(png|webp);base64,([A-Za-z0-9+/]+={0,2})$/;
+
+export const iconRule =
+  'must be one emoji, an https URL of an image, or a data: URL of a PNG or WebP of at most 32 KiB';
+
+export function isIcon(text: string): boolean {
+  if (emoji.test(text)) return Array.from(text).length <= emojiCodePointsMax;
+  const data = dataUrl.exec(text);
+  if (data !== null) return Buffer.byteLength(data[2] ?? '', 'base64') <= dataBytesMax;
+  if (text.length > urlCharsMax || !text.startsWith('https://') || /[\s\p{Cc}"'<>\\]/u.test(text)) return false;
+  const url = URL.parse(text);
+  return url !== null && url.hostname !== '' && url.username === '' && url.password === '';
+}

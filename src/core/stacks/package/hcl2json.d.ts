@@ -1,0 +1,4 @@
+/** What is used of hcl2json, for `paths` of tsconfig.json: its own declarations bring those of a browser along. */
+
+/** @throws Error with the place in the file, as `parse config: [name:line,column: …]` */
+export function parse(name: string, text: string): Promise<unknown>;

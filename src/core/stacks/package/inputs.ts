@@ -1,0 +1,140 @@
+import { reservedInputs } from '#core/stacks/names.ts';
+import { fits, type InputType, inputTypes, type InputValue } from './input-types.ts';
+import { inputsMax } from './limits.ts';
+import type { Manifest, ManifestInput } from './manifest.ts';
+import type { ModuleVariable } from './module.ts';
+import type { PackageProblem } from './problem.ts';
+
+/** What a run of the stack is asked for. */
+export interface StackInput {
+  readonly name: string;
+  readonly type: InputType;
+  /** The module's own words for the type, such as `list(string)`; null where it says none. */
+  readonly typeExpression: string | null;
+  readonly description: string;
+  readonly required: boolean;
+  /** Null where it has none. */
+  readonly default: InputValue;
+  readonly sensitive: boolean;
+}
+
+export interface InputsFound {
+  readonly inputs: readonly StackInput[];
+  readonly problems: readonly PackageProblem[];
+  readonly warnings: readonly string[];
+}
+
+/** How Terraform writes types, by their outermost word. */
+const typeWords: Readonly<Record<string, InputType>> = {
+  string: 'string',
+  number: 'number',
+  bool: 'bool',
+  list: 'list',
+  set: 'list',
+  tuple: 'list',
+  map: 'map',
+  object: 'map',
+};
+
+/** Of a type expression or a default; a variable that says neither takes text. */
+function typeOf({ typeExpression, default: value }: ModuleVariable): InputType {
+  const word = /^\s*([a-z]+)/.exec(typeExpression ?? '')?.[1] ?? '';
+  const known = typeWords[word];
+  if (known !== undefined) return known;
+  return inputTypes.find((type) => value !== null && fits(type, value)) ?? 'string';
+}
+
+/**
+ * The inputs of a stack. Where the manifest names some, it has the say on which and in what order; what the module
+ * needs besides is added, since no run could do without it.
+ */
+export function findInputs(manifest: Manifest | null, variables: readonly ModuleVariable[]): InputsFound {
+  const own = variables.filter(({ name }) => !reservedInputs.has(name));
+  const found =
+    manifest?.inputs === null || manifest === null
+      ? { inputs: own.map(derived), problems: [], warnings: [] }
+      : merged(manifest.inputs, own);
+  const { length } = found.inputs;
+  if (length <= inputsMax) return found;
+  const tooMany = { field: 'inputs', message: `has ${length} inputs: at most ${inputsMax} are taken` };
+  return { ...found, problems: [...found.problems, tooMany] };
+}
+
+function derived(variable: ModuleVariable): StackInput {
+  return {
+    name: variable.name,
+    type: typeOf(variable),
+    typeExpression: variable.typeExpression,
+    description: variable.description,
+    required: !variable.hasDefault,
+    default: variable.default,
+    sensitive: variable.isSensitive,
+  };
+}
+
+function merged(stated: readonly ManifestInput[], variables: readonly ModuleVariable[]): InputsFound {
+  const problems: PackageProblem[] = [];
+  const warnings: string[] = [];
+  const seen = new Set<string>();
+  const inputs: StackInput[] = [];
+  for (const input of stated) {
+    const { name } = input;
+    const wrong = (message: string): void => void problems.push({ field: `inputs.${name}`, message });
+    if (reservedInputs.has(name)) wrong('is a name that the platform fills in itself');
+    if (seen.has(name)) wrong('is there twice');
+    seen.add(name);
+    const variable = variables.find((one) => one.name === name) ?? undeclared;
+    if (variable === undeclared && !reservedInputs.has(name)) {
+      warnings.push(`the module has no variable ${name}: the input of this name is not passed on`);
+    }
+    for (const message of contradictions(input, variable)) wrong(message);
+    inputs.push(toInput(input, variable));
+  }
+  const needed = variables.filter(({ name, hasDefault }) => !hasDefault && !seen.has(name));
+  if (needed.length > 0) {
+    warnings.push(
+      `the module needs inputs that the manifest does not name: ${needed.map(({ name }) => name).join(', ')}`,
+    );
+  }
+  return { inputs: [...inputs, ...needed.map(derived)], problems, warnings };
+}
+
+/** In the place of the variable of an input that the module does not have. */
+const undeclared: ModuleVariable = {
+  name: '',
+  typeExpression: null,
+  description: '',
+  hasDefault: false,
+  default: null,
+  isSensitive: false,
+};
+
+function contradictions(input: ManifestInput, variable: ModuleVariable): string[] {
+  const problems: string[] = [];
+  const { typeExpression, hasDefault } = variable;
+  const declared = typeOf(variable);
+  const isFree = typeExpression === null || /^\s*any\b/.test(typeExpression);
+  if (input.type !== null && input.type !== declared && !isFree) {
+    problems.push(`is a ${input.type} here, and ${typeExpression} in the module`);
+  }
+  const type = input.type ?? declared;
+  if (input.default !== null && !fits(type, input.default)) problems.push(`has a default that is no ${type}`);
+  const isNeeded = variable !== undeclared && !hasDefault;
+  if (input.required === false && input.default === null && isNeeded) {
+    problems.push('is not required, but the module needs it and there is no default');
+  }
+  return problems;
+}
+
+function toInput(input: ManifestInput, variable: ModuleVariable): StackInput {
+  return {
+    name: input.name,
+    type: input.type ?? typeOf(variable),
+    typeExpression: variable.typeExpression,
+    description: input.description ?? variable.description,
+    required: input.required ?? (input.default === null && !variable.hasDefault),
+    default: input.default ?? variable.default,
+    // What the module hides is never shown because a manifest forgets it.
+    sensitive: input.sensitive === true || variable.isSensitive,
+  };
+}

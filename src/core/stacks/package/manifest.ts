@@ -1,0 +1,228 @@
+import { parseDocument } from 'yaml';
+import { z } from 'zod';
+import { iconRule, isIcon } from '#core/stacks/icon.ts';
+import {
+  categoryCharsMax,
+  descriptionCharsMax,
+  stackNamePattern,
+  stackNameRule,
+  titleCharsMax,
+  toCategory,
+} from '#core/stacks/names.ts';
+import { type InputType, type InputValue, inputTypes } from './input-types.ts';
+import { inputsMax, manifestBytesMax, sizeText } from './limits.ts';
+import type { PackageProblem } from './problem.ts';
+import type { PackageFile } from './read-files.ts';
+
+export interface ManifestInput {
+  readonly name: string;
+  readonly type: InputType | null;
+  readonly description: string | null;
+  readonly required: boolean | null;
+  readonly default: InputValue;
+  readonly sensitive: boolean | null;
+}
+
+/** The web port that a stack says it will have; what a run puts out counts. */
+export interface WebPort {
+  /** Null: the module's output `web_port` says it. */
+  readonly port: number | null;
+  /** The name of a node of the cluster; null: the first. */
+  readonly node: string | null;
+  readonly path: string | null;
+}
+
+/** What an author says of a stack; null where that is nothing. */
+export interface Manifest {
+  readonly name: string | null;
+  readonly title: string | null;
+  readonly description: string | null;
+  readonly category: string | null;
+  readonly icon: string | null;
+  readonly inputs: readonly ManifestInput[] | null;
+  readonly applicableProfiles: readonly string[] | null;
+  readonly web: WebPort | null;
+}
+
+export interface ManifestRead {
+  readonly manifest: Manifest | null;
+  readonly problems: readonly PackageProblem[];
+  readonly warnings: readonly string[];
+}
+
+const manifestNames = /^(manifest|stack)\.(ya?ml|json)$/i;
+
+const depthOf = (path: string): number => path.split('/').length;
+
+/** The one nearest to the top; of several there, the first by name. */
+function chooseManifest(files: readonly PackageFile[]): PackageFile | null {
+  const candidates = files.filter(({ path }) => manifestNames.test(path.split('/').at(-1) ?? ''));
+  const inOrder = candidates.toSorted((a, b) => depthOf(a.path) - depthOf(b.path) || (a.path < b.path ? -1 : 1));
+  return inOrder[0] ?? null;
+}
+
+const line = (charsMax: number) =>
+  z
+    .string()
+    .trim()
+    .min(1, 'must not be empty')
+    .max(charsMax, `must have at most ${charsMax} characters`)
+    .refine((text) => !/\p{Cc}/u.test(text) && text.isWellFormed(), 'must be one line without control characters');
+
+const paragraph = (charsMax: number) =>
+  z
+    .string()
+    .trim()
+    .max(charsMax, `must have at most ${charsMax} characters`)
+    .refine((text) => !text.includes('\0') && text.isWellFormed(), 'must not have NUL characters');
+
+/** As Terraform takes them, but for letters beyond ASCII. */
+const variableName = z.string().regex(/^[A-Za-z_][A-Za-z0-9_-]{0,99}$/, 'must be a name of a Terraform variable');
+
+const port = z.int().min(1).max(65_535);
+/** A name of a node is none of a host: what is behind an address is chosen by the cluster alone. */
+const nodeName = z.string().regex(/^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$/, 'must be the name of a node');
+const webPath = z.string().regex(/^\/[\x21-\x7e]{0,255}$/, 'must be a path that begins with "/"');
+
+const typeNames: Readonly<Record<string, InputType>> = {
+  text: 'string',
+  integer: 'number',
+  int: 'number',
+  float: 'number',
+  boolean: 'bool',
+  array: 'list',
+  object: 'map',
+};
+
+const input = z.looseObject({
+  name: variableName,
+  type: z.preprocess(
+    (value) => (typeof value === 'string' ? (typeNames[value] ?? value) : value),
+    z.enum(inputTypes).optional(),
+  ),
+  description: paragraph(descriptionCharsMax).optional(),
+  required: z.boolean().optional(),
+  default: z.json().optional(),
+  sensitive: z.boolean().optional(),
+});
+
+/** A list with names in it, or an object by name. */
+const inputs = z.preprocess(
+  (value) =>
+    typeof value === 'object' && value !== null && !Array.isArray(value)
+      ? Object.entries(value).map(([name, rest]: [string, unknown]) =>
+          typeof rest === 'object' && rest !== null && !Array.isArray(rest) ? { ...rest, name } : rest,
+        )
+      : value,
+  z.array(input).max(inputsMax, `must have at most ${inputsMax}`),
+);
+
+const manifestFields = {
+  name: z.string().regex(stackNamePattern, stackNameRule).optional(),
+  title: line(titleCharsMax).optional(),
+  description: paragraph(descriptionCharsMax).optional(),
+  category: line(categoryCharsMax).optional(),
+  icon: z.string().refine(isIcon, iconRule).optional(),
+  inputs: inputs.optional(),
+  applicable_profiles: z.array(line(100)).max(100).nullish(),
+  web: z.strictObject({ port: port.optional(), node: nodeName.optional(), path: webPath.optional() }).optional(),
+  web_port: port.optional(),
+};
+const manifestSchema = z.looseObject(manifestFields);
+const inputFields = new Set(Object.keys(input.shape));
+
+/** @param files of the whole package */
+export function readManifest(files: readonly PackageFile[]): ManifestRead {
+  const file = chooseManifest(files);
+  if (file === null) return { manifest: null, problems: [], warnings: [] };
+  const wrong = (message: string): ManifestRead => ({
+    manifest: null,
+    problems: [{ field: file.path, message }],
+    warnings: [],
+  });
+  if (file.bytes.length > manifestBytesMax) return wrong(`is larger than ${sizeText(manifestBytesMax)}`);
+  let content: unknown;
+  try {
+    content = parseText(file);
+  } catch (error) {
+    const [first = ''] = (error instanceof Error ? error.message : '').split('\n', 1);
+    return wrong(`cannot be parsed: ${error instanceof RangeError ? 'it is nested too deeply' : first}`);
+  }
+  const parsed = manifestSchema.safeParse(content);
+  if (!parsed.success) return { manifest: null, problems: parsed.error.issues.flatMap(toProblem), warnings: [] };
+  return { manifest: toManifest(parsed.data), problems: [], warnings: unknownFields(file.path, parsed.data) };
+}
+
+function parseText({ path, bytes }: PackageFile): unknown {
+  const text = new TextDecoder('utf-8', { fatal: true }).decode(bytes);
+  if (path.toLowerCase().endsWith('.json')) return JSON.parse(text);
+  const document = parseDocument(text, { logLevel: 'silent' });
+  const [error] = document.errors;
+  if (error !== undefined) throw error;
+  return document.toJS({ maxAliasCount: 20 });
+}
+
+function toProblem(issue: z.core.$ZodIssue): PackageProblem[] {
+  const path = issue.path.map(String).join('.');
+  if (issue.code === 'unrecognized_keys') {
+    return issue.keys.map((key) => ({ field: `${path}.${key}`, message: 'is not known here' }));
+  }
+  return [{ field: path === '' ? 'manifest' : path, message: sentence(issue) }];
+}
+
+function sentence(issue: z.core.$ZodIssue): string {
+  if (issue.code === 'invalid_type') {
+    if (issue.message.endsWith('received undefined')) return 'is missing';
+    return `must be ${/^[aeio]/.test(issue.expected) ? 'an' : 'a'} ${issue.expected === 'int' ? 'whole number' : issue.expected}`;
+  }
+  if (issue.code === 'invalid_value') return `must be one of ${issue.values.map(String).join(', ')}`;
+  if (issue.code === 'invalid_union') return 'must be a value of JSON';
+  if (issue.code === 'too_small') return `must be at least ${issue.minimum}`;
+  if (issue.code === 'too_big' && issue.message.startsWith('Too big')) return `must be at most ${issue.maximum}`;
+  return issue.message;
+}
+
+type ManifestContent = z.output<typeof manifestSchema>;
+
+/** What is not known may be a mistake in a name, so it is told, or another tool's, so it is let be. */
+function unknownFields(path: string, content: ManifestContent): string[] {
+  const unknown = [
+    ...Object.keys(content).filter((key) => !(key in manifestFields)),
+    ...(content.inputs ?? []).flatMap((one) =>
+      Object.keys(one)
+        .filter((key) => !inputFields.has(key))
+        .map((key) => `inputs.${one.name}.${key}`),
+    ),
+  ];
+  return unknown.slice(0, 20).map((key) => `${path}: the field ${key.slice(0, 100)} is not known and was left out`);
+}
+
+function toManifest(content: ManifestContent): Manifest {
+  const { name = null, title = null, description = null, category, icon = null } = content;
+  return {
+    name,
+    title,
+    description,
+    category: category === undefined ? null : toCategory(category),
+    icon,
+    inputs: content.inputs?.map(toManifestInput) ?? null,
+    applicableProfiles: content.applicable_profiles ?? null,
+    web: toWebPort(content),
+  };
+}
+
+function toWebPort({ web, web_port: short }: ManifestContent): WebPort | null {
+  if (web === undefined && short === undefined) return null;
+  return { port: web?.port ?? short ?? null, node: web?.node ?? null, path: web?.path ?? null };
+}
+
+function toManifestInput(one: z.output<typeof input>): ManifestInput {
+  return {
+    name: one.name,
+    type: one.type ?? null,
+    description: one.description ?? null,
+    required: one.required ?? null,
+    default: one.default ?? null,
+    sensitive: one.sensitive ?? null,
+  };
+}

@@ -1,0 +1,175 @@
+import { posix } from 'node:path';
+import { z } from 'zod';
+import { descriptionCharsMax, reservedInputs } from '#core/stacks/names.ts';
+import type { InputValue } from './input-types.ts';
+import { hclBytesMax, hclFileBytesMax, sizeText } from './limits.ts';
+import { parseHcl } from './parse-hcl.ts';
+import type { PackageProblem } from './problem.ts';
+import type { PackageFile } from './read-files.ts';
+
+/** A variable of the root module. */
+export interface ModuleVariable {
+  readonly name: string;
+  readonly typeExpression: string | null;
+  readonly description: string;
+  readonly hasDefault: boolean;
+  readonly default: InputValue;
+  readonly isSensitive: boolean;
+}
+
+/** What the files of the root folder say. */
+export interface RootModule {
+  /** Folder of the package in which Terraform runs; "" is the top. */
+  readonly folder: string;
+  readonly variables: readonly ModuleVariable[];
+  /** Constraints such as `>= 1.4`; all of them hold. */
+  readonly requiredVersions: readonly string[];
+  readonly hasWebPortOutput: boolean;
+  readonly problems: readonly PackageProblem[];
+}
+
+/** Read by Terraform and OpenTofu. */
+const moduleFile = /\.(tf|tofu)(\.json)?$/;
+/** These change other files of the module, the platform's own too, and the last of them by name wins. */
+const overrideFile = /(^|_)override\.(tf|tofu)(\.json)?$/;
+/** Where the platform puts what a run needs. */
+const platformFolder = '.platform';
+
+const folderOf = (path: string): string => {
+  const folder = posix.dirname(path);
+  return folder === '.' ? '' : folder;
+};
+const depthOf = (folder: string): number => (folder === '' ? 0 : folder.split('/').length);
+
+/** The folder of the shallowest `.tf`; of several, the first by name. Null where there is none. */
+export function findRoot(paths: readonly string[]): string | null {
+  const folders = paths.filter((path) => path.endsWith('.tf')).map(folderOf);
+  return folders.toSorted((a, b) => depthOf(a) - depthOf(b) || (a < b ? -1 : 1))[0] ?? null;
+}
+
+/** What the names of a package's files have against them, whatever is in them. */
+export function checkPaths(paths: readonly string[]): PackageProblem[] {
+  const root = findRoot(paths);
+  if (root === null) return [{ field: 'file', message: 'has no .tf file: a stack is a Terraform module' }];
+  const platform = `${root === '' ? '' : `${root}/`}${platformFolder}/`.toLowerCase();
+  return paths.flatMap((path): PackageProblem[] => {
+    if (folderOf(path) === root && overrideFile.test(path)) {
+      return [{ field: path, message: 'is an override file, which could change what the platform sets: rename it' }];
+    }
+    const isOurs = path.toLowerCase().startsWith(platform);
+    return isOurs ? [{ field: path, message: 'lies in .platform, where the platform puts its own' }] : [];
+  });
+}
+
+/**
+ * Reads the root module of a package.
+ * @throws PackageRefusedError where its files take too long to parse
+ */
+export async function readModule(files: readonly PackageFile[], folder: string): Promise<RootModule> {
+  const inRoot = files.filter(({ path }) => folderOf(path) === folder && moduleFile.test(path));
+  const problems = fileProblems(inRoot);
+  const found = new Found();
+  if (problems.length === 0) {
+    const sources = inRoot.map(({ path, bytes }) => ({ path, text: bytes.toString('utf8') }));
+    for (const { path, content, problem } of await parseHcl(sources)) {
+      if (problem === null) found.take(path, content);
+      else found.problems.push({ field: path, message: problem });
+    }
+  }
+  return { ...found.toModule(), folder, problems: [...problems, ...found.problems] };
+}
+
+function fileProblems(inRoot: readonly PackageFile[]): PackageProblem[] {
+  const problems: PackageProblem[] = [];
+  for (const { path, bytes } of inRoot) {
+    const wrong = (message: string): void => void problems.push({ field: path, message });
+    if (bytes.length > hclFileBytesMax) wrong(`is larger than ${sizeText(hclFileBytesMax)}`);
+    if (!Buffer.from(bytes.toString('utf8')).equals(bytes)) wrong('is not UTF-8');
+  }
+  if (inRoot.reduce((sum, { bytes }) => sum + bytes.length, 0) > hclBytesMax) {
+    problems.push({ field: 'file', message: `has more than ${sizeText(hclBytesMax)} of Terraform in its root folder` });
+  }
+  return problems;
+}
+
+const bool = z.union([z.boolean(), z.literal('true').transform(() => true), z.literal('false').transform(() => false)]);
+const variable = z.looseObject({
+  type: z.string().optional(),
+  description: z.string().optional(),
+  default: z.json().optional(),
+  sensitive: bool.optional(),
+});
+/** A block in HCL's JSON is a list of bodies; in Terraform's own JSON it may be the body itself. */
+const blocks = <T extends z.ZodType>(body: T) =>
+  z.preprocess((value): unknown[] => (Array.isArray(value) ? value : [value]), z.array(body));
+const settings = z.looseObject({ required_version: z.string().max(200).optional() });
+const fileContent = z.looseObject({
+  variable: z.record(z.string(), blocks(variable)).optional(),
+  output: z.record(z.string(), z.unknown()).optional(),
+  terraform: blocks(settings).optional(),
+});
+
+const variableName = /^[\p{ID_Start}_][\p{ID_Continue}-]*$/u;
+const nameCharsMax = 100;
+
+/** What several files say together. */
+class Found {
+  readonly problems: PackageProblem[] = [];
+  readonly #variables = new Map<string, ModuleVariable>();
+  readonly #requiredVersions: string[] = [];
+  #hasWebPortOutput = false;
+
+  take(path: string, content: unknown): void {
+    const parsed = fileContent.safeParse(content);
+    if (!parsed.success) {
+      const where = new Set(parsed.error.issues.map((issue) => issue.path.map(String).join('.')));
+      for (const place of where) this.#wrong(path, `is not what Terraform reads: ${place}`);
+      return;
+    }
+    const { variable: variables = {}, output = {}, terraform = [] } = parsed.data;
+    for (const [name, bodies] of Object.entries(variables)) {
+      for (const body of bodies) this.#add(path, name, body);
+    }
+    if (Object.hasOwn(output, 'web_port')) this.#hasWebPortOutput = true;
+    for (const { required_version: version } of terraform)
+      if (version !== undefined) this.#requiredVersions.push(version);
+  }
+
+  toModule(): Pick<RootModule, 'variables' | 'requiredVersions' | 'hasWebPortOutput'> {
+    return {
+      variables: [...this.#variables.values()],
+      requiredVersions: this.#requiredVersions,
+      hasWebPortOutput: this.#hasWebPortOutput,
+    };
+  }
+
+  #add(path: string, name: string, body: z.output<typeof variable>): void {
+    if (!variableName.test(name) || name.length > nameCharsMax) {
+      this.#wrong(path, `has a variable whose name Terraform or the platform does not take: ${name}`);
+      return;
+    }
+    if (this.#variables.has(name)) this.#wrong(path, `has the variable ${name}, which is declared already`);
+    // A value that no run could give stands in the place of the default of what the platform fills in.
+    const isReserved = reservedInputs.has(name);
+    this.#variables.set(name, {
+      name,
+      typeExpression: body.type === undefined ? null : expressionOf(body.type),
+      description: (body.description ?? '').trim().replaceAll('\0', '').slice(0, descriptionCharsMax).toWellFormed(),
+      hasDefault: isReserved || body.default !== undefined,
+      default: body.default ?? null,
+      isSensitive: body.sensitive ?? false,
+    });
+  }
+
+  #wrong(path: string, message: string): void {
+    this.problems.push({ field: path, message });
+  }
+}
+
+const expressionCharsMax = 1000;
+
+/** The parser wraps expressions: `${list(string)}`. */
+function expressionOf(text: string): string {
+  const bare = /^\$\{([\s\S]*)\}$/.exec(text)?.[1] ?? text;
+  return bare.replaceAll('\0', '').slice(0, expressionCharsMax).trim().toWellFormed();
+}

@@ -1,0 +1,37 @@
+/** One thing that is wrong with a package: a file of it, or a field of its manifest. */
+export interface PackageProblem {
+  readonly field: string;
+  readonly message: string;
+}
+
+const problemsMax = 100;
+const fieldCharsMax = 200;
+const messageCharsMax = 500;
+
+/** Names of files and texts of parsers, which may hold anything, as one line that can be shown. */
+function shown(text: string, charsMax: number): string {
+  const line = text.toWellFormed().replaceAll(/[\p{Cc}\p{Cf}\u2028\u2029]+/gu, '\u{fffd}');
+  return line.length > charsMax ? `${line.slice(0, charsMax).toWellFormed()}…` : line;
+}
+
+/** A package that is not taken, with all that is wrong with it. Nothing of it was kept. */
+export class PackageRefusedError extends Error {
+  readonly problems: readonly PackageProblem[];
+
+  constructor(problems: readonly PackageProblem[]) {
+    const listed = problems.slice(0, problemsMax).map(({ field, message }) => ({
+      field: shown(field, fieldCharsMax),
+      message: shown(message, messageCharsMax),
+    }));
+    const left = problems.length - listed.length;
+    const rest = left > 0 ? [{ field: 'file', message: `${left} more problems are not listed` }] : [];
+    super('the package is not taken');
+    this.name = 'PackageRefusedError';
+    this.problems = [...listed, ...rest];
+  }
+}
+
+/** @throws PackageRefusedError where there is a problem */
+export function refuseProblems(problems: readonly PackageProblem[]): void {
+  if (problems.length > 0) throw new PackageRefusedError(problems);
+}

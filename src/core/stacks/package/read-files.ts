@@ -1,0 +1,81 @@
+import { promisify } from 'node:util';
+import { crc32, inflateRaw, type InflateRaw, type ZlibOptions } from 'node:zlib';
+import type { PackageProblem } from './problem.ts';
+import { listZip, type ZipEntry } from './zip-entries.ts';
+
+/** A file of a package. */
+export interface PackageFile {
+  /** Relative, with "/": `modules/web/main.tf`. */
+  readonly path: string;
+  readonly bytes: Buffer;
+  readonly isExecutable: boolean;
+}
+
+export interface PackageFiles {
+  /** None where something is wrong with the zip. */
+  readonly files: readonly PackageFile[];
+  /** Of all files that are not dropped. */
+  readonly paths: readonly string[];
+  readonly problems: readonly PackageProblem[];
+  /** Files that never become part of a stack. */
+  readonly dropped: readonly string[];
+}
+
+const droppedFolders = new Set(['.terraform', '.git', '__macosx']);
+const droppedNames = /^(\.terraformrc|terraform\.rc|\.ds_store|.*\.tfstate(\..*)?|.*\.tfplan)$/;
+
+/** State and plans hold secrets, and what is left of a run of somebody else's has no place in the next one. */
+function isDropped(path: string): boolean {
+  const parts = path.toLowerCase().split('/');
+  return parts.slice(0, -1).some((part) => droppedFolders.has(part)) || droppedNames.test(parts.at(-1) ?? '');
+}
+
+type InflatedInfo = { readonly buffer: Buffer; readonly engine: InflateRaw };
+const inflate = promisify(
+  (bytes: Buffer, options: ZlibOptions, done: (error: Error | null, result: InflatedInfo) => void): void =>
+    // With `info` the answer is the bytes and the inflater, which knows how much it read.
+    inflateRaw(bytes, { ...options, info: true }, done as unknown as (error: Error | null, result: Buffer) => void),
+);
+
+/**
+ * The files of a zip, in memory. Each is inflated up to the size that its zip says and no further, one after the other.
+ * @throws PackageRefusedError where the zip cannot be read at all
+ */
+export async function readFiles(zip: Buffer): Promise<PackageFiles> {
+  const { entries, problems } = await listZip(zip);
+  const kept = entries.filter(({ path, isFolder }) => !isFolder && !isDropped(path));
+  const dropped = entries.filter(({ path, isFolder }) => !isFolder && isDropped(path)).map(({ path }) => path);
+  const paths = kept.map(({ path }) => path);
+  // What is wrong already may be what makes it large.
+  if (problems.length > 0) return { files: [], paths, problems, dropped };
+  const files: PackageFile[] = [];
+  const broken: PackageProblem[] = [];
+  for (const entry of kept) {
+    const bytes = await readEntry(entry);
+    if (typeof bytes === 'string') broken.push({ field: entry.path, message: bytes });
+    else files.push({ path: entry.path, bytes, isExecutable: entry.isExecutable });
+  }
+  return { files, paths, problems: broken, dropped };
+}
+
+/** @returns a sentence where the bytes are not what the zip says */
+async function readEntry(entry: ZipEntry): Promise<Buffer | string> {
+  const bytes = entry.isDeflated ? await inflated(entry) : entry.stored;
+  if (typeof bytes === 'string') return bytes;
+  if (bytes.length !== entry.size) return `has ${bytes.length} bytes, and ${entry.size} by its zip`;
+  if (crc32(bytes) !== entry.crc32) return 'is damaged: its checksum is another one';
+  return bytes;
+}
+
+async function inflated({ stored, size }: ZipEntry): Promise<Buffer | string> {
+  try {
+    // 0 is no limit that zlib takes.
+    const { buffer, engine } = await inflate(stored, { maxOutputLength: Math.max(size, 1) });
+    if (engine.bytesWritten !== stored.length) return 'has bytes behind its end';
+    return buffer;
+  } catch (error) {
+    const code = error instanceof Error && 'code' in error ? error.code : '';
+    if (code === 'ERR_BUFFER_TOO_LARGE') return `inflates to more than the ${size} bytes that its zip says`;
+    return 'is damaged: it cannot be inflated';
+  }
+}

@@ -1,0 +1,130 @@
+import { z } from '@hono/zod-openapi';
+import { formatId } from '#base/id.ts';
+import {
+  categoryCharsMax,
+  descriptionCharsMax,
+  iconRule,
+  inputTypes,
+  isIcon,
+  type Stack,
+  stackNamePattern,
+  stackNameRule,
+  type StackViewer,
+  stackVisibilities,
+  titleCharsMax,
+  toCategory,
+} from '#core/stacks/stacks.ts';
+import { pageOf } from './pages.ts';
+import { idText, longText, nameText } from './schemas.ts';
+
+/** Stacks as they are shown, and what may be said of one. */
+
+const inputSchema = z
+  .object({
+    name: z.string(),
+    type: z.enum(inputTypes),
+    type_expression: z.string().nullable().openapi({ description: "The module's own words: `list(string)`" }),
+    description: z.string(),
+    required: z.boolean(),
+    default: z.unknown().openapi({ description: 'null where there is none' }),
+    sensitive: z.boolean(),
+  })
+  .openapi('StackInput');
+
+const versionSchema = z
+  .object({
+    number: z.int().openapi({ description: 'Counted from 1' }),
+    sha256: z.string().openapi({ description: 'Of the zip' }),
+    size: z.int().openapi({ description: 'Bytes of the zip' }),
+    files: z.int(),
+    created_at: z.iso.datetime(),
+  })
+  .openapi('StackVersion');
+
+const webSchema = z
+  .object({
+    port: z.int().nullable().openapi({ description: 'null: a run says it, by its output `web_port`' }),
+    node: z.string().nullable().openapi({ description: 'Name of a node; null: the first one' }),
+    path: z.string().nullable(),
+  })
+  .openapi('StackWebPort');
+
+export const stackSchema = z
+  .object({
+    id: idText('stack'),
+    name: z.string(),
+    title: z.string(),
+    description: z.string(),
+    category: z.string().nullable(),
+    icon: z.string().nullable().openapi({ description: 'An emoji, or the URL of an image' }),
+    visibility: z.enum(stackVisibilities),
+    builtin: z.boolean().openapi({ description: 'Comes with the product' }),
+    owner_id: idText('user').nullable().openapi({ description: 'For the owner and for administrators' }),
+    inputs: z.array(inputSchema),
+    applicable_profiles: z.array(z.string()).nullable().openapi({ description: 'null: all hardware profiles' }),
+    web: webSchema.nullable().openapi({ description: 'The web port that a run will have' }),
+    required_versions: z.array(z.string()).openapi({ description: 'Of Terraform; all of them hold' }),
+    warnings: z.array(z.string()).openapi({ description: 'What of the package was left out or may be a mistake' }),
+    version: versionSchema,
+    created_at: z.iso.datetime(),
+    updated_at: z.iso.datetime(),
+  })
+  .openapi('Stack');
+
+export const stackPageSchema = pageOf(stackSchema, 'StackPage');
+
+const iso = (ms: number): string => new Date(ms).toISOString();
+
+export function toStackAnswer(stack: Stack, viewer: StackViewer): z.infer<typeof stackSchema> {
+  const { version, ownerUserId } = stack;
+  const { metadata } = version;
+  const seesOwner = ownerUserId !== null && (viewer.isAdmin || ownerUserId === viewer.userId);
+  return {
+    id: formatId('stack', stack.id),
+    name: stack.name,
+    title: stack.title,
+    description: stack.description,
+    category: stack.category,
+    icon: stack.icon,
+    visibility: stack.visibility,
+    builtin: stack.isBuiltin,
+    owner_id: seesOwner ? formatId('user', ownerUserId) : null,
+    inputs: metadata.inputs.map(({ typeExpression, ...input }) => ({ ...input, type_expression: typeExpression })),
+    applicable_profiles: metadata.applicableProfiles === null ? null : [...metadata.applicableProfiles],
+    web: metadata.web,
+    required_versions: [...metadata.requiredVersions],
+    warnings: [...metadata.warnings],
+    version: {
+      number: version.number,
+      sha256: version.sha256,
+      size: version.sizeBytes,
+      files: metadata.files,
+      created_at: iso(version.createdAtMs),
+    },
+    created_at: iso(stack.createdAtMs),
+    updated_at: iso(stack.updatedAtMs),
+  };
+}
+
+const category = nameText(categoryCharsMax).transform(toCategory);
+const icon = z.string().refine(isIcon, iconRule);
+
+/** What may be said beside a package; it counts more than the manifest. */
+export const stackFields = {
+  name: z.string().regex(stackNamePattern, stackNameRule).optional(),
+  title: nameText(titleCharsMax).optional(),
+  description: longText(descriptionCharsMax).optional(),
+  category: category.optional(),
+  icon: icon.optional(),
+};
+
+export const stackPatchSchema = z
+  .strictObject({
+    title: nameText(titleCharsMax).optional(),
+    description: longText(descriptionCharsMax).optional(),
+    category: category.nullish(),
+    icon: icon.nullish(),
+    visibility: z.enum(stackVisibilities).optional().openapi({ description: 'By administrators of the platform' }),
+  })
+  .refine((patch) => Object.keys(patch).length > 0, 'must change something')
+  .openapi('PatchStack');

@@ -1,0 +1,80 @@
+import { z } from '@hono/zod-openapi';
+import type { MiddlewareHandler } from 'hono';
+import { AppError } from '#base/errors.ts';
+import { packageBytesMax } from '#core/stacks/stacks.ts';
+import {
+  type BodyLimits,
+  type BodyReader,
+  type BodyShares,
+  createReadBody,
+  type HttpEnv,
+  jsonBody,
+  wrongBody,
+} from '#edge/http/http.ts';
+import { stackFields } from './stack-schemas.ts';
+
+/** Bodies that carry a package: a form with the zip, or JSON that says where it lies. */
+
+const file = z
+  .custom<File>((value) => value instanceof File, 'must be a file, sent as one part with a file name')
+  .openapi({ type: 'string', format: 'binary', description: 'A zip of at most 10 MiB' });
+
+export const uploadSchema = z.strictObject({ file, ...stackFields }).openapi('UploadStack');
+
+export const fetchSchema = z
+  .strictObject({
+    url: z.string().max(2048, 'must have at most 2048 characters').openapi({
+      description: 'https, of a public address; fetched once',
+      example: 'https://example.org/queue.zip',
+    }),
+    ...stackFields,
+  })
+  .openapi('FetchStack');
+
+/** More than a form has fields. */
+const partsMax = 16;
+/** Of the form around the zip. */
+const formBytesMax = 128 * 1024;
+
+const multipartBody: BodyReader = {
+  mediaType: 'multipart/form-data',
+  bodyBytesMax: packageBytesMax + formBytesMax,
+  expected: 'a form with the zip as its part "file", or a JSON object with "url"',
+  read(bytes, contentType) {
+    const boundary = /;\s*boundary=(?:"([^"]{1,70})"|([^\s;"]{1,70}))/i.exec(contentType);
+    const text = boundary?.[1] ?? boundary?.[2];
+    if (text === undefined || !/^[\w'()+,./:=? -]*[\w'()+,./:=?-]$/.test(text)) {
+      throw wrongBody('must name a boundary in its content type');
+    }
+    if (countParts(bytes, `--${text}`) > partsMax) throw wrongBody(`has more than ${partsMax} parts`);
+    return { contentType: `multipart/form-data; boundary=${text}`, body: new Uint8Array(bytes) };
+  },
+};
+
+function countParts(bytes: Buffer, delimiter: string): number {
+  let count = 0;
+  for (let at = bytes.indexOf(delimiter); at !== -1; at = bytes.indexOf(delimiter, at + delimiter.length)) {
+    count += 1;
+    if (count > partsMax + 1) break;
+  }
+  return count - 1;
+}
+
+export interface UploadParts {
+  readonly limits: Omit<BodyLimits, 'bodyBytesMax'>;
+  readonly shares: BodyShares;
+}
+
+/** Reads such a body; after the key, so that who may not call sends nothing for nothing. */
+export function createUploadBody(parts: UploadParts): MiddlewareHandler<HttpEnv> {
+  const read = createReadBody(parts, [multipartBody, jsonBody]);
+  return async (context, next) => {
+    try {
+      return await read(context, next);
+    } catch (error) {
+      const isTooLarge = error instanceof AppError && error.code === 'request_too_large';
+      if (!isTooLarge) throw error;
+      throw new AppError('package_too_large', { message: 'The package is larger than 10 MiB.' });
+    }
+  };
+}

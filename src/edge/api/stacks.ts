@@ -1,0 +1,214 @@
+import { createRoute, z } from '@hono/zod-openapi';
+import { userIdOf } from '#core/audit/audit.ts';
+import {
+  type PackageSource,
+  PackageRefusedError,
+  type PushedStack,
+  type StackAuthor,
+  type StackFields,
+  type Stacks,
+  type StackViewer,
+} from '#core/stacks/stacks.ts';
+import { authorOf, type HttpContext, ValidationError } from '#edge/http/http.ts';
+import type { ApiApp } from './app.ts';
+import type { Guards } from './auth.ts';
+import { pageQuery, toPage } from './pages.ts';
+import { bearerSecurity, jsonAnswer, jsonRequest, nameText, notFound } from './schemas.ts';
+import { stackPageSchema, stackPatchSchema, stackSchema, toStackAnswer } from './stack-schemas.ts';
+import { createUploadBody, fetchSchema, type UploadParts, uploadSchema } from './stack-upload.ts';
+
+/** The catalog of stacks. Reading takes any key; changing takes a management key, and what is everybody's an admin's. */
+
+export interface StackRoutesParts extends UploadParts {
+  readonly guards: Guards;
+  readonly stacks: Stacks;
+}
+
+const tags = ['Stacks'];
+const path = '/v1/stacks';
+const params = z.object({ name: z.string().openapi({ description: 'Name or id', example: 'scheduler' }) });
+
+function viewerOf(context: HttpContext): StackViewer {
+  const { actor, platformRole, scope } = context.get('caller');
+  return { userId: userIdOf(actor), isAdmin: platformRole === 'admin' && scope === 'management' };
+}
+
+function stackAuthorOf(context: HttpContext): StackAuthor {
+  const { organizationId } = context.get('caller');
+  return { viewer: viewerOf(context), organizationId, author: authorOf(context) };
+}
+
+export function registerStackRoutes(app: ApiApp, parts: StackRoutesParts): void {
+  registerList(app, parts);
+  registerReading(app, parts);
+  registerUpload(app, parts);
+  registerChanges(app, parts);
+}
+
+function registerList(app: ApiApp, { guards, stacks }: StackRoutesParts): void {
+  const route = createRoute({
+    method: 'get',
+    path,
+    tags,
+    summary: 'List the stacks that everybody sees and those of the caller, by name',
+    security: bearerSecurity,
+    middleware: [guards.anyKey],
+    request: {
+      query: z.strictObject({
+        ...pageQuery,
+        search: nameText(200).optional().openapi({ description: 'Text in name, title or description' }),
+        category: nameText(200).optional(),
+      }),
+    },
+    responses: { 200: jsonAnswer(stackPageSchema, 'A page of stacks') },
+  });
+  app.openapi(route, async (context) => {
+    const { search = null, category = null, ...asked } = context.req.valid('query');
+    const viewer = viewerOf(context);
+    const found = await stacks.list({ viewer, search, category, ...asked });
+    const shown = found.stacks.map((stack) => toStackAnswer(stack, viewer));
+    return context.json(toPage(shown, asked, found.total), 200);
+  });
+}
+
+function registerReading(app: ApiApp, { guards, stacks }: StackRoutesParts): void {
+  const get = createRoute({
+    method: 'get',
+    path: `${path}/{name}`,
+    tags,
+    summary: 'Read a stack',
+    description: "Of several of one name the caller's own, then the global one.",
+    security: bearerSecurity,
+    middleware: [guards.anyKey],
+    request: { params },
+    responses: { 200: jsonAnswer(stackSchema, 'The stack') },
+  });
+  app.openapi(get, async (context) => {
+    const viewer = viewerOf(context);
+    const stack = await stacks.find(viewer, context.req.valid('param').name);
+    if (stack === null) throw notFound('stack');
+    return context.json(toStackAnswer(stack, viewer), 200);
+  });
+  const download = createRoute({
+    method: 'get',
+    path: `${path}/{name}/download`,
+    tags,
+    summary: 'The zip of a stack, byte for byte as it was uploaded',
+    security: bearerSecurity,
+    middleware: [guards.anyKey],
+    request: { params },
+    responses: {
+      200: {
+        description: 'The zip',
+        content: { 'application/zip': { schema: z.any().openapi({ type: 'string', format: 'binary' }) } },
+      },
+    },
+  });
+  app.openapi(download, async (context) => {
+    const { stack, zip } = await stacks.download(viewerOf(context), context.req.valid('param').name);
+    return context.body(new Uint8Array(zip), 200, {
+      'content-type': 'application/zip',
+      'content-disposition': `attachment; filename="${stack.name}-${stack.version.number}.zip"`,
+      'x-content-type-options': 'nosniff',
+      etag: `"${stack.version.sha256}"`,
+    });
+  });
+}
+
+function registerUpload(app: ApiApp, { guards, stacks, ...parts }: StackRoutesParts): void {
+  const route = createRoute({
+    method: 'post',
+    path,
+    tags,
+    summary: 'Upload a stack, or a new version of one',
+    description:
+      'A zip with a Terraform module. It is global where an administrator of the platform uploads it, and private to ' +
+      'its owner otherwise. A name that is not given is taken from the manifest, the folder or the file.',
+    security: bearerSecurity,
+    middleware: [guards.management, createUploadBody(parts)],
+    request: {
+      body: {
+        content: { 'multipart/form-data': { schema: uploadSchema }, 'application/json': { schema: fetchSchema } },
+      },
+    },
+    responses: {
+      200: jsonAnswer(stackSchema, 'The stack with its new version'),
+      201: jsonAnswer(stackSchema, 'The new stack'),
+    },
+  });
+  app.openapi(route, async (context) => {
+    const isJson = context.req.header('content-type')?.startsWith('application/json') === true;
+    const body = isJson ? context.req.valid('json') : context.req.valid('form');
+    const asked = 'file' in body ? await sourceOfForm(body) : sourceOfJson(body);
+    const { stack, isNew } = await pushOrExplain(stacks, asked, stackAuthorOf(context));
+    if (isNew) context.header('location', `${path}/${stack.name}`);
+    return context.json(toStackAnswer(stack, viewerOf(context)), isNew ? 201 : 200);
+  });
+}
+
+interface AskedPush {
+  readonly source: PackageSource;
+  readonly fields: StackFields;
+}
+
+function sourceOfJson({ url, ...fields }: z.output<typeof fetchSchema>): AskedPush {
+  return { source: { kind: 'url', url }, fields: toFields(fields) };
+}
+
+async function sourceOfForm({ file, ...fields }: z.output<typeof uploadSchema>): Promise<AskedPush> {
+  const bytes = Buffer.from(await file.arrayBuffer());
+  return { source: { kind: 'zip', bytes, fileName: file.name }, fields: toFields(fields) };
+}
+
+type SaidFields = Omit<z.output<typeof fetchSchema>, 'url'>;
+
+function toFields({ name, title, description, category, icon }: SaidFields): StackFields {
+  return {
+    name: name ?? null,
+    title: title ?? null,
+    description: description ?? null,
+    category: category ?? null,
+    icon: icon ?? null,
+  };
+}
+
+async function pushOrExplain(stacks: Stacks, { source, fields }: AskedPush, by: StackAuthor): Promise<PushedStack> {
+  try {
+    return await stacks.push(source, fields, by);
+  } catch (error) {
+    if (error instanceof PackageRefusedError) throw new ValidationError(error.problems, 'package_invalid');
+    throw error;
+  }
+}
+
+function registerChanges(app: ApiApp, { guards, stacks }: StackRoutesParts): void {
+  const patch = createRoute({
+    method: 'patch',
+    path: `${path}/{name}`,
+    tags,
+    summary: 'Change what is said of a stack, or who sees it',
+    security: bearerSecurity,
+    middleware: [guards.management, guards.jsonBody],
+    request: { params, body: jsonRequest(stackPatchSchema) },
+    responses: { 200: jsonAnswer(stackSchema, 'The stack') },
+  });
+  app.openapi(patch, async (context) => {
+    const { name } = context.req.valid('param');
+    const stack = await stacks.patch(name, context.req.valid('json'), stackAuthorOf(context));
+    return context.json(toStackAnswer(stack, viewerOf(context)), 200);
+  });
+  const remove = createRoute({
+    method: 'delete',
+    path: `${path}/{name}`,
+    tags,
+    summary: 'Delete a stack; what runs of it keeps its version',
+    security: bearerSecurity,
+    middleware: [guards.management],
+    request: { params },
+    responses: { 204: { description: 'It is deleted' } },
+  });
+  app.openapi(remove, async (context) => {
+    await stacks.remove(context.req.valid('param').name, stackAuthorOf(context));
+    return context.body(null, 204);
+  });
+}
