@@ -6,6 +6,7 @@ import { type CliOutput, type Command, exitCodes } from './command.ts';
 import { engineCommands } from './engines.ts';
 import { FailedError, UsageError } from './errors.ts';
 import { reconcileCommand } from './reconcile.ts';
+import { stackCommands } from './stacks.ts';
 import { validateCommand } from './validate.ts';
 
 export { type Command, type CommandContext, exitCodes, textFlag } from './command.ts';
@@ -17,7 +18,13 @@ export { UsageError } from './errors.ts';
  * database itself, and is handed in by the program. A group of commands is a file that
  * exports a list of them, and one line here.
  */
-const commands: readonly Command[] = [...engineCommands, reconcileCommand, validateCommand, ...importCommands];
+const commands: readonly Command[] = [
+  ...engineCommands,
+  ...stackCommands,
+  reconcileCommand,
+  validateCommand,
+  ...importCommands,
+];
 
 const globalOptions = {
   json: { type: 'boolean' },
