@@ -77,8 +77,15 @@ describe('the stacks that come with the product', () => {
     // What was waiting is there for the next apply.
     await place.change('apply', variables);
     await until(() => (hgq('status', long).startsWith('running') ? true : null));
+    // Two workers that begin at once run it once.
+    const left = (): string =>
+      execFileSync('sh', ['-c', `ps -eo args | grep -c "[r]unning/${long}/command" || true`], {
+        encoding: 'utf8',
+      }).trim();
+    expect(await until(() => (left() === '0' ? null : left()))).toBe('1');
     hgq('cancel', long);
     await until(() => (hgq('status', long).startsWith('done') ? true : null));
+    expect(left()).toBe('0');
     await place.change('destroy', variables);
   });
 
