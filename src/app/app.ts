@@ -154,7 +154,6 @@ function listParts(
     gateway.parts.history,
     own.bootstrap,
     foundation.parts.keys,
-    platform.parts.stacks,
     gateway.parts.catalog,
     platform.parts.clusters,
     platform.parts.runs,

@@ -26,7 +26,6 @@ export interface Platform {
   readonly parts: {
     readonly costs: Part;
     readonly clusters: Part;
-    readonly stacks: Part;
     readonly runs: Part;
   };
 }
@@ -59,7 +58,6 @@ export function createPlatform(options: PlatformOptions): Platform {
     parts: {
       costs: costsPart,
       clusters: clustersPart(clusters, secrets, log),
-      stacks: { name: 'stacks', start: () => stacks.syncBuiltins() },
       runs: part,
     },
   };

@@ -15,6 +15,7 @@ const probes: Readonly<Record<string, Probe>> = {
   docker: whyNoDocker,
   prometheus: (environment) => (findProgram('promtool', environment) === null ? 'there is no promtool on PATH' : null),
   'docker-vllm': (environment) => whyNoDocker(environment) ?? probeVllm(environment),
+  terraform: probeTerraform,
   vllm: probeVllm,
   redis: ({ PATH }) =>
     findRedisServer(PATH) === null ? 'there is no redis-server and no valkey-server on PATH' : null,
@@ -23,6 +24,16 @@ const probes: Readonly<Record<string, Probe>> = {
       ? 'VALKEY_BIN names no program, and there is no valkey-server on PATH'
       : null,
 };
+
+/** Modules are applied by SSH to a server that only root may run. */
+function probeTerraform(environment: Environment): string | null {
+  const missing = ['terraform', 'ssh-keygen', 'python3', 'prometheus'].find(
+    (name) => findProgram(name, environment) === null,
+  );
+  if (missing !== undefined) return `there is no ${missing} on PATH`;
+  if (!existsSync('/usr/sbin/sshd')) return 'there is no /usr/sbin/sshd';
+  return process.getuid?.() === 0 ? null : 'only root may run sshd';
+}
 
 /** Names that may be required although this version has no tests for them. */
 const namesWithoutTests = ['browser'];

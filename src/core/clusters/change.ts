@@ -59,8 +59,11 @@ export async function requireOrganization(
   organizationId: string,
 ): Promise<Organization> {
   const organization = await accounts.lockOrganization(tx, organizationId);
-  if (organization !== null) return organization;
-  throw new AppError('invalid_value', { message: 'is no organization that there is', param: 'organization_id' });
+  if (organization === null) {
+    throw new AppError('invalid_value', { message: 'is no organization that there is', param: 'organization_id' });
+  }
+  if (organization.status === 'active') return organization;
+  throw new AppError('conflict', { message: `the organization is ${organization.status}`, param: 'organization_id' });
 }
 
 /** Unix milliseconds by the database's clock, whole. */

@@ -1,26 +1,27 @@
+import { createHash } from 'node:crypto';
 import { readdirSync, readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { and, eq, isNull } from 'drizzle-orm';
 import type { Db, Transaction } from '#base/db.ts';
-import { formatId, uuidv7 } from '#base/id.ts';
+import { formatId } from '#base/id.ts';
 import type { Log } from '#base/log.ts';
 import { packZip } from '#base/zip.ts';
 import { type ReadPackage, readPackage } from '#core/stacks/package/package.ts';
-import { findStack } from './catalog.ts';
-import { addVersion, dbNow } from './changes.ts';
-import { stacks } from './schema.ts';
-import { insertVersion, lockStacks } from './versions.ts';
+import { mustFind } from './change.ts';
+import { addVersion, insertStack } from './push.ts';
+import { stacks, stackVersions } from './schema.ts';
+import { lockStacks } from './versions.ts';
 
 /** The stacks that come with the product: a folder each in `builtin/`. */
 
 const folder = fileURLToPath(new URL('./builtin', import.meta.url));
 
 /** Their names. */
-export const builtinNames = (): readonly string[] => readdirSync(folder).toSorted();
+const builtinNames = (): readonly string[] => readdirSync(folder).toSorted();
 
 /** The same bytes from the same folder, on every machine. */
-export function packBuiltin(name: string): Promise<Buffer> {
+function packBuiltin(name: string): Promise<Buffer> {
   const root = join(folder, name);
   const paths = readdirSync(root, { recursive: true, encoding: 'utf8' }).filter((path) =>
     statSync(join(root, path)).isFile(),
@@ -33,10 +34,20 @@ export function packBuiltin(name: string): Promise<Buffer> {
 export async function syncBuiltins(db: Db, log: Log): Promise<void> {
   for (const name of builtinNames()) {
     const zip = await packBuiltin(name);
+    if (await isThere(db, name, createHash('sha256').update(zip).digest('hex'))) continue;
     const found = await readPackage(zip, null, () => null);
     const isTaken = await db.orm.transaction((tx) => syncIn(tx, name, zip, found));
     if (isTaken) log.warn({ stack: name }, 'a stack of somebody else has the name of one that comes with the product');
   }
+}
+
+async function isThere(db: Db, name: string, sha256: string): Promise<boolean> {
+  const [row] = await db.orm
+    .select({ sha256: stackVersions.sha256 })
+    .from(stacks)
+    .innerJoin(stackVersions, eq(stackVersions.id, stacks.currentVersionId))
+    .where(and(eq(stacks.name, name), stacks.isBuiltin, isNull(stacks.deletedAt)));
+  return row?.sha256 === sha256;
 }
 
 /** @returns whether the name is taken by another stack, which is then left alone */
@@ -47,30 +58,14 @@ async function syncIn(tx: Transaction, name: string, zip: Buffer, found: ReadPac
     .select({ id: stacks.id })
     .from(stacks)
     .where(and(eq(stacks.name, name), stacks.isBuiltin, isNull(stacks.deletedAt)));
-  const now = await dbNow(tx);
-  const { title, description, category, icon } = found.stated;
+  const content = { zip, found, fields: found.stated };
   if (row !== undefined) {
-    const stack = await findStack(tx, viewer, formatId('stack', row.id));
-    if (stack === null || stack.version.sha256 === found.sha256) return false;
-    await addVersion(tx, stack, { fields: found.stated, found, zip, userId: null, now });
+    const stack = await mustFind(tx, viewer, formatId('stack', row.id));
+    if (stack.version.sha256 !== found.sha256) await addVersion(tx, stack, content, null);
     return false;
   }
   const global = and(eq(stacks.name, name), eq(stacks.visibility, 'global'), isNull(stacks.deletedAt));
   if ((await tx.select({ id: stacks.id }).from(stacks).where(global)).length > 0) return true;
-  const [stackId, versionId] = [uuidv7(now.getTime()), uuidv7(now.getTime())];
-  await tx.insert(stacks).values({
-    id: stackId,
-    name,
-    visibility: 'global',
-    isBuiltin: true,
-    title: title ?? name,
-    description: description ?? found.derived.description,
-    category,
-    icon,
-    currentVersionId: versionId,
-    createdAt: now,
-    updatedAt: now,
-  });
-  await insertVersion(tx, { id: versionId, stackId, zip, ...found, createdByUserId: null, now });
+  await insertStack(tx, { name, visibility: 'global', isBuiltin: true, ownerUserId: null }, content);
   return false;
 }

@@ -1,6 +1,7 @@
 import { and, asc, count, eq, isNull, or, sql, type SQL } from 'drizzle-orm';
 import type { Db, Transaction } from '#base/db.ts';
 import { parseId } from '#base/id.ts';
+import { stackNamePattern } from './names.ts';
 import { stackPackages, stacks, stackVersions } from './schema.ts';
 import { type Stack, type StackViewer, type StackVersion, toStack, toVersion } from './stack.ts';
 
@@ -24,7 +25,9 @@ export interface StackPage {
 type Reader = Pick<Transaction, 'select'>;
 
 const isOwn = ({ userId }: StackViewer): SQL =>
-  userId === null ? sql`false` : sql`(${stacks.ownerUserId} = ${userId} and ${stacks.visibility} = 'private')`;
+  userId === null
+    ? sql`(1 = 0)`
+    : sql`(coalesce(${stacks.ownerUserId} = ${userId}, false) and ${stacks.visibility} = 'private')`;
 
 const visibleTo = (viewer: StackViewer): SQL | undefined =>
   and(isNull(stacks.deletedAt), viewer.isAdmin ? undefined : or(eq(stacks.visibility, 'global'), isOwn(viewer)));
@@ -65,6 +68,7 @@ export async function listStacks(db: Db, { viewer, search, category, page, limit
  */
 export async function findStack(reader: Reader, viewer: StackViewer, nameOrId: string): Promise<Stack | null> {
   const id = parseId('stack', nameOrId);
+  if (id === null && !stackNamePattern.test(nameOrId)) return null;
   const named = id === null ? eq(stacks.name, nameOrId) : eq(stacks.id, id);
   const [row] = await reader
     .select({ stack: stacks, version: stackVersions })

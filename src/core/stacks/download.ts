@@ -92,26 +92,26 @@ async function fetchOnce(url: URL, { outbound }: Downloads, signal: AbortSignal)
 }
 
 /** The address that the connection goes to: nobody resolves the name a second time. */
-async function publicAddressOf(hostname: string, { resolve }: Outbound): Promise<string> {
+async function publicAddressOf(hostname: string, outbound: Outbound): Promise<string> {
   const literal = literalAddress(hostname);
   if (literal !== null) return literal;
-  const addresses = await resolve(hostname).catch(() => []);
+  const addresses = await outbound.resolve(hostname).catch(() => []);
   const [address] = addresses;
   if (address === undefined) throw refusal('names a host that is not known');
   if (!addresses.every(isPublicAddress)) throw refusal('names a host whose address is not public');
   return address;
 }
 
-function connect(url: URL, address: string, { dial }: Outbound, signal: AbortSignal): Promise<IncomingMessage> {
+function connect(url: URL, address: string, outbound: Outbound, signal: AbortSignal): Promise<IncomingMessage> {
   return new Promise((resolve, reject) => {
     const fail = (): void => reject(signal.aborted ? (signal.reason as Error) : refusal('cannot be reached'));
     const servername = literalAddress(url.hostname) === null ? url.hostname : '';
-    const raw = dial(address, Number(url.port || 443));
+    const raw = outbound.dial(address, Number(url.port || 443));
     const socket = connectTls({ socket: raw, servername, host: url.hostname.replace(/^\[(.*)\]$/, '$1') });
     raw.on('error', fail);
     socket.on('error', fail);
     const outgoing = request(url, {
-      agent: false,
+      // An agent of any kind, `false` too, would resolve the name and connect by itself.
       createConnection: () => socket,
       signal,
       headers: { 'user-agent': 'headgate', accept: '*/*', 'accept-encoding': 'identity' },

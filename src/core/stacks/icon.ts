@@ -10,7 +10,7 @@ export const iconRule =
   'must be one emoji, an https URL of an image, or a data: URL of a PNG or WebP of at most 32 KiB';
 
 export function isIcon(text: string): boolean {
-  if (emoji.test(text)) return [...text].length <= emojiCodePointsMax;
+  if (emoji.test(text)) return Array.from(text).length <= emojiCodePointsMax;
   const data = dataUrl.exec(text);
   if (data !== null) return Buffer.byteLength(data[2] ?? '', 'base64') <= dataBytesMax;
   if (text.length > urlCharsMax || !text.startsWith('https://') || /[\s\p{Cc}"'<>\\]/u.test(text)) return false;

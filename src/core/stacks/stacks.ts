@@ -13,9 +13,11 @@ import {
 } from '#core/stacks/package/package.ts';
 import { syncBuiltins } from './builtin.ts';
 import { findStack, listStacks, readVersion, type StackList, type StackPage } from './catalog.ts';
-import { createChanges, type PushedStack, type StackAuthor, type StackFields, type StackPatch } from './changes.ts';
+import { noSuchStack, type StackAuthor, type StackChange } from './change.ts';
+import { patchStack, removeStack, type StackPatch } from './changes.ts';
 import { download, type Downloads, packageTooLarge } from './download.ts';
 import { internet } from './outbound.ts';
+import { type PushedStack, pushStack, type StackFields } from './push.ts';
 import type { Stack, StackVersion, StackViewer } from './stack.ts';
 import { pinVersion, unpinVersion } from './versions.ts';
 
@@ -24,22 +26,21 @@ import { pinVersion, unpinVersion } from './versions.ts';
  * of it is kept, and what is kept is its bytes, under their SHA-256.
  */
 
-export { builtinNames } from './builtin.ts';
 export type { StackList, StackPage } from './catalog.ts';
-export type { PushedStack, StackAuthor, StackFields, StackPatch } from './changes.ts';
+export type { StackAuthor } from './change.ts';
+export type { StackPatch } from './changes.ts';
 export type { Downloads } from './download.ts';
 export { iconRule, isIcon } from './icon.ts';
 export {
   categoryCharsMax,
   descriptionCharsMax,
-  reservedInputs,
-  stackCategories,
   stackNamePattern,
   stackNameRule,
   titleCharsMax,
   toCategory,
 } from './names.ts';
-export { internet, type Outbound } from './outbound.ts';
+export type { Outbound } from './outbound.ts';
+export type { PushedStack, StackFields } from './push.ts';
 export {
   fits,
   inputTypes,
@@ -92,8 +93,6 @@ export interface Stacks {
   pinIn(tx: Transaction, versionId: string): Promise<boolean>;
   /** Lets go of what `pinIn` held once. */
   unpinIn(tx: Transaction, versionId: string): Promise<void>;
-  /** Brings those that come with the product up to date. */
-  syncBuiltins(): Promise<void>;
 }
 
 export interface StacksOptions {
@@ -109,16 +108,27 @@ export interface StacksOptions {
 const downloadTimeoutMs = 30_000;
 
 export function createStacks(options: StacksOptions): Stacks {
-  const { db, log, checkTerraform = () => null } = options;
+  const { db, audit, log, checkTerraform = () => null } = options;
   const downloads = { outbound: internet, ports: [443], timeoutMs: downloadTimeoutMs, ...options.downloads };
-  const changes = createChanges(options);
+  const bringBuiltins = createBringBuiltins(db, log);
+  const during = async <T>(by: StackAuthor, work: (change: StackChange) => Promise<T>): Promise<T> => {
+    await bringBuiltins();
+    return db.orm.transaction((tx) => work({ tx, audit, by }));
+  };
   return {
-    list: (request) => listStacks(db, request),
-    find: (viewer, nameOrId) => findStack(db.orm, viewer, nameOrId),
+    async list(request) {
+      await bringBuiltins();
+      return listStacks(db, request);
+    },
+    async find(viewer, nameOrId) {
+      await bringBuiltins();
+      return findStack(db.orm, viewer, nameOrId);
+    },
     async download(viewer, nameOrId) {
+      await bringBuiltins();
       const stack = await findStack(db.orm, viewer, nameOrId);
       const found = stack === null ? null : await readVersion(db, stack.version.id);
-      if (stack === null || found === null) throw new AppError('not_found', { message: 'There is no such stack.' });
+      if (stack === null || found === null) throw noSuchStack();
       if (stack.visibility === 'private' && stack.ownerUserId !== viewer.userId) {
         throw new AppError('insufficient_scope', { message: 'A private stack is downloaded by its owner alone.' });
       }
@@ -141,17 +151,31 @@ export function createStacks(options: StacksOptions): Stacks {
         category: category ?? rest.category,
         icon: icon ?? rest.icon,
       };
-      return changes.push({ name, fields: together, zip, found }, by);
+      return during(by, (change) => pushStack(change, name, { zip, found, fields: together }));
     },
-    patch: changes.patch,
-    remove: changes.remove,
+    patch: (nameOrId, patch, by) => during(by, (change) => patchStack(change, nameOrId, patch)),
+    remove: (nameOrId, by) => during(by, (change) => removeStack(change, nameOrId)),
     async openVersion(versionId) {
       const found = await readVersion(db, versionId);
       return found === null ? null : { version: found.version, files: await unpack(found.zip) };
     },
     pinIn: pinVersion,
     unpinIn: unpinVersion,
-    syncBuiltins: () => syncBuiltins(db, log),
+  };
+}
+
+/**
+ * Brings the stacks that come with the product up to date, when the catalog is used for the first time: most gateways
+ * that start never read it. What goes wrong there keeps nobody from using it, and is tried again by the next use.
+ */
+function createBringBuiltins(db: Db, log: Log): () => Promise<void> {
+  let bringing: Promise<void> | null = null;
+  return () => {
+    bringing ??= syncBuiltins(db, log).catch((error: unknown) => {
+      bringing = null;
+      log.warn({ err: error }, 'the stacks that come with the product could not be brought up to date');
+    });
+    return bringing;
   };
 }
 

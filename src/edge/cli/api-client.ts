@@ -1,6 +1,7 @@
 import { type IncomingMessage, request as httpRequest } from 'node:http';
 import { request as httpsRequest } from 'node:https';
-import { text } from 'node:stream/consumers';
+import { buffer, text } from 'node:stream/consumers';
+import { z } from 'zod';
 import type { ClientConfig } from '#base/config.ts';
 import { FailedError, UsageError } from './errors.ts';
 
@@ -9,6 +10,8 @@ export type ApiMethod = 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
 
 export interface Asked {
   readonly body?: unknown;
+  /** Sent as multipart/form-data, in the place of a body. */
+  readonly form?: FormData;
   readonly answerTimeoutMs?: number;
 }
 
@@ -23,6 +26,8 @@ export interface ApiClient {
   call(method: ApiMethod, path: string, asked?: Asked): Promise<unknown>;
   /** The text of an answer as it comes. @throws FailedError as `call` does, and where the answer breaks off */
   text(path: string, asked?: Pick<Asked, 'answerTimeoutMs'>): AsyncIterable<string>;
+  /** An answer that is no JSON. @throws FailedError as `call` */
+  bytes(path: string): Promise<Buffer>;
   /** The `data:` of each server-sent event, until the stream ends. @throws FailedError when it cannot begin */
   events(path: string): AsyncIterable<string>;
 }
@@ -53,6 +58,12 @@ export function createApiClient(config: ClientConfig): ApiClient {
         throw new FailedError(`the answer of ${config.url} broke off: what has come is not all of it`);
       }
     },
+    async bytes(path) {
+      const response = await send(config, { method: 'GET', path, answerTimeoutMs: usualTimeoutMs });
+      return buffer(response).catch(() => {
+        throw new FailedError(`${config.url} broke off its answer`);
+      });
+    },
     async *events(path) {
       const response = await send(config, { method: 'GET', path });
       yield* splitEvents(response);
@@ -70,7 +81,8 @@ async function send(config: ClientConfig, { method, path, ...asked }: ApiRequest
     throw new UsageError('HEADGATE_API_KEY is not set: it holds a management key of a platform admin');
   }
   const url = `${config.url.replace(/\/+$/, '')}${path}`;
-  const response = await connect(url, { method, apiKey: config.apiKey, ...asked }).catch((error: unknown) => {
+  const payload = await payloadOf(asked);
+  const response = await connect(url, { method, apiKey: config.apiKey, payload, ...asked }).catch((error: unknown) => {
     const code = error instanceof Error && 'code' in error ? String(error.code) : String(error);
     throw new FailedError(`${config.url} cannot be reached (${code}): is the gateway running? HEADGATE_URL names it`);
   });
@@ -79,21 +91,36 @@ async function send(config: ClientConfig, { method, path, ...asked }: ApiRequest
   throw new FailedError(refusalText(status, path, await text(response).catch(() => '')));
 }
 
-interface Sent extends Asked {
+interface Payload {
+  readonly contentType: string;
+  readonly bytes: Buffer;
+}
+
+/** Null where nothing is sent. */
+async function payloadOf({ body, form }: Asked): Promise<Payload | null> {
+  if (form !== undefined) {
+    const response = new Response(form);
+    const contentType = response.headers.get('content-type') ?? '';
+    return { contentType, bytes: Buffer.from(await response.arrayBuffer()) };
+  }
+  return body === undefined ? null : { contentType: 'application/json', bytes: Buffer.from(JSON.stringify(body)) };
+}
+
+interface Sent extends Pick<Asked, 'answerTimeoutMs'> {
   readonly method: ApiMethod;
   readonly apiKey: string;
+  readonly payload: Payload | null;
 }
 
 function connect(
   url: string,
-  { method, apiKey, body, answerTimeoutMs = usualTimeoutMs }: Sent,
+  { method, apiKey, payload, answerTimeoutMs = usualTimeoutMs }: Sent,
 ): Promise<IncomingMessage> {
   return new Promise((resolve, reject) => {
-    const text = body === undefined ? null : JSON.stringify(body);
     const headers = {
       authorization: `Bearer ${apiKey}`,
       accept: 'application/json, text/event-stream',
-      ...(text !== null && { 'content-type': 'application/json', 'content-length': Buffer.byteLength(text) }),
+      ...(payload !== null && { 'content-type': payload.contentType, 'content-length': payload.bytes.length }),
     };
     const request = url.startsWith('https:') ? httpsRequest : httpRequest;
     const outgoing = request(url, { method, headers }, (response) => {
@@ -103,7 +130,7 @@ function connect(
     });
     outgoing.setTimeout(answerTimeoutMs, () => outgoing.destroy(Object.assign(new Error(), { code: 'ETIMEDOUT' })));
     outgoing.on('error', reject);
-    outgoing.end(text ?? undefined);
+    outgoing.end(payload?.bytes);
   });
 }
 
@@ -132,10 +159,20 @@ function refusalText(status: number, path: string, body: string): string {
   return hint === undefined ? message : `${message.replace(/\.$/, '')}; ${hint}`;
 }
 
+const refusalBody = z.looseObject({
+  error: z.looseObject({
+    message: z.string(),
+    details: z.array(z.looseObject({ field: z.string(), message: z.string() })).default([]),
+  }),
+});
+
 function messageOf(body: string): string | null {
   try {
-    const parsed = JSON.parse(body) as { error?: { message?: unknown } } | null;
-    return typeof parsed?.error?.message === 'string' ? parsed.error.message : null;
+    const parsed = refusalBody.safeParse(JSON.parse(body));
+    if (!parsed.success) return null;
+    const { message, details } = parsed.data.error;
+    // The message names the first few.
+    return details.length < 2 ? message : details.map((one) => `${one.field}: ${one.message}`).join('; ');
   } catch {
     return null;
   }

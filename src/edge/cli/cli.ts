@@ -10,6 +10,7 @@ import { engineCommands } from './engines.ts';
 import { FailedError, UsageError } from './errors.ts';
 import { holdCommands } from './holds.ts';
 import { reconcileCommand } from './reconcile.ts';
+import { stackCommands } from './stacks.ts';
 import { validateCommand } from './validate.ts';
 
 export { type Command, type CommandContext, exitCodes, textFlag } from './command.ts';
@@ -26,6 +27,7 @@ const commands: readonly Command[] = [
   ...clusterCommands,
   costsCommand,
   ...holdCommands,
+  ...stackCommands,
   reconcileCommand,
   validateCommand,
   ...importCommands,

@@ -21,7 +21,7 @@ import { createOperatorCommands, type OperatorCommandsOptions } from '#core/flee
 import { createKeys, createOrganizations, type Keys } from '#core/keys/keys.ts';
 import { createHistory, createMetering, createQuarantineReview } from '#core/metering/metering.ts';
 import { type Contents, createContents } from '#core/requests/requests.ts';
-import { createStacks } from '#core/stacks/stacks.ts';
+import { createStacks, type Stacks, type StacksOptions } from '#core/stacks/stacks.ts';
 import { createRunsWing } from '#app/runs.ts';
 import { createSecrets, type Secrets } from '#core/secrets/secrets.ts';
 import { createWallet, createWalletOpening } from '#core/wallet/wallet.ts';
@@ -66,6 +66,7 @@ export interface TestApi {
   readonly secrets: Secrets;
   readonly dataDir: string;
   readonly billing: { readonly costs: Costs };
+  readonly stacks: Stacks;
   /** A management key of a platform admin. */
   readonly admin: string;
   readonly logLines: readonly string[];
@@ -89,6 +90,8 @@ export interface TestApiOptions {
   readonly operations?: ScriptedOperations;
   /** Finds out who calls, in the place of the one that knows keys alone. */
   readonly authenticator?: Authenticator;
+  /** Where packages are fetched from, in the place of the internet. */
+  readonly downloads?: StacksOptions['downloads'];
 }
 
 const limits = { keyPrefix: 'sk-hg-', maxActiveKeys: 5 };
@@ -145,7 +148,8 @@ function createRooms(db: Db, place: BooksPlace, clock: Clock, options: RoomOptio
   const secrets = createSecrets({ db, log, keys: options.platformKeys ?? null, dataDir: options.dataDir });
   const { nodeSilenceMs = null } = options;
   const clusters = createClusters({ db, clock, log, audit, accounts, costs, secrets, nodeSilenceMs });
-  const stacks = createStacks({ db, audit, log });
+  const { downloads = {} } = options;
+  const stacks = createStacks({ db, audit, log, downloads });
   const platform = { keys: null, nodeSilenceMs, ...runsConfig };
   const parts = { config: { platform }, clusters, stacks, secrets, audit, db, clock, log, dataDir: options.dataDir };
   const billing = {

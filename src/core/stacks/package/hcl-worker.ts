@@ -1,7 +1,7 @@
 import { parentPort } from 'node:worker_threads';
 import { parse } from '@cdktn/hcl2json';
 
-/** A thread that parses the Terraform files of one package; see parse-hcl.ts. Its end is the end of what a file did. */
+/** A thread that parses the Terraform files of packages, one after the other; see parse-hcl.ts. */
 
 export interface HclFile {
   readonly path: string;
@@ -32,11 +32,13 @@ function problemText({ name, message }: Error): string {
   return `cannot be parsed: ${inner.replaceAll(/\bfile:(\d+),(\d+)(-[\d,]+)?: /g, 'line $1, column $2: ')}`;
 }
 
-parentPort?.once('message', (files: readonly HclFile[]) => {
-  const answer = async (): Promise<void> => {
-    const parsed: HclParsed[] = [];
-    for (const file of files) parsed.push(await parseFile(file));
-    parentPort?.postMessage(parsed);
-  };
-  void answer();
-});
+async function answer(files: readonly HclFile[]): Promise<void> {
+  const parsed: HclParsed[] = [];
+  for (const file of files) parsed.push(await parseFile(file));
+  parentPort?.postMessage(parsed);
+}
+
+// The parser is there once it has parsed something.
+await parse('file', '');
+parentPort?.on('message', (files: readonly HclFile[]) => void answer(files));
+parentPort?.postMessage('ready');

@@ -83,8 +83,8 @@ function merged(stated: readonly ManifestInput[], variables: readonly ModuleVari
     if (reservedInputs.has(name)) wrong('is a name that the platform fills in itself');
     if (seen.has(name)) wrong('is there twice');
     seen.add(name);
-    const variable = variables.find((one) => one.name === name);
-    if (variable === undefined && !reservedInputs.has(name)) {
+    const variable = variables.find((one) => one.name === name) ?? undeclared;
+    if (variable === undeclared && !reservedInputs.has(name)) {
       warnings.push(`the module has no variable ${name}: the input of this name is not passed on`);
     }
     for (const message of contradictions(input, variable)) wrong(message);
@@ -99,31 +99,42 @@ function merged(stated: readonly ManifestInput[], variables: readonly ModuleVari
   return { inputs: [...inputs, ...needed.map(derived)], problems, warnings };
 }
 
-function contradictions(input: ManifestInput, variable: ModuleVariable | undefined): string[] {
+/** In the place of the variable of an input that the module does not have. */
+const undeclared: ModuleVariable = {
+  name: '',
+  typeExpression: null,
+  description: '',
+  hasDefault: false,
+  default: null,
+  isSensitive: false,
+};
+
+function contradictions(input: ManifestInput, variable: ModuleVariable): string[] {
   const problems: string[] = [];
-  const type = input.type ?? (variable === undefined ? 'string' : typeOf(variable));
-  const declared = variable?.typeExpression === null || variable === undefined ? null : typeOf(variable);
-  const isAny = /^\s*any\b/.test(variable?.typeExpression ?? '');
-  if (input.type !== null && declared !== null && declared !== input.type && !isAny) {
-    problems.push(`is a ${input.type} here, and ${variable?.typeExpression ?? ''} in the module`);
+  const { typeExpression, hasDefault } = variable;
+  const declared = typeOf(variable);
+  const isFree = typeExpression === null || /^\s*any\b/.test(typeExpression);
+  if (input.type !== null && input.type !== declared && !isFree) {
+    problems.push(`is a ${input.type} here, and ${typeExpression} in the module`);
   }
+  const type = input.type ?? declared;
   if (input.default !== null && !fits(type, input.default)) problems.push(`has a default that is no ${type}`);
-  if (input.required === false && input.default === null && variable?.hasDefault === false) {
+  const isNeeded = variable !== undeclared && !hasDefault;
+  if (input.required === false && input.default === null && isNeeded) {
     problems.push('is not required, but the module needs it and there is no default');
   }
   return problems;
 }
 
-function toInput(input: ManifestInput, variable: ModuleVariable | undefined): StackInput {
-  const value = input.default ?? variable?.default ?? null;
+function toInput(input: ManifestInput, variable: ModuleVariable): StackInput {
   return {
     name: input.name,
-    type: input.type ?? (variable === undefined ? 'string' : typeOf(variable)),
-    typeExpression: variable?.typeExpression ?? null,
-    description: input.description ?? variable?.description ?? '',
-    required: input.required ?? (input.default === null && variable?.hasDefault !== true),
-    default: value,
+    type: input.type ?? typeOf(variable),
+    typeExpression: variable.typeExpression,
+    description: input.description ?? variable.description,
+    required: input.required ?? (input.default === null && !variable.hasDefault),
+    default: input.default ?? variable.default,
     // What the module hides is never shown because a manifest forgets it.
-    sensitive: input.sensitive === true || variable?.isSensitive === true,
+    sensitive: input.sensitive === true || variable.isSensitive,
   };
 }

@@ -61,7 +61,7 @@ function chooseManifest(files: readonly PackageFile[]): PackageFile | null {
   return inOrder[0] ?? null;
 }
 
-export const line = (charsMax: number) =>
+const line = (charsMax: number) =>
   z
     .string()
     .trim()
@@ -69,7 +69,7 @@ export const line = (charsMax: number) =>
     .max(charsMax, `must have at most ${charsMax} characters`)
     .refine((text) => !/\p{Cc}/u.test(text) && text.isWellFormed(), 'must be one line without control characters');
 
-export const paragraph = (charsMax: number) =>
+const paragraph = (charsMax: number) =>
   z
     .string()
     .trim()
@@ -198,21 +198,22 @@ function unknownFields(path: string, content: ManifestContent): string[] {
 }
 
 function toManifest(content: ManifestContent): Manifest {
-  const { web } = content;
-  const webPort = web?.port ?? content.web_port ?? null;
+  const { name = null, title = null, description = null, category, icon = null } = content;
   return {
-    name: content.name ?? null,
-    title: content.title ?? null,
-    description: content.description ?? null,
-    category: content.category === undefined ? null : toCategory(content.category),
-    icon: content.icon ?? null,
+    name,
+    title,
+    description,
+    category: category === undefined ? null : toCategory(category),
+    icon,
     inputs: content.inputs?.map(toManifestInput) ?? null,
     applicableProfiles: content.applicable_profiles ?? null,
-    web:
-      web === undefined && webPort === null
-        ? null
-        : { port: webPort, node: web?.node ?? null, path: web?.path ?? null },
+    web: toWebPort(content),
   };
+}
+
+function toWebPort({ web, web_port: short }: ManifestContent): WebPort | null {
+  if (web === undefined && short === undefined) return null;
+  return { port: web?.port ?? short ?? null, node: web?.node ?? null, path: web?.path ?? null };
 }
 
 function toManifestInput(one: z.output<typeof input>): ManifestInput {

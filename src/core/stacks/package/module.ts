@@ -42,9 +42,23 @@ const folderOf = (path: string): string => {
 const depthOf = (folder: string): number => (folder === '' ? 0 : folder.split('/').length);
 
 /** The folder of the shallowest `.tf`; of several, the first by name. Null where there is none. */
-export function findRoot(files: readonly PackageFile[]): string | null {
-  const folders = files.filter(({ path }) => path.endsWith('.tf')).map(({ path }) => folderOf(path));
+export function findRoot(paths: readonly string[]): string | null {
+  const folders = paths.filter((path) => path.endsWith('.tf')).map(folderOf);
   return folders.toSorted((a, b) => depthOf(a) - depthOf(b) || (a < b ? -1 : 1))[0] ?? null;
+}
+
+/** What the names of a package's files have against them, whatever is in them. */
+export function checkPaths(paths: readonly string[]): PackageProblem[] {
+  const root = findRoot(paths);
+  if (root === null) return [{ field: 'file', message: 'has no .tf file: a stack is a Terraform module' }];
+  const platform = `${root === '' ? '' : `${root}/`}${platformFolder}/`.toLowerCase();
+  return paths.flatMap((path): PackageProblem[] => {
+    if (folderOf(path) === root && overrideFile.test(path)) {
+      return [{ field: path, message: 'is an override file, which could change what the platform sets: rename it' }];
+    }
+    const isOurs = path.toLowerCase().startsWith(platform);
+    return isOurs ? [{ field: path, message: 'lies in .platform, where the platform puts its own' }] : [];
+  });
 }
 
 /**
@@ -52,9 +66,8 @@ export function findRoot(files: readonly PackageFile[]): string | null {
  * @throws PackageRefusedError where its files take too long to parse
  */
 export async function readModule(files: readonly PackageFile[], folder: string): Promise<RootModule> {
-  const prefix = folder === '' ? '' : `${folder}/`;
   const inRoot = files.filter(({ path }) => folderOf(path) === folder && moduleFile.test(path));
-  const problems = [...fileProblems(inRoot), ...placeProblems(files, prefix)];
+  const problems = fileProblems(inRoot);
   const found = new Found();
   if (problems.length === 0) {
     const sources = inRoot.map(({ path, bytes }) => ({ path, text: bytes.toString('utf8') }));
@@ -70,7 +83,6 @@ function fileProblems(inRoot: readonly PackageFile[]): PackageProblem[] {
   const problems: PackageProblem[] = [];
   for (const { path, bytes } of inRoot) {
     const wrong = (message: string): void => void problems.push({ field: path, message });
-    if (overrideFile.test(path)) wrong('is an override file, which could change what the platform sets: rename it');
     if (bytes.length > hclFileBytesMax) wrong(`is larger than ${sizeText(hclFileBytesMax)}`);
     if (!Buffer.from(bytes.toString('utf8')).equals(bytes)) wrong('is not UTF-8');
   }
@@ -78,13 +90,6 @@ function fileProblems(inRoot: readonly PackageFile[]): PackageProblem[] {
     problems.push({ field: 'file', message: `has more than ${sizeText(hclBytesMax)} of Terraform in its root folder` });
   }
   return problems;
-}
-
-function placeProblems(files: readonly PackageFile[], prefix: string): PackageProblem[] {
-  const inPlace = files.filter(({ path }) =>
-    path.toLowerCase().startsWith(`${prefix.toLowerCase()}${platformFolder}/`),
-  );
-  return inPlace.map(({ path }) => ({ field: path, message: 'lies in .platform, where the platform puts its own' }));
 }
 
 const bool = z.union([z.boolean(), z.literal('true').transform(() => true), z.literal('false').transform(() => false)]);
@@ -96,7 +101,7 @@ const variable = z.looseObject({
 });
 /** A block in HCL's JSON is a list of bodies; in Terraform's own JSON it may be the body itself. */
 const blocks = <T extends z.ZodType>(body: T) =>
-  z.preprocess((value) => (Array.isArray(value) ? value : [value]), z.array(body));
+  z.preprocess((value): unknown[] => (Array.isArray(value) ? value : [value]), z.array(body));
 const settings = z.looseObject({ required_version: z.string().max(200).optional() });
 const fileContent = z.looseObject({
   variable: z.record(z.string(), blocks(variable)).optional(),

@@ -2,8 +2,8 @@ import { createHash } from 'node:crypto';
 import { Turns } from '#base/turns.ts';
 import { descriptionCharsMax, slugOf, titleCharsMax } from '#core/stacks/names.ts';
 import { findInputs, type StackInput } from './inputs.ts';
-import { readManifest, type WebPort } from './manifest.ts';
-import { findRoot, readModule, type RootModule } from './module.ts';
+import { type Manifest, readManifest, type WebPort } from './manifest.ts';
+import { checkPaths, findRoot, readModule, type RootModule } from './module.ts';
 import { type PackageProblem, refuseProblems } from './problem.ts';
 import { type PackageFile, readFiles } from './read-files.ts';
 
@@ -70,51 +70,58 @@ export function readPackage(
 }
 
 async function read(zip: Buffer, fileName: string | null, checkTerraform: CheckTerraform): Promise<ReadPackage> {
-  const { files, problems, dropped } = await readFiles(zip);
-  refuseProblems(problems);
+  const { files, paths, problems, dropped } = await readFiles(zip);
+  const ofPaths = checkPaths(paths);
+  if (problems.length > 0) refuseProblems([...problems, ...ofPaths]);
   const { manifest, ...ofManifest } = readManifest(files);
-  const root = findRoot(files);
-  if (root === null) {
-    const none = { field: 'file', message: 'has no .tf file: a stack is a Terraform module' };
-    refuseProblems([...ofManifest.problems, none]);
-  }
+  const root = findRoot(paths);
+  if (root === null) refuseProblems([...ofManifest.problems, ...ofPaths]);
   const module = await readModule(files, root ?? '');
   const inputs = findInputs(manifest, module.variables);
   refuseProblems([
+    ...ofPaths,
     ...ofManifest.problems,
     ...module.problems,
     ...inputs.problems,
     ...versionProblems(module, checkTerraform),
   ]);
-  const folderName = module.folder.split('/').at(-1) ?? '';
+  const warnings = [...ofManifest.warnings, ...inputs.warnings, ...droppedWarning(dropped)];
   const found: ReadPackage = {
     sha256: createHash('sha256').update(zip).digest('hex'),
-    stated: {
-      name: manifest?.name ?? null,
-      title: manifest?.title ?? null,
-      description: manifest?.description ?? null,
-      category: manifest?.category ?? null,
-      icon: manifest?.icon ?? null,
-    },
-    derived: {
-      name: slugOf(folderName) ?? slugOf((fileName ?? '').replace(/\.zip$/i, '')),
-      title: titleOf(folderName),
-      description: describe(files, module.folder),
-    },
+    stated: stateOf(manifest),
+    derived: derive(files, module.folder, fileName),
     metadata: {
       root: module.folder,
       files: files.length,
       inputs: inputs.inputs,
       variables: module.variables.map(({ name }) => name),
       applicableProfiles: manifest?.applicableProfiles ?? null,
-      web: manifest?.web ?? (module.hasWebPortOutput ? { port: null, node: null, path: null } : null),
+      web: manifest?.web ?? webOf(module),
       requiredVersions: module.requiredVersions,
-      warnings: [...ofManifest.warnings, ...inputs.warnings, ...droppedWarning(dropped)],
+      warnings,
     },
   };
   refuseProblems(textProblems(found));
   return found;
 }
+
+function stateOf(manifest: Manifest | null): StatedMetadata {
+  if (manifest === null) return { name: null, title: null, description: null, category: null, icon: null };
+  const { name, title, description, category, icon } = manifest;
+  return { name, title, description, category, icon };
+}
+
+function derive(files: readonly PackageFile[], folder: string, fileName: string | null): ReadPackage['derived'] {
+  const folderName = folder.split('/').at(-1) ?? '';
+  return {
+    name: slugOf(folderName) ?? slugOf((fileName ?? '').replace(/\.zip$/i, '')),
+    title: titleOf(folderName),
+    description: describe(files, folder),
+  };
+}
+
+const webOf = ({ hasWebPortOutput }: RootModule): WebPort | null =>
+  hasWebPortOutput ? { port: null, node: null, path: null } : null;
 
 const metadataCharsMax = 256 * 1024;
 /** JSON escapes NUL and halves of surrogate pairs, which PostgreSQL has no text for. */

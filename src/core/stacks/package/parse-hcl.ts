@@ -1,3 +1,4 @@
+import { once } from 'node:events';
 import { Worker } from 'node:worker_threads';
 import type { HclFile, HclParsed } from './hcl-worker.ts';
 import { hclTimeoutMs } from './limits.ts';
@@ -6,28 +7,96 @@ import { PackageRefusedError } from './problem.ts';
 /** Of JavaScript's own in the thread; the parser's memory is bounded by the size of the files. */
 const resourceLimits = { maxOldGenerationSizeMb: 256, maxYoungGenerationSizeMb: 32, stackSizeMb: 4 };
 
+/** A thread waits so long for the next package, and takes no more of them: its memory does not shrink. */
+const idleMs = 10_000;
+const packagesMax = 50;
+/** The parser begins within a second, on a machine with nothing else to do. */
+const startTimeoutMs = 60_000;
+
+interface Thread {
+  readonly worker: Worker;
+  packages: number;
+}
+
+interface IdleThread {
+  readonly thread: Thread;
+  readonly timer: NodeJS.Timeout;
+}
+
+let idle: IdleThread | null = null;
+
 /**
- * Parses Terraform's files in a thread of their own, which is ended with the last of them or when its time is over.
+ * Parses Terraform's files in a thread, which is ended where they take too long.
  * @throws PackageRefusedError where they take too long or too much memory
  */
-export function parseHcl(files: readonly HclFile[]): Promise<readonly HclParsed[]> {
+export async function parseHcl(files: readonly HclFile[]): Promise<readonly HclParsed[]> {
+  const thread = takeIdle() ?? (await startThread());
+  try {
+    const parsed = await ask(thread.worker, files);
+    keep(thread);
+    return parsed;
+  } catch (error) {
+    void thread.worker.terminate();
+    throw error;
+  }
+}
+
+async function startThread(): Promise<Thread> {
+  // Nothing of the gateway's environment is there to be read.
+  const worker = new Worker(new URL('./hcl-worker.ts', import.meta.url), { resourceLimits, env: {}, argv: [] });
+  // Ended by force, it may still say that it failed.
+  worker.on('error', () => undefined);
+  try {
+    await once(worker, 'message', { signal: AbortSignal.timeout(startTimeoutMs) });
+  } catch (error) {
+    void worker.terminate();
+    throw new Error('the parser of Terraform files does not start', { cause: error });
+  }
+  return { worker, packages: 0 };
+}
+
+function ask(worker: Worker, files: readonly HclFile[]): Promise<readonly HclParsed[]> {
   return new Promise((resolve, reject) => {
-    // Nothing of the gateway's environment is there to be read.
-    const worker = new Worker(new URL('./hcl-worker.ts', import.meta.url), { resourceLimits, env: {}, argv: [] });
-    const end = (done: () => void): void => {
+    const leave = (): void => {
       clearTimeout(timer);
-      worker.removeAllListeners();
-      // Ended by force, it may still say that it failed.
-      worker.on('error', () => undefined);
-      void worker.terminate();
-      done();
+      worker.off('message', onParsed).off('exit', onExit);
     };
-    const refuse = (message: string): void =>
-      end(() => reject(new PackageRefusedError([{ field: 'file', message: `its Terraform files ${message}` }])));
+    const refuse = (message: string): void => {
+      leave();
+      reject(new PackageRefusedError([{ field: 'file', message: `its Terraform files ${message}` }]));
+    };
+    const onParsed = (parsed: readonly HclParsed[]): void => {
+      leave();
+      resolve(parsed);
+    };
+    const onExit = (): void => refuse('cannot be parsed: they take too much memory');
     const timer = setTimeout(() => refuse(`take longer than ${hclTimeoutMs / 1000} seconds to parse`), hclTimeoutMs);
-    worker.once('message', (parsed: readonly HclParsed[]) => end(() => resolve(parsed)));
-    worker.once('error', () => refuse('cannot be parsed: they take too much memory'));
-    worker.once('exit', () => refuse('cannot be parsed'));
+    worker.on('message', onParsed).on('exit', onExit);
     worker.postMessage(files);
   });
+}
+
+function takeIdle(): Thread | null {
+  if (idle === null) return null;
+  const { thread, timer } = idle;
+  idle = null;
+  clearTimeout(timer);
+  thread.worker.ref();
+  return thread;
+}
+
+function keep(thread: Thread): void {
+  thread.packages += 1;
+  if (idle !== null || thread.packages >= packagesMax) {
+    void thread.worker.terminate();
+    return;
+  }
+  const timer = setTimeout(() => {
+    idle = null;
+    void thread.worker.terminate();
+  }, idleMs);
+  // A gateway that stops does not wait for it.
+  timer.unref();
+  thread.worker.unref();
+  idle = { thread, timer };
 }

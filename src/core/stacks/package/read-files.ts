@@ -12,7 +12,10 @@ export interface PackageFile {
 }
 
 export interface PackageFiles {
+  /** None where something is wrong with the zip. */
   readonly files: readonly PackageFile[];
+  /** Of all files that are not dropped. */
+  readonly paths: readonly string[];
   readonly problems: readonly PackageProblem[];
   /** Files that never become part of a stack. */
   readonly dropped: readonly string[];
@@ -42,8 +45,9 @@ export async function readFiles(zip: Buffer): Promise<PackageFiles> {
   const { entries, problems } = await listZip(zip);
   const kept = entries.filter(({ path, isFolder }) => !isFolder && !isDropped(path));
   const dropped = entries.filter(({ path, isFolder }) => !isFolder && isDropped(path)).map(({ path }) => path);
+  const paths = kept.map(({ path }) => path);
   // What is wrong already may be what makes it large.
-  if (problems.length > 0) return { files: [], problems, dropped };
+  if (problems.length > 0) return { files: [], paths, problems, dropped };
   const files: PackageFile[] = [];
   const broken: PackageProblem[] = [];
   for (const entry of kept) {
@@ -51,7 +55,7 @@ export async function readFiles(zip: Buffer): Promise<PackageFiles> {
     if (typeof bytes === 'string') broken.push({ field: entry.path, message: bytes });
     else files.push({ path: entry.path, bytes, isExecutable: entry.isExecutable });
   }
-  return { files, problems: broken, dropped };
+  return { files, paths, problems: broken, dropped };
 }
 
 /** @returns a sentence where the bytes are not what the zip says */

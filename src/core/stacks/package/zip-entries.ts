@@ -130,18 +130,27 @@ function kindProblems(path: string, entry: Entry): string[] {
   if (type !== 0 && type !== regularFile && type !== folder) {
     problems.push(`is ${otherTypes[type] ?? 'of an unknown type'}: files and folders alone are taken`);
   }
-  if ((type === folder && !isFolder) || (type === regularFile && isFolder)) {
+  if (type === (isFolder ? regularFile : folder)) {
     problems.push('is a file by its name and a folder by its mode, or the other way round');
   }
   if (isFolder && entry.uncompressedSize > 0) problems.push('is a folder with content');
-  if ((entry.generalPurposeBitFlag & 0x41) !== 0) problems.push('is encrypted');
-  if (entry.compressionMethod !== methodStored && entry.compressionMethod !== methodDeflated) {
+  return [...problems, ...packingProblems(entry)];
+}
+
+/** Bits of an entry's flags that say it is encrypted. */
+const encryptedFlags = 0x41;
+
+function packingProblems(entry: Entry): string[] {
+  const { generalPurposeBitFlag: flags, compressionMethod: method, compressedSize, uncompressedSize } = entry;
+  const problems: string[] = [];
+  if ((flags & encryptedFlags) !== 0) problems.push('is encrypted');
+  if (method !== methodStored && method !== methodDeflated) {
     problems.push('is compressed in another way than deflate');
   }
-  if (entry.compressionMethod === methodStored && entry.compressedSize !== entry.uncompressedSize) {
+  if (method === methodStored && compressedSize !== uncompressedSize) {
     problems.push('is not compressed, and has two sizes');
   }
-  if (entry.uncompressedSize > fileBytesMax) problems.push(`is larger than ${sizeText(fileBytesMax)}`);
+  if (uncompressedSize > fileBytesMax) problems.push(`is larger than ${sizeText(fileBytesMax)}`);
   return problems;
 }
 

@@ -1,0 +1,131 @@
+import { and, count, eq, isNull } from 'drizzle-orm';
+import type { Transaction } from '#base/db.ts';
+import { AppError } from '#base/errors.ts';
+import { formatId, uuidv7 } from '#base/id.ts';
+import type { ReadPackage } from '#core/stacks/package/package.ts';
+import { findStack } from './catalog.ts';
+import { dbNow, mustFind, nameTaken, note, type StackChange } from './change.ts';
+import { stacks } from './schema.ts';
+import type { Stack, StackViewer } from './stack.ts';
+import { dropVersions, insertVersion, lockStacks } from './versions.ts';
+
+/** Puts packages into the catalog. */
+
+/** What is said of a stack beside its package; null where that is nothing. */
+export interface StackFields {
+  readonly name: string | null;
+  readonly title: string | null;
+  readonly description: string | null;
+  readonly category: string | null;
+  readonly icon: string | null;
+}
+
+/** A package that was read, and what it is called. */
+export interface StackContent {
+  readonly zip: Buffer;
+  readonly found: ReadPackage;
+  readonly fields: Omit<StackFields, 'name'>;
+}
+
+export interface PushedStack {
+  readonly stack: Stack;
+  /** Its name was free before. */
+  readonly isNew: boolean;
+}
+
+/** Of one user, so that nobody fills the database. */
+const stacksPerUserMax = 50;
+/** Beside those that are held. */
+const versionsKept = 5;
+
+const everything: StackViewer = { userId: null, isAdmin: true };
+
+export async function pushStack(change: StackChange, name: string, content: StackContent): Promise<PushedStack> {
+  const { tx, by } = change;
+  await lockStacks(tx);
+  const { userId, isAdmin } = by.viewer;
+  const before = await findOfName(tx, by.viewer, name);
+  if (before !== null) {
+    const stack = await addVersion(tx, before, content, userId);
+    await note(change, { action: 'pushed', stackId: stack.id, before, after: stack });
+    return { stack, isNew: false };
+  }
+  await requireRoom(tx, by.viewer);
+  const visibility = isAdmin ? 'global' : 'private';
+  const stack = await insertStack(tx, { name, visibility, isBuiltin: false, ownerUserId: userId }, content);
+  await note(change, { action: 'created', stackId: stack.id, before: null, after: stack });
+  return { stack, isNew: true };
+}
+
+/** The stack that an upload of a name is a new version of; null where the name is free. @throws AppError conflict */
+async function findOfName(tx: Transaction, viewer: StackViewer, name: string): Promise<Stack | null> {
+  // What an administrator knows of others' private stacks takes no names away.
+  const visible = await findStack(tx, { ...viewer, isAdmin: false }, name);
+  if (visible === null) return null;
+  // What everybody runs is changed by administrators; what comes with the product by the next version of that.
+  const isTheirs = visible.visibility === 'private' || viewer.isAdmin;
+  if (visible.isBuiltin || !isTheirs) throw nameTaken(name);
+  return visible;
+}
+
+async function requireRoom(tx: Transaction, { userId, isAdmin }: StackViewer): Promise<void> {
+  if (isAdmin || userId === null) return;
+  const [counted] = await tx
+    .select({ total: count() })
+    .from(stacks)
+    .where(and(eq(stacks.ownerUserId, userId), isNull(stacks.deletedAt)));
+  if ((counted?.total ?? 0) < stacksPerUserMax) return;
+  throw new AppError('conflict', { message: `A user may have ${stacksPerUserMax} stacks: delete one first.` });
+}
+
+type NewStack = Pick<typeof stacks.$inferInsert, 'name' | 'visibility' | 'isBuiltin' | 'ownerUserId'>;
+
+/** A stack with its first version. */
+export async function insertStack(tx: Transaction, made: NewStack, content: StackContent): Promise<Stack> {
+  const { zip, found, fields } = content;
+  const now = await dbNow(tx);
+  const [stackId, versionId] = [uuidv7(now.getTime()), uuidv7(now.getTime())];
+  await tx.insert(stacks).values({
+    ...made,
+    id: stackId,
+    title: fields.title ?? found.derived.title ?? made.name,
+    description: fields.description ?? found.derived.description,
+    category: fields.category,
+    icon: fields.icon,
+    currentVersionId: versionId,
+    createdAt: now,
+    updatedAt: now,
+  });
+  const createdByUserId = made.ownerUserId ?? null;
+  await insertVersion(tx, { id: versionId, stackId, zip, ...found, createdByUserId, now });
+  return mustFind(tx, everything, formatId('stack', stackId));
+}
+
+/** The same bytes as before are no new version; what is said beside them counts all the same. */
+export async function addVersion(
+  tx: Transaction,
+  stack: Stack,
+  { zip, found, fields }: StackContent,
+  createdByUserId: string | null,
+): Promise<Stack> {
+  const now = await dbNow(tx);
+  let currentVersionId = stack.version.id;
+  if (stack.version.sha256 !== found.sha256) {
+    currentVersionId = uuidv7(now.getTime());
+    await insertVersion(tx, { id: currentVersionId, stackId: stack.id, zip, ...found, createdByUserId, now });
+  }
+  // A field that nobody says anything of stays as it is.
+  const { title, description, category, icon } = fields;
+  const said = {
+    ...(title !== null && { title }),
+    ...(description !== null && { description }),
+    ...(category !== null && { category }),
+    ...(icon !== null && { icon }),
+  };
+  await tx
+    .update(stacks)
+    .set({ ...said, currentVersionId, updatedAt: now })
+    .where(eq(stacks.id, stack.id));
+  await dropVersions(tx, stack.id, versionsKept);
+  return mustFind(tx, everything, formatId('stack', stack.id));
+}

@@ -1,0 +1,185 @@
+import { readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { basename, join, resolve } from 'node:path';
+import { stringify } from 'yaml';
+import { z } from 'zod';
+import { packZip, type ZippedFile } from '#base/zip.ts';
+import { type Command, type CommandContext, exitCodes, textFlag } from './command.ts';
+import { FailedError, UsageError } from './errors.ts';
+import { cleanLine, renderTable } from './table.ts';
+
+/** Commands over /v1/stacks. Fields that a newer gateway adds to its answers are ignored. */
+
+const stack = z.looseObject({
+  name: z.string(),
+  title: z.string(),
+  category: z.string().nullable(),
+  visibility: z.string(),
+  version: z.looseObject({ number: z.number() }),
+  warnings: z.array(z.string()).default([]),
+});
+type Stack = z.output<typeof stack>;
+
+const stackPage = z.object({ data: z.array(stack), pagination: z.looseObject({ pages: z.number() }) });
+
+const stacksPath = '/v1/stacks';
+const stackPath = (name: string | undefined): string => `${stacksPath}/${encodeURIComponent(name ?? '')}`;
+
+/** @throws FailedError where the gateway is of another version than this command */
+function parseAnswer<Schema extends z.ZodType>(schema: Schema, answer: unknown): z.output<Schema> {
+  const parsed = schema.safeParse(answer);
+  if (parsed.success) return parsed.data;
+  throw new FailedError('the gateway answers in a form that this command does not know: their versions differ');
+}
+
+const jsonText = (value: unknown): string => `${JSON.stringify(value, null, 2)}\n`;
+
+const headings = ['STACK', 'VERSION', 'SEEN BY', 'CATEGORY', 'TITLE'];
+
+const row = ({ name, version, visibility, category, title }: Stack): string[] => [
+  name,
+  String(version.number),
+  visibility === 'global' ? 'everybody' : 'owner',
+  category ?? '-',
+  title,
+];
+
+/** All pages as one list. */
+async function list(context: CommandContext): Promise<number> {
+  const query = new URLSearchParams({ limit: '100' });
+  for (const name of ['search', 'category']) {
+    const value = textFlag(context, name);
+    if (value !== null) query.set(name, value);
+  }
+  const found: Stack[] = [];
+  for (let page = 1, pages = 1; page <= pages; page += 1) {
+    query.set('page', String(page));
+    const answer = parseAnswer(stackPage, await context.api.call('GET', `${stacksPath}?${query.toString()}`));
+    found.push(...answer.data);
+    pages = answer.pagination.pages;
+  }
+  context.out(context.json ? jsonText({ data: found }) : renderTable(headings, found.map(row)));
+  return exitCodes.ok;
+}
+
+async function show({ api, json, out, words }: CommandContext): Promise<number> {
+  const answer = await api.call('GET', stackPath(words[0]));
+  parseAnswer(stack, answer);
+  out(json ? jsonText(answer) : `${stringify(answer).trimEnd().split('\n').map(cleanLine).join('\n')}\n`);
+  return exitCodes.ok;
+}
+
+/** What is never part of a stack, so that a folder in use need not be cleaned before it is packed. */
+const leftOut = /^(\.terraform|\.git|node_modules)$|\.tfstate(\.|$)|\.tfplan$/;
+const filesMax = 2000;
+
+function readFolder(root: string, below = ''): ZippedFile[] {
+  return readdirSync(join(root, below), { withFileTypes: true }).flatMap((entry): ZippedFile[] => {
+    const path = below === '' ? entry.name : `${below}/${entry.name}`;
+    if (leftOut.test(entry.name)) return [];
+    if (entry.isDirectory()) return readFolder(root, path);
+    if (!entry.isFile()) throw new FailedError(`${path} is no file and no folder: a stack has nothing else`);
+    const file = join(root, path);
+    return [{ path, bytes: readFileSync(file), isExecutable: (statSync(file).mode & 0o111) !== 0 }];
+  });
+}
+
+/** A zip as it is, or a folder that is packed. @throws UsageError, FailedError */
+async function readPackage(path: string): Promise<{ bytes: Buffer; fileName: string }> {
+  const stats = statSync(path, { throwIfNoEntry: false });
+  if (stats === undefined) throw new UsageError(`there is no ${path}`);
+  if (!stats.isDirectory()) return { bytes: readFileSync(path), fileName: basename(path) };
+  const files = readFolder(path);
+  if (files.length > filesMax) throw new FailedError(`${path} has more than ${filesMax} files`);
+  return { bytes: await packZip(files, { compress: true }), fileName: `${basename(resolve(path))}.zip` };
+}
+
+const fieldFlags = ['name', 'title', 'description', 'category', 'icon'] as const;
+/** A download by the gateway takes up to half a minute, and others may be before it. */
+const pushTimeoutMs = 180_000;
+
+async function push(context: CommandContext): Promise<number> {
+  const [source = ''] = context.words;
+  const fields = fieldFlags.flatMap((name): [string, string][] => {
+    const value = textFlag(context, name);
+    return value === null ? [] : [[name, value]];
+  });
+  const answer = await context.api.call('POST', stacksPath, {
+    ...(source.startsWith('https://')
+      ? { body: { url: source, ...Object.fromEntries(fields) } }
+      : { form: await formOf(source, fields) }),
+    answerTimeoutMs: pushTimeoutMs,
+  });
+  const pushed = parseAnswer(stack, answer);
+  for (const warning of pushed.warnings) context.err(`headgate: ${cleanLine(warning)}\n`);
+  const seen = pushed.visibility === 'global' ? 'everybody sees it' : 'its owner alone sees it';
+  context.out(context.json ? jsonText(answer) : `${pushed.name}: version ${pushed.version.number}; ${seen}\n`);
+  return exitCodes.ok;
+}
+
+async function formOf(path: string, fields: readonly [string, string][]): Promise<FormData> {
+  const { bytes, fileName } = await readPackage(path);
+  const form = new FormData();
+  for (const [name, value] of fields) form.append(name, value);
+  form.append('file', new File([new Uint8Array(bytes)], fileName, { type: 'application/zip' }));
+  return form;
+}
+
+async function remove({ api, json, out, words }: CommandContext): Promise<number> {
+  await api.call('DELETE', stackPath(words[0]));
+  out(json ? jsonText({ deleted: words[0] }) : `${words[0]}: deleted\n`);
+  return exitCodes.ok;
+}
+
+async function download(context: CommandContext): Promise<number> {
+  const [name = ''] = context.words;
+  const target = textFlag(context, 'output') ?? `${name}.zip`;
+  const bytes = await context.api.bytes(`${stackPath(name)}/download`);
+  try {
+    // What is there already is somebody's.
+    writeFileSync(target, bytes, { flag: 'wx' });
+  } catch (error) {
+    const code = error instanceof Error && 'code' in error ? String(error.code) : '';
+    throw new FailedError(code === 'EEXIST' ? `${target} is there already` : `${target} cannot be written (${code})`);
+  }
+  context.out(context.json ? jsonText({ file: target, bytes: bytes.length }) : `${target}: ${bytes.length} bytes\n`);
+  return exitCodes.ok;
+}
+
+const text = { type: 'string' } as const;
+const one = { min: 1, max: 1 } as const;
+
+export const stackCommands: readonly Command[] = [
+  {
+    name: 'stacks ls',
+    usage: '[--search TEXT] [--category CATEGORY]',
+    summary: 'List the stacks of the catalog.',
+    words: { min: 0, max: 0 },
+    options: { search: text, category: text },
+    run: list,
+  },
+  {
+    name: 'stacks show',
+    usage: 'NAME',
+    summary: 'All about one stack: inputs, web port, version.',
+    words: one,
+    options: {},
+    run: show,
+  },
+  {
+    name: 'stacks push',
+    usage: 'FOLDER|ZIP|URL [--name NAME] [--title TEXT] [--description TEXT] [--category CATEGORY] [--icon ICON]',
+    summary: 'Upload a Terraform module as a stack, or as a new version of one; a folder is packed first.',
+    words: one,
+    options: Object.fromEntries(fieldFlags.map((name) => [name, text])),
+    run: push,
+  },
+  { name: 'stacks rm', usage: 'NAME', summary: 'Delete a stack.', words: one, options: {}, run: remove },
+  {
+    name: 'stacks download',
+    usage: 'NAME [--output FILE]',
+    summary: 'Write the zip of a stack into a file.',
+    words: one,
+    options: { output: text },
+    run: download,
+  },
+];

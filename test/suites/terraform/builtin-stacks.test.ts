@@ -1,0 +1,177 @@
+import { execFileSync } from 'node:child_process';
+import { chmodSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { freePort } from '../../support/free-port.ts';
+import { builtinFolder, SshServer, Workplace } from './terraform.ts';
+
+const names = readdirSync(builtinFolder).toSorted();
+let server: SshServer | null = null;
+/** Where the stacks put what they run, in the place of a node's own folders. */
+const node = mkdtempSync(join(tmpdir(), 'hg-node-'));
+
+function ssh(): SshServer {
+  if (server === null) throw new Error('the server is started before the tests');
+  return server;
+}
+
+beforeAll(async () => {
+  server = await SshServer.start();
+});
+afterAll(async () => {
+  await server?.close();
+  rmSync(node, { recursive: true, force: true });
+});
+
+const workplaces: Workplace[] = [];
+async function prepare(stack: string): Promise<Workplace> {
+  const place = new Workplace(stack, ssh().identity);
+  workplaces.push(place);
+  await place.terraform('init', '-input=false', '-no-color');
+  return place;
+}
+afterAll(() => {
+  for (const place of workplaces) place.close();
+});
+
+/** Asks again until what is asked for is there. */
+async function until<T>(ask: () => T | null | Promise<T | null>): Promise<T> {
+  for (;;) {
+    const found = await ask();
+    if (found !== null) return found;
+    await new Promise((resolve) => setTimeout(resolve, 100));
+  }
+}
+
+describe('the stacks that come with the product', () => {
+  it('are three', () => {
+    expect(names).toEqual(['monitoring', 'notebook', 'scheduler']);
+  });
+
+  it.each(names)('%s: is formatted, valid, and needs no provider but the built-in one', async (stack) => {
+    const place = await prepare(stack);
+    expect(await place.terraform('fmt', '-check', '-recursive')).toBe('');
+    expect(JSON.parse(await place.terraform('validate', '-json'))).toMatchObject({ valid: true, diagnostics: [] });
+    expect(await place.terraform('providers')).not.toContain('registry.');
+  });
+
+  it('scheduler: refuses a folder that is none, then runs jobs, takes them up again and stops', async () => {
+    const place = await prepare('scheduler');
+    const folder = join(node, 'queue');
+    const variables = { cluster_id: 'c1', nodes: [ssh().node('n0')], slots: 2, folder };
+    await expect(place.change('apply', { ...variables, folder: "/x'; id; '" })).rejects.toThrow('absolute path');
+    await place.change('apply', variables);
+    const hgq = (...args: readonly string[]): string =>
+      execFileSync('sh', [join(folder, 'hgq'), ...args], { encoding: 'utf8', cwd: node }).trim();
+    const [good, bad, long] = [hgq('submit', 'echo "in $(pwd)"'), hgq('submit', 'exit 3'), hgq('submit', 'sleep 1000')];
+    await until(() => (hgq('status', good) === 'done 0' && hgq('status', bad) === 'done 3' ? true : null));
+    expect(hgq('log', good)).toBe(`in ${node}`);
+    await until(() => (hgq('status', long).startsWith('running') ? true : null));
+    const second = hgq('submit', 'echo second');
+    await until(() => (hgq('status', second) === 'done 0' ? true : null));
+
+    await place.change('destroy', variables);
+    expect(hgq('status', long)).toBe('pending');
+    expect(hgq('ls')).not.toContain('running');
+    // What was waiting is there for the next apply.
+    await place.change('apply', variables);
+    await until(() => (hgq('status', long).startsWith('running') ? true : null));
+    // Two workers that begin at once run it once.
+    const left = (): string =>
+      execFileSync('sh', ['-c', `ps -eo args | grep -c "[r]unning/${long}/command" || true`], {
+        encoding: 'utf8',
+      }).trim();
+    expect(await until(() => (left() === '0' ? null : left()))).toBe('1');
+    hgq('cancel', long);
+    await until(() => (hgq('status', long).startsWith('done') ? true : null));
+    expect(left()).toBe('0');
+    await place.change('destroy', variables);
+  });
+
+  it('notebook: refuses a short password, then runs Python for who knows it, and stops', async () => {
+    const place = await prepare('notebook');
+    const [folder, port] = [join(node, 'notebook'), await freePort()];
+    const variables = { nodes: [ssh().node('n0')], folder, port, jupyter: false, password: 'correct horse battery' };
+    await expect(place.change('apply', { ...variables, password: 'short' })).rejects.toThrow('12 to 200 characters');
+    const log = await place.change('apply', variables);
+    expect(log).not.toContain('correct horse');
+    expect(JSON.parse(await place.terraform('output', '-json'))).toMatchObject({
+      web_port: { value: port },
+      web_node: { value: 'n0' },
+    });
+    const url = `http://127.0.0.1:${port}`;
+    const origin = { origin: url, 'content-type': 'application/json' };
+    const post = (path: string, body: string, headers: Record<string, string> = origin): Promise<Response> =>
+      fetch(`${url}${path}`, { method: 'POST', body, headers, redirect: 'manual' });
+    const run = JSON.stringify({ code: 'x = 20\nprint("hi")\nx + 1' });
+    expect((await post('/run', run)).status).toBe(401);
+    expect((await post('/login', 'password=wrong')).status).toBe(401);
+    const opened = await post('/login', 'password=correct+horse+battery');
+    const cookie = (opened.headers.get('set-cookie') ?? '').split(';')[0] ?? '';
+    expect([opened.status, opened.headers.get('set-cookie')]).toEqual([
+      303,
+      expect.stringContaining('HttpOnly; SameSite=Strict'),
+    ]);
+    expect((await post('/run', run, { cookie })).status).toBe(403);
+    expect((await post('/run', run, { ...origin, origin: 'https://evil.example', cookie })).status).toBe(403);
+    expect(await (await post('/run', run, { ...origin, cookie })).json()).toEqual({ output: 'hi\n21\n' });
+    const error = JSON.stringify({ code: '1/0' });
+    expect(await (await post('/run', error, { ...origin, cookie })).text()).toContain('ZeroDivisionError');
+    await post('/cells', '[{"code": "x"}]', { ...origin, cookie });
+    expect(readFileSync(join(folder, 'notebook.json'), 'utf8')).toBe('[{"code": "x"}]');
+    // The password is in no file of the node that outlives the start.
+    expect(readdirSync(folder)).not.toContain('password');
+    expect(readFileSync(join(place.module, 'terraform.tfstate'), 'utf8')).not.toContain('correct horse');
+    await place.change('destroy', variables);
+    await expect(fetch(`${url}/healthz`)).rejects.toThrow('fetch failed');
+    expect(readdirSync(folder)).toContain('notebook.json');
+  });
+
+  it('monitoring: says what a node needs, then scrapes with the programs that it is given', async () => {
+    const place = await prepare('monitoring');
+    const [port, exporterPort] = [await freePort(), await freePort()];
+    const exporter = join(node, 'exporter');
+    const variables = {
+      nodes: [ssh().node('n0')],
+      port,
+      exporter_port: exporterPort,
+      folder: join(node, 'monitoring'),
+    };
+    await expect(place.change('apply', { ...variables, node_exporter_binary: join(node, 'nothing') })).rejects.toThrow(
+      /there is no program at/,
+    );
+    // An exporter as small as one can be: the format is Prometheus' own.
+    writeFileSync(exporter, exporterProgram);
+    chmodSync(exporter, 0o755);
+    const all = { ...variables, node_exporter_binary: exporter };
+    await place.change('apply', all);
+    const ask = async (): Promise<string | null> => {
+      const answer = await fetch(`http://127.0.0.1:${port}/api/v1/query?query=headgate_test`);
+      const { data } = (await answer.json()) as {
+        data: { result: { metric: { node: string }; value: [number, string] }[] };
+      };
+      const [sample] = data.result;
+      return sample === undefined ? null : `${sample.metric.node} ${sample.value[1]}`;
+    };
+    expect(await until(ask)).toBe('n0 42');
+    await place.change('destroy', all);
+    await expect(fetch(`http://127.0.0.1:${port}/`)).rejects.toThrow('fetch failed');
+    await expect(fetch(`http://127.0.0.1:${exporterPort}/`)).rejects.toThrow('fetch failed');
+  });
+});
+
+const exporterProgram = `#!/usr/bin/env python3
+import sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
+host, port = sys.argv[1].split('=', 1)[1].rsplit(':', 1)
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.send_header('content-type', 'text/plain; version=0.0.4')
+        self.end_headers()
+        self.wfile.write(b'headgate_test 42\\n')
+    def log_message(self, *args):
+        pass
+HTTPServer((host, int(port)), Handler).serve_forever()
+`;

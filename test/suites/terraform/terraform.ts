@@ -1,0 +1,114 @@
+import { execFile, execFileSync, spawn, type ChildProcess } from 'node:child_process';
+import { chmodSync, cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { connect } from 'node:net';
+import { tmpdir, userInfo } from 'node:os';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { freePort } from '../../support/free-port.ts';
+
+const run = promisify(execFile);
+
+export const builtinFolder = new URL('../../../src/core/stacks/builtin/', import.meta.url).pathname;
+
+const environment = (home: string): NodeJS.ProcessEnv => ({
+  PATH: process.env['PATH'] ?? '',
+  HOME: home,
+  CHECKPOINT_DISABLE: '1',
+  TF_IN_AUTOMATION: '1',
+  TF_CLI_CONFIG_FILE: '/dev/null',
+});
+
+/** A copy of a module with an access identity beside it, as a run finds it. */
+export class Workplace {
+  readonly folder = mkdtempSync(join(tmpdir(), 'hg-tf-'));
+  readonly module = join(this.folder, 'module');
+
+  constructor(stack: string, identity = 'no key') {
+    cpSync(join(builtinFolder, stack), this.module, { recursive: true });
+    mkdirSync(join(this.module, '.platform'));
+    writeFileSync(join(this.module, '.platform', 'id'), identity, { mode: 0o600 });
+  }
+
+  /** @returns what it printed. @throws with that and what it complained about */
+  async terraform(...args: readonly string[]): Promise<string> {
+    const ended = await run('terraform', [`-chdir=${this.module}`, ...args], { env: environment(this.folder) }).catch(
+      ({ stdout, stderr }: { stdout: string; stderr: string }) => new Error(`${stdout}${stderr}`),
+    );
+    if (ended instanceof Error) throw ended;
+    return ended.stdout;
+  }
+
+  /** `apply` or `destroy` with these variables. */
+  async change(command: 'apply' | 'destroy', variables: object): Promise<string> {
+    const file = join(this.folder, 'variables.json');
+    writeFileSync(file, JSON.stringify(variables), { mode: 0o600 });
+    return this.terraform(command, '-auto-approve', '-input=false', '-no-color', `-var-file=${file}`);
+  }
+
+  close(): void {
+    rmSync(this.folder, { recursive: true, force: true });
+  }
+}
+
+/** An OpenSSH server on this machine, for this user, with a key of its own. */
+export class SshServer {
+  readonly port: number;
+  readonly identity: string;
+  readonly hostKey: string;
+  readonly user = userInfo().username;
+  readonly #folder = mkdtempSync(join(tmpdir(), 'hg-ssh-'));
+  readonly #child: ChildProcess;
+
+  private constructor(port: number) {
+    this.port = port;
+    chmodSync(this.#folder, 0o700);
+    for (const name of ['host', 'id']) {
+      execFileSync('ssh-keygen', ['-q', '-t', 'ed25519', '-N', '', '-f', join(this.#folder, name)]);
+    }
+    this.identity = readFileSync(join(this.#folder, 'id'), 'utf8');
+    this.hostKey = readFileSync(join(this.#folder, 'host.pub'), 'utf8').trim();
+    const settings = [
+      `Port ${port}`,
+      'ListenAddress 127.0.0.1',
+      `HostKey ${join(this.#folder, 'host')}`,
+      `AuthorizedKeysFile ${join(this.#folder, 'id.pub')}`,
+      'PidFile none',
+      'StrictModes no',
+      'UsePAM no',
+      'PasswordAuthentication no',
+      'KbdInteractiveAuthentication no',
+      'PermitRootLogin prohibit-password',
+    ];
+    writeFileSync(join(this.#folder, 'config'), settings.join('\n'));
+    mkdirSync('/run/sshd', { recursive: true });
+    this.#child = spawn('/usr/sbin/sshd', ['-D', '-e', '-f', join(this.#folder, 'config')], { stdio: 'ignore' });
+  }
+
+  static async start(): Promise<SshServer> {
+    const server = new SshServer(await freePort());
+    while (!(await server.#answers())) await new Promise((resolve) => setTimeout(resolve, 50));
+    return server;
+  }
+
+  /** The node that it is, as a run is told of it. */
+  node(name: string): object {
+    return { name, address: '127.0.0.1', ssh_port: this.port, ssh_user: this.user, host_key: this.hostKey, gpus: 0 };
+  }
+
+  #answers(): Promise<boolean> {
+    if (this.#child.exitCode !== null) throw new Error('sshd ended');
+    return new Promise((resolve) => {
+      const socket = connect(this.port, '127.0.0.1', () => {
+        socket.destroy();
+        resolve(true);
+      });
+      socket.on('error', () => resolve(false));
+    });
+  }
+
+  async close(): Promise<void> {
+    const closed = new Promise((resolve) => this.#child.once('exit', resolve));
+    if (this.#child.kill()) await closed;
+    rmSync(this.#folder, { recursive: true, force: true });
+  }
+}
