@@ -1,10 +1,11 @@
+import { z } from 'zod';
 import type { Log } from '#base/log.ts';
-import type { ClaimedRun } from './claims.ts';
+import type { ClaimedRun } from './claimed-run.ts';
 import { createMask, type Mask } from './mask.ts';
 import { readOutputs } from './outputs.ts';
 import { type Logged, type PhaseEnd, type PhaseParts, type PhaseRequest, runPhase } from './phase.ts';
-import type { FailureCode } from './run-status.ts';
-import type { RunSources, Sealer } from './sources.ts';
+import { clusterGone, type FailureCode } from './run-status.ts';
+import { inputsContext, type RunSources, type Sealer } from './sources.ts';
 import { stateBytesMax, type States } from './states.ts';
 import { layoutOf, type RunContext, secretsOf, type WorkLayout, workFiles } from './work-files.ts';
 
@@ -29,6 +30,8 @@ const phaseNames = [...Array.from({ length: initTries }, (_, index) => `init-${i
 const backendBytesMax = 1024 * 1024;
 const lockFileBytesMax = 1024 * 1024;
 const outputBytesMax = 4 * 1024 * 1024;
+
+const inputsSchema = z.record(z.string(), z.unknown());
 
 /** How a run ends before its time. */
 class RunFailure extends Error {
@@ -74,16 +77,17 @@ async function readContext({ sources, sealer, states }: ExecutionParts, run: Cla
     sources.stackPackage(run.stackVersionId),
     sources.cluster(run.clusterId),
   ]);
-  if (cluster === null) throw new RunFailure('CLUSTER_GONE', 'the cluster was deleted');
+  if (cluster === null) throw new RunFailure('CLUSTER_GONE', clusterGone);
   if (stack === null) throw new RunFailure('INIT_FAILED', 'the version of the stack is gone');
   const privateKey = await sources.privateKey(run.clusterId);
   const stored = await states.latest(run.installationId);
+  const inputs = await sealer.open(run.inputs, inputsContext(run.id));
   return {
     stack,
     cluster,
     privateKey,
     node: run.node,
-    inputs: JSON.parse((await sealer.open(run.inputs, `inputs ${run.id}`)).toString('utf8')),
+    inputs: inputsSchema.parse(JSON.parse(inputs.toString('utf8'))),
     state: stored?.state ?? null,
     lockFile: stored?.lockFile ?? null,
   };
@@ -250,7 +254,7 @@ class Execution {
 
   #fail(code: FailureCode, command: string, { exitCode, error, canceled }: PhaseEnd): never {
     if (canceled === 'timeout') throw new RunFailure('TIMEOUT', `${command} took longer than it may, and was ended`);
-    if (canceled === 'cluster_gone') throw new RunFailure('CLUSTER_GONE', 'the cluster was deleted');
+    if (canceled === 'cluster_gone') throw new RunFailure('CLUSTER_GONE', clusterGone);
     if (canceled !== null) throw new RunCanceled();
     if (exitCode === null) throw new RunFailure('INTERRUPTED', `${command} ended without saying how: it was killed`);
     throw new RunFailure(code, error ?? `${command} ended with exit code ${exitCode}`);

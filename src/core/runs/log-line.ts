@@ -62,15 +62,19 @@ const silentTypes: ReadonlySet<string> = new Set(['version', 'outputs', 'state_l
  */
 export function readLogLine(raw: string, mask: Mask): LineFacts {
   const parsed = raw.startsWith('{') ? lineSchema.safeParse(parseJson(raw)) : null;
-  if (parsed?.success !== true) {
-    const message = clean(mask(raw));
-    const line = message === '' ? null : ({ atMs: null, level: 'info', type: 'text', message } as const);
-    return { line, changes: null, error: null };
-  }
-  const { '@level': level, '@message': text, '@timestamp': timestamp, type, diagnostic, changes, hook } = parsed.data;
+  return parsed?.success === true ? readJsonLine(parsed.data, mask) : readText(raw, mask);
+}
+
+function readText(raw: string, mask: Mask): LineFacts {
+  const message = clean(mask(raw));
+  const line = message === '' ? null : ({ atMs: null, level: 'info', type: 'text', message } as const);
+  return { line, changes: null, error: null };
+}
+
+function readJsonLine(said: z.infer<typeof lineSchema>, mask: Mask): LineFacts {
+  const { '@level': level, '@message': text, '@timestamp': timestamp, type, diagnostic, changes, hook } = said;
   const at = Date.parse(timestamp ?? '');
-  const said = diagnostic === undefined ? (hook?.output ?? text) : diagnosticText(diagnostic);
-  const message = clean(mask(said));
+  const message = clean(mask(diagnostic === undefined ? (hook?.output ?? text) : diagnosticText(diagnostic)));
   const line: LogLine = { atMs: Number.isNaN(at) ? null : at, level: levelOf(level), type, message };
   const isError = diagnostic?.severity === 'error';
   return {
@@ -105,10 +109,12 @@ function diagnosticText({
   return detail === '' ? `${summary}${place}` : `${summary}${place}\n${detail}`;
 }
 
+/* oxlint-disable no-control-regex */
 /** ECMA-48: sequences that begin with ESC [, titles of terminals, and other sequences of two characters. */
 const escapes = /\u001b(?:\[[0-?]*[ -/]*[@-~]|\][^\u0007\u001b]*(?:\u0007|\u001b\\)?|[@-Z\\-_])/g;
 // Of the control characters tab and newline mean something in a log.
 const controls = /[\u0000-\u0008\u000b-\u001f\u007f]/g;
+/* oxlint-enable no-control-regex */
 
 /** Printable text without a terminal's colours and cursor moves; of what is too long the beginning. */
 function clean(text: string): string {

@@ -1,9 +1,10 @@
 import type { Clock } from '#base/clock.ts';
-import { type ClaimedRun, type Claims, type CancelReason, leaseSeconds } from './claims.ts';
+import { type CancelReason, type ClaimedRun, leaseSeconds } from './claimed-run.ts';
+import type { Claims } from './claims.ts';
 import { logBytesMax, readLogChunk } from './log-reader.ts';
 import type { ChangeSummary, LogLine } from './log-line.ts';
 import type { Mask } from './mask.ts';
-import { logChunkBytes, type Phase, type Runner } from './runner/runner.ts';
+import { logChunkBytes, type Phase, type Runner } from '#core/runs/runner/runner.ts';
 
 /** How a phase went. */
 export interface PhaseEnd {

@@ -1,10 +1,11 @@
 import type { Log } from '#base/log.ts';
 import { createPacedLoop } from '#base/paced-loop.ts';
-import { type ClaimedRun, type Claims, RunLostError } from './claims.ts';
+import { type ClaimedRun, RunLostError } from './claimed-run.ts';
+import type { Claims } from './claims.ts';
 import { executeRun, type ExecutionParts } from './execution.ts';
 import { DetachedError } from './phase.ts';
 import { isFinal, type RunStatus } from './run-status.ts';
-import type { Runner } from './runner/runner.ts';
+import type { Runner } from '#core/runs/runner/runner.ts';
 
 /** Claims runs and takes them to their end, as many at once as the gateway may. */
 export interface RunLoop {

@@ -46,6 +46,9 @@ export const failureCodes = [
 ] as const;
 export type FailureCode = (typeof failureCodes)[number];
 
+/** What a run says that ends with CLUSTER_GONE. */
+export const clusterGone = 'the cluster was deleted';
+
 const next: Readonly<Record<RunStatus, readonly RunStatus[]>> = {
   PENDING: ['PLANNING', 'CANCELED', 'FAILED'],
   PLANNING: ['APPLYING', 'DESTROYING', 'CANCELING', 'FAILED', 'DESTROYED'],

@@ -1,5 +1,5 @@
 import type { Transaction } from '#base/db.ts';
-import type { WorkFile } from './runner/runner.ts';
+import type { WorkFile } from '#core/runs/runner/runner.ts';
 
 /** What runs need of the rooms beside them; the platform wing hands it over. */
 
@@ -9,6 +9,9 @@ export interface Sealer {
   /** @throws Error when it was sealed with a key that is not here, for another context, or was changed */
   open(sealed: Buffer, context: string): Promise<Buffer>;
 }
+
+/** What a run's inputs are sealed for. */
+export const inputsContext = (runId: string): string => `inputs ${runId}`;
 
 export interface StackInput {
   readonly name: string;

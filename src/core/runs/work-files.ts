@@ -1,4 +1,4 @@
-import type { WorkFile, WorkPaths } from './runner/runner.ts';
+import type { WorkFile, WorkPaths } from '#core/runs/runner/runner.ts';
 import type { ClusterContext, StackPackage } from './sources.ts';
 
 /** Names that a module finds filled in when it declares them; an input of a stack cannot have one. */

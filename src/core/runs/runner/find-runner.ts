@@ -5,8 +5,8 @@ import { promisify } from 'node:util';
 import { z } from 'zod';
 import { programsPath } from './environment.ts';
 import { createLocalRunner } from './local-runner.ts';
-import type { Runner } from './runner.ts';
 import { sandboxCommand } from './sandbox.ts';
+import type { Runner } from './types.ts';
 
 const run = promisify(execFile);
 
@@ -97,7 +97,7 @@ function isProgram(path: string): boolean {
 /** bubblewrap may be there and not be allowed to do anything: it is tried. @returns what is wrong, null when it works */
 async function sandboxProblem(terraform: string, dropsRoot: boolean): Promise<string | null> {
   const place = { workDir: '/usr', terraform, mirror: null, dropsRoot };
-  const [program = '', ...args] = [...sandboxCommand(place, '/'), '/bin/true'];
+  const [program, ...args] = [...sandboxCommand(place, '/'), '/bin/true'];
   try {
     await run(program, args, { env: { PATH: programsPath }, timeout: 20_000 });
     return null;

@@ -1,0 +1,50 @@
+import type { LogLine } from './log-line.ts';
+import type { FailureCode, RunOperation, RunStatus } from './run-status.ts';
+import type { WebPort } from './sources.ts';
+
+/** Another gateway has taken the run over: nothing more may be written or started for it here. */
+export class RunLostError extends Error {
+  constructor() {
+    super('the run is held by another gateway');
+    this.name = 'RunLostError';
+  }
+}
+
+/** A run that this gateway holds. */
+export interface ClaimedRun {
+  readonly id: string;
+  readonly fence: number;
+  readonly installationId: string;
+  readonly clusterId: string;
+  readonly stackVersionId: string;
+  readonly node: string;
+  readonly operation: RunOperation;
+  readonly status: RunStatus;
+  readonly cancelReason: CancelReason | null;
+  readonly inputs: Buffer;
+  readonly prepared: boolean;
+  readonly phase: string | null;
+  readonly logOffset: number;
+  readonly logLines: number;
+  readonly logBytes: number;
+}
+
+export type CancelReason = 'asked' | 'timeout' | 'cluster_gone';
+
+export interface RunEnd {
+  readonly status: RunStatus;
+  readonly failureCode?: FailureCode;
+  readonly failureMessage?: string;
+  readonly outputs?: object;
+  readonly web?: WebPort | null;
+}
+
+export interface PhaseLines {
+  readonly phase: string;
+  readonly lines: readonly LogLine[];
+  /** Bytes of the phase's output that are read when these lines are in. */
+  readonly offset: number;
+}
+
+/** How long a run stays with a gateway that says nothing; seconds. */
+export const leaseSeconds = 60;

@@ -1,0 +1,79 @@
+import type { Sql } from 'postgres';
+import { type CancelReason, type ClaimedRun, leaseSeconds, RunLostError } from './claimed-run.ts';
+import { activeStatuses, type RunStatus } from './run-status.ts';
+
+/** Which gateway has which run, and for how long. */
+export interface Claiming {
+  /** Whether any run could be claimed or adopted by somebody. */
+  hasWork(): Promise<boolean>;
+  /** The next run that may begin: of each cluster the oldest, while none of the cluster's is active. */
+  claimNext(place: string): Promise<ClaimedRun | null>;
+  /** One of this place that nobody has renewed. */
+  adopt(place: string): Promise<ClaimedRun | null>;
+  /** @returns how it stands. @throws RunLostError */
+  renew(run: ClaimedRun): Promise<{ readonly status: RunStatus; readonly cancelReason: CancelReason | null }>;
+  /** Renews no lease any more, so that another gateway of the place goes on at once. */
+  release(run: ClaimedRun): Promise<void>;
+}
+
+const columns = `r.id, r.fence, r.installation_id as "installationId", r.cluster_id as "clusterId",
+  r.stack_version_id as "stackVersionId", i.node, r.operation, r.status, r.cancel_reason as "cancelReason", r.inputs,
+  r.prepared, r.phase, r.log_offset::float8 as "logOffset", r.log_lines as "logLines", r.log_bytes as "logBytes"`;
+
+export function createClaiming(sql: Sql): Claiming {
+  const active: string[] = [...activeStatuses];
+  const lease = sql`clock_timestamp() + make_interval(secs => ${leaseSeconds})`;
+
+  return {
+    async hasWork() {
+      const [row] = await sql<{ work: boolean }[]>`
+        select exists (select from runs where status = 'PENDING')
+          or exists (select from runs where status in ${sql(active)} and lease_until < clock_timestamp()) as work`;
+      return row?.work === true;
+    },
+    async claimNext(place) {
+      try {
+        const [row] = await sql<ClaimedRun[]>`
+          with next as (
+            select r.id from runs r
+            where r.status = 'PENDING'
+              and not exists (select from runs a where a.cluster_id = r.cluster_id and a.status in ${sql(active)})
+              and not exists (select from runs e where e.cluster_id = r.cluster_id and e.status = 'PENDING' and e.id < r.id)
+            order by r.id limit 1 for update skip locked)
+          update runs r set status = 'PLANNING', place = ${place}, fence = r.fence + 1, started_at = clock_timestamp(),
+            lease_until = ${lease}
+          from next, installations i where r.id = next.id and i.id = r.installation_id
+          returning ${sql.unsafe(columns)}`;
+        return row ?? null;
+      } catch (error) {
+        // Another gateway began a run of the same cluster at the same moment.
+        if (isUniqueViolation(error)) return null;
+        throw error;
+      }
+    },
+    async adopt(place) {
+      const [row] = await sql<ClaimedRun[]>`
+        with next as (
+          select id from runs where status in ${sql(active)} and place = ${place} and lease_until < clock_timestamp()
+          order by id limit 1 for update skip locked)
+        update runs r set fence = r.fence + 1, lease_until = ${lease}
+        from next, installations i where r.id = next.id and i.id = r.installation_id
+        returning ${sql.unsafe(columns)}`;
+      return row ?? null;
+    },
+    async renew({ id, fence }) {
+      const [row] = await sql<{ status: RunStatus; cancelReason: CancelReason | null }[]>`
+        update runs set lease_until = ${lease} where id = ${id} and fence = ${fence}
+        returning status, cancel_reason as "cancelReason"`;
+      if (row === undefined) throw new RunLostError();
+      return row;
+    },
+    async release({ id, fence }) {
+      await sql`update runs set lease_until = clock_timestamp() where id = ${id} and fence = ${fence}`;
+    },
+  };
+}
+
+function isUniqueViolation(error: unknown): boolean {
+  return error instanceof Error && 'code' in error && error.code === '23505';
+}

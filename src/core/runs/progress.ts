@@ -1,0 +1,102 @@
+import type { Sql, TransactionSql } from 'postgres';
+import {
+  type CancelReason,
+  type ClaimedRun,
+  leaseSeconds,
+  type PhaseLines,
+  type RunEnd,
+  RunLostError,
+} from './claimed-run.ts';
+import type { ChangeSummary } from './log-line.ts';
+import { activeStatuses, type RunStatus, statusesBefore } from './run-status.ts';
+
+/** What the gateway that holds a run writes of it, and nobody else. All throw RunLostError but `phaseAgeMs`. */
+export interface Progress {
+  prepared(run: ClaimedRun): Promise<void>;
+  beginPhase(run: ClaimedRun, phase: string): Promise<void>;
+  /** Since when the phase has been running; milliseconds. */
+  phaseAgeMs(run: ClaimedRun): Promise<number>;
+  /** Adds lines to the log. */
+  append(run: ClaimedRun, lines: PhaseLines, logged: { readonly lines: number; readonly bytes: number }): Promise<void>;
+  changes(run: ClaimedRun, changes: ChangeSummary): Promise<void>;
+  cancel(run: ClaimedRun, reason: CancelReason): Promise<void>;
+  /** @returns false when it has another status meanwhile, such as CANCELING. */
+  turn(run: ClaimedRun, end: RunEnd): Promise<boolean>;
+}
+
+export function createProgress(sql: Sql): Progress {
+  const cancelable: string[] = [...statusesBefore('CANCELING'), 'CANCELING'];
+  const lease = sql`clock_timestamp() + make_interval(secs => ${leaseSeconds})`;
+
+  async function held(query: Promise<readonly unknown[]>): Promise<void> {
+    if ((await query).length === 0) throw new RunLostError();
+  }
+
+  return {
+    prepared: ({ id, fence }) =>
+      held(sql`update runs set prepared = true where id = ${id} and fence = ${fence} returning id`),
+    beginPhase: ({ id, fence }, phase) =>
+      held(sql`
+        update runs set phase = ${phase}, phase_started_at = clock_timestamp(), log_offset = 0, lease_until = ${lease}
+        where id = ${id} and fence = ${fence} returning id`),
+    async phaseAgeMs({ id }) {
+      const [row] = await sql<{ ms: number }[]>`
+        select extract(epoch from clock_timestamp() - phase_started_at)::float8 * 1000 as ms from runs where id = ${id}`;
+      return row?.ms ?? 0;
+    },
+    async append({ id, fence }, { phase, lines, offset }, logged) {
+      await sql.begin(async (tx) => {
+        const rows = await tx`
+          update runs set log_offset = ${offset}, log_lines = ${logged.lines}, log_bytes = ${logged.bytes},
+            lease_until = ${lease}
+          where id = ${id} and fence = ${fence} returning id`;
+        if (rows.length === 0) throw new RunLostError();
+        const first = logged.lines - lines.length + 1;
+        const values = lines.map(({ atMs, level, type, message }, index) => ({
+          run_id: id,
+          seq: first + index,
+          at: new Date(atMs ?? Date.now()).toISOString(),
+          phase,
+          level,
+          type,
+          message,
+        }));
+        if (values.length > 0) await tx`insert into run_log ${tx(values)}`;
+      });
+    },
+    changes: ({ id, fence }, changes) =>
+      held(
+        sql`update runs set changes = ${JSON.stringify(changes)}::jsonb where id = ${id} and fence = ${fence} returning id`,
+      ),
+    cancel: ({ id, fence }, reason) =>
+      held(sql`
+        update runs set status = 'CANCELING', cancel_reason = coalesce(cancel_reason, ${reason})
+        where id = ${id} and fence = ${fence} and status in ${sql(cancelable)}
+        returning id`),
+    turn: (run, end) => sql.begin((tx) => turn(tx, run, end)),
+  };
+}
+
+async function turn(tx: TransactionSql, { id, fence, installationId }: ClaimedRun, end: RunEnd): Promise<boolean> {
+  const { status, failureCode, failureMessage, outputs, web } = end;
+  const [now] = await tx<{ status: RunStatus }[]>`
+    select status from runs where id = ${id} and fence = ${fence} for update`;
+  if (now === undefined) throw new RunLostError();
+  if (!statusesBefore(status).includes(now.status)) return false;
+  const isEnd = !activeStatuses.includes(status);
+  await tx`
+    update runs set status = ${status}, failure_code = ${failureCode ?? null},
+      failure_message = ${failureMessage ?? null},
+      outputs = ${outputs === undefined ? null : JSON.stringify(outputs)}::jsonb,
+      web = ${web === undefined || web === null ? null : JSON.stringify(web)}::jsonb,
+      ended_at = case when ${isEnd} then clock_timestamp() end,
+      lease_until = case when ${isEnd} then null else lease_until end
+    where id = ${id}`;
+  // What an earlier run has made is now what this one made of it.
+  if (status === 'APPLIED' || status === 'DESTROYED') {
+    await tx`
+      update runs set status = 'SUPERSEDED'
+      where installation_id = ${installationId} and status = 'APPLIED' and id <> ${id}`;
+  }
+  return true;
+}

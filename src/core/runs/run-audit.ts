@@ -1,0 +1,24 @@
+import type { Transaction } from '#base/db.ts';
+import { formatId } from '#base/id.ts';
+import type { Audit, Author } from '#core/audit/audit.ts';
+import type { Run } from './run-rows.ts';
+
+export type NotedRun = Pick<Run, 'id' | 'organizationId' | 'stackName' | 'clusterId' | 'operation'>;
+
+export interface Noted {
+  readonly author: Author;
+  readonly action: 'created' | 'canceled' | 'forgotten';
+}
+
+/** Writes into the audit log what was done with a run, in the transaction that does it. */
+export async function noteRun(audit: Audit, tx: Transaction, run: NotedRun, { author, action }: Noted): Promise<void> {
+  await audit.record(tx, {
+    organizationId: run.organizationId,
+    author,
+    action: `run.${action}`,
+    targetType: 'run',
+    targetId: formatId('run', run.id),
+    before: null,
+    after: { operation: run.operation, stack: run.stackName, cluster: formatId('cluster', run.clusterId) },
+  });
+}

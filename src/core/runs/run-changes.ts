@@ -1,0 +1,91 @@
+import { type SQL, sql } from 'drizzle-orm';
+import type { Db, Transaction } from '#base/db.ts';
+import type { Audit, Author } from '#core/audit/audit.ts';
+import { type Noted, noteRun } from './run-audit.ts';
+import type { ChangeResult } from './run-requests.ts';
+import type { Run } from './run-rows.ts';
+import { activeStatuses, clusterGone, type RunStatus, statusesBefore } from './run-status.ts';
+
+/** What is done to runs that are there. */
+export interface Changes {
+  /** One that waits is CANCELED at once; one that runs ends as soon as Terraform lets it. */
+  cancel(runId: string, author: Author): Promise<ChangeResult>;
+  /** Cancels every run of a cluster that is deleted. Done again, it finds those that came meanwhile. */
+  cancelOfCluster(clusterId: string, author: Author): Promise<void>;
+  /** Drops what is known of what an installation has made, without removing it. Refused while it runs. */
+  forget(runId: string, author: Author): Promise<ChangeResult>;
+}
+
+export interface ChangesParts {
+  readonly db: Db;
+  readonly audit: Audit;
+  readonly find: (id: string) => Promise<Run | null>;
+}
+
+const listed = (statuses: readonly RunStatus[]): SQL =>
+  sql.join(
+    statuses.map((status) => sql`${status}`),
+    sql`, `,
+  );
+const cancelable: readonly RunStatus[] = ['PENDING', ...statusesBefore('CANCELING')];
+const unfinished: readonly RunStatus[] = ['PENDING', ...activeStatuses];
+
+export function createChanges({ db, audit, find }: ChangesParts): Changes {
+  type Write = (tx: Transaction, run: Run) => Promise<boolean>;
+  async function change(runId: string, noted: Noted, write: Write): Promise<ChangeResult> {
+    const run = await find(runId);
+    if (run === null) return { kind: 'not_found' };
+    const changed = await db.orm.transaction(async (tx) => {
+      const done = await write(tx, run);
+      if (done) await noteRun(audit, tx, run, noted);
+      return done;
+    });
+    const now = (await find(runId)) ?? run;
+    return changed ? { kind: 'changed', run: now } : { kind: 'wrong_status', status: now.status };
+  }
+
+  return {
+    cancel: (runId, author) => change(runId, { author, action: 'canceled' }, (tx) => cancelRun(tx, runId)),
+    async cancelOfCluster(clusterId, author) {
+      const runs = await db.sql<{ id: string }[]>`
+        select id from runs where cluster_id = ${clusterId} and status in ${db.sql([...cancelable])} order by id`;
+      for (const { id } of runs) {
+        await change(id, { author, action: 'canceled' }, (tx) => cancelGone(tx, id));
+      }
+    },
+    forget: (runId, author) => change(runId, { author, action: 'forgotten' }, forgetState),
+  };
+}
+
+/** @returns whether it could still be canceled */
+async function cancelRun(tx: Transaction, runId: string): Promise<boolean> {
+  const rows = await tx.execute(sql`
+    update runs set cancel_reason = 'asked',
+      status = case when status = 'PENDING' then 'CANCELED' else 'CANCELING' end,
+      ended_at = case when status = 'PENDING' then clock_timestamp() end
+    where id = ${runId} and status in (${listed(cancelable)}) returning id`);
+  return rows.length > 0;
+}
+
+/** One that waits for a cluster that is gone has failed; one that runs fails as soon as Terraform has written its state. */
+async function cancelGone(tx: Transaction, runId: string): Promise<boolean> {
+  const rows = await tx.execute(sql`
+    update runs set cancel_reason = 'cluster_gone',
+      failure_code = case when status = 'PENDING' then 'CLUSTER_GONE' end,
+      failure_message = case when status = 'PENDING' then ${clusterGone} end,
+      ended_at = case when status = 'PENDING' then clock_timestamp() end,
+      status = case when status = 'PENDING' then 'FAILED' else 'CANCELING' end
+    where id = ${runId} and status in (${listed(cancelable)}) returning id`);
+  return rows.length > 0;
+}
+
+/** @returns whether none of its installation's runs was under way */
+async function forgetState(tx: Transaction, { installationId }: Run): Promise<boolean> {
+  const rows = await tx.execute(sql`
+    select 1 from runs where installation_id = ${installationId} and status in (${listed(unfinished)}) limit 1`);
+  if (rows.length > 0) return false;
+  await tx.execute(sql`delete from stack_states where installation_id = ${installationId}`);
+  await tx.execute(sql`
+    update runs set status = 'SUPERSEDED' where installation_id = ${installationId} and status = 'APPLIED'`);
+  return true;
+}

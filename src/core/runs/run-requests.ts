@@ -1,0 +1,32 @@
+import type { Author } from '#core/audit/audit.ts';
+import type { Run } from './run-rows.ts';
+import type { RunStatus } from './run-status.ts';
+
+/** What may be asked of runs, and what comes of it. */
+
+export interface ApplyRequest {
+  readonly clusterId: string;
+  readonly organizationId: string;
+  readonly stackId: string;
+  readonly stackName: string;
+  readonly stackVersionId: string;
+  /** Empty for the whole cluster. */
+  readonly node: string;
+  /** Checked against what the version declares. */
+  readonly inputs: Readonly<Record<string, unknown>>;
+  readonly author: Author;
+}
+
+export type StartResult =
+  | { readonly kind: 'created'; readonly run: Run }
+  | { readonly kind: 'queue_full' }
+  /** The version of the stack is not there any more. */
+  | { readonly kind: 'stack_gone' }
+  /** It runs or waits, or has nothing that could be done again. */
+  | { readonly kind: 'wrong_status'; readonly status: RunStatus }
+  | { readonly kind: 'not_found' };
+
+export type ChangeResult =
+  | { readonly kind: 'changed'; readonly run: Run }
+  | { readonly kind: 'wrong_status'; readonly status: RunStatus }
+  | { readonly kind: 'not_found' };

@@ -1,0 +1,88 @@
+import type { Clock } from '#base/clock.ts';
+import type { Db } from '#base/db.ts';
+import type { Audit, Author } from '#core/audit/audit.ts';
+import { noteRun } from './run-audit.ts';
+import type { ApplyRequest, StartResult } from './run-requests.ts';
+import { insertRun, type NewRun, type Run } from './run-rows.ts';
+import type { RunStatus } from './run-status.ts';
+import { inputsContext, type RunSources, type Sealer } from './sources.ts';
+
+/** What makes a run: it is written here, and runs when its cluster is free. */
+export interface Starts {
+  apply(request: ApplyRequest): Promise<StartResult>;
+  /** The same version and inputs again, of a run that has ended without success. */
+  retry(runId: string, author: Author): Promise<StartResult>;
+  /** Removes what the installation of a run has made, whichever of its runs is named. */
+  destroy(runId: string, author: Author): Promise<StartResult>;
+}
+
+export interface StartsParts {
+  readonly db: Db;
+  readonly clock: Clock;
+  readonly audit: Audit;
+  readonly sealer: Sealer;
+  readonly sources: RunSources;
+  readonly find: (id: string) => Promise<Run | null>;
+  /** Told when a run was written. */
+  readonly written: () => void;
+}
+
+/** Undoes the transaction that writes a run. */
+class StackGoneError extends Error {}
+
+const retryable: readonly RunStatus[] = ['FAILED', 'CANCELED'];
+const destroyable: readonly RunStatus[] = ['APPLIED', 'SUPERSEDED', 'FAILED', 'CANCELED'];
+
+export function createStarts(parts: StartsParts): Starts {
+  const { db, sealer, find } = parts;
+
+  async function again(runId: string, author: Author, operation: 'destroy' | null): Promise<StartResult> {
+    const run = await find(runId);
+    if (run === null) return { kind: 'not_found' };
+    const may = operation === null ? retryable : destroyable;
+    if (!may.includes(run.status)) return { kind: 'wrong_status', status: run.status };
+    const retryOf = operation === null ? run.id : null;
+    const inputs = await openInputs(runId);
+    return begin(parts, { ...run, operation: operation ?? run.operation, retryOf, author }, inputs);
+  }
+
+  async function openInputs(runId: string): Promise<Buffer> {
+    const [row] = await db.sql<{ inputs: Buffer }[]>`select inputs from runs where id = ${runId}`;
+    if (row === undefined) throw new Error('the run is not there any more');
+    return sealer.open(row.inputs, inputsContext(runId));
+  }
+
+  return {
+    apply: ({ inputs, ...request }) =>
+      begin(parts, { ...request, operation: 'apply', retryOf: null }, Buffer.from(JSON.stringify(inputs), 'utf8')),
+    retry: (runId, author) => again(runId, author, null),
+    destroy: (runId, author) => again(runId, author, 'destroy'),
+  };
+}
+
+async function begin(parts: StartsParts, run: NewRun, inputs: Buffer): Promise<StartResult> {
+  const { find, written } = parts;
+  try {
+    const id = await write(parts, run, inputs);
+    if (id === null) return { kind: 'queue_full' };
+    written();
+    const created = await find(id);
+    if (created === null) throw new Error('the run that was written is not there');
+    return { kind: 'created', run: created };
+  } catch (error) {
+    if (error instanceof StackGoneError) return { kind: 'stack_gone' };
+    throw error;
+  }
+}
+
+/** @returns null when as many wait for the cluster as may. @throws StackGoneError */
+function write(parts: StartsParts, run: NewRun, inputs: Buffer): Promise<string | null> {
+  const { db, clock, audit, sealer, sources } = parts;
+  return db.orm.transaction(async (tx) => {
+    const id = await insertRun(tx, run, clock.now(), (runId) => sealer.seal(inputs, inputsContext(runId), tx));
+    if (id === null) return null;
+    if (!(await sources.pinStackVersion(tx, run.stackVersionId))) throw new StackGoneError();
+    await noteRun(audit, tx, { ...run, id }, { author: run.author, action: 'created' });
+    return id;
+  });
+}

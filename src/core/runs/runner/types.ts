@@ -1,0 +1,58 @@
+/** What a runner does, whichever it is. */
+
+export interface WorkFile {
+  /** Below the work folder, with `/`, without `..`. */
+  readonly path: string;
+  readonly bytes: Uint8Array;
+}
+
+/** A command of one run; its name is used once per run. */
+export interface Phase {
+  /** Lower case letters, digits and `-`. */
+  readonly name: string;
+  /** Arguments of Terraform. */
+  readonly args: readonly string[];
+}
+
+export type PhaseState =
+  /** It was never started. */
+  | { readonly kind: 'absent' }
+  | { readonly kind: 'running' }
+  | { readonly kind: 'ended'; readonly exitCode: number }
+  /** It was started and does not run, and nobody wrote down how it ended: it was killed with whoever would have. */
+  | { readonly kind: 'lost' };
+
+/** Folders as Terraform sees them. */
+export interface WorkPaths {
+  readonly root: string;
+  /** Of the folder of provider packages; null where there is none. */
+  readonly mirror: string | null;
+}
+
+export interface Runner {
+  readonly kind: 'docker' | 'bwrap' | 'process';
+  /** Where its runs are: every gateway that finds a runner of the same place can go on with them. */
+  readonly place: string;
+  readonly paths: (runId: string) => WorkPaths;
+  /** Makes the work folder with these files, which must not be there yet. */
+  prepare(runId: string, files: readonly WorkFile[]): Promise<void>;
+  /** Starts a phase in the folder `cwd` of the work folder; one that was started before is left alone. */
+  start(runId: string, cwd: string, phase: Phase): Promise<void>;
+  observe(runId: string, phase: string): Promise<PhaseState>;
+  /** At most 256 KiB of what a phase has written, from a byte on. */
+  readLog(runId: string, phase: string, offset: number): Promise<Buffer>;
+  /** Asks Terraform to end; it stops its provisioners and writes its state. */
+  interrupt(runId: string, phase: string): Promise<void>;
+  /** Ends everything that a phase started, at once; of a phase that has ended, what it left running. */
+  kill(runId: string, phase: string): Promise<void>;
+  /** Null where there is no such file. @throws Error for one above `bytesMax` */
+  readFile(runId: string, path: string, bytesMax: number): Promise<Buffer | null>;
+  removeFile(runId: string, path: string): Promise<void>;
+  /** Ends what still runs of it, and removes the folder. */
+  remove(runId: string): Promise<void>;
+  /** Runs that have a work folder here. */
+  list(): Promise<readonly string[]>;
+}
+
+/** Bytes of one `readLog`. */
+export const logChunkBytes = 262_144;
