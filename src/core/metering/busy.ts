@@ -57,14 +57,14 @@ const busyText = `
       least($2::text::bigint, ${idMs} + total_ms) as until
     from usage_requests
     where id >= $3::text::uuid and id < $4::text::uuid and ${hasReplica}
-  ), runs as (
+  ), stretches as (
     select model, replica, since, until, max(until) over (
       partition by model, replica order by since, until rows between unbounded preceding and 1 preceding) as covered
     from served where since < until
   ), sums as (
     select model, encode(replica, 'hex') as replica, sum(greatest(0, until - greatest(since, coalesce(covered, since))))
       as busy_ms
-    from runs group by 1, 2
+    from stretches group by 1, 2
   )
   select n.name as model, substr(s.replica, 1, 6) || '-' || substr(s.replica, 7) as replica, s.busy_ms::text
   from sums s join usage_names n on n.code = s.model order by 1, 2`;

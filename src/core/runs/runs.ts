@@ -21,7 +21,13 @@ export type { RunOutput } from './outputs.ts';
 export type { ApplyRequest, ChangeResult, StartResult } from './run-requests.ts';
 export type { LoggedLine, Run, RunList } from './run-rows.ts';
 export { failureCodes, isFinal, runOperations, runStatuses, type RunStatus } from './run-status.ts';
-export { findRunner, findTerraformPath, type FoundRunner, type Runner, type RunnerSearch } from '#core/runs/runner/runner.ts';
+export {
+  findRunner,
+  findTerraformPath,
+  type FoundRunner,
+  type Runner,
+  type RunnerSearch,
+} from '#core/runs/runner/runner.ts';
 export type { ClusterContext, ClusterNode, RunSources, Sealer, StackInput, StackPackage, WebPort } from './sources.ts';
 
 export interface Runs extends Starts, Changes {

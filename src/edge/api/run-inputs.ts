@@ -10,9 +10,10 @@ export interface CheckedInputs {
   readonly problems: readonly Problem[];
 }
 
-const valueSchema: z.ZodType<InputValue> = z.lazy(() =>
-  z.union([z.string(), z.number(), z.boolean(), z.null(), z.array(valueSchema), z.record(z.string(), valueSchema)]),
-);
+/** Any JSON: what fits is said by the input's type. An empty schema, since the document knows no recursive ones without a name. */
+const valueSchema = z
+  .custom<InputValue>((value) => value !== undefined)
+  .openapi({ type: ['string', 'number', 'boolean', 'null', 'array', 'object'], items: {} });
 
 export const inputsSchema = z.record(z.string().max(200), valueSchema);
 

@@ -98,7 +98,7 @@ describe('env.example', () => {
 });
 
 /** Names a file of the operator's own. */
-const keptElsewhere = new Set(['HEADGATE_STATEMENT_KEY_FILE']);
+const keptElsewhere = new Set(['HEADGATE_STATEMENT_KEY_FILE', 'HEADGATE_PLATFORM_KEY_FILE']);
 
 describe('the compose files', () => {
   it('give the Docker socket to its door alone', () => {

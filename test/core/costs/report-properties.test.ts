@@ -118,51 +118,78 @@ interface Expected {
   currency: string | null;
 }
 
+const holds = ({ from, to }: Pick<Dated, 'from' | 'to'>, moment: number): boolean =>
+  from <= moment && (to === null || moment < to);
+
+/** Every border there is, within the window. */
+function cutsOf({ intervals, cards, rates }: World, fromTick: number, toTick: number): number[] {
+  const edges = [...intervals, ...cards, ...rates].flatMap(({ from, to }) => [from, to ?? toTick]);
+  const inside = edges.filter((edge) => edge >= fromTick && edge <= toTick);
+  return [...new Set([fromTick, toTick, ...inside])].toSorted((a, b) => a - b);
+}
+
+/** The card that prices a profile at a moment: in the organization's currency, else in USD, else the only one. */
+function cardAt(covering: readonly Card[], into: string | null): Card | undefined {
+  const only = covering.length === 1 ? covering[0] : undefined;
+  return (
+    covering.find(({ currency }) => currency === into) ?? covering.find(({ currency }) => currency === 'USD') ?? only
+  );
+}
+
+/** What stands together in one line of the report, and how it is priced there. */
+interface Priced {
+  readonly key: string;
+  readonly card: Card | undefined;
+  readonly rate: bigint;
+  readonly currency: string | null;
+}
+
+function pricedAt({ cards, rates, billing }: World, interval: World['intervals'][number], moment: number): Priced {
+  const into = billing[interval.organization] ?? null;
+  const covering = cards.filter((card) => card.profile === profiles[interval.profile] && holds(card, moment));
+  const card = cardAt(covering, into);
+  const place = [interval.organization, interval.cluster, interval.profile];
+  if (card === undefined) {
+    const reason = covering.length === 0 ? 'none' : 'ambiguous';
+    return { key: [...place, reason, false].join('|'), card, rate: decimals, currency: null };
+  }
+  const rate = rates.find(({ pair, ...dated }) => pair === `${card.currency}→${into}` && holds(dated, moment));
+  const isUnconverted = into !== null && into !== card.currency;
+  return {
+    key: [...place, card.id, rate?.id ?? isUnconverted].join('|'),
+    card,
+    rate: rate?.rate ?? decimals,
+    currency: rate === undefined ? card.currency : into,
+  };
+}
+
+function addTo(lines: Map<string, Expected>, key: string, slice: Expected): void {
+  const line = lines.get(key);
+  if (line === undefined) {
+    lines.set(key, slice);
+    return;
+  }
+  line.nodeMs += slice.nodeMs;
+  line.gpuMs += slice.gpuMs;
+  line.from = Math.min(line.from, slice.from);
+  line.to = Math.max(line.to, slice.to);
+  if (line.exact !== null) line.exact += slice.exact ?? 0n;
+}
+
 /** The report by hand: every interval is cut at every border there is, and every slice priced by itself. */
 function expectedLines(world: World, fromTick: number, toTick: number): Map<string, Expected> {
-  const { intervals, cards, rates, billing } = world;
-  const borders = new Set([fromTick, toTick]);
-  for (const { from, to } of [...intervals, ...cards, ...rates])
-    for (const edge of [from, to ?? toTick]) borders.add(edge);
-  const cuts = [...borders].filter((edge) => edge >= fromTick && edge <= toTick).toSorted((a, b) => a - b);
+  const cuts = cutsOf(world, fromTick, toTick);
   const lines = new Map<string, Expected>();
-  const holds = ({ from, to }: { from: number; to: number | null }, moment: number) =>
-    from <= moment && (to === null || moment < to);
-  for (const interval of intervals) {
-    for (const [index, cut] of cuts.slice(0, -1).entries()) {
-      if (!holds(interval, cut)) continue;
-      const end = cuts[index + 1] ?? toTick;
-      const nodeMs = BigInt((end - cut) * tickMs);
-      const gpuMs = nodeMs * BigInt(interval.gpus);
-      const into = billing[interval.organization] ?? null;
-      const covering = cards.filter((card) => card.profile === profiles[interval.profile] && holds(card, cut));
-      const card =
-        covering.find(({ currency }) => currency === into) ??
-        covering.find(({ currency }) => currency === 'USD') ??
-        (covering.length === 1 ? covering[0] : undefined);
-      const rate = rates.find(({ pair, ...dated }) => pair === `${card?.currency}→${into}` && holds(dated, cut));
-      const reason = covering.length === 0 ? 'none' : 'ambiguous';
-      const key = [
-        interval.organization,
-        interval.cluster,
-        interval.profile,
-        card?.id ?? reason,
-        rate?.id ?? (into !== null && card !== undefined && into !== card.currency),
-      ].join('|');
-      const native = card === undefined ? null : nodeMs * (card.nodeHour ?? 0n) + gpuMs * (card.gpuHour ?? 0n);
-      const exact = native === null ? null : native * (rate?.rate ?? decimals);
-      const line = lines.get(key);
-      if (line === undefined) {
-        const currency = card === undefined ? null : rate === undefined ? card.currency : into;
-        lines.set(key, { nodeMs, gpuMs, from: cut, to: end, exact, currency });
-      } else {
-        line.nodeMs += nodeMs;
-        line.gpuMs += gpuMs;
-        line.from = Math.min(line.from, cut);
-        line.to = Math.max(line.to, end);
-        if (line.exact !== null) line.exact += exact ?? 0n;
-      }
-    }
+  const slices = world.intervals.flatMap((interval) =>
+    cuts.slice(0, -1).flatMap((cut, index) => (holds(interval, cut) ? [{ interval, cut, index }] : [])),
+  );
+  for (const { interval, cut, index } of slices) {
+    const end = cuts[index + 1] ?? toTick;
+    const nodeMs = BigInt((end - cut) * tickMs);
+    const gpuMs = nodeMs * BigInt(interval.gpus);
+    const { key, card, rate, currency } = pricedAt(world, interval, cut);
+    const exact = card === undefined ? null : (nodeMs * (card.nodeHour ?? 0n) + gpuMs * (card.gpuHour ?? 0n)) * rate;
+    addTo(lines, key, { nodeMs, gpuMs, from: cut, to: end, exact, currency });
   }
   return lines;
 }

@@ -14,6 +14,8 @@ export interface Ask {
 export interface Scene {
   /** The caller's own. */
   readonly organizationId: string;
+  /** A cluster of his organization. */
+  readonly clusterId: string;
 }
 
 export interface RoleRow {
@@ -29,7 +31,8 @@ export interface RoleRow {
   readonly isOwn?: boolean;
 }
 
-const nobody = (prefix: 'key' | 'proj' | 'org'): string => formatId(prefix, uuidv7());
+const nobody = (prefix: 'key' | 'proj' | 'org' | 'cluster' | 'run' | 'rate' | 'conv'): string =>
+  formatId(prefix, uuidv7());
 const dry = { 'x-headgate-dry-run': 'true' };
 const chat = { model: 'chat', messages: [{ role: 'user', content: 'Hello' }], max_tokens: 8 };
 
@@ -69,6 +72,96 @@ const projects = ['/v1', '/api/v1'].flatMap((prefix): RoleRow[] => [
   missing(`PATCH ${prefix}/projects/{id}`, 'admin', nobody('proj'), { name: 'x' }),
   missing(`POST ${prefix}/projects/{id}/archive`, 'admin', nobody('proj')),
 ]);
+
+function ofCluster(route: string, level: Level, status: number, body?: object): RoleRow {
+  const path = route.slice(route.indexOf(' ') + 1).replace('{node}', 'none');
+  const ask = ({ clusterId }: Scene): Ask => ({
+    path: path.replace('{id}', clusterId),
+    ...(body !== undefined && { body }),
+  });
+  return { route, level, status, ask };
+}
+
+const clusters: readonly RoleRow[] = [
+  row('GET /v1/clusters', 'member', 200),
+  {
+    ...row('POST /v1/clusters', 'platform', 201),
+    ask: ({ organizationId }) => ({
+      path: '/v1/clusters',
+      body: { name: `c-${uuidv7()}`, organization_id: organizationId },
+    }),
+  },
+  ofCluster('GET /v1/clusters/{id}', 'member', 200),
+  ofCluster('PATCH /v1/clusters/{id}', 'platform', 200, { public_domain: 'apps.example.com' }),
+  ofCluster('POST /v1/clusters/{id}/access-identity/rotate', 'platform', 200, {}),
+  ofCluster('POST /v1/clusters/{id}/nodes', 'platform', 400, {}),
+  ofCluster('PATCH /v1/clusters/{id}/nodes/{node}', 'platform', 404, { gpus: 8 }),
+  ofCluster('DELETE /v1/clusters/{id}/nodes/{node}', 'platform', 404),
+  ofCluster('POST /v1/clusters/{id}/nodes/{node}/allocate', 'platform', 404, {}),
+  ofCluster('POST /v1/clusters/{id}/nodes/{node}/release', 'platform', 404, {}),
+  ofCluster('POST /v1/clusters/{id}/nodes/{node}/heartbeat', 'platform', 404),
+  ofCluster('DELETE /v1/clusters/{id}', 'platform', 204),
+];
+
+function ofStack(route: string, level: Level, body?: object): RoleRow {
+  return { route, level, status: 404, ask: at(route.slice(route.indexOf(' ') + 1).replace('{name}', 'none'), body) };
+}
+
+const stacks: readonly RoleRow[] = [
+  row('GET /v1/stacks', 'member', 200),
+  row('POST /v1/stacks', 'admin', 400, {}),
+  ofStack('GET /v1/stacks/{name}', 'member'),
+  ofStack('GET /v1/stacks/{name}/download', 'member'),
+  ofStack('PATCH /v1/stacks/{name}', 'admin', { title: 'x' }),
+  ofStack('DELETE /v1/stacks/{name}', 'admin'),
+  ofStack('POST /v1/stacks/{name}/apply', 'admin', { cluster_id: nobody('cluster') }),
+];
+
+const runs: readonly RoleRow[] = [
+  row('GET /v1/runs', 'member', 200),
+  missing('GET /v1/runs/{id}', 'member', nobody('run')),
+  missing('GET /v1/runs/{id}/logs', 'member', nobody('run')),
+  missing('POST /v1/runs/{id}/cancel', 'admin', nobody('run')),
+  missing('POST /v1/runs/{id}/retry', 'admin', nobody('run')),
+  missing('POST /v1/runs/{id}/destroy', 'admin', nobody('run')),
+  missing('POST /v1/runs/{id}/forget', 'platform', nobody('run')),
+];
+
+function ofBillingCurrency(method: string, level: Level, body?: object): RoleRow {
+  return {
+    route: `${method} /v1/orgs/{id}/billing-currency`,
+    level,
+    status: 200,
+    ask: ({ organizationId }) => ({
+      path: `/v1/orgs/${organizationId}/billing-currency`,
+      ...(body !== undefined && { body }),
+    }),
+  };
+}
+
+const effective = '2026-01-01T00:00:00Z';
+
+const billing: readonly RoleRow[] = [
+  // What is missing is the window of the report.
+  row('GET /v1/billing/costs', 'member', 400),
+  row('GET /v1/billing/costs.csv', 'member', 400),
+  row('GET /v1/billing/currencies', 'member', 200),
+  ofBillingCurrency('GET', 'member'),
+  ofBillingCurrency('PATCH', 'admin', { currency: 'EUR' }),
+  row('GET /v1/billing/rate-cards', 'admin', 200),
+  {
+    ...row('POST /v1/billing/rate-cards', 'platform', 201),
+    ask: () => ({
+      path: '/v1/billing/rate-cards',
+      body: { hardware_profile: uuidv7(), currency: 'USD', gpu_hour: '1' },
+    }),
+  },
+  missing('POST /v1/billing/rate-cards/{id}/end', 'platform', nobody('rate'), { at: effective }),
+  row('GET /v1/billing/conversion-rates', 'admin', 200),
+  row('POST /v1/billing/conversion-rates', 'platform', 400, { from: 'USD', to: 'USD', rate: '1' }),
+  missing('POST /v1/billing/conversion-rates/{id}/end', 'platform', nobody('conv'), { at: effective }),
+  row('GET /v1/billing/margins', 'platform', 400),
+];
 
 const booking = (path: string, fields: object) => (): Ask => ({ path, body: { ...fields, reference: uuidv7() } });
 
@@ -131,4 +224,8 @@ export const roleRows: readonly RoleRow[] = [
   missing('POST /v1/admin/engines/{id}/reset', 'platform', 'none'),
   row('POST /v1/admin/engines/reload', 'platform', 200),
   row('GET /v1/admin/hosts', 'platform', 200),
+  ...clusters,
+  ...stacks,
+  ...runs,
+  ...billing,
 ];

@@ -36,6 +36,8 @@ let kinds: readonly KindOfKey[] = [];
 let paths: Record<string, Record<string, { parameters?: readonly { name: string; in: string }[] }>> = {};
 let admin = { id: '', key: '' };
 let operatorsId = '';
+/** A cluster of each organization. */
+const clusterIds = new Map<string, string>();
 
 const bodyOf = async (asked: Promise<Response>): Promise<Body> => (await asked).json();
 const keyOf = async (key: string): Promise<Body> => bodyOf(bench.post('/v1/keys', {}, { key }));
@@ -48,6 +50,11 @@ beforeAll(async () => {
   const member = await keyOf(admin.key);
   const revoked = await keyOf(admin.key);
   await gateway.request(`/v1/keys/${revoked.id}`, { method: 'DELETE', key: admin.key });
+  operatorsId = (await bodyOf(gateway.request('/v1/organizations'))).data.at(-1).id;
+  for (const id of [admin.id, operatorsId, suspended.id]) {
+    const { id: clusterId } = await bodyOf(bench.post('/v1/clusters', { name: 'research', organization_id: id }));
+    clusterIds.set(id, clusterId);
+  }
   await gateway.request(`/v1/organizations/${suspended.id}`, { method: 'PATCH', body: { status: 'suspended' } });
   for (const { id, key } of [
     { id: operator.id, key: gateway.key },
@@ -56,7 +63,6 @@ beforeAll(async () => {
     const limits = { requests_per_minute: null, max_concurrency: null };
     await gateway.request(`/v1/keys/${id}`, { method: 'PATCH', key, body: limits });
   }
-  operatorsId = (await bodyOf(gateway.request('/v1/organizations'))).data.at(-1).id;
   const { id: organizationId } = admin;
   kinds = [
     { name: 'no key', secret: null, organizationId, refusal: always(401) },
@@ -86,7 +92,7 @@ const routesOfDocument = (): string[] =>
   );
 
 async function send(row: RoleRow, secret: string | null, organizationId: string, query = ''): Promise<Response> {
-  const { path, body, headers } = row.ask({ organizationId });
+  const { path, body, headers } = row.ask({ organizationId, clusterId: clusterIds.get(organizationId) ?? '' });
   const [method = 'GET'] = row.route.split(' ');
   const options = { method, key: secret, ...(headers && { headers }), ...(body !== undefined && { body }) };
   return bench.gateway.request(path + query, options);
@@ -148,6 +154,7 @@ const authenticator: Authenticator = {
 describe('the same table for people', () => {
   const api = useApi({ authenticator, maxActiveKeys: 1000 });
   let organizationId = '';
+  let clusterId = '';
 
   beforeAll(async () => {
     const key = await api().keys.verify(api().admin);
@@ -157,10 +164,13 @@ describe('the same table for people', () => {
     const actor = { kind: 'user', user: { id: uuidv7() }, sessionId: uuidv7() } as const;
     const sign = (name: string, scope: Scope, organizationRole: OrganizationRole, platformRole: PlatformRole): void =>
       void people.set(name, { actor, organizationId, project, scope, organizationRole, platformRole });
+    sign('platform', 'management', 'member', 'admin');
+    const body = { name: 'research', organization_id: `org_${organizationId.replaceAll('-', '')}` };
+    const headers = { 'x-test-user': 'platform' };
+    clusterId = (await api().ask('/v1/clusters', { method: 'POST', body, headers, key: null })).body.id;
     sign('member', 'management', 'member', 'user');
     sign('admin', 'management', 'admin', 'user');
     sign('owner', 'management', 'owner', 'user');
-    sign('platform', 'management', 'member', 'admin');
     sign('narrow', 'inference', 'owner', 'admin');
   });
 
@@ -177,7 +187,7 @@ describe('the same table for people', () => {
     // Keys alone use models; engines and their counters are not there.
     if (row.isOpenai === true || /^\/v1\/(?:pricing|admin\/(?:engines|hosts|reconcile))/.test(path)) return;
     for (const [name, level] of Object.entries(most)) {
-      const asked = row.ask({ organizationId: `org_${organizationId.replaceAll('-', '')}` });
+      const asked = row.ask({ organizationId: `org_${organizationId.replaceAll('-', '')}`, clusterId });
       const headers = { 'x-test-user': name };
       const answer = await api().ask(asked.path, { ...asked, method, key: null, headers });
       const may = upTo(level)(row.level) ?? (row.isOwn === true && level === 'member' ? 403 : row.status);
