@@ -3,7 +3,7 @@ import type { Clock } from '#base/clock.ts';
 import type { Config } from '#base/config.ts';
 import type { Db, Transaction } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
-import type { Audit } from '#core/audit/audit.ts';
+import { type Audit, systemAuthor } from '#core/audit/audit.ts';
 import type { Clusters } from '#core/clusters/clusters.ts';
 import {
   createRuns,
@@ -32,7 +32,7 @@ export interface RunsWingOptions {
 
 /** Runs, with what they need of the rooms beside them. */
 export function createRunsWing(options: RunsWingOptions): { readonly runs: Runs; readonly part: Part } {
-  const { config, db, secrets, log, dataDir } = options;
+  const { config, clusters, db, secrets, log, dataDir } = options;
   const { terraformBin, runsDir, providerMirror, allowUnsandboxedRuns, runsAtOnce, runMs } = config.platform;
   const search: RunnerSearch = {
     terraformBin,
@@ -49,8 +49,15 @@ export function createRunsWing(options: RunsWingOptions): { readonly runs: Runs;
     atOnceMax: runsAtOnce,
     phaseMs: runMs,
   });
+  /** A cluster may go at the moment at which a run is asked for, or a gateway before it has told its runs. */
+  const endOfGoneClusters = async (): Promise<void> => {
+    for (const id of await runs.clustersInUse()) {
+      if ((await clusters.runContext(id)) === null) await runs.cancelOfCluster(id, systemAuthor);
+    }
+  };
   const part: Part = {
     name: 'runs',
+    jobs: [{ name: 'end runs of clusters that are gone', everyMs: 60_000, where: 'one', run: endOfGoneClusters }],
     start() {
       const found = findTerraformPath(terraformBin);
       if ('path' in found) log.info({ program: found.path }, 'stacks are applied with this program');
@@ -72,7 +79,8 @@ function sourcesOf({ clusters, stacks }: RunsWingOptions): RunSources {
         web === null || web.port === null ? null : { port: web.port, node: web.node, path: web.path ?? '/' };
       const sensitive = new Set(inputs.filter((input) => input.sensitive).map(({ name }) => name));
       const variables = declared.map((name) => ({ name, sensitive: sensitive.has(name) }));
-      return { root, files: open.files, inputs: variables, web: announced };
+      const isGlobal = open.visibility === 'global';
+      return { isGlobal, root, files: open.files, inputs: variables, web: announced };
     },
     pinStackVersion: (tx, versionId) => stacks.pinIn(tx, versionId),
     async cluster(clusterId) {

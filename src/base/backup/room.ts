@@ -58,11 +58,14 @@ export async function dropAll(tx: TransactionSql, names: ReadonlySet<string>): P
   await tx`drop table if exists drizzle.__drizzle_migrations`;
 }
 
-/** What lies in `public` by itself: no partitions, sequences of columns or row types of tables, no extensions. */
+/**
+ * What lies in `public` by itself: no partitions, sequences of columns or row types of tables, no functions that
+ * PostgreSQL makes for a range type, no extensions.
+ */
 async function listThings(sql: ISql): Promise<readonly Thing[]> {
   const rows = await sql<{ kind: Thing['kind']; name: string; args: string | null }[]>`
     with owned as (select classid, objid from pg_depend where deptype in ('a', 'i', 'e')
-      and refclassid in ('pg_class'::regclass, 'pg_extension'::regclass)
+      and refclassid in ('pg_class'::regclass, 'pg_type'::regclass, 'pg_extension'::regclass)
       and (classid, objid) <> (refclassid, refobjid))
     select case relkind when 'v' then 'view' when 'S' then 'sequence' else 'table' end as kind, relname as name,
       null as args

@@ -5,7 +5,7 @@ import { createMask, type Mask } from './mask.ts';
 import { readOutputs } from './outputs.ts';
 import { type Logged, type PhaseEnd, type PhaseParts, type PhaseRequest, runPhase } from './phase.ts';
 import { clusterGone, type FailureCode } from './run-status.ts';
-import { inputsContext, type RunSources, type Sealer } from './sources.ts';
+import { inputsContext, type RunSources, type Sealer, type StackPackage } from './sources.ts';
 import { stateBytesMax, type States } from './states.ts';
 import { layoutOf, type RunContext, secretsOf, type WorkLayout, workFiles } from './work-files.ts';
 
@@ -31,6 +31,8 @@ const backendBytesMax = 1024 * 1024;
 const lockFileBytesMax = 1024 * 1024;
 const outputBytesMax = 4 * 1024 * 1024;
 
+const wallNeeded =
+  'runs have no wall around them here, and only what an administrator of the platform uploaded may do without';
 const inputsSchema = z.record(z.string(), z.unknown());
 
 /** How a run ends before its time. */
@@ -54,7 +56,10 @@ export async function executeRun(parts: ExecutionParts, run: ClaimedRun): Promis
   const { claims, runner } = parts;
   try {
     if (await hasNothingToDestroy(parts, run)) await claims.turn(run, { status: 'DESTROYED' });
-    else await new Execution(parts, run, await readContext(parts, run)).run();
+    else {
+      const context = await readContext(parts, run);
+      await new Execution(parts, run, context).run();
+    }
   } catch (error) {
     if (error instanceof RunCanceled) await claims.turn(run, { status: 'CANCELED' });
     else if (error instanceof RunFailure) {
@@ -72,13 +77,18 @@ async function hasNothingToDestroy({ states }: ExecutionParts, run: ClaimedRun):
 }
 
 /** @throws RunFailure */
-async function readContext({ sources, sealer, states }: ExecutionParts, run: ClaimedRun): Promise<RunContext> {
+async function readContext(parts: ExecutionParts, run: ClaimedRun): Promise<RunContext> {
+  const { sources, sealer, states, runner } = parts;
   const [stack, cluster] = await Promise.all([
     sources.stackPackage(run.stackVersionId),
     sources.cluster(run.clusterId),
   ]);
-  if (cluster === null) throw new RunFailure('CLUSTER_GONE', clusterGone);
   if (stack === null) throw new RunFailure('INIT_FAILED', 'the version of the stack is gone');
+  if (cluster === null) {
+    if (run.prepared) await endWithoutCluster(parts, run, stack);
+    throw new RunFailure('CLUSTER_GONE', clusterGone);
+  }
+  if (runner.kind === 'process' && !stack.isGlobal) throw new RunFailure('RUNNER_UNAVAILABLE', wallNeeded);
   const privateKey = await sources.privateKey(run.clusterId);
   const stored = await states.latest(run.installationId);
   const inputs = await sealer.open(run.inputs, inputsContext(run.id));
@@ -91,6 +101,38 @@ async function readContext({ sources, sealer, states }: ExecutionParts, run: Cla
     state: stored?.state ?? null,
     lockFile: stored?.lockFile ?? null,
   };
+}
+
+/**
+ * Of a run whose cluster went while no gateway followed it: what runs of it is ended, and what it has made goes on
+ * record. Without the cluster's key nothing could be masked, so its last lines are not logged.
+ */
+async function endWithoutCluster(parts: ExecutionParts, run: ClaimedRun, { root }: StackPackage): Promise<void> {
+  const { runner, claims, limits } = parts;
+  const { phase, logLines: lines, logBytes: bytes } = run;
+  if (phase !== null && (await runner.observe(run.id, phase)).kind !== 'absent') {
+    await claims.cancel(run, 'cluster_gone');
+    const silent = { mask: createMask([]), logged: { lines, bytes }, silent: true };
+    await runPhase(parts, { run, cwd: '', phase: { name: phase, args: [] }, limitMs: limits.phaseMs, ...silent });
+  }
+  await keepState(parts, run, layoutOf(root));
+}
+
+/** @returns whether there is a state. @throws RunFailure for one that is none of this installation */
+async function keepState(
+  { runner, states }: ExecutionParts,
+  { id: runId, installationId }: ClaimedRun,
+  layout: WorkLayout,
+): Promise<boolean> {
+  const state = await runner.readFile(runId, layout.state, stateBytesMax);
+  if (state === null) return false;
+  const lockFile = await runner.readFile(runId, layout.lockFile, lockFileBytesMax);
+  const kept = await states.keep({ installationId, runId, state, lockFile });
+  if (kept === 'not_a_state' || kept === 'foreign') {
+    const why = kept === 'foreign' ? 'it is the state of something else' : 'it is no state of Terraform';
+    throw new RunFailure('STATE_SAVE_FAILED', `the state that the run left was not taken: ${why}`);
+  }
+  return true;
 }
 
 class Execution {
@@ -171,7 +213,9 @@ class Execution {
     const { claims } = this.#parts;
     if (await claims.turn(this.#run, { status })) return;
     const now = await claims.renew(this.#run);
-    if (now.status === 'CANCELING' && this.#run.phase !== 'apply') throw new RunCanceled();
+    if (now.status !== 'CANCELING' || this.#run.phase === 'apply') return;
+    if (now.cancelReason === 'cluster_gone') throw new RunFailure('CLUSTER_GONE', clusterGone);
+    throw new RunCanceled();
   }
 
   async #apply(): Promise<PhaseEnd> {
@@ -192,19 +236,8 @@ class Execution {
     return end;
   }
 
-  /** @returns whether there is a state. @throws RunFailure for one that is none of this installation */
-  async #keepState(): Promise<boolean> {
-    const { runner, states } = this.#parts;
-    const { id: runId, installationId } = this.#run;
-    const state = await runner.readFile(runId, this.#layout.state, stateBytesMax);
-    if (state === null) return false;
-    const lockFile = await runner.readFile(runId, this.#layout.lockFile, lockFileBytesMax);
-    const kept = await states.keep({ installationId, runId, state, lockFile });
-    if (kept === 'not_a_state' || kept === 'foreign') {
-      const why = kept === 'foreign' ? 'it is the state of something else' : 'it is no state of Terraform';
-      throw new RunFailure('STATE_SAVE_FAILED', `the state that the run left was not taken: ${why}`);
-    }
-    return true;
+  #keepState(): Promise<boolean> {
+    return keepState(this.#parts, this.#run, this.#layout);
   }
 
   async #outputs(): Promise<ReturnType<typeof readOutputs> | null> {

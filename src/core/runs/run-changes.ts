@@ -12,6 +12,8 @@ export interface Changes {
   cancel(runId: string, author: Author): Promise<ChangeResult>;
   /** Cancels every run of a cluster that is deleted. Done again, it finds those that came meanwhile. */
   cancelOfCluster(clusterId: string, author: Author): Promise<void>;
+  /** Clusters that have runs which wait or run. */
+  clustersInUse(): Promise<readonly string[]>;
   /** Drops what is known of what an installation has made, without removing it. Refused while it runs. */
   forget(runId: string, author: Author): Promise<ChangeResult>;
 }
@@ -52,6 +54,11 @@ export function createChanges({ db, audit, find }: ChangesParts): Changes {
       for (const { id } of runs) {
         await change(id, { author, action: 'canceled' }, (tx) => cancelGone(tx, id));
       }
+    },
+    async clustersInUse() {
+      const rows = await db.sql<{ id: string }[]>`
+        select distinct cluster_id as id from runs where status in ${db.sql([...cancelable])}`;
+      return rows.map(({ id }) => id);
     },
     forget: (runId, author) => change(runId, { author, action: 'forgotten' }, forgetState),
   };

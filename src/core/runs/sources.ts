@@ -20,6 +20,8 @@ export interface StackInput {
 
 /** A version of a stack, as it was uploaded. */
 export interface StackPackage {
+  /** Everybody sees it, and an administrator of the platform answers for it. */
+  readonly isGlobal: boolean;
   /** The folder of the module that is applied, within the package; empty for its top. */
   readonly root: string;
   readonly files: readonly WorkFile[];

@@ -3,7 +3,7 @@ import type { Db, Transaction } from '#base/db.ts';
 import { parseId } from '#base/id.ts';
 import { stackNamePattern } from './names.ts';
 import { stackPackages, stacks, stackVersions } from './schema.ts';
-import { type Stack, type StackViewer, type StackVersion, toStack, toVersion } from './stack.ts';
+import { type Stack, type StackViewer, type StackVersion, type StackVisibility, toStack, toVersion } from './stack.ts';
 
 /** Reads the catalog, as one viewer sees it. */
 
@@ -84,11 +84,12 @@ export async function findStack(reader: Reader, viewer: StackViewer, nameOrId: s
 export async function readVersion(
   db: Db,
   versionId: string,
-): Promise<{ readonly version: StackVersion; readonly zip: Buffer } | null> {
+): Promise<{ readonly version: StackVersion; readonly visibility: StackVisibility; readonly zip: Buffer } | null> {
   const [row] = await db.orm
-    .select({ version: stackVersions, zip: stackPackages.bytes })
+    .select({ version: stackVersions, visibility: stacks.visibility, zip: stackPackages.bytes })
     .from(stackVersions)
+    .innerJoin(stacks, eq(stacks.id, stackVersions.stackId))
     .innerJoin(stackPackages, eq(stackPackages.sha256, stackVersions.sha256))
     .where(eq(stackVersions.id, versionId));
-  return row === undefined ? null : { version: toVersion(row.version), zip: row.zip };
+  return row === undefined ? null : { ...row, version: toVersion(row.version) };
 }

@@ -18,7 +18,7 @@ import { patchStack, removeStack, type StackPatch } from './changes.ts';
 import { download, type Downloads, packageTooLarge } from './download.ts';
 import { internet } from './outbound.ts';
 import { type PushedStack, pushStack, type StackFields } from './push.ts';
-import type { Stack, StackVersion, StackViewer } from './stack.ts';
+import type { Stack, StackVersion, StackViewer, StackVisibility } from './stack.ts';
 import { pinVersion, unpinVersion } from './versions.ts';
 
 /**
@@ -68,6 +68,8 @@ export interface DownloadedStack {
 
 export interface OpenVersion {
   readonly version: StackVersion;
+  /** Of its stack now. */
+  readonly visibility: StackVisibility;
   /** All of the package; Terraform runs in the folder that the metadata name. */
   readonly files: readonly PackageFile[];
 }
@@ -157,7 +159,7 @@ export function createStacks(options: StacksOptions): Stacks {
     remove: (nameOrId, by) => during(by, (change) => removeStack(change, nameOrId)),
     async openVersion(versionId) {
       const found = await readVersion(db, versionId);
-      return found === null ? null : { version: found.version, files: await unpack(found.zip) };
+      return found === null ? null : { ...found, files: await unpack(found.zip) };
     },
     pinIn: pinVersion,
     unpinIn: unpinVersion,

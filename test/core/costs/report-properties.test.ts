@@ -118,7 +118,7 @@ interface Expected {
   currency: string | null;
 }
 
-const holds = ({ from, to }: Pick<Dated, 'from' | 'to'>, moment: number): boolean =>
+const holds = ({ from, to }: { readonly from: number; readonly to: number | null }, moment: number): boolean =>
   from <= moment && (to === null || moment < to);
 
 /** Every border there is, within the window. */

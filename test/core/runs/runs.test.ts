@@ -228,6 +228,50 @@ describe('a run whose processes are killed', () => {
   });
 });
 
+describe('a cluster that is deleted', () => {
+  it('fails the runs that wait for it at once, and those that run with what they had made on record', async () => {
+    const runs = bench.gateway();
+    const clusterId = uuidv7();
+    const version = bench.stack(slow(600));
+    const run = await bench.apply(runs, version, { clusterId });
+    const next = await bench.apply(runs, version, { clusterId });
+    await bench.prints(runs, run, 'begun');
+    expect(await runs.clustersInUse()).toEqual([clusterId]);
+    bench.endCluster(clusterId);
+    await runs.cancelOfCluster(clusterId, systemAuthor);
+    const failed = { status: 'FAILED', failureCode: 'CLUSTER_GONE', failureMessage: 'the cluster was deleted' };
+    expect(await runs.find(next.id)).toMatchObject({ ...failed, startedAtMs: null });
+    expect(await bench.ended(runs, run)).toMatchObject(failed);
+    expect(await bench.db.sql`select resources from stack_states`).toEqual([{ resources: 2 }]);
+    await runs.cancelOfCluster(clusterId, systemAuthor);
+    expect(await runs.clustersInUse()).toEqual([]);
+  });
+
+  it('ends what a gateway left running that did not see it go, with what it had made on record', async () => {
+    const first = bench.gateway();
+    const run = await bench.apply(first, bench.stack(slow(600)));
+    await bench.prints(first, run, 'begun');
+    await first.loop.close();
+    bench.endCluster(run.clusterId);
+    const second = bench.gateway();
+    expect(await bench.ended(second, run)).toMatchObject({ status: 'FAILED', failureCode: 'CLUSTER_GONE' });
+    expect(await bench.db.sql`select resources from stack_states`).toEqual([{ resources: 2 }]);
+    expect(await bench.runner.list()).toEqual([]);
+  });
+});
+
+describe('a machine without bubblewrap', () => {
+  it('runs what an administrator uploaded, and nothing else', async () => {
+    const runner = { ...bench.runner, kind: 'process' as const };
+    const terraform = { path: '', product: 'Terraform' as const, version: '' };
+    const runs = bench.gateway({ findRunner: () => Promise.resolve({ runner, terraform, problem: null }) });
+    const mine = await bench.apply(runs, bench.stack('', { isGlobal: false }));
+    expect(await bench.ended(runs, mine)).toMatchObject({ status: 'FAILED', failureCode: 'RUNNER_UNAVAILABLE' });
+    const theirs = await bench.apply(runs, bench.stack('output "x" {\n value = 1\n}'));
+    expect(await bench.ended(runs, theirs)).toMatchObject({ status: 'APPLIED' });
+  });
+});
+
 describe('destroying', () => {
   it('of what has nothing needs no Terraform', async () => {
     const runs = bench.gateway();

@@ -50,7 +50,9 @@ export interface RunsBench {
   /** A gateway whose loop runs; closed after the test. */
   gateway(options?: Partial<RunsOptions>): Runs;
   /** The id of a version of a stack with this module. */
-  stack(main: string, more?: { inputs?: StackInput[]; files?: Record<string, string> }): string;
+  stack(main: string, more?: { inputs?: StackInput[]; files?: Record<string, string>; isGlobal?: boolean }): string;
+  /** Deletes a cluster, as far as runs see it. */
+  endCluster(clusterId: string): void;
   apply(runs: Runs, version: string, more?: { clusterId?: string; inputs?: object; stackId?: string }): Promise<Run>;
   ended(runs: Runs, run: Run): Promise<Run>;
   becomes(runs: Runs, run: Run, status: RunStatus): Promise<Run>;
@@ -63,6 +65,7 @@ export interface RunsBench {
 export function useRuns(): RunsBench {
   const open: { db?: Db; runner?: Runner; dir?: string; drop?: () => Promise<void> } = {};
   const stacks = new Map<string, StackPackage>();
+  const gone = new Set<string>();
   const sealer = createSealer();
   let gateways: Runs[] = [];
   const need = <T>(value: T | undefined): T => {
@@ -122,14 +125,18 @@ export function useRuns(): RunsBench {
           stackPackage: (id) => Promise.resolve(stacks.get(id) ?? null),
           privateKey: () => Promise.resolve(privateKey),
           cluster: (id) =>
-            Promise.resolve({
-              id,
-              publicId: `cluster_${id.replaceAll('-', '')}`,
-              name: 'one',
-              organizationId: id,
-              publicDomain: 'apps.test',
-              nodes: [],
-            }),
+            Promise.resolve(
+              gone.has(id)
+                ? null
+                : {
+                    id,
+                    publicId: `cluster_${id.replaceAll('-', '')}`,
+                    name: 'one',
+                    organizationId: id,
+                    publicDomain: 'apps.test',
+                    nodes: [],
+                  },
+            ),
         },
         ...options,
       });
@@ -137,10 +144,12 @@ export function useRuns(): RunsBench {
       runs.loop.start();
       return runs;
     },
-    stack(main, { inputs = [], files = {} } = {}) {
+    endCluster: (id) => void gone.add(id),
+    stack(main, { inputs = [], files = {}, isGlobal = true } = {}) {
       const id = uuidv7();
       const all = { 'main.tf': main, ...files };
       stacks.set(id, {
+        isGlobal,
         root: '',
         files: Object.entries(all).map(([path, text]) => ({ path, bytes: Buffer.from(text) })),
         inputs,
