@@ -30,8 +30,9 @@ export function createApiApp(): ApiApp {
 /** The route, refusing query parameters that it does not declare. */
 function withKnownQuery<R extends RouteConfig>(route: R): R {
   const query = route.request?.query;
-  const names = query instanceof z.ZodObject ? Object.keys(query.shape) : [];
-  const middleware = [route.middleware ?? [], knownQuery(names)].flat();
+  const schema = query instanceof z.ZodObject ? query : z.object({});
+  const problemsOf = (given: object): Problem[] => toProblems(schema.safeParse(given).error ?? new z.ZodError([]));
+  const middleware = [route.middleware ?? [], knownQuery(Object.keys(schema.shape), problemsOf)].flat();
   return { ...route, middleware };
 }
 

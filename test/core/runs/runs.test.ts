@@ -133,7 +133,7 @@ describe('a run', () => {
     expect(JSON.stringify(stored)).not.toContain(secret);
     const bytes = await bench.db.sql<{ all: Buffer }[]>`select s.state || r.inputs as all from stack_states s, runs r`;
     expect(bytes[0]?.all.includes(secret)).toBe(false);
-    expect(await bench.runner.list()).toEqual([]);
+    await bench.leavesNothing();
   });
 
   it('finds nothing of the gateway in its environment', async () => {
@@ -224,7 +224,7 @@ describe('a run whose processes are killed', () => {
     await bench.runner.kill(run.id, 'apply');
     expect(await bench.ended(runs, run)).toMatchObject({ status: 'FAILED', failureCode: 'INTERRUPTED' });
     expect(await bench.db.sql`select resources from stack_states`).toEqual([{ resources: 1 }]);
-    expect(await bench.runner.list()).toEqual([]);
+    await bench.leavesNothing();
   });
 });
 
@@ -256,7 +256,7 @@ describe('a cluster that is deleted', () => {
     const second = bench.gateway();
     expect(await bench.ended(second, run)).toMatchObject({ status: 'FAILED', failureCode: 'CLUSTER_GONE' });
     expect(await bench.db.sql`select resources from stack_states`).toEqual([{ resources: 2 }]);
-    expect(await bench.runner.list()).toEqual([]);
+    await bench.leavesNothing();
   });
 });
 

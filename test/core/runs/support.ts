@@ -59,6 +59,8 @@ export interface RunsBench {
   /** Waits for a line that has this text. */
   prints(runs: Runs, run: Run, text: string): Promise<void>;
   lines(runs: Runs, run: Run): Promise<readonly LoggedLine[]>;
+  /** Waits until no work folder is there: they go behind the end of a run. */
+  leavesNothing(): Promise<void>;
 }
 
 /** Real Terraform in bubblewrap, over a database of the file's own. */
@@ -170,6 +172,7 @@ export function useRuns(): RunsBench {
       await until(async () => (await bench.lines(runs, run)).find(({ message }) => message.includes(text)) ?? null);
     },
     lines: (runs, { id }) => runs.log(id, 0, 100_000),
+    leavesNothing: () => until(async () => ((await bench.runner.list()).length === 0 ? undefined : null)),
   };
   return bench;
 }
