@@ -1,0 +1,122 @@
+import { chmod, mkdtemp, rm } from 'node:fs/promises';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { packOf } from '../../core/stacks/raw-zip.ts';
+import { type Body, eventually, openOrganization, useInference } from '../inference/inference-gateway.ts';
+
+/** A gateway that applies stacks with real Terraform in bubblewrap, from a request to what it leaves. */
+
+let runsDir = '';
+const bench = useInference(async () => {
+  runsDir = await mkdtemp('/tmp/headgate-runs-api-');
+  await chmod(runsDir, 0o711);
+  return { engines: {}, env: { HEADGATE_RUNS_DIR: runsDir } };
+});
+afterAll(() => rm(runsDir, { recursive: true, force: true }));
+
+const module = `
+  variable "password" { sensitive = true }
+  variable "word" { default = "hello" }
+  variable "cluster_name" {}
+  resource "terraform_data" "a" {
+    input = "$\{var.word} $\{var.cluster_name}"
+    provisioner "local-exec" { command = "echo said by the module" }
+  }
+  output "said" { value = terraform_data.a.output }`;
+
+const nodes = [{ name: 'n-1', address: '10.9.8.7', hardware_profile: 'h100' }];
+let mine = { id: '', key: '' };
+let theirs = { id: '', key: '' };
+
+const ask = async (path: string, options: object = {}): Promise<{ status: number; body: Body }> => {
+  const answer = await bench.gateway.request(path, options);
+  const text = await answer.text();
+  return { status: answer.status, body: text.startsWith('{') ? JSON.parse(text) : text };
+};
+
+async function cluster(name: string): Promise<string> {
+  return (await ask('/v1/clusters', { body: { name, organization_id: mine.id, nodes } })).body.id;
+}
+
+const apply = (clusterId: string, inputs: object, more: object = {}) =>
+  ask('/v1/stacks/words/apply', { key: mine.key, body: { cluster_id: clusterId, inputs, ...more } });
+
+const ended = (id: string): Promise<Body> =>
+  eventually(async () => {
+    const { body } = await ask(`/v1/runs/${id}`, { key: mine.key });
+    return body.ended_at === null ? null : body;
+  });
+
+const eventsOf = async (id: string, headers: object = {}): Promise<string> =>
+  (await ask(`/v1/runs/${id}/logs`, { key: mine.key, headers: { accept: 'text/event-stream', ...headers } })).body;
+
+beforeAll(async () => {
+  const { gateway } = bench;
+  mine = await openOrganization(gateway, '5');
+  theirs = await openOrganization(gateway, '5');
+  const form = new FormData();
+  form.append('file', new File([new Uint8Array(packOf({ 'main.tf': module }))], 'words.zip'));
+  form.append('name', 'words');
+  const headers = { authorization: `Bearer ${gateway.key}` };
+  const pushed = await fetch(new URL('/v1/stacks', gateway.url), { method: 'POST', headers, body: form });
+  expect([pushed.status, await pushed.text()]).toEqual([201, expect.any(String)]);
+});
+
+describe('applying is refused', () => {
+  it('with all that is wrong with inputs and node', async () => {
+    const refused = await apply(await cluster('refused'), { word: 7, colour: 'red' }, { node: 'n-2' });
+    expect(refused.status).toBe(400);
+    const fields = refused.body.error.details.map(({ field }: Body) => field);
+    expect(fields.toSorted()).toEqual(['inputs.colour', 'inputs.password', 'node']);
+  });
+
+  it('to a cluster of another organization, as to one that is not there', async () => {
+    const body = { cluster_id: await cluster('foreign'), inputs: { password: 'secret-1' } };
+    expect((await ask('/v1/stacks/words/apply', { key: theirs.key, body })).status).toBe(404);
+  });
+
+  it('to a cluster that was deleted', async () => {
+    const id = await cluster('deleted');
+    expect((await ask(`/v1/clusters/${id}`, { method: 'DELETE' })).status).toBe(204);
+    expect((await apply(id, { password: 'secret-1' })).status).toBe(404);
+  });
+});
+
+describe('a run', () => {
+  it('is followed line by line to its end, is nobody else’s, and is destroyed', async () => {
+    const clusterId = await cluster('research');
+    const { status, body: run } = await apply(clusterId, { password: 'secret-1' });
+    expect([status, run.stack, run.cluster_id, run.node]).toEqual([202, 'words', clusterId, null]);
+    const events = await eventsOf(run.id);
+    expect(events).toContain('said by the module');
+    expect(events).not.toContain('secret-1');
+    expect(events.trimEnd()).toMatch(/event: status\ndata: {"status":"APPLIED","failure_code":null}$/);
+    const applied = await ended(run.id);
+    expect(applied).toMatchObject({ status: 'APPLIED', outputs: { said: { value: 'hello research' } } });
+    const ids = [...events.matchAll(/^id: (\d+)$/gm)].map(([, id]) => Number(id));
+    expect(ids).toEqual(Array.from({ length: applied.log_lines }, (_, index) => index + 1));
+    const rest = await eventsOf(run.id, { 'last-event-id': String(applied.log_lines - 1) });
+    expect([...rest.matchAll(/^id: (\d+)$/gm)].map(([, id]) => Number(id))).toEqual([applied.log_lines]);
+    const lines = await ask(`/v1/runs/${run.id}/logs?after=1&limit=1`, { key: mine.key });
+    expect(lines.body).toMatchObject({ data: [{ seq: 2 }], next_after: 2, complete: false });
+    for (const path of [`/v1/runs/${run.id}`, `/v1/runs/${run.id}/logs`]) {
+      expect((await ask(path, { key: theirs.key })).status).toBe(404);
+    }
+    const listed = await ask(`/v1/runs?cluster_id=${clusterId}&status=APPLIED`, { key: mine.key });
+    expect(listed.body).toMatchObject({ data: [{ id: run.id }], pagination: { total: 1 } });
+    expect((await ask('/v1/runs', { key: theirs.key })).body.data).toEqual([]);
+    expect((await ask(`/v1/runs/${run.id}/retry`, { key: mine.key, method: 'POST' })).status).toBe(409);
+    const destroy = await ask(`/v1/runs/${run.id}/destroy`, { key: mine.key, method: 'POST' });
+    expect(destroy.status).toBe(202);
+    expect(await ended(destroy.body.id)).toMatchObject({ status: 'DESTROYED', changes: { remove: 1 } });
+    expect((await ask(`/v1/runs/${run.id}`, { key: mine.key })).body.status).toBe('SUPERSEDED');
+  });
+
+  it('that waits fails when its cluster is deleted', async () => {
+    const clusterId = await cluster('short-lived');
+    const runs = [await apply(clusterId, { password: 'secret-1' }), await apply(clusterId, { password: 'secret-2' })];
+    expect((await ask(`/v1/clusters/${clusterId}`, { method: 'DELETE' })).status).toBe(204);
+    const last = await ended(runs[1]?.body.id);
+    expect(last).toMatchObject({ status: 'FAILED', failure_code: 'CLUSTER_GONE' });
+    await ended(runs[0]?.body.id);
+  });
+});
