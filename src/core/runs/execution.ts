@@ -84,12 +84,13 @@ async function readContext(parts: ExecutionParts, run: ClaimedRun): Promise<RunC
     sources.cluster(run.clusterId),
   ]);
   if (stack === null) throw new RunFailure('INIT_FAILED', 'the version of the stack is gone');
-  if (cluster === null) {
+  // The key goes with the cluster, which may be between the two.
+  const privateKey = cluster === null ? null : await sources.privateKey(run.clusterId);
+  if (cluster === null || privateKey === null) {
     if (run.prepared) await endWithoutCluster(parts, run, stack);
     throw new RunFailure('CLUSTER_GONE', clusterGone);
   }
   if (runner.kind === 'process' && !stack.isGlobal) throw new RunFailure('RUNNER_UNAVAILABLE', wallNeeded);
-  const privateKey = await sources.privateKey(run.clusterId);
   const stored = await states.latest(run.installationId);
   const inputs = await sealer.open(run.inputs, inputsContext(run.id));
   return {

@@ -68,6 +68,6 @@ export interface RunSources {
   readonly pinStackVersion: (tx: Transaction, stackVersionId: string) => Promise<boolean>;
   /** Null when the cluster is gone. */
   readonly cluster: (clusterId: string) => Promise<ClusterContext | null>;
-  /** The cluster's private key, in OpenSSH's form. */
-  readonly privateKey: (clusterId: string) => Promise<string>;
+  /** The cluster's private key, in OpenSSH's form. Null when the cluster is gone. */
+  readonly privateKey: (clusterId: string) => Promise<string | null>;
 }

@@ -66,7 +66,7 @@ describe('applying is refused', () => {
     const refused = await apply(await cluster('refused'), { word: 7, colour: 'red' }, { node: 'n-2' });
     expect(refused.status).toBe(400);
     const fields = refused.body.error.details.map(({ field }: Body) => field);
-    expect(fields.toSorted()).toEqual(['inputs.colour', 'inputs.password', 'node']);
+    expect(fields.toSorted()).toEqual(['inputs.colour', 'inputs.password', 'inputs.word', 'node']);
   });
 
   it('to a cluster of another organization, as to one that is not there', async () => {
