@@ -30,7 +30,14 @@ export { createMask, type Mask } from './mask.ts';
 export type { RunOutput } from './outputs.ts';
 export type { LoggedLine, Run, RunList } from './run-rows.ts';
 export { failureCodes, isFinal, runOperations, runStatuses, type RunStatus } from './run-status.ts';
-export { findRunner, findTerraformPath, type FoundRunner, type Runner, type RunnerSearch } from './runner/runner.ts';
+export {
+  findRunner,
+  findTerraformPath,
+  type FoundRunner,
+  hasRunFolders,
+  type Runner,
+  type RunnerSearch,
+} from './runner/runner.ts';
 export type { ClusterContext, ClusterNode, RunSources, Sealer, StackInput, StackPackage, WebPort } from './sources.ts';
 export { injectedNames } from './work-files.ts';
 
@@ -69,6 +76,8 @@ export interface Runs {
   destroy(runId: string, author: Author): Promise<StartResult>;
   /** One that waits is CANCELED at once; one that runs ends as soon as Terraform lets it. */
   cancel(runId: string, author: Author): Promise<ChangeResult>;
+  /** For a cluster that was deleted: what waits for it fails, and what runs on it ends, with its state on record. */
+  endThoseOf(clusterId: string): Promise<void>;
   /** Drops what is known of what an installation has made, without removing it. Refused while it runs. */
   forget(runId: string, author: Author): Promise<ChangeResult>;
   find(runId: string): Promise<Run | null>;
@@ -89,9 +98,13 @@ export interface RunsOptions {
   readonly sources: RunSources;
   /** Looks for what can run Terraform here. Called once, when it is first needed. */
   readonly findRunner: () => Promise<FoundRunner>;
+  /** Whether runs have left folders here. Asked at the start, before anything is looked for. */
+  readonly hasFolders?: () => boolean;
   readonly atOnceMax?: number;
   readonly initMs?: number;
   readonly phaseMs?: number;
+  /** How long nobody may have heard of a run's machine before the run counts as lost. */
+  readonly abandonedMs?: number;
 }
 
 /** Undoes the transaction that writes a run. */
@@ -107,13 +120,14 @@ export function createRuns(options: RunsOptions): Runs {
     sealer,
     sources,
     findRunner,
+    hasFolders = () => false,
     atOnceMax = 2,
     initMs = 300_000,
     phaseMs = 3_600_000,
+    abandonedMs = 15 * 60_000,
   } = options;
   const states = createStates(db.sql, sealer);
   const find = (id: string): Promise<Run | null> => findRun(db.sql, id);
-  const statusOf = async (id: string): Promise<RunStatus | null> => (await find(id))?.status ?? null;
   const common = { ...options, claims: createClaims(db.sql), states, limits: { initMs, phaseMs } };
   let found: Promise<FoundRunner> | null = null;
   const look = (): Promise<FoundRunner> => {
@@ -123,7 +137,7 @@ export function createRuns(options: RunsOptions): Runs {
     return found;
   };
   const runner = async (): Promise<FoundRunner['runner']> => (await look()).runner;
-  const loop = createRunLoop({ ...common, runner, atOnceMax, statusOf });
+  const loop = createRunLoop({ ...common, runner, atOnceMax, abandonedMs, hasFolders, find });
 
   async function begin(run: NewRun, inputs: Buffer): Promise<StartResult> {
     try {
@@ -217,6 +231,17 @@ export function createRuns(options: RunsOptions): Runs {
           where id = ${runId} and status in ('PENDING', ${cancelable}) returning id`);
         return rows.length > 0;
       }),
+    async endThoseOf(clusterId) {
+      // Those that wait come first: one of them that begins meanwhile is among those that run.
+      await db.sql`
+        update runs set status = 'FAILED', failure_code = 'CLUSTER_GONE', failure_message = 'the cluster was deleted',
+          ended_at = clock_timestamp()
+        where cluster_id = ${clusterId} and status = 'PENDING'`;
+      const cancelable = statusesBefore('CANCELING').filter((status) => status !== 'PENDING');
+      await db.sql`
+        update runs set status = 'CANCELING', cancel_reason = 'cluster_gone'
+        where cluster_id = ${clusterId} and status in ${db.sql(cancelable)}`;
+    },
     forget: (runId, author) =>
       change(runId, author, 'forgotten', async (tx, { installationId }) => {
         const active = sql.join(

@@ -4,7 +4,7 @@ import { createServer, type ServerResponse } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import postgres from 'postgres';
-import { afterEach } from 'vitest';
+import { afterEach, vi } from 'vitest';
 import { descendantsOf } from '#base/process-identity.ts';
 import { packOf } from '../../core/stacks/raw-zip.ts';
 import { type Body, eventually } from '../../edge/inference/inference-gateway.ts';
@@ -57,6 +57,12 @@ export class RunGateway {
     const answer = await this.ask(path, { body });
     if (answer.status >= 300) throw new Error(JSON.stringify(answer.body));
     return answer.body;
+  }
+
+  async remove(path: string): Promise<void> {
+    const headers = { authorization: `Bearer ${givenKey}` };
+    const answer = await fetch(new URL(path, this.url), { method: 'DELETE', headers });
+    if (!answer.ok) throw new Error(await answer.text());
   }
 
   async upload(name: string, main: string, more: Readonly<Record<string, string>> = {}): Promise<Answer> {
@@ -155,6 +161,7 @@ export interface StartOptions {
 /** A database, a node and gateways; all of it ends with the test. */
 export function usePlace(): () => Promise<Place> {
   const processes = useProcesses();
+  vi.setConfig({ testTimeout: 600_000 });
   const cleanups: (() => Promise<void> | void)[] = [];
   afterEach(async () => {
     for (const cleanup of cleanups.splice(0).toReversed()) await cleanup();
@@ -182,6 +189,10 @@ export function usePlace(): () => Promise<Place> {
         if (given === undefined) cleanups.push(() => endRuns(home).then(() => clearHome(home)));
         const all = { HEADGATE_BOOTSTRAP_KEY: givenKey, HEADGATE_PLATFORM_KEY: platformKey, ...env };
         const started = processes.run({ home, databaseUrl, env: all });
+        cleanups.push(async () => {
+          started.signal('SIGKILL');
+          await started.exited;
+        });
         return new RunGateway(home, started, await started.url());
       },
       async lapse(minutes = 0) {

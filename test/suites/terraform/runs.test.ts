@@ -235,6 +235,25 @@ describe('a cancel in mid-apply', () => {
   });
 });
 
+describe('a cluster that is deleted in mid-apply', () => {
+  it('ends its runs, those that wait too, and keeps what is known of what was made', async () => {
+    const place = await newPlace();
+    const gateway = await place.start();
+    const { id } = await organization(gateway);
+    const cluster = await gateway.cluster(place.server, id);
+    await gateway.upload('waiting', waitingStack());
+    const run = await gateway.apply('waiting', cluster.id, { folder: place.folder() });
+    const behind = await gateway.apply('scheduler', cluster.id, { folder: place.folder() });
+    await gateway.prints(run.id, 'row 200.');
+    await gateway.remove(`/v1/clusters/${cluster.id}`);
+    for (const one of [run, behind]) {
+      expect(await gateway.becomes(one.id, 'FAILED')).toMatchObject({ failure_code: 'CLUSTER_GONE' });
+    }
+    const [kept] = await place.sql`select resources from stack_states order by serial desc limit 1`;
+    expect(kept).toEqual({ resources: 2 });
+  });
+});
+
 describe('a node that dies in mid-apply', () => {
   it('fails the run, which says so', async () => {
     const place = await newPlace();

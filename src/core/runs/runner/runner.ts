@@ -3,7 +3,7 @@
  * code is written down beside it, so that any gateway that reaches the place finds out how it went.
  */
 
-export { createLocalRunner, type LocalRunnerOptions } from './local-runner.ts';
+export { createLocalRunner, hasRunFolders, type LocalRunnerOptions } from './local-runner.ts';
 export { findRunner, findTerraformPath, type FoundRunner, type RunnerSearch } from './find-runner.ts';
 
 export interface WorkFile {
