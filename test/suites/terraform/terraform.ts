@@ -124,6 +124,11 @@ export class SshServer {
     this.#signal('SIGCONT');
   }
 
+  /** Programs that run in sessions. */
+  get programs(): readonly string[] {
+    return descendantsOf(this.#child.pid ?? 0).map(({ program }) => program);
+  }
+
   #signal(name: NodeJS.Signals): void {
     const sessions = descendantsOf(this.#child.pid ?? 0);
     this.#child.kill(name);
