@@ -76,8 +76,6 @@ export interface Runs {
   destroy(runId: string, author: Author): Promise<StartResult>;
   /** One that waits is CANCELED at once; one that runs ends as soon as Terraform lets it. */
   cancel(runId: string, author: Author): Promise<ChangeResult>;
-  /** For a cluster that was deleted: what waits for it fails, and what runs on it ends, with its state on record. */
-  endThoseOf(clusterId: string): Promise<void>;
   /** Drops what is known of what an installation has made, without removing it. Refused while it runs. */
   forget(runId: string, author: Author): Promise<ChangeResult>;
   find(runId: string): Promise<Run | null>;
@@ -231,17 +229,6 @@ export function createRuns(options: RunsOptions): Runs {
           where id = ${runId} and status in ('PENDING', ${cancelable}) returning id`);
         return rows.length > 0;
       }),
-    async endThoseOf(clusterId) {
-      // Those that wait come first: one of them that begins meanwhile is among those that run.
-      await db.sql`
-        update runs set status = 'FAILED', failure_code = 'CLUSTER_GONE', failure_message = 'the cluster was deleted',
-          ended_at = clock_timestamp()
-        where cluster_id = ${clusterId} and status = 'PENDING'`;
-      const cancelable = statusesBefore('CANCELING').filter((status) => status !== 'PENDING');
-      await db.sql`
-        update runs set status = 'CANCELING', cancel_reason = 'cluster_gone'
-        where cluster_id = ${clusterId} and status in ${db.sql(cancelable)}`;
-    },
     forget: (runId, author) =>
       change(runId, author, 'forgotten', async (tx, { installationId }) => {
         const active = sql.join(

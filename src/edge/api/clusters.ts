@@ -1,7 +1,6 @@
 import { createRoute, z } from '@hono/zod-openapi';
 import { formatId, parseId } from '#base/id.ts';
 import type { Clusters, ClusterWithNodes } from '#core/clusters/clusters.ts';
-import type { Runs } from '#core/runs/runs.ts';
 import { authorOf } from '#edge/http/http.ts';
 import type { ApiApp } from './app.ts';
 import type { Guards } from './auth.ts';
@@ -23,7 +22,6 @@ import { bearerSecurity, idText, jsonAnswer, jsonRequest, notFound } from './sch
 export interface ClusterRoutesParts {
   readonly guards: Guards;
   readonly clusters: Clusters;
-  readonly runs: Pick<Runs, 'endThoseOf'>;
 }
 
 const tags = ['Clusters'];
@@ -123,7 +121,7 @@ function registerReading(app: ApiApp, { guards, clusters }: ClusterRoutesParts):
   });
 }
 
-function registerChanges(app: ApiApp, { guards, clusters, runs }: ClusterRoutesParts): void {
+function registerChanges(app: ApiApp, { guards, clusters }: ClusterRoutesParts): void {
   const mayOperate = operatorOfCluster(clusters);
   const patch = createRoute({
     method: 'patch',
@@ -145,7 +143,7 @@ function registerChanges(app: ApiApp, { guards, clusters, runs }: ClusterRoutesP
     method: 'delete',
     path: `${path}/{id}`,
     tags,
-    summary: 'Release all nodes of a cluster, end its runs and its metering and archive it; its costs stay',
+    summary: 'Release all nodes of a cluster, end its metering and archive it; its costs stay',
     security: bearerSecurity,
     middleware: [guards.may('clusters.read'), mayOperate],
     request: { params: idParams },
@@ -154,7 +152,6 @@ function registerChanges(app: ApiApp, { guards, clusters, runs }: ClusterRoutesP
   app.openapi(remove, async (context) => {
     const id = await visibleCluster(context, clusters, context.req.valid('param').id);
     if (!(await clusters.archive(id, authorOf(context)))) throw notFound('cluster');
-    await runs.endThoseOf(id);
     return context.body(null, 204);
   });
 }

@@ -208,14 +208,12 @@ export function usePlace(): () => Promise<Place> {
 async function endRuns({ dataDir }: Home): Promise<void> {
   const runs = join(dataDir, 'runs');
   const folders = existsSync(runs) ? readdirSync(runs).filter((name) => !name.startsWith('.')) : [];
-  for (const folder of folders) {
-    for (const name of readdirSync(join(runs, folder)).filter((file) => file.endsWith('.pid'))) {
-      const pid = Number(readFileSync(join(runs, folder, name), 'latin1').split(' ')[0]);
-      for (const target of [pid, ...descendantsOf(pid).map((child) => child.pid)]) {
-        if (isAlive(target)) process.kill(target, 'SIGKILL');
-      }
-      await eventually(async () => !isAlive(pid));
-    }
+  const files = folders.flatMap((folder) => readdirSync(join(runs, folder)).map((name) => join(runs, folder, name)));
+  for (const file of files.filter((path) => path.endsWith('.pid'))) {
+    const pid = Number(readFileSync(file, 'latin1').split(' ')[0]);
+    const alive = [pid, ...descendantsOf(pid).map((child) => child.pid)].filter(isAlive);
+    for (const target of alive) process.kill(target, 'SIGKILL');
+    await eventually(async () => !isAlive(pid));
   }
 }
 
