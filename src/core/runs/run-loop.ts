@@ -39,8 +39,8 @@ export function createRunLoop(options: RunLoopOptions): RunLoop {
   const { claims, atOnceMax, abandonedMs, clock, log } = options;
   const running = new Map<string, Promise<void>>();
   const stop = new AbortController();
-  let isFirstLook = true;
-  let sweepAtMs = clock.monotonicMs();
+  /** 0 before the first look. */
+  let sweepAtMs = 0;
 
   async function execute(runner: Runner, run: ClaimedRun): Promise<void> {
     try {
@@ -79,14 +79,13 @@ export function createRunLoop(options: RunLoopOptions): RunLoop {
 
   const loop = createPacedLoop(async () => {
     try {
-      const isNeeded = running.size > 0 || (isFirstLook && options.hasFolders()) || (await claims.hasWork());
+      const isNeeded = running.size > 0 || (sweepAtMs === 0 && options.hasFolders()) || (await claims.hasWork());
       if (!isNeeded) return idleEveryMs;
       const runner = await options.runner();
       if (clock.monotonicMs() >= sweepAtMs) {
-        sweepAtMs = clock.monotonicMs() + sweepEveryMs;
         await claims.sweep({ abandonedMs, pendingMs });
         if (runner !== null) await removeEnded(runner);
-        isFirstLook = false;
+        sweepAtMs = clock.monotonicMs() + sweepEveryMs;
       }
       if (runner === null) return idleEveryMs;
       await claim(runner);
