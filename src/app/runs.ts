@@ -9,6 +9,7 @@ import {
   createRuns,
   findRunner,
   findTerraformPath,
+  hasRunFolders,
   type RunnerSearch,
   type Runs,
   type RunSources,
@@ -46,6 +47,7 @@ export function createRunsWing(options: RunsWingOptions): { readonly runs: Runs;
     sealer: sealerOf(secrets, db),
     sources: sourcesOf(options),
     findRunner: () => findRunner(search),
+    hasFolders: () => hasRunFolders(search.runsDir),
     atOnceMax: runsAtOnce,
     phaseMs: runMs,
   });

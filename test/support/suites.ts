@@ -27,7 +27,7 @@ const probes: Readonly<Record<string, Probe>> = {
 
 /** Modules are applied by SSH to a server that only root may run. */
 function probeTerraform(environment: Environment): string | null {
-  const missing = ['terraform', 'ssh-keygen', 'python3', 'prometheus'].find(
+  const missing = ['terraform', 'ssh-keygen', 'bwrap', 'python3', 'prometheus'].find(
     (name) => findProgram(name, environment) === null,
   );
   if (missing !== undefined) return `there is no ${missing} on PATH`;

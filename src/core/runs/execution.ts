@@ -53,8 +53,9 @@ class RunCanceled extends Error {}
  * @throws DetachedError, RunLostError, and what the stores throw: the run stays as it is, and its lease lapses
  */
 export async function executeRun(parts: ExecutionParts, run: ClaimedRun): Promise<void> {
-  const { claims, runner } = parts;
+  const { claims } = parts;
   try {
+    if (run.status === 'CANCELING' && run.phase === null) throw endBefore(run);
     if (await hasNothingToDestroy(parts, run)) await claims.turn(run, { status: 'DESTROYED' });
     else {
       const context = await readContext(parts, run);
@@ -66,7 +67,46 @@ export async function executeRun(parts: ExecutionParts, run: ClaimedRun): Promis
       await claims.turn(run, { status: 'FAILED', failureCode: error.code, failureMessage: error.message });
     } else throw error;
   }
-  await runner.remove(run.id);
+  await clearRun(parts, run);
+}
+
+/**
+ * Ends what still runs of a run that is over, and removes its folder, with what Terraform knew last on record: a gateway
+ * that was killed, or was given up for lost, has not written that down.
+ * @throws what the stores throw: the folder stays
+ */
+export async function clearRun(
+  { runner, states, sources, log }: Pick<ExecutionParts, 'runner' | 'states' | 'sources' | 'log'>,
+  run: Pick<ClaimedRun, 'id' | 'installationId' | 'stackVersionId'>,
+): Promise<void> {
+  const { id: runId, installationId } = run;
+  for (const phase of phaseNames) await runner.kill(runId, phase);
+  const stack = await sources.stackPackage(run.stackVersionId);
+  const layout = stack === null ? null : layoutOf(stack.root);
+  const state = layout === null ? null : await readIfSound(() => runner.readFile(runId, layout.state, stateBytesMax));
+  if (layout !== null && state !== null) {
+    const lockFile = await readIfSound(() => runner.readFile(runId, layout.lockFile, lockFileBytesMax));
+    const kept = await states.keep({ installationId, runId, state, lockFile });
+    if (kept === 'kept') log.info({ runId }, 'the state of a run that was given up is on record');
+    if (kept === 'foreign')
+      log.warn({ runId }, 'a run that was given up left a state that no other run has gone on with');
+  }
+  await runner.remove(runId);
+}
+
+/** Of a file that is too large to be a state nothing is kept. */
+async function readIfSound(read: () => Promise<Buffer | null>): Promise<Buffer | null> {
+  try {
+    return await read();
+  } catch {
+    return null;
+  }
+}
+
+/** Of a run that nothing was done for yet: it ends also where it could not begin, as without the platform key. */
+function endBefore({ cancelReason }: ClaimedRun): Error {
+  if (cancelReason === 'cluster_gone') return new RunFailure('CLUSTER_GONE', 'the cluster was deleted');
+  return new RunCanceled();
 }
 
 /** What was never made needs no Terraform, and no cluster that can be reached. */

@@ -16,7 +16,7 @@ export interface LineFacts {
   readonly line: LogLine | null;
   /** Of `change_summary`: what a plan would do, or what an apply did. */
   readonly changes: ChangeSummary | null;
-  /** The first line of an error, with file and line where Terraform names them. */
+  /** What an error is, with file and line where Terraform names them, and the first line of why. */
   readonly error: string | null;
 }
 
@@ -29,6 +29,8 @@ export interface ChangeSummary {
 
 /** Characters of a message that are kept. */
 const messageCharsMax = 8192;
+/** Of the sentence that says why a run failed. */
+const errorCharsMax = 500;
 
 const rangeSchema = z.object({ filename: z.string(), start: z.object({ line: z.int() }) });
 
@@ -80,8 +82,16 @@ function readJsonLine(said: z.infer<typeof lineSchema>, mask: Mask): LineFacts {
   return {
     line: silentTypes.has(type) || message === '' ? null : line,
     changes: changes ?? null,
-    error: isError ? (message.split('\n')[0] ?? '') : null,
+    error: isError ? sentenceOf(message) : null,
   };
+}
+
+/** The summary alone says of every provisioner that it failed, and of no value what is wrong with it. */
+function sentenceOf(message: string): string {
+  const [summary = '', ...detail] = message.split('\n');
+  const why = detail.find((line) => line.trim() !== '')?.trim() ?? '';
+  const sentence = why === '' ? summary : `${summary}: ${why}`;
+  return sentence.length <= errorCharsMax ? sentence : `${sentence.slice(0, errorCharsMax)}…`;
 }
 
 function parseJson(text: string): unknown {

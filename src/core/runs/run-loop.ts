@@ -2,9 +2,10 @@ import type { Log } from '#base/log.ts';
 import { createPacedLoop } from '#base/paced-loop.ts';
 import { type ClaimedRun, RunLostError } from './claimed-run.ts';
 import type { Claims } from './claims.ts';
-import { executeRun, type ExecutionParts } from './execution.ts';
+import { clearRun, executeRun, type ExecutionParts } from './execution.ts';
 import { DetachedError } from './phase.ts';
-import { isFinal, type RunStatus } from './run-status.ts';
+import type { Run } from './run-rows.ts';
+import { isFinal } from './run-status.ts';
 import type { Runner } from '#core/runs/runner/runner.ts';
 
 /** Claims runs and takes them to their end, as many at once as the gateway may. */
@@ -21,7 +22,11 @@ export interface RunLoopOptions extends Omit<ExecutionParts, 'signal' | 'runner'
   /** Null where nothing here can run Terraform. Asked for when there is something to run. */
   readonly runner: () => Promise<Runner | null>;
   readonly atOnceMax: number;
-  readonly statusOf: (runId: string) => Promise<RunStatus | null>;
+  /** Whether folders of runs are here, for which something is to be done at the start although nothing waits. */
+  readonly hasFolders: () => boolean;
+  readonly find: (runId: string) => Promise<Run | null>;
+  /** How long nobody may have heard of a run's machine before the run counts as lost; milliseconds. */
+  readonly abandonedMs: number;
   readonly log: Log;
 }
 
@@ -29,14 +34,14 @@ const lookEveryMs = 1000;
 /** While nothing waits: whoever adds a run wakes its own gateway. */
 const idleEveryMs = 5000;
 const sweepEveryMs = 60_000;
-const abandonedMs = 15 * 60_000;
 const pendingMs = 24 * 3_600_000;
 
 export function createRunLoop(options: RunLoopOptions): RunLoop {
-  const { claims, atOnceMax, clock, log } = options;
+  const { claims, atOnceMax, abandonedMs, clock, log } = options;
   const running = new Map<string, Promise<void>>();
   const stop = new AbortController();
-  let sweepAtMs = clock.monotonicMs();
+  /** 0 before the first look. */
+  let sweepAtMs = 0;
 
   async function execute(runner: Runner, run: ClaimedRun): Promise<void> {
     try {
@@ -62,22 +67,26 @@ export function createRunLoop(options: RunLoopOptions): RunLoop {
     }
   }
 
-  /** Folders that a gateway left which was killed at the end of a run. */
+  /** Folders of a gateway that was killed at the end of a run, or was away for so long that its runs were given up. */
   async function removeEnded(runner: Runner): Promise<void> {
     for (const runId of await runner.list()) {
-      const status = running.has(runId) ? null : await options.statusOf(runId);
-      if (status !== null && isFinal(status)) await runner.remove(runId);
+      const run = running.has(runId) ? null : await options.find(runId);
+      if (run === null || !isFinal(run.status)) continue;
+      await clearRun({ ...options, runner }, run).catch((error: unknown) =>
+        log.warn({ err: error, runId }, 'what is left of a run could not be removed; it is tried again'),
+      );
     }
   }
 
   const loop = createPacedLoop(async () => {
     try {
-      if (running.size === 0 && !(await claims.hasWork())) return idleEveryMs;
+      const isNeeded = running.size > 0 || (sweepAtMs === 0 && options.hasFolders()) || (await claims.hasWork());
+      if (!isNeeded) return idleEveryMs;
       const runner = await options.runner();
       if (clock.monotonicMs() >= sweepAtMs) {
-        sweepAtMs = clock.monotonicMs() + sweepEveryMs;
         await claims.sweep({ abandonedMs, pendingMs });
         if (runner !== null) await removeEnded(runner);
+        sweepAtMs = clock.monotonicMs() + sweepEveryMs;
       }
       if (runner === null) return idleEveryMs;
       await claim(runner);

@@ -7,7 +7,6 @@ import { type Changes, createChanges } from './run-changes.ts';
 import { createRunLoop, type RunLoop } from './run-loop.ts';
 import { findRun, type LoggedLine, listRuns, readLog, type Run, type RunList } from './run-rows.ts';
 import { createStarts, type Starts } from './run-starts.ts';
-import type { RunStatus } from './run-status.ts';
 import type { FoundRunner } from '#core/runs/runner/runner.ts';
 import type { RunSources, Sealer } from './sources.ts';
 import { createStates } from './states.ts';
@@ -25,6 +24,7 @@ export {
   findRunner,
   findTerraformPath,
   type FoundRunner,
+  hasRunFolders,
   type Runner,
   type RunnerSearch,
 } from '#core/runs/runner/runner.ts';
@@ -49,15 +49,18 @@ export interface RunsOptions {
   readonly sources: RunSources;
   /** Looks for what can run Terraform here. Called once, when it is first needed. */
   readonly findRunner: () => Promise<FoundRunner>;
+  /** Whether runs have left folders here. Asked at the start, before anything is looked for. */
+  readonly hasFolders?: () => boolean;
   readonly atOnceMax?: number;
   readonly initMs?: number;
   readonly phaseMs?: number;
+  /** How long nobody may have heard of a run's machine before the run counts as lost. */
+  readonly abandonedMs?: number;
 }
 
 export function createRuns(options: RunsOptions): Runs {
-  const { db, sealer, atOnceMax = 2, initMs = 300_000, phaseMs = 3_600_000 } = options;
+  const { db, sealer, atOnceMax = 2, initMs = 300_000, phaseMs = 3_600_000, abandonedMs = 15 * 60_000 } = options;
   const find = (id: string): Promise<Run | null> => findRun(db.sql, id);
-  const statusOf = async (id: string): Promise<RunStatus | null> => (await find(id))?.status ?? null;
   const look = once(options.findRunner);
   const loop = createRunLoop({
     ...options,
@@ -65,8 +68,10 @@ export function createRuns(options: RunsOptions): Runs {
     states: createStates(db.sql, sealer),
     limits: { initMs, phaseMs },
     runner: async () => (await look()).runner,
+    hasFolders: options.hasFolders ?? (() => false),
     atOnceMax,
-    statusOf,
+    abandonedMs,
+    find,
   });
 
   return {

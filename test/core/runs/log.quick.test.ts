@@ -54,7 +54,7 @@ describe('lines of a log', () => {
       level: 'error',
       message: 'Reference to undeclared input (main.tf:2)\nNo such variable.',
     });
-    expect(error).toBe('Reference to undeclared input (main.tf:2)');
+    expect(error).toBe('Reference to undeclared input (main.tf:2): No such variable.');
   });
 
   it('do not show outputs, which are shown by themselves', () => {

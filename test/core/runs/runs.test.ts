@@ -181,6 +181,17 @@ describe('canceling', () => {
     expect(await runs.cancel(run.id, systemAuthor)).toEqual({ kind: 'wrong_status', status: 'CANCELED' });
   });
 
+  it('ends one that cannot begin, as without the key that its inputs are encrypted with', async () => {
+    const closed = { seal: (bytes: Buffer) => Promise.resolve(bytes), open: () => Promise.reject(new Error('no key')) };
+    const runs = bench.gateway({ sealer: closed });
+    const run = await bench.apply(runs, bench.stack(slow(600)));
+    await bench.becomes(runs, run, 'PLANNING');
+    expect((await runs.cancel(run.id, systemAuthor)).kind).toBe('changed');
+    // It is taken up again when its lease ends.
+    await bench.db.sql`update runs set lease_until = clock_timestamp() where id = ${run.id}`;
+    expect((await bench.ended(runs, run)).status).toBe('CANCELED');
+  });
+
   it('stops an apply with what it has made on record, and a destroy removes that', async () => {
     const runs = bench.gateway();
     const run = await bench.apply(runs, bench.stack(slow(600)));

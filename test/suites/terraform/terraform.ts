@@ -1,9 +1,19 @@
 import { execFile, execFileSync, spawn, type ChildProcess } from 'node:child_process';
-import { chmodSync, cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  appendFileSync,
+  chmodSync,
+  cpSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
 import { connect } from 'node:net';
 import { tmpdir, userInfo } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
+import { descendantsOf } from '#base/process-identity.ts';
 import { freePort } from '../../support/free-port.ts';
 
 const run = promisify(execFile);
@@ -95,6 +105,42 @@ export class SshServer {
     return { name, address: '127.0.0.1', ssh_port: this.port, ssh_user: this.user, host_key: this.hostKey, gpus: 0 };
   }
 
+  /** Lets whoever has the private key of this line in. */
+  authorize(publicKey: string): void {
+    appendFileSync(join(this.#folder, 'id.pub'), `${publicKey}\n`);
+  }
+
+  /** As a node that loses its power: the server and every session are gone at once. */
+  die(): void {
+    this.#signal('SIGKILL');
+  }
+
+  /** As a node whose kernel goes on alone: connections stay open, and nobody answers. */
+  hang(): void {
+    this.#signal('SIGSTOP');
+  }
+
+  goOn(): void {
+    this.#signal('SIGCONT');
+  }
+
+  /** Programs that run in sessions. */
+  get programs(): readonly string[] {
+    return descendantsOf(this.#child.pid ?? 0).map(({ program }) => program);
+  }
+
+  #signal(name: NodeJS.Signals): void {
+    const sessions = descendantsOf(this.#child.pid ?? 0);
+    this.#child.kill(name);
+    for (const { pid } of sessions) {
+      try {
+        process.kill(pid, name);
+      } catch {
+        // It ended with the one before it.
+      }
+    }
+  }
+
   #answers(): Promise<boolean> {
     if (this.#child.exitCode !== null) throw new Error('sshd ended');
     return new Promise((resolve) => {
@@ -107,8 +153,9 @@ export class SshServer {
   }
 
   async close(): Promise<void> {
+    const isOver = this.#child.exitCode !== null || this.#child.signalCode !== null;
     const closed = new Promise((resolve) => this.#child.once('exit', resolve));
-    if (this.#child.kill()) await closed;
+    if (!isOver && this.#child.kill()) await closed;
     rmSync(this.#folder, { recursive: true, force: true });
   }
 }

@@ -68,10 +68,15 @@ export function createLocalRunner(options: LocalRunnerOptions): Runner {
       await rm(folderOf(runId), { recursive: true, force: true });
     },
     list() {
-      return Promise.resolve(readdirIfThere(runsDir).filter((name) => !name.startsWith('.')));
+      return Promise.resolve(runFoldersIn(runsDir));
     },
   };
 }
+
+const runFoldersIn = (runsDir: string): string[] => readdirIfThere(runsDir).filter((name) => !name.startsWith('.'));
+
+/** Whether any run has a folder here, which nobody needs a program of Terraform to see. */
+export const hasRunFolders = (runsDir: string): boolean => runFoldersIn(runsDir).length > 0;
 
 /** Gateways of one folder are on one machine, and find each other's runs there. */
 function placeOf(runsDir: string): string {

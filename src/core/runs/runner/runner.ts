@@ -3,5 +3,6 @@
  * code is written down beside it, so that any gateway that reaches the place finds out how it went.
  */
 
+export { hasRunFolders } from './local-runner.ts';
 export { findRunner, findTerraformPath, type FoundRunner, type RunnerSearch } from './find-runner.ts';
 export { logChunkBytes, type Phase, type PhaseState, type Runner, type WorkFile, type WorkPaths } from './types.ts';

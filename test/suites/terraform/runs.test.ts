@@ -1,0 +1,298 @@
+import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { type Body, eventually } from '../../edge/inference/inference-gateway.ts';
+import { followLog, heldInInit, heldInPlan, type RunGateway, rowsOf, usePlace, waitingStack } from './run-gateway.ts';
+
+const newPlace = usePlace();
+const rows = Array.from({ length: 400 }, (_, index) => index + 1);
+const seqs = (log: readonly Body[]): number[] => log.map(({ seq }) => seq);
+const upTo = (count: number): number[] => Array.from({ length: count }, (_, index) => index + 1);
+
+const open = (folder: string): void => {
+  mkdirSync(folder, { recursive: true });
+  writeFileSync(join(folder, 'go'), '');
+};
+
+async function organization(gateway: RunGateway): Promise<{ id: string; management_key: string }> {
+  return gateway.made('/v1/organizations', { name: `Organization ${Math.random()}` });
+}
+
+/** The private key as a text that nothing else has: a line of its middle. */
+function secretOf(gateway: RunGateway, runId: string): string {
+  const key = readFileSync(join(gateway.folderOf(runId), 'work/m/.platform/id'), 'utf8');
+  const line = key.split('\n')[2] ?? '';
+  if (line.length < 20) throw new Error('the run has no key');
+  return line;
+}
+
+function environments(): string {
+  return readdirSync('/proc')
+    .filter((name) => /^\d+$/.test(name))
+    .map((pid) => {
+      try {
+        return readFileSync(`/proc/${pid}/environ`, 'latin1') + readFileSync(`/proc/${pid}/cmdline`, 'latin1');
+      } catch {
+        return '';
+      }
+    })
+    .join('\n');
+}
+
+describe('an apply is refused', () => {
+  it('with everything that is wrong with it, by who may not, and where nothing can run it', async () => {
+    const place = await newPlace();
+    const gateway = await place.start();
+    const { id, management_key: key } = await organization(gateway);
+    const other = await organization(gateway);
+    const cluster = await gateway.cluster(place.server, id);
+    const body = { cluster_id: cluster.id, node: 'n7', inputs: { slots: 'many', colour: 'red', size: 1 } };
+    const wrong = await gateway.ask('/v1/stacks/scheduler/apply', { body, key });
+    expect([wrong.status, wrong.body.error.code]).toEqual([400, 'VALIDATION_ERROR']);
+    const details: Body[] = wrong.body.error.details;
+    expect(details.map(({ field }): string => field).toSorted()).toEqual([
+      'inputs.colour',
+      'inputs.size',
+      'inputs.slots',
+      'node',
+    ]);
+
+    const special = await gateway.upload('special', 'output "x" {\n  value = 1\n}\n', {
+      'manifest.yaml': 'name: special\napplicable_profiles: [h100-8x]\n',
+    });
+    expect(special.status).toBe(201);
+    const unfit = await gateway.ask('/v1/stacks/special/apply', { body: { cluster_id: cluster.id } });
+    expect([unfit.status, unfit.body.error.details[0].message]).toEqual([400, expect.stringContaining('h100-8x')]);
+
+    const plain = { cluster_id: cluster.id };
+    const theirs = await gateway.ask('/v1/stacks/scheduler/apply', { body: plain, key: other.management_key });
+    expect(theirs.status).toBe(404);
+    const { body: app } = await gateway.ask('/v1/keys', { body: { name: 'app', scope: 'inference' }, key });
+    expect((await gateway.ask('/v1/stacks/scheduler/apply', { body: plain, key: app.secret })).status).toBe(403);
+
+    const asked = await gateway.ask(`/v1/runs?cluster_id=${cluster.id}`);
+    expect(asked.body.pagination.total).toBe(0);
+    await gateway.kill();
+    const bare = await place.start({ env: { HEADGATE_TERRAFORM_BIN: '/nonexistent/terraform' }, home: gateway.home });
+    const nothing = await bare.ask('/v1/stacks/scheduler/apply', { body: plain, key });
+    expect([nothing.status, nothing.body.error.code]).toEqual([503, 'RUNNER_UNAVAILABLE']);
+    expect(nothing.body.error.message).toContain('HEADGATE_TERRAFORM_BIN names /nonexistent/terraform');
+  });
+});
+
+describe('a stack that is applied over SSH', () => {
+  it('puts its software on the node, tells of it line by line over a connection that is cut, and takes it away', async () => {
+    const place = await newPlace();
+    const gateway = await place.start();
+    const { id } = await organization(gateway);
+    const cluster = await gateway.cluster(place.server, id);
+    const folder = place.folder();
+    const answer = await gateway.ask('/v1/stacks/scheduler/apply', {
+      body: { cluster_id: cluster.id, inputs: { folder, slots: 1 } },
+    });
+    expect([answer.status, answer.body.status]).toEqual([202, 'PENDING']);
+    const first = await followLog(gateway, answer.body.id, { enough: 3 });
+    const rest = await followLog(gateway, answer.body.id, { lastId: first.lines.at(-1).id });
+    expect(rest.end).toEqual({ status: 'APPLIED', failure_code: null });
+    const all = [...first.lines, ...rest.lines];
+    expect(seqs(all)).toEqual(upTo(all.length));
+    expect(all.map(({ id: event, ...line }) => (event === line.seq ? line : event))).toEqual(
+      await gateway.log(answer.body.id),
+    );
+    const applied = await gateway.run(answer.body.id);
+    expect(applied).toMatchObject({ status: 'APPLIED', log_lines: all.length, changes: { add: 1, remove: 0 } });
+    expect(existsSync(join(folder, 'hgq'))).toBe(true);
+
+    const destroying = await gateway.made(`/v1/runs/${applied.id}/destroy`);
+    await gateway.becomes(destroying.id, 'DESTROYED');
+    expect(await gateway.run(applied.id)).toMatchObject({ status: 'SUPERSEDED' });
+    const [left] = await place.sql`select resources from stack_states order by serial desc limit 1`;
+    expect(left).toEqual({ resources: 0 });
+  });
+
+  it('shows outputs, and keeps the private key out of logs, environments and rows', async () => {
+    const place = await newPlace();
+    const gateway = await place.start();
+    const { id } = await organization(gateway);
+    const cluster = await gateway.cluster(place.server, id);
+    const leaky = `variable "ssh_private_key" { type = string }
+resource "terraform_data" "leak" {
+  provisioner "local-exec" {
+    command = "cat .platform/id; base64 -w0 .platform/id; env"
+  }
+}
+output "key" { value = var.ssh_private_key }
+`;
+    expect((await gateway.upload('leaky', waitingStack(leaky))).status).toBe(201);
+    const folder = place.folder();
+    const run = await gateway.apply('leaky', cluster.id, { folder });
+    await gateway.prints(run.id, 'row 200.');
+    const secret = secretOf(gateway, run.id);
+    expect(environments()).not.toContain(secret);
+    expect(environments()).not.toContain('PRIVATE KEY-----');
+    expect(environments()).toContain('TF_IN_AUTOMATION');
+    expect(JSON.stringify(cluster)).not.toContain('PRIVATE KEY-----');
+    open(folder);
+    const applied = await gateway.becomes(run.id, 'APPLIED');
+    expect(applied.outputs.folder).toEqual({ sensitive: false, value: folder });
+    expect(JSON.stringify(applied)).not.toContain(secret);
+    const log = JSON.stringify(await gateway.log(run.id));
+    expect(log).not.toContain(secret);
+    expect(log).not.toContain(Buffer.from(secret).toString('base64').slice(4, 24));
+    expect(log).toContain('TF_IN_AUTOMATION');
+    for (const gone of ['HEADGATE', 'DATABASE_URL', place.databaseUrl]) expect(log).not.toContain(gone);
+    expect(JSON.stringify(gateway.process.output)).not.toContain(secret);
+    const tables = await place.sql<{ name: string }[]>`
+      select format('%I.%I', schemaname, tablename) as name from pg_tables
+      where schemaname not in ('pg_catalog', 'information_schema')`;
+    const wanted = [secret, Buffer.from(secret).toString('hex')];
+    for (const { name } of tables) {
+      const text = JSON.stringify(await place.sql.unsafe(`select t::text from ${name} t`));
+      for (const one of wanted) expect(text.includes(one), name).toBe(false);
+    }
+    expect(existsSync(gateway.folderOf(run.id))).toBe(false);
+  });
+});
+
+describe('kill -9 of the gateway', () => {
+  it('in init, plan and apply at once leaves three runs that end APPLIED, with whole logs', async () => {
+    const place = await newPlace();
+    const env = { HEADGATE_RUNS_AT_ONCE: '3' };
+    const first = await place.start({ env });
+    const { id } = await organization(first);
+    const stacks = {
+      'in-init': heldInInit(place.gates, 'in-init'),
+      'in-plan': heldInPlan(place.gates, 'in-plan'),
+      'in-apply': waitingStack(),
+    };
+    const started: { run: Body; folder: string }[] = [];
+    for (const [name, main] of Object.entries(stacks)) {
+      const uploaded = await first.upload(name, main);
+      expect([uploaded.status, uploaded.body.error]).toEqual([201, undefined]);
+      const cluster = await first.cluster(place.server, id);
+      const folder = place.folder();
+      started.push({ run: await first.apply(name, cluster.id, { folder }), folder });
+    }
+    await place.gates.reached('/in-init.zip');
+    await place.gates.reached('/in-plan');
+    await first.prints(started[2]?.run.id ?? '', 'row 150.');
+    await first.kill();
+    // They go on while nobody looks.
+    open(started[2]?.folder ?? '');
+    place.gates.open('/in-plan');
+    const second = await place.start({ home: first.home, env });
+    await place.lapse();
+    place.gates.open('/in-init.zip');
+    for (const { folder } of started) open(folder);
+    for (const { run, folder } of started) {
+      await second.becomes(run.id, 'APPLIED');
+      const log = await second.log(run.id);
+      expect([run.stack, rowsOf(log)]).toEqual([run.stack, rows]);
+      expect(seqs(log)).toEqual(upTo(log.length));
+      expect(readFileSync(join(folder, 'times'), 'utf8')).toBe('once\n');
+    }
+  });
+});
+
+describe('kill -9 of Terraform in mid-apply', () => {
+  it('fails the run with what it had made on record, and a destroy removes that', async () => {
+    const place = await newPlace();
+    const gateway = await place.start();
+    const { id } = await organization(gateway);
+    const cluster = await gateway.cluster(place.server, id);
+    await gateway.upload('waiting', waitingStack());
+    const folder = place.folder();
+    const run = await gateway.apply('waiting', cluster.id, { folder });
+    await gateway.prints(run.id, 'row 200.');
+    gateway.killIn(run.id, 'apply', 'terraform');
+    const failed = await gateway.becomes(run.id, 'FAILED');
+    expect(failed.failure_message).toContain('137');
+    expect(existsSync(join(folder, 'software'))).toBe(true);
+    const destroying = await gateway.made(`/v1/runs/${run.id}/destroy`);
+    await gateway.becomes(destroying.id, 'DESTROYED');
+    expect(existsSync(join(folder, 'software'))).toBe(false);
+  });
+});
+
+describe('a cancel in mid-apply', () => {
+  it('ends what runs on the node, and keeps what was made for a destroy', async () => {
+    const place = await newPlace();
+    const gateway = await place.start();
+    const { id } = await organization(gateway);
+    const cluster = await gateway.cluster(place.server, id);
+    await gateway.upload('waiting', waitingStack());
+    const folder = place.folder();
+    const run = await gateway.apply('waiting', cluster.id, { folder });
+    await gateway.prints(run.id, 'row 200.');
+    await eventually(async () => place.server.programs.includes('sleep'));
+    await gateway.made(`/v1/runs/${run.id}/cancel`);
+    await gateway.becomes(run.id, 'CANCELED');
+    await eventually(async () => place.server.programs.length === 0);
+    const destroying = await gateway.made(`/v1/runs/${run.id}/destroy`);
+    await gateway.becomes(destroying.id, 'DESTROYED');
+    expect(existsSync(join(folder, 'software'))).toBe(false);
+  });
+});
+
+describe('a cluster that is deleted in mid-apply', () => {
+  it('ends its runs, those that wait too, and keeps what is known of what was made', async () => {
+    const place = await newPlace();
+    const gateway = await place.start();
+    const { id } = await organization(gateway);
+    const cluster = await gateway.cluster(place.server, id);
+    await gateway.upload('waiting', waitingStack());
+    const run = await gateway.apply('waiting', cluster.id, { folder: place.folder() });
+    const behind = await gateway.apply('scheduler', cluster.id, { folder: place.folder() });
+    await gateway.prints(run.id, 'row 200.');
+    await gateway.remove(`/v1/clusters/${cluster.id}`);
+    expect(await gateway.becomes(run.id, 'FAILED')).toMatchObject({ failure_code: 'CLUSTER_GONE' });
+    expect((await gateway.becomes(behind.id, 'CANCELED', 'FAILED')).started_at).toBe(null);
+    const [kept] = await place.sql`select resources from stack_states order by serial desc limit 1`;
+    expect(kept).toEqual({ resources: 2 });
+  });
+});
+
+describe('a node that dies in mid-apply', () => {
+  it('fails the run, which says so', async () => {
+    const place = await newPlace();
+    const gateway = await place.start();
+    const { id } = await organization(gateway);
+    const cluster = await gateway.cluster(place.server, id);
+    await gateway.upload('waiting', waitingStack());
+    const run = await gateway.apply('waiting', cluster.id, { folder: place.folder() });
+    await gateway.prints(run.id, 'row 200.');
+    place.server.die();
+    const failed = await gateway.becomes(run.id, 'FAILED');
+    expect(failed.failure_code).toBe('APPLY_FAILED');
+    expect(failed.failure_message).toMatch(
+      /^remote-exec provisioner error \(main\.tf:\d+\): .*wait: remote command exited/,
+    );
+    // What is not there any more cannot be removed: the destroy says so, and its state is kept.
+    const destroying = await gateway.made(`/v1/runs/${run.id}/destroy`);
+    expect(await gateway.becomes(destroying.id, 'FAILED')).toMatchObject({
+      failure_code: 'DESTROY_FAILED',
+      failure_message: expect.stringContaining('connection refused'),
+    });
+  });
+
+  it('ends the run by its limit, when it hangs and says nothing', async () => {
+    const place = await newPlace();
+    const gateway = await place.start({ env: { HEADGATE_RUN_SECONDS: '10' } });
+    const { id } = await organization(gateway);
+    const cluster = await gateway.cluster(place.server, id);
+    await gateway.upload('waiting', waitingStack());
+    const folder = place.folder();
+    const run = await gateway.apply('waiting', cluster.id, { folder });
+    await gateway.prints(run.id, 'row 200.');
+    place.server.hang();
+    const failed = await gateway.becomes(run.id, 'FAILED');
+    expect([failed.failure_code, failed.failure_message]).toEqual([
+      'TIMEOUT',
+      'apply took longer than it may, and was ended',
+    ]);
+    place.server.goOn();
+    const destroying = await gateway.made(`/v1/runs/${run.id}/destroy`);
+    await gateway.becomes(destroying.id, 'DESTROYED');
+    expect(existsSync(join(folder, 'software'))).toBe(false);
+  });
+});
