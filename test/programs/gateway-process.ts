@@ -16,6 +16,7 @@ import { afterEach, vi } from 'vitest';
 import { findPostmaster, stopPostmaster } from '#base/postgres/postmaster.ts';
 import { type Body, eventually } from '../edge/inference/inference-gateway.ts';
 import { createTestDatabase } from '../support/database.ts';
+import { runMark } from '../support/guardian.ts';
 
 export const repository = new URL('../../', import.meta.url).pathname;
 
@@ -139,6 +140,7 @@ export function runGateway({ home, databaseUrl, env = {}, command, cwd = reposit
     env: {
       PATH: process.env['PATH'],
       HOME: process.env['HOME'],
+      ...runMark(),
       PORT: '0',
       HEADGATE_DATA_DIR: home.dataDir,
       HEADGATE_ENGINES_DIR: home.enginesDir,

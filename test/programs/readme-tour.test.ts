@@ -58,7 +58,11 @@ describe('the README', () => {
     const sources = ['config-sections.ts', 'config-programs.ts'].map((name) =>
       readFileSync(join(repository, 'src/base', name), 'utf8'),
     );
-    const known = new Set(sources.join('\n').match(/\bHEADGATE_\w+/g));
+    const inFiles = readFileSync(join(repository, 'src/base/config-files.ts'), 'utf8').match(/\bHEADGATE_\w+/g) ?? [];
+    const known = new Set([
+      ...(sources.join('\n').match(/\bHEADGATE_\w+/g) ?? []),
+      ...inFiles.map((name) => `${name}_FILE`),
+    ]);
     for (const path of ['README.md', 'compose/README.md', 'compose/compose.yaml', 'compose/env.example']) {
       const named = readFileSync(join(repository, path), 'utf8').match(/\bHEADGATE_[A-Z0-9_]*[A-Z0-9]\b/g) ?? [];
       expect(named.length, path).toBeGreaterThan(0);

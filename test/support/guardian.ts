@@ -2,8 +2,17 @@ import { spawn } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 
-/** The variable that marks what a run has started, where it hands its environment on. */
-export const runVariable = 'HEADGATE_TEST_RUN';
+/** The variable that marks what a run has started. No gateway knows it: those of its own begin otherwise. */
+const runVariable = 'TEST_RUN_ID';
+
+/**
+ * For the environment of what is started with one of its own: it is found by that also when whoever started it ended
+ * before the guardian saw it.
+ */
+export function runMark(): Readonly<Record<string, string>> {
+  const run = process.env[runVariable];
+  return run === undefined ? {} : { [runVariable]: run };
+}
 
 /**
  * Starts a process that outlives this one, in a session that no Ctrl-C reaches: where this one ends without having

@@ -44,7 +44,8 @@ export async function runOutage(stage: Stage, outage: Outage): Promise<void> {
   await workload.stop();
   stage.saw(workload.seen);
   mustServe(stage, servedMeanwhile(stage, between(workload.seen, beganMs, endedMs), beganMs));
-  mustServeAfter(stage, workload.seen, recoveredMs);
+  const isLong = endedMs - beganMs > staleMs;
+  mustServeAfter(stage, workload.seen, { recoveredMs, isLong });
   const { figures } = await conclude(stage, scene, { keys, seen: workload.seen });
   stage.must(figures.withheld === 0, `${figures.withheld} answers were made, charged and held back`);
 }
@@ -95,12 +96,18 @@ export function mustServe(
   );
 }
 
-/** Who was told to come again with an Idempotency-Key is served when he does. */
-const claimsComeAgainMs = 2000;
+/** Who was told to come again is served when he does. */
+const comeAgainMs = 2000;
 
-function mustServeAfter(stage: Stage, seen: readonly Seen[], recoveredMs: number): void {
+interface Recovery {
+  readonly recoveredMs: number;
+  /** Nothing that was known served any more: every request was told to come again, as those with an Idempotency-Key are. */
+  readonly isLong: boolean;
+}
+
+function mustServeAfter(stage: Stage, seen: readonly Seen[], { recoveredMs, isLong }: Recovery): void {
   const after = seen.filter(({ ask, beganMs }) => {
-    const graceMs = ask.idempotencyKey === null ? 0 : claimsComeAgainMs * stage.slack;
+    const graceMs = ask.idempotencyKey === null && !isLong ? 0 : comeAgainMs * stage.slack;
     return beganMs > recoveredMs + graceMs;
   });
   const failed = refused(after);

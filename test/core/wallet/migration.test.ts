@@ -66,10 +66,18 @@ async function insertRecord(db: Db, organizationId: string, id: string, tokens: 
       status, outcome, reason, cache_hit, input_tokens, input_cached_tokens, output_tokens, output_reasoning_tokens,
       usage_source, cost, written_off, currency, price_version_id, queued_ms, first_byte_ms, total_ms, client_request_id)
     VALUES (${id}, ${organizationId}, ${organizationId}, ${organizationId}, 'small', '/v1/embeddings', false, 'flex', 200,
-      'completed', 'why', true, ${tokens}, 0, 5, 0, 'engine', ${usd.toString()}, 0, 'USD', ${organizationId}, 1, 2, 3, 'mine')`;
+      'completed', 'why', false, ${tokens}, 0, 5, 0, 'engine', ${usd.toString()}, 0, 'USD', ${organizationId}, 1, 2, 3, 'mine')`;
   await db.sql`INSERT INTO usage_hourly VALUES (${organizationId},
     date_trunc('hour', to_timestamp(${Number.parseInt(id.slice(0, 8) + id.slice(9, 13), 16) / 1000}), 'UTC'),
-    ${organizationId}, ${organizationId}, 'small', 1, 1, 0, 0, 0, 1, ${tokens}, 0, 5, 0, ${usd.toString()})`;
+    ${organizationId}, ${organizationId}, 'small', 1, 1, 0, 0, 0, 0, ${tokens}, 0, 5, 0, ${usd.toString()})`;
+}
+
+/** The price of these records, whose id is that of their organization: 10 and 5 tokens come to 1 USD. */
+async function insertPrice(db: Db, id: string): Promise<void> {
+  await db.sql`INSERT INTO models VALUES ('small', now())`;
+  await db.sql`INSERT INTO price_versions (id, model_id, tier, input_per_mtok_micro_usd, cached_input_per_mtok_micro_usd,
+      output_per_mtok_micro_usd, currency, effective_from)
+    VALUES (${id}, 'small', 'flex', 0, 0, ${(usd / 5n).toString()}, 'USD', now())`;
 }
 
 describe('books from before there was a chain', () => {
@@ -92,6 +100,7 @@ describe('books from before there was a chain', () => {
       await insertEntry(db, { organizationId, amount: -usd, balanceAfter: (4n - BigInt(i)) * usd, requestId: id });
     }
     await db.sql`INSERT INTO wallets VALUES (${organizationId}, 'USD', ${(3n * usd).toString()}, now())`;
+    await insertPrice(db, organizationId);
     await migrate(db, files.slice(chain));
     const { metering, history, close } = await openTestBooks({ db, databaseUrl: url });
     expect(await verifyBooks(db)).toMatchObject({ organizations: 1, entries: 3, findings: [] });
@@ -109,7 +118,7 @@ describe('books from before there was a chain', () => {
       status: 200,
       outcome: 'completed',
       reason: 'why',
-      cacheHit: true,
+      cacheHit: false,
       usage: { inputTokens: 10, cachedTokens: 0, outputTokens: 5, reasoningTokens: 0 },
       usageSource: 'engine',
       costPicoUsd: usd,

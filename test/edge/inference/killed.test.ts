@@ -17,6 +17,7 @@ import {
   standinFile,
   writeEngines,
 } from './inference-gateway.ts';
+import { runMark } from '../../support/guardian.ts';
 
 const repository = new URL('../../../', import.meta.url).pathname;
 const key = 'bootstrap-key-of-this-test-0123456789';
@@ -45,6 +46,7 @@ async function startProcess(dataDir: string, enginesDir: string): Promise<Gatewa
     env: {
       PATH,
       HOME,
+      ...runMark(),
       PORT: '0',
       HEADGATE_DATA_DIR: dataDir,
       HEADGATE_ENGINES_DIR: enginesDir,

@@ -152,7 +152,8 @@ describe('health', () => {
 
   it('is not in the log, where it would be most of it', () => {
     const lines = bench.gateway.logLines.filter((line) => line.includes('healthz') || line.includes('readyz'));
-    expect(lines).toEqual([]);
+    // What is refused there is, as every refusal.
+    expect(lines.filter((line) => !line.includes('method_not_allowed'))).toEqual([]);
   });
 });
 

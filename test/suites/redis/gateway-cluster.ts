@@ -7,6 +7,7 @@ import { chatBody, eventually, externalFile, writeEngines, type Body } from '../
 import { createTestDatabase, type TestDatabase } from '../../support/database.ts';
 import { freePort } from '../../support/free-port.ts';
 import { findRedisServer, startServer, type TestRedis } from '../../support/redis.ts';
+import { runMark } from '../../support/guardian.ts';
 
 /** Gateways as processes of their own, with one Redis, one PostgreSQL and one engine among them. */
 
@@ -70,7 +71,7 @@ async function launch(
 ): Promise<{ child: ChildProcess; match: RegExpExecArray; output: () => string }> {
   const child = spawn(process.execPath, args, {
     cwd: repository,
-    env: { PATH: process.env['PATH'], HOME: process.env['HOME'], ...env },
+    env: { PATH: process.env['PATH'], HOME: process.env['HOME'], ...runMark(), ...env },
     stdio: ['ignore', 'pipe', 'pipe'],
   });
   let text = '';

@@ -23,7 +23,7 @@ it('a gateway that dies while PostgreSQL is away comes back with it; the tries u
     const gateway = processes.run({
       home: processes.home(),
       databaseUrl: proxy.url,
-      env: { ...env, REDIS_URL: redis.url, HEADGATE_WORKERS: '2' },
+      env: { ...env, REDIS_URL: redis.url, HEADGATE_WORKERS: '2', HEADGATE_START_WAIT_SECONDS: '0' },
     });
     await gateway.url();
     const pids = readFileSync(`/proc/${gateway.pid}/task/${gateway.pid}/children`, 'utf8')

@@ -10,6 +10,7 @@ import { engineFile, engineRecords, isAlive } from '../../programs/gateway-proce
 import { createTestDatabase, type TestDatabase } from '../../support/database.ts';
 import { freePort, freePorts } from '../../support/free-port.ts';
 import { startRedis, type TestRedis } from '../../support/redis.ts';
+import { runMark } from '../../support/guardian.ts';
 
 /** `HEADGATE_WORKERS=3`: one start, three gateways on one port, one process of each engine for all. */
 
@@ -35,6 +36,7 @@ function run(env: Readonly<Record<string, string>>): ChildProcess {
     env: {
       PATH: process.env['PATH'],
       HOME: process.env['HOME'],
+      ...runMark(),
       PORT: '0',
       DATABASE_URL: database.url,
       HEADGATE_DATA_DIR: dataDir,

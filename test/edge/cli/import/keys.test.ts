@@ -232,7 +232,7 @@ describe('headgate import litellm', () => {
       contextLength: 9000,
       kind: 'vllm',
       pricing: { inputPerMTokMicroUsd: 1_000_000n, cachedInputPerMTokMicroUsd: 500_000n },
-      driver: { url: 'http://gpu.example:8000', upstreamModel: 'acme/chat', apiKeyEnv: 'HOUSE_KEY' },
+      driver: { urls: ['http://gpu.example:8000'], upstreamModel: 'acme/chat', apiKeyEnv: 'HOUSE_KEY' },
     });
   });
 
@@ -285,7 +285,7 @@ describe('headgate import litellm', () => {
       '      model: openai/a',
     ].join('\n');
     const { engines, notes } = await importInto(folders(), 'litellm', text);
-    expect(engines.get('a')).toMatchObject({ driver: { url: 'http://gpu.example' } });
+    expect(engines.get('a')).toMatchObject({ driver: { urls: ['http://gpu.example'] } });
     expect(notes).toContain('a: rpm: limits are set for each key');
     expect(isNamed(notes, '-', 'x-common')).toBe(true);
   });
