@@ -43,7 +43,7 @@ export const recordsText = ({ organizations }: KnownIds): string => `
       when p.model_id <> m.name then format('model %s, price of %s', m.name, p.model_id)
       when p.tier <> coalesce(r.service_tier, 'default')
         then format('tier %s, price of %s', coalesce(r.service_tier, 'default'), p.tier)
-      when r.currency is not null then format('currency %s, should be USD', r.currency)
+      when r.currency <> 'USD' then format('currency %s, should be USD', r.currency)
       when p.currency <> 'USD' then format('price version %s is in %s, should be USD', v.id, p.currency)
       when ${choicesDiffer} then format('%s answers to each prompt', r.choices)
       else format('%s pico-dollars, should be %s', r.cost + coalesce(r.written_off, 0),
@@ -56,7 +56,7 @@ export const recordsText = ({ organizations }: KnownIds): string => `
   where ($1::uuid is null or o.id = $1::uuid) and (
     o.id is null or v.id is null or m.name is null or e.name is null or (p.id is null and n.id is not null)
     or p.model_id <> m.name or p.tier <> coalesce(r.service_tier, 'default')
-    or r.currency is not null or p.currency <> 'USD' or ${choicesDiffer}
+    or r.currency <> 'USD' or p.currency <> 'USD' or ${choicesDiffer}
     or case when r.cache_hit then r.cost <> 0 else r.cost + coalesce(r.written_off, 0) <> ${tokensCost} end)`;
 
 /** Keys and projects of sums that are none of their organization; of organization $1. */
