@@ -34,14 +34,20 @@ interface Found {
 }
 
 const samplePattern =
-  /^([a-zA-Z_:][\w:]*)(?:\{((?:[a-zA-Z_]\w*="(?:[^"\\]|\\.)*",?)*)\})? ([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?|[+-]?Inf|NaN)$/;
+  /^([a-zA-Z_:][\w:]*)(?:\{((?:[a-zA-Z_]\w*="(?:[^"\\\0]|\\[\\"n])*",?)*)\})? ([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?|[+-]?Inf|NaN)$/;
 const labelPattern = /([a-zA-Z_]\w*)="((?:[^"\\]|\\.)*)"/g;
-const endings: Readonly<Record<string, readonly string[]>> = {
-  histogram: ['_bucket', '_sum', '_count'],
-  summary: ['', '_sum', '_count'],
-  counter: [''],
-  gauge: [''],
-};
+const helpPattern = /^(?:[^\\\0]|\\[\\n])*$/;
+const endings: ReadonlyMap<string, readonly string[]> = new Map([
+  ['histogram', ['_bucket', '_sum', '_count']],
+  ['summary', ['', '_sum', '_count']],
+  ['counter', ['']],
+  ['gauge', ['']],
+]);
+/** The label that is a number in all samples of a family, and the ending of those that have it. */
+const numberLabels: ReadonlyMap<string, { readonly name: string; readonly ending: string }> = new Map([
+  ['histogram', { name: 'le', ending: '_bucket' }],
+  ['summary', { name: 'quantile', ending: '' }],
+]);
 
 export function mergeMetrics({ takes, charsMax }: MergeOptions): MergedMetrics {
   const families = new Map<string, MergedFamily>();
@@ -57,13 +63,21 @@ export function mergeMetrics({ takes, charsMax }: MergeOptions): MergedMetrics {
       else {
         const [, name = '', given = '', value = ''] = samplePattern.exec(line) ?? [];
         const family = familyOf(name, types);
-        if (family === null || !takes(family)) continue;
-        const series = `${name}{${own}${renamed(given, labels)}}`;
+        if (family === null || !takes(family.name)) continue;
+        const others = isInRange(value) ? renamed(given, labels, family.numberLabel) : null;
+        if (others === null) continue;
+        const series = `${name}{${[own, ...others].join(',')}}`;
         // Of two values of one series the first is as good as the second.
-        if (!found.has(series)) found.set(series, { family, sample: `${series} ${value}` });
+        if (!found.has(series)) found.set(series, { family: family.name, sample: `${series} ${value}` });
       }
     }
     return { types, found: [...found.values()] };
+  }
+
+  /** A family named as the samples of another one, `x_count` beside a histogram `x`, cannot be told from it. */
+  function isPartOfOther(name: string): boolean {
+    const [, other = '', ending = ''] = /^(.*)(_bucket|_sum|_count)$/.exec(name) ?? [];
+    return endings.get(families.get(other)?.type ?? '')?.includes(ending) === true;
   }
 
   return {
@@ -82,10 +96,12 @@ export function mergeMetrics({ takes, charsMax }: MergeOptions): MergedMetrics {
       return true;
     },
     text() {
-      const all = [...families].map(([name, { help, type, samples }]) => {
-        const head = [...(help === null ? [] : [`# HELP ${name} ${help}`]), `# TYPE ${name} ${type}`];
-        return `${[...head, ...samples].join('\n')}\n`;
-      });
+      const all = [...families]
+        .filter(([name]) => !isPartOfOther(name))
+        .map(([name, { help, type, samples }]) => {
+          const head = [...(help === null ? [] : [`# HELP ${name} ${help}`]), `# TYPE ${name} ${type}`];
+          return `${[...head, ...samples].join('\n')}\n`;
+        });
       return all.join('');
     },
   };
@@ -93,26 +109,61 @@ export function mergeMetrics({ takes, charsMax }: MergeOptions): MergedMetrics {
 
 type Declared = Map<string, { help: string | null; type: string }>;
 
+/** What was said first counts, as samples are read by it. */
 function declare(types: Declared, [, what, name = '', rest = '']: RegExpExecArray): void {
   const known = types.get(name) ?? { help: null, type: '' };
-  types.set(name, what === 'HELP' ? { ...known, help: rest } : { ...known, type: rest });
+  const help = known.help ?? (what === 'HELP' && helpPattern.test(rest) ? rest : null);
+  types.set(name, { help, type: known.type === '' && what === 'TYPE' ? rest : known.type });
+}
+
+interface NumberLabel {
+  readonly name: string;
+  readonly isNeeded: boolean;
+}
+
+interface SampleFamily {
+  readonly name: string;
+  /** The label that is a number, and whether it must be there; null for none. */
+  readonly numberLabel: NumberLabel | null;
 }
 
 /** The family that a sample is of; null where none of a type that is known was declared. */
-function familyOf(sample: string, types: Declared): string | null {
+function familyOf(sample: string, types: Declared): SampleFamily | null {
   for (const ending of ['', '_bucket', '_sum', '_count']) {
     if (!sample.endsWith(ending)) continue;
-    const family = sample.slice(0, sample.length - ending.length);
-    const type = types.get(family)?.type ?? '';
-    if (endings[type]?.includes(ending) === true) return family;
+    const name = sample.slice(0, sample.length - ending.length);
+    const type = types.get(name)?.type ?? '';
+    if (endings.get(type)?.includes(ending) !== true) continue;
+    const label = numberLabels.get(type) ?? null;
+    return { name, numberLabel: label && { name: label.name, isNeeded: label.ending === ending } };
   }
   return null;
 }
 
-/** The labels of a sample, behind a comma where there are any. */
-function renamed(given: string, labels: Readonly<Record<string, string>>): string {
-  const all = [...given.matchAll(labelPattern)].map(([, name = '', value]) => {
-    return `,${name in labels ? `exported_${name}` : name}="${value}"`;
-  });
-  return all.join('');
+/** Whether a number is one for Go's ParseFloat, which refuses what is too large for a double. */
+function isInRange(value: string): boolean {
+  return /^(?:[+-]?Inf|NaN)$/.test(value) || Number.isFinite(Number(value));
+}
+
+const numberPattern = /^(?:[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?|[+-]?Inf|NaN)$/;
+
+/**
+ * The labels of a sample beside ours; null where Prometheus would refuse them: a name that stands there twice, one of
+ * its own (`__name__`), or a bucket without its bound.
+ */
+function renamed(
+  given: string,
+  labels: Readonly<Record<string, string>>,
+  numberLabel: NumberLabel | null,
+): string[] | null {
+  const all = new Map<string, string>();
+  for (const [, name = '', value = ''] of given.matchAll(labelPattern)) {
+    const own = Object.hasOwn(labels, name) ? `exported_${name}` : name;
+    if (own.startsWith('__') || all.has(own) || Object.hasOwn(labels, own)) return null;
+    all.set(own, value);
+  }
+  const bound = numberLabel === null ? undefined : all.get(numberLabel.name);
+  if (bound === undefined && numberLabel?.isNeeded === true) return null;
+  if (bound !== undefined && !(numberPattern.test(bound) && isInRange(bound))) return null;
+  return [...all].map(([name, value]) => `${name}="${value}"`);
 }

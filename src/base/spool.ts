@@ -68,12 +68,24 @@ export async function listSpooled(folder: string): Promise<string[]> {
   return (await Promise.all(folders.map(listSegments))).flat();
 }
 
-/** Moves segments to the first gateway of another database, while no gateway has either open. */
+/**
+ * Moves segments to the first gateway of another database, while no gateway has either open: all of them, or none where
+ * it fails.
+ */
 export async function moveSpooled(paths: readonly string[], folder: string): Promise<void> {
   const target = join(folder, '0');
   await mkdir(target, { recursive: true, mode: 0o700 });
-  for (const path of paths) await rename(path, join(target, basename(path)));
-  await syncFolder(target);
+  const moved: string[] = [];
+  try {
+    for (const path of paths) {
+      await rename(path, join(target, basename(path)));
+      moved.push(path);
+    }
+    await syncFolder(target);
+  } catch (error) {
+    for (const path of moved) await rename(join(target, basename(path)), path);
+    throw error;
+  }
 }
 
 /** Of an entry: its length and the CRC-32 of its bytes, both 32 bits, little-endian. */

@@ -26,9 +26,8 @@ export const restoreCommand: Command = {
       }
       const replace = context.flags['replace'] === true;
       const { variable } = await withBooksDatabase({ make: true }, async (database) => {
-        const finish = await prepareSpool(database, content, spool);
-        await loadBackup({ db: database.db, path, content, replace });
-        await finish();
+        const beforeCommit = await prepareSpool(database, content, spool);
+        await loadBackup({ db: database.db, path, content, replace, beforeCommit });
         return database;
       });
       context.out(context.json ? jsonText(path, content, true) : restoredText(path, content, variable));
@@ -46,8 +45,9 @@ function readSpool(context: CommandContext): SpoolChoice {
 
 /**
  * Usage on disk belongs to the database that did not take it: to the one that is replaced, or the one that the backup is
- * of. A record that the restored books have already is found by its id, and not booked again.
- * @returns what is to be done once the backup is in the database
+ * of. A record that the restored books have already is found by its id, and not booked again. It is moved before the
+ * commit: whoever is ended between the two finds it in the folder that a rerun, and the next gateway, read.
+ * @returns what is to be done before the backup is committed
  */
 async function prepareSpool(
   { db, dataDir }: BooksDatabase,

@@ -17,6 +17,13 @@ describe('metrics of several targets', () => {
       'vllm:a one',
       'vllm:a{b=c} 1',
       '<html>',
+      'vllm:a{b="c",b="d"} 1',
+      'vllm:a{model="c",exported_model="d"} 1',
+      'vllm:a{__name__="vllm:b"} 1',
+      'vllm:a{b="c\\x"} 1',
+      'vllm:a{b="\0"} 1',
+      'vllm:a 1e999',
+      'vllm:a -1e999',
     ];
     expect(merged.add(family('vllm:a', 'gauge', ...wrong, 'vllm:a{b="c"} 2'), labels('r1'))).toBe(true);
     expect(merged.text()).toBe(
@@ -30,6 +37,16 @@ describe('metrics of several targets', () => {
     merged.add(family('vllm:a', 'gauge', 'vllm:a 1'), labels('r1'));
     merged.add(family('vllm:a', 'counter', 'vllm:a 7'), labels('r2'));
     expect(merged.text()).not.toMatch(/process_x|undeclared|r2/);
+  });
+
+  it('leave out buckets without a bound, and what a family is said to be a second time', () => {
+    const merged = merge();
+    const buckets = ['vllm:t_bucket 1', 'vllm:t_bucket{le="x"} 1', 'vllm:t_bucket{le="1e999"} 1', 'vllm:t_sum 1'];
+    const text = family('vllm:t', 'histogram', ...buckets, '# TYPE vllm:t constructor', '# HELP vllm:t Other');
+    merged.add(`${text}${family('vllm:b', 'constructor', 'vllm:b 1')}`, labels('r1'));
+    expect(merged.text()).toBe(
+      '# HELP vllm:t Help of vllm:t.\n# TYPE vllm:t histogram\nvllm:t_sum{model="chat",replica="r1",host="local"} 1\n',
+    );
   });
 
   it('take a target as a whole or not at all', () => {

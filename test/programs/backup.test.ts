@@ -1,10 +1,12 @@
 import { execFileSync } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
-import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { gunzipSync, gzipSync } from 'node:zlib';
 import { afterEach, describe, expect, inject, it, vi } from 'vitest';
 import { connectDb } from '#base/db.ts';
+import { spoolFolderOf } from '#base/spool.ts';
+import { readNamespace } from '#core/gateways/gateways.ts';
 import { listTables, readPartitions, readSequences } from '#base/backup/shape.ts';
 import { databaseUrl, withServer } from '../support/database.ts';
 import { type CliResult, runCli } from '../edge/cli/run-cli.ts';
@@ -41,6 +43,15 @@ async function contentOf(url: string): Promise<unknown> {
     for (const { name } of tables)
       rows[name] = (await db.sql.unsafe(`select t::text as row from "${name}" t order by 1`)).map(({ row }) => row);
     return { rows, partitions: await readPartitions(db.sql), sequences: await readSequences(db.sql) };
+  } finally {
+    await db.close();
+  }
+}
+
+async function namespaceOf(url: string): Promise<string> {
+  const db = connectDb(url, { poolMax: 1, purpose: 'test' });
+  try {
+    return await readNamespace(db);
   } finally {
     await db.close();
   }
@@ -260,6 +271,14 @@ describe('headgate backup and restore', () => {
     expect(refused).toMatchObject({ code: 1, stderr: expect.stringContaining('say --spool book') });
     expect(await contentOf(target.DATABASE_URL)).toEqual({ rows: {}, partitions: [], sequences: [] });
     expect(await run(['restore', file, '--spool', 'both'], target)).toMatchObject({ code: 2 });
+    // Usage that cannot be moved ends the restore before anything is there: once it is there, nobody would move it.
+    const own = spoolFolderOf(home.dataDir, await namespaceOf(target.DATABASE_URL));
+    mkdirSync(own);
+    writeFileSync(join(own, '0'), 'in the way');
+    expect(await run(['restore', file, '--spool', 'book'], target)).toMatchObject({ code: 1 });
+    expect(await contentOf(target.DATABASE_URL)).toEqual({ rows: {}, partitions: [], sequences: [] });
+    expect(existsSync(join(slot, 'left.spool'))).toBe(true);
+    rmSync(own, { recursive: true });
     expect(await run(['restore', file, '--spool', 'leave'], target)).toMatchObject({ code: 0 });
     expect(existsSync(join(slot, 'left.spool'))).toBe(true);
     expect(await run(['restore', file, '--replace', '--spool', 'book'], target)).toMatchObject({ code: 0 });

@@ -75,6 +75,18 @@ describe('headgate verify-books', () => {
     expect(stdout).toContain(`${ids[0]}: this request does not cost its tokens at its price`);
   });
 
+  it.each([
+    ['usage_requests set currency =', "'EUR'", 'null', /currency EUR, should be USD/],
+    ['price_versions set currency =', "'EUR'", "'USD'", /price version \S+ is in EUR, should be USD/],
+    ['usage_requests set choices =', '-3', 'null', /-3 answers to each prompt/],
+    ['usage_requests set choices =', '1', 'null', /1 answers to each prompt/],
+    ['usage_requests set choices =', '32767', 'null', /32767 answers to each prompt/],
+  ])('names the record of %s %s', async (column, altered, was, said) => {
+    const { code, stdout } = await afterTampering(`update ${column} ${altered}`, `update ${column} ${was}`);
+    expect([code, stdout]).toEqual([1, expect.stringMatching(said)]);
+    expect(stdout).toContain(ids[0]);
+  });
+
   it('finds usage whose key was exchanged for another one, and one whose price is gone', async () => {
     const [used] = await gateway.db.sql<{ key: number; price_version: number; id: string; price: string }[]>`
       select r.key, r.price_version, k.id::text, p.id::text as price from usage_requests r

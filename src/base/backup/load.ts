@@ -13,6 +13,8 @@ export interface LoadOptions {
   readonly content: BackupContent;
   /** What a gateway has in the database goes; false refuses a database that holds anything. */
   readonly replace: boolean;
+  /** What must not be left out once the content is there: the last thing before the commit, which does not come where it fails. */
+  readonly beforeCommit: () => Promise<void>;
 }
 
 /**
@@ -29,7 +31,7 @@ export async function checkBackup(path: string): Promise<BackupContent> {
  * were for the file; what is newer comes with the next start of a gateway.
  * @throws BackupError when the database is not empty, is in use, or refuses what the file holds
  */
-export async function loadBackup({ db, path, content, replace }: LoadOptions): Promise<void> {
+export async function loadBackup({ db, path, content, replace, beforeCommit }: LoadOptions): Promise<void> {
   const migrations = migrationsFor(path, content.head);
   try {
     await db.sql.begin(async (tx) => {
@@ -43,6 +45,7 @@ export async function loadBackup({ db, path, content, replace }: LoadOptions): P
       const tail = await copyTables(tx, path);
       if (tail.sha256 !== content.tail.sha256) throw new BackupError(`${path} was changed while it was read.`);
       await setSequences(tx, tail);
+      await beforeCommit();
     });
   } catch (error) {
     throw toBackupError(path, error);

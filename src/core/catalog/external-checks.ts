@@ -17,8 +17,15 @@ export function externalProblems(engine: EngineFile): FileProblem[] {
   }
   const addresses = addressesOf(engine);
   if (addresses.length === 0) return [{ path: ['url'], message: 'this field is missing; for several addresses: urls' }];
-  return addresses.flatMap((one, index) => {
-    if (addresses.indexOf(one) === index) return [];
+  const parsed = addresses.map(parsedAddress);
+  return parsed.flatMap((one, index) => {
+    if (parsed.indexOf(one) === index) return [];
     return [{ path: ['urls', index], message: 'this address stands there twice' }];
   });
+}
+
+/** One server's address is the same text here: with a small host, and without the port that its scheme has anyhow. */
+function parsedAddress(address: string): string {
+  const { protocol, username, password, host, pathname, search } = new URL(address);
+  return `${protocol}//${username}:${password}@${host.replace(/\.(?=$|:)/, '')}${pathname.replace(/\/+$/, '')}${search}`;
 }

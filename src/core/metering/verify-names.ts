@@ -23,6 +23,11 @@ export const unknownOrganization = '00000000-0000-0000-0000-000000000000';
 const tokensCost = `(r.input_tokens - r.input_cached_tokens)::numeric * p.input_price
     + r.input_cached_tokens::numeric * p.cached_price + r.output_tokens::numeric * p.output_price`;
 
+/** As many answers to a prompt as the settings and engine files can allow; one is kept as null. */
+const choicesMax = 1024;
+const withChoices = "'/v1/chat/completions', '/v1/completions'";
+const choicesDiffer = `(r.choices is not null and (r.choices not between 2 and ${choicesMax} or e.name not in (${withChoices})))`;
+
 /**
  * Records that do not cost their tokens at the price that they name, or name what is not there; of organization $1. A
  * price is of one model and tier, so that a model whose name was exchanged does not fit the prices of its records. What
@@ -38,6 +43,9 @@ export const recordsText = ({ organizations }: KnownIds): string => `
       when p.model_id <> m.name then format('model %s, price of %s', m.name, p.model_id)
       when p.tier <> coalesce(r.service_tier, 'default')
         then format('tier %s, price of %s', coalesce(r.service_tier, 'default'), p.tier)
+      when r.currency <> 'USD' then format('currency %s, should be USD', r.currency)
+      when p.currency <> 'USD' then format('price version %s is in %s, should be USD', v.id, p.currency)
+      when ${choicesDiffer} then format('%s answers to each prompt', r.choices)
       else format('%s pico-dollars, should be %s', r.cost + coalesce(r.written_off, 0),
         case when r.cache_hit then 0 else ${tokensCost} end) end as problem,
     case when o.id is null or v.id is null or m.name is null or e.name is null then 'unknown_code'
@@ -48,6 +56,7 @@ export const recordsText = ({ organizations }: KnownIds): string => `
   where ($1::uuid is null or o.id = $1::uuid) and (
     o.id is null or v.id is null or m.name is null or e.name is null or (p.id is null and n.id is not null)
     or p.model_id <> m.name or p.tier <> coalesce(r.service_tier, 'default')
+    or r.currency <> 'USD' or p.currency <> 'USD' or ${choicesDiffer}
     or case when r.cache_hit then r.cost <> 0 else r.cost + coalesce(r.written_off, 0) <> ${tokensCost} end)`;
 
 /** Keys and projects of sums that are none of their organization; of organization $1. */

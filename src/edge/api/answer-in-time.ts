@@ -1,21 +1,35 @@
-import type { Next } from 'hono';
 import { AppError } from '#base/errors.ts';
 
 /** A statement that is answered later than this was sent on a connection that is lost, or waits for what is not ours. */
 const answerMsMax = 8000;
 
+/** The time that an answer has; it runs from the beginning. */
+export interface AnswerTime {
+  /** While a body comes, which has a bound of its own. */
+  readonly pause: () => void;
+  /** From the beginning, after `pause`. */
+  readonly start: () => void;
+}
+
 /**
  * A change is answered in time also where PostgreSQL says nothing: nobody knows then whether it was made.
  * @throws AppError billing_unavailable when it is late; what runs on is left alone
  */
-export async function answerInTime(next: Next): Promise<void> {
+export async function answerInTime(change: (time: AnswerTime) => Promise<void>): Promise<void> {
   const { promise: late, reject } = Promise.withResolvers<never>();
   const message =
-    'PostgreSQL did not answer in time. Whether this was done is not known: look before it is sent once more.';
-  const timer = setTimeout(() => reject(new AppError('billing_unavailable', { message })), answerMsMax);
+    'This was not answered in time, as where PostgreSQL does not answer. Whether this was done is not known: look ' +
+    'before it is sent once more.';
+  let timer: NodeJS.Timeout | undefined;
+  const pause = (): void => clearTimeout(timer);
+  const start = (): void => {
+    pause();
+    timer = setTimeout(() => reject(new AppError('billing_unavailable', { message })), answerMsMax);
+  };
+  start();
   try {
-    await Promise.race([next(), late]);
+    await Promise.race([change({ pause, start }), late]);
   } finally {
-    clearTimeout(timer);
+    pause();
   }
 }

@@ -1,4 +1,4 @@
-import type { MiddlewareHandler } from 'hono';
+import type { MiddlewareHandler, Next } from 'hono';
 import { AppError } from '#base/errors.ts';
 import { Turns } from '#base/turns.ts';
 import { type Accounts, type Action, type Extent, extentOf, isOfPlatform } from '#core/accounts/accounts.ts';
@@ -17,7 +17,7 @@ import {
   type ShowLimits,
 } from '#edge/http/http.ts';
 import { notFound, requireId } from './schemas.ts';
-import { answerInTime } from './answer-in-time.ts';
+import { type AnswerTime, answerInTime } from './answer-in-time.ts';
 
 /** What stands before a route. `may` puts `caller` into the context. */
 export interface Guards {
@@ -66,13 +66,23 @@ export interface GuardParts {
 /** Requests of one caller, or of one address where nobody need say who calls. */
 const turnBounds = { atOnceMax: 4, waitingMax: 100, waitMsMax: 15_000 };
 
+const isRead = ({ req: { method } }: HttpContext): boolean => method === 'GET' || method === 'HEAD';
+
 /** What changes something, such as a revocation, never waits for answers that nobody reads. */
-function lineOf({ req: { method } }: HttpContext, caller: Caller): string {
-  return `${callerId(caller)} ${method === 'GET' || method === 'HEAD' ? 'reads' : 'changes'}`;
+function lineOf(context: HttpContext, caller: Caller): string {
+  return `${callerId(caller)} ${isRead(context) ? 'reads' : 'changes'}`;
 }
 
 export function createGuards({ authenticator, accounts, addressOf, showLimits, shares, limits }: GuardParts): Guards {
   const turns = new Turns(turnBounds);
+  /** Of the changes that run. */
+  const times = new WeakMap<HttpContext, AnswerTime>();
+  /** Every change is bounded, that of a route which nobody thought of too. */
+  const changeInTime = (context: HttpContext, next: Next): Promise<void> =>
+    answerInTime((time) => {
+      times.set(context, time);
+      return next();
+    });
   /** A turn lasts until the answer is read: an unread one is memory, and making it takes a share of the database. */
   const takeTurn = async ({ env: { outgoing } }: HttpContext, name: string): Promise<void> => {
     const end = await turns.take(name);
@@ -92,7 +102,7 @@ export function createGuards({ authenticator, accounts, addressOf, showLimits, s
       await takeTurn(context, lineOf(context, caller));
       context.set('caller', caller);
       context.set('extent', extent);
-      await (context.req.method === 'DELETE' ? answerInTime(next) : next());
+      await (isRead(context) ? next() : changeInTime(context, next));
     };
   const readJson = createReadBody({ limits, shares }, [jsonBody]);
   return {
@@ -109,7 +119,13 @@ export function createGuards({ authenticator, accounts, addressOf, showLimits, s
     jsonBody: async (context, next) => {
       const caller: Caller | undefined = context.get('caller');
       if (caller === undefined) await takeTurn(context, addressOf(context.env.incoming));
-      return readJson(context, () => answerInTime(next));
+      const time = times.get(context);
+      if (time === undefined) return readJson(context, () => answerInTime(next));
+      time.pause();
+      return readJson(context, async () => {
+        time.start();
+        await next();
+      });
     },
   };
 }

@@ -99,7 +99,8 @@ const adjustmentRoute = (guards: Guards) =>
     summary: 'Correct a balance up or down (platform administrators)',
     description:
       'A ledger entry of type `adjustment` whose `note` is the reason. Idempotent by `reference` as credits are, which ' +
-      'share these names. One that would take the balance below zero is a 409 that says what is there.',
+      'share these names. One that would take the balance below zero is a 409 that says what is there. What a closed ' +
+      'organization is paid back is taken from its balance by one with a minus; one that adds to it is a 409.',
     security: bearerSecurity,
     middleware: [guards.may('wallet.book'), guards.jsonBody],
     request: {
@@ -124,10 +125,7 @@ export function registerWalletBookingRoutes(app: ApiApp, { guards, wallet, accou
   app.openapi(creditRoute(guards), async (context) => {
     const { organization_id: named, amount: amountPicoUsd, reference, note = null } = context.req.valid('json');
     const asked = await guards.organizationOf(context, named);
-    const organization = await accounts.readOrganization(asked);
-    if (organization?.status === 'closed') {
-      throw new AppError('conflict', { message: 'This organization is closed and gets no more credit.' });
-    }
+    await refuseClosed(accounts, asked, 'This organization is closed and gets no more credit.');
     const author = authorOf(context);
     const booked = await wallet.credit({ organizationId: asked, amountPicoUsd, reference, note, author });
     return context.json(toEntry(entryOf(booked)), booked.kind === 'created' ? 201 : 200);
@@ -136,10 +134,20 @@ export function registerWalletBookingRoutes(app: ApiApp, { guards, wallet, accou
   app.openapi(adjustmentRoute(guards), async (context) => {
     const { organization_id: named, amount: amountPicoUsd, reference, reason: note } = context.req.valid('json');
     const asked = await guards.organizationOf(context, named);
+    if (amountPicoUsd > 0n) {
+      const message = 'This organization is closed: an adjustment can only take from its balance, as for a refund.';
+      await refuseClosed(accounts, asked, message);
+    }
     const author = authorOf(context);
     const booked = await wallet.adjust({ organizationId: asked, amountPicoUsd, reference, note, author });
     return context.json(toEntry(entryOf(booked)), booked.kind === 'created' ? 201 : 200);
   });
+}
+
+/** @throws AppError conflict */
+async function refuseClosed(accounts: WalletBookingParts['accounts'], id: string, message: string): Promise<void> {
+  const organization = await accounts.readOrganization(id);
+  if (organization?.status === 'closed') throw new AppError('conflict', { message });
 }
 
 /** @throws AppError for what was not booked */

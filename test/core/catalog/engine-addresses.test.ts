@@ -64,6 +64,14 @@ describe('engine files that are refused', () => {
         'urls: [https://a.example, https://b.example, https://a.example/]',
         /urls\[2\]: this address stands there twice/,
       ],
+      [
+        'urls: ["http://A.example:80", "http://b.example", "http://a.example"]',
+        /urls\[2\]: this address stands there twice/,
+      ],
+      ['urls: ["http://a.example", "http://a.example:80/"]', /urls\[1\]: this address stands there twice/],
+      ['urls: ["https://a.example/x/", "https://A.example:443/y/../x"]', /urls\[1\]: this address stands there twice/],
+      ['urls: ["http://127.0.0.1:8000", "http://127.1:8000"]', /urls\[1\]: this address stands there twice/],
+      ['urls: ["http://[::1]:8000", "http://[0:0::1]:8000/"]', /urls\[1\]: this address stands there twice/],
       ['urls: [https://a.example, "ftp://b.example"]', /urls\[1\]: expected an http or https address/],
     ] as const) {
       write('far.yaml', external.replace(url, lines));

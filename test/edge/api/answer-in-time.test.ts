@@ -8,6 +8,28 @@ beforeAll(async () => {
 });
 afterAll(() => gateway.stop());
 
+it('a change without a body is told so too, after the time that its answer has', async () => {
+  const made = (await (await gateway.request('/v1/projects', { body: { name: 'Old' } })).json()) as { id: string };
+  const sql = postgres(gateway.databaseUrl, { max: 1, onnotice: () => undefined });
+  const held = await sql.reserve();
+  await held`begin`;
+  await held`lock table projects, audit_log in access exclusive mode`;
+  try {
+    const paths = [`/v1/projects/${made.id}/archive`, '/v1/admin/engines/reload'];
+    const answers = await Promise.all(paths.map((path) => gateway.request(path, { method: 'POST' })));
+    expect(answers.map(({ status }) => status)).toEqual([503, 503]);
+    for (const answer of answers) {
+      expect(await answer.json()).toMatchObject({
+        error: { message: expect.stringContaining('Whether this was done is not known') },
+      });
+    }
+  } finally {
+    await held`commit`;
+    held.release();
+    await sql.end();
+  }
+});
+
 it('a change that PostgreSQL does not answer is told in time that nobody knows of it, and goes through later', async () => {
   const sql = postgres(gateway.databaseUrl, { max: 1, onnotice: () => undefined });
   const held = await sql.reserve();

@@ -174,6 +174,11 @@ describe('a closed organization', () => {
     const { id } = await api().organization();
     await ask('/v1/wallet/credits', { body: { organization_id: id, amount: '7', reference: 'one' } });
     await close(id);
+    const more = { organization_id: id, amount: '0.01', reason: 'a gift', reference: 'more' };
+    const refused = await ask('/v1/wallet/adjustments', { body: more });
+    expect([refused.status, refused.body.error.code]).toEqual([409, 'conflict']);
+    expect(refused.body.error.message).toContain('closed');
+    expect((await ask(`/v1/wallet?organization_id=${id}`)).body.balance).toBe('7');
     const refund = { organization_id: id, amount: '-7', reason: 'paid back', reference: 'refund' };
     expect((await ask('/v1/wallet/adjustments', { body: refund })).body.balance_after).toBe('0');
   });
