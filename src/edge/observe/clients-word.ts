@@ -20,7 +20,9 @@ export function clientsWord(text: string | null): string | null {
   const longest = Math.max(...text.split('/').map(({ length }) => length));
   const shown = decoded(text.toWellFormed())
     .split('/')
-    .map((segment) => (isHarmless(segment, Math.max(longest, segment.length)) ? segment.replaceAll(unsafe, encodeURIComponent) : '***'))
+    .map((segment) =>
+      isHarmless(segment, Math.max(longest, segment.length)) ? segment.replaceAll(unsafe, encodeURIComponent) : '***',
+    )
     .join('/');
   return shown.length > charsMax ? `${shown.slice(0, charsMax)}…` : shown;
 }
