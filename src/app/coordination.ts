@@ -1,10 +1,11 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { Clock } from '#base/clock.ts';
 import { ConfigError, type RedisConfig } from '#base/config.ts';
 import type { Db } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
 import { connectRedis, RedisAwayError, type RedisStore } from '#base/redis.ts';
 import { createGateways, type Gateways, heartbeatMs, type Message, readNamespace } from '#core/gateways/gateways.ts';
-import type { Keys } from '#core/keys/keys.ts';
+import { changesKnownMs, type Keys } from '#core/keys/keys.ts';
 import type { Part } from './parts.ts';
 
 /** Where gateways of one database meet in Redis. */
@@ -70,20 +71,31 @@ export function createCoordination(parts: CoordinationParts): Coordination {
       stop: () => gateways.stop(),
     },
   };
-  if (parts.store !== null) shareKeyChanges(parts.keys, coordination);
+  if (parts.store !== null) shareKeyChanges(parts, coordination);
   return coordination;
 }
 
-function shareKeyChanges(keys: Keys, coordination: Coordination): void {
-  keys.onChanged(async ({ keyId }) => {
-    await coordination.gateways.tell({ kind: 'key', keyId });
-  });
+/** What is committed is answered when every gateway goes by it: each says so, or has had the time to look by itself. */
+async function makeKnown({ clock, log }: CoordinationParts, { gateways }: Coordination, message: Message) {
+  const sinceMs = clock.monotonicMs();
+  try {
+    const missing = await gateways.tell(message);
+    if (missing.length === 0) return;
+  } catch (error) {
+    log.warn({ err: error, message }, 'other gateways were not told of a change; each finds it within two seconds');
+  }
+  await sleep(Math.max(0, sinceMs + changesKnownMs - clock.monotonicMs()));
+}
+
+function shareKeyChanges(parts: CoordinationParts, coordination: Coordination): void {
+  const { keys } = parts;
+  keys.onChanged(({ keyId }) => makeKnown(parts, coordination, { kind: 'key', keyId }));
   coordination.onMessage('key', async ({ keyId }) => {
     if (keyId !== undefined) await keys.refresh(keyId);
   });
-  keys.onOrganizationChanged(async (organizationId) => {
-    await coordination.gateways.tell({ kind: 'organization', organizationId });
-  });
+  keys.onOrganizationChanged((organizationId) =>
+    makeKnown(parts, coordination, { kind: 'organization', organizationId }),
+  );
   coordination.onMessage('organization', async ({ organizationId }) => {
     if (organizationId !== undefined) await keys.refreshOrganizations(organizationId);
   });

@@ -4,7 +4,7 @@ import type { Db } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
 import { type Accounts, createAccounts } from '#core/accounts/accounts.ts';
 import { type Audit, type AuditTrail, createAudit, createAuditTrail } from '#core/audit/audit.ts';
-import { createKeys, createOrganizations, type Keys, type Organizations } from '#core/keys/keys.ts';
+import { changesLookMs, createKeys, createOrganizations, type Keys, type Organizations } from '#core/keys/keys.ts';
 import { type Coordination, createCoordination, type SharedStore } from './coordination.ts';
 import type { Part } from './parts.ts';
 
@@ -38,8 +38,6 @@ export interface FoundationOptions {
 }
 
 const keyUsesMs = 5000;
-/** How long a gateway may not know of a key that a command on the machine revoked. */
-const systemRevocationsMs = 1000;
 
 export function createFoundation(options: FoundationOptions): Foundation {
   const { settings, staleMs, shared, db, clock, log } = options;
@@ -69,10 +67,10 @@ export function createFoundation(options: FoundationOptions): Foundation {
         name: 'keys',
         jobs: [
           {
-            name: 'keys revoked on the machine itself',
-            everyMs: systemRevocationsMs,
+            name: 'changes of keys and organizations',
+            everyMs: changesLookMs,
             where: 'every',
-            run: () => keys.refreshRevoked(),
+            run: () => keys.lookForChanges(),
           },
         ],
         start: () => keys.start(),

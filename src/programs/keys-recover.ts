@@ -1,13 +1,14 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { systemClock } from '#base/clock.ts';
 import { ConfigError, readBooksConfig } from '#base/config.ts';
+import { readTime } from '#base/db.ts';
 import { formatId } from '#base/id.ts';
+import { createLog } from '#base/log.ts';
+import { openSteadyClock } from '#base/steady-clock.ts';
 import { createAudit } from '#core/audit/audit.ts';
-import { type KeyRecord, type Recovery, recoverPlatformKey } from '#core/keys/keys.ts';
+import { changesKnownMs, type KeyRecord, type Recovery, recoverPlatformKey } from '#core/keys/keys.ts';
 import { type Command, exitCodes } from '#edge/cli/cli.ts';
 import { withBooksDatabase } from './books-database.ts';
-
-const revocationsSeenMs = 2000;
 
 /** `headgate keys recover`: a way back in for who has lost the last key, by whoever may read the database itself. */
 export const keysRecoverCommand: Command = {
@@ -21,8 +22,10 @@ export const keysRecoverCommand: Command = {
   async run(context) {
     const revokeOthers = context.flags['revoke-others'] === true;
     const { keyPrefix } = readBooksConfig();
-    const clock = systemClock;
     const recovery = await withBooksDatabase({ whileRunning: true }, async ({ db, variable }) => {
+      // Gateways look for what was noted of late, by PostgreSQL's time; this machine's may be another.
+      const askTime = (): Promise<number> => readTime(db);
+      const clock = await openSteadyClock({ clock: systemClock, askTime, log: createLog('silent') });
       const made = await recoverPlatformKey({ db, clock, audit: createAudit({ clock }), keyPrefix, revokeOthers });
       if (made !== null) return made;
       throw new ConfigError(
@@ -30,8 +33,8 @@ export const keysRecoverCommand: Command = {
       );
     });
     context.out(context.json ? jsonText(recovery, revokeOthers) : text(recovery, revokeOthers));
-    // Gateways look once a second: when this command has ended, they refuse what it has revoked.
-    if (revokeOthers && recovery.others.length > 0) await sleep(revocationsSeenMs);
+    // Every gateway looks by itself: when this command has ended, they refuse what it has revoked.
+    if (revokeOthers && recovery.others.length > 0) await sleep(changesKnownMs);
     return exitCodes.ok;
   },
 };

@@ -37,9 +37,13 @@ ${model === undefined ? '' : curlText(url, secret, model)}`;
 
 function curlText(url: string, secret: string, { id, taskType }: EngineDefinition): string {
   const { path, body } = samples[taskType];
-  return `Try it:
+  const { hostname } = new URL(url);
+  const isEverywhere = hostname === '0.0.0.0' || hostname === '[::]';
+  // Nobody can ask for all addresses; a container is asked by the one that its port is published at.
+  const here = isEverywhere ? url.replace(hostname, '127.0.0.1') : url;
+  return `Try it${isEverywhere ? ' on this machine, or elsewhere with the address that it is reached by' : ''}:
 
-  curl ${url}${path} \\
+  curl ${here}${path} \\
     -H 'Authorization: Bearer ${secret}' \\
     -H 'Content-Type: application/json' \\
     -d '${JSON.stringify({ model: id, ...body })}'

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { connectDb } from '#base/db.ts';
 import { type CliResult, runCli, useFolders } from '../edge/cli/run-cli.ts';
-import { eventually } from '../edge/inference/inference-gateway.ts';
+import { type Body, eventually } from '../edge/inference/inference-gateway.ts';
 import { clientOf, type GatewayProcess, givenKey, readFrames, useProcesses } from './gateway-process.ts';
 
 const processes = useProcesses();
@@ -106,5 +106,62 @@ describe('headgate keys recover', () => {
     });
     expect(lines[0]).not.toContain(other.HEADGATE_BOOTSTRAP_KEY);
     await stop(second);
+  });
+
+  it('leaves no other management key of a platform admin, however fast a stolen one makes more of them', async () => {
+    const databaseUrl = await processes.database();
+    const gateway = processes.run({
+      home: processes.home(),
+      databaseUrl,
+      env: { HEADGATE_BOOTSTRAP_KEY: givenKey, HEADGATE_MAX_ACTIVE_KEYS: '100000' },
+    });
+    const url = await gateway.url();
+    const made: string[] = [];
+    const steal = async (): Promise<void> => {
+      for (;;) {
+        const answer = await fetch(new URL('/v1/keys', url), {
+          method: 'POST',
+          headers: { authorization: `Bearer ${givenKey}`, 'content-type': 'application/json' },
+          body: JSON.stringify({ name: 'thief', scope: 'management' }),
+        });
+        const body: Body = await answer.json();
+        if (answer.status === 401) return;
+        if (answer.status === 201) made.push(body.secret);
+      }
+    };
+    const thieves = Array.from({ length: 8 }, steal);
+    await eventually(async () => (made.length > 20 ? true : null));
+    const recovered = await runCli(['keys', 'recover', '--revoke-others'], { env: { DATABASE_URL: databaseUrl } });
+    expect(recovered).toMatchObject({ code: 0, stderr: '' });
+    await Promise.all(thieves);
+    const statuses = await Promise.all(made.map((secret) => statusOf(url, secret)));
+    expect(statuses.filter((status) => status !== 401)).toEqual([]);
+    const { data } = await clientOf(url, secretOf(recovered)).get('/v1/keys?status=active');
+    expect(data).toMatchObject([{ name: 'Recovered management key' }]);
+    await stop(gateway);
+  });
+
+  it('is heard of by gateways also where the clock of its machine is wrong', async () => {
+    const databaseUrl = await processes.database();
+    const gateway = processes.run({
+      home: processes.home(),
+      databaseUrl,
+      env: { HEADGATE_BOOTSTRAP_KEY: givenKey },
+    });
+    const url = await gateway.url();
+    let lost = givenKey;
+    for (const byMs of [-300_000, 300_000]) {
+      expect(await statusOf(url, lost)).toBe(200);
+      const wrong = `const right = Date.now; Date.now = () => right() + ${byMs};`;
+      const env = {
+        DATABASE_URL: databaseUrl,
+        NODE_OPTIONS: `--import=data:text/javascript,${encodeURIComponent(wrong)}`,
+      };
+      const recovered = await runCli(['keys', 'recover', '--revoke-others'], { env });
+      expect(recovered).toMatchObject({ code: 0, stderr: '' });
+      expect(await statusOf(url, lost)).toBe(401);
+      lost = secretOf(recovered);
+    }
+    await stop(gateway);
   });
 });

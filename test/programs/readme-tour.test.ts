@@ -39,7 +39,10 @@ describe('the README', () => {
     const [, ask = ''] = blocksOf('# Headgate', '## First steps');
     expect(JSON.parse(await paste(ask))).toMatchObject({ object: 'chat.completion', model: id });
 
-    const [set, second = '', topUp = '', bill = '', ...others] = blocksOf('## First steps', '## What it does');
+    const [set, second = '', topUp = '', bill = '', ...others] = blocksOf(
+      '## First steps',
+      '### A second organization',
+    );
     expect(others).toEqual([]);
     expect(set).toBe('export HEADGATE_API_KEY=sk-hg-...');
     for (const line of [second, topUp, bill]) expect(line).not.toContain('\n');
@@ -52,6 +55,33 @@ describe('the README', () => {
     const lines = (await paste(bill)).split('\r\n');
     expect(lines).toContainEqual(expect.stringMatching(/^credits,.*,35,$/));
     expect(lines.filter((line) => line.startsWith('usage,'))).toHaveLength(2);
+  });
+
+  it('opens a second organization, with a key and credit of its own, and suspends it, line by line', async () => {
+    const id = 'standin-chat';
+    const gateway = processes.run({ home: processes.home({ [id]: engineFile(id) }), databaseUrl: null });
+    const url = await gateway.url();
+    const [, key = ''] = await gateway.printed(/^ {2}(sk-hg-\S+)$/m);
+    const paste = async (line: string, organization = ''): Promise<Body> => {
+      const env = { ...process.env, HEADGATE_API_KEY: key, ORGANIZATION: organization };
+      expect(line).toContain(placeOfReadme);
+      return JSON.parse((await run('bash', ['-c', line.replace(placeOfReadme, url)], { env })).stdout);
+    };
+    const [open = '', set, makeKey = '', credit = '', suspend = '', ...others] = blocksOf(
+      '### A second organization',
+      '## What it does',
+    );
+    expect(others).toEqual([]);
+    expect(set).toBe('export ORGANIZATION=org_...');
+    for (const line of [open, makeKey, credit, suspend]) expect(line).not.toContain('\n');
+    const { id: organization, management_key: own } = await paste(open);
+    const { secret } = await paste(makeKey, organization);
+    expect(await paste(credit, organization)).toMatchObject({ type: 'credit', amount: '10', balance_after: '10' });
+    const wallet = async (): Promise<Body> => clientOf(url, own).get('/v1/wallet');
+    expect(await wallet()).toMatchObject({ balance: '10' });
+    expect((await clientOf(url, secret).chat({ model: id })).status).toBe(200);
+    expect(await paste(suspend, organization)).toMatchObject({ id: organization, status: 'suspended' });
+    expect((await clientOf(url, secret).chat({ model: id })).status).toBe(403);
   });
 
   it('names no setting that a gateway or a command of it does not know, and none of the command’s stops a start', async () => {

@@ -3,7 +3,7 @@ import type { Clock } from '#base/clock.ts';
 import { uuidv7 } from '#base/id.ts';
 import { auditLog } from './schema.ts';
 
-export { readSystemChanges, type SystemChange } from './system-changes.ts';
+export { readRecentChanges, type RecentChange } from './recent-changes.ts';
 export { type AuditedChange, type AuditPage, type AuditFilter, type AuditTrail, createAuditTrail } from './trail.ts';
 
 /** An API key, which acts for the user who made it. Ids are UUIDs. */

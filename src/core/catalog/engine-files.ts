@@ -189,11 +189,21 @@ function nameCollisions(read: readonly ReadFile[]): EngineFileProblem[] {
       const owner = owners.get(value.toLowerCase());
       if (owner === undefined) owners.set(value.toLowerCase(), definition);
       if (owner === undefined || owner === definition) continue;
-      const message = `${JSON.stringify(value)} is already the id, name or repository of ${owner.file}`;
-      problems.push({ file: definition.file, line: source.lineOf([field]), field, message });
+      const taken = `${JSON.stringify(value)} is already the id, name or repository of ${owner.file}`;
+      problems.push({
+        file: definition.file,
+        line: source.lineOf([field]),
+        field,
+        message: `${taken}: ${mendOf(field)}`,
+      });
     }
   }
   return problems;
+}
+
+function mendOf(field: 'id' | 'name' | 'hugging_face_id'): string {
+  if (field !== 'hugging_face_id') return `give one of the two another ${field}`;
+  return 'requests name a model by it, so leave it to one of the two files';
 }
 
 function groupCollisions(read: readonly ReadFile[]): EngineFileProblem[] {

@@ -1,5 +1,6 @@
 import type { Clock } from '#base/clock.ts';
-import type { Engine, EngineStatus } from '#core/fleet/serving/serving.ts';
+import { type FailureCause, failureCause } from '#core/fleet/drivers/drivers.ts';
+import type { Engine, EngineStatus, ReplicaSlot } from '#core/fleet/serving/serving.ts';
 import type { PublishedEngine, PublishedReplica } from '#core/fleet/store/store.ts';
 
 /** An engine for pages and the operations API. */
@@ -50,11 +51,31 @@ const nothingPublished = {
   rollout: null,
 } as const;
 
+/** What is wrong with servers that somebody else runs, as this gateway's probes and requests found them. */
+function foreignCause(slots: readonly ReplicaSlot[], isSilent: boolean): FailureCause | null {
+  const addressOf = ({ replica: { endpoint } }: ReplicaSlot): string => `${endpoint.host}:${endpoint.port}`;
+  if (isSilent) return failureCause('unreachable', `does not answer: ${slots.map(addressOf).join(', ')}`);
+  const refusing = slots.find(({ refusal }) => refusal !== null);
+  if (refusing?.refusal === null || refusing === undefined) return null;
+  const { status, path } = refusing.refusal;
+  const where = slots.length === 1 ? '' : `${addressOf(refusing)} `;
+  return failureCause('probe_failed', `${where}answered ${status} to POST ${path}${adviceFor(status)}`);
+}
+
+/** The field of the engine's file that such an answer is most often about. */
+function adviceFor(status: number): string {
+  if (status === 401 || status === 403) return ': see api_key_env';
+  return status === 404 ? ': see upstream_model, and the path of url' : '';
+}
+
 /** An engine as this gateway has it, with what was published of it. */
 export function viewOf(engine: Engine, clock: Clock): EngineView {
   const { replicas } = engine;
   const published = engine.current ?? { ...nothingPublished, sinceMs: clock.now() };
-  const { phase, sinceMs, cause, retryAtMs, startTimesMs, rollout } = published;
+  const { sinceMs, retryAtMs, startTimesMs, rollout } = published;
+  const isSilent = published.phase === 'ready' && engine.isSilent();
+  const phase = isSilent ? 'failed' : published.phase;
+  const cause = published.cause ?? foreignCause(replicas.all(), isSilent);
   return {
     engineId: engine.spec.engineId,
     status: engine.status(),

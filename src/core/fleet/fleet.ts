@@ -22,6 +22,7 @@ import {
   type AcquireOptions,
   type AcquireResult,
   type Engine,
+  type EngineRefusal,
   type EngineStatus,
   type Lease,
   type LoadReport,
@@ -65,6 +66,7 @@ export type {
   AcquireRefusal,
   AcquireResult,
   EngineLoad,
+  EngineRefusal,
   EngineStatus,
   Lease,
   LoadReport,
@@ -127,6 +129,8 @@ export interface Fleet {
   readMetrics(take: (metrics: ReplicaMetrics) => void): Promise<void>;
   /** A connect to the replica was refused: takes it out of routing unless a probe made now succeeds. */
   reportUnreachable(replicaId: string): void;
+  /** How the last request ended at a server that somebody else runs: refused, or answered (null). */
+  reportRefusal(replicaId: string, refusal: EngineRefusal | null): void;
   list(): readonly EngineView[];
   /** Only of what has engines. */
   leads(): readonly FleetLead[];
@@ -285,6 +289,10 @@ class ReconciledFleet implements Fleet {
 
   reportUnreachable(replicaId: string): void {
     this.#reconciled.some(({ reconciler }) => reconciler.suspect(replicaId));
+  }
+
+  reportRefusal(replicaId: string, refusal: EngineRefusal | null): void {
+    this.#ownerOf(replicaId)?.replicas.setRefusal(replicaId, refusal);
   }
 
   list(): readonly EngineView[] {

@@ -139,9 +139,17 @@ export class Reconciler {
     const watched = { store, published: () => this.#published, isClosing: () => this.#closing };
     return () => {
       committed();
+      this.#probeAnew(engineId);
       this.#loop.wake();
       return carriedOut(watched, { engineId, commandId });
     };
+  }
+
+  /** What comes of an order to a server that somebody else runs is what it answers from now on. */
+  #probeAnew(engineId: string): void {
+    const replicas = this.engines.get(engineId)?.replicas;
+    replicas?.forgetHealth();
+    for (const slot of replicas?.all() ?? []) if (slot.observed.health === 'watched') this.#prober.suspect(slot);
   }
 
   suspect(replicaId: string): boolean {

@@ -12,6 +12,7 @@ import {
   type KeyRef,
   keyWithHash,
   type NewKey,
+  requireActiveAuthor,
   requireKeyQuota,
   revokeAllKeys,
   type Revocation,
@@ -67,6 +68,7 @@ export function createKeyChanges(options: KeyChangesOptions): KeyChanges {
     async createIn(tx, input, author) {
       const context = inside(tx);
       const { defaultLimits } = await requireKeyQuota(context, input.organizationId, options);
+      await requireActiveAuthor(context, author);
       const parts = makeSecret(options.keyPrefix, input.projectId);
       const limited = withLimits(input, { ...defaultKeyLimits, ...defaultLimits });
       const row = await insertKey(context, limited, { ...parts, imported: false }, author);
@@ -75,7 +77,9 @@ export function createKeyChanges(options: KeyChangesOptions): KeyChanges {
     async importIn(tx, secret, input, author) {
       const parts = importedParts(secret);
       const limited = withLimits(input, defaultKeyLimits);
-      const row = await insertKey(inside(tx), limited, { ...parts, imported: true }, author);
+      const context = inside(tx);
+      await requireActiveAuthor(context, author);
+      const row = await insertKey(context, limited, { ...parts, imported: true }, author);
       verifier.allowImported(parts.secretHash);
       return toKeyRecord(row);
     },

@@ -60,7 +60,7 @@ function createBroadcast<T>(log: Log) {
         if (result.status === 'rejected')
           log.error(
             { err: result.reason as unknown },
-            'other gateways were not notified of a changed key; they read it again within 30 seconds of use',
+            'what follows from a changed key or organization was not done everywhere; every gateway finds the change itself within two seconds',
           );
       }
     },

@@ -3,7 +3,7 @@ import type { Db, Transaction } from '#base/db.ts';
 import { AppError } from '#base/errors.ts';
 import { formatId, uuidv7 } from '#base/id.ts';
 import type { Accounts, Organization, Scope } from '#core/accounts/accounts.ts';
-import type { Audit, Author } from '#core/audit/audit.ts';
+import { type Audit, type Author, keyIdOf } from '#core/audit/audit.ts';
 import { type KeyLimits, keyAuditView, type KeyRow, type KeyStatus, type KeyToggles } from './api-key.ts';
 import { apiKeys } from './schema.ts';
 import { hashSecret, type SecretParts } from './secret.ts';
@@ -118,6 +118,31 @@ export function withLimits(key: NewKey, defaults: KeyLimits): LimitedKey {
 
 function momentOf(expiry: KeyExpiry, madeAt: Date): Date {
   return new Date('atMs' in expiry ? expiry.atMs : madeAt.getTime() + expiry.afterMs);
+}
+
+/** Held by all that make keys, shared among them, and by what must know of each that there is. */
+const keysMadeLock = sql`hashtext('headgate keys made')`;
+
+/** From now on until the transaction ends nobody makes a key; those that were begun are waited for. */
+export async function holdNewKeys({ tx }: Pick<ChangeContext, 'tx'>): Promise<void> {
+  await tx.execute(sql`select pg_advisory_xact_lock(${keysMadeLock})`);
+}
+
+/**
+ * Refuses a key that a key makes which is not active any more. The row of that one is held until the transaction ends:
+ * whoever revokes it finds what it made before, and it makes nothing after. To be called where the organization's row
+ * is locked already, as who closes one locks them.
+ * @throws AppError unauthorized
+ */
+export async function requireActiveAuthor({ tx, now }: ChangeContext, { actor }: Author): Promise<void> {
+  await tx.execute(sql`select pg_advisory_xact_lock_shared(${keysMadeLock})`);
+  const keyId = keyIdOf(actor);
+  if (keyId === null) return;
+  const isActive = and(eq(apiKeys.id, keyId), withStatus('active', now));
+  const [held] = await tx.select({ id: apiKeys.id }).from(apiKeys).where(isActive).for('share');
+  if (held === undefined) {
+    throw new AppError('unauthorized', { message: 'This API key was revoked or has expired: it makes no other keys.' });
+  }
 }
 
 export async function insertKey(
@@ -274,7 +299,15 @@ export async function selectKey(db: Db, ref: KeyRef): Promise<KeyRow | null> {
   return row ?? null;
 }
 
-export async function selectKeyById(db: Db, keyId: string): Promise<KeyRow | null> {
-  const [row] = await db.orm.select().from(apiKeys).where(eq(apiKeys.id, keyId));
-  return row ?? null;
+/** How many ids stand in one statement, which may have 65,535 parameters. */
+const idsAtOnceMax = 10_000;
+
+/** Those of the ids that there are. */
+export async function selectKeysById(db: Db, keyIds: readonly string[]): Promise<KeyRow[]> {
+  const rows: KeyRow[] = [];
+  for (let from = 0; from < keyIds.length; from += idsAtOnceMax) {
+    const ids = keyIds.slice(from, from + idsAtOnceMax);
+    rows.push(...(await db.orm.select().from(apiKeys).where(inArray(apiKeys.id, ids))));
+  }
+  return rows;
 }

@@ -11,13 +11,13 @@ import {
   type KeyRef,
   type NewKey,
   selectKey,
-  selectKeyById,
+  selectKeysById,
   selectKeys,
 } from './key-rows.ts';
 import { type ChangeListener, createKeyEvents, type OrganizationListener, type StopListener } from './key-events.ts';
 import { createLastUse } from './last-use.ts';
-import { watchSystemRevocations } from './recovery.ts';
-import { createVerifier } from './verifier.ts';
+import { ChangeWatch } from './change-watch.ts';
+import { createVerifier, type Verifier } from './verifier.ts';
 
 export { type ApiKey, type KeyLimits, type KeyRecord, type KeyStatus, keyStatus, type KeyToggles } from './api-key.ts';
 export type { CreatedKey } from './changes.ts';
@@ -31,6 +31,7 @@ export {
   type OpenedOrganization,
   type Organizations,
 } from './organizations.ts';
+export { changesKnownMs, changesLookMs } from './change-watch.ts';
 export { type Recovery, recoverPlatformKey } from './recovery.ts';
 export { keyOwnersSql } from './key-owners.ts';
 export { type ApiKeyActor, type KeyPrincipal, keyPrincipal } from './principal.ts';
@@ -63,8 +64,13 @@ export interface Keys {
   onChanged(listener: ChangeListener): void;
   /** Takes over a change that another gateway made: `verify` goes by it, listeners of `onRevoked` are called. */
   refresh(keyId: string): Promise<void>;
-  /** Takes over what was revoked on the machine itself, by a command that no gateway knows of. */
-  refreshRevoked(): Promise<void>;
+  /** Looks in PostgreSQL for changes that nobody told this gateway of; to be called every `changesLookMs`. */
+  lookForChanges(): Promise<void>;
+  /**
+   * Null where such a look was made within 2 seconds; else what ends when there was one, after a quarter of a second
+   * at most. To be awaited before `verify`: the process may have been frozen while something changed.
+   */
+  untilFresh(): Promise<void> | null;
   /** Calls `listener` right after an organization was suspended or closed; returns what takes the listener off. */
   onOrganizationStopped(listener: StopListener): () => void;
   /** Calls `listener` after an organization was changed here; it is answered when the listener is done. */
@@ -109,6 +115,23 @@ export interface KeysOptions {
   readonly staleMs?: number;
 }
 
+const readsMax = 10;
+
+/** Takes over what is read, and reads it again where something else was taken over meanwhile, which may be newer. */
+async function takeOver<T>(
+  { taken }: Pick<Verifier, 'taken'>,
+  read: () => Promise<readonly T[]>,
+  learn: (row: T) => void,
+): Promise<void> {
+  for (let reads = 1; ; reads += 1) {
+    const before = taken();
+    const rows = await read();
+    if (before !== taken() && reads < readsMax) continue;
+    for (const row of rows) learn(row);
+    return;
+  }
+}
+
 /** API keys: made, found, changed, ended. */
 export function createKeys(options: KeysOptions): Keys {
   const { db, clock, accounts } = options;
@@ -116,18 +139,22 @@ export function createKeys(options: KeysOptions): Keys {
   const lastUse = createLastUse(options);
   const keyEvents = createKeyEvents(options.log);
   const changes = createKeyChanges({ ...options, verifier, keyEvents });
-  const refresh = async (keyId: string): Promise<void> => {
-    const row = await selectKeyById(db, keyId);
-    if (row === null) return;
-    verifier.learn(row);
-    if (row.revokedAt !== null) keyEvents.notify(row.id);
-  };
   const present = (row: KeyRow): KeyRecord => lastUse.applyTo(toKeyRecord(row));
   const learnOrganization = (organization: Organization): void => {
     verifier.learnOrganization(organization);
     const { id: organizationId, status } = organization;
     if (status !== 'active') keyEvents.notifyStop({ organizationId, status });
   };
+  const learnKey = (row: KeyRow): void => {
+    verifier.learn(row);
+    if (row.revokedAt !== null) keyEvents.notify(row.id);
+  };
+  const refreshKeys = (ids: readonly string[]): Promise<void> =>
+    takeOver(verifier, () => selectKeysById(db, ids), learnKey);
+  const refreshOrganizations = async (ids: readonly string[]): Promise<void> => {
+    if (ids.length > 0) await takeOver(verifier, () => accounts.readOrganizations(ids), learnOrganization);
+  };
+  const watch = new ChangeWatch({ ...options, refreshKeys, refreshOrganizations });
   return {
     start: verifier.start,
     verify: verifier.verify,
@@ -136,8 +163,9 @@ export function createKeys(options: KeysOptions): Keys {
     flush: lastUse.flush,
     onRevoked: keyEvents.listen,
     onChanged: keyEvents.onChanged,
-    refresh,
-    refreshRevoked: watchSystemRevocations({ db, clock, refresh }),
+    refresh: (keyId) => refreshKeys([keyId]),
+    lookForChanges: async () => void (await watch.look()),
+    untilFresh: () => watch.untilFresh(),
     onOrganizationStopped: keyEvents.listenStops,
     onOrganizationChanged: keyEvents.onOrganizationChanged,
     async organizationChanged(organization) {
@@ -145,11 +173,7 @@ export function createKeys(options: KeysOptions): Keys {
       // Also where nothing changed: a gateway may have missed the first message.
       await keyEvents.broadcastOrganization(organization.id);
     },
-    async refreshOrganizations(named) {
-      const ids = named === undefined ? verifier.organizations() : [named];
-      if (ids.length === 0) return;
-      for (const organization of await accounts.readOrganizations(ids)) learnOrganization(organization);
-    },
+    refreshOrganizations: (named) => refreshOrganizations(named === undefined ? verifier.organizations() : [named]),
     async isRevoked(ref) {
       const row = await selectKey(db, ref);
       return row === null || row.revokedAt !== null;

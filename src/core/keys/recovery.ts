@@ -1,11 +1,10 @@
 import type { Clock } from '#base/clock.ts';
-import { type Db, isDatabaseUnavailable } from '#base/db.ts';
-import { parseId } from '#base/id.ts';
+import type { Db } from '#base/db.ts';
 import { listPlatformAdmins } from '#core/accounts/accounts.ts';
-import { type Audit, readSystemChanges, systemAuthor } from '#core/audit/audit.ts';
+import { type Audit, systemAuthor } from '#core/audit/audit.ts';
 import { type KeyRecord, toKeyRecord } from './api-key.ts';
 import { defaultKeyLimits, defaultKeyToggles } from './defaults.ts';
-import { insertKey, keyOf, revokeKey, selectActiveKeysOf } from './key-rows.ts';
+import { holdNewKeys, insertKey, keyOf, revokeKey, selectActiveKeysOf } from './key-rows.ts';
 import { makeSecret } from './secret.ts';
 
 /** Who lost the last key of the platform's admin makes a new one in the database itself. */
@@ -41,6 +40,8 @@ export async function recoverPlatformKey(options: RecoveryOptions): Promise<Reco
     const admins = await listPlatformAdmins(tx);
     const [admin] = admins;
     if (admin === undefined) return null;
+    // A key that is made meanwhile is waited for and found, or finds that the key which makes it is revoked.
+    if (revokeOthers) await holdNewKeys(context);
     const { email, ...place } = admin;
     const userIds = admins.map(({ userId }) => userId);
     const others = await selectActiveKeysOf(context, userIds, 'management');
@@ -63,38 +64,4 @@ export async function recoverPlatformKey(options: RecoveryOptions): Promise<Reco
     const row = await insertKey(context, input, made, systemAuthor);
     return { key: toKeyRecord(row), secret: parts.secret, email, others: others.map(toKeyRecord) };
   });
-}
-
-export interface SystemRevocationsOptions {
-  readonly db: Db;
-  readonly clock: Clock;
-  /** Takes over what PostgreSQL says of a key. */
-  readonly refresh: (keyId: string) => Promise<void>;
-}
-
-/** How far two clocks may be apart, and how long a transaction may take to be seen. */
-const overlapMs = 60_000;
-
-/**
- * Finds keys that were revoked on the machine itself, without a gateway that could have told the others.
- * @returns what looks once; while PostgreSQL is away it finds nothing
- */
-export function watchSystemRevocations({ db, clock, refresh }: SystemRevocationsOptions): () => Promise<void> {
-  let sinceMs = clock.now() - overlapMs;
-  let seen: ReadonlySet<string> = new Set();
-  return async () => {
-    const nowMs = clock.now();
-    try {
-      const changes = await readSystemChanges(db, 'api_key.revoked', sinceMs);
-      for (const { targetId } of changes.filter(({ id }) => !seen.has(id))) {
-        const keyId = parseId('key', targetId);
-        if (keyId !== null) await refresh(keyId);
-      }
-      seen = new Set(changes.map(({ id }) => id));
-      sinceMs = nowMs - overlapMs;
-    } catch (error) {
-      // The heartbeat says it, and a known key is read again by itself once PostgreSQL is back.
-      if (!isDatabaseUnavailable(error)) throw error;
-    }
-  };
 }

@@ -32,6 +32,8 @@ export interface Verifier {
   readonly knows: (secret: string) => boolean;
   /** Whether a text can be a key at all, without a look-up. */
   readonly isKey: (secret: string) => boolean;
+  /** Counts what was taken over: what was read before may be older. */
+  readonly taken: () => number;
   /** Takes over a key as it was just changed. */
   readonly learn: (row: KeyRow) => void;
   /** Takes over an organization as it was just changed, for all its keys. */
@@ -79,6 +81,7 @@ async function readKnownKey(
 /** The hot path of every request: from a secret to its key. */
 export function createVerifier({ db, clock, log, accounts, staleMs = staleMsDefault }: VerifierOptions): Verifier {
   const imported = new Set<string>();
+  let taken = 0;
 
   const turns = new Turns(lookUpBounds);
   const store = new BoundedStore();
@@ -120,7 +123,9 @@ export function createVerifier({ db, clock, log, accounts, staleMs = staleMsDefa
     },
     knows: (secret) => cache.peek(digestSecret(secret)) !== null,
     isKey: (secret) => imported.has(digestSecret(secret)) || isWellFormedSecret(secret),
+    taken: () => taken,
     learn(row) {
+      taken += 1;
       cache.update(nameOf(row.secretHash), (known) => {
         // Of two changes made at once, the one that revoked stays.
         if (known.key.revokedAtMs !== null && row.revokedAt === null) return known;
@@ -128,6 +133,7 @@ export function createVerifier({ db, clock, log, accounts, staleMs = staleMsDefa
       });
     },
     learnOrganization(organization) {
+      taken += 1;
       cache.updateWhere(
         ({ key }) => key.organizationId === organization.id,
         // Of two changes made at once, the one that closed it stays.

@@ -1,7 +1,7 @@
 import type { Clock } from '#base/clock.ts';
 import type { Log } from '#base/log.ts';
 import type { Model } from '#core/catalog/catalog.ts';
-import type { AcquireRefusal, Fleet, Lease } from '#core/fleet/fleet.ts';
+import type { AcquireRefusal, EngineRefusal, Fleet, Lease } from '#core/fleet/fleet.ts';
 import { type Affinity, EngineRouter } from './engine-router.ts';
 import { FlexQueue, type FlexRequest, type FlexResult, type WaitingRequest } from './flex-queue.ts';
 import type { ReplicaOutcome } from './outliers.ts';
@@ -31,6 +31,8 @@ export interface Routing {
   coldStartMs(model: Model): number | null;
   /** How a replica did with the request that it was leased for; once for each lease. */
   report(lease: Lease, outcome: ReplicaOutcome): void;
+  /** How a server that somebody else runs refused a request that was not at fault; null: it answered one. */
+  reportRefusal(lease: Lease, refusal: EngineRefusal | null): void;
   /** Asks no engine any more. */
   close(): void;
 }
@@ -69,6 +71,7 @@ export function createRouting({ fleet, clock, log, flexQueueMax }: RoutingOption
       choice.report(lease, outcome);
       if (outcome === 'unreachable') fleet.reportUnreachable(lease.replica.id);
     },
+    reportRefusal: ({ replica }, refusal) => fleet.reportRefusal(replica.id, refusal),
     close: () => choice.close(),
   };
 }

@@ -15,6 +15,7 @@ import {
   type Identity,
   jsonBody,
   type ShowLimits,
+  ValidationError,
 } from '#edge/http/http.ts';
 import { notFound, requireId } from './schemas.ts';
 import { type AnswerTime, answerInTime } from './answer-in-time.ts';
@@ -30,7 +31,8 @@ export interface Guards {
   readonly jsonBody: MiddlewareHandler<HttpEnv>;
   /**
    * The organization that a request is about: the one that it names, else the caller's own. To be called behind `may`.
-   * @param named as outsiders name it; `organization_id` of the query when absent
+   * @param named as outsiders name it in the body; `organization_id` of the query says the same or is absent
+   * @throws ValidationError where body and query name different ones
    * @throws AppError not_found for what is not there, and for what the caller may not ask for
    */
   readonly organizationOf: (context: HttpContext, named?: string) => Promise<string>;
@@ -107,7 +109,14 @@ export function createGuards({ authenticator, accounts, addressOf, showLimits, s
   const readJson = createReadBody({ limits, shares }, [jsonBody]);
   return {
     may: guard,
-    async organizationOf(context, named = context.req.query('organization_id')) {
+    async organizationOf(context, inBody) {
+      const inQuery = context.req.query('organization_id');
+      if (inBody !== undefined && inQuery !== undefined && inBody !== inQuery) {
+        throw new ValidationError([
+          { field: 'organization_id', message: 'is another one in the body than in the query' },
+        ]);
+      }
+      const named = inBody ?? inQuery;
       const { organizationId } = context.get('caller');
       if (named === undefined) return organizationId;
       const asked = requireId('org', named);

@@ -116,7 +116,8 @@ function registerReading(app: ApiApp, { guards, operations }: EngineRoutesParts)
 const commandSummaries = {
   start: 'Start an engine now; one that is held stopped is no longer',
   stop: 'Stop an engine when its requests are done, and hold it stopped until start, restart or reset',
-  restart: 'Replace every replica of an engine, each once its successor is ready where there is room for both',
+  restart:
+    'Replace every replica of an engine, each once its successor is ready where there is room for both; 409 for external ones',
   reset: 'Forget the failures of an engine and release it where it is held: the next request starts it',
 };
 
@@ -149,9 +150,15 @@ function registerCommand(
     if (engine === null) {
       throw new AppError('conflict', { message: `The engine is disabled in its file, ${definition.file}.` });
     }
+    if (kind === 'restart' && definition.driver.type === 'external') throw notOursToRestart(id);
     await commands.command(id, kind, commandAuthor(context));
     return context.json(answerOf(operations, id), 202);
   });
+}
+
+function notOursToRestart(id: string): AppError {
+  const message = `${id} is an external engine: somebody else runs it, and Headgate does not restart it. Nothing was changed.`;
+  return new AppError('conflict', { message });
 }
 
 function registerLogs(app: ApiApp, { guards, operations }: EngineRoutesParts): void {

@@ -70,6 +70,7 @@ export const createKeySchema = z
   .strictObject({
     name: nameText().default('API key'),
     scope: z.enum(['inference', 'management']).default('inference'),
+    ...organizationQuery,
     project_id: z
       .string()
       .optional()

@@ -204,7 +204,7 @@ function registerCreation(app: ApiApp, parts: KeyRoutesParts): void {
     const body = context.req.valid('json');
     const caller = context.get('caller');
     const nowMs = clock.now();
-    const organizationId = await guards.organizationOf(context);
+    const organizationId = await guards.organizationOf(context, body.organization_id);
     const project = await projectOf(body, caller, accounts, organizationId);
     const userId = await userOf(caller, accounts, organizationId);
     const models = body.models === null ? null : await modelsOf(parts, body.models, organizationId, null);

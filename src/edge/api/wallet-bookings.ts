@@ -7,7 +7,7 @@ import { authorOf } from '#edge/http/http.ts';
 import type { ApiApp } from './app.ts';
 import type { Guards } from './auth.ts';
 import { entrySchema, toEntry } from './ledger-schemas.ts';
-import { bearerSecurity, idText, jsonAnswer, jsonRequest, longText, nameText, notFound } from './schemas.ts';
+import { bearerSecurity, jsonAnswer, jsonRequest, longText, nameText, notFound, organizationQuery } from './schemas.ts';
 
 export interface WalletBookingParts {
   readonly guards: Guards;
@@ -56,7 +56,9 @@ function amountText({ isSigned, example, description }: AmountRule) {
     });
 }
 
-const organizationId = idText('org').optional().openapi({ description: "The caller's own where absent" });
+const organizationId = organizationQuery.organization_id;
+/** In the body or here. */
+const query = z.strictObject(organizationQuery);
 
 const answers = {
   200: jsonAnswer(entrySchema, 'It was booked before'),
@@ -75,6 +77,7 @@ const creditRoute = (guards: Guards) =>
     security: bearerSecurity,
     middleware: [guards.may('wallet.book'), guards.jsonBody],
     request: {
+      query,
       body: jsonRequest(
         z.strictObject({
           organization_id: organizationId,
@@ -104,6 +107,7 @@ const adjustmentRoute = (guards: Guards) =>
     security: bearerSecurity,
     middleware: [guards.may('wallet.book'), guards.jsonBody],
     request: {
+      query,
       body: jsonRequest(
         z.strictObject({
           organization_id: organizationId,

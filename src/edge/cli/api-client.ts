@@ -78,7 +78,10 @@ interface ApiRequest extends Asked {
 
 async function send(config: ClientConfig, { method, path, ...asked }: ApiRequest): Promise<IncomingMessage> {
   if (config.apiKey === null) {
-    throw new UsageError('HEADGATE_API_KEY is not set: it holds a management key of a platform admin');
+    throw new UsageError(
+      'HEADGATE_API_KEY is not set: it holds a management key of a platform admin, as the first start prints it; with ' +
+        'Docker Compose write that key into compose/secrets/bootstrap_key',
+    );
   }
   const url = `${config.url.replace(/\/+$/, '')}${path}`;
   const payload = await payloadOf(asked);

@@ -42,7 +42,7 @@ export const jsonText = (value: unknown): string => `${JSON.stringify(value, nul
 
 /** What is wrong with an engine or under way, and the command that mends it where there is one. */
 export function remark(one: Engine): string {
-  const { id, state, file, last_failure: failure, rollout, replicas } = one;
+  const { id, state, driver, file, last_failure: failure, rollout, replicas } = one;
   if (state === 'held') return `stopped by a command; to start it: ${commandText('start', id)}`;
   if (rollout?.state === 'refused') {
     const mended = `mend ${file ?? 'its file'}, then: ${commandText('reload')}`;
@@ -50,7 +50,8 @@ export function remark(one: Engine): string {
   }
   if (failure !== null && failure !== undefined) {
     const text = sentences(failure.message, shortened(failure.detail ?? ''));
-    const isGivenUp = state === 'failed' && (failure.retry_at ?? null) === null;
+    // Whether it answers is not for Headgate to mend, and is looked at all the time.
+    const isGivenUp = state === 'failed' && driver !== 'external' && (failure.retry_at ?? null) === null;
     return isGivenUp ? sentences(text, `when it is mended: ${commandText('reset', id)}`) : text;
   }
   const silent = replicas.filter(({ state: itsState, healthy }) => itsState === 'ready' && healthy === false);

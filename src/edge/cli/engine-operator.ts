@@ -78,6 +78,7 @@ function createJudge(kind: Order, before: ReadonlySet<string>): (now: Engine) =>
       case 'stop':
         return judgeStop(now);
       case 'reset':
+        if (now.driver === 'external') return judgeEnd(now, wasStarting, 'done');
         return now.state === 'failed' || now.state === 'held' ? 'on' : 'done';
       case 'restart':
         // What was there serves on.
@@ -97,8 +98,10 @@ function judgeStop({ state, replicas, driver }: Engine): Verdict {
 }
 
 /** @param ready what is to be said of an engine that is ready */
-function judgeEnd({ state }: Engine, wasStarting: boolean, ready: Verdict): Verdict {
-  if (state === 'ready') return ready;
+function judgeEnd({ state, driver, replicas }: Engine, wasStarting: boolean, ready: Verdict): Verdict {
+  // What somebody else runs is ready when a probe was answered.
+  const isKnown = driver !== 'external' || replicas.some(({ healthy }) => healthy === true);
+  if (state === 'ready') return isKnown ? ready : 'on';
   if (state === 'failed' || state === 'disabled') return 'failed';
   // Somebody else stopped it, or it has been idle for as long as its file says.
   return wasStarting && (state === 'held' || state === 'stopped') ? 'failed' : 'on';
@@ -133,7 +136,7 @@ const ending = (count: number): string =>
   count === 0 ? '' : `${count} ${count === 1 ? 'replica ends' : 'replicas end'}, with the requests that it runs`;
 
 function going(now: Engine): string {
-  if (now.state !== 'ready' || now.rollout?.state === 'refused') return remark(now);
+  if (now.state !== 'ready' || now.driver === 'external' || now.rollout?.state === 'refused') return remark(now);
   const others = now.replicas.filter(({ state }) => state !== 'ready' && state !== 'asleep');
   return others.map(({ state, progress }) => `a replica is ${state}${progress ? ` (${progress})` : ''}`).join(', ');
 }

@@ -4,6 +4,7 @@ import { z } from 'zod';
 import { type Command, type CommandContext, exitCodes, textFlag } from './command.ts';
 import { FailedError, UsageError } from './errors.ts';
 import {
+  commandText,
   type Engine,
   engine,
   enginePath,
@@ -99,6 +100,11 @@ const reconnectMs = 1000;
 async function logs(context: CommandContext): Promise<number> {
   const tailText = textFlag(context, 'tail') ?? '200';
   if (!/^\d{1,6}$/.test(tailText)) throw new UsageError('--tail must be a number of lines');
+  const { driver, id } = parseAnswer(engine, await context.api.call('GET', enginePath(context.words[0])));
+  if (driver === 'external') {
+    context.err(`${id} has no log here: somebody else runs it; "${commandText('show', id)}" says how it answers\n`);
+    return exitCodes.ok;
+  }
   const print = createLogPrinter(context);
   if (context.flags['follow'] !== true) {
     const answer = await context.api.call('GET', logsPath(context, false, Number(tailText)));
@@ -185,7 +191,10 @@ export const engineCommands: readonly Command[] = [
   },
   operatorCommand('start', 'Start an engine, also one that was stopped by hand, and wait until it is ready.'),
   operatorCommand('stop', 'Stop an engine and wait for its end; it stays stopped until start, restart or reset.'),
-  operatorCommand('restart', 'Start new replicas in place of the running ones, and wait until they serve.'),
+  operatorCommand(
+    'restart',
+    'Start new replicas in place of the running ones, and wait until they serve; external engines are refused.',
+  ),
   operatorCommand('reset', 'Forget the failed starts of an engine, so that requests start it again.'),
   {
     name: 'engines logs',

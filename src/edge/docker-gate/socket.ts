@@ -27,10 +27,18 @@ export function whyClosed(socketPath: string): Promise<string | null> {
 
 const answerTimeoutMs = 3000;
 
-function statOf(path: string): { readonly uid: number; readonly gid: number; readonly mode: number } | null {
+interface Found {
+  readonly uid: number;
+  readonly gid: number;
+  /** Permissions alone. */
+  readonly mode: number;
+  readonly isFolder: boolean;
+}
+
+function statOf(path: string): Found | null {
   try {
-    const { uid, gid, mode } = statSync(path);
-    return { uid, gid, mode: mode & 0o7777 };
+    const stat = statSync(path);
+    return { uid: stat.uid, gid: stat.gid, mode: stat.mode & 0o7777, isFolder: stat.isDirectory() };
   } catch {
     return null;
   }
@@ -51,6 +59,14 @@ function sentenceOf(socketPath: string, code: string): string {
   const found = statOf(socketPath);
   if (found === null) {
     return `There is no Docker socket at ${socketPath}: set DOCKER_SOCKET to the path that "docker context inspect" prints.`;
+  }
+  // Docker makes one for a mount of a path that is not there.
+  if (found.isFolder) {
+    return (
+      `${socketPath} is a folder and no Docker socket, as where DOCKER_SOCKET names a path that is not there: remove the ` +
+      'empty folder of that name on the machine, set DOCKER_SOCKET to the path that "docker context inspect" prints, and ' +
+      'make this service anew (docker compose up -d --force-recreate docker-gate).'
+    );
   }
   const owned = `It is owned by user ${found.uid} and group ${found.gid}, with mode ${found.mode.toString(8)}`;
   if (code === 'EACCES' || code === 'EPERM') {

@@ -17,6 +17,14 @@ export interface Authenticator<C extends Caller = Caller> {
   authenticate(request: RawRequest): C | Promise<C>;
 }
 
+export interface InferenceAuthenticator extends Authenticator<InferenceCaller> {
+  /**
+   * The key of a request that was authenticated, as it is known now: something was awaited since.
+   * @throws AppError unauthorized, organization_suspended
+   */
+  keyNow(request: RawRequest, caller: InferenceCaller): ApiKey;
+}
+
 const bearerPattern = /^bearer +([\x21-\x7e]{1,512}) *$/i;
 
 function unauthorized(message?: string): AppError {
@@ -52,7 +60,7 @@ function unknownProject(): AppError {
 }
 
 export interface AuthenticatorParts {
-  readonly keys: Pick<Keys, 'verify' | 'touch' | 'knows'>;
+  readonly keys: Pick<Keys, 'verify' | 'touch' | 'knows' | 'untilFresh'>;
   readonly accounts: Pick<Accounts, 'findProject'>;
   /** Counts wrong keys per address. */
   readonly wrongKeys: WrongKeys;
@@ -86,7 +94,7 @@ const notValid = (): AppError =>
   unauthorized('This API key is not valid: it is mistyped, unknown, revoked or expired.');
 
 /** Reads who calls from a request's API key. */
-export function createAuthenticator({ keys, accounts, wrongKeys }: AuthenticatorParts): Authenticator<InferenceCaller> {
+export function createAuthenticator({ keys, accounts, wrongKeys }: AuthenticatorParts): InferenceAuthenticator {
   const withProject = (key: ApiKey, project: Project | null): InferenceCaller => {
     if (project === null) throw unknownProject();
     keys.touch(key.id);
@@ -114,13 +122,18 @@ export function createAuthenticator({ keys, accounts, wrongKeys }: Authenticator
     if (!(project instanceof Promise)) return withProject(key, project);
     return project.then((found) => withProject(stillValid(secret, key), found));
   };
+  const withSecret = (request: RawRequest, secret: string): InferenceCaller | Promise<InferenceCaller> => {
+    const key = keys.verify(secret);
+    if (key instanceof Promise) return key.then((found) => withKey(request, secret, found));
+    return withKey(request, secret, key);
+  };
   return {
     authenticate(request) {
       const secret = readBearer(request);
-      const key = keys.verify(secret);
-      if (key instanceof Promise) return key.then((found) => withKey(request, secret, found));
-      return withKey(request, secret, key);
+      const fresh = keys.untilFresh();
+      return fresh === null ? withSecret(request, secret) : fresh.then(() => withSecret(request, secret));
     },
+    keyNow: (request, { key }) => stillValid(readBearer(request), key),
   };
 }
 

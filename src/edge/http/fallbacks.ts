@@ -46,9 +46,17 @@ export function installFallbacks(app: Hono<HttpEnv>, log: Log): void {
   app.notFound((context) => {
     const { path, method } = context.req;
     const methods = routes.methodsAt(path);
-    if (methods.length === 0) return fail(new AppError('not_found'), context);
+    if (methods.length === 0) return fail(nothingAt(path, routes), context);
     const allow = methods.join(', ');
     const message = `${method} is not answered here; allowed: ${allow}.`;
     return fail(new AppError('method_not_allowed', { message, headers: { allow } }), context);
+  });
+}
+
+/** Clients whose base URL lacks `/v1` ask for `/chat/completions`. */
+function nothingAt(path: string, routes: Routes): AppError {
+  if (path.startsWith('/v1/') || routes.methodsAt(`/v1${path}`).length === 0) return new AppError('not_found');
+  return new AppError('not_found', {
+    message: 'There is nothing at this path: the base URL of this API ends with /v1.',
   });
 }

@@ -1,9 +1,9 @@
 import type { MiddlewareHandler } from 'hono';
 import { createThrottle, type Throttle, type ThrottleOptions } from '#base/throttle.ts';
-import { createAuthenticator, type Authenticator, type AuthenticatorParts } from './authenticate.ts';
+import { createAuthenticator, type AuthenticatorParts, type InferenceAuthenticator } from './authenticate.ts';
 import { createBodyShares, type BodyShares } from './body-shares.ts';
 import { createClientAddress, type ClientAddress } from './client-address.ts';
-import type { HttpEnv, InferenceCaller } from './http-context.ts';
+import type { HttpEnv } from './http-context.ts';
 import { createHourlyLimits } from './hourly-limits.ts';
 
 /** Requests per hour of the generic API (`/api/v1/…`): of one caller, and of one address whose caller is not known. */
@@ -25,7 +25,7 @@ export interface HttpGuardsOptions
 }
 
 export interface HttpGuards {
-  readonly authenticator: Authenticator<InferenceCaller>;
+  readonly authenticator: InferenceAuthenticator;
   /** Stands before the generic API. */
   readonly hourlyLimits: MiddlewareHandler<HttpEnv>;
   /** The memory of bodies, of whatever route. */

@@ -1,7 +1,7 @@
 /**
  * What every HTTP surface of the gateway shares: who calls, the request's id, bodies, and how errors are answered.
  */
-export { type Authenticator, requireOpenProject } from './authenticate.ts';
+export { type Authenticator, type InferenceAuthenticator, requireOpenProject } from './authenticate.ts';
 export type { ClientAddress } from './client-address.ts';
 export { createHttpGuards } from './http-guards.ts';
 export { AtOnce } from './at-once.ts';

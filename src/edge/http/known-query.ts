@@ -12,7 +12,8 @@ export function knownQuery(
   names: readonly string[],
   problemsOf: (query: Readonly<Record<string, string>>) => readonly Problem[] = () => [],
 ): MiddlewareHandler<HttpEnv> {
-  const known = names.length === 0 ? 'there are none' : `known: ${names.join(', ')}`;
+  const known =
+    names.length === 0 ? 'this route has no query parameters' : `query parameters of this route: ${names.join(', ')}`;
   return async (context, next) => {
     const given = new URL(context.req.url).searchParams;
     const unknown = [...new Set(given.keys())].filter((name) => !names.includes(name));

@@ -8,6 +8,8 @@ export interface EngineAnswerVerdict {
   readonly retry: boolean;
   /** What answered is not the replica. */
   readonly unreachable: boolean;
+  /** The engine's status where the request is not at fault and the engine not just busy; else null. */
+  readonly refusedWith: number | null;
 }
 
 const busyRetryAfterSeconds = 5;
@@ -21,19 +23,27 @@ interface EngineAnswer {
   readonly retryAfter: string | undefined;
 }
 
-/** What an engine's answer with an error status means for the client that sent this request. */
-export function engineError({ status, text, retryAfter }: EngineAnswer, sent: SentRequest): EngineAnswerVerdict {
+/**
+ * What an engine's answer with an error status means for the client that sent this request. The status is the error's
+ * reason, for logs; nothing of the text is kept.
+ * @param isOurs Headgate started the engine
+ */
+export function engineError(answer: EngineAnswer, sent: SentRequest, isOurs: boolean): EngineAnswerVerdict {
+  const { status, text, retryAfter } = answer;
+  const reason = `engine_${status}`;
   if (status === 400 || status === 422 || status === 413) {
-    return { error: engineRefusal(text, sent), retry: false, unreachable: false };
+    return { error: engineRefusal(text, sent), retry: false, unreachable: false, refusedWith: null };
   }
   if (status === 429 || status === 503) {
     const seconds = /^\d{1,5}$/.test(retryAfter ?? '') ? Number(retryAfter) : busyRetryAfterSeconds;
-    return { error: upstreamBusy(Math.max(1, seconds)), retry: true, unreachable: false };
+    const error = upstreamBusy(Math.max(1, seconds), undefined, reason);
+    return { error, retry: true, unreachable: false, refusedWith: null };
   }
-  const error = new AppError('upstream_error', { status: status === 504 ? 504 : 502 });
-  // Each replica has a key of its own: this is another one, started at the address of one that is gone.
-  if (status === 401) return { error, retry: true, unreachable: true };
-  return { error, retry: status >= 500, unreachable: false };
+  const error = new AppError('upstream_error', { status: status === 504 ? 504 : 502, reason });
+  // Each replica has a key of its own: this is another one, started at the address of one that is gone. Whoever else
+  // runs an engine may have changed its key, and not everywhere.
+  if (status === 401) return { error, retry: true, unreachable: isOurs, refusedWith: status };
+  return { error, retry: status >= 500, unreachable: false, refusedWith: status };
 }
 
 /** The engine takes nothing at the moment. */

@@ -45,6 +45,8 @@ export interface RelayJob {
   readonly meter: StreamMeter | null;
   readonly hold: StreamHold | null;
   readonly costText: ((usage: Usage) => string) | null;
+  /** Headgate started the engine. */
+  readonly isOurs: boolean;
   /** The catalog id where the engine calls the model otherwise. */
   readonly rename: string | null;
   /** Called when the first byte of an answer's body is here. */
@@ -96,10 +98,12 @@ function* engineRequestIds({ endpoint, requestId, prompts }: RelayJob): Generato
   }
 }
 
-const upstreamFailed = (status = 502): AppError => new AppError('upstream_error', { status });
+const upstreamFailed = (status = 502, reason = 'engine_answer'): AppError =>
+  new AppError('upstream_error', { status, reason });
 
 function faultError(fault: EngineFault): AppError {
-  return upstreamFailed(fault.kind === 'first_byte_timeout' || fault.kind === 'idle_timeout' ? 504 : 502);
+  const isLate = fault.kind === 'first_byte_timeout' || fault.kind === 'idle_timeout';
+  return upstreamFailed(isLate ? 504 : 502, `engine_${fault.kind}`);
 }
 
 /**
@@ -207,7 +211,7 @@ class EngineRelay implements ProxiedCall, AnswerSink {
     if (this.#concluded) return;
     if (this.#status !== 200) {
       const answer = { status: this.#status, text: this.#collected, retryAfter: this.#retryAfter };
-      const { error, ...verdict } = engineError(answer, this.#job.sent);
+      const { error, ...verdict } = engineError(answer, this.#job.sent, this.#job.isOurs);
       this.#fail(error, verdict);
     } else if (this.#job.meter === null) this.#jsonEnd();
     else if (this.#job.meter.lacksEmptyLine) this.#streamData('\n\n', this.#job.meter);

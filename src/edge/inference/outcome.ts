@@ -16,6 +16,8 @@ export interface Outcome {
   readonly retry: boolean;
   /** The replica could not be reached. */
   readonly unreachable: boolean;
+  /** The status by which the engine refused a request that is not at fault; null: it did not. */
+  readonly refusedWith: number | null;
 }
 
 /** An outcome; what is not given is no answer, nothing counted, and nothing to be tried again. */
@@ -27,8 +29,9 @@ export function outcomeOf({
   usageSource = 'none',
   retry = false,
   unreachable = false,
+  refusedWith = null,
 }: Pick<Outcome, 'kind' | 'error'> & Partial<Outcome>): Outcome {
-  return { kind, error, last, usage, usageSource, retry, unreachable };
+  return { kind, error, last, usage, usageSource, retry, unreachable, refusedWith };
 }
 
 /** An answer that costs nothing and counts nothing. */

@@ -5,7 +5,7 @@ import type { Catalog } from '#core/catalog/catalog.ts';
 import type { EngineRequests } from '#core/fleet/fleet.ts';
 import type { Metering } from '#core/metering/metering.ts';
 import type { CacheSalts, Routing } from '#core/routing/routing.ts';
-import type { Authenticator, BodyShares, InferenceCaller } from '#edge/http/http.ts';
+import type { BodyShares, InferenceAuthenticator } from '#edge/http/http.ts';
 import type { AnswerRoom } from './answer-room.ts';
 import type { RelayParts } from './engine-relay.ts';
 import type { RequestObserver } from './observer.ts';
@@ -14,7 +14,7 @@ import type { Running } from './requests-in-flight.ts';
 import type { ReuseParts } from './reuse.ts';
 
 export interface PathParts extends RelayParts, ReuseParts {
-  readonly authenticator: Authenticator<InferenceCaller>;
+  readonly authenticator: InferenceAuthenticator;
   readonly admission: Admission;
   readonly catalog: Catalog;
   readonly routing: Routing;

@@ -30,8 +30,13 @@ async function follow(parts: PathParts, call: Call): Promise<Outcome> {
   found.caller = caller;
   acceptCaller(parts, call, caller);
   const { capPicoUsd, isDry } = readSpendingOptions(call.incoming);
-  const fields = await parts.receiver.receive(call, caller);
-  const model = chooseModel(parts.catalog, fields.model, endpoint, caller.key.usableModels);
+  const received = parts.receiver.receive(call, caller);
+  const isAwaited = received instanceof Promise;
+  const fields = await received;
+  stop.throwIfStopped();
+  // What a key may use may have been changed while its body came.
+  const { usableModels } = isAwaited ? parts.authenticator.keyNow(call.incoming, caller) : caller.key;
+  const model = chooseModel(parts.catalog, fields.model, endpoint, usableModels);
   found.model = model;
   refuseUnsupported(fields, model, endpoint, parts.limits.choicesMax);
   const price = requirePrice(parts, model, fields);

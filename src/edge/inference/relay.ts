@@ -45,12 +45,19 @@ function relayOnce(parts: PathParts, call: Call, request: InferenceRequest, gran
     const proxied = startRelay(parts, relayJob(parts, call, request, { grant, lease }), (outcome) => {
       stop.listen(null);
       parts.routing.report(lease, replicaOutcome(outcome));
+      if (request.model.engine.driver.type === 'external') noteRefusal(parts, call, lease, outcome);
       timings.engineMs = (timings.engineMs ?? 0) + parts.clock.monotonicMs() - sentMs;
       trace.engineEnded(outcome);
       resolve(outcome);
     });
     stop.listen((reason) => (reason === clientLeft ? proxied.clientGone() : proxied.stop(reason)));
   });
+}
+
+/** What an engine that somebody else runs refuses is told nowhere else: whoever runs Headgate sees no log of it. */
+function noteRefusal({ routing }: PathParts, { endpoint }: Call, lease: Lease, { kind, refusedWith }: Outcome): void {
+  if (refusedWith !== null) routing.reportRefusal(lease, { status: refusedWith, path: endpoint.path });
+  else if (kind === 'completed') routing.reportRefusal(lease, null);
 }
 
 interface Permission {
@@ -66,7 +73,8 @@ function relayJob(parts: PathParts, call: Call, request: InferenceRequest, { gra
   const costText = fields.wantsCost ? (usage: Usage) => formatUsd(costOf(usage, price)) : null;
   const trace = call.trace.toEngine(model, replica.id);
   // Somebody else's engine may name another model than the one that it was asked for, such as a path or a date.
-  const rename = model.engine.driver.type === 'external' ? model.id : null;
+  const isOurs = model.engine.driver.type !== 'external';
+  const rename = isOurs ? null : model.id;
   return {
     requestId,
     endpoint,
@@ -88,6 +96,7 @@ function relayJob(parts: PathParts, call: Call, request: InferenceRequest, { gra
       : null,
     hold: grant.streamHold,
     costText,
+    isOurs,
     rename,
     onFirstByte: () => {
       timings.firstByteMs = parts.clock.monotonicMs() - timings.startedMs;

@@ -16,17 +16,20 @@ export function clientsWord(text: string): string;
 export function clientsWord(text: string | null): string | null;
 export function clientsWord(text: string | null): string | null {
   if (text === null) return null;
-  const plain = decoded(text.toWellFormed());
-  const shown = plain
+  // What looks encoded may be a key's own characters, which decoding makes fewer.
+  const longest = Math.max(...text.split('/').map(({ length }) => length));
+  const shown = decoded(text.toWellFormed())
     .split('/')
-    .map((segment) => (isHarmless(segment) ? segment.replaceAll(unsafe, encodeURIComponent) : '***'))
+    .map((segment) =>
+      isHarmless(segment, Math.max(longest, segment.length)) ? segment.replaceAll(unsafe, encodeURIComponent) : '***',
+    )
     .join('/');
   return shown.length > charsMax ? `${shown.slice(0, charsMax)}…` : shown;
 }
 
 /** A segment is shown whole or not at all: what stands beside a part of a key may be the rest of it. */
-function isHarmless(segment: string): boolean {
-  const isShort = segment.length < chosenKeyChars;
+function isHarmless(segment: string, chars: number): boolean {
+  const isShort = chars < chosenKeyChars;
   return segment.split(separators).every((part) => {
     if (part.length <= wordsCharsMax && words.test(part)) return true;
     // Letters of other scripts that look like ours come to the same.

@@ -4,6 +4,7 @@ import type { Log } from '#base/log.ts';
 import { keyIdOf } from '#core/audit/audit.ts';
 import type { HttpEnv } from '#edge/http/http.ts';
 import { clientsWord } from './clients-word.ts';
+import { idOf } from './request-log.ts';
 import type { RequestMetrics } from './request-metrics.ts';
 
 /** The label of a path that is none of ours: what a client made up is no label. */
@@ -35,8 +36,8 @@ export function createOtherRequests(metrics: RequestMetrics, log: Log): Middlewa
       code,
       param: clientsWord(known.failureParam ?? null),
       reason: known.failureReason ?? null,
-      keyId: known.caller === undefined ? null : keyIdOf(known.caller.actor),
-      organizationId: known.caller?.organizationId ?? null,
+      keyId: idOf('key', known.caller === undefined ? null : keyIdOf(known.caller.actor)),
+      organizationId: idOf('org', known.caller?.organizationId ?? null),
       totalMs,
     };
     log.info(fields, 'api request');

@@ -1,3 +1,4 @@
+import { formatId, type IdPrefix } from '#base/id.ts';
 import type { Log } from '#base/log.ts';
 import { formatUsd } from '#base/money.ts';
 import type { RequestSummary } from '#edge/inference/inference.ts';
@@ -8,6 +9,11 @@ export interface LineExtras {
   readonly traceId: string | null;
   /** Why it failed, for failures of our side. */
   readonly cause: unknown;
+}
+
+/** As the API shows it, so that one can be looked up by the other. */
+export function idOf(prefix: IdPrefix, id: string | null): string | null {
+  return id === null ? null : formatId(prefix, id);
 }
 
 const rounded = (ms: number): number => Math.round(ms * 10) / 10;
@@ -25,9 +31,9 @@ export function logRequest(log: Log, summary: RequestSummary, { traceId, cause }
     traceId,
     route: summary.route,
     model: summary.model,
-    keyId: summary.keyId,
-    organizationId: summary.organizationId,
-    projectId: summary.projectId,
+    keyId: idOf('key', summary.keyId),
+    organizationId: idOf('org', summary.organizationId),
+    projectId: idOf('proj', summary.projectId),
     status: summary.status,
     code: summary.code,
     param: clientsWord(summary.param),

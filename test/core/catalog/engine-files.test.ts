@@ -178,13 +178,13 @@ describe('engine files that are refused', () => {
     write('c.yaml', external.replace('far-chat', 'other').replace('name: Far Chat', 'name: acme/small-chat'));
     const found = problems();
     expect(found).toContain(
-      'engines/b.yaml:2: id: "SMALL-CHAT" is already the id, name or repository of engines/a.yaml',
+      'engines/b.yaml:2: id: "SMALL-CHAT" is already the id, name or repository of engines/a.yaml: give one of the two another id',
     );
     expect(found).toContain(
-      'engines/c.yaml:3: name: "acme/small-chat" is already the id, name or repository of engines/a.yaml',
+      'engines/c.yaml:3: name: "acme/small-chat" is already the id, name or repository of engines/a.yaml: give one of the two another name',
     );
     expect(found).toContain(
-      'engines/c.yaml:4: hugging_face_id: "Acme/Far-Chat" is already the id, name or repository of engines/b.yaml',
+      'engines/c.yaml:4: hugging_face_id: "Acme/Far-Chat" is already the id, name or repository of engines/b.yaml: requests name a model by it, so leave it to one of the two files',
     );
   });
 

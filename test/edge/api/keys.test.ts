@@ -41,7 +41,7 @@ describe('making a key', () => {
     [{ name: 'x'.repeat(201) }, 'name'],
     [{ name: 5 }, 'name'],
     [{ project_id: 'default' }, 'project_id'],
-    [{ organization_id: 'org_1' }, 'organization_id'],
+    [{ organisation_id: 'org_1' }, 'organisation_id'],
   ])('refuses %j and names the field', async (fields, param) => {
     const answer = await ask('/v1/keys', { body: { name: 'bad', ...fields } });
     expect(refusal(answer)).toEqual([400, 'invalid_request_error', 'invalid_request_error', param]);

@@ -79,6 +79,30 @@ describe('the wallet over HTTP', () => {
     }
   });
 
+  it('takes the organization in the body or the query, for new keys too, and refuses two that differ', async () => {
+    const { id, key } = await openOrganization();
+    const other = await openOrganization();
+    const fields = { amount: '1', reference: 'by query' };
+    expect((await ask(`/v1/wallet/credits?organization_id=${id}`, { body: fields })).status).toBe(201);
+    const again = { ...fields, organization_id: id };
+    expect((await ask(`/v1/wallet/credits?organization_id=${id}`, { body: again })).status).toBe(200);
+    const named = { name: 'in the body', organization_id: id };
+    expect((await ask('/v1/keys', { body: named })).status).toBe(201);
+    expect((await ask('/v1/keys', { key })).body.data).toMatchObject([{ name: 'in the body' }, {}]);
+    expect((await ask('/v1/keys', { key: other.key, body: named })).status).toBe(404);
+    for (const [path, body] of [
+      ['/v1/keys', named],
+      ['/v1/wallet/credits', again],
+    ] as const) {
+      const refused = await ask(`${path}?organization_id=${other.id}`, { body });
+      expect([refused.status, refused.body.error.param]).toEqual([400, 'organization_id']);
+      expect(refused.body.error.message).toContain('another one in the body than in the query');
+    }
+    expect((await ask('/v1/wallet', { key })).body.balance).toBe('1');
+    const unknown = await ask('/v1/pricing?organization_id=org_1');
+    expect(unknown.body.error.message).toBe('organization_id: is not known here; this route has no query parameters');
+  });
+
   it('answers 422 to another amount under a reference', async () => {
     const { id, key } = await openOrganization();
     await credit({ organization_id: id, amount: '1.5', reference: 'invoice 7' });

@@ -1,5 +1,5 @@
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
-import { chmodSync, chownSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, chownSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer, type Server } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -86,6 +86,11 @@ describe.runIf(process.geteuid?.() === 0)('the door to the Docker socket that st
     // Takes the socket with it.
     await new Promise((resolve) => engine.close(resolve));
     expect((await askPing(wrongly)).said).toContain('set DOCKER_SOCKET');
+    mkdirSync(socket());
+    const folderSaid = (await askPing(wrongly)).said;
+    expect(folderSaid).toContain('is a folder and no Docker socket');
+    expect(folderSaid).toContain('set DOCKER_SOCKET');
+    rmSync(socket(), { recursive: true });
     writeFileSync(socket(), '');
     chmodSync(socket(), 0o666);
     expect((await askPing(wrongly)).said).toContain('Nothing answers at the Docker socket');

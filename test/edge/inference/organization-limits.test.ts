@@ -1,3 +1,5 @@
+import { once } from 'node:events';
+import { request } from 'node:http';
 import { beforeAll, describe, expect, it } from 'vitest';
 import {
   type Body,
@@ -169,5 +171,45 @@ describe('a key that may use some models only', () => {
     expect(await statuses()).toEqual([200, 400]);
     await organize(id, { models: null });
     expect(await statuses()).toEqual([200, 200]);
+  });
+});
+
+describe('a request whose body comes slowly', () => {
+  it('goes by what its key and organization may do when the body is there', async () => {
+    const owner = await openOrganization(bench.gateway, '5');
+    const key = await keyOf(owner.key);
+    expect((await bench.chat({}, { key: key.secret })).status).toBe(200);
+    const during = async (meanwhile: () => Promise<unknown>): Promise<Body> => {
+      const body = JSON.stringify(chatBody({}));
+      const headers = {
+        authorization: `Bearer ${key.secret}`,
+        'content-type': 'application/json',
+        'content-length': Buffer.byteLength(body),
+        expect: '100-continue',
+      };
+      const asked = request(new URL('/v1/chat/completions', bench.gateway.url), { method: 'POST', headers });
+      const answered = once(asked, 'response');
+      asked.flushHeaders();
+      // The head has been read, and who calls is known.
+      await once(asked, 'continue');
+      asked.write(body.slice(0, 10));
+      await meanwhile();
+      asked.end(body.slice(10));
+      const [answer] = await answered;
+      let text = '';
+      for await (const part of answer.setEncoding('utf8')) text += part;
+      return { status: answer.statusCode, code: JSON.parse(text).error?.code };
+    };
+    const served = { status: 200, code: undefined };
+    expect(await during(() => organize(owner.id, { models: ['other'] }))).toEqual({
+      status: 400,
+      code: 'model_not_found',
+    });
+    expect(await during(() => organize(owner.id, { models: null }))).toEqual(served);
+    expect(await during(() => change(`/v1/keys/${key.id}`, { models: ['other'] }, owner.key))).toEqual({
+      status: 400,
+      code: 'model_not_found',
+    });
+    expect(await during(() => change(`/v1/keys/${key.id}`, { models: ['chat'] }, owner.key))).toEqual(served);
   });
 });

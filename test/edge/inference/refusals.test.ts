@@ -292,3 +292,13 @@ describe('refusals in the books', () => {
     expect(records.data).toEqual([]);
   });
 });
+
+describe('a path without /v1', () => {
+  it.each(['/chat/completions', '/models'])('%s is told the base URL', async (path) => {
+    const answer = await bench.gateway.request(path, path === '/models' ? {} : { body: {} });
+    expect(answer.status).toBe(404);
+    expect((await errorOf(answer)).message).toContain('the base URL of this API ends with /v1');
+    const other = await bench.gateway.request(`/nothing${path}`, { body: {} });
+    expect((await errorOf(other)).message).toBe('There is nothing at this path.');
+  });
+});

@@ -31,6 +31,7 @@ vi.mock(import('#core/routing/routing.ts'), async (importOriginal) => ({
     wait: () => Promise.reject(new Error('no replica has to be waited for')),
     flex: () => Promise.reject(new Error('nobody asks for flex here')),
     coldStartMs: () => null,
+    reportRefusal: () => undefined,
     report: ({ replica }, outcome) => void (outcome === 'unreachable' && fake.unreachable.push(replica.id)),
     close: () => {},
   }),

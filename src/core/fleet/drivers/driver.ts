@@ -46,10 +46,10 @@ export interface ObservedReplica {
   /** While `creating`: whoever chooses the place finds none with enough devices free; room can be made for it. */
   readonly noRoom?: boolean;
   /**
-   * `assumed`: somebody else watches over it, route to it at once; `watched`: as well, but while it does not answer it
-   * is left alone for others that do; `probe`: ready when GET /health says so.
+   * `watched`: somebody else runs it, it is routed to at once, and while it does not answer it is left alone for others
+   * that do; `probe`: ready when GET /health says so.
    */
-  readonly health: 'assumed' | 'watched' | 'probe';
+  readonly health: 'watched' | 'probe';
   /** Set when state is `exited`; such a replica is observed once by whoever leads, and then cleaned away. */
   readonly exit: ReplicaExit | null;
 }

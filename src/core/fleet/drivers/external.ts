@@ -4,7 +4,7 @@ import type { EngineDefinition } from '#core/catalog/catalog.ts';
 import type { EngineDriver, EngineSpec, ObservedReplica } from './driver.ts';
 
 /**
- * Engines that somebody else runs. They are always there: nothing starts or stops them, and only a request finds out
+ * Engines that somebody else runs. They are always there: nothing starts or stops them. Probes and requests find out
  * whether they answer.
  * @param env the gateway's environment, where API keys are looked up
  */
@@ -63,9 +63,7 @@ function observe(spec: EngineSpec, env: Readonly<Record<string, string | undefin
     };
     const { host } = new URL(url);
     const placement = { host: isOne ? replica.endpoint.host : host, gpuIds: [] };
-    // Of one address there is no other to send to, whatever a probe says.
-    const health = isOne ? 'assumed' : 'watched';
-    const always = { state: 'running', progress: null, health, exit: null } as const;
+    const always = { state: 'running', progress: null, health: 'watched', exit: null } as const;
     return { replica, specHash: spec.hash, placement, epoch: null, ...always };
   });
 }

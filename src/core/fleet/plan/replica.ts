@@ -41,9 +41,8 @@ function advance(draft: Draft, engine: EngineState, replica: ReplicaState): void
 }
 
 function advanceStarting(draft: Draft, engine: EngineState, replica: ReplicaState): void {
-  const { observed, health, nowMs } = draft.facts;
-  if (observed.get(replica.id)?.health === 'assumed') becomeReady(draft, engine, replica);
-  else if (health.get(replica.id) === true) {
+  const { health, nowMs } = draft.facts;
+  if (health.get(replica.id) === true) {
     enter(replica, 'checking', nowMs);
     act(draft, 'check', engine, replica.id);
     due(draft, replica.deadlineMs);

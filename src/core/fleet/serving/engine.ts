@@ -84,7 +84,17 @@ export class Engine {
     return { ...published, phase, cause: null, retryAtMs: null, rollout: null };
   }
 
+  /** Somebody else runs it, and by this gateway's probes none of its addresses answers. */
+  isSilent(): boolean {
+    const slots = this.replicas.all();
+    return (
+      slots.length > 0 && slots.every(({ observed, healthy }) => observed.health === 'watched' && healthy === false)
+    );
+  }
+
   status(): EngineStatus {
+    // Requests are sent there all the same: it may answer again.
+    if (this.isSilent()) return 'failed';
     if (this.replicas.routable().length > 0) return 'ready';
     switch (this.current?.phase) {
       case 'ready':

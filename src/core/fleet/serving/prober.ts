@@ -89,7 +89,7 @@ class SlotProber implements Prober {
   }
 
   #isWatched({ observed, published }: ReplicaSlot): boolean {
-    if (observed.health === 'assumed' || observed.state !== 'running') return false;
+    if (observed.state !== 'running') return false;
     if (published === 'ready' || published === 'draining') return true;
     return this.#options.leads() && published !== 'asleep' && published !== 'stopping' && published !== 'waking';
   }

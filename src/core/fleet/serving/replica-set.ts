@@ -12,8 +12,17 @@ export interface ReplicaSlot {
   readonly published: PublishedReplica['state'] | null;
   /** null before the first probe. */
   readonly healthy: boolean | null;
+  /** How its server refused the last request that it ended, where somebody else runs it; null: it answered. */
+  readonly refusal: EngineRefusal | null;
   /** When it was last suspected and then found well, monotonic milliseconds; null: never. */
   readonly clearedAtMs: number | null;
+}
+
+/** An answer of an engine that is no fault of the request, such as 404 for a model that it does not have. */
+export interface EngineRefusal {
+  /** HTTP status. */
+  readonly status: number;
+  readonly path: string;
 }
 
 export interface ReplicaSet {
@@ -23,6 +32,10 @@ export interface ReplicaSet {
   /** @returns whether it made a difference */
   setHealth(replicaId: string, healthy: boolean): boolean;
   setCleared(replicaId: string, nowMs: number): void;
+  /** How the last request ended there: refused, or answered (null). */
+  setRefusal(replicaId: string, refusal: EngineRefusal | null): void;
+  /** Of servers that somebody else runs: nothing is known before the next probe. */
+  forgetHealth(): void;
   get(replicaId: string): ReplicaSlot | undefined;
   all(): readonly ReplicaSlot[];
   routable(): readonly ReplicaSlot[];
@@ -74,6 +87,8 @@ class Slots implements ReplicaSet {
       const former = [...this.#ended].find((slot) => slot.replica.id === replica.id);
       const slot = this.#slots.get(replica.id) ?? former ?? newSlot(found);
       if (former !== undefined) this.#ended.delete(former);
+      // What was said of another address, name or key.
+      if (slot.observed.specHash !== found.specHash) slot.refusal = null;
       slot.observed = found;
       slot.replica = replica;
       this.#slots.set(replica.id, slot);
@@ -103,6 +118,16 @@ class Slots implements ReplicaSet {
   setCleared(replicaId: string, nowMs: number): void {
     const slot = this.#slots.get(replicaId);
     if (slot !== undefined) slot.clearedAtMs = nowMs;
+  }
+
+  setRefusal(replicaId: string, refusal: EngineRefusal | null): void {
+    const slot = this.#slots.get(replicaId);
+    if (slot !== undefined) slot.refusal = refusal;
+  }
+
+  forgetHealth(): void {
+    for (const slot of this.#slots.values()) if (slot.observed.health === 'watched') slot.healthy = null;
+    this.#refresh();
   }
 
   get(replicaId: string): ReplicaSlot | undefined {
@@ -171,7 +196,7 @@ class Slots implements ReplicaSet {
 /** A server of somebody else's that does not answer is better than none, and may answer again. */
 function isWell({ observed, healthy }: ReplicaSlot, isAnyWell: boolean): boolean {
   if (observed.health === 'probe') return healthy === true;
-  return observed.health === 'assumed' || healthy !== false || !isAnyWell;
+  return healthy !== false || !isAnyWell;
 }
 
 function fewest(slots: readonly OwnSlot[], exclude: ReadonlySet<string> | undefined): OwnSlot | undefined {
@@ -191,6 +216,7 @@ function newSlot(observed: ObservedReplica): OwnSlot {
     observed,
     published: null,
     healthy: null,
+    refusal: null,
     clearedAtMs: null,
   };
 }

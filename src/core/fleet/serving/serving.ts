@@ -13,3 +13,4 @@ export { type PlacedReplica, readReplicaMetrics, type ReplicaMetrics } from './e
 export { type AcquireOptions, Engine, type EngineStatus } from './engine.ts';
 export type { AcquireRefusal, AcquireResult, Lease } from './lease.ts';
 export { createProber, type Prober } from './prober.ts';
+export type { EngineRefusal, ReplicaSlot } from './replica-set.ts';

@@ -1,0 +1,23 @@
+import { describe, expect, it } from 'vitest';
+import { firstStartText } from '#programs/welcome.ts';
+import { engineDefinition } from '../core/fleet/test-fleet.ts';
+
+describe('the text of the first start', () => {
+  it.each([
+    ['http://0.0.0.0:8080', 'http://127.0.0.1:8080'],
+    ['http://[::]:8080', 'http://127.0.0.1:8080'],
+  ])(
+    'of a gateway at %s has a request that works on its machine, and says what is otherwise elsewhere',
+    (url, here) => {
+      const text = firstStartText(url, 'sk-hg-x', [engineDefinition({}, { id: 'chat' })]);
+      expect(text).toContain(`curl ${here}/v1/chat/completions`);
+      expect(text).toContain('the address that it is reached by');
+      expect(text).not.toContain(`curl ${url}`);
+    },
+  );
+
+  it('of a gateway at one address has that', () => {
+    const text = firstStartText('http://10.0.0.5:8080', 'sk-hg-x', [engineDefinition({}, { id: 'chat' })]);
+    expect(text).toContain('Try it:\n\n  curl http://10.0.0.5:8080/v1/');
+  });
+});
