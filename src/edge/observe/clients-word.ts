@@ -16,15 +16,20 @@ export function clientsWord(text: string): string;
 export function clientsWord(text: string | null): string | null;
 export function clientsWord(text: string | null): string | null {
   if (text === null) return null;
-  // What looks encoded may be a key's own characters, which decoding makes fewer.
-  const longest = Math.max(...text.split('/').map(({ length }) => length));
-  const shown = decoded(text.toWellFormed())
+  const shown = text.toWellFormed().split('/').map(shownSegment).join('/');
+  return shown.length > charsMax ? `${shown.slice(0, charsMax)}…` : shown;
+}
+
+/** What looks encoded may be a key's own characters, which decoding makes fewer: those that were sent count, too. */
+function shownSegment(sent: string): string {
+  return decoded(sent)
     .split('/')
     .map((segment) =>
-      isHarmless(segment, Math.max(longest, segment.length)) ? segment.replaceAll(unsafe, encodeURIComponent) : '***',
+      isHarmless(segment, Math.max(sent.length, segment.length))
+        ? segment.replaceAll(unsafe, encodeURIComponent)
+        : '***',
     )
     .join('/');
-  return shown.length > charsMax ? `${shown.slice(0, charsMax)}…` : shown;
 }
 
 /** A segment is shown whole or not at all: what stands beside a part of a key may be the rest of it. */

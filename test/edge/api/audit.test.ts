@@ -16,7 +16,11 @@ describe('the audit', () => {
     ['limit=0', 'limit', 'whole number'],
     ['limit=501', 'limit', 'at most 500'],
     ['after=x', 'after', 'is not a cursor of this list'],
-    ['cursor=x', 'cursor', 'not known here; known: organization_id, action, target_id, from, to, limit, after'],
+    [
+      'cursor=x',
+      'cursor',
+      'not known here; query parameters of this route: organization_id, action, target_id, from, to, limit, after',
+    ],
     ['from=yesterday', 'from', 'must be a date'],
     ['from=2026-01-02&to=2026-01-01', 'to', 'must be after "from"'],
     ['action=a&action=b', 'action', 'string'],
