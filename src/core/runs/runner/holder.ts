@@ -110,10 +110,11 @@ function readHolder(line: string): Holder | null {
 
 function killAll({ pid, identity }: Holder): void {
   const runs = processIdentity(pid) === identity;
-  // Below it first: a child of the holder that loses its parent would not be found any more.
+  // Found before anything ends: who loses its parent would not be found any more.
   const below = runs ? descendantsOf(pid) : [];
-  for (const { pid: child } of below.toReversed()) signal(child, 'SIGKILL');
+  // The holder first: of what was killed nobody writes down how it ended.
   if (runs || processIdentity(pid) === null) signal(-pid, 'SIGKILL');
+  for (const { pid: child } of below) signal(child, 'SIGKILL');
 }
 
 function signal(target: number, name: NodeJS.Signals): void {
