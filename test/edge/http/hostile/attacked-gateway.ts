@@ -1,4 +1,4 @@
-import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { readdirSync, readFileSync, readlinkSync, writeFileSync } from 'node:fs';
 import { Agent, request, type AgentOptions } from 'node:http';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 import { afterAll, beforeAll, vi } from 'vitest';
@@ -30,8 +30,10 @@ export interface Victim {
   memoryMiB(): number;
   /** The most that it held since the last call, in MiB. */
   peakMiB(): number;
-  /** Files and connections that it has open. */
+  /** Files and connections that it has open, those to its stores too. */
   descriptors(): number;
+  /** How many of these connections it has not closed. */
+  holds(sockets: readonly Socket[]): number;
   /** The longest that its event loop was held since the last call, in milliseconds. */
   loopHeldMs(): Promise<number>;
   api(path: string, init: ApiCall): Promise<Body>;
@@ -126,11 +128,32 @@ async function openVictim(gateway: GatewayProcess, metricsPort: number): Promise
       return peak;
     },
     descriptors: () => readdirSync(`/proc/${pid}/fd`).length,
+    holds: (sockets) => heldOf(pid, new Set(sockets.map(({ localPort }) => localPort))),
     async loopHeldMs() {
       const text = await (await fetch(`http://127.0.0.1:${metricsPort}/metrics`)).text();
       return Math.round(Number(/^nodejs_eventloop_lag_max_seconds (\S+)$/m.exec(text)?.[1]) * 1000);
     },
   };
+}
+
+/** Connections from these ports whose descriptor the process has. One that only the kernel still empties has none. */
+function heldOf(pid: number, ports: ReadonlySet<number | undefined>): number {
+  const inodes = new Set<string>();
+  for (const line of readFileSync(`/proc/${pid}/net/tcp`, 'utf8').split('\n').slice(1)) {
+    const [, , remote = '', , , , , , , inode] = line.trim().split(/\s+/);
+    const port = Number.parseInt(remote.slice(remote.indexOf(':') + 1), 16);
+    if (ports.has(port)) inodes.add(`socket:[${inode}]`);
+  }
+  return readdirSync(`/proc/${pid}/fd`).filter((fd) => inodes.has(targetOf(`/proc/${pid}/fd/${fd}`))).length;
+}
+
+/** @returns nothing for a descriptor that is closed by now */
+function targetOf(path: string): string {
+  try {
+    return readlinkSync(path);
+  } catch {
+    return '';
+  }
 }
 
 /** Of proc(5), in MiB. */
