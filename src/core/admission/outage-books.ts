@@ -126,8 +126,13 @@ export class OutageBooks {
     const { books, known, leases, clock } = this.#options;
     const heard = known.wallet(organizationId);
     const asked = leases.holdsOf(organizationId);
-    const ask = () => books.balanceWith(organizationId, [...asked.keys()]);
-    const [said, gateways] = await Promise.all([this.#soon(ask, heard !== null), this.gateways()]);
+    const asking: { share: Share | null; said: Balance | null } = { share: null, said: null };
+    const ask = async (): Promise<void> => {
+      asking.said = await books.balanceWith(organizationId, [...asked.keys()]);
+      if (asking.share !== null) lower(asking.share, asking.said);
+    };
+    const [, gateways] = await Promise.all([this.#soon(ask, heard !== null), this.gateways()]);
+    const { said } = asking;
     const word = said !== null && this.#outdated.has(organizationId) ? null : heard;
     const balance = lesser(said, word);
     const { balancePicoUsd, charged } = balance;
@@ -139,6 +144,7 @@ export class OutageBooks {
     const money = { balancePicoUsd, othersMicroUsd, availableMicroUsd, leftMicroUsd, givenMicroUsd: leftMicroUsd };
     const askedMs = balance === said ? clock.monotonicMs() : Number.NEGATIVE_INFINITY;
     const share = { gateways, ...money, askedMs };
+    asking.share = share;
     this.#shares.set(organizationId, share);
     return share;
   }
@@ -160,20 +166,18 @@ export class OutageBooks {
 }
 
 /**
- * One gateway's part of a balance; what it holds already is of that part. Together the parts are never more than the
- * balance, though no gateway knows what the others held last; beyond it is only what one of them held, more than its
- * part and not heard of.
+ * One gateway's part of a balance; what it holds already is of that part. What others held when they were heard of is
+ * taken off before it is divided: it may be charged by now, and they divide what is left of it then. Together the parts
+ * are no more than the balance, as far as it was known; beyond it is only what one of the others held or charged and was
+ * not heard of.
  */
 function partOf({
   gateways,
   balancePicoUsd,
   othersMicroUsd,
 }: Pick<Share, 'gateways' | 'balancePicoUsd' | 'othersMicroUsd'>): bigint {
-  const balanceMicroUsd = balancePicoUsd / PICO_PER_MICRO;
-  const part = balanceMicroUsd / BigInt(gateways);
-  const besides = balanceMicroUsd - othersMicroUsd;
-  const most = part < besides ? part : besides;
-  return most > 0n ? most : 0n;
+  const besides = balancePicoUsd / PICO_PER_MICRO - othersMicroUsd;
+  return besides > 0n ? besides / BigInt(gateways) : 0n;
 }
 
 /** A balance has more than it had when the share was made. */
@@ -184,6 +188,14 @@ function addTo(share: Share, picoUsd: bigint): void {
   const part = partOf(share) - before;
   share.leftMicroUsd += part;
   share.givenMicroUsd += part;
+}
+
+/**
+ * The books answered after the share was made: others have charged what was not heard of. What this gateway charged
+ * meanwhile is taken off once more, so that its part is too small then, never too large.
+ */
+function lower(share: Share, { balancePicoUsd }: Balance): void {
+  if (balancePicoUsd < share.balancePicoUsd) addTo(share, balancePicoUsd - share.balancePicoUsd);
 }
 
 interface Balance {

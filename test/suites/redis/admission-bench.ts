@@ -28,7 +28,7 @@ export class TestBooks {
   readonly #booked = new Map<string, Booked>();
   readonly #revoked = new Set<string>();
   /** What asking them does while they are away. */
-  state: 'there' | 'refusing' | 'silent' = 'there';
+  state: 'there' | 'slow' | 'refusing' | 'silent' = 'there';
   /** How often they were asked. */
   reads = 0;
 
@@ -62,6 +62,7 @@ export class TestBooks {
 
   async answer<T>(read: () => T): Promise<T> {
     this.reads += 1;
+    if (this.state === 'slow') await new Promise((resolve) => setTimeout(resolve, slowMs));
     if (this.state === 'silent') await new Promise(() => undefined);
     if (this.state === 'refusing') throw Object.assign(new Error('no connection'), { code: 'ECONNREFUSED' });
     return read();
@@ -91,6 +92,9 @@ export class TestBooks {
     return ids.filter((id) => this.#booked.has(id));
   }
 }
+
+/** Longer than what is known waits for the books. */
+const slowMs = 200;
 
 const nothing: Settlement = { chargedPicoUsd: 0n, tokens: 0 };
 

@@ -172,6 +172,35 @@ describe('while Redis is frozen', () => {
     expect(wordOf(await other.admission.check(make()))).toBe('billing_unavailable');
   });
 
+  it('what another gateway held is taken for charged where the books are slow', async () => {
+    const { gateways, organizationId, make } = await openTwo(100n, {});
+    const [busy, other] = gateways;
+    const request = make({ microUsd: 40n });
+    expect(await busy.admission.admit(request)).toMatchObject({ ok: true });
+    expect(await other.admission.check(make())).toMatchObject({ ok: true });
+    busy.admission.settle(request.requestId, bench.books.book(request, usedOf(40n)));
+    // With each renewal they learn how many they are.
+    for (const { admission } of gateways) await admission.renew();
+    freeze();
+    bench.books.state = 'silent';
+    for (const gateway of gateways) expect((await ask(gateway, 6, () => make())).admitted).toHaveLength(3);
+    expect(bench.books.balance(organizationId)).toBe(60_000_000n);
+  });
+
+  it('an answer of the books that comes late counts from then on', async () => {
+    const { gateways, make } = await openTwo(100n, {});
+    const [busy, other] = gateways;
+    const { admitted } = await ask(busy, 6, () => make());
+    for (const request of admitted) busy.admission.settle(request.requestId, bench.books.book(request, usedOf(10n)));
+    await other.admission.renew();
+    freeze();
+    bench.books.state = 'slow';
+    // The other has heard of 100 alone.
+    expect(await other.admission.check(make({ microUsd: 50n }))).toMatchObject({ ok: true });
+    await eventually(async () => wordOf(await other.admission.check(make({ microUsd: 21n }))) !== 'ok');
+    expect((await ask(other, 5, () => make())).admitted).toHaveLength(2);
+  });
+
   it('what is credited meanwhile is seen, and divided', async () => {
     const { gateways, organizationId, make } = await openTwo(10n, {});
     freeze();
