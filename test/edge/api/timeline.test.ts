@@ -39,7 +39,8 @@ describe('the timeline of a request', () => {
     const warm = await ask({ stream: true, max_tokens: 20, standin: { ttft_ms: 150, tpot_ms: 10 } }, key);
     expect(warm.record.timeline).toMatchObject({ queued: 0, engine_cold_start: 0 });
     expect(warm.record.timeline.first_byte).toBeGreaterThanOrEqual(140);
-    expect(warm.record.timeline.last_byte).toBeGreaterThanOrEqual(150);
+    // A first byte that is read late leaves less until the last one.
+    expect(warm.record.timeline.first_byte + warm.record.timeline.last_byte).toBeGreaterThanOrEqual(330);
     for (const { wallMs, record } of [cold, warm]) {
       expect(Object.keys(record.timeline)).toEqual([
         'admitted',
