@@ -14,7 +14,7 @@ const smallUsd = '0.0021';
 const wholeWallet = 6000;
 const monthTokens = 4000;
 /** Longer where the machine has much else to do: a gateway that gets no processor for so long counts as dead. */
-const leaseOf = ({ slack }: Stage): string => String(Math.max(3, Math.min(15, (3 * slack) / 4)));
+const leaseOf = ({ slack }: Stage): string => String(Math.max(3, Math.min(15, Math.round((3 * slack) / 4))));
 
 const gateway = (scene: Scene, index: number): Where => {
   const found = scene.where().find((where) => where.gateway === index);
