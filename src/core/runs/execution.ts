@@ -1,4 +1,6 @@
+import { constants } from 'node:os';
 import { z } from 'zod';
+import { AppError } from '#base/errors.ts';
 import type { Log } from '#base/log.ts';
 import type { ClaimedRun } from './claimed-run.ts';
 import { createMask, type Mask } from './mask.ts';
@@ -132,7 +134,7 @@ async function readContext(parts: ExecutionParts, run: ClaimedRun): Promise<RunC
   }
   if (runner.kind === 'process' && !stack.isGlobal) throw new RunFailure('RUNNER_UNAVAILABLE', wallNeeded);
   const stored = await states.latest(run.installationId);
-  const inputs = await sealer.open(run.inputs, inputsContext(run.id));
+  const inputs = await openInputs(sealer, run);
   return {
     stack,
     cluster,
@@ -142,6 +144,17 @@ async function readContext(parts: ExecutionParts, run: ClaimedRun): Promise<RunC
     state: stored?.state ?? null,
     lockFile: stored?.lockFile ?? null,
   };
+}
+
+/** One that nothing was done for yet says what it lacks; of any other the state would be lost. @throws RunFailure */
+async function openInputs(sealer: Sealer, run: ClaimedRun): Promise<Buffer> {
+  try {
+    return await sealer.open(run.inputs, inputsContext(run.id));
+  } catch (error) {
+    const isKey = error instanceof AppError && error.code === 'secrets_unavailable';
+    if (!isKey || run.prepared) throw error;
+    throw new RunFailure('RUNNER_UNAVAILABLE', `its inputs cannot be read: ${error.message}`);
+  }
 }
 
 /**
@@ -331,8 +344,18 @@ class Execution {
     if (canceled === 'cluster_gone') throw new RunFailure('CLUSTER_GONE', clusterGone);
     if (canceled !== null) throw new RunCanceled();
     if (exitCode === null) throw new RunFailure('INTERRUPTED', `${command} ended without saying how: it was killed`);
-    throw new RunFailure(code, error ?? `${command} ended with exit code ${exitCode}`);
+    throw new RunFailure(code, killedBy(command, exitCode) ?? error ?? `${command} ended with exit code ${exitCode}`);
   }
+}
+
+/** A shell's exit codes above 128 are signals. @returns null where Terraform ended by itself */
+function killedBy(command: string, exitCode: number): string | null {
+  const signal = exitCode - 128;
+  const isKill = signal === constants.signals.SIGKILL;
+  const isOther = [constants.signals.SIGSEGV, constants.signals.SIGABRT, constants.signals.SIGTERM].includes(signal);
+  if (!isKill && !isOther) return null;
+  const why = isKill ? ', as the kernel does when memory runs out' : '';
+  return `${command} was killed by signal ${signal} (exit code ${exitCode})${why}; what it had made until then is kept`;
 }
 
 function hasChanged({ changes }: PhaseEnd): boolean {

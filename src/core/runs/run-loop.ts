@@ -1,3 +1,4 @@
+import { AppError } from '#base/errors.ts';
 import type { Log } from '#base/log.ts';
 import { createPacedLoop } from '#base/paced-loop.ts';
 import { type ClaimedRun, RunLostError } from './claimed-run.ts';
@@ -37,9 +38,11 @@ const sweepEveryMs = 60_000;
 const pendingMs = 24 * 3_600_000;
 
 export function createRunLoop(options: RunLoopOptions): RunLoop {
-  const { claims, atOnceMax, abandonedMs, clock, log } = options;
+  const { claims, atOnceMax, abandonedMs, clock, log, sealer } = options;
   const running = new Map<string, Promise<void>>();
   const stop = new AbortController();
+  /** What the process before this one held; nobody else goes on with it before its lease has lapsed. */
+  let isOwnReleased = false;
   /** 0 before the first look. */
   let sweepAtMs = 0;
 
@@ -61,9 +64,20 @@ export function createRunLoop(options: RunLoopOptions): RunLoop {
   async function claim(runner: Runner): Promise<void> {
     const { place } = runner;
     while (running.size < atOnceMax && !stop.signal.aborted) {
-      const run = (await claims.adopt(place)) ?? (await claims.claimNext(place));
+      const run = (await claims.adopt(place)) ?? ((await hasKey()) ? await claims.claimNext(place) : null);
       if (run === null || running.has(run.id)) return;
       running.set(run.id, execute(runner, run));
+    }
+  }
+
+  /** Without the platform key nothing can be begun: it waits for this gateway to get it, or for one that has it. */
+  async function hasKey(): Promise<boolean> {
+    try {
+      await sealer.mark();
+      return true;
+    } catch (error) {
+      if (error instanceof AppError && error.code === 'secrets_unavailable') return false;
+      throw error;
     }
   }
 
@@ -80,6 +94,8 @@ export function createRunLoop(options: RunLoopOptions): RunLoop {
 
   const loop = createPacedLoop(async () => {
     try {
+      if (!isOwnReleased) await claims.releaseOwn();
+      isOwnReleased = true;
       const isNeeded = running.size > 0 || (sweepAtMs === 0 && options.hasFolders()) || (await claims.hasWork());
       if (!isNeeded) return idleEveryMs;
       const runner = await options.runner();

@@ -3,6 +3,7 @@ import type { Db } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
 import type { Audit } from '#core/audit/audit.ts';
 import { createClaims } from './claims.ts';
+import { resealRuns } from './reseal.ts';
 import { type Changes, createChanges } from './run-changes.ts';
 import { createRunLoop, type RunLoop } from './run-loop.ts';
 import { findRun, type LoggedLine, listRuns, readLog, type Run, type RunList } from './run-rows.ts';
@@ -37,6 +38,11 @@ export interface Runs extends Starts, Changes {
   log(runId: string, after: number, limit: number): Promise<readonly LoggedLine[]>;
   /** Why nothing can be applied here; null where it can. */
   problem(): Promise<string | null>;
+  /**
+   * Seals inputs and states anew that an older key has sealed. Several gateways may do it at once.
+   * @returns how many there were; 0 where the key in use is not here
+   */
+  reseal(): Promise<number>;
   readonly loop: RunLoop;
 }
 
@@ -47,6 +53,8 @@ export interface RunsOptions {
   readonly log: Log;
   readonly sealer: Sealer;
   readonly sources: RunSources;
+  /** A UUID of this gateway that stays the same when it is started again, and that no other one has meanwhile. */
+  readonly holder: string;
   /** Looks for what can run Terraform here. Called once, when it is first needed. */
   readonly findRunner: () => Promise<FoundRunner>;
   /** Whether runs have left folders here. Asked at the start, before anything is looked for. */
@@ -64,7 +72,7 @@ export function createRuns(options: RunsOptions): Runs {
   const look = once(options.findRunner);
   const loop = createRunLoop({
     ...options,
-    claims: createClaims(db.sql),
+    claims: createClaims(db.sql, options.holder),
     states: createStates(db.sql, sealer),
     limits: { initMs, phaseMs },
     runner: async () => (await look()).runner,
@@ -80,6 +88,7 @@ export function createRuns(options: RunsOptions): Runs {
     find,
     list: (list) => listRuns(db.sql, list),
     log: (runId, after, limit) => readLog(db.sql, runId, after, limit),
+    reseal: () => resealRuns(options),
     problem: async () => (await look()).problem,
     loop,
   };

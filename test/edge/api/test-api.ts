@@ -151,7 +151,18 @@ function createRooms(db: Db, place: BooksPlace, clock: Clock, options: RoomOptio
   const { downloads = {} } = options;
   const stacks = createStacks({ db, audit, log, downloads });
   const platform = { keys: null, nodeSilenceMs, ...runsConfig };
-  const parts = { config: { platform }, clusters, stacks, secrets, audit, db, clock, log, dataDir: options.dataDir };
+  const parts = {
+    config: { platform },
+    clusters,
+    stacks,
+    secrets,
+    audit,
+    db,
+    clock,
+    log,
+    dataDir: options.dataDir,
+    holder: uuidv7(),
+  };
   const billing = {
     costs,
     directory: createOrganizationDirectory(accounts),
