@@ -70,6 +70,12 @@ export function createRunsWing(options: RunsWingOptions): { readonly runs: Runs;
       const found = findTerraformPath(terraformBin);
       if ('path' in found) log.info({ program: found.path }, 'stacks are applied with this program');
       else log.info(`stacks are listed and not applied: ${found.problem}`);
+      reseal().catch((error: unknown) =>
+        log.warn(
+          { err: error },
+          'what an older platform key encrypted of runs was not looked for; a job does it later',
+        ),
+      );
       runs.loop.start();
     },
     stop: () => runs.loop.close(),

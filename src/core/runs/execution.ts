@@ -35,6 +35,7 @@ const outputBytesMax = 4 * 1024 * 1024;
 
 const wallNeeded =
   'runs have no wall around them here, and only what an administrator of the platform uploaded may do without';
+const folderGone = 'its work folder is not there any more; what is on record of what it has made is kept';
 const inputsSchema = z.record(z.string(), z.unknown());
 
 /** How a run ends before its time. */
@@ -227,7 +228,11 @@ class Execution {
 
   async #prepare(): Promise<void> {
     const { runner, claims } = this.#parts;
-    if (this.#run.prepared) return;
+    if (this.#run.prepared) {
+      // As after a restore of the database, or on a machine that is new.
+      if (!(await runner.list()).includes(this.#run.id)) throw new RunFailure('INTERRUPTED', folderGone);
+      return;
+    }
     await runner.prepare(this.#run.id, workFiles(this.#context, runner.paths(this.#run.id)));
     await claims.prepared(this.#run);
     this.#run = { ...this.#run, prepared: true };

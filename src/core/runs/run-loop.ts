@@ -43,6 +43,7 @@ export function createRunLoop(options: RunLoopOptions): RunLoop {
   const stop = new AbortController();
   /** What the process before this one held; nobody else goes on with it before its lease has lapsed. */
   let isOwnReleased = false;
+  let lacksKey = false;
   /** 0 before the first look. */
   let sweepAtMs = 0;
 
@@ -74,11 +75,14 @@ export function createRunLoop(options: RunLoopOptions): RunLoop {
   async function hasKey(): Promise<boolean> {
     try {
       await sealer.mark();
-      return true;
+      lacksKey = false;
     } catch (error) {
-      if (error instanceof AppError && error.code === 'secrets_unavailable') return false;
-      throw error;
+      if (!(error instanceof AppError && error.code === 'secrets_unavailable')) throw error;
+      if (!lacksKey)
+        log.error({ trouble: error.message }, 'runs wait: this gateway cannot read what they are sealed with');
+      lacksKey = true;
     }
+    return !lacksKey;
   }
 
   /** Folders of a gateway that was killed at the end of a run, or was away for so long that its runs were given up. */

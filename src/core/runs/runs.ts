@@ -8,6 +8,7 @@ import { type Changes, createChanges } from './run-changes.ts';
 import { createRunLoop, type RunLoop } from './run-loop.ts';
 import { findRun, type LoggedLine, listRuns, readLog, type Run, type RunList } from './run-rows.ts';
 import { createStarts, type Starts } from './run-starts.ts';
+import { activeStatuses } from './run-status.ts';
 import type { FoundRunner } from '#core/runs/runner/runner.ts';
 import type { RunSources, Sealer } from './sources.ts';
 import { createStates } from './states.ts';
@@ -92,6 +93,13 @@ export function createRuns(options: RunsOptions): Runs {
     problem: async () => (await look()).problem,
     loop,
   };
+}
+
+/** Runs that hold their cluster just now, wherever they are. */
+export async function countActiveRuns({ sql }: Pick<Db, 'sql'>): Promise<number> {
+  const [row] = await sql<{ count: number }[]>`
+    select count(*)::int as count from runs where status in ${sql([...activeStatuses])}`;
+  return row?.count ?? 0;
 }
 
 /** What could not be looked at is looked at again. */

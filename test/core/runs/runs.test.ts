@@ -264,6 +264,18 @@ describe('a gateway that was killed', () => {
     expect(await bench.ended(again, run)).toMatchObject({ status: 'APPLIED' });
   });
 
+  it('fails those whose work folder is gone, as after a restore of the database', async () => {
+    const holder = randomUUID();
+    const run = await claimed(holder);
+    await bench.db.sql`update runs set prepared = true, phase = 'init-1', phase_started_at = clock_timestamp()`;
+    const again = bench.gateway({ holder });
+    expect(await bench.ended(again, run)).toMatchObject({
+      status: 'FAILED',
+      failureCode: 'INTERRUPTED',
+      failureMessage: 'its work folder is not there any more; what is on record of what it has made is kept',
+    });
+  });
+
   it('leaves them to no gateway of another machine, also when their leases have lapsed', async () => {
     const run = await claimed(randomUUID());
     await bench.db.sql`update runs set lease_until = clock_timestamp()`;

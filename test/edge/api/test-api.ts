@@ -8,6 +8,7 @@ import { type BooksPlace, openBooks } from '#app/books.ts';
 import { createOrganizationDirectory } from '#app/organization-directory.ts';
 import type { Clock } from '#base/clock.ts';
 import { connectDb, type Db } from '#base/db.ts';
+import { uuidv7 } from '#base/id.ts';
 import { createLog } from '#base/log.ts';
 import { createThrottle } from '#base/throttle.ts';
 import { type Accounts, createAccounts } from '#core/accounts/accounts.ts';
