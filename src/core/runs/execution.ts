@@ -35,6 +35,7 @@ const outputBytesMax = 4 * 1024 * 1024;
 
 const wallNeeded =
   'runs have no wall around them here, and only what an administrator of the platform uploaded may do without';
+const fromMirror = 'providers come from the folder HEADGATE_PROVIDER_MIRROR alone';
 const folderGone = 'its work folder is not there any more; what is on record of what it has made is kept';
 const inputsSchema = z.record(z.string(), z.unknown());
 
@@ -349,7 +350,9 @@ class Execution {
     if (canceled === 'cluster_gone') throw new RunFailure('CLUSTER_GONE', clusterGone);
     if (canceled !== null) throw new RunCanceled();
     if (exitCode === null) throw new RunFailure('INTERRUPTED', `${command} ended without saying how: it was killed`);
-    throw new RunFailure(code, killedBy(command, exitCode) ?? error ?? `${command} ended with exit code ${exitCode}`);
+    const said = killedBy(command, exitCode) ?? error ?? `${command} ended with exit code ${exitCode}`;
+    const isOfMirror = code === 'INIT_FAILED' && this.#parts.runner.paths(this.#run.id).mirror !== null;
+    throw new RunFailure(code, isOfMirror && said.includes('provider') ? `${said} (${fromMirror})` : said);
   }
 }
 
