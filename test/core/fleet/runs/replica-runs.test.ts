@@ -180,7 +180,7 @@ describe('a replica that was found', () => {
     await db.sql`
       insert into replica_runs (id, scope, model, replica, driver, host, gpus, spec_hash, started_at, ended_at, ended)
       values (gen_random_uuid(), ${scope}, 'm', 'before', 'docker', ${scope}, '["GPU-0", "GPU-1"]', 'h',
-        ${new Date((hourAgo - 60) * 1000)}, ${endedAt}, 'clean')`;
+        ${new Date((hourAgo - 60) * 1000).toISOString()}::text::timestamptz, ${endedAt.toISOString()}::text::timestamptz, 'clean')`;
     expect(await heldFrom()).toBe(endedAt.getTime());
   });
 
