@@ -105,13 +105,11 @@ async function follow({ id }: Run, since: number): Promise<Followed> {
   for await (const part of answer.body?.pipeThrough(new TextDecoderStream()) ?? []) {
     const events = (rest + part).split('\n\n');
     rest = events.pop() ?? '';
-    for (const event of events) {
-      if (event.startsWith('event: status')) status = /"status":"(\w+)"/.exec(event)?.[1] ?? '';
-      else if (event.startsWith('id: ')) {
-        if (count === 0) firstMs = performance.now() - since;
-        count += 1;
-      }
-    }
+    const found = events.filter((event) => event.startsWith('id: ')).length;
+    if (count === 0 && found > 0) firstMs = performance.now() - since;
+    count += found;
+    const last = events.find((event) => event.startsWith('event: status')) ?? '';
+    status = /"status":"(\w+)"/.exec(last)?.[1] ?? status;
   }
   const endMs = performance.now() - since;
   if (status === 'APPLIED') return { firstMs, endMs, lines: count };

@@ -79,25 +79,24 @@ async function resealAll(parts: Parts, kind: Kind, mark: Buffer): Promise<number
   let resealed = 0;
   for (let after = beginning; ;) {
     const page = await kind.list(parts.db.sql, mark, after);
-    for (const place of page) {
-      try {
-        if (await resealOne(parts, kind, place)) resealed += 1;
-      } catch (error) {
-        if (!(error instanceof AppError)) throw error;
-        parts.log.error({ of: place.id, trouble: error.message }, `${kind.what} cannot be encrypted anew`);
-      }
-    }
+    for (const place of page) if (await resealOne(parts, kind, place)) resealed += 1;
     after = page.at(-1) ?? after;
     if (page.length < pageRows) return resealed;
   }
 }
 
-async function resealOne({ db, sealer }: Parts, kind: Kind, place: Place): Promise<boolean> {
+async function resealOne({ db, sealer, log }: Parts, kind: Kind, place: Place): Promise<boolean> {
   const [row] = await kind.read(db.sql, place);
   if (row === undefined) return false;
   const context = kind.context(place.id);
-  const fresh = await sealer.seal(await sealer.open(row.sealed, context), context);
-  return (await kind.replace(db.sql, place, fresh, row.sealed)).length > 0;
+  try {
+    const fresh = await sealer.seal(await sealer.open(row.sealed, context), context);
+    return (await kind.replace(db.sql, place, fresh, row.sealed)).length > 0;
+  } catch (error) {
+    if (!(error instanceof AppError)) throw error;
+    log.error({ of: place.id, trouble: error.message }, `${kind.what} cannot be encrypted anew`);
+    return false;
+  }
 }
 
 /** Null where nothing was ever sealed, and where the key is not here, which the secrets say themselves. */

@@ -38,12 +38,12 @@ const sweepEveryMs = 60_000;
 const pendingMs = 24 * 3_600_000;
 
 export function createRunLoop(options: RunLoopOptions): RunLoop {
-  const { claims, atOnceMax, abandonedMs, clock, log, sealer } = options;
+  const { claims, atOnceMax, abandonedMs, clock, log } = options;
+  const hasKey = createKeyCheck(options);
   const running = new Map<string, Promise<void>>();
   const stop = new AbortController();
   /** What the process before this one held; nobody else goes on with it before its lease has lapsed. */
   let isOwnReleased = false;
-  let lacksKey = false;
   /** 0 before the first look. */
   let sweepAtMs = 0;
 
@@ -71,31 +71,6 @@ export function createRunLoop(options: RunLoopOptions): RunLoop {
     }
   }
 
-  /** Without the platform key nothing can be begun: it waits for this gateway to get it, or for one that has it. */
-  async function hasKey(): Promise<boolean> {
-    try {
-      await sealer.mark();
-      lacksKey = false;
-    } catch (error) {
-      if (!(error instanceof AppError && error.code === 'secrets_unavailable')) throw error;
-      if (!lacksKey)
-        log.error({ trouble: error.message }, 'runs wait: this gateway cannot read what they are sealed with');
-      lacksKey = true;
-    }
-    return !lacksKey;
-  }
-
-  /** Folders of a gateway that was killed at the end of a run, or was away for so long that its runs were given up. */
-  async function removeEnded(runner: Runner): Promise<void> {
-    for (const runId of await runner.list()) {
-      const run = running.has(runId) ? null : await options.find(runId);
-      if (run === null || !isFinal(run.status)) continue;
-      await clearRun({ ...options, runner }, run).catch((error: unknown) =>
-        log.warn({ err: error, runId }, 'what is left of a run could not be removed; it is tried again'),
-      );
-    }
-  }
-
   const loop = createPacedLoop(async () => {
     try {
       if (!isOwnReleased) await claims.releaseOwn();
@@ -105,7 +80,7 @@ export function createRunLoop(options: RunLoopOptions): RunLoop {
       const runner = await options.runner();
       if (clock.monotonicMs() >= sweepAtMs) {
         await claims.sweep({ abandonedMs, pendingMs });
-        if (runner !== null) await removeEnded(runner);
+        if (runner !== null) await removeEnded({ ...options, runner }, running);
         sweepAtMs = clock.monotonicMs() + sweepEveryMs;
       }
       if (runner === null) return idleEveryMs;
@@ -125,4 +100,35 @@ export function createRunLoop(options: RunLoopOptions): RunLoop {
       await Promise.all(running.values());
     },
   };
+}
+
+/** Without the platform key nothing can be begun: it waits for this gateway to get it, or for one that has it. */
+function createKeyCheck({ sealer, log }: Pick<RunLoopOptions, 'sealer' | 'log'>): () => Promise<boolean> {
+  let isMissing = false;
+  return async () => {
+    try {
+      await sealer.mark();
+      isMissing = false;
+    } catch (error) {
+      if (!(error instanceof AppError && error.code === 'secrets_unavailable')) throw error;
+      const trouble = { trouble: error.message };
+      if (!isMissing) log.error(trouble, 'runs wait: this gateway cannot read what they are sealed with');
+      isMissing = true;
+    }
+    return !isMissing;
+  };
+}
+
+/** Folders of a gateway that was killed at the end of a run, or was away for so long that its runs were given up. */
+async function removeEnded(
+  parts: Omit<RunLoopOptions, 'runner'> & { readonly runner: Runner },
+  running: ReadonlyMap<string, unknown>,
+): Promise<void> {
+  for (const runId of await parts.runner.list()) {
+    const run = running.has(runId) ? null : await parts.find(runId);
+    if (run === null || !isFinal(run.status)) continue;
+    await clearRun(parts, run).catch((error: unknown) =>
+      parts.log.warn({ err: error, runId }, 'what is left of a run could not be removed; it is tried again'),
+    );
+  }
 }

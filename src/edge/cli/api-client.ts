@@ -62,7 +62,7 @@ export function createApiClient(config: ClientConfig): ApiClient {
       }
     },
     async *text(path, asked = {}) {
-      const response = await send(config, { method: 'GET', path, ...asked });
+      const response = await send(config, { method: 'GET', path, headers: { accept: '*/*' }, ...asked });
       response.setEncoding('utf8');
       try {
         yield* response as AsyncIterable<string>;
@@ -71,7 +71,12 @@ export function createApiClient(config: ClientConfig): ApiClient {
       }
     },
     async bytes(path) {
-      const response = await send(config, { method: 'GET', path, answerTimeoutMs: usualTimeoutMs });
+      const response = await send(config, {
+        method: 'GET',
+        path,
+        headers: { accept: '*/*' },
+        answerTimeoutMs: usualTimeoutMs,
+      });
       return buffer(response).catch(() => {
         throw new FailedError(`${config.url} broke off its answer`);
       });
@@ -139,7 +144,7 @@ function connect(
   return new Promise((resolve, reject) => {
     const headers = {
       authorization: `Bearer ${apiKey}`,
-      accept: 'application/json, text/event-stream',
+      accept: 'application/json',
       ...further,
       ...(payload !== null && { 'content-type': payload.contentType, 'content-length': payload.bytes.length }),
     };

@@ -34,7 +34,6 @@ const logLine = z.looseObject({
 });
 type LogLine = z.output<typeof logLine>;
 const logPage = z.looseObject({ data: z.array(logLine), next_after: z.number(), complete: z.boolean() });
-const endEvent = z.looseObject({ status: z.string().nullable(), failure_code: z.string().nullable() });
 
 export const runsPath = '/v1/runs';
 export const runPath = (id: string | undefined): string => pathOf(runsPath, id);
@@ -80,29 +79,35 @@ export async function printLog(context: CommandContext, id: string, after: numbe
 
 /** Lines behind the one numbered `after`, as they come. @returns when the run has ended and all of them are printed */
 export async function followLog(context: CommandContext, id: string, after: number): Promise<void> {
-  let last = String(after);
+  const position = { last: String(after), isEnd: false };
   const patience = createPatience(context);
   for (;;) {
     try {
-      for await (const { event, id: eventId, data } of context.api.events(`${runPath(id)}/logs`, last)) {
+      for await (const line of linesOf(context, id, position)) {
         patience.arrived();
-        if (event === 'status') {
-          parseEvent(endEvent, data);
-          return;
-        }
-        printLine(context, parseEvent(logLine, data));
-        last = eventId;
+        printLine(context, line);
       }
     } catch (error) {
       patience.lost(error);
     }
+    if (position.isEnd) return;
     await sleep(againMs);
   }
 }
 
-function parseEvent<Schema extends z.ZodType>(schema: Schema, data: string): z.output<Schema> {
+/** Of one connection; the position goes with it. */
+async function* linesOf({ api }: CommandContext, id: string, position: { last: string; isEnd: boolean }) {
+  for await (const event of api.events(`${runPath(id)}/logs`, position.last)) {
+    position.isEnd = event.event === 'status';
+    if (position.isEnd) return;
+    yield parseLine(event.data);
+    position.last = event.id;
+  }
+}
+
+function parseLine(data: string): LogLine {
   try {
-    return parseAnswer(schema, JSON.parse(data));
+    return parseAnswer(logLine, JSON.parse(data));
   } catch (error) {
     if (error instanceof FailedError) throw error;
     throw new FailedError('the gateway sent a line of the log that is not JSON');
