@@ -48,6 +48,7 @@ export function createRunsWing(options: RunsWingOptions): { readonly runs: Runs;
     ...options,
     sealer: sealerOf(secrets, db),
     sources: sourcesOf(options),
+    mirror: providerMirror,
     findRunner: () => findRunner(search),
     hasFolders: () => hasRunFolders(search.runsDir),
     atOnceMax: runsAtOnce,

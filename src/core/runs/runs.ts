@@ -9,7 +9,7 @@ import { createRunLoop, type RunLoop } from './run-loop.ts';
 import { findRun, type LoggedLine, listRuns, readLog, type Run, type RunList } from './run-rows.ts';
 import { createStarts, type Starts } from './run-starts.ts';
 import { activeStatuses } from './run-status.ts';
-import type { FoundRunner } from '#core/runs/runner/runner.ts';
+import { type FoundRunner, readMirror } from '#core/runs/runner/runner.ts';
 import type { RunSources, Sealer } from './sources.ts';
 import { createStates } from './states.ts';
 
@@ -39,6 +39,8 @@ export interface Runs extends Starts, Changes {
   log(runId: string, after: number, limit: number): Promise<readonly LoggedLine[]>;
   /** Why nothing can be applied here; null where it can. */
   problem(): Promise<string | null>;
+  /** Sources of providers that runs can have; null where they come from registries. */
+  mirrored(): ReadonlySet<string> | null;
   /**
    * Seals inputs and states anew that an older key has sealed. Several gateways may do it at once.
    * @returns how many there were; 0 where the key in use is not here
@@ -60,6 +62,8 @@ export interface RunsOptions {
   readonly findRunner: () => Promise<FoundRunner>;
   /** Whether runs have left folders here. Asked at the start, before anything is looked for. */
   readonly hasFolders?: () => boolean;
+  /** A folder of provider packages. */
+  readonly mirror?: string | null;
   readonly atOnceMax?: number;
   readonly initMs?: number;
   readonly phaseMs?: number;
@@ -90,8 +94,22 @@ export function createRuns(options: RunsOptions): Runs {
     list: (list) => listRuns(db.sql, list),
     log: (runId, after, limit) => readLog(db.sql, runId, after, limit),
     reseal: () => resealRuns(options),
+    mirrored: mirrorReader(options),
     problem: async () => (await look()).problem,
     loop,
+  };
+}
+
+/** A folder may have hundreds of packages, and lists of stacks are asked for often. */
+const mirrorKeptMs = 5000;
+
+function mirrorReader({ mirror = null, clock }: RunsOptions): () => ReadonlySet<string> | null {
+  let kept: { readonly sources: ReadonlySet<string>; readonly untilMs: number } | null = null;
+  return () => {
+    if (mirror === null) return null;
+    const nowMs = clock.monotonicMs();
+    if (kept === null || nowMs >= kept.untilMs) kept = { sources: readMirror(mirror), untilMs: nowMs + mirrorKeptMs };
+    return kept.sources;
   };
 }
 

@@ -1,5 +1,5 @@
 import { afterEach, describe, expect, it } from 'vitest';
-import { type Body } from '../../edge/inference/inference-gateway.ts';
+import { type Body, eventually } from '../../edge/inference/inference-gateway.ts';
 import { host, Mirror } from './provider/mirror.ts';
 import { type Place, type RunGateway, usePlace } from './run-gateway.ts';
 
@@ -64,12 +64,15 @@ describe('a folder of providers', () => {
   it('that has not what a stack needs fails the run, which names the provider and the setting', async () => {
     const mirror = newMirror();
     const bench = await withMirror(mirror);
-    await bench.gateway.upload('note', noteStack());
+    const pushed = await bench.gateway.upload('note', noteStack());
+    const provider = { source: 'example/tiny', version: '>= 1.0' };
+    expect(pushed.body.providers).toEqual([{ ...provider, in_mirror: false }]);
     const missing = await ended(bench, 'note');
     expect(missing).toMatchObject({ status: 'FAILED', failure_code: 'INIT_FAILED' });
     expect(missing.failure_message).toContain(`provider ${host}/example/tiny was not found`);
     expect(missing.failure_message).toContain('HEADGATE_PROVIDER_MIRROR');
     mirror.unpacked('1.0.0');
+    await eventually(async () => (await bench.gateway.ask('/v1/stacks/note')).body.providers[0].in_mirror);
     await bench.gateway.upload('later', noteStack('>= 2.0'));
     const older = await ended(bench, 'later');
     expect(older).toMatchObject({ status: 'FAILED', failure_code: 'INIT_FAILED' });
