@@ -31,7 +31,7 @@ export async function openSharedStore({ url }: RedisConfig, db: Db, log: Log): P
 
 /** This gateway among those of its database, and what they tell each other. Alone it tells nobody anything. */
 export interface Coordination {
-  readonly gateways: Pick<Gateways, 'id' | 'live' | 'tell' | 'uncleanRuns'>;
+  readonly gateways: Pick<Gateways, 'id' | 'placeId' | 'live' | 'tell' | 'uncleanRuns'>;
   /** What to do when another gateway sends a message of this kind; it is acknowledged when that is done. */
   onMessage(kind: MessageKind, handle: (message: Message) => Promise<void> | void): void;
   /** After its start: ids of gateways that had this one's place before and are gone. */

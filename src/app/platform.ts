@@ -45,13 +45,14 @@ const lookEveryMs = 60_000;
 
 export function createPlatform(options: PlatformOptions): Platform {
   const { config, foundation, db, clock, log, dataDir } = options;
-  const { audit, accounts } = foundation;
+  const { audit, accounts, coordination } = foundation;
+  const { placeId: holder } = coordination.gateways;
   const { costs, directory, part: costsPart } = createCostsWing(options);
   const secrets = createSecrets({ db, log, keys: config.platform.keys, dataDir });
   const { nodeSilenceMs } = config.platform;
   const clusters = createClusters({ db, clock, log, audit, accounts, costs, secrets, nodeSilenceMs });
   const stacks = createStacks({ db, audit, log });
-  const { runs, part } = createRunsWing({ ...options, audit, clusters, stacks, secrets });
+  const { runs, part } = createRunsWing({ ...options, audit, clusters, stacks, secrets, holder });
   return {
     rooms: { costs, clusters, stacks, runs },
     directory,

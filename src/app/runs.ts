@@ -29,6 +29,8 @@ export interface RunsWingOptions {
   readonly clock: Clock;
   readonly log: Log;
   readonly dataDir: string;
+  /** This gateway, by what stays the same when it is started again. */
+  readonly holder: string;
 }
 
 /** Runs, with what they need of the rooms beside them. */
@@ -46,6 +48,7 @@ export function createRunsWing(options: RunsWingOptions): { readonly runs: Runs;
     ...options,
     sealer: sealerOf(secrets, db),
     sources: sourcesOf(options),
+    mirror: providerMirror,
     findRunner: () => findRunner(search),
     hasFolders: () => hasRunFolders(search.runsDir),
     atOnceMax: runsAtOnce,
@@ -57,13 +60,23 @@ export function createRunsWing(options: RunsWingOptions): { readonly runs: Runs;
       if ((await clusters.runContext(id)) === null) await runs.cancelOfCluster(id, systemAuthor);
     }
   };
+  const reseal = async (): Promise<void> => void (await runs.reseal());
   const part: Part = {
     name: 'runs',
-    jobs: [{ name: 'end runs of clusters that are gone', everyMs: 60_000, where: 'one', run: endOfGoneClusters }],
+    jobs: [
+      { name: 'encrypt what an older platform key encrypted of runs', everyMs: 60_000, where: 'every', run: reseal },
+      { name: 'end runs of clusters that are gone', everyMs: 60_000, where: 'one', run: endOfGoneClusters },
+    ],
     start() {
       const found = findTerraformPath(terraformBin);
       if ('path' in found) log.info({ program: found.path }, 'stacks are applied with this program');
       else log.info(`stacks are listed and not applied: ${found.problem}`);
+      reseal().catch((error: unknown) =>
+        log.warn(
+          { err: error },
+          'what an older platform key encrypted of runs was not looked for; a job does it later',
+        ),
+      );
       runs.loop.start();
     },
     stop: () => runs.loop.close(),
@@ -99,19 +112,27 @@ function sourcesOf({ clusters, stacks }: RunsWingOptions): RunSources {
 }
 
 /** Which key it was sealed with stands before what was sealed: its length in one byte, then its id. */
+const markOf = (keyId: string): Buffer => {
+  const id = Buffer.from(keyId, 'utf8');
+  return Buffer.concat([Buffer.from([id.length]), id]);
+};
+
 function sealerOf(secrets: Secrets, db: Db): Sealer {
   return {
+    async mark() {
+      const keyId = await secrets.keyInUse();
+      return keyId === null ? null : markOf(keyId);
+    },
     async seal(bytes, context, outer) {
       const plain = bytes.toString('base64');
       const seal = (tx: Transaction) => secrets.seal(tx, context, plain);
       const sealed = outer === undefined ? await db.orm.transaction(seal) : await seal(outer);
-      const keyId = Buffer.from(sealed.keyId, 'utf8');
-      return Buffer.concat([Buffer.from([keyId.length]), keyId, sealed.bytes]);
+      return Buffer.concat([markOf(sealed.keyId), sealed.bytes]);
     },
-    open(sealed, context) {
+    async open(sealed, context) {
       const end = 1 + (sealed[0] ?? 0);
       const keyId = sealed.toString('utf8', 1, end);
-      return Promise.resolve(Buffer.from(secrets.open(context, { keyId, bytes: sealed.subarray(end) }), 'base64'));
+      return Buffer.from(secrets.open(context, { keyId, bytes: sealed.subarray(end) }), 'base64');
     },
   };
 }

@@ -1,6 +1,7 @@
 import { BackupError, writeBackup } from '#base/backup/backup.ts';
 import { listSpooled, spoolFolderOf } from '#base/spool.ts';
 import { readNamespace } from '#core/gateways/gateways.ts';
+import { countActiveRuns } from '#core/runs/runs.ts';
 import { type Command, exitCodes, FailedError } from '#edge/cli/cli.ts';
 import { withBooksDatabase } from './books-database.ts';
 
@@ -21,9 +22,18 @@ export const backupCommand: Command = {
         const made = await writeBackup({ db, path, origin });
         const folder = spoolFolderOf(dataDir, origin);
         const spooled = (await listSpooled(folder)).length;
+        const running = await countActiveRuns(db);
         if (context.json) {
           const { bytes, rows, tables } = made;
-          const body = { object: 'backup', file: path, bytes, rows, tables, spooled_files: spooled };
+          const body = {
+            object: 'backup',
+            file: path,
+            bytes,
+            rows,
+            tables,
+            spooled_files: spooled,
+            running_runs: running,
+          };
           context.out(`${JSON.stringify(body, null, 2)}\n`);
           return;
         }
@@ -32,6 +42,7 @@ export const backupCommand: Command = {
             `headgate restore --check ${path}\n`,
         );
         if (spooled > 0) context.err(spooledNote(folder, spooled));
+        if (running > 0) context.err(runningNote(running));
       });
       return exitCodes.ok;
     }),
@@ -45,6 +56,14 @@ export async function failing(run: () => Promise<number>): Promise<number> {
     if (error instanceof BackupError) throw new FailedError(error.message);
     throw error;
   }
+}
+
+/** Work folders hold keys in clear: they go into no file. */
+function runningNote(runs: number): string {
+  return (
+    `headgate: ${runs} runs of stacks are going on: what they have made in the last half minute may not be in it. Before ` +
+    'this database is given up for its copy, wait until they have ended, and make the backup then.\n'
+  );
 }
 
 function spooledNote(folder: string, files: number): string {

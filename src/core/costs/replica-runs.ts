@@ -30,7 +30,7 @@ const source: UsageSource = 'replica';
 const chunkMax = 1000;
 
 /**
- * Carries runs over into intervals. Telling one again changes nothing; the first start, the first moment of being ready
+ * Carries runs over into intervals. Telling one again changes nothing; the earliest start, the first moment of being ready
  * and the first told end stay. An estimated end gives way to whatever is known later.
  * @returns how many runs were new or had changed
  */
@@ -63,10 +63,12 @@ async function carryChunk(tx: Transaction, runs: readonly ReplicaRun[]): Promise
       "organizationId" uuid, "organizationName" text, "replicaName" text, "hardwareProfile" text, gpus integer,
       "startedMs" bigint, "readyMs" bigint, "endedMs" bigint, "endEstimated" boolean)
     on conflict (source, node_id, generation) do update set
+      allocated_ms = least(a.allocated_ms, excluded.allocated_ms),
       ready_ms = coalesce(a.ready_ms, excluded.ready_ms),
       released_ms = case when ${keepsEnd} then a.released_ms else excluded.released_ms end,
       release_estimated = case when ${keepsEnd} then false else excluded.release_estimated end
-      where (a.ready_ms is null and excluded.ready_ms is not null)
+      where excluded.allocated_ms < a.allocated_ms
+        or (a.ready_ms is null and excluded.ready_ms is not null)
         or (not (${keepsEnd}) and (a.released_ms, a.release_estimated)
           is distinct from (excluded.released_ms, excluded.release_estimated))
     returning a.node_id`);

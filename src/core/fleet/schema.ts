@@ -105,6 +105,8 @@ export const replicaRuns = pgTable(
     specHash: text('spec_hash').notNull(),
     image: text('image'),
     startedAt: moment('started_at'),
+    /** Since when it has its GPUs, where that is before `started_at`: of one that was found, by its own word. */
+    heldAt: mayBe('held_at'),
     readyAt: mayBe('ready_at'),
     endedAt: mayBe('ended_at'),
     /** `clean`: its counters were read after its last request. */

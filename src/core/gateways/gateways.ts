@@ -21,6 +21,8 @@ export type { GatewayRun } from './gateway-runs.ts';
  */
 export interface Gateways {
   readonly id: string;
+  /** Of its slot in the data folder, the same after every start: no other gateway that lives has it. */
+  readonly placeId: string;
   /**
    * Takes its place among the others.
    * @returns ids of gateways that had the place before and did not leave it: they are gone
@@ -89,7 +91,7 @@ class DatabaseGateways implements Gateways {
   readonly id = randomUUID();
   readonly #options: GatewaysOptions;
   readonly #bus: Bus | null;
-  readonly #placeId: string;
+  readonly placeId: string;
   readonly #version = readVersion();
   /** Set by `start` alone, which has checked that the place may be taken. */
   #hasPlace = false;
@@ -99,7 +101,7 @@ class DatabaseGateways implements Gateways {
     const { store, prefix, log, dataDir, slot = 0 } = options;
     this.#options = options;
     this.#bus = store === null ? null : new Bus({ store, prefix, gatewayId: this.id, log });
-    this.#placeId = placeOf(dataDir, slot);
+    this.placeId = placeOf(dataDir, slot);
   }
 
   async start(): Promise<readonly string[]> {
@@ -138,14 +140,14 @@ class DatabaseGateways implements Gateways {
         where ended_at is null and last_seen_at < now() - ${goneAfterMs}::int * interval '1 ms' and id <> ${this.id}
       )
       insert into gateways (id, place_id, started_at, last_seen_at, shares)
-      values (${this.id}, ${this.#placeId}, now(), now(), ${this.#bus !== null})
+      values (${this.id}, ${this.placeId}, now(), now(), ${this.#bus !== null})
       on conflict (id) do update set last_seen_at = now()`;
   }
 
   #insertRun() {
     const { db, slot = 0 } = this.#options;
     return db.sql`insert into gateway_runs (id, place_id, host, slot, version, started_at, last_seen_at)
-      values (${this.id}, ${this.#placeId}, ${hostname()}, ${slot}, ${this.#version}, now(), now())`;
+      values (${this.id}, ${this.placeId}, ${hostname()}, ${slot}, ${this.#version}, now(), now())`;
   }
 
   uncleanRuns(fromMs: number, toMs: number): Promise<readonly GatewayRun[]> {
@@ -210,17 +212,17 @@ class DatabaseGateways implements Gateways {
     return sql.begin(async (tx) => {
       await tx`select pg_advisory_xact_lock(hashtext('headgate gateways'))`;
       const deleted = await tx<{ id: string; place_id: string }[]>`delete from gateways
-        where place_id = ${this.#placeId} or last_seen_at < now() - ${goneAfterMs}::int * interval '1 ms'
+        where place_id = ${this.placeId} or last_seen_at < now() - ${goneAfterMs}::int * interval '1 ms'
         returning id, place_id`;
-      const gone = deleted.filter((row) => row.place_id === this.#placeId).map(({ id }) => id);
+      const gone = deleted.filter((row) => row.place_id === this.placeId).map(({ id }) => id);
       const others = await tx<Other[]>`select id, shares, last_seen_at::text as seen from gateways`;
       const notSharing = others.filter(({ id }) => !sharing.has(id));
       if (notSharing.length > 0) return { notSharing, gone };
       await tx`update gateway_runs set ended_at = last_seen_at, ended = 'unclean' where ended_at is null
-        and (place_id = ${this.#placeId} or last_seen_at < now() - ${goneAfterMs}::int * interval '1 ms')`;
+        and (place_id = ${this.placeId} or last_seen_at < now() - ${goneAfterMs}::int * interval '1 ms')`;
       await tx`${this.#insertRun()}`;
       await tx`insert into gateways (id, place_id, started_at, last_seen_at, shares)
-        values (${this.id}, ${this.#placeId}, now(), now(), ${this.#bus !== null})`;
+        values (${this.id}, ${this.placeId}, now(), now(), ${this.#bus !== null})`;
       return { notSharing, gone };
     });
   }

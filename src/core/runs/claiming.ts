@@ -12,6 +12,8 @@ export interface Claiming {
   adopt(place: string): Promise<ClaimedRun | null>;
   /** @returns how it stands. @throws RunLostError */
   renew(run: ClaimedRun): Promise<{ readonly status: RunStatus; readonly cancelReason: CancelReason | null }>;
+  /** Lets go of what this gateway held before it was started: no other process has its name. */
+  releaseOwn(): Promise<void>;
   /** Renews no lease any more, so that another gateway of the place goes on at once. */
   release(run: ClaimedRun): Promise<void>;
 }
@@ -20,7 +22,8 @@ const columns = `r.id, r.fence, r.installation_id as "installationId", r.cluster
   r.stack_version_id as "stackVersionId", i.node, r.operation, r.status, r.cancel_reason as "cancelReason", r.inputs,
   r.prepared, r.phase, r.log_offset::float8 as "logOffset", r.log_lines as "logLines", r.log_bytes as "logBytes"`;
 
-export function createClaiming(sql: Sql): Claiming {
+/** @param holder this gateway: no other that lives has the same, and it has the same when it is started again */
+export function createClaiming(sql: Sql, holder: string): Claiming {
   const active: string[] = [...activeStatuses];
   const lease = sql`clock_timestamp() + make_interval(secs => ${leaseSeconds})`;
 
@@ -40,7 +43,7 @@ export function createClaiming(sql: Sql): Claiming {
               and not exists (select from runs a where a.cluster_id = r.cluster_id and a.status in ${sql(active)})
               and not exists (select from runs e where e.cluster_id = r.cluster_id and e.status = 'PENDING' and e.id < r.id)
             order by r.id limit 1 for update skip locked)
-          update runs r set status = 'PLANNING', place = ${place}, fence = r.fence + 1, started_at = clock_timestamp(),
+          update runs r set status = 'PLANNING', place = ${place}, holder = ${holder}, fence = r.fence + 1, started_at = clock_timestamp(),
             lease_until = ${lease}
           from next, installations i where r.id = next.id and i.id = r.installation_id
           returning ${sql.unsafe(columns)}`;
@@ -56,7 +59,7 @@ export function createClaiming(sql: Sql): Claiming {
         with next as (
           select id from runs where status in ${sql(active)} and place = ${place} and lease_until < clock_timestamp()
           order by id limit 1 for update skip locked)
-        update runs r set fence = r.fence + 1, lease_until = ${lease}
+        update runs r set holder = ${holder}, fence = r.fence + 1, lease_until = ${lease}
         from next, installations i where r.id = next.id and i.id = r.installation_id
         returning ${sql.unsafe(columns)}`;
       return row ?? null;
@@ -67,6 +70,11 @@ export function createClaiming(sql: Sql): Claiming {
         returning status, cancel_reason as "cancelReason"`;
       if (row === undefined) throw new RunLostError();
       return row;
+    },
+    async releaseOwn() {
+      await sql`
+        update runs set lease_until = clock_timestamp()
+        where holder = ${holder} and status in ${sql(active)} and lease_until > clock_timestamp()`;
     },
     async release({ id, fence }) {
       await sql`update runs set lease_until = clock_timestamp() where id = ${id} and fence = ${fence}`;

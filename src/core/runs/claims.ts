@@ -9,11 +9,11 @@ export interface Claims extends Claiming, Progress {
   sweep(limits: { readonly abandonedMs: number; readonly pendingMs: number }): Promise<void>;
 }
 
-export function createClaims(sql: Sql): Claims {
+export function createClaims(sql: Sql, holder: string): Claims {
   const active: string[] = [...activeStatuses];
 
   return {
-    ...createClaiming(sql),
+    ...createClaiming(sql, holder),
     ...createProgress(sql),
     async sweep({ abandonedMs, pendingMs }) {
       const abandoned = 'the machine that it ran on has not been heard of; what it had made until then is kept';

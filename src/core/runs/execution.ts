@@ -1,4 +1,6 @@
+import { constants } from 'node:os';
 import { z } from 'zod';
+import { AppError } from '#base/errors.ts';
 import type { Log } from '#base/log.ts';
 import type { ClaimedRun } from './claimed-run.ts';
 import { createMask, type Mask } from './mask.ts';
@@ -33,6 +35,8 @@ const outputBytesMax = 4 * 1024 * 1024;
 
 const wallNeeded =
   'runs have no wall around them here, and only what an administrator of the platform uploaded may do without';
+const fromMirror = 'providers come from the folder HEADGATE_PROVIDER_MIRROR alone';
+const folderGone = 'its work folder is not there any more; what is on record of what it has made is kept';
 const inputsSchema = z.record(z.string(), z.unknown());
 
 /** How a run ends before its time. */
@@ -132,7 +136,7 @@ async function readContext(parts: ExecutionParts, run: ClaimedRun): Promise<RunC
   }
   if (runner.kind === 'process' && !stack.isGlobal) throw new RunFailure('RUNNER_UNAVAILABLE', wallNeeded);
   const stored = await states.latest(run.installationId);
-  const inputs = await sealer.open(run.inputs, inputsContext(run.id));
+  const inputs = await openInputs(sealer, run);
   return {
     stack,
     cluster,
@@ -142,6 +146,17 @@ async function readContext(parts: ExecutionParts, run: ClaimedRun): Promise<RunC
     state: stored?.state ?? null,
     lockFile: stored?.lockFile ?? null,
   };
+}
+
+/** One that nothing was done for yet says what it lacks; of any other the state would be lost. @throws RunFailure */
+async function openInputs(sealer: Sealer, run: ClaimedRun): Promise<Buffer> {
+  try {
+    return await sealer.open(run.inputs, inputsContext(run.id));
+  } catch (error) {
+    const isKey = error instanceof AppError && error.code === 'secrets_unavailable';
+    if (!isKey || run.prepared) throw error;
+    throw new RunFailure('RUNNER_UNAVAILABLE', `its inputs cannot be read: ${error.message}`);
+  }
 }
 
 /**
@@ -214,7 +229,11 @@ class Execution {
 
   async #prepare(): Promise<void> {
     const { runner, claims } = this.#parts;
-    if (this.#run.prepared) return;
+    if (this.#run.prepared) {
+      // As after a restore of the database, or on a machine that is new.
+      if (!(await runner.list()).includes(this.#run.id)) throw new RunFailure('INTERRUPTED', folderGone);
+      return;
+    }
     await runner.prepare(this.#run.id, workFiles(this.#context, runner.paths(this.#run.id)));
     await claims.prepared(this.#run);
     this.#run = { ...this.#run, prepared: true };
@@ -331,8 +350,20 @@ class Execution {
     if (canceled === 'cluster_gone') throw new RunFailure('CLUSTER_GONE', clusterGone);
     if (canceled !== null) throw new RunCanceled();
     if (exitCode === null) throw new RunFailure('INTERRUPTED', `${command} ended without saying how: it was killed`);
-    throw new RunFailure(code, error ?? `${command} ended with exit code ${exitCode}`);
+    const said = killedBy(command, exitCode) ?? error ?? `${command} ended with exit code ${exitCode}`;
+    const isOfMirror = code === 'INIT_FAILED' && this.#parts.runner.paths(this.#run.id).mirror !== null;
+    throw new RunFailure(code, isOfMirror && said.includes('provider') ? `${said} (${fromMirror})` : said);
   }
+}
+
+/** A shell's exit codes above 128 are signals. @returns null where Terraform ended by itself */
+function killedBy(command: string, exitCode: number): string | null {
+  const signal = exitCode - 128;
+  const isKill = signal === constants.signals.SIGKILL;
+  const isOther = [constants.signals.SIGSEGV, constants.signals.SIGABRT, constants.signals.SIGTERM].includes(signal);
+  if (!isKill && !isOther) return null;
+  const why = isKill ? ', as the kernel does when memory runs out' : '';
+  return `${command} was killed by signal ${signal} (exit code ${exitCode})${why}; what it had made until then is kept`;
 }
 
 function hasChanged({ changes }: PhaseEnd): boolean {

@@ -1,3 +1,4 @@
+import { AppError } from '#base/errors.ts';
 import type { Log } from '#base/log.ts';
 import { createPacedLoop } from '#base/paced-loop.ts';
 import { type ClaimedRun, RunLostError } from './claimed-run.ts';
@@ -38,8 +39,11 @@ const pendingMs = 24 * 3_600_000;
 
 export function createRunLoop(options: RunLoopOptions): RunLoop {
   const { claims, atOnceMax, abandonedMs, clock, log } = options;
+  const hasKey = createKeyCheck(options);
   const running = new Map<string, Promise<void>>();
   const stop = new AbortController();
+  /** What the process before this one held; nobody else goes on with it before its lease has lapsed. */
+  let isOwnReleased = false;
   /** 0 before the first look. */
   let sweepAtMs = 0;
 
@@ -61,31 +65,22 @@ export function createRunLoop(options: RunLoopOptions): RunLoop {
   async function claim(runner: Runner): Promise<void> {
     const { place } = runner;
     while (running.size < atOnceMax && !stop.signal.aborted) {
-      const run = (await claims.adopt(place)) ?? (await claims.claimNext(place));
+      const run = (await claims.adopt(place)) ?? ((await hasKey()) ? await claims.claimNext(place) : null);
       if (run === null || running.has(run.id)) return;
       running.set(run.id, execute(runner, run));
     }
   }
 
-  /** Folders of a gateway that was killed at the end of a run, or was away for so long that its runs were given up. */
-  async function removeEnded(runner: Runner): Promise<void> {
-    for (const runId of await runner.list()) {
-      const run = running.has(runId) ? null : await options.find(runId);
-      if (run === null || !isFinal(run.status)) continue;
-      await clearRun({ ...options, runner }, run).catch((error: unknown) =>
-        log.warn({ err: error, runId }, 'what is left of a run could not be removed; it is tried again'),
-      );
-    }
-  }
-
   const loop = createPacedLoop(async () => {
     try {
+      if (!isOwnReleased) await claims.releaseOwn();
+      isOwnReleased = true;
       const isNeeded = running.size > 0 || (sweepAtMs === 0 && options.hasFolders()) || (await claims.hasWork());
       if (!isNeeded) return idleEveryMs;
       const runner = await options.runner();
       if (clock.monotonicMs() >= sweepAtMs) {
         await claims.sweep({ abandonedMs, pendingMs });
-        if (runner !== null) await removeEnded(runner);
+        if (runner !== null) await removeEnded({ ...options, runner }, running);
         sweepAtMs = clock.monotonicMs() + sweepEveryMs;
       }
       if (runner === null) return idleEveryMs;
@@ -105,4 +100,35 @@ export function createRunLoop(options: RunLoopOptions): RunLoop {
       await Promise.all(running.values());
     },
   };
+}
+
+/** Without the platform key nothing can be begun: it waits for this gateway to get it, or for one that has it. */
+function createKeyCheck({ sealer, log }: Pick<RunLoopOptions, 'sealer' | 'log'>): () => Promise<boolean> {
+  let isMissing = false;
+  return async () => {
+    try {
+      await sealer.mark();
+      isMissing = false;
+    } catch (error) {
+      if (!(error instanceof AppError && error.code === 'secrets_unavailable')) throw error;
+      const trouble = { trouble: error.message };
+      if (!isMissing) log.error(trouble, 'runs wait: this gateway cannot read what they are sealed with');
+      isMissing = true;
+    }
+    return !isMissing;
+  };
+}
+
+/** Folders of a gateway that was killed at the end of a run, or was away for so long that its runs were given up. */
+async function removeEnded(
+  parts: Omit<RunLoopOptions, 'runner'> & { readonly runner: Runner },
+  running: ReadonlyMap<string, unknown>,
+): Promise<void> {
+  for (const runId of await parts.runner.list()) {
+    const run = running.has(runId) ? null : await parts.find(runId);
+    if (run === null || !isFinal(run.status)) continue;
+    await clearRun(parts, run).catch((error: unknown) =>
+      parts.log.warn({ err: error, runId }, 'what is left of a run could not be removed; it is tried again'),
+    );
+  }
 }

@@ -3,11 +3,13 @@ import type { Db } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
 import type { Audit } from '#core/audit/audit.ts';
 import { createClaims } from './claims.ts';
+import { resealRuns } from './reseal.ts';
 import { type Changes, createChanges } from './run-changes.ts';
 import { createRunLoop, type RunLoop } from './run-loop.ts';
 import { findRun, type LoggedLine, listRuns, readLog, type Run, type RunList } from './run-rows.ts';
 import { createStarts, type Starts } from './run-starts.ts';
-import type { FoundRunner } from '#core/runs/runner/runner.ts';
+import { activeStatuses } from './run-status.ts';
+import { type FoundRunner, readMirror } from '#core/runs/runner/runner.ts';
 import type { RunSources, Sealer } from './sources.ts';
 import { createStates } from './states.ts';
 
@@ -37,6 +39,13 @@ export interface Runs extends Starts, Changes {
   log(runId: string, after: number, limit: number): Promise<readonly LoggedLine[]>;
   /** Why nothing can be applied here; null where it can. */
   problem(): Promise<string | null>;
+  /** Sources of providers that runs can have; null where they come from registries. */
+  mirrored(): ReadonlySet<string> | null;
+  /**
+   * Seals inputs and states anew that an older key has sealed. Several gateways may do it at once.
+   * @returns how many there were; 0 where the key in use is not here
+   */
+  reseal(): Promise<number>;
   readonly loop: RunLoop;
 }
 
@@ -47,10 +56,14 @@ export interface RunsOptions {
   readonly log: Log;
   readonly sealer: Sealer;
   readonly sources: RunSources;
+  /** A UUID of this gateway that stays the same when it is started again, and that no other one has meanwhile. */
+  readonly holder: string;
   /** Looks for what can run Terraform here. Called once, when it is first needed. */
   readonly findRunner: () => Promise<FoundRunner>;
   /** Whether runs have left folders here. Asked at the start, before anything is looked for. */
   readonly hasFolders?: () => boolean;
+  /** A folder of provider packages. */
+  readonly mirror?: string | null;
   readonly atOnceMax?: number;
   readonly initMs?: number;
   readonly phaseMs?: number;
@@ -64,7 +77,7 @@ export function createRuns(options: RunsOptions): Runs {
   const look = once(options.findRunner);
   const loop = createRunLoop({
     ...options,
-    claims: createClaims(db.sql),
+    claims: createClaims(db.sql, options.holder),
     states: createStates(db.sql, sealer),
     limits: { initMs, phaseMs },
     runner: async () => (await look()).runner,
@@ -80,9 +93,31 @@ export function createRuns(options: RunsOptions): Runs {
     find,
     list: (list) => listRuns(db.sql, list),
     log: (runId, after, limit) => readLog(db.sql, runId, after, limit),
+    reseal: () => resealRuns(options),
+    mirrored: mirrorReader(options),
     problem: async () => (await look()).problem,
     loop,
   };
+}
+
+/** A folder may have hundreds of packages, and lists of stacks are asked for often. */
+const mirrorKeptMs = 5000;
+
+function mirrorReader({ mirror = null, clock }: RunsOptions): () => ReadonlySet<string> | null {
+  let kept: { readonly sources: ReadonlySet<string>; readonly untilMs: number } | null = null;
+  return () => {
+    if (mirror === null) return null;
+    const nowMs = clock.monotonicMs();
+    if (kept === null || nowMs >= kept.untilMs) kept = { sources: readMirror(mirror), untilMs: nowMs + mirrorKeptMs };
+    return kept.sources;
+  };
+}
+
+/** Runs that hold their cluster just now, wherever they are. */
+export async function countActiveRuns({ sql }: Pick<Db, 'sql'>): Promise<number> {
+  const [row] = await sql<{ count: number }[]>`
+    select count(*)::int as count from runs where status in ${sql([...activeStatuses])}`;
+  return row?.count ?? 0;
 }
 
 /** What could not be looked at is looked at again. */

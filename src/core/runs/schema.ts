@@ -1,5 +1,6 @@
-import { sql } from 'drizzle-orm';
+import { type SQL, sql } from 'drizzle-orm';
 import {
+  type AnyPgColumn,
   bigint,
   boolean,
   customType,
@@ -14,9 +15,12 @@ import {
   uuid,
 } from 'drizzle-orm/pg-core';
 import { activeStatuses, failureCodes, runOperations, runStatuses } from './run-status.ts';
+import { sealMarkBytes } from './sources.ts';
 
 const moment = (name: string) => timestamp(name, { withTimezone: true, mode: 'date', precision: 3 });
 const bytes = customType<{ data: Buffer }>({ dataType: () => 'bytea' });
+/** What was sealed names its key first: what an older key sealed is found by it. */
+const sealMark = (column: AnyPgColumn): SQL => sql`substr(${column}, 1, ${sql.raw(String(sealMarkBytes))})`;
 const isActive = sql.raw(activeStatuses.map((status) => `'${status}'`).join(', '));
 
 /** What a stack is on a cluster, or on one of its nodes: the state of Terraform, over all its runs. */
@@ -65,6 +69,8 @@ export const runs = pgTable(
     cancelReason: text('cancel_reason', { enum: ['asked', 'timeout', 'cluster_gone'] }),
     /** Where it runs: only gateways that reach the place can go on with it. */
     place: text('place'),
+    /** The gateway that claimed it last, by what stays the same when it is started again. */
+    holder: uuid('holder'),
     /** Grows whenever somebody takes the run over; who holds an older number writes nothing more. */
     fence: integer('fence').notNull().default(0),
     leaseUntil: moment('lease_until'),
@@ -93,6 +99,7 @@ export const runs = pgTable(
     index('runs_cluster_idx').on(table.clusterId, table.id),
     index('runs_organization_idx').on(table.organizationId, table.id),
     index('runs_installation_idx').on(table.installationId, table.id),
+    index('runs_inputs_key_idx').on(sealMark(table.inputs)),
   ],
 );
 
@@ -130,5 +137,8 @@ export const stackStates = pgTable(
     lockFile: bytes('lock_file'),
     createdAt: moment('created_at').notNull(),
   },
-  (table) => [primaryKey({ columns: [table.installationId, table.serial] })],
+  (table) => [
+    primaryKey({ columns: [table.installationId, table.serial] }),
+    index('stack_states_key_idx').on(sealMark(table.state)),
+  ],
 );

@@ -3,15 +3,26 @@ import type { WorkFile } from '#core/runs/runner/runner.ts';
 
 /** What runs need of the rooms beside them; the platform wing hands it over. */
 
+/** Bytes that say which key something was sealed with; everything that is sealed begins with them. */
+export const sealMarkBytes = 17;
+
 /** Encrypts what only runs may read. `context` binds a text to its place: sealed for one, it cannot be opened as another. */
 export interface Sealer {
+  /**
+   * What everything begins with that the key in use seals; null where nothing was ever sealed.
+   * @throws AppError secrets_unavailable where that key is not here
+   */
+  mark(): Promise<Buffer | null>;
   seal(bytes: Buffer, context: string, tx?: Transaction): Promise<Buffer>;
-  /** @throws Error when it was sealed with a key that is not here, for another context, or was changed */
+  /** @throws AppError secrets_unavailable when it was sealed with a key that is not here, for another context, or was changed */
   open(sealed: Buffer, context: string): Promise<Buffer>;
 }
 
 /** What a run's inputs are sealed for. */
 export const inputsContext = (runId: string): string => `inputs ${runId}`;
+
+/** What a state of an installation is sealed for. */
+export const stateContext = (installationId: string): string => `state ${installationId}`;
 
 export interface StackInput {
   readonly name: string;

@@ -1,6 +1,6 @@
 import type { Sql } from 'postgres';
 import { z } from 'zod';
-import type { Sealer } from './sources.ts';
+import { type Sealer, stateContext } from './sources.ts';
 
 /** Versions of an installation's state that are kept. */
 const versionsKept = 5;
@@ -37,8 +37,6 @@ interface StateRow {
   readonly lockFile: Buffer | null;
 }
 
-const contextOf = (installationId: string): string => `state ${installationId}`;
-
 export function createStates(sql: Sql, sealer: Sealer): States {
   return {
     async latest(installationId) {
@@ -46,15 +44,15 @@ export function createStates(sql: Sql, sealer: Sealer): States {
         select serial, lineage, resources, state, lock_file as "lockFile" from stack_states
         where installation_id = ${installationId} order by serial desc limit 1`;
       if (row === undefined) return null;
-      const state = await sealer.open(row.state, contextOf(installationId));
+      const state = await sealer.open(row.state, stateContext(installationId));
       return { ...row, serial: Number(row.serial), state };
     },
     async keep({ installationId, runId, state, lockFile }) {
       const read = readState(state);
       if (read === null) return 'not_a_state';
-      const sealed = await sealer.seal(state, contextOf(installationId));
+      const sealed = await sealer.seal(state, stateContext(installationId));
       return sql.begin(async (tx): Promise<KeepResult> => {
-        await tx`select pg_advisory_xact_lock(hashtextextended(${`headgate ${contextOf(installationId)}`}, 0))`;
+        await tx`select pg_advisory_xact_lock(hashtextextended(${`headgate ${stateContext(installationId)}`}, 0))`;
         const [last] = await tx<{ serial: string; lineage: string }[]>`
           select serial, lineage from stack_states where installation_id = ${installationId} order by serial desc limit 1`;
         if (last !== undefined && last.lineage !== read.lineage) return 'foreign';

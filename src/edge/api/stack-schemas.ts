@@ -49,6 +49,16 @@ const webSchema = z
   })
   .openapi('StackWebPort');
 
+const providerSchema = z
+  .object({
+    source: z.string().openapi({ example: 'hashicorp/aws' }),
+    version: z.string().nullable().openapi({ description: 'Its constraint, such as `>= 1.0`' }),
+    in_mirror: z.boolean().nullable().openapi({
+      description: "Whether the platform's mirror has any version of it; null: it comes from its registry",
+    }),
+  })
+  .openapi('StackProvider');
+
 export const stackSchema = z
   .object({
     id: idText('stack'),
@@ -64,6 +74,9 @@ export const stackSchema = z
     applicable_profiles: z.array(z.string()).nullable().openapi({ description: 'null: all hardware profiles' }),
     web: webSchema.nullable().openapi({ description: 'The web port that a run will have' }),
     required_versions: z.array(z.string()).openapi({ description: 'Of Terraform; all of them hold' }),
+    providers: z
+      .array(providerSchema)
+      .openapi({ description: 'Of the module itself; those that it calls may need others' }),
     warnings: z.array(z.string()).openapi({ description: 'What of the package was left out or may be a mistake' }),
     version: versionSchema,
     created_at: z.iso.datetime(),
@@ -75,7 +88,12 @@ export const stackPageSchema = pageOf(stackSchema, 'StackPage');
 
 const iso = (ms: number): string => new Date(ms).toISOString();
 
-export function toStackAnswer(stack: Stack, viewer: StackViewer): z.infer<typeof stackSchema> {
+/** @param mirrored sources of providers that are to be had here; null: all that registries have */
+export function toStackAnswer(
+  stack: Stack,
+  viewer: StackViewer,
+  mirrored: ReadonlySet<string> | null,
+): z.infer<typeof stackSchema> {
   const { version, ownerUserId } = stack;
   const { metadata } = version;
   const seesOwner = ownerUserId !== null && (viewer.isAdmin || ownerUserId === viewer.userId);
@@ -93,6 +111,11 @@ export function toStackAnswer(stack: Stack, viewer: StackViewer): z.infer<typeof
     applicable_profiles: metadata.applicableProfiles === null ? null : [...metadata.applicableProfiles],
     web: metadata.web,
     required_versions: [...metadata.requiredVersions],
+    providers: (metadata.providers ?? []).map(({ source, version: constraint }) => ({
+      source,
+      version: constraint,
+      in_mirror: mirrored?.has(source) ?? null,
+    })),
     warnings: [...metadata.warnings],
     version: {
       number: version.number,

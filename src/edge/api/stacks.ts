@@ -8,6 +8,7 @@ import {
   type Stacks,
 } from '#core/stacks/stacks.ts';
 import { authorOf, type HttpContext, ValidationError } from '#edge/http/http.ts';
+import type { Runs } from '#core/runs/runs.ts';
 import type { ApiApp } from './app.ts';
 import type { Guards } from './auth.ts';
 import { pageQuery, toPage } from './pages.ts';
@@ -21,6 +22,7 @@ import { createUploadBody, fetchSchema, type UploadParts, uploadSchema } from '.
 export interface StackRoutesParts extends UploadParts {
   readonly guards: Guards;
   readonly stacks: Stacks;
+  readonly runs: Pick<Runs, 'mirrored'>;
 }
 
 const tags = ['Stacks'];
@@ -39,7 +41,7 @@ export function registerStackRoutes(app: ApiApp, parts: StackRoutesParts): void 
   registerChanges(app, parts);
 }
 
-function registerList(app: ApiApp, { guards, stacks }: StackRoutesParts): void {
+function registerList(app: ApiApp, { guards, stacks, runs }: StackRoutesParts): void {
   const route = createRoute({
     method: 'get',
     path,
@@ -60,12 +62,13 @@ function registerList(app: ApiApp, { guards, stacks }: StackRoutesParts): void {
     const { search = null, category = null, ...asked } = context.req.valid('query');
     const viewer = viewerOf(context);
     const found = await stacks.list({ viewer, search, category, ...asked });
-    const shown = found.stacks.map((stack) => toStackAnswer(stack, viewer));
+    const mirrored = runs.mirrored();
+    const shown = found.stacks.map((stack) => toStackAnswer(stack, viewer, mirrored));
     return context.json(toPage(shown, asked, found.total), 200);
   });
 }
 
-function registerReading(app: ApiApp, { guards, stacks }: StackRoutesParts): void {
+function registerReading(app: ApiApp, { guards, stacks, runs }: StackRoutesParts): void {
   const get = createRoute({
     method: 'get',
     path: `${path}/{name}`,
@@ -81,7 +84,7 @@ function registerReading(app: ApiApp, { guards, stacks }: StackRoutesParts): voi
     const viewer = viewerOf(context);
     const stack = await stacks.find(viewer, context.req.valid('param').name);
     if (stack === null) throw notFound('stack');
-    return context.json(toStackAnswer(stack, viewer), 200);
+    return context.json(toStackAnswer(stack, viewer, runs.mirrored()), 200);
   });
   const download = createRoute({
     method: 'get',
@@ -136,7 +139,7 @@ function registerUpload(app: ApiApp, { guards, stacks, ...parts }: StackRoutesPa
     const asked = 'file' in body ? await sourceOfForm(body) : sourceOfJson(body);
     const { stack, isNew } = await pushOrExplain(stacks, asked, stackAuthorOf(context));
     if (isNew) context.header('location', `${path}/${stack.name}`);
-    return context.json(toStackAnswer(stack, viewerOf(context)), isNew ? 201 : 200);
+    return context.json(toStackAnswer(stack, viewerOf(context), parts.runs.mirrored()), isNew ? 201 : 200);
   });
 }
 
@@ -175,7 +178,7 @@ async function pushOrExplain(stacks: Stacks, { source, fields }: AskedPush, by: 
   }
 }
 
-function registerChanges(app: ApiApp, { guards, stacks }: StackRoutesParts): void {
+function registerChanges(app: ApiApp, { guards, stacks, runs }: StackRoutesParts): void {
   const patch = createRoute({
     method: 'patch',
     path: `${path}/{name}`,
@@ -189,7 +192,7 @@ function registerChanges(app: ApiApp, { guards, stacks }: StackRoutesParts): voi
   app.openapi(patch, async (context) => {
     const { name } = context.req.valid('param');
     const stack = await stacks.patch(name, context.req.valid('json'), stackAuthorOf(context));
-    return context.json(toStackAnswer(stack, viewerOf(context)), 200);
+    return context.json(toStackAnswer(stack, viewerOf(context), runs.mirrored()), 200);
   });
   const remove = createRoute({
     method: 'delete',

@@ -28,8 +28,20 @@ export interface ApiClient {
   text(path: string, asked?: Pick<Asked, 'answerTimeoutMs'>): AsyncIterable<string>;
   /** An answer that is no JSON. @throws FailedError as `call` */
   bytes(path: string): Promise<Buffer>;
-  /** The `data:` of each server-sent event, until the stream ends. @throws FailedError when it cannot begin */
-  events(path: string): AsyncIterable<string>;
+  /**
+   * Server-sent events, until the stream ends.
+   * @param after the `id` of the last one that was had
+   * @throws FailedError when it cannot begin
+   */
+  events(path: string, after?: string): AsyncIterable<ServerEvent>;
+}
+
+export interface ServerEvent {
+  /** `message` where the stream names none. */
+  readonly event: string;
+  /** Of this event, or of the last one that had one. */
+  readonly id: string;
+  readonly data: string;
 }
 
 const usualTimeoutMs = 60_000;
@@ -50,7 +62,7 @@ export function createApiClient(config: ClientConfig): ApiClient {
       }
     },
     async *text(path, asked = {}) {
-      const response = await send(config, { method: 'GET', path, ...asked });
+      const response = await send(config, { method: 'GET', path, headers: { accept: '*/*' }, ...asked });
       response.setEncoding('utf8');
       try {
         yield* response as AsyncIterable<string>;
@@ -59,13 +71,19 @@ export function createApiClient(config: ClientConfig): ApiClient {
       }
     },
     async bytes(path) {
-      const response = await send(config, { method: 'GET', path, answerTimeoutMs: usualTimeoutMs });
+      const response = await send(config, {
+        method: 'GET',
+        path,
+        headers: { accept: '*/*' },
+        answerTimeoutMs: usualTimeoutMs,
+      });
       return buffer(response).catch(() => {
         throw new FailedError(`${config.url} broke off its answer`);
       });
     },
-    async *events(path) {
-      const response = await send(config, { method: 'GET', path });
+    async *events(path, after) {
+      const headers = { accept: 'text/event-stream', ...(after !== undefined && { 'last-event-id': after }) };
+      const response = await send(config, { method: 'GET', path, headers });
       yield* splitEvents(response);
     },
   };
@@ -74,6 +92,7 @@ export function createApiClient(config: ClientConfig): ApiClient {
 interface ApiRequest extends Asked {
   readonly method: ApiMethod;
   readonly path: string;
+  readonly headers?: Readonly<Record<string, string>>;
 }
 
 async function send(config: ClientConfig, { method, path, ...asked }: ApiRequest): Promise<IncomingMessage> {
@@ -87,11 +106,13 @@ async function send(config: ClientConfig, { method, path, ...asked }: ApiRequest
   const payload = await payloadOf(asked);
   const response = await connect(url, { method, apiKey: config.apiKey, payload, ...asked }).catch((error: unknown) => {
     const code = error instanceof Error && 'code' in error ? String(error.code) : String(error);
-    throw new FailedError(`${config.url} cannot be reached (${code}): is the gateway running? HEADGATE_URL names it`);
+    const message = `${config.url} cannot be reached (${code}): is the gateway running? HEADGATE_URL names it`;
+    throw new FailedError(message, { isPassing: true });
   });
   const status = response.statusCode ?? 0;
   if (status >= 200 && status < 300) return response;
-  throw new FailedError(refusalText(status, path, await text(response).catch(() => '')));
+  const isPassing = status >= 500 || status === 429;
+  throw new FailedError(refusalText(status, path, await text(response).catch(() => '')), { isPassing });
 }
 
 interface Payload {
@@ -111,18 +132,20 @@ async function payloadOf({ body, form }: Asked): Promise<Payload | null> {
 
 interface Sent extends Pick<Asked, 'answerTimeoutMs'> {
   readonly method: ApiMethod;
+  readonly headers?: Readonly<Record<string, string>>;
   readonly apiKey: string;
   readonly payload: Payload | null;
 }
 
 function connect(
   url: string,
-  { method, apiKey, payload, answerTimeoutMs = usualTimeoutMs }: Sent,
+  { method, apiKey, payload, headers: further = {}, answerTimeoutMs = usualTimeoutMs }: Sent,
 ): Promise<IncomingMessage> {
   return new Promise((resolve, reject) => {
     const headers = {
       authorization: `Bearer ${apiKey}`,
-      accept: 'application/json, text/event-stream',
+      accept: 'application/json',
+      ...further,
       ...(payload !== null && { 'content-type': payload.contentType, 'content-length': payload.bytes.length }),
     };
     const request = url.startsWith('https:') ? httpsRequest : httpRequest;
@@ -148,17 +171,23 @@ const lists: readonly (readonly [path: string, hint: string])[] = [
   ['/v1/admin/engines/', '"headgate engines ls" lists the engines'],
   ['/v1/clusters/', '"headgate clusters ls" lists the clusters'],
   ['/v1/stacks/', '"headgate stacks ls" lists the stacks'],
+  ['/v1/runs/', '"headgate runs ls" lists the runs'],
 ];
 
-function hintOf(status: number, path: string): string | undefined {
+function hintOf(status: number, path: string, message: string): string | undefined {
+  const isOfOrganizations = /^\/v1\/(?:runs|stacks)\b/.test(path);
+  if (status === 403 && isOfOrganizations) return 'HEADGATE_API_KEY must hold a management key';
   if (status !== 404) return hints[status];
-  return lists.find(([begin]) => path.startsWith(begin))?.[1];
+  // What is missing may be another thing than the path is of.
+  const noun = /^There is no such (\w+)\.$/.exec(message)?.[1];
+  const found = lists.find(([begin]) => begin === `/v1/${noun}s/`) ?? lists.find(([begin]) => path.startsWith(begin));
+  return found?.[1];
 }
 
 /** The gateway's own sentence, and how to mend it where that is for whoever typed the command. */
 function refusalText(status: number, path: string, body: string): string {
   const message = messageOf(body) ?? `the gateway answered with status ${status}`;
-  const hint = hintOf(status, path);
+  const hint = hintOf(status, path, message);
   return hint === undefined ? message : `${message.replace(/\.$/, '')}; ${hint}`;
 }
 
@@ -181,19 +210,25 @@ function messageOf(body: string): string | null {
   }
 }
 
-/** Server-sent events, of which only the data counts: https://html.spec.whatwg.org/multipage/server-sent-events.html */
-async function* splitEvents(response: IncomingMessage): AsyncGenerator<string> {
+/** Server-sent events: https://html.spec.whatwg.org/multipage/server-sent-events.html */
+async function* splitEvents(response: IncomingMessage): AsyncGenerator<ServerEvent> {
   response.setEncoding('utf8');
   let rest = '';
+  let id = '';
+  let event = 'message';
   let data: string[] = [];
   for await (const chunk of untilCut(response)) {
     const lines = (rest + chunk).split(/\r?\n/);
     rest = lines.pop() ?? '';
     for (const line of lines) {
-      if (line.startsWith('data:')) data.push(line.slice(5).replace(/^ /, ''));
-      if (line !== '' || data.length === 0) continue;
-      yield data.join('\n');
+      const [, field = '', value = ''] = /^(data|id|event): ?(.*)$/.exec(line) ?? [];
+      if (field === 'data') data.push(value);
+      if (field === 'id') id = value;
+      if (field === 'event') event = value;
+      if (line !== '') continue;
+      if (data.length > 0) yield { event, id, data: data.join('\n') };
       data = [];
+      event = 'message';
     }
   }
 }

@@ -4,12 +4,13 @@ import { readVersion } from '#base/version.ts';
 import { importCommands } from '#edge/cli/import/import.ts';
 import { createApiClient } from './api-client.ts';
 import { clusterCommands } from './clusters.ts';
-import { type CliOutput, type Command, exitCodes } from './command.ts';
+import { type CliOutput, type Command, type CommandContext, exitCodes } from './command.ts';
 import { costsCommand } from './costs.ts';
 import { engineCommands } from './engines.ts';
 import { FailedError, UsageError } from './errors.ts';
 import { holdCommands } from './holds.ts';
 import { reconcileCommand } from './reconcile.ts';
+import { runCommands } from './runs.ts';
 import { stackCommands } from './stacks.ts';
 import { validateCommand } from './validate.ts';
 
@@ -28,6 +29,7 @@ const commands: readonly Command[] = [
   costsCommand,
   ...holdCommands,
   ...stackCommands,
+  ...runCommands,
   reconcileCommand,
   validateCommand,
   ...importCommands,
@@ -125,7 +127,7 @@ function parseWords(command: Command, args: readonly string[]) {
       `${count < min ? 'a word is missing' : 'too many words'}: headgate ${command.name} ${command.usage}`,
     );
   }
-  return { values: parsed.values as Record<string, string | boolean | undefined>, positionals: parsed.positionals };
+  return { values: parsed.values as CommandContext['flags'], positionals: parsed.positionals };
 }
 
 function commandHelp({ name, usage, summary }: Command): string {

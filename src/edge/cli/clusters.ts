@@ -1,9 +1,8 @@
-import { readFileSync } from 'node:fs';
-import { parse, stringify, YAMLParseError } from 'yaml';
+import { parse, YAMLParseError } from 'yaml';
 import { z } from 'zod';
+import { jsonText, parseAnswer, pathOf, printList, printOne, queryOf, readList, readText } from './answers.ts';
 import { type Command, type CommandContext, exitCodes, textFlag } from './command.ts';
 import { FailedError, UsageError } from './errors.ts';
-import { cleanLine, renderTable } from './table.ts';
 
 /** Commands over /v1/clusters. Fields that a newer gateway adds to its answers are ignored. */
 
@@ -17,27 +16,13 @@ const summary = z.looseObject({
   nodes_allocated: z.number(),
 });
 
-const clusterPage = z.looseObject({ data: z.array(summary), pagination: z.looseObject({ pages: z.number() }) });
-
 const cluster = z.looseObject({
   ...summary.shape,
   access_identity: z.looseObject({ public_key: z.string() }),
 });
 
 const clustersPath = '/v1/clusters';
-/** The most that a page has. */
-const pageLimit = 100;
-
-const clusterPath = (id: string | undefined): string => `${clustersPath}/${encodeURIComponent(id ?? '')}`;
-
-const jsonText = (value: unknown): string => `${JSON.stringify(value, null, 2)}\n`;
-
-/** @throws FailedError where the gateway is of another version than this command */
-function parseAnswer<Schema extends z.ZodType>(schema: Schema, answer: unknown): z.output<Schema> {
-  const parsed = schema.safeParse(answer);
-  if (parsed.success) return parsed.data;
-  throw new FailedError('the gateway answers in a form that this command does not know: their versions differ');
-}
+const clusterPath = (id: string | undefined): string => pathOf(clustersPath, id);
 
 const headings = ['CLUSTER', 'NAME', 'ORGANIZATION', 'STATUS', 'ALLOCATED', 'DOMAIN'];
 
@@ -47,36 +32,12 @@ function row(one: z.output<typeof summary>): string[] {
 }
 
 async function list(context: CommandContext): Promise<number> {
-  const rows: z.output<typeof summary>[] = [];
-  for (let page = 1, pages = 1; page <= pages; page += 1) {
-    const query = new URLSearchParams({ page: String(page), limit: String(pageLimit) });
-    for (const name of ['org', 'status']) {
-      const value = textFlag(context, name);
-      if (value !== null) query.set(name, value);
-    }
-    const answer = parseAnswer(clusterPage, await context.api.call('GET', `${clustersPath}?${query.toString()}`));
-    rows.push(...answer.data);
-    pages = answer.pagination.pages;
-  }
-  context.out(context.json ? jsonText({ data: rows }) : renderTable(headings, rows.map(row)));
-  return exitCodes.ok;
+  const query = queryOf(context, ['org', 'status']);
+  const rows = await readList(context, { path: clustersPath, item: summary, query });
+  return printList(context, rows, { headings, row });
 }
 
-async function show({ api, json, out, words }: CommandContext): Promise<number> {
-  const answer = await api.call('GET', clusterPath(words[0]));
-  parseAnswer(cluster, answer);
-  out(json ? jsonText(answer) : `${stringify(answer).trimEnd().split('\n').map(cleanLine).join('\n')}\n`);
-  return exitCodes.ok;
-}
-
-function readText(path: string): string {
-  try {
-    return readFileSync(path, 'utf8');
-  } catch (error) {
-    const code = error instanceof Error && 'code' in error ? String(error.code) : '';
-    throw new UsageError(`${path} cannot be read (${code})`);
-  }
-}
+const show = (context: CommandContext): Promise<number> => printOne(context, clusterPath(context.words[0]), cluster);
 
 /** A list of nodes in the words of the API, as YAML or JSON. */
 function readNodes(path: string): unknown {
@@ -89,6 +50,19 @@ function readNodes(path: string): unknown {
     throw new UsageError(`${path} is no YAML: ${error.message.split('\n')[0] ?? ''}`);
   }
   throw new UsageError(`${path} must hold a list of nodes, each with name, address and hardware_profile`);
+}
+
+/** An id, from the id or the name of one that is active. @throws FailedError */
+export async function findClusterId(context: CommandContext, text: string): Promise<string> {
+  if (text.startsWith('cluster_')) return text;
+  const query = new URLSearchParams();
+  const all = await readList(context, { path: clustersPath, item: summary, query });
+  const [first, ...others] = all.filter(({ name }) => name === text);
+  if (first === undefined)
+    throw new FailedError(`there is no cluster ${text}; "headgate clusters ls" lists the clusters`);
+  if (others.length === 0) return first.id;
+  const ids = [first, ...others].map(({ id, organization_id: organization }) => `${id} of ${organization}`);
+  throw new FailedError(`several clusters have the name ${text}: say which of ${ids.join(', ')}`);
 }
 
 async function create(context: CommandContext): Promise<number> {

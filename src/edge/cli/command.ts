@@ -14,7 +14,7 @@ export interface CommandContext extends CliOutput {
   readonly api: ApiClient;
   /** Words after the command's name. */
   readonly words: readonly string[];
-  readonly flags: Readonly<Record<string, string | boolean | undefined>>;
+  readonly flags: Readonly<Record<string, string | boolean | readonly string[] | undefined>>;
   /** Print JSON for scripts instead of words for people. */
   readonly json: boolean;
 }
@@ -33,6 +33,12 @@ export interface Command {
 }
 
 export const exitCodes = { ok: 0, failed: 1, usage: 2 } as const;
+
+/** What a flag that may be repeated was given. */
+export function listFlag({ flags }: Pick<CommandContext, 'flags'>, name: string): readonly string[] {
+  const value = flags[name];
+  return Array.isArray(value) ? (value as readonly string[]) : [];
+}
 
 /** A flag's text; null where it was not given. */
 export function textFlag({ flags }: Pick<CommandContext, 'flags'>, name: string): string | null {

@@ -1,6 +1,7 @@
 import { z } from 'zod';
-import { type Command, type CommandContext, exitCodes, textFlag } from './command.ts';
-import { FailedError, UsageError } from './errors.ts';
+import { jsonText, parseAnswer, queryOf } from './answers.ts';
+import { type Command, type CommandContext, exitCodes } from './command.ts';
+import { UsageError } from './errors.ts';
 import { renderTable } from './table.ts';
 
 /** The command over /v1/billing/costs. Fields that a newer gateway adds to its answers are ignored. */
@@ -54,20 +55,13 @@ async function costs(context: CommandContext): Promise<number> {
     return exitCodes.ok;
   }
   const answer = await context.api.call('GET', `/v1/billing/costs?${query}`, { answerTimeoutMs });
-  const parsed = report.safeParse(answer);
-  if (!parsed.success) {
-    throw new FailedError('the gateway answers in a form that this command does not know: their versions differ');
-  }
-  context.out(context.json ? `${JSON.stringify(answer, null, 2)}\n` : textOf(parsed.data));
+  const parsed = parseAnswer(report, answer);
+  context.out(context.json ? jsonText(answer) : textOf(parsed));
   return exitCodes.ok;
 }
 
 function readQuery(context: CommandContext): URLSearchParams {
-  const query = new URLSearchParams();
-  for (const name of ['month', 'from', 'to', 'tz', 'org']) {
-    const value = textFlag(context, name);
-    if (value !== null) query.set(name, value);
-  }
+  const query = queryOf(context, ['month', 'from', 'to', 'tz', 'org']);
   // The running month, by the clock of the zone that was asked for.
   if (!query.has('month') && !query.has('from') && !query.has('to')) query.set('month', thisMonth(query.get('tz')));
   return query;

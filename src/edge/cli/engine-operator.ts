@@ -1,15 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
+import { jsonText, parseAnswer } from './answers.ts';
 import { type Command, type CommandContext, exitCodes, textFlag } from './command.ts';
-import {
-  commandText,
-  type Engine,
-  engine,
-  enginePath,
-  jsonText,
-  parseAnswer,
-  readyCount,
-  remark,
-} from './engine-answer.ts';
+import { commandText, type Engine, engine, enginePath, readyCount, remark } from './engine-answer.ts';
 import { UsageError } from './errors.ts';
 
 /** Orders to engines, each followed until it is known what came of it. */

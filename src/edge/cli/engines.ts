@@ -1,19 +1,9 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { stringify } from 'yaml';
 import { z } from 'zod';
+import { jsonText, parseAnswer, printOne } from './answers.ts';
 import { type Command, type CommandContext, exitCodes, textFlag } from './command.ts';
 import { FailedError, UsageError } from './errors.ts';
-import {
-  commandText,
-  type Engine,
-  engine,
-  enginePath,
-  enginesPath,
-  jsonText,
-  parseAnswer,
-  readyCount,
-  remark,
-} from './engine-answer.ts';
+import { commandText, type Engine, engine, enginePath, enginesPath, readyCount, remark } from './engine-answer.ts';
 import { operatorCommand } from './engine-operator.ts';
 import { cleanLine, renderTable } from './table.ts';
 
@@ -51,12 +41,7 @@ async function list({ api, json, out }: CommandContext): Promise<number> {
   return exitCodes.ok;
 }
 
-async function show({ api, json, out, words }: CommandContext): Promise<number> {
-  const answer = await api.call('GET', enginePath(words[0]));
-  parseAnswer(engine, answer);
-  out(json ? jsonText(answer) : `${stringify(answer).trimEnd().split('\n').map(cleanLine).join('\n')}\n`);
-  return exitCodes.ok;
-}
+const show = (context: CommandContext): Promise<number> => printOne(context, enginePath(context.words[0]), engine);
 
 async function reload({ api, json, out }: CommandContext): Promise<number> {
   const answer = await api.call('POST', `${enginesPath}/reload`);
@@ -115,7 +100,7 @@ async function logs(context: CommandContext): Promise<number> {
   // The gateway ends the stream when it stops, or when the replica is gone: the next one's lines follow.
   for (;;) {
     let received = 0;
-    for await (const data of context.api.events(logsPath(context, true, tail))) {
+    for await (const { data } of context.api.events(logsPath(context, true, tail))) {
       received += 1;
       print(parseEvent(data));
     }

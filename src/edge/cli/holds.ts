@@ -1,6 +1,7 @@
 import { z } from 'zod';
+import { jsonText, parseAnswer } from './answers.ts';
 import { type Command, type CommandContext, exitCodes, textFlag } from './command.ts';
-import { FailedError, UsageError } from './errors.ts';
+import { UsageError } from './errors.ts';
 import { renderTable } from './table.ts';
 
 /** The commands over /v1/admin/holds. Fields that a newer gateway adds to its answers are ignored. */
@@ -17,22 +18,16 @@ const hold = z.looseObject({
 const page = z.looseObject({ data: z.array(hold), next_cursor: z.string().nullable() });
 const released = z.looseObject({ id: z.string(), held: z.string() });
 
-function known<T>(schema: z.ZodType<T>, answer: unknown): T {
-  const parsed = schema.safeParse(answer);
-  if (parsed.success) return parsed.data;
-  throw new FailedError('the gateway answers in a form that this command does not know: their versions differ');
-}
-
 async function list({ api, out, json }: CommandContext): Promise<number> {
   const all: z.output<typeof hold>[] = [];
   let cursor: string | null = null;
   do {
     const query: string = cursor === null ? '' : `&cursor=${cursor}`;
-    const found: z.output<typeof page> = known(page, await api.call('GET', `/v1/admin/holds?limit=500${query}`));
+    const found: z.output<typeof page> = parseAnswer(page, await api.call('GET', `/v1/admin/holds?limit=500${query}`));
     all.push(...found.data);
     cursor = found.next_cursor;
   } while (cursor !== null);
-  if (json) out(`${JSON.stringify(all, null, 2)}\n`);
+  if (json) out(jsonText(all));
   else if (all.length === 0) out('no hold was left behind\n');
   else out(renderTable(['REQUEST', 'ORGANIZATION', 'HELD', 'SPOOLED', 'SINCE (UTC)', 'GATEWAY'], all.map(row)));
   return exitCodes.ok;
@@ -49,8 +44,8 @@ async function release(context: CommandContext): Promise<number> {
     throw new UsageError('--reason says why, for the audit log: headgate holds release ID --reason TEXT');
   const path = `/v1/admin/holds/${encodeURIComponent(context.words[0] ?? '')}/release`;
   const answer = await context.api.call('POST', path, { body: { reason } });
-  const { id, held } = known(released, answer);
-  context.out(context.json ? `${JSON.stringify(answer, null, 2)}\n` : `${id}: $${held} given back\n`);
+  const { id, held } = parseAnswer(released, answer);
+  context.out(context.json ? jsonText(answer) : `${id}: $${held} given back\n`);
   return exitCodes.ok;
 }
 

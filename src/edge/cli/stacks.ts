@@ -1,11 +1,11 @@
 import { readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { basename, join, resolve } from 'node:path';
-import { stringify } from 'yaml';
 import { z } from 'zod';
 import { packZip, type ZippedFile } from '#base/zip.ts';
+import { jsonText, parseAnswer, pathOf, printList, printOne, queryOf, readList } from './answers.ts';
 import { type Command, type CommandContext, exitCodes, textFlag } from './command.ts';
 import { FailedError, UsageError } from './errors.ts';
-import { cleanLine, renderTable } from './table.ts';
+import { cleanLine } from './table.ts';
 
 /** Commands over /v1/stacks. Fields that a newer gateway adds to its answers are ignored. */
 
@@ -19,19 +19,8 @@ const stack = z.looseObject({
 });
 type Stack = z.output<typeof stack>;
 
-const stackPage = z.object({ data: z.array(stack), pagination: z.looseObject({ pages: z.number() }) });
-
 const stacksPath = '/v1/stacks';
-const stackPath = (name: string | undefined): string => `${stacksPath}/${encodeURIComponent(name ?? '')}`;
-
-/** @throws FailedError where the gateway is of another version than this command */
-function parseAnswer<Schema extends z.ZodType>(schema: Schema, answer: unknown): z.output<Schema> {
-  const parsed = schema.safeParse(answer);
-  if (parsed.success) return parsed.data;
-  throw new FailedError('the gateway answers in a form that this command does not know: their versions differ');
-}
-
-const jsonText = (value: unknown): string => `${JSON.stringify(value, null, 2)}\n`;
+export const stackPath = (name: string | undefined): string => pathOf(stacksPath, name);
 
 const headings = ['STACK', 'VERSION', 'SEEN BY', 'CATEGORY', 'TITLE'];
 
@@ -43,30 +32,13 @@ const row = ({ name, version, visibility, category, title }: Stack): string[] =>
   title,
 ];
 
-/** All pages as one list. */
 async function list(context: CommandContext): Promise<number> {
-  const query = new URLSearchParams({ limit: '100' });
-  for (const name of ['search', 'category']) {
-    const value = textFlag(context, name);
-    if (value !== null) query.set(name, value);
-  }
-  const found: Stack[] = [];
-  for (let page = 1, pages = 1; page <= pages; page += 1) {
-    query.set('page', String(page));
-    const answer = parseAnswer(stackPage, await context.api.call('GET', `${stacksPath}?${query.toString()}`));
-    found.push(...answer.data);
-    pages = answer.pagination.pages;
-  }
-  context.out(context.json ? jsonText({ data: found }) : renderTable(headings, found.map(row)));
-  return exitCodes.ok;
+  const query = queryOf(context, ['search', 'category']);
+  const found = await readList(context, { path: stacksPath, item: stack, query });
+  return printList(context, found, { headings, row });
 }
 
-async function show({ api, json, out, words }: CommandContext): Promise<number> {
-  const answer = await api.call('GET', stackPath(words[0]));
-  parseAnswer(stack, answer);
-  out(json ? jsonText(answer) : `${stringify(answer).trimEnd().split('\n').map(cleanLine).join('\n')}\n`);
-  return exitCodes.ok;
-}
+const show = (context: CommandContext): Promise<number> => printOne(context, stackPath(context.words[0]), stack);
 
 /** What is never part of a stack, so that a folder in use need not be cleaned before it is packed. */
 const leftOut = /^(\.terraform|\.git|node_modules)$|\.tfstate(\.|$)|\.tfplan$/;

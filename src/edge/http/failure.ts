@@ -53,6 +53,7 @@ const genericCodesOfTheirOwn: Readonly<Partial<Record<ErrorCode, string>>> = {
   package_invalid: 'PACKAGE_INVALID',
   queue_full: 'QUEUE_FULL',
   runner_unavailable: 'RUNNER_UNAVAILABLE',
+  secrets_unavailable: 'SECRETS_UNAVAILABLE',
 };
 
 const genericCodes: Readonly<Record<number, string>> = {

@@ -1,10 +1,12 @@
-import { randomBytes } from 'node:crypto';
+import { randomBytes, randomUUID } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
+import { AppError } from '#base/errors.ts';
 import { uuidv7 } from '#base/id.ts';
 import { descendantsOf } from '#base/process-identity.ts';
 import { systemAuthor } from '#core/audit/audit.ts';
-import type { FoundRunner } from '#core/runs/runs.ts';
+import { createClaims } from '#core/runs/claims.ts';
+import type { FoundRunner, Run } from '#core/runs/runs.ts';
 import { privateKey, useRuns } from './support.ts';
 
 const bench = useRuns();
@@ -182,7 +184,11 @@ describe('canceling', () => {
   });
 
   it('ends one that cannot begin, as without the key that its inputs are encrypted with', async () => {
-    const closed = { seal: (bytes: Buffer) => Promise.resolve(bytes), open: () => Promise.reject(new Error('no key')) };
+    const closed = {
+      mark: () => Promise.resolve(null),
+      seal: (bytes: Buffer) => Promise.resolve(bytes),
+      open: () => Promise.reject(new Error('no key')),
+    };
     const runs = bench.gateway({ sealer: closed });
     const run = await bench.apply(runs, bench.stack(slow(600)));
     await bench.becomes(runs, run, 'PLANNING');
@@ -190,6 +196,18 @@ describe('canceling', () => {
     // It is taken up again when its lease ends.
     await bench.db.sql`update runs set lease_until = clock_timestamp() where id = ${run.id}`;
     expect((await bench.ended(runs, run)).status).toBe('CANCELED');
+  });
+
+  it('is not needed for one whose inputs no key of this gateway opens: it fails and says which key is missing', async () => {
+    const refusal = new AppError('secrets_unavailable', { message: 'This takes the key k1.' });
+    const sealed = { mark: () => Promise.resolve(null), seal: (bytes: Buffer) => Promise.resolve(bytes) };
+    const runs = bench.gateway({ sealer: { ...sealed, open: () => Promise.reject(refusal) } });
+    const run = await bench.apply(runs, bench.stack(''));
+    expect(await bench.ended(runs, run)).toMatchObject({
+      status: 'FAILED',
+      failureCode: 'RUNNER_UNAVAILABLE',
+      failureMessage: 'its inputs cannot be read: This takes the key k1.',
+    });
   });
 
   it('stops an apply with what it has made on record, and a destroy removes that', async () => {
@@ -218,13 +236,73 @@ describe('a gateway that goes away', () => {
   });
 });
 
+describe('a gateway that was killed', () => {
+  /** A run of a gateway that was killed behind its claim, with a lease of an hour. */
+  async function claimed(holder: string): Promise<Run> {
+    const waiting = bench.gateway({ findRunner: nothing });
+    const run = await bench.apply(waiting, bench.stack('output "x" {\n  value = 1\n}\n'));
+    await waiting.loop.close();
+    const found = await createClaims(bench.db.sql, holder).claimNext(bench.runner.place);
+    if (found?.id !== run.id) throw new Error('it was not claimed');
+    await bench.db.sql`update runs set lease_until = clock_timestamp() + interval '1 hour'`;
+    return run;
+  }
+
+  it('leaves what another living one runs alone, while its lease lasts', async () => {
+    const run = await claimed(randomUUID());
+    const other = bench.gateway();
+    // It has looked for work, and done it.
+    await bench.ended(other, await bench.apply(other, bench.stack('')));
+    const [row] = await bench.db.sql`select fence, status from runs where id = ${run.id}`;
+    expect(row).toEqual({ fence: 1, status: 'PLANNING' });
+  });
+
+  it('goes on with its own runs when it is back, long before their leases lapse', async () => {
+    const holder = randomUUID();
+    const run = await claimed(holder);
+    const again = bench.gateway({ holder });
+    expect(await bench.ended(again, run)).toMatchObject({ status: 'APPLIED' });
+  });
+
+  it('fails those whose work folder is gone, as after a restore of the database', async () => {
+    const holder = randomUUID();
+    const run = await claimed(holder);
+    await bench.db.sql`update runs set prepared = true, phase = 'init-1', phase_started_at = clock_timestamp()`;
+    const again = bench.gateway({ holder });
+    expect(await bench.ended(again, run)).toMatchObject({
+      status: 'FAILED',
+      failureCode: 'INTERRUPTED',
+      failureMessage: 'its work folder is not there any more; what is on record of what it has made is kept',
+    });
+  });
+
+  it('leaves them to no gateway of another machine, also when their leases have lapsed', async () => {
+    const run = await claimed(randomUUID());
+    await bench.db.sql`update runs set lease_until = clock_timestamp()`;
+    const runner = { ...bench.runner, place: 'elsewhere' };
+    const terraform = { path: '', product: 'Terraform' as const, version: '' };
+    const far = bench.gateway({ findRunner: () => Promise.resolve({ runner, terraform, problem: null }) });
+    await bench.ended(far, await bench.apply(far, bench.stack('')));
+    const [row] = await bench.db.sql`select fence, status from runs where id = ${run.id}`;
+    expect(row).toEqual({ fence: 1, status: 'PLANNING' });
+    await far.loop.close();
+    const near = bench.gateway();
+    expect(await bench.ended(near, run)).toMatchObject({ status: 'APPLIED' });
+  });
+});
+
 describe('a run whose processes are killed', () => {
   it('fails with what it had made on record, when it is Terraform', async () => {
     const runs = bench.gateway();
     const run = await bench.apply(runs, bench.stack(slow(600)));
     await bench.prints(runs, run, 'begun');
     killIn(bench, run.id, 'terraform');
-    expect(await bench.ended(runs, run)).toMatchObject({ status: 'FAILED', failureCode: 'APPLY_FAILED' });
+    expect(await bench.ended(runs, run)).toMatchObject({
+      status: 'FAILED',
+      failureCode: 'APPLY_FAILED',
+      failureMessage:
+        'apply was killed by signal 9 (exit code 137), as the kernel does when memory runs out; what it had made until then is kept',
+    });
     expect(await bench.db.sql`select resources from stack_states`).toEqual([{ resources: 1 }]);
   });
 

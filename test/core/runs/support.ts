@@ -27,6 +27,7 @@ import { createTestDatabase } from '../../support/database.ts';
 function createSealer(): Sealer {
   const key = randomBytes(32);
   return {
+    mark: () => Promise.resolve(null),
     seal(bytes, context) {
       const nonce = randomBytes(12);
       const cipher = createCipheriv('aes-256-gcm', key, nonce).setAAD(Buffer.from(context));
@@ -121,6 +122,7 @@ export function useRuns(): RunsBench {
         audit: createAudit({ clock: systemClock }),
         log: createLog('silent'),
         sealer,
+        holder: uuidv7(),
         findRunner: () => Promise.resolve({ runner, terraform, problem: null }),
         sources: {
           pinStackVersion: (_, id) => Promise.resolve(stacks.has(id)),

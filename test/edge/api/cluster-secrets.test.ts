@@ -112,7 +112,7 @@ describe('without the platform key', () => {
     const { id } = await api().organization();
     const body = { name: 'late', organization_id: id };
     for (const answer of [await api().ask('/v1/clusters', { body }), await rotate(cluster)]) {
-      expect([answer.status, answer.body.error.code]).toEqual([503, 'UNAVAILABLE']);
+      expect([answer.status, answer.body.error.code]).toEqual([503, 'SECRETS_UNAVAILABLE']);
       expect(answer.body.error.message).toMatch(/mode must be 0600/);
     }
     await expect(openKey(cluster)).rejects.toMatchObject({ code: 'secrets_unavailable' });

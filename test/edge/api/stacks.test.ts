@@ -261,6 +261,7 @@ describe('a stack', () => {
       applicable_profiles: ['h100x8', 'cpu'],
       web: { port: 8080, node: null, path: '/ui' },
       required_versions: ['>= 1.4'],
+      providers: [],
       warnings: [
         expect.stringContaining('author is not known'),
         expect.stringContaining('no variable gone'),

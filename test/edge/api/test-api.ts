@@ -8,6 +8,7 @@ import { type BooksPlace, openBooks } from '#app/books.ts';
 import { createOrganizationDirectory } from '#app/organization-directory.ts';
 import type { Clock } from '#base/clock.ts';
 import { connectDb, type Db } from '#base/db.ts';
+import { uuidv7 } from '#base/id.ts';
 import { createLog } from '#base/log.ts';
 import { createThrottle } from '#base/throttle.ts';
 import { type Accounts, createAccounts } from '#core/accounts/accounts.ts';
@@ -151,7 +152,18 @@ function createRooms(db: Db, place: BooksPlace, clock: Clock, options: RoomOptio
   const { downloads = {} } = options;
   const stacks = createStacks({ db, audit, log, downloads });
   const platform = { keys: null, nodeSilenceMs, ...runsConfig };
-  const parts = { config: { platform }, clusters, stacks, secrets, audit, db, clock, log, dataDir: options.dataDir };
+  const parts = {
+    config: { platform },
+    clusters,
+    stacks,
+    secrets,
+    audit,
+    db,
+    clock,
+    log,
+    dataDir: options.dataDir,
+    holder: uuidv7(),
+  };
   const billing = {
     costs,
     directory: createOrganizationDirectory(accounts),

@@ -156,6 +156,39 @@ describe('runs of replicas', () => {
     expect((await intervals()).map(({ ended }) => ended !== null)).toEqual([true, true, true]);
   });
 
+  it('begin when they had their GPUs, also where that is known later, as after a kill -9 of who started them', async () => {
+    const [startedMs, heldMs] = [nowMs - minute, nowMs - hour];
+    const id = await write({ startedMs });
+    const one = carrier();
+    await one.carry();
+    // The engine answers now, and says since when it has been there.
+    await db.sql`
+      update replica_runs set held_at = ${new Date(heldMs).toISOString()}::text::timestamptz,
+        started_at = ${new Date(nowMs).toISOString()}::text::timestamptz where id = ${id}`;
+    expect([await one.carry(), await one.carry(), await carrier().carry()]).toEqual([1, 0, 0]);
+    expect(await intervals()).toMatchObject([{ id, started: heldMs, ended: null }]);
+  });
+
+  it('end where they began, when a clock was set back in between', async () => {
+    const startedMs = nowMs - hour;
+    const id = await write({ startedMs, endedMs: startedMs - minute, ended: 'clean' });
+    expect(await carrier().carry()).toBe(1);
+    expect((await intervals()).filter((one) => one.id === id && one.ended !== one.started)).toEqual([]);
+  });
+
+  it('of a host that is gone end when they were seen last, and are told again when it is back', async () => {
+    const startedMs = nowMs - 2 * hour;
+    const id = await write({ startedMs, scrapedMs: nowMs - hour });
+    const one = carrier();
+    hosts.splice(0, hosts.length, { name: 'gpu1', pools: [], reachable: false, gpus: [] });
+    engines.set('llama', engineDefinition({}, { id: 'llama', hardwareProfile: 'h100' }));
+    await one.carry();
+    expect(await intervals()).toMatchObject([{ id, ended: nowMs - hour, estimated: true }]);
+    await write({ startedMs, scrapedMs: nowMs }, id);
+    await one.carry();
+    expect(await intervals()).toMatchObject([{ id, ended: null, estimated: false }]);
+  });
+
   it('are carried in the end, when a pass failed half-way', async () => {
     for (let i = 0; i < 1001; i += 1) await write({ startedMs: nowMs - hour + i });
     const one = carrier();

@@ -1,6 +1,9 @@
 import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
+import { runCli } from '../../edge/cli/run-cli.ts';
+import { isAlive } from '../../programs/gateway-process.ts';
+import { freePort } from '../../support/free-port.ts';
 import { type Body, eventually } from '../../edge/inference/inference-gateway.ts';
 import { followLog, heldInInit, heldInPlan, type RunGateway, rowsOf, usePlace, waitingStack } from './run-gateway.ts';
 
@@ -180,8 +183,9 @@ describe('kill -9 of the gateway', () => {
     // They go on while nobody looks.
     open(started[2]?.folder ?? '');
     place.gates.open('/in-plan');
+    // It does not wait for the leases of the one before it.
+    await place.lapse(-60);
     const second = await place.start({ home: first.home, env });
-    await place.lapse();
     place.gates.open('/in-init.zip');
     for (const { folder } of started) open(folder);
     for (const { run, folder } of started) {
@@ -191,6 +195,49 @@ describe('kill -9 of the gateway', () => {
       expect(seqs(log)).toEqual(upTo(log.length));
       expect(readFileSync(join(folder, 'times'), 'utf8')).toBe('once\n');
     }
+  });
+});
+
+describe('SIGTERM of the gateway', () => {
+  it('leaves a run running, and whoever waits for it waits on', async () => {
+    const place = await newPlace();
+    const env = { PORT: String(await freePort()) };
+    const first = await place.start({ env });
+    const { id, management_key: key } = await organization(first);
+    await first.upload('waiting', waitingStack());
+    const cluster = await first.cluster(place.server, id);
+    const folder = place.folder();
+    const headgate = (...args: readonly string[]) =>
+      runCli(args, { env: { HEADGATE_URL: first.url, HEADGATE_API_KEY: key } });
+    const applied = headgate(
+      'runs',
+      'apply',
+      'waiting',
+      '--cluster',
+      cluster.name,
+      '--input',
+      `folder=${folder}`,
+      '--wait',
+    );
+    const run = await eventually(async () => (await first.ask('/v1/runs')).body.data[0] ?? null);
+    const followed = headgate('runs', 'logs', run.id, '-f', '--json');
+    await first.prints(run.id, 'row 200.');
+    const terraform = first.holderOf(run.id, 'apply');
+    first.process.signal('SIGTERM');
+    expect(await first.process.exited).toMatchObject({ code: 0 });
+    expect(isAlive(terraform)).toBe(true);
+    const second = await place.start({ home: first.home, env });
+    open(folder);
+    await second.becomes(run.id, 'APPLIED');
+    expect(readFileSync(join(folder, 'times'), 'utf8')).toBe('once\n');
+    expect(await applied).toMatchObject({ code: 0, stdout: expect.stringContaining(`${run.id}: APPLIED`) });
+    const { code, stdout } = await followed;
+    const lines: Body[] = stdout
+      .trimEnd()
+      .split('\n')
+      .map((text) => JSON.parse(text));
+    expect([code, lines]).toEqual([0, await second.log(run.id)]);
+    expect(rowsOf(lines)).toEqual(rows);
   });
 });
 
@@ -206,7 +253,9 @@ describe('kill -9 of Terraform in mid-apply', () => {
     await gateway.prints(run.id, 'row 200.');
     gateway.killIn(run.id, 'apply', 'terraform');
     const failed = await gateway.becomes(run.id, 'FAILED');
-    expect(failed.failure_message).toContain('137');
+    expect(failed.failure_message).toBe(
+      'apply was killed by signal 9 (exit code 137), as the kernel does when memory runs out; what it had made until then is kept',
+    );
     expect(existsSync(join(folder, 'software'))).toBe(true);
     const destroying = await gateway.made(`/v1/runs/${run.id}/destroy`);
     await gateway.becomes(destroying.id, 'DESTROYED');

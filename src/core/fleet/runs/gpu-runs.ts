@@ -9,6 +9,7 @@ export interface GpuRun {
   readonly host: string;
   /** At least one. */
   readonly gpuIds: readonly string[];
+  /** Since when it has them. */
   readonly startedMs: number;
   /** When it could serve; null as long as it cannot. */
   readonly readyMs: number | null;
@@ -46,7 +47,13 @@ interface Row {
 
 const epochMs = (column: string): string => `(extract(epoch from ${column}) * 1000)::bigint::text`;
 
-const columns = `id::text, model, replica, host, gpus, ${epochMs('started_at')} as started_ms,
+/** GPUs that another run had until then count for that one: clocks of hosts differ. */
+const heldAt = `case when held_at is null then started_at else least(started_at, greatest(held_at, (
+  select max(before.ended_at) from replica_runs before
+  where before.host = r.host and before.id <> r.id and before.ended_at <= r.started_at
+    and before.gpus ?| array(select jsonb_array_elements_text(r.gpus))))) end`;
+
+const columns = `id::text, model, replica, host, gpus, ${epochMs(heldAt)} as started_ms,
   ${epochMs('ready_at')} as ready_ms, ${epochMs('ended_at')} as ended_ms, ended, end_reason,
   ${epochMs('scraped_at')} as scraped_ms`;
 
@@ -55,7 +62,7 @@ const hasGpus = `jsonb_array_length(gpus) > 0`;
 /** By id. */
 export async function readGpuRuns({ sql }: Db, wanted: GpuRunsWanted): Promise<readonly GpuRun[]> {
   const rows = await sql.unsafe<Row[]>(
-    `select ${columns} from replica_runs
+    `select ${columns} from replica_runs r
       where (ended_at is null or ended_at >= $1::text::timestamptz or id = any($2::text::uuid[]))
         and ($3::text is null or id > $3::text::uuid) and ${hasGpus}
       order by id limit $4::text::integer`,

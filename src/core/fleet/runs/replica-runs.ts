@@ -178,6 +178,7 @@ class LeaderRuns implements ReplicaRuns {
       specHash,
       image,
       startedMs: this.#options.clock.now(),
+      heldMs: null,
       readyMs: null,
       endedMs: null,
       ended: null,
@@ -257,6 +258,7 @@ class LeaderRuns implements ReplicaRuns {
     const scrapedMs = Math.round(clock.now() - (clock.monotonicMs() - askedMs));
     if (run.row.first === null) {
       run.row.first = counters;
+      run.row.heldMs = heldSince(counters, run.row.startedMs);
       run.row.startedMs = scrapedMs;
     }
     run.row.last = counters;
@@ -273,7 +275,15 @@ class LeaderRuns implements ReplicaRuns {
     this.#close(run, { ended: 'unclean', endReason: 'restarted', exitCode: null });
     const first = { promptTokens: 0, generationTokens: 0, requests: 0, processStartedAt: null };
     const began = { id: randomUUID(), startedMs: this.#options.clock.now(), readyMs: run.row.readyMs };
-    const open = { endedMs: null, ended: null, endReason: null, exitCode: null, last: null, scrapedMs: null };
+    const open = {
+      heldMs: null,
+      endedMs: null,
+      ended: null,
+      endReason: null,
+      exitCode: null,
+      last: null,
+      scrapedMs: null,
+    };
     const next = newRun({ ...run.row, ...open, ...began, first });
     next.replica = replica;
     next.isRunning = true;
@@ -350,6 +360,18 @@ function isBefore(now: EngineCounters, last: EngineCounters | null): boolean {
   return (
     last.processStartedAt !== null && now.processStartedAt !== null && last.processStartedAt !== now.processStartedAt
   );
+}
+
+/** Of a word that is older than this nothing is believed: a clock is wrong. */
+const heldMsMax = 7 * 24 * hourMs;
+
+/**
+ * A replica that was found may have been there for long, while no gateway was: whoever started it was killed before it
+ * wrote that down. Its process says when it began.
+ */
+function heldSince({ processStartedAt }: EngineCounters, foundMs: number): number {
+  const saidMs = Math.round(Number(processStartedAt ?? Number.NaN) * 1000);
+  return saidMs > foundMs - heldMsMax && saidMs < foundMs ? saidMs : foundMs;
 }
 
 function isTaken(error: unknown): boolean {

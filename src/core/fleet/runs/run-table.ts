@@ -13,6 +13,8 @@ export interface RunRow {
   readonly image: string | null;
   /** Of one that was found, when its counters were read first. */
   startedMs: number;
+  /** Since when it has its GPUs; null: since it started. */
+  heldMs: number | null;
   readyMs: number | null;
   endedMs: number | null;
   ended: 'clean' | 'unclean' | null;
@@ -41,6 +43,7 @@ interface StoredRun {
   readonly spec_hash: string;
   readonly image: string | null;
   readonly started_ms: string;
+  readonly held_ms: string | null;
   readonly ready_ms: string | null;
   readonly prompt_tokens_first: string | null;
   readonly generation_tokens_first: string | null;
@@ -58,7 +61,8 @@ const epochMs = (column: string): string => `(extract(epoch from ${column}) * 10
 export async function readOpenRuns({ sql }: Db, scope: string): Promise<readonly RunRow[]> {
   const rows = await sql<StoredRun[]>`
     select id::text, model, replica, driver, host, gpus, spec_hash, image,
-      ${sql.unsafe(epochMs('started_at'))} as started_ms, ${sql.unsafe(epochMs('ready_at'))} as ready_ms,
+      ${sql.unsafe(epochMs('started_at'))} as started_ms, ${sql.unsafe(epochMs('held_at'))} as held_ms,
+      ${sql.unsafe(epochMs('ready_at'))} as ready_ms,
       prompt_tokens_first::text, generation_tokens_first::text, requests_first::text,
       prompt_tokens_last::text, generation_tokens_last::text, requests_last::text,
       ${sql.unsafe(epochMs('scraped_at'))} as scraped_ms, process_started_at
@@ -73,6 +77,7 @@ export async function readOpenRuns({ sql }: Db, scope: string): Promise<readonly
     specHash: row.spec_hash,
     image: row.image,
     startedMs: Number(row.started_ms),
+    heldMs: row.held_ms === null ? null : Number(row.held_ms),
     readyMs: row.ready_ms === null ? null : Number(row.ready_ms),
     endedMs: null,
     ended: null,
@@ -108,6 +113,7 @@ function toRow(run: RunRow): Record<string, unknown> {
     spec_hash: run.specHash,
     image: run.image,
     started_at: momentOf(run.startedMs),
+    held_at: momentOf(run.heldMs),
     ready_at: momentOf(run.readyMs),
     ended_at: momentOf(run.endedMs),
     ended: run.ended,
@@ -143,6 +149,7 @@ export async function writeRuns(
 
 const changing = [
   'started_at',
+  'held_at',
   'ready_at',
   'ended_at',
   'ended',
@@ -172,7 +179,7 @@ const writeText = `
   insert into replica_runs as r (scope, ${columns.join(', ')})
   select $1, ${columns.join(', ')}
   from json_to_recordset($2::text::json) as t(id uuid, model text, replica text, driver text, host text, gpus jsonb,
-    spec_hash text, image text, started_at timestamptz, ready_at timestamptz, ended_at timestamptz, ended text,
+    spec_hash text, image text, started_at timestamptz, held_at timestamptz, ready_at timestamptz, ended_at timestamptz, ended text,
     end_reason text, exit_code integer, prompt_tokens_first bigint, generation_tokens_first bigint,
     requests_first bigint, prompt_tokens_last bigint, generation_tokens_last bigint, requests_last bigint,
     scraped_at timestamptz, process_started_at text)

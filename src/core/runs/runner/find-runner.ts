@@ -50,6 +50,8 @@ export async function findRunner(search: RunnerSearch): Promise<FoundRunner> {
   const terraform = await findTerraform(search.terraformBin);
   if (typeof terraform === 'string') return { runner: null, terraform: null, problem: terraform };
   const { runsDir, mirror, isRoot } = search;
+  const noMirror = mirror === null ? null : mirrorProblem(mirror, isRoot);
+  if (noMirror !== null) return { runner: null, terraform, problem: noMirror };
   mkdirSync(runsDir, { recursive: true, mode: isRoot ? 0o711 : 0o700 });
   const common = { runsDir, mirror, isRoot, terraform: terraform.path };
   const closed = isRoot ? closedFolder(runsDir) : null;
@@ -109,13 +111,31 @@ async function sandboxProblem(terraform: string, dropsRoot: boolean): Promise<st
   }
 }
 
-/** The first folder on the way that another user than root cannot pass. @returns what is wrong */
+const ownUser = 'runs have a user of their own where the gateway is root, and';
+
+/** @returns what is wrong with the folder of runs */
 function closedFolder(runsDir: string): string | null {
   chmodSync(runsDir, 0o711);
-  for (let folder = dirname(runsDir); ; folder = dirname(folder)) {
-    if ((statSync(folder).mode & 0o001) === 0) {
-      return `runs have a user of their own where the gateway is root, and ${folder} lets no other user pass: HEADGATE_RUNS_DIR names another folder`;
-    }
+  const folder = firstClosed(dirname(runsDir));
+  return folder === null
+    ? null
+    : `${ownUser} ${folder} lets no other user pass: HEADGATE_RUNS_DIR names another folder`;
+}
+
+/** @returns what is wrong with the folder of providers */
+function mirrorProblem(mirror: string, isRoot: boolean): string | null {
+  const named = `HEADGATE_PROVIDER_MIRROR names ${mirror},`;
+  if (!isAbsolute(mirror)) return `${named} which must be a path from the root`;
+  const found = statSync(mirror, { throwIfNoEntry: false });
+  if (found?.isDirectory() !== true) return `${named} which is no folder here`;
+  const folder = isRoot ? ((found.mode & 0o005) === 0o005 ? firstClosed(dirname(mirror)) : mirror) : null;
+  return folder === null ? null : `${named} ${ownUser} ${folder} lets no other user read`;
+}
+
+/** The first folder on the way up that another user than root cannot pass. */
+function firstClosed(from: string): string | null {
+  for (let folder = from; ; folder = dirname(folder)) {
+    if ((statSync(folder).mode & 0o001) === 0) return folder;
     if (folder === '/') return null;
   }
 }

@@ -1,4 +1,4 @@
-import { randomUUID } from 'node:crypto';
+import { createHash, randomUUID } from 'node:crypto';
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { rm } from 'node:fs/promises';
 import { basename, join } from 'node:path';
@@ -78,15 +78,29 @@ const runFoldersIn = (runsDir: string): string[] => readdirIfThere(runsDir).filt
 /** Whether any run has a folder here, which nobody needs a program of Terraform to see. */
 export const hasRunFolders = (runsDir: string): boolean => runFoldersIn(runsDir).length > 0;
 
-/** Gateways of one folder are on one machine, and find each other's runs there. */
+/**
+ * Gateways of one folder and one machine find each other's runs there. A folder that several machines share is a place
+ * of each of them: what runs on one is seen by no other.
+ */
 function placeOf(runsDir: string): string {
-  const path = join(runsDir, '.place');
+  const path = join(runsDir, `.place${machineSuffix()}`);
   try {
     writeFileSync(path, `local ${randomUUID()}`, { flag: 'wx', mode: 0o600 });
   } catch (error) {
     if (!(error instanceof Error && 'code' in error && error.code === 'EEXIST')) throw error;
   }
   return readFileSync(path, 'utf8');
+}
+
+/** Empty where the system has no machine-id(5), as in most containers. */
+function machineSuffix(): string {
+  try {
+    const id = readFileSync('/etc/machine-id', 'utf8').trim();
+    // The id itself is not to be shown about: machine-id(5).
+    return id === '' ? '' : `-${createHash('sha256').update(`headgate runs ${id}`).digest('hex').slice(0, 16)}`;
+  } catch {
+    return '';
+  }
 }
 
 function readdirIfThere(path: string): string[] {

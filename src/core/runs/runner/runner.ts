@@ -4,5 +4,6 @@
  */
 
 export { hasRunFolders } from './local-runner.ts';
+export { readMirror } from './mirror.ts';
 export { findRunner, findTerraformPath, type FoundRunner, type RunnerSearch } from './find-runner.ts';
 export { logChunkBytes, type Phase, type PhaseState, type Runner, type WorkFile, type WorkPaths } from './types.ts';

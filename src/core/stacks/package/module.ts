@@ -5,6 +5,7 @@ import type { InputValue } from './input-types.ts';
 import { hclBytesMax, hclFileBytesMax, sizeText } from './limits.ts';
 import { parseHcl } from './parse-hcl.ts';
 import type { PackageProblem } from './problem.ts';
+import { findProviders, type StackProvider } from './providers.ts';
 import type { PackageFile } from './read-files.ts';
 
 /** A variable of the root module. */
@@ -24,6 +25,7 @@ export interface RootModule {
   readonly variables: readonly ModuleVariable[];
   /** Constraints such as `>= 1.4`; all of them hold. */
   readonly requiredVersions: readonly string[];
+  readonly providers: readonly StackProvider[];
   readonly hasWebPortOutput: boolean;
   readonly problems: readonly PackageProblem[];
 }
@@ -117,9 +119,11 @@ class Found {
   readonly problems: PackageProblem[] = [];
   readonly #variables = new Map<string, ModuleVariable>();
   readonly #requiredVersions: string[] = [];
+  readonly #contents: unknown[] = [];
   #hasWebPortOutput = false;
 
   take(path: string, content: unknown): void {
+    this.#contents.push(content);
     const parsed = fileContent.safeParse(content);
     if (!parsed.success) {
       const where = new Set(parsed.error.issues.map((issue) => issue.path.map(String).join('.')));
@@ -135,10 +139,11 @@ class Found {
       if (version !== undefined) this.#requiredVersions.push(version);
   }
 
-  toModule(): Pick<RootModule, 'variables' | 'requiredVersions' | 'hasWebPortOutput'> {
+  toModule(): Pick<RootModule, 'variables' | 'requiredVersions' | 'providers' | 'hasWebPortOutput'> {
     return {
       variables: [...this.#variables.values()],
       requiredVersions: this.#requiredVersions,
+      providers: findProviders(this.#contents),
       hasWebPortOutput: this.#hasWebPortOutput,
     };
   }

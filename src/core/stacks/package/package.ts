@@ -5,6 +5,7 @@ import { findInputs, type StackInput } from './inputs.ts';
 import { type Manifest, readManifest, type WebPort } from './manifest.ts';
 import { checkPaths, findRoot, readModule, type RootModule } from './module.ts';
 import { type PackageProblem, refuseProblems } from './problem.ts';
+import type { StackProvider } from './providers.ts';
 import { type PackageFile, readFiles } from './read-files.ts';
 
 /**
@@ -40,6 +41,8 @@ export interface VersionMetadata {
   readonly applicableProfiles: readonly string[] | null;
   readonly web: WebPort | null;
   readonly requiredVersions: readonly string[];
+  /** Absent in versions of before it was looked for. */
+  readonly providers?: readonly StackProvider[];
   /** What was left out or is not as it may have been meant. */
   readonly warnings: readonly string[];
 }
@@ -98,6 +101,7 @@ async function read(zip: Buffer, fileName: string | null, checkTerraform: CheckT
       applicableProfiles: manifest?.applicableProfiles ?? null,
       web: manifest?.web ?? webOf(module),
       requiredVersions: module.requiredVersions,
+      providers: module.providers,
       warnings,
     },
   };

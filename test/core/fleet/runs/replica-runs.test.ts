@@ -4,6 +4,7 @@ import { systemClock } from '#base/clock.ts';
 import { connectDb, type Db } from '#base/db.ts';
 import { closeServer } from '#base/listen.ts';
 import { createLog } from '#base/log.ts';
+import { readGpuRuns } from '#core/fleet/fleet.ts';
 import { createReplicaRuns, type FollowedReplica, type ReplicaRuns } from '#core/fleet/runs/runs.ts';
 import { createTestDatabase, type TestDatabase } from '../../../support/database.ts';
 
@@ -162,6 +163,37 @@ describe('a replica that was found', () => {
   it('begins with what it had counted before', async () => {
     const [row] = await follow(openRuns(), [replicaOf('r1')], isRead);
     expect([row?.['prompt_tokens_first'], row?.['generation_tokens_first']].map(Number)).toEqual([11, 20]);
+  });
+
+  it('has had its GPUs since its process began, when whoever started it was killed before it wrote that down', async () => {
+    const hourAgo = Math.floor(Date.now() / 1000) - 3600;
+    counters.process = String(hourAgo);
+    const placement = { host: scope, gpuIds: ['GPU-1'] };
+    const [row] = await follow(openRuns(), [replicaOf('r1', { placement })], isRead);
+    expect(Date.parse(String(row?.['held_at']))).toBe(hourAgo * 1000);
+    const wanted = { endedSinceMs: 0, ids: [], after: null, limit: 1000 };
+    const heldFrom = async (): Promise<number | undefined> =>
+      (await readGpuRuns(db, wanted)).find(({ id }) => id === row?.id)?.startedMs;
+    expect(await heldFrom()).toBe(hourAgo * 1000);
+    // Another run had the same GPU until half an hour ago: the clock of the host is behind.
+    const endedAt = new Date((hourAgo + 1800) * 1000);
+    await db.sql`
+      insert into replica_runs (id, scope, model, replica, driver, host, gpus, spec_hash, started_at, ended_at, ended)
+      values (gen_random_uuid(), ${scope}, 'm', 'before', 'docker', ${scope}, '["GPU-0", "GPU-1"]', 'h',
+        ${new Date((hourAgo - 60) * 1000).toISOString()}::text::timestamptz, ${endedAt.toISOString()}::text::timestamptz, 'clean')`;
+    expect(await heldFrom()).toBe(endedAt.getTime());
+  });
+
+  it.each([
+    ['1970', () => '100.5'],
+    ['the future', () => String(Date.now() / 1000 + 3600)],
+    ['no number', () => 'NaN'],
+  ])('has had them since it was found, when it says %s', async (_, said) => {
+    counters.process = said();
+    const [row] = await follow(openRuns(), [replicaOf('r1')], isRead);
+    const [found] = await readGpuRuns(db, { endedSinceMs: 0, ids: [row?.id ?? ''], after: null, limit: 1000 });
+    expect(found?.startedMs).toBeGreaterThan(Date.now() - 600_000);
+    expect(found?.startedMs).toBeLessThanOrEqual(Date.now());
   });
 
   it('goes on with its run under another leader', async () => {

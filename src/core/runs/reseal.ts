@@ -1,0 +1,110 @@
+import type { Sql } from 'postgres';
+import type { Db } from '#base/db.ts';
+import { AppError } from '#base/errors.ts';
+import type { Log } from '#base/log.ts';
+import { inputsContext, sealMarkBytes, type Sealer, stateContext } from './sources.ts';
+
+/** A platform key that is to go: what it sealed of runs is sealed with the one in use. */
+
+interface Parts {
+  readonly db: Db;
+  readonly sealer: Sealer;
+  readonly log: Log;
+}
+
+/** Which sealed value: of a run, or of an installation and one of its states. */
+interface Place {
+  readonly id: string;
+  /** 0 for inputs, of which a run has one. */
+  readonly serial: string;
+}
+
+interface Kind {
+  /** For the log. */
+  readonly what: string;
+  context(id: string): string;
+  /** In their order. */
+  list(sql: Sql, mark: Buffer, after: Place): Promise<readonly Place[]>;
+  read(sql: Sql, place: Place): Promise<readonly { readonly sealed: Buffer }[]>;
+  /** Nothing where another gateway was quicker. */
+  replace(sql: Sql, place: Place, sealed: Buffer, before: Buffer): Promise<readonly unknown[]>;
+}
+
+const pageRows = 500;
+const beginning: Place = { id: '00000000-0000-0000-0000-000000000000', serial: '-1' };
+
+/** Not `<>`, which no index answers. */
+const isOther = (sql: Sql, column: string, mark: Buffer) => {
+  const found = sql.unsafe(`substr(${column}, 1, ${sealMarkBytes})`);
+  return sql`(${found} < ${mark} or ${found} > ${mark})`;
+};
+
+const inputs: Kind = {
+  what: 'inputs of a run',
+  context: inputsContext,
+  list: (sql, mark, { id }) => sql<Place[]>`
+    select id, '0' as serial from runs where ${isOther(sql, 'inputs', mark)} and id > ${id}
+    order by id limit ${pageRows}`,
+  read: (sql, { id }) => sql<{ sealed: Buffer }[]>`select inputs as sealed from runs where id = ${id}`,
+  replace: (sql, { id }, sealed, before) => sql`
+    update runs set inputs = ${sealed} where id = ${id} and inputs = ${before} returning id`,
+};
+
+const states: Kind = {
+  what: 'a state',
+  context: stateContext,
+  list: (sql, mark, { id, serial }) => sql<Place[]>`
+    select installation_id as id, serial::text as serial from stack_states
+    where ${isOther(sql, 'state', mark)} and (installation_id, serial) > (${id}::uuid, ${serial}::bigint)
+    order by installation_id, stack_states.serial limit ${pageRows}`,
+  read: (sql, { id, serial }) => sql<{ sealed: Buffer }[]>`
+    select state as sealed from stack_states where installation_id = ${id} and serial = ${serial}::bigint`,
+  replace: (sql, { id, serial }, sealed, before) => sql`
+    update stack_states set state = ${sealed}
+    where installation_id = ${id} and serial = ${serial}::bigint and state = ${before} returning serial`,
+};
+
+/** @returns how many were sealed anew; what cannot be opened stays as it is, and is named in the log */
+export async function resealRuns(parts: Parts): Promise<number> {
+  const mark = await markInUse(parts.sealer);
+  if (mark === null) return 0;
+  let resealed = 0;
+  for (const kind of [inputs, states]) resealed += await resealAll(parts, kind, mark);
+  if (resealed > 0)
+    parts.log.info({ resealed }, 'inputs and states of runs were encrypted with the platform key in use');
+  return resealed;
+}
+
+async function resealAll(parts: Parts, kind: Kind, mark: Buffer): Promise<number> {
+  let resealed = 0;
+  for (let after = beginning; ;) {
+    const page = await kind.list(parts.db.sql, mark, after);
+    for (const place of page) if (await resealOne(parts, kind, place)) resealed += 1;
+    after = page.at(-1) ?? after;
+    if (page.length < pageRows) return resealed;
+  }
+}
+
+async function resealOne({ db, sealer, log }: Parts, kind: Kind, place: Place): Promise<boolean> {
+  const [row] = await kind.read(db.sql, place);
+  if (row === undefined) return false;
+  const context = kind.context(place.id);
+  try {
+    const fresh = await sealer.seal(await sealer.open(row.sealed, context), context);
+    return (await kind.replace(db.sql, place, fresh, row.sealed)).length > 0;
+  } catch (error) {
+    if (!(error instanceof AppError)) throw error;
+    log.error({ of: place.id, trouble: error.message }, `${kind.what} cannot be encrypted anew`);
+    return false;
+  }
+}
+
+/** Null where nothing was ever sealed, and where the key is not here, which the secrets say themselves. */
+async function markInUse(sealer: Sealer): Promise<Buffer | null> {
+  try {
+    return await sealer.mark();
+  } catch (error) {
+    if (error instanceof AppError && error.code === 'secrets_unavailable') return null;
+    throw error;
+  }
+}

@@ -1,0 +1,89 @@
+import { readFileSync } from 'node:fs';
+import { stringify } from 'yaml';
+import { z } from 'zod';
+import { type CommandContext, exitCodes, textFlag } from './command.ts';
+import { FailedError, UsageError } from './errors.ts';
+import { cleanLine, renderTable } from './table.ts';
+
+/** What commands over the API's resources have in common. Fields that a newer gateway adds to its answers are ignored. */
+
+export const jsonText = (value: unknown): string => `${JSON.stringify(value, null, 2)}\n`;
+
+/** @throws FailedError where the gateway is of another version than this command */
+export function parseAnswer<Schema extends z.ZodType>(schema: Schema, answer: unknown): z.output<Schema> {
+  const parsed = schema.safeParse(answer);
+  if (parsed.success) return parsed.data;
+  throw new FailedError('the gateway answers in a form that this command does not know: their versions differ');
+}
+
+/** The path of one thing of a collection. */
+export const pathOf = (collection: string, id: string | undefined): string =>
+  `${collection}/${encodeURIComponent(id ?? '')}`;
+
+/** @param name the command's own, with what the API calls it where that is another word: `cluster=cluster_id` */
+export function queryOf(context: CommandContext, names: readonly string[]): URLSearchParams {
+  const query = new URLSearchParams();
+  for (const name of names) {
+    const [flag = '', parameter = flag] = name.split('=');
+    const value = textFlag(context, flag);
+    if (value !== null) query.set(parameter, value);
+  }
+  return query;
+}
+
+export interface ListRequest<Item> {
+  readonly path: string;
+  readonly item: z.ZodType<Item>;
+  readonly query: URLSearchParams;
+  /** Of all pages together. */
+  readonly limit?: number;
+}
+
+/** The most that a page has. */
+const pageLimit = 100;
+
+/** All pages as one list. */
+export async function readList<Item>(context: CommandContext, request: ListRequest<Item>): Promise<readonly Item[]> {
+  const { path, item, query, limit = Number.POSITIVE_INFINITY } = request;
+  const schema = z.looseObject({ data: z.array(item), pagination: z.looseObject({ pages: z.number() }) });
+  const all: Item[] = [];
+  for (let page = 1, pages = 1; page <= pages && all.length < limit; page += 1) {
+    const asked = new URLSearchParams([...query, ['page', String(page)], ['limit', String(pageLimit)]]);
+    const answer = parseAnswer(schema, await context.api.call('GET', `${path}?${asked.toString()}`));
+    all.push(...answer.data);
+    pages = answer.pagination.pages;
+  }
+  return all.slice(0, limit);
+}
+
+/** Prints a list as a table, or as `data` for scripts. */
+export function printList<Item>(
+  { json, out }: CommandContext,
+  items: readonly Item[],
+  { headings, row }: { readonly headings: readonly string[]; readonly row: (item: Item) => readonly string[] },
+): number {
+  out(json ? jsonText({ data: items }) : renderTable(headings, items.map(row)));
+  return exitCodes.ok;
+}
+
+/** Prints all that is known of one thing, as YAML for people. */
+export async function printOne({ api, json, out }: CommandContext, path: string, schema: z.ZodType): Promise<number> {
+  const answer = await api.call('GET', path);
+  parseAnswer(schema, answer);
+  out(json ? jsonText(answer) : yamlText(answer));
+  return exitCodes.ok;
+}
+
+function yamlText(value: unknown): string {
+  return `${stringify(value).trimEnd().split('\n').map(cleanLine).join('\n')}\n`;
+}
+
+/** @throws UsageError */
+export function readText(path: string): string {
+  try {
+    return readFileSync(path, 'utf8');
+  } catch (error) {
+    const code = error instanceof Error && 'code' in error ? String(error.code) : '';
+    throw new UsageError(`${path} cannot be read (${code})`);
+  }
+}

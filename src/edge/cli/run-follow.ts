@@ -1,0 +1,165 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { z } from 'zod';
+import { parseAnswer, pathOf } from './answers.ts';
+import type { CommandContext } from './command.ts';
+import { FailedError } from './errors.ts';
+import { cleanLine } from './table.ts';
+
+/** Runs, followed until they end: the gateway may be started again meanwhile, and nothing is told twice. */
+
+export const run = z.looseObject({
+  id: z.string(),
+  stack: z.string(),
+  cluster_id: z.string(),
+  node: z.string().nullable(),
+  operation: z.string(),
+  status: z.string(),
+  phase: z.string().nullable(),
+  failure_code: z.string().nullable(),
+  failure_message: z.string().nullable(),
+  created_at: z.string(),
+  ended_at: z.string().nullable(),
+  changes: z.looseObject({ add: z.number(), change: z.number(), remove: z.number() }).nullable(),
+  outputs: z.record(z.string(), z.looseObject({ sensitive: z.boolean(), value: z.unknown().optional() })).nullable(),
+  log_lines: z.number(),
+});
+export type Run = z.output<typeof run>;
+
+const logLine = z.looseObject({
+  seq: z.number(),
+  at: z.string(),
+  phase: z.string(),
+  level: z.string(),
+  message: z.string(),
+});
+type LogLine = z.output<typeof logLine>;
+const logPage = z.looseObject({ data: z.array(logLine), next_after: z.number(), complete: z.boolean() });
+
+export const runsPath = '/v1/runs';
+export const runPath = (id: string | undefined): string => pathOf(runsPath, id);
+
+const againMs = 1000;
+const pageLines = 10_000;
+
+/** What a run of this operation ends as when all went well. */
+const success: Readonly<Record<string, readonly string[]>> = {
+  apply: ['APPLIED', 'SUPERSEDED'],
+  destroy: ['DESTROYED'],
+};
+
+export const hasSucceeded = ({ operation, status }: Run): boolean => (success[operation] ?? []).includes(status);
+
+export async function readRun({ api }: CommandContext, id: string | undefined): Promise<Run> {
+  return parseAnswer(run, await api.call('GET', runPath(id)));
+}
+
+function printLine({ json, out }: CommandContext, line: LogLine): void {
+  if (json) {
+    out(`${JSON.stringify(line)}\n`);
+    return;
+  }
+  const time = line.at.slice('YYYY-MM-DDT'.length, 'YYYY-MM-DDTHH:mm:ss'.length);
+  const level = line.level === 'info' ? '' : `${line.level}: `;
+  const [first = '', ...more] = line.message.split('\n').map(cleanLine);
+  const head = `${time} ${line.phase.padEnd('apply'.length)} `;
+  const rest = more.map((text) => `${' '.repeat(head.length)}${text}\n`);
+  out(`${cleanLine(head)}${level}${first}\n${rest.join('')}`);
+}
+
+/** All lines behind the one numbered `after`. */
+export async function printLog(context: CommandContext, id: string, after: number): Promise<void> {
+  for (let position = after; ;) {
+    const path = `${runPath(id)}/logs?after=${position}&limit=${pageLines}`;
+    const { data, next_after: next } = parseAnswer(logPage, await context.api.call('GET', path));
+    for (const line of data) printLine(context, line);
+    if (data.length === 0) return;
+    position = next;
+  }
+}
+
+/** Lines behind the one numbered `after`, as they come. @returns when the run has ended and all of them are printed */
+export async function followLog(context: CommandContext, id: string, after: number): Promise<void> {
+  const position = { last: String(after), isEnd: false };
+  const patience = createPatience(context);
+  for (;;) {
+    try {
+      for await (const line of linesOf(context, id, position)) {
+        patience.arrived();
+        printLine(context, line);
+      }
+    } catch (error) {
+      patience.lost(error);
+    }
+    if (position.isEnd) return;
+    await sleep(againMs);
+  }
+}
+
+/** Of one connection; the position goes with it. */
+async function* linesOf({ api }: CommandContext, id: string, position: { last: string; isEnd: boolean }) {
+  for await (const event of api.events(`${runPath(id)}/logs`, position.last)) {
+    position.isEnd = event.event === 'status';
+    if (position.isEnd) return;
+    yield parseLine(event.data);
+    position.last = event.id;
+  }
+}
+
+function parseLine(data: string): LogLine {
+  try {
+    return parseAnswer(logLine, JSON.parse(data));
+  } catch (error) {
+    if (error instanceof FailedError) throw error;
+    throw new FailedError('the gateway sent a line of the log that is not JSON');
+  }
+}
+
+/** The run goes on without its gateway: who waits for one waits for the other. */
+function createPatience({ err }: CommandContext) {
+  let isLost = false;
+  return {
+    arrived: (): void => void (isLost = false),
+    /** @throws what does not pass */
+    lost(error: unknown): void {
+      if (!(error instanceof FailedError && error.isPassing)) throw error;
+      if (!isLost) err(`headgate: ${error.message}; asking again until it answers\n`);
+      isLost = true;
+    },
+  };
+}
+
+/** Prints what becomes of a run until it ends. @returns how it stands then */
+export async function waitForEnd(context: CommandContext, started: Run): Promise<Run> {
+  const { json, err } = context;
+  const patience = createPatience(context);
+  let told = '';
+  for (let now = started; ;) {
+    const text = now.phase === null || now.ended_at !== null ? now.status : `${now.status} (${now.phase})`;
+    if (!json && text !== told && now.ended_at === null) err(`${now.id}: ${text}\n`);
+    told = text;
+    if (now.ended_at !== null) return now;
+    await sleep(againMs);
+    try {
+      now = await readRun(context, now.id);
+      patience.arrived();
+    } catch (error) {
+      patience.lost(error);
+    }
+  }
+}
+
+/** What is to be said of a run in a line, and its outputs behind it where it has some. */
+export function runText(one: Run): string {
+  const { id, status, changes, failure_code: code, failure_message: message } = one;
+  const counts = changes === null ? '' : `; ${changes.add} added, ${changes.change} changed, ${changes.remove} removed`;
+  const failure = code === null ? '' : `; ${code}: ${cleanLine(message ?? '')}`;
+  const outputs = status === 'APPLIED' ? (one.outputs ?? {}) : {};
+  const lines = Object.keys(outputs)
+    .toSorted()
+    .map((name) => {
+      const { sensitive = true, value } = outputs[name] ?? {};
+      const shown = sensitive ? '(sensitive)' : typeof value === 'string' ? value : JSON.stringify(value ?? null);
+      return `${cleanLine(name)} = ${cleanLine(shown)}\n`;
+    });
+  return `${id}: ${status}${one.ended_at === null ? '' : counts}${failure}\n${lines.join('')}`;
+}

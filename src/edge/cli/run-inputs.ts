@@ -1,0 +1,49 @@
+import { z } from 'zod';
+import { parseAnswer, readText } from './answers.ts';
+import { type CommandContext, listFlag, textFlag } from './command.ts';
+import { UsageError } from './errors.ts';
+import { stackPath } from './stacks.ts';
+
+/** What a stack is to be applied with, from the words of a command. */
+
+const declared = z.looseObject({
+  inputs: z.array(z.looseObject({ name: z.string(), type: z.string(), sensitive: z.boolean().default(false) })),
+});
+
+/** Of a file, and of single inputs, which have the last word. @throws UsageError, FailedError */
+export async function readInputs(context: CommandContext, stack: string): Promise<Record<string, unknown>> {
+  const file = textFlag(context, 'inputs');
+  const single = listFlag(context, 'input').map(split);
+  const ofFile = file === null ? {} : readFile(file);
+  if (single.length === 0) return ofFile;
+  const { inputs } = parseAnswer(declared, await context.api.call('GET', stackPath(stack)));
+  const types = new Map(inputs.map(({ name, type }) => [name, type]));
+  const given = single.map(([name, text]): [string, unknown] => [name, readValue(name, text, types.get(name))]);
+  return { ...ofFile, ...Object.fromEntries(given) };
+}
+
+function split(word: string): [string, string] {
+  const equals = word.indexOf('=');
+  if (equals > 0) return [word.slice(0, equals), word.slice(equals + 1)];
+  throw new UsageError(`--input ${word}: must be NAME=VALUE`);
+}
+
+function readFile(path: string): Record<string, unknown> {
+  try {
+    return z.record(z.string(), z.unknown()).parse(JSON.parse(readText(path)));
+  } catch (error) {
+    if (error instanceof UsageError) throw error;
+    throw new UsageError(`${path} must hold a JSON object: {"name": value}`);
+  }
+}
+
+/** A text where the input is one, and where the stack has no such input, which the gateway says. @throws UsageError */
+function readValue(name: string, text: string, type: string | undefined): unknown {
+  if (type === undefined || type === 'string') return text;
+  try {
+    return JSON.parse(text) as unknown;
+  } catch {
+    const examples: Readonly<Record<string, string>> = { bool: 'true', list: '["a"]', map: '{"a": 1}' };
+    throw new UsageError(`--input ${name}=…: must be a ${type}, such as ${examples[type] ?? '1'}`);
+  }
+}

@@ -1,0 +1,185 @@
+import { writeFileSync } from 'node:fs';
+import { chmod, mkdtemp, rm } from 'node:fs/promises';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { formatId, uuidv7 } from '#base/id.ts';
+import { packOf } from '../../core/stacks/raw-zip.ts';
+import { type Body, openOrganization, useInference } from '../inference/inference-gateway.ts';
+import { type CliOptions, type CliResult, runCli, useFolders } from './run-cli.ts';
+
+/** Over a gateway that applies stacks with real Terraform in bubblewrap. */
+
+let runsDir = '';
+const bench = useInference(async () => {
+  runsDir = await mkdtemp('/tmp/headgate-runs-cli-');
+  await chmod(runsDir, 0o711);
+  return { engines: {}, env: { HEADGATE_RUNS_DIR: runsDir } };
+});
+afterAll(() => rm(runsDir, { recursive: true, force: true }));
+const folders = useFolders();
+
+const module = `
+  variable "word" { default = "hello" }
+  variable "count_of" { type = number }
+  variable "names" {
+    type    = list(string)
+    default = []
+  }
+  variable "password" {
+    type      = string
+    sensitive = true
+    default   = ""
+  }
+  resource "terraform_data" "a" {
+    input = "\${var.word} \${var.count_of + 1} \${join("+", var.names)}"
+    provisioner "local-exec" { command = "echo said by the module; [ \${var.count_of} -lt 100 ] || sleep \${var.count_of}" }
+  }
+  output "said" { value = terraform_data.a.output }
+  output "hidden" {
+    value     = var.password
+    sensitive = true
+  }`;
+
+let mine = { id: '', key: '' };
+let clusterId = '';
+
+const headgate = (args: readonly string[], options: CliOptions = {}): Promise<CliResult> =>
+  runCli(args, { ...options, env: { HEADGATE_URL: bench.gateway.url, HEADGATE_API_KEY: mine.key, ...options.env } });
+const ask = async (path: string, options: object = {}): Promise<Body> =>
+  JSON.parse(await (await bench.gateway.request(path, options)).text());
+const idIn = ({ stdout }: CliResult): string => /^(run_[0-9a-f]{32}): /.exec(stdout)?.[1] ?? stdout;
+
+beforeAll(async () => {
+  const { gateway } = bench;
+  mine = await openOrganization(gateway, '5');
+  const form = new FormData();
+  form.append('file', new File([new Uint8Array(packOf({ 'main.tf': module }))], 'words.zip'));
+  form.append('name', 'words');
+  const headers = { authorization: `Bearer ${gateway.key}` };
+  const pushed = await fetch(new URL('/v1/stacks', gateway.url), { method: 'POST', headers, body: form });
+  if (pushed.status !== 201) throw new Error(await pushed.text());
+  const nodes = [{ name: 'n-1', address: '10.9.8.7', hardware_profile: 'h100' }];
+  clusterId = (await ask('/v1/clusters', { body: { name: 'site', organization_id: mine.id, nodes } })).id;
+});
+
+describe('headgate runs, refused', () => {
+  it.each([
+    [['runs', 'apply', 'words'], '--cluster is missing'],
+    [['stacks', 'apply'], 'a word is missing: headgate stacks apply STACK --cluster'],
+    [['runs', 'apply', 'words', '--cluster', 'site', '--input', 'word'], '--input word: must be NAME=VALUE'],
+    [['runs', 'apply', 'words', '--cluster', 'site', '--inputs', '/nowhere'], '/nowhere cannot be read (ENOENT)'],
+    [['runs', 'apply', 'words', '--cluster', 'site', '--input', 'count_of=many'], 'must be a number, such as 1'],
+    [['runs', 'apply', 'words', '--cluster', 'site', '--input', 'names=a'], 'must be a list, such as ["a"]'],
+    [['runs', 'logs', 'run_1', '--tail', 'x'], '--tail must be a number of lines'],
+    [['runs', 'ls', '--limit', '0'], '--limit must be a number of runs'],
+    [['runs', 'show'], 'a word is missing'],
+    [['runs', 'undo'], '"headgate runs" goes on with one of'],
+  ])('%j, as a wrong use', async (args, sentence) => {
+    expect(await headgate(args)).toMatchObject({ code: 2, stdout: '', stderr: expect.stringContaining(sentence) });
+  });
+
+  it('by a file that is no object', async () => {
+    const file = join(folders(), 'inputs.json');
+    for (const content of ['[1]', 'x']) {
+      writeFileSync(file, content);
+      const result = await headgate(['runs', 'apply', 'words', '--cluster', clusterId, '--inputs', file]);
+      expect(result).toMatchObject({ code: 2, stderr: expect.stringContaining('must hold a JSON object') });
+    }
+  });
+
+  it('by the gateway, in its words, with where to look', async () => {
+    const absent = formatId('run', uuidv7());
+    for (const command of ['show', 'logs', 'cancel', 'retry', 'destroy']) {
+      expect(await headgate(['runs', command, absent])).toMatchObject({
+        code: 1,
+        stderr: 'headgate: There is no such run; "headgate runs ls" lists the runs\n',
+      });
+    }
+    const noCluster = formatId('cluster', uuidv7());
+    const applied = (stack: string, cluster: string) => headgate(['runs', 'apply', stack, '--cluster', cluster]);
+    expect((await applied('words', noCluster)).stderr).toBe(
+      'headgate: There is no such cluster; "headgate clusters ls" lists the clusters\n',
+    );
+    expect((await applied('verbs', clusterId)).stderr).toContain('"headgate stacks ls" lists the stacks');
+    expect((await applied('words', 'nowhere')).stderr).toContain('there is no cluster nowhere');
+    const wrong = await headgate(['runs', 'apply', 'words', '--cluster', 'site', '--input', 'colour=red']);
+    expect(wrong).toMatchObject({ code: 1, stdout: '' });
+    for (const field of ['inputs.colour: is not known', 'inputs.count_of: is missing']) {
+      expect(wrong.stderr).toContain(field);
+    }
+    const { secret } = await ask('/v1/keys', { body: { name: 'app', scope: 'inference' }, key: mine.key });
+    const env = { HEADGATE_API_KEY: secret };
+    expect((await headgate(['runs', 'apply', 'words', '--cluster', clusterId], { env })).stderr).toContain(
+      'HEADGATE_API_KEY must hold a management key\n',
+    );
+    expect((await headgate(['runs', 'ls', '--status', 'DONE'])).stderr).toContain('status');
+  });
+});
+
+describe('headgate runs', () => {
+  it('applies with inputs of a file and of its own, waits, and shows what came of it', async () => {
+    const file = join(folders(), 'inputs.json');
+    writeFileSync(file, JSON.stringify({ word: 'from the file', count_of: 1, password: 'secret-12345' }));
+    const inputs = ['--inputs', file, '--input', 'count_of=2', '--input', 'names=["a","b=c"]'];
+    const applied = await headgate(['stacks', 'apply', 'words', '--cluster', 'site', '--wait', ...inputs]);
+    const id = idIn(applied);
+    expect(applied).toMatchObject({
+      code: 0,
+      stdout: `${id}: APPLIED; 1 added, 0 changed, 0 removed\nhidden = (sensitive)\nsaid = from the file 3 a+b=c\n`,
+      stderr: expect.stringMatching(new RegExp(`^${id}: P(?:ENDING|LANNING)`)),
+    });
+    const answer = await ask(`/v1/runs/${id}`);
+    expect(JSON.parse((await headgate(['runs', 'show', id, '--json'])).stdout)).toEqual(answer);
+    expect((await headgate(['runs', 'show', id])).stdout).toContain('status: APPLIED\n');
+    const line = new RegExp(`^${id} +words +${clusterId} +- +apply +APPLIED +\\d{4}-\\d\\d-\\d\\d [\\d:]+$`, 'm');
+    expect((await headgate(['runs', 'ls', '--cluster', 'site', '--stack', 'words'])).stdout).toMatch(line);
+    expect((await headgate(['runs', 'ls', '--status', 'FAILED'])).stdout).not.toContain(id);
+
+    const lines: Body[] = (await ask(`/v1/runs/${id}/logs?limit=10000`)).data;
+    const jsonLines = ({ stdout }: CliResult): Body[] =>
+      stdout
+        .trimEnd()
+        .split('\n')
+        .map((text) => JSON.parse(text));
+    expect(jsonLines(await headgate(['runs', 'logs', id, '--json']))).toEqual(lines);
+    expect(jsonLines(await headgate(['runs', 'logs', id, '-f', '--json', '--tail', '3']))).toEqual(lines.slice(-3));
+    const printed = await headgate(['runs', 'logs', id, '-f']);
+    expect(printed).toMatchObject({
+      code: 0,
+      stdout: expect.stringMatching(/^\d\d:\d\d:\d\d apply said by the module$/m),
+    });
+    expect(printed.stderr).toContain(`${id}: APPLIED`);
+    expect(printed.stdout).not.toContain('secret-12345');
+
+    const destroyed = await headgate(['runs', 'destroy', id, '--wait', '--json']);
+    expect([destroyed.code, JSON.parse(destroyed.stdout).status]).toEqual([0, 'DESTROYED']);
+    expect(destroyed.stderr).toBe('');
+    const again = await headgate(['runs', 'destroy', idIn(applied), '--wait']);
+    expect(again).toMatchObject({ code: 0, stdout: expect.stringMatching(/^run_\w+: DESTROYED\n$/) });
+  });
+
+  it('says by its exit code that a run was not applied, and why; a retry fails the same way', async () => {
+    const inputs = ['--input', 'count_of=1', '--input', 'names=[{"a":1}]'];
+    const failed = await headgate(['runs', 'apply', 'words', '--cluster', clusterId, '--wait', ...inputs]);
+    expect(failed).toMatchObject({ code: 1, stdout: expect.stringMatching(/^run_\w+: FAILED; PLAN_FAILED: .*names/) });
+    const retried = await headgate(['runs', 'retry', idIn(failed), '--wait', '--json']);
+    expect([retried.code, JSON.parse(retried.stdout).failure_code]).toEqual([1, 'PLAN_FAILED']);
+    const forgotten = await headgate(['runs', 'forget', idIn(failed)]);
+    expect([forgotten.code, forgotten.stderr]).toEqual([1, expect.stringContaining('HEADGATE_API_KEY must hold')]);
+    const env = { HEADGATE_API_KEY: bench.gateway.key };
+    expect(await headgate(['runs', 'forget', idIn(failed)], { env })).toMatchObject({ code: 0 });
+  });
+
+  it('cancels one that runs, and waits until it has ended', async () => {
+    const started = await headgate(['runs', 'apply', 'words', '--cluster', clusterId, '--input', 'count_of=600']);
+    expect(started).toMatchObject({ code: 0, stdout: expect.stringMatching(/^run_\w+: (?:PENDING|PLANNING)\n$/) });
+    const followed = await headgate(['runs', 'logs', idIn(started), '-f'], {
+      until: (stdout) => stdout.includes('said by the module'),
+    });
+    expect(followed.stdout).toContain('said by the module');
+    const canceled = await headgate(['runs', 'cancel', idIn(started), '--wait']);
+    expect(canceled).toMatchObject({ code: 0, stdout: expect.stringContaining(`${idIn(started)}: CANCELED`) });
+    const twice = await headgate(['runs', 'cancel', idIn(started)]);
+    expect(twice).toMatchObject({ code: 1, stderr: expect.stringContaining('The run is CANCELED') });
+  });
+});

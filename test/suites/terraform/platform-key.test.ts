@@ -1,0 +1,142 @@
+import { randomBytes } from 'node:crypto';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { gunzipSync } from 'node:zlib';
+import { afterEach, describe, expect, it } from 'vitest';
+import { runCli } from '../../edge/cli/run-cli.ts';
+import { createTestDatabase } from '../../support/database.ts';
+import { type Body, eventually } from '../../edge/inference/inference-gateway.ts';
+import { type RunGateway, usePlace } from './run-gateway.ts';
+
+const newPlace = usePlace();
+const cleanups: (() => Promise<void> | void)[] = [];
+afterEach(async () => {
+  for (const cleanup of cleanups.splice(0).toReversed()) await cleanup();
+});
+
+const newKey = (): string => randomBytes(32).toString('base64');
+
+/** Its inputs, and its state, hold a secret. */
+const secretive = `
+variable "password" {
+  type      = string
+  sensitive = true
+}
+resource "terraform_data" "one" {
+  input = var.password
+}
+`;
+
+async function applied(gateway: RunGateway, clusterId: string, password: string): Promise<Body> {
+  const run = await gateway.apply('secretive', clusterId, { password });
+  return gateway.becomes(run.id, 'APPLIED');
+}
+
+async function stop({ process }: RunGateway): Promise<void> {
+  process.signal('SIGTERM');
+  await process.exited;
+}
+
+/** A cluster of a gateway under a first key, with a stack on it that was applied twice. */
+async function withState(key: string) {
+  const place = await newPlace();
+  const gateway = await place.start({ env: { HEADGATE_PLATFORM_KEY: key } });
+  const { id } = await gateway.made('/v1/organizations', { name: 'Keys' });
+  const cluster = await gateway.cluster(place.server, id);
+  await gateway.upload('secretive', secretive);
+  const password = randomBytes(12).toString('hex');
+  await applied(gateway, cluster.id, `${password}-first`);
+  const run = await applied(gateway, cluster.id, password);
+  return { place, gateway, cluster, run, password };
+}
+
+describe('a platform key that is replaced', () => {
+  it('has nothing left of runs that it encrypted, and can be taken away', async () => {
+    const [old, fresh] = [newKey(), newKey()];
+    const { place, gateway, cluster, run, password } = await withState(old);
+    const marks = async (): Promise<string[]> => {
+      const rows = await place.sql<{ mark: string }[]>`
+        select distinct encode(substr(inputs, 2, 16), 'escape') as mark from runs
+        union select encode(substr(state, 2, 16), 'escape') from stack_states`;
+      return rows.map(({ mark }) => mark);
+    };
+    const before = await marks();
+    expect(before).toHaveLength(1);
+    await stop(gateway);
+
+    const rotating = await place.start({ home: gateway.home, env: { HEADGATE_PLATFORM_KEY: `${fresh},${old}` } });
+    await eventually(async () => (await marks()).length === 1 && (await marks())[0] !== before[0]);
+    await stop(rotating);
+
+    const without = await place.start({ home: gateway.home, env: { HEADGATE_PLATFORM_KEY: fresh } });
+    // It opens the inputs of a run of before, and the state.
+    const destroying = await without.made(`/v1/runs/${run.id}/destroy`);
+    expect(await without.becomes(destroying.id, 'DESTROYED')).toMatchObject({ changes: { remove: 1 } });
+    await applied(without, cluster.id, password);
+    await stop(without);
+
+    const wrong = await place.start({ home: gateway.home, env: { HEADGATE_PLATFORM_KEY: old } });
+    const body = { cluster_id: cluster.id, inputs: { password } };
+    const refused = await wrong.ask('/v1/stacks/secretive/apply', { body });
+    expect([refused.status, refused.body.error.code]).toEqual([503, 'SECRETS_UNAVAILABLE']);
+    const [mark] = await marks();
+    expect(refused.body.error.message).toContain(`the platform key with the fingerprint ${mark}`);
+    expect(refused.body.error.message).toContain(`this gateway has ${before[0]} (HEADGATE_PLATFORM_KEY)`);
+    expect((await wrong.ask(`/v1/runs/${run.id}/destroy`, { method: 'POST' })).status).toBe(503);
+    expect(wrong.process.output.stdout).toContain('secrets cannot be encrypted here');
+  });
+
+  it('keeps runs waiting on a gateway that has another one, until it has the right one', async () => {
+    const key = newKey();
+    const { place, gateway } = await withState(key);
+    await stop(gateway);
+    // As another gateway of the database would have queued it.
+    await place.sql`
+      insert into runs (id, installation_id, cluster_id, organization_id, stack_version_id, operation, status, inputs,
+        created_at)
+      select gen_random_uuid(), installation_id, cluster_id, organization_id, stack_version_id, 'destroy', 'PENDING',
+        inputs, clock_timestamp() from runs order by id desc limit 1`;
+    const wrong = await place.start({ home: gateway.home, env: { HEADGATE_PLATFORM_KEY: newKey() } });
+    await wrong.process.printed(/runs wait: this gateway cannot read what they are sealed with/);
+    const [waiting] = (await wrong.ask('/v1/runs?status=PENDING')).body.data;
+    expect(waiting.operation).toBe('destroy');
+    await stop(wrong);
+    const right = await place.start({ home: gateway.home, env: { HEADGATE_PLATFORM_KEY: key } });
+    // Sealed for the run that it was copied from, and not for this one.
+    const failed = await right.becomes(waiting.id, 'FAILED');
+    expect(failed).toMatchObject({ failure_code: 'RUNNER_UNAVAILABLE' });
+    expect(failed.failure_message).toMatch(/^its inputs cannot be read: A secret cannot be read: it was altered/);
+  });
+});
+
+describe('a backup', () => {
+  it('holds runs, logs and states, no secret of them in clear, and a copy of it destroys what was made', async () => {
+    const key = newKey();
+    const { place, gateway, run, password } = await withState(key);
+    const folder = mkdtempSync(join(tmpdir(), 'hg-backup-'));
+    cleanups.push(() => rmSync(folder, { recursive: true, force: true }));
+    const file = join(folder, 'one.backup');
+    const env = { DATABASE_URL: place.databaseUrl, HEADGATE_DATA_DIR: gateway.home.dataDir };
+    const made = await runCli(['backup', file, '--json'], { env });
+    expect(made).toMatchObject({ code: 0, stderr: '' });
+    expect(JSON.parse(made.stdout)).toMatchObject({ running_runs: 0 });
+    const text = gunzipSync(readFileSync(file)).toString('latin1');
+    for (const form of [password, Buffer.from(password).toString('hex'), Buffer.from(password).toString('base64')]) {
+      expect(text).not.toContain(form);
+    }
+    for (const clear of ['PRIVATE KEY', key]) expect(text).not.toContain(clear);
+    const log = await gateway.log(run.id);
+    await stop(gateway);
+
+    const copy = await createTestDatabase();
+    cleanups.push(() => copy.drop());
+    const restored = await runCli(['restore', file, '--replace'], { env: { ...env, DATABASE_URL: copy.url } });
+    expect(restored).toMatchObject({ code: 0 });
+    const moved = await place.start({ env: { DATABASE_URL: copy.url, HEADGATE_PLATFORM_KEY: key } });
+    expect(await moved.log(run.id)).toEqual(log);
+    const destroying = await moved.made(`/v1/runs/${run.id}/destroy`);
+    expect(await moved.becomes(destroying.id, 'DESTROYED')).toMatchObject({ changes: { remove: 1 } });
+    await stop(moved);
+  });
+});

@@ -1,0 +1,56 @@
+import { execFileSync } from 'node:child_process';
+import { chmodSync, copyFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { stripTypeScriptTypes } from 'node:module';
+import { arch } from 'node:process';
+import { join } from 'node:path';
+import { packZip } from '#base/zip.ts';
+
+const platform = `linux_${arch === 'x64' ? 'amd64' : arch}`;
+export const host = 'registry.terraform.io';
+
+/** A folder of provider packages, with `example/tiny` in versions that a test wants. */
+export class Mirror {
+  readonly folder = mkdtempSync('/var/tmp/hg-mirror-');
+  readonly #program: string;
+
+  constructor() {
+    // A run has a user of its own where the gateway is root.
+    chmodSync(this.folder, 0o755);
+    const work = mkdtempSync('/var/tmp/hg-certificate-');
+    const [key, cert] = [join(work, 'key'), join(work, 'cert')];
+    const curve = ['-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-nodes', '-days', '2'];
+    const name = ['-subj', '/CN=localhost', '-addext', 'subjectAltName=DNS:localhost'];
+    execFileSync('openssl', ['req', '-x509', ...curve, '-keyout', key, '-out', cert, ...name], { stdio: 'ignore' });
+    const tls = { key: readFileSync(key, 'utf8'), cert: readFileSync(cert, 'utf8') };
+    rmSync(work, { recursive: true });
+    // What a run sees of the mirror is in /mirror: Node, too, wherever the machine has it.
+    copyFileSync(process.execPath, join(this.folder, 'node'));
+    chmodSync(join(this.folder, 'node'), 0o755);
+    const source = stripTypeScriptTypes(readFileSync(new URL('serve.ts', import.meta.url), 'utf8'));
+    writeFileSync(join(this.folder, 'serve.mjs'), `${source}\nserve(${JSON.stringify(tls)});\n`);
+    this.#program = '#!/bin/sh\nexec /mirror/node /mirror/serve.mjs\n';
+  }
+
+  /** As `terraform providers mirror` fills it. */
+  async packed(version: string, comment = ''): Promise<void> {
+    const bytes = Buffer.from(this.#program + comment);
+    const path = `terraform-provider-tiny_v${version}`;
+    const zip = await packZip([{ path, bytes, isExecutable: true }], { compress: true });
+    mkdirSync(this.#providerDir, { recursive: true });
+    writeFileSync(join(this.#providerDir, `terraform-provider-tiny_${version}_${platform}.zip`), zip);
+  }
+
+  unpacked(version: string): void {
+    const folder = join(this.#providerDir, version, platform);
+    mkdirSync(folder, { recursive: true });
+    writeFileSync(join(folder, `terraform-provider-tiny_v${version}`), this.#program, { mode: 0o755 });
+  }
+
+  get #providerDir(): string {
+    return join(this.folder, host, 'example', 'tiny');
+  }
+
+  close(): void {
+    rmSync(this.folder, { recursive: true, force: true });
+  }
+}
