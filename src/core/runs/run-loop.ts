@@ -1,6 +1,6 @@
 import type { Log } from '#base/log.ts';
 import { createPacedLoop } from '#base/paced-loop.ts';
-import { type ClaimedRun, RunLostError } from './claimed-run.ts';
+import { type ClaimedRun, leaseSeconds, RunLostError } from './claimed-run.ts';
 import type { Claims } from './claims.ts';
 import { clearRun, executeRun, type ExecutionParts } from './execution.ts';
 import { DetachedError } from './phase.ts';
@@ -35,6 +35,8 @@ const lookEveryMs = 1000;
 const idleEveryMs = 5000;
 const sweepEveryMs = 60_000;
 const pendingMs = 24 * 3_600_000;
+/** When PostgreSQL comes back, or all gateways start, every place has this time to be heard of again. */
+const heardAgainMs = 2 * leaseSeconds * 1000;
 
 export function createRunLoop(options: RunLoopOptions): RunLoop {
   const { claims, atOnceMax, abandonedMs, clock, log } = options;
@@ -42,6 +44,8 @@ export function createRunLoop(options: RunLoopOptions): RunLoop {
   const stop = new AbortController();
   /** 0 before the first look. */
   let sweepAtMs = 0;
+  /** Since when PostgreSQL has answered without a break. */
+  let answeredSinceMs: number | null = null;
 
   async function execute(runner: Runner, run: ClaimedRun): Promise<void> {
     try {
@@ -83,14 +87,18 @@ export function createRunLoop(options: RunLoopOptions): RunLoop {
       const isNeeded = running.size > 0 || (sweepAtMs === 0 && options.hasFolders()) || (await claims.hasWork());
       if (!isNeeded) return idleEveryMs;
       const runner = await options.runner();
+      answeredSinceMs ??= clock.monotonicMs();
       if (clock.monotonicMs() >= sweepAtMs) {
-        await claims.sweep({ abandonedMs, pendingMs });
+        const isHeard = clock.monotonicMs() - answeredSinceMs >= heardAgainMs;
+        const place = runner?.place ?? null;
+        await claims.sweep({ abandonedMs: isHeard ? abandonedMs : null, pendingMs, place });
         if (runner !== null) await removeEnded(runner);
         sweepAtMs = clock.monotonicMs() + sweepEveryMs;
       }
       if (runner === null) return idleEveryMs;
       await claim(runner);
     } catch (error) {
+      answeredSinceMs = null;
       log.warn({ err: error }, 'runs could not be looked for; they are looked for again');
     }
     return lookEveryMs;

@@ -1,7 +1,7 @@
 import { sql } from 'drizzle-orm';
 import type { Sql } from 'postgres';
 import type { Transaction } from '#base/db.ts';
-import { uuidv7 } from '#base/id.ts';
+import { uuidTimeMs, uuidv7 } from '#base/id.ts';
 import { type Author, keyIdOf, userIdOf } from '#core/audit/audit.ts';
 import type { ChangeSummary } from './log-line.ts';
 import type { RunOutput } from './outputs.ts';
@@ -56,8 +56,8 @@ const columns = `r.id, r.installation_id as "installationId", r.cluster_id as "c
 
 /** Which runs a list shows, newest first; null does not choose. `page` counts from 1. */
 export interface RunList {
-  /** Of the clusters of these organizations; null: of all. */
-  readonly organizationIds: readonly string[] | null;
+  /** On these clusters; null: on all. */
+  readonly clusterIds: readonly string[] | null;
   readonly clusterId: string | null;
   readonly stackName: string | null;
   readonly status: RunStatus | null;
@@ -69,10 +69,10 @@ export async function listRuns(
   db: Sql,
   list: RunList,
 ): Promise<{ readonly runs: readonly Run[]; readonly total: number }> {
-  const { organizationIds, clusterId, stackName, status, page, limit } = list;
+  const { clusterIds, clusterId, stackName, status, page, limit } = list;
   const chosen = db`
     from runs r join installations i on i.id = r.installation_id
-    where ${organizationIds === null ? db`true` : db`r.organization_id in ${db([...organizationIds])}`}
+    where ${clusterIds === null ? db`true` : db`r.cluster_id = any(${`{${clusterIds.join(',')}}`}::text::uuid[])`}
       and ${clusterId === null ? db`true` : db`r.cluster_id = ${clusterId}`}
       and ${stackName === null ? db`true` : db`i.stack_name = ${stackName}`}
       and ${status === null ? db`true` : db`r.status = ${status}`}`;
@@ -114,6 +114,19 @@ export interface NewRun {
 export const queueMax = 10;
 
 /**
+ * An id behind those of all runs of a cluster, whichever gateway made them: runs begin in the order of their ids. The
+ * caller holds the lock of the cluster's runs.
+ */
+async function nextRunId(tx: Transaction, clusterId: string): Promise<string> {
+  const [row] = await tx.execute<{ now_ms: number; last: string | null }>(sql`
+    select floor(extract(epoch from clock_timestamp()) * 1000)::float8 as now_ms,
+      (select id from runs where cluster_id = ${clusterId} order by id desc limit 1) as last`);
+  const id = uuidv7(row?.now_ms);
+  const last = row?.last ?? null;
+  return last === null || last < id ? id : uuidv7(uuidTimeMs(last) + 1);
+}
+
+/**
  * Writes a run that waits for its cluster.
  * @param seal of its inputs, under the id that it gets
  * @returns null when as many wait for the cluster as may
@@ -121,7 +134,6 @@ export const queueMax = 10;
 export async function insertRun(
   tx: Transaction,
   run: NewRun,
-  nowMs: number,
   seal: (runId: string) => Promise<Buffer>,
 ): Promise<string | null> {
   // Whoever comes at the same moment counts this one too.
@@ -132,10 +144,10 @@ export async function insertRun(
   if ((queue?.waiting ?? 0) >= queueMax) return null;
   const [installation] = await tx.execute<{ id: string }>(sql`
     insert into installations (id, cluster_id, stack_id, stack_name, node, created_at)
-    values (${uuidv7(nowMs)}, ${run.clusterId}, ${run.stackId}, ${run.stackName}, ${run.node}, clock_timestamp())
+    values (${uuidv7()}, ${run.clusterId}, ${run.stackId}, ${run.stackName}, ${run.node}, clock_timestamp())
     on conflict (cluster_id, stack_id, node) do update set stack_name = excluded.stack_name returning id`);
   if (installation === undefined) throw new Error('the installation was not written');
-  const id = uuidv7(nowMs);
+  const id = await nextRunId(tx, run.clusterId);
   const inputs = await seal(id);
   await tx.execute(sql`
     insert into runs (id, installation_id, cluster_id, organization_id, stack_version_id, operation, status, inputs,

@@ -47,10 +47,12 @@ export interface RunsOptions {
   readonly log: Log;
   readonly sealer: Sealer;
   readonly sources: RunSources;
-  /** Looks for what can run Terraform here. Called once, when it is first needed. */
+  /** Looks for what can run Terraform here. Called when it is first needed, and again while there is nothing. */
   readonly findRunner: () => Promise<FoundRunner>;
   /** Whether runs have left folders here. Asked at the start, before anything is looked for. */
   readonly hasFolders?: () => boolean;
+  /** How long what was not found here is taken for missing; milliseconds. */
+  readonly lookAgainMs?: number;
   readonly atOnceMax?: number;
   readonly initMs?: number;
   readonly phaseMs?: number;
@@ -61,7 +63,7 @@ export interface RunsOptions {
 export function createRuns(options: RunsOptions): Runs {
   const { db, sealer, atOnceMax = 2, initMs = 300_000, phaseMs = 3_600_000, abandonedMs = 15 * 60_000 } = options;
   const find = (id: string): Promise<Run | null> => findRun(db.sql, id);
-  const look = once(options.findRunner);
+  const look = untilFound(options);
   const loop = createRunLoop({
     ...options,
     claims: createClaims(db.sql),
@@ -85,12 +87,20 @@ export function createRuns(options: RunsOptions): Runs {
   };
 }
 
-/** What could not be looked at is looked at again. */
-function once<T>(ask: () => Promise<T>): () => Promise<T> {
-  let asked: Promise<T> | null = null;
+/** What was found stays; what was not, or could not be looked for, is looked for again: it may be installed meanwhile. */
+function untilFound({ findRunner, clock, lookAgainMs = 15_000 }: RunsOptions): () => Promise<FoundRunner> {
+  let asked: Promise<FoundRunner> | null = null;
+  let againAtMs = Number.POSITIVE_INFINITY;
   return () => {
-    asked ??= ask();
-    asked.catch(() => (asked = null));
-    return asked;
+    if (asked !== null && clock.monotonicMs() < againAtMs) return asked;
+    const asking = findRunner();
+    const lookAgainIn = (ms: number): void => void (againAtMs = clock.monotonicMs() + ms);
+    asked = asking;
+    againAtMs = Number.POSITIVE_INFINITY;
+    asking.then(
+      ({ runner }) => (runner === null ? lookAgainIn(lookAgainMs) : undefined),
+      () => lookAgainIn(0),
+    );
+    return asking;
   };
 }

@@ -16,6 +16,7 @@ import {
   type Runner,
   type Runs,
   type RunsOptions,
+  type RunSources,
   type RunStatus,
   type Sealer,
   type StackInput,
@@ -43,6 +44,14 @@ function createSealer(): Sealer {
 
 export const privateKey = `-----BEGIN OPENSSH PRIVATE KEY-----\n${randomBytes(40).toString('base64')}\n-----END OPENSSH PRIVATE KEY-----\n`;
 
+export interface StackMore {
+  readonly inputs?: StackInput[];
+  readonly files?: Record<string, string>;
+  /** Paths of files that may be executed. */
+  readonly executable?: readonly string[];
+  readonly isGlobal?: boolean;
+}
+
 export interface RunsBench {
   readonly db: Db;
   readonly runner: Runner;
@@ -50,7 +59,9 @@ export interface RunsBench {
   /** A gateway whose loop runs; closed after the test. */
   gateway(options?: Partial<RunsOptions>): Runs;
   /** The id of a version of a stack with this module. */
-  stack(main: string, more?: { inputs?: StackInput[]; files?: Record<string, string>; isGlobal?: boolean }): string;
+  stack(main: string, more?: StackMore): string;
+  /** What runs of every gateway are made from, unless it has its own. */
+  readonly sources: RunSources;
   /** Deletes a cluster, as far as runs see it. */
   endCluster(clusterId: string): void;
   apply(runs: Runs, version: string, more?: { clusterId?: string; inputs?: object; stackId?: string }): Promise<Run>;
@@ -102,7 +113,27 @@ export function useRuns(): RunsBench {
   });
   afterAll(() => open.drop?.());
 
+  const sources: RunSources = {
+    pinStackVersion: (_, id) => Promise.resolve(stacks.has(id)),
+    stackPackage: (id) => Promise.resolve(stacks.get(id) ?? null),
+    privateKey: () => Promise.resolve(privateKey),
+    cluster: (id) =>
+      Promise.resolve(
+        gone.has(id)
+          ? null
+          : {
+              id,
+              publicId: `cluster_${id.replaceAll('-', '')}`,
+              name: 'one',
+              organizationId: id,
+              publicDomain: 'apps.test',
+              nodes: [],
+            },
+      ),
+  };
+
   const bench: RunsBench = {
+    sources,
     get db() {
       return need(open.db);
     },
@@ -122,24 +153,7 @@ export function useRuns(): RunsBench {
         log: createLog('silent'),
         sealer,
         findRunner: () => Promise.resolve({ runner, terraform, problem: null }),
-        sources: {
-          pinStackVersion: (_, id) => Promise.resolve(stacks.has(id)),
-          stackPackage: (id) => Promise.resolve(stacks.get(id) ?? null),
-          privateKey: () => Promise.resolve(privateKey),
-          cluster: (id) =>
-            Promise.resolve(
-              gone.has(id)
-                ? null
-                : {
-                    id,
-                    publicId: `cluster_${id.replaceAll('-', '')}`,
-                    name: 'one',
-                    organizationId: id,
-                    publicDomain: 'apps.test',
-                    nodes: [],
-                  },
-            ),
-        },
+        sources: bench.sources,
         ...options,
       });
       gateways.push(runs);
@@ -147,13 +161,15 @@ export function useRuns(): RunsBench {
       return runs;
     },
     endCluster: (id) => void gone.add(id),
-    stack(main, { inputs = [], files = {}, isGlobal = true } = {}) {
+    stack(main, { inputs = [], files = {}, executable = [], isGlobal = true } = {}) {
       const id = uuidv7();
       const all = { 'main.tf': main, ...files };
       stacks.set(id, {
         isGlobal,
         root: '',
-        files: Object.entries(all).map(([path, text]) => ({ path, bytes: Buffer.from(text) })),
+        files: Object.entries(all).map(([path, text]) => {
+          return { path, bytes: Buffer.from(text), isExecutable: executable.includes(path) };
+        }),
         inputs,
         web: null,
       });

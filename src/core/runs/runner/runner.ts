@@ -5,4 +5,12 @@
 
 export { hasRunFolders } from './local-runner.ts';
 export { findRunner, findTerraformPath, type FoundRunner, type RunnerSearch } from './find-runner.ts';
-export { logChunkBytes, type Phase, type PhaseState, type Runner, type WorkFile, type WorkPaths } from './types.ts';
+export {
+  FileTooLargeError,
+  logChunkBytes,
+  type Phase,
+  type PhaseState,
+  type Runner,
+  type WorkFile,
+  type WorkPaths,
+} from './types.ts';
