@@ -17,19 +17,6 @@ const valueSchema = z
 
 export const inputsSchema = z.record(z.string().max(200), valueSchema);
 
-/** Deeper than any type that a module could name. */
-const depthMax = 64;
-
-/** Level by level: what is nested too deeply for the stack is told, too. */
-function isTooDeep(value: InputValue): boolean {
-  let level: readonly InputValue[] = [value];
-  for (let depth = 0; level.length > 0; depth += 1) {
-    if (depth > depthMax) return true;
-    level = level.flatMap((one) => (typeof one === 'object' && one !== null ? Object.values<InputValue>(one) : []));
-  }
-  return false;
-}
-
 export function checkInputs({ version }: Stack, given: Readonly<Record<string, InputValue>>): CheckedInputs {
   const declared = version.metadata.inputs;
   const names = new Set(declared.map(({ name }) => name));
@@ -43,10 +30,6 @@ export function checkInputs({ version }: Stack, given: Readonly<Record<string, I
   for (const { name, type, required, default: otherwise } of declared) {
     const value = (Object.hasOwn(given, name) ? given[name] : null) ?? null;
     const field = `inputs.${name}`;
-    if (isTooDeep(value)) {
-      problems.push({ field, message: `must not be nested deeper than ${depthMax} levels` });
-      continue;
-    }
     if (value !== null && !fits(type, value)) problems.push({ field, message: `must be a ${type}` });
     if (value === null && required && otherwise === null) problems.push({ field, message: 'is missing' });
     const used = value ?? otherwise;
