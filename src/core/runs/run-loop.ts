@@ -27,6 +27,8 @@ export interface RunLoopOptions extends Omit<ExecutionParts, 'signal' | 'runner'
   readonly find: (runId: string) => Promise<Run | null>;
   /** How long nobody may have heard of a run's machine before the run counts as lost; milliseconds. */
   readonly abandonedMs: number;
+  /** How often a run may not be able to go on, a lease apart: then it holds its cluster no longer. */
+  readonly triesMax: number;
   readonly log: Log;
 }
 
@@ -42,6 +44,8 @@ export function createRunLoop(options: RunLoopOptions): RunLoop {
   const { claims, atOnceMax, abandonedMs, clock, log } = options;
   const running = new Map<string, Promise<void>>();
   const stop = new AbortController();
+  /** How often runs could not go on here, by their ids. */
+  const tries = new Map<string, number>();
   /** 0 before the first look. */
   let sweepAtMs = 0;
   /** Since when PostgreSQL has answered without a break. */
@@ -50,16 +54,30 @@ export function createRunLoop(options: RunLoopOptions): RunLoop {
   async function execute(runner: Runner, run: ClaimedRun): Promise<void> {
     try {
       await executeRun({ ...options, runner, signal: stop.signal }, run);
+      tries.delete(run.id);
     } catch (error) {
       if (error instanceof RunLostError) return;
       // Another gateway of the place goes on with it at once, or this one when it is back.
       const isStop = error instanceof DetachedError;
       if (!isStop) log.warn({ err: error, runId: run.id }, 'a run could not go on; it is taken up again');
       if (isStop) await claims.release(run).catch(() => undefined);
+      else await giveUpAtLast(run);
     } finally {
       running.delete(run.id);
       loop.wake();
     }
+  }
+
+  /** While PostgreSQL is away nothing is given up: that it cannot go on could not be written down either. */
+  async function giveUpAtLast(run: ClaimedRun): Promise<void> {
+    const count = (tries.get(run.id) ?? 0) + 1;
+    tries.set(run.id, count);
+    if (count < options.triesMax) return;
+    const failureMessage = 'the gateway could not go on with it, and its log says why; what it had made is kept';
+    const isWritten = await claims
+      .turn(run, { status: 'FAILED', failureCode: 'INTERRUPTED', failureMessage })
+      .catch(() => false);
+    if (isWritten) tries.delete(run.id);
   }
 
   async function claim(runner: Runner): Promise<void> {

@@ -58,6 +58,8 @@ export interface RunsOptions {
   readonly phaseMs?: number;
   /** How long nobody may have heard of a run's machine before the run counts as lost. */
   readonly abandonedMs?: number;
+  /** How often a run may not be able to go on before it is given up. */
+  readonly triesMax?: number;
 }
 
 export function createRuns(options: RunsOptions): Runs {
@@ -73,6 +75,7 @@ export function createRuns(options: RunsOptions): Runs {
     hasFolders: options.hasFolders ?? (() => false),
     atOnceMax,
     abandonedMs,
+    triesMax: options.triesMax ?? 15,
     find,
   });
 
