@@ -70,15 +70,20 @@ export async function listRuns(
   list: RunList,
 ): Promise<{ readonly runs: readonly Run[]; readonly total: number }> {
   const { clusterIds, clusterId, stackName, status, page, limit } = list;
+  // Parameters are text, which PostgreSQL casts: the driver would ask for types of arrays first.
+  const clusters = db`(select unnest(${`{${clusterIds?.join(',') ?? ''}}`}::text::uuid[]))`;
   const chosen = db`
-    from runs r join installations i on i.id = r.installation_id
-    where ${clusterIds === null ? db`true` : db`r.cluster_id = any(${`{${clusterIds.join(',')}}`}::text::uuid[])`}
+    from runs r
+    where ${clusterIds === null ? db`true` : db`r.cluster_id in ${clusters}`}
       and ${clusterId === null ? db`true` : db`r.cluster_id = ${clusterId}`}
-      and ${stackName === null ? db`true` : db`i.stack_name = ${stackName}`}
+      and ${stackName === null ? db`true` : db`r.installation_id in (select id from installations where stack_name = ${stackName})`}
       and ${status === null ? db`true` : db`r.status = ${status}`}`;
   return db.begin('read only isolation level repeatable read', async (tx) => {
+    // The page is chosen before anything is joined to it.
     const runs = await tx<Run[]>`
-      select ${tx.unsafe(columns)} ${chosen} order by r.id desc limit ${limit} offset ${(page - 1) * limit}`;
+      select ${tx.unsafe(columns)}
+      from (select r.* ${chosen} order by r.id desc limit ${limit} offset ${(page - 1) * limit}) r
+      join installations i on i.id = r.installation_id order by r.id desc`;
     const [count] = await tx<{ total: string }[]>`select count(*) as total ${chosen}`;
     return { runs, total: Number(count?.total ?? 0) };
   });
