@@ -57,9 +57,15 @@ export function createRunsWing(options: RunsWingOptions): { readonly runs: Runs;
       if ((await clusters.runContext(id)) === null) await runs.cancelOfCluster(id, systemAuthor);
     }
   };
+  const removeOldLogs = async (): Promise<void> => {
+    await runs.dropOldLogs();
+  };
   const part: Part = {
     name: 'runs',
-    jobs: [{ name: 'end runs of clusters that are gone', everyMs: 60_000, where: 'one', run: endOfGoneClusters }],
+    jobs: [
+      { name: 'end runs of clusters that are gone', everyMs: 60_000, where: 'one', run: endOfGoneClusters },
+      { name: 'remove old logs of runs', everyMs: 3_600_000, where: 'one', run: removeOldLogs },
+    ],
     start() {
       const found = findTerraformPath(terraformBin);
       if ('path' in found) log.info({ program: found.path }, 'stacks are applied with this program');

@@ -77,7 +77,10 @@ export function createRunLoop(options: RunLoopOptions): RunLoop {
     const isWritten = await claims
       .turn(run, { status: 'FAILED', failureCode: 'INTERRUPTED', failureMessage })
       .catch(() => false);
-    if (isWritten) tries.delete(run.id);
+    if (!isWritten) return;
+    tries.delete(run.id);
+    // What still runs of it is ended, and its state kept, as of any run that is over and has left a folder.
+    sweepAtMs = 0;
   }
 
   async function claim(runner: Runner): Promise<void> {

@@ -3,6 +3,7 @@ import type { Db } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
 import type { Audit } from '#core/audit/audit.ts';
 import { createClaims } from './claims.ts';
+import { dropOldLogs } from './old-logs.ts';
 import { type Changes, createChanges } from './run-changes.ts';
 import { createRunLoop, type RunLoop } from './run-loop.ts';
 import { findRun, type LoggedLine, listRuns, readLog, type Run, type RunList } from './run-rows.ts';
@@ -35,6 +36,8 @@ export interface Runs extends Starts, Changes {
   list(list: RunList): Promise<{ readonly runs: readonly Run[]; readonly total: number }>;
   /** Lines behind the one numbered `after`, in their order. */
   log(runId: string, after: number, limit: number): Promise<readonly LoggedLine[]>;
+  /** Removes logs of runs that ended long ago. @returns of how many runs */
+  dropOldLogs(): Promise<number>;
   /** Why nothing can be applied here; null where it can. */
   problem(): Promise<string | null>;
   readonly loop: RunLoop;
@@ -85,6 +88,7 @@ export function createRuns(options: RunsOptions): Runs {
     find,
     list: (list) => listRuns(db.sql, list),
     log: (runId, after, limit) => readLog(db.sql, runId, after, limit),
+    dropOldLogs: () => dropOldLogs(db.sql, options.clock.now()),
     problem: async () => (await look()).problem,
     loop,
   };

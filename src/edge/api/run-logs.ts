@@ -29,6 +29,7 @@ const answerSchema = z
   .object({
     data: z.array(logLineSchema),
     next_after: z.int().openapi({ description: '`after` of the next request' }),
+    expired: z.boolean().openapi({ description: 'The lines were removed, 90 days after the run ended' }),
     complete: z.boolean().openapi({ description: 'The run has ended, and there are no lines behind these' }),
   })
   .openapi('RunLog');
@@ -80,8 +81,10 @@ export function registerRunLogRoutes(
     const lines = await runs.log(run.id, after, limit);
     const now = (await runs.find(run.id)) ?? run;
     const nextAfter = lines.at(-1)?.seq ?? after;
-    const complete = isFinal(now.status) && nextAfter >= now.logLines;
-    return context.json({ data: lines.map(toLineAnswer), next_after: nextAfter, complete }, 200);
+    // A run that is over has all of its lines, or none any more.
+    const expired = isFinal(now.status) && now.logLines > after && lines.length === 0;
+    const complete = isFinal(now.status) && (expired || nextAfter >= now.logLines);
+    return context.json({ data: lines.map(toLineAnswer), next_after: nextAfter, expired, complete }, 200);
   });
 }
 
@@ -119,7 +122,8 @@ function followLog(runs: Runs, look: () => Promise<Run>, after: number): Readabl
         }
         if (lines.length > 0) return;
         if (isFinal(run.status)) {
-          const end = { status: run.status, failure_code: run.failureCode };
+          const expired = position < run.logLines;
+          const end = { status: run.status, failure_code: run.failureCode, ...(expired && { log_expired: true }) };
           controller.enqueue(encoder.encode(`event: status\ndata: ${JSON.stringify(end)}\n\n`));
           controller.close();
           return;

@@ -1,5 +1,8 @@
 import { chmod, mkdtemp, rm } from 'node:fs/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { connectDb } from '#base/db.ts';
+import { formatId, parseId, uuidv7 } from '#base/id.ts';
+import { dropOldLogs } from '#core/runs/old-logs.ts';
 import { packOf } from '../../core/stacks/raw-zip.ts';
 import { type Body, eventually, openOrganization, useInference } from '../inference/inference-gateway.ts';
 
@@ -176,6 +179,31 @@ describe('a log that is followed', () => {
     });
     await ask(`/v1/runs/${run.id}/cancel`, { method: 'POST' });
     await ended(run.id);
+  });
+
+  it('says that it was removed, long after the run has ended', async () => {
+    const [old, young] = [(await apply(await cluster(), {})).body, (await apply(await cluster(), {})).body];
+    for (const { id } of [old, young]) await ended(id);
+    const db = connectDb(bench.gateway.databaseUrl, { poolMax: 1 });
+    const uuid = parseId('run', old.id) ?? '';
+    // As if it had been made a hundred days ago.
+    const before = uuidv7(Date.now() - 100 * 86_400_000);
+    await db.sql.begin(async (tx) => {
+      await tx`insert into runs select (r).* from (select jsonb_populate_record(runs, jsonb_build_object('id', ${before}::text,
+        'ended_at', now() - interval '99 days')) as r from runs where id = ${uuid}) as copies`;
+      await tx`update run_log set run_id = ${before} where run_id = ${uuid}`;
+      await tx`delete from runs where id = ${uuid}`;
+    });
+    expect(await dropOldLogs(db.sql, Date.now())).toBe(1);
+    expect(await dropOldLogs(db.sql, Date.now())).toBe(0);
+    await db.close();
+    const log = await ask(`/v1/runs/${formatId('run', before)}/logs`, { key: mine.key });
+    expect(log.body).toEqual({ data: [], next_after: 0, expired: true, complete: true });
+    const events = await (await follow(formatId('run', before), mine.key)).toEnd();
+    expect(events).toContain('"log_expired":true');
+    const kept = await ask(`/v1/runs/${young.id}/logs`, { key: mine.key });
+    expect(kept.body).toMatchObject({ expired: false, complete: true });
+    expect(kept.body.data.length).toBeGreaterThan(0);
   });
 
   it('begins anywhere a reader says', async () => {
