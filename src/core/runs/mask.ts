@@ -56,7 +56,7 @@ function base64Forms(bytes: Buffer): string[] {
     const whole = Math.floor(((before + bytes.length) * 8) / 6);
     return text.slice(Math.ceil((before * 8) / 6), whole);
   });
-  const [plain = ''] = [bytes.toString('base64').replace(/=+$/, '')];
+  const plain = bytes.toString('base64').replace(/=+$/, '');
   const lines = lineChars.flatMap((width) =>
     plain.length > width ? (plain.match(new RegExp(`.{1,${width}}`, 'g')) ?? []) : [],
   );

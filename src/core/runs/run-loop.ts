@@ -1,8 +1,9 @@
 import type { Log } from '#base/log.ts';
 import { createPacedLoop } from '#base/paced-loop.ts';
-import { type ClaimedRun, leaseSeconds, RunLostError } from './claimed-run.ts';
+import { type ClaimedRun, RunLostError } from './claimed-run.ts';
 import type { Claims } from './claims.ts';
 import { clearRun, executeRun, type ExecutionParts } from './execution.ts';
+import { countTries, watchAnswers } from './giving-up.ts';
 import { DetachedError } from './phase.ts';
 import type { Run } from './run-rows.ts';
 import { isFinal } from './run-status.ts';
@@ -37,50 +38,32 @@ const lookEveryMs = 1000;
 const idleEveryMs = 5000;
 const sweepEveryMs = 60_000;
 const pendingMs = 24 * 3_600_000;
-/** When PostgreSQL comes back, or all gateways start, every place has this time to be heard of again. */
-const heardAgainMs = 2 * leaseSeconds * 1000;
 
 export function createRunLoop(options: RunLoopOptions): RunLoop {
   const { claims, atOnceMax, abandonedMs, clock, log } = options;
   const running = new Map<string, Promise<void>>();
   const stop = new AbortController();
-  /** How often runs could not go on here, by their ids. */
-  const tries = new Map<string, number>();
+  const tries = countTries(claims, options.triesMax);
+  const answers = watchAnswers(clock);
   /** 0 before the first look. */
   let sweepAtMs = 0;
-  /** Since when PostgreSQL has answered without a break. */
-  let answeredSinceMs: number | null = null;
 
   async function execute(runner: Runner, run: ClaimedRun): Promise<void> {
     try {
       await executeRun({ ...options, runner, signal: stop.signal }, run);
-      tries.delete(run.id);
+      tries.succeeded(run.id);
     } catch (error) {
       if (error instanceof RunLostError) return;
       // Another gateway of the place goes on with it at once, or this one when it is back.
       const isStop = error instanceof DetachedError;
       if (!isStop) log.warn({ err: error, runId: run.id }, 'a run could not go on; it is taken up again');
       if (isStop) await claims.release(run).catch(() => undefined);
-      else await giveUpAtLast(run);
+      // What still runs of it is ended, and its state kept, as of any run that is over and has left a folder.
+      else if (await tries.failed(run)) sweepAtMs = 0;
     } finally {
       running.delete(run.id);
       loop.wake();
     }
-  }
-
-  /** While PostgreSQL is away nothing is given up: that it cannot go on could not be written down either. */
-  async function giveUpAtLast(run: ClaimedRun): Promise<void> {
-    const count = (tries.get(run.id) ?? 0) + 1;
-    tries.set(run.id, count);
-    if (count < options.triesMax) return;
-    const failureMessage = 'the gateway could not go on with it, and its log says why; what it had made is kept';
-    const isWritten = await claims
-      .turn(run, { status: 'FAILED', failureCode: 'INTERRUPTED', failureMessage })
-      .catch(() => false);
-    if (!isWritten) return;
-    tries.delete(run.id);
-    // What still runs of it is ended, and its state kept, as of any run that is over and has left a folder.
-    sweepAtMs = 0;
   }
 
   async function claim(runner: Runner): Promise<void> {
@@ -92,34 +75,22 @@ export function createRunLoop(options: RunLoopOptions): RunLoop {
     }
   }
 
-  /** Folders of a gateway that was killed at the end of a run, or was away for so long that its runs were given up. */
-  async function removeEnded(runner: Runner): Promise<void> {
-    for (const runId of await runner.list()) {
-      const run = running.has(runId) ? null : await options.find(runId);
-      if (run === null || !isFinal(run.status)) continue;
-      await clearRun({ ...options, runner }, run).catch((error: unknown) =>
-        log.warn({ err: error, runId }, 'what is left of a run could not be removed; it is tried again'),
-      );
-    }
-  }
-
   const loop = createPacedLoop(async () => {
     try {
-      const isNeeded = running.size > 0 || (sweepAtMs === 0 && options.hasFolders()) || (await claims.hasWork());
+      const hasWork = await claims.hasWork();
+      answers.note();
+      const isNeeded = hasWork || running.size > 0 || (sweepAtMs === 0 && options.hasFolders());
       if (!isNeeded) return idleEveryMs;
       const runner = await options.runner();
-      answeredSinceMs ??= clock.monotonicMs();
       if (clock.monotonicMs() >= sweepAtMs) {
-        const isHeard = clock.monotonicMs() - answeredSinceMs >= heardAgainMs;
         const place = runner?.place ?? null;
-        await claims.sweep({ abandonedMs: isHeard ? abandonedMs : null, pendingMs, place });
-        if (runner !== null) await removeEnded(runner);
+        await claims.sweep({ abandonedMs: answers.isHeard() ? abandonedMs : null, pendingMs, place });
+        if (runner !== null) await removeEnded(options, runner, (runId) => running.has(runId));
         sweepAtMs = clock.monotonicMs() + sweepEveryMs;
       }
       if (runner === null) return idleEveryMs;
       await claim(runner);
     } catch (error) {
-      answeredSinceMs = null;
       log.warn({ err: error }, 'runs could not be looked for; they are looked for again');
     }
     return lookEveryMs;
@@ -134,4 +105,20 @@ export function createRunLoop(options: RunLoopOptions): RunLoop {
       await Promise.all(running.values());
     },
   };
+}
+
+/** Folders of a gateway that was killed at the end of a run, or was away for so long that its runs were given up. */
+async function removeEnded(
+  options: RunLoopOptions,
+  runner: Runner,
+  isRunning: (runId: string) => boolean,
+): Promise<void> {
+  const { find, log } = options;
+  for (const runId of await runner.list()) {
+    const run = isRunning(runId) ? null : await find(runId);
+    if (run === null || !isFinal(run.status)) continue;
+    await clearRun({ ...options, runner }, run).catch((error: unknown) =>
+      log.warn({ err: error, runId }, 'what is left of a run could not be removed; it is tried again'),
+    );
+  }
 }

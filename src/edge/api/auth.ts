@@ -94,21 +94,18 @@ function once(run: () => void): () => void {
   };
 }
 
-export function createGuards({ authenticator, accounts, addressOf, showLimits, shares, limits }: GuardParts): Guards {
-  const turns = new Turns(turnBounds);
-  const open = new Turns(openBounds);
+interface TurnTaking {
+  /** A turn lasts until the answer is read: an unread one is memory, and making it takes a share of the database. */
+  readonly takeTurn: (context: HttpContext, name: string) => Promise<void>;
+  /** In the place of the turn that the request has: one of those for answers that last. */
+  readonly takeOpenTurn: (context: HttpContext, name: string) => Promise<void>;
+}
+
+function createTurnTaking(): TurnTaking {
+  const [turns, open] = [new Turns(turnBounds), new Turns(openBounds)];
   /** What ends the turn of a request, however often it is called. */
   const ends = new WeakMap<HttpContext, () => void>();
-  /** Of the changes that run. */
-  const times = new WeakMap<HttpContext, AnswerTime>();
-  /** Every change is bounded, that of a route which nobody thought of too. */
-  const changeInTime = (context: HttpContext, next: Next): Promise<void> =>
-    answerInTime((time) => {
-      times.set(context, time);
-      return next();
-    });
-  /** A turn lasts until the answer is read: an unread one is memory, and making it takes a share of the database. */
-  const takeTurn = async (context: HttpContext, name: string, line = turns): Promise<void> => {
+  const take = async (line: Turns, context: HttpContext, name: string): Promise<void> => {
     const { outgoing } = context.env;
     const end = once(await line.take(name));
     if (!outgoing.closed) {
@@ -119,6 +116,26 @@ export function createGuards({ authenticator, accounts, addressOf, showLimits, s
     end();
     throw new AppError('request_timeout', { message: 'The connection was closed before the request was answered.' });
   };
+  return {
+    takeTurn: (context, name) => take(turns, context, name),
+    async takeOpenTurn(context, name) {
+      const endTurn = ends.get(context);
+      await take(open, context, name);
+      endTurn?.();
+    },
+  };
+}
+
+export function createGuards({ authenticator, accounts, addressOf, showLimits, shares, limits }: GuardParts): Guards {
+  const { takeTurn, takeOpenTurn } = createTurnTaking();
+  /** Of the changes that run. */
+  const times = new WeakMap<HttpContext, AnswerTime>();
+  /** Every change is bounded, that of a route which nobody thought of too. */
+  const changeInTime = (context: HttpContext, next: Next): Promise<void> =>
+    answerInTime((time) => {
+      times.set(context, time);
+      return next();
+    });
   const guard =
     (action: Action, least: 'own' | 'organization' = 'organization'): MiddlewareHandler<HttpEnv> =>
     async (context, next) => {
@@ -134,9 +151,7 @@ export function createGuards({ authenticator, accounts, addressOf, showLimits, s
   return {
     may: guard,
     async stayOpen(context, action) {
-      const endTurn = ends.get(context);
-      await takeTurn(context, callerId(context.get('caller')), open);
-      endTurn?.();
+      await takeOpenTurn(context, callerId(context.get('caller')));
       return async () => {
         const caller = await authenticator.authenticate(context.env.incoming);
         requireExtent(caller, action, 'organization');

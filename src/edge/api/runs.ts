@@ -3,7 +3,7 @@ import { AppError } from '#base/errors.ts';
 import { formatId, parseId } from '#base/id.ts';
 import type { Clusters } from '#core/clusters/clusters.ts';
 import { type ChangeResult, type Run, type Runs, runStatuses, type StartResult } from '#core/runs/runs.ts';
-import type { Stacks } from '#core/stacks/stacks.ts';
+import type { Stack, Stacks, StackViewer } from '#core/stacks/stacks.ts';
 import { authorOf, type HttpContext, ValidationError } from '#edge/http/http.ts';
 import type { ApiApp } from './app.ts';
 import type { Guards } from './auth.ts';
@@ -102,8 +102,10 @@ function registerApply(app: ApiApp, { guards, runs, clusters, stacks }: RunRoute
   });
   app.openapi(route, async (context) => {
     const body = context.req.valid('json');
-    const stack = await stacks.find(viewerOf(context), context.req.valid('param').name);
+    const viewer = viewerOf(context);
+    const stack = await stacks.find(viewer, context.req.valid('param').name);
     if (stack === null) throw notFound('stack');
+    requireOwn(stack, viewer);
     const clusterId = await visibleCluster(context, clusters, body.cluster_id);
     const cluster = await clusters.find(clusterId);
     if (cluster === null || cluster.status !== 'active') throw notFound('cluster');
@@ -118,6 +120,12 @@ function registerApply(app: ApiApp, { guards, runs, clusters, stacks }: RunRoute
     context.header('location', `${path}/${formatId('run', run.id)}`);
     return context.json(toRunAnswer(run), 202);
   });
+}
+
+/** Administrators know of the private stacks of others, and run none of them. @throws AppError insufficient_scope */
+function requireOwn({ visibility, ownerUserId }: Stack, { userId }: StackViewer): void {
+  if (visibility !== 'private' || ownerUserId === userId) return;
+  throw new AppError('insufficient_scope', { message: 'A private stack is applied by its owner alone.' });
 }
 
 /** @throws AppError runner_unavailable: nothing is queued that nothing here could run */

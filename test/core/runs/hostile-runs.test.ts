@@ -147,17 +147,18 @@ describe('a disk that is full', () => {
 describe('a trouble that nobody thought of', () => {
   it('ends a run at last, and what it made is on record', async () => {
     const { runner } = bench;
+    const lapse = () => bench.db.sql`update runs set lease_until = clock_timestamp() where lease_until is not null`;
     const odd: Runner = {
       ...runner,
-      removeFile: () => Promise.reject(new Error('odd')),
+      removeFile() {
+        // Its lease lapses soon after, and not in a minute.
+        setTimeout(() => void lapse().execute(), 1000);
+        return Promise.reject(new Error('odd'));
+      },
     };
     const runs = bench.gateway({ findRunner: found(odd), triesMax: 2, hasFolders: () => true });
     const run = await bench.apply(runs, bench.stack('resource "terraform_data" "a" {}\n'));
-    const lapse = setInterval(
-      () => void bench.db.sql`update runs set lease_until = clock_timestamp() where id = ${run.id} and phase = 'apply'`,
-      500,
-    );
-    const end = await bench.ended(runs, run).finally(() => clearInterval(lapse));
+    const end = await bench.ended(runs, run);
     expect(end).toMatchObject({ status: 'FAILED', failureCode: 'INTERRUPTED' });
     expect(end.failureMessage).toContain('could not go on');
     await bench.leavesNothing();

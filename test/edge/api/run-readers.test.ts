@@ -141,6 +141,22 @@ describe('a cluster that goes to another organization', () => {
   });
 });
 
+describe('a private stack of somebody else', () => {
+  it('is applied by no administrator of the platform, who only knows of it', async () => {
+    const form = new FormData();
+    form.append('file', new File([new Uint8Array(packOf({ 'main.tf': module }))], 'of-mine.zip'));
+    const headers = { authorization: `Bearer ${mine.key}` };
+    const pushed = await fetch(new URL('/v1/stacks', bench.gateway.url), { method: 'POST', headers, body: form });
+    expect(pushed.status).toBe(201);
+    const clusterId = await cluster();
+    const body = { cluster_id: clusterId, inputs: {} };
+    const status = async (key?: string) =>
+      (await ask('/v1/stacks/of-mine/apply', { body, ...(key && { key }) })).status;
+    expect([await status(), await status(theirs.key), await status(mine.key)]).toEqual([403, 404, 202]);
+    await ended((await ask(`/v1/runs?cluster_id=${clusterId}`)).body.data[0].id);
+  });
+});
+
 describe('a deleted cluster', () => {
   it('has no run that could be destroyed or tried again', async () => {
     const clusterId = await cluster();
