@@ -6,7 +6,10 @@ import { activeStatuses, type RunStatus } from './run-status.ts';
 export interface Claiming {
   /** Whether any run could be claimed or adopted by somebody. */
   hasWork(): Promise<boolean>;
-  /** The next run that may begin: of each cluster the oldest, while none of the cluster's is active. */
+  /**
+   * The next run that may begin: of each cluster the oldest, while none of the cluster's is active. One of an
+   * organization that has fewer active ones comes first, so that nobody takes every place.
+   */
   claimNext(place: string): Promise<ClaimedRun | null>;
   /** One of this place that nobody has renewed. */
   adopt(place: string): Promise<ClaimedRun | null>;
@@ -41,7 +44,8 @@ export function createClaiming(sql: Sql): Claiming {
             where r.status = 'PENDING'
               and not exists (select from runs a where a.cluster_id = r.cluster_id and a.status in ${sql(active)})
               and not exists (select from runs e where e.cluster_id = r.cluster_id and e.status = 'PENDING' and e.id < r.id)
-            order by r.id limit 1 for update skip locked)
+            order by (select count(*) from runs a where a.organization_id = r.organization_id and a.${isActive}), r.id
+            limit 1 for update of r skip locked)
           update runs r set status = 'PLANNING', place = ${place}, fence = r.fence + 1, started_at = clock_timestamp(),
             lease_until = ${lease}
           from next, installations i where r.id = next.id and i.id = r.installation_id

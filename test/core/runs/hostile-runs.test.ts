@@ -101,6 +101,21 @@ describe('a module', () => {
   });
 });
 
+describe('an organization with many clusters', () => {
+  it('does not keep others waiting until all of its runs are over', async () => {
+    const runs = bench.gateway({ atOnceMax: 2 });
+    const main = 'resource "terraform_data" "a" {\n provisioner "local-exec" {\n  command = "sleep 2"\n }\n}\n';
+    const version = bench.stack(main);
+    const organizationId = uuidv7();
+    const many: Run[] = [];
+    for (let count = 0; count < 4; count += 1) many.push(await bench.apply(runs, version, { organizationId }));
+    const other = await bench.apply(runs, version);
+    const ends = await Promise.all([...many, other].map((run) => bench.ended(runs, run)));
+    const starts = ends.map(({ startedAtMs }) => startedAtMs ?? 0);
+    expect(starts.slice(2, 4).filter((start) => start > (starts[4] ?? 0)).length).toBeGreaterThanOrEqual(1);
+  });
+});
+
 describe('a disk that is full', () => {
   it('makes no success of a phase whose end could not be written down', async () => {
     const { runner } = bench;

@@ -64,7 +64,11 @@ export interface RunsBench {
   readonly sources: RunSources;
   /** Deletes a cluster, as far as runs see it. */
   endCluster(clusterId: string): void;
-  apply(runs: Runs, version: string, more?: { clusterId?: string; inputs?: object; stackId?: string }): Promise<Run>;
+  apply(
+    runs: Runs,
+    version: string,
+    more?: { clusterId?: string; organizationId?: string; inputs?: object; stackId?: string },
+  ): Promise<Run>;
   ended(runs: Runs, run: Run): Promise<Run>;
   becomes(runs: Runs, run: Run, status: RunStatus): Promise<Run>;
   /** Waits for a line that has this text. */
@@ -175,8 +179,12 @@ export function useRuns(): RunsBench {
       });
       return id;
     },
-    async apply(runs, version, { clusterId = uuidv7(), inputs = {}, stackId = version } = {}) {
-      const ids = { clusterId, organizationId: clusterId, stackId, stackVersionId: version };
+    async apply(
+      runs,
+      version,
+      { clusterId = uuidv7(), organizationId = clusterId, inputs = {}, stackId = version } = {},
+    ) {
+      const ids = { clusterId, organizationId, stackId, stackVersionId: version };
       const request = { ...ids, stackName: 'a-stack', node: '', inputs: { ...inputs }, author: systemAuthor };
       const result = await runs.apply(request);
       if (result.kind !== 'created') throw new Error(result.kind);

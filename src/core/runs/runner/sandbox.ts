@@ -35,6 +35,8 @@ const etcFiles = [
   '/etc/ssl/openssl.cnf',
   '/etc/ssl/cert.pem',
   '/etc/ca-certificates',
+  '/etc/pki/ca-trust',
+  '/etc/pki/tls/certs',
   '/etc/passwd',
 ];
 
