@@ -13,8 +13,8 @@ export interface SweepLimits {
   /** How long a place may be unheard of; null: nobody could have been heard of meanwhile. */
   readonly abandonedMs: number | null;
   readonly pendingMs: number;
-  /** Where this gateway goes on with runs itself; null: nowhere. */
-  readonly place: string | null;
+  /** Where this gateway goes on with runs itself. */
+  readonly places: readonly string[];
 }
 
 export function createClaims(sql: Sql): Claims {
@@ -23,13 +23,13 @@ export function createClaims(sql: Sql): Claims {
   return {
     ...createClaiming(sql),
     ...createProgress(sql),
-    async sweep({ abandonedMs, pendingMs, place }) {
+    async sweep({ abandonedMs, pendingMs, places }) {
       const abandoned = 'the machine that it ran on has not been heard of; what it had made until then is kept';
       if (abandonedMs !== null) {
         await sql`
           update runs set status = 'FAILED', failure_code = 'INTERRUPTED', failure_message = ${abandoned},
             fence = fence + 1, ended_at = clock_timestamp(), lease_until = null
-          where status in ${sql(active)} and place is distinct from ${place}
+          where status in ${sql(active)} and place not in (select json_array_elements_text(${JSON.stringify(places)}::text::json))
             and lease_until < clock_timestamp() - make_interval(secs => ${abandonedMs / 1000})`;
       }
       await sql`

@@ -83,8 +83,8 @@ export function createRunLoop(options: RunLoopOptions): RunLoop {
       if (!isNeeded) return idleEveryMs;
       const runner = await options.runner();
       if (clock.monotonicMs() >= sweepAtMs) {
-        const place = runner?.place ?? null;
-        await claims.sweep({ abandonedMs: answers.isHeard() ? abandonedMs : null, pendingMs, place });
+        const places = runner === null ? [] : [runner.place];
+        await claims.sweep({ abandonedMs: answers.isHeard() ? abandonedMs : null, pendingMs, places });
         if (runner !== null) await removeEnded(options, runner, (runId) => running.has(runId));
         sweepAtMs = clock.monotonicMs() + sweepEveryMs;
       }
