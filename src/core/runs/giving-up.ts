@@ -1,11 +1,11 @@
 import type { Clock } from '#base/clock.ts';
-import { type ClaimedRun, leaseSeconds } from './claimed-run.ts';
+import type { ClaimedRun } from './claimed-run.ts';
 import type { Claims } from './claims.ts';
 
 /** When a run, or the machine that it runs on, is given up. */
 
-/** When PostgreSQL comes back, or all gateways start, every place has this time to be heard of again. */
-const heardAgainMs = 2 * leaseSeconds * 1000;
+/** When PostgreSQL comes back, or all gateways start, every place has this time: a gateway looks every five seconds. */
+const heardAgainMs = 30_000;
 
 export interface AnswerWatch {
   /** PostgreSQL has just answered. */
