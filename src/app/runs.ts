@@ -61,11 +61,15 @@ export function createRunsWing(options: RunsWingOptions): { readonly runs: Runs;
     }
   };
   const reseal = async (): Promise<void> => void (await runs.reseal());
+  const removeOldLogs = async (): Promise<void> => {
+    await runs.dropOldLogs();
+  };
   const part: Part = {
     name: 'runs',
     jobs: [
       { name: 'encrypt what an older platform key encrypted of runs', everyMs: 60_000, where: 'every', run: reseal },
       { name: 'end runs of clusters that are gone', everyMs: 60_000, where: 'one', run: endOfGoneClusters },
+      { name: 'remove old logs of runs', everyMs: 3_600_000, where: 'one', run: removeOldLogs },
     ],
     start() {
       const found = findTerraformPath(terraformBin);

@@ -126,7 +126,10 @@ async function move(tx: Transaction, parts: ClusterParts, cluster: ClusterRow, t
   // Always in the same order, so that two clusters that change places do not wait for each other.
   const found = new Map<string, Organization>();
   for (const id of [cluster.organizationId, to].toSorted()) {
-    found.set(id, await requireOrganization(tx, parts, id));
+    // Away from one that is suspended or closed it may go.
+    const organization =
+      id === to ? await requireOrganization(tx, parts, id) : await parts.accounts.lockOrganization(tx, id);
+    if (organization !== null) found.set(id, organization);
   }
   const refOf = (id: string) => ({ id, name: found.get(id)?.name ?? '' });
   const [source, target] = [refOf(cluster.organizationId), refOf(to)];

@@ -90,6 +90,14 @@ export async function readCluster(db: Db, clusterId: string): Promise<ClusterRow
   return row ?? null;
 }
 
+export async function readClusterIds(db: Db, organizationId: string): Promise<readonly string[]> {
+  const rows = await db.orm
+    .select({ id: clusters.id })
+    .from(clusters)
+    .where(eq(clusters.organizationId, organizationId));
+  return rows.map(({ id }) => id);
+}
+
 /** A cluster with its nodes, as the transaction sees it. */
 export async function withNodes(tx: Transaction, costs: Reading, row: ClusterRow): Promise<ClusterWithNodes> {
   const rows = await readNodes(tx, [row]);

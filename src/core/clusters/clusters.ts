@@ -10,7 +10,14 @@ import {
   patchCluster,
   rotateAccessIdentity,
 } from './cluster-changes.ts';
-import { type ClusterList, type ClusterPage, findCluster, listClusters, readCluster } from './cluster-reads.ts';
+import {
+  type ClusterList,
+  type ClusterPage,
+  findCluster,
+  listClusters,
+  readCluster,
+  readClusterIds,
+} from './cluster-reads.ts';
 import { addNode, type NodePatch, patchNode, removeNode } from './node-changes.ts';
 import { heartbeat, type NodeEvent, type NodeEventResult, recordEvent } from './node-events.ts';
 import { readRunContext, type RunContext } from './run-context.ts';
@@ -48,6 +55,8 @@ export interface Clusters {
   find(clusterId: string): Promise<ClusterWithNodes | null>;
   /** Whose cluster it is. */
   organizationOf(clusterId: string): Promise<string | null>;
+  /** Of all clusters of an organization, archived ones too. */
+  idsOf(organizationId: string): Promise<readonly string[]>;
   /** @throws AppError conflict, invalid_value */
   patch(clusterId: string, patch: ClusterPatch, author: Author): Promise<ClusterWithNodes | null>;
   /** Releases all nodes and ends metering; the cluster stays in what was. */
@@ -86,6 +95,7 @@ export function createClusters({ nodeSilenceMs, ...parts }: ClustersOptions): Cl
     list: (list) => listClusters(db, costs, list),
     find: (clusterId) => findCluster(db, costs, clusterId),
     organizationOf: async (clusterId) => (await readCluster(db, clusterId))?.organizationId ?? null,
+    idsOf: (organizationId) => readClusterIds(db, organizationId),
     patch: (clusterId, patch, author) => patchCluster(parts, clusterId, patch, author),
     archive: (clusterId, author) => archiveCluster(parts, clusterId, author),
     rotateAccessIdentity: (clusterId, privateKey, author) => rotateAccessIdentity(parts, clusterId, privateKey, author),

@@ -6,7 +6,10 @@ import { activeStatuses, type RunStatus } from './run-status.ts';
 export interface Claiming {
   /** Whether any run could be claimed or adopted by somebody. */
   hasWork(): Promise<boolean>;
-  /** The next run that may begin: of each cluster the oldest, while none of the cluster's is active. */
+  /**
+   * The next run that may begin: of each cluster the oldest, while none of the cluster's is active. One of an
+   * organization that has fewer active ones comes first, so that nobody takes every place.
+   */
   claimNext(place: string): Promise<ClaimedRun | null>;
   /** One of this place that nobody has renewed. */
   adopt(place: string): Promise<ClaimedRun | null>;
@@ -25,13 +28,15 @@ const columns = `r.id, r.fence, r.installation_id as "installationId", r.cluster
 /** @param holder this gateway: no other that lives has the same, and it has the same when it is started again */
 export function createClaiming(sql: Sql, holder: string): Claiming {
   const active: string[] = [...activeStatuses];
+  // Written out, so that every plan of it finds the index of active runs: it is asked all the time.
+  const isActive = sql.unsafe(`status in (${activeStatuses.map((status) => `'${status}'`).join(', ')})`);
   const lease = sql`clock_timestamp() + make_interval(secs => ${leaseSeconds})`;
 
   return {
     async hasWork() {
       const [row] = await sql<{ work: boolean }[]>`
         select exists (select from runs where status = 'PENDING')
-          or exists (select from runs where status in ${sql(active)} and lease_until < clock_timestamp()) as work`;
+          or exists (select from runs where ${isActive} and lease_until < clock_timestamp()) as work`;
       return row?.work === true;
     },
     async claimNext(place) {
@@ -42,7 +47,8 @@ export function createClaiming(sql: Sql, holder: string): Claiming {
             where r.status = 'PENDING'
               and not exists (select from runs a where a.cluster_id = r.cluster_id and a.status in ${sql(active)})
               and not exists (select from runs e where e.cluster_id = r.cluster_id and e.status = 'PENDING' and e.id < r.id)
-            order by r.id limit 1 for update skip locked)
+            order by (select count(*) from runs a where a.organization_id = r.organization_id and a.${isActive}), r.id
+            limit 1 for update of r skip locked)
           update runs r set status = 'PLANNING', place = ${place}, holder = ${holder}, fence = r.fence + 1, started_at = clock_timestamp(),
             lease_until = ${lease}
           from next, installations i where r.id = next.id and i.id = r.installation_id

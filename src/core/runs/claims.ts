@@ -5,8 +5,16 @@ import { activeStatuses } from './run-status.ts';
 
 /** Who runs what, over all gateways of a database. Whatever is written names the fence that it was claimed with. */
 export interface Claims extends Claiming, Progress {
-  /** Fails runs whose place nobody has heard of for `abandonedMs`, and such as have waited for longer than `pendingMs`. */
-  sweep(limits: { readonly abandonedMs: number; readonly pendingMs: number }): Promise<void>;
+  /** Fails runs whose place nobody has heard of, and such as have waited for too long. */
+  sweep(limits: SweepLimits): Promise<void>;
+}
+
+export interface SweepLimits {
+  /** How long a place may be unheard of; null: nobody could have been heard of meanwhile. */
+  readonly abandonedMs: number | null;
+  readonly pendingMs: number;
+  /** Where this gateway goes on with runs itself. */
+  readonly places: readonly string[];
 }
 
 export function createClaims(sql: Sql, holder: string): Claims {
@@ -15,12 +23,15 @@ export function createClaims(sql: Sql, holder: string): Claims {
   return {
     ...createClaiming(sql, holder),
     ...createProgress(sql),
-    async sweep({ abandonedMs, pendingMs }) {
+    async sweep({ abandonedMs, pendingMs, places }) {
       const abandoned = 'the machine that it ran on has not been heard of; what it had made until then is kept';
-      await sql`
-        update runs set status = 'FAILED', failure_code = 'INTERRUPTED', failure_message = ${abandoned},
-          fence = fence + 1, ended_at = clock_timestamp(), lease_until = null
-        where status in ${sql(active)} and lease_until < clock_timestamp() - make_interval(secs => ${abandonedMs / 1000})`;
+      if (abandonedMs !== null) {
+        await sql`
+          update runs set status = 'FAILED', failure_code = 'INTERRUPTED', failure_message = ${abandoned},
+            fence = fence + 1, ended_at = clock_timestamp(), lease_until = null
+          where status in ${sql(active)} and place not in (select json_array_elements_text(${JSON.stringify(places)}::text::json))
+            and lease_until < clock_timestamp() - make_interval(secs => ${abandonedMs / 1000})`;
+      }
       await sql`
         update runs set status = 'FAILED', failure_code = 'TIMEOUT', ended_at = clock_timestamp(),
           failure_message = 'it waited for too long to begin'

@@ -7,6 +7,7 @@ import { createMask, type Mask } from './mask.ts';
 import { readOutputs } from './outputs.ts';
 import { type Logged, type PhaseEnd, type PhaseParts, type PhaseRequest, runPhase } from './phase.ts';
 import { clusterGone, type FailureCode } from './run-status.ts';
+import { FileTooLargeError } from '#core/runs/runner/runner.ts';
 import { inputsContext, type RunSources, type Sealer, type StackPackage } from './sources.ts';
 import { stateBytesMax, type States } from './states.ts';
 import { layoutOf, type RunContext, secretsOf, type WorkLayout, workFiles } from './work-files.ts';
@@ -32,6 +33,9 @@ const phaseNames = [...Array.from({ length: initTries }, (_, index) => `init-${i
 const backendBytesMax = 1024 * 1024;
 const lockFileBytesMax = 1024 * 1024;
 const outputBytesMax = 4 * 1024 * 1024;
+
+/** Of a machine: whoever asks for the run hears of them, in the place of a run that never begins. */
+const lastingTroubles = new Set(['ENOSPC', 'EDQUOT', 'EROFS', 'EACCES', 'EPERM']);
 
 const wallNeeded =
   'runs have no wall around them here, and only what an administrator of the platform uploaded may do without';
@@ -102,8 +106,19 @@ export async function clearRun(
 async function readIfSound(read: () => Promise<Buffer | null>): Promise<Buffer | null> {
   try {
     return await read();
-  } catch {
-    return null;
+  } catch (error) {
+    if (error instanceof FileTooLargeError) return null;
+    throw error;
+  }
+}
+
+/** @throws RunFailure for one that is too large to be kept */
+async function readState({ runner }: Pick<ExecutionParts, 'runner'>, runId: string, path: string) {
+  try {
+    return await runner.readFile(runId, path, stateBytesMax);
+  } catch (error) {
+    if (!(error instanceof FileTooLargeError)) throw error;
+    throw new RunFailure('STATE_SAVE_FAILED', `the state that the run left was not taken: ${error.message}`);
   }
 }
 
@@ -180,9 +195,9 @@ async function keepState(
   { id: runId, installationId }: ClaimedRun,
   layout: WorkLayout,
 ): Promise<boolean> {
-  const state = await runner.readFile(runId, layout.state, stateBytesMax);
+  const state = await readState({ runner }, runId, layout.state);
   if (state === null) return false;
-  const lockFile = await runner.readFile(runId, layout.lockFile, lockFileBytesMax);
+  const lockFile = await readIfSound(() => runner.readFile(runId, layout.lockFile, lockFileBytesMax));
   const kept = await states.keep({ installationId, runId, state, lockFile });
   if (kept === 'not_a_state' || kept === 'foreign') {
     const why = kept === 'foreign' ? 'it is the state of something else' : 'it is no state of Terraform';
@@ -234,7 +249,15 @@ class Execution {
       if (!(await runner.list()).includes(this.#run.id)) throw new RunFailure('INTERRUPTED', folderGone);
       return;
     }
-    await runner.prepare(this.#run.id, workFiles(this.#context, runner.paths(this.#run.id)));
+    // What was read until now may have taken longer than the lease: the folder may be somebody else's by now.
+    await claims.renew(this.#run);
+    try {
+      await runner.prepare(this.#run.id, workFiles(this.#context, runner.paths(this.#run.id)));
+    } catch (error) {
+      const code = error instanceof Error && 'code' in error ? String(error.code) : '';
+      if (!lastingTroubles.has(code)) throw error;
+      throw new RunFailure('RUNNER_UNAVAILABLE', `the folder of the run cannot be made here (${code})`);
+    }
     await claims.prepared(this.#run);
     this.#run = { ...this.#run, prepared: true };
   }
@@ -251,7 +274,8 @@ class Execution {
 
   /** The state must lie where it is kept from, whatever the package says of backends. */
   async #requireOwnBackend(): Promise<void> {
-    const file = await this.#parts.runner.readFile(this.#run.id, this.#layout.backend, backendBytesMax);
+    const { runner } = this.#parts;
+    const file = await readIfSound(() => runner.readFile(this.#run.id, this.#layout.backend, backendBytesMax));
     const isOwn = file !== null && isLocalBackend(file.toString('utf8'));
     if (!isOwn)
       throw new RunFailure(
@@ -273,7 +297,8 @@ class Execution {
     const { claims } = this.#parts;
     if (await claims.turn(this.#run, { status })) return;
     const now = await claims.renew(this.#run);
-    if (now.status !== 'CANCELING' || this.#run.phase === 'apply') return;
+    const hasBegun = this.#run.phase === 'apply' || this.#run.phase === 'output';
+    if (now.status !== 'CANCELING' || hasBegun) return;
     if (now.cancelReason === 'cluster_gone') throw new RunFailure('CLUSTER_GONE', clusterGone);
     throw new RunCanceled();
   }

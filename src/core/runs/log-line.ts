@@ -29,6 +29,10 @@ export interface ChangeSummary {
 
 /** Characters of a message that are kept. */
 const messageCharsMax = 8192;
+/** Times beyond these are no times of a log, and some of them none of PostgreSQL's. */
+const [atMsMin, atMsMax] = [Date.UTC(2000, 0), Date.UTC(2200, 0)];
+/** As Terraform writes them: any module can print a line that looks like one of Terraform's. */
+const typePattern = /^[a-z][a-z_]{0,39}$/;
 /** Of the sentence that says why a run failed. */
 const errorCharsMax = 500;
 
@@ -38,7 +42,7 @@ const lineSchema = z.object({
   '@level': z.string().default('info'),
   '@message': z.string().default(''),
   '@timestamp': z.string().optional(),
-  type: z.string().default('log'),
+  type: z.string().regex(typePattern).catch('log'),
   diagnostic: z
     .object({
       severity: z.string().default('error'),
@@ -77,7 +81,7 @@ function readJsonLine(said: z.infer<typeof lineSchema>, mask: Mask): LineFacts {
   const { '@level': level, '@message': text, '@timestamp': timestamp, type, diagnostic, changes, hook } = said;
   const at = Date.parse(timestamp ?? '');
   const message = clean(mask(diagnostic === undefined ? (hook?.output ?? text) : diagnosticText(diagnostic)));
-  const line: LogLine = { atMs: Number.isNaN(at) ? null : at, level: levelOf(level), type, message };
+  const line: LogLine = { atMs: at >= atMsMin && at < atMsMax ? at : null, level: levelOf(level), type, message };
   const isError = diagnostic?.severity === 'error';
   return {
     line: silentTypes.has(type) || message === '' ? null : line,

@@ -3,6 +3,8 @@ import type { Mask } from './mask.ts';
 
 /** Of a whole run; what comes later is read and not kept. */
 export const logBytesMax = 5 * 1024 * 1024;
+/** Lines of a whole run; they cost more than their text. */
+export const logLinesMax = 50_000;
 /** A line that is longer is taken in pieces. */
 const lineBytesMax = 65_536;
 

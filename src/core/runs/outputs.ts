@@ -2,7 +2,10 @@ import { z } from 'zod';
 import type { Mask } from './mask.ts';
 import type { WebPort } from './sources.ts';
 
-/** An output as it is shown: without its value where the module calls it sensitive. */
+/** Of the values of a run as JSON; what goes beyond is not shown. */
+const outputsCharsMax = 262_144;
+
+/** An output as it is shown: without its value where the module calls it sensitive, or where it is too large. */
 export interface RunOutput {
   readonly sensitive: boolean;
   readonly value?: unknown;
@@ -32,11 +35,14 @@ export interface OutputContext {
 export function readOutputs(text: string, { announced, nodes, mask }: OutputContext): RunResult {
   const parsed = outputsSchema.safeParse(parse(text));
   const all = parsed.success ? parsed.data : {};
+  let chars = 0;
   const outputs = Object.fromEntries(
-    Object.entries(all).map(([name, { sensitive, value }]): [string, RunOutput] => [
-      name,
-      sensitive ? { sensitive } : { sensitive, value: parse(mask(JSON.stringify(value ?? null))) },
-    ]),
+    Object.entries(all).map(([name, { sensitive, value }]): [string, RunOutput] => {
+      const text = sensitive ? null : shownText(value, mask);
+      if (text === null || chars + text.length > outputsCharsMax) return [name, { sensitive }];
+      chars += text.length;
+      return [name, { sensitive, value: parse(text) }];
+    }),
   );
   const port = portSchema.safeParse(all['web_port']?.value);
   const path = pathSchema.safeParse(all['web_path']?.value);
@@ -44,6 +50,19 @@ export function readOutputs(text: string, { announced, nodes, mask }: OutputCont
   const isNode = typeof node === 'string' && nodes.includes(node);
   if (!port.success) return { outputs, web: announced };
   return { outputs, web: { port: port.data, node: isNode ? node : null, path: path.success ? path.data : '/' } };
+}
+
+/** Escapes of JSON, one after the other. */
+const escapes = /\\(?:u0000|ud[89a-f][0-9a-f]{2}|[^])/g;
+const unstorable = /^\\u(?:0000|d)/;
+
+/** A value as JSON, without secrets, NUL and halves of characters, which PostgreSQL has no text for. Null: it is nested too deeply. */
+function shownText(value: unknown, mask: Mask): string | null {
+  try {
+    return mask(JSON.stringify(value ?? null)).replaceAll(escapes, (found) => (unstorable.test(found) ? '' : found));
+  } catch {
+    return null;
+  }
 }
 
 function parse(text: string): unknown {

@@ -1,7 +1,7 @@
 import type { Clock } from '#base/clock.ts';
 import { type CancelReason, type ClaimedRun, leaseSeconds } from './claimed-run.ts';
 import type { Claims } from './claims.ts';
-import { logBytesMax, readLogChunk } from './log-reader.ts';
+import { logBytesMax, logLinesMax, readLogChunk } from './log-reader.ts';
 import type { ChangeSummary, LogLine } from './log-line.ts';
 import type { Mask } from './mask.ts';
 import { logChunkBytes, type Phase, type Runner } from '#core/runs/runner/runner.ts';
@@ -56,6 +56,8 @@ export interface PhaseRequest {
 const lookEveryMs = 150;
 const renewEveryMs = (leaseSeconds * 1000) / 6;
 const snapshotEveryMs = 30_000;
+/** A phase that was started is seen at once; one that is not will never be, as where its disk is full. */
+const absentMsMax = 2000;
 /** From being asked to end to being killed. */
 const graceMs = 30_000;
 
@@ -82,6 +84,7 @@ class PhaseFollower {
   #killAtMs = Number.POSITIVE_INFINITY;
   #renewAtMs: number;
   #snapshotAtMs: number;
+  #absentUntilMs: number;
 
   constructor(parts: PhaseParts, request: PhaseRequest, offset: number, ageMs: number) {
     this.#parts = parts;
@@ -91,15 +94,17 @@ class PhaseFollower {
     this.#deadlineMs = nowMs + request.limitMs - ageMs;
     this.#renewAtMs = nowMs;
     this.#snapshotAtMs = nowMs + snapshotEveryMs;
+    this.#absentUntilMs = nowMs + absentMsMax;
   }
 
   async follow(): Promise<PhaseEnd> {
-    const { runner, signal } = this.#parts;
+    const { runner, signal, clock } = this.#parts;
     const { run, phase } = this.#request;
     for (;;) {
       if (signal.aborted) throw new DetachedError();
       const state = await runner.observe(run.id, phase.name);
-      const ended = state.kind === 'ended' || state.kind === 'lost';
+      if (state.kind !== 'absent') this.#absentUntilMs = clock.monotonicMs() + absentMsMax;
+      const ended = state.kind === 'ended' || state.kind === 'lost' || clock.monotonicMs() >= this.#absentUntilMs;
       // What it left behind must not write any more when the log and the state are read.
       if (ended) await runner.kill(run.id, phase.name);
       await this.#drain(ended);
@@ -117,9 +122,10 @@ class PhaseFollower {
     const { claims, runner, clock } = this.#parts;
     const { run, phase, snapshot } = this.#request;
     const nowMs = clock.monotonicMs();
-    if (nowMs >= this.#renewAtMs || this.#canceled === null) {
-      const { status, cancelReason } = await claims.renew(run);
-      this.#renewAtMs = nowMs + renewEveryMs;
+    const isDue = nowMs >= this.#renewAtMs;
+    if (isDue || this.#canceled === null) {
+      const { status, cancelReason } = await (isDue ? claims.renew(run) : claims.look(run));
+      if (isDue) this.#renewAtMs = nowMs + renewEveryMs;
       if (status === 'CANCELING' && this.#canceled === null) await this.#end(cancelReason ?? 'asked');
     }
     if (nowMs >= this.#deadlineMs && this.#canceled === null) {
@@ -163,12 +169,14 @@ class PhaseFollower {
 /** Up to the bound of a run's log, and one line that says that it was reached. */
 function keptLines(lines: readonly LogLine[], logged: Logged): readonly LogLine[] {
   const kept: LogLine[] = [];
+  const isFull = (): boolean => logged.bytes >= logBytesMax || logged.lines + kept.length >= logLinesMax;
   for (const line of lines) {
-    if (logged.bytes >= logBytesMax) break;
+    if (isFull()) break;
     logged.bytes += Buffer.byteLength(line.message);
     kept.push(line);
-    if (logged.bytes >= logBytesMax) {
-      const message = `the log has reached ${logBytesMax / 1024 / 1024} MiB; the run goes on, and what it prints is not kept`;
+    if (isFull()) {
+      const bound = `${logBytesMax / 1024 / 1024} MiB or ${logLinesMax} lines`;
+      const message = `the log has reached ${bound}; the run goes on, and what it prints is not kept`;
       kept.push({ atMs: null, level: 'warn', type: 'truncated', message });
     }
   }

@@ -19,6 +19,8 @@ export interface Progress {
   /** Adds lines to the log. */
   append(run: ClaimedRun, lines: PhaseLines, logged: { readonly lines: number; readonly bytes: number }): Promise<void>;
   changes(run: ClaimedRun, changes: ChangeSummary): Promise<void>;
+  /** @returns how it stands */
+  look(run: ClaimedRun): Promise<{ readonly status: RunStatus; readonly cancelReason: CancelReason | null }>;
   cancel(run: ClaimedRun, reason: CancelReason): Promise<void>;
   /** @returns false when it has another status meanwhile, such as CANCELING. */
   turn(run: ClaimedRun, end: RunEnd): Promise<boolean>;
@@ -52,22 +54,28 @@ export function createProgress(sql: Sql): Progress {
           where id = ${id} and fence = ${fence} returning id`;
         if (rows.length === 0) throw new RunLostError();
         const first = logged.lines - lines.length + 1;
-        const values = lines.map(({ atMs, level, type, message }, index) => ({
-          run_id: id,
-          seq: first + index,
-          at: new Date(atMs ?? Date.now()).toISOString(),
-          phase,
-          level,
-          type,
-          message,
-        }));
-        if (values.length > 0) await tx`insert into run_log ${tx(values)}`;
+        if (lines.length === 0) return;
+        const values = lines.map(({ atMs, ...line }, index) => {
+          return { seq: first + index, at: atMs === null ? null : new Date(atMs).toISOString(), ...line };
+        });
+        // One parameter, however many lines there are: PostgreSQL takes 65,535 of them.
+        await tx`
+          insert into run_log (run_id, seq, at, phase, level, type, message)
+          select ${id}, seq, coalesce(at, clock_timestamp()), ${phase}, level, type, message
+          from json_to_recordset(${JSON.stringify(values)}::text::json)
+            as t(seq integer, at timestamptz, level text, type text, message text)`;
       });
     },
     changes: ({ id, fence }, changes) =>
       held(
         sql`update runs set changes = ${JSON.stringify(changes)}::jsonb where id = ${id} and fence = ${fence} returning id`,
       ),
+    async look({ id, fence }) {
+      const [row] = await sql<{ status: RunStatus; cancelReason: CancelReason | null }[]>`
+        select status, cancel_reason as "cancelReason" from runs where id = ${id} and fence = ${fence}`;
+      if (row === undefined) throw new RunLostError();
+      return row;
+    },
     cancel: ({ id, fence }, reason) =>
       held(sql`
         update runs set status = 'CANCELING', cancel_reason = coalesce(cancel_reason, ${reason})

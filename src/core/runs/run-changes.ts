@@ -4,6 +4,7 @@ import type { Audit, Author } from '#core/audit/audit.ts';
 import { type Noted, noteRun } from './run-audit.ts';
 import type { ChangeResult } from './run-requests.ts';
 import type { Run } from './run-rows.ts';
+import type { RunSources } from './sources.ts';
 import { activeStatuses, clusterGone, type RunStatus, statusesBefore } from './run-status.ts';
 
 /** What is done to runs that are there. */
@@ -21,6 +22,7 @@ export interface Changes {
 export interface ChangesParts {
   readonly db: Db;
   readonly audit: Audit;
+  readonly sources: Pick<RunSources, 'cluster'>;
   readonly find: (id: string) => Promise<Run | null>;
 }
 
@@ -32,14 +34,16 @@ const listed = (statuses: readonly RunStatus[]): SQL =>
 const cancelable: readonly RunStatus[] = ['PENDING', ...statusesBefore('CANCELING')];
 const unfinished: readonly RunStatus[] = ['PENDING', ...activeStatuses];
 
-export function createChanges({ db, audit, find }: ChangesParts): Changes {
+export function createChanges({ db, audit, sources, find }: ChangesParts): Changes {
   type Write = (tx: Transaction, run: Run) => Promise<boolean>;
   async function change(runId: string, noted: Noted, write: Write): Promise<ChangeResult> {
     const run = await find(runId);
     if (run === null) return { kind: 'not_found' };
+    // In the audit log of whom the cluster belongs to now.
+    const { organizationId } = (await sources.cluster(run.clusterId)) ?? run;
     const changed = await db.orm.transaction(async (tx) => {
       const done = await write(tx, run);
-      if (done) await noteRun(audit, tx, run, noted);
+      if (done) await noteRun(audit, tx, { ...run, organizationId }, noted);
       return done;
     });
     const now = (await find(runId)) ?? run;

@@ -4,6 +4,7 @@ import { createPacedLoop } from '#base/paced-loop.ts';
 import { type ClaimedRun, RunLostError } from './claimed-run.ts';
 import type { Claims } from './claims.ts';
 import { clearRun, executeRun, type ExecutionParts } from './execution.ts';
+import { countTries, watchAnswers } from './giving-up.ts';
 import { DetachedError } from './phase.ts';
 import type { Run } from './run-rows.ts';
 import { isFinal } from './run-status.ts';
@@ -28,6 +29,8 @@ export interface RunLoopOptions extends Omit<ExecutionParts, 'signal' | 'runner'
   readonly find: (runId: string) => Promise<Run | null>;
   /** How long nobody may have heard of a run's machine before the run counts as lost; milliseconds. */
   readonly abandonedMs: number;
+  /** How often a run may not be able to go on, a lease apart: then it holds its cluster no longer. */
+  readonly triesMax: number;
   readonly log: Log;
 }
 
@@ -44,18 +47,23 @@ export function createRunLoop(options: RunLoopOptions): RunLoop {
   const stop = new AbortController();
   /** What the process before this one held; nobody else goes on with it before its lease has lapsed. */
   let isOwnReleased = false;
+  const tries = countTries(claims, options.triesMax);
+  const answers = watchAnswers(clock);
   /** 0 before the first look. */
   let sweepAtMs = 0;
 
   async function execute(runner: Runner, run: ClaimedRun): Promise<void> {
     try {
       await executeRun({ ...options, runner, signal: stop.signal }, run);
+      tries.succeeded(run.id);
     } catch (error) {
       if (error instanceof RunLostError) return;
       // Another gateway of the place goes on with it at once, or this one when it is back.
       const isStop = error instanceof DetachedError;
       if (!isStop) log.warn({ err: error, runId: run.id }, 'a run could not go on; it is taken up again');
       if (isStop) await claims.release(run).catch(() => undefined);
+      // What still runs of it is ended, and its state kept, as of any run that is over and has left a folder.
+      else if (await tries.failed(run)) sweepAtMs = 0;
     } finally {
       running.delete(run.id);
       loop.wake();
@@ -75,12 +83,15 @@ export function createRunLoop(options: RunLoopOptions): RunLoop {
     try {
       if (!isOwnReleased) await claims.releaseOwn();
       isOwnReleased = true;
-      const isNeeded = running.size > 0 || (sweepAtMs === 0 && options.hasFolders()) || (await claims.hasWork());
+      const hasWork = await claims.hasWork();
+      answers.note();
+      const isNeeded = hasWork || running.size > 0 || (sweepAtMs === 0 && options.hasFolders());
       if (!isNeeded) return idleEveryMs;
       const runner = await options.runner();
       if (clock.monotonicMs() >= sweepAtMs) {
-        await claims.sweep({ abandonedMs, pendingMs });
-        if (runner !== null) await removeEnded({ ...options, runner }, running);
+        const places = runner === null ? [] : [runner.place];
+        await claims.sweep({ abandonedMs: answers.isHeard() ? abandonedMs : null, pendingMs, places });
+        if (runner !== null) await removeEnded(options, runner, (runId) => running.has(runId));
         sweepAtMs = clock.monotonicMs() + sweepEveryMs;
       }
       if (runner === null) return idleEveryMs;
@@ -121,14 +132,16 @@ function createKeyCheck({ sealer, log }: Pick<RunLoopOptions, 'sealer' | 'log'>)
 
 /** Folders of a gateway that was killed at the end of a run, or was away for so long that its runs were given up. */
 async function removeEnded(
-  parts: Omit<RunLoopOptions, 'runner'> & { readonly runner: Runner },
-  running: ReadonlyMap<string, unknown>,
+  options: RunLoopOptions,
+  runner: Runner,
+  isRunning: (runId: string) => boolean,
 ): Promise<void> {
-  for (const runId of await parts.runner.list()) {
-    const run = running.has(runId) ? null : await parts.find(runId);
+  const { find, log } = options;
+  for (const runId of await runner.list()) {
+    const run = isRunning(runId) ? null : await find(runId);
     if (run === null || !isFinal(run.status)) continue;
-    await clearRun(parts, run).catch((error: unknown) =>
-      parts.log.warn({ err: error, runId }, 'what is left of a run could not be removed; it is tried again'),
+    await clearRun({ ...options, runner }, run).catch((error: unknown) =>
+      log.warn({ err: error, runId }, 'what is left of a run could not be removed; it is tried again'),
     );
   }
 }

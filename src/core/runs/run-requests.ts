@@ -22,6 +22,7 @@ export type StartResult =
   | { readonly kind: 'queue_full' }
   /** The version of the stack is not there any more. */
   | { readonly kind: 'stack_gone' }
+  | { readonly kind: 'cluster_gone' }
   /** It runs or waits, or has nothing that could be done again. */
   | { readonly kind: 'wrong_status'; readonly status: RunStatus }
   | { readonly kind: 'not_found' };

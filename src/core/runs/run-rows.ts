@@ -1,7 +1,7 @@
 import { sql } from 'drizzle-orm';
 import type { Sql } from 'postgres';
 import type { Transaction } from '#base/db.ts';
-import { uuidv7 } from '#base/id.ts';
+import { uuidTimeMs, uuidv7 } from '#base/id.ts';
 import { type Author, keyIdOf, userIdOf } from '#core/audit/audit.ts';
 import type { ChangeSummary } from './log-line.ts';
 import type { RunOutput } from './outputs.ts';
@@ -56,8 +56,8 @@ const columns = `r.id, r.installation_id as "installationId", r.cluster_id as "c
 
 /** Which runs a list shows, newest first; null does not choose. `page` counts from 1. */
 export interface RunList {
-  /** Of the clusters of these organizations; null: of all. */
-  readonly organizationIds: readonly string[] | null;
+  /** On these clusters; null: on all. */
+  readonly clusterIds: readonly string[] | null;
   readonly clusterId: string | null;
   readonly stackName: string | null;
   readonly status: RunStatus | null;
@@ -69,16 +69,21 @@ export async function listRuns(
   db: Sql,
   list: RunList,
 ): Promise<{ readonly runs: readonly Run[]; readonly total: number }> {
-  const { organizationIds, clusterId, stackName, status, page, limit } = list;
+  const { clusterIds, clusterId, stackName, status, page, limit } = list;
+  // Parameters are text, which PostgreSQL casts: the driver would ask for types of arrays first.
+  const clusters = db`(select unnest(${`{${clusterIds?.join(',') ?? ''}}`}::text::uuid[]))`;
   const chosen = db`
-    from runs r join installations i on i.id = r.installation_id
-    where ${organizationIds === null ? db`true` : db`r.organization_id in ${db([...organizationIds])}`}
+    from runs r
+    where ${clusterIds === null ? db`true` : db`r.cluster_id in ${clusters}`}
       and ${clusterId === null ? db`true` : db`r.cluster_id = ${clusterId}`}
-      and ${stackName === null ? db`true` : db`i.stack_name = ${stackName}`}
+      and ${stackName === null ? db`true` : db`r.installation_id in (select id from installations where stack_name = ${stackName})`}
       and ${status === null ? db`true` : db`r.status = ${status}`}`;
   return db.begin('read only isolation level repeatable read', async (tx) => {
+    // The page is chosen before anything is joined to it.
     const runs = await tx<Run[]>`
-      select ${tx.unsafe(columns)} ${chosen} order by r.id desc limit ${limit} offset ${(page - 1) * limit}`;
+      select ${tx.unsafe(columns)}
+      from (select r.* ${chosen} order by r.id desc limit ${limit} offset ${(page - 1) * limit}) r
+      join installations i on i.id = r.installation_id order by r.id desc`;
     const [count] = await tx<{ total: string }[]>`select count(*) as total ${chosen}`;
     return { runs, total: Number(count?.total ?? 0) };
   });
@@ -114,6 +119,19 @@ export interface NewRun {
 export const queueMax = 10;
 
 /**
+ * An id behind those of all runs of a cluster, whichever gateway made them: runs begin in the order of their ids. The
+ * caller holds the lock of the cluster's runs.
+ */
+async function nextRunId(tx: Transaction, clusterId: string): Promise<string> {
+  const [row] = await tx.execute<{ now_ms: number; last: string | null }>(sql`
+    select floor(extract(epoch from clock_timestamp()) * 1000)::float8 as now_ms,
+      (select id from runs where cluster_id = ${clusterId} order by id desc limit 1) as last`);
+  const id = uuidv7(row?.now_ms);
+  const last = row?.last ?? null;
+  return last === null || last < id ? id : uuidv7(uuidTimeMs(last) + 1);
+}
+
+/**
  * Writes a run that waits for its cluster.
  * @param seal of its inputs, under the id that it gets
  * @returns null when as many wait for the cluster as may
@@ -121,7 +139,6 @@ export const queueMax = 10;
 export async function insertRun(
   tx: Transaction,
   run: NewRun,
-  nowMs: number,
   seal: (runId: string) => Promise<Buffer>,
 ): Promise<string | null> {
   // Whoever comes at the same moment counts this one too.
@@ -132,10 +149,10 @@ export async function insertRun(
   if ((queue?.waiting ?? 0) >= queueMax) return null;
   const [installation] = await tx.execute<{ id: string }>(sql`
     insert into installations (id, cluster_id, stack_id, stack_name, node, created_at)
-    values (${uuidv7(nowMs)}, ${run.clusterId}, ${run.stackId}, ${run.stackName}, ${run.node}, clock_timestamp())
+    values (${uuidv7()}, ${run.clusterId}, ${run.stackId}, ${run.stackName}, ${run.node}, clock_timestamp())
     on conflict (cluster_id, stack_id, node) do update set stack_name = excluded.stack_name returning id`);
   if (installation === undefined) throw new Error('the installation was not written');
-  const id = uuidv7(nowMs);
+  const id = await nextRunId(tx, run.clusterId);
   const inputs = await seal(id);
   await tx.execute(sql`
     insert into runs (id, installation_id, cluster_id, organization_id, stack_version_id, operation, status, inputs,

@@ -1,4 +1,3 @@
-import type { Clock } from '#base/clock.ts';
 import type { Db } from '#base/db.ts';
 import type { Audit, Author } from '#core/audit/audit.ts';
 import { noteRun } from './run-audit.ts';
@@ -18,7 +17,6 @@ export interface Starts {
 
 export interface StartsParts {
   readonly db: Db;
-  readonly clock: Clock;
   readonly audit: Audit;
   readonly sealer: Sealer;
   readonly sources: RunSources;
@@ -34,16 +32,21 @@ const retryable: readonly RunStatus[] = ['FAILED', 'CANCELED'];
 const destroyable: readonly RunStatus[] = ['APPLIED', 'SUPERSEDED', 'FAILED', 'CANCELED'];
 
 export function createStarts(parts: StartsParts): Starts {
-  const { db, sealer, find } = parts;
+  const { db, sealer, sources, find } = parts;
 
   async function again(runId: string, author: Author, operation: 'destroy' | null): Promise<StartResult> {
     const run = await find(runId);
     if (run === null) return { kind: 'not_found' };
     const may = operation === null ? retryable : destroyable;
     if (!may.includes(run.status)) return { kind: 'wrong_status', status: run.status };
+    // Clusters move: it is a run of whom the cluster belongs to now.
+    const cluster = await sources.cluster(run.clusterId);
+    if (cluster === null) return { kind: 'cluster_gone' };
+    const { organizationId } = cluster;
     const retryOf = operation === null ? run.id : null;
     const inputs = await openInputs(runId);
-    return begin(parts, { ...run, operation: operation ?? run.operation, retryOf, author }, inputs);
+    const request = { ...run, organizationId, operation: operation ?? run.operation, retryOf, author };
+    return begin(parts, request, inputs);
   }
 
   async function openInputs(runId: string): Promise<Buffer> {
@@ -77,9 +80,9 @@ async function begin(parts: StartsParts, run: NewRun, inputs: Buffer): Promise<S
 
 /** @returns null when as many wait for the cluster as may. @throws StackGoneError */
 function write(parts: StartsParts, run: NewRun, inputs: Buffer): Promise<string | null> {
-  const { db, clock, audit, sealer, sources } = parts;
+  const { db, audit, sealer, sources } = parts;
   return db.orm.transaction(async (tx) => {
-    const id = await insertRun(tx, run, clock.now(), (runId) => sealer.seal(inputs, inputsContext(runId), tx));
+    const id = await insertRun(tx, run, (runId) => sealer.seal(inputs, inputsContext(runId), tx));
     if (id === null) return null;
     if (!(await sources.pinStackVersion(tx, run.stackVersionId))) throw new StackGoneError();
     await noteRun(audit, tx, { ...run, id }, { author: run.author, action: 'created' });

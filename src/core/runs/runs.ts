@@ -3,6 +3,7 @@ import type { Db } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
 import type { Audit } from '#core/audit/audit.ts';
 import { createClaims } from './claims.ts';
+import { dropOldLogs } from './old-logs.ts';
 import { resealRuns } from './reseal.ts';
 import { type Changes, createChanges } from './run-changes.ts';
 import { createRunLoop, type RunLoop } from './run-loop.ts';
@@ -37,6 +38,8 @@ export interface Runs extends Starts, Changes {
   list(list: RunList): Promise<{ readonly runs: readonly Run[]; readonly total: number }>;
   /** Lines behind the one numbered `after`, in their order. */
   log(runId: string, after: number, limit: number): Promise<readonly LoggedLine[]>;
+  /** Removes logs of runs that ended long ago. @returns of how many runs */
+  dropOldLogs(): Promise<number>;
   /** Why nothing can be applied here; null where it can. */
   problem(): Promise<string | null>;
   /** Sources of providers that runs can have; null where they come from registries. */
@@ -58,10 +61,12 @@ export interface RunsOptions {
   readonly sources: RunSources;
   /** A UUID of this gateway that stays the same when it is started again, and that no other one has meanwhile. */
   readonly holder: string;
-  /** Looks for what can run Terraform here. Called once, when it is first needed. */
+  /** Looks for what can run Terraform here. Called when it is first needed, and again while there is nothing. */
   readonly findRunner: () => Promise<FoundRunner>;
   /** Whether runs have left folders here. Asked at the start, before anything is looked for. */
   readonly hasFolders?: () => boolean;
+  /** How long what was not found here is taken for missing; milliseconds. */
+  readonly lookAgainMs?: number;
   /** A folder of provider packages. */
   readonly mirror?: string | null;
   readonly atOnceMax?: number;
@@ -69,12 +74,14 @@ export interface RunsOptions {
   readonly phaseMs?: number;
   /** How long nobody may have heard of a run's machine before the run counts as lost. */
   readonly abandonedMs?: number;
+  /** How often a run may not be able to go on before it is given up. */
+  readonly triesMax?: number;
 }
 
 export function createRuns(options: RunsOptions): Runs {
   const { db, sealer, atOnceMax = 2, initMs = 300_000, phaseMs = 3_600_000, abandonedMs = 15 * 60_000 } = options;
   const find = (id: string): Promise<Run | null> => findRun(db.sql, id);
-  const look = once(options.findRunner);
+  const look = untilFound(options);
   const loop = createRunLoop({
     ...options,
     claims: createClaims(db.sql, options.holder),
@@ -84,6 +91,7 @@ export function createRuns(options: RunsOptions): Runs {
     hasFolders: options.hasFolders ?? (() => false),
     atOnceMax,
     abandonedMs,
+    triesMax: options.triesMax ?? 15,
     find,
   });
 
@@ -93,6 +101,7 @@ export function createRuns(options: RunsOptions): Runs {
     find,
     list: (list) => listRuns(db.sql, list),
     log: (runId, after, limit) => readLog(db.sql, runId, after, limit),
+    dropOldLogs: () => dropOldLogs(db.sql, options.clock.now()),
     reseal: () => resealRuns(options),
     mirrored: mirrorReader(options),
     problem: async () => (await look()).problem,
@@ -120,12 +129,20 @@ export async function countActiveRuns({ sql }: Pick<Db, 'sql'>): Promise<number>
   return row?.count ?? 0;
 }
 
-/** What could not be looked at is looked at again. */
-function once<T>(ask: () => Promise<T>): () => Promise<T> {
-  let asked: Promise<T> | null = null;
+/** What was found stays; what was not, or could not be looked for, is looked for again: it may be installed meanwhile. */
+function untilFound({ findRunner, clock, lookAgainMs = 15_000 }: RunsOptions): () => Promise<FoundRunner> {
+  let asked: Promise<FoundRunner> | null = null;
+  let againAtMs = Number.POSITIVE_INFINITY;
   return () => {
-    asked ??= ask();
-    asked.catch(() => (asked = null));
-    return asked;
+    if (asked !== null && clock.monotonicMs() < againAtMs) return asked;
+    const asking = findRunner();
+    const lookAgainIn = (ms: number): void => void (againAtMs = clock.monotonicMs() + ms);
+    asked = asking;
+    againAtMs = Number.POSITIVE_INFINITY;
+    asking.then(
+      ({ runner }) => (runner === null ? lookAgainIn(lookAgainMs) : undefined),
+      () => lookAgainIn(0),
+    );
+    return asking;
   };
 }

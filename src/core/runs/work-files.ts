@@ -70,7 +70,7 @@ export function workFiles(context: RunContext, paths: WorkPaths): WorkFile[] {
   ];
   const taken = new Set(ours.map(({ path }) => path));
   const own = stack.files
-    .map(({ path, bytes }) => ({ path: `${packageDir}/${path}`, bytes }))
+    .map((file) => ({ ...file, path: `${packageDir}/${file.path}` }))
     .filter(({ path }) => !taken.has(path));
   return [...own, ...ours];
 }

@@ -27,6 +27,14 @@ export interface Guards {
    * Puts `extent` into the context too.
    */
   readonly may: (action: Action, least?: 'own' | 'organization') => MiddlewareHandler<HttpEnv>;
+  /**
+   * For an answer that lasts as long as its reader stays, behind `may`: it holds up no other read of the caller, and of
+   * such answers each caller has a few.
+   * @returns asks again who calls, and puts `caller` into the context anew: keys are revoked and people leave meanwhile.
+   * Throws what `may` does
+   * @throws TooManyWaitError
+   */
+  readonly stayOpen: (context: HttpContext, action: Action) => Promise<() => Promise<void>>;
   /** Reads and checks the body, for routes that have one; after the key, so that who may not call learns nothing. */
   readonly jsonBody: MiddlewareHandler<HttpEnv>;
   /**
@@ -68,6 +76,9 @@ export interface GuardParts {
 /** Requests of one caller, or of one address where nobody need say who calls. */
 const turnBounds = { atOnceMax: 4, waitingMax: 100, waitMsMax: 15_000 };
 
+/** Answers that last; who wants more of them is told so at once. */
+const openBounds = { atOnceMax: 16, waitingMax: 0 };
+
 const isRead = ({ req: { method } }: HttpContext): boolean => method === 'GET' || method === 'HEAD';
 
 /** What changes something, such as a revocation, never waits for answers that nobody reads. */
@@ -75,8 +86,48 @@ function lineOf(context: HttpContext, caller: Caller): string {
   return `${callerId(caller)} ${isRead(context) ? 'reads' : 'changes'}`;
 }
 
+function once(run: () => void): () => void {
+  let isDone = false;
+  return () => {
+    if (!isDone) run();
+    isDone = true;
+  };
+}
+
+interface TurnTaking {
+  /** A turn lasts until the answer is read: an unread one is memory, and making it takes a share of the database. */
+  readonly takeTurn: (context: HttpContext, name: string) => Promise<void>;
+  /** In the place of the turn that the request has: one of those for answers that last. */
+  readonly takeOpenTurn: (context: HttpContext, name: string) => Promise<void>;
+}
+
+function createTurnTaking(): TurnTaking {
+  const [turns, open] = [new Turns(turnBounds), new Turns(openBounds)];
+  /** What ends the turn of a request, however often it is called. */
+  const ends = new WeakMap<HttpContext, () => void>();
+  const take = async (line: Turns, context: HttpContext, name: string): Promise<void> => {
+    const { outgoing } = context.env;
+    const end = once(await line.take(name));
+    if (!outgoing.closed) {
+      outgoing.once('close', end);
+      ends.set(context, end);
+      return;
+    }
+    end();
+    throw new AppError('request_timeout', { message: 'The connection was closed before the request was answered.' });
+  };
+  return {
+    takeTurn: (context, name) => take(turns, context, name),
+    async takeOpenTurn(context, name) {
+      const endTurn = ends.get(context);
+      await take(open, context, name);
+      endTurn?.();
+    },
+  };
+}
+
 export function createGuards({ authenticator, accounts, addressOf, showLimits, shares, limits }: GuardParts): Guards {
-  const turns = new Turns(turnBounds);
+  const { takeTurn, takeOpenTurn } = createTurnTaking();
   /** Of the changes that run. */
   const times = new WeakMap<HttpContext, AnswerTime>();
   /** Every change is bounded, that of a route which nobody thought of too. */
@@ -85,16 +136,6 @@ export function createGuards({ authenticator, accounts, addressOf, showLimits, s
       times.set(context, time);
       return next();
     });
-  /** A turn lasts until the answer is read: an unread one is memory, and making it takes a share of the database. */
-  const takeTurn = async ({ env: { outgoing } }: HttpContext, name: string): Promise<void> => {
-    const end = await turns.take(name);
-    if (!outgoing.closed) {
-      outgoing.once('close', end);
-      return;
-    }
-    end();
-    throw new AppError('request_timeout', { message: 'The connection was closed before the request was answered.' });
-  };
   const guard =
     (action: Action, least: 'own' | 'organization' = 'organization'): MiddlewareHandler<HttpEnv> =>
     async (context, next) => {
@@ -109,6 +150,14 @@ export function createGuards({ authenticator, accounts, addressOf, showLimits, s
   const readJson = createReadBody({ limits, shares }, [jsonBody]);
   return {
     may: guard,
+    async stayOpen(context, action) {
+      await takeOpenTurn(context, callerId(context.get('caller')));
+      return async () => {
+        const caller = await authenticator.authenticate(context.env.incoming);
+        requireExtent(caller, action, 'organization');
+        context.set('caller', caller);
+      };
+    },
     async organizationOf(context, inBody) {
       const inQuery = context.req.query('organization_id');
       if (inBody !== undefined && inQuery !== undefined && inBody !== inQuery) {

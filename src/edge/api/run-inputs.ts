@@ -26,16 +26,16 @@ export function checkInputs({ version }: Stack, given: Readonly<Record<string, I
     field: `inputs.${name}`,
     message: known === '' ? 'is not known: this stack has no inputs' : `is not known: this stack has ${known}`,
   }));
-  const inputs: Record<string, InputValue> = {};
+  const inputs = new Map<string, InputValue>();
   for (const { name, type, required, default: otherwise } of declared) {
-    const value = given[name] ?? null;
+    const value = (Object.hasOwn(given, name) ? given[name] : null) ?? null;
     const field = `inputs.${name}`;
     if (value !== null && !fits(type, value)) problems.push({ field, message: `must be a ${type}` });
     if (value === null && required && otherwise === null) problems.push({ field, message: 'is missing' });
     const used = value ?? otherwise;
-    if (used !== null) inputs[name] = used;
+    if (used !== null) inputs.set(name, used);
   }
-  return { inputs, problems };
+  return { inputs: Object.fromEntries(inputs), problems };
 }
 
 /** @param node a node's name; null: the whole cluster */

@@ -1,4 +1,5 @@
 import { createRoute, z } from '@hono/zod-openapi';
+import { AppError } from '#base/errors.ts';
 import { isFinal, type Run, type Runs } from '#core/runs/runs.ts';
 import type { HttpContext } from '#edge/http/http.ts';
 import type { ApiApp } from './app.ts';
@@ -28,6 +29,7 @@ const answerSchema = z
   .object({
     data: z.array(logLineSchema),
     next_after: z.int().openapi({ description: '`after` of the next request' }),
+    expired: z.boolean().openapi({ description: 'The lines were removed, 90 days after the run ended' }),
     complete: z.boolean().openapi({ description: 'The run has ended, and there are no lines behind these' }),
   })
   .openapi('RunLog');
@@ -49,7 +51,7 @@ export function registerRunLogRoutes(
     tags: ['Runs'],
     summary: "Read a run's log, or follow it with Accept: text/event-stream",
     description:
-      'Events have the line as `data` and its `seq` as `id`; `Last-Event-ID` goes on behind it. The last event is `status`, with how the run ended.',
+      'Events have the line as `data` and its `seq` as `id`; `Last-Event-ID` goes on behind it. The last event is `status`, with how the run ended, or `error` where the reader may not see it any more.',
     security: bearerSecurity,
     middleware: [guards.may('runs.read')],
     request: { params: z.object({ id: idText('run') }), query },
@@ -67,35 +69,61 @@ export function registerRunLogRoutes(
     const run = await visibleRun(context);
     const { after, limit } = context.req.valid('query');
     if (context.req.header('accept')?.includes('text/event-stream') === true) {
-      const last = Number(context.req.header('last-event-id') ?? after);
-      const events = followLog(runs, run.id, Number.isSafeInteger(last) && last >= 0 ? last : after);
+      const askAgain = await guards.stayOpen(context, 'runs.read');
+      const look = async (): Promise<Run> => {
+        await askAgain();
+        return visibleRun(context);
+      };
+      const last = seq.safeParse(context.req.header('last-event-id'));
+      const events = followLog(runs, look, last.success ? last.data : after);
       return new Response(events, { headers: { 'content-type': 'text/event-stream', 'cache-control': 'no-store' } });
     }
     const lines = await runs.log(run.id, after, limit);
     const now = (await runs.find(run.id)) ?? run;
     const nextAfter = lines.at(-1)?.seq ?? after;
-    const complete = isFinal(now.status) && nextAfter >= now.logLines;
-    return context.json({ data: lines.map(toLineAnswer), next_after: nextAfter, complete }, 200);
+    // A run that is over has all of its lines, or none any more.
+    const expired = isFinal(now.status) && now.logLines > after && lines.length === 0;
+    const complete = isFinal(now.status) && (expired || nextAfter >= now.logLines);
+    return context.json({ data: lines.map(toLineAnswer), next_after: nextAfter, expired, complete }, 200);
   });
 }
 
-/** Lines as they come, and a comment now and then, which keeps proxies from closing the connection. */
-function followLog(runs: Runs, runId: string, after: number): ReadableStream<Uint8Array> {
+async function lookOrRefuse(look: () => Promise<Run>): Promise<Run | AppError> {
+  try {
+    return await look();
+  } catch (error) {
+    if (error instanceof AppError) return error;
+    throw error;
+  }
+}
+
+/**
+ * Lines as they come, and a comment now and then, which keeps proxies from closing the connection.
+ * @param look reads the run; throws AppError where the reader may not see it any more
+ */
+function followLog(runs: Runs, look: () => Promise<Run>, after: number): ReadableStream<Uint8Array> {
   let position = after;
   let left = false;
   return new ReadableStream<Uint8Array>({
     async pull(controller) {
       for (let waitedMs = 0; !left; waitedMs += lookEveryMs) {
         // Asked before the lines are read: what a run wrote before it ended is among them then.
-        const run = await runs.find(runId);
-        const lines = await runs.log(runId, position, chunkLines);
+        const run = await lookOrRefuse(look);
+        if (run instanceof AppError) {
+          const { code, message } = run;
+          controller.enqueue(encoder.encode(`event: error\ndata: ${JSON.stringify({ code, message })}\n\n`));
+          controller.close();
+          return;
+        }
+        const lines = await runs.log(run.id, position, chunkLines);
         for (const line of lines) {
           controller.enqueue(encoder.encode(`id: ${line.seq}\ndata: ${JSON.stringify(toLineAnswer(line))}\n\n`));
           position = line.seq;
         }
         if (lines.length > 0) return;
-        if (run === null || isFinal(run.status)) {
-          const end = { status: run?.status ?? null, failure_code: run?.failureCode ?? null };
+        if (isFinal(run.status)) {
+          const expired = position < run.logLines;
+          const end = { status: run.status, failure_code: run.failureCode, ...(expired && { log_expired: true }) };
           controller.enqueue(encoder.encode(`event: status\ndata: ${JSON.stringify(end)}\n\n`));
           controller.close();
           return;

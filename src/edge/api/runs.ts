@@ -3,8 +3,8 @@ import { AppError } from '#base/errors.ts';
 import { formatId, parseId } from '#base/id.ts';
 import type { Clusters } from '#core/clusters/clusters.ts';
 import { type ChangeResult, type Run, type Runs, runStatuses, type StartResult } from '#core/runs/runs.ts';
-import type { Stacks } from '#core/stacks/stacks.ts';
-import { authorOf, type Caller, type HttpContext, ValidationError } from '#edge/http/http.ts';
+import type { Stack, Stacks, StackViewer } from '#core/stacks/stacks.ts';
+import { authorOf, type HttpContext, ValidationError } from '#edge/http/http.ts';
 import type { ApiApp } from './app.ts';
 import type { Guards } from './auth.ts';
 import { isOperator, visibleCluster } from './cluster-access.ts';
@@ -32,20 +32,26 @@ export function registerRunRoutes(app: ApiApp, parts: RunRoutesParts): void {
   registerApply(app, parts);
   registerList(app, parts);
   registerReading(app, parts);
-  registerRunLogRoutes(app, parts, (context) => visibleRun(context, parts.runs));
+  registerRunLogRoutes(app, parts, (context) => visibleRun(context, parts));
   registerCancel(app, parts);
   registerFurther(app, parts);
   registerForget(app, parts);
 }
 
-const mayAct = (caller: Caller, organizationId: string): boolean =>
-  isOperator(caller) || caller.organizationId === organizationId;
-
-/** @throws AppError not_found for a run that the caller may not see as for one that is not there */
-async function visibleRun(context: HttpContext, runs: Runs): Promise<Run> {
+/**
+ * Runs go with their cluster: of one that was moved they are the new owner's, and the one before has none of them.
+ * @throws AppError not_found for a run that the caller may not see as for one that is not there
+ */
+async function visibleRun(
+  context: HttpContext,
+  { runs, clusters }: Pick<RunRoutesParts, 'runs' | 'clusters'>,
+): Promise<Run> {
+  const caller = context.get('caller');
   const id = parseId('run', context.req.param('id') ?? '');
   const run = id === null ? null : await runs.find(id);
-  if (run === null || !mayAct(context.get('caller'), run.organizationId)) throw notFound('run');
+  if (run === null) throw notFound('run');
+  if (isOperator(caller)) return run;
+  if ((await clusters.organizationOf(run.clusterId)) !== caller.organizationId) throw notFound('run');
   return run;
 }
 
@@ -58,6 +64,8 @@ function started(result: StartResult): Run {
       throw new AppError('queue_full');
     case 'stack_gone':
       throw new AppError('conflict', { message: 'This version of the stack is not there any more.' });
+    case 'cluster_gone':
+      throw new AppError('conflict', { message: 'The cluster was deleted.' });
     case 'not_found':
       throw notFound('run');
     case 'wrong_status':
@@ -94,8 +102,10 @@ function registerApply(app: ApiApp, { guards, runs, clusters, stacks }: RunRoute
   });
   app.openapi(route, async (context) => {
     const body = context.req.valid('json');
-    const stack = await stacks.find(viewerOf(context), context.req.valid('param').name);
+    const viewer = viewerOf(context);
+    const stack = await stacks.find(viewer, context.req.valid('param').name);
     if (stack === null) throw notFound('stack');
+    requireOwn(stack, viewer);
     const clusterId = await visibleCluster(context, clusters, body.cluster_id);
     const cluster = await clusters.find(clusterId);
     if (cluster === null || cluster.status !== 'active') throw notFound('cluster');
@@ -110,6 +120,12 @@ function registerApply(app: ApiApp, { guards, runs, clusters, stacks }: RunRoute
     context.header('location', `${path}/${formatId('run', run.id)}`);
     return context.json(toRunAnswer(run), 202);
   });
+}
+
+/** Administrators know of the private stacks of others, and run none of them. @throws AppError insufficient_scope */
+function requireOwn({ visibility, ownerUserId }: Stack, { userId }: StackViewer): void {
+  if (visibility !== 'private' || ownerUserId === userId) return;
+  throw new AppError('insufficient_scope', { message: 'A private stack is applied by its owner alone.' });
 }
 
 /** @throws AppError runner_unavailable: nothing is queued that nothing here could run */
@@ -129,7 +145,7 @@ const listQuery = z.strictObject({
   status: z.enum(runStatuses).optional(),
 });
 
-function registerList(app: ApiApp, { guards, runs }: RunRoutesParts): void {
+function registerList(app: ApiApp, { guards, runs, clusters }: RunRoutesParts): void {
   const route = createRoute({
     method: 'get',
     path,
@@ -143,28 +159,29 @@ function registerList(app: ApiApp, { guards, runs }: RunRoutesParts): void {
   app.openapi(route, async (context) => {
     const { cluster_id: cluster, stack = null, status = null, ...asked } = context.req.valid('query');
     const caller = context.get('caller');
-    const organizationIds = isOperator(caller) ? null : [caller.organizationId];
+    const clusterIds = isOperator(caller) ? null : await clusters.idsOf(caller.organizationId);
     const clusterId = cluster === undefined ? null : parseId('cluster', cluster);
-    const page = await runs.list({ organizationIds, clusterId, stackName: stack, status, ...asked });
+    const page = await runs.list({ clusterIds, clusterId, stackName: stack, status, ...asked });
     return context.json(toPage(page.runs.map(toRunAnswer), asked, page.total), 200);
   });
 }
 
-function registerReading(app: ApiApp, { guards, runs }: RunRoutesParts): void {
+function registerReading(app: ApiApp, parts: RunRoutesParts): void {
   const route = createRoute({
     method: 'get',
     path: `${path}/{id}`,
     tags,
     summary: 'Read a run',
     security: bearerSecurity,
-    middleware: [guards.may('runs.read')],
+    middleware: [parts.guards.may('runs.read')],
     request: { params: idParams },
     responses: { 200: jsonAnswer(runSchema, 'The run') },
   });
-  app.openapi(route, async (context) => context.json(toRunAnswer(await visibleRun(context, runs)), 200));
+  app.openapi(route, async (context) => context.json(toRunAnswer(await visibleRun(context, parts)), 200));
 }
 
-function registerCancel(app: ApiApp, { guards, runs }: RunRoutesParts): void {
+function registerCancel(app: ApiApp, parts: RunRoutesParts): void {
+  const { guards, runs } = parts;
   const route = createRoute({
     method: 'post',
     path: `${path}/{id}/cancel`,
@@ -176,13 +193,14 @@ function registerCancel(app: ApiApp, { guards, runs }: RunRoutesParts): void {
     responses: { 200: jsonAnswer(runSchema, 'The run, CANCELED or CANCELING') },
   });
   app.openapi(route, async (context) => {
-    const { id } = await visibleRun(context, runs);
+    const { id } = await visibleRun(context, parts);
     return context.json(toRunAnswer(changed(await runs.cancel(id, authorOf(context)))), 200);
   });
 }
 
 /** What makes another run of one. */
-function registerFurther(app: ApiApp, { guards, runs }: RunRoutesParts): void {
+function registerFurther(app: ApiApp, parts: RunRoutesParts): void {
+  const { guards, runs } = parts;
   const summaries = {
     retry: 'Run the same version with the same inputs again',
     destroy: 'Remove what the stack has made on the cluster',
@@ -199,7 +217,7 @@ function registerFurther(app: ApiApp, { guards, runs }: RunRoutesParts): void {
       responses: { 202: jsonAnswer(runSchema, 'The new run') },
     });
     app.openapi(route, async (context) => {
-      const { id } = await visibleRun(context, runs);
+      const { id } = await visibleRun(context, parts);
       await requireRunner(runs);
       const run = started(await runs[action](id, authorOf(context)));
       context.header('location', `${path}/${formatId('run', run.id)}`);
@@ -208,7 +226,8 @@ function registerFurther(app: ApiApp, { guards, runs }: RunRoutesParts): void {
   }
 }
 
-function registerForget(app: ApiApp, { guards, runs }: RunRoutesParts): void {
+function registerForget(app: ApiApp, parts: RunRoutesParts): void {
+  const { guards, runs } = parts;
   const route = createRoute({
     method: 'post',
     path: `${path}/{id}/forget`,
@@ -220,7 +239,7 @@ function registerForget(app: ApiApp, { guards, runs }: RunRoutesParts): void {
     responses: { 200: jsonAnswer(runSchema, 'The run') },
   });
   app.openapi(route, async (context) => {
-    const { id } = await visibleRun(context, runs);
+    const { id } = await visibleRun(context, parts);
     return context.json(toRunAnswer(changed(await runs.forget(id, authorOf(context)))), 200);
   });
 }

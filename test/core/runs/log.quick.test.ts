@@ -22,6 +22,37 @@ describe('a mask', () => {
     for (const form of forms) expect(mask(`a ${form} b`)).not.toContain(form.replaceAll('"', ''));
   });
 
+  it('leaves no form of a secret that stands among other text when it is encoded', () => {
+    const secret = 'hunter2<&>"pass word/+?';
+    const mask = createMask([secret]);
+    const goJson = JSON.stringify(secret)
+      .replaceAll('<', '\\u003c')
+      .replaceAll('>', '\\u003e')
+      .replaceAll('&', '\\u0026');
+    expect(mask(`a ${goJson} b`)).toBe('a "***" b');
+    expect(mask(`a ${JSON.stringify(goJson)} b`)).not.toContain('hunter2');
+    expect(mask(`password=${new URLSearchParams([['', secret]]).toString().slice(1)}&x`)).toBe('password=***&x');
+    expect(mask(Buffer.from(secret).toString('hex').toUpperCase())).toBe('***');
+    for (const user of ['', 'a', 'ab', 'abc', 'root']) {
+      const text = mask(Buffer.from(`${user}:${secret}:tail`).toString('base64'));
+      expect([user, text]).toEqual([user, expect.stringContaining('***')]);
+      expect(Buffer.from(text.replaceAll('***', ''), 'base64').toString('latin1')).not.toContain('hunter');
+    }
+  });
+
+  it('leaves no line of a secret whose base64 is broken into lines', () => {
+    const secret = Array.from({ length: 40 }, (_, index) => `part-${index}`).join(' ');
+    const mask = createMask([secret]);
+    for (const width of [64, 76]) {
+      const lines =
+        Buffer.from(secret)
+          .toString('base64')
+          .match(new RegExp(`.{1,${width}}`, 'g')) ?? [];
+      const shown = lines.map((line) => mask(line).replace(/=+$/, ''));
+      expect(shown.slice(0, -1)).toEqual(shown.slice(0, -1).map(() => '***'));
+    }
+  });
+
   it('takes each line of a key for a secret', () => {
     const mask = createMask(['-----BEGIN KEY-----\nabcdefgh\nijklmnop\n-----END KEY-----']);
     expect(mask('x abcdefgh y ijklmnop')).toBe('x *** y ***');

@@ -16,6 +16,7 @@ import {
   type Runner,
   type Runs,
   type RunsOptions,
+  type RunSources,
   type RunStatus,
   type Sealer,
   type StackInput,
@@ -44,6 +45,14 @@ function createSealer(): Sealer {
 
 export const privateKey = `-----BEGIN OPENSSH PRIVATE KEY-----\n${randomBytes(40).toString('base64')}\n-----END OPENSSH PRIVATE KEY-----\n`;
 
+export interface StackMore {
+  readonly inputs?: StackInput[];
+  readonly files?: Record<string, string>;
+  /** Paths of files that may be executed. */
+  readonly executable?: readonly string[];
+  readonly isGlobal?: boolean;
+}
+
 export interface RunsBench {
   readonly db: Db;
   readonly runner: Runner;
@@ -51,10 +60,16 @@ export interface RunsBench {
   /** A gateway whose loop runs; closed after the test. */
   gateway(options?: Partial<RunsOptions>): Runs;
   /** The id of a version of a stack with this module. */
-  stack(main: string, more?: { inputs?: StackInput[]; files?: Record<string, string>; isGlobal?: boolean }): string;
+  stack(main: string, more?: StackMore): string;
+  /** What runs of every gateway are made from, unless it has its own. */
+  readonly sources: RunSources;
   /** Deletes a cluster, as far as runs see it. */
   endCluster(clusterId: string): void;
-  apply(runs: Runs, version: string, more?: { clusterId?: string; inputs?: object; stackId?: string }): Promise<Run>;
+  apply(
+    runs: Runs,
+    version: string,
+    more?: { clusterId?: string; organizationId?: string; inputs?: object; stackId?: string },
+  ): Promise<Run>;
   ended(runs: Runs, run: Run): Promise<Run>;
   becomes(runs: Runs, run: Run, status: RunStatus): Promise<Run>;
   /** Waits for a line that has this text. */
@@ -103,7 +118,27 @@ export function useRuns(): RunsBench {
   });
   afterAll(() => open.drop?.());
 
+  const sources: RunSources = {
+    pinStackVersion: (_, id) => Promise.resolve(stacks.has(id)),
+    stackPackage: (id) => Promise.resolve(stacks.get(id) ?? null),
+    privateKey: () => Promise.resolve(privateKey),
+    cluster: (id) =>
+      Promise.resolve(
+        gone.has(id)
+          ? null
+          : {
+              id,
+              publicId: `cluster_${id.replaceAll('-', '')}`,
+              name: 'one',
+              organizationId: id,
+              publicDomain: 'apps.test',
+              nodes: [],
+            },
+      ),
+  };
+
   const bench: RunsBench = {
+    sources,
     get db() {
       return need(open.db);
     },
@@ -124,24 +159,7 @@ export function useRuns(): RunsBench {
         sealer,
         holder: uuidv7(),
         findRunner: () => Promise.resolve({ runner, terraform, problem: null }),
-        sources: {
-          pinStackVersion: (_, id) => Promise.resolve(stacks.has(id)),
-          stackPackage: (id) => Promise.resolve(stacks.get(id) ?? null),
-          privateKey: () => Promise.resolve(privateKey),
-          cluster: (id) =>
-            Promise.resolve(
-              gone.has(id)
-                ? null
-                : {
-                    id,
-                    publicId: `cluster_${id.replaceAll('-', '')}`,
-                    name: 'one',
-                    organizationId: id,
-                    publicDomain: 'apps.test',
-                    nodes: [],
-                  },
-            ),
-        },
+        sources: bench.sources,
         ...options,
       });
       gateways.push(runs);
@@ -149,20 +167,26 @@ export function useRuns(): RunsBench {
       return runs;
     },
     endCluster: (id) => void gone.add(id),
-    stack(main, { inputs = [], files = {}, isGlobal = true } = {}) {
+    stack(main, { inputs = [], files = {}, executable = [], isGlobal = true } = {}) {
       const id = uuidv7();
       const all = { 'main.tf': main, ...files };
       stacks.set(id, {
         isGlobal,
         root: '',
-        files: Object.entries(all).map(([path, text]) => ({ path, bytes: Buffer.from(text) })),
+        files: Object.entries(all).map(([path, text]) => {
+          return { path, bytes: Buffer.from(text), isExecutable: executable.includes(path) };
+        }),
         inputs,
         web: null,
       });
       return id;
     },
-    async apply(runs, version, { clusterId = uuidv7(), inputs = {}, stackId = version } = {}) {
-      const ids = { clusterId, organizationId: clusterId, stackId, stackVersionId: version };
+    async apply(
+      runs,
+      version,
+      { clusterId = uuidv7(), organizationId = clusterId, inputs = {}, stackId = version } = {},
+    ) {
+      const ids = { clusterId, organizationId, stackId, stackVersionId: version };
       const request = { ...ids, stackName: 'a-stack', node: '', inputs: { ...inputs }, author: systemAuthor };
       const result = await runs.apply(request);
       if (result.kind !== 'created') throw new Error(result.kind);

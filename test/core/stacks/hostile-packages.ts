@@ -205,6 +205,11 @@ const modules: readonly HostilePackage[] = [
   },
   hcl('HCL that does not end', 'variable "x" {', 'line 1, column'),
   hcl('HCL that is nested too deeply', `a = ${'['.repeat(20_000)}`, 'nested too deeply'),
+  hcl(
+    'a default that is nested too deeply',
+    `variable "x" {\n  default = ${'['.repeat(2000)}${']'.repeat(2000)}\n}\n`,
+    'is not what Terraform reads: variable.x.0.default',
+  ),
   one('HCL that is not UTF-8', { name: 'b.tf', content: Buffer.from([0x23, 0xff]) }, 'is not UTF-8'),
   hcl('a variable twice', 'variable "x" {\n}\nvariable "x" {\n}\n', 'declared already'),
   hcl('a variable whose name is a path', 'variable "../x" {\n}\n', 'whose name'),
@@ -236,6 +241,12 @@ const modules: readonly HostilePackage[] = [
 const manifests: readonly HostilePackage[] = [
   manifest('YAML that expands without end', bomb(), 'manifest.yaml', 'cannot be parsed'),
   manifest('YAML that is nested too deeply', '['.repeat(30_000), 'manifest.yaml', 'cannot be parsed'),
+  manifest(
+    'a default that is nested too deeply in YAML',
+    `inputs: [{name: x, default: ${'['.repeat(300)}${']'.repeat(300)}}]`,
+    'inputs.0.default',
+    'nested at most 64 levels',
+  ),
   manifest('YAML that is too large', `title: ${'x'.repeat(70_000)}`, 'manifest.yaml', 'is larger than 64 KiB'),
   manifest('YAML of tags', 'title: !!js/function "x"\nname: [', 'manifest.yaml', 'cannot be parsed'),
   manifest('a list', '- 1', 'manifest', 'must be an object'),

@@ -52,9 +52,16 @@ export async function findRunner(search: RunnerSearch): Promise<FoundRunner> {
   const { runsDir, mirror, isRoot } = search;
   const noMirror = mirror === null ? null : mirrorProblem(mirror, isRoot);
   if (noMirror !== null) return { runner: null, terraform, problem: noMirror };
-  mkdirSync(runsDir, { recursive: true, mode: isRoot ? 0o711 : 0o700 });
   const common = { runsDir, mirror, isRoot, terraform: terraform.path };
-  const closed = isRoot ? closedFolder(runsDir) : null;
+  let closed: string | null;
+  try {
+    mkdirSync(runsDir, { recursive: true, mode: isRoot ? 0o711 : 0o700 });
+    closed = isRoot ? closedFolder(runsDir) : null;
+  } catch (error) {
+    const code = error instanceof Error && 'code' in error ? String(error.code) : 'unknown';
+    const problem = `the folder of runs cannot be made or used (${code}): HEADGATE_RUNS_DIR names another one`;
+    return { runner: null, terraform, problem };
+  }
   const wall = closed ?? (await sandboxProblem(terraform.path, isRoot));
   if (wall === null) return { runner: createLocalRunner({ ...common, kind: 'bwrap' }), terraform, problem: null };
   if (!search.allowUnsandboxed) {

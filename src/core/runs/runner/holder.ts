@@ -20,7 +20,7 @@ const runVariable = 'HEADGATE_RUN_PHASE';
 
 /**
  * Writes down who it is before anything runs, and how it ended. `set -C` lets one process alone write the first file:
- * a phase never runs twice. $1 is the phase's files, the rest the command.
+ * a phase never runs twice. What a phase prints is unmasked, and for the gateway alone. $1 is the phase's files, the rest the command.
  */
 const holder = `
 set -C
@@ -30,7 +30,8 @@ files=$1
 shift
 { echo "$$ $boot $stat" >"$files.pid"; } 2>/dev/null || exit 70
 set +C
-"$@" >"$files.log" 2>&1 </dev/null
+(umask 077; : >"$files.log")
+"$@" >>"$files.log" 2>&1 </dev/null
 echo $? >"$files.code.part"
 mv "$files.code.part" "$files.code"
 `;
@@ -92,9 +93,11 @@ function holderOf(files: string): Holder | null {
   }
 }
 
+/** Null also where a full disk took the file and not what is in it: nothing is 0 as a number. */
 function exitCodeOf(files: string): number | null {
   try {
-    return Number(readFileSync(`${files}.code`, 'latin1'));
+    const text = readFileSync(`${files}.code`, 'latin1');
+    return /^\d{1,3}\n$/.test(text) ? Number(text) : null;
   } catch {
     return null;
   }

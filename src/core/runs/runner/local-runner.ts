@@ -1,7 +1,8 @@
 import { createHash, randomUUID } from 'node:crypto';
-import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { linkSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { rm } from 'node:fs/promises';
 import { basename, join } from 'node:path';
+import { isUuid } from '#base/id.ts';
 import { terraformEnvironment } from './environment.ts';
 import { type HeldPhase, interruptHeld, killHeld, observeHolder, startHolder } from './holder.ts';
 import { asRunUser, resourceLimits, sandboxCommand, sandboxPaths } from './sandbox.ts';
@@ -49,6 +50,8 @@ export function createLocalRunner(options: LocalRunnerOptions): Runner {
     place: placeOf(runsDir),
     paths,
     prepare(runId, files) {
+      // Whoever slept while another gateway took the run over must not take its folder away.
+      if (phasesIn(folderOf(runId)).length > 0) return Promise.reject(new Error('a phase of the run has begun'));
       mkdirSync(folderOf(runId), { recursive: true, mode: isRoot ? 0o711 : 0o700 });
       writeFiles(workOf(runId), files, isRoot);
       return Promise.resolve();
@@ -73,7 +76,8 @@ export function createLocalRunner(options: LocalRunnerOptions): Runner {
   };
 }
 
-const runFoldersIn = (runsDir: string): string[] => readdirIfThere(runsDir).filter((name) => !name.startsWith('.'));
+/** A file system of its own has a folder lost+found. */
+const runFoldersIn = (runsDir: string): string[] => readdirIfThere(runsDir).filter(isUuid);
 
 /** Whether any run has a folder here, which nobody needs a program of Terraform to see. */
 export const hasRunFolders = (runsDir: string): boolean => runFoldersIn(runsDir).length > 0;
@@ -84,10 +88,15 @@ export const hasRunFolders = (runsDir: string): boolean => runFoldersIn(runsDir)
  */
 function placeOf(runsDir: string): string {
   const path = join(runsDir, `.place${machineSuffix()}`);
+  const draft = `${path}.${randomUUID()}`;
   try {
-    writeFileSync(path, `local ${randomUUID()}`, { flag: 'wx', mode: 0o600 });
+    // Whole or not at all: gateways that start at once, and a full disk, leave none that is empty.
+    writeFileSync(draft, `local ${randomUUID()}`, { flag: 'wx', mode: 0o600 });
+    linkSync(draft, path);
   } catch (error) {
     if (!(error instanceof Error && 'code' in error && error.code === 'EEXIST')) throw error;
+  } finally {
+    rmSync(draft, { force: true });
   }
   return readFileSync(path, 'utf8');
 }

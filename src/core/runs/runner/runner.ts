@@ -6,4 +6,12 @@
 export { hasRunFolders } from './local-runner.ts';
 export { readMirror } from './mirror.ts';
 export { findRunner, findTerraformPath, type FoundRunner, type RunnerSearch } from './find-runner.ts';
-export { logChunkBytes, type Phase, type PhaseState, type Runner, type WorkFile, type WorkPaths } from './types.ts';
+export {
+  FileTooLargeError,
+  logChunkBytes,
+  type Phase,
+  type PhaseState,
+  type Runner,
+  type WorkFile,
+  type WorkPaths,
+} from './types.ts';

@@ -26,13 +26,17 @@ export interface SandboxPlace {
 
 export const sandboxPaths = { work: '/work', mirror: '/mirror', terraformDir: '/opt/terraform' } as const;
 
-/** What of /etc programs need to find hosts, certificates and names of users. */
+/** What of /etc programs need to find hosts, certificates and names of users; of /etc/ssl not the private keys. */
 const etcFiles = [
   '/etc/resolv.conf',
   '/etc/hosts',
   '/etc/nsswitch.conf',
-  '/etc/ssl',
+  '/etc/ssl/certs',
+  '/etc/ssl/openssl.cnf',
+  '/etc/ssl/cert.pem',
   '/etc/ca-certificates',
+  '/etc/pki/ca-trust',
+  '/etc/pki/tls/certs',
   '/etc/passwd',
 ];
 

@@ -4,6 +4,16 @@ export interface WorkFile {
   /** Below the work folder, with `/`, without `..`. */
   readonly path: string;
   readonly bytes: Uint8Array;
+  /** Whether it may be run as a program; no, where absent. */
+  readonly isExecutable?: boolean;
+}
+
+/** A file of a run is larger than what is read of it: reading it again would find the same. */
+export class FileTooLargeError extends Error {
+  constructor(name: string, bytes: number, bytesMax: number) {
+    super(`${name} has ${bytes} bytes, more than ${bytesMax}`);
+    this.name = 'FileTooLargeError';
+  }
 }
 
 /** A command of one run; its name is used once per run. */
@@ -34,7 +44,7 @@ export interface Runner {
   /** Where its runs are: every gateway that finds a runner of the same place can go on with them. */
   readonly place: string;
   readonly paths: (runId: string) => WorkPaths;
-  /** Makes the work folder with these files, which must not be there yet. */
+  /** Makes the work folder with these files. @throws Error where a phase of the run has begun: the folder is in use */
   prepare(runId: string, files: readonly WorkFile[]): Promise<void>;
   /** Starts a phase in the folder `cwd` of the work folder; one that was started before is left alone. */
   start(runId: string, cwd: string, phase: Phase): Promise<void>;
@@ -45,7 +55,7 @@ export interface Runner {
   interrupt(runId: string, phase: string): Promise<void>;
   /** Ends everything that a phase started, at once; of a phase that has ended, what it left running. */
   kill(runId: string, phase: string): Promise<void>;
-  /** Null where there is no such file. @throws Error for one above `bytesMax` */
+  /** Null where there is no such file. @throws FileTooLargeError for one above `bytesMax` */
   readFile(runId: string, path: string, bytesMax: number): Promise<Buffer | null>;
   removeFile(runId: string, path: string): Promise<void>;
   /** Ends what still runs of it, and removes the folder. */

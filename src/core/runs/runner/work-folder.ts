@@ -2,7 +2,7 @@ import { chownSync, constants, mkdirSync, rmSync, writeFileSync } from 'node:fs'
 import { open, readlink } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { runUser } from './sandbox.ts';
-import { logChunkBytes, type WorkFile } from './types.ts';
+import { FileTooLargeError, logChunkBytes, type WorkFile } from './types.ts';
 
 /**
  * In a folder that is made here: what a package brings can lead nowhere else. The folder is the run's user's own where
@@ -19,10 +19,10 @@ export function writeFiles(workDir: string, files: readonly WorkFile[], isRoot: 
   };
   makeDir(workDir);
   for (const name of ['home', 'tmp']) makeDir(join(workDir, name));
-  for (const { path, bytes } of files) {
+  for (const { path, bytes, isExecutable = false } of files) {
     const target = join(workDir, path);
     makeDir(dirname(target));
-    writeFileSync(target, bytes, { flag: 'wx', mode: 0o600 });
+    writeFileSync(target, bytes, { flag: 'wx', mode: isExecutable ? 0o700 : 0o600 });
     own(target);
   }
 }
@@ -46,7 +46,7 @@ export async function readBounded(path: string, bytesMax: number): Promise<Buffe
   try {
     const found = await file.stat();
     if (!found.isFile() || (await readlink(`/proc/self/fd/${file.fd}`)) !== path) return null;
-    if (found.size > bytesMax) throw new Error(`${basename(path)} has ${found.size} bytes, more than ${bytesMax}`);
+    if (found.size > bytesMax) throw new FileTooLargeError(basename(path), found.size, bytesMax);
     const bytes = Buffer.alloc(found.size);
     const { bytesRead } = await file.read(bytes, 0, found.size, 0);
     return bytes.subarray(0, bytesRead);

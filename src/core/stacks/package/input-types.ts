@@ -1,3 +1,5 @@
+import { z } from 'zod';
+
 export const inputTypes = ['string', 'number', 'bool', 'list', 'map'] as const;
 export type InputType = (typeof inputTypes)[number];
 
@@ -24,4 +26,32 @@ export function fits(type: InputType, value: InputValue): boolean {
     case 'map':
       return typeof value === 'object' && value !== null && !Array.isArray(value);
   }
+}
+
+/** More than any type of Terraform is nested that people write. */
+const depthMax = 64;
+
+/** A value of JSON. Looked at level by level: what is nested without end is told so, too. */
+export const jsonValue = z.custom<InputValue>(
+  isJson,
+  `must be a value of JSON, nested at most ${depthMax} levels deep`,
+);
+
+function isJson(value: unknown): boolean {
+  let level: readonly unknown[] = [value];
+  for (let depth = 0; level.length > 0; depth += 1) {
+    if (depth > depthMax || !level.every(isPartOfJson)) return false;
+    level = level.flatMap((one) => (typeof one === 'object' && one !== null ? (Object.values(one) as unknown[]) : []));
+  }
+  return true;
+}
+
+function isPartOfJson(value: unknown): boolean {
+  if (typeof value === 'object') return value === null || Array.isArray(value) || isPlainObject(value);
+  return typeof value === 'string' || typeof value === 'boolean' || Number.isFinite(value);
+}
+
+function isPlainObject(value: object): boolean {
+  const prototype: unknown = Object.getPrototypeOf(value);
+  return prototype === null || prototype === Object.prototype;
 }

@@ -25,21 +25,21 @@ export interface InputsFound {
 }
 
 /** How Terraform writes types, by their outermost word. */
-const typeWords: Readonly<Record<string, InputType>> = {
-  string: 'string',
-  number: 'number',
-  bool: 'bool',
-  list: 'list',
-  set: 'list',
-  tuple: 'list',
-  map: 'map',
-  object: 'map',
-};
+const typeWords: ReadonlyMap<string, InputType> = new Map([
+  ['string', 'string'],
+  ['number', 'number'],
+  ['bool', 'bool'],
+  ['list', 'list'],
+  ['set', 'list'],
+  ['tuple', 'list'],
+  ['map', 'map'],
+  ['object', 'map'],
+]);
 
 /** Of a type expression or a default; a variable that says neither takes text. */
 function typeOf({ typeExpression, default: value }: ModuleVariable): InputType {
   const word = /^\s*([a-z]+)/.exec(typeExpression ?? '')?.[1] ?? '';
-  const known = typeWords[word];
+  const known = typeWords.get(word);
   if (known !== undefined) return known;
   return inputTypes.find((type) => value !== null && fits(type, value)) ?? 'string';
 }

@@ -9,7 +9,7 @@ import {
   titleCharsMax,
   toCategory,
 } from '#core/stacks/names.ts';
-import { type InputType, type InputValue, inputTypes } from './input-types.ts';
+import { type InputType, type InputValue, inputTypes, jsonValue } from './input-types.ts';
 import { inputsMax, manifestBytesMax, sizeText } from './limits.ts';
 import type { PackageProblem } from './problem.ts';
 import type { PackageFile } from './read-files.ts';
@@ -102,7 +102,7 @@ const input = z.looseObject({
   ),
   description: paragraph(descriptionCharsMax).optional(),
   required: z.boolean().optional(),
-  default: z.json().optional(),
+  default: jsonValue.optional(),
   sensitive: z.boolean().optional(),
 });
 

@@ -1,7 +1,7 @@
 import { posix } from 'node:path';
 import { z } from 'zod';
 import { descriptionCharsMax, reservedInputs } from '#core/stacks/names.ts';
-import type { InputValue } from './input-types.ts';
+import { type InputValue, jsonValue } from './input-types.ts';
 import { hclBytesMax, hclFileBytesMax, sizeText } from './limits.ts';
 import { parseHcl } from './parse-hcl.ts';
 import type { PackageProblem } from './problem.ts';
@@ -98,7 +98,7 @@ const bool = z.union([z.boolean(), z.literal('true').transform(() => true), z.li
 const variable = z.looseObject({
   type: z.string().optional(),
   description: z.string().optional(),
-  default: z.json().optional(),
+  default: jsonValue.optional(),
   sensitive: bool.optional(),
 });
 /** A block in HCL's JSON is a list of bodies; in Terraform's own JSON it may be the body itself. */
