@@ -233,16 +233,25 @@ export async function revokeKey(
   return { row: after, changed: true };
 }
 
-/** Revokes all keys of an organization that are not yet. */
+/** Keys of an organization, of a user, or of a user in an organization. */
+export type KeyHolder =
+  | { readonly organizationId: string; readonly userId: string | null }
+  | { readonly organizationId: null; readonly userId: string };
+
+/** Revokes all keys of a holder that are not yet. */
 export async function revokeAllKeys(
   context: ChangeContext,
-  organizationId: string,
+  { organizationId, userId }: KeyHolder,
   author: Author,
 ): Promise<readonly KeyRow[]> {
   const { tx, now } = context;
-  const ofOrganization = and(eq(apiKeys.organizationId, organizationId), isNull(apiKeys.revokedAt));
-  const rows = await tx.select().from(apiKeys).where(ofOrganization).orderBy(apiKeys.id).for('update');
-  if (rows.length > 0) await tx.update(apiKeys).set({ revokedAt: now }).where(ofOrganization);
+  const those = and(
+    organizationId === null ? undefined : eq(apiKeys.organizationId, organizationId),
+    userId === null ? undefined : eq(apiKeys.userId, userId),
+    isNull(apiKeys.revokedAt),
+  );
+  const rows = await tx.select().from(apiKeys).where(those).orderBy(apiKeys.id).for('update');
+  if (rows.length > 0) await tx.update(apiKeys).set({ revokedAt: now }).where(those);
   const revoked = rows.map((before) => ({ before, after: { ...before, revokedAt: now } }));
   for (const change of revoked) await recordChange(context, 'api_key.revoked', change, author);
   return revoked.map(({ after }) => after);

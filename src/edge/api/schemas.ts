@@ -24,6 +24,10 @@ export function longText(lengthMax: number) {
     .refine((text) => text.isWellFormed(), 'must be well-formed Unicode');
 }
 
+/** The refinement of a body of PUT, of which some fields may be left out, but not all. */
+export const someFields = (body: object): boolean => Object.keys(body).length > 0;
+export const noFields = 'is empty: send the fields that are to change';
+
 /** Seconds since the Unix epoch, as all times of this API but the generic one's. */
 export const unixSeconds = z.int().openapi({ example: 1_790_000_000, description: 'Seconds since the Unix epoch' });
 

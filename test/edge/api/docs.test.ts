@@ -82,7 +82,7 @@ describe('the document and the routes', () => {
     );
     expect(own.length).toBeGreaterThan(15);
     for (const [path, operations] of own) {
-      const counted = path.startsWith('/api/v1') || path.startsWith('/v1/projects');
+      const counted = path.startsWith('/api/v1') || /^\/v1\/(?:projects|users)\b/.test(path);
       const generic = counted || /^\/v1\/(?:billing|clusters|orgs|runs|stacks)\b/.test(path);
       const answer = await api().ask(path.replace('{id}', 'x'), { method: 'PROPFIND' });
       const methods = Object.keys(operations).map((method) => method.toUpperCase());
