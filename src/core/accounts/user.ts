@@ -69,7 +69,12 @@ async function readMemberships(
     )
     .orderBy(asc(memberships.createdAt), asc(memberships.organizationId));
   const byUser = Map.groupBy(rows, ({ userId }) => userId);
-  return new Map([...byUser].map(([userId, own]) => [userId, own.map(({ userId: _, ...membership }) => membership)]));
+  return new Map(
+    [...byUser].map(([userId, own]) => [
+      userId,
+      own.map(({ organizationId: id, role }) => ({ organizationId: id, role })),
+    ]),
+  );
 }
 
 /** As somebody sees him: without memberships of other organizations. */

@@ -39,7 +39,7 @@ const passwordCharacters = { min: 8, max: 128 };
 const password = z
   .string()
   .superRefine((text, context) => {
-    const { length } = [...text];
+    const { length } = Array.from(text);
     const { min, max } = passwordCharacters;
     if (length < min || length > max) {
       context.addIssue({ code: 'custom', message: `must have ${min} to ${max} characters` });
