@@ -69,7 +69,8 @@ export function registerRunLogRoutes(
     if (context.req.header('accept')?.includes('text/event-stream') === true) {
       const last = Number(context.req.header('last-event-id') ?? after);
       const events = followLog(runs, run.id, Number.isSafeInteger(last) && last >= 0 ? last : after);
-      return new Response(events, { headers: { 'content-type': 'text/event-stream', 'cache-control': 'no-store' } });
+      const headers = { 'content-type': 'text/event-stream', 'cache-control': 'no-store' };
+      return context.newResponse(events, 200, headers);
     }
     const lines = await runs.log(run.id, after, limit);
     const now = (await runs.find(run.id)) ?? run;

@@ -82,6 +82,16 @@ export function notFound(prefix: IdPrefix): AppError {
   return new AppError('not_found', { message: `There is no such ${nouns[prefix]}.` });
 }
 
+/** A named schema of an answer, or null: of `nullable` the document says that it is an object and null at once. */
+export function orNull<T extends z.ZodType>(schema: T) {
+  return z.union([schema, z.null()]);
+}
+
+/** Text of a body, or null, where the document is told the type: it would lose the null. */
+export function textOrNull<T extends z.ZodType>(schema: T) {
+  return schema.nullable().openapi({ type: ['string', 'null'] });
+}
+
 /** A declared answer of type JSON. */
 export function jsonAnswer<T extends z.ZodType>(schema: T, description: string) {
   return { description, content: { 'application/json': { schema } } };
