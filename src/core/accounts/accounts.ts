@@ -27,7 +27,7 @@ import {
   type ProjectView,
 } from './project.ts';
 import type { Paging } from './paging.ts';
-import { readPlatformRole } from './user.ts';
+import { isMember, readPlatformRole } from './user.ts';
 import { createUsers, type Users } from './users.ts';
 
 export { listPlatformAdmins, type PlatformAdmin, readAdminSignIns } from './platform-admin.ts';
@@ -110,6 +110,8 @@ export interface Accounts {
    */
   closeOrganizationIn(tx: Transaction, organizationId: string, author: Author): Promise<Organization | null>;
   isPlatformAdmin(userId: string): Promise<boolean>;
+  /** Whether a user is in an organization, whose row the transaction holds. */
+  isMember(tx: Transaction, organizationId: string, userId: string): Promise<boolean>;
   readonly users: Users;
   listProjects(view: ProjectView, paging: Paging<ProjectSort>): Promise<ProjectPage>;
   /** @throws AppError conflict when the organization has a project of that name, in any case */
@@ -152,6 +154,7 @@ export function createAccounts(options: AccountsOptions): Accounts {
     changeOrganizationIn: (tx, id, patch, author) => changeOrganization(inside(tx), id, patch, author),
     closeOrganizationIn: (tx, id, author) => closeOrganization(inside(tx), id, author),
     isPlatformAdmin: async (userId) => (await readPlatformRole(db, userId)) === 'admin',
+    isMember,
     users: createUsers(options),
     listProjects: projects.list,
     createProject: projects.create,

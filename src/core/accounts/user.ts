@@ -51,6 +51,15 @@ export async function readPlatformRole(db: Db, userId: string): Promise<Platform
   return row?.role ?? null;
 }
 
+/** Whether a user is in an organization, whose row the transaction holds. */
+export async function isMember(tx: Transaction, organizationId: string, userId: string): Promise<boolean> {
+  const [row] = await tx
+    .select({ userId: memberships.userId })
+    .from(memberships)
+    .where(and(eq(memberships.organizationId, organizationId), eq(memberships.userId, userId)));
+  return row !== undefined;
+}
+
 /** Those of these users, of an organization alone where one is given. */
 async function readMemberships(
   reader: Reader,

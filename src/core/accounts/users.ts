@@ -1,6 +1,7 @@
 import type { Clock } from '#base/clock.ts';
 import type { Db, Transaction } from '#base/db.ts';
 import { AppError } from '#base/errors.ts';
+import { createThrottle, type Throttle } from '#base/throttle.ts';
 import type { Audit, Author } from '#core/audit/audit.ts';
 import type { ChangeContext } from './change.ts';
 import { hashPassword, verifyPassword } from './password.ts';
@@ -69,10 +70,27 @@ function changesOf(record: UserRecord, patch: UserPatch, editor: UserEditor): Us
   };
 }
 
-/** @throws AppError invalid_request_error */
-async function requirePassword({ row }: UserRecord, given: string | undefined): Promise<void> {
-  const isRight = given !== undefined && (await verifyPassword(given, row.passwordHash ?? '', row.id));
-  if (isRight) return;
+/** Wrong passwords of an account in an hour, on one gateway: whoever guesses on must not get there. */
+const wrongPasswordsMax = 10;
+
+/** @throws AppError rate_limit_exceeded */
+async function isRight(guesses: Throttle, { row }: UserRecord, given: string): Promise<boolean> {
+  const { allowed, resetMs } = await guesses.hit(row.id);
+  if (!allowed) {
+    throw new AppError('rate_limit_exceeded', {
+      message: 'Too many wrong passwords were sent for this account.',
+      headers: { 'retry-after': String(Math.max(1, Math.ceil(resetMs / 1000))) },
+      reason: 'wrong_passwords',
+    });
+  }
+  if (!(await verifyPassword(given, row.passwordHash ?? '', row.id))) return false;
+  await guesses.giveBack(row.id);
+  return true;
+}
+
+/** @throws AppError invalid_request_error, rate_limit_exceeded */
+async function requirePassword(guesses: Throttle, record: UserRecord, given: string | undefined): Promise<void> {
+  if (given !== undefined && (await isRight(guesses, record, given))) return;
   const message =
     given === undefined
       ? 'is missing: e-mail address and password are changed with the password that the account has'
@@ -82,6 +100,13 @@ async function requirePassword({ row }: UserRecord, given: string | undefined): 
 
 export function createUsers({ db, clock, audit }: UsersOptions): Users {
   const inside = (tx: Transaction): ChangeContext => ({ tx, audit, now: new Date(clock.now()) });
+  const guesses = createThrottle({
+    kind: 'passwords',
+    limit: wrongPasswordsMax,
+    windowSeconds: 3600,
+    store: null,
+    prefix: '',
+  });
   return {
     list: (view, paging) => listUsers(db, view, paging),
     async find(view, userId) {
@@ -100,7 +125,7 @@ export function createUsers({ db, clock, audit }: UsersOptions): Users {
       const changes = changesOf(checked, patch, editor);
       if (Object.keys(changes).length === 0) return toUser(checked, editor);
       requireMayChange(checked, changes, editor);
-      if (needsPassword(checked, changes, editor)) await requirePassword(checked, patch.currentPassword);
+      if (needsPassword(checked, changes, editor)) await requirePassword(guesses, checked, patch.currentPassword);
       const { password } = changes;
       // Hashing takes tens of milliseconds: not while rows are held.
       const passwordHash = password === undefined ? null : await hashPassword(password, editor.ownOrganizationId);

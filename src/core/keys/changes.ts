@@ -45,7 +45,7 @@ export interface KeyChangesOptions {
   readonly db: Db;
   readonly clock: Clock;
   readonly audit: Audit;
-  readonly accounts: Pick<Accounts, 'lockOrganization'>;
+  readonly accounts: Pick<Accounts, 'lockOrganization' | 'isMember'>;
   readonly keyPrefix: string;
   readonly maxActiveKeys: number;
   readonly verifier: Verifier;
@@ -68,7 +68,7 @@ export function createKeyChanges(options: KeyChangesOptions): KeyChanges {
   return {
     async createIn(tx, input, author) {
       const context = inside(tx);
-      const { defaultLimits } = await requireKeyQuota(context, input.organizationId, options);
+      const { defaultLimits } = await requireKeyQuota(context, input, options);
       await requireActiveAuthor(context, author);
       const parts = makeSecret(options.keyPrefix, input.projectId);
       const limited = withLimits(input, { ...defaultKeyLimits, ...defaultLimits });

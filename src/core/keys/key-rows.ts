@@ -64,19 +64,19 @@ function withStatus(status: KeyStatus, now: Date): SQL | undefined {
 }
 
 export interface LimitCheck {
-  readonly accounts: Pick<Accounts, 'lockOrganization'>;
+  readonly accounts: Pick<Accounts, 'lockOrganization' | 'isMember'>;
   readonly maxActiveKeys: number;
 }
 
 /**
- * Refuses a key beyond the limit, and any of a closed organization. The organization's row is held until the transaction ends, so that of keys made
+ * Refuses a key beyond the limit, any of a closed organization, and one for who is not in it. The organization's row is held until the transaction ends, so that of keys made
  * at once none is counted too late.
  * @returns the organization
  * @throws AppError key_limit_reached, conflict
  */
 export async function requireKeyQuota(
   context: ChangeContext,
-  organizationId: string,
+  { organizationId, userId }: Pick<NewKey, 'organizationId' | 'userId'>,
   check: LimitCheck,
 ): Promise<Organization> {
   const { tx, now } = context;
@@ -84,6 +84,9 @@ export async function requireKeyQuota(
   if (organization === null) throw new AppError('not_found', { message: 'There is no such organization.' });
   if (organization.status === 'closed') {
     throw new AppError('conflict', { message: 'This organization is closed and gets no new keys.' });
+  }
+  if (!(await check.accounts.isMember(tx, organizationId, userId))) {
+    throw new AppError('conflict', { message: 'The user whom this key would act for has left the organization.' });
   }
   const [counted] = await tx
     .select({ active: count() })

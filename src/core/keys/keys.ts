@@ -109,7 +109,10 @@ export interface KeysOptions {
   readonly clock: Clock;
   readonly log: Log;
   readonly audit: Audit;
-  readonly accounts: Pick<Accounts, 'lockOrganization' | 'isPlatformAdmin' | 'readOrganization' | 'readOrganizations'>;
+  readonly accounts: Pick<
+    Accounts,
+    'lockOrganization' | 'isMember' | 'isPlatformAdmin' | 'readOrganization' | 'readOrganizations'
+  >;
   /** What secrets begin with: "sk-hg-". Keys made under another prefix stay valid. */
   readonly keyPrefix: string;
   readonly maxActiveKeys: number;

@@ -166,7 +166,7 @@ describe('the same table for people', () => {
     const project = await api().accounts.findProject(key?.organizationId ?? '', key?.projectId ?? '');
     if (project === null) throw new Error('the first organization has no project');
     organizationId = project.organizationId;
-    const actor = { kind: 'user', user: { id: uuidv7() }, sessionId: uuidv7() } as const;
+    const actor = { kind: 'user', user: { id: key?.userId ?? '' }, sessionId: uuidv7() } as const;
     const sign = (name: string, scope: Scope, organizationRole: OrganizationRole, platformRole: PlatformRole): void =>
       void people.set(name, { actor, organizationId, project, scope, organizationRole, platformRole });
     sign('platform', 'management', 'member', 'admin');

@@ -51,6 +51,23 @@ describe('an inference key', () => {
     expect((await put({ password, current_password: 'my next one' })).status).toBe(200);
   });
 
+  it('is not asked on after ten wrong passwords in an hour', async () => {
+    const { id: organizationId, key } = await api().organization();
+    const user = await make(key);
+    const own = await keyOf(organizationId, user.id);
+    const put = (current: string): Promise<Answer> =>
+      ask(`/v1/users/${user.id}`, {
+        key: own,
+        method: 'PUT',
+        body: { password: 'my next one', current_password: current },
+      });
+    expect((await put(password)).status).toBe(200);
+    for (let guess = 1; guess <= 10; guess += 1) expect((await put(`guess ${guess}`)).status).toBe(400);
+    const late = await put('my next one');
+    expect([late.status, late.body.error.code]).toEqual([429, 'RATE_LIMITED']);
+    expect(Number(late.headers.get('retry-after'))).toBeGreaterThan(3000);
+  });
+
   it('does not give an owner who has no password one, as a management key does', async () => {
     const { id: organizationId, key } = await api().organization();
     const owner = await ownerOf(key);
