@@ -17,14 +17,14 @@ export function userSteps(api: () => TestApi) {
   const ask = (path: string, options?: AskOptions): Promise<Answer> => api().ask(path, options);
   return {
     ask,
-    async make(key: string, fields: object = {}, path = '/v1/users') {
+    make: async (key: string, fields: object = {}, path = '/v1/users') => {
       const body = { ...anybody(), ...fields };
       const answer = await ask(path, { key, body });
       expect(answer.status, JSON.stringify(answer.body)).toBe(201);
       return { ...answer.body, ...body, role: undefined };
     },
     /** A key that acts for a user, as one has who made it himself. */
-    async keyOf(organizationId: string, userId: string, scope: 'inference' | 'management' = 'inference') {
+    keyOf: async (organizationId: string, userId: string, scope: 'inference' | 'management' = 'inference') => {
       const organization = parseId('org', organizationId) ?? '';
       const [row] = await api().db
         .sql`select id from projects where organization_id = ${organization} order by id limit 1`;
@@ -42,14 +42,12 @@ export function userSteps(api: () => TestApi) {
       return (await api().keys.create(key, systemAuthor)).secret;
     },
     /** Makes somebody a member of another organization too, as an invitation will. */
-    async join(organizationId: string, userId: string, role: OrganizationRole): Promise<void> {
+    join: async (organizationId: string, userId: string, role: OrganizationRole): Promise<void> => {
       const [organization, user] = [parseId('org', organizationId), parseId('user', userId)];
       await api().db.sql`
         insert into memberships (organization_id, user_id, role, created_at)
         values (${organization}, ${user}, ${role}, now())`;
     },
-    async ownerOf(key: string): Promise<string> {
-      return formatId('user', (await api().keys.verify(key))?.userId ?? '');
-    },
+    ownerOf: async (key: string): Promise<string> => formatId('user', (await api().keys.verify(key))?.userId ?? ''),
   };
 }
