@@ -220,6 +220,7 @@ describe('a deleted user', () => {
     expect((await ask('/v1/users', { key: own })).status).toBe(200);
     expect((await ask(`/v1/users/${user.id}`, { key, method: 'DELETE' })).status).toBe(204);
     expect((await ask('/v1/users', { key: own })).status).toBe(401);
+    await expect(keyOf(organizationId, user.id)).rejects.toMatchObject({ code: 'conflict' });
     await second.keys.lookForChanges();
     expect(await second.keys.verify(own)).toBeNull();
     const [row] = await api().db.sql`
