@@ -82,7 +82,7 @@ async function run({ key, address, phases, examples }: Plan): Promise<{ output: 
   args.push('--seed', '1', '--generation-deterministic', '--workers', '2');
   for (const header of headers) args.push('--header', header);
   const child = spawn('schemathesis', args, {
-    cwd: folder,
+    cwd: work,
     env: { ...process.env, SCHEMATHESIS_HOOKS: 'checks', PYTHONDONTWRITEBYTECODE: '1', PYTHONPATH: folder },
     stdio: ['ignore', 'pipe', 'inherit'],
   });
