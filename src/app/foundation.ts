@@ -4,7 +4,15 @@ import type { Db } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
 import { type Accounts, createAccounts } from '#core/accounts/accounts.ts';
 import { type Audit, type AuditTrail, createAudit, createAuditTrail } from '#core/audit/audit.ts';
-import { changesLookMs, createKeys, createOrganizations, type Keys, type Organizations } from '#core/keys/keys.ts';
+import {
+  changesLookMs,
+  createKeys,
+  createMembers,
+  createOrganizations,
+  type Keys,
+  type Members,
+  type Organizations,
+} from '#core/keys/keys.ts';
 import { type Coordination, createCoordination, type SharedStore } from './coordination.ts';
 import type { Part } from './parts.ts';
 
@@ -15,6 +23,7 @@ export interface Foundation {
   readonly accounts: Accounts;
   readonly keys: Keys;
   readonly organizations: Organizations;
+  readonly members: Members;
   readonly coordination: Coordination;
   readonly parts: {
     readonly sharedStore: Part;
@@ -52,6 +61,7 @@ export function createFoundation(options: FoundationOptions): Foundation {
     accounts,
     keys,
     organizations: createOrganizations({ db, accounts, keys }),
+    members: createMembers({ db, accounts, keys }),
     coordination,
     parts: {
       sharedStore: { name: 'Redis', stop: () => shared.store?.close() },

@@ -15,6 +15,8 @@ const probes: Readonly<Record<string, Probe>> = {
   docker: whyNoDocker,
   prometheus: (environment) => (findProgram('promtool', environment) === null ? 'there is no promtool on PATH' : null),
   'docker-vllm': (environment) => whyNoDocker(environment) ?? probeVllm(environment),
+  schemathesis: (environment) =>
+    findProgram('schemathesis', environment) === null ? 'there is no schemathesis on PATH (pip install it)' : null,
   terraform: probeTerraform,
   vllm: probeVllm,
   redis: ({ PATH }) =>

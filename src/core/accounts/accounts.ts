@@ -23,8 +23,12 @@ import {
   type ProjectPage,
   type ProjectPatch,
   type ProjectRef,
+  type ProjectSort,
+  type ProjectView,
 } from './project.ts';
-import { readPlatformRole } from './user.ts';
+import type { Paging } from './paging.ts';
+import { isMember, readPlatformRole } from './user.ts';
+import { createUsers, type Users } from './users.ts';
 
 export { listPlatformAdmins, type PlatformAdmin, readAdminSignIns } from './platform-admin.ts';
 
@@ -39,16 +43,24 @@ export type {
 } from './organization.ts';
 export type { OrganizationPatch } from './organization-change.ts';
 export type { DefaultLimits } from './organization-limits.ts';
-export { type Action, type Extent, extentOf, isOfPlatform } from './roles.ts';
+export { type Action, type Extent, extentOf, isOfPlatform, rolesGivenBy } from './roles.ts';
+export { emailProblem } from './email.ts';
+export { type User, userSorts, type UserView } from './user.ts';
+export type { UserEditor } from './user-editor.ts';
+export type { UserRemoval } from './user-changes.ts';
+export type { Users } from './users.ts';
 export { organizationIdsSql, projectOwnersSql } from './known-ids.ts';
 export { hashPassword, verifyPassword } from './password.ts';
 export type { OrganizationRole, PlatformRole, Principal, Scope } from './principal.ts';
 export {
+  isProjectSeen,
   type NewProject,
   type Project,
   type ProjectPage,
   type ProjectPatch,
   type ProjectRef,
+  projectSorts,
+  type ProjectView,
   projectVisibilities,
   type ProjectVisibility,
 } from './project.ts';
@@ -98,8 +110,10 @@ export interface Accounts {
    */
   closeOrganizationIn(tx: Transaction, organizationId: string, author: Author): Promise<Organization | null>;
   isPlatformAdmin(userId: string): Promise<boolean>;
-  /** Oldest first; `page` counts from 1. */
-  listProjects(organizationId: string, page: number, limit: number): Promise<ProjectPage>;
+  /** Whether a user is in an organization, whose row the transaction holds. */
+  isMember(tx: Transaction, organizationId: string, userId: string): Promise<boolean>;
+  readonly users: Users;
+  listProjects(view: ProjectView, paging: Paging<ProjectSort>): Promise<ProjectPage>;
   /** @throws AppError conflict when the organization has a project of that name, in any case */
   createProject(input: NewProject, author: Author): Promise<Project>;
   /** Null when there is no such project. @throws AppError conflict */
@@ -140,6 +154,8 @@ export function createAccounts(options: AccountsOptions): Accounts {
     changeOrganizationIn: (tx, id, patch, author) => changeOrganization(inside(tx), id, patch, author),
     closeOrganizationIn: (tx, id, author) => closeOrganization(inside(tx), id, author),
     isPlatformAdmin: async (userId) => (await readPlatformRole(db, userId)) === 'admin',
+    isMember,
+    users: createUsers(options),
     listProjects: projects.list,
     createProject: projects.create,
     patchProject: projects.patch,

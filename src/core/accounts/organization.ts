@@ -3,6 +3,7 @@ import type { Db, Transaction } from '#base/db.ts';
 import { formatId, uuidv7 } from '#base/id.ts';
 import type { Author } from '#core/audit/audit.ts';
 import type { ChangeContext } from './change.ts';
+import { emailKeyOf } from './email.ts';
 import type { OrganizationLimits } from './organization-limits.ts';
 import type { PlatformRole } from './principal.ts';
 import { insertProject, type Project } from './project.ts';
@@ -78,7 +79,7 @@ export async function insertOrganization(
   const ownerId = uuidv7(now.getTime());
   const [organization] = await tx.insert(organizations).values(fields).returning();
   if (organization === undefined) throw new Error('an organization was not inserted');
-  await tx.insert(users).values({ id: ownerId, ...owner, createdAt: now });
+  await tx.insert(users).values({ id: ownerId, ...owner, emailKey: emailKeyOf(owner.email), createdAt: now });
   const membership = { organizationId: organization.id, userId: ownerId, role: 'owner' as const, createdAt: now };
   await tx.insert(memberships).values(membership);
   await audit.record(tx, {
@@ -117,13 +118,13 @@ export async function readOrganizations(db: Db, organizationIds: readonly string
   return rows.map(toOrganization);
 }
 
-/** The user who owns an organization; the first where there are several. */
+/** The user who owns an organization, else one who administers it; the first where there are several. */
 export async function readOwner(db: Db, organizationId: string): Promise<string | null> {
   const [row] = await db.orm
     .select({ userId: memberships.userId })
     .from(memberships)
-    .where(and(eq(memberships.organizationId, organizationId), eq(memberships.role, 'owner')))
-    .orderBy(memberships.createdAt, memberships.userId)
+    .where(and(eq(memberships.organizationId, organizationId), inArray(memberships.role, ['owner', 'admin'])))
+    .orderBy(desc(eq(memberships.role, 'owner')), memberships.createdAt, memberships.userId)
     .limit(1);
   return row?.userId ?? null;
 }

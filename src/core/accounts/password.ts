@@ -1,12 +1,37 @@
 import { argon2, type Argon2Parameters, randomBytes, timingSafeEqual } from 'node:crypto';
 import { promisify } from 'node:util';
+import { AppError } from '#base/errors.ts';
+import { FairTurns, NoTurnError } from '#base/fair-turns.ts';
+import { TooManyWaitError } from '#base/turns.ts';
 
 /**
  * Passwords as argon2id, parameters in the text, in the PHC string format
  * (https://github.com/P-H-C/phc-string-format): $argon2id$v=19$m=19456,t=2,p=1$<salt>$<hash>, base64 without padding.
  */
 
-const derive: (algorithm: 'argon2id', parameters: Argon2Parameters) => Promise<Buffer> = promisify(argon2);
+const deriveNow: (algorithm: 'argon2id', parameters: Argon2Parameters) => Promise<Buffer> = promisify(argon2);
+
+/**
+ * Of the whole process, as its thread pool is, of which half stays free for files and names: each takes 19 MiB and tens
+ * of milliseconds of a core. Who asks for many at once waits behind himself alone.
+ */
+const turns = new FairTurns({
+  atOnceMax: 2,
+  atOncePerNameMax: 1,
+  waitingMax: 64,
+  waitingPerNameMax: 16,
+  waitMsMax: 10_000,
+});
+
+/** @throws AppError overloaded */
+async function derive(asker: string, parameters: Argon2Parameters): Promise<Buffer> {
+  try {
+    return await turns.during(asker, () => deriveNow('argon2id', parameters));
+  } catch (error) {
+    if (!(error instanceof TooManyWaitError || error instanceof NoTurnError)) throw error;
+    throw new AppError('overloaded', { message: 'Too many passwords are being checked; try again shortly.' });
+  }
+}
 
 /** OWASP's least: 19 MiB, two passes, one lane. */
 const current = { memory: 19_456, passes: 2, parallelism: 1 };
@@ -16,21 +41,29 @@ const phcPattern = /^\$argon2id\$v=19\$m=(\d{1,7}),t=(\d{1,3}),p=(\d{1,3})\$([A-
 
 const encode = (bytes: Buffer): string => bytes.toString('base64').replace(/=+$/, '');
 
-/** The text to keep of a password. */
-export async function hashPassword(password: string): Promise<string> {
+/**
+ * The text to keep of a password.
+ * @param asker under whose name it waits for its turn, such as the id of an organization
+ * @throws AppError overloaded
+ */
+export async function hashPassword(password: string, asker = 'system'): Promise<string> {
   const nonce = randomBytes(16);
-  const tag = await derive('argon2id', { ...current, message: password, nonce, tagLength: tagBytes });
+  const tag = await derive(asker, { ...current, message: password, nonce, tagLength: tagBytes });
   const { memory, passes, parallelism } = current;
   return `$argon2id$v=19$m=${memory},t=${passes},p=${parallelism}$${encode(nonce)}$${encode(tag)}`;
 }
 
-/** Whether a password is the one behind a kept text; false for a text of another format too. */
-export async function verifyPassword(password: string, kept: string): Promise<boolean> {
+/**
+ * Whether a password is the one behind a kept text; false for a text of another format too.
+ * @param asker as for `hashPassword`
+ * @throws AppError overloaded
+ */
+export async function verifyPassword(password: string, kept: string, asker = 'system'): Promise<boolean> {
   const match = phcPattern.exec(kept);
   if (match === null) return false;
   const [, memory = '', passes = '', parallelism = '', salt = '', hash = ''] = match;
   const expected = Buffer.from(hash, 'base64');
-  const tag = await derive('argon2id', {
+  const tag = await derive(asker, {
     memory: Number(memory),
     passes: Number(passes),
     parallelism: Number(parallelism),

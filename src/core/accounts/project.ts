@@ -1,4 +1,4 @@
-import { and, asc, count, eq } from 'drizzle-orm';
+import { and, asc, count, desc, eq, or } from 'drizzle-orm';
 import type { Clock } from '#base/clock.ts';
 import { BoundedStore } from '#base/bounded-store.ts';
 import { type Db, isUniqueViolation } from '#base/db.ts';
@@ -9,6 +9,7 @@ import { createRefreshingCache } from '#base/refreshing-cache.ts';
 import type { Audit, AuditView, Author } from '#core/audit/audit.ts';
 import type { ChangeContext } from './change.ts';
 import { projects } from './schema.ts';
+import type { Paging } from './paging.ts';
 
 /** Who may see a project: its members alone, or everybody in the organization. */
 export const projectVisibilities = ['private', 'public'] as const;
@@ -40,6 +41,18 @@ export interface ProjectPatch {
   readonly archived?: boolean | undefined;
 }
 
+/** Which projects of an organization somebody sees: all, or, where `ownId` is given, that one and those that are public. */
+export interface ProjectView {
+  readonly organizationId: string;
+  readonly ownId: string | null;
+}
+
+export const projectSorts = ['created_at', 'name', 'id'] as const;
+export type ProjectSort = (typeof projectSorts)[number];
+
+export const isProjectSeen = ({ id, visibility }: Project, { ownId }: ProjectView): boolean =>
+  ownId === null || id === ownId || visibility === 'public';
+
 export interface ProjectPage {
   readonly projects: readonly Project[];
   readonly total: number;
@@ -47,7 +60,7 @@ export interface ProjectPage {
 
 export interface Projects {
   readonly find: (organizationId: string, projectId: string) => Project | null | Promise<Project | null>;
-  readonly list: (organizationId: string, page: number, limit: number) => Promise<ProjectPage>;
+  readonly list: (view: ProjectView, paging: Paging<ProjectSort>) => Promise<ProjectPage>;
   readonly create: (input: NewProject, author: Author) => Promise<Project>;
   readonly patch: (ref: ProjectRef, patch: ProjectPatch, author: Author) => Promise<Project | null>;
 }
@@ -139,16 +152,26 @@ async function updateProject(
 
 const archiveAction = ({ archived }: ProjectRow): string => (archived ? 'project.archived' : 'project.unarchived');
 
-async function listProjects(db: Db, organizationId: string, page: number, limit: number): Promise<ProjectPage> {
-  const ofOrganization = eq(projects.organizationId, organizationId);
+const sortColumns = { created_at: projects.createdAt, name: projects.name, id: projects.id } as const;
+
+async function listProjects(
+  db: Db,
+  { organizationId, ownId }: ProjectView,
+  { page, limit, sort }: Paging<ProjectSort>,
+): Promise<ProjectPage> {
+  const seen = and(
+    eq(projects.organizationId, organizationId),
+    ownId === null ? undefined : or(eq(projects.id, ownId), eq(projects.visibility, 'public')),
+  );
+  const direction = sort.descending ? desc : asc;
   return db.orm.transaction(
     async (tx) => {
-      const [counted] = await tx.select({ total: count() }).from(projects).where(ofOrganization);
+      const [counted] = await tx.select({ total: count() }).from(projects).where(seen);
       const rows = await tx
         .select()
         .from(projects)
-        .where(ofOrganization)
-        .orderBy(asc(projects.id))
+        .where(seen)
+        .orderBy(direction(sortColumns[sort.by]), direction(projects.id))
         .limit(limit)
         .offset((page - 1) * limit);
       return { projects: rows.map(toProject), total: counted?.total ?? 0 };
@@ -187,7 +210,7 @@ export function createProjects({ db, clock, log, audit, staleMs = staleMsDefault
       if (!(project instanceof Promise)) return ofOrganization(project, organizationId);
       return project.then((found) => ofOrganization(found, organizationId));
     },
-    list: (organizationId, page, limit) => listProjects(db, organizationId, page, limit),
+    list: (view, paging) => listProjects(db, view, paging),
     create: (input, author) =>
       refusingTakenNames(input.name, () =>
         db.orm.transaction((tx) => insertProject({ tx, audit, now: now() }, input, author)),

@@ -1,4 +1,4 @@
-import type { Principal } from './principal.ts';
+import type { OrganizationRole, Principal } from './principal.ts';
 
 /**
  * Who may do what. One table for keys and for people: a key of scope `inference` acts as member, one of scope
@@ -30,7 +30,13 @@ const table = {
   /** Credits and adjustments. */
   'wallet.book': row('none', 'none', 'none', 'any'),
   keys: row('own', 'organization', 'organization', 'any'),
+  /** His own is that of the key, and those that are public in the organization. */
+  'projects.read': row('own', 'organization', 'organization', 'any'),
   projects: row('none', 'organization', 'organization', 'any'),
+  /** Reading and changing; of himself a member. */
+  users: row('own', 'organization', 'organization', 'any'),
+  /** Making and removing. */
+  'users.manage': row('none', 'organization', 'organization', 'any'),
   'audit.read': row('none', 'organization', 'organization', 'any'),
   'organization.read': row('none', 'organization', 'organization', 'any'),
   'organization.rename': row('none', 'organization', 'organization', 'any'),
@@ -72,4 +78,16 @@ export function extentOf(principal: Principal, action: Action): Extent {
 /** Whether nobody but platform administrators may do it, in whatever organization. */
 export function isOfPlatform(action: Action): boolean {
   return table[action].owner === 'none';
+}
+
+const given: Readonly<Record<Role, readonly OrganizationRole[]>> = {
+  member: [],
+  admin: ['admin', 'member'],
+  owner: ['owner', 'admin', 'member'],
+  platform_admin: ['owner', 'admin', 'member'],
+};
+
+/** The roles that somebody may give and take, and whose holders he may change and remove. */
+export function rolesGivenBy(principal: Principal): readonly OrganizationRole[] {
+  return given[roleOf(principal)];
 }

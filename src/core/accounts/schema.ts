@@ -38,13 +38,15 @@ export const users = pgTable(
   {
     id: uuid('id').primaryKey(),
     email: text('email').notNull(),
+    /** Of `emailKeyOf`: one account has an address, however it is written. The migration forbids null. */
+    emailKey: text('email_key'),
     name: text('name').notNull(),
     /** Null for a user who has no way to sign in, such as the owner made with an organization by the API. */
     passwordHash: text('password_hash'),
     platformRole: text('platform_role', { enum: ['admin', 'user'] }).notNull(),
     createdAt: moment('created_at').notNull(),
   },
-  (table) => [uniqueIndex('users_email_key').on(sql`lower(${table.email})`)],
+  (table) => [uniqueIndex('users_email_key_unique').on(table.emailKey)],
 );
 
 export const memberships = pgTable(

@@ -7,6 +7,7 @@ import { type KeyRecord, type KeyRow, toKeyRecord } from './api-key.ts';
 import {
   type ChangeContext,
   insertKey,
+  type KeyHolder,
   keyOf,
   type KeyPatch,
   type KeyRef,
@@ -36,7 +37,7 @@ export interface KeyChanges {
   readonly importIn: (tx: Transaction, secret: string, input: NewKey, author: Author) => Promise<KeyRecord>;
   readonly patch: (ref: KeyRef, patch: KeyPatch, author: Author) => Promise<KeyRow | null>;
   readonly revoke: (ref: KeyRef, author: Author) => Promise<KeyRow | null>;
-  readonly revokeAllIn: (tx: Transaction, organizationId: string, author: Author) => Promise<() => Promise<void>>;
+  readonly revokeAllIn: (tx: Transaction, holder: KeyHolder, author: Author) => Promise<() => Promise<void>>;
   readonly report: (secret: string, requestId: string | null) => Promise<boolean>;
 }
 
@@ -44,7 +45,7 @@ export interface KeyChangesOptions {
   readonly db: Db;
   readonly clock: Clock;
   readonly audit: Audit;
-  readonly accounts: Pick<Accounts, 'lockOrganization'>;
+  readonly accounts: Pick<Accounts, 'lockOrganization' | 'isMember'>;
   readonly keyPrefix: string;
   readonly maxActiveKeys: number;
   readonly verifier: Verifier;
@@ -67,7 +68,7 @@ export function createKeyChanges(options: KeyChangesOptions): KeyChanges {
   return {
     async createIn(tx, input, author) {
       const context = inside(tx);
-      const { defaultLimits } = await requireKeyQuota(context, input.organizationId, options);
+      const { defaultLimits } = await requireKeyQuota(context, input, options);
       await requireActiveAuthor(context, author);
       const parts = makeSecret(options.keyPrefix, input.projectId);
       const limited = withLimits(input, { ...defaultKeyLimits, ...defaultLimits });
@@ -94,8 +95,8 @@ export function createKeyChanges(options: KeyChangesOptions): KeyChanges {
       const done = await db.orm.transaction((tx) => revokeKey(inside(tx), keyOf(ref), 'api_key.revoked', author));
       return done === null ? null : finish(done);
     },
-    async revokeAllIn(tx, organizationId, author) {
-      const rows = await revokeAllKeys(inside(tx), organizationId, author);
+    async revokeAllIn(tx, holder, author) {
+      const rows = await revokeAllKeys(inside(tx), holder, author);
       return async () => {
         await Promise.all(rows.map((row) => finish({ row, changed: true })));
       };

@@ -64,19 +64,19 @@ function withStatus(status: KeyStatus, now: Date): SQL | undefined {
 }
 
 export interface LimitCheck {
-  readonly accounts: Pick<Accounts, 'lockOrganization'>;
+  readonly accounts: Pick<Accounts, 'lockOrganization' | 'isMember'>;
   readonly maxActiveKeys: number;
 }
 
 /**
- * Refuses a key beyond the limit, and any of a closed organization. The organization's row is held until the transaction ends, so that of keys made
+ * Refuses a key beyond the limit, any of a closed organization, and one for who is not in it. The organization's row is held until the transaction ends, so that of keys made
  * at once none is counted too late.
  * @returns the organization
  * @throws AppError key_limit_reached, conflict
  */
 export async function requireKeyQuota(
   context: ChangeContext,
-  organizationId: string,
+  { organizationId, userId }: Pick<NewKey, 'organizationId' | 'userId'>,
   check: LimitCheck,
 ): Promise<Organization> {
   const { tx, now } = context;
@@ -84,6 +84,9 @@ export async function requireKeyQuota(
   if (organization === null) throw new AppError('not_found', { message: 'There is no such organization.' });
   if (organization.status === 'closed') {
     throw new AppError('conflict', { message: 'This organization is closed and gets no new keys.' });
+  }
+  if (!(await check.accounts.isMember(tx, organizationId, userId))) {
+    throw new AppError('conflict', { message: 'The user whom this key would act for has left the organization.' });
   }
   const [counted] = await tx
     .select({ active: count() })
@@ -233,16 +236,25 @@ export async function revokeKey(
   return { row: after, changed: true };
 }
 
-/** Revokes all keys of an organization that are not yet. */
+/** Keys of an organization, of a user, or of a user in an organization. */
+export type KeyHolder =
+  | { readonly organizationId: string; readonly userId: string | null }
+  | { readonly organizationId: null; readonly userId: string };
+
+/** Revokes all keys of a holder that are not yet. */
 export async function revokeAllKeys(
   context: ChangeContext,
-  organizationId: string,
+  { organizationId, userId }: KeyHolder,
   author: Author,
 ): Promise<readonly KeyRow[]> {
   const { tx, now } = context;
-  const ofOrganization = and(eq(apiKeys.organizationId, organizationId), isNull(apiKeys.revokedAt));
-  const rows = await tx.select().from(apiKeys).where(ofOrganization).orderBy(apiKeys.id).for('update');
-  if (rows.length > 0) await tx.update(apiKeys).set({ revokedAt: now }).where(ofOrganization);
+  const those = and(
+    organizationId === null ? undefined : eq(apiKeys.organizationId, organizationId),
+    userId === null ? undefined : eq(apiKeys.userId, userId),
+    isNull(apiKeys.revokedAt),
+  );
+  const rows = await tx.select().from(apiKeys).where(those).orderBy(apiKeys.id).for('update');
+  if (rows.length > 0) await tx.update(apiKeys).set({ revokedAt: now }).where(those);
   const revoked = rows.map((before) => ({ before, after: { ...before, revokedAt: now } }));
   for (const change of revoked) await recordChange(context, 'api_key.revoked', change, author);
   return revoked.map(({ after }) => after);

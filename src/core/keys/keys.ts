@@ -6,6 +6,7 @@ import type { Audit, Author } from '#core/audit/audit.ts';
 import { type ApiKey, type KeyRecord, type KeyRow, toKeyRecord } from './api-key.ts';
 import { type CreatedKey, createKeyChanges } from './changes.ts';
 import {
+  type KeyHolder,
   type KeyListing,
   type KeyPatch,
   type KeyRef,
@@ -31,6 +32,7 @@ export {
   type OpenedOrganization,
   type Organizations,
 } from './organizations.ts';
+export { createMembers, type Members } from './members.ts';
 export { changesKnownMs, changesLookMs } from './change-watch.ts';
 export { type Recovery, recoverPlatformKey } from './recovery.ts';
 export { keyOwnersSql } from './key-owners.ts';
@@ -91,8 +93,8 @@ export interface Keys {
   get(ref: KeyRef): Promise<KeyRecord | null>;
   /** Null when there is no such key. */
   patch(ref: KeyRef, patch: KeyPatch, author: Author): Promise<KeyRecord | null>;
-  /** Ends the life of all keys of an organization; what it returns is to be called once that is committed. */
-  revokeAllIn(tx: Transaction, organizationId: string, author: Author): Promise<() => Promise<void>>;
+  /** Ends the life of all keys of a holder; what it returns is to be called once that is committed. */
+  revokeAllIn(tx: Transaction, holder: KeyHolder, author: Author): Promise<() => Promise<void>>;
   /** Ends a key's life; a second call changes nothing and answers the same. Null when there is no such key. */
   revoke(ref: KeyRef, author: Author): Promise<KeyRecord | null>;
   /**
@@ -107,7 +109,10 @@ export interface KeysOptions {
   readonly clock: Clock;
   readonly log: Log;
   readonly audit: Audit;
-  readonly accounts: Pick<Accounts, 'lockOrganization' | 'isPlatformAdmin' | 'readOrganization' | 'readOrganizations'>;
+  readonly accounts: Pick<
+    Accounts,
+    'lockOrganization' | 'isMember' | 'isPlatformAdmin' | 'readOrganization' | 'readOrganizations'
+  >;
   /** What secrets begin with: "sk-hg-". Keys made under another prefix stay valid. */
   readonly keyPrefix: string;
   readonly maxActiveKeys: number;

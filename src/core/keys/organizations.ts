@@ -132,7 +132,7 @@ export function createOrganizations({ db, accounts, keys }: OrganizationsOptions
         const organization = await accounts.closeOrganizationIn(tx, organizationId, author);
         return organization === null
           ? null
-          : { organization, tell: await keys.revokeAllIn(tx, organizationId, author) };
+          : { organization, tell: await keys.revokeAllIn(tx, { organizationId, userId: null }, author) };
       });
       if (closed === null) return null;
       await Promise.all([keys.organizationChanged(closed.organization), closed.tell()]);

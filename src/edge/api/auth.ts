@@ -5,6 +5,7 @@ import { type Accounts, type Action, type Extent, extentOf, isOfPlatform } from 
 import {
   type Authenticator,
   type BodyLimits,
+  type BodyReader,
   type BodyShares,
   type Caller,
   callerId,
@@ -15,6 +16,7 @@ import {
   type Identity,
   jsonBody,
   type ShowLimits,
+  smallJsonBody,
   ValidationError,
 } from '#edge/http/http.ts';
 import { notFound, requireId } from './schemas.ts';
@@ -37,6 +39,8 @@ export interface Guards {
   readonly stayOpen: (context: HttpContext, action: Action) => Promise<() => Promise<void>>;
   /** Reads and checks the body, for routes that have one; after the key, so that who may not call learns nothing. */
   readonly jsonBody: MiddlewareHandler<HttpEnv>;
+  /** The same for users and projects, whose bodies are small. */
+  readonly smallJsonBody: MiddlewareHandler<HttpEnv>;
   /**
    * The organization that a request is about: the one that it names, else the caller's own. To be called behind `may`.
    * @param named as outsiders name it in the body; `organization_id` of the query says the same or is absent
@@ -147,7 +151,20 @@ export function createGuards({ authenticator, accounts, addressOf, showLimits, s
       context.set('extent', extent);
       await (isRead(context) ? next() : changeInTime(context, next));
     };
-  const readJson = createReadBody({ limits, shares }, [jsonBody]);
+  const bodyOf = (reader: BodyReader): MiddlewareHandler<HttpEnv> => {
+    const read = createReadBody({ limits, shares }, [reader]);
+    return async (context, next) => {
+      const caller: Caller | undefined = context.get('caller');
+      if (caller === undefined) await takeTurn(context, addressOf(context.env.incoming));
+      const time = times.get(context);
+      if (time === undefined) return read(context, () => answerInTime(next));
+      time.pause();
+      return read(context, async () => {
+        time.start();
+        await next();
+      });
+    };
+  };
   return {
     may: guard,
     async stayOpen(context, action) {
@@ -174,16 +191,7 @@ export function createGuards({ authenticator, accounts, addressOf, showLimits, s
       if (mayAsk && (await accounts.readOrganization(asked)) !== null) return asked;
       throw notFound('org');
     },
-    jsonBody: async (context, next) => {
-      const caller: Caller | undefined = context.get('caller');
-      if (caller === undefined) await takeTurn(context, addressOf(context.env.incoming));
-      const time = times.get(context);
-      if (time === undefined) return readJson(context, () => answerInTime(next));
-      time.pause();
-      return readJson(context, async () => {
-        time.start();
-        await next();
-      });
-    },
+    jsonBody: bodyOf(jsonBody),
+    smallJsonBody: bodyOf(smallJsonBody),
   };
 }

@@ -6,7 +6,7 @@ import type { ApiApp } from './app.ts';
 import type { Guards } from './auth.ts';
 import { currencyText } from './dated-rates.ts';
 import { type OrganizationDirectory, requireOrganization } from './organization-of.ts';
-import { bearerSecurity, idText, jsonAnswer, jsonRequest } from './schemas.ts';
+import { bearerSecurity, idText, jsonAnswer, jsonRequest, textOrNull } from './schemas.ts';
 
 export interface BillingCurrencyRoutesParts {
   readonly guards: Guards;
@@ -27,7 +27,7 @@ const currencySchema = z
   })
   .openapi('BillingCurrency');
 
-const patchSchema = z.strictObject({ currency: currencyText().nullable() }).openapi('PatchBillingCurrency');
+const patchSchema = z.strictObject({ currency: textOrNull(currencyText()) }).openapi('PatchBillingCurrency');
 
 const request = { params: z.object({ id: idText('org') }) };
 

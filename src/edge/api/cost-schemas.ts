@@ -1,5 +1,5 @@
 import { z } from '@hono/zod-openapi';
-import { idText } from './schemas.ts';
+import { idText, orNull } from './schemas.ts';
 import { windowSchema } from './cost-window.ts';
 
 /** The cost report as the document has it; `reportToJson` makes it. */
@@ -37,7 +37,7 @@ const lineSchema = z
     rated: z.boolean(),
     unrated_reason: z.enum(['no_rate_card', 'ambiguous_rate', 'no_gpu_price']).nullable(),
     native: z.object({ ...amountFields, node_hour_price: price, gpu_hour_price: price }).nullable(),
-    billed: amountSchema.nullable(),
+    billed: orNull(amountSchema),
     conversion: z.enum(['none', 'converted', 'skipped_missing_rate']),
     conversion_rate: z.string().nullable(),
     estimated: z.boolean().openapi({ description: 'An end within it was concluded, not told' }),

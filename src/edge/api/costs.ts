@@ -55,7 +55,7 @@ function registerReport(app: ApiApp, parts: CostRoutesParts): void {
   app.openapi(route, async (context) => {
     const report = await readReport(parts, context.get('caller'), context.req.valid('query'));
     const headers = { 'content-type': 'application/json', 'cache-control': 'no-store' };
-    return new Response(streamOf(reportToJsonText(report)), { headers });
+    return context.newResponse(streamOf(reportToJsonText(report)), 200, headers);
   });
 }
 
@@ -79,7 +79,7 @@ function registerCsv(app: ApiApp, parts: CostRoutesParts): void {
       'content-disposition': `attachment; filename="${csvFileName(report)}"`,
       'cache-control': 'no-store',
     };
-    return new Response(streamOf(reportToCsv(report)), { headers });
+    return context.newResponse(streamOf(reportToCsv(report)), 200, headers);
   });
 }
 

@@ -1,10 +1,12 @@
-import { z } from '@hono/zod-openapi';
+import { createRoute, z } from '@hono/zod-openapi';
 import { parseMoment } from '#base/moment.ts';
 import { AppError } from '#base/errors.ts';
 import { formatId } from '#base/id.ts';
 import { type AddResult, type ChangedBy, type EndResult, findCurrency, parsePrice } from '#core/costs/costs.ts';
 import { authorOf, type HttpContext, type Problem, ValidationError } from '#edge/http/http.ts';
-import { notFound } from './schemas.ts';
+import type { Guards } from './auth.ts';
+import { pageOf, pageQuery } from './pages.ts';
+import { bearerSecurity, idText, jsonAnswer, jsonRequest, notFound, orNull, textOrNull } from './schemas.ts';
 
 /** What rate cards and conversion rates have in common: dates, and that they are ended and followed, never edited. */
 
@@ -56,13 +58,13 @@ const retroactive = z.boolean().default(false).openapi({
 });
 
 /** Of the body that makes one. */
-export const datesOfNew = {
+const datesOfNew = {
   effective_from: momentText('Holds from then on; now without it').optional(),
-  effective_to: momentText('Holds until then; for good without it').nullable().optional(),
+  effective_to: textOrNull(momentText('Holds until then; for good without it')).optional(),
   retroactive,
 };
 
-export interface DatesOfNew {
+interface DatesOfNew {
   readonly effective_from?: number | undefined;
   readonly effective_to?: number | null | undefined;
   readonly retroactive: boolean;
@@ -81,7 +83,7 @@ const endsLate: Between = ({ effective_from: from, effective_to: to }) =>
     : null;
 
 /** For `superRefine`, with `always`: a body may have wrong fields beside. */
-export function checkBetween(...checks: readonly Between[]) {
+function checkBetween(...checks: readonly Between[]) {
   return (body: object, context: z.core.$RefinementCtx<object>): void => {
     for (const check of [...checks, endsLate]) {
       const problem = check({ ...body });
@@ -91,16 +93,17 @@ export function checkBetween(...checks: readonly Between[]) {
 }
 
 /** What is no object at all has no fields. */
-export const always = { when: ({ value }: { value: unknown }) => typeof value === 'object' && value !== null };
+const always = { when: ({ value }: { value: unknown }) => typeof value === 'object' && value !== null };
 
 /** Of an answer. */
-export const datesShown = {
+const datesShown = {
   effective_from: z.iso.datetime(),
   effective_to: z.iso.datetime().nullable().openapi({ description: 'Null for good' }),
   created_at: z.iso.datetime(),
 };
 
 interface Dated {
+  readonly id: string;
   readonly fromMs: number;
   readonly toMs: number | null;
   readonly createdAtMs: number;
@@ -108,21 +111,82 @@ interface Dated {
 
 const isoOf = (momentMs: number): string => new Date(momentMs).toISOString();
 
-export function showDates({ fromMs, toMs, createdAtMs }: Dated) {
+/** Id and dates of one, as they are shown. */
+export function showDated(prefix: Prefix, { id, fromMs, toMs, createdAtMs }: Dated) {
   return {
+    id: formatId(prefix, id),
     effective_from: isoOf(fromMs),
     effective_to: toMs === null ? null : isoOf(toMs),
     created_at: isoOf(createdAtMs),
   };
 }
 
-export const endSchema = z
-  .strictObject({ at: momentText('Now without it').optional(), retroactive })
-  .openapi('EndRate');
+const endSchema = z.strictObject({ at: momentText('Now without it').optional(), retroactive }).openapi('EndRate');
 
-export const atQuery = momentText('Those alone that hold at this date (midnight UTC) or RFC 3339 time').optional();
+const atQuery = momentText('Those alone that hold at this date (midnight UTC) or RFC 3339 time').optional();
 
 type Prefix = 'rate' | 'conv';
+
+interface DatedKind<Shown extends z.ZodRawShape, New extends z.ZodRawShape, Filters extends z.ZodRawShape> {
+  readonly guards: Guards;
+  readonly prefix: Prefix;
+  readonly path: `/v1/billing/${string}`;
+  /** In the document. */
+  readonly name: 'RateCard' | 'ConversionRate';
+  /** Beside id and dates. */
+  readonly shown: Shown;
+  readonly created: New;
+  /** What is wrong between the fields of a new one. */
+  readonly between: Between;
+  readonly filters: Filters;
+  readonly summaries: { readonly list: string; readonly create: string; readonly end: string };
+}
+
+/** The routes of one kind: they are listed, made and ended, and never edited. */
+export function datedRoutes<Shown extends z.ZodRawShape, New extends z.ZodRawShape, Filters extends z.ZodRawShape>(
+  kind: DatedKind<Shown, New, Filters>,
+) {
+  const { guards, prefix, path, name, summaries } = kind;
+  const common = { tags: ['Billing'], security: bearerSecurity };
+  const fields = { id: idText(prefix), ...kind.shown, ...datesShown };
+  const schema = z.object(fields).openapi(name);
+  const follows = orNull(schema).openapi({ description: 'The one that held until then, and was ended by it' });
+  const createdSchema = z.object({ ...fields, follows }).openapi(`Created${name}`);
+  const createSchema = z
+    .strictObject({ ...kind.created, ...datesOfNew })
+    .superRefine(checkBetween(kind.between), always)
+    .openapi(`Create${name}`);
+  const one = jsonAnswer(schema, `The ${nouns[prefix]}`);
+  return {
+    list: createRoute({
+      ...common,
+      method: 'get',
+      path,
+      summary: summaries.list,
+      middleware: [guards.may('rates.read')],
+      request: { query: z.strictObject({ ...pageQuery, ...kind.filters, at: atQuery }) },
+      responses: { 200: jsonAnswer(pageOf(schema, `${name}Page`), `A page of ${nouns[prefix]}s`) },
+    }),
+    create: createRoute({
+      ...common,
+      method: 'post',
+      path,
+      summary: summaries.create,
+      middleware: [guards.may('rates'), guards.jsonBody],
+      request: { body: jsonRequest(createSchema) },
+      responses: { 201: jsonAnswer(createdSchema, `The ${nouns[prefix]}`) },
+    }),
+    end: createRoute({
+      ...common,
+      method: 'post',
+      path: `${path}/{id}/end`,
+      summary: summaries.end,
+      middleware: [guards.may('rates'), guards.jsonBody],
+      request: { params: z.object({ id: idText(prefix) }), body: jsonRequest(endSchema) },
+      responses: { 200: one },
+    }),
+  };
+}
 
 const nouns: Readonly<Record<Prefix, string>> = { rate: 'rate card', conv: 'conversion rate' };
 
@@ -130,14 +194,15 @@ export function changedBy(context: HttpContext): ChangedBy {
   return { organizationId: context.get('caller').organizationId, author: authorOf(context) };
 }
 
-/** @throws ValidationError, AppError conflict */
-export function requireAdded<Rate extends Dated & { readonly id: string }>(
+/** The answer for a new one, with the one that it follows. @throws ValidationError, AppError conflict */
+export function requireAdded<Rate extends Dated, Shown extends object>(
   prefix: Prefix,
   result: AddResult<Rate>,
-): { readonly rate: Rate; readonly ended: Rate | null } {
+  show: (rate: Rate) => Shown,
+): Shown & { follows: Shown | null } {
   switch (result.kind) {
     case 'created':
-      return result;
+      return { ...show(result.rate), follows: result.ended === null ? null : show(result.ended) };
     case 'empty':
       throw new ValidationError([{ field: 'effective_to', message: 'must be later than effective_from' }]);
     case 'in_the_past':

@@ -7,8 +7,8 @@ const info = {
   title: 'Headgate',
   version: '1',
   description:
-    'An OpenAI-compatible gateway. Times are Unix seconds and money is a decimal string in USD, but for projects, ' +
-    "which answer in the generic API's shape.",
+    'An OpenAI-compatible gateway. Times are Unix seconds and money is a decimal string in USD, but for users, ' +
+    "projects and the platform, which answer in the generic API's shape.",
 };
 
 const openaiError = z

@@ -147,6 +147,8 @@ async function projectOf(body: CreateKey, caller: Caller, accounts: KeyAccounts,
   throw new AppError('conflict', { message, param: 'project_id' });
 }
 
+const oldest = { page: 1, limit: 1, sort: { by: 'created_at', descending: false } } as const;
+
 async function findProject(
   { project_id: named }: CreateKey,
   { organizationId, project }: Caller,
@@ -154,7 +156,7 @@ async function findProject(
   asked: string,
 ): Promise<Project | null> {
   if (named === undefined && asked !== organizationId) {
-    return (await accounts.listProjects(asked, 1, 1)).projects[0] ?? null;
+    return (await accounts.listProjects({ organizationId: asked, ownId: null }, oldest)).projects[0] ?? null;
   }
   const id = named === undefined ? project.id : parseId('proj', named);
   return id === null ? null : accounts.findProject(asked, id);

@@ -26,6 +26,26 @@ export const pageQuery = {
     }),
 };
 
+export interface Sort<Field> {
+  readonly by: Field;
+  readonly descending: boolean;
+}
+
+/** What a list is sorted by, descending with "-" before it. */
+export function sortQuery<const Field extends string>(fields: readonly Field[]) {
+  const names = fields.flatMap((field) => [field, `-${field}`]);
+  return z
+    .string()
+    .transform((text, context): Sort<Field> => {
+      const by = fields.find((field) => text === field || text === `-${field}`);
+      if (by !== undefined) return { by, descending: text.startsWith('-') };
+      context.addIssue({ code: 'custom', message: `must be one of ${names.join(', ')}` });
+      return z.NEVER;
+    })
+    .default({ by: fields[0] as Field, descending: false })
+    .openapi({ type: 'string', enum: names, default: fields[0] });
+}
+
 /** The schema of a page; `name` is the one in the document. */
 export function pageOf<T extends z.ZodType>(item: T, name: string) {
   return z

@@ -1,10 +1,19 @@
 import { createRoute, z } from '@hono/zod-openapi';
 import { formatId } from '#base/id.ts';
-import { type Accounts, type Project, type ProjectRef, projectVisibilities } from '#core/accounts/accounts.ts';
+import {
+  type Accounts,
+  isProjectSeen,
+  type Project,
+  type ProjectPatch,
+  type ProjectRef,
+  projectSorts,
+  type ProjectView,
+  projectVisibilities,
+} from '#core/accounts/accounts.ts';
 import { authorOf, type HttpContext } from '#edge/http/http.ts';
 import type { ApiApp } from './app.ts';
 import type { Guards } from './auth.ts';
-import { pageOf, pageQuery, toPage } from './pages.ts';
+import { pageOf, pageQuery, sortQuery, toPage } from './pages.ts';
 import {
   bearerSecurity,
   idText,
@@ -12,9 +21,11 @@ import {
   jsonRequest,
   longText,
   nameText,
+  noFields,
   notFound,
   organizationQuery,
   requireId,
+  someFields,
 } from './schemas.ts';
 
 /** Projects answer in the generic API's shape: pages by number, ISO times, errors with details. */
@@ -49,14 +60,16 @@ const createSchema = z
   })
   .openapi('CreateProject');
 
-const patchSchema = z
-  .strictObject({
-    name: nameText(100).optional(),
-    description: longText(1000).optional(),
-    visibility: visibility.optional(),
-    archived: z.boolean().optional().openapi({ description: 'false takes an archived project up again' }),
-  })
-  .openapi('PatchProject');
+const patchFields = {
+  name: nameText(100).optional(),
+  description: longText(1000).optional(),
+  visibility: visibility.optional(),
+  archived: z.boolean().optional().openapi({ description: 'false takes an archived project up again' }),
+};
+
+const patchSchema = z.strictObject(patchFields).openapi('PatchProject');
+
+const putSchema = z.looseObject(patchFields).refine(someFields, noFields).openapi('PutProject');
 
 const query = z.strictObject(organizationQuery);
 
@@ -75,6 +88,12 @@ function toAnswer(project: Project): z.infer<typeof projectSchema> {
 
 async function refOf(guards: Guards, context: HttpContext, id: string): Promise<ProjectRef> {
   return { organizationId: await guards.organizationOf(context), projectId: requireId('proj', id) };
+}
+
+/** What is seen of an organization's projects. */
+async function viewOf(guards: Guards, context: HttpContext): Promise<ProjectView> {
+  const organizationId = await guards.organizationOf(context);
+  return { organizationId, ownId: context.get('extent') === 'own' ? context.get('caller').project.id : null };
 }
 
 function found(project: Project | null): Project {
@@ -96,15 +115,15 @@ function registerCollection(app: ApiApp, { guards, accounts }: ProjectRoutesPart
     method: 'get',
     path,
     tags,
-    summary: 'List the projects of the organization, oldest first',
+    summary: 'List the projects of the organization; an inference key its own and those that are public',
     security: bearerSecurity,
-    middleware: [guards.may('projects')],
-    request: { query: z.strictObject({ ...pageQuery, ...organizationQuery }) },
+    middleware: [guards.may('projects.read', 'own')],
+    request: { query: z.strictObject({ ...pageQuery, sort: sortQuery(projectSorts), ...organizationQuery }) },
     responses: { 200: jsonAnswer(projectPageSchema, 'A page of projects') },
   });
   app.openapi(list, async (context) => {
     const asked = context.req.valid('query');
-    const found = await accounts.listProjects(await guards.organizationOf(context), asked.page, asked.limit);
+    const found = await accounts.listProjects(await viewOf(guards, context), asked);
     return context.json(toPage(found.projects.map(toAnswer), asked, found.total), 200);
   });
   const create = createRoute({
@@ -113,7 +132,7 @@ function registerCollection(app: ApiApp, { guards, accounts }: ProjectRoutesPart
     tags,
     summary: 'Make a project',
     security: bearerSecurity,
-    middleware: [guards.may('projects'), guards.jsonBody],
+    middleware: [guards.may('projects'), guards.smallJsonBody],
     request: { query, body: jsonRequest(createSchema) },
     responses: { 201: jsonAnswer(projectSchema, 'The project') },
   });
@@ -132,13 +151,14 @@ function registerReading(app: ApiApp, { guards, accounts }: ProjectRoutesParts, 
     tags,
     summary: 'Read a project',
     security: bearerSecurity,
-    middleware: [guards.may('projects')],
+    middleware: [guards.may('projects.read', 'own')],
     request: { params: idParams, query },
     responses: { 200: jsonAnswer(projectSchema, 'The project') },
   });
   app.openapi(get, async (context) => {
-    const { organizationId, projectId } = await refOf(guards, context, context.req.valid('param').id);
-    return context.json(toAnswer(found(await accounts.findProject(organizationId, projectId))), 200);
+    const view = await viewOf(guards, context);
+    const project = await accounts.findProject(view.organizationId, requireId('proj', context.req.valid('param').id));
+    return context.json(toAnswer(found(project !== null && isProjectSeen(project, view) ? project : null)), 200);
   });
 }
 
@@ -149,7 +169,7 @@ function registerChanges(app: ApiApp, { guards, accounts }: ProjectRoutesParts, 
     tags,
     summary: 'Change a project',
     security: bearerSecurity,
-    middleware: [guards.may('projects'), guards.jsonBody],
+    middleware: [guards.may('projects'), guards.smallJsonBody],
     request: { params: idParams, query, body: jsonRequest(patchSchema) },
     responses: { 200: jsonAnswer(projectSchema, 'The project') },
   });
@@ -157,6 +177,22 @@ function registerChanges(app: ApiApp, { guards, accounts }: ProjectRoutesParts, 
     const ref = await refOf(guards, context, context.req.valid('param').id);
     const project = await accounts.patchProject(ref, context.req.valid('json'), authorOf(context));
     return context.json(toAnswer(found(project)), 200);
+  });
+  const put = createRoute({
+    method: 'put',
+    path: `${path}/{id}`,
+    tags,
+    summary: 'Change a project: absent fields stay, those that are not known or not to be changed are passed over',
+    security: bearerSecurity,
+    middleware: [guards.may('projects'), guards.smallJsonBody],
+    request: { params: idParams, query, body: jsonRequest(putSchema) },
+    responses: { 200: jsonAnswer(projectSchema, 'The project') },
+  });
+  app.openapi(put, async (context) => {
+    const ref = await refOf(guards, context, context.req.valid('param').id);
+    const { name, description, visibility: seenBy, archived } = context.req.valid('json');
+    const patch: ProjectPatch = { name, description, visibility: seenBy, archived };
+    return context.json(toAnswer(found(await accounts.patchProject(ref, patch, authorOf(context)))), 200);
   });
   const archive = createRoute({
     method: 'post',

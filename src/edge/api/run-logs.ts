@@ -76,7 +76,8 @@ export function registerRunLogRoutes(
       };
       const last = seq.safeParse(context.req.header('last-event-id'));
       const events = followLog(runs, look, last.success ? last.data : after);
-      return new Response(events, { headers: { 'content-type': 'text/event-stream', 'cache-control': 'no-store' } });
+      const headers = { 'content-type': 'text/event-stream', 'cache-control': 'no-store' };
+      return context.newResponse(events, 200, headers);
     }
     const lines = await runs.log(run.id, after, limit);
     const now = (await runs.find(run.id)) ?? run;

@@ -24,6 +24,10 @@ export function longText(lengthMax: number) {
     .refine((text) => text.isWellFormed(), 'must be well-formed Unicode');
 }
 
+/** The refinement of a body of PUT, of which some fields may be left out, but not all. */
+export const someFields = (body: object): boolean => Object.keys(body).length > 0;
+export const noFields = 'is empty: send the fields that are to change';
+
 /** Seconds since the Unix epoch, as all times of this API but the generic one's. */
 export const unixSeconds = z.int().openapi({ example: 1_790_000_000, description: 'Seconds since the Unix epoch' });
 
@@ -76,6 +80,16 @@ const nouns: Readonly<Record<IdPrefix, string>> = {
 
 export function notFound(prefix: IdPrefix): AppError {
   return new AppError('not_found', { message: `There is no such ${nouns[prefix]}.` });
+}
+
+/** A named schema of an answer, or null: of `nullable` the document says that it is an object and null at once. */
+export function orNull<T extends z.ZodType>(schema: T) {
+  return z.union([schema, z.null()]);
+}
+
+/** Text of a body, or null, where the document is told the type: it would lose the null. */
+export function textOrNull<T extends z.ZodType>(schema: T) {
+  return schema.nullable().openapi({ type: ['string', 'null'] });
 }
 
 /** A declared answer of type JSON. */

@@ -230,7 +230,7 @@ export function registerStatementRoutes(app: ApiApp, { guards, history, signer, 
       'cache-control': 'no-store',
       [signatureHeader]: signer?.signDetached(Buffer.from(text)) ?? 'unsigned',
     };
-    return new Response(text, { headers });
+    return context.newResponse(text, 200, headers);
   });
 
   app.openapi(keyRoute, (context) => {

@@ -306,7 +306,8 @@ function registerRequestRoutes(app: ApiApp, { guards, history }: UsageRoutesPart
     const filter = toFilter(context.req.valid('query'), organizationId, keySeen(context));
     if (format !== null) {
       const pages = filter === null ? noPages() : exportPages(history, filter);
-      return exportAnswer({ pages, toLine, heading: csvHeading }, format);
+      const exported = await exportAnswer({ pages, toLine, heading: csvHeading }, format);
+      return context.newResponse(exported.body, 200, Object.fromEntries(exported.headers));
     }
     const { records, more } = filter === null ? noRecords : await history.listRecords(filter);
     return context.json(toListPage(records.map(toBody), more ? (records.at(-1)?.id ?? null) : null), 200);

@@ -21,7 +21,7 @@ export { type Problem, toAppError, ValidationError } from './failure.ts';
 export { drainBody } from './drain-body.ts';
 export { createShowLimits, limitHeaders, type ShowLimits } from './limit-headers.ts';
 export { installFallbacks, requestId, routeFirst } from './fallbacks.ts';
-export { jsonBody } from './json-body.ts';
+export { jsonBody, smallJsonBody } from './json-body.ts';
 export { knownQuery } from './known-query.ts';
 export { type BodyReader, createReadBody, wrongBody } from './read-body.ts';
 export { type ErrorShape, groupOf, routeGroups, Routes } from './routes.ts';

@@ -20,6 +20,9 @@ export const jsonBody: BodyReader = {
   },
 };
 
+/** Of the generic API: at most 100 KiB. */
+export const smallJsonBody: BodyReader = { ...jsonBody, bodyBytesMax: 102_400 };
+
 function decode(bytes: Buffer): string {
   try {
     return new TextDecoder('utf-8', { fatal: true }).decode(bytes);

@@ -27,6 +27,7 @@ const remaining: RouteGroup = { prefix: '', ...openai, documented: false };
 export const routeGroups: readonly RouteGroup[] = [
   { prefix: '/api/v1', ...generic },
   { prefix: '/v1/projects', ...generic },
+  { prefix: '/v1/users', ...generic },
   { prefix: '/v1/billing', ...platform },
   { prefix: '/v1/clusters', ...platform },
   { prefix: '/v1/orgs', ...platform },

@@ -106,7 +106,7 @@ describe('a request without a valid key', () => {
 });
 
 describe('scopes', () => {
-  it('keep an inference key from keys, projects, organizations and credits', async () => {
+  it('keep an inference key from keys, organizations, credits, and changes of projects and users', async () => {
     const { key } = await api().organization();
     const { body } = await ask('/v1/keys', { key, body: {} });
     for (const [method, path, sent] of [
@@ -129,10 +129,16 @@ describe('scopes', () => {
         'auth_error',
       ]);
     }
-    for (const path of ['/v1/projects', '/api/v1/projects', `/v1/projects/${body.project_id}`]) {
-      const answer = await ask(path, { key: body.secret });
+    for (const path of ['/v1/projects', '/api/v1/projects', '/v1/users', '/api/v1/users']) {
+      const answer = await ask(path, { key: body.secret, body: { name: 'x' } });
       expect([answer.status, answer.body.error.code]).toEqual([403, 'FORBIDDEN']);
     }
+    const changed = await ask(`/v1/projects/${body.project_id}`, {
+      key: body.secret,
+      method: 'PATCH',
+      body: { name: 'x' },
+    });
+    expect([changed.status, changed.body.error.code]).toEqual([403, 'FORBIDDEN']);
     expect((await ask('/v1/wallet', { key: body.secret })).status).toBe(200);
   });
 

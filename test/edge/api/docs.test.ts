@@ -18,6 +18,12 @@ function references(value: unknown): string[] {
   return Object.entries(value).flatMap(([key, below]) => (key === '$ref' ? [String(below)] : references(below)));
 }
 
+/** What stands in every "allOf" below a value. */
+function allOfs(value: unknown): { type?: unknown }[][] {
+  if (typeof value !== 'object' || value === null) return [];
+  return Object.entries(value).flatMap(([key, below]) => [...(key === 'allOf' ? [below] : []), ...allOfs(below)]);
+}
+
 describe('the OpenAPI document', () => {
   it('is 3.1, needs no key, and all its references lead somewhere', async () => {
     const { status, headers, body } = await ask('/openapi.json');
@@ -28,6 +34,21 @@ describe('the OpenAPI document', () => {
       const name = /^#\/components\/schemas\/(.+)$/.exec(reference)?.[1] ?? 'none';
       expect(body.components.schemas).toHaveProperty([name]);
     }
+  });
+
+  it('asks of no value to be an object and null at once', async () => {
+    const { body } = await ask('/openapi.json');
+    const contradictions = allOfs(body).filter(
+      (parts) => references(parts).length > 0 && parts.some(({ type }) => Array.isArray(type) && type.includes('null')),
+    );
+    expect(contradictions).toEqual([]);
+  });
+
+  it('says of a field that may be null that it may', async () => {
+    const { schemas } = (await ask('/openapi.json')).body.components;
+    const { node_hour: price, effective_to: moment } = schemas.CreateRateCard.properties;
+    const { currency } = schemas.PatchBillingCurrency.properties;
+    expect([price.type, moment.type, currency.type]).toEqual(Array.from({ length: 3 }, () => ['string', 'null']));
   });
 
   it('has every route that answers, and says which of them need a key', async () => {
@@ -82,7 +103,7 @@ describe('the document and the routes', () => {
     );
     expect(own.length).toBeGreaterThan(15);
     for (const [path, operations] of own) {
-      const counted = path.startsWith('/api/v1') || path.startsWith('/v1/projects');
+      const counted = path.startsWith('/api/v1') || /^\/v1\/(?:projects|users)\b/.test(path);
       const generic = counted || /^\/v1\/(?:billing|clusters|orgs|runs|stacks)\b/.test(path);
       const answer = await api().ask(path.replace('{id}', 'x'), { method: 'PROPFIND' });
       const methods = Object.keys(operations).map((method) => method.toUpperCase());

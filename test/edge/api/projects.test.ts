@@ -128,6 +128,57 @@ describe.each(['/v1/projects', '/api/v1/projects'])('%s', (path) => {
     expect(rows[2]).toMatchObject({ before: { archived: false }, after: { archived: true } });
   });
 
+  it('changes by PUT what is sent, and passes over what is not to be changed', async () => {
+    const { key } = await api().organization();
+    const { body: made } = await ask(path, { key, body: { name: 'Search', description: 'old' } });
+    const put = (body: unknown): Promise<Answer> => ask(`${path}/${made.id}`, { key, method: 'PUT', body });
+    for (const body of [{}, { name: null }, { visibility: 'secret' }, { description: 5 }, { archived: 'no' }]) {
+      expect((await put(body)).status).toBe(400);
+    }
+    expect((await put({ name: 'default' })).status).toBe(409);
+    expect((await put({ id: 'proj_x', created_at: 5, colour: 'red' })).body).toEqual(made);
+    const changed = { ...made, name: 'Find', visibility: 'public' };
+    expect((await put(changed)).body).toEqual(changed);
+    const nobody = `${path}/${formatId('proj', uuidv7())}`;
+    expect((await ask(nobody, { key, method: 'PUT', body: { name: 'x' } })).status).toBe(404);
+  });
+
+  it('shows an inference key its own project and those that are public, and lets it change none', async () => {
+    const { key } = await api().organization();
+    const { body: open } = await ask(path, { key, body: { name: 'open', visibility: 'public' } });
+    const { body: closed } = await ask(path, { key, body: { name: 'closed' } });
+    const { body: made } = await ask('/v1/keys', { key, body: {} });
+    const read = (under = ''): Promise<Answer> => ask(path + under, { key: made.secret });
+    const { body: list } = await read();
+    expect(list.data.map(({ name }: { name: string }) => name)).toEqual(['default', 'open']);
+    expect(list.pagination.total).toBe(2);
+    expect((await read(`/${open.id}`)).body).toEqual(open);
+    expect((await read(`/${list.data[0].id}`)).status).toBe(200);
+    expect((await read(`/${closed.id}`)).status).toBe(404);
+    for (const method of ['PUT', 'PATCH']) {
+      expect((await ask(`${path}/${open.id}`, { key: made.secret, method, body: { name: 'x' } })).status).toBe(403);
+    }
+  });
+
+  it.each([
+    ['', 'default b a c'],
+    ['sort=created_at', 'default b a c'],
+    ['sort=-created_at', 'c a b default'],
+    ['sort=name', 'a b c default'],
+    ['sort=-name', 'default c b a'],
+    ['sort=-id', 'c a b default'],
+  ])('sorts ?%s', async (query, names) => {
+    const { key } = await api().organization();
+    for (const name of ['b', 'a', 'c']) await ask(path, { key, body: { name } });
+    const { body } = await ask(`${path}?${query}`, { key });
+    expect(body.data.map(({ name }: { name: string }) => name).join(' ')).toBe(names);
+  });
+
+  it.each(['sort=', 'sort=email', 'sort=NAME', 'sort=name,id', 'sort=name&sort=id'])('refuses ?%s', async (query) => {
+    const { status, body } = await ask(`${path}?${query}`);
+    expect([status, body.error.details[0].field]).toEqual([400, 'sort']);
+  });
+
   it('pages by number, and shows the limit that counted', async () => {
     const { key } = await api().organization();
     for (const name of ['a', 'b', 'c', 'd']) await ask(path, { key, body: { name } });

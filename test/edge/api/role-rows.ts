@@ -31,7 +31,7 @@ export interface RoleRow {
   readonly isOwn?: boolean;
 }
 
-const nobody = (prefix: 'key' | 'proj' | 'org' | 'cluster' | 'run' | 'rate' | 'conv'): string =>
+const nobody = (prefix: 'key' | 'user' | 'proj' | 'org' | 'cluster' | 'run' | 'rate' | 'conv'): string =>
   formatId(prefix, uuidv7());
 const dry = { 'x-headgate-dry-run': 'true' };
 const chat = { model: 'chat', messages: [{ role: 'user', content: 'Hello' }], max_tokens: 8 };
@@ -63,14 +63,29 @@ function missing(route: string, level: Level, id: string, body?: object): RoleRo
 }
 
 const projects = ['/v1', '/api/v1'].flatMap((prefix): RoleRow[] => [
-  row(`GET ${prefix}/projects`, 'admin', 200),
+  row(`GET ${prefix}/projects`, 'member', 200),
   {
     ...row(`POST ${prefix}/projects`, 'admin', 201),
     ask: () => ({ path: `${prefix}/projects`, body: { name: uuidv7() } }),
   },
-  missing(`GET ${prefix}/projects/{id}`, 'admin', nobody('proj')),
+  missing(`GET ${prefix}/projects/{id}`, 'member', nobody('proj')),
+  missing(`PUT ${prefix}/projects/{id}`, 'admin', nobody('proj'), { name: 'x' }),
   missing(`PATCH ${prefix}/projects/{id}`, 'admin', nobody('proj'), { name: 'x' }),
   missing(`POST ${prefix}/projects/{id}/archive`, 'admin', nobody('proj')),
+]);
+
+const users = ['/v1', '/api/v1'].flatMap((prefix): RoleRow[] => [
+  row(`GET ${prefix}/users`, 'member', 200),
+  {
+    ...row(`POST ${prefix}/users`, 'admin', 201),
+    ask: () => ({
+      path: `${prefix}/users`,
+      body: { name: 'Ada', email: `${uuidv7()}@example.com`, password: 'correct horse' },
+    }),
+  },
+  missing(`GET ${prefix}/users/{id}`, 'member', nobody('user')),
+  missing(`PUT ${prefix}/users/{id}`, 'member', nobody('user'), { name: 'x' }),
+  missing(`DELETE ${prefix}/users/{id}`, 'admin', nobody('user')),
 ]);
 
 function ofCluster(route: string, level: Level, status: number, body?: object): RoleRow {
@@ -182,6 +197,7 @@ export const roleRows: readonly RoleRow[] = [
   missing('PATCH /v1/keys/{id}', 'admin', nobody('key'), { name: 'x' }),
   missing('DELETE /v1/keys/{id}', 'admin', nobody('key')),
   ...projects,
+  ...users,
   row('GET /v1/organizations', 'platform', 200),
   row('POST /v1/organizations', 'platform', 201, { name: 'Another' }),
   {

@@ -1,3 +1,4 @@
+import { randomInt } from 'node:crypto';
 import { beforeAll, describe, expect, it } from 'vitest';
 import type { OrganizationRole, PlatformRole, Scope } from '#core/accounts/accounts.ts';
 import { AppError } from '#base/errors.ts';
@@ -11,7 +12,7 @@ import { useApi } from './test-api.ts';
 
 const bench = useInference(() => ({
   engines: { chat: standinFile('chat') },
-  env: { HEADGATE_MAX_ACTIVE_KEYS: '1000' },
+  env: { HEADGATE_MAX_ACTIVE_KEYS: '1000', HEADGATE_TRUSTED_PROXIES: '127.0.0.1' },
 }));
 
 interface KindOfKey {
@@ -94,7 +95,9 @@ const routesOfDocument = (): string[] =>
 async function send(row: RoleRow, secret: string | null, organizationId: string, query = ''): Promise<Response> {
   const { path, body, headers } = row.ask({ organizationId, clusterId: clusterIds.get(organizationId) ?? '' });
   const [method = 'GET'] = row.route.split(' ');
-  const options = { method, key: secret, ...(headers && { headers }), ...(body !== undefined && { body }) };
+  // The hour of an address is not what is tested.
+  const from = { 'x-forwarded-for': `10.0.${randomInt(256)}.${randomInt(256)}` };
+  const options = { method, key: secret, headers: { ...from, ...headers }, ...(body !== undefined && { body }) };
   return bench.gateway.request(path + query, options);
 }
 
@@ -163,7 +166,7 @@ describe('the same table for people', () => {
     const project = await api().accounts.findProject(key?.organizationId ?? '', key?.projectId ?? '');
     if (project === null) throw new Error('the first organization has no project');
     organizationId = project.organizationId;
-    const actor = { kind: 'user', user: { id: uuidv7() }, sessionId: uuidv7() } as const;
+    const actor = { kind: 'user', user: { id: key?.userId ?? '' }, sessionId: uuidv7() } as const;
     const sign = (name: string, scope: Scope, organizationRole: OrganizationRole, platformRole: PlatformRole): void =>
       void people.set(name, { actor, organizationId, project, scope, organizationRole, platformRole });
     sign('platform', 'management', 'member', 'admin');

@@ -53,7 +53,8 @@ async function authorOf(targetId: string) {
 }
 
 describe('a signed-in user', () => {
-  const user = { id: uuidv7() };
+  /** The first one: who has a key is a member of its organization. */
+  const user = { id: '' };
   const by = (answer: Answer, action: string) => ({
     action,
     actor_user_id: user.id,
@@ -65,6 +66,7 @@ describe('a signed-in user', () => {
     const key = await api().keys.verify(api().admin);
     const project = await api().accounts.findProject(key?.organizationId ?? '', key?.projectId ?? '');
     if (project === null) throw new Error('the first organization has no project');
+    user.id = key?.userId ?? '';
     const actor = { kind: 'user', user, sessionId: uuidv7() } as const;
     const { organizationId } = project;
     const base = { actor, organizationId, project, organizationRole: 'member', platformRole: 'user' } as const;

@@ -35,9 +35,9 @@ async function makeKey(by: string, scope: string): Promise<string> {
 }
 
 /** Fifty at once. */
-function askOften(paths: readonly string[], key: string): Promise<Hour[]> {
+function askOften(paths: readonly string[], key: string, method = 'GET'): Promise<Hour[]> {
   const path = (index: number): string => paths[index % paths.length] ?? '';
-  return Promise.all(Array.from({ length: 50 }, (_, index) => ask(path(index), key, '10.0.1.1')));
+  return Promise.all(Array.from({ length: 50 }, (_, index) => ask(path(index), key, '10.0.1.1', method)));
 }
 
 describe('the generic API', () => {
@@ -84,16 +84,16 @@ describe('the generic API', () => {
     const inference = await makeKey(key, 'inference');
     const seen: number[] = [];
     for (let count = 0; count < 1000; count += 50) {
-      for (const { status, limit, remaining } of await askOften(['/v1/projects'], inference)) {
+      for (const { status, limit, remaining } of await askOften(['/v1/projects'], inference, 'POST')) {
         expect([status, limit]).toEqual([403, 1000]);
         seen.push(remaining);
       }
     }
     expect(seen.toSorted((a, b) => a - b)).toEqual(Array.from({ length: 1000 }, (_, index) => index));
-    const refused = await ask('/v1/projects', inference);
+    const refused = await ask('/v1/projects', inference, '10.0.1.1', 'POST');
     expect(refused).toMatchObject({ status: 429, limit: 1000, remaining: 0 });
     expect(Number(refused.retryAfter)).toBeGreaterThan(3000);
-    expect(await ask('/v1/projects/none', inference)).toMatchObject({ limit: 1000, remaining: 0 });
+    expect(await ask('/v1/users/none', inference, '10.0.1.1', 'DELETE')).toMatchObject({ limit: 1000, remaining: 0 });
     expect(await ask('/v1/projects', key)).toMatchObject({ status: 200, limit: 1000, remaining: 999 });
     expect(await ask('/api/v1/nothing', inference)).toMatchObject({ status: 404, limit: 1000, remaining: 999 });
   });

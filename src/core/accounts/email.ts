@@ -1,0 +1,22 @@
+/**
+ * What two spellings of one address have in common: compatibility forms and capitals are the same
+ * (https://unicode.org/reports/tr15/, NFKC). Mailboxes that differ in capitals alone are nobody's habit.
+ */
+export function emailKeyOf(email: string): string {
+  return email.normalize('NFKC').toLowerCase().normalize('NFKC');
+}
+
+const lengthMax = 254;
+
+/** What is wrong with an address, as it goes on after the field's name; null where nothing is. */
+export function emailProblem(email: string): string | null {
+  if (!email.isWellFormed()) return 'must be well-formed Unicode';
+  const key = emailKeyOf(email);
+  if (Math.max(email.length, key.length) > lengthMax) return `must have at most ${lengthMax} characters`;
+  if (/[\s\p{C}\p{Z}]/u.test(email) || /[\s\p{C}\p{Z}]/u.test(key)) {
+    return 'must not contain spaces or control characters';
+  }
+  const [local = '', domain = '', ...more] = key.split('@');
+  const isAddress = local !== '' && more.length === 0 && /^[^.]+(?:\.[^.]+)+$/.test(domain);
+  return isAddress ? null : 'must be an address such as ada@example.com';
+}

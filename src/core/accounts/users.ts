@@ -1,0 +1,137 @@
+import type { Clock } from '#base/clock.ts';
+import type { Db, Transaction } from '#base/db.ts';
+import { AppError } from '#base/errors.ts';
+import { createThrottle, type Throttle } from '#base/throttle.ts';
+import type { Audit, Author } from '#core/audit/audit.ts';
+import type { ChangeContext } from './change.ts';
+import { hashPassword, verifyPassword } from './password.ts';
+import type { OrganizationRole } from './principal.ts';
+import type { Paging } from './paging.ts';
+import { listUsers, readUser, toUser, type User, type UserPage, type UserRecord } from './user.ts';
+import type { UserSort, UserView } from './user.ts';
+import {
+  insertUser,
+  type NewUser,
+  refusingTakenEmails,
+  removeUser,
+  type UserRemoval,
+  updateUser,
+} from './user-changes.ts';
+import { isSelf, needsPassword, requireMayChange, type UserChanges, type UserEditor } from './user-editor.ts';
+
+/** What may be changed of a user. Absent and undefined stay as they are. */
+export interface UserPatch {
+  readonly name?: string | undefined;
+  readonly email?: string | undefined;
+  readonly password?: string | undefined;
+  /** His own nobody changes: it is passed over. */
+  readonly role?: OrganizationRole | undefined;
+  /** The one that he has: who changes how he signs in himself shows that he knows it. */
+  readonly currentPassword?: string | undefined;
+}
+
+/** People with an account, members of organizations. */
+export interface Users {
+  list(view: UserView, paging: Paging<UserSort>): Promise<UserPage>;
+  /** Null when there is no such user, or he is not seen. */
+  find(view: UserView, userId: string): Promise<User | null>;
+  /**
+   * A new account, member of one organization.
+   * @throws AppError conflict for an address that has an account and for a closed organization, overloaded
+   */
+  create(input: Omit<NewUser, 'passwordHash'> & { readonly password: string }, author: Author): Promise<User>;
+  /**
+   * Null when there is no such user, or he is not seen.
+   * @throws AppError insufficient_scope, invalid_request_error, overloaded, conflict for an address that has an account
+   *   and for the last who administers an organization
+   */
+  change(userId: string, patch: UserPatch, editor: UserEditor): Promise<User | null>;
+  /** See `removeUser`; his keys are ended by the caller. */
+  removeIn(tx: Transaction, userId: string, editor: UserEditor): Promise<UserRemoval | null>;
+}
+
+export interface UsersOptions {
+  readonly db: Db;
+  readonly clock: Clock;
+  readonly audit: Audit;
+}
+
+/** What of a patch is different from what there is. */
+function changesOf(record: UserRecord, patch: UserPatch, editor: UserEditor): UserChanges {
+  const { row, memberships } = record;
+  const { name, email, password, role } = patch;
+  const [has, ...others] = memberships.filter((one) => [null, one.organizationId].includes(editor.organizationId));
+  const isSame = role === undefined || (has?.role === role && others.length === 0);
+  return {
+    ...(name !== undefined && name !== row.name && { name }),
+    ...(email !== undefined && email !== row.email && { email }),
+    ...(password !== undefined && { password }),
+    ...(!isSame && !isSelf(record, editor) && { role }),
+  };
+}
+
+/** Wrong passwords of an account in an hour, on one gateway: whoever guesses on must not get there. */
+const wrongPasswordsMax = 10;
+
+/** @throws AppError rate_limit_exceeded */
+async function isRight(guesses: Throttle, { row }: UserRecord, given: string): Promise<boolean> {
+  const { allowed, resetMs } = await guesses.hit(row.id);
+  if (!allowed) {
+    throw new AppError('rate_limit_exceeded', {
+      message: 'Too many wrong passwords were sent for this account.',
+      headers: { 'retry-after': String(Math.max(1, Math.ceil(resetMs / 1000))) },
+      reason: 'wrong_passwords',
+    });
+  }
+  if (!(await verifyPassword(given, row.passwordHash ?? '', row.id))) return false;
+  await guesses.giveBack(row.id);
+  return true;
+}
+
+/** @throws AppError invalid_request_error, rate_limit_exceeded */
+async function requirePassword(guesses: Throttle, record: UserRecord, given: string | undefined): Promise<void> {
+  if (given !== undefined && (await isRight(guesses, record, given))) return;
+  const message =
+    given === undefined
+      ? 'is missing: e-mail address and password are changed with the password that the account has'
+      : 'is not the password of this account';
+  throw new AppError('invalid_request_error', { message: `current_password: ${message}`, param: 'current_password' });
+}
+
+export function createUsers({ db, clock, audit }: UsersOptions): Users {
+  const inside = (tx: Transaction): ChangeContext => ({ tx, audit, now: new Date(clock.now()) });
+  const guesses = createThrottle({
+    kind: 'passwords',
+    limit: wrongPasswordsMax,
+    windowSeconds: 3600,
+    store: null,
+    prefix: '',
+  });
+  return {
+    list: (view, paging) => listUsers(db, view, paging),
+    async find(view, userId) {
+      const record = await readUser(db.orm, view, userId);
+      return record === null ? null : toUser(record, view);
+    },
+    async create({ password, ...input }, author) {
+      const passwordHash = await hashPassword(password, input.organizationId);
+      return refusingTakenEmails(() =>
+        db.orm.transaction((tx) => insertUser(inside(tx), { ...input, passwordHash }, author)),
+      );
+    },
+    async change(userId, patch, editor) {
+      const checked = await readUser(db.orm, editor, userId);
+      if (checked === null) return null;
+      const changes = changesOf(checked, patch, editor);
+      if (Object.keys(changes).length === 0) return toUser(checked, editor);
+      requireMayChange(checked, changes, editor);
+      if (needsPassword(checked, changes, editor)) await requirePassword(guesses, checked, patch.currentPassword);
+      const { password } = changes;
+      // Hashing takes tens of milliseconds: not while rows are held.
+      const passwordHash = password === undefined ? null : await hashPassword(password, editor.ownOrganizationId);
+      const given = { changes, passwordHash, checked };
+      return refusingTakenEmails(() => db.orm.transaction((tx) => updateUser(inside(tx), userId, given, editor)));
+    },
+    removeIn: (tx, userId, editor) => removeUser(inside(tx), userId, editor),
+  };
+}

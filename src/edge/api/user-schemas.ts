@@ -1,0 +1,95 @@
+import { z } from '@hono/zod-openapi';
+import { formatId } from '#base/id.ts';
+import { emailProblem, type User } from '#core/accounts/accounts.ts';
+import { pageOf } from './pages.ts';
+import { idText, nameText, noFields, someFields } from './schemas.ts';
+
+const roles = ['owner', 'admin', 'member'] as const;
+
+export const userSchema = z
+  .object({
+    id: idText('user'),
+    name: z.string(),
+    email: z.string(),
+    platform_role: z.enum(['admin', 'user']).openapi({ description: 'An admin administers the platform' }),
+    memberships: z
+      .array(z.object({ organization_id: idText('org'), role: z.enum(roles) }))
+      .openapi({ description: 'Of the organization that is asked for; all of them for platform administrators' }),
+    created_at: z.iso.datetime(),
+  })
+  .openapi('User');
+
+export const userPageSchema = pageOf(userSchema, 'UserPage');
+
+const email = z
+  .string()
+  .superRefine((text, context) => {
+    const problem = emailProblem(text);
+    if (problem !== null) context.addIssue({ code: 'custom', message: problem });
+  })
+  .openapi({
+    format: 'email',
+    maxLength: 254,
+    example: 'ada@example.com',
+    description: 'Of one account, however it is written',
+  });
+
+const passwordCharacters = { min: 8, max: 128 };
+
+const password = z
+  .string()
+  .superRefine((text, context) => {
+    const { length } = Array.from(text);
+    const { min, max } = passwordCharacters;
+    if (length < min || length > max) {
+      context.addIssue({ code: 'custom', message: `must have ${min} to ${max} characters` });
+    }
+    if (text.includes('\0')) context.addIssue({ code: 'custom', message: 'must not contain NUL characters' });
+    if (!text.isWellFormed()) context.addIssue({ code: 'custom', message: 'must be well-formed Unicode' });
+  })
+  .openapi({
+    format: 'password',
+    minLength: passwordCharacters.min,
+    maxLength: passwordCharacters.max,
+    description: 'Taken as it is, and never shown',
+  });
+
+const role = z.enum(roles);
+
+export const createSchema = z
+  .strictObject({
+    name: nameText(100),
+    email,
+    password,
+    role: role.default('member').openapi({ description: 'In the organization; an owner is made by owners' }),
+  })
+  .openapi('CreateUser');
+
+export const putSchema = z
+  .looseObject({
+    name: nameText(100).optional(),
+    email: email.optional(),
+    password: password.optional(),
+    role: role.optional().openapi({ description: "In the organization; one's own is passed over" }),
+    current_password: z
+      .string()
+      .max(1024, 'must have at most 1024 characters')
+      .optional()
+      .openapi({ format: 'password', description: "For changing one's own address or password" }),
+  })
+  .refine(someFields, noFields)
+  .openapi('PutUser');
+
+export function toAnswer(user: User): z.infer<typeof userSchema> {
+  return {
+    id: formatId('user', user.id),
+    name: user.name,
+    email: user.email,
+    platform_role: user.platformRole,
+    memberships: user.memberships.map((one) => ({
+      organization_id: formatId('org', one.organizationId),
+      role: one.role,
+    })),
+    created_at: new Date(user.createdAtMs).toISOString(),
+  };
+}

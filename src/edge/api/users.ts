@@ -1,0 +1,177 @@
+import { createRoute, z } from '@hono/zod-openapi';
+import { AppError } from '#base/errors.ts';
+import { formatId } from '#base/id.ts';
+import {
+  type Accounts,
+  type OrganizationRole,
+  rolesGivenBy,
+  type User,
+  type UserEditor,
+  userSorts,
+  type UserView,
+} from '#core/accounts/accounts.ts';
+import { userIdOf } from '#core/audit/audit.ts';
+import type { Members } from '#core/keys/keys.ts';
+import { authorOf, type HttpContext } from '#edge/http/http.ts';
+import type { ApiApp } from './app.ts';
+import type { Guards } from './auth.ts';
+import { pageQuery, sortQuery, toPage } from './pages.ts';
+import { bearerSecurity, idText, jsonAnswer, jsonRequest, notFound, organizationQuery, requireId } from './schemas.ts';
+import { createSchema, putSchema, toAnswer, userPageSchema, userSchema } from './user-schemas.ts';
+
+/** Users answer in the generic API's shape: pages by number, ISO times, errors with details. */
+
+export interface UserRoutesParts {
+  readonly guards: Guards;
+  readonly accounts: { readonly users: Pick<Accounts['users'], 'list' | 'find' | 'create' | 'change'> };
+  readonly members: Members;
+}
+
+const tags = ['Users'];
+const query = z.strictObject(organizationQuery);
+const idParams = z.object({ id: idText('user') });
+
+/** An inference key sees its own user, a management key those of its organization, a platform administrator's all. */
+async function viewOf(guards: Guards, context: HttpContext): Promise<UserView> {
+  const { actor } = context.get('caller');
+  const seesAll = context.get('extent') === 'any' && context.req.query('organization_id') === undefined;
+  if (seesAll) return { organizationId: null, userId: null };
+  const organizationId = await guards.organizationOf(context);
+  if (context.get('extent') !== 'own') return { organizationId, userId: null };
+  const userId = userIdOf(actor);
+  if (userId === null) throw new AppError('insufficient_scope');
+  return { organizationId, userId };
+}
+
+async function editorOf(guards: Guards, context: HttpContext): Promise<UserEditor> {
+  const caller = context.get('caller');
+  return {
+    ...(await viewOf(guards, context)),
+    selfId: userIdOf(caller.actor),
+    gives: rolesGivenBy(caller),
+    isPlatform: context.get('extent') === 'any',
+    ownOrganizationId: caller.organizationId,
+    author: authorOf(context),
+  };
+}
+
+/** @throws AppError insufficient_scope */
+function requireGiven(context: HttpContext, role: OrganizationRole): void {
+  if (rolesGivenBy(context.get('caller')).includes(role)) return;
+  const message = `The role "${role}" is given by an owner of the organization, or by a platform administrator.`;
+  throw new AppError('insufficient_scope', { message, param: 'role' });
+}
+
+function found(user: User | null): User {
+  if (user === null) throw notFound('user');
+  return user;
+}
+
+/** The same routes at both prefixes. */
+export function registerUserRoutes(app: ApiApp, parts: UserRoutesParts): void {
+  for (const prefix of ['/v1', '/api/v1'] as const) {
+    registerReading(app, parts, `${prefix}/users`);
+    registerCreation(app, parts, `${prefix}/users`);
+    registerChange(app, parts, `${prefix}/users`);
+    registerRemoval(app, parts, `${prefix}/users`);
+  }
+}
+
+function registerReading(app: ApiApp, { guards, accounts: { users } }: UserRoutesParts, path: string): void {
+  const list = createRoute({
+    method: 'get',
+    path,
+    tags,
+    summary: 'List the users of the organization; platform administrators all, an inference key its own',
+    security: bearerSecurity,
+    middleware: [guards.may('users', 'own')],
+    request: { query: z.strictObject({ ...pageQuery, sort: sortQuery(userSorts), ...organizationQuery }) },
+    responses: { 200: jsonAnswer(userPageSchema, 'A page of users') },
+  });
+  app.openapi(list, async (context) => {
+    const asked = context.req.valid('query');
+    const page = await users.list(await viewOf(guards, context), asked);
+    return context.json(toPage(page.users.map(toAnswer), asked, page.total), 200);
+  });
+  const get = createRoute({
+    method: 'get',
+    path: `${path}/{id}`,
+    tags,
+    summary: 'Read a user',
+    security: bearerSecurity,
+    middleware: [guards.may('users', 'own')],
+    request: { params: idParams, query },
+    responses: { 200: jsonAnswer(userSchema, 'The user') },
+  });
+  app.openapi(get, async (context) => {
+    const view = await viewOf(guards, context);
+    const user = await users.find(view, requireId('user', context.req.valid('param').id));
+    return context.json(toAnswer(found(user)), 200);
+  });
+}
+
+function registerCreation(app: ApiApp, { guards, accounts: { users } }: UserRoutesParts, path: string): void {
+  const route = createRoute({
+    method: 'post',
+    path,
+    tags,
+    summary: 'Make a user, member of the organization',
+    security: bearerSecurity,
+    middleware: [guards.may('users.manage'), guards.smallJsonBody],
+    request: { query, body: jsonRequest(createSchema) },
+    responses: { 201: jsonAnswer(userSchema, 'The user') },
+  });
+  app.openapi(route, async (context) => {
+    const organizationId = await guards.organizationOf(context);
+    const body = context.req.valid('json');
+    requireGiven(context, body.role);
+    const user = await users.create({ organizationId, ...body }, authorOf(context));
+    context.header('location', `${path}/${formatId('user', user.id)}`);
+    return context.json(toAnswer(user), 201);
+  });
+}
+
+function registerChange(app: ApiApp, { guards, accounts: { users } }: UserRoutesParts, path: string): void {
+  const route = createRoute({
+    method: 'put',
+    path: `${path}/{id}`,
+    tags,
+    summary: 'Change a user: absent fields stay, those that are not known or not to be changed are passed over',
+    description:
+      "One's own address and password take `current_password`. The last who administers an organization keeps the " +
+      'role (409).',
+    security: bearerSecurity,
+    middleware: [guards.may('users', 'own'), guards.smallJsonBody],
+    request: { params: idParams, query, body: jsonRequest(putSchema) },
+    responses: { 200: jsonAnswer(userSchema, 'The user') },
+  });
+  app.openapi(route, async (context) => {
+    const editor = await editorOf(guards, context);
+    const id = requireId('user', context.req.valid('param').id);
+    const { name, email, password, role, current_password: currentPassword } = context.req.valid('json');
+    const user = await users.change(id, { name, email, password, role, currentPassword }, editor);
+    return context.json(toAnswer(found(user)), 200);
+  });
+}
+
+function registerRemoval(app: ApiApp, { guards, members }: UserRoutesParts, path: string): void {
+  const route = createRoute({
+    method: 'delete',
+    path: `${path}/{id}`,
+    tags,
+    summary: 'Delete a user: the keys that act for the user end at once; usage, ledger and audit stay',
+    description:
+      'Who is in other organizations too leaves this one. 409 for the last who administers the organization or the ' +
+      'platform.',
+    security: bearerSecurity,
+    middleware: [guards.may('users.manage')],
+    request: { params: idParams, query },
+    responses: { 204: { description: 'There is no such user any more' } },
+  });
+  app.openapi(route, async (context) => {
+    const editor = await editorOf(guards, context);
+    const id = requireId('user', context.req.valid('param').id);
+    if (!(await members.remove(id, editor))) throw notFound('user');
+    return context.body(null, 204);
+  });
+}

@@ -1,0 +1,24 @@
+import { describe, expect, it } from 'vitest';
+import { hashPassword, verifyPassword } from '#core/accounts/accounts.ts';
+
+describe('hashing passwords', () => {
+  it('turns away who asks for too many at once, and serves others meanwhile', async () => {
+    const many = Array.from({ length: 40 }, () => hashPassword('correct horse', 'many'));
+    const settled = Promise.allSettled(many);
+    const other = await hashPassword('battery staple', 'other');
+    const left = Symbol('still waiting');
+    expect(await Promise.race([settled, Promise.resolve(left)])).toBe(left);
+    expect(await verifyPassword('battery staple', other, 'other')).toBe(true);
+    const results = await settled;
+    const refusals = results.flatMap((one) => (one.status === 'rejected' ? [one.reason.code] : []));
+    expect(refusals).toEqual(Array.from({ length: 40 - 17 }, () => 'overloaded'));
+  });
+
+  it('tells a password from another one, and a kept text that is none', async () => {
+    const kept = await hashPassword(' pässword ');
+    expect(kept).toMatch(/^\$argon2id\$v=19\$m=19456,t=2,p=1\$[A-Za-z0-9+/]+\$[A-Za-z0-9+/]+$/);
+    expect(await verifyPassword(' pässword ', kept)).toBe(true);
+    expect(await verifyPassword('pässword', kept)).toBe(false);
+    expect(await verifyPassword('', '')).toBe(false);
+  });
+});
