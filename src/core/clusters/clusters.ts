@@ -13,7 +13,7 @@ import {
 import { type ClusterList, type ClusterPage, findCluster, listClusters, readCluster } from './cluster-reads.ts';
 import { addNode, type NodePatch, patchNode, removeNode } from './node-changes.ts';
 import { heartbeat, type NodeEvent, type NodeEventResult, recordEvent } from './node-events.ts';
-import { readRunContext, type RunContext } from './run-context.ts';
+import { type ClusterPlace, readPlaces, readRunContext, type RunContext } from './run-context.ts';
 import { endSilentNodes } from './silent-nodes.ts';
 
 /**
@@ -38,7 +38,8 @@ export type { ClusterPatch, NewCluster } from './cluster-changes.ts';
 export type { ClusterList, ClusterPage } from './cluster-reads.ts';
 export type { NodePatch } from './node-changes.ts';
 export type { NodeEvent, NodeEventKind, NodeEventResult } from './node-events.ts';
-export type { RunContext, RunNode } from './run-context.ts';
+export type { ClusterPlace, RunContext, RunNode } from './run-context.ts';
+export { clusterAccess } from './schema.ts';
 export { parseHostKey, parsePrivateKey, SshKeyError } from './ssh-keys.ts';
 
 export interface Clusters {
@@ -65,6 +66,8 @@ export interface Clusters {
   heartbeat(ref: NodeRef, author: Author): Promise<boolean>;
   /** What a run of this cluster is given; null for an archived one too. */
   runContext(clusterId: string): Promise<RunContext | null>;
+  /** Where clusters are; those that are archived are left out. */
+  places(clusterIds: readonly string[]): Promise<readonly ClusterPlace[]>;
   /** For a run alone: must reach no log, no answer and no environment. @throws AppError secrets_unavailable */
   openPrivateKey(clusterId: string): Promise<string | null>;
   /** Ends what is metered of nodes that are gone. @returns how many intervals ended */
@@ -95,6 +98,7 @@ export function createClusters({ nodeSilenceMs, ...parts }: ClustersOptions): Cl
     record: (ref, event) => recordEvent(parts, ref, event),
     heartbeat: (ref, author) => heartbeat(parts, ref, author),
     runContext: (clusterId) => readRunContext(db, clusterId),
+    places: (clusterIds) => readPlaces(db, clusterIds),
     openPrivateKey: (clusterId) => openPrivateKey(db, secrets, clusterId),
     endSilentNodes() {
       // While no gateway ran nobody could hear a node: each gets the whole time to be heard of again.

@@ -4,6 +4,9 @@ import { check, customType, index, integer, pgTable, text, timestamp, uniqueInde
 const moment = (name: string) => timestamp(name, { withTimezone: true, mode: 'date', precision: 3 });
 const bytes = customType<{ data: Buffer }>({ dataType: () => 'bytea' });
 
+/** Everybody, or who may see the cluster. */
+export const clusterAccess = ['public', 'members'] as const;
+
 /** Machines that belong together, of one organization. An archived one stays, as what its hours are shown by. */
 export const clusters = pgTable(
   'clusters',
@@ -13,6 +16,8 @@ export const clusters = pgTable(
     name: text('name').notNull(),
     /** Web addresses of what runs on it lie below; null where it has none. */
     publicDomain: text('public_domain'),
+    /** Who may use web addresses of what runs on it; a run may ask for less than everybody. */
+    access: text('access', { enum: clusterAccess }).notNull().default('public'),
     createdAt: moment('created_at').notNull(),
     archivedAt: moment('archived_at'),
     /** The line for authorized_keys; it stays when the private key is gone. */

@@ -31,6 +31,7 @@ export {
   type OpenedOrganization,
   type Organizations,
 } from './organizations.ts';
+export { holdsSecret } from './secret.ts';
 export { changesKnownMs, changesLookMs } from './change-watch.ts';
 export { type Recovery, recoverPlatformKey } from './recovery.ts';
 export { keyOwnersSql } from './key-owners.ts';

@@ -5,7 +5,16 @@ import type { Audit } from '#core/audit/audit.ts';
 import { createClaims } from './claims.ts';
 import { type Changes, createChanges } from './run-changes.ts';
 import { createRunLoop, type RunLoop } from './run-loop.ts';
-import { findRun, type LoggedLine, listRuns, readLog, type Run, type RunList } from './run-rows.ts';
+import {
+  type DeclaredWebPort,
+  findRun,
+  type LoggedLine,
+  listRuns,
+  listWebPorts,
+  readLog,
+  type Run,
+  type RunList,
+} from './run-rows.ts';
 import { createStarts, type Starts } from './run-starts.ts';
 import type { FoundRunner } from '#core/runs/runner/runner.ts';
 import type { RunSources, Sealer } from './sources.ts';
@@ -18,8 +27,8 @@ import { createStates } from './states.ts';
 
 export type { RunOutput } from './outputs.ts';
 export type { ApplyRequest, ChangeResult, StartResult } from './run-requests.ts';
-export type { LoggedLine, Run, RunList } from './run-rows.ts';
-export { failureCodes, isFinal, runOperations, runStatuses, type RunStatus } from './run-status.ts';
+export type { DeclaredWebPort, LoggedLine, Run, RunList } from './run-rows.ts';
+export { failureCodes, isFinal, runAccess, runOperations, runStatuses, type RunStatus } from './run-status.ts';
 export {
   findRunner,
   findTerraformPath,
@@ -35,6 +44,8 @@ export interface Runs extends Starts, Changes {
   list(list: RunList): Promise<{ readonly runs: readonly Run[]; readonly total: number }>;
   /** Lines behind the one numbered `after`, in their order. */
   log(runId: string, after: number, limit: number): Promise<readonly LoggedLine[]>;
+  /** Web ports of what is there: none of what is being destroyed, or was asked to be. */
+  webPorts(): Promise<readonly DeclaredWebPort[]>;
   /** Why nothing can be applied here; null where it can. */
   problem(): Promise<string | null>;
   readonly loop: RunLoop;
@@ -80,6 +91,7 @@ export function createRuns(options: RunsOptions): Runs {
     find,
     list: (list) => listRuns(db.sql, list),
     log: (runId, after, limit) => readLog(db.sql, runId, after, limit),
+    webPorts: () => listWebPorts(db.sql),
     problem: async () => (await look()).problem,
     loop,
   };

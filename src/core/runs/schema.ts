@@ -13,7 +13,7 @@ import {
   uniqueIndex,
   uuid,
 } from 'drizzle-orm/pg-core';
-import { activeStatuses, failureCodes, runOperations, runStatuses } from './run-status.ts';
+import { activeStatuses, failureCodes, runAccess, runOperations, runStatuses } from './run-status.ts';
 
 const moment = (name: string) => timestamp(name, { withTimezone: true, mode: 'date', precision: 3 });
 const bytes = customType<{ data: Buffer }>({ dataType: () => 'bytea' });
@@ -82,6 +82,10 @@ export const runs = pgTable(
     outputs: jsonb('outputs'),
     /** `{port, node, path}` of the web port that it declares. */
     web: jsonb('web'),
+    /** Why what it declares is no web port; one sentence. */
+    webProblem: text('web_problem'),
+    /** Who may use its web address. */
+    access: text('access', { enum: runAccess }).notNull().default('public'),
   },
   (table) => [
     uniqueIndex('runs_active_key')
@@ -93,6 +97,9 @@ export const runs = pgTable(
     index('runs_cluster_idx').on(table.clusterId, table.id),
     index('runs_organization_idx').on(table.organizationId, table.id),
     index('runs_installation_idx').on(table.installationId, table.id),
+    index('runs_web_idx')
+      .on(table.id)
+      .where(sql`${table.status} = 'APPLIED' and ${table.web} is not null`),
   ],
 );
 
