@@ -164,7 +164,7 @@ export function createExposures(options: ExposuresOptions): Exposures {
     async shown(runIds) {
       if (!isOn || runIds.length === 0) return new Map();
       const rows = await db.sql<{ runId: string; label: string; domain: string; status: ExposureStatus }[]>`
-        select run_id as "runId", label, domain, status from exposures where run_id = any(${[...runIds]}::uuid[])`;
+        select run_id as "runId", label, domain, status from exposures where run_id in ${db.sql([...runIds])}`;
       return new Map(
         rows.map(({ runId, label, domain, status }): [string, ShownAddress] => {
           const host = `${label}.${domain}`;

@@ -49,7 +49,7 @@ export function createListing({ sql, sources, ownHosts }: ListingParts): Listing
       await tx`select pg_advisory_xact_lock(hashtextextended('headgate exposures', 0))`;
       const wanted = await readWanted();
       const live = wanted.map(({ declared }) => declared.installationId);
-      await tx`delete from exposures where not installation_id = any(${live}::uuid[])`;
+      await tx`delete from exposures ${live.length === 0 ? tx`` : tx`where installation_id not in ${tx(live)}`}`;
       const rows = await readRows(tx);
       for (const one of wanted) await keep(tx, one, rows);
       return toExposures(wanted, await readRows(tx)) ?? [];

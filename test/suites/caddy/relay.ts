@@ -1,0 +1,34 @@
+import { connect, createServer, type Server } from 'node:net';
+import { freePort } from '../../support/free-port.ts';
+
+/** Another address of this machine, on which one port leads to a server of the loopback and every other one is closed. */
+export class Relay {
+  readonly port: number;
+  readonly #server: Server;
+  connections = 0;
+
+  private constructor(port: number, target: number) {
+    this.port = port;
+    this.#server = createServer((near) => {
+      this.connections += 1;
+      const far = connect(target, '127.0.0.1');
+      near.pipe(far).pipe(near);
+      const end = (): void => {
+        near.destroy();
+        far.destroy();
+      };
+      for (const socket of [near, far]) socket.on('error', end).on('close', end);
+      near.on('close', () => (this.connections -= 1));
+    });
+  }
+
+  static async start(host: string, target: number): Promise<Relay> {
+    const relay = new Relay(await freePort(), target);
+    await new Promise<void>((resolve) => relay.#server.listen(relay.port, host, resolve));
+    return relay;
+  }
+
+  async close(): Promise<void> {
+    await new Promise<void>((resolve) => this.#server.close(() => resolve()));
+  }
+}
