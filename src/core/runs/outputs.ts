@@ -18,7 +18,8 @@ export interface RunResult {
 const outputsSchema = z.record(z.string(), z.object({ sensitive: z.boolean().default(false), value: z.unknown() }));
 
 const portMax = 65_535;
-const pathPattern = /^\/[\x21-\x7e]{0,499}$/;
+/** One that began with "//" would be another host to a browser, which reads "\\" as "/". */
+const pathPattern = /^\/(?![/\\])[\x21-\x7e]{0,499}$/;
 
 export interface OutputContext {
   readonly announced: WebPort | null;
@@ -72,7 +73,7 @@ function readWeb(
   }
   if (target.sshPort === port) return problem("web_port is the port of the node's SSH server");
   if (typeof path !== 'string' || !pathPattern.test(path)) {
-    return problem('web_path must begin with "/" and have printable ASCII characters, 500 at most');
+    return problem('web_path must begin with "/", one and no more, and have printable ASCII characters, 500 at most');
   }
   return { web: { port, node: isNamed ? node : null, path }, webProblem: null };
 }

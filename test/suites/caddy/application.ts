@@ -44,7 +44,9 @@ export class Application {
       outgoing.writeHead(302, { location: 'http://169.254.169.254/latest/meta-data/' }).end();
     } else if (url.startsWith('/cookies')) {
       const taken = '__Host-headgate_access=stolen; Path=/; Secure';
-      outgoing.writeHead(200, { 'set-cookie': ['own=1; Path=/', taken], 'x-own': 'yes', connection: 'x-own' }).end('ok');
+      outgoing
+        .writeHead(200, { 'set-cookie': ['own=1; Path=/', taken], 'x-own': 'yes', connection: 'x-own' })
+        .end('ok');
     } else {
       const parts: Buffer[] = [];
       incoming.on('data', (part: Buffer) => parts.push(part));
@@ -60,7 +62,7 @@ export class Application {
     this.seen.push(incoming);
     const key = `${incoming.headers['sec-websocket-key'] ?? ''}258EAFA5-E914-47DA-95CA-C5AB0DC85B11`;
     const accept = createHash('sha1').update(key).digest('base64');
-    socket.on('error', () => undefined);
+    socket.on('error', () => undefined).on('end', () => socket.end());
     socket.write(
       `HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: ${accept}\r\n\r\n`,
     );

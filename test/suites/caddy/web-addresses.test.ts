@@ -60,7 +60,12 @@ describe('a web address', () => {
     const answer = await caddy.get(run.url, '/a/b?c=d', {
       method: 'POST',
       body: 'said',
-      headers: { 'x-forwarded-for': '1.2.3.4', 'x-forwarded-host': 'evil.test', forwarded: 'for=1.2.3.4', cookie: 'a=b' },
+      headers: {
+        'x-forwarded-for': '1.2.3.4',
+        'x-forwarded-host': 'evil.test',
+        forwarded: 'for=1.2.3.4',
+        cookie: 'a=b',
+      },
     });
     const seen = (await answer.json()) as Body;
     expect(seen).toMatchObject({ name: 'first', method: 'POST', url: '/a/b?c=d', body: 'said' });
@@ -104,7 +109,7 @@ describe('a web address', () => {
     const ended = closed(socket);
     await gateway.made(`/v1/runs/${run.id}/destroy`);
     await ended;
-    await expect((async () => { while (await next() !== '') continue; throw new Error('over'); })()).rejects.toThrow();
+    await expect(restOf(next)).rejects.toThrow();
     await expect.poll(() => mine.connections).toBe(0);
     await expect(opened(caddy.websocket(run.url, '/socket'))).rejects.toThrow();
   });
@@ -131,7 +136,7 @@ describe('a web address', () => {
     expect(await echo(socket, 'through')).toBe('through');
     expect(relay.connections).toBe(1);
     // A host with another key is none that anybody knows.
-    const [{ public_key: other }] = [await gateway.made('/v1/clusters', { name: 'k', organization_id: organization.id }).then((made) => made.access_identity)];
+    const other = cluster.access_identity.public_key;
     const ended = closed(socket);
     await gateway.ask(`/v1/clusters/${cluster.id}/nodes/far`, { method: 'PATCH', body: { host_key: other } });
     await ended;
@@ -139,3 +144,9 @@ describe('a web address', () => {
     await relay.close();
   });
 });
+
+/** @throws Error at the end, however it comes */
+async function restOf(next: () => Promise<string>): Promise<void> {
+  while ((await next()) !== '') continue;
+  throw new Error('it has ended');
+}

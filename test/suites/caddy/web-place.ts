@@ -31,7 +31,10 @@ locals {
 }
 ${['port', 'node', 'path'].map((name) => `output "web_${name}" {\n  value = try(local.web.${name}, null)\n}\n`).join('')}`;
 
-export function useWebPlace(): (more?: { env?: Readonly<Record<string, string>>; cluster?: object }) => Promise<WebPlace> {
+export function useWebPlace(): (more?: {
+  env?: Readonly<Record<string, string>>;
+  cluster?: object;
+}) => Promise<WebPlace> {
   const newPlace = usePlace();
   const cleanups: (() => Promise<void>)[] = [];
   afterEach(async () => {
@@ -48,7 +51,6 @@ export function useWebPlace(): (more?: { env?: Readonly<Record<string, string>>;
     const organization = { id: opened.id, key: opened.management_key };
     const cluster = await gateway.cluster(place.server, opened.id, { public_domain: 'apps.test', ...moreOfCluster });
     await gateway.upload('web', webStack);
-    setTimeout(() => console.log(gateway.process.output.stdout.split('\n').filter((l) => !l.includes('"msg":"request"')).slice(-25).join('\n'), gateway.process.output.stderr), 35_000).unref();
     const readyOf = (runId: string): Promise<Body> =>
       eventually(async () => {
         const run = await gateway.run(runId);
