@@ -1,16 +1,21 @@
 import type { Duplex } from 'node:stream';
-import type { Clock } from '#base/clock.ts';
 import type { Db } from '#base/db.ts';
-import { formatId } from '#base/id.ts';
 import type { Log } from '#base/log.ts';
-import { createPacedLoop } from '#base/paced-loop.ts';
-import { type Audit, type Author, keyIdOf, userIdOf } from '#core/audit/audit.ts';
-import { createEntrances, type Entrance, linkSeconds } from './entrances.ts';
+import { createPacedLoop, type PacedLoop } from '#base/paced-loop.ts';
 import { createListing, isSameSite } from './listing.ts';
-import { createProbes } from './probes.ts';
+import { createKnown, type Cut, type Known } from './look.ts';
+import {
+  createOpening,
+  enterPath,
+  type OpenedAddress,
+  type Opener,
+  type Opening,
+  type OpeningParts,
+} from './opening.ts';
+import { createProbes, type Probes } from './probes.ts';
 import { createReach } from './reach.ts';
 import { createTunnels } from './tunnels.ts';
-import type { Exposure, ExposureSources, ExposureStatus, Holder } from './types.ts';
+import type { Exposure, ExposureSources, ExposureStatus } from './types.ts';
 
 /**
  * Web addresses of what runs have put on clusters: `https://<stack>--<cluster>.<public domain>`. Which there are
@@ -37,22 +42,7 @@ export interface ShownAddress {
   readonly status: ExposureStatus;
 }
 
-export interface OpenedAddress {
-  /** With a secret that is good for one use, where the address is for members. */
-  readonly url: string;
-  /** Null: it does not expire. */
-  readonly expiresAtMs: number | null;
-}
-
-export interface Opener {
-  readonly author: Author;
-  readonly organizationId: string;
-  readonly isOperator: boolean;
-}
-
-export type Cut = (exposure: Exposure) => void;
-
-export interface Exposures {
+export interface Exposures extends Pick<Opening, 'enter' | 'admit'> {
   /** Where links lead: no application gets to see this path. */
   readonly enterPath: string;
   /** Whether addresses are served here at all. */
@@ -67,10 +57,6 @@ export interface Exposures {
   shown(runIds: readonly string[]): Promise<ReadonlyMap<string, ShownAddress>>;
   /** A link to the address of a run; null where it has none. */
   open(runId: string, opener: Opener): Promise<OpenedAddress | null>;
-  /** Uses a link. @returns null for one that is not good */
-  enter(exposure: Exposure, secret: string): Promise<(Entrance & { readonly secret: string }) | null>;
-  /** Whose cookie it is; null for one that is not good for this address, or not any more. */
-  admit(exposure: Exposure, secret: string): Promise<Entrance | null>;
   /** @throws UnreachableError */
   connect(exposure: Exposure): Promise<Duplex>;
   /** Looks for changes at once. Never rejects: what fails is found by the next look. */
@@ -82,10 +68,7 @@ export interface Exposures {
   stop(): Promise<void>;
 }
 
-export interface ExposuresOptions {
-  readonly db: Db;
-  readonly clock: Clock;
-  readonly audit: Audit;
+export interface ExposuresOptions extends OpeningParts {
   readonly log: Log;
   readonly sources: ExposureSources;
   readonly isOn: boolean;
@@ -93,148 +76,71 @@ export interface ExposuresOptions {
   readonly ownHosts: readonly string[];
 }
 
-const enterPath = '/.well-known/headgate/enter';
 const lookEveryMs = 1000;
 
 export function createExposures(options: ExposuresOptions): Exposures {
-  const { db, clock, log, audit, sources, isOn, ownHosts } = options;
-  const listing = createListing({ ...options, sql: db.sql });
+  const { db, sources, isOn, ownHosts, log } = options;
+  const known = createKnown(createListing({ ...options, sql: db.sql }), log);
   const reach = createReach(createTunnels(sources));
-  const probes = createProbes(db.sql, reach);
-  const entrances = createEntrances(db.sql);
-  const cuts: Cut[] = [];
-  let byHost: ReadonlyMap<string, Exposure> | null = null;
-  let looking: Promise<void> | null = null;
-  let isAskedAgain = false;
-  let isFailing = false;
-
-  async function look(): Promise<void> {
-    const list = await listing.read();
-    const before = byHost ?? new Map<string, Exposure>();
-    byHost = new Map(list.map((exposure) => [exposure.host, exposure]));
-    for (const exposure of before.values()) {
-      const now = byHost.get(exposure.host);
-      if (now === undefined || isCutBy(exposure, now)) for (const cut of cuts) cut(exposure);
-    }
-  }
-
-  /** Who asks while a look is made gets the one after it, which sees what was there when he asked. */
-  async function refresh(): Promise<void> {
-    if (looking !== null) {
-      isAskedAgain = true;
-      return looking;
-    }
-    looking = (async () => {
-      do {
-        isAskedAgain = false;
-        await look().then(
-          () => (isFailing = false),
-          (error: unknown) => {
-            if (!isFailing)
-              log.warn({ err: error }, 'web addresses could not be looked for; they are looked for again');
-            isFailing = true;
-          },
-        );
-      } while (isAskedAgain);
-    })().finally(() => (looking = null));
-    return looking;
-  }
-
-  let probing: Promise<void> | null = null;
-  const loop = createPacedLoop(async () => {
-    await refresh();
-    probing ??= probes
-      .run([...(byHost?.values() ?? [])])
-      .catch((error: unknown) => log.warn({ err: error }, 'web addresses could not be probed; it is tried again'))
-      .finally(() => (probing = null));
-    return lookEveryMs;
-  });
-
-  const exposureOf = async (runId: string): Promise<Exposure | null> => {
-    await refresh();
-    return [...(byHost?.values() ?? [])].find((exposure) => exposure.runId === runId) ?? null;
-  };
-
+  const loop = createLookLoop(known, createProbes(db.sql, reach), log);
+  const opening = createOpening(options);
+  const all = (): readonly Exposure[] => [...(known.byHost()?.values() ?? [])];
   return {
     enterPath,
     isOn,
     isOwnSite: (domain) => ownHosts.some((host) => isSameSite(domain, host)),
-    isKnown: () => byHost !== null,
-    find: (host) => byHost?.get(host) ?? null,
-    async shown(runIds) {
-      if (!isOn || runIds.length === 0) return new Map();
-      const rows = await db.sql<{ runId: string; label: string; domain: string; status: ExposureStatus }[]>`
-        select run_id as "runId", label, domain, status from exposures where run_id in ${db.sql([...runIds])}`;
-      return new Map(
-        rows.map(({ runId, label, domain, status }): [string, ShownAddress] => {
-          const host = `${label}.${domain}`;
-          return [runId, { host, path: byHost?.get(host)?.path ?? '/', status }];
-        }),
-      );
+    isKnown: () => known.byHost() !== null,
+    find: (host) => known.byHost()?.get(host) ?? null,
+    shown: (runIds) => (isOn && runIds.length > 0 ? readShown(db, known, runIds) : Promise.resolve(new Map())),
+    async open(runId, opener) {
+      if (isOn) await known.refresh();
+      const exposure = all().find((other) => other.runId === runId);
+      return exposure === undefined ? null : opening.open(exposure, opener);
     },
-    async open(runId, { author, organizationId, isOperator }) {
-      const exposure = isOn ? await exposureOf(runId) : null;
-      if (exposure === null) return null;
-      if (exposure.access === 'public') {
-        return { url: `https://${exposure.host}${exposure.path}`, expiresAtMs: null };
-      }
-      const holder: Holder = {
-        keyId: keyIdOf(author.actor),
-        userId: userIdOf(author.actor),
-        organizationId,
-        isOperator,
-      };
-      const secret = await entrances.makeLink(exposure.installationId, holder);
-      if (secret === null) return null;
-      await db.orm.transaction((tx) => noteOpened(audit, tx, exposure, author));
-      const url = `https://${exposure.host}${enterPath}?link=${secret}`;
-      return { url, expiresAtMs: clock.now() + linkSeconds * 1000 };
-    },
-    async enter(exposure, secret) {
-      const entrance = await entrances.useLink(exposure.installationId, secret);
-      return entrance !== null && (await mayEnter(exposure, entrance)) ? entrance : null;
-    },
-    async admit(exposure, secret) {
-      const entrance = await entrances.find(exposure.installationId, secret);
-      return entrance !== null && (await mayEnter(exposure, entrance)) ? entrance : null;
-    },
+    enter: (exposure, secret) => opening.enter(exposure, secret),
+    admit: (exposure, secret) => opening.admit(exposure, secret),
     connect: (exposure) => reach.connect(exposure),
-    refresh: () => (isOn ? refresh() : Promise.resolve()),
-    onCut: (cut) => void cuts.push(cut),
+    refresh: () => (isOn ? known.refresh() : Promise.resolve()),
+    onCut: (cut) => known.onCut(cut),
     async start() {
       if (!isOn) return;
-      await refresh();
+      await known.refresh();
       loop.start(0);
     },
     async stop() {
       await loop.close();
-      await probing;
       reach.close();
     },
   };
-
-  /** A cluster may have gone to another organization since. */
-  async function mayEnter({ organizationId }: Exposure, { holder }: Entrance): Promise<boolean> {
-    if (!holder.isOperator && holder.organizationId !== organizationId) return false;
-    return sources.isActive(holder);
-  }
 }
 
-/** What is open may stay where it leads to the same port still, and no fewer may use it. */
-function isCutBy(before: Exposure, now: Exposure): boolean {
-  const isNarrower = before.access === 'public' && now.access === 'members';
-  const isElsewhere = JSON.stringify(before.target) !== JSON.stringify(now.target);
-  const { installationId, organizationId } = now;
-  const isOthers = before.installationId !== installationId || before.organizationId !== organizationId;
-  return isNarrower || isElsewhere || isOthers;
+/** Probes take their time, and nobody waits for them to know of a change. */
+function createLookLoop(known: Known, probes: Probes, log: Log): PacedLoop {
+  let probing: Promise<void> | null = null;
+  const loop = createPacedLoop(async () => {
+    await known.refresh();
+    probing ??= probes
+      .run([...(known.byHost()?.values() ?? [])])
+      .catch((error: unknown) => log.warn({ err: error }, 'web addresses could not be probed; it is tried again'))
+      .finally(() => (probing = null));
+    return lookEveryMs;
+  });
+  return {
+    ...loop,
+    async close() {
+      await loop.close();
+      await probing;
+    },
+  };
 }
 
-async function noteOpened(
-  audit: Audit,
-  tx: Parameters<Audit['record']>[0],
-  { runId, organizationId, host }: Exposure,
-  author: Author,
-): Promise<void> {
-  const target = { targetType: 'run', targetId: formatId('run', runId) };
-  await audit.record(tx, { organizationId, author, action: 'run.opened', ...target, before: null, after: { host } });
+async function readShown(db: Db, known: Known, runIds: readonly string[]): Promise<ReadonlyMap<string, ShownAddress>> {
+  const rows = await db.sql<{ runId: string; label: string; domain: string; status: ExposureStatus }[]>`
+    select run_id as "runId", label, domain, status from exposures where run_id in ${db.sql([...runIds])}`;
+  return new Map(
+    rows.map(({ runId, label, domain, status }): [string, ShownAddress] => {
+      const host = `${label}.${domain}`;
+      return [runId, { host, path: known.byHost()?.get(host)?.path ?? '/', status }];
+    }),
+  );
 }

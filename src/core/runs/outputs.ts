@@ -32,7 +32,7 @@ export interface OutputContext {
 
 /** Reads `terraform output -json`. An output `web_port`, with `web_node` and `web_path`, outranks what the manifest announces. */
 export function readOutputs(text: string, context: OutputContext): RunResult {
-  const { announced, mask } = context;
+  const { mask } = context;
   const parsed = outputsSchema.safeParse(parse(text));
   const all = parsed.success ? parsed.data : {};
   const outputs = Object.fromEntries(
@@ -41,21 +41,21 @@ export function readOutputs(text: string, context: OutputContext): RunResult {
       sensitive ? { sensitive } : { sensitive, value: parse(mask(JSON.stringify(value ?? null))) },
     ]),
   );
-  const valueOf = (name: string): unknown => all[name]?.value ?? null;
-  const port = valueOf('web_port') ?? announced?.port ?? null;
-  if (port === null) return { outputs, web: null, webProblem: null };
-  const isOutput = valueOf('web_port') !== null;
-  const node = isOutput ? valueOf('web_node') : (announced?.node ?? null);
-  const path = isOutput ? (valueOf('web_path') ?? '/') : (announced?.path ?? '/');
+  return { outputs, ...declaredWeb(all, context) };
+}
+
+type Values = Readonly<Record<string, { readonly sensitive: boolean; readonly value: unknown }>>;
+
+function declaredWeb(all: Values, context: OutputContext): Pick<RunResult, 'web' | 'webProblem'> {
+  const { announced, mask } = context;
+  const [port, node, path] = ['web_port', 'web_node', 'web_path'].map((name) => all[name]?.value ?? null);
+  const declared = port === null ? announced : { port, node: node ?? null, path: path ?? '/' };
+  if (declared === null) return { web: null, webProblem: null };
   const isSecret = ['web_port', 'web_node', 'web_path'].some((name) => all[name]?.sensitive === true);
-  if (isSecret || mask(String(path)) !== String(path)) {
-    return {
-      outputs,
-      web: null,
-      webProblem: 'web_port, web_node and web_path are shown: none of them may be a secret',
-    };
+  if (isSecret || (typeof declared.path === 'string' && mask(declared.path) !== declared.path)) {
+    return { web: null, webProblem: 'web_port, web_node and web_path are shown: none of them may be a secret' };
   }
-  return { outputs, ...readWeb({ port, node, path }, context) };
+  return readWeb(declared, context);
 }
 
 /** All of it is right, or there is no web port: what a module says wrongly is not guessed at. */

@@ -33,7 +33,7 @@ export class LiveConnections {
   }
 
   cut({ installationId }: Exposure): void {
-    for (const connection of [...(this.#byInstallation.get(installationId) ?? [])]) connection.destroy();
+    for (const connection of this.#byInstallation.get(installationId) ?? []) connection.destroy();
   }
 
   cutHeldBy(isMeant: (holder: Holder) => boolean): void {

@@ -1,8 +1,8 @@
-import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { guardConnections } from '#base/connections.ts';
+import { type Connections, guardConnections } from '#base/connections.ts';
 import { descriptorsMax } from '#base/descriptors.ts';
 import { closeServer, listen, type ListenAddress, urlOf } from '#base/listen.ts';
 import type { Log } from '#base/log.ts';
@@ -65,21 +65,7 @@ export function createWeb(options: WebOptions): Web {
   const { address, exposures, log } = options;
   const live = new LiveConnections(connectionsPerAddress);
   const parts = { ...options, live };
-  const server = createServer({
-    maxHeaderSize: headerBytesMax,
-    headersTimeout: options.headersTimeoutMs,
-    // Bodies have a limit between two of their parts.
-    requestTimeout: 0,
-    keepAliveTimeout: keepAliveMs,
-    noDelay: true,
-    requireHostHeader: false,
-    insecureHTTPParser: false,
-  });
-  const connections = guardConnections(server, {
-    connectionsMax: Math.floor(descriptorsMax() * descriptorShare),
-    stallMs: options.answerStallTimeoutMs,
-    refuse: (outgoing) => answer(outgoing.req, outgoing, pages.tooMany),
-  });
+  const { server, connections } = openServer(options);
 
   async function serve(incoming: IncomingMessage, outgoing: ServerResponse): Promise<void> {
     if (isAsk(incoming, exposures)) {
@@ -120,11 +106,6 @@ export function createWeb(options: WebOptions): Web {
       socket.destroy();
     });
   });
-  server.on('clientError', (_, socket) => {
-    if (socket.writable) socket.end('HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n');
-    else socket.destroy();
-  });
-
   return {
     listen: () => listen(server, addressOfWeb(address)),
     url: () => urlOf(server, address),
@@ -140,6 +121,30 @@ export function createWeb(options: WebOptions): Web {
       await closed;
     },
   };
+}
+
+/** Its bounds are its own: what applications are asked takes nothing from the API. */
+function openServer(options: WebOptions): { readonly server: Server; readonly connections: Connections } {
+  const server = createServer({
+    maxHeaderSize: headerBytesMax,
+    headersTimeout: options.headersTimeoutMs,
+    // Bodies have a limit between two of their parts.
+    requestTimeout: 0,
+    keepAliveTimeout: keepAliveMs,
+    noDelay: true,
+    requireHostHeader: false,
+    insecureHTTPParser: false,
+  });
+  const connections = guardConnections(server, {
+    connectionsMax: Math.floor(descriptorsMax() * descriptorShare),
+    stallMs: options.answerStallTimeoutMs,
+    refuse: (outgoing) => answer(outgoing.req, outgoing, pages.tooMany),
+  });
+  server.on('clientError', (_, socket) => {
+    if (socket.writable) socket.end('HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n');
+    else socket.destroy();
+  });
+  return { server, connections };
 }
 
 /** Everything else that wants to be upgraded, and what has a body, is none. */

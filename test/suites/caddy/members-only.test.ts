@@ -1,6 +1,5 @@
 import { Socket } from 'node:net';
 import { describe, expect, it } from 'vitest';
-import type { Body } from '../../edge/inference/inference-gateway.ts';
 import { closed, opened, useWebPlace, type WebPlace, webStack } from './web-place.ts';
 
 /** Addresses for members alone: a link that works once, a cookie for one host, and what ends both. */
@@ -34,7 +33,7 @@ describe('an address for members', () => {
     const nobody = await caddy.text(run.url, '/secret', { headers: { accept: 'text/html' } });
     expect([nobody.status, nobody.text]).toEqual([401, expect.stringContaining('<h1>For members only</h1>')]);
     expect((await caddy.text(run.url, '/', { headers: { cookie: '__Host-headgate_access=' } })).status).toBe(401);
-    await expect(opened(caddy.websocket(run.url, '/socket'))).rejects.toThrow();
+    await expect(opened(caddy.websocket(run.url, '/socket'))).rejects.toThrow('the websocket was');
     expect(app.seen).toEqual([]);
 
     const stranger = await gateway.made('/v1/organizations', { name: 'Others' });
@@ -57,7 +56,7 @@ describe('an address for members', () => {
     expect(games).toMatch(/^HTTP\/1.1 401 /);
 
     const headers = { cookie: `a=1; ${cookie}; b=2` };
-    const shown = JSON.parse((await caddy.text(run.url, '/mine', { headers })).text) as Body;
+    const shown = JSON.parse((await caddy.text(run.url, '/mine', { headers })).text);
     expect([shown.url, shown.headers.cookie]).toEqual(['/mine', 'a=1; b=2']);
     expect(JSON.stringify(app.seen.map(({ rawHeaders }) => rawHeaders))).not.toContain('headgate_access');
     const rows = JSON.stringify(await place.sql`select encode(hash, 'escape'), t::text from exposure_entrances t`);
@@ -86,7 +85,7 @@ describe('an address for members', () => {
     expect(await raw('Sec-Fetch-Site: same-site\r\nSec-Fetch-Mode: no-cors')).toContain('HTTP/1.1 403');
     await expect(
       opened(caddy.websocket(run.url, '/', { cookie, origin: 'https://evil--c.apps.test' })),
-    ).rejects.toThrow();
+    ).rejects.toThrow('the websocket was');
     expect(app.seen).toEqual([]);
     expect(await ask({ origin }, 'POST')).toBe(200);
     expect(await raw('Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: navigate')).toContain('HTTP/1.1 200');
@@ -169,12 +168,15 @@ describe('what goes to an application', () => {
     const { hostname: host } = new URL(run.url);
     for (const [what, bytes] of shapes) {
       const raw = bytes.replaceAll('Host: H\r\n', `Host: ${host}\r\n`);
-      await caddy.raw(host, raw);
+      const seenOf = () => app.seen.splice(0).map(({ url, headers }) => [url, headers.host?.split(':')[0]]);
+      // What Caddy takes for two requests has two answers, and each of them has gone through here by itself.
+      const answers = (await caddy.raw(host, raw)).match(/HTTP\/1\.1 \d{3} /g) ?? [];
+      const seen = seenOf();
+      expect([what, seen.length <= answers.length, seen.filter(([, to]) => to !== host)]).toEqual([what, true, []]);
       // And without Caddy before it.
       await send(Number(new URL(webUrl).port), raw);
-      const seen = app.seen.splice(0).map(({ url, headers }) => [url, headers.host?.split(':')[0]]);
-      const strange = seen.filter(([url, to]) => url !== '/' || to !== host);
-      expect([what, strange, seen.length <= 2]).toEqual([what, [], true]);
+      const alone = seenOf();
+      expect([what, alone.length <= 1, alone.filter(([url]) => url !== '/')]).toEqual([what, true, []]);
     }
     expect((await caddy.text(run.url, '/alive')).status).toBe(200);
   });

@@ -16,11 +16,11 @@ export interface WebPlace {
   readonly webUrl: string;
   readonly organization: { readonly id: string; readonly key: string };
   readonly cluster: Body;
-  application(name?: string, host?: string): Promise<Application>;
+  readonly application: (name?: string, host?: string) => Promise<Application>;
   /** A run that is APPLIED, and whose address answers. */
-  ready(stack: string, web: object, more?: object): Promise<Body>;
-  applied(stack: string, web: object, more?: object): Promise<Body>;
-  readyOf(runId: string): Promise<Body>;
+  readonly ready: (stack: string, web: object, more?: object) => Promise<Body>;
+  readonly applied: (stack: string, web: object, more?: object) => Promise<Body>;
+  readonly readyOf: (runId: string) => Promise<Body>;
 }
 
 /** Its outputs are what the input says, of whatever type. */
