@@ -23,7 +23,6 @@ import type { Exposure, ExposureSources, ExposureStatus } from './types.ts';
  */
 
 export type { Entrance } from './entrances.ts';
-export { UnreachableError } from './reach.ts';
 export type {
   Access,
   ClusterPlace,
