@@ -39,7 +39,7 @@ export type { ClusterList, ClusterPage } from './cluster-reads.ts';
 export type { NodePatch } from './node-changes.ts';
 export type { NodeEvent, NodeEventKind, NodeEventResult } from './node-events.ts';
 export type { ClusterPlace, RunContext, RunNode } from './run-context.ts';
-export { clusterAccess } from './schema.ts';
+export { clusterAccess } from './access.ts';
 export { parseHostKey, parsePrivateKey, SshKeyError } from './ssh-keys.ts';
 
 export interface Clusters {

@@ -1,11 +1,9 @@
 import { sql } from 'drizzle-orm';
 import { check, customType, index, integer, pgTable, text, timestamp, uniqueIndex, uuid } from 'drizzle-orm/pg-core';
+import { clusterAccess } from './access.ts';
 
 const moment = (name: string) => timestamp(name, { withTimezone: true, mode: 'date', precision: 3 });
 const bytes = customType<{ data: Buffer }>({ dataType: () => 'bytea' });
-
-/** Everybody, or who may see the cluster. */
-export const clusterAccess = ['public', 'members'] as const;
 
 /** Machines that belong together, of one organization. An archived one stays, as what its hours are shown by. */
 export const clusters = pgTable(
