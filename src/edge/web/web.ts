@@ -54,6 +54,11 @@ const connectionsPerAddress = 256;
 /** Of the descriptors of this process; each connection has another one to its application. */
 const descriptorShare = 0.2;
 const keepAliveMs = 120_000;
+/** What Node cannot read, by its names for it. */
+const clientErrors: Readonly<Record<string, string>> = {
+  HPE_HEADER_OVERFLOW: '431 Request Header Fields Too Large',
+  ERR_HTTP_REQUEST_TIMEOUT: '408 Request Timeout',
+};
 const closeWaitMs = 5000;
 const closeLookMs = 50;
 
@@ -140,8 +145,9 @@ function openServer(options: WebOptions): { readonly server: Server; readonly co
     stallMs: options.answerStallTimeoutMs,
     refuse: (outgoing) => answer(outgoing.req, outgoing, pages.tooMany),
   });
-  server.on('clientError', (_, socket) => {
-    if (socket.writable) socket.end('HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n');
+  server.on('clientError', ({ code = '' }: NodeJS.ErrnoException, socket) => {
+    const status = clientErrors[code] ?? '400 Bad Request';
+    if (socket.writable) socket.end(`HTTP/1.1 ${status}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n`);
     else socket.destroy();
   });
   return { server, connections };

@@ -7,7 +7,13 @@ import { isSameSite } from '#core/exposures/listing.ts';
 
 const first = (wanted: string, id = 'an-installation'): string => labelsFor(wanted, id).next().value ?? '';
 const some = (wanted: string, id: string, count: number): string[] =>
-  Array.from({ length: count }, ((labels) => () => labels.next().value ?? '')(labelsFor(wanted, id)));
+  Array.from(
+    { length: count },
+    (
+      (labels) => () =>
+        labels.next().value ?? ''
+    )(labelsFor(wanted, id)),
+  );
 
 describe('the label of an address', () => {
   it('is <stack>--<cluster> where that fits', () => {
