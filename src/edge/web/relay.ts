@@ -112,7 +112,17 @@ export async function relayRequest(
     fail((error.code ?? '').startsWith('HPE_') ? pages.broken : pages.noAnswer);
   });
   cutStalled(incoming, parts.bodyStallMs);
+  outgoing.once('finish', () => endUnread(incoming, parts.bodyStallMs));
   incoming.pipe(asked);
+}
+
+/** An application may answer before the body has come: the rest of it gets as long as a pause may take. */
+function endUnread(incoming: IncomingMessage, leftMs: number): void {
+  if (incoming.complete) return;
+  const { socket } = incoming;
+  setTimeout(() => {
+    if (!incoming.complete) socket.destroy();
+  }, leftMs).unref();
 }
 
 /** A client that begins a body and does not go on with it holds a connection to the application. */

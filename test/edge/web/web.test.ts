@@ -64,7 +64,9 @@ async function exposed(
       now(), now(), ${web}::jsonb)`;
   const run = await eventually(async () => {
     const { body } = await ask(`/v1/runs/run_${id.replaceAll('-', '')}`);
-    return body.url === null || (await get(new URL(body.url).host, '/')).status === 404 ? null : body;
+    if (body.url === null) return null;
+    const answer = await get(new URL(body.url).host, '/').catch(() => null);
+    return answer?.status === 404 ? null : body;
   });
   return { run, host: new URL(run.url).host, clusterId };
 }
@@ -217,8 +219,6 @@ describe('an address', () => {
     expect((await ask(`/v1/clusters/${clusterId}`, { method: 'PATCH', body: { access: 'members' } })).status).toBe(200);
     await closed;
     expect((await get(host, '/')).status).toBe(401);
-    const { body } = await ask('/v1/audit?limit=1', {});
-    expect(body).toBeDefined();
     const opened = await ask(`/v1/runs/${run.id}/open`, { method: 'POST', key: organization.key });
     const { pathname, search } = new URL(opened.body.url);
     expect((await get(host, pathname + search)).status).toBe(303);
