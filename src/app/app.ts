@@ -157,6 +157,7 @@ function listParts(
     gateway.parts.catalog,
     platform.parts.clusters,
     platform.parts.runs,
+    platform.parts.exposures,
     platform.parts.costs,
     // Jobs run while all of the above starts, and until all of the below has stopped.
     jobs.end,
@@ -166,6 +167,7 @@ function listParts(
     edges.parts.health,
     edges.parts.inference,
     edges.parts.api,
+    edges.parts.web,
     edges.parts.requests,
     own.reload,
   ];

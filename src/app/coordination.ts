@@ -40,8 +40,8 @@ export interface Coordination {
   readonly part: Part;
 }
 
-/** `key`, `organization`: one was changed. `engine files`: read them again. `collect`: write what runs here for an organization into Redis again. */
-type MessageKind = 'key' | 'organization' | 'engine files' | 'collect';
+/** `key`, `organization`: one was changed. `engine files`: read them again. `collect`: write what runs here for an organization into Redis again. `web addresses`: look which there are. */
+type MessageKind = 'key' | 'organization' | 'engine files' | 'collect' | 'web addresses';
 
 export interface CoordinationParts extends SharedStore {
   readonly db: Db;

@@ -6,11 +6,13 @@ import type { Log } from '#base/log.ts';
 import { PICO_PER_MICRO } from '#base/money.ts';
 import { readSigner } from '#base/signing.ts';
 import { createOperatorCommands, readReplicaGpus } from '#core/fleet/fleet.ts';
+import { holdsSecret } from '#core/keys/keys.ts';
 import { createAborter } from '#core/proxy/proxy.ts';
 import { createApi } from '#edge/api/api.ts';
 import { createHttpGuards, createShowLimits, installFallbacks, routeFirst, type HttpEnv } from '#edge/http/http.ts';
 import { createInference, type Inference } from '#edge/inference/inference.ts';
 import { refreshEveryMs, type Observe, type Watching } from '#edge/observe/observe.ts';
+import { createWeb } from '#edge/web/web.ts';
 import type { SharedStore } from './coordination.ts';
 import { createEngineOperations } from './engine-operations.ts';
 import type { Foundation } from './foundation.ts';
@@ -33,12 +35,17 @@ export interface Edges {
     readonly health: Part;
     readonly inference: Part;
     readonly api: Part;
+    /** Web addresses of runs. */
+    readonly web: Part;
     readonly requests: Part;
   };
 }
 
 export interface EdgesOptions {
-  readonly config: Pick<Config, 'http' | 'metrics' | 'database' | 'keys' | 'limits' | 'storage'>;
+  readonly config: Pick<
+    Config,
+    'http' | 'metrics' | 'database' | 'keys' | 'limits' | 'platform' | 'storage' | 'upstream'
+  >;
   readonly foundation: Foundation;
   readonly gateway: Gateway;
   readonly platform: Platform;
@@ -92,6 +99,7 @@ export function createEdges(options: EdgesOptions): Edges {
       },
       inference: inferencePart(inference, foundation),
       api: apiPart(common),
+      web: webPart(common),
       requests: {
         name: 'requests',
         start() {
@@ -170,7 +178,9 @@ function apiPart({ config, foundation, gateway, platform, guards, db, clock, log
   const commands = createOperatorCommands({ db, audit, fleet: gateway.fleet, reload: () => operations.reload() });
   const keyFile = config.storage.statementKeyFile;
   const signer = keyFile === null ? null : readSigner(keyFile, 'HEADGATE_STATEMENT_KEY_FILE');
-  const rooms = { ...foundation, ...gateway, ...platform.rooms, ...guards, engines: { operations, commands } };
+  const { announceAddresses } = platform;
+  const own = { announceAddresses, engines: { operations, commands } };
+  const rooms = { ...foundation, ...gateway, ...platform.rooms, ...guards, ...own };
   const billing = {
     costs: platform.rooms.costs,
     directory: platform.directory,
@@ -181,6 +191,44 @@ function apiPart({ config, foundation, gateway, platform, guards, db, clock, log
   return {
     name: 'API',
     routes: createApi({ ...rooms, billing, signer, heldPicoUsd, limits: config.limits, clock, log }),
+  };
+}
+
+/** Web addresses of runs, on a listener of their own. Without one the part does nothing. */
+function webPart({ config, foundation: { keys }, platform, guards, log }: GuardedOptions): Part {
+  const name = 'web addresses of runs';
+  const { exposures } = platform.rooms;
+  const address = config.platform.web;
+  if (address === null) return { name };
+  const web = createWeb({
+    address,
+    exposures,
+    keys: { holdsKey: holdsSecret, isKey: async (text) => (await keys.verify(text)) !== null || keys.knows(text) },
+    addressOf: guards.addressOf,
+    log,
+    headersTimeoutMs: config.http.headersTimeoutMs,
+    answerStallTimeoutMs: config.http.answerStallTimeoutMs,
+    bodyStallMs: config.limits.bodyStallTimeoutMs,
+    firstByteMs: config.upstream.firstByteTimeoutMs,
+  });
+  exposures.onCut((exposure) => web.cut(exposure));
+  let off: readonly (() => void)[] = [];
+  return {
+    name,
+    async start() {
+      off = [
+        keys.onRevoked((keyId) => web.cutHeldBy((holder) => holder.keyId === keyId)),
+        keys.onOrganizationStopped(({ organizationId }) =>
+          web.cutHeldBy((holder) => holder.organizationId === organizationId),
+        ),
+      ];
+      await web.listen();
+      log.info({ url: web.url() }, 'web addresses of runs are served here, for the proxy that has their certificates');
+    },
+    async stop() {
+      for (const end of off) end();
+      await web.close();
+    },
   };
 }
 

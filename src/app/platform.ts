@@ -4,10 +4,12 @@ import type { Db } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
 import { type Clusters, createClusters } from '#core/clusters/clusters.ts';
 import type { Costs } from '#core/costs/costs.ts';
+import type { Exposures } from '#core/exposures/exposures.ts';
 import type { Runs } from '#core/runs/runs.ts';
 import { createSecrets, type Secrets } from '#core/secrets/secrets.ts';
 import { createStacks, type Stacks } from '#core/stacks/stacks.ts';
 import { createCostsWing } from './costs.ts';
+import { createExposuresWing } from './exposures.ts';
 import type { Foundation } from './foundation.ts';
 import type { Gateway } from './gateway.ts';
 import type { OrganizationDirectory } from './organization-directory.ts';
@@ -21,12 +23,16 @@ export interface Platform {
     readonly clusters: Clusters;
     readonly stacks: Stacks;
     readonly runs: Runs;
+    readonly exposures: Exposures;
   };
+  /** To be called when something was changed that web addresses follow from; every gateway goes by it then. */
+  readonly announceAddresses: () => Promise<void>;
   readonly directory: OrganizationDirectory;
   readonly parts: {
     readonly costs: Part;
     readonly clusters: Part;
     readonly runs: Part;
+    readonly exposures: Part;
   };
 }
 
@@ -53,13 +59,16 @@ export function createPlatform(options: PlatformOptions): Platform {
   const clusters = createClusters({ db, clock, log, audit, accounts, costs, secrets, nodeSilenceMs });
   const stacks = createStacks({ db, audit, log });
   const { runs, part } = createRunsWing({ ...options, audit, clusters, stacks, secrets, holder });
+  const web = createExposuresWing({ ...options, clusters, runs });
   return {
-    rooms: { costs, clusters, stacks, runs },
+    rooms: { costs, clusters, stacks, runs, exposures: web.exposures },
+    announceAddresses: web.announce,
     directory,
     parts: {
       costs: costsPart,
       clusters: clustersPart(clusters, secrets, log),
       runs: part,
+      exposures: web.part,
     },
   };
 }

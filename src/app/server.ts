@@ -17,6 +17,7 @@ import {
   refuseUnaddressed,
 } from '#edge/http/http.ts';
 import { healthPaths, metricsAddress } from '#edge/observe/observe.ts';
+import { addressOfWeb } from '#edge/web/web.ts';
 
 /** The port of the gateway. */
 export interface HttpServer {
@@ -105,10 +106,11 @@ function listenerOf(app: Hono<HttpEnv>): ReturnType<typeof getRequestListener> {
  * Takes the addresses and gives them back, to find out before anything is made whether they can be had.
  * @throws ConfigError naming the variable of the one that cannot
  */
-export async function checkAddresses(config: Pick<Config, 'http' | 'metrics' | 'process'>): Promise<void> {
+export async function checkAddresses(config: Pick<Config, 'http' | 'metrics' | 'platform' | 'process'>): Promise<void> {
   const workers = Array.from({ length: config.process.workers }, (_, index) => index);
   const metrics = workers.map((worker) => metricsAddress(metricsOf(config.metrics, worker)));
-  for (const address of [addressOf(config.http), ...metrics]) {
+  const { web } = config.platform;
+  for (const address of [addressOf(config.http), web === null ? null : addressOfWeb(web), ...metrics]) {
     if (address === null) continue;
     const server = createSocketServer();
     await listen(server, address);

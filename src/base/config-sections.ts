@@ -1,6 +1,16 @@
 import { join } from 'node:path';
 import { z } from 'zod';
-import { databaseUrl, logLevel, networks, optionalWhole, platformKeys, text, urlOf, whole } from './config-values.ts';
+import {
+  databaseUrl,
+  hostNames,
+  logLevel,
+  networks,
+  optionalWhole,
+  platformKeys,
+  text,
+  urlOf,
+  whole,
+} from './config-values.ts';
 
 /** The sections of the gateway's configuration: the variables of each, and what it hands to the rooms that need it. */
 
@@ -354,6 +364,10 @@ export interface PlatformConfig {
   readonly runsAtOnce: number;
   /** Of a plan, and of an apply. */
   readonly runMs: number;
+  /** Where web addresses of runs are served; null: nowhere. */
+  readonly web: { readonly host: string; readonly port: number } | null;
+  /** Host names that the gateway itself is reached at. */
+  readonly ownHosts: readonly string[];
 }
 
 export const platform = section(
@@ -366,6 +380,9 @@ export const platform = section(
     HEADGATE_ALLOW_UNSANDBOXED_RUNS: z.enum(['true', 'false']).default('false'),
     HEADGATE_RUNS_AT_ONCE: whole(1, 1000, 2),
     HEADGATE_RUN_SECONDS: whole(10, 86_400, 3600),
+    HEADGATE_WEB_HOST: text.min(1).default('127.0.0.1'),
+    HEADGATE_WEB_PORT: optionalWhole(0, 65_535),
+    HEADGATE_OWN_HOSTS: hostNames.default([]),
   },
   (read): PlatformConfig => ({
     keys: read.HEADGATE_PLATFORM_KEY ?? null,
@@ -377,5 +394,7 @@ export const platform = section(
     allowUnsandboxedRuns: read.HEADGATE_ALLOW_UNSANDBOXED_RUNS === 'true',
     runsAtOnce: read.HEADGATE_RUNS_AT_ONCE,
     runMs: secondsMs(read.HEADGATE_RUN_SECONDS),
+    web: read.HEADGATE_WEB_PORT === undefined ? null : { host: read.HEADGATE_WEB_HOST, port: read.HEADGATE_WEB_PORT },
+    ownHosts: read.HEADGATE_OWN_HOSTS,
   }),
 );

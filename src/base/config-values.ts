@@ -62,6 +62,14 @@ export const platformKeys = list
   )
   .transform((parts) => parts.map((part) => Buffer.from(part, 'base64')));
 
+/** Host names, in whatever case, without ports. */
+export const hostNames = list
+  .transform((names) => names.map((name) => name.toLowerCase()))
+  .refine(
+    (names) => names.every((name) => /^[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?$/.test(name)),
+    'must be host names without ports, separated by commas',
+  );
+
 function isDecodable(value: string): boolean {
   try {
     decodeURIComponent(value);

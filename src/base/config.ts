@@ -112,11 +112,15 @@ function checkTogether(read: z.output<z.ZodObject<typeof gatewayVariables>>): vo
 /** Settings that are given and do nothing beside the others, each with why; in sentences that name the variable. */
 export function findIdleSettings(config: Config): readonly string[] {
   const isGiven = (name: keyof typeof gatewayVariables): boolean => (config.environment[name] ?? '') !== '';
-  const { metrics, cache, limits } = config;
+  const { metrics, cache, limits, platform } = config;
   const idle: readonly [boolean, string][] = [
     [
       isGiven('HEADGATE_METRICS_HOST') && metrics.port === null,
       'HEADGATE_METRICS_HOST has no effect without HEADGATE_METRICS_PORT: metrics are answered nowhere',
+    ],
+    [
+      isGiven('HEADGATE_WEB_HOST') && platform.web === null,
+      'HEADGATE_WEB_HOST has no effect without HEADGATE_WEB_PORT: web addresses of runs are served nowhere',
     ],
     [
       isGiven('HEADGATE_CACHE_SECONDS') && cache.bytesMax === 0,

@@ -11,6 +11,8 @@ type Environment = Readonly<Record<string, string | undefined>>;
 type Probe = (environment: Environment) => string | null;
 
 const probes: Readonly<Record<string, Probe>> = {
+  caddy: (environment) =>
+    findProgram('caddy', environment) === null ? 'there is no caddy on PATH' : probeTerraform(environment),
   compose: whyNoCompose,
   docker: whyNoDocker,
   prometheus: (environment) => (findProgram('promtool', environment) === null ? 'there is no promtool on PATH' : null),

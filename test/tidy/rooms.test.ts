@@ -10,6 +10,7 @@ const house: House = {
     'core/admission': ['core/audit', 'core/limits', 'core/wallet'],
     'core/clusters': ['core/accounts', 'core/audit', 'core/costs', 'core/secrets'],
     'core/costs': ['core/audit'],
+    'core/exposures': ['core/audit'],
     'core/fleet': ['core/audit', 'core/catalog'],
     'core/fleet/drivers/swarm': ['core/fleet/drivers/docker'],
     'core/fleet/leader': [
@@ -52,7 +53,7 @@ const house: House = {
       'requests',
       'reconcile',
     ],
-    platform: ['stacks', 'runs', 'clusters', 'costs', 'secrets'],
+    platform: ['stacks', 'runs', 'clusters', 'costs', 'secrets', 'exposures'],
   },
 };
 

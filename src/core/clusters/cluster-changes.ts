@@ -21,6 +21,7 @@ export interface NewCluster {
   readonly organizationId: string;
   readonly name: string;
   readonly publicDomain: string | null;
+  readonly access: ClusterRow['access'];
   readonly nodes: readonly NodeInput[];
   /** A private key that `parsePrivateKey` takes; null makes one. */
   readonly privateKey: string | null;
@@ -29,6 +30,7 @@ export interface NewCluster {
 export interface ClusterPatch {
   readonly name?: string | undefined;
   readonly publicDomain?: string | null | undefined;
+  readonly access?: ClusterRow['access'] | undefined;
   /** Moves it: what is held goes on for that organization. */
   readonly organizationId?: string | undefined;
 }
@@ -38,6 +40,7 @@ function auditView(row: ClusterRow): AuditView {
     name: row.name,
     organization_id: formatId('org', row.organizationId),
     public_domain: row.publicDomain,
+    access: row.access,
     archived: row.archivedAt !== null,
     access_identity: row.accessFingerprint,
   };
@@ -73,13 +76,14 @@ export async function createCluster(parts: ClusterParts, input: NewCluster, auth
       const now = new Date(clock.now());
       await requireOrganization(tx, parts, input.organizationId);
       const id = uuidv7(now.getTime());
-      const { organizationId, name, publicDomain } = input;
+      const { organizationId, name, publicDomain, access } = input;
       const identity = await newAccessIdentity(tx, secrets, id, input.privateKey);
       const row: ClusterRow = {
         id,
         organizationId,
         name,
         publicDomain,
+        access,
         createdAt: now,
         archivedAt: null,
         accessChangedAt: now,
@@ -107,9 +111,9 @@ export async function patchCluster(
       if (before === null) return null;
       const after = { ...before, ...withoutUndefined(patch) };
       if (JSON.stringify(auditView(after)) === JSON.stringify(auditView(before))) return withNodes(tx, costs, before);
-      const { name, publicDomain, organizationId } = after;
+      const { name, publicDomain, access, organizationId } = after;
       if (organizationId !== before.organizationId) await move(tx, parts, before, organizationId);
-      await tx.update(clusters).set({ name, publicDomain, organizationId }).where(eq(clusters.id, clusterId));
+      await tx.update(clusters).set({ name, publicDomain, access, organizationId }).where(eq(clusters.id, clusterId));
       const action = organizationId === before.organizationId ? 'changed' : 'moved';
       await note(tx, parts, { action, before, after, author });
       return withNodes(tx, costs, after);
@@ -117,7 +121,9 @@ export async function patchCluster(
   );
 }
 
-function withoutUndefined(patch: ClusterPatch): Partial<Pick<ClusterRow, 'name' | 'publicDomain' | 'organizationId'>> {
+function withoutUndefined(
+  patch: ClusterPatch,
+): Partial<Pick<ClusterRow, 'name' | 'publicDomain' | 'access' | 'organizationId'>> {
   return Object.fromEntries(Object.entries(patch).filter(([, value]) => value !== undefined));
 }
 

@@ -57,6 +57,8 @@ export interface Cluster {
   readonly organizationId: string;
   readonly name: string;
   readonly publicDomain: string | null;
+  /** Who may use web addresses of what runs on it. */
+  readonly access: ClusterRow['access'];
   readonly status: ClusterStatus;
   readonly accessIdentity: AccessIdentityView;
   readonly createdAtMs: number;
@@ -79,6 +81,7 @@ export function toCluster(row: ClusterRow): Cluster {
     organizationId: row.organizationId,
     name: row.name,
     publicDomain: row.publicDomain,
+    access: row.access,
     status: row.archivedAt === null ? 'active' : 'archived',
     accessIdentity: {
       publicKey: row.accessPublicKey,

@@ -20,7 +20,7 @@ import {
 } from './cluster-reads.ts';
 import { addNode, type NodePatch, patchNode, removeNode } from './node-changes.ts';
 import { heartbeat, type NodeEvent, type NodeEventResult, recordEvent } from './node-events.ts';
-import { readRunContext, type RunContext } from './run-context.ts';
+import { type ClusterPlace, readPlaces, readRunContext, type RunContext } from './run-context.ts';
 import { endSilentNodes } from './silent-nodes.ts';
 
 /**
@@ -45,7 +45,8 @@ export type { ClusterPatch, NewCluster } from './cluster-changes.ts';
 export type { ClusterList, ClusterPage } from './cluster-reads.ts';
 export type { NodePatch } from './node-changes.ts';
 export type { NodeEvent, NodeEventKind, NodeEventResult } from './node-events.ts';
-export type { RunContext, RunNode } from './run-context.ts';
+export type { ClusterPlace, RunContext, RunNode } from './run-context.ts';
+export { clusterAccess } from './access.ts';
 export { parseHostKey, parsePrivateKey, SshKeyError } from './ssh-keys.ts';
 
 export interface Clusters {
@@ -74,6 +75,8 @@ export interface Clusters {
   heartbeat(ref: NodeRef, author: Author): Promise<boolean>;
   /** What a run of this cluster is given; null for an archived one too. */
   runContext(clusterId: string): Promise<RunContext | null>;
+  /** Where clusters are; those that are archived are left out. */
+  places(clusterIds: readonly string[]): Promise<readonly ClusterPlace[]>;
   /** For a run alone: must reach no log, no answer and no environment. @throws AppError secrets_unavailable */
   openPrivateKey(clusterId: string): Promise<string | null>;
   /** Ends what is metered of nodes that are gone. @returns how many intervals ended */
@@ -105,6 +108,7 @@ export function createClusters({ nodeSilenceMs, ...parts }: ClustersOptions): Cl
     record: (ref, event) => recordEvent(parts, ref, event),
     heartbeat: (ref, author) => heartbeat(parts, ref, author),
     runContext: (clusterId) => readRunContext(db, clusterId),
+    places: (clusterIds) => readPlaces(db, clusterIds),
     openPrivateKey: (clusterId) => openPrivateKey(db, secrets, clusterId),
     endSilentNodes() {
       // While no gateway ran nobody could hear a node: each gets the whole time to be heard of again.

@@ -1,4 +1,4 @@
-import { asc, eq } from 'drizzle-orm';
+import { and, asc, eq, inArray, isNull } from 'drizzle-orm';
 import type { Db } from '#base/db.ts';
 import { clusterKey } from './cluster.ts';
 import { clusterNodes, clusters } from './schema.ts';
@@ -62,4 +62,46 @@ export async function readRunContext(db: Db, clusterId: string): Promise<RunCont
     },
     { isolationLevel: 'repeatable read', accessMode: 'read only' },
   );
+}
+
+/** A cluster as somebody needs it who connects to its nodes. */
+export interface ClusterPlace {
+  readonly id: string;
+  readonly organizationId: string;
+  readonly name: string;
+  readonly publicDomain: string | null;
+  readonly access: 'public' | 'members';
+  /** In the order they were added. */
+  readonly nodes: readonly {
+    readonly name: string;
+    readonly address: string;
+    readonly sshPort: number;
+    readonly sshUser: string;
+    readonly hostKey: string | null;
+  }[];
+}
+
+export async function readPlaces(db: Db, clusterIds: readonly string[]): Promise<readonly ClusterPlace[]> {
+  if (clusterIds.length === 0) return [];
+  const chosen = and(inArray(clusters.id, [...clusterIds]), isNull(clusters.archivedAt));
+  const { id, organizationId, name, publicDomain, access } = clusters;
+  const rows = await db.orm.select({ id, organizationId, name, publicDomain, access }).from(clusters).where(chosen);
+  const ids = rows.map((row) => row.id);
+  const nodes = await db.orm
+    .select()
+    .from(clusterNodes)
+    .where(inArray(clusterNodes.clusterId, ids))
+    .orderBy(asc(clusterNodes.id));
+  return rows.map((row) => ({
+    ...row,
+    nodes: nodes
+      .filter(({ clusterId }) => clusterId === row.id)
+      .map(({ name: node, address, sshPort, sshUser, hostKey }) => ({
+        name: node,
+        address,
+        sshPort,
+        sshUser,
+        hostKey,
+      })),
+  }));
 }

@@ -1,5 +1,6 @@
 import { sql } from 'drizzle-orm';
 import { check, customType, index, integer, pgTable, text, timestamp, uniqueIndex, uuid } from 'drizzle-orm/pg-core';
+import { clusterAccess } from './access.ts';
 
 const moment = (name: string) => timestamp(name, { withTimezone: true, mode: 'date', precision: 3 });
 const bytes = customType<{ data: Buffer }>({ dataType: () => 'bytea' });
@@ -13,6 +14,8 @@ export const clusters = pgTable(
     name: text('name').notNull(),
     /** Web addresses of what runs on it lie below; null where it has none. */
     publicDomain: text('public_domain'),
+    /** Who may use web addresses of what runs on it; a run may ask for less than everybody. */
+    access: text('access', { enum: clusterAccess }).notNull().default('public'),
     createdAt: moment('created_at').notNull(),
     archivedAt: moment('archived_at'),
     /** The line for authorized_keys; it stays when the private key is gone. */

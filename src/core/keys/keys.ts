@@ -33,6 +33,7 @@ export {
   type Organizations,
 } from './organizations.ts';
 export { createMembers, type Members } from './members.ts';
+export { holdsSecret } from './secret.ts';
 export { changesKnownMs, changesLookMs } from './change-watch.ts';
 export { type Recovery, recoverPlatformKey } from './recovery.ts';
 export { keyOwnersSql } from './key-owners.ts';

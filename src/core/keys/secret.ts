@@ -60,6 +60,18 @@ export function isWellFormedSecret(text: string): boolean {
   return bodyPattern.test(text) && checksum(text.slice(0, -checksumLength)) === text.slice(-checksumLength);
 }
 
+const inTextPattern = new RegExp(`[\\x21-\\x7e]{0,64}?[0-9a-f]{12}-[0-9A-Za-z]{${randomLength + checksumLength}}`, 'g');
+
+/** Whether a text has a key in it that was made here, under whatever prefix. */
+export function holdsSecret(text: string): boolean {
+  for (const [found] of text.matchAll(inTextPattern)) {
+    for (let start = 0; bodyPattern.test(found.slice(start)); start += 1) {
+      if (isWellFormedSecret(found.slice(start))) return true;
+    }
+  }
+  return false;
+}
+
 /**
  * SHA-256, one character a byte (Node's "binary" is latin1), which names a secret in memory: Node makes the string in
  * a fifth of a buffer's time. A secret has more entropy than any guess can cover, so nothing slower is needed.

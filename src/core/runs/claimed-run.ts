@@ -37,6 +37,7 @@ export interface RunEnd {
   readonly failureMessage?: string;
   readonly outputs?: object;
   readonly web?: WebPort | null;
+  readonly webProblem?: string | null;
 }
 
 export interface PhaseLines {

@@ -333,7 +333,8 @@ class Execution {
     const text = await this.#readAll('output');
     return readOutputs(text, {
       announced: this.#context.stack.web,
-      nodes: nodes.map(({ name }) => name),
+      nodes: nodes.map(({ name, ssh_port: sshPort }) => ({ name, sshPort })),
+      ownNode: this.#context.node,
       mask: this.#mask,
     });
   }

@@ -14,25 +14,28 @@ export interface RunOutput {
 export interface RunResult {
   readonly outputs: Readonly<Record<string, RunOutput>>;
   readonly web: WebPort | null;
+  /** Why what was declared is no web port; null where it is one, or none was declared. */
+  readonly webProblem: string | null;
 }
 
 const outputsSchema = z.record(z.string(), z.object({ sensitive: z.boolean().default(false), value: z.unknown() }));
 
-const portSchema = z.coerce.number().int().min(1).max(65_535);
-const pathSchema = z
-  .string()
-  .regex(/^\/[\x21-\x7e]*$/)
-  .max(500);
+const portMax = 65_535;
+/** One that began with "//" would be another host to a browser, which reads "\\" as "/". */
+const pathPattern = /^\/(?![/\\])[\x21-\x7e]{0,499}$/;
 
 export interface OutputContext {
   readonly announced: WebPort | null;
-  /** Names of the cluster's nodes. A module names one of them, and never an address. */
-  readonly nodes: readonly string[];
+  /** The cluster's nodes. A module names one of them, and never an address. */
+  readonly nodes: readonly { readonly name: string; readonly sshPort: number }[];
+  /** Of a run for one node its name. */
+  readonly ownNode: string;
   readonly mask: Mask;
 }
 
 /** Reads `terraform output -json`. An output `web_port`, with `web_node` and `web_path`, outranks what the manifest announces. */
-export function readOutputs(text: string, { announced, nodes, mask }: OutputContext): RunResult {
+export function readOutputs(text: string, context: OutputContext): RunResult {
+  const { mask } = context;
   const parsed = outputsSchema.safeParse(parse(text));
   const all = parsed.success ? parsed.data : {};
   let chars = 0;
@@ -44,12 +47,47 @@ export function readOutputs(text: string, { announced, nodes, mask }: OutputCont
       return [name, { sensitive, value: parse(text) }];
     }),
   );
-  const port = portSchema.safeParse(all['web_port']?.value);
-  const path = pathSchema.safeParse(all['web_path']?.value);
-  const node = all['web_node']?.value;
-  const isNode = typeof node === 'string' && nodes.includes(node);
-  if (!port.success) return { outputs, web: announced };
-  return { outputs, web: { port: port.data, node: isNode ? node : null, path: path.success ? path.data : '/' } };
+  return { outputs, ...declaredWeb(all, context) };
+}
+
+type Values = Readonly<Record<string, { readonly sensitive: boolean; readonly value: unknown }>>;
+
+function declaredWeb(all: Values, context: OutputContext): Pick<RunResult, 'web' | 'webProblem'> {
+  const { announced, mask } = context;
+  const [port, node, path] = ['web_port', 'web_node', 'web_path'].map((name) => all[name]?.value ?? null);
+  const declared = port === null ? announced : { port, node: node ?? null, path: path ?? '/' };
+  if (declared === null) return { web: null, webProblem: null };
+  const isSecret = ['web_port', 'web_node', 'web_path'].some((name) => all[name]?.sensitive === true);
+  if (isSecret || (typeof declared.path === 'string' && mask(declared.path) !== declared.path)) {
+    return { web: null, webProblem: 'web_port, web_node and web_path are shown: none of them may be a secret' };
+  }
+  return readWeb(declared, context);
+}
+
+/** All of it is right, or there is no web port: what a module says wrongly is not guessed at. */
+function readWeb(
+  { port: said, node, path }: { readonly port: unknown; readonly node: unknown; readonly path: unknown },
+  { nodes, ownNode }: OutputContext,
+): Pick<RunResult, 'web' | 'webProblem'> {
+  const problem = (webProblem: string) => ({ web: null, webProblem });
+  const port = readPort(said);
+  if (port === null) return problem(`web_port must be a whole number from 1 to ${portMax}`);
+  const isNamed = typeof node === 'string';
+  const target = isNamed || ownNode !== '' ? nodes.find(({ name }) => name === (node ?? ownNode)) : nodes[0];
+  if ((node !== null && !isNamed) || target === undefined) {
+    return problem('web_node must be the name of a node of the cluster');
+  }
+  if (target.sshPort === port) return problem("web_port is the port of the node's SSH server");
+  if (typeof path !== 'string' || !pathPattern.test(path)) {
+    return problem('web_path must begin with "/", one and no more, and have printable ASCII characters, 500 at most');
+  }
+  return { web: { port, node: isNamed ? node : null, path }, webProblem: null };
+}
+
+/** Terraform has numbers, and texts that hold them. */
+function readPort(value: unknown): number | null {
+  const port = typeof value === 'string' && /^[1-9]\d{0,4}$/.test(value) ? Number(value) : value;
+  return typeof port === 'number' && Number.isInteger(port) && port >= 1 && port <= portMax ? port : null;
 }
 
 /** Escapes of JSON, one after the other. */

@@ -86,7 +86,7 @@ export function createProgress(sql: Sql): Progress {
 }
 
 async function turn(tx: TransactionSql, { id, fence, installationId }: ClaimedRun, end: RunEnd): Promise<boolean> {
-  const { status, failureCode, failureMessage, outputs, web } = end;
+  const { status, failureCode, failureMessage, outputs, web, webProblem } = end;
   const [now] = await tx<{ status: RunStatus }[]>`
     select status from runs where id = ${id} and fence = ${fence} for update`;
   if (now === undefined) throw new RunLostError();
@@ -97,6 +97,7 @@ async function turn(tx: TransactionSql, { id, fence, installationId }: ClaimedRu
       failure_message = ${failureMessage ?? null},
       outputs = ${outputs === undefined ? null : JSON.stringify(outputs)}::jsonb,
       web = ${web === undefined || web === null ? null : JSON.stringify(web)}::jsonb,
+      web_problem = ${webProblem ?? null},
       ended_at = case when ${isEnd} then clock_timestamp() end,
       lease_until = case when ${isEnd} then null else lease_until end
     where id = ${id}`;

@@ -1,6 +1,6 @@
 import type { Author } from '#core/audit/audit.ts';
 import type { Run } from './run-rows.ts';
-import type { RunStatus } from './run-status.ts';
+import type { RunAccess, RunStatus } from './run-status.ts';
 
 /** What may be asked of runs, and what comes of it. */
 
@@ -14,6 +14,8 @@ export interface ApplyRequest {
   readonly node: string;
   /** Checked against what the version declares. */
   readonly inputs: Readonly<Record<string, unknown>>;
+  /** Who may use its web address, if it gets one. */
+  readonly access: RunAccess;
   readonly author: Author;
 }
 

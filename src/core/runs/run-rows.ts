@@ -5,7 +5,7 @@ import { uuidTimeMs, uuidv7 } from '#base/id.ts';
 import { type Author, keyIdOf, userIdOf } from '#core/audit/audit.ts';
 import type { ChangeSummary } from './log-line.ts';
 import type { RunOutput } from './outputs.ts';
-import type { FailureCode, RunOperation, RunStatus } from './run-status.ts';
+import { type FailureCode, type RunAccess, type RunOperation, type RunStatus, statusesBefore } from './run-status.ts';
 import type { WebPort } from './sources.ts';
 
 /** A run as it is shown. Ids are UUIDs, times milliseconds since the Unix epoch. */
@@ -33,6 +33,9 @@ export interface Run {
   readonly changes: ChangeSummary | null;
   readonly outputs: Readonly<Record<string, RunOutput>> | null;
   readonly web: WebPort | null;
+  /** Why what it declares is no web port. */
+  readonly webProblem: string | null;
+  readonly access: RunAccess;
   readonly logLines: number;
 }
 
@@ -52,7 +55,8 @@ const columns = `r.id, r.installation_id as "installationId", r.cluster_id as "c
   r.stack_version_id as "stackVersionId", i.node, r.operation, r.status, r.phase, r.failure_code as "failureCode",
   r.failure_message as "failureMessage", r.retry_of as "retryOf", r.created_by_user as "createdByUser",
   r.created_by_key as "createdByKey", ${ms('r.created_at')} as "createdAtMs", ${ms('r.started_at')} as "startedAtMs",
-  ${ms('r.ended_at')} as "endedAtMs", r.changes, r.outputs, r.web, r.log_lines as "logLines"`;
+  ${ms('r.ended_at')} as "endedAtMs", r.changes, r.outputs, r.web,
+  r.web_problem as "webProblem", r.access, r.log_lines as "logLines"`;
 
 /** Which runs a list shows, newest first; null does not choose. `page` counts from 1. */
 export interface RunList {
@@ -102,6 +106,31 @@ export async function readLog(db: Sql, runId: string, after: number, limit: numb
     where run_id = ${runId} and seq > ${after} order by seq limit ${limit}`;
 }
 
+/** A web port whose software is there, as far as runs know. */
+export interface DeclaredWebPort {
+  readonly runId: string;
+  readonly installationId: string;
+  readonly clusterId: string;
+  readonly stackName: string;
+  /** A node's name; empty for the whole cluster. */
+  readonly node: string;
+  readonly web: WebPort;
+  readonly access: RunAccess;
+}
+
+/** Of runs that are APPLIED, and that nobody has asked to destroy. */
+export async function listWebPorts(db: Sql): Promise<readonly DeclaredWebPort[]> {
+  const unfinished = ['PENDING', ...statusesBefore('DESTROYED')];
+  return db<DeclaredWebPort[]>`
+    select r.id as "runId", r.installation_id as "installationId", r.cluster_id as "clusterId",
+      i.stack_name as "stackName", i.node, r.web, r.access
+    from runs r join installations i on i.id = r.installation_id
+    where r.status = 'APPLIED' and r.web is not null and not exists (
+      select 1 from runs d
+      where d.installation_id = r.installation_id and d.operation = 'destroy' and d.status in ${db(unfinished)})
+    order by r.installation_id`;
+}
+
 export interface NewRun {
   readonly clusterId: string;
   readonly organizationId: string;
@@ -111,6 +140,7 @@ export interface NewRun {
   /** Empty for the whole cluster. */
   readonly node: string;
   readonly operation: RunOperation;
+  readonly access: RunAccess;
   readonly retryOf: string | null;
   readonly author: Author;
 }
@@ -155,10 +185,10 @@ export async function insertRun(
   const id = await nextRunId(tx, run.clusterId);
   const inputs = await seal(id);
   await tx.execute(sql`
-    insert into runs (id, installation_id, cluster_id, organization_id, stack_version_id, operation, status, inputs,
+    insert into runs (id, installation_id, cluster_id, organization_id, stack_version_id, operation, access, status, inputs,
       retry_of, created_by_user, created_by_key, created_at)
     values (${id}, ${installation.id}, ${run.clusterId}, ${run.organizationId}, ${run.stackVersionId}, ${run.operation},
-      'PENDING', ${inputs}, ${run.retryOf}, ${userIdOf(run.author.actor)}, ${keyIdOf(run.author.actor)},
+      ${run.access}, 'PENDING', ${inputs}, ${run.retryOf}, ${userIdOf(run.author.actor)}, ${keyIdOf(run.author.actor)},
       clock_timestamp())`);
   return id;
 }

@@ -27,6 +27,10 @@ export type RunStatus = (typeof runStatuses)[number];
 export const runOperations = ['apply', 'destroy'] as const;
 export type RunOperation = (typeof runOperations)[number];
 
+/** Who may use a web address: everybody, or who may see the run. */
+export const runAccess = ['public', 'members'] as const;
+export type RunAccess = (typeof runAccess)[number];
+
 /** Why a run is FAILED. */
 export const failureCodes = [
   'INIT_FAILED',

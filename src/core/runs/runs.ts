@@ -7,7 +7,16 @@ import { dropOldLogs } from './old-logs.ts';
 import { resealRuns } from './reseal.ts';
 import { type Changes, createChanges } from './run-changes.ts';
 import { createRunLoop, type RunLoop } from './run-loop.ts';
-import { findRun, type LoggedLine, listRuns, readLog, type Run, type RunList } from './run-rows.ts';
+import {
+  type DeclaredWebPort,
+  findRun,
+  type LoggedLine,
+  listRuns,
+  listWebPorts,
+  readLog,
+  type Run,
+  type RunList,
+} from './run-rows.ts';
 import { createStarts, type Starts } from './run-starts.ts';
 import { activeStatuses } from './run-status.ts';
 import { type FoundRunner, readMirror } from '#core/runs/runner/runner.ts';
@@ -21,8 +30,8 @@ import { createStates } from './states.ts';
 
 export type { RunOutput } from './outputs.ts';
 export type { ApplyRequest, ChangeResult, StartResult } from './run-requests.ts';
-export type { LoggedLine, Run, RunList } from './run-rows.ts';
-export { failureCodes, isFinal, runOperations, runStatuses, type RunStatus } from './run-status.ts';
+export type { DeclaredWebPort, LoggedLine, Run, RunList } from './run-rows.ts';
+export { failureCodes, isFinal, runAccess, runOperations, runStatuses, type RunStatus } from './run-status.ts';
 export {
   findRunner,
   findTerraformPath,
@@ -40,6 +49,8 @@ export interface Runs extends Starts, Changes {
   log(runId: string, after: number, limit: number): Promise<readonly LoggedLine[]>;
   /** Removes logs of runs that ended long ago. @returns of how many runs */
   dropOldLogs(): Promise<number>;
+  /** Web ports of what is there: none of what is being destroyed, or was asked to be. */
+  webPorts(): Promise<readonly DeclaredWebPort[]>;
   /** Why nothing can be applied here; null where it can. */
   problem(): Promise<string | null>;
   /** Sources of providers that runs can have; null where they come from registries. */
@@ -104,6 +115,7 @@ export function createRuns(options: RunsOptions): Runs {
     dropOldLogs: () => dropOldLogs(db.sql, options.clock.now()),
     reseal: () => resealRuns(options),
     mirrored: mirrorReader(options),
+    webPorts: () => listWebPorts(db.sql),
     problem: async () => (await look()).problem,
     loop,
   };

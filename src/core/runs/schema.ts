@@ -14,7 +14,7 @@ import {
   uniqueIndex,
   uuid,
 } from 'drizzle-orm/pg-core';
-import { activeStatuses, failureCodes, runOperations, runStatuses } from './run-status.ts';
+import { activeStatuses, failureCodes, runAccess, runOperations, runStatuses } from './run-status.ts';
 import { sealMarkBytes } from './sources.ts';
 
 const moment = (name: string) => timestamp(name, { withTimezone: true, mode: 'date', precision: 3 });
@@ -88,6 +88,10 @@ export const runs = pgTable(
     outputs: jsonb('outputs'),
     /** `{port, node, path}` of the web port that it declares. */
     web: jsonb('web'),
+    /** Why what it declares is no web port; one sentence. */
+    webProblem: text('web_problem'),
+    /** Who may use its web address. */
+    access: text('access', { enum: runAccess }).notNull().default('public'),
   },
   (table) => [
     uniqueIndex('runs_active_key')
@@ -100,6 +104,9 @@ export const runs = pgTable(
     index('runs_organization_idx').on(table.organizationId, table.id),
     index('runs_installation_idx').on(table.installationId, table.id),
     index('runs_inputs_key_idx').on(sealMark(table.inputs)),
+    index('runs_web_idx')
+      .on(table.id)
+      .where(sql`${table.status} = 'APPLIED' and ${table.web} is not null`),
   ],
 );
 

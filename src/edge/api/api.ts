@@ -5,6 +5,7 @@ import type { Signer } from '#base/signing.ts';
 import type { HoldReview } from '#core/admission/admission.ts';
 import type { Accounts } from '#core/accounts/accounts.ts';
 import type { Clusters } from '#core/clusters/clusters.ts';
+import type { Exposures } from '#core/exposures/exposures.ts';
 import type { AuditTrail } from '#core/audit/audit.ts';
 import type { Catalog } from '#core/catalog/catalog.ts';
 import type { OperatorCommands } from '#core/fleet/fleet.ts';
@@ -77,6 +78,9 @@ export interface ApiOptions {
   readonly reconciler?: Reconciler;
   readonly stacks: Stacks;
   readonly runs: Runs;
+  readonly exposures: Exposures;
+  /** Called after what changes web addresses; what it returns ends when every gateway goes by the change. */
+  readonly announceAddresses: () => Promise<void>;
   /** What running requests hold of an organization's balance. */
   readonly heldPicoUsd: (organizationId: string) => bigint | Promise<bigint>;
   readonly clusters: Clusters;

@@ -21,6 +21,7 @@ export function toSummaryAnswer(cluster: ClusterSummary): z.infer<typeof cluster
     name: cluster.name,
     organization_id: formatId('org', cluster.organizationId),
     public_domain: cluster.publicDomain,
+    access: cluster.access,
     status: cluster.status,
     access_identity: {
       public_key: identity.publicKey,

@@ -2,7 +2,7 @@ import { isIP, isIPv4 } from 'node:net';
 import { z } from '@hono/zod-openapi';
 import { parseMoment } from '#base/moment.ts';
 import { parseId } from '#base/id.ts';
-import { parseHostKey, parsePrivateKey, SshKeyError } from '#core/clusters/clusters.ts';
+import { clusterAccess, parseHostKey, parsePrivateKey, SshKeyError } from '#core/clusters/clusters.ts';
 import { idText } from './schemas.ts';
 
 /**
@@ -34,6 +34,10 @@ const publicDomain = z
   .string()
   .refine(isDomain, 'must be a domain name in lower case, such as apps.example.com')
   .openapi({ example: 'apps.example.com', description: 'Web addresses of what runs on the cluster lie below' });
+
+const access = z.enum(clusterAccess).openapi({
+  description: 'Who may use web addresses of what runs on the cluster; `members` are those who may see it',
+});
 
 const isAddress = (text: string): boolean =>
   isIPv4(text) || (isIP(text) === 6 && /^[0-9a-fA-F:.]+$/.test(text)) || isHostname(text);
@@ -121,6 +125,7 @@ export const createClusterSchema = z
     name: clusterName.openapi({ example: 'research' }),
     organization_id: organizationId,
     public_domain: publicDomain.nullable().default(null),
+    access: access.default('public'),
     nodes: z
       .array(newNodeSchema)
       .max(nodesAtOnceMax, `must have at most ${nodesAtOnceMax} nodes; further ones are added by themselves`)
@@ -145,6 +150,7 @@ export const patchClusterSchema = z
   .strictObject({
     name: clusterName.optional(),
     public_domain: publicDomain.nullable().optional(),
+    access: access.optional(),
     organization_id: organizationId.optional().openapi({
       type: 'string',
       description: 'Moves the cluster: what is allocated is metered for that organization from now on',
@@ -217,6 +223,7 @@ const clusterFields = {
   name: z.string(),
   organization_id: idText('org'),
   public_domain: z.string().nullable(),
+  access,
   status: z.enum(['active', 'archived']),
   access_identity: z.object({
     public_key: z.string().openapi({ description: 'A line for authorized_keys of the nodes' }),

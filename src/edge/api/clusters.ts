@@ -1,8 +1,9 @@
 import { createRoute, z } from '@hono/zod-openapi';
 import { formatId, parseId } from '#base/id.ts';
 import type { Clusters, ClusterWithNodes } from '#core/clusters/clusters.ts';
+import type { Exposures } from '#core/exposures/exposures.ts';
 import type { Runs } from '#core/runs/runs.ts';
-import { authorOf } from '#edge/http/http.ts';
+import { authorOf, ValidationError } from '#edge/http/http.ts';
 import type { ApiApp } from './app.ts';
 import type { Guards } from './auth.ts';
 import { isOperator, operatorOfCluster, optionalBody, visibleCluster } from './cluster-access.ts';
@@ -24,6 +25,8 @@ export interface ClusterRoutesParts {
   readonly guards: Guards;
   readonly clusters: Clusters;
   readonly runs: Pick<Runs, 'cancelOfCluster'>;
+  readonly exposures: Exposures;
+  readonly announceAddresses: () => Promise<void>;
 }
 
 const tags = ['Clusters'];
@@ -80,7 +83,7 @@ function registerList(app: ApiApp, { guards, clusters }: ClusterRoutesParts): vo
   });
 }
 
-function registerCreation(app: ApiApp, { guards, clusters }: ClusterRoutesParts): void {
+function registerCreation(app: ApiApp, { guards, clusters, exposures }: ClusterRoutesParts): void {
   const route = createRoute({
     method: 'post',
     path,
@@ -96,7 +99,8 @@ function registerCreation(app: ApiApp, { guards, clusters }: ClusterRoutesParts)
     const input = {
       organizationId: body.organization_id,
       name: body.name,
-      publicDomain: body.public_domain,
+      publicDomain: apartFromGateway(body.public_domain, exposures),
+      access: body.access,
       nodes: body.nodes.map(toNodeInput),
       privateKey: body.access_identity?.private_key ?? null,
     };
@@ -123,7 +127,21 @@ function registerReading(app: ApiApp, { guards, clusters }: ClusterRoutesParts):
   });
 }
 
-function registerChanges(app: ApiApp, { guards, clusters, runs }: ClusterRoutesParts): void {
+/**
+ * Pages below one domain can set cookies for each other's hosts: applications get a domain of their own.
+ * @throws ValidationError for a domain that the gateway's own host has a part in
+ */
+function apartFromGateway<T extends string | null | undefined>(
+  domain: T,
+  { isOwnSite }: Pick<Exposures, 'isOwnSite'>,
+): T {
+  if (typeof domain !== 'string' || !isOwnSite(domain)) return domain;
+  const message = "must be a domain apart from the gateway's own host (HEADGATE_OWN_HOSTS)";
+  throw new ValidationError([{ field: 'public_domain', message }]);
+}
+
+function registerChanges(app: ApiApp, parts: ClusterRoutesParts): void {
+  const { guards, clusters, runs, exposures, announceAddresses } = parts;
   const mayOperate = operatorOfCluster(clusters);
   const patch = createRoute({
     method: 'patch',
@@ -136,10 +154,13 @@ function registerChanges(app: ApiApp, { guards, clusters, runs }: ClusterRoutesP
     responses: { 200: jsonAnswer(clusterSchema, 'The cluster') },
   });
   app.openapi(patch, async (context) => {
-    const { name, public_domain: publicDomain, organization_id: organizationId } = context.req.valid('json');
+    const { name, public_domain: domain, access, organization_id: organizationId } = context.req.valid('json');
+    const publicDomain = apartFromGateway(domain, exposures);
     const id = await visibleCluster(context, clusters, context.req.valid('param').id);
-    const changes = { name, publicDomain, organizationId };
-    return context.json(toClusterAnswer(found(await clusters.patch(id, changes, authorOf(context)))), 200);
+    const changes = { name, publicDomain, access, organizationId };
+    const cluster = found(await clusters.patch(id, changes, authorOf(context)));
+    await announceAddresses();
+    return context.json(toClusterAnswer(cluster), 200);
   });
   const remove = createRoute({
     method: 'delete',
@@ -155,6 +176,7 @@ function registerChanges(app: ApiApp, { guards, clusters, runs }: ClusterRoutesP
     const id = await visibleCluster(context, clusters, context.req.valid('param').id);
     if (!(await clusters.archive(id, authorOf(context)))) throw notFound('cluster');
     await runs.cancelOfCluster(id, authorOf(context));
+    await announceAddresses();
     return context.body(null, 204);
   });
 }

@@ -1,6 +1,7 @@
 import { z } from '@hono/zod-openapi';
 import { formatId } from '#base/id.ts';
-import { failureCodes, type LoggedLine, type Run, runOperations, runStatuses } from '#core/runs/runs.ts';
+import type { ShownAddress } from '#core/exposures/exposures.ts';
+import { failureCodes, type LoggedLine, type Run, runAccess, runOperations, runStatuses } from '#core/runs/runs.ts';
 import { pageOf } from './pages.ts';
 import { idText } from './schemas.ts';
 
@@ -38,6 +39,12 @@ export const runSchema = z
       .record(z.string(), z.object({ sensitive: z.boolean(), value: z.unknown().optional() }))
       .nullable()
       .openapi({ description: 'Sensitive ones without their value' }),
+    access: z.enum(runAccess).openapi({ description: 'Who may use the web address; the cluster may ask for less' }),
+    url: z.string().nullable().openapi({ description: 'Its web address; null where it has none, or none any more' }),
+    url_status: z.enum(['pending', 'ready', 'unreachable']).nullable().openapi({
+      description: 'Whether something answers there',
+    }),
+    url_problem: z.string().nullable().openapi({ description: 'Why what it declares as its web port is none' }),
     log_lines: z.int(),
   })
   .openapi('Run');
@@ -57,7 +64,7 @@ export const logLineSchema = z
 
 const iso = (ms: number | null): string | null => (ms === null ? null : new Date(ms).toISOString());
 
-export function toRunAnswer(run: Run): z.infer<typeof runSchema> {
+export function toRunAnswer(run: Run, address?: ShownAddress): z.infer<typeof runSchema> {
   const key = run.createdByKey === null ? null : formatId('key', run.createdByKey);
   const user = run.createdByUser === null ? null : formatId('user', run.createdByUser);
   return {
@@ -79,6 +86,10 @@ export function toRunAnswer(run: Run): z.infer<typeof runSchema> {
     ended_at: iso(run.endedAtMs),
     changes: run.changes,
     outputs: run.outputs === null ? null : { ...run.outputs },
+    access: run.access,
+    url: address === undefined ? null : `https://${address.host}${address.path}`,
+    url_status: address?.status ?? null,
+    url_problem: run.webProblem,
     log_lines: run.logLines,
   };
 }

@@ -2,7 +2,8 @@ import { createRoute, z } from '@hono/zod-openapi';
 import { AppError } from '#base/errors.ts';
 import { formatId, parseId } from '#base/id.ts';
 import type { Clusters } from '#core/clusters/clusters.ts';
-import { type ChangeResult, type Run, type Runs, runStatuses, type StartResult } from '#core/runs/runs.ts';
+import type { Exposures } from '#core/exposures/exposures.ts';
+import { type ChangeResult, type Run, runAccess, type Runs, runStatuses, type StartResult } from '#core/runs/runs.ts';
 import type { Stack, Stacks, StackViewer } from '#core/stacks/stacks.ts';
 import { authorOf, type HttpContext, ValidationError } from '#edge/http/http.ts';
 import type { ApiApp } from './app.ts';
@@ -11,6 +12,7 @@ import { isOperator, visibleCluster } from './cluster-access.ts';
 import { pageQuery, toPage } from './pages.ts';
 import { checkInputs, checkTarget, inputsSchema } from './run-inputs.ts';
 import { registerRunLogRoutes } from './run-logs.ts';
+import { registerRunOpening } from './run-open.ts';
 import { runPageSchema, runSchema, toRunAnswer } from './run-schemas.ts';
 import { bearerSecurity, idText, jsonAnswer, jsonRequest, nameText, notFound } from './schemas.ts';
 import { viewerOf } from './stack-viewer.ts';
@@ -22,6 +24,8 @@ export interface RunRoutesParts {
   readonly runs: Runs;
   readonly clusters: Clusters;
   readonly stacks: Stacks;
+  readonly exposures: Exposures;
+  readonly announceAddresses: () => Promise<void>;
 }
 
 const tags = ['Runs'];
@@ -36,6 +40,14 @@ export function registerRunRoutes(app: ApiApp, parts: RunRoutesParts): void {
   registerCancel(app, parts);
   registerFurther(app, parts);
   registerForget(app, parts);
+  registerRunOpening(app, parts, (context) => visibleRun(context, parts));
+}
+
+type RunAnswer = ReturnType<typeof toRunAnswer>;
+
+/** As outsiders see it, with its web address. */
+async function answerOf({ exposures }: Pick<RunRoutesParts, 'exposures'>, run: Run): Promise<RunAnswer> {
+  return toRunAnswer(run, (await exposures.shown([run.id])).get(run.id));
 }
 
 /**
@@ -83,10 +95,14 @@ const applySchema = z
     cluster_id: idText('cluster'),
     node: nameText(100).nullish().openapi({ description: 'Name of a node; without it the whole cluster' }),
     inputs: inputsSchema.default({}),
+    access: z.enum(runAccess).default('public').openapi({
+      description: 'Who may use its web address, if it gets one; `members` are those who may see the run',
+    }),
   })
   .openapi('ApplyStack');
 
-function registerApply(app: ApiApp, { guards, runs, clusters, stacks }: RunRoutesParts): void {
+function registerApply(app: ApiApp, parts: RunRoutesParts): void {
+  const { guards, runs, clusters, stacks } = parts;
   const route = createRoute({
     method: 'post',
     path: '/v1/stacks/{name}/apply',
@@ -115,10 +131,17 @@ function registerApply(app: ApiApp, { guards, runs, clusters, stacks }: RunRoute
     if (all.length > 0) throw new ValidationError(all);
     await requireRunner(runs);
     const ids = { clusterId, organizationId: cluster.organizationId, stackId: stack.id, stackName: stack.name };
-    const request = { ...ids, stackVersionId: stack.version.id, node: node ?? '', inputs, author: authorOf(context) };
+    const request = {
+      ...ids,
+      stackVersionId: stack.version.id,
+      node: node ?? '',
+      inputs,
+      access: body.access,
+      author: authorOf(context),
+    };
     const run = started(await runs.apply(request));
     context.header('location', `${path}/${formatId('run', run.id)}`);
-    return context.json(toRunAnswer(run), 202);
+    return context.json(await answerOf(parts, run), 202);
   });
 }
 
@@ -145,7 +168,7 @@ const listQuery = z.strictObject({
   status: z.enum(runStatuses).optional(),
 });
 
-function registerList(app: ApiApp, { guards, runs, clusters }: RunRoutesParts): void {
+function registerList(app: ApiApp, { guards, runs, clusters, exposures }: RunRoutesParts): void {
   const route = createRoute({
     method: 'get',
     path,
@@ -162,7 +185,9 @@ function registerList(app: ApiApp, { guards, runs, clusters }: RunRoutesParts): 
     const clusterIds = isOperator(caller) ? null : await clusters.idsOf(caller.organizationId);
     const clusterId = cluster === undefined ? null : parseId('cluster', cluster);
     const page = await runs.list({ clusterIds, clusterId, stackName: stack, status, ...asked });
-    return context.json(toPage(page.runs.map(toRunAnswer), asked, page.total), 200);
+    const addresses = await exposures.shown(page.runs.map(({ id }) => id));
+    const shown = page.runs.map((run) => toRunAnswer(run, addresses.get(run.id)));
+    return context.json(toPage(shown, asked, page.total), 200);
   });
 }
 
@@ -177,11 +202,11 @@ function registerReading(app: ApiApp, parts: RunRoutesParts): void {
     request: { params: idParams },
     responses: { 200: jsonAnswer(runSchema, 'The run') },
   });
-  app.openapi(route, async (context) => context.json(toRunAnswer(await visibleRun(context, parts)), 200));
+  app.openapi(route, async (context) => context.json(await answerOf(parts, await visibleRun(context, parts)), 200));
 }
 
 function registerCancel(app: ApiApp, parts: RunRoutesParts): void {
-  const { guards, runs } = parts;
+  const { guards, runs, announceAddresses } = parts;
   const route = createRoute({
     method: 'post',
     path: `${path}/{id}/cancel`,
@@ -194,13 +219,15 @@ function registerCancel(app: ApiApp, parts: RunRoutesParts): void {
   });
   app.openapi(route, async (context) => {
     const { id } = await visibleRun(context, parts);
-    return context.json(toRunAnswer(changed(await runs.cancel(id, authorOf(context)))), 200);
+    const run = changed(await runs.cancel(id, authorOf(context)));
+    await announceAddresses();
+    return context.json(await answerOf(parts, run), 200);
   });
 }
 
 /** What makes another run of one. */
 function registerFurther(app: ApiApp, parts: RunRoutesParts): void {
-  const { guards, runs } = parts;
+  const { guards, runs, announceAddresses } = parts;
   const summaries = {
     retry: 'Run the same version with the same inputs again',
     destroy: 'Remove what the stack has made on the cluster',
@@ -220,14 +247,16 @@ function registerFurther(app: ApiApp, parts: RunRoutesParts): void {
       const { id } = await visibleRun(context, parts);
       await requireRunner(runs);
       const run = started(await runs[action](id, authorOf(context)));
+      // The address of what is to go is gone when this is answered.
+      await announceAddresses();
       context.header('location', `${path}/${formatId('run', run.id)}`);
-      return context.json(toRunAnswer(run), 202);
+      return context.json(await answerOf(parts, run), 202);
     });
   }
 }
 
 function registerForget(app: ApiApp, parts: RunRoutesParts): void {
-  const { guards, runs } = parts;
+  const { guards, runs, announceAddresses } = parts;
   const route = createRoute({
     method: 'post',
     path: `${path}/{id}/forget`,
@@ -240,6 +269,8 @@ function registerForget(app: ApiApp, parts: RunRoutesParts): void {
   });
   app.openapi(route, async (context) => {
     const { id } = await visibleRun(context, parts);
-    return context.json(toRunAnswer(changed(await runs.forget(id, authorOf(context)))), 200);
+    const run = changed(await runs.forget(id, authorOf(context)));
+    await announceAddresses();
+    return context.json(await answerOf(parts, run), 200);
   });
 }

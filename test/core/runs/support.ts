@@ -53,6 +53,19 @@ export interface StackMore {
   readonly isGlobal?: boolean;
 }
 
+/** Of every cluster. Nothing listens there. */
+const node = {
+  name: 'n-1',
+  address: '127.0.0.1',
+  private_address: null,
+  ssh_port: 22,
+  ssh_user: 'root',
+  host_key: null,
+  gpus: 0,
+  hardware_profile: 'plain',
+  role: 'head' as const,
+};
+
 export interface RunsBench {
   readonly db: Db;
   readonly runner: Runner;
@@ -132,7 +145,7 @@ export function useRuns(): RunsBench {
               name: 'one',
               organizationId: id,
               publicDomain: 'apps.test',
-              nodes: [],
+              nodes: [node],
             },
       ),
   };
@@ -187,8 +200,8 @@ export function useRuns(): RunsBench {
       { clusterId = uuidv7(), organizationId = clusterId, inputs = {}, stackId = version } = {},
     ) {
       const ids = { clusterId, organizationId, stackId, stackVersionId: version };
-      const request = { ...ids, stackName: 'a-stack', node: '', inputs: { ...inputs }, author: systemAuthor };
-      const result = await runs.apply(request);
+      const request = { ...ids, stackName: 'a-stack', node: '', access: 'public' as const };
+      const result = await runs.apply({ ...request, inputs: { ...inputs }, author: systemAuthor });
       if (result.kind !== 'created') throw new Error(result.kind);
       return result.run;
     },

@@ -148,6 +148,7 @@ describe('a cluster', () => {
       name: made.body.name,
       organization_id: organization.id,
       public_domain: 'a.example.com',
+      access: 'public',
       status: 'active',
       access_identity: {
         public_key: expect.stringMatching(/^ssh-ed25519 AAAA\S+ headgate cluster_[0-9a-f]{32}$/),

@@ -136,6 +136,7 @@ const runs: readonly RoleRow[] = [
   row('GET /v1/runs', 'member', 200),
   missing('GET /v1/runs/{id}', 'member', nobody('run')),
   missing('GET /v1/runs/{id}/logs', 'member', nobody('run')),
+  missing('POST /v1/runs/{id}/open', 'member', nobody('run')),
   missing('POST /v1/runs/{id}/cancel', 'admin', nobody('run')),
   missing('POST /v1/runs/{id}/retry', 'admin', nobody('run')),
   missing('POST /v1/runs/{id}/destroy', 'admin', nobody('run')),

@@ -14,6 +14,7 @@ import { createThrottle } from '#base/throttle.ts';
 import { type Accounts, createAccounts } from '#core/accounts/accounts.ts';
 import { type Clusters, createClusters } from '#core/clusters/clusters.ts';
 import { createCatalog, type Model } from '#core/catalog/catalog.ts';
+import { createExposures } from '#core/exposures/exposures.ts';
 import { type Costs, createCosts } from '#core/costs/costs.ts';
 import { readReplicaGpus } from '#core/fleet/fleet.ts';
 import { createAudit, createAuditTrail } from '#core/audit/audit.ts';
@@ -81,6 +82,8 @@ export interface TestApi {
 }
 
 export interface TestApiOptions {
+  /** Host names of the gateway. */
+  readonly ownHosts?: readonly string[];
   readonly keyPrefix?: string;
   readonly maxActiveKeys?: number;
   readonly databaseUrl?: string;
@@ -117,6 +120,7 @@ const runsConfig = {
   allowUnsandboxedRuns: false,
   runsAtOnce: 1,
   runMs: 60_000,
+  web: null,
 };
 
 interface RoomOptions extends TestApiOptions {
@@ -152,7 +156,8 @@ function createRooms(db: Db, place: BooksPlace, clock: Clock, options: RoomOptio
   const clusters = createClusters({ db, clock, log, audit, accounts, costs, secrets, nodeSilenceMs });
   const { downloads = {} } = options;
   const stacks = createStacks({ db, audit, log, downloads });
-  const platform = { keys: null, nodeSilenceMs, ...runsConfig };
+  const { ownHosts = [] } = options;
+  const platform = { keys: null, nodeSilenceMs, ...runsConfig, ownHosts };
   const parts = {
     config: { platform },
     clusters,
@@ -171,12 +176,20 @@ function createRooms(db: Db, place: BooksPlace, clock: Clock, options: RoomOptio
     catalog: createCatalog({ db, clock, engines: [] }),
     readReplicaGpus: (span: { readonly fromMs: number; readonly toMs: number }) => readReplicaGpus(db, span),
   };
+  const runs = createRunsWing(parts).runs;
+  const sources = {
+    declaredPorts: () => Promise.resolve([]),
+    clusters: () => Promise.resolve([]),
+    privateKey: () => Promise.resolve(null),
+    isActive: () => Promise.resolve(false),
+  };
   return {
+    exposures: createExposures({ db, clock, audit, log, sources, isOn: false, ownHosts }),
     billing,
     costs,
     clusters,
     stacks,
-    runs: createRunsWing(parts).runs,
+    runs,
     secrets,
     audit,
     auditTrail,
@@ -213,6 +226,7 @@ export async function startApi(options: TestApiOptions = {}): Promise<TestApi> {
     ...guardsOf(rooms, options),
     signer: null,
     catalog: { find: (name) => (name.startsWith('model-') ? modelOf(name) : undefined) },
+    announceAddresses: () => Promise.resolve(),
     heldPicoUsd: () => 0n,
     showLimits: () => ({}),
     limits: { bodyStallTimeoutMs, bodyBytesPerSecondMin: 1024 },

@@ -1,0 +1,79 @@
+import { createHash, randomBytes } from 'node:crypto';
+import type { Sql } from 'postgres';
+import type { Holder } from './types.ts';
+
+/** How long a link waits to be used, and how long the cookie that it gives is good for. */
+export const linkSeconds = 60;
+export const cookieSeconds = 8 * 3600;
+
+/** A cookie that is good. */
+export interface Entrance {
+  readonly holder: Holder;
+  readonly expiresAtMs: number;
+}
+
+/** Links and cookies. Only their hashes are kept; all of them end with their address. */
+export interface Entrances {
+  /** @returns a secret that is good for one use, or null where the address is gone */
+  makeLink(installationId: string, holder: Holder): Promise<string | null>;
+  /** @returns the secret of a cookie; null for a link that was used, is too old, or is of another address */
+  useLink(installationId: string, secret: string): Promise<(Entrance & { readonly secret: string }) | null>;
+  find(installationId: string, secret: string): Promise<Entrance | null>;
+}
+
+interface Row {
+  readonly keyId: string | null;
+  readonly userId: string | null;
+  readonly organizationId: string;
+  readonly isOperator: boolean;
+  readonly expiresAtMs: number;
+}
+
+const hashOf = (secret: string): Buffer => createHash('sha256').update(secret).digest();
+/** Anything else is none of ours, and is not looked up. */
+const secretPattern = /^[A-Za-z0-9_-]{43}$/;
+const makeSecret = (): string => randomBytes(32).toString('base64url');
+
+export function createEntrances(sql: Sql): Entrances {
+  const columns = sql`key_id as "keyId", user_id as "userId", organization_id as "organizationId",
+    is_operator as "isOperator", floor(extract(epoch from expires_at) * 1000)::float8 as "expiresAtMs"`;
+  const toEntrance = ({ expiresAtMs, ...holder }: Row): Entrance => ({ holder, expiresAtMs });
+
+  async function insert(kind: 'link' | 'cookie', installationId: string, holder: Holder) {
+    const secret = makeSecret();
+    const seconds = kind === 'link' ? linkSeconds : cookieSeconds;
+    // The address may go at this moment, and takes what leads into it along.
+    const [row] = await sql<Row[]>`
+      insert into exposure_entrances
+        (hash, kind, installation_id, key_id, user_id, organization_id, is_operator, expires_at)
+      select ${hashOf(secret)}, ${kind}, installation_id, ${holder.keyId}::uuid, ${holder.userId}::uuid,
+        ${holder.organizationId}::uuid, ${holder.isOperator}, clock_timestamp() + make_interval(secs => ${seconds})
+      from exposures where installation_id = ${installationId} for share
+      returning ${columns}`;
+    return row === undefined ? null : { ...toEntrance(row), secret };
+  }
+
+  return {
+    async makeLink(installationId, holder) {
+      await sql`delete from exposure_entrances where expires_at < clock_timestamp()`;
+      return (await insert('link', installationId, holder))?.secret ?? null;
+    },
+    async useLink(installationId, secret) {
+      if (!secretPattern.test(secret)) return null;
+      const [row] = await sql<Row[]>`
+        delete from exposure_entrances
+        where hash = ${hashOf(secret)} and kind = 'link' and installation_id = ${installationId}
+          and expires_at > clock_timestamp()
+        returning ${columns}`;
+      return row === undefined ? null : insert('cookie', installationId, toEntrance(row).holder);
+    },
+    async find(installationId, secret) {
+      if (!secretPattern.test(secret)) return null;
+      const [row] = await sql<Row[]>`
+        select ${columns} from exposure_entrances
+        where hash = ${hashOf(secret)} and kind = 'cookie' and installation_id = ${installationId}
+          and expires_at > clock_timestamp()`;
+      return row === undefined ? null : toEntrance(row);
+    },
+  };
+}

@@ -1,0 +1,145 @@
+import type { Duplex } from 'node:stream';
+import type { Db } from '#base/db.ts';
+import type { Log } from '#base/log.ts';
+import { createPacedLoop, type PacedLoop } from '#base/paced-loop.ts';
+import { createListing, isSameSite } from './listing.ts';
+import { createKnown, type Cut, type Known } from './look.ts';
+import {
+  createOpening,
+  enterPath,
+  type OpenedAddress,
+  type Opener,
+  type Opening,
+  type OpeningParts,
+} from './opening.ts';
+import { createProbes, type Probes } from './probes.ts';
+import { createReach } from './reach.ts';
+import { createTunnels } from './tunnels.ts';
+import type { Exposure, ExposureSources, ExposureStatus } from './types.ts';
+
+/**
+ * Web addresses of what runs have put on clusters: `https://<stack>--<cluster>.<public domain>`. Which there are
+ * follows from the runs alone; every gateway knows them, and looks for changes each second.
+ */
+
+export type { Entrance } from './entrances.ts';
+export type {
+  Access,
+  ClusterPlace,
+  DeclaredPort,
+  Exposure,
+  ExposureSources,
+  ExposureStatus,
+  Holder,
+  PlaceNode,
+} from './types.ts';
+
+/** An address as a run shows it. */
+export interface ShownAddress {
+  readonly host: string;
+  readonly path: string;
+  readonly status: ExposureStatus;
+}
+
+export interface Exposures extends Pick<Opening, 'enter' | 'admit'> {
+  /** Where links lead: no application gets to see this path. */
+  readonly enterPath: string;
+  /** Whether addresses are served here at all. */
+  readonly isOn: boolean;
+  /** Whether pages below this domain would be of one site with the gateway itself. */
+  isOwnSite(domain: string): boolean;
+  /** Whether the first look was made: before that nobody knows which names there are. */
+  isKnown(): boolean;
+  /** @param host in lower case, without a port */
+  find(host: string): Exposure | null;
+  /** Addresses of these runs, by run. */
+  shown(runIds: readonly string[]): Promise<ReadonlyMap<string, ShownAddress>>;
+  /** A link to the address of a run; null where it has none. */
+  open(runId: string, opener: Opener): Promise<OpenedAddress | null>;
+  /** @throws UnreachableError */
+  connect(exposure: Exposure): Promise<Duplex>;
+  /** Looks for changes at once. Never rejects: what fails is found by the next look. */
+  refresh(): Promise<void>;
+  /** Calls back for each address that is gone, or leads elsewhere, or to others than before. */
+  onCut(cut: Cut): void;
+  /** Until the first look is made. */
+  start(): Promise<void>;
+  stop(): Promise<void>;
+}
+
+export interface ExposuresOptions extends OpeningParts {
+  readonly log: Log;
+  readonly sources: ExposureSources;
+  readonly isOn: boolean;
+  /** Host names of the gateway itself. */
+  readonly ownHosts: readonly string[];
+}
+
+const lookEveryMs = 1000;
+
+export function createExposures(options: ExposuresOptions): Exposures {
+  const { db, sources, isOn, ownHosts, log } = options;
+  const known = createKnown(createListing({ ...options, sql: db.sql }), log);
+  const reach = createReach(createTunnels(sources));
+  const loop = createLookLoop(known, createProbes(db.sql, reach), log);
+  const opening = createOpening(options);
+  const all = (): readonly Exposure[] => [...(known.byHost()?.values() ?? [])];
+  return {
+    enterPath,
+    isOn,
+    isOwnSite: (domain) => ownHosts.some((host) => isSameSite(domain, host)),
+    isKnown: () => known.byHost() !== null,
+    find: (host) => known.byHost()?.get(host) ?? null,
+    shown: (runIds) => (isOn && runIds.length > 0 ? readShown(db, known, runIds) : Promise.resolve(new Map())),
+    async open(runId, opener) {
+      if (isOn) await known.refresh();
+      const exposure = all().find((other) => other.runId === runId);
+      return exposure === undefined ? null : opening.open(exposure, opener);
+    },
+    enter: (exposure, secret) => opening.enter(exposure, secret),
+    admit: (exposure, secret) => opening.admit(exposure, secret),
+    connect: (exposure) => reach.connect(exposure),
+    refresh: () => (isOn ? known.refresh() : Promise.resolve()),
+    onCut: (cut) => known.onCut(cut),
+    async start() {
+      if (!isOn) return;
+      await known.refresh();
+      loop.start(0);
+    },
+    async stop() {
+      await loop.close();
+      reach.close();
+    },
+  };
+}
+
+/** Probes take their time, and nobody waits for them to know of a change. */
+function createLookLoop(known: Known, probes: Probes, log: Log): PacedLoop {
+  let probing: Promise<void> | null = null;
+  const loop = createPacedLoop(async () => {
+    await known.refresh();
+    probing ??= probes
+      .run([...(known.byHost()?.values() ?? [])])
+      .catch((error: unknown) => log.warn({ err: error }, 'web addresses could not be probed; it is tried again'))
+      .finally(() => (probing = null));
+    return lookEveryMs;
+  });
+  return {
+    ...loop,
+    async close() {
+      await loop.close();
+      await probing;
+    },
+  };
+}
+
+async function readShown(db: Db, known: Known, runIds: readonly string[]): Promise<ReadonlyMap<string, ShownAddress>> {
+  const rows = await db.sql<{ runId: string; label: string; domain: string; status: ExposureStatus }[]>`
+    select run_id as "runId", label, domain, status from exposures where run_id in ${db.sql([...runIds])}`;
+  return new Map(
+    rows.map(({ runId, label, domain, status }): [string, ShownAddress] => {
+      const host = `${label}.${domain}`;
+      return [runId, { host, path: known.byHost()?.get(host)?.path ?? '/', status }];
+    }),
+  );
+}

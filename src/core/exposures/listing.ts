@@ -1,0 +1,136 @@
+import type { Sql, TransactionSql } from 'postgres';
+import { labelsFor, wantedLabel } from './label.ts';
+import type { ClusterPlace, DeclaredPort, Exposure, ExposureSources, Target } from './types.ts';
+
+/** Reads what runs declare, gives each a name, and forgets the names of what is gone. */
+export interface Listing {
+  /** Every address that is live. @throws what the stores throw */
+  read(): Promise<readonly Exposure[]>;
+}
+
+export interface ListingParts {
+  readonly sql: Sql;
+  readonly sources: ExposureSources;
+  /** Host names that belong to the gateway itself: no application may share cookies with them. */
+  readonly ownHosts: readonly string[];
+}
+
+interface Wanted {
+  readonly declared: DeclaredPort;
+  readonly place: ClusterPlace;
+  readonly domain: string;
+  readonly label: string;
+  readonly target: Target | null;
+}
+
+interface Row {
+  readonly installationId: string;
+  readonly runId: string;
+  readonly domain: string;
+  readonly label: string;
+  readonly wanted: string;
+  readonly target: string;
+}
+
+export function createListing({ sql, sources, ownHosts }: ListingParts): Listing {
+  async function readWanted(): Promise<readonly Wanted[]> {
+    const declared = await sources.declaredPorts();
+    const places = await sources.clusters([...new Set(declared.map(({ clusterId }) => clusterId))]);
+    const byId = new Map(places.map((place) => [place.id, place]));
+    return declared.flatMap((port) => wantedOf(port, byId.get(port.clusterId), ownHosts));
+  }
+
+  const readRows = (tx: Sql | TransactionSql): Promise<readonly Row[]> => tx<Row[]>`
+    select installation_id as "installationId", run_id as "runId", domain, label, wanted, target from exposures`;
+
+  /** Of several gateways one does it, and the others find it done. */
+  async function settle(): Promise<readonly Exposure[]> {
+    return sql.begin(async (tx) => {
+      await tx`select pg_advisory_xact_lock(hashtextextended('headgate exposures', 0))`;
+      const wanted = await readWanted();
+      const live = wanted.map(({ declared }) => declared.installationId);
+      await tx`delete from exposures ${live.length === 0 ? tx`` : tx`where installation_id not in ${tx(live)}`}`;
+      const rows = await readRows(tx);
+      for (const one of wanted) await keep(tx, one, rows);
+      return toExposures(wanted, await readRows(tx)) ?? [];
+    });
+  }
+
+  return {
+    async read() {
+      const [wanted, rows] = [await readWanted(), await readRows(sql)];
+      const isSettled = rows.length === wanted.length;
+      return (isSettled ? toExposures(wanted, rows) : null) ?? settle();
+    },
+  };
+}
+
+function wantedOf(
+  declared: DeclaredPort,
+  place: ClusterPlace | undefined,
+  ownHosts: readonly string[],
+): readonly Wanted[] {
+  const domain = place?.publicDomain ?? null;
+  if (place === undefined || domain === null || ownHosts.some((host) => isSameSite(domain, host))) return [];
+  const name = declared.node ?? (declared.ownNode === '' ? null : declared.ownNode);
+  const node = name === null ? place.nodes[0] : place.nodes.find((other) => other.name === name);
+  // Its sshd is no web server, whatever a module says.
+  if (node !== undefined && node.sshPort === declared.port) return [];
+  const target = node === undefined ? null : { node, port: declared.port };
+  return [{ declared, place, domain, label: wantedLabel(declared.stackName, place.name), target }];
+}
+
+/** Whether a page below the domain could set cookies for the host, or the other way round. */
+export function isSameSite(domain: string, host: string): boolean {
+  return domain === host || host.endsWith(`.${domain}`) || domain.endsWith(`.${host}`);
+}
+
+const targetText = ({ declared, target }: Wanted): string =>
+  `${target === null ? '' : target.node.address} ${declared.port} ${declared.node ?? declared.ownNode}`;
+
+const isKept = (one: Wanted, row: Row): boolean => row.domain === one.domain && row.wanted === one.label;
+
+/** Null where a row does not say what is wanted. */
+function toExposures(wanted: readonly Wanted[], rows: readonly Row[]): readonly Exposure[] | null {
+  const byId = new Map(rows.map((row) => [row.installationId, row]));
+  const list: Exposure[] = [];
+  for (const one of wanted) {
+    const { declared, place, target } = one;
+    const { installationId, runId, clusterId, path } = declared;
+    const row = byId.get(installationId);
+    if (row === undefined || !isKept(one, row) || row.runId !== runId || row.target !== targetText(one)) return null;
+    const access = declared.access === 'members' || place.access === 'members' ? 'members' : 'public';
+    const { organizationId } = place;
+    const host = `${row.label}.${row.domain}`;
+    list.push({ installationId, runId, clusterId, organizationId, host, path, access, target });
+  }
+  return list;
+}
+
+async function keep(tx: TransactionSql, one: Wanted, rows: readonly Row[]): Promise<void> {
+  const { installationId, runId } = one.declared;
+  const target = targetText(one);
+  const row = rows.find((other) => other.installationId === installationId);
+  const label = row !== undefined && isKept(one, row) ? row.label : await freeLabel(tx, one);
+  await tx`
+    insert into exposures
+      (installation_id, run_id, domain, label, wanted, target, status, since, next_probe_at)
+    values (${installationId}, ${runId}, ${one.domain}, ${label}, ${one.label}, ${target}, 'pending',
+      clock_timestamp(), clock_timestamp())
+    on conflict (installation_id) do update set
+      domain = excluded.domain, label = excluded.label, wanted = excluded.wanted, run_id = excluded.run_id,
+      target = excluded.target, status = excluded.status, since = excluded.since,
+      next_probe_at = excluded.next_probe_at
+    where (exposures.domain, exposures.label, exposures.wanted, exposures.run_id, exposures.target)
+      is distinct from (excluded.domain, excluded.label, excluded.wanted, excluded.run_id, excluded.target)`;
+}
+
+async function freeLabel(tx: TransactionSql, { declared, domain, label: wanted }: Wanted): Promise<string> {
+  for (const label of labelsFor(wanted, declared.installationId)) {
+    const taken = await tx`
+      select 1 from exposures
+      where domain = ${domain} and label = ${label} and installation_id <> ${declared.installationId}`;
+    if (taken.length === 0) return label;
+  }
+  throw new Error('there is no label left');
+}

@@ -1,0 +1,65 @@
+import type { Log } from '#base/log.ts';
+import type { Listing } from './listing.ts';
+import type { Exposure } from './types.ts';
+
+export type Cut = (exposure: Exposure) => void;
+
+/** The addresses that this gateway knows, by host. */
+export interface Known {
+  /** Null before the first look. */
+  readonly byHost: () => ReadonlyMap<string, Exposure> | null;
+  /** Looks for changes. Never rejects: what fails is found by the next look. */
+  readonly refresh: () => Promise<void>;
+  readonly onCut: (cut: Cut) => void;
+}
+
+export function createKnown(listing: Listing, log: Log): Known {
+  const cuts: Cut[] = [];
+  let byHost: ReadonlyMap<string, Exposure> | null = null;
+  let looking: Promise<void> | null = null;
+  let isAskedAgain = false;
+  let isFailing = false;
+
+  async function look(): Promise<void> {
+    const list = await listing.read();
+    const before = byHost ?? new Map<string, Exposure>();
+    byHost = new Map(list.map((exposure) => [exposure.host, exposure]));
+    for (const exposure of before.values()) {
+      const now = byHost.get(exposure.host);
+      if (now === undefined || isCutBy(exposure, now)) for (const cut of cuts) cut(exposure);
+    }
+  }
+
+  async function lookUntilSeen(): Promise<void> {
+    do {
+      isAskedAgain = false;
+      try {
+        await look();
+        isFailing = false;
+      } catch (error) {
+        if (!isFailing) log.warn({ err: error }, 'web addresses could not be looked for; they are looked for again');
+        isFailing = true;
+      }
+    } while (isAskedAgain);
+  }
+
+  return {
+    byHost: () => byHost,
+    onCut: (cut) => void cuts.push(cut),
+    /** Who asks while a look is made gets the one after it, which sees what was there when he asked. */
+    refresh() {
+      if (looking === null) looking = lookUntilSeen().finally(() => (looking = null));
+      else isAskedAgain = true;
+      return looking;
+    },
+  };
+}
+
+/** What is open may stay where it leads to the same port still, and no fewer may use it. */
+function isCutBy(before: Exposure, now: Exposure): boolean {
+  const isNarrower = before.access === 'public' && now.access === 'members';
+  const isElsewhere = JSON.stringify(before.target) !== JSON.stringify(now.target);
+  const { installationId, organizationId } = now;
+  const isOthers = before.installationId !== installationId || before.organizationId !== organizationId;
+  return isNarrower || isElsewhere || isOthers;
+}

@@ -1,0 +1,129 @@
+import type { Duplex } from 'node:stream';
+import ssh2, { type Client } from 'ssh2';
+import type { Exposure, ExposureSources, PlaceNode } from './types.ts';
+
+/** Connections to ports that a node opens to itself alone, through its sshd: one session to each node for all of them. */
+export interface Tunnels {
+  /** @throws Error when nobody can log in there, or nothing listens on the port */
+  open(exposure: Exposure, node: PlaceNode, port: number): Promise<Duplex>;
+  /** Ends the sessions, and all that goes through them. */
+  close(): void;
+}
+
+const readyTimeoutMs = 10_000;
+const openTimeoutMs = 10_000;
+/** A session that nothing goes through is kept for the next page. */
+const idleMs = 60_000;
+const keepaliveMs = 15_000;
+
+/** What a host proves itself with: another kind of key than the one on file would be one that nobody knows. */
+const hostKeyAlgorithms: Readonly<Record<string, readonly string[]>> = {
+  'ssh-rsa': ['rsa-sha2-512', 'rsa-sha2-256'],
+};
+
+interface Session {
+  readonly ready: Promise<Client>;
+  channels: number;
+  idle: NodeJS.Timeout | null;
+  readonly end: () => void;
+}
+
+export function createTunnels(sources: Pick<ExposureSources, 'privateKey'>): Tunnels {
+  const sessions = new Map<string, Session>();
+
+  function sessionTo(clusterId: string, node: PlaceNode): Session {
+    const name = JSON.stringify([clusterId, node.address, node.sshPort, node.sshUser, node.hostKey]);
+    const known = sessions.get(name);
+    if (known !== undefined) return known;
+    const client = new ssh2.Client();
+    const forget = (): void => {
+      if (sessions.get(name) === session) sessions.delete(name);
+      if (session.idle !== null) clearTimeout(session.idle);
+    };
+    const ready = logIn(client, node, () => sources.privateKey(clusterId));
+    const end = (): void => {
+      forget();
+      client.end();
+    };
+    const session: Session = { ready, channels: 0, idle: null, end };
+    client.on('close', forget);
+    ready.catch(end);
+    sessions.set(name, session);
+    return session;
+  }
+
+  function leave(session: Session): void {
+    session.channels -= 1;
+    if (session.channels === 0) session.idle = setTimeout(session.end, idleMs).unref();
+  }
+
+  return {
+    async open({ clusterId }, node, port) {
+      const session = sessionTo(clusterId, node);
+      if (session.idle !== null) clearTimeout(session.idle);
+      session.idle = null;
+      session.channels += 1;
+      try {
+        const channel = await forward(await session.ready, port);
+        channel.once('close', () => leave(session));
+        return channel;
+      } catch (error) {
+        leave(session);
+        throw error;
+      }
+    },
+    close() {
+      for (const { end } of sessions.values()) end();
+    },
+  };
+}
+
+async function logIn(client: Client, node: PlaceNode, privateKey: () => Promise<string | null>): Promise<Client> {
+  // Before anything is awaited: an error that nobody listens to would end the process.
+  const failed = new Promise<never>((_, reject) => client.on('error', reject));
+  failed.catch(() => undefined);
+  const key = await privateKey();
+  if (key === null) throw new Error('the cluster is gone');
+  const closed = new Promise<never>((_, reject) => {
+    client.on('close', () => reject(new Error('the node closed the session')));
+  });
+  closed.catch(() => undefined);
+  const ready = new Promise<Client>((resolve) => client.on('ready', () => resolve(client)));
+  client.connect({
+    host: node.address,
+    port: node.sshPort,
+    username: node.sshUser,
+    privateKey: key,
+    readyTimeout: readyTimeoutMs,
+    keepaliveInterval: keepaliveMs,
+    ...hostCheck(node.hostKey),
+  });
+  return Promise.race([ready, failed, closed]);
+}
+
+/** Without a key on file nobody checks whom a run reaches, and so it is here. */
+function hostCheck(hostKey: string | null): object {
+  if (hostKey === null) return {};
+  const [type = '', body = ''] = hostKey.split(' ');
+  const expected = Buffer.from(body, 'base64');
+  return {
+    algorithms: { serverHostKey: hostKeyAlgorithms[type] ?? [type] },
+    hostVerifier: (key: Buffer) => key.equals(expected),
+  };
+}
+
+function forward(client: Client, port: number): Promise<Duplex> {
+  return new Promise((resolve, reject) => {
+    let isLate = false;
+    const timer = setTimeout(() => {
+      isLate = true;
+      reject(new Error('the node did not answer'));
+    }, openTimeoutMs);
+    client.forwardOut('127.0.0.1', 0, '127.0.0.1', port, (error, channel) => {
+      clearTimeout(timer);
+      if (error !== undefined) reject(error);
+      else if (isLate) channel.destroy();
+      else resolve(channel);
+    });
+  });
+}

@@ -1,0 +1,203 @@
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import { Socket } from 'node:net';
+import type { Duplex } from 'node:stream';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { type Connections, guardConnections } from '#base/connections.ts';
+import { descriptorsMax } from '#base/descriptors.ts';
+import { closeServer, listen, type ListenAddress, urlOf } from '#base/listen.ts';
+import type { Log } from '#base/log.ts';
+import type { Exposure, Exposures, Holder } from '#core/exposures/exposures.ts';
+import { type KeyFinder, pass } from './gate.ts';
+import { cookieName, pairsOf } from './headers.ts';
+import { LiveConnections } from './live.ts';
+import { answer, type Page, pages } from './pages.ts';
+import { refuseUpgrade, relayRequest, type RelayParts, relayUpgrade } from './relay.ts';
+
+/**
+ * Web addresses of what runs have put on clusters, behind a proxy that has the certificates: a listener of its own, which
+ * knows nothing of the API. The proxy asks here before it gets a certificate for a name, too.
+ */
+
+export type { KeyFinder } from './gate.ts';
+
+export interface WebConfig {
+  readonly host: string;
+  readonly port: number;
+}
+
+export interface Web {
+  /** @throws ConfigError naming HEADGATE_WEB_PORT or HEADGATE_WEB_HOST */
+  listen(): Promise<void>;
+  url(): string;
+  /** Ends what is open at an address. */
+  cut(exposure: Exposure): void;
+  /** Ends what is open on behalf of these. */
+  cutHeldBy(isMeant: (holder: Holder) => boolean): void;
+  /** Takes no more requests, and ends those that do not end by themselves at once. */
+  close(): Promise<void>;
+}
+
+export interface WebOptions extends Omit<RelayParts, 'live' | 'exposures'> {
+  readonly address: WebConfig;
+  readonly exposures: Exposures;
+  readonly keys: KeyFinder;
+  readonly headersTimeoutMs: number;
+  readonly answerStallTimeoutMs: number;
+  readonly log: Log;
+}
+
+/** Where the proxy asks whether it may get a certificate. */
+const askPath = '/internal/tls/ask';
+const headerBytesMax = 32 * 1024;
+/** Of one address: websockets stay open for as long as somebody looks at a page. */
+const connectionsPerAddress = 256;
+/** Of the descriptors of this process; each connection has another one to its application. */
+const descriptorShare = 0.2;
+const keepAliveMs = 120_000;
+/** What Node cannot read, by its names for it. */
+const clientErrors: Readonly<Record<string, string>> = {
+  HPE_HEADER_OVERFLOW: '431 Request Header Fields Too Large',
+  ERR_HTTP_REQUEST_TIMEOUT: '408 Request Timeout',
+};
+const closeWaitMs = 5000;
+const closeLookMs = 50;
+
+export function addressOfWeb({ host, port }: WebConfig): ListenAddress {
+  return { host, port, hostVariable: 'HEADGATE_WEB_HOST', portVariable: 'HEADGATE_WEB_PORT' };
+}
+
+export function createWeb(options: WebOptions): Web {
+  const { address, exposures, log } = options;
+  const live = new LiveConnections(connectionsPerAddress);
+  const parts = { ...options, live };
+  const { server, connections } = openServer(options);
+
+  async function serve(incoming: IncomingMessage, outgoing: ServerResponse): Promise<void> {
+    if (isAsk(incoming, exposures)) {
+      answerAsk(incoming, outgoing, exposures);
+      return;
+    }
+    const passage = await pass(incoming, options);
+    if (passage.kind === 'refused') answer(incoming, outgoing, passage.page);
+    else if (passage.kind === 'enter') await enter(incoming, outgoing, { ...passage, exposures });
+    else await relayRequest(incoming, outgoing, passage, parts);
+  }
+
+  async function upgrade(incoming: IncomingMessage, socket: Duplex, head: Buffer): Promise<void> {
+    const refuse = (page: Page): void => refuseUpgrade(incoming, socket, page);
+    if (!isWebsocket(incoming)) {
+      refuse(pages.badRequest);
+      return;
+    }
+    const passage = await pass(incoming, options);
+    if (passage.kind === 'refused') refuse(passage.page);
+    else if (passage.kind === 'enter') refuse(pages.badRequest);
+    else await relayUpgrade({ incoming, socket, head }, passage, parts);
+  }
+
+  server.on('request', (incoming, outgoing) => {
+    if (!connections.accept(incoming, outgoing)) return;
+    incoming.on('error', () => undefined);
+    serve(incoming, outgoing).catch((error: unknown) => {
+      log.warn({ err: error, host: incoming.headers.host }, 'a request for an application could not be served');
+      answer(incoming, outgoing, pages.notYet);
+    });
+  });
+  server.on('upgrade', (incoming, socket, head) => {
+    socket.on('error', () => socket.destroy());
+    if (socket instanceof Socket) socket.setTimeout(0).setKeepAlive(true, keepAliveMs);
+    upgrade(incoming, socket, head).catch((error: unknown) => {
+      log.warn({ err: error, host: incoming.headers.host }, 'a websocket to an application could not be opened');
+      socket.destroy();
+    });
+  });
+  return {
+    listen: () => listen(server, addressOfWeb(address)),
+    url: () => urlOf(server, address),
+    cut: (exposure) => live.cut(exposure),
+    cutHeldBy: (isMeant) => live.cutHeldBy(isMeant),
+    async close() {
+      const closed = closeServer(server);
+      server.closeIdleConnections();
+      for (let waitedMs = 0; live.short > 0 && waitedMs < closeWaitMs; waitedMs += closeLookMs)
+        await sleep(closeLookMs);
+      live.cutAll();
+      server.closeAllConnections();
+      await closed;
+    },
+  };
+}
+
+/** Its bounds are its own: what applications are asked takes nothing from the API. */
+function openServer(options: WebOptions): { readonly server: Server; readonly connections: Connections } {
+  const server = createServer({
+    maxHeaderSize: headerBytesMax,
+    headersTimeout: options.headersTimeoutMs,
+    // Bodies have a limit between two of their parts.
+    requestTimeout: 0,
+    keepAliveTimeout: keepAliveMs,
+    noDelay: true,
+    requireHostHeader: false,
+    insecureHTTPParser: false,
+  });
+  const connections = guardConnections(server, {
+    connectionsMax: Math.floor(descriptorsMax() * descriptorShare),
+    stallMs: options.answerStallTimeoutMs,
+    refuse: (outgoing) => answer(outgoing.req, outgoing, pages.tooMany),
+  });
+  server.on('clientError', ({ code = '' }: NodeJS.ErrnoException, socket) => {
+    const status = clientErrors[code] ?? '400 Bad Request';
+    if (socket.writable) socket.end(`HTTP/1.1 ${status}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n`);
+    else socket.destroy();
+  });
+  return { server, connections };
+}
+
+/** Everything else that wants to be upgraded, and what has a body, is none. */
+function isWebsocket({ method, headers }: IncomingMessage): boolean {
+  const { upgrade, 'content-length': length, 'transfer-encoding': encoding } = headers;
+  const isBodiless = (length === undefined || length === '0') && encoding === undefined;
+  return method === 'GET' && upgrade?.toLowerCase() === 'websocket' && isBodiless;
+}
+
+/**
+ * What the proxy asks by itself has none of the headers that it puts on what it passes on. So nobody who comes through it
+ * can ask, by whatever Host; and an application has this path for itself.
+ */
+function isAsk(incoming: IncomingMessage, exposures: Pick<Exposures, 'find'>): boolean {
+  const { url = '', headers, rawHeaders, method } = incoming;
+  if (method !== 'GET' || (url !== askPath && !url.startsWith(`${askPath}?`))) return false;
+  for (const [name] of pairsOf(rawHeaders)) {
+    if (name.toLowerCase().startsWith('x-forwarded-') || name.toLowerCase() === 'via') return false;
+  }
+  return exposures.find((headers.host ?? '').toLowerCase().replace(/:\d+$/, '')) === null;
+}
+
+/** 200 for a name that is live, and for nothing else. */
+function answerAsk(incoming: IncomingMessage, outgoing: ServerResponse, exposures: Pick<Exposures, 'find'>): void {
+  const names = new URLSearchParams((incoming.url ?? '').split('?', 2)[1]).getAll('domain');
+  const isLive = names.length === 1 && exposures.find(names[0] ?? '') !== null;
+  outgoing.writeHead(isLive ? 200 : 404, { 'cache-control': 'no-store', 'content-length': 0 });
+  outgoing.end();
+}
+
+async function enter(
+  incoming: IncomingMessage,
+  outgoing: ServerResponse,
+  { exposure, exposures, link }: { exposure: Exposure; exposures: Exposures; link: string },
+): Promise<void> {
+  const headers = { 'cache-control': 'no-store', 'referrer-policy': 'no-referrer', 'content-length': 0 };
+  const location = exposure.path;
+  if (exposure.access === 'public') {
+    outgoing.writeHead(303, { ...headers, location }).end();
+    return;
+  }
+  const entrance = await exposures.enter(exposure, link);
+  if (entrance === null) {
+    answer(incoming, outgoing, pages.badLink);
+    return;
+  }
+  const seconds = Math.max(0, Math.floor((entrance.expiresAtMs - Date.now()) / 1000));
+  const cookie = `${cookieName}=${entrance.secret}; Path=/; Max-Age=${seconds}; Secure; HttpOnly; SameSite=Lax`;
+  outgoing.writeHead(303, { ...headers, location, 'set-cookie': cookie }).end();
+}
