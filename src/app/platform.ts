@@ -8,6 +8,7 @@ import type { Runs } from '#core/runs/runs.ts';
 import { createSecrets, type Secrets } from '#core/secrets/secrets.ts';
 import { createStacks, type Stacks } from '#core/stacks/stacks.ts';
 import { createCostsWing } from './costs.ts';
+import type { EnginesPlace } from './engines.ts';
 import type { Foundation } from './foundation.ts';
 import type { Gateway } from './gateway.ts';
 import type { OrganizationDirectory } from './organization-directory.ts';
@@ -30,8 +31,8 @@ export interface Platform {
   };
 }
 
-export interface PlatformOptions {
-  readonly config: Pick<Config, 'platform'>;
+export interface PlatformOptions extends EnginesPlace {
+  readonly config: Pick<Config, 'platform' | 'docker'>;
   readonly foundation: Foundation;
   /** Of the other wing only what is told of it, and whose turn it is to read. */
   readonly gateway: Pick<Gateway, 'history' | 'fleet' | 'catalog'>;
@@ -51,7 +52,8 @@ export function createPlatform(options: PlatformOptions): Platform {
   const { nodeSilenceMs } = config.platform;
   const clusters = createClusters({ db, clock, log, audit, accounts, costs, secrets, nodeSilenceMs });
   const stacks = createStacks({ db, audit, log });
-  const { runs, part } = createRunsWing({ ...options, audit, clusters, stacks, secrets });
+  const docker = { hosts: options.hosts, identity: options.identity, configDir: config.docker.configDir };
+  const { runs, part } = createRunsWing({ ...options, docker, audit, clusters, stacks, secrets });
   return {
     rooms: { costs, clusters, stacks, runs },
     directory,

@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import type { Log } from '#base/log.ts';
 import type { ClaimedRun } from './claimed-run.ts';
+import { RunnerRefusedError } from '#core/runs/runner/runner.ts';
 import { createMask, type Mask } from './mask.ts';
 import { readOutputs } from './outputs.ts';
 import { type Logged, type PhaseEnd, type PhaseParts, type PhaseRequest, runPhase } from './phase.ts';
@@ -65,6 +66,12 @@ export async function executeRun(parts: ExecutionParts, run: ClaimedRun): Promis
     if (error instanceof RunCanceled) await claims.turn(run, { status: 'CANCELED' });
     else if (error instanceof RunFailure) {
       await claims.turn(run, { status: 'FAILED', failureCode: error.code, failureMessage: error.message });
+    } else if (error instanceof RunnerRefusedError) {
+      await claims.turn(run, {
+        status: 'FAILED',
+        failureCode: 'RUNNER_UNAVAILABLE',
+        failureMessage: error.message,
+      });
     } else throw error;
   }
   await clearRun(parts, run);
@@ -215,7 +222,13 @@ class Execution {
   async #prepare(): Promise<void> {
     const { runner, claims } = this.#parts;
     if (this.#run.prepared) return;
-    await runner.prepare(this.#run.id, workFiles(this.#context, runner.paths(this.#run.id)));
+    const files = workFiles(this.#context, runner.paths(this.#run.id));
+    const { nodes } = this.#context.cluster;
+    const reach = nodes.flatMap(({ address, private_address: inside }) => [
+      address,
+      ...(inside === null ? [] : [inside]),
+    ]);
+    await runner.prepare(this.#run.id, files, reach);
     await claims.prepared(this.#run);
     this.#run = { ...this.#run, prepared: true };
   }
@@ -323,15 +336,16 @@ class Execution {
   async #endOf(name: string): Promise<PhaseEnd> {
     const state = await this.#parts.runner.observe(this.#run.id, name);
     const exitCode = state.kind === 'ended' ? state.exitCode : null;
-    return { exitCode, changes: null, error: null, canceled: null };
+    return { exitCode, because: null, changes: null, error: null, canceled: null };
   }
 
-  #fail(code: FailureCode, command: string, { exitCode, error, canceled }: PhaseEnd): never {
+  #fail(code: FailureCode, command: string, { exitCode, error, because, canceled }: PhaseEnd): never {
     if (canceled === 'timeout') throw new RunFailure('TIMEOUT', `${command} took longer than it may, and was ended`);
     if (canceled === 'cluster_gone') throw new RunFailure('CLUSTER_GONE', clusterGone);
     if (canceled !== null) throw new RunCanceled();
     if (exitCode === null) throw new RunFailure('INTERRUPTED', `${command} ended without saying how: it was killed`);
-    throw new RunFailure(code, error ?? `${command} ended with exit code ${exitCode}`);
+    const said = error ?? `${command} ended with exit code ${exitCode}`;
+    throw new RunFailure(code, because === null ? said : `${said}: ${because}`);
   }
 }
 

@@ -4,6 +4,7 @@ import { type ClaimedRun, RunLostError } from './claimed-run.ts';
 import type { Claims } from './claims.ts';
 import { clearRun, executeRun, type ExecutionParts } from './execution.ts';
 import { DetachedError } from './phase.ts';
+import type { Places } from './places.ts';
 import type { Run } from './run-rows.ts';
 import { isFinal } from './run-status.ts';
 import type { Runner } from '#core/runs/runner/runner.ts';
@@ -19,11 +20,8 @@ export interface RunLoop {
 
 export interface RunLoopOptions extends Omit<ExecutionParts, 'signal' | 'runner'> {
   readonly claims: Claims;
-  /** Null where nothing here can run Terraform. Asked for when there is something to run. */
-  readonly runner: () => Promise<Runner | null>;
+  readonly places: Places;
   readonly atOnceMax: number;
-  /** Whether folders of runs are here, for which something is to be done at the start although nothing waits. */
-  readonly hasFolders: () => boolean;
   readonly find: (runId: string) => Promise<Run | null>;
   /** How long nobody may have heard of a run's machine before the run counts as lost; milliseconds. */
   readonly abandonedMs: number;
@@ -37,59 +35,52 @@ const sweepEveryMs = 60_000;
 const pendingMs = 24 * 3_600_000;
 
 export function createRunLoop(options: RunLoopOptions): RunLoop {
-  const { claims, atOnceMax, abandonedMs, clock, log } = options;
+  const { claims, places, atOnceMax, abandonedMs, clock, log } = options;
   const running = new Map<string, Promise<void>>();
   const stop = new AbortController();
   /** 0 before the first look. */
   let sweepAtMs = 0;
 
   async function execute(runner: Runner, run: ClaimedRun): Promise<void> {
-    try {
-      await executeRun({ ...options, runner, signal: stop.signal }, run);
-    } catch (error) {
-      if (error instanceof RunLostError) return;
-      // Another gateway of the place goes on with it at once, or this one when it is back.
-      const isStop = error instanceof DetachedError;
-      if (!isStop) log.warn({ err: error, runId: run.id }, 'a run could not go on; it is taken up again');
-      if (isStop) await claims.release(run).catch(() => undefined);
-    } finally {
-      running.delete(run.id);
-      loop.wake();
-    }
+    await executeOnce({ ...options, runner, signal: stop.signal }, run);
+    running.delete(run.id);
+    loop.wake();
   }
 
-  async function claim(runner: Runner): Promise<void> {
-    const { place } = runner;
-    while (running.size < atOnceMax && !stop.signal.aborted) {
-      const run = (await claims.adopt(place)) ?? (await claims.claimNext(place));
-      if (run === null || running.has(run.id)) return;
-      running.set(run.id, execute(runner, run));
-    }
+  const mayBegin = (): boolean => running.size < atOnceMax && !stop.signal.aborted;
+
+  /** @returns whether there was one */
+  async function begin(runner: Runner, ask: (place: string) => Promise<ClaimedRun | null>): Promise<boolean> {
+    if (!mayBegin()) return false;
+    const run = await ask(runner.place);
+    if (run === null || running.has(run.id)) return false;
+    running.set(run.id, execute(runner, run));
+    return true;
   }
 
-  /** Folders of a gateway that was killed at the end of a run, or was away for so long that its runs were given up. */
-  async function removeEnded(runner: Runner): Promise<void> {
-    for (const runId of await runner.list()) {
-      const run = running.has(runId) ? null : await options.find(runId);
-      if (run === null || !isFinal(run.status)) continue;
-      await clearRun({ ...options, runner }, run).catch((error: unknown) =>
-        log.warn({ err: error, runId }, 'what is left of a run could not be removed; it is tried again'),
-      );
+  /** What was begun is gone on with where it is; what waits goes to where the fewest are. */
+  async function claim(reachable: readonly Runner[]): Promise<void> {
+    for (const runner of reachable) while (await begin(runner, (place) => claims.adopt(place)));
+    while (mayBegin()) {
+      const runner = await places.next();
+      if (runner === null || !(await begin(runner, (place) => claims.claimNext(place)))) return;
     }
   }
 
   const loop = createPacedLoop(async () => {
     try {
-      const isNeeded = running.size > 0 || (sweepAtMs === 0 && options.hasFolders()) || (await claims.hasWork());
+      const isSweepDue = clock.monotonicMs() >= sweepAtMs;
+      const isLeft = isSweepDue && places.mayHaveLeft(sweepAtMs === 0);
+      const isNeeded = running.size > 0 || isLeft || (await claims.hasWork());
       if (!isNeeded) return idleEveryMs;
-      const runner = await options.runner();
-      if (clock.monotonicMs() >= sweepAtMs) {
+      const reachable = await places.reachable();
+      if (isSweepDue) {
         await claims.sweep({ abandonedMs, pendingMs });
-        if (runner !== null) await removeEnded(runner);
+        for (const runner of reachable) await removeEnded(options, runner, running);
         sweepAtMs = clock.monotonicMs() + sweepEveryMs;
       }
-      if (runner === null) return idleEveryMs;
-      await claim(runner);
+      if (reachable.length === 0) return idleEveryMs;
+      await claim(reachable);
     } catch (error) {
       log.warn({ err: error }, 'runs could not be looked for; they are looked for again');
     }
@@ -103,6 +94,40 @@ export function createRunLoop(options: RunLoopOptions): RunLoop {
       stop.abort();
       await loop.close();
       await Promise.all(running.values());
+      places.close();
     },
   };
+}
+
+/** What is left of runs that a killed gateway was ending, or that were given up because it was away for so long. */
+async function removeEnded(
+  options: RunLoopOptions,
+  runner: Runner,
+  running: ReadonlyMap<string, unknown>,
+): Promise<void> {
+  const { log } = options;
+  const left = await runner.list().catch((error: unknown) => {
+    log.warn({ err: error }, 'what runs have left at a place could not be looked for; it is tried again');
+    return [];
+  });
+  for (const runId of left) {
+    const run = running.has(runId) ? null : await options.find(runId);
+    if (run === null || !isFinal(run.status)) continue;
+    await clearRun({ ...options, runner }, run).catch((error: unknown) =>
+      log.warn({ err: error, runId }, 'what is left of a run could not be removed; it is tried again'),
+    );
+  }
+}
+
+/** Never throws. */
+async function executeOnce(parts: RunLoopOptions & ExecutionParts, run: ClaimedRun): Promise<void> {
+  try {
+    await executeRun(parts, run);
+  } catch (error) {
+    if (error instanceof RunLostError) return;
+    // Another gateway of the place goes on with it at once, or this one when it is back.
+    const isStop = error instanceof DetachedError;
+    if (!isStop) parts.log.warn({ err: error, runId: run.id }, 'a run could not go on; it is taken up again');
+    if (isStop) await parts.claims.release(run).catch(() => undefined);
+  }
 }

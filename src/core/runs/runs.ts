@@ -4,10 +4,11 @@ import type { Log } from '#base/log.ts';
 import type { Audit } from '#core/audit/audit.ts';
 import { createClaims } from './claims.ts';
 import { type Changes, createChanges } from './run-changes.ts';
+import { createPlaces } from './places.ts';
 import { createRunLoop, type RunLoop } from './run-loop.ts';
 import { findRun, type LoggedLine, listRuns, readLog, type Run, type RunList } from './run-rows.ts';
 import { createStarts, type Starts } from './run-starts.ts';
-import type { FoundRunner } from '#core/runs/runner/runner.ts';
+import type { ContainerRunners, FoundRunner } from '#core/runs/runner/runner.ts';
 import type { RunSources, Sealer } from './sources.ts';
 import { createStates } from './states.ts';
 
@@ -21,10 +22,14 @@ export type { ApplyRequest, ChangeResult, StartResult } from './run-requests.ts'
 export type { LoggedLine, Run, RunList } from './run-rows.ts';
 export { failureCodes, isFinal, runOperations, runStatuses, type RunStatus } from './run-status.ts';
 export {
+  type ContainerRunners,
+  type ContainerSettings,
+  createContainerRunners,
   findRunner,
   findTerraformPath,
   type FoundRunner,
   hasRunFolders,
+  type RunHost,
   type Runner,
   type RunnerSearch,
 } from '#core/runs/runner/runner.ts';
@@ -49,6 +54,8 @@ export interface RunsOptions {
   readonly sources: RunSources;
   /** Looks for what can run Terraform here. Called once, when it is first needed. */
   readonly findRunner: () => Promise<FoundRunner>;
+  /** Places that come before this machine; none when absent. */
+  readonly containers?: ContainerRunners | null;
   /** Whether runs have left folders here. Asked at the start, before anything is looked for. */
   readonly hasFolders?: () => boolean;
   readonly atOnceMax?: number;
@@ -67,8 +74,11 @@ export function createRuns(options: RunsOptions): Runs {
     claims: createClaims(db.sql),
     states: createStates(db.sql, sealer),
     limits: { initMs, phaseMs },
-    runner: async () => (await look()).runner,
-    hasFolders: options.hasFolders ?? (() => false),
+    places: createPlaces({
+      runner: async () => (await look()).runner,
+      containers: options.containers ?? null,
+      hasFolders: options.hasFolders ?? (() => false),
+    }),
     atOnceMax,
     abandonedMs,
     find,
@@ -80,7 +90,15 @@ export function createRuns(options: RunsOptions): Runs {
     find,
     list: (list) => listRuns(db.sql, list),
     log: (runId, after, limit) => readLog(db.sql, runId, after, limit),
-    problem: async () => (await look()).problem,
+    async problem() {
+      const { containers = null } = options;
+      if (containers !== null && (await containers.next()) !== null) return null;
+      const { problem } = await look();
+      const troubles = containers?.troubles().map(({ host, trouble }) => `${host}: ${trouble}`) ?? [];
+      return problem === null || troubles.length === 0
+        ? problem
+        : `no Docker host can have runs (${troubles.join('; ')}), and ${problem}`;
+    },
     loop,
   };
 }

@@ -114,6 +114,7 @@ const runsConfig = {
   runsDir: null,
   providerMirror: null,
   allowUnsandboxedRuns: false,
+  containerRuns: null,
   runsAtOnce: 1,
   runMs: 60_000,
 };
@@ -151,7 +152,18 @@ function createRooms(db: Db, place: BooksPlace, clock: Clock, options: RoomOptio
   const { downloads = {} } = options;
   const stacks = createStacks({ db, audit, log, downloads });
   const platform = { keys: null, nodeSilenceMs, ...runsConfig };
-  const parts = { config: { platform }, clusters, stacks, secrets, audit, db, clock, log, dataDir: options.dataDir };
+  const parts = {
+    config: { platform },
+    docker: null,
+    clusters,
+    stacks,
+    secrets,
+    audit,
+    db,
+    clock,
+    log,
+    dataDir: options.dataDir,
+  };
   const billing = {
     costs,
     directory: createOrganizationDirectory(accounts),

@@ -5,4 +5,14 @@
 
 export { hasRunFolders } from './local-runner.ts';
 export { findRunner, findTerraformPath, type FoundRunner, type RunnerSearch } from './find-runner.ts';
-export { logChunkBytes, type Phase, type PhaseState, type Runner, type WorkFile, type WorkPaths } from './types.ts';
+export { type ContainerSettings, createContainerRunners, type RunHost } from '#core/runs/runner/docker/docker.ts';
+export {
+  type ContainerRunners,
+  logChunkBytes,
+  type Phase,
+  type PhaseState,
+  type Runner,
+  RunnerRefusedError,
+  type WorkFile,
+  type WorkPaths,
+} from './types.ts';
