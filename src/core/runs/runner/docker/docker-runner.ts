@@ -1,16 +1,8 @@
 import { setTimeout as pause } from 'node:timers/promises';
 import { type ContainerDetail, demultiplex, type DockerApi, DockerError, packArchive } from '#base/docker/docker.ts';
+import { closedLine } from '#base/closed-network.ts';
 import { type PhaseState, type Runner, RunnerRefusedError, type WorkFile } from '#core/runs/runner/types.ts';
-import {
-  closedLine,
-  type ContainerSettings,
-  keeperBody,
-  mirrorPath,
-  owner,
-  phaseBody,
-  volumePath,
-  workPath,
-} from './bodies.ts';
+import { type ContainerSettings, keeperBody, mirrorPath, owner, phaseBody, volumePath, workPath } from './bodies.ts';
 import {
   containerName,
   interruptedName,
