@@ -78,6 +78,7 @@ export function useRunFloor(): RunFloor {
     opened.gate = await startDockerGate({ host: '127.0.0.1', port: 0, socketPath: first.socketPath, policy, log });
   });
   afterEach(async () => {
+    refused.splice(0);
     for (const home of homes.splice(0)) await clearHome(home);
     for (const docker of need(opened.dockers)) await removeRuns(docker).catch(() => undefined);
   });

@@ -1,4 +1,4 @@
-import { connectHost, type HostAddress, pullImage, type RegistryLogins } from '#base/docker/docker.ts';
+import { connectHost, DockerError, type HostAddress, pullImage, type RegistryLogins } from '#base/docker/docker.ts';
 import type { Log } from '#base/log.ts';
 import type { ContainerRunners, Runner } from '#core/runs/runner/types.ts';
 import type { ContainerSettings } from './bodies.ts';
@@ -130,6 +130,17 @@ class Host {
       this.#note(false, error instanceof Error ? error.message : String(error));
     }
     this.#lookedAtMs = Date.now();
+  }
+
+  /** @returns whether it is there, or what the engine has against it */
+  async #findImage(): Promise<boolean | string> {
+    const { image } = this.#options.settings;
+    try {
+      return await this.#connection.api.hasImage(image);
+    } catch (error) {
+      if (!(error instanceof DockerError) || error.status === null) throw error;
+      return `the image ${image} cannot be used: ${error.reason}`;
+    }
   }
 
   #note(isReachable: boolean, trouble: string | null): void {
