@@ -117,13 +117,12 @@ class Host {
       if (this.#found?.place !== `docker ${engineId}`) {
         this.#found = createDockerRunner({ api, host: this.name, engineId, fleetId, settings });
       }
-      this.#hasImage = await api.hasImage(settings.image);
-      if (this.#hasImage) this.#note(true, null);
+      const image = await this.#findImage();
+      this.#hasImage = image === true;
+      if (image === true) this.#note(true, null);
+      else if (image !== false) this.#note(true, image);
       else {
-        this.#note(
-          true,
-          this.trouble !== null ? this.trouble : `the image ${settings.image} is not there, and is pulled`,
-        );
+        this.#note(true, this.trouble ?? `the image ${settings.image} is not there, and is pulled`);
         this.#pull();
       }
     } catch (error) {
