@@ -113,7 +113,8 @@ class Host {
     const { settings, fleetId } = this.#options;
     try {
       if (!this.#isReachable) await api.negotiate();
-      const engineId = (await api.info()).ID ?? '';
+      const { ID: engineId } = await api.info();
+      if (!engineId) throw new Error('its Docker engine does not say its ID');
       if (this.#found?.place !== `docker ${engineId}`) {
         this.#found = createDockerRunner({ api, host: this.name, engineId, fleetId, settings });
       }
