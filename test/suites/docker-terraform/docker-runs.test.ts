@@ -123,14 +123,14 @@ describe('a stack that is applied in containers', () => {
     const gateway = await place.start({ home: floor.home(), env });
     const [node, , stranger] = floor.nodes;
     const reaches = (address: string): string =>
-      `nc -w 2 ${address} 22 </dev/null >/dev/null 2>&1 && echo "reaches ${address}."`;
+      `nc -w 2 ${address} 22 </dev/null >/dev/null 2>&1 && echo "reach""es ${address}."`;
     const curious = programStack(
       'env; cat /proc/*/environ 2>/dev/null | base64 -w0; echo; id -u; grep -E "CapEff|NoNewPrivs|Seccomp:" /proc/self/status',
-      'for path in /var/run/docker.sock /run/docker.sock /var/run/containerd; do [ -e $path ] && echo "socket $path."; done; true',
+      'for path in /var/run/docker.sock /run/docker.sock /var/run/containerd; do [ -e $path ] && echo "sock""et $path."; done; true',
       ...['/', '/etc', '/usr', '/work', '/dev', '/proc/sys/kernel'].map(
-        (path) => `(touch ${path}/x) 2>/dev/null && echo "wrote ${path}."`,
+        (path) => `(touch ${path}/x) 2>/dev/null && echo "wro""te ${path}."`,
       ),
-      'printf "#!/bin/sh\\necho executed.\\n" >/tmp/x && chmod +x /tmp/x && /tmp/x',
+      'printf "#!/bin/sh\\necho $((6 * 7)) by a program.\\n" >/tmp/x && chmod +x /tmp/x && /tmp/x',
       reaches(node.address),
       reaches(stranger.address),
       reaches('127.0.0.11'),
@@ -177,7 +177,7 @@ describe('a stack that is applied in containers', () => {
     }
     expect(log).not.toContain('socket /');
     expect([...log.matchAll(/wrote (\S+)\./g)].map(([, path]) => path)).toEqual([]);
-    expect(log).not.toContain('executed.');
+    expect(log).not.toContain('42 by a program.');
     expect([...log.matchAll(/reaches (\S+)\./g)].map(([, address]) => address)).toEqual([node.address]);
     await gateway.made(`/v1/runs/${run.id}/cancel`);
     await gateway.becomes(run.id, 'CANCELED');
