@@ -58,7 +58,7 @@ export function useRunFloor(): RunFloor {
     for (const folder of [site, keys]) mkdirSync(folder);
     const first = await startDocker();
     await importRunImages(first);
-    const second = await startDocker({ images: keepImages(first), options: ownIdentity(join(dir, 'second-key.json')) });
+    const second = await startDocker({ images: keepImages(first), isAnother: true });
     opened.dockers = [first, second];
     for (const docker of opened.dockers) {
       await docker.call('POST', '/networks/create', { Name: siteNetwork, Driver: 'bridge' });
@@ -131,12 +131,6 @@ export function useRunFloor(): RunFloor {
     },
   };
   return floor;
-}
-
-/** Engines of this machine are the same one by their ID before Docker 25, unless they are told another key. */
-function ownIdentity(keyPath: string): readonly string[] {
-  const [, major = ''] = /version (\d+)\./.exec(execFileSync('dockerd', ['--version'], { encoding: 'utf8' })) ?? [];
-  return Number(major) < 25 ? [`--deprecated-key-path=${keyPath}`] : [];
 }
 
 async function containersOf(docker: TestDocker): Promise<readonly Body[]> {
