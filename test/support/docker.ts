@@ -133,23 +133,28 @@ function launch(
 ): ChildProcess {
   const log = openSync(join(dir, 'log'), 'a');
   const places = { host: `unix://${dir}/docker.sock`, 'data-root': `${dir}/data`, 'exec-root': `${dir}/exec` };
-  const args = Object.entries({ ...places, pidfile: `${dir}/pid` }).map(([name, value]) => `--${name}=${value}`);
+  const named = Object.entries({ ...places, pidfile: `${dir}/pid` }).map(([name, value]) => `--${name}=${value}`);
   const apart = ['--bridge=none', '--iptables=false', '--ip-masq=false', '--ip-forward=false'];
   try {
-    const words = [...args, ...apart, ...options];
+    const words = [...named, ...apart, ...options];
     const settings: SpawnOptions = { stdio: ['ignore', log, log], detached: true };
-    if (isAnother) {
-      const own = join(dir, 'etc-docker');
-      mkdirSync(own, { recursive: true });
-      mkdirSync('/etc/docker', { recursive: true });
-      const exec = 'mount --bind "$0" /etc/docker && exec dockerd "$@"';
-      return spawn('unshare', ['--mount', 'sh', '-c', exec, own, ...words], settings);
-    }
-    if (netns === null) return spawn('dockerd', words, settings);
-    return spawn('nsenter', [`--net=${netns}`, 'dockerd', ...words], settings);
+    const [program = '', ...args] = commandOf(dir, words, { netns, isAnother });
+    return spawn(program, args, settings);
   } finally {
     closeSync(log);
   }
+}
+
+function commandOf(
+  dir: string,
+  words: readonly string[],
+  { netns, isAnother }: Required<Pick<DockerOptions, 'netns' | 'isAnother'>>,
+): readonly string[] {
+  const dockerd = netns === null ? ['dockerd', ...words] : ['nsenter', `--net=${netns}`, 'dockerd', ...words];
+  if (!isAnother) return dockerd;
+  const own = join(dir, 'etc-docker');
+  for (const folder of [own, '/etc/docker']) mkdirSync(folder, { recursive: true });
+  return ['unshare', '--mount', 'sh', '-c', 'mount --bind "$0" /etc/docker && exec "$@"', own, ...dockerd];
 }
 
 async function untilAnswers(child: ChildProcess, call: TestDocker['call'], logPath: string): Promise<void> {

@@ -2,7 +2,7 @@
 export type { DockerAddress } from './address.ts';
 export type { ContainerDetail, ContainerSummary, DockerInfo, NetworkSummary } from './answers.ts';
 export type { DockerApi } from './api.ts';
-export { ArchiveError, type ArchiveFile, packArchive, readArchive } from './archive.ts';
+export { type ArchiveFile, packArchive, readArchive } from './archive.ts';
 export { DockerError } from './call.ts';
 export { connectHost, type HostAddress, type HostConnection } from './connection.ts';
 export { pullImage } from './images.ts';

@@ -8,6 +8,8 @@ export interface Claiming {
   hasWork(): Promise<boolean>;
   /** The next run that may begin: of each cluster the oldest, while none of the cluster's is active. */
   claimNext(place: string): Promise<ClaimedRun | null>;
+  /** How many runs go on at each place, whichever gateway has them. */
+  load(): Promise<ReadonlyMap<string, number>>;
   /** One of this place that nobody has renewed. */
   adopt(place: string): Promise<ClaimedRun | null>;
   /** @returns how it stands. @throws RunLostError */
@@ -50,6 +52,11 @@ export function createClaiming(sql: Sql): Claiming {
         if (isUniqueViolation(error)) return null;
         throw error;
       }
+    },
+    async load() {
+      const rows = await sql<{ place: string; runs: number }[]>`
+        select place, count(*)::int as runs from runs where status in ${sql(active)} and place is not null group by place`;
+      return new Map(rows.map(({ place, runs }) => [place, runs]));
     },
     async adopt(place) {
       const [row] = await sql<ClaimedRun[]>`

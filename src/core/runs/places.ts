@@ -5,7 +5,7 @@ export interface Places {
   /** Those that answer: runs that are there can be gone on with. */
   reachable(): Promise<readonly Runner[]>;
   /** Where the next run goes; null: nowhere. */
-  next(): Promise<Runner | null>;
+  next(load: ReadonlyMap<string, number>): Promise<Runner | null>;
   /** Whether runs may have left something that nobody has looked for yet. */
   mayHaveLeft(isFirstLook: boolean): boolean;
   close(): void;
@@ -28,7 +28,7 @@ export function createPlaces({ runner, containers, hasFolders }: PlacesOptions):
       const local = hosts.length === 0 || hasFolders() ? await runner() : null;
       return local === null ? hosts : [...hosts, local];
     },
-    next: async () => (await containers?.next()) ?? runner(),
+    next: async (load) => (await containers?.next(load)) ?? runner(),
     mayHaveLeft: (isFirstLook) => containers !== null || (isFirstLook && hasFolders()),
     close: () => containers?.close(),
   };

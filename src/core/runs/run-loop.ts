@@ -62,7 +62,7 @@ export function createRunLoop(options: RunLoopOptions): RunLoop {
   async function claim(reachable: readonly Runner[]): Promise<void> {
     for (const runner of reachable) while (await begin(runner, (place) => claims.adopt(place)));
     while (mayBegin()) {
-      const runner = await places.next();
+      const runner = await places.next(await claims.load());
       if (runner === null || !(await begin(runner, (place) => claims.claimNext(place)))) return;
     }
   }

@@ -92,7 +92,7 @@ export function createRuns(options: RunsOptions): Runs {
     log: (runId, after, limit) => readLog(db.sql, runId, after, limit),
     async problem() {
       const { containers = null } = options;
-      if (containers !== null && (await containers.next()) !== null) return null;
+      if (containers !== null && (await containers.next(new Map())) !== null) return null;
       const { problem } = await look();
       const troubles = containers?.troubles().map(({ host, trouble }) => `${host}: ${trouble}`) ?? [];
       return problem === null || troubles.length === 0

@@ -141,7 +141,7 @@ describe('a stack that is applied in containers', () => {
     const run = await begin(gateway, 'curious', curious);
     await gateway.prints(run.id, 'it waits.');
     const containers = await floor.runContainers();
-    const phases = containers.map(({ Labels: marks }) => marks['headgate.phase']);
+    const phases = containers.map(({ Labels: marks }) => String(marks['headgate.phase']));
     expect(phases.toSorted()).toEqual(['apply', 'init-1', 'plan', 'work']);
     const apply = containers.find(({ Labels: marks }) => marks['headgate.phase'] === 'apply');
     const { HostConfig: host, Config: config, Mounts: mounts } = await floor.inspect(apply.Id);
@@ -193,17 +193,17 @@ describe('a run that takes too much', () => {
     const gateway = await place.start({ home: floor.home(), env: own });
     const hungry = await begin(gateway, 'hungry', programStack('tail /dev/zero'));
     const bomb = programStack(
-      'for i in $(seq 1 700); do sleep 60 & done 2>/tmp/said; sleep 1',
-      'grep -c "Resource temporarily unavailable\\\\|can\'t fork" /tmp/said; echo "it ends."',
+      'for i in $(seq 1 700); do sleep 60 >/dev/null 2>&1 & done',
+      'echo "all 7""00 were forked."',
     );
     const forking = await begin(gateway, 'forking', bomb);
     const failed = await gateway.becomes(hungry.id, 'FAILED');
     expect(failed.failure_code).toBe('APPLY_FAILED');
     expect(failed.failure_message).toContain('it took more than the 160 MiB of memory that a run has');
-    const ended = await gateway.becomes(forking.id, 'APPLIED', 'FAILED');
-    expect(['APPLIED', 'FAILED']).toContain(ended.status);
+    await gateway.becomes(forking.id, 'FAILED');
     const log = JSON.stringify(await gateway.log(forking.id));
-    expect(log).toMatch(/can't fork|Resource temporarily unavailable|newosproc/);
+    expect(log).toContain("can't fork");
+    expect(log).not.toContain('all 700 were forked.');
     await floor.leavesNothing();
     expect(floor.refused).toEqual([]);
   });
@@ -261,7 +261,7 @@ describe('two gateways and two hosts', () => {
     };
     const [onFirst, onSecond] = [await runsOn(0), await runsOn(1)];
     expect([onFirst.length, onSecond.length]).toEqual([2, 2]);
-    expect([...onFirst, ...onSecond].toSorted()).toEqual(started.map(({ id }) => id).toSorted());
+    expect([...onFirst, ...onSecond].toSorted()).toEqual(started.map(({ id }) => String(id)).toSorted());
 
     await floor.dockers[1].kill();
     for (const id of onFirst) {

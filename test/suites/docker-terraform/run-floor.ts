@@ -65,7 +65,7 @@ export function useRunFloor(): RunFloor {
     }
     opened.nodes = await startNodes(first, keys, site);
     const log = createLog('silent');
-    log.warn = ((about: { reason?: string; call?: string }) => refused.push(`${about.call}: ${about.reason}`)) as never;
+    log.warn = (about: { reason?: string; call?: string }) => void refused.push(`${about.call}: ${about.reason}`);
     const policy = {
       images: [],
       binds: [],

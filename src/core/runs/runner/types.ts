@@ -70,8 +70,11 @@ export class RunnerRefusedError extends Error {
 export interface ContainerRunners {
   /** Those that answer, where runs can be gone on with. */
   reachable(): Promise<readonly Runner[]>;
-  /** Of those that answer and can begin a run, the one that has the fewest; null: none can. */
-  next(): Promise<Runner | null>;
+  /**
+   * Of those that answer and can begin a run, the one that has the fewest; null: none can.
+   * @param load how many runs each place has
+   */
+  next(load: ReadonlyMap<string, number>): Promise<Runner | null>;
   /** What keeps each of the others from beginning one. */
   troubles(): readonly { readonly host: string; readonly trouble: string }[];
   close(): void;

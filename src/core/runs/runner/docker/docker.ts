@@ -45,25 +45,18 @@ export function createContainerRunners(options: ContainerRunnersOptions): Contai
 
   return {
     reachable: async () => (await answering()).flatMap(({ runner }) => runner ?? []),
-    async next() {
-      const ready = (await answering()).filter(({ canBegin }) => canBegin);
-      const counted = await Promise.all(ready.map(async ({ runner }) => ({ runner, runs: await countRuns(runner) })));
-      return counted.toSorted((a, b) => a.runs - b.runs)[0]?.runner ?? null;
+    async next(load) {
+      const ready = (await answering()).flatMap(({ canBegin, runner }) =>
+        canBegin && runner !== null ? [runner] : [],
+      );
+      const runsOf = ({ place }: Runner): number => load.get(place) ?? 0;
+      return ready.toSorted((a, b) => runsOf(a) - runsOf(b))[0] ?? null;
     },
     troubles: () => hosts.flatMap(({ name, trouble }) => (trouble === null ? [] : [{ host: name, trouble }])),
     close() {
       for (const host of hosts) host.close();
     },
   };
-}
-
-/** One that does not answer now comes last. */
-async function countRuns(runner: Runner | null): Promise<number> {
-  try {
-    return (await runner?.list())?.length ?? Number.MAX_SAFE_INTEGER;
-  } catch {
-    return Number.MAX_SAFE_INTEGER;
-  }
 }
 
 class Host {
