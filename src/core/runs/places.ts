@@ -6,6 +6,8 @@ export interface Places {
   reachable(): Promise<readonly Runner[]>;
   /** Where the next run goes; null: nowhere. */
   next(load: ReadonlyMap<string, number>): Promise<Runner | null>;
+  /** A run could not go on there. */
+  doubt(place: string): void;
   /** Whether runs may have left something that nobody has looked for yet. */
   mayHaveLeft(isFirstLook: boolean): boolean;
   close(): void;
@@ -29,6 +31,7 @@ export function createPlaces({ runner, containers, hasFolders }: PlacesOptions):
       return local === null ? hosts : [...hosts, local];
     },
     next: async (load) => (await containers?.next(load)) ?? runner(),
+    doubt: (place) => containers?.doubt(place),
     mayHaveLeft: (isFirstLook) => containers !== null || (isFirstLook && hasFolders()),
     close: () => containers?.close(),
   };

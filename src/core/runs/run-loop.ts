@@ -128,6 +128,7 @@ async function executeOnce(parts: RunLoopOptions & ExecutionParts, run: ClaimedR
     // Another gateway of the place goes on with it at once, or this one when it is back.
     const isStop = error instanceof DetachedError;
     if (!isStop) parts.log.warn({ err: error, runId: run.id }, 'a run could not go on; it is taken up again');
+    parts.places.doubt(parts.runner.place);
     if (isStop) await parts.claims.release(run).catch(() => undefined);
   }
 }

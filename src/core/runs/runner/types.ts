@@ -75,6 +75,8 @@ export interface ContainerRunners {
    * @param load how many runs each place has
    */
   next(load: ReadonlyMap<string, number>): Promise<Runner | null>;
+  /** A call there went wrong: it is asked anew before it counts as one that answers. */
+  doubt(place: string): void;
   /** What keeps each of the others from beginning one. */
   troubles(): readonly { readonly host: string; readonly trouble: string }[];
   close(): void;

@@ -52,6 +52,9 @@ export function createContainerRunners(options: ContainerRunnersOptions): Contai
       const runsOf = ({ place }: Runner): number => load.get(place) ?? 0;
       return ready.toSorted((a, b) => runsOf(a) - runsOf(b))[0] ?? null;
     },
+    doubt(place) {
+      for (const host of hosts) if (host.runner?.place === place) host.doubt();
+    },
     troubles: () => hosts.flatMap(({ name, trouble }) => (trouble === null ? [] : [{ host: name, trouble }])),
     close() {
       for (const host of hosts) host.close();
@@ -91,6 +94,10 @@ class Host {
 
   get trouble(): string | null {
     return this.#trouble ?? null;
+  }
+
+  doubt(): void {
+    this.#lookedAtMs = Number.NEGATIVE_INFINITY;
   }
 
   /** Never throws. */
