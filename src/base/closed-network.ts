@@ -24,8 +24,12 @@ for address in "$@"; do
     *) iptables -w -A OUTPUT -d "$address" -j ACCEPT ;;
   esac
 done
-if [ "$names" = no ] && [ "$egress" = cluster ]; then iptables -w -A OUTPUT -d 127.0.0.11 -j DROP; fi
-both -A OUTPUT -o lo -j ACCEPT
+if [ "$names" = no ] && [ "$egress" = cluster ]; then
+  iptables -w -A OUTPUT -o lo ! -d 127.0.0.11 -j ACCEPT
+  if [ "$has6" = yes ]; then ip6tables -w -A OUTPUT -o lo -j ACCEPT; fi
+else
+  both -A OUTPUT -o lo -j ACCEPT
+fi
 if [ "$egress" = internet ]; then
   for closed in 169.254.0.0/16 168.63.129.16 100.100.100.200; do iptables -w -A OUTPUT -d "$closed" -j DROP; done
   if [ "$has6" = yes ]; then ip6tables -w -A OUTPUT -d fd00:ec2::254 -j DROP; fi

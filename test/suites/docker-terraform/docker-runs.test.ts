@@ -123,7 +123,7 @@ describe('a stack that is applied in containers', () => {
     const gateway = await place.start({ home: floor.home(), env });
     const [node, , stranger] = floor.nodes;
     const reaches = (address: string): string =>
-      `nc -w 2 ${address} 22 </dev/null >/dev/null 2>&1 && echo "reach""es ${address}."`;
+      `nc -w 30 ${address} 22 </dev/null >/dev/null 2>&1 && echo "reach""es ${address}."`;
     const curious = programStack(
       'env; cat /proc/*/environ 2>/dev/null | base64 -w0; echo; id -u; grep -E "CapEff|NoNewPrivs|Seccomp:" /proc/self/status',
       'for path in /var/run/docker.sock /run/docker.sock /var/run/containerd; do [ -e $path ] && echo "sock""et $path."; done; true',
@@ -133,10 +133,11 @@ describe('a stack that is applied in containers', () => {
       'printf "#!/bin/sh\\necho $((6 * 7)) by a program.\\n" >/tmp/x && chmod +x /tmp/x && /tmp/x',
       reaches(node.address),
       reaches(stranger.address),
-      reaches('127.0.0.11'),
+      // Docker tells names of containers to whoever may ask it.
+      'nslookup stranger 127.0.0.11 >/dev/null 2>&1 && echo "reach""es names."',
       reaches('169.254.169.254'),
       'echo "it waits."',
-      `until nc -w 2 ${node.address} 22 </dev/null >/dev/null 2>&1 && [ -e /work/run/m/go ]; do sleep 0.2; done`,
+      `until nc -w 30 ${node.address} 22 </dev/null >/dev/null 2>&1 && [ -e /work/run/m/go ]; do sleep 0.2; done`,
     );
     const run = await begin(gateway, 'curious', curious);
     await gateway.prints(run.id, 'it waits.');

@@ -35,6 +35,7 @@ const applets = [
   'seq',
   'base64',
   'nc',
+  'nslookup',
   'chmod',
   'printf',
   'grep',
