@@ -70,7 +70,7 @@ resource "terraform_data" "program" {
 `;
 
 /** Runs on until it is ended, and needs no node. */
-const endless = programStack('echo "it runs."', 'while true; do sleep 0.2; done');
+const endless = programStack('echo "it ru""ns."', 'while true; do sleep 0.2; done');
 
 async function begin(gateway: RunGateway, name: string, main: string, inputs: object = {}): Promise<Body> {
   const cluster = await newCluster(gateway);
@@ -123,7 +123,7 @@ describe('a stack that is applied in containers', () => {
     const gateway = await place.start({ home: floor.home(), env });
     const [node, , stranger] = floor.nodes;
     const reaches = (address: string): string =>
-      `nc -w 30 ${address} 22 </dev/null >/dev/null 2>&1 && echo "reach""es ${address}."`;
+      `sleep 2 | nc -w 30 ${address} 22 2>/dev/null | grep -q SSH- && echo "reach""es ${address}."`;
     const curious = programStack(
       'env; cat /proc/*/environ 2>/dev/null | base64 -w0; echo; id -u; grep -E "CapEff|NoNewPrivs|Seccomp:" /proc/self/status',
       'for path in /var/run/docker.sock /run/docker.sock /var/run/containerd; do [ -e $path ] && echo "sock""et $path."; done; true',
@@ -134,10 +134,10 @@ describe('a stack that is applied in containers', () => {
       reaches(node.address),
       reaches(stranger.address),
       // Docker tells names of containers to whoever may ask it.
-      'nslookup stranger 127.0.0.11 >/dev/null 2>&1 && echo "reach""es names."',
+      `nslookup stranger 127.0.0.11 2>&1 | tee /tmp/names | grep -qF '${stranger.address}' && echo "reach""es names."; echo "na""mes: $(cat /tmp/names)"`,
       reaches('169.254.169.254'),
-      'echo "it waits."',
-      `until nc -w 30 ${node.address} 22 </dev/null >/dev/null 2>&1 && [ -e /work/run/m/go ]; do sleep 0.2; done`,
+      'echo "it wa""its."',
+      'until [ -e /work/run/m/go ]; do sleep 0.2; done',
     );
     const run = await begin(gateway, 'curious', curious);
     await gateway.prints(run.id, 'it waits.');

@@ -36,6 +36,7 @@ const applets = [
   'base64',
   'nc',
   'nslookup',
+  'tee',
   'chmod',
   'printf',
   'grep',
