@@ -101,7 +101,7 @@ async function startOn(
     slot: slot.number,
   });
   const gateway = createGateway({ ...common, foundation, identity, slot, onCommit: observe.onCommit });
-  const platform = createPlatform({ ...common, foundation, gateway });
+  const platform = createPlatform({ ...common, foundation, gateway, identity });
   const edges = createEdges({ ...common, foundation, gateway, platform, observe });
   const bootstrap = createBootstrapPart(options, foundation);
   const operating = { gateway, coordination: foundation.coordination, log };

@@ -9,6 +9,7 @@ import type { Runs } from '#core/runs/runs.ts';
 import { createSecrets, type Secrets } from '#core/secrets/secrets.ts';
 import { createStacks, type Stacks } from '#core/stacks/stacks.ts';
 import { createCostsWing } from './costs.ts';
+import type { EnginesPlace } from './engines.ts';
 import { createExposuresWing } from './exposures.ts';
 import type { Foundation } from './foundation.ts';
 import type { Gateway } from './gateway.ts';
@@ -36,8 +37,8 @@ export interface Platform {
   };
 }
 
-export interface PlatformOptions {
-  readonly config: Pick<Config, 'platform'>;
+export interface PlatformOptions extends EnginesPlace {
+  readonly config: Pick<Config, 'platform' | 'docker'>;
   readonly foundation: Foundation;
   /** Of the other wing only what is told of it, and whose turn it is to read. */
   readonly gateway: Pick<Gateway, 'history' | 'fleet' | 'catalog'>;
@@ -58,7 +59,8 @@ export function createPlatform(options: PlatformOptions): Platform {
   const { nodeSilenceMs } = config.platform;
   const clusters = createClusters({ db, clock, log, audit, accounts, costs, secrets, nodeSilenceMs });
   const stacks = createStacks({ db, audit, log });
-  const { runs, part } = createRunsWing({ ...options, audit, clusters, stacks, secrets, holder });
+  const docker = { hosts: options.hosts, identity: options.identity, configDir: config.docker.configDir };
+  const { runs, part } = createRunsWing({ ...options, docker, audit, clusters, stacks, secrets, holder });
   const web = createExposuresWing({ ...options, clusters, runs });
   return {
     rooms: { costs, clusters, stacks, runs, exposures: web.exposures },

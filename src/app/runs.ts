@@ -3,9 +3,12 @@ import type { Clock } from '#base/clock.ts';
 import type { Config } from '#base/config.ts';
 import type { Db, Transaction } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
+import { createRegistryLogins } from '#base/docker/docker.ts';
 import { type Audit, systemAuthor } from '#core/audit/audit.ts';
 import type { Clusters } from '#core/clusters/clusters.ts';
 import {
+  type ContainerRunners,
+  createContainerRunners,
   createRuns,
   findRunner,
   findTerraformPath,
@@ -17,10 +20,13 @@ import {
 } from '#core/runs/runs.ts';
 import type { Secrets } from '#core/secrets/secrets.ts';
 import type { Stacks } from '#core/stacks/stacks.ts';
+import type { EnginesPlace } from './engines.ts';
 import type { Part } from './parts.ts';
 
 export interface RunsWingOptions {
   readonly config: Pick<Config, 'platform'>;
+  /** Where runs may go into containers; null: nowhere. */
+  readonly docker: RunsDocker | null;
   readonly clusters: Clusters;
   readonly stacks: Stacks;
   readonly secrets: Secrets;
@@ -31,6 +37,11 @@ export interface RunsWingOptions {
   readonly dataDir: string;
   /** This gateway, by what stays the same when it is started again. */
   readonly holder: string;
+}
+
+export interface RunsDocker extends EnginesPlace {
+  /** Of Docker's own `config.json`; null: there is none. */
+  readonly configDir: string | null;
 }
 
 /** Runs, with what they need of the rooms beside them. */
@@ -44,8 +55,10 @@ export function createRunsWing(options: RunsWingOptions): { readonly runs: Runs;
     allowUnsandboxed: allowUnsandboxedRuns,
     isRoot: process.getuid?.() === 0,
   };
+  const containers = containersOf(options);
   const runs = createRuns({
     ...options,
+    containers,
     sealer: sealerOf(secrets, db),
     sources: sourcesOf(options),
     mirror: providerMirror,
@@ -73,7 +86,9 @@ export function createRunsWing(options: RunsWingOptions): { readonly runs: Runs;
     ],
     start() {
       const found = findTerraformPath(terraformBin);
-      if ('path' in found) log.info({ program: found.path }, 'stacks are applied with this program');
+      // Of containers their hosts tell, when they are found.
+      if (containers !== null) log.info({ image: config.platform.containerRuns?.image }, 'stacks go into containers');
+      else if ('path' in found) log.info({ program: found.path }, 'stacks are applied with this program');
       else log.info(`stacks are listed and not applied: ${found.problem}`);
       reseal().catch((error: unknown) =>
         log.warn(
@@ -86,6 +101,16 @@ export function createRunsWing(options: RunsWingOptions): { readonly runs: Runs;
     stop: () => runs.loop.close(),
   };
   return { runs, part };
+}
+
+/** On the hosts that engines have, where an image for runs is named. */
+function containersOf({ config, docker, log }: RunsWingOptions): ContainerRunners | null {
+  const { containerRuns, providerMirror: mirror } = config.platform;
+  if (containerRuns === null || docker === null) return null;
+  const { hosts, identity, configDir: folder } = docker;
+  const logins = createRegistryLogins({ folder, log });
+  const settings = { ...containerRuns, mirror };
+  return createContainerRunners({ hosts: hosts.hosts, settings, fleetId: identity.fleetId, logins, log });
 }
 
 function sourcesOf({ clusters, stacks }: RunsWingOptions): RunSources {

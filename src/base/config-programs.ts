@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { runNetwork } from './config-runs.ts';
 import { databaseUrl, list, logLevel, optionalWhole, text, urlOf, whole } from './config-values.ts';
 import { type AllowedMount, folderListProblem, parseAllowedMount } from './host-folder.ts';
 
@@ -44,6 +45,10 @@ export const dockerGateVariables = {
     [],
   ),
   HEADGATE_DOCKER_PORTS: z.enum(['true', 'false']).default('false'),
+  HEADGATE_DOCKER_RUN_IMAGES: list.default([]),
+  HEADGATE_DOCKER_RUN_NETWORKS: list
+    .refine((names) => names.every((name) => runNetwork.safeParse(name).success), 'must be names of Docker networks')
+    .default([]),
   HEADGATE_DOCKER_SWARM: z.enum(['true', 'false']).default('false'),
   HEADGATE_DOCKER_GATE_USER: optionalWhole(1, 4_294_967_294),
   HEADGATE_DOCKER_GATE_GROUP: optionalWhole(0, 4_294_967_294),

@@ -1,3 +1,4 @@
+import { type ContainerRunsConfig, containerRunsVariables, readContainerRuns } from './config-runs.ts';
 import { join } from 'node:path';
 import { z } from 'zod';
 import {
@@ -361,6 +362,8 @@ export interface PlatformConfig {
   readonly providerMirror: string | null;
   /** Runs without a wall around them are allowed. */
   readonly allowUnsandboxedRuns: boolean;
+  /** Null: runs never go into containers. */
+  readonly containerRuns: ContainerRunsConfig | null;
   readonly runsAtOnce: number;
   /** Of a plan, and of an apply. */
   readonly runMs: number;
@@ -378,6 +381,7 @@ export const platform = section(
     HEADGATE_RUNS_DIR: text.optional(),
     HEADGATE_PROVIDER_MIRROR: text.optional(),
     HEADGATE_ALLOW_UNSANDBOXED_RUNS: z.enum(['true', 'false']).default('false'),
+    ...containerRunsVariables,
     HEADGATE_RUNS_AT_ONCE: whole(1, 1000, 2),
     HEADGATE_RUN_SECONDS: whole(10, 86_400, 3600),
     HEADGATE_WEB_HOST: text.min(1).default('127.0.0.1'),
@@ -392,6 +396,7 @@ export const platform = section(
     runsDir: read.HEADGATE_RUNS_DIR ?? null,
     providerMirror: read.HEADGATE_PROVIDER_MIRROR ?? null,
     allowUnsandboxedRuns: read.HEADGATE_ALLOW_UNSANDBOXED_RUNS === 'true',
+    containerRuns: readContainerRuns(read),
     runsAtOnce: read.HEADGATE_RUNS_AT_ONCE,
     runMs: secondsMs(read.HEADGATE_RUN_SECONDS),
     web: read.HEADGATE_WEB_PORT === undefined ? null : { host: read.HEADGATE_WEB_HOST, port: read.HEADGATE_WEB_PORT },

@@ -153,6 +153,8 @@ export interface DockerGateConfig {
   readonly volumes: readonly AllowedMount[];
   readonly allowsPorts: boolean;
   readonly allowsSwarm: boolean;
+  readonly runImages: readonly string[];
+  readonly runNetworks: readonly string[];
   /** Who it becomes where it is started as root, by number; null: it stays root. */
   readonly user: number | null;
   /** The group that it keeps then; null: the socket's. */
@@ -175,6 +177,8 @@ export function parseDockerGateConfig(environment: Environment): DockerGateConfi
     volumes: read.HEADGATE_DOCKER_VOLUMES,
     allowsPorts: read.HEADGATE_DOCKER_PORTS === 'true',
     allowsSwarm: read.HEADGATE_DOCKER_SWARM === 'true',
+    runImages: read.HEADGATE_DOCKER_RUN_IMAGES,
+    runNetworks: read.HEADGATE_DOCKER_RUN_NETWORKS,
     user: read.HEADGATE_DOCKER_GATE_USER ?? null,
     group: read.HEADGATE_DOCKER_GATE_GROUP ?? null,
   };

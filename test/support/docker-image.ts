@@ -112,12 +112,12 @@ function removeOldTars(): void {
 }
 
 /** Paths as the program asks for them, the dynamic loader among them. */
-function librariesOf(program: string): string[] {
+export function librariesOf(program: string): string[] {
   const listed = execFileSync('ldd', [program], { encoding: 'utf8' });
   return [...listed.matchAll(/(\/\S+) \(0x/g)].map(([, path = '']) => path);
 }
 
-function place(root: string, path: string, source: string): void {
+export function place(root: string, path: string, source: string): void {
   const target = join(root, path);
   mkdirSync(dirname(target), { recursive: true });
   copyFileSync(resolveLink(source), target);

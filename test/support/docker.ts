@@ -57,12 +57,15 @@ export interface DockerOptions {
   readonly netns?: string | null;
   /** Folder that `keepImages` made: the engine has those images from its start. */
   readonly images?: string | null;
+  /** It has an identity of its own: before Docker 25 all engines of a machine have one ID, from a key in /etc/docker. */
+  readonly isAnother?: boolean;
 }
 
 export async function startDocker({
   options = [],
   netns = null,
   images = null,
+  isAnother = false,
 }: DockerOptions = {}): Promise<TestDocker> {
   removeLeftOver();
   const dir = mkdtempSync(join(tmpdir(), dirPrefix));
@@ -74,7 +77,7 @@ export async function startDocker({
   const call: TestDocker['call'] = async (method, path, body) => callDocker(socketPath, { method, path, body });
   const start = async (more: readonly string[] = []): Promise<void> => {
     rmSync(join(dir, 'pid'), { force: true });
-    child = launch(dir, [`--default-address-pool=base=${pool},size=28`, ...options, ...more], netns);
+    child = launch(dir, [`--default-address-pool=base=${pool},size=28`, ...options, ...more], { netns, isAnother });
     await untilAnswers(child, call, join(dir, 'log'));
   };
   const end = async (signal: NodeJS.Signals): Promise<void> => {
@@ -123,19 +126,35 @@ function copyImages(from: string, to: string, layers: readonly string[] = ['--li
   for (const driver of readdirSync(known)) execFileSync('cp', ['--archive', ...layers, join(from, driver), to]);
 }
 
-function launch(dir: string, options: readonly string[], netns: string | null): ChildProcess {
+function launch(
+  dir: string,
+  options: readonly string[],
+  { netns, isAnother }: Required<Pick<DockerOptions, 'netns' | 'isAnother'>>,
+): ChildProcess {
   const log = openSync(join(dir, 'log'), 'a');
   const places = { host: `unix://${dir}/docker.sock`, 'data-root': `${dir}/data`, 'exec-root': `${dir}/exec` };
-  const args = Object.entries({ ...places, pidfile: `${dir}/pid` }).map(([name, value]) => `--${name}=${value}`);
+  const named = Object.entries({ ...places, pidfile: `${dir}/pid` }).map(([name, value]) => `--${name}=${value}`);
   const apart = ['--bridge=none', '--iptables=false', '--ip-masq=false', '--ip-forward=false'];
   try {
-    const words = [...args, ...apart, ...options];
+    const words = [...named, ...apart, ...options];
     const settings: SpawnOptions = { stdio: ['ignore', log, log], detached: true };
-    if (netns === null) return spawn('dockerd', words, settings);
-    return spawn('nsenter', [`--net=${netns}`, 'dockerd', ...words], settings);
+    const [program = '', ...args] = commandOf(dir, words, { netns, isAnother });
+    return spawn(program, args, settings);
   } finally {
     closeSync(log);
   }
+}
+
+function commandOf(
+  dir: string,
+  words: readonly string[],
+  { netns, isAnother }: Required<Pick<DockerOptions, 'netns' | 'isAnother'>>,
+): readonly string[] {
+  const dockerd = netns === null ? ['dockerd', ...words] : ['nsenter', `--net=${netns}`, 'dockerd', ...words];
+  if (!isAnother) return dockerd;
+  const own = join(dir, 'etc-docker');
+  for (const folder of [own, '/etc/docker']) mkdirSync(folder, { recursive: true });
+  return ['unshare', '--mount', 'sh', '-c', 'mount --bind "$0" /etc/docker && exec "$@"', own, ...dockerd];
 }
 
 async function untilAnswers(child: ChildProcess, call: TestDocker['call'], logPath: string): Promise<void> {

@@ -16,6 +16,7 @@ const probes: Readonly<Record<string, Probe>> = {
   compose: whyNoCompose,
   docker: whyNoDocker,
   prometheus: (environment) => (findProgram('promtool', environment) === null ? 'there is no promtool on PATH' : null),
+  'docker-terraform': (environment) => whyNoDocker(environment) ?? probeDockerTerraform(environment),
   'docker-vllm': (environment) => whyNoDocker(environment) ?? probeVllm(environment),
   schemathesis: (environment) =>
     findProgram('schemathesis', environment) === null ? 'there is no schemathesis on PATH (pip install it)' : null,
@@ -37,6 +38,12 @@ function probeTerraform(environment: Environment): string | null {
   if (missing !== undefined) return `there is no ${missing} on PATH`;
   if (!existsSync('/usr/sbin/sshd')) return 'there is no /usr/sbin/sshd';
   return process.getuid?.() === 0 ? null : 'only root may run sshd';
+}
+
+/** Its images are made of programs of this machine. */
+function probeDockerTerraform(environment: Environment): string | null {
+  const missing = ['iptables', 'busybox', 'scp'].find((name) => findProgram(name, environment) === null);
+  return missing === undefined ? probeTerraform(environment) : `there is no ${missing} on PATH`;
 }
 
 /** Names that may be required although this version has no tests for them. */

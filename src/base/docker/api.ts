@@ -12,6 +12,7 @@ import {
   summariesSchema,
   versionSchema,
 } from './answers.ts';
+import { readOnlyFile } from './archive.ts';
 import {
   type Call,
   callTimeoutMs,
@@ -44,12 +45,19 @@ export interface DockerApi {
   /** Resolves when the container has ended, at once for one that is not there or does not run. */
   stop(container: string, graceMs: number): Promise<void>;
   rename(container: string, name: string): Promise<void>;
+  /** Nothing for one that is not there or does not run. */
+  kill(container: string, signal: 'SIGINT' | 'SIGKILL'): Promise<void>;
+  /** Puts the files of a tar file into a folder of a container that may write there, running or not. */
+  putArchive(container: string, folder: string, archive: Buffer): Promise<void>;
+  /** The only file at a path of a container; null where there is none, or something else. @throws ArchiveError when too large */
+  readFile(container: string, path: string, bytesMax: number): Promise<Buffer | 'too large' | null>;
   /** Removes it with its anonymous volumes; nothing for one that is not there. */
   remove(container: string, force: boolean): Promise<void>;
   /** Output as Docker frames it, from before the start on. */
   attach(container: string, signal: AbortSignal): Promise<Readable>;
   logTail(container: string, lines: number): Promise<Buffer>;
-  followLog(container: string, lines: number, signal: AbortSignal): Promise<Readable>;
+  /** @param lines from how many lines before the end on; null: from the beginning */
+  followLog(container: string, lines: number | null, signal: AbortSignal): Promise<Readable>;
   events(labels: readonly string[], signal: AbortSignal): Promise<Readable>;
   hasImage(reference: string): Promise<boolean>;
   /** @param login of the image's registry */
@@ -81,6 +89,7 @@ export function createDockerApi(connection: DockerConnection): DockerApi {
     },
     info: async () => read('info', infoSchema, await call('info', callTimeoutMs, (api, o) => api.info(o))),
     ...containerCalls(call),
+    ...fileCalls(call),
     ...streamCalls(open),
     ...networkCalls(call),
     swarm: swarmCalls(call, open),
@@ -145,6 +154,31 @@ function containerCalls(call: Call) {
   };
 }
 
+/** Signals to containers, and their files. */
+function fileCalls(call: Call) {
+  return {
+    async kill(container: string, signal: 'SIGINT' | 'SIGKILL') {
+      await unless(
+        [404, 409],
+        call('kill', callTimeoutMs, (api, o) => api.getContainer(container).kill({ ...inAddress({ signal }), ...o })),
+      );
+    },
+    async putArchive(container: string, path: string, archive: Buffer) {
+      await call('put archive', changeTimeoutMs, (api, o) =>
+        api.getContainer(container).putArchive(archive, { path, ...o }),
+      );
+    },
+    async readFile(container: string, path: string, bytesMax: number) {
+      const found = await orNull(
+        call('get archive', changeTimeoutMs, async (api, o) =>
+          readOnlyFile(await api.getContainer(container).getArchive({ path, ...o }), bytesMax),
+        ),
+      );
+      return Buffer.isBuffer(found) || found === 'too large' ? found : null;
+    },
+  };
+}
+
 /** Calls that answer for as long as somebody listens; bounded by the signal alone. */
 function streamCalls(open: Open) {
   return {
@@ -152,10 +186,13 @@ function streamCalls(open: Open) {
       open('attach', (api) =>
         api.getContainer(container).attach({ ...inAddress({ stream: true, stdout: true, stderr: true }), abortSignal }),
       ),
-    followLog: (container: string, tail: number, abortSignal: AbortSignal) =>
-      open('logs', (api) =>
-        api.getContainer(container).logs({ stdout: true, stderr: true, follow: true as const, tail, abortSignal }),
-      ),
+    followLog: (container: string, lines: number | null, abortSignal: AbortSignal) =>
+      open('logs', (api) => {
+        const tail = lines === null ? {} : { tail: lines };
+        return api
+          .getContainer(container)
+          .logs({ stdout: true, stderr: true, follow: true as const, ...tail, abortSignal });
+      }),
     events: (label: readonly string[], abortSignal: AbortSignal) =>
       open('events', (api) => api.getEvents({ filters: { type: ['container'], label }, abortSignal })),
     pull: (reference: string, login: RegistryLogin | null, abortSignal: AbortSignal) =>

@@ -17,6 +17,9 @@ declare module 'dockerode' {
     attach(options: CallOptions): Promise<Readable>;
     logs(options: CallOptions & { follow: true }): Promise<Readable>;
     logs(options: CallOptions & { follow: false }): Promise<unknown>;
+    kill(options: CallOptions): Promise<unknown>;
+    getArchive(options: CallOptions & { readonly path: string }): Promise<Readable>;
+    putArchive(archive: Buffer, options: CallOptions & { readonly path: string }): Promise<unknown>;
   }
 
   interface Network {

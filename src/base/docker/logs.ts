@@ -25,6 +25,18 @@ export function demultiplex(output: Buffer, stream: number | null = null): strin
   return Buffer.concat(parts).toString('utf8');
 }
 
+/** What both streams say, in the order in which it came, without their frames. */
+export async function* readLogBytes(stream: Readable): AsyncGenerator<Buffer> {
+  let rest: Buffer = Buffer.alloc(0);
+  for await (const chunk of stream as AsyncIterable<Buffer>) {
+    rest = rest.length === 0 ? chunk : Buffer.concat([rest, chunk]);
+    for (let frame = takeFrame(rest); frame !== null; frame = takeFrame(rest)) {
+      rest = frame.rest;
+      yield frame.bytes;
+    }
+  }
+}
+
 /** Lines of both streams, each stream's kept whole; ends with the container or quietly with the signal. */
 export async function* readLogLines(stream: Readable, signal: AbortSignal): AsyncGenerator<string> {
   const cutters = new Map<number, LineCutter>();

@@ -11,6 +11,8 @@ export interface Claiming {
    * organization that has fewer active ones comes first, so that nobody takes every place.
    */
   claimNext(place: string): Promise<ClaimedRun | null>;
+  /** How many runs go on at each place, whichever gateway has them. */
+  load(): Promise<ReadonlyMap<string, number>>;
   /** One of this place that nobody has renewed. */
   adopt(place: string): Promise<ClaimedRun | null>;
   /** @returns how it stands. @throws RunLostError */
@@ -59,6 +61,11 @@ export function createClaiming(sql: Sql, holder: string): Claiming {
         if (isUniqueViolation(error)) return null;
         throw error;
       }
+    },
+    async load() {
+      const rows = await sql<{ place: string; runs: number }[]>`
+        select place, count(*)::int as runs from runs where status in ${sql(active)} and place is not null group by place`;
+      return new Map(rows.map(({ place, runs }) => [place, runs]));
     },
     async adopt(place) {
       const [row] = await sql<ClaimedRun[]>`

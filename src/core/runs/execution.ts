@@ -1,13 +1,14 @@
-import { constants } from 'node:os';
 import { z } from 'zod';
 import { AppError } from '#base/errors.ts';
 import type { Log } from '#base/log.ts';
 import type { ClaimedRun } from './claimed-run.ts';
+import { clearRun, initTries, lockFileBytesMax, phaseNames, readIfSound } from './clear-run.ts';
 import { createMask, type Mask } from './mask.ts';
 import { readOutputs } from './outputs.ts';
 import { type Logged, type PhaseEnd, type PhaseParts, type PhaseRequest, runPhase } from './phase.ts';
 import { clusterGone, type FailureCode } from './run-status.ts';
-import { FileTooLargeError } from '#core/runs/runner/runner.ts';
+import { FileTooLargeError, RunnerRefusedError } from '#core/runs/runner/runner.ts';
+import { isLocalBackend, killedBy, RunCanceled, RunFailure } from './run-failure.ts';
 import { inputsContext, type RunSources, type Sealer, type StackPackage } from './sources.ts';
 import { stateBytesMax, type States } from './states.ts';
 import { layoutOf, type RunContext, secretsOf, type WorkLayout, workFiles } from './work-files.ts';
@@ -26,12 +27,7 @@ export interface ExecutionParts extends PhaseParts {
   readonly log: Log;
 }
 
-/** Providers are fetched by `init`, and networks fail. */
-const initTries = 3;
-/** In the order in which they run. */
-const phaseNames = [...Array.from({ length: initTries }, (_, index) => `init-${index + 1}`), 'plan', 'apply', 'output'];
 const backendBytesMax = 1024 * 1024;
-const lockFileBytesMax = 1024 * 1024;
 const outputBytesMax = 4 * 1024 * 1024;
 
 /** Of a machine: whoever asks for the run hears of them, in the place of a run that never begins. */
@@ -42,18 +38,6 @@ const wallNeeded =
 const fromMirror = 'providers come from the folder HEADGATE_PROVIDER_MIRROR alone';
 const folderGone = 'its work folder is not there any more; what is on record of what it has made is kept';
 const inputsSchema = z.record(z.string(), z.unknown());
-
-/** How a run ends before its time. */
-class RunFailure extends Error {
-  readonly code: FailureCode;
-  constructor(code: FailureCode, message: string) {
-    super(message);
-    this.name = 'RunFailure';
-    this.code = code;
-  }
-}
-
-class RunCanceled extends Error {}
 
 /**
  * Takes a run from wherever it stands to its end. Every step can be repeated: a gateway that adopts the run begins here
@@ -73,43 +57,15 @@ export async function executeRun(parts: ExecutionParts, run: ClaimedRun): Promis
     if (error instanceof RunCanceled) await claims.turn(run, { status: 'CANCELED' });
     else if (error instanceof RunFailure) {
       await claims.turn(run, { status: 'FAILED', failureCode: error.code, failureMessage: error.message });
+    } else if (error instanceof RunnerRefusedError) {
+      await claims.turn(run, {
+        status: 'FAILED',
+        failureCode: 'RUNNER_UNAVAILABLE',
+        failureMessage: error.message,
+      });
     } else throw error;
   }
   await clearRun(parts, run);
-}
-
-/**
- * Ends what still runs of a run that is over, and removes its folder, with what Terraform knew last on record: a gateway
- * that was killed, or was given up for lost, has not written that down.
- * @throws what the stores throw: the folder stays
- */
-export async function clearRun(
-  { runner, states, sources, log }: Pick<ExecutionParts, 'runner' | 'states' | 'sources' | 'log'>,
-  run: Pick<ClaimedRun, 'id' | 'installationId' | 'stackVersionId'>,
-): Promise<void> {
-  const { id: runId, installationId } = run;
-  for (const phase of phaseNames) await runner.kill(runId, phase);
-  const stack = await sources.stackPackage(run.stackVersionId);
-  const layout = stack === null ? null : layoutOf(stack.root);
-  const state = layout === null ? null : await readIfSound(() => runner.readFile(runId, layout.state, stateBytesMax));
-  if (layout !== null && state !== null) {
-    const lockFile = await readIfSound(() => runner.readFile(runId, layout.lockFile, lockFileBytesMax));
-    const kept = await states.keep({ installationId, runId, state, lockFile });
-    if (kept === 'kept') log.info({ runId }, 'the state of a run that was given up is on record');
-    if (kept === 'foreign')
-      log.warn({ runId }, 'a run that was given up left a state that no other run has gone on with');
-  }
-  await runner.remove(runId);
-}
-
-/** Of a file that is too large to be a state nothing is kept. */
-async function readIfSound(read: () => Promise<Buffer | null>): Promise<Buffer | null> {
-  try {
-    return await read();
-  } catch (error) {
-    if (error instanceof FileTooLargeError) return null;
-    throw error;
-  }
 }
 
 /** @throws RunFailure for one that is too large to be kept */
@@ -249,10 +205,11 @@ class Execution {
       if (!(await runner.list()).includes(this.#run.id)) throw new RunFailure('INTERRUPTED', folderGone);
       return;
     }
+    const files = workFiles(this.#context, runner.paths(this.#run.id));
     // What was read until now may have taken longer than the lease: the folder may be somebody else's by now.
     await claims.renew(this.#run);
     try {
-      await runner.prepare(this.#run.id, workFiles(this.#context, runner.paths(this.#run.id)));
+      await runner.prepare(this.#run.id, files, reachOf(this.#context));
     } catch (error) {
       const code = error instanceof Error && 'code' in error ? String(error.code) : '';
       if (!lastingTroubles.has(code)) throw error;
@@ -368,40 +325,28 @@ class Execution {
   async #endOf(name: string): Promise<PhaseEnd> {
     const state = await this.#parts.runner.observe(this.#run.id, name);
     const exitCode = state.kind === 'ended' ? state.exitCode : null;
-    return { exitCode, changes: null, error: null, canceled: null };
+    return { exitCode, because: null, changes: null, error: null, canceled: null };
   }
 
-  #fail(code: FailureCode, command: string, { exitCode, error, canceled }: PhaseEnd): never {
+  #fail(code: FailureCode, command: string, { exitCode, error, because, canceled }: PhaseEnd): never {
     if (canceled === 'timeout') throw new RunFailure('TIMEOUT', `${command} took longer than it may, and was ended`);
     if (canceled === 'cluster_gone') throw new RunFailure('CLUSTER_GONE', clusterGone);
     if (canceled !== null) throw new RunCanceled();
     if (exitCode === null) throw new RunFailure('INTERRUPTED', `${command} ended without saying how: it was killed`);
-    const said = killedBy(command, exitCode) ?? error ?? `${command} ended with exit code ${exitCode}`;
+    const ended = killedBy(command, exitCode) ?? error ?? `${command} ended with exit code ${exitCode}`;
+    const said = because === null ? ended : `${ended}: ${because}`;
     const isOfMirror = code === 'INIT_FAILED' && this.#parts.runner.paths(this.#run.id).mirror !== null;
     throw new RunFailure(code, isOfMirror && said.includes('provider') ? `${said} (${fromMirror})` : said);
   }
 }
 
-/** A shell's exit codes above 128 are signals. @returns null where Terraform ended by itself */
-function killedBy(command: string, exitCode: number): string | null {
-  const signal = exitCode - 128;
-  const isKill = signal === constants.signals.SIGKILL;
-  const isOther = [constants.signals.SIGSEGV, constants.signals.SIGABRT, constants.signals.SIGTERM].includes(signal);
-  if (!isKill && !isOther) return null;
-  const why = isKill ? ', as the kernel does when memory runs out' : '';
-  return `${command} was killed by signal ${signal} (exit code ${exitCode})${why}; what it had made until then is kept`;
+/** Addresses that a run may reach, where its runner holds it to that. */
+function reachOf({ cluster }: RunContext): readonly string[] {
+  return cluster.nodes.flatMap(({ address, private_address: inside }) =>
+    inside === null ? [address] : [address, inside],
+  );
 }
 
 function hasChanged({ changes }: PhaseEnd): boolean {
   return changes !== null && changes.add + changes.change + changes.remove > 0;
-}
-
-/** What Terraform notes of its backend at `init`. Without a file there it has none but its default, the local one. */
-function isLocalBackend(text: string): boolean {
-  try {
-    const { backend } = JSON.parse(text) as { backend?: { type?: unknown; config?: { path?: unknown } } };
-    return backend?.type === 'local' && (backend.config?.path ?? null) === null;
-  } catch {
-    return false;
-  }
 }

@@ -13,6 +13,8 @@ export interface PhaseEnd {
   readonly changes: ChangeSummary | null;
   /** The first error that it printed. */
   readonly error: string | null;
+  /** What its place says of its end. */
+  readonly because: string | null;
   /** Why it was asked to end, if it was. */
   readonly canceled: CancelReason | null;
 }
@@ -110,7 +112,8 @@ class PhaseFollower {
       await this.#drain(ended);
       if (ended) {
         const exitCode = state.kind === 'ended' ? state.exitCode : null;
-        return { exitCode, changes: this.#changes, error: this.#error, canceled: this.#canceled };
+        const because = (state.kind === 'ended' ? state.because : null) ?? null;
+        return { exitCode, because, changes: this.#changes, error: this.#error, canceled: this.#canceled };
       }
       await this.#attend();
       await pause(lookEveryMs, signal);

@@ -3,9 +3,11 @@ import type { Log } from '#base/log.ts';
 import { createPacedLoop } from '#base/paced-loop.ts';
 import { type ClaimedRun, RunLostError } from './claimed-run.ts';
 import type { Claims } from './claims.ts';
-import { clearRun, executeRun, type ExecutionParts } from './execution.ts';
-import { countTries, watchAnswers } from './giving-up.ts';
+import { clearRun } from './clear-run.ts';
+import { executeRun, type ExecutionParts } from './execution.ts';
+import { countTries, type Tries, watchAnswers } from './giving-up.ts';
 import { DetachedError } from './phase.ts';
+import type { Places } from './places.ts';
 import type { Run } from './run-rows.ts';
 import { isFinal } from './run-status.ts';
 import type { Runner } from '#core/runs/runner/runner.ts';
@@ -21,11 +23,8 @@ export interface RunLoop {
 
 export interface RunLoopOptions extends Omit<ExecutionParts, 'signal' | 'runner'> {
   readonly claims: Claims;
-  /** Null where nothing here can run Terraform. Asked for when there is something to run. */
-  readonly runner: () => Promise<Runner | null>;
+  readonly places: Places;
   readonly atOnceMax: number;
-  /** Whether folders of runs are here, for which something is to be done at the start although nothing waits. */
-  readonly hasFolders: () => boolean;
   readonly find: (runId: string) => Promise<Run | null>;
   /** How long nobody may have heard of a run's machine before the run counts as lost; milliseconds. */
   readonly abandonedMs: number;
@@ -41,7 +40,7 @@ const sweepEveryMs = 60_000;
 const pendingMs = 24 * 3_600_000;
 
 export function createRunLoop(options: RunLoopOptions): RunLoop {
-  const { claims, atOnceMax, abandonedMs, clock, log } = options;
+  const { claims, places, atOnceMax, abandonedMs, clock, log } = options;
   const hasKey = createKeyCheck(options);
   const running = new Map<string, Promise<void>>();
   const stop = new AbortController();
@@ -53,30 +52,38 @@ export function createRunLoop(options: RunLoopOptions): RunLoop {
   let sweepAtMs = 0;
 
   async function execute(runner: Runner, run: ClaimedRun): Promise<void> {
-    try {
-      await executeRun({ ...options, runner, signal: stop.signal }, run);
-      tries.succeeded(run.id);
-    } catch (error) {
-      if (error instanceof RunLostError) return;
-      // Another gateway of the place goes on with it at once, or this one when it is back.
-      const isStop = error instanceof DetachedError;
-      if (!isStop) log.warn({ err: error, runId: run.id }, 'a run could not go on; it is taken up again');
-      if (isStop) await claims.release(run).catch(() => undefined);
-      // What still runs of it is ended, and its state kept, as of any run that is over and has left a folder.
-      else if (await tries.failed(run)) sweepAtMs = 0;
-    } finally {
-      running.delete(run.id);
-      loop.wake();
+    const isGivenUp = await executeOnce({ ...options, runner, signal: stop.signal }, run, tries);
+    // What still runs of it is ended, and its state kept, as of any run that is over and has left a folder.
+    if (isGivenUp) sweepAtMs = 0;
+    running.delete(run.id);
+    loop.wake();
+  }
+
+  const mayBegin = (): boolean => running.size < atOnceMax && !stop.signal.aborted;
+
+  /** @returns whether there was one */
+  async function begin(runner: Runner, ask: (place: string) => Promise<ClaimedRun | null>): Promise<boolean> {
+    if (!mayBegin()) return false;
+    const run = await ask(runner.place);
+    if (run === null || running.has(run.id)) return false;
+    running.set(run.id, execute(runner, run));
+    return true;
+  }
+
+  /** What was begun is gone on with where it is; what waits goes to where the fewest are. */
+  async function claim(reachable: readonly Runner[]): Promise<void> {
+    for (const runner of reachable) while (await begin(runner, (place) => claims.adopt(place)));
+    while (mayBegin() && (await hasKey())) {
+      const runner = await places.next(await claims.load());
+      if (runner === null || !(await begin(runner, (place) => claims.claimNext(place)))) return;
     }
   }
 
-  async function claim(runner: Runner): Promise<void> {
-    const { place } = runner;
-    while (running.size < atOnceMax && !stop.signal.aborted) {
-      const run = (await claims.adopt(place)) ?? ((await hasKey()) ? await claims.claimNext(place) : null);
-      if (run === null || running.has(run.id)) return;
-      running.set(run.id, execute(runner, run));
-    }
+  async function sweep(reachable: readonly Runner[]): Promise<void> {
+    const own = reachable.map(({ place }) => place);
+    await claims.sweep({ abandonedMs: answers.isHeard() ? abandonedMs : null, pendingMs, places: own });
+    for (const runner of reachable) await removeEnded(options, runner, running);
+    sweepAtMs = clock.monotonicMs() + sweepEveryMs;
   }
 
   const loop = createPacedLoop(async () => {
@@ -85,17 +92,13 @@ export function createRunLoop(options: RunLoopOptions): RunLoop {
       isOwnReleased = true;
       const hasWork = await claims.hasWork();
       answers.note();
-      const isNeeded = hasWork || running.size > 0 || (sweepAtMs === 0 && options.hasFolders());
+      const isSweepDue = clock.monotonicMs() >= sweepAtMs;
+      const isNeeded = hasWork || running.size > 0 || (isSweepDue && places.mayHaveLeft(sweepAtMs === 0));
       if (!isNeeded) return idleEveryMs;
-      const runner = await options.runner();
-      if (clock.monotonicMs() >= sweepAtMs) {
-        const places = runner === null ? [] : [runner.place];
-        await claims.sweep({ abandonedMs: answers.isHeard() ? abandonedMs : null, pendingMs, places });
-        if (runner !== null) await removeEnded(options, runner, (runId) => running.has(runId));
-        sweepAtMs = clock.monotonicMs() + sweepEveryMs;
-      }
-      if (runner === null) return idleEveryMs;
-      await claim(runner);
+      const reachable = await places.reachable();
+      if (isSweepDue) await sweep(reachable);
+      if (reachable.length === 0) return idleEveryMs;
+      await claim(reachable);
     } catch (error) {
       log.warn({ err: error }, 'runs could not be looked for; they are looked for again');
     }
@@ -109,6 +112,7 @@ export function createRunLoop(options: RunLoopOptions): RunLoop {
       stop.abort();
       await loop.close();
       await Promise.all(running.values());
+      places.close();
     },
   };
 }
@@ -130,18 +134,41 @@ function createKeyCheck({ sealer, log }: Pick<RunLoopOptions, 'sealer' | 'log'>)
   };
 }
 
-/** Folders of a gateway that was killed at the end of a run, or was away for so long that its runs were given up. */
+/** What is left of runs that a killed gateway was ending, or that were given up because it was away for so long. */
 async function removeEnded(
   options: RunLoopOptions,
   runner: Runner,
-  isRunning: (runId: string) => boolean,
+  running: ReadonlyMap<string, unknown>,
 ): Promise<void> {
-  const { find, log } = options;
-  for (const runId of await runner.list()) {
-    const run = isRunning(runId) ? null : await find(runId);
+  const { log } = options;
+  const left = await runner.list().catch((error: unknown) => {
+    log.warn({ err: error }, 'what runs have left at a place could not be looked for; it is tried again');
+    return [];
+  });
+  for (const runId of left) {
+    const run = running.has(runId) ? null : await options.find(runId);
     if (run === null || !isFinal(run.status)) continue;
     await clearRun({ ...options, runner }, run).catch((error: unknown) =>
       log.warn({ err: error, runId }, 'what is left of a run could not be removed; it is tried again'),
     );
+  }
+}
+
+/** Never throws. @returns whether the run was given up */
+async function executeOnce(parts: RunLoopOptions & ExecutionParts, run: ClaimedRun, tries: Tries): Promise<boolean> {
+  try {
+    await executeRun(parts, run);
+    tries.succeeded(run.id);
+    return false;
+  } catch (error) {
+    if (error instanceof RunLostError) return false;
+    parts.places.doubt(parts.runner.place);
+    if (error instanceof DetachedError) {
+      // Another gateway of the place goes on with it at once, or this one when it is back.
+      await parts.claims.release(run).catch(() => undefined);
+      return false;
+    }
+    parts.log.warn({ err: error, runId: run.id }, 'a run could not go on; it is taken up again');
+    return tries.failed(run);
   }
 }

@@ -6,6 +6,7 @@ import { createClaims } from './claims.ts';
 import { dropOldLogs } from './old-logs.ts';
 import { resealRuns } from './reseal.ts';
 import { type Changes, createChanges } from './run-changes.ts';
+import { createPlaces } from './places.ts';
 import { createRunLoop, type RunLoop } from './run-loop.ts';
 import {
   type DeclaredWebPort,
@@ -19,7 +20,7 @@ import {
 } from './run-rows.ts';
 import { createStarts, type Starts } from './run-starts.ts';
 import { activeStatuses } from './run-status.ts';
-import { type FoundRunner, readMirror } from '#core/runs/runner/runner.ts';
+import { type ContainerRunners, type FoundRunner, readMirror } from '#core/runs/runner/runner.ts';
 import type { RunSources, Sealer } from './sources.ts';
 import { createStates } from './states.ts';
 
@@ -33,10 +34,14 @@ export type { ApplyRequest, ChangeResult, StartResult } from './run-requests.ts'
 export type { DeclaredWebPort, LoggedLine, Run, RunList } from './run-rows.ts';
 export { failureCodes, isFinal, runAccess, runOperations, runStatuses, type RunStatus } from './run-status.ts';
 export {
+  type ContainerRunners,
+  type ContainerSettings,
+  createContainerRunners,
   findRunner,
   findTerraformPath,
   type FoundRunner,
   hasRunFolders,
+  type RunHost,
   type Runner,
   type RunnerSearch,
 } from '#core/runs/runner/runner.ts';
@@ -74,6 +79,8 @@ export interface RunsOptions {
   readonly holder: string;
   /** Looks for what can run Terraform here. Called when it is first needed, and again while there is nothing. */
   readonly findRunner: () => Promise<FoundRunner>;
+  /** Places that come before this machine; none when absent. */
+  readonly containers?: ContainerRunners | null;
   /** Whether runs have left folders here. Asked at the start, before anything is looked for. */
   readonly hasFolders?: () => boolean;
   /** How long what was not found here is taken for missing; milliseconds. */
@@ -98,8 +105,11 @@ export function createRuns(options: RunsOptions): Runs {
     claims: createClaims(db.sql, options.holder),
     states: createStates(db.sql, sealer),
     limits: { initMs, phaseMs },
-    runner: async () => (await look()).runner,
-    hasFolders: options.hasFolders ?? (() => false),
+    places: createPlaces({
+      runner: async () => (await look()).runner,
+      containers: options.containers ?? null,
+      hasFolders: options.hasFolders ?? (() => false),
+    }),
     atOnceMax,
     abandonedMs,
     triesMax: options.triesMax ?? 15,
@@ -116,9 +126,21 @@ export function createRuns(options: RunsOptions): Runs {
     reseal: () => resealRuns(options),
     mirrored: mirrorReader(options),
     webPorts: () => listWebPorts(db.sql),
-    problem: async () => (await look()).problem,
+    problem: () => problemOf(options.containers ?? null, look),
     loop,
   };
+}
+
+/** Why nothing can be applied: no Docker host has room for a run, and nothing here can run Terraform. */
+async function problemOf(
+  containers: ContainerRunners | null,
+  look: () => Promise<FoundRunner>,
+): Promise<string | null> {
+  if (containers !== null && (await containers.next(new Map())) !== null) return null;
+  const { problem } = await look();
+  const troubles = containers?.troubles().map(({ host, trouble }) => `${host}: ${trouble}`) ?? [];
+  if (problem === null || troubles.length === 0) return problem;
+  return `no Docker host can have runs (${troubles.join('; ')}), and ${problem}`;
 }
 
 /** A folder may have hundreds of packages, and lists of stacks are asked for often. */

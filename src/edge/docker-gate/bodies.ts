@@ -1,5 +1,6 @@
 import { z } from 'zod';
 import { isAllowedImage } from './images.ts';
+import { marksOf, runBody, runNetworkLabels } from './run-bodies.ts';
 import { gatewayLabel, managedLabel, ownName, type Policy, settingNames } from './rule.ts';
 
 /** Bodies of the docker driver's calls: what it sends, with values that it never varies fixed. */
@@ -175,21 +176,24 @@ const probeBody = (policy: Policy) =>
   });
 
 /** Body of POST /containers/create: strict, so that a field which nobody thought of (Privileged, Devices…) is refused. */
-export const containerBody = (policy: Policy, body: unknown) =>
-  isProbe(body) ? probeBody(policy) : engineBody(policy);
+export const containerBody = (policy: Policy, body: unknown): z.ZodType => {
+  const marks = marksOf(body);
+  if (marks !== null) return runBody(policy, marks);
+  return isProbe(body) ? probeBody(policy) : engineBody(policy);
+};
 
 export function isProbe(body: unknown): boolean {
   return (body as { NetworkDisabled?: unknown } | null)?.NetworkDisabled === true;
 }
 
 /** Body of POST /networks/create. Options would take over interfaces of the machine. */
-export const networkBody = () =>
+export const networkBody = (body: unknown): z.ZodType =>
   z.strictObject({
     Name: networkName,
     CheckDuplicate: z.literal(true),
     Driver: z.literal('bridge'),
     Attachable: z.literal(false),
-    Labels: labels,
+    Labels: marksOf(body) === null ? labels : runNetworkLabels,
   });
 
 const containerName = z.string().regex(/^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,254}$/);

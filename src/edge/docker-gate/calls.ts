@@ -13,10 +13,12 @@ import {
   type Policy,
   probeName,
   type Rule,
+  runLabel,
   stoppingName,
   type Target,
   settingNames,
 } from './rule.ts';
+import { keeperOf, marksOf, runContainerName, runNetworkName, runPhaseName } from './run-bodies.ts';
 import { overlayBody } from './swarm-bodies.ts';
 import { swarmRules } from './swarm-calls.ts';
 
@@ -38,6 +40,8 @@ export interface DockerCall {
   readonly body: string | null;
   readonly targets: readonly Target[];
   readonly passesRegistryAuth: boolean;
+  /** Its body, which was not read yet, is a tar file. */
+  readonly takesArchive: boolean;
 }
 
 export interface Refusal {
@@ -48,7 +52,12 @@ const imageName = '([a-zA-Z0-9][a-zA-Z0-9._:/@-]{0,511})';
 
 function createTargets(body: unknown, prefix: string): readonly Target[] {
   if (isProbe(body)) return [];
+  // By its name, which nothing but such a container can have.
+  const keeper = marksOf(body) === null ? null : keeperOf(body);
+  if (keeper !== null) return container(runLabel)(keeper, prefix).map((target) => ({ ...target, place: null }));
   const { NetworkMode: name } = (body as { HostConfig: { NetworkMode: string } }).HostConfig;
+  // One of the list, which is an operator's and bears no label.
+  if (!ownName.test(name)) return [];
   // By its name, as which the driver finds it again; nobody else's can be called so.
   return network(name, prefix).map((target) => ({ ...target, place: null }));
 }
@@ -78,9 +87,31 @@ const rules: readonly Rule[] = [
     method: 'POST',
     path: /^\/containers\/create$/,
     query: { name: /^.{1,255}$/ },
-    check: createCheck,
     body: containerBody,
     bodyTargets: createTargets,
+    agree: nameProblem,
+  },
+  {
+    method: 'POST',
+    path: new RegExp(`^/containers/${id}/kill$`),
+    query: { signal: /^SIG(?:INT|KILL)$/ },
+    check: (_policy, _name, query) => (query.has('signal') ? null : 'The signal is missing.'),
+    targets: container(runLabel),
+  },
+  {
+    method: 'GET',
+    path: new RegExp(`^/containers/${id}/archive$`),
+    query: { path: /^\/work\/run\/.{1,4000}$/ },
+    check: (_policy, _name, query) => (query.has('path') ? null : 'The path is missing.'),
+    targets: container(runLabel),
+  },
+  {
+    method: 'PUT',
+    path: new RegExp(`^/containers/${id}/archive$`),
+    query: { path: /^\/work$/ },
+    check: (_policy, _name, query) => (query.has('path') ? null : 'The path is missing.'),
+    targets: container(runLabel),
+    takesArchive: true,
   },
   {
     method: 'POST',
@@ -91,7 +122,7 @@ const rules: readonly Rule[] = [
   {
     method: 'POST',
     path: new RegExp(`^/containers/${id}/rename$`),
-    query: { name: stoppingName },
+    query: { name: new RegExp(`${stoppingName.source}|${runPhaseName.source}`) },
     check: (_policy, _name, query) => (query.has('name') ? null : 'The name is missing.'),
     targets: container(managedLabel),
   },
@@ -118,7 +149,7 @@ const rules: readonly Rule[] = [
   },
   { method: 'GET', path: /^\/networks$/, filters: [] },
   { method: 'GET', path: new RegExp(`^/networks/${id}$`), targets: network },
-  { method: 'POST', path: /^\/networks\/create$/, body: createdNetwork },
+  { method: 'POST', path: /^\/networks\/create$/, body: createdNetwork, agree: networkProblem },
   {
     method: 'POST',
     path: new RegExp(`^/networks/${id}/connect$`),
@@ -138,16 +169,27 @@ const rules: readonly Rule[] = [
 
 function createdNetwork(policy: Policy, body: unknown): z.ZodType {
   const isOverlay = (body as { Driver?: unknown } | null)?.Driver === 'overlay';
-  return policy.allowsSwarm && isOverlay ? overlayBody() : networkBody();
+  return policy.allowsSwarm && isOverlay ? overlayBody() : networkBody(body);
 }
 
-function createCheck(_policy: Policy, _name: string, query: URLSearchParams): string | null {
+function nameProblem(query: URLSearchParams, body: unknown): string | null {
   const name = query.get('name') ?? '';
+  const marks = marksOf(body);
+  if (marks !== null) return name === runContainerName(marks) ? null : 'The name must be that of the run’s label.';
   return ownName.test(name) || probeName.test(name) ? null : 'The name must be one that a replica has.';
 }
 
-function imageCheck(policy: Policy, name: string): string | null {
-  return isAllowedImage(policy, name) ? null : `The image ${name} is not among ${settingNames.images}.`;
+function networkProblem(_query: URLSearchParams, body: unknown): string | null {
+  const marks = marksOf(body);
+  const { Name: name } = body as { readonly Name: string };
+  return marks === null || name === runNetworkName(marks[runLabel])
+    ? null
+    : 'The name must be that of the run’s label.';
+}
+
+function imageCheck({ images, runImages, ...policy }: Policy, name: string): string | null {
+  const all = { ...policy, runImages, images: [...images, ...runImages] };
+  return isAllowedImage(all, name) ? null : `The image ${name} is not among ${settingNames.images}.`;
 }
 
 function pullCheck(policy: Policy, _name: string, query: URLSearchParams): string | null {
@@ -166,6 +208,8 @@ export function decide(policy: Policy, { method, url, body }: IncomingCall): Doc
   if (problem !== null) return { refusal: problem };
   const checked = readBody(policy, rule, body);
   if ('refusal' in checked) return checked;
+  const disagreement = rule.agree?.(query.params, checked.value) ?? null;
+  if (disagreement !== null) return { refusal: disagreement };
   const search = query.params.size === 0 ? '' : `?${query.params.toString()}`;
   return {
     method,
@@ -173,6 +217,7 @@ export function decide(policy: Policy, { method, url, body }: IncomingCall): Doc
     body: checked.text,
     targets: [...(rule.targets?.(name, prefix) ?? []), ...(rule.bodyTargets?.(checked.value, prefix, name) ?? [])],
     passesRegistryAuth: rule.passesRegistryAuth === true,
+    takesArchive: rule.takesArchive === true,
   };
 }
 

@@ -7,9 +7,11 @@ import {
   type ServerResponse,
 } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { packArchive, readArchive } from '#base/docker/docker.ts';
 import type { Log } from '#base/log.ts';
 import { decide, type DockerCall, type Policy } from './calls.ts';
 import { unreachableSentence } from './socket.ts';
+import { isRunPath } from './run-bodies.ts';
 import { gatewayAnswer, resolveTargets } from './targets.ts';
 
 export { dropRoot } from './root.ts';
@@ -35,6 +37,9 @@ export interface DockerGate {
 }
 
 const bodyBytesMax = 1_048_576;
+/** A package has 50 MiB and 2000 files at most; folders, state and settings come on top. */
+const archiveBytesMax = 134_217_728;
+const archiveEntriesMax = 50_000;
 
 /** Listens when it returns. */
 export async function startDockerGate(options: DockerGateOptions): Promise<DockerGate> {
@@ -57,9 +62,10 @@ async function close(server: Server): Promise<void> {
 }
 
 async function handle(options: DockerGateOptions, incoming: IncomingMessage, answer: ServerResponse): Promise<void> {
-  const body = await readBody(incoming);
-  if (body === null) return refuse(answer, 413, 'The body is too large.');
   const { method = '', url = '' } = incoming;
+  // An archive is read once it is known that it may come.
+  const body = method === 'PUT' ? '' : await readBody(incoming);
+  if (body === null) return refuse(answer, 413, 'The body is too large.');
   const about = `${method} ${url.split('?')[0]}`;
   const decision = decide(options.policy, { method, url, body });
   if ('refusal' in decision) return refuseLoudly(options, answer, about, decision.refusal);
@@ -68,9 +74,14 @@ async function handle(options: DockerGateOptions, incoming: IncomingMessage, ans
     if (resolved.status === 403) return refuseLoudly(options, answer, about, resolved.message);
     return refuse(answer, resolved.status, resolved.message);
   }
+  if (resolved.call.takesArchive) {
+    const archive = await readRunArchive(incoming);
+    if (typeof archive === 'string') return refuseLoudly(options, answer, about, archive);
+    return forward(options, resolved.call, { incoming, answer, archive });
+  }
   const [found] = resolved.found;
   const shown = method === 'GET' && found ? gatewayAnswer(found) : null;
-  if (shown === null) return forward(options, resolved.call, { incoming, answer });
+  if (shown === null) return forward(options, resolved.call, { incoming, answer, archive: null });
   answer.writeHead(200, { 'content-type': 'application/json' }).end(JSON.stringify(shown));
 }
 
@@ -100,18 +111,36 @@ async function readBody(incoming: IncomingMessage): Promise<string | null> {
   return Buffer.concat(parts).toString('utf8');
 }
 
+/** Made anew of its plain files, whose owner is a run. @returns a sentence for one that is not what it should be */
+async function readRunArchive(incoming: IncomingMessage): Promise<Buffer | string> {
+  try {
+    const files = await readArchive(incoming, { bytesMax: archiveBytesMax, entriesMax: archiveEntriesMax });
+    const other = files.find(({ path }) => !isRunPath(path));
+    if (other !== undefined) return `The archive has a file outside the run’s folder: ${other.path.slice(0, 100)}.`;
+    return await packArchive(files, { uid: 65_532, gid: 65_532 });
+  } catch (error) {
+    return `The archive cannot be read: ${error instanceof Error ? error.message.slice(0, 200) : ''}.`;
+  }
+}
+
 interface Exchange {
   readonly incoming: IncomingMessage;
   readonly answer: ServerResponse;
+  readonly archive: Buffer | null;
 }
 
-function forward({ socketPath, log }: DockerGateOptions, call: DockerCall, { incoming, answer }: Exchange): void {
+function forward(
+  { socketPath, log }: DockerGateOptions,
+  call: DockerCall,
+  { incoming, answer, archive }: Exchange,
+): void {
   const headers: Record<string, string> = { host: 'docker' };
   const auth = incoming.headers['x-registry-auth'];
   if (call.passesRegistryAuth && typeof auth === 'string') headers['x-registry-auth'] = auth;
-  if (call.body !== null) {
-    headers['content-type'] = 'application/json';
-    headers['content-length'] = String(Buffer.byteLength(call.body));
+  const body = archive ?? call.body;
+  if (body !== null) {
+    headers['content-type'] = archive === null ? 'application/json' : 'application/x-tar';
+    headers['content-length'] = String(Buffer.byteLength(body));
   }
   const upstream = httpRequest({ socketPath, method: call.method, path: call.path, headers, agent: false });
   upstream.on('response', (response) => {
@@ -130,5 +159,5 @@ function forward({ socketPath, log }: DockerGateOptions, call: DockerCall, { inc
     refuse(answer, 502, unreachableSentence(socketPath, error));
   });
   answer.on('close', () => upstream.destroy());
-  upstream.end(call.body ?? undefined);
+  upstream.end(body ?? undefined);
 }

@@ -6,6 +6,7 @@ export const settingNames = {
   images: 'HEADGATE_DOCKER_IMAGES of docker-gate (DOCKER_ALLOWED_IMAGES in compose/.env)',
   binds: 'HEADGATE_DOCKER_BINDS of docker-gate (DOCKER_ALLOWED_BINDS in compose/.env)',
   volumes: 'HEADGATE_DOCKER_VOLUMES of docker-gate (DOCKER_ALLOWED_VOLUMES in compose/.env)',
+  runImages: 'HEADGATE_DOCKER_RUN_IMAGES of docker-gate (DOCKER_ALLOWED_RUN_IMAGES in compose/.env)',
 } as const;
 
 /** What an operator lets containers have beyond what every engine has. */
@@ -20,6 +21,10 @@ export interface Policy {
   readonly allowsPorts: boolean;
   /** Whether the calls of the swarm driver are passed on as well. */
   readonly allowsSwarm: boolean;
+  /** Images that runs of stacks may have, and no engine; without any there are no runs. */
+  readonly runImages: readonly string[];
+  /** Networks beside their own that runs may be in. */
+  readonly runNetworks: readonly string[];
 }
 
 /** Something that a call names: it must be there and bear a label of ours before the call is passed on. */
@@ -48,7 +53,7 @@ export type Query = Readonly<Record<string, RegExp>>;
 
 /** A call that is passed on. */
 export interface Rule {
-  readonly method: 'GET' | 'HEAD' | 'POST' | 'DELETE';
+  readonly method: 'GET' | 'HEAD' | 'POST' | 'PUT' | 'DELETE';
   /** Of the path without its version; the group is what `targets` and `check` get. */
   readonly path: RegExp;
   /** None when absent. */
@@ -61,13 +66,20 @@ export interface Rule {
   readonly body?: (policy: Policy, body: unknown) => z.ZodType;
   /** Other things that the body names. */
   readonly bodyTargets?: (body: unknown, prefix: string, name: string) => readonly Target[];
+  /** @returns what in the query does not fit the body */
+  readonly agree?: (query: URLSearchParams, body: unknown) => string | null;
   readonly passesRegistryAuth?: boolean;
+  /** Its body is a tar file, which is made anew from what was read of it. */
+  readonly takesArchive?: boolean;
 }
 
 /** On everything that Headgate makes in a Docker engine. */
 export const managedLabel = 'headgate.managed';
 /** On the containers of gateways, which join the networks of their engines. */
 export const gatewayLabel = 'headgate.gateway';
+
+/** On the containers and networks of runs, with the run's id; nothing of an engine bears it. */
+export const runLabel = 'headgate.run';
 
 export const id = '([a-zA-Z0-9][a-zA-Z0-9_.-]{0,254})';
 export const flag = /^(?:true|false|0|1)$/;

@@ -92,6 +92,8 @@ describe('env.example', () => {
       ],
       allowsPorts: false,
       allowsSwarm: false,
+      runImages: [],
+      runNetworks: [],
     });
     expect(parseDockerGateConfig({ ...environment, HEADGATE_DOCKER_SWARM: 'true' }).allowsSwarm).toBe(true);
   });

@@ -118,6 +118,7 @@ const runsConfig = {
   runsDir: null,
   providerMirror: null,
   allowUnsandboxedRuns: false,
+  containerRuns: null,
   runsAtOnce: 1,
   runMs: 60_000,
   web: null,
@@ -160,6 +161,7 @@ function createRooms(db: Db, place: BooksPlace, clock: Clock, options: RoomOptio
   const platform = { keys: null, nodeSilenceMs, ...runsConfig, ownHosts };
   const parts = {
     config: { platform },
+    docker: null,
     clusters,
     stacks,
     secrets,

@@ -15,6 +15,8 @@ export const policy: Policy = {
   ],
   allowsPorts: false,
   allowsSwarm: false,
+  runImages: [],
+  runNetworks: [],
 };
 
 export const image = 'vllm/vllm-openai:v0.29.0';

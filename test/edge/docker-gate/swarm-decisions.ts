@@ -11,6 +11,8 @@ export const policy = {
   volumes: [{ source: 'hf-cache', isReadOnly: false }],
   allowsPorts: false,
   allowsSwarm: true,
+  runImages: [],
+  runNetworks: [],
 };
 
 export function ask(method: string, url: string, body?: object, over: Partial<typeof policy> = {}) {

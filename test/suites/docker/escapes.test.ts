@@ -19,6 +19,8 @@ beforeAll(async () => {
     volumes: [{ source: 'hf-cache', isReadOnly: false }],
     allowsPorts: false,
     allowsSwarm: false,
+    runImages: [],
+    runNetworks: [],
   };
   const { socketPath } = lab.docker();
   gate = await startDockerGate({ host: '127.0.0.1', port: 0, socketPath, policy, log: createLog('silent') });

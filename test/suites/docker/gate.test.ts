@@ -15,6 +15,8 @@ it('the door to the Docker socket lets a replica through its whole life', async 
     volumes: [],
     allowsPorts: false,
     allowsSwarm: false,
+    runImages: [],
+    runNetworks: [],
   };
   const gate = await startDockerGate({
     host: '127.0.0.1',

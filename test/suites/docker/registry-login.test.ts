@@ -130,6 +130,8 @@ describe('an image of a registry that wants a login', () => {
       volumes: [],
       allowsPorts: false,
       allowsSwarm: false,
+      runImages: [],
+      runNetworks: [],
     };
     const { socketPath } = lab.docker();
     const log = pino({ level: 'trace' }, written);

@@ -35,6 +35,8 @@ beforeAll(async () => {
     volumes: [{ source: 'hf-cache', isReadOnly: false }],
     allowsPorts: true,
     allowsSwarm: true,
+    runImages: [],
+    runNetworks: [],
   };
   const socketPath = swarm.nodes[0]?.docker.socketPath ?? '';
   gate = await startDockerGate({ host: '127.0.0.1', port: 0, socketPath, policy, log: createLog('silent') });

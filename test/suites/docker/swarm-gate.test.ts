@@ -33,6 +33,8 @@ beforeAll(async () => {
     volumes: [],
     allowsPorts: true,
     allowsSwarm: true,
+    runImages: [],
+    runNetworks: [],
   };
   const socketPath = swarm.nodes[0]?.docker.socketPath ?? '';
   gate = await startDockerGate({ host: '127.0.0.1', port: 0, socketPath, policy, log: silent });

@@ -6,12 +6,15 @@
 export { hasRunFolders } from './local-runner.ts';
 export { readMirror } from './mirror.ts';
 export { findRunner, findTerraformPath, type FoundRunner, type RunnerSearch } from './find-runner.ts';
+export { type ContainerSettings, createContainerRunners, type RunHost } from '#core/runs/runner/docker/docker.ts';
 export {
+  type ContainerRunners,
   FileTooLargeError,
   logChunkBytes,
   type Phase,
   type PhaseState,
   type Runner,
+  RunnerRefusedError,
   type WorkFile,
   type WorkPaths,
 } from './types.ts';

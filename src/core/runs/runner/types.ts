@@ -10,8 +10,8 @@ export interface WorkFile {
 
 /** A file of a run is larger than what is read of it: reading it again would find the same. */
 export class FileTooLargeError extends Error {
-  constructor(name: string, bytes: number, bytesMax: number) {
-    super(`${name} has ${bytes} bytes, more than ${bytesMax}`);
+  constructor(name: string, bytesMax: number) {
+    super(`${name} has more than ${bytesMax} bytes`);
     this.name = 'FileTooLargeError';
   }
 }
@@ -28,7 +28,8 @@ export type PhaseState =
   /** It was never started. */
   | { readonly kind: 'absent' }
   | { readonly kind: 'running' }
-  | { readonly kind: 'ended'; readonly exitCode: number }
+  /** `because`: what the place knows of the end that Terraform could not say itself. */
+  | { readonly kind: 'ended'; readonly exitCode: number; readonly because?: string }
   /** It was started and does not run, and nobody wrote down how it ended: it was killed with whoever would have. */
   | { readonly kind: 'lost' };
 
@@ -44,8 +45,12 @@ export interface Runner {
   /** Where its runs are: every gateway that finds a runner of the same place can go on with them. */
   readonly place: string;
   readonly paths: (runId: string) => WorkPaths;
-  /** Makes the work folder with these files. @throws Error where a phase of the run has begun: the folder is in use */
-  prepare(runId: string, files: readonly WorkFile[]): Promise<void>;
+  /**
+   * Makes the work folder with these files.
+   * @param reach addresses that the run may reach, where the runner holds it to that
+   * @throws Error where a phase of the run has begun: the folder is in use
+   */
+  prepare(runId: string, files: readonly WorkFile[], reach: readonly string[]): Promise<void>;
   /** Starts a phase in the folder `cwd` of the work folder; one that was started before is left alone. */
   start(runId: string, cwd: string, phase: Phase): Promise<void>;
   observe(runId: string, phase: string): Promise<PhaseState>;
@@ -62,6 +67,30 @@ export interface Runner {
   remove(runId: string): Promise<void>;
   /** Runs that have a work folder here. */
   list(): Promise<readonly string[]>;
+}
+
+/** The place answers, and says that the run cannot be made there: trying again would not help. */
+export class RunnerRefusedError extends Error {
+  constructor(message: string) {
+    super(message);
+    this.name = 'RunnerRefusedError';
+  }
+}
+
+/** Places with a runner each, beside the gateway's own machine. */
+export interface ContainerRunners {
+  /** Those that answer, where runs can be gone on with. */
+  reachable(): Promise<readonly Runner[]>;
+  /**
+   * Of those that answer and can begin a run, the one that has the fewest; null: none can.
+   * @param load how many runs each place has
+   */
+  next(load: ReadonlyMap<string, number>): Promise<Runner | null>;
+  /** A call there went wrong: it is asked anew before it counts as one that answers. */
+  doubt(place: string): void;
+  /** What keeps each of the others from beginning one. */
+  troubles(): readonly { readonly host: string; readonly trouble: string }[];
+  close(): void;
 }
 
 /** Bytes of one `readLog`. */

@@ -46,7 +46,7 @@ export async function readBounded(path: string, bytesMax: number): Promise<Buffe
   try {
     const found = await file.stat();
     if (!found.isFile() || (await readlink(`/proc/self/fd/${file.fd}`)) !== path) return null;
-    if (found.size > bytesMax) throw new FileTooLargeError(basename(path), found.size, bytesMax);
+    if (found.size > bytesMax) throw new FileTooLargeError(basename(path), bytesMax);
     const bytes = Buffer.alloc(found.size);
     const { bytesRead } = await file.read(bytes, 0, found.size, 0);
     return bytes.subarray(0, bytesRead);

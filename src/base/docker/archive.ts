@@ -1,0 +1,106 @@
+import type { Readable } from 'node:stream';
+import { buffer } from 'node:stream/consumers';
+import { pipeline } from 'node:stream/promises';
+import tar from 'tar-stream';
+
+/** Files as the Engine API takes and gives them: tar, of plain files and folders alone. */
+
+export interface ArchiveFile {
+  /** With `/`, from the folder on that the archive is made for. */
+  readonly path: string;
+  /** Null: a folder. */
+  readonly bytes: Uint8Array | null;
+  /** Whether it may be run as a program; no, where absent. */
+  readonly isExecutable?: boolean;
+}
+
+/** Who all of an archive belongs to; nobody else may read it. */
+export interface ArchiveOwner {
+  readonly uid: number;
+  readonly gid: number;
+}
+
+/** A tar file; folders that files lie in are entries of their own, before them. */
+export async function packArchive(files: readonly ArchiveFile[], owner: ArchiveOwner): Promise<Buffer> {
+  const pack = tar.pack();
+  const packed = buffer(pack);
+  const made = new Set<string>();
+  const common = { ...owner, mtime: new Date(0) };
+  const folder = (path: string): void => {
+    if (path === '' || made.has(path)) return;
+    folder(parentOf(path));
+    made.add(path);
+    pack.entry({ ...common, name: `${path}/`, type: 'directory', mode: 0o700 }, Buffer.alloc(0));
+  };
+  for (const { path, bytes, isExecutable = false } of files) {
+    if (bytes === null) folder(path);
+    else {
+      folder(parentOf(path));
+      pack.entry({ ...common, name: path, type: 'file', mode: isExecutable ? 0o700 : 0o600 }, Buffer.from(bytes));
+    }
+  }
+  pack.finalize();
+  return packed;
+}
+
+/** Of a file's mode. */
+const ownerMayRun = 0o100;
+
+const parentOf = (path: string): string => path.slice(0, Math.max(0, path.lastIndexOf('/')));
+
+export interface ArchiveBounds {
+  /** Of all files together. */
+  readonly bytesMax: number;
+  readonly entriesMax: number;
+}
+
+/** What an archive holds that is neither a file nor a folder, or is more than may be. */
+export class ArchiveError extends Error {
+  constructor(message: string) {
+    super(message);
+    this.name = 'ArchiveError';
+  }
+}
+
+/** All files and folders of an archive. @throws ArchiveError, or what the stream throws */
+export async function readArchive(stream: Readable, bounds: ArchiveBounds): Promise<ArchiveFile[]> {
+  const files: ArchiveFile[] = [];
+  let left = bounds.bytesMax;
+  const extract = tar.extract();
+  extract.on('entry', (headers, content, next) => {
+    const { name, type, size, mode } = headers;
+    const problem = problemOf(type, size > left, files.length >= bounds.entriesMax);
+    if (problem !== null) {
+      next(new ArchiveError(`${name.slice(0, 100)} ${problem}`));
+      return;
+    }
+    left -= size;
+    const path = name.replace(/\/+$/, '');
+    const parts: Buffer[] = [];
+    content.on('data', (part: Buffer) => parts.push(part));
+    content.on('end', () => {
+      if (type === 'directory') files.push({ path, bytes: null });
+      else files.push({ path, bytes: Buffer.concat(parts), ...((mode & ownerMayRun) !== 0 && { isExecutable: true }) });
+      next();
+    });
+  });
+  await pipeline(stream, extract);
+  return files;
+}
+
+function problemOf(type: string, isTooLarge: boolean, areTooMany: boolean): string | null {
+  if (type !== 'file' && type !== 'directory') return `is no plain file (${type})`;
+  if (isTooLarge) return 'is too large';
+  return areTooMany ? 'is one file too many' : null;
+}
+
+/** The only file of an archive; null where it is something else, `too large` where it is above `bytesMax`. */
+export async function readOnlyFile(stream: Readable, bytesMax: number): Promise<Buffer | 'too large' | null> {
+  try {
+    const [file] = await readArchive(stream, { bytesMax, entriesMax: 1 });
+    return file?.bytes ? Buffer.from(file.bytes) : null;
+  } catch (error) {
+    if (!(error instanceof ArchiveError)) throw error;
+    return error.message.endsWith('large') ? 'too large' : null;
+  }
+}

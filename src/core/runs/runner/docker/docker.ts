@@ -1,0 +1,194 @@
+import { connectHost, DockerError, type HostAddress, pullImage, type RegistryLogins } from '#base/docker/docker.ts';
+import type { Log } from '#base/log.ts';
+import type { ContainerRunners, Runner } from '#core/runs/runner/types.ts';
+import type { ContainerSettings } from './bodies.ts';
+import { createDockerRunner } from './docker-runner.ts';
+
+export type { ContainerSettings } from './bodies.ts';
+
+/** A machine whose Docker engine may have runs. */
+export interface RunHost extends HostAddress {
+  /** As an operator calls it. */
+  readonly name: string;
+}
+
+export interface ContainerRunnersOptions {
+  readonly hosts: readonly RunHost[];
+  readonly settings: ContainerSettings;
+  /** Tells runs of this database from those of another one on the same engine. */
+  readonly fleetId: string;
+  readonly logins: RegistryLogins;
+  readonly log: Log;
+}
+
+/** A host that hangs must not hold up what goes on elsewhere. */
+const askWaitMs = 5000;
+/** How old may be what is known of a host. */
+const freshMs = 5000;
+const pullAgainMs = 60_000;
+
+/** Runs in containers, spread over hosts by how many each has. */
+export function createContainerRunners(options: ContainerRunnersOptions): ContainerRunners {
+  const hosts = options.hosts.map((host) => new Host(host, options));
+
+  /** Two entries for one machine are one place. */
+  async function answering(): Promise<readonly Host[]> {
+    await Promise.all(hosts.map((host) => host.look()));
+    const places = new Set<string>();
+    return hosts.filter((host) => {
+      const place = host.runner?.place;
+      if (place === undefined || places.has(place)) return false;
+      places.add(place);
+      return true;
+    });
+  }
+
+  return {
+    reachable: async () => (await answering()).flatMap(({ runner }) => runner ?? []),
+    async next(load) {
+      const ready = (await answering()).flatMap(({ canBegin, runner }) =>
+        canBegin && runner !== null ? [runner] : [],
+      );
+      const runsOf = ({ place }: Runner): number => load.get(place) ?? 0;
+      return ready.toSorted((a, b) => runsOf(a) - runsOf(b))[0] ?? null;
+    },
+    doubt(place) {
+      for (const host of hosts) if (host.runner?.place === place) host.doubt();
+    },
+    troubles: () => hosts.flatMap(({ name, trouble }) => (trouble === null ? [] : [{ host: name, trouble }])),
+    close() {
+      for (const host of hosts) host.close();
+    },
+  };
+}
+
+class Host {
+  readonly name: string;
+  readonly #options: ContainerRunnersOptions;
+  readonly #connection;
+  readonly #closing = new AbortController();
+  #looking: Promise<void> | null = null;
+  #lookedAtMs = Number.NEGATIVE_INFINITY;
+  #pulling = false;
+  #pulledAtMs = Number.NEGATIVE_INFINITY;
+  #found: Runner | null = null;
+  #isReachable = false;
+  #hasImage = false;
+  /** Undefined before the first look. */
+  #trouble: string | null | undefined;
+
+  constructor(host: RunHost, options: ContainerRunnersOptions) {
+    this.name = host.name;
+    this.#options = options;
+    this.#connection = connectHost(host);
+  }
+
+  /** Null while it does not answer. */
+  get runner(): Runner | null {
+    return this.#isReachable ? this.#found : null;
+  }
+
+  get canBegin(): boolean {
+    return this.#isReachable && this.#hasImage;
+  }
+
+  get trouble(): string | null {
+    return this.#trouble ?? null;
+  }
+
+  doubt(): void {
+    this.#lookedAtMs = Number.NEGATIVE_INFINITY;
+  }
+
+  /** Never throws. */
+  async look(): Promise<void> {
+    if (Date.now() - this.#lookedAtMs < freshMs) return;
+    this.#looking ??= this.#ask().finally(() => (this.#looking = null));
+    const late = await isLate(this.#looking, askWaitMs);
+    if (late) this.#note(false, 'its Docker engine does not answer');
+  }
+
+  async #ask(): Promise<void> {
+    const { api } = this.#connection;
+    const { settings, fleetId } = this.#options;
+    try {
+      if (!this.#isReachable) await api.negotiate();
+      const { ID: engineId } = await api.info();
+      if (!engineId) throw new Error('its Docker engine does not say its ID');
+      if (this.#found?.place !== `docker ${engineId}`) {
+        this.#found = createDockerRunner({ api, host: this.name, engineId, fleetId, settings });
+      }
+      const image = await this.#findImage();
+      this.#hasImage = image === true;
+      if (image === true) this.#note(true, null);
+      else if (image !== false) this.#note(true, image);
+      else {
+        this.#note(true, this.trouble ?? `the image ${settings.image} is not there, and is pulled`);
+        this.#pull();
+      }
+    } catch (error) {
+      this.#note(false, error instanceof Error ? error.message : String(error));
+    }
+    this.#lookedAtMs = Date.now();
+  }
+
+  /** @returns whether it is there, or what the engine has against it */
+  async #findImage(): Promise<boolean | string> {
+    const { image } = this.#options.settings;
+    try {
+      return await this.#connection.api.hasImage(image);
+    } catch (error) {
+      if (!(error instanceof DockerError) || error.status === null) throw error;
+      return `the image ${image} cannot be used: ${error.reason}`;
+    }
+  }
+
+  #note(isReachable: boolean, trouble: string | null): void {
+    const { log, settings } = this.#options;
+    this.#isReachable = isReachable;
+    if (this.#trouble === trouble) return;
+    this.#trouble = trouble;
+    const host = this.name;
+    if (trouble === null) log.info({ host, image: settings.image }, 'stacks are applied in containers of this host');
+    else log.warn({ host, trouble }, 'a host has no runs');
+  }
+
+  #pull(): void {
+    if (this.#pulling || Date.now() - this.#pulledAtMs < pullAgainMs) return;
+    this.#pulling = true;
+    void this.#pullOnce();
+  }
+
+  async #pullOnce(): Promise<void> {
+    const { settings, logins } = this.#options;
+    const { image: reference } = settings;
+    const { api } = this.#connection;
+    const { signal } = this.#closing;
+    try {
+      const { login } = await logins.find(reference);
+      await pullImage({ api, reference, login, signal, onProgress: () => undefined });
+    } catch (error) {
+      const why = error instanceof Error ? error.message : String(error);
+      if (!signal.aborted) this.#note(true, `the image ${reference} is not there, and could not be had: ${why}`);
+    }
+    this.#pulling = false;
+    this.#pulledAtMs = Date.now();
+    this.#lookedAtMs = Number.NEGATIVE_INFINITY;
+  }
+
+  close(): void {
+    this.#closing.abort();
+    this.#connection.close();
+  }
+}
+
+/** Whether work takes longer than that; it goes on. */
+function isLate(work: Promise<void>, waitMs: number): Promise<boolean> {
+  return new Promise((resolve) => {
+    const timer = setTimeout(() => resolve(true), waitMs);
+    void work.finally(() => {
+      clearTimeout(timer);
+      resolve(false);
+    });
+  });
+}

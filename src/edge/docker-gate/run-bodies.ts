@@ -1,0 +1,157 @@
+import { z } from 'zod';
+import { closeNetwork } from '#base/closed-network.ts';
+import { isAllowedImage } from './images.ts';
+import { managedLabel, type Policy, runLabel, settingNames } from './rule.ts';
+
+/** Bodies of the calls for runs of stacks: what their runner sends, with values that it never varies fixed. */
+
+const runId = z.string().regex(/^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/, 'expected the id of a run');
+const phaseName = z.string().regex(/^(?:init-[1-9]|plan|apply|output)$/, 'expected a phase of a run');
+const common = { [managedLabel]: z.literal('true'), 'headgate.runs': z.string().max(100), [runLabel]: runId };
+
+/** Of the network of a run. */
+export const runNetworkLabels = z.strictObject(common);
+
+interface RunMarks {
+  readonly [runLabel]: string;
+  readonly 'headgate.phase': string;
+}
+
+export const runNetworkName = (id: string): string => {
+  const hex = id.replaceAll('-', '');
+  return `headgate-run-${hex.slice(0, 22)}-${hex.slice(22)}`;
+};
+const keeperName = (id: string): string => `${runNetworkName(id)}-work`;
+
+/** By which a container is made: that of a phase gets its name later, from whoever starts it. */
+export function runContainerName({ [runLabel]: id, 'headgate.phase': phase }: RunMarks): string {
+  return phase === 'work' ? keeperName(id) : `${runNetworkName(id)}-${phase}.new`;
+}
+
+/** What a phase is renamed to; never the name of the container that keeps volume and network. */
+export const runPhaseName = /^headgate-run-[0-9a-f]{22}-[0-9a-f]{10}-(?:init-[1-9]|plan|apply|output)(?:\.stopping)?$/;
+
+export const marksOf = (body: unknown): RunMarks | null => {
+  const { Labels: labels } = (body ?? {}) as { readonly Labels?: Readonly<Record<string, unknown>> };
+  return typeof labels === 'object' && labels !== null && Object.hasOwn(labels, runLabel)
+    ? (labels as unknown as RunMarks)
+    : null;
+};
+
+const image = (policy: Policy) =>
+  z
+    .string()
+    .refine(
+      (name) => isAllowedImage({ ...policy, images: policy.runImages }, name),
+      `is not among ${settingNames.runImages}`,
+    );
+const withoutCheck = z.strictObject({ Test: z.tuple([z.literal('NONE')]) });
+const bytes = z.int().min(16_777_216).max(1_099_511_627_776);
+const logs = (size: string, files: string) =>
+  z.strictObject({
+    Type: z.literal('json-file'),
+    Config: z.strictObject({ 'max-size': z.literal(size), 'max-file': z.literal(files) }),
+  });
+
+const heldIn = {
+  RestartPolicy: z.strictObject({ Name: z.literal('no') }),
+  Init: z.literal(true),
+  IpcMode: z.literal('private'),
+  ReadonlyRootfs: z.literal(true),
+  CapDrop: z.tuple([z.literal('ALL')]),
+  SecurityOpt: z.tuple([z.literal('no-new-privileges')]),
+};
+
+/** An address of a node, and no network of many. */
+const address = z.string().regex(/^[0-9a-zA-Z][0-9a-zA-Z.:-]{0,252}$/, 'expected an address');
+
+const keeperBody = (policy: Policy, id: string) =>
+  z.strictObject({
+    Image: image(policy),
+    // It has a capability over its own network, so it is this program and no other.
+    Entrypoint: z.tuple([z.literal('/bin/sh'), z.literal('-c'), z.literal(closeNetwork), z.literal('headgate')]),
+    Cmd: z.tuple([z.enum(['cluster', 'internet'])], address),
+    User: z.literal('0:0'),
+    WorkingDir: z.literal('/'),
+    Labels: z.strictObject({ ...common, 'headgate.phase': z.literal('work') }),
+    StopSignal: z.literal('SIGKILL'),
+    Healthcheck: withoutCheck,
+    Volumes: z.strictObject({ '/work': z.strictObject({}) }),
+    HostConfig: z.strictObject({
+      ...heldIn,
+      NetworkMode: z.enum([runNetworkName(id), ...policy.runNetworks]),
+      CapAdd: z.tuple([z.literal('NET_ADMIN')]),
+      Tmpfs: z.strictObject({ '/run': z.literal('rw,noexec,nosuid,nodev,size=1m') }),
+      PidsLimit: z.literal(32),
+      Memory: z.literal(67_108_864),
+      MemorySwap: z.literal(67_108_864),
+      NanoCpus: z.literal(500_000_000),
+      LogConfig: logs('1m', '1'),
+    }),
+  });
+
+const ulimit = (name: string, most: number) =>
+  z.strictObject({ Name: z.literal(name), Soft: z.literal(most), Hard: z.literal(most) });
+
+const variable = z
+  .string()
+  .regex(
+    /^(?:PATH|HOME|TMPDIR|LANG|CHECKPOINT_DISABLE|TF_IN_AUTOMATION|TF_INPUT|TF_CLI_CONFIG_FILE)=[\w./:-]*$/,
+    'is no variable of a run',
+  );
+
+/** Providers lie in a folder of the machine, which an operator lists as every other one. */
+const mirror = ({ binds }: Policy) =>
+  z.strictObject({
+    Type: z.literal('bind'),
+    Source: z
+      .string()
+      .refine((path) => binds.some(({ source }) => source === path), `is not among ${settingNames.binds}`),
+    Target: z.literal('/mirror'),
+    ReadOnly: z.literal(true),
+  });
+
+const phaseBody = (policy: Policy, id: string) =>
+  z.strictObject({
+    Image: image(policy),
+    Cmd: z.array(z.string().max(4096)).max(20),
+    Env: z.array(variable).max(10),
+    User: z.literal('65532:65532'),
+    WorkingDir: z.literal('/work/run'),
+    Labels: z.strictObject({ ...common, 'headgate.phase': phaseName }),
+    StopSignal: z.literal('SIGINT'),
+    Healthcheck: withoutCheck,
+    HostConfig: z
+      .strictObject({
+        ...heldIn,
+        NetworkMode: z.literal(`container:${keeperName(id)}`),
+        VolumesFrom: z.tuple([z.literal(keeperName(id))]),
+        Tmpfs: z.strictObject({ '/tmp': z.literal('rw,noexec,nosuid,nodev,size=64m,mode=1777') }),
+        PidsLimit: z.literal(512),
+        Memory: bytes,
+        MemorySwap: bytes,
+        NanoCpus: z.int().min(10_000_000).max(1_000_000_000_000),
+        Ulimits: z.tuple([ulimit('nofile', 4096), ulimit('core', 0), ulimit('fsize', 1_073_741_824)]),
+        LogConfig: logs('50m', '2'),
+        Mounts: z.union([z.tuple([]), z.tuple([mirror(policy)])]),
+      })
+      .refine(({ Memory, MemorySwap }) => Memory === MemorySwap, 'memory is not to be swapped'),
+  });
+
+/** Body of POST /containers/create that bears the label of a run. */
+export function runBody(policy: Policy, marks: RunMarks): z.ZodType {
+  const id = runId.safeParse(marks[runLabel]);
+  if (policy.runImages.length === 0) return z.never(`no image is among ${settingNames.runImages}`);
+  if (!id.success) return z.never('the label of the run is no id');
+  return marks['headgate.phase'] === 'work' ? keeperBody(policy, id.data) : phaseBody(policy, id.data);
+}
+
+/** The container that a phase has its volume and network from. */
+export function keeperOf(body: unknown): string | null {
+  const { HostConfig } = body as { readonly HostConfig: { readonly VolumesFrom?: readonly [string] } };
+  return HostConfig.VolumesFrom?.[0] ?? null;
+}
+
+/** A file or folder in the folder of a run, as it may be in an archive. */
+export const isRunPath = (path: string): boolean =>
+  /^run(?:\/[^/\0]{1,255})*$/.test(path) && path.length <= 4096 && !/\/\.{1,2}(?:\/|$)/.test(path);
