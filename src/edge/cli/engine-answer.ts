@@ -1,5 +1,6 @@
 import { z } from 'zod';
-import { FailedError } from './errors.ts';
+
+export { jsonText, parseAnswer } from './answers.ts';
 
 /** An engine as the gateway answers with it, and what is to be said of it. Fields that a newer gateway adds are ignored. */
 
@@ -30,15 +31,6 @@ export type Engine = z.output<typeof engine>;
 export const enginesPath = '/v1/admin/engines';
 
 export const enginePath = (id: string | undefined): string => `${enginesPath}/${encodeURIComponent(id ?? '')}`;
-
-/** @throws FailedError where the gateway is of another version than this command */
-export function parseAnswer<Schema extends z.ZodType>(schema: Schema, answer: unknown): z.output<Schema> {
-  const parsed = schema.safeParse(answer);
-  if (parsed.success) return parsed.data;
-  throw new FailedError('the gateway answers in a form that this command does not know: their versions differ');
-}
-
-export const jsonText = (value: unknown): string => `${JSON.stringify(value, null, 2)}\n`;
 
 /** What is wrong with an engine or under way, and the command that mends it where there is one. */
 export function remark(one: Engine): string {

@@ -1,8 +1,12 @@
 /** Ends the command with exit code 1 and this sentence. */
 export class FailedError extends Error {
-  constructor(message: string) {
+  /** Under which the gateway logged what it refused; null where it did not get that far. */
+  readonly requestId: string | null;
+
+  constructor(message: string, requestId: string | null = null) {
     super(message);
     this.name = 'FailedError';
+    this.requestId = requestId;
   }
 }
 
