@@ -2,6 +2,7 @@ import type { ClientConfig } from '#base/config.ts';
 import { readVersion } from '#base/version.ts';
 import { importCommands } from '#edge/cli/import/import.ts';
 import { createApiClient } from './api-client.ts';
+import { chatCommand } from './chat.ts';
 import { clusterCommands } from './clusters.ts';
 import { type CliOutput, type Command, exitCodes } from './command.ts';
 import { findCommand, nameFirst, parseWords } from './command-line.ts';
@@ -11,11 +12,15 @@ import { engineCommands } from './engines.ts';
 import { FailedError, UsageError } from './errors.ts';
 import { commandHelp, overview } from './help.ts';
 import { holdCommands } from './holds.ts';
+import { keyCommands } from './keys.ts';
 import { loginCommands } from './login.ts';
+import { modelsCommand } from './models.ts';
 import { reconcileCommand } from './reconcile.ts';
 import { stackCommands } from './stacks.ts';
 import { createTerminal } from './terminal.ts';
+import { usageCommands } from './usage.ts';
 import { validateCommand } from './validate.ts';
+import { walletCommands } from './wallet.ts';
 
 export { type Command, type CommandContext, exitCodes, textFlag } from './command.ts';
 export { FailedError, UsageError } from './errors.ts';
@@ -28,6 +33,11 @@ export { FailedError, UsageError } from './errors.ts';
  */
 const commands: readonly Command[] = [
   ...loginCommands,
+  modelsCommand,
+  chatCommand,
+  ...keyCommands,
+  ...usageCommands,
+  ...walletCommands,
   ...engineCommands,
   ...clusterCommands,
   costsCommand,

@@ -3,10 +3,10 @@ export class FailedError extends Error {
   /** Under which the gateway logged what it refused; null where it did not get that far. */
   readonly requestId: string | null;
 
-  constructor(message: string, requestId: string | null = null) {
+  constructor(message: string, requestId?: string | null) {
     super(message);
     this.name = 'FailedError';
-    this.requestId = requestId;
+    this.requestId = requestId ?? null;
   }
 }
 
