@@ -116,6 +116,8 @@ function take(draft: Draft, chunk: OpenAI.Chat.ChatCompletionChunk, listener: Li
   if (said !== '') listener.content(said);
 }
 
+const wantsCost = { usage: { include: true } };
+
 /** With the usage that the gateway adds for whoever asks for it: what it cost. */
 function bodyOf({
   model,
@@ -123,14 +125,15 @@ function bodyOf({
   maxTokens,
   temperature,
 }: Question): OpenAI.Chat.ChatCompletionCreateParamsStreaming {
-  return {
+  const body = {
     model,
     messages: messages as OpenAI.Chat.ChatCompletionMessageParam[],
-    stream: true,
+    stream: true as const,
     ...(maxTokens !== null && { max_completion_tokens: maxTokens }),
     ...(temperature !== null && { temperature }),
-    ...{ usage: { include: true } },
   };
+  // OpenAI has no such member.
+  return { ...body, ...wantsCost };
 }
 
 function billOf(value: unknown): Bill | null {
@@ -170,7 +173,8 @@ const refusal = z.object({
 function failureOf(config: ClientConfig, error: unknown): unknown {
   if (error instanceof APIConnectionError) {
     const cause = error.cause instanceof Error ? (error.cause.cause ?? error.cause) : error.cause;
-    const code = cause instanceof Error && 'code' in cause ? String(cause.code) : error.message;
+    const said = cause instanceof Error ? cause.message : error.message;
+    const code = cause instanceof Error && 'code' in cause ? String(cause.code) : said;
     return new FailedError(unreachableText(config, code));
   }
   const parsed = error instanceof APIError ? refusal.safeParse(error) : null;

@@ -4,6 +4,7 @@ import { importCommands } from '#edge/cli/import/import.ts';
 import { createApiClient } from './api-client.ts';
 import { chatCommand } from './chat.ts';
 import { clusterCommands } from './clusters.ts';
+import { codeCommand } from './code.ts';
 import { type CliOutput, type Command, exitCodes } from './command.ts';
 import { findCommand, nameFirst, parseWords } from './command-line.ts';
 import { completionCommand } from './completion.ts';
@@ -35,6 +36,7 @@ const commands: readonly Command[] = [
   ...loginCommands,
   modelsCommand,
   chatCommand,
+  codeCommand,
   ...keyCommands,
   ...usageCommands,
   ...walletCommands,

@@ -72,7 +72,7 @@ const headings = ['TIME (UTC)', 'TYPE', 'USD', 'BALANCE', 'WHAT'];
 function row(one: z.output<typeof entry>): string[] {
   const what = [one.request_id, one.reference, one.note].filter((word) => (word ?? '') !== '');
   const several = (one.requests ?? 1) > 1 ? [`${one.requests} requests`] : [];
-  return [timeText(one.created_at), one.type, one.amount, one.balance_after, [...what, ...several].join('  ')];
+  return [timeText(one.created_at), one.type, one.amount, one.balance_after, [...what, ...several].join(', ')];
 }
 
 async function credit(context: CommandContext): Promise<number> {

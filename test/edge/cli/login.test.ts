@@ -1,12 +1,16 @@
 import { chmodSync, existsSync, readFileSync, statSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { join } from 'node:path';
-import { describe, expect, it } from 'vitest';
-import { useApi } from '../api/test-api.ts';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { startGateway, type TestGateway } from '../../support/gateway.ts';
 import { runCli, useFolders } from './run-cli.ts';
 import { useTerminals } from './terminal.ts';
 
-const api = useApi();
+let gateway: TestGateway;
+beforeAll(async () => {
+  gateway = await startGateway();
+});
+afterAll(() => gateway.stop());
 const folders = useFolders();
 const terminals = useTerminals();
 
@@ -45,14 +49,14 @@ async function stranger() {
 describe('headgate login', () => {
   it('keeps nothing that the gateway does not take', async () => {
     const { run, file } = user();
-    const wrong = await run(['login', api().url], 'sk-hg-wrong\n');
+    const wrong = await run(['login', gateway.url], 'sk-hg-wrong\n');
     expect(wrong).toMatchObject({ code: 1, stdout: '' });
     expect(wrong.stderr).toMatch(/not valid.*\n {2}request [0-9a-f-]{36}\n/);
-    expect(await run(['login', api().url], '')).toMatchObject({
+    expect(await run(['login', gateway.url], '')).toMatchObject({
       code: 2,
       stderr: expect.stringContaining('no key was given'),
     });
-    expect(await run(['login', api().url], 'two words')).toMatchObject({
+    expect(await run(['login', gateway.url], 'two words')).toMatchObject({
       code: 2,
       stderr: expect.stringContaining('one key and nothing else'),
     });
@@ -76,25 +80,25 @@ describe('headgate login', () => {
 
   it('keeps gateway and key for this user alone, for every command, until logout', async () => {
     const { run, file } = user();
-    const done = await run(['login', `${api().url}/`, '--json'], `${api().admin}\n`);
+    const done = await run(['login', `${gateway.url}/`, '--json'], `${gateway.key}\n`);
     expect(done).toMatchObject({ code: 0, stderr: '' });
-    expect(JSON.parse(done.stdout)).toMatchObject({ object: 'login', url: api().url, file });
-    expect(done.stdout).not.toContain(api().admin);
+    expect(JSON.parse(done.stdout)).toMatchObject({ object: 'login', url: gateway.url, file });
+    expect(done.stdout).not.toContain(gateway.key);
     expect(statSync(file).mode & 0o777).toBe(0o600);
     expect(statSync(join(file, '..')).mode & 0o777).toBe(0o700);
     expect(await run(['clusters', 'ls'])).toMatchObject({ code: 0, stderr: '' });
     const out = await run(['logout']);
     expect(out).toMatchObject({
       code: 0,
-      stdout: expect.stringContaining(`the key of ${api().url} is forgotten here`),
+      stdout: expect.stringContaining(`the key of ${gateway.url} is forgotten here`),
     });
     expect(existsSync(file)).toBe(false);
-    expect((await run(['logout', api().url])).stdout).toContain('there was no login');
+    expect((await run(['logout', gateway.url])).stdout).toContain('there was no login');
   });
 
   it('gives way to the environment, and its key goes to no other gateway', async () => {
     const { run, file } = user();
-    await run(['login', api().url], api().admin);
+    await run(['login', gateway.url], gateway.key);
     const other = await stranger();
     expect(await run(['clusters', 'ls'], undefined, { HEADGATE_URL: other.url })).toMatchObject({
       code: 2,
@@ -109,17 +113,17 @@ describe('headgate login', () => {
       code: 1,
       stderr: expect.stringContaining('HEADGATE_API_KEY must hold a key that is valid'),
     });
-    const again = await run(['login', api().url], api().admin, { HEADGATE_API_KEY: 'sk-hg-wrong' });
+    const again = await run(['login', gateway.url], gateway.key, { HEADGATE_API_KEY: 'sk-hg-wrong' });
     expect(again).toMatchObject({
       code: 0,
       stderr: expect.stringContaining('HEADGATE_API_KEY of this shell still win'),
     });
-    expect(readFileSync(file, 'utf8')).toContain(api().admin);
+    expect(readFileSync(file, 'utf8')).toContain(gateway.key);
   });
 
   it('is not used where others can read it', async () => {
     const { run, file } = user();
-    await run(['login', api().url], api().admin);
+    await run(['login', gateway.url], gateway.key);
     chmodSync(file, 0o644);
     expect(await run(['clusters', 'ls'])).toMatchObject({
       code: 2,
@@ -130,9 +134,12 @@ describe('headgate login', () => {
 
   it('says that the key of the login is not valid any more', async () => {
     const { run } = user();
-    const { id, secret } = (await api().ask('/v1/keys', { body: { name: 'laptop' } })).body;
-    await run(['login', api().url], secret);
-    await api().ask(`/v1/keys/${id}`, { method: 'DELETE' });
+    const { id, secret } = (await (await gateway.request('/v1/keys', { body: { name: 'laptop' } })).json()) as {
+      id: string;
+      secret: string;
+    };
+    await run(['login', gateway.url], secret);
+    await gateway.request(`/v1/keys/${id}`, { method: 'DELETE' });
     const refused = await run(['clusters', 'ls']);
     expect(refused).toMatchObject({ code: 1, stderr: expect.stringContaining('"headgate login" takes another one') });
   });
@@ -142,12 +149,12 @@ describe('headgate login', () => {
     const terminal = await terminals().open({ XDG_CONFIG_HOME: home });
     await terminal.type('headgate login\n');
     await terminal.shows('Gateway [http://127.0.0.1:8080]: ');
-    await terminal.type(`${api().url}\n`);
+    await terminal.type(`${gateway.url}\n`);
     await terminal.shows('API key (not shown): ');
-    await terminal.type(`${api().admin}\n`);
+    await terminal.type(`${gateway.key}\n`);
     const screen = await terminal.shows('logged in at');
-    expect(screen).not.toContain(api().admin.slice(-8));
-    expect(readFileSync(file, 'utf8')).toContain(api().admin);
+    expect(screen).not.toContain(gateway.key.slice(-8));
+    expect(readFileSync(file, 'utf8')).toContain(gateway.key);
     // Ctrl-C ends the question.
     await terminal.type('headgate login\n');
     await terminal.shows('Gateway [');
