@@ -60,7 +60,10 @@ function askLine(prompt: string, output: NodeJS.WritableStream): Promise<string>
   return new Promise((resolve, reject) => {
     const lines = createInterface({ input: process.stdin, output, terminal: true, historySize: 0 });
     let answer: string | null = null;
-    lines.on('SIGINT', () => lines.close());
+    lines.on('SIGINT', () => {
+      output.write('\n');
+      lines.close();
+    });
     lines.on('close', () => (answer === null ? reject(new FailedError('broken off')) : resolve(answer)));
     lines.question(prompt, (line) => {
       answer = line;

@@ -1,8 +1,9 @@
-import { writeFileSync } from 'node:fs';
+import { cpSync, mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { startGateway, type TestGateway } from '../../support/gateway.ts';
-import { type CliOptions, runCli, useFolders } from './run-cli.ts';
+import { type CliOptions, repository, runCli, useFolders } from './run-cli.ts';
 import { useTerminals } from './terminal.ts';
 
 const folders = useFolders();
@@ -10,7 +11,18 @@ const terminals = useTerminals();
 
 let gateway: TestGateway;
 beforeAll(async () => {
-  gateway = await startGateway();
+  const enginesDir = mkdtempSync(join(tmpdir(), 'hg-engines-'));
+  cpSync(join(repository, 'engines'), enginesDir, {
+    recursive: true,
+    filter: (path) => !/examples|\.json$/.test(path),
+  });
+  const chat = readFileSync(join(enginesDir, 'standin-chat.yaml'), 'utf8');
+  const slow = chat
+    .replaceAll('standin-chat', 'slow')
+    .replace('Stand-in Chat', 'Slow')
+    .replace('  - hermes', '  - hermes\n  - --tpot-ms\n  - "400"');
+  writeFileSync(join(enginesDir, 'slow.yaml'), slow);
+  gateway = await startGateway({ enginesDir });
 });
 afterAll(() => gateway.stop());
 
@@ -32,7 +44,7 @@ describe('headgate models', () => {
     expect(stdout).toMatch(/^MODEL +TASK +STATUS +CONTEXT +\$\/M INPUT/);
     // 0.0000001 USD per token.
     expect(stdout).toMatch(/^standin-chat +chat +\w+ +8192 +0\.1 +0\.05 +0\.4 +Stand-in Chat$/m);
-    const json = JSON.parse((await run(['models', '--task', 'embedding', '--json'])).stdout) as Json;
+    const json = JSON.parse((await run(['models', '--task', 'embedding', '--json'])).stdout);
     expect(json).toMatchObject({ object: 'list', data: [{ id: 'standin-embed', task_type: 'embedding' }] });
   });
 });
@@ -70,7 +82,7 @@ describe('headgate chat', () => {
     const booked = await newest();
     const { input_tokens: input, output_tokens: output, cost } = booked;
     expect(answer.stderr).toBe(`standin-chat: ${input} tokens in, ${output} out, $${cost}\n`);
-    const small = JSON.parse((await run(['chat', '-m', 'standin-chat', 'x', '--json'])).stdout) as Json;
+    const small = JSON.parse((await run(['chat', '-m', 'standin-chat', 'x', '--json'])).stdout);
     expect(input).toBeGreaterThan(small.input_tokens);
     expect(small).toMatchObject({
       model: 'standin-chat',
@@ -85,14 +97,14 @@ describe('headgate chat', () => {
     expect(stderr).toMatch(/^thinking:\nThe question [^]+\n\nstandin-reasoning: /);
     expect(stdout).not.toContain('The question');
     expect((await run(['chat', '-m', 'standin-reasoning', 'x', '--no-reasoning'])).stderr).not.toContain('thinking');
-    const json = JSON.parse((await run(['chat', '-m', 'standin-reasoning', 'x', '--json'])).stdout) as Json;
+    const json = JSON.parse((await run(['chat', '-m', 'standin-reasoning', 'x', '--json'])).stdout);
     expect(json).toMatchObject({
       reasoning: expect.stringContaining('The question'),
       content: expect.stringContaining('This text'),
     });
   });
 
-  it('is a conversation on a terminal, which Ctrl-C stops in the middle of an answer and not before it is billed', async () => {
+  it('is a conversation on a terminal', async () => {
     const env = { HEADGATE_URL: gateway.url, HEADGATE_API_KEY: gateway.key };
     const terminal = await terminals().open(env);
     await terminal.type('headgate chat -m standin-chat\n');
@@ -114,6 +126,32 @@ describe('headgate chat', () => {
     ).toString();
     expect(screen).toContain('in all');
     expect(screen.match(/\$([0-9.]+) in all/)?.[1]?.replace(/^0\.0*/, '')).toBe(sum.replace(/0+$/, ''));
+  });
+});
+
+describe('Ctrl-C in headgate chat', () => {
+  it('ends the answer, says what was billed for it, and ends with 1', async () => {
+    const stopped = await run(['chat', '-m', 'slow', 'Hello!'], { until: (text) => text.includes('stand-in') });
+    expect(stopped).toMatchObject({ code: 1, stdout: expect.stringContaining('This text comes from a stand') });
+    const booked = await newest();
+    expect(booked).toMatchObject({ model: 'slow', outcome: 'aborted' });
+    expect(booked.output_tokens).toBeGreaterThan(0);
+    expect(stopped.stderr).toContain(
+      `stopped; slow: ${booked.input_tokens} tokens in, ${booked.output_tokens} out, $${booked.cost}\n`,
+    );
+  });
+
+  it('ends the answer and not the conversation', async () => {
+    const terminal = await terminals().open({ HEADGATE_URL: gateway.url, HEADGATE_API_KEY: gateway.key });
+    await terminal.type('headgate chat -m slow\n');
+    await terminal.shows('Ctrl-D ends\n> ');
+    await terminal.type('Hello!\n');
+    await terminal.shows('This text comes');
+    await terminal.key('C-c');
+    await terminal.shows(/stopped; slow: [^]*\n> \s*$/);
+    // There is nothing to stop: it ends.
+    await terminal.key('C-c');
+    await terminal.shows(/\$0\.0\d+ in all/);
   });
 });
 

@@ -156,6 +156,8 @@ describe('headgate login', () => {
     expect(screen).not.toContain(gateway.key.slice(-8));
     expect(readFileSync(file, 'utf8')).toContain(gateway.key);
     // Ctrl-C ends the question.
+    await terminal.type('clear\n');
+    await terminal.shows(/^\$ \s*$/);
     await terminal.type('headgate login\n');
     await terminal.shows('Gateway [');
     await terminal.key('C-c');
