@@ -30,7 +30,7 @@ export function runCli(args: readonly string[], { env = {}, cwd, input, until }:
       env: {
         PATH: process.env['PATH'] ?? '',
         HOME: process.env['HOME'] ?? '',
-        XDG_CONFIG_HOME: '/nonexistent',
+        XDG_CONFIG_HOME: '/dev/null/none',
         ...env,
       },
       stdio: [input === undefined ? 'ignore' : 'pipe', 'pipe', 'pipe'],
