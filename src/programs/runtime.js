@@ -1,7 +1,11 @@
+import { existsSync } from 'node:fs';
 import * as nodeModule from 'node:module';
 import { fileURLToPath } from 'node:url';
 
 // Plain JavaScript, as what imports it: an older Node must be able to read it to say that it is too old.
+
+/** An installed package has JavaScript in the place of TypeScript, which Node does not run under node_modules. */
+export const isSource = existsSync(new URL('./cli.ts', import.meta.url));
 
 /** From 22.18 on Node runs TypeScript files without a flag. */
 export function runsTypeScript() {

@@ -87,8 +87,16 @@ export async function installPi(context: CommandContext, { dir }: AgentHome): Pr
   }
 }
 
-/** No install script runs: pi needs none. */
-const npmFlags = ['--ignore-scripts', '--no-audit', '--no-fund', '--no-progress', '--loglevel=error'];
+/** No install script runs: pi needs none. A registry that is away is said soon. */
+const npmFlags = [
+  '--ignore-scripts',
+  '--no-audit',
+  '--no-fund',
+  '--no-progress',
+  '--loglevel=error',
+  '--fetch-retry-mintimeout=1000',
+  '--fetch-retry-maxtimeout=5000',
+];
 
 async function runNpm({ config }: CommandContext, npm: string, folder: string): Promise<void> {
   const args = ['install', '--prefix', folder, ...npmFlags, `${pi.name}@${pi.version}`];

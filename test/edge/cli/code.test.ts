@@ -15,6 +15,13 @@ const folders = useFolders();
 // Pi is installed once for all tests of this machine, as for a user of it.
 const programs = join(tmpdir(), 'hg-cli-programs');
 
+/** How npm is set up on this machine, and the way to its registry. */
+const npmSettings = Object.fromEntries(
+  Object.entries(process.env).flatMap(([name, value = '']) =>
+    /^npm_config_|_proxy$|^NODE_EXTRA_CA_CERTS$|^SSL_CERT_/i.test(name) ? [[name, value]] : [],
+  ),
+);
+
 let gateway: TestGateway;
 let engine: Server;
 const asked: Json[] = [];
@@ -124,7 +131,7 @@ describe('headgate code', () => {
   it('installs pi and lets it edit a file through the gateway', { timeout: 300_000 }, async () => {
     const cwd = folders();
     writeFileSync(join(cwd, 'greeting.txt'), 'Hello, reader.\n');
-    const done = await run(['-p', 'Make the greeting polite.'], { cwd });
+    const done = await run(['-p', 'Make the greeting polite.'], { cwd, env: npmSettings });
     expect(done).toMatchObject({ code: 0, stdout: 'It is polite now.\n' });
     expect(readFileSync(join(cwd, 'greeting.txt'), 'utf8')).toBe('Good morning, reader.\n');
     // It went through the gateway, which billed it.
