@@ -2,7 +2,7 @@
 import { spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
-import { isSource, prepareRuntime, runsTypeScript } from './runtime.js';
+import { prepareRuntime, runsTypeScript } from './runtime.js';
 
 /** The Node 24 that "npm ci" brings, for a machine whose own Node is older; beside this package where it is a part. */
 const places = ['../../node_modules/.bin/node', '../../../.bin/node'];
@@ -10,7 +10,7 @@ const ownNode = places.map((place) => fileURLToPath(new URL(place, import.meta.u
 
 if (runsTypeScript()) {
   prepareRuntime();
-  await import(isSource ? './cli.ts' : './cli.js');
+  await import('./cli.ts');
 } else if (ownNode !== undefined && !process.execArgv.includes('--title=headgate')) {
   // The title tells a second try from the first: a packaged Node that is too old must not start itself for ever.
   const args = ['--title=headgate', fileURLToPath(import.meta.url), ...process.argv.slice(2)];

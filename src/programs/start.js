@@ -1,5 +1,5 @@
 import * as nodeModule from 'node:module';
-import { isSource, prepareRuntime, runsGateway } from './runtime.js';
+import { prepareRuntime, runsGateway } from './runtime.js';
 
 if (!runsGateway()) {
   console.error(
@@ -11,7 +11,7 @@ if (!runsGateway()) {
 
 prepareRuntime();
 
-await import(isSource ? './main.ts' : './main.js');
+await import('./main.ts');
 
 // A gateway that is killed later has no other moment to write it.
 nodeModule.flushCompileCache();

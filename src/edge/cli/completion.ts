@@ -103,7 +103,9 @@ function zsh(table: readonly Completed[]): string {
   });
   const commands = table.map(({ name, options, choices }) => {
     const specs = options.flatMap(([option, about]) => zshOption(option, about));
-    const words = choices.length === 0 ? '_files' : `(${choices.join(' ')})`;
+    const more = name.includes(' ') ? [] : secondWords(table, name).map((second) => second.name);
+    const offered = [...choices, ...more];
+    const words = offered.length === 0 ? '_files' : `(${offered.join(' ')})`;
     const pattern = name.includes(' ') ? quoted(name) : `${quoted(`${name} `)}*`;
     return `    ${pattern}) _arguments ${[...specs, quoted(`*:word:${words}`)].join(' ')} ;;`;
   });
