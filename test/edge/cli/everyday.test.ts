@@ -1,4 +1,4 @@
-import { cpSync, mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
+import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -10,8 +10,8 @@ const folders = useFolders();
 const terminals = useTerminals();
 
 let gateway: TestGateway;
+const enginesDir = mkdtempSync(join(tmpdir(), 'hg-engines-'));
 beforeAll(async () => {
-  const enginesDir = mkdtempSync(join(tmpdir(), 'hg-engines-'));
   cpSync(join(repository, 'engines'), enginesDir, {
     recursive: true,
     filter: (path) => !/examples|\.json$/.test(path),
@@ -24,7 +24,10 @@ beforeAll(async () => {
   writeFileSync(join(enginesDir, 'slow.yaml'), slow);
   gateway = await startGateway({ enginesDir });
 });
-afterAll(() => gateway.stop());
+afterAll(async () => {
+  await gateway.stop();
+  rmSync(enginesDir, { recursive: true, force: true });
+});
 
 const run = (args: readonly string[], { env, ...options }: CliOptions = {}) =>
   runCli(args, { ...options, env: { HEADGATE_URL: gateway.url, HEADGATE_API_KEY: gateway.key, ...env } });
