@@ -3,6 +3,7 @@ import { ownVariables, readSecretFiles } from './config-files.ts';
 import { booksVariables, clientVariables, dockerGateVariables } from './config-programs.ts';
 import * as sections from './config-sections.ts';
 import { ConfigError, type Environment, readVariables } from './config-values.ts';
+import { type Login, normalUrl, readLogin, userFolders } from './login-file.ts';
 import { type AllowedMount, liesIn } from './host-folder.ts';
 
 /**
@@ -194,26 +195,47 @@ export interface ClientConfig {
   /** Of the gateway; without /v1. */
   readonly url: string;
   readonly apiKey: string | null;
+  /** Where the key comes from; null without one. */
+  readonly keySource: 'environment' | 'login' | null;
   readonly enginesDir: string | null;
+  /** Where `headgate login` keeps what it was told; null for a user without a home. */
+  readonly loginFile: string | null;
+  /** Why what is there cannot be used. */
+  readonly loginProblem: string | null;
+  /** Where `headgate` keeps what it has installed for this user; null for one without a home. */
+  readonly programsDir: string | null;
+  /** The whole environment, for programs that are started. */
+  readonly environment: Environment;
 }
 
 /**
+ * Variables win over what `headgate login` was told; a key that it was told is for its own gateway alone.
  * @param environment its variables of other programs are not looked at
  * @throws ConfigError for the first variable that is wrong
  */
-export function parseClientConfig(environment: Environment): ClientConfig {
+export function parseClientConfig(environment: Environment, login: Login | null = null): ClientConfig {
   const own = Object.entries(environment).filter(([name]) => name in clientVariables);
   const read = readVariables(clientVariables, Object.fromEntries(own), knownVariables);
+  const isNamed = (environment['HEADGATE_URL'] ?? '') !== '';
+  const url = isNamed || login?.url === undefined || login.url === null ? read.HEADGATE_URL : login.url;
+  const kept = login?.keys[normalUrl(url)] ?? null;
+  const apiKey = read.HEADGATE_API_KEY ?? kept;
   return {
-    url: read.HEADGATE_URL,
-    apiKey: read.HEADGATE_API_KEY ?? null,
+    url,
+    apiKey,
+    keySource: apiKey === null ? null : read.HEADGATE_API_KEY === undefined ? 'login' : 'environment',
     enginesDir: read.HEADGATE_ENGINES_DIR ?? null,
+    ...userFolders(environment),
+    loginProblem: login?.problem ?? null,
+    environment: Object.freeze({ ...environment }),
   };
 }
 
 /** The configuration of this process as the command `headgate`. @throws ConfigError */
 export function readClientConfig(): ClientConfig {
-  return parseClientConfig(readSecretFiles(ownVariables(process.env, clientVariables)));
+  const own = readSecretFiles(ownVariables(process.env, clientVariables));
+  const environment = { ...process.env, HEADGATE_API_KEY: undefined, HEADGATE_API_KEY_FILE: undefined, ...own };
+  return parseClientConfig(environment, readLogin(userFolders(process.env).loginFile));
 }
 
 /** Where commands that work on the database themselves find it. */

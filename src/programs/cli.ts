@@ -1,6 +1,7 @@
 import { ConfigError, readClientConfig } from '#base/config.ts';
 import { runCli } from '#edge/cli/cli.ts';
 import { backupCommand } from './backup.ts';
+import { doctorCommand } from './doctor.ts';
 import { keysRecoverCommand } from './keys-recover.ts';
 import { restoreCommand } from './restore.ts';
 import { verifyBooksCommand } from './verify-books.ts';
@@ -14,7 +15,14 @@ async function main(): Promise<void> {
     process.exitCode = await runCli({
       args: process.argv.slice(2),
       config: readClientConfig(),
-      commands: [keysRecoverCommand, backupCommand, restoreCommand, verifyBooksCommand, verifyStatementCommand],
+      commands: [
+        doctorCommand,
+        keysRecoverCommand,
+        backupCommand,
+        restoreCommand,
+        verifyBooksCommand,
+        verifyStatementCommand,
+      ],
       out: (text) => void process.stdout.write(text),
       err: (text) => void process.stderr.write(text),
     });

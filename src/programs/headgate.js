@@ -4,13 +4,14 @@ import { existsSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { prepareRuntime, runsTypeScript } from './runtime.js';
 
-/** The Node 24 that "npm ci" brings, for a machine whose own Node is older. */
-const ownNode = fileURLToPath(new URL('../../node_modules/.bin/node', import.meta.url));
+/** The Node 24 that "npm ci" brings, for a machine whose own Node is older; beside this package where it is a part. */
+const places = ['../../node_modules/.bin/node', '../../../.bin/node'];
+const ownNode = places.map((place) => fileURLToPath(new URL(place, import.meta.url))).find((path) => existsSync(path));
 
 if (runsTypeScript()) {
   prepareRuntime();
   await import('./cli.ts');
-} else if (existsSync(ownNode) && !process.execArgv.includes('--title=headgate')) {
+} else if (ownNode !== undefined && !process.execArgv.includes('--title=headgate')) {
   // The title tells a second try from the first: a packaged Node that is too old must not start itself for ever.
   const args = ['--title=headgate', fileURLToPath(import.meta.url), ...process.argv.slice(2)];
   const child = spawn(ownNode, args, { stdio: 'inherit' });

@@ -1,7 +1,11 @@
+import { existsSync } from 'node:fs';
 import * as nodeModule from 'node:module';
 import { fileURLToPath } from 'node:url';
 
 // Plain JavaScript, as what imports it: an older Node must be able to read it to say that it is too old.
+
+// An installed package has JavaScript in the place of TypeScript, which Node does not run under node_modules.
+const isSource = existsSync(new URL('./cli.ts', import.meta.url));
 
 /** From 22.18 on Node runs TypeScript files without a flag. */
 export function runsTypeScript() {
@@ -21,6 +25,7 @@ export function prepareRuntime() {
   // larger for good. Its CommonJS files are the same code and take a tenth of that.
   nodeModule.registerHooks({
     resolve(specifier, context, nextResolve) {
+      if (!isSource && /^\.\/[\w-]+\.ts$/.test(specifier)) return nextResolve(specifier.replace(/ts$/, 'js'), context);
       const isDrizzle = /^drizzle-orm(?:\/|$)/.test(specifier);
       return nextResolve(specifier, isDrizzle ? { ...context, conditions: ['node', 'require', 'default'] } : context);
     },

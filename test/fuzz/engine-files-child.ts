@@ -10,6 +10,7 @@ import {
   loadDockerHosts,
   loadEngineFiles,
 } from '#core/catalog/catalog.ts';
+import { parseClientConfig } from '#base/config.ts';
 import { runCli } from '#edge/cli/cli.ts';
 import { unsafeDefinition, uselessProblem } from './engine-files-checks.ts';
 import type { EngineFilesCase } from './engine-files.ts';
@@ -90,7 +91,7 @@ async function checkImport(program: 'llama-swap' | 'litellm', folder: string): P
   let [said, complained] = ['', ''];
   const code = await runCli({
     args: ['import', program, join(folder, 'config.yaml'), '--out', out, '--json'],
-    config: { url: 'http://127.0.0.1:9', apiKey: null, enginesDir: null },
+    config: parseClientConfig({ HEADGATE_URL: 'http://127.0.0.1:9' }),
     out: (text) => void (said += text),
     err: (text) => void (complained += text),
   });

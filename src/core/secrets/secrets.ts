@@ -6,6 +6,8 @@ import type { Log } from '#base/log.ts';
 import { createKeyRing, KeyFileError, type KeyRing, type PlatformKey } from './key-ring.ts';
 import { platformKeys } from './schema.ts';
 
+export { createKeyRing } from './key-ring.ts';
+
 /**
  * Secrets that PostgreSQL keeps and nobody may read there: AES-256-GCM under a platform key, which is never in the
  * database. The gateways of one database must have the same key; the database knows the fingerprint of the one in use,

@@ -87,3 +87,9 @@ export function readText(path: string): string {
     throw new UsageError(`${path} cannot be read (${code})`);
   }
 }
+
+/** Of these members, those that are known, as a query with its `?`; empty where none is. */
+export function queryText(members: Readonly<Record<string, string | null>>): string {
+  const known = Object.entries(members).flatMap(([name, value]) => (value === null ? [] : [[name, value] as const]));
+  return known.length === 0 ? '' : `?${new URLSearchParams(Object.fromEntries(known)).toString()}`;
+}

@@ -96,23 +96,36 @@ interface ApiRequest extends Asked {
 }
 
 async function send(config: ClientConfig, { method, path, ...asked }: ApiRequest): Promise<IncomingMessage> {
-  if (config.apiKey === null) {
-    throw new UsageError(
-      'HEADGATE_API_KEY is not set: it holds a management key of a platform admin, as the first start prints it; with ' +
-        'Docker Compose write that key into compose/secrets/bootstrap_key',
-    );
-  }
+  const apiKey = keyOf(config);
   const url = `${config.url.replace(/\/+$/, '')}${path}`;
   const payload = await payloadOf(asked);
-  const response = await connect(url, { method, apiKey: config.apiKey, payload, ...asked }).catch((error: unknown) => {
+  const response = await connect(url, { method, apiKey, payload, ...asked }).catch((error: unknown) => {
     const code = error instanceof Error && 'code' in error ? String(error.code) : String(error);
-    const message = `${config.url} cannot be reached (${code}): is the gateway running? HEADGATE_URL names it`;
-    throw new FailedError(message, { isPassing: true });
+    throw new FailedError(unreachableText(config, code), { isPassing: true });
   });
   const status = response.statusCode ?? 0;
   if (status >= 200 && status < 300) return response;
+  const { 'x-request-id': requestId } = response.headers;
+  const refusal = refusalText(config, { status, path, body: await text(response).catch(() => '') });
   const isPassing = status >= 500 || status === 429;
-  throw new FailedError(refusalText(status, path, await text(response).catch(() => '')), { isPassing });
+  throw new FailedError(refusal, { isPassing, requestId: typeof requestId === 'string' ? requestId : null });
+}
+
+/** Why nobody answers, and what to do. */
+export function unreachableText({ url, environment }: ClientConfig, code: string): string {
+  const named =
+    (environment['HEADGATE_URL'] ?? '') === '' ? 'HEADGATE_URL or "headgate login" names it' : 'HEADGATE_URL names it';
+  return `${url} cannot be reached (${code}): is the gateway running? ${named}`;
+}
+
+/** @throws UsageError where there is none */
+export function keyOf({ apiKey, url, loginProblem }: ClientConfig): string {
+  if (apiKey !== null) return apiKey;
+  if (loginProblem !== null) throw new UsageError(loginProblem);
+  throw new UsageError(
+    `HEADGATE_API_KEY is not set, and there is no login at ${url}: "headgate login" takes a key and keeps it. The first ` +
+      'start prints one; with Docker Compose write that key into compose/secrets/bootstrap_key',
+  );
 }
 
 interface Payload {
@@ -160,34 +173,46 @@ function connect(
   });
 }
 
-const hints: Readonly<Record<number, string>> = {
-  401: 'HEADGATE_API_KEY must hold a key that is valid',
-  403: 'HEADGATE_API_KEY must hold a management key of a platform admin',
-};
-
 /** Where the names of what is not there can be had. */
 const lists: readonly (readonly [path: string, hint: string])[] = [
   ['/v1/admin/holds/', '"headgate holds ls" lists those that were left behind'],
   ['/v1/admin/engines/', '"headgate engines ls" lists the engines'],
   ['/v1/clusters/', '"headgate clusters ls" lists the clusters'],
+  ['/v1/keys/', '"headgate keys ls" lists the keys'],
   ['/v1/stacks/', '"headgate stacks ls" lists the stacks'],
   ['/v1/runs/', '"headgate runs ls" lists the runs'],
 ];
 
-function hintOf(status: number, path: string, message: string): string | undefined {
-  const isOfOrganizations = /^\/v1\/(?:runs|stacks)\b/.test(path);
-  if (status === 403 && isOfOrganizations) return 'HEADGATE_API_KEY must hold a management key';
-  if (status !== 404) return hints[status];
+interface Refusal {
+  readonly status: number;
+  readonly path: string;
+  readonly body: string;
+}
+
+function hintOf({ keySource, url }: ClientConfig, { status, path }: Refusal, message: string): string | undefined {
+  const key = keySource === 'login' ? `the key of your login at ${url}` : 'HEADGATE_API_KEY';
+  if (status === 401) {
+    return keySource === 'login'
+      ? `${key} is not valid any more: "headgate login" takes another one`
+      : `${key} must hold a key that is valid`;
+  }
+  if (status === 403) return `${key} must ${keySource === 'login' ? 'be' : 'hold'} ${neededKey(path)}`;
+  if (status !== 404) return undefined;
   // What is missing may be another thing than the path is of.
   const noun = /^There is no such (\w+)\.$/.exec(message)?.[1];
   const found = lists.find(([begin]) => begin === `/v1/${noun}s/`) ?? lists.find(([begin]) => path.startsWith(begin));
   return found?.[1];
 }
 
+const neededKey = (path: string): string =>
+  /^\/v1\/(wallet|usage|keys|projects|runs|stacks)/.test(path) && !path.startsWith('/v1/wallet/credits')
+    ? 'a management key'
+    : 'a management key of a platform admin';
+
 /** The gateway's own sentence, and how to mend it where that is for whoever typed the command. */
-function refusalText(status: number, path: string, body: string): string {
-  const message = messageOf(body) ?? `the gateway answered with status ${status}`;
-  const hint = hintOf(status, path, message);
+export function refusalText(config: ClientConfig, refusal: Refusal): string {
+  const message = messageOf(refusal.body) ?? `the gateway answered with status ${refusal.status}`;
+  const hint = hintOf(config, refusal, message);
   return hint === undefined ? message : `${message.replace(/\.$/, '')}; ${hint}`;
 }
 

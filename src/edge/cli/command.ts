@@ -1,6 +1,6 @@
-import type { ParseArgsOptionsConfig } from 'node:util';
 import type { ClientConfig } from '#base/config.ts';
 import type { ApiClient } from './api-client.ts';
+import type { Terminal } from './terminal.ts';
 
 /** What a command gets to work with, and how it says that something went wrong. */
 
@@ -12,11 +12,28 @@ export interface CliOutput {
 export interface CommandContext extends CliOutput {
   readonly config: ClientConfig;
   readonly api: ApiClient;
+  readonly terminal: Terminal;
   /** Words after the command's name. */
   readonly words: readonly string[];
-  readonly flags: Readonly<Record<string, string | boolean | readonly string[] | undefined>>;
+  readonly flags: Readonly<Record<string, Flag | undefined>>;
   /** Print JSON for scripts instead of words for people. */
   readonly json: boolean;
+  /** All that `headgate` can do, for commands that are about that. */
+  readonly commands: readonly Command[];
+}
+
+/** A list where the option may be given several times. */
+export type Flag = string | boolean | (string | boolean)[];
+
+/** An option as parseArgs of node:util takes it, and what else is known of it. */
+export interface CommandOption {
+  readonly type: 'string' | 'boolean';
+  readonly short?: string;
+  readonly multiple?: boolean;
+  /** What it may be; anything where absent. */
+  readonly choices?: readonly string[];
+  /** What it does, in a few words. */
+  readonly about?: string;
 }
 
 export interface Command {
@@ -27,10 +44,18 @@ export interface Command {
   readonly summary: string;
   /** How many words it takes. */
   readonly words: { readonly min: number; readonly max: number };
-  readonly options: ParseArgsOptionsConfig;
+  readonly options: Readonly<Record<string, CommandOption>>;
+  /** What the first word may be; anything where absent. */
+  readonly choices?: readonly string[];
   /** @returns the exit code: 0, or 1 where what was asked about is not as it should be */
   run(context: CommandContext): Promise<number>;
 }
+
+/** Options of every command. */
+export const globalOptions = {
+  json: { type: 'boolean', about: 'JSON for scripts' },
+  help: { type: 'boolean', short: 'h', about: 'how it is used' },
+} as const satisfies Record<string, CommandOption>;
 
 export const exitCodes = { ok: 0, failed: 1, usage: 2 } as const;
 
@@ -44,4 +69,10 @@ export function listFlag({ flags }: Pick<CommandContext, 'flags'>, name: string)
 export function textFlag({ flags }: Pick<CommandContext, 'flags'>, name: string): string | null {
   const value = flags[name];
   return typeof value === 'string' ? value : null;
+}
+
+/** The texts of an option that may be given several times. */
+export function textFlags({ flags }: Pick<CommandContext, 'flags'>, name: string): readonly string[] {
+  const value = flags[name];
+  return Array.isArray(value) ? value.filter((one) => typeof one === 'string') : [];
 }

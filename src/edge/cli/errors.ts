@@ -2,10 +2,17 @@
 export class FailedError extends Error {
   /** The gateway was not there, or not well: the same may work in a moment. */
   readonly isPassing: boolean;
-  constructor(message: string, { isPassing = false }: { readonly isPassing?: boolean } = {}) {
+  /** Under which the gateway logged what it refused; null where it did not get that far. */
+  readonly requestId: string | null;
+
+  constructor(
+    message: string,
+    { isPassing = false, requestId = null }: Partial<Pick<FailedError, 'isPassing' | 'requestId'>> = {},
+  ) {
     super(message);
     this.name = 'FailedError';
     this.isPassing = isPassing;
+    this.requestId = requestId;
   }
 }
 

@@ -12,6 +12,10 @@ export function cleanLine(text: string): string {
   return clean.includes('\u001b[') ? `${clean}\u001b[0m` : clean;
 }
 
+/** Somebody else's text of any number of lines, without anything that a terminal would obey. */
+export const cleanText = (text: string): string =>
+  text.replace(colours, '').replace(controls, '').replaceAll('\u001b', '');
+
 /** Columns of equal width; a last column is not padded. Cells are one line each. */
 export function renderTable(headings: readonly string[], rows: readonly (readonly string[])[]): string {
   const lines = [headings, ...rows.map((row) => row.map((cell) => cleanLine(cell.replace(/\s+/g, ' '))))];

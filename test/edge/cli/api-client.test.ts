@@ -1,9 +1,10 @@
 import { describe, expect, it } from 'vitest';
+import { parseClientConfig } from '#base/config.ts';
 import { createApiClient } from '#edge/cli/api-client.ts';
 import { useApi } from '../api/test-api.ts';
 
 const api = useApi();
-const client = () => createApiClient({ url: api().url, apiKey: api().admin, enginesDir: '' });
+const client = () => createApiClient(parseClientConfig({ HEADGATE_URL: api().url, HEADGATE_API_KEY: api().admin }));
 
 interface Key {
   readonly id: string;

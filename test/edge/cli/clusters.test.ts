@@ -46,7 +46,9 @@ describe('headgate clusters, refused', () => {
       expect(await headgate(['clusters', command, absent])).toMatchObject({
         code: 1,
         stdout: '',
-        stderr: 'headgate: There is no such cluster; "headgate clusters ls" lists the clusters\n',
+        stderr: expect.stringContaining(
+          'There is no such cluster; "headgate clusters ls" lists the clusters\n  request ',
+        ),
       });
     }
     expect(await headgate(['clusters', 'create', 'Not A Name', '--org', organization.id])).toMatchObject({

@@ -10,6 +10,10 @@ const folders = useFolders();
 describe('headgate, wrongly used', () => {
   it.each([
     [['nonsense'], 'there is no command "nonsense"'],
+    [['enginse', 'ls'], 'there is no command "enginse" (did you mean "headgate engines"?)'],
+    [['engines', 'restrat', 'x'], 'not "restrat" (did you mean "headgate engines restart"?)'],
+    [['engines', 'logs', 'x', '--tial', '3'], 'Unknown option \'--tial\' (did you mean "--tail"?)'],
+    [['completion', 'bsh'], '"bsh" must be one of bash, zsh, fish (did you mean "bash"?)'],
     [['engines'], 'goes on with one of ls, show, start, stop'],
     [['engines', 'explode'], 'not "explode"'],
     [['engines', 'start'], 'a word is missing: headgate engines start ID'],

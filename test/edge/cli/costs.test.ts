@@ -34,7 +34,10 @@ describe('headgate costs', () => {
     expect(month).toMatchObject({ code: 1, stdout: '' });
     expect(month.stderr).toContain('month: must be a month such as 2026-03');
     const other = await run(['--org', `org_${'0'.repeat(32)}`]);
-    expect(other).toMatchObject({ code: 1, stderr: 'headgate: There is no such organization.\n' });
+    expect(other).toMatchObject({
+      code: 1,
+      stderr: expect.stringContaining('There is no such organization.\n  request '),
+    });
     const csv = await run(['--csv', '--from', '2026-03-01']);
     expect(csv).toMatchObject({ code: 1, stdout: '', stderr: expect.stringContaining('to: must be given with from') });
   });

@@ -104,7 +104,9 @@ describe('headgate engines, refused', () => {
       expect(await headgate(['engines', command, 'nobody']), command).toMatchObject({
         code: 1,
         stdout: '',
-        stderr: 'headgate: There is no such engine; "headgate engines ls" lists the engines\n',
+        stderr: expect.stringMatching(
+          /^headgate: There is no such engine; "headgate engines ls" lists the engines\n {2}request [0-9a-f-]{36}\n$/,
+        ),
       });
     }
     expect(await headgate(['engines', 'logs', 'plain', '-f', '--replica', 'none'])).toMatchObject({ code: 1 });

@@ -15,25 +15,34 @@ export interface CliResult {
 export interface CliOptions {
   readonly env?: Readonly<Record<string, string>>;
   readonly cwd?: string;
+  /** Standard input; none where absent. */
+  readonly input?: string;
   /** Ends the command once its output holds this. */
   readonly until?: (stdout: string) => boolean;
 }
 
 /** Runs the command `headgate` as a user does: the file that package.json names, in a process of its own. */
-export function runCli(args: readonly string[], { env = {}, cwd, until }: CliOptions = {}): Promise<CliResult> {
+export function runCli(args: readonly string[], { env = {}, cwd, input, until }: CliOptions = {}): Promise<CliResult> {
   return new Promise((resolve, reject) => {
     const child = spawn(process.execPath, [join(repository, 'src/programs/headgate.js'), ...args], {
       cwd: cwd ?? repository,
-      env: { PATH: process.env['PATH'] ?? '', HOME: process.env['HOME'] ?? '', ...env },
-      stdio: ['ignore', 'pipe', 'pipe'],
+      // What the user of this machine is logged in at is none of the tests' business.
+      env: {
+        PATH: process.env['PATH'] ?? '',
+        HOME: process.env['HOME'] ?? '',
+        XDG_CONFIG_HOME: '/dev/null/none',
+        ...env,
+      },
+      stdio: [input === undefined ? 'ignore' : 'pipe', 'pipe', 'pipe'],
     });
+    child.stdin?.end(input);
     let stdout = '';
     let stderr = '';
-    child.stdout.setEncoding('utf8').on('data', (text: string) => {
+    child.stdout?.setEncoding('utf8').on('data', (text: string) => {
       stdout += text;
       if (until?.(stdout) === true) child.kill('SIGINT');
     });
-    child.stderr.setEncoding('utf8').on('data', (text: string) => {
+    child.stderr?.setEncoding('utf8').on('data', (text: string) => {
       stderr += text;
     });
     child.on('error', reject);

@@ -2,6 +2,7 @@ import { rmSync } from 'node:fs';
 import { join } from 'node:path';
 import postgres from 'postgres';
 import { afterEach, expect, it } from 'vitest';
+import { parseClientConfig } from '#base/config.ts';
 import { runCli } from '#edge/cli/cli.ts';
 import { type Body, eventually } from '../../edge/inference/inference-gateway.ts';
 import { clientOf, givenKey, useProcesses } from '../../programs/gateway-process.ts';
@@ -25,7 +26,7 @@ interface Said {
 /** What `headgate` says, typed with these words. */
 async function headgate(url: string, ...args: readonly string[]): Promise<Said> {
   const said = { out: '', err: '' };
-  const config = { url, apiKey: givenKey, enginesDir: null };
+  const config = parseClientConfig({ HEADGATE_URL: url, HEADGATE_API_KEY: givenKey });
   const code = await runCli({
     args,
     config,

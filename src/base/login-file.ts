@@ -1,0 +1,89 @@
+import { chmodSync, mkdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { z } from 'zod';
+import type { Environment } from './config-values.ts';
+
+/** The file of `headgate login`: the gateway that commands ask, and a key for each gateway that it was told. */
+
+const fileSchema = z.object({ url: z.string().nullable(), keys: z.record(z.string(), z.string()) });
+
+export interface Login extends z.output<typeof fileSchema> {
+  /** Why the file cannot be used; there is no URL and no key then. */
+  readonly problem: string | null;
+}
+
+const nothing: Login = { url: null, keys: {}, problem: null };
+
+/** A URL as keys are filed under it. */
+export const normalUrl = (url: string): string => (URL.parse(url)?.href ?? url).replace(/\/+$/, '');
+
+/** The folders of a user, by the XDG base directory specification; null without a home. */
+export function userFolders(environment: Environment): {
+  readonly loginFile: string | null;
+  readonly programsDir: string | null;
+} {
+  const { XDG_CONFIG_HOME: config, XDG_DATA_HOME: data, HOME: home } = environment;
+  const below = (folder: string | undefined, usual: string): string | null => {
+    if (folder?.startsWith('/') === true) return join(folder, 'headgate');
+    return home?.startsWith('/') === true ? join(home, usual, 'headgate') : null;
+  };
+  const configDir = below(config, '.config');
+  const dataDir = below(data, '.local/share');
+  return {
+    loginFile: configDir === null ? null : join(configDir, 'login.json'),
+    programsDir: dataDir === null ? null : join(dataDir, 'programs'),
+  };
+}
+
+/** What stands in the file; nothing where there is none. A file that others can read is not used: its keys are theirs. */
+export function readLogin(path: string | null): Login {
+  if (path === null) return nothing;
+  try {
+    const stats = statSync(path, { throwIfNoEntry: false });
+    if (stats === undefined) return nothing;
+    if ((stats.mode & 0o077) !== 0) {
+      return {
+        ...nothing,
+        problem: `${path} can be read by others; "chmod 600 ${path}", and make new keys if they did`,
+      };
+    }
+    const parsed = fileSchema.safeParse(JSON.parse(readFileSync(path, 'utf8')));
+    return parsed.success ? { ...parsed.data, problem: null } : { ...nothing, problem: broken(path) };
+  } catch (error) {
+    if (error instanceof SyntaxError) return { ...nothing, problem: broken(path) };
+    return { ...nothing, problem: `${path} cannot be read (${error instanceof Error ? error.message : ''})` };
+  }
+}
+
+const broken = (path: string): string => `${path} is not as "headgate login" writes it; log in again`;
+
+/** Makes this gateway the one that is asked, and keeps its key, in a file for this user alone. */
+export function writeLogin(path: string, { url, apiKey }: { readonly url: string; readonly apiKey: string }): void {
+  const { keys } = readLogin(path);
+  write(path, { url, keys: { ...keys, [normalUrl(url)]: apiKey } });
+}
+
+/** @returns whether there was a key of this gateway */
+export function removeLogin(path: string, url: string): boolean {
+  const { keys, url: current } = readLogin(path);
+  const name = normalUrl(url);
+  if (!(name in keys)) return false;
+  const rest = Object.fromEntries(Object.entries(keys).filter(([other]) => other !== name));
+  if (Object.keys(rest).length === 0) rmSync(path);
+  else write(path, { url: current !== null && normalUrl(current) === name ? null : current, keys: rest });
+  return true;
+}
+
+/** All of it or nothing: whoever reads it meanwhile finds the old one. */
+function write(path: string, login: z.output<typeof fileSchema>): void {
+  mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
+  const draft = `${path}.${process.pid}`;
+  try {
+    writeFileSync(draft, `${JSON.stringify(login, null, 2)}\n`, { mode: 0o600, flag: 'wx' });
+    // Not left to the umask.
+    chmodSync(draft, 0o600);
+    renameSync(draft, path);
+  } finally {
+    rmSync(draft, { force: true });
+  }
+}

@@ -1,0 +1,82 @@
+import { parseArgs } from 'node:util';
+import { type Command, type Flag, globalOptions } from './command.ts';
+import { UsageError } from './errors.ts';
+import { didYouMean } from './suggest.ts';
+
+/** What was typed, held against the commands that there are. */
+
+const nameWordsMax = 2;
+const globalWords = new Set(['--json', '--help', '-h']);
+
+/** Options that every command has may stand before its name and within it: they go behind it. */
+export function nameFirst(args: readonly string[]): readonly string[] {
+  let words = 0;
+  const next = args.findIndex((word) => {
+    if (globalWords.has(word)) return false;
+    words += 1;
+    return words > nameWordsMax || word.startsWith('-');
+  });
+  const end = next === -1 ? args.length : next;
+  const [head, rest] = [args.slice(0, end), args.slice(end)];
+  const isGlobal = (word: string): boolean => globalWords.has(word);
+  return [...head.filter((word) => !isGlobal(word)), ...head.filter(isGlobal), ...rest];
+}
+
+/** The longest name wins: `wallet ledger` before `wallet`. @throws UsageError */
+export function findCommand(
+  all: readonly Command[],
+  args: readonly string[],
+): { readonly command: Command; readonly rest: readonly string[] } {
+  const matching = all.filter(({ name }) => name.split(' ').every((word, index) => args[index] === word));
+  const [command] = matching.toSorted((a, b) => b.name.length - a.name.length);
+  if (command !== undefined) return { command, rest: args.slice(command.name.split(' ').length) };
+  const [group = '', name] = args;
+  const siblings = all.filter((candidate) => candidate.name.startsWith(`${group} `));
+  if (siblings.length === 0) {
+    const first = [...new Set(all.map((one) => one.name.split(' ')[0] ?? ''))];
+    const meant = didYouMean(group, first, 'headgate ');
+    throw new UsageError(`there is no command ${JSON.stringify(group)}${meant}; "headgate help" lists those that are`);
+  }
+  const names = siblings.map((sibling) => sibling.name.slice(group.length + 1));
+  const isOpen = name === undefined || name.startsWith('-');
+  const wrong = isOpen ? 'say which' : `not ${JSON.stringify(name)}${didYouMean(name, names, `headgate ${group} `)}`;
+  throw new UsageError(`"headgate ${group}" goes on with one of ${names.join(', ')}: ${wrong}`);
+}
+
+export interface ParsedWords {
+  readonly values: Readonly<Record<string, Flag | undefined>>;
+  readonly positionals: readonly string[];
+}
+
+/** @throws UsageError */
+export function parseWords(command: Command, args: readonly string[]): ParsedWords {
+  const options = { ...globalOptions, ...command.options };
+  let parsed;
+  try {
+    parsed = parseArgs({ args: [...args], options, allowPositionals: true });
+  } catch (error) {
+    const [sentence = ''] = (error instanceof Error ? error.message : String(error)).split(/\.(?: |$)/, 1);
+    const [, unknown] = /^Unknown option '--([^']+)'/.exec(sentence) ?? [];
+    const meant = unknown === undefined ? '' : didYouMean(unknown, Object.keys(options), '--');
+    throw new UsageError(`${sentence}${meant}: headgate ${command.name} ${command.usage}`);
+  }
+  const values: ParsedWords['values'] = parsed.values;
+  if (values['help'] === true) return { values, positionals: parsed.positionals };
+  checkCount(command, parsed.positionals.length);
+  const [first] = parsed.positionals;
+  if (first !== undefined) checkChoice(JSON.stringify(first), first, command.choices);
+  for (const [name, { choices }] of Object.entries(command.options)) {
+    for (const value of [values[name] ?? []].flat()) checkChoice(`--${name}`, String(value), choices);
+  }
+  return { values, positionals: parsed.positionals };
+}
+
+function checkCount({ name, usage, words: { min, max } }: Command, count: number): void {
+  if (count >= min && count <= max) return;
+  throw new UsageError(`${count < min ? 'a word is missing' : 'too many words'}: headgate ${name} ${usage}`);
+}
+
+function checkChoice(what: string, value: string, choices: readonly string[] | undefined): void {
+  if (choices === undefined || choices.includes(value)) return;
+  throw new UsageError(`${what} must be one of ${choices.join(', ')}${didYouMean(value, choices)}`);
+}

@@ -1,0 +1,78 @@
+import { z } from 'zod';
+import { formatDecimal, MICRO_DIGITS, parseDecimal, PICO_DIGITS } from '#base/money.ts';
+import { jsonText, parseAnswer } from './answers.ts';
+import type { ApiClient } from './api-client.ts';
+import { type Command, type CommandContext, exitCodes, textFlag } from './command.ts';
+import { renderTable } from './table.ts';
+import type { Terminal } from './terminal.ts';
+
+/** The command over /v1/models. Fields that a newer gateway adds to its answers are ignored. */
+
+const model = z.looseObject({
+  id: z.string(),
+  name: z.string().nullish(),
+  task_type: z.string(),
+  context_length: z.number(),
+  pricing: z.looseObject({ prompt: z.string(), completion: z.string(), input_cache_read: z.string() }).nullish(),
+  status: z.string(),
+});
+export type ListedModel = z.output<typeof model>;
+
+const modelList = z.looseObject({ data: z.array(model) });
+
+export async function readModels(api: ApiClient): Promise<readonly ListedModel[]> {
+  return parseAnswer(modelList, await api.call('GET', '/v1/models')).data;
+}
+
+async function list({ api, json, out, terminal, ...context }: CommandContext): Promise<number> {
+  const answer = parseAnswer(modelList, await api.call('GET', '/v1/models'));
+  const task = textFlag(context, 'task');
+  const data = answer.data.filter(({ task_type: kind }) => task === null || kind === task);
+  if (json) out(jsonText({ ...answer, data }));
+  else if (data.length === 0) out(task === null ? 'this key may use no model\n' : `no model does ${task}\n`);
+  else
+    out(
+      renderTable(
+        headings,
+        data.map((one) => row(one, terminal)),
+      ),
+    );
+  return exitCodes.ok;
+}
+
+const headings = ['MODEL', 'TASK', 'STATUS', 'CONTEXT', '$/M INPUT', '$/M CACHED', '$/M OUTPUT', 'NAME'];
+
+function row({ id, task_type: task, status, context_length: length, pricing, name }: ListedModel, terminal: Terminal) {
+  const prices = [pricing?.prompt, pricing?.input_cache_read, pricing?.completion];
+  const cells = prices.map((price) => (price === undefined ? '-' : perMillion(price)));
+  return [id, task, statusText(status, terminal), String(length), ...cells, name ?? ''];
+}
+
+/** USD per token, as USD per million of them; exact. */
+function perMillion(perToken: string): string {
+  const scale = PICO_DIGITS + MICRO_DIGITS;
+  const value = parseDecimal(perToken, scale);
+  return value === null ? perToken : formatDecimal(value, PICO_DIGITS);
+}
+
+const colours = { ready: 'green', starting: 'yellow', failed: 'red' } as const;
+
+function statusText(status: string, terminal: Terminal): string {
+  const colour = Object.entries(colours).find(([name]) => name === status)?.[1];
+  return colour === undefined ? status : terminal.paint(colour, status);
+}
+
+export const modelsCommand: Command = {
+  name: 'models',
+  usage: '[--task TASK]',
+  summary: 'List the models that the key may use: what for, whether they run, how much they read, what they cost.',
+  words: { min: 0, max: 0 },
+  options: {
+    task: {
+      type: 'string',
+      choices: ['chat', 'vision', 'code', 'completion', 'embedding', 'rerank'],
+      about: 'only models for this',
+    },
+  },
+  run: list,
+};

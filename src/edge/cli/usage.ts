@@ -1,0 +1,145 @@
+import { z } from 'zod';
+import { jsonText, parseAnswer, queryText } from './answers.ts';
+import { type Command, type CommandContext, exitCodes, textFlag } from './command.ts';
+import { UsageError } from './errors.ts';
+import { renderTable } from './table.ts';
+import { countFlag, timeText } from './wallet.ts';
+
+/** The commands over /v1/usage. Fields that a newer gateway adds to its answers are ignored. */
+
+const sums = {
+  num_model_requests: z.number(),
+  input_tokens: z.number(),
+  input_cached_tokens: z.number(),
+  output_tokens: z.number(),
+  cost: z.string(),
+};
+
+const dimensions = ['model', 'key', 'project', 'day', 'hour'] as const;
+/** Members of a group, by what people call them. */
+const fields = { model: 'model', key: 'key_id', project: 'project_id', day: 'day', hour: 'hour' } as const;
+
+const group = z.looseObject(sums);
+const summary = z.looseObject({
+  from: z.number(),
+  to: z.number(),
+  data: z.array(group),
+  totals: z.looseObject(sums),
+});
+
+const scope = (context: CommandContext) => ({
+  from: textFlag(context, 'from'),
+  to: textFlag(context, 'to'),
+  organization_id: textFlag(context, 'org'),
+});
+
+async function usage(context: CommandContext): Promise<number> {
+  const by = (textFlag(context, 'by') ?? 'model').split(',').map((word) => dimensionOf(word.trim()));
+  const query = queryText({ ...scope(context), group_by: by.map((one) => fields[one]).join(',') });
+  const answer = await context.api.call('GET', `/v1/usage/summary${query}`, { answerTimeoutMs: 300_000 });
+  const parsed = parseAnswer(summary, answer);
+  if (context.json) {
+    context.out(jsonText(answer));
+    return exitCodes.ok;
+  }
+  const numbers = (one: z.output<typeof group>): string[] => [
+    String(one.num_model_requests),
+    String(one.input_tokens),
+    String(one.input_cached_tokens),
+    String(one.output_tokens),
+    one.cost,
+  ];
+  const rows = parsed.data.map((one) => [...by.map((name) => cellOf(one[fields[name]], name)), ...numbers(one)]);
+  const total = ['total', ...by.slice(1).map(() => ''), ...numbers(parsed.totals)];
+  const headings = [...by.map((name) => name.toUpperCase()), 'REQUESTS', 'INPUT', 'CACHED', 'OUTPUT', 'USD'];
+  context.out(`${timeText(parsed.from)} to ${timeText(parsed.to)} UTC\n${renderTable(headings, [...rows, total])}`);
+  return exitCodes.ok;
+}
+
+function dimensionOf(word: string): (typeof dimensions)[number] {
+  const found = dimensions.find((one) => one === word);
+  if (found !== undefined) return found;
+  throw new UsageError(`--by must be one or more of ${dimensions.join(', ')}, by commas; not ${JSON.stringify(word)}`);
+}
+
+function cellOf(value: unknown, name: string): string {
+  if (typeof value === 'number' && name === 'hour') return timeText(value).slice(0, 16);
+  return typeof value === 'string' ? value : '-';
+}
+
+const request = z.looseObject({
+  id: z.string(),
+  created_at: z.number(),
+  model: z.string(),
+  status: z.number(),
+  outcome: z.string(),
+  reason: z.string().nullish(),
+  input_tokens: z.number(),
+  output_tokens: z.number(),
+  cost: z.string(),
+  timings_ms: z.looseObject({ first_byte: z.number().nullable(), total: z.number() }),
+});
+const requestPage = z.looseObject({ data: z.array(request), next_cursor: z.string().nullable() });
+
+async function requests(context: CommandContext): Promise<number> {
+  const limit = countFlag(context, 'limit', { usual: 20, max: 100_000 });
+  const found: z.output<typeof request>[] = [];
+  let cursor: string | null = null;
+  do {
+    const filters = {
+      model: textFlag(context, 'model'),
+      key_id: textFlag(context, 'key'),
+      outcome: textFlag(context, 'outcome'),
+    };
+    const query = queryText({
+      limit: String(Math.min(500, limit - found.length)),
+      cursor,
+      ...filters,
+      ...scope(context),
+    });
+    const page: z.output<typeof requestPage> = parseAnswer(
+      requestPage,
+      await context.api.call('GET', `/v1/usage/requests${query}`),
+    );
+    found.push(...page.data);
+    cursor = page.next_cursor;
+  } while (cursor !== null && found.length < limit);
+  const headings = ['TIME (UTC)', 'REQUEST', 'MODEL', 'STATUS', 'INPUT', 'OUTPUT', 'USD', 'FIRST BYTE', 'TOTAL', ''];
+  const text = found.length === 0 ? 'nothing was asked\n' : renderTable(headings, found.map(row));
+  context.out(context.json ? jsonText({ data: found }) : text);
+  return exitCodes.ok;
+}
+
+function row(one: z.output<typeof request>): string[] {
+  const { first_byte: first, total } = one.timings_ms;
+  const remark = one.outcome === 'completed' ? '' : [one.outcome, one.reason].filter(Boolean).join(': ');
+  const tokens = [String(one.input_tokens), String(one.output_tokens)];
+  const times = [first === null ? '-' : `${first} ms`, `${total} ms`];
+  return [timeText(one.created_at), one.id, one.model, String(one.status), ...tokens, one.cost, ...times, remark];
+}
+
+const text = { type: 'string' } as const;
+const span = {
+  from: { type: 'string', about: 'date or RFC 3339 time; the start of this month' },
+  to: { type: 'string', about: 'until before this; now' },
+  org: { type: 'string', about: 'another organization, for platform admins' },
+} as const;
+
+export const usageCommands: readonly Command[] = [
+  {
+    name: 'usage',
+    usage: '[--by model,key,project,day,hour] [--from TIME] [--to TIME] [--org ID]',
+    summary: 'Add up requests, tokens and what they cost; this month, by model, where nothing else is asked for.',
+    words: { min: 0, max: 0 },
+    options: { by: { type: 'string', about: 'one or more, by commas' }, ...span },
+    run: usage,
+  },
+  {
+    name: 'usage requests',
+    usage: '[--limit N] [--model ID] [--key ID] [--outcome OUTCOME] [--from TIME] [--to TIME] [--org ID]',
+    summary: 'List requests, newest first: tokens, cost and how long they took.',
+    words: { min: 0, max: 0 },
+    options: { limit: { type: 'string', about: '20' }, model: text, key: text, outcome: text, ...span },
+    run: requests,
+  },
+];

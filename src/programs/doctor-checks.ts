@@ -1,0 +1,315 @@
+import { execFile } from 'node:child_process';
+import { accessSync, constants, existsSync, statfsSync } from 'node:fs';
+import { dirname, join, resolve } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
+import { readDockerHosts } from '#app/app.ts';
+import { type Config, ConfigError, findIdleSettings, readConfig } from '#base/config.ts';
+import { defaultDataDir } from '#base/data-dir.ts';
+import { connectDb, readMigrations, readTime, whyUnusable } from '#base/db.ts';
+import { connectHost } from '#base/docker/docker.ts';
+import { createLog } from '#base/log.ts';
+import { findEmbeddedPostgres } from '#base/postgres/postgres.ts';
+import { connectRedis } from '#base/redis.ts';
+import { formatEngineFileProblem, loadEngineFiles } from '#core/catalog/catalog.ts';
+import { findTerraformPath } from '#core/runs/runs.ts';
+import { createKeyRing } from '#core/secrets/secrets.ts';
+import { runsGateway } from './runtime.js';
+
+/** What `headgate doctor` looks at. Nothing here makes, changes or starts anything. */
+
+export interface Finding {
+  /** `note`: not as it could be, or not used; nothing that keeps a gateway from its work. */
+  readonly state: 'ok' | 'note' | 'wrong';
+  readonly message: string;
+  /** What to do. */
+  readonly next?: string;
+}
+
+const ok = (message: string): Finding => ({ state: 'ok', message });
+const note = (message: string, next?: string): Finding => ({
+  state: 'note',
+  message,
+  ...(next !== undefined && { next }),
+});
+const wrong = (message: string, next: string): Finding => ({ state: 'wrong', message, next });
+
+export interface Place {
+  readonly config: Config | null;
+  readonly finding: Finding;
+}
+
+export function readPlace(): Place {
+  try {
+    const config = readConfig();
+    const idle = findIdleSettings(config);
+    if (idle.length > 0) return { config, finding: note(idle.join('; ')) };
+    return { config, finding: ok('all settings can be read') };
+  } catch (error) {
+    if (!(error instanceof ConfigError)) throw error;
+    return {
+      config: null,
+      finding: wrong(error.message, 'correct it in the environment of the gateway; README.md lists all settings'),
+    };
+  }
+}
+
+export function checkNode(): Finding {
+  const { node } = process.versions;
+  if (runsGateway()) return ok(`Node ${node}`);
+  return wrong(
+    `Node ${node} is too old for a gateway, which needs 24.7`,
+    '"npm ci" brings its own Node 24, and "npm start" uses it',
+  );
+}
+
+export const dataDirOf = ({ process: { dataDir }, environment }: Config): string =>
+  resolve(dataDir ?? defaultDataDir(environment, process.geteuid?.()));
+
+/** The nearest folder that is there. */
+function existing(path: string): string {
+  return existsSync(path) || dirname(path) === path ? path : existing(dirname(path));
+}
+
+export function checkDataDir(config: Config): Finding {
+  const dir = dataDirOf(config);
+  const there = existing(dir);
+  try {
+    accessSync(there, constants.R_OK | constants.W_OK | constants.X_OK);
+  } catch {
+    return wrong(
+      `this user cannot write ${there}`,
+      `let it: chown it to the gateway's user, or name another folder in HEADGATE_DATA_DIR`,
+    );
+  }
+  return there === dir ? ok(dir) : note(`${dir} is not there yet; the first start makes it`);
+}
+
+const gibibyte = 2 ** 30;
+const freeMin = gibibyte;
+const freeGood = 5 * gibibyte;
+
+export function checkDisk(config: Config): Finding {
+  const folder = existing(dataDirOf(config));
+  const { bavail, bsize, blocks } = statfsSync(folder);
+  const free = bavail * bsize;
+  const gib = (bytes: number): string => (bytes / gibibyte).toFixed(1);
+  const message = `${gib(free)} of ${gib(blocks * bsize)} GiB are free for ${folder}`;
+  if (free < freeMin) return wrong(message, 'make room: below 1 GiB the database may stop taking what is billed');
+  return free < freeGood ? note(message, 'make room before it is less than 1 GiB') : ok(message);
+}
+
+const patience = { lockTimeoutMs: 5000, statementTimeoutMs: 10_000, idleInTransactionTimeoutMs: 10_000 };
+const clockGoodMs = 1000;
+const versionMin = 150_000;
+
+/** PostgreSQL, and how far its clock is from this machine's. */
+export async function checkDatabase(config: Config): Promise<readonly Finding[]> {
+  const given = config.database.url;
+  const folder = join(dataDirOf(config), 'postgres');
+  const variable = given === null ? 'HEADGATE_DATA_DIR' : 'DATABASE_URL';
+  const isMade = existsSync(join(folder, 'cluster', 'PG_VERSION'));
+  if (given === null && !isMade) return [note('built in; the first start makes the database')];
+  const url = given ?? (await findEmbeddedPostgres(folder));
+  if (url === null) return [ok('built in; it does not run, "npm start" starts it')];
+  const db = connectDb(url, { poolMax: 1, purpose: 'command', limits: patience });
+  try {
+    const [row] = await db.sql<{ number: number; version: string }[]>`
+      select current_setting('server_version_num')::int as number, current_setting('server_version') as version`;
+    const { number, version } = row ?? { number: 0, version: '?' };
+    const kind = given === null ? 'built in' : 'DATABASE_URL';
+    if (number < versionMin) return [wrong(`PostgreSQL ${version} is too old`, 'take 15 or newer')];
+    return [ok(`PostgreSQL ${version} answers (${kind})${await stateOf(db)}`), await compareClocks(() => readTime(db))];
+  } catch (error) {
+    const why = whyUnusable(error) ?? (error instanceof Error ? error.message : String(error));
+    return [
+      wrong(
+        `${variable}: the database cannot be used (${why})`,
+        'look whether it runs, and whether address, name and password are right',
+      ),
+    ];
+  } finally {
+    await db.close();
+  }
+}
+
+type Sql = ReturnType<typeof connectDb>['sql'];
+
+async function stateOf({ sql }: { readonly sql: Sql }): Promise<string> {
+  const [there] = await sql<
+    { there: boolean }[]
+  >`select to_regclass('drizzle.__drizzle_migrations') is not null as there`;
+  if (there?.there !== true) return '; the first start of a gateway makes its tables';
+  const [row] = await sql<{ done: number }[]>`select count(*)::int as done from drizzle.__drizzle_migrations`;
+  const left = readMigrations().length - (row?.done ?? 0);
+  if (left === 0) return '';
+  return left > 0 ? `; the next start brings it to this version (${left} steps)` : '; a newer version has changed it';
+}
+
+async function compareClocks(askTime: () => Promise<number>): Promise<Finding> {
+  const beforeMs = Date.now();
+  const theirsMs = await askTime();
+  const afterMs = Date.now();
+  const apartMs = Math.max(beforeMs - theirsMs, theirsMs - afterMs, 0);
+  if (apartMs <= clockGoodMs) return ok("clock: within a second of PostgreSQL's");
+  return wrong(
+    `clock: ${Math.round(apartMs / 1000)} s from PostgreSQL's`,
+    'set both machines by NTP: limits, expiries and bills go by the time',
+  );
+}
+
+/** Whether the machine follows a time server, where it can say. */
+export async function checkClock(): Promise<Finding> {
+  const year = new Date().getUTCFullYear();
+  if (year < 2026) return wrong(`it is ${new Date().toISOString()} here`, 'set the clock of this machine');
+  const answer = await ask('timedatectl', ['show', '--property=NTPSynchronized', '--value']);
+  if (answer === null) return note('nothing here says whether it follows a time server (no timedatectl)');
+  if (answer.trim() === 'yes') return ok('follows a time server');
+  return note('does not follow a time server', '"timedatectl set-ntp true", or chrony');
+}
+
+const run = promisify(execFile);
+const askTimeoutMs = 20_000;
+
+/** What a program says; null where it is not there or fails. */
+async function ask(program: string, args: readonly string[]): Promise<string | null> {
+  return run(program, [...args], { timeout: askTimeoutMs }).then(
+    ({ stdout }) => stdout,
+    () => null,
+  );
+}
+
+export async function checkRedis({ redis, process: { workers } }: Config): Promise<Finding> {
+  if (redis.url === null)
+    return note(`not set (REDIS_URL): fine for one gateway${workers > 1 ? ', not for several' : ''}`);
+  const connecting = connectRedis(redis.url, createLog('silent'));
+  try {
+    const store = await connecting;
+    try {
+      const info = String(await store.command('INFO', 'server'));
+      return ok(`answers (${/^(?:redis|valkey)_version:(\S+)/m.exec(info)?.[1] ?? 'version unknown'})`);
+    } finally {
+      store.close();
+    }
+  } catch (error) {
+    const cause = error instanceof Error && error.cause instanceof Error ? error.cause : error;
+    const why = cause instanceof Error ? cause.message : String(cause);
+    return wrong(
+      `REDIS_URL: Redis cannot be used (${why})`,
+      'look whether it runs, and whether address and password are right',
+    );
+  }
+}
+
+export function enginesDirOf({ engines }: Config): string {
+  return resolve(engines.dir ?? fileURLToPath(new URL('../../engines', import.meta.url)));
+}
+
+function readEngines(config: Config) {
+  return loadEngineFiles(enginesDirOf(config), { env: config.environment });
+}
+
+export function checkEngineFiles(config: Config): readonly Finding[] {
+  const read = readEngines(config);
+  const how = 'correct the file; "headgate engines validate" checks it again';
+  if (!read.ok) return read.problems.map((problem) => wrong(formatEngineFileProblem(problem), how));
+  const enabled = read.engines.filter((one) => one.enabled);
+  const message = `${enabled.length} of ${read.engines.length} in ${enginesDirOf(config)} are enabled`;
+  if (enabled.length === 0) return [note(message, 'put one there, such as those of engines/examples')];
+  const lost = enabled.flatMap(({ id, driver }) => {
+    const [program = ''] = driver.type === 'process' ? driver.command : [];
+    if (program === '' || isProgram(program, config)) return [];
+    return [wrong(`${id}: its program ${program} is not on the PATH`, 'install it, or name it by its whole path')];
+  });
+  return [ok(message), ...lost];
+}
+
+function isProgram(name: string, { environment }: Config): boolean {
+  // Relative to the folder above the engine files, or brought by the gateway itself.
+  if (name.includes('/') || name === 'node') return true;
+  return (environment['PATH'] ?? '').split(':').some((folder) => existsSync(join(folder, name)));
+}
+
+export async function checkGpus(config: Config): Promise<Finding> {
+  const read = readEngines(config);
+  const needing = read.ok
+    ? read.engines.filter(({ enabled, driver }) => enabled && driver.type === 'process' && driver.gpus !== null)
+    : [];
+  const listed = await ask('nvidia-smi', ['--query-gpu=name,memory.total', '--format=csv,noheader']);
+  const gpus = (listed ?? '').split('\n').filter((line) => line.trim() !== '');
+  if (gpus.length > 0)
+    return ok(`${gpus.length} on this machine: ${[...new Set(gpus.map((line) => line.trim()))].join('; ')}`);
+  if (needing.length === 0) return note('none on this machine, and no engine that is a process here needs one');
+  const names = needing.map(({ id }) => id).join(', ');
+  return wrong(
+    `nvidia-smi finds none on this machine, and ${names} need some`,
+    'install the driver of NVIDIA, or give these engines a host that has some',
+  );
+}
+
+/** The Docker engines that engine files need; each is asked as a gateway asks it. */
+export async function checkDocker(config: Config): Promise<readonly Finding[]> {
+  const read = readEngines(config);
+  const kinds = read.ok ? read.engines.filter(({ enabled }) => enabled).map(({ driver }) => driver.type) : [];
+  const { hosts, swarm } = readDockerHosts(config.docker, enginesDirOf(config));
+  const asked = kinds.includes('docker') ? hosts.map(({ name, docker, address }) => ({ name, docker, address })) : [];
+  if (kinds.includes('swarm') && swarm !== null) asked.push({ name: 'swarm', docker: swarm.docker, address: null });
+  if (asked.length === 0) return [note('no engine that is enabled is a container')];
+  return Promise.all(
+    asked.map(async ({ name, ...host }) => {
+      const connection = connectHost(host);
+      try {
+        const { ID: id, Runtimes: runtimes } = await connection.api.info();
+        const nvidia = Object.keys(runtimes ?? {}).includes('nvidia') ? ', with the NVIDIA runtime' : '';
+        return ok(`${name}: answers (${(id ?? '').slice(0, 12)}${nvidia})`);
+      } catch (error) {
+        const why = error instanceof Error ? error.message : String(error);
+        return wrong(
+          `${name}: the Docker engine cannot be used (${why})`,
+          'look whether it runs and whether this user may use it; hosts.yaml and DOCKER_HOST name it',
+        );
+      } finally {
+        connection.close();
+      }
+    }),
+  );
+}
+
+export async function checkTerraform({ platform }: Config): Promise<Finding> {
+  const found = findTerraformPath(platform.terraformBin);
+  if ('problem' in found) {
+    return platform.terraformBin === null
+      ? note('stacks are listed and not applied', found.problem)
+      : wrong(found.problem, 'correct HEADGATE_TERRAFORM_BIN, or leave it out');
+  }
+  const [line = ''] = ((await ask(found.path, ['version'])) ?? '').split('\n');
+  if (line === '') return wrong(`${found.path} does not say its version`, 'install it again');
+  return ok(`${line} (${found.path})`);
+}
+
+export function checkPlatformKey(config: Config): Finding {
+  const ring = createKeyRing(config.platform.keys, dataDirOf(config));
+  try {
+    const keys = ring.read();
+    if (keys.length > 0) return ok(`${keys.length} in ${ring.place}; keep a copy beside your backups`);
+    return note('none yet: the first cluster makes one in the data folder');
+  } catch (error) {
+    return wrong(
+      error instanceof Error ? error.message : String(error),
+      `correct ${ring.place}; without it what is encrypted stays so`,
+    );
+  }
+}
+
+/** Whether one answers where this environment's gateway listens. */
+export async function checkGateway({ http: { host, port } }: Config): Promise<Finding> {
+  const name = ['0.0.0.0', '::'].includes(host) ? '127.0.0.1' : host;
+  const url = `http://${name.includes(':') ? `[${name}]` : name}:${port}`;
+  try {
+    const response = await fetch(`${url}/readyz`, { signal: AbortSignal.timeout(5000) });
+    if (response.ok) return ok(`runs at ${url}`);
+    return note(`at ${url} something answers with ${response.status}`, 'its log says why it is not ready');
+  } catch {
+    return note(`none answers at ${url}; "npm start" starts one`);
+  }
+}

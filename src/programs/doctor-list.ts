@@ -1,0 +1,43 @@
+import type { Config } from '#base/config.ts';
+import {
+  checkClock,
+  checkDatabase,
+  checkDataDir,
+  checkDisk,
+  checkDocker,
+  checkEngineFiles,
+  checkGateway,
+  checkGpus,
+  checkNode,
+  checkPlatformKey,
+  checkRedis,
+  checkTerraform,
+  type Finding,
+} from './doctor-checks.ts';
+
+interface Check {
+  readonly name: string;
+  readonly check: (config: Config) => Promise<readonly Finding[]>;
+}
+
+type Look = (config: Config) => Finding | readonly Finding[] | Promise<Finding | readonly Finding[]>;
+
+function look(name: string, check: Look): Check {
+  return { name, check: async (config) => [await check(config)].flat() };
+}
+
+/** In the order in which they are told. */
+export const checks: readonly Check[] = [
+  look('node', checkNode),
+  look('data folder', checkDataDir),
+  look('disk', checkDisk),
+  look('postgresql', checkDatabase),
+  look('redis', checkRedis),
+  look('clock', checkClock),
+  look('engine files', checkEngineFiles),
+  look('docker', checkDocker),
+  look('gpus', checkGpus),
+  look('terraform', checkTerraform),
+  look('platform key', checkPlatformKey),
+  look('gateway', checkGateway),
+];

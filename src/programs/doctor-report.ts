@@ -1,0 +1,50 @@
+import { ConfigError } from '#base/config.ts';
+import { type CommandContext, exitCodes } from '#edge/cli/cli.ts';
+import { type Finding, readPlace } from './doctor-checks.ts';
+import { checks } from './doctor-list.ts';
+
+/** What `headgate doctor` says: whether a gateway of this environment has what it needs, and what to do where it has not. */
+
+interface Checked extends Finding {
+  readonly name: string;
+}
+
+const signs = { ok: '✓', note: '·', wrong: '✗' } as const;
+const colours = { ok: 'green', note: 'dim', wrong: 'red' } as const;
+
+export async function runDoctor(context: CommandContext): Promise<number> {
+  const { json, out, terminal } = context;
+  const found: Checked[] = [];
+  const tell = (name: string, finding: Finding): void => {
+    found.push({ name, ...finding });
+    if (json) return;
+    const { state, message, next } = finding;
+    const todo = next === undefined ? '' : `\n${' '.repeat(16)}${next}`;
+    out(`${terminal.paint(colours[state], signs[state])} ${name.padEnd(13)} ${message}${todo}\n`);
+  };
+  const place = readPlace();
+  tell('configuration', place.finding);
+  for (const { name, check } of checks) {
+    const progress = terminal.progress(name);
+    const finding = await settled(name, place.config === null ? null : check(place.config));
+    progress.end();
+    for (const one of finding) tell(name, one);
+  }
+  const wrong = found.filter(({ state }) => state === 'wrong').length;
+  if (json) out(`${JSON.stringify({ object: 'doctor', healthy: wrong === 0, checks: found }, null, 2)}\n`);
+  else out(wrong === 0 ? '\nnothing is wrong\n' : `\n${wrong} of these are wrong\n`);
+  return wrong === 0 ? exitCodes.ok : exitCodes.failed;
+}
+
+/** A check that fails in a way that it does not know is wrong, too. */
+async function settled(name: string, check: Promise<readonly Finding[]> | null): Promise<readonly Finding[]> {
+  if (check === null) return [{ state: 'note', message: 'not looked at: the configuration cannot be read' }];
+  try {
+    return await check;
+  } catch (error) {
+    const message = error instanceof Error ? error.message : String(error);
+    return [
+      { state: 'wrong', message: error instanceof ConfigError ? message : `${name} cannot be checked (${message})` },
+    ];
+  }
+}

@@ -1,0 +1,149 @@
+import { chmodSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { createServer, type Server } from 'node:http';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { json } from 'node:stream/consumers';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { startGateway, type TestGateway } from '../../support/gateway.ts';
+import { externalFile } from '../inference/inference-gateway.ts';
+import { type CliOptions, runCli, useFolders } from './run-cli.ts';
+
+/** JSON of any shape; tests compare it. */
+type Json = ReturnType<JSON['parse']>;
+
+const folders = useFolders();
+// Pi is installed once for all tests of this machine, as for a user of it.
+const programs = join(tmpdir(), 'hg-cli-programs');
+
+/** How npm is set up on this machine, and the way to its registry. */
+const npmSettings = Object.fromEntries(
+  Object.entries(process.env).flatMap(([name, value = '']) =>
+    /^npm_config_|_proxy$|^NODE_EXTRA_CA_CERTS$|^SSL_CERT_/i.test(name) ? [[name, value]] : [],
+  ),
+);
+
+let gateway: TestGateway;
+let engine: Server;
+const asked: Json[] = [];
+const enginesDir = mkdtempSync(join(tmpdir(), 'hg-engines-'));
+
+/** A model that edits one file and is content then. */
+beforeAll(async () => {
+  engine = createServer((request, response) => {
+    if (request.method !== 'POST') {
+      response.setHeader('content-type', 'application/json');
+      response.end(JSON.stringify({ object: 'list', data: [{ id: 'coder', object: 'model' }] }));
+      return;
+    }
+    void json(request).then((body: Json) => {
+      asked.push(body);
+      const isDone = body.messages.some(({ role }: Json) => role === 'tool');
+      const call = {
+        index: 0,
+        id: 'call_1',
+        type: 'function',
+        function: {
+          name: 'edit',
+          arguments: JSON.stringify({ path: 'greeting.txt', edits: [{ oldText: 'Hello', newText: 'Good morning' }] }),
+        },
+      };
+      const delta = isDone ? { content: 'It is polite now.' } : { tool_calls: [call] };
+      const chunk = (choices: object[], more: object = {}) =>
+        `data: ${JSON.stringify({ id: 'x', object: 'chat.completion.chunk', created: 1, model: 'coder', choices, ...more })}\n\n`;
+      response.setHeader('content-type', 'text/event-stream');
+      response.write(chunk([{ index: 0, delta: { role: 'assistant', content: '' }, finish_reason: null }]));
+      response.write(chunk([{ index: 0, delta, finish_reason: null }]));
+      response.write(chunk([{ index: 0, delta: {}, finish_reason: isDone ? 'stop' : 'tool_calls' }]));
+      response.write(chunk([], { usage: { prompt_tokens: 100, completion_tokens: 20, total_tokens: 120 } }));
+      response.end('data: [DONE]\n\n');
+    });
+  }).listen(0, '127.0.0.1');
+  await new Promise((resolve) => engine.once('listening', resolve));
+  const address = engine.address();
+  const url = `http://127.0.0.1:${typeof address === 'object' ? address?.port : 0}`;
+  writeFileSync(join(enginesDir, 'coder.yaml'), externalFile('coder', url));
+  gateway = await startGateway({ enginesDir });
+});
+afterAll(async () => {
+  await gateway.stop();
+  engine.close();
+  rmSync(enginesDir, { recursive: true, force: true });
+});
+
+const run = (args: readonly string[], { env, ...options }: CliOptions = {}) =>
+  runCli(['code', ...args], {
+    ...options,
+    env: { HEADGATE_URL: gateway.url, HEADGATE_API_KEY: gateway.key, XDG_DATA_HOME: programs, ...env },
+  });
+
+/** A program of this name in a folder of its own. */
+function program(name: string, text: string): string {
+  const folder = folders();
+  writeFileSync(join(folder, name), `#!/bin/sh\n${text}\n`);
+  chmodSync(join(folder, name), 0o755);
+  return folder;
+}
+
+describe('headgate code', () => {
+  it('says what is missing: a key, a model, opencode, npm, the package', async () => {
+    const sentence = async (args: string[], env: Record<string, string>) => {
+      const { code, stderr, stdout } = await run(args, { env });
+      expect(stdout).toBe('');
+      return `${code} ${stderr}`;
+    };
+    expect(await sentence([], { HEADGATE_API_KEY: '' })).toMatch(/^2 .*"headgate login" takes a key/);
+    expect(await sentence(['-m', 'nope'], {})).toMatch(/^2 .*there is no model "nope" that chats: coder/);
+    expect(await sentence(['--with', 'vi'], {})).toMatch(/^2 .*--with must be one of pi, opencode/);
+    expect(await sentence(['--with', 'opencode'], { PATH: '/nonexistent' })).toMatch(
+      /^1 .*no program opencode on this machine/,
+    );
+    const empty = { XDG_DATA_HOME: folders() };
+    expect(await sentence([], { ...empty, PATH: '/nonexistent' })).toMatch(
+      /^1 .*npm, which comes with Node, is not on the PATH/,
+    );
+    const noPackage = program('npm', 'echo "npm error code E404" >&2; echo "npm error 404 Not Found" >&2; exit 1');
+    const refused = await sentence([], { ...empty, PATH: `${noPackage}:/usr/bin:/bin` });
+    expect(refused).toContain(
+      'cannot be had from the registry that npm is set up with ("npm config get registry"): 404 Not Found',
+    );
+    // Nothing half-done stays.
+    expect(readdirSync(join(empty.XDG_DATA_HOME, 'headgate', 'programs'))).toEqual([]);
+  });
+
+  it('hands opencode gateway, models and key, the key by the environment alone', async () => {
+    const fake = program(
+      'opencode',
+      'echo "$OPENCODE_CONFIG_CONTENT"; echo "key=$HEADGATE_API_KEY"; echo "words=$*"; exit 3',
+    );
+    const { code, stdout } = await run(['--with', 'opencode', '--', 'run', '--help'], {
+      env: { PATH: `${fake}:/usr/bin:/bin` },
+    });
+    expect(code).toBe(1);
+    const [config = '', ...rest] = stdout.trim().split('\n');
+    expect(rest).toEqual([`key=${gateway.key}`, 'words=run --help']);
+    expect(JSON.parse(config)).toMatchObject({
+      model: 'headgate/coder',
+      provider: { headgate: { options: { baseURL: `${gateway.url}/v1`, apiKey: '{env:HEADGATE_API_KEY}' } } },
+    });
+    expect(config).not.toContain(gateway.key);
+  });
+
+  it('installs pi and lets it edit a file through the gateway', { timeout: 300_000 }, async () => {
+    const cwd = folders();
+    writeFileSync(join(cwd, 'greeting.txt'), 'Hello, reader.\n');
+    const done = await run(['-p', 'Make the greeting polite.'], { cwd, env: npmSettings });
+    expect(done).toMatchObject({ code: 0, stdout: 'It is polite now.\n' });
+    expect(readFileSync(join(cwd, 'greeting.txt'), 'utf8')).toBe('Good morning, reader.\n');
+    // It went through the gateway, which billed it.
+    const { data } = (await (await gateway.request('/v1/usage/requests')).json()) as Json;
+    expect(data).toHaveLength(2);
+    expect(data[0]).toMatchObject({ model: 'coder', outcome: 'completed', input_tokens: 100, output_tokens: 20 });
+    expect(JSON.stringify(asked[0].messages)).toContain('Make the greeting polite.');
+    const settings = join(programs, 'headgate', 'programs', 'pi-settings');
+    expect(readFileSync(join(settings, 'models.json'), 'utf8')).not.toContain(gateway.key);
+    // The second time it is there.
+    const again = await run(['--install-only', '--json']);
+    expect(again).toMatchObject({ code: 0, stderr: '' });
+    expect(existsSync(JSON.parse(again.stdout).program)).toBe(true);
+  });
+});

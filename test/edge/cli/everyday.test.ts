@@ -1,0 +1,256 @@
+import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { startGateway, type TestGateway } from '../../support/gateway.ts';
+import { type CliOptions, repository, runCli, useFolders } from './run-cli.ts';
+import { useTerminals } from './terminal.ts';
+
+const folders = useFolders();
+const terminals = useTerminals();
+
+let gateway: TestGateway;
+const enginesDir = mkdtempSync(join(tmpdir(), 'hg-engines-'));
+beforeAll(async () => {
+  cpSync(join(repository, 'engines'), enginesDir, {
+    recursive: true,
+    filter: (path) => !/examples|\.json$/.test(path),
+  });
+  const chat = readFileSync(join(enginesDir, 'standin-chat.yaml'), 'utf8');
+  const slow = chat
+    .replaceAll('standin-chat', 'slow')
+    .replace('Stand-in Chat', 'Slow')
+    .replace('  - hermes', '  - hermes\n  - --tpot-ms\n  - "400"');
+  writeFileSync(join(enginesDir, 'slow.yaml'), slow);
+  gateway = await startGateway({ enginesDir });
+});
+afterAll(async () => {
+  await gateway.stop();
+  rmSync(enginesDir, { recursive: true, force: true });
+});
+
+const run = (args: readonly string[], { env, ...options }: CliOptions = {}) =>
+  runCli(args, { ...options, env: { HEADGATE_URL: gateway.url, HEADGATE_API_KEY: gateway.key, ...env } });
+
+/** JSON of any shape; tests compare it. */
+type Json = ReturnType<JSON['parse']>;
+const read = async (path: string): Promise<Json> => (await gateway.request(path)).json();
+const newest = async (): Promise<Json> => (await read('/v1/usage/requests?limit=1')).data[0];
+
+describe('headgate models', () => {
+  it('refuses a task that there is none of, and lists models with what they cost', async () => {
+    expect(await run(['models', '--task', 'embeding'])).toMatchObject({
+      code: 2,
+      stderr: expect.stringContaining('did you mean "embedding"?'),
+    });
+    const { stdout } = await run(['models']);
+    expect(stdout).toMatch(/^MODEL +TASK +STATUS +CONTEXT +\$\/M INPUT/);
+    // 0.0000001 USD per token.
+    expect(stdout).toMatch(/^standin-chat +chat +\w+ +8192 +0\.1 +0\.05 +0\.4 +Stand-in Chat$/m);
+    const json = JSON.parse((await run(['models', '--task', 'embedding', '--json'])).stdout);
+    expect(json).toMatchObject({ object: 'list', data: [{ id: 'standin-embed', task_type: 'embedding' }] });
+  });
+});
+
+describe('headgate chat', () => {
+  it('refuses to ask nothing, what it cannot send, and says what the gateway refuses, with the request', async () => {
+    expect(await run(['chat'])).toMatchObject({ code: 2, stderr: expect.stringContaining('nothing is asked') });
+    expect(await run(['chat', 'x', '-f', '/nowhere'])).toMatchObject({
+      code: 2,
+      stderr: expect.stringContaining('there is no /nowhere'),
+    });
+    expect(await run(['chat', 'x', '--temperature', 'hot'])).toMatchObject({ code: 2 });
+    const binary = join(folders(), 'x.bin');
+    writeFileSync(binary, Buffer.from([0xff, 0xfe, 0x00, 0x80]));
+    expect(await run(['chat', 'x', '-f', binary])).toMatchObject({
+      code: 1,
+      stderr: expect.stringContaining('neither UTF-8 text nor'),
+    });
+    const unknown = await run(['chat', '-m', 'nope', 'x']);
+    expect(unknown).toMatchObject({ code: 1, stdout: '' });
+    expect(unknown.stderr).toMatch(/"nope" does not exist[^]*\n {2}request [0-9a-f-]{36}\n/);
+    const nobody = await run(['chat', '-m', 'x', 'x'], { env: { HEADGATE_URL: 'http://127.0.0.1:20001' } });
+    expect(nobody).toMatchObject({ code: 1, stderr: expect.stringContaining('cannot be reached (ECONNREFUSED)') });
+    const poor = await run(['chat', '-m', 'standin-chat', 'x', '--max-cost', '0.0000000001']);
+    expect(poor).toMatchObject({ code: 1, stderr: expect.stringContaining('x-headgate-max-cost') });
+  });
+
+  it('answers words, standard input and files at once, and says what the books say it cost', async () => {
+    const file = join(folders(), 'notes.txt');
+    writeFileSync(file, 'fish');
+    const answer = await run(['chat', '-m', 'standin-chat', '-s', 'Be brief.', 'Count', 'them.', '-f', file], {
+      input: 'one two',
+    });
+    expect(answer).toMatchObject({ code: 0, stdout: expect.stringMatching(/^This text comes from a stand-in[^]+\n$/) });
+    const booked = await newest();
+    const { input_tokens: input, output_tokens: output, cost } = booked;
+    expect(answer.stderr).toBe(`standin-chat: ${input} tokens in, ${output} out, $${cost}\n`);
+    const small = JSON.parse((await run(['chat', '-m', 'standin-chat', 'x', '--json'])).stdout);
+    expect(input).toBeGreaterThan(small.input_tokens);
+    expect(small).toMatchObject({
+      model: 'standin-chat',
+      stopped: false,
+      request_id: (await newest()).id,
+      cost: (await newest()).cost,
+    });
+  });
+
+  it('keeps what a model thinks out of its answer', async () => {
+    const { stdout, stderr } = await run(['chat', '-m', 'standin-reasoning', 'x']);
+    expect(stderr).toMatch(/^thinking:\nThe question [^]+\n\nstandin-reasoning: /);
+    expect(stdout).not.toContain('The question');
+    expect((await run(['chat', '-m', 'standin-reasoning', 'x', '--no-reasoning'])).stderr).not.toContain('thinking');
+    const json = JSON.parse((await run(['chat', '-m', 'standin-reasoning', 'x', '--json'])).stdout);
+    expect(json).toMatchObject({
+      reasoning: expect.stringContaining('The question'),
+      content: expect.stringContaining('This text'),
+    });
+  });
+
+  it('is a conversation on a terminal', async () => {
+    const env = { HEADGATE_URL: gateway.url, HEADGATE_API_KEY: gateway.key };
+    const terminal = await terminals().open(env);
+    await terminal.type('headgate chat -m standin-chat\n');
+    await terminal.shows('Ctrl-D ends\n> ');
+    await terminal.type('Hello!\n');
+    await terminal.shows(/This text comes[^]*tokens in[^]*\n> $/m);
+    const first = await newest();
+    await terminal.type('/modle\n');
+    await terminal.shows('/modle is not known here');
+    await terminal.type('And then?\n');
+    await terminal.shows(/And then\?\n[^]*tokens in[^]*\n> $/m);
+    const second = await newest();
+    // What was said before is part of the question.
+    expect(second.input_tokens).toBeGreaterThan(first.input_tokens + first.output_tokens);
+    await terminal.key('C-d');
+    const screen = await terminal.shows('in all');
+    const sum = (
+      BigInt(Math.round(Number(first.cost) * 1e12)) + BigInt(Math.round(Number(second.cost) * 1e12))
+    ).toString();
+    expect(screen).toContain('in all');
+    expect(screen.match(/\$([0-9.]+) in all/)?.[1]?.replace(/^0\.0*/, '')).toBe(sum.replace(/0+$/, ''));
+  });
+});
+
+describe('Ctrl-C in headgate chat', () => {
+  it('ends the answer, says what was billed for it, and ends with 1', async () => {
+    const stopped = await run(['chat', '-m', 'slow', 'Hello!'], { until: (text) => text.includes('stand-in') });
+    expect(stopped).toMatchObject({ code: 1, stdout: expect.stringContaining('This text comes from a stand') });
+    const booked = await newest();
+    expect(booked).toMatchObject({ model: 'slow', outcome: 'aborted' });
+    expect(booked.output_tokens).toBeGreaterThan(0);
+    expect(stopped.stderr).toContain(
+      `stopped; slow: ${booked.input_tokens} tokens in, ${booked.output_tokens} out, $${booked.cost}\n`,
+    );
+  });
+
+  it('ends the answer and not the conversation', async () => {
+    const terminal = await terminals().open({ HEADGATE_URL: gateway.url, HEADGATE_API_KEY: gateway.key });
+    await terminal.type('headgate chat -m slow\n');
+    await terminal.shows('Ctrl-D ends\n> ');
+    await terminal.type('Hello!\n');
+    await terminal.shows('This text comes');
+    await terminal.key('C-c');
+    await terminal.shows(/stopped; slow: [^]*\n> \s*$/);
+    // There is nothing to stop: it ends.
+    await terminal.key('C-c');
+    expect(await terminal.shows(/\$0\.0\d+ in all/)).toContain('stopped; slow: ');
+  });
+});
+
+describe('headgate keys, usage and wallet', () => {
+  it('refuses what makes no sense before it asks', async () => {
+    const refused = async (...args: string[]) => (await run(args)).stderr;
+    expect(await refused('keys', 'create', 'x', '--requests-per-minute', 'many')).toContain(
+      'must be a number, or none',
+    );
+    expect(await refused('keys', 'create', 'x', '--expiry', '31d')).toContain('--expiry must be one of never, 7d');
+    expect(await refused('keys', 'edit', 'x')).toContain('nothing is to be changed');
+    expect(await refused('keys', 'revoke', 'none-of-that-name')).toContain('"headgate keys ls" lists the keys');
+    expect(await refused('wallet', 'credit', '5')).toContain('--reference names what it is for');
+    expect(await refused('usage', '--by', 'modle')).toContain('--by must be one or more of model');
+    expect(await refused('wallet', 'ledger', '--limit', '0')).toContain('--limit must be a number');
+  });
+
+  it('makes, changes and ends a key', async () => {
+    const made = await run([
+      'keys',
+      'create',
+      'laptop',
+      '--expiry',
+      '7d',
+      '--requests-per-minute',
+      'none',
+      '--models',
+      'standin-chat',
+    ]);
+    expect(made).toMatchObject({ code: 0, stderr: '' });
+    const secret = /sk-hg-\S+/.exec(made.stdout)?.[0] ?? '';
+    // It is good for the model that it may use, and for nothing else; its own usage is what it sees.
+    const env = { HEADGATE_API_KEY: secret };
+    expect((await run(['models', '--json'], { env })).stdout).not.toContain('standin-embed');
+    expect((await run(['chat', 'Hello!'], { env })).code).toBe(0);
+    expect((await run(['usage', 'requests', '--limit', '5'], { env })).stdout.split('\n')).toHaveLength(3);
+    expect((await run(['keys', 'ls'], { env })).stderr).toContain('must hold a management key');
+    const changed = await run([
+      'keys',
+      'edit',
+      'laptop',
+      '--tokens-per-minute',
+      '5000',
+      '--name',
+      'desk',
+      '--store-requests',
+      'on',
+      '--json',
+    ]);
+    expect(JSON.parse(changed.stdout)).toMatchObject({
+      name: 'desk',
+      tokens_per_minute: 5000,
+      requests_per_minute: null,
+      store_requests: true,
+    });
+    expect((await run(['keys', 'ls', '--status', 'active'])).stdout).toMatch(/ desk$/m);
+    expect(await run(['keys', 'revoke', 'desk'])).toMatchObject({
+      code: 0,
+      stdout: expect.stringContaining('"desk": revoked'),
+    });
+    expect((await run(['models'], { env })).code).toBe(1);
+  });
+
+  it('asks on a terminal before it ends a key', async () => {
+    await run(['keys', 'create', 'cautious']);
+    const terminal = await terminals().open({ HEADGATE_URL: gateway.url, HEADGATE_API_KEY: gateway.key });
+    await terminal.type('headgate keys revoke cautious\n');
+    await terminal.shows('Revoke "cautious"');
+    await terminal.type('\n');
+    await terminal.shows('nothing was revoked');
+    await terminal.type('clear; headgate keys revoke cautious\n');
+    await terminal.shows('Revoke "cautious"');
+    await terminal.type('y\n');
+    await terminal.shows('"cautious": revoked');
+    // Colours are for terminals, and for none that asks for none.
+    await terminal.type('clear; headgate keys ls --status revoked; echo end\n');
+    await terminal.shows(/^end$/m);
+    expect(await terminal.colours()).toContain('\u001b[31mrevoked');
+    await terminal.type('clear; NO_COLOR=1 headgate keys ls --status revoked; echo done\n');
+    await terminal.shows(/^done$/m);
+    expect(await terminal.colours()).not.toContain('\u001b[31m');
+  });
+
+  it('shows balance, ledger and sums as the API has them, and books a credit once', async () => {
+    const credit = ['wallet', 'credit', '2.5', '--reference', 'invoice-7', '--note', 'a gift'];
+    expect((await run(credit)).code).toBe(0);
+    expect((await run(credit)).code).toBe(0);
+    const wallet = await read('/v1/wallet');
+    expect((await run(['wallet'])).stdout).toContain(`balance    ${wallet.balance} USD\n`);
+    const ledger = (await run(['wallet', 'ledger', '--type', 'credit'])).stdout;
+    expect(ledger.match(/invoice-7, a gift/g)).toHaveLength(1);
+    const { totals } = await read('/v1/usage/summary');
+    const usage = (await run(['usage', '--by', 'model,day'])).stdout;
+    expect(usage).toMatch(
+      new RegExp(`^total +${totals.num_model_requests} +${totals.input_tokens} +.* ${totals.cost}$`, 'm'),
+    );
+    expect(JSON.parse((await run(['usage', '--json'])).stdout)).toMatchObject({ object: 'usage.summary', totals });
+  });
+});

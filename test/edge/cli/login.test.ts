@@ -1,0 +1,166 @@
+import { chmodSync, existsSync, readFileSync, statSync } from 'node:fs';
+import { createServer } from 'node:http';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { startGateway, type TestGateway } from '../../support/gateway.ts';
+import { runCli, useFolders } from './run-cli.ts';
+import { useTerminals } from './terminal.ts';
+
+let gateway: TestGateway;
+beforeAll(async () => {
+  gateway = await startGateway();
+});
+afterAll(() => gateway.stop());
+const folders = useFolders();
+const terminals = useTerminals();
+
+/** A user without any login. */
+function user(): {
+  home: string;
+  file: string;
+  run: (args: string[], input?: string, env?: object) => ReturnType<typeof runCli>;
+} {
+  const home = folders();
+  const file = join(home, 'headgate', 'login.json');
+  return {
+    home,
+    file,
+    run: (args, input, env = {}) =>
+      runCli(args, { env: { XDG_CONFIG_HOME: home, ...env }, ...(input !== undefined && { input }) }),
+  };
+}
+
+/** A server that is no gateway, and what it was asked. */
+async function stranger() {
+  const seen: (string | undefined)[] = [];
+  const server = createServer((request, response) => {
+    seen.push(request.headers.authorization);
+    response.end('<html>');
+  }).listen(0, '127.0.0.1');
+  await new Promise((resolve) => server.once('listening', resolve));
+  const address = server.address();
+  return {
+    seen,
+    url: `http://127.0.0.1:${typeof address === 'object' ? address?.port : 0}`,
+    close: () => server.close(),
+  };
+}
+
+describe('headgate login', () => {
+  it('keeps nothing that the gateway does not take', async () => {
+    const { run, file } = user();
+    const wrong = await run(['login', gateway.url], 'sk-hg-wrong\n');
+    expect(wrong).toMatchObject({ code: 1, stdout: '' });
+    expect(wrong.stderr).toMatch(/not valid.*\n {2}request [0-9a-f-]{36}\n/);
+    expect(await run(['login', gateway.url], '')).toMatchObject({
+      code: 2,
+      stderr: expect.stringContaining('no key was given'),
+    });
+    expect(await run(['login', gateway.url], 'two words')).toMatchObject({
+      code: 2,
+      stderr: expect.stringContaining('one key and nothing else'),
+    });
+    expect(await run(['login', 'nonsense'], 'k')).toMatchObject({
+      code: 2,
+      stderr: expect.stringContaining('HEADGATE_URL: must be a URL'),
+    });
+    expect(await run(['login', 'http://127.0.0.1:1'], 'k')).toMatchObject({
+      code: 1,
+      stderr: expect.stringContaining('cannot be reached'),
+    });
+    const other = await stranger();
+    expect(await run(['login', other.url], 'k')).toMatchObject({
+      code: 1,
+      stderr: expect.stringContaining('did not answer as Headgate does'),
+    });
+    other.close();
+    expect(existsSync(file)).toBe(false);
+    expect((await run(['clusters', 'ls'])).stderr).toContain('"headgate login" takes a key and keeps it');
+  });
+
+  it('keeps gateway and key for this user alone, for every command, until logout', async () => {
+    const { run, file } = user();
+    const done = await run(['login', `${gateway.url}/`, '--json'], `${gateway.key}\n`);
+    expect(done).toMatchObject({ code: 0, stderr: '' });
+    expect(JSON.parse(done.stdout)).toMatchObject({ object: 'login', url: gateway.url, file });
+    expect(done.stdout).not.toContain(gateway.key);
+    expect(statSync(file).mode & 0o777).toBe(0o600);
+    expect(statSync(join(file, '..')).mode & 0o777).toBe(0o700);
+    expect(await run(['clusters', 'ls'])).toMatchObject({ code: 0, stderr: '' });
+    const out = await run(['logout']);
+    expect(out).toMatchObject({
+      code: 0,
+      stdout: expect.stringContaining(`the key of ${gateway.url} is forgotten here`),
+    });
+    expect(existsSync(file)).toBe(false);
+    expect((await run(['logout', gateway.url])).stdout).toContain('there was no login');
+  });
+
+  it('gives way to the environment, and its key goes to no other gateway', async () => {
+    const { run, file } = user();
+    await run(['login', gateway.url], gateway.key);
+    const other = await stranger();
+    expect(await run(['clusters', 'ls'], undefined, { HEADGATE_URL: other.url })).toMatchObject({
+      code: 2,
+      stderr: expect.stringContaining('HEADGATE_API_KEY is not set'),
+    });
+    expect(other.seen).toEqual([]);
+    await run(['clusters', 'ls'], undefined, { HEADGATE_URL: other.url, HEADGATE_API_KEY: 'of-the-shell' });
+    other.close();
+    expect(other.seen).toEqual(['Bearer of-the-shell']);
+    const wrong = await run(['clusters', 'ls'], undefined, { HEADGATE_API_KEY: 'sk-hg-wrong' });
+    expect(wrong).toMatchObject({
+      code: 1,
+      stderr: expect.stringContaining('HEADGATE_API_KEY must hold a key that is valid'),
+    });
+    const again = await run(['login', gateway.url], gateway.key, { HEADGATE_API_KEY: 'sk-hg-wrong' });
+    expect(again).toMatchObject({
+      code: 0,
+      stderr: expect.stringContaining('HEADGATE_API_KEY of this shell still win'),
+    });
+    expect(readFileSync(file, 'utf8')).toContain(gateway.key);
+  });
+
+  it('is not used where others can read it', async () => {
+    const { run, file } = user();
+    await run(['login', gateway.url], gateway.key);
+    chmodSync(file, 0o644);
+    expect(await run(['clusters', 'ls'])).toMatchObject({
+      code: 2,
+      stderr: expect.stringContaining(`"chmod 600 ${file}"`),
+    });
+    expect(await run(['help'])).toMatchObject({ code: 0, stderr: '' });
+  });
+
+  it('says that the key of the login is not valid any more', async () => {
+    const { run } = user();
+    const { id, secret } = (await (await gateway.request('/v1/keys', { body: { name: 'laptop' } })).json()) as {
+      id: string;
+      secret: string;
+    };
+    await run(['login', gateway.url], secret);
+    await gateway.request(`/v1/keys/${id}`, { method: 'DELETE' });
+    const refused = await run(['clusters', 'ls']);
+    expect(refused).toMatchObject({ code: 1, stderr: expect.stringContaining('"headgate login" takes another one') });
+  });
+
+  it('asks for the key on a terminal without showing it', async () => {
+    const { home, file } = user();
+    const terminal = await terminals().open({ XDG_CONFIG_HOME: home });
+    await terminal.type('headgate login\n');
+    await terminal.shows('Gateway [http://127.0.0.1:8080]: ');
+    await terminal.type(`${gateway.url}\n`);
+    await terminal.shows('API key (not shown): ');
+    await terminal.type(`${gateway.key}\n`);
+    const screen = await terminal.shows('logged in at');
+    expect(screen).not.toContain(gateway.key.slice(-8));
+    expect(readFileSync(file, 'utf8')).toContain(gateway.key);
+    // Ctrl-C ends the question.
+    await terminal.type('clear\n');
+    await terminal.shows(/^\$ \s*$/);
+    await terminal.type('headgate login\n');
+    await terminal.shows('Gateway [');
+    await terminal.key('C-c');
+    await terminal.shows('headgate: broken off');
+  });
+});

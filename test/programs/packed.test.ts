@@ -1,0 +1,61 @@
+import { execFile } from 'node:child_process';
+import { cpSync, mkdirSync, readdirSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { promisify } from 'node:util';
+import { describe, expect, it } from 'vitest';
+import { useFolders } from '../edge/cli/run-cli.ts';
+import { repository, useProcesses } from './gateway-process.ts';
+
+const run = promisify(execFile);
+const folders = useFolders();
+const processes = useProcesses();
+
+/** How npm is set up on this machine, and the way to its registry. */
+const npmSettings = Object.fromEntries(
+  Object.entries(process.env).flatMap(([name, value = '']) =>
+    /^npm_config_|_proxy$|^NODE_EXTRA_CA_CERTS$|^SSL_CERT_/i.test(name) ? [[name, value]] : [],
+  ),
+);
+
+describe('the packed package', () => {
+  it('is installed by npm i -g, and both the command and a gateway run from there', { timeout: 400_000 }, async () => {
+    const checkout = folders();
+    // Not here: for a moment JavaScript lies beside every file of the checkout.
+    for (const name of ['src', 'engines', 'drizzle', 'package.json', 'README.md', '.npmrc']) {
+      cpSync(join(repository, name), join(checkout, name), { recursive: true });
+    }
+    const prefix = folders();
+    const path = `${dirname(process.execPath)}:/usr/local/bin:/usr/bin:/bin`;
+    const env = { HOME: prefix, PATH: path, ...npmSettings };
+    const { stdout } = await run('npm', ['pack', '--json', '--pack-destination', prefix], { cwd: checkout, env });
+    const [packed] = JSON.parse(stdout.slice(stdout.indexOf('['))) as { filename: string; files: { path: string }[] }[];
+    const paths = packed?.files.map((file) => file.path) ?? [];
+    expect(paths).toContain('src/core/stacks/builtin/scheduler/main.tf');
+    expect(paths.filter((name) => name.endsWith('.ts'))).toEqual([]);
+    // Nothing of it stays in the checkout.
+    expect(readdirSync(join(checkout, 'src/base')).filter((name) => name.endsWith('.js'))).toEqual([]);
+
+    await run('npm', ['install', '--global', '--prefix', prefix, join(prefix, packed?.filename ?? '')], { env });
+    const command = join(prefix, 'bin', 'headgate');
+    const version = await run(command, ['--version'], { env });
+    expect(version.stdout).toMatch(/^headgate \d+\.\d+\.\d+\n$/);
+
+    const program = join(prefix, 'lib/node_modules/headgate/src/programs/start.js');
+    mkdirSync(join(prefix, 'work'));
+    const gateway = processes.run({
+      home: { ...processes.home(), enginesDir: '' },
+      databaseUrl: await processes.database(),
+      command: [process.execPath, program],
+      cwd: join(prefix, 'work'),
+    });
+    const url = await gateway.url();
+    const [, key = ''] = await gateway.printed(/^ {2}(sk-hg-\S+)$/m);
+    const asking = { env: { ...env, HEADGATE_URL: url, HEADGATE_API_KEY: key } };
+    expect((await run(command, ['models'], asking)).stdout).toMatch(/^standin-chat +chat/m);
+    const answer = run(command, ['chat', '-m', 'standin-chat', 'Hello!'], asking);
+    answer.child.stdin?.end();
+    expect((await answer).stdout).toContain('This text comes from a stand-in engine');
+    // The stacks that come with the product are parsed by a worker, a file of its own.
+    expect((await run(command, ['stacks', 'ls'], asking)).stdout).toMatch(/^scheduler +1 /m);
+  });
+});
