@@ -2,6 +2,7 @@ import type { Clock } from '#base/clock.ts';
 import type { Db, Transaction } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
 import type { Audit, Author } from '#core/audit/audit.ts';
+import { type Member, readMember } from './member.ts';
 import { changeOrganization, closeOrganization, type OrganizationPatch } from './organization-change.ts';
 import {
   countOrganizations,
@@ -41,6 +42,7 @@ export type { OrganizationPatch } from './organization-change.ts';
 export type { DefaultLimits } from './organization-limits.ts';
 export { type Action, type Extent, extentOf, isOfPlatform } from './roles.ts';
 export { organizationIdsSql, projectOwnersSql } from './known-ids.ts';
+export type { Member } from './member.ts';
 export { hashPassword, verifyPassword } from './password.ts';
 export type { OrganizationRole, PlatformRole, Principal, Scope } from './principal.ts';
 export {
@@ -98,6 +100,8 @@ export interface Accounts {
    */
   closeOrganizationIn(tx: Transaction, organizationId: string, author: Author): Promise<Organization | null>;
   isPlatformAdmin(userId: string): Promise<boolean>;
+  /** A user as somebody of an organization, as PostgreSQL has it now; null where there is no such membership. */
+  readMember(userId: string, organizationId: string): Promise<Member | null>;
   /** Oldest first; `page` counts from 1. */
   listProjects(organizationId: string, page: number, limit: number): Promise<ProjectPage>;
   /** @throws AppError conflict when the organization has a project of that name, in any case */
@@ -139,6 +143,7 @@ export function createAccounts(options: AccountsOptions): Accounts {
     readOwner: (organizationId) => readOwner(db, organizationId),
     changeOrganizationIn: (tx, id, patch, author) => changeOrganization(inside(tx), id, patch, author),
     closeOrganizationIn: (tx, id, author) => closeOrganization(inside(tx), id, author),
+    readMember: (userId, organizationId) => readMember(db, userId, organizationId),
     isPlatformAdmin: async (userId) => (await readPlatformRole(db, userId)) === 'admin',
     listProjects: projects.list,
     createProject: projects.create,
