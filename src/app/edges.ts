@@ -8,7 +8,15 @@ import { readSigner } from '#base/signing.ts';
 import { createOperatorCommands, readReplicaGpus } from '#core/fleet/fleet.ts';
 import { createAborter } from '#core/proxy/proxy.ts';
 import { createApi } from '#edge/api/api.ts';
-import { createHttpGuards, createShowLimits, installFallbacks, routeFirst, type HttpEnv } from '#edge/http/http.ts';
+import {
+  createHttpGuards,
+  createOnBehalf,
+  createShowLimits,
+  installFallbacks,
+  type OnBehalf,
+  routeFirst,
+  type HttpEnv,
+} from '#edge/http/http.ts';
 import { createInference, type Inference } from '#edge/inference/inference.ts';
 import { refreshEveryMs, type Observe, type Watching } from '#edge/observe/observe.ts';
 import type { SharedStore } from './coordination.ts';
@@ -17,6 +25,7 @@ import type { Foundation } from './foundation.ts';
 import type { Gateway } from './gateway.ts';
 import type { Part } from './parts.ts';
 import type { Platform } from './platform.ts';
+import { createPortalPart } from './portal.ts';
 import { createHttpServer, type HttpServer } from './server.ts';
 
 /** What outsiders touch of a gateway. */
@@ -33,6 +42,7 @@ export interface Edges {
     readonly health: Part;
     readonly inference: Part;
     readonly api: Part;
+    readonly portal: Part;
     readonly requests: Part;
   };
 }
@@ -62,6 +72,8 @@ export function createEdges(options: EdgesOptions): Edges {
   const common = { ...options, guards: { ...guards, showLimits: createShowLimits(gateway.admission) } };
   const inference = createInferenceEdge(common);
   const watching = watch(options, inference);
+  const onBehalf = createOnBehalf();
+  const api = apiPart({ ...common, onBehalf });
   const app = new Hono<HttpEnv>();
   // Requests for inference and health are not counted and logged as the others are.
   app.route('/', inference.requests);
@@ -91,7 +103,8 @@ export function createEdges(options: EdgesOptions): Edges {
         start: () => watching.refresh(),
       },
       inference: inferencePart(inference, foundation),
-      api: apiPart(common),
+      api,
+      portal: createPortalPart({ ...common, ask: onBehalf.asking(api.routes, log) }),
       requests: {
         name: 'requests',
         start() {
@@ -162,7 +175,12 @@ function inferencePart(inference: Inference, { keys }: Foundation): Part {
   };
 }
 
-function apiPart({ config, foundation, gateway, platform, guards, db, clock, log }: GuardedOptions): Part {
+interface ApiPartOptions extends GuardedOptions {
+  readonly onBehalf: OnBehalf;
+}
+
+function apiPart(options: ApiPartOptions): Part & { readonly routes: Hono<HttpEnv> } {
+  const { config, foundation, gateway, platform, guards, onBehalf, db, clock, log } = options;
   const operations = createEngineOperations({ gateway, coordination: foundation.coordination, log });
   const heldPicoUsd = async (organizationId: string): Promise<bigint> =>
     (await gateway.admission.heldMicroUsd(organizationId)) * PICO_PER_MICRO;
@@ -171,6 +189,10 @@ function apiPart({ config, foundation, gateway, platform, guards, db, clock, log
   const keyFile = config.storage.statementKeyFile;
   const signer = keyFile === null ? null : readSigner(keyFile, 'HEADGATE_STATEMENT_KEY_FILE');
   const rooms = { ...foundation, ...gateway, ...platform.rooms, ...guards, engines: { operations, commands } };
+  const known = {
+    authenticator: onBehalf.authenticator(guards.authenticator),
+    hourlyLimits: onBehalf.forWireAlone(guards.hourlyLimits),
+  };
   const billing = {
     costs: platform.rooms.costs,
     directory: platform.directory,
@@ -180,7 +202,7 @@ function apiPart({ config, foundation, gateway, platform, guards, db, clock, log
   };
   return {
     name: 'API',
-    routes: createApi({ ...rooms, billing, signer, heldPicoUsd, limits: config.limits, clock, log }),
+    routes: createApi({ ...rooms, ...known, billing, signer, heldPicoUsd, limits: config.limits, clock, log }),
   };
 }
 

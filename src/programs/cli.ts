@@ -5,6 +5,7 @@ import { keysRecoverCommand } from './keys-recover.ts';
 import { restoreCommand } from './restore.ts';
 import { verifyBooksCommand } from './verify-books.ts';
 import { verifyStatementCommand } from './verify-statement.ts';
+import { welcomeCommand } from './welcome-command.ts';
 
 /** The command `headgate`: what it prints and how it ends are its answer; everything else is in edge/cli. */
 async function main(): Promise<void> {
@@ -14,7 +15,14 @@ async function main(): Promise<void> {
     process.exitCode = await runCli({
       args: process.argv.slice(2),
       config: readClientConfig(),
-      commands: [keysRecoverCommand, backupCommand, restoreCommand, verifyBooksCommand, verifyStatementCommand],
+      commands: [
+        welcomeCommand,
+        keysRecoverCommand,
+        backupCommand,
+        restoreCommand,
+        verifyBooksCommand,
+        verifyStatementCommand,
+      ],
       out: (text) => void process.stdout.write(text),
       err: (text) => void process.stderr.write(text),
     });

@@ -144,8 +144,8 @@ function overview(all: readonly Command[], words: readonly string[]): string {
     ...lines,
     '',
     'HEADGATE_URL names the gateway (http://127.0.0.1:8080 if unset), HEADGATE_API_KEY holds a management key of a',
-    'platform admin. keys recover, backup, restore and verify-books work on the database itself: that of DATABASE_URL,',
-    'else the built-in one in HEADGATE_DATA_DIR. Exit codes: 0 done, 1 refused or failed, 2 wrong use.',
+    'platform admin. welcome, keys recover, backup, restore and verify-books work on the database itself: that of',
+    'DATABASE_URL, else the built-in one in HEADGATE_DATA_DIR. Exit codes: 0 done, 1 refused or failed, 2 wrong use.',
     '',
   ].join('\n');
 }
