@@ -23,6 +23,7 @@ const probes: Readonly<Record<string, Probe>> = {
     findValkeyServer(environment) === null
       ? 'VALKEY_BIN names no program, and there is no valkey-server on PATH'
       : null,
+  browser: (environment) => (findProgram('chromium', environment) === null ? 'there is no chromium on PATH' : null),
 };
 
 /** Modules are applied by SSH to a server that only root may run. */
@@ -34,9 +35,6 @@ function probeTerraform(environment: Environment): string | null {
   if (!existsSync('/usr/sbin/sshd')) return 'there is no /usr/sbin/sshd';
   return process.getuid?.() === 0 ? null : 'only root may run sshd';
 }
-
-/** Names that may be required although this version has no tests for them. */
-const namesWithoutTests = ['browser'];
 
 export interface SuitePlan {
   /** Suites that will run. */
@@ -53,7 +51,7 @@ export interface SuitePlan {
  */
 export function planSuites(environment: Environment, hasTests: (name: string) => boolean): SuitePlan {
   const required = (environment['TEST_REQUIRE'] ?? '').split(',').map((name) => name.trim());
-  const names = [...Object.keys(probes), ...namesWithoutTests];
+  const names = Object.keys(probes);
   const run: string[] = [];
   const notes: string[] = [];
   const problems = required
