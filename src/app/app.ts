@@ -1,6 +1,6 @@
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
-import { systemClock } from '#base/clock.ts';
+import { type Clock, systemClock } from '#base/clock.ts';
 import type { Config } from '#base/config.ts';
 import { type Db, readTime } from '#base/db.ts';
 import { createLeases } from '#base/job-locks.ts';
@@ -9,6 +9,7 @@ import { openSteadyClock } from '#base/steady-clock.ts';
 import { type FleetIdentity, readFleetIdentity } from '#core/fleet/fleet.ts';
 import type { BootstrapResult } from '#core/keys/keys.ts';
 import { startJobs, type Job, type Jobs } from '#edge/jobs/jobs.ts';
+import { makeSignInLink, type SignInLink } from '#core/sessions/sessions.ts';
 import { createObserve, type Observe } from '#edge/observe/observe.ts';
 import { type BooksPlace, openBooks } from './books.ts';
 import { openSharedStore, type SharedStore } from './coordination.ts';
@@ -42,6 +43,8 @@ export interface App {
   readonly metricsUrl: string | null;
   /** What the first start made; a secret that must be shown once. */
   readonly bootstrap: BootstrapResult;
+  /** Signs the platform's admin in once; of a first start alone. */
+  readonly signInLink: SignInLink | null;
   /** Reads the engine files again, here and on the other gateways. Never rejects: what is wrong is logged. */
   reload(): Promise<void>;
   /**
@@ -103,7 +106,7 @@ async function startOn(
   const gateway = createGateway({ ...common, foundation, identity, slot, onCommit: observe.onCommit });
   const platform = createPlatform({ ...common, foundation, gateway, identity });
   const edges = createEdges({ ...common, foundation, gateway, platform, observe });
-  const bootstrap = createBootstrapPart(options, foundation);
+  const bootstrap = createBootstrapPart(options, foundation, clock);
   const operating = { gateway, coordination: foundation.coordination, log };
   const own = { bootstrap: bootstrap.part, reload: createReloadPart(operating) };
   const parts = listParts({ foundation, gateway, platform, edges }, own, options);
@@ -114,6 +117,7 @@ async function startOn(
     url: edges.url(),
     metricsUrl: edges.metricsUrl(),
     bootstrap: bootstrap.result(),
+    signInLink: bootstrap.signInLink(),
     reload: () => reloadQuietly(() => operations.reload(), log),
     stop: (forceStop) => started.stop(forceStop),
   };
@@ -168,6 +172,7 @@ function listParts(
     edges.parts.inference,
     edges.parts.api,
     edges.parts.web,
+    edges.parts.portal,
     edges.parts.requests,
     own.reload,
   ];
@@ -192,20 +197,29 @@ function createJobsParts(
   return { begin: { name: 'jobs', start, stop }, end: { name: 'end of jobs', stop } };
 }
 
+interface BootstrapPart {
+  readonly part: Part;
+  readonly result: () => BootstrapResult;
+  readonly signInLink: () => SignInLink | null;
+}
+
 function createBootstrapPart(
-  { config, log, dataDir }: AppOptions,
-  { organizations }: Foundation,
-): { readonly part: Part; readonly result: () => BootstrapResult } {
+  { config, log, dataDir, db }: AppOptions,
+  { organizations, audit }: Foundation,
+  clock: Clock,
+): BootstrapPart {
+  let link: SignInLink | null = null;
   let result: BootstrapResult = { created: false, secret: null, ignored: [] };
   const part: Part = {
     name: 'first organization',
     async start() {
       result = await organizations.bootstrap(config.bootstrap);
       warnOfIgnored(result, log);
+      if (result.created) link = await makeSignInLink({ db, clock, audit });
       if (result.created && config.database.url !== null) warnOfLeftBooks(dataDir, log);
     },
   };
-  return { part, result: () => result };
+  return { part, result: () => result, signInLink: () => link };
 }
 
 /** Who sets another first key, and sees nothing happen, has lost the one that counts. */

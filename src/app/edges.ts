@@ -9,7 +9,15 @@ import { createOperatorCommands, readReplicaGpus } from '#core/fleet/fleet.ts';
 import { holdsSecret } from '#core/keys/keys.ts';
 import { createAborter } from '#core/proxy/proxy.ts';
 import { createApi } from '#edge/api/api.ts';
-import { createHttpGuards, createShowLimits, installFallbacks, routeFirst, type HttpEnv } from '#edge/http/http.ts';
+import {
+  createHttpGuards,
+  createOnBehalf,
+  createShowLimits,
+  installFallbacks,
+  type OnBehalf,
+  routeFirst,
+  type HttpEnv,
+} from '#edge/http/http.ts';
 import { createInference, type Inference } from '#edge/inference/inference.ts';
 import { refreshEveryMs, type Observe, type Watching } from '#edge/observe/observe.ts';
 import { createWeb } from '#edge/web/web.ts';
@@ -19,6 +27,7 @@ import type { Foundation } from './foundation.ts';
 import type { Gateway } from './gateway.ts';
 import type { Part } from './parts.ts';
 import type { Platform } from './platform.ts';
+import { createPortalPart } from './portal.ts';
 import { createHttpServer, type HttpServer } from './server.ts';
 
 /** What outsiders touch of a gateway. */
@@ -37,6 +46,7 @@ export interface Edges {
     readonly api: Part;
     /** Web addresses of runs. */
     readonly web: Part;
+    readonly portal: Part;
     readonly requests: Part;
   };
 }
@@ -69,6 +79,8 @@ export function createEdges(options: EdgesOptions): Edges {
   const common = { ...options, guards: { ...guards, showLimits: createShowLimits(gateway.admission) } };
   const inference = createInferenceEdge(common);
   const watching = watch(options, inference);
+  const onBehalf = createOnBehalf();
+  const api = apiPart({ ...common, onBehalf });
   const app = new Hono<HttpEnv>();
   // Requests for inference and health are not counted and logged as the others are.
   app.route('/', inference.requests);
@@ -98,8 +110,9 @@ export function createEdges(options: EdgesOptions): Edges {
         start: () => watching.refresh(),
       },
       inference: inferencePart(inference, foundation),
-      api: apiPart(common),
+      api,
       web: webPart(common),
+      portal: createPortalPart({ ...common, ask: onBehalf.asking(api.routes, log) }),
       requests: {
         name: 'requests',
         start() {
@@ -170,7 +183,12 @@ function inferencePart(inference: Inference, { keys }: Foundation): Part {
   };
 }
 
-function apiPart({ config, foundation, gateway, platform, guards, db, clock, log }: GuardedOptions): Part {
+interface ApiPartOptions extends GuardedOptions {
+  readonly onBehalf: OnBehalf;
+}
+
+function apiPart(options: ApiPartOptions): Part & { readonly routes: Hono<HttpEnv> } {
+  const { config, foundation, gateway, platform, guards, onBehalf, db, clock, log } = options;
   const operations = createEngineOperations({ gateway, coordination: foundation.coordination, log });
   const heldPicoUsd = async (organizationId: string): Promise<bigint> =>
     (await gateway.admission.heldMicroUsd(organizationId)) * PICO_PER_MICRO;
@@ -181,6 +199,10 @@ function apiPart({ config, foundation, gateway, platform, guards, db, clock, log
   const { announceAddresses } = platform;
   const own = { announceAddresses, engines: { operations, commands } };
   const rooms = { ...foundation, ...gateway, ...platform.rooms, ...guards, ...own };
+  const known = {
+    authenticator: onBehalf.authenticator(guards.authenticator),
+    hourlyLimits: onBehalf.forWireAlone(guards.hourlyLimits),
+  };
   const billing = {
     costs: platform.rooms.costs,
     directory: platform.directory,
@@ -190,7 +212,7 @@ function apiPart({ config, foundation, gateway, platform, guards, db, clock, log
   };
   return {
     name: 'API',
-    routes: createApi({ ...rooms, billing, signer, heldPicoUsd, limits: config.limits, clock, log }),
+    routes: createApi({ ...rooms, ...known, billing, signer, heldPicoUsd, limits: config.limits, clock, log }),
   };
 }
 

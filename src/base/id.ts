@@ -1,7 +1,19 @@
 import { createHash, randomBytes } from 'node:crypto';
 
 /** Kinds of records that outsiders name, by the prefix that their ids show. */
-export type IdPrefix = 'key' | 'org' | 'proj' | 'user' | 'le' | 'rate' | 'conv' | 'cluster' | 'node' | 'stack' | 'run';
+export type IdPrefix =
+  | 'key'
+  | 'org'
+  | 'proj'
+  | 'user'
+  | 'session'
+  | 'le'
+  | 'rate'
+  | 'conv'
+  | 'cluster'
+  | 'node'
+  | 'stack'
+  | 'run';
 
 /** A supply of random hexadecimal digits, each used once. */
 let digits = '';

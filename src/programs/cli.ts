@@ -6,6 +6,7 @@ import { keysRecoverCommand } from './keys-recover.ts';
 import { restoreCommand } from './restore.ts';
 import { verifyBooksCommand } from './verify-books.ts';
 import { verifyStatementCommand } from './verify-statement.ts';
+import { welcomeCommand } from './welcome-command.ts';
 
 /** The command `headgate`: what it prints and how it ends are its answer; everything else is in edge/cli. */
 async function main(): Promise<void> {
@@ -17,6 +18,7 @@ async function main(): Promise<void> {
       config: readClientConfig(),
       commands: [
         doctorCommand,
+        welcomeCommand,
         keysRecoverCommand,
         backupCommand,
         restoreCommand,

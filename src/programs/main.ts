@@ -24,7 +24,7 @@ import {
 } from '#core/catalog/catalog.ts';
 import { endProcesses } from '#core/fleet/fleet.ts';
 import { isStoreAway, type Patience, storeAwayReason, withPatience } from './store-patience.ts';
-import { firstStartText, noEnginesText, startText } from './welcome.ts';
+import { firstStartText, noEnginesText, startText, welcomeText } from './welcome.ts';
 import {
   createWorkers,
   isWorker,
@@ -134,11 +134,11 @@ async function start(config: Config, log: Log, life: Life): Promise<void> {
   const migrated = withPatience(patienceOf(config, log, life), () => migrate(databaseUrl, config));
   await unlessStopRequested(life, migrated);
   const place = { config, log, dataDir, databaseUrl };
-  const { url, secret } =
+  const started =
     config.process.workers > 1
       ? await startWorkers(place, files, life)
       : startedBy(await startGateway(place, files, life));
-  process.stdout.write(secret === null ? startText(url) : firstStartText(url, secret, files.engines));
+  process.stdout.write(textOf(started, files.engines));
   if (!files.engines.some(({ enabled }) => enabled)) {
     process.stdout.write(noEnginesText(files.enginesDir, files.engines.length));
   }
@@ -171,8 +171,13 @@ async function startGateway({ databaseUrl, ...place }: Place, files: Files, life
   return app;
 }
 
-function startedBy({ url, bootstrap }: App): Started {
-  return { url, secret: bootstrap.secret };
+function startedBy({ url, bootstrap, signInLink }: App): Started {
+  return { url, secret: bootstrap.secret, welcome: signInLink?.token ?? null };
+}
+
+function textOf({ url, secret, welcome }: Started, engines: readonly EngineDefinition[]): string {
+  const link = welcome === null ? '' : welcomeText(url, welcome);
+  return secret === null ? `${startText(url)}${link}` : `${firstStartText(url, secret, engines)}${link}`;
 }
 
 async function startWorkers({ config, log, dataDir, databaseUrl }: Place, files: Files, life: Life): Promise<Started> {

@@ -35,13 +35,31 @@ Your API key (scope management, 10 USD of credit); it is shown this once, so kee
 ${model === undefined ? '' : curlText(url, secret, model)}`;
 }
 
+/** The link that signs the platform's admin in, once. */
+export function welcomeText(url: string, token: string): string {
+  return `In a browser (this link signs the administrator in once, within ten minutes; "npx headgate welcome" makes another):
+
+  ${welcomeLink(hereOf(url), token)}
+
+`;
+}
+
+export function welcomeLink(url: string, token: string): string {
+  return `${new URL('/welcome', url).href}?token=${token}`;
+}
+
+/** Nobody can ask for all addresses; a container is asked by the one that its port is published at. */
+function hereOf(url: string): string {
+  const { hostname } = new URL(url);
+  return isEverywhere(hostname) ? url.replace(hostname, '127.0.0.1') : url;
+}
+
+const isEverywhere = (hostname: string): boolean => hostname === '0.0.0.0' || hostname === '[::]';
+
 function curlText(url: string, secret: string, { id, taskType }: EngineDefinition): string {
   const { path, body } = samples[taskType];
-  const { hostname } = new URL(url);
-  const isEverywhere = hostname === '0.0.0.0' || hostname === '[::]';
-  // Nobody can ask for all addresses; a container is asked by the one that its port is published at.
-  const here = isEverywhere ? url.replace(hostname, '127.0.0.1') : url;
-  return `Try it${isEverywhere ? ' on this machine, or elsewhere with the address that it is reached by' : ''}:
+  const here = hereOf(url);
+  return `Try it${here !== url ? ' on this machine, or elsewhere with the address that it is reached by' : ''}:
 
   curl ${here}${path} \\
     -H 'Authorization: Bearer ${secret}' \\

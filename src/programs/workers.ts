@@ -22,6 +22,8 @@ export interface Started {
   readonly url: string;
   /** The first key, of a first start alone. */
   readonly secret: string | null;
+  /** The token of the link that signs the platform's admin in; of a first start alone. */
+  readonly welcome: string | null;
 }
 
 /** The slot of a gateway, and the database that all of them use. */

@@ -28,6 +28,7 @@ const probes: Readonly<Record<string, Probe>> = {
     findValkeyServer(environment) === null
       ? 'VALKEY_BIN names no program, and there is no valkey-server on PATH'
       : null,
+  browser: (environment) => (findProgram('chromium', environment) === null ? 'there is no chromium on PATH' : null),
 };
 
 /** Modules are applied by SSH to a server that only root may run. */
@@ -46,9 +47,6 @@ function probeDockerTerraform(environment: Environment): string | null {
   return missing === undefined ? probeTerraform(environment) : `there is no ${missing} on PATH`;
 }
 
-/** Names that may be required although this version has no tests for them. */
-const namesWithoutTests = ['browser'];
-
 export interface SuitePlan {
   /** Suites that will run. */
   readonly run: readonly string[];
@@ -64,7 +62,7 @@ export interface SuitePlan {
  */
 export function planSuites(environment: Environment, hasTests: (name: string) => boolean): SuitePlan {
   const required = (environment['TEST_REQUIRE'] ?? '').split(',').map((name) => name.trim());
-  const names = [...Object.keys(probes), ...namesWithoutTests];
+  const names = Object.keys(probes);
   const run: string[] = [];
   const notes: string[] = [];
   const problems = required

@@ -31,9 +31,11 @@ const house: House = {
     'core/stacks': ['core/audit'],
     'core/routing': ['core/catalog', 'core/fleet'],
     'core/runs': ['core/audit'],
+    'core/sessions': ['core/accounts', 'core/audit'],
     'core/wallet': ['core/audit'],
     'edge/api': ['edge/http'],
     'edge/inference': ['edge/http'],
+    'edge/portal': ['edge/http'],
     // It is what inference tells of its requests, in that room's own words.
     'edge/observe': ['edge/http', 'edge/inference'],
   },

@@ -2,6 +2,7 @@ import type { Clock } from '#base/clock.ts';
 import type { Db, Transaction } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
 import type { Audit, Author } from '#core/audit/audit.ts';
+import { type Member, readMember } from './member.ts';
 import { changeOrganization, closeOrganization, type OrganizationPatch } from './organization-change.ts';
 import {
   countOrganizations,
@@ -50,6 +51,7 @@ export type { UserEditor } from './user-editor.ts';
 export type { UserRemoval } from './user-changes.ts';
 export type { Users } from './users.ts';
 export { organizationIdsSql, projectOwnersSql } from './known-ids.ts';
+export type { Member } from './member.ts';
 export { hashPassword, verifyPassword } from './password.ts';
 export type { OrganizationRole, PlatformRole, Principal, Scope } from './principal.ts';
 export {
@@ -112,6 +114,8 @@ export interface Accounts {
   isPlatformAdmin(userId: string): Promise<boolean>;
   /** Whether a user is in an organization, whose row the transaction holds. */
   isMember(tx: Transaction, organizationId: string, userId: string): Promise<boolean>;
+  /** A user as somebody of an organization, as PostgreSQL has it now; null where there is no such membership. */
+  readMember(userId: string, organizationId: string): Promise<Member | null>;
   readonly users: Users;
   listProjects(view: ProjectView, paging: Paging<ProjectSort>): Promise<ProjectPage>;
   /** @throws AppError conflict when the organization has a project of that name, in any case */
@@ -153,6 +157,7 @@ export function createAccounts(options: AccountsOptions): Accounts {
     readOwner: (organizationId) => readOwner(db, organizationId),
     changeOrganizationIn: (tx, id, patch, author) => changeOrganization(inside(tx), id, patch, author),
     closeOrganizationIn: (tx, id, author) => closeOrganization(inside(tx), id, author),
+    readMember: (userId, organizationId) => readMember(db, userId, organizationId),
     isPlatformAdmin: async (userId) => (await readPlatformRole(db, userId)) === 'admin',
     isMember,
     users: createUsers(options),

@@ -88,7 +88,7 @@ const cacheRefreshAfterMs = 30_000;
 
 type ProjectRow = typeof projects.$inferSelect;
 
-function toProject(row: ProjectRow): Project {
+export function toProject(row: ProjectRow): Project {
   const { createdAt, ...fields } = row;
   return { ...fields, createdAtMs: createdAt.getTime() };
 }

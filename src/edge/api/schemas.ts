@@ -69,6 +69,7 @@ const nouns: Readonly<Record<IdPrefix, string>> = {
   org: 'organization',
   proj: 'project',
   user: 'user',
+  session: 'session',
   le: 'ledger entry',
   rate: 'rate card',
   conv: 'conversion rate',

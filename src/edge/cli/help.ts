@@ -27,7 +27,7 @@ export function overview(all: readonly Command[], words: readonly string[]): str
     '',
     'They ask the gateway that "headgate login" was told, with its key; HEADGATE_URL and HEADGATE_API_KEY win over',
     'that. Without either it is http://127.0.0.1:8080. Engines, holds and reconcile take a management key of a platform',
-    'admin. keys recover, backup, restore, verify-books and doctor work on this machine itself: on the database of',
+    'admin. welcome, keys recover, backup, restore, verify-books and doctor work on this machine itself: on the database of',
     'DATABASE_URL, else on the built-in one in HEADGATE_DATA_DIR. Exit codes: 0 done, 1 refused or failed, 2 wrong use.',
     '',
   ].join('\n');

@@ -9,14 +9,7 @@ export type ClientAddress = (request: RawRequest) => string;
 
 /** @param trustedProxies addresses, or networks such as 10.0.0.0/8 */
 export function createClientAddress(trustedProxies: readonly string[]): ClientAddress {
-  const trusted = new BlockList();
-  for (const proxy of trustedProxies) {
-    const [address = '', bits] = proxy.split('/');
-    const family = isIPv4(address) ? 'ipv4' : 'ipv6';
-    if (bits === undefined) trusted.addAddress(address, family);
-    else trusted.addSubnet(address, Number(bits), family);
-  }
-  const isTrusted = (address: string): boolean => trusted.check(address, isIPv4(address) ? 'ipv4' : 'ipv6');
+  const isTrusted = createIsTrusted(trustedProxies);
   return (request) => {
     const socketAddress = plain(request.socket?.remoteAddress ?? '');
     if (isIP(socketAddress) === 0) return 'local';
@@ -31,8 +24,20 @@ export function createClientAddress(trustedProxies: readonly string[]): ClientAd
   };
 }
 
+/** Whether an address is one of the proxies. */
+export function createIsTrusted(trustedProxies: readonly string[]): (address: string) => boolean {
+  const trusted = new BlockList();
+  for (const proxy of trustedProxies) {
+    const [address = '', bits] = proxy.split('/');
+    const family = isIPv4(address) ? 'ipv4' : 'ipv6';
+    if (bits === undefined) trusted.addAddress(address, family);
+    else trusted.addSubnet(address, Number(bits), family);
+  }
+  return (address) => trusted.check(address, isIPv4(address) ? 'ipv4' : 'ipv6');
+}
+
 /** An IPv4 address stays one when it came over a socket of both families. */
-function plain(address: string): string {
+export function plain(address: string): string {
   return /^::ffff:(\d{1,3}(?:\.\d{1,3}){3})$/i.exec(address)?.[1] ?? address;
 }
 

@@ -3,7 +3,7 @@
  */
 export { type Authenticator, type InferenceAuthenticator, requireOpenProject } from './authenticate.ts';
 export type { ClientAddress } from './client-address.ts';
-export { createHttpGuards } from './http-guards.ts';
+export { createHttpGuards, type HttpGuards } from './http-guards.ts';
 export { AtOnce } from './at-once.ts';
 export type { BodyHold, BodyShares } from './body-shares.ts';
 export { type BodyLimits, ClientGoneError, collectBody, tooLarge } from './collect-body.ts';
@@ -25,3 +25,5 @@ export { jsonBody, smallJsonBody } from './json-body.ts';
 export { knownQuery } from './known-query.ts';
 export { type BodyReader, createReadBody, wrongBody } from './read-body.ts';
 export { type ErrorShape, groupOf, routeGroups, Routes } from './routes.ts';
+export { type AskApi, createOnBehalf, type OnBehalf, type OwnAnswer } from './on-behalf.ts';
+export { createIsSecure, type IsSecure } from './is-secure.ts';

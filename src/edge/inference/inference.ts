@@ -16,6 +16,7 @@ import { createReceiver, type ReceiveParts } from './receive.ts';
 import { createRunning } from './requests-in-flight.ts';
 import type { Stop } from './stop.ts';
 
+export { listModels, listPrices } from './models.ts';
 export { type CallTrace, noTrace, type RequestObserver, type RequestSummary } from './observer.ts';
 
 /** The OpenAI surface under /v1. The inference routes write to Node's response themselves; see path.ts. */

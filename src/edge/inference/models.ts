@@ -39,7 +39,11 @@ function modelRecord({ catalog, fleet }: ModelParts, model: Model) {
 }
 
 /** GET /v1/models?task_type=; those that the key may use. */
-export function listModels(parts: ModelParts, taskType: string | undefined, { usableModels }: ApiKey) {
+export function listModels(
+  parts: ModelParts,
+  taskType: string | undefined,
+  { usableModels }: Pick<ApiKey, 'usableModels'>,
+) {
   const known = taskTypes.find((task) => task === taskType);
   if (taskType !== undefined && known === undefined) {
     const message = `"task_type" must be one of ${taskTypes.join(', ')}.`;

@@ -1,0 +1,38 @@
+import { and, asc, eq } from 'drizzle-orm';
+import type { Db } from '#base/db.ts';
+import type { OrganizationStatus } from './organization.ts';
+import type { OrganizationRole, PlatformRole } from './principal.ts';
+import { type Project, toProject } from './project.ts';
+import { memberships, organizations, projects, users } from './schema.ts';
+
+/** A user as somebody of an organization. */
+export interface Member {
+  readonly email: string;
+  readonly name: string;
+  readonly platformRole: PlatformRole;
+  readonly organizationRole: OrganizationRole;
+  readonly organization: { readonly id: string; readonly name: string; readonly status: OrganizationStatus };
+  /** Where keys are made when no other is named: the oldest one that is not archived, else the oldest. */
+  readonly project: Project;
+}
+
+/** As PostgreSQL has it now; null where the user is not of that organization. */
+export async function readMember(db: Db, userId: string, organizationId: string): Promise<Member | null> {
+  const [row] = await db.orm
+    .select({
+      email: users.email,
+      name: users.name,
+      platformRole: users.platformRole,
+      organizationRole: memberships.role,
+      organization: { id: organizations.id, name: organizations.name, status: organizations.status },
+      project: projects,
+    })
+    .from(memberships)
+    .innerJoin(users, eq(users.id, memberships.userId))
+    .innerJoin(organizations, eq(organizations.id, memberships.organizationId))
+    .innerJoin(projects, eq(projects.organizationId, memberships.organizationId))
+    .where(and(eq(memberships.userId, userId), eq(memberships.organizationId, organizationId)))
+    .orderBy(asc(projects.archived), asc(projects.id))
+    .limit(1);
+  return row === undefined ? null : { ...row, project: toProject(row.project) };
+}

@@ -1,0 +1,159 @@
+/** What pages read of the JSON API's answers. The document at /openapi.json describes all of them. */
+
+export interface ListAnswer<T> {
+  readonly data: readonly T[];
+  readonly has_more: boolean;
+  readonly next_cursor: string | null;
+}
+
+export interface LimitsAnswer {
+  readonly requests_per_minute: number | null;
+  readonly max_concurrency: number | null;
+  readonly tokens_per_minute: number | null;
+  readonly monthly_token_limit: number | null;
+}
+
+export interface KeyAnswer extends LimitsAnswer {
+  readonly id: string;
+  readonly name: string;
+  readonly prefix: string;
+  readonly last4: string;
+  readonly scope: 'inference' | 'management';
+  readonly project_id: string;
+  readonly status: 'active' | 'revoked' | 'expired';
+  readonly created_at: number;
+  readonly expires_at: number | null;
+  readonly last_used_at: number | null;
+  readonly revoked_at: number | null;
+  readonly store_requests: boolean;
+  readonly cache_responses: boolean;
+  readonly models: readonly string[] | null;
+}
+
+export interface CreatedKeyAnswer extends KeyAnswer {
+  readonly secret: string;
+}
+
+export interface OrganizationAnswer {
+  readonly id: string;
+  readonly name: string;
+  readonly default_limits: LimitsAnswer;
+  readonly max_active_keys: number | null;
+}
+
+export interface ProjectAnswer {
+  readonly id: string;
+  readonly name: string;
+  readonly archived: boolean;
+}
+
+export interface ProjectPageAnswer {
+  readonly data: readonly ProjectAnswer[];
+}
+
+export interface WalletAnswer {
+  readonly balance: string;
+  readonly held: string;
+  readonly available: string;
+}
+
+export interface LedgerEntryAnswer {
+  readonly id: string;
+  readonly type: 'credit' | 'usage' | 'adjustment';
+  readonly amount: string;
+  readonly balance_after: string;
+  readonly request_id: string | null;
+  readonly requests: number | null;
+  readonly reference: string | null;
+  readonly note: string | null;
+  readonly created_at: number;
+}
+
+export interface SumsAnswer {
+  readonly num_model_requests: number;
+  readonly outcomes: Readonly<Record<'completed' | 'aborted' | 'ended' | 'failed', number>>;
+  readonly refusals: Readonly<Record<string, number>>;
+  readonly input_tokens: number;
+  readonly input_cached_tokens: number;
+  readonly output_tokens: number;
+  readonly output_reasoning_tokens: number;
+  readonly cost: string;
+}
+
+export interface SummaryGroupAnswer extends SumsAnswer {
+  readonly key_id?: string;
+  readonly model?: string | null;
+  readonly project_id?: string;
+  readonly day?: string;
+  readonly hour?: number;
+}
+
+export interface SummaryAnswer {
+  readonly from: number;
+  readonly to: number;
+  readonly data: readonly SummaryGroupAnswer[];
+  readonly totals: SumsAnswer;
+}
+
+export type Outcome = 'completed' | 'aborted' | 'ended' | 'failed';
+
+export interface RequestAnswer {
+  readonly id: string;
+  readonly created_at: number;
+  readonly key_id: string;
+  readonly project_id: string;
+  readonly model: string;
+  readonly endpoint: string;
+  readonly stream: boolean;
+  readonly service_tier: 'default' | 'flex';
+  readonly status: number;
+  readonly outcome: Outcome;
+  readonly reason: string | null;
+  readonly cache_hit: boolean;
+  readonly input_tokens: number;
+  readonly input_cached_tokens: number;
+  readonly output_tokens: number;
+  readonly output_reasoning_tokens: number;
+  readonly usage_source: 'engine' | 'last_seen' | 'none';
+  readonly cost: string;
+  readonly written_off: string;
+  readonly timings_ms: { readonly queued: number; readonly first_byte: number | null; readonly total: number };
+  readonly client_request_id: string | null;
+}
+
+export interface RequestDetailAnswer extends RequestAnswer {
+  readonly timeline: {
+    readonly admitted: number;
+    readonly queued: number;
+    readonly engine_cold_start: number;
+    readonly first_byte: number | null;
+    readonly last_byte: number;
+    readonly committed: number;
+  } | null;
+  readonly limits_remaining: LimitsAnswer | null;
+  readonly price_version: string;
+  readonly replica: { readonly id: string; readonly age_seconds: number | null } | null;
+}
+
+export interface PriceAnswer {
+  readonly model: string;
+  readonly input_per_million: string;
+  readonly output_per_million: string;
+  readonly cached_input_per_million: string;
+  readonly flex?: {
+    readonly input_per_million: string;
+    readonly output_per_million: string;
+    readonly cached_input_per_million: string;
+  };
+}
+
+export type TaskType = 'chat' | 'vision' | 'code' | 'completion' | 'embedding' | 'rerank';
+
+export interface ModelAnswer {
+  readonly id: string;
+  readonly name: string;
+  readonly hugging_face_id: string | null;
+  readonly task_type: TaskType;
+  readonly context_length: number;
+  readonly status: 'ready' | 'cold' | 'starting' | 'failed';
+}

@@ -1,0 +1,62 @@
+import { createHash } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { dirname, join } from 'node:path';
+import { RESPONSE_ALREADY_SENT } from '@hono/node-server/utils/response';
+import type { Hono } from 'hono';
+import { AppError } from '#base/errors.ts';
+import type { HttpEnv } from '#edge/http/http.ts';
+
+/**
+ * Style, script and icon of the pages, from this server alone. Their addresses carry the hash of their bytes, so that
+ * browsers keep them for good and fetch what has changed.
+ */
+
+interface Asset {
+  readonly body: Buffer;
+  readonly type: string;
+  readonly path: string;
+}
+
+const own = (name: string): Buffer => readFileSync(new URL(`./assets/${name}`, import.meta.url));
+
+function readHtmx(): Buffer {
+  const folder = dirname(createRequire(import.meta.url).resolve('htmx.org/package.json'));
+  return readFileSync(join(folder, 'dist/htmx.min.js'));
+}
+
+function assetOf(name: string, body: Buffer, type: string): Asset {
+  const hash = createHash('sha256').update(body).digest('base64url').slice(0, 16);
+  return { body, type, path: `/portal/assets/${hash}/${name}` };
+}
+
+const script = 'text/javascript; charset=utf-8';
+
+export const assets = {
+  style: assetOf('portal.css', own('portal.css'), 'text/css; charset=utf-8'),
+  script: assetOf('portal.js', own('portal.js'), script),
+  htmx: assetOf('htmx.js', readHtmx(), script),
+  icon: assetOf('icon.svg', own('icon.svg'), 'image/svg+xml'),
+} as const;
+
+const byPath: ReadonlyMap<string, Asset> = new Map(Object.values(assets).map((asset) => [asset.path, asset]));
+
+export function registerAssets(app: Hono<HttpEnv>): void {
+  app.get('/portal/assets/:hash/:name', (context) => {
+    const asset = byPath.get(context.req.path);
+    if (asset === undefined) throw new AppError('not_found');
+    const { body, type } = asset;
+    // The same bytes for every answer: a Response would copy them for as long as a slow client reads.
+    context.env.outgoing
+      .writeHead(200, {
+        'content-type': type,
+        'content-length': body.length,
+        'cache-control': 'public, max-age=31536000, immutable',
+        'x-content-type-options': 'nosniff',
+        'cross-origin-resource-policy': 'same-origin',
+        'x-request-id': context.get('requestId'),
+      })
+      .end(context.req.method === 'HEAD' ? undefined : body);
+    return RESPONSE_ALREADY_SENT;
+  });
+}

@@ -1,0 +1,69 @@
+/**
+ * Every page works without this: times in the reader's own zone, buttons that copy, what is shown once.
+ */
+(() => {
+  const shown = new Intl.DateTimeFormat(undefined, {
+    year: 'numeric',
+    month: 'short',
+    day: 'numeric',
+    hour: '2-digit',
+    minute: '2-digit',
+  });
+
+  /** @param {Element | Document} root */
+  const prepare = (root) => {
+    /** @type {NodeListOf<HTMLTimeElement>} */
+    const times = root.querySelectorAll('time[datetime]:not([data-local])');
+    for (const time of times) {
+      time.textContent = shown.format(new Date(time.dateTime));
+      time.dataset['local'] = '';
+    }
+    /** @type {NodeListOf<HTMLButtonElement>} */
+    const buttons = root.querySelectorAll('button[data-copy][hidden]');
+    for (const button of buttons) button.hidden = false;
+  };
+
+  /**
+   * Says something on a button for a moment.
+   * @param {HTMLButtonElement} button
+   * @param {string} text
+   */
+  const say = (button, text) => {
+    const label = button.dataset['label'] ?? button.textContent;
+    button.dataset['label'] = label;
+    button.textContent = text;
+    setTimeout(() => {
+      button.textContent = label;
+    }, 2000);
+  };
+
+  /** @param {HTMLButtonElement} button */
+  const copy = async (button) => {
+    const source = document.getElementById(button.dataset['copy'] ?? '');
+    if (source === null) return;
+    try {
+      await navigator.clipboard.writeText(source.textContent);
+      say(button, 'Copied');
+    } catch {
+      // There is no clipboard outside of secure contexts: the text is selected, to be copied by hand.
+      getSelection()?.selectAllChildren(source);
+      say(button, 'Selected');
+    }
+  };
+
+  document.addEventListener('click', ({ target }) => {
+    const button = target instanceof Element ? target.closest('button[data-copy]') : null;
+    if (button instanceof HTMLButtonElement) void copy(button);
+  });
+
+  // What a form made is shown once: loading the page again shows the list, and sends nothing twice.
+  const returnTo = document.body.dataset['returnTo'];
+  if (returnTo !== undefined) history.replaceState(null, '', returnTo);
+
+  prepare(document);
+  new MutationObserver((changes) => {
+    for (const { addedNodes } of changes) {
+      for (const node of addedNodes) if (node instanceof Element) prepare(node.parentElement ?? node);
+    }
+  }).observe(document.body, { childList: true, subtree: true });
+})();

@@ -1,0 +1,38 @@
+import type { Log } from '#base/log.ts';
+import { type HttpContext, toAppError } from '#edge/http/http.ts';
+import { html } from './html.ts';
+import { statusOf } from './key-pages.ts';
+import { openPage } from './layout.ts';
+import { RefusedError, type Refusal } from './visit.ts';
+
+const titles: Readonly<Record<number, string>> = {
+  403: 'You may not do this',
+  404: 'There is nothing here',
+  429: 'Too much at once',
+  503: 'Not just now',
+};
+
+/** Every error as a page: what went wrong, what to do, and the id that the log has it under. */
+export function failurePage(error: unknown, context: HttpContext, log: Log): Response | Promise<Response> {
+  const refusal = error instanceof RefusedError ? error.refusal : refusalOf(error, context, log);
+  const { status, message } = refusal;
+  const body = html`<p class="lead">${message}</p>
+    ${status >= 500 ? html`<p>Loading the page again may help in a moment. The log of the gateway has it under <code>${context.get('requestId')}</code>.</p>` : null}
+    <p class="buttons"><a class="button" href="/">To the overview</a></p>`;
+  const title = titles[status] ?? (status >= 500 ? 'Something went wrong' : 'That did not work');
+  return openPage(context, { title, body, status: statusOf(refusal) });
+}
+
+function refusalOf(error: unknown, context: HttpContext, log: Log): Refusal {
+  const failure = toAppError(error);
+  const { code, status, message, param, reason } = failure;
+  context.set('failureCode', code);
+  context.set('failureParam', param);
+  context.set('failureReason', reason);
+  if (status >= 500) {
+    const fields = { requestId: context.get('requestId'), method: context.req.method, code };
+    log.error({ ...fields, err: failure.cause ?? failure }, 'a page was answered with 5xx; err is its cause');
+  }
+  for (const [name, value] of Object.entries(failure.headers)) context.header(name, value);
+  return { status, message, problems: new Map() };
+}

@@ -1,0 +1,45 @@
+import { AppError } from '#base/errors.ts';
+import { isFormToken } from '#core/sessions/sessions.ts';
+import { type BodyReader, type HttpContext, wrongBody } from '#edge/http/http.ts';
+
+/** Forms are read whole, at most 64 KiB of them. */
+export const formBody: BodyReader = {
+  mediaType: 'application/x-www-form-urlencoded',
+  bodyBytesMax: 65_536,
+  expected: 'a form',
+  read(bytes) {
+    try {
+      return { contentType: 'text/plain', body: new TextDecoder('utf-8', { fatal: true }).decode(bytes) };
+    } catch (error) {
+      if (error instanceof TypeError) throw wrongBody('is not UTF-8');
+      throw error;
+    }
+  },
+};
+
+/** The fields of a form, of which the first of each name counts. */
+export interface Form {
+  readonly text: (name: string) => string;
+  readonly has: (name: string) => boolean;
+}
+
+/** To be called behind the middleware that reads `formBody`. */
+export async function readForm({ req }: HttpContext): Promise<Form> {
+  const fields = new URLSearchParams(await req.text());
+  return { text: (name) => fields.get(name) ?? '', has: (name) => fields.has(name) };
+}
+
+/** @throws AppError insufficient_scope for a form that was not made for this session */
+export function requireFormToken(form: Form, token: string): void {
+  if (isFormToken(token, form.text('form_token'))) return;
+  throw new AppError('insufficient_scope', {
+    message: 'This form was made for another session: nothing was done. Open the page again and send it from there.',
+  });
+}
+
+/** A number field as the API takes it: empty is unlimited, and what is no number is refused there, by its name. */
+export function numberOf(text: string): number | string | null {
+  const trimmed = text.trim().replaceAll(/[\s,_']/g, '');
+  if (trimmed === '') return null;
+  return /^-?\d{1,17}(?:\.\d{1,6})?$/.test(trimmed) ? Number(trimmed) : text;
+}

@@ -1,0 +1,125 @@
+import type { LimitsAnswer, ProjectAnswer } from './answers.ts';
+import { type Form, numberOf } from './form.ts';
+import { html, type Html, type MaybeHtml } from './html.ts';
+import { checkbox, field, radios, refused, select } from './ui.ts';
+import type { Refusal } from './visit.ts';
+
+/** The fields of a key, as a form shows them and as the API takes them. */
+
+export const expiries = [
+  { value: 'never', label: 'Never' },
+  { value: '7d', label: '7 days' },
+  { value: '30d', label: '30 days' },
+  { value: '90d', label: '90 days' },
+  { value: '1y', label: '1 year' },
+] as const;
+
+const limitFields = [
+  { name: 'requests_per_minute', label: 'Requests per minute' },
+  { name: 'tokens_per_minute', label: 'Tokens per minute' },
+  { name: 'max_concurrency', label: 'Requests at once' },
+  { name: 'monthly_token_limit', label: 'Tokens per month' },
+] as const satisfies readonly { readonly name: keyof LimitsAnswer; readonly label: string }[];
+
+/** What the fields hold when the form is shown, texts as they were typed. */
+export interface KeyFields {
+  readonly name: string;
+  readonly limits: Readonly<Record<keyof LimitsAnswer, string>>;
+  readonly storeRequests: boolean;
+  readonly cacheResponses: boolean;
+}
+
+export function limitTexts(limits: LimitsAnswer): KeyFields['limits'] {
+  const text = (value: number | null): string => (value === null ? '' : String(value));
+  return {
+    requests_per_minute: text(limits.requests_per_minute),
+    max_concurrency: text(limits.max_concurrency),
+    tokens_per_minute: text(limits.tokens_per_minute),
+    monthly_token_limit: text(limits.monthly_token_limit),
+  };
+}
+
+export function typedFields(form: Form): KeyFields {
+  return {
+    name: form.text('name'),
+    limits: {
+      requests_per_minute: form.text('requests_per_minute'),
+      max_concurrency: form.text('max_concurrency'),
+      tokens_per_minute: form.text('tokens_per_minute'),
+      monthly_token_limit: form.text('monthly_token_limit'),
+    },
+    storeRequests: form.has('store_requests'),
+    cacheResponses: form.has('cache_responses'),
+  };
+}
+
+/** As `POST` and `PATCH /v1/keys` take them. */
+export function toBody({ name, limits, storeRequests, cacheResponses }: KeyFields): Record<string, unknown> {
+  return {
+    name,
+    requests_per_minute: numberOf(limits.requests_per_minute),
+    max_concurrency: numberOf(limits.max_concurrency),
+    tokens_per_minute: numberOf(limits.tokens_per_minute),
+    monthly_token_limit: numberOf(limits.monthly_token_limit),
+    store_requests: storeRequests,
+    cache_responses: cacheResponses,
+  };
+}
+
+function nameAndLimits({ name, limits }: KeyFields, refusal: Refusal | null): Html {
+  return html`${refused(refusal)}
+    ${field({ name: 'name', label: 'Name', value: name, hint: 'What will use it, so that you know it again: "nightly reports".', refusal, isRequired: true, maxLength: 200 })}
+    <fieldset class="limits">
+      <legend>Limits</legend>
+      <p class="hint">
+        An empty field is unlimited. What goes beyond a limit is refused with 429, costs nothing and says when to come
+        again.
+      </p>
+      <div class="grid">
+        ${limitFields.map((limit) => field({ ...limit, value: limits[limit.name], refusal, inputMode: 'numeric', maxLength: 20, placeholder: 'unlimited' }))}
+      </div>
+    </fieldset>`;
+}
+
+function toggles({ storeRequests, cacheResponses }: KeyFields): Html {
+  return html`<fieldset class="toggles">
+    <legend>Content</legend>
+    ${checkbox('store_requests', 'Store requests and answers', storeRequests, 'They can then be read with each request of this key. Without it no content is kept anywhere.')}
+    ${checkbox('cache_responses', 'Cache responses', cacheResponses, 'An identical request gets the same answer at once, free of charge, at any temperature.')}
+  </fieldset>`;
+}
+
+export function editFields(fields: KeyFields, refusal: Refusal | null): Html {
+  return html`${nameAndLimits(fields, refusal)}${toggles(fields)}`;
+}
+
+const scopeHint =
+  'A key that only uses models sees nothing but its own usage. One that manages makes and deletes keys and does ' +
+  'whatever else you may do: programs need none.';
+
+export interface NewKeyFields extends KeyFields {
+  readonly expiry: string;
+  readonly scope: string;
+  readonly projectId: string;
+}
+
+export function createFields(fields: NewKeyFields, projects: readonly ProjectAnswer[], refusal: Refusal | null): Html {
+  const open = projects.filter(({ archived }) => !archived);
+  const project: MaybeHtml =
+    open.length === 0
+      ? null
+      : select(
+          'project_id',
+          'Project',
+          open.map(({ id, name }) => ({ value: id, label: name })),
+          fields.projectId,
+        );
+  const scopes = [
+    { value: 'inference', label: 'Use models' },
+    { value: 'management', label: 'Manage, too' },
+  ];
+  return html`${nameAndLimits(fields, refusal)}
+  ${radios({ name: 'expiry', legend: 'Expires after', choices: expiries, chosen: fields.expiry, hint: 'An expired key is refused, and no longer counts as active.' })}
+  ${radios({ name: 'scope', legend: 'It may', choices: scopes, chosen: fields.scope, hint: scopeHint })} ${project}
+  ${toggles(fields)}`;
+}

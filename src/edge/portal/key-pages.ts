@@ -1,0 +1,175 @@
+import { formatId } from '#base/id.ts';
+import type { CreatedKeyAnswer, KeyAnswer, ListAnswer, ProjectPageAnswer, SummaryAnswer } from './answers.ts';
+import { counted, timeOf, usd } from './format.ts';
+import type { Form } from './form.ts';
+import { html, type MaybeHtml } from './html.ts';
+import { createFields, editFields, limitTexts, type NewKeyFields, toBody, typedFields } from './key-form.ts';
+import { fullNotice, readOrganization, readQuota } from './keys-page.ts';
+import { page, type PageOptions } from './layout.ts';
+import type { PortalParts } from './parts.ts';
+import { snippetList, snippetsOf } from './snippets.ts';
+import { badge, copyable, figures, formToken, notice } from './ui.ts';
+import type { Refusal, Visit } from './visit.ts';
+
+/** Making, changing and deleting a key. */
+
+const projectsMax = 100;
+const hourMs = 3_600_000;
+
+/** Statuses that a page has for a refusal of the API. */
+export function statusOf({ status }: Refusal): NonNullable<PageOptions['status']> {
+  const known = [400, 402, 403, 404, 409, 413, 422, 429, 500, 502, 503] as const;
+  return known.find((one) => one === status) ?? 400;
+}
+
+async function formPage(
+  visit: Visit,
+  parts: PortalParts,
+  typed: NewKeyFields | null,
+  refusal: Refusal | null,
+): Promise<Response> {
+  const [projects, organization, quota] = await Promise.all([
+    visit.get<ProjectPageAnswer>(`/v1/projects?limit=${projectsMax}`),
+    readOrganization(visit),
+    readQuota(visit, parts),
+  ]);
+  const fields: NewKeyFields = typed ?? {
+    name: '',
+    limits: limitTexts(organization.default_limits),
+    storeRequests: false,
+    cacheResponses: false,
+    expiry: 'never',
+    scope: 'inference',
+    projectId: formatId('proj', visit.signedIn.principal.project.id),
+  };
+  const body = html`${fullNotice(visit, quota)}
+    <p class="lead">${quota.active} of ${quota.max} active keys are taken.</p>
+    <form class="form" method="post" action="/portal/keys">
+      ${formToken(visit)} ${createFields(fields, projects.data, refusal)}
+      <p class="buttons"><button class="primary">Make the key</button> <a href="/portal/keys">Cancel</a></p>
+    </form>`;
+  return page(visit, { title: 'New key', body, status: refusal === null ? 200 : statusOf(refusal) });
+}
+
+export function newKeyPage(visit: Visit, parts: PortalParts): Promise<Response> {
+  return formPage(visit, parts, null, null);
+}
+
+export async function createKey(visit: Visit, parts: PortalParts, form: Form): Promise<Response> {
+  const fields: NewKeyFields = {
+    ...typedFields(form),
+    expiry: form.text('expiry'),
+    scope: form.text('scope'),
+    projectId: form.text('project_id'),
+  };
+  const { expiry, scope, projectId } = fields;
+  const body = { ...toBody(fields), expiry, scope, ...(projectId !== '' && { project_id: projectId }) };
+  const made = await visit.send<CreatedKeyAnswer>('POST', '/v1/keys', body);
+  return made.ok ? madePage(visit, parts, made.body) : formPage(visit, parts, fields, made.refusal);
+}
+
+/** The only page that ever shows a secret. */
+async function madePage(visit: Visit, { models }: PortalParts, key: CreatedKeyAnswer): Promise<Response> {
+  const list = await models(visit.signedIn.principal.organizationId);
+  const model = list.find(({ task_type }) => task_type === 'chat') ?? list[0];
+  const { origin } = visit;
+  const body = html`${notice('good', html`<p><strong>This is the only time that the secret is shown.</strong> Keep it where your program finds it; what is kept here cannot be turned back into it.</p>`)}
+    ${copyable('secret', key.secret, 'Copy the secret')}
+    ${
+      model === undefined
+        ? null
+        : html`<section aria-labelledby="use-title">
+            <h2 id="use-title">Ready to paste</h2>
+            <p class="quiet">With this key in it: for trying out. Programs should read it from their environment.</p>
+            ${snippetList(snippetsOf({ origin, model, secret: key.secret }))}
+          </section>`
+    }
+    <p class="buttons">
+      <a class="button" href="/portal/keys">To the keys</a> <a href="/portal/usage?key=${key.id}">Its requests</a>
+    </p>`;
+  return page(visit, { title: key.name, body, returnTo: '/portal/keys' });
+}
+
+function state(key: KeyAnswer): MaybeHtml {
+  return key.status === 'active' ? badge('good', 'active') : badge('plain', key.status);
+}
+
+function keyPageOf(visit: Visit, key: KeyAnswer, fields: Parameters<typeof editFields>[0], refusal: Refusal | null) {
+  const facts = figures([
+    { label: 'Key', value: html`<code>${key.prefix}…${key.last4}</code>`, note: state(key) },
+    { label: 'May', value: key.scope === 'management' ? 'manage' : 'use models', note: 'cannot be changed' },
+    { label: 'Made', value: timeOf(key.created_at, 'never') },
+    { label: 'Last used', value: timeOf(key.last_used_at, 'never') },
+    {
+      label: key.revoked_at === null ? 'Expires' : 'Deleted',
+      value: timeOf(key.revoked_at ?? key.expires_at, 'never'),
+    },
+  ]);
+  const form =
+    key.status === 'active'
+      ? html`<form class="form" method="post" action="/portal/keys/${key.id}">
+          ${formToken(visit)} ${editFields(fields, refusal)}
+          <p class="buttons"><button class="primary">Save</button> <a href="/portal/keys">Cancel</a></p>
+        </form>`
+      : html`<p>It is ${key.status} and cannot be changed; its usage stays.</p>`;
+  const actions = html`<a class="button" href="/portal/usage?key=${key.id}">Requests</a>
+    ${key.status === 'active' ? html`<a class="button danger" href="/portal/keys/${key.id}/delete">Delete</a>` : null}`;
+  const status = refusal === null ? 200 : statusOf(refusal);
+  return page(visit, { title: key.name, actions, body: html`${facts}${form}`, status });
+}
+
+export async function keyPage(visit: Visit, id: string): Promise<Response> {
+  const key = await visit.get<KeyAnswer>(`/v1/keys/${encodeURIComponent(id)}`);
+  const { name, store_requests: storeRequests, cache_responses: cacheResponses } = key;
+  return keyPageOf(visit, key, { name, limits: limitTexts(key), storeRequests, cacheResponses }, null);
+}
+
+export async function changeKey(visit: Visit, id: string, form: Form): Promise<Response> {
+  const path = `/v1/keys/${encodeURIComponent(id)}`;
+  const fields = typedFields(form);
+  const changed = await visit.send<KeyAnswer>('PATCH', path, toBody(fields));
+  if (changed.ok) return visit.context.redirect('/portal/keys?notice=saved', 303);
+  return keyPageOf(visit, await visit.get<KeyAnswer>(path), fields, changed.refusal);
+}
+
+export async function deletePage(visit: Visit, { clock }: PortalParts, id: string): Promise<Response> {
+  const from = new Date(clock.now() - hourMs).toISOString();
+  const [key, summary] = await Promise.all([
+    visit.get<KeyAnswer>(`/v1/keys/${encodeURIComponent(id)}`),
+    visit.get<SummaryAnswer>(`/v1/usage/summary?group_by=key_id&from=${encodeURIComponent(from)}`),
+  ]);
+  const used = summary.data.find(({ key_id }) => key_id === key.id);
+  const breaks =
+    used === undefined || used.num_model_requests === 0
+      ? html`<p>Nothing has used it in the last hour. Last use: ${timeOf(key.last_used_at, 'never')}.</p>`
+      : html`<p>
+          <strong>${counted(used.num_model_requests, 'request')} came with it in the last hour</strong>
+          (${usd(used.cost)}). Whatever sends them gets 401 from now on, and what runs is cut off within a second.
+        </p>`;
+  const body = html`<div class="confirm">
+    <p>
+      The key <strong>${key.name}</strong> (<code>${key.prefix}…${key.last4}</code>) ends for good: there is no way
+      back. What it has used stays in the books.
+    </p>
+    ${breaks}
+    <form method="post" action="/portal/keys/${key.id}/delete">
+      ${formToken(visit)}
+      <p class="buttons"><button class="danger">Delete ${key.name}</button> <a href="/portal/keys">Keep it</a></p>
+    </form>
+  </div>`;
+  return page(visit, { title: `Delete ${key.name}?`, body });
+}
+
+export async function deleteKey(visit: Visit, id: string): Promise<Response> {
+  const ended = await visit.send<KeyAnswer>('DELETE', `/v1/keys/${encodeURIComponent(id)}`);
+  if (ended.ok) return visit.context.redirect('/portal/keys?notice=deleted', 303);
+  const body = notice('bad', ended.refusal.message);
+  return page(visit, { title: 'The key was not deleted', body, status: statusOf(ended.refusal) });
+}
+
+/** Names of keys by their ids, for lists of what was done with them. */
+export async function readKeyNames(visit: Visit): Promise<ReadonlyMap<string, string>> {
+  if (!visit.may('keys')) return new Map();
+  const list = await visit.get<ListAnswer<KeyAnswer>>('/v1/keys?limit=500');
+  return new Map(list.data.map(({ id, name }) => [id, name]));
+}

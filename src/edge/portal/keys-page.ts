@@ -1,0 +1,144 @@
+import { formatId } from '#base/id.ts';
+import type { LimitsView } from '#core/limits/limits.ts';
+import type { KeyAnswer, ListAnswer, OrganizationAnswer } from './answers.ts';
+import { count, timeOf } from './format.ts';
+import { html, type Html, type MaybeHtml } from './html.ts';
+import { page } from './layout.ts';
+import type { PortalParts } from './parts.ts';
+import { badge, empty, notice, older, table, tabs } from './ui.ts';
+import { pathWith, queryOf, type Visit } from './visit.ts';
+
+const statuses = ['active', 'expired', 'revoked'] as const;
+const activeReadMax = 500;
+const pageSize = 50;
+
+/** What a notice says after a form; nothing of an address is shown. */
+const notices: Readonly<Record<string, string>> = {
+  deleted: 'The key is deleted. Requests with it are refused from now on, and those that ran have ended.',
+  saved: 'The key is changed. Its next request goes by it.',
+};
+
+export interface KeyQuota {
+  readonly active: number;
+  readonly max: number;
+}
+
+export async function readQuota(visit: Visit, { maxActiveKeys }: PortalParts): Promise<KeyQuota> {
+  const [organization, list] = await Promise.all([
+    readOrganization(visit),
+    visit.get<ListAnswer<KeyAnswer>>(`/v1/keys?status=active&limit=${activeReadMax}`),
+  ]);
+  return { active: list.data.length, max: organization.max_active_keys ?? maxActiveKeys };
+}
+
+export function readOrganization({ get, signedIn }: Visit): Promise<OrganizationAnswer> {
+  const id = formatId('org', signedIn.principal.organizationId);
+  return get<OrganizationAnswer>(`/v1/organizations/${id}`);
+}
+
+/** Said where the next key would be refused, before it is. */
+export function fullNotice(visit: Visit, { active, max }: KeyQuota): MaybeHtml {
+  if (active < max) return null;
+  const mend = visit.may('organizations')
+    ? html`As platform administrator you can also raise it: <code>PATCH /v1/organizations/{id}</code> with
+        <code>max_active_keys</code>.`
+    : html`A platform administrator can raise it.`;
+  return notice(
+    'plain',
+    html`<p>
+      <strong>All ${max} active keys of this organization are taken.</strong> Delete one that nothing uses any more to
+      make another: the last use of each is in the list. ${mend}
+    </p>`,
+  );
+}
+
+export async function keysPage(visit: Visit, parts: PortalParts): Promise<Response> {
+  const { context, get } = visit;
+  const asked = queryOf(context, 'status');
+  const status = statuses.find((one) => one === asked) ?? 'active';
+  const path = pathWith('/v1/keys', { status, limit: pageSize, cursor: queryOf(context, 'cursor') });
+  const [list, quota] = await Promise.all([get<ListAnswer<KeyAnswer>>(path), readQuota(visit, parts)]);
+  const { organizationId } = visit.signedIn.principal;
+  const left = await Promise.all(
+    list.data.map(async (key) => (key.status === 'active' ? parts.limitsLeft(organizationId, key) : null)),
+  );
+  const said = notices[queryOf(context, 'notice')];
+  const isFull = quota.active >= quota.max;
+  const body = html`${said === undefined ? null : notice('good', said)} ${isFull ? fullNotice(visit, quota) : null}
+  ${tabs(
+    'Which keys',
+    statuses.map((one) => ({
+      text:
+        one === 'active'
+          ? `Active (${quota.active} of ${quota.max})`
+          : `${one.slice(0, 1).toUpperCase()}${one.slice(1)}`,
+      href: `/portal/keys?status=${one}`,
+      isHere: one === status,
+    })),
+  )}
+  ${list.data.length === 0 ? none(status) : keyTable(list.data, left)}
+  ${older(list.next_cursor === null ? null : pathWith('/portal/keys', { status, cursor: list.next_cursor }))}`;
+  return page(visit, {
+    title: 'Keys',
+    actions: isFull ? null : html`<a class="button primary" href="/portal/keys/new">New key</a>`,
+    body,
+  });
+}
+
+function none(status: (typeof statuses)[number]): Html {
+  if (status !== 'active')
+    return empty(`No ${status} keys`, 'Keys stay readable here after their end, so that usage can be told apart.');
+  return empty(
+    'No active keys',
+    html`Programs call models with a key. <a href="/portal/keys/new">Make the first one</a>: it takes a name.`,
+  );
+}
+
+/** What is left of each limit that the key has. */
+function limitsLeft(key: KeyAnswer, view: LimitsView | null): Html {
+  const known: readonly (readonly [string, number | null, number | null | undefined])[] = [
+    ['requests / min', key.requests_per_minute, view?.requests?.remaining],
+    ['tokens / min', key.tokens_per_minute, view?.tokens?.remaining],
+    ['at once', key.max_concurrency, view?.concurrencyLeft],
+    ['tokens / month', key.monthly_token_limit, view?.monthTokensLeft],
+  ];
+  const lines = known.flatMap(([what, limit, left]): Html[] => {
+    if (limit === null) return [];
+    const shown = left === null || left === undefined ? '?' : count(left);
+    return [html`<li><strong>${shown}</strong> <span class="quiet">of ${count(limit)} ${what}</span></li>`];
+  });
+  return lines.length === 0
+    ? html`<span class="quiet">unlimited</span>`
+    : html`<ul class="limits-left">
+        ${lines}
+      </ul>`;
+}
+
+function keyTable(keys: readonly KeyAnswer[], left: readonly (LimitsView | null)[]): Html {
+  return table({
+    caption: 'Keys and what is left of their limits',
+    columns: [
+      { title: 'Key' },
+      { title: 'It may' },
+      { title: 'Last used' },
+      { title: 'Expires' },
+      { title: 'Left of its limits' },
+      { title: 'Action' },
+    ],
+    rows: keys.map((key, index) => {
+      const isActive = key.status === 'active';
+      return [
+        html`<a href="/portal/keys/${key.id}">${key.name}</a><br /><code class="quiet"
+            >${key.prefix}…${key.last4}</code
+          >`,
+        key.scope === 'management' ? badge('busy', 'manage') : badge('plain', 'use models'),
+        timeOf(key.last_used_at, 'never'),
+        timeOf(key.expires_at, 'never'),
+        isActive ? limitsLeft(key, left[index] ?? null) : html`<span class="quiet">–</span>`,
+        isActive
+          ? html`<a href="/portal/keys/${key.id}/delete" aria-label="Delete ${key.name}">Delete</a>`
+          : html`<span class="quiet">${key.status}</span>`,
+      ];
+    }),
+  });
+}

@@ -1,0 +1,97 @@
+import type { ModelAnswer, PriceAnswer } from './answers.ts';
+import { count, usd } from './format.ts';
+import { html, type Html, type MaybeHtml } from './html.ts';
+import { page } from './layout.ts';
+import type { PortalParts } from './parts.ts';
+import { snippetList, snippetsOf } from './snippets.ts';
+import { badge, empty, figures, table } from './ui.ts';
+import { RefusedError, type Visit } from './visit.ts';
+
+const words: Readonly<Record<ModelAnswer['status'], readonly ['good' | 'busy' | 'bad' | 'plain', string, string]>> = {
+  ready: ['good', 'ready', 'It answers at once.'],
+  starting: ['busy', 'starting', 'Its engine starts; a request that is sent now waits for it.'],
+  cold: ['plain', 'asleep', 'No engine runs for it. The first request starts one, and waits until it is there.'],
+  failed: ['bad', 'failed', 'Its engine could not be started. Requests are refused until it is tried again.'],
+};
+
+export function modelStatus({ status }: ModelAnswer): Html {
+  const [kind, text] = words[status];
+  return badge(kind, text);
+}
+
+function price(list: readonly PriceAnswer[], id: string): PriceAnswer | undefined {
+  return list.find(({ model }) => model === id);
+}
+
+const amount = (decimal: string | undefined): MaybeHtml =>
+  decimal === undefined ? html`<span class="quiet">none</span>` : usd(decimal);
+
+export async function modelsPage(visit: Visit, { models, prices }: PortalParts): Promise<Response> {
+  const list = await models(visit.signedIn.principal.organizationId);
+  const priced = prices();
+  const body =
+    list.length === 0
+      ? empty(
+          'No model can be used yet',
+          html`Put an engine file into the engines folder, such as those of <code>engines/examples</code>, then run
+            <code>npx headgate engines reload</code>.`,
+        )
+      : table({
+          caption: 'Models and their prices',
+          columns: [
+            { title: 'Model' },
+            { title: 'Kind' },
+            { title: 'Status' },
+            { title: 'Context', isNumber: true },
+            { title: 'Input', isNumber: true },
+            { title: 'Cached input', isNumber: true },
+            { title: 'Output', isNumber: true },
+          ],
+          rows: list.map((model) => {
+            const own = price(priced, model.id);
+            return [
+              html`<a href="/portal/models/${encodeURIComponent(model.id)}">${model.id}</a
+                >${model.name === model.id ? null : html`<br /><span class="quiet">${model.name}</span>`}`,
+              model.task_type,
+              modelStatus(model),
+              count(model.context_length),
+              amount(own?.input_per_million),
+              amount(own?.cached_input_per_million),
+              amount(own?.output_per_million),
+            ];
+          }),
+        });
+  return page(visit, {
+    title: 'Models',
+    body: html`<p class="lead">Prices are in USD per million tokens; context is in tokens.</p>
+      ${body}`,
+  });
+}
+
+export async function modelPage(visit: Visit, parts: PortalParts, id: string): Promise<Response> {
+  const list = await parts.models(visit.signedIn.principal.organizationId);
+  const model = list.find((one) => one.id === id);
+  if (model === undefined) {
+    throw new RefusedError({
+      status: 404,
+      message: 'There is no such model for this organization.',
+      problems: new Map(),
+    });
+  }
+  const own = price(parts.prices(), id);
+  const body = html`<p class="lead">${modelStatus(model)} ${words[model.status][2]}</p>
+    ${figures([
+      { label: 'Context', value: count(model.context_length), note: 'tokens' },
+      { label: 'Input', value: amount(own?.input_per_million), note: 'per million tokens' },
+      { label: 'Cached input', value: amount(own?.cached_input_per_million), note: 'per million tokens' },
+      { label: 'Output', value: amount(own?.output_per_million), note: 'per million tokens' },
+    ])}
+    ${own?.flex === undefined ? null : html`<p>With <code>"service_tier": "flex"</code> it waits while the engine is full, and pays ${usd(own.flex.input_per_million)} for input and ${usd(own.flex.output_per_million)} for output.</p>`}
+    ${model.hugging_face_id === null ? null : html`<p class="quiet">Also known as ${model.hugging_face_id}</p>`}
+    <section aria-labelledby="use-title">
+      <h2 id="use-title">Use it</h2>
+      <p>With a key in <code>HEADGATE_API_KEY</code>; <a href="/portal/keys/new">make one</a>.</p>
+      ${snippetList(snippetsOf({ origin: visit.origin, model, secret: null }))}
+    </section>`;
+  return page(visit, { title: model.id, body });
+}

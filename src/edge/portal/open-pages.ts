@@ -1,0 +1,66 @@
+import type { HttpContext } from '#edge/http/http.ts';
+import { html } from './html.ts';
+import { openPage } from './layout.ts';
+import type { Place } from './place.ts';
+import { copyable, notice } from './ui.ts';
+
+/** Pages of who is not signed in. Nothing on them depends on what the gateway holds. */
+
+const welcomeCommand = 'npx headgate welcome';
+
+/** Where no session may begin, and how to get to where one may. */
+function unsafe(host: string) {
+  return notice(
+    'bad',
+    html`<p>
+        <strong>Signing in takes TLS, or the machine itself.</strong> This page came over plain HTTP from ${host}, where
+        everybody on the way could take the session over.
+      </p>
+      <p>
+        Put a proxy with TLS before it and name that in <code>HEADGATE_TRUSTED_PROXIES</code>, or come through a tunnel:
+      </p>
+      ${copyable('tunnel', 'ssh -L 8080:127.0.0.1:8080 user@this-machine')}`,
+  );
+}
+
+export function signedOutPage(context: HttpContext, place: Place): Response | Promise<Response> {
+  const body = html`<p class="lead">OpenAI's API outside, vLLM inside, and books that are right to the token.</p>
+    ${place.isSafe ? null : unsafe(place.host)}
+    <section aria-labelledby="in-title">
+      <h2 id="in-title">How to get in</h2>
+      <p>
+        The first start of the gateway printed a link that signs its administrator in. It works once, for ten minutes.
+        On the machine that the gateway runs on, this makes another:
+      </p>
+      ${copyable('welcome-command', welcomeCommand)}
+    </section>
+    <section aria-labelledby="api-title">
+      <h2 id="api-title">Programs come in by their key</h2>
+      ${copyable('api-line', `curl ${place.origin}/v1/models -H "Authorization: Bearer $HEADGATE_API_KEY"`)}
+      <p><a href="/docs">All of the API</a>, with a page to try it.</p>
+    </section>`;
+  return openPage(context, { title: 'Your models, behind one gate', body });
+}
+
+/** Opening a link must not use it up: mail programs and chats open links for a preview. */
+export function welcomePage(context: HttpContext, place: Place, token: string | null): Response | Promise<Response> {
+  if (token === null) return staleLinkPage(context);
+  const body = html`${place.isSafe ? null : unsafe(place.host)}
+    <p class="lead">This link signs you in as the administrator of this gateway, once.</p>
+    ${
+      place.isSafe
+        ? html`<form method="post" action="/welcome">
+            <input type="hidden" name="token" value="${token}" />
+            <p class="buttons"><button class="primary">Sign in</button></p>
+          </form>`
+        : null
+    }`;
+  return openPage(context, { title: 'Welcome', body });
+}
+
+export function staleLinkPage(context: HttpContext): Response | Promise<Response> {
+  const body = html`<p class="lead">It was used, or it is older than ten minutes.</p>
+    <p>On the machine that the gateway runs on, this makes another:</p>
+    ${copyable('welcome-command', welcomeCommand)}`;
+  return openPage(context, { title: 'This link no longer works', body, status: 404 });
+}

@@ -1,0 +1,152 @@
+import type { KeyAnswer, ListAnswer, ModelAnswer, RequestAnswer, SummaryAnswer, WalletAnswer } from './answers.ts';
+import { count, counted, usd } from './format.ts';
+import { html, type Html, type MaybeHtml } from './html.ts';
+import { page } from './layout.ts';
+import { modelStatus } from './models-page.ts';
+import { requestsTable } from './requests-table.ts';
+import { type SnippetModel, snippetList, snippetsOf } from './snippets.ts';
+import { empty, figures } from './ui.ts';
+import type { PortalParts } from './parts.ts';
+import type { Visit } from './visit.ts';
+
+const requestsShown = 8;
+const keysReadMax = 500;
+
+interface Seen {
+  readonly summary: SummaryAnswer | null;
+  readonly wallet: WalletAnswer | null;
+  readonly requests: readonly RequestAnswer[] | null;
+  readonly keys: readonly KeyAnswer[] | null;
+  readonly models: readonly ModelAnswer[];
+}
+
+/** What of it the visitor may see, all read at once. */
+async function read(visit: Visit, { models }: PortalParts): Promise<Seen> {
+  const { get, may } = visit;
+  const usage = may('usage.read');
+  const [summary, wallet, requests, keys, list] = await Promise.all([
+    usage ? get<SummaryAnswer>('/v1/usage/summary?group_by=day') : null,
+    may('wallet.read') ? get<WalletAnswer>('/v1/wallet') : null,
+    usage ? get<ListAnswer<RequestAnswer>>(`/v1/usage/requests?limit=${requestsShown}`) : null,
+    may('keys') ? get<ListAnswer<KeyAnswer>>(`/v1/keys?limit=${keysReadMax}`) : null,
+    models(visit.signedIn.principal.organizationId),
+  ]);
+  return { summary, wallet, requests: requests?.data ?? null, keys: keys?.data ?? null, models: list };
+}
+
+export async function overviewPage(visit: Visit, parts: PortalParts): Promise<Response> {
+  const seen = await read(visit, parts);
+  const body = html`<div
+      id="live"
+      hx-get="/"
+      hx-select="#live"
+      hx-trigger="every 15s"
+      hx-swap="outerHTML"
+      hx-headers='{"X-Poll":"1"}'
+    >
+      ${numbers(seen, parts.clock.now())} ${models(seen.models)} ${requests(seen)}
+    </div>
+    ${firstSteps(visit, seen)}`;
+  return page(visit, { title: 'Overview', body });
+}
+
+function numbers({ summary, wallet }: Seen, nowMs: number): Html {
+  const today = new Date(nowMs).toISOString().slice(0, 10);
+  const ofToday = summary?.data.find(({ day }) => day === today);
+  const spend =
+    summary === null
+      ? []
+      : [
+          {
+            label: 'Spent today',
+            value: usd(ofToday?.cost ?? '0'),
+            note: counted(ofToday?.num_model_requests ?? 0, 'request'),
+          },
+          {
+            label: 'Spent this month',
+            value: usd(summary.totals.cost),
+            note: `${counted(summary.totals.num_model_requests, 'request')}, days and months by UTC`,
+          },
+        ];
+  const money =
+    wallet === null
+      ? []
+      : [
+          {
+            label: 'Balance',
+            value: html`<a href="/portal/wallet">${usd(wallet.balance)}</a>`,
+            note: wallet.held === '0' ? 'nothing held' : `${usd(wallet.held)} held by running requests`,
+          },
+        ];
+  return figures([...money, ...spend]);
+}
+
+function models(list: readonly ModelAnswer[]): Html {
+  const body =
+    list.length === 0
+      ? empty(
+          'No model can be used yet',
+          html`Put an engine file into the engines folder, such as those of <code>engines/examples</code>, then run
+            <code>npx headgate engines reload</code>.`,
+        )
+      : html`<ul class="models">
+          ${list.map((model) => html`<li><a href="/portal/models/${encodeURIComponent(model.id)}">${model.id}</a> ${modelStatus(model)}</li>`)}
+        </ul>`;
+  return html`<section aria-labelledby="models-title">
+    <h2 id="models-title">Models</h2>
+    ${body}
+  </section>`;
+}
+
+function requests({ requests: list, keys }: Seen): MaybeHtml {
+  if (list === null) return null;
+  const names = new Map(keys?.map(({ id, name }) => [id, name]));
+  const body =
+    list.length === 0
+      ? empty('No requests yet', 'The lines below make one. It then stands here, with what it cost.')
+      : requestsTable(list, (id) => names.get(id) ?? html`<span class="quiet">${id}</span>`);
+  return html`<section aria-labelledby="requests-title">
+    <div class="heading">
+      <h2 id="requests-title">Last requests</h2>
+      <div class="actions"><a href="/portal/usage">All usage</a></div>
+    </div>
+    ${body}
+  </section>`;
+}
+
+function firstSteps({ origin, may }: Visit, { models: list, keys }: Seen): MaybeHtml {
+  const model: SnippetModel | undefined = list.find(({ task_type }) => task_type === 'chat') ?? list[0];
+  if (model === undefined) return null;
+  const active = keys?.filter(({ status }) => status === 'active').length ?? 0;
+  const key = may('keys')
+    ? html`<li>
+        <h3>A key for your program</h3>
+        <p>
+          ${active === 0 ? 'There is none yet.' : `${counted(active, 'active key')}, of which each program should have one of its own.`}
+          Its secret is shown once, when it is made.
+        </p>
+        <p><a class="button" href="/portal/keys/new">Make a key</a></p>
+      </li>`
+    : null;
+  return html`<section class="steps" aria-labelledby="steps-title">
+    <h2 id="steps-title">First steps</h2>
+    <ol>
+      ${key}
+      <li>
+        <h3>Where the lines below find it</h3>
+        <div class="code">
+          <pre id="export" tabindex="0">export HEADGATE_API_KEY=sk-hg-…</pre>
+        </div>
+      </li>
+      <li>
+        <h3>The same request, three ways</h3>
+        <p>
+          Any OpenAI library works: change base URL and key, nothing else. A model that is not running starts by the
+          first request.
+        </p>
+        ${snippetList(snippetsOf({ origin, model, secret: null }).slice(0, 3))}
+      </li>
+    </ol>
+    <p class="quiet">${count(list.length)} models, by their ids: ${list.map(({ id }) => id).join(', ')}</p>
+  </section>`;
+}

@@ -1,0 +1,76 @@
+import { deleteCookie, setCookie } from 'hono/cookie';
+import { parse } from 'hono/utils/cookie';
+import { AppError } from '#base/errors.ts';
+import type { HttpContext, IsSecure } from '#edge/http/http.ts';
+
+/** Where a browser has the pages from, and what that means for its cookie. */
+export interface Place {
+  /** `https://host[:port]`, or `http://…`. */
+  readonly origin: string;
+  readonly host: string;
+  readonly isSecure: boolean;
+  /** Whether a session may begin here: over TLS, or on the machine itself. */
+  readonly isSafe: boolean;
+  readonly cookieName: string;
+}
+
+const hostPattern = /^(?:[A-Za-z0-9.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::\d{1,5})?$/;
+const loopbackPattern = /^(?:localhost|[A-Za-z0-9-]+\.localhost|127\.\d{1,3}\.\d{1,3}\.\d{1,3}|\[::1\])$/i;
+
+/** @throws AppError invalid_request_error for a Host header that is no name of a host */
+export function placeOf(context: HttpContext, isSecureRequest: IsSecure): Place {
+  const { incoming } = context.env;
+  const host = incoming.headers.host ?? '';
+  if (!hostPattern.test(host)) {
+    throw new AppError('invalid_request_error', { message: 'The Host header does not name a host.' });
+  }
+  const isSecure = isSecureRequest(incoming);
+  const [, name = host, port = '80'] = /^(.*?)(?::(\d+))?$/.exec(host) ?? [];
+  return {
+    origin: `${isSecure ? 'https' : 'http'}://${host}`,
+    host,
+    isSecure,
+    isSafe: isSecure || loopbackPattern.test(name),
+    // Browsers keep cookies of all ports of a host together: gateways beside each other have names of their own.
+    cookieName: isSecure ? '__Host-headgate' : `headgate-${port}`,
+  };
+}
+
+/** A header as it came: Hono's request has another once a form was read. */
+export function headerOf({ env: { incoming } }: HttpContext, name: string): string | null {
+  const value = incoming.headers[name];
+  return typeof value === 'string' ? value : null;
+}
+
+/** The token of the session that the browser says it has; null outside of safe places. */
+export function tokenOf(context: HttpContext, { isSafe, cookieName }: Place): string | null {
+  return isSafe ? (parse(headerOf(context, 'cookie') ?? '', cookieName)[cookieName] ?? null) : null;
+}
+
+export function keepToken(context: HttpContext, place: Place, token: string, maxAgeSeconds: number): void {
+  const { cookieName, isSecure: secure } = place;
+  setCookie(context, cookieName, token, {
+    path: '/',
+    httpOnly: true,
+    sameSite: 'Lax',
+    secure,
+    maxAge: maxAgeSeconds,
+  });
+}
+
+export function forgetToken(context: HttpContext, { cookieName, isSecure: secure }: Place): void {
+  deleteCookie(context, cookieName, { path: '/', secure, httpOnly: true, sameSite: 'Lax' });
+}
+
+/**
+ * Only a page of this very place may send a form: browsers say where a form comes from, and no page can say otherwise
+ * (Fetch, sections 3.2 and 3.7).
+ * @throws AppError insufficient_scope
+ */
+export function requireOwnOrigin(context: HttpContext, { origin }: Place): void {
+  const site = headerOf(context, 'sec-fetch-site') ?? 'same-origin';
+  if (headerOf(context, 'origin') === origin && site === 'same-origin') return;
+  throw new AppError('insufficient_scope', {
+    message: `This form was not sent by a page of ${origin}: nothing was done. Open the page here and send it again.`,
+  });
+}

@@ -1,0 +1,155 @@
+import type { LimitsAnswer, RequestDetailAnswer } from './answers.ts';
+import { mark, type Span, timelineChart } from './chart.ts';
+import { count, milliseconds, timeOf, usd } from './format.ts';
+import { html, type Html, type MaybeHtml } from './html.ts';
+import { readKeyNames } from './key-pages.ts';
+import { page } from './layout.ts';
+import { outcomeBadge } from './requests-table.ts';
+import { figures, table } from './ui.ts';
+import type { Visit } from './visit.ts';
+
+/** The why of one request: what its time went to, what its limits had left, and what it cost. */
+
+const spanNames = {
+  admitted: ['Admission', 'key, body, limits and wallet'],
+  queued: ['Queue', 'waiting for room at an engine that runs'],
+  engine_cold_start: ['Cold start', 'waiting for the engine to start'],
+  first_byte: ['First byte', 'the engine, until its first byte'],
+  last_byte: ['Answer', 'the engine, from there to its end'],
+  committed: ['Books', 'writing what it cost, before the answer ends'],
+} as const;
+
+type SpanName = keyof typeof spanNames;
+
+export async function requestPage(visit: Visit, id: string): Promise<Response> {
+  const [request, keys] = await Promise.all([
+    visit.get<RequestDetailAnswer>(`/v1/usage/requests/${encodeURIComponent(id)}`),
+    readKeyNames(visit),
+  ]);
+  const body = html`${head(request, keys)} ${timeline(request)} ${cost(request)} ${limits(request)} ${facts(request)}`;
+  return page(visit, {
+    title: 'Why this request',
+    actions: html`<a class="button" href="/portal/usage">All usage</a>`,
+    body,
+  });
+}
+
+function head(request: RequestDetailAnswer, keys: ReadonlyMap<string, string>): Html {
+  const key = keys.get(request.key_id) ?? request.key_id;
+  return figures([
+    { label: 'Cost', value: usd(request.cost), note: request.cache_hit ? 'from the cache: free' : undefined },
+    { label: 'Outcome', value: outcomeBadge(request), note: request.reason ?? `HTTP ${request.status}` },
+    { label: 'Time taken', value: milliseconds(request.timings_ms.total), note: timeOf(request.created_at, '') },
+    {
+      label: 'Model',
+      value: html`<a href="/portal/models/${encodeURIComponent(request.model)}">${request.model}</a>`,
+      note: request.endpoint,
+    },
+    { label: 'Key', value: html`<a href="/portal/keys/${request.key_id}">${key}</a>` },
+  ]);
+}
+
+function timeline({ timeline: spans }: RequestDetailAnswer): Html {
+  if (spans === null) return html`<p class="quiet">What its time went to was not kept for this request.</p>`;
+  const list = (Object.keys(spanNames) as SpanName[]).map((name): Span & { readonly why: string } => ({
+    name: spanNames[name][0],
+    why: spanNames[name][1],
+    ms: spans[name] ?? 0,
+  }));
+  const total = list.reduce((sum, { ms }) => sum + ms, 0);
+  const share = (ms: number): string => (total === 0 ? '–' : `${((ms / total) * 100).toFixed(0)} %`);
+  return html`<section aria-labelledby="time-title">
+    <h2 id="time-title">Where the time went</h2>
+    ${timelineChart(list, `Where ${milliseconds(total)} went, to scale; the table below has the numbers`)}
+    ${table({
+      caption: 'Steps of this request',
+      columns: [
+        { title: 'Step' },
+        { title: 'What it is' },
+        { title: 'Time', isNumber: true },
+        { title: 'Share', isNumber: true },
+      ],
+      rows: list.map(({ name, why, ms }, index) => [
+        html`${mark(index)}${name}`,
+        html`<span class="quiet">${why}</span>`,
+        milliseconds(ms),
+        share(ms),
+      ]),
+      foot: ['All of it', '', milliseconds(total), ''],
+    })}
+  </section>`;
+}
+
+function cost(request: RequestDetailAnswer): Html {
+  const { input_tokens, input_cached_tokens, output_tokens, output_reasoning_tokens } = request;
+  const sources = {
+    engine: 'counted by the engine',
+    last_seen: "the engine's last count before it ended",
+    none: 'nothing was used',
+  };
+  return html`<section aria-labelledby="cost-title">
+    <h2 id="cost-title">What it cost</h2>
+    ${table({
+      caption: 'Tokens of this request',
+      columns: [{ title: 'Tokens' }, { title: 'Count', isNumber: true }, { title: 'Of them', isNumber: true }],
+      rows: [
+        ['Input', count(input_tokens), `${count(input_cached_tokens)} cached`],
+        ['Output', count(output_tokens), `${count(output_reasoning_tokens)} reasoning`],
+      ],
+      foot: [
+        'Charged',
+        usd(request.cost),
+        request.written_off === '0' ? '' : `${usd(request.written_off)} written off`,
+      ],
+    })}
+    <p class="quiet">
+      Tokens are ${sources[request.usage_source]}; the price is version
+      <code>${request.price_version}</code>${request.service_tier === 'flex' ? ', of the tier flex' : ''}.
+    </p>
+  </section>`;
+}
+
+const limitNames: Readonly<Record<keyof LimitsAnswer, string>> = {
+  requests_per_minute: 'Requests in the minute',
+  tokens_per_minute: 'Tokens in the minute',
+  max_concurrency: 'Requests beside it',
+  monthly_token_limit: 'Tokens in the month',
+};
+
+function limits({ limits_remaining: left }: RequestDetailAnswer): MaybeHtml {
+  if (left === null) return null;
+  const rows = (Object.keys(limitNames) as (keyof LimitsAnswer)[]).map((name): MaybeHtml[] => {
+    const value = left[name];
+    return [limitNames[name], value === null ? html`<span class="quiet">no limit</span>` : count(value)];
+  });
+  return html`<section aria-labelledby="limits-title">
+    <h2 id="limits-title">What its key had left</h2>
+    ${table({ caption: 'Limits at its admission', columns: [{ title: 'Limit' }, { title: 'Left', isNumber: true }], rows })}
+  </section>`;
+}
+
+function facts(request: RequestDetailAnswer): Html {
+  const { id, client_request_id, replica, stream } = request;
+  const age = replica === null || replica.age_seconds === null ? '' : `, ready for ${count(replica.age_seconds)} s`;
+  return html`<section aria-labelledby="facts-title">
+    <h2 id="facts-title">To find it again</h2>
+    <dl class="facts">
+      <dt>Request id</dt>
+      <dd><code>${id}</code></dd>
+      ${
+        client_request_id === null
+          ? null
+          : html`<dt>The client's id</dt>
+              <dd><code>${client_request_id}</code></dd>`
+      }
+      <dt>Answered as</dt>
+      <dd>${stream ? 'a stream' : 'one JSON document'}</dd>
+      ${
+        replica === null
+          ? null
+          : html`<dt>Replica</dt>
+              <dd><code>${replica.id}</code>${age}</dd>`
+      }
+    </dl>
+  </section>`;
+}

@@ -1,0 +1,36 @@
+import type { RequestAnswer } from './answers.ts';
+import { count, milliseconds, time, usd } from './format.ts';
+import { html, type Html, type MaybeHtml } from './html.ts';
+import { badge, table } from './ui.ts';
+
+export function outcomeBadge({ outcome, status, cache_hit }: RequestAnswer): Html {
+  if (outcome === 'completed') return cache_hit ? badge('plain', 'cached') : badge('good', 'completed');
+  return outcome === 'aborted' ? badge('plain', 'client left') : badge('bad', `${outcome} ${status}`);
+}
+
+/** Requests, newest first; each leads to the why of it. */
+export function requestsTable(requests: readonly RequestAnswer[], keyName: (id: string) => MaybeHtml): Html {
+  return table({
+    caption: 'Requests, newest first',
+    columns: [
+      { title: 'Time' },
+      { title: 'Model' },
+      { title: 'Key' },
+      { title: 'Outcome' },
+      { title: 'Input', isNumber: true },
+      { title: 'Output', isNumber: true },
+      { title: 'Time taken', isNumber: true },
+      { title: 'Cost', isNumber: true },
+    ],
+    rows: requests.map((request) => [
+      html`<a href="/portal/usage/${request.id}">${time(request.created_at * 1000)}</a>`,
+      request.model,
+      keyName(request.key_id),
+      outcomeBadge(request),
+      count(request.input_tokens),
+      count(request.output_tokens),
+      milliseconds(request.timings_ms.total),
+      usd(request.cost),
+    ]),
+  });
+}

@@ -1,0 +1,55 @@
+import { formatId, parseId } from '#base/id.ts';
+import type { Form } from './form.ts';
+import { time } from './format.ts';
+import { html } from './html.ts';
+import { page } from './layout.ts';
+import type { PortalParts } from './parts.ts';
+import { badge, formToken, notice, table } from './ui.ts';
+import { queryOf, type Visit } from './visit.ts';
+
+/** Where somebody is signed in, and the buttons that end it: each sees only his own. */
+export async function sessionsPage(visit: Visit, { sessions }: PortalParts): Promise<Response> {
+  const { session } = visit.signedIn;
+  const list = await sessions.list(session.userId);
+  const said = queryOf(visit.context, 'notice') === 'ended';
+  const others =
+    list.length > 1
+      ? html`<form method="post" action="/portal/sessions/end">
+          ${formToken(visit)}<button name="which" value="others">End all others</button>
+        </form>`
+      : null;
+  const body = html`${said ? notice('good', 'Ended: the next page there asks to sign in.') : null}
+    <p class="lead">A session ends after 12 hours without use, after 7 days in any case, and when you end it.</p>
+    ${table({
+      caption: 'Your sessions',
+      columns: [
+        { title: 'Begun' },
+        { title: 'Last seen' },
+        { title: 'Address' },
+        { title: 'Browser' },
+        { title: 'Action' },
+      ],
+      rows: list.map(({ id, createdAtMs, lastSeenAtMs, address, userAgent }) => [
+        time(createdAtMs),
+        time(lastSeenAtMs),
+        html`<code>${address}</code>`,
+        html`<span class="wrap">${userAgent}</span>`,
+        id === session.id
+          ? badge('good', 'this one')
+          : html`<form method="post" action="/portal/sessions/end">
+              ${formToken(visit)}<button class="plain" name="which" value="${formatId('session', id)}">End</button>
+            </form>`,
+      ]),
+    })}`;
+  return page(visit, { title: 'Sessions', actions: others, body });
+}
+
+export async function endSessions(visit: Visit, { sessions }: PortalParts, form: Form): Promise<Response> {
+  const { session, principal } = visit.signedIn;
+  const author = { actor: principal.actor, requestId: visit.context.get('requestId') };
+  const which = form.text('which');
+  const id = parseId('session', which);
+  if (which === 'others') await sessions.end(session.userId, { allBut: session.id }, author);
+  else if (id !== null) await sessions.end(session.userId, { id }, author);
+  return visit.context.redirect('/portal/sessions?notice=ended', 303);
+}

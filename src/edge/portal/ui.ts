@@ -1,0 +1,228 @@
+import { html, type Html, type MaybeHtml } from './html.ts';
+import type { Refusal, Visit } from './visit.ts';
+
+/** The parts that pages are made of. */
+
+/** What the server knows a form by as its own. */
+export function formToken({ formToken: token }: Visit): Html {
+  return html`<input type="hidden" name="form_token" value="${token}" />`;
+}
+
+export function badge(kind: 'good' | 'busy' | 'bad' | 'plain', text: string): Html {
+  return html`<span class="badge ${kind}">${text}</span>`;
+}
+
+export function notice(kind: 'good' | 'bad' | 'plain', body: MaybeHtml): Html {
+  return html`<div class="notice ${kind}" role="${kind === 'bad' ? 'alert' : 'status'}">${body}</div>`;
+}
+
+/** What stands in the place of a list that has nothing yet. */
+export function empty(title: string, body: MaybeHtml): Html {
+  return html`<div class="empty">
+    <p class="empty-title">${title}</p>
+    <p>${body}</p>
+  </div>`;
+}
+
+/** Text that is made to be copied; without the script it is selected by hand. */
+export function copyable(id: string, text: string, label = 'Copy'): Html {
+  return html`<div class="code">
+    <pre id="${id}" tabindex="0">${text}</pre>
+    <button type="button" class="copy" data-copy="${id}" hidden>${label}</button>
+  </div>`;
+}
+
+export interface Column {
+  readonly title: string;
+  readonly isNumber?: boolean;
+}
+
+export interface TableOptions {
+  /** Said to who cannot see it, and shown above it where `isCaptionShown`. */
+  readonly caption: string;
+  readonly columns: readonly Column[];
+  readonly rows: readonly (readonly MaybeHtml[])[];
+  readonly foot?: readonly MaybeHtml[];
+}
+
+/** A dense table; on narrow screens it scrolls by itself, by keyboard too. */
+export function table({ caption, columns, rows, foot }: TableOptions): Html {
+  const cells = (row: readonly MaybeHtml[], tag: 'td' | 'th'): Html[] =>
+    row.map((cell, index) => {
+      const numeric = columns[index]?.isNumber === true ? 'number' : '';
+      return tag === 'td'
+        ? html`<td class="${numeric}">${cell}</td>`
+        : html`<th class="${numeric}" scope="${index === 0 ? 'row' : 'col'}">${cell}</th>`;
+    });
+  return html`<div class="table" tabindex="0" role="region" aria-label="${caption}">
+    <table>
+      <thead>
+        <tr>
+          ${columns.map(({ title, isNumber }) => html`<th scope="col" class="${isNumber === true ? 'number' : ''}">${title}</th>`)}
+        </tr>
+      </thead>
+      <tbody>
+        ${rows.map(
+          (row) =>
+            html`<tr>
+              ${cells(row, 'td')}
+            </tr>`,
+        )}
+      </tbody>
+      ${
+        foot === undefined
+          ? null
+          : html`<tfoot>
+              <tr>
+                ${cells(foot, 'td')}
+              </tr>
+            </tfoot>`
+      }
+    </table>
+  </div>`;
+}
+
+export interface Figure {
+  readonly label: string;
+  readonly value: MaybeHtml;
+  readonly note?: MaybeHtml | undefined;
+}
+
+export function figures(list: readonly Figure[]): Html {
+  return html`<dl class="figures">
+    ${list.map(
+      ({ label, value, note }) =>
+        html`<div class="figure">
+          <dt>${label}</dt>
+          <dd>${value}</dd>
+          ${note === undefined ? null : html`<dd class="quiet">${note}</dd>`}
+        </div>`,
+    )}
+  </dl>`;
+}
+
+export interface FieldOptions {
+  readonly name: string;
+  readonly label: string;
+  readonly value: string;
+  readonly hint?: MaybeHtml;
+  readonly refusal?: Refusal | null;
+  readonly isRequired?: boolean;
+  readonly inputMode?: 'numeric' | 'decimal';
+  readonly maxLength?: number;
+  readonly placeholder?: string;
+}
+
+const problemOf = (refusal: Refusal | null | undefined, name: string): string | null =>
+  refusal?.problems.get(name) ?? null;
+
+/** A text field with what it is for, and what was wrong with it. */
+export function field(options: FieldOptions): Html {
+  const {
+    name,
+    label,
+    value,
+    hint = null,
+    refusal,
+    isRequired = false,
+    inputMode = 'text',
+    maxLength = 1000,
+    placeholder = '',
+  } = options;
+  const problem = problemOf(refusal, name);
+  const described = [hint === null ? '' : `${name}-hint`, problem === null ? '' : `${name}-problem`].join(' ').trim();
+  return html`<div class="field">
+    <label for="${name}">${label}</label>
+    <input
+      type="text"
+      id="${name}"
+      name="${name}"
+      value="${value}"
+      maxlength="${maxLength}"
+      inputmode="${inputMode}"
+      placeholder="${placeholder}"
+      autocomplete="off"
+      ${isRequired ? html`required` : null}
+      ${described === '' ? null : html`aria-describedby="${described}"`}
+      ${problem === null ? null : html`aria-invalid="true"`}
+    />
+    ${hint === null ? null : html`<p class="hint" id="${name}-hint">${hint}</p>`}
+    ${problem === null ? null : html`<p class="problem" id="${name}-problem">${label} ${problem}</p>`}
+  </div>`;
+}
+
+export interface Choice {
+  readonly value: string;
+  readonly label: string;
+}
+
+export function select(name: string, label: string, choices: readonly Choice[], chosen: string): Html {
+  return html`<div class="field">
+    <label for="${name}">${label}</label>
+    <select id="${name}" name="${name}">
+      ${choices.map(({ value, label: text }) => html`<option value="${value}" ${value === chosen ? html`selected` : null}>${text}</option>`)}
+    </select>
+  </div>`;
+}
+
+export interface RadiosOptions {
+  readonly name: string;
+  readonly legend: string;
+  readonly choices: readonly Choice[];
+  readonly chosen: string;
+  readonly hint: MaybeHtml;
+}
+
+export function radios({ name, legend, choices, chosen, hint }: RadiosOptions): Html {
+  return html`<fieldset class="radios">
+    <legend>${legend}</legend>
+    <div class="segments">
+      ${choices.map(
+        ({ value, label }) =>
+          html`<label
+            ><input type="radio" name="${name}" value="${value}" ${value === chosen ? html`checked` : null} /><span
+              >${label}</span
+            ></label
+          >`,
+      )}
+    </div>
+    <p class="hint">${hint}</p>
+  </fieldset>`;
+}
+
+export function checkbox(name: string, label: string, isChecked: boolean, hint: MaybeHtml): Html {
+  return html`<div class="check">
+    <input
+      type="checkbox"
+      id="${name}"
+      name="${name}"
+      value="yes"
+      ${isChecked ? html`checked` : null}
+      aria-describedby="${name}-hint"
+    />
+    <div>
+      <label for="${name}">${label}</label>
+      <p class="hint" id="${name}-hint">${hint}</p>
+    </div>
+  </div>`;
+}
+
+/** The message of a refused form; problems of fields stand beside the fields. */
+export function refused(refusal: Refusal | null): MaybeHtml {
+  return refusal === null ? null : notice('bad', refusal.message);
+}
+
+/** Links to other views of the same list. */
+export function tabs(
+  label: string,
+  list: readonly { readonly text: string; readonly href: string; readonly isHere: boolean }[],
+): Html {
+  return html`<nav class="tabs" aria-label="${label}">
+    ${list.map(({ text, href, isHere }) => html`<a href="${href}" ${isHere ? html`aria-current="true"` : null}>${text}</a>`)}
+  </nav>`;
+}
+
+/** Lists are read from the newest on; the way back is the browser's. */
+export function older(href: string | null): MaybeHtml {
+  return href === null ? null : html`<p class="pager"><a class="button" href="${href}">Older</a></p>`;
+}

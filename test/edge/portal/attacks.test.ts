@@ -1,0 +1,182 @@
+import { randomBytes } from 'node:crypto';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { startGateway, type TestGateway } from '../../support/gateway.ts';
+import { cookieOf, makeLink, send, signInVisitor, useLink, type Visitor } from './visitor.ts';
+
+let gateway: TestGateway;
+let admin: Visitor;
+
+beforeAll(async () => {
+  gateway = await startGateway();
+  admin = await signInVisitor(gateway);
+});
+
+afterAll(() => gateway.stop());
+
+async function keyNames(): Promise<readonly string[]> {
+  const { data } = (await (await gateway.request('/v1/keys')).json()) as { data: { name: string }[] };
+  return data.map(({ name }) => name);
+}
+
+const newKey = { name: 'forged', expiry: 'never', scope: 'inference' };
+
+describe('a form is refused', () => {
+  it.each([
+    ['without the address of its page', {}, { origin: null }],
+    ['of another site', {}, { origin: 'https://evil.example' }],
+    ['of another port', {}, { origin: 'http://127.0.0.1:1' }],
+    ['of a page that hides where it is from', {}, { origin: 'null' }],
+    ['of a neighbour on the same site', {}, { 'sec-fetch-site': 'same-site' }],
+    ['of another site, by its browser', {}, { 'sec-fetch-site': 'cross-site' }],
+    ['without its token', { form_token: '' }, {}],
+    ['with the token of another session', { form_token: randomBytes(32).toString('base64url') }, {}],
+  ])('%s', async (_, fields, headers) => {
+    const { status } = await admin.post('/portal/keys', { ...newKey, ...fields }, headers);
+    expect(status).toBe(403);
+    expect(await keyNames()).not.toContain('forged');
+  });
+
+  it('of another type than forms have, which other sites can send without asking', async () => {
+    for (const type of ['text/plain', 'application/json', 'multipart/form-data; boundary=x']) {
+      const { status } = await admin.post('/portal/keys', newKey, { 'content-type': type });
+      expect([type, status]).toEqual([type, 400]);
+    }
+    expect(await keyNames()).not.toContain('forged');
+  });
+
+  it('of more than 64 KiB', async () => {
+    expect((await admin.post('/portal/keys', { ...newKey, name: 'x'.repeat(70_000) })).status).toBe(413);
+  });
+
+  it('by GET: what changes something is no link', async () => {
+    for (const path of ['/portal/sign-out', '/portal/sessions/end', '/portal/wallet/credits']) {
+      expect([path, (await admin.get(path)).status]).toEqual([path, 404]);
+    }
+    expect((await admin.get('/portal/keys')).status).toBe(200);
+  });
+});
+
+describe('a session', () => {
+  it('is nobody’s to choose: a planted cookie is no session, and is not taken over', async () => {
+    const [name = ''] = admin.cookie.split('=');
+    const planted = `${name}=${randomBytes(32).toString('base64url')}`;
+    const opened = await useLink(gateway.url, await makeLink(gateway), { cookie: planted });
+    expect(opened.status).toBe(303);
+    expect(cookieOf(opened)).not.toBe(planted);
+    const withPlanted = await send(`${gateway.url}/portal/keys`, { headers: { accept: 'text/html', cookie: planted } });
+    expect([withPlanted.status, withPlanted.headers.location]).toEqual([303, '/']);
+  });
+
+  it('of before ends where another begins in the same browser', async () => {
+    const before = await signInVisitor(gateway);
+    const opened = await useLink(gateway.url, await makeLink(gateway), { cookie: before.cookie });
+    expect(opened.status).toBe(303);
+    expect((await before.get('/portal/keys')).status).toBe(303);
+  });
+
+  it('has a cookie that no script, no other site and no other path gets', async () => {
+    const opened = await useLink(gateway.url, await makeLink(gateway));
+    const [set = ''] = opened.headers['set-cookie'] ?? [];
+    expect(set).toMatch(/^headgate-\d+=[\w-]{43}; Max-Age=604800; Path=\/; HttpOnly; SameSite=Lax$/);
+  });
+
+  it('is ended elsewhere, and its next page asks to sign in', async () => {
+    const other = await signInVisitor(gateway);
+    const list = await admin.get('/portal/sessions');
+    expect(list.text.match(/name="which" value="session_/g)?.length).toBeGreaterThan(0);
+    expect((await admin.post('/portal/sessions/end', { which: 'others' })).status).toBe(303);
+    const after = await other.get('/portal/wallet');
+    expect([after.status, after.headers.location]).toEqual([303, '/']);
+    expect((await other.post('/portal/keys', newKey)).status).toBe(303);
+    expect(await keyNames()).not.toContain('forged');
+    expect((await admin.get('/portal/wallet')).status).toBe(200);
+  });
+
+  it('ends by signing out: its cookie is worthless afterwards', async () => {
+    const visitor = await signInVisitor(gateway);
+    expect((await visitor.post('/portal/sign-out')).status).toBe(303);
+    expect((await visitor.get('/portal/keys')).status).toBe(303);
+  });
+
+  it('ends unused after 12 hours and used after 7 days; a page that asks by itself is no use', async () => {
+    const visitor = await signInVisitor(gateway);
+    const { sql } = gateway.db;
+    const age = (column: string, hours: number) =>
+      sql`update sessions set ${sql(column)} = ${sql(column)} - make_interval(hours => ${hours}) where id = (select max(id::text)::uuid from sessions)`;
+    await age('last_seen_at', 11);
+    expect((await visitor.get('/', { 'x-poll': '1' })).text).toContain('Balance');
+    await age('last_seen_at', 2);
+    expect((await visitor.get('/portal/keys')).status).toBe(303);
+    const used = await signInVisitor(gateway);
+    await age('expires_at', 24 * 7);
+    expect((await used.get('/portal/keys')).status).toBe(303);
+  });
+
+  it('is kept as a hash: the database holds no cookie and no link', async () => {
+    const token = await makeLink(gateway);
+    const kept = JSON.stringify([
+      ...(await gateway.db.sql`select encode(token_hash, 'escape') as hash, s.* from sessions s`),
+      ...(await gateway.db.sql`select encode(token_hash, 'escape') as hash, l.* from sign_in_links l`),
+    ]);
+    expect(kept).not.toContain(token);
+    expect(kept).not.toContain(admin.cookie.split('=')[1]);
+    expect(gateway.logLines.join('')).not.toContain(token);
+  });
+});
+
+describe('a link that signs in', () => {
+  it('is not used by being opened, works once, and then never again', async () => {
+    const token = await makeLink(gateway);
+    for (let opened = 0; opened < 3; opened += 1) {
+      const shown = await send(`${gateway.url}/welcome?token=${token}`, { headers: { accept: 'text/html' } });
+      expect([shown.status, shown.headers['set-cookie']]).toEqual([200, undefined]);
+    }
+    const together = await Promise.all(Array.from({ length: 5 }, () => useLink(gateway.url, token)));
+    expect(together.map(({ status }) => status).toSorted((a, b) => a - b)).toEqual([303, 404, 404, 404, 404]);
+    expect((await send(`${gateway.url}/welcome?token=${token}`)).status).toBe(404);
+  });
+
+  it('ends after ten minutes', async () => {
+    const token = await makeLink(gateway);
+    await gateway.db.sql`update sign_in_links set expires_at = now() - interval '1 second' where used_at is null`;
+    expect((await useLink(gateway.url, token)).status).toBe(404);
+  });
+
+  it('cannot be sent by another site, which would sign its victim in as somebody else', async () => {
+    const token = await makeLink(gateway);
+    expect((await useLink(gateway.url, token, { origin: 'https://evil.example' })).status).toBe(403);
+    expect((await useLink(gateway.url, token)).status).toBe(303);
+  });
+
+  it.each([[''], ['x'], ['a'.repeat(43)], ["' or 1=1 --"], ['<script>alert(1)</script>'], ['\u0000']])(
+    'is not %j',
+    async (token) => {
+      const { status, text } = await useLink(gateway.url, token);
+      expect(status).toBe(404);
+      expect(text).not.toContain('<script>alert');
+    },
+  );
+
+  it('signs nobody in over plain HTTP from elsewhere, where the cookie could be taken on the way', async () => {
+    const token = await makeLink(gateway);
+    const host = 'gateway.example:8080';
+    const { status, headers } = await useLink(gateway.url, token, { host, origin: `http://${host}` });
+    expect([status, headers['set-cookie']]).toEqual([403, undefined]);
+    const shown = await send(`${gateway.url}/`, { headers: { accept: 'text/html', host } });
+    expect(shown.text).toContain('Signing in takes TLS');
+  });
+});
+
+it('no address leads away: whatever is asked for, redirects stay here', async () => {
+  const tempting = ['//evil.example', '/\\evil.example', '/portal//evil.example', '/?next=https://evil.example'];
+  const signedOut = ['/portal/keys?next=//evil.example', '/portal?to=https://evil.example', ...tempting];
+  for (const path of signedOut) {
+    const { status, headers } = await send(`${gateway.url}${path}`, { headers: { accept: 'text/html' } });
+    expect([path, status >= 300 && status < 400 ? headers.location : '/']).toEqual([path, '/']);
+  }
+  const said = await admin.post('/portal/sign-out?next=//evil.example', {
+    next: 'https://evil.example',
+    form_token: 'x',
+  });
+  expect(said.headers.location).toBeUndefined();
+});

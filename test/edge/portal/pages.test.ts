@@ -1,0 +1,148 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { startGateway, type TestGateway } from '../../support/gateway.ts';
+import { cookieOf, makeLink, send, type Shown, signInVisitor, useLink, type Visitor } from './visitor.ts';
+
+let gateway: TestGateway;
+let admin: Visitor;
+
+beforeAll(async () => {
+  gateway = await startGateway({ env: { HEADGATE_TRUSTED_PROXIES: '127.0.0.1' } });
+  admin = await signInVisitor(gateway);
+});
+
+afterAll(() => gateway.stop());
+
+const pages = [
+  '/',
+  '/portal/keys',
+  '/portal/keys/new',
+  '/portal/usage',
+  '/portal/wallet',
+  '/portal/models',
+  '/portal/sessions',
+];
+
+describe('what is at / and below /portal', () => {
+  it('stays for programs what it was: the one envelope, and no page', async () => {
+    for (const accept of ['*/*', 'application/json', null]) {
+      const { status, text } = await send(`${gateway.url}/`, { headers: { accept } });
+      expect([accept, status]).toEqual([accept, 404]);
+      expect(JSON.parse(text)).toMatchObject({ error: { code: 'not_found' } });
+    }
+  });
+
+  it('is a page for browsers, which says how to get in and nothing of what the gateway holds', async () => {
+    const { status, text } = await send(`${gateway.url}/`, { headers: { accept: 'text/html,application/xhtml+xml' } });
+    expect(status).toBe(200);
+    expect(text).toContain('npx headgate welcome');
+    expect(text).not.toContain('standin');
+  });
+
+  it('is for who is signed in', async () => {
+    for (const path of pages.slice(1)) {
+      const { status, headers } = await send(`${gateway.url}${path}`, { headers: { accept: 'text/html' } });
+      expect([path, status, headers.location]).toEqual([path, 303, '/']);
+    }
+    for (const path of pages) expect([path, (await admin.get(path)).status]).toEqual([path, 200]);
+  });
+
+  it('is no way into the JSON API: a cookie is no key', async () => {
+    const { cookie } = admin;
+    for (const path of ['/v1/keys', '/v1/wallet', '/v1/projects']) {
+      expect([path, (await send(`${gateway.url}${path}`, { headers: { cookie } })).status]).toEqual([path, 401]);
+    }
+  });
+
+  it('is refused as a page, with the status of what the API says', async () => {
+    const missing = [`/portal/keys/key_${'0'.repeat(32)}`, '/portal/usage/none', '/portal/models/none', '/portal/none'];
+    for (const path of missing) {
+      const { status, headers } = await admin.get(path);
+      expect([path, status, headers['content-type']]).toEqual([path, 404, 'text/html; charset=UTF-8']);
+    }
+  });
+});
+
+describe('every page', () => {
+  const ofPolicy = ({ headers }: Shown) => String(headers['content-security-policy']);
+
+  it('lets in only what comes from here, and is in no frame', async () => {
+    for (const path of [...pages, '/portal/none', '/welcome?token=x']) {
+      const shown = await admin.get(path);
+      expect(ofPolicy(shown), path).toContain("default-src 'none'");
+      expect(ofPolicy(shown), path).toContain("frame-ancestors 'none'");
+      expect(ofPolicy(shown), path).not.toContain('unsafe');
+      expect(shown.headers, path).toMatchObject({ 'cache-control': 'no-store', 'referrer-policy': 'same-origin' });
+      expect(shown.text, path).not.toMatch(/ style=|<style|<script>| on[a-z]+=|javascript:/);
+      const elsewhere = [...shown.text.matchAll(/(?:src|href|action)="([^"]*)"/g)].filter(
+        ([, to]) => !to?.startsWith('/') && !to?.startsWith('#'),
+      );
+      expect(elsewhere, path).toEqual([]);
+    }
+  });
+
+  it('has its style and scripts by addresses that change with them, for good', async () => {
+    const { text } = await admin.get('/');
+    const assets = [...text.matchAll(/(?:src|href)="(\/portal\/assets\/[^"]+)"/g)].flatMap(([, path]) => path ?? []);
+    expect(new Set(assets).size).toBe(4);
+    for (const path of assets) {
+      const { status, headers } = await send(`${gateway.url}${path}`);
+      expect([path, status, headers['cache-control']]).toEqual([path, 200, 'public, max-age=31536000, immutable']);
+    }
+    expect((await send(`${gateway.url}/portal/assets/aaaa/portal.css`)).status).toBe(404);
+    expect((await send(`${gateway.url}/portal/assets/aaaa/..%2f..%2fportal.ts`)).status).toBe(404);
+  });
+
+  it('has its changes in the audit log, by who was signed in', async () => {
+    await admin.post('/portal/wallet/credits', { amount: '2.50', reference: 'pages-1', note: '' });
+    const [row] = await gateway.db.sql`
+      select actor_key_id, actor_user_id, request_id from audit_log where action = 'wallet.credited' order by id desc limit 1`;
+    expect(row).toMatchObject({ actor_key_id: null });
+    expect(row?.['actor_user_id']).toMatch(/^[0-9a-f-]{36}$/);
+    expect(gateway.logLines.join('')).toContain(String(row?.['request_id']));
+    const again = await admin.post('/portal/wallet/credits', { amount: '2.50', reference: 'pages-1', note: '' });
+    expect(again.headers.location).toBe('/portal/wallet?notice=repeated');
+    const other = await admin.post('/portal/wallet/credits', { amount: '3', reference: 'pages-1', note: '' });
+    expect(other.status).toBe(422);
+  });
+
+  it('shows a member of an organization what the API lets a member do, and hides the rest', async () => {
+    const visitor = await signInVisitor(gateway);
+    const { sql } = gateway.db;
+    await sql`update users set platform_role = 'user'`;
+    await sql`update memberships set role = 'member'`;
+    try {
+      const overview = await visitor.get('/');
+      expect(overview.status).toBe(200);
+      expect(overview.text).toContain('Balance');
+      expect(overview.text).not.toContain('/portal/keys');
+      expect(overview.text).not.toContain('/portal/usage"');
+      for (const path of ['/portal/keys', '/portal/keys/new', '/portal/usage']) {
+        expect([path, (await visitor.get(path)).status]).toEqual([path, 403]);
+      }
+      expect((await visitor.get('/portal/wallet')).text).not.toContain('Add credit');
+      const credit = { amount: '1', reference: 'member', note: '' };
+      expect((await visitor.post('/portal/wallet/credits', credit)).status).toBe(403);
+      const key = { name: 'by a member', expiry: 'never', scope: 'inference' };
+      expect((await visitor.post('/portal/keys', key)).status).toBe(403);
+      await sql`update memberships set role = 'admin'`;
+      expect((await visitor.get('/portal/keys')).status).toBe(200);
+      expect((await visitor.get('/portal/wallet')).text).not.toContain('Add credit');
+    } finally {
+      await sql`update users set platform_role = 'admin'`;
+      await sql`update memberships set role = 'owner'`;
+    }
+  });
+});
+
+it('behind a proxy with TLS the cookie is bound to its host and to TLS', async () => {
+  const proxied = { host: 'gateway.example', origin: 'https://gateway.example', 'x-forwarded-proto': 'https' };
+  const opened = await useLink(gateway.url, await makeLink(gateway), proxied);
+  expect(opened.status).toBe(303);
+  expect(String(opened.headers['set-cookie'])).toMatch(/^__Host-headgate=.*; Path=\/; HttpOnly; Secure; SameSite=Lax$/);
+  const headers = { ...proxied, accept: 'text/html', cookie: cookieOf(opened) };
+  const overview = await send(`${gateway.url}/`, { headers });
+  expect(overview.text).toContain('curl https://gateway.example/v1/chat/completions');
+  // The same cookie over plain HTTP is no session.
+  const plain = await send(`${gateway.url}/portal/keys`, { headers: { ...headers, 'x-forwarded-proto': 'http' } });
+  expect(plain.status).toBe(303);
+});

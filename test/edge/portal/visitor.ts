@@ -1,0 +1,83 @@
+import { request } from 'node:http';
+import { systemClock } from '#base/clock.ts';
+import { createAudit } from '#core/audit/audit.ts';
+import { makeSignInLink } from '#core/sessions/sessions.ts';
+import type { TestGateway } from '../../support/gateway.ts';
+
+/** An answer to a browser: what it shows, and what it keeps. */
+export interface Shown {
+  readonly status: number;
+  readonly text: string;
+  readonly headers: Readonly<Record<string, string | string[] | undefined>>;
+}
+
+export interface SentOptions {
+  readonly method?: string;
+  /** Null leaves one out that is sent otherwise. */
+  readonly headers?: Readonly<Record<string, string | null>>;
+  readonly body?: string;
+}
+
+/** Sends exactly these headers: fetch would not let a test say where a request comes from. */
+export function send(url: string, { method = 'GET', headers = {}, body }: SentOptions = {}): Promise<Shown> {
+  return new Promise((resolve, reject) => {
+    const said = Object.fromEntries(Object.entries(headers).filter(([, value]) => value !== null));
+    const sent = request(url, { method, headers: said as Record<string, string> }, (answer) => {
+      const parts: Buffer[] = [];
+      answer.on('data', (part: Buffer) => parts.push(part));
+      answer.on('end', () => {
+        const text = Buffer.concat(parts).toString('utf8');
+        resolve({ status: answer.statusCode ?? 0, text, headers: answer.headers });
+      });
+    });
+    sent.on('error', reject);
+    sent.end(body);
+  });
+}
+
+/** Somebody at a browser, as far as HTTP goes: a cookie, and forms that come from its own pages. */
+export interface Visitor {
+  readonly cookie: string;
+  readonly formToken: string;
+  get(path: string, headers?: SentOptions['headers']): Promise<Shown>;
+  /** A form of this session, unless fields or headers say otherwise. */
+  post(path: string, fields?: Readonly<Record<string, string>>, headers?: SentOptions['headers']): Promise<Shown>;
+}
+
+const page = { accept: 'text/html' };
+const form = { ...page, 'content-type': 'application/x-www-form-urlencoded' };
+
+export async function makeLink({ db }: Pick<TestGateway, 'db'>): Promise<string> {
+  const link = await makeSignInLink({ db, clock: systemClock, audit: createAudit({ clock: systemClock }) });
+  if (link === null) throw new Error('there is no platform admin');
+  return link.token;
+}
+
+export function useLink(url: string, token: string, headers: SentOptions['headers'] = {}): Promise<Shown> {
+  const body = new URLSearchParams({ token }).toString();
+  return send(`${url}/welcome`, { method: 'POST', headers: { ...form, origin: url, ...headers }, body });
+}
+
+/** The `name=value` that an answer has its browser keep; empty where there is none. */
+export function cookieOf({ headers }: Shown): string {
+  const [set = ''] = headers['set-cookie'] ?? [];
+  return set.split(';')[0] ?? '';
+}
+
+export async function signInVisitor(gateway: TestGateway): Promise<Visitor> {
+  const { url } = gateway;
+  const cookie = cookieOf(await useLink(url, await makeLink(gateway)));
+  const get: Visitor['get'] = (path, headers = {}) =>
+    send(`${url}${path}`, { headers: { ...page, cookie, ...headers } });
+  const overview = await get('/');
+  const formToken = /name="form_token" value="([^"]+)"/.exec(overview.text)?.[1] ?? '';
+  return {
+    cookie,
+    formToken,
+    get,
+    post(path, fields = {}, headers = {}) {
+      const body = new URLSearchParams({ form_token: formToken, ...fields }).toString();
+      return send(`${url}${path}`, { method: 'POST', headers: { ...form, cookie, origin: url, ...headers }, body });
+    },
+  };
+}

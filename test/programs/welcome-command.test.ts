@@ -1,0 +1,46 @@
+import { describe, expect, it } from 'vitest';
+import { runCli, useFolders } from '../edge/cli/run-cli.ts';
+import { cookieOf, send, useLink } from '../edge/portal/visitor.ts';
+import { useProcesses } from './gateway-process.ts';
+
+const processes = useProcesses();
+const folder = useFolders();
+
+describe('headgate welcome', () => {
+  it('ends with 2 where nobody can be signed in, and makes nothing there', async () => {
+    const none = await runCli(['welcome'], { env: { HEADGATE_DATA_DIR: folder() } });
+    expect(none).toMatchObject({ code: 2, stdout: '', stderr: expect.stringContaining('there is no database of a') });
+    const empty = await runCli(['welcome'], { env: { DATABASE_URL: await processes.database() } });
+    expect(empty).toMatchObject({ code: 2, stdout: '', stderr: expect.stringContaining('has no platform admin') });
+    expect(await runCli(['welcome', 'me'])).toMatchObject({ code: 2 });
+  });
+
+  it('makes a link that signs in to the gateway that runs; a first start alone prints one', async () => {
+    const home = processes.home();
+    const databaseUrl = await processes.database();
+    const gateway = processes.run({ home, databaseUrl });
+    const url = await gateway.url();
+    const [, printed = ''] = await gateway.printed(/\/welcome\?token=(\S+)/);
+    const env = { DATABASE_URL: databaseUrl, HEADGATE_URL: url };
+    const told = await runCli(['welcome'], { env });
+    expect(told).toMatchObject({ code: 0, stderr: '', stdout: expect.stringContaining('admin@localhost') });
+    const made: { url: string; user_email: string } = JSON.parse((await runCli(['welcome', '--json'], { env })).stdout);
+    expect(made).toMatchObject({
+      url: expect.stringContaining(`${url}/welcome?token=`),
+      user_email: 'admin@localhost',
+    });
+
+    for (const token of [printed, new URL(made.url).searchParams.get('token') ?? '']) {
+      const opened = await useLink(url, token);
+      expect(opened.status).toBe(303);
+      const headers = { accept: 'text/html', cookie: cookieOf(opened) };
+      expect((await send(`${url}/`, { headers })).text).toContain('admin@localhost');
+      expect((await useLink(url, token)).status).toBe(404);
+    }
+    gateway.signal('SIGTERM');
+    await gateway.exited;
+    const again = processes.run({ home, databaseUrl });
+    await again.url();
+    expect(again.output.stdout).not.toContain('/welcome');
+  });
+});

@@ -1,0 +1,147 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { startGateway, type TestGateway } from '../../support/gateway.ts';
+import { type Person, signIn, useBrowsers } from './browser.ts';
+
+const browsers = useBrowsers();
+let gateway: TestGateway;
+let person: Person;
+
+beforeAll(async () => {
+  gateway = await startGateway();
+  person = await browsers.open();
+  await signIn(person.page, gateway);
+});
+
+afterAll(() => gateway.stop());
+
+const goto = (path: string) => person.page.goto(new URL(path, gateway.url).href);
+
+interface KeyBody {
+  readonly id: string;
+  readonly name: string;
+  readonly expires_at: number | null;
+  readonly created_at: number;
+  readonly requests_per_minute: number | null;
+  readonly tokens_per_minute: number | null;
+  readonly store_requests: boolean;
+  readonly status: string;
+}
+
+async function keyNamed(name: string): Promise<KeyBody | undefined> {
+  const { data } = (await (await gateway.request('/v1/keys')).json()) as { data: KeyBody[] };
+  return data.find((key) => key.name === name);
+}
+
+async function makeKey(name: string, expiry = 'Never'): Promise<string> {
+  const { page } = person;
+  await goto('/portal/keys/new');
+  await page.getByLabel('Name').fill(name);
+  await page.getByLabel(expiry, { exact: true }).check();
+  await page.getByRole('button', { name: 'Make the key' }).click();
+  return (await page.locator('#secret').textContent()) ?? '';
+}
+
+async function deleteKey(name: string): Promise<void> {
+  const { page } = person;
+  await goto('/portal/keys');
+  await page.getByRole('link', { name: `Delete ${name}`, exact: true }).click();
+  await page.getByRole('button', { name: `Delete ${name}`, exact: true }).click();
+  await page.getByRole('status').getByText('The key is deleted').waitFor();
+}
+
+const models = (secret: string) => gateway.request('/v1/models', { key: secret });
+
+describe('keys, by hand', () => {
+  it.each([
+    ['Never', null],
+    ['7 days', 7],
+    ['30 days', 30],
+    ['90 days', 90],
+    ['1 year', 365],
+  ])('one that expires after: %s', async (expiry, days) => {
+    const name = `lasts ${expiry}`;
+    const secret = await makeKey(name, expiry);
+    expect((await models(secret)).status).toBe(200);
+    const key = await keyNamed(name);
+    const life = key === undefined || key.expires_at === null ? null : (key.expires_at - key.created_at) / 86_400;
+    expect(life === null ? null : Math.round(life * 100) / 100).toBe(days);
+    await deleteKey(name);
+    expect((await models(secret)).status).toBe(401);
+  });
+
+  it('the secret is shown once: loading the page again, going on and coming back do not show it', async () => {
+    const { page } = person;
+    const secret = await makeKey('once');
+    expect(secret).toMatch(/^sk-hg-/);
+    await page.reload();
+    await page.getByRole('heading', { name: 'Keys', exact: true }).waitFor();
+    expect(await page.content()).not.toContain(secret);
+    expect(await keyNamed('once')).toBeDefined();
+    await page.getByRole('link', { name: 'once', exact: true }).click();
+    expect(await page.content()).not.toContain(secret);
+    const all = (await (await gateway.request('/v1/keys')).json()) as { data: KeyBody[] };
+    expect(all.data.filter(({ name }) => name === 'once')).toHaveLength(1);
+    await deleteKey('once');
+  });
+
+  it('limits and toggles are changed, and what is wrong with them stands beside the field', async () => {
+    const { page } = person;
+    await makeKey('limited');
+    await goto('/portal/keys');
+    await page.getByRole('link', { name: 'limited', exact: true }).click();
+    await page.getByLabel('Requests per minute').fill('0');
+    await page.getByLabel('Tokens per minute').fill('many');
+    await page.getByRole('button', { name: 'Save' }).click();
+    await page.locator('#requests_per_minute-problem').getByText('must be 1 or more').waitFor();
+    await page.locator('#tokens_per_minute-problem').waitFor();
+    expect(await page.getByLabel('Tokens per minute').inputValue()).toBe('many');
+    expect(await keyNamed('limited')).toMatchObject({ requests_per_minute: 60, tokens_per_minute: null });
+
+    await page.getByLabel('Requests per minute').fill('7');
+    await page.getByLabel('Tokens per minute').fill('12,000');
+    await page.getByLabel('Store requests and answers').check();
+    await page.getByRole('button', { name: 'Save' }).click();
+    await page.getByText('The key is changed').waitFor();
+    await page.getByText('7 of 7 requests / min').waitFor();
+    const changed = { requests_per_minute: 7, tokens_per_minute: 12_000, store_requests: true };
+    expect(await keyNamed('limited')).toMatchObject(changed);
+    await deleteKey('limited');
+  });
+
+  it('a delete names the key and the requests of the last hour, and ends it', async () => {
+    const { page } = person;
+    const secret = await makeKey('busy');
+    for (let sent = 0; sent < 2; sent += 1) {
+      const body = { model: 'standin-chat', messages: [{ role: 'user', content: 'Hi' }] };
+      await (await gateway.request('/v1/chat/completions', { key: secret, body })).text();
+    }
+    await goto('/portal/keys');
+    await page.getByText('58 of 60 requests / min').waitFor();
+    await page.getByRole('link', { name: 'Delete busy' }).click();
+    await page.getByText('2 requests came with it in the last hour').waitFor();
+    await page.getByRole('link', { name: 'Keep it' }).click();
+    expect((await models(secret)).status).toBe(200);
+    await deleteKey('busy');
+    expect((await models(secret)).status).toBe(401);
+    expect(await keyNamed('busy')).toMatchObject({ status: 'revoked' });
+  });
+
+  it('the sixth key: said before it bites, refused where it does, and mended by a delete', async () => {
+    const { page } = person;
+    const first = (await (await gateway.request('/v1/keys?status=active')).json()) as { data: unknown[] };
+    for (let made = first.data.length; made < 5; made += 1) await makeKey(`number ${made + 1}`);
+    await goto('/portal/keys');
+    await page.getByText('All 5 active keys of this organization are taken').waitFor();
+    expect(await page.getByRole('link', { name: 'New key' }).count()).toBe(0);
+    await goto('/portal/keys/new');
+    await page.getByLabel('Name').fill('the sixth');
+    await page.getByRole('button', { name: 'Make the key' }).click();
+    await page.getByRole('alert').getByText('revoke one').waitFor();
+    expect(await page.getByLabel('Name').inputValue()).toBe('the sixth');
+    expect(await keyNamed('the sixth')).toBeUndefined();
+    await deleteKey('number 5');
+    await makeKey('the sixth');
+    expect(await keyNamed('the sixth')).toMatchObject({ status: 'active' });
+    expect(person.complaints).toEqual([]);
+  });
+});

@@ -1,0 +1,84 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { startGateway, type TestGateway } from '../../support/gateway.ts';
+import { expectPresentable, type Person, signIn, useBrowsers, welcomeLink } from './browser.ts';
+
+const browsers = useBrowsers();
+let gateway: TestGateway;
+let person: Person;
+
+beforeAll(async () => {
+  gateway = await startGateway();
+  person = await browsers.open();
+});
+
+afterAll(() => gateway.stop());
+
+const show = async (path: string, name: string): Promise<void> => {
+  await person.page.goto(new URL(path, gateway.url).href);
+  await expectPresentable(person.page, name);
+};
+
+async function ask(model: string, count: number): Promise<void> {
+  for (let index = 0; index < count; index += 1) {
+    const body = { model, messages: [{ role: 'user', content: `Say ${index}` }] };
+    const answer = await gateway.request('/v1/chat/completions', { body });
+    expect(answer.status).toBe(200);
+    await answer.text();
+  }
+}
+
+describe('every page is presentable: no fault that axe knows, light and dark, at 1280 and at 360 pixels', () => {
+  it('before anybody is signed in', async () => {
+    await show('/', 'signed-out');
+    await person.page.goto(await welcomeLink(gateway));
+    await expectPresentable(person.page, 'welcome');
+    await show('/welcome?token=used', 'welcome-stale');
+    expect(person.complaints).toEqual([]);
+  });
+
+  it('with nothing there yet', async () => {
+    await signIn(person.page, gateway);
+    await expectPresentable(person.page, 'overview-first');
+    await show('/portal/usage', 'usage-empty');
+    await show('/portal/keys?status=revoked', 'keys-empty');
+    await show('/portal/wallet?type=adjustment', 'wallet-empty');
+    await show('/portal/nothing', 'not-found');
+    expect(person.complaints).toEqual([]);
+  });
+
+  it('with what a day brings', async () => {
+    const { page } = person;
+    const body = { name: 'nightly reports', tokens_per_minute: 50_000, monthly_token_limit: 2_000_000, expiry: '30d' };
+    expect((await gateway.request('/v1/keys', { body })).status).toBe(201);
+    const embedded = await gateway.request('/v1/embeddings', { body: { model: 'standin-embedding', input: 'x' } });
+    await embedded.text();
+    await ask('standin-chat', 4);
+    await show('/', 'overview');
+    await show('/portal/keys', 'keys');
+    await show('/portal/keys/new', 'keys-new');
+    await page.getByLabel('Name').fill('my program');
+    await page.getByRole('button', { name: 'Make the key' }).click();
+    await page.getByText('only time that the secret is shown').waitFor();
+    await expectPresentable(page, 'keys-made');
+    await page.getByRole('link', { name: 'To the keys' }).click();
+    await page.getByRole('link', { name: 'nightly reports', exact: true }).click();
+    await expectPresentable(page, 'key');
+    await page.getByRole('link', { name: 'Delete' }).click();
+    await expectPresentable(page, 'key-delete');
+    await show('/portal/usage', 'usage');
+    await page.getByRole('region', { name: 'Requests, newest first' }).getByRole('link').first().click();
+    await page.getByRole('heading', { name: 'Why this request' }).waitFor();
+    await expectPresentable(page, 'request');
+    await show('/portal/wallet', 'wallet');
+    await page.getByText('Add credit').click();
+    await page.getByLabel('Amount in USD').fill('-1');
+    await page.getByLabel('Reference').fill('x');
+    await page.getByRole('button', { name: 'Book the credit' }).click();
+    await page.getByRole('alert').waitFor();
+    await expectPresentable(page, 'wallet-refused');
+    await show('/portal/models', 'models');
+    await show('/portal/models/standin-chat', 'model');
+    await show('/portal/sessions', 'sessions');
+    expect(person.complaints).toEqual([]);
+  });
+});

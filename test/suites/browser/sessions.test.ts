@@ -1,0 +1,100 @@
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { startGateway, type TestGateway } from '../../support/gateway.ts';
+import { signIn, useBrowsers } from './browser.ts';
+
+const browsers = useBrowsers();
+let gateway: TestGateway;
+
+beforeAll(async () => {
+  gateway = await startGateway();
+});
+
+afterAll(() => gateway.stop());
+
+it('a session that is ended elsewhere ends: the next click there asks to sign in', async () => {
+  const here = await browsers.open();
+  const there = await browsers.open();
+  await signIn(here.page, gateway);
+  await signIn(there.page, gateway);
+  await here.page.getByRole('link', { name: 'Sessions' }).click();
+  await here.page.getByText('this one').waitFor();
+  await here.page.getByRole('button', { name: 'End all others' }).click();
+  await here.page.getByText('Ended: the next page there asks to sign in').waitFor();
+  await there.page.getByRole('link', { name: 'Keys', exact: true }).click();
+  await there.page.getByRole('heading', { name: 'How to get in' }).waitFor();
+  await here.page.getByRole('link', { name: 'Wallet' }).click();
+  await here.page.getByRole('heading', { name: 'Wallet' }).waitFor();
+  await here.page.getByRole('button', { name: 'Sign out' }).click();
+  await here.page.getByRole('heading', { name: 'How to get in' }).waitFor();
+  await here.page.goBack();
+  expect(await here.page.getByRole('heading', { name: 'How to get in' }).count()).toBe(1);
+  expect([...here.complaints, ...there.complaints]).toEqual([]);
+});
+
+it('all of it works without a script', async () => {
+  const { page } = await browsers.open({ javaScriptEnabled: false });
+  await signIn(page, gateway);
+  await page.getByRole('link', { name: 'Keys', exact: true }).click();
+  await page.getByRole('link', { name: 'New key' }).click();
+  await page.getByLabel('Name').fill('without a script');
+  await page.getByRole('button', { name: 'Make the key' }).click();
+  const secret = (await page.locator('#secret').textContent()) ?? '';
+  const body = { model: 'standin-chat', messages: [{ role: 'user', content: 'Hello!' }] };
+  expect((await gateway.request('/v1/chat/completions', { key: secret, body })).status).toBe(200);
+  await page.getByRole('link', { name: 'Its requests' }).click();
+  await page.getByLabel('By', { exact: true }).selectOption('key');
+  await page.getByLabel('Show', { exact: true }).selectOption('tokens');
+  await page.getByRole('button', { name: 'Show' }).click();
+  await page.getByRole('heading', { name: 'Tokens over time' }).waitFor();
+  await page.getByRole('region', { name: 'Requests, newest first' }).getByRole('link').click();
+  await page.getByRole('heading', { name: 'Where the time went' }).waitFor();
+  await page.getByText('UTC').first().waitFor();
+  await page.getByRole('link', { name: 'Wallet' }).click();
+  await page.getByText('Add credit').click();
+  await page.getByLabel('Amount in USD').fill('12.34');
+  await page.getByLabel('Reference').fill('by hand');
+  await page.getByRole('button', { name: 'Book the credit' }).click();
+  await page.getByText('The credit is booked').waitFor();
+  const wallet = (await (await gateway.request('/v1/wallet')).json()) as { balance: string };
+  expect(Number(wallet.balance)).toBeCloseTo(22.34, 2);
+});
+
+it('times are in the zone of the reader, UTC on hover; a keyboard gets everywhere', async () => {
+  const { page } = await browsers.open({ timezoneId: 'Asia/Tokyo' });
+  await signIn(page, gateway);
+  const time = page.locator('time').first();
+  const iso = (await time.getAttribute('datetime')) ?? '';
+  const shown = new Intl.DateTimeFormat('en-GB', { timeZone: 'Asia/Tokyo', hour: '2-digit', minute: '2-digit' });
+  expect(await time.textContent()).toContain(shown.format(new Date(iso)));
+  expect(await time.getAttribute('title')).toBe(`${iso.slice(0, 19).replace('T', ' ')} UTC`);
+  await page.keyboard.press('Tab');
+  expect(await page.evaluate('document.activeElement.textContent')).toBe('Skip to the page');
+  await page.keyboard.press('Enter');
+  expect(new URL(page.url()).hash).toBe('#main');
+});
+
+it('the page of usage narrows in place, and its address says how', async () => {
+  const { page, complaints } = await browsers.open();
+  await signIn(page, gateway);
+  await page.goto(`${gateway.url}/portal/usage`);
+  await page.getByLabel('Show', { exact: true }).selectOption('tokens');
+  await page.getByRole('heading', { name: 'Tokens over time' }).waitFor();
+  await expect.poll(() => new URL(page.url()).searchParams.get('measure')).toBe('tokens');
+  await page.reload();
+  await page.getByRole('heading', { name: 'Tokens over time' }).waitFor();
+  expect(complaints).toEqual([]);
+});
+
+it('the overview shows what happens elsewhere by itself, until its session ends', async () => {
+  const { page, complaints } = await browsers.open();
+  await signIn(page, gateway);
+  const rows = page.getByRole('region', { name: 'Requests, newest first' }).locator('tbody tr');
+  const before = await rows.count();
+  const body = { model: 'standin-chat', messages: [{ role: 'user', content: 'Hello!' }] };
+  await (await gateway.request('/v1/chat/completions', { body })).text();
+  await expect.poll(() => rows.count()).toBe(before + 1);
+  expect(await rows.first().locator('time').getAttribute('data-local')).toBe('');
+  await gateway.db.sql`update sessions set ended_at = now()`;
+  await page.getByRole('heading', { name: 'How to get in' }).waitFor();
+  expect(complaints).toEqual([]);
+});
