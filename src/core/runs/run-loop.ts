@@ -40,12 +40,11 @@ const sweepEveryMs = 60_000;
 const pendingMs = 24 * 3_600_000;
 
 export function createRunLoop(options: RunLoopOptions): RunLoop {
-  const { claims, places, atOnceMax, abandonedMs, clock, log } = options;
+  const { claims, places, atOnceMax, clock, log } = options;
   const hasKey = createKeyCheck(options);
   const running = new Map<string, Promise<void>>();
   const stop = new AbortController();
-  /** What the process before this one held; nobody else goes on with it before its lease has lapsed. */
-  let isOwnReleased = false;
+  const releaseOwn = createReleaseOwn(claims);
   const tries = countTries(claims, options.triesMax);
   const answers = watchAnswers(clock);
   /** 0 before the first look. */
@@ -60,7 +59,6 @@ export function createRunLoop(options: RunLoopOptions): RunLoop {
   }
 
   const mayBegin = (): boolean => running.size < atOnceMax && !stop.signal.aborted;
-
   /** @returns whether there was one */
   async function begin(runner: Runner, ask: (place: string) => Promise<ClaimedRun | null>): Promise<boolean> {
     if (!mayBegin()) return false;
@@ -79,24 +77,19 @@ export function createRunLoop(options: RunLoopOptions): RunLoop {
     }
   }
 
-  async function sweep(reachable: readonly Runner[]): Promise<void> {
-    const own = reachable.map(({ place }) => place);
-    await claims.sweep({ abandonedMs: answers.isHeard() ? abandonedMs : null, pendingMs, places: own });
-    for (const runner of reachable) await removeEnded(options, runner, running);
-    sweepAtMs = clock.monotonicMs() + sweepEveryMs;
-  }
-
   const loop = createPacedLoop(async () => {
     try {
-      if (!isOwnReleased) await claims.releaseOwn();
-      isOwnReleased = true;
+      await releaseOwn();
       const hasWork = await claims.hasWork();
       answers.note();
       const isSweepDue = clock.monotonicMs() >= sweepAtMs;
-      const isNeeded = hasWork || running.size > 0 || (isSweepDue && places.mayHaveLeft(sweepAtMs === 0));
-      if (!isNeeded) return idleEveryMs;
+      const isLeft = isSweepDue && places.mayHaveLeft(sweepAtMs === 0);
+      if (!hasWork && running.size === 0 && !isLeft) return idleEveryMs;
       const reachable = await places.reachable();
-      if (isSweepDue) await sweep(reachable);
+      if (isSweepDue) {
+        await sweep(options, reachable, { running, isHeard: answers.isHeard() });
+        sweepAtMs = clock.monotonicMs() + sweepEveryMs;
+      }
       if (reachable.length === 0) return idleEveryMs;
       await claim(reachable);
     } catch (error) {
@@ -117,6 +110,15 @@ export function createRunLoop(options: RunLoopOptions): RunLoop {
   };
 }
 
+/** Once: what the process before this one held. Nobody else goes on with it before its lease has lapsed. */
+function createReleaseOwn(claims: Claims): () => Promise<void> {
+  let isReleased = false;
+  return async () => {
+    if (!isReleased) await claims.releaseOwn();
+    isReleased = true;
+  };
+}
+
 /** Without the platform key nothing can be begun: it waits for this gateway to get it, or for one that has it. */
 function createKeyCheck({ sealer, log }: Pick<RunLoopOptions, 'sealer' | 'log'>): () => Promise<boolean> {
   let isMissing = false;
@@ -132,6 +134,22 @@ function createKeyCheck({ sealer, log }: Pick<RunLoopOptions, 'sealer' | 'log'>)
     }
     return !isMissing;
   };
+}
+
+interface Sweep {
+  readonly running: ReadonlyMap<string, unknown>;
+  /** Whether PostgreSQL has answered for long enough: else nobody could have been heard of. */
+  readonly isHeard: boolean;
+}
+
+async function sweep(
+  options: RunLoopOptions,
+  reachable: readonly Runner[],
+  { running, isHeard }: Sweep,
+): Promise<void> {
+  const abandonedMs = isHeard ? options.abandonedMs : null;
+  await options.claims.sweep({ abandonedMs, pendingMs, places: reachable.map(({ place }) => place) });
+  for (const runner of reachable) await removeEnded(options, runner, running);
 }
 
 /** What is left of runs that a killed gateway was ending, or that were given up because it was away for so long. */

@@ -1,8 +1,6 @@
 import { z } from 'zod';
 import { pathOf } from './answers.ts';
 
-export { jsonText, parseAnswer } from './answers.ts';
-
 /** An engine as the gateway answers with it, and what is to be said of it. Fields that a newer gateway adds are ignored. */
 
 const replica = z.looseObject({

@@ -244,7 +244,7 @@ describe('the door to the Docker socket: files of runs', () => {
   });
 
   it('pass on as plain files of the run’s user, whoever they were of', async () => {
-    expect((await put(await packed(plain, { name: `run/${'deep/'.repeat(40)}b` }))).status).toBe(200);
+    expect((await put(await packed(plain, { name: `run/${'deep/'.repeat(40)}b`, mode: 0o666 }))).status).toBe(200);
     const bounds = { bytesMax: 1000, entriesMax: 1000 };
     const files = await readArchive(Readable.from(received), bounds);
     expect(files.filter(({ bytes }) => bytes !== null).map(({ path }) => path)).toEqual([
@@ -259,6 +259,6 @@ describe('the door to the Docker socket: files of runs', () => {
       next();
     });
     await pipeline(Readable.from(received), extract);
-    expect([...seen].toSorted()).toEqual(['directory 700 65532:65532', 'file 600 65532:65532']);
+    expect([...seen].toSorted()).toEqual(['directory 700 65532:65532', 'file 600 65532:65532', 'file 700 65532:65532']);
   });
 });

@@ -338,21 +338,6 @@ describe('who was never seen here, while Redis is away', () => {
   });
 });
 
-describe('a gateway that slept', () => {
-  it('takes its slots again before it admits anything', async () => {
-    const { gateways, make } = await openTwo(1000n, { limits: { maxConcurrency: 1 } }, 600);
-    const [sleeper, other] = gateways;
-    const stream = make();
-    expect(wordOf(await sleeper.admission.admit(stream))).toBe('ok');
-    sleeper.answers = false;
-    await eventually(async () => wordOf(await other.admission.check(make())) === 'ok');
-    sleeper.answers = true;
-    expect(wordOf(await sleeper.admission.admit(make()))).toBe('concurrency_limit_exceeded');
-    expect(wordOf(await other.admission.check(make()))).toBe('concurrency_limit_exceeded');
-    sleeper.admission.settle(stream.requestId, usedOf(0n));
-  });
-});
-
 describe('when Redis is back', () => {
   it('and another gateway is not heard of, each goes on alone, and with Redis when that one is gone', async () => {
     const { gateways, organizationId, make } = await openTwo(100n, { limits: { requestsPerMinute: 100 } });
