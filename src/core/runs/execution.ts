@@ -115,7 +115,8 @@ async function readContext(parts: ExecutionParts, run: ClaimedRun): Promise<RunC
     node: run.node,
     inputs: inputsSchema.parse(JSON.parse(inputs.toString('utf8'))),
     state: stored?.state ?? null,
-    lockFile: stored?.lockFile ?? null,
+    // Another version of the stack may need other versions of its providers.
+    lockFile: stored?.stackVersionId === run.stackVersionId ? stored.lockFile : null,
   };
 }
 

@@ -19,6 +19,8 @@ export interface StoredState {
   readonly resources: number;
   readonly state: Buffer;
   readonly lockFile: Buffer | null;
+  /** Of the run that left it. */
+  readonly stackVersionId: string | null;
 }
 
 export type KeepResult = 'kept' | 'unchanged' | 'not_a_state' | 'foreign' | 'older';
@@ -35,14 +37,16 @@ interface StateRow {
   readonly resources: number;
   readonly state: Buffer;
   readonly lockFile: Buffer | null;
+  readonly stackVersionId: string | null;
 }
 
 export function createStates(sql: Sql, sealer: Sealer): States {
   return {
     async latest(installationId) {
       const [row] = await sql<StateRow[]>`
-        select serial, lineage, resources, state, lock_file as "lockFile" from stack_states
-        where installation_id = ${installationId} order by serial desc limit 1`;
+        select s.serial, s.lineage, s.resources, s.state, s.lock_file as "lockFile", r.stack_version_id as "stackVersionId"
+        from stack_states s left join runs r on r.id = s.run_id
+        where s.installation_id = ${installationId} order by s.serial desc limit 1`;
       if (row === undefined) return null;
       const state = await sealer.open(row.state, stateContext(installationId));
       return { ...row, serial: Number(row.serial), state };

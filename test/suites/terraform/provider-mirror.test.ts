@@ -109,6 +109,20 @@ describe('a folder of providers', () => {
       select encode(lock_file, 'escape') as lock from stack_states order by serial desc limit 1`;
     expect(row?.lock).toContain('"1.0.0"');
 
+    // Another version of the stack chooses anew.
+    const newer = await bench.gateway.upload('note', noteStack('>= 1.1'));
+    expect(newer.status).toBe(200);
+    const chosen = await ended(bench, 'note', { words: 'newer' });
+    expect(chosen).toMatchObject({ status: 'APPLIED', failure_message: null });
+    expect(await initOf(bench, chosen)).toMatch(/v1\.1\.0/);
+  });
+
+  it('is used by a later run only with the same packages', async () => {
+    const mirror = newMirror();
+    await mirror.packed('1.0.0');
+    const bench = await withMirror(mirror);
+    await bench.gateway.upload('note', noteStack());
+    await ended(bench, 'note');
     // A package of the same version that is another one is not taken.
     await mirror.packed('1.0.0', '# repacked\n');
     const repacked = await ended(bench, 'note', { words: 'again' });
