@@ -16,7 +16,8 @@ export interface Told {
   readonly headers: Headers;
 }
 
-const defaultTimeoutMs = 20_000;
+/** Ends what hangs. Copies of clusters are made in this process: a busy disk holds it up. */
+const defaultTimeoutMs = 120_000;
 
 /** Calls the JSON API; that it refuses, or is not there, is an answer. */
 export async function callApi(url: string, path: string, call: Call = {}): Promise<Told> {
