@@ -1,5 +1,5 @@
 import { execFile } from 'node:child_process';
-import { readFileSync } from 'node:fs';
+import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { describe, expect, it } from 'vitest';
@@ -85,9 +85,8 @@ describe('the README', () => {
   });
 
   it('names no setting that a gateway or a command of it does not know, and none of the command’s stops a start', async () => {
-    const sources = ['config-sections.ts', 'config-programs.ts'].map((name) =>
-      readFileSync(join(repository, 'src/base', name), 'utf8'),
-    );
+    const files = readdirSync(join(repository, 'src/base')).filter((name) => /^config-(?!files)\w+\.ts$/.test(name));
+    const sources = files.map((name) => readFileSync(join(repository, 'src/base', name), 'utf8'));
     const inFiles = readFileSync(join(repository, 'src/base/config-files.ts'), 'utf8').match(/\bHEADGATE_\w+/g) ?? [];
     const known = new Set([
       ...(sources.join('\n').match(/\bHEADGATE_\w+/g) ?? []),

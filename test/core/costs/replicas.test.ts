@@ -33,7 +33,8 @@ describe('runs of replicas', () => {
   it('are carried over once, however often they are told', async () => {
     expect(await carry(run(), run())).toBe(1);
     expect(await carry(run())).toBe(0);
-    expect(await carry(run({ startedMs: at('2026-03-09') }))).toBe(0);
+    expect(await carry(run({ startedMs: at('2026-03-10 10:01') }))).toBe(0);
+    expect(await carry(run({ startedMs: at('2026-03-10 09:30') }))).toBe(1);
     expect(await carry(run({ readyMs: at('2026-03-10 10:05') }))).toBe(1);
     expect(await carry(run({ readyMs: at('2026-03-10 10:07') }), run({ runId: 'run-2' }))).toBe(1);
     const ended = run({ readyMs: at('2026-03-10 10:05'), endedMs: at('2026-03-10 12:00') });
@@ -41,7 +42,7 @@ describe('runs of replicas', () => {
     expect(await carry(run({ endedMs: null }), run({ endedMs: at('2026-03-11') }))).toBe(0);
     expect([...(await rows())]).toMatchObject([
       {
-        started: String(at('2026-03-10 10:00')),
+        started: String(at('2026-03-10 09:30')),
         ready: String(at('2026-03-10 10:05')),
         ended: String(at('2026-03-10 12:00')),
       },

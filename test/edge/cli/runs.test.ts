@@ -92,12 +92,12 @@ describe('headgate runs, refused', () => {
     for (const command of ['show', 'logs', 'cancel', 'retry', 'destroy']) {
       expect(await headgate(['runs', command, absent])).toMatchObject({
         code: 1,
-        stderr: 'headgate: There is no such run; "headgate runs ls" lists the runs\n',
+        stderr: expect.stringContaining('headgate: There is no such run; "headgate runs ls" lists the runs\n'),
       });
     }
     const noCluster = formatId('cluster', uuidv7());
     const applied = (stack: string, cluster: string) => headgate(['runs', 'apply', stack, '--cluster', cluster]);
-    expect((await applied('words', noCluster)).stderr).toBe(
+    expect((await applied('words', noCluster)).stderr).toContain(
       'headgate: There is no such cluster; "headgate clusters ls" lists the clusters\n',
     );
     expect((await applied('verbs', clusterId)).stderr).toContain('"headgate stacks ls" lists the stacks');
