@@ -100,22 +100,35 @@ async function requireOtherAdmin(tx: Transaction, { organizationId, role }: Memb
 /** @throws AppError conflict */
 async function requireOtherPlatformAdmin(tx: Transaction, { row }: UserRecord): Promise<void> {
   if (row.platformRole !== 'admin') return;
-  // All of them are held: of two that are removed at once the second one is the last.
-  const admins = await tx
+  const admins = await lockPlatformAdmins(tx);
+  if (admins.some(({ id }) => id !== row.id)) return;
+  throw new AppError('conflict', { message: 'Nobody else administers the platform.' });
+}
+
+/** All of them are held, by id: of two that are removed at once the second one is the last. */
+function lockPlatformAdmins(tx: Transaction): Promise<readonly { readonly id: string }[]> {
+  return tx
     .select({ id: users.id })
     .from(users)
     .where(eq(users.platformRole, 'admin'))
     .orderBy(asc(users.id))
     .for('update');
-  if (admins.some(({ id }) => id !== row.id)) return;
-  throw new AppError('conflict', { message: 'Nobody else administers the platform.' });
 }
 
-/** A user to be changed, with his organizations and then himself held until the transaction ends. */
-async function lockUser(tx: Transaction, editor: UserEditor, userId: string): Promise<UserRecord | null> {
+/**
+ * A user to be changed, with his organizations and then himself held until the transaction ends.
+ * @param leaves before one of those who administer the platform all of them are held, in one order for everybody
+ */
+async function lockUser(
+  tx: Transaction,
+  editor: UserEditor,
+  userId: string,
+  { leaves = false }: { readonly leaves?: boolean } = {},
+): Promise<UserRecord | null> {
   const seen = await readUser(tx, editor, userId);
   const ids = (seen?.memberships ?? []).map(({ organizationId }) => organizationId).toSorted();
   for (const id of ids) await lockOrganization(tx, id);
+  if (leaves && seen?.row.platformRole === 'admin') await lockPlatformAdmins(tx);
   return readUser(tx, editor, userId, { lock: true });
 }
 
@@ -194,7 +207,7 @@ export async function removeUser(
   userId: string,
   editor: UserEditor,
 ): Promise<UserRemoval | null> {
-  const before = await lockUser(tx, editor, userId);
+  const before = await lockUser(tx, editor, userId, { leaves: true });
   if (before === null) return null;
   requireMayRemove(before, editor);
   const { organizationId } = editor;

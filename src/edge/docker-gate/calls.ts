@@ -101,7 +101,7 @@ const rules: readonly Rule[] = [
   {
     method: 'GET',
     path: new RegExp(`^/containers/${id}/archive$`),
-    query: { path: /^\/work\/run\/.{1,4000}$/ },
+    query: { path: /^\/work\/run\/(?!(?:.*\/)?\.{0,2}(?:\/|$)).{1,4000}$/ },
     check: (_policy, _name, query) => (query.has('path') ? null : 'The path is missing.'),
     targets: container(runLabel),
   },

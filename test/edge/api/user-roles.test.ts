@@ -228,3 +228,15 @@ describe('a deleted user', () => {
     expect(row).toEqual({ action: 'api_key.revoked' });
   });
 });
+
+it('of platform administrators two can be deleted at once', async () => {
+  for (let round = 0; round < 6; round += 1) {
+    const [one, two] = [await api().organization(), await api().organization()];
+    const pair = [await make(one.key, { role: 'admin' }), await make(two.key, { role: 'admin' })];
+    for (const { id } of pair) {
+      await api().db.sql`update users set platform_role = 'admin' where id = ${parseId('user', id)}`;
+    }
+    const answers = await Promise.all(pair.map(({ id }) => ask(`/v1/users/${id}`, { method: 'DELETE' })));
+    expect(answers.map(({ status }) => status)).toEqual([204, 204]);
+  }
+});

@@ -47,11 +47,16 @@ interface Row {
 
 const epochMs = (column: string): string => `(extract(epoch from ${column}) * 1000)::bigint::text`;
 
-/** GPUs that another run had until then count for that one: clocks of hosts differ. */
+/**
+ * GPUs that another run had until then count for that one: clocks of hosts differ. A host may have got another name
+ * meanwhile: a replica's id and a GPU's UUID are the same under both.
+ */
 const heldAt = `case when held_at is null then started_at else least(started_at, greatest(held_at, (
   select max(before.ended_at) from replica_runs before
-  where before.host = r.host and before.id <> r.id and before.ended_at <= r.started_at
-    and before.gpus ?| array(select jsonb_array_elements_text(r.gpus))))) end`;
+  where before.id <> r.id and before.ended_at <= r.started_at
+    and before.gpus ?| array(select gpu from jsonb_array_elements_text(r.gpus) gpu
+      where before.host = r.host or (before.scope = r.scope and before.replica = r.replica)
+        or gpu ~ '^(GPU|MIG)-[0-9a-fA-F]{8}-')))) end`;
 
 const columns = `id::text, model, replica, host, gpus, ${epochMs(heldAt)} as started_ms,
   ${epochMs('ready_at')} as ready_ms, ${epochMs('ended_at')} as ended_ms, ended, end_reason,

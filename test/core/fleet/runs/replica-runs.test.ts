@@ -222,6 +222,40 @@ describe('a replica that was found', () => {
     expect(row).toMatchObject({ ended: 'unclean', end_reason: 'vanished' });
   });
 
+  it.each([
+    ['a replica', 'r1', 'GPU-1'],
+    ['a GPU, by its UUID', 'r2', 'GPU-5e7c5fc4-0b8d-4f0c-9c3a-2f1d6f0a77b1'],
+  ])('counts %s once where its host gets another name', async (_what, id, gpu) => {
+    const beganMs = Math.floor(Date.now() / 1000) * 1000 - 3 * 3_600_000;
+    counters.process = String(beganMs / 1000);
+    const first = openRuns();
+    first.starting('r1');
+    await follow(first, [replicaOf('r1', { placement: { host: 'gpu1', gpuIds: [gpu] } })], isRead);
+    await first.close();
+    await db.sql`update replica_runs set started_at = ${new Date(beganMs).toISOString()}::text::timestamptz
+      where scope = ${scope}`;
+    const second = openRuns();
+    for (;;) {
+      // At the first look the host does not answer under its new name.
+      second.follow([], new Set(['gpu-one']));
+      await second.readNow();
+      if ((await rows())[0]?.['ended_at'] !== null) break;
+      await new Promise((resolve) => setTimeout(resolve, 5));
+    }
+    const renamed = replicaOf(id, { placement: { host: 'gpu-one', gpuIds: [gpu] } });
+    const found = await follow(
+      second,
+      [renamed],
+      (all) => all.length === 2 && all.every((row) => row['prompt_tokens_last'] !== null),
+    );
+    await second.close();
+    const ids = new Set(found.map((row) => row.id));
+    const all = await readGpuRuns(db, { endedSinceMs: 0, ids: [], after: null, limit: 1000 });
+    const [old, next] = all.filter((run) => ids.has(run.id)).toSorted((a, b) => a.startedMs - b.startedMs);
+    expect([old?.startedMs, next?.host]).toEqual([beganMs, 'gpu-one']);
+    expect(next?.startedMs).toBe(old?.endedMs);
+  });
+
   it('is believed to run on while its host cannot be reached', async () => {
     const runs = openRuns();
     await follow(runs, [replicaOf('r1')], isRead);
