@@ -62,6 +62,7 @@ export function createPlatform(options: PlatformOptions): Platform {
   const docker = { hosts: options.hosts, identity: options.identity, configDir: config.docker.configDir };
   const { runs, part } = createRunsWing({ ...options, docker, audit, clusters, stacks, secrets, holder });
   const web = createExposuresWing({ ...options, clusters, runs });
+  runs.onChanged(() => void web.announce());
   return {
     rooms: { costs, clusters, stacks, runs, exposures: web.exposures },
     announceAddresses: web.announce,

@@ -9,7 +9,7 @@ import { defaultDataDir } from '#base/data-dir.ts';
 import { connectDb, readMigrations, readTime, whyUnusable } from '#base/db.ts';
 import { connectHost } from '#base/docker/docker.ts';
 import { createLog } from '#base/log.ts';
-import { findEmbeddedPostgres } from '#base/postgres/postgres.ts';
+import { findClosedFolder, findEmbeddedPostgres } from '#base/postgres/postgres.ts';
 import { connectRedis } from '#base/redis.ts';
 import { formatEngineFileProblem, loadEngineFiles } from '#core/catalog/catalog.ts';
 import { findTerraformPath } from '#core/runs/runs.ts';
@@ -80,6 +80,13 @@ export function checkDataDir(config: Config): Finding {
     return wrong(
       `this user cannot write ${there}`,
       `let it: chown it to the gateway's user, or name another folder in HEADGATE_DATA_DIR`,
+    );
+  }
+  const closed = config.database.url === null ? findClosedFolder(existing(join(dir, 'postgres'))) : null;
+  if (closed !== null) {
+    return wrong(
+      `PostgreSQL, which runs as "nobody" where the gateway is root, cannot enter ${closed}`,
+      `chmod o+x ${closed}, or name another folder in HEADGATE_DATA_DIR`,
     );
   }
   return there === dir ? ok(dir) : note(`${dir} is not there yet; the first start makes it`);

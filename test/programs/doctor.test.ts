@@ -58,11 +58,21 @@ describe('headgate doctor', () => {
       .replace(/command: .*/, 'args: ["--model", "x"]');
     writeFileSync(join(enginesDir, 'b.yaml'), container);
     const env = { HEADGATE_ENGINES_DIR: enginesDir, DOCKER_HOST: 'unix:///nonexistent/docker.sock' };
-    const { wrong } = await examine({ ...env, HEADGATE_DATA_DIR: folders() });
+    const { wrong } = await examine({ ...env, HEADGATE_DATA_DIR: processes.home().dataDir });
     expect(wrong).toEqual({
       'engine files': 'a: its program no-such-vllm is not on the PATH',
       docker: expect.stringMatching(/^local: the Docker engine cannot be used \(.*ENOENT/),
     });
+  });
+
+  it.runIf(process.geteuid?.() === 0)('finds a folder that keeps PostgreSQL from its data', async () => {
+    const closed = folders();
+    chmodSync(closed, 0o700);
+    const { wrong } = await examine({ HEADGATE_DATA_DIR: join(closed, 'data'), HEADGATE_ENGINES_DIR: folders() });
+    expect(wrong['data folder']).toContain(`cannot enter ${closed}`);
+    chmodSync(closed, 0o711);
+    const opened = await examine({ HEADGATE_DATA_DIR: join(closed, 'data'), HEADGATE_ENGINES_DIR: folders() });
+    expect(opened.wrong).toEqual({});
   });
 
   it('looks at the rest, where a setting is wrong, as far as that goes', async () => {

@@ -122,6 +122,16 @@ async function startAgain(place: Place, cluster: Cluster, launchOptions: LaunchO
   );
 }
 
+/**
+ * Where PostgreSQL's user could not reach the data folder.
+ * @param path of the nearest folder that is there: what the gateway makes below it can be entered
+ * @returns the folder in the way; null where none is
+ */
+export function findClosedFolder(path: string): string | null {
+  const runAs = findRunAs();
+  return runAs === null ? null : firstClosedFolder(realpathSync(path), runAs);
+}
+
 function checkReachable(dataDir: string, runAs: RunAs): void {
   const closed = firstClosedFolder(dataDir, runAs);
   if (closed === null) return;

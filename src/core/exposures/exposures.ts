@@ -41,6 +41,12 @@ export interface ShownAddress {
   readonly status: ExposureStatus;
 }
 
+export interface ShownRun {
+  readonly id: string;
+  /** Whether it is applied, and declares a web port. */
+  readonly isExposed: boolean;
+}
+
 export interface Exposures extends Pick<Opening, 'enter' | 'admit'> {
   /** Where links lead: no application gets to see this path. */
   readonly enterPath: string;
@@ -52,8 +58,8 @@ export interface Exposures extends Pick<Opening, 'enter' | 'admit'> {
   isKnown(): boolean;
   /** @param host in lower case, without a port */
   find(host: string): Exposure | null;
-  /** Addresses of these runs, by run. */
-  shown(runIds: readonly string[]): Promise<ReadonlyMap<string, ShownAddress>>;
+  /** Addresses of these runs, by run. Of one that has just declared its port they are looked for first. */
+  shown(runs: readonly ShownRun[]): Promise<ReadonlyMap<string, ShownAddress>>;
   /** A link to the address of a run; null where it has none. */
   open(runId: string, opener: Opener): Promise<OpenedAddress | null>;
   /** @throws UnreachableError */
@@ -90,7 +96,16 @@ export function createExposures(options: ExposuresOptions): Exposures {
     isOwnSite: (domain) => ownHosts.some((host) => isSameSite(domain, host)),
     isKnown: () => known.byHost() !== null,
     find: (host) => known.byHost()?.get(host) ?? null,
-    shown: (runIds) => (isOn && runIds.length > 0 ? readShown(db, known, runIds) : Promise.resolve(new Map())),
+    async shown(runs) {
+      if (!isOn || runs.length === 0) return new Map();
+      // Who reads that a run is applied finds its address as it is then, and not as it was before.
+      if (runs.some(({ id, isExposed }) => isExposed && !known.hasSeen(id))) await known.refresh();
+      return readShown(
+        db,
+        known,
+        runs.map(({ id }) => id),
+      );
+    },
     async open(runId, opener) {
       if (isOn) await known.refresh();
       const exposure = all().find((other) => other.runId === runId);

@@ -4,8 +4,15 @@ import type { ClusterPlace, DeclaredPort, Exposure, ExposureSources, Target } fr
 
 /** Reads what runs declare, gives each a name, and forgets the names of what is gone. */
 export interface Listing {
-  /** Every address that is live. @throws what the stores throw */
-  read(): Promise<readonly Exposure[]>;
+  /** @throws what the stores throw */
+  read(): Promise<Listed>;
+}
+
+export interface Listed {
+  /** Every address that is live. */
+  readonly exposures: readonly Exposure[];
+  /** The runs that were looked at, with those that get no address. */
+  readonly runIds: ReadonlySet<string>;
 }
 
 export interface ListingParts {
@@ -33,8 +40,7 @@ interface Row {
 }
 
 export function createListing({ sql, sources, ownHosts }: ListingParts): Listing {
-  async function readWanted(): Promise<readonly Wanted[]> {
-    const declared = await sources.declaredPorts();
+  async function readWanted(declared: readonly DeclaredPort[]): Promise<readonly Wanted[]> {
     const places = await sources.clusters([...new Set(declared.map(({ clusterId }) => clusterId))]);
     const byId = new Map(places.map((place) => [place.id, place]));
     return declared.flatMap((port) => wantedOf(port, byId.get(port.clusterId), ownHosts));
@@ -44,26 +50,31 @@ export function createListing({ sql, sources, ownHosts }: ListingParts): Listing
     select installation_id as "installationId", run_id as "runId", domain, label, wanted, target from exposures`;
 
   /** Of several gateways one does it, and the others find it done. */
-  async function settle(): Promise<readonly Exposure[]> {
+  async function settle(): Promise<Listed> {
     return sql.begin(async (tx) => {
       await tx`select pg_advisory_xact_lock(hashtextextended('headgate exposures', 0))`;
-      const wanted = await readWanted();
-      const live = wanted.map(({ declared }) => declared.installationId);
+      const declared = await sources.declaredPorts();
+      const wanted = await readWanted(declared);
+      const live = wanted.map((one) => one.declared.installationId);
       await tx`delete from exposures ${live.length === 0 ? tx`` : tx`where installation_id not in ${tx(live)}`}`;
       const rows = await readRows(tx);
       for (const one of wanted) await keep(tx, one, rows);
-      return toExposures(wanted, await readRows(tx)) ?? [];
+      return { exposures: toExposures(wanted, await readRows(tx)) ?? [], runIds: runIdsOf(declared) };
     });
   }
 
   return {
     async read() {
-      const [wanted, rows] = [await readWanted(), await readRows(sql)];
-      const isSettled = rows.length === wanted.length;
-      return (isSettled ? toExposures(wanted, rows) : null) ?? settle();
+      const declared = await sources.declaredPorts();
+      const [wanted, rows] = [await readWanted(declared), await readRows(sql)];
+      const exposures = rows.length === wanted.length ? toExposures(wanted, rows) : null;
+      return exposures === null ? settle() : { exposures, runIds: runIdsOf(declared) };
     },
   };
 }
+
+const runIdsOf = (declared: readonly DeclaredPort[]): ReadonlySet<string> =>
+  new Set(declared.map(({ runId }) => runId));
 
 function wantedOf(
   declared: DeclaredPort,

@@ -8,6 +8,8 @@ export type Cut = (exposure: Exposure) => void;
 export interface Known {
   /** Null before the first look. */
   readonly byHost: () => ReadonlyMap<string, Exposure> | null;
+  /** Whether the last look has seen what the run declares. */
+  readonly hasSeen: (runId: string) => boolean;
   /** Looks for changes. Never rejects: what fails is found by the next look. */
   readonly refresh: () => Promise<void>;
   readonly onCut: (cut: Cut) => void;
@@ -16,12 +18,14 @@ export interface Known {
 export function createKnown(listing: Listing, log: Log): Known {
   const cuts: Cut[] = [];
   let byHost: ReadonlyMap<string, Exposure> | null = null;
+  let seen: ReadonlySet<string> = new Set();
   let looking: Promise<void> | null = null;
   let isAskedAgain = false;
   let isFailing = false;
 
   async function look(): Promise<void> {
-    const list = await listing.read();
+    const { exposures: list, runIds } = await listing.read();
+    seen = runIds;
     const before = byHost ?? new Map<string, Exposure>();
     byHost = new Map(list.map((exposure) => [exposure.host, exposure]));
     for (const exposure of before.values()) {
@@ -45,6 +49,7 @@ export function createKnown(listing: Listing, log: Log): Known {
 
   return {
     byHost: () => byHost,
+    hasSeen: (runId) => seen.has(runId),
     onCut: (cut) => void cuts.push(cut),
     /** Who asks while a look is made gets the one after it, which sees what was there when he asked. */
     refresh() {

@@ -2,7 +2,7 @@ import type { Clock } from '#base/clock.ts';
 import type { Db } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
 import type { Audit } from '#core/audit/audit.ts';
-import { createClaims } from './claims.ts';
+import { type Claims, createClaims } from './claims.ts';
 import { dropOldLogs } from './old-logs.ts';
 import { resealRuns } from './reseal.ts';
 import { type Changes, createChanges } from './run-changes.ts';
@@ -65,6 +65,8 @@ export interface Runs extends Starts, Changes {
    * @returns how many there were; 0 where the key in use is not here
    */
   reseal(): Promise<number>;
+  /** Calls back when a run of this gateway has applied or destroyed something: web ports may have changed. */
+  onChanged(tell: () => void): void;
   readonly loop: RunLoop;
 }
 
@@ -100,9 +102,10 @@ export function createRuns(options: RunsOptions): Runs {
   const { db, sealer, atOnceMax = 2, initMs = 300_000, phaseMs = 3_600_000, abandonedMs = 15 * 60_000 } = options;
   const find = (id: string): Promise<Run | null> => findRun(db.sql, id);
   const look = untilFound(options);
+  const told: (() => void)[] = [];
   const loop = createRunLoop({
     ...options,
-    claims: createClaims(db.sql, options.holder),
+    claims: telling(createClaims(db.sql, options.holder), told),
     states: createStates(db.sql, sealer),
     limits: { initMs, phaseMs },
     places: createPlaces({
@@ -127,7 +130,19 @@ export function createRuns(options: RunsOptions): Runs {
     mirrored: mirrorReader(options),
     webPorts: () => listWebPorts(db.sql),
     problem: () => problemOf(options.containers ?? null, look),
+    onChanged: (tell) => void told.push(tell),
     loop,
+  };
+}
+
+function telling(claims: Claims, told: readonly (() => void)[]): Claims {
+  return {
+    ...claims,
+    async turn(run, end) {
+      const isTurned = await claims.turn(run, end);
+      if (isTurned && (end.status === 'APPLIED' || end.status === 'DESTROYED')) for (const tell of told) tell();
+      return isTurned;
+    },
   };
 }
 

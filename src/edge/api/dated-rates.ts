@@ -210,7 +210,7 @@ export function requireAdded<Rate extends Dated, Shown extends object>(
     case 'overlap': {
       const { id, fromMs, toMs } = result.with;
       const span = `${isoOf(fromMs)} ${toMs === null ? 'for good' : `until ${isoOf(toMs)}`}`;
-      const message = `The ${nouns[prefix]} ${formatId(prefix, id)} holds from ${span}: end it before, or begin after it.`;
+      const message = `The ${nouns[prefix]} ${formatId(prefix, id)} holds from ${span}: end it before, or begin after it; one for the time before it has "effective_to": "${isoOf(fromMs)}".`;
       throw new AppError('conflict', { message, param: 'effective_from' });
     }
   }

@@ -45,9 +45,11 @@ export function registerRunRoutes(app: ApiApp, parts: RunRoutesParts): void {
 
 type RunAnswer = ReturnType<typeof toRunAnswer>;
 
+const shownRun = ({ id, status, web }: Run) => ({ id, isExposed: status === 'APPLIED' && web !== null });
+
 /** As outsiders see it, with its web address. */
 async function answerOf({ exposures }: Pick<RunRoutesParts, 'exposures'>, run: Run): Promise<RunAnswer> {
-  return toRunAnswer(run, (await exposures.shown([run.id])).get(run.id));
+  return toRunAnswer(run, (await exposures.shown([shownRun(run)])).get(run.id));
 }
 
 /**
@@ -185,7 +187,7 @@ function registerList(app: ApiApp, { guards, runs, clusters, exposures }: RunRou
     const clusterIds = isOperator(caller) ? null : await clusters.idsOf(caller.organizationId);
     const clusterId = cluster === undefined ? null : parseId('cluster', cluster);
     const page = await runs.list({ clusterIds, clusterId, stackName: stack, status, ...asked });
-    const addresses = await exposures.shown(page.runs.map(({ id }) => id));
+    const addresses = await exposures.shown(page.runs.map(shownRun));
     const shown = page.runs.map((run) => toRunAnswer(run, addresses.get(run.id)));
     return context.json(toPage(shown, asked, page.total), 200);
   });

@@ -94,6 +94,19 @@ describe('rates are refused', () => {
     expect(ended.body).toMatchObject({ effective_to: '2026-02-01T00:00:00.000Z' });
   });
 
+  it('one for the time before, and says how it is taken', async () => {
+    const today = await api().ask(cards, { body: card('before', {}) });
+    const past = card('before', { effective_from: '2026-01-01', retroactive: true });
+    const refused = await api().ask(cards, { body: past });
+    const to = today.body.effective_from;
+    expect([refused.status, refused.body.error.message]).toEqual([
+      409,
+      expect.stringContaining(`one for the time before it has "effective_to": "${to}"`),
+    ]);
+    const made = await api().ask(cards, { body: { ...past, effective_to: to } });
+    expect(made.status).toBe(201);
+  });
+
   it('two that hold at once', async () => {
     const dates = { effective_from: '2026-01-01', effective_to: '2026-02-01', retroactive: true };
     const first = await api().ask(cards, { body: card('twice', dates) });

@@ -45,8 +45,8 @@ async function makeCluster(more: object = {}): Promise<Body> {
 
 const uuidOf = (id: string): string => id.replace(/^.*_(.{8})(.{4})(.{4})(.{4})(.{12})$/, '$1-$2-$3-$4-$5');
 
-/** A run that is APPLIED. @returns its host, once that is known */
-async function exposed(
+/** A run that is APPLIED. */
+async function applied(
   port: number,
   { cluster, stack = 'web', node = '' }: { cluster?: Body; stack?: string; node?: string },
 ) {
@@ -62,6 +62,12 @@ async function exposed(
       created_at, ended_at, web)
     values (${id}, ${installation}, ${uuidOf(clusterId)}, ${uuidOf(organization.id)}, ${version}, 'apply', 'APPLIED', '',
       now(), now(), ${web}::jsonb)`;
+  return { id, clusterId };
+}
+
+/** The same. @returns its host, once that is known */
+async function exposed(port: number, options: Parameters<typeof applied>[1]) {
+  const { id, clusterId } = await applied(port, options);
   const run = await eventually(async () => {
     const { body } = await ask(`/v1/runs/run_${id.replaceAll('-', '')}`);
     if (body.url === null) return null;
@@ -193,6 +199,32 @@ describe('a request is refused', () => {
 });
 
 describe('an address', () => {
+  it('is told with the first answer that says applied, and is for members alone by then', async () => {
+    const port = await application();
+    for (let round = 0; round < 3; round += 1) {
+      const { id } = await applied(port, {});
+      const answer = await ask(`/v1/runs/run_${id.replaceAll('-', '')}`);
+      expect(answer.body).toMatchObject({
+        status: 'APPLIED',
+        url: expect.stringContaining('https://'),
+        url_status: expect.stringMatching(/^(pending|ready)$/),
+      });
+      const host = new URL(answer.body.url).host;
+      expect((await get(host, '/')).status).toBe(200);
+      const next = uuidv7();
+      await gateway.db.sql.begin(async (tx) => {
+        await tx`
+          insert into runs (id, installation_id, cluster_id, organization_id, stack_version_id, operation, status,
+            inputs, created_at, ended_at, web, access)
+          select ${next}, installation_id, cluster_id, organization_id, stack_version_id, operation, status, inputs,
+            now(), now(), web, 'members' from runs where id = ${id}`;
+        await tx`update runs set status = 'SUPERSEDED' where id = ${id}`;
+      });
+      expect((await ask('/v1/runs')).body.data[0]).toMatchObject({ status: 'APPLIED', url: answer.body.url });
+      expect((await get(host, '/')).status).not.toBe(200);
+    }
+  });
+
   it('has a name of its own beside others of the same stack, and keeps it', async () => {
     const cluster = await makeCluster();
     const port = await application();
