@@ -18,6 +18,7 @@ beforeAll(async () => {
   webPort = await freePort();
   const env = {
     HEADGATE_WEB_PORT: String(webPort),
+    HEADGATE_BOOTSTRAP_KEY: 'an+operators.own/key~abcdefghijkl',
     HEADGATE_OWN_HOSTS: 'api.example.com',
     HEADGATE_BODY_STALL_SECONDS: '1',
   };
@@ -165,6 +166,30 @@ describe('a request is refused', () => {
     const stopped = await raw(`POST / HTTP/1.1\r\nHost: ${host}\r\nContent-Length: 10\r\n\r\nabc`);
     expect(stopped).not.toContain('HTTP/1.1 200 OK\r\ncontent-length: 10');
     expect((await get(host.toUpperCase(), '/upper')).text).toBe('says /upper');
+  });
+
+  it('with a key of the gateway in its query or headers, one that the operator chose too', async () => {
+    const { host } = await exposed(await application(), {});
+    for (const key of [gateway.key, organization.key]) {
+      const basic = Buffer.from(`user:${key}`).toString('base64');
+      const places: [path: string, headers: Record<string, string>][] = [
+        [`/?api_key=${key}`, {}],
+        [`/?x=%zz&api_key=${encodeURIComponent(key)}`, {}],
+      ];
+      for (const authorization of [`Bearer ${key}`, key, `Bearer\t${key}`, `Bearer "${key}"`, `Basic ${basic}`]) {
+        places.push(['/', { authorization }]);
+      }
+      places.push(['/', { cookie: `a=b; token=${key}` }], ['/', { 'x-goog-api-key': key }]);
+      places.push(['/', { 'sec-websocket-protocol': `realtime, openai-insecure-api-key.${key}` }]);
+      for (const [path, headers] of places) {
+        expect([path, headers, (await get(host, path, headers)).status]).toEqual([path, headers, 400]);
+      }
+    }
+    const other = {
+      authorization: `Bearer ${gateway.key.toUpperCase()}`,
+      cookie: 'token=its-own-and-32-characters-or-more',
+    };
+    expect((await get(host, '/', other)).status).toBe(200);
   });
 
   it('where the application does not answer, or answers what is no HTTP', async () => {
