@@ -218,6 +218,15 @@ describe('a request is refused', () => {
 });
 
 describe('an address', () => {
+  it('keeps the cookies of its application to itself, whatever domain they name', async () => {
+    const cookies =
+      'Set-Cookie: a=1; Domain=apps.test; Path=/\r\nSet-Cookie: b=2;domain = .test ;Secure\r\nSet-Cookie: c=3; HttpOnly';
+    const { host } = await exposed(await speaking(`HTTP/1.1 200 OK\r\n${cookies}\r\nContent-Length: 2\r\n\r\nok`), {});
+    const text = await raw(`GET / HTTP/1.1\r\nHost: ${host}\r\nConnection: close\r\n\r\n`);
+    const lines = text.split('\r\n').filter((line) => line.startsWith('Set-Cookie'));
+    expect(lines).toEqual(['Set-Cookie: a=1; Path=/', 'Set-Cookie: b=2;Secure', 'Set-Cookie: c=3; HttpOnly']);
+  });
+
   it('has a name of its own beside others of the same stack, and keeps it', async () => {
     const cluster = await makeCluster();
     const port = await application();
