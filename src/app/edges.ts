@@ -225,7 +225,7 @@ function webPart({ config, foundation: { keys }, platform, guards, log }: Guarde
   const web = createWeb({
     address,
     exposures,
-    keys: { holdsKey: holdsSecret, isKey: async (text) => (await keys.verify(text)) !== null || keys.knows(text) },
+    keys: { holdsKey: holdsSecret, isImported: keys.isImported },
     addressOf: guards.addressOf,
     log,
     headersTimeoutMs: config.http.headersTimeoutMs,

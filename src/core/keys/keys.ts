@@ -57,6 +57,8 @@ export interface Keys {
   verify(secret: string): ApiKey | null | Promise<ApiKey | null>;
   /** After `verify` said null: whether the secret is that of a key all the same, revoked or expired. */
   knows(secret: string): boolean;
+  /** Whether a secret is one that an operator chose, active or not; without a look-up. */
+  isImported(secret: string): boolean;
   /** Notes a use, in memory. */
   touch(keyId: string): void;
   /** Writes noted uses in one statement. */
@@ -165,6 +167,7 @@ export function createKeys(options: KeysOptions): Keys {
     start: verifier.start,
     verify: verifier.verify,
     knows: verifier.knows,
+    isImported: verifier.isImported,
     touch: lastUse.touch,
     flush: lastUse.flush,
     onRevoked: keyEvents.listen,

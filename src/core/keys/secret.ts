@@ -60,14 +60,50 @@ export function isWellFormedSecret(text: string): boolean {
   return bodyPattern.test(text) && checksum(text.slice(0, -checksumLength)) === text.slice(-checksumLength);
 }
 
-const inTextPattern = new RegExp(`[\\x21-\\x7e]{0,64}?[0-9a-f]{12}-[0-9A-Za-z]{${randomLength + checksumLength}}`, 'g');
+const inTextBodyPattern = new RegExp(`^[0-9a-f]{12}-[0-9A-Za-z]{${randomLength + checksumLength}}$`);
+/** The project's digits before the hyphen. */
+const projectLength = 12;
+const prefixMax = 64;
 
-/** Whether a text has a key in it that was made here, under whatever prefix. */
+/** The CRC-32 of one byte each (the reflected polynomial of zlib), and the byte whose CRC has a top byte. */
+const crcOfByte = Uint32Array.from({ length: 256 }, (_, byte) => {
+  let rest = byte;
+  for (let bit = 0; bit < 8; bit += 1) rest = (rest >>> 1) ^ (rest & 1 ? 0xed_b8_83_20 : 0);
+  return rest;
+});
+const byteOfTop = new Uint8Array(256);
+for (const [byte, crc] of crcOfByte.entries()) byteOfTop[crc >>> 24] = byte;
+
+/**
+ * Whether a text has a key in it that was made here, under whatever prefix of up to 64 characters. Strangers write the
+ * text: the work grows with its length, and no more.
+ */
 export function holdsSecret(text: string): boolean {
-  for (const [found] of text.matchAll(inTextPattern)) {
-    for (let start = 0; bodyPattern.test(found.slice(start)); start += 1) {
-      if (isWellFormedSecret(found.slice(start))) return true;
-    }
+  for (let hyphen = text.indexOf('-'); hyphen !== -1; hyphen = text.indexOf('-', hyphen + 1)) {
+    const start = hyphen - projectLength;
+    const end = hyphen + 1 + randomLength + checksumLength;
+    if (start < 0 || !inTextBodyPattern.test(text.slice(start, end))) continue;
+    if (isChecked(text, start, end)) return true;
+  }
+  return false;
+}
+
+/**
+ * Whether the checksum at `end` is that of a key whose prefix ends at `bodyStart`, wherever the prefix begins. The CRC is
+ * computed backwards, from its last state: at the key's first character it must be the state that a CRC begins with.
+ */
+function isChecked(text: string, bodyStart: number, end: number): boolean {
+  let sum = 0;
+  for (const digit of text.slice(end - checksumLength, end)) sum = sum * 62 + alphabet.indexOf(digit);
+  if (sum > 0xff_ff_ff_ff) return false;
+  let state = ~sum >>> 0;
+  const first = Math.max(0, bodyStart - prefixMax);
+  for (let at = end - checksumLength - 1; at >= first; at -= 1) {
+    const code = text.charCodeAt(at);
+    if (code < 0x21 || code > 0x7e) return false;
+    const byte = byteOfTop[state >>> 24] ?? 0;
+    state = (((state ^ (crcOfByte[byte] ?? 0)) << 8) | (byte ^ code)) >>> 0;
+    if (at <= bodyStart && state === 0xff_ff_ff_ff) return true;
   }
   return false;
 }

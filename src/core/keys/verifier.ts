@@ -30,6 +30,8 @@ export interface Verifier {
   readonly verify: (secret: string) => ApiKey | null | Promise<ApiKey | null>;
   /** Whether a secret is that of a key, active or not; to be called after `verify`. */
   readonly knows: (secret: string) => boolean;
+  /** Whether a secret is one that an operator chose, active or not; without a look-up. */
+  readonly isImported: (secret: string) => boolean;
   /** Whether a text can be a key at all, without a look-up. */
   readonly isKey: (secret: string) => boolean;
   /** Counts what was taken over: what was read before may be older. */
@@ -122,6 +124,7 @@ export function createVerifier({ db, clock, log, accounts, staleMs = staleMsDefa
       return known.then((found) => check(found, name));
     },
     knows: (secret) => cache.peek(digestSecret(secret)) !== null,
+    isImported: (secret) => imported.has(digestSecret(secret)),
     isKey: (secret) => imported.has(digestSecret(secret)) || isWellFormedSecret(secret),
     taken: () => taken,
     learn(row) {

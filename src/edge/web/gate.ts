@@ -1,6 +1,6 @@
 import type { IncomingMessage } from 'node:http';
 import type { Entrance, Exposure, Exposures } from '#core/exposures/exposures.ts';
-import { cookiesOf, hostOf, isLoop, isWellFormed, pairsOf, valuesOf } from './headers.ts';
+import { cookiesOf, hostOf, isLoop, isWellFormed, pairsOf } from './headers.ts';
 import { type Page, pages } from './pages.ts';
 
 /** What stands before an application: which one it is, and who may ask it. */
@@ -14,8 +14,8 @@ export interface GateParts {
 export interface KeyFinder {
   /** Whether a text holds one that was made here. */
   readonly holdsKey: (text: string) => boolean;
-  /** Whether it is one, of whatever form. */
-  readonly isKey: (text: string) => boolean | Promise<boolean>;
+  /** Whether it is one that an operator chose. It is asked for strangers' words, and asks no store. */
+  readonly isImported: (text: string) => boolean;
 }
 
 export type Passage =
@@ -34,7 +34,7 @@ export async function pass(incoming: IncomingMessage, { exposures, keys }: GateP
   if (exposure === null) return refused(exposures.isKnown() ? pages.noApplication : pages.notYet);
   if (isLoop(incoming)) return refused(pages.loop);
   if (incoming.method === 'TRACE') return refused(pages.badMethod);
-  if (await holdsKey(incoming, keys)) return refused(pages.keyInRequest);
+  if (holdsKey(incoming, keys)) return refused(pages.keyInRequest);
   const link = linkOf(incoming, exposures.enterPath);
   if (link !== null) {
     return incoming.method === 'GET' ? { kind: 'enter', exposure, link } : refused(pages.badMethod);
@@ -71,32 +71,47 @@ function isOwnSite(incoming: IncomingMessage): boolean {
   return site === undefined || site === 'same-origin' || site === 'none' || mode === 'navigate';
 }
 
+/** Between the words of a value, from the whole of it to single words: a key that an operator chose may hold any of them. */
+const separators = [/\s+/, /[\s,;=&?"'<>()]+/, /[^A-Za-z0-9_~+-]+/];
+/** Operators' keys have no fewer characters. */
+const importedMin = 32;
+/** As SDKs send a key with a websocket from a page. */
+const protocolPrefix = 'openai-insecure-api-key.';
+
 /** An application must not learn keys of people who take its address for that of the gateway. */
-async function holdsKey(incoming: IncomingMessage, keys: KeyFinder): Promise<boolean> {
-  const { url = '', rawHeaders } = incoming;
-  if (keys.holdsKey(decoded(url))) return true;
-  for (const [, value] of pairsOf(rawHeaders)) if (keys.holdsKey(value)) return true;
-  const given = [
-    ...valuesOf(incoming, 'authorization').flatMap(credentialsOf),
-    ...valuesOf(incoming, 'x-api-key'),
-    ...valuesOf(incoming, 'api-key'),
-  ];
-  for (const text of given) if (keys.holdsKey(text) || (await keys.isKey(text))) return true;
+function holdsKey({ url = '', rawHeaders }: IncomingMessage, keys: KeyFinder): boolean {
+  const values = [url, decoded(url)];
+  for (const [, value] of pairsOf(rawHeaders)) values.push(value, decoded(value), ...basicOf(value));
+  for (const value of new Set(values)) {
+    if (keys.holdsKey(value)) return true;
+    for (const word of wordsOf(value)) if (word.length >= importedMin && keys.isImported(word)) return true;
+  }
   return false;
 }
 
-function credentialsOf(value: string): string[] {
-  const [scheme = '', text = ''] = value.trim().split(/ +/, 2);
-  if (scheme.toLowerCase() !== 'basic') return [text];
+function wordsOf(value: string): Set<string> {
+  const words = new Set([value.trim()]);
+  for (const separator of separators) {
+    for (const word of value.split(separator)) {
+      words.add(word);
+      if (word.startsWith(protocolPrefix)) words.add(word.slice(protocolPrefix.length));
+    }
+  }
+  // A parameter or a cookie whose value has separators in it.
+  for (const part of value.split(/[;&?]/)) words.add(part.slice(part.indexOf('=') + 1).trim());
+  return words;
+}
+
+/** User and password of `Basic` credentials. */
+function basicOf(value: string): string[] {
+  const [scheme = '', text = ''] = value.trim().split(/\s+/, 2);
+  if (scheme.toLowerCase() !== 'basic') return [];
   const plain = Buffer.from(text, 'base64').toString('latin1');
   const colon = plain.indexOf(':');
   return [plain.slice(0, colon), plain.slice(colon + 1)];
 }
 
-function decoded(url: string): string {
-  try {
-    return decodeURIComponent(url);
-  } catch {
-    return url;
-  }
+/** One wrong escape leaves the others as they are meant. */
+function decoded(text: string): string {
+  return text.replaceAll(/%([0-9a-f]{2})/gi, (_, digits: string) => String.fromCodePoint(Number.parseInt(digits, 16)));
 }

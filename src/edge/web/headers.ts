@@ -103,6 +103,13 @@ export function bodyHeaders(incoming: IncomingMessage): string[] {
   return isPlain ? [] : ['Content-Length', '0'];
 }
 
+/** A cookie without its Domain: one for all hosts of the domain would be sent to neighbours, or stand in for theirs. */
+function ofHostAlone(cookie: string): string {
+  const [pair = '', ...attributes] = cookie.split(';');
+  const nameOf = (attribute: string): string => (attribute.split('=', 1)[0] ?? '').trim().toLowerCase();
+  return [pair, ...attributes.filter((attribute) => nameOf(attribute) !== 'domain')].join(';');
+}
+
 /** Headers for the client: all that are the application's to say. */
 export function responseHeaders(response: IncomingMessage): string[] {
   const dropped = droppedNames(response);
@@ -110,7 +117,7 @@ export function responseHeaders(response: IncomingMessage): string[] {
   for (const [name, value] of pairsOf(response.rawHeaders)) {
     const key = name.toLowerCase();
     const isOwnCookie = key === 'set-cookie' && value.trim().toLowerCase().startsWith(cookieName.toLowerCase());
-    if (!dropped.has(key) && !isOwnCookie) headers.push(name, value);
+    if (!dropped.has(key) && !isOwnCookie) headers.push(name, key === 'set-cookie' ? ofHostAlone(value) : value);
   }
   return headers;
 }

@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { uuidv7 } from '#base/id.ts';
-import { hashSecret, isWellFormedSecret, makeSecret } from '#core/keys/secret.ts';
+import { hashSecret, holdsSecret, isWellFormedSecret, makeSecret } from '#core/keys/secret.ts';
 
 const base62 = Array.from('0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz');
 
@@ -55,6 +55,37 @@ describe('a secret', () => {
       }
     }
     expect(seen.size).toBe(2000);
+  });
+
+  it('is found in a text, under whatever prefix and with whatever around it, and nothing else is', () => {
+    expect(holdsSecret('')).toBe(false);
+    const around = fc.string({ unit: 'grapheme-ascii', maxLength: 100 });
+    fc.assert(
+      fc.property(around, around, fc.constantFrom('sk-hg-', 'a', 'Acme_', 'x'.repeat(24)), (before, after, prefix) => {
+        const { secret } = makeSecret(prefix, uuidv7());
+        const last = secret.endsWith('0') ? '1' : '0';
+        const mistyped = secret.slice(0, -1) + last;
+        return holdsSecret(`${before}${secret}${after}`) && !holdsSecret(`${before} ${mistyped}${after}`);
+      }),
+    );
+  });
+
+  it('is looked for in work that grows with the text alone, whatever strangers fill it with', () => {
+    const almost = `${'a'.repeat(12)}-${'a'.repeat(32)}`;
+    const fastestMs = (work: () => unknown): number => {
+      const times = Array.from({ length: 3 }, () => {
+        const began = performance.now();
+        work();
+        return performance.now() - began;
+      });
+      return Math.min(...times);
+    };
+    for (const filler of ['a', '-', '0-', almost, `${almost}-`]) {
+      const text = filler.repeat(Math.ceil(300_000 / filler.length));
+      expect(holdsSecret(text)).toBe(false);
+      // A pattern that looks back from every character takes a thousand times as long as a hash of the text, or more.
+      expect(fastestMs(() => holdsSecret(text)) / fastestMs(() => hashSecret(text))).toBeLessThan(200);
+    }
   });
 
   it('uses every character about as often as any other', () => {

@@ -18,6 +18,7 @@ beforeAll(async () => {
   webPort = await freePort();
   const env = {
     HEADGATE_WEB_PORT: String(webPort),
+    HEADGATE_BOOTSTRAP_KEY: 'an+operators.own/key~abcdefghijkl',
     HEADGATE_OWN_HOSTS: 'api.example.com',
     HEADGATE_BODY_STALL_SECONDS: '1',
   };
@@ -173,6 +174,30 @@ describe('a request is refused', () => {
     expect((await get(host.toUpperCase(), '/upper')).text).toBe('says /upper');
   });
 
+  it('with a key of the gateway in its query or headers, one that the operator chose too', async () => {
+    const { host } = await exposed(await application(), {});
+    for (const key of [gateway.key, organization.key]) {
+      const basic = Buffer.from(`user:${key}`).toString('base64');
+      const places: [path: string, headers: Record<string, string>][] = [
+        [`/?api_key=${key}`, {}],
+        [`/?x=%zz&api_key=${encodeURIComponent(key)}`, {}],
+      ];
+      for (const authorization of [`Bearer ${key}`, key, `Bearer\t${key}`, `Bearer "${key}"`, `Basic ${basic}`]) {
+        places.push(['/', { authorization }]);
+      }
+      places.push(['/', { cookie: `a=b; token=${key}` }], ['/', { 'x-goog-api-key': key }]);
+      places.push(['/', { 'sec-websocket-protocol': `realtime, openai-insecure-api-key.${key}` }]);
+      for (const [path, headers] of places) {
+        expect([path, headers, (await get(host, path, headers)).status]).toEqual([path, headers, 400]);
+      }
+    }
+    const other = {
+      authorization: `Bearer ${gateway.key.toUpperCase()}`,
+      cookie: 'token=its-own-and-32-characters-or-more',
+    };
+    expect((await get(host, '/', other)).status).toBe(200);
+  });
+
   it('where the application does not answer, or answers what is no HTTP', async () => {
     const nobody = await exposed(await freePort(), {});
     expect(await get(nobody.host, '/')).toEqual({ status: 502, text: expect.stringContaining('does not answer') });
@@ -223,6 +248,15 @@ describe('an address', () => {
       expect((await ask('/v1/runs')).body.data[0]).toMatchObject({ status: 'APPLIED', url: answer.body.url });
       expect((await get(host, '/')).status).not.toBe(200);
     }
+  });
+
+  it('keeps the cookies of its application to itself, whatever domain they name', async () => {
+    const cookies =
+      'Set-Cookie: a=1; Domain=apps.test; Path=/\r\nSet-Cookie: b=2;domain = .test ;Secure\r\nSet-Cookie: c=3; HttpOnly';
+    const { host } = await exposed(await speaking(`HTTP/1.1 200 OK\r\n${cookies}\r\nContent-Length: 2\r\n\r\nok`), {});
+    const text = await raw(`GET / HTTP/1.1\r\nHost: ${host}\r\nConnection: close\r\n\r\n`);
+    const lines = text.split('\r\n').filter((line) => line.startsWith('Set-Cookie'));
+    expect(lines).toEqual(['Set-Cookie: a=1; Path=/', 'Set-Cookie: b=2;Secure', 'Set-Cookie: c=3; HttpOnly']);
   });
 
   it('has a name of its own beside others of the same stack, and keeps it', async () => {
