@@ -7,8 +7,8 @@ const answerMsMax = 8000;
 export interface AnswerTime {
   /** While a body comes, which has a bound of its own. */
   readonly pause: () => void;
-  /** From the beginning, after `pause`. */
-  readonly start: () => void;
+  /** From the beginning, after `pause`; `ms` where it takes longer without anything being wrong. */
+  readonly start: (ms?: number) => void;
 }
 
 /**
@@ -22,9 +22,9 @@ export async function answerInTime(change: (time: AnswerTime) => Promise<void>):
     'before it is sent once more.';
   let timer: NodeJS.Timeout | undefined;
   const pause = (): void => clearTimeout(timer);
-  const start = (): void => {
+  const start = (ms = answerMsMax): void => {
     pause();
-    timer = setTimeout(() => reject(new AppError('billing_unavailable', { message })), answerMsMax);
+    timer = setTimeout(() => reject(new AppError('billing_unavailable', { message })), ms);
   };
   start();
   try {

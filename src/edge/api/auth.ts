@@ -37,6 +37,8 @@ export interface Guards {
    * @throws TooManyWaitError
    */
   readonly stayOpen: (context: HttpContext, action: Action) => Promise<() => Promise<void>>;
+  /** For changes that fetch or read much and are no less well for it; behind `may`. */
+  readonly slowly: MiddlewareHandler<HttpEnv>;
   /** Reads and checks the body, for routes that have one; after the key, so that who may not call learns nothing. */
   readonly jsonBody: MiddlewareHandler<HttpEnv>;
   /** The same for users and projects, whose bodies are small. */
@@ -130,6 +132,9 @@ function createTurnTaking(): TurnTaking {
   };
 }
 
+/** A package of 10 MiB by a slow line, or a download with its redirects, and reading all of it. */
+const slowMsMax = 120_000;
+
 export function createGuards({ authenticator, accounts, addressOf, showLimits, shares, limits }: GuardParts): Guards {
   const { takeTurn, takeOpenTurn } = createTurnTaking();
   /** Of the changes that run. */
@@ -190,6 +195,10 @@ export function createGuards({ authenticator, accounts, addressOf, showLimits, s
       const mayAsk = context.get('extent') === 'any';
       if (mayAsk && (await accounts.readOrganization(asked)) !== null) return asked;
       throw notFound('org');
+    },
+    async slowly(context, next) {
+      times.get(context)?.start(slowMsMax);
+      await next();
     },
     jsonBody: bodyOf(jsonBody),
     smallJsonBody: bodyOf(smallJsonBody),

@@ -122,7 +122,7 @@ function registerUpload(app: ApiApp, { guards, stacks, ...parts }: StackRoutesPa
       'A zip with a Terraform module. It is global where an administrator of the platform uploads it, and private to ' +
       'its owner otherwise. A name that is not given is taken from the manifest, the folder or the file.',
     security: bearerSecurity,
-    middleware: [guards.may('stacks'), createUploadBody(parts)],
+    middleware: [guards.may('stacks'), guards.slowly, createUploadBody(parts)],
     request: {
       body: {
         content: { 'multipart/form-data': { schema: uploadSchema }, 'application/json': { schema: fetchSchema } },

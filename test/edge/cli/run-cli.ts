@@ -36,11 +36,13 @@ export function runCli(args: readonly string[], { env = {}, cwd, input, until }:
       stdio: [input === undefined ? 'ignore' : 'pipe', 'pipe', 'pipe'],
     });
     child.stdin?.end(input);
+    let isEnding = false;
     let stdout = '';
     let stderr = '';
     child.stdout?.setEncoding('utf8').on('data', (text: string) => {
       stdout += text;
-      if (until?.(stdout) === true) child.kill('SIGINT');
+      // Once: a second one ends it at once.
+      if (!isEnding && until?.(stdout) === true) isEnding = child.kill('SIGINT');
     });
     child.stderr?.setEncoding('utf8').on('data', (text: string) => {
       stderr += text;

@@ -237,17 +237,13 @@ describe('several workers', () => {
         const pids = workerPids();
         return pids.length === workers && !pids.includes(victim) && (await liveGateways()) === workers;
       });
-      const { secret } = await newKey({ requests_per_minute: 50 });
-      const counts = await eventually(async () => {
-        const answers = await burst(1, adminKey);
-        return answers.get(200) === 1 ? burst(150, secret) : null;
+      // Until none of them has taken Redis for silent, as one does that gets no processor: then it admits its part.
+      await eventually(async () => {
+        const { secret } = await newKey({ requests_per_minute: 50 });
+        const counts = await burst(150, secret);
+        expect(counts.get(200) ?? 0).toBeLessThanOrEqual(50);
+        return counts.get(200) === 50 && counts.get(429) === 100;
       });
-      expect(counts).toEqual(
-        new Map([
-          [200, 50],
-          [429, 100],
-        ]),
-      );
     }
     expect(engineRecords(dataDir).filter(({ engineId }) => engineId === 'chat')).toEqual([before]);
   });
