@@ -5,7 +5,7 @@ import type { Log } from '#base/log.ts';
 import { type Clusters, createClusters } from '#core/clusters/clusters.ts';
 import type { Costs } from '#core/costs/costs.ts';
 import type { Exposures } from '#core/exposures/exposures.ts';
-import type { Runs } from '#core/runs/runs.ts';
+import { type Runs, runsUnderWay } from '#core/runs/runs.ts';
 import { createSecrets, type Secrets } from '#core/secrets/secrets.ts';
 import { createStacks, type Stacks } from '#core/stacks/stacks.ts';
 import { createCostsWing } from './costs.ts';
@@ -57,7 +57,8 @@ export function createPlatform(options: PlatformOptions): Platform {
   const { costs, directory, part: costsPart } = createCostsWing(options);
   const secrets = createSecrets({ db, log, keys: config.platform.keys, dataDir });
   const { nodeSilenceMs } = config.platform;
-  const clusters = createClusters({ db, clock, log, audit, accounts, costs, secrets, nodeSilenceMs });
+  const clusterParts = { db, clock, log, audit, accounts, costs, secrets, runsUnderWay };
+  const clusters = createClusters({ ...clusterParts, nodeSilenceMs });
   const stacks = createStacks({ db, audit, log });
   const docker = { hosts: options.hosts, identity: options.identity, configDir: config.docker.configDir };
   const { runs, part } = createRunsWing({ ...options, docker, audit, clusters, stacks, secrets, holder });

@@ -136,6 +136,7 @@ function sourcesOf({ clusters, stacks }: RunsWingOptions): RunSources {
       const { cluster_id: publicId, cluster_name: name, public_domain: publicDomain, nodes } = context;
       return { id: clusterId, publicId, name, organizationId, publicDomain, nodes };
     },
+    holdCluster: (tx, clusterId) => clusters.holdIn(tx, clusterId),
     privateKey: (clusterId) => clusters.openPrivateKey(clusterId),
   };
 }

@@ -22,12 +22,20 @@ export interface ClusterParts {
     'allocate' | 'release' | 'withdrawEstimate' | 'moveCluster' | 'listOpen' | 'nodeAllocations'
   >;
   readonly secrets: Secrets;
+  /** Runs of a cluster that wait or go on, by the ids that outsiders know: meanwhile it stays with its organization. */
+  readonly runsUnderWay: (tx: Transaction, clusterId: string) => Promise<readonly string[]>;
 }
 
 /** Of one cluster one change happens at a time. Null where there is none. */
 export async function lockCluster(tx: Transaction, clusterId: string): Promise<ClusterRow | null> {
   const [row] = await tx.select().from(clusters).where(eq(clusters.id, clusterId)).for('update');
   return row ?? null;
+}
+
+/** Whose cluster it is, which stays so until the transaction ends. Null where there is none, or it is archived. */
+export async function holdCluster(tx: Transaction, clusterId: string): Promise<string | null> {
+  const [row] = await tx.select().from(clusters).where(eq(clusters.id, clusterId)).for('share');
+  return row === undefined || row.archivedAt !== null ? null : row.organizationId;
 }
 
 /** The same of one that can be changed. @throws AppError conflict for one that is archived */

@@ -1,5 +1,6 @@
 import { asc, eq } from 'drizzle-orm';
 import type { Transaction } from '#base/db.ts';
+import { AppError } from '#base/errors.ts';
 import { formatId, uuidv7 } from '#base/id.ts';
 import type { Organization } from '#core/accounts/accounts.ts';
 import type { AuditView, Author } from '#core/audit/audit.ts';
@@ -127,8 +128,17 @@ function withoutUndefined(
   return Object.fromEntries(Object.entries(patch).filter(([, value]) => value !== undefined));
 }
 
+/** Runs are given the nodes of their cluster, and the key to them. @throws AppError conflict */
+async function requireIdle(tx: Transaction, { runsUnderWay }: ClusterParts, clusterId: string): Promise<void> {
+  const ids = await runsUnderWay(tx, clusterId);
+  if (ids.length === 0) return;
+  const message = `The cluster has runs that wait or go on: ${ids.join(', ')}. It can be moved when they have ended; cancel them or wait.`;
+  throw new AppError('conflict', { message, param: 'organization_id' });
+}
+
 /** Intervals close for one organization and go on for the other at the same moment. */
 async function move(tx: Transaction, parts: ClusterParts, cluster: ClusterRow, to: string): Promise<void> {
+  await requireIdle(tx, parts, cluster.id);
   // Always in the same order, so that two clusters that change places do not wait for each other.
   const found = new Map<string, Organization>();
   for (const id of [cluster.organizationId, to].toSorted()) {

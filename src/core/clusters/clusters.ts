@@ -1,6 +1,7 @@
+import type { Transaction } from '#base/db.ts';
 import type { Author } from '#core/audit/audit.ts';
 import { openPrivateKey, resealIdentities } from './access-identity.ts';
-import type { ClusterParts, NodeRef } from './change.ts';
+import { type ClusterParts, holdCluster, type NodeRef } from './change.ts';
 import type { ClusterNode, ClusterWithNodes, NodeInput } from './cluster.ts';
 import {
   archiveCluster,
@@ -56,6 +57,8 @@ export interface Clusters {
   find(clusterId: string): Promise<ClusterWithNodes | null>;
   /** Whose cluster it is. */
   organizationOf(clusterId: string): Promise<string | null>;
+  /** The same, which stays so until the transaction ends; null for an archived one too. */
+  holdIn(tx: Transaction, clusterId: string): Promise<string | null>;
   /** Of all clusters of an organization, archived ones too. */
   idsOf(organizationId: string): Promise<readonly string[]>;
   /** @throws AppError conflict, invalid_value */
@@ -98,6 +101,7 @@ export function createClusters({ nodeSilenceMs, ...parts }: ClustersOptions): Cl
     list: (list) => listClusters(db, costs, list),
     find: (clusterId) => findCluster(db, costs, clusterId),
     organizationOf: async (clusterId) => (await readCluster(db, clusterId))?.organizationId ?? null,
+    holdIn: holdCluster,
     idsOf: (organizationId) => readClusterIds(db, organizationId),
     patch: (clusterId, patch, author) => patchCluster(parts, clusterId, patch, author),
     archive: (clusterId, author) => archiveCluster(parts, clusterId, author),

@@ -16,6 +16,8 @@ export interface ClaimedRun {
   readonly fence: number;
   readonly installationId: string;
   readonly clusterId: string;
+  /** Whose cluster it was when the run was asked for. */
+  readonly organizationId: string;
   readonly stackVersionId: string;
   readonly node: string;
   readonly operation: RunOperation;

@@ -24,6 +24,7 @@ export interface Claiming {
 }
 
 const columns = `r.id, r.fence, r.installation_id as "installationId", r.cluster_id as "clusterId",
+  r.organization_id as "organizationId",
   r.stack_version_id as "stackVersionId", i.node, r.operation, r.status, r.cancel_reason as "cancelReason", r.inputs,
   r.prepared, r.phase, r.log_offset::float8 as "logOffset", r.log_lines as "logLines", r.log_bytes as "logBytes"`;
 

@@ -6,7 +6,7 @@ import { clearRun, initTries, lockFileBytesMax, phaseNames, readIfSound } from '
 import { createMask, type Mask } from './mask.ts';
 import { readOutputs } from './outputs.ts';
 import { type Logged, type PhaseEnd, type PhaseParts, type PhaseRequest, runPhase } from './phase.ts';
-import { clusterGone, type FailureCode } from './run-status.ts';
+import { clusterGone, clusterMoved, type FailureCode } from './run-status.ts';
 import { FileTooLargeError, RunnerRefusedError } from '#core/runs/runner/runner.ts';
 import { isLocalBackend, killedBy, RunCanceled, RunFailure } from './run-failure.ts';
 import { inputsContext, type RunSources, type Sealer, type StackPackage } from './sources.ts';
@@ -100,10 +100,11 @@ async function readContext(parts: ExecutionParts, run: ClaimedRun): Promise<RunC
   ]);
   if (stack === null) throw new RunFailure('INIT_FAILED', 'the version of the stack is gone');
   // The key goes with the cluster, which may be between the two.
-  const privateKey = cluster === null ? null : await sources.privateKey(run.clusterId);
+  const isMoved = cluster !== null && cluster.organizationId !== run.organizationId;
+  const privateKey = cluster === null || isMoved ? null : await sources.privateKey(run.clusterId);
   if (cluster === null || privateKey === null) {
     if (run.prepared) await endWithoutCluster(parts, run, stack);
-    throw new RunFailure('CLUSTER_GONE', clusterGone);
+    throw new RunFailure('CLUSTER_GONE', isMoved ? clusterMoved : clusterGone);
   }
   if (runner.kind === 'process' && !stack.isGlobal) throw new RunFailure('RUNNER_UNAVAILABLE', wallNeeded);
   const stored = await states.latest(run.installationId);

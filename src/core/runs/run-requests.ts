@@ -25,6 +25,8 @@ export type StartResult =
   /** The version of the stack is not there any more. */
   | { readonly kind: 'stack_gone' }
   | { readonly kind: 'cluster_gone' }
+  /** It is another organization's than the run that was named, or became so at this moment. */
+  | { readonly kind: 'cluster_moved' }
   /** It runs or waits, or has nothing that could be done again. */
   | { readonly kind: 'wrong_status'; readonly status: RunStatus }
   | { readonly kind: 'not_found' };

@@ -27,6 +27,7 @@ export interface StartsParts {
 
 /** Undoes the transaction that writes a run. */
 class StackGoneError extends Error {}
+class ClusterMovedError extends Error {}
 
 const retryable: readonly RunStatus[] = ['FAILED', 'CANCELED'];
 const destroyable: readonly RunStatus[] = ['APPLIED', 'SUPERSEDED', 'FAILED', 'CANCELED'];
@@ -74,14 +75,17 @@ async function begin(parts: StartsParts, run: NewRun, inputs: Buffer): Promise<S
     return { kind: 'created', run: created };
   } catch (error) {
     if (error instanceof StackGoneError) return { kind: 'stack_gone' };
+    if (error instanceof ClusterMovedError) return { kind: 'cluster_moved' };
     throw error;
   }
 }
 
-/** @returns null when as many wait for the cluster as may. @throws StackGoneError */
+/** @returns null when as many wait for the cluster as may. @throws StackGoneError, ClusterMovedError */
 function write(parts: StartsParts, run: NewRun, inputs: Buffer): Promise<string | null> {
   const { db, audit, sealer, sources } = parts;
   return db.orm.transaction(async (tx) => {
+    // No move comes between this and the end of the transaction; one that waits for it finds the run.
+    if ((await sources.holdCluster(tx, run.clusterId)) !== run.organizationId) throw new ClusterMovedError();
     const id = await insertRun(tx, run, (runId) => sealer.seal(inputs, inputsContext(runId), tx));
     if (id === null) return null;
     if (!(await sources.pinStackVersion(tx, run.stackVersionId))) throw new StackGoneError();

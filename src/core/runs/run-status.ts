@@ -45,13 +45,16 @@ export const failureCodes = [
   'STATE_SAVE_FAILED',
   /** Nothing here can run Terraform. */
   'RUNNER_UNAVAILABLE',
-  /** Its cluster was deleted. */
+  /** Its cluster was deleted, or is another organization's. */
   'CLUSTER_GONE',
 ] as const;
 export type FailureCode = (typeof failureCodes)[number];
 
 /** What a run says that ends with CLUSTER_GONE. */
 export const clusterGone = 'the cluster was deleted';
+
+/** What a run says that waited, or was left, when its cluster became another organization's. */
+export const clusterMoved = 'the cluster was moved to another organization';
 
 const next: Readonly<Record<RunStatus, readonly RunStatus[]>> = {
   PENDING: ['PLANNING', 'CANCELED', 'FAILED'],

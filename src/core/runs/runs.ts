@@ -1,5 +1,7 @@
 import type { Clock } from '#base/clock.ts';
-import type { Db } from '#base/db.ts';
+import { sql as text } from 'drizzle-orm';
+import type { Db, Transaction } from '#base/db.ts';
+import { formatId } from '#base/id.ts';
 import type { Log } from '#base/log.ts';
 import type { Audit } from '#core/audit/audit.ts';
 import { type Claims, createClaims } from './claims.ts';
@@ -176,6 +178,18 @@ export async function countActiveRuns({ sql }: Pick<Db, 'sql'>): Promise<number>
   const [row] = await sql<{ count: number }[]>`
     select count(*)::int as count from runs where status in ${sql([...activeStatuses])}`;
   return row?.count ?? 0;
+}
+
+/** Runs of a cluster that wait or go on, oldest first, by the ids that outsiders know. */
+export async function runsUnderWay(tx: Transaction, clusterId: string): Promise<readonly string[]> {
+  const statuses = text.join(
+    ['PENDING', ...activeStatuses].map((status) => text`${status}`),
+    text`, `,
+  );
+  const rows = await tx.execute<{ id: string }>(
+    text`select id from runs where cluster_id = ${clusterId} and status in (${statuses}) order by id`,
+  );
+  return rows.map(({ id }) => formatId('run', id));
 }
 
 /** What was found stays; what was not, or could not be looked for, is looked for again: it may be installed meanwhile. */

@@ -79,6 +79,8 @@ export interface RunSources {
   readonly pinStackVersion: (tx: Transaction, stackVersionId: string) => Promise<boolean>;
   /** Null when the cluster is gone. */
   readonly cluster: (clusterId: string) => Promise<ClusterContext | null>;
+  /** Whose cluster it is, which stays so until the transaction ends. Null when the cluster is gone. */
+  readonly holdCluster: (tx: Transaction, clusterId: string) => Promise<string | null>;
   /** The cluster's private key, in OpenSSH's form. Null when the cluster is gone. */
   readonly privateKey: (clusterId: string) => Promise<string | null>;
 }

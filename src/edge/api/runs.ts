@@ -80,6 +80,11 @@ function started(result: StartResult): Run {
       throw new AppError('conflict', { message: 'This version of the stack is not there any more.' });
     case 'cluster_gone':
       throw new AppError('conflict', { message: 'The cluster was deleted.' });
+    case 'cluster_moved':
+      throw new AppError('conflict', {
+        message:
+          'The cluster became another organization’s. What was asked for there is not run again: apply the stack.',
+      });
     case 'not_found':
       throw notFound('run');
     case 'wrong_status':

@@ -349,6 +349,24 @@ describe('a cluster that is deleted', () => {
   });
 });
 
+describe('a cluster that became another organization’s behind the back of its runs', () => {
+  it('ends them: none begins on nodes of somebody else, and what runs is ended with its state on record', async () => {
+    const first = bench.gateway();
+    const version = bench.stack(slow(600));
+    const run = await bench.apply(first, version);
+    const next = await bench.apply(first, version, { clusterId: run.clusterId });
+    await bench.prints(first, run, 'begun');
+    await first.loop.close();
+    bench.moveCluster(run.clusterId, uuidv7());
+    const second = bench.gateway();
+    const failed = { failureCode: 'CLUSTER_GONE', failureMessage: 'the cluster was moved to another organization' };
+    expect(await bench.ended(second, run)).toMatchObject(failed);
+    expect(await bench.ended(second, next)).toMatchObject({ ...failed, phase: null });
+    expect(await bench.db.sql`select resources from stack_states`).toEqual([{ resources: 2 }]);
+    await bench.leavesNothing();
+  });
+});
+
 describe('a machine without bubblewrap', () => {
   it('runs what an administrator uploaded, and nothing else', async () => {
     const runner = { ...bench.runner, kind: 'process' as const };

@@ -78,6 +78,8 @@ export interface RunsBench {
   readonly sources: RunSources;
   /** Deletes a cluster, as far as runs see it. */
   endCluster(clusterId: string): void;
+  /** Gives it to another organization, as far as runs see it. */
+  moveCluster(clusterId: string, organizationId: string): void;
   apply(
     runs: Runs,
     version: string,
@@ -97,6 +99,7 @@ export function useRuns(): RunsBench {
   const open: { db?: Db; runner?: Runner; dir?: string; drop?: () => Promise<void> } = {};
   const stacks = new Map<string, StackPackage>();
   const gone = new Set<string>();
+  const owners = new Map<string, string>();
   const sealer = createSealer();
   let gateways: Runs[] = [];
   const need = <T>(value: T | undefined): T => {
@@ -134,6 +137,7 @@ export function useRuns(): RunsBench {
   const sources: RunSources = {
     pinStackVersion: (_, id) => Promise.resolve(stacks.has(id)),
     stackPackage: (id) => Promise.resolve(stacks.get(id) ?? null),
+    holdCluster: (_, id) => Promise.resolve(gone.has(id) ? null : (owners.get(id) ?? id)),
     privateKey: () => Promise.resolve(privateKey),
     cluster: (id) =>
       Promise.resolve(
@@ -143,7 +147,7 @@ export function useRuns(): RunsBench {
               id,
               publicId: `cluster_${id.replaceAll('-', '')}`,
               name: 'one',
-              organizationId: id,
+              organizationId: owners.get(id) ?? id,
               publicDomain: 'apps.test',
               nodes: [node],
             },
@@ -180,6 +184,7 @@ export function useRuns(): RunsBench {
       return runs;
     },
     endCluster: (id) => void gone.add(id),
+    moveCluster: (id, organizationId) => void owners.set(id, organizationId),
     stack(main, { inputs = [], files = {}, executable = [], isGlobal = true } = {}) {
       const id = uuidv7();
       const all = { 'main.tf': main, ...files };
@@ -199,6 +204,7 @@ export function useRuns(): RunsBench {
       version,
       { clusterId = uuidv7(), organizationId = clusterId, inputs = {}, stackId = version } = {},
     ) {
+      owners.set(clusterId, organizationId);
       const ids = { clusterId, organizationId, stackId, stackVersionId: version };
       const request = { ...ids, stackName: 'a-stack', node: '', access: 'public' as const };
       const result = await runs.apply({ ...request, inputs: { ...inputs }, author: systemAuthor });

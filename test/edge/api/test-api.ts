@@ -13,6 +13,7 @@ import { createLog } from '#base/log.ts';
 import { createThrottle } from '#base/throttle.ts';
 import { type Accounts, createAccounts } from '#core/accounts/accounts.ts';
 import { type Clusters, createClusters } from '#core/clusters/clusters.ts';
+import { runsUnderWay } from '#core/runs/runs.ts';
 import { createCatalog, type Model } from '#core/catalog/catalog.ts';
 import { createExposures } from '#core/exposures/exposures.ts';
 import { type Costs, createCosts } from '#core/costs/costs.ts';
@@ -154,7 +155,17 @@ function createRooms(db: Db, place: BooksPlace, clock: Clock, options: RoomOptio
   const costs = createCosts({ db, audit, log });
   const secrets = createSecrets({ db, log, keys: options.platformKeys ?? null, dataDir: options.dataDir });
   const { nodeSilenceMs = null } = options;
-  const clusters = createClusters({ db, clock, log, audit, accounts, costs, secrets, nodeSilenceMs });
+  const clusters = createClusters({
+    db,
+    clock,
+    log,
+    audit,
+    accounts,
+    costs,
+    secrets,
+    runsUnderWay,
+    nodeSilenceMs,
+  });
   const { downloads = {} } = options;
   const stacks = createStacks({ db, audit, log, downloads });
   const { ownHosts = [] } = options;
