@@ -225,7 +225,7 @@ function webPart({ config, foundation: { keys }, platform, guards, log }: Guarde
   const web = createWeb({
     address,
     exposures,
-    keys: { holdsKey: holdsSecret, isImported: keys.isImported },
+    keys: { holdsKey: holdsSecret, isImported: (secret) => keys.isImported(secret) },
     addressOf: guards.addressOf,
     log,
     headersTimeoutMs: config.http.headersTimeoutMs,

@@ -44,6 +44,8 @@ export function createStarts(parts: StartsParts): Starts {
     const cluster = await sources.cluster(run.clusterId);
     if (cluster === null) return { kind: 'cluster_gone' };
     const { organizationId } = cluster;
+    // What is removed was the cluster's; inputs make nothing new for somebody who did not give them.
+    if (operation === null && organizationId !== run.organizationId) return { kind: 'cluster_moved' };
     const retryOf = operation === null ? run.id : null;
     const inputs = await openInputs(runId);
     const request = { ...run, organizationId, operation: operation ?? run.operation, retryOf, author };

@@ -158,6 +158,19 @@ function requireOwn({ visibility, ownerUserId }: Stack, { userId }: StackViewer)
   throw new AppError('insufficient_scope', { message: 'A private stack is applied by its owner alone.' });
 }
 
+/** A retry is an apply: it is for whom may apply the stack, to what it is for. @throws AppError, ValidationError */
+async function requireApplicable(viewer: StackViewer, parts: RunRoutesParts, run: Run): Promise<void> {
+  const { stacks, clusters } = parts;
+  const stack = await stacks.find(viewer, formatId('stack', run.stackId));
+  if (stack === null) throw notFound('stack');
+  requireOwn(stack, viewer);
+  const [open, cluster] = await Promise.all([stacks.openVersion(run.stackVersionId), clusters.find(run.clusterId)]);
+  // That the version or the cluster is gone, the run says itself.
+  if (open === null || cluster === null || cluster.status !== 'active') return;
+  const problems = checkTarget({ ...stack, version: open.version }, cluster, run.node === '' ? null : run.node);
+  if (problems.length > 0) throw new ValidationError([...problems]);
+}
+
 /** @throws AppError runner_unavailable: nothing is queued that nothing here could run */
 async function requireRunner(runs: Runs): Promise<void> {
   const problem = await runs.problem();
@@ -251,7 +264,9 @@ function registerFurther(app: ApiApp, parts: RunRoutesParts): void {
       responses: { 202: jsonAnswer(runSchema, 'The new run') },
     });
     app.openapi(route, async (context) => {
-      const { id } = await visibleRun(context, parts);
+      const before = await visibleRun(context, parts);
+      const { id } = before;
+      if (action === 'retry') await requireApplicable(viewerOf(context), parts, before);
       await requireRunner(runs);
       const run = started(await runs[action](id, authorOf(context)));
       // The address of what is to go is gone when this is answered.

@@ -174,6 +174,30 @@ describe('a private stack of somebody else', () => {
     expect([await status(), await status(theirs.key), await status(mine.key)]).toEqual([403, 404, 202]);
     await ended((await ask(`/v1/runs?cluster_id=${clusterId}`)).body.data[0].id);
   });
+
+  it('is tried again by nobody but who may apply it, and not with inputs from before a move', async () => {
+    const clusterId = await cluster();
+    const canceled = async (stack: string): Promise<string> => {
+      const body = { cluster_id: clusterId, inputs: { seconds: 600 } };
+      const run = (await ask(`/v1/stacks/${stack}/apply`, { key: mine.key, body })).body;
+      await ask(`/v1/runs/${run.id}/cancel`, { key: mine.key, method: 'POST' });
+      expect(await ended(run.id)).toMatchObject({ status: 'CANCELED' });
+      return run.id;
+    };
+    const retried = async (id: string, key?: string): Promise<number> =>
+      (await ask(`/v1/runs/${id}/retry`, { method: 'POST', ...(key && { key }) })).status;
+    const [own, global] = [await canceled('of-mine'), await canceled('readers')];
+    expect(await retried(own)).toBe(403);
+    expect(await retried(own, mine.key)).toBe(202);
+    const again = (await ask(`/v1/runs?cluster_id=${clusterId}`)).body.data[0].id;
+    await ask(`/v1/runs/${again}/cancel`, { method: 'POST' });
+    await ended(again);
+    const moved = await ask(`/v1/clusters/${clusterId}`, { method: 'PATCH', body: { organization_id: theirs.id } });
+    expect(moved.status).toBe(200);
+    expect([await retried(own), await retried(own, theirs.key)]).toEqual([403, 404]);
+    expect([await retried(global), await retried(global, theirs.key)]).toEqual([409, 409]);
+    expect((await ask('/v1/runs?status=PENDING')).body.data).toEqual([]);
+  });
 });
 
 describe('a deleted cluster', () => {
